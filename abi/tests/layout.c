@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+ *
+ * Prints what the C compiler makes of the headers: "struct.field offset size" for every
+ * field, "struct size" for every struct and "CONSTANT value" for every constant.
+ * crates/signal/tests/layout.rs compares it with what the Rust compiler makes of its
+ * mirror. It also compiles as C++, which is how the headers are checked for that.
+ */
+#include <stddef.h>
+#include <stdint.h>
+#include <stdio.h>
+
+#include "../lane.h"
+#include "../slot.h"
+
+#define STRUCT(s) printf(#s " %u\n", (unsigned)sizeof(struct s))
+#define FIELD(s, f)                                                            \
+	printf(#s "." #f " %u %u\n", (unsigned)offsetof(struct s, f),          \
+	       (unsigned)sizeof(((struct s *)0)->f))
+#define CONSTANT(c) printf(#c " %u\n", (unsigned)(c))
+
+static void event_slot(void)
+{
+	STRUCT(sidelane_event_slot);
+	FIELD(sidelane_event_slot, timestamp_ns);
+	FIELD(sidelane_event_slot, type);
+	FIELD(sidelane_event_slot, seq);
+	FIELD(sidelane_event_slot, tid);
+	FIELD(sidelane_event_slot, pid);
+	FIELD(sidelane_event_slot, payload);
+	CONSTANT(SIDELANE_PAYLOAD_WORDS);
+}
+
+static void lane_word(void)
+{
+	STRUCT(sidelane_lane_word);
+	FIELD(sidelane_lane_word, since_ns);
+	FIELD(sidelane_lane_word, class_);
+	FIELD(sidelane_lane_word, pid);
+	FIELD(sidelane_lane_word, tgid);
+	FIELD(sidelane_lane_word, switches);
+	FIELD(sidelane_lane_word, busy);
+	FIELD(sidelane_lane_word, lc_visitors);
+	FIELD(sidelane_lane_word, busy_since_ns);
+	FIELD(sidelane_lane_word, idle_since_ns);
+	FIELD(sidelane_lane_word, lc_done_ns);
+	FIELD(sidelane_lane_word, lc_since_ns);
+	CONSTANT(SIDELANE_IDLE);
+	CONSTANT(SIDELANE_LC);
+	CONSTANT(SIDELANE_BATCH);
+	CONSTANT(SIDELANE_OTHER);
+}
+
+static void hold_word(void)
+{
+	STRUCT(sidelane_hold_word);
+	FIELD(sidelane_hold_word, state);
+	FIELD(sidelane_hold_word, holder_pid);
+	FIELD(sidelane_hold_word, summons);
+	FIELD(sidelane_hold_word, lc_summons);
+	FIELD(sidelane_hold_word, reserved);
+	CONSTANT(SIDELANE_RELEASED);
+	CONSTANT(SIDELANE_SUMMONED);
+	CONSTANT(SIDELANE_HELD);
+	CONSTANT(SIDELANE_EVICTED);
+}
+
+int main(void)
+{
+	event_slot();
+	lane_word();
+	hold_word();
+	return 0;
+}

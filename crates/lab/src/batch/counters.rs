@@ -1,0 +1,91 @@
+//! Counters in a file that others map: one cache line for each thread.
+
+use std::fs::OpenOptions;
+use std::path::Path;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use memmap2::MmapRaw;
+
+/// One thread's counter, alone in its cache line, so that counting never waits for another
+/// thread's CPU.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct Counter {
+    units: AtomicU64,
+}
+
+const _: () = assert!(size_of::<Counter>() == 64);
+
+impl Counter {
+    /// Counts one unit. Only the owning thread counts, so a plain load and store will do,
+    /// and cost the batch less than an atomic addition.
+    pub fn count_one(&self) {
+        let units = self.units.load(Ordering::Relaxed);
+        self.units.store(units.wrapping_add(1), Ordering::Relaxed);
+    }
+}
+
+/// The counters of all threads.
+#[derive(Debug)]
+pub struct Counters {
+    map: MmapRaw,
+    threads: usize,
+}
+
+impl Counters {
+    /// Creates the file, or takes one that is there, and sets the counters to 0. A longer
+    /// file is not cut: somebody may have it mapped.
+    pub fn create(path: &Path, threads: usize) -> Result<Self> {
+        let bytes = threads * size_of::<Counter>();
+        let map =
+            map_file(path, bytes as u64).with_context(|| format!("cannot map the counters in {}", path.display()))?;
+        let counters = Counters { map, threads };
+        for thread in 0..threads {
+            counters.of_thread(thread).units.store(0, Ordering::Relaxed);
+        }
+        Ok(counters)
+    }
+
+    /// The counter of one thread.
+    pub fn of_thread(&self, thread: usize) -> &Counter {
+        assert!(thread < self.threads, "counter {thread} of {}", self.threads);
+        // SAFETY: the mapping is page-aligned, has room for `threads` counters and lives as
+        // long as `self`; any bytes are a valid counter, and it is only used atomically.
+        unsafe { &*self.map.as_ptr().cast::<Counter>().add(thread) }
+    }
+}
+
+fn map_file(path: &Path, bytes: u64) -> std::io::Result<MmapRaw> {
+    let file = OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)?;
+    if file.metadata()?.len() < bytes {
+        file.set_len(bytes)?;
+    }
+    MmapRaw::map_raw(&file)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_watcher_reads_each_threads_line() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("counters");
+        let counters = Counters::create(&path, 2).unwrap();
+        (0..3).for_each(|_| counters.of_thread(1).count_one());
+        let seen = std::fs::read(&path).unwrap();
+        assert_eq!(seen.len(), 128);
+        assert_eq!(seen[..8], 0u64.to_ne_bytes());
+        assert_eq!(seen[64..72], 3u64.to_ne_bytes());
+    }
+
+    #[test]
+    fn counting_starts_at_zero_again() {
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("counters");
+        Counters::create(&path, 1).unwrap().of_thread(0).count_one();
+        Counters::create(&path, 1).unwrap();
+        assert_eq!(std::fs::read(&path).unwrap()[..8], [0; 8]);
+    }
+}

@@ -1,0 +1,119 @@
+//! The three batch kernels of Elfen's section 4, each pressing on another part of a core:
+//! `loop` on the front end, `matrix` on the arithmetic units too, `flush` on the L1 cache.
+//!
+//! A unit of work takes a few microseconds: long enough for counting it to cost nothing,
+//! short enough for its counter to be a fine clock of progress.
+
+use std::hint::black_box;
+
+use clap::ValueEnum;
+
+/// Calls of the empty function in a unit.
+const CALLS: usize = 2048;
+
+/// Multiplications of two matrices in a unit.
+const MULTIPLICATIONS: usize = 64;
+
+/// Rows and columns of a matrix.
+const ORDER: usize = 5;
+
+/// A buffer as large as a common L1 data cache: writing it drives out everything else.
+const FLUSH_BYTES: usize = 32 * 1024;
+
+/// Times the buffer is written in a unit.
+const FLUSHES: usize = 4;
+
+/// What a batch thread does.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+pub enum Kernel {
+    /// Call an empty function
+    Loop,
+    /// Multiply 5×5 matrices
+    Matrix,
+    /// Zero a 32 KB buffer
+    Flush,
+}
+
+type Matrix = [[f64; ORDER]; ORDER];
+
+impl Kernel {
+    /// A function that does one unit of this work.
+    pub fn unit(self) -> Box<dyn FnMut()> {
+        match self {
+            Kernel::Loop => Box::new(|| (0..CALLS).for_each(|_| nothing())),
+            Kernel::Matrix => Box::new(matrix_unit(some_matrix())),
+            Kernel::Flush => Box::new(flush_unit(vec![1; FLUSH_BYTES])),
+        }
+    }
+}
+
+/// An empty function that the compiler may not see through.
+#[inline(never)]
+fn nothing() {
+    black_box(());
+}
+
+fn matrix_unit(factor: Matrix) -> impl FnMut() {
+    let mut product = factor;
+    move || {
+        for _ in 0..MULTIPLICATIONS {
+            product = multiply(black_box(&product), black_box(&factor));
+        }
+        black_box(&product);
+    }
+}
+
+fn flush_unit(mut buffer: Vec<u8>) -> impl FnMut() {
+    move || {
+        for _ in 0..FLUSHES {
+            // Without it, writing zeroes over zeroes could be left out.
+            black_box(&mut buffer).fill(0);
+        }
+        black_box(&buffer);
+    }
+}
+
+#[inline(never)]
+fn multiply(left: &Matrix, right: &Matrix) -> Matrix {
+    let mut product = [[0.0; ORDER]; ORDER];
+    for row in 0..ORDER {
+        for column in 0..ORDER {
+            product[row][column] = (0..ORDER).map(|k| left[row][k] * right[k][column]).sum();
+        }
+    }
+    product
+}
+
+/// A doubly stochastic matrix: its powers neither grow nor fade, so arithmetic stays at
+/// its usual speed.
+fn some_matrix() -> Matrix {
+    let mut matrix = [[0.1; ORDER]; ORDER];
+    for (row, cells) in matrix.iter_mut().enumerate() {
+        cells[row] = 0.6;
+    }
+    matrix
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn powers_of_the_matrix_keep_their_row_sums() {
+        let mut power = some_matrix();
+        for _ in 0..1000 {
+            power = multiply(&power, &some_matrix());
+        }
+        for row in power {
+            assert!((row.iter().sum::<f64>() - 1.0).abs() < 1e-9);
+        }
+    }
+
+    #[test]
+    fn every_kernel_finishes_units() {
+        for kernel in Kernel::value_variants() {
+            let mut unit = kernel.unit();
+            (0..10).for_each(|_| unit());
+        }
+    }
+}

@@ -1,0 +1,92 @@
+//! Batch work whose progress can be watched from outside, at any moment, without asking it.
+//!
+//! Each thread counts its finished units of work in a cache line of its own, in a file
+//! that is shared memory to whoever maps it.
+
+mod counters;
+mod kernels;
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use crate::cli;
+use crate::clock::{SECOND_NS, seconds_to_ns, timespec};
+use counters::Counters;
+use kernels::Kernel;
+
+/// Options of `batch`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What each thread does
+    #[arg(value_enum)]
+    kernel: Kernel,
+    /// File of the counters: 64 bytes a thread, the first 8 of them its units, as a number
+    /// in the machine's byte order
+    #[arg(long, value_name = "FILE")]
+    counter: PathBuf,
+    /// Seconds to run; until SIGTERM or SIGINT if not given
+    #[arg(long, value_parser = cli::positive)]
+    seconds: Option<f64>,
+    /// Number of threads
+    #[arg(long, default_value_t = 1, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    threads: u16,
+}
+
+/// Runs the kernel on all threads until the time is over or a signal ends it.
+pub fn run(args: &Args) -> Result<()> {
+    let counters = Arc::new(Counters::create(&args.counter, usize::from(args.threads))?);
+    // Threads inherit the mask, so the signals wait for this thread to ask for them.
+    let signals = block_ending_signals()?;
+    for thread in 0..usize::from(args.threads) {
+        let counters = Arc::clone(&counters);
+        let kernel = args.kernel;
+        thread::Builder::new()
+            .name(format!("batch-{thread}"))
+            .spawn(move || work(kernel, &counters, thread))
+            .context("cannot start a batch thread")?;
+    }
+    wait_for_end(&signals, args.seconds);
+    // The workers end with the process; the counters stay in the file.
+    Ok(())
+}
+
+fn work(kernel: Kernel, counters: &Counters, thread: usize) {
+    let mut unit = kernel.unit();
+    let counter = counters.of_thread(thread);
+    loop {
+        unit();
+        counter.count_one();
+    }
+}
+
+fn block_ending_signals() -> Result<libc::sigset_t> {
+    // SAFETY: an all-zero sigset_t is a valid value, and sigemptyset sets it properly.
+    let mut signals: libc::sigset_t = unsafe { std::mem::zeroed() };
+    // SAFETY: `signals` is valid for reads and writes throughout, the signal numbers exist,
+    // and a null old mask is allowed.
+    let outcome = unsafe {
+        libc::sigemptyset(&mut signals);
+        libc::sigaddset(&mut signals, libc::SIGTERM);
+        libc::sigaddset(&mut signals, libc::SIGINT);
+        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut())
+    };
+    anyhow::ensure!(outcome == 0, "cannot block signals: {}", std::io::Error::from_raw_os_error(outcome));
+    Ok(signals)
+}
+
+/// Sleeps until one of `signals` comes or the time is over.
+fn wait_for_end(signals: &libc::sigset_t, seconds: Option<f64>) {
+    let Some(seconds) = seconds else {
+        // SAFETY: `signals` is an initialised set; no information about the signal is wanted.
+        unsafe { libc::sigwaitinfo(signals, std::ptr::null_mut()) };
+        return;
+    };
+    let timeout = timespec(seconds_to_ns(seconds).max(SECOND_NS / 1000));
+    let timeout = libc::timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
+    // SAFETY: as above, and `timeout` outlives the call.
+    unsafe { libc::sigtimedwait(signals, std::ptr::null_mut(), &timeout) };
+}

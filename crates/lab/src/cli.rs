@@ -1,0 +1,76 @@
+//! The command line: one subcommand a tool, and the number types their options share.
+//!
+//! Each tool declares its own options next to its code; this file only lists them.
+//! Values that make no sense (a rate of zero, say) are refused here, as usage errors.
+
+use clap::{Parser, Subcommand};
+
+use crate::{batch, index, load, pulse, queries, serve, service_times};
+
+/// Workloads and load for Sidelane's experiments.
+#[derive(Debug, Parser)]
+#[command(name = "sidelane-lab", version, max_term_width = 100)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub command: Command,
+}
+
+/// The tools of the lab.
+#[derive(Debug, Subcommand)]
+pub enum Command {
+    /// Build a search index from real text of Debian packages
+    Index(index::Args),
+    /// Draw a query mix from an index's own terms
+    Queries(queries::Args),
+    /// Serve searches over HTTP with one thread
+    Serve(serve::Args),
+    /// Send requests at Poisson times and measure latency from the intended start
+    Load(load::Args),
+    /// Run every query once, in process, and print the service times
+    ServiceTimes(service_times::Args),
+    /// Run batch work that counts its progress in shared memory
+    Batch(batch::Args),
+    /// Be a synthetic service: spin, sleep, repeat
+    Pulse(pulse::Args),
+}
+
+/// Parses a number above zero, such as a rate.
+pub fn positive(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value > 0.0 => Ok(value),
+        Ok(_) => Err("must be above zero".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+/// Parses a number that is zero or more, such as a warm-up.
+pub fn non_negative(text: &str) -> Result<f64, String> {
+    match text.parse::<f64>() {
+        Ok(value) if value.is_finite() && value >= 0.0 => Ok(value),
+        Ok(_) => Err("must be zero or more".into()),
+        Err(error) => Err(error.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::CommandFactory;
+
+    use super::*;
+
+    #[test]
+    fn the_command_line_is_consistent() {
+        Cli::command().debug_assert();
+    }
+
+    #[test]
+    fn senseless_numbers_are_refused() {
+        assert!(positive("0").is_err());
+        assert!(positive("inf").is_err());
+        assert!(positive("ten").is_err());
+        assert_eq!(positive("0.5"), Ok(0.5));
+        assert_eq!(non_negative("0"), Ok(0.0));
+        assert!(non_negative("-1").is_err());
+    }
+}

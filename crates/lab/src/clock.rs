@@ -1,0 +1,36 @@
+//! The one clock of the lab: nanoseconds of CLOCK_MONOTONIC.
+//!
+//! Timers (timerfd, clock_nanosleep) take absolute times of the same clock, so that
+//! an intended time can be handed to the kernel as it is.
+
+use rustix::time::{ClockId, Timespec, clock_gettime};
+
+/// Nanoseconds, of a duration or since the clock's origin.
+pub type Nanos = u64;
+
+/// One second.
+pub const SECOND_NS: Nanos = 1_000_000_000;
+
+/// The time now.
+pub fn now_ns() -> Nanos {
+    nanos(clock_gettime(ClockId::Monotonic))
+}
+
+/// CPU time this process has used so far.
+pub fn cpu_used_ns() -> Nanos {
+    nanos(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// The kernel's form of a time or a duration.
+pub fn timespec(time_ns: Nanos) -> Timespec {
+    Timespec { tv_sec: (time_ns / SECOND_NS) as i64, tv_nsec: (time_ns % SECOND_NS) as i64 }
+}
+
+/// Nanoseconds in that many seconds.
+pub fn seconds_to_ns(seconds: f64) -> Nanos {
+    (seconds * SECOND_NS as f64) as Nanos
+}
+
+fn nanos(time: Timespec) -> Nanos {
+    time.tv_sec as Nanos * SECOND_NS + time.tv_nsec as Nanos
+}

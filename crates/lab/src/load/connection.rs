@@ -1,0 +1,73 @@
+//! One connection to the service: at most one request under way.
+
+use std::io::{self, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+
+use anyhow::{Context, Result, ensure};
+
+use super::protocol::excerpt;
+use crate::clock::Nanos;
+
+/// Bytes read at a time; most replies fit.
+const READ_BYTES: usize = 4096;
+
+/// A connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+    /// When the request under way was meant to be sent.
+    under_way: Option<Nanos>,
+}
+
+impl Connection {
+    /// Connects.
+    pub fn open(target: SocketAddr) -> Result<Self> {
+        let stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Connection { stream, received: Vec::with_capacity(READ_BYTES), under_way: None })
+    }
+
+    /// The socket, to wait for.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
+    /// Sends a request; the reply before it must be complete. The socket's buffer is empty
+    /// then, so that a request, being small, always fits.
+    pub fn send(&mut self, request: &[u8], intended_ns: Nanos) -> Result<()> {
+        self.stream.write_all(request).context("cannot send; did the service close the connection?")?;
+        self.under_way = Some(intended_ns);
+        Ok(())
+    }
+
+    /// Takes in what has arrived; returns all there is of the reply so far.
+    pub fn receive(&mut self) -> io::Result<&[u8]> {
+        let mut chunk = [0; READ_BYTES];
+        let length = self.stream.read(&mut chunk)?;
+        if length == 0 {
+            return Err(self.closed());
+        }
+        self.received.extend_from_slice(&chunk[..length]);
+        Ok(&self.received)
+    }
+
+    /// Ends the request under way, whose reply took `length` bytes; returns when it was
+    /// meant to be sent.
+    pub fn finish(&mut self, length: usize) -> Result<Nanos> {
+        let intended_ns = self.under_way.take().context("the service sent a reply that nobody asked for")?;
+        let extra = &self.received[length..];
+        ensure!(extra.is_empty(), "the service sent more than one reply to a request: {}", excerpt(extra));
+        self.received.clear();
+        Ok(intended_ns)
+    }
+
+    fn closed(&self) -> io::Error {
+        let when = match self.under_way {
+            Some(_) => "the service closed a connection before it had answered; did it crash?",
+            None => "the service closed an idle connection; does it limit connections or requests?",
+        };
+        io::Error::new(io::ErrorKind::UnexpectedEof, when)
+    }
+}

@@ -1,0 +1,242 @@
+//! The event loop: sends what is due, waits, takes in replies.
+//!
+//! The queue of requests that wait for a connection is the plan itself: what is due and
+//! has not been taken off it is waiting. Waiting is done in epoll, with a timerfd set to
+//! the absolute time of the next request: it neither spins nor rounds to milliseconds.
+
+use std::collections::VecDeque;
+use std::io::ErrorKind;
+use std::net::SocketAddr;
+
+use anyhow::{Context, Result, bail};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
+
+use super::connection::Connection;
+use super::plan::Plan;
+use super::protocol::{Protocol, Reply};
+use crate::clock::{Nanos, SECOND_NS, cpu_used_ns, now_ns, timespec};
+use crate::summary::Durations;
+
+/// A service that sends nothing for this long, though it was asked, is given up.
+const SILENCE_MAX_NS: Nanos = 20 * SECOND_NS;
+
+/// What epoll calls the timer; connections are called by their number.
+const TIMER: u64 = u64::MAX;
+
+/// What came out of a run.
+#[derive(Debug)]
+pub struct Outcome {
+    /// From intended start to end of reply.
+    pub latency: Durations,
+    /// From intended start to actual start.
+    pub send_lag: Durations,
+    /// Requests, those of the warm-up included, that the service answered with an error.
+    pub errors: u64,
+    /// What one of them said.
+    pub error_example: String,
+    cpu_ns: Nanos,
+    wall_ns: Nanos,
+}
+
+impl Outcome {
+    /// The share of one CPU that this process used during the run.
+    pub fn cpu_share(&self) -> f64 {
+        self.cpu_ns as f64 / self.wall_ns.max(1) as f64
+    }
+
+    fn new() -> Self {
+        Outcome {
+            latency: Durations::new(),
+            send_lag: Durations::new(),
+            errors: 0,
+            error_example: String::new(),
+            cpu_ns: 0,
+            wall_ns: 0,
+        }
+    }
+}
+
+/// Carries out a plan.
+pub fn run(target: SocketAddr, connections: usize, plan: Plan, protocol: Box<dyn Protocol>) -> Result<Outcome> {
+    let mut engine = Engine::connect(target, connections, plan, protocol)?;
+    let cpu_start_ns = cpu_used_ns();
+    while !engine.is_done() {
+        engine.send_due()?;
+        engine.wait()?;
+        engine.receive()?;
+    }
+    let mut outcome = engine.outcome;
+    outcome.cpu_ns = cpu_used_ns() - cpu_start_ns;
+    outcome.wall_ns = now_ns() - engine.start_ns;
+    Ok(outcome)
+}
+
+struct Engine {
+    plan: Plan,
+    protocol: Box<dyn Protocol>,
+    connections: Vec<Connection>,
+    /// Connections without a request, the longest idle first.
+    idle: VecDeque<usize>,
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+    timer: OwnedFd,
+    /// What the timer is set to; 0 is not set.
+    timer_ns: Nanos,
+    /// All other times count from here.
+    start_ns: Nanos,
+    /// Since when the service has owed a reply and sent none.
+    silent_since_ns: Nanos,
+    outcome: Outcome,
+}
+
+impl Engine {
+    fn connect(target: SocketAddr, count: usize, plan: Plan, protocol: Box<dyn Protocol>) -> Result<Self> {
+        let connections = (0..count).map(|_| Connection::open(target)).collect::<Result<Vec<_>>>()?;
+        let timer = timerfd_create(TimerfdClockId::Monotonic, TimerfdFlags::CLOEXEC | TimerfdFlags::NONBLOCK)?;
+        let epoll = watch(&timer, &connections)?;
+        Ok(Engine {
+            plan,
+            protocol,
+            idle: (0..count).collect(),
+            events: Vec::with_capacity(count + 1),
+            connections,
+            epoll,
+            timer,
+            timer_ns: 0,
+            start_ns: now_ns(),
+            silent_since_ns: 0,
+            outcome: Outcome::new(),
+        })
+    }
+
+    fn is_done(&mut self) -> bool {
+        self.is_quiet() && self.plan.next_ns().is_none()
+    }
+
+    fn since_start_ns(&self) -> Nanos {
+        now_ns() - self.start_ns
+    }
+
+    fn is_quiet(&self) -> bool {
+        self.idle.len() == self.connections.len()
+    }
+
+    /// Sends the requests that are due, as long as there are connections for them.
+    fn send_due(&mut self) -> Result<()> {
+        while let Some(&chosen) = self.idle.front() {
+            let now = self.since_start_ns();
+            let Some(intended_ns) = self.plan.take_due(now) else {
+                break;
+            };
+            self.send_on(chosen, intended_ns, now)?;
+        }
+        Ok(())
+    }
+
+    fn send_on(&mut self, number: usize, intended_ns: Nanos, now: Nanos) -> Result<()> {
+        if self.is_quiet() {
+            self.silent_since_ns = now;
+        }
+        self.idle.pop_front();
+        self.connections[number].send(self.protocol.next_request(), intended_ns)?;
+        if self.plan.counts(intended_ns) {
+            self.outcome.send_lag.add(now - intended_ns);
+        }
+        Ok(())
+    }
+
+    /// Waits for replies, or until the next request is due and can be sent.
+    fn wait(&mut self) -> Result<()> {
+        self.set_timer()?;
+        self.events.clear();
+        rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut self.events), None))
+            .context("epoll_wait failed")?;
+        Ok(())
+    }
+
+    fn set_timer(&mut self) -> Result<()> {
+        let Some(wake_ns) = self.wake_ns() else {
+            return Ok(());
+        };
+        if wake_ns == self.timer_ns {
+            return Ok(());
+        }
+        let once = Itimerspec { it_interval: timespec(0), it_value: timespec(self.start_ns + wake_ns) };
+        timerfd_settime(&self.timer, TimerfdTimerFlags::ABSTIME, &once).context("cannot set the timer")?;
+        self.timer_ns = wake_ns;
+        Ok(())
+    }
+
+    /// When something has to be done even if no reply arrives.
+    fn wake_ns(&mut self) -> Option<Nanos> {
+        let silence_end_ns = (!self.is_quiet()).then_some(self.silent_since_ns + SILENCE_MAX_NS);
+        let next_ns = self.plan.next_ns().filter(|_| !self.idle.is_empty());
+        [silence_end_ns, next_ns].into_iter().flatten().min()
+    }
+
+    fn receive(&mut self) -> Result<()> {
+        for position in 0..self.events.len() {
+            match self.events[position].data.u64() {
+                TIMER => self.check_silence()?,
+                number => self.receive_on(number as usize)?,
+            }
+        }
+        Ok(())
+    }
+
+    fn check_silence(&self) -> Result<()> {
+        let busy = self.connections.len() - self.idle.len();
+        if busy > 0 && self.since_start_ns() >= self.silent_since_ns + SILENCE_MAX_NS {
+            bail!("{busy} requests got no reply in {} s; is the service stuck?", SILENCE_MAX_NS / SECOND_NS);
+        }
+        Ok(())
+    }
+
+    fn receive_on(&mut self, number: usize) -> Result<()> {
+        let connection = &mut self.connections[number];
+        let received = match connection.receive() {
+            Ok(received) => received,
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => {
+                return Ok(());
+            }
+            Err(error) => return Err(error).context("a connection broke"),
+        };
+        match self.protocol.reply(received)? {
+            Reply::Partial => Ok(()),
+            Reply::Whole { length } => self.finish(number, length, None),
+            Reply::Error { length, message } => self.finish(number, length, Some(message)),
+        }
+    }
+
+    /// Records a complete reply and frees its connection.
+    fn finish(&mut self, number: usize, length: usize, problem: Option<String>) -> Result<()> {
+        let now = self.since_start_ns();
+        let intended_ns = self.connections[number].finish(length)?;
+        self.silent_since_ns = now;
+        self.idle.push_back(number);
+        if self.plan.counts(intended_ns) {
+            self.outcome.latency.add(now - intended_ns);
+        }
+        if let Some(message) = problem {
+            self.outcome.errors += 1;
+            self.outcome.error_example = message;
+        }
+        Ok(())
+    }
+}
+
+/// An epoll on the timer and all connections. The timer is edge-triggered, so that it
+/// need not be read.
+fn watch(timer: &OwnedFd, connections: &[Connection]) -> Result<OwnedFd> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&epoll, timer, epoll::EventData::new_u64(TIMER), edge)?;
+    for (number, connection) in connections.iter().enumerate() {
+        let data = epoll::EventData::new_u64(number as u64);
+        epoll::add(&epoll, connection.stream(), data, epoll::EventFlags::IN)?;
+    }
+    Ok(epoll)
+}

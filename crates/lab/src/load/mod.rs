@@ -1,0 +1,116 @@
+//! The load generator: open loop, Poisson arrivals, one thread.
+//!
+//! Latency counts from the moment a request was meant to be sent. If the service (or this
+//! process) falls behind, the requests that had to wait show the wait, as those of real
+//! users would; nothing is omitted in coordination with the service.
+//!
+//! - `plan`: which requests are sent and when, fixed by the seed
+//! - `protocol`, `search`, `redis`: how requests and replies look
+//! - `connection`, `engine`: sockets and the event loop
+//! - `report`: what came out
+
+mod connection;
+mod engine;
+mod plan;
+mod protocol;
+mod redis;
+mod report;
+mod search;
+
+use std::net::SocketAddrV4;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, bail};
+use clap::ValueEnum;
+
+use crate::search::read_queries;
+use crate::summary::write_json;
+use crate::{cli, place};
+use plan::Plan;
+use protocol::Protocol;
+use report::Report;
+
+/// Options of `load`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Address of the service
+    #[arg(long, value_name = "IP:PORT")]
+    target: SocketAddrV4,
+    /// What the service speaks
+    #[arg(long, value_enum)]
+    protocol: ProtocolName,
+    /// Queries to choose from (search only)
+    #[arg(long, value_name = "FILE", required_if_eq("protocol", "search"))]
+    queries: Option<PathBuf>,
+    /// Requests per second, on average
+    #[arg(long, value_parser = cli::positive)]
+    rate: f64,
+    /// Seconds that are measured
+    #[arg(long, value_parser = cli::positive)]
+    seconds: f64,
+    /// Seconds of load before them
+    #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = cli::non_negative)]
+    warmup_seconds: f64,
+    /// Seed of times and requests
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// File for the result, as JSON
+    #[arg(long, value_name = "FILE")]
+    json: PathBuf,
+    /// CPU to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+    /// Run in SCHED_FIFO at this priority
+    #[arg(long, value_name = "PRIORITY", value_parser = clap::value_parser!(i32).range(1..=99))]
+    fifo: Option<i32>,
+    /// Connections to the service
+    #[arg(long, default_value_t = 32, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u16).range(1..))]
+    connections: u16,
+}
+
+/// The protocols there are.
+#[derive(Debug, Clone, Copy, ValueEnum)]
+enum ProtocolName {
+    /// HTTP searches, as `serve` answers them
+    Search,
+    /// Redis: GET and SET of random keys, 90 to 10
+    Redis,
+}
+
+/// Runs the load and writes what came out.
+pub fn run(args: &Args) -> Result<()> {
+    let plan = Plan::new(args.rate, args.seconds, args.warmup_seconds, args.seed)?;
+    let mut protocol = protocol(args)?;
+    let target = args.target.into();
+    protocol.prepare(target).with_context(|| format!("cannot prepare {target} for the load"))?;
+    take_place(args)?;
+    let outcome = engine::run(target, usize::from(args.connections), plan, protocol)
+        .with_context(|| format!("the load on {target} failed"))?;
+    let report = Report::new(&outcome, args.rate, args.seconds);
+    write_json(&args.json, &report)?;
+    eprintln!("{report}");
+    if outcome.errors > 0 {
+        bail!("{target} answered {} requests with an error, such as: {}", outcome.errors, outcome.error_example);
+    }
+    Ok(())
+}
+
+fn protocol(args: &Args) -> Result<Box<dyn Protocol>> {
+    match (args.protocol, &args.queries) {
+        (ProtocolName::Search, Some(path)) => Ok(Box::new(search::Search::new(&read_queries(path)?, args.seed))),
+        (ProtocolName::Search, None) => bail!("--protocol search needs --queries"),
+        (ProtocolName::Redis, _) => Ok(Box::new(redis::Redis::new(args.seed))),
+    }
+}
+
+fn take_place(args: &Args) -> Result<()> {
+    place::wake_on_time()?;
+    if let Some(cpu) = args.cpu {
+        place::pin_to(cpu)?;
+    }
+    if let Some(priority) = args.fifo {
+        place::run_as_fifo(priority)?;
+    }
+    Ok(())
+}

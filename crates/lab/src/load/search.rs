@@ -1,0 +1,126 @@
+//! Searches over HTTP/1.1, as `sidelane-lab serve` answers them.
+
+use anyhow::{Context, Result, bail};
+
+use super::plan::REQUESTS_STREAM;
+use super::protocol::{Protocol, Reply, excerpt};
+use crate::rng::Rng;
+use crate::search::SearchQuery;
+
+/// A reply whose head is longer than this is not one of ours.
+const HEAD_BYTES_MAX: usize = 16 * 1024;
+
+/// Random queries of a list.
+#[derive(Debug)]
+pub struct Search {
+    requests: Vec<Vec<u8>>,
+    rng: Rng,
+}
+
+impl Search {
+    /// Searches drawn from `queries`, all equally likely. There must be one at least.
+    pub fn new(queries: &[SearchQuery], seed: u64) -> Self {
+        Search { requests: queries.iter().map(request).collect(), rng: Rng::new(seed, REQUESTS_STREAM) }
+    }
+}
+
+impl Protocol for Search {
+    fn next_request(&mut self) -> &[u8] {
+        let chosen = self.rng.below(self.requests.len());
+        &self.requests[chosen]
+    }
+
+    fn reply(&self, received: &[u8]) -> Result<Reply> {
+        let Some(head_end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") else {
+            if received.len() > HEAD_BYTES_MAX || !could_be_http(received) {
+                bail!("not an HTTP reply: {}", excerpt(received));
+            }
+            return Ok(Reply::Partial);
+        };
+        let head = std::str::from_utf8(&received[..head_end]).context("the head of an HTTP reply is not text")?;
+        let length = head_end + 4 + content_length(head)?;
+        if received.len() < length {
+            return Ok(Reply::Partial);
+        }
+        judge(head, length)
+    }
+}
+
+fn request(query: &SearchQuery) -> Vec<u8> {
+    format!("GET /search?q={} HTTP/1.1\r\nHost: sidelane-lab\r\n\r\n", encode(&query.to_string())).into_bytes()
+}
+
+/// Encodes everything but ASCII letters and digits.
+fn encode(text: &str) -> String {
+    text.bytes()
+        .map(|byte| match byte {
+            b' ' => "+".to_owned(),
+            byte if byte.is_ascii_alphanumeric() => char::from(byte).to_string(),
+            byte => format!("%{byte:02X}"),
+        })
+        .collect()
+}
+
+fn could_be_http(received: &[u8]) -> bool {
+    received.iter().zip(b"HTTP/1.").all(|(got, wanted)| got == wanted)
+}
+
+fn content_length(head: &str) -> Result<usize> {
+    head.split("\r\n")
+        .filter_map(|line| line.split_once(':'))
+        .find(|(name, _value)| name.eq_ignore_ascii_case("content-length"))
+        .and_then(|(_name, value)| value.trim().parse().ok())
+        .with_context(|| format!("an HTTP reply does not say how long it is: {}", excerpt(head.as_bytes())))
+}
+
+/// Sorts a complete reply by its status.
+fn judge(head: &str, length: usize) -> Result<Reply> {
+    let status_line = head.split("\r\n").next().unwrap_or_default();
+    match status_line.strip_prefix("HTTP/1.1 ").or(status_line.strip_prefix("HTTP/1.0 ")) {
+        Some(status) if status.starts_with("200") => Ok(Reply::Whole { length }),
+        Some(status) => Ok(Reply::Error { length, message: status.to_owned() }),
+        None => bail!("not an HTTP reply: {}", excerpt(head.as_bytes())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn search() -> Search {
+        let queries: Vec<SearchQuery> = ["and a b", "or c"].iter().map(|line| line.parse().unwrap()).collect();
+        Search::new(&queries, 3)
+    }
+
+    #[test]
+    fn a_reply_in_pieces_is_whole_at_its_last_byte() {
+        let reply = b"HTTP/1.1 200 OK\r\nContent-Length: 4\r\n\r\nbody";
+        let search = search();
+        for length in 0..reply.len() {
+            assert_eq!(search.reply(&reply[..length]).unwrap(), Reply::Partial, "{length} bytes");
+        }
+        assert_eq!(search.reply(reply).unwrap(), Reply::Whole { length: reply.len() });
+    }
+
+    #[test]
+    fn a_refusal_is_an_error_reply() {
+        let reply = b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n";
+        let expected = Reply::Error { length: reply.len(), message: "404 Not Found".into() };
+        assert_eq!(search().reply(reply).unwrap(), expected);
+    }
+
+    #[test]
+    fn what_is_not_http_is_refused_at_once() {
+        assert!(search().reply(b"+PONG\r\n").is_err());
+        assert!(search().reply(b"HTTP/1.1 200 OK\r\n\r\n").is_err());
+    }
+
+    #[test]
+    fn requests_are_encoded_and_fixed_by_the_seed() {
+        assert_eq!(encode("phrase é b"), "phrase+%C3%A9+b");
+        let (mut one, mut two) = (search(), search());
+        for _ in 0..20 {
+            assert_eq!(one.next_request(), two.next_request());
+        }
+    }
+}

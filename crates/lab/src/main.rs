@@ -1,0 +1,49 @@
+//! `sidelane-lab`: the workloads and the load that Sidelane's experiments run on.
+//!
+//! Nothing here knows about lanes, gates or policies. The lab only provides a
+//! latency-critical service with a real spread of demands (`index`, `queries`,
+//! `serve`), somebody who asks it questions on time (`load`), batch work whose
+//! progress can be watched (`batch`), and small instruments around them.
+
+mod batch;
+mod cli;
+mod clock;
+mod corpus;
+mod index;
+mod load;
+mod place;
+mod poisson;
+mod pulse;
+mod queries;
+mod rng;
+mod search;
+mod serve;
+mod service_times;
+mod summary;
+
+use std::process::ExitCode;
+
+use clap::Parser;
+use cli::{Cli, Command};
+
+fn main() -> ExitCode {
+    match run(Cli::parse().command) {
+        Ok(()) => ExitCode::SUCCESS,
+        Err(error) => {
+            eprintln!("sidelane-lab: {error:#}");
+            ExitCode::FAILURE
+        }
+    }
+}
+
+fn run(command: Command) -> anyhow::Result<()> {
+    match command {
+        Command::Index(args) => index::run(&args),
+        Command::Queries(args) => queries::run(&args),
+        Command::Serve(args) => serve::run(&args),
+        Command::Load(args) => load::run(&args),
+        Command::ServiceTimes(args) => service_times::run(&args),
+        Command::Batch(args) => batch::run(&args),
+        Command::Pulse(args) => pulse::run(&args),
+    }
+}

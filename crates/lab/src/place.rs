@@ -1,0 +1,36 @@
+//! Where and how urgently the calling thread runs: CPU, scheduling class, timer slack.
+
+use std::num::NonZeroU64;
+
+use anyhow::{Context, Result, ensure};
+use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
+
+/// Pins the calling thread, and every thread it starts later, to one CPU.
+pub fn pin_to(cpu: usize) -> Result<()> {
+    ensure!(cpu < CpuSet::MAX_CPU, "CPU {cpu} does not exist; CPUs are numbered below {}", CpuSet::MAX_CPU);
+    let mut cpus = CpuSet::new();
+    cpus.set(cpu);
+    sched_setaffinity(None, &cpus)
+        .with_context(|| format!("cannot run on CPU {cpu}; is it online and in this process's cpuset? (see `lscpu`)"))
+}
+
+/// Puts the calling thread into SCHED_FIFO, so that fair-class work on the same CPU cannot
+/// delay it.
+pub fn run_as_fifo(priority: i32) -> Result<()> {
+    let param = libc::sched_param { sched_priority: priority };
+    // SAFETY: `param` is a valid sched_param that outlives the call; pid 0 is the caller.
+    let outcome = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) };
+    ensure!(
+        outcome == 0,
+        "cannot enter SCHED_FIFO at priority {priority}: {}; \
+         run as root or with CAP_SYS_NICE, or leave --fifo out",
+        std::io::Error::last_os_error()
+    );
+    Ok(())
+}
+
+/// Asks for timers that fire when they are due: the default slack of 50 µs is as large as
+/// what is measured here.
+pub fn wake_on_time() -> Result<()> {
+    set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack to 1 ns")
+}

@@ -1,0 +1,57 @@
+//! Poisson arrivals: independent users, each asking whenever they like.
+//!
+//! Times are fixed by the seed alone. They do not depend on when replies come, which is
+//! what makes the load open-loop.
+
+use crate::clock::Nanos;
+use crate::rng::Rng;
+
+/// The intended times of requests, in nanoseconds from the start of the run, for ever.
+#[derive(Debug)]
+pub struct Arrivals {
+    rng: Rng,
+    gap_mean_ns: f64,
+    /// Kept as a float: rounding each gap would bias high rates.
+    last_ns: f64,
+}
+
+impl Arrivals {
+    /// Arrivals at `rate_per_s` on average.
+    pub fn new(rng: Rng, rate_per_s: f64) -> Self {
+        Arrivals { rng, gap_mean_ns: 1e9 / rate_per_s, last_ns: 0.0 }
+    }
+}
+
+impl Iterator for Arrivals {
+    type Item = Nanos;
+
+    fn next(&mut self) -> Option<Nanos> {
+        self.last_ns += self.rng.exponential(self.gap_mean_ns);
+        Some(self.last_ns as Nanos)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn gaps_ns(seed: u64, count: usize) -> Vec<f64> {
+        let times: Vec<Nanos> = Arrivals::new(Rng::new(seed, 0), 1000.0).take(count).collect();
+        times.windows(2).map(|pair| (pair[1] - pair[0]) as f64).collect()
+    }
+
+    #[test]
+    fn gaps_have_the_mean_and_the_spread_of_an_exponential() {
+        let gaps = gaps_ns(42, 100_000);
+        let mean = gaps.iter().sum::<f64>() / gaps.len() as f64;
+        let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
+        assert!((mean / 1e6 - 1.0).abs() < 0.01, "mean {mean} ns");
+        assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "deviation {}", variance.sqrt());
+    }
+
+    #[test]
+    fn the_seed_fixes_the_times() {
+        assert_eq!(gaps_ns(7, 100), gaps_ns(7, 100));
+        assert_ne!(gaps_ns(7, 100), gaps_ns(8, 100));
+    }
+}

@@ -1,0 +1,138 @@
+//! The search service: one thread that does everything, and sleeps in the kernel when there
+//! is nothing to do.
+//!
+//! Like the Lucene demo server of Elfen's section 5, but with its queue in one obvious
+//! place: requests wait in their sockets, and epoll hands the sockets out in the order in
+//! which they became ready. One thread makes service times independent of each other.
+
+mod connection;
+mod http;
+
+use std::io::{ErrorKind, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+
+use crate::place;
+use crate::search::Engine;
+use connection::{Connection, Fate};
+
+/// Sockets taken from epoll at a time.
+const EVENTS_MAX: usize = 64;
+
+/// What epoll calls the listening socket; connections are called by their slot.
+const LISTENER: u64 = u64::MAX;
+
+/// Options of `serve`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Index to search
+    #[arg(long, value_name = "DIR")]
+    index: PathBuf,
+    /// Port on 127.0.0.1; 0 picks a free one
+    #[arg(long)]
+    port: u16,
+    /// CPU to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+/// Serves until killed.
+pub fn run(args: &Args) -> Result<()> {
+    if let Some(cpu) = args.cpu {
+        place::pin_to(cpu)?;
+    }
+    let engine = Engine::open(&args.index)?;
+    let mut server = Server::bind(engine, args.port)?;
+    announce(server.listener.local_addr()?.port())?;
+    loop {
+        server.serve_ready()?;
+    }
+}
+
+/// Tells whoever started the service that it accepts connections, and where.
+fn announce(port: u16) -> Result<()> {
+    let mut stdout = std::io::stdout();
+    writeln!(stdout, "ready port={port} pid={}", std::process::id())
+        .and_then(|()| stdout.flush())
+        .context("cannot say on standard output that the service is ready")
+}
+
+struct Server {
+    engine: Engine,
+    listener: TcpListener,
+    epoll: OwnedFd,
+    events: Vec<epoll::Event>,
+    /// Slots of closed connections are `None` until used again.
+    connections: Vec<Option<Connection>>,
+}
+
+impl Server {
+    fn bind(engine: Engine, port: u16) -> Result<Self> {
+        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| {
+            format!(
+                "cannot listen on 127.0.0.1:{port}; is another service there? \
+                     (--port 0 picks a free one)"
+            )
+        })?;
+        listener.set_nonblocking(true)?;
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
+        Ok(Server { engine, listener, epoll, events: Vec::with_capacity(EVENTS_MAX), connections: Vec::new() })
+    }
+
+    /// Waits until sockets are ready, and serves each once.
+    fn serve_ready(&mut self) -> Result<()> {
+        self.events.clear();
+        rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut self.events), None))
+            .context("epoll_wait failed")?;
+        for position in 0..self.events.len() {
+            match self.events[position].data.u64() {
+                LISTENER => self.accept_all()?,
+                slot => self.serve_connection(slot as usize),
+            }
+        }
+        Ok(())
+    }
+
+    fn serve_connection(&mut self, slot: usize) {
+        let connection = &mut self.connections[slot];
+        let fate = connection.as_mut().map(|open| open.serve(&self.engine));
+        if fate == Some(Fate::Close) {
+            *connection = None;
+        }
+    }
+
+    fn accept_all(&mut self) -> Result<()> {
+        loop {
+            match self.listener.accept() {
+                Ok((stream, _peer)) => self.adopt(stream)?,
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+                // The peer gave up while it was waiting to be accepted.
+                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
+                Err(error) => return Err(error).context("cannot accept a connection"),
+            }
+        }
+    }
+
+    fn adopt(&mut self, stream: TcpStream) -> Result<()> {
+        stream.set_nonblocking(true)?;
+        stream.set_nodelay(true)?;
+        let slot = self.free_slot();
+        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(slot as u64), epoll::EventFlags::IN)?;
+        self.connections[slot] = Some(Connection::new(stream));
+        Ok(())
+    }
+
+    fn free_slot(&mut self) -> usize {
+        let free = self.connections.iter().position(Option::is_none);
+        free.unwrap_or_else(|| {
+            self.connections.push(None);
+            self.connections.len() - 1
+        })
+    }
+}

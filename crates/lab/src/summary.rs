@@ -1,0 +1,119 @@
+//! What a set of durations amounts to: percentiles in microseconds, and the curve to plot.
+
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use hdrhistogram::Histogram;
+use serde::Serialize;
+
+use crate::clock::Nanos;
+
+/// Significant digits kept by the histograms: an error of at most 0.1 %.
+const DIGITS: u8 = 3;
+
+/// A histogram of durations that grows with what it is given.
+#[derive(Debug)]
+pub struct Durations(Histogram<u64>);
+
+/// One point of the latency curve: `percentile` per cent took at most `us`.
+#[derive(Debug, Serialize)]
+pub struct CurvePoint {
+    pub percentile: f64,
+    pub us: f64,
+}
+
+impl Durations {
+    /// An empty set.
+    pub fn new() -> Self {
+        Durations(Histogram::new(DIGITS).expect("three digits are allowed"))
+    }
+
+    /// Adds one duration.
+    pub fn add(&mut self, duration_ns: Nanos) {
+        self.0.record(duration_ns).expect("the histogram resizes itself");
+    }
+
+    /// How many were added.
+    pub fn count(&self) -> u64 {
+        self.0.len()
+    }
+
+    /// Their mean.
+    pub fn mean_us(&self) -> f64 {
+        tenths(self.0.mean() / 1e3)
+    }
+
+    /// The longest.
+    pub fn max_us(&self) -> f64 {
+        tenths(self.0.max() as f64 / 1e3)
+    }
+
+    /// The duration that `percentile` per cent did not exceed.
+    pub fn percentile_us(&self, percentile: f64) -> f64 {
+        tenths(self.0.value_at_percentile(percentile) as f64 / 1e3)
+    }
+
+    /// About a hundred points, half of them above the 90th percentile, as far into the
+    /// tail as there are samples to speak of.
+    pub fn curve(&self) -> Vec<CurvePoint> {
+        let body = (1..=44).map(|step| f64::from(step) * 2.0);
+        let tail = (0..=56).map(|step| 100.0 - 10f64.powf(1.0 - f64::from(step) / 14.0));
+        let finest = 100.0 - 100.0 / self.count().max(1) as f64;
+        body.chain(tail)
+            .take_while(|&percentile| percentile <= finest)
+            .chain([100.0])
+            .map(|percentile| self.point(percentile))
+            .collect()
+    }
+
+    fn point(&self, percentile: f64) -> CurvePoint {
+        CurvePoint { percentile: (percentile * 1e4).round() / 1e4, us: self.percentile_us(percentile) }
+    }
+}
+
+/// Writes a result for a program to read.
+pub fn write_json(path: &Path, result: &impl Serialize) -> Result<()> {
+    let mut text = serde_json::to_string_pretty(result)?;
+    text.push('\n');
+    std::fs::write(path, text).with_context(|| format!("cannot write the result to {}", path.display()))
+}
+
+/// Tenths of a microsecond are all that a clock read can tell apart.
+fn tenths(us: f64) -> f64 {
+    (us * 10.0).round() / 10.0
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn one_to(count: u64) -> Durations {
+        let mut durations = Durations::new();
+        (1..=count).for_each(|us| durations.add(us * 1000));
+        durations
+    }
+
+    #[test]
+    fn percentiles_are_within_the_digits_kept() {
+        let durations = one_to(1000);
+        assert!((durations.percentile_us(50.0) - 500.0).abs() < 1.0);
+        assert!((durations.percentile_us(99.0) - 990.0).abs() < 2.0);
+        assert!((durations.mean_us() - 500.5).abs() < 1.0);
+    }
+
+    #[test]
+    fn the_curve_rises_and_ends_at_the_maximum() {
+        let durations = one_to(100_000);
+        let curve = durations.curve();
+        assert!((90..=110).contains(&curve.len()), "{} points", curve.len());
+        assert!(curve.windows(2).all(|pair| pair[0].percentile < pair[1].percentile));
+        assert!(curve.windows(2).all(|pair| pair[0].us <= pair[1].us));
+        assert_eq!(curve.last().unwrap().us, durations.max_us());
+    }
+
+    #[test]
+    fn few_samples_give_a_short_curve() {
+        assert_eq!(Durations::new().curve().len(), 1);
+        assert!(one_to(10).curve().iter().all(|point| point.percentile <= 90.0 || point.percentile == 100.0));
+    }
+}

@@ -1,0 +1,73 @@
+//! Running the lab's binary in tests.
+
+// Each test file uses its own part of this.
+#![allow(dead_code)]
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Command, Output, Stdio};
+
+/// The lab's binary with these arguments.
+pub fn lab(args: &[&str]) -> Command {
+    let mut command = Command::new(env!("CARGO_BIN_EXE_sidelane-lab"));
+    command.args(args);
+    command
+}
+
+/// Runs a command that must succeed; returns what it said on standard error.
+#[track_caller]
+pub fn run_ok(mut command: Command) -> String {
+    let output = command.output().unwrap();
+    assert!(output.status.success(), "{command:?} failed: {}", said(&output));
+    said(&output)
+}
+
+/// Runs a command that must fail with that exit code; returns its message.
+#[track_caller]
+pub fn run_failing(mut command: Command, code: i32) -> String {
+    let output = command.output().unwrap();
+    assert_eq!(output.status.code(), Some(code), "{command:?} said: {}", said(&output));
+    said(&output)
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+/// Reads a result.
+#[track_caller]
+pub fn read_json(path: &str) -> serde_json::Value {
+    serde_json::from_str(&std::fs::read_to_string(path).unwrap()).unwrap()
+}
+
+/// A `serve` that runs until dropped.
+pub struct Service {
+    child: Child,
+    port: u16,
+}
+
+impl Service {
+    /// Starts it and waits until it says that it is ready.
+    pub fn start(args: &[&str]) -> Service {
+        let mut child = lab(args).stdout(Stdio::piped()).spawn().unwrap();
+        let mut line = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut line).unwrap();
+        let port = line
+            .split_whitespace()
+            .find_map(|word| word.strip_prefix("port="))
+            .and_then(|port| port.parse().ok())
+            .unwrap_or_else(|| panic!("the service said {line:?}"));
+        Service { child, port }
+    }
+
+    /// Where it listens.
+    pub fn address(&self) -> String {
+        format!("127.0.0.1:{}", self.port)
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,116 @@
+//! The whole way: text, index, queries, service, load.
+
+mod common;
+
+use std::path::Path;
+
+use common::{Service, lab, read_json, run_ok};
+
+/// Enough different words in a few documents each for a query mix.
+fn write_corpus(folder: &Path) {
+    let common = ["the", "of", "and", "to", "kernel"];
+    let paragraph = |number: usize| {
+        let words: Vec<String> = (0..60)
+            .map(|place| match place % 3 {
+                0 => common[(number + place) % common.len()].to_owned(),
+                _ => spelled((number * 7 + place * place) % 400),
+            })
+            .collect();
+        words.join(" ")
+    };
+    let text: Vec<String> = (0..500).map(paragraph).collect();
+    std::fs::write(folder.join("words.txt"), text.join("\n\n")).unwrap();
+}
+
+/// A made-up word for a number.
+fn spelled(number: usize) -> String {
+    number.to_string().bytes().map(|digit| (digit - b'0' + b'k') as char).collect()
+}
+
+/// A folder with text and the index of it.
+struct Fixture(tempfile::TempDir);
+
+impl Fixture {
+    fn new() -> Fixture {
+        let fixture = Fixture(tempfile::tempdir().unwrap());
+        std::fs::create_dir(fixture.path("text")).unwrap();
+        write_corpus(Path::new(&fixture.path("text")));
+        fixture
+    }
+
+    fn path(&self, name: &str) -> String {
+        self.0.path().join(name).display().to_string()
+    }
+
+    /// Builds the index; returns what was said.
+    fn index(&self) -> String {
+        let (text, index) = (self.path("text"), self.path("index"));
+        run_ok(lab(&["index", "--corpus-dir", &text, "--out", &index]))
+    }
+
+    /// Draws queries into the file of that name; returns them.
+    fn queries(&self, name: &str) -> String {
+        let (index, out) = (self.path("index"), self.path(name));
+        let mix = ["--seed", "7", "--count", "200"];
+        let mut command = lab(&["queries", "--index", &index, "--out", &out]);
+        command.args(mix);
+        run_ok(command);
+        std::fs::read_to_string(out).unwrap()
+    }
+}
+
+#[test]
+fn every_search_is_answered() {
+    let fixture = Fixture::new();
+    fixture.index();
+    fixture.queries("queries");
+    let service = Service::start(&["serve", "--index", &fixture.path("index"), "--port", "0"]);
+    let mut load = lab(&["load", "--protocol", "search", "--target", &service.address()]);
+    load.args(["--queries", &fixture.path("queries")]).args(["--json", &fixture.path("result.json")]).args([
+        "--rate",
+        "300",
+        "--seconds",
+        "1",
+        "--warmup-seconds",
+        "0.2",
+        "--seed",
+        "3",
+    ]);
+    run_ok(load);
+
+    let result = read_json(&fixture.path("result.json"));
+    let requests = result["requests"].as_u64().unwrap();
+    assert!((200..400).contains(&requests), "{result}");
+    assert_eq!(result["errors"], 0, "{result}");
+    assert!(result["p50_us"].as_f64().unwrap() > 0.0, "{result}");
+    assert!(result["curve"].as_array().unwrap().len() > 40, "{result}");
+}
+
+#[test]
+fn an_index_is_built_once_and_gives_the_same_queries() {
+    let fixture = Fixture::new();
+    let first = fixture.index();
+    let second = fixture.index();
+    assert!(first.contains("indexed 500 documents"), "{first}");
+    assert!(second.contains("already"), "{second}");
+
+    let queries = fixture.queries("queries");
+    assert_eq!(queries.lines().count(), 200);
+    std::fs::remove_dir_all(fixture.path("index")).unwrap();
+    fixture.index();
+    assert_eq!(queries, fixture.queries("again"));
+}
+
+#[test]
+fn service_times_are_written() {
+    let fixture = Fixture::new();
+    fixture.index();
+    let (queries, json) = (fixture.path("queries"), fixture.path("times.json"));
+    std::fs::write(&queries, "and the kernel\nor of to\nphrase the kernel\n").unwrap();
+    let mut command = lab(&["service-times", "--index", &fixture.path("index")]);
+    command.args(["--queries", &queries, "--json", &json]);
+    run_ok(command);
+    let times = read_json(&json);
+    assert_eq!(times["queries"], 3);
+    assert!(times["max_us"].as_f64() >= times["p50_us"].as_f64(), "{times}");
+}

@@ -1,0 +1,221 @@
+//! Hand-worked vectors, and properties over random histories of a request lane.
+
+extern crate std;
+
+use std::vec::Vec;
+
+use proptest::prelude::*;
+
+use super::*;
+
+const CONFIG: BorrowIdleConfig = BorrowIdleConfig { min_idle_ns: 10, evict_after_ns: 1_000 };
+
+fn busy(since: Nanos) -> Observation {
+    Observation { request_busy: true, request_since: since, service_on_batch_lane: false }
+}
+
+fn idle(since: Nanos) -> Observation {
+    Observation { request_busy: false, ..busy(since) }
+}
+
+fn look(policy: &mut BorrowIdle, now: Nanos, seen: Observation) -> Vec<Action> {
+    let mut out = Actions::default();
+    policy.observe(now, &seen, &mut out);
+    out.iter().collect()
+}
+
+#[test]
+fn holds_when_the_service_starts_and_releases_when_it_has_stopped() {
+    let mut policy = BorrowIdle::new(CONFIG);
+    assert_eq!(look(&mut policy, 5, idle(0)), []);
+    assert_eq!(look(&mut policy, 100, busy(99)), [Action::Hold]);
+    assert_eq!(policy.why(), Reason::RequestBusy);
+    assert_eq!(policy.next_wakeup(), Some(1_100));
+    assert_eq!(look(&mut policy, 205, idle(200)), []);
+    assert_eq!(policy.why(), Reason::IdleTooShort);
+    assert_eq!(policy.next_wakeup(), Some(210));
+    assert_eq!(look(&mut policy, 210, idle(200)), [Action::Release]);
+    assert_eq!(policy.why(), Reason::RequestIdle);
+    assert_eq!(policy.next_wakeup(), None);
+}
+
+#[test]
+fn a_gap_shorter_than_min_idle_costs_no_new_hold() {
+    let mut policy = BorrowIdle::new(CONFIG);
+    look(&mut policy, 0, busy(0));
+    assert_eq!(look(&mut policy, 52, idle(50)), []);
+    assert_eq!(look(&mut policy, 58, busy(57)), []);
+    assert_eq!(look(&mut policy, 70, idle(60)), [Action::Release]);
+}
+
+#[test]
+fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
+    let mut policy = BorrowIdle::new(CONFIG);
+    look(&mut policy, 0, busy(0));
+    assert_eq!(look(&mut policy, 999, busy(0)), []);
+    assert_eq!(look(&mut policy, 1_000, busy(0)), [Action::Evict]);
+    assert_eq!(policy.why(), Reason::HeldTooLong);
+    assert_eq!(look(&mut policy, 5_000, busy(0)), []);
+    assert_eq!(look(&mut policy, 6_005, idle(6_000)), []);
+    assert_eq!(look(&mut policy, 6_010, idle(6_000)), [Action::Restore]);
+    // The debt is gone with the eviction: a whole credit is there again.
+    assert_eq!(look(&mut policy, 6_020, busy(6_020)), [Action::Hold]);
+    assert_eq!(policy.next_wakeup(), Some(7_020));
+}
+
+#[test]
+fn release_pays_debt_back_threefold() {
+    let mut policy = BorrowIdle::new(CONFIG);
+    look(&mut policy, 0, busy(0));
+    look(&mut policy, 600, idle(590)); // released with a debt of 600
+    look(&mut policy, 700, busy(700)); // 100 released pay back 300
+    assert_eq!(policy.next_wakeup(), Some(700 + 1_000 - 300));
+}
+
+#[test]
+fn a_debt_at_its_limit_evicts_at_once() {
+    let mut policy = BorrowIdle::new(BorrowIdleConfig { min_idle_ns: 0, evict_after_ns: 0 });
+    assert_eq!(look(&mut policy, 7, busy(7)), [Action::Hold, Action::Evict]);
+}
+
+#[test]
+fn the_service_on_the_batch_lane_sends_batch_away_until_it_has_left() {
+    let mut policy = BorrowIdle::new(CONFIG);
+    let visited = Observation { service_on_batch_lane: true, ..idle(0) };
+    assert_eq!(look(&mut policy, 50, visited), [Action::Evict]);
+    assert_eq!(look(&mut policy, 60, visited), []);
+    assert_eq!(policy.why(), Reason::ServiceOnBatchLane);
+    assert_eq!(look(&mut policy, 70, idle(0)), [Action::Restore]);
+}
+
+/// A request lane that flips between busy and idle, and is looked at when it flips, when the
+/// policy asks for it, and at a few other times.
+#[derive(Clone, Debug)]
+struct History {
+    flips_ns: Vec<Nanos>,
+    extra_looks: Vec<Nanos>,
+}
+
+fn history() -> impl Strategy<Value = History> {
+    let gaps = prop::collection::vec(1_u64..3_000, 1..60);
+    let looks = prop::collection::vec(0_u64..60_000, 0..40);
+    (gaps, looks).prop_map(|(gaps, mut extra_looks)| {
+        extra_looks.sort_unstable();
+        let flips_ns = gaps
+            .iter()
+            .scan(0, |at, gap| {
+                *at += gap;
+                Some(*at)
+            })
+            .collect();
+        History { flips_ns, extra_looks }
+    })
+}
+
+impl History {
+    fn seen_at(&self, now: Nanos) -> Observation {
+        let flips = self.flips_ns.partition_point(|&at| at <= now);
+        let since = flips.checked_sub(1).map_or(0, |last| self.flips_ns[last]);
+        if flips % 2 == 1 { busy(since) } else { idle(since) }
+    }
+
+    /// Every look in order: (time, observation, actions, policy after it).
+    fn play(&self) -> Vec<(Nanos, Observation, Vec<Action>, BorrowIdle)> {
+        let mut policy = BorrowIdle::new(CONFIG);
+        let mut planned: Vec<Nanos> = self.flips_ns.iter().chain(&self.extra_looks).copied().collect();
+        planned.sort_unstable();
+        let end = self.flips_ns.last().unwrap() + 10_000;
+        let mut looks = Vec::new();
+        let mut now = 0;
+        while now < end {
+            let seen = self.seen_at(now);
+            let actions = look(&mut policy, now, seen);
+            looks.push((now, seen, actions, policy.clone()));
+            let next = planned.iter().copied().find(|&at| at > now).unwrap_or(end);
+            now = policy.next_wakeup().map_or(next, |at| at.min(next));
+        }
+        looks
+    }
+}
+
+proptest! {
+    /// The caller reacts at each flip, so the reaction bound is zero here: after every look the
+    /// lane is empty exactly when it has to be.
+    #[test]
+    fn while_the_request_lane_is_busy_batch_never_runs(history in history()) {
+        for (_, seen, _, policy) in history.play() {
+            prop_assert!(!seen.request_busy || policy.state != State::Released);
+        }
+    }
+
+    #[test]
+    fn no_hold_begins_without_a_busy_lane(history in history()) {
+        for (_, seen, actions, _) in history.play() {
+            prop_assert!(!actions.contains(&Action::Hold) || seen.request_busy);
+        }
+    }
+
+    /// Batch gets every idle moment longer than min_idle_ns, from its min_idle_ns on.
+    #[test]
+    fn no_hold_outlasts_min_idle(history in history()) {
+        for (now, seen, _, policy) in history.play() {
+            let over = !seen.request_busy && now >= seen.request_since + CONFIG.min_idle_ns;
+            prop_assert!(!over || policy.state == State::Released);
+        }
+    }
+
+    #[test]
+    fn no_hold_outlasts_its_credit(history in history()) {
+        for (now, _, _, policy) in history.play().into_iter().filter(|look| look.1.request_busy) {
+            prop_assert!(policy.state != State::Held || policy.debt_at(now) < CONFIG.evict_after_ns);
+        }
+    }
+
+    /// A wake-up is in the future, and looking again while nothing changes never puts it off.
+    #[test]
+    fn next_wakeup_is_monotone(history in history()) {
+        let looks = history.play();
+        for (now, _, _, policy) in &looks {
+            prop_assert!(policy.next_wakeup().is_none_or(|at| at > *now));
+        }
+        for pair in looks.windows(2) {
+            let ((_, seen, _, before), (now, seen_again, actions, after)) = (&pair[0], &pair[1]);
+            if seen == seen_again && actions.is_empty() && before.next_wakeup().is_none_or(|at| at > *now) {
+                prop_assert_eq!(before.next_wakeup(), after.next_wakeup());
+            }
+        }
+    }
+
+    /// Hold and release, evict and restore come in turn: the lane is never left in two minds.
+    #[test]
+    fn actions_alternate(history in history()) {
+        let mut state = State::Released;
+        for (_, _, actions, _) in history.play() {
+            for action in actions {
+                state = match (state, action) {
+                    (State::Released, Action::Hold) => State::Held,
+                    (State::Held, Action::Release) => State::Released,
+                    (State::Held, Action::Evict) => State::Evicted,
+                    (State::Evicted, Action::Restore) => State::Released,
+                    other => return Err(TestCaseError::fail(std::format!("{other:?}"))),
+                };
+            }
+        }
+    }
+
+    /// In any second batch has had more than the kernel's own guarantee of 5 %, or was evicted.
+    #[test]
+    fn held_time_stays_below_the_kernels_patience(history in history()) {
+        let window_ns = 4 * CONFIG.evict_after_ns;
+        let looks = history.play();
+        for end in 0..looks.len() {
+            let (from, to) = (looks[end].0.saturating_sub(window_ns), looks[end].0);
+            let held_ns: u64 = looks.windows(2).take(end)
+                .filter(|pair| pair[0].3.state == State::Held)
+                .map(|pair| pair[1].0.min(to).saturating_sub(pair[0].0.max(from)))
+                .sum();
+            let evicted = looks[..=end].iter().any(|l| l.0 >= from && l.3.state == State::Evicted);
+            prop_assert!(evicted || held_ns * 100 <= window_ns * 82);
+        }
+    }
+}

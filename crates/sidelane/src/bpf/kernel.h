@@ -1,0 +1,93 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * The few kernel types that lanes.bpf.c reads. Fields are found by name in the running
+ * kernel's BTF when the program is loaded (CO-RE), so order and offsets here mean nothing
+ * and no generated vmlinux.h is needed. A name with a triple underscore is the same kernel
+ * type in another kernel version.
+ */
+#ifndef SIDELANE_KERNEL_H
+#define SIDELANE_KERNEL_H
+
+typedef unsigned char __u8;
+typedef unsigned short __u16;
+typedef unsigned int __u32;
+typedef unsigned long long __u64;
+typedef signed char __s8;
+typedef short __s16;
+typedef int __s32;
+typedef long long __s64;
+typedef __u16 __be16;
+typedef __u32 __be32;
+typedef __u32 __wsum;
+typedef __u8 uint8_t;
+typedef __u32 uint32_t;
+typedef __u64 uint64_t;
+typedef _Bool bool;
+#define false 0
+#define true 1
+
+enum bpf_map_type {
+	BPF_MAP_TYPE_HASH = 1,
+	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
+	BPF_MAP_TYPE_RINGBUF = 27,
+};
+
+enum {
+	BPF_ANY = 0,
+	BPF_F_MMAPABLE = 1 << 10,
+	BPF_RB_FORCE_WAKEUP = 1 << 1,
+};
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct kernfs_node {
+	__u64 id;
+};
+
+struct cgroup {
+	struct kernfs_node *kn;
+	int level;
+	struct cgroup *ancestors[];
+};
+
+struct cgroup_subsys_state {
+	struct cgroup *cgroup;
+};
+
+struct css_set {
+	struct cgroup *dfl_cgrp;
+	struct cgroup_subsys_state *subsys[];
+};
+
+struct thread_info {
+	__u32 cpu;
+};
+
+struct task_struct {
+	struct thread_info thread_info;
+	unsigned int __state;
+	int pid;
+	int tgid;
+	int nr_cpus_allowed;
+	struct css_set *cgroups;
+};
+
+/* Before 5.14 the state was a signed long named `state`. */
+struct task_struct___before_5_14 {
+	long state;
+};
+
+#pragma clang attribute pop
+
+/* Which slot of css_set.subsys belongs to which cgroup v1 controller: numbers differ
+ * between kernels, names do not. */
+enum cgroup_subsys_id {
+	cpuset_cgrp_id,
+	cpu_cgrp_id,
+	freezer_cgrp_id,
+	memory_cgrp_id,
+	pids_cgrp_id,
+};
+
+#endif

@@ -1,0 +1,69 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What lanes.bpf.c and lane/tracker.rs share besides the public lane words: roles given
+ * by user space, statistics kept by the kernel. tracker.rs asserts every size.
+ */
+#ifndef SIDELANE_LANES_H
+#define SIDELANE_LANES_H
+
+#include "../../../../abi/lane.h"
+
+/* POWER has eight lanes a core: seven partners. */
+#define SIDELANE_MAX_PARTNERS 7
+
+enum sidelane_role {
+	SIDELANE_ROLE_NONE = 0,
+	SIDELANE_ROLE_REQUEST = 1,
+	SIDELANE_ROLE_BATCH = 2,
+};
+
+/* What a lane is for: the partners of a request lane are batch lanes, and vice versa. */
+struct sidelane_lane_role {
+	uint32_t role; /* enum sidelane_role */
+	uint32_t partner_count;
+	uint32_t partners[SIDELANE_MAX_PARTNERS];
+	uint32_t reserved;
+};
+
+/* Latency histograms: 32 buckets for each power of two, so a bucket is at most 3 % wide.
+ * Bucket i < 32 holds the value i itself; above, i = 32 * (log2(v) - 4) + next five bits. */
+#define SIDELANE_HIST_SUB_BITS 5
+#define SIDELANE_HIST_BUCKETS 1024
+
+/* One a lane, written by that lane's own switches alone. */
+struct sidelane_lane_stats {
+	uint64_t switches;        /*   0: context switches */
+	uint64_t lc_switches;     /*   8: of them, to an LC thread */
+	uint64_t batch_ns;        /*  16: time batch ran here */
+	uint64_t batch_since_ns;  /*  24: start of batch's present turn, 0 while it does not run */
+	uint64_t overlap_ns;      /*  32: of batch_ns, LC threads ran on a partner lane at once */
+	uint64_t overlap_mark_ns; /*  40: partners' LC clocks when batch's turn began */
+	uint64_t leaks;           /*  48: batch switched in although the lane was held */
+	uint64_t batch_strays;    /*  56: batch switched in on a lane that is not a batch lane */
+	uint64_t lc_strays;       /*  64: LC switched in on a lane that is not a request lane */
+	uint64_t cost_ns;         /*  72: this program's own time, in the sampled switches */
+	uint64_t cost_samples;    /*  80: switches sampled for cost_ns */
+	uint64_t summons_ns;      /*  88: time this lane's CPU spent ringing for holders */
+	uint64_t reserved[4];     /*  96 */
+	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* LC-on to batch-off */
+	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
+};
+
+/* One class change of a lane, recorded while user space draws a timeline. */
+struct sidelane_trace_event {
+	uint64_t at_ns;
+	uint32_t cpu;
+	uint32_t class_; /* enum sidelane_class, or SIDELANE_TRACE_HOLDER */
+};
+
+#define SIDELANE_TRACE_HOLDER 4
+#define SIDELANE_TRACE_EVENTS 16384
+
+/* Set by user space before the program is loaded. */
+struct sidelane_settings {
+	uint64_t lc_cgroup_id;    /* the service's cgroup, 0 for none */
+	uint32_t lc_cgroup_level; /* its depth below the hierarchy's root */
+	uint32_t lc_cgroup_v1;    /* 1 + index in the list of v1 controllers, 0 for cgroup v2 */
+};
+
+#endif

@@ -1,0 +1,131 @@
+//! The batch command: started behind a gate, so that it is caged and known to the kernel
+//! program before its first instruction.
+//!
+//! The gate is this binary itself under a hidden verb: it waits on a pipe, makes itself
+//! SCHED_IDLE and becomes the command by exec, so the command's process id, environment,
+//! terminal and standard streams are what the user would get without Sidelane.
+
+use std::ffi::OsString;
+use std::io::{self, Read, Write};
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+use std::os::unix::process::{CommandExt, ExitStatusExt};
+use std::process::{Child, Command, ExitStatus};
+
+use rustix::pipe::{PipeFlags, pipe_with};
+
+use super::priority;
+use super::signals;
+
+/// The hidden verb under which the binary is the gate.
+pub const VERB: &str = "__batch";
+/// As shells have it: the command was found but cannot be run, or was not found.
+const EXIT_CANNOT_RUN: i32 = 126;
+const EXIT_NOT_FOUND: i32 = 127;
+
+/// Which scheduling class the batch command runs in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum BatchClass {
+    /// SCHED_IDLE: any other task that needs the batch lane gets it at once.
+    Idle,
+    /// SCHED_OTHER, for comparison.
+    Ordinary,
+}
+
+/// A batch command that was started, but may not run yet.
+pub struct GatedBatch {
+    child: Child,
+    gate: OwnedFd,
+}
+
+impl GatedBatch {
+    /// Starts `command` behind the gate.
+    pub fn start(command: &[OsString], class: BatchClass) -> io::Result<Self> {
+        let (entrance, gate) = pipe_with(PipeFlags::CLOEXEC)?;
+        let mut gated = Command::new("/proc/self/exe");
+        gated.arg(VERB).arg(entrance.as_raw_fd().to_string());
+        gated.arg(if class == BatchClass::Idle { "idle" } else { "ordinary" }).arg("--").args(command);
+        // SAFETY: only async-signal-safe calls between fork and exec.
+        unsafe {
+            gated.pre_exec(move || {
+                signals::unmask();
+                rustix::io::fcntl_setfd(&entrance, rustix::io::FdFlags::empty())?;
+                rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
+                Ok(())
+            });
+        }
+        Ok(Self { child: gated.spawn()?, gate })
+    }
+
+    /// The command's process id, now and after it has passed the gate.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Lets it run.
+    pub fn open(self) -> io::Result<Batch> {
+        rustix::io::write(&self.gate, b"!")?;
+        Ok(Batch { child: self.child })
+    }
+
+    /// Ends it unrun.
+    pub fn abandon(mut self) -> io::Result<()> {
+        self.child.kill()?;
+        self.child.wait().map(drop)
+    }
+}
+
+/// A running batch command.
+pub struct Batch {
+    child: Child,
+}
+
+impl Batch {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: plain system call; the child is not reaped before `reap`.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, signal) };
+    }
+
+    /// Whether it has ended. It is not reaped yet, so its process id stays its own.
+    pub fn has_ended(&self) -> bool {
+        let id = rustix::process::WaitId::Pid(rustix::process::Pid::from_child(&self.child));
+        let options = rustix::process::WaitIdOptions::EXITED
+            | rustix::process::WaitIdOptions::NOHANG
+            | rustix::process::WaitIdOptions::NOWAIT;
+        matches!(rustix::process::waitid(id, options), Ok(Some(_)))
+    }
+
+    /// Waits for it to end and takes its status.
+    pub fn reap(mut self) -> io::Result<ExitStatus> {
+        self.child.wait()
+    }
+}
+
+/// The exit code that a shell would report.
+pub fn exit_code(status: ExitStatus) -> i32 {
+    const SIGNALLED: i32 = 128;
+    status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or(0))
+}
+
+/// The gate's own program. Returns only if the command cannot be run.
+pub fn main(entrance_fd: i32, class: BatchClass, command: &[OsString]) -> i32 {
+    // SAFETY: the agent passed this descriptor for us alone.
+    let mut entrance = unsafe { std::fs::File::from_raw_fd(entrance_fd) };
+    let opened = entrance.read(&mut [0]).is_ok_and(|bytes| bytes == 1);
+    drop(entrance);
+    let Some((program, arguments)) = command.split_first().filter(|_| opened) else {
+        return EXIT_CANNOT_RUN;
+    };
+    if class == BatchClass::Idle {
+        // Refused only by unusual security policies; the lane holder works all the same.
+        let _ = priority::make_this_thread_idle();
+    }
+    let error = Command::new(program).args(arguments).exec();
+    let _ = writeln!(io::stderr(), "sidelane: cannot run `{}`: {error}", program.to_string_lossy());
+    if error.kind() == io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_CANNOT_RUN }
+}

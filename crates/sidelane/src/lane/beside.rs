@@ -1,0 +1,153 @@
+//! Beside whom, and where: turns what the user asked for into lanes and processes, and refuses
+//! what would make the service wait, before anything on the machine is changed.
+
+use std::io;
+use std::path::Path;
+use std::sync::mpsc;
+use std::thread;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::cpulist::CpuSet;
+use super::priority::pin_this_thread;
+use super::service::{PinPlan, Service, ServiceError, Target, allowed_cpus};
+use super::topology::{LaneError, Lanes, PairKind, ReadError, Topology};
+use super::tracker::LaneMemory;
+
+/// A thread of ordinary priority gets a turn on any lane within some milliseconds, unless a
+/// real-time thread never lets go of it.
+const SETTLE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Why a batch command cannot run beside a service.
+#[derive(Debug, Error)]
+pub enum BesideError {
+    /// The machine's CPUs cannot be read.
+    #[error(transparent)]
+    Topology(#[from] ReadError),
+    /// There are no such lanes.
+    #[error(transparent)]
+    Lanes(#[from] LaneError),
+    /// There is no such service.
+    #[error(transparent)]
+    Service(#[from] ServiceError),
+    /// Holding the batch lane would hold up the service.
+    #[error(
+        "{target} may run on CPUs {allowed}, and so on batch lane(s) {shared}: a hold there would make it wait. \
+         Confine it to {requests} first (taskset -a -c -p {requests} PID, or its cpuset), \
+         or add --pin-service to have that done now and undone at the end"
+    )]
+    ServiceOnBatchLane {
+        /// The service.
+        target: Target,
+        /// Where it may run.
+        allowed: CpuSet,
+        /// The batch lanes among them.
+        shared: CpuSet,
+        /// Where it should run.
+        requests: CpuSet,
+    },
+    /// The service may not run on any request lane.
+    #[error("{target} may run on CPUs {allowed} only, and none of them is a request lane ({requests}): check --lanes")]
+    ServiceElsewhere {
+        /// The service.
+        target: Target,
+        /// Where it may run.
+        allowed: CpuSet,
+        /// The request lanes.
+        requests: CpuSet,
+    },
+    /// A lane's state could not be learned.
+    #[error(
+        "CPU {cpu} switched no thread within 2 s: a real-time thread seems to own it, so nothing can be known of it; \
+         choose other lanes with --lanes"
+    )]
+    LaneStuck {
+        /// The request lane.
+        cpu: u32,
+    },
+}
+
+/// What a session stands on.
+#[derive(Debug)]
+pub struct Beside {
+    /// As the user named it.
+    pub target: Target,
+    /// Its processes when it was looked up.
+    pub service: Service,
+    /// Who borrows what from whom.
+    pub lanes: Lanes,
+    /// The machine in one line.
+    pub machine: String,
+    /// Whether the service is confined to its request lanes for the session.
+    pub pin_service: bool,
+}
+
+impl Beside {
+    /// Looks up service and lanes and checks that they go together.
+    pub fn find(target: Target, lanes: Option<&str>, pin_service: bool) -> Result<Self, BesideError> {
+        let topology = Topology::read(Path::new("/sys"))?;
+        let declared = lanes.map(|spec| topology.declared_pairs(spec)).transpose()?;
+        let service = target.find()?;
+        let allowed = allowed_cpus(&service.pids);
+        let lanes = declared.map_or_else(|| topology.smt_pairs(&allowed), Ok)?;
+        let beside = Self { target, service, lanes, machine: topology.describe(), pin_service };
+        beside.check(&allowed)?;
+        Ok(beside)
+    }
+
+    /// The batch lanes.
+    pub fn batch_lanes(&self) -> CpuSet {
+        self.lanes.batch.iter().map(|lane| lane.cpu).collect()
+    }
+
+    /// `smt` or `declared`, for results.
+    pub fn pair_kind(&self) -> &'static str {
+        match self.lanes.kind {
+            PairKind::Smt => "smt",
+            PairKind::Declared => "declared",
+        }
+    }
+
+    /// What to pin, if pinning is wanted: empty where there is nothing to do.
+    pub fn pin_plan(&self) -> PinPlan {
+        match self.pin_service {
+            true => PinPlan::note(&self.service.pids, &self.lanes.requests),
+            false => PinPlan::default(),
+        }
+    }
+
+    fn check(&self, allowed: &CpuSet) -> Result<(), BesideError> {
+        let (target, allowed) = (self.target.clone(), allowed.clone());
+        let requests = self.lanes.requests.clone();
+        let shared = allowed.intersection(&self.batch_lanes());
+        if !shared.is_empty() && !self.pin_service {
+            return Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests });
+        }
+        if allowed.intersection(&requests).is_empty() && !self.pin_service {
+            return Err(BesideError::ServiceElsewhere { target, allowed, requests });
+        }
+        Ok(())
+    }
+}
+
+/// Moves this thread, and those it will start, off the request lanes, if there is anywhere else.
+pub fn keep_off(requests: &CpuSet) -> io::Result<()> {
+    let online: CpuSet = std::fs::read_to_string("/sys/devices/system/cpu/online")?.trim().parse().unwrap_or_default();
+    let elsewhere: Vec<u32> = online.difference(requests).iter().collect();
+    if elsewhere.is_empty() { Ok(()) } else { pin_this_thread(&elsewhere) }
+}
+
+/// Waits until the kernel program has seen every request lane switch once: before that a lane
+/// on which the service runs without a break would look idle.
+pub fn settle(memory: &LaneMemory, requests: &CpuSet) -> Result<(), BesideError> {
+    for cpu in requests.iter().filter(|cpu| memory.word(*cpu).snapshot().is_none()) {
+        let (done, settled) = mpsc::channel();
+        // One turn of an ordinary thread on that lane: two switches, some microseconds.
+        thread::spawn(move || done.send(pin_this_thread(&[cpu]).is_ok()));
+        if settled.recv_timeout(SETTLE_TIMEOUT) != Ok(true) {
+            return Err(BesideError::LaneStuck { cpu });
+        }
+    }
+    Ok(())
+}

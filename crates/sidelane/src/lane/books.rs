@@ -1,0 +1,253 @@
+//! The kernel's books: who ran where for how long, overlap, reactions.
+//!
+//! The kernel program keeps them per lane ([`LaneStats`]); a [`Books`] is a copy of all lanes
+//! at one moment with the turns still going on added in, and two of them differ by what
+//! happened in between.
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use sidelane_signal::{HoldWord, LaneWord};
+
+use super::clock::now_ns;
+use super::histogram::{BUCKETS, Histogram};
+use super::topology::Lanes;
+
+/// Looks at a lane's statistics until two in a row agree; a switch takes well under one look.
+const LOOKS_MAX: usize = 8;
+
+/// `struct sidelane_lane_stats` of `bpf/lanes.h`.
+#[repr(C)]
+pub struct LaneStats {
+    switches: AtomicU64,
+    lc_switches: AtomicU64,
+    batch_ns: AtomicU64,
+    batch_since_ns: AtomicU64,
+    overlap_ns: AtomicU64,
+    overlap_mark_ns: AtomicU64,
+    leaks: AtomicU64,
+    batch_strays: AtomicU64,
+    lc_strays: AtomicU64,
+    cost_ns: AtomicU64,
+    cost_samples: AtomicU64,
+    summons_ns: AtomicU64,
+    reserved: [AtomicU64; 4],
+    off_hist: [AtomicU32; BUCKETS],
+    on_hist: [AtomicU32; BUCKETS],
+}
+
+const _: () = assert!(size_of::<LaneStats>() == 128 + 2 * 4 * BUCKETS);
+
+/// `struct sidelane_trace_event` of `bpf/lanes.h`: from `at_ns` on, `cpu` ran `class`.
+#[repr(C)]
+#[derive(Debug)]
+pub struct TraceEvent {
+    /// Time of the change; 0 while the slot is empty.
+    pub at_ns: AtomicU64,
+    /// The lane.
+    pub cpu: AtomicU32,
+    /// A lane class, or [`TraceEvent::HOLDER`].
+    pub class: AtomicU32,
+}
+
+impl TraceEvent {
+    /// The class of the lane's holder in a trace.
+    pub const HOLDER: u32 = 4;
+}
+
+/// What the kernel counted on one lane.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LaneBooks {
+    /// Context switches.
+    pub switches: u64,
+    /// Of them, to a thread of the service.
+    pub lc_switches: u64,
+    /// Time threads of the service ran.
+    pub lc_ns: u64,
+    /// Time batch ran.
+    pub batch_ns: u64,
+    /// Of that, time a thread of the service ran on a partner lane.
+    pub overlap_ns: u64,
+    /// Batch switched in although the lane was held.
+    pub leaks: u64,
+    /// Batch switched in on a lane that is not a batch lane.
+    pub batch_strays: u64,
+    /// The service switched in on a lane that is not a request lane.
+    pub lc_strays: u64,
+    /// The kernel program's own time in the sampled switches.
+    pub cost_ns: u64,
+    /// The switches sampled for it.
+    pub cost_samples: u64,
+    /// Time this lane's switches spent ringing for holders.
+    pub summons_ns: u64,
+    /// Summons sent to the lane's holder.
+    pub summons: u64,
+    /// Of them, sent and paid for by a request lane.
+    pub lc_summons: u64,
+}
+
+/// The books of all lanes at one moment, or (after [`Books::since`]) of a span of time.
+#[derive(Clone, Debug)]
+pub struct Books {
+    /// When they were read, or the span's length.
+    pub at_ns: u64,
+    lanes: Vec<LaneBooks>,
+    off: Histogram,
+    on: Histogram,
+}
+
+impl Books {
+    /// Reads every lane; `partners(cpu)` are the request lanes of the batch lane `cpu`.
+    pub(super) fn read<'a>(
+        words: impl Iterator<Item = &'a LaneWord>,
+        holds: impl Iterator<Item = &'a HoldWord>,
+        stats: &'a [LaneStats],
+        partners: impl Fn(usize) -> &'a [u32],
+    ) -> Self {
+        let at_ns = now_ns();
+        let clocks_ns: Vec<u64> = words.map(|word| word.snapshot().map_or(0, |seen| seen.lc_ns(at_ns))).collect();
+        let beside_ns = |cpu| partners(cpu).iter().map(|request| clocks_ns[*request as usize]).sum();
+        let lanes = stats.iter().zip(holds).enumerate();
+        let lanes = lanes.map(|(cpu, (stats, hold))| LaneBooks {
+            lc_ns: clocks_ns[cpu],
+            summons: hold.summons.load(Ordering::Relaxed),
+            lc_summons: hold.lc_summons.load(Ordering::Relaxed),
+            ..stats.settled(at_ns, beside_ns(cpu))
+        });
+        let mut books = Self { at_ns, lanes: lanes.collect(), off: Histogram::default(), on: Histogram::default() };
+        for stats in stats {
+            books.off.add(&histogram(&stats.off_hist));
+            books.on.add(&histogram(&stats.on_hist));
+        }
+        books
+    }
+
+    /// What happened after `earlier`.
+    pub fn since(&self, earlier: &Self) -> Self {
+        let lanes = self.lanes.iter().zip(&earlier.lanes);
+        Self {
+            at_ns: self.at_ns - earlier.at_ns,
+            lanes: lanes.map(|(now, then)| now.since(then)).collect(),
+            off: self.off.since(&earlier.off),
+            on: self.on.since(&earlier.on),
+        }
+    }
+
+    /// One lane's books.
+    pub fn lane(&self, cpu: u32) -> LaneBooks {
+        self.lanes.get(cpu as usize).copied().unwrap_or_default()
+    }
+
+    /// One figure summed over all CPUs.
+    pub fn sum(&self, figure: impl Fn(&LaneBooks) -> u64) -> u64 {
+        self.lanes.iter().map(figure).sum()
+    }
+
+    /// Reaction: from the service's start on a request lane to batch off its batch lane.
+    pub fn reaction_off(&self) -> &Histogram {
+        &self.off
+    }
+
+    /// Reaction: from the service's stop to batch back on a lane that was held for it.
+    pub fn reaction_on(&self) -> &Histogram {
+        &self.on
+    }
+
+    /// Time the service ran on its request lanes.
+    pub fn lc_ns(&self, lanes: &Lanes) -> u64 {
+        lanes.requests.iter().map(|cpu| self.lane(cpu).lc_ns).sum()
+    }
+
+    /// Time batch ran on its batch lanes.
+    pub fn batch_ns(&self, lanes: &Lanes) -> u64 {
+        lanes.batch.iter().map(|lane| self.lane(lane.cpu).batch_ns).sum()
+    }
+
+    /// Time batch ran beside the service, as a share of the service's own, in percent.
+    pub fn overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
+        percent(self.sum(|lane| lane.overlap_ns), self.lc_ns(lanes))
+    }
+
+    /// Time the request lanes that have batch lanes left idle, once for each batch lane.
+    pub fn idle_ns(&self, lanes: &Lanes) -> u64 {
+        let idle = |requests: u64| self.at_ns.saturating_sub(requests);
+        lanes.batch.iter().map(|lane| idle(lane.requests.iter().map(|cpu| self.lane(cpu).lc_ns).sum())).sum()
+    }
+
+    /// Batch's part in the idle time of the request lanes, in percent.
+    pub fn batch_share_of_idle_percent(&self, lanes: &Lanes) -> Option<f64> {
+        let alone_ns = self.batch_ns(lanes).saturating_sub(self.sum(|lane| lane.overlap_ns));
+        percent(alone_ns, self.idle_ns(lanes))
+    }
+
+    /// Mean time of the kernel program in a context switch, from its own sample.
+    pub fn cost_per_switch_ns(&self) -> Option<f64> {
+        let samples = self.sum(|lane| lane.cost_samples);
+        (samples > 0).then(|| self.sum(|lane| lane.cost_ns) as f64 / samples as f64)
+    }
+}
+
+fn percent(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
+}
+
+fn histogram(counts: &[AtomicU32; BUCKETS]) -> Histogram {
+    counts.iter().map(|count| u64::from(count.load(Ordering::Relaxed))).collect()
+}
+
+impl LaneStats {
+    /// All figures of one moment between two switches.
+    fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
+        let mut seen = self.look(now_ns, beside_ns);
+        for _ in 0..LOOKS_MAX {
+            let again = self.look(now_ns, beside_ns);
+            if again == seen {
+                break;
+            }
+            seen = again;
+        }
+        seen
+    }
+
+    /// `beside_ns` is the LC clock of the lane's partners: batch's turn may still go on, and
+    /// its overlap with it.
+    fn look(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
+        let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
+        let (turn_ns, overlap_ns) = match get(&self.batch_since_ns) {
+            0 => (0, 0),
+            since_ns => (now_ns.saturating_sub(since_ns), beside_ns.saturating_sub(get(&self.overlap_mark_ns))),
+        };
+        LaneBooks {
+            switches: get(&self.switches),
+            lc_switches: get(&self.lc_switches),
+            batch_ns: get(&self.batch_ns) + turn_ns,
+            overlap_ns: get(&self.overlap_ns) + overlap_ns,
+            leaks: get(&self.leaks),
+            batch_strays: get(&self.batch_strays),
+            lc_strays: get(&self.lc_strays),
+            cost_ns: get(&self.cost_ns),
+            cost_samples: get(&self.cost_samples),
+            summons_ns: get(&self.summons_ns),
+            ..LaneBooks::default()
+        }
+    }
+}
+
+impl LaneBooks {
+    fn since(&self, earlier: &Self) -> Self {
+        Self {
+            switches: self.switches - earlier.switches,
+            lc_switches: self.lc_switches - earlier.lc_switches,
+            lc_ns: self.lc_ns.saturating_sub(earlier.lc_ns),
+            batch_ns: self.batch_ns.saturating_sub(earlier.batch_ns),
+            overlap_ns: self.overlap_ns.saturating_sub(earlier.overlap_ns),
+            leaks: self.leaks - earlier.leaks,
+            batch_strays: self.batch_strays - earlier.batch_strays,
+            lc_strays: self.lc_strays - earlier.lc_strays,
+            cost_ns: self.cost_ns - earlier.cost_ns,
+            cost_samples: self.cost_samples - earlier.cost_samples,
+            summons_ns: self.summons_ns - earlier.summons_ns,
+            summons: self.summons - earlier.summons,
+            lc_summons: self.lc_summons - earlier.lc_summons,
+        }
+    }
+}

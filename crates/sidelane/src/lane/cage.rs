@@ -1,0 +1,223 @@
+//! The cage of a batch command: it keeps batch in its lanes, sends it away from one, and ends it.
+//!
+//! Best available: a cgroup v2 leaf freezes and kills, and confines where the cpuset controller
+//! is delegated to it; v1 cpuset and freezer leaves do the same on machines that still have
+//! them; plain affinity confines where neither does, and is set again when batch strays.
+//!
+//! Sending batch away from one lane of several moves it to the others; from the last one, it
+//! is frozen.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::sync::Mutex;
+
+use serde::{Deserialize, Serialize};
+
+use super::cgroup::{Hierarchy, Leaf, processes};
+use super::cpulist::CpuSet;
+use super::holder::Evictor;
+use super::priority::pin_thread;
+
+/// How batch is stopped from running anywhere.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum Freezer {
+    V2(Leaf),
+    V1(Leaf),
+}
+
+/// The groups of one batch command.
+#[derive(Debug)]
+pub struct Cage {
+    lanes: CpuSet,
+    freezer: Option<Freezer>,
+    cpuset: Option<Leaf>,
+    /// Every leaf made, for admission and removal.
+    leaves: Vec<Leaf>,
+    evicted: Mutex<BTreeSet<u32>>,
+}
+
+/// What is left to remove of a cage whose owner died.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct CagePlan {
+    /// The directories of its leaves.
+    pub dirs: Vec<std::path::PathBuf>,
+}
+
+impl Cage {
+    /// Makes the cage `name` for the batch lanes `lanes`. Degrades to what the machine has;
+    /// [`Cage::missing`] says what it lacks.
+    pub fn make(name: &str, lanes: CpuSet) -> Self {
+        let unified = leaf_in(name, Hierarchy::is_v2);
+        let freezes = unified.clone().filter(|leaf| leaf.has("cgroup.freeze"));
+        let confines = unified.clone().filter(|leaf| leaf.has("cpuset.cpus"));
+        let v1 = |controller: &'static str| leaf_in(name, move |found| found.controls(controller));
+        let v1_freezer = if freezes.is_some() { None } else { v1("freezer") };
+        let v1_cpuset = if confines.is_some() { None } else { v1("cpuset") };
+        Self {
+            lanes,
+            freezer: freezes.map(Freezer::V2).or(v1_freezer.clone().map(Freezer::V1)),
+            cpuset: confines.or(v1_cpuset.clone()),
+            leaves: [unified, v1_freezer, v1_cpuset].into_iter().flatten().collect(),
+            evicted: Mutex::default(),
+        }
+    }
+
+    /// Puts a process that does not run yet into the cage, and into all batch lanes.
+    pub fn admit(&self, pid: u32) -> io::Result<()> {
+        self.confine(&self.lanes)?;
+        for leaf in &self.leaves {
+            leaf.admit(pid)?;
+        }
+        pin_thread(pid, &self.lanes.iter().collect::<Vec<_>>())
+    }
+
+    /// What this machine lacks for a full cage, in plain words.
+    pub fn missing(&self) -> Vec<String> {
+        let mut missing = Vec::new();
+        if self.freezer.is_none() {
+            missing.push(
+                "no cgroup freezer (v2 or v1) can be used here: a hold that lasts over a second lets batch leak \
+                 up to 5 %; mount cgroup v2, or give this process write access to its own group"
+                    .to_owned(),
+            );
+        }
+        if self.cpuset.is_none() {
+            missing.push(
+                "no cpuset can be used here: batch is confined by affinity alone, which it can change itself; \
+                 it is put back whenever it strays"
+                    .to_owned(),
+            );
+        }
+        missing
+    }
+
+    /// The processes in the cage. Empty where there is no group to ask.
+    pub fn processes(&self) -> Vec<u32> {
+        self.leaves.first().map(|leaf| processes(&leaf.dir)).unwrap_or_default()
+    }
+
+    /// Puts threads that left the batch lanes back.
+    pub fn put_back(&self) {
+        let lanes = self.usable(&self.evicted.lock().expect("no holder panics"));
+        if !lanes.is_empty() {
+            self.pin_all(&lanes);
+        }
+    }
+
+    /// Stops or resumes everything in the cage.
+    pub fn freeze(&self, frozen: bool) -> io::Result<()> {
+        match &self.freezer {
+            Some(freezer) => freezer.set(frozen),
+            None => Err(io::Error::from(io::ErrorKind::Unsupported)),
+        }
+    }
+
+    fn usable(&self, evicted: &BTreeSet<u32>) -> CpuSet {
+        self.lanes.iter().filter(|cpu| !evicted.contains(cpu)).collect()
+    }
+
+    fn confine(&self, lanes: &CpuSet) -> io::Result<()> {
+        match &self.cpuset {
+            Some(leaf) => leaf.set_cpus(lanes),
+            None => {
+                self.pin_all(lanes);
+                Ok(())
+            }
+        }
+    }
+
+    fn pin_all(&self, lanes: &CpuSet) {
+        let cpus: Vec<u32> = lanes.iter().collect();
+        for tid in self.processes().into_iter().flat_map(threads) {
+            // A thread that has ended meanwhile needs no lane.
+            let _ = pin_thread(tid, &cpus);
+        }
+    }
+
+    /// Applies a changed set of evicted lanes.
+    fn settle(&self, evicted: &BTreeSet<u32>) {
+        let lanes = self.usable(evicted);
+        let all_gone = lanes.is_empty();
+        if !all_gone {
+            let _ = self.confine(&lanes);
+        }
+        let _ = self.freeze(all_gone);
+    }
+}
+
+impl Evictor for Cage {
+    fn evict(&self, cpu: u32) {
+        let mut evicted = self.evicted.lock().expect("no holder panics");
+        if evicted.insert(cpu) {
+            self.settle(&evicted);
+        }
+    }
+
+    fn restore(&self, cpu: u32) {
+        let mut evicted = self.evicted.lock().expect("no holder panics");
+        if evicted.remove(&cpu) {
+            self.settle(&evicted);
+        }
+    }
+}
+
+impl Freezer {
+    fn set(&self, frozen: bool) -> io::Result<()> {
+        match self {
+            Freezer::V2(leaf) => leaf.write("cgroup.freeze", if frozen { "1" } else { "0" }),
+            Freezer::V1(leaf) => leaf.write("freezer.state", if frozen { "FROZEN" } else { "THAWED" }),
+        }
+    }
+}
+
+fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {
+    let hierarchies = Hierarchy::all();
+    Leaf::make(hierarchies.iter().find(|found| wanted(found))?, name).ok()
+}
+
+impl CagePlan {
+    /// Every directory that [`Cage::make`] may make for the cage `name`.
+    pub fn of(name: &str) -> Self {
+        let dirs = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(name)));
+        Self { dirs: dirs.collect() }
+    }
+
+    /// Ends everything in the cage and removes it. Safe to repeat.
+    pub fn carry_out(&self) -> io::Result<()> {
+        for dir in &self.dirs {
+            kill_all(&Leaf { dir: dir.clone() });
+        }
+        self.dirs.iter().try_for_each(|dir| Leaf { dir: dir.clone() }.remove())
+    }
+}
+
+/// Kills until nobody is left: a fork may have been under way.
+fn kill_all(leaf: &Leaf) {
+    /// A process forks no faster than it is killed; this many rounds have never been needed.
+    const ROUNDS_MAX: usize = 1000;
+    if leaf.has("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
+        return;
+    }
+    for _ in 0..ROUNDS_MAX {
+        let alive = processes(&leaf.dir);
+        if alive.is_empty() {
+            return;
+        }
+        for pid in alive {
+            // SAFETY: plain system call; the pid was in our own group a moment ago.
+            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+        }
+        if leaf.has("freezer.state") {
+            // A v1-frozen task does not die before it thaws.
+            let _ = leaf.write("freezer.state", "THAWED");
+        }
+        std::thread::yield_now();
+    }
+}
+
+/// The threads of a process.
+pub fn threads(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}

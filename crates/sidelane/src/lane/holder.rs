@@ -1,0 +1,306 @@
+//! The lane holder: keeps a batch lane empty, by being there itself.
+//!
+//! One thread a batch lane, in SCHED_FIFO and pinned. It sleeps on its bell ([`SummonsRing`])
+//! while batch may run. When the service starts beside running batch the kernel program rings;
+//! the thread preempts whatever batch runs on the lane, and naps there until the policy lets
+//! go. It asks the policy, and carries out what it says; it decides nothing.
+//!
+//! What the thread must not do while the service waits for it is the rule of this file: its
+//! loop allocates nothing, takes no lock and makes no system call but to sleep. (Evicting and
+//! restoring do; they come a few times a second at most.)
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::thread::{self, JoinHandle};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::fd::OwnedFd;
+use sidelane_policy::{Action, Actions, Observation, Policy, Reason};
+
+use super::audit::Audit;
+use super::clock::now_ns;
+use super::nap::Nap;
+use super::priority::{self, HOLDER_PRIORITY};
+use super::summons::SummonsRing;
+use super::topology::BatchLane;
+use super::tracker::LaneMemory;
+
+/// Sends batch away from a lane and brings it back; both may take their time.
+pub trait Evictor: Send + Sync {
+    /// No batch thread runs on `cpu` from soon after this call on.
+    fn evict(&self, cpu: u32);
+    /// Batch may run on `cpu` again.
+    fn restore(&self, cpu: u32);
+}
+
+/// What a holder shares with the thread that started it.
+struct Shared {
+    stop: AtomicBool,
+    /// Arrivals of service threads on the batch lane that have been dealt with.
+    visitors_known: AtomicU32,
+    napped_ns: AtomicU64,
+    holds: AtomicU64,
+    evictions: AtomicU64,
+    bell: OwnedFd,
+}
+
+/// A running holder. Dropping it releases the lane.
+pub struct Holder {
+    cpu: u32,
+    shared: Arc<Shared>,
+    memory: Arc<LaneMemory>,
+    thread: Option<JoinHandle<()>>,
+}
+
+/// What a holder did so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HolderBooks {
+    /// Holds begun.
+    pub holds: u64,
+    /// Holds that lasted until batch was sent away.
+    pub evictions: u64,
+    /// Time spent napping.
+    pub napped_ns: u64,
+}
+
+impl Holder {
+    /// Starts holding `lane` as `policy` says.
+    ///
+    /// # Errors
+    /// When the thread cannot be pinned to the lane or made SCHED_FIFO.
+    pub fn start(
+        lane: BatchLane,
+        memory: Arc<LaneMemory>,
+        ring: SummonsRing,
+        policy: impl Policy + Send + 'static,
+        evictor: Arc<dyn Evictor>,
+        audit: Audit,
+    ) -> io::Result<Self> {
+        let shared = Arc::new(Shared {
+            stop: AtomicBool::new(false),
+            visitors_known: AtomicU32::new(memory.word(lane.cpu).lc_visitors()),
+            napped_ns: AtomicU64::new(0),
+            holds: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        });
+        let cpu = lane.cpu;
+        let body = Body {
+            requests: lane.requests.iter().collect(),
+            cpu,
+            memory: Arc::clone(&memory),
+            shared: Arc::clone(&shared),
+            ring,
+            policy,
+            evictor,
+            audit,
+            nap: Nap::probe(),
+            want: Want::Free,
+        };
+        let (ready, started) = std::sync::mpsc::channel();
+        let thread = thread::Builder::new().name(format!("holder-{cpu}")).spawn(move || {
+            let armed = body.take_place();
+            let fit = armed.is_ok();
+            let _ = ready.send(armed);
+            if fit {
+                body.run();
+            }
+        })?;
+        started.recv().expect("the holder reports before it ends")?;
+        Ok(Self { cpu, shared, memory, thread: Some(thread) })
+    }
+
+    /// The lane it holds.
+    pub fn cpu(&self) -> u32 {
+        self.cpu
+    }
+
+    /// Whether threads of the service were put on the batch lane and have not been
+    /// acknowledged as gone.
+    pub fn visited(&self) -> bool {
+        self.memory.word(self.cpu).lc_visitors() != self.shared.visitors_known.load(Ordering::Acquire)
+    }
+
+    /// Says that the service can no longer run on the batch lane, whatever happened before.
+    pub fn visitors_gone(&self) {
+        let visitors = self.memory.word(self.cpu).lc_visitors();
+        self.shared.visitors_known.store(visitors, Ordering::Release);
+        self.ring_bell();
+    }
+
+    /// What it did so far.
+    pub fn books(&self) -> HolderBooks {
+        HolderBooks {
+            holds: self.shared.holds.load(Ordering::Relaxed),
+            evictions: self.shared.evictions.load(Ordering::Relaxed),
+            napped_ns: self.shared.napped_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    fn ring_bell(&self) {
+        // Fails only when the counter is full, and then the bell rings already.
+        let _ = rustix::io::write(&self.shared.bell, &1_u64.to_ne_bytes());
+    }
+}
+
+impl Drop for Holder {
+    fn drop(&mut self) {
+        self.shared.stop.store(true, Ordering::Release);
+        self.ring_bell();
+        if let Some(thread) = self.thread.take() {
+            let _ = thread.join();
+        }
+    }
+}
+
+/// What the policy's last action asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Want {
+    Free,
+    Held,
+    Evicted,
+}
+
+/// The holder's thread.
+struct Body<P> {
+    cpu: u32,
+    requests: Vec<u32>,
+    memory: Arc<LaneMemory>,
+    shared: Arc<Shared>,
+    ring: SummonsRing,
+    policy: P,
+    evictor: Arc<dyn Evictor>,
+    audit: Audit,
+    nap: Nap,
+    want: Want,
+}
+
+impl<P: Policy> Body<P> {
+    fn take_place(&self) -> io::Result<()> {
+        priority::pin_this_thread(&[self.cpu])?;
+        priority::make_this_thread_fifo(HOLDER_PRIORITY)?;
+        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        self.memory.hold(self.cpu).holder_pid.store(tid, Ordering::Release);
+        Ok(())
+    }
+
+    fn run(mut self) {
+        while !self.shared.stop.load(Ordering::Acquire) {
+            self.serve();
+            self.sleep();
+        }
+        self.leave();
+    }
+
+    /// Blocks until summoned, rung for or the policy's own time.
+    fn sleep(&self) {
+        let mut doors =
+            [PollFd::from_borrowed_fd(self.ring.fd(), PollFlags::IN), PollFd::new(&self.shared.bell, PollFlags::IN)];
+        // An interrupted or refused sleep only means one more look at the lane.
+        let _ = poll(&mut doors, None);
+        let rung = doors[1].revents().contains(PollFlags::IN);
+        self.ring.drain();
+        if rung {
+            let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
+        }
+    }
+
+    /// Holds the lane for as long as the policy wants it.
+    fn serve(&mut self) {
+        let hold = self.memory.hold(self.cpu);
+        // Running is holding: until the policy has spoken, no further summons are needed.
+        hold.hold();
+        while !self.shared.stop.load(Ordering::Acquire) {
+            let seen = self.look();
+            self.ask(&seen);
+            let may_sleep = match (self.want, self.policy.next_wakeup()) {
+                // Evicted, and waiting out a short idle moment before batch comes back.
+                (Want::Held, _) | (Want::Evicted, Some(_)) => false,
+                (Want::Free, _) => self.memory.hold(self.cpu).release(|| self.busy()),
+                (Want::Evicted, None) => self.memory.hold(self.cpu).evict(|| self.busy() || self.visited()),
+            };
+            if may_sleep {
+                return;
+            }
+            self.nap(&seen);
+        }
+    }
+
+    fn ask(&mut self, seen: &Observation) {
+        let mut actions = Actions::default();
+        let now = now_ns();
+        self.policy.observe(now, seen, &mut actions);
+        for action in actions.iter() {
+            self.act(action, now);
+        }
+    }
+
+    fn act(&mut self, action: Action, now: u64) {
+        self.audit.record(now, self.cpu, action, self.policy.why());
+        match action {
+            Action::Hold => {
+                self.shared.holds.fetch_add(1, Ordering::Relaxed);
+                self.want = Want::Held;
+            }
+            Action::Release => self.want = Want::Free,
+            Action::Evict => {
+                self.evictor.evict(self.cpu);
+                self.shared.evictions.fetch_add(1, Ordering::Relaxed);
+                self.want = Want::Evicted;
+            }
+            Action::Restore => {
+                self.evictor.restore(self.cpu);
+                self.want = Want::Free;
+            }
+        }
+    }
+
+    /// Naps until the request lanes change, the policy wants to look again, or it is time to go.
+    fn nap(&self, seen: &Observation) {
+        let began = now_ns();
+        let deadline = self.policy.next_wakeup().unwrap_or(began);
+        let watched = self.memory.word(self.requests[0]);
+        let over = || {
+            self.busy() != seen.request_busy
+                || self.visited() != seen.service_on_batch_lane
+                || self.shared.stop.load(Ordering::Relaxed)
+        };
+        let mut now = began;
+        while !over() && now < deadline {
+            self.nap.wait(watched, over);
+            now = now_ns();
+        }
+        self.shared.napped_ns.fetch_add(now - began, Ordering::Relaxed);
+    }
+
+    fn look(&self) -> Observation {
+        let request_busy = self.busy();
+        let words = self.requests.iter().map(|cpu| self.memory.word(*cpu));
+        let request_since = if request_busy {
+            words.filter_map(|word| word.busy_since_ns()).min()
+        } else {
+            words.filter_map(|word| word.idle_since_ns()).max()
+        };
+        Observation { request_busy, request_since: request_since.unwrap_or(0), service_on_batch_lane: self.visited() }
+    }
+
+    fn busy(&self) -> bool {
+        self.requests.iter().any(|cpu| self.memory.word(*cpu).busy())
+    }
+
+    fn visited(&self) -> bool {
+        self.memory.word(self.cpu).lc_visitors() != self.shared.visitors_known.load(Ordering::Acquire)
+    }
+
+    /// Leaves the lane as it was found.
+    fn leave(&mut self) {
+        if self.want == Want::Evicted {
+            self.act(Action::Restore, now_ns());
+        }
+        let hold = self.memory.hold(self.cpu);
+        hold.holder_pid.store(0, Ordering::Release);
+        let _ = hold.release(|| false);
+        debug_assert!(self.policy.why() != Reason::Start || self.want == Want::Free);
+    }
+}

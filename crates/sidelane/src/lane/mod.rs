@@ -1,0 +1,28 @@
+//! Lanes: borrowing the batch lanes of a service (Elfen).
+//!
+//! Invariant: the service is never made to wait. Nothing here signals it, stops it or runs on
+//! its lanes; a hold only ever takes a lane that the service may not run on.
+
+pub mod audit;
+pub mod batch;
+pub mod beside;
+pub mod books;
+pub mod cage;
+pub mod cgroup;
+pub mod claim;
+pub mod clock;
+pub mod cpulist;
+pub mod guardian;
+pub mod histogram;
+pub mod holder;
+mod mapped;
+pub mod nap;
+pub mod priority;
+pub mod run;
+pub mod service;
+pub mod session;
+pub mod signals;
+pub mod summary;
+pub mod summons;
+pub mod topology;
+pub mod tracker;

@@ -1,0 +1,53 @@
+//! Where a thread runs, and before whom.
+
+use std::io;
+
+/// Holders: above every ordinary task, below threaded interrupt handlers (50) and below what
+/// an administrator is likely to have made real-time on purpose.
+pub const HOLDER_PRIORITY: i32 = 10;
+
+/// Confines the calling thread to `cpus`.
+pub fn pin_this_thread(cpus: &[u32]) -> io::Result<()> {
+    pin_thread(0, cpus)
+}
+
+/// Confines the thread `tid` (0: the calling one) to `cpus`.
+pub fn pin_thread(tid: u32, cpus: &[u32]) -> io::Result<()> {
+    // SAFETY: an all-zero cpu_set_t is the empty set.
+    let mut set: libc::cpu_set_t = unsafe { std::mem::zeroed() };
+    for cpu in cpus.iter().filter(|cpu| **cpu < libc::CPU_SETSIZE as u32) {
+        // SAFETY: the index is in range, as CPU_SET requires.
+        unsafe { libc::CPU_SET(*cpu as usize, &mut set) };
+    }
+    // SAFETY: `set` is a valid cpu_set_t of the given size.
+    let result = unsafe { libc::sched_setaffinity(tid as libc::pid_t, size_of_val(&set), &set) };
+    check(result)
+}
+
+/// Puts the calling thread into SCHED_FIFO.
+pub fn make_this_thread_fifo(priority: i32) -> io::Result<()> {
+    schedule_this_thread(libc::SCHED_FIFO, priority)
+}
+
+/// Puts the calling thread, and its children to come, into SCHED_IDLE.
+pub fn make_this_thread_idle() -> io::Result<()> {
+    schedule_this_thread(libc::SCHED_IDLE, 0)
+}
+
+/// Puts the calling thread into the ordinary class.
+pub fn make_this_thread_ordinary() -> io::Result<()> {
+    schedule_this_thread(libc::SCHED_OTHER, 0)
+}
+
+fn schedule_this_thread(policy: i32, priority: i32) -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: priority };
+    // SAFETY: `param` is a valid sched_param; 0 is the calling thread.
+    check(unsafe { libc::sched_setscheduler(0, policy, &param) })
+}
+
+fn check(result: libc::c_int) -> io::Result<()> {
+    match result {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}

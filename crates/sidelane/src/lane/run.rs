@@ -1,0 +1,102 @@
+//! `sidelane run`: a batch command in the idle moments of a service.
+
+use std::ffi::OsString;
+use std::fs::File;
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use sidelane_policy::borrow::BorrowIdleConfig;
+
+use super::batch::BatchClass;
+use super::beside::Beside;
+use super::service::Target;
+use super::session::{Outcome, Session, SessionOptions};
+use super::signals::{Caught, Signals};
+use super::summary::Summary;
+
+/// How often the session looks after what is not decided lane by lane.
+const SUPERVISE_EVERY_MS: u32 = 100;
+
+/// What `sidelane run` was asked to do.
+#[derive(Debug)]
+pub struct RunOptions {
+    /// The service.
+    pub target: Target,
+    /// `--lanes`, if given.
+    pub lanes: Option<String>,
+    /// Confine the service to its request lanes for the time of the run.
+    pub pin_service: bool,
+    /// The policy's tunables.
+    pub policy: BorrowIdleConfig,
+    /// Where the audit log goes.
+    pub audit: Option<PathBuf>,
+    /// How long the batch command may go on after a signal that asks it to end.
+    pub grace: Duration,
+    /// The batch command and its arguments.
+    pub command: Vec<OsString>,
+}
+
+/// Runs the command to its end.
+pub fn run(options: RunOptions) -> Result<(Outcome, Summary)> {
+    let beside = Beside::find(options.target, options.lanes.as_deref(), options.pin_service)?;
+    let audit = options
+        .audit
+        .as_deref()
+        .map(|path| File::create(path).with_context(|| format!("cannot write the audit log {}", path.display())));
+    let session_options =
+        SessionOptions { class: BatchClass::Idle, hold: Some(options.policy), audit: audit.transpose()? };
+    // Before any thread is started, so that no thread takes a signal away.
+    let signals = Signals::listen().context("cannot listen for signals")?;
+    let mut session = Session::start(beside, &options.command, session_options)?;
+    let (machine, lanes, pair) = {
+        let beside = session.beside();
+        (beside.machine.clone(), beside.lanes.clone(), beside.pair_kind())
+    };
+    let watched = watch(&mut session, &signals, options.grace);
+    if watched.is_err() {
+        session.kill();
+    }
+    let outcome = session.end()?;
+    watched?;
+    let summary = Summary::new(&outcome, machine, &lanes, pair);
+    Ok((outcome, summary))
+}
+
+/// Looks after the session and passes signals on until the batch command has ended.
+fn watch(session: &mut Session, signals: &Signals, grace: Duration) -> Result<()> {
+    let mut deadline: Option<Instant> = None;
+    while !session.batch().has_ended() {
+        if let Some(caught) = signals.wait(SUPERVISE_EVERY_MS).context("cannot wait for signals")? {
+            pass_on(session, caught);
+            let asked_to_end = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].contains(&caught.signal);
+            if asked_to_end && deadline.is_none() {
+                deadline = Some(Instant::now() + grace);
+            }
+        }
+        if deadline.is_some_and(|deadline| Instant::now() >= deadline) {
+            session.kill();
+        }
+        session.supervise()?;
+    }
+    Ok(())
+}
+
+fn pass_on(session: &Session, caught: Caught) {
+    match caught.signal {
+        libc::SIGCHLD | libc::SIGCONT => {}
+        libc::SIGTSTP => stop_with_batch(session),
+        // The terminal has sent it to the batch command too.
+        _ if caught.from_terminal => {}
+        signal => session.batch().signal(signal),
+    }
+}
+
+/// Ctrl-Z: batch first, then this process, until the shell continues it.
+fn stop_with_batch(session: &Session) {
+    session.pause(true);
+    // SAFETY: stops this process, threads and all, until SIGCONT.
+    unsafe { libc::raise(libc::SIGSTOP) };
+    session.batch().signal(libc::SIGCONT);
+    session.pause(false);
+}

@@ -1,0 +1,344 @@
+//! A session: one batch command borrowing the lanes of one service, from start to end.
+//!
+//! Order is everything here. What can fail without touching the machine comes first; the
+//! guardian knows of each change before it is made; batch runs last. At the end batch goes
+//! first, and the lanes are let go only when nothing is left to run in them.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use sidelane_policy::borrow::{BorrowIdle, BorrowIdleConfig};
+use sidelane_signal::LaneClass;
+
+use super::audit::{Audit, AuditLog};
+use super::batch::{Batch, BatchClass, GatedBatch, exit_code};
+use super::beside::{Beside, keep_off, settle};
+use super::books::Books;
+use super::cage::{Cage, CagePlan};
+use super::claim::Claim;
+use super::clock::now_ns;
+use super::guardian::Guardian;
+use super::holder::{Evictor, Holder, HolderBooks};
+use super::service::allowed_cpus;
+use super::tracker::{LaneMemory, Tracker};
+
+/// How often a service that has gone is looked for, and one that strayed is looked at.
+const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// How a session runs.
+pub struct SessionOptions {
+    /// Batch's scheduling class.
+    pub class: BatchClass,
+    /// Hold lanes by this policy; `None` only watches, for comparison.
+    pub hold: Option<BorrowIdleConfig>,
+    /// Where the audit log goes.
+    pub audit: Option<File>,
+}
+
+/// What a session came to.
+pub struct Outcome {
+    /// How the batch command ended.
+    pub status: ExitStatus,
+    /// What the kernel counted, from start to end.
+    pub books: Books,
+    /// What the holders did.
+    pub holders: HolderBooks,
+    /// What was degraded or went wrong on the way.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// The batch command's exit code, as a shell would report it.
+    pub fn exit_code(&self) -> i32 {
+        exit_code(self.status)
+    }
+}
+
+/// A running session.
+pub struct Session {
+    beside: Beside,
+    tracker: Tracker,
+    cage: Arc<Cage>,
+    holders: Vec<Holder>,
+    batch: Batch,
+    guardian: Guardian,
+    claims: Vec<Claim>,
+    log: Option<AuditLog<BufWriter<File>>>,
+    notes: BTreeSet<String>,
+    began: Books,
+    strays_seen: u64,
+    service_looked_at: Instant,
+}
+
+impl Session {
+    /// Starts `command` beside the service.
+    pub fn start(beside: Beside, command: &[OsString], options: SessionOptions) -> Result<Self> {
+        let claims: Vec<Claim> =
+            beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
+        let mut tracker = Tracker::load(&beside.lanes, beside.service.cgroup)?;
+        for pid in &beside.service.pids {
+            tracker.set_class(*pid, LaneClass::Lc)?;
+        }
+        keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
+        let mut guardian = start_guardian(&claims)?;
+        let cage = match enter_machine(&beside, &mut guardian) {
+            Ok(cage) => Arc::new(cage),
+            Err(error) => return Err(undo(guardian, error)),
+        };
+        let started = start_batch(&beside, &mut tracker, &cage, &mut guardian, command, options);
+        let Started { holders, batch, log } = match started {
+            Ok(started) => started,
+            Err(error) => return Err(undo(guardian, error)),
+        };
+        let began = tracker.memory().books();
+        let notes = cage.missing().into_iter().collect();
+        let service_looked_at = Instant::now();
+        Ok(Self {
+            beside,
+            tracker,
+            cage,
+            holders,
+            batch,
+            guardian,
+            claims,
+            log,
+            notes,
+            began,
+            strays_seen: 0,
+            service_looked_at,
+        })
+    }
+
+    /// What it stands on.
+    pub fn beside(&self) -> &Beside {
+        &self.beside
+    }
+
+    /// The memory shared with the kernel program.
+    pub fn memory(&self) -> Arc<LaneMemory> {
+        self.tracker.memory()
+    }
+
+    /// The kernel's side.
+    pub fn tracker(&self) -> &Tracker {
+        &self.tracker
+    }
+
+    /// The batch command.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Ends the batch command and everything it started, now.
+    pub fn kill(&self) {
+        for pid in self.cage.processes() {
+            // SAFETY: plain system call; the pid was in our own group a moment ago.
+            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+        }
+        self.batch.signal(libc::SIGKILL);
+    }
+
+    /// Freezes or thaws the batch command, as for a Ctrl-Z of the agent.
+    pub fn pause(&self, paused: bool) {
+        let _ = self.cage.freeze(paused);
+    }
+
+    /// Looks after everything that is not decided lane by lane; to be called a few times a second.
+    pub fn supervise(&mut self) -> Result<()> {
+        if let Some(log) = &mut self.log {
+            log.drain().context("cannot write the audit log")?;
+        }
+        self.put_strays_back();
+        self.look_after_guardian()?;
+        if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
+            self.service_looked_at = Instant::now();
+            self.look_after_service()?;
+        }
+        Ok(())
+    }
+
+    /// Takes down what was put up, batch first. Works at any time.
+    pub fn end(mut self) -> Result<Outcome> {
+        let leftovers = self.cage.processes().len() - usize::from(!self.batch.has_ended());
+        if self.batch.has_ended() && leftovers > 0 {
+            self.note(format!("{leftovers} background process(es) of the batch command were ended with it"));
+        }
+        if self.batch.has_ended() {
+            self.guardian.update(|plan| plan.batch_pid = 0)?;
+        }
+        self.guardian.finish().context("cannot put the machine right")?;
+        let holders = sum(&self.holders);
+        let books = self.tracker.memory().books().since(&self.began);
+        let status = self.batch.reap().context("cannot learn how the batch command ended")?;
+        self.holders.clear();
+        self.tracker.detach();
+        if let Some(log) = &mut self.log {
+            log.drain().context("cannot write the audit log")?;
+        }
+        drop(self.claims);
+        let notes = self.notes.into_iter().chain(leak_notes(&books)).collect();
+        Ok(Outcome { status, books, holders, notes })
+    }
+
+    fn note(&mut self, what: String) {
+        if let Some(log) = &mut self.log {
+            let _ = log.note(now_ns(), "note", &what);
+        }
+        self.notes.insert(what);
+    }
+
+    fn put_strays_back(&mut self) {
+        let strays = self.memory().books().sum(|lane| lane.batch_strays);
+        if strays > self.strays_seen {
+            self.strays_seen = strays;
+            self.cage.put_back();
+        }
+    }
+
+    fn look_after_guardian(&mut self) -> Result<()> {
+        if self.guardian.is_alive() {
+            return Ok(());
+        }
+        self.note("the guardian process was ended by somebody; a new one took over".to_owned());
+        let plan = self.guardian.plan().clone();
+        self.guardian = start_guardian(&self.claims)?;
+        self.guardian.update(|new| *new = plan).context("cannot brief the guardian")
+    }
+
+    /// Finds a service that was restarted, and lets lanes be held again that it had visited.
+    fn look_after_service(&mut self) -> Result<()> {
+        let mut pids: BTreeSet<u32> = self.tracker.processes(LaneClass::Lc).into_iter().collect();
+        if pids.is_empty() {
+            pids = self.beside.target.find().map(|service| service.pids).unwrap_or_default();
+            for pid in &pids {
+                self.tracker.set_class(*pid, LaneClass::Lc)?;
+            }
+            self.note(match pids.is_empty() {
+                true => format!("{} has ended; its lanes are idle, batch went on", self.beside.target),
+                false => format!("{} came back as another process and is looked after again", self.beside.target),
+            });
+        }
+        if self.holders.iter().any(Holder::visited) {
+            self.receive_visitors(pids)?;
+        }
+        Ok(())
+    }
+
+    fn receive_visitors(&mut self, pids: BTreeSet<u32>) -> Result<()> {
+        self.beside.service.pids = pids;
+        self.note("the service moved to a batch lane; batch left that lane until it was gone".to_owned());
+        let pins = self.beside.pin_plan();
+        self.guardian.update(|plan| plan.pins.threads.extend(pins.threads.iter().cloned()))?;
+        pins.pin(&self.beside.lanes.requests)?;
+        let allowed = allowed_cpus(&self.beside.service.pids);
+        for holder in self.holders.iter().filter(|holder| !allowed.contains(holder.cpu())) {
+            holder.visitors_gone();
+        }
+        Ok(())
+    }
+}
+
+/// The parts of a session that start with batch.
+struct Started {
+    holders: Vec<Holder>,
+    batch: Batch,
+    log: Option<AuditLog<BufWriter<File>>>,
+}
+
+fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
+    let locks = claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?;
+    let mut guardian = Guardian::start(&locks).context("cannot start the guardian process")?;
+    let files = claims.iter().map(|claim| claim.path().to_owned()).collect();
+    guardian.update(|plan| plan.claims = files).context("cannot brief the guardian")?;
+    Ok(guardian)
+}
+
+/// The first changes to the machine: the service's affinity, if wanted, and the cage.
+fn enter_machine(beside: &Beside, guardian: &mut Guardian) -> Result<Cage> {
+    let name = format!("sidelane-{}", std::process::id());
+    let pins = beside.pin_plan();
+    guardian
+        .update(|plan| {
+            plan.pins = pins.clone();
+            plan.cage = CagePlan::of(&name);
+        })
+        .context("cannot brief the guardian")?;
+    pins.pin(&beside.lanes.requests)?;
+    Ok(Cage::make(&name, beside.batch_lanes()))
+}
+
+fn start_batch(
+    beside: &Beside,
+    tracker: &mut Tracker,
+    cage: &Arc<Cage>,
+    guardian: &mut Guardian,
+    command: &[OsString],
+    options: SessionOptions,
+) -> Result<Started> {
+    let gated = GatedBatch::start(command, options.class).context("cannot start the batch command")?;
+    guardian.update(|plan| plan.batch_pid = gated.pid()).context("cannot brief the guardian")?;
+    cage.admit(gated.pid()).context("cannot put the batch command into its lanes")?;
+    tracker.set_class(gated.pid(), LaneClass::Batch)?;
+    tracker.attach()?;
+    settle(&tracker.memory(), &beside.lanes.requests)?;
+    let (log, pen) = match options.audit {
+        Some(file) => {
+            let (log, pen) = AuditLog::new(BufWriter::new(file));
+            (Some(log), pen)
+        }
+        None => (None, Audit::default()),
+    };
+    let holders = match options.hold {
+        Some(config) => start_holders(beside, tracker, cage, config, &pen)?,
+        None => Vec::new(),
+    };
+    let batch = gated.open().context("cannot let the batch command run")?;
+    Ok(Started { holders, batch, log })
+}
+
+fn start_holders(
+    beside: &Beside,
+    tracker: &Tracker,
+    cage: &Arc<Cage>,
+    config: BorrowIdleConfig,
+    pen: &Audit,
+) -> Result<Vec<Holder>> {
+    let start = |lane: &super::topology::BatchLane| {
+        let ring = tracker.ring(lane.cpu)?;
+        let evictor: Arc<dyn Evictor> = Arc::clone(cage) as _;
+        Holder::start(lane.clone(), tracker.memory(), ring, BorrowIdle::new(config), evictor, pen.clone())
+    };
+    let holders = beside.lanes.batch.iter().map(start).collect::<io::Result<_>>();
+    holders.context("cannot hold the batch lanes: SCHED_FIFO is needed (root, or CAP_SYS_NICE and a real-time limit)")
+}
+
+fn undo(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
+    match guardian.finish() {
+        Ok(()) => error,
+        Err(undoing) => error.context(format!("and the machine could not be put right: {undoing}")),
+    }
+}
+
+fn sum(holders: &[Holder]) -> HolderBooks {
+    holders.iter().map(Holder::books).fold(HolderBooks::default(), |sum, one| HolderBooks {
+        holds: sum.holds + one.holds,
+        evictions: sum.evictions + one.evictions,
+        napped_ns: sum.napped_ns + one.napped_ns,
+    })
+}
+
+fn leak_notes(books: &Books) -> impl Iterator<Item = String> {
+    let leaks = books.sum(|lane| lane.leaks);
+    let strays = books.sum(|lane| lane.batch_strays);
+    let lc_strays = books.sum(|lane| lane.lc_strays);
+    let leaked = format!("the kernel let batch run {leaks} times in a lane that was held");
+    let strayed = format!("batch ran {strays} times outside its lanes before it was put back");
+    let elsewhere = format!("the service ran {lc_strays} times on CPUs that are not request lanes, unwatched");
+    [(leaks, leaked), (strays, strayed), (lc_strays, elsewhere)].into_iter().filter(|(n, _)| *n > 0).map(|(_, n)| n)
+}

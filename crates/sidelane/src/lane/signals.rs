@@ -1,0 +1,111 @@
+//! Signals as something to wait for.
+
+use std::io;
+use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+
+/// What the agent hears: the end of a child, and what it passes on to the batch command.
+const HEARD: [i32; 9] = [
+    libc::SIGCHLD,
+    libc::SIGINT,
+    libc::SIGTERM,
+    libc::SIGHUP,
+    libc::SIGQUIT,
+    libc::SIGUSR1,
+    libc::SIGUSR2,
+    libc::SIGTSTP,
+    libc::SIGCONT,
+];
+
+/// One signal that came in.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Caught {
+    /// Its number.
+    pub signal: i32,
+    /// The kernel sent it to the whole foreground process group (Ctrl-C), so the batch command
+    /// has had it too.
+    pub from_terminal: bool,
+}
+
+fn heard() -> libc::sigset_t {
+    // SAFETY: sigset_t is plain data; sigemptyset and sigaddset get a valid pointer and valid
+    // signal numbers.
+    unsafe {
+        let mut heard = std::mem::zeroed();
+        libc::sigemptyset(&mut heard);
+        for signal in HEARD {
+            libc::sigaddset(&mut heard, signal);
+        }
+        heard
+    }
+}
+
+/// Lets the calling thread be interrupted again by what the agent hears: a program that it
+/// starts inherits the agent's mask. Async-signal-safe.
+pub fn unmask() {
+    // SAFETY: a valid pointer to an initialised set.
+    unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &heard(), std::ptr::null_mut()) };
+}
+
+/// The agent's ear. While it exists the signals interrupt nothing.
+pub struct Signals {
+    fd: OwnedFd,
+    before: libc::sigset_t,
+}
+
+impl Signals {
+    /// Starts listening. To be called before any thread is started.
+    pub fn listen() -> io::Result<Self> {
+        let heard = heard();
+        // SAFETY: sigset_t is plain data that pthread_sigmask fills in.
+        let mut before = unsafe { std::mem::zeroed() };
+        // SAFETY: valid pointers to initialised sets.
+        let fd = unsafe {
+            libc::pthread_sigmask(libc::SIG_BLOCK, &heard, &mut before);
+            libc::signalfd(-1, &heard, libc::SFD_CLOEXEC | libc::SFD_NONBLOCK)
+        };
+        if fd < 0 {
+            return Err(io::Error::last_os_error());
+        }
+        // SAFETY: signalfd has just returned it to us.
+        Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
+    }
+
+    /// Waits for a signal, `timeout_ms` at the longest.
+    pub fn wait(&self, timeout_ms: u32) -> io::Result<Option<Caught>> {
+        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(timeout_ms) * 1_000_000 };
+        let mut door = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
+        match poll(&mut door, Some(&timeout)) {
+            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(None),
+            Ok(_) => self.read(),
+            Err(error) => Err(error.into()),
+        }
+    }
+
+    fn read(&self) -> io::Result<Option<Caught>> {
+        let mut info = [0_u8; size_of::<libc::signalfd_siginfo>()];
+        match rustix::io::read(&self.fd, &mut info) {
+            Ok(_) => {
+                // The structure starts with the signal's number, its errno and its code.
+                let field = |at: usize| i32::from_ne_bytes(info[at..at + 4].try_into().expect("four bytes"));
+                Ok(Some(Caught { signal: field(0), from_terminal: field(8) == libc::SI_KERNEL }))
+            }
+            Err(rustix::io::Errno::AGAIN) => Ok(None),
+            Err(error) => Err(error.into()),
+        }
+    }
+}
+
+impl AsFd for Signals {
+    fn as_fd(&self) -> BorrowedFd<'_> {
+        self.fd.as_fd()
+    }
+}
+
+impl Drop for Signals {
+    fn drop(&mut self) {
+        // SAFETY: restores the mask that `listen` saved.
+        unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}

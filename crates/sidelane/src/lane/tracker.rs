@@ -1,0 +1,308 @@
+//! The kernel's side of Sidelane: loads `lanes.bpf.c`, tells it who is who, reads its books.
+//!
+//! The lane words, hold words and statistics are arrays that the kernel program and this
+//! process share as plain memory ([`LaneMemory`]); reading them costs no system call. The
+//! programs are attached through links that this process owns and pins nowhere, so the
+//! kernel detaches them whenever and however the process ends.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd};
+use std::sync::Arc;
+
+use libbpf_rs::libbpf_sys;
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder};
+use sidelane_signal::{HoldWord, LaneClass, LaneWord};
+use thiserror::Error;
+
+use super::books::{Books, LaneStats, TraceEvent};
+use super::cpulist::CpuSet;
+use super::mapped::MappedArray;
+use super::summons::SummonsRing;
+use super::topology::Lanes;
+
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
+
+const MAX_PARTNERS: usize = 7;
+const ROLE_REQUEST: u32 = 1;
+const ROLE_BATCH: u32 = 2;
+/// The smallest ring the kernel makes: one page. It only ever holds a few summons.
+const RING_BYTES: u32 = 4096;
+/// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
+const TRACE_EVENTS: usize = 16_384;
+
+/// What can go wrong between this process and the kernel program.
+#[derive(Debug, Error)]
+pub enum TrackerError {
+    /// The kernel has no type information, so the program cannot be fitted to it.
+    #[error(
+        "this kernel exposes no BTF (/sys/kernel/btf/vmlinux is missing): the lane tracker cannot be loaded; \
+         boot a kernel built with CONFIG_DEBUG_INFO_BTF=y (stock Debian, Ubuntu, Fedora and RHEL kernels are)"
+    )]
+    NoBtf,
+    /// The kernel refuses BPF to this process.
+    #[error(
+        "the kernel refuses to load the lane tracker ({0}): run as root, or give the process CAP_BPF, \
+         CAP_PERFMON and CAP_SYS_NICE; in a container, allow the bpf system call"
+    )]
+    Refused(#[source] libbpf_rs::Error),
+    /// Any other step failed.
+    #[error("lane tracker: cannot {step}: {source}")]
+    Bpf {
+        /// What was being done.
+        step: &'static str,
+        /// What libbpf said.
+        source: libbpf_rs::Error,
+    },
+    /// A shared array could not be mapped.
+    #[error("lane tracker: cannot map the array {name}: {source}")]
+    Map {
+        /// The BPF map's name.
+        name: &'static str,
+        /// What the system said.
+        source: io::Error,
+    },
+}
+
+/// A cgroup whose processes, present and future, are the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceCgroup {
+    /// The cgroup's id: the inode number of its directory.
+    pub id: u64,
+    /// Its depth below the hierarchy's root.
+    pub level: u32,
+    /// 0 for cgroup v2, else one more than the place in [`ServiceCgroup::V1_CONTROLLERS`].
+    pub v1: u32,
+}
+
+impl ServiceCgroup {
+    /// The v1 hierarchies in which the kernel program can look a task up, in its order.
+    pub const V1_CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "freezer", "memory", "pids"];
+
+    fn to_bytes(self) -> [u8; 16] {
+        let mut bytes = [0; 16];
+        bytes[..8].copy_from_slice(&self.id.to_ne_bytes());
+        bytes[8..12].copy_from_slice(&self.level.to_ne_bytes());
+        bytes[12..].copy_from_slice(&self.v1.to_ne_bytes());
+        bytes
+    }
+}
+
+/// The arrays shared with the kernel program, indexed by CPU.
+pub struct LaneMemory {
+    words: MappedArray<LaneWord>,
+    holds: MappedArray<HoldWord>,
+    stats: MappedArray<LaneStats>,
+    trace: MappedArray<TraceEvent>,
+    /// By CPU: the request lanes of a batch lane, none for any other.
+    partners: Vec<Vec<u32>>,
+}
+
+impl LaneMemory {
+    /// What runs on `cpu`.
+    pub fn word(&self, cpu: u32) -> &LaneWord {
+        self.words.get(cpu as usize)
+    }
+
+    /// How the batch lane `cpu` is held.
+    pub fn hold(&self, cpu: u32) -> &HoldWord {
+        self.holds.get(cpu as usize)
+    }
+
+    /// The kernel's books of all lanes, up to now.
+    pub fn books(&self) -> Books {
+        Books::read(self.words.iter(), self.holds.iter(), self.stats.as_slice(), |cpu| &self.partners[cpu])
+    }
+
+    /// The recorded class changes; see [`Tracker::trace`].
+    pub fn trace(&self) -> impl Iterator<Item = &TraceEvent> {
+        self.trace.iter()
+    }
+}
+
+/// The loaded kernel program.
+pub struct Tracker {
+    object: Object,
+    links: Vec<Link>,
+    rings: Vec<(u32, MapHandle)>,
+    memory: Arc<LaneMemory>,
+}
+
+impl Tracker {
+    /// Loads the program for these lanes; nothing is tracked before [`Tracker::attach`].
+    pub fn load(lanes: &Lanes, service: ServiceCgroup) -> Result<Self, TrackerError> {
+        if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
+            return Err(TrackerError::NoBtf);
+        }
+        silence_libbpf();
+        let cpu_count = lane_count(lanes);
+        let object = open_and_load(cpu_count, service)?;
+        let memory = Arc::new(LaneMemory {
+            words: map_array(&object, "lane_words", cpu_count)?,
+            holds: map_array(&object, "hold_words", cpu_count)?,
+            stats: map_array(&object, "lane_stats", cpu_count)?,
+            trace: map_array(&object, "trace_events", TRACE_EVENTS)?,
+            partners: partners(lanes, cpu_count),
+        });
+        let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory };
+        tracker.tell_roles(lanes)?;
+        for lane in &lanes.batch {
+            tracker.make_ring(lane.cpu)?;
+        }
+        Ok(tracker)
+    }
+
+    /// Starts tracking.
+    pub fn attach(&mut self) -> Result<(), TrackerError> {
+        for program in self.object.progs_mut() {
+            self.links.push(program.attach().map_err(bpf("attach to the scheduler's tracepoints"))?);
+        }
+        Ok(())
+    }
+
+    /// Stops tracking; the books stay readable.
+    pub fn detach(&mut self) {
+        self.links.clear();
+    }
+
+    /// The memory shared with the program.
+    pub fn memory(&self) -> Arc<LaneMemory> {
+        Arc::clone(&self.memory)
+    }
+
+    /// Declares the process `tgid`, and all its future children, to be of `class`.
+    pub fn set_class(&self, tgid: u32, class: LaneClass) -> Result<(), TrackerError> {
+        self.map("classes")
+            .update(&tgid.to_ne_bytes(), &(class as u32).to_ne_bytes(), MapFlags::ANY)
+            .map_err(bpf("mark a process as the service's or the batch command's"))
+    }
+
+    /// The processes of `class` that are alive.
+    pub fn processes(&self, class: LaneClass) -> Vec<u32> {
+        let classes = self.map("classes");
+        let is_of_class = |key: &Vec<u8>| {
+            let value = classes.lookup(key, MapFlags::ANY).ok().flatten();
+            value.is_some_and(|value| value == (class as u32).to_ne_bytes())
+        };
+        let keys = classes.keys().filter(is_of_class);
+        keys.filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?))).collect()
+    }
+
+    /// The ring on which the holder of the batch lane `cpu` is summoned.
+    pub fn ring(&self, cpu: u32) -> io::Result<SummonsRing> {
+        let ring = self.rings.iter().find(|(lane, _)| *lane == cpu);
+        let (_, map) = ring.ok_or_else(|| io::Error::other(format!("CPU {cpu} is not a batch lane")))?;
+        SummonsRing::new(map.as_fd().try_clone_to_owned()?)
+    }
+
+    /// Starts (from empty) or stops recording the lanes' class changes for a timeline.
+    pub fn trace(&self, on: bool) -> Result<(), TrackerError> {
+        let key = 0_u32.to_ne_bytes();
+        let bss = self.map(".bss");
+        let step = "switch the timeline's recording";
+        let mut value = bss.lookup(&key, MapFlags::ANY).map_err(bpf(step))?.unwrap_or_default();
+        // The program's variables in the order of the source: trace_count, trace_on.
+        if on {
+            value[..8].fill(0);
+        }
+        value[8..12].copy_from_slice(&u32::from(on).to_ne_bytes());
+        bss.update(&key, &value, MapFlags::ANY).map_err(bpf(step))
+    }
+
+    fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
+        find_map(&self.object, name)
+    }
+
+    fn tell_roles(&self, lanes: &Lanes) -> Result<(), TrackerError> {
+        for cpu in lanes.requests.iter() {
+            let partners = lanes.batch.iter().filter(|lane| lane.requests.contains(cpu));
+            self.tell_role(cpu, ROLE_REQUEST, partners.map(|lane| lane.cpu).collect())?;
+        }
+        for lane in &lanes.batch {
+            self.tell_role(lane.cpu, ROLE_BATCH, lane.requests.iter().collect())?;
+        }
+        Ok(())
+    }
+
+    fn tell_role(&self, cpu: u32, role: u32, mut partners: Vec<u32>) -> Result<(), TrackerError> {
+        partners.truncate(MAX_PARTNERS);
+        let mut fields = vec![role, partners.len() as u32];
+        partners.resize(MAX_PARTNERS, 0);
+        fields.extend(partners);
+        fields.push(0);
+        let bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_ne_bytes()).collect();
+        self.map("lane_roles")
+            .update(&cpu.to_ne_bytes(), &bytes, MapFlags::ANY)
+            .map_err(bpf("tell the kernel the lanes' roles"))
+    }
+
+    fn make_ring(&mut self, cpu: u32) -> Result<(), TrackerError> {
+        let opts = libbpf_sys::bpf_map_create_opts {
+            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
+            ..Default::default()
+        };
+        let ring = MapHandle::create(MapType::RingBuf, Some("sidelane_ring"), 0, 0, RING_BYTES, &opts)
+            .map_err(bpf("make a summons ring"))?;
+        self.map("summons_rings")
+            .update(&cpu.to_ne_bytes(), &ring.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
+            .map_err(bpf("install a summons ring"))?;
+        self.rings.push((cpu, ring));
+        Ok(())
+    }
+}
+
+fn partners(lanes: &Lanes, cpu_count: usize) -> Vec<Vec<u32>> {
+    let mut partners = vec![Vec::new(); cpu_count];
+    for lane in &lanes.batch {
+        partners[lane.cpu as usize] = lane.requests.iter().collect();
+    }
+    partners
+}
+
+/// One array entry for each CPU that the kernel may ever number.
+fn lane_count(lanes: &Lanes) -> usize {
+    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
+    let possible: CpuSet = possible.trim().parse().unwrap_or_default();
+    let batch = lanes.batch.iter().map(|lane| lane.cpu);
+    let highest = possible.iter().chain(lanes.requests.iter()).chain(batch).max();
+    highest.map_or(1, |cpu| cpu as usize + 1)
+}
+
+fn open_and_load(cpu_count: usize, service: ServiceCgroup) -> Result<Object, TrackerError> {
+    let mut open = ObjectBuilder::default().open_memory(PROGRAM).map_err(bpf("read the embedded program"))?;
+    for mut map in open.maps_mut() {
+        let name = map.name().to_string_lossy().into_owned();
+        if ["lane_words", "hold_words", "lane_stats", "lane_roles", "summons_rings"].contains(&name.as_str()) {
+            map.set_max_entries(cpu_count as u32).map_err(bpf("size the lane arrays"))?;
+        }
+        if name.ends_with(".rodata") {
+            map.set_initial_value(&service.to_bytes()).map_err(bpf("set the service's cgroup"))?;
+        }
+    }
+    open.load().map_err(|source| match source.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),
+        _ => TrackerError::Bpf { step: "load it into the kernel", source },
+    })
+}
+
+fn find_map<'object>(object: &'object Object, name: &str) -> libbpf_rs::Map<'object> {
+    let matches = |map: &libbpf_rs::Map<'_>| {
+        let found = map.name().to_string_lossy();
+        // The compiler's own sections carry the object's name in front: "lanes_bp.bss".
+        found == name || (name.starts_with('.') && found.ends_with(name))
+    };
+    object.maps().find(matches).expect("the embedded program has this map")
+}
+
+fn map_array<T>(object: &Object, name: &'static str, len: usize) -> Result<MappedArray<T>, TrackerError> {
+    let map = find_map(object, name);
+    MappedArray::new(map.as_fd(), len).map_err(|source| TrackerError::Map { name, source })
+}
+
+fn bpf(step: &'static str) -> impl Fn(libbpf_rs::Error) -> TrackerError {
+    move |source| TrackerError::Bpf { step, source }
+}
+
+fn silence_libbpf() {
+    // libbpf prints its debugging notes to stderr; our errors say what matters.
+    libbpf_rs::set_print(None);
+}

@@ -1,0 +1,5 @@
+//! Sidelane: batch work in the idle moments of latency-critical services.
+
+pub mod cli;
+pub mod lane;
+pub mod report;

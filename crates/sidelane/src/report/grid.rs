@@ -1,0 +1,157 @@
+//! Text laid out for a terminal: a grid of aligned columns, wrapped lines, colours.
+
+/// Space between columns.
+pub const GAP: &str = "  ";
+
+/// A table laid out: the first column is the settings, flush left; numbers are flush right.
+pub struct Grid {
+    /// The lines of each column's title.
+    titles: Vec<Vec<String>>,
+    cells: Vec<Vec<String>>,
+    widths: Vec<usize>,
+}
+
+impl Grid {
+    /// Lays out `cells`, one in each row for each of `titles`.
+    pub fn new(titles: &[&str], cells: Vec<Vec<String>>) -> Grid {
+        let columns = titles.iter().enumerate();
+        let (titles, widths) = columns
+            .map(|(index, title)| {
+                let cell_width = widest(cells.iter().map(|row| row[index].as_str()));
+                let title = wrap(title, cell_width);
+                let width = cell_width.max(widest(title.iter().map(String::as_str)));
+                (title, width)
+            })
+            .unzip();
+        Grid { titles, cells, widths }
+    }
+
+    /// Columns of the terminal it needs.
+    pub fn width(&self) -> usize {
+        self.widths.iter().sum::<usize>() + GAP.len() * self.widths.len().saturating_sub(1)
+    }
+
+    /// Titles, a rule and the rows, each line ended.
+    pub fn draw(&self, ink: Ink) -> String {
+        let mut text = String::new();
+        for line in self.title_lines() {
+            text += &ink.bold(&self.line(&line));
+            text.push('\n');
+        }
+        text += &ink.dim(&"─".repeat(self.width()));
+        text.push('\n');
+        for row in &self.cells {
+            text += &self.line(row);
+            text.push('\n');
+        }
+        text
+    }
+
+    /// The title lines, top to bottom; short titles stand on the last line.
+    fn title_lines(&self) -> Vec<Vec<String>> {
+        let height = self.titles.iter().map(Vec::len).max().unwrap_or(0);
+        let line_of = |title: &Vec<String>, line: usize| {
+            let in_title = line.checked_sub(height - title.len());
+            in_title.map_or_else(String::new, |line| title[line].clone())
+        };
+        let titles_at = |line| self.titles.iter().map(|t| line_of(t, line)).collect();
+        (0..height).map(titles_at).collect()
+    }
+
+    fn line(&self, cells: &[String]) -> String {
+        let pad = |(index, (cell, &width)): (usize, (&String, &usize))| match index {
+            0 => format!("{cell:<width$}"),
+            _ => format!("{cell:>width$}"),
+        };
+        let padded: Vec<String> = cells.iter().zip(&self.widths).enumerate().map(pad).collect();
+        padded.join(GAP).trim_end().to_owned()
+    }
+}
+
+/// `text` in lines of at most `width`, broken between words; a longer word has its own.
+pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    let mut lines: Vec<String> = Vec::new();
+    for word in text.split_whitespace() {
+        match lines.last_mut() {
+            Some(line) if length(line) + 1 + length(word) <= width => {
+                line.push(' ');
+                line.push_str(word);
+            }
+            _ => lines.push(word.to_owned()),
+        }
+    }
+    lines
+}
+
+/// Columns on the terminal. All that is printed here is one column a character.
+pub fn length(text: &str) -> usize {
+    text.chars().count()
+}
+
+/// The length of the longest of `texts`.
+pub fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
+    texts.map(length).max().unwrap_or(0)
+}
+
+/// Colours, or none.
+#[derive(Clone, Copy)]
+pub struct Ink {
+    /// Whether to write colours at all.
+    pub color: bool,
+}
+
+impl Ink {
+    /// Titles and names.
+    pub fn bold(self, text: &str) -> String {
+        self.with("1", text)
+    }
+
+    /// Rules.
+    pub fn dim(self, text: &str) -> String {
+        self.with("2", text)
+    }
+
+    /// What does not hold.
+    pub fn red(self, text: &str) -> String {
+        self.with("31", text)
+    }
+
+    /// What holds.
+    pub fn green(self, text: &str) -> String {
+        self.with("32", text)
+    }
+
+    /// What to mind.
+    pub fn yellow(self, text: &str) -> String {
+        self.with("33", text)
+    }
+
+    fn with(self, code: &str, text: &str) -> String {
+        if self.color { format!("\x1b[{code}m{text}\x1b[0m") } else { text.to_owned() }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn strings(texts: &[&str]) -> Vec<String> {
+        texts.iter().map(|&text| text.to_owned()).collect()
+    }
+
+    #[test]
+    fn a_long_title_breaks_and_short_ones_stand_at_its_foot() {
+        let cells = vec![strings(&["a", "1 µs"]), strings(&["longer", "22 µs"])];
+        let grid = Grid::new(&["name", "batch off"], cells);
+        let expected = "        batch\nname      off\n─────────────\na        1 µs\nlonger  22 µs\n";
+        assert_eq!(grid.draw(Ink { color: false }), expected);
+        assert_eq!(grid.width(), 13);
+    }
+
+    #[test]
+    fn lines_break_between_words_only() {
+        assert_eq!(wrap("one two three", 7), ["one two", "three"]);
+        assert_eq!(wrap("unbreakable x", 4), ["unbreakable", "x"]);
+        assert!(wrap("  ", 4).is_empty());
+    }
+}

@@ -1,0 +1,261 @@
+//! The page: a result as one HTML file that needs nothing else, no network either.
+//!
+//! Verdict, checks, table and notes are plain HTML written here, so they are there without
+//! JavaScript. The script only draws the curves and timelines, from the JSON embedded in
+//! the page; that JSON is the results file itself and can be taken out again.
+
+use std::path::Path;
+
+use serde_json::Value;
+
+use super::check::Check;
+use super::markup::{embed_json, escape, facts, fill, section};
+use super::result::{Machine, Pair, ResultFile};
+use super::row::Row;
+use super::table::Column;
+use super::unit::{MISSING, Unit, title_of_key};
+use super::whole_file::{WriteError, write_whole};
+
+const TEMPLATE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+/// Shared first: the figures are drawn as their scripts are read.
+const SCRIPT: &str =
+    concat!(include_str!("page/shared.js"), include_str!("page/curves.js"), include_str!("page/timelines.js"),);
+
+/// How many line styles page.css and curves.js tell apart; further settings start over.
+const SERIES: usize = 8;
+
+/// The page that shows `result`.
+pub fn page(result: &ResultFile) -> String {
+    let title = text_setting(result, "title").unwrap_or("Sidelane results");
+    fill(
+        TEMPLATE,
+        &[
+            ("title", &escape(title)),
+            ("style", STYLE),
+            ("verdict", &verdict(result)),
+            ("explanation", &explanation(result)),
+            ("notes", &notes(&result.notes)),
+            ("checks", &checks(&result.checks)),
+            ("rows", &rows(result)),
+            ("figures", &figures(result)),
+            ("machine", &machine(&result.machine)),
+            ("settings", &settings(result)),
+            ("version", &escape(&result.version)),
+            ("data", &embed_json(result)),
+            ("script", SCRIPT),
+        ],
+    )
+}
+
+/// Writes the page that shows `result` to `path`, whole or not at all.
+pub fn write_page(result: &ResultFile, path: &Path) -> Result<(), WriteError> {
+    write_whole(path, page(result).as_bytes())
+}
+
+fn verdict(result: &ResultFile) -> String {
+    let class = match (result.checks.is_empty(), result.ok()) {
+        (true, _) => "none",
+        (_, true) => "holds",
+        (_, false) => "fails",
+    };
+    format!(r#"<p class="verdict {class}">{}</p>"#, escape(&result.verdict()))
+}
+
+fn explanation(result: &ResultFile) -> String {
+    let paragraphs: Vec<&str> = match result.settings.get("explanation") {
+        Some(Value::String(text)) => text.split("\n\n").collect(),
+        Some(Value::Array(texts)) => texts.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    paragraphs.iter().map(|text| format!("<p>{}</p>\n", escape(text))).collect()
+}
+
+fn notes(notes: &[String]) -> String {
+    if notes.is_empty() {
+        return String::new();
+    }
+    let items: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
+    format!(
+        "<aside aria-labelledby=\"notes\">\n<h2 id=\"notes\">What was missing or degraded</h2>\n\
+         <ul>\n{items}</ul>\n</aside>"
+    )
+}
+
+fn checks(checks: &[Check]) -> String {
+    if checks.is_empty() {
+        return String::new();
+    }
+    let lines: String = checks.iter().map(check).collect();
+    section(
+        "checks",
+        "Checks",
+        &format!(
+            "<table class=\"checks\">\n<thead><tr><th scope=\"col\">Check</th>\
+             <th scope=\"col\">Measured</th><th scope=\"col\">Wanted</th></tr></thead>\n\
+             <tbody>\n{lines}</tbody>\n</table>"
+        ),
+    )
+}
+
+fn check(check: &Check) -> String {
+    let (class, mark, word) = if check.ok { ("holds", "✓", "holds") } else { ("fails", "✗", "does not hold") };
+    format!(
+        "<tr class=\"{class}\"><th scope=\"row\">\
+         <span class=\"mark\" role=\"img\" aria-label=\"{word}\">{mark}</span>{}</th>\
+         <td>{}</td><td>{}</td></tr>\n",
+        escape(&check.name),
+        escape(&check.measured_text()),
+        escape(&check.wanted_text()),
+    )
+}
+
+fn rows(result: &ResultFile) -> String {
+    if result.rows.is_empty() {
+        return String::new();
+    }
+    let columns = Column::of_rows(&result.rows);
+    let titles: String =
+        columns.iter().map(|column| format!("<th scope=\"col\">{}</th>", escape(&column.title))).collect();
+    let lines: String = result.rows.iter().map(|line| row(result, line, &columns)).collect();
+    section(
+        "rows",
+        "What was measured",
+        &format!(
+            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"rows\">\n\
+             <table class=\"rows\">\n<thead><tr><th scope=\"col\">Setting</th>{titles}</tr></thead>\n\
+             <tbody>\n{lines}</tbody>\n</table>\n</div>"
+        ),
+    )
+}
+
+fn row(result: &ResultFile, row: &Row, columns: &[Column]) -> String {
+    let cells: String = columns.iter().map(|column| cell(&column.cell(row))).collect();
+    let swatch = swatch(result, row.setting());
+    format!("<tr><th scope=\"row\">{swatch}{}</th>{cells}</tr>\n", escape(row.setting()))
+}
+
+fn cell(text: &str) -> String {
+    match text {
+        MISSING => format!("<td class=\"missing\" aria-label=\"not measured\">{MISSING}</td>"),
+        text => format!("<td>{}</td>", escape(text)),
+    }
+}
+
+/// The colour of the setting's curve, where it has one, so that table and curves agree.
+fn swatch(result: &ResultFile, setting: &str) -> String {
+    let index = result.curves.iter().position(|curve| curve.setting == setting);
+    index.map_or_else(String::new, |index| {
+        format!("<span class=\"swatch series-{}\" aria-hidden=\"true\"></span>", index % SERIES)
+    })
+}
+
+/// Empty frames that the script draws into; it shows those it fills.
+fn figures(result: &ResultFile) -> String {
+    if result.curves.is_empty() && result.timelines.is_empty() {
+        return String::new();
+    }
+    let without_script = "<noscript><p>The latency curves and lane timelines need JavaScript; \
+        everything else on this page does not.</p></noscript>\n";
+    without_script.to_owned() + "<div id=\"curves\" hidden></div>\n<div id=\"timelines\" hidden></div>"
+}
+
+fn machine(machine: &Machine) -> String {
+    let pair = match machine.pair {
+        Pair::Smt => "SMT: both lanes are on one core",
+        Pair::Declared => "declared: the two lanes share no core",
+    };
+    let gates = match machine.gates.is_empty() {
+        true => "none".to_owned(),
+        false => machine.gates.join(", "),
+    };
+    let measured_on = [
+        ("CPU", machine.cpu.clone()),
+        ("Lanes online", machine.lanes.to_string()),
+        ("Lane pair", pair.to_owned()),
+        ("Kernel", machine.kernel.clone()),
+        ("Hardware counters", if machine.pmu { "yes" } else { "no" }.to_owned()),
+        ("Gates", gates),
+    ];
+    let noted = machine.notes.iter().map(|note| ("Note", note.clone()));
+    let named = measured_on.into_iter().chain(noted);
+    facts(named.map(|(name, text)| (name.to_owned(), text)))
+}
+
+fn settings(result: &ResultFile) -> String {
+    let is_text = |key: &str| ["title", "explanation"].contains(&key);
+    let shown = result.settings.iter().filter(|(key, _)| !is_text(key));
+    facts(shown.map(|(key, value)| setting(key, value)))
+}
+
+/// A number whose key ends in a unit reads as in the table, all else as it was written.
+fn setting(key: &str, value: &Value) -> (String, String) {
+    match (Unit::of_key(key), value) {
+        (Some(unit), Value::Number(number)) => (title_of_key(key), unit.human_or_missing(number.as_f64())),
+        (_, Value::String(text)) => (key.replace('_', " "), text.clone()),
+        (_, value) => (key.replace('_', " "), value.to_string()),
+    }
+}
+
+fn text_setting<'a>(result: &'a ResultFile, key: &str) -> Option<&'a str> {
+    result.settings.get(key).and_then(Value::as_str)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    /// The JSON embedded in a page.
+    fn embedded(page: &str) -> &str {
+        let (_, after) = page.split_once(r#"<script type="application/json" id="data">"#).unwrap();
+        after.split_once("</script>").unwrap().0
+    }
+
+    #[test]
+    fn nothing_in_a_result_can_leave_its_place() {
+        let evil = "</script><script>alert(1)</script>{{style}}<!--";
+        let mut result = sample::demo();
+        result.notes = vec![evil.to_owned()];
+        result.checks[0].name = evil.to_owned();
+        result.settings.insert("title".into(), evil.into());
+        let page = page(&result);
+        assert!(!page.contains("<script>alert"));
+        assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;{{style}}&lt;!--"));
+        assert_eq!(serde_json::from_str::<ResultFile>(embedded(&page)).unwrap(), result);
+    }
+
+    #[test]
+    fn checks_and_table_are_there_without_the_script() {
+        let page = page(&sample::demo());
+        let (html, _) = page.split_once("<script").unwrap();
+        assert!(html.contains("1 of 4 checks does not hold"));
+        assert!(html.contains("<td>0.24 %</td><td>≤ 0.20 %</td>"));
+        assert!(html.contains("<th scope=\"col\">batch share of idle</th>"));
+        assert!(html.contains("<td>3.1 ms</td>"));
+        assert!(html.contains("declared: the two lanes share no core"));
+        assert!(html.contains("The same load ran four times"));
+    }
+
+    #[test]
+    fn the_page_asks_for_nothing_from_anywhere() {
+        let page = page(&sample::demo());
+        assert!(page.contains("default-src 'none'"));
+        for word in ["src=", "@import", "url(", "fetch(", "//cdn"] {
+            assert!(!page.contains(word), "the page has `{word}`");
+        }
+    }
+
+    #[test]
+    fn what_a_result_lacks_leaves_no_empty_heading() {
+        let mut result = sample::demo();
+        (result.checks, result.rows, result.notes) = Default::default();
+        (result.curves, result.timelines) = Default::default();
+        let page = page(&result);
+        let (html, _) = page.split_once("<script").unwrap();
+        for id in ["checks", "rows", "notes", "curves", "timelines"] {
+            assert!(!html.contains(&format!("id=\"{id}\"")), "{id}");
+        }
+        assert!(html.contains("nothing was checked"));
+    }
+}

@@ -1,0 +1,90 @@
+//! What the page draws beside the table: latency curves and lane timelines.
+//!
+//! Both are optional keys of a results file. They hold what was measured, never anything
+//! smoothed or resampled for the eye; the page does its own drawing.
+
+use serde::{Deserialize, Serialize};
+
+/// The latency distribution measured under one setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Curve {
+    /// The setting, as its row names it.
+    pub setting: String,
+    /// Points by rising percentile.
+    pub points: Vec<Percentile>,
+}
+
+/// A point of a latency curve: `percentile` of the requests took at most `us`.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Percentile {
+    /// 0 to 100.
+    pub percentile: f64,
+    /// Latency in microseconds.
+    pub us: f64,
+}
+
+/// Who ran on the lanes of one core, for a while, under one setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// The setting, as its row names it.
+    pub setting: String,
+    /// The lanes of the core, the request lane first. Whatever shares a timeline shares a
+    /// core: the page marks LC and batch at once on any two of them as overlap.
+    pub lanes: Vec<LaneTrack>,
+}
+
+/// One lane of a timeline.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct LaneTrack {
+    /// The number Linux gives the lane.
+    pub cpu: u32,
+    /// What the lane is for.
+    pub role: Role,
+    /// Spans by rising time, none over another.
+    pub spans: Vec<Span>,
+}
+
+/// What a lane is for.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Role {
+    /// The LC service runs here.
+    Request,
+    /// Batch borrows this one.
+    Batch,
+}
+
+/// A stretch of time in which one class ran on a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Span {
+    /// Start, in microseconds since the timeline's beginning.
+    pub from_us: f64,
+    /// End, on the same clock.
+    pub to_us: f64,
+    /// Who ran.
+    pub class: Class,
+}
+
+impl Span {
+    /// A span between two moments of a clock in nanoseconds that starts with the timeline.
+    pub fn of_ns(from_ns: u64, to_ns: u64, class: Class) -> Span {
+        let us = |ns: u64| ns as f64 / 1e3;
+        Span { from_us: us(from_ns), to_us: us(to_ns), class }
+    }
+}
+
+/// Who runs on a lane.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Class {
+    /// A thread of the LC service.
+    Lc,
+    /// A thread of the batch command.
+    Batch,
+    /// The thread that keeps the lane empty.
+    Holder,
+    /// Anything else.
+    Other,
+    /// Nobody.
+    Idle,
+}

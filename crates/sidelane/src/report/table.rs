@@ -1,0 +1,225 @@
+//! The terminal table: a result as text, in as many columns as the terminal has.
+//!
+//! Titles are longer than cells, so a title breaks over lines and a column is only as wide
+//! as its cells need. Where even that does not fit, each setting becomes a block of lines:
+//! a table is never cut off and never wraps in the middle of a row.
+
+use super::check::Check;
+use super::grid::{GAP, Grid, Ink, length, widest, wrap};
+use super::result::ResultFile;
+use super::row::Row;
+use super::unit::{Unit, title_of_key};
+
+/// A column: which number of each row, and what it is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The key in the rows. The unit it ends in decides how its cells read.
+    pub key: String,
+    /// What stands above the cells.
+    pub title: String,
+}
+
+impl Column {
+    /// A column titled `title`.
+    pub fn new(key: impl Into<String>, title: impl Into<String>) -> Column {
+        Column { key: key.into(), title: title.into() }
+    }
+
+    /// A column titled by the words of its key.
+    pub fn of_key(key: &str) -> Column {
+        Column::new(key, title_of_key(key))
+    }
+
+    /// A column for every key of `rows`, in the order the rows first put them.
+    pub fn of_rows(rows: &[Row]) -> Vec<Column> {
+        let mut columns: Vec<Column> = Vec::new();
+        for key in rows.iter().flat_map(Row::keys) {
+            if columns.iter().all(|column| column.key != key) {
+                columns.push(Column::of_key(key));
+            }
+        }
+        columns
+    }
+
+    /// What `row` has for this column, for a person.
+    pub fn cell(&self, row: &Row) -> String {
+        Unit::of_key(&self.key).unwrap_or_default().human_or_missing(row.get(&self.key))
+    }
+}
+
+/// The rows, checks and notes of `result` as text of at most `width` characters a line.
+///
+/// `color` is for the caller to decide: whether the output is a terminal, and `NO_COLOR`.
+pub fn render(result: &ResultFile, columns: &[Column], width: usize, color: bool) -> String {
+    let ink = Ink { color };
+    let parts =
+        [rows(&result.rows, columns, width, ink), checks(&result.checks, width, ink), notes(&result.notes, width, ink)];
+    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
+    parts.join("\n")
+}
+
+fn rows(rows: &[Row], columns: &[Column], width: usize, ink: Ink) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let names = columns.iter().map(|column| column.title.as_str());
+    let titles: Vec<&str> = std::iter::once("setting").chain(names).collect();
+    let cells = rows.iter().map(|row| cells_of(row, columns)).collect();
+    let grid = Grid::new(&titles, cells);
+    if grid.width() <= width { grid.draw(ink) } else { blocks(rows, columns, ink) }
+}
+
+fn cells_of(row: &Row, columns: &[Column]) -> Vec<String> {
+    std::iter::once(row.setting().to_owned()).chain(columns.iter().map(|column| column.cell(row))).collect()
+}
+
+/// Each setting as a block of lines, for a terminal too narrow for the grid.
+fn blocks(rows: &[Row], columns: &[Column], ink: Ink) -> String {
+    let title_width = widest(columns.iter().map(|column| column.title.as_str()));
+    let line = |row: &Row, column: &Column| {
+        let (title, cell) = (&column.title, column.cell(row));
+        format!("{GAP}{title:<title_width$}{GAP}{cell}\n")
+    };
+    let block = |row: &Row| {
+        let lines: String = columns.iter().map(|column| line(row, column)).collect();
+        format!("{}\n{lines}", ink.bold(row.setting()))
+    };
+    rows.iter().map(block).collect()
+}
+
+fn checks(checks: &[Check], width: usize, ink: Ink) -> String {
+    let name_width = widest(checks.iter().map(|check| check.name.as_str()));
+    let measured: Vec<String> = checks.iter().map(Check::measured_text).collect();
+    let measured_width = widest(measured.iter().map(String::as_str));
+    let aligned = |check: &Check| {
+        let (measured, wanted) = (check.measured_text(), check.wanted_text());
+        let name = &check.name;
+        format!("{name:<name_width$}{GAP}{measured:>measured_width$}{GAP}{wanted}")
+    };
+    let fits = |check: &Check| MARK_WIDTH + length(&aligned(check)) <= width;
+    let all_fit = checks.iter().all(fits);
+    let lines = |check: &Check| match all_fit {
+        true => vec![aligned(check)],
+        false => stacked(check, width),
+    };
+    let marked = |check: &Check| marked(verdict_mark(check.ok, ink), &lines(check));
+    checks.iter().map(marked).collect()
+}
+
+/// A check for a narrow terminal: its name, and below it both numbers.
+fn stacked(check: &Check, width: usize) -> Vec<String> {
+    let numbers = format!("{}, wanted {}", check.measured_text(), check.wanted_text());
+    let mut lines = wrap(&check.name, width.saturating_sub(MARK_WIDTH));
+    lines.push(numbers);
+    lines
+}
+
+fn verdict_mark(ok: bool, ink: Ink) -> String {
+    match ok {
+        true => ink.green("✓"),
+        false => ink.red("✗"),
+    }
+}
+
+fn notes(notes: &[String], width: usize, ink: Ink) -> String {
+    let lines = |note: &String| wrap(note, width.saturating_sub(MARK_WIDTH));
+    notes.iter().map(|note| marked(ink.yellow("!"), &lines(note))).collect()
+}
+
+/// A mark and the space after it.
+const MARK_WIDTH: usize = 2;
+
+/// `lines` with `mark` before the first and the others flush with it.
+fn marked(mark: String, lines: &[String]) -> String {
+    let before_others = format!("\n{:MARK_WIDTH$}", "");
+    format!("{mark} {}\n", lines.join(&before_others))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::super::unit::MISSING;
+    use super::*;
+
+    fn few_columns() -> Vec<Column> {
+        vec![
+            Column::of_key("p99_us"),
+            Column::of_key("p99_over_alone"),
+            Column::new("reaction_off_p50_ns", "batch off after"),
+            Column::of_key("overlap_percent"),
+        ]
+    }
+
+    #[test]
+    fn the_table_reads() {
+        let text = render(&sample::demo(), &few_columns(), 80, false);
+        let expected = "                       p99   batch
+                      over     off
+setting         p99  alone   after  overlap
+───────────────────────────────────────────
+alone        812 µs  1.00×       —        —
+unmanaged    3.1 ms  3.82×       —   27.4 %
+sched_idle   1.5 ms  1.80×       —   26.9 %
+borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
+
+✓ p99 with borrow_idle, over alone                   1.06×  ≤ 1.10×
+✓ batch off its lane after the service starts, p50  4.4 µs  ≤ 5.0 µs
+✗ overlap with borrow_idle                          0.24 %  ≤ 0.20 %
+✓ idle time given to batch                          91.0 %  ≥ 80.0 %
+
+! No hardware counters in this machine: stalls per access are not measured.
+! The two lanes are declared a pair and share no core, so batch slows the
+  service only through caches and memory; on SMT lanes the unmanaged p99 is
+  worse.
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn a_narrow_terminal_gets_blocks() {
+        let mut result = sample::demo();
+        result.rows.truncate(1);
+        result.checks.truncate(1);
+        result.notes.clear();
+        let text = render(&result, &few_columns(), 30, false);
+        let expected = "alone
+  p99              812 µs
+  p99 over alone   1.00×
+  batch off after  —
+  overlap          —
+
+✓ p99 with borrow_idle, over
+  alone
+  1.06×, wanted ≤ 1.10×
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let result = sample::demo();
+        let columns = Column::of_rows(&result.rows);
+        for width in [60, 80, 100, 120, 200] {
+            let text = render(&result, &columns, width, false);
+            let widest = text.lines().map(length).max().unwrap();
+            assert!(widest <= width, "{widest} characters for {width}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn colour_only_when_asked_for() {
+        let result = sample::demo();
+        let colored = render(&result, &few_columns(), 100, true);
+        assert!(colored.contains("\x1b[32m✓\x1b[0m"));
+        let plain = render(&result, &few_columns(), 100, false);
+        assert!(!plain.contains('\x1b'));
+    }
+
+    #[test]
+    fn columns_follow_the_rows() {
+        let columns = Column::of_rows(&sample::demo().rows);
+        assert_eq!(columns[0], Column::new("p50_us", "p50"));
+        assert!(columns.iter().any(|column| column.title == "batch share of idle"));
+        assert_eq!(columns[0].cell(&Row::new("nothing measured")), MISSING);
+    }
+}

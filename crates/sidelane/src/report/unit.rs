@@ -1,0 +1,211 @@
+//! Units: the last word of every key, and how a number of that unit reads to a person.
+//!
+//! A results file is read by programs that know nothing of Sidelane, so a key carries its
+//! unit (`p99_us`). A person reads a cell, so a cell carries a unit too, and there it is the
+//! one that keeps the number short: `812 µs`, but `3.1 ms`.
+
+use serde::{Deserialize, Serialize};
+
+/// The unit of a number, named as the suffix that keys end in.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Unit {
+    /// Nanoseconds.
+    Ns,
+    /// Microseconds.
+    Us,
+    /// Milliseconds.
+    Ms,
+    /// Seconds.
+    S,
+    /// Hundredths of something the key names.
+    Percent,
+    /// A quotient of two measurements of the same run.
+    Ratio,
+    /// A quotient over the same measurement with the service alone on the machine.
+    OverAlone,
+    /// How many.
+    #[default]
+    Count,
+    /// How many each second.
+    PerS,
+    /// Cycles of the processor.
+    Cycles,
+}
+
+/// Suffix and unit; `_per_s` stands before `_s`, which it also ends in.
+const SUFFIXES: [(&str, Unit); 10] = [
+    ("_per_s", Unit::PerS),
+    ("_over_alone", Unit::OverAlone),
+    ("_percent", Unit::Percent),
+    ("_cycles", Unit::Cycles),
+    ("_ratio", Unit::Ratio),
+    ("_count", Unit::Count),
+    ("_ns", Unit::Ns),
+    ("_us", Unit::Us),
+    ("_ms", Unit::Ms),
+    ("_s", Unit::S),
+];
+
+/// What a cell shows where nothing was measured.
+pub const MISSING: &str = "—";
+
+impl Unit {
+    /// The unit `key` ends in, if it ends in one.
+    pub fn of_key(key: &str) -> Option<Unit> {
+        split_key(key).map(|(_, unit)| unit)
+    }
+
+    /// `value` for a person, with its unit.
+    ///
+    /// Times move to the unit in which they have one to three digits before the point.
+    pub fn human(self, value: f64) -> String {
+        match self {
+            Unit::Ns => human_time(value),
+            Unit::Us => human_time(value * 1e3),
+            Unit::Ms => human_time(value * 1e6),
+            Unit::S => human_time(value * 1e9),
+            Unit::Percent => format!("{} %", short(value)),
+            Unit::Ratio | Unit::OverAlone => format!("{value:.2}×"),
+            Unit::Count => counted(value),
+            Unit::PerS => format!("{} /s", counted(value)),
+            Unit::Cycles => format!("{} cycles", counted(value)),
+        }
+    }
+
+    /// [`human`](Unit::human), or a dash for what was not measured.
+    pub fn human_or_missing(self, value: Option<f64>) -> String {
+        value.map_or_else(|| MISSING.to_owned(), |value| self.human(value))
+    }
+}
+
+/// The words of a key without its unit: `reaction_off_p50_ns` is "reaction off p50".
+///
+/// `over_alone` says what was compared with what, so there it stays part of the title.
+pub fn title_of_key(key: &str) -> String {
+    let words = match split_key(key) {
+        None | Some((_, Unit::OverAlone)) => key,
+        Some((words, _)) => words,
+    };
+    words.split('_').map(readable).collect::<Vec<_>>().join(" ")
+}
+
+/// `p999`, which keys need because a point would not do there, is the p99.9.
+fn readable(word: &str) -> String {
+    match word.strip_prefix("p99") {
+        Some(nines) if !nines.is_empty() && nines.bytes().all(|b| b.is_ascii_digit()) => {
+            format!("p99.{nines}")
+        }
+        _ => word.to_owned(),
+    }
+}
+
+fn split_key(key: &str) -> Option<(&str, Unit)> {
+    SUFFIXES.iter().find_map(|&(suffix, unit)| {
+        let words = key.strip_suffix(suffix)?;
+        (!words.is_empty()).then_some((words, unit))
+    })
+}
+
+fn human_time(ns: f64) -> String {
+    // 999.5 would be printed as 1000, so it belongs to the next unit already.
+    const STEPS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
+    let (scale, name) = STEPS.into_iter().find(|(scale, _)| ns.abs() >= 0.9995 * scale).unwrap_or((1.0, "ns"));
+    format!("{} {name}", short(ns / scale))
+}
+
+/// About three digits: what a measurement of this kind is good for.
+///
+/// A tiny number is never rounded to a bare zero: no overlap and little overlap differ.
+fn short(value: f64) -> String {
+    match value.abs() {
+        0.0 => "0".to_owned(),
+        size if size < 0.005 => "≈0".to_owned(),
+        size if size < 0.995 => format!("{value:.2}"),
+        size if size < 99.95 => format!("{value:.1}"),
+        _ => format!("{value:.0}"),
+    }
+}
+
+/// Whole numbers with their thousands marked, others shortened.
+fn counted(value: f64) -> String {
+    if value.abs() < 100.0 && value.fract() != 0.0 {
+        return short(value);
+    }
+    let digits = format!("{:.0}", value.abs());
+    let sign = if value < 0.0 { "-" } else { "" };
+    sign.to_owned() + &with_thousands(&digits)
+}
+
+fn with_thousands(digits: &str) -> String {
+    let mut marked = String::with_capacity(digits.len() * 4 / 3);
+    for (index, digit) in digits.chars().enumerate() {
+        if index > 0 && (digits.len() - index) % 3 == 0 {
+            marked.push(',');
+        }
+        marked.push(digit);
+    }
+    marked
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_end_in_a_unit() {
+        assert_eq!(Unit::of_key("p99_us"), Some(Unit::Us));
+        assert_eq!(Unit::of_key("requests_per_s"), Some(Unit::PerS));
+        assert_eq!(Unit::of_key("held_s"), Some(Unit::S));
+        assert_eq!(Unit::of_key("p99_over_alone"), Some(Unit::OverAlone));
+        assert_eq!(Unit::of_key("p99"), None);
+        assert_eq!(Unit::of_key("_us"), None);
+        assert_eq!(Unit::of_key("setting"), None);
+    }
+
+    #[test]
+    fn titles_drop_the_unit_but_not_what_was_compared() {
+        assert_eq!(title_of_key("reaction_off_p50_ns"), "reaction off p50");
+        assert_eq!(title_of_key("p99_over_alone"), "p99 over alone");
+        assert_eq!(title_of_key("p9999_us"), "p99.99");
+    }
+
+    #[test]
+    fn times_choose_their_unit() {
+        let cells = [
+            (Unit::Us, 812.0, "812 µs"),
+            (Unit::Us, 3_100.0, "3.1 ms"),
+            (Unit::Ns, 4_400.0, "4.4 µs"),
+            (Unit::Ns, 45.0, "45.0 ns"),
+            (Unit::Ns, 999_700.0, "1.0 ms"),
+            (Unit::Ms, 12_345.0, "12.3 s"),
+            (Unit::S, 0.0, "0 ns"),
+        ];
+        for (unit, value, cell) in cells {
+            assert_eq!(unit.human(value), cell);
+        }
+    }
+
+    #[test]
+    fn little_is_not_nothing() {
+        assert_eq!(Unit::Percent.human(0.0), "0 %");
+        assert_eq!(Unit::Percent.human(0.03), "0.03 %");
+        assert_eq!(Unit::Percent.human(0.0004), "≈0 %");
+        assert_eq!(Unit::Percent.human(4.81), "4.8 %");
+        assert_eq!(Unit::Percent.human(100.0), "100 %");
+    }
+
+    #[test]
+    fn counts_mark_their_thousands() {
+        assert_eq!(Unit::Count.human(7.0), "7");
+        assert_eq!(Unit::Count.human(1_234_567.0), "1,234,567");
+        assert_eq!(Unit::Count.human(-1_234.0), "-1,234");
+        assert_eq!(Unit::PerS.human(652.4), "652 /s");
+        assert_eq!(Unit::OverAlone.human(1.078), "1.08×");
+    }
+
+    #[test]
+    fn a_missing_number_is_a_dash() {
+        assert_eq!(Unit::Us.human_or_missing(None), "—");
+    }
+}

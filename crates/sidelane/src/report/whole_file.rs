@@ -1,0 +1,98 @@
+//! Files that are there whole or not at all.
+//!
+//! A run of minutes ends in one write. A reader that watches the path, or a disk that fills
+//! up, must never turn that into half a file, so the bytes go to a neighbour that is then
+//! renamed over the path.
+
+use std::fs::{self, File};
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+/// A file that could not be written.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: {source}", path.display())]
+pub struct WriteError {
+    /// The file that was to be written.
+    pub path: PathBuf,
+    /// What the system said.
+    pub source: io::Error,
+}
+
+/// Writes `bytes` to `path` so that it is never seen half written.
+///
+/// What is there and is no regular file (`/dev/stdout`, a pipe) is written to directly:
+/// renaming over it would replace the device by a file.
+pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
+    let written = match fs::metadata(path) {
+        Ok(there) if !there.is_file() => {
+            fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(bytes))
+        }
+        // A symbolic link stays one; its target is what is replaced.
+        Ok(_) => path.canonicalize().and_then(|target| replace(&target, bytes)),
+        Err(_) => replace(path, bytes),
+    };
+    written.map_err(|source| WriteError { path: path.to_owned(), source })
+}
+
+fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let neighbour = neighbour_of(path)?;
+    let written = write_synced(&neighbour, bytes).and_then(|()| fs::rename(&neighbour, path));
+    if written.is_err() {
+        // The first error is the one worth telling.
+        let _ = fs::remove_file(&neighbour);
+    }
+    written
+}
+
+/// A name in the same directory, so that the rename stays within one file system.
+fn neighbour_of(path: &Path) -> io::Result<PathBuf> {
+    let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
+    let mut hidden = std::ffi::OsString::from(".");
+    hidden.push(name);
+    hidden.push(format!(".{}.tmp", std::process::id()));
+    Ok(path.with_file_name(hidden))
+}
+
+fn write_synced(path: &Path, bytes: &[u8]) -> io::Result<()> {
+    let mut file = File::create(path)?;
+    file.write_all(bytes)?;
+    file.sync_all()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn replaces_the_file_and_leaves_nothing_beside_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("result.json");
+        write_whole(&path, b"first").unwrap();
+        write_whole(&path, b"second").unwrap();
+        assert_eq!(fs::read(&path).unwrap(), b"second");
+        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 1);
+    }
+
+    #[test]
+    fn follows_a_symbolic_link() {
+        let dir = tempfile::tempdir().unwrap();
+        let (target, link) = (dir.path().join("target"), dir.path().join("link"));
+        fs::write(&target, "old").unwrap();
+        std::os::unix::fs::symlink(&target, &link).unwrap();
+        write_whole(&link, b"new").unwrap();
+        assert!(link.is_symlink());
+        assert_eq!(fs::read(&target).unwrap(), b"new");
+    }
+
+    #[test]
+    fn a_device_stays_a_device() {
+        write_whole(Path::new("/dev/null"), b"gone").unwrap();
+        assert!(!fs::metadata("/dev/null").unwrap().is_file());
+    }
+
+    #[test]
+    fn the_error_names_the_path() {
+        let error = write_whole(Path::new("/nowhere/at/all.json"), b"").unwrap_err();
+        assert!(error.to_string().starts_with("cannot write /nowhere/at/all.json: "), "{error}");
+    }
+}

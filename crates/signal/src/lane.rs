@@ -1,0 +1,288 @@
+//! Lane words: what runs on each lane, as the kernel program writes it.
+//!
+//! One cache line a lane, stored at each context switch by the lane's own CPU and read by
+//! anyone. It is the channel on which Elfen's borrowing stands: a batch lane's holder
+//! watches the request lane's word instead of asking the kernel. `abi/lane.h` is the wire
+//! format.
+//!
+//! There are two ways to read it. One field at a time ([`LaneWord::busy`] and its like) is
+//! a single load, always a true value of that field, and says nothing of the others. A
+//! [`LaneSnapshot`] is all fields of one switch, because the kernel program follows
+//! [`crate::stamp`]: it stores `since_ns` = 0 before the other fields and the time after
+//! them. Only `lc_visitors`, which other CPUs count up, may be of a later moment.
+
+use core::fmt;
+
+use crate::stamp;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop};
+
+/// Looks at a lane word before [`LaneWord::snapshot`] gives up. A switch is written in
+/// some 10 ns and a look takes about 100 ns, so a second one nearly always succeeds; when
+/// eight in a row do not, the writer's virtual CPU is off its physical one for a while.
+const SNAPSHOT_LOOKS_MAX: u32 = 8;
+
+/// Who runs on a lane: `enum sidelane_class`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
+#[repr(u32)]
+pub enum LaneClass {
+    /// The idle task.
+    Idle = 0,
+    /// A thread of the latency-critical service.
+    Lc = 1,
+    /// A thread of the batch command.
+    Batch = 2,
+    /// Anything else, the lane's holder included.
+    Other = 3,
+}
+
+/// A number that stands for no [`LaneClass`]: the writer is of another version.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct UnknownLaneClass(pub u32);
+
+impl fmt::Display for UnknownLaneClass {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "no lane class has the number {}", self.0)
+    }
+}
+
+impl core::error::Error for UnknownLaneClass {}
+
+impl TryFrom<u32> for LaneClass {
+    type Error = UnknownLaneClass;
+
+    fn try_from(number: u32) -> Result<Self, Self::Error> {
+        match number {
+            0 => Ok(Self::Idle),
+            1 => Ok(Self::Lc),
+            2 => Ok(Self::Batch),
+            3 => Ok(Self::Other),
+            _ => Err(UnknownLaneClass(number)),
+        }
+    }
+}
+
+/// What runs on a lane, as it lies in shared memory: `struct sidelane_lane_word`.
+///
+/// The fields are public because they are the wire format; the kernel program is their
+/// only writer.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct LaneWord {
+    /// Time of the last switch; 0 before the first and while one is being written.
+    pub since_ns: AtomicU64,
+    /// [`LaneClass`] of the running thread (`class_` in C).
+    pub class: AtomicU32,
+    /// Thread id of the running thread.
+    pub pid: AtomicU32,
+    /// Process id of the running thread.
+    pub tgid: AtomicU32,
+    /// Context switches seen; wraps.
+    pub switches: AtomicU32,
+    /// 1 while the service needs the lane: it was woken, runs, or was preempted.
+    pub busy: AtomicU32,
+    /// LC threads that were put on this lane while it is a batch lane; wraps.
+    pub lc_visitors: AtomicU32,
+    /// Start of the present or last busy period.
+    pub busy_since_ns: AtomicU64,
+    /// End of the last busy period, 0 before the first.
+    pub idle_since_ns: AtomicU64,
+    /// Time LC threads ran here, up to the last LC switch-out.
+    pub lc_done_ns: AtomicU64,
+    /// Start of the running LC thread's turn, 0 while none runs.
+    pub lc_since_ns: AtomicU64,
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<LaneWord>() == 64 && align_of::<LaneWord>() == 64);
+    assert!(offset_of!(LaneWord, since_ns) == 0);
+    assert!(offset_of!(LaneWord, class) == 8);
+    assert!(offset_of!(LaneWord, pid) == 12);
+    assert!(offset_of!(LaneWord, tgid) == 16);
+    assert!(offset_of!(LaneWord, switches) == 20);
+    assert!(offset_of!(LaneWord, busy) == 24);
+    assert!(offset_of!(LaneWord, lc_visitors) == 28);
+    assert!(offset_of!(LaneWord, busy_since_ns) == 32);
+    assert!(offset_of!(LaneWord, idle_since_ns) == 40);
+    assert!(offset_of!(LaneWord, lc_done_ns) == 48);
+    assert!(offset_of!(LaneWord, lc_since_ns) == 56);
+};
+
+impl LaneWord {
+    /// Whether the service needs the lane: it was woken, runs, or was preempted.
+    #[inline]
+    pub fn busy(&self) -> bool {
+        self.busy.load(Ordering::Acquire) != 0
+    }
+
+    /// Who runs on the lane.
+    #[inline]
+    pub fn class(&self) -> Result<LaneClass, UnknownLaneClass> {
+        LaneClass::try_from(self.class.load(Ordering::Acquire))
+    }
+
+    /// Context switches seen; wraps.
+    #[inline]
+    pub fn switches(&self) -> u32 {
+        self.switches.load(Ordering::Acquire)
+    }
+
+    /// LC threads that were put on this lane while it is a batch lane; wraps.
+    #[inline]
+    pub fn lc_visitors(&self) -> u32 {
+        self.lc_visitors.load(Ordering::Acquire)
+    }
+
+    /// Start of the present or last busy period, if there was one.
+    #[inline]
+    pub fn busy_since_ns(&self) -> Option<u64> {
+        nonzero(self.busy_since_ns.load(Ordering::Acquire))
+    }
+
+    /// End of the last busy period, if there was one.
+    #[inline]
+    pub fn idle_since_ns(&self) -> Option<u64> {
+        nonzero(self.idle_since_ns.load(Ordering::Acquire))
+    }
+
+    /// All fields as of one switch; `None` before the first switch, or if a writer was in
+    /// the way of every one of a few looks.
+    pub fn snapshot(&self) -> Option<LaneSnapshot> {
+        for _ in 0..SNAPSHOT_LOOKS_MAX {
+            let seen = self.look();
+            if seen.is_some() {
+                return seen;
+            }
+            spin_loop();
+        }
+        None
+    }
+
+    fn look(&self) -> Option<LaneSnapshot> {
+        let since_ns = stamp::begin(&self.since_ns);
+        stamp::finish(&self.since_ns, since_ns, || self.copy(since_ns))
+    }
+
+    /// Copies the fields one by one; [`stamp::finish`] tells whether they belong together.
+    fn copy(&self, since_ns: u64) -> LaneSnapshot {
+        LaneSnapshot {
+            since_ns,
+            class: self.class.load(Ordering::Relaxed),
+            pid: self.pid.load(Ordering::Relaxed),
+            tgid: self.tgid.load(Ordering::Relaxed),
+            switches: self.switches.load(Ordering::Relaxed),
+            busy: self.busy.load(Ordering::Relaxed) != 0,
+            lc_visitors: self.lc_visitors.load(Ordering::Relaxed),
+            busy_since_ns: nonzero(self.busy_since_ns.load(Ordering::Relaxed)),
+            idle_since_ns: nonzero(self.idle_since_ns.load(Ordering::Relaxed)),
+            lc_done_ns: self.lc_done_ns.load(Ordering::Relaxed),
+            lc_since_ns: nonzero(self.lc_since_ns.load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// The wire format's "0 means none", in Rust.
+#[inline]
+fn nonzero(time_ns: u64) -> Option<u64> {
+    (time_ns != 0).then_some(time_ns)
+}
+
+/// All fields of a [`LaneWord`] as of one switch.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct LaneSnapshot {
+    /// Time of the last switch.
+    pub since_ns: u64,
+    /// Number of the [`LaneClass`] of the running thread.
+    pub class: u32,
+    /// Thread id of the running thread.
+    pub pid: u32,
+    /// Process id of the running thread.
+    pub tgid: u32,
+    /// Context switches seen; wraps.
+    pub switches: u32,
+    /// Whether the service needs the lane: it was woken, runs, or was preempted.
+    pub busy: bool,
+    /// LC threads that were put on this lane while it is a batch lane; wraps.
+    pub lc_visitors: u32,
+    /// Start of the present busy period.
+    pub busy_since_ns: Option<u64>,
+    /// End of the last busy period.
+    pub idle_since_ns: Option<u64>,
+    /// Time LC threads ran here, up to the last LC switch-out.
+    pub lc_done_ns: u64,
+    /// Start of the running LC thread's turn.
+    pub lc_since_ns: Option<u64>,
+}
+
+impl LaneSnapshot {
+    /// Who runs on the lane.
+    pub fn class(&self) -> Result<LaneClass, UnknownLaneClass> {
+        LaneClass::try_from(self.class)
+    }
+
+    /// Time LC threads have run here up to `now_ns`, the running one's turn included.
+    pub fn lc_ns(&self, now_ns: u64) -> u64 {
+        // A switch can be stamped after the caller read its clock; that is no time yet.
+        let turn_ns = self.lc_since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
+        self.lc_done_ns + turn_ns
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_class_survives_its_number_and_others_are_refused() {
+        for class in [LaneClass::Idle, LaneClass::Lc, LaneClass::Batch, LaneClass::Other] {
+            assert_eq!(LaneClass::try_from(class as u32), Ok(class));
+        }
+        assert_eq!(LaneClass::try_from(4), Err(UnknownLaneClass(4)));
+    }
+
+    #[test]
+    fn no_snapshot_before_the_first_switch() {
+        assert_eq!(LaneWord::default().snapshot(), None);
+    }
+
+    #[test]
+    fn a_snapshot_copies_every_field() {
+        let word = LaneWord {
+            since_ns: 1.into(),
+            class: 2.into(),
+            pid: 3.into(),
+            tgid: 4.into(),
+            switches: 5.into(),
+            busy: 1.into(),
+            lc_visitors: 6.into(),
+            busy_since_ns: 7.into(),
+            idle_since_ns: 8.into(),
+            lc_done_ns: 9.into(),
+            lc_since_ns: 0.into(),
+        };
+        let expected = LaneSnapshot {
+            since_ns: 1,
+            class: LaneClass::Batch as u32,
+            pid: 3,
+            tgid: 4,
+            switches: 5,
+            busy: true,
+            lc_visitors: 6,
+            busy_since_ns: Some(7),
+            idle_since_ns: Some(8),
+            lc_done_ns: 9,
+            lc_since_ns: None,
+        };
+        assert_eq!(word.snapshot(), Some(expected));
+    }
+
+    #[test]
+    fn lc_time_counts_the_turn_under_way() {
+        let word = LaneWord { since_ns: 1.into(), lc_done_ns: 50.into(), ..Default::default() };
+        assert_eq!(word.snapshot().unwrap().lc_ns(1_000), 50);
+        word.lc_since_ns.store(900, Ordering::Relaxed);
+        assert_eq!(word.snapshot().unwrap().lc_ns(1_000), 150);
+        assert_eq!(word.snapshot().unwrap().lc_ns(899), 50);
+    }
+}

@@ -1,0 +1,44 @@
+//! Channels in shared memory: where signals are written and read.
+//!
+//! A *signal* is a value that changes with time; a *channel* is the place where it can
+//! be read. The channels of this crate are plain cache lines that one party stores to
+//! and others load from, with no lock and no system call on either side (thesis "SHIM
+//! and Its Applications", section 4.2.1):
+//!
+//! - [`EventSlot`]: the latest event of a thread or a program, overwritten by the next.
+//! - [`LaneWord`]: what runs on a lane; the kernel program writes it at each switch.
+//! - [`HoldWord`]: how a batch lane is held; the lane's holder and the kernel program
+//!   move it in turn, in a handshake that misses no start of the service.
+//!
+//! `abi/slot.h` and `abi/lane.h` are the wire format; the types here mirror them, with
+//! their offsets asserted at compile time and compared with a C compiler's in the tests.
+//! [`view()`] turns mapped memory into them. Everything in shared memory is an atomic, so
+//! no writer, however wrong, can cause undefined behaviour in a reader.
+//!
+//! This crate is linked into other people's services: it has no dependencies, needs no
+//! `std`, allocates nothing, takes time as an argument, and must not know who decides
+//! anything from what it carries.
+//!
+//! Its orderings are checked by exhaustive search:
+//! `RUSTFLAGS="--cfg loom" cargo test -p sidelane-signal --release --test loom`.
+
+#![no_std]
+
+#[cfg(test)]
+extern crate std;
+
+mod hold;
+#[cfg(any(test, loom))]
+pub mod kernel;
+mod lane;
+mod slot;
+mod stamp;
+mod sync;
+#[cfg(not(loom))]
+mod view;
+
+pub use hold::{HoldState, HoldWord, UnknownHoldState};
+pub use lane::{LaneClass, LaneSnapshot, LaneWord, UnknownLaneClass};
+pub use slot::{Event, EventSlot, PAYLOAD_WORDS, Payload, Poll, SlotReader, SlotWriter};
+#[cfg(not(loom))]
+pub use view::{Shared, view};

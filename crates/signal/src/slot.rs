@@ -1,0 +1,271 @@
+//! Event slots: a channel that holds one event, overwritten by the next.
+//!
+//! Tailor's single-entry software channels (thesis "SHIM and Its Applications", section
+//! 4.2.1, figures 4.3 and 4.4): the writer does a dozen stores to a line it owns and never
+//! waits; the observer polls often enough to see what it needs, and recognises by the
+//! timestamp an event it has seen (section 4.2.2, figure 4.6). A low-frequency event that
+//! must not be overwritten by frequent ones gets a slot of its own.
+//!
+//! Two things are better than in the thesis. An event is accepted only if it is whole, by
+//! the protocol in [`crate::stamp`]; and `seq` counts the events of a slot, so a reader
+//! knows how many it missed. `abi/slot.h` is the wire format.
+
+use crate::stamp;
+use crate::sync::{AtomicU32, AtomicU64, Ordering};
+
+/// Words of payload in an event.
+///
+/// The words are treated alike, so one of them stands for all when loom tries every
+/// interleaving.
+pub const PAYLOAD_WORDS: usize = if cfg!(loom) { 1 } else { 5 };
+
+/// What an event carries besides its kind; the emitter decides what the words mean.
+pub type Payload = [u64; PAYLOAD_WORDS];
+
+/// One event as it lies in shared memory: `struct sidelane_event_slot`.
+///
+/// All zeroes is an empty slot. Write through a [`SlotWriter`], read through a
+/// [`SlotReader`]; the fields are public because they are the wire format.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct EventSlot {
+    /// When it happened, CLOCK_MONOTONIC; 0 while the slot is empty or being written.
+    pub timestamp_ns: AtomicU64,
+    /// What happened, in the emitter's own numbering (`type` in C).
+    pub kind: AtomicU32,
+    /// 1 for the slot's first event, then one more each; wraps.
+    pub seq: AtomicU32,
+    /// Thread the event is about.
+    pub tid: AtomicU32,
+    /// Process of that thread.
+    pub pid: AtomicU32,
+    /// As `kind` says.
+    pub payload: [AtomicU64; PAYLOAD_WORDS],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<EventSlot>() == 64 && align_of::<EventSlot>() == 64);
+    assert!(offset_of!(EventSlot, timestamp_ns) == 0);
+    assert!(offset_of!(EventSlot, kind) == 8);
+    assert!(offset_of!(EventSlot, seq) == 12);
+    assert!(offset_of!(EventSlot, tid) == 16);
+    assert!(offset_of!(EventSlot, pid) == 20);
+    assert!(offset_of!(EventSlot, payload) == 24);
+};
+
+impl EventSlot {
+    /// Copies the fields one by one; [`stamp::finish`] tells whether they belong together.
+    #[inline]
+    fn copy(&self, timestamp_ns: u64) -> Event {
+        Event {
+            timestamp_ns,
+            kind: self.kind.load(Ordering::Relaxed),
+            seq: self.seq.load(Ordering::Relaxed),
+            tid: self.tid.load(Ordering::Relaxed),
+            pid: self.pid.load(Ordering::Relaxed),
+            payload: core::array::from_fn(|i| self.payload[i].load(Ordering::Relaxed)),
+        }
+    }
+}
+
+/// One event, copied out of its slot.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Event {
+    /// When it happened, CLOCK_MONOTONIC; strictly increasing within a slot.
+    pub timestamp_ns: u64,
+    /// What happened, in the emitter's own numbering.
+    pub kind: u32,
+    /// The event's number in its slot, from 1; wraps.
+    pub seq: u32,
+    /// Thread the event is about.
+    pub tid: u32,
+    /// Process of that thread.
+    pub pid: u32,
+    /// As `kind` says.
+    pub payload: Payload,
+}
+
+/// The writing end of a slot.
+///
+/// A slot has one writer at a time. Two do no harm to memory, but their readers may then
+/// get events mixed of both. A new writer goes on where the slot stands, so it can follow
+/// one that ended, in another process or another language.
+#[derive(Debug)]
+pub struct SlotWriter<'a> {
+    slot: &'a EventSlot,
+    last_ns: u64,
+    last_seq: u32,
+}
+
+impl<'a> SlotWriter<'a> {
+    /// The one writer of `slot`.
+    pub fn new(slot: &'a EventSlot) -> Self {
+        Self { slot, last_ns: slot.timestamp_ns.load(Ordering::Acquire), last_seq: slot.seq.load(Ordering::Relaxed) }
+    }
+
+    /// Emits an event, overwriting the one before.
+    ///
+    /// `now_ns` may repeat or step back: the slot then gets the next larger timestamp,
+    /// because readers tell events apart by it.
+    #[inline]
+    pub fn emit(&mut self, now_ns: u64, kind: u32, tid: u32, pid: u32, payload: Payload) {
+        self.last_ns = now_ns.max(self.last_ns.wrapping_add(1));
+        self.last_seq = self.last_seq.wrapping_add(1);
+        stamp::publish(&self.slot.timestamp_ns, self.last_ns, || {
+            self.slot.kind.store(kind, Ordering::Relaxed);
+            self.slot.seq.store(self.last_seq, Ordering::Relaxed);
+            self.slot.tid.store(tid, Ordering::Relaxed);
+            self.slot.pid.store(pid, Ordering::Relaxed);
+            for (word, value) in self.slot.payload.iter().zip(payload) {
+                word.store(value, Ordering::Relaxed);
+            }
+        });
+    }
+}
+
+/// What one look at a slot found.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Poll {
+    /// A new event, whole.
+    Event {
+        /// The event.
+        event: Event,
+        /// Events that were overwritten, unread, between the last one and this one.
+        missed: u32,
+    },
+    /// Nothing new: the slot holds the event returned last, or none yet.
+    Repeated,
+    /// The slot is being written. The next poll sees more, unless its writer died at it.
+    Torn,
+}
+
+/// A reading end of a slot; there may be any number, each with its own memory of what it
+/// has seen.
+#[derive(Debug)]
+pub struct SlotReader<'a> {
+    slot: &'a EventSlot,
+    last_ns: u64,
+    /// `None` until the first event of a reader that joined late.
+    last_seq: Option<u32>,
+}
+
+impl<'a> SlotReader<'a> {
+    /// A reader that counts from the slot's first event: those overwritten before it was
+    /// made are missed too.
+    pub fn from_start(slot: &'a EventSlot) -> Self {
+        Self { slot, last_ns: stamp::BEING_WRITTEN, last_seq: Some(0) }
+    }
+
+    /// A reader that joins a slot in use. What the slot holds now, or next, is its first
+    /// event, and nothing before that counts as missed.
+    pub fn join(slot: &'a EventSlot) -> Self {
+        Self { slot, last_ns: stamp::BEING_WRITTEN, last_seq: None }
+    }
+
+    /// Looks at the slot once, without waiting: one load when there is nothing new.
+    #[inline]
+    pub fn poll(&mut self) -> Poll {
+        let slot = self.slot;
+        let begun = stamp::begin(&slot.timestamp_ns);
+        if begun == self.last_ns {
+            return Poll::Repeated;
+        }
+        match stamp::finish(&slot.timestamp_ns, begun, || slot.copy(begun)) {
+            Some(event) => self.accept(event),
+            None => Poll::Torn,
+        }
+    }
+
+    /// Remembers `event` as the last one seen.
+    fn accept(&mut self, event: Event) -> Poll {
+        let missed = match self.last_seq {
+            Some(last) => event.seq.wrapping_sub(last).wrapping_sub(1),
+            None => 0,
+        };
+        self.last_ns = event.timestamp_ns;
+        self.last_seq = Some(event.seq);
+        Poll::Event { event, missed }
+    }
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    fn emit_numbered(writer: &mut SlotWriter, now_ns: u64, n: u32) {
+        writer.emit(now_ns, n, n, n, [u64::from(n); PAYLOAD_WORDS]);
+    }
+
+    /// The poll that finds what `emit_numbered` emitted.
+    fn found(timestamp_ns: u64, n: u32, missed: u32) -> Poll {
+        let payload = [u64::from(n); PAYLOAD_WORDS];
+        let (kind, seq, tid, pid) = (n, n, n, n);
+        let event = Event { timestamp_ns, kind, seq, tid, pid, payload };
+        Poll::Event { event, missed }
+    }
+
+    #[test]
+    fn an_event_is_read_once() {
+        let slot = EventSlot::default();
+        let mut reader = SlotReader::from_start(&slot);
+        assert_eq!(reader.poll(), Poll::Repeated);
+        emit_numbered(&mut SlotWriter::new(&slot), 100, 1);
+        assert_eq!(reader.poll(), found(100, 1, 0));
+        assert_eq!(reader.poll(), Poll::Repeated);
+    }
+
+    #[test]
+    fn overwritten_events_are_counted_as_missed() {
+        let slot = EventSlot::default();
+        let (mut writer, mut reader) = (SlotWriter::new(&slot), SlotReader::from_start(&slot));
+        for n in 1..=4 {
+            emit_numbered(&mut writer, 100 * u64::from(n), n);
+        }
+        assert_eq!(reader.poll(), found(400, 4, 3));
+    }
+
+    #[test]
+    fn a_reader_that_joins_late_has_missed_nothing() {
+        let slot = EventSlot::default();
+        let mut writer = SlotWriter::new(&slot);
+        emit_numbered(&mut writer, 100, 1);
+        emit_numbered(&mut writer, 200, 2);
+        let mut reader = SlotReader::join(&slot);
+        assert_eq!(reader.poll(), found(200, 2, 0));
+    }
+
+    #[test]
+    fn timestamps_increase_when_the_clock_does_not() {
+        let slot = EventSlot::default();
+        let (mut writer, mut reader) = (SlotWriter::new(&slot), SlotReader::from_start(&slot));
+        for (now_ns, n, stored_ns) in [(0, 1, 1), (500, 2, 500), (500, 3, 501), (7, 4, 502)] {
+            emit_numbered(&mut writer, now_ns, n);
+            assert_eq!(reader.poll(), found(stored_ns, n, 0));
+        }
+    }
+
+    #[test]
+    fn sequence_numbers_wrap() {
+        let slot = EventSlot::default();
+        slot.seq.store(u32::MAX - 1, Ordering::Relaxed);
+        let (mut writer, mut reader) = (SlotWriter::new(&slot), SlotReader::join(&slot));
+        for missed in [0, 0, 1] {
+            (0..=missed).for_each(|n| emit_numbered(&mut writer, 0, n));
+            assert!(matches!(reader.poll(), Poll::Event { missed: m, .. } if m == missed));
+        }
+    }
+
+    #[test]
+    fn a_slot_being_written_is_torn_and_recovers() {
+        let slot = EventSlot::default();
+        let (mut writer, mut reader) = (SlotWriter::new(&slot), SlotReader::from_start(&slot));
+        emit_numbered(&mut writer, 100, 1);
+        reader.poll();
+        slot.timestamp_ns.store(stamp::BEING_WRITTEN, Ordering::Relaxed);
+        assert_eq!(reader.poll(), Poll::Torn);
+        emit_numbered(&mut writer, 200, 2);
+        assert_eq!(reader.poll(), found(200, 2, 0));
+    }
+}

@@ -1,0 +1,63 @@
+//! Mapped memory seen as slots and words.
+//!
+//! The mapping itself, and whose file or BPF map it is, are the caller's: this crate makes
+//! no system calls. Here is the one place where bytes become references.
+
+use core::slice;
+
+use crate::{EventSlot, HoldWord, LaneWord};
+
+/// A cache line of the wire format, which may be seen in memory that others store to.
+///
+/// # Safety
+///
+/// The type consists of atomics only, without padding, and any bytes are a valid value.
+pub unsafe trait Shared {}
+
+// SAFETY: only atomic integers, which fill the 64 bytes (asserted beside the type).
+unsafe impl Shared for EventSlot {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for LaneWord {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for HoldWord {}
+
+/// The `len` bytes at `base` as slots or words, as many as fit whole. `None` if `base` is
+/// not aligned for them; what `mmap` returns always is.
+///
+/// # Safety
+///
+/// For all of `'a`, the bytes are mapped, for reading at least and for writing too if
+/// anything is stored through the result, and nobody in this process accesses them other
+/// than atomically.
+pub unsafe fn view<'a, W: Shared>(base: *const u8, len: usize) -> Option<&'a [W]> {
+    let words = base.cast::<W>();
+    if words.is_null() || !words.is_aligned() {
+        return None;
+    }
+    // SAFETY: not null and aligned (checked), mapped and unaliased by plain accesses for
+    // 'a (the caller's promise), valid whatever the bytes are and mutable behind a shared
+    // reference because it is all atomics (`Shared`).
+    Some(unsafe { slice::from_raw_parts(words, len / size_of::<W>()) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use core::sync::atomic::Ordering;
+
+    #[test]
+    fn as_many_words_as_fit_and_only_where_aligned() {
+        let lines: [LaneWord; 2] = Default::default();
+        lines[1].pid.store(7, Ordering::Relaxed);
+        let base = (&raw const lines).cast::<u8>();
+
+        // SAFETY: `lines` outlives the views, which end in the middle of its second line.
+        let (whole, odd) = unsafe { (view::<LaneWord>(base, 127), view::<LaneWord>(base.add(8), 64)) };
+        assert_eq!(whole.unwrap().len(), 1);
+        assert!(odd.is_none());
+
+        // SAFETY: `lines` is 128 bytes and outlives the view.
+        let both = unsafe { view::<LaneWord>(base, 128) }.unwrap();
+        assert_eq!(both[1].pid.load(Ordering::Relaxed), 7);
+    }
+}

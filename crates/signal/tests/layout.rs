@@ -1,0 +1,94 @@
+//! The Rust mirror of `abi/*.h` against the headers themselves, as a C compiler and a C++
+//! compiler see them: every field's offset and size, every constant's value. A field that
+//! one side has and the other lacks fails too.
+
+use std::mem::offset_of;
+
+use sidelane_signal::{EventSlot, HoldState, HoldWord, LaneClass, LaneWord, PAYLOAD_WORDS};
+
+mod support;
+
+/// Size of the field that a pointer-to-field function returns.
+fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
+    size_of::<F>()
+}
+
+/// The lines `abi/tests/layout.c` prints for a struct: its C name and, for each field, the
+/// C name and the Rust name.
+macro_rules! layout {
+    ($rust:ty, $c:literal: $($c_field:literal $field:ident),* $(,)?) => {{
+        let mut lines = vec![format!("{} {}", $c, size_of::<$rust>())];
+        $(lines.push(format!(
+            "{}.{} {} {}",
+            $c,
+            $c_field,
+            offset_of!($rust, $field),
+            size_of_field(|s: &$rust| &s.$field),
+        ));)*
+        lines
+    }};
+}
+
+fn event_slot() -> Vec<String> {
+    layout!(EventSlot, "sidelane_event_slot":
+        "timestamp_ns" timestamp_ns, "type" kind, "seq" seq, "tid" tid, "pid" pid,
+        "payload" payload)
+}
+
+fn lane_word() -> Vec<String> {
+    layout!(LaneWord, "sidelane_lane_word":
+        "since_ns" since_ns, "class_" class, "pid" pid, "tgid" tgid, "switches" switches,
+        "busy" busy, "lc_visitors" lc_visitors, "busy_since_ns" busy_since_ns,
+        "idle_since_ns" idle_since_ns, "lc_done_ns" lc_done_ns, "lc_since_ns" lc_since_ns)
+}
+
+fn hold_word() -> Vec<String> {
+    layout!(HoldWord, "sidelane_hold_word":
+        "state" state, "holder_pid" holder_pid, "summons" summons, "lc_summons" lc_summons,
+        "reserved" reserved)
+}
+
+fn constants() -> Vec<String> {
+    let values = [
+        ("SIDELANE_PAYLOAD_WORDS", PAYLOAD_WORDS as u32),
+        ("SIDELANE_IDLE", LaneClass::Idle as u32),
+        ("SIDELANE_LC", LaneClass::Lc as u32),
+        ("SIDELANE_BATCH", LaneClass::Batch as u32),
+        ("SIDELANE_OTHER", LaneClass::Other as u32),
+        ("SIDELANE_RELEASED", HoldState::Released as u32),
+        ("SIDELANE_SUMMONED", HoldState::Summoned as u32),
+        ("SIDELANE_HELD", HoldState::Held as u32),
+        ("SIDELANE_EVICTED", HoldState::Evicted as u32),
+    ];
+    values.map(|(name, value)| format!("{name} {value}")).to_vec()
+}
+
+fn in_rust() -> Vec<String> {
+    sorted([event_slot(), lane_word(), hold_word(), constants()].concat())
+}
+
+fn printed_by(program: support::Program) -> Vec<String> {
+    let output = program.command().output().expect("the compiled program runs");
+    assert!(output.status.success(), "layout.c: {}", output.status);
+    let text = String::from_utf8(output.stdout).expect("it prints ASCII");
+    sorted(text.lines().map(str::to_owned).collect())
+}
+
+fn sorted(mut lines: Vec<String>) -> Vec<String> {
+    lines.sort();
+    lines
+}
+
+#[test]
+fn c_and_rust_agree() {
+    if let Some(program) = support::compile_c("layout.c") {
+        assert_eq!(printed_by(program), in_rust());
+    }
+}
+
+#[test]
+fn cpp_and_rust_agree() {
+    if let Some(program) = support::compile_cpp("layout.c") {
+        assert_eq!(printed_by(program), in_rust());
+    }
+}

@@ -1,0 +1,217 @@
+//! Every interleaving, and every stale value the memory model allows, of the two protocols
+//! of this crate:
+//!
+//! `RUSTFLAGS="--cfg loom" cargo test -p sidelane-signal --release --test loom`
+//!
+//! Every fence and every ordering of `stamp.rs`, `hold.rs` and `kernel.rs` that a comment
+//! there calls necessary makes one of these tests fail when it is taken away. Check that
+//! again after changing a test: a model can lose its grip without a word. Loom looks for
+//! orders to try at the latest access to each atomic only, so that a thread which loads
+//! what it is about to store hides its race with the others; and it treats sequentially
+//! consistent loads and stores as acquire and release, so that what passes here rests on
+//! the fences alone.
+
+#![cfg(loom)]
+
+use loom::sync::Arc;
+use loom::thread;
+
+use sidelane_signal::kernel::{self, LanePair};
+use sidelane_signal::{Event, EventSlot, LaneWord, Poll, SlotReader, SlotWriter};
+use sidelane_signal::{HoldState, LaneClass};
+
+mod slot {
+    use super::*;
+
+    /// Preemptions per execution. Three already show every fault put in on purpose; with
+    /// no bound, three events take minutes.
+    const PREEMPTIONS_MAX: usize = 4;
+
+    fn emit_numbered(writer: &mut SlotWriter, n: u32) {
+        writer.emit(10 * u64::from(n), n, n, n, [u64::from(n)]);
+    }
+
+    /// Counts a poll in; returns the number of events accounted for so far.
+    fn account(poll: Poll, so_far: u32) -> u32 {
+        let Poll::Event { event, missed } = poll else {
+            return so_far;
+        };
+        let n = event.seq;
+        let timestamp_ns = 10 * u64::from(n);
+        let whole = Event { timestamp_ns, kind: n, seq: n, tid: n, pid: n, payload: [u64::from(n)] };
+        assert_eq!(event, whole, "an event mixed of several");
+        assert_eq!(n, so_far + missed + 1, "a wrong count of missed events");
+        n
+    }
+
+    /// In every order: `events` are written while a reader polls `polls` times, and then
+    /// once more.
+    fn check(events: u32, polls: usize) {
+        let mut model = loom::model::Builder::new();
+        model.preemption_bound = Some(PREEMPTIONS_MAX);
+        model.check(move || read_while_writing(events, polls));
+    }
+
+    fn read_while_writing(events: u32, polls: usize) {
+        // Leaked, so that the writer can be made here, where its loads hide nothing, and
+        // moved to its thread.
+        let slot: &'static EventSlot = Box::leak(Box::default());
+        let mut writer = SlotWriter::new(slot);
+        let mut reader = SlotReader::from_start(slot);
+        let writing = thread::spawn(move || {
+            (1..=events).for_each(|n| emit_numbered(&mut writer, n));
+        });
+        let mut accounted = 0;
+        for _ in 0..polls {
+            accounted = account(reader.poll(), accounted);
+        }
+        writing.join().unwrap();
+        assert_eq!(account(reader.poll(), accounted), events, "the last event was missed");
+        assert_eq!(reader.poll(), Poll::Repeated);
+    }
+
+    #[test]
+    fn two_events_are_never_mixed() {
+        check(2, 1);
+    }
+
+    #[test]
+    fn missed_events_are_counted() {
+        check(2, 2);
+    }
+
+    #[test]
+    fn three_events_are_never_mixed() {
+        check(3, 1);
+    }
+}
+
+mod lane {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_of_one_switch() {
+        loom::model(|| {
+            let word = Arc::new(LaneWord::default());
+            let written = Arc::clone(&word);
+            let cpu = thread::spawn(move || {
+                kernel::switch_to(&written, 10, LaneClass::Lc, 1);
+                kernel::switch_to(&written, 20, LaneClass::Batch, 2);
+            });
+            if let Some(seen) = word.snapshot() {
+                let n = seen.since_ns as u32 / 10;
+                assert_eq!((seen.class, seen.pid, seen.tgid), (n, n, n), "a mixed snapshot");
+            }
+            cpu.join().unwrap();
+            assert_eq!(word.snapshot().map(|seen| seen.since_ns), Some(20));
+        });
+    }
+}
+
+mod hold {
+    use super::*;
+
+    /// Runs one side on a thread of its own and the other on this one.
+    fn race<A: 'static>(
+        pair: LanePair,
+        one: impl FnOnce(&LanePair) -> A + 'static,
+        other: impl FnOnce(&LanePair),
+    ) -> (Arc<LanePair>, A) {
+        let pair = Arc::new(pair);
+        let theirs = Arc::clone(&pair);
+        let thread = thread::spawn(move || one(&theirs));
+        other(&pair);
+        let result = thread.join().unwrap();
+        (pair, result)
+    }
+
+    fn release(pair: &LanePair) -> bool {
+        pair.hold.release(|| pair.request.busy())
+    }
+
+    fn evict(pair: &LanePair) -> bool {
+        pair.hold.evict(|| pair.request.busy())
+    }
+
+    /// What must be true of a holder that left, or stayed, when someone should hold.
+    fn assert_someone_comes(pair: &LanePair, left: bool) {
+        let summons = pair.summons();
+        assert!(summons <= 1, "two summons for one hold");
+        if left {
+            assert_eq!(summons, 1, "the holder blocks and nobody wakes it");
+            assert_eq!(pair.hold.state(), Ok(HoldState::Summoned));
+        } else {
+            assert_eq!(pair.hold.state(), Ok(HoldState::Held));
+        }
+    }
+
+    #[test]
+    fn a_start_that_races_with_a_release_is_noticed() {
+        loom::model(|| {
+            let pair = LanePair::new(LaneClass::Batch, HoldState::Held, false);
+            let (pair, left) = race(pair, release, |pair| {
+                pair.service_starts();
+            });
+            assert_someone_comes(&pair, left);
+        });
+    }
+
+    /// As it is in a whole turn: only the holder's leaving lets batch onto the lane.
+    #[test]
+    fn a_start_that_races_with_release_and_switch_is_noticed() {
+        loom::model(|| {
+            let pair = LanePair::new(LaneClass::Other, HoldState::Held, false);
+            let release_and_switch = |pair: &LanePair| {
+                let left = release(pair);
+                if left {
+                    pair.batch_starts();
+                }
+                left
+            };
+            let (pair, left) = race(pair, release_and_switch, |pair| {
+                pair.service_starts();
+            });
+            assert_someone_comes(&pair, left);
+        });
+    }
+
+    #[test]
+    fn of_batch_and_service_starting_together_one_summons() {
+        loom::model(|| {
+            let pair = LanePair::new(LaneClass::Idle, HoldState::Released, false);
+            let (pair, _) = race(pair, LanePair::batch_starts, |pair| {
+                pair.service_starts();
+            });
+            assert_eq!(pair.summons(), 1);
+            assert_eq!(pair.hold.state(), Ok(HoldState::Summoned));
+        });
+    }
+
+    #[test]
+    fn a_stop_that_races_with_an_eviction_is_noticed() {
+        loom::model(|| {
+            let pair = LanePair::new(LaneClass::Other, HoldState::Held, true);
+            let (pair, left) = race(pair, evict, |pair| {
+                pair.service_stops();
+            });
+            assert_someone_comes(&pair, left);
+        });
+    }
+
+    /// A service that stops and starts at once may leave a stale summons, but no lane that
+    /// batch runs on beside it.
+    #[test]
+    fn a_brief_stop_during_an_eviction_is_harmless() {
+        loom::model(|| {
+            let pair = LanePair::new(LaneClass::Other, HoldState::Held, true);
+            let (pair, left) = race(pair, evict, |pair| {
+                pair.service_stops();
+                pair.service_starts();
+            });
+            assert!(pair.summons() <= 1);
+            let state = pair.hold.state().unwrap();
+            assert_eq!(left, state != HoldState::Held);
+            assert_ne!(state, HoldState::Released);
+        });
+    }
+}
