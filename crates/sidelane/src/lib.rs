@@ -2,4 +2,6 @@
 
 pub mod cli;
 pub mod lane;
+pub mod machine;
 pub mod report;
+pub mod units;
