@@ -5,7 +5,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{batch, index, load, pulse, queries, serve, service_times};
+use crate::{batch, bounce, index, load, pulse, queries, serve, service_times};
 
 /// Workloads and load for Sidelane's experiments.
 #[derive(Debug, Parser)]
@@ -33,6 +33,8 @@ pub enum Command {
     Batch(batch::Args),
     /// Be a synthetic service: spin, sleep, repeat
     Pulse(pulse::Args),
+    /// Hand a CPU back and forth between two processes
+    Bounce(bounce::Args),
 }
 
 /// Parses a number above zero, such as a rate.

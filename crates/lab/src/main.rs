@@ -6,6 +6,7 @@
 //! progress can be watched (`batch`), and small instruments around them.
 
 mod batch;
+mod bounce;
 mod cli;
 mod clock;
 mod corpus;
@@ -45,5 +46,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::ServiceTimes(args) => service_times::run(&args),
         Command::Batch(args) => batch::run(&args),
         Command::Pulse(args) => pulse::run(&args),
+        Command::Bounce(args) => bounce::run(&args),
     }
 }

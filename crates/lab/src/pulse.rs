@@ -24,10 +24,11 @@ pub struct Args {
     count: u64,
 }
 
-/// Runs the pulses, and prints nothing.
+/// Prints `ready pid=N` and runs the pulses.
 pub fn run(args: &Args) -> Result<()> {
     place::pin_to(args.cpu)?;
     place::wake_on_time()?;
+    println!("ready pid={}", std::process::id());
     for _ in 0..args.count {
         let spun_until_ns = spin_until(now_ns().saturating_add(args.busy_us.saturating_mul(1000)));
         sleep_until(spun_until_ns.saturating_add(args.idle_us.saturating_mul(1000)))?;

@@ -2,8 +2,12 @@
 
 use std::ffi::OsString;
 use std::path::PathBuf;
+use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand};
+use clap::{Args, Parser, Subcommand, ValueEnum};
+
+use crate::lane::service::Target;
+use crate::units::parse_time;
 
 /// Run batch work in the idle moments of latency-critical services, on the same cores.
 #[derive(Debug, Parser)]
@@ -19,15 +23,49 @@ pub struct Cli {
 pub enum Verb {
     /// Run a batch command while the service is idle
     Run(RunArgs),
+    /// Measure what Sidelane itself costs and leaks on this machine
+    Bench(BenchArgs),
+    /// Put the machine right when the agent dies (not for users)
     #[command(name = crate::lane::guardian::VERB, hide = true)]
-    Guardian { agent_pid: u32 },
+    Guardian {
+        /// The agent's process id.
+        agent_pid: u32,
+    },
+    /// Wait at the gate and become the batch command (not for users)
     #[command(name = crate::lane::batch::VERB, hide = true)]
     Batch {
+        /// Where the gate is.
         entrance_fd: i32,
+        /// `idle` or `ordinary`.
         class: String,
+        /// The batch command.
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
+}
+
+/// Arguments of `sidelane bench`.
+#[derive(Debug, Args)]
+pub struct BenchArgs {
+    /// What to measure
+    #[arg(value_enum)]
+    pub name: BenchName,
+    /// Fewer repetitions: ends within 50 s on two cores
+    #[arg(long)]
+    pub quick: bool,
+    /// The lane pair to measure on
+    #[arg(long, value_name = "REQUEST:BATCH", default_value = "0:1")]
+    pub lanes: String,
+    /// Write the results here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// The benches.
+#[derive(Clone, Copy, Debug, ValueEnum)]
+pub enum BenchName {
+    /// The cost of tracking and of holds to the service, and the leak of a long hold
+    Hold,
 }
 
 /// Arguments of `sidelane run`.
@@ -41,19 +79,19 @@ The exit code is the batch command's own; 1 if it could not be started, 2 for wr
 pub struct RunArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, value_name = "SERVICE")]
-    pub beside: String,
+    pub beside: Target,
     /// Request and batch lanes, e.g. 0:1 or 0:1,2:3 [default: the service's CPUs and their SMT siblings]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
     /// Confine the service to its request lanes for the time of the run
     #[arg(long)]
     pub pin_service: bool,
-    /// Shortest idle moment worth borrowing, e.g. 8us
-    #[arg(long, value_name = "TIME")]
-    pub min_idle: Option<String>,
+    /// How long the service must have been idle before batch gets its lane back
+    #[arg(long, value_name = "TIME", default_value = "8us", value_parser = parse_time)]
+    pub min_idle: Duration,
     /// How long batch may go on after a signal that asks it to end
-    #[arg(long, value_name = "TIME", default_value = "10s")]
-    pub grace: String,
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    pub grace: Duration,
     /// Write the run's figures here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

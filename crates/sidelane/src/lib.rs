@@ -1,6 +1,8 @@
 //! Sidelane: batch work in the idle moments of latency-critical services.
 
+pub mod bench;
 pub mod cli;
+pub mod lab;
 pub mod lane;
 pub mod machine;
 pub mod report;

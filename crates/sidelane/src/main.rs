@@ -1,13 +1,17 @@
 //! The `sidelane` command.
 
+use std::io::IsTerminal;
+use std::path::Path;
 use std::process::ExitCode;
-use std::time::Duration;
 
 use anyhow::Result;
 use clap::Parser;
-use sidelane::cli::{Cli, RunArgs, Verb};
+use sidelane::bench;
+use sidelane::cli::{BenchArgs, BenchName, Cli, RunArgs, Verb};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::{guardian, run};
+use sidelane::report::{Column, ResultFile, table};
+use sidelane_policy::borrow::BorrowIdleConfig;
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse().verb) {
@@ -22,6 +26,7 @@ fn main() -> ExitCode {
 fn dispatch(verb: Verb) -> Result<u8> {
     match verb {
         Verb::Run(args) => run_beside(args),
+        Verb::Bench(args) => measure(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
             let class = if class == "idle" { BatchClass::Idle } else { BatchClass::Ordinary };
@@ -31,16 +36,46 @@ fn dispatch(verb: Verb) -> Result<u8> {
 }
 
 fn run_beside(args: RunArgs) -> Result<u8> {
+    let policy = BorrowIdleConfig { min_idle_ns: args.min_idle.as_nanos() as u64, ..Default::default() };
     let options = run::RunOptions {
-        target: args.beside.parse()?,
+        target: args.beside,
         lanes: args.lanes,
         pin_service: args.pin_service,
-        policy: Default::default(),
+        policy,
         audit: args.audit,
-        grace: Duration::from_secs(10),
+        grace: args.grace,
         command: args.command,
     };
-    let (outcome, summary) = run::run(options)?;
+    let (exit_code, summary) = run::run(options)?;
     eprint!("{summary}");
-    Ok(outcome.exit_code() as u8)
+    if let Some(path) = args.json {
+        summary.to_result().write_json(&path)?;
+    }
+    Ok(exit_code)
+}
+
+fn measure(args: BenchArgs) -> Result<u8> {
+    let result = match args.name {
+        BenchName::Hold => bench::hold::run(&args.lanes, args.quick)?,
+    };
+    show(&result, args.json.as_deref())
+}
+
+/// Prints a result for people and writes it for programs.
+fn show(result: &ResultFile, json: Option<&Path>) -> Result<u8> {
+    let columns = Column::of_rows(&result.rows);
+    print!("{}", table::render(result, &columns, terminal_width(), color_wanted()));
+    if let Some(path) = json {
+        result.write_json(path)?;
+    }
+    Ok(result.exit_code())
+}
+
+fn color_wanted() -> bool {
+    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+fn terminal_width() -> usize {
+    const WITHOUT_TERMINAL: usize = 120;
+    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(WITHOUT_TERMINAL, |size| usize::from(size.ws_col.max(40)))
 }

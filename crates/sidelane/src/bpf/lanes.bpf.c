@@ -67,14 +67,16 @@ struct {
 	__type(value, struct sidelane_lane_role);
 } lane_roles SEC(".maps");
 
-/* Process id to enum sidelane_class, for the service's and the batch command's processes.
+/* The class of every process that is the service's or the batch command's: two bits a process
+ * id, 32 in a word. A table, not a hash: it is looked up in each switch and each wake-up.
  * Forks inherit, ends remove. */
 struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 16384);
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
 	__type(key, uint32_t);
-	__type(value, uint32_t);
-} classes SEC(".maps");
+	__type(value, uint64_t);
+} process_classes SEC(".maps");
 
 /* One ring buffer a batch lane, on which its holder sleeps. */
 struct summons_ring {
@@ -100,9 +102,6 @@ struct {
 /* Events recorded so far; recording is on while trace_on is set. */
 uint64_t trace_count;
 uint32_t trace_on;
-
-/* Forks that found `classes` full: their processes count as SIDELANE_OTHER. */
-uint64_t classes_full;
 
 #define load_once(x) (*(volatile typeof(x) *)&(x))
 #define store_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
@@ -155,15 +154,45 @@ static __always_inline bool in_service_cgroup(struct task_struct *task)
 	return BPF_CORE_READ(ancestor, kn, id) == settings.lc_cgroup_id;
 }
 
+static __always_inline uint64_t *classes_word(uint32_t tgid)
+{
+	uint32_t index = tgid / SIDELANE_CLASSES_PER_WORD;
+
+	return bpf_map_lookup_elem(&process_classes, &index);
+}
+
+static __always_inline uint32_t class_shift(uint32_t tgid)
+{
+	return tgid % SIDELANE_CLASSES_PER_WORD * SIDELANE_CLASS_BITS;
+}
+
+/* 0, which is SIDELANE_IDLE, for a process that has not been given a class. */
+static __always_inline uint32_t given_class(uint32_t tgid)
+{
+	uint64_t *word = classes_word(tgid);
+
+	return word ? load_once(*word) >> class_shift(tgid) & SIDELANE_CLASS_MASK : 0;
+}
+
+static __always_inline void give_class(uint32_t tgid, uint64_t class_)
+{
+	uint64_t *word = classes_word(tgid);
+
+	if (!word)
+		return;
+	__sync_fetch_and_and(word, ~((uint64_t)SIDELANE_CLASS_MASK << class_shift(tgid)));
+	__sync_fetch_and_or(word, class_ << class_shift(tgid));
+}
+
 static __always_inline uint32_t classify(struct task_struct *task)
 {
 	uint32_t tgid = task->tgid;
 
 	if (!tgid)
 		return SIDELANE_IDLE;
-	uint32_t *class_ = bpf_map_lookup_elem(&classes, &tgid);
-	if (class_)
-		return *class_;
+	uint32_t given = given_class(tgid);
+	if (given)
+		return given;
 	if (settings.lc_cgroup_id && in_service_cgroup(task))
 		return SIDELANE_LC;
 	return SIDELANE_OTHER;
@@ -477,8 +506,8 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	return 0;
 }
 
-/* On the waker's CPU, before the kernel looks for a place: known in advance only for a thread
- * that may run in a single one. */
+/* Of the next two, user space loads one. This one runs on the waker's CPU before the kernel
+ * looks for a place for the thread: for a service that has a single place. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(lane_waking, struct task_struct *task)
 {
@@ -487,7 +516,7 @@ int BPF_PROG(lane_waking, struct task_struct *task)
 	return 0;
 }
 
-/* After the kernel has found a place. */
+/* This one runs after the kernel has found a place, often on that CPU itself. */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(lane_wakeup, struct task_struct *task)
 {
@@ -500,16 +529,8 @@ int BPF_PROG(lane_wakeup, struct task_struct *task)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(lane_fork, struct task_struct *parent, struct task_struct *child)
 {
-	uint32_t parent_tgid = parent->tgid, child_tgid = child->tgid;
-
-	if (parent_tgid == child_tgid)
-		return 0;
-	uint32_t *class_ = bpf_map_lookup_elem(&classes, &parent_tgid);
-	if (!class_)
-		return 0;
-	uint32_t inherited = *class_;
-	if (bpf_map_update_elem(&classes, &child_tgid, &inherited, BPF_ANY))
-		__sync_fetch_and_add(&classes_full, 1);
+	if (child->tgid != parent->tgid)
+		give_class(child->tgid, given_class(parent->tgid));
 	return 0;
 }
 
@@ -517,10 +538,8 @@ int BPF_PROG(lane_fork, struct task_struct *parent, struct task_struct *child)
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(lane_free, struct task_struct *task)
 {
-	uint32_t tgid = task->tgid;
-
-	if (task->pid == task->tgid)
-		bpf_map_delete_elem(&classes, &tgid);
+	if (task->pid == task->tgid && given_class(task->tgid))
+		give_class(task->tgid, 0);
 	return 0;
 }
 

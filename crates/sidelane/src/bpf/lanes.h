@@ -25,6 +25,11 @@ struct sidelane_lane_role {
 	uint32_t reserved;
 };
 
+/* How process_classes is packed. */
+#define SIDELANE_CLASS_BITS 2
+#define SIDELANE_CLASS_MASK 3
+#define SIDELANE_CLASSES_PER_WORD 32
+
 /* Latency histograms: 32 buckets for each power of two, so a bucket is at most 3 % wide.
  * Bucket i < 32 holds the value i itself; above, i = 32 * (log2(v) - 4) + next five bits. */
 #define SIDELANE_HIST_SUB_BITS 5

@@ -12,7 +12,7 @@ use thiserror::Error;
 use super::cpulist::CpuSet;
 use super::priority::pin_this_thread;
 use super::service::{PinPlan, Service, ServiceError, Target, allowed_cpus};
-use super::topology::{LaneError, Lanes, PairKind, ReadError, Topology};
+use super::topology::{LaneError, Lanes, ReadError, Topology};
 use super::tracker::LaneMemory;
 
 /// A thread of ordinary priority gets a turn on any lane within some milliseconds, unless a
@@ -77,8 +77,6 @@ pub struct Beside {
     pub service: Service,
     /// Who borrows what from whom.
     pub lanes: Lanes,
-    /// The machine in one line.
-    pub machine: String,
     /// Whether the service is confined to its request lanes for the session.
     pub pin_service: bool,
 }
@@ -91,22 +89,9 @@ impl Beside {
         let service = target.find()?;
         let allowed = allowed_cpus(&service.pids);
         let lanes = declared.map_or_else(|| topology.smt_pairs(&allowed), Ok)?;
-        let beside = Self { target, service, lanes, machine: topology.describe(), pin_service };
+        let beside = Self { target, service, lanes, pin_service };
         beside.check(&allowed)?;
         Ok(beside)
-    }
-
-    /// The batch lanes.
-    pub fn batch_lanes(&self) -> CpuSet {
-        self.lanes.batch.iter().map(|lane| lane.cpu).collect()
-    }
-
-    /// `smt` or `declared`, for results.
-    pub fn pair_kind(&self) -> &'static str {
-        match self.lanes.kind {
-            PairKind::Smt => "smt",
-            PairKind::Declared => "declared",
-        }
     }
 
     /// What to pin, if pinning is wanted: empty where there is nothing to do.
@@ -120,7 +105,7 @@ impl Beside {
     fn check(&self, allowed: &CpuSet) -> Result<(), BesideError> {
         let (target, allowed) = (self.target.clone(), allowed.clone());
         let requests = self.lanes.requests.clone();
-        let shared = allowed.intersection(&self.batch_lanes());
+        let shared = allowed.intersection(&self.lanes.batch_cpus());
         if !shared.is_empty() && !self.pin_service {
             return Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests });
         }

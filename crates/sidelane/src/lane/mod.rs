@@ -10,6 +10,7 @@ pub mod books;
 pub mod cage;
 pub mod cgroup;
 pub mod claim;
+mod classes;
 pub mod clock;
 pub mod cpulist;
 pub mod guardian;

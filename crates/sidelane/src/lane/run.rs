@@ -11,7 +11,7 @@ use sidelane_policy::borrow::BorrowIdleConfig;
 use super::batch::BatchClass;
 use super::beside::Beside;
 use super::service::Target;
-use super::session::{Outcome, Session, SessionOptions};
+use super::session::{Session, SessionOptions};
 use super::signals::{Caught, Signals};
 use super::summary::Summary;
 
@@ -37,8 +37,8 @@ pub struct RunOptions {
     pub command: Vec<OsString>,
 }
 
-/// Runs the command to its end.
-pub fn run(options: RunOptions) -> Result<(Outcome, Summary)> {
+/// Runs the command to its end; returns its exit code and what the run came to.
+pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
     let beside = Beside::find(options.target, options.lanes.as_deref(), options.pin_service)?;
     let audit = options
         .audit
@@ -49,18 +49,14 @@ pub fn run(options: RunOptions) -> Result<(Outcome, Summary)> {
     // Before any thread is started, so that no thread takes a signal away.
     let signals = Signals::listen().context("cannot listen for signals")?;
     let mut session = Session::start(beside, &options.command, session_options)?;
-    let (machine, lanes, pair) = {
-        let beside = session.beside();
-        (beside.machine.clone(), beside.lanes.clone(), beside.pair_kind())
-    };
+    let lanes = session.beside().lanes.clone();
     let watched = watch(&mut session, &signals, options.grace);
     if watched.is_err() {
         session.kill();
     }
     let outcome = session.end()?;
     watched?;
-    let summary = Summary::new(&outcome, machine, &lanes, pair);
-    Ok((outcome, summary))
+    Ok((outcome.exit_code(), Summary::new(&outcome, lanes)))
 }
 
 /// Looks after the session and passes signals on until the batch command has ended.

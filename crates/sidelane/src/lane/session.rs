@@ -55,8 +55,8 @@ pub struct Outcome {
 
 impl Outcome {
     /// The batch command's exit code, as a shell would report it.
-    pub fn exit_code(&self) -> i32 {
-        exit_code(self.status)
+    pub fn exit_code(&self) -> u8 {
+        exit_code(self.status) as u8
     }
 }
 
@@ -83,7 +83,7 @@ impl Session {
             beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         let mut tracker = Tracker::load(&beside.lanes, beside.service.cgroup)?;
         for pid in &beside.service.pids {
-            tracker.set_class(*pid, LaneClass::Lc)?;
+            tracker.set_class(*pid, LaneClass::Lc);
         }
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
         let mut guardian = start_guardian(&claims)?;
@@ -217,7 +217,7 @@ impl Session {
         if pids.is_empty() {
             pids = self.beside.target.find().map(|service| service.pids).unwrap_or_default();
             for pid in &pids {
-                self.tracker.set_class(*pid, LaneClass::Lc)?;
+                self.tracker.set_class(*pid, LaneClass::Lc);
             }
             self.note(match pids.is_empty() {
                 true => format!("{} has ended; its lanes are idle, batch went on", self.beside.target),
@@ -270,7 +270,7 @@ fn enter_machine(beside: &Beside, guardian: &mut Guardian) -> Result<Cage> {
         })
         .context("cannot brief the guardian")?;
     pins.pin(&beside.lanes.requests)?;
-    Ok(Cage::make(&name, beside.batch_lanes()))
+    Ok(Cage::make(&name, beside.lanes.batch_cpus()))
 }
 
 fn start_batch(
@@ -284,7 +284,7 @@ fn start_batch(
     let gated = GatedBatch::start(command, options.class).context("cannot start the batch command")?;
     guardian.update(|plan| plan.batch_pid = gated.pid()).context("cannot brief the guardian")?;
     cage.admit(gated.pid()).context("cannot put the batch command into its lanes")?;
-    tracker.set_class(gated.pid(), LaneClass::Batch)?;
+    tracker.set_class(gated.pid(), LaneClass::Batch);
     tracker.attach()?;
     settle(&tracker.memory(), &beside.lanes.requests)?;
     let (log, pen) = match options.audit {

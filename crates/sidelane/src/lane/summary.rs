@@ -2,16 +2,19 @@
 
 use std::fmt;
 
+use serde_json::{Map, json};
+
+use super::histogram::Histogram;
 use super::session::Outcome;
-use super::topology::Lanes;
+use super::topology::{Lanes, PairKind};
+use crate::machine;
+use crate::report::{ResultFile, Row};
 
 /// The figures of one run. Everything was measured in that run.
 #[derive(Clone, Debug)]
 pub struct Summary {
-    /// The machine in one line.
-    pub machine: String,
-    /// `smt` or `declared`.
-    pub pair: &'static str,
+    /// The lanes that were lent and borrowed.
+    pub lanes: Lanes,
     /// How long batch ran beside the service.
     pub wall_s: f64,
     /// Time batch ran on the batch lanes.
@@ -46,19 +49,16 @@ pub struct Summary {
 
 impl Summary {
     /// The figures of `outcome`.
-    pub fn new(outcome: &Outcome, machine: String, lanes: &Lanes, pair: &'static str) -> Self {
+    pub fn new(outcome: &Outcome, lanes: Lanes) -> Self {
         let books = &outcome.books;
-        let p50_p99 =
-            |histogram: &super::histogram::Histogram| (histogram.percentile_ns(50.0), histogram.percentile_ns(99.0));
+        let p50_p99 = |histogram: &Histogram| (histogram.percentile_ns(50.0), histogram.percentile_ns(99.0));
         let napped_s = seconds(outcome.holders.napped_ns);
         Self {
-            machine,
-            pair,
             wall_s: seconds(books.at_ns),
-            batch_cpu_s: seconds(books.batch_ns(lanes)),
-            lc_cpu_s: seconds(books.lc_ns(lanes)),
-            batch_share_of_idle_percent: books.batch_share_of_idle_percent(lanes),
-            overlap_percent: books.overlap_percent(lanes),
+            batch_cpu_s: seconds(books.batch_ns(&lanes)),
+            lc_cpu_s: seconds(books.lc_ns(&lanes)),
+            batch_share_of_idle_percent: books.batch_share_of_idle_percent(&lanes),
+            overlap_percent: books.overlap_percent(&lanes),
             reaction_off_ns: p50_p99(books.reaction_off()),
             reaction_on_ns: p50_p99(books.reaction_on()),
             lc_switches: books.sum(|lane| lane.lc_switches),
@@ -69,14 +69,57 @@ impl Summary {
             own_cpu_s: (own_cpu_s() - napped_s).max(0.0),
             napped_s,
             notes: outcome.notes.clone(),
+            lanes,
         }
+    }
+
+    /// The figures as a result of one row.
+    pub fn to_result(&self) -> ResultFile {
+        let mut settings = Map::new();
+        settings.insert("policy".into(), json!("borrow_idle"));
+        settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
+        settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
+        let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
+        let mut row = Row::new("borrow_idle");
+        for (key, value) in self.figures() {
+            row.put(key, value);
+        }
+        result.rows.push(row);
+        result.notes = self.notes.clone();
+        result
+    }
+
+    fn figures(&self) -> [(&'static str, Option<f64>); 16] {
+        let ns = |value: Option<u64>| value.map(|ns| ns as f64);
+        [
+            ("wall_s", Some(self.wall_s)),
+            ("batch_cpu_s", Some(self.batch_cpu_s)),
+            ("lc_cpu_s", Some(self.lc_cpu_s)),
+            ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
+            ("overlap_percent", self.overlap_percent),
+            ("reaction_off_p50_ns", ns(self.reaction_off_ns.0)),
+            ("reaction_off_p99_ns", ns(self.reaction_off_ns.1)),
+            ("reaction_on_p50_ns", ns(self.reaction_on_ns.0)),
+            ("reaction_on_p99_ns", ns(self.reaction_on_ns.1)),
+            ("lc_switches_count", Some(self.lc_switches as f64)),
+            ("lc_summons_count", Some(self.lc_summons as f64)),
+            ("holds_count", Some(self.holds as f64)),
+            ("evictions_count", Some(self.evictions as f64)),
+            ("cost_per_switch_ns", self.cost_per_switch_ns),
+            ("own_cpu_s", Some(self.own_cpu_s)),
+            ("napped_s", Some(self.napped_s)),
+        ]
     }
 }
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let lanes = if self.pair == "smt" { "SMT siblings" } else { "declared pair: no shared core" };
-        writeln!(f, "sidelane: {:.1} s on {} ({lanes})", self.wall_s, self.machine)?;
+        let (requests, batch) = (&self.lanes.requests, self.lanes.batch_cpus());
+        let pair = match self.lanes.kind {
+            PairKind::Smt => "SMT siblings",
+            PairKind::Declared => "a declared pair; whether they share a core is not known",
+        };
+        writeln!(f, "sidelane: {:.1} s, batch on lane {batch} beside lane {requests} ({pair})", self.wall_s)?;
         writeln!(
             f,
             "  batch      {:.2} s of CPU, {} of the request lanes' idle time",

@@ -15,6 +15,7 @@ use sidelane_signal::{HoldWord, LaneClass, LaneWord};
 use thiserror::Error;
 
 use super::books::{Books, LaneStats, TraceEvent};
+use super::classes::ProcessClasses;
 use super::cpulist::CpuSet;
 use super::mapped::MappedArray;
 use super::summons::SummonsRing;
@@ -125,6 +126,7 @@ pub struct Tracker {
     links: Vec<Link>,
     rings: Vec<(u32, MapHandle)>,
     memory: Arc<LaneMemory>,
+    classes: ProcessClasses,
 }
 
 impl Tracker {
@@ -135,7 +137,9 @@ impl Tracker {
         }
         silence_libbpf();
         let cpu_count = lane_count(lanes);
-        let object = open_and_load(cpu_count, service)?;
+        let classes_len = ProcessClasses::words();
+        let object = open_and_load(cpu_count, classes_len, service, lanes)?;
+        let classes = ProcessClasses::new(map_array(&object, "process_classes", classes_len)?);
         let memory = Arc::new(LaneMemory {
             words: map_array(&object, "lane_words", cpu_count)?,
             holds: map_array(&object, "hold_words", cpu_count)?,
@@ -143,7 +147,7 @@ impl Tracker {
             trace: map_array(&object, "trace_events", TRACE_EVENTS)?,
             partners: partners(lanes, cpu_count),
         });
-        let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory };
+        let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory, classes };
         tracker.tell_roles(lanes)?;
         for lane in &lanes.batch {
             tracker.make_ring(lane.cpu)?;
@@ -153,7 +157,7 @@ impl Tracker {
 
     /// Starts tracking.
     pub fn attach(&mut self) -> Result<(), TrackerError> {
-        for program in self.object.progs_mut() {
+        for program in self.object.progs_mut().filter(|program| program.autoload()) {
             self.links.push(program.attach().map_err(bpf("attach to the scheduler's tracepoints"))?);
         }
         Ok(())
@@ -170,21 +174,13 @@ impl Tracker {
     }
 
     /// Declares the process `tgid`, and all its future children, to be of `class`.
-    pub fn set_class(&self, tgid: u32, class: LaneClass) -> Result<(), TrackerError> {
-        self.map("classes")
-            .update(&tgid.to_ne_bytes(), &(class as u32).to_ne_bytes(), MapFlags::ANY)
-            .map_err(bpf("mark a process as the service's or the batch command's"))
+    pub fn set_class(&self, tgid: u32, class: LaneClass) {
+        self.classes.set(tgid, class);
     }
 
     /// The processes of `class` that are alive.
     pub fn processes(&self, class: LaneClass) -> Vec<u32> {
-        let classes = self.map("classes");
-        let is_of_class = |key: &Vec<u8>| {
-            let value = classes.lookup(key, MapFlags::ANY).ok().flatten();
-            value.is_some_and(|value| value == (class as u32).to_ne_bytes())
-        };
-        let keys = classes.keys().filter(is_of_class);
-        keys.filter_map(|key| Some(u32::from_ne_bytes(key.try_into().ok()?))).collect()
+        self.classes.all(class)
     }
 
     /// The ring on which the holder of the batch lane `cpu` is summoned.
@@ -267,16 +263,29 @@ fn lane_count(lanes: &Lanes) -> usize {
     highest.map_or(1, |cpu| cpu as usize + 1)
 }
 
-fn open_and_load(cpu_count: usize, service: ServiceCgroup) -> Result<Object, TrackerError> {
+fn open_and_load(
+    cpu_count: usize,
+    classes_len: usize,
+    service: ServiceCgroup,
+    lanes: &Lanes,
+) -> Result<Object, TrackerError> {
     let mut open = ObjectBuilder::default().open_memory(PROGRAM).map_err(bpf("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if ["lane_words", "hold_words", "lane_stats", "lane_roles", "summons_rings"].contains(&name.as_str()) {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lane arrays"))?;
         }
+        if name == "process_classes" {
+            map.set_max_entries(classes_len as u32).map_err(bpf("size the table of processes"))?;
+        }
         if name.ends_with(".rodata") {
             map.set_initial_value(&service.to_bytes()).map_err(bpf("set the service's cgroup"))?;
         }
+    }
+    // A service with one place to run is seen before it is placed, others after.
+    let unneeded = if lanes.requests.len() == 1 { "lane_wakeup" } else { "lane_waking" };
+    for mut program in open.progs_mut().filter(|program| program.name() == unneeded) {
+        program.set_autoload(false);
     }
     open.load().map_err(|source| match source.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),

@@ -31,6 +31,14 @@ pub struct Lanes {
     pub kind: PairKind,
 }
 
+impl Lanes {
+    /// The lanes batch may borrow, as a set.
+    #[must_use]
+    pub fn batch_cpus(&self) -> CpuSet {
+        self.batch.iter().map(|lane| lane.cpu).collect()
+    }
+}
+
 /// A lane that batch may borrow.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct BatchLane {

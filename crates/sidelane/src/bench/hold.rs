@@ -1,0 +1,197 @@
+//! `sidelane bench hold`: what watching and holding lanes costs the service, and what leaks.
+//!
+//! Costs are paired: two processes, one of them the service, hand the request lane to each
+//! other a fixed number of times, alternately with and without what is to be priced, and the
+//! difference is divided by how often it happened. The lane is never idle, so nothing hides in
+//! idle time, and the service's own CPU is the waker, which is the dearest case: a waker on
+//! another CPU (a network interrupt, a client) pays for the summons itself.
+
+use std::ffi::OsString;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, json};
+use sidelane_policy::borrow::BorrowIdleConfig;
+use sidelane_signal::LaneClass;
+
+use super::median::median;
+use crate::lab::{Lab, Service};
+use crate::lane::batch::BatchClass;
+use crate::lane::beside::{Beside, keep_off};
+use crate::lane::books::Books;
+use crate::lane::service::Target;
+use crate::lane::session::{Session, SessionOptions};
+use crate::lane::tracker::{ServiceCgroup, Tracker};
+use crate::machine;
+use crate::report::{Check, ResultFile, Row, Unit};
+
+/// Two context switches and two wake-ups.
+const SWITCHES_PER_BOUNCE: f64 = 2.0;
+const TRACKED_BOUNCES: u64 = 10_000;
+/// Each side works about 30 µs, so that a hold begins and ends in each bounce.
+const HELD_WORK: u64 = 100_000;
+const HELD_BOUNCES: u64 = 1_000;
+const LONG_HOLD: Duration = Duration::from_secs(10);
+const PULSES: Duration = Duration::from_secs(3);
+
+const TRACKING_LIMIT_NS: f64 = 100.0;
+const HOLD_LIMIT_US: f64 = 3.0;
+const LEAK_LIMIT_PERCENT: f64 = 0.1;
+
+/// Measures everything. `quick` takes fewer pairs.
+pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
+    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+    let bench = Bench { lab: Lab::find()?, lanes, pairs: if quick { 11 } else { 41 }, scratch };
+    let mut settings = Map::new();
+    settings.insert("lanes".into(), json!(lanes));
+    settings.insert("pairs_count".into(), json!(bench.pairs));
+    let kind = crate::lane::topology::PairKind::Declared;
+    let mut result = ResultFile::new(machine::describe(kind), settings);
+    let tracking_ns = bench.tracking_ns().context("tracking cost")?;
+    result.rows.push(row("tracking", &[("per_switch_ns", tracking_ns)]));
+    let hold_us = bench.hold_us().context("cost of a hold")?;
+    result.rows.push(row("hold_begun", &[("lc_cost_per_hold_us", hold_us)]));
+    let leak_percent = bench.long_hold(&mut result).context("long hold")?;
+    bench.reactions(&mut result).context("reactions")?;
+    result.checks = vec![
+        Check::at_most("tracking, per context switch of the request lane", tracking_ns, TRACKING_LIMIT_NS, Unit::Ns),
+        Check::at_most("hold begun by the request lane's own CPU", hold_us, HOLD_LIMIT_US, Unit::Us),
+        Check::at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
+    ];
+    Ok(result)
+}
+
+fn row(setting: &str, figures: &[(&str, Option<f64>)]) -> Row {
+    let mut row = Row::new(setting);
+    for (key, value) in figures {
+        row.put(key, *value);
+    }
+    row
+}
+
+struct Bench<'a> {
+    lab: Lab,
+    lanes: &'a str,
+    pairs: usize,
+    scratch: tempfile::TempDir,
+}
+
+impl Bench<'_> {
+    /// What the tracker adds to one context switch (and the wake-up that goes with it).
+    fn tracking_ns(&self) -> Result<Option<f64>> {
+        let mut bouncer = self.bouncer(0)?;
+        let beside = Beside::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
+        let mut tracker = Tracker::load(&beside.lanes, ServiceCgroup::default())?;
+        tracker.set_class(bouncer.pid(), LaneClass::Lc);
+        keep_off(&beside.lanes.requests)?;
+        let mut added_ns = Vec::new();
+        for _ in 0..self.pairs {
+            let without = bounce(&mut bouncer, TRACKED_BOUNCES)?;
+            tracker.attach()?;
+            let with = bounce(&mut bouncer, TRACKED_BOUNCES)?;
+            tracker.detach();
+            added_ns.push((with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE));
+        }
+        Ok(median(added_ns))
+    }
+
+    /// What a hold that begins costs the request lane that rings for it.
+    fn hold_us(&self) -> Result<Option<f64>> {
+        let mut bouncer = self.bouncer(HELD_WORK)?;
+        let session = self.session(bouncer.pid())?;
+        let mut added_us = Vec::new();
+        for _ in 0..self.pairs {
+            session.pause(true);
+            let empty_ns = bounce(&mut bouncer, HELD_BOUNCES)?;
+            session.pause(false);
+            let before = session.memory().books();
+            let held_ns = bounce(&mut bouncer, HELD_BOUNCES)?;
+            let holds = session.memory().books().since(&before).sum(|lane| lane.lc_summons);
+            added_us.push((held_ns - empty_ns) / holds.max(1) as f64 / 1e3);
+        }
+        session.kill();
+        session.end()?;
+        Ok(median(added_us))
+    }
+
+    /// The service busy for ten seconds without a break, batch always ready to run.
+    fn long_hold(&self, result: &mut ResultFile) -> Result<Option<f64>> {
+        let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
+        let pulse = self.pulse(&busy_us, "1000", "1")?;
+        let session = self.session(pulse.pid())?;
+        let before = session.memory().books();
+        thread::sleep(LONG_HOLD);
+        let spent = session.memory().books().since(&before);
+        let lanes = session.beside().lanes.clone();
+        session.kill();
+        let outcome = session.end()?;
+        let leak_percent = spent.overlap_percent(&lanes);
+        result.rows.push(row(
+            "long_hold",
+            &[
+                ("lc_busy_s", Some(spent.lc_ns(&lanes) as f64 / 1e9)),
+                ("leak_percent", leak_percent),
+                ("evictions_count", Some(outcome.holders.evictions as f64)),
+            ],
+        ));
+        Ok(leak_percent)
+    }
+
+    /// Reactions to a service that a timer on its own CPU wakes.
+    fn reactions(&self, result: &mut ResultFile) -> Result<()> {
+        let pulse = self.pulse("200", "600", "1000000")?;
+        let session = self.session(pulse.pid())?;
+        let before = session.memory().books();
+        thread::sleep(PULSES);
+        let spent = session.memory().books().since(&before);
+        let lanes = session.beside().lanes.clone();
+        session.kill();
+        session.end()?;
+        let mut figures = vec![("overlap_percent", spent.overlap_percent(&lanes))];
+        figures.extend(reaction_figures(&spent));
+        result.rows.push(row("pulses_woken_by_own_timer", &figures));
+        Ok(())
+    }
+
+    fn bouncer(&self, work: u64) -> Result<Service> {
+        let cpu = self.request_lane();
+        self.lab.start(["bounce", "--cpu", &cpu, "--work", &work.to_string()])
+    }
+
+    fn pulse(&self, busy_us: &str, idle_us: &str, count: &str) -> Result<Service> {
+        let cpu = self.request_lane();
+        self.lab.start(["pulse", "--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count])
+    }
+
+    fn request_lane(&self) -> String {
+        self.lanes.split(':').next().unwrap_or_default().to_owned()
+    }
+
+    fn session(&self, service: u32) -> Result<Session> {
+        let mut beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
+        // Of two bouncing processes the parent is the service, its child a bystander.
+        beside.service.pids.retain(|pid| *pid == service);
+        let options = SessionOptions { class: BatchClass::Idle, hold: Some(BorrowIdleConfig::default()), audit: None };
+        let counter = self.scratch.path().join("counter");
+        let command = ["batch", "loop", "--counter"].map(OsString::from);
+        let command = [vec![self.lab.path().into()], command.to_vec(), vec![counter.into()]].concat();
+        Session::start(beside, &command, options)
+    }
+}
+
+/// The figures of both reaction histograms.
+pub fn reaction_figures(books: &Books) -> [(&'static str, Option<f64>); 4] {
+    let percentile = |histogram: &crate::lane::histogram::Histogram, p| histogram.percentile_ns(p).map(|ns| ns as f64);
+    [
+        ("reaction_off_p50_ns", percentile(books.reaction_off(), 50.0)),
+        ("reaction_off_p99_ns", percentile(books.reaction_off(), 99.0)),
+        ("reaction_on_p50_ns", percentile(books.reaction_on(), 50.0)),
+        ("reaction_on_p99_ns", percentile(books.reaction_on(), 99.0)),
+    ]
+}
+
+fn bounce(bouncer: &mut Service, bounces: u64) -> Result<f64> {
+    let answer = bouncer.ask(&bounces.to_string())?;
+    answer.parse().with_context(|| format!("`{answer}` is not a time"))
+}

@@ -1,0 +1,116 @@
+//! The lab at the other end of a pipe: `sidelane-lab` brings services, load and batch work.
+//!
+//! It is a binary of its own so that the tool does not carry a search engine. Everything that
+//! is started here dies with this process.
+
+use std::env;
+use std::ffi::OsStr;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use anyhow::{Context, Result, bail, ensure};
+use rustix::process::{Signal, set_parent_process_death_signal};
+
+const NAME: &str = "sidelane-lab";
+
+/// The lab's binary.
+#[derive(Clone, Debug)]
+pub struct Lab {
+    path: PathBuf,
+}
+
+impl Lab {
+    /// Finds it beside this binary, or on the PATH.
+    pub fn find() -> Result<Self> {
+        let beside = env::current_exe().ok().map(|own| own.with_file_name(NAME));
+        let on_path = env::var_os("PATH").unwrap_or_default();
+        let on_path = env::split_paths(&on_path).map(|dir| dir.join(NAME)).collect::<Vec<_>>();
+        let found = beside.into_iter().chain(on_path).find(|path| path.is_file());
+        let path = found.context(
+            "sidelane-lab, which brings the services and the load, is neither beside sidelane nor on the PATH: \
+             build it with `cargo build --release --workspace`",
+        )?;
+        Ok(Self { path })
+    }
+
+    /// Where it is.
+    pub fn path(&self) -> &OsStr {
+        self.path.as_os_str()
+    }
+
+    /// A command of the lab that dies with this process.
+    pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
+        let mut command = Command::new(&self.path);
+        command.args(args);
+        // SAFETY: one async-signal-safe system call between fork and exec.
+        unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
+        command
+    }
+
+    /// Runs a command of the lab to its end.
+    pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<()> {
+        let mut command = self.command(args);
+        let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
+        let said = String::from_utf8_lossy(&output.stderr);
+        ensure!(output.status.success(), "{command:?} failed ({}): {}", output.status, said.trim());
+        Ok(())
+    }
+
+    /// Starts a command of the lab that prints a line `ready …` once it serves.
+    pub fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Service> {
+        let mut command = self.command(args);
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let input = child.stdin.take().context("no standard input")?;
+        let output = BufReader::new(child.stdout.take().context("no standard output")?);
+        let mut service = Service { child, input, output, ready: String::new() };
+        service.ready = service.line().with_context(|| format!("{command:?} ended before it was ready"))?;
+        ensure!(service.ready.starts_with("ready"), "{command:?} said `{}` where `ready` was expected", service.ready);
+        Ok(service)
+    }
+}
+
+/// A running part of the lab. Ended when dropped.
+pub struct Service {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    ready: String,
+}
+
+impl Service {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// A number from its `ready` line, such as `port`.
+    pub fn ready(&self, key: &str) -> Result<u32> {
+        let value = self.ready.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+        let value = value.with_context(|| format!("no {key}= in `{}`", self.ready))?;
+        value.parse().with_context(|| format!("{key}={value} is not a number"))
+    }
+
+    /// Sends it a line and returns the line it answers with.
+    pub fn ask(&mut self, question: &str) -> Result<String> {
+        writeln!(self.input, "{question}")?;
+        self.line()
+    }
+
+    fn line(&mut self) -> Result<String> {
+        let mut line = String::new();
+        if self.output.read_line(&mut line)? == 0 {
+            bail!("it closed its standard output");
+        }
+        Ok(line.trim_end().to_owned())
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

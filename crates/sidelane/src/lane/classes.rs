@@ -1,0 +1,55 @@
+//! Which process is whose: two bits a process id, shared with the kernel program.
+
+use std::fs;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sidelane_signal::LaneClass;
+
+use super::mapped::MappedArray;
+
+/// As in `bpf/lanes.h`.
+const BITS: u32 = 2;
+const MASK: u64 = 3;
+const PER_WORD: u32 = 32;
+
+/// Process ids go no higher than this on any 64-bit kernel.
+const PID_MAX: u32 = 1 << 22;
+
+/// The table of classes, by process id.
+pub(super) struct ProcessClasses {
+    words: MappedArray<AtomicU64>,
+}
+
+impl ProcessClasses {
+    /// How many words the table needs on this machine.
+    pub(super) fn words() -> usize {
+        let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+        let pid_max = text.trim().parse().unwrap_or(PID_MAX);
+        (pid_max / PER_WORD + 1) as usize
+    }
+
+    pub(super) fn new(words: MappedArray<AtomicU64>) -> Self {
+        Self { words }
+    }
+
+    /// Gives the process `tgid` a class.
+    pub(super) fn set(&self, tgid: u32, class: LaneClass) {
+        let word = self.words.get((tgid / PER_WORD) as usize);
+        let shift = tgid % PER_WORD * BITS;
+        word.fetch_and(!(MASK << shift), Ordering::AcqRel);
+        word.fetch_or((class as u64) << shift, Ordering::AcqRel);
+    }
+
+    /// The processes of `class`.
+    pub(super) fn all(&self, class: LaneClass) -> Vec<u32> {
+        let words = self.words.iter().map(|word| word.load(Ordering::Acquire)).enumerate();
+        let used = words.filter(|(_, word)| *word != 0);
+        let each = used.flat_map(|(index, word)| {
+            (0..PER_WORD).filter_map(move |slot| {
+                let found = word >> (slot * BITS) & MASK;
+                (found == class as u64).then_some(index as u32 * PER_WORD + slot)
+            })
+        });
+        each.collect()
+    }
+}
