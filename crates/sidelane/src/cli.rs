@@ -23,6 +23,8 @@ pub struct Cli {
 pub enum Verb {
     /// Run a batch command while the service is idle
     Run(RunArgs),
+    /// Show it: a search service and a batch job on one core, with and without Sidelane
+    Demo(DemoArgs),
     /// Measure what Sidelane itself costs and leaks on this machine
     Bench(BenchArgs),
     /// Put the machine right when the agent dies (not for users)
@@ -42,6 +44,32 @@ pub enum Verb {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
+}
+
+/// Arguments of `sidelane demo`.
+#[derive(Debug, Args)]
+pub struct DemoArgs {
+    /// Fewer and shorter rounds: ends within 50 s on two cores
+    #[arg(long)]
+    pub quick: bool,
+    /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// How busy the load keeps the request lane, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(5..=95))]
+    pub load: u8,
+    /// The batch job
+    #[arg(long, default_value = "matrix", value_parser = ["loop", "matrix", "flush"])]
+    pub batch: String,
+    /// Directory for result.json and index.html
+    #[arg(long, value_name = "DIR", default_value = "sidelane-demo")]
+    pub out: PathBuf,
+    /// Write the results here too
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Directory that keeps the search index between runs [default: the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
 }
 
 /// Arguments of `sidelane bench`.

@@ -2,6 +2,7 @@
 
 pub mod bench;
 pub mod cli;
+pub mod demo;
 pub mod lab;
 pub mod lane;
 pub mod machine;

@@ -1,13 +1,14 @@
 //! The `sidelane` command.
 
 use std::io::IsTerminal;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::Result;
 use clap::Parser;
 use sidelane::bench;
-use sidelane::cli::{BenchArgs, BenchName, Cli, RunArgs, Verb};
+use sidelane::cli::{BenchArgs, BenchName, Cli, DemoArgs, RunArgs, Verb};
+use sidelane::demo::{self, DemoOptions};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::{guardian, run};
 use sidelane::report::{Column, ResultFile, table};
@@ -26,6 +27,7 @@ fn main() -> ExitCode {
 fn dispatch(verb: Verb) -> Result<u8> {
     match verb {
         Verb::Run(args) => run_beside(args),
+        Verb::Demo(args) => demonstrate(args),
         Verb::Bench(args) => measure(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
@@ -52,6 +54,28 @@ fn run_beside(args: RunArgs) -> Result<u8> {
         summary.to_result().write_json(&path)?;
     }
     Ok(exit_code)
+}
+
+fn demonstrate(args: DemoArgs) -> Result<u8> {
+    let options = DemoOptions {
+        quick: args.quick,
+        lanes: args.lanes,
+        load: f64::from(args.load) / 100.0,
+        batch: args.batch,
+        out: args.out,
+        cache: args.cache.unwrap_or_else(default_cache),
+    };
+    let result = demo::run(&options)?;
+    let code = show(&result, args.json.as_deref())?;
+    println!("\nresults: {0}/result.json, page: {0}/index.html", options.out.display());
+    Ok(code)
+}
+
+/// Where the XDG base directory specification puts caches.
+fn default_cache() -> PathBuf {
+    let of_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home);
+    base.unwrap_or_else(std::env::temp_dir).join("sidelane")
 }
 
 fn measure(args: BenchArgs) -> Result<u8> {

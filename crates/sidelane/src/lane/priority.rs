@@ -24,6 +24,16 @@ pub fn pin_thread(tid: u32, cpus: &[u32]) -> io::Result<()> {
     check(result)
 }
 
+/// Does `work` with the calling thread confined to `cpus`, and gives it back where it was allowed
+/// before: what `work` starts stays confined.
+pub fn with_this_thread_on<T>(cpus: &[u32], work: impl FnOnce() -> T) -> io::Result<T> {
+    let before = rustix::thread::sched_getaffinity(None)?;
+    pin_this_thread(cpus)?;
+    let done = work();
+    rustix::thread::sched_setaffinity(None, &before)?;
+    Ok(done)
+}
+
 /// Puts the calling thread into SCHED_FIFO.
 pub fn make_this_thread_fifo(priority: i32) -> io::Result<()> {
     schedule_this_thread(libc::SCHED_FIFO, priority)

@@ -1,0 +1,38 @@
+# Everything a user or developer does starts here. `make demo` and `make test` need only Rust
+# and, for packages that are missing, root or sudo.
+
+SIDELANE := target/release/sidelane
+
+.PHONY: demo test build check loom clean deps
+
+# The main job on real input. Needs root: it loads a kernel program and holds lanes.
+demo: build
+	@scripts/deps.sh demo
+	@if [ "$$(id -u)" -eq 0 ]; then exec $(SIDELANE) demo --out out/demo $(ARGS); \
+	 else exec sudo $(SIDELANE) demo --out out/demo --cache "$$HOME/.cache/sidelane" $(ARGS); fi
+
+build: deps
+	cargo build --release --workspace
+
+# Unit, property, model-checking, command-line and (as root) privileged tests.
+test:
+	@scripts/deps.sh test
+	cargo build --workspace
+	cargo test --workspace
+	$(MAKE) --no-print-directory loom
+
+# The lock-free protocols, in every interleaving.
+loom:
+	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p sidelane-signal --release --test loom
+
+# What a change has to pass besides the tests.
+check: deps
+	cargo fmt --all --check
+	cargo clippy --workspace --all-targets -- -D warnings
+
+deps:
+	@scripts/deps.sh build
+
+clean:
+	cargo clean
+	rm -rf out

@@ -1,0 +1,42 @@
+#!/bin/sh
+# Installs the Debian packages that a step needs and says which. Usage: deps.sh build|demo|test
+# On other systems it only says what is missing.
+set -eu
+
+build="clang libelf-dev zlib1g-dev pkg-config gcc libc6-dev make"
+demo="linux-doc-6.1 dict-gcide dict-foldoc"
+test="redis-server redis-tools bpftool util-linux python3-minimal libcap2-bin"
+
+case "${1:-}" in
+build) wanted=$build ;;
+demo) wanted="$build $demo" ;;
+test) wanted="$build $test" ;;
+*) echo "usage: $0 build|demo|test" >&2; exit 2 ;;
+esac
+
+if ! command -v cargo >/dev/null; then
+	echo "deps: Rust is missing: install it with rustup, see https://rustup.rs" >&2
+	exit 1
+fi
+if ! command -v dpkg-query >/dev/null; then
+	echo "deps: not a Debian system; please make sure that you have what these packages hold: $wanted" >&2
+	exit 0
+fi
+
+missing=""
+for package in $wanted; do
+	status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
+	[ "$status" = "install ok installed" ] || missing="$missing $package"
+done
+[ -n "$missing" ] || exit 0
+
+sudo=""
+if [ "$(id -u)" -ne 0 ]; then
+	sudo=sudo
+fi
+echo "deps: installing$missing"
+$sudo apt-get update -qq
+# Documentation is often left out of slim images; here it is the corpus.
+# shellcheck disable=SC2086 # a list of packages
+$sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
+	-o Dpkg::Options::=--path-include=/usr/share/doc/* $missing >/dev/null
