@@ -61,7 +61,8 @@ struct sidelane_hold_word {
 	uint32_t holder_pid; /*  4: thread id of the holder, 0 while there is none */
 	uint64_t summons;    /*  8: wake-ups sent to the holder */
 	uint64_t lc_summons; /* 16: those of them sent, and paid for, by the request lane */
-	uint64_t reserved[5];
+	uint32_t batch_waits; /* 24: 1 while batch, preempted, waits for the lane */
+	uint32_t reserved[9];
 };
 
 #endif

@@ -57,6 +57,7 @@ static void hold_word(void)
 	FIELD(sidelane_hold_word, holder_pid);
 	FIELD(sidelane_hold_word, summons);
 	FIELD(sidelane_hold_word, lc_summons);
+	FIELD(sidelane_hold_word, batch_waits);
 	FIELD(sidelane_hold_word, reserved);
 	CONSTANT(SIDELANE_RELEASED);
 	CONSTANT(SIDELANE_SUMMONED);

@@ -4,7 +4,7 @@ use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
-use anyhow::Result;
+use anyhow::{Result, ensure};
 use clap::Parser;
 use sidelane::bench;
 use sidelane::cli::{BenchArgs, BenchName, Cli, DemoArgs, RunArgs, Verb};
@@ -38,6 +38,9 @@ fn dispatch(verb: Verb) -> Result<u8> {
 }
 
 fn run_beside(args: RunArgs) -> Result<u8> {
+    if let Some(path) = &args.json {
+        check_writable(path)?;
+    }
     let policy = BorrowIdleConfig { min_idle_ns: args.min_idle.as_nanos() as u64, ..Default::default() };
     let options = run::RunOptions {
         target: args.beside,
@@ -54,6 +57,13 @@ fn run_beside(args: RunArgs) -> Result<u8> {
         summary.to_result().write_json(&path)?;
     }
     Ok(exit_code)
+}
+
+/// A result that cannot be written is found out before the run, not after it.
+fn check_writable(path: &Path) -> Result<()> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    ensure!(dir.is_dir(), "cannot write {}: there is no directory {}", path.display(), dir.display());
+    Ok(())
 }
 
 fn demonstrate(args: DemoArgs) -> Result<u8> {

@@ -83,8 +83,10 @@ pub struct HoldWord {
     pub summons: AtomicU64,
     /// Those of them sent, and paid for, by the request lane.
     pub lc_summons: AtomicU64,
+    /// 1 while batch, preempted, waits for the lane.
+    pub batch_waits: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU64; 5],
+    pub reserved: [AtomicU32; 9],
 }
 
 #[cfg(not(loom))]
@@ -95,7 +97,8 @@ const _: () = {
     assert!(offset_of!(HoldWord, holder_pid) == 4);
     assert!(offset_of!(HoldWord, summons) == 8);
     assert!(offset_of!(HoldWord, lc_summons) == 16);
-    assert!(offset_of!(HoldWord, reserved) == 24);
+    assert!(offset_of!(HoldWord, batch_waits) == 24);
+    assert!(offset_of!(HoldWord, reserved) == 28);
 };
 
 impl HoldWord {

@@ -45,7 +45,7 @@ fn lane_word() -> Vec<String> {
 fn hold_word() -> Vec<String> {
     layout!(HoldWord, "sidelane_hold_word":
         "state" state, "holder_pid" holder_pid, "summons" summons, "lc_summons" lc_summons,
-        "reserved" reserved)
+        "batch_waits" batch_waits, "reserved" reserved)
 }
 
 fn constants() -> Vec<String> {

@@ -15,6 +15,7 @@ use serde_json::{Map, json};
 use sidelane_policy::borrow::BorrowIdleConfig;
 use sidelane_signal::LaneClass;
 
+use super::floor::Floor;
 use super::median::median;
 use crate::lab::{Lab, Service};
 use crate::lane::batch::BatchClass;
@@ -48,8 +49,9 @@ pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
     settings.insert("pairs_count".into(), json!(bench.pairs));
     let kind = crate::lane::topology::PairKind::Declared;
     let mut result = ResultFile::new(machine::describe(kind), settings);
-    let tracking_ns = bench.tracking_ns().context("tracking cost")?;
+    let (tracking_ns, floor_ns) = bench.tracking_ns().context("tracking cost")?;
     result.rows.push(row("tracking", &[("per_switch_ns", tracking_ns)]));
+    result.rows.push(row("empty_programs", &[("per_switch_ns", floor_ns)]));
     let hold_us = bench.hold_us().context("cost of a hold")?;
     result.rows.push(row("hold_begun", &[("lc_cost_per_hold_us", hold_us)]));
     let leak_percent = bench.long_hold(&mut result).context("long hold")?;
@@ -78,22 +80,29 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// What the tracker adds to one context switch (and the wake-up that goes with it).
-    fn tracking_ns(&self) -> Result<Option<f64>> {
+    /// What the tracker adds to one context switch and the wake-up that goes with it; and what
+    /// the kernel alone charges for calling programs there.
+    fn tracking_ns(&self) -> Result<(Option<f64>, Option<f64>)> {
         let mut bouncer = self.bouncer(0)?;
         let beside = Beside::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
         let mut tracker = Tracker::load(&beside.lanes, ServiceCgroup::default())?;
+        let floor = Floor::load()?;
         tracker.set_class(bouncer.pid(), LaneClass::Lc);
         keep_off(&beside.lanes.requests)?;
-        let mut added_ns = Vec::new();
+        let (mut tracked_ns, mut floor_ns) = (Vec::new(), Vec::new());
+        let per_switch = |with: f64, without: f64| (with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE);
         for _ in 0..self.pairs {
             let without = bounce(&mut bouncer, TRACKED_BOUNCES)?;
             tracker.attach()?;
-            let with = bounce(&mut bouncer, TRACKED_BOUNCES)?;
+            let tracked = bounce(&mut bouncer, TRACKED_BOUNCES)?;
             tracker.detach();
-            added_ns.push((with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE));
+            let links = floor.attach()?;
+            let floored = bounce(&mut bouncer, TRACKED_BOUNCES)?;
+            drop(links);
+            tracked_ns.push(per_switch(tracked, without));
+            floor_ns.push(per_switch(floored, without));
         }
-        Ok(median(added_ns))
+        Ok((median(tracked_ns), median(floor_ns)))
     }
 
     /// What a hold that begins costs the request lane that rings for it.

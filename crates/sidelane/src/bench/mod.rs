@@ -1,4 +1,5 @@
 //! Benches: what Sidelane itself costs and leaks, as ratios and differences of interleaved runs.
 
+mod floor;
 pub mod hold;
 pub mod median;

@@ -209,6 +209,11 @@ static __always_inline bool was_preempted(bool preempt, struct task_struct *prev
 	return BPF_CORE_READ(old, state) == 0;
 }
 
+static __always_inline bool is_holder(struct sidelane_hold_word *hold, struct task_struct *task)
+{
+	return hold->holder_pid && hold->holder_pid == (uint32_t)task->pid;
+}
+
 /* ---- Summons ---- */
 
 static __always_inline bool ring_for_holder(uint32_t lane)
@@ -308,6 +313,19 @@ static __always_inline void trace(uint32_t cpu, uint32_t class_, uint64_t now_ns
 
 /* ---- One switch, seen from a batch lane ---- */
 
+/* How long batch ran beside the service, in a turn that ends now beside a busy lane: 0 if the
+ * service was woken but does not run yet, for then batch is off before the request starts. */
+static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, uint64_t began_ns, uint64_t now_ns)
+{
+	uint64_t both_ns = load_once(request->lc_since_ns);
+
+	if (!both_ns)
+		return 0;
+	if (both_ns < began_ns)
+		both_ns = began_ns;
+	return both_ns < now_ns ? now_ns - both_ns : 0;
+}
+
 static __always_inline void batch_turn_ends(struct sidelane_lane_role *role,
 					    struct sidelane_lane_stats *stats, uint64_t now_ns)
 {
@@ -323,26 +341,35 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role,
 		if (i >= role->partner_count)
 			break;
 		struct sidelane_lane_word *request = lane_word(role->partners[i]);
-		if (!request || !load_once(request->busy) || load_once(request->busy_since_ns) < began_ns)
-			continue;
-		/* Woken but not running yet: batch is off before the request starts. */
-		uint64_t lc_on_ns = load_once(request->lc_since_ns);
-		record(stats->off_hist, lc_on_ns && lc_on_ns < now_ns ? now_ns - lc_on_ns : 0);
+		if (request && load_once(request->busy))
+			record(stats->off_hist, both_ran_ns(request, began_ns, now_ns));
+	}
+}
+
+/* The holder takes a lane for which batch waits, but on which it does not run: no reaction
+ * was needed. */
+static __always_inline void holder_was_first(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats)
+{
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		struct sidelane_lane_word *request = lane_word(role->partners[i]);
+		if (request && load_once(request->busy))
+			record(stats->off_hist, 0);
 	}
 }
 
 static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane_role *role,
-					      struct sidelane_lane_stats *stats,
+					      struct sidelane_lane_stats *stats, struct sidelane_hold_word *hold,
 					      struct task_struct *prev, uint64_t now_ns)
 {
-	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
-	bool after_hold = hold && hold->holder_pid && hold->holder_pid == (uint32_t)prev->pid;
+	bool after_hold = is_holder(hold, prev);
 	uint64_t lc_off_ns = 0;
 	bool busy = false;
 
 	stats->batch_since_ns = now_ns;
 	stats->overlap_mark_ns = partners_lc_clock_ns(role, now_ns);
-	if (hold && load_once(hold->state) == SIDELANE_HELD)
+	if (load_once(hold->state) == SIDELANE_HELD)
 		stats->leaks++;
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
@@ -364,6 +391,15 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 
 /* ---- The service starts and stops on a request lane ---- */
 
+/* Batch runs on the lane, or will as soon as what preempted it is done. */
+static __always_inline bool batch_is_on(uint32_t lane)
+{
+	struct sidelane_lane_word *word = lane_word(lane);
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &lane);
+
+	return word && hold && (load_once(word->class_) == SIDELANE_BATCH || load_once(hold->batch_waits));
+}
+
 /* The caller has just set the lane's word to busy, with a full barrier. */
 static __always_inline void service_starts(uint32_t cpu, struct sidelane_lane_role *role)
 {
@@ -372,8 +408,7 @@ static __always_inline void service_starts(uint32_t cpu, struct sidelane_lane_ro
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
 			break;
-		struct sidelane_lane_word *batch = lane_word(role->partners[i]);
-		if (batch && load_once(batch->class_) == SIDELANE_BATCH)
+		if (batch_is_on(role->partners[i]))
 			summon(role->partners[i], SIDELANE_RELEASED, lc_pays);
 	}
 }
@@ -460,12 +495,19 @@ static __always_inline void write_word(struct sidelane_lane_word *word, struct t
 	store_once(word->since_ns, now_ns);
 }
 
-static __always_inline void trace_switch(uint32_t cpu, struct task_struct *next, uint32_t is, uint64_t now_ns)
+/* A batch lane's part of a switch, before its word is written. */
+static __always_inline void batch_lane_before(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+					      struct sidelane_hold_word *hold, uint32_t was, uint32_t is,
+					      bool preempted, struct task_struct *next, uint64_t now_ns)
 {
-	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
-	bool holder = hold && hold->holder_pid && hold->holder_pid == (uint32_t)next->pid;
-
-	trace(cpu, holder ? SIDELANE_TRACE_HOLDER : is, now_ns);
+	if (was != SIDELANE_BATCH && hold->batch_waits && is_holder(hold, next))
+		holder_was_first(role, stats);
+	if (was == SIDELANE_BATCH && is != SIDELANE_BATCH) {
+		batch_turn_ends(role, stats, now_ns);
+		store_once(hold->batch_waits, preempted);
+	} else if (is == SIDELANE_BATCH || is == SIDELANE_IDLE) {
+		store_once(hold->batch_waits, 0);
+	}
 }
 
 SEC("tp_btf/sched_switch")
@@ -475,21 +517,23 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	struct sidelane_lane_word *word = lane_word(cpu);
 	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
 
-	if (!word || !stats || !role)
+	if (!word || !stats || !role || !hold)
 		return 0;
 	uint64_t now_ns = bpf_ktime_get_ns();
 	uint32_t was = word->class_, is = classify(next);
-	bool busy = still_busy(word, is, was_preempted(preempt, prev));
+	bool preempted = was_preempted(preempt, prev);
+	bool busy = still_busy(word, is, preempted);
 
-	if (role->role == SIDELANE_ROLE_BATCH && was == SIDELANE_BATCH && is != SIDELANE_BATCH)
-		batch_turn_ends(role, stats, now_ns);
+	if (role->role == SIDELANE_ROLE_BATCH)
+		batch_lane_before(role, stats, hold, was, is, preempted, next, now_ns);
 	write_word(word, next, is, now_ns);
 	count(stats, role->role, is);
 	bool starts = busy && make_busy(word, now_ns);
 	bool stops = !busy && make_idle(word, now_ns);
 	if (load_once(trace_on))
-		trace_switch(cpu, next, is, now_ns);
+		trace(cpu, is_holder(hold, next) ? SIDELANE_TRACE_HOLDER : is, now_ns);
 	if (stats->switches % COST_SAMPLE_EVERY == 0) {
 		stats->cost_ns += bpf_ktime_get_ns() - now_ns;
 		stats->cost_samples++;
@@ -501,7 +545,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	} else if (role->role == SIDELANE_ROLE_REQUEST && stops) {
 		service_stops(role);
 	} else if (role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH && was != SIDELANE_BATCH) {
-		batch_turn_begins(cpu, role, stats, prev, now_ns);
+		batch_turn_begins(cpu, role, stats, hold, prev, now_ns);
 	}
 	return 0;
 }

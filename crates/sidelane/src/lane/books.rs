@@ -195,6 +195,10 @@ fn histogram(counts: &[AtomicU32; BUCKETS]) -> Histogram {
 }
 
 impl LaneStats {
+    pub(super) fn batch_strays(&self) -> u64 {
+        self.batch_strays.load(Ordering::Acquire)
+    }
+
     /// All figures of one moment between two switches.
     fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
         let mut seen = self.look(now_ns, beside_ns);

@@ -136,29 +136,29 @@ impl Cage {
     }
 
     /// Applies a changed set of evicted lanes.
-    fn settle(&self, evicted: &BTreeSet<u32>) {
+    fn settle(&self, evicted: &BTreeSet<u32>) -> io::Result<()> {
         let lanes = self.usable(evicted);
-        let all_gone = lanes.is_empty();
-        if !all_gone {
-            let _ = self.confine(&lanes);
+        if lanes.is_empty() {
+            return self.freeze(true);
         }
-        let _ = self.freeze(all_gone);
+        self.confine(&lanes)?;
+        // A machine without a freezer never froze anything.
+        if self.freezer.is_some() { self.freeze(false) } else { Ok(()) }
     }
 }
 
 impl Evictor for Cage {
-    fn evict(&self, cpu: u32) {
+    fn evict(&self, cpu: u32) -> io::Result<()> {
         let mut evicted = self.evicted.lock().expect("no holder panics");
-        if evicted.insert(cpu) {
-            self.settle(&evicted);
-        }
+        evicted.insert(cpu);
+        self.settle(&evicted).inspect_err(|_| {
+            evicted.remove(&cpu);
+        })
     }
 
-    fn restore(&self, cpu: u32) {
+    fn restore(&self, cpu: u32) -> io::Result<()> {
         let mut evicted = self.evicted.lock().expect("no holder panics");
-        if evicted.remove(&cpu) {
-            self.settle(&evicted);
-        }
+        if evicted.remove(&cpu) { self.settle(&evicted) } else { Ok(()) }
     }
 }
 

@@ -26,12 +26,16 @@ use super::summons::SummonsRing;
 use super::topology::BatchLane;
 use super::tracker::LaneMemory;
 
+/// How long to nap where the policy waits for a change that the holder itself has to notice.
+const NAP_WITHOUT_WAKEUP_NS: u64 = 1_000_000;
+
 /// Sends batch away from a lane and brings it back; both may take their time.
 pub trait Evictor: Send + Sync {
-    /// No batch thread runs on `cpu` from soon after this call on.
-    fn evict(&self, cpu: u32);
+    /// No batch thread runs on `cpu` from soon after this call on. On an error batch is where
+    /// it was, and the lane has to be held on.
+    fn evict(&self, cpu: u32) -> io::Result<()>;
     /// Batch may run on `cpu` again.
-    fn restore(&self, cpu: u32);
+    fn restore(&self, cpu: u32) -> io::Result<()>;
 }
 
 /// What a holder shares with the thread that started it.
@@ -42,6 +46,7 @@ struct Shared {
     napped_ns: AtomicU64,
     holds: AtomicU64,
     evictions: AtomicU64,
+    evictor_errors: AtomicU64,
     bell: OwnedFd,
 }
 
@@ -60,6 +65,8 @@ pub struct HolderBooks {
     pub holds: u64,
     /// Holds that lasted until batch was sent away.
     pub evictions: u64,
+    /// Times batch could not be sent away or brought back.
+    pub evictor_errors: u64,
     /// Time spent napping.
     pub napped_ns: u64,
 }
@@ -83,6 +90,7 @@ impl Holder {
             napped_ns: AtomicU64::new(0),
             holds: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
+            evictor_errors: AtomicU64::new(0),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         });
         let cpu = lane.cpu;
@@ -134,6 +142,7 @@ impl Holder {
         HolderBooks {
             holds: self.shared.holds.load(Ordering::Relaxed),
             evictions: self.shared.evictions.load(Ordering::Relaxed),
+            evictor_errors: self.shared.evictor_errors.load(Ordering::Relaxed),
             napped_ns: self.shared.napped_ns.load(Ordering::Relaxed),
         }
     }
@@ -244,22 +253,30 @@ impl<P: Policy> Body<P> {
                 self.want = Want::Held;
             }
             Action::Release => self.want = Want::Free,
-            Action::Evict => {
-                self.evictor.evict(self.cpu);
-                self.shared.evictions.fetch_add(1, Ordering::Relaxed);
-                self.want = Want::Evicted;
-            }
+            Action::Evict => self.want = self.evict(),
             Action::Restore => {
-                self.evictor.restore(self.cpu);
+                if self.evictor.restore(self.cpu).is_err() {
+                    self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
+                }
                 self.want = Want::Free;
             }
         }
     }
 
+    fn evict(&self) -> Want {
+        if self.evictor.evict(self.cpu).is_ok() {
+            self.shared.evictions.fetch_add(1, Ordering::Relaxed);
+            return Want::Evicted;
+        }
+        self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
+        // Where the service itself needs the lane, holding on would make it wait.
+        if self.visited() { Want::Free } else { Want::Held }
+    }
+
     /// Naps until the request lanes change, the policy wants to look again, or it is time to go.
     fn nap(&self, seen: &Observation) {
         let began = now_ns();
-        let deadline = self.policy.next_wakeup().unwrap_or(began);
+        let deadline = self.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
         let watched = self.memory.word(self.requests[0]);
         let over = || {
             self.busy() != seen.request_busy

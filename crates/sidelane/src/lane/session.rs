@@ -182,7 +182,7 @@ impl Session {
             log.drain().context("cannot write the audit log")?;
         }
         drop(self.claims);
-        let notes = self.notes.into_iter().chain(leak_notes(&books)).collect();
+        let notes = self.notes.into_iter().chain(leak_notes(&books, holders)).collect();
         Ok(Outcome { status, books, holders, notes })
     }
 
@@ -194,7 +194,7 @@ impl Session {
     }
 
     fn put_strays_back(&mut self) {
-        let strays = self.memory().books().sum(|lane| lane.batch_strays);
+        let strays = self.memory().batch_strays();
         if strays > self.strays_seen {
             self.strays_seen = strays;
             self.cage.put_back();
@@ -329,16 +329,21 @@ fn sum(holders: &[Holder]) -> HolderBooks {
     holders.iter().map(Holder::books).fold(HolderBooks::default(), |sum, one| HolderBooks {
         holds: sum.holds + one.holds,
         evictions: sum.evictions + one.evictions,
+        evictor_errors: sum.evictor_errors + one.evictor_errors,
         napped_ns: sum.napped_ns + one.napped_ns,
     })
 }
 
-fn leak_notes(books: &Books) -> impl Iterator<Item = String> {
+fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = String> {
     let leaks = books.sum(|lane| lane.leaks);
     let strays = books.sum(|lane| lane.batch_strays);
     let lc_strays = books.sum(|lane| lane.lc_strays);
-    let leaked = format!("the kernel let batch run {leaks} times in a lane that was held");
-    let strayed = format!("batch ran {strays} times outside its lanes before it was put back");
-    let elsewhere = format!("the service ran {lc_strays} times on CPUs that are not request lanes, unwatched");
-    [(leaks, leaked), (strays, strayed), (lc_strays, elsewhere)].into_iter().filter(|(n, _)| *n > 0).map(|(_, n)| n)
+    let errors = holders.evictor_errors;
+    let notes = [
+        (leaks, format!("the kernel let batch run {leaks} times in a lane that was held")),
+        (strays, format!("batch ran {strays} times outside its lanes before it was put back")),
+        (lc_strays, format!("the service ran {lc_strays} times on CPUs that are not request lanes, unwatched")),
+        (errors, format!("batch could not be sent away from a lane or brought back {errors} times; it was held on")),
+    ];
+    notes.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note)
 }

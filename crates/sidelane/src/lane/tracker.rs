@@ -114,6 +114,11 @@ impl LaneMemory {
         Books::read(self.words.iter(), self.holds.iter(), self.stats.as_slice(), |cpu| &self.partners[cpu])
     }
 
+    /// Times batch was switched in outside its lanes, without reading all the books.
+    pub fn batch_strays(&self) -> u64 {
+        self.stats.iter().map(LaneStats::batch_strays).sum()
+    }
+
     /// The recorded class changes; see [`Tracker::trace`].
     pub fn trace(&self) -> impl Iterator<Item = &TraceEvent> {
         self.trace.iter()

@@ -1,0 +1,310 @@
+//! A `sidelane run`: how it is asked for, under way, and ended.
+
+use std::ffi::{OsStr, OsString};
+use std::fmt;
+use std::fs::{self, File};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::Duration;
+
+use serde_json::Value;
+use sidelane::lane::guardian;
+use sidelane::report::{ResultFile, Row};
+use tempfile::TempDir;
+
+use super::lanes::LANES;
+use super::process;
+use super::{wait_until, wait_within};
+
+/// The binary under test.
+pub const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
+/// A run that takes longer hangs.
+const END_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// A `sidelane run` to be started.
+pub struct Run {
+    wrapper: Vec<OsString>,
+    binary: PathBuf,
+    arguments: Vec<OsString>,
+    environment: Vec<(OsString, OsString)>,
+    dir: TempDir,
+    work_dir: Option<PathBuf>,
+}
+
+impl Run {
+    /// Beside this service, on the lanes of the tests, with result file and audit log.
+    pub fn beside(target: impl AsRef<OsStr>) -> Self {
+        let run = Self::with_arguments(&["run", "--lanes", LANES, "--beside"]).and(&[target.as_ref()]);
+        let (result, audit) = (run.dir.path().join("result.json"), run.dir.path().join("audit.jsonl"));
+        run.and(&[OsStr::new("--json"), result.as_ref(), OsStr::new("--audit"), audit.as_ref()])
+    }
+
+    /// With these arguments and no others.
+    pub fn with_arguments(arguments: &[&str]) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let run = Self {
+            wrapper: vec![],
+            binary: SIDELANE.into(),
+            arguments: vec![],
+            environment: vec![],
+            dir,
+            work_dir: None,
+        };
+        run.and(arguments)
+    }
+
+    /// With more arguments.
+    pub fn and(mut self, arguments: &[impl AsRef<OsStr>]) -> Self {
+        self.arguments.extend(arguments.iter().map(|argument| argument.as_ref().to_owned()));
+        self
+    }
+
+    /// With a variable in its environment.
+    pub fn with_variable(mut self, name: &str, value: &str) -> Self {
+        self.environment.push((name.into(), value.into()));
+        self
+    }
+
+    /// Started in this directory.
+    pub fn in_dir(mut self, dir: &Path) -> Self {
+        self.work_dir = Some(dir.to_owned());
+        self
+    }
+
+    /// Started by another command, which executes the command that follows it.
+    pub fn through(mut self, wrapper: &[impl AsRef<OsStr>]) -> Self {
+        self.wrapper = wrapper.iter().map(|word| word.as_ref().to_owned()).collect();
+        self
+    }
+
+    /// From another copy of the binary.
+    pub fn with_binary(mut self, binary: &Path) -> Self {
+        self.binary = binary.to_owned();
+        self
+    }
+
+    /// Starts it with this batch command.
+    pub fn start(self, batch: &[&str]) -> Running {
+        self.and(&["--"]).and(batch).start_as_is()
+    }
+
+    /// Starts it with a shell script as the batch command.
+    pub fn start_script(self, script: &str) -> Running {
+        self.start(&["sh", "-c", script])
+    }
+
+    /// Runs it with this batch command to its end.
+    pub fn complete(self, batch: &[&str]) -> Finished {
+        self.start(batch).wait_for_end()
+    }
+
+    /// Starts it with nothing added to its arguments.
+    pub fn start_as_is(self) -> Running {
+        let mut words = self.wrapper.iter().map(OsString::as_os_str).chain([self.binary.as_os_str()]);
+        let mut command = Command::new(words.next().expect("the binary at least"));
+        command.args(words).args(&self.arguments).envs(self.environment).env(process::MARK, "1");
+        command.stdin(Stdio::piped());
+        command.stdout(file_in(&self.dir, "stdout")).stderr(file_in(&self.dir, "stderr"));
+        if let Some(dir) = &self.work_dir {
+            command.current_dir(dir);
+        }
+        Running { child: command.spawn().expect("sidelane starts"), dir: self.dir }
+    }
+}
+
+fn file_in(dir: &TempDir, name: &str) -> File {
+    File::create(dir.path().join(name)).expect("a file can be made in a temporary directory")
+}
+
+/// A run under way. Dropping it kills it; what it leaves behind is then the guardian's business.
+pub struct Running {
+    child: Child,
+    dir: TempDir,
+}
+
+impl Running {
+    /// The agent's process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The input of the batch command. Dropping it is the end of input.
+    pub fn input(&mut self) -> std::process::ChildStdin {
+        self.child.stdin.take().expect("the input is taken once")
+    }
+
+    /// Sends the agent a signal.
+    pub fn signal(&self, signal: i32) {
+        // SAFETY: plain system call; the child is not reaped yet.
+        let sent = unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
+        assert_eq!(sent, 0, "sidelane had ended already:\n{}", self.errors());
+    }
+
+    /// Kills the agent and waits until it is gone.
+    pub fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
+        self.child.wait().expect("a killed child can be waited for");
+    }
+
+    /// Waits until the batch command has printed a line, and returns the first.
+    #[track_caller]
+    pub fn first_line(&mut self) -> String {
+        self.wait_until("batch printed a line", |run| run.output().contains('\n'));
+        self.output().lines().next().expect("there is a line").to_owned()
+    }
+
+    /// Waits until the batch command has printed its process id as its first line.
+    #[track_caller]
+    pub fn batch_pid(&mut self) -> u32 {
+        let line = self.first_line();
+        line.parse().unwrap_or_else(|_| panic!("`{line}` is not a process id"))
+    }
+
+    /// Waits until the lane's holder holds it.
+    #[track_caller]
+    pub fn wait_until_lane_is_held(&mut self) {
+        self.wait_until("the lane is held", |run| process::has_running_thread(run.pid(), "holder-1"));
+    }
+
+    /// Waits until the audit log has an `action` of after `since_ns`.
+    #[track_caller]
+    pub fn wait_until_audited(&mut self, action: &str, since_ns: u64) {
+        self.wait_until(&format!("the audit log had a later {action}"), |run| {
+            audit_in(&run.dir)
+                .iter()
+                .any(|entry| entry["action"] == action && entry["at_ns"].as_u64() >= Some(since_ns))
+        });
+    }
+
+    /// Waits for the guardian's process, other than the one named.
+    #[track_caller]
+    pub fn guardian_other_than(&mut self, known: Option<u32>) -> u32 {
+        let found = || guardians().into_iter().find(|pid| Some(*pid) != known);
+        self.wait_until("a guardian was there", |_| found().is_some());
+        found().expect("it was there a moment ago")
+    }
+
+    /// Waits until `condition` holds, and fails at once if the run ends before.
+    #[track_caller]
+    pub fn wait_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
+        wait_until(what, || {
+            let holds = condition(self);
+            let ended = !holds && self.has_ended() && !condition(self);
+            assert!(!ended, "sidelane ended before {what}:\n{}", self.errors());
+            holds
+        });
+    }
+
+    /// Waits for the end.
+    #[track_caller]
+    pub fn wait_for_end(mut self) -> Finished {
+        drop(self.child.stdin.take());
+        wait_within(END_TIMEOUT, "sidelane ended", || self.has_ended());
+        let code = self.child.wait().expect("an ended child can be waited for").code();
+        let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().expect("another directory"));
+        Finished { code, stdout: text(&dir, "stdout"), stderr: text(&dir, "stderr"), dir }
+    }
+
+    /// What the batch command has printed so far.
+    pub fn output(&self) -> String {
+        text(&self.dir, "stdout")
+    }
+
+    fn errors(&self) -> String {
+        text(&self.dir, "stderr")
+    }
+
+    fn has_ended(&mut self) -> bool {
+        self.child.try_wait().expect("a child can be waited for").is_some()
+    }
+}
+
+impl Drop for Running {
+    fn drop(&mut self) {
+        if !self.has_ended() {
+            self.kill();
+        }
+    }
+}
+
+/// A run that has ended.
+pub struct Finished {
+    /// Its exit code; None if a signal ended it.
+    pub code: Option<i32>,
+    /// All that was printed to standard output.
+    pub stdout: String,
+    /// All that was printed to standard error.
+    pub stderr: String,
+    dir: TempDir,
+}
+
+impl Finished {
+    /// The result file.
+    #[track_caller]
+    pub fn result(&self) -> ResultFile {
+        let json = text(&self.dir, "result.json");
+        serde_json::from_str(&json).unwrap_or_else(|error| panic!("not a result file: {error}: `{json}`\n{self}"))
+    }
+
+    /// The row of figures of the run.
+    #[track_caller]
+    pub fn figures(&self) -> Row {
+        self.result().rows.into_iter().next().expect("a run has one row")
+    }
+
+    /// One figure of the run.
+    #[track_caller]
+    pub fn figure(&self, key: &str) -> f64 {
+        let figures = self.figures();
+        figures.get(key).unwrap_or_else(|| panic!("no figure {key} in {figures:?}"))
+    }
+
+    /// The audit log, line by line.
+    #[track_caller]
+    pub fn audit(&self) -> Vec<Value> {
+        audit_in(&self.dir)
+    }
+
+    /// Fails unless the run ended with this exit code.
+    #[track_caller]
+    pub fn must_exit(self, code: i32) -> Self {
+        assert_eq!(self.code, Some(code), "{self}");
+        self
+    }
+
+    /// Fails unless standard error holds each of these.
+    #[track_caller]
+    pub fn must_say(self, words: &[&str]) -> Self {
+        words.iter().for_each(|word| assert!(self.stderr.contains(word), "no `{word}` in: {self}"));
+        self
+    }
+}
+
+impl fmt::Display for Finished {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "exit code {:?}\nstdout: {}\nstderr: {}", self.code, self.stdout, self.stderr)
+    }
+}
+
+/// The processes of batch, however they came about.
+pub fn batch_processes() -> Vec<u32> {
+    let is_batch = |pid: &u32| process::program(*pid).is_some_and(|program| program != Path::new(SIDELANE));
+    process::marked().into_iter().filter(is_batch).collect()
+}
+
+fn guardians() -> Vec<u32> {
+    let is_guardian = |pid: &u32| process::command_line(*pid).iter().any(|word| word == guardian::VERB);
+    process::marked().into_iter().filter(is_guardian).collect()
+}
+
+/// The whole lines of the log: it may be written to while it is read.
+fn audit_in(dir: &TempDir) -> Vec<Value> {
+    let log = text(dir, "audit.jsonl");
+    let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);
+    let parse = |line| serde_json::from_str(line).unwrap_or_else(|error| panic!("`{line}` is not JSON: {error}"));
+    whole.lines().map(parse).collect()
+}
+
+fn text(dir: &TempDir, name: &str) -> String {
+    fs::read_to_string(dir.path().join(name)).unwrap_or_default()
+}

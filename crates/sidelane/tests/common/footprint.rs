@@ -1,0 +1,69 @@
+//! What a run leaves on the machine, for all to see: groups, kernel programs, claims, processes.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use libbpf_rs::query::ProgInfoIter;
+
+use super::{holds_within, process};
+
+/// How long the machine may take to be as it was after a run has ended or died. The kernel
+/// frees its programs a moment after their last user has gone.
+const CLEAN_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// Everything of Sidelane's that can be found on the machine, each thing in words.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Footprint(BTreeSet<String>);
+
+impl Footprint {
+    /// Looks now.
+    pub fn now() -> Self {
+        let groups =
+            groups_below(Path::new("/sys/fs/cgroup")).into_iter().map(|dir| format!("group {}", dir.display()));
+        let claims = claims().into_iter().map(|file| format!("claim {}", file.display()));
+        let processes = process::marked().into_iter().map(describe_process);
+        Self(groups.chain(claims).chain(processes).chain(kernel_programs()).collect())
+    }
+
+    /// Waits until there is nothing but what was there at the time of `self`.
+    #[track_caller]
+    pub fn must_come_back(&self) {
+        let clean = holds_within(CLEAN_TIMEOUT, || self.left_over().is_empty());
+        assert!(clean, "left behind for {CLEAN_TIMEOUT:?}: {:#?}", self.left_over());
+    }
+
+    /// What has come since, and is still there.
+    pub fn left_over(&self) -> Vec<String> {
+        Self::now().0.difference(&self.0).cloned().collect()
+    }
+}
+
+fn describe_process(pid: u32) -> String {
+    format!("process {pid}: {}", process::command_line(pid).join(" "))
+}
+
+/// Every kernel program of the lane tracker: their names all start alike.
+fn kernel_programs() -> impl Iterator<Item = String> {
+    let names = ProgInfoIter::default().map(|program| (program.name.to_string_lossy().into_owned(), program.id));
+    names.filter(|(name, _)| name.starts_with("lane_")).map(|(name, id)| format!("kernel program {name} {id}"))
+}
+
+fn claims() -> Vec<PathBuf> {
+    children(Path::new("/run")).into_iter().filter(|path| is_ours(path)).collect()
+}
+
+/// Every group of a run, in any hierarchy.
+fn groups_below(dir: &Path) -> Vec<PathBuf> {
+    let groups = children(dir).into_iter().filter(|path| path.is_dir() && !path.is_symlink());
+    groups.flat_map(|group| if is_ours(&group) { vec![group] } else { groups_below(&group) }).collect()
+}
+
+fn is_ours(path: &Path) -> bool {
+    path.file_name().is_some_and(|name| name.to_string_lossy().starts_with("sidelane-"))
+}
+
+fn children(dir: &Path) -> Vec<PathBuf> {
+    fs::read_dir(dir).into_iter().flatten().flatten().map(|entry| entry.path()).collect()
+}

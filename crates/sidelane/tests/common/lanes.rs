@@ -1,0 +1,60 @@
+//! Whether this machine can run the tests, and whose turn it is: all of them use the same lanes.
+
+use std::fs::File;
+use std::path::{Path, PathBuf};
+use std::time::Duration;
+
+use rustix::fs::{FlockOperation, flock};
+use sidelane::lane::claim::Claim;
+
+use super::agent::SIDELANE;
+use super::holds_within;
+
+/// The request lane and the batch lane of every test.
+pub const LANES: &str = "0:1";
+/// The request lane.
+pub const REQUEST_LANE: &str = "0";
+/// The batch lane, as the kernel prints a list of one CPU.
+pub const BATCH_LANE: &str = "1";
+
+const BATCH_CPU: u32 = 1;
+/// How long somebody else on this machine may use the lanes before the tests give up.
+const OTHERS_TIMEOUT: Duration = Duration::from_secs(60);
+
+/// The right to use the lanes, until dropped.
+pub struct Turn {
+    _lock: File,
+}
+
+/// Waits for the lanes. None, with the reason printed, where the test cannot run.
+pub fn lanes_to_ourselves() -> Option<Turn> {
+    if let Some(reason) = what_is_missing() {
+        eprintln!("skipped: {reason}");
+        return None;
+    }
+    let path = std::env::temp_dir().join("sidelane-tests-lanes.lock");
+    let lock = File::create(&path).unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
+    flock(&lock, FlockOperation::LockExclusive).expect("a lock can be waited for");
+    let free = holds_within(OTHERS_TIMEOUT, || Claim::take(BATCH_CPU).is_ok());
+    assert!(free, "batch lane {BATCH_CPU} is lent by another sidelane that is not of these tests");
+    Some(Turn { _lock: lock })
+}
+
+fn what_is_missing() -> Option<&'static str> {
+    let is_root = rustix::process::geteuid().is_root();
+    let has_btf = Path::new("/sys/kernel/btf/vmlinux").exists();
+    let has_lanes =
+        [0, 1].iter().all(|cpu| rustix::thread::sched_getaffinity(None).is_ok_and(|cpus| cpus.is_set(*cpu)));
+    let needs = [(is_root, "needs root"), (has_btf, "needs a kernel with BTF"), (has_lanes, "needs CPUs 0 and 1")];
+    needs.into_iter().find(|(met, _)| !met).map(|(_, reason)| reason)
+}
+
+/// The lab's binary, if it has been built. None, with the reason printed, where not.
+pub fn lab() -> Option<PathBuf> {
+    let path = Path::new(SIDELANE).with_file_name("sidelane-lab");
+    if !path.exists() {
+        eprintln!("skipped: needs {}: run `cargo build -p sidelane-lab` first", path.display());
+        return None;
+    }
+    Some(path)
+}

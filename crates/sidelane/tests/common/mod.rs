@@ -1,0 +1,27 @@
+//! The harness: real services, real batch commands and the real binary, on lanes 0:1.
+//!
+//! - `lanes`: whether this machine can run the tests, and whose turn it is
+//! - `service`: stand-ins for a latency-critical service
+//! - `agent`: a `sidelane run`, under way and ended
+//! - `process`: what /proc says of a process
+//! - `footprint`: what a run leaves on the machine
+//! - `deadline`: waiting for what must happen
+#![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
+
+pub mod agent;
+pub mod deadline;
+pub mod footprint;
+pub mod lanes;
+pub mod process;
+pub mod service;
+
+pub use agent::{Finished, Run, Running};
+pub use deadline::{holds_within, wait_until, wait_within};
+pub use footprint::Footprint;
+pub use lanes::{lab, lanes_to_ourselves};
+pub use service::Service;
+
+/// A shell's busy loop.
+pub const SPIN: &str = "while :; do :; done";
+/// A script that says it is there and waits to be told to end.
+pub const UNTIL_END_OF_INPUT: &str = "echo ready; cat >/dev/null";

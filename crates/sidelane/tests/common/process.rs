@@ -1,0 +1,87 @@
+//! What /proc says of a process.
+
+use std::fs;
+use std::path::PathBuf;
+
+/// In the environment of every `sidelane` that the tests start, and so of all that it starts.
+pub const MARK: &str = "SIDELANE_TEST_RUN";
+
+/// The CPUs it may run on, as the kernel prints them; None if it has ended.
+pub fn allowed_cpus(pid: u32) -> Option<String> {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
+    status.lines().find_map(|line| Some(line.strip_prefix("Cpus_allowed_list:")?.trim().to_owned()))
+}
+
+/// The CPU that it runs on, or ran on last.
+pub fn last_cpu(pid: u32) -> Option<String> {
+    const PROCESSOR: usize = 39;
+    stat_field(&format!("/proc/{pid}/stat"), PROCESSOR)
+}
+
+/// CPU time that it has used, in clock ticks.
+pub fn cpu_ticks(pid: u32) -> u64 {
+    const UTIME: usize = 14;
+    const STIME: usize = 15;
+    let ticks = |field| stat_field(&format!("/proc/{pid}/stat"), field)?.parse::<u64>().ok();
+    ticks(UTIME).unwrap_or(0) + ticks(STIME).unwrap_or(0)
+}
+
+/// Whether it has not ended yet.
+pub fn is_alive(pid: u32) -> bool {
+    state(&format!("/proc/{pid}/stat")).is_some_and(|state| state != "Z" && state != "X")
+}
+
+/// Whether a thread of this name runs, or waits to run, in the process.
+pub fn has_running_thread(pid: u32, name: &str) -> bool {
+    let mut threads = threads_named(pid, name).into_iter();
+    threads.any(|tid| state(&format!("/proc/{pid}/task/{tid}/stat")).as_deref() == Some("R"))
+}
+
+/// The threads of this name in the process.
+pub fn threads_named(pid: u32, name: &str) -> Vec<u32> {
+    let is_named = |tid: &u32| {
+        let found = fs::read_to_string(format!("/proc/{pid}/task/{tid}/comm")).unwrap_or_default();
+        found.trim_end() == name
+    };
+    numbers_in(&format!("/proc/{pid}/task")).into_iter().filter(is_named).collect()
+}
+
+/// Its program and arguments.
+pub fn command_line(pid: u32) -> Vec<String> {
+    let bytes = fs::read(format!("/proc/{pid}/cmdline")).unwrap_or_default();
+    bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
+}
+
+/// Every process that descends from a `sidelane` of the tests, that one included, whoever its
+/// parent is by now.
+pub fn marked() -> Vec<u32> {
+    let mark = format!("{MARK}=");
+    let is_marked = |pid: &u32| {
+        let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
+        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
+    };
+    numbers_in("/proc").into_iter().filter(is_marked).collect()
+}
+
+/// The file it executes.
+pub fn program(pid: u32) -> Option<PathBuf> {
+    fs::read_link(format!("/proc/{pid}/exe")).ok()
+}
+
+fn state(stat: &str) -> Option<String> {
+    const STATE: usize = 3;
+    stat_field(stat, STATE)
+}
+
+/// A field of a `stat` file, numbered as in proc(5), from 3 on.
+fn stat_field(path: &str, number: usize) -> Option<String> {
+    let stat = fs::read_to_string(path).ok()?;
+    // The name, in parentheses, may hold anything; the third field follows the last of them.
+    let (_, fields) = stat.rsplit_once(") ")?;
+    fields.split_whitespace().nth(number - 3).map(str::to_owned)
+}
+
+fn numbers_in(dir: &str) -> Vec<u32> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}

@@ -1,0 +1,141 @@
+//! Stand-ins for a latency-critical service, each in its rhythm.
+
+use std::net::TcpListener;
+use std::os::fd::OwnedFd;
+use std::os::unix::process::CommandExt;
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::lanes::REQUEST_LANE;
+use super::{SPIN, process};
+
+/// Some milliseconds of work, some milliseconds of sleep.
+const BURSTS: &str = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done";
+const REST: &str = "exec sleep 1000";
+
+/// A running service. Dropping it ends it.
+pub struct Service {
+    child: Child,
+}
+
+impl Service {
+    /// Never runs.
+    pub fn idle() -> Self {
+        Self::on(REQUEST_LANE, REST, Stdio::null())
+    }
+
+    /// Runs without a break.
+    pub fn busy() -> Self {
+        Self::on(REQUEST_LANE, SPIN, Stdio::null())
+    }
+
+    /// Runs for some milliseconds again and again.
+    pub fn in_bursts() -> Self {
+        Self::on(REQUEST_LANE, BURSTS, Stdio::null())
+    }
+
+    /// As [`Service::in_bursts`], and listens on a TCP port.
+    pub fn in_bursts_at(listener: TcpListener) -> Self {
+        Self::on(REQUEST_LANE, BURSTS, OwnedFd::from(listener).into())
+    }
+
+    /// Waits for [`Service::start_work`], runs for `work_s` seconds without a break, and rests.
+    pub fn busy_once_for(work_s: u32) -> Self {
+        let script = format!("read go; timeout --foreground {work_s} sh -c '{SPIN}'; {REST}");
+        Self::on(REQUEST_LANE, &script, Stdio::piped())
+    }
+
+    /// May run on both lanes, and never does.
+    pub fn on_both_lanes() -> Self {
+        Self::on("0,1", REST, Stdio::null())
+    }
+
+    /// Runs 300 µs of each millisecond.
+    pub fn pulsing(lab: &Path) -> Self {
+        let lab = lab.to_str().expect("a readable path");
+        let pulse = ["pulse", "--cpu", REQUEST_LANE, "--busy-us", "300", "--idle-us", "700", "--count", "1000000"];
+        Self::of_command(lab, &pulse)
+    }
+
+    /// Any command, on the request lane.
+    pub fn of_command(program: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new("taskset");
+        command.args(["-c", REQUEST_LANE, program]).args(arguments);
+        Self::start(&mut command, Stdio::null())
+    }
+
+    fn on(cpus: &str, script: &str, input: Stdio) -> Self {
+        Self::start(Command::new("taskset").args(["-c", cpus, "sh", "-c", script]), input)
+    }
+
+    fn start(command: &mut Command, input: Stdio) -> Self {
+        // A group of its own, so that what it starts ends with it.
+        let child = command.stdin(input).stdout(Stdio::null()).process_group(0).spawn().expect("the service starts");
+        let service = Self { child };
+        super::wait_until("the service runs its own program", || {
+            process::program(service.pid()).is_some_and(|program| !program.ends_with("taskset") && is_foreign(&program))
+        });
+        service
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Its name for `--beside`.
+    pub fn target(&self) -> String {
+        format!("pid:{}", self.pid())
+    }
+
+    /// The CPUs it may run on.
+    pub fn allowed_cpus(&self) -> String {
+        process::allowed_cpus(self.pid()).expect("the service runs")
+    }
+
+    /// Lets a service work that waits for it.
+    pub fn start_work(&mut self) {
+        drop(self.child.stdin.take().expect("the service waits to be started"));
+    }
+
+    /// Confines it to other CPUs than before.
+    pub fn move_to(&self, cpus: &str) {
+        let moved = Command::new("taskset").args(["-a", "-c", "-p", cpus, &self.pid().to_string()]).output();
+        assert!(moved.is_ok_and(|moved| moved.status.success()), "the service cannot be moved to {cpus}");
+    }
+
+    /// Kills it and leaves its process in the table, as a zombie.
+    pub fn die_unreaped(&self) {
+        self.kill();
+        super::wait_until("the service was dead", || !process::is_alive(self.pid()));
+    }
+
+    /// Ends it, however busy it is.
+    pub fn end(self) {
+        drop(self);
+    }
+
+    fn kill(&self) {
+        // SAFETY: plain system call; the child is not reaped yet, so the group is its own.
+        unsafe { libc::killpg(self.pid() as libc::pid_t, libc::SIGKILL) };
+    }
+
+    /// Fails unless it runs, where it may.
+    #[track_caller]
+    pub fn must_be_unharmed(&self, allowed_cpus: &str) {
+        assert!(process::is_alive(self.pid()), "the service has ended");
+        assert_eq!(self.allowed_cpus(), allowed_cpus, "the service was moved");
+    }
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        self.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// Between fork and exec a child still shows its parent's program.
+fn is_foreign(program: &Path) -> bool {
+    std::env::current_exe().is_ok_and(|own| own != program)
+}

@@ -1,0 +1,321 @@
+//! What `sidelane run` promises when something goes wrong: whoever dies, is stopped or strays,
+//! the service is left in peace and nothing of a dead run stays behind.
+
+mod common;
+
+use std::net::TcpListener;
+use std::path::Path;
+use std::time::Duration;
+
+use common::agent::batch_processes;
+use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
+use common::process::{allowed_cpus, is_alive};
+use common::{Footprint, Run, Running, SPIN, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves, wait_until, wait_within};
+use sidelane::lane::clock::now_ns;
+
+/// Takes all control groups away.
+const ALL_GROUPS: &str = "umount --all --types cgroup,cgroup2";
+
+/// Batch with a child, a grandchild and a daemon, all of them busy.
+fn family_script() -> String {
+    format!("sh -c '{SPIN}' & sh -c 'sh -c \"{SPIN}\" & wait' & setsid sh -c '(sh -c \"{SPIN}\" &)' & echo $$; {SPIN}")
+}
+
+/// Batch that says its process id and then computes until it is ended.
+fn spin_script() -> String {
+    format!("echo $$; {SPIN}")
+}
+
+/// Starts a run whose batch has started all that it wants to start.
+fn start_family(service: &Service) -> Running {
+    let mut run = Run::beside(service.target()).start_script(&family_script());
+    run.wait_until("batch's family was there", |_| batch_processes().len() >= 5);
+    run
+}
+
+#[test]
+fn a_killed_agent_leaves_nothing_behind_when_it_held_the_lane() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::in_bursts();
+    let mut run = start_family(&service);
+    run.wait_until_lane_is_held();
+    run.kill();
+    before.must_come_back();
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+#[test]
+fn a_killed_agent_leaves_nothing_behind_when_batch_had_been_sent_away() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let mut service = Service::busy_once_for(20);
+    let mut run = start_family(&service);
+    service.start_work();
+    run.wait_until_audited("evict", 0);
+    run.kill();
+    before.must_come_back();
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+#[test]
+fn a_killed_agent_leaves_nothing_behind_when_batch_ran() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::idle();
+    let mut run = start_family(&service);
+    run.kill();
+    before.must_come_back();
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+#[test]
+fn a_killed_guardian_is_replaced() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::in_bursts();
+    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; exec timeout 2 sh -c '{SPIN}'"));
+    run.batch_pid();
+    let guardian = run.guardian_other_than(None);
+    kill(guardian);
+    run.guardian_other_than(Some(guardian));
+    let run = run.wait_for_end().must_exit(124).must_say(&["the guardian process was ended"]);
+    assert!(run.figure("overlap_percent") < 10.0, "{:?}", run.figures());
+    before.must_come_back();
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+#[test]
+fn a_replaced_guardian_knows_what_to_undo() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::on_both_lanes();
+    let mut run = Run::beside(service.target()).and(&["--pin-service"]).start_script(&family_script());
+    run.wait_until("batch's family was there", |_| batch_processes().len() >= 5);
+    let guardian = run.guardian_other_than(None);
+    kill(guardian);
+    run.guardian_other_than(Some(guardian));
+    // The note is flushed after the new guardian has been told the plan.
+    run.wait_until_audited("note", 0);
+    run.kill();
+    before.must_come_back();
+    wait_until("the service had its CPUs back", || service.allowed_cpus() == "0-1");
+}
+
+#[test]
+fn a_stopped_agent_stops_batch_until_it_goes_on() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::in_bursts();
+    for stop in [libc::SIGSTOP, libc::SIGTSTP] {
+        let mut run = Run::beside(service.target()).start_script(&spin_script());
+        let batch = run.batch_pid();
+        run.signal(stop);
+        wait_within(Duration::from_secs(1), "batch was frozen", || stands_still(batch));
+        run.signal(libc::SIGCONT);
+        wait_until("batch went on", || !stands_still(batch));
+        run.signal(libc::SIGTERM);
+        run.wait_for_end().must_exit(128 + libc::SIGTERM);
+    }
+}
+
+#[test]
+fn an_audit_log_that_cannot_be_written_ends_the_run() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::in_bursts();
+    let arguments = ["run", "--beside", &service.target(), "--lanes", LANES, "--audit", "/dev/full"];
+    let run = Run::with_arguments(&arguments).complete(&["sh", "-c", SPIN]);
+    run.must_exit(1).must_say(&["cannot write the audit log", "No space left"]);
+    before.must_come_back();
+}
+
+#[test]
+fn batch_goes_on_when_the_service_ends() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::busy();
+    let mut run = Run::beside(service.target()).start_script(&format!("{UNTIL_END_OF_INPUT}; echo done"));
+    run.wait_until_audited("evict", 0);
+    service.end();
+    run.wait_until_audited("restore", 0);
+    run.wait_until_audited("note", 0);
+    let run = run.wait_for_end().must_exit(0).must_say(&["has ended", "batch went on"]);
+    assert_eq!(run.stdout, "ready\ndone\n");
+}
+
+/// In a container whose first process does not reap, the dead stay in the process table.
+#[test]
+fn a_dead_service_has_ended_even_if_nobody_reaps_it() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::in_bursts();
+    let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
+    run.first_line();
+    service.die_unreaped();
+    run.wait_until_audited("note", 0);
+    run.wait_for_end().must_exit(0).must_say(&["has ended"]);
+}
+
+#[test]
+fn a_dead_service_that_nobody_reaps_is_not_found() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::in_bursts();
+    service.die_unreaped();
+    Run::beside(service.target()).complete(&["true"]).must_exit(1).must_say(&["no service found"]);
+}
+
+#[test]
+fn a_service_that_comes_back_is_looked_after_again() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = Service::in_bursts_at(listener);
+    let mut run = Run::beside(format!("port:{}", address.port())).start_script(&spin_script());
+    run.wait_until_audited("hold", 0);
+    service.end();
+    run.wait_until_audited("note", 0);
+    let back_ns = now_ns();
+    let _service = Service::in_bursts_at(TcpListener::bind(address).unwrap());
+    run.wait_until_audited("hold", back_ns);
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["came back as another process"]);
+}
+
+#[test]
+fn a_service_that_moves_to_the_batch_lane_drives_batch_away_until_it_is_gone() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::in_bursts();
+    let mut run = Run::beside(service.target()).start_script(&spin_script());
+    let batch = run.batch_pid();
+    service.move_to(BATCH_LANE);
+    run.wait_until_audited("evict", 0);
+    wait_until("batch was away", || stands_still(batch));
+    service.must_be_unharmed(BATCH_LANE);
+    service.move_to(REQUEST_LANE);
+    wait_until("batch was back", || !stands_still(batch));
+    run.signal(libc::SIGTERM);
+    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["the service moved to a batch lane"]);
+    let why = "the service has threads on the batch lane";
+    assert!(run.audit().iter().any(|entry| entry["action"] == "evict" && entry["why"] == why), "{:?}", run.audit());
+}
+
+#[test]
+fn batch_that_forks_all_the_time_is_kept_in_its_lane() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::in_bursts();
+    let forks = "i=0; while [ $i -lt 200 ]; do (: & : &) & i=$((i+1)); done; wait";
+    let run = Run::beside(service.target()).complete(&["sh", "-c", forks]).must_exit(0);
+    assert!(run.figure("overlap_percent") < 15.0, "{:?}", run.figures());
+    assert!(!run.stderr.contains("outside its lanes"), "{run}");
+    before.must_come_back();
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+#[test]
+fn batch_cannot_leave_its_lane_by_itself() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let script = format!("taskset -c -p {REQUEST_LANE} $$ >/dev/null 2>&1; {}", spin_script());
+    let mut run = Run::beside(service.target()).start_script(&script);
+    let batch = run.batch_pid();
+    wait_until("batch was in its lane", || allowed_cpus(batch).as_deref() == Some(BATCH_LANE));
+}
+
+#[test]
+fn batch_that_leaves_its_lane_is_put_back_where_no_cpuset_keeps_it() {
+    const CPUSET: &str = "/sys/fs/cgroup/cpuset";
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !Path::new(CPUSET).exists() {
+        return eprintln!("skipped: needs a v1 cpuset hierarchy at {CPUSET}, to take it away");
+    }
+    batch_that_strays_is_put_back(&format!("umount {CPUSET}"));
+}
+
+#[test]
+fn batch_that_leaves_its_lane_is_put_back_where_there_are_no_groups() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    batch_that_strays_is_put_back(ALL_GROUPS);
+}
+
+#[test]
+fn what_batch_started_ends_with_it_where_there_are_no_groups() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::idle();
+    let script = format!("setsid sh -c '(timeout 20 sh -c \"{SPIN}\" &)' & {UNTIL_END_OF_INPUT}");
+    let run = Run::beside(service.target()).through(&without_mounts(ALL_GROUPS));
+    let mut run = run.start_script(&script);
+    run.wait_until("the daemon was there", |_| batch_processes().len() >= 3);
+    run.wait_for_end().must_exit(0);
+    before.must_come_back();
+}
+
+#[track_caller]
+fn batch_that_strays_is_put_back(unmount: &str) {
+    let service = Service::idle();
+    let script = format!("taskset -c -p {REQUEST_LANE} $$ >/dev/null; {}", spin_script());
+    let mut run = Run::beside(service.target()).through(&without_mounts(unmount)).start_script(&script);
+    let batch = run.batch_pid();
+    wait_until("batch was back in its lane", || allowed_cpus(batch).as_deref() == Some(BATCH_LANE));
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["no cpuset can be used here", "outside its lanes"]);
+}
+
+#[test]
+fn a_pinned_service_gets_its_cpus_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::on_both_lanes();
+    let mut run = Run::beside(service.target()).and(&["--pin-service"]).start_script(UNTIL_END_OF_INPUT);
+    run.first_line();
+    assert_eq!(service.allowed_cpus(), REQUEST_LANE);
+    run.wait_for_end().must_exit(0);
+    assert_eq!(service.allowed_cpus(), "0-1");
+}
+
+#[test]
+fn a_pinned_service_gets_its_cpus_back_from_a_killed_agent() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::on_both_lanes();
+    let mut run = Run::beside(service.target()).and(&["--pin-service"]).start_script(UNTIL_END_OF_INPUT);
+    run.first_line();
+    assert_eq!(service.allowed_cpus(), REQUEST_LANE);
+    run.kill();
+    wait_within(Duration::from_secs(2), "the service had its CPUs back", || service.allowed_cpus() == "0-1");
+    assert!(is_alive(service.pid()));
+}
+
+/// The kernel would give batch 5 % of a lane that a real-time thread keeps for itself.
+#[test]
+fn a_long_hold_does_not_leak() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let mut service = Service::busy_once_for(3);
+    let mut run = Run::beside(service.target()).start_script(&spin_script());
+    run.batch_pid();
+    service.start_work();
+    run.wait_until_audited("evict", 0);
+    let batch = batch_processes()[0];
+    run.wait_until_audited("restore", 0);
+    wait_until("batch went on", || !stands_still(batch));
+    run.signal(libc::SIGTERM);
+    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
+    assert!(run.figure("lc_cpu_s") > 2.0, "{:?}", run.figures());
+    assert!(run.figure("overlap_percent") <= 0.5, "{:?}", run.figures());
+}
+
+fn kill(pid: u32) {
+    // SAFETY: plain system call on a process of the run under test.
+    assert_eq!(unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) }, 0);
+}
+
+/// Whether a process that wants to compute gets no CPU at all for a while.
+fn stands_still(pid: u32) -> bool {
+    /// Many clock ticks, and longer than any hold beside a service in bursts.
+    const WHILE: Duration = Duration::from_millis(200);
+    let before = common::process::cpu_ticks(pid);
+    std::thread::sleep(WHILE);
+    common::process::cpu_ticks(pid) == before
+}
+
+/// Wraps a command so that it sees the machine without some of its mounts.
+fn without_mounts(unmount: &str) -> [String; 5] {
+    ["unshare", "--mount", "sh", "-c", &format!("{unmount} && exec \"$0\" \"$@\"")].map(str::to_owned)
+}

@@ -1,0 +1,179 @@
+//! What `sidelane run` refuses: it says what is wrong and what to do, and leaves the machine,
+//! the service above all, as it was.
+
+mod common;
+
+use std::fs;
+use std::net::TcpListener;
+use std::os::unix::fs::PermissionsExt;
+
+use common::agent::SIDELANE;
+use common::lanes::{BATCH_LANE, REQUEST_LANE};
+use common::{Finished, Footprint, Run, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves};
+
+const EXIT_FAILURE: i32 = 1;
+const EXIT_USAGE: i32 = 2;
+/// Nobody, on every Linux.
+const NOBODY: &str = "65534";
+const BATCH: [&str; 2] = ["echo", "batch ran"];
+
+/// Ends with an error, and changes nothing.
+#[track_caller]
+fn refused(run: Run) -> Finished {
+    let before = Footprint::now();
+    let run = run.complete(&BATCH);
+    assert!(run.code == Some(EXIT_FAILURE) || run.code == Some(EXIT_USAGE), "{run}");
+    assert_eq!(run.stdout, "", "{run}");
+    before.must_come_back();
+    run
+}
+
+/// As [`refused`], beside an idle service, which stays as it was.
+#[track_caller]
+fn refused_beside_service(options: &[&str], wrapper: &[&str]) -> Finished {
+    let service = Service::idle();
+    let run = refused(Run::with_arguments(&["run", "--beside", &service.target()]).and(options).through(wrapper));
+    service.must_be_unharmed(REQUEST_LANE);
+    run
+}
+
+#[track_caller]
+fn wrong_usage(arguments: &[&str]) -> Finished {
+    Run::with_arguments(arguments).start_as_is().wait_for_end().must_exit(EXIT_USAGE)
+}
+
+#[test]
+fn wrong_arguments_are_usage_errors() {
+    wrong_usage(&["run", "--beside", "pid:1", "--lane", "0:1", "--", "true"]).must_say(&["'--lane'", "--lanes"]);
+    wrong_usage(&["run", "--", "true"]).must_say(&["--beside"]);
+    wrong_usage(&["run", "--beside", "pid:1"]).must_say(&["COMMAND"]);
+    wrong_usage(&["run", "--beside", "pid:1", "--"]).must_say(&["COMMAND"]);
+    wrong_usage(&["walk"]).must_say(&["'walk'"]);
+}
+
+#[test]
+fn times_without_a_unit_are_usage_errors() {
+    for option in ["--grace", "--min-idle"] {
+        let arguments = ["run", "--beside", "pid:1", option, "10", "--", "true"];
+        wrong_usage(&arguments).must_say(&[option, "`10` is not a time", "8us"]);
+    }
+}
+
+#[test]
+fn services_named_in_no_known_form_are_usage_errors() {
+    for target in ["redis", "pid:0", "pid:x", "port:70000", "comm:", "cgroup:relative"] {
+        wrong_usage(&["run", "--beside", target, "--", "true"]).must_say(&[target, "port:6379"]);
+    }
+}
+
+#[test]
+fn lanes_that_cannot_be_a_pair_are_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let refused_lanes = |lanes| refused_beside_service(&["--lanes", lanes], &[]);
+    refused_lanes("0:99").must_say(&["CPU 99 does not exist", "this machine has"]);
+    refused_lanes("1:1").must_say(&["CPU 1 is declared both request lane and batch lane"]);
+    refused_lanes("0").must_say(&["`0`", "REQUEST:BATCH"]);
+    refused_lanes("zero:one").must_say(&["zero", "REQUEST:BATCH"]);
+    refused_lanes("").must_say(&["REQUEST:BATCH"]);
+}
+
+#[test]
+fn services_that_are_not_there_are_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let not_found = |target: &str, hint: &str| {
+        refused(Run::beside(target)).must_say(&[&format!("no service found at {target}"), hint]);
+    };
+    not_found(&format!("pid:{}", pid_of_the_past()), "no process");
+    not_found(&format!("port:{}", port_of_the_past()), "ss -ltnp");
+    not_found("comm:no-such-service", "ps -e");
+    not_found("cgroup:/no/such/group", "systemd-cgls");
+}
+
+#[test]
+fn a_service_that_may_run_on_the_batch_lane_is_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::on_both_lanes();
+    refused(Run::beside(service.target())).must_say(&[&service.target(), "taskset -a -c -p 0", "--pin-service"]);
+    service.must_be_unharmed("0-1");
+}
+
+#[test]
+fn lanes_the_wrong_way_round_are_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let run = refused_beside_service(&["--lanes", "1:0"], &[]);
+    run.must_say(&["may run on CPUs 0", "batch lane(s) 0", "Confine it to 1 first"]);
+}
+
+#[test]
+fn a_lane_that_is_lent_already_is_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let mut first = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
+    first.first_line();
+    let owner = format!("process {}", first.pid());
+    refused(Run::beside(service.target())).must_say(&[&format!("batch lane {BATCH_LANE}"), &owner, "--lanes"]);
+    first.wait_for_end().must_exit(0);
+    Run::beside(service.target()).complete(&["true"]).must_exit(0);
+}
+
+#[test]
+fn users_without_privileges_are_told_what_they_lack() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    // The build's own directory may be closed to others.
+    let dir = tempfile::tempdir().unwrap();
+    fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
+    let binary = dir.path().join("sidelane");
+    fs::copy(SIDELANE, &binary).unwrap();
+    let service = Service::idle();
+    let run = Run::with_arguments(&["run", "--beside", &service.target(), "--lanes", "0:1"]).with_binary(&binary);
+    let as_nobody = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"];
+    refused(run.in_dir(dir.path()).through(&as_nobody)).must_exit(EXIT_FAILURE).must_say(&["root", "CAP_BPF"]);
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+#[test]
+fn a_kernel_that_refuses_bpf_is_named() {
+    const DROPPED: &str = "-sys_admin,-bpf,-perfmon";
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let without_bpf = ["setpriv", "--bounding-set", DROPPED, "--inh-caps", DROPPED];
+    let run = refused_beside_service(&["--lanes", "0:1"], &without_bpf);
+    run.must_exit(EXIT_FAILURE).must_say(&["refuses to load the lane tracker", "CAP_BPF", "root"]);
+}
+
+#[test]
+fn a_kernel_without_type_information_is_named() {
+    const HIDE_BTF: &str = "mount -t tmpfs none /sys/kernel/btf && exec \"$0\" \"$@\"";
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let run = refused_beside_service(&["--lanes", "0:1"], &["unshare", "--mount", "sh", "-c", HIDE_BTF]);
+    run.must_exit(EXIT_FAILURE).must_say(&["BTF", "CONFIG_DEBUG_INFO_BTF"]);
+}
+
+#[test]
+fn threads_that_may_not_become_real_time_are_named() {
+    const DROPPED: &str = "-sys_nice,-sys_resource";
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let without_nice = ["setpriv", "--bounding-set", DROPPED, "--inh-caps", DROPPED];
+    let run = refused_beside_service(&["--lanes", "0:1"], &without_nice);
+    run.must_exit(EXIT_FAILURE).must_say(&["SCHED_FIFO", "CAP_SYS_NICE"]);
+}
+
+#[test]
+fn files_that_cannot_be_written_are_named_before_batch_runs() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    for option in ["--audit", "--json"] {
+        let run = refused_beside_service(&["--lanes", "0:1", option, "/no/such/dir/file"], &[]);
+        run.must_exit(EXIT_FAILURE).must_say(&["/no/such/dir/file"]);
+    }
+}
+
+/// A process id that nobody has.
+fn pid_of_the_past() -> u32 {
+    let mut child = std::process::Command::new("true").spawn().unwrap();
+    child.wait().unwrap();
+    child.id()
+}
+
+/// A port that nobody listens on.
+fn port_of_the_past() -> u16 {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
+}

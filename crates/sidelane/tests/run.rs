@@ -1,0 +1,163 @@
+//! What `sidelane run` promises when nothing goes wrong: the batch command runs as it would
+//! without Sidelane, in its lane, while the service is idle; and the run says what it came to.
+
+mod common;
+
+use std::io::Write;
+use std::time::{Duration, Instant};
+
+use common::agent::batch_processes;
+use common::lanes::BATCH_LANE;
+use common::{Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, lab, lanes_to_ourselves, process, wait_until};
+
+#[test]
+fn the_exit_code_is_the_batch_commands_own() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let code_of = |batch: &[&str]| Run::beside(service.target()).complete(batch).code;
+    assert_eq!(code_of(&["true"]), Some(0));
+    assert_eq!(code_of(&["sh", "-c", "exit 7"]), Some(7));
+    assert_eq!(code_of(&["sh", "-c", "kill -TERM $$"]), Some(128 + libc::SIGTERM));
+    assert_eq!(code_of(&["no-such-command-of-sidelane"]), Some(127));
+    assert_eq!(code_of(&["/etc/passwd"]), Some(126));
+}
+
+#[test]
+fn streams_reach_batch_unchanged() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let mut run = Run::beside(service.target()).start_script("cat; echo to-stderr >&2");
+    run.input().write_all(b"in\0and out\n").unwrap();
+    let run = run.wait_for_end().must_exit(0).must_say(&["to-stderr"]);
+    assert_eq!(run.stdout, "in\0and out\n");
+}
+
+#[test]
+fn arguments_environment_and_directory_reach_batch_unchanged() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let dir = tempfile::tempdir().unwrap();
+    let run = Run::beside(service.target()).with_variable("WORDS", "two words").in_dir(dir.path());
+    let script = r#"printf '[%s]' "$@"; echo " $WORDS $(pwd)""#;
+    let run = run.complete(&["sh", "-c", script, "sh", "a b", "", "--json", "--", "*"]).must_exit(0);
+    assert_eq!(run.stdout, format!("[a b][][--json][--][*] two words {}\n", dir.path().display()));
+}
+
+#[test]
+fn the_summary_goes_to_stderr_and_nothing_to_stdout() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let run = Run::beside(service.target()).complete(&["true"]).must_exit(0);
+    assert_eq!(run.stdout, "");
+    run.must_say(&["batch", "service", "reaction", "cost", "declared pair"]);
+}
+
+#[test]
+fn the_result_file_holds_the_figures_of_the_run() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::in_bursts();
+    let run = Run::beside(service.target()).complete(&["timeout", "1", "sh", "-c", SPIN]).must_exit(124);
+    let result = run.result();
+    assert_eq!(result.rows.len(), 1);
+    assert_eq!(result.rows[0].setting(), "borrow_idle");
+    assert_eq!(result.settings["batch_lanes"], BATCH_LANE);
+    let above_zero = ["wall_s", "batch_cpu_s", "lc_cpu_s", "batch_share_of_idle_percent", "reaction_off_p50_ns"];
+    for key in above_zero.iter().chain(&["reaction_off_p99_ns", "lc_switches_count", "holds_count"]) {
+        assert!(run.figure(key) > 0.0, "{key} in {result:?}");
+    }
+    assert!(run.figure("overlap_percent") >= 0.0);
+}
+
+#[test]
+fn every_decision_is_in_the_audit_log_with_its_reason() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::in_bursts();
+    let run = Run::beside(service.target()).complete(&["timeout", "1", "sh", "-c", SPIN]).must_exit(124);
+    let audit = run.audit();
+    let reasons = |action: &str| {
+        let entries = audit.iter().filter(move |entry| entry["action"] == action && entry["lane"] == 1);
+        entries.map(|entry| entry["why"].as_str().expect("every entry says why")).collect::<Vec<_>>()
+    };
+    assert!(reasons("hold").len() > 1 && reasons("release").len() > 1, "{audit:?}");
+    assert!(reasons("hold").iter().all(|why| *why == "the service runs"), "{audit:?}");
+    assert!(reasons("release").iter().all(|why| *why == "the service is idle"), "{audit:?}");
+    assert_eq!(run.figure("holds_count") as usize, reasons("hold").len());
+}
+
+#[test]
+fn signals_that_ask_to_end_reach_batch() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    for signal in [libc::SIGTERM, libc::SIGINT] {
+        let script = format!("trap 'echo asked; exit 3' {signal}; echo ready; while :; do sleep 0.01; done");
+        let mut run = Run::beside(service.target()).start_script(&script);
+        run.first_line();
+        run.signal(signal);
+        assert_eq!(run.wait_for_end().must_exit(3).stdout, "ready\nasked\n");
+    }
+}
+
+#[test]
+fn batch_that_does_not_end_is_ended_after_the_grace_time() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let run = Run::beside(service.target()).and(&["--grace", "500ms"]);
+    let mut run = run.start_script(&format!("trap '' TERM; echo ready; {SPIN}"));
+    run.first_line();
+    let asked = Instant::now();
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(128 + libc::SIGKILL);
+    assert!(asked.elapsed() >= Duration::from_millis(500), "ended after {:?}", asked.elapsed());
+    assert!(asked.elapsed() < Duration::from_secs(5), "ended after {:?}", asked.elapsed());
+}
+
+#[test]
+fn all_that_batch_starts_stays_in_the_batch_lane_and_ends_with_it() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::idle();
+    let child = format!("sh -c '{SPIN}' &");
+    let grandchild = format!("sh -c 'sh -c \"{SPIN}\" & wait' &");
+    let daemon = format!("setsid sh -c '(sh -c \"{SPIN}\" &)' &");
+    let script = format!("{child} {grandchild} {daemon} {UNTIL_END_OF_INPUT}");
+    let mut run = Run::beside(service.target()).start_script(&script);
+    run.first_line();
+    let spins = |pid: &u32| process::cpu_ticks(*pid) > 0 && process::command_line(*pid) == ["sh", "-c", SPIN, ""];
+    wait_until("child, grandchild and daemon run", || batch_processes().iter().filter(|pid| spins(pid)).count() == 3);
+    for pid in batch_processes() {
+        assert_eq!(process::allowed_cpus(pid).as_deref(), Some(BATCH_LANE), "{:?}", process::command_line(pid));
+        assert_eq!(process::last_cpu(pid).as_deref(), Some(BATCH_LANE), "{:?}", process::command_line(pid));
+    }
+    run.wait_for_end().must_exit(0).must_say(&["background process(es) of the batch command were ended with it"]);
+    before.must_come_back();
+}
+
+/// Unmanaged, batch would run beside every pulse: an overlap of 100 %.
+#[test]
+fn batch_gets_the_idle_time_and_hardly_any_other() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let service = Service::pulsing(&lab);
+    let busy_before_s = busy_s(BATCH_LANE);
+    let run = Run::beside(service.target()).complete(&["timeout", "3", "sh", "-c", SPIN]).must_exit(124);
+    let busy_s = busy_s(BATCH_LANE) - busy_before_s;
+    let figures = run.figures();
+    assert!(run.figure("overlap_percent") <= 5.0, "{figures:?}");
+    assert!(run.figure("lc_switches_count") >= 1000.0, "the service hardly ran: {figures:?}");
+    // Batch gives way to everybody on its lane, not only to the service's.
+    let batch_s = run.figure("batch_cpu_s");
+    let others_s = busy_s - batch_s - run.figure("napped_s");
+    let free_s = run.figure("wall_s") - run.figure("lc_cpu_s") - others_s;
+    assert!(batch_s >= 0.6 * free_s, "batch got {batch_s} s of {free_s} s, others {others_s} s: {figures:?}");
+}
+
+/// How long a CPU has not been idle since the machine started.
+fn busy_s(cpu: &str) -> f64 {
+    /// user nice system idle iowait irq softirq steal
+    const IDLE: [usize; 2] = [3, 4];
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let counts = stat.lines().find_map(|line| line.strip_prefix(&format!("cpu{cpu} "))).expect("the CPU is there");
+    let counts = counts.split_whitespace().take(8).enumerate().filter(|(at, _)| !IDLE.contains(at));
+    let ticks: u64 = counts.map(|(_, count)| count.parse::<u64>().expect("a count")).sum();
+    ticks as f64 / rustix::param::clock_ticks_per_second() as f64
+}
