@@ -23,6 +23,8 @@ pub struct Cli {
 pub enum Verb {
     /// Run a batch command while the service is idle
     Run(RunArgs),
+    /// Say what this machine can do, what it lacks and how fast batch leaves a lane here
+    Doctor(DoctorArgs),
     /// Show it: a search service and a batch job on one core, with and without Sidelane
     Demo(DemoArgs),
     /// Measure what Sidelane itself costs and leaks on this machine
@@ -44,6 +46,20 @@ pub enum Verb {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
+}
+
+/// Arguments of `sidelane doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Fewer rounds: ends within 8 s
+    #[arg(long)]
+    pub quick: bool,
+    /// The lane pair to try [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// Write findings and figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
 }
 
 /// Arguments of `sidelane demo`.

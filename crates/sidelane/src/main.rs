@@ -9,6 +9,7 @@ use clap::Parser;
 use sidelane::bench;
 use sidelane::cli::{BenchArgs, BenchName, Cli, DemoArgs, RunArgs, Verb};
 use sidelane::demo::{self, DemoOptions};
+use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::{guardian, run};
 use sidelane::report::{Column, ResultFile, table};
@@ -27,6 +28,7 @@ fn main() -> ExitCode {
 fn dispatch(verb: Verb) -> Result<u8> {
     match verb {
         Verb::Run(args) => run_beside(args),
+        Verb::Doctor(args) => doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json }),
         Verb::Demo(args) => demonstrate(args),
         Verb::Bench(args) => measure(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
@@ -76,7 +78,7 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
         cache: args.cache.unwrap_or_else(default_cache),
     };
     let result = demo::run(&options)?;
-    let code = show(&result, args.json.as_deref())?;
+    let code = show(&result, &demo::COLUMNS.map(Column::of_key), args.json.as_deref())?;
     println!("\nresults: {0}/result.json, page: {0}/index.html", options.out.display());
     Ok(code)
 }
@@ -92,13 +94,12 @@ fn measure(args: BenchArgs) -> Result<u8> {
     let result = match args.name {
         BenchName::Hold => bench::hold::run(&args.lanes, args.quick)?,
     };
-    show(&result, args.json.as_deref())
+    show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
 }
 
 /// Prints a result for people and writes it for programs.
-fn show(result: &ResultFile, json: Option<&Path>) -> Result<u8> {
-    let columns = Column::of_rows(&result.rows);
-    print!("{}", table::render(result, &columns, terminal_width(), color_wanted()));
+fn show(result: &ResultFile, columns: &[Column], json: Option<&Path>) -> Result<u8> {
+    print!("{}", table::render(result, columns, terminal_width(), color_wanted()));
     if let Some(path) = json {
         result.write_json(path)?;
     }

@@ -9,8 +9,10 @@ use std::time::Duration;
 
 use common::agent::batch_processes;
 use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
-use common::process::{allowed_cpus, is_alive};
-use common::{Footprint, Run, Running, SPIN, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves, wait_until, wait_within};
+use common::process::{allowed_cpus, cpu_ticks, is_alive, kill, wants_cpu};
+use common::{
+    Finished, Footprint, Run, Running, SPIN, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves, wait_until, wait_within,
+};
 use sidelane::lane::clock::now_ns;
 
 /// Takes all control groups away.
@@ -110,9 +112,10 @@ fn a_stopped_agent_stops_batch_until_it_goes_on() {
         let mut run = Run::beside(service.target()).start_script(&spin_script());
         let batch = run.batch_pid();
         run.signal(stop);
-        wait_within(Duration::from_secs(1), "batch was frozen", || stands_still(batch));
+        wait_within(Duration::from_secs(1), "batch was frozen", || !wants_cpu(batch));
+        let frozen_at_ticks = cpu_ticks(batch);
         run.signal(libc::SIGCONT);
-        wait_until("batch went on", || !stands_still(batch));
+        wait_until("batch went on", || cpu_ticks(batch) > frozen_at_ticks);
         run.signal(libc::SIGTERM);
         run.wait_for_end().must_exit(128 + libc::SIGTERM);
     }
@@ -180,17 +183,29 @@ fn a_service_that_comes_back_is_looked_after_again() {
 }
 
 #[test]
-fn a_service_that_moves_to_the_batch_lane_drives_batch_away_until_it_is_gone() {
+fn a_working_service_that_moves_to_the_batch_lane_drives_batch_away() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    let service = Service::in_bursts();
+    batch_leaves_to(Service::in_bursts(), |_| ());
+}
+
+#[test]
+fn a_resting_service_that_moves_to_the_batch_lane_drives_batch_away() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    batch_leaves_to(Service::busy_once_for(2), Service::start_work);
+}
+
+#[track_caller]
+fn batch_leaves_to(mut service: Service, once_moved: impl Fn(&mut Service)) {
     let mut run = Run::beside(service.target()).start_script(&spin_script());
     let batch = run.batch_pid();
     service.move_to(BATCH_LANE);
+    once_moved(&mut service);
     run.wait_until_audited("evict", 0);
-    wait_until("batch was away", || stands_still(batch));
+    wait_until("batch was away", || !wants_cpu(batch));
     service.must_be_unharmed(BATCH_LANE);
+    let away_at_ticks = cpu_ticks(batch);
     service.move_to(REQUEST_LANE);
-    wait_until("batch was back", || !stands_still(batch));
+    wait_until("batch was back", || cpu_ticks(batch) > away_at_ticks);
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["the service moved to a batch lane"]);
     let why = "the service has threads on the batch lane";
@@ -287,32 +302,34 @@ fn a_pinned_service_gets_its_cpus_back_from_a_killed_agent() {
 #[test]
 fn a_long_hold_does_not_leak() {
     let Some(_turn) = lanes_to_ourselves() else { return };
+    let run = held_for_3_s(|run| run);
+    assert!(run.figure("overlap_percent") <= 0.5, "{:?}", run.figures());
+    assert_eq!(run.figure("evictions_count"), 1.0, "{:?}", run.figures());
+}
+
+#[test]
+fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let run = held_for_3_s(|run| run.through(&without_mounts(ALL_GROUPS)));
+    // The kernel's share, and as much again for a start that it takes its time to notice.
+    assert!(run.figure("overlap_percent") <= 10.0, "{:?}", run.figures());
+    run.must_say(&["no cgroup freezer", "could not be sent away"]);
+}
+
+/// Runs batch beside a service that works for 3 s without a break, and until batch goes on.
+#[track_caller]
+fn held_for_3_s(how: impl Fn(Run) -> Run) -> Finished {
     let mut service = Service::busy_once_for(3);
-    let mut run = Run::beside(service.target()).start_script(&spin_script());
-    run.batch_pid();
+    let mut run = how(Run::beside(service.target())).start_script(&spin_script());
+    let batch = run.batch_pid();
     service.start_work();
-    run.wait_until_audited("evict", 0);
-    let batch = batch_processes()[0];
     run.wait_until_audited("restore", 0);
-    wait_until("batch went on", || !stands_still(batch));
+    let released_at_ticks = cpu_ticks(batch);
+    wait_until("batch went on", || cpu_ticks(batch) > released_at_ticks);
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
-    assert!(run.figure("lc_cpu_s") > 2.0, "{:?}", run.figures());
-    assert!(run.figure("overlap_percent") <= 0.5, "{:?}", run.figures());
-}
-
-fn kill(pid: u32) {
-    // SAFETY: plain system call on a process of the run under test.
-    assert_eq!(unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) }, 0);
-}
-
-/// Whether a process that wants to compute gets no CPU at all for a while.
-fn stands_still(pid: u32) -> bool {
-    /// Many clock ticks, and longer than any hold beside a service in bursts.
-    const WHILE: Duration = Duration::from_millis(200);
-    let before = common::process::cpu_ticks(pid);
-    std::thread::sleep(WHILE);
-    common::process::cpu_ticks(pid) == before
+    assert!(run.figure("lc_cpu_s") > 0.3, "the service hardly ran: {:?}", run.figures());
+    run
 }
 
 /// Wraps a command so that it sees the machine without some of its mounts.

@@ -24,8 +24,15 @@ fn refused(run: Run) -> Finished {
     let run = run.complete(&BATCH);
     assert!(run.code == Some(EXIT_FAILURE) || run.code == Some(EXIT_USAGE), "{run}");
     assert_eq!(run.stdout, "", "{run}");
+    assert!(!says_anything_twice(&run.stderr), "{run}");
     before.must_come_back();
     run
+}
+
+/// Whether an error repeats its cause: "cannot X: no such file: no such file".
+fn says_anything_twice(message: &str) -> bool {
+    let parts: Vec<&str> = message.trim_end().split(": ").collect();
+    parts.windows(2).any(|pair| pair[0] == pair[1])
 }
 
 /// As [`refused`], beside an idle service, which stays as it was.

@@ -38,6 +38,19 @@ pub struct DemoOptions {
     pub cache: PathBuf,
 }
 
+/// The columns of the demo's table on a terminal; the page shows all.
+pub const COLUMNS: [&str; 9] = [
+    "p50_us",
+    "p99_us",
+    "max_us",
+    "p99_over_alone",
+    "batch_work_ratio",
+    "batch_share_of_idle_percent",
+    "overlap_percent",
+    "reaction_off_p50_ns",
+    "reaction_off_p99_ns",
+];
+
 /// How long and how often everything is measured.
 #[derive(Clone, Copy, Debug)]
 struct Pace {

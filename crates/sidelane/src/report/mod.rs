@@ -8,7 +8,7 @@
 //! number that is missing is shown as missing, and a check on it does not hold.
 
 pub mod check;
-mod grid;
+pub(crate) mod grid;
 pub mod html;
 mod markup;
 pub mod picture;

@@ -102,7 +102,11 @@ impl Run {
     pub fn start_as_is(self) -> Running {
         let mut words = self.wrapper.iter().map(OsString::as_os_str).chain([self.binary.as_os_str()]);
         let mut command = Command::new(words.next().expect("the binary at least"));
-        command.args(words).args(&self.arguments).envs(self.environment).env(process::MARK, "1");
+        command
+            .args(words)
+            .args(&self.arguments)
+            .envs(self.environment)
+            .env(process::MARK, process::mark_of_this_test());
         command.stdin(Stdio::piped());
         command.stdout(file_in(&self.dir, "stdout")).stderr(file_in(&self.dir, "stderr"));
         if let Some(dir) = &self.work_dir {

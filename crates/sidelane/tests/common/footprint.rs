@@ -11,7 +11,7 @@ use super::{holds_within, process};
 
 /// How long the machine may take to be as it was after a run has ended or died. The kernel
 /// frees its programs a moment after their last user has gone.
-const CLEAN_TIMEOUT: Duration = Duration::from_secs(2);
+pub const CLEAN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Everything of Sidelane's that can be found on the machine, each thing in words.
 #[derive(Clone, Debug, PartialEq, Eq)]

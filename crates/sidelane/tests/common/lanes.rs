@@ -8,7 +8,8 @@ use rustix::fs::{FlockOperation, flock};
 use sidelane::lane::claim::Claim;
 
 use super::agent::SIDELANE;
-use super::holds_within;
+use super::footprint::CLEAN_TIMEOUT;
+use super::{holds_within, process};
 
 /// The request lane and the batch lane of every test.
 pub const LANES: &str = "0:1";
@@ -24,6 +25,14 @@ const OTHERS_TIMEOUT: Duration = Duration::from_secs(60);
 /// The right to use the lanes, until dropped.
 pub struct Turn {
     _lock: File,
+}
+
+impl Drop for Turn {
+    /// What a failed test left behind must not disturb the next one. Its guardian comes first.
+    fn drop(&mut self) {
+        holds_within(CLEAN_TIMEOUT, || process::marked().is_empty());
+        process::marked().into_iter().for_each(process::kill);
+    }
 }
 
 /// Waits for the lanes. None, with the reason printed, where the test cannot run.

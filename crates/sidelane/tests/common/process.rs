@@ -3,8 +3,13 @@
 use std::fs;
 use std::path::PathBuf;
 
-/// In the environment of every `sidelane` that the tests start, and so of all that it starts.
+/// The environment variable of every `sidelane` that a test starts, and so of all that it starts.
 pub const MARK: &str = "SIDELANE_TEST_RUN";
+
+/// Its value: this test, which is a thread of this process.
+pub fn mark_of_this_test() -> String {
+    format!("{} {:?}", std::process::id(), std::thread::current().id())
+}
 
 /// The CPUs it may run on, as the kernel prints them; None if it has ended.
 pub fn allowed_cpus(pid: u32) -> Option<String> {
@@ -24,6 +29,11 @@ pub fn cpu_ticks(pid: u32) -> u64 {
     const STIME: usize = 15;
     let ticks = |field| stat_field(&format!("/proc/{pid}/stat"), field)?.parse::<u64>().ok();
     ticks(UTIME).unwrap_or(0) + ticks(STIME).unwrap_or(0)
+}
+
+/// Whether it runs or waits to run. A process that computes does, unless it is frozen.
+pub fn wants_cpu(pid: u32) -> bool {
+    state(&format!("/proc/{pid}/stat")).as_deref() == Some("R")
 }
 
 /// Whether it has not ended yet.
@@ -52,15 +62,21 @@ pub fn command_line(pid: u32) -> Vec<String> {
     bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Every process that descends from a `sidelane` of the tests, that one included, whoever its
+/// Every process that descends from a `sidelane` of this test, that one included, whoever its
 /// parent is by now.
 pub fn marked() -> Vec<u32> {
-    let mark = format!("{MARK}=");
+    let mark = format!("{MARK}={}", mark_of_this_test());
     let is_marked = |pid: &u32| {
         let environment = fs::read(format!("/proc/{pid}/environ")).unwrap_or_default();
-        environment.split(|byte| *byte == 0).any(|variable| variable.starts_with(mark.as_bytes()))
+        environment.split(|byte| *byte == 0).any(|variable| variable == mark.as_bytes())
     };
     numbers_in("/proc").into_iter().filter(is_marked).collect()
+}
+
+/// Kills a process of a run.
+pub fn kill(pid: u32) {
+    // SAFETY: plain system call.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
 }
 
 /// The file it executes.

@@ -1,0 +1,147 @@
+//! The gates: every way to get batch off a lane and back, each with what it takes here.
+
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use super::finding::Finding;
+use super::holder::{self, WokenBy};
+use super::latency::{Effort, Figures};
+use super::pair::{TestPair, own_cpus};
+use super::victim::{self, Switch};
+use crate::lane::cgroup::{Hierarchy, Leaf};
+use crate::lane::topology::PairKind;
+use crate::report::Row;
+
+/// A gate that was tried.
+#[derive(Clone, Debug)]
+pub struct Gate {
+    /// Its name in results.
+    pub name: &'static str,
+    /// What came of it.
+    pub outcome: Outcome,
+}
+
+/// What came of trying a gate.
+#[derive(Clone, Debug)]
+pub enum Outcome {
+    /// It works, and takes so long.
+    Measured(Figures),
+    /// It was not measured, which means this.
+    Unmeasured(Finding),
+}
+
+impl Gate {
+    fn new(name: &'static str, figures: Result<Option<Figures>>, lack: impl FnOnce(String) -> Finding) -> Self {
+        let outcome = match figures {
+            Ok(Some(figures)) => Outcome::Measured(figures),
+            Ok(None) => Outcome::Unmeasured(lack("batch was never seen to stop and come back".to_owned())),
+            Err(error) => Outcome::Unmeasured(lack(format!("{error:#}"))),
+        };
+        Self { name, outcome }
+    }
+
+    /// Why there are no figures, if there are none.
+    pub fn lack(&self) -> Option<&Finding> {
+        match &self.outcome {
+            Outcome::Measured(_) => None,
+            Outcome::Unmeasured(lack) => Some(lack),
+        }
+    }
+
+    /// As a row of results; without figures where there are none.
+    pub fn to_row(&self) -> Row {
+        match &self.outcome {
+            Outcome::Measured(figures) => figures.to_row(self.name),
+            Outcome::Unmeasured(_) => without_figures(self.name),
+        }
+    }
+}
+
+fn without_figures(gate: &str) -> Row {
+    let mut row = Row::new(gate);
+    for key in ["off_p50_ns", "off_p99_ns", "on_p50_ns", "on_p99_ns"] {
+        row.put(key, None);
+    }
+    row.put("samples_count", 0.0);
+    row
+}
+
+/// Tries every gate on `pair`, best first; the holder only if it `can_hold`. Groups that are
+/// needed are called `name`.
+pub fn measure_all(pair: &TestPair, name: &str, can_hold: bool, effort: &Effort) -> Vec<Gate> {
+    let hold = if can_hold { held } else { unheld };
+    vec![
+        hold("lane holder (service woken by its own CPU)", WokenBy::OwnCpu, pair, effort),
+        hold("lane holder (service woken from the batch lane)", WokenBy::BatchLane, pair, effort),
+        affinity("affinity", pair, effort),
+        frozen("cgroup v2 freezer", &V2, name, pair, effort),
+        frozen("cgroup v1 freezer", &V1, name, pair, effort),
+        stopped("SIGSTOP", pair, effort),
+        outranked("SCHED_IDLE", pair),
+    ]
+}
+
+/// Runs a measurement on a thread of its own, so that its affinities and class end with it.
+fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"))
+}
+
+fn held(name: &'static str, woken_by: WokenBy, pair: &TestPair, effort: &Effort) -> Gate {
+    let fix = "try again on a quieter machine, or choose other lanes with --lanes";
+    let figures = apart(|| holder::measure(pair, woken_by, effort));
+    Gate::new(name, figures, |why| Finding::blocks(name, why, fix))
+}
+
+fn unheld(name: &'static str, _: WokenBy, _: &TestPair, _: &Effort) -> Gate {
+    let lack = Finding::optional(name, "not tried, for what is marked ✗ above");
+    Gate { name, outcome: Outcome::Unmeasured(lack) }
+}
+
+fn affinity(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
+    let switch = Switch::Affinity { elsewhere: pair.elsewhere(&own_cpus()) };
+    let fix = "allow this process on a second CPU (taskset, cpuset)";
+    Gate::new(name, switched(&switch, pair, effort), |why| Finding::degrades(name, why, fix))
+}
+
+fn stopped(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
+    Gate::new(name, switched(&Switch::Signal, pair, effort), |why| Finding::optional(name, why))
+}
+
+fn switched(switch: &Switch, pair: &TestPair, effort: &Effort) -> Result<Option<Figures>> {
+    Ok(apart(|| victim::measure(switch, pair, effort))?)
+}
+
+/// How one version of cgroups freezes.
+struct Freezing {
+    wanted: fn(&Hierarchy) -> bool,
+    file: &'static str,
+    values: [&'static str; 2],
+}
+
+const V2: Freezing = Freezing { wanted: Hierarchy::is_v2, file: "cgroup.freeze", values: ["1", "0"] };
+const V1: Freezing =
+    Freezing { wanted: |found| found.controls("freezer"), file: "freezer.state", values: ["FROZEN", "THAWED"] };
+
+fn frozen(name: &'static str, how: &Freezing, leaf_name: &str, pair: &TestPair, effort: &Effort) -> Gate {
+    let lack = |why| Finding::optional(name, why);
+    let Some(hierarchy) = Hierarchy::all().into_iter().find(how.wanted) else {
+        return Gate::new(name, Err(anyhow::anyhow!("not mounted here")), lack);
+    };
+    let measured = Leaf::make(&hierarchy, leaf_name).context("cannot make a group").and_then(|leaf| {
+        let switch = Switch::Freezer { leaf: leaf.clone(), file: how.file, values: how.values };
+        let figures = switched(&switch, pair, effort);
+        leaf.remove()?;
+        figures
+    });
+    Gate::new(name, measured, lack)
+}
+
+/// A scheduling class only ever decides between threads of the same lane.
+fn outranked(name: &'static str, pair: &TestPair) -> Gate {
+    let why = match pair.kind {
+        PairKind::Smt => "none: batch runs on beside the service, on the other lane of its core",
+        PairKind::Declared => "none: batch runs on, since the service is on another CPU",
+    };
+    Gate { name, outcome: Outcome::Unmeasured(Finding::optional(name, why)) }
+}

@@ -1,0 +1,135 @@
+//! Control groups: which of them really can be made here, and what they can do.
+
+use std::io;
+
+use super::finding::Finding;
+use crate::lane::cgroup::{Hierarchy, Leaf};
+
+/// The control files that Sidelane uses.
+const FREEZE: &str = "cgroup.freeze";
+const KILL: &str = "cgroup.kill";
+const CPUS: &str = "cpuset.cpus";
+const STATE: &str = "freezer.state";
+
+/// The control files of a group that was made, or why it could not be; `None` without a
+/// hierarchy to make it in.
+type Attempt = Option<Result<Vec<&'static str>, String>>;
+
+/// What came of making a group in each hierarchy.
+#[derive(Debug)]
+struct Tried {
+    v2: Attempt,
+    v1_cpuset: Attempt,
+    v1_freezer: Attempt,
+}
+
+/// Makes groups called `name` and removes them again.
+pub fn findings(name: &str) -> Vec<Finding> {
+    let all = Hierarchy::all();
+    let attempt = |wanted: &dyn Fn(&Hierarchy) -> bool| {
+        let hierarchy = all.iter().find(|found| wanted(found))?;
+        Some(try_leaf(hierarchy, name).map_err(|error| format!("no group in {}: {error}", hierarchy.mount.display())))
+    };
+    let tried = Tried {
+        v2: attempt(&Hierarchy::is_v2),
+        v1_cpuset: attempt(&|found| found.controls("cpuset")),
+        v1_freezer: attempt(&|found| found.controls("freezer")),
+    };
+    tried.findings()
+}
+
+/// The control files that a group of our own has there.
+fn try_leaf(hierarchy: &Hierarchy, name: &str) -> io::Result<Vec<&'static str>> {
+    let leaf = Leaf::make(hierarchy, name)?;
+    let files = [FREEZE, KILL, CPUS, STATE].into_iter().filter(|file| leaf.has(file)).collect();
+    leaf.remove()?;
+    Ok(files)
+}
+
+impl Tried {
+    fn findings(&self) -> Vec<Finding> {
+        vec![self.freezer(), self.kill(), self.cpuset()]
+    }
+
+    fn freezer(&self) -> Finding {
+        const NAME: &str = "cgroup freezer";
+        match (has(&self.v2, FREEZE), has(&self.v1_freezer, STATE)) {
+            (true, true) => Finding::works(NAME, "v2 (v1 is there too and not needed)"),
+            (true, false) => Finding::works(NAME, "v2"),
+            (false, true) => Finding::works(NAME, "v1"),
+            (false, false) => Finding::degrades(
+                NAME,
+                format!(
+                    "none; a hold of over a second lets batch leak up to 5 % ({})",
+                    why([&self.v2, &self.v1_freezer])
+                ),
+                "mount cgroup v2, and give this process write access to its own group",
+            ),
+        }
+    }
+
+    fn kill(&self) -> Finding {
+        const NAME: &str = "cgroup kill";
+        match has(&self.v2, KILL) {
+            true => Finding::works(NAME, "v2"),
+            false => {
+                Finding::optional(NAME, "none; batch is ended process by process").with_fix("cgroup v2, kernel 5.14")
+            }
+        }
+    }
+
+    fn cpuset(&self) -> Finding {
+        const NAME: &str = "cgroup cpuset";
+        match (has(&self.v2, CPUS), has(&self.v1_cpuset, CPUS)) {
+            (true, _) => Finding::works(NAME, "v2"),
+            (false, true) => Finding::works(NAME, "v1"),
+            (false, false) => Finding::degrades(
+                NAME,
+                format!(
+                    "none; batch is confined by affinity, which it can change itself ({})",
+                    why([&self.v2, &self.v1_cpuset])
+                ),
+                "enable the cpuset controller for this process's group (`echo +cpuset > …/cgroup.subtree_control` \
+                 in the group above it, or Delegate=cpuset in its systemd unit)",
+            ),
+        }
+    }
+}
+
+/// Why none of `attempts` will do.
+fn why(attempts: [&Attempt; 2]) -> String {
+    let reasons: Vec<&str> =
+        attempts.into_iter().flatten().filter_map(|tried| tried.as_ref().err().map(String::as_str)).collect();
+    if reasons.is_empty() { "no hierarchy that has it is mounted".to_owned() } else { reasons.join("; ") }
+}
+
+fn has(tried: &Attempt, file: &str) -> bool {
+    matches!(tried, Some(Ok(files)) if files.contains(&file))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    fn states(tried: &Tried) -> [State; 3] {
+        tried.findings().iter().map(|finding| finding.state).collect::<Vec<_>>().try_into().unwrap()
+    }
+
+    #[test]
+    fn either_version_will_do() {
+        let v2 = Tried { v2: Some(Ok(vec![FREEZE, KILL, CPUS])), v1_cpuset: None, v1_freezer: None };
+        assert_eq!(states(&v2), [State::Works; 3]);
+        let v1 = Tried { v2: None, v1_cpuset: Some(Ok(vec![CPUS])), v1_freezer: Some(Ok(vec![STATE])) };
+        assert_eq!(states(&v1), [State::Works, State::Optional, State::Works]);
+    }
+
+    #[test]
+    fn a_refusal_is_told_with_its_reason() {
+        let refused = Tried { v2: Some(Err("no group in /cg: denied".into())), v1_cpuset: None, v1_freezer: None };
+        assert_eq!(states(&refused), [State::Degrades, State::Optional, State::Degrades]);
+        assert!(refused.freezer().detail.contains("denied"));
+        let none = Tried { v2: None, v1_cpuset: None, v1_freezer: None };
+        assert!(none.cpuset().detail.contains("no hierarchy"));
+    }
+}

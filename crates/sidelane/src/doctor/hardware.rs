@@ -1,0 +1,116 @@
+//! The machine: CPUs, lanes, what the processor and a hypervisor offer.
+
+use std::fs;
+
+use super::finding::Finding;
+use super::pair::own_cpus;
+use crate::lane::nap::Nap;
+use crate::lane::topology::{LaneError, Topology};
+use crate::machine;
+
+/// What can be said of the machine without measuring it.
+pub fn findings(topology: &Topology) -> Vec<Finding> {
+    let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
+    let flags = cpu_flags(&cpuinfo);
+    vec![
+        cpus(topology),
+        siblings(topology),
+        virtualised(&flags),
+        nap(Nap::probe(), &flags, topology.has_smt()),
+        pmu(machine::has_pmu()),
+    ]
+}
+
+fn cpus(topology: &Topology) -> Finding {
+    const NAME: &str = "CPUs";
+    let usable = topology.online().intersection(&own_cpus());
+    match usable.len() {
+        0 | 1 => Finding::blocks(
+            NAME,
+            format!("{}; this process may use CPU {usable} only", topology.describe()),
+            "batch needs a CPU beside the service's: allow this process on a second one",
+        ),
+        _ => Finding::works(NAME, topology.describe()),
+    }
+}
+
+fn siblings(topology: &Topology) -> Finding {
+    const NAME: &str = "SMT siblings";
+    match topology.smt_pairs(&topology.online()) {
+        Ok(lanes) => {
+            let pair = |lane: &crate::lane::topology::BatchLane| format!("{}:{}", lane.requests, lane.cpu);
+            let pairs: Vec<String> = lanes.batch.iter().map(pair).collect();
+            Finding::works(NAME, format!("lane pairs {}", pairs.join(" ")))
+        }
+        Err(LaneError::NoSmt { fix, .. }) => {
+            Finding::optional(NAME, "none that the kernel knows of").with_fix(format!("{fix}, as in --lanes 0:1"))
+        }
+        Err(error) => Finding::optional(NAME, error.to_string()),
+    }
+}
+
+fn virtualised(flags: &[&str]) -> Finding {
+    const NAME: &str = "virtual machine";
+    match flags.contains(&"hypervisor") {
+        true => Finding::optional(
+            NAME,
+            "yes: waking another CPU is an exit to the hypervisor, so it costs microseconds; \
+             figures say nothing about bare metal",
+        ),
+        false => Finding::works(NAME, "no: bare metal"),
+    }
+}
+
+fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
+    const NAME: &str = "nap";
+    let has = |flag: &str| if flags.contains(&flag) { "yes" } else { "no" };
+    let offered = format!("WAITPKG {}, MONITORX {}", has("waitpkg"), has("mwaitx"));
+    match (nap, smt) {
+        (Nap::Umwait | Nap::Mwaitx, _) => Finding::works(NAME, format!("{nap} ({offered})")),
+        (Nap::Pause, false) => {
+            Finding::optional(NAME, format!("{nap} ({offered}); no lane shares a core, so it takes nothing away"))
+        }
+        (Nap::Pause, true) => Finding::degrades(
+            NAME,
+            format!("{nap} ({offered}): a held lane still takes a little of the service's core"),
+            "let the hypervisor pass WAITPKG (Intel) or MONITORX (AMD) through, if this is a virtual machine",
+        ),
+    }
+}
+
+fn pmu(present: bool) -> Finding {
+    const NAME: &str = "PMU";
+    match present {
+        true => Finding::works(NAME, "hardware counters are there"),
+        false => Finding::optional(NAME, "no hardware counters; holding lanes does not need them")
+            .with_fix("in a virtual machine, ask its host for a virtual PMU"),
+    }
+}
+
+/// The flags of the first CPU in /proc/cpuinfo.
+fn cpu_flags(cpuinfo: &str) -> Vec<&str> {
+    let line = cpuinfo.lines().find_map(|line| line.strip_prefix("flags")?.split_once(':'));
+    line.map(|(_, flags)| flags.split_whitespace().collect()).unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    #[test]
+    fn flags_are_words_not_substrings() {
+        let flags = cpu_flags("processor\t: 0\nflags\t\t: fpu hypervisor mwaitx\nbugs\t\t: x\n");
+        assert_eq!(flags, ["fpu", "hypervisor", "mwaitx"]);
+        assert_eq!(virtualised(&flags).state, State::Optional);
+        assert_eq!(virtualised(&cpu_flags("flags : hypervisor2")).state, State::Works);
+    }
+
+    #[test]
+    fn a_pause_loop_matters_only_beside_a_sibling() {
+        assert_eq!(nap(Nap::Pause, &[], false).state, State::Optional);
+        assert_eq!(nap(Nap::Pause, &[], true).state, State::Degrades);
+        let found = nap(Nap::Mwaitx, &["mwaitx"], true);
+        assert_eq!((found.state, found.detail.as_str()), (State::Works, "MWAITX (WAITPKG no, MONITORX yes)"));
+    }
+}

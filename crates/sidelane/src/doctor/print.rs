@@ -1,0 +1,146 @@
+//! The report for people.
+
+use super::finding::{Finding, Group, State};
+use super::gates::{Gate, Outcome};
+use super::latency::Figures;
+use super::pair::TestPair;
+use crate::lane::topology::PairKind;
+use crate::report::grid::{Grid, Ink, length, wrap};
+use crate::report::unit::Unit;
+
+/// Details are wrapped to this width at most: longer lines are hard to read.
+const WIDTH_MAX: usize = 110;
+/// Before a name: two spaces, the mark, one space.
+const MARGIN: usize = 4;
+
+const TITLES: [&str; 6] = ["gate", "off p50", "off p99", "on p50", "on p99", "rounds"];
+const KEY: &str = "off: from the service's start to batch's last instruction; on: from the service's stop to \
+                   batch's next instruction.";
+const GONE_BEFORE: &str = " 0 ns: batch was off before the service's first instruction.";
+
+/// How to print.
+#[derive(Clone, Copy)]
+pub struct Printer {
+    /// Columns of the terminal.
+    pub width: usize,
+    /// Colours, or none.
+    pub ink: Ink,
+}
+
+impl Printer {
+    /// A group under its title.
+    pub fn group(self, group: &Group) -> String {
+        let name_width = widest(&group.findings.iter().collect::<Vec<_>>());
+        let findings: String = group.findings.iter().map(|finding| self.finding(finding, name_width)).collect();
+        format!("{}\n{findings}\n", self.ink.bold(group.title))
+    }
+
+    /// What the gates are about to be measured on.
+    pub fn gates_title(self, pair: &TestPair) -> String {
+        let (request, batch) = (pair.request, pair.batch);
+        let share = match pair.kind {
+            PairKind::Smt => "they share a core",
+            PairKind::Declared => "declared; no core is known to be shared",
+        };
+        let title = self.ink.bold("Gates");
+        format!("{title}: service on CPU {request}, batch on CPU {batch} ({share}); takes some seconds\n")
+    }
+
+    /// The gates: a table of those that were measured, a line for each of the others.
+    pub fn gates(self, gates: &[Gate]) -> String {
+        let lacks: Vec<&Finding> = gates.iter().filter_map(Gate::lack).collect();
+        let name_width = widest(&lacks);
+        let lacks: String = lacks.iter().map(|finding| self.finding(finding, name_width)).collect();
+        format!("{}{lacks}\n", self.table(gates))
+    }
+
+    fn table(self, gates: &[Gate]) -> String {
+        let rows: Vec<Vec<String>> = gates.iter().filter_map(cells).collect();
+        if rows.is_empty() {
+            return String::new();
+        }
+        let grid = Grid::new(&TITLES, rows).draw(self.ink);
+        let lines: String = grid.lines().map(|line| format!("  {line}\n")).collect();
+        let mut key = KEY.to_owned();
+        if gates.iter().any(gone_before) {
+            key.push_str(GONE_BEFORE);
+        }
+        let width = self.width.min(WIDTH_MAX) - 2;
+        lines + &wrap(&key, width).iter().map(|line| format!("  {}\n", self.ink.dim(line))).collect::<String>()
+    }
+
+    fn finding(self, finding: &Finding, name_width: usize) -> String {
+        let column = MARGIN + name_width + 2;
+        let text_width = self.width.min(WIDTH_MAX).saturating_sub(column).max(20);
+        let fix = finding.fix.iter().flat_map(|fix| wrap(&format!("→ {fix}"), text_width));
+        let lines: Vec<String> = wrap(&finding.detail, text_width).into_iter().chain(fix).collect();
+        let separator = format!("\n{:column$}", "");
+        let (mark, name) = (self.mark(finding.state), finding.name);
+        format!("  {mark} {name:name_width$}  {}\n", lines.join(&separator))
+    }
+
+    fn mark(self, state: State) -> String {
+        match state {
+            State::Works => self.ink.green("✓"),
+            State::Blocks => self.ink.red("✗"),
+            State::Degrades => self.ink.yellow("✗"),
+            State::Optional => self.ink.dim("–"),
+        }
+    }
+}
+
+fn widest(findings: &[&Finding]) -> usize {
+    findings.iter().map(|finding| length(finding.name)).max().unwrap_or(0)
+}
+
+fn cells(gate: &Gate) -> Option<Vec<String>> {
+    let Outcome::Measured(Figures { off, on, samples }) = &gate.outcome else { return None };
+    let times = [off.p50_ns, off.p99_ns, on.p50_ns, on.p99_ns].map(human);
+    Some([vec![gate.name.to_owned()], times.to_vec(), vec![samples.to_string()]].concat())
+}
+
+fn human(ns: u64) -> String {
+    Unit::Ns.human(ns as f64)
+}
+
+/// Whether batch is mostly off before the service's first instruction.
+fn gone_before(gate: &Gate) -> bool {
+    matches!(gate.outcome, Outcome::Measured(figures) if figures.off.p50_ns == 0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn printer(width: usize) -> Printer {
+        Printer { width, ink: Ink { color: false } }
+    }
+
+    #[test]
+    fn a_fix_stands_under_what_it_fixes() {
+        let findings = vec![Finding::works("BTF", "there"), Finding::degrades("cpuset", "none", "mount it")];
+        let text = printer(80).group(&Group { title: "Kernel", findings });
+        assert_eq!(text, "Kernel\n  ✓ BTF     there\n  ✗ cpuset  none\n            → mount it\n\n");
+    }
+
+    #[test]
+    fn long_details_go_on_in_their_column() {
+        let finding = Finding::optional("nap", "one two three four five six");
+        let text = printer(30).group(&Group { title: "Machine", findings: vec![finding] });
+        assert_eq!(text, "Machine\n  – nap  one two three four\n         five six\n\n");
+    }
+
+    #[test]
+    fn gates_without_figures_follow_the_table() {
+        let spread = |p50_ns| crate::doctor::latency::Spread { p50_ns, p99_ns: 2 * p50_ns };
+        let figures = Figures { off: spread(4_400), on: spread(1_500), samples: 500 };
+        let idle = Finding::optional("SCHED_IDLE", "none: batch runs on");
+        let gates = [
+            Gate { name: "affinity", outcome: Outcome::Measured(figures) },
+            Gate { name: "SCHED_IDLE", outcome: Outcome::Unmeasured(idle) },
+        ];
+        let text = printer(80).gates(&gates);
+        assert!(text.contains("affinity  4.4 µs  8.8 µs  1.5 µs  3.0 µs     500"), "{text}");
+        assert!(text.ends_with("  – SCHED_IDLE  none: batch runs on\n\n"), "{text}");
+    }
+}

@@ -1,0 +1,160 @@
+//! Privileges: what this process may do, and what `sidelane run` has to be able to do.
+
+use std::fs;
+use std::io;
+use std::thread;
+
+use super::finding::{Finding, State};
+use super::pair::TestPair;
+use crate::lane::cgroup::Hierarchy;
+use crate::lane::claim::{Claim, ClaimError};
+use crate::lane::priority::{HOLDER_PRIORITY, make_this_thread_fifo};
+
+const CAP_SYS_ADMIN: u32 = 21;
+const CAP_SYS_NICE: u32 = 23;
+const CAP_PERFMON: u32 = 38;
+const CAP_BPF: u32 = 39;
+/// What gives an unprivileged user all that is needed.
+const GRANT: &str = "run as root, or `setcap cap_bpf,cap_perfmon,cap_sys_nice+ep` on the sidelane binary";
+
+/// The effective capabilities of a process.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Capabilities(u64);
+
+impl Capabilities {
+    /// From the text of /proc/PID/status.
+    fn parse(status: &str) -> Option<Self> {
+        let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
+        u64::from_str_radix(bits.trim(), 16).ok().map(Self)
+    }
+
+    fn has(self, capability: u32) -> bool {
+        self.0 & (1 << capability) != 0
+    }
+}
+
+/// What this process may do.
+pub fn findings() -> Vec<Finding> {
+    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
+    let held = Capabilities::parse(&status).unwrap_or(Capabilities(0));
+    vec![bpf(held), real_time(held, try_fifo()), group_access(&unwritable_groups())]
+}
+
+fn bpf(held: Capabilities) -> Finding {
+    const NAME: &str = "BPF privilege";
+    if held.has(CAP_SYS_ADMIN) {
+        return Finding::works(NAME, "CAP_SYS_ADMIN");
+    }
+    let needed = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
+    let lacking: Vec<&str> = needed.iter().filter(|(bit, _)| !held.has(*bit)).map(|(_, name)| *name).collect();
+    match lacking.is_empty() {
+        true => Finding::works(NAME, "CAP_BPF and CAP_PERFMON"),
+        false => Finding::blocks(NAME, format!("lacking {}", lacking.join(" and ")), GRANT),
+    }
+}
+
+/// Makes a thread real-time for a moment.
+fn try_fifo() -> io::Result<()> {
+    thread::spawn(|| make_this_thread_fifo(HOLDER_PRIORITY)).join().expect("the thread does not panic")
+}
+
+fn real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
+    const NAME: &str = "SCHED_FIFO";
+    match (tried, held.has(CAP_SYS_NICE)) {
+        (Ok(()), true) => Finding::works(NAME, "CAP_SYS_NICE"),
+        (Ok(()), false) => Finding::works(NAME, "by this user's real-time limit"),
+        (Err(error), true) => Finding::blocks(
+            NAME,
+            format!("refused in spite of CAP_SYS_NICE: {error}"),
+            "give this process's group real-time time (cpu.rt_runtime_us of its cgroup v1 cpu group), \
+             or allow sched_setscheduler in the container",
+        ),
+        (Err(error), false) => Finding::blocks(NAME, format!("lacking CAP_SYS_NICE: {error}"), GRANT),
+    }
+}
+
+/// The own groups in which this process cannot make others.
+fn unwritable_groups() -> Vec<String> {
+    let useful = |found: &Hierarchy| found.is_v2() || found.controls("freezer") || found.controls("cpuset");
+    let own = Hierarchy::all().into_iter().filter(useful).filter_map(|found| found.own_dir());
+    let closed = own.filter(|dir| rustix::fs::access(dir, rustix::fs::Access::WRITE_OK).is_err());
+    closed.map(|dir| dir.display().to_string()).collect()
+}
+
+fn group_access(unwritable: &[String]) -> Finding {
+    const NAME: &str = "cgroup access";
+    match unwritable.is_empty() {
+        true => Finding::works(NAME, "may make groups below its own"),
+        false => Finding::degrades(
+            NAME,
+            format!("cannot make groups in {}", unwritable.join(", ")),
+            "run as root, or in a delegated group (`systemd-run --user --scope -p Delegate=yes`)",
+        ),
+    }
+}
+
+const CLAIM: &str = "lane claim";
+
+/// Claims the batch lane, as `sidelane run` does, and says what came of it.
+pub fn claim(pair: &TestPair) -> (Option<Claim>, Finding) {
+    match Claim::take(pair.batch) {
+        Ok(claim) => {
+            let path = claim.path().display().to_string();
+            (Some(claim), Finding::works(CLAIM, path))
+        }
+        Err(error @ ClaimError::Taken { .. }) => {
+            (None, Finding::optional(CLAIM, format!("{error}; gates were not measured")))
+        }
+        Err(error) => {
+            (None, Finding::blocks(CLAIM, error.to_string(), "run as root, or give this user write access there"))
+        }
+    }
+}
+
+/// Whether a finding of [`claim`] says that another Sidelane has the lane.
+pub fn is_lent(claimed: &Finding) -> bool {
+    claimed.state == State::Optional
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn capabilities(bits: &[u32]) -> Capabilities {
+        Capabilities(bits.iter().fold(0, |all, bit| all | 1 << bit))
+    }
+
+    #[test]
+    fn the_effective_set_is_read_not_another() {
+        let status = "Name:\tx\nCapPrm:\t0000000000000000\nCapEff:\t000000c000000000\nCapBnd:\t000001ffffffffff\n";
+        let held = Capabilities::parse(status).unwrap();
+        assert_eq!(held, capabilities(&[CAP_PERFMON, CAP_BPF]));
+        assert_eq!(Capabilities::parse("Name:\tx\n"), None);
+    }
+
+    #[test]
+    fn bpf_needs_both_or_the_old_one() {
+        assert_eq!(bpf(capabilities(&[CAP_SYS_ADMIN])).state, State::Works);
+        assert_eq!(bpf(capabilities(&[CAP_BPF, CAP_PERFMON])).state, State::Works);
+        assert_eq!(bpf(capabilities(&[CAP_PERFMON])).detail, "lacking CAP_BPF");
+        assert_eq!(bpf(capabilities(&[])).state, State::Blocks);
+    }
+
+    #[test]
+    fn a_refused_class_has_a_fix_that_fits_its_cause() {
+        let refused = || Err(io::Error::from_raw_os_error(libc::EPERM));
+        let without = real_time(capabilities(&[]), refused());
+        let with = real_time(capabilities(&[CAP_SYS_NICE]), refused());
+        assert_eq!((without.state, with.state), (State::Blocks, State::Blocks));
+        assert_ne!(without.fix, with.fix);
+        assert_eq!(real_time(capabilities(&[]), Ok(())).state, State::Works);
+    }
+
+    #[test]
+    fn closed_groups_are_named() {
+        assert_eq!(group_access(&[]).state, State::Works);
+        let closed = group_access(&["/sys/fs/cgroup".into()]);
+        assert_eq!(closed.state, State::Degrades);
+        assert!(closed.detail.contains("/sys/fs/cgroup"));
+    }
+}

@@ -1,0 +1,121 @@
+//! Hidden siblings: whether two CPUs slow each other down as the lanes of one core do.
+//!
+//! A virtual machine may be given the two lanes of a core as if they were two cores. The guest
+//! cannot ask, but it can measure: a piece of work that keeps the core's units busy runs on one
+//! CPU, alternately alone and beside a copy of itself on the other CPU. Lanes of one core
+//! lose a quarter or more of their speed to each other; CPUs that only share a last-level cache
+//! and a power budget lose little. Runs alternate because a machine's speed drifts, and the
+//! median is taken because other work interferes.
+
+use std::hint::black_box;
+use std::io;
+use std::sync::atomic::Ordering;
+use std::thread;
+use std::time::Duration;
+
+use super::child::{Board, Child, Class};
+use super::finding::Finding;
+use super::pair::TestPair;
+use crate::bench::median::median;
+use crate::lane::clock::now_ns;
+use crate::lane::priority::pin_this_thread;
+use crate::lane::topology::PairKind;
+
+/// Below it, frequency and shared caches explain a slowdown; lanes of a core are well above.
+const SIBLING_SLOWDOWN_PERCENT: f64 = 12.0;
+/// Half a first-level cache, so that two lanes of a core just fit.
+const WORDS: usize = 2_048;
+/// Passes over them in one run: some milliseconds.
+const PASSES: usize = 4_000;
+/// How soon the other CPU is started and stopped, with much to spare.
+const SETTLE: Duration = Duration::from_millis(2);
+
+/// How much the CPUs of `pair` slow each other, in percent of the speed that one has alone.
+pub fn slowdown_percent(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
+    thread::scope(|scope| scope.spawn(|| measure(pair, run_pairs)).join().expect("measurements do not panic"))
+}
+
+fn measure(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
+    pin_this_thread(&[pair.request])?;
+    let other = Child::start(pair.batch, Class::Ordinary, None, compete)?;
+    // The first runs warm cache and clock up.
+    run_ns();
+    let slowdowns = (0..run_pairs).map(|_| {
+        let alone_ns = run_beside(&other, false);
+        let beside_ns = run_beside(&other, true);
+        100.0 * (1.0 - alone_ns / beside_ns)
+    });
+    Ok(median(slowdowns))
+}
+
+fn run_beside(other: &Child, busy: bool) -> f64 {
+    other.board().on.store(busy, Ordering::Release);
+    thread::sleep(SETTLE);
+    run_ns()
+}
+
+fn run_ns() -> f64 {
+    let words = [1; WORDS];
+    let began_ns = now_ns();
+    for _ in 0..PASSES {
+        black_box(pass(black_box(&words)));
+    }
+    (now_ns() - began_ns) as f64
+}
+
+/// Loads and independent multiplications: enough to fill the units that lanes share.
+fn pass(words: &[u64; WORDS]) -> u64 {
+    let mut sums = [1_u64; 4];
+    for chunk in words.chunks_exact(sums.len()) {
+        for (sum, word) in sums.iter_mut().zip(chunk) {
+            *sum = sum.wrapping_mul(0x9e37_79b9_7f4a_7c15) ^ word;
+        }
+    }
+    sums.iter().fold(0, |all, sum| all ^ sum)
+}
+
+/// The other CPU's program: never returns.
+fn compete(board: &Board) {
+    let words = [1; WORDS];
+    loop {
+        if board.on.load(Ordering::Acquire) {
+            black_box(pass(black_box(&words)));
+        } else {
+            thread::sleep(SETTLE / 10);
+        }
+    }
+}
+
+/// What a slowdown says about `pair`.
+pub fn finding(pair: &TestPair, slowdown_percent: f64) -> Finding {
+    Finding::optional("hidden siblings", verdict(pair, slowdown_percent))
+}
+
+fn verdict(pair: &TestPair, percent: f64) -> String {
+    let (a, b) = (pair.request, pair.batch);
+    // Noise can make company look like a help.
+    let slowed = percent.max(0.0).round();
+    let seem = match (pair.kind, percent >= SIBLING_SLOWDOWN_PERCENT) {
+        (PairKind::Smt, _) => "the kernel says that they share a core",
+        (PairKind::Declared, true) => "they seem to share a core",
+        (PairKind::Declared, false) => "they do not seem to share a core",
+    };
+    format!("CPUs {a} and {b} slow each other by {slowed} %: {seem}")
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn said(kind: PairKind, percent: f64) -> String {
+        verdict(&TestPair { request: 0, batch: 1, kind }, percent)
+    }
+
+    #[test]
+    fn a_slowdown_gives_lanes_of_a_core_away() {
+        assert_eq!(said(PairKind::Declared, 31.2), "CPUs 0 and 1 slow each other by 31 %: they seem to share a core");
+        assert!(said(PairKind::Declared, 11.9).ends_with("they do not seem to share a core"));
+        assert!(said(PairKind::Declared, -3.0).contains("by 0 %"));
+        assert!(said(PairKind::Smt, 2.0).ends_with("the kernel says that they share a core"));
+    }
+}
