@@ -8,7 +8,7 @@
 //!
 //! The exit code answers one question: would `sidelane run` work here?
 
-use std::io::{self, IsTerminal, Write};
+use std::io::{self, Write};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -18,6 +18,7 @@ use crate::lane::claim::Claim;
 use crate::lane::guardian::Guardian;
 use crate::lane::topology::Topology;
 use crate::report::grid::Ink;
+use crate::report::terminal;
 
 mod child;
 mod finding;
@@ -94,12 +95,7 @@ fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
 }
 
 fn printer() -> Printer {
-    const WITHOUT_TERMINAL: usize = 120;
-    let colorless = std::env::var_os("NO_COLOR").is_some_and(|value| !value.is_empty());
-    Printer {
-        width: rustix::termios::tcgetwinsize(io::stdout()).map_or(WITHOUT_TERMINAL, |size| size.ws_col.max(40).into()),
-        ink: Ink { color: io::stdout().is_terminal() && !colorless },
-    }
+    Printer { width: terminal::width(), ink: Ink { color: terminal::color_wanted() } }
 }
 
 /// One visit.

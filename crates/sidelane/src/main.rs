@@ -1,18 +1,17 @@
 //! The `sidelane` command.
 
-use std::io::IsTerminal;
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::Parser;
 use sidelane::bench;
-use sidelane::cli::{BenchArgs, BenchName, Cli, DemoArgs, RunArgs, Verb};
+use sidelane::cli::{BenchArgs, BenchName, Cli, DemoArgs, DoctorArgs, RunArgs, Verb};
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::{guardian, run};
-use sidelane::report::{Column, ResultFile, table};
+use sidelane::report::{Column, ResultFile, table, terminal};
 use sidelane_policy::borrow::BorrowIdleConfig;
 
 fn main() -> ExitCode {
@@ -28,7 +27,7 @@ fn main() -> ExitCode {
 fn dispatch(verb: Verb) -> Result<u8> {
     match verb {
         Verb::Run(args) => run_beside(args),
-        Verb::Doctor(args) => doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json }),
+        Verb::Doctor(args) => examine(args),
         Verb::Demo(args) => demonstrate(args),
         Verb::Bench(args) => measure(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
@@ -40,9 +39,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
 }
 
 fn run_beside(args: RunArgs) -> Result<u8> {
-    if let Some(path) = &args.json {
-        check_writable(path)?;
-    }
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
     let policy = BorrowIdleConfig { min_idle_ns: args.min_idle.as_nanos() as u64, ..Default::default() };
     let options = run::RunOptions {
         target: args.beside,
@@ -61,6 +58,11 @@ fn run_beside(args: RunArgs) -> Result<u8> {
     Ok(exit_code)
 }
 
+fn examine(args: DoctorArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json })
+}
+
 /// A result that cannot be written is found out before the run, not after it.
 fn check_writable(path: &Path) -> Result<()> {
     let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
@@ -69,6 +71,7 @@ fn check_writable(path: &Path) -> Result<()> {
 }
 
 fn demonstrate(args: DemoArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
     let options = DemoOptions {
         quick: args.quick,
         lanes: args.lanes,
@@ -91,6 +94,7 @@ fn default_cache() -> PathBuf {
 }
 
 fn measure(args: BenchArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
     let result = match args.name {
         BenchName::Hold => bench::hold::run(&args.lanes, args.quick)?,
     };
@@ -99,18 +103,9 @@ fn measure(args: BenchArgs) -> Result<u8> {
 
 /// Prints a result for people and writes it for programs.
 fn show(result: &ResultFile, columns: &[Column], json: Option<&Path>) -> Result<u8> {
-    print!("{}", table::render(result, columns, terminal_width(), color_wanted()));
+    print!("{}", table::render(result, columns, terminal::width(), terminal::color_wanted()));
     if let Some(path) = json {
         result.write_json(path)?;
     }
     Ok(result.exit_code())
-}
-
-fn color_wanted() -> bool {
-    std::io::stdout().is_terminal() && std::env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
-}
-
-fn terminal_width() -> usize {
-    const WITHOUT_TERMINAL: usize = 120;
-    rustix::termios::tcgetwinsize(std::io::stdout()).map_or(WITHOUT_TERMINAL, |size| usize::from(size.ws_col.max(40)))
 }

@@ -33,6 +33,8 @@ const TRACKED_BOUNCES: u64 = 10_000;
 /// Each side works about 30 µs, so that a hold begins and ends in each bounce.
 const HELD_WORK: u64 = 100_000;
 const HELD_BOUNCES: u64 = 1_000;
+/// Longer than any idle moment between two bounces: one hold lasts through all of them.
+const LASTING_MIN_IDLE_NS: u64 = 10_000_000;
 const LONG_HOLD: Duration = Duration::from_secs(10);
 const PULSES: Duration = Duration::from_secs(3);
 
@@ -105,30 +107,36 @@ impl Bench<'_> {
         Ok((median(tracked_ns), median(floor_ns)))
     }
 
-    /// What a hold that begins costs the request lane that rings for it.
+    /// What a hold that begins costs the request lane that rings for it: bounces with a hold at
+    /// each, against bounces under a single hold that lasts. The batch lane is busy in both.
     fn hold_us(&self) -> Result<Option<f64>> {
         let mut bouncer = self.bouncer(HELD_WORK)?;
-        let session = self.session(bouncer.pid())?;
         let mut added_us = Vec::new();
         for _ in 0..self.pairs {
-            session.pause(true);
-            let empty_ns = bounce(&mut bouncer, HELD_BOUNCES)?;
-            session.pause(false);
-            let before = session.memory().books();
-            let held_ns = bounce(&mut bouncer, HELD_BOUNCES)?;
-            let holds = session.memory().books().since(&before).sum(|lane| lane.lc_summons);
-            added_us.push((held_ns - empty_ns) / holds.max(1) as f64 / 1e3);
+            let (lasting_ns, _) = self.bounce_beside(&mut bouncer, LASTING_MIN_IDLE_NS)?;
+            let (each_ns, holds) = self.bounce_beside(&mut bouncer, BorrowIdleConfig::default().min_idle_ns)?;
+            added_us.push((each_ns - lasting_ns) / holds.max(1) as f64 / 1e3);
         }
+        Ok(median(added_us))
+    }
+
+    /// Time of the bounces, and how many holds the request lane began meanwhile.
+    fn bounce_beside(&self, bouncer: &mut Service, min_idle_ns: u64) -> Result<(f64, u64)> {
+        let session = self.session(bouncer.pid(), min_idle_ns)?;
+        bounce(bouncer, HELD_BOUNCES / 10)?;
+        let before = session.memory().books();
+        let took_ns = bounce(bouncer, HELD_BOUNCES)?;
+        let holds = session.memory().books().since(&before).sum(|lane| lane.lc_summons);
         session.kill();
         session.end()?;
-        Ok(median(added_us))
+        Ok((took_ns, holds))
     }
 
     /// The service busy for ten seconds without a break, batch always ready to run.
     fn long_hold(&self, result: &mut ResultFile) -> Result<Option<f64>> {
         let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
         let pulse = self.pulse(&busy_us, "1000", "1")?;
-        let session = self.session(pulse.pid())?;
+        let session = self.session(pulse.pid(), BorrowIdleConfig::default().min_idle_ns)?;
         let before = session.memory().books();
         thread::sleep(LONG_HOLD);
         let spent = session.memory().books().since(&before);
@@ -150,7 +158,7 @@ impl Bench<'_> {
     /// Reactions to a service that a timer on its own CPU wakes.
     fn reactions(&self, result: &mut ResultFile) -> Result<()> {
         let pulse = self.pulse("200", "600", "1000000")?;
-        let session = self.session(pulse.pid())?;
+        let session = self.session(pulse.pid(), BorrowIdleConfig::default().min_idle_ns)?;
         let before = session.memory().books();
         thread::sleep(PULSES);
         let spent = session.memory().books().since(&before);
@@ -177,11 +185,15 @@ impl Bench<'_> {
         self.lanes.split(':').next().unwrap_or_default().to_owned()
     }
 
-    fn session(&self, service: u32) -> Result<Session> {
+    fn session(&self, service: u32, min_idle_ns: u64) -> Result<Session> {
         let mut beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
         // Of two bouncing processes the parent is the service, its child a bystander.
         beside.service.pids.retain(|pid| *pid == service);
-        let options = SessionOptions { class: BatchClass::Idle, hold: Some(BorrowIdleConfig::default()), audit: None };
+        let options = SessionOptions {
+            class: BatchClass::Idle,
+            hold: Some(BorrowIdleConfig { min_idle_ns, ..BorrowIdleConfig::default() }),
+            audit: None,
+        };
         let counter = self.scratch.path().join("counter");
         let command = ["batch", "loop", "--counter"].map(OsString::from);
         let command = [vec![self.lab.path().into()], command.to_vec(), vec![counter.into()]].concat();

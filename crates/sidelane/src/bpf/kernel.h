@@ -60,6 +60,10 @@ struct css_set {
 	struct cgroup_subsys_state *subsys[];
 };
 
+typedef struct cpumask {
+	unsigned long bits[1];
+} cpumask_t;
+
 struct thread_info {
 	__u32 cpu;
 };
@@ -70,6 +74,7 @@ struct task_struct {
 	int pid;
 	int tgid;
 	int nr_cpus_allowed;
+	const cpumask_t *cpus_ptr;
 	struct css_set *cgroups;
 };
 

@@ -439,6 +439,15 @@ static __always_inline bool make_idle(struct sidelane_lane_word *word, uint64_t 
 	return __sync_lock_test_and_set(&word->busy, 0);
 }
 
+/* A sleeping thread may have been confined elsewhere since it last ran. */
+static __always_inline bool may_run_on(struct task_struct *task, uint32_t cpu)
+{
+	unsigned long word = 0;
+
+	bpf_core_read(&word, sizeof(word), &task->cpus_ptr->bits[cpu / 64]);
+	return word >> (cpu % 64) & 1;
+}
+
 /* A thread of the service is about to run on `cpu`. */
 static __always_inline void service_woken(struct task_struct *task, uint32_t cpu)
 {
@@ -447,7 +456,7 @@ static __always_inline void service_woken(struct task_struct *task, uint32_t cpu
 
 	if (!role || !word || role->role != SIDELANE_ROLE_REQUEST || load_once(word->busy))
 		return;
-	if (classify(task) == SIDELANE_LC && make_busy(word, bpf_ktime_get_ns()))
+	if (classify(task) == SIDELANE_LC && may_run_on(task, cpu) && make_busy(word, bpf_ktime_get_ns()))
 		service_starts(cpu, role);
 }
 
@@ -594,13 +603,29 @@ static __always_inline void note_arrival(struct task_struct *task, uint32_t cpu)
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 	struct sidelane_lane_word *word = lane_word(cpu);
 
-	if (role && word && role->role == SIDELANE_ROLE_BATCH && classify(task) == SIDELANE_LC)
-		__sync_fetch_and_add(&word->lc_visitors, 1);
+	if (!role || !word || role->role != SIDELANE_ROLE_BATCH || classify(task) != SIDELANE_LC)
+		return;
+	__sync_fetch_and_add(&word->lc_visitors, 1);
+	/* A holder that naps sees the visitor; one that sleeps has to be woken to evict batch. */
+	summon(cpu, SIDELANE_RELEASED, false);
+}
+
+/* A thread that waited for a request lane may be moved before it ran there. */
+static __always_inline void note_departure(struct task_struct *task, uint32_t cpu)
+{
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	struct sidelane_lane_word *word = lane_word(cpu);
+
+	if (!role || !word || role->role != SIDELANE_ROLE_REQUEST || load_once(word->lc_since_ns))
+		return;
+	if (classify(task) == SIDELANE_LC && make_idle(word, bpf_ktime_get_ns()))
+		service_stops(role);
 }
 
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(lane_migrate, struct task_struct *task, int to_cpu)
 {
+	note_departure(task, task->thread_info.cpu);
 	note_arrival(task, to_cpu);
 	return 0;
 }

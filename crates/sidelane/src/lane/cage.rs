@@ -26,9 +26,12 @@ enum Freezer {
     V1(Leaf),
 }
 
+/// Says which processes batch has at the moment.
+pub type Census = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
+
 /// The groups of one batch command.
-#[derive(Debug)]
 pub struct Cage {
+    census: Census,
     lanes: CpuSet,
     freezer: Option<Freezer>,
     cpuset: Option<Leaf>,
@@ -47,7 +50,7 @@ pub struct CagePlan {
 impl Cage {
     /// Makes the cage `name` for the batch lanes `lanes`. Degrades to what the machine has;
     /// [`Cage::missing`] says what it lacks.
-    pub fn make(name: &str, lanes: CpuSet) -> Self {
+    pub fn make(name: &str, lanes: CpuSet, census: Census) -> Self {
         let unified = leaf_in(name, Hierarchy::is_v2);
         let freezes = unified.clone().filter(|leaf| leaf.has("cgroup.freeze"));
         let confines = unified.clone().filter(|leaf| leaf.has("cpuset.cpus"));
@@ -55,6 +58,7 @@ impl Cage {
         let v1_freezer = if freezes.is_some() { None } else { v1("freezer") };
         let v1_cpuset = if confines.is_some() { None } else { v1("cpuset") };
         Self {
+            census,
             lanes,
             freezer: freezes.map(Freezer::V2).or(v1_freezer.clone().map(Freezer::V1)),
             cpuset: confines.or(v1_cpuset.clone()),
@@ -89,12 +93,27 @@ impl Cage {
                     .to_owned(),
             );
         }
+        if self.leaves.is_empty() {
+            missing.push(
+                "no control groups can be used here: if sidelane is ended by SIGKILL, background processes that \
+                 have left the batch command's family are not found and go on"
+                    .to_owned(),
+            );
+        }
         missing
     }
 
-    /// The processes in the cage. Empty where there is no group to ask.
+    /// The processes in the cage.
     pub fn processes(&self) -> Vec<u32> {
-        self.leaves.first().map(|leaf| processes(&leaf.dir)).unwrap_or_default()
+        self.leaves.first().map_or_else(&self.census, |leaf| processes(&leaf.dir))
+    }
+
+    /// Ends everything in the cage, whether or not there are groups. Safe to repeat.
+    pub fn kill(&self) {
+        if self.leaves.is_empty() {
+            return kill_until_none(&self.census);
+        }
+        self.leaves.iter().for_each(kill_all);
     }
 
     /// Puts threads that left the batch lanes back.
@@ -192,25 +211,31 @@ impl CagePlan {
     }
 }
 
-/// Kills until nobody is left: a fork may have been under way.
 fn kill_all(leaf: &Leaf) {
-    /// A process forks no faster than it is killed; this many rounds have never been needed.
-    const ROUNDS_MAX: usize = 1000;
     if leaf.has("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
         return;
     }
-    for _ in 0..ROUNDS_MAX {
-        let alive = processes(&leaf.dir);
-        if alive.is_empty() {
-            return;
-        }
-        for pid in alive {
-            // SAFETY: plain system call; the pid was in our own group a moment ago.
-            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
-        }
+    kill_until_none(|| {
         if leaf.has("freezer.state") {
             // A v1-frozen task does not die before it thaws.
             let _ = leaf.write("freezer.state", "THAWED");
+        }
+        processes(&leaf.dir)
+    });
+}
+
+/// Kills until nobody is left: a fork may have been under way.
+fn kill_until_none(alive: impl Fn() -> Vec<u32>) {
+    /// A process forks no faster than it is killed; this many rounds have never been needed.
+    const ROUNDS_MAX: usize = 1000;
+    for _ in 0..ROUNDS_MAX {
+        let pids = alive();
+        if pids.is_empty() {
+            return;
+        }
+        for pid in pids {
+            // SAFETY: plain system call; the pid was batch's a moment ago.
+            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
         }
         std::thread::yield_now();
     }

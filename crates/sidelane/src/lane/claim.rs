@@ -29,7 +29,7 @@ pub enum ClaimError {
         owner: String,
     },
     /// The file could not be made or locked.
-    #[error("cannot claim batch lane {cpu} at {path}: {source}")]
+    #[error("cannot claim batch lane {cpu} at {path}, which takes root")]
     Io {
         /// The lane.
         cpu: u32,

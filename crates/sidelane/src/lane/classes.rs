@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use sidelane_signal::LaneClass;
 
 use super::mapped::MappedArray;
+use super::service::is_alive;
 
 /// As in `bpf/lanes.h`.
 const BITS: u32 = 2;
@@ -40,7 +41,8 @@ impl ProcessClasses {
         word.fetch_or((class as u64) << shift, Ordering::AcqRel);
     }
 
-    /// The processes of `class`.
+    /// The processes of `class` that are alive: the table forgets one only when it is reaped,
+    /// which nobody may ever do.
     pub(super) fn all(&self, class: LaneClass) -> Vec<u32> {
         let words = self.words.iter().map(|word| word.load(Ordering::Acquire)).enumerate();
         let used = words.filter(|(_, word)| *word != 0);
@@ -50,6 +52,6 @@ impl ProcessClasses {
                 (found == class as u64).then_some(index as u32 * PER_WORD + slot)
             })
         });
-        each.collect()
+        each.filter(|pid| is_alive(*pid)).collect()
     }
 }

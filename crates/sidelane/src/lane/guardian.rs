@@ -10,6 +10,7 @@
 //! It runs in a session of its own, so that neither Ctrl-C nor a kill of the agent's process
 //! group reaches it.
 
+use std::collections::BTreeSet;
 use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
@@ -22,7 +23,7 @@ use serde::{Deserialize, Serialize};
 
 use super::cage::CagePlan;
 use super::cgroup::Leaf;
-use super::service::PinPlan;
+use super::service::{self, PinPlan};
 
 /// The hidden verb under which the binary is its own guardian.
 pub const VERB: &str = "__guardian";
@@ -46,9 +47,7 @@ impl UndoPlan {
     /// Puts the machine right. The agent at its end and the guardian do the same.
     pub fn carry_out(&self) -> io::Result<()> {
         if self.batch_pid != 0 {
-            // SAFETY: plain system call. The agent reaps the command only after it has withdrawn
-            // the pid from the plan, so the number still means the command.
-            unsafe { libc::kill(self.batch_pid as libc::pid_t, libc::SIGKILL) };
+            kill_family(self.batch_pid);
         }
         let ended = self.cage.carry_out();
         self.pins.undo();
@@ -67,6 +66,15 @@ impl UndoPlan {
                 }
             }
         }
+    }
+}
+
+/// Where there are no groups, a command's descendants are all that is known of what it started.
+fn kill_family(pid: u32) {
+    for member in service::family(&BTreeSet::from([pid])) {
+        // SAFETY: plain system call. The agent reaps the command only after it has withdrawn its
+        // pid from the plan, so the number still means the command.
+        unsafe { libc::kill(member as libc::pid_t, libc::SIGKILL) };
     }
 }
 

@@ -7,7 +7,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
 use std::io;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::str::FromStr;
 
 use serde::{Deserialize, Serialize};
@@ -49,7 +49,7 @@ pub enum ServiceError {
         hint: String,
     },
     /// It would be pinned, but the system refuses.
-    #[error("cannot confine thread {tid} of the service to CPUs {cpus}: {source}")]
+    #[error("cannot confine thread {tid} of the service to CPUs {cpus}")]
     Pin {
         /// The thread.
         tid: u32,
@@ -98,12 +98,13 @@ pub struct Service {
 impl Target {
     /// Finds the service's processes as they are now.
     pub fn find(&self) -> Result<Service, ServiceError> {
-        let service = match self {
-            Target::Pid(pid) => Service { pids: family(&alive(*pid)), ..Service::default() },
+        let mut service = match self {
+            Target::Pid(pid) => Service { pids: family(&BTreeSet::from([*pid])), ..Service::default() },
             Target::Comm(comm) => Service { pids: family(&named(comm)), ..Service::default() },
             Target::Port(port) => Service { pids: family(&listening(*port)), ..Service::default() },
             Target::Cgroup(path) => in_cgroup(path),
         };
+        service.pids.retain(|pid| is_alive(*pid));
         if service.pids.is_empty() {
             return Err(ServiceError::NotFound { target: self.clone(), hint: self.hint() });
         }
@@ -120,8 +121,15 @@ impl Target {
     }
 }
 
-fn alive(pid: u32) -> BTreeSet<u32> {
-    Path::new(&format!("/proc/{pid}")).exists().then_some(pid).into_iter().collect()
+/// Whether a thread of the process has not ended: the dead stay in the process table until
+/// they are reaped, and a first thread may end before the others.
+pub fn is_alive(pid: u32) -> bool {
+    let has_ended = |tid: u32| {
+        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
+        // The name, in parentheses, may hold anything; the state follows the last of them.
+        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
+    };
+    !threads(pid).into_iter().all(has_ended)
 }
 
 fn named(comm: &str) -> BTreeSet<u32> {
@@ -173,7 +181,7 @@ fn in_cgroup(path: &str) -> Service {
 }
 
 /// These processes and all their descendants.
-fn family(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
+pub(super) fn family(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
     for pid in all_pids() {
         if let Some(parent) = parent(pid) {

@@ -79,15 +79,16 @@ pub struct Session {
 impl Session {
     /// Starts `command` beside the service.
     pub fn start(beside: Beside, command: &[OsString], options: SessionOptions) -> Result<Self> {
+        // First, because its errors name the privileges that are missing.
+        let mut tracker = Tracker::load(&beside.lanes, beside.service.cgroup)?;
         let claims: Vec<Claim> =
             beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
-        let mut tracker = Tracker::load(&beside.lanes, beside.service.cgroup)?;
         for pid in &beside.service.pids {
             tracker.set_class(*pid, LaneClass::Lc);
         }
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
         let mut guardian = start_guardian(&claims)?;
-        let cage = match enter_machine(&beside, &mut guardian) {
+        let cage = match enter_machine(&beside, &tracker, &mut guardian) {
             Ok(cage) => Arc::new(cage),
             Err(error) => return Err(undo(guardian, error)),
         };
@@ -137,10 +138,7 @@ impl Session {
 
     /// Ends the batch command and everything it started, now.
     pub fn kill(&self) {
-        for pid in self.cage.processes() {
-            // SAFETY: plain system call; the pid was in our own group a moment ago.
-            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
-        }
+        self.cage.kill();
         self.batch.signal(libc::SIGKILL);
     }
 
@@ -165,13 +163,15 @@ impl Session {
 
     /// Takes down what was put up, batch first. Works at any time.
     pub fn end(mut self) -> Result<Outcome> {
-        let leftovers = self.cage.processes().len() - usize::from(!self.batch.has_ended());
+        let leftovers = self.cage.processes().len();
         if self.batch.has_ended() && leftovers > 0 {
             self.note(format!("{leftovers} background process(es) of the batch command were ended with it"));
         }
         if self.batch.has_ended() {
             self.guardian.update(|plan| plan.batch_pid = 0)?;
         }
+        // Where there are no groups the plan knows of the batch command alone.
+        self.cage.kill();
         self.guardian.finish().context("cannot put the machine right")?;
         let holders = sum(&self.holders);
         let books = self.tracker.memory().books().since(&self.began);
@@ -186,8 +186,9 @@ impl Session {
         Ok(Outcome { status, books, holders, notes })
     }
 
+    /// Notes something once, however often it is seen.
     fn note(&mut self, what: String) {
-        if let Some(log) = &mut self.log {
+        if let Some(log) = self.log.as_mut().filter(|_| !self.notes.contains(&what)) {
             let _ = log.note(now_ns(), "note", &what);
         }
         self.notes.insert(what);
@@ -260,7 +261,7 @@ fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
 }
 
 /// The first changes to the machine: the service's affinity, if wanted, and the cage.
-fn enter_machine(beside: &Beside, guardian: &mut Guardian) -> Result<Cage> {
+fn enter_machine(beside: &Beside, tracker: &Tracker, guardian: &mut Guardian) -> Result<Cage> {
     let name = format!("sidelane-{}", std::process::id());
     let pins = beside.pin_plan();
     guardian
@@ -270,7 +271,7 @@ fn enter_machine(beside: &Beside, guardian: &mut Guardian) -> Result<Cage> {
         })
         .context("cannot brief the guardian")?;
     pins.pin(&beside.lanes.requests)?;
-    Ok(Cage::make(&name, beside.lanes.batch_cpus()))
+    Ok(Cage::make(&name, beside.lanes.batch_cpus(), tracker.census()))
 }
 
 fn start_batch(

@@ -15,6 +15,7 @@ use sidelane_signal::{HoldWord, LaneClass, LaneWord};
 use thiserror::Error;
 
 use super::books::{Books, LaneStats, TraceEvent};
+use super::cage::Census;
 use super::classes::ProcessClasses;
 use super::cpulist::CpuSet;
 use super::mapped::MappedArray;
@@ -42,12 +43,12 @@ pub enum TrackerError {
     NoBtf,
     /// The kernel refuses BPF to this process.
     #[error(
-        "the kernel refuses to load the lane tracker ({0}): run as root, or give the process CAP_BPF, \
+        "the kernel refuses to load the lane tracker: run as root, or give the process CAP_BPF, \
          CAP_PERFMON and CAP_SYS_NICE; in a container, allow the bpf system call"
     )]
     Refused(#[source] libbpf_rs::Error),
     /// Any other step failed.
-    #[error("lane tracker: cannot {step}: {source}")]
+    #[error("lane tracker: cannot {step}")]
     Bpf {
         /// What was being done.
         step: &'static str,
@@ -55,7 +56,7 @@ pub enum TrackerError {
         source: libbpf_rs::Error,
     },
     /// A shared array could not be mapped.
-    #[error("lane tracker: cannot map the array {name}: {source}")]
+    #[error("lane tracker: cannot map the array {name}")]
     Map {
         /// The BPF map's name.
         name: &'static str,
@@ -131,7 +132,7 @@ pub struct Tracker {
     links: Vec<Link>,
     rings: Vec<(u32, MapHandle)>,
     memory: Arc<LaneMemory>,
-    classes: ProcessClasses,
+    classes: Arc<ProcessClasses>,
 }
 
 impl Tracker {
@@ -144,7 +145,7 @@ impl Tracker {
         let cpu_count = lane_count(lanes);
         let classes_len = ProcessClasses::words();
         let object = open_and_load(cpu_count, classes_len, service, lanes)?;
-        let classes = ProcessClasses::new(map_array(&object, "process_classes", classes_len)?);
+        let classes = Arc::new(ProcessClasses::new(map_array(&object, "process_classes", classes_len)?));
         let memory = Arc::new(LaneMemory {
             words: map_array(&object, "lane_words", cpu_count)?,
             holds: map_array(&object, "hold_words", cpu_count)?,
@@ -186,6 +187,12 @@ impl Tracker {
     /// The processes of `class` that are alive.
     pub fn processes(&self, class: LaneClass) -> Vec<u32> {
         self.classes.all(class)
+    }
+
+    /// A look at the batch command's processes that any thread may take, at any time.
+    pub fn census(&self) -> Census {
+        let classes = Arc::clone(&self.classes);
+        Box::new(move || classes.all(LaneClass::Batch))
     }
 
     /// The ring on which the holder of the batch lane `cpu` is summoned.

@@ -10,7 +10,7 @@ use std::path::{Path, PathBuf};
 
 /// A file that could not be written.
 #[derive(Debug, thiserror::Error)]
-#[error("cannot write {}: {source}", path.display())]
+#[error("cannot write {}", path.display())]
 pub struct WriteError {
     /// The file that was to be written.
     pub path: PathBuf,

@@ -22,7 +22,7 @@ pub enum ReadError {
         dir: PathBuf,
     },
     /// A file exists but cannot be read.
-    #[error("cannot read {}: {source}; check its permissions", path.display())]
+    #[error("cannot read {}; check its permissions", path.display())]
     Unreadable {
         /// The file.
         path: PathBuf,
@@ -30,7 +30,7 @@ pub enum ReadError {
         source: io::Error,
     },
     /// A file should hold a cpulist.
-    #[error("{} holds no list of CPUs: {source}; check that sysfs is mounted there", path.display())]
+    #[error("{} holds no list of CPUs; check that sysfs is mounted there", path.display())]
     NotAList {
         /// The file.
         path: PathBuf,
