@@ -96,8 +96,11 @@ fn an_unknown_socket_is_socket_0() {
 fn unreadable_content_is_an_error_that_names_the_file() {
     let empty = read_text("").expect_err("no CPUs").to_string();
     assert!(empty.contains("/devices/system/cpu; check that sysfs is mounted"), "{empty}");
-    let list = read_text("devices/system/cpu/online: zero").expect_err("no list").to_string();
-    assert!(list.contains("cpu/online holds no list of CPUs: CPU list `zero`"), "{list}");
+    let list = format!("{:#}", anyhow::Error::from(read_text("devices/system/cpu/online: zero").expect_err("no list")));
+    assert!(
+        list.contains("cpu/online holds no list of CPUs; check that sysfs is mounted there: CPU list `zero`"),
+        "{list}"
+    );
     let number = "devices/system/cpu/online: 0\ndevices/system/cpu/cpu0/cpu_capacity: lots";
     let number = read_text(number).expect_err("no number").to_string();
     assert!(number.contains("cpu0/cpu_capacity holds `lots`, not a number"), "{number}");
