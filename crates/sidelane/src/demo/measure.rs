@@ -35,10 +35,16 @@ pub(super) enum Setting {
 impl Setting {
     pub(super) const ALL: [Self; 4] = [Self::Alone, Self::Unmanaged, Self::SchedIdle, Self::BorrowIdle];
 
-    /// All settings, starting with another one each round, so that none always comes first.
+    /// The settings of a round, starting with another one each time, so that none always comes
+    /// first.
     pub(super) fn in_order_of(round: u64) -> impl Iterator<Item = Self> {
+        let taking_part = move |setting: &Self| round.is_multiple_of(2) || setting.is_judged();
         let first = round as usize % Self::ALL.len();
-        Self::ALL.into_iter().cycle().skip(first).take(Self::ALL.len())
+        Self::ALL.into_iter().cycle().skip(first).take(Self::ALL.len()).filter(taking_part)
+    }
+
+    fn is_judged(self) -> bool {
+        matches!(self, Self::Alone | Self::BorrowIdle)
     }
 
     /// Its name in results.
@@ -221,5 +227,21 @@ impl Load {
         let said = String::from_utf8_lossy(&output.stderr);
         ensure!(output.status.success(), "the client failed ({}): {}", output.status, said.trim());
         serde_json::from_slice(&fs::read(&self.json)?).context("the client's report is not as expected")
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn judged_settings_run_in_every_round_and_take_turns_to_be_first() {
+        for round in 0..8 {
+            let order: Vec<Setting> = Setting::in_order_of(round).collect();
+            assert!(order.contains(&Setting::Alone) && order.contains(&Setting::BorrowIdle), "{order:?}");
+            assert_eq!(order.len(), if round % 2 == 0 { 4 } else { 2 });
+        }
+        let firsts: Vec<Setting> = (0..4).filter_map(|round| Setting::in_order_of(round).next()).collect();
+        assert!(firsts.contains(&Setting::Alone) && firsts.contains(&Setting::BorrowIdle), "{firsts:?}");
     }
 }
