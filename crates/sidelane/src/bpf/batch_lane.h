@@ -1,0 +1,89 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What a switch means on a batch lane: turns of batch, their overlap with the service, the
+ * reactions that ended or began them, and the second entrance to a summons.
+ */
+#ifndef SIDELANE_BATCH_LANE_H
+#define SIDELANE_BATCH_LANE_H
+
+#include "books.h"
+#include "summons.h"
+#include "who.h"
+
+/* How long batch ran beside the service, in a turn that ends now beside a busy lane: 0 if the
+ * service was woken but does not run yet, for then batch is off before the request starts. */
+static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, uint64_t began_ns, uint64_t now_ns)
+{
+	uint64_t both_ns = load_once(request->lc_since_ns);
+
+	if (!both_ns)
+		return 0;
+	if (both_ns < began_ns)
+		both_ns = began_ns;
+	return both_ns < now_ns ? now_ns - both_ns : 0;
+}
+
+static __always_inline void batch_turn_ends(struct sidelane_lane_role *role,
+					    struct sidelane_lane_stats *stats, uint64_t now_ns)
+{
+	uint64_t began_ns = stats->batch_since_ns;
+	uint64_t clock_ns = partners_lc_clock_ns(role, now_ns);
+
+	stats->batch_ns += now_ns - began_ns;
+	if (clock_ns > stats->overlap_mark_ns)
+		stats->overlap_ns += clock_ns - stats->overlap_mark_ns;
+	stats->batch_since_ns = 0;
+
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		struct sidelane_lane_word *request = lane_word(role->partners[i]);
+		if (request && load_once(request->busy))
+			record(stats->off_hist, both_ran_ns(request, began_ns, now_ns));
+	}
+}
+
+/* The holder takes a lane for which batch waits, but on which it does not run: no reaction
+ * was needed. */
+static __always_inline void holder_was_first(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats)
+{
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		struct sidelane_lane_word *request = lane_word(role->partners[i]);
+		if (request && load_once(request->busy))
+			record(stats->off_hist, 0);
+	}
+}
+
+static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane_role *role,
+					      struct sidelane_lane_stats *stats, struct sidelane_hold_word *hold,
+					      struct task_struct *prev, uint64_t now_ns)
+{
+	bool after_hold = is_holder(hold, prev);
+	uint64_t lc_off_ns = 0;
+	bool busy = false;
+
+	stats->batch_since_ns = now_ns;
+	stats->overlap_mark_ns = partners_lc_clock_ns(role, now_ns);
+	if (load_once(hold->state) == SIDELANE_HELD)
+		stats->leaks++;
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		struct sidelane_lane_word *request = lane_word(role->partners[i]);
+		if (!request)
+			continue;
+		if (load_once(request->busy))
+			busy = true;
+		uint64_t off_ns = load_once(request->idle_since_ns);
+		if (off_ns > lc_off_ns)
+			lc_off_ns = off_ns;
+	}
+	if (busy)
+		summon(cpu, SIDELANE_RELEASED, false);
+	else if (after_hold && lc_off_ns && now_ns >= lc_off_ns)
+		record(stats->on_hist, now_ns - lc_off_ns);
+}
+
+#endif

@@ -1,0 +1,81 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * The books: clocks of the service's threads, latency histograms, the timeline's trace.
+ */
+#ifndef SIDELANE_BOOKS_H
+#define SIDELANE_BOOKS_H
+
+#include "maps.h"
+
+/* Longest chain of retries for a consistent look at another lane's word. A switch takes
+ * microseconds, so a second collision in a row is already rare. */
+#define SNAPSHOT_TRIES 4
+
+/* Time LC threads have run on a lane, up to `now_ns`. */
+static __always_inline uint64_t lc_clock_ns(uint32_t lane, uint64_t now_ns)
+{
+	struct sidelane_lane_word *word = lane_word(lane);
+	uint64_t done_ns = 0, since_ns = 0;
+
+	if (!word)
+		return 0;
+	for (int try = 0; try < SNAPSHOT_TRIES; try++) {
+		uint64_t before = load_once(word->since_ns);
+		done_ns = load_once(word->lc_done_ns);
+		since_ns = load_once(word->lc_since_ns);
+		if (before && before == load_once(word->since_ns))
+			break;
+	}
+	return done_ns + (since_ns && now_ns > since_ns ? now_ns - since_ns : 0);
+}
+
+static __always_inline uint64_t partners_lc_clock_ns(struct sidelane_lane_role *role, uint64_t now_ns)
+{
+	uint64_t sum_ns = 0;
+
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++)
+		if (i < role->partner_count)
+			sum_ns += lc_clock_ns(role->partners[i], now_ns);
+	return sum_ns;
+}
+
+static __always_inline uint32_t log2_floor(uint64_t v)
+{
+	uint32_t r = 0;
+
+	if (v >> 32) { v >>= 32; r += 32; }
+	if (v >> 16) { v >>= 16; r += 16; }
+	if (v >> 8) { v >>= 8; r += 8; }
+	if (v >> 4) { v >>= 4; r += 4; }
+	if (v >> 2) { v >>= 2; r += 2; }
+	return r + (v >> 1);
+}
+
+static __always_inline void record(uint32_t *hist, uint64_t latency_ns)
+{
+	uint64_t bucket = latency_ns;
+
+	if (latency_ns >= 1 << SIDELANE_HIST_SUB_BITS) {
+		uint32_t shift = log2_floor(latency_ns) - SIDELANE_HIST_SUB_BITS;
+		bucket = (shift << SIDELANE_HIST_SUB_BITS) + (latency_ns >> shift);
+	}
+	if (bucket >= SIDELANE_HIST_BUCKETS)
+		bucket = SIDELANE_HIST_BUCKETS - 1;
+	hist[bucket & (SIDELANE_HIST_BUCKETS - 1)]++;
+}
+
+static __always_inline void trace(uint32_t cpu, uint32_t class_, uint64_t now_ns)
+{
+	if (!load_once(trace_on))
+		return;
+	uint64_t index = __sync_fetch_and_add(&trace_count, 1);
+	uint32_t key = index;
+	struct sidelane_trace_event *event = bpf_map_lookup_elem(&trace_events, &key);
+	if (!event)
+		return;
+	event->cpu = cpu;
+	event->class_ = class_;
+	store_once(event->at_ns, now_ns);
+}
+
+#endif

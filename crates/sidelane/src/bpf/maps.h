@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * The memory of the kernel program: what user space tells it, and what they share.
+ */
+#ifndef SIDELANE_MAPS_H
+#define SIDELANE_MAPS_H
+
+volatile const struct sidelane_settings settings;
+
+/* The machine's CPU count replaces these sizes before the maps are made. */
+#define LANES_MAX 1
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_lane_word);
+} lane_words SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_hold_word);
+} hold_words SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_lane_stats);
+} lane_stats SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_lane_role);
+} lane_roles SEC(".maps");
+
+/* The class of every process that is the service's or the batch command's: two bits a process
+ * id, 32 in a word. A table, not a hash: it is looked up in each switch and each wake-up.
+ * Forks inherit, ends remove. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, uint64_t);
+} process_classes SEC(".maps");
+
+/* One ring buffer a batch lane, on which its holder sleeps. */
+struct summons_ring {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__array(values, struct summons_ring);
+} summons_rings SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, SIDELANE_TRACE_EVENTS);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_trace_event);
+} trace_events SEC(".maps");
+
+/* Events recorded so far; recording is on while trace_on is set. */
+uint64_t trace_count;
+uint32_t trace_on;
+
+#define load_once(x) (*(volatile typeof(x) *)&(x))
+#define store_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
+
+static __always_inline struct sidelane_lane_word *lane_word(uint32_t cpu)
+{
+	return bpf_map_lookup_elem(&lane_words, &cpu);
+}
+
+#endif

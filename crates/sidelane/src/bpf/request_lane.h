@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * The service starts and stops on a request lane: the word's busy flag, and whom to summon.
+ */
+#ifndef SIDELANE_REQUEST_LANE_H
+#define SIDELANE_REQUEST_LANE_H
+
+#include "summons.h"
+#include "who.h"
+
+/* Batch runs on the lane, or will as soon as what preempted it is done. */
+static __always_inline bool batch_is_on(uint32_t lane)
+{
+	struct sidelane_lane_word *word = lane_word(lane);
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &lane);
+
+	return word && hold && (load_once(word->class_) == SIDELANE_BATCH || load_once(hold->batch_waits));
+}
+
+/* The caller has just set the lane's word to busy, with a full barrier. */
+static __always_inline void service_starts(uint32_t cpu, struct sidelane_lane_role *role)
+{
+	bool lc_pays = cpu == bpf_get_smp_processor_id();
+
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		if (batch_is_on(role->partners[i]))
+			summon(role->partners[i], SIDELANE_RELEASED, lc_pays);
+	}
+}
+
+/* The caller has just set the lane's word to not busy, with a full barrier. */
+static __always_inline void service_stops(struct sidelane_lane_role *role)
+{
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		summon(role->partners[i], SIDELANE_EVICTED, true);
+	}
+}
+
+static __always_inline bool make_busy(struct sidelane_lane_word *word, uint64_t now_ns)
+{
+	if (load_once(word->busy))
+		return false;
+	store_once(word->busy_since_ns, now_ns);
+	return !__sync_lock_test_and_set(&word->busy, 1);
+}
+
+static __always_inline bool make_idle(struct sidelane_lane_word *word, uint64_t now_ns)
+{
+	if (!load_once(word->busy))
+		return false;
+	store_once(word->idle_since_ns, now_ns);
+	return __sync_lock_test_and_set(&word->busy, 0);
+}
+
+/* A sleeping thread may have been confined elsewhere since it last ran. */
+static __always_inline bool may_run_on(struct task_struct *task, uint32_t cpu)
+{
+	unsigned long word = 0;
+
+	bpf_core_read(&word, sizeof(word), &task->cpus_ptr->bits[cpu / 64]);
+	return word >> (cpu % 64) & 1;
+}
+
+/* A thread of the service is about to run on `cpu`. */
+static __always_inline void service_woken(struct task_struct *task, uint32_t cpu)
+{
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	struct sidelane_lane_word *word = lane_word(cpu);
+
+	if (!role || !word || role->role != SIDELANE_ROLE_REQUEST || load_once(word->busy))
+		return;
+	if (classify(task) == SIDELANE_LC && may_run_on(task, cpu) && make_busy(word, bpf_ktime_get_ns()))
+		service_starts(cpu, role);
+}
+
+#endif
