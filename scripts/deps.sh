@@ -4,8 +4,8 @@
 set -eu
 
 build="clang libelf-dev zlib1g-dev pkg-config gcc libc6-dev make"
-demo="linux-doc-6.1 dict-gcide dict-foldoc"
-test="redis-server redis-tools bpftool util-linux python3-minimal libcap2-bin"
+demo="linux-doc-6.1 dict-gcide dict-foldoc zstd"
+test="dict-gcide zstd redis-server redis-tools bpftool util-linux python3-minimal libcap2-bin"
 
 case "${1:-}" in
 build) wanted=$build ;;

@@ -74,8 +74,8 @@ pub struct DemoArgs {
     /// How busy the load keeps the request lane, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(5..=95))]
     pub load: u8,
-    /// The batch job
-    #[arg(long, default_value = "matrix", value_parser = ["loop", "matrix", "flush"])]
+    /// The batch job: a kernel, or a real compression
+    #[arg(long, default_value = "matrix", value_parser = ["loop", "matrix", "flush", "zstd"])]
     pub batch: String,
     /// Directory for result.json and index.html
     #[arg(long, value_name = "DIR", default_value = "sidelane-demo")]

@@ -3,6 +3,7 @@
 //! Each thread counts its finished units of work in a cache line of its own, in a file
 //! that is shared memory to whoever maps it.
 
+mod compress;
 mod counters;
 mod kernels;
 
@@ -41,6 +42,8 @@ pub fn run(args: &Args) -> Result<()> {
     let counters = Arc::new(Counters::create(&args.counter, usize::from(args.threads))?);
     // Threads inherit the mask, so the signals wait for this thread to ask for them.
     let signals = block_ending_signals()?;
+    // Fails here, where it can be said, if the work cannot be done.
+    drop(args.kernel.unit()?);
     for thread in 0..usize::from(args.threads) {
         let counters = Arc::clone(&counters);
         let kernel = args.kernel;
@@ -55,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 fn work(kernel: Kernel, counters: &Counters, thread: usize) {
-    let mut unit = kernel.unit();
+    let mut unit = kernel.unit().expect("it could be made a moment ago");
     let counter = counters.of_thread(thread);
     loop {
         unit();

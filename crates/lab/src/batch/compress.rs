@@ -1,0 +1,41 @@
+//! A real batch job: `zstd -19` over real English text, one process a chunk.
+//!
+//! Unlike the kernels it starts processes, reads and writes pipes and waits for them, so a cage
+//! that loses children, or a tracker that misses forks, shows here.
+
+use std::fs::File;
+use std::io::{Read, Write};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use flate2::read::GzDecoder;
+
+/// From Debian's dict-gcide: an English dictionary.
+const TEXT: &str = "/usr/share/dictd/gcide.dict.dz";
+/// About 20 ms of work: many chunks a second, hardly any time in process starts.
+const CHUNK_BYTES: u64 = 64 * 1024;
+
+/// A function that compresses one chunk.
+pub fn unit() -> Result<impl FnMut()> {
+    let chunk = chunk()?;
+    compress(&chunk)?;
+    // It has just worked, so a failure now means that the machine is going down.
+    Ok(move || compress(&chunk).expect("zstd worked a moment ago"))
+}
+
+fn chunk() -> Result<Vec<u8>> {
+    let file = File::open(TEXT).with_context(|| format!("cannot read {TEXT}: `apt-get install dict-gcide`"))?;
+    let mut text = Vec::new();
+    GzDecoder::new(file).take(CHUNK_BYTES).read_to_end(&mut text).with_context(|| format!("{TEXT} is damaged"))?;
+    Ok(text)
+}
+
+fn compress(chunk: &[u8]) -> Result<()> {
+    let mut command = Command::new("zstd");
+    command.args(["-19", "-q", "-c"]).stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut child = command.spawn().context("cannot run zstd: `apt-get install zstd`")?;
+    child.stdin.take().context("zstd has no standard input")?.write_all(chunk).context("zstd does not read")?;
+    let status = child.wait().context("cannot wait for zstd")?;
+    ensure!(status.success(), "zstd failed: {status}");
+    Ok(())
+}
