@@ -140,7 +140,7 @@ fn counted(value: f64) -> String {
 fn with_thousands(digits: &str) -> String {
     let mut marked = String::with_capacity(digits.len() * 4 / 3);
     for (index, digit) in digits.chars().enumerate() {
-        if index > 0 && (digits.len() - index) % 3 == 0 {
+        if index > 0 && (digits.len() - index).is_multiple_of(3) {
             marked.push(',');
         }
         marked.push(digit);
