@@ -3,6 +3,7 @@
 use std::fs;
 use std::path::Path;
 
+use crate::lane::cgroup::Hierarchy;
 use crate::lane::nap::Nap;
 use crate::lane::topology::{PairKind, Topology};
 use crate::report::{Machine, Pair};
@@ -42,8 +43,15 @@ fn cpu_model() -> String {
     model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
 }
 
-/// The gates that `sidelane run` may use here, best first.
+/// The gates that a session can use here, best first: the holder for every hold, the freezer
+/// and affinity for batch that has to leave a lane for long. `sidelane doctor` measures them.
 fn gates() -> Vec<String> {
-    let all = [("lane holder", Path::new("/sys/kernel/btf/vmlinux").exists()), ("affinity", true)];
+    let hierarchies = Hierarchy::all();
+    let all = [
+        ("lane holder", Path::new("/sys/kernel/btf/vmlinux").exists()),
+        ("cgroup v2 freezer", hierarchies.iter().any(Hierarchy::is_v2)),
+        ("cgroup v1 freezer", hierarchies.iter().any(|found| found.controls("freezer"))),
+        ("affinity", true),
+    ];
     all.iter().filter(|(_, usable)| *usable).map(|(name, _)| (*name).to_owned()).collect()
 }

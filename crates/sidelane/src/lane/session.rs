@@ -179,7 +179,8 @@ impl Session {
         self.holders.clear();
         self.tracker.detach();
         if let Some(log) = &mut self.log {
-            log.drain().context("cannot write the audit log")?;
+            let why = format!("the batch command has ended: {status}; its groups are gone, affinities are given back");
+            log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
         }
         drop(self.claims);
         let notes = self.notes.into_iter().chain(leak_notes(&books, holders)).collect();
@@ -288,19 +289,27 @@ fn start_batch(
     tracker.set_class(gated.pid(), LaneClass::Batch);
     tracker.attach()?;
     settle(&tracker.memory(), &beside.lanes.requests)?;
-    let (log, pen) = match options.audit {
-        Some(file) => {
-            let (log, pen) = AuditLog::new(BufWriter::new(file));
-            (Some(log), pen)
-        }
-        None => (None, Audit::default()),
-    };
+    let (log, pen) = options.audit.map(|file| open_log(file, beside, gated.pid())).transpose()?.unzip();
+    let pen = pen.unwrap_or_default();
     let holders = match options.hold {
         Some(config) => start_holders(beside, tracker, cage, config, &pen)?,
         None => Vec::new(),
     };
     let batch = gated.open().context("cannot let the batch command run")?;
     Ok(Started { holders, batch, log })
+}
+
+/// The audit log, beginning with what was done to the machine so far.
+fn open_log(file: File, beside: &Beside, batch_pid: u32) -> Result<(AuditLog<BufWriter<File>>, Audit)> {
+    let (mut log, pen) = AuditLog::new(BufWriter::new(file));
+    let (requests, batch) = (&beside.lanes.requests, beside.lanes.batch_cpus());
+    if beside.pin_service {
+        let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", beside.target);
+        log.note(now_ns(), "pin", &why).context("cannot write the audit log")?;
+    }
+    let why = format!("process {batch_pid} was started to borrow lanes {batch} beside {} on {requests}", beside.target);
+    log.note(now_ns(), "start", &why).context("cannot write the audit log")?;
+    Ok((log, pen))
 }
 
 fn start_holders(

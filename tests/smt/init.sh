@@ -1,0 +1,27 @@
+#!/bin/busybox sh
+# The guest's first process: makes a machine of it, runs the tests, switches it off. Started by
+# scripts/smt-guest.sh, which reads the lines that begin with SMT-TEST.
+
+/bin/busybox mkdir -p /proc /sys /dev /run /tmp
+/bin/busybox --install -s /bin
+export PATH=/bin
+
+mount -t proc proc /proc
+mount -t sysfs sys /sys
+mount -t devtmpfs dev /dev
+mount -t cgroup2 cgroup2 /sys/fs/cgroup
+mount -t tracefs trace /sys/kernel/tracing
+exec </dev/null >/dev/console 2>&1
+# What the kernel says goes to its log and not between the tests' lines.
+dmesg -n 1
+
+echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r)"
+. /lib.sh
+. /tests.sh
+
+wanted=$(cat /wanted)
+for test in ${wanted:-$TESTS}; do
+	run_test "$test"
+done
+echo "SMT-TEST done after $(cut -d ' ' -f 1 /proc/uptime) s"
+poweroff -f

@@ -1,0 +1,139 @@
+# What the guest's tests have in common. Plain busybox sh.
+
+CGROUPS=/sys/fs/cgroup
+
+# ---- Verdicts ----
+
+# Runs the function test_NAME in a shell of its own and prints its line. A test passes if it gets
+# to its end; what it prints last is the detail.
+run_test() {
+	name=$1
+	began=$(cut -d . -f 1 /proc/uptime)
+	(set -eu; "test_$name") >/tmp/said 2>/tmp/errors
+	code=$?
+	end_all
+	verdict=ok
+	if [ $code -ne 0 ]; then
+		verdict=FAILED
+		cat /tmp/said /tmp/errors /tmp/run.err 2>/dev/null
+	fi
+	echo "SMT-TEST $name $verdict $(tail -n 1 /tmp/said) ($(($(cut -d . -f 1 /proc/uptime) - began)) s)"
+	rm -rf /tmp/*
+}
+
+# Ends the test that calls it.
+fail() {
+	echo "$*"
+	exit 1
+}
+
+# must_hold CONDITION: arithmetic with fractions, e.g. must_hold "0.5 <= 1".
+must_hold() {
+	awk "BEGIN { exit !($1) }" || fail "does not hold: $1${2:+ ($2)}"
+}
+
+# Waits until a command succeeds, for 10 s at most.
+wait_until() {
+	for _ in $(seq 200); do
+		! "$@" >/dev/null 2>&1 || return 0
+		sleep 0.05
+	done
+	fail "waited in vain: $*"
+}
+
+# ---- Services and batch ----
+
+# start_pulse CPU BUSY_MS IDLE_MS: a service with that rhythm; sets `service`.
+start_pulse() {
+	sidelane-lab pulse --cpu "$1" --busy-us $(($2 * 1000)) --idle-us $(($3 * 1000)) --count 100000 >"/tmp/pulse-$1" &
+	service=$!
+	wait_until grep -q ready "/tmp/pulse-$1"
+}
+
+# Starts `sidelane run` with these arguments in the background; sets `agent`.
+start_run() {
+	sidelane run --json /tmp/run.json --audit /tmp/audit "$@" >/tmp/run.out 2>/tmp/run.err &
+	agent=$!
+}
+
+# Runs `sidelane run` with these arguments to its end, which has to be a good one.
+run_to_end() {
+	start_run "$@"
+	wait "$agent" || fail "sidelane run ended with $?: $(tail -n 3 /tmp/run.err)"
+}
+
+# The value of a figure in the run's result.
+figure() {
+	sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" /tmp/run.json | head -n 1
+}
+
+# How often the holder of a lane did something: audited LANE ACTION.
+audited() {
+	grep "\"lane\":$1[,}]" /tmp/audit | grep -c "\"action\":\"$2\"" || true
+}
+
+is_held() {
+	tail -n 1 /tmp/audit | grep -q '"action":"hold"'
+}
+
+# The processes of batch.
+batch_pids() {
+	for dir in /proc/[0-9]*; do
+		if tr '\0' ' ' 2>/dev/null <"$dir/cmdline" | grep -q '^sidelane-lab batch '; then
+			echo "${dir#/proc/}"
+		fi
+	done
+}
+
+# The threads of batch that compute.
+batch_tids() {
+	for pid in $(batch_pids); do
+		grep -l '^batch-' "/proc/$pid/task"/*/comm 2>/dev/null | cut -d / -f 5
+	done
+}
+
+has_batch_threads() {
+	[ "$(batch_tids | wc -l)" -eq "$1" ]
+}
+
+# Where a thread may run.
+allowed() {
+	sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null
+}
+
+# Where a thread ran last.
+last_cpu() {
+	sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 37
+}
+
+# ---- The machine as it was found ----
+
+groups() {
+	find $CGROUPS -mindepth 1 -type d -name 'sidelane-*'
+}
+
+no_batch() {
+	[ -z "$(batch_pids)" ]
+}
+
+nothing_is_left() {
+	no_batch && [ -z "$(groups)" ] && [ -z "$(ls /run)" ]
+}
+
+# Lets control groups made below the root confine to CPUs, or not: with_cpuset yes|no.
+with_cpuset() {
+	case $1 in
+	yes) echo +cpuset >$CGROUPS/cgroup.subtree_control ;;
+	no) echo -cpuset >$CGROUPS/cgroup.subtree_control ;;
+	esac
+}
+
+# Ends whatever a test left running.
+end_all() {
+	killall -q sidelane
+	killall -q -9 sidelane-lab
+	for _ in $(seq 100); do
+		! nothing_is_left || return 0
+		sleep 0.05
+	done
+}
