@@ -14,7 +14,7 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use crate::cli;
-use crate::clock::{SECOND_NS, seconds_to_ns, timespec};
+use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns, timespec};
 use counters::Counters;
 use kernels::Kernel;
 
@@ -83,13 +83,19 @@ fn block_ending_signals() -> Result<libc::sigset_t> {
 
 /// Sleeps until one of `signals` comes or the time is over.
 fn wait_for_end(signals: &libc::sigset_t, seconds: Option<f64>) {
-    let Some(seconds) = seconds else {
+    let end_ns = seconds.map(|seconds| now_ns().saturating_add(seconds_to_ns(seconds).max(SECOND_NS / 1000)));
+    // A process that is frozen (cgroup v2) or stopped, and goes on, is told EINTR.
+    while wait_once(signals, end_ns) == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {}
+}
+
+/// Returns the signal that came, or -1 with errno set.
+fn wait_once(signals: &libc::sigset_t, end_ns: Option<Nanos>) -> libc::c_int {
+    let Some(end_ns) = end_ns else {
         // SAFETY: `signals` is an initialised set; no information about the signal is wanted.
-        unsafe { libc::sigwaitinfo(signals, std::ptr::null_mut()) };
-        return;
+        return unsafe { libc::sigwaitinfo(signals, std::ptr::null_mut()) };
     };
-    let timeout = timespec(seconds_to_ns(seconds).max(SECOND_NS / 1000));
+    let timeout = timespec(end_ns.saturating_sub(now_ns()));
     let timeout = libc::timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
     // SAFETY: as above, and `timeout` outlives the call.
-    unsafe { libc::sigtimedwait(signals, std::ptr::null_mut(), &timeout) };
+    unsafe { libc::sigtimedwait(signals, std::ptr::null_mut(), &timeout) }
 }

@@ -5,7 +5,8 @@
 //! them; plain affinity confines where neither does, and is set again when batch strays.
 //!
 //! Sending batch away from one lane of several moves it to the others; from the last one, it
-//! is frozen.
+//! is frozen. A frozen program that goes on sees what it would see after SIGSTOP and SIGCONT: a
+//! few waiting system calls (epoll_wait, sigtimedwait; see signal(7)) return EINTR.
 
 use std::collections::BTreeSet;
 use std::fs;
