@@ -3,7 +3,7 @@
 
 SIDELANE := target/release/sidelane
 
-.PHONY: demo test build check loom clean deps
+.PHONY: demo test test-smt build check loom clean deps
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
 demo: build
@@ -20,6 +20,11 @@ test:
 	cargo build --workspace
 	cargo test --workspace
 	$(MAKE) --no-print-directory loom
+
+# The same on a machine with SMT: an emulated one of two cores with two lanes each. Skipped, with
+# the reason, where QEMU or its kernel cannot be had.
+test-smt: build
+	@nice -n 19 scripts/smt-guest.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
 # The lock-free protocols, in every interleaving.
 loom:

@@ -73,7 +73,8 @@ private() {
 	apt_tool=$1
 	shift
 	"$apt_tool" -qq -o Dir::Etc::sourcelist="$apt/sources.list" -o Dir::Etc::sourceparts=/dev/null \
-		-o Dir::State::Lists="$apt/lists" -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=root "$@"
+		-o Dir::State::Lists="$apt/lists" -o Dir::Cache="$apt/cache" -o APT::Sandbox::User=root \
+		-o APT::Update::Error-Mode=any -o Acquire::Retries=2 "$@"
 }
 
 # The address that this machine has its own release from.
@@ -85,7 +86,7 @@ mirror() {
 
 # Makes the private sources, once a run, and reads the lists.
 open_packages() {
-	[ -z "${apt:-}" ] || return 0
+	[ -z "$apt" ] || return 0
 	for tool in apt-get apt-cache dpkg; do
 		command -v $tool >/dev/null || skip "$tool is missing: QEMU and the kernel come from Debian packages"
 	done
@@ -157,7 +158,8 @@ need_qemu() {
 	[ "$codename" != bookworm ] || set -- "$@" --target-release bookworm-backports
 	wanted=$(private apt-get --simulate "$@" install qemu-system-x86 | sed -n 's/^Inst \([^ ]*\) .*(\([^ ]*\) .*/\1=\2/p')
 	# Where it is installed there is nothing to install.
-	[ -n "$wanted" ] || wanted=qemu-system-x86
+	[ -n "$wanted" ] || wanted="qemu-system-x86"
+	# Its firmware may be installed here, so it is looked for in both places.
 	# shellcheck disable=SC2086 # a list of packages
 	unpack qemu $wanted
 	keep qemu
@@ -190,46 +192,57 @@ copy_libraries() {
 	done
 }
 
-# Boots the guest; its console goes to a file.
+# Boots the guest and waits for its end; its console goes to a file.
 boot() {
 	usr=$cache/qemu/usr
 	lib=$usr/lib/x86_64-linux-gnu
-	firmware=$usr/share/qemu
-	# Without `-cpu max` the guest would lack instructions that the binaries may use.
+	# In the background, since a shell that waits for a foreground process puts signals off.
 	LD_LIBRARY_PATH="$lib:$cache/qemu/lib/x86_64-linux-gnu" QEMU_MODULE_DIR="$lib/qemu" timeout "$timeout_s" \
-		"$usr/bin/qemu-system-x86_64" -L "$firmware" -L "$usr/share/seabios" -accel tcg \
+		"$usr/bin/qemu-system-x86_64" -accel tcg \
+		-L "$usr/share/qemu" -L "$usr/share/seabios" -L /usr/share/qemu -L /usr/share/seabios \
 		-machine q35 -cpu max -smp 4,sockets=1,cores=2,threads=2 -m 512M \
 		-nodefaults -no-user-config -display none -no-reboot -serial "file:$console" \
 		-kernel "$cache/kernel/vmlinuz" -initrd "$scratch/initramfs" \
-		-append 'console=ttyS0 panic=-1 quiet rdinit=/init.sh' </dev/null 2>"$scratch/qemu-errors"
+		-append 'console=ttyS0 panic=-1 quiet rdinit=/init.sh' </dev/null 2>"$scratch/qemu-errors" &
+	qemu=$!
+	wait "$qemu" || true
+	qemu=
 }
 
 # Prints the tests' lines. The result is what the guest said: QEMU's exit code says little.
 judge() {
 	tr -d '\r' <"$console" | grep '^SMT-TEST ' >"$scratch/verdicts" || true
 	cat "$scratch/verdicts"
+	cp "$console" "$cache/console.log"
 	if ! grep -q '^SMT-TEST done' "$scratch/verdicts"; then
 		cat "$scratch/qemu-errors" >&2
 		tail -n 30 "$console" >&2
 		fail "the guest did not get to the end of its tests (within $timeout_s s)"
 	fi
 	if grep -Eq '^SMT-TEST [^ ]+ FAILED' "$scratch/verdicts"; then
-		say "what the guest said is in $console"
-		exit 1
+		fail "what the guest said is in $cache/console.log"
 	fi
 }
 
+# Leaves neither the guest nor its files behind, however this ends.
+clean_up() {
+	[ -z "$qemu" ] || kill "$qemu" 2>/dev/null || true
+	rm -rf "$scratch"
+}
+
 root=$(cd "$(dirname "$0")/.." && pwd)
+apt=
+qemu=
 parse_arguments "$@"
 scratch=$(mktemp -d "$cache/run.XXXXXX")
-trap 'rm -rf "$scratch"' EXIT
-trap 'exit 130' INT TERM
-console=$cache/console.log
+console=$scratch/console
+: >"$console"
+trap clean_up EXIT
+trap 'exit 130' INT TERM HUP
 need_busybox
 need_kernel
 need_qemu
 make_initramfs
-: >"$console"
 say "booting"
-boot || true
+boot
 judge

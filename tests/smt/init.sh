@@ -16,7 +16,9 @@ exec </dev/null >/dev/console 2>&1
 dmesg -n 1
 
 echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r)"
+# shellcheck source=tests/smt/lib.sh
 . /lib.sh
+# shellcheck source=tests/smt/tests.sh
 . /tests.sh
 
 wanted=$(cat /wanted)

@@ -1,3 +1,4 @@
+# shellcheck shell=sh
 # What the guest's tests have in common. Plain busybox sh.
 
 CGROUPS=/sys/fs/cgroup
@@ -8,16 +9,17 @@ CGROUPS=/sys/fs/cgroup
 # to its end; what it prints last is the detail.
 run_test() {
 	name=$1
-	began=$(cut -d . -f 1 /proc/uptime)
-	(set -eu; "test_$name") >/tmp/said 2>/tmp/errors
+	began_s=$(uptime_s)
+	(set -eux; "test_$name") >/tmp/said 2>/tmp/errors
 	code=$?
 	end_all
 	verdict=ok
 	if [ $code -ne 0 ]; then
 		verdict=FAILED
-		cat /tmp/said /tmp/errors /tmp/run.err 2>/dev/null
+		tail -n 40 /tmp/errors
+		cat /tmp/run.err /tmp/said 2>/dev/null
 	fi
-	echo "SMT-TEST $name $verdict $(tail -n 1 /tmp/said) ($(($(cut -d . -f 1 /proc/uptime) - began)) s)"
+	echo "SMT-TEST $name $verdict $(tail -n 1 /tmp/said) ($(($(uptime_s) - began_s)) s)"
 	rm -rf /tmp/*
 }
 
@@ -34,11 +36,21 @@ must_hold() {
 
 # Waits until a command succeeds, for 10 s at most.
 wait_until() {
-	for _ in $(seq 200); do
-		! "$@" >/dev/null 2>&1 || return 0
+	succeeds_within 10 "$@" || fail "waited in vain: $*"
+}
+
+# succeeds_within SECONDS COMMAND...
+succeeds_within() {
+	deadline_s=$(($(uptime_s) + $1))
+	shift
+	until "$@" >/dev/null 2>&1; do
+		[ "$(uptime_s)" -lt $deadline_s ] || return 1
 		sleep 0.05
 	done
-	fail "waited in vain: $*"
+}
+
+uptime_s() {
+	cut -d . -f 1 /proc/uptime
 }
 
 # ---- Services and batch ----
@@ -46,6 +58,7 @@ wait_until() {
 # start_pulse CPU BUSY_MS IDLE_MS: a service with that rhythm; sets `service`.
 start_pulse() {
 	sidelane-lab pulse --cpu "$1" --busy-us $(($2 * 1000)) --idle-us $(($3 * 1000)) --count 100000 >"/tmp/pulse-$1" &
+	# shellcheck disable=SC2034 # the tests use it
 	service=$!
 	wait_until grep -q ready "/tmp/pulse-$1"
 }
@@ -56,15 +69,27 @@ start_run() {
 	agent=$!
 }
 
+# Waits for the end of the run, which has to have the exit code $1.
+run_ends_with() {
+	code=0
+	wait "$agent" || code=$?
+	[ $code -eq "$1" ] || fail "sidelane run ended with $code, not $1: $(tail -n 3 /tmp/run.err)"
+}
+
 # Runs `sidelane run` with these arguments to its end, which has to be a good one.
 run_to_end() {
 	start_run "$@"
-	wait "$agent" || fail "sidelane run ended with $?: $(tail -n 3 /tmp/run.err)"
+	run_ends_with 0
 }
 
 # The value of a figure in the run's result.
 figure() {
 	sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" /tmp/run.json | head -n 1
+}
+
+# The same in a form for people.
+rounded() {
+	printf '%.2f' "$(figure "$1")"
 }
 
 # How often the holder of a lane did something: audited LANE ACTION.
@@ -78,10 +103,8 @@ is_held() {
 
 # The processes of batch.
 batch_pids() {
-	for dir in /proc/[0-9]*; do
-		if tr '\0' ' ' 2>/dev/null <"$dir/cmdline" | grep -q '^sidelane-lab batch '; then
-			echo "${dir#/proc/}"
-		fi
+	for pid in $(pidof sidelane-lab); do
+		! grep -q '^sidelane-lab.batch' "/proc/$pid/cmdline" 2>/dev/null || echo "$pid"
 	done
 }
 
@@ -132,8 +155,5 @@ with_cpuset() {
 end_all() {
 	killall -q sidelane
 	killall -q -9 sidelane-lab
-	for _ in $(seq 100); do
-		! nothing_is_left || return 0
-		sleep 0.05
-	done
+	succeeds_within 5 nothing_is_left || echo "left behind: batch $(batch_pids), groups $(groups), claims $(ls /run)"
 }

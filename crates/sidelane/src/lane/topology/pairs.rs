@@ -53,7 +53,7 @@ pub struct BatchLane {
 pub enum PairKind {
     /// They share a core.
     Smt,
-    /// The user said so.
+    /// The user said so; the kernel does not know them to share a core.
     Declared,
 }
 
@@ -163,7 +163,13 @@ impl Topology {
             return Err(LaneError::BothEnds { cpu });
         }
         let batch = declared_batch(pairs)?;
-        Ok(Lanes { batch, requests, needs_pin: false, kind: PairKind::Declared })
+        let kind = if batch.iter().all(|lane| self.share_a_core(lane)) { PairKind::Smt } else { PairKind::Declared };
+        Ok(Lanes { batch, requests, needs_pin: false, kind })
+    }
+
+    /// Whether the kernel knows a batch lane and its request lanes to be siblings.
+    fn share_a_core(&self, lane: &BatchLane) -> bool {
+        self.cpu(lane.cpu).is_some_and(|cpu| lane.requests.is_subset(&cpu.siblings))
     }
 
     fn check_usable(&self, cpu: u32) -> Result<(), LaneError> {

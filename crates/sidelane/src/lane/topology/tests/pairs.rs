@@ -129,6 +129,8 @@ fn declared_pairs_are_taken_as_written() {
     assert_eq!(brief(&lanes), "0>1 2>3 0>4");
     assert_eq!((lanes.requests, lanes.needs_pin), (set("0,2"), false));
     assert_eq!(lanes.kind, PairKind::Declared);
+    // Siblings are siblings, whoever names them.
+    assert_eq!(declared("0:4").expect("lanes").kind, PairKind::Smt);
 }
 
 #[test]
