@@ -88,7 +88,8 @@ mod tests {
         let two_cores = ["0,2", "1,3", "0,2", "1,3"];
         assert_eq!(chosen(&two_cores, "0-3", None), Some((0, 2, PairKind::Smt)));
         assert_eq!(chosen(&two_cores, "0-1", None), Some((0, 1, PairKind::Declared)));
-        assert_eq!(chosen(&two_cores, "0-3", Some("3:1")), Some((3, 1, PairKind::Declared)));
+        assert_eq!(chosen(&two_cores, "0-3", Some("3:1")), Some((3, 1, PairKind::Smt)));
+        assert_eq!(chosen(&two_cores, "0-3", Some("3:2")), Some((3, 2, PairKind::Declared)));
         assert_eq!(chosen(&["0", "1"], "0-1", None), Some((0, 1, PairKind::Declared)));
         assert_eq!(chosen(&["0"], "0", None), None);
     }
