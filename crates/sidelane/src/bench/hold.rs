@@ -7,6 +7,7 @@
 //! another CPU (a network interrupt, a client) pays for the summons itself.
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
@@ -20,9 +21,11 @@ use super::median::median;
 use crate::lab::{Lab, Service};
 use crate::lane::batch::BatchClass;
 use crate::lane::beside::{Beside, keep_off};
-use crate::lane::books::Books;
+use crate::lane::books::{Books, reaction_figures};
+use crate::lane::holder::HolderBooks;
 use crate::lane::service::Target;
 use crate::lane::session::{Session, SessionOptions};
+use crate::lane::topology::{Lanes, Topology};
 use crate::lane::tracker::{ServiceCgroup, Tracker};
 use crate::machine;
 use crate::report::{Check, ResultFile, Row, Unit};
@@ -45,12 +48,12 @@ const LEAK_LIMIT_PERCENT: f64 = 0.1;
 /// Measures everything. `quick` takes fewer pairs.
 pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
-    let bench = Bench { lab: Lab::find()?, lanes, pairs: if quick { 11 } else { 41 }, scratch };
+    let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
+    let bench = Bench { pair, lab: Lab::find()?, lanes, pairs: if quick { 11 } else { 41 }, scratch };
     let mut settings = Map::new();
     settings.insert("lanes".into(), json!(lanes));
     settings.insert("pairs_count".into(), json!(bench.pairs));
-    let kind = crate::lane::topology::PairKind::Declared;
-    let mut result = ResultFile::new(machine::describe(kind), settings);
+    let mut result = ResultFile::new(machine::describe(bench.pair.kind), settings);
     let (tracking_ns, floor_ns) = bench.tracking_ns().context("tracking cost")?;
     result.rows.push(row("tracking", &[("per_switch_ns", tracking_ns)]));
     result.rows.push(row("empty_programs", &[("per_switch_ns", floor_ns)]));
@@ -77,6 +80,7 @@ fn row(setting: &str, figures: &[(&str, Option<f64>)]) -> Row {
 struct Bench<'a> {
     lab: Lab,
     lanes: &'a str,
+    pair: Lanes,
     pairs: usize,
     scratch: tempfile::TempDir,
 }
@@ -135,21 +139,14 @@ impl Bench<'_> {
     /// The service busy for ten seconds without a break, batch always ready to run.
     fn long_hold(&self, result: &mut ResultFile) -> Result<Option<f64>> {
         let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
-        let pulse = self.pulse(&busy_us, "1000", "1")?;
-        let session = self.session(pulse.pid(), BorrowIdleConfig::default().min_idle_ns)?;
-        let before = session.memory().books();
-        thread::sleep(LONG_HOLD);
-        let spent = session.memory().books().since(&before);
-        let lanes = session.beside().lanes.clone();
-        session.kill();
-        let outcome = session.end()?;
-        let leak_percent = spent.overlap_percent(&lanes);
+        let (spent, holders) = self.watch_pulse([&busy_us, "1000", "1"], LONG_HOLD)?;
+        let leak_percent = spent.overlap_percent(&self.pair);
         result.rows.push(row(
             "long_hold",
             &[
-                ("lc_busy_s", Some(spent.lc_ns(&lanes) as f64 / 1e9)),
+                ("lc_busy_s", Some(spent.lc_ns(&self.pair) as f64 / 1e9)),
                 ("leak_percent", leak_percent),
-                ("evictions_count", Some(outcome.holders.evictions as f64)),
+                ("evictions_count", Some(holders.evictions as f64)),
             ],
         ));
         Ok(leak_percent)
@@ -157,28 +154,30 @@ impl Bench<'_> {
 
     /// Reactions to a service that a timer on its own CPU wakes.
     fn reactions(&self, result: &mut ResultFile) -> Result<()> {
-        let pulse = self.pulse("200", "600", "1000000")?;
-        let session = self.session(pulse.pid(), BorrowIdleConfig::default().min_idle_ns)?;
-        let before = session.memory().books();
-        thread::sleep(PULSES);
-        let spent = session.memory().books().since(&before);
-        let lanes = session.beside().lanes.clone();
-        session.kill();
-        session.end()?;
-        let mut figures = vec![("overlap_percent", spent.overlap_percent(&lanes))];
-        figures.extend(reaction_figures(&spent));
+        let (spent, _) = self.watch_pulse(["200", "600", "1000000"], PULSES)?;
+        let mut figures = vec![("overlap_percent", spent.overlap_percent(&self.pair))];
+        figures.extend(reaction_figures(spent.reaction_off(), spent.reaction_on()));
         result.rows.push(row("pulses_woken_by_own_timer", &figures));
         Ok(())
+    }
+
+    /// What the kernel counted in `length` of batch beside a pulse, and what the holders did.
+    /// The rhythm: busy and idle microseconds, and how often.
+    fn watch_pulse(&self, rhythm: [&str; 3], length: Duration) -> Result<(Books, HolderBooks)> {
+        let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), rhythm);
+        let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];
+        let pulse = self.lab.start(["pulse"].into_iter().chain(options))?;
+        let session = self.session(pulse.pid(), BorrowIdleConfig::default().min_idle_ns)?;
+        let before = session.memory().books();
+        thread::sleep(length);
+        let spent = session.memory().books().since(&before);
+        session.kill();
+        Ok((spent, session.end()?.holders))
     }
 
     fn bouncer(&self, work: u64) -> Result<Service> {
         let cpu = self.request_lane();
         self.lab.start(["bounce", "--cpu", &cpu, "--work", &work.to_string()])
-    }
-
-    fn pulse(&self, busy_us: &str, idle_us: &str, count: &str) -> Result<Service> {
-        let cpu = self.request_lane();
-        self.lab.start(["pulse", "--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count])
     }
 
     fn request_lane(&self) -> String {
@@ -199,17 +198,6 @@ impl Bench<'_> {
         let command = [vec![self.lab.path().into()], command.to_vec(), vec![counter.into()]].concat();
         Session::start(beside, &command, options)
     }
-}
-
-/// The figures of both reaction histograms.
-pub fn reaction_figures(books: &Books) -> [(&'static str, Option<f64>); 4] {
-    let percentile = |histogram: &crate::lane::histogram::Histogram, p| histogram.percentile_ns(p).map(|ns| ns as f64);
-    [
-        ("reaction_off_p50_ns", percentile(books.reaction_off(), 50.0)),
-        ("reaction_off_p99_ns", percentile(books.reaction_off(), 99.0)),
-        ("reaction_on_p50_ns", percentile(books.reaction_on(), 50.0)),
-        ("reaction_on_p99_ns", percentile(books.reaction_on(), 99.0)),
-    ]
 }
 
 fn bounce(bouncer: &mut Service, bounces: u64) -> Result<f64> {

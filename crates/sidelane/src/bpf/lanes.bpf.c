@@ -119,7 +119,6 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 
 	if (role->role == SIDELANE_ROLE_REQUEST && starts) {
 		service_starts(cpu, role);
-		stats->summons_ns += bpf_ktime_get_ns() - now_ns;
 	} else if (role->role == SIDELANE_ROLE_REQUEST && stops) {
 		service_stops(role);
 	} else if (role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH && was != SIDELANE_BATCH) {

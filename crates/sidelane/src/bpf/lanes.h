@@ -48,8 +48,7 @@ struct sidelane_lane_stats {
 	uint64_t lc_strays;       /*  64: LC switched in on a lane that is not a request lane */
 	uint64_t cost_ns;         /*  72: this program's own time, in the sampled switches */
 	uint64_t cost_samples;    /*  80: switches sampled for cost_ns */
-	uint64_t summons_ns;      /*  88: time this lane's CPU spent ringing for holders */
-	uint64_t reserved[4];     /*  96 */
+	uint64_t reserved[5];     /*  88 */
 	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* LC-on to batch-off */
 	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
 };

@@ -8,6 +8,7 @@ use super::measure::{BesideFigures, Run, Setting};
 use super::stage::Stage;
 use super::{DemoOptions, Pace};
 use crate::bench::median::median;
+use crate::lane::books::reaction_figures;
 use crate::lane::histogram::Histogram;
 use crate::lane::topology::{Lanes, PairKind};
 use crate::machine;
@@ -130,13 +131,8 @@ fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigu
         off.add(figures.books.reaction_off());
         on.add(figures.books.reaction_on());
     }
-    for (key, histogram, percentile) in [
-        ("reaction_off_p50_ns", &off, 50.0),
-        ("reaction_off_p99_ns", &off, 99.0),
-        ("reaction_on_p50_ns", &on, 50.0),
-        ("reaction_on_p99_ns", &on, 99.0),
-    ] {
-        row.put(key, histogram.percentile_ns(percentile).map(|ns| ns as f64));
+    for (key, value) in reaction_figures(&off, &on) {
+        row.put(key, value);
     }
     let per_s = |summons: fn(&crate::lane::books::LaneBooks) -> u64| {
         median(figures.clone().map(|figures| figures.books.sum(summons) as f64 * 1e9 / figures.books.at_ns as f64))

@@ -29,8 +29,7 @@ pub struct LaneStats {
     lc_strays: AtomicU64,
     cost_ns: AtomicU64,
     cost_samples: AtomicU64,
-    summons_ns: AtomicU64,
-    reserved: [AtomicU64; 4],
+    reserved: [AtomicU64; 5],
     off_hist: [AtomicU32; BUCKETS],
     on_hist: [AtomicU32; BUCKETS],
 }
@@ -77,8 +76,6 @@ pub struct LaneBooks {
     pub cost_ns: u64,
     /// The switches sampled for it.
     pub cost_samples: u64,
-    /// Time this lane's switches spent ringing for holders.
-    pub summons_ns: u64,
     /// Summons sent to the lane's holder.
     pub summons: u64,
     /// Of them, sent and paid for by a request lane.
@@ -186,6 +183,17 @@ impl Books {
     }
 }
 
+/// The figures of both reaction histograms, as every result names them.
+pub fn reaction_figures(off: &Histogram, on: &Histogram) -> [(&'static str, Option<f64>); 4] {
+    let percentile = |histogram: &Histogram, p| histogram.percentile_ns(p).map(|ns| ns as f64);
+    [
+        ("reaction_off_p50_ns", percentile(off, 50.0)),
+        ("reaction_off_p99_ns", percentile(off, 99.0)),
+        ("reaction_on_p50_ns", percentile(on, 50.0)),
+        ("reaction_on_p99_ns", percentile(on, 99.0)),
+    ]
+}
+
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
 }
@@ -230,7 +238,6 @@ impl LaneStats {
             lc_strays: get(&self.lc_strays),
             cost_ns: get(&self.cost_ns),
             cost_samples: get(&self.cost_samples),
-            summons_ns: get(&self.summons_ns),
             ..LaneBooks::default()
         }
     }
@@ -249,7 +256,6 @@ impl LaneBooks {
             lc_strays: self.lc_strays - earlier.lc_strays,
             cost_ns: self.cost_ns - earlier.cost_ns,
             cost_samples: self.cost_samples - earlier.cost_samples,
-            summons_ns: self.summons_ns - earlier.summons_ns,
             summons: self.summons - earlier.summons,
             lc_summons: self.lc_summons - earlier.lc_summons,
         }

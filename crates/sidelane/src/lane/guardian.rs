@@ -171,7 +171,5 @@ fn input_within(timeout: &Timespec) -> io::Result<bool> {
 }
 
 fn is_stopped(pid: u32) -> bool {
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    // The name, in parentheses, may hold anything; the state follows the last of them.
-    stat.rsplit_once(") ").is_some_and(|(_, rest)| rest.starts_with(['T', 't']))
+    matches!(service::state(&format!("/proc/{pid}/stat")), Some('T' | 't'))
 }

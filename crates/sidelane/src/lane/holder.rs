@@ -17,6 +17,7 @@ use std::thread::{self, JoinHandle};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
 use rustix::fd::OwnedFd;
 use sidelane_policy::{Action, Actions, Observation, Policy, Reason};
+use sidelane_signal::LaneWord;
 
 use super::audit::Audit;
 use super::clock::now_ns;
@@ -48,6 +49,13 @@ struct Shared {
     evictions: AtomicU64,
     evictor_errors: AtomicU64,
     bell: OwnedFd,
+}
+
+impl Shared {
+    /// Whether threads of the service came to the batch lane that have not been dealt with.
+    fn visited(&self, batch_lane: &LaneWord) -> bool {
+        batch_lane.lc_visitors() != self.visitors_known.load(Ordering::Acquire)
+    }
 }
 
 /// A running holder. Dropping it releases the lane.
@@ -127,7 +135,7 @@ impl Holder {
     /// Whether threads of the service were put on the batch lane and have not been
     /// acknowledged as gone.
     pub fn visited(&self) -> bool {
-        self.memory.word(self.cpu).lc_visitors() != self.shared.visitors_known.load(Ordering::Acquire)
+        self.shared.visited(self.memory.word(self.cpu))
     }
 
     /// Says that the service can no longer run on the batch lane, whatever happened before.
@@ -307,7 +315,7 @@ impl<P: Policy> Body<P> {
     }
 
     fn visited(&self) -> bool {
-        self.memory.word(self.cpu).lc_visitors() != self.shared.visitors_known.load(Ordering::Acquire)
+        self.shared.visited(self.memory.word(self.cpu))
     }
 
     /// Leaves the lane as it was found.

@@ -124,12 +124,15 @@ impl Target {
 /// Whether a thread of the process has not ended: the dead stay in the process table until
 /// they are reaped, and a first thread may end before the others.
 pub fn is_alive(pid: u32) -> bool {
-    let has_ended = |tid: u32| {
-        let stat = fs::read_to_string(format!("/proc/{pid}/task/{tid}/stat")).unwrap_or_default();
-        // The name, in parentheses, may hold anything; the state follows the last of them.
-        stat.rsplit_once(") ").is_none_or(|(_, rest)| rest.starts_with(['Z', 'X']))
-    };
+    let has_ended = |tid| matches!(state(&format!("/proc/{pid}/task/{tid}/stat")), None | Some('Z' | 'X'));
     !threads(pid).into_iter().all(has_ended)
+}
+
+/// The state letter in the `stat` file of a process or thread, if it is there.
+pub(super) fn state(stat: &str) -> Option<char> {
+    let stat = fs::read_to_string(stat).ok()?;
+    // The name, in parentheses, may hold anything; the state follows the last of them.
+    stat.rsplit_once(") ")?.1.chars().next()
 }
 
 fn named(comm: &str) -> BTreeSet<u32> {

@@ -4,6 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, json};
 
+use super::books::reaction_figures;
 use super::histogram::Histogram;
 use super::session::Outcome;
 use super::topology::{Lanes, PairKind};
@@ -26,9 +27,9 @@ pub struct Summary {
     /// Time batch ran beside the service, of the service's time.
     pub overlap_percent: Option<f64>,
     /// From the service's start to batch off.
-    pub reaction_off_ns: (Option<u64>, Option<u64>),
+    pub reaction_off: Histogram,
     /// From the service's stop to batch back.
-    pub reaction_on_ns: (Option<u64>, Option<u64>),
+    pub reaction_on: Histogram,
     /// Context switches to the service.
     pub lc_switches: u64,
     /// Wake-ups that a request lane sent to a holder, and paid for.
@@ -51,7 +52,6 @@ impl Summary {
     /// The figures of `outcome`.
     pub fn new(outcome: &Outcome, lanes: Lanes) -> Self {
         let books = &outcome.books;
-        let p50_p99 = |histogram: &Histogram| (histogram.percentile_ns(50.0), histogram.percentile_ns(99.0));
         let napped_s = seconds(outcome.holders.napped_ns);
         Self {
             wall_s: seconds(books.at_ns),
@@ -59,8 +59,8 @@ impl Summary {
             lc_cpu_s: seconds(books.lc_ns(&lanes)),
             batch_share_of_idle_percent: books.batch_share_of_idle_percent(&lanes),
             overlap_percent: books.overlap_percent(&lanes),
-            reaction_off_ns: p50_p99(books.reaction_off()),
-            reaction_on_ns: p50_p99(books.reaction_on()),
+            reaction_off: books.reaction_off().clone(),
+            reaction_on: books.reaction_on().clone(),
             lc_switches: books.sum(|lane| lane.lc_switches),
             lc_summons: books.sum(|lane| lane.lc_summons),
             holds: outcome.holders.holds,
@@ -90,17 +90,17 @@ impl Summary {
     }
 
     fn figures(&self) -> [(&'static str, Option<f64>); 16] {
-        let ns = |value: Option<u64>| value.map(|ns| ns as f64);
+        let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
         [
             ("wall_s", Some(self.wall_s)),
             ("batch_cpu_s", Some(self.batch_cpu_s)),
             ("lc_cpu_s", Some(self.lc_cpu_s)),
             ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
             ("overlap_percent", self.overlap_percent),
-            ("reaction_off_p50_ns", ns(self.reaction_off_ns.0)),
-            ("reaction_off_p99_ns", ns(self.reaction_off_ns.1)),
-            ("reaction_on_p50_ns", ns(self.reaction_on_ns.0)),
-            ("reaction_on_p99_ns", ns(self.reaction_on_ns.1)),
+            off_p50,
+            off_p99,
+            on_p50,
+            on_p99,
             ("lc_switches_count", Some(self.lc_switches as f64)),
             ("lc_summons_count", Some(self.lc_summons as f64)),
             ("holds_count", Some(self.holds as f64)),
@@ -136,10 +136,10 @@ impl fmt::Display for Summary {
         writeln!(
             f,
             "  reaction   batch off p50 {} p99 {}, back on p50 {} p99 {}",
-            micros(self.reaction_off_ns.0),
-            micros(self.reaction_off_ns.1),
-            micros(self.reaction_on_ns.0),
-            micros(self.reaction_on_ns.1)
+            micros(self.reaction_off.percentile_ns(50.0)),
+            micros(self.reaction_off.percentile_ns(99.0)),
+            micros(self.reaction_on.percentile_ns(50.0)),
+            micros(self.reaction_on.percentile_ns(99.0))
         )?;
         writeln!(
             f,
