@@ -44,6 +44,8 @@ struct sidelane_lane_word {
  *   HELD     --holder: service idle long enough-------------> RELEASED
  *   HELD     --holder: batch sent away, lane left to kernel-> EVICTED
  *   EVICTED  --kernel: service stops------------------------> SUMMONED
+ *   HELD     --holder: batch may run beside some requests---> LENT
+ *   LENT     --kernel: a request starts that had to wait----> SUMMONED
  *
  * Both sides store their own word, then read the other's, with a full barrier between:
  * one of them always sees the other, so no start of the service is missed. A summons is
@@ -53,6 +55,7 @@ enum sidelane_hold {
 	SIDELANE_SUMMONED = 1,
 	SIDELANE_HELD = 2,
 	SIDELANE_EVICTED = 3,
+	SIDELANE_LENT = 4,
 };
 
 /* One a batch lane, on a cache line of its own: both sides write it. */

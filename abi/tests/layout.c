@@ -9,7 +9,9 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "../gate.h"
 #include "../lane.h"
+#include "../request.h"
 #include "../slot.h"
 
 #define STRUCT(s) printf(#s " %u\n", (unsigned)sizeof(struct s))
@@ -63,6 +65,57 @@ static void hold_word(void)
 	CONSTANT(SIDELANE_SUMMONED);
 	CONSTANT(SIDELANE_HELD);
 	CONSTANT(SIDELANE_EVICTED);
+	CONSTANT(SIDELANE_LENT);
+}
+
+static void request_word(void)
+{
+	STRUCT(sidelane_request_word);
+	FIELD(sidelane_request_word, stamp_ns);
+	FIELD(sidelane_request_word, running);
+	FIELD(sidelane_request_word, arrived_ns);
+	FIELD(sidelane_request_word, started_ns);
+	FIELD(sidelane_request_word, finished_ns);
+	FIELD(sidelane_request_word, waited);
+	FIELD(sidelane_request_word, finished);
+	FIELD(sidelane_request_word, reserved);
+}
+
+static void service_word(void)
+{
+	STRUCT(sidelane_service_word);
+	FIELD(sidelane_service_word, queue_len);
+	FIELD(sidelane_service_word, busy_lanes);
+	FIELD(sidelane_service_word, tracked);
+	FIELD(sidelane_service_word, reserved);
+}
+
+static void lane_terms(void)
+{
+	STRUCT(sidelane_lane_terms);
+	FIELD(sidelane_lane_terms, budget_ns);
+	FIELD(sidelane_lane_terms, min_idle_ns);
+	FIELD(sidelane_lane_terms, policy);
+	FIELD(sidelane_lane_terms, harm_ppm);
+	FIELD(sidelane_lane_terms, request_count);
+	FIELD(sidelane_lane_terms, requests);
+	FIELD(sidelane_lane_terms, reserved);
+	CONSTANT(SIDELANE_GATE_VERSION);
+	CONSTANT(SIDELANE_GATE_PARTNERS);
+}
+
+static void gate_word(void)
+{
+	STRUCT(sidelane_gate_word);
+	FIELD(sidelane_gate_word, nap_tid);
+	FIELD(sidelane_gate_word, naps);
+	FIELD(sidelane_gate_word, nap_since_ns);
+	FIELD(sidelane_gate_word, napped_ns);
+	FIELD(sidelane_gate_word, napped_lc_ns);
+	FIELD(sidelane_gate_word, slow_paths);
+	FIELD(sidelane_gate_word, reserved);
+	FIELD(sidelane_gate_word, off_hist);
+	CONSTANT(SIDELANE_GATE_HIST_BUCKETS);
 }
 
 int main(void)
@@ -70,5 +123,9 @@ int main(void)
 	event_slot();
 	lane_word();
 	hold_word();
+	request_word();
+	service_word();
+	lane_terms();
+	gate_word();
 	return 0;
 }

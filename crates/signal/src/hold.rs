@@ -11,6 +11,8 @@
 //! HELD     ──holder: service idle long enough─────────────► RELEASED
 //! HELD     ──holder: batch sent away, lane left to kernel─► EVICTED
 //! EVICTED  ──kernel: service stops────────────────────────► SUMMONED
+//! HELD     ──holder: batch may run beside some requests───► LENT
+//! LENT     ──kernel: a request starts that had to wait────► SUMMONED
 //! ```
 //!
 //! Each side stores its own word, then, behind a full barrier, reads the other's (the two
@@ -40,6 +42,9 @@ pub enum HoldState {
     Held = 2,
     /// Batch was sent away; the kernel summons the holder when the service stops.
     Evicted = 3,
+    /// Batch may run, also beside a request that did not have to wait; the kernel summons the
+    /// holder when one starts that had to.
+    Lent = 4,
 }
 
 /// A number that stands for no [`HoldState`]: the other side is of another version.
@@ -63,6 +68,7 @@ impl TryFrom<u32> for HoldState {
             1 => Ok(Self::Summoned),
             2 => Ok(Self::Held),
             3 => Ok(Self::Evicted),
+            4 => Ok(Self::Lent),
             _ => Err(UnknownHoldState(number)),
         }
     }
@@ -136,6 +142,15 @@ impl HoldWord {
         self.leave(HoldState::Evicted, || !busy())
     }
 
+    /// The holder is about to block and let batch run beside requests that did not wait. Returns
+    /// whether it may: `false` if `must_hold` says that one which waited has started meanwhile.
+    ///
+    /// `must_hold` must load the request words anew; it is called once.
+    #[must_use = "a holder that blocks on false is never summoned"]
+    pub fn lend(&self, must_hold: impl FnOnce() -> bool) -> bool {
+        self.leave(HoldState::Lent, must_hold)
+    }
+
     /// Leaves the lane as `state` unless, that being visible, `stay` asks to hold on.
     fn leave(&self, state: HoldState, stay: impl FnOnce() -> bool) -> bool {
         self.state.store(state as u32, Ordering::Release);
@@ -158,10 +173,10 @@ mod tests {
     #[test]
     fn a_state_survives_its_number_and_others_are_refused() {
         use HoldState::*;
-        for state in [Released, Summoned, Held, Evicted] {
+        for state in [Released, Summoned, Held, Evicted, Lent] {
             assert_eq!(HoldState::try_from(state as u32), Ok(state));
         }
-        assert_eq!(HoldState::try_from(4), Err(UnknownHoldState(4)));
+        assert_eq!(HoldState::try_from(5), Err(UnknownHoldState(5)));
     }
 
     #[test]

@@ -9,8 +9,11 @@
 //! - [`LaneWord`]: what runs on a lane; the kernel program writes it at each switch.
 //! - [`HoldWord`]: how a batch lane is held; the lane's holder and the kernel program
 //!   move it in turn, in a handshake that misses no start of the service.
+//! - [`RequestWord`]: which request a lane works on; [`ServiceWord`]: how many wait.
+//! - [`LaneTerms`], [`GateWord`]: on what terms a batch lane is lent, and what batch that checks
+//!   for itself made of them.
 //!
-//! `abi/slot.h` and `abi/lane.h` are the wire format; the types here mirror them, with
+//! `abi/*.h` are the wire format; the types here mirror them, with
 //! their offsets asserted at compile time and compared with a C compiler's in the tests.
 //! [`view()`] turns mapped memory into them. Everything in shared memory is an atomic, so
 //! no writer, however wrong, can cause undefined behaviour in a reader.
@@ -27,18 +30,22 @@
 #[cfg(test)]
 extern crate std;
 
+mod gate;
 mod hold;
 #[cfg(any(test, loom))]
 pub mod kernel;
 mod lane;
+mod request;
 mod slot;
 mod stamp;
 mod sync;
 #[cfg(not(loom))]
 mod view;
 
+pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneTerms};
 pub use hold::{HoldState, HoldWord, UnknownHoldState};
 pub use lane::{LaneClass, LaneSnapshot, LaneWord, UnknownLaneClass};
+pub use request::{RequestWord, RunningRequest, ServiceWord};
 pub use slot::{Event, EventSlot, PAYLOAD_WORDS, Payload, Poll, SlotReader, SlotWriter};
 #[cfg(not(loom))]
 pub use view::{Shared, view};

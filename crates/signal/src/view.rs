@@ -5,7 +5,7 @@
 
 use core::slice;
 
-use crate::{EventSlot, HoldWord, LaneWord};
+use crate::{EventSlot, GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord};
 
 /// A cache line of the wire format, which may be seen in memory that others store to.
 ///
@@ -20,6 +20,14 @@ unsafe impl Shared for EventSlot {}
 unsafe impl Shared for LaneWord {}
 // SAFETY: as for `EventSlot`.
 unsafe impl Shared for HoldWord {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for RequestWord {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for ServiceWord {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for LaneTerms {}
+// SAFETY: as for `EventSlot`; it has more than 64 bytes, all of them atomics.
+unsafe impl Shared for GateWord {}
 
 /// The `len` bytes at `base` as slots or words, as many as fit whole. `None` if `base` is
 /// not aligned for them; what `mmap` returns always is.

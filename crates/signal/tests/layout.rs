@@ -4,7 +4,10 @@
 
 use std::mem::offset_of;
 
-use sidelane_signal::{EventSlot, HoldState, HoldWord, LaneClass, LaneWord, PAYLOAD_WORDS};
+use sidelane_signal::{
+    EventSlot, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, HoldState, HoldWord, LaneClass, LaneTerms,
+    LaneWord, PAYLOAD_WORDS, RequestWord, ServiceWord,
+};
 
 mod support;
 
@@ -48,6 +51,29 @@ fn hold_word() -> Vec<String> {
         "batch_waits" batch_waits, "reserved" reserved)
 }
 
+fn request_word() -> Vec<String> {
+    layout!(RequestWord, "sidelane_request_word":
+        "stamp_ns" stamp_ns, "running" running, "arrived_ns" arrived_ns, "started_ns" started_ns,
+        "finished_ns" finished_ns, "waited" waited, "finished" finished, "reserved" reserved)
+}
+
+fn service_word() -> Vec<String> {
+    layout!(ServiceWord, "sidelane_service_word":
+        "queue_len" queue_len, "busy_lanes" busy_lanes, "tracked" tracked, "reserved" reserved)
+}
+
+fn lane_terms() -> Vec<String> {
+    layout!(LaneTerms, "sidelane_lane_terms":
+        "budget_ns" budget_ns, "min_idle_ns" min_idle_ns, "policy" policy, "harm_ppm" harm_ppm,
+        "request_count" request_count, "requests" requests, "reserved" reserved)
+}
+
+fn gate_word() -> Vec<String> {
+    layout!(GateWord, "sidelane_gate_word":
+        "nap_tid" nap_tid, "naps" naps, "nap_since_ns" nap_since_ns, "napped_ns" napped_ns,
+        "napped_lc_ns" napped_lc_ns, "slow_paths" slow_paths, "reserved" reserved, "off_hist" off_hist)
+}
+
 fn constants() -> Vec<String> {
     let values = [
         ("SIDELANE_PAYLOAD_WORDS", PAYLOAD_WORDS as u32),
@@ -59,12 +85,17 @@ fn constants() -> Vec<String> {
         ("SIDELANE_SUMMONED", HoldState::Summoned as u32),
         ("SIDELANE_HELD", HoldState::Held as u32),
         ("SIDELANE_EVICTED", HoldState::Evicted as u32),
+        ("SIDELANE_LENT", HoldState::Lent as u32),
+        ("SIDELANE_GATE_VERSION", GATE_VERSION),
+        ("SIDELANE_GATE_PARTNERS", GATE_PARTNERS as u32),
+        ("SIDELANE_GATE_HIST_BUCKETS", GATE_HIST_BUCKETS as u32),
     ];
     values.map(|(name, value)| format!("{name} {value}")).to_vec()
 }
 
 fn in_rust() -> Vec<String> {
-    sorted([event_slot(), lane_word(), hold_word(), constants()].concat())
+    let words = [lane_word(), hold_word(), request_word(), service_word(), lane_terms(), gate_word()];
+    sorted([event_slot(), words.concat(), constants()].concat())
 }
 
 fn printed_by(program: support::Program) -> Vec<String> {

@@ -1,0 +1,67 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+ *
+ * The instrumented gate: what an agent and the batch programs that check for themselves share.
+ * crates/signal/src/gate.rs mirrors this file and asserts every offset.
+ *
+ * The agent starts batch with file descriptors of five arrays, each with one entry a CPU unless
+ * noted, and names them in the environment:
+ *
+ *   SIDELANE_GATE=1:LANES:REQUESTS:SERVICE:TERMS:GATES:THREADS
+ *
+ *   1         the version of this format
+ *   LANES     struct sidelane_lane_word, read-only
+ *   REQUESTS  struct sidelane_request_word, read-only
+ *   SERVICE   struct sidelane_service_word, one entry, read-only
+ *   TERMS     struct sidelane_lane_terms, read-only
+ *   GATES     struct sidelane_gate_word
+ *   THREADS   uint64_t, one bit a thread id, 64 to an entry: threads that check
+ *
+ * A thread that sets its bit promises to look at its lane often. The kernel program does not
+ * summon the lane's holder while such a thread runs there; it clears the bit when the thread
+ * ends. A promise that is not kept is noticed by the holder, which looks in once in a while.
+ *
+ * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
+ */
+#ifndef SIDELANE_ABI_GATE_H
+#define SIDELANE_ABI_GATE_H
+
+#define SIDELANE_GATE_VERSION 1
+#define SIDELANE_GATE_ENV "SIDELANE_GATE"
+
+/* Which policy decides: Elfen's four. */
+enum sidelane_policy {
+	SIDELANE_BORROW_IDLE = 0,
+	SIDELANE_FIXED_BUDGET = 1,
+	SIDELANE_REFRESH_BUDGET = 2,
+	SIDELANE_DYNAMIC_REFRESH = 3,
+};
+
+/* POWER has eight lanes a core. */
+#define SIDELANE_GATE_PARTNERS 7
+
+/* The terms on which a batch lane is lent: written by the agent, read by whoever decides. */
+struct sidelane_lane_terms {
+	uint64_t budget_ns;   /*  0: how long batch may run beside a request */
+	uint64_t min_idle_ns; /*  8: how long the request lanes are idle before batch runs again */
+	uint32_t policy;      /* 16: enum sidelane_policy */
+	uint32_t harm_ppm;    /* 20: delay of a request by co-running, a million for all of it; see policy/borrow/dynamic.rs */
+	uint32_t request_count; /* 24: request lanes of this batch lane's core; 0: not a batch lane */
+	uint32_t requests[SIDELANE_GATE_PARTNERS]; /* 28: their CPUs */
+	uint32_t reserved[2];
+};
+
+#define SIDELANE_GATE_HIST_BUCKETS 1024
+
+/* The books of a gate: written by the batch thread on the lane, read by the agent. */
+struct sidelane_gate_word {
+	uint32_t nap_tid;      /*  0: thread that naps here, 0 for none */
+	uint32_t naps;         /*  4: naps begun, wraps */
+	uint64_t nap_since_ns; /*  8: start of the present nap */
+	uint64_t napped_ns;    /* 16: time napped, up to the end of the last nap */
+	uint64_t napped_lc_ns; /* 24: of it, LC threads ran on the request lanes: no overlap */
+	uint64_t slow_paths;   /* 32: checks that found the service busy */
+	uint64_t reserved[3];
+	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: service busy to nap, ns; buckets as in bpf/lanes.h */
+};
+
+#endif

@@ -1,0 +1,64 @@
+//! The instrumented gate: what an agent and batch programs that check for themselves share.
+//! `abi/gate.h` is the wire format.
+
+use crate::sync::{AtomicU32, AtomicU64};
+
+/// The version of the environment variable [`GATE_ENV`] and of everything it names.
+pub const GATE_VERSION: u32 = 1;
+/// Names the arrays that a batch program maps.
+pub const GATE_ENV: &str = "SIDELANE_GATE";
+/// The most request lanes that one batch lane has.
+pub const GATE_PARTNERS: usize = 7;
+/// Buckets of [`GateWord::off_hist`].
+pub const GATE_HIST_BUCKETS: usize = 1024;
+
+/// The terms on which a batch lane is lent: `struct sidelane_lane_terms`. Written by the agent.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct LaneTerms {
+    /// How long batch may run beside a request.
+    pub budget_ns: AtomicU64,
+    /// How long the request lanes are idle before batch runs again.
+    pub min_idle_ns: AtomicU64,
+    /// `enum sidelane_policy`.
+    pub policy: AtomicU32,
+    /// Delay of a request by co-running, a million for all of the time.
+    pub harm_ppm: AtomicU32,
+    /// Request lanes of this batch lane's core; 0: not a batch lane.
+    pub request_count: AtomicU32,
+    /// Their CPUs.
+    pub requests: [AtomicU32; GATE_PARTNERS],
+    /// Zero.
+    pub reserved: [AtomicU32; 2],
+}
+
+/// The books of a gate: `struct sidelane_gate_word`. Written by the batch thread on the lane.
+#[derive(Debug)]
+#[repr(C, align(64))]
+pub struct GateWord {
+    /// Thread that naps here, 0 for none.
+    pub nap_tid: AtomicU32,
+    /// Naps begun; wraps.
+    pub naps: AtomicU32,
+    /// Start of the present nap.
+    pub nap_since_ns: AtomicU64,
+    /// Time napped, up to the end of the last nap.
+    pub napped_ns: AtomicU64,
+    /// Of it, LC threads ran on the request lanes: no overlap.
+    pub napped_lc_ns: AtomicU64,
+    /// Checks that found the service busy.
+    pub slow_paths: AtomicU64,
+    /// Zero.
+    pub reserved: [AtomicU64; 3],
+    /// From the service being busy to the nap, in nanoseconds.
+    pub off_hist: [AtomicU32; GATE_HIST_BUCKETS],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{offset_of, size_of};
+    assert!(size_of::<LaneTerms>() == 64);
+    assert!(offset_of!(LaneTerms, requests) == 28);
+    assert!(size_of::<GateWord>() == 64 + 4 * GATE_HIST_BUCKETS);
+    assert!(offset_of!(GateWord, off_hist) == 64);
+};

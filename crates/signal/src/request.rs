@@ -1,0 +1,113 @@
+//! Request words: what a request lane works on, as the kernel program learns it from the
+//! service's sockets. `abi/request.h` is the wire format.
+//!
+//! These are Elfen's signals `queue_len` and `running_request` (ATC'16 Fig. 9(b), (c)): what a
+//! budget policy has to know to see whose time batch is about to spend.
+
+use crate::stamp;
+use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop};
+
+/// As for lane words: a second look nearly always succeeds.
+const SNAPSHOT_LOOKS_MAX: u32 = 8;
+
+/// What a request lane works on, as it lies in shared memory: `struct sidelane_request_word`.
+///
+/// The fields are public because they are the wire format; the kernel program is their only
+/// writer.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct RequestWord {
+    /// Time of the last change; 0 before the first and while one is being written.
+    pub stamp_ns: AtomicU64,
+    /// Number of the request that runs here, 0 for none; never reused.
+    pub running: AtomicU64,
+    /// Its arrival.
+    pub arrived_ns: AtomicU64,
+    /// Its start.
+    pub started_ns: AtomicU64,
+    /// When the last request before it finished here, 0 for never.
+    pub finished_ns: AtomicU64,
+    /// 1: it arrived before another one on this lane had finished.
+    pub waited: AtomicU32,
+    /// Requests that finished here; wraps.
+    pub finished: AtomicU32,
+    /// Zero.
+    pub reserved: [AtomicU64; 2],
+}
+
+/// All fields of a [`RequestWord`] as of one change.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RunningRequest {
+    /// Number of the request that runs, 0 for none.
+    pub number: u64,
+    /// Its arrival.
+    pub arrived_ns: u64,
+    /// Its start.
+    pub started_ns: u64,
+    /// It arrived before another one on this lane had finished.
+    pub waited: bool,
+}
+
+impl RequestWord {
+    /// What runs now; `None` before the first request, or if a writer was in the way of every
+    /// one of a few looks.
+    pub fn snapshot(&self) -> Option<RunningRequest> {
+        for _ in 0..SNAPSHOT_LOOKS_MAX {
+            let stamp_ns = stamp::begin(&self.stamp_ns);
+            if let Some(seen) = stamp::finish(&self.stamp_ns, stamp_ns, || self.copy()) {
+                return Some(seen);
+            }
+            spin_loop();
+        }
+        None
+    }
+
+    fn copy(&self) -> RunningRequest {
+        RunningRequest {
+            number: self.running.load(Ordering::Relaxed),
+            arrived_ns: self.arrived_ns.load(Ordering::Relaxed),
+            started_ns: self.started_ns.load(Ordering::Relaxed),
+            waited: self.waited.load(Ordering::Relaxed) != 0,
+        }
+    }
+}
+
+/// The service as a whole: `struct sidelane_service_word`. Written from every CPU.
+#[derive(Debug, Default)]
+#[repr(C, align(64))]
+pub struct ServiceWord {
+    /// Requests that have arrived and not started.
+    pub queue_len: AtomicU32,
+    /// Request lanes whose lane word is busy.
+    pub busy_lanes: AtomicU32,
+    /// 1 while requests are tracked.
+    pub tracked: AtomicU32,
+    /// Zero.
+    pub reserved: [AtomicU32; 13],
+}
+
+#[cfg(not(loom))]
+const _: () = {
+    use core::mem::{align_of, offset_of, size_of};
+    assert!(size_of::<RequestWord>() == 64 && align_of::<RequestWord>() == 64);
+    assert!(offset_of!(RequestWord, waited) == 40);
+    assert!(size_of::<ServiceWord>() == 64 && align_of::<ServiceWord>() == 64);
+};
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_snapshot_is_of_one_change() {
+        let word = RequestWord::default();
+        assert_eq!(word.snapshot(), None);
+        word.running.store(7, Ordering::Relaxed);
+        word.arrived_ns.store(1, Ordering::Relaxed);
+        word.started_ns.store(2, Ordering::Relaxed);
+        word.waited.store(1, Ordering::Relaxed);
+        word.stamp_ns.store(3, Ordering::Relaxed);
+        let expected = RunningRequest { number: 7, arrived_ns: 1, started_ns: 2, waited: true };
+        assert_eq!(word.snapshot(), Some(expected));
+    }
+}
