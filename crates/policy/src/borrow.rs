@@ -1,5 +1,31 @@
 //! Borrowing: when batch may use a lane that it must give back (Elfen §3.4).
+//!
+//! [`Borrow`] keeps one batch lane: it holds, lends and releases it, with the hysteresis and the
+//! eviction that every policy needs. What the policies differ in is a [`Rule`]: whether batch may
+//! run beside the request that runs now. The paper's four, each in a file of its own:
+//! [`Idle`], [`FixedBudget`], [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a) to (d)).
+//!
+//! [`harm`] and [`headroom`] work out what the budget rules are told: how much a request loses
+//! to batch beside it, and how much it may lose.
 
+mod dynamic;
+mod fixed;
+pub mod harm;
+pub mod headroom;
 mod idle;
+mod kind;
+mod lane;
+#[cfg(test)]
+mod queue;
+mod refresh;
+mod rule;
+#[cfg(test)]
+mod vectors;
 
-pub use idle::{BorrowIdle, BorrowIdleConfig};
+pub use dynamic::DynamicRefresh;
+pub use fixed::FixedBudget;
+pub use idle::Idle;
+pub use kind::{AnyRule, PolicyKind, UnknownPolicy};
+pub use lane::{Borrow, BorrowConfig};
+pub use refresh::RefreshBudget;
+pub use rule::Rule;

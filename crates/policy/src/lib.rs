@@ -14,7 +14,7 @@ pub mod borrow;
 pub type Nanos = u64;
 
 /// What a borrowing policy is told about one batch lane and the request lanes of its core.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Observation {
     /// The service occupies at least one of the request lanes.
     pub request_busy: bool,
@@ -23,6 +23,73 @@ pub struct Observation {
     /// Threads of the service were put on the batch lane itself. Batch must leave it: a hold
     /// there would make the service wait.
     pub service_on_batch_lane: bool,
+    /// The service's requests; `None` where they are not known.
+    pub requests: Option<Requests>,
+    /// What batch may cost them.
+    pub terms: Terms,
+}
+
+/// What is known of the service's requests: Elfen's signals `queue_len` and `running_request`.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Requests {
+    /// Requests that have arrived and not started.
+    pub queue_len: u32,
+    /// The request that runs on the request lanes; of several, the one that started last.
+    pub running: Option<Running>,
+}
+
+impl Requests {
+    /// A request runs that had to wait.
+    pub fn waited(&self) -> bool {
+        self.running.is_some_and(|running| running.waited)
+    }
+}
+
+/// A request that has started and not finished.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Running {
+    /// Tells it from all others.
+    pub number: u64,
+    /// Its start.
+    pub started: Nanos,
+    /// It, or another one that runs on the same core, had to wait for one that ran before it.
+    pub waited: bool,
+}
+
+/// On what terms a lane is lent to batch.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Terms {
+    /// How much later batch may make a request.
+    pub budget_ns: Nanos,
+    /// How much later it gets by batch beside it.
+    pub harm: Harm,
+}
+
+/// The delay of a request for each moment that batch runs beside it: 0 is none, a million parts
+/// of a million is that it stands still. It is 1 − LC_IPC ÷ ref_IPC in Elfen's Fig. 9(d).
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Harm(u32);
+
+impl Harm {
+    /// The request stands still.
+    pub const FULL: Self = Self(1_000_000);
+
+    /// `ppm` parts of a million; more than a million counts as a million.
+    pub fn from_ppm(ppm: u32) -> Self {
+        Self(ppm.min(1_000_000))
+    }
+
+    /// In parts of a million.
+    pub fn ppm(self) -> u32 {
+        self.0
+    }
+}
+
+impl Default for Harm {
+    /// The worst, where nothing is known.
+    fn default() -> Self {
+        Self::FULL
+    }
 }
 
 /// One thing to do to a batch lane.
@@ -30,8 +97,11 @@ pub struct Observation {
 pub enum Action {
     /// Keep the lane empty, from now on.
     Hold,
-    /// Let batch run.
+    /// Let batch run until the service starts.
     Release,
+    /// Let batch run, and go on when the service starts, unless with a request that had to wait.
+    /// The policy looks again by itself.
+    Lend,
     /// Send batch away from the lane and leave the lane to the kernel.
     Evict,
     /// Bring batch back to the lane it was evicted from, and let it run.
@@ -54,6 +124,12 @@ pub enum Reason {
     HeldTooLong,
     /// The service has threads on the batch lane.
     ServiceOnBatchLane,
+    /// Batch runs beside a request, on its budget.
+    CoRunning,
+    /// Batch ran beside a request for as long as its budget allows.
+    BudgetSpent,
+    /// A request runs that had to wait: it has nothing to give away.
+    RequestWaited,
 }
 
 impl fmt::Display for Reason {
@@ -65,6 +141,9 @@ impl fmt::Display for Reason {
             Reason::RequestIdle => "the service is idle",
             Reason::HeldTooLong => "held too long to stay out of the kernel's way",
             Reason::ServiceOnBatchLane => "the service has threads on the batch lane",
+            Reason::CoRunning => "a request has budget left",
+            Reason::BudgetSpent => "the request's budget is spent",
+            Reason::RequestWaited => "a request that had to wait runs",
         })
     }
 }
@@ -110,7 +189,8 @@ pub trait Policy {
     fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions);
 
     /// When the policy wants to look again even if nothing changes; `None`: only on a change.
-    /// Always later than the last `now`, and never put off by looking again early.
+    /// Always later than the last `now`. While the service is busy or a hold goes on, looking
+    /// again early never puts it off.
     fn next_wakeup(&self) -> Option<Nanos>;
 
     /// The reason of the present state.

@@ -5,8 +5,11 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand, ValueEnum};
+use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
+use crate::lane::objective::Objective;
 use crate::lane::service::Target;
+use crate::lane::terms::{Budget, Lending, LendingError};
 use crate::units::parse_time;
 
 /// Run batch work in the idle moments of latency-critical services, on the same cores.
@@ -118,6 +121,7 @@ pub enum BenchName {
 Examples:
   sidelane run --beside port:6379 -- make -j2
   sidelane run --beside pid:1234 --lanes 0:1 -- ./train.py
+  sidelane run --beside port:8080 --slo p99=100ms -- ./train.py
 
 The exit code is the batch command's own; 1 if it could not be started, 2 for wrong arguments.")]
 pub struct RunArgs {
@@ -130,6 +134,16 @@ pub struct RunArgs {
     /// Confine the service to its request lanes for the time of the run
     #[arg(long)]
     pub pin_service: bool,
+    /// When batch may run beside a request: borrow-idle, fixed-budget, refresh-budget or
+    /// dynamic-refresh [default: borrow-idle; with a budget or an objective, dynamic-refresh]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<PolicyKind>,
+    /// How much later batch may make a request that did not have to wait
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "slo")]
+    pub budget: Option<Duration>,
+    /// What requests may take, as in p99=100ms: the budget is what this leaves
+    #[arg(long, value_name = "OBJECTIVE")]
+    pub slo: Option<Objective>,
     /// How long the service must have been idle before batch gets its lane back
     #[arg(long, value_name = "TIME", default_value = "8us", value_parser = parse_time)]
     pub min_idle: Duration,
@@ -145,4 +159,17 @@ pub struct RunArgs {
     /// The batch command
     #[arg(last = true, required = true, value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+impl RunArgs {
+    /// How lanes are lent, if the options go together.
+    pub fn lending(&self) -> Result<Lending, LendingError> {
+        let budget = match (self.budget, self.slo) {
+            (Some(budget), _) => Budget::Given(budget.as_nanos() as u64),
+            (None, Some(objective)) => Budget::Slo(objective),
+            (None, None) => Budget::None,
+        };
+        let config = BorrowConfig { min_idle_ns: self.min_idle.as_nanos() as u64, ..Default::default() };
+        Lending::new(self.policy, budget, config)
+    }
 }

@@ -4,7 +4,7 @@ use std::path::{Path, PathBuf};
 use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
-use clap::Parser;
+use clap::{CommandFactory, Parser};
 use sidelane::bench;
 use sidelane::cli::{BenchArgs, BenchName, Cli, DemoArgs, DoctorArgs, RunArgs, Verb};
 use sidelane::demo::{self, DemoOptions};
@@ -12,7 +12,6 @@ use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::{guardian, run};
 use sidelane::report::{Column, ResultFile, table, terminal};
-use sidelane_policy::borrow::BorrowIdleConfig;
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse().verb) {
@@ -40,12 +39,12 @@ fn dispatch(verb: Verb) -> Result<u8> {
 
 fn run_beside(args: RunArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let policy = BorrowIdleConfig { min_idle_ns: args.min_idle.as_nanos() as u64, ..Default::default() };
+    let lending = args.lending().unwrap_or_else(|error| refuse(&error.to_string()));
     let options = run::RunOptions {
         target: args.beside,
         lanes: args.lanes,
         pin_service: args.pin_service,
-        policy,
+        lending,
         audit: args.audit,
         grace: args.grace,
         command: args.command,
@@ -56,6 +55,11 @@ fn run_beside(args: RunArgs) -> Result<u8> {
         summary.to_result().write_json(&path)?;
     }
     Ok(exit_code)
+}
+
+/// Ends with the usage and the exit code of wrong arguments.
+fn refuse(why: &str) -> ! {
+    Cli::command().error(clap::error::ErrorKind::ArgumentConflict, why).exit()
 }
 
 fn examine(args: DoctorArgs) -> Result<u8> {

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Map, json};
-use sidelane_policy::borrow::BorrowIdleConfig;
+use sidelane_policy::borrow::BorrowConfig;
 use sidelane_signal::LaneClass;
 
 use super::floor::Floor;
@@ -25,6 +25,7 @@ use crate::lane::books::{Books, reaction_figures};
 use crate::lane::holder::HolderBooks;
 use crate::lane::service::Target;
 use crate::lane::session::{Session, SessionOptions};
+use crate::lane::terms::Lending;
 use crate::lane::topology::{Lanes, Topology};
 use crate::lane::tracker::{ServiceCgroup, Tracker};
 use crate::machine;
@@ -118,7 +119,7 @@ impl Bench<'_> {
         let mut added_us = Vec::new();
         for _ in 0..self.pairs {
             let (lasting_ns, _) = self.bounce_beside(&mut bouncer, LASTING_MIN_IDLE_NS)?;
-            let (each_ns, holds) = self.bounce_beside(&mut bouncer, BorrowIdleConfig::default().min_idle_ns)?;
+            let (each_ns, holds) = self.bounce_beside(&mut bouncer, BorrowConfig::default().min_idle_ns)?;
             added_us.push((each_ns - lasting_ns) / holds.max(1) as f64 / 1e3);
         }
         Ok(median(added_us))
@@ -167,7 +168,7 @@ impl Bench<'_> {
         let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), rhythm);
         let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];
         let pulse = self.lab.start(["pulse"].into_iter().chain(options))?;
-        let session = self.session(pulse.pid(), BorrowIdleConfig::default().min_idle_ns)?;
+        let session = self.session(pulse.pid(), BorrowConfig::default().min_idle_ns)?;
         let before = session.memory().books();
         thread::sleep(length);
         let spent = session.memory().books().since(&before);
@@ -190,7 +191,10 @@ impl Bench<'_> {
         beside.service.pids.retain(|pid| *pid == service);
         let options = SessionOptions {
             class: BatchClass::Idle,
-            hold: Some(BorrowIdleConfig { min_idle_ns, ..BorrowIdleConfig::default() }),
+            hold: Some(Lending {
+                config: BorrowConfig { min_idle_ns, ..BorrowConfig::default() },
+                ..Lending::default()
+            }),
             audit: None,
         };
         let counter = self.scratch.path().join("counter");

@@ -23,17 +23,56 @@ static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, 
 	return both_ns < now_ns ? now_ns - both_ns : 0;
 }
 
+/* On a lane that was lent batch may run beside requests, but not beside one that had to wait:
+ * how long it did so, in a turn that ends now. */
+static __always_inline uint64_t beside_waited_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+						 uint64_t began_ns, uint64_t now_ns)
+{
+	uint64_t longest_ns = 0;
+
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		uint32_t partner = role->partners[i];
+		struct sidelane_request_word *request = bpf_map_lookup_elem(&request_words, &partner);
+		if (!request || !load_once(request->waited) || !load_once(request->running))
+			continue;
+		uint64_t both_ns = load_once(request->started_ns);
+		if (both_ns < began_ns)
+			both_ns = began_ns;
+		uint64_t beside_ns = both_ns < now_ns ? now_ns - both_ns : 0;
+		record(stats->off_hist, beside_ns);
+		if (beside_ns > longest_ns)
+			longest_ns = beside_ns;
+	}
+	return longest_ns;
+}
+
+static __always_inline void lent_turn_ends(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+					   uint64_t began_ns, uint64_t both_ns, uint64_t now_ns)
+{
+	uint64_t leaked_ns = beside_waited_ns(role, stats, began_ns, now_ns);
+
+	if (leaked_ns > both_ns)
+		leaked_ns = both_ns;
+	stats->overlap_ns += leaked_ns;
+	stats->lent_overlap_ns += both_ns - leaked_ns;
+}
+
 static __always_inline void batch_turn_ends(struct sidelane_lane_role *role,
 					    struct sidelane_lane_stats *stats, uint64_t now_ns)
 {
 	uint64_t began_ns = stats->batch_since_ns;
 	uint64_t clock_ns = partners_lc_clock_ns(role, now_ns);
+	uint64_t both_ns = clock_ns > stats->overlap_mark_ns ? clock_ns - stats->overlap_mark_ns : 0;
 
 	stats->batch_ns += now_ns - began_ns;
-	if (clock_ns > stats->overlap_mark_ns)
-		stats->overlap_ns += clock_ns - stats->overlap_mark_ns;
 	stats->batch_since_ns = 0;
-
+	if (stats->turn_is_lent) {
+		lent_turn_ends(role, stats, began_ns, both_ns, now_ns);
+		return;
+	}
+	stats->overlap_ns += both_ns;
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
 			break;
@@ -65,6 +104,7 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 	bool busy = false;
 
 	stats->batch_since_ns = now_ns;
+	stats->turn_is_lent = load_once(hold->state) == SIDELANE_LENT;
 	stats->overlap_mark_ns = partners_lc_clock_ns(role, now_ns);
 	if (load_once(hold->state) == SIDELANE_HELD)
 		stats->leaks++;

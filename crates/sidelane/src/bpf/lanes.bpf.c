@@ -176,6 +176,7 @@ static __always_inline void note_arrival(struct task_struct *task, uint32_t cpu)
 	__sync_fetch_and_add(&word->lc_visitors, 1);
 	/* A holder that naps sees the visitor; one that sleeps has to be woken to evict batch. */
 	summon(cpu, SIDELANE_RELEASED, false);
+	summon(cpu, SIDELANE_LENT, false);
 }
 
 /* A thread that waited for a request lane may be moved before it ran there. */

@@ -6,7 +6,9 @@
 #ifndef SIDELANE_LANES_H
 #define SIDELANE_LANES_H
 
+#include "../../../../abi/gate.h"
 #include "../../../../abi/lane.h"
+#include "../../../../abi/request.h"
 
 /* POWER has eight lanes a core: seven partners. */
 #define SIDELANE_MAX_PARTNERS 7
@@ -48,7 +50,9 @@ struct sidelane_lane_stats {
 	uint64_t lc_strays;       /*  64: LC switched in on a lane that is not a request lane */
 	uint64_t cost_ns;         /*  72: this program's own time, in the sampled switches */
 	uint64_t cost_samples;    /*  80: switches sampled for cost_ns */
-	uint64_t reserved[5];     /*  88 */
+	uint64_t lent_overlap_ns; /*  88: beside it, LC threads ran while the lane was lent: not in overlap_ns */
+	uint64_t turn_is_lent;    /*  96: batch's present turn began on a lane that was lent */
+	uint64_t reserved[3];     /* 104 */
 	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* LC-on to batch-off */
 	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
 };

@@ -31,6 +31,31 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, LANES_MAX);
 	__type(key, uint32_t);
+	__type(value, struct sidelane_request_word);
+} request_words SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_service_word);
+} service_words SEC(".maps");
+
+/* Written and read by user space alone; a map, so that a batch program can be handed it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_lane_terms);
+} lane_terms SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
 	__type(value, struct sidelane_lane_stats);
 } lane_stats SEC(".maps");
 

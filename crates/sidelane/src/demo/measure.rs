@@ -9,7 +9,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
-use sidelane_policy::borrow::BorrowIdleConfig;
 
 use super::Pace;
 use super::stage::Stage;
@@ -18,6 +17,7 @@ use crate::lane::batch::BatchClass;
 use crate::lane::beside::keep_off;
 use crate::lane::books::Books;
 use crate::lane::session::{Session, SessionOptions};
+use crate::lane::terms::Lending;
 use crate::report::{Percentile, Timeline};
 
 /// How much of a run the timeline shows.
@@ -72,7 +72,7 @@ impl Setting {
             Self::Alone => return None,
             Self::Unmanaged => (BatchClass::Ordinary, None),
             Self::SchedIdle => (BatchClass::Idle, None),
-            Self::BorrowIdle => (BatchClass::Idle, Some(BorrowIdleConfig::default())),
+            Self::BorrowIdle => (BatchClass::Idle, Some(Lending::default())),
         };
         Some(SessionOptions { class, hold, audit: None })
     }

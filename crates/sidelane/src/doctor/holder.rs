@@ -19,7 +19,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
-use sidelane_policy::borrow::{BorrowIdle, BorrowIdleConfig};
+use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use sidelane_signal::LaneClass;
 
 use super::child::{Board, Child, Class};
@@ -83,7 +83,7 @@ fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
     let lane = pair.lanes().batch.remove(0);
     let ring = tracker.ring(lane.cpu)?;
     // Other gates resume at once too; what idle moments are worth it is the policy's business.
-    let policy = BorrowIdle::new(BorrowIdleConfig { min_idle_ns: 0, ..BorrowIdleConfig::default() });
+    let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
     Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), Audit::default())
         .context("cannot make a thread SCHED_FIFO")
 }

@@ -5,7 +5,7 @@ use std::fs;
 use std::io;
 use std::path::Path;
 
-use sidelane_policy::borrow::BorrowIdleConfig;
+use sidelane_policy::borrow::BorrowConfig;
 
 use super::finding::Finding;
 use crate::machine;
@@ -133,7 +133,7 @@ fn throttling(runtime_us: Option<i64>, period_us: Option<i64>) -> Finding {
 
 /// Why neither throttling nor the fair server lets batch leak into a hold.
 fn eviction() -> String {
-    let evict_after_ms = BorrowIdleConfig::default().evict_after_ns / 1_000_000;
+    let evict_after_ms = BorrowConfig::default().evict_after_ns / 1_000_000;
     format!("batch is sent off a lane that is held for {evict_after_ms} ms, long before that")
 }
 

@@ -29,7 +29,9 @@ pub struct LaneStats {
     lc_strays: AtomicU64,
     cost_ns: AtomicU64,
     cost_samples: AtomicU64,
-    reserved: [AtomicU64; 5],
+    lent_overlap_ns: AtomicU64,
+    turn_is_lent: AtomicU64,
+    reserved: [AtomicU64; 3],
     off_hist: [AtomicU32; BUCKETS],
     on_hist: [AtomicU32; BUCKETS],
 }
@@ -64,8 +66,10 @@ pub struct LaneBooks {
     pub lc_ns: u64,
     /// Time batch ran.
     pub batch_ns: u64,
-    /// Of that, time a thread of the service ran on a partner lane.
+    /// Of that, time a thread of the service ran on a partner lane and should not have had company.
     pub overlap_ns: u64,
+    /// Of batch's time too: a thread of the service ran on a partner lane, on whose budget batch ran.
+    pub lent_overlap_ns: u64,
     /// Batch switched in although the lane was held.
     pub leaks: u64,
     /// Batch switched in on a lane that is not a batch lane.
@@ -159,7 +163,13 @@ impl Books {
         lanes.batch.iter().map(|lane| self.lane(lane.cpu).batch_ns).sum()
     }
 
-    /// Time batch ran beside the service, as a share of the service's own, in percent.
+    /// Time batch ran beside the service on a request's budget, as a share of the service's own, in
+    /// percent.
+    pub fn lent_overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
+        percent(self.sum(|lane| lane.lent_overlap_ns), self.lc_ns(lanes))
+    }
+
+    /// Time batch ran beside the service without leave, as a share of the service's own, in percent.
     pub fn overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
         percent(self.sum(|lane| lane.overlap_ns), self.lc_ns(lanes))
     }
@@ -172,7 +182,8 @@ impl Books {
 
     /// Batch's part in the idle time of the request lanes, in percent.
     pub fn batch_share_of_idle_percent(&self, lanes: &Lanes) -> Option<f64> {
-        let alone_ns = self.batch_ns(lanes).saturating_sub(self.sum(|lane| lane.overlap_ns));
+        let beside_ns = self.sum(|lane| lane.overlap_ns + lane.lent_overlap_ns);
+        let alone_ns = self.batch_ns(lanes).saturating_sub(beside_ns);
         percent(alone_ns, self.idle_ns(lanes))
     }
 
@@ -224,15 +235,17 @@ impl LaneStats {
     /// its overlap with it.
     fn look(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
         let get = |counter: &AtomicU64| counter.load(Ordering::Acquire);
-        let (turn_ns, overlap_ns) = match get(&self.batch_since_ns) {
+        let (turn_ns, both_ns) = match get(&self.batch_since_ns) {
             0 => (0, 0),
             since_ns => (now_ns.saturating_sub(since_ns), beside_ns.saturating_sub(get(&self.overlap_mark_ns))),
         };
+        let (overlap_ns, lent_ns) = if get(&self.turn_is_lent) == 0 { (both_ns, 0) } else { (0, both_ns) };
         LaneBooks {
             switches: get(&self.switches),
             lc_switches: get(&self.lc_switches),
             batch_ns: get(&self.batch_ns) + turn_ns,
             overlap_ns: get(&self.overlap_ns) + overlap_ns,
+            lent_overlap_ns: get(&self.lent_overlap_ns) + lent_ns,
             leaks: get(&self.leaks),
             batch_strays: get(&self.batch_strays),
             lc_strays: get(&self.lc_strays),
@@ -251,6 +264,7 @@ impl LaneBooks {
             lc_ns: self.lc_ns.saturating_sub(earlier.lc_ns),
             batch_ns: self.batch_ns.saturating_sub(earlier.batch_ns),
             overlap_ns: self.overlap_ns.saturating_sub(earlier.overlap_ns),
+            lent_overlap_ns: self.lent_overlap_ns.saturating_sub(earlier.lent_overlap_ns),
             leaks: self.leaks - earlier.leaks,
             batch_strays: self.batch_strays - earlier.batch_strays,
             lc_strays: self.lc_strays - earlier.lc_strays,

@@ -43,6 +43,16 @@ impl Histogram {
         })
     }
 
+    /// Counts one latency.
+    pub fn record(&mut self, latency_ns: u64) {
+        self.counts[bucket_of(latency_ns)] += 1;
+    }
+
+    /// Forgets everything.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+    }
+
     /// Adds another histogram's counts.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {
@@ -56,6 +66,16 @@ impl Histogram {
         // The kernel's counters are 32 bits wide and wrap.
         pairs.map(|(now, then)| u64::from((*now as u32).wrapping_sub(*then as u32))).collect()
     }
+}
+
+/// The bucket that `record` in bpf/books.h chooses.
+fn bucket_of(latency_ns: u64) -> usize {
+    if latency_ns < SUB_BUCKETS {
+        return latency_ns as usize;
+    }
+    let shift = latency_ns.ilog2() - SUB_BUCKETS.ilog2();
+    let bucket = u64::from(shift) * SUB_BUCKETS + (latency_ns >> shift);
+    (bucket as usize).min(BUCKETS - 1)
 }
 
 /// The middle of a bucket's range.
@@ -72,21 +92,10 @@ fn middle_ns(bucket: u64) -> u64 {
 mod tests {
     use super::*;
 
-    /// The bucket that `record` in lanes.bpf.c chooses.
-    fn bucket_of(latency_ns: u64) -> usize {
-        if latency_ns < SUB_BUCKETS {
-            return latency_ns as usize;
-        }
-        let shift = latency_ns.ilog2() - 5;
-        ((shift << 5) as u64 + (latency_ns >> shift)) as usize
-    }
-
     fn histogram(latencies_ns: &[u64]) -> Histogram {
-        let mut counts = vec![0; BUCKETS];
-        for latency_ns in latencies_ns {
-            counts[bucket_of(*latency_ns)] += 1;
-        }
-        counts.into_iter().collect()
+        let mut histogram = Histogram::default();
+        latencies_ns.iter().for_each(|latency_ns| histogram.record(*latency_ns));
+        histogram
     }
 
     #[test]

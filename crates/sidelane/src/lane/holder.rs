@@ -14,13 +14,14 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
 
-use rustix::event::{EventfdFlags, PollFd, PollFlags, eventfd, poll};
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use sidelane_policy::{Action, Actions, Observation, Policy, Reason};
 use sidelane_signal::LaneWord;
 
 use super::audit::Audit;
 use super::clock::now_ns;
+use super::look::{look, requests};
 use super::nap::Nap;
 use super::priority::{self, HOLDER_PRIORITY};
 use super::summons::SummonsRing;
@@ -175,6 +176,7 @@ impl Drop for Holder {
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Want {
     Free,
+    Lent,
     Held,
     Evicted,
 }
@@ -212,10 +214,11 @@ impl<P: Policy> Body<P> {
 
     /// Blocks until summoned, rung for or the policy's own time.
     fn sleep(&self) {
+        let timeout = self.policy.next_wakeup().map(|at| timespec(at.saturating_sub(now_ns())));
         let mut doors =
             [PollFd::from_borrowed_fd(self.ring.fd(), PollFlags::IN), PollFd::new(&self.shared.bell, PollFlags::IN)];
         // An interrupted or refused sleep only means one more look at the lane.
-        let _ = poll(&mut doors, None);
+        let _ = poll(&mut doors, timeout.as_ref());
         let rung = doors[1].revents().contains(PollFlags::IN);
         self.ring.drain();
         if rung {
@@ -231,16 +234,22 @@ impl<P: Policy> Body<P> {
         while !self.shared.stop.load(Ordering::Acquire) {
             let seen = self.look();
             self.ask(&seen);
-            let may_sleep = match (self.want, self.policy.next_wakeup()) {
-                // Evicted, and waiting out a short idle moment before batch comes back.
-                (Want::Held, _) | (Want::Evicted, Some(_)) => false,
-                (Want::Free, _) => self.memory.hold(self.cpu).release(|| self.busy()),
-                (Want::Evicted, None) => self.memory.hold(self.cpu).evict(|| self.busy() || self.visited()),
-            };
-            if may_sleep {
+            if self.may_sleep() {
                 return;
             }
             self.nap(&seen);
+        }
+    }
+
+    /// Leaves the lane as the policy wants it; false: the lane is, or has to be, held.
+    fn may_sleep(&self) -> bool {
+        let hold = self.memory.hold(self.cpu);
+        match (self.want, self.policy.next_wakeup()) {
+            // Evicted, and waiting out a short idle moment before batch comes back.
+            (Want::Held, _) | (Want::Evicted, Some(_)) => false,
+            (Want::Free, _) => hold.release(|| self.busy()),
+            (Want::Lent, _) => hold.lend(|| self.waited() || self.visited()),
+            (Want::Evicted, None) => hold.evict(|| self.busy() || self.visited()),
         }
     }
 
@@ -261,6 +270,7 @@ impl<P: Policy> Body<P> {
                 self.want = Want::Held;
             }
             Action::Release => self.want = Want::Free,
+            Action::Lend => self.want = Want::Lent,
             Action::Evict => self.want = self.evict(),
             Action::Restore => {
                 if self.evictor.restore(self.cpu).is_err() {
@@ -288,6 +298,7 @@ impl<P: Policy> Body<P> {
         let watched = self.memory.word(self.requests[0]);
         let over = || {
             self.busy() != seen.request_busy
+                || self.waited() != seen.requests.is_some_and(|requests| requests.waited())
                 || self.visited() != seen.service_on_batch_lane
                 || self.shared.stop.load(Ordering::Relaxed)
         };
@@ -300,14 +311,12 @@ impl<P: Policy> Body<P> {
     }
 
     fn look(&self) -> Observation {
-        let request_busy = self.busy();
-        let words = self.requests.iter().map(|cpu| self.memory.word(*cpu));
-        let request_since = if request_busy {
-            words.filter_map(|word| word.busy_since_ns()).min()
-        } else {
-            words.filter_map(|word| word.idle_since_ns()).max()
-        };
-        Observation { request_busy, request_since: request_since.unwrap_or(0), service_on_batch_lane: self.visited() }
+        Observation { service_on_batch_lane: self.visited(), ..look(&self.memory, &self.requests, self.cpu) }
+    }
+
+    /// A request that had to wait runs beside this lane.
+    fn waited(&self) -> bool {
+        requests(&self.memory, &self.requests).is_some_and(|requests| requests.waited())
     }
 
     fn busy(&self) -> bool {
@@ -328,4 +337,9 @@ impl<P: Policy> Body<P> {
         let _ = hold.release(|| false);
         debug_assert!(self.policy.why() != Reason::Start || self.want == Want::Free);
     }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    const SECOND_NS: u64 = 1_000_000_000;
+    Timespec { tv_sec: (ns / SECOND_NS) as _, tv_nsec: (ns % SECOND_NS) as _ }
 }

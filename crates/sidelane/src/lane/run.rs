@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use sidelane_policy::borrow::BorrowIdleConfig;
 
 use super::batch::BatchClass;
 use super::beside::Beside;
@@ -14,6 +13,7 @@ use super::service::Target;
 use super::session::{Session, SessionOptions};
 use super::signals::{Caught, Signals};
 use super::summary::Summary;
+use super::terms::Lending;
 
 /// How often the session looks after what is not decided lane by lane.
 const SUPERVISE_EVERY_MS: u32 = 100;
@@ -27,8 +27,8 @@ pub struct RunOptions {
     pub lanes: Option<String>,
     /// Confine the service to its request lanes for the time of the run.
     pub pin_service: bool,
-    /// The policy's tunables.
-    pub policy: BorrowIdleConfig,
+    /// Who decides, and what batch may cost.
+    pub lending: Lending,
     /// Where the audit log goes.
     pub audit: Option<PathBuf>,
     /// How long the batch command may go on after a signal that asks it to end.
@@ -45,7 +45,7 @@ pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
         .as_deref()
         .map(|path| File::create(path).with_context(|| format!("cannot write the audit log {}", path.display())));
     let session_options =
-        SessionOptions { class: BatchClass::Idle, hold: Some(options.policy), audit: audit.transpose()? };
+        SessionOptions { class: BatchClass::Idle, hold: Some(options.lending), audit: audit.transpose()? };
     // Before any thread is started, so that no thread takes a signal away.
     let signals = Signals::listen().context("cannot listen for signals")?;
     let mut session = Session::start(beside, &options.command, session_options)?;

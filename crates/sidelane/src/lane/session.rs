@@ -13,7 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use sidelane_policy::borrow::{BorrowIdle, BorrowIdleConfig};
+use sidelane_policy::borrow::headroom::Standing;
 use sidelane_signal::LaneClass;
 
 use super::audit::{Audit, AuditLog};
@@ -26,6 +26,7 @@ use super::clock::now_ns;
 use super::guardian::Guardian;
 use super::holder::{Evictor, Holder, HolderBooks};
 use super::service::allowed_cpus;
+use super::terms::{Budget, Lending, TermsKeeper};
 use super::tracker::{LaneMemory, Tracker};
 
 /// How often a service that has gone is looked for, and one that strayed is looked at.
@@ -36,7 +37,7 @@ pub struct SessionOptions {
     /// Batch's scheduling class.
     pub class: BatchClass,
     /// Hold lanes by this policy; `None` only watches, for comparison.
-    pub hold: Option<BorrowIdleConfig>,
+    pub hold: Option<Lending>,
     /// Where the audit log goes.
     pub audit: Option<File>,
 }
@@ -66,6 +67,7 @@ pub struct Session {
     tracker: Tracker,
     cage: Arc<Cage>,
     holders: Vec<Holder>,
+    terms: Option<TermsKeeper>,
     batch: Batch,
     guardian: Guardian,
     claims: Vec<Claim>,
@@ -93,7 +95,7 @@ impl Session {
             Err(error) => return Err(undo(guardian, error)),
         };
         let started = start_batch(&beside, &mut tracker, &cage, &mut guardian, command, options);
-        let Started { holders, batch, log } = match started {
+        let Started { holders, terms, batch, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
         };
@@ -105,6 +107,7 @@ impl Session {
             tracker,
             cage,
             holders,
+            terms,
             batch,
             guardian,
             claims,
@@ -152,6 +155,7 @@ impl Session {
         if let Some(log) = &mut self.log {
             log.drain().context("cannot write the audit log")?;
         }
+        self.keep_terms();
         self.put_strays_back();
         self.look_after_guardian()?;
         if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
@@ -193,6 +197,21 @@ impl Session {
             let _ = log.note(now_ns(), "note", &what);
         }
         self.notes.insert(what);
+    }
+
+    fn keep_terms(&mut self) {
+        let Some(terms) = &mut self.terms else { return };
+        let (budget, standing) = (terms.budget(), terms.keep());
+        let Budget::Slo(objective) = budget else { return };
+        match standing {
+            Some(Standing::MissedAlone) => self.note(format!(
+                "the service missed {objective} without batch beside any request; batch only borrowed its idle moments"
+            )),
+            Some(Standing::Late) => {
+                self.note(format!("the service was beyond {objective}; batch left its requests alone"))
+            }
+            _ => {}
+        }
     }
 
     fn put_strays_back(&mut self) {
@@ -249,6 +268,7 @@ impl Session {
 /// The parts of a session that start with batch.
 struct Started {
     holders: Vec<Holder>,
+    terms: Option<TermsKeeper>,
     batch: Batch,
     log: Option<AuditLog<BufWriter<File>>>,
 }
@@ -291,12 +311,13 @@ fn start_batch(
     settle(&tracker.memory(), &beside.lanes.requests)?;
     let (log, pen) = options.audit.map(|file| open_log(file, beside, gated.pid())).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
+    let terms = options.hold.map(|lending| TermsKeeper::new(lending, &beside.lanes, tracker.memory()));
     let holders = match options.hold {
-        Some(config) => start_holders(beside, tracker, cage, config, &pen)?,
+        Some(lending) => start_holders(beside, tracker, cage, lending, &pen)?,
         None => Vec::new(),
     };
     let batch = gated.open().context("cannot let the batch command run")?;
-    Ok(Started { holders, batch, log })
+    Ok(Started { holders, terms, batch, log })
 }
 
 /// The audit log, beginning with what was done to the machine so far.
@@ -316,13 +337,13 @@ fn start_holders(
     beside: &Beside,
     tracker: &Tracker,
     cage: &Arc<Cage>,
-    config: BorrowIdleConfig,
+    lending: Lending,
     pen: &Audit,
 ) -> Result<Vec<Holder>> {
     let start = |lane: &super::topology::BatchLane| {
         let ring = tracker.ring(lane.cpu)?;
         let evictor: Arc<dyn Evictor> = Arc::clone(cage) as _;
-        Holder::start(lane.clone(), tracker.memory(), ring, BorrowIdle::new(config), evictor, pen.clone())
+        Holder::start(lane.clone(), tracker.memory(), ring, lending.policy.policy(lending.config), evictor, pen.clone())
     };
     let holders = beside.lanes.batch.iter().map(start).collect::<io::Result<_>>();
     holders.context("cannot hold the batch lanes: SCHED_FIFO is needed (root, or CAP_SYS_NICE and a real-time limit)")

@@ -11,7 +11,7 @@ use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder};
-use sidelane_signal::{HoldWord, LaneClass, LaneWord};
+use sidelane_signal::{HoldWord, LaneClass, LaneTerms, LaneWord, RequestWord, ServiceWord};
 use thiserror::Error;
 
 use super::books::{Books, LaneStats, TraceEvent};
@@ -29,6 +29,8 @@ const ROLE_REQUEST: u32 = 1;
 const ROLE_BATCH: u32 = 2;
 /// The smallest ring the kernel makes: one page. It only ever holds a few summons.
 const RING_BYTES: u32 = 4096;
+const ONE_ENTRY_A_LANE: [&str; 7] =
+    ["lane_words", "hold_words", "request_words", "lane_terms", "lane_stats", "lane_roles", "summons_rings"];
 /// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
 const TRACE_EVENTS: usize = 16_384;
 
@@ -93,6 +95,9 @@ impl ServiceCgroup {
 pub struct LaneMemory {
     words: MappedArray<LaneWord>,
     holds: MappedArray<HoldWord>,
+    requests: MappedArray<RequestWord>,
+    service: MappedArray<ServiceWord>,
+    terms: MappedArray<LaneTerms>,
     stats: MappedArray<LaneStats>,
     trace: MappedArray<TraceEvent>,
     /// By CPU: the request lanes of a batch lane, none for any other.
@@ -108,6 +113,21 @@ impl LaneMemory {
     /// How the batch lane `cpu` is held.
     pub fn hold(&self, cpu: u32) -> &HoldWord {
         self.holds.get(cpu as usize)
+    }
+
+    /// Which request `cpu` works on.
+    pub fn request(&self, cpu: u32) -> &RequestWord {
+        self.requests.get(cpu as usize)
+    }
+
+    /// The service as a whole.
+    pub fn service(&self) -> &ServiceWord {
+        self.service.get(0)
+    }
+
+    /// The terms on which the batch lane `cpu` is lent.
+    pub fn terms(&self, cpu: u32) -> &LaneTerms {
+        self.terms.get(cpu as usize)
     }
 
     /// The kernel's books of all lanes, up to now.
@@ -149,6 +169,9 @@ impl Tracker {
         let memory = Arc::new(LaneMemory {
             words: map_array(&object, "lane_words", cpu_count)?,
             holds: map_array(&object, "hold_words", cpu_count)?,
+            requests: map_array(&object, "request_words", cpu_count)?,
+            service: map_array(&object, "service_words", 1)?,
+            terms: map_array(&object, "lane_terms", cpu_count)?,
             stats: map_array(&object, "lane_stats", cpu_count)?,
             trace: map_array(&object, "trace_events", TRACE_EVENTS)?,
             partners: partners(lanes, cpu_count),
@@ -284,7 +307,7 @@ fn open_and_load(
     let mut open = ObjectBuilder::default().open_memory(PROGRAM).map_err(bpf("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if ["lane_words", "hold_words", "lane_stats", "lane_roles", "summons_rings"].contains(&name.as_str()) {
+        if ONE_ENTRY_A_LANE.contains(&name.as_str()) {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lane arrays"))?;
         }
         if name == "process_classes" {

@@ -6,19 +6,20 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
+use super::super::Idle;
 use super::*;
 
-const CONFIG: BorrowIdleConfig = BorrowIdleConfig { min_idle_ns: 10, evict_after_ns: 1_000 };
+const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 10, evict_after_ns: 1_000 };
 
 fn busy(since: Nanos) -> Observation {
-    Observation { request_busy: true, request_since: since, service_on_batch_lane: false }
+    Observation { request_busy: true, request_since: since, ..Observation::default() }
 }
 
 fn idle(since: Nanos) -> Observation {
     Observation { request_busy: false, ..busy(since) }
 }
 
-fn look(policy: &mut BorrowIdle, now: Nanos, seen: Observation) -> Vec<Action> {
+fn look(policy: &mut Borrow<Idle>, now: Nanos, seen: Observation) -> Vec<Action> {
     let mut out = Actions::default();
     policy.observe(now, &seen, &mut out);
     out.iter().collect()
@@ -26,7 +27,7 @@ fn look(policy: &mut BorrowIdle, now: Nanos, seen: Observation) -> Vec<Action> {
 
 #[test]
 fn holds_when_the_service_starts_and_releases_when_it_has_stopped() {
-    let mut policy = BorrowIdle::new(CONFIG);
+    let mut policy = Borrow::new(CONFIG, Idle);
     assert_eq!(look(&mut policy, 5, idle(0)), []);
     assert_eq!(look(&mut policy, 100, busy(99)), [Action::Hold]);
     assert_eq!(policy.why(), Reason::RequestBusy);
@@ -41,7 +42,7 @@ fn holds_when_the_service_starts_and_releases_when_it_has_stopped() {
 
 #[test]
 fn a_gap_shorter_than_min_idle_costs_no_new_hold() {
-    let mut policy = BorrowIdle::new(CONFIG);
+    let mut policy = Borrow::new(CONFIG, Idle);
     look(&mut policy, 0, busy(0));
     assert_eq!(look(&mut policy, 52, idle(50)), []);
     assert_eq!(look(&mut policy, 58, busy(57)), []);
@@ -50,7 +51,7 @@ fn a_gap_shorter_than_min_idle_costs_no_new_hold() {
 
 #[test]
 fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
-    let mut policy = BorrowIdle::new(CONFIG);
+    let mut policy = Borrow::new(CONFIG, Idle);
     look(&mut policy, 0, busy(0));
     assert_eq!(look(&mut policy, 999, busy(0)), []);
     assert_eq!(look(&mut policy, 1_000, busy(0)), [Action::Evict]);
@@ -65,7 +66,7 @@ fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
 
 #[test]
 fn release_pays_debt_back_threefold() {
-    let mut policy = BorrowIdle::new(CONFIG);
+    let mut policy = Borrow::new(CONFIG, Idle);
     look(&mut policy, 0, busy(0));
     look(&mut policy, 600, idle(590)); // released with a debt of 600
     look(&mut policy, 700, busy(700)); // 100 released pay back 300
@@ -74,13 +75,13 @@ fn release_pays_debt_back_threefold() {
 
 #[test]
 fn a_debt_at_its_limit_evicts_at_once() {
-    let mut policy = BorrowIdle::new(BorrowIdleConfig { min_idle_ns: 0, evict_after_ns: 0 });
+    let mut policy = Borrow::new(BorrowConfig { min_idle_ns: 0, evict_after_ns: 0 }, Idle);
     assert_eq!(look(&mut policy, 7, busy(7)), [Action::Hold, Action::Evict]);
 }
 
 #[test]
 fn the_service_on_the_batch_lane_sends_batch_away_until_it_has_left() {
-    let mut policy = BorrowIdle::new(CONFIG);
+    let mut policy = Borrow::new(CONFIG, Idle);
     let visited = Observation { service_on_batch_lane: true, ..idle(0) };
     assert_eq!(look(&mut policy, 50, visited), [Action::Evict]);
     assert_eq!(look(&mut policy, 60, visited), []);
@@ -120,8 +121,8 @@ impl History {
     }
 
     /// Every look in order: (time, observation, actions, policy after it).
-    fn play(&self) -> Vec<(Nanos, Observation, Vec<Action>, BorrowIdle)> {
-        let mut policy = BorrowIdle::new(CONFIG);
+    fn play(&self) -> Vec<(Nanos, Observation, Vec<Action>, Borrow<Idle>)> {
+        let mut policy = Borrow::new(CONFIG, Idle);
         let mut planned: Vec<Nanos> = self.flips_ns.iter().chain(&self.extra_looks).copied().collect();
         planned.sort_unstable();
         let end = self.flips_ns.last().unwrap() + 10_000;

@@ -1,0 +1,163 @@
+//! Fixed budget: beside a request that did not wait, for a while (Elfen §3.4, Fig. 9(b)).
+//!
+//! Problem. An objective usually leaves room: if 99 % of requests take 53 ms alone and may take
+//! 100 ms, batch may cost each of them 47 ms. Running beside a request for T costs it less
+//! than T. But which requests have that room? One that waited in the queue has spent some of it.
+//!
+//! Approach. The figure's three states. An idle request lane with an empty queue begins a
+//! *new period*: whoever comes next did not wait. When it has come, batch *co-runs* for the budget;
+//! then the lane is *normal*, held until the next new period. In one busy period batch costs at
+//! most one budget, so no request in it is later by more than that.
+//!
+//! Two things are exacter than in the figure, which polls without pause:
+//! - The budget counts from the start of the busy period, not from the check that noticed it.
+//! - A busy period that began since the last look is a new period even if nobody saw the idle
+//!   moment before it.
+//!
+//! And one is stricter. The figure goes on co-running with the next request if it comes before
+//! the budget is spent; if that one has waited, it would pay for a second time. Here a request
+//! that waited ends the co-running, as the paper's text has it ("only co-executes with the first
+//! request that begins after an idle period").
+
+use super::Rule;
+use crate::{Nanos, Observation, Requests};
+
+/// `lane_status` of the figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LaneStatus {
+    /// The budget is spent, or nothing is known yet: batch naps beside requests.
+    #[default]
+    Normal,
+    /// The lane was idle and nobody waited: the next request has its budget whole.
+    NewPeriod,
+    /// Batch runs beside a request, on its budget.
+    CoRunning,
+}
+
+/// Elfen's fixed budget.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct FixedBudget {
+    pub(super) status: LaneStatus,
+    pub(super) start_stamp: Nanos,
+    /// Start of the last busy period that was seen.
+    period_since: Nanos,
+}
+
+impl FixedBudget {
+    /// The figure's `check`, down to the call of `slow_path`: notices a new period.
+    pub(super) fn notice_period(&mut self, seen: &Observation, requests: &Requests) {
+        let nobody_waits = !seen.request_busy && requests.queue_len == 0;
+        let idle_was_missed = seen.request_busy && seen.request_since > self.period_since;
+        if nobody_waits || idle_was_missed {
+            self.status = LaneStatus::NewPeriod;
+        }
+        if seen.request_busy {
+            self.period_since = seen.request_since;
+        }
+    }
+
+    /// The figure's `slow_path`, for a request lane that is busy.
+    pub(super) fn slow_path(
+        &mut self,
+        now: Nanos,
+        seen: &Observation,
+        requests: &Requests,
+        budget_ns: Nanos,
+    ) -> Option<Nanos> {
+        if requests.waited() {
+            self.status = LaneStatus::Normal;
+        }
+        if self.status == LaneStatus::NewPeriod {
+            self.status = LaneStatus::CoRunning;
+            self.start_stamp = seen.request_since;
+        }
+        let until = self.start_stamp.saturating_add(budget_ns);
+        if self.status == LaneStatus::CoRunning && now >= until {
+            self.status = LaneStatus::Normal;
+        }
+        (self.status == LaneStatus::CoRunning).then_some(until)
+    }
+}
+
+impl Rule for FixedBudget {
+    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+        let requests = seen.requests.as_ref()?;
+        self.notice_period(seen, requests);
+        if !seen.request_busy {
+            return None;
+        }
+        self.slow_path(now, seen, requests, seen.terms.budget_ns)
+    }
+
+    fn lends(&self, seen: &Observation) -> bool {
+        self.status == LaneStatus::NewPeriod && seen.terms.budget_ns > 0
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors::{Look, follow, idle, request};
+    use super::*;
+
+    const BUDGET_NS: Nanos = 50;
+
+    fn play(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
+        follow(&mut FixedBudget::default(), BUDGET_NS, 0, looks)
+    }
+
+    extern crate std;
+
+    /// Fig. 9(b), lines 8, 18 to 21: idle, a request, co-running until its budget is spent.
+    #[test]
+    fn a_request_after_an_idle_moment_is_co_run_with_for_its_budget() {
+        let looks = [(5, idle(0)), (100, request(1, 100)), (149, request(1, 100)), (150, request(1, 100))];
+        assert_eq!(play(&looks), [None, Some(150), Some(150), None]);
+    }
+
+    /// Lines 24, 25, 15: a budget that is spent stays spent until the lane was idle.
+    #[test]
+    fn a_spent_budget_comes_back_with_the_next_idle_moment_only() {
+        let looks =
+            [(0, idle(0)), (60, request(1, 0)), (70, request(2, 0).started(65)), (90, idle(80)), (95, request(3, 95))];
+        assert_eq!(play(&looks), [None, None, None, None, Some(145)]);
+    }
+
+    /// Line 8: an idle lane whose queue is not empty begins no new period.
+    #[test]
+    fn no_new_period_while_someone_waits() {
+        let looks = [(0, idle(0)), (60, request(1, 0)), (75, idle(70).queued(1)), (76, idle(70).queued(1))];
+        assert_eq!(play(&looks)[2..], [None, None]);
+        let mut rule = FixedBudget::default();
+        follow(&mut rule, BUDGET_NS, 0, &looks);
+        assert_eq!(rule.status, LaneStatus::Normal);
+    }
+
+    /// The budget is the busy period's: a second request in it that did not wait gets the rest.
+    #[test]
+    fn two_requests_in_a_row_share_one_budget() {
+        let looks =
+            [(0, idle(0)), (10, request(1, 10)), (30, request(2, 10).started(30)), (60, request(2, 10).started(30))];
+        assert_eq!(play(&looks), [None, Some(60), Some(60), None]);
+    }
+
+    #[test]
+    fn a_request_that_waited_ends_the_co_running() {
+        let looks = [(0, idle(0)), (10, request(1, 10)), (30, request(2, 10).started(30).waited())];
+        assert_eq!(play(&looks), [None, Some(60), None]);
+    }
+
+    #[test]
+    fn a_late_look_costs_no_extra_budget_and_misses_no_period() {
+        // The lane was idle between the two periods, but nobody looked.
+        let looks = [(0, idle(0)), (40, request(1, 10)), (200, request(9, 180))];
+        assert_eq!(play(&looks), [None, Some(60), Some(230)]);
+    }
+
+    #[test]
+    fn without_requests_it_never_co_runs() {
+        let mut rule = FixedBudget::default();
+        let mut seen = request(1, 10).seen(BUDGET_NS, 0);
+        seen.requests = None;
+        assert_eq!(rule.check(20, &seen), None);
+    }
+}

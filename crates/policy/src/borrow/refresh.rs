@@ -1,0 +1,107 @@
+//! Refresh budget: each request that did not wait has a budget (Elfen §3.4, Fig. 9(c)).
+//!
+//! Problem. A fixed budget is the busy period's. But once the request for which it was spent has
+//! finished, and nobody waits, no one is left whom that spending could still make late.
+//!
+//! Approach. As the fixed budget; and while batch co-runs, if another request runs than the one
+//! the budget was given for and the queue is empty, it gets a budget of its own.
+//!
+//! Exacter than the figure: the new budget counts from the start of that request. Stricter: a
+//! request that waited gets none (see [`super::fixed`]); the one before it may have been slowed
+//! by a whole budget, and it would pay for both.
+
+use super::fixed::LaneStatus;
+use super::{FixedBudget, Rule};
+use crate::{Nanos, Observation, Requests};
+
+/// Elfen's refresh budget.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct RefreshBudget {
+    pub(super) fixed: FixedBudget,
+    /// `last_request` of the figure: the number of the request the budget was given for.
+    last_request: u64,
+}
+
+impl RefreshBudget {
+    /// Lines 9 to 16 of the figure.
+    fn refresh(&mut self, requests: &Requests) {
+        let Some(running) = requests.running else {
+            return;
+        };
+        match self.fixed.status {
+            LaneStatus::NewPeriod => self.last_request = running.number,
+            LaneStatus::CoRunning if running.number != self.last_request && requests.queue_len == 0 => {
+                self.last_request = running.number;
+                self.fixed.start_stamp = running.started;
+            }
+            _ => {}
+        }
+    }
+
+    /// The whole check, with a budget that need not be the one agreed on.
+    pub(super) fn check_with(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
+        let requests = seen.requests.as_ref()?;
+        self.fixed.notice_period(seen, requests);
+        if !seen.request_busy {
+            return None;
+        }
+        self.refresh(requests);
+        self.fixed.slow_path(now, seen, requests, budget_ns)
+    }
+}
+
+impl Rule for RefreshBudget {
+    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+        self.check_with(now, seen, seen.terms.budget_ns)
+    }
+
+    fn lends(&self, seen: &Observation) -> bool {
+        self.fixed.lends(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors::{Look, follow, idle, request};
+    use super::*;
+
+    extern crate std;
+
+    fn play(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
+        follow(&mut RefreshBudget::default(), 50, 0, looks)
+    }
+
+    /// Lines 13 to 16: the request changed and the queue is empty.
+    #[test]
+    fn a_new_request_with_nobody_behind_it_gets_a_budget_of_its_own() {
+        let looks =
+            [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40)), (89, request(2, 10).started(40))];
+        assert_eq!(play(&looks), [None, Some(60), Some(90), Some(90)]);
+    }
+
+    /// Line 14: with somebody behind it, it shares the budget of the one before.
+    #[test]
+    fn a_queue_keeps_the_old_budget() {
+        let looks = [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40).queued(1))];
+        assert_eq!(play(&looks), [None, Some(60), Some(60)]);
+    }
+
+    /// Line 12 is a case of CO_RUNNING only: a spent budget is not refreshed.
+    #[test]
+    fn a_spent_budget_is_not_refreshed() {
+        let looks = [(0, idle(0)), (10, request(1, 10)), (60, request(1, 10)), (65, request(2, 10).started(62))];
+        assert_eq!(play(&looks), [None, Some(60), None, None]);
+    }
+
+    #[test]
+    fn the_same_request_is_refreshed_once() {
+        let looks = [(0, idle(0)), (10, request(1, 10)), (20, request(1, 10)), (60, request(1, 10))];
+        assert_eq!(play(&looks), [None, Some(60), Some(60), None]);
+    }
+
+    #[test]
+    fn a_request_that_waited_gets_none() {
+        let looks = [(0, idle(0)), (10, request(1, 10)), (45, request(2, 10).started(40).waited())];
+        assert_eq!(play(&looks), [None, Some(60), None]);
+    }
+}

@@ -1,0 +1,62 @@
+//! Hand-worked histories for the rules' tests, written as briefly as in the figure's margin.
+
+extern crate std;
+
+use std::vec::Vec;
+
+use super::Rule;
+use crate::{Harm, Nanos, Observation, Requests, Running, Terms};
+
+/// What is seen at one look.
+#[derive(Clone, Copy, Debug)]
+pub(crate) struct Scene {
+    busy: bool,
+    since: Nanos,
+    queue_len: u32,
+    running: Option<Running>,
+}
+
+/// When, and what.
+pub(crate) type Look = (Nanos, Scene);
+
+/// The request lane has been idle since `since`.
+pub(crate) fn idle(since: Nanos) -> Scene {
+    Scene { busy: false, since, queue_len: 0, running: None }
+}
+
+/// The lane has been busy since `since`, which is also when request `number` started.
+pub(crate) fn request(number: u64, since: Nanos) -> Scene {
+    Scene { busy: true, since, queue_len: 0, running: Some(Running { number, started: since, waited: false }) }
+}
+
+impl Scene {
+    pub(crate) fn started(mut self, started: Nanos) -> Self {
+        self.running = self.running.map(|running| Running { started, ..running });
+        self
+    }
+
+    pub(crate) fn waited(mut self) -> Self {
+        self.running = self.running.map(|running| Running { waited: true, ..running });
+        self
+    }
+
+    pub(crate) fn queued(mut self, queue_len: u32) -> Self {
+        self.queue_len = queue_len;
+        self
+    }
+
+    pub(crate) fn seen(self, budget_ns: Nanos, harm_ppm: u32) -> Observation {
+        Observation {
+            request_busy: self.busy,
+            request_since: self.since,
+            service_on_batch_lane: false,
+            requests: Some(Requests { queue_len: self.queue_len, running: self.running }),
+            terms: Terms { budget_ns, harm: Harm::from_ppm(harm_ppm) },
+        }
+    }
+}
+
+/// What `rule` says at each look.
+pub(crate) fn follow(rule: &mut impl Rule, budget_ns: Nanos, harm_ppm: u32, looks: &[Look]) -> Vec<Option<Nanos>> {
+    looks.iter().map(|(now, scene)| rule.check(*now, &scene.seen(budget_ns, harm_ppm))).collect()
+}

@@ -1,0 +1,203 @@
+//! The terms on which lanes are lent: keeps them up to date while batch runs.
+//!
+//! The policies are told a budget and a harm; [`sidelane_policy::borrow`] works both out from
+//! requests that have finished. Here those are collected and the answers written where the
+//! lanes' keepers read them. Ten times a second is often enough: a budget that comes too late
+//! has cost what it was meant to cost for one more tenth of a second.
+
+use std::collections::VecDeque;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use sidelane_policy::Harm;
+use sidelane_policy::borrow::harm::{Finished, HarmMeter};
+use sidelane_policy::borrow::headroom::{Headroom, LastSecond, Standing};
+use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
+use thiserror::Error;
+
+use super::histogram::Histogram;
+use super::objective::Objective;
+use super::topology::{BatchLane, Lanes};
+use super::tracker::LaneMemory;
+
+/// A look's requests are those of the last second...
+const LOOKS_MIN: usize = 10;
+/// ...or of more, up to ten, until there are enough for a percentile.
+const LOOKS_MAX: usize = 100;
+const REQUESTS_WANTED: u64 = 100;
+
+/// How much batch may cost a request.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Budget {
+    /// Nothing: the policy is borrow idle.
+    None,
+    /// So much, in nanoseconds.
+    Given(u64),
+    /// What the objective leaves.
+    Slo(Objective),
+}
+
+/// How the lanes of a session are lent.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lending {
+    /// Who decides.
+    pub policy: PolicyKind,
+    /// What all policies share.
+    pub config: BorrowConfig,
+    /// What batch may cost.
+    pub budget: Budget,
+}
+
+/// Options that do not go together.
+#[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
+pub enum LendingError {
+    /// A budget for a policy that spends none.
+    #[error(
+        "borrow-idle never runs batch beside a request, so it has no use for --budget or --slo; leave them out, \
+             or choose --policy fixed-budget, refresh-budget or dynamic-refresh"
+    )]
+    BudgetWithoutUse,
+    /// A policy that spends a budget, and none.
+    #[error(
+        "--policy {0} spends a budget: say how much later batch may make a request (--budget 5ms), \
+             or what requests may take (--slo p99=100ms)"
+    )]
+    NoBudget(PolicyKind),
+}
+
+impl Lending {
+    /// As the options say; without a policy, the one that makes most of what is given.
+    ///
+    /// # Errors
+    /// When policy and budget do not go together.
+    pub fn new(policy: Option<PolicyKind>, budget: Budget, config: BorrowConfig) -> Result<Self, LendingError> {
+        let default = if budget == Budget::None { PolicyKind::BorrowIdle } else { PolicyKind::DynamicRefresh };
+        let policy = policy.unwrap_or(default);
+        match (policy.needs_requests(), budget) {
+            (false, Budget::Given(_) | Budget::Slo(_)) => Err(LendingError::BudgetWithoutUse),
+            (true, Budget::None) => Err(LendingError::NoBudget(policy)),
+            _ => Ok(Self { policy, config, budget }),
+        }
+    }
+}
+
+impl Default for Lending {
+    fn default() -> Self {
+        Self { policy: PolicyKind::BorrowIdle, config: BorrowConfig::default(), budget: Budget::None }
+    }
+}
+
+/// Keeps the terms of all batch lanes of a session.
+pub struct TermsKeeper {
+    lending: Lending,
+    lanes: Vec<BatchLane>,
+    memory: Arc<LaneMemory>,
+    harm: HarmMeter,
+    headroom: Headroom,
+    looks: VecDeque<Histogram>,
+    standing: Standing,
+}
+
+impl TermsKeeper {
+    /// Writes the first terms: without an objective the budget that was given, else none yet.
+    pub fn new(lending: Lending, lanes: &Lanes, memory: Arc<LaneMemory>) -> Self {
+        let limit_ns = match lending.budget {
+            Budget::Slo(objective) => objective.limit.as_nanos() as u64,
+            _ => u64::MAX,
+        };
+        let keeper = Self {
+            lending,
+            lanes: lanes.batch.clone(),
+            memory,
+            harm: HarmMeter::default(),
+            headroom: Headroom::new(limit_ns),
+            looks: VecDeque::from([Histogram::default()]),
+            standing: Standing::Unknown,
+        };
+        keeper.lanes.iter().for_each(|lane| keeper.introduce(lane));
+        keeper.agree(match lending.budget {
+            Budget::Given(budget_ns) => budget_ns,
+            _ => 0,
+        });
+        keeper
+    }
+
+    /// What batch may cost, as it was asked for.
+    pub fn budget(&self) -> Budget {
+        self.lending.budget
+    }
+
+    /// Takes in a request that has finished, `latency_ns` after its arrival.
+    pub fn finished(&mut self, request: &Finished, latency_ns: u64) {
+        self.harm.add(request);
+        if let Some(present) = self.looks.back_mut() {
+            present.record(latency_ns);
+        }
+    }
+
+    /// Agrees new terms; to be called ten times a second. Returns how the service stands with its
+    /// objective, if that has changed.
+    pub fn keep(&mut self) -> Option<Standing> {
+        let Budget::Slo(objective) = self.lending.budget else {
+            self.write(|terms| &terms.harm_ppm, self.harm.harm().ppm());
+            return None;
+        };
+        let budget_ns = self.headroom.look(&self.last_second(objective));
+        self.agree(budget_ns);
+        self.next_look();
+        let standing = self.headroom.standing();
+        let changed = standing != self.standing;
+        self.standing = standing;
+        changed.then_some(standing)
+    }
+
+    /// The budget and the harm that are agreed now.
+    pub fn present(&self) -> (u64, Harm) {
+        let terms = self.memory.terms(self.lanes[0].cpu);
+        (terms.budget_ns.load(Ordering::Relaxed), Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed)))
+    }
+
+    fn last_second(&self, objective: Objective) -> LastSecond {
+        let mut seen = Histogram::default();
+        for (look, histogram) in self.looks.iter().rev().enumerate() {
+            if look >= LOOKS_MIN && seen.count() >= REQUESTS_WANTED {
+                break;
+            }
+            seen.add(histogram);
+        }
+        let latency_ns = seen.percentile_ns(objective.percentile).unwrap_or(0);
+        LastSecond { requests: seen.count(), latency_ns }
+    }
+
+    /// Makes room for the requests until the next look.
+    fn next_look(&mut self) {
+        let mut next = if self.looks.len() < LOOKS_MAX { None } else { self.looks.pop_front() }.unwrap_or_default();
+        next.clear();
+        self.looks.push_back(next);
+    }
+
+    fn agree(&self, budget_ns: u64) {
+        for lane in &self.lanes {
+            self.memory.terms(lane.cpu).budget_ns.store(budget_ns, Ordering::Relaxed);
+        }
+        self.write(|terms| &terms.harm_ppm, self.harm.harm().ppm());
+    }
+
+    /// What does not change as long as the lane is lent.
+    fn introduce(&self, lane: &BatchLane) {
+        let terms = self.memory.terms(lane.cpu);
+        terms.min_idle_ns.store(self.lending.config.min_idle_ns, Ordering::Relaxed);
+        terms.policy.store(self.lending.policy as u32, Ordering::Relaxed);
+        for (place, cpu) in terms.requests.iter().zip(lane.requests.iter()) {
+            place.store(cpu, Ordering::Relaxed);
+        }
+        let count = lane.requests.len().min(terms.requests.len());
+        terms.request_count.store(count as u32, Ordering::Release);
+    }
+
+    fn write(&self, field: impl Fn(&sidelane_signal::LaneTerms) -> &std::sync::atomic::AtomicU32, value: u32) {
+        for lane in &self.lanes {
+            field(self.memory.terms(lane.cpu)).store(value, Ordering::Relaxed);
+        }
+    }
+}
