@@ -23,8 +23,16 @@ static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, 
 	return both_ns < now_ns ? now_ns - both_ns : 0;
 }
 
-/* On a lane that was lent batch may run beside requests, but not beside one that had to wait:
- * how long it did so, in a turn that ends now. */
+/* The request that runs on `partner`, if it had to wait: batch may not run beside it, not even on
+ * a lane that was lent. */
+static __always_inline struct sidelane_request_word *waited_request(uint32_t partner)
+{
+	struct sidelane_request_word *request = bpf_map_lookup_elem(&request_words, &partner);
+
+	return request && load_once(request->waited) && load_once(request->running) ? request : 0;
+}
+
+/* How long batch ran beside such requests, in a turn that ends now. */
 static __always_inline uint64_t beside_waited_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
 						 uint64_t began_ns, uint64_t now_ns)
 {
@@ -33,9 +41,8 @@ static __always_inline uint64_t beside_waited_ns(struct sidelane_lane_role *role
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
 			break;
-		uint32_t partner = role->partners[i];
-		struct sidelane_request_word *request = bpf_map_lookup_elem(&request_words, &partner);
-		if (!request || !load_once(request->waited) || !load_once(request->running))
+		struct sidelane_request_word *request = waited_request(role->partners[i]);
+		if (!request)
 			continue;
 		uint64_t both_ns = load_once(request->started_ns);
 		if (both_ns < began_ns)
@@ -101,7 +108,7 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 {
 	bool after_hold = is_holder(hold, prev);
 	uint64_t lc_off_ns = 0;
-	bool busy = false;
+	bool busy = false, waited = false;
 
 	stats->batch_since_ns = now_ns;
 	stats->turn_is_lent = load_once(hold->state) == SIDELANE_LENT;
@@ -116,11 +123,15 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 			continue;
 		if (load_once(request->busy))
 			busy = true;
+		if (stats->turn_is_lent && waited_request(role->partners[i]))
+			waited = true;
 		uint64_t off_ns = load_once(request->idle_since_ns);
 		if (off_ns > lc_off_ns)
 			lc_off_ns = off_ns;
 	}
-	if (busy)
+	if (waited)
+		summon(cpu, SIDELANE_LENT, false);
+	else if (busy)
 		summon(cpu, SIDELANE_RELEASED, false);
 	else if (after_hold && lc_off_ns && now_ns >= lc_off_ns)
 		record(stats->on_hist, now_ns - lc_off_ns);
