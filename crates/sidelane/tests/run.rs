@@ -61,11 +61,14 @@ fn the_result_file_holds_the_figures_of_the_run() {
     assert_eq!(result.rows.len(), 1);
     assert_eq!(result.rows[0].setting(), "borrow_idle");
     assert_eq!(result.settings["batch_lanes"], BATCH_LANE);
-    let above_zero = ["wall_s", "batch_cpu_s", "lc_cpu_s", "batch_share_of_idle_percent", "reaction_off_p50_ns"];
-    for key in above_zero.iter().chain(&["reaction_off_p99_ns", "lc_switches_count", "holds_count"]) {
+    let above_zero = ["wall_s", "batch_cpu_s", "lc_cpu_s", "batch_share_of_idle_percent", "lc_switches_count"];
+    for key in above_zero.iter().chain(&["holds_count"]) {
         assert!(run.figure(key) > 0.0, "{key} in {result:?}");
     }
-    assert!(run.figure("overlap_percent") >= 0.0);
+    // All three are 0 where batch was off before each request: on a busy machine it often is.
+    for key in ["overlap_percent", "reaction_off_p50_ns", "reaction_off_p99_ns"] {
+        assert!(run.figure(key) >= 0.0, "{key} in {result:?}");
+    }
 }
 
 #[test]
