@@ -26,7 +26,7 @@ use super::clock::now_ns;
 use super::guardian::Guardian;
 use super::holder::{Evictor, Holder, HolderBooks};
 use super::service::allowed_cpus;
-use super::terms::{Budget, Lending, TermsKeeper};
+use super::terms::{Budget, FinalTerms, Lending, TermsKeeper};
 use super::tracker::{LaneMemory, Tracker};
 
 /// How often a service that has gone is looked for, and one that strayed is looked at.
@@ -50,6 +50,8 @@ pub struct Outcome {
     pub books: Books,
     /// What the holders did.
     pub holders: HolderBooks,
+    /// On what terms lanes were lent, if they were held at all.
+    pub terms: Option<FinalTerms>,
     /// What was degraded or went wrong on the way.
     pub notes: Vec<String>,
 }
@@ -179,6 +181,7 @@ impl Session {
         self.guardian.finish().context("cannot put the machine right")?;
         let holders = sum(&self.holders);
         let books = self.tracker.memory().books().since(&self.began);
+        let terms = self.terms.as_ref().map(TermsKeeper::present);
         let status = self.batch.reap().context("cannot learn how the batch command ended")?;
         self.holders.clear();
         self.tracker.detach();
@@ -188,7 +191,7 @@ impl Session {
         }
         drop(self.claims);
         let notes = self.notes.into_iter().chain(leak_notes(&books, holders)).collect();
-        Ok(Outcome { status, books, holders, notes })
+        Ok(Outcome { status, books, holders, terms, notes })
     }
 
     /// Notes something once, however often it is seen.

@@ -7,6 +7,7 @@ use serde_json::{Map, json};
 use super::books::reaction_figures;
 use super::histogram::Histogram;
 use super::session::Outcome;
+use super::terms::FinalTerms;
 use super::topology::{Lanes, PairKind};
 use crate::machine;
 use crate::report::{ResultFile, Row};
@@ -24,8 +25,12 @@ pub struct Summary {
     pub lc_cpu_s: f64,
     /// Batch's part in the request lanes' idle time.
     pub batch_share_of_idle_percent: Option<f64>,
-    /// Time batch ran beside the service, of the service's time.
+    /// Time batch ran beside the service without leave, of the service's time.
     pub overlap_percent: Option<f64>,
+    /// Time batch ran beside the service on its requests' budgets, of the service's time.
+    pub lent_overlap_percent: Option<f64>,
+    /// On what terms the lanes were lent, at the end.
+    pub terms: Option<FinalTerms>,
     /// From the service's start to batch off.
     pub reaction_off: Histogram,
     /// From the service's stop to batch back.
@@ -59,6 +64,8 @@ impl Summary {
             lc_cpu_s: seconds(books.lc_ns(&lanes)),
             batch_share_of_idle_percent: books.batch_share_of_idle_percent(&lanes),
             overlap_percent: books.overlap_percent(&lanes),
+            lent_overlap_percent: books.lent_overlap_percent(&lanes),
+            terms: outcome.terms,
             reaction_off: books.reaction_off().clone(),
             reaction_on: books.reaction_on().clone(),
             lc_switches: books.sum(|lane| lane.lc_switches),
@@ -76,11 +83,11 @@ impl Summary {
     /// The figures as a result of one row.
     pub fn to_result(&self) -> ResultFile {
         let mut settings = Map::new();
-        settings.insert("policy".into(), json!("borrow_idle"));
+        settings.insert("policy".into(), json!(self.policy()));
         settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
-        let mut row = Row::new("borrow_idle");
+        let mut row = Row::new(&self.policy());
         for (key, value) in self.figures() {
             row.put(key, value);
         }
@@ -89,7 +96,14 @@ impl Summary {
         result
     }
 
-    fn figures(&self) -> [(&'static str, Option<f64>); 16] {
+    /// As results name it.
+    fn policy(&self) -> String {
+        self.terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
+    }
+
+    fn figures(&self) -> [(&'static str, Option<f64>); 19] {
+        let budget_ms = self.terms.map(|terms| terms.budget_ns as f64 / 1e6);
+        let harm_percent = self.terms.map(|terms| f64::from(terms.harm.ppm()) / 1e4);
         let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
         [
             ("wall_s", Some(self.wall_s)),
@@ -97,6 +111,9 @@ impl Summary {
             ("lc_cpu_s", Some(self.lc_cpu_s)),
             ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
             ("overlap_percent", self.overlap_percent),
+            ("lent_overlap_percent", self.lent_overlap_percent),
+            ("budget_ms", budget_ms),
+            ("harm_percent", harm_percent),
             off_p50,
             off_p99,
             on_p50,
@@ -133,6 +150,13 @@ impl fmt::Display for Summary {
             self.lc_switches,
             percent(self.overlap_percent)
         )?;
+        if let Some(terms) = self.terms.filter(|terms| terms.lending.policy.needs_requests()) {
+            writeln!(
+                f,
+                "  budget     {terms}; batch ran beside {} of the service's time on it",
+                percent(self.lent_overlap_percent)
+            )?;
+        }
         writeln!(
             f,
             "  reaction   batch off p50 {} p99 {}, back on p50 {} p99 {}",

@@ -6,6 +6,7 @@
 //! has cost what it was meant to cost for one more tenth of a second.
 
 use std::collections::VecDeque;
+use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
@@ -46,6 +47,35 @@ pub struct Lending {
     pub config: BorrowConfig,
     /// What batch may cost.
     pub budget: Budget,
+}
+
+/// The terms as they were at the end of a session.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct FinalTerms {
+    /// What was asked for.
+    pub lending: Lending,
+    /// The budget of a request.
+    pub budget_ns: u64,
+    /// What it loses to batch beside it.
+    pub harm: Harm,
+}
+
+impl fmt::Display for FinalTerms {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let budget_ms = self.budget_ns as f64 / 1e6;
+        match self.lending.budget {
+            Budget::Slo(objective) => write!(f, "{budget_ms:.1} ms a request at the end, from {objective}")?,
+            _ => write!(f, "{budget_ms:.1} ms a request")?,
+        }
+        match (self.lending.policy, self.harm) {
+            (PolicyKind::DynamicRefresh, Harm::FULL) => f.write_str(" (harm not known: too few requests seen)"),
+            (PolicyKind::DynamicRefresh, harm) => {
+                let percent = f64::from(harm.ppm()) / 1e4;
+                write!(f, " of delay, {percent:.0} % of the time beside batch (from the inflation of server times)")
+            }
+            _ => Ok(()),
+        }
+    }
 }
 
 /// Options that do not go together.
@@ -151,10 +181,14 @@ impl TermsKeeper {
         changed.then_some(standing)
     }
 
-    /// The budget and the harm that are agreed now.
-    pub fn present(&self) -> (u64, Harm) {
+    /// The terms that are agreed now.
+    pub fn present(&self) -> FinalTerms {
         let terms = self.memory.terms(self.lanes[0].cpu);
-        (terms.budget_ns.load(Ordering::Relaxed), Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed)))
+        FinalTerms {
+            lending: self.lending,
+            budget_ns: terms.budget_ns.load(Ordering::Relaxed),
+            harm: Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed)),
+        }
     }
 
     fn last_second(&self, objective: Objective) -> LastSecond {
