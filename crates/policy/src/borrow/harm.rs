@@ -1,21 +1,24 @@
-//! How much a request loses to batch beside it, from server times (for Fig. 9(d)).
+//! How much a request loses to batch beside it (for Fig. 9(d)).
 //!
 //! Problem. The figure compares a request's IPC beside batch with its IPC alone. Many virtual
 //! machines have no counters. What they have is how long requests took, and that varies a
 //! hundredfold from request to request whoever runs beside them.
 //!
 //! Approach. Of the requests that did not wait, some ran alone (the reference periods of
-//! [`super::DynamicRefresh`]) and some beside batch for a part of their time. Which is which does
-//! not depend on the request, so on the mean the two kinds have the same work to do, and
+//! [`super::DynamicRefresh`]) and some beside batch. Where the requests carry counters, it is
+//! the figure's: harm = 1 − LC_IPC ÷ ref_IPC, of those beside batch for all of their time. Else,
+//! as it does not depend on the request whether it ran alone, on the mean the two kinds have the
+//! same work to do, and
 //!
 //! ```text
 //! harm = (mean server time beside − mean server time alone) ÷ mean time beside batch
 //! ```
 //!
-//! is what one moment beside batch costs, however long the budget let them run together. A mean
-//! of few is worth little: the estimate is raised by twice its standard error, and it is the worst,
-//! [`Harm::FULL`], until there are [`SAMPLES_MIN`] of each kind. Old samples fade, so that it
-//! follows the load and the batch program.
+//! is what one moment beside batch costs, however long the budget let them run together.
+//!
+//! A mean of few is worth little: the estimate is raised by twice its standard error, and it is
+//! the worst, [`Harm::FULL`], until there are [`SAMPLES_MIN`] of each kind. Old samples fade, so
+//! that it follows the load and the batch program.
 
 use crate::{Harm, Nanos};
 
@@ -33,6 +36,35 @@ pub struct Finished {
     pub co_run_ns: Nanos,
     /// It had to wait for another.
     pub waited: bool,
+    /// What the processor counted for it, where it does.
+    pub counters: Option<Counters>,
+}
+
+/// What a request lane counted from the start of a request to its end.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Counters {
+    /// Instructions retired.
+    pub instructions: u64,
+    /// Cycles in which the lane was not halted.
+    pub cycles: u64,
+}
+
+impl Counters {
+    fn ipc(&self) -> Option<f64> {
+        (self.cycles > 0).then(|| self.instructions as f64 / self.cycles as f64)
+    }
+}
+
+/// What a harm was worked out from.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum HarmSource {
+    /// Nothing yet.
+    #[default]
+    Nothing,
+    /// The IPC of requests, as in the paper.
+    Counters,
+    /// How much longer requests take beside batch.
+    ServerTimes,
 }
 
 /// Sums over samples that fade.
@@ -41,15 +73,17 @@ struct Faded {
     weight: f64,
     sum: f64,
     squares: f64,
-    co_run: f64,
 }
 
 impl Faded {
-    fn add(&mut self, server_ns: f64, co_run_ns: f64) {
+    fn add(&mut self, sample: f64) {
         self.weight = self.weight * FADE + 1.0;
-        self.sum = self.sum * FADE + server_ns;
-        self.squares = self.squares * FADE + server_ns * server_ns;
-        self.co_run = self.co_run * FADE + co_run_ns;
+        self.sum = self.sum * FADE + sample;
+        self.squares = self.squares * FADE + sample * sample;
+    }
+
+    fn suffices(&self) -> bool {
+        self.weight >= SAMPLES_MIN
     }
 
     fn mean(&self) -> f64 {
@@ -63,34 +97,71 @@ impl Faded {
     }
 }
 
+/// The samples of requests that ran alone, or beside batch.
+#[derive(Clone, Copy, Debug, Default)]
+struct Kind {
+    server_ns: Faded,
+    co_run_ns: Faded,
+    ipc: Faded,
+}
+
 /// Estimates the harm from requests that have finished.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct HarmMeter {
-    alone: Faded,
-    beside: Faded,
+    alone: Kind,
+    beside: Kind,
 }
 
 impl HarmMeter {
     /// Takes in one request, in any order.
     pub fn add(&mut self, request: &Finished) {
-        let kind = match (request.waited, request.co_run_ns) {
-            (true, _) => return,
-            (false, 0) => &mut self.alone,
-            (false, _) => &mut self.beside,
-        };
-        kind.add(request.server_ns as f64, request.co_run_ns as f64);
+        if request.waited {
+            return;
+        }
+        let kind = if request.co_run_ns == 0 { &mut self.alone } else { &mut self.beside };
+        kind.server_ns.add(request.server_ns as f64);
+        kind.co_run_ns.add(request.co_run_ns as f64);
+        let wholly = request.co_run_ns == 0 || request.co_run_ns >= request.server_ns / 10 * 9;
+        if let Some(ipc) = request.counters.as_ref().and_then(Counters::ipc).filter(|_| wholly) {
+            kind.ipc.add(ipc);
+        }
     }
 
     /// What is known so far, on the safe side.
     pub fn harm(&self) -> Harm {
-        if self.alone.weight < SAMPLES_MIN || self.beside.weight < SAMPLES_MIN {
-            return Harm::FULL;
-        }
-        let lost = self.beside.mean() - self.alone.mean();
-        let error_squared = self.alone.error_squared() + self.beside.error_squared();
-        let harm = (lost.max(0.0) + 2.0 * square_root(error_squared)) / (self.beside.co_run / self.beside.weight);
+        let harm = match self.source() {
+            HarmSource::Nothing => return Harm::FULL,
+            HarmSource::Counters => self.from_counters(),
+            HarmSource::ServerTimes => self.from_server_times(),
+        };
         Harm::from_ppm((harm * 1e6) as u32)
     }
+
+    /// What [`HarmMeter::harm`] is worked out from.
+    pub fn source(&self) -> HarmSource {
+        if self.alone.ipc.suffices() && self.beside.ipc.suffices() {
+            HarmSource::Counters
+        } else if self.alone.server_ns.suffices() && self.beside.server_ns.suffices() {
+            HarmSource::ServerTimes
+        } else {
+            HarmSource::Nothing
+        }
+    }
+
+    fn from_counters(&self) -> f64 {
+        let (reference, beside) = (&self.alone.ipc, &self.beside.ipc);
+        (surely(reference.mean() - beside.mean(), reference, beside) / reference.mean()).max(0.0)
+    }
+
+    fn from_server_times(&self) -> f64 {
+        let (alone, beside) = (&self.alone.server_ns, &self.beside.server_ns);
+        surely(beside.mean() - alone.mean(), alone, beside) / self.beside.co_run_ns.mean()
+    }
+}
+
+/// A loss that is the difference of the means of `one` and `other`, raised by twice its error.
+fn surely(loss: f64, one: &Faded, other: &Faded) -> f64 {
+    loss.max(0.0) + 2.0 * square_root(one.error_squared() + other.error_squared())
 }
 
 /// Newton's method: `core` has no square root, and a few steps are plenty here.
@@ -123,7 +194,7 @@ mod tests {
             let work_ns = 100_000.0 + 1_800_000.0 * noise(&mut seed);
             let co_run_ns = if index % 8 == 0 { 0.0 } else { budget_ns.min(work_ns / (1.0 - harm)) };
             let server_ns = (work_ns + harm * co_run_ns) as Nanos;
-            meter.add(&Finished { server_ns, co_run_ns: co_run_ns as Nanos, waited: false });
+            meter.add(&Finished { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });
         }
         meter.harm()
     }
@@ -149,9 +220,25 @@ mod tests {
     fn requests_that_waited_say_nothing() {
         let mut meter = HarmMeter::default();
         for index in 0..1000_u64 {
-            meter.add(&Finished { server_ns: 1_000 + index, co_run_ns: index % 2, waited: true });
+            meter.add(&Finished { server_ns: 1_000 + index, co_run_ns: index % 2, waited: true, counters: None });
         }
         assert_eq!(meter.harm(), Harm::FULL);
+    }
+
+    /// Fig. 9(d): ref_IPC 2, LC_IPC 1.6, so a fifth is lost, whatever the requests' lengths.
+    #[test]
+    fn counters_are_preferred_and_need_no_long_mean() {
+        let mut meter = HarmMeter::default();
+        for index in 0..200_u64 {
+            let beside = index % 2 == 1;
+            let cycles = 1_000 * (index % 7 + 1);
+            let instructions = if beside { cycles * 16 / 10 } else { cycles * 2 };
+            let co_run_ns = if beside { cycles } else { 0 };
+            let counters = Some(Counters { instructions, cycles });
+            meter.add(&Finished { server_ns: cycles, co_run_ns, waited: false, counters });
+        }
+        assert_eq!(meter.source(), HarmSource::Counters);
+        assert!((199_000..=201_000).contains(&meter.harm().ppm()), "{:?}", meter.harm());
     }
 
     #[test]

@@ -11,7 +11,7 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sidelane_policy::Harm;
-use sidelane_policy::borrow::harm::{Finished, HarmMeter};
+use sidelane_policy::borrow::harm::{Finished, HarmMeter, HarmSource};
 use sidelane_policy::borrow::headroom::{Headroom, LastSecond, Standing};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use thiserror::Error;
@@ -58,6 +58,8 @@ pub struct FinalTerms {
     pub budget_ns: u64,
     /// What it loses to batch beside it.
     pub harm: Harm,
+    /// What that was worked out from.
+    pub source: HarmSource,
 }
 
 impl fmt::Display for FinalTerms {
@@ -68,13 +70,20 @@ impl fmt::Display for FinalTerms {
             _ => write!(f, "{budget_ms:.1} ms a request")?,
         }
         match (self.lending.policy, self.harm) {
-            (PolicyKind::DynamicRefresh, Harm::FULL) => f.write_str(" (harm not known: too few requests seen)"),
             (PolicyKind::DynamicRefresh, harm) => {
                 let percent = f64::from(harm.ppm()) / 1e4;
-                write!(f, " of delay, {percent:.0} % of the time beside batch (from the inflation of server times)")
+                write!(f, " of delay, {percent:.0} % of the time beside batch ({})", source_of_harm(self.source))
             }
             _ => Ok(()),
         }
+    }
+}
+
+fn source_of_harm(source: HarmSource) -> &'static str {
+    match source {
+        HarmSource::Nothing => "assumed: too few requests seen",
+        HarmSource::Counters => "from the IPC of requests",
+        HarmSource::ServerTimes => "from server times; no hardware counters here",
     }
 }
 
@@ -188,6 +197,7 @@ impl TermsKeeper {
             lending: self.lending,
             budget_ns: terms.budget_ns.load(Ordering::Relaxed),
             harm: Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed)),
+            source: self.harm.source(),
         }
     }
 
