@@ -12,6 +12,7 @@
 //! To measure harm one has to know requests without batch beside them. So one idle moment in
 //! [`REFERENCE_EVERY`] does not begin a period of co-running: the request after it has the core
 //! for itself. The paper profiles once, before; a service whose requests change needs it always.
+//! While nothing is known, it is one in [`REFERENCE_EVERY_UNKNOWN`].
 //!
 //! A harm near zero would stretch a budget to infinity. [`STRETCH_MAX`] bounds that, since harm is
 //! a mean and one request may fare worse.
@@ -23,6 +24,8 @@ use crate::{Harm, Nanos, Observation};
 /// One new period in this many is kept for reference. 1/8 costs batch at most an eighth of its
 /// co-running, and gives 40 reference requests a second at 50 % load of 1.5 ms requests.
 const REFERENCE_EVERY: u32 = 8;
+/// While the harm is not known the budget is not stretched, so knowing it soon is worth more.
+const REFERENCE_EVERY_UNKNOWN: u32 = 2;
 /// The most that a budget is stretched.
 const STRETCH_MAX: u64 = 16;
 
@@ -44,8 +47,9 @@ fn real_budget_ns(budget_ns: Nanos, harm: Harm) -> Nanos {
 }
 
 impl DynamicRefresh {
-    fn is_reference(&self) -> bool {
-        self.periods % REFERENCE_EVERY == REFERENCE_EVERY - 1
+    fn is_reference(&self, harm: Harm) -> bool {
+        let every = if harm == Harm::FULL { REFERENCE_EVERY_UNKNOWN } else { REFERENCE_EVERY };
+        self.periods % every == every - 1
     }
 }
 
@@ -55,7 +59,7 @@ impl Rule for DynamicRefresh {
         self.refresh.fixed.notice_period(seen, requests);
         let begins = seen.request_busy && self.refresh.fixed.status == LaneStatus::NewPeriod;
         if begins {
-            if self.is_reference() {
+            if self.is_reference(seen.terms.harm) {
                 self.refresh.fixed.status = LaneStatus::Normal;
             }
             self.periods = self.periods.wrapping_add(1);
@@ -64,7 +68,7 @@ impl Rule for DynamicRefresh {
     }
 
     fn lends(&self, seen: &Observation) -> bool {
-        self.refresh.lends(seen) && !self.is_reference()
+        self.refresh.lends(seen) && !self.is_reference(seen.terms.harm)
     }
 }
 
