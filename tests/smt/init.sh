@@ -1,4 +1,5 @@
 #!/bin/busybox sh
+# shellcheck shell=dash
 # The guest's first process: makes a machine of it, runs the tests, switches it off. Started by
 # scripts/smt-guest.sh, which reads the lines that begin with SMT-TEST.
 
@@ -20,9 +21,13 @@ echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r
 . /lib.sh
 # shellcheck source=tests/smt/tests.sh
 . /tests.sh
+# shellcheck source=tests/smt/nanonap.sh
+. /nanonap.sh
+# shellcheck source=tests/smt/cookie.sh
+. /cookie.sh
 
 wanted=$(cat /wanted)
-for test in ${wanted:-$TESTS}; do
+for test in ${wanted:-$TESTS $COOKIE_TESTS $NANONAP_TESTS}; do
 	run_test "$test"
 done
 echo "SMT-TEST done after $(cut -d ' ' -f 1 /proc/uptime) s"

@@ -5,6 +5,9 @@ CGROUPS=/sys/fs/cgroup
 
 # ---- Verdicts ----
 
+# How a test ends that this kernel cannot do.
+SKIPPED=77
+
 # Runs the function test_NAME in a shell of its own and prints its line. A test passes if it gets
 # to its end; what it prints last is the detail.
 run_test() {
@@ -13,12 +16,15 @@ run_test() {
 	(set -eux; "test_$name") >/tmp/said 2>/tmp/errors
 	code=$?
 	end_all
-	verdict=ok
-	if [ $code -ne 0 ]; then
+	case $code in
+	0) verdict=ok ;;
+	"$SKIPPED") verdict=skipped: ;;
+	*)
 		verdict=FAILED
 		tail -n 40 /tmp/errors
 		cat /tmp/run.err /tmp/said 2>/dev/null
-	fi
+		;;
+	esac
 	echo "SMT-TEST $name $verdict $(tail -n 1 /tmp/said) ($(($(uptime_s) - began_s)) s)"
 	rm -rf /tmp/*
 }
@@ -27,6 +33,12 @@ run_test() {
 fail() {
 	echo "$*"
 	exit 1
+}
+
+# Ends the test that calls it: this kernel lacks something, which is no failure.
+skip() {
+	echo "$*"
+	exit $SKIPPED
 }
 
 # must_hold CONDITION: arithmetic with fractions, e.g. must_hold "0.5 <= 1".
@@ -155,5 +167,6 @@ with_cpuset() {
 end_all() {
 	killall -q sidelane
 	killall -q -9 sidelane-lab
+	rmmod nanonap 2>/dev/null
 	succeeds_within 5 nothing_is_left || echo "left behind: batch $(batch_pids), groups $(groups), claims $(ls /run)"
 }

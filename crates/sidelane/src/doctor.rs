@@ -21,6 +21,7 @@ use crate::report::grid::Ink;
 use crate::report::terminal;
 
 mod child;
+mod cookie;
 mod finding;
 mod gates;
 mod groups;
@@ -143,6 +144,7 @@ impl Doctor<'_> {
 
     fn kernel(&self, _: &Summary) -> Group {
         let mut findings = kernel::findings();
+        findings.push(cookie::finding(self.idle));
         findings.extend(self.pair.map(tracking::finding));
         findings.extend(groups::findings(&self.name));
         Group { title: "Kernel", findings }

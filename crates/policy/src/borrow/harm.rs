@@ -131,8 +131,8 @@ impl HarmMeter {
     pub fn harm(&self) -> Harm {
         let harm = match self.source() {
             HarmSource::Nothing => return Harm::FULL,
-            HarmSource::Counters => self.from_counters(),
-            HarmSource::ServerTimes => self.from_server_times(),
+            HarmSource::Counters => self.by_counters(),
+            HarmSource::ServerTimes => self.by_server_times(),
         };
         Harm::from_ppm((harm * 1e6) as u32)
     }
@@ -148,12 +148,12 @@ impl HarmMeter {
         }
     }
 
-    fn from_counters(&self) -> f64 {
+    fn by_counters(&self) -> f64 {
         let (reference, beside) = (&self.alone.ipc, &self.beside.ipc);
         (surely(reference.mean() - beside.mean(), reference, beside) / reference.mean()).max(0.0)
     }
 
-    fn from_server_times(&self) -> f64 {
+    fn by_server_times(&self) -> f64 {
         let (alone, beside) = (&self.alone.server_ns, &self.beside.server_ns);
         surely(beside.mean() - alone.mean(), alone, beside) / self.beside.co_run_ns.mean()
     }

@@ -64,17 +64,25 @@ fn virtualised(flags: &[&str]) -> Finding {
 fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
     const NAME: &str = "nap";
     let has = |flag: &str| if flags.contains(&flag) { "yes" } else { "no" };
-    let offered = format!("WAITPKG {}, MONITORX {}", has("waitpkg"), has("mwaitx"));
+    let offered = format!("WAITPKG {}, MONITORX {}, MWAIT {}", has("waitpkg"), has("mwaitx"), has("monitor"));
     match (nap, smt) {
-        (Nap::Umwait | Nap::Mwaitx, _) => Finding::works(NAME, format!("{nap} ({offered})")),
+        (Nap::Umwait | Nap::Mwaitx | Nap::Device, _) => Finding::works(NAME, format!("{nap} ({offered})")),
         (Nap::Pause, false) => {
             Finding::optional(NAME, format!("{nap} ({offered}); no lane shares a core, so it takes nothing away"))
         }
         (Nap::Pause, true) => Finding::degrades(
             NAME,
             format!("{nap} ({offered}): a held lane still takes a little of the service's core"),
-            "let the hypervisor pass WAITPKG (Intel) or MONITORX (AMD) through, if this is a virtual machine",
+            better_nap(flags.contains(&"monitor")),
         ),
+    }
+}
+
+/// How to get better naps than a PAUSE loop.
+fn better_nap(mwait: bool) -> &'static str {
+    match mwait {
+        true => "build and load kmod/nanonap (its README says how): it lends MWAIT to holders",
+        false => "let the hypervisor pass WAITPKG (Intel) or MONITORX (AMD) through, if this is a virtual machine",
     }
 }
 
@@ -111,6 +119,14 @@ mod tests {
         assert_eq!(nap(Nap::Pause, &[], false).state, State::Optional);
         assert_eq!(nap(Nap::Pause, &[], true).state, State::Degrades);
         let found = nap(Nap::Mwaitx, &["mwaitx"], true);
-        assert_eq!((found.state, found.detail.as_str()), (State::Works, "MWAITX (WAITPKG no, MONITORX yes)"));
+        assert_eq!((found.state, found.detail.as_str()), (State::Works, "MWAITX (WAITPKG no, MONITORX yes, MWAIT no)"));
+    }
+
+    #[test]
+    fn what_helps_depends_on_what_the_cpu_has() {
+        let fix = |flags| nap(Nap::Pause, flags, true).fix.unwrap();
+        assert!(fix(&["monitor"]).contains("kmod/nanonap"));
+        assert!(fix(&[]).contains("hypervisor"));
+        assert_eq!(nap(Nap::Device, &["monitor"], true).state, State::Works);
     }
 }

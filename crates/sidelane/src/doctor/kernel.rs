@@ -33,7 +33,6 @@ pub fn findings() -> Vec<Finding> {
         lane_events(&events),
         request_events(&events),
         sched_ext(Path::new("/sys/kernel/sched_ext").exists()),
-        core_scheduling(core_cookie()),
         throttling(sysctl("sched_rt_runtime_us"), sysctl("sched_rt_period_us")),
         fair_server(&machine::kernel_release(), fair_server_ns()),
     ]
@@ -88,25 +87,6 @@ fn sched_ext(present: bool) -> Finding {
         true => Finding::works(NAME, "batch can have a scheduler of its own"),
         false => Finding::optional(NAME, "not in this kernel; lanes are held without it")
             .with_fix("boot 6.12 or later with CONFIG_SCHED_CLASS_EXT=y"),
-    }
-}
-
-/// Asks for this process's core scheduling cookie.
-fn core_cookie() -> Result<u64, i32> {
-    const THREAD: libc::c_int = 0;
-    let mut cookie = 0_u64;
-    // SAFETY: PR_SCHED_CORE_GET writes 8 bytes through the last argument, a valid pointer.
-    let result = unsafe { libc::prctl(libc::PR_SCHED_CORE, libc::PR_SCHED_CORE_GET, 0, THREAD, &raw mut cookie) };
-    if result == 0 { Ok(cookie) } else { Err(io::Error::last_os_error().raw_os_error().unwrap_or(0)) }
-}
-
-fn core_scheduling(cookie: Result<u64, i32>) -> Finding {
-    const NAME: &str = "core scheduling";
-    match cookie {
-        Ok(_) => Finding::works(NAME, "PR_SCHED_CORE works"),
-        Err(libc::ENODEV) => Finding::optional(NAME, "in this kernel, but there is no SMT for it"),
-        Err(_) => Finding::optional(NAME, "not in this kernel; lanes are held without it")
-            .with_fix("boot a kernel with CONFIG_SCHED_CORE=y"),
     }
 }
 
@@ -175,13 +155,6 @@ mod tests {
         assert!(found.detail.starts_with("lacking: sched_waking "), "{}", found.detail);
         assert_eq!(request_events(&there).state, State::Optional);
         assert_eq!(request_events(&BTreeSet::from(REQUEST_EVENTS)).state, State::Works);
-    }
-
-    #[test]
-    fn a_core_scheduler_without_smt_is_told_from_none() {
-        let detail = |cookie| core_scheduling(cookie).detail;
-        assert_ne!(detail(Err(libc::ENODEV)), detail(Err(libc::EINVAL)));
-        assert_eq!(core_scheduling(Ok(0)).state, State::Works);
     }
 
     #[test]

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
@@ -295,7 +296,7 @@ impl<P: Policy> Body<P> {
     fn nap(&self, seen: &Observation) {
         let began = now_ns();
         let deadline = self.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
-        let watched = self.memory.word(self.requests[0]);
+        let watched = &self.memory.word(self.requests[0]).busy;
         let over = || {
             self.busy() != seen.request_busy
                 || self.waited() != seen.requests.is_some_and(|requests| requests.waited())
@@ -304,7 +305,7 @@ impl<P: Policy> Body<P> {
         };
         let mut now = began;
         while !over() && now < deadline {
-            self.nap.wait(watched, over);
+            self.nap.wait(watched, Duration::from_nanos(deadline - now), over);
             now = now_ns();
         }
         self.shared.napped_ns.fetch_add(now - began, Ordering::Relaxed);

@@ -87,7 +87,7 @@ impl Summary {
         settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
-        let mut row = Row::new(&self.policy());
+        let mut row = Row::new(self.policy());
         for (key, value) in self.figures() {
             row.put(key, value);
         }

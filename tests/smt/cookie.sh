@@ -1,0 +1,20 @@
+# shellcheck shell=sh
+# The tests of core scheduling.
+
+# shellcheck disable=SC2034 # init.sh uses it
+COOKIE_TESTS="core_scheduling"
+
+# Batch with a cookie and another thread on the sibling never run at once; both do without one.
+test_core_scheduling() {
+	with_cpuset yes
+	sidelane doctor --quick >/tmp/doctor || fail "doctor ended with $?"
+	said=$(grep ' core scheduling ' /tmp/doctor) || fail "doctor does not say"
+	case $said in
+	*"not in this kernel"*) skip "core scheduling is not in this kernel" ;;
+	esac
+	with=$(echo "$said" | sed 's/.*with a cookie overlaps \([0-9.]*\) %.*/\1/')
+	without=$(echo "$said" | sed 's/.*without one \([0-9.]*\) %.*/\1/')
+	# An emulator that has to share its CPUs takes turns itself, so without is seldom 100 %.
+	must_hold "$without >= 5 && $with <= $without / 5" "overlap $with % with a cookie, $without % without"
+	echo "overlap $with % with a cookie, $without % without"
+}
