@@ -9,6 +9,7 @@
 #include <stdint.h>
 #include <stdio.h>
 
+#include "../emit.h"
 #include "../gate.h"
 #include "../lane.h"
 #include "../request.h"
@@ -118,6 +119,39 @@ static void gate_word(void)
 	CONSTANT(SIDELANE_GATE_HIST_BUCKETS);
 }
 
+static void emitted(void)
+{
+	STRUCT(sidelane_emit_head);
+	FIELD(sidelane_emit_head, magic);
+	FIELD(sidelane_emit_head, version);
+	FIELD(sidelane_emit_head, pid);
+	FIELD(sidelane_emit_head, threads);
+	FIELD(sidelane_emit_head, events);
+	FIELD(sidelane_emit_head, lost);
+	FIELD(sidelane_emit_head, reserved);
+	STRUCT(sidelane_emit_thread);
+	FIELD(sidelane_emit_thread, written);
+	FIELD(sidelane_emit_thread, received);
+	FIELD(sidelane_emit_thread, started);
+	FIELD(sidelane_emit_thread, finished);
+	FIELD(sidelane_emit_thread, running);
+	FIELD(sidelane_emit_thread, running_since_ns);
+	FIELD(sidelane_emit_thread, owner);
+	FIELD(sidelane_emit_thread, reserved);
+	STRUCT(sidelane_emit_event);
+	FIELD(sidelane_emit_event, seq);
+	FIELD(sidelane_emit_event, id);
+	FIELD(sidelane_emit_event, at_ns);
+	FIELD(sidelane_emit_event, kind);
+	FIELD(sidelane_emit_event, tid);
+	CONSTANT(SIDELANE_EMIT_VERSION);
+	CONSTANT(SIDELANE_EMIT_THREADS);
+	CONSTANT(SIDELANE_EMIT_EVENTS);
+	CONSTANT(SIDELANE_EMIT_RECEIVED);
+	CONSTANT(SIDELANE_EMIT_STARTED);
+	CONSTANT(SIDELANE_EMIT_FINISHED);
+}
+
 int main(void)
 {
 	event_slot();
@@ -127,5 +161,6 @@ int main(void)
 	service_word();
 	lane_terms();
 	gate_word();
+	emitted();
 	return 0;
 }

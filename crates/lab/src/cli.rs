@@ -5,7 +5,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{batch, bounce, index, load, pulse, queries, serve, service_times};
+use crate::{batch, bounce, echo, index, load, pulse, queries, serve, service_times};
 
 /// Workloads and load for Sidelane's experiments.
 #[derive(Debug, Parser)]
@@ -35,6 +35,10 @@ pub enum Command {
     Pulse(pulse::Args),
     /// Hand a CPU back and forth between two processes
     Bounce(bounce::Args),
+    /// Be a service that writes down when it worked on what
+    EchoServer(echo::server::Args),
+    /// Ask it, on time, with habits that blur where a request ends
+    EchoClient(echo::client::Args),
 }
 
 /// Parses a number above zero, such as a rate.

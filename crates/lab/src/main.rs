@@ -10,6 +10,7 @@ mod bounce;
 mod cli;
 mod clock;
 mod corpus;
+mod echo;
 mod index;
 mod load;
 mod place;
@@ -47,5 +48,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Batch(args) => batch::run(&args),
         Command::Pulse(args) => pulse::run(&args),
         Command::Bounce(args) => bounce::run(&args),
+        Command::EchoServer(args) => echo::server::run(&args),
+        Command::EchoClient(args) => echo::client::run(&args),
     }
 }

@@ -30,6 +30,8 @@ pub enum Verb {
     Doctor(DoctorArgs),
     /// Show it: a search service and a batch job on one core, with and without Sidelane
     Demo(DemoArgs),
+    /// Look at a service's requests: how many, how long, how many waited
+    Requests(RequestsArgs),
     /// Measure what Sidelane itself costs and leaks on this machine
     Bench(BenchArgs),
     /// Put the machine right when the agent dies (not for users)
@@ -113,6 +115,34 @@ pub struct BenchArgs {
 pub enum BenchName {
     /// The cost of tracking and of holds to the service, and the leak of a long hold
     Hold,
+    /// How well requests are seen at a service's sockets, and what that costs it
+    Requests,
+}
+
+/// Arguments of `sidelane requests`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sidelane requests --of port:6379
+  sidelane requests --of comm:memcached --for 1s --log requests.jsonl
+
+Requests are seen at the service's TCP sockets, without its help and whatever it speaks: a receive
+after a send begins one, the sends that follow are its response. Requests that came together and
+were answered together count as one. A service that emits its requests through runtime/c/sidelane.h
+is believed instead.")]
+pub struct RequestsArgs {
+    /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
+    #[arg(long, value_name = "SERVICE")]
+    pub of: Target,
+    /// For how long; Ctrl-C ends it sooner
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    pub length: Duration,
+    /// Write the figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write every request here, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
 }
 
 /// Arguments of `sidelane run`.

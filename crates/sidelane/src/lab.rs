@@ -35,6 +35,11 @@ impl Lab {
         Ok(Self { path })
     }
 
+    /// At a known place.
+    pub fn at(path: PathBuf) -> Self {
+        Self { path }
+    }
+
     /// Where it is.
     pub fn path(&self) -> &OsStr {
         self.path.as_os_str()

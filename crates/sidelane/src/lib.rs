@@ -8,4 +8,5 @@ pub mod lab;
 pub mod lane;
 pub mod machine;
 pub mod report;
+pub mod request;
 pub mod units;

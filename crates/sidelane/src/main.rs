@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
 use sidelane::bench;
-use sidelane::cli::{BenchArgs, BenchName, Cli, DemoArgs, DoctorArgs, RunArgs, Verb};
+use sidelane::cli::{BenchArgs, BenchName, Cli, DemoArgs, DoctorArgs, RequestsArgs, RunArgs, Verb};
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::{guardian, run};
 use sidelane::report::{Column, ResultFile, table, terminal};
+use sidelane::request::watch::{self, WatchOptions};
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse().verb) {
@@ -29,6 +30,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Doctor(args) => examine(args),
         Verb::Demo(args) => demonstrate(args),
         Verb::Bench(args) => measure(args),
+        Verb::Requests(args) => watch_requests(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
             let class = if class == "idle" { BatchClass::Idle } else { BatchClass::Ordinary };
@@ -97,10 +99,21 @@ fn default_cache() -> PathBuf {
     base.unwrap_or_else(std::env::temp_dir).join("sidelane")
 }
 
+fn watch_requests(args: RequestsArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let summary = watch::run(&WatchOptions { target: args.of, length: args.length, log: args.log })?;
+    print!("{summary}");
+    if let Some(path) = args.json {
+        summary.to_result().write_json(&path)?;
+    }
+    Ok(0)
+}
+
 fn measure(args: BenchArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let result = match args.name {
         BenchName::Hold => bench::hold::run(&args.lanes, args.quick)?,
+        BenchName::Requests => bench::requests::run(&args.lanes, args.quick)?,
     };
     show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
 }

@@ -10,6 +10,7 @@
 //! - [`HoldWord`]: how a batch lane is held; the lane's holder and the kernel program
 //!   move it in turn, in a handshake that misses no start of the service.
 //! - [`RequestWord`]: which request a lane works on; [`ServiceWord`]: how many wait.
+//! - [`EmitHead`], [`EmitThread`], [`EmitEvent`]: requests, as a service emits them itself.
 //! - [`LaneTerms`], [`GateWord`]: on what terms a batch lane is lent, and what batch that checks
 //!   for itself made of them.
 //!
@@ -30,6 +31,7 @@
 #[cfg(test)]
 extern crate std;
 
+mod emit;
 mod gate;
 mod hold;
 #[cfg(any(test, loom))]
@@ -42,6 +44,9 @@ mod sync;
 #[cfg(not(loom))]
 mod view;
 
+pub use emit::{
+    EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, Emitted,
+};
 pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneTerms};
 pub use hold::{HoldState, HoldWord, UnknownHoldState};
 pub use lane::{LaneClass, LaneSnapshot, LaneWord, UnknownLaneClass};

@@ -5,7 +5,9 @@
 
 use core::slice;
 
-use crate::{EventSlot, GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord};
+use crate::{
+    EmitEvent, EmitHead, EmitThread, EventSlot, GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord,
+};
 
 /// A cache line of the wire format, which may be seen in memory that others store to.
 ///
@@ -26,6 +28,12 @@ unsafe impl Shared for RequestWord {}
 unsafe impl Shared for ServiceWord {}
 // SAFETY: as for `EventSlot`.
 unsafe impl Shared for LaneTerms {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for EmitHead {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for EmitThread {}
+// SAFETY: as for `EventSlot`, in 32 bytes.
+unsafe impl Shared for EmitEvent {}
 // SAFETY: as for `EventSlot`; it has more than 64 bytes, all of them atomics.
 unsafe impl Shared for GateWord {}
 

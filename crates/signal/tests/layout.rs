@@ -5,8 +5,9 @@
 use std::mem::offset_of;
 
 use sidelane_signal::{
-    EventSlot, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, HoldState, HoldWord, LaneClass, LaneTerms,
-    LaneWord, PAYLOAD_WORDS, RequestWord, ServiceWord,
+    EMIT_EVENTS, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, EventSlot, GATE_HIST_BUCKETS,
+    GATE_PARTNERS, GATE_VERSION, GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, PAYLOAD_WORDS,
+    RequestWord, ServiceWord,
 };
 
 mod support;
@@ -74,6 +75,18 @@ fn gate_word() -> Vec<String> {
         "napped_lc_ns" napped_lc_ns, "slow_paths" slow_paths, "reserved" reserved, "off_hist" off_hist)
 }
 
+fn emitted() -> Vec<String> {
+    let head = layout!(EmitHead, "sidelane_emit_head":
+        "magic" magic, "version" version, "pid" pid, "threads" threads, "events" events, "lost" lost,
+        "reserved" reserved);
+    let thread = layout!(EmitThread, "sidelane_emit_thread":
+        "written" written, "received" received, "started" started, "finished" finished, "running" running,
+        "running_since_ns" running_since_ns, "owner" owner, "reserved" reserved);
+    let event = layout!(EmitEvent, "sidelane_emit_event":
+        "seq" seq, "id" id, "at_ns" at_ns, "kind" kind, "tid" tid);
+    [head, thread, event].concat()
+}
+
 fn constants() -> Vec<String> {
     let values = [
         ("SIDELANE_PAYLOAD_WORDS", PAYLOAD_WORDS as u32),
@@ -89,12 +102,18 @@ fn constants() -> Vec<String> {
         ("SIDELANE_GATE_VERSION", GATE_VERSION),
         ("SIDELANE_GATE_PARTNERS", GATE_PARTNERS as u32),
         ("SIDELANE_GATE_HIST_BUCKETS", GATE_HIST_BUCKETS as u32),
+        ("SIDELANE_EMIT_VERSION", EMIT_VERSION),
+        ("SIDELANE_EMIT_THREADS", EMIT_THREADS as u32),
+        ("SIDELANE_EMIT_EVENTS", EMIT_EVENTS as u32),
+        ("SIDELANE_EMIT_RECEIVED", EmitKind::Received as u32),
+        ("SIDELANE_EMIT_STARTED", EmitKind::Started as u32),
+        ("SIDELANE_EMIT_FINISHED", EmitKind::Finished as u32),
     ];
     values.map(|(name, value)| format!("{name} {value}")).to_vec()
 }
 
 fn in_rust() -> Vec<String> {
-    let words = [lane_word(), hold_word(), request_word(), service_word(), lane_terms(), gate_word()];
+    let words = [lane_word(), hold_word(), request_word(), service_word(), lane_terms(), gate_word(), emitted()];
     sorted([event_slot(), words.concat(), constants()].concat())
 }
 

@@ -5,12 +5,13 @@
 //! users would; nothing is omitted in coordination with the service.
 //!
 //! - `plan`: which requests are sent and when, fixed by the seed
-//! - `protocol`, `search`, `redis`: how requests and replies look
+//! - `protocol`, `search`, `redis`, `memcached`: how requests and replies look
 //! - `connection`, `engine`: sockets and the event loop
 //! - `report`: what came out
 
 mod connection;
 mod engine;
+mod memcached;
 mod plan;
 mod protocol;
 mod redis;
@@ -76,6 +77,8 @@ enum ProtocolName {
     Search,
     /// Redis: GET and SET of random keys, 90 to 10
     Redis,
+    /// Memcached, text protocol: get and set of random keys, 90 to 10
+    Memcached,
 }
 
 /// Runs the load and writes what came out.
@@ -101,6 +104,7 @@ fn protocol(args: &Args) -> Result<Box<dyn Protocol>> {
         (ProtocolName::Search, Some(path)) => Ok(Box::new(search::Search::new(&read_queries(path)?, args.seed))),
         (ProtocolName::Search, None) => bail!("--protocol search needs --queries"),
         (ProtocolName::Redis, _) => Ok(Box::new(redis::Redis::new(args.seed))),
+        (ProtocolName::Memcached, _) => Ok(Box::new(memcached::Memcached::new(args.seed))),
     }
 }
 

@@ -3,3 +3,6 @@
 mod floor;
 pub mod hold;
 pub mod median;
+mod request_cost;
+pub mod requests;
+pub mod subject;

@@ -23,6 +23,7 @@
 #include "lanes.h"
 #include "batch_lane.h"
 #include "request_lane.h"
+#include "requests.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -110,6 +111,8 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	count(stats, role->role, is);
 	bool starts = busy && make_busy(word, now_ns);
 	bool stops = !busy && make_idle(word, now_ns);
+	if (settings.requests)
+		request_switch(cpu, prev, was, preempted, next, is, now_ns);
 	if (load_once(trace_on))
 		trace(cpu, is_holder(hold, next) ? SIDELANE_TRACE_HOLDER : is, now_ns);
 	if (stats->switches % COST_SAMPLE_EVERY == 0) {

@@ -11,7 +11,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 /// An array that the kernel program writes and this process reads, or the other way round.
 /// `T` is made of atomics and mirrors the C struct, so shared references to it are sound
 /// whatever the other side does.
-pub(super) struct MappedArray<T> {
+pub(crate) struct MappedArray<T> {
     start: NonNull<T>,
     len: usize,
     bytes: usize,
@@ -26,7 +26,7 @@ unsafe impl<T: Sync> Sync for MappedArray<T> {}
 
 impl<T> MappedArray<T> {
     /// Maps the `len` entries of the BPF array behind `fd`.
-    pub(super) fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
+    pub(crate) fn new(fd: BorrowedFd<'_>, len: usize) -> io::Result<Self> {
         let bytes = (len * size_of::<T>()).next_multiple_of(rustix::param::page_size());
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
@@ -39,17 +39,17 @@ impl<T> MappedArray<T> {
     ///
     /// # Panics
     /// When `index` is out of bounds: lanes are checked before they get here.
-    pub(super) fn get(&self, index: usize) -> &T {
+    pub(crate) fn get(&self, index: usize) -> &T {
         &self.as_slice()[index]
     }
 
     /// All entries.
-    pub(super) fn iter(&self) -> slice::Iter<'_, T> {
+    pub(crate) fn iter(&self) -> slice::Iter<'_, T> {
         self.as_slice().iter()
     }
 
     /// All entries at once.
-    pub(super) fn as_slice(&self) -> &[T] {
+    pub(crate) fn as_slice(&self) -> &[T] {
         // SAFETY: the mapping holds `len` entries, is page-aligned and lives as long as self;
         // BPF arrays start out zeroed, which is a valid `T` (atomics only).
         unsafe { slice::from_raw_parts(self.start.as_ptr(), self.len) }

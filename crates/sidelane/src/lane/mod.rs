@@ -18,7 +18,7 @@ pub mod guardian;
 pub mod histogram;
 pub mod holder;
 mod look;
-mod mapped;
+pub(crate) mod mapped;
 pub mod nanonap;
 pub mod nap;
 pub mod objective;

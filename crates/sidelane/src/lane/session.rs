@@ -28,6 +28,7 @@ use super::holder::{Evictor, Holder, HolderBooks};
 use super::service::allowed_cpus;
 use super::terms::{Budget, FinalTerms, Lending, TermsKeeper};
 use super::tracker::{LaneMemory, Tracker};
+use crate::request::{self, Requests};
 
 /// How often a service that has gone is looked for, and one that strayed is looked at.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -70,6 +71,8 @@ pub struct Session {
     cage: Arc<Cage>,
     holders: Vec<Holder>,
     terms: Option<TermsKeeper>,
+    /// The service's requests, if the policy has to know them.
+    requests: Option<Requests>,
     batch: Batch,
     guardian: Guardian,
     claims: Vec<Claim>,
@@ -84,12 +87,18 @@ impl Session {
     /// Starts `command` beside the service.
     pub fn start(beside: Beside, command: &[OsString], options: SessionOptions) -> Result<Self> {
         // First, because its errors name the privileges that are missing.
-        let mut tracker = Tracker::load(&beside.lanes, beside.service.cgroup)?;
+        let needs_requests = options.hold.is_some_and(|lending| lending.policy.needs_requests());
+        if needs_requests {
+            request::can_track()?;
+        }
+        let mut tracker = Tracker::load_with(&beside.lanes, beside.service.cgroup, needs_requests)?;
         let claims: Vec<Claim> =
             beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         for pid in &beside.service.pids {
             tracker.set_class(*pid, LaneClass::Lc);
         }
+        let track = || Requests::track(&tracker, &beside.target.to_string(), &beside.service.pids);
+        let requests = needs_requests.then(track).transpose()?;
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
         let mut guardian = start_guardian(&claims)?;
         let cage = match enter_machine(&beside, &tracker, &mut guardian) {
@@ -110,6 +119,7 @@ impl Session {
             cage,
             holders,
             terms,
+            requests,
             batch,
             guardian,
             claims,
@@ -157,7 +167,7 @@ impl Session {
         if let Some(log) = &mut self.log {
             log.drain().context("cannot write the audit log")?;
         }
-        self.keep_terms();
+        self.keep_terms()?;
         self.put_strays_back();
         self.look_after_guardian()?;
         if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
@@ -202,10 +212,14 @@ impl Session {
         self.notes.insert(what);
     }
 
-    fn keep_terms(&mut self) {
-        let Some(terms) = &mut self.terms else { return };
+    /// Learns from the requests that have finished, and agrees new terms.
+    fn keep_terms(&mut self) -> Result<()> {
+        let Some(terms) = &mut self.terms else { return Ok(()) };
+        if let Some(requests) = &mut self.requests {
+            requests.drain(|request| terms.finished(request))?;
+        }
         let (budget, standing) = (terms.budget(), terms.keep());
-        let Budget::Slo(objective) = budget else { return };
+        let Budget::Slo(objective) = budget else { return Ok(()) };
         match standing {
             Some(Standing::MissedAlone) => self.note(format!(
                 "the service missed {objective} without batch beside any request; batch only borrowed its idle moments"
@@ -215,6 +229,7 @@ impl Session {
             }
             _ => {}
         }
+        Ok(())
     }
 
     fn put_strays_back(&mut self) {
@@ -242,6 +257,9 @@ impl Session {
             pids = self.beside.target.find().map(|service| service.pids).unwrap_or_default();
             for pid in &pids {
                 self.tracker.set_class(*pid, LaneClass::Lc);
+            }
+            if let Some(requests) = &mut self.requests {
+                requests.look_again(&pids);
             }
             self.note(match pids.is_empty() {
                 true => format!("{} has ended; its lanes are idle, batch went on", self.beside.target),

@@ -20,6 +20,7 @@ use super::histogram::Histogram;
 use super::objective::Objective;
 use super::topology::{BatchLane, Lanes};
 use super::tracker::LaneMemory;
+use crate::request::Request;
 
 /// A look's requests are those of the last second...
 const LOOKS_MIN: usize = 10;
@@ -166,11 +167,16 @@ impl TermsKeeper {
         self.lending.budget
     }
 
-    /// Takes in a request that has finished, `latency_ns` after its arrival.
-    pub fn finished(&mut self, request: &Finished, latency_ns: u64) {
-        self.harm.add(request);
+    /// Takes in a request that has finished.
+    pub fn finished(&mut self, request: &Request) {
+        self.harm.add(&Finished {
+            server_ns: request.server_ns(),
+            co_run_ns: request.co_run_ns,
+            waited: request.waited,
+            counters: None,
+        });
         if let Some(present) = self.looks.back_mut() {
-            present.record(latency_ns);
+            present.record(request.latency_ns());
         }
     }
 

@@ -21,6 +21,7 @@ use super::cpulist::CpuSet;
 use super::mapped::MappedArray;
 use super::summons::SummonsRing;
 use super::topology::Lanes;
+use crate::request;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
 
@@ -82,11 +83,13 @@ impl ServiceCgroup {
     /// The v1 hierarchies in which the kernel program can look a task up, in its order.
     pub const V1_CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "freezer", "memory", "pids"];
 
-    fn to_bytes(self) -> [u8; 16] {
-        let mut bytes = [0; 16];
+    /// `struct sidelane_settings`.
+    fn to_settings(self, requests: bool) -> [u8; 24] {
+        let mut bytes = [0; 24];
         bytes[..8].copy_from_slice(&self.id.to_ne_bytes());
         bytes[8..12].copy_from_slice(&self.level.to_ne_bytes());
-        bytes[12..].copy_from_slice(&self.v1.to_ne_bytes());
+        bytes[12..16].copy_from_slice(&self.v1.to_ne_bytes());
+        bytes[16..20].copy_from_slice(&u32::from(requests).to_ne_bytes());
         bytes
     }
 }
@@ -158,13 +161,18 @@ pub struct Tracker {
 impl Tracker {
     /// Loads the program for these lanes; nothing is tracked before [`Tracker::attach`].
     pub fn load(lanes: &Lanes, service: ServiceCgroup) -> Result<Self, TrackerError> {
+        Self::load_with(lanes, service, false)
+    }
+
+    /// As [`Tracker::load`]; with `requests`, for [`crate::request::Requests`] too.
+    pub fn load_with(lanes: &Lanes, service: ServiceCgroup, requests: bool) -> Result<Self, TrackerError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(TrackerError::NoBtf);
         }
         silence_libbpf();
         let cpu_count = lane_count(lanes);
         let classes_len = ProcessClasses::words();
-        let object = open_and_load(cpu_count, classes_len, service, lanes)?;
+        let object = open_and_load(cpu_count, classes_len, service.to_settings(requests), lanes)?;
         let classes = Arc::new(ProcessClasses::new(map_array(&object, "process_classes", classes_len)?));
         let memory = Arc::new(LaneMemory {
             words: map_array(&object, "lane_words", cpu_count)?,
@@ -239,7 +247,7 @@ impl Tracker {
         bss.update(&key, &value, MapFlags::ANY).map_err(bpf(step))
     }
 
-    fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
+    pub(crate) fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
         find_map(&self.object, name)
     }
 
@@ -301,7 +309,7 @@ fn lane_count(lanes: &Lanes) -> usize {
 fn open_and_load(
     cpu_count: usize,
     classes_len: usize,
-    service: ServiceCgroup,
+    settings: [u8; 24],
     lanes: &Lanes,
 ) -> Result<Object, TrackerError> {
     let mut open = ObjectBuilder::default().open_memory(PROGRAM).map_err(bpf("read the embedded program"))?;
@@ -314,9 +322,11 @@ fn open_and_load(
             map.set_max_entries(classes_len as u32).map_err(bpf("size the table of processes"))?;
         }
         if name.ends_with(".rodata") {
-            map.set_initial_value(&service.to_bytes()).map_err(bpf("set the service's cgroup"))?;
+            map.set_initial_value(&settings).map_err(bpf("set the service's cgroup"))?;
         }
+        request::kernel::prepare_map(&mut map, settings[16] != 0, cpu_count).map_err(bpf("size the request arrays"))?;
     }
+    request::kernel::choose_programs(&mut open, settings[16] != 0);
     // A service with one place to run is seen before it is placed, others after.
     let unneeded = if lanes.requests.len() == 1 { "lane_wakeup" } else { "lane_waking" };
     for mut program in open.progs_mut().filter(|program| program.name() == unneeded) {

@@ -44,10 +44,11 @@ fn describe_process(pid: u32) -> String {
     format!("process {pid}: {}", process::command_line(pid).join(" "))
 }
 
-/// Every kernel program of the lane tracker: their names all start alike.
+/// Every kernel program of the tracker: their names start alike.
 fn kernel_programs() -> impl Iterator<Item = String> {
     let names = ProgInfoIter::default().map(|program| (program.name.to_string_lossy().into_owned(), program.id));
-    names.filter(|(name, _)| name.starts_with("lane_")).map(|(name, id)| format!("kernel program {name} {id}"))
+    let is_ours = |name: &str| name.starts_with("lane_") || name.starts_with("request_");
+    names.filter(move |(name, _)| is_ours(name)).map(|(name, id)| format!("kernel program {name} {id}"))
 }
 
 fn claims() -> Vec<PathBuf> {

@@ -1,0 +1,74 @@
+//! What a connection has received and not dealt with.
+
+use std::io::{ErrorKind, Read};
+
+use super::wire::{Ask, parse_request};
+use crate::clock::{Nanos, now_ns};
+
+/// Bytes read at a time; large requests take several reads.
+const READ_BYTES: usize = 64 * 1024;
+
+/// What one look at a connection brought.
+#[derive(Debug, PartialEq, Eq)]
+pub enum Received {
+    /// The requests that are complete now, and when the read returned that completed them.
+    Asks(Vec<Ask>, Nanos),
+    /// The client has gone.
+    Gone,
+}
+
+/// A connection's bytes.
+#[derive(Debug, Default)]
+pub struct Buffer(Vec<u8>);
+
+impl Buffer {
+    /// Reads what is there; more than once only if there is more than fits.
+    pub fn receive(&mut self, mut stream: impl Read) -> Received {
+        let mut chunk = vec![0; READ_BYTES];
+        loop {
+            match stream.read(&mut chunk) {
+                Ok(0) => return Received::Gone,
+                Ok(length) => {
+                    let read_ns = now_ns();
+                    self.0.extend_from_slice(&chunk[..length]);
+                    let asks = self.take_asks();
+                    if length < READ_BYTES || !asks.is_empty() {
+                        return Received::Asks(asks, read_ns);
+                    }
+                }
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) if error.kind() == ErrorKind::WouldBlock => return Received::Asks(vec![], now_ns()),
+                Err(_reset) => return Received::Gone,
+            }
+        }
+    }
+
+    fn take_asks(&mut self) -> Vec<Ask> {
+        let (mut asks, mut taken) = (vec![], 0);
+        while let Some((ask, length)) = parse_request(&self.0[taken..]) {
+            asks.push(ask);
+            taken += length;
+        }
+        self.0.drain(..taken);
+        asks
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::wire::request;
+    use super::*;
+
+    #[test]
+    fn requests_come_out_when_they_are_complete() {
+        let ask = |id| Ask { id, in_parts: false };
+        let bytes = [request(ask(1), 10), request(ask(2), 100_000), request(ask(3), 0)].concat();
+        let mut buffer = Buffer::default();
+        let mut seen = vec![];
+        let mut rest = &bytes[..];
+        while let Received::Asks(asks, _) = buffer.receive(&mut rest) {
+            seen.extend(asks);
+        }
+        assert_eq!(seen, [ask(1), ask(2), ask(3)]);
+    }
+}

@@ -1,0 +1,242 @@
+//! `sidelane-lab echo-client`: an open-loop client with the habits that make requests hard to
+//! tell apart from outside.
+//!
+//! On some connections it sends several requests without waiting, each in a write of its own.
+//! Of the others, some requests come in two writes, some are larger than a segment, and some
+//! replies are asked for in two sends. No request has two of these habits, for then nothing
+//! but its meaning tells where it ends.
+
+use std::collections::VecDeque;
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+
+use anyhow::{Context, Result, ensure};
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+
+use super::wire::{Ask, HEAD_BYTES, parse_reply, request};
+use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns, timespec};
+use crate::poisson::Arrivals;
+use crate::rng::Rng;
+use crate::{cli, place};
+
+/// Options of `echo-client`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Address of the service
+    #[arg(long, value_name = "IP:PORT")]
+    target: SocketAddr,
+    /// Requests per second, on average
+    #[arg(long, value_parser = cli::positive)]
+    rate: f64,
+    /// How long
+    #[arg(long, value_parser = cli::positive)]
+    seconds: f64,
+    /// Connections, of which every fourth sends several requests without waiting
+    #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(4..))]
+    connections: u16,
+    /// Of a hundred requests, those with one of the habits
+    #[arg(long, default_value_t = 10, value_name = "PERCENT", value_parser = clap::value_parser!(u8).range(0..=100))]
+    habits: u8,
+    /// File for when each request was sent and answered
+    #[arg(long, value_name = "FILE")]
+    log: PathBuf,
+    /// CPU to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+/// Requests sent at once where several are.
+const TOGETHER: u64 = 3;
+const SMALL_BYTES: usize = 40;
+/// More than a segment carries, on loopback too.
+const LARGE_BYTES: usize = 150_000;
+/// A service that owes replies and sends none for this long is given up.
+const SILENCE_MAX_NS: Nanos = 20 * SECOND_NS;
+
+struct Connection {
+    stream: TcpStream,
+    /// Ids and times of the requests under way, oldest first.
+    under_way: VecDeque<(u64, Nanos)>,
+    received: Vec<u8>,
+    several: bool,
+}
+
+struct Client {
+    connections: Vec<Connection>,
+    idle: [VecDeque<usize>; 2],
+    epoll: OwnedFd,
+    rng: Rng,
+    habits: f64,
+    sent: u64,
+    log: BufWriter<File>,
+}
+
+/// Sends the load and prints `sent=N answered=N`.
+pub fn run(args: &Args) -> Result<()> {
+    place::wake_on_time()?;
+    if let Some(cpu) = args.cpu {
+        place::pin_to(cpu)?;
+    }
+    let mut client = Client::connect(args)?;
+    // A quarter of the turns sends several requests.
+    let mean = 1.0 + (TOGETHER - 1) as f64 / 8.0;
+    let start_ns = now_ns();
+    let end_ns = start_ns + seconds_to_ns(args.seconds);
+    for due_ns in Arrivals::new(Rng::new(1, 1), args.rate / mean).map(|due_ns| start_ns + due_ns) {
+        if due_ns >= end_ns {
+            break;
+        }
+        client.wait_until(due_ns)?;
+        client.send_turn()?;
+    }
+    client.finish()
+}
+
+impl Client {
+    fn connect(args: &Args) -> Result<Self> {
+        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+        let count = usize::from(args.connections);
+        let connections = (0..count).map(|number| Connection::open(args.target, number)).collect::<Result<Vec<_>>>()?;
+        for (number, connection) in connections.iter().enumerate() {
+            let data = epoll::EventData::new_u64(number as u64);
+            epoll::add(&epoll, &connection.stream, data, epoll::EventFlags::IN)?;
+        }
+        let (several, single) = (0..count).partition(|number| connections[*number].several);
+        let log = File::create(&args.log).with_context(|| format!("cannot write {}", args.log.display()))?;
+        Ok(Client {
+            connections,
+            idle: [single, several],
+            epoll,
+            rng: Rng::new(1, 2),
+            habits: f64::from(args.habits) / 100.0,
+            sent: 0,
+            log: BufWriter::new(log),
+        })
+    }
+
+    /// One request, or several at once; as soon as a connection is free.
+    fn send_turn(&mut self) -> Result<()> {
+        let several = self.rng.below(8) == 0;
+        let since_ns = now_ns();
+        let number = loop {
+            if let Some(number) = self.idle[usize::from(several)].pop_front() {
+                break number;
+            }
+            self.check_silence(since_ns)?;
+            self.take_replies(now_ns() + SECOND_NS)?;
+        };
+        if several {
+            (0..TOGETHER).try_for_each(|_| self.send(number, false, SMALL_BYTES, 0))
+        } else {
+            self.send_odd(number)
+        }
+    }
+
+    /// One request, with one habit at most.
+    fn send_odd(&mut self, number: usize) -> Result<()> {
+        if self.rng.unit() >= self.habits {
+            return self.send(number, false, SMALL_BYTES, 0);
+        }
+        match self.rng.below(10) {
+            0..5 => self.send(number, true, SMALL_BYTES, 0),
+            5..9 => self.send(number, false, SMALL_BYTES, HEAD_BYTES),
+            _ => self.send(number, false, LARGE_BYTES, 0),
+        }
+    }
+
+    /// Sends a request; its first `first_bytes` in a write of their own.
+    fn send(&mut self, number: usize, in_parts: bool, body_bytes: usize, first_bytes: usize) -> Result<()> {
+        self.sent += 1;
+        let bytes = request(Ask { id: self.sent, in_parts }, body_bytes);
+        let connection = &mut self.connections[number];
+        connection.under_way.push_back((self.sent, now_ns()));
+        let (first, rest) = bytes.split_at(first_bytes);
+        if !first.is_empty() {
+            connection.stream.write_all(first).context("cannot send")?;
+        }
+        connection.send_all(rest)
+    }
+
+    fn wait_until(&mut self, due_ns: Nanos) -> Result<()> {
+        while now_ns() < due_ns {
+            self.take_replies(due_ns)?;
+        }
+        Ok(())
+    }
+
+    /// Waits for replies, until `end_ns` at the longest, and takes them in.
+    fn take_replies(&mut self, end_ns: Nanos) -> Result<()> {
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
+        let timeout = timespec(end_ns.saturating_sub(now_ns()));
+        rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut events), Some(&timeout)))?;
+        for event in events {
+            let number = event.data.u64() as usize;
+            let connection = &mut self.connections[number];
+            let busy = !connection.under_way.is_empty();
+            connection.receive(&mut self.log)?;
+            if busy && connection.under_way.is_empty() {
+                self.idle[usize::from(connection.several)].push_back(number);
+            }
+        }
+        Ok(())
+    }
+
+    fn check_silence(&self, since_ns: Nanos) -> Result<()> {
+        ensure!(now_ns() - since_ns < SILENCE_MAX_NS, "the service has not answered for 20 s; is it stuck?");
+        Ok(())
+    }
+
+    fn finish(mut self) -> Result<()> {
+        let since_ns = now_ns();
+        while self.connections.iter().any(|connection| !connection.under_way.is_empty()) {
+            self.check_silence(since_ns)?;
+            self.take_replies(now_ns() + SECOND_NS)?;
+        }
+        self.log.flush().context("cannot write the log")?;
+        println!("sent={}", self.sent);
+        Ok(())
+    }
+}
+
+impl Connection {
+    fn open(target: SocketAddr, number: usize) -> Result<Self> {
+        let stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        Ok(Connection { stream, under_way: VecDeque::new(), received: vec![], several: number.is_multiple_of(4) })
+    }
+
+    /// Large requests may not fit the socket's buffer at once.
+    fn send_all(&mut self, mut bytes: &[u8]) -> Result<()> {
+        while !bytes.is_empty() {
+            match self.stream.write(bytes) {
+                Ok(length) => bytes = &bytes[length..],
+                Err(error) if error.kind() == ErrorKind::WouldBlock => std::thread::yield_now(),
+                Err(error) => return Err(error).context("cannot send"),
+            }
+        }
+        Ok(())
+    }
+
+    fn receive(&mut self, log: &mut impl Write) -> Result<()> {
+        let mut chunk = [0; 4096];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => anyhow::bail!("the service closed a connection"),
+            Ok(length) => self.received.extend_from_slice(&chunk[..length]),
+            Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
+            Err(error) => return Err(error).context("a connection broke"),
+        }
+        let received_ns = now_ns();
+        while let Some((id, length)) = parse_reply(&self.received) {
+            let (wanted, sent_ns) = self.under_way.pop_front().context("a reply that nobody asked for")?;
+            ensure!(id == wanted, "a reply to request {id}, where {wanted} was asked");
+            writeln!(log, "{id},{sent_ns},{received_ns}").context("cannot write the log")?;
+            self.received.drain(..length);
+        }
+        Ok(())
+    }
+}

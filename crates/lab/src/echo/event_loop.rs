@@ -1,0 +1,76 @@
+//! One thread for all connections, in the manner of Redis: in each turn it receives from every
+//! connection that is ready, and sends the replies when it has seen them all.
+
+use std::collections::HashMap;
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+
+use anyhow::Result;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+
+use super::buffer::{Buffer, Received};
+use super::journal::Journal;
+use super::wire::Ask;
+use crate::clock::Nanos;
+
+const EVENTS_MAX: usize = 64;
+
+struct Loop<'a> {
+    journal: &'a Journal,
+    epoll: OwnedFd,
+    clients: HashMap<RawFd, (TcpStream, Buffer)>,
+}
+
+/// Serves for ever.
+pub fn run(listener: &TcpListener, journal: &Journal) -> Result<()> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let door = listener.as_raw_fd();
+    epoll::add(&epoll, listener, epoll::EventData::new_u64(door as u64), epoll::EventFlags::IN)?;
+    let mut turns = Loop { journal, epoll, clients: HashMap::new() };
+    let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
+    loop {
+        events.clear();
+        rustix::io::retry_on_intr(|| epoll::wait(&turns.epoll, spare_capacity(&mut events), None))?;
+        let ready: Vec<RawFd> = events.iter().map(|event| event.data.u64() as RawFd).collect();
+        if ready.contains(&door) {
+            turns.accept(listener)?;
+        }
+        turns.turn(ready.into_iter().filter(|fd| *fd != door));
+    }
+}
+
+impl Loop<'_> {
+    fn accept(&mut self, listener: &TcpListener) -> Result<()> {
+        let (stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        stream.set_nonblocking(true)?;
+        let fd = stream.as_raw_fd();
+        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(fd as u64), epoll::EventFlags::IN)?;
+        self.clients.insert(fd, (stream, Buffer::default()));
+        Ok(())
+    }
+
+    fn turn(&mut self, ready: impl Iterator<Item = RawFd>) {
+        let mut answers: Vec<(RawFd, Ask, Nanos)> = vec![];
+        for fd in ready {
+            let Some((stream, buffer)) = self.clients.get_mut(&fd) else { continue };
+            match buffer.receive(&*stream) {
+                Received::Asks(asks, read_ns) => match asks[..] {
+                    [ask] => {
+                        self.journal.work();
+                        answers.push((fd, ask, read_ns));
+                    }
+                    // Several at once are answered one by one.
+                    _ => drop(self.journal.serve(&asks, read_ns, &*stream)),
+                },
+                Received::Gone => drop(self.clients.remove(&fd)),
+            }
+        }
+        for (fd, ask, read_ns) in answers {
+            // A client that has gone is noticed at its next receive.
+            let _ = self.journal.answer(ask, read_ns, &self.clients[&fd].0);
+        }
+    }
+}

@@ -1,0 +1,81 @@
+//! When each request was taken up and answered, as the service itself saw it.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::Path;
+use std::sync::Mutex;
+
+use anyhow::{Context, Result};
+use rustix::thread::gettid;
+
+use super::wire::{Ask, reply};
+use crate::clock::{Nanos, now_ns};
+use crate::rng::Rng;
+
+/// One request.
+#[derive(Clone, Copy, Debug)]
+struct Entry {
+    id: u64,
+    started_ns: Nanos,
+    finished_ns: Nanos,
+    tid: i32,
+}
+
+/// What the service did, in memory until it is asked for.
+#[derive(Debug)]
+pub struct Journal {
+    entries: Mutex<Vec<Entry>>,
+    demand: Mutex<Rng>,
+    demand_mean_ns: f64,
+}
+
+impl Journal {
+    /// An empty one. Requests take `mean_us` of work on average, exponentially spread.
+    pub fn new(mean_us: f64) -> Self {
+        let (entries, demand) = (Mutex::default(), Mutex::new(Rng::new(1, 0)));
+        Journal { entries, demand, demand_mean_ns: mean_us * 1e3 }
+    }
+
+    /// Works on a request.
+    pub fn work(&self) {
+        let demand_ns = self.demand.lock().expect("nobody panics here").exponential(self.demand_mean_ns);
+        let end_ns = now_ns() + demand_ns as Nanos;
+        while now_ns() < end_ns {
+            std::hint::spin_loop();
+        }
+    }
+
+    /// Answers a request that was taken up at `started_ns`; returns when that was done.
+    pub fn answer(&self, ask: Ask, started_ns: Nanos, mut out: impl Write) -> std::io::Result<Nanos> {
+        for part in reply(ask) {
+            out.write_all(&part)?;
+        }
+        let finished_ns = now_ns();
+        let tid = gettid().as_raw_nonzero().get();
+        let entry = Entry { id: ask.id, started_ns, finished_ns, tid };
+        self.entries.lock().expect("nobody panics here").push(entry);
+        Ok(finished_ns)
+    }
+
+    /// Works on requests that came together and answers each before the next.
+    pub fn serve(&self, asks: &[Ask], mut started_ns: Nanos, mut out: impl Write) -> std::io::Result<()> {
+        for ask in asks {
+            self.work();
+            started_ns = self.answer(*ask, started_ns, &mut out)?;
+        }
+        Ok(())
+    }
+
+    /// Writes all entries: id, start, finish and thread a line. Returns how many there are.
+    pub fn write(&self, path: &Path) -> Result<usize> {
+        let entries = self.entries.lock().expect("nobody panics here").clone();
+        let failed = || format!("cannot write {}", path.display());
+        let mut file = BufWriter::new(File::create(path).with_context(failed)?);
+        for entry in &entries {
+            let Entry { id, started_ns, finished_ns, tid } = entry;
+            writeln!(file, "{id},{started_ns},{finished_ns},{tid}").with_context(failed)?;
+        }
+        file.flush().with_context(failed)?;
+        Ok(entries.len())
+    }
+}

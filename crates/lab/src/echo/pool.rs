@@ -1,0 +1,114 @@
+//! One thread that receives, and several that work and answer.
+
+use std::collections::{HashMap, VecDeque};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::{AsRawFd, RawFd};
+use std::sync::{Arc, Condvar, Mutex};
+use std::thread;
+
+use anyhow::Result;
+use rustix::buffer::spare_capacity;
+use rustix::event::epoll;
+use rustix::fd::OwnedFd;
+
+use super::buffer::{Buffer, Received};
+use super::journal::Journal;
+use super::wire::Ask;
+use crate::clock::now_ns;
+
+const EVENTS_MAX: usize = 64;
+/// A connection is watched until it has asked something, and again when that was answered.
+const ONCE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
+
+struct Job {
+    stream: Arc<TcpStream>,
+    asks: Vec<Ask>,
+}
+
+struct Pool {
+    jobs: Mutex<VecDeque<Job>>,
+    more: Condvar,
+    epoll: OwnedFd,
+    journal: Arc<Journal>,
+}
+
+/// Serves for ever.
+pub fn run(listener: &TcpListener, journal: &Arc<Journal>, workers: usize) -> Result<()> {
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
+    let door = listener.as_raw_fd();
+    epoll::add(&epoll, listener, epoll::EventData::new_u64(door as u64), epoll::EventFlags::IN)?;
+    let (jobs, more, journal) = (Mutex::default(), Condvar::new(), Arc::clone(journal));
+    let pool = Arc::new(Pool { jobs, more, epoll, journal });
+    for _ in 0..workers {
+        let pool = Arc::clone(&pool);
+        thread::spawn(move || pool.work());
+    }
+    pool.dispatch(listener, door)
+}
+
+impl Pool {
+    fn dispatch(&self, listener: &TcpListener, door: RawFd) -> Result<()> {
+        let mut clients: HashMap<RawFd, (Arc<TcpStream>, Buffer)> = HashMap::new();
+        let mut events: Vec<epoll::Event> = Vec::with_capacity(EVENTS_MAX);
+        loop {
+            events.clear();
+            rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut events), None))?;
+            for fd in events.iter().map(|event| event.data.u64() as RawFd) {
+                if fd == door {
+                    let stream = self.accept(listener)?;
+                    clients.insert(stream.as_raw_fd(), (stream, Buffer::default()));
+                } else if clients.get_mut(&fd).is_some_and(|(stream, buffer)| self.receive(stream, buffer).is_none()) {
+                    clients.remove(&fd);
+                }
+            }
+        }
+    }
+
+    fn accept(&self, listener: &TcpListener) -> Result<Arc<TcpStream>> {
+        let (stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let data = epoll::EventData::new_u64(stream.as_raw_fd() as u64);
+        epoll::add(&self.epoll, &stream, data, ONCE)?;
+        Ok(Arc::new(stream))
+    }
+
+    /// Hands on what a connection asks; `None` when it has gone.
+    fn receive(&self, stream: &Arc<TcpStream>, buffer: &mut Buffer) -> Option<()> {
+        match buffer.receive(&**stream) {
+            Received::Gone => return None,
+            Received::Asks(asks, _) if asks.is_empty() => self.watch(stream),
+            Received::Asks(asks, _) => {
+                let job = Job { stream: Arc::clone(stream), asks };
+                self.jobs.lock().expect("nobody panics here").push_back(job);
+                self.more.notify_one();
+            }
+        }
+        Some(())
+    }
+
+    fn work(&self) {
+        loop {
+            let job = self.next_job();
+            let served = self.journal.serve(&job.asks, now_ns(), &*job.stream);
+            if served.is_ok() {
+                self.watch(&job.stream);
+            }
+        }
+    }
+
+    fn next_job(&self) -> Job {
+        let mut jobs = self.jobs.lock().expect("nobody panics here");
+        loop {
+            match jobs.pop_front() {
+                Some(job) => return job,
+                None => jobs = self.more.wait(jobs).expect("nobody panics here"),
+            }
+        }
+    }
+
+    fn watch(&self, stream: &TcpStream) {
+        let data = epoll::EventData::new_u64(stream.as_raw_fd() as u64);
+        // Fails only for a connection that has gone.
+        let _ = epoll::modify(&self.epoll, stream, data, ONCE);
+    }
+}

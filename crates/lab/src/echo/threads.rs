@@ -1,0 +1,29 @@
+//! A thread for each connection.
+
+use std::net::{TcpListener, TcpStream};
+use std::sync::Arc;
+use std::thread;
+
+use anyhow::Result;
+
+use super::buffer::{Buffer, Received};
+use super::journal::Journal;
+
+/// Serves for ever.
+pub fn run(listener: &TcpListener, journal: &Arc<Journal>) -> Result<()> {
+    loop {
+        let (stream, _) = listener.accept()?;
+        stream.set_nodelay(true)?;
+        let journal = Arc::clone(journal);
+        thread::spawn(move || serve(&stream, &journal));
+    }
+}
+
+fn serve(stream: &TcpStream, journal: &Journal) {
+    let mut buffer = Buffer::default();
+    while let Received::Asks(asks, read_ns) = buffer.receive(stream) {
+        if journal.serve(&asks, read_ns, stream).is_err() {
+            return;
+        }
+    }
+}

@@ -1,0 +1,83 @@
+//! Requests and replies: a head of 16 bytes, and a body of the length that it says.
+
+/// Bytes of a head.
+pub const HEAD_BYTES: usize = 16;
+
+/// What a client asks for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Ask {
+    /// The client's number for it.
+    pub id: u64,
+    /// Answer in two sends, head and body.
+    pub in_parts: bool,
+}
+
+/// Body of a reply in two parts.
+const PART_BYTES: u32 = 100;
+
+/// A request with a body of that length.
+pub fn request(ask: Ask, body_bytes: usize) -> Vec<u8> {
+    frame(ask.id, body_bytes as u32, u32::from(ask.in_parts))
+}
+
+/// The first request in `bytes` and its length, if it is all there.
+pub fn parse_request(bytes: &[u8]) -> Option<(Ask, usize)> {
+    let (id, length, flags) = parse(bytes)?;
+    Some((Ask { id, in_parts: flags != 0 }, length))
+}
+
+/// The reply, as the sends that it takes.
+pub fn reply(ask: Ask) -> Vec<Vec<u8>> {
+    let mut whole = frame(ask.id, if ask.in_parts { PART_BYTES } else { 0 }, 0);
+    match ask.in_parts {
+        true => {
+            let body = whole.split_off(HEAD_BYTES);
+            vec![whole, body]
+        }
+        false => vec![whole],
+    }
+}
+
+/// The id of the first reply in `bytes` and its length, if it is all there.
+pub fn parse_reply(bytes: &[u8]) -> Option<(u64, usize)> {
+    parse(bytes).map(|(id, length, _)| (id, length))
+}
+
+fn frame(id: u64, body_bytes: u32, flags: u32) -> Vec<u8> {
+    let mut bytes = Vec::with_capacity(HEAD_BYTES + body_bytes as usize);
+    bytes.extend(id.to_le_bytes());
+    bytes.extend(body_bytes.to_le_bytes());
+    bytes.extend(flags.to_le_bytes());
+    bytes.resize(HEAD_BYTES + body_bytes as usize, b'.');
+    bytes
+}
+
+/// Id, whole length and flags.
+fn parse(bytes: &[u8]) -> Option<(u64, usize, u32)> {
+    let word = |at: usize| Some(u32::from_le_bytes(bytes.get(at..at + 4)?.try_into().ok()?));
+    let id = u64::from(word(0)?) | u64::from(word(4)?) << 32;
+    let (body_bytes, flags) = (word(8)?, word(12)?);
+    let length = HEAD_BYTES + body_bytes as usize;
+    (bytes.len() >= length).then_some((id, length, flags))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_is_there_when_its_last_byte_is() {
+        let ask = Ask { id: 1 << 40 | 7, in_parts: true };
+        let bytes = request(ask, 20);
+        assert_eq!(parse_request(&bytes[..bytes.len() - 1]), None);
+        assert_eq!(parse_request(&bytes), Some((ask, HEAD_BYTES + 20)));
+    }
+
+    #[test]
+    fn a_reply_in_parts_is_one_reply() {
+        let sends = reply(Ask { id: 3, in_parts: true });
+        assert_eq!(sends.len(), 2);
+        assert_eq!(parse_reply(&sends.concat()), Some((3, HEAD_BYTES + PART_BYTES as usize)));
+        assert_eq!(reply(Ask { id: 3, in_parts: false }).len(), 1);
+    }
+}

@@ -1,0 +1,96 @@
+//! What tracking adds to a request.
+//!
+//! A client on the service's own CPU asks one question at a time, so that each request is one
+//! receive, one send and two switches, whatever else the machine does; the CPU time of both
+//! sides is compared with and without the kernel programs, in turns. Half of the arrival is the
+//! client's to pay here; over a network it is whoever takes the interrupt.
+
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result, ensure};
+use rustix::time::{ClockId, clock_gettime};
+use sidelane_signal::LaneClass;
+
+use super::median::median;
+use super::subject::{Place, RealServer, tracker};
+use crate::lane::priority::pin_this_thread;
+use crate::lane::service::Target;
+use crate::lane::tracker::Tracker;
+use crate::request::Requests;
+
+const ROUND_TRIPS: u64 = 2_000;
+
+/// Medians of CPU time in a round trip, service and client together.
+pub(super) struct Cost {
+    pub(super) untracked_us: Option<f64>,
+    /// What lane words alone add.
+    pub(super) lanes_us: Option<f64>,
+    /// What lane words and requests add.
+    pub(super) requests_us: Option<f64>,
+}
+
+/// Takes `pairs` turns of each.
+pub(super) fn measure(server: &RealServer, place: Place, pairs: usize) -> Result<Cost> {
+    let (mut lanes, mut both) = (tracker_of(server, place, false)?, tracker_of(server, place, true)?);
+    let pids = Target::Pid(server.pid()).find()?.pids;
+    let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
+    std::thread::scope(|scope| {
+        // A thread of its own, since it stays where it is pinned; the trackers are not needed there.
+        let (ask, asked) = std::sync::mpsc::channel::<()>();
+        let (answer, answers) = std::sync::mpsc::channel();
+        scope.spawn(move || {
+            for () in asked {
+                let pinned = pin_this_thread(&[place.server_cpu]).context("cannot join the service on its CPU");
+                let spent = pinned.and_then(|()| round_trips_us(server));
+                // Fails only when nobody waits for it any more.
+                let _ = answer.send(spent);
+            }
+        });
+        let spent_us = || -> Result<f64> {
+            ask.send(()).context("the client has ended")?;
+            answers.recv().context("the client has ended")?
+        };
+        let (mut without_us, mut lanes_us, mut both_us) = (vec![], vec![], vec![]);
+        spent_us()?;
+        for _ in 0..pairs {
+            let without = spent_us()?;
+            lanes_us.push(with(&mut lanes, &spent_us)? - without);
+            both_us.push(with(&mut both, &spent_us)? - without);
+            without_us.push(without);
+            requests.drain(|_| ())?;
+        }
+        Ok(Cost { untracked_us: median(without_us), lanes_us: median(lanes_us), requests_us: median(both_us) })
+    })
+}
+
+fn with(tracker: &mut Tracker, spent_us: &dyn Fn() -> Result<f64>) -> Result<f64> {
+    tracker.attach()?;
+    let spent = spent_us();
+    tracker.detach();
+    spent
+}
+
+fn tracker_of(server: &RealServer, place: Place, requests: bool) -> Result<Tracker> {
+    let tracker = tracker(place, requests)?;
+    tracker.set_class(server.pid(), LaneClass::Lc);
+    Ok(tracker)
+}
+
+/// CPU time of a round trip.
+fn round_trips_us(server: &RealServer) -> Result<f64> {
+    let (mut stream, question, answer) = server.ask_on()?;
+    let mut got = vec![0; answer.len()];
+    let before_ns = own_cpu_ns() + server.cpu_ns();
+    for _ in 0..ROUND_TRIPS {
+        stream.write_all(question)?;
+        stream.read_exact(&mut got)?;
+        ensure!(got == answer, "not the answer that was expected: {:?}", String::from_utf8_lossy(&got));
+    }
+    let spent_ns = own_cpu_ns() + server.cpu_ns() - before_ns;
+    Ok(spent_ns as f64 / ROUND_TRIPS as f64 / 1e3)
+}
+
+fn own_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

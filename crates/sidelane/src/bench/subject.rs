@@ -1,0 +1,200 @@
+//! Services whose requests are known, to compare with what is seen of them.
+
+use std::fs;
+use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use rustix::process::{Signal, set_parent_process_death_signal};
+use serde_json::Value;
+use sidelane_signal::LaneClass;
+
+use crate::lab::{Lab, Service};
+use crate::lane::service::Target;
+use crate::lane::topology::{Lanes, PairKind};
+use crate::lane::tracker::Tracker;
+use crate::request::truth::{Agreement, compare, read_journal};
+use crate::request::{Request, Requests, Window};
+
+/// Above everything else on its CPU, so that the echo server reads its clock on time.
+const SERVER_PRIORITY: &str = "10";
+const START_TIMEOUT: Duration = Duration::from_secs(10);
+
+/// The designs of the echo server.
+pub const DESIGNS: [&str; 3] = ["event-loop", "thread-per-connection", "pool"];
+
+/// Where service and client run.
+#[derive(Clone, Copy, Debug)]
+pub struct Place {
+    /// The service's CPU.
+    pub server_cpu: u32,
+    /// The client's CPU.
+    pub client_cpu: u32,
+}
+
+/// Looks at a service's requests while `load` runs. Its records are kept in the kernel until
+/// then: no more than 50 000 requests.
+pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) -> Result<(Vec<Request>, Window)> {
+    let mut tracker = tracker(place, true)?;
+    let service = Target::Pid(pid).find()?;
+    service.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
+    let mut requests = Requests::track(&tracker, &format!("pid:{pid}"), &service.pids)?;
+    tracker.attach()?;
+    load()?;
+    tracker.detach();
+    let mut seen = Vec::new();
+    requests.finish(|request| seen.push(*request))?;
+    Ok((seen, requests.take_window()))
+}
+
+/// A tracker for a service that borrows from nobody.
+pub fn tracker(place: Place, requests: bool) -> Result<Tracker> {
+    let cpus = [place.server_cpu].into_iter().collect();
+    let lanes = Lanes { batch: vec![], requests: cpus, needs_pin: false, kind: PairKind::Declared };
+    Ok(Tracker::load_with(&lanes, Default::default(), requests)?)
+}
+
+/// An echo server under its client's load: how what was seen agrees with what it wrote down.
+pub fn echo(lab: &Lab, design: &str, ip: &str, place: Place, rate: f64, seconds: f64) -> Result<(Agreement, Window)> {
+    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+    let journal = scratch.path().join("journal");
+    let mut server = start_echo(lab, design, ip, place, &journal)?;
+    let target = SocketAddr::new(ip.parse()?, server.ready("port")? as u16);
+    let client_log = scratch.path().join("client");
+    let (seen, window) = seen_during(server.pid(), place, || {
+        let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate.to_string(), seconds.to_string());
+        let options = ["--cpu", &cpu, "--rate", &rate, "--seconds", &seconds, "--target", &target.to_string()];
+        let options = ["echo-client"].into_iter().chain(options).map(AsRef::as_ref);
+        lab.run(options.chain(["--log".as_ref(), client_log.as_os_str()]))
+    })?;
+    server.ask("write the journal")?;
+    Ok((compare(&read_journal(&journal)?, &seen), window))
+}
+
+fn start_echo(lab: &Lab, design: &str, ip: &str, place: Place, journal: &Path) -> Result<Service> {
+    let cpu = place.server_cpu.to_string();
+    let options = ["echo-server", "--design", design, "--ip", ip, "--cpu", &cpu, "--fifo", SERVER_PRIORITY, "--log"];
+    lab.start(options.map(AsRef::as_ref).into_iter().chain([journal.as_os_str()]))
+}
+
+/// Real servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Real {
+    /// `redis-server`: one thread.
+    Redis,
+    /// `memcached`: a thread that accepts, and two that serve.
+    Memcached,
+}
+
+impl Real {
+    /// The program's name.
+    pub fn program(self) -> &'static str {
+        match self {
+            Real::Redis => "redis-server",
+            Real::Memcached => "memcached",
+        }
+    }
+
+    fn protocol(self) -> &'static str {
+        match self {
+            Real::Redis => "redis",
+            Real::Memcached => "memcached",
+        }
+    }
+
+    /// Whether it can be started here.
+    pub fn is_installed(self) -> bool {
+        let path = std::env::var_os("PATH").unwrap_or_default();
+        std::env::split_paths(&path).any(|dir| dir.join(self.program()).is_file())
+    }
+
+    fn arguments(self, port: u16) -> Vec<String> {
+        let port = port.to_string();
+        let words: Vec<&str> = match self {
+            Real::Redis => vec!["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"],
+            Real::Memcached => vec!["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-u", "nobody"],
+        };
+        words.into_iter().map(str::to_owned).collect()
+    }
+}
+
+/// A real server that runs. Ended when dropped.
+pub struct RealServer {
+    kind: Real,
+    child: Child,
+    address: SocketAddr,
+}
+
+impl RealServer {
+    /// Starts it on its CPU and waits until it listens.
+    pub fn start(kind: Real, place: Place) -> Result<Self> {
+        let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
+        let mut command = Command::new("taskset");
+        command.args(["-c", &place.server_cpu.to_string(), kind.program()]).args(kind.arguments(port));
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        // SAFETY: one async-signal-safe system call between fork and exec.
+        unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
+        let child = command.spawn().with_context(|| format!("cannot start {}", kind.program()))?;
+        let server = Self { kind, child, address: (Ipv4Addr::LOCALHOST, port).into() };
+        let began = Instant::now();
+        while TcpStream::connect(server.address).is_err() {
+            if began.elapsed() > START_TIMEOUT {
+                bail!("{} does not listen on {} after {START_TIMEOUT:?}", kind.program(), server.address);
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        Ok(server)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// Sends it a load to the end; what the client measured.
+    pub fn load(&self, lab: &Lab, place: Place, rate: f64, seconds: f64) -> Result<Value> {
+        let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+        let json: PathBuf = scratch.path().join("load.json");
+        let (cpu, rate, seconds) = (place.client_cpu.to_string(), rate.to_string(), seconds.to_string());
+        let target = self.address.to_string();
+        let options = ["--protocol", self.kind.protocol(), "--target", &target, "--rate", &rate, "--seconds", &seconds];
+        let options = ["load"].into_iter().chain(options).chain(["--warmup-seconds", "0", "--cpu", &cpu, "--json"]);
+        lab.run(options.map(AsRef::as_ref).chain([json.as_os_str()]))?;
+        serde_json::from_slice(&fs::read(&json)?).context("the client's result is not JSON")
+    }
+
+    /// CPU time that its threads have used, as the scheduler counts it.
+    pub fn cpu_ns(&self) -> u64 {
+        let threads = fs::read_dir(format!("/proc/{}/task", self.pid())).into_iter().flatten().flatten();
+        let used = |path: PathBuf| -> Option<u64> {
+            fs::read_to_string(path.join("schedstat")).ok()?.split(' ').next()?.parse().ok()
+        };
+        threads.filter_map(|thread| used(thread.path())).sum::<u64>()
+    }
+
+    /// A connection, and the smallest question and answer there are.
+    pub fn ask_on(&self) -> Result<(TcpStream, &'static [u8], &'static [u8])> {
+        let stream = TcpStream::connect(self.address).with_context(|| format!("cannot connect to {}", self.address))?;
+        stream.set_nodelay(true)?;
+        match self.kind {
+            Real::Redis => Ok((stream, b"PING\r\n", b"+PONG\r\n")),
+            Real::Memcached => Ok((stream, b"get none\r\n", b"END\r\n")),
+        }
+    }
+
+    /// Requests that its client's `load` sent: those of the connection that came first prepared it.
+    pub fn of_load(&self, seen: &[Request]) -> u64 {
+        let first = seen.iter().map(|request| request.connection).min().filter(|_| self.kind == Real::Redis);
+        seen.iter().filter(|request| Some(request.connection) != first).count() as u64
+    }
+}
+
+impl Drop for RealServer {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,146 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * A thread of the service answers a request, or its connection ends.
+ */
+#ifndef SIDELANE_REQUEST_FINISH_H
+#define SIDELANE_REQUEST_FINISH_H
+
+#include "request_start.h"
+
+static __always_inline void write_record(struct connection *conn, struct sidelane_request_books *books,
+					 struct task_struct *task, uint32_t cpu, uint64_t now_ns)
+{
+	uint64_t batch_ns = partners_batch_ns(conn->lane, now_ns);
+	struct sidelane_request_record record = {
+		.number = conn->number,
+		.connection = conn->first_number,
+		.arrived_ns = conn->arrived_ns,
+		.started_ns = conn->started_ns,
+		.finished_ns = now_ns,
+		.co_run_ns = batch_ns > conn->batch_ns ? batch_ns - conn->batch_ns : 0,
+		.tid = task->pid,
+		.lane = cpu,
+		.queue_len = conn->queue_len,
+		.sends = conn->sends,
+		.waited = conn->waited,
+	};
+
+	if (bpf_ringbuf_output(&request_records, &record, sizeof(record), BPF_RB_NO_WAKEUP))
+		__sync_fetch_and_add(&books->dropped, 1);
+}
+
+/* The thread that answers is not the one that received. */
+static __always_inline void find_start(struct connection *conn, struct request_thread *thread, uint32_t cpu)
+{
+	uint64_t received_ns = conn->started_ns;
+
+	thread->takes_over = 1;
+	conn->by_other = 1;
+	uncount_on_lane(conn);
+	conn->started_ns = request_start(thread, received_ns, &conn->batch_ns);
+	if (conn->started_ns != received_ns)
+		conn->lane = cpu;
+}
+
+/* The next of several requests that were received together. */
+static __always_inline void begin_next(struct connection *conn, struct request_thread *thread,
+				       struct sidelane_request_books *books, uint32_t tid, uint32_t cpu, uint64_t now_ns)
+{
+	struct message *message = &conn->messages[(conn->taken - conn->left) & (MESSAGES - 1)];
+
+	conn->number = new_number(books);
+	conn->receiver = tid;
+	conn->waited = 1;
+	conn->queue_len = message->queue_len;
+	begin_at(conn, message->arrived_ns, cpu, now_ns);
+	works_on(thread, conn->number, conn->arrived_ns, now_ns, true);
+	thread->more = 1;
+}
+
+static __always_inline void leave_request(struct connection *conn, struct request_thread *thread,
+					  struct sidelane_request_books *books)
+{
+	uncount_on_lane(conn);
+	if (thread->holds || thread->running == conn->number)
+		thread->running = 0;
+	if (conn->handed && thread->holds)
+		thread->holds = 0;
+	else if (conn->handed)
+		change_queue(books, 0, -1);
+	conn->handed = 0;
+}
+
+static __always_inline void finish_request(struct connection *conn, struct request_thread *thread,
+					   struct sidelane_request_books *books, struct task_struct *task, uint32_t cpu,
+					   uint64_t now_ns)
+{
+	struct lane_load *load = lane_load(cpu);
+
+	if (conn->receiver != (uint32_t)task->pid)
+		find_start(conn, thread, cpu);
+	conn->left--;
+	conn->sends = 1;
+	write_record(conn, books, task, cpu, now_ns);
+	__sync_fetch_and_add(&books->finished, 1);
+	if (load)
+		load->finished_number = conn->number;
+	leave_request(conn, thread, books);
+	thread->finished_ns = now_ns;
+	thread->batch_ns = partners_batch_ns(cpu, now_ns);
+	if (conn->left)
+		begin_next(conn, thread, books, task->pid, cpu, now_ns);
+	else if (thread->takes_over && !thread->running)
+		take_over(thread, books, true, now_ns);
+	show_request(cpu, thread, now_ns, now_ns);
+	if (thread->running && thread->started_ns == now_ns)
+		request_that_waited_starts(cpu);
+}
+
+SEC("tp_btf/sock_send_length")
+int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
+{
+	if (length <= 0 || !is_service_port(sock))
+		return 0;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct sidelane_request_books *books = all_requests();
+	if (!books || classify(task) != SIDELANE_LC || !bpf_skc_to_tcp_sock(sock))
+		return 0;
+	struct connection *conn = bpf_sk_storage_get(&connections, sock, 0, 0);
+	if (!conn || !conn->number) {
+		__sync_fetch_and_add(&books->unasked, 1);
+		return 0;
+	}
+	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	if (!thread)
+		return 0;
+	uint32_t cpu = bpf_get_smp_processor_id();
+	uint64_t now_ns = bpf_ktime_get_ns();
+	if (conn->left) {
+		finish_request(conn, thread, books, task, cpu, now_ns);
+	} else {
+		conn->sends++;
+		write_record(conn, books, task, cpu, now_ns);
+	}
+	return 0;
+}
+
+SEC("tp_btf/inet_sock_set_state")
+int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
+{
+	if (new != TCP_CLOSE)
+		return 0;
+	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, 0);
+	struct sidelane_request_books *books = all_requests();
+
+	if (!conn || !books)
+		return 0;
+	change_queue(books, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);
+	uncount_on_lane(conn);
+	if (is_open(conn))
+		__sync_fetch_and_add(&books->unanswered, 1);
+	conn->handed = conn->number = 0;
+	conn->taken = conn->arrived;
+	return 0;
+}
+
+#endif

@@ -1,0 +1,41 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * The queue as a number: requests that have arrived and that no thread has taken up.
+ */
+#ifndef SIDELANE_REQUEST_QUEUE_H
+#define SIDELANE_REQUEST_QUEUE_H
+
+#include "request_state.h"
+
+static __always_inline uint32_t queue_len(struct sidelane_request_books *books)
+{
+	int64_t queued = load_once(books->queued), handed = load_once(books->handed);
+
+	return (queued > 0 ? queued : 0) + (handed > 0 ? handed : 0);
+}
+
+/* Two CPUs may publish in either order: whoever finds that the sum has changed publishes again. */
+static __always_inline uint32_t publish_queue_len(struct sidelane_request_books *books)
+{
+	uint32_t key = 0, len = queue_len(books);
+	struct sidelane_service_word *service = bpf_map_lookup_elem(&service_words, &key);
+
+	if (!service)
+		return len;
+	__sync_lock_test_and_set(&service->queue_len, len);
+	if (queue_len(books) != len)
+		__sync_lock_test_and_set(&service->queue_len, queue_len(books));
+	return len;
+}
+
+/* Returns the queue's new length. */
+static __always_inline uint32_t change_queue(struct sidelane_request_books *books, int64_t queued, int64_t handed)
+{
+	if (queued)
+		__sync_fetch_and_add(&books->queued, queued);
+	if (handed)
+		__sync_fetch_and_add(&books->handed, handed);
+	return publish_queue_len(books);
+}
+
+#endif

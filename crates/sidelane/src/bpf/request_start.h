@@ -1,0 +1,157 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * A thread of the service takes a request up.
+ */
+#ifndef SIDELANE_REQUEST_START_H
+#define SIDELANE_REQUEST_START_H
+
+#include "request_arrival.h"
+#include "request_thread.h"
+#include "who.h"
+
+/* What one receive took. */
+struct taken {
+	struct message first; /* its arrival, and so on */
+	uint64_t last_arrived_ns;
+	uint32_t whole;
+};
+
+static __always_inline void take_messages(struct connection *conn, struct tcp_sock *tcp, struct taken *taken)
+{
+	uint32_t copied_seq = tcp->copied_seq;
+
+	taken->first.arrived_ns = taken->last_arrived_ns = conn->data_ns;
+	taken->first.queue_len = 1;
+	for (uint32_t i = 0; i < MESSAGES; i++) {
+		struct message *message = &conn->messages[conn->taken & (MESSAGES - 1)];
+		if (conn->taken == load_once(conn->arrived) || (int)(message->end_seq - copied_seq) > 0)
+			break;
+		if (!taken->whole)
+			taken->first = *message;
+		taken->last_arrived_ns = message->arrived_ns;
+		taken->whole++;
+		store_once(conn->taken, conn->taken + 1);
+	}
+	conn->write_seq = tcp->write_seq;
+}
+
+/* It arrived before another request on this lane had finished. */
+static __always_inline bool has_waited(struct connection *conn, struct message *message, uint32_t cpu)
+{
+	struct lane_load *load = lane_load(cpu);
+	struct sidelane_request_word *word = request_word(cpu);
+
+	if (!load || !word)
+		return false;
+	if (load_once(load->unfinished) > 0)
+		return true;
+	bool own_predecessor = message->answered && load->finished_number == conn->number;
+	return word->finished_ns > message->arrived_ns && !own_predecessor;
+}
+
+static __always_inline void count_on_lane(struct connection *conn, uint32_t cpu)
+{
+	struct lane_load *load = lane_load(cpu);
+
+	if (!load)
+		return;
+	conn->on_lane = 1;
+	__sync_fetch_and_add(&load->unfinished, 1);
+}
+
+static __always_inline void uncount_on_lane(struct connection *conn)
+{
+	struct lane_load *load = lane_load(conn->lane);
+
+	if (!load || !conn->on_lane)
+		return;
+	conn->on_lane = 0;
+	__sync_fetch_and_add(&load->unfinished, -1);
+}
+
+/* Times of the request under way: its data is there, and `cpu` has received it. */
+static __always_inline void begin_at(struct connection *conn, uint64_t arrived_ns, uint32_t cpu, uint64_t now_ns)
+{
+	conn->arrived_ns = arrived_ns;
+	conn->started_ns = now_ns;
+	conn->lane = cpu;
+	conn->batch_ns = partners_batch_ns(cpu, now_ns);
+}
+
+static __always_inline void begin_request(struct connection *conn, struct taken *taken, struct request_thread *thread,
+					  struct sidelane_request_books *books, uint32_t cpu, uint64_t now_ns)
+{
+	conn->waited = has_waited(conn, &taken->first, cpu);
+	conn->queue_len = taken->first.queue_len;
+	conn->number = new_number(books);
+	if (!conn->first_number)
+		conn->first_number = conn->number;
+	conn->left = taken->whole ?: 1;
+	conn->sends = 0;
+	conn->handed = thread->hands_over;
+	begin_at(conn, taken->first.arrived_ns, cpu, now_ns);
+	if (!conn->handed)
+		count_on_lane(conn, cpu);
+}
+
+/* More of a request that has not been answered: maybe the end of its data. */
+static __always_inline void continue_request(struct connection *conn, struct taken *taken, uint32_t cpu,
+					     uint64_t now_ns)
+{
+	if (taken->whole)
+		conn->left += taken->whole - 1;
+	if (taken->last_arrived_ns <= conn->started_ns)
+		return;
+	bool counted = conn->on_lane;
+	uncount_on_lane(conn);
+	begin_at(conn, taken->last_arrived_ns, cpu, now_ns);
+	if (counted)
+		count_on_lane(conn, cpu);
+}
+
+static __always_inline bool is_open(struct connection *conn)
+{
+	return conn->number && !conn->sends;
+}
+
+SEC("tp_btf/sock_recv_length")
+int BPF_PROG(request_received, struct sock *sock, int length, int flags)
+{
+	if (length <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_service_port(sock))
+		return 0;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sock);
+	if (!tcp || classify(task) != SIDELANE_LC)
+		return 0;
+	struct connection *conn = bpf_sk_storage_get(&connections, sock, 0, 0);
+	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
+	struct sidelane_request_books *books = all_requests();
+	if (!conn || !thread || !books)
+		return 0;
+
+	uint32_t cpu = bpf_get_smp_processor_id(), tid = task->pid;
+	uint64_t now_ns = bpf_ktime_get_ns();
+	struct taken taken = {};
+	take_messages(conn, tcp, &taken);
+	bool begins = !is_open(conn);
+	if (begins && conn->number && conn->receiver == tid)
+		thread->hands_over = conn->by_other;
+	if (begins)
+		begin_request(conn, &taken, thread, books, cpu, now_ns);
+	else
+		continue_request(conn, &taken, cpu, now_ns);
+	conn->receiver = tid;
+	conn->by_other = 0;
+	change_queue(books, -(int64_t)taken.whole, begins && conn->handed);
+
+	if (conn->handed)
+		thread->running = 0;
+	else
+		works_on(thread, conn->number, conn->arrived_ns, conn->started_ns, conn->waited);
+	show_request(cpu, thread, 0, now_ns);
+	if (begins && conn->waited && !conn->handed)
+		request_that_waited_starts(cpu);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,184 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What each thread of the service works on, and so each lane: Elfen's running_request
+ * (ATC'16 Fig. 9(b)).
+ *
+ * Where one thread receives and others answer, nothing in the kernel tells who takes up which
+ * request, or when, if all are busy. What a worker answers tells it afterwards (request_start);
+ * until then it is taken to work on one of those handed over as soon as it could.
+ */
+#ifndef SIDELANE_REQUEST_THREAD_H
+#define SIDELANE_REQUEST_THREAD_H
+
+#include "request_queue.h"
+#include "summons.h"
+
+/* A reader that got in between two writers of batch's clock looks once more. */
+#define BATCH_CLOCK_TRIES 2
+
+static __always_inline uint64_t batch_clock_ns(uint32_t lane, uint64_t now_ns)
+{
+	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &lane);
+	uint64_t done_ns = 0, since_ns = 0;
+
+	if (!stats)
+		return 0;
+	for (int try = 0; try < BATCH_CLOCK_TRIES; try++) {
+		since_ns = load_once(stats->batch_since_ns);
+		done_ns = load_once(stats->batch_ns);
+		if (since_ns == load_once(stats->batch_since_ns))
+			break;
+	}
+	return done_ns + (since_ns && now_ns > since_ns ? now_ns - since_ns : 0);
+}
+
+/* Time batch has run on the partners of a request lane. */
+static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
+{
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	uint64_t sum_ns = 0;
+
+	if (!role || role->role != SIDELANE_ROLE_REQUEST)
+		return 0;
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++)
+		if (i < role->partner_count)
+			sum_ns += batch_clock_ns(role->partners[i], now_ns);
+	return sum_ns;
+}
+
+/* A request that had to wait gets its lanes back, if they were lent beside the one before. */
+static __always_inline void request_that_waited_starts(uint32_t cpu)
+{
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+
+	if (!role || role->role != SIDELANE_ROLE_REQUEST)
+		return;
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		summon(role->partners[i], SIDELANE_LENT, true);
+	}
+}
+
+/* Says in the lane's word what the thread on it works on. `finished_ns` is not 0 if it has just
+ * finished a request. The last store is a full barrier: a summons looks at the hold word next. */
+static __always_inline void show_request(uint32_t cpu, struct request_thread *thread, uint64_t finished_ns,
+					 uint64_t now_ns)
+{
+	struct sidelane_request_word *word = request_word(cpu);
+
+	if (!word)
+		return;
+	uint64_t last_ns = word->stamp_ns;
+	store_once(word->stamp_ns, 0);
+	store_once(word->running, thread->running);
+	store_once(word->arrived_ns, thread->arrived_ns);
+	store_once(word->started_ns, thread->started_ns);
+	store_once(word->waited, thread->waited);
+	if (finished_ns) {
+		store_once(word->finished_ns, finished_ns);
+		store_once(word->finished, word->finished + 1);
+	}
+	__sync_lock_test_and_set(&word->stamp_ns, now_ns > last_ns ? now_ns : last_ns + 1);
+}
+
+static __always_inline void works_on(struct request_thread *thread, uint64_t number, uint64_t arrived_ns,
+				     uint64_t started_ns, bool waited)
+{
+	thread->running = number;
+	thread->arrived_ns = arrived_ns;
+	thread->started_ns = started_ns;
+	thread->waited = waited;
+	thread->more = 0;
+}
+
+/* A worker is free: it takes up a request that was handed over, if there is one. */
+static __always_inline void take_over(struct request_thread *thread, struct sidelane_request_books *books,
+				      bool waited, uint64_t now_ns)
+{
+	if (load_once(books->handed) <= 0) {
+		thread->running = 0;
+		return;
+	}
+	thread->holds = 1;
+	change_queue(books, 0, -1);
+	/* One that it slept over keeps its number. */
+	if (!thread->running)
+		works_on(thread, new_number(books), now_ns, now_ns, waited);
+}
+
+/* When a worker took up what it answers now, and received by another thread at `received_ns`:
+ * it was free from its last response on, unless it slept then. Changes `batch_ns` to the clock
+ * of batch at that time. */
+static __always_inline uint64_t request_start(struct request_thread *thread, uint64_t received_ns, uint64_t *batch_ns)
+{
+	uint64_t free_ns = received_ns;
+
+	if (thread->finished_ns > received_ns) {
+		free_ns = thread->finished_ns;
+		*batch_ns = thread->batch_ns;
+	}
+	for (uint32_t i = 0; i < SLEEPS; i++) {
+		struct sleep *sleep = &thread->sleeps[i];
+		if (sleep->from_ns <= free_ns && free_ns < sleep->to_ns) {
+			*batch_ns = sleep->batch_ns;
+			return sleep->to_ns;
+		}
+	}
+	return free_ns;
+}
+
+static __always_inline void thread_sleeps(struct task_struct *task, uint64_t now_ns)
+{
+	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, 0);
+	struct sidelane_request_books *books = all_requests();
+
+	if (!thread || !books)
+		return;
+	thread->asleep_ns = now_ns;
+	/* Whoever has nothing left to do has answered all of what it received together. */
+	if (thread->more)
+		thread->running = 0;
+	if (thread->holds) {
+		thread->holds = 0;
+		change_queue(books, 0, 1);
+	}
+}
+
+static __always_inline void thread_woke(struct request_thread *thread, uint32_t cpu, uint64_t now_ns)
+{
+	struct sidelane_request_books *books = all_requests();
+	struct sleep *sleep = &thread->sleeps[thread->sleep_count++ & (SLEEPS - 1)];
+
+	sleep->from_ns = thread->asleep_ns;
+	sleep->to_ns = now_ns;
+	sleep->batch_ns = partners_batch_ns(cpu, now_ns);
+	thread->asleep_ns = 0;
+	if (thread->takes_over && books)
+		take_over(thread, books, false, now_ns);
+}
+
+static __always_inline void thread_runs(struct task_struct *task, uint32_t cpu, uint64_t now_ns)
+{
+	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, 0);
+	struct sidelane_request_word *word = request_word(cpu);
+
+	if (thread && thread->asleep_ns)
+		thread_woke(thread, cpu, now_ns);
+	if (!word || load_once(word->running) == (thread ? thread->running : 0))
+		return;
+	struct request_thread none = {};
+	show_request(cpu, thread ? thread : &none, 0, now_ns);
+}
+
+/* The request's part of a context switch from or to a thread of the service. */
+static __always_inline void request_switch(uint32_t cpu, struct task_struct *prev, uint32_t was, bool preempted,
+					   struct task_struct *next, uint32_t is, uint64_t now_ns)
+{
+	if (was == SIDELANE_LC && !preempted)
+		thread_sleeps(prev, now_ns);
+	if (is == SIDELANE_LC)
+		thread_runs(next, cpu, now_ns);
+}
+
+#endif

@@ -1,0 +1,29 @@
+//! Requests: what the service was asked, when it took each up and when it had answered.
+//!
+//! Two sources, the second of which is preferred where it is there:
+//!
+//! - [`Requests`]: an unmodified TCP service, seen through the tracepoints of its sockets.
+//!   `bpf/requests.h` says what counts as a request.
+//! - [`emitted`]: a service that says so itself, through `runtime/c/sidelane.h`.
+//!
+//! Invariant: the service is only looked at. A record that nobody fetches is dropped and
+//! counted; the service never waits for its reader.
+
+mod emit_file;
+pub mod emitted;
+pub(crate) mod kernel;
+mod log;
+mod ports;
+mod records;
+mod summary;
+mod tracked;
+pub mod truth;
+pub mod watch;
+mod window;
+
+pub use kernel::{Counts, RequestMemory};
+pub use ports::listening_ports;
+pub use records::{Request, SETTLE_NS};
+pub use summary::{Source, Summary};
+pub use tracked::{RequestError, Requests, can_track};
+pub use window::{Times, Window};

@@ -1,0 +1,183 @@
+//! The requests of an unmodified TCP service.
+
+use std::cell::RefCell;
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::rc::Rc;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::{RingBuffer, RingBufferBuilder};
+use thiserror::Error;
+
+use super::kernel::{Counts, RECORDS, RequestMemory};
+use super::ports::listening_ports;
+use super::records::{Request, Settling};
+use super::window::Window;
+use crate::lane::clock::now_ns;
+use crate::lane::tracker::Tracker;
+
+/// Tracepoints of Linux 6.3, in the kernel's own type information.
+const NEEDED: [&str; 3] = ["btf_trace_sk_data_ready", "btf_trace_sock_send_length", "btf_trace_sock_recv_length"];
+
+/// Why requests cannot be tracked.
+#[derive(Debug, Error)]
+pub enum RequestError {
+    /// A service of datagrams, of Unix sockets, or none at all.
+    #[error(
+        "service {service} listens on no TCP port: budgets need its requests; let it emit them through \
+         runtime/c/sidelane.h, or use --policy borrow-idle"
+    )]
+    NoPort {
+        /// As the user named it.
+        service: String,
+    },
+    /// The kernel is too old.
+    #[error(
+        "this kernel has no tracepoint {name}, which the service's requests are seen through: boot Linux 6.3 or \
+         newer, or let the service emit its requests through runtime/c/sidelane.h"
+    )]
+    NoTracepoint {
+        /// The kernel's type of the first that is missing.
+        name: &'static str,
+    },
+    /// Memory shared with the kernel program.
+    #[error("cannot map the memory that is shared with the request tracker")]
+    Map(#[source] io::Error),
+    /// The ring of records.
+    #[error("cannot read the request tracker's records")]
+    Ring(#[source] libbpf_rs::Error),
+}
+
+/// Whether this kernel has what requests are seen through.
+pub fn can_track() -> Result<(), RequestError> {
+    let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
+    let missing = NEEDED.into_iter().find(|name| !holds(&types, name.as_bytes()));
+    missing.map_or(Ok(()), |name| Err(RequestError::NoTracepoint { name }))
+}
+
+fn holds(bytes: &[u8], word: &[u8]) -> bool {
+    bytes.split(|byte| *byte == 0).any(|name| name == word)
+}
+
+/// A service whose requests are tracked.
+pub struct Requests {
+    memory: Arc<RequestMemory>,
+    ring: RingBuffer<'static>,
+    /// Where the ring puts what it is emptied of.
+    fetched: Rc<RefCell<Vec<Request>>>,
+    settling: Settling,
+    window: Window,
+    counted: Counts,
+    ports: BTreeSet<u16>,
+}
+
+impl Requests {
+    /// Tracks what comes in at the TCP ports on which these processes listen. The tracker was
+    /// loaded for requests; nothing is seen before it is attached.
+    pub fn track(tracker: &Tracker, service: &str, pids: &BTreeSet<u32>) -> Result<Self, RequestError> {
+        let ports = listening_ports(pids);
+        if ports.is_empty() {
+            return Err(RequestError::NoPort { service: service.to_owned() });
+        }
+        let memory = RequestMemory::map(tracker).map_err(RequestError::Map)?;
+        ports.iter().for_each(|port| memory.add_port(*port));
+        memory.service().tracked.store(1, Ordering::Release);
+        let fetched = Rc::new(RefCell::new(Vec::new()));
+        Ok(Self {
+            memory: Arc::new(memory),
+            ring: open_ring(tracker, Rc::clone(&fetched)).map_err(RequestError::Ring)?,
+            fetched,
+            settling: Settling::default(),
+            window: Window::default(),
+            counted: Counts::default(),
+            ports,
+        })
+    }
+
+    /// The words of all lanes and of the service.
+    pub fn memory(&self) -> Arc<RequestMemory> {
+        Arc::clone(&self.memory)
+    }
+
+    /// The ports at which requests are looked for.
+    pub fn ports(&self) -> &BTreeSet<u16> {
+        &self.ports
+    }
+
+    /// A service that was started again may listen elsewhere.
+    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
+        for port in listening_ports(pids) {
+            self.memory.add_port(port);
+            self.ports.insert(port);
+        }
+    }
+
+    /// Fetches what has finished and hands on what is settled. To be called some times a
+    /// second: the kernel keeps 50 000 records.
+    pub fn drain(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
+        let mut settled = self.fetch()?;
+        settled.extend(self.settling.settled(now_ns()));
+        self.hand_on(settled, each);
+        Ok(())
+    }
+
+    /// As [`Requests::drain`], but what is not settled is handed on too.
+    pub fn finish(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
+        let mut settled = self.fetch()?;
+        settled.extend(self.settling.rest());
+        self.hand_on(settled, each);
+        Ok(())
+    }
+
+    /// What was handed on since the last call.
+    pub fn take_window(&mut self) -> Window {
+        let counts = self.memory.counts();
+        let mut window = std::mem::take(&mut self.window);
+        window.counts = counts.since(&self.counted);
+        window.late_sends = self.settling.take_late_sends();
+        self.counted = counts;
+        window
+    }
+
+    fn fetch(&mut self) -> Result<Vec<Request>, RequestError> {
+        self.ring.consume().map_err(RequestError::Ring)?;
+        let fetched = std::mem::take(&mut *self.fetched.borrow_mut());
+        Ok(fetched.into_iter().filter_map(|request| self.settling.add(request)).collect())
+    }
+
+    fn hand_on(&mut self, settled: Vec<Request>, mut each: impl FnMut(&Request)) {
+        for request in &settled {
+            self.window.add(request);
+            each(request);
+        }
+    }
+}
+
+fn open_ring(tracker: &Tracker, fetched: Rc<RefCell<Vec<Request>>>) -> libbpf_rs::Result<RingBuffer<'static>> {
+    let map = tracker.map(RECORDS);
+    let mut builder = RingBufferBuilder::new();
+    builder.add(&map, move |bytes| {
+        fetched.borrow_mut().extend(Request::from_bytes(bytes));
+        0
+    })?;
+    builder.build()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_is_found_whole_only() {
+        assert!(holds(b"\0one\0two\0", b"two"));
+        assert!(!holds(b"\0one\0twofold\0", b"two"));
+    }
+
+    #[test]
+    fn a_service_without_a_port_is_told_what_to_do() {
+        let said = RequestError::NoPort { service: "comm:dns".into() }.to_string();
+        assert!(said.contains("comm:dns") && said.contains("runtime/c/sidelane.h") && said.contains("borrow-idle"));
+    }
+}

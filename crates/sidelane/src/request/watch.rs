@@ -1,0 +1,158 @@
+//! `sidelane requests`: looks at a service's requests for a while.
+
+use std::fs::File;
+use std::io::{BufWriter, Write};
+use std::path::PathBuf;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use sidelane_signal::LaneClass;
+
+use super::emitted::Emitters;
+use super::log;
+use super::records::Request;
+use super::summary::{Source, Summary};
+use super::tracked::{Requests, can_track};
+use super::window::Window;
+use crate::lane::service::{Service, Target, allowed_cpus};
+use crate::lane::signals::Signals;
+use crate::lane::topology::{Lanes, PairKind};
+use crate::lane::tracker::Tracker;
+
+const DRAIN_EVERY_MS: u32 = 50;
+/// How often a service that was started again is looked for.
+const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What `sidelane requests` was asked to do.
+#[derive(Debug)]
+pub struct WatchOptions {
+    /// The service.
+    pub target: Target,
+    /// For how long.
+    pub length: Duration,
+    /// Where each request is written down.
+    pub log: Option<PathBuf>,
+}
+
+/// Watches to the end, or until a signal asks it to end.
+pub fn run(options: &WatchOptions) -> Result<Summary> {
+    let service = options.target.find()?;
+    let mut log = Log::create(options)?;
+    let signals = Signals::listen().context("cannot listen for signals")?;
+    let mut source = Watched::begin(&options.target, &service)?;
+    // Whoever wants to send it requests, and see them all, waits for this.
+    eprintln!("sidelane: watching the requests of {}, {}", options.target, source.name());
+    let (began, mut looked_at) = (Instant::now(), Instant::now());
+    while began.elapsed() < options.length && !is_asked_to_end(&signals)? {
+        source.drain(&mut |request| log.write(request))?;
+        if looked_at.elapsed() >= SERVICE_LOOK_EVERY {
+            looked_at = Instant::now();
+            source.look_again(&options.target);
+        }
+    }
+    let wall_s = began.elapsed().as_secs_f64();
+    let window = source.end(&mut |request| log.write(request))?;
+    let notes = log.end()?.into_iter().collect();
+    Ok(Summary { service: options.target.to_string(), source: source.name(), wall_s, window, notes })
+}
+
+fn is_asked_to_end(signals: &Signals) -> Result<bool> {
+    let caught = signals.wait(DRAIN_EVERY_MS).context("cannot wait for signals")?;
+    let ends = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
+    Ok(caught.is_some_and(|caught| ends.contains(&caught.signal)))
+}
+
+/// The requests' source; the service's own word is better than what its sockets show.
+enum Watched {
+    Sockets { tracker: Box<Tracker>, requests: Requests },
+    Emitted(Emitters),
+}
+
+impl Watched {
+    fn begin(target: &Target, service: &Service) -> Result<Self> {
+        if let Some(emitters) = Emitters::find(&service.pids) {
+            return Ok(Watched::Emitted(emitters));
+        }
+        can_track()?;
+        let requests = allowed_cpus(&service.pids);
+        let lanes = Lanes { batch: vec![], requests, needs_pin: false, kind: PairKind::Declared };
+        let mut tracker = Tracker::load_with(&lanes, service.cgroup, true)?;
+        service.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
+        let requests = Requests::track(&tracker, &target.to_string(), &service.pids)?;
+        tracker.attach()?;
+        Ok(Watched::Sockets { tracker: Box::new(tracker), requests })
+    }
+
+    fn name(&self) -> Source {
+        match self {
+            Watched::Sockets { .. } => Source::Sockets,
+            Watched::Emitted(_) => Source::Emitted,
+        }
+    }
+
+    fn drain(&mut self, each: &mut impl FnMut(&Request)) -> Result<()> {
+        match self {
+            Watched::Sockets { requests, .. } => Ok(requests.drain(each)?),
+            Watched::Emitted(emitters) => {
+                emitters.drain(each);
+                Ok(())
+            }
+        }
+    }
+
+    fn look_again(&mut self, target: &Target) {
+        let Ok(found) = target.find() else { return };
+        match self {
+            Watched::Sockets { tracker, requests } => {
+                found.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
+                requests.look_again(&found.pids);
+            }
+            Watched::Emitted(emitters) => emitters.look_again(&found.pids),
+        }
+    }
+
+    fn end(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {
+        match self {
+            Watched::Sockets { tracker, requests } => {
+                tracker.detach();
+                requests.finish(each)?;
+                Ok(requests.take_window())
+            }
+            Watched::Emitted(emitters) => {
+                emitters.finish(each);
+                Ok(emitters.take_window())
+            }
+        }
+    }
+}
+
+/// The log, if one is wanted.
+struct Log {
+    file: Option<(BufWriter<File>, PathBuf)>,
+    problem: Option<std::io::Error>,
+}
+
+impl Log {
+    fn create(options: &WatchOptions) -> Result<Self> {
+        let create = |path: &PathBuf| {
+            let file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
+            Ok::<_, anyhow::Error>((BufWriter::new(file), path.clone()))
+        };
+        Ok(Self { file: options.log.as_ref().map(create).transpose()?, problem: None })
+    }
+
+    /// Watching goes on if the log cannot be written; the summary says so.
+    fn write(&mut self, request: &Request) {
+        let Some((file, _)) = &mut self.file else { return };
+        if let Err(error) = log::write(file, request) {
+            self.problem.get_or_insert(error);
+        }
+    }
+
+    /// What went wrong, in words.
+    fn end(mut self) -> Result<Option<String>> {
+        let Some((mut file, path)) = self.file.take() else { return Ok(None) };
+        let problem = self.problem.take().or_else(|| file.flush().err());
+        Ok(problem.map(|error| format!("the log {} is not whole: {error}", path.display())))
+    }
+}

@@ -1,0 +1,87 @@
+//! What the requests of some span of time came to.
+
+use std::collections::BTreeSet;
+
+use super::kernel::Counts;
+use super::records::Request;
+use crate::lane::histogram::Histogram;
+
+/// A histogram and its largest value.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Times {
+    /// All of them.
+    pub histogram: Histogram,
+    /// The longest.
+    pub max_ns: u64,
+}
+
+impl Times {
+    fn add(&mut self, time_ns: u64) {
+        self.histogram.record(time_ns);
+        self.max_ns = self.max_ns.max(time_ns);
+    }
+
+    /// The time below or at which `percentile` percent of all lie; `None` if there are none.
+    pub fn percentile_ns(&self, percentile: f64) -> Option<u64> {
+        self.histogram.percentile_ns(percentile).map(|ns| ns.min(self.max_ns))
+    }
+}
+
+/// Requests that were settled in one span of time.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Window {
+    /// From start to finish.
+    pub server: Times,
+    /// From arrival to start.
+    pub queueing: Times,
+    /// From arrival to finish.
+    pub latency: Times,
+    /// Requests in the queue at an arrival, itself included.
+    pub queue_len: Times,
+    /// Threads that answered.
+    pub threads: BTreeSet<u32>,
+    /// Requests that waited for another one on their lane.
+    pub waited: u64,
+    /// Time batch ran beside requests.
+    pub co_run_ns: u64,
+    /// What could not be told apart, or was lost.
+    pub counts: Counts,
+    /// Sends that came after their request had been handed on.
+    pub late_sends: u64,
+}
+
+impl Window {
+    /// Counts a request.
+    pub fn add(&mut self, request: &Request) {
+        self.server.add(request.server_ns());
+        self.queueing.add(request.queueing_ns());
+        self.latency.add(request.latency_ns());
+        self.queue_len.add(u64::from(request.queue_len));
+        self.threads.insert(request.tid);
+        self.waited += u64::from(request.waited);
+        self.co_run_ns += request.co_run_ns;
+    }
+
+    /// How many requests.
+    pub fn count(&self) -> u64 {
+        self.server.histogram.count()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_window_sums_up_its_requests() {
+        let mut window = Window::default();
+        for tid in [7, 8] {
+            let request =
+                Request { arrived_ns: 10, started_ns: 40, finished_ns: 140, tid, queue_len: 2, ..Request::default() };
+            window.add(&request);
+        }
+        assert_eq!((window.count(), window.threads.len()), (2, 2));
+        assert_eq!((window.queueing.max_ns, window.server.max_ns, window.latency.max_ns), (30, 100, 130));
+        assert_eq!(window.queue_len.percentile_ns(99.0), Some(2));
+    }
+}

@@ -1,0 +1,145 @@
+//! Requests that a C program emits through `runtime/c/sidelane.h`, read while it runs.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+
+use common::agent::SIDELANE;
+use sidelane::request::Request;
+use sidelane::request::emitted::Emitters;
+use tempfile::TempDir;
+
+/// The C program. Ended when dropped.
+struct Program {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    _dir: TempDir,
+}
+
+impl Program {
+    /// Compiled and started; None, with the reason printed, where there is no compiler.
+    fn start(compiler: &str, dialect: &[&str]) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let mut child = Command::new(compile(compiler, dialect, dir.path())?)
+            .stdin(Stdio::piped())
+            .stdout(Stdio::piped())
+            .spawn()
+            .unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        Some(Self { child, input, output, _dir: dir })
+    }
+
+    /// Has it do something, to the end.
+    fn ask(&mut self, what: &str) {
+        writeln!(self.input, "{what}").unwrap();
+        let mut answer = String::new();
+        self.output.read_line(&mut answer).unwrap();
+        assert_eq!(answer, "emitted\n", "after {what}");
+    }
+
+    fn pids(&self) -> BTreeSet<u32> {
+        BTreeSet::from([self.child.id()])
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn compile(compiler: &str, dialect: &[&str], dir: &Path) -> Option<PathBuf> {
+    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c/tests/emit_requests.c");
+    let program = dir.join("emit_requests");
+    let strict = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"];
+    let ran = Command::new(compiler).args(dialect).args(strict).arg("-o").arg(&program).arg(&source).status();
+    let Ok(status) = ran else {
+        println!("skipped: there is no compiler {compiler} here");
+        return None;
+    };
+    assert!(status.success(), "{compiler} on {}: {status}", source.display());
+    Some(program)
+}
+
+/// All that can be read now.
+fn drain(emitters: &mut Emitters) -> Vec<Request> {
+    let mut requests = Vec::new();
+    emitters.finish(|request| requests.push(*request));
+    requests
+}
+
+fn every_request_is_read_once(compiler: &str, dialect: &[&str]) {
+    let Some(mut program) = Program::start(compiler, dialect) else { return };
+    assert!(Emitters::find(&program.pids()).is_none(), "nothing has been emitted yet");
+    program.ask("1");
+    let mut emitters = Emitters::find(&program.pids()).expect("it emits");
+    assert_eq!(drain(&mut emitters), [], "what was before does not count");
+    for count in [1, 7, 500] {
+        program.ask(&count.to_string());
+        let requests = drain(&mut emitters);
+        assert_eq!(requests.len(), count);
+        assert!(requests.iter().all(|request| request.arrived_ns <= request.started_ns));
+        assert!(requests.iter().all(|request| request.started_ns <= request.finished_ns));
+        assert_eq!(requests.iter().map(|request| request.queue_len as usize).max(), Some(count));
+    }
+    let window = emitters.take_window();
+    assert_eq!((window.count(), window.counts.dropped, emitters.queue_len()), (508, 0, 0));
+}
+
+#[test]
+fn every_request_of_c_is_read_once() {
+    every_request_is_read_once("cc", &["-std=c99", "-pedantic"]);
+}
+
+#[test]
+fn every_request_of_cpp_is_read_once() {
+    every_request_is_read_once("c++", &["-std=c++11", "-x", "c++"]);
+}
+
+#[test]
+fn what_was_overwritten_is_counted_and_the_rest_is_read() {
+    let Some(mut program) = Program::start("cc", &["-std=c99"]) else { return };
+    program.ask("1");
+    let mut emitters = Emitters::find(&program.pids()).unwrap();
+    program.ask("3000");
+    let requests = drain(&mut emitters);
+    // The worker writes two events a request into 2048 places.
+    assert!((1..=1024 + 2048).contains(&requests.len()), "{}", requests.len());
+    assert!(emitters.take_window().counts.dropped > 0);
+}
+
+#[test]
+fn threads_that_end_make_room_and_a_child_speaks_for_itself() {
+    let Some(mut program) = Program::start("cc", &["-std=c99"]) else { return };
+    program.ask("1");
+    let mut emitters = Emitters::find(&program.pids()).unwrap();
+    program.ask("fork");
+    assert_eq!(drain(&mut emitters), []);
+    program.ask("dead");
+    assert_eq!(drain(&mut emitters).len(), 512);
+    assert_eq!(emitters.take_window().counts.dropped, 0);
+}
+
+#[test]
+fn the_command_believes_a_service_that_emits() {
+    let Some(mut program) = Program::start("cc", &["-std=c99"]) else { return };
+    program.ask("1");
+    let target = format!("pid:{}", program.child.id());
+    let mut command = Command::new(SIDELANE);
+    command.args(["requests", "--of", &target, "--for", "100s"]).stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut watching = command.spawn().unwrap();
+    let mut said = String::new();
+    BufReader::new(watching.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+    assert!(said.contains("emitted by the service"), "{said}");
+    program.ask("30");
+    // SAFETY: plain system call; the child is not reaped yet.
+    unsafe { libc::kill(watching.id() as libc::pid_t, libc::SIGINT) };
+    let output = watching.wait_with_output().unwrap();
+    let said = String::from_utf8_lossy(&output.stdout);
+    assert!(said.starts_with("sidelane: 30 requests of "), "{said}");
+}

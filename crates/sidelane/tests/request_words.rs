@@ -1,0 +1,185 @@
+//! What the kernel program says of requests while they run: the words that policies read.
+//!
+//! The service is a thread of this process on the request lane, in the test's own rhythm.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::path::Path;
+use std::sync::atomic::Ordering;
+use std::thread;
+
+use common::lanes::LANES;
+use common::{lanes_to_ourselves, wait_until};
+use sidelane::lane::priority::pin_this_thread;
+use sidelane::lane::topology::Topology;
+use sidelane::lane::tracker::{ServiceCgroup, Tracker};
+use sidelane::request::{RequestMemory, Requests, can_track};
+use sidelane_signal::{HoldState, LaneClass, RunningRequest};
+
+const REQUEST_LANE: u32 = 0;
+const BATCH_LANE: u32 = 1;
+
+/// A client's end and the service's.
+struct Connection(TcpStream, TcpStream);
+
+impl Connection {
+    fn open(listener: &TcpListener) -> Self {
+        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+        client.set_nodelay(true).unwrap();
+        Self(client, listener.accept().unwrap().0)
+    }
+
+    fn ask(&mut self) {
+        self.0.write_all(b"ask").unwrap();
+    }
+
+    fn receive(&mut self) {
+        self.1.read_exact(&mut [0; 3]).unwrap();
+    }
+
+    fn answer(&mut self) {
+        self.1.write_all(b"answer").unwrap();
+        self.0.read_exact(&mut [0; 6]).unwrap();
+    }
+}
+
+/// What a script can look at.
+struct Seen<'a> {
+    memory: &'a RequestMemory,
+    tracker: &'a Tracker,
+}
+
+impl Seen<'_> {
+    fn running(&self) -> RunningRequest {
+        self.memory.word(REQUEST_LANE).snapshot().expect("this thread is the only writer, on its own lane")
+    }
+
+    fn queue_len(&self) -> u32 {
+        self.memory.service().queue_len.load(Ordering::Acquire)
+    }
+}
+
+/// Runs a script on the request lane, with two connections.
+fn on_the_request_lane(script: impl FnOnce(&Seen<'_>, [Connection; 2])) {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if let Err(error) = can_track() {
+        return eprintln!("skipped: {error}");
+    }
+    pin_this_thread(&[REQUEST_LANE]).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let connections = [Connection::open(&listener), Connection::open(&listener)];
+    let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
+    let mut tracker = Tracker::load_with(&lanes, ServiceCgroup::default(), true).unwrap();
+    let me = std::process::id();
+    tracker.set_class(me, LaneClass::Lc);
+    let requests = Requests::track(&tracker, "this test", &BTreeSet::from([me])).unwrap();
+    tracker.attach().unwrap();
+    let memory = requests.memory();
+    assert_eq!(memory.service().tracked.load(Ordering::Acquire), 1);
+    script(&Seen { memory: &memory, tracker: &tracker }, connections);
+}
+
+#[test]
+fn a_request_is_queued_until_it_runs_and_runs_until_it_is_answered() {
+    on_the_request_lane(|seen, [mut connection, _]| {
+        connection.ask();
+        assert_eq!(seen.queue_len(), 1);
+        connection.receive();
+        assert_eq!(seen.queue_len(), 0);
+        let running = seen.running();
+        assert!(running.number > 0 && running.arrived_ns < running.started_ns && !running.waited, "{running:?}");
+        connection.answer();
+        assert_eq!(seen.running().number, 0);
+        connection.ask();
+        connection.receive();
+        // Not for itself: nothing else ran.
+        assert!(seen.running().number > running.number && !seen.running().waited, "{:?}", seen.running());
+    });
+}
+
+#[test]
+fn a_request_has_waited_if_another_was_under_way_when_it_arrived_or_started() {
+    on_the_request_lane(|seen, [mut one, mut other]| {
+        one.ask();
+        one.receive();
+        let first = seen.running();
+        other.ask();
+        assert_eq!(seen.queue_len(), 1);
+        other.receive();
+        assert!(seen.running().waited && seen.running().number != first.number);
+        other.answer();
+        other.ask();
+        one.answer();
+        other.receive();
+        // It arrived before the first had finished.
+        assert!(seen.running().waited);
+        other.answer();
+        one.ask();
+        one.receive();
+        assert!(!seen.running().waited);
+    });
+}
+
+#[test]
+fn a_request_that_waited_summons_the_holder_of_a_lane_that_was_lent() {
+    on_the_request_lane(|seen, [mut one, mut other]| {
+        let memory = seen.tracker.memory();
+        let hold = memory.hold(BATCH_LANE);
+        hold.state.store(HoldState::Lent as u32, Ordering::SeqCst);
+        one.ask();
+        one.receive();
+        assert_eq!(hold.state.load(Ordering::SeqCst), HoldState::Lent as u32);
+        other.ask();
+        other.receive();
+        assert_eq!(hold.state.load(Ordering::SeqCst), HoldState::Summoned as u32);
+        assert_eq!((hold.summons.load(Ordering::SeqCst), hold.lc_summons.load(Ordering::SeqCst)), (1, 1));
+    });
+}
+
+#[test]
+fn the_lane_shows_what_its_running_thread_works_on() {
+    on_the_request_lane(|seen, [mut connection, _]| {
+        connection.ask();
+        connection.receive();
+        let mine = seen.running().number;
+        // Another thread of the service has its turn, without a request.
+        let other = thread::spawn(|| pin_this_thread(&[REQUEST_LANE]).unwrap());
+        let word = seen.memory.word(REQUEST_LANE);
+        let between = word.stamp_ns.load(Ordering::Acquire);
+        other.join().unwrap();
+        wait_until("this thread was switched out and in", || word.stamp_ns.load(Ordering::Acquire) > between);
+        wait_until("the lane showed this thread's request again", || seen.running().number == mine);
+    });
+}
+
+#[test]
+fn a_connection_that_ends_leaves_nothing_queued() {
+    on_the_request_lane(|seen, [mut connection, mut other]| {
+        connection.ask();
+        assert_eq!(seen.queue_len(), 1);
+        drop(connection);
+        wait_until("the queue was empty", || seen.queue_len() == 0);
+        other.ask();
+        other.receive();
+        assert!(!seen.running().waited);
+    });
+}
+
+#[test]
+fn workers_take_over_what_a_dispatcher_received() {
+    on_the_request_lane(|seen, [mut connection, _]| {
+        for round in 0..5 {
+            connection.ask();
+            connection.receive();
+            // The first round shows who answers.
+            let known = round > 0;
+            assert_eq!(seen.queue_len(), u32::from(known), "round {round}");
+            thread::scope(|scope| scope.spawn(|| connection.answer()).join().unwrap());
+            assert!(!known || seen.running().number == 0, "round {round}: {:?}", seen.running());
+            assert_eq!(seen.queue_len(), 0, "round {round}");
+        }
+    });
+}

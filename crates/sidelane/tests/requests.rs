@@ -1,0 +1,272 @@
+//! Requests as they are seen at a service's sockets, against what service or client say of them.
+//!
+//! Counts are exact whatever the machine's load; times are asserted where nothing but the
+//! tracker itself could move them.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream, UdpSocket};
+use std::process::{Child, Command, Stdio};
+use std::thread;
+
+use common::agent::SIDELANE;
+use common::{Footprint, lab, lanes_to_ourselves};
+use serde_json::Value;
+use sidelane::bench::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
+use sidelane::lab::Lab;
+use sidelane::request::{Request, can_track};
+
+const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
+const RATE_PER_S: f64 = 500.0;
+const SECONDS: f64 = 2.0;
+/// Far more than the tracker is off, far less than anything that it could mistake.
+const NEAR_NS: u64 = 200_000;
+
+/// The lab, if everything is there that these tests need.
+fn ready() -> Option<(common::lanes::Turn, Lab)> {
+    let turn = lanes_to_ourselves()?;
+    if let Err(error) = can_track() {
+        eprintln!("skipped: {error}");
+        return None;
+    }
+    lab().map(|path| (turn, Lab::at(path)))
+}
+
+fn echo_is_seen_as_it_was(design: &str, ip: &str) {
+    let Some((_turn, lab)) = ready() else { return };
+    let (agreement, window) = echo(&lab, design, ip, PLACE, RATE_PER_S, SECONDS).unwrap();
+    assert!(agreement.told as f64 > RATE_PER_S * SECONDS / 2.0, "{} requests", agreement.told);
+    assert_eq!((agreement.missed, agreement.invented), (0, 0), "of {}", agreement.told);
+    let near = agreement.within_percent(NEAR_NS).unwrap();
+    assert!(near >= 95.0, "{near} % within {NEAR_NS} ns");
+    assert_eq!((window.counts.dropped, window.counts.unasked, window.counts.unanswered), (0, 0, 0));
+}
+
+#[test]
+fn an_event_loop_is_seen_as_it_was() {
+    echo_is_seen_as_it_was(DESIGNS[0], "127.0.0.1");
+}
+
+#[test]
+fn a_thread_for_each_connection_is_seen_as_it_was() {
+    echo_is_seen_as_it_was(DESIGNS[1], "127.0.0.1");
+}
+
+#[test]
+fn a_pool_is_seen_as_it_was() {
+    echo_is_seen_as_it_was(DESIGNS[2], "127.0.0.1");
+}
+
+#[test]
+fn ipv6_is_seen_too() {
+    if TcpListener::bind("[::1]:0").is_err() {
+        return eprintln!("skipped: needs IPv6");
+    }
+    echo_is_seen_as_it_was(DESIGNS[0], "::1");
+}
+
+fn every_request_is_seen(kind: Real) {
+    let Some((_turn, lab)) = ready() else { return };
+    if !kind.is_installed() {
+        return eprintln!("skipped: needs {}", kind.program());
+    }
+    let server = RealServer::start(kind, PLACE).unwrap();
+    let mut client = Value::Null;
+    let load = || {
+        client = server.load(&lab, PLACE, RATE_PER_S, SECONDS)?;
+        Ok(())
+    };
+    let (seen, window) = seen_during(server.pid(), PLACE, load).unwrap();
+    assert_eq!(Some(server.of_load(&seen)), client["requests"].as_u64());
+    // Each request waited for the client's wake-up too.
+    let latency_us = window.latency.percentile_ns(50.0).unwrap() as f64 / 1e3;
+    assert!(latency_us <= client["p50_us"].as_f64().unwrap(), "{latency_us} µs in the server, {client}");
+    assert!(seen.iter().all(|request| request.arrived_ns <= request.started_ns));
+    assert!(seen.iter().all(|request| request.started_ns < request.finished_ns));
+}
+
+#[test]
+fn every_request_of_redis_is_seen() {
+    every_request_is_seen(Real::Redis);
+}
+
+#[test]
+fn every_request_of_memcached_is_seen() {
+    every_request_is_seen(Real::Memcached);
+}
+
+/// A service of this very process, one connection, in the test's own rhythm: `script` gets the
+/// client's end and the service's. What was seen of it.
+fn seen_of(script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send) -> Option<Vec<Request>> {
+    let (_turn, _) = ready()?;
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_nodelay(true).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    server.set_nodelay(true).unwrap();
+    let run = || {
+        script(&mut client, &mut server);
+        Ok(())
+    };
+    let (seen, _) = seen_during(std::process::id(), PLACE, run).unwrap();
+    Some(seen)
+}
+
+fn send(stream: &mut TcpStream, bytes: &[u8]) {
+    stream.write_all(bytes).unwrap();
+}
+
+fn receive(stream: &mut TcpStream, length: usize) {
+    stream.read_exact(&mut vec![0; length]).unwrap();
+}
+
+#[test]
+fn a_request_and_a_response_in_parts_are_one() {
+    let seen = seen_of(|client, server| {
+        for _ in 0..3 {
+            send(client, b"head");
+            receive(server, 4);
+            send(client, b"body");
+            receive(server, 4);
+            send(server, b"head");
+            send(server, b"body");
+            receive(client, 8);
+        }
+    });
+    let Some(seen) = seen else { return };
+    assert_eq!(seen.iter().map(|request| request.sends).collect::<Vec<_>>(), [2, 2, 2]);
+}
+
+#[test]
+fn a_peek_and_an_empty_receive_take_nothing() {
+    let seen = seen_of(|client, server| {
+        server.set_nonblocking(true).unwrap();
+        assert!(server.read(&mut [0]).is_err());
+        server.set_nonblocking(false).unwrap();
+        send(client, b"ask");
+        server.peek(&mut [0; 3]).unwrap();
+        receive(server, 3);
+        send(server, b"answer");
+    });
+    assert_eq!(seen.map_or(1, |seen| seen.len()), 1);
+}
+
+#[test]
+fn requests_received_together_and_answered_one_by_one_are_several() {
+    let seen = seen_of(|client, server| {
+        (0..3).for_each(|_| send(client, b"ask"));
+        receive(server, 9);
+        (0..3).for_each(|_| send(server, b"answer"));
+    });
+    let Some(seen) = seen else { return };
+    assert_eq!(seen.len(), 3);
+    assert!(seen.windows(2).all(|pair| pair[1].started_ns == pair[0].finished_ns));
+    assert_eq!(seen.iter().map(|request| request.waited).collect::<Vec<_>>(), [false, true, true]);
+}
+
+#[test]
+fn requests_received_and_answered_together_are_one() {
+    let seen = seen_of(|client, server| {
+        (0..3).for_each(|_| send(client, b"ask"));
+        receive(server, 9);
+        send(server, b"answers");
+    });
+    assert_eq!(seen.map_or(1, |seen| seen.len()), 1);
+}
+
+#[test]
+fn a_request_larger_than_segment_and_buffer_is_one() {
+    const BYTES: usize = 1 << 20;
+    let seen = seen_of(|client, server| {
+        thread::scope(|scope| {
+            scope.spawn(|| send(client, &vec![b'.'; BYTES]));
+            receive(server, BYTES);
+        });
+        send(server, b"answer");
+    });
+    assert_eq!(seen.map_or(1, |seen| seen.len()), 1);
+}
+
+#[test]
+fn another_thread_may_answer() {
+    let seen = seen_of(|client, server| {
+        for _ in 0..5 {
+            send(client, b"ask");
+            receive(server, 3);
+            thread::scope(|scope| drop(scope.spawn(|| send(server, b"answer"))));
+            receive(client, 6);
+        }
+    });
+    assert_eq!(seen.map_or(5, |seen| seen.len()), 5);
+}
+
+/// A `sidelane requests` under way.
+struct Watching(Child);
+
+impl Watching {
+    fn start(arguments: &[&str]) -> Self {
+        let mut command = Command::new(SIDELANE);
+        command.args(["requests", "--of"]).args(arguments);
+        Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sidelane starts"))
+    }
+
+    /// Waits until it watches.
+    fn ready(&mut self) {
+        let mut said = Vec::new();
+        let errors = self.0.stderr.as_mut().expect("standard error is a pipe");
+        while !said.ends_with(b"\n") {
+            let mut byte = [0];
+            assert_eq!(errors.read(&mut byte).unwrap(), 1, "it ended: {}", String::from_utf8_lossy(&said));
+            said.extend(byte);
+        }
+    }
+
+    fn stop(self) -> String {
+        // SAFETY: plain system call; the child is not reaped yet.
+        unsafe { libc::kill(self.0.id() as libc::pid_t, libc::SIGINT) };
+        let output = self.0.wait_with_output().unwrap();
+        assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+        String::from_utf8(output.stdout).unwrap()
+    }
+}
+
+#[test]
+fn the_command_counts_logs_and_leaves_nothing_behind() {
+    let Some((_turn, lab)) = ready() else { return };
+    if !Real::Memcached.is_installed() {
+        return eprintln!("skipped: needs memcached");
+    }
+    let before = Footprint::now();
+    let dir = tempfile::tempdir().unwrap();
+    let (json, log) = (dir.path().join("figures.json"), dir.path().join("requests.jsonl"));
+    let server = RealServer::start(Real::Memcached, PLACE).unwrap();
+    let target = format!("pid:{}", server.pid());
+    let files = ["--json", json.to_str().unwrap(), "--log", log.to_str().unwrap()];
+    let mut watching = Watching::start(&[&[target.as_str(), "--for", "100s"], &files[..]].concat());
+    watching.ready();
+    let client = server.load(&lab, PLACE, RATE_PER_S, 1.0).unwrap();
+    let said = watching.stop();
+    for word in ["server time", "queueing", "latency", "threads", "0 records dropped", "seen at its sockets"] {
+        assert!(said.contains(word), "no `{word}` in {said}");
+    }
+    let figures: Value = serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap();
+    assert_eq!(figures["rows"][0]["requests_count"], client["requests"], "{said}");
+    let log = std::fs::read_to_string(log).unwrap();
+    let number = |line| serde_json::from_str::<Value>(line).unwrap()["number"].as_u64().unwrap();
+    let numbers: BTreeSet<u64> = log.lines().map(number).collect();
+    assert_eq!(Some(numbers.len() as u64), client["requests"].as_u64());
+    before.must_come_back();
+}
+
+#[test]
+fn a_service_without_a_tcp_port_is_refused_with_advice() {
+    let Some(_ready) = ready() else { return };
+    let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let service = common::Service::idle();
+    let output = Command::new(SIDELANE).args(["requests", "--of", &service.target()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("listens on no TCP port") && said.contains("runtime/c/sidelane.h"), "{said}");
+}
