@@ -14,8 +14,8 @@
 //!    releasing then, never loses more than twice what an oracle would. While the lane's keeper
 //!    waits out `min_idle_ns` the next request finds the lane held and costs nothing. So a
 //!    service whose idle moments are all shorter is never disturbed, and one with idle moments of
-//!    milliseconds loses a percent of them. A lane that is *lent* needs no wake-up when the next
-//!    request starts, so it is let go at once.
+//!    milliseconds loses a percent of them. The same goes for a request with budget left that
+//!    finds the lane held: it may be over before batch has gained anything.
 //!
 //! 2. *Eviction.* The kernel does not let a real-time thread starve others: after 950 ms of a
 //!    second it throttles it, or (since 6.12) serves the fair class 50 ms, and batch would leak
@@ -105,10 +105,10 @@ impl<R: Rule> Borrow<R> {
         self.since.saturating_add(credit_ns)
     }
 
-    /// When batch gets a lane back that is held or evicted, if it stays idle.
+    /// When batch gets a lane back that is held or evicted, if the request lanes stay as they are:
+    /// idle, or busy with a request that has budget left.
     fn release_at(&self, seen: &Observation) -> Nanos {
-        let min_idle_ns = if self.rule.lends(seen) { 0 } else { self.config.min_idle_ns };
-        seen.request_since.saturating_add(min_idle_ns)
+        seen.request_since.saturating_add(self.config.min_idle_ns)
     }
 
     fn released(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>, out: &mut Actions) {
@@ -127,6 +127,7 @@ impl<R: Rule> Borrow<R> {
     fn held(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>, out: &mut Actions) {
         match until {
             _ if !seen.request_busy => self.wait_for_release(now, seen, out),
+            Some(_) if now < self.release_at(seen) => self.rest(Reason::RequestBusy, Some(self.release_at(seen))),
             Some(until) => {
                 self.let_go(true, now, out);
                 self.rest(Reason::CoRunning, Some(until));
@@ -190,9 +191,8 @@ impl<R: Rule> Borrow<R> {
 
     fn why_hold(&self, seen: &Observation) -> Reason {
         match self.why {
-            Reason::CoRunning if seen.requests.is_some_and(|requests| requests.waited()) => Reason::RequestWaited,
+            _ if seen.requests.is_some_and(|requests| requests.waited()) => Reason::RequestWaited,
             Reason::CoRunning | Reason::BudgetSpent => Reason::BudgetSpent,
-            Reason::RequestWaited => Reason::RequestWaited,
             _ => Reason::RequestBusy,
         }
     }
