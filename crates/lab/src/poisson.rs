@@ -13,12 +13,28 @@ pub struct Arrivals {
     gap_mean_ns: f64,
     /// Kept as a float: rounding each gap would bias high rates.
     last_ns: f64,
+    /// When another mean gap comes into force, and which.
+    step: Option<(f64, f64)>,
 }
 
 impl Arrivals {
     /// Arrivals at `rate_per_s` on average.
     pub fn new(rng: Rng, rate_per_s: f64) -> Self {
-        Arrivals { rng, gap_mean_ns: 1e9 / rate_per_s, last_ns: 0.0 }
+        Arrivals { rng, gap_mean_ns: 1e9 / rate_per_s, last_ns: 0.0, step: None }
+    }
+
+    /// The same until `at_ns`, and arrivals at `rate_per_s` from then on.
+    pub fn then(self, at_ns: Nanos, rate_per_s: f64) -> Self {
+        Arrivals { step: Some((at_ns as f64, 1e9 / rate_per_s)), ..self }
+    }
+
+    /// Independent users do not remember: from the step on, the wait for the next one of them is
+    /// as long as if another had just come.
+    fn cross_step(&mut self) {
+        if let Some((at_ns, gap_mean_ns)) = self.step.take_if(|(at_ns, _)| self.last_ns >= *at_ns) {
+            self.gap_mean_ns = gap_mean_ns;
+            self.last_ns = at_ns + self.rng.exponential(gap_mean_ns);
+        }
     }
 }
 
@@ -27,6 +43,7 @@ impl Iterator for Arrivals {
 
     fn next(&mut self) -> Option<Nanos> {
         self.last_ns += self.rng.exponential(self.gap_mean_ns);
+        self.cross_step();
         Some(self.last_ns as Nanos)
     }
 }
@@ -47,6 +64,16 @@ mod tests {
         let variance = gaps.iter().map(|gap| (gap - mean).powi(2)).sum::<f64>() / gaps.len() as f64;
         assert!((mean / 1e6 - 1.0).abs() < 0.01, "mean {mean} ns");
         assert!((variance.sqrt() / mean - 1.0).abs() < 0.02, "deviation {}", variance.sqrt());
+    }
+
+    #[test]
+    fn a_step_changes_the_rate_and_nothing_before_it() {
+        let at_ns = 5_000_000_000;
+        let plain = || Arrivals::new(Rng::new(7, 0), 1000.0);
+        let until = |arrivals: Arrivals, end_ns| -> Vec<Nanos> { arrivals.take_while(|time| *time < end_ns).collect() };
+        assert_eq!(until(plain().then(at_ns, 4000.0), at_ns), until(plain(), at_ns));
+        let after = until(plain().then(at_ns, 4000.0), 2 * at_ns).iter().filter(|time| **time >= at_ns).count();
+        assert!((19_400..20_600).contains(&after), "{after} requests in 5 s");
     }
 
     #[test]

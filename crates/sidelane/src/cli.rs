@@ -4,7 +4,7 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::{Args, Parser, Subcommand, ValueEnum};
+use clap::{Args, Parser, Subcommand};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
 use crate::lane::objective::Objective;
@@ -32,8 +32,9 @@ pub enum Verb {
     Demo(DemoArgs),
     /// Look at a service's requests: how many, how long, how many waited
     Requests(RequestsArgs),
-    /// Measure what Sidelane itself costs and leaks on this machine
-    Bench(BenchArgs),
+    /// Measure what Sidelane itself costs, leaks and gains on this machine
+    #[command(subcommand)]
+    Bench(Bench),
     /// Put the machine right when the agent dies (not for users)
     #[command(name = crate::lane::guardian::VERB, hide = true)]
     Guardian {
@@ -93,12 +94,20 @@ pub struct DemoArgs {
     pub cache: Option<PathBuf>,
 }
 
-/// Arguments of `sidelane bench`.
+/// The benches.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// The cost of tracking and of holds to the service, and the leak of a long hold
+    Hold(PairArgs),
+    /// How well requests are seen at a service's sockets, and what that costs it
+    Requests(PairArgs),
+    /// How fast lanes sleep, and what each way of sharing a core costs the service and gains
+    Lanes(LanesArgs),
+}
+
+/// Arguments of the benches that need a pair of lanes, and no more.
 #[derive(Debug, Args)]
-pub struct BenchArgs {
-    /// What to measure
-    #[arg(value_enum)]
-    pub name: BenchName,
+pub struct PairArgs {
     /// Fewer repetitions: ends within 50 s on two cores
     #[arg(long)]
     pub quick: bool,
@@ -108,15 +117,6 @@ pub struct BenchArgs {
     /// Write the results here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
-}
-
-/// The benches.
-#[derive(Clone, Copy, Debug, ValueEnum)]
-pub enum BenchName {
-    /// The cost of tracking and of holds to the service, and the leak of a long hold
-    Hold,
-    /// How well requests are seen at a service's sockets, and what that costs it
-    Requests,
 }
 
 /// Arguments of `sidelane requests`.
@@ -143,6 +143,35 @@ pub struct RequestsArgs {
     /// Write every request here, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane bench lanes`.
+#[derive(Debug, Args)]
+pub struct LanesArgs {
+    /// One batch job, three loads, no Redis and no step of load: ends within 90 s, not 20 minutes
+    #[arg(long)]
+    pub quick: bool,
+    /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// How busy the load keeps the request lane, in percent [default: 10,30,50,70,90]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(5..=95))]
+    pub loads: Option<Vec<u8>>,
+    /// The batch jobs [default: loop,matrix,flush,zstd]
+    #[arg(long, value_name = "JOB", value_delimiter = ',', value_parser = ["loop", "matrix", "flush", "zstd"])]
+    pub batches: Option<Vec<String>>,
+    /// What searches may take, as in p99=50ms [default: 2.5 times their p99 alone at half load]
+    #[arg(long, value_name = "OBJECTIVE")]
+    pub slo: Option<Objective>,
+    /// Write the results here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write them here too, as a page with pictures
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+    /// Directory that keeps the search index between runs [default: the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
 }
 
 /// Arguments of `sidelane run`.

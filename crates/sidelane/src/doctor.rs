@@ -23,20 +23,20 @@ use crate::report::terminal;
 mod child;
 mod cookie;
 mod finding;
-mod gates;
+pub(crate) mod gates;
 mod groups;
 mod hardware;
-mod holder;
+pub(crate) mod holder;
 mod kernel;
-mod latency;
+pub(crate) mod latency;
 mod load;
-mod pair;
+pub(crate) mod pair;
 mod print;
 mod privileges;
 mod siblings;
 mod summary;
 mod tracking;
-mod victim;
+pub(crate) mod victim;
 
 use finding::{Finding, Group};
 use latency::Effort;
@@ -83,7 +83,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
 }
 
 /// Starts the process that removes the groups `name` should this one be killed.
-fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
+pub(crate) fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
     let lock = claim.map(Claim::share).transpose()?;
     let mut guardian = Guardian::start(lock.as_slice()).context("cannot start the guardian process")?;
     guardian

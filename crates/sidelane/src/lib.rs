@@ -4,6 +4,7 @@ pub mod bench;
 pub mod cli;
 pub mod demo;
 pub mod doctor;
+pub mod experiment;
 pub mod lab;
 pub mod lane;
 pub mod machine;

@@ -6,12 +6,13 @@ use std::process::ExitCode;
 use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
 use sidelane::bench;
-use sidelane::cli::{BenchArgs, BenchName, Cli, DemoArgs, DoctorArgs, RequestsArgs, RunArgs, Verb};
+use sidelane::bench::lanes::LanesOptions;
+use sidelane::cli::{Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, PairArgs, RequestsArgs, RunArgs, Verb};
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::{guardian, run};
-use sidelane::report::{Column, ResultFile, table, terminal};
+use sidelane::report::{Column, ResultFile, html, table, terminal};
 use sidelane::request::watch::{self, WatchOptions};
 
 fn main() -> ExitCode {
@@ -29,8 +30,10 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Run(args) => run_beside(args),
         Verb::Doctor(args) => examine(args),
         Verb::Demo(args) => demonstrate(args),
-        Verb::Bench(args) => measure(args),
         Verb::Requests(args) => watch_requests(args),
+        Verb::Bench(Bench::Hold(args)) => bench_hold(args),
+        Verb::Bench(Bench::Requests(args)) => bench_requests(args),
+        Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
             let class = if class == "idle" { BatchClass::Idle } else { BatchClass::Ordinary };
@@ -109,13 +112,34 @@ fn watch_requests(args: RequestsArgs) -> Result<u8> {
     Ok(0)
 }
 
-fn measure(args: BenchArgs) -> Result<u8> {
+fn bench_requests(args: PairArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let result = match args.name {
-        BenchName::Hold => bench::hold::run(&args.lanes, args.quick)?,
-        BenchName::Requests => bench::requests::run(&args.lanes, args.quick)?,
-    };
+    let result = bench::requests::run(&args.lanes, args.quick)?;
     show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
+}
+
+fn bench_hold(args: PairArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let result = bench::hold::run(&args.lanes, args.quick)?;
+    show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
+}
+
+fn bench_lanes(args: LanesArgs) -> Result<u8> {
+    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    let result = bench::lanes::run(&LanesOptions {
+        quick: args.quick,
+        lanes: args.lanes,
+        loads: args.loads,
+        batches: args.batches,
+        slo: args.slo,
+        cache: args.cache.unwrap_or_else(default_cache),
+    })?;
+    // Before the terminal, which may be gone after so long.
+    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
+    let shown = |column: &Column| bench::lanes::COLUMNS.contains(&column.key.as_str());
+    print!("{}", table::render_tables(&result, shown, terminal::width(), terminal::color_wanted()));
+    Ok(result.exit_code())
 }
 
 /// Prints a result for people and writes it for programs.

@@ -17,6 +17,7 @@ use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, 
 use super::connection::Connection;
 use super::plan::Plan;
 use super::protocol::{Protocol, Reply};
+use super::series::Series;
 use crate::clock::{Nanos, SECOND_NS, cpu_used_ns, now_ns, timespec};
 use crate::summary::Durations;
 
@@ -31,6 +32,8 @@ const TIMER: u64 = u64::MAX;
 pub struct Outcome {
     /// From intended start to end of reply.
     pub latency: Durations,
+    /// The same, by time.
+    pub series: Series,
     /// From intended start to actual start.
     pub send_lag: Durations,
     /// Requests, those of the warm-up included, that the service answered with an error.
@@ -50,6 +53,7 @@ impl Outcome {
     fn new() -> Self {
         Outcome {
             latency: Durations::new(),
+            series: Series::default(),
             send_lag: Durations::new(),
             errors: 0,
             error_example: String::new(),
@@ -219,6 +223,7 @@ impl Engine {
         self.idle.push_back(number);
         if self.plan.counts(intended_ns) {
             self.outcome.latency.add(now - intended_ns);
+            self.outcome.series.add(intended_ns, now - intended_ns);
         }
         if let Some(message) = problem {
             self.outcome.errors += 1;

@@ -7,6 +7,7 @@
 //! - `plan`: which requests are sent and when, fixed by the seed
 //! - `protocol`, `search`, `redis`, `memcached`: how requests and replies look
 //! - `connection`, `engine`: sockets and the event loop
+//! - `series`: latencies by time, for a load that changes
 //! - `report`: what came out
 
 mod connection;
@@ -17,6 +18,7 @@ mod protocol;
 mod redis;
 mod report;
 mod search;
+mod series;
 
 use std::net::SocketAddrV4;
 use std::path::PathBuf;
@@ -27,7 +29,7 @@ use clap::ValueEnum;
 use crate::search::read_queries;
 use crate::summary::write_json;
 use crate::{cli, place};
-use plan::Plan;
+use plan::{Plan, Step};
 use protocol::Protocol;
 use report::Report;
 
@@ -52,6 +54,15 @@ pub struct Args {
     /// Seconds of load before them
     #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = cli::non_negative)]
     warmup_seconds: f64,
+    /// Requests per second from --step-at-seconds on
+    #[arg(long, value_name = "RATE", value_parser = cli::positive)]
+    then_rate: Option<f64>,
+    /// When the rate changes, after the warm-up
+    #[arg(long, value_name = "SECONDS", value_parser = cli::positive)]
+    step_at_seconds: Option<f64>,
+    /// Report the longest time for which the p99 of the last second was above this
+    #[arg(long, value_name = "US", value_parser = cli::positive)]
+    limit_us: Option<f64>,
     /// Seed of times and requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -83,14 +94,17 @@ enum ProtocolName {
 
 /// Runs the load and writes what came out.
 pub fn run(args: &Args) -> Result<()> {
-    let plan = Plan::new(args.rate, args.seconds, args.warmup_seconds, args.seed)?;
+    let step = Step::of(args.then_rate, args.step_at_seconds)?;
+    let plan = Plan::new(args.rate, args.seconds, args.warmup_seconds, args.seed, step)?;
+    let measured_ns = plan.measured_ns();
     let mut protocol = protocol(args)?;
     let target = args.target.into();
     protocol.prepare(target).with_context(|| format!("cannot prepare {target} for the load"))?;
     take_place(args)?;
     let outcome = engine::run(target, usize::from(args.connections), plan, protocol)
         .with_context(|| format!("the load on {target} failed"))?;
-    let report = Report::new(&outcome, args.rate, args.seconds);
+    let report =
+        Report::new(&outcome, args.rate, args.seconds).with_series(&outcome.series, measured_ns, args.limit_us);
     write_json(&args.json, &report)?;
     eprintln!("{report}");
     if outcome.errors > 0 {

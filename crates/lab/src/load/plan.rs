@@ -2,7 +2,7 @@
 
 use std::iter::Peekable;
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
 
 use crate::clock::{Nanos, seconds_to_ns};
 use crate::poisson::Arrivals;
@@ -17,6 +17,28 @@ const TIMES_STREAM: u64 = 0;
 /// The stream of the seed that requests are drawn from.
 pub const REQUESTS_STREAM: u64 = 1;
 
+/// A change of the rate on the way.
+#[derive(Debug, Clone, Copy)]
+pub struct Step {
+    /// Seconds after the warm-up.
+    pub at_seconds: f64,
+    /// The rate from then on.
+    pub then_per_s: f64,
+}
+
+impl Step {
+    /// From two options, of which neither says anything without the other.
+    pub fn of(then_per_s: Option<f64>, at_seconds: Option<f64>) -> Result<Option<Self>> {
+        let both = match (then_per_s, at_seconds) {
+            (None, None) => return Ok(None),
+            (then, at) => then.zip(at),
+        };
+        let step = both.map(|(then_per_s, at_seconds)| Step { at_seconds, then_per_s });
+        step.map(Some)
+            .context("--then-rate and --step-at-seconds go together: the rate after the step, and when it comes")
+    }
+}
+
 /// Intended times, in nanoseconds from the start of the run.
 #[derive(Debug)]
 pub struct Plan {
@@ -27,19 +49,29 @@ pub struct Plan {
 
 impl Plan {
     /// A plan of `warmup_seconds` and then `seconds` of requests.
-    pub fn new(rate_per_s: f64, seconds: f64, warmup_seconds: f64, seed: u64) -> Result<Self> {
-        let requests = rate_per_s * (seconds + warmup_seconds);
+    pub fn new(rate_per_s: f64, seconds: f64, warmup_seconds: f64, seed: u64, step: Option<Step>) -> Result<Self> {
+        let rate_max_per_s = step.map_or(rate_per_s, |step| step.then_per_s.max(rate_per_s));
+        let requests = rate_max_per_s * (seconds + warmup_seconds);
         ensure!(
             requests <= REQUESTS_MAX,
             "{requests:.0} requests are too many for one run (at most {REQUESTS_MAX}); \
              lower --rate or --seconds"
         );
-        let times = Rng::new(seed, TIMES_STREAM);
+        let steady = Arrivals::new(Rng::new(seed, TIMES_STREAM), rate_per_s);
+        let arrivals = match step {
+            None => steady,
+            Some(step) => steady.then(seconds_to_ns(warmup_seconds + step.at_seconds), step.then_per_s),
+        };
         Ok(Plan {
-            arrivals: Arrivals::new(times, rate_per_s).peekable(),
+            arrivals: arrivals.peekable(),
             warmup_ns: seconds_to_ns(warmup_seconds),
             end_ns: seconds_to_ns(warmup_seconds + seconds),
         })
+    }
+
+    /// The stretch that is measured.
+    pub fn measured_ns(&self) -> (Nanos, Nanos) {
+        (self.warmup_ns, self.end_ns)
     }
 
     /// When the next request is meant to be sent; `None` when all have been.
@@ -69,7 +101,7 @@ mod tests {
 
     #[test]
     fn a_plan_ends_and_is_fixed_by_its_seed() {
-        let plan = || Plan::new(1000.0, 2.0, 1.0, 5).unwrap();
+        let plan = || Plan::new(1000.0, 2.0, 1.0, 5, None).unwrap();
         let times = all(plan());
         assert!((2800..3200).contains(&times.len()), "{} requests", times.len());
         assert!(times.iter().all(|&time| time < seconds_to_ns(3.0)));
@@ -78,7 +110,7 @@ mod tests {
 
     #[test]
     fn nothing_is_taken_before_it_is_due() {
-        let mut plan = Plan::new(10.0, 10.0, 0.0, 1).unwrap();
+        let mut plan = Plan::new(10.0, 10.0, 0.0, 1, None).unwrap();
         let first = plan.next_ns().unwrap();
         assert_eq!(plan.take_due(first - 1), None);
         assert_eq!(plan.take_due(first), Some(first));
@@ -87,13 +119,28 @@ mod tests {
 
     #[test]
     fn the_warm_up_does_not_count() {
-        let plan = Plan::new(10.0, 10.0, 1.0, 1).unwrap();
+        let plan = Plan::new(10.0, 10.0, 1.0, 1, None).unwrap();
         assert!(!plan.counts(seconds_to_ns(1.0) - 1));
         assert!(plan.counts(seconds_to_ns(1.0)));
     }
 
     #[test]
     fn absurd_plans_are_refused() {
-        assert!(Plan::new(1e9, 1.0, 0.0, 1).is_err());
+        assert!(Plan::new(1e9, 1.0, 0.0, 1, None).is_err());
+    }
+
+    #[test]
+    fn the_step_counts_from_the_end_of_the_warm_up() {
+        let step = Step::of(Some(1000.0), Some(1.0)).unwrap();
+        let times = all(Plan::new(100.0, 2.0, 1.0, 5, step).unwrap());
+        let after = times.iter().filter(|&&time| time >= seconds_to_ns(2.0)).count();
+        assert!((900..1100).contains(&after) && times.len() - after < 260, "{after} of {}", times.len());
+    }
+
+    #[test]
+    fn half_a_step_is_refused() {
+        assert!(Step::of(None, None).unwrap().is_none());
+        let error = Step::of(Some(400.0), None).unwrap_err().to_string();
+        assert!(error.contains("--step-at-seconds"), "{error}");
     }
 }

@@ -5,6 +5,8 @@ use std::fmt;
 use serde::Serialize;
 
 use super::engine::Outcome;
+use super::series::{Series, Window};
+use crate::clock::Nanos;
 use crate::summary::CurvePoint;
 
 /// The result of a run. Latencies count from the intended start of a request.
@@ -30,6 +32,10 @@ pub struct Report {
     /// CPU this process used, in per cent of one CPU.
     cpu_percent: f64,
     curve: Vec<CurvePoint>,
+    /// By the time at which requests were meant to be sent, from the end of the warm-up.
+    windows: Vec<Window>,
+    /// For how long the p99 of the last second was above the limit at most, if there was one.
+    longest_above_s: Option<f64>,
 }
 
 impl Report {
@@ -51,7 +57,16 @@ impl Report {
             send_lag_p99_us: outcome.send_lag.percentile_us(99.0),
             cpu_percent: (outcome.cpu_share() * 1000.0).round() / 10.0,
             curve: latency.curve(),
+            windows: Vec::new(),
+            longest_above_s: None,
         }
+    }
+
+    /// With what `series` says of the stretch that was measured.
+    pub fn with_series(self, series: &Series, measured_ns: (Nanos, Nanos), limit_us: Option<f64>) -> Self {
+        let (start_ns, end_ns) = measured_ns;
+        let above_s = |limit_us| series.longest_above_s((limit_us * 1e3) as Nanos, start_ns, end_ns);
+        Report { windows: series.windows(start_ns, end_ns), longest_above_s: limit_us.map(above_s), ..self }
     }
 }
 

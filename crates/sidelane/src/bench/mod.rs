@@ -1,7 +1,10 @@
 //! Benches: what Sidelane itself costs and leaks, as ratios and differences of interleaved runs.
 
+pub mod estimate;
 mod floor;
 pub mod hold;
+mod ladder;
+pub mod lanes;
 pub mod median;
 mod request_cost;
 pub mod requests;

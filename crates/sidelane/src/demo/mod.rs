@@ -7,9 +7,7 @@
 //! and the last setting, whose ratio is judged, take part in every round, the others in every
 //! second one: a median of pairs gets steadier with each pair.
 
-mod measure;
-mod stage;
-mod timeline;
+mod settings;
 mod verdict;
 
 use std::fs;
@@ -19,9 +17,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::experiment::load::Rhythm;
+use crate::experiment::place::Place;
+use crate::experiment::run::{Figures, Task};
+use crate::experiment::setting::Setting;
+use crate::experiment::stage::Stage;
+use crate::experiment::{batch, run, search};
 use crate::report::{ResultFile, html};
-use measure::Setting;
-use stage::Stage;
 
 /// What `sidelane demo` was asked to do.
 #[derive(Clone, Debug)]
@@ -74,20 +76,26 @@ impl Pace {
     }
 }
 
+/// What was measured in one run.
+struct Run {
+    round: u64,
+    setting: Setting,
+    figures: Figures,
+}
+
 /// Runs the demo and writes `result.json` and `index.html`.
 pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     let pace = Pace::of(options.quick);
     let bar = progress_bar(pace);
     bar.set_message("building the search index");
-    let stage = Stage::set_up(options)?;
+    let stage = search::stage(Place::choose(options.lanes.as_deref())?, &options.cache)?;
     let mut runs = Vec::new();
     for round in 0..pace.rounds {
         bar.set_message("batch alone");
-        let batch_alone_per_s = measure::batch_alone_per_s(&stage, pace, round)?;
-        for setting in Setting::in_order_of(round) {
-            bar.set_message(setting.title());
-            let first = round == 0;
-            runs.push(measure::run(&stage, pace, round, setting, batch_alone_per_s, first)?);
+        let task = task(options, &stage, pace, round)?;
+        for setting in settings::in_order_of(round) {
+            bar.set_message(setting.title);
+            runs.push(Run { round, setting, figures: run::run(task, &setting)? });
             bar.inc(1);
         }
     }
@@ -98,8 +106,16 @@ pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
+/// What all settings of a round do: the same requests at the same times.
+fn task<'stage>(options: &'stage DemoOptions, stage: &'stage Stage, pace: Pace, round: u64) -> Result<Task<'stage>> {
+    let rate_per_s = stage.rate_per_s(options.load);
+    let rhythm = Rhythm { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, step: None };
+    let batch_alone_per_s = batch::alone_per_s(stage, &options.batch, pace.batch_alone, round)?;
+    Ok(Task { stage, rhythm, batch: &options.batch, batch_alone_per_s, draw: round == 0 })
+}
+
 fn progress_bar(pace: Pace) -> ProgressBar {
-    let runs: usize = (0..pace.rounds).map(|round| Setting::in_order_of(round).count()).sum();
+    let runs: usize = (0..pace.rounds).map(|round| settings::in_order_of(round).count()).sum();
     let bar = ProgressBar::new(runs as u64);
     let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, about {eta} left: {msg}");
     bar.set_style(style.expect("the template is right"));

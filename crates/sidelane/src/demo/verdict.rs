@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, json};
 
-use super::measure::{BesideFigures, Run, Setting};
-use super::stage::Stage;
-use super::{DemoOptions, Pace};
+use super::{DemoOptions, Pace, Run, settings};
 use crate::bench::median::median;
+use crate::experiment::run::BesideFigures;
+use crate::experiment::setting::Setting;
+use crate::experiment::stage::Stage;
 use crate::lane::books::reaction_figures;
 use crate::lane::histogram::Histogram;
 use crate::lane::topology::{Lanes, PairKind};
@@ -22,25 +23,26 @@ const P99_OVER_ALONE_LIMIT: f64 = 1.05;
 
 /// Puts the result together.
 pub(super) fn judge(options: &DemoOptions, stage: &Stage, pace: Pace, runs: &[Run], lanes: &Lanes) -> ResultFile {
-    let mut result = ResultFile::new(machine::describe(lanes.kind), settings(options, stage, pace, lanes));
-    result.rows = Setting::ALL.iter().map(|setting| row(*setting, runs, lanes)).collect();
+    let mut result = ResultFile::new(machine::describe(lanes.kind), describe(options, stage, pace, lanes));
+    let settings = settings::all();
+    result.rows = settings.iter().map(|setting| row(*setting, runs, lanes)).collect();
     result.checks = checks(result.rows.last().expect("four settings"));
     result.notes = notes(stage, runs, lanes);
-    result.curves = Setting::ALL.iter().filter_map(|setting| curve(*setting, runs)).collect();
-    result.timelines = runs.iter().filter_map(|run| run.beside.as_ref()?.timeline.clone()).collect();
-    result.timelines.sort_by_key(|timeline| Setting::ALL.iter().position(|setting| setting.name() == timeline.setting));
+    result.curves = settings.iter().filter_map(|setting| curve(*setting, runs)).collect();
+    result.timelines = runs.iter().filter_map(|run| run.figures.beside.as_ref()?.timeline.clone()).collect();
+    result.timelines.sort_by_key(|timeline| settings.iter().position(|setting| setting.name == timeline.setting));
     result
 }
 
-fn settings(options: &DemoOptions, stage: &Stage, pace: Pace, lanes: &Lanes) -> Map<String, serde_json::Value> {
+fn describe(options: &DemoOptions, stage: &Stage, pace: Pace, lanes: &Lanes) -> Map<String, serde_json::Value> {
     let settings = json!({
         "title": "Sidelane demo: full-text search beside batch work",
         "explanation": explanation(stage, lanes),
-        "lanes": stage.lanes,
+        "lanes": stage.place.lanes(),
         "load_percent": options.load * 100.0,
-        "rate_per_s": stage.rate_per_s,
+        "rate_per_s": stage.rate_per_s(options.load),
         "mean_service_us": stage.mean_service_us,
-        "batch": stage.batch,
+        "batch": options.batch,
         "rounds_count": pace.rounds,
         "run_s": pace.run.as_secs_f64(),
         "quick": options.quick,
@@ -57,14 +59,14 @@ fn explanation(stage: &Stage, lanes: &Lanes) -> Vec<String> {
         PairKind::Smt => format!(
             "CPUs {} are two lanes of one core (SMT siblings): whatever batch does beside a request takes execution \
              resources from it.",
-            stage.lanes
+            stage.place.lanes()
         ),
         PairKind::Declared => format!(
             "CPUs {} are declared to be a pair: they are not known to share a core. Real here are the service, \
              the load, the batch job, the kernel's accounting, the reactions, the overlap and batch's share of the \
              idle time. Not real is the harm: batch on another core slows a request little, so unmanaged batch \
              looks better in latency than it would on SMT lanes. Its overlap shows what it would do there.",
-            stage.lanes
+            stage.place.lanes()
         ),
     };
     vec![what, pair]
@@ -75,15 +77,15 @@ fn notes(stage: &Stage, runs: &[Run], lanes: &Lanes) -> Vec<String> {
     if lanes.kind == PairKind::Declared {
         notes.insert("lanes: a declared pair, no shared core; see the explanation".to_owned());
     }
-    if stage.client_on_batch_lane {
+    if stage.place.client_on_batch_lane() {
         notes.insert(
             "client: no third core here, so it shares the batch lane at a real-time priority above everything; its \
              own time there is lost to batch, and a request's wake-up comes from the batch lane"
                 .to_owned(),
         );
     }
-    notes.extend(beside(runs, Setting::BorrowIdle).flat_map(|figures| figures.notes.iter().cloned()));
-    let lag_us = runs.iter().map(|run| run.latencies.send_lag_p99_us).fold(0.0, f64::max);
+    notes.extend(beside(runs, Setting::borrow_idle()).flat_map(|figures| figures.notes.iter().cloned()));
+    let lag_us = runs.iter().map(|run| run.figures.latencies.send_lag_p99_us).fold(0.0, f64::max);
     if lag_us > 1_000.0 {
         notes.insert(format!(
             "client: in its worst run it sent 1 % of requests over {lag_us:.0} µs late: a busy machine"
@@ -97,19 +99,19 @@ fn of(runs: &[Run], setting: Setting) -> impl Iterator<Item = &Run> + Clone {
 }
 
 fn beside(runs: &[Run], setting: Setting) -> impl Iterator<Item = &BesideFigures> + Clone {
-    of(runs, setting).filter_map(|run| run.beside.as_ref())
+    of(runs, setting).filter_map(|run| run.figures.beside.as_ref())
 }
 
 /// Medians over the rounds; ratios are taken within a round first.
 fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
-    let mut row = Row::new(setting.name());
+    let mut row = Row::new(setting.name);
     let latency = |figure: fn(&Run) -> f64| median(of(runs, setting).map(figure));
-    row.put("p50_us", latency(|run| run.latencies.p50_us));
-    row.put("p99_us", latency(|run| run.latencies.p99_us));
-    row.put("max_us", of(runs, setting).map(|run| run.latencies.max_us).reduce(f64::max));
+    row.put("p50_us", latency(|run| run.figures.latencies.p50_us));
+    row.put("p99_us", latency(|run| run.figures.latencies.p99_us));
+    row.put("max_us", of(runs, setting).map(|run| run.figures.latencies.max_us).reduce(f64::max));
     row.put("p99_over_alone", p99_over_alone(setting, runs));
-    row.put("requests_count", Some(of(runs, setting).map(|run| run.latencies.requests).sum::<u64>() as f64));
-    if setting == Setting::Alone {
+    row.put("requests_count", Some(of(runs, setting).map(|run| run.figures.latencies.requests).sum::<u64>() as f64));
+    if setting == Setting::ALONE {
         return row;
     }
     let figures = beside(runs, setting);
@@ -119,7 +121,7 @@ fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
     row.put("overlap_percent", median(figures.clone().filter_map(|figures| figures.books.overlap_percent(lanes))));
     let busy = |figures: &BesideFigures| figures.books.lc_ns(lanes) as f64 * 100.0 / figures.books.at_ns as f64;
     row.put("lc_busy_percent", median(figures.clone().map(busy)));
-    if setting == Setting::BorrowIdle {
+    if setting == Setting::borrow_idle() {
         put_reactions(&mut row, figures);
     }
     row
@@ -144,8 +146,8 @@ fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigu
 
 fn p99_over_alone(setting: Setting, runs: &[Run]) -> Option<f64> {
     let pairs = of(runs, setting).filter_map(|run| {
-        let alone = of(runs, Setting::Alone).find(|alone| alone.round == run.round)?;
-        Some(run.latencies.p99_us / alone.latencies.p99_us)
+        let alone = of(runs, Setting::ALONE).find(|alone| alone.round == run.round)?;
+        Some(run.figures.latencies.p99_us / alone.figures.latencies.p99_us)
     });
     median(pairs)
 }
@@ -179,7 +181,7 @@ fn checks(borrow_idle: &Row) -> Vec<Check> {
 /// The curve of the setting's middle round by p99: a real run, not a blend of several.
 fn curve(setting: Setting, runs: &[Run]) -> Option<Curve> {
     let mut sorted: Vec<&Run> = of(runs, setting).collect();
-    sorted.sort_by(|one, other| one.latencies.p99_us.total_cmp(&other.latencies.p99_us));
+    sorted.sort_by(|one, other| one.figures.latencies.p99_us.total_cmp(&other.figures.latencies.p99_us));
     let middle = sorted.get(sorted.len() / 2)?;
-    Some(Curve { setting: setting.name().to_owned(), points: middle.latencies.curve.clone() })
+    Some(Curve { setting: setting.name.to_owned(), points: middle.figures.latencies.curve.clone() })
 }

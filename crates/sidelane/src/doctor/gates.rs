@@ -113,28 +113,28 @@ fn switched(switch: &Switch, pair: &TestPair, effort: &Effort) -> Result<Option<
 }
 
 /// How one version of cgroups freezes.
-struct Freezing {
+pub(crate) struct Freezing {
     wanted: fn(&Hierarchy) -> bool,
     file: &'static str,
     values: [&'static str; 2],
 }
 
-const V2: Freezing = Freezing { wanted: Hierarchy::is_v2, file: "cgroup.freeze", values: ["1", "0"] };
-const V1: Freezing =
+pub(crate) const V2: Freezing = Freezing { wanted: Hierarchy::is_v2, file: "cgroup.freeze", values: ["1", "0"] };
+pub(crate) const V1: Freezing =
     Freezing { wanted: |found| found.controls("freezer"), file: "freezer.state", values: ["FROZEN", "THAWED"] };
 
 fn frozen(name: &'static str, how: &Freezing, leaf_name: &str, pair: &TestPair, effort: &Effort) -> Gate {
-    let lack = |why| Finding::optional(name, why);
-    let Some(hierarchy) = Hierarchy::all().into_iter().find(how.wanted) else {
-        return Gate::new(name, Err(anyhow::anyhow!("not mounted here")), lack);
-    };
-    let measured = Leaf::make(&hierarchy, leaf_name).context("cannot make a group").and_then(|leaf| {
-        let switch = Switch::Freezer { leaf: leaf.clone(), file: how.file, values: how.values };
-        let figures = switched(&switch, pair, effort);
-        leaf.remove()?;
-        figures
-    });
-    Gate::new(name, measured, lack)
+    let figures = in_group(how, leaf_name, |switch| switched(switch, pair, effort));
+    Gate::new(name, figures, |why| Finding::optional(name, why))
+}
+
+/// Does `measure` with a switch that freezes a group called `leaf_name`, which is gone afterwards.
+pub(crate) fn in_group<T>(how: &Freezing, leaf_name: &str, measure: impl FnOnce(&Switch) -> Result<T>) -> Result<T> {
+    let hierarchy = Hierarchy::all().into_iter().find(how.wanted).context("not mounted here")?;
+    let leaf = Leaf::make(&hierarchy, leaf_name).context("cannot make a group")?;
+    let measured = measure(&Switch::Freezer { leaf: leaf.clone(), file: how.file, values: how.values });
+    leaf.remove()?;
+    measured
 }
 
 /// A scheduling class only ever decides between threads of the same lane.

@@ -27,8 +27,8 @@ use super::latency::{Effort, Figures, Spread};
 use super::pair::TestPair;
 use crate::lane::audit::Audit;
 use crate::lane::beside::{keep_off, settle};
-use crate::lane::books::Books;
 use crate::lane::clock::now_ns;
+use crate::lane::histogram::Histogram;
 use crate::lane::holder::{Evictor, Holder};
 use crate::lane::tracker::{ServiceCgroup, Tracker};
 
@@ -61,6 +61,13 @@ impl Evictor for NeverEvicts {
 
 /// Measures the holder on `pair`. `None` if no reaction was counted.
 pub fn measure(pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<Option<Figures>> {
+    let (off, on) = reactions(pair, woken_by, effort)?;
+    let samples = off.count();
+    Ok(Spread::of_histogram(&off).zip(Spread::of_histogram(&on)).map(|(off, on)| Figures { off, on, samples }))
+}
+
+/// The same, as the kernel counted it: until batch was off, and until it was back.
+pub fn reactions(pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<(Histogram, Histogram)> {
     let lanes = pair.lanes();
     keep_off(&lanes.requests).context("cannot leave the request lane")?;
     let door = eventfd(0, EventfdFlags::CLOEXEC)?;
@@ -76,7 +83,8 @@ pub fn measure(pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<Op
     let _holder = start_holder(pair, &tracker)?;
     let before = memory.books();
     run_bursts(&service, &batch, effort)?;
-    Ok(figures(&memory.books().since(&before)))
+    let books = memory.books().since(&before);
+    Ok((books.reaction_off().clone(), books.reaction_on().clone()))
 }
 
 fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
@@ -96,12 +104,6 @@ fn run_bursts(service: &Child, batch: &Child, effort: &Effort) -> Result<()> {
         Err(error) if error.kind() != io::ErrorKind::TimedOut => Err(error.into()),
         _ => Ok(()),
     }
-}
-
-fn figures(books: &Books) -> Option<Figures> {
-    let off = Spread::of_histogram(books.reaction_off())?;
-    let on = Spread::of_histogram(books.reaction_on())?;
-    Some(Figures { off, on, samples: books.reaction_off().count() })
 }
 
 /// The service's program: never returns.

@@ -66,18 +66,21 @@ pub struct Victim<'switch> {
 
 /// Measures `switch` on a fresh victim, from a thread of this process on the request lane.
 pub fn measure(switch: &Switch, pair: &TestPair, effort: &Effort) -> io::Result<Option<Figures>> {
+    let (off_ns, on_ns): (Vec<u64>, Vec<u64>) = rounds(switch, pair, effort)?.into_iter().unzip();
+    let samples = off_ns.len() as u64;
+    Ok(Spread::of(off_ns).zip(Spread::of(on_ns)).map(|(off, on)| Figures { off, on, samples }))
+}
+
+/// The same, round by round: nanoseconds until the victim was off, and until it was back.
+pub fn rounds(switch: &Switch, pair: &TestPair, effort: &Effort) -> io::Result<Vec<(u64, u64)>> {
     pin_this_thread(&[pair.request])?;
     let victim = Victim::start(pair.batch, switch)?;
     let deadline = Instant::now() + effort.gate_time;
-    let (mut off_ns, mut on_ns) = (Vec::new(), Vec::new());
-    while off_ns.len() < effort.rounds && Instant::now() < deadline {
-        if let Some((off, on)) = victim.round()? {
-            off_ns.push(off);
-            on_ns.push(on);
-        }
+    let mut rounds = Vec::new();
+    while rounds.len() < effort.rounds && Instant::now() < deadline {
+        rounds.extend(victim.round()?);
     }
-    let samples = off_ns.len() as u64;
-    Ok(Spread::of(off_ns).zip(Spread::of(on_ns)).map(|(off, on)| Figures { off, on, samples }))
+    Ok(rounds)
 }
 
 impl<'switch> Victim<'switch> {

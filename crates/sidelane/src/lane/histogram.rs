@@ -43,6 +43,11 @@ impl Histogram {
         })
     }
 
+    /// What was recorded, and how often.
+    pub fn values(&self) -> impl Iterator<Item = (u64, u64)> {
+        self.counts.iter().enumerate().map(|(bucket, count)| (middle_ns(bucket as u64), *count))
+    }
+
     /// Counts one latency.
     pub fn record(&mut self, latency_ns: u64) {
         self.counts[bucket_of(latency_ns)] += 1;

@@ -1,6 +1,6 @@
 //! The page: a result as one HTML file that needs nothing else, no network either.
 //!
-//! Verdict, checks, table and notes are plain HTML written here, so they are there without
+//! Verdict, checks, tables, notes and charts are plain HTML written here, so they are there without
 //! JavaScript. The script only draws the curves and timelines, from the JSON embedded in
 //! the page; that JSON is the results file itself and can be taken out again.
 
@@ -9,9 +9,10 @@ use std::path::Path;
 use serde_json::Value;
 
 use super::check::Check;
+use super::drawing::{self, SERIES};
 use super::markup::{embed_json, escape, facts, fill, section};
 use super::result::{Machine, Pair, ResultFile};
-use super::row::Row;
+use super::row::{Row, tables};
 use super::table::Column;
 use super::unit::{MISSING, Unit, title_of_key};
 use super::whole_file::{WriteError, write_whole};
@@ -21,9 +22,6 @@ const STYLE: &str = include_str!("page/page.css");
 /// Shared first: the figures are drawn as their scripts are read.
 const SCRIPT: &str =
     concat!(include_str!("page/shared.js"), include_str!("page/curves.js"), include_str!("page/timelines.js"),);
-
-/// How many line styles page.css and curves.js tell apart; further settings start over.
-const SERIES: usize = 8;
 
 /// The page that shows `result`.
 pub fn page(result: &ResultFile) -> String {
@@ -37,6 +35,7 @@ pub fn page(result: &ResultFile) -> String {
             ("explanation", &explanation(result)),
             ("notes", &notes(&result.notes)),
             ("checks", &checks(&result.checks)),
+            ("pictures", &pictures(result)),
             ("rows", &rows(result)),
             ("figures", &figures(result)),
             ("machine", &machine(&result.machine)),
@@ -114,19 +113,27 @@ fn rows(result: &ResultFile) -> String {
     if result.rows.is_empty() {
         return String::new();
     }
-    let columns = Column::of_rows(&result.rows);
+    let tables: String = tables(&result.rows).into_iter().map(|rows| table(result, rows)).collect();
+    section("rows", "What was measured", &tables)
+}
+
+fn table(result: &ResultFile, rows: &[Row]) -> String {
+    let columns = Column::of_rows(rows);
     let titles: String =
         columns.iter().map(|column| format!("<th scope=\"col\">{}</th>", escape(&column.title))).collect();
-    let lines: String = result.rows.iter().map(|line| row(result, line, &columns)).collect();
-    section(
-        "rows",
-        "What was measured",
-        &format!(
-            "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"rows\">\n\
-             <table class=\"rows\">\n<thead><tr><th scope=\"col\">Setting</th>{titles}</tr></thead>\n\
-             <tbody>\n{lines}</tbody>\n</table>\n</div>"
-        ),
+    let lines: String = rows.iter().map(|line| row(result, line, &columns)).collect();
+    format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"rows\">\n\
+         <table class=\"rows\">\n<thead><tr><th scope=\"col\">Setting</th>{titles}</tr></thead>\n\
+         <tbody>\n{lines}</tbody>\n</table>\n</div>"
     )
+}
+
+/// What is drawn here and needs no script.
+fn pictures(result: &ResultFile) -> String {
+    let intervals = result.intervals.iter().enumerate().map(|(number, chart)| drawing::intervals(number, chart));
+    let multiples = result.multiples.iter().enumerate().map(|(number, chart)| drawing::multiples(number, chart));
+    intervals.chain(multiples).collect()
 }
 
 fn row(result: &ResultFile, row: &Row, columns: &[Column]) -> String {
@@ -235,6 +242,20 @@ mod tests {
         assert!(html.contains("<td>3.1 ms</td>"));
         assert!(html.contains("declared: the two lanes share no core"));
         assert!(html.contains("The same load ran four times"));
+    }
+
+    #[test]
+    fn charts_are_drawn_without_the_script_and_cannot_leave_their_place() {
+        let mut result = sample::demo();
+        result.intervals = vec![sample::intervals()];
+        result.multiples = vec![sample::multiples()];
+        let page = page(&result);
+        let (html, _) = page.split_once("<script").unwrap();
+        assert!(html.contains("How fast a lane sleeps") && html.contains("to wake, from the paper"));
+        assert!(html.contains("class=\"ring series-0\"") && html.contains("class=\"dot series-1\""));
+        assert_eq!(html.matches("class=\"panel\"").count(), 2);
+        assert!(html.contains("SLO 25 ms") && html.contains("&lt;borrow idle&gt;"));
+        assert!(!html.contains("NaN"), "a place that is none");
     }
 
     #[test]

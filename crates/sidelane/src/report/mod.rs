@@ -7,7 +7,9 @@
 //! kernel. It is handed numbers whose keys end in their unit and it never invents one: a
 //! number that is missing is shown as missing, and a check on it does not hold.
 
+pub mod chart;
 pub mod check;
+mod drawing;
 pub(crate) mod grid;
 pub mod html;
 mod markup;

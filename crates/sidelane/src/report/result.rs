@@ -1,7 +1,7 @@
 //! The results contract: the one JSON object that every measuring verb writes.
 //!
 //! Programs may rely on `version`, `machine`, `settings`, `rows`, `checks` and `notes` being
-//! there; `curves` and `timelines` appear only where there is something to draw. Unknown
+//! there; `curves`, `timelines`, `intervals` and `multiples` appear only where there is something to draw. Unknown
 //! keys are ignored on reading, so an older Sidelane can show a newer file.
 
 use std::path::Path;
@@ -9,6 +9,7 @@ use std::path::Path;
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
+use super::chart::{Intervals, Multiples};
 use super::check::Check;
 use super::picture::{Curve, Timeline};
 use super::row::Row;
@@ -36,6 +37,12 @@ pub struct ResultFile {
     /// Lane timelines, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timelines: Vec<Timeline>,
+    /// Means with their intervals, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Intervals>,
+    /// Lines in small multiples, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub multiples: Vec<Multiples>,
 }
 
 /// The machine a run measured on.
@@ -86,6 +93,8 @@ impl ResultFile {
             notes: Vec::new(),
             curves: Vec::new(),
             timelines: Vec::new(),
+            intervals: Vec::new(),
+            multiples: Vec::new(),
         }
     }
 

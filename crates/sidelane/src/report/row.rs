@@ -79,6 +79,23 @@ impl TryFrom<Map<String, Value>> for Row {
     }
 }
 
+/// The rows in tables: a table ends where a row has no key in common with those before it.
+pub fn tables(rows: &[Row]) -> Vec<&[Row]> {
+    let mut tables = Vec::new();
+    let mut from = 0;
+    for next in 1..=rows.len() {
+        let goes_on = rows.get(next).is_some_and(|row| {
+            let mut before = rows[from..next].iter().flat_map(Row::keys);
+            before.any(|key| row.numbers.contains_key(key))
+        });
+        if !goes_on {
+            tables.push(&rows[from..next]);
+            from = next;
+        }
+    }
+    tables
+}
+
 /// Whole numbers are written without a fraction: `812`, not `812.0`.
 fn number_or_null(value: Option<f64>) -> Value {
     // Up to here every whole f64 is an exact i64.
@@ -115,6 +132,21 @@ mod tests {
         assert_eq!(row.get("p99_over_alone"), None);
         assert_eq!(row.keys().count(), 2);
         assert!(serde_json::to_string(&row).unwrap().contains(r#""p50_over_alone":null"#));
+    }
+
+    #[test]
+    fn rows_that_have_nothing_in_common_are_in_tables_of_their_own() {
+        let other = |name: &str| {
+            let mut row = Row::new(name);
+            row.put("sleep_cycles", 1.0);
+            row
+        };
+        let mut bare = Row::new("bare");
+        bare.put("p99_us", None);
+        let rows = [row(), bare, other("futex"), other("PAUSE loop")];
+        let names = |table: &&[Row]| table.iter().map(|row| row.setting().to_owned()).collect::<Vec<_>>();
+        assert_eq!(tables(&rows).iter().map(names).collect::<Vec<_>>(), [["alone", "bare"], ["futex", "PAUSE loop"]]);
+        assert!(tables(&[]).is_empty());
     }
 
     #[test]

@@ -5,6 +5,7 @@
 
 use serde_json::{Map, json};
 
+use super::chart::{IntervalGroup, Intervals, Limit, Line, Mean, Multiples, Panel, ScaleKind};
 use super::check::Check;
 use super::picture::{Class, Curve, LaneTrack, Percentile, Role, Span, Timeline};
 use super::result::{Machine, Pair, ResultFile};
@@ -36,6 +37,39 @@ pub(crate) fn demo() -> ResultFile {
     result.curves = curves();
     result.timelines = timelines();
     result
+}
+
+/// Naps of two kinds, one of them with the paper's beside it.
+pub(crate) fn intervals() -> Intervals {
+    let mean = |series: &str, mean, half_width| Mean { series: series.into(), mean, half_width };
+    let here = [mean("to sleep", 400.0, Some(20.0)), mean("to wake", 700.0, Some(900.0))];
+    let there = [mean("to sleep", 11_518.0, None), mean("to wake", 3_968.0, None)];
+    let group = |name: &str, means: Vec<Mean>| IntervalGroup { name: name.into(), means };
+    Intervals {
+        title: "How fast a lane sleeps".into(),
+        caption: "Left is faster.".into(),
+        unit: Unit::Cycles,
+        across: "cycles".into(),
+        groups: vec![group("PAUSE loop", here.to_vec()), group("futex", [here, there].concat())],
+    }
+}
+
+/// p99 and utilisation against load, one panel of them without any measurement.
+pub(crate) fn multiples() -> Multiples {
+    let panel = |unit, scale, limit, lines| Panel { title: "matrix".into(), unit, scale, up_to: None, limit, lines };
+    let line = Line { setting: "<borrow idle>".into(), points: vec![(20.0, 9_000.0), (80.0, 40_000.0)] };
+    let slo = Limit { name: "SLO".into(), value: 25_000.0 };
+    Multiples {
+        title: "What sharing costs".into(),
+        caption: "Lower is better.".into(),
+        across: "load".into(),
+        across_unit: Unit::Percent,
+        panels: vec![
+            panel(Unit::Us, ScaleKind::Log, Some(slo), vec![line]),
+            panel(Unit::Ratio, ScaleKind::Linear, None, Vec::new()),
+        ],
+        columns: 2,
+    }
 }
 
 fn machine() -> Machine {

@@ -7,7 +7,7 @@
 use super::check::Check;
 use super::grid::{GAP, Grid, Ink, length, widest, wrap};
 use super::result::ResultFile;
-use super::row::Row;
+use super::row::{Row, tables};
 use super::unit::{Unit, title_of_key};
 
 /// A column: which number of each row, and what it is called.
@@ -45,6 +45,20 @@ impl Column {
     pub fn cell(&self, row: &Row) -> String {
         Unit::of_key(&self.key).unwrap_or_default().human_or_missing(row.get(&self.key))
     }
+}
+
+/// As [`render`], with a table for each kind of rows, each with the columns of its own rows that
+/// `wanted` holds for.
+pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, width: usize, color: bool) -> String {
+    let ink = Ink { color };
+    let table = |of: &[Row]| {
+        let columns: Vec<Column> = Column::of_rows(of).into_iter().filter(|column| wanted(column)).collect();
+        rows(of, &columns, width, ink)
+    };
+    let tables = tables(&result.rows).into_iter().map(table);
+    let rest = [checks(&result.checks, width, ink), notes(&result.notes, width, ink)];
+    let parts: Vec<String> = tables.chain(rest).filter(|part| !part.is_empty()).collect();
+    parts.join("\n")
 }
 
 /// The rows, checks and notes of `result` as text of at most `width` characters a line.

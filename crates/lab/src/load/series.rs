@@ -1,0 +1,113 @@
+//! Latencies by time: how a change of load shows, and for how long.
+//!
+//! A request belongs to the moment at which it was meant to be sent. That moment is fixed by the
+//! seed, so the same window holds the same requests whatever the service makes of them.
+
+use serde::Serialize;
+
+use crate::clock::{Nanos, SECOND_NS};
+
+/// Short enough to see a reaction, long enough for a percentile of some hundred requests a second.
+const WINDOW_NS: Nanos = SECOND_NS / 2;
+/// The stretch whose percentile is held against a limit.
+const SLIDING_NS: Nanos = SECOND_NS;
+/// How far the sliding stretch moves from one look to the next.
+const SLIDE_NS: Nanos = SECOND_NS / 20;
+const PERCENTILE: f64 = 99.0;
+
+/// When each request was meant to be sent, and its latency.
+#[derive(Debug, Default)]
+pub struct Series(Vec<(Nanos, Nanos)>);
+
+/// One window of the series.
+#[derive(Debug, Serialize, PartialEq)]
+pub struct Window {
+    from_s: f64,
+    requests: usize,
+    p99_us: Option<f64>,
+}
+
+impl Series {
+    /// Adds a request.
+    pub fn add(&mut self, intended_ns: Nanos, latency_ns: Nanos) {
+        self.0.push((intended_ns, latency_ns));
+    }
+
+    /// The series from `start_ns` on, in windows of half a second. What is left over at the end is
+    /// left out.
+    pub fn windows(&self, start_ns: Nanos, end_ns: Nanos) -> Vec<Window> {
+        let count = end_ns.saturating_sub(start_ns) / WINDOW_NS;
+        let window = |number: Nanos| {
+            let from_ns = number * WINDOW_NS;
+            let latencies = self.between(start_ns + from_ns, start_ns + from_ns + WINDOW_NS);
+            let (requests, p99_us) = (latencies.len(), p99_ns(latencies).map(|ns| ns as f64 / 1e3));
+            Window { from_s: from_ns as f64 / SECOND_NS as f64, requests, p99_us }
+        };
+        (0..count).map(window).collect()
+    }
+
+    /// For how long the p99 of the last second was above `limit_ns` at most, in seconds.
+    pub fn longest_above_s(&self, limit_ns: Nanos, start_ns: Nanos, end_ns: Nanos) -> f64 {
+        let (mut above, mut longest) = (0_u64, 0);
+        let mut now_ns = start_ns + SLIDING_NS;
+        while now_ns <= end_ns {
+            let is_above = p99_ns(self.between(now_ns - SLIDING_NS, now_ns)).is_some_and(|p99_ns| p99_ns > limit_ns);
+            above = if is_above { above + 1 } else { 0 };
+            longest = longest.max(above);
+            now_ns += SLIDE_NS;
+        }
+        (longest * SLIDE_NS) as f64 / SECOND_NS as f64
+    }
+
+    fn between(&self, from_ns: Nanos, to_ns: Nanos) -> Vec<Nanos> {
+        let inside = |(intended_ns, _): &&(Nanos, Nanos)| (from_ns..to_ns).contains(intended_ns);
+        self.0.iter().filter(inside).map(|(_, latency_ns)| *latency_ns).collect()
+    }
+}
+
+fn p99_ns(mut latencies: Vec<Nanos>) -> Option<Nanos> {
+    latencies.sort_unstable();
+    let rank = (latencies.len() as f64 * PERCENTILE / 100.0).ceil() as usize;
+    latencies.get(rank.checked_sub(1)?).copied()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    /// A request each 5 ms for `seconds`, and its latency by when it was sent.
+    fn series(seconds: Nanos, latency_ns: impl Fn(Nanos) -> Nanos) -> Series {
+        let mut series = Series::default();
+        (0..seconds * 200).for_each(|number| series.add(number * 5 * MS, latency_ns(number * 5 * MS)));
+        series
+    }
+
+    #[test]
+    fn windows_hold_the_requests_meant_for_them() {
+        let windows = series(2, |sent_ns| if sent_ns < SECOND_NS { MS } else { 9 * MS }).windows(0, 2 * SECOND_NS);
+        let seen: Vec<(f64, Option<f64>)> = windows.iter().map(|window| (window.from_s, window.p99_us)).collect();
+        let (low, high) = (Some(1_000.0), Some(9_000.0));
+        assert_eq!(seen, [(0.0, low), (0.5, low), (1.0, high), (1.5, high)]);
+        assert!(windows.iter().all(|window| window.requests == 100));
+        let quiet = Series::default().windows(0, SECOND_NS);
+        assert!(quiet.iter().all(|window| window.p99_us.is_none()), "{quiet:?}");
+    }
+
+    #[test]
+    fn a_slow_spell_lasts_as_long_as_a_second_remembers_it() {
+        let slow_ns = 2 * SECOND_NS..3 * SECOND_NS;
+        let series = series(8, |sent_ns| if slow_ns.contains(&sent_ns) { 50 * MS } else { MS });
+        // One second of it, and the second after it, whose first looks still hold 1 % slow requests.
+        let longest_s = series.longest_above_s(20 * MS, 0, 8 * SECOND_NS);
+        assert!((1.8..=2.1).contains(&longest_s), "{longest_s} s");
+        assert_eq!(series.longest_above_s(50 * MS, 0, 8 * SECOND_NS), 0.0);
+    }
+
+    #[test]
+    fn spells_are_not_added_up() {
+        let series = series(9, |sent_ns| if (sent_ns / SECOND_NS).is_multiple_of(4) { 50 * MS } else { MS });
+        assert!(series.longest_above_s(20 * MS, 0, 9 * SECOND_NS) < 2.1);
+    }
+}

@@ -1,0 +1,68 @@
+//! A mean and how far it can be trusted.
+
+/// The quantile of the normal distribution that leaves 2.5 % on either side.
+const Z_95: f64 = 1.96;
+
+/// A mean with its 95 % confidence interval, of samples enough for a normal distribution.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Estimate {
+    /// The mean.
+    pub mean: f64,
+    /// The interval reaches so far on either side.
+    pub half_width: f64,
+    /// The samples.
+    pub count: u64,
+}
+
+impl Estimate {
+    /// Of single samples; `None` of fewer than two, which say nothing of their spread.
+    pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
+        Self::of_counted(samples.into_iter().map(|sample| (sample, 1)))
+    }
+
+    /// Of samples that occurred so many times each.
+    pub fn of_counted(samples: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
+        // Welford's algorithm: sums of squares lose the digits that matter.
+        let (mut count, mut mean, mut squares) = (0_u64, 0.0, 0.0);
+        for (value, times) in samples.into_iter().filter(|(_, times)| *times > 0) {
+            count += times;
+            let distance: f64 = value - mean;
+            mean += distance * times as f64 / count as f64;
+            squares += distance * (value - mean) * times as f64;
+        }
+        let deviation = (count > 1).then(|| (squares / (count - 1) as f64).sqrt())?;
+        Some(Self { mean, half_width: Z_95 * deviation / (count as f64).sqrt(), count })
+    }
+
+    /// The same in another unit.
+    pub fn times(self, factor: f64) -> Self {
+        Self { mean: self.mean * factor, half_width: self.half_width * factor, ..self }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::Estimate;
+
+    #[test]
+    fn mean_and_interval_of_a_known_sample() {
+        let estimate = Estimate::of([2.0, 4.0, 4.0, 4.0, 5.0, 5.0, 7.0, 9.0]).unwrap();
+        assert_eq!((estimate.mean, estimate.count), (5.0, 8));
+        // Variance 32/7, so 1.96 × √(32/7/8).
+        assert!((estimate.half_width - 1.4816).abs() < 1e-3, "{}", estimate.half_width);
+        assert_eq!(estimate.times(2.0).mean, 10.0);
+    }
+
+    #[test]
+    fn counted_samples_are_the_same_samples() {
+        let counted = Estimate::of_counted([(1.0, 3), (5.0, 0), (2.0, 1)]).unwrap();
+        let single = Estimate::of([1.0, 1.0, 2.0, 1.0]).unwrap();
+        assert!((counted.mean - single.mean).abs() < 1e-12 && (counted.half_width - single.half_width).abs() < 1e-12);
+    }
+
+    #[test]
+    fn one_sample_has_no_spread() {
+        assert_eq!(Estimate::of([7.0]), None);
+        assert_eq!(Estimate::of([]), None);
+    }
+}

@@ -1,0 +1,116 @@
+//! The ladder of naps (Elfen §3.2, Fig. 8): what it takes to put a lane to sleep and to wake it,
+//! by every means there is here, from a register to a signal.
+
+mod gate;
+mod reference;
+mod rungs;
+mod sleeper;
+mod tsc;
+mod voluntary;
+
+use std::thread;
+
+use crate::doctor::latency::Effort;
+use crate::doctor::pair::TestPair;
+use crate::report::chart::{IntervalGroup, Intervals, Mean};
+use crate::report::{Row, Unit};
+
+use super::estimate::Estimate;
+use reference::{PAPER_MACHINE, paper};
+
+/// What was measured, or why it was not.
+pub(super) struct Ladder {
+    rungs: Vec<Rung>,
+    cycles_per_ns: f64,
+}
+
+/// One way of napping.
+struct Rung {
+    name: String,
+    outcome: Result<Latency, String>,
+}
+
+/// In nanoseconds.
+struct Latency {
+    sleep: Estimate,
+    wake: Estimate,
+}
+
+/// Climbs it on `pair`. What is needed on the way is called `name`.
+pub(super) fn measure(pair: &TestPair, name: &str, effort: &Effort) -> Ladder {
+    let cycles_per_ns = tsc::cycles_per_ns();
+    Ladder { rungs: rungs::all(pair, name, effort, cycles_per_ns), cycles_per_ns }
+}
+
+/// Runs a measurement on a thread of its own, so that its affinity and class end with it.
+fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
+    thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"))
+}
+
+impl Ladder {
+    /// A row for each rung, without figures for those that could not be had.
+    pub(super) fn rows(&self) -> Vec<Row> {
+        self.rungs.iter().map(|rung| self.row(rung)).collect()
+    }
+
+    /// Why rungs are missing, and how to read those that are not.
+    pub(super) fn notes(&self) -> Vec<String> {
+        let lacks =
+            self.rungs.iter().filter_map(|rung| Some(format!("nap {}: {}", rung.name, rung.outcome.as_ref().err()?)));
+        let method = "naps: without hardware counters of both lanes a napping lane is not seen to give up its \
+                      resources (the paper counts its µops). Asleep means that T2's last store before its nap was \
+                      seen, or that the scheduler had stopped its clock (futex), or that its heartbeat ceased (freezer, \
+                      SIGSTOP, affinity); awake is its first store after. The lane holder's figures are the \
+                      kernel's: from the service running to batch off, 0 where batch was off before, and from the \
+                      service's stop to batch back";
+        lacks.chain([method.to_owned()]).collect()
+    }
+
+    /// Sleeping and waking of each rung, and the paper's beside them.
+    pub(super) fn picture(&self) -> Intervals {
+        let groups = self.rungs.iter().map(|rung| self.group(rung)).filter(|group| !group.means.is_empty());
+        Intervals {
+            title: "How fast a lane sleeps and wakes".to_owned(),
+            caption: format!(
+                "Cycles of the time stamp counter ({:.2} a nanosecond), means; the bars behind the dots are their 95 % \
+                 confidence intervals. Left is faster, and each grid line to the right is ten times slower. Rings are \
+                 not measured here: they are from Elfen's Fig. 8, {PAPER_MACHINE}.",
+                self.cycles_per_ns
+            ),
+            unit: Unit::Cycles,
+            across: "cycles".to_owned(),
+            groups: groups.collect(),
+        }
+    }
+
+    fn row(&self, rung: &Rung) -> Row {
+        let mut row = Row::new(&rung.name);
+        let latency = rung.outcome.as_ref().ok();
+        for (direction, estimate) in
+            [("sleep", latency.map(|found| found.sleep)), ("wake", latency.map(|found| found.wake))]
+        {
+            let cycles = estimate.map(|estimate| estimate.times(self.cycles_per_ns));
+            for (unit, estimate) in [("cycles", cycles), ("ns", estimate)] {
+                row.put(&format!("{direction}_mean_{unit}"), estimate.map(|estimate| estimate.mean.round()));
+                row.put(&format!("{direction}_ci95_{unit}"), estimate.map(|estimate| estimate.half_width.round()));
+            }
+        }
+        row.put("samples_count", latency.map_or(0.0, |found| found.sleep.count as f64));
+        let paper = paper(&rung.name);
+        row.put("paper_sleep_cycles", paper.map(|(sleep, _)| sleep));
+        row.put("paper_wake_cycles", paper.map(|(_, wake)| wake));
+        row
+    }
+
+    fn group(&self, rung: &Rung) -> IntervalGroup {
+        let measured = |series: &str, estimate: Estimate| {
+            let Estimate { mean, half_width, .. } = estimate.times(self.cycles_per_ns);
+            Mean { series: series.to_owned(), mean, half_width: Some(half_width) }
+        };
+        let from_paper = |series: &str, mean| Mean { series: series.to_owned(), mean, half_width: None };
+        let latency = rung.outcome.as_ref().ok();
+        let here = latency.map(|found| [measured("to sleep", found.sleep), measured("to wake", found.wake)]);
+        let there = paper(&rung.name).map(|(sleep, wake)| [from_paper("to sleep", sleep), from_paper("to wake", wake)]);
+        IntervalGroup { name: rung.name.clone(), means: here.into_iter().chain(there).flatten().collect() }
+    }
+}

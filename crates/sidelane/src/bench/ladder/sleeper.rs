@@ -1,0 +1,64 @@
+//! T2 of Fig. 7, asleep of its own accord: the ways of napping that a program can choose itself.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::lane::nap::Nap;
+
+/// What T2 is asked for.
+pub(super) const BE_AWAKE: u32 = 0;
+pub(super) const NAP: u32 = 1;
+pub(super) const END: u32 = 2;
+/// A nap that goes on is begun anew after so long: far beyond any wake-up.
+const NAP_MAX: Duration = Duration::from_millis(1);
+
+/// A way to sleep until asked for something else.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Sleeper {
+    /// In the kernel, off the lane.
+    Futex,
+    /// On the lane.
+    Nap(Nap),
+}
+
+impl fmt::Display for Sleeper {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Futex => f.write_str("futex"),
+            Self::Nap(nap) => nap.fmt(f),
+        }
+    }
+}
+
+impl Sleeper {
+    /// Sleeps while a nap is asked for.
+    pub(super) fn sleep(self, asked: &AtomicU32) {
+        let over = || asked.load(Ordering::Acquire) != NAP;
+        while !over() {
+            match self {
+                Self::Futex => futex_wait(asked),
+                Self::Nap(nap) => nap.wait(asked, NAP_MAX, over),
+            }
+        }
+    }
+
+    /// Asks for something, so that a sleeping T2 notices.
+    pub(super) fn ask(self, asked: &AtomicU32, what: u32) {
+        asked.store(what, Ordering::Release);
+        if self == Self::Futex && what != NAP {
+            futex_wake(asked);
+        }
+    }
+}
+
+fn futex_wait(word: &AtomicU32) {
+    let timeout = std::ptr::null::<libc::timespec>();
+    // SAFETY: the word outlives the call. Whatever ends it early, the caller looks again.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, NAP, timeout) };
+}
+
+fn futex_wake(word: &AtomicU32) {
+    // SAFETY: only the word's address is used.
+    unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAKE | libc::FUTEX_PRIVATE_FLAG, 1) };
+}

@@ -1,0 +1,118 @@
+//! What the runs of a sweep came to: medians over rounds, and ratios within them.
+
+use crate::bench::median::median;
+
+/// The figures of one run.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub(super) struct Figures {
+    pub(super) requests: f64,
+    pub(super) p50_us: f64,
+    pub(super) p95_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) lc_utilisation: f64,
+    /// Nothing of these where batch did not run.
+    pub(super) batch_utilisation: Option<f64>,
+    pub(super) batch_work_ratio: Option<f64>,
+    pub(super) overlap_percent: Option<f64>,
+    pub(super) lent_overlap_percent: Option<f64>,
+}
+
+impl Figures {
+    /// Of both lanes: 2 is all there is, as in the paper's Figs. 2 and 11.
+    pub(super) fn utilisation(&self) -> f64 {
+        self.lc_utilisation + self.batch_utilisation.unwrap_or(0.0)
+    }
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) round: u64,
+    pub(super) load: u8,
+    /// The batch kernel; nothing for the service alone, which is alone beside each of them.
+    pub(super) batch: Option<String>,
+    pub(super) setting: &'static str,
+    pub(super) figures: Figures,
+}
+
+/// What a cell of the sweep varies.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct At<'a> {
+    pub(super) load: u8,
+    pub(super) batch: &'a str,
+    pub(super) setting: &'a str,
+}
+
+/// All runs.
+#[derive(Clone, Debug, Default)]
+pub(super) struct Cells(pub(super) Vec<Run>);
+
+impl Cells {
+    /// The runs of one cell.
+    pub(super) fn at<'a>(&'a self, at: At<'a>) -> impl Iterator<Item = &'a Run> {
+        let fits = move |run: &&Run| {
+            run.load == at.load
+                && run.setting == at.setting
+                && run.batch.as_deref().is_none_or(|batch| batch == at.batch)
+        };
+        self.0.iter().filter(fits)
+    }
+
+    /// The median of a figure over the rounds.
+    pub(super) fn median(&self, at: At<'_>, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        median(self.at(at).filter_map(|run| figure(&run.figures)))
+    }
+
+    /// A figure ÷ the same in the same round under the setting `other`, for each round.
+    pub(super) fn ratios(&self, at: At<'_>, other: &str, figure: impl Fn(&Figures) -> Option<f64>) -> Vec<f64> {
+        let pair = |run: &Run| {
+            let mut others = self.at(At { setting: other, ..at });
+            let other = others.find(|other| other.round == run.round)?;
+            Some(figure(&run.figures)? / figure(&other.figures)?)
+        };
+        self.at(at).filter_map(pair).filter(|ratio| ratio.is_finite()).collect()
+    }
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+
+    /// A run with so much p99 and batch utilisation.
+    pub(in crate::bench::lanes) fn run(
+        round: u64,
+        load: u8,
+        batch: Option<&str>,
+        setting: &'static str,
+        p99_us: f64,
+        batch_utilisation: f64,
+    ) -> Run {
+        let batch_utilisation = batch.map(|_| batch_utilisation);
+        let figures = Figures { p99_us, lc_utilisation: 0.5, batch_utilisation, ..Figures::default() };
+        Run { round, load, batch: batch.map(str::to_owned), setting, figures }
+    }
+
+    #[test]
+    fn pairs_are_of_the_same_round_and_the_service_alone_pairs_with_every_batch() {
+        let cells = Cells(vec![
+            run(0, 50, None, "alone", 10.0, 0.0),
+            run(1, 50, None, "alone", 100.0, 0.0),
+            run(1, 50, Some("loop"), "borrow_idle", 110.0, 0.4),
+            run(0, 50, Some("loop"), "borrow_idle", 12.0, 0.4),
+            run(0, 50, Some("flush"), "borrow_idle", 15.0, 0.4),
+            run(0, 20, Some("loop"), "borrow_idle", 99.0, 0.7),
+        ]);
+        let at = |batch| At { load: 50, batch, setting: "borrow_idle" };
+        let p99 = |figures: &Figures| Some(figures.p99_us);
+        assert_eq!(cells.ratios(at("loop"), "alone", p99), [1.1, 1.2]);
+        assert_eq!(cells.ratios(at("flush"), "alone", p99), [1.5]);
+        assert_eq!(cells.median(at("loop"), p99), Some(61.0));
+        assert_eq!(cells.median(At { load: 90, ..at("loop") }, p99), None);
+    }
+
+    #[test]
+    fn both_lanes_add_up() {
+        assert_eq!(run(0, 50, Some("loop"), "borrow_idle", 1.0, 0.4).figures.utilisation(), 0.9);
+        assert_eq!(run(0, 50, None, "alone", 1.0, 0.4).figures.utilisation(), 0.5);
+    }
+}

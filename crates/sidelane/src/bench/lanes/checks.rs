@@ -1,0 +1,181 @@
+//! What the sweep has to show.
+
+use super::cells::{At, Cells, Figures};
+use super::plan::SweepPlan;
+use super::sweep::Sweep;
+use crate::bench::median::median;
+use crate::report::{Check, Unit};
+
+/// Least borrowing first: each has to let batch run at least as much as the one before it.
+const POLICIES: [(&str, &str); 4] = [
+    ("borrow_idle", "borrow idle"),
+    ("fixed_budget", "fixed budget"),
+    ("refresh_budget", "refresh budget"),
+    ("dynamic_refresh", "dynamic refresh"),
+];
+const ALONE: &str = "alone";
+/// Two policies that do the same differ by so much on a noisy machine.
+const NOISE: f64 = 0.02;
+/// The paper's Fig. 11 has 1.5 ÷ 1.0 of both lanes at moderate load, that is, batch doubled.
+const DYNAMIC_OVER_IDLE: f64 = 1.3;
+const P99_OVER_ALONE: f64 = 1.05;
+
+/// The checks on the search service.
+pub(super) fn of_search(sweep: &Sweep) -> Vec<Check> {
+    let (plan, cells, slo_us) = (&sweep.plan, &sweep.cells, sweep.promise.slo_us);
+    let load = plan.moderate();
+    let mut checks = Vec::new();
+    for pair in POLICIES.windows(2) {
+        let name = format!("batch's time at {load} %, {} over {}", pair[1].1, pair[0].1);
+        checks.push(Check::at_least(name, gain(plan, cells, pair[1].0, pair[0].0), 1.0 - NOISE, Unit::Ratio));
+    }
+    let name = format!("batch's time at {load} %, dynamic refresh over borrow idle");
+    let gain = gain(plan, cells, "dynamic_refresh", "borrow_idle");
+    checks.push(Check::at_least(name, gain, DYNAMIC_OVER_IDLE, Unit::Ratio));
+    for (policy, title) in POLICIES {
+        let worst = worst_of_slo(plan, cells, slo_us, policy);
+        checks.push(Check::at_most(format!("p99 over the SLO, {title}, worst load"), worst, 1.0, Unit::Ratio));
+    }
+    let name = format!("p99 at {load} % over alone, borrow idle, median of pairs");
+    checks.push(Check::at_most(name, p99_over_alone(plan, cells), P99_OVER_ALONE, Unit::OverAlone));
+    checks
+}
+
+/// The checks on Redis.
+pub(super) fn of_redis(sweep: &Sweep) -> Vec<Check> {
+    let (plan, cells) = (&sweep.plan, &sweep.cells);
+    let gains: Option<Vec<f64>> = POLICIES.windows(2).map(|pair| gain(plan, cells, pair[1].0, pair[0].0)).collect();
+    let worst: Option<Vec<f64>> =
+        POLICIES.iter().map(|(policy, _)| worst_of_slo(plan, cells, sweep.promise.slo_us, policy)).collect();
+    let least = gains.and_then(|gains| gains.into_iter().reduce(f64::min));
+    let most = worst.and_then(|worst| worst.into_iter().reduce(f64::max));
+    vec![
+        Check::at_least("redis: batch's time, each policy over the one before", least, 1.0 - NOISE, Unit::Ratio),
+        Check::at_most("redis: p99 over its SLO, worst policy", most, 1.0, Unit::Ratio),
+    ]
+}
+
+/// How much more batch ran at moderate load: the median of pairs, with the batch kernel that
+/// gained least.
+fn gain(plan: &SweepPlan, cells: &Cells, policy: &str, other: &str) -> Option<f64> {
+    let of_batch = |batch: &String| {
+        let at = At { load: plan.moderate(), batch, setting: policy };
+        median(cells.ratios(at, other, |run| run.batch_utilisation))
+    };
+    let gains: Option<Vec<f64>> = plan.batches.iter().map(of_batch).collect();
+    gains?.into_iter().reduce(f64::min)
+}
+
+/// The policy's p99 ÷ the objective, where that is most; only loads at which the service alone
+/// keeps its objective count, since no policy can mend the others.
+fn worst_of_slo(plan: &SweepPlan, cells: &Cells, slo_us: f64, policy: &str) -> Option<f64> {
+    let p99_us = |at| cells.median(at, |run: &Figures| Some(run.p99_us));
+    let within_alone = |load: &&u8| {
+        let alone_us = p99_us(At { load: **load, batch: "", setting: ALONE });
+        alone_us.is_some_and(|alone_us| alone_us <= slo_us)
+    };
+    let cells_of = |load: &u8| plan.batches.iter().map(|batch| (*load, batch)).collect::<Vec<_>>();
+    let within = plan.loads.iter().filter(within_alone).flat_map(cells_of);
+    let ratios: Option<Vec<f64>> =
+        within.map(|(load, batch)| Some(p99_us(At { load, batch, setting: policy })? / slo_us)).collect();
+    ratios?.into_iter().reduce(f64::max)
+}
+
+/// All pairs at moderate load, whatever the batch kernel.
+fn p99_over_alone(plan: &SweepPlan, cells: &Cells) -> Option<f64> {
+    let load = plan.moderate();
+    let p99_us = |run: &Figures| Some(run.p99_us);
+    let of_batch = |batch: &String| cells.ratios(At { load, batch, setting: "borrow_idle" }, ALONE, p99_us);
+    median(plan.batches.iter().flat_map(of_batch))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::{BTreeMap, BTreeSet};
+    use std::time::Duration;
+
+    use super::super::cells::tests::run;
+    use super::super::objective::Promise;
+    use super::super::plan::Comparison;
+    use super::*;
+
+    /// Two rounds at 50 %, batch `loop`: p99 and batch utilisation of the four policies. The
+    /// service alone has 10 ms and owes 25.
+    fn sweep(policies: [(f64, f64); 4]) -> Sweep {
+        let mut runs = Vec::new();
+        for round in 0..2 {
+            runs.push(run(round, 50, None, ALONE, 10_000.0, 0.0));
+            for ((name, _), (p99_us, batch)) in POLICIES.iter().zip(policies) {
+                runs.push(run(round, 50, Some("loop"), name, p99_us, batch));
+            }
+        }
+        Sweep {
+            plan: SweepPlan {
+                service: "search",
+                loads: vec![50],
+                batches: vec!["loop".to_owned()],
+                comparison: Comparison::Policies,
+                rounds: 2,
+                run: Duration::from_secs(1),
+                warm_up: Duration::ZERO,
+            },
+            promise: Promise::of(Some(25_000.0), BTreeMap::from([(50, 10_000.0)]), 50),
+            cells: Cells(runs),
+            mean_service_us: 1.0,
+            client_percent: 0.0,
+            send_lag_us: 0.0,
+            notes: BTreeSet::new(),
+        }
+    }
+
+    const GOOD: [(f64, f64); 4] = [(10_100.0, 0.48), (14_000.0, 0.6), (15_000.0, 0.7), (20_000.0, 0.9)];
+
+    fn failing(sweep: &Sweep) -> Vec<String> {
+        of_search(sweep).into_iter().filter(|check| !check.ok).map(|check| check.name).collect()
+    }
+
+    #[test]
+    fn policies_that_do_what_they_should_pass() {
+        assert_eq!(failing(&sweep(GOOD)), [""; 0]);
+        assert!(of_redis(&sweep(GOOD)).iter().all(|check| check.ok));
+    }
+
+    #[test]
+    fn a_policy_that_borrows_less_than_the_one_before_fails() {
+        let mut policies = GOOD;
+        policies[2].1 = 0.58;
+        assert_eq!(failing(&sweep(policies)), ["batch's time at 50 %, refresh budget over fixed budget"]);
+        assert!(!of_redis(&sweep(policies))[0].ok);
+        policies[2].1 = 0.595;
+        assert_eq!(failing(&sweep(policies)), [""; 0], "within the noise");
+    }
+
+    #[test]
+    fn a_budget_that_is_not_used_fails() {
+        let all_the_same = [(10_000.0, 0.48); 4];
+        assert_eq!(failing(&sweep(all_the_same)), ["batch's time at 50 %, dynamic refresh over borrow idle"]);
+    }
+
+    #[test]
+    fn a_missed_objective_fails_unless_the_service_misses_it_alone() {
+        let mut policies = GOOD;
+        policies[3].0 = 25_100.0;
+        assert_eq!(failing(&sweep(policies)), ["p99 over the SLO, dynamic refresh, worst load"]);
+        assert!(!of_redis(&sweep(policies))[1].ok);
+        let mut overloaded = sweep(GOOD);
+        overloaded.plan.loads.push(90);
+        overloaded.cells.0.push(run(0, 90, None, ALONE, 80_000.0, 0.0));
+        overloaded.cells.0.extend(POLICIES.map(|(name, _)| run(0, 90, Some("loop"), name, 99_000.0, 0.1)));
+        assert_eq!(failing(&overloaded), [""; 0]);
+    }
+
+    #[test]
+    fn a_slower_service_fails_and_so_does_a_missing_measurement() {
+        let mut policies = GOOD;
+        policies[0].0 = 10_600.0;
+        assert_eq!(failing(&sweep(policies)), ["p99 at 50 % over alone, borrow idle, median of pairs"]);
+        let mut empty = sweep(GOOD);
+        empty.cells.0.retain(|run| run.setting != "dynamic_refresh");
+        assert_eq!(failing(&empty).len(), 3);
+    }
+}

@@ -1,0 +1,149 @@
+//! `sidelane bench lanes`: Elfen's evaluation, on this machine.
+//!
+//! - the ladder of naps: §3.2, Fig. 8 (see [`super::ladder`]);
+//! - the sweep: §5, Figs. 10 and 11: p99 and utilisation of both lanes against load, for each way
+//!   of running batch beside a service;
+//! - the same at moderate load for a service of another kind, Redis;
+//! - the step: what an objective is worth when the load quadruples at once.
+//!
+//! Within a round every setting takes a turn with the same requests at the same intended times,
+//! so settings are compared pairwise and a slow spell of the machine hits all of them.
+
+mod cells;
+mod checks;
+mod objective;
+mod pictures;
+mod plan;
+mod rows;
+mod step;
+mod sweep;
+mod words;
+
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+use indicatif::{ProgressBar, ProgressStyle};
+
+use crate::doctor;
+use crate::doctor::pair::{TestPair, own_cpus};
+use crate::experiment::place::Place;
+use crate::experiment::{redis, search};
+use crate::lane::claim::Claim;
+use crate::lane::objective::Objective;
+use crate::lane::topology::{Lanes, Topology};
+use crate::machine;
+use crate::report::ResultFile;
+
+use super::ladder::{self, Ladder};
+use plan::Plan;
+use step::StepRuns;
+use sweep::Sweep;
+
+/// What `sidelane bench lanes` was asked to do.
+#[derive(Clone, Debug)]
+pub struct LanesOptions {
+    /// Fewer settings, loads and rounds.
+    pub quick: bool,
+    /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
+    pub lanes: Option<String>,
+    /// Shares of the request lane that the load keeps busy, in percent.
+    pub loads: Option<Vec<u8>>,
+    /// The lab's batch kernels.
+    pub batches: Option<Vec<String>>,
+    /// What the search service's requests may take; by default worked out from what they take alone.
+    pub slo: Option<Objective>,
+    /// Where index and queries are kept between runs.
+    pub cache: PathBuf,
+}
+
+/// The columns of the tables on a terminal; the page shows all.
+pub const COLUMNS: [&str; 17] = [
+    "sleep_mean_cycles",
+    "wake_mean_cycles",
+    "sleep_mean_ns",
+    "wake_mean_ns",
+    "paper_sleep_cycles",
+    "paper_wake_cycles",
+    "load_percent",
+    "p99_us",
+    "p99_over_alone",
+    "budget_us",
+    "utilisation_ratio",
+    "batch_utilisation_ratio",
+    "batch_work_ratio",
+    "overlap_percent",
+    "lent_overlap_percent",
+    "limit_us",
+    "longest_above_s",
+];
+
+/// Everything that was measured.
+struct Measured {
+    ladder: Ladder,
+    search: Sweep,
+    redis: Option<Sweep>,
+    step: Option<StepRuns>,
+}
+
+/// Measures everything.
+pub fn run(options: &LanesOptions) -> Result<ResultFile> {
+    let plan = Plan::of(options)?;
+    let place = Place::choose(options.lanes.as_deref())?;
+    plan.redis.as_ref().map_or(Ok(()), |_| redis::ensure_installed())?;
+    let bar = progress_bar(&plan);
+    bar.set_message("naps");
+    let ladder = climb(options, &plan)?;
+    let search = search::stage(place, &options.cache).context("cannot put up the search service")?;
+    let lanes = search.beside()?.lanes;
+    let swept = sweep::run(&search, &plan.search, plan.slo_us(), &bar).context("search")?;
+    let step = plan.step.map(|step| step::run(&search, step, plan.slo_us(), &bar)).transpose().context("step")?;
+    drop(search);
+    let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, plan, &bar)).transpose().context("redis")?;
+    bar.finish_and_clear();
+    let measured = Measured { ladder, search: swept, redis, step };
+    let mut result = ResultFile::new(machine::describe(lanes.kind), words::settings(&plan, place, &lanes, &measured));
+    measured.fill(&mut result, place, &lanes);
+    Ok(result)
+}
+
+fn sweep_redis(place: Place, plan: &plan::SweepPlan, bar: &ProgressBar) -> Result<Sweep> {
+    bar.set_message("starting redis");
+    sweep::run(&redis::stage(place)?, plan, None, bar)
+}
+
+/// Measures the naps under the guard that a doctor has: whatever happens, no group is left behind.
+fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
+    let topology = Topology::read(Path::new("/sys"))?;
+    let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
+    let pair = pair.context("two CPUs are needed; this process may use one: check taskset and cpusets")?;
+    let claim = Claim::take(pair.batch)?;
+    let name = format!("sidelane-bench-{}", std::process::id());
+    let guardian = doctor::start_guardian(&name, Some(&claim))?;
+    let ladder = ladder::measure(&pair, &name, &plan.naps);
+    guardian.finish().context("cannot put the machine right")?;
+    Ok(ladder)
+}
+
+impl Measured {
+    fn fill(&self, result: &mut ResultFile, place: Place, lanes: &Lanes) {
+        result.rows = self.ladder.rows();
+        result.rows.extend(rows::of_sweep(&self.search));
+        result.rows.extend(self.redis.iter().flat_map(rows::of_sweep));
+        result.rows.extend(self.step.iter().flat_map(StepRuns::rows));
+        result.checks = checks::of_search(&self.search);
+        result.checks.extend(self.redis.iter().flat_map(checks::of_redis));
+        result.checks.extend(self.step.iter().map(StepRuns::check));
+        result.intervals = vec![self.ladder.picture()];
+        result.multiples = vec![pictures::of_sweep(&self.search)];
+        result.multiples.extend(self.step.iter().map(StepRuns::picture));
+        result.notes = words::notes(self, place, lanes);
+    }
+}
+
+fn progress_bar(plan: &Plan) -> ProgressBar {
+    let bar = ProgressBar::new(plan.runs() as u64);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, about {eta} left: {msg}");
+    bar.set_style(style.expect("the template is right"));
+    bar.enable_steady_tick(std::time::Duration::from_secs(1));
+    bar
+}

@@ -1,0 +1,61 @@
+//! Figs. 10 and 11: p99 and utilisation against load, a line for each setting.
+
+use super::cells::{At, Figures};
+use super::sweep::Sweep;
+use crate::experiment::setting::Setting;
+use crate::report::Unit;
+use crate::report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
+
+/// Both lanes of the pair, all of the time.
+const BOTH_LANES: f64 = 2.0;
+
+/// Two panels for each batch kernel.
+pub(super) fn of_sweep(sweep: &Sweep) -> Multiples {
+    let panels = sweep.plan.batches.iter().flat_map(|batch| [p99(sweep, batch), utilisation(sweep, batch)]);
+    Multiples {
+        title: "What each way of sharing the pair costs the service, and gains".to_owned(),
+        caption: "Against the load of the request lane, a row for each batch job. Left: 99th percentile of latency, \
+                  on an axis of factors; lower is better, and what lies under the dashed line keeps the objective. \
+                  Right: how busy both lanes are together, of 2.0; higher is better. Medians over the rounds. As \
+                  Elfen's Figs. 10 and 11."
+            .to_owned(),
+        across: "load of the request lane".to_owned(),
+        across_unit: Unit::Percent,
+        panels: panels.collect(),
+        columns: 2,
+    }
+}
+
+fn p99(sweep: &Sweep, batch: &str) -> Panel {
+    Panel {
+        title: format!("{batch}: p99 of the service"),
+        unit: Unit::Us,
+        scale: ScaleKind::Log,
+        up_to: None,
+        limit: Some(Limit { name: "SLO".to_owned(), value: sweep.promise.slo_us }),
+        lines: lines(sweep, batch, |run| Some(run.p99_us)),
+    }
+}
+
+fn utilisation(sweep: &Sweep, batch: &str) -> Panel {
+    Panel {
+        title: format!("{batch}: utilisation of both lanes"),
+        unit: Unit::Ratio,
+        scale: ScaleKind::Linear,
+        up_to: Some(BOTH_LANES),
+        limit: None,
+        lines: lines(sweep, batch, |run| Some(run.utilisation())),
+    }
+}
+
+fn lines(sweep: &Sweep, batch: &str, figure: fn(&Figures) -> Option<f64>) -> Vec<Line> {
+    let point = |setting: &Setting, load: u8| {
+        let at = At { load, batch, setting: setting.name };
+        Some((f64::from(load), sweep.cells.median(at, figure)?))
+    };
+    let line = |setting: &Setting| Line {
+        setting: setting.title.to_owned(),
+        points: sweep.plan.loads.iter().filter_map(|load| point(setting, *load)).collect(),
+    };
+    sweep.plan.settings(0).iter().map(line).collect()
+}

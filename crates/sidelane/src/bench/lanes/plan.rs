@@ -1,0 +1,205 @@
+//! What is measured, how often and for how long, so that it ends when it should.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+use sidelane_policy::borrow::PolicyKind;
+
+use super::LanesOptions;
+use super::step::StepPlan;
+use crate::doctor::latency::Effort;
+use crate::experiment::setting::Setting;
+use crate::lane::terms::Budget;
+
+/// The load at which policies are compared: the paper's "moderate".
+const MODERATE_PERCENT: u8 = 50;
+const LOADS: [u8; 5] = [10, 30, 50, 70, 90];
+const LOADS_QUICK: [u8; 3] = [20, 50, 80];
+/// The paper's three micro benchmarks (§4) and a real program.
+const BATCHES: [&str; 4] = ["loop", "matrix", "flush", "zstd"];
+const BATCH_QUICK: &str = "matrix";
+/// A median of fewer pairs is none; of more it hardly gets steadier.
+const ROUNDS_MIN: u64 = 2;
+const ROUNDS_MAX: u64 = 10;
+/// What a run takes besides its load: starting a session and ending it.
+const OVERHEAD: Duration = Duration::from_millis(350);
+
+/// The whole bench.
+pub(super) struct Plan {
+    pub(super) quick: bool,
+    pub(super) naps: Effort,
+    pub(super) search: SweepPlan,
+    /// Not in the quick run.
+    pub(super) redis: Option<SweepPlan>,
+    pub(super) step: Option<StepPlan>,
+    slo_us: Option<f64>,
+}
+
+/// A sweep of loads and batch kernels over one service.
+#[derive(Clone, Debug)]
+pub(super) struct SweepPlan {
+    pub(super) service: &'static str,
+    pub(super) loads: Vec<u8>,
+    pub(super) batches: Vec<String>,
+    pub(super) comparison: Comparison,
+    pub(super) rounds: u64,
+    pub(super) run: Duration,
+    pub(super) warm_up: Duration,
+}
+
+/// What is compared.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Comparison {
+    /// The service alone and the policies.
+    Policies,
+    /// The kernel's own means and a freezing daemon too.
+    Everything,
+}
+
+impl Plan {
+    pub(super) fn of(options: &LanesOptions) -> Result<Self> {
+        let slo_us = options.slo.map(|slo| slo.limit.as_secs_f64() * 1e6);
+        if let Some(slo) = options.slo.filter(|slo| slo.percentile != 99.0) {
+            anyhow::bail!("bench lanes judges the p99, so it cannot use {slo}: write --slo p99=TIME");
+        }
+        let search = SweepPlan::search(options);
+        ensure!(!search.loads.is_empty() && !search.batches.is_empty(), "no loads or no batch kernels to measure");
+        let full = !options.quick;
+        Ok(Self {
+            quick: options.quick,
+            naps: naps(options.quick),
+            search,
+            redis: full.then(SweepPlan::redis),
+            step: full.then_some(StepPlan::DEFAULT),
+            slo_us,
+        })
+    }
+
+    /// The objective that was asked for.
+    pub(super) fn slo_us(&self) -> Option<f64> {
+        self.slo_us
+    }
+
+    /// Runs in all, for the progress bar.
+    pub(super) fn runs(&self) -> usize {
+        self.search.runs() + self.redis.as_ref().map_or(0, SweepPlan::runs) + self.step.map_or(0, StepPlan::runs)
+    }
+}
+
+fn naps(quick: bool) -> Effort {
+    let (rounds, gate_ms) = if quick { (100, 600) } else { (300, 2_500) };
+    Effort { rounds, gate_time: Duration::from_millis(gate_ms), sibling_pairs: 0 }
+}
+
+impl SweepPlan {
+    fn search(options: &LanesOptions) -> Self {
+        let ms = Duration::from_millis;
+        let (run, warm_up, length) =
+            if options.quick { (ms(1_100), ms(250), ms(45_000)) } else { (ms(1_500), ms(400), ms(1_000_000)) };
+        let loads = match &options.loads {
+            Some(loads) => loads.as_slice(),
+            None if options.quick => &LOADS_QUICK,
+            None => &LOADS,
+        };
+        let batches: &[&str] = if options.quick { &[BATCH_QUICK] } else { &BATCHES };
+        // A line goes from left to right, and a load that is named twice is one load.
+        let loads: BTreeSet<u8> = loads.iter().copied().collect();
+        let plan = Self {
+            service: "search",
+            loads: loads.into_iter().collect(),
+            batches: options.batches.clone().unwrap_or_else(|| batches.iter().map(|name| (*name).to_owned()).collect()),
+            comparison: if options.quick { Comparison::Policies } else { Comparison::Everything },
+            rounds: 1,
+            run,
+            warm_up,
+        };
+        Self { rounds: plan.rounds_in(length), ..plan }
+    }
+
+    fn redis() -> Self {
+        Self {
+            service: "redis",
+            loads: vec![MODERATE_PERCENT],
+            batches: vec![BATCH_QUICK.to_owned()],
+            comparison: Comparison::Policies,
+            rounds: 5,
+            run: Duration::from_millis(1_500),
+            warm_up: Duration::from_millis(400),
+        }
+    }
+
+    /// As many as there is time for.
+    fn rounds_in(&self, length: Duration) -> u64 {
+        let round = (self.run + self.warm_up + OVERHEAD) * self.runs_a_round() as u32;
+        let rounds = length.as_millis() / round.as_millis().max(1);
+        (rounds as u64).clamp(ROUNDS_MIN, ROUNDS_MAX)
+    }
+
+    fn runs_a_round(&self) -> usize {
+        let beside = self.settings(0).len() - 1;
+        self.loads.len() * (1 + beside * self.batches.len())
+    }
+
+    /// Calibration, then the rounds.
+    pub(super) fn runs(&self) -> usize {
+        self.loads.len() + self.runs_a_round() * self.rounds as usize
+    }
+
+    /// The load at which policies are compared.
+    pub(super) fn moderate(&self) -> u8 {
+        let distance = |load: &&u8| load.abs_diff(MODERATE_PERCENT);
+        self.loads.iter().min_by_key(distance).copied().unwrap_or(MODERATE_PERCENT)
+    }
+
+    /// The settings, the service alone first, least borrowing before most.
+    pub(super) fn settings(&self, budget_ns: u64) -> Vec<Setting> {
+        let others = [Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::freezer()];
+        let others = others.into_iter().filter(|_| self.comparison == Comparison::Everything);
+        let policies = PolicyKind::ALL.map(|kind| Setting::on_budget(kind, Budget::Given(budget_ns)));
+        [Setting::ALONE].into_iter().chain(others).chain(policies).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn plan(quick: bool, loads: Option<Vec<u8>>) -> Plan {
+        let options = LanesOptions { quick, lanes: None, loads, batches: None, slo: None, cache: "/tmp".into() };
+        Plan::of(&options).unwrap()
+    }
+
+    fn takes(plan: &SweepPlan) -> Duration {
+        (plan.run + plan.warm_up + OVERHEAD) * plan.runs() as u32
+    }
+
+    #[test]
+    fn it_ends_when_it_should() {
+        let full = plan(false, None);
+        let all = takes(&full.search) + takes(full.redis.as_ref().unwrap());
+        assert!(all < Duration::from_secs(18 * 60), "{all:?}");
+        assert!(full.search.rounds >= 3, "{} rounds", full.search.rounds);
+        let quick = plan(true, None);
+        assert!(takes(&quick.search) < Duration::from_secs(65), "{:?}", takes(&quick.search));
+        assert!(quick.redis.is_none() && quick.step.is_none());
+    }
+
+    #[test]
+    fn fewer_loads_get_more_rounds() {
+        assert!(plan(false, Some(vec![50])).search.rounds > plan(false, None).search.rounds);
+    }
+
+    #[test]
+    fn settings_are_in_order_of_what_they_borrow() {
+        let names: Vec<&str> = plan(true, None).search.settings(1).iter().map(|setting| setting.name).collect();
+        assert_eq!(names, ["alone", "borrow_idle", "fixed_budget", "refresh_budget", "dynamic_refresh"]);
+        assert_eq!(plan(false, None).search.settings(1).len(), 8);
+    }
+
+    #[test]
+    fn moderate_is_what_is_closest_to_half() {
+        assert_eq!(plan(true, None).search.moderate(), 50);
+        assert_eq!(plan(true, Some(vec![20, 60, 90])).search.moderate(), 60);
+    }
+}

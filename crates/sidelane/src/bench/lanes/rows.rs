@@ -1,0 +1,57 @@
+//! The rows of a sweep.
+
+use super::cells::{At, Figures};
+use super::sweep::Sweep;
+use crate::experiment::setting::Setting;
+use crate::report::Row;
+
+/// A row for each load, batch kernel and setting, medians over the rounds; ratios are taken within
+/// a round first.
+pub(super) fn of_sweep(sweep: &Sweep) -> Vec<Row> {
+    let mut rows = Vec::new();
+    for load in &sweep.plan.loads {
+        let settings = sweep.settings(*load);
+        rows.extend(
+            settings.iter().filter(|setting| setting.beside.is_none()).map(|alone| row(sweep, *load, "", alone)),
+        );
+        for batch in &sweep.plan.batches {
+            let beside = settings.iter().filter(|setting| setting.beside.is_some());
+            rows.extend(beside.map(|setting| row(sweep, *load, batch, setting)));
+        }
+    }
+    rows
+}
+
+/// `search/alone`, `search+matrix/borrow_idle`.
+fn name(service: &str, batch: &str, setting: &Setting) -> String {
+    let separator = if batch.is_empty() { "" } else { "+" };
+    format!("{service}{separator}{batch}/{}", setting.name)
+}
+
+fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
+    let at = At { load, batch, setting: setting.name };
+    let median = |figure: fn(&Figures) -> Option<f64>| sweep.cells.median(at, figure);
+    let mut row = Row::new(name(sweep.plan.service, batch, setting));
+    row.put("load_percent", f64::from(load));
+    row.put("p50_us", median(|run| Some(run.p50_us)));
+    row.put("p95_us", median(|run| Some(run.p95_us)));
+    row.put("p99_us", median(|run| Some(run.p99_us)));
+    let p99_us = |run: &Figures| Some(run.p99_us);
+    row.put("p99_over_alone", crate::bench::median::median(sweep.cells.ratios(at, Setting::ALONE.name, p99_us)));
+    row.put("slo_us", sweep.promise.slo_us);
+    row.put("budget_us", spends(setting).then(|| sweep.promise.budget_us(load)));
+    row.put("utilisation_ratio", median(|run| Some(run.utilisation())));
+    row.put("lc_utilisation_ratio", median(|run| Some(run.lc_utilisation)));
+    row.put("batch_utilisation_ratio", median(|run| run.batch_utilisation));
+    row.put("batch_work_ratio", median(|run| run.batch_work_ratio));
+    row.put("overlap_percent", median(|run| run.overlap_percent));
+    row.put("lent_overlap_percent", median(|run| run.lent_overlap_percent));
+    row.put("requests_count", sweep.cells.at(at).map(|run| run.figures.requests).sum::<f64>());
+    row.put("rounds_count", sweep.cells.at(at).count() as f64);
+    row
+}
+
+/// Whether it runs batch beside requests on a budget.
+fn spends(setting: &Setting) -> bool {
+    setting.beside.and_then(|terms| terms.hold).is_some_and(|lending| lending.policy.needs_requests())
+}

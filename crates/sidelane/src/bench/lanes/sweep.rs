@@ -1,0 +1,162 @@
+//! The sweep: every setting, load and batch kernel in turn, round by round.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use indicatif::ProgressBar;
+
+use super::cells::{Cells, Figures, Run};
+use super::objective::Promise;
+use super::plan::SweepPlan;
+use crate::experiment::batch;
+use crate::experiment::load::{Latencies, Load, Rhythm};
+use crate::experiment::run::{self, BesideFigures, Task};
+use crate::experiment::setting::Setting;
+use crate::experiment::stage::Stage;
+use crate::lane::topology::Lanes;
+
+/// How long batch is watched with the lane to itself.
+const BATCH_ALONE: Duration = Duration::from_millis(300);
+/// Runs that tell what the service has alone are longer: budgets are worked out from one of each.
+const CALIBRATION_TIMES: u32 = 2;
+
+/// What a sweep came to.
+pub(super) struct Sweep {
+    pub(super) plan: SweepPlan,
+    pub(super) promise: Promise,
+    pub(super) cells: Cells,
+    pub(super) mean_service_us: f64,
+    /// The client's own share of its CPU at the highest load.
+    pub(super) client_percent: f64,
+    /// How late the client sent 1 % of the requests, in its worst run.
+    pub(super) send_lag_us: f64,
+    pub(super) notes: BTreeSet<String>,
+}
+
+/// Carries out `plan` on the service of `stage`. The objective is `slo_us`, or the service's own.
+pub(super) fn run(stage: &Stage, plan: &SweepPlan, slo_us: Option<f64>, bar: &ProgressBar) -> Result<Sweep> {
+    let alone_p99_us = calibrate(stage, plan, bar)?;
+    let mut sweep = Sweep {
+        promise: Promise::of(slo_us, alone_p99_us, plan.moderate()),
+        plan: plan.clone(),
+        cells: Cells::default(),
+        mean_service_us: stage.mean_service_us,
+        client_percent: 0.0,
+        send_lag_us: 0.0,
+        notes: BTreeSet::new(),
+    };
+    let lanes = stage.beside()?.lanes;
+    for round in 0..plan.rounds {
+        sweep.round(stage, &lanes, round, bar)?;
+    }
+    Ok(sweep)
+}
+
+/// The p99 of the service alone at each load.
+fn calibrate(stage: &Stage, plan: &SweepPlan, bar: &ProgressBar) -> Result<BTreeMap<u8, f64>> {
+    let mut p99_us = BTreeMap::new();
+    for load in &plan.loads {
+        bar.set_message(format!("{} alone at {load} %", plan.service));
+        let rhythm = Rhythm { run: plan.run * CALIBRATION_TIMES, ..rhythm(stage, plan, *load, 0) };
+        p99_us.insert(*load, Load::start(stage, rhythm)?.finish()?.p99_us);
+        bar.inc(1);
+    }
+    Ok(p99_us)
+}
+
+/// The same requests at the same times for all of a round.
+fn rhythm(stage: &Stage, plan: &SweepPlan, load: u8, seed: u64) -> Rhythm {
+    let rate_per_s = stage.rate_per_s(f64::from(load) / 100.0);
+    Rhythm { rate_per_s, run: plan.run, warm_up: plan.warm_up, seed, step: None }
+}
+
+impl Sweep {
+    fn round(&mut self, stage: &Stage, lanes: &Lanes, round: u64, bar: &ProgressBar) -> Result<()> {
+        let batches = self.plan.batches.clone();
+        let alone_per_s =
+            |kernel: &String| Ok((kernel.clone(), batch::alone_per_s(stage, kernel, BATCH_ALONE, round)?));
+        let alone_per_s: Vec<(String, f64)> = batches.iter().map(alone_per_s).collect::<Result<_>>()?;
+        for load in self.plan.loads.clone() {
+            let rhythm = rhythm(stage, &self.plan, load, round + 1);
+            let turns = turns(&self.settings(load), &alone_per_s);
+            let first = round as usize % turns.len();
+            for (setting, kernel) in turns.iter().cycle().skip(first * 3).take(turns.len()) {
+                bar.set_message(format!(
+                    "{} {load} %, {kernel}, {}",
+                    self.plan.service,
+                    setting.title,
+                    kernel = kernel.0
+                ));
+                let task = Task { stage, rhythm, batch: &kernel.0, batch_alone_per_s: kernel.1, draw: false };
+                let figures = run::run(task, setting).with_context(|| format!("{} at {load} %", setting.title))?;
+                self.take(round, load, setting, &kernel.0, &figures, lanes);
+                bar.inc(1);
+            }
+        }
+        Ok(())
+    }
+
+    /// The settings at that load, with what it leaves to spend.
+    pub(super) fn settings(&self, load: u8) -> Vec<Setting> {
+        self.plan.settings((self.promise.budget_us(load) * 1e3) as u64)
+    }
+
+    fn take(&mut self, round: u64, load: u8, setting: &Setting, kernel: &str, seen: &run::Figures, lanes: &Lanes) {
+        let batch = setting.beside.map(|_| kernel.to_owned());
+        let figures = figures(&seen.latencies, seen.lc_utilisation, seen.beside.as_ref(), lanes);
+        self.cells.0.push(Run { round, load, batch, setting: setting.name, figures });
+        self.client_percent = self.client_percent.max(seen.latencies.cpu_percent);
+        self.send_lag_us = self.send_lag_us.max(seen.latencies.send_lag_p99_us);
+        let lends = setting.beside.is_some_and(|terms| terms.hold.is_some());
+        let notes = seen.beside.iter().flat_map(|beside| &beside.notes).filter(|_| lends);
+        self.notes.extend(notes.map(|note| format!("{}: {note}", setting.title)));
+    }
+}
+
+/// The turns of one load: the service alone once, every other setting with every batch kernel.
+fn turns<'a>(settings: &[Setting], kernels: &'a [(String, f64)]) -> Vec<(Setting, &'a (String, f64))> {
+    let with = |kernel: &'a (String, f64)| {
+        let first = std::ptr::eq(kernel, &kernels[0]);
+        let taking_part = move |setting: &&Setting| setting.beside.is_some() || first;
+        settings.iter().filter(taking_part).map(move |setting| (*setting, kernel)).collect::<Vec<_>>()
+    };
+    kernels.iter().flat_map(with).collect()
+}
+
+fn figures(seen: &Latencies, lc_utilisation: f64, beside: Option<&BesideFigures>, lanes: &Lanes) -> Figures {
+    let batch_utilisation =
+        |beside: &BesideFigures| beside.books.batch_ns(lanes) as f64 / beside.books.at_ns.max(1) as f64;
+    Figures {
+        requests: seen.requests as f64,
+        p50_us: seen.p50_us,
+        p95_us: seen.p95_us,
+        p99_us: seen.p99_us,
+        lc_utilisation,
+        batch_utilisation: beside.map(batch_utilisation),
+        batch_work_ratio: beside.map(|beside| beside.batch_work_ratio),
+        overlap_percent: beside.and_then(|beside| beside.books.overlap_percent(lanes)),
+        lent_overlap_percent: beside.and_then(|beside| beside.books.lent_overlap_percent(lanes)),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_service_is_alone_once_and_beside_every_batch_in_every_other_setting() {
+        let settings = [Setting::ALONE, Setting::SCHED_IDLE, Setting::borrow_idle()];
+        let kernels = [("loop".to_owned(), 1.0), ("flush".to_owned(), 1.0)];
+        let turns: Vec<(&str, String)> =
+            turns(&settings, &kernels).iter().map(|(setting, kernel)| (setting.name, kernel.0.clone())).collect();
+        let wanted = [
+            ("alone", "loop"),
+            ("sched_idle", "loop"),
+            ("borrow_idle", "loop"),
+            ("sched_idle", "flush"),
+            ("borrow_idle", "flush"),
+        ];
+        assert_eq!(turns, wanted.map(|(setting, kernel)| (setting, kernel.to_owned())));
+    }
+}

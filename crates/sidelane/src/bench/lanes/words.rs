@@ -1,0 +1,112 @@
+//! What the result says in words: what was compared, and what is real and what is not.
+
+use std::collections::BTreeSet;
+
+use serde_json::{Map, Value, json};
+
+use super::Measured;
+use super::objective::FACTOR;
+use super::plan::Plan;
+use super::sweep::Sweep;
+use crate::experiment::place::Place;
+use crate::lane::topology::{Lanes, PairKind};
+
+/// A client that is later than this is too busy itself.
+const SEND_LAG_LIMIT_US: f64 = 1_000.0;
+
+pub(super) fn settings(plan: &Plan, place: Place, lanes: &Lanes, measured: &Measured) -> Map<String, Value> {
+    let search = &measured.search;
+    let settings = json!({
+        "title": "Sidelane bench: lanes",
+        "explanation": explanation(place, lanes, search),
+        "lanes": place.lanes(),
+        "client_cpu": place.client,
+        "loads_percent": plan.search.loads,
+        "batches": plan.search.batches,
+        "rounds_count": plan.search.rounds,
+        "run_s": plan.search.run.as_secs_f64(),
+        "warm_up_s": plan.search.warm_up.as_secs_f64(),
+        "search_mean_service_us": search.mean_service_us,
+        "search_slo_us": search.promise.slo_us,
+        "search_slo_from": source(plan),
+        "redis_mean_service_us": measured.redis.as_ref().map(|redis| redis.mean_service_us),
+        "redis_slo_us": measured.redis.as_ref().map(|redis| redis.promise.slo_us),
+        "step_slo_us": measured.step.as_ref().map(|step| step.slo_us),
+        "quick": plan.quick,
+    });
+    settings.as_object().cloned().unwrap_or_default()
+}
+
+fn source(plan: &Plan) -> String {
+    match plan.slo_us() {
+        Some(_) => "given".to_owned(),
+        None => format!("{FACTOR} × p99 alone at {} % load", plan.search.moderate()),
+    }
+}
+
+fn explanation(place: Place, lanes: &Lanes, search: &Sweep) -> Vec<String> {
+    let lanes_in_words = place.lanes();
+    let what = "Elfen's evaluation (USENIX ATC'16, Figs. 8, 10 and 11) on this machine. One thread serves full-text \
+                searches over real English text on the request lane; a batch job wants the other lane of the pair. An \
+                open-loop client sends requests at random times and counts each latency from the moment it should \
+                have been sent. Within a round every setting takes a turn with the same requests.";
+    let objective = format!(
+        "The service's p99 is to stay within {:.1} ms. The budgets of the policies that run batch beside requests \
+         are what that leaves: the objective less the p99 of the service alone at the same load (§3.4: 100 ms − 53 ms \
+         = 47 ms).",
+        search.promise.slo_us / 1e3
+    );
+    let pair = match lanes.kind {
+        PairKind::Smt => format!(
+            "CPUs {lanes_in_words} are two lanes of one core (SMT siblings): whatever batch does beside a request takes \
+             execution resources from it."
+        ),
+        PairKind::Declared => format!(
+            "CPUs {lanes_in_words} are declared to be a pair: they are not known to share a core. Real here are the \
+             services, the load, the batch jobs, the naps, utilisation, overlap and the policies' decisions. Not real \
+             is the harm: batch on another core slows a request little, so unmanaged batch and the budget policies \
+             look better in latency than they would on SMT lanes."
+        ),
+    };
+    vec![what.to_owned(), objective, pair]
+}
+
+pub(super) fn notes(measured: &Measured, place: Place, lanes: &Lanes) -> Vec<String> {
+    let mut notes = BTreeSet::new();
+    if lanes.kind == PairKind::Declared {
+        notes.insert("lanes: a declared pair, no shared core; see the explanation".to_owned());
+    }
+    let sweeps = [Some(&measured.search), measured.redis.as_ref()].into_iter().flatten();
+    for sweep in sweeps {
+        notes.extend(of_client(sweep, place));
+        notes.extend(sweep.notes.iter().cloned());
+    }
+    if measured.redis.is_none() {
+        notes.insert("quick: without Redis and without the step of load; see --help".to_owned());
+    }
+    notes.extend(measured.step.as_ref().and_then(super::StepRuns::note));
+    let freezer = "cgroup freezer: emulated, as borrow idle that evicts at each hold (evict_after 0): the holder takes \
+                   the lane, freezes batch and leaves";
+    notes.insert(freezer.to_owned());
+    let mut notes: Vec<String> = notes.into_iter().collect();
+    notes.extend(measured.ladder.notes());
+    notes
+}
+
+fn of_client(sweep: &Sweep, place: Place) -> Vec<String> {
+    let (service, used, lag_us) = (sweep.plan.service, sweep.client_percent, sweep.send_lag_us);
+    let mut notes = Vec::new();
+    if place.client_on_batch_lane() {
+        notes.push(format!(
+            "client of {service}: no third core here, so it shares the batch lane at a real-time priority above \
+             everything and takes up to {used:.0} % of it from batch; a request's wake-up comes from the batch lane"
+        ));
+    }
+    if lag_us > SEND_LAG_LIMIT_US {
+        notes.push(format!(
+            "client of {service}: in its worst run it sent 1 % of requests over {lag_us:.0} µs late: a busy machine, or \
+             more requests under way than connections"
+        ));
+    }
+    notes
+}

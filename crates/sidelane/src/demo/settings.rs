@@ -1,0 +1,38 @@
+//! The demo's settings, and whose turn it is.
+
+use crate::experiment::setting::Setting;
+
+/// In the order in which results show them.
+pub(super) fn all() -> [Setting; 4] {
+    [Setting::ALONE, Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::borrow_idle()]
+}
+
+/// The settings of a round, starting with another one each time, so that none always comes first.
+pub(super) fn in_order_of(round: u64) -> impl Iterator<Item = Setting> {
+    let taking_part = move |setting: &Setting| round.is_multiple_of(2) || is_judged(setting);
+    let all = all();
+    let first = round as usize % all.len();
+    all.into_iter().cycle().skip(first).take(all.len()).filter(taking_part)
+}
+
+/// Those whose ratio is judged take part in every round.
+fn is_judged(setting: &Setting) -> bool {
+    *setting == Setting::ALONE || *setting == Setting::borrow_idle()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn judged_settings_run_in_every_round_and_take_turns_to_be_first() {
+        let (alone, borrow_idle) = (Setting::ALONE, Setting::borrow_idle());
+        for round in 0..8 {
+            let order: Vec<Setting> = in_order_of(round).collect();
+            assert!(order.contains(&alone) && order.contains(&borrow_idle), "{order:?}");
+            assert_eq!(order.len(), if round % 2 == 0 { 4 } else { 2 });
+        }
+        let firsts: Vec<Setting> = (0..4).filter_map(|round| in_order_of(round).next()).collect();
+        assert!(firsts.contains(&alone) && firsts.contains(&borrow_idle), "{firsts:?}");
+    }
+}

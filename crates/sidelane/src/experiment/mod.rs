@@ -1,0 +1,20 @@
+//! What experiments are made of: a service on its request lane, a client that asks it on time, a
+//! batch job beside it in some setting, and what client and kernel saw of one run.
+//!
+//! - `place`: which lanes, and where the client runs
+//! - `stage`: a service that is ready to be asked; `search` and `redis` put one up
+//! - `load`: the client
+//! - `batch`: the batch job and its progress
+//! - `setting`: how batch runs beside the service, as data
+//! - `run`: one run
+//! - `timeline`: who ran on the lanes, in one short stretch of it
+
+pub mod batch;
+pub mod load;
+pub mod place;
+pub mod redis;
+pub mod run;
+pub mod search;
+pub mod setting;
+pub mod stage;
+mod timeline;

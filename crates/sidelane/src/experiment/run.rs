@@ -1,0 +1,134 @@
+//! One run: the service under load in one setting, watched from the client and the kernel.
+
+use std::path::Path;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::batch::{command, wait_for_work, work_done};
+use super::load::{Latencies, Load, Rhythm};
+use super::setting::{BatchTerms, Setting};
+use super::stage::Stage;
+use super::timeline;
+use crate::lane::books::Books;
+use crate::lane::session::{Session, SessionOptions};
+use crate::report::Timeline;
+
+/// How much of a run the timeline shows.
+const TIMELINE: Duration = Duration::from_millis(60);
+/// How often a session is looked after, as in `sidelane run`.
+const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
+
+/// What is run.
+#[derive(Clone, Copy)]
+pub struct Task<'stage> {
+    /// The service.
+    pub stage: &'stage Stage,
+    /// When it is asked.
+    pub rhythm: Rhythm,
+    /// The batch kernel.
+    pub batch: &'stage str,
+    /// How fast batch is with the lane to itself.
+    pub batch_alone_per_s: f64,
+    /// Record a timeline too.
+    pub draw: bool,
+}
+
+/// What was measured in one run.
+#[derive(Clone, Debug)]
+pub struct Figures {
+    /// What the client saw.
+    pub latencies: Latencies,
+    /// CPU time of the service ÷ the length of the run.
+    pub lc_utilisation: f64,
+    /// Nothing of these where batch did not run.
+    pub beside: Option<BesideFigures>,
+}
+
+/// What the kernel counted while batch ran beside the service.
+#[derive(Clone, Debug)]
+pub struct BesideFigures {
+    /// The books of the time in which the load ran.
+    pub books: Books,
+    /// Batch's work a second ÷ the same with the lane to itself.
+    pub batch_work_ratio: f64,
+    /// Who ran on the lanes, if that was wanted.
+    pub timeline: Option<Timeline>,
+    /// What was degraded.
+    pub notes: Vec<String>,
+}
+
+/// Measures one setting.
+pub fn run(task: Task<'_>, setting: &Setting) -> Result<Figures> {
+    match setting.beside {
+        None => run_alone(task),
+        Some(terms) => run_beside(task, setting, terms),
+    }
+}
+
+fn run_alone(task: Task<'_>) -> Result<Figures> {
+    let watch = Watch::start(task.stage)?;
+    let latencies = Load::start(task.stage, task.rhythm)?.finish()?;
+    Ok(Figures { latencies, lc_utilisation: watch.utilisation()?, beside: None })
+}
+
+fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Figures> {
+    let stage = task.stage;
+    let counter = stage.counter(&format!("{}-{}", task.batch, setting.name));
+    let _ = std::fs::remove_file(&counter);
+    let options = SessionOptions { class: terms.class, hold: terms.hold, audit: None };
+    let mut session = Session::start(stage.beside()?, &command(stage, task.batch, &counter), options)?;
+    let measured = measure(task, setting, &mut session, &counter);
+    session.kill();
+    let outcome = session.end()?;
+    let mut figures = measured?;
+    if let Some(beside) = &mut figures.beside {
+        beside.notes = outcome.notes;
+    }
+    Ok(figures)
+}
+
+fn measure(task: Task<'_>, setting: &Setting, session: &mut Session, counter: &Path) -> Result<Figures> {
+    wait_for_work(counter)?;
+    let load = Load::start(task.stage, task.rhythm)?;
+    let watch = Watch::start(task.stage)?;
+    let (before, done) = (session.memory().books(), work_done(counter));
+    let timeline = draw(task, setting, session)?;
+    while !load.wait(SUPERVISE_EVERY)? {
+        session.supervise()?;
+    }
+    let books = session.memory().books().since(&before);
+    let lc_utilisation = watch.utilisation()?;
+    let work_per_s = (work_done(counter) - done) as f64 / watch.began.elapsed().as_secs_f64();
+    let batch_work_ratio = work_per_s / task.batch_alone_per_s;
+    let beside = BesideFigures { books, batch_work_ratio, timeline, notes: Vec::new() };
+    Ok(Figures { latencies: load.finish()?, lc_utilisation, beside: Some(beside) })
+}
+
+fn draw(task: Task<'_>, setting: &Setting, session: &Session) -> Result<Option<Timeline>> {
+    if !task.draw {
+        return Ok(None);
+    }
+    // Past the warm-up, where the run is like the rest of it.
+    thread::sleep(task.rhythm.warm_up * 2);
+    timeline::record(session, setting.name, TIMELINE).map(Some)
+}
+
+/// What the service used since a moment.
+struct Watch<'stage> {
+    stage: &'stage Stage,
+    began: Instant,
+    cpu_ns: u64,
+}
+
+impl<'stage> Watch<'stage> {
+    fn start(stage: &'stage Stage) -> Result<Self> {
+        Ok(Self { stage, began: Instant::now(), cpu_ns: stage.service_cpu_ns()? })
+    }
+
+    fn utilisation(&self) -> Result<f64> {
+        let used_ns = self.stage.service_cpu_ns()? - self.cpu_ns;
+        Ok(used_ns as f64 / self.began.elapsed().as_nanos() as f64)
+    }
+}

@@ -1,0 +1,71 @@
+//! Settings: what runs beside the service, and how. Data, so that an experiment lists those it
+//! compares.
+
+use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
+
+use crate::lane::batch::BatchClass;
+use crate::lane::terms::{Budget, Lending};
+
+/// What runs beside the service.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Setting {
+    /// Its name in results.
+    pub name: &'static str,
+    /// Its name for people.
+    pub title: &'static str,
+    /// How batch runs; `None`: not at all.
+    pub beside: Option<BatchTerms>,
+}
+
+/// How batch runs beside the service.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct BatchTerms {
+    /// Batch's scheduling class.
+    pub class: BatchClass,
+    /// How lanes are lent; `None`: batch runs whenever it likes.
+    pub hold: Option<Lending>,
+}
+
+impl Setting {
+    /// The service without batch.
+    pub const ALONE: Self = Self { name: "alone", title: "service alone", beside: None };
+    /// Batch as any other program.
+    pub const UNMANAGED: Self = Self {
+        name: "unmanaged",
+        title: "batch unmanaged",
+        beside: Some(BatchTerms { class: BatchClass::Ordinary, hold: None }),
+    };
+    /// Batch in the kernel's own class for such work, which only ever yields its own lane.
+    pub const SCHED_IDLE: Self = Self {
+        name: "sched_idle",
+        title: "batch in SCHED_IDLE",
+        beside: Some(BatchTerms { class: BatchClass::Idle, hold: None }),
+    };
+
+    /// Elfen's §3.4, Fig. 9(a).
+    pub fn borrow_idle() -> Self {
+        Self::lent("borrow_idle", "borrow idle", Lending::default())
+    }
+
+    /// A user-space daemon that freezes batch when the service is busy and thaws it when it is
+    /// not: borrow idle with a debt of nothing, so that each hold sends batch away at once.
+    pub fn freezer() -> Self {
+        let config = BorrowConfig { evict_after_ns: 0, ..BorrowConfig::default() };
+        Self::lent("freezer", "cgroup freezer", Lending { config, ..Lending::default() })
+    }
+
+    /// Fig. 9(b), (c) or (d), with so much to spend.
+    pub fn on_budget(policy: PolicyKind, budget: Budget) -> Self {
+        let (name, title) = match policy {
+            PolicyKind::BorrowIdle => return Self::borrow_idle(),
+            PolicyKind::FixedBudget => ("fixed_budget", "fixed budget"),
+            PolicyKind::RefreshBudget => ("refresh_budget", "refresh budget"),
+            PolicyKind::DynamicRefresh => ("dynamic_refresh", "dynamic refresh"),
+        };
+        Self::lent(name, title, Lending { policy, config: BorrowConfig::default(), budget })
+    }
+
+    fn lent(name: &'static str, title: &'static str, lending: Lending) -> Self {
+        Self { name, title, beside: Some(BatchTerms { class: BatchClass::Idle, hold: Some(lending) }) }
+    }
+}

@@ -1,0 +1,77 @@
+//! The stage: a service on its request lane, ready to be asked, and what one has to know of it.
+
+use std::any::Any;
+use std::ffi::OsString;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+
+use super::place::Place;
+use crate::lab::Lab;
+use crate::lane::beside::Beside;
+use crate::lane::service::Target;
+
+/// A service that is ready to be asked. It ends when this is dropped.
+pub struct Stage {
+    /// Brings the client and the batch job.
+    pub lab: Lab,
+    /// Where everything runs.
+    pub place: Place,
+    /// The service's process.
+    pub pid: u32,
+    /// Where it listens on the loopback interface.
+    pub port: u32,
+    /// What the client has to know of it, as options of `load`.
+    pub questions: Vec<OsString>,
+    /// What a request takes on an idle lane: what rates are worked out from.
+    pub mean_service_us: f64,
+    pub(super) _service: Box<dyn Any>,
+    /// For files that nobody wants later.
+    pub scratch: tempfile::TempDir,
+}
+
+impl Stage {
+    /// The service and its lanes.
+    pub fn beside(&self) -> Result<Beside> {
+        Ok(Beside::find(Target::Pid(self.pid), Some(&self.place.lanes()), false)?)
+    }
+
+    /// The rate that keeps the request lane so busy; `load` is a share of 1.
+    pub fn rate_per_s(&self, load: f64) -> f64 {
+        load * 1e6 / self.mean_service_us
+    }
+
+    /// A file for the counter of one run's batch job, which is not there yet.
+    pub fn counter(&self, run: &str) -> PathBuf {
+        self.scratch.path().join(format!("counter-{run}"))
+    }
+
+    /// CPU time of the service so far.
+    pub fn service_cpu_ns(&self) -> Result<u64> {
+        cpu_ns(self.pid).with_context(|| format!("the service (process {}) has ended", self.pid))
+    }
+}
+
+/// CPU time of a process so far, by the scheduler's own account; `None` if it is gone.
+pub(super) fn cpu_ns(pid: u32) -> Option<u64> {
+    let mut clock = 0;
+    // SAFETY: `clock` is valid for writes.
+    if unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) } != 0 {
+        return None;
+    }
+    let mut time = libc::timespec { tv_sec: 0, tv_nsec: 0 };
+    // SAFETY: `time` is valid for writes.
+    (unsafe { libc::clock_gettime(clock, &mut time) } == 0)
+        .then(|| time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::cpu_ns;
+
+    #[test]
+    fn a_process_that_is_gone_has_no_time() {
+        assert!(cpu_ns(std::process::id()) > Some(0));
+        assert_eq!(cpu_ns(4_194_304), None);
+    }
+}

@@ -1,0 +1,107 @@
+//! What the page draws without a script: means with their intervals, and lines in small multiples.
+//!
+//! Like curves and timelines these are optional keys of a results file and hold what was measured,
+//! as it was measured. A number from elsewhere, such as a paper, carries no interval, and its series
+//! says where it is from; it is drawn so that nobody takes it for a measurement.
+
+use serde::{Deserialize, Serialize};
+
+use super::unit::Unit;
+
+/// Means with their intervals, by name: Elfen's Fig. 8.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Intervals {
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// The unit of all numbers.
+    pub unit: Unit,
+    /// What the axis counts.
+    pub across: String,
+    /// One line of the picture each.
+    pub groups: Vec<IntervalGroup>,
+}
+
+/// What is compared under one name.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct IntervalGroup {
+    /// The name.
+    pub name: String,
+    /// A mean for each series that has one.
+    pub means: Vec<Mean>,
+}
+
+/// A mean and its confidence interval.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Mean {
+    /// Of what.
+    pub series: String,
+    /// The mean.
+    pub mean: f64,
+    /// It lies so far on either side with 95 % confidence. Nothing: it was not measured here.
+    pub half_width: Option<f64>,
+}
+
+/// The same axes many times over: Elfen's Figs. 10 and 11.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Multiples {
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// What the axis across counts, with its unit.
+    pub across: String,
+    /// The unit of that axis.
+    pub across_unit: Unit,
+    /// By rows, left to right.
+    pub panels: Vec<Panel>,
+    /// Panels in a row.
+    pub columns: usize,
+}
+
+/// One of the small pictures.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Panel {
+    /// What stands above it.
+    pub title: String,
+    /// The unit of the axis up.
+    pub unit: Unit,
+    /// How the axis up grows.
+    pub scale: ScaleKind,
+    /// The axis up goes this far at least.
+    #[serde(default)]
+    pub up_to: Option<f64>,
+    /// A line across: what should not be exceeded.
+    pub limit: Option<Limit>,
+    /// A line each.
+    pub lines: Vec<Line>,
+}
+
+/// How an axis grows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum ScaleKind {
+    /// From zero, in equal steps.
+    Linear,
+    /// In equal factors.
+    Log,
+}
+
+/// What should not be exceeded.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Limit {
+    /// Its name.
+    pub name: String,
+    /// In the unit of the axis up.
+    pub value: f64,
+}
+
+/// What was measured under one setting.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Line {
+    /// The setting.
+    pub setting: String,
+    /// Across and up, from left to right.
+    pub points: Vec<(f64, f64)>,
+}
