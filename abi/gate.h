@@ -9,16 +9,21 @@
  *   SIDELANE_GATE=1:LANES:REQUESTS:SERVICE:TERMS:GATES:THREADS
  *
  *   1         the version of this format
- *   LANES     struct sidelane_lane_word, read-only
- *   REQUESTS  struct sidelane_request_word, read-only
- *   SERVICE   struct sidelane_service_word, one entry, read-only
- *   TERMS     struct sidelane_lane_terms, read-only
+ *   LANES     struct sidelane_lane_word, to be mapped read-only
+ *   REQUESTS  struct sidelane_request_word, to be mapped read-only
+ *   SERVICE   struct sidelane_service_word, one entry, to be mapped read-only
+ *   TERMS     struct sidelane_lane_terms, to be mapped read-only
  *   GATES     struct sidelane_gate_word
  *   THREADS   uint64_t, one bit a thread id, 64 to an entry: threads that check
  *
- * A thread that sets its bit promises to look at its lane often. The kernel program does not
- * summon the lane's holder while such a thread runs there; it clears the bit when the thread
- * ends. A promise that is not kept is noticed by the holder, which looks in once in a while.
+ * The check word is busy_lanes of the service word. The kernel program counts it while batch is
+ * gated, and only then.
+ *
+ * A thread that sets its bit promises to look at the check word often. The kernel program does not
+ * summon the lane's holder while such a thread runs there; it hands the bit on to threads and
+ * processes that the thread makes, and clears it when the thread ends or becomes another program.
+ * A promise that is not kept is noticed by the holder, which looks in once in a while and takes
+ * it back.
  *
  * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
  */
@@ -56,12 +61,14 @@ struct sidelane_lane_terms {
 struct sidelane_gate_word {
 	uint32_t nap_tid;      /*  0: thread that naps here, 0 for none */
 	uint32_t naps;         /*  4: naps begun, wraps */
-	uint64_t nap_since_ns; /*  8: start of the present nap */
-	uint64_t napped_ns;    /* 16: time napped, up to the end of the last nap */
+	uint64_t nap_since_ns; /*  8: start of the present or last nap */
+	uint64_t napped_ns;    /* 16: time napped, up to some microseconds ago */
 	uint64_t napped_lc_ns; /* 24: of it, LC threads ran on the request lanes: no overlap */
-	uint64_t slow_paths;   /* 32: checks that found the service busy */
-	uint64_t reserved[3];
-	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: service busy to nap, ns; buckets as in bpf/lanes.h */
+	uint64_t slow_paths;   /* 32: checks that found the check word set */
+	uint64_t lent_lc_ns;   /* 40: time threads ran beside LC threads, as the policy allowed */
+	uint64_t promises;     /* 48: threads that promised to look for themselves, while on this lane */
+	uint64_t reserved;
+	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: service busy to nap of batch that ran, ns; buckets as in bpf/lanes.h */
 };
 
 #endif

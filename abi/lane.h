@@ -65,7 +65,8 @@ struct sidelane_hold_word {
 	uint64_t summons;    /*  8: wake-ups sent to the holder */
 	uint64_t lc_summons; /* 16: those of them sent, and paid for, by the request lane */
 	uint32_t batch_waits; /* 24: 1 while batch, preempted, waits for the lane */
-	uint32_t reserved[9];
+	uint32_t waiting_pid; /* 28: thread id of that batch */
+	uint32_t reserved[8];
 };
 
 #endif

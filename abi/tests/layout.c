@@ -61,6 +61,7 @@ static void hold_word(void)
 	FIELD(sidelane_hold_word, summons);
 	FIELD(sidelane_hold_word, lc_summons);
 	FIELD(sidelane_hold_word, batch_waits);
+	FIELD(sidelane_hold_word, waiting_pid);
 	FIELD(sidelane_hold_word, reserved);
 	CONSTANT(SIDELANE_RELEASED);
 	CONSTANT(SIDELANE_SUMMONED);
@@ -114,6 +115,8 @@ static void gate_word(void)
 	FIELD(sidelane_gate_word, napped_ns);
 	FIELD(sidelane_gate_word, napped_lc_ns);
 	FIELD(sidelane_gate_word, slow_paths);
+	FIELD(sidelane_gate_word, lent_lc_ns);
+	FIELD(sidelane_gate_word, promises);
 	FIELD(sidelane_gate_word, reserved);
 	FIELD(sidelane_gate_word, off_hist);
 	CONSTANT(SIDELANE_GATE_HIST_BUCKETS);

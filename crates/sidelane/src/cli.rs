@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
+use crate::lane::gate::GateChoice;
 use crate::lane::objective::Objective;
 use crate::lane::service::Target;
 use crate::lane::terms::{Budget, Lending, LendingError};
@@ -99,6 +100,8 @@ pub struct DemoArgs {
 pub enum Bench {
     /// The cost of tracking and of holds to the service, and the leak of a long hold
     Hold(PairArgs),
+    /// The cost of checks in batch programs, and how fast they nap
+    Gate(PairArgs),
     /// How well requests are seen at a service's sockets, and what that costs it
     Requests(PairArgs),
     /// How fast lanes sleep, and what each way of sharing a core costs the service and gains
@@ -193,6 +196,9 @@ pub struct RunArgs {
     /// Confine the service to its request lanes for the time of the run
     #[arg(long)]
     pub pin_service: bool,
+    /// How batch gets off its lane when the service starts
+    #[arg(long, value_enum, default_value_t)]
+    pub gate: GateChoice,
     /// When batch may run beside a request: borrow-idle, fixed-budget, refresh-budget or
     /// dynamic-refresh [default: borrow-idle; with a budget or an objective, dynamic-refresh]
     #[arg(long, value_name = "POLICY")]

@@ -32,6 +32,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Demo(args) => demonstrate(args),
         Verb::Requests(args) => watch_requests(args),
         Verb::Bench(Bench::Hold(args)) => bench_hold(args),
+        Verb::Bench(Bench::Gate(args)) => bench_gate(args),
         Verb::Bench(Bench::Requests(args)) => bench_requests(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
@@ -49,6 +50,7 @@ fn run_beside(args: RunArgs) -> Result<u8> {
         target: args.beside,
         lanes: args.lanes,
         pin_service: args.pin_service,
+        gate: args.gate,
         lending,
         audit: args.audit,
         grace: args.grace,
@@ -115,6 +117,12 @@ fn watch_requests(args: RequestsArgs) -> Result<u8> {
 fn bench_requests(args: PairArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let result = bench::requests::run(&args.lanes, args.quick)?;
+    show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
+}
+
+fn bench_gate(args: PairArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let result = bench::gate::run(&args.lanes, args.quick)?;
     show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
 }
 

@@ -15,7 +15,7 @@ use common::lanes::LANES;
 use common::{lanes_to_ourselves, wait_until};
 use sidelane::lane::priority::pin_this_thread;
 use sidelane::lane::topology::Topology;
-use sidelane::lane::tracker::{ServiceCgroup, Tracker};
+use sidelane::lane::tracker::{Extras, ServiceCgroup, Tracker};
 use sidelane::request::{RequestMemory, Requests, can_track};
 use sidelane_signal::{HoldState, LaneClass, RunningRequest};
 
@@ -72,7 +72,8 @@ fn on_the_request_lane(script: impl FnOnce(&Seen<'_>, [Connection; 2])) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connections = [Connection::open(&listener), Connection::open(&listener)];
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
-    let mut tracker = Tracker::load_with(&lanes, ServiceCgroup::default(), true).unwrap();
+    let mut tracker =
+        Tracker::load_for(&lanes, ServiceCgroup::default(), Extras { requests: true, ..Extras::default() }).unwrap();
     let me = std::process::id();
     tracker.set_class(me, LaneClass::Lc);
     let requests = Requests::track(&tracker, "this test", &BTreeSet::from([me])).unwrap();

@@ -40,17 +40,21 @@ pub struct GateWord {
     pub nap_tid: AtomicU32,
     /// Naps begun; wraps.
     pub naps: AtomicU32,
-    /// Start of the present nap.
+    /// Start of the present or last nap.
     pub nap_since_ns: AtomicU64,
-    /// Time napped, up to the end of the last nap.
+    /// Time napped, up to some microseconds ago.
     pub napped_ns: AtomicU64,
     /// Of it, LC threads ran on the request lanes: no overlap.
     pub napped_lc_ns: AtomicU64,
-    /// Checks that found the service busy.
+    /// Checks that found the check word set.
     pub slow_paths: AtomicU64,
+    /// Time threads ran beside LC threads, as the policy allowed.
+    pub lent_lc_ns: AtomicU64,
+    /// Threads that promised to look for themselves, while on this lane.
+    pub promises: AtomicU64,
     /// Zero.
-    pub reserved: [AtomicU64; 3],
-    /// From the service being busy to the nap, in nanoseconds.
+    pub reserved: AtomicU64,
+    /// From the service being busy to the nap of batch that ran, in nanoseconds.
     pub off_hist: [AtomicU32; GATE_HIST_BUCKETS],
 }
 

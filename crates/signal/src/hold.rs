@@ -91,8 +91,10 @@ pub struct HoldWord {
     pub lc_summons: AtomicU64,
     /// 1 while batch, preempted, waits for the lane.
     pub batch_waits: AtomicU32,
+    /// Thread id of that batch.
+    pub waiting_pid: AtomicU32,
     /// Zero.
-    pub reserved: [AtomicU32; 9],
+    pub reserved: [AtomicU32; 8],
 }
 
 #[cfg(not(loom))]
@@ -104,7 +106,8 @@ const _: () = {
     assert!(offset_of!(HoldWord, summons) == 8);
     assert!(offset_of!(HoldWord, lc_summons) == 16);
     assert!(offset_of!(HoldWord, batch_waits) == 24);
-    assert!(offset_of!(HoldWord, reserved) == 28);
+    assert!(offset_of!(HoldWord, waiting_pid) == 28);
+    assert!(offset_of!(HoldWord, reserved) == 32);
 };
 
 impl HoldWord {

@@ -5,11 +5,12 @@
 
 use core::slice;
 
+use crate::sync::AtomicU64;
 use crate::{
     EmitEvent, EmitHead, EmitThread, EventSlot, GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord,
 };
 
-/// A cache line of the wire format, which may be seen in memory that others store to.
+/// A part of the wire format, which may be seen in memory that others store to.
 ///
 /// # Safety
 ///
@@ -36,6 +37,8 @@ unsafe impl Shared for EmitThread {}
 unsafe impl Shared for EmitEvent {}
 // SAFETY: as for `EventSlot`; it has more than 64 bytes, all of them atomics.
 unsafe impl Shared for GateWord {}
+// SAFETY: an atomic integer: 64 threads' bits.
+unsafe impl Shared for AtomicU64 {}
 
 /// The `len` bytes at `base` as slots or words, as many as fit whole. `None` if `base` is
 /// not aligned for them; what `mmap` returns always is.

@@ -49,7 +49,7 @@ fn lane_word() -> Vec<String> {
 fn hold_word() -> Vec<String> {
     layout!(HoldWord, "sidelane_hold_word":
         "state" state, "holder_pid" holder_pid, "summons" summons, "lc_summons" lc_summons,
-        "batch_waits" batch_waits, "reserved" reserved)
+        "batch_waits" batch_waits, "waiting_pid" waiting_pid, "reserved" reserved)
 }
 
 fn request_word() -> Vec<String> {
@@ -72,7 +72,8 @@ fn lane_terms() -> Vec<String> {
 fn gate_word() -> Vec<String> {
     layout!(GateWord, "sidelane_gate_word":
         "nap_tid" nap_tid, "naps" naps, "nap_since_ns" nap_since_ns, "napped_ns" napped_ns,
-        "napped_lc_ns" napped_lc_ns, "slow_paths" slow_paths, "reserved" reserved, "off_hist" off_hist)
+        "napped_lc_ns" napped_lc_ns, "slow_paths" slow_paths, "lent_lc_ns" lent_lc_ns,
+        "promises" promises, "reserved" reserved, "off_hist" off_hist)
 }
 
 fn emitted() -> Vec<String> {

@@ -22,6 +22,7 @@ use crate::lab::{Lab, Service};
 use crate::lane::batch::BatchClass;
 use crate::lane::beside::{Beside, keep_off};
 use crate::lane::books::{Books, reaction_figures};
+use crate::lane::gate::Gate;
 use crate::lane::holder::HolderBooks;
 use crate::lane::service::Target;
 use crate::lane::session::{Session, SessionOptions};
@@ -195,6 +196,7 @@ impl Bench<'_> {
                 config: BorrowConfig { min_idle_ns, ..BorrowConfig::default() },
                 ..Lending::default()
             }),
+            gate: Gate::Holder,
             audit: None,
         };
         let counter = self.scratch.path().join("counter");

@@ -2,6 +2,7 @@
 
 pub mod estimate;
 mod floor;
+pub mod gate;
 pub mod hold;
 mod ladder;
 pub mod lanes;

@@ -15,7 +15,7 @@ use sidelane_signal::LaneClass;
 use crate::lab::{Lab, Service};
 use crate::lane::service::Target;
 use crate::lane::topology::{Lanes, PairKind};
-use crate::lane::tracker::Tracker;
+use crate::lane::tracker::{Extras, Tracker};
 use crate::request::truth::{Agreement, compare, read_journal};
 use crate::request::{Request, Requests, Window};
 
@@ -54,7 +54,7 @@ pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) ->
 pub fn tracker(place: Place, requests: bool) -> Result<Tracker> {
     let cpus = [place.server_cpu].into_iter().collect();
     let lanes = Lanes { batch: vec![], requests: cpus, needs_pin: false, kind: PairKind::Declared };
-    Ok(Tracker::load_with(&lanes, Default::default(), requests)?)
+    Ok(Tracker::load_for(&lanes, Default::default(), Extras { requests, ..Extras::default() })?)
 }
 
 /// An echo server under its client's load: how what was seen agrees with what it wrote down.

@@ -7,6 +7,7 @@
 #define SIDELANE_BATCH_LANE_H
 
 #include "books.h"
+#include "gated.h"
 #include "summons.h"
 #include "who.h"
 
@@ -67,7 +68,7 @@ static __always_inline void lent_turn_ends(struct sidelane_lane_role *role, stru
 }
 
 static __always_inline void batch_turn_ends(struct sidelane_lane_role *role,
-					    struct sidelane_lane_stats *stats, uint64_t now_ns)
+					    struct sidelane_lane_stats *stats, uint32_t pid, uint64_t now_ns)
 {
 	uint64_t began_ns = stats->batch_since_ns;
 	uint64_t clock_ns = partners_lc_clock_ns(role, now_ns);
@@ -75,6 +76,11 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role,
 
 	stats->batch_ns += now_ns - began_ns;
 	stats->batch_since_ns = 0;
+	if (looks_for_itself(pid)) {
+		/* Its own books say how much of this it napped, and how fast it reacted. */
+		stats->overlap_ns += both_ns;
+		return;
+	}
 	if (stats->turn_is_lent) {
 		lent_turn_ends(role, stats, began_ns, both_ns, now_ns);
 		return;
@@ -104,7 +110,7 @@ static __always_inline void holder_was_first(struct sidelane_lane_role *role, st
 
 static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane_role *role,
 					      struct sidelane_lane_stats *stats, struct sidelane_hold_word *hold,
-					      struct task_struct *prev, uint64_t now_ns)
+					      struct task_struct *prev, struct task_struct *next, uint64_t now_ns)
 {
 	bool after_hold = is_holder(hold, prev);
 	uint64_t lc_off_ns = 0;
@@ -129,12 +135,31 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 		if (off_ns > lc_off_ns)
 			lc_off_ns = off_ns;
 	}
+	if (looks_for_itself(next->pid))
+		return;
 	if (waited)
 		summon(cpu, SIDELANE_LENT, false);
 	else if (busy)
 		summon(cpu, SIDELANE_RELEASED, false);
 	else if (after_hold && lc_off_ns && now_ns >= lc_off_ns)
 		record(stats->on_hist, now_ns - lc_off_ns);
+}
+
+/* One thread of batch follows another. If the service has started meanwhile, the one before may
+ * have looked for itself, and this one may not: the second entrance is here, too. */
+static __always_inline void batch_turn_goes_on(uint32_t cpu, struct sidelane_lane_role *role, struct task_struct *next)
+{
+	if (looks_for_itself(next->pid))
+		return;
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		struct sidelane_lane_word *request = lane_word(role->partners[i]);
+		if (request && load_once(request->busy))
+			summon(cpu, SIDELANE_RELEASED, false);
+		if (waited_request(role->partners[i]))
+			summon(cpu, SIDELANE_LENT, false);
+	}
 }
 
 #endif

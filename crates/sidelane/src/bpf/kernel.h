@@ -20,6 +20,7 @@ typedef __u16 __be16;
 typedef __u32 __be32;
 typedef __u32 __wsum;
 typedef __u8 uint8_t;
+typedef __s32 int32_t;
 typedef __u32 uint32_t;
 typedef __u64 uint64_t;
 typedef _Bool bool;
@@ -82,6 +83,8 @@ struct task_struct {
 struct task_struct___before_5_14 {
 	long state;
 };
+
+struct linux_binprm;
 
 #pragma clang attribute pop
 

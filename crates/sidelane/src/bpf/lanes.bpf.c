@@ -69,7 +69,8 @@ static __always_inline void write_word(struct sidelane_lane_word *word, struct t
 	store_once(word->pid, next->pid);
 	store_once(word->tgid, next->tgid);
 	store_once(word->switches, word->switches + 1);
-	if (was != is)
+	/* Which thread of batch it is matters, too, if some look for themselves. */
+	if (was != is || settings.gated)
 		__sync_lock_test_and_set(&word->class_, is);
 	store_once(word->since_ns, now_ns);
 }
@@ -77,12 +78,15 @@ static __always_inline void write_word(struct sidelane_lane_word *word, struct t
 /* A batch lane's part of a switch, before its word is written. */
 static __always_inline void batch_lane_before(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
 					      struct sidelane_hold_word *hold, uint32_t was, uint32_t is,
-					      bool preempted, struct task_struct *next, uint64_t now_ns)
+					      bool preempted, struct task_struct *prev, struct task_struct *next,
+					      uint64_t now_ns)
 {
-	if (was != SIDELANE_BATCH && hold->batch_waits && is_holder(hold, next))
+	if (was != SIDELANE_BATCH && hold->batch_waits && is_holder(hold, next) &&
+	    !looks_for_itself(hold->waiting_pid))
 		holder_was_first(role, stats);
 	if (was == SIDELANE_BATCH && is != SIDELANE_BATCH) {
-		batch_turn_ends(role, stats, now_ns);
+		batch_turn_ends(role, stats, prev->pid, now_ns);
+		store_once(hold->waiting_pid, prev->pid);
 		store_once(hold->batch_waits, preempted);
 	} else if (is == SIDELANE_BATCH || is == SIDELANE_IDLE) {
 		store_once(hold->batch_waits, 0);
@@ -106,7 +110,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	bool busy = still_busy(word, is, preempted);
 
 	if (role->role == SIDELANE_ROLE_BATCH)
-		batch_lane_before(role, stats, hold, was, is, preempted, next, now_ns);
+		batch_lane_before(role, stats, hold, was, is, preempted, prev, next, now_ns);
 	write_word(word, next, is, now_ns);
 	count(stats, role->role, is);
 	bool starts = busy && make_busy(word, now_ns);
@@ -125,7 +129,9 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	} else if (role->role == SIDELANE_ROLE_REQUEST && stops) {
 		service_stops(role);
 	} else if (role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH && was != SIDELANE_BATCH) {
-		batch_turn_begins(cpu, role, stats, hold, prev, now_ns);
+		batch_turn_begins(cpu, role, stats, hold, prev, next, now_ns);
+	} else if (settings.gated && role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH) {
+		batch_turn_goes_on(cpu, role, next);
 	}
 	return 0;
 }
@@ -155,6 +161,16 @@ int BPF_PROG(lane_fork, struct task_struct *parent, struct task_struct *child)
 {
 	if (child->tgid != parent->tgid)
 		give_class(child->tgid, given_class(parent->tgid));
+	inherit_promise(parent->pid, child->pid);
+	return 0;
+}
+
+/* Loaded only if batch may look for itself. */
+SEC("tp_btf/sched_process_exec")
+int BPF_PROG(lane_exec, struct task_struct *task, int old_pid, struct linux_binprm *program)
+{
+	forget_promise(old_pid);
+	forget_promise(task->pid);
 	return 0;
 }
 
@@ -164,6 +180,7 @@ int BPF_PROG(lane_free, struct task_struct *task)
 {
 	if (task->pid == task->tgid && given_class(task->tgid))
 		give_class(task->tgid, 0);
+	forget_promise(task->pid);
 	return 0;
 }
 

@@ -73,7 +73,7 @@ struct sidelane_settings {
 	uint32_t lc_cgroup_level; /* its depth below the hierarchy's root */
 	uint32_t lc_cgroup_v1;    /* 1 + index in the list of v1 controllers, 0 for cgroup v2 */
 	uint32_t requests;        /* 1: the service's requests are tracked */
-	uint32_t reserved;
+	uint32_t gated;           /* 1: batch may look for itself */
 };
 
 #endif

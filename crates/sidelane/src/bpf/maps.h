@@ -51,6 +51,24 @@ struct {
 	__type(value, struct sidelane_lane_terms);
 } lane_terms SEC(".maps");
 
+/* The books of batch that looks for itself: for user space alone, too. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_gate_word);
+} gate_words SEC(".maps");
+
+/* One bit a thread id: the thread has promised to look for itself. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, uint64_t);
+} gated_threads SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

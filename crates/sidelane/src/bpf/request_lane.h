@@ -5,16 +5,21 @@
 #ifndef SIDELANE_REQUEST_LANE_H
 #define SIDELANE_REQUEST_LANE_H
 
+#include "gated.h"
 #include "summons.h"
 #include "who.h"
 
-/* Batch runs on the lane, or will as soon as what preempted it is done. */
+/* Batch runs on the lane, or will as soon as what preempted it is done, and has to be told. */
 static __always_inline bool batch_is_on(uint32_t lane)
 {
 	struct sidelane_lane_word *word = lane_word(lane);
 	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &lane);
 
-	return word && hold && (load_once(word->class_) == SIDELANE_BATCH || load_once(hold->batch_waits));
+	if (!word || !hold)
+		return false;
+	if (load_once(word->class_) == SIDELANE_BATCH)
+		return !looks_for_itself(load_once(word->pid));
+	return load_once(hold->batch_waits) && !looks_for_itself(load_once(hold->waiting_pid));
 }
 
 /* The caller has just set the lane's word to busy, with a full barrier. */
@@ -22,6 +27,7 @@ static __always_inline void service_starts(uint32_t cpu, struct sidelane_lane_ro
 {
 	bool lc_pays = cpu == bpf_get_smp_processor_id();
 
+	count_busy_lane(1);
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
 			break;
@@ -33,6 +39,7 @@ static __always_inline void service_starts(uint32_t cpu, struct sidelane_lane_ro
 /* The caller has just set the lane's word to not busy, with a full barrier. */
 static __always_inline void service_stops(struct sidelane_lane_role *role)
 {
+	count_busy_lane(-1);
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
 			break;

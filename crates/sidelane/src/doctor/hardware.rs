@@ -66,15 +66,15 @@ fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
     let has = |flag: &str| if flags.contains(&flag) { "yes" } else { "no" };
     let offered = format!("WAITPKG {}, MONITORX {}, MWAIT {}", has("waitpkg"), has("mwaitx"), has("monitor"));
     match (nap, smt) {
-        (Nap::Umwait | Nap::Mwaitx | Nap::Device, _) => Finding::works(NAME, format!("{nap} ({offered})")),
-        (Nap::Pause, false) => {
+        (Nap::PAUSE, false) => {
             Finding::optional(NAME, format!("{nap} ({offered}); no lane shares a core, so it takes nothing away"))
         }
-        (Nap::Pause, true) => Finding::degrades(
+        (Nap::PAUSE, true) => Finding::degrades(
             NAME,
             format!("{nap} ({offered}): a held lane still takes a little of the service's core"),
             better_nap(flags.contains(&"monitor")),
         ),
+        _ => Finding::works(NAME, format!("{nap} ({offered})")),
     }
 }
 
@@ -116,15 +116,15 @@ mod tests {
 
     #[test]
     fn a_pause_loop_matters_only_beside_a_sibling() {
-        assert_eq!(nap(Nap::Pause, &[], false).state, State::Optional);
-        assert_eq!(nap(Nap::Pause, &[], true).state, State::Degrades);
-        let found = nap(Nap::Mwaitx, &["mwaitx"], true);
+        assert_eq!(nap(Nap::PAUSE, &[], false).state, State::Optional);
+        assert_eq!(nap(Nap::PAUSE, &[], true).state, State::Degrades);
+        let found = nap(Nap::User(sidelane_nap::Nap::Mwaitx), &["mwaitx"], true);
         assert_eq!((found.state, found.detail.as_str()), (State::Works, "MWAITX (WAITPKG no, MONITORX yes, MWAIT no)"));
     }
 
     #[test]
     fn what_helps_depends_on_what_the_cpu_has() {
-        let fix = |flags| nap(Nap::Pause, flags, true).fix.unwrap();
+        let fix = |flags| nap(Nap::PAUSE, flags, true).fix.unwrap();
         assert!(fix(&["monitor"]).contains("kmod/nanonap"));
         assert!(fix(&[]).contains("hypervisor"));
         assert_eq!(nap(Nap::Device, &["monitor"], true).state, State::Works);

@@ -12,6 +12,7 @@ use super::setting::{BatchTerms, Setting};
 use super::stage::Stage;
 use super::timeline;
 use crate::lane::books::Books;
+use crate::lane::gate::Gate;
 use crate::lane::session::{Session, SessionOptions};
 use crate::report::Timeline;
 
@@ -77,7 +78,7 @@ fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Fi
     let stage = task.stage;
     let counter = stage.counter(&format!("{}-{}", task.batch, setting.name));
     let _ = std::fs::remove_file(&counter);
-    let options = SessionOptions { class: terms.class, hold: terms.hold, audit: None };
+    let options = SessionOptions { class: terms.class, hold: terms.hold, gate: Gate::Holder, audit: None };
     let mut session = Session::start(stage.beside()?, &command(stage, task.batch, &counter), options)?;
     let measured = measure(task, setting, &mut session, &counter);
     session.kill();

@@ -13,6 +13,8 @@ use std::process::{Child, Command, ExitStatus};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
+use super::gate::Pass;
+use super::gate::instrumented::{keep_out, preload};
 use super::priority;
 use super::signals;
 
@@ -38,17 +40,23 @@ pub struct GatedBatch {
 }
 
 impl GatedBatch {
-    /// Starts `command` behind the gate.
-    pub fn start(command: &[OsString], class: BatchClass) -> io::Result<Self> {
+    /// Starts `command` behind the gate; with a pass, so that it can look for itself.
+    pub fn start(command: &[OsString], class: BatchClass, pass: Option<&Pass>) -> io::Result<Self> {
         let (entrance, gate) = pipe_with(PipeFlags::CLOEXEC)?;
         let mut gated = Command::new("/proc/self/exe");
         gated.arg(VERB).arg(entrance.as_raw_fd().to_string());
         gated.arg(if class == BatchClass::Idle { "idle" } else { "ordinary" }).arg("--").args(command);
+        match pass {
+            Some(pass) => pass.announce(&mut gated),
+            None => keep_out(&mut gated),
+        }
+        let passed_on = pass.map(Pass::numbers).unwrap_or_default();
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe {
             gated.pre_exec(move || {
                 signals::unmask();
                 rustix::io::fcntl_setfd(&entrance, rustix::io::FdFlags::empty())?;
+                Pass::open(&passed_on)?;
                 rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;
                 Ok(())
             });
@@ -125,7 +133,9 @@ pub fn main(entrance_fd: i32, class: BatchClass, command: &[OsString]) -> i32 {
         // Refused only by unusual security policies; the lane holder works all the same.
         let _ = priority::make_this_thread_idle();
     }
-    let error = Command::new(program).args(arguments).exec();
+    let mut becoming = Command::new(program);
+    preload(&mut becoming);
+    let error = becoming.args(arguments).exec();
     let _ = writeln!(io::stderr(), "sidelane: cannot run `{}`: {error}", program.to_string_lossy());
     if error.kind() == io::ErrorKind::NotFound { EXIT_NOT_FOUND } else { EXIT_CANNOT_RUN }
 }

@@ -6,9 +6,10 @@
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use sidelane_signal::{HoldWord, LaneWord};
+use sidelane_signal::{GateWord, HoldWord, LaneWord};
 
 use super::clock::now_ns;
+use super::gate::{GateBooks, settle};
 use super::histogram::{BUCKETS, Histogram};
 use super::topology::Lanes;
 
@@ -84,6 +85,8 @@ pub struct LaneBooks {
     pub summons: u64,
     /// Of them, sent and paid for by a request lane.
     pub lc_summons: u64,
+    /// What batch that looks for itself did; the times above are already put right by it.
+    pub gate: GateBooks,
 }
 
 /// The books of all lanes at one moment, or (after [`Books::since`]) of a span of time.
@@ -101,6 +104,7 @@ impl Books {
     pub(super) fn read<'a>(
         words: impl Iterator<Item = &'a LaneWord>,
         holds: impl Iterator<Item = &'a HoldWord>,
+        gates: &'a [GateWord],
         stats: &'a [LaneStats],
         partners: impl Fn(usize) -> &'a [u32],
     ) -> Self {
@@ -108,16 +112,22 @@ impl Books {
         let clocks_ns: Vec<u64> = words.map(|word| word.snapshot().map_or(0, |seen| seen.lc_ns(at_ns))).collect();
         let beside_ns = |cpu| partners(cpu).iter().map(|request| clocks_ns[*request as usize]).sum();
         let lanes = stats.iter().zip(holds).enumerate();
-        let lanes = lanes.map(|(cpu, (stats, hold))| LaneBooks {
-            lc_ns: clocks_ns[cpu],
-            summons: hold.summons.load(Ordering::Relaxed),
-            lc_summons: hold.lc_summons.load(Ordering::Relaxed),
-            ..stats.settled(at_ns, beside_ns(cpu))
+        let lanes = lanes.map(|(cpu, (stats, hold))| {
+            let kernels = LaneBooks {
+                lc_ns: clocks_ns[cpu],
+                summons: hold.summons.load(Ordering::Relaxed),
+                lc_summons: hold.lc_summons.load(Ordering::Relaxed),
+                ..stats.settled(at_ns, beside_ns(cpu))
+            };
+            settle(kernels, GateBooks::read(&gates[cpu]))
         });
         let mut books = Self { at_ns, lanes: lanes.collect(), off: Histogram::default(), on: Histogram::default() };
         for stats in stats {
             books.off.add(&histogram(&stats.off_hist));
             books.on.add(&histogram(&stats.on_hist));
+        }
+        for gate in gates {
+            books.off.add(&histogram(&gate.off_hist));
         }
         books
     }
@@ -136,6 +146,11 @@ impl Books {
     /// One lane's books.
     pub fn lane(&self, cpu: u32) -> LaneBooks {
         self.lanes.get(cpu as usize).copied().unwrap_or_default()
+    }
+
+    /// What batch that looks for itself did, lane by lane.
+    pub fn gates(&self) -> impl Iterator<Item = GateBooks> + '_ {
+        self.lanes.iter().map(|lane| lane.gate)
     }
 
     /// One figure summed over all CPUs.
@@ -218,6 +233,11 @@ impl LaneStats {
         self.batch_strays.load(Ordering::Acquire)
     }
 
+    /// Time batch ran beside the service, up to its last turn's end.
+    pub(super) fn overlap_ns(&self) -> u64 {
+        self.overlap_ns.load(Ordering::Acquire)
+    }
+
     /// All figures of one moment between two switches.
     fn settled(&self, now_ns: u64, beside_ns: u64) -> LaneBooks {
         let mut seen = self.look(now_ns, beside_ns);
@@ -272,6 +292,7 @@ impl LaneBooks {
             cost_samples: self.cost_samples - earlier.cost_samples,
             summons: self.summons - earlier.summons,
             lc_summons: self.lc_summons - earlier.lc_summons,
+            gate: self.gate.since(&earlier.gate),
         }
     }
 }

@@ -16,6 +16,12 @@ const PER_WORD: u32 = 32;
 /// Process ids go no higher than this on any 64-bit kernel.
 const PID_MAX: u32 = 1 << 22;
 
+/// No process or thread id is higher.
+pub(super) fn pid_max() -> u32 {
+    let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+    text.trim().parse().unwrap_or(PID_MAX)
+}
+
 /// The table of classes, by process id.
 pub(super) struct ProcessClasses {
     words: MappedArray<AtomicU64>,
@@ -24,9 +30,7 @@ pub(super) struct ProcessClasses {
 impl ProcessClasses {
     /// How many words the table needs on this machine.
     pub(super) fn words() -> usize {
-        let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
-        let pid_max = text.trim().parse().unwrap_or(PID_MAX);
-        (pid_max / PER_WORD + 1) as usize
+        (pid_max() / PER_WORD + 1) as usize
     }
 
     pub(super) fn new(words: MappedArray<AtomicU64>) -> Self {

@@ -1,5 +1,7 @@
 //! Latency histograms as the kernel program keeps them: 32 buckets a power of two.
 
+use std::sync::atomic::{AtomicU32, Ordering};
+
 /// Buckets of one histogram, as in `bpf/lanes.h`.
 pub const BUCKETS: usize = 1024;
 const SUB_BUCKETS: u64 = 32;
@@ -71,6 +73,11 @@ impl Histogram {
         // The kernel's counters are 32 bits wide and wrap.
         pairs.map(|(now, then)| u64::from((*now as u32).wrapping_sub(*then as u32))).collect()
     }
+}
+
+/// Counts one latency in a histogram that others read and write, too.
+pub(super) fn record(counts: &[AtomicU32; BUCKETS], latency_ns: u64) {
+    counts[bucket_of(latency_ns)].fetch_add(1, Ordering::Relaxed);
 }
 
 /// The bucket that `record` in bpf/books.h chooses.

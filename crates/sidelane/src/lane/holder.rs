@@ -22,6 +22,7 @@ use sidelane_signal::LaneWord;
 
 use super::audit::Audit;
 use super::clock::now_ns;
+use super::gate::Backstop;
 use super::look::{look, requests};
 use super::nap::Nap;
 use super::priority::{self, HOLDER_PRIORITY};
@@ -50,6 +51,7 @@ struct Shared {
     holds: AtomicU64,
     evictions: AtomicU64,
     evictor_errors: AtomicU64,
+    promises_broken: AtomicU64,
     bell: OwnedFd,
 }
 
@@ -77,6 +79,8 @@ pub struct HolderBooks {
     pub evictions: u64,
     /// Times batch could not be sent away or brought back.
     pub evictor_errors: u64,
+    /// Times batch ran beside the service that had promised to look for itself.
+    pub promises_broken: u64,
     /// Time spent napping.
     pub napped_ns: u64,
 }
@@ -101,12 +105,14 @@ impl Holder {
             holds: AtomicU64::new(0),
             evictions: AtomicU64::new(0),
             evictor_errors: AtomicU64::new(0),
+            promises_broken: AtomicU64::new(0),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         });
         let cpu = lane.cpu;
         let body = Body {
             requests: lane.requests.iter().collect(),
             cpu,
+            backstop: Backstop::new(Arc::clone(&memory), cpu),
             memory: Arc::clone(&memory),
             shared: Arc::clone(&shared),
             ring,
@@ -153,6 +159,7 @@ impl Holder {
             holds: self.shared.holds.load(Ordering::Relaxed),
             evictions: self.shared.evictions.load(Ordering::Relaxed),
             evictor_errors: self.shared.evictor_errors.load(Ordering::Relaxed),
+            promises_broken: self.shared.promises_broken.load(Ordering::Relaxed),
             napped_ns: self.shared.napped_ns.load(Ordering::Relaxed),
         }
     }
@@ -187,6 +194,7 @@ struct Body<P> {
     cpu: u32,
     requests: Vec<u32>,
     memory: Arc<LaneMemory>,
+    backstop: Backstop,
     shared: Arc<Shared>,
     ring: SummonsRing,
     policy: P,
@@ -208,23 +216,27 @@ impl<P: Policy> Body<P> {
     fn run(mut self) {
         while !self.shared.stop.load(Ordering::Acquire) {
             self.serve();
-            self.sleep();
+            while self.sleep() {}
         }
         self.leave();
     }
 
-    /// Blocks until summoned, rung for or the policy's own time.
-    fn sleep(&self) {
-        let timeout = self.policy.next_wakeup().map(|at| timespec(at.saturating_sub(now_ns())));
+    /// Blocks until summoned, rung for or the policy's own time. Returns whether to sleep on.
+    fn sleep(&mut self) -> bool {
+        let due_ns = self.policy.next_wakeup();
+        let timeout = self.backstop.sleep_ns(due_ns.map(|at| at.saturating_sub(now_ns()))).map(timespec);
         let mut doors =
             [PollFd::from_borrowed_fd(self.ring.fd(), PollFlags::IN), PollFd::new(&self.shared.bell, PollFlags::IN)];
         // An interrupted or refused sleep only means one more look at the lane.
-        let _ = poll(&mut doors, timeout.as_ref());
+        let woken = poll(&mut doors, timeout.as_ref()) != Ok(0);
         let rung = doors[1].revents().contains(PollFlags::IN);
         self.ring.drain();
         if rung {
             let _ = rustix::io::read(&self.shared.bell, &mut [0; 8]);
         }
+        let sleeps_on = !woken && self.backstop.sleeps_on(due_ns.is_some_and(|at| now_ns() >= at));
+        self.shared.promises_broken.store(self.backstop.broken(), Ordering::Relaxed);
+        sleeps_on
     }
 
     /// Holds the lane for as long as the policy wants it.

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 
 use super::batch::BatchClass;
 use super::beside::Beside;
+use super::gate::{Gate, GateChoice};
 use super::service::Target;
 use super::session::{Session, SessionOptions};
 use super::signals::{Caught, Signals};
@@ -27,6 +28,8 @@ pub struct RunOptions {
     pub lanes: Option<String>,
     /// Confine the service to its request lanes for the time of the run.
     pub pin_service: bool,
+    /// How batch gets off a lane.
+    pub gate: GateChoice,
     /// Who decides, and what batch may cost.
     pub lending: Lending,
     /// Where the audit log goes.
@@ -40,12 +43,13 @@ pub struct RunOptions {
 /// Runs the command to its end; returns its exit code and what the run came to.
 pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
     let beside = Beside::find(options.target, options.lanes.as_deref(), options.pin_service)?;
+    let gate = Gate::choose(options.gate, &options.command)?;
     let audit = options
         .audit
         .as_deref()
         .map(|path| File::create(path).with_context(|| format!("cannot write the audit log {}", path.display())));
     let session_options =
-        SessionOptions { class: BatchClass::Idle, hold: Some(options.lending), audit: audit.transpose()? };
+        SessionOptions { class: BatchClass::Idle, hold: Some(options.lending), gate, audit: audit.transpose()? };
     // Before any thread is started, so that no thread takes a signal away.
     let signals = Signals::listen().context("cannot listen for signals")?;
     let mut session = Session::start(beside, &options.command, session_options)?;

@@ -23,11 +23,13 @@ use super::books::Books;
 use super::cage::{Cage, CagePlan};
 use super::claim::Claim;
 use super::clock::now_ns;
+use super::gate::instrumented::ease_terms;
+use super::gate::{Gate, Pass};
 use super::guardian::Guardian;
 use super::holder::{Evictor, Holder, HolderBooks};
 use super::service::allowed_cpus;
 use super::terms::{Budget, FinalTerms, Lending, TermsKeeper};
-use super::tracker::{LaneMemory, Tracker};
+use super::tracker::{Extras, LaneMemory, Tracker};
 use crate::request::{self, Requests};
 
 /// How often a service that has gone is looked for, and one that strayed is looked at.
@@ -39,6 +41,8 @@ pub struct SessionOptions {
     pub class: BatchClass,
     /// Hold lanes by this policy; `None` only watches, for comparison.
     pub hold: Option<Lending>,
+    /// How batch gets off a lane.
+    pub gate: Gate,
     /// Where the audit log goes.
     pub audit: Option<File>,
 }
@@ -51,6 +55,8 @@ pub struct Outcome {
     pub books: Books,
     /// What the holders did.
     pub holders: HolderBooks,
+    /// How batch got off a lane.
+    pub gate: &'static str,
     /// On what terms lanes were lent, if they were held at all.
     pub terms: Option<FinalTerms>,
     /// What was degraded or went wrong on the way.
@@ -68,6 +74,7 @@ impl Outcome {
 pub struct Session {
     beside: Beside,
     tracker: Tracker,
+    gate: &'static str,
     cage: Arc<Cage>,
     holders: Vec<Holder>,
     terms: Option<TermsKeeper>,
@@ -87,18 +94,22 @@ impl Session {
     /// Starts `command` beside the service.
     pub fn start(beside: Beside, command: &[OsString], options: SessionOptions) -> Result<Self> {
         // First, because its errors name the privileges that are missing.
-        let needs_requests = options.hold.is_some_and(|lending| lending.policy.needs_requests());
-        if needs_requests {
+        let extras = Extras {
+            requests: options.hold.is_some_and(|lending| lending.policy.needs_requests()),
+            gated: options.gate.is_instrumented(),
+        };
+        if extras.requests {
             request::can_track()?;
         }
-        let mut tracker = Tracker::load_with(&beside.lanes, beside.service.cgroup, needs_requests)?;
+        let gate = options.gate.name();
+        let mut tracker = Tracker::load_for(&beside.lanes, beside.service.cgroup, extras)?;
         let claims: Vec<Claim> =
             beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         for pid in &beside.service.pids {
             tracker.set_class(*pid, LaneClass::Lc);
         }
         let track = || Requests::track(&tracker, &beside.target.to_string(), &beside.service.pids);
-        let requests = needs_requests.then(track).transpose()?;
+        let requests = extras.requests.then(track).transpose()?;
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
         let mut guardian = start_guardian(&claims)?;
         let cage = match enter_machine(&beside, &tracker, &mut guardian) {
@@ -116,6 +127,7 @@ impl Session {
         Ok(Self {
             beside,
             tracker,
+            gate,
             cage,
             holders,
             terms,
@@ -201,7 +213,7 @@ impl Session {
         }
         drop(self.claims);
         let notes = self.notes.into_iter().chain(leak_notes(&books, holders)).collect();
-        Ok(Outcome { status, books, holders, terms, notes })
+        Ok(Outcome { status, books, holders, gate: self.gate, terms, notes })
     }
 
     /// Notes something once, however often it is seen.
@@ -324,7 +336,8 @@ fn start_batch(
     command: &[OsString],
     options: SessionOptions,
 ) -> Result<Started> {
-    let gated = GatedBatch::start(command, options.class).context("cannot start the batch command")?;
+    let pass = make_pass(tracker, &options.gate)?;
+    let gated = GatedBatch::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
     guardian.update(|plan| plan.batch_pid = gated.pid()).context("cannot brief the guardian")?;
     cage.admit(gated.pid()).context("cannot put the batch command into its lanes")?;
     tracker.set_class(gated.pid(), LaneClass::Batch);
@@ -333,12 +346,21 @@ fn start_batch(
     let (log, pen) = options.audit.map(|file| open_log(file, beside, gated.pid())).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
     let terms = options.hold.map(|lending| TermsKeeper::new(lending, &beside.lanes, tracker.memory()));
+    if let Some(lending) = &options.hold {
+        ease_terms(&tracker.memory(), &beside.lanes, &lending.config);
+    }
     let holders = match options.hold {
         Some(lending) => start_holders(beside, tracker, cage, lending, &pen)?,
         None => Vec::new(),
     };
     let batch = gated.open().context("cannot let the batch command run")?;
     Ok(Started { holders, terms, batch, log })
+}
+
+fn make_pass(tracker: &Tracker, gate: &Gate) -> Result<Option<Pass>> {
+    let Gate::Instrumented { library } = gate else { return Ok(None) };
+    let pass = Pass::make(tracker, library);
+    pass.map(Some).context("cannot hand the lane words to the batch command")
 }
 
 /// The audit log, beginning with what was done to the machine so far.
@@ -382,6 +404,7 @@ fn sum(holders: &[Holder]) -> HolderBooks {
         holds: sum.holds + one.holds,
         evictions: sum.evictions + one.evictions,
         evictor_errors: sum.evictor_errors + one.evictor_errors,
+        promises_broken: sum.promises_broken + one.promises_broken,
         napped_ns: sum.napped_ns + one.napped_ns,
     })
 }
@@ -391,11 +414,13 @@ fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Strin
     let strays = books.sum(|lane| lane.batch_strays);
     let lc_strays = books.sum(|lane| lane.lc_strays);
     let errors = holders.evictor_errors;
+    let broken = holders.promises_broken;
     let notes = [
         (leaks, format!("the kernel let batch run {leaks} times in a lane that was held")),
         (strays, format!("batch ran {strays} times outside its lanes before it was put back")),
         (lc_strays, format!("the service ran {lc_strays} times on CPUs that are not request lanes, unwatched")),
         (errors, format!("batch could not be sent away from a lane or brought back {errors} times; it was held on")),
+        (broken, format!("{broken} times the batch program did not look for itself for 1 ms, and was held instead")),
     ];
     notes.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note)
 }

@@ -5,6 +5,7 @@ use std::fmt;
 use serde_json::{Map, json};
 
 use super::books::reaction_figures;
+use super::gate::{Gate, GateBooks};
 use super::histogram::Histogram;
 use super::session::Outcome;
 use super::terms::FinalTerms;
@@ -31,6 +32,10 @@ pub struct Summary {
     pub lent_overlap_percent: Option<f64>,
     /// On what terms the lanes were lent, at the end.
     pub terms: Option<FinalTerms>,
+    /// How batch got off a lane.
+    pub gate: &'static str,
+    /// What batch that looked for itself did, if it could.
+    pub looked: Option<GateBooks>,
     /// From the service's start to batch off.
     pub reaction_off: Histogram,
     /// From the service's stop to batch back.
@@ -66,6 +71,8 @@ impl Summary {
             overlap_percent: books.overlap_percent(&lanes),
             lent_overlap_percent: books.lent_overlap_percent(&lanes),
             terms: outcome.terms,
+            gate: outcome.gate,
+            looked: books.gates().reduce(|sum, one| sum.plus(&one)),
             reaction_off: books.reaction_off().clone(),
             reaction_on: books.reaction_on().clone(),
             lc_switches: books.sum(|lane| lane.lc_switches),
@@ -84,6 +91,7 @@ impl Summary {
     pub fn to_result(&self) -> ResultFile {
         let mut settings = Map::new();
         settings.insert("policy".into(), json!(self.policy()));
+        settings.insert("gate".into(), json!(self.gate));
         settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
@@ -101,7 +109,9 @@ impl Summary {
         self.terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
     }
 
-    fn figures(&self) -> [(&'static str, Option<f64>); 19] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 22] {
+        let gate = self.looked.filter(|_| self.gate != Gate::Holder.name());
+        let looked = |figure: fn(&GateBooks) -> u64| gate.as_ref().map(|books| figure(books) as f64);
         let budget_ms = self.terms.map(|terms| terms.budget_ns as f64 / 1e6);
         let harm_percent = self.terms.map(|terms| f64::from(terms.harm.ppm()) / 1e4);
         let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
@@ -125,6 +135,9 @@ impl Summary {
             ("cost_per_switch_ns", self.cost_per_switch_ns),
             ("own_cpu_s", Some(self.own_cpu_s)),
             ("napped_s", Some(self.napped_s)),
+            ("gate_threads_count", looked(|gate| gate.promises)),
+            ("gate_naps_count", looked(|gate| gate.naps)),
+            ("gate_slow_paths_count", looked(|gate| gate.slow_paths)),
         ]
     }
 }
@@ -176,6 +189,17 @@ impl fmt::Display for Summary {
             self.holds,
             self.evictions
         )?;
+        if let Some(looked) = self.looked.filter(|_| self.gate != Gate::Holder.name()) {
+            writeln!(
+                f,
+                "  gate       {}: {} threads looked for themselves, napping {:.2} s in {} naps ({} looks found the word set)",
+                self.gate,
+                looked.promises,
+                seconds(looked.napped_ns),
+                looked.naps,
+                looked.slow_paths
+            )?;
+        }
         self.notes.iter().try_for_each(|note| writeln!(f, "  note       {note}"))
     }
 }

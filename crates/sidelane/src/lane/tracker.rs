@@ -6,18 +6,20 @@
 //! kernel detaches them whenever and however the process ends.
 
 use std::io;
-use std::os::fd::{AsFd, AsRawFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder};
-use sidelane_signal::{HoldWord, LaneClass, LaneTerms, LaneWord, RequestWord, ServiceWord};
+use sidelane_signal::{GateWord, HoldWord, LaneClass, LaneTerms, LaneWord, RequestWord, ServiceWord};
 use thiserror::Error;
 
 use super::books::{Books, LaneStats, TraceEvent};
 use super::cage::Census;
 use super::classes::ProcessClasses;
 use super::cpulist::CpuSet;
+use super::gate::GateBooks;
+use super::gate::promises::Promises;
 use super::mapped::MappedArray;
 use super::summons::SummonsRing;
 use super::topology::Lanes;
@@ -30,8 +32,16 @@ const ROLE_REQUEST: u32 = 1;
 const ROLE_BATCH: u32 = 2;
 /// The smallest ring the kernel makes: one page. It only ever holds a few summons.
 const RING_BYTES: u32 = 4096;
-const ONE_ENTRY_A_LANE: [&str; 7] =
-    ["lane_words", "hold_words", "request_words", "lane_terms", "lane_stats", "lane_roles", "summons_rings"];
+const ONE_ENTRY_A_LANE: [&str; 8] = [
+    "lane_words",
+    "hold_words",
+    "request_words",
+    "lane_terms",
+    "gate_words",
+    "lane_stats",
+    "lane_roles",
+    "summons_rings",
+];
 /// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
 const TRACE_EVENTS: usize = 16_384;
 
@@ -82,16 +92,26 @@ pub struct ServiceCgroup {
 impl ServiceCgroup {
     /// The v1 hierarchies in which the kernel program can look a task up, in its order.
     pub const V1_CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "freezer", "memory", "pids"];
+}
 
-    /// `struct sidelane_settings`.
-    fn to_settings(self, requests: bool) -> [u8; 24] {
-        let mut bytes = [0; 24];
-        bytes[..8].copy_from_slice(&self.id.to_ne_bytes());
-        bytes[8..12].copy_from_slice(&self.level.to_ne_bytes());
-        bytes[12..16].copy_from_slice(&self.v1.to_ne_bytes());
-        bytes[16..20].copy_from_slice(&u32::from(requests).to_ne_bytes());
-        bytes
-    }
+/// What a tracker does besides tracking lanes.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Extras {
+    /// Track the service's requests too, for [`crate::request::Requests`].
+    pub requests: bool,
+    /// Batch may look for itself.
+    pub gated: bool,
+}
+
+/// `struct sidelane_settings` of `bpf/lanes.h`.
+fn settings(service: ServiceCgroup, extras: Extras) -> [u8; 24] {
+    let mut bytes = [0; 24];
+    bytes[..8].copy_from_slice(&service.id.to_ne_bytes());
+    bytes[8..12].copy_from_slice(&service.level.to_ne_bytes());
+    bytes[12..16].copy_from_slice(&service.v1.to_ne_bytes());
+    bytes[16..20].copy_from_slice(&u32::from(extras.requests).to_ne_bytes());
+    bytes[20..].copy_from_slice(&u32::from(extras.gated).to_ne_bytes());
+    bytes
 }
 
 /// The arrays shared with the kernel program, indexed by CPU.
@@ -101,6 +121,9 @@ pub struct LaneMemory {
     requests: MappedArray<RequestWord>,
     service: MappedArray<ServiceWord>,
     terms: MappedArray<LaneTerms>,
+    gates: MappedArray<GateWord>,
+    promises: Promises,
+    gated: bool,
     stats: MappedArray<LaneStats>,
     trace: MappedArray<TraceEvent>,
     /// By CPU: the request lanes of a batch lane, none for any other.
@@ -133,9 +156,32 @@ impl LaneMemory {
         self.terms.get(cpu as usize)
     }
 
+    /// What batch that looks for itself did on the batch lane `cpu`.
+    pub fn gate(&self, cpu: u32) -> &GateWord {
+        self.gates.get(cpu as usize)
+    }
+
+    /// The threads that look for themselves.
+    pub fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
     /// The kernel's books of all lanes, up to now.
     pub fn books(&self) -> Books {
-        Books::read(self.words.iter(), self.holds.iter(), self.stats.as_slice(), |cpu| &self.partners[cpu])
+        let (gates, stats) = (self.gates.as_slice(), self.stats.as_slice());
+        Books::read(self.words.iter(), self.holds.iter(), gates, stats, |cpu| &self.partners[cpu])
+    }
+
+    /// Whether batch may look for itself.
+    pub fn gated(&self) -> bool {
+        self.gated
+    }
+
+    /// Time batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave,
+    /// up to its last turn's end.
+    pub fn leaked_ns(&self, cpu: u32) -> u64 {
+        let gate = GateBooks::read(self.gate(cpu));
+        self.stats.get(cpu as usize).overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
     }
 
     /// Times batch was switched in outside its lanes, without reading all the books.
@@ -161,18 +207,18 @@ pub struct Tracker {
 impl Tracker {
     /// Loads the program for these lanes; nothing is tracked before [`Tracker::attach`].
     pub fn load(lanes: &Lanes, service: ServiceCgroup) -> Result<Self, TrackerError> {
-        Self::load_with(lanes, service, false)
+        Self::load_for(lanes, service, Extras::default())
     }
 
-    /// As [`Tracker::load`]; with `requests`, for [`crate::request::Requests`] too.
-    pub fn load_with(lanes: &Lanes, service: ServiceCgroup, requests: bool) -> Result<Self, TrackerError> {
+    /// As [`Tracker::load`], with more than lanes.
+    pub fn load_for(lanes: &Lanes, service: ServiceCgroup, extras: Extras) -> Result<Self, TrackerError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(TrackerError::NoBtf);
         }
         silence_libbpf();
         let cpu_count = lane_count(lanes);
         let classes_len = ProcessClasses::words();
-        let object = open_and_load(cpu_count, classes_len, service.to_settings(requests), lanes)?;
+        let object = open_and_load(cpu_count, classes_len, service, extras, lanes)?;
         let classes = Arc::new(ProcessClasses::new(map_array(&object, "process_classes", classes_len)?));
         let memory = Arc::new(LaneMemory {
             words: map_array(&object, "lane_words", cpu_count)?,
@@ -180,6 +226,9 @@ impl Tracker {
             requests: map_array(&object, "request_words", cpu_count)?,
             service: map_array(&object, "service_words", 1)?,
             terms: map_array(&object, "lane_terms", cpu_count)?,
+            gates: map_array(&object, "gate_words", cpu_count)?,
+            gated: extras.gated,
+            promises: Promises::new(map_array(&object, "gated_threads", Promises::words(extras.gated))?),
             stats: map_array(&object, "lane_stats", cpu_count)?,
             trace: map_array(&object, "trace_events", TRACE_EVENTS)?,
             partners: partners(lanes, cpu_count),
@@ -231,6 +280,11 @@ impl Tracker {
         let ring = self.rings.iter().find(|(lane, _)| *lane == cpu);
         let (_, map) = ring.ok_or_else(|| io::Error::other(format!("CPU {cpu} is not a batch lane")))?;
         SummonsRing::new(map.as_fd().try_clone_to_owned()?)
+    }
+
+    /// A descriptor of one of the arrays, for another process.
+    pub fn share(&self, array: &str) -> io::Result<OwnedFd> {
+        self.map(array).as_fd().try_clone_to_owned()
     }
 
     /// Starts (from empty) or stops recording the lanes' class changes for a timeline.
@@ -309,7 +363,8 @@ fn lane_count(lanes: &Lanes) -> usize {
 fn open_and_load(
     cpu_count: usize,
     classes_len: usize,
-    settings: [u8; 24],
+    service: ServiceCgroup,
+    extras: Extras,
     lanes: &Lanes,
 ) -> Result<Object, TrackerError> {
     let mut open = ObjectBuilder::default().open_memory(PROGRAM).map_err(bpf("read the embedded program"))?;
@@ -318,18 +373,22 @@ fn open_and_load(
         if ONE_ENTRY_A_LANE.contains(&name.as_str()) {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lane arrays"))?;
         }
+        if name == "gated_threads" {
+            map.set_max_entries(Promises::words(extras.gated) as u32).map_err(bpf("size the table of threads"))?;
+        }
         if name == "process_classes" {
             map.set_max_entries(classes_len as u32).map_err(bpf("size the table of processes"))?;
         }
         if name.ends_with(".rodata") {
-            map.set_initial_value(&settings).map_err(bpf("set the service's cgroup"))?;
+            map.set_initial_value(&settings(service, extras)).map_err(bpf("set the service's cgroup"))?;
         }
-        request::kernel::prepare_map(&mut map, settings[16] != 0, cpu_count).map_err(bpf("size the request arrays"))?;
+        request::kernel::prepare_map(&mut map, extras.requests, cpu_count).map_err(bpf("size the request arrays"))?;
     }
-    request::kernel::choose_programs(&mut open, settings[16] != 0);
+    request::kernel::choose_programs(&mut open, extras.requests);
     // A service with one place to run is seen before it is placed, others after.
-    let unneeded = if lanes.requests.len() == 1 { "lane_wakeup" } else { "lane_waking" };
-    for mut program in open.progs_mut().filter(|program| program.name() == unneeded) {
+    let woken = if lanes.requests.len() == 1 { "lane_wakeup" } else { "lane_waking" };
+    let exec = if extras.gated { "" } else { "lane_exec" };
+    for mut program in open.progs_mut().filter(|program| program.name() == woken || program.name() == exec) {
         program.set_autoload(false);
     }
     open.load().map_err(|source| match source.kind() {

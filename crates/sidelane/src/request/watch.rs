@@ -17,7 +17,7 @@ use super::window::Window;
 use crate::lane::service::{Service, Target, allowed_cpus};
 use crate::lane::signals::Signals;
 use crate::lane::topology::{Lanes, PairKind};
-use crate::lane::tracker::Tracker;
+use crate::lane::tracker::{Extras, Tracker};
 
 const DRAIN_EVERY_MS: u32 = 50;
 /// How often a service that was started again is looked for.
@@ -76,7 +76,7 @@ impl Watched {
         can_track()?;
         let requests = allowed_cpus(&service.pids);
         let lanes = Lanes { batch: vec![], requests, needs_pin: false, kind: PairKind::Declared };
-        let mut tracker = Tracker::load_with(&lanes, service.cgroup, true)?;
+        let mut tracker = Tracker::load_for(&lanes, service.cgroup, Extras { requests: true, ..Extras::default() })?;
         service.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
         let requests = Requests::track(&tracker, &target.to_string(), &service.pids)?;
         tracker.attach()?;

@@ -22,7 +22,7 @@ const NAPS: [(&str, &str); 3] = [
 
 /// All rungs; those that cannot be had say why.
 pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f64) -> Vec<Rung> {
-    let here = [Nap::probe(), Nap::Pause];
+    let here = [Nap::probe(), Nap::PAUSE];
     let naps = here.iter().take(if here[0] == here[1] { 1 } else { 2 }).map(|nap| Sleeper::Nap(*nap));
     let missing = NAPS.iter().filter(|(name, _)| here.iter().all(|nap| !nap.to_string().starts_with(name)));
     let missing = missing.map(|(name, why)| Rung { name: (*name).to_owned(), outcome: Err((*why).to_owned()) });

@@ -167,7 +167,7 @@ mod tests {
         };
         let pair = TestPair { request, batch, kind: PairKind::Declared };
         let effort = Effort { rounds: 5, gate_time: Duration::from_secs(5), sibling_pairs: 0 };
-        for sleeper in [Sleeper::Futex, Sleeper::Nap(Nap::Pause), Sleeper::Nap(Nap::probe())] {
+        for sleeper in [Sleeper::Futex, Sleeper::Nap(Nap::PAUSE), Sleeper::Nap(Nap::probe())] {
             let rounds = thread::scope(|scope| scope.spawn(|| measure(sleeper, &pair, &effort)).join().unwrap());
             let rounds = rounds.unwrap();
             assert!(rounds.iter().all(|round| round.sleep > 0 && round.wake > 0), "{sleeper}");

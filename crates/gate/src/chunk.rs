@@ -1,0 +1,85 @@
+//! The books of a nap: how long it was, and how much of that the service ran.
+//!
+//! To the kernel a thread that naps is a thread that runs: its books call the nap batch's time, and
+//! overlap. So the nap's time is kept here, for the agent to subtract. That must not make overlap
+//! look smaller than it is, so only time in which this very thread was on the lane counts: chunks of
+//! a microsecond, each left out if the lane saw a switch in it, or if it took longer than a nap
+//! can (a signal handler ran).
+
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use sidelane_policy::Nanos;
+use sidelane_signal::{GATE_HIST_BUCKETS, GateWord};
+
+use crate::lane::Lane;
+
+/// Chunks are closed at this age: short enough to lose little to a switch.
+const CHUNK_NS: Nanos = 1_000;
+/// Older than this it was not all nap: the longest takes 10 µs. Much longer, since a virtual CPU may be
+/// taken off its physical one in between, and no one is beside the service then.
+const CHUNK_MAX_NS: Nanos = 200_000;
+
+/// A span of napping that is not in the books yet.
+pub(crate) struct Chunk {
+    since_ns: Nanos,
+    lc_ns: Option<Nanos>,
+    switches: u32,
+}
+
+impl Chunk {
+    pub(crate) fn begin(lane: &Lane, now_ns: Nanos) -> Self {
+        Self { since_ns: now_ns, lc_ns: lane.lc_ns(now_ns), switches: lane.own.switches() }
+    }
+
+    /// Closes the chunk if it is old enough, and begins the next.
+    pub(crate) fn go_on(&mut self, lane: &Lane, now_ns: Nanos) {
+        if now_ns.saturating_sub(self.since_ns) >= CHUNK_NS {
+            *self = self.close(lane, now_ns);
+        }
+    }
+
+    /// Enters what was napped up to now.
+    pub(crate) fn close(&self, lane: &Lane, now_ns: Nanos) -> Self {
+        let next = Self::begin(lane, now_ns);
+        let napped_ns = now_ns.saturating_sub(self.since_ns);
+        if next.switches == self.switches && napped_ns <= CHUNK_MAX_NS && !lane.left() {
+            lane.gate.napped_ns.fetch_add(napped_ns, Ordering::Relaxed);
+            if let (Some(before_ns), Some(after_ns)) = (self.lc_ns, next.lc_ns) {
+                let lc_ns = after_ns.saturating_sub(before_ns);
+                lane.gate.napped_lc_ns.fetch_add(lc_ns, Ordering::Relaxed);
+            }
+        }
+        next
+    }
+}
+
+/// Counts a reaction in the histogram, in the buckets of the kernel program's books.
+pub(crate) fn record(gate: &GateWord, latency_ns: Nanos) {
+    let bucket: &AtomicU32 = &gate.off_hist[bucket_of(latency_ns)];
+    bucket.fetch_add(1, Ordering::Relaxed);
+}
+
+/// 32 buckets for each power of two, as in `bpf/lanes.h`.
+fn bucket_of(latency_ns: Nanos) -> usize {
+    const SUB_BITS: u32 = 5;
+    if latency_ns < 1 << SUB_BITS {
+        return latency_ns as usize;
+    }
+    let shift = latency_ns.ilog2() - SUB_BITS;
+    let bucket = ((shift << SUB_BITS) as u64 + (latency_ns >> shift)) as usize;
+    bucket.min(GATE_HIST_BUCKETS - 1)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_those_of_the_kernel_program() {
+        // Worked by hand from `record` in bpf/books.h.
+        for (latency_ns, bucket) in [(0, 0), (31, 31), (32, 32), (63, 63), (64, 64), (65, 64), (1_000, 190)] {
+            assert_eq!(bucket_of(latency_ns), bucket, "{latency_ns} ns");
+        }
+        assert_eq!(bucket_of(u64::MAX), GATE_HIST_BUCKETS - 1);
+    }
+}

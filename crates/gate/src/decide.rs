@@ -1,0 +1,151 @@
+//! What is decided for a lane: this process's policy for it, behind a lock that nobody waits for.
+//!
+//! Elfen keeps `lane_status` in a per-CPU variable (Fig. 9(b)); so does this. Threads of one process
+//! that take turns on a lane share it, other processes have their own. A thread that finds it locked
+//! naps until the service is idle, which is right under every policy.
+
+use std::cell::UnsafeCell;
+use std::mem::MaybeUninit;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, PolicyKind};
+use sidelane_policy::{Action, Actions, Nanos, Observation, Policy};
+use sidelane_signal::LaneTerms;
+
+/// The policy that a lane's terms ask for.
+fn policy_for(terms: &LaneTerms) -> Borrow<AnyRule> {
+    // A policy of a later version: the one that never hurts.
+    let kind = PolicyKind::try_from(terms.policy.load(Ordering::Relaxed)).unwrap_or_default();
+    kind.policy(BorrowConfig {
+        min_idle_ns: terms.min_idle_ns.load(Ordering::Relaxed),
+        // Who naps in SCHED_IDLE starves nobody, so no hold is too long.
+        evict_after_ns: Nanos::MAX,
+    })
+}
+
+/// What a thread is to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Verdict {
+    /// Nap, and ask again when something changes or it is `until_ns`.
+    Nap { until_ns: Option<Nanos> },
+    /// Go on, and ask again when something changes or it is `until_ns`.
+    GoOn { until_ns: Option<Nanos> },
+}
+
+const FREE: u32 = 0;
+const LOCKED: u32 = 1;
+
+/// One lane's state in this process. All zero: free, and not begun.
+pub(crate) struct LaneState {
+    lock: AtomicU32,
+    /// The service's clock when a thread was last let go on beside it; 0: accounted for.
+    let_go_lc_ns: AtomicU64,
+    inner: UnsafeCell<Inner>,
+}
+
+struct Inner {
+    begun: bool,
+    policy: MaybeUninit<Borrow<AnyRule>>,
+    hold: bool,
+    /// The policy's clock never goes back, though threads may ask in another order than they read it.
+    now_ns: Nanos,
+}
+
+// SAFETY: `inner` is touched by whoever has the lock alone.
+unsafe impl Sync for LaneState {}
+
+impl LaneState {
+    /// A thread goes on beside the service, at `lc_ns` of the service's clock.
+    pub(crate) fn let_go(&self, lc_ns: Nanos) {
+        self.let_go_lc_ns.store(lc_ns.max(1), Ordering::Relaxed);
+    }
+
+    /// How long the service has run beside it since, up to `lc_ns` of its clock and `limit_ns`: a
+    /// thread that did not check for longer than it had leave for did not have leave for that.
+    pub(crate) fn went_on_ns(&self, lc_ns: Nanos, limit_ns: Nanos) -> Nanos {
+        match self.let_go_lc_ns.swap(0, Ordering::Relaxed) {
+            0 => 0,
+            since_ns => lc_ns.saturating_sub(since_ns).min(limit_ns),
+        }
+    }
+
+    /// Asks the policy; `None` if somebody else is asking.
+    pub(crate) fn ask(&self, terms: &LaneTerms, now_ns: Nanos, seen: &Observation) -> Option<Verdict> {
+        self.lock.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
+        // SAFETY: locked; a signal handler that comes here now finds it locked too.
+        let verdict = unsafe { &mut *self.inner.get() }.ask(terms, now_ns, seen);
+        self.lock.store(FREE, Ordering::Release);
+        Some(verdict)
+    }
+}
+
+impl Inner {
+    fn ask(&mut self, terms: &LaneTerms, now_ns: Nanos, seen: &Observation) -> Verdict {
+        if !self.begun {
+            self.policy.write(policy_for(terms));
+            self.begun = true;
+        }
+        // SAFETY: written when it was begun.
+        let policy = unsafe { self.policy.assume_init_mut() };
+        self.now_ns = self.now_ns.max(now_ns);
+        let mut actions = Actions::default();
+        policy.observe(self.now_ns, seen, &mut actions);
+        if let Some(last) = actions.iter().last() {
+            self.hold = matches!(last, Action::Hold | Action::Evict);
+        }
+        let until_ns = policy.next_wakeup();
+        if self.hold { Verdict::Nap { until_ns } } else { Verdict::GoOn { until_ns } }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn fresh() -> LaneState {
+        // SAFETY: all zero is what the shared memory begins with.
+        unsafe { MaybeUninit::zeroed().assume_init() }
+    }
+
+    fn seen(request_busy: bool, request_since: Nanos) -> Observation {
+        Observation { request_busy, request_since, ..Observation::default() }
+    }
+
+    #[test]
+    fn it_naps_while_the_service_is_busy_and_a_little_longer() {
+        let (state, terms) = (fresh(), LaneTerms { min_idle_ns: 1_000.into(), ..Default::default() });
+        let ask = |now_ns, seen: Observation| state.ask(&terms, now_ns, &seen).unwrap();
+        assert_eq!(ask(5_000, seen(false, 1_000)), Verdict::GoOn { until_ns: None });
+        assert!(matches!(ask(6_000, seen(true, 5_900)), Verdict::Nap { .. }));
+        // However long.
+        assert!(matches!(ask(60_000_000_000, seen(true, 5_900)), Verdict::Nap { .. }));
+        let until_ns = Some(60_000_002_000);
+        assert_eq!(ask(60_000_001_500, seen(false, 60_000_001_000)), Verdict::Nap { until_ns });
+        assert_eq!(ask(60_000_002_000, seen(false, 60_000_001_000)), Verdict::GoOn { until_ns: None });
+    }
+
+    #[test]
+    fn leave_is_for_as_long_as_it_is_given() {
+        let state = fresh();
+        assert_eq!(state.went_on_ns(500, 100), 0);
+        state.let_go(500);
+        assert_eq!((state.went_on_ns(560, 100), state.went_on_ns(570, 100)), (60, 0));
+        state.let_go(600);
+        assert_eq!(state.went_on_ns(900, 100), 100);
+    }
+
+    #[test]
+    fn nobody_waits_for_the_lock() {
+        let state = fresh();
+        state.lock.store(LOCKED, Ordering::Relaxed);
+        assert_eq!(state.ask(&LaneTerms::default(), 1, &seen(true, 0)), None);
+    }
+
+    #[test]
+    fn a_clock_that_was_read_before_another_threads_does_no_harm() {
+        let (state, terms) = (fresh(), LaneTerms::default());
+        for now_ns in [9_000, 8_000] {
+            assert!(matches!(state.ask(&terms, now_ns, &seen(true, 7_000)), Some(Verdict::Nap { .. })));
+        }
+    }
+}

@@ -1,0 +1,84 @@
+//! What the agent says in the environment: `SIDELANE_GATE=1:LANES:REQUESTS:SERVICE:TERMS:GATES:THREADS`.
+
+use std::ffi::CStr;
+
+use sidelane_signal::{GATE_ENV, GATE_VERSION};
+
+/// The file descriptors of the arrays, in the order of `abi/gate.h`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct GateFds {
+    pub(crate) lanes: i32,
+    pub(crate) requests: i32,
+    pub(crate) service: i32,
+    pub(crate) terms: i32,
+    pub(crate) gates: i32,
+    pub(crate) threads: i32,
+}
+
+impl GateFds {
+    /// What the environment names, if it does so in this version's format.
+    pub(crate) fn from_environment() -> Option<Self> {
+        Self::parse(variable(GATE_ENV)?)
+    }
+
+    fn parse(text: &str) -> Option<Self> {
+        let mut fields = text.split(':');
+        if fields.next()?.parse() != Ok(GATE_VERSION) {
+            return None;
+        }
+        let mut fd = || fields.next()?.parse().ok().filter(|fd| *fd >= 0);
+        let fds = Self { lanes: fd()?, requests: fd()?, service: fd()?, terms: fd()?, gates: fd()?, threads: fd()? };
+        fields.next().is_none().then_some(fds)
+    }
+}
+
+/// Says why checks do nothing, if the user wants to know.
+pub(crate) fn explain(why: &str) {
+    if variable("SIDELANE_GATE_VERBOSE").is_some() {
+        for part in ["sidelane gate: ", why, "; checks do nothing\n"] {
+            // SAFETY: a plain system call on memory of our own; whether it works does not matter.
+            unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
+        }
+    }
+}
+
+/// A variable of the environment, without copying it: `std::env::var` allocates.
+fn variable(name: &str) -> Option<&'static str> {
+    const NAME_MAX: usize = 32;
+    let mut terminated = [0_u8; NAME_MAX];
+    terminated.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
+    let name = CStr::from_bytes_until_nul(&terminated).ok()?;
+    // SAFETY: `name` is terminated. The program may change its environment at the same time; it
+    // must not, says POSIX, while anybody reads it.
+    let value = unsafe { libc::getenv(name.as_ptr()) };
+    if value.is_null() {
+        return None;
+    }
+    // SAFETY: a value of the environment is a terminated string, used only at once.
+    unsafe { CStr::from_ptr(value) }.to_str().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn six_descriptors_of_this_version() {
+        let fds = GateFds { lanes: 3, requests: 4, service: 5, terms: 6, gates: 7, threads: 18 };
+        assert_eq!(GateFds::parse("1:3:4:5:6:7:18"), Some(fds));
+    }
+
+    #[test]
+    fn anything_else_is_nothing() {
+        let garbage = ["", "1", "garbage", "2:3:4:5:6:7:8", "1:3:4:5:6:7", "1:3:4:5:6:7:8:9", "1:3:4:5:6:7:", ":::"];
+        for text in garbage.into_iter().chain(["1:3:4:5:6:7:-1", "1:a:b:c:d:e:f", "1:3:4:5:6:7:99999999999"]) {
+            assert_eq!(GateFds::parse(text), None, "`{text}`");
+        }
+    }
+
+    #[test]
+    fn a_variable_that_is_not_set_is_none() {
+        assert_eq!(variable("SIDELANE_NOT_SET"), None);
+        assert!(variable("PATH").is_some());
+    }
+}

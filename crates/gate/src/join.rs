@@ -1,0 +1,121 @@
+//! How a process joins: from the environment it was given to the arrays, mapped.
+
+use std::sync::OnceLock;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use crate::arrays::Arrays;
+use crate::environment::{GateFds, explain};
+use crate::page::{self, CheckPage};
+use crate::save;
+use crate::slow::{SlowPath, sidelane_gate_slow_path};
+
+/// The environment has not been looked at.
+const UNKNOWN: u32 = 0;
+/// The environment names arrays; nothing is mapped before the first check.
+const ARMED: u32 = 1;
+/// Some thread maps them.
+const OPENING: u32 = 2;
+/// They are mapped.
+const OPEN: u32 = 3;
+/// Not under Sidelane, or not usable.
+const ABSENT: u32 = 4;
+
+static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
+static ARRAYS: OnceLock<Arrays> = OnceLock::new();
+
+/// Runs when the library is loaded, before the program's own code.
+///
+/// It only looks into the environment: most programs of a batch command, such as the compilers
+/// that `make` starts, never check, and should not pay for those that do.
+extern "C" fn arm() {
+    if STATE.load(Ordering::Relaxed) != UNKNOWN {
+        return;
+    }
+    match GateFds::from_environment() {
+        Some(_) => {
+            save::prepare();
+            STATE.store(ARMED, Ordering::Release);
+            page::knock_all();
+        }
+        None => {
+            STATE.store(ABSENT, Ordering::Release);
+            explain("SIDELANE_GATE is not set, or not in the format of this version");
+        }
+    }
+}
+
+#[used]
+#[unsafe(link_section = ".init_array")]
+static ARM: extern "C" fn() = arm;
+
+/// The arrays, if there are any; maps them at the first call.
+pub(crate) fn arrays() -> Option<&'static Arrays> {
+    match STATE.load(Ordering::Acquire) {
+        OPEN => ARRAYS.get(),
+        ARMED => open(),
+        _ => None,
+    }
+}
+
+fn open() -> Option<&'static Arrays> {
+    // Another thread, or a signal handler within this one, goes on meanwhile.
+    STATE.compare_exchange(ARMED, OPENING, Ordering::AcqRel, Ordering::Acquire).ok()?;
+    let fds = GateFds::from_environment();
+    match fds.ok_or("SIDELANE_GATE has gone").and_then(|fds| Ok((fds, Arrays::map(&fds)?))) {
+        Ok((fds, arrays)) => {
+            let arrays = ARRAYS.get_or_init(|| arrays);
+            page::show_all(fds.service);
+            STATE.store(OPEN, Ordering::Release);
+            Some(arrays)
+        }
+        Err(why) => {
+            STATE.store(ABSENT, Ordering::Release);
+            page::silence_all();
+            explain(why);
+            None
+        }
+    }
+}
+
+/// Makes the page of a module that was compiled with `sidelane_gate.h` show what all checks look
+/// at, and returns what to call when it is set. `page` lives as long as the module's code.
+///
+/// # Safety
+/// `page` is a page of the module's own, for nothing else.
+#[unsafe(no_mangle)]
+pub unsafe extern "C" fn sidelane_gate_join(page: *mut u32) -> SlowPath {
+    // The loader runs a preloaded library's constructors first; a linked one's may come later.
+    arm();
+    // SAFETY: the caller's promise; the alignment is checked.
+    if let Some(page) = unsafe { page.cast::<CheckPage>().as_ref() }.filter(|page| aligned(page)) {
+        take_in(page);
+    }
+    sidelane_gate_slow_path
+}
+
+fn aligned(page: &CheckPage) -> bool {
+    std::ptr::from_ref(page).is_aligned()
+}
+
+fn take_in(page: &'static CheckPage) {
+    match STATE.load(Ordering::Acquire) {
+        ARMED if page::adopt(page) => page.knock(true),
+        OPEN => {
+            if let Some(fds) = GateFds::from_environment().filter(|fds| Arrays::is_service(fds.service)) {
+                page.show(fds.service);
+            }
+        }
+        _ => {}
+    }
+}
+
+/// The address of the word that checks look at: not 0 while the service is busy. Null where this
+/// process does not run under Sidelane. For those who generate code that checks.
+#[unsafe(no_mangle)]
+pub extern "C" fn sidelane_check_address() -> *const u32 {
+    arm();
+    match arrays() {
+        Some(_) => page::OWN.word().as_ptr(),
+        None => std::ptr::null(),
+    }
+}

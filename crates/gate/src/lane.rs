@@ -1,0 +1,144 @@
+//! The batch lane that a thread is on, and what can be seen of its request lanes.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sidelane_policy::borrow::PolicyKind;
+use sidelane_policy::{Harm, Nanos, Observation, Requests, Running, Terms};
+use sidelane_signal::{GateWord, LaneTerms, LaneWord, RequestWord};
+
+use crate::arrays::Arrays;
+use crate::clock::Moment;
+use crate::decide::LaneState;
+
+/// Two words of shared memory, and what they were.
+pub(crate) type PassWords = [(&'static AtomicU64, u64); 2];
+
+/// A batch lane, with the calling thread on it a moment ago.
+#[derive(Clone, Copy)]
+pub(crate) struct Lane {
+    cpu: u32,
+    arrays: &'static Arrays,
+    pub(crate) own: &'static LaneWord,
+    pub(crate) terms: &'static LaneTerms,
+    pub(crate) gate: &'static GateWord,
+    pub(crate) state: &'static LaneState,
+}
+
+/// The CPU that the calling thread runs on.
+pub(crate) fn this_cpu() -> u32 {
+    // SAFETY: reads what the kernel keeps for this thread; cannot fail on x86-64.
+    unsafe { libc::sched_getcpu() as u32 }
+}
+
+impl Lane {
+    /// The lane `cpu`, if it is a batch lane.
+    pub(crate) fn of(arrays: &'static Arrays, cpu: u32) -> Option<Self> {
+        let index = cpu as usize;
+        let terms = arrays.terms.get(index).filter(|terms| terms.request_count.load(Ordering::Relaxed) > 0)?;
+        let (own, gate) = (arrays.lanes.get(index)?, arrays.gates.get(index)?);
+        Some(Self { cpu, arrays, own, terms, gate, state: arrays.states.get(index)? })
+    }
+
+    /// When the arrays were mapped.
+    pub(crate) fn opened(&self) -> Moment {
+        self.arrays.opened
+    }
+
+    /// Whether the calling thread has been moved off the lane.
+    pub(crate) fn left(&self) -> bool {
+        this_cpu() != self.cpu
+    }
+
+    /// The CPUs that the service runs on beside this one.
+    fn request_cpus(&self) -> impl Iterator<Item = usize> + use<> {
+        let terms = self.terms;
+        let count = terms.request_count.load(Ordering::Relaxed) as usize;
+        terms.requests.iter().take(count).map(|cpu| cpu.load(Ordering::Relaxed) as usize)
+    }
+
+    /// Their words.
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &'static LaneWord> + use<> {
+        let lanes = self.arrays.lanes;
+        self.request_cpus().filter_map(|cpu| lanes.get(cpu))
+    }
+
+    /// Whether the service needs one of them.
+    #[inline]
+    pub(crate) fn busy(&self) -> bool {
+        self.requests().any(LaneWord::busy)
+    }
+
+    /// What the policy is told.
+    pub(crate) fn look(&self) -> Observation {
+        let request_busy = self.busy();
+        let request_since = if request_busy { self.busy_since_ns() } else { self.idle_since_ns() };
+        Observation {
+            request_busy,
+            request_since,
+            // The service's visits to a batch lane are the holder's business: it is summoned for them.
+            service_on_batch_lane: false,
+            requests: self.running_requests(),
+            terms: self.agreed(),
+        }
+    }
+
+    /// What is known of the service's requests; of several that run, the one that started last.
+    fn running_requests(&self) -> Option<Requests> {
+        let service = self.arrays.service;
+        if service.tracked.load(Ordering::Acquire) == 0 {
+            return None;
+        }
+        let words = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
+        let running = words.filter_map(running).reduce(|one, other| {
+            let last = if one.started >= other.started { one } else { other };
+            Running { waited: one.waited || other.waited, ..last }
+        });
+        Some(Requests { queue_len: service.queue_len.load(Ordering::Acquire), running })
+    }
+
+    fn agreed(&self) -> Terms {
+        let harm = Harm::from_ppm(self.terms.harm_ppm.load(Ordering::Relaxed));
+        Terms { budget_ns: self.terms.budget_ns.load(Ordering::Relaxed), harm }
+    }
+
+    /// Since when the service has needed one of its lanes, if it does.
+    pub(crate) fn busy_since_ns(&self) -> Nanos {
+        let busy = self.requests().filter(|word| word.busy());
+        busy.filter_map(LaneWord::busy_since_ns).min().unwrap_or(0)
+    }
+
+    fn idle_since_ns(&self) -> Nanos {
+        self.requests().filter_map(LaneWord::idle_since_ns).max().unwrap_or(0)
+    }
+
+    /// Whether every start of the service ends batch's turn, whatever the request.
+    pub(crate) fn borrows_idle(&self) -> bool {
+        self.terms.policy.load(Ordering::Relaxed) == PolicyKind::BorrowIdle as u32
+    }
+
+    /// When the calling thread was last switched in here.
+    pub(crate) fn turn_since_ns(&self) -> Nanos {
+        self.own.since_ns.load(Ordering::Relaxed)
+    }
+
+    /// Time that threads of the service have run beside this lane; `None` if that cannot be read.
+    pub(crate) fn lc_ns(&self, now_ns: Nanos) -> Option<Nanos> {
+        self.requests().map(|word| Some(word.snapshot()?.lc_ns(now_ns))).sum()
+    }
+
+    /// Two words that change when there is something new to decide, with what they are now: the
+    /// running request's, and the start of the busy period. `None` with several request lanes.
+    pub(crate) fn pass_words(&self) -> Option<PassWords> {
+        let cpu = self.terms.requests[0].load(Ordering::Relaxed) as usize;
+        let one = self.terms.request_count.load(Ordering::Relaxed) == 1;
+        let request = self.arrays.requests.get(cpu).filter(|_| one)?;
+        let words = [&request.stamp_ns, &self.arrays.lanes.get(cpu)?.busy_since_ns];
+        Some(words.map(|word| (word, word.load(Ordering::Acquire))))
+    }
+}
+
+/// What runs on one request lane.
+fn running(word: &RequestWord) -> Option<Running> {
+    let request = word.snapshot().filter(|request| request.number != 0)?;
+    Some(Running { number: request.number, started: request.started_ns, waited: request.waited })
+}

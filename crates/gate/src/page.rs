@@ -1,0 +1,98 @@
+//! The check page: where a module's checks look.
+//!
+//! A page at an address that the linker knows, so that a check needs no pointer. Once the gate is
+//! open the service's array is mapped over it; until then it is the module's own zeroes, or holds
+//! the *knock*: a word that is set so that the first check takes the slow path.
+
+use std::ffi::c_void;
+use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
+
+use sidelane_signal::ServiceWord;
+
+/// The size of a page on x86-64.
+pub(crate) const PAGE_BYTES: usize = 4096;
+/// Where in a page its word is: `ServiceWord::busy_lanes`.
+pub(crate) const WORD_OFFSET: usize = std::mem::offset_of!(ServiceWord, busy_lanes);
+const WORDS: usize = PAGE_BYTES / size_of::<u32>();
+/// Modules with pages of their own: programs and libraries that were compiled with the header.
+const MODULES_MAX: usize = 64;
+
+/// A module's page.
+#[repr(C, align(4096))]
+pub struct CheckPage([AtomicU32; WORDS]);
+
+/// This library's own, for the functions that compilers call.
+pub(crate) static OWN: CheckPage = CheckPage([const { AtomicU32::new(0) }; WORDS]);
+
+/// The others'.
+static MODULES: [AtomicPtr<CheckPage>; MODULES_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MODULES_MAX];
+
+impl CheckPage {
+    /// The word that checks look at.
+    pub(crate) fn word(&self) -> &AtomicU32 {
+        &self.0[WORD_OFFSET / size_of::<u32>()]
+    }
+
+    fn address(&self) -> *mut c_void {
+        std::ptr::from_ref(self).cast_mut().cast()
+    }
+
+    /// Makes the next check take the slow path, or none. Only while nothing is mapped over it.
+    pub(crate) fn knock(&self, on: bool) {
+        self.word().store(u32::from(on), Ordering::Relaxed);
+    }
+
+    /// Maps the service's array here; without success, checks say "not busy".
+    pub(crate) fn show(&self, service_fd: i32) {
+        // SAFETY: replaces a page that is nothing but this value, at once for all threads.
+        let shown = unsafe {
+            let flags = libc::MAP_SHARED | libc::MAP_FIXED;
+            libc::mmap(self.address(), PAGE_BYTES, libc::PROT_READ, flags, service_fd, 0)
+        };
+        if shown == libc::MAP_FAILED {
+            self.knock(false);
+        }
+    }
+}
+
+/// Takes in the page of another module; whether there was room.
+pub(crate) fn adopt(page: &'static CheckPage) -> bool {
+    let page = std::ptr::from_ref(page).cast_mut();
+    MODULES.iter().any(|slot| {
+        let taken = slot.compare_exchange(std::ptr::null_mut(), page, Ordering::AcqRel, Ordering::Acquire);
+        taken.is_ok() || taken == Err(page)
+    })
+}
+
+/// Makes the first check of the process take the slow path.
+pub(crate) fn knock_all() {
+    all().for_each(|page| page.knock(true));
+}
+
+/// Makes all checks say "not busy", for good.
+pub(crate) fn silence_all() {
+    all().for_each(|page| page.knock(false));
+}
+
+/// Makes all checks look at the service's array from now on.
+pub(crate) fn show_all(service_fd: i32) {
+    all().for_each(|page| page.show(service_fd));
+}
+
+fn all() -> impl Iterator<Item = &'static CheckPage> {
+    // SAFETY: a slot is empty or has a page of a module, which is there as long as its code is.
+    let modules = MODULES.iter().filter_map(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() });
+    std::iter::once(&OWN).chain(modules)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_page_is_a_page_and_its_word_where_asm_and_header_look() {
+        assert_eq!(size_of::<CheckPage>(), PAGE_BYTES);
+        assert_eq!(align_of::<CheckPage>(), PAGE_BYTES);
+        assert_eq!(WORD_OFFSET, 4);
+    }
+}

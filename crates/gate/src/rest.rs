@@ -1,0 +1,65 @@
+//! Napping in place: what a batch thread does while the service needs its core.
+
+use std::sync::atomic::Ordering;
+
+use sidelane_nap::Nap;
+use sidelane_policy::Nanos;
+
+use crate::chunk::{Chunk, record};
+use crate::clock::now_ns;
+use crate::decide::Verdict;
+use crate::lane::Lane;
+
+/// Naps until the policy lets go, or the thread is moved off the lane. `me` is the thread's id as
+/// the kernel program knows it.
+pub(crate) fn rest(lane: &Lane, me: u32, nap: Nap) {
+    let began_ns = now_ns();
+    begin(lane, me, began_ns);
+    let mut chunk = Chunk::begin(lane, began_ns);
+    loop {
+        wait(lane, nap);
+        let now_ns = now_ns();
+        if lane.left() || may_go_on(lane, now_ns) {
+            break;
+        }
+        chunk.go_on(lane, now_ns);
+        // Of several threads that nap here in turn, the one that runs is the one that naps.
+        lane.gate.nap_tid.store(me, Ordering::Relaxed);
+    }
+    chunk.close(lane, now_ns());
+    let _ = lane.gate.nap_tid.compare_exchange(me, 0, Ordering::Relaxed, Ordering::Relaxed);
+}
+
+/// Naps until the service is idle, for a signal handler: no books, no policy, no lock.
+pub(crate) fn rest_until_idle(lane: &Lane, nap: Nap) {
+    while lane.busy() && !lane.left() {
+        wait(lane, nap);
+    }
+}
+
+fn begin(lane: &Lane, me: u32, now_ns: Nanos) {
+    lane.gate.naps.fetch_add(1, Ordering::Relaxed);
+    lane.gate.nap_since_ns.store(now_ns, Ordering::Relaxed);
+    lane.gate.nap_tid.store(me, Ordering::Relaxed);
+    // A reaction is to the start of a busy period, and only where batch may run beside no request. Batch
+    // that is switched in beside a busy service reacts to its own start; the overlap tells of it.
+    let busy_since_ns = lane.busy_since_ns();
+    if lane.borrows_idle() && busy_since_ns >= lane.turn_since_ns() {
+        record(lane.gate, now_ns.saturating_sub(busy_since_ns));
+    }
+}
+
+fn wait(lane: &Lane, nap: Nap) {
+    // A short idle moment is waited out awake: its end writes no line that could be watched.
+    let nap = if lane.busy() { nap } else { Nap::Pause };
+    if let Some(watched) = lane.requests().next() {
+        nap.wait(&watched.busy, || !lane.busy());
+    }
+}
+
+fn may_go_on(lane: &Lane, now_ns: Nanos) -> bool {
+    match lane.state.ask(lane.terms, now_ns, &lane.look()) {
+        Some(verdict) => matches!(verdict, Verdict::GoOn { .. }),
+        None => !lane.busy(),
+    }
+}

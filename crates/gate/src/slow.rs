@@ -1,0 +1,114 @@
+//! The slow path: a check found the word set.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sidelane_policy::Nanos;
+
+use crate::arrays::Arrays;
+use crate::clock::Moment;
+use crate::decide::Verdict;
+use crate::join::arrays;
+use crate::lane::{Lane, PassWords, this_cpu};
+use crate::rest::{rest, rest_until_idle};
+use crate::thread::{Depth, Thread, this_thread};
+
+/// The longest pass: how late a thread that moved to another lane may notice that it did.
+const PASS_MAX_NS: Nanos = 20_000;
+
+/// What a check calls when the word is set.
+pub type SlowPath = extern "C" fn();
+
+/// Finds out which lane the calling thread is on and whether that lane's service is busy, and naps
+/// in place for as long as the policy says. The thread's first call is its promise to check often.
+#[unsafe(no_mangle)]
+pub extern "C" fn sidelane_gate_slow_path() {
+    let thread = this_thread();
+    if thread.has_pass() {
+        return;
+    }
+    let errno = errno::get();
+    if let Some(arrays) = arrays() {
+        match thread.enter() {
+            Depth::First => check(arrays, thread),
+            Depth::InHandler => check_in_handler(arrays),
+            Depth::TooDeep => {}
+        }
+        thread.leave();
+    }
+    errno::set(errno);
+}
+
+fn check(arrays: &'static Arrays, thread: &Thread) {
+    let cpu = this_cpu();
+    let me = promise(arrays, cpu);
+    let Some(lane) = Lane::of(arrays, cpu) else { return };
+    lane.gate.slow_paths.fetch_add(1, Ordering::Relaxed);
+    if !lane.busy() {
+        return;
+    }
+    // Read before the decision, so that a pass cannot miss what the decision did not see.
+    let words = lane.pass_words();
+    let now = Moment::now();
+    settle(&lane, now.ns());
+    match lane.state.ask(lane.terms, now.ns(), &lane.look()) {
+        Some(Verdict::GoOn { until_ns }) => go_on(&lane, thread, words, now, until_ns),
+        _ => rest(&lane, me.unwrap_or(0), arrays.nap),
+    }
+}
+
+/// Gives the thread a pass for as long as it may go on, but not for long.
+fn go_on(lane: &Lane, thread: &Thread, words: Option<PassWords>, now: Moment, until_ns: Option<Nanos>) {
+    if let Some(lc_ns) = lane.lc_ns(now.ns()) {
+        lane.state.let_go(lc_ns);
+    }
+    let left_ns = until_ns.map_or(PASS_MAX_NS, |until_ns| until_ns.saturating_sub(now.ns()));
+    let counts = lane.opened().counts(left_ns.min(PASS_MAX_NS), now);
+    if let (Some(words), Some(counts)) = (words, counts) {
+        thread.give_pass(now.tsc() + counts, words);
+    }
+}
+
+/// Enters the time that threads went on beside the service since they were let go.
+fn settle(lane: &Lane, now_ns: Nanos) {
+    if let Some(lc_ns) = lane.lc_ns(now_ns) {
+        let went_on_ns = lane.state.went_on_ns(lc_ns, PASS_MAX_NS);
+        lane.gate.lent_lc_ns.fetch_add(went_on_ns, Ordering::Relaxed);
+    }
+}
+
+fn check_in_handler(arrays: &'static Arrays) {
+    if let Some(lane) = Lane::of(arrays, this_cpu()) {
+        rest_until_idle(&lane, arrays.nap);
+    }
+}
+
+/// Sets the calling thread's bit, unless it is set, and returns its id. That is taken from the
+/// lane's word, where it is as the kernel program knows it, in whatever namespace this thread is;
+/// `None` if the thread was moved while it looked.
+fn promise(arrays: &Arrays, cpu: u32) -> Option<u32> {
+    let word = arrays.lanes.get(cpu as usize)?;
+    let switches = word.switches();
+    let tid = word.pid.load(Ordering::Acquire);
+    if word.switches() != switches || this_cpu() != cpu {
+        return None;
+    }
+    let (bits, bit): (&AtomicU64, u64) = (arrays.threads.get(tid as usize / 64)?, 1 << (tid % 64));
+    if bits.load(Ordering::Relaxed) & bit == 0 {
+        bits.fetch_or(bit, Ordering::AcqRel);
+        arrays.gates.get(cpu as usize)?.promises.fetch_add(1, Ordering::Relaxed);
+    }
+    Some(tid)
+}
+
+/// The C library's error number, which a check must not change.
+mod errno {
+    pub(super) fn get() -> i32 {
+        // SAFETY: this thread's own variable.
+        unsafe { *libc::__errno_location() }
+    }
+
+    pub(super) fn set(errno: i32) {
+        // SAFETY: this thread's own variable.
+        unsafe { *libc::__errno_location() = errno };
+    }
+}

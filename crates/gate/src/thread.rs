@@ -1,0 +1,160 @@
+//! What a thread keeps for itself: whether it is on the slow path, and its pass.
+//!
+//! A *pass* lets a thread go on beside a busy service for a short while without asking again. While
+//! a policy lends the lane beside requests every check takes the slow path, so that has to be cheap:
+//! a pass is a deadline of the time stamp counter and two words that must not have changed. The
+//! entry in `save.rs` looks at it before it saves a single vector register.
+//!
+//! Rust's own thread-locals may allocate at a thread's first access when the library was loaded late.
+//! These lie in the static block that every thread gets when it is made.
+
+use std::arch::{asm, global_asm};
+use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
+
+use crate::clock::tsc;
+use crate::lane::PassWords;
+
+/// One thread's state, all zero at first. `save.rs` knows the offsets.
+#[repr(C)]
+pub(crate) struct Thread {
+    /// The pass is over when the time stamp counter gets here; 0: there is none.
+    until_tsc: AtomicU64,
+    /// A word that must still be …
+    first: AtomicPtr<AtomicU64>,
+    /// … this.
+    first_was: AtomicU64,
+    /// And another one.
+    second: AtomicPtr<AtomicU64>,
+    second_was: AtomicU64,
+    /// How many slow paths are under way in this thread: a signal handler may check too.
+    depth: AtomicU32,
+}
+
+const _: () = {
+    use std::mem::offset_of;
+    assert!(offset_of!(Thread, until_tsc) == 0 && offset_of!(Thread, first) == 8);
+    assert!(offset_of!(Thread, first_was) == 16 && offset_of!(Thread, second) == 24);
+    assert!(offset_of!(Thread, second_was) == 32 && size_of::<Thread>() <= 64);
+};
+
+global_asm!(
+    ".pushsection .tbss.sidelane_gate_thread, \"awT\", @nobits",
+    ".globl sidelane_gate_thread",
+    ".hidden sidelane_gate_thread",
+    ".type sidelane_gate_thread, @object",
+    ".size sidelane_gate_thread, 64",
+    ".balign 64",
+    "sidelane_gate_thread:",
+    ".zero 64",
+    ".popsection",
+);
+
+/// The calling thread's state. It lives as long as the thread, which is as long as anything here
+/// that the thread calls.
+#[inline]
+pub(crate) fn this_thread() -> &'static Thread {
+    let state: *const Thread;
+    // SAFETY: the initial-exec access to a thread-local symbol: its offset, which the loader knows,
+    // from the thread's control block, whose first word is its own address.
+    unsafe {
+        asm!(
+            "mov {state}, qword ptr [rip + sidelane_gate_thread@GOTTPOFF]",
+            "add {state}, qword ptr fs:[0]",
+            state = out(reg) state,
+            options(pure, readonly, nostack),
+        );
+        &*state
+    }
+}
+
+/// How deep a thread is in slow paths.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) enum Depth {
+    /// The first: it may look, decide and nap.
+    First,
+    /// In a signal handler that interrupted the first.
+    InHandler,
+    /// Deeper still.
+    TooDeep,
+}
+
+impl Thread {
+    /// Whether the pass still holds.
+    #[inline]
+    pub(crate) fn has_pass(&self) -> bool {
+        tsc() < self.until_tsc.load(Ordering::Relaxed)
+            && unchanged(&self.first, &self.first_was)
+            && unchanged(&self.second, &self.second_was)
+    }
+
+    /// Gives the thread a pass until `until_tsc`, as long as the two words stay as they are now.
+    pub(crate) fn give_pass(&self, until_tsc: u64, words: PassWords) {
+        let [(first, first_was), (second, second_was)] = words;
+        // A handler in the middle of this finds no pass.
+        self.until_tsc.store(0, Ordering::Relaxed);
+        self.first.store(std::ptr::from_ref(first).cast_mut(), Ordering::Relaxed);
+        self.first_was.store(first_was, Ordering::Relaxed);
+        self.second.store(std::ptr::from_ref(second).cast_mut(), Ordering::Relaxed);
+        self.second_was.store(second_was, Ordering::Relaxed);
+        std::sync::atomic::compiler_fence(Ordering::SeqCst);
+        self.until_tsc.store(until_tsc, Ordering::Relaxed);
+    }
+
+    /// Enters a slow path.
+    pub(crate) fn enter(&self) -> Depth {
+        let depth = self.depth.load(Ordering::Relaxed);
+        self.depth.store(depth + 1, Ordering::Relaxed);
+        match depth {
+            0 => Depth::First,
+            1 => Depth::InHandler,
+            _ => Depth::TooDeep,
+        }
+    }
+
+    /// Leaves it. A handler that jumps out of a slow path instead never gets here: its thread's
+    /// later checks nap as a handler's do.
+    pub(crate) fn leave(&self) {
+        let depth = self.depth.load(Ordering::Relaxed);
+        self.depth.store(depth.saturating_sub(1), Ordering::Relaxed);
+    }
+}
+
+fn unchanged(word: &AtomicPtr<AtomicU64>, was: &AtomicU64) -> bool {
+    // SAFETY: `give_pass` stored a reference into an array that stays mapped.
+    let word = unsafe { word.load(Ordering::Relaxed).as_ref() };
+    word.is_some_and(|word| word.load(Ordering::Acquire) == was.load(Ordering::Relaxed))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    static WORDS: [AtomicU64; 2] = [const { AtomicU64::new(0) }; 2];
+
+    #[test]
+    fn each_thread_starts_without_a_pass_and_outside() {
+        for _ in 0..2 {
+            let fresh = std::thread::spawn(|| {
+                assert!(!this_thread().has_pass());
+                assert_eq!(this_thread().enter(), Depth::First);
+                assert_eq!(this_thread().enter(), Depth::InHandler);
+                this_thread().leave();
+                this_thread().leave();
+                assert_eq!(this_thread().enter(), Depth::First);
+            });
+            fresh.join().unwrap();
+        }
+    }
+
+    #[test]
+    fn a_pass_ends_with_its_time_or_a_change() {
+        let thread = this_thread();
+        let second = tsc() + (1 << 40);
+        thread.give_pass(second, [(&WORDS[0], 0), (&WORDS[1], 0)]);
+        assert!(thread.has_pass());
+        WORDS[1].store(1, Ordering::Relaxed);
+        assert!(!thread.has_pass());
+        thread.give_pass(tsc(), [(&WORDS[0], 0), (&WORDS[1], 1)]);
+        assert!(!thread.has_pass());
+    }
+}

@@ -1,0 +1,74 @@
+//! The programs of the bench: built by gcc, run with the library preloaded and the gate shut.
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+
+use anyhow::{Context, Result, ensure};
+use tempfile::TempDir;
+
+use crate::bench::median::median;
+use crate::lane::gate::{Gate, GateChoice};
+
+/// The sources, carried in the binary so that the bench needs no source tree.
+const SOURCES: [(&str, &str); 3] = [
+    ("sidelane_gate.h", include_str!("../../../../../runtime/c/sidelane_gate.h")),
+    ("examples/calls.c", include_str!("../../../../../runtime/c/examples/calls.c")),
+    ("examples/kernels.c", include_str!("../../../../../runtime/c/examples/kernels.c")),
+];
+
+/// Where programs are built and run.
+pub(super) struct Workshop {
+    dir: TempDir,
+    library: PathBuf,
+}
+
+impl Workshop {
+    pub(super) fn open() -> Result<Self> {
+        let dir = tempfile::tempdir().context("cannot make a directory for programs")?;
+        std::fs::create_dir(dir.path().join("examples"))?;
+        for (name, source) in SOURCES {
+            std::fs::write(dir.path().join(name), source)?;
+        }
+        let Gate::Instrumented { library } = Gate::choose(GateChoice::Instrumented, &[])? else {
+            unreachable!("the gate that was asked for")
+        };
+        Ok(Self { dir, library })
+    }
+
+    pub(super) fn dir(&self) -> &Path {
+        self.dir.path()
+    }
+
+    /// Builds an example as `name`.
+    pub(super) fn build(&self, example: &str, name: &str, options: &[&str]) -> Result<PathBuf> {
+        let program = self.dir.path().join(name);
+        let mut gcc = Command::new("gcc");
+        gcc.arg("-O2").args(options).arg("-o").arg(&program).arg(self.dir.path().join("examples").join(example));
+        let status = gcc.status().context("cannot run gcc: apt-get install gcc libc6-dev")?;
+        ensure!(status.success(), "{gcc:?} failed");
+        Ok(program)
+    }
+
+    /// `program` with the library, as under Sidelane, but nowhere to look: the fast path alone.
+    pub(super) fn command(&self, program: &Path) -> Command {
+        let mut command = Command::new(program);
+        command.env("LD_PRELOAD", &self.library).env_remove("SIDELANE_GATE").current_dir(self.dir.path());
+        command.stdin(Stdio::null()).stderr(Stdio::inherit());
+        command
+    }
+
+    /// What `checked` prints more than `plain`: median of interleaved pairs.
+    pub(super) fn added(&self, plain: &Path, checked: &Path, args: &[&str], rounds: usize) -> Result<Option<f64>> {
+        let mut added = Vec::new();
+        for _ in 0..rounds {
+            added.push(self.figure(checked, args)? - self.figure(plain, args)?);
+        }
+        Ok(median(added))
+    }
+
+    fn figure(&self, program: &Path, args: &[&str]) -> Result<f64> {
+        let output = self.command(program).args(args).output().with_context(|| format!("{}", program.display()))?;
+        let text = String::from_utf8_lossy(&output.stdout);
+        text.trim().parse().with_context(|| format!("{} printed `{text}` where a time was expected", program.display()))
+    }
+}

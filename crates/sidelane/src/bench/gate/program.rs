@@ -1,0 +1,134 @@
+//! A real program: lz4, from its Debian source, compressing text of this machine.
+//!
+//! One that is built in seconds and whose time is not in assembly language, where no compiler puts
+//! checks. Its own library is linked in, so that checks are in what it spends its time in.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Instant;
+
+use anyhow::{Context, Result, ensure};
+
+use super::build::Workshop;
+use crate::bench::median::median;
+
+const PACKAGE: &str = "lz4";
+/// Enough for a tenth of a second at level 9.
+const INPUT_BYTES: usize = 8 << 20;
+
+/// An unpacked source.
+pub(super) struct Source {
+    dir: PathBuf,
+    input: PathBuf,
+}
+
+/// Fetches it into `dir`; None where it cannot be had.
+pub(super) fn fetch(dir: &Path) -> Result<Option<Source>> {
+    if !download(dir)? {
+        return Ok(None);
+    }
+    let tarball = fs::read_dir(dir)?.flatten().map(|entry| entry.path());
+    let Some(tarball) = tarball.into_iter().find(|path| path.to_string_lossy().contains(".orig.tar.")) else {
+        return Ok(None);
+    };
+    let unpacked = dir.join("source");
+    fs::create_dir(&unpacked)?;
+    let tar =
+        Command::new("tar").arg("-xf").arg(&tarball).arg("--strip-components=1").arg("-C").arg(&unpacked).status();
+    ensure!(tar.is_ok_and(|status| status.success()), "cannot unpack {}", tarball.display());
+    let input = dir.join("input");
+    fs::write(&input, text(&unpacked)?)?;
+    Ok(Some(Source { dir: unpacked, input }))
+}
+
+/// Lets apt download the source, with lists of its own: most machines' have no sources in them, and
+/// they stay as they are. False if it cannot.
+fn download(dir: &Path) -> Result<bool> {
+    let Some(archive) = archive() else { return Ok(false) };
+    fs::write(dir.join("sources.list"), format!("deb-src {archive}\n"))?;
+    fs::create_dir_all(dir.join("lists/partial"))?;
+    let apt = |args: &[&str]| {
+        let mut apt = Command::new("apt-get");
+        for (option, path) in [("Etc::sourcelist", "sources.list"), ("State::Lists", "lists"), ("Cache", "cache")] {
+            apt.arg("-o").arg(format!("Dir::{option}={}", dir.join(path).display()));
+        }
+        apt.args(["-o", "Dir::Etc::sourceparts=/dev/null", "-qq"]).args(args).current_dir(dir);
+        apt.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        apt.status().is_ok_and(|status| status.success())
+    };
+    Ok(apt(&["update"]) && apt(&["source", "--download-only", PACKAGE]))
+}
+
+/// Where this machine gets its packages: address, release and component.
+fn archive() -> Option<String> {
+    let mut apt = Command::new("apt-get");
+    apt.args(["indextargets", "--format", "$(REPO_URI) $(RELEASE) $(COMPONENT)", "Created-By: Packages"]);
+    let targets = String::from_utf8(apt.output().ok()?.stdout).ok()?;
+    targets.lines().find(|target| target.ends_with(" main")).map(str::to_owned)
+}
+
+/// The source itself, over and over: as real as text gets, and there.
+fn text(dir: &Path) -> Result<Vec<u8>> {
+    let mut text = Vec::new();
+    for part in ["lib", "programs", "doc", "tests"] {
+        for file in fs::read_dir(dir.join(part)).into_iter().flatten().flatten() {
+            text.extend(fs::read(file.path()).unwrap_or_default());
+        }
+    }
+    ensure!(!text.is_empty(), "{} has no files", dir.display());
+    Ok(text.iter().copied().cycle().take(INPUT_BYTES).collect())
+}
+
+impl Source {
+    /// Builds the program as `name`.
+    pub(super) fn build(&self, name: &str, options: &[&str]) -> Result<PathBuf> {
+        let program = self.dir.join(name);
+        let files =
+            ["lib", "programs"].into_iter().flat_map(|part| fs::read_dir(self.dir.join(part)).into_iter().flatten());
+        let files =
+            files.flatten().map(|entry| entry.path()).filter(|path| path.extension().is_some_and(|it| it == "c"));
+        let mut gcc = Command::new("gcc");
+        gcc.args(["-O2", "-w", "-DXXH_NAMESPACE=LZ4_"]).arg("-I").arg(self.dir.join("lib")).args(options);
+        gcc.args(files.collect::<Vec<_>>()).arg("-o").arg(&program);
+        ensure!(gcc.status().context("cannot run gcc")?.success(), "{gcc:?} failed");
+        Ok(program)
+    }
+
+    /// How much longer `checked` takes than `plain`: median of interleaved pairs, in user time, of
+    /// which other programs on this machine take none.
+    pub(super) fn overhead_percent(
+        &self,
+        workshop: &Workshop,
+        plain: &Path,
+        checked: &Path,
+        rounds: usize,
+    ) -> Result<Option<f64>> {
+        let mut ratios = Vec::new();
+        for _ in 0..rounds {
+            ratios.push(self.user_s(workshop, checked)? / self.user_s(workshop, plain)?);
+        }
+        Ok(median(ratios).map(|ratio| (ratio - 1.0) * 100.0))
+    }
+
+    fn user_s(&self, workshop: &Workshop, program: &Path) -> Result<f64> {
+        let before_s = children_s();
+        let began = Instant::now();
+        let mut command = workshop.command(program);
+        let status = command.args(["-9", "-c"]).arg(&self.input).stdout(Stdio::null()).status();
+        ensure!(status.is_ok_and(|status| status.success()), "{} failed", program.display());
+        let spent_s = children_s() - before_s;
+        Ok(if spent_s > 0.0 { spent_s } else { began.elapsed().as_secs_f64() })
+    }
+}
+
+/// User time of all children that have ended.
+fn children_s() -> f64 {
+    // SAFETY: rusage is plain data that getrusage fills in.
+    let usage = unsafe {
+        let mut usage: libc::rusage = std::mem::zeroed();
+        libc::getrusage(libc::RUSAGE_CHILDREN, &mut usage);
+        usage
+    };
+    usage.ru_utime.tv_sec as f64 + usage.ru_utime.tv_usec as f64 / 1e6
+}

@@ -1,0 +1,109 @@
+//! Reactions: a pulse on the request lane, the matrix kernel on the batch lane, and the two gates in
+//! turns.
+
+use std::ffi::OsString;
+use std::thread;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::REACTION_LIMIT_US;
+use super::build::Workshop;
+use crate::bench::median::median;
+use crate::lab::Lab;
+use crate::lane::batch::BatchClass;
+use crate::lane::beside::Beside;
+use crate::lane::books::{Books, reaction_figures};
+use crate::lane::gate::{Gate, GateChoice};
+use crate::lane::service::Target;
+use crate::lane::session::{Session, SessionOptions};
+use crate::lane::terms::Lending;
+use crate::lane::topology::Lanes;
+use crate::report::{Check, ResultFile, Row, Unit};
+
+const ROUND: Duration = Duration::from_secs(2);
+/// Until the kernel has made its first checks.
+const START: Duration = Duration::from_millis(300);
+const GATES: [(&str, GateChoice); 2] =
+    [("gate_instrumented", GateChoice::Instrumented), ("gate_holder", GateChoice::Holder)];
+
+pub(super) struct Reactions<'a> {
+    lanes: &'a str,
+    pair: &'a Lanes,
+    workshop: &'a Workshop,
+}
+
+impl<'a> Reactions<'a> {
+    pub(super) fn new(lanes: &'a str, pair: &'a Lanes, workshop: &'a Workshop) -> Self {
+        Self { lanes, pair, workshop }
+    }
+
+    /// Adds a row for each gate, and what is wanted of the instrumented one.
+    pub(super) fn measure(&self, rounds: usize, result: &mut ResultFile) -> Result<()> {
+        let kernels = self.workshop.build("kernels.c", "kernels", &["-pg", "-mfentry"])?;
+        let command = [kernels.into_os_string(), "matrix".into(), "3600".into()];
+        let mut spent = [Vec::new(), Vec::new()];
+        for _ in 0..rounds {
+            for (books, (_, choice)) in spent.iter_mut().zip(GATES) {
+                books.push(self.round(choice, &command)?);
+            }
+        }
+        for (books, (name, _)) in spent.iter().zip(GATES) {
+            result.rows.push(self.row(name, books));
+        }
+        let off_us =
+            result.rows.iter().find(|row| row.setting() == GATES[0].0).and_then(|row| row.get("reaction_off_p50_ns"));
+        let off_us = off_us.map(|ns| ns / 1e3);
+        result.checks.push(Check::at_most(
+            "instrumented, woken to batch off, p50",
+            off_us,
+            REACTION_LIMIT_US,
+            Unit::Us,
+        ));
+        result.notes.push(
+            "reactions of the instrumented gate count from the service's wake-up, those of the holder from its start"
+                .to_owned(),
+        );
+        Ok(())
+    }
+
+    fn round(&self, choice: GateChoice, command: &[OsString]) -> Result<Books> {
+        let cpu = self.lanes.split(':').next().unwrap_or_default();
+        let rhythm = ["--busy-us", "200", "--idle-us", "600", "--count", "1000000"];
+        let pulse = Lab::find()?.start(["pulse", "--cpu", cpu].into_iter().chain(rhythm))?;
+        let beside = Beside::find(Target::Pid(pulse.pid()), Some(self.lanes), false)?;
+        let options = SessionOptions {
+            class: BatchClass::Idle,
+            hold: Some(Lending::default()),
+            gate: Gate::choose(choice, command)?,
+            audit: None,
+        };
+        let session = Session::start(beside, command, options)?;
+        thread::sleep(START);
+        let before = session.memory().books();
+        thread::sleep(ROUND);
+        let spent = session.memory().books().since(&before);
+        session.kill();
+        session.end()?;
+        Ok(spent)
+    }
+
+    fn row(&self, name: &str, rounds: &[Books]) -> Row {
+        let mut row = Row::new(name);
+        let middle = |figure: &dyn Fn(&Books) -> Option<f64>| median(rounds.iter().filter_map(figure));
+        row.put("overlap_percent", middle(&|books| books.overlap_percent(self.pair)));
+        row.put("batch_share_of_idle_percent", middle(&|books| books.batch_share_of_idle_percent(self.pair)));
+        row.put("lc_wakeups_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.lc_summons))));
+        row.put("naps_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.gate.naps))));
+        let keys = rounds.first().map(|books| reaction_figures(books.reaction_off(), books.reaction_on()));
+        for (index, (key, _)) in keys.into_iter().flatten().enumerate() {
+            let figure = |books: &Books| reaction_figures(books.reaction_off(), books.reaction_on())[index].1;
+            row.put(key, middle(&figure));
+        }
+        row
+    }
+}
+
+fn per_second(books: &Books, count: u64) -> Option<f64> {
+    (books.at_ns > 0).then(|| count as f64 * 1e9 / books.at_ns as f64)
+}

@@ -1,0 +1,50 @@
+//! Where the library is that programs are to be given.
+
+use std::env;
+use std::path::PathBuf;
+
+use thiserror::Error;
+
+const NAME: &str = "libsidelane_gate.so";
+/// Overrides the places below; for packages and tests.
+const OVERRIDE: &str = "SIDELANE_GATE_LIBRARY";
+
+/// Why a gate cannot be had.
+#[derive(Debug, Error)]
+pub enum GateError {
+    /// The library is nowhere.
+    #[error(
+        "the gate `instrumented` needs {NAME}, and there is none beside sidelane, in ../lib, or where {OVERRIDE} \
+         says ({looked}): build it with `cargo build --release --workspace`, or use --gate holder"
+    )]
+    NoLibrary {
+        /// Where it was looked for.
+        looked: String,
+    },
+    /// The loader splits its list at blanks and colons.
+    #[error(
+        "the gate `instrumented` cannot preload {0}: the loader cannot read a path with a blank or a colon; move it"
+    )]
+    UnusablePath(PathBuf),
+}
+
+/// Finds the library.
+pub(super) fn find() -> Result<PathBuf, GateError> {
+    let places = places();
+    let found = places.iter().find(|path| path.is_file());
+    let Some(found) = found else {
+        let looked = places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
+        return Err(GateError::NoLibrary { looked: looked.join(", ") });
+    };
+    let path = found.canonicalize().unwrap_or_else(|_| found.clone());
+    if path.to_string_lossy().contains([' ', ':', '\t', '\n']) { Err(GateError::UnusablePath(path)) } else { Ok(path) }
+}
+
+fn places() -> Vec<PathBuf> {
+    if let Some(path) = env::var_os(OVERRIDE) {
+        return vec![path.into()];
+    }
+    let own = env::current_exe().unwrap_or_default();
+    let dir = own.parent().map(PathBuf::from).unwrap_or_default();
+    vec![dir.join(NAME), dir.join("../lib").join(NAME)]
+}

@@ -1,0 +1,202 @@
+//! The instrumented gate, end to end: C programs that look for themselves, built here with the
+//! compiler's own options.
+
+mod common;
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use common::agent::{Finished, SIDELANE};
+use common::{Footprint, Run, Service, lab, lanes_to_ourselves, process};
+use tempfile::TempDir;
+
+/// `runtime/c/examples/kernels.c`, built in one of the ways.
+struct Kernels {
+    dir: TempDir,
+}
+
+impl Kernels {
+    /// None, with the reason printed, where there is no compiler or no library to preload.
+    fn built_with(options: &[&str]) -> Option<Self> {
+        if !library().exists() {
+            eprintln!("skipped: needs {}: run `cargo build -p sidelane-gate` first", library().display());
+            return None;
+        }
+        let dir = tempfile::tempdir().unwrap();
+        compile("examples/kernels.c", &dir.path().join("kernels"), options).then_some(Self { dir })
+    }
+
+    fn path(&self) -> PathBuf {
+        self.dir.path().join("kernels")
+    }
+
+    fn command(&self, kernel: &str, seconds: &str) -> [String; 3] {
+        [self.path().display().to_string(), kernel.to_owned(), seconds.to_owned()]
+    }
+}
+
+fn library() -> PathBuf {
+    Path::new(SIDELANE).with_file_name("libsidelane_gate.so")
+}
+
+/// Compiles a file of `runtime/c`; false, with the reason printed, without a compiler.
+fn compile(source: &str, program: &Path, options: &[&str]) -> bool {
+    let runtime = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c");
+    let mut gcc = Command::new("gcc");
+    gcc.args(["-O2", "-w", "-pthread", "-o"]).arg(program).args(options).arg(runtime.join(source));
+    match gcc.status() {
+        Ok(status) => assert!(status.success(), "gcc {options:?} {source} failed"),
+        Err(error) => eprintln!("skipped: needs gcc: {error}"),
+    }
+    program.exists()
+}
+
+fn run(service: &Service, command: &[String]) -> Finished {
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    Run::beside(service.target()).and(&["--gate", "instrumented"]).complete(&words)
+}
+
+#[test]
+fn batch_that_looks_for_itself_naps_and_nobody_is_summoned() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    for options in
+        [&["-pg", "-mfentry"][..], &["-pg"], &["-finstrument-functions"], &["-DCHECK"], &["-DCHECK", "-no-pie"]]
+    {
+        let Some(kernels) = Kernels::built_with(options) else { return };
+        let service = Service::pulsing(&lab);
+        let run = run(&service, &kernels.command("matrix", "1.5")).must_exit(0).must_say(&["instrumented"]);
+        assert!(run.stdout.trim().parse::<u64>().unwrap() > 0, "{run}");
+        let figures = run.figures();
+        let (naps, starts) = (run.figure("gate_naps_count"), run.figure("lc_switches_count"));
+        assert!(naps > 10.0 && run.figure("gate_threads_count") >= 1.0, "{options:?}: {figures:?}");
+        // Before its first check the program is one like any other.
+        assert!(run.figure("lc_summons_count") < starts / 4.0, "{options:?}: {figures:?}");
+        assert!(run.figure("overlap_percent") < 10.0, "{options:?}: {figures:?}");
+        assert_eq!(run.result().settings["gate"], "instrumented");
+    }
+}
+
+#[test]
+fn a_program_with_checks_is_known_by_its_file() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
+    let service = Service::idle();
+    let command = kernels.command("loop", "0.1");
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let gate_of =
+        |words: &[&str]| Run::beside(service.target()).complete(words).must_exit(0).result().settings["gate"].clone();
+    assert_eq!(gate_of(&words), "instrumented");
+    assert_eq!(gate_of(&["true"]), "holder");
+}
+
+#[test]
+fn exit_codes_signals_and_environment_are_as_without_a_gate() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let gated =
+        || Run::beside(service.target()).and(&["--gate", "instrumented"]).with_variable("LD_PRELOAD", "/dev/null");
+    assert_eq!(gated().complete(&["sh", "-c", "exit 7"]).code, Some(7));
+    assert_eq!(gated().complete(&["sh", "-c", "kill -TERM $$"]).code, Some(128 + libc::SIGTERM));
+    assert_eq!(gated().complete(&["no-such-command-of-sidelane"]).code, Some(127));
+    let run = gated().complete(&["sh", "-c", "echo $LD_PRELOAD"]).must_exit(0);
+    assert_eq!(run.stdout.trim(), format!("{}:/dev/null", library().canonicalize().unwrap().display()));
+}
+
+#[test]
+fn a_lane_that_is_only_held_keeps_the_gates_variables_out() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let run = Run::beside(service.target()).and(&["--gate", "holder"]).with_variable("SIDELANE_GATE", "garbage");
+    let run = run.complete(&["sh", "-c", "echo [$SIDELANE_GATE] [$LD_PRELOAD]"]).must_exit(0);
+    assert_eq!(run.stdout, "[] []\n");
+}
+
+#[test]
+fn threads_and_children_look_for_themselves_too() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let Some(_) = Kernels::built_with(&["-pg"]) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let program = dir.path().join("family");
+    assert!(compile("examples/family.c", &program, &["-pg", "-mfentry"]));
+    let service = Service::pulsing(&lab);
+    let run = run(&service, &[program.display().to_string(), "1.5".to_owned()]).must_exit(0);
+    let (summons, starts) = (run.figure("lc_summons_count"), run.figure("lc_switches_count"));
+    assert!(run.figure("gate_naps_count") > 10.0 && summons < starts / 4.0, "{:?}", run.figures());
+}
+
+/// Checks nap in the middle of calls whose arguments fill every register.
+#[test]
+fn a_check_that_naps_leaves_its_callers_registers_alone() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    for options in [&["-march=native", "-pg", "-mfentry"][..], &["-march=native", "-pg"]] {
+        let Some(_) = Kernels::built_with(options) else { return };
+        let dir = tempfile::tempdir().unwrap();
+        let program = dir.path().join("registers");
+        assert!(compile("examples/registers.c", &program, options));
+        let service = Service::pulsing(&lab);
+        let run = run(&service, &[program.display().to_string(), "1.5".to_owned()]).must_exit(0);
+        assert!(run.figure("gate_naps_count") > 10.0, "{:?}", run.figures());
+    }
+}
+
+#[test]
+fn a_program_that_stops_looking_is_held() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
+    let service = Service::pulsing(&lab);
+    let run = run(&service, &kernels.command("pause", "3")).must_exit(0).must_say(&["did not look for itself"]);
+    assert!(run.figure("overlap_percent") < 10.0, "{:?}", run.figures());
+    assert!(run.figure("lc_summons_count") > 10.0, "{:?}", run.figures());
+}
+
+#[test]
+fn without_sidelane_the_programs_are_what_they_were() {
+    let Some(kernels) = Kernels::built_with(&["-pg"]) else { return };
+    let run = |garbage: Option<&str>| {
+        let dir = tempfile::tempdir().unwrap();
+        let mut command = Command::new(kernels.path());
+        command.args(["loop", "0.05"]).current_dir(dir.path());
+        if let Some(garbage) = garbage {
+            command.env("LD_PRELOAD", library()).env("SIDELANE_GATE", garbage);
+        }
+        let output = command.output().unwrap();
+        assert!(output.status.success() && output.stderr.is_empty(), "{garbage:?}: {output:?}");
+        assert!(String::from_utf8_lossy(&output.stdout).trim().parse::<u64>().unwrap() > 0);
+        dir.path().join("gmon.out").exists()
+    };
+    assert!(run(None), "the profiler is the program's own");
+    for garbage in ["", "garbage", "1:0:1:2:3:4:5", "1:900:901:902:903:904:905", "2:3:4:5:6:7:8", "1:-1:0:0:0:0:0"] {
+        assert!(!run(Some(garbage)), "{garbage}");
+    }
+}
+
+#[test]
+fn without_its_library_the_gate_is_refused_and_auto_does_without() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let run = || Run::beside(service.target()).with_variable("SIDELANE_GATE_LIBRARY", "/no/such/library.so");
+    let refused = run().and(&["--gate", "instrumented"]).complete(&["true"]).must_exit(1);
+    refused.must_say(&["libsidelane_gate.so", "/no/such/library.so", "--gate holder"]);
+    run().complete(&["true"]).must_exit(0);
+}
+
+#[test]
+fn batch_that_naps_ends_with_the_agent() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
+    let before = Footprint::now();
+    let service = Service::pulsing(&lab);
+    let command = kernels.command("matrix", "60");
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let mut run = Run::beside(service.target()).and(&["--gate", "instrumented"]).start(&words);
+    run.wait_until("batch runs", |_| {
+        common::agent::batch_processes().iter().any(|pid| process::program(*pid) == Some(kernels.path()))
+    });
+    run.kill();
+    before.must_come_back();
+}

@@ -1,0 +1,85 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Checks for batch programs: a program that calls sidelane_check() often runs under
+ * `sidelane run --gate instrumented` without ever making the service wait.
+ *
+ *     #include "sidelane_gate.h"
+ *
+ *     for (i = 0; i < n; i++) {
+ *             sidelane_check();
+ *             work(i);
+ *     }
+ *
+ * A check is a load, a compare and a branch, under a nanosecond. It belongs where the program comes
+ * by every few hundred nanoseconds: at the head of inner loops, at the entry of small functions.
+ * From one check to the next is how late batch reacts. (Elfen, ATC'16 §3.3, Fig. 9(a).)
+ *
+ * There is nothing to link with. Under Sidelane the library libsidelane_gate.so is preloaded, and
+ * finds this file's page; everywhere else the page stays zero and checks do nothing. C99 and C++;
+ * GCC or Clang, Linux, x86-64. Elsewhere, and in programs that are linked statically, the check is
+ * there and does nothing.
+ *
+ * Programs need no change at all if they are built with `gcc -pg -mfentry`, `gcc -pg` or
+ * `gcc -finstrument-functions`: the library brings the functions that these call.
+ */
+#ifndef SIDELANE_GATE_RUNTIME_H
+#define SIDELANE_GATE_RUNTIME_H
+
+#include <stdint.h>
+
+#ifdef __cplusplus
+extern "C" {
+#endif
+
+#if defined(__x86_64__) && defined(__linux__) && defined(__GNUC__)
+
+#define SIDELANE_CHECK_PAGE_WORDS 1024
+/* struct sidelane_service_word, busy_lanes */
+#define SIDELANE_CHECK_WORD 1
+
+/* One page of this program or library, over which the library maps what is to be seen. */
+__attribute__((weak, visibility("hidden"), aligned(4096)))
+volatile uint32_t sidelane_check_page[SIDELANE_CHECK_PAGE_WORDS];
+
+/* What to call when the word is set. */
+__attribute__((weak, visibility("hidden")))
+void (*sidelane_check_slow_path)(void);
+
+/* The library's. Absent, and so null, in programs that run without it. */
+extern void (*sidelane_gate_join(volatile uint32_t *page))(void) __attribute__((weak));
+
+__attribute__((constructor)) static void sidelane_check_join(void)
+{
+	if (sidelane_gate_join && !sidelane_check_slow_path)
+		sidelane_check_slow_path = sidelane_gate_join(sidelane_check_page);
+}
+
+/* Naps here while the service needs this core. Safe in signal handlers; keeps errno. */
+static inline void sidelane_check(void)
+{
+	if (__builtin_expect(sidelane_check_page[SIDELANE_CHECK_WORD] != 0, 0))
+		sidelane_check_slow_path();
+}
+
+#else
+
+static inline void sidelane_check(void)
+{
+}
+
+#endif
+
+/* For programs that generate code, and link or look up the library themselves. */
+
+/* The address of the word that checks look at, the same until exec; null without Sidelane. */
+uint32_t *sidelane_check_address(void);
+
+/* To be called when that word is not 0, by any thread, and once by each thread that is going to
+ * check: it is then relied upon to do so. Returns when the thread may go on. */
+void sidelane_gate_slow_path(void);
+
+#ifdef __cplusplus
+}
+#endif
+
+#endif
