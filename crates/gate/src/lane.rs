@@ -3,8 +3,8 @@
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_policy::borrow::PolicyKind;
-use sidelane_policy::{Harm, Nanos, Observation, Requests, Running, Terms};
-use sidelane_signal::{GateWord, LaneTerms, LaneWord, RequestWord};
+use sidelane_policy::{Nanos, Observation};
+use sidelane_signal::{GateWord, LaneTerms, LaneWord};
 
 use crate::arrays::Arrays;
 use crate::clock::Moment;
@@ -50,14 +50,14 @@ impl Lane {
     }
 
     /// The CPUs that the service runs on beside this one.
-    fn request_cpus(&self) -> impl Iterator<Item = usize> + use<> {
+    fn request_cpus(&self) -> impl Iterator<Item = usize> + Clone + use<> {
         let terms = self.terms;
         let count = terms.request_count.load(Ordering::Relaxed) as usize;
         terms.requests.iter().take(count).map(|cpu| cpu.load(Ordering::Relaxed) as usize)
     }
 
     /// Their words.
-    pub(crate) fn requests(&self) -> impl Iterator<Item = &'static LaneWord> + use<> {
+    pub(crate) fn requests(&self) -> impl Iterator<Item = &'static LaneWord> + Clone + use<> {
         let lanes = self.arrays.lanes;
         self.request_cpus().filter_map(|cpu| lanes.get(cpu))
     }
@@ -68,47 +68,16 @@ impl Lane {
         self.requests().any(LaneWord::busy)
     }
 
-    /// What the policy is told.
+    /// What the policy is told. The service's visits to a batch lane are the holder's business: it is
+    /// summoned for them.
     pub(crate) fn look(&self) -> Observation {
-        let request_busy = self.busy();
-        let request_since = if request_busy { self.busy_since_ns() } else { self.idle_since_ns() };
-        Observation {
-            request_busy,
-            request_since,
-            // The service's visits to a batch lane are the holder's business: it is summoned for them.
-            service_on_batch_lane: false,
-            requests: self.running_requests(),
-            terms: self.agreed(),
-        }
-    }
-
-    /// What is known of the service's requests; of several that run, the one that started last.
-    fn running_requests(&self) -> Option<Requests> {
-        let service = self.arrays.service;
-        if service.tracked.load(Ordering::Acquire) == 0 {
-            return None;
-        }
-        let words = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
-        let running = words.filter_map(running).reduce(|one, other| {
-            let last = if one.started >= other.started { one } else { other };
-            Running { waited: one.waited || other.waited, ..last }
-        });
-        Some(Requests { queue_len: service.queue_len.load(Ordering::Acquire), running })
-    }
-
-    fn agreed(&self) -> Terms {
-        let harm = Harm::from_ppm(self.terms.harm_ppm.load(Ordering::Relaxed));
-        Terms { budget_ns: self.terms.budget_ns.load(Ordering::Relaxed), harm }
+        let requests = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
+        sidelane_look::look(self.requests(), requests, self.arrays.service, self.terms)
     }
 
     /// Since when the service has needed one of its lanes, if it does.
     pub(crate) fn busy_since_ns(&self) -> Nanos {
-        let busy = self.requests().filter(|word| word.busy());
-        busy.filter_map(LaneWord::busy_since_ns).min().unwrap_or(0)
-    }
-
-    fn idle_since_ns(&self) -> Nanos {
-        self.requests().filter_map(LaneWord::idle_since_ns).max().unwrap_or(0)
+        sidelane_look::busy_since(self.requests())
     }
 
     /// Whether every start of the service ends batch's turn, whatever the request.
@@ -135,10 +104,4 @@ impl Lane {
         let words = [&request.stamp_ns, &self.arrays.lanes.get(cpu)?.busy_since_ns];
         Some(words.map(|word| (word, word.load(Ordering::Acquire))))
     }
-}
-
-/// What runs on one request lane.
-fn running(word: &RequestWord) -> Option<Running> {
-    let request = word.snapshot().filter(|request| request.number != 0)?;
-    Some(Running { number: request.number, started: request.started_ns, waited: request.waited })
 }

@@ -1,0 +1,110 @@
+//! Looking: from the words in shared memory to what a policy is told.
+//!
+//! Two look: the agent's holder, and batch programs that look for themselves. What they see has
+//! to be the same, so it is worked out here, once.
+#![no_std]
+#![forbid(unsafe_code)]
+
+use core::sync::atomic::Ordering;
+
+use sidelane_policy::{Harm, Nanos, Observation, Requests, Running, Terms};
+use sidelane_signal::{LaneTerms, LaneWord, RequestWord, ServiceWord};
+
+/// What is to be seen of a batch lane: `lanes` and `requests` are the words of its request lanes.
+/// Whether the service came to the batch lane itself is for the caller to know.
+pub fn look<'word>(
+    lanes: impl Iterator<Item = &'word LaneWord> + Clone,
+    requests: impl Iterator<Item = &'word RequestWord>,
+    service: &ServiceWord,
+    terms: &LaneTerms,
+) -> Observation {
+    let request_busy = lanes.clone().any(LaneWord::busy);
+    Observation {
+        request_busy,
+        request_since: if request_busy { busy_since(lanes) } else { idle_since(lanes) },
+        service_on_batch_lane: false,
+        requests: running_requests(requests, service),
+        terms: agreed(terms),
+    }
+}
+
+/// Since when the service has needed one of its lanes, if it does.
+pub fn busy_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
+    lanes.filter(|word| word.busy()).filter_map(LaneWord::busy_since_ns).min().unwrap_or(0)
+}
+
+fn idle_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
+    lanes.filter_map(LaneWord::idle_since_ns).max().unwrap_or(0)
+}
+
+/// What is known of the service's requests; of several that run, the one that started last.
+pub fn running_requests<'word>(
+    words: impl Iterator<Item = &'word RequestWord>,
+    service: &ServiceWord,
+) -> Option<Requests> {
+    if service.tracked.load(Ordering::Acquire) == 0 {
+        return None;
+    }
+    let running = words.filter_map(running).reduce(|one, other| {
+        let last = if one.started >= other.started { one } else { other };
+        Running { waited: one.waited || other.waited, ..last }
+    });
+    Some(Requests { queue_len: service.queue_len.load(Ordering::Acquire), running })
+}
+
+/// What runs on one request lane.
+fn running(word: &RequestWord) -> Option<Running> {
+    let request = word.snapshot().filter(|request| request.number != 0)?;
+    Some(Running { number: request.number, started: request.started_ns, waited: request.waited })
+}
+
+fn agreed(terms: &LaneTerms) -> Terms {
+    let harm = Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed));
+    Terms { budget_ns: terms.budget_ns.load(Ordering::Relaxed), harm }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn lane(busy: u32, busy_since_ns: u64, idle_since_ns: u64) -> LaneWord {
+        let (busy_since_ns, idle_since_ns) = (busy_since_ns.into(), idle_since_ns.into());
+        LaneWord { busy: busy.into(), busy_since_ns, idle_since_ns, ..LaneWord::default() }
+    }
+
+    fn request(number: u64, started_ns: u64, waited: u32) -> RequestWord {
+        RequestWord {
+            stamp_ns: 1.into(),
+            running: number.into(),
+            started_ns: started_ns.into(),
+            waited: waited.into(),
+            ..RequestWord::default()
+        }
+    }
+
+    fn seen(lanes: &[LaneWord], requests: &[RequestWord], tracked: u32) -> Observation {
+        let service = ServiceWord { tracked: tracked.into(), queue_len: 3.into(), ..ServiceWord::default() };
+        look(lanes.iter(), requests.iter(), &service, &LaneTerms::default())
+    }
+
+    #[test]
+    fn the_lanes_are_busy_since_the_first_and_idle_since_the_last() {
+        let busy = seen(&[lane(1, 20, 5), lane(1, 10, 5), lane(0, 1, 30)], &[], 0);
+        assert_eq!((busy.request_busy, busy.request_since), (true, 10));
+        let idle = seen(&[lane(0, 20, 25), lane(0, 10, 30)], &[], 0);
+        assert_eq!((idle.request_busy, idle.request_since), (false, 30));
+    }
+
+    #[test]
+    fn nothing_is_known_of_requests_that_are_not_tracked() {
+        assert_eq!(seen(&[], &[request(7, 1, 0)], 0).requests, None);
+    }
+
+    #[test]
+    fn of_several_requests_the_last_counts_and_any_may_have_waited() {
+        let words = [request(7, 10, 1), request(0, 99, 1), request(8, 20, 0)];
+        let requests = seen(&[], &words, 1).requests.unwrap();
+        assert_eq!(requests.running, Some(Running { number: 8, started: 20, waited: true }));
+        assert_eq!(requests.queue_len, 3);
+    }
+}
