@@ -3,7 +3,7 @@
 
 SIDELANE := target/release/sidelane
 
-.PHONY: demo test test-smt build check loom clean deps
+.PHONY: demo test test-java test-smt build java check loom clean deps
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
 demo: build
@@ -20,6 +20,15 @@ test:
 	cargo build --workspace
 	cargo test --workspace
 	$(MAKE) --no-print-directory loom
+	$(MAKE) --no-print-directory test-java
+
+# The JVM agent: checks in Java programs. Its tests are skipped where there is no JDK or no Maven.
+test-java:
+	@if command -v mvn >/dev/null && command -v javac >/dev/null; then $(MAKE) --no-print-directory -C runtime/java test; \
+	 else echo 'skipped: the tests of runtime/java need a JDK (javac) and Maven (mvn)'; fi
+
+java:
+	$(MAKE) --no-print-directory -C runtime/java
 
 # The same on a machine with SMT: an emulated one of two cores with two lanes each. Skipped, with
 # the reason, where QEMU or its kernel cannot be had.

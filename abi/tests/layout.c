@@ -118,6 +118,7 @@ static void gate_word(void)
 	FIELD(sidelane_gate_word, lent_lc_ns);
 	FIELD(sidelane_gate_word, promises);
 	FIELD(sidelane_gate_word, reserved);
+	FIELD(sidelane_gate_word, on_hist);
 	FIELD(sidelane_gate_word, off_hist);
 	CONSTANT(SIDELANE_GATE_HIST_BUCKETS);
 }

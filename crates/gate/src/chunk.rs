@@ -9,7 +9,7 @@
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use sidelane_policy::Nanos;
-use sidelane_signal::{GATE_HIST_BUCKETS, GateWord};
+use sidelane_signal::GATE_HIST_BUCKETS;
 
 use crate::lane::Lane;
 
@@ -53,10 +53,9 @@ impl Chunk {
     }
 }
 
-/// Counts a reaction in the histogram, in the buckets of the kernel program's books.
-pub(crate) fn record(gate: &GateWord, latency_ns: Nanos) {
-    let bucket: &AtomicU32 = &gate.off_hist[bucket_of(latency_ns)];
-    bucket.fetch_add(1, Ordering::Relaxed);
+/// Counts a reaction in a histogram, in the buckets of the kernel program's books.
+pub(crate) fn record(histogram: &[AtomicU32; GATE_HIST_BUCKETS], latency_ns: Nanos) {
+    histogram[bucket_of(latency_ns)].fetch_add(1, Ordering::Relaxed);
 }
 
 /// 32 buckets for each power of two, as in `bpf/lanes.h`.

@@ -80,6 +80,11 @@ impl Lane {
         sidelane_look::busy_since(self.requests())
     }
 
+    /// Since when it has needed none of them, if it does not.
+    pub(crate) fn idle_since_ns(&self) -> Nanos {
+        sidelane_look::idle_since(self.requests())
+    }
+
     /// Whether every start of the service ends batch's turn, whatever the request.
     pub(crate) fn borrows_idle(&self) -> bool {
         self.terms.policy.load(Ordering::Relaxed) == PolicyKind::BorrowIdle as u32

@@ -26,7 +26,11 @@ pub(crate) fn rest(lane: &Lane, me: u32, nap: Nap) {
         // Of several threads that nap here in turn, the one that runs is the one that naps.
         lane.gate.nap_tid.store(me, Ordering::Relaxed);
     }
-    chunk.close(lane, now_ns());
+    let ended_ns = now_ns();
+    chunk.close(lane, ended_ns);
+    if !lane.left() && !lane.busy() {
+        record(&lane.gate.on_hist, ended_ns.saturating_sub(lane.idle_since_ns()));
+    }
     let _ = lane.gate.nap_tid.compare_exchange(me, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
 
@@ -45,7 +49,7 @@ fn begin(lane: &Lane, me: u32, now_ns: Nanos) {
     // that is switched in beside a busy service reacts to its own start; the overlap tells of it.
     let busy_since_ns = lane.busy_since_ns();
     if lane.borrows_idle() && busy_since_ns >= lane.turn_since_ns() {
-        record(lane.gate, now_ns.saturating_sub(busy_since_ns));
+        record(&lane.gate.off_hist, now_ns.saturating_sub(busy_since_ns));
     }
 }
 

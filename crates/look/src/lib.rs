@@ -33,7 +33,8 @@ pub fn busy_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos 
     lanes.filter(|word| word.busy()).filter_map(LaneWord::busy_since_ns).min().unwrap_or(0)
 }
 
-fn idle_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
+/// Since when the service has needed none of its lanes, if it does not.
+pub fn idle_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
     lanes.filter_map(LaneWord::idle_since_ns).max().unwrap_or(0)
 }
 

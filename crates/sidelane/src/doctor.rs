@@ -27,6 +27,7 @@ pub(crate) mod gates;
 mod groups;
 mod hardware;
 pub(crate) mod holder;
+pub(crate) mod instrumented;
 mod kernel;
 pub(crate) mod latency;
 mod load;

@@ -9,7 +9,7 @@ pub const GATE_VERSION: u32 = 1;
 pub const GATE_ENV: &str = "SIDELANE_GATE";
 /// The most request lanes that one batch lane has.
 pub const GATE_PARTNERS: usize = 7;
-/// Buckets of [`GateWord::off_hist`].
+/// Buckets of [`GateWord::off_hist`] and [`GateWord::on_hist`].
 pub const GATE_HIST_BUCKETS: usize = 1024;
 
 /// The terms on which a batch lane is lent: `struct sidelane_lane_terms`. Written by the agent.
@@ -54,6 +54,8 @@ pub struct GateWord {
     pub promises: AtomicU64,
     /// Zero.
     pub reserved: AtomicU64,
+    /// From the service being idle to the end of a nap, in nanoseconds.
+    pub on_hist: [AtomicU32; GATE_HIST_BUCKETS],
     /// From the service being busy to the nap of batch that ran, in nanoseconds.
     pub off_hist: [AtomicU32; GATE_HIST_BUCKETS],
 }
@@ -63,6 +65,6 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<LaneTerms>() == 64);
     assert!(offset_of!(LaneTerms, requests) == 28);
-    assert!(size_of::<GateWord>() == 64 + 4 * GATE_HIST_BUCKETS);
-    assert!(offset_of!(GateWord, off_hist) == 64);
+    assert!(size_of::<GateWord>() == 64 + 2 * 4 * GATE_HIST_BUCKETS);
+    assert!(offset_of!(GateWord, on_hist) == 64);
 };

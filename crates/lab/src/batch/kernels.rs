@@ -9,6 +9,7 @@ use std::hint::black_box;
 use anyhow::Result;
 use clap::ValueEnum;
 
+use super::check::Check;
 use super::compress;
 
 /// Calls of the empty function in a unit.
@@ -42,12 +43,12 @@ pub enum Kernel {
 type Matrix = [[f64; ORDER]; ORDER];
 
 impl Kernel {
-    /// A function that does one unit of this work.
-    pub fn unit(self) -> Result<Box<dyn FnMut()>> {
+    /// A function that does one unit of this work, with checks in it.
+    pub fn unit(self, check: Check) -> Result<Box<dyn FnMut()>> {
         Ok(match self {
-            Kernel::Loop => Box::new(|| (0..CALLS).for_each(|_| nothing())),
-            Kernel::Matrix => Box::new(matrix_unit(some_matrix())),
-            Kernel::Flush => Box::new(flush_unit(vec![1; FLUSH_BYTES])),
+            Kernel::Loop => Box::new(loop_unit(check)),
+            Kernel::Matrix => Box::new(matrix_unit(some_matrix(), check)),
+            Kernel::Flush => Box::new(flush_unit(vec![1; FLUSH_BYTES], check)),
             Kernel::Zstd => Box::new(compress::unit()?),
         })
     }
@@ -59,19 +60,30 @@ fn nothing() {
     black_box(());
 }
 
-fn matrix_unit(factor: Matrix) -> impl FnMut() {
+fn loop_unit(check: Check) -> impl FnMut() {
+    move || {
+        for _ in 0..CALLS {
+            check.look();
+            nothing();
+        }
+    }
+}
+
+fn matrix_unit(factor: Matrix, check: Check) -> impl FnMut() {
     let mut product = factor;
     move || {
         for _ in 0..MULTIPLICATIONS {
+            check.look();
             product = multiply(black_box(&product), black_box(&factor));
         }
         black_box(&product);
     }
 }
 
-fn flush_unit(mut buffer: Vec<u8>) -> impl FnMut() {
+fn flush_unit(mut buffer: Vec<u8>, check: Check) -> impl FnMut() {
     move || {
         for _ in 0..FLUSHES {
+            check.look();
             // Without it, writing zeroes over zeroes could be left out.
             black_box(&mut buffer).fill(0);
         }
@@ -118,7 +130,7 @@ mod tests {
     #[test]
     fn every_kernel_finishes_units() {
         for kernel in Kernel::value_variants() {
-            match kernel.unit() {
+            match kernel.unit(Check::none()) {
                 Ok(mut unit) => (0..10).for_each(|_| unit()),
                 // The compression is a real program over a real text; both may be missing.
                 Err(error) if matches!(kernel, Kernel::Zstd) => eprintln!("skipped zstd: {error:#}"),

@@ -3,6 +3,7 @@
 //! Each thread counts its finished units of work in a cache line of its own, in a file
 //! that is shared memory to whoever maps it.
 
+mod check;
 mod compress;
 mod counters;
 mod kernels;
@@ -15,6 +16,7 @@ use anyhow::{Context, Result};
 
 use crate::cli;
 use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns, timespec};
+use check::Check;
 use counters::Counters;
 use kernels::Kernel;
 
@@ -31,6 +33,9 @@ pub struct Args {
     /// Seconds to run; until SIGTERM or SIGINT if not given
     #[arg(long, value_parser = cli::positive)]
     seconds: Option<f64>,
+    /// Check the lane often, as programs built with `gcc -pg` do (see `sidelane run --gate`); not for zstd
+    #[arg(long)]
+    checks: bool,
     /// Number of threads
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -43,13 +48,13 @@ pub fn run(args: &Args) -> Result<()> {
     // Threads inherit the mask, so the signals wait for this thread to ask for them.
     let signals = block_ending_signals()?;
     // Fails here, where it can be said, if the work cannot be done.
-    drop(args.kernel.unit()?);
+    drop(args.kernel.unit(Check::none())?);
     for thread in 0..usize::from(args.threads) {
         let counters = Arc::clone(&counters);
-        let kernel = args.kernel;
+        let (kernel, checks) = (args.kernel, args.checks);
         thread::Builder::new()
             .name(format!("batch-{thread}"))
-            .spawn(move || work(kernel, &counters, thread))
+            .spawn(move || work(kernel, checks, &counters, thread))
             .context("cannot start a batch thread")?;
     }
     wait_for_end(&signals, args.seconds);
@@ -57,8 +62,9 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn work(kernel: Kernel, counters: &Counters, thread: usize) {
-    let mut unit = kernel.unit().expect("it could be made a moment ago");
+fn work(kernel: Kernel, checks: bool, counters: &Counters, thread: usize) {
+    let check = if checks { Check::join() } else { Check::none() };
+    let mut unit = kernel.unit(check).expect("it could be made a moment ago");
     let counter = counters.of_thread(thread);
     loop {
         unit();

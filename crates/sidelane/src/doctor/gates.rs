@@ -6,6 +6,7 @@ use anyhow::{Context, Result};
 
 use super::finding::Finding;
 use super::holder::{self, WokenBy};
+use super::instrumented;
 use super::latency::{Effort, Figures};
 use super::pair::{TestPair, own_cpus};
 use super::victim::{self, Switch};
@@ -72,6 +73,7 @@ fn without_figures(gate: &str) -> Row {
 pub fn measure_all(pair: &TestPair, name: &str, can_hold: bool, effort: &Effort) -> Vec<Gate> {
     let hold = if can_hold { held } else { unheld };
     vec![
+        checked("instrumented check (programs built with -pg)", pair, effort),
         hold("lane holder (service woken by its own CPU)", WokenBy::OwnCpu, pair, effort),
         hold("lane holder (service woken from the batch lane)", WokenBy::BatchLane, pair, effort),
         affinity("affinity", pair, effort),
@@ -91,6 +93,11 @@ fn held(name: &'static str, woken_by: WokenBy, pair: &TestPair, effort: &Effort)
     let fix = "try again on a quieter machine, or choose other lanes with --lanes";
     let figures = apart(|| holder::measure(pair, woken_by, effort));
     Gate::new(name, figures, |why| Finding::blocks(name, why, fix))
+}
+
+/// Needs the gate's library, and the lab for a program that checks.
+fn checked(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
+    Gate::new(name, apart(|| instrumented::measure(pair, effort)), |why| Finding::optional(name, why))
 }
 
 fn unheld(name: &'static str, _: WokenBy, _: &TestPair, _: &Effort) -> Gate {

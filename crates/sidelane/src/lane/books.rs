@@ -128,6 +128,7 @@ impl Books {
         }
         for gate in gates {
             books.off.add(&histogram(&gate.off_hist));
+            books.on.add(&histogram(&gate.on_hist));
         }
         books
     }

@@ -30,7 +30,7 @@ pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f
     let held = [("lane holder, own CPU wakes", WokenBy::OwnCpu), ("lane holder, batch lane wakes", WokenBy::BatchLane)];
     let held = held.map(|(name, by)| rung(name, apart(|| holder::reactions(pair, by, effort)).map(of_kernel)));
     let mut rungs: Vec<Rung> = missing.chain(voluntary).collect();
-    rungs.push(rung(gate::NAME, gate::measure()));
+    rungs.push(rung(gate::NAME, apart(|| gate::measure(pair, effort))));
     rungs.extend(held);
     rungs.extend([
         frozen("cgroup v2 freezer", &V2, name, pair, effort),
@@ -67,7 +67,7 @@ pub(super) fn of_samples(sleep: Vec<f64>, wake: Vec<f64>) -> Option<Latency> {
     Some(Latency { sleep: Estimate::of(sleep)?, wake: Estimate::of(wake)? })
 }
 
-fn of_kernel((off, on): (Histogram, Histogram)) -> Option<Latency> {
+pub(super) fn of_kernel((off, on): (Histogram, Histogram)) -> Option<Latency> {
     let of = |histogram: &Histogram| Estimate::of_counted(histogram.values().map(|(ns, count)| (ns as f64, count)));
     Some(Latency { sleep: of(&off)?, wake: of(&on)? })
 }

@@ -1,0 +1,97 @@
+// SPDX-License-Identifier: Apache-2.0
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.PrintStream;
+import java.util.Arrays;
+import java.util.List;
+import java.util.Locale;
+
+/**
+ * Compares a program without and with checks: NAME PAIRS ROUNDS PLAIN-COMMAND CHECKED-COMMAND, words
+ * of a command separated by single spaces.
+ *
+ * A pair is two fresh JVMs that take turns, a round each, so that whatever else the machine does
+ * meets both alike. The ratio of a pair is the median of its rounds' ratios.
+ */
+public final class Pairs {
+    private Pairs() {}
+
+    public static void main(String[] args) throws Exception {
+        int pairs = Integer.parseInt(args[1]);
+        int rounds = Integer.parseInt(args[2]);
+        String[] plain = args[3].split(" ");
+        String[] checked = args[4].split(" ");
+        double[] ratios = new double[pairs];
+        for (int i = 0; i < pairs; i++) {
+            ratios[i] = pair(plain, checked, rounds);
+            System.err.printf(Locale.ROOT, "%s pair %d: %.4f%n", args[0], i + 1, ratios[i]);
+        }
+        Arrays.sort(ratios);
+        System.out.printf(
+                Locale.ROOT,
+                "{\"program\":\"%s\",\"pairs\":%d,\"ratio_median\":%.4f,\"ratio_p25\":%.4f,\"ratio_p75\":%.4f}%n",
+                args[0], pairs, quantile(ratios, 0.5), quantile(ratios, 0.25), quantile(ratios, 0.75));
+    }
+
+    private static double pair(String[] plain, String[] checked, int rounds) throws Exception {
+        double[] ratios = new double[rounds];
+        try (Program a = new Program(plain); Program b = new Program(checked)) {
+            a.expectReady();
+            b.expectReady();
+            for (int i = 0; i < rounds; i++) {
+                boolean plainFirst = i % 2 == 0;
+                long first = (plainFirst ? a : b).round();
+                long second = (plainFirst ? b : a).round();
+                ratios[i] = plainFirst ? (double) second / first : (double) first / second;
+            }
+        }
+        Arrays.sort(ratios);
+        return quantile(ratios, 0.5);
+    }
+
+    /** Between the two nearest values, in proportion. */
+    private static double quantile(double[] sorted, double p) {
+        double at = p * (sorted.length - 1);
+        int i = (int) at;
+        double above = sorted[Math.min(i + 1, sorted.length - 1)];
+        return sorted[i] + (at - i) * (above - sorted[i]);
+    }
+
+    /** A JVM that does a round when asked. */
+    private static final class Program implements AutoCloseable {
+        private final List<String> command;
+        private final Process process;
+        private final PrintStream requests;
+        private final BufferedReader answers;
+
+        Program(String[] words) throws IOException {
+            command = List.of(words);
+            process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
+            requests = new PrintStream(process.getOutputStream(), true);
+            answers = new BufferedReader(new InputStreamReader(process.getInputStream()));
+        }
+
+        void expectReady() throws IOException {
+            String line = answers.readLine();
+            if (!"ready".equals(line)) {
+                throw new IOException("expected \"ready\" of " + command + ", it said: " + line);
+            }
+        }
+
+        long round() throws IOException {
+            requests.println();
+            String line = answers.readLine();
+            if (line == null) {
+                throw new IOException("ended amid its rounds: " + command);
+            }
+            return Long.parseLong(line);
+        }
+
+        @Override
+        public void close() throws InterruptedException {
+            requests.close();
+            process.waitFor();
+        }
+    }
+}

@@ -1,0 +1,23 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+#ifndef SIDELANE_STUB_H
+#define SIDELANE_STUB_H
+
+#include <stdint.h>
+#include <time.h>
+
+/* The file that gate_stub.c and whoever closes its gate have in common. */
+struct stub {
+	_Atomic uint32_t word;       /*  0: not 0: closed */
+	_Atomic uint32_t slow_paths; /*  4: times that a thread came */
+	_Atomic uint64_t entered_ns; /*  8: when the first came to the closed gate; set to 0 before it is closed */
+};
+
+static inline uint64_t now_ns(void)
+{
+	struct timespec t;
+
+	clock_gettime(CLOCK_MONOTONIC, &t);
+	return (uint64_t)t.tv_sec * 1000000000u + (uint64_t)t.tv_nsec;
+}
+
+#endif

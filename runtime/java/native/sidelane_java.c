@@ -1,0 +1,77 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * Between the JVM and the gate library that is preloaded into this process: the native methods of
+ * java.lang.SidelaneCheck, the class that the agent makes.
+ */
+#include <dlfcn.h>
+#include <jni.h>
+#include <jvmti.h>
+#include <stddef.h>
+#include <stdint.h>
+
+static const volatile uint32_t *check_word;
+static void (*slow_path)(void);
+
+/* Always 1: what the checks look at while the JIT's profile is being prepared. */
+static const volatile uint32_t training_word = 1;
+
+/* A thread that will check says so by a first call, which is its promise to look often. */
+static void JNICALL on_thread_start(jvmtiEnv *jvmti, JNIEnv *env, jthread thread)
+{
+	(void)jvmti;
+	(void)env;
+	(void)thread;
+	slow_path();
+}
+
+/* Called once, by the thread that starts the agent. 0: this process has no gate. */
+JNIEXPORT jlong JNICALL Java_java_lang_SidelaneCheck_gateWord(JNIEnv *env, jclass check)
+{
+	uint32_t *(*address)(void);
+
+	(void)env;
+	(void)check;
+	*(void **)&address = dlsym(RTLD_DEFAULT, "sidelane_check_address");
+	*(void **)&slow_path = dlsym(RTLD_DEFAULT, "sidelane_gate_slow_path");
+	if (address && slow_path)
+		check_word = address();
+	return (jlong)(uintptr_t)check_word;
+}
+
+JNIEXPORT jlong JNICALL Java_java_lang_SidelaneCheck_trainingWord(JNIEnv *env, jclass check)
+{
+	(void)env;
+	(void)check;
+	return (jlong)(uintptr_t)&training_word;
+}
+
+/*
+ * An ordinary native method, not a critical one: the thread is "in native" while it naps, so a
+ * safepoint does not wait for it. If one begins meanwhile, the thread stops on its way back.
+ */
+JNIEXPORT void JNICALL Java_java_lang_SidelaneCheck_nap(JNIEnv *env, jclass check)
+{
+	(void)env;
+	(void)check;
+	if (check_word && *check_word)
+		slow_path();
+}
+
+/*
+ * The promise of this thread and of those that will be started. A thread that runs already makes
+ * it when it naps for the first time. False: threads to come will do so as well.
+ */
+JNIEXPORT jboolean JNICALL Java_java_lang_SidelaneCheck_promise(JNIEnv *env, jclass check)
+{
+	jvmtiEventCallbacks callbacks = { .ThreadStart = on_thread_start };
+	jvmtiEnv *jvmti;
+	JavaVM *vm;
+
+	(void)check;
+	slow_path();
+	return (*env)->GetJavaVM(env, &vm) == JNI_OK
+		&& (*vm)->GetEnv(vm, (void **)&jvmti, JVMTI_VERSION_1_2) == JNI_OK
+		&& (*jvmti)->SetEventCallbacks(jvmti, &callbacks, sizeof(callbacks)) == JVMTI_ERROR_NONE
+		&& (*jvmti)->SetEventNotificationMode(jvmti, JVMTI_ENABLE, JVMTI_EVENT_THREAD_START, NULL)
+			== JVMTI_ERROR_NONE;
+}

@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.sidelane.agent;
+
+import java.io.File;
+import java.lang.instrument.Instrumentation;
+import java.lang.instrument.UnmodifiableClassException;
+import java.net.URISyntaxException;
+import java.util.Arrays;
+
+/**
+ * Adds the gate's check to the program: to what is loaded already, and to whatever is loaded from
+ * now on. Whatever goes wrong is said in one line, and the program runs on as if there were no
+ * agent.
+ */
+public final class Agent {
+    private static final String LIBRARY = "libsidelane_java.so";
+
+    private Agent() {}
+
+    /** Called once by {@link Premain}. */
+    public static void start(String optionString, Instrumentation instrumentation) {
+        Options options;
+        try {
+            options = Options.parse(optionString);
+        } catch (IllegalArgumentException e) {
+            Premain.stayOut(e.getMessage());
+            return;
+        }
+        if (System.getenv("SIDELANE_GATE") == null) {
+            options.log("SIDELANE_GATE is not set: not under Sidelane, nothing is changed");
+            return;
+        }
+        try {
+            addChecks(options, instrumentation);
+        } catch (Exception | LinkageError e) {
+            Premain.stayOut("checks could not be added to this program: " + e);
+        }
+    }
+
+    private static void addChecks(Options options, Instrumentation instrumentation) throws Exception {
+        if (CheckClass.isDefined()) {
+            options.log("the checks are there already, a second agent does nothing");
+            return;
+        }
+        File library = new File(options.library() != null ? options.library() : besideThisJar());
+        if (!library.canRead()) {
+            Premain.stayOut("the agent's native half is missing: " + library
+                    + " cannot be read (it belongs beside the jar, or give library=PATH)");
+            return;
+        }
+        if (!CheckClass.define(instrumentation, library.getAbsolutePath())) {
+            Premain.stayOut("SIDELANE_GATE is set but no gate is open in this process"
+                    + " (is libsidelane_gate.so missing from LD_PRELOAD?)");
+            return;
+        }
+        GateTransformer.rehearse(options);
+        GateTransformer transformer = new GateTransformer(options);
+        instrumentation.addTransformer(transformer, true);
+        if (!CheckClass.promise()) {
+            options.log("threads will be announced to the gate at their first nap, not at their start");
+        }
+        int count = retransform(options, instrumentation);
+        options.log(count + " loaded classes looked at, the others follow as they are loaded");
+    }
+
+    private static String besideThisJar() throws URISyntaxException {
+        File jar = new File(Agent.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+        return new File(jar.getParentFile(), LIBRARY).getPath();
+    }
+
+    /**
+     * All at once: the program is stopped once, not once a class. And now, before the program
+     * begins: HotSpot throws away all compiled code when classes change for the first time.
+     */
+    private static int retransform(Options options, Instrumentation instrumentation) {
+        Class<?>[] loaded = Arrays.stream(instrumentation.getAllLoadedClasses())
+                .filter(c -> !c.isArray() && instrumentation.isModifiableClass(c))
+                .filter(c -> options.scope().covers(c.getClassLoader(), c.getName().replace('.', '/')))
+                .toArray(Class<?>[]::new);
+        try {
+            instrumentation.retransformClasses(loaded);
+        } catch (UnmodifiableClassException | LinkageError | InternalError e) {
+            options.log("loaded classes stay as they are: " + e);
+            return 0;
+        }
+        return loaded.length;
+    }
+}

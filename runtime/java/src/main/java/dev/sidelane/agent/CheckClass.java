@@ -1,0 +1,152 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.sidelane.agent;
+
+import static org.objectweb.asm.Opcodes.*;
+
+import java.lang.instrument.Instrumentation;
+import java.lang.invoke.MethodHandles;
+import java.util.Map;
+import java.util.Set;
+import org.objectweb.asm.ClassWriter;
+import org.objectweb.asm.Label;
+import org.objectweb.asm.MethodVisitor;
+
+/**
+ * Makes the class whose {@code check()} is called from everywhere:
+ *
+ * <pre>
+ * public final class java.lang.SidelaneCheck {
+ *     private static final long ADDRESS;
+ *     static {
+ *         System.load(LIBRARY);
+ *         ADDRESS = trainingWord();
+ *         for (int i = ROUNDS; i != 0; i--) check();
+ *         ADDRESS = gateWord();
+ *     }
+ *     &#64;ForceInline public static void check() {
+ *         if (Unsafe.getUnsafe().getIntVolatile(null, ADDRESS) != 0) nap();
+ *     }
+ *     public static native void nap();
+ *     public static native boolean promise();
+ *     public static native long gateWord();
+ *     public static native long trainingWord();
+ * }
+ * </pre>
+ *
+ * It is in java.lang because every class loader, whatever its rules, asks the boot loader for
+ * {@code java.*}; and because the JIT honours {@code @ForceInline} there.
+ *
+ * The load is volatile: the JIT may move a plain one out of a loop, and the loop would run on
+ * beside a request. The static block teaches the JIT's profile that the branch is taken now and
+ * then. Compiled code would otherwise leave the branch out, and the first nap of each method would
+ * begin with a deoptimisation, which takes longer than a short request. A final field is a constant
+ * to the JIT only when its class is initialised, so the training can read another word than the
+ * program.
+ */
+final class CheckClass {
+    static final String NAME = "java/lang/SidelaneCheck";
+    static final String METHOD = "check";
+    static final String DESCRIPTOR = "()V";
+
+    /** Enough for HotSpot to have begun a profile: it does at 200 calls, in the background. */
+    private static final int TRAINING_ROUNDS = 3000;
+
+    /** Bytes that a check adds to a method: an invokestatic. */
+    static final int CALL_SIZE = 3;
+
+    private static final String UNSAFE = "jdk/internal/misc/Unsafe";
+
+    private CheckClass() {}
+
+    /** Whether an agent has been here before. */
+    static boolean isDefined() {
+        try {
+            Class.forName(NAME.replace('/', '.'), false, null);
+            return true;
+        } catch (ClassNotFoundException e) {
+            return false;
+        }
+    }
+
+    /** Defines the class in java.base and initialises it. False: this process has no gate. */
+    static boolean define(Instrumentation instrumentation, String library) throws ReflectiveOperationException {
+        instrumentation.redefineModule(
+                Object.class.getModule(),
+                Set.of(),
+                Map.of(),
+                Map.of("java.lang", Set.of(CheckClass.class.getModule())),
+                Set.of(),
+                Map.of());
+        Class<?> check = MethodHandles.privateLookupIn(Object.class, MethodHandles.lookup()).defineClass(bytes(library));
+        return (long) check.getMethod("gateWord").invoke(null) != 0;
+    }
+
+    /** Has this thread, and those that are started from now on, announced to the gate. */
+    static boolean promise() throws ReflectiveOperationException {
+        return (boolean) Class.forName(NAME.replace('/', '.'), true, null).getMethod("promise").invoke(null);
+    }
+
+    static byte[] bytes(String library) {
+        ClassWriter cw = new ClassWriter(ClassWriter.COMPUTE_MAXS);
+        cw.visit(V11, ACC_PUBLIC | ACC_FINAL | ACC_SUPER | ACC_SYNTHETIC, NAME, null, "java/lang/Object", null);
+        cw.visitField(ACC_PRIVATE | ACC_STATIC | ACC_FINAL, "ADDRESS", "J", null, null).visitEnd();
+        initialiser(cw, library);
+        check(cw);
+        nativeMethod(cw, "nap", DESCRIPTOR);
+        nativeMethod(cw, "promise", "()Z");
+        nativeMethod(cw, "gateWord", "()J");
+        nativeMethod(cw, "trainingWord", "()J");
+        cw.visitEnd();
+        return cw.toByteArray();
+    }
+
+    private static void nativeMethod(ClassWriter cw, String name, String descriptor) {
+        cw.visitMethod(ACC_PUBLIC | ACC_STATIC | ACC_NATIVE, name, descriptor, null, null).visitEnd();
+    }
+
+    private static void initialiser(ClassWriter cw, String library) {
+        MethodVisitor mv = cw.visitMethod(ACC_STATIC, "<clinit>", "()V", null, null);
+        mv.visitCode();
+        mv.visitLdcInsn(library);
+        mv.visitMethodInsn(INVOKESTATIC, "java/lang/System", "load", "(Ljava/lang/String;)V", false);
+        setAddress(mv, "trainingWord");
+        mv.visitIntInsn(SIPUSH, TRAINING_ROUNDS);
+        mv.visitVarInsn(ISTORE, 0);
+        Label again = new Label();
+        mv.visitLabel(again);
+        mv.visitFrame(F_APPEND, 1, new Object[] {INTEGER}, 0, null);
+        mv.visitMethodInsn(INVOKESTATIC, NAME, METHOD, DESCRIPTOR, false);
+        mv.visitIincInsn(0, -1);
+        mv.visitVarInsn(ILOAD, 0);
+        mv.visitJumpInsn(IFNE, again);
+        setAddress(mv, "gateWord");
+        end(mv);
+    }
+
+    private static void setAddress(MethodVisitor mv, String word) {
+        mv.visitMethodInsn(INVOKESTATIC, NAME, word, "()J", false);
+        mv.visitFieldInsn(PUTSTATIC, NAME, "ADDRESS", "J");
+    }
+
+    private static void check(ClassWriter cw) {
+        MethodVisitor mv = cw.visitMethod(ACC_PUBLIC | ACC_STATIC, METHOD, DESCRIPTOR, null, null);
+        mv.visitAnnotation("Ljdk/internal/vm/annotation/ForceInline;", true).visitEnd();
+        mv.visitCode();
+        mv.visitMethodInsn(INVOKESTATIC, UNSAFE, "getUnsafe", "()L" + UNSAFE + ";", false);
+        mv.visitInsn(ACONST_NULL);
+        mv.visitFieldInsn(GETSTATIC, NAME, "ADDRESS", "J");
+        mv.visitMethodInsn(INVOKEVIRTUAL, UNSAFE, "getIntVolatile", "(Ljava/lang/Object;J)I", false);
+        Label open = new Label();
+        mv.visitJumpInsn(IFEQ, open);
+        mv.visitMethodInsn(INVOKESTATIC, NAME, "nap", DESCRIPTOR, false);
+        mv.visitLabel(open);
+        mv.visitFrame(F_SAME, 0, null, 0, null);
+        end(mv);
+    }
+
+    private static void end(MethodVisitor mv) {
+        mv.visitInsn(RETURN);
+        mv.visitMaxs(0, 0);
+        mv.visitEnd();
+    }
+}

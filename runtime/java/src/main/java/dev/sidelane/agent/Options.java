@@ -1,0 +1,88 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.sidelane.agent;
+
+import java.util.ArrayList;
+import java.util.List;
+
+/** What was written after {@code -javaagent:sidelane-agent.jar=}. */
+final class Options {
+    static final String ALLOWED =
+            "include=PREFIX:..., exclude=PREFIX:..., library=PATH, entries-only, loops-only, verbose";
+
+    private final List<String> include = new ArrayList<>();
+    private final List<String> exclude = new ArrayList<>();
+    private String library;
+    private boolean entries = true;
+    private boolean loops = true;
+    private boolean verbose;
+    private Scope scope;
+
+    private Options() {}
+
+    /** Parts are separated by {@code ;}. Throws an IllegalArgumentException that names what is allowed. */
+    static Options parse(String text) {
+        Options options = new Options();
+        for (String part : (text == null ? "" : text).split(";")) {
+            if (!part.isBlank()) {
+                options.take(part.trim());
+            }
+        }
+        if (!options.entries && !options.loops) {
+            throw new IllegalArgumentException("agent options entries-only and loops-only exclude each other");
+        }
+        options.scope = new Scope(options.include, options.exclude);
+        return options;
+    }
+
+    private void take(String part) {
+        int equals = part.indexOf('=');
+        String name = equals < 0 ? part : part.substring(0, equals);
+        String value = equals < 0 ? null : part.substring(equals + 1);
+        boolean wantsValue = name.equals("include") || name.equals("exclude") || name.equals("library");
+        if (wantsValue != (value != null && !value.isEmpty())) {
+            throw bad(part);
+        }
+        switch (name) {
+            case "include": addPrefixes(include, value); break;
+            case "exclude": addPrefixes(exclude, value); break;
+            case "library": library = value; break;
+            case "entries-only": loops = false; break;
+            case "loops-only": entries = false; break;
+            case "verbose": verbose = true; break;
+            default: throw bad(part);
+        }
+    }
+
+    private static IllegalArgumentException bad(String part) {
+        return new IllegalArgumentException(
+                "agent option '" + part + "' is not one of: " + ALLOWED + " (separated by ';')");
+    }
+
+    private static void addPrefixes(List<String> to, String value) {
+        for (String prefix : value.split(":")) {
+            to.add(prefix.replace('.', '/'));
+        }
+    }
+
+    Scope scope() {
+        return scope;
+    }
+
+    String library() {
+        return library;
+    }
+
+    boolean entries() {
+        return entries;
+    }
+
+    boolean loops() {
+        return loops;
+    }
+
+    void log(String what) {
+        if (verbose) {
+            System.err.println("sidelane: " + what);
+        }
+    }
+}

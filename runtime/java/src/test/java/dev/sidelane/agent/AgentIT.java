@@ -1,0 +1,120 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.sidelane.agent;
+
+import static org.junit.jupiter.api.Assertions.assertEquals;
+import static org.junit.jupiter.api.Assertions.assertTrue;
+
+import java.io.BufferedReader;
+import java.io.IOException;
+import java.io.InputStreamReader;
+import java.io.RandomAccessFile;
+import java.nio.ByteOrder;
+import java.nio.MappedByteBuffer;
+import java.nio.channels.FileChannel;
+import java.nio.file.Path;
+import java.util.ArrayList;
+import java.util.List;
+import org.junit.jupiter.api.Test;
+import org.junit.jupiter.api.Timeout;
+import org.junit.jupiter.api.io.TempDir;
+import program.HotProgram;
+
+/** The built agent in JVMs of its own, with the stub in place of the gate library. */
+@Timeout(120)
+class AgentIT {
+    private static final Path TARGET = Path.of("target").toAbsolutePath();
+
+    @TempDir
+    Path folder;
+
+    /** Both the hot loop and a collection while that loop's thread naps. */
+    @Test
+    void aHotLoopComesToTheClosedGateAndNobodyWaitsForIt() throws Exception {
+        MappedByteBuffer stub = stubWord();
+        Process child = start("", true, "-XX:+UnlockDiagnosticVMOptions", "-XX:+BytecodeVerificationLocal");
+        try (BufferedReader said = reader(child)) {
+            assertEquals("hot true", said.readLine());
+            stub.putLong(8, 0);
+            stub.putInt(0, 1);
+            while (stub.getLong(8) == 0) {
+                Thread.sleep(1);
+            }
+            child.getOutputStream().write('\n');
+            child.getOutputStream().flush();
+            assertEquals("collected", said.readLine());
+            stub.putInt(0, 0);
+            assertEquals(0, child.waitFor());
+        } finally {
+            child.destroyForcibly();
+        }
+    }
+
+    @Test
+    void withoutSidelaneNothingIsChanged() throws Exception {
+        assertEquals(List.of("hot false", "collected"), run(start("", false)));
+    }
+
+    @Test
+    void aBadOptionIsSaidAndTheProgramRunsOn() throws Exception {
+        List<String> said = run(start("fast", true));
+        assertTrue(said.get(0).contains("agent option 'fast' is not one of: include="), said.toString());
+        assertEquals(List.of("hot false", "collected"), said.subList(1, 3));
+    }
+
+    @Test
+    void aMissingLibraryIsSaidAndTheProgramRunsOn() throws Exception {
+        List<String> said = run(start("library=/nowhere/lib.so", true));
+        assertTrue(said.get(0).contains("/nowhere/lib.so") && said.get(0).contains("runs on unchecked"), said.toString());
+        assertEquals(List.of("hot false", "collected"), said.subList(1, 3));
+    }
+
+    private MappedByteBuffer stubWord() throws IOException {
+        try (RandomAccessFile file = new RandomAccessFile(word().toFile(), "rw")) {
+            MappedByteBuffer stub = file.getChannel().map(FileChannel.MapMode.READ_WRITE, 0, 4096);
+            stub.order(ByteOrder.nativeOrder());
+            return stub;
+        }
+    }
+
+    private Path word() {
+        return folder.resolve("word");
+    }
+
+    private Process start(String options, boolean underSidelane, String... more) throws IOException {
+        List<String> command = new ArrayList<>();
+        command.add(Path.of(System.getProperty("java.home"), "bin", "java").toString());
+        command.addAll(List.of(more));
+        command.add("-javaagent:" + TARGET.resolve("sidelane-agent.jar") + "=" + options);
+        command.addAll(List.of("-cp", TARGET.resolve("test-classes").toString(), HotProgram.class.getName()));
+        return start(command, underSidelane);
+    }
+
+    private Process start(List<String> command, boolean underSidelane) throws IOException {
+        ProcessBuilder builder = new ProcessBuilder(command).redirectErrorStream(true);
+        if (underSidelane) {
+            builder.environment().put("SIDELANE_GATE", "1");
+            builder.environment().put("SIDELANE_STUB_WORD", word().toString());
+            builder.environment().put("LD_PRELOAD", TARGET.resolve("libgate_stub.so").toString());
+        } else {
+            builder.environment().remove("SIDELANE_GATE");
+        }
+        return builder.start();
+    }
+
+    private static List<String> run(Process child) throws Exception {
+        try (BufferedReader said = reader(child)) {
+            child.getOutputStream().write('\n');
+            child.getOutputStream().flush();
+            List<String> lines = new ArrayList<>();
+            for (String line = said.readLine(); line != null; line = said.readLine()) {
+                lines.add(line);
+            }
+            assertEquals(0, child.waitFor(), lines.toString());
+            return lines;
+        }
+    }
+
+    private static BufferedReader reader(Process child) {
+        return new BufferedReader(new InputStreamReader(child.getInputStream()));
+    }
+}

@@ -1,0 +1,57 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.sidelane.agent;
+
+import java.io.IOException;
+import java.io.InputStream;
+import java.io.UncheckedIOException;
+import java.util.HashMap;
+import java.util.Map;
+
+/** Defines classes from given bytes, or with checks; asks its parent for the others. */
+final class Loader extends ClassLoader {
+    private final Map<String, byte[]> classes = new HashMap<>();
+
+    Loader() {
+        super(Loader.class.getClassLoader());
+    }
+
+    Loader with(String name, byte[] bytes) {
+        classes.put(name, bytes);
+        return this;
+    }
+
+    /** The class and those nested in it, as the transformer leaves them. */
+    static Loader transformed(GateTransformer transformer, Class<?>... originals) {
+        Loader loader = new Loader();
+        for (Class<?> original : originals) {
+            byte[] before = bytes(original);
+            byte[] after = transformer.instrument(before);
+            loader.with(original.getName(), after == null ? before : after);
+        }
+        return loader;
+    }
+
+    static byte[] bytes(Class<?> original) {
+        String file = original.getName().replace('.', '/') + ".class";
+        try (InputStream in = original.getClassLoader().getResourceAsStream(file)) {
+            return in.readAllBytes();
+        } catch (IOException e) {
+            throw new UncheckedIOException(e);
+        }
+    }
+
+    @Override
+    protected Class<?> loadClass(String name, boolean resolve) throws ClassNotFoundException {
+        byte[] bytes = classes.remove(name);
+        return bytes == null ? super.loadClass(name, resolve) : defineClass(name, bytes, 0, bytes.length);
+    }
+
+    @Override
+    protected Class<?> findClass(String name) throws ClassNotFoundException {
+        Class<?> found = findLoadedClass(name);
+        if (found == null) {
+            throw new ClassNotFoundException(name);
+        }
+        return found;
+    }
+}
