@@ -69,7 +69,7 @@ struct sidelane_gate_word {
 	uint64_t promises;     /* 48: threads that promised to look for themselves, while on this lane */
 	uint64_t reserved;
 	uint32_t on_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: service idle to the end of a nap, ns */
-	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 4160: service busy to nap of batch that ran, ns; buckets as in bpf/lanes.h */
+	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 4160: service running to nap of batch that ran, ns; buckets as in bpf/lanes.h */
 };
 
 #endif

@@ -47,6 +47,13 @@ struct sidelane_lane_word {
  *   HELD     --holder: batch may run beside some requests---> LENT
  *   LENT     --kernel: a request starts that had to wait----> SUMMONED
  *
+ * Where batch has a scheduler of its own (gate sched-ext), that keeps it off a RELEASED or SUMMONED
+ * lane as long as the service is busy, and off one that is HELD. So the lane's keeper need not
+ * come to it, and is summoned less often:
+ *
+ *   HELD     --kernel: service stops------------------------> SUMMONED
+ *   LENT     --kernel: a request starts that had to wait----> HELD
+ *
  * Both sides store their own word, then read the other's, with a full barrier between:
  * one of them always sees the other, so no start of the service is missed. A summons is
  * a compare-and-swap, so it is sent once. */
@@ -66,7 +73,8 @@ struct sidelane_hold_word {
 	uint64_t lc_summons; /* 16: those of them sent, and paid for, by the request lane */
 	uint32_t batch_waits; /* 24: 1 while batch, preempted, waits for the lane */
 	uint32_t waiting_pid; /* 28: thread id of that batch */
-	uint32_t reserved[8];
+	uint64_t lent_until_ns; /* 32: when it was last lent, where nobody takes the lane to change that */
+	uint32_t reserved[6]; /* 40 */
 };
 
 #endif

@@ -132,6 +132,7 @@ make_initramfs() {
 	cp "$root/tests/smt"/*.sh "$guest/"
 	chmod +x "$guest/init.sh"
 	echo "$tests" >"$guest/wanted"
+	echo "${SMT_STRESS_SECONDS:-10}" >"$guest/stress-seconds"
 	for binary in sidelane sidelane-lab; do
 		[ -x "$binaries/$binary" ] || fail "$binaries/$binary is missing: build it first (make build)"
 		cp "$binaries/$binary" "$guest/bin/"

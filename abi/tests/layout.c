@@ -62,6 +62,7 @@ static void hold_word(void)
 	FIELD(sidelane_hold_word, lc_summons);
 	FIELD(sidelane_hold_word, batch_waits);
 	FIELD(sidelane_hold_word, waiting_pid);
+	FIELD(sidelane_hold_word, lent_until_ns);
 	FIELD(sidelane_hold_word, reserved);
 	CONSTANT(SIDELANE_RELEASED);
 	CONSTANT(SIDELANE_SUMMONED);

@@ -5,23 +5,25 @@ use std::path::{Path, PathBuf};
 
 use libbpf_cargo::SkeletonBuilder;
 
-const PROGRAMS: [&str; 2] = ["lanes", "floor"];
+/// What is made of which source, with which definitions.
+const OBJECTS: [(&str, &str, &[&str]); 3] =
+    [("lanes", "lanes", &[]), ("lanes_scx", "lanes", &["-DSIDELANE_SCX"]), ("floor", "floor", &[])];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
-    for program in PROGRAMS {
-        compile(program, &out);
+    for (object, source, definitions) in OBJECTS {
+        compile(object, source, definitions, &out);
     }
     println!("cargo:rerun-if-changed=src/bpf");
     println!("cargo:rerun-if-changed=../../abi");
 }
 
-fn compile(program: &str, out: &Path) {
-    let source = format!("src/bpf/{program}.bpf.c");
+fn compile(object: &str, source: &str, definitions: &[&str], out: &Path) {
+    let source = format!("src/bpf/{source}.bpf.c");
     let built = SkeletonBuilder::new()
         .source(&source)
-        .obj(out.join(format!("{program}.bpf.o")))
-        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter"])
+        .obj(out.join(format!("{object}.bpf.o")))
+        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter"].iter().chain(definitions))
         .build();
     if let Err(error) = built {
         panic!("cannot compile {source}: {error:#}\nit needs clang: `apt-get install clang`, or `make deps`");

@@ -25,9 +25,11 @@ echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r
 . /nanonap.sh
 # shellcheck source=tests/smt/cookie.sh
 . /cookie.sh
+# shellcheck source=tests/smt/sched_ext.sh
+. /sched_ext.sh
 
 wanted=$(cat /wanted)
-for test in ${wanted:-$TESTS $COOKIE_TESTS $NANONAP_TESTS}; do
+for test in ${wanted:-$TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS}; do
 	run_test "$test"
 done
 echo "SMT-TEST done after $(cut -d ' ' -f 1 /proc/uptime) s"

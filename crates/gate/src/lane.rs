@@ -80,6 +80,14 @@ impl Lane {
         sidelane_look::busy_since(self.requests())
     }
 
+    /// How long the service has run by now, of the busy period that goes on: 0 if it was woken, but does
+    /// not run yet.
+    pub(crate) fn ran_ns(&self, now_ns: Nanos) -> Nanos {
+        let since =
+            self.requests().map(|word| word.lc_since_ns.load(Ordering::Acquire)).filter(|since_ns| *since_ns != 0);
+        since.min().map_or(0, |since_ns| now_ns.saturating_sub(since_ns))
+    }
+
     /// Since when it has needed none of them, if it does not.
     pub(crate) fn idle_since_ns(&self) -> Nanos {
         sidelane_look::idle_since(self.requests())

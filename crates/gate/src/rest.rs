@@ -45,11 +45,11 @@ fn begin(lane: &Lane, me: u32, now_ns: Nanos) {
     lane.gate.naps.fetch_add(1, Ordering::Relaxed);
     lane.gate.nap_since_ns.store(now_ns, Ordering::Relaxed);
     lane.gate.nap_tid.store(me, Ordering::Relaxed);
-    // A reaction is to the start of a busy period, and only where batch may run beside no request. Batch
-    // that is switched in beside a busy service reacts to its own start; the overlap tells of it.
-    let busy_since_ns = lane.busy_since_ns();
-    if lane.borrows_idle() && busy_since_ns >= lane.turn_since_ns() {
-        record(&lane.gate.off_hist, now_ns.saturating_sub(busy_since_ns));
+    // A reaction is to the start of a busy period, from the service running, and only where batch may run
+    // beside no request. Batch that is switched in beside a busy service reacts to its own start; the
+    // overlap tells of it.
+    if lane.borrows_idle() && lane.busy_since_ns() >= lane.turn_since_ns() {
+        record(&lane.gate.off_hist, lane.ran_ns(now_ns));
     }
 }
 

@@ -6,6 +6,7 @@ use rustix::thread::{ClockId, clock_nanosleep_absolute};
 
 use crate::clock::{Nanos, now_ns, timespec};
 use crate::place;
+use crate::rng::Rng;
 
 /// Options of `pulse`.
 #[derive(Debug, clap::Args)]
@@ -19,6 +20,12 @@ pub struct Args {
     /// Microseconds of sleep after each pulse
     #[arg(long, value_name = "US")]
     idle_us: u64,
+    /// Draw each length at random, from nothing to twice as long, beginning with this seed
+    #[arg(long, value_name = "SEED")]
+    vary: Option<u64>,
+    /// Print the longest time for which a spin stood still, whenever there is a longer one
+    #[arg(long)]
+    stalls: bool,
     /// Number of pulses
     #[arg(long, value_name = "N")]
     count: u64,
@@ -29,21 +36,47 @@ pub fn run(args: &Args) -> Result<()> {
     place::pin_to(args.cpu)?;
     place::wake_on_time()?;
     println!("ready pid={}", std::process::id());
+    let mut stalls = Stalls { print: args.stalls, longest_ns: 0 };
+    let mut rng = args.vary.map(|seed| Rng::new(seed, 0));
     for _ in 0..args.count {
-        let spun_until_ns = spin_until(now_ns().saturating_add(args.busy_us.saturating_mul(1000)));
-        sleep_until(spun_until_ns.saturating_add(args.idle_us.saturating_mul(1000)))?;
+        let spun_until_ns = spin_until(now_ns().saturating_add(length_ns(args.busy_us, &mut rng)), &mut stalls);
+        sleep_until(spun_until_ns.saturating_add(length_ns(args.idle_us, &mut rng)))?;
     }
     Ok(())
 }
 
+/// The length of one spin or sleep.
+fn length_ns(mean_us: u64, rng: &mut Option<Rng>) -> Nanos {
+    let mean_ns = mean_us.saturating_mul(1000);
+    rng.as_mut().map_or(mean_ns, |rng| (mean_ns as f64 * 2.0 * rng.unit()) as Nanos)
+}
+
 /// Spins on the clock, which keeps the CPU in user mode; returns the time it stopped.
-fn spin_until(end_ns: Nanos) -> Nanos {
+fn spin_until(end_ns: Nanos, stalls: &mut Stalls) -> Nanos {
+    let mut last = now_ns();
     loop {
         let now = now_ns();
+        stalls.note(now - last);
+        last = now;
         if now >= end_ns {
             return now;
         }
         std::hint::spin_loop();
+    }
+}
+
+/// How long the CPU was away at a time: with somebody else, or, if it is emulated, off its own CPU.
+struct Stalls {
+    print: bool,
+    longest_ns: Nanos,
+}
+
+impl Stalls {
+    fn note(&mut self, gap_ns: Nanos) {
+        if self.print && gap_ns > self.longest_ns {
+            self.longest_ns = gap_ns;
+            println!("stalled_ns={gap_ns}");
+        }
     }
 }
 

@@ -47,7 +47,7 @@ pub enum Verb {
     Batch {
         /// Where the gate is.
         entrance_fd: i32,
-        /// `idle` or `ordinary`.
+        /// `idle`, `ext` or `ordinary`.
         class: String,
         /// The batch command.
         #[arg(last = true, required = true)]

@@ -37,8 +37,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
-            let class = if class == "idle" { BatchClass::Idle } else { BatchClass::Ordinary };
-            Ok(batch::main(entrance_fd, class, &command) as u8)
+            Ok(batch::main(entrance_fd, BatchClass::of_name(&class), &command) as u8)
         }
     }
 }

@@ -56,7 +56,7 @@ pub struct GateWord {
     pub reserved: AtomicU64,
     /// From the service being idle to the end of a nap, in nanoseconds.
     pub on_hist: [AtomicU32; GATE_HIST_BUCKETS],
-    /// From the service being busy to the nap of batch that ran, in nanoseconds.
+    /// From the service running to the nap of batch that ran, in nanoseconds; 0 if it did not run yet.
     pub off_hist: [AtomicU32; GATE_HIST_BUCKETS],
 }
 

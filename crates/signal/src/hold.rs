@@ -93,8 +93,10 @@ pub struct HoldWord {
     pub batch_waits: AtomicU32,
     /// Thread id of that batch.
     pub waiting_pid: AtomicU32,
+    /// When it was last lent, where nobody takes the lane to change that.
+    pub lent_until_ns: AtomicU64,
     /// Zero.
-    pub reserved: [AtomicU32; 8],
+    pub reserved: [AtomicU32; 6],
 }
 
 #[cfg(not(loom))]
@@ -107,7 +109,8 @@ const _: () = {
     assert!(offset_of!(HoldWord, lc_summons) == 16);
     assert!(offset_of!(HoldWord, batch_waits) == 24);
     assert!(offset_of!(HoldWord, waiting_pid) == 28);
-    assert!(offset_of!(HoldWord, reserved) == 32);
+    assert!(offset_of!(HoldWord, lent_until_ns) == 32);
+    assert!(offset_of!(HoldWord, reserved) == 40);
 };
 
 impl HoldWord {

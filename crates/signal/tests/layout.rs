@@ -49,7 +49,8 @@ fn lane_word() -> Vec<String> {
 fn hold_word() -> Vec<String> {
     layout!(HoldWord, "sidelane_hold_word":
         "state" state, "holder_pid" holder_pid, "summons" summons, "lc_summons" lc_summons,
-        "batch_waits" batch_waits, "waiting_pid" waiting_pid, "reserved" reserved)
+        "batch_waits" batch_waits, "waiting_pid" waiting_pid, "lent_until_ns" lent_until_ns,
+        "reserved" reserved)
 }
 
 fn request_word() -> Vec<String> {

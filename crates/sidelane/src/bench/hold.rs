@@ -128,7 +128,7 @@ impl Bench<'_> {
 
     /// Time of the bounces, and how many holds the request lane began meanwhile.
     fn bounce_beside(&self, bouncer: &mut Service, min_idle_ns: u64) -> Result<(f64, u64)> {
-        let session = self.session(bouncer.pid(), min_idle_ns)?;
+        let mut session = self.session(bouncer.pid(), min_idle_ns)?;
         bounce(bouncer, HELD_BOUNCES / 10)?;
         let before = session.memory().books();
         let took_ns = bounce(bouncer, HELD_BOUNCES)?;
@@ -169,7 +169,7 @@ impl Bench<'_> {
         let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), rhythm);
         let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];
         let pulse = self.lab.start(["pulse"].into_iter().chain(options))?;
-        let session = self.session(pulse.pid(), BorrowConfig::default().min_idle_ns)?;
+        let mut session = self.session(pulse.pid(), BorrowConfig::default().min_idle_ns)?;
         let before = session.memory().books();
         thread::sleep(length);
         let spent = session.memory().books().since(&before);

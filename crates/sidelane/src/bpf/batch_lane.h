@@ -24,6 +24,10 @@ static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, 
 	return both_ns < now_ns ? now_ns - both_ns : 0;
 }
 
+#ifdef SIDELANE_SCX
+#include "scx_turn.h"
+#endif
+
 /* The request that runs on `partner`, if it had to wait: batch may not run beside it, not even on
  * a lane that was lent. */
 static __always_inline struct sidelane_request_word *waited_request(uint32_t partner)
@@ -31,6 +35,17 @@ static __always_inline struct sidelane_request_word *waited_request(uint32_t par
 	struct sidelane_request_word *request = bpf_map_lookup_elem(&request_words, &partner);
 
 	return request && load_once(request->waited) && load_once(request->running) ? request : 0;
+}
+
+static __always_inline bool a_waited_request_runs(struct sidelane_lane_role *role)
+{
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		if (waited_request(role->partners[i]))
+			return true;
+	}
+	return false;
 }
 
 /* How long batch ran beside such requests, in a turn that ends now. */
@@ -59,7 +74,8 @@ static __always_inline uint64_t beside_waited_ns(struct sidelane_lane_role *role
 static __always_inline void lent_turn_ends(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
 					   uint64_t began_ns, uint64_t both_ns, uint64_t now_ns)
 {
-	uint64_t leaked_ns = beside_waited_ns(role, stats, began_ns, now_ns);
+	uint64_t leaked_ns = ext_is_on() ? ext_after_lent_ns(began_ns, now_ns) :
+					   beside_waited_ns(role, stats, began_ns, now_ns);
 
 	if (leaked_ns > both_ns)
 		leaked_ns = both_ns;
@@ -67,12 +83,13 @@ static __always_inline void lent_turn_ends(struct sidelane_lane_role *role, stru
 	stats->lent_overlap_ns += both_ns - leaked_ns;
 }
 
-static __always_inline void batch_turn_ends(struct sidelane_lane_role *role,
-					    struct sidelane_lane_stats *stats, uint32_t pid, uint64_t now_ns)
+static __always_inline void batch_turn_ends(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+					    struct sidelane_hold_word *hold, uint32_t pid, uint64_t now_ns)
 {
 	uint64_t began_ns = stats->batch_since_ns;
 	uint64_t clock_ns = partners_lc_clock_ns(role, now_ns);
 	uint64_t both_ns = clock_ns > stats->overlap_mark_ns ? clock_ns - stats->overlap_mark_ns : 0;
+	bool lent = ext_is_on() ? ext_turn_was_lent(stats, hold) : stats->turn_is_lent;
 
 	stats->batch_ns += now_ns - began_ns;
 	stats->batch_since_ns = 0;
@@ -81,7 +98,7 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role,
 		stats->overlap_ns += both_ns;
 		return;
 	}
-	if (stats->turn_is_lent) {
+	if (lent) {
 		lent_turn_ends(role, stats, began_ns, both_ns, now_ns);
 		return;
 	}
@@ -112,14 +129,15 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 					      struct sidelane_lane_stats *stats, struct sidelane_hold_word *hold,
 					      struct task_struct *prev, struct task_struct *next, uint64_t now_ns)
 {
-	bool after_hold = is_holder(hold, prev);
+	bool after_hold = is_holder(hold, prev) || ext_took_back(cpu);
 	uint64_t lc_off_ns = 0;
-	bool busy = false, waited = false;
+	bool busy = a_partner_is_busy(role);
 
 	stats->batch_since_ns = now_ns;
 	stats->turn_is_lent = load_once(hold->state) == SIDELANE_LENT;
 	stats->overlap_mark_ns = partners_lc_clock_ns(role, now_ns);
-	if (load_once(hold->state) == SIDELANE_HELD)
+	/* Where a lane is held from elsewhere, one that was let in just before is no leak. */
+	if (load_once(hold->state) == SIDELANE_HELD && (busy || !ext_is_on()))
 		stats->leaks++;
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
@@ -127,17 +145,13 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 		struct sidelane_lane_word *request = lane_word(role->partners[i]);
 		if (!request)
 			continue;
-		if (load_once(request->busy))
-			busy = true;
-		if (stats->turn_is_lent && waited_request(role->partners[i]))
-			waited = true;
 		uint64_t off_ns = load_once(request->idle_since_ns);
 		if (off_ns > lc_off_ns)
 			lc_off_ns = off_ns;
 	}
 	if (looks_for_itself(next->pid))
 		return;
-	if (waited)
+	if (stats->turn_is_lent && a_waited_request_runs(role))
 		summon(cpu, SIDELANE_LENT, false);
 	else if (busy)
 		summon(cpu, SIDELANE_RELEASED, false);
@@ -145,21 +159,17 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 		record(stats->on_hist, now_ns - lc_off_ns);
 }
 
-/* One thread of batch follows another. If the service has started meanwhile, the one before may
- * have looked for itself, and this one may not: the second entrance is here, too. */
+/* One thread of batch follows another on a lane that nobody had to come to for that. If the service
+ * has started meanwhile, the one before may have looked for itself, or been on its way out, and this
+ * one is not: the second entrance is here, too. */
 static __always_inline void batch_turn_goes_on(uint32_t cpu, struct sidelane_lane_role *role, struct task_struct *next)
 {
 	if (looks_for_itself(next->pid))
 		return;
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		struct sidelane_lane_word *request = lane_word(role->partners[i]);
-		if (request && load_once(request->busy))
-			summon(cpu, SIDELANE_RELEASED, false);
-		if (waited_request(role->partners[i]))
-			summon(cpu, SIDELANE_LENT, false);
-	}
+	if (a_partner_is_busy(role))
+		summon(cpu, SIDELANE_RELEASED, false);
+	if (a_waited_request_runs(role))
+		summon(cpu, SIDELANE_LENT, false);
 }
 
 #endif

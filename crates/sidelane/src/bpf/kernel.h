@@ -72,6 +72,7 @@ struct thread_info {
 struct task_struct {
 	struct thread_info thread_info;
 	unsigned int __state;
+	unsigned int policy;
 	int pid;
 	int tgid;
 	int nr_cpus_allowed;

@@ -15,6 +15,10 @@
  * `busy` and the hold words are written from several sides, atomically. Where one lane's
  * store must be seen before another lane's word is read, the store is an atomic exchange
  * (a full barrier).
+ *
+ * Compiled with SIDELANE_SCX it is an object of its own that also holds a scheduler for batch
+ * (scx_ops.h), for kernels that have sched_ext. The two are one object because a scheduler's CPUs
+ * can only be kicked from its own.
  */
 #include "kernel.h"
 #include <bpf/bpf_helpers.h>
@@ -85,7 +89,7 @@ static __always_inline void batch_lane_before(struct sidelane_lane_role *role, s
 	    !looks_for_itself(hold->waiting_pid))
 		holder_was_first(role, stats);
 	if (was == SIDELANE_BATCH && is != SIDELANE_BATCH) {
-		batch_turn_ends(role, stats, prev->pid, now_ns);
+		batch_turn_ends(role, stats, hold, prev->pid, now_ns);
 		store_once(hold->waiting_pid, prev->pid);
 		store_once(hold->batch_waits, preempted);
 	} else if (is == SIDELANE_BATCH || is == SIDELANE_IDLE) {
@@ -113,6 +117,8 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 		batch_lane_before(role, stats, hold, was, is, preempted, prev, next, now_ns);
 	write_word(word, next, is, now_ns);
 	count(stats, role->role, is);
+	if (is == SIDELANE_BATCH)
+		ext_note_class(next);
 	bool starts = busy && make_busy(word, now_ns);
 	bool stops = !busy && make_idle(word, now_ns);
 	if (settings.requests)
@@ -130,7 +136,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 		service_stops(role);
 	} else if (role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH && was != SIDELANE_BATCH) {
 		batch_turn_begins(cpu, role, stats, hold, prev, next, now_ns);
-	} else if (settings.gated && role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH) {
+	} else if ((settings.gated || ext_is_on()) && role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH) {
 		batch_turn_goes_on(cpu, role, next);
 	}
 	return 0;
@@ -195,8 +201,10 @@ static __always_inline void note_arrival(struct task_struct *task, uint32_t cpu)
 		return;
 	__sync_fetch_and_add(&word->lc_visitors, 1);
 	/* A holder that naps sees the visitor; one that sleeps has to be woken to evict batch. */
-	summon(cpu, SIDELANE_RELEASED, false);
-	summon(cpu, SIDELANE_LENT, false);
+	call_keeper(cpu, SIDELANE_RELEASED, false);
+	call_keeper(cpu, SIDELANE_LENT, false);
+	if (ext_is_on())
+		call_keeper(cpu, SIDELANE_HELD, false);
 }
 
 /* A thread that waited for a request lane may be moved before it ran there. */
@@ -225,3 +233,7 @@ int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 	note_arrival(task, task->thread_info.cpu);
 	return 0;
 }
+
+#ifdef SIDELANE_SCX
+#include "scx_ops.h"
+#endif

@@ -67,6 +67,28 @@ struct sidelane_trace_event {
 #define SIDELANE_TRACE_HOLDER 4
 #define SIDELANE_TRACE_EVENTS 16384
 
+/* Batch's own scheduler: a sched_ext program that runs batch and nothing else. One entry; only in
+ * the object that has it. gate/sched_ext/scheduler.rs mirrors it. */
+#define SIDELANE_EXT_REASON_BYTES 64
+#define SIDELANE_EXT_MESSAGE_BYTES 128
+
+struct sidelane_ext_word {
+	uint32_t on;        /*  0: 1 while the kernel schedules batch as this program says */
+	uint32_t exit_kind; /*  4: why not any more, as the kernel numbers it; 0 while it does */
+	uint32_t cpu_count; /*  8: CPUs that may be lanes; by user space */
+	int32_t runnable;   /* 12: threads of batch that run or wait */
+	uint32_t outsiders; /* 16: times batch ran in another class since user space looked */
+	uint32_t reserved;
+	char reason[SIDELANE_EXT_REASON_BYTES];
+	char message[SIDELANE_EXT_MESSAGE_BYTES];
+};
+
+/* What user space hands to the program that changes a hold word. */
+struct sidelane_hold_order {
+	uint32_t lane;
+	uint32_t state; /* enum sidelane_hold */
+};
+
 /* Set by user space before the program is loaded. */
 struct sidelane_settings {
 	uint64_t lc_cgroup_id;    /* the service's cgroup, 0 for none */

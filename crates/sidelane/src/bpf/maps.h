@@ -128,4 +128,16 @@ static __always_inline struct sidelane_lane_word *lane_word(uint32_t cpu)
 	return bpf_map_lookup_elem(&lane_words, &cpu);
 }
 
+static __always_inline bool a_partner_is_busy(struct sidelane_lane_role *role)
+{
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		struct sidelane_lane_word *partner = lane_word(role->partners[i]);
+		if (partner && load_once(partner->busy))
+			return true;
+	}
+	return false;
+}
+
 #endif

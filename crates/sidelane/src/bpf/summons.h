@@ -1,12 +1,19 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * Summons: rings for the holder of a batch lane. hold.rs in crates/signal is the other side,
- * and its loom tests model both.
+ * and its loom tests model both. Where batch has a scheduler of its own (scx.h) nobody has to
+ * come to the lane: that scheduler is made to look again.
  */
 #ifndef SIDELANE_SUMMONS_H
 #define SIDELANE_SUMMONS_H
 
 #include "maps.h"
+
+#ifdef SIDELANE_SCX
+#include "scx.h"
+#else
+#include "no_scx.h"
+#endif
 
 static __always_inline bool ring_for_holder(uint32_t lane)
 {
@@ -16,7 +23,8 @@ static __always_inline bool ring_for_holder(uint32_t lane)
 	return ring && !bpf_ringbuf_output(ring, &token, sizeof(token), BPF_RB_FORCE_WAKEUP);
 }
 
-static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_pays)
+/* Wakes the lane's keeper: its holder, or whoever decides for it. */
+static __always_inline void call_keeper(uint32_t lane, uint32_t from_state, bool lc_pays)
 {
 	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &lane);
 
@@ -32,6 +40,15 @@ static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_p
 	__sync_fetch_and_add(&hold->summons, 1);
 	if (lc_pays)
 		__sync_fetch_and_add(&hold->lc_summons, 1);
+}
+
+/* Batch is to leave a lane that is in `from_state`. */
+static __always_inline void summon(uint32_t lane, uint32_t from_state, bool lc_pays)
+{
+	if (ext_is_on())
+		ext_summon(lane, from_state, lc_pays);
+	else
+		call_keeper(lane, from_state, lc_pays);
 }
 
 #endif

@@ -20,7 +20,7 @@ use rustix::process::{
     waitid, waitpid,
 };
 
-use crate::lane::priority::{make_this_thread_idle, pin_this_thread};
+use crate::lane::priority::{make_this_thread_ext, make_this_thread_idle, pin_this_thread};
 
 /// A fork is ready within a millisecond, unless its CPU is overloaded.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);
@@ -82,6 +82,8 @@ pub enum Class {
     Ordinary,
     /// Batch's.
     Idle,
+    /// Batch's, if it has a scheduler.
+    Ext,
 }
 
 /// A running child.
@@ -193,6 +195,7 @@ fn take_place(cpu: u32, class: Class) -> io::Result<()> {
     match class {
         Class::Ordinary => Ok(()),
         Class::Idle => make_this_thread_idle(),
+        Class::Ext => make_this_thread_ext(),
     }
 }
 

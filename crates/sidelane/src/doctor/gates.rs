@@ -11,6 +11,7 @@ use super::latency::{Effort, Figures};
 use super::pair::{TestPair, own_cpus};
 use super::victim::{self, Switch};
 use crate::lane::cgroup::{Hierarchy, Leaf};
+use crate::lane::gate::{Gate as LaneGate, sched_ext};
 use crate::lane::topology::PairKind;
 use crate::report::Row;
 
@@ -74,6 +75,7 @@ pub fn measure_all(pair: &TestPair, name: &str, can_hold: bool, effort: &Effort)
     let hold = if can_hold { held } else { unheld };
     vec![
         checked("instrumented check (programs built with -pg)", pair, effort),
+        scheduled("sched_ext scheduler", pair, effort),
         hold("lane holder (service woken by its own CPU)", WokenBy::OwnCpu, pair, effort),
         hold("lane holder (service woken from the batch lane)", WokenBy::BatchLane, pair, effort),
         affinity("affinity", pair, effort),
@@ -91,13 +93,22 @@ fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
 
 fn held(name: &'static str, woken_by: WokenBy, pair: &TestPair, effort: &Effort) -> Gate {
     let fix = "try again on a quieter machine, or choose other lanes with --lanes";
-    let figures = apart(|| holder::measure(pair, woken_by, effort));
+    let figures = apart(|| holder::measure(LaneGate::Holder, pair, woken_by, effort));
     Gate::new(name, figures, |why| Finding::blocks(name, why, fix))
 }
 
 /// Needs the gate's library, and the lab for a program that checks.
 fn checked(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
     Gate::new(name, apart(|| instrumented::measure(pair, effort)), |why| Finding::optional(name, why))
+}
+
+/// Where there is none the kernel's own line has said why.
+fn scheduled(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
+    let lack = |why| Finding::optional(name, why);
+    if let Err(why) = sched_ext::available() {
+        return Gate::new(name, Err(why.into()), lack);
+    }
+    Gate::new(name, apart(|| holder::measure(LaneGate::SchedExt, pair, WokenBy::OwnCpu, effort)), lack)
 }
 
 fn unheld(name: &'static str, _: WokenBy, _: &TestPair, _: &Effort) -> Gate {

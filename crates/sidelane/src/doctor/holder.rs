@@ -1,4 +1,5 @@
-//! The lane holder, measured through the real thing: kernel program, holder thread and policy.
+//! The lane holder and batch's scheduler, measured through the real things: kernel program, holder
+//! thread and policy, or kernel program alone.
 //!
 //! A child on the request lane is the service: short bursts with idle moments between them. A
 //! child on the batch lane is batch and spins. The kernel program's own books say how long
@@ -28,9 +29,11 @@ use super::pair::TestPair;
 use crate::lane::audit::Audit;
 use crate::lane::beside::{keep_off, settle};
 use crate::lane::clock::now_ns;
+use crate::lane::gate::Gate;
+use crate::lane::gate::sched_ext::Scheduler;
 use crate::lane::histogram::Histogram;
 use crate::lane::holder::{Evictor, Holder};
-use crate::lane::tracker::{ServiceCgroup, Tracker};
+use crate::lane::tracker::{Extras, ServiceCgroup, Tracker};
 
 /// A burst: long enough that the holder always comes before its end.
 const BUSY_NS: u64 = 200_000;
@@ -59,32 +62,56 @@ impl Evictor for NeverEvicts {
     }
 }
 
-/// Measures the holder on `pair`. `None` if no reaction was counted.
-pub fn measure(pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<Option<Figures>> {
-    let (off, on) = reactions(pair, woken_by, effort)?;
+/// Measures `gate` on `pair`. `None` if no reaction was counted.
+pub fn measure(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<Option<Figures>> {
+    let (off, on) = reactions(gate, pair, woken_by, effort)?;
     let samples = off.count();
     Ok(Spread::of_histogram(&off).zip(Spread::of_histogram(&on)).map(|(off, on)| Figures { off, on, samples }))
 }
 
 /// The same, as the kernel counted it: until batch was off, and until it was back.
-pub fn reactions(pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<(Histogram, Histogram)> {
+pub fn reactions(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<(Histogram, Histogram)> {
     let lanes = pair.lanes();
     keep_off(&lanes.requests).context("cannot leave the request lane")?;
     let door = eventfd(0, EventfdFlags::CLOEXEC)?;
     let keep = Some(door.as_fd());
     let service = Child::start(pair.request, Class::Ordinary, keep, |board| serve(board, woken_by, &door))?;
-    let batch = Child::start(pair.batch, Class::Idle, keep, |board| work(board, woken_by, &door))?;
-    let mut tracker = Tracker::load(&lanes, ServiceCgroup::default())?;
+    let batch = Child::start(pair.batch, batch_class(&gate), keep, |board| work(board, woken_by, &door))?;
+    let extras = Extras { scheduler: gate == Gate::SchedExt, ..Extras::default() };
+    let mut tracker = Tracker::load_for(&lanes, ServiceCgroup::default(), extras)?;
     tracker.set_class(service.pid(), LaneClass::Lc);
     tracker.set_class(batch.pid(), LaneClass::Batch);
     tracker.attach()?;
     let memory = tracker.memory();
     settle(&memory, &lanes.requests)?;
-    let _holder = start_holder(pair, &tracker)?;
+    let _kept = Kept::start(&gate, pair, &mut tracker)?;
     let before = memory.books();
     run_bursts(&service, &batch, effort)?;
     let books = memory.books().since(&before);
     Ok((books.reaction_off().clone(), books.reaction_on().clone()))
+}
+
+/// What keeps the lane as long as it lives.
+enum Kept {
+    InPerson { _holder: Holder },
+    ByScheduler { _scheduler: Scheduler },
+}
+
+impl Kept {
+    fn start(gate: &Gate, pair: &TestPair, tracker: &mut Tracker) -> Result<Self> {
+        Ok(match gate {
+            // A lane that was never kept is released, and the scheduler alone does the rest.
+            Gate::SchedExt => Self::ByScheduler { _scheduler: Scheduler::start(tracker)? },
+            _ => Self::InPerson { _holder: start_holder(pair, tracker)? },
+        })
+    }
+}
+
+fn batch_class(gate: &Gate) -> Class {
+    match gate {
+        Gate::SchedExt => Class::Ext,
+        _ => Class::Idle,
+    }
 }
 
 fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {

@@ -38,7 +38,7 @@ pub fn reactions(pair: &TestPair, effort: &Effort) -> Result<(Histogram, Histogr
     let lanes = format!("{}:{}", pair.request, pair.batch);
     let beside = Beside::find(Target::Pid(pulse.pid()), Some(&lanes), false)?;
     let options = SessionOptions { class: BatchClass::Idle, hold: Some(Lending::default()), gate, audit: None };
-    let session = Session::start(beside, &command, options)?;
+    let mut session = Session::start(beside, &command, options)?;
     thread::sleep(effort.gate_time);
     let books = session.memory().books();
     session.kill();

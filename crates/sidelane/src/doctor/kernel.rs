@@ -3,11 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
-use std::path::Path;
 
 use sidelane_policy::borrow::BorrowConfig;
 
 use super::finding::Finding;
+use crate::lane::gate::sched_ext::{Unavailable, available};
 use crate::machine;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
@@ -32,7 +32,7 @@ pub fn findings() -> Vec<Finding> {
         btf(types.as_ref().map(Vec::len)),
         lane_events(&events),
         request_events(&events),
-        sched_ext(Path::new("/sys/kernel/sched_ext").exists()),
+        sched_ext(available()),
         throttling(sysctl("sched_rt_runtime_us"), sysctl("sched_rt_period_us")),
         fair_server(&machine::kernel_release(), fair_server_ns()),
     ]
@@ -81,12 +81,13 @@ fn lacking(wanted: &[&str], there: &BTreeSet<&str>) -> Option<String> {
     (!lacking.is_empty()).then(|| lacking.join(" "))
 }
 
-fn sched_ext(present: bool) -> Finding {
+fn sched_ext(available: Result<(), Unavailable>) -> Finding {
     const NAME: &str = "sched_ext";
-    match present {
-        true => Finding::works(NAME, "batch can have a scheduler of its own"),
-        false => Finding::optional(NAME, "not in this kernel; lanes are held without it")
+    match available {
+        Ok(()) => Finding::works(NAME, "batch can have a scheduler of its own"),
+        Err(Unavailable::NotInKernel) => Finding::optional(NAME, "not in this kernel; lanes are held without it")
             .with_fix("boot 6.12 or later with CONFIG_SCHED_CLASS_EXT=y"),
+        Err(why) => Finding::optional(NAME, format!("{why}; lanes are held without it")),
     }
 }
 

@@ -1,8 +1,8 @@
 //! The batch command: started behind a gate, so that it is caged and known to the kernel
 //! program before its first instruction.
 //!
-//! The gate is this binary itself under a hidden verb: it waits on a pipe, makes itself
-//! SCHED_IDLE and becomes the command by exec, so the command's process id, environment,
+//! The gate is this binary itself under a hidden verb: it waits on a pipe, takes its scheduling
+//! class and becomes the command by exec, so the command's process id, environment,
 //! terminal and standard streams are what the user would get without Sidelane.
 
 use std::ffi::OsString;
@@ -29,8 +29,38 @@ const EXIT_NOT_FOUND: i32 = 127;
 pub enum BatchClass {
     /// SCHED_IDLE: any other task that needs the batch lane gets it at once.
     Idle,
+    /// SCHED_EXT: a scheduler of ours decides when it runs.
+    Ext,
     /// SCHED_OTHER, for comparison.
     Ordinary,
+}
+
+impl BatchClass {
+    /// All of them.
+    pub const ALL: [Self; 3] = [Self::Idle, Self::Ext, Self::Ordinary];
+
+    /// Its name on the command line of the gate.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Idle => "idle",
+            Self::Ext => "ext",
+            Self::Ordinary => "ordinary",
+        }
+    }
+
+    /// The class of that name; the ordinary one if there is none.
+    pub fn of_name(name: &str) -> Self {
+        Self::ALL.into_iter().find(|class| class.name() == name).unwrap_or(Self::Ordinary)
+    }
+
+    /// Puts the calling thread, and its children to come, into it.
+    pub fn take(self) -> io::Result<()> {
+        match self {
+            Self::Idle => priority::make_this_thread_idle(),
+            Self::Ext => priority::make_this_thread_ext(),
+            Self::Ordinary => Ok(()),
+        }
+    }
 }
 
 /// A batch command that was started, but may not run yet.
@@ -45,7 +75,7 @@ impl GatedBatch {
         let (entrance, gate) = pipe_with(PipeFlags::CLOEXEC)?;
         let mut gated = Command::new("/proc/self/exe");
         gated.arg(VERB).arg(entrance.as_raw_fd().to_string());
-        gated.arg(if class == BatchClass::Idle { "idle" } else { "ordinary" }).arg("--").args(command);
+        gated.arg(class.name()).arg("--").args(command);
         match pass {
             Some(pass) => pass.announce(&mut gated),
             None => keep_out(&mut gated),
@@ -129,9 +159,13 @@ pub fn main(entrance_fd: i32, class: BatchClass, command: &[OsString]) -> i32 {
     let Some((program, arguments)) = command.split_first().filter(|_| opened) else {
         return EXIT_CANNOT_RUN;
     };
-    if class == BatchClass::Idle {
-        // Refused only by unusual security policies; the lane holder works all the same.
-        let _ = priority::make_this_thread_idle();
+    // Refused only by unusual security policies, and the lane holder works all the same. A scheduler
+    // does not.
+    if let Err(error) = class.take()
+        && class == BatchClass::Ext
+    {
+        let _ = writeln!(io::stderr(), "sidelane: cannot put batch into SCHED_EXT: {error}; use --gate holder");
+        return EXIT_CANNOT_RUN;
     }
     let mut becoming = Command::new(program);
     preload(&mut becoming);

@@ -221,6 +221,14 @@ pub fn reaction_figures(off: &Histogram, on: &Histogram) -> [(&'static str, Opti
     ]
 }
 
+/// The longest reaction, and how many there were.
+pub fn worst_reaction(off: &Histogram) -> [(&'static str, Option<f64>); 2] {
+    [
+        ("reaction_off_max_ns", off.percentile_ns(100.0).map(|ns| ns as f64)),
+        ("reactions_off_count", Some(off.count() as f64)),
+    ]
+}
+
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
 }

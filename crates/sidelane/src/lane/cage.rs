@@ -17,8 +17,8 @@ use serde::{Deserialize, Serialize};
 
 use super::cgroup::{Hierarchy, Leaf, processes};
 use super::cpulist::CpuSet;
-use super::holder::Evictor;
-use super::priority::pin_thread;
+use super::decider::Evictor;
+use super::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
 
 /// How batch is stopped from running anywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -123,6 +123,24 @@ impl Cage {
         if !lanes.is_empty() {
             self.pin_all(&lanes);
         }
+    }
+
+    /// Puts everything in the cage that is in SCHED_EXT into SCHED_IDLE: no scheduler looks after it
+    /// any more.
+    pub fn make_idle(&self) {
+        self.move_all(move_from_ext_to_idle);
+    }
+
+    /// Puts everything in the cage into SCHED_EXT that has left it. Returns whether anything had.
+    pub fn make_ext(&self) -> bool {
+        self.move_all(move_to_ext)
+    }
+
+    fn move_all(&self, moved: impl Fn(u32) -> bool) -> bool {
+        /// A thread that was just made inherits its maker's class; a round or two find them all.
+        const ROUNDS_MAX: usize = 10;
+        let one_round = || self.processes().into_iter().flat_map(threads).filter(|tid| moved(*tid)).count();
+        (0..ROUNDS_MAX).take_while(|_| one_round() > 0).count() > 0
     }
 
     /// Stops or resumes everything in the cage.

@@ -14,6 +14,7 @@ mod classes;
 pub mod clock;
 pub mod corecookie;
 pub mod cpulist;
+mod decider;
 pub mod gate;
 pub mod guardian;
 pub mod histogram;

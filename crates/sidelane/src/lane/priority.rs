@@ -44,15 +44,45 @@ pub fn make_this_thread_idle() -> io::Result<()> {
     schedule_this_thread(libc::SCHED_IDLE, 0)
 }
 
+/// SCHED_EXT, which the C library does not know yet.
+const SCHED_EXT: i32 = 7;
+
+/// Puts the calling thread, and its children to come, into SCHED_EXT.
+pub fn make_this_thread_ext() -> io::Result<()> {
+    schedule_this_thread(SCHED_EXT, 0)
+}
+
+/// Puts the thread `tid` into SCHED_IDLE if it is in SCHED_EXT. Returns whether it was.
+pub fn move_from_ext_to_idle(tid: u32) -> bool {
+    class_of(tid) == SCHED_EXT && schedule(tid, libc::SCHED_IDLE, 0).is_ok()
+}
+
+/// Puts the thread `tid` into SCHED_EXT if it is in a class of the fair scheduler. Returns whether it
+/// was.
+pub fn move_to_ext(tid: u32) -> bool {
+    [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&class_of(tid))
+        && schedule(tid, SCHED_EXT, 0).is_ok()
+}
+
+/// -1 for a thread that has ended.
+fn class_of(tid: u32) -> i32 {
+    // SAFETY: plain system call.
+    unsafe { libc::sched_getscheduler(tid as libc::pid_t) }
+}
+
 /// Puts the calling thread into the ordinary class.
 pub fn make_this_thread_ordinary() -> io::Result<()> {
     schedule_this_thread(libc::SCHED_OTHER, 0)
 }
 
 fn schedule_this_thread(policy: i32, priority: i32) -> io::Result<()> {
+    schedule(0, policy, priority)
+}
+
+fn schedule(tid: u32, policy: i32, priority: i32) -> io::Result<()> {
     let param = libc::sched_param { sched_priority: priority };
     // SAFETY: `param` is a valid sched_param; 0 is the calling thread.
-    check(unsafe { libc::sched_setscheduler(0, policy, &param) })
+    check(unsafe { libc::sched_setscheduler(tid as libc::pid_t, policy, &param) })
 }
 
 fn check(result: libc::c_int) -> io::Result<()> {

@@ -7,7 +7,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 
-use super::batch::BatchClass;
 use super::beside::Beside;
 use super::gate::{Gate, GateChoice};
 use super::service::Target;
@@ -48,8 +47,8 @@ pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
         .audit
         .as_deref()
         .map(|path| File::create(path).with_context(|| format!("cannot write the audit log {}", path.display())));
-    let session_options =
-        SessionOptions { class: BatchClass::Idle, hold: Some(options.lending), gate, audit: audit.transpose()? };
+    let class = gate.batch_class();
+    let session_options = SessionOptions { class, hold: Some(options.lending), gate, audit: audit.transpose()? };
     // Before any thread is started, so that no thread takes a signal away.
     let signals = Signals::listen().context("cannot listen for signals")?;
     let mut session = Session::start(beside, &options.command, session_options)?;

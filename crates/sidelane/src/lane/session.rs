@@ -12,7 +12,7 @@ use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::headroom::Standing;
 use sidelane_signal::LaneClass;
 
@@ -23,10 +23,12 @@ use super::books::Books;
 use super::cage::{Cage, CagePlan};
 use super::claim::Claim;
 use super::clock::now_ns;
+use super::corecookie::CoreCookie;
 use super::gate::instrumented::ease_terms;
-use super::gate::{Gate, Pass};
+use super::gate::sched_ext::Scheduler;
+use super::gate::{Gate, LaneKeeper, Pass, keepers};
 use super::guardian::Guardian;
-use super::holder::{Evictor, Holder, HolderBooks};
+use super::holder::HolderBooks;
 use super::service::allowed_cpus;
 use super::terms::{Budget, FinalTerms, Lending, TermsKeeper};
 use super::tracker::{Extras, LaneMemory, Tracker};
@@ -53,9 +55,9 @@ pub struct Outcome {
     pub status: ExitStatus,
     /// What the kernel counted, from start to end.
     pub books: Books,
-    /// What the holders did.
+    /// What the lanes' keepers did.
     pub holders: HolderBooks,
-    /// How batch got off a lane.
+    /// How batch got off its lanes.
     pub gate: &'static str,
     /// On what terms lanes were lent, if they were held at all.
     pub terms: Option<FinalTerms>,
@@ -76,7 +78,8 @@ pub struct Session {
     tracker: Tracker,
     gate: &'static str,
     cage: Arc<Cage>,
-    holders: Vec<Holder>,
+    keepers: Vec<LaneKeeper>,
+    scheduler: Option<Scheduler>,
     terms: Option<TermsKeeper>,
     /// The service's requests, if the policy has to know them.
     requests: Option<Requests>,
@@ -97,6 +100,7 @@ impl Session {
         let extras = Extras {
             requests: options.hold.is_some_and(|lending| lending.policy.needs_requests()),
             gated: options.gate.is_instrumented(),
+            scheduler: options.gate == Gate::SchedExt,
         };
         if extras.requests {
             request::can_track()?;
@@ -117,7 +121,7 @@ impl Session {
             Err(error) => return Err(undo(guardian, error)),
         };
         let started = start_batch(&beside, &mut tracker, &cage, &mut guardian, command, options);
-        let Started { holders, terms, batch, log } = match started {
+        let Started { keepers, scheduler, terms, batch, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
         };
@@ -129,7 +133,8 @@ impl Session {
             tracker,
             gate,
             cage,
-            holders,
+            keepers,
+            scheduler,
             terms,
             requests,
             batch,
@@ -164,9 +169,18 @@ impl Session {
     }
 
     /// Ends the batch command and everything it started, now.
-    pub fn kill(&self) {
+    pub fn kill(&mut self) {
         self.cage.kill();
         self.batch.signal(libc::SIGKILL);
+        self.end_scheduler();
+    }
+
+    /// Ends batch's scheduler, if it has one: a thread that never gets its lane could not even die.
+    fn end_scheduler(&mut self) {
+        if self.scheduler.is_some() {
+            self.keepers.iter().for_each(LaneKeeper::dismiss_from_scheduler);
+            self.scheduler = None;
+        }
     }
 
     /// Freezes or thaws the batch command, as for a Ctrl-Z of the agent.
@@ -180,6 +194,7 @@ impl Session {
             log.drain().context("cannot write the audit log")?;
         }
         self.keep_terms()?;
+        self.look_after_scheduler()?;
         self.put_strays_back();
         self.look_after_guardian()?;
         if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
@@ -200,12 +215,13 @@ impl Session {
         }
         // Where there are no groups the plan knows of the batch command alone.
         self.cage.kill();
+        self.end_scheduler();
         self.guardian.finish().context("cannot put the machine right")?;
-        let holders = sum(&self.holders);
+        let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
         let books = self.tracker.memory().books().since(&self.began);
         let terms = self.terms.as_ref().map(TermsKeeper::present);
         let status = self.batch.reap().context("cannot learn how the batch command ended")?;
-        self.holders.clear();
+        self.keepers.clear();
         self.tracker.detach();
         if let Some(log) = &mut self.log {
             let why = format!("the batch command has ended: {status}; its groups are gone, affinities are given back");
@@ -244,6 +260,23 @@ impl Session {
         Ok(())
     }
 
+    /// Says once that batch's scheduler was put out, and puts back who has left its class.
+    fn look_after_scheduler(&mut self) -> Result<()> {
+        if let Some(error) = self.keepers.iter().find_map(LaneKeeper::forsaken) {
+            bail!("batch's scheduler was put out, and its lanes cannot be held instead ({error}): batch was ended");
+        }
+        let Some(scheduler) = &self.scheduler else { return Ok(()) };
+        if let Some(why) = scheduler.ejection() {
+            self.note(format!(
+                "the kernel has put batch's scheduler out ({why}); batch went on in SCHED_IDLE, and holders took over"
+            ));
+            self.scheduler = None;
+        } else if scheduler.has_outsiders() && self.cage.make_ext() {
+            self.note("batch left the class of its scheduler; it was put back".to_owned());
+        }
+        Ok(())
+    }
+
     fn put_strays_back(&mut self) {
         let strays = self.memory().batch_strays();
         if strays > self.strays_seen {
@@ -278,7 +311,7 @@ impl Session {
                 false => format!("{} came back as another process and is looked after again", self.beside.target),
             });
         }
-        if self.holders.iter().any(Holder::visited) {
+        if self.keepers.iter().any(LaneKeeper::visited) {
             self.receive_visitors(pids)?;
         }
         Ok(())
@@ -291,8 +324,8 @@ impl Session {
         self.guardian.update(|plan| plan.pins.threads.extend(pins.threads.iter().cloned()))?;
         pins.pin(&self.beside.lanes.requests)?;
         let allowed = allowed_cpus(&self.beside.service.pids);
-        for holder in self.holders.iter().filter(|holder| !allowed.contains(holder.cpu())) {
-            holder.visitors_gone();
+        for keeper in self.keepers.iter().filter(|keeper| !allowed.contains(keeper.cpu())) {
+            keeper.visitors_gone();
         }
         Ok(())
     }
@@ -300,7 +333,8 @@ impl Session {
 
 /// The parts of a session that start with batch.
 struct Started {
-    holders: Vec<Holder>,
+    keepers: Vec<LaneKeeper>,
+    scheduler: Option<Scheduler>,
     terms: Option<TermsKeeper>,
     batch: Batch,
     log: Option<AuditLog<BufWriter<File>>>,
@@ -340,6 +374,9 @@ fn start_batch(
     let gated = GatedBatch::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
     guardian.update(|plan| plan.batch_pid = gated.pid()).context("cannot brief the guardian")?;
     cage.admit(gated.pid()).context("cannot put the batch command into its lanes")?;
+    if options.gate == Gate::CoreSched {
+        CoreCookie::give(gated.pid()).context("cannot give the batch command a cookie of its own")?;
+    }
     tracker.set_class(gated.pid(), LaneClass::Batch);
     tracker.attach()?;
     settle(&tracker.memory(), &beside.lanes.requests)?;
@@ -349,12 +386,12 @@ fn start_batch(
     if let Some(lending) = &options.hold {
         ease_terms(&tracker.memory(), &beside.lanes, &lending.config);
     }
-    let holders = match options.hold {
-        Some(lending) => start_holders(beside, tracker, cage, lending, &pen)?,
-        None => Vec::new(),
+    let (keepers, scheduler) = match options.hold {
+        Some(lending) => keepers::start(&options.gate, &beside.lanes, tracker, cage, lending, &pen)?,
+        None => Default::default(),
     };
     let batch = gated.open().context("cannot let the batch command run")?;
-    Ok(Started { holders, terms, batch, log })
+    Ok(Started { keepers, scheduler, terms, batch, log })
 }
 
 fn make_pass(tracker: &Tracker, gate: &Gate) -> Result<Option<Pass>> {
@@ -376,37 +413,11 @@ fn open_log(file: File, beside: &Beside, batch_pid: u32) -> Result<(AuditLog<Buf
     Ok((log, pen))
 }
 
-fn start_holders(
-    beside: &Beside,
-    tracker: &Tracker,
-    cage: &Arc<Cage>,
-    lending: Lending,
-    pen: &Audit,
-) -> Result<Vec<Holder>> {
-    let start = |lane: &super::topology::BatchLane| {
-        let ring = tracker.ring(lane.cpu)?;
-        let evictor: Arc<dyn Evictor> = Arc::clone(cage) as _;
-        Holder::start(lane.clone(), tracker.memory(), ring, lending.policy.policy(lending.config), evictor, pen.clone())
-    };
-    let holders = beside.lanes.batch.iter().map(start).collect::<io::Result<_>>();
-    holders.context("cannot hold the batch lanes: SCHED_FIFO is needed (root, or CAP_SYS_NICE and a real-time limit)")
-}
-
 fn undo(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
     match guardian.finish() {
         Ok(()) => error,
         Err(undoing) => error.context(format!("and the machine could not be put right: {undoing}")),
     }
-}
-
-fn sum(holders: &[Holder]) -> HolderBooks {
-    holders.iter().map(Holder::books).fold(HolderBooks::default(), |sum, one| HolderBooks {
-        holds: sum.holds + one.holds,
-        evictions: sum.evictions + one.evictions,
-        evictor_errors: sum.evictor_errors + one.evictor_errors,
-        promises_broken: sum.promises_broken + one.promises_broken,
-        napped_ns: sum.napped_ns + one.napped_ns,
-    })
 }
 
 fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = String> {

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, json};
 
-use super::books::reaction_figures;
+use super::books::{reaction_figures, worst_reaction};
 use super::gate::{Gate, GateBooks};
 use super::histogram::Histogram;
 use super::session::Outcome;
@@ -71,7 +71,6 @@ impl Summary {
             overlap_percent: books.overlap_percent(&lanes),
             lent_overlap_percent: books.lent_overlap_percent(&lanes),
             terms: outcome.terms,
-            gate: outcome.gate,
             looked: books.gates().reduce(|sum, one| sum.plus(&one)),
             reaction_off: books.reaction_off().clone(),
             reaction_on: books.reaction_on().clone(),
@@ -83,6 +82,7 @@ impl Summary {
             own_cpu_s: (own_cpu_s() - napped_s).max(0.0),
             napped_s,
             notes: outcome.notes.clone(),
+            gate: outcome.gate,
             lanes,
         }
     }
@@ -109,12 +109,13 @@ impl Summary {
         self.terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
     }
 
-    fn figures(&self) -> [(&'static str, Option<f64>); 22] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 24] {
         let gate = self.looked.filter(|_| self.gate != Gate::Holder.name());
         let looked = |figure: fn(&GateBooks) -> u64| gate.as_ref().map(|books| figure(books) as f64);
         let budget_ms = self.terms.map(|terms| terms.budget_ns as f64 / 1e6);
         let harm_percent = self.terms.map(|terms| f64::from(terms.harm.ppm()) / 1e4);
         let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
+        let [off_max, off_count] = worst_reaction(&self.reaction_off);
         [
             ("wall_s", Some(self.wall_s)),
             ("batch_cpu_s", Some(self.batch_cpu_s)),
@@ -126,6 +127,8 @@ impl Summary {
             ("harm_percent", harm_percent),
             off_p50,
             off_p99,
+            off_max,
+            off_count,
             on_p50,
             on_p99,
             ("lc_switches_count", Some(self.lc_switches as f64)),

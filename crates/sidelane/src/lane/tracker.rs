@@ -10,7 +10,7 @@ use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys;
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramType};
 use sidelane_signal::{GateWord, HoldWord, LaneClass, LaneTerms, LaneWord, RequestWord, ServiceWord};
 use thiserror::Error;
 
@@ -26,13 +26,15 @@ use super::topology::Lanes;
 use crate::request;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
+/// The same with a scheduler for batch in it.
+static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"));
 
 const MAX_PARTNERS: usize = 7;
 const ROLE_REQUEST: u32 = 1;
 const ROLE_BATCH: u32 = 2;
 /// The smallest ring the kernel makes: one page. It only ever holds a few summons.
 const RING_BYTES: u32 = 4096;
-const ONE_ENTRY_A_LANE: [&str; 8] = [
+const ONE_ENTRY_A_LANE: [&str; 9] = [
     "lane_words",
     "hold_words",
     "request_words",
@@ -41,6 +43,7 @@ const ONE_ENTRY_A_LANE: [&str; 8] = [
     "lane_stats",
     "lane_roles",
     "summons_rings",
+    "ext_refused",
 ];
 /// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
 const TRACE_EVENTS: usize = 16_384;
@@ -101,6 +104,9 @@ pub struct Extras {
     pub requests: bool,
     /// Batch may look for itself.
     pub gated: bool,
+    /// Have a scheduler for batch, which is off at first; see [`super::gate::sched_ext`]. Only where there
+    /// is sched_ext.
+    pub scheduler: bool,
 }
 
 /// `struct sidelane_settings` of `bpf/lanes.h`.
@@ -197,7 +203,7 @@ impl LaneMemory {
 
 /// The loaded kernel program.
 pub struct Tracker {
-    object: Object,
+    pub(super) object: Object,
     links: Vec<Link>,
     rings: Vec<(u32, MapHandle)>,
     memory: Arc<LaneMemory>,
@@ -243,7 +249,8 @@ impl Tracker {
 
     /// Starts tracking.
     pub fn attach(&mut self) -> Result<(), TrackerError> {
-        for program in self.object.progs_mut().filter(|program| program.autoload()) {
+        let attached = |program: &libbpf_rs::ProgramMut<'_>| program.prog_type() == ProgramType::Tracing;
+        for program in self.object.progs_mut().filter(|program| program.autoload() && attached(program)) {
             self.links.push(program.attach().map_err(bpf("attach to the scheduler's tracepoints"))?);
         }
         Ok(())
@@ -257,6 +264,11 @@ impl Tracker {
     /// The memory shared with the program.
     pub fn memory(&self) -> Arc<LaneMemory> {
         Arc::clone(&self.memory)
+    }
+
+    /// How many CPUs the arrays have an entry for.
+    pub(super) fn cpu_count(&self) -> usize {
+        self.memory.partners.len()
     }
 
     /// Declares the process `tgid`, and all its future children, to be of `class`.
@@ -367,7 +379,8 @@ fn open_and_load(
     extras: Extras,
     lanes: &Lanes,
 ) -> Result<Object, TrackerError> {
-    let mut open = ObjectBuilder::default().open_memory(PROGRAM).map_err(bpf("read the embedded program"))?;
+    let program = if extras.scheduler { PROGRAM_WITH_SCHEDULER } else { PROGRAM };
+    let mut open = ObjectBuilder::default().open_memory(program).map_err(bpf("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
         if ONE_ENTRY_A_LANE.contains(&name.as_str()) {
@@ -406,12 +419,12 @@ fn find_map<'object>(object: &'object Object, name: &str) -> libbpf_rs::Map<'obj
     object.maps().find(matches).expect("the embedded program has this map")
 }
 
-fn map_array<T>(object: &Object, name: &'static str, len: usize) -> Result<MappedArray<T>, TrackerError> {
+pub(super) fn map_array<T>(object: &Object, name: &'static str, len: usize) -> Result<MappedArray<T>, TrackerError> {
     let map = find_map(object, name);
     MappedArray::new(map.as_fd(), len).map_err(|source| TrackerError::Map { name, source })
 }
 
-fn bpf(step: &'static str) -> impl Fn(libbpf_rs::Error) -> TrackerError {
+pub(super) fn bpf(step: &'static str) -> impl Fn(libbpf_rs::Error) -> TrackerError {
     move |source| TrackerError::Bpf { step, source }
 }
 

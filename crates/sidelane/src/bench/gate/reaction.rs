@@ -55,15 +55,11 @@ impl<'a> Reactions<'a> {
             result.rows.iter().find(|row| row.setting() == GATES[0].0).and_then(|row| row.get("reaction_off_p50_ns"));
         let off_us = off_us.map(|ns| ns / 1e3);
         result.checks.push(Check::at_most(
-            "instrumented, woken to batch off, p50",
+            "instrumented, service on to batch off, p50",
             off_us,
             REACTION_LIMIT_US,
             Unit::Us,
         ));
-        result.notes.push(
-            "reactions of the instrumented gate count from the service's wake-up, those of the holder from its start"
-                .to_owned(),
-        );
         Ok(())
     }
 
@@ -78,7 +74,7 @@ impl<'a> Reactions<'a> {
             gate: Gate::choose(choice, command)?,
             audit: None,
         };
-        let session = Session::start(beside, command, options)?;
+        let mut session = Session::start(beside, command, options)?;
         thread::sleep(START);
         let before = session.memory().books();
         thread::sleep(ROUND);

@@ -10,6 +10,7 @@ use crate::doctor::holder::{self, WokenBy};
 use crate::doctor::latency::Effort;
 use crate::doctor::pair::{TestPair, own_cpus};
 use crate::doctor::victim::{self, Switch};
+use crate::lane::gate::Gate;
 use crate::lane::histogram::Histogram;
 use crate::lane::nap::Nap;
 
@@ -28,7 +29,8 @@ pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f
     let missing = missing.map(|(name, why)| Rung { name: (*name).to_owned(), outcome: Err((*why).to_owned()) });
     let voluntary = naps.chain([Sleeper::Futex]).map(|sleeper| nap(sleeper, pair, effort, cycles_per_ns));
     let held = [("lane holder, own CPU wakes", WokenBy::OwnCpu), ("lane holder, batch lane wakes", WokenBy::BatchLane)];
-    let held = held.map(|(name, by)| rung(name, apart(|| holder::reactions(pair, by, effort)).map(of_kernel)));
+    let held =
+        held.map(|(name, by)| rung(name, apart(|| holder::reactions(Gate::Holder, pair, by, effort)).map(of_kernel)));
     let mut rungs: Vec<Rung> = missing.chain(voluntary).collect();
     rungs.push(rung(gate::NAME, apart(|| gate::measure(pair, effort))));
     rungs.extend(held);

@@ -11,7 +11,7 @@ const OVERRIDE: &str = "SIDELANE_GATE_LIBRARY";
 
 /// Why a gate cannot be had.
 #[derive(Debug, Error)]
-pub enum GateError {
+pub enum LibraryError {
     /// The library is nowhere.
     #[error(
         "the gate `instrumented` needs {NAME}, and there is none beside sidelane, in ../lib, or where {OVERRIDE} \
@@ -29,15 +29,19 @@ pub enum GateError {
 }
 
 /// Finds the library.
-pub(super) fn find() -> Result<PathBuf, GateError> {
+pub(super) fn find() -> Result<PathBuf, LibraryError> {
     let places = places();
     let found = places.iter().find(|path| path.is_file());
     let Some(found) = found else {
         let looked = places.iter().map(|path| path.display().to_string()).collect::<Vec<_>>();
-        return Err(GateError::NoLibrary { looked: looked.join(", ") });
+        return Err(LibraryError::NoLibrary { looked: looked.join(", ") });
     };
     let path = found.canonicalize().unwrap_or_else(|_| found.clone());
-    if path.to_string_lossy().contains([' ', ':', '\t', '\n']) { Err(GateError::UnusablePath(path)) } else { Ok(path) }
+    if path.to_string_lossy().contains([' ', ':', '\t', '\n']) {
+        Err(LibraryError::UnusablePath(path))
+    } else {
+        Ok(path)
+    }
 }
 
 fn places() -> Vec<PathBuf> {

@@ -1,21 +1,31 @@
 //! Gates: how batch gets off a lane. The lane holder is the one that always works; here are those
-//! that some batch programs or kernels allow, and the choice between them.
+//! that some batch programs or kernels allow, what a user would pick instead, and the choice between
+//! them all.
 
 mod backstop;
 mod books;
 mod command;
 pub mod instrumented;
+mod keeper;
+pub mod keepers;
 mod library;
 pub mod promises;
+pub mod sched_ext;
 
+use std::ffi::OsString;
 use std::path::PathBuf;
 
 use clap::ValueEnum;
+use thiserror::Error;
 
+use super::batch::BatchClass;
+use super::corecookie::{CoreCookie, Lack};
 pub use backstop::Backstop;
 pub use books::{GateBooks, settle};
 pub use instrumented::Pass;
-pub use library::GateError;
+pub use keeper::LaneKeeper;
+pub use library::LibraryError;
+use sched_ext::Unavailable;
 
 /// Which gate to use, as on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
@@ -25,8 +35,16 @@ pub enum GateChoice {
     Auto,
     /// The command checks for itself: it was built with -pg, -finstrument-functions or the header
     Instrumented,
+    /// The kernel's scheduler keeps batch off the lane (sched_ext, since Linux 6.12)
+    SchedExt,
     /// A real-time thread takes the lane away; works for every command
     Holder,
+    /// The kernel never runs batch and others on one core at once, whoever has to wait (for comparison)
+    CoreSched,
+    /// Batch is frozen while the service runs (for comparison)
+    Freezer,
+    /// Batch only ever yields its own lane (for comparison)
+    SchedIdle,
 }
 
 /// A gate that was chosen.
@@ -40,6 +58,28 @@ pub enum Gate {
         /// `libsidelane_gate.so`.
         library: PathBuf,
     },
+    /// Batch has a scheduler of its own.
+    SchedExt,
+    /// Core scheduling: batch has a cookie of its own.
+    CoreSched,
+    /// A holder that sends batch away at once.
+    Freezer,
+    /// Nobody keeps the lane.
+    SchedIdle,
+}
+
+/// Why a gate cannot be had.
+#[derive(Debug, Error)]
+pub enum GateError {
+    /// The library is nowhere.
+    #[error(transparent)]
+    Instrumented(#[from] LibraryError),
+    /// The kernel lets nobody schedule, or somebody else.
+    #[error("the gate `sched-ext` cannot be had here: {0}; or use --gate holder")]
+    SchedExt(Unavailable),
+    /// The kernel keeps no threads apart.
+    #[error("the gate `core-sched` cannot be had here: {0}; use --gate holder")]
+    CoreSched(Lack),
 }
 
 impl Gate {
@@ -48,21 +88,37 @@ impl Gate {
     /// Of a command that is itself instrumented this can be told from its file. It cannot of one
     /// that starts instrumented programs, such as a script; and to preload a library into every
     /// program on the mere chance is not harmless: some refuse to run with one (sanitizers, other
-    /// C libraries). So that is the user's word to give.
+    /// C libraries). So that is the user's word to give. Nor is a scheduler for batch chosen unasked:
+    /// a kick costs the service's CPU an interrupt at each stop, too, where a holder sees the stop by
+    /// itself, and which is dearer is for measurements on real lanes to say.
     ///
     /// # Errors
     /// When the choice cannot be had here.
-    pub fn choose(choice: GateChoice, command: &[std::ffi::OsString]) -> Result<Self, GateError> {
+    pub fn choose(choice: GateChoice, command: &[OsString]) -> Result<Self, GateError> {
         match choice {
+            GateChoice::Auto => Ok(Self::automatic(command)),
             GateChoice::Holder => Ok(Self::Holder),
             GateChoice::Instrumented => Ok(Self::Instrumented { library: library::find()? }),
-            GateChoice::Auto => {
-                let wanted = command.first().is_some_and(|program| command::checks(program));
-                Ok(match library::find().ok().filter(|_| wanted) {
-                    Some(library) => Self::Instrumented { library },
-                    None => Self::Holder,
-                })
-            }
+            GateChoice::SchedExt => sched_ext::available().map(|()| Self::SchedExt).map_err(GateError::SchedExt),
+            GateChoice::CoreSched => CoreCookie::supported().map(|()| Self::CoreSched).map_err(GateError::CoreSched),
+            GateChoice::Freezer => Ok(Self::Freezer),
+            GateChoice::SchedIdle => Ok(Self::SchedIdle),
+        }
+    }
+
+    fn automatic(command: &[OsString]) -> Self {
+        let checks = command.first().is_some_and(|program| command::checks(program));
+        match library::find().ok().filter(|_| checks) {
+            Some(library) => Self::Instrumented { library },
+            None => Self::Holder,
+        }
+    }
+
+    /// The class that batch has to be in.
+    pub fn batch_class(&self) -> BatchClass {
+        match self {
+            Self::SchedExt => BatchClass::Ext,
+            _ => BatchClass::Idle,
         }
     }
 
@@ -71,11 +127,32 @@ impl Gate {
         match self {
             Self::Holder => "holder",
             Self::Instrumented { .. } => "instrumented",
+            Self::SchedExt => "sched-ext",
+            Self::CoreSched => "core-sched",
+            Self::Freezer => "freezer",
+            Self::SchedIdle => "sched-idle",
         }
     }
 
     /// Whether batch may look for itself.
     pub fn is_instrumented(&self) -> bool {
         matches!(self, Self::Instrumented { .. })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gate_that_is_not_there_is_an_error_that_names_another() {
+        let error = GateError::SchedExt(Unavailable::NotInKernel).to_string();
+        assert!(error.contains("6.12") && error.contains("--gate holder"), "{error}");
+    }
+
+    #[test]
+    fn a_command_that_does_not_check_is_held() {
+        let command = [OsString::from("sh")];
+        assert_eq!(Gate::choose(GateChoice::Auto, &command).unwrap(), Gate::Holder);
     }
 }

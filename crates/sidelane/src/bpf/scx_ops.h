@@ -1,0 +1,281 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Batch's scheduler: batch alone is in SCHED_EXT, everything else stays where it is.
+ *
+ * All of batch waits in one queue. A lane takes from it when the hold word and the request lanes
+ * say that batch may run there (ext_may_run), and nothing otherwise: then it idles, or runs what
+ * is not batch. No thread of batch is ever put on a lane's own queue except by that lane, at the
+ * moment at which it is to run, so one that was preempted asks again. What slips through between
+ * that question and the switch is seen by the switch itself (batch_turn_begins).
+ *
+ * One queue for all lanes keeps every lane at work that may be; it is short, since batch that
+ * waits has nowhere to run.
+ */
+#ifndef SIDELANE_SCX_OPS_H
+#define SIDELANE_SCX_OPS_H
+
+#include "request_lane.h"
+#include "scx.h"
+
+#define BATCH_DSQ 1
+#define SCX_DSQ_LOCAL ((1ULL << 63) | 2)
+#define SCX_OPS_ENQ_LAST (1ULL << 1)
+#define SCX_OPS_ENQ_EXITING (1ULL << 2)
+#define SCX_OPS_SWITCH_PARTIAL (1ULL << 3)
+
+/* Threads of batch take turns: long enough for warm caches, short for a queue of many. */
+#define SLICE_NS 5000000ULL
+/* The longest that the kernel lets a thread wait before it ends this scheduler: all it allows.
+ * Batch that is refused for long is frozen in a third of it; see gate/sched_ext/keeper.rs. */
+#define TIMEOUT_MS 30000
+
+extern __s32 scx_bpf_create_dsq(__u64 dsq, __s32 node) __ksym;
+extern __s32 scx_bpf_task_cpu(const struct task_struct *task) __ksym;
+extern __s32 scx_bpf_dsq_nr_queued(__u64 dsq) __ksym;
+/* The same two under their names since 6.13, and in 6.12. */
+extern void scx_bpf_dsq_insert(struct task_struct *task, __u64 dsq, __u64 slice_ns, __u64 flags) __ksym __weak;
+extern bool scx_bpf_dsq_move_to_local(__u64 dsq) __ksym __weak;
+extern void scx_bpf_dispatch(struct task_struct *task, __u64 dsq, __u64 slice_ns, __u64 flags) __ksym __weak;
+extern bool scx_bpf_consume(__u64 dsq) __ksym __weak;
+
+/* The kernel's counter for loops of a length not known before. */
+struct bpf_iter_num {
+	__u64 opaque[1];
+} __attribute__((aligned(8)));
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct sched_ext_entity {
+	__u64 slice;
+};
+
+struct task_struct___ext {
+	struct sched_ext_entity scx;
+};
+
+enum scx_exit_kind {
+	SCX_EXIT_NONE,
+};
+
+struct scx_exit_info {
+	enum scx_exit_kind kind;
+	const char *reason;
+	char *msg;
+};
+
+#pragma clang attribute pop
+
+/* What is set of it; libbpf finds the members by name in the kernel's own. */
+struct sched_ext_ops {
+	__s32 (*select_cpu)(struct task_struct *task, __s32 prev_cpu, __u64 flags);
+	void (*enqueue)(struct task_struct *task, __u64 flags);
+	void (*dispatch)(__s32 cpu, struct task_struct *prev);
+	void (*runnable)(struct task_struct *task, __u64 flags);
+	void (*stopping)(struct task_struct *task, bool runnable);
+	void (*quiescent)(struct task_struct *task, __u64 flags);
+	__s32 (*init)(void);
+	void (*exit)(struct scx_exit_info *info);
+	__u64 flags;
+	__u32 timeout_ms;
+	char name[128];
+};
+
+static __always_inline void insert(struct task_struct *task, __u64 dsq, __u64 flags)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_insert))
+		scx_bpf_dsq_insert(task, dsq, SLICE_NS, flags);
+	else
+		scx_bpf_dispatch(task, dsq, SLICE_NS, flags);
+}
+
+static __always_inline bool take_next(void)
+{
+	if (bpf_ksym_exists(scx_bpf_dsq_move_to_local))
+		return scx_bpf_dsq_move_to_local(BATCH_DSQ);
+	return scx_bpf_consume(BATCH_DSQ);
+}
+
+static __always_inline void set_slice(struct task_struct *task, __u64 slice_ns)
+{
+	((struct task_struct___ext *)task)->scx.slice = slice_ns;
+}
+
+/* How good a place a CPU is for a thread of batch. */
+enum place {
+	PLACE_NONE,
+	PLACE_REFUSED, /* a batch lane, but not now */
+	PLACE_TAKEN,   /* something runs there */
+	PLACE_FREE,
+};
+
+static __always_inline uint32_t place_on(struct task_struct *task, uint32_t cpu)
+{
+	struct sidelane_lane_role *role = batch_lane(cpu);
+	struct sidelane_lane_word *word = lane_word(cpu);
+
+	if (!role || !word || !may_run_on(task, cpu))
+		return PLACE_NONE;
+	if (!ext_may_run(cpu, role))
+		return PLACE_REFUSED;
+	return load_once(word->class_) == SIDELANE_IDLE ? PLACE_FREE : PLACE_TAKEN;
+}
+
+/* The best place for a thread that ran on `cpu`. Loops over the machine, but in batch's own
+ * wake-up: the service never waits for this. */
+static __always_inline uint32_t best_place(struct task_struct *task, uint32_t cpu)
+{
+	struct sidelane_ext_word *ext = ext_word();
+	uint32_t best = place_on(task, cpu), at = cpu, other;
+
+	if (best == PLACE_FREE || !ext)
+		return cpu;
+	bpf_for(other, 0, ext->cpu_count) {
+		uint32_t place = place_on(task, other);
+		if (place > best) {
+			best = place;
+			at = other;
+		}
+		if (best == PLACE_FREE)
+			break;
+	}
+	return at;
+}
+
+/* Unlike the kernel's own choice, this one puts nobody on a lane's queue. */
+SEC("struct_ops/ext_select_cpu")
+__s32 BPF_PROG(ext_select_cpu, struct task_struct *task, __s32 prev_cpu, __u64 flags)
+{
+	return best_place(task, prev_cpu);
+}
+
+/* Batch that strays to where there is no batch lane, since no cpuset confines it, runs there and
+ * is noticed and put back, as with any other gate. */
+SEC("struct_ops/ext_enqueue")
+void BPF_PROG(ext_enqueue, struct task_struct *task, __u64 flags)
+{
+	uint32_t cpu = scx_bpf_task_cpu(task);
+	struct sidelane_lane_role *role = batch_lane(cpu);
+
+	if (!role) {
+		insert(task, SCX_DSQ_LOCAL, flags);
+		return;
+	}
+	insert(task, BATCH_DSQ, flags);
+	/* The lane that it leaves looks at the queue by itself. Any other has to be told, even one that
+	 * looks busy: it may be about to idle, and only the kick can tell. */
+	bool leaves = bpf_get_current_task() == (uint64_t)task && cpu == bpf_get_smp_processor_id();
+	if (!leaves && ext_may_run(cpu, role))
+		scx_bpf_kick_cpu(cpu, SCX_KICK_IDLE);
+	uint32_t at = best_place(task, cpu);
+	if (at != cpu)
+		scx_bpf_kick_cpu(at, SCX_KICK_IDLE);
+}
+
+SEC("struct_ops/ext_dispatch")
+void BPF_PROG(ext_dispatch, __s32 lane, struct task_struct *prev)
+{
+	uint32_t cpu = lane;
+	struct sidelane_lane_role *role = batch_lane(cpu);
+
+	if (!role)
+		return;
+	if (!ext_may_run(cpu, role)) {
+		if (prev || scx_bpf_dsq_nr_queued(BATCH_DSQ))
+			ext_refuse(cpu);
+	} else if (!take_next() && prev) {
+		set_slice(prev, SLICE_NS);
+	}
+}
+
+/* A thread that is preempted with time left would be the next on its lane without a question. */
+SEC("struct_ops/ext_stopping")
+void BPF_PROG(ext_stopping, struct task_struct *task, bool runnable)
+{
+	if (runnable)
+		set_slice(task, 0);
+}
+
+static __always_inline void count_runnable(int32_t change)
+{
+	struct sidelane_ext_word *ext = ext_word();
+
+	if (ext)
+		__sync_fetch_and_add(&ext->runnable, change);
+}
+
+SEC("struct_ops/ext_runnable")
+void BPF_PROG(ext_runnable, struct task_struct *task, __u64 flags)
+{
+	count_runnable(1);
+}
+
+SEC("struct_ops/ext_quiescent")
+void BPF_PROG(ext_quiescent, struct task_struct *task, __u64 flags)
+{
+	count_runnable(-1);
+}
+
+SEC("struct_ops.s/ext_init")
+__s32 BPF_PROG(ext_init)
+{
+	struct sidelane_ext_word *ext = ext_word();
+	__s32 error = scx_bpf_create_dsq(BATCH_DSQ, -1);
+
+	if (!error && ext)
+		store_once(ext->on, 1);
+	return error;
+}
+
+/* The kernel has taken batch back, for whatever reason. Whoever keeps the lanes has to hold them
+ * in person from now on. */
+SEC("struct_ops/ext_exit")
+void BPF_PROG(ext_exit, struct scx_exit_info *info)
+{
+	struct sidelane_ext_word *ext = ext_word();
+	uint32_t cpu;
+
+	if (!ext)
+		return;
+	bpf_probe_read_kernel_str(ext->reason, sizeof(ext->reason), info->reason);
+	bpf_probe_read_kernel_str(ext->message, sizeof(ext->message), info->msg);
+	store_once(ext->exit_kind, info->kind);
+	__sync_lock_test_and_set(&ext->on, 0);
+	bpf_for(cpu, 0, ext->cpu_count) {
+		if (batch_lane(cpu))
+			ring_for_holder(cpu);
+	}
+}
+
+SEC(".struct_ops.link")
+struct sched_ext_ops ext_ops = {
+	.select_cpu = (void *)ext_select_cpu,
+	.enqueue = (void *)ext_enqueue,
+	.dispatch = (void *)ext_dispatch,
+	.runnable = (void *)ext_runnable,
+	.stopping = (void *)ext_stopping,
+	.quiescent = (void *)ext_quiescent,
+	.init = (void *)ext_init,
+	.exit = (void *)ext_exit,
+	.flags = SCX_OPS_SWITCH_PARTIAL | SCX_OPS_ENQ_LAST | SCX_OPS_ENQ_EXITING,
+	.timeout_ms = TIMEOUT_MS,
+	.name = "sidelane",
+};
+
+/* Run by a lane's keeper: changes the hold word, and has the lane look at it. */
+SEC("syscall")
+int ext_set_hold(struct sidelane_hold_order *order)
+{
+	uint32_t cpu = order->lane;
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
+	struct sidelane_lane_role *role = batch_lane(cpu);
+
+	if (!hold || !role)
+		return -1;
+	/* A full barrier: either this sees that the service has started, or the service sees the state. */
+	if (__sync_lock_test_and_set(&hold->state, order->state) == SIDELANE_LENT && order->state != SIDELANE_LENT)
+		ext_stop_lending(hold);
+	scx_bpf_kick_cpu(cpu, ext_may_run(cpu, role) ? SCX_KICK_IDLE : SCX_KICK_PREEMPT);
+	return 0;
+}
+
+#endif

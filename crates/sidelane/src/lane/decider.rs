@@ -1,0 +1,240 @@
+//! What every keeper of a batch lane does, however it keeps it: it looks, asks the policy, and has
+//! batch sent away and brought back. It decides nothing itself.
+
+use std::io;
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
+use rustix::fd::OwnedFd;
+use sidelane_policy::{Action, Actions, Nanos, Observation, Policy};
+use sidelane_signal::LaneWord;
+
+use super::audit::Audit;
+use super::clock::now_ns;
+use super::look::{look, requests};
+use super::summons::SummonsRing;
+use super::topology::BatchLane;
+use super::tracker::LaneMemory;
+
+/// Sends batch away from a lane and brings it back; both may take their time.
+pub trait Evictor: Send + Sync {
+    /// No batch thread runs on `cpu` from soon after this call on. On an error batch is where
+    /// it was, and the lane has to be held on.
+    fn evict(&self, cpu: u32) -> io::Result<()>;
+    /// Batch may run on `cpu` again.
+    fn restore(&self, cpu: u32) -> io::Result<()>;
+}
+
+/// What a keeper works with besides its lane.
+#[derive(Clone)]
+pub struct Means {
+    /// What it sees.
+    pub memory: Arc<LaneMemory>,
+    /// Its long arm.
+    pub evictor: Arc<dyn Evictor>,
+    /// Its pen.
+    pub audit: Audit,
+}
+
+/// What a keeper did so far.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct HolderBooks {
+    /// Holds begun.
+    pub holds: u64,
+    /// Holds that lasted until batch was sent away.
+    pub evictions: u64,
+    /// Times batch could not be sent away or brought back.
+    pub evictor_errors: u64,
+    /// Times batch ran beside the service that had promised to look for itself.
+    pub promises_broken: u64,
+    /// Time spent napping.
+    pub napped_ns: u64,
+}
+
+impl std::ops::Add for HolderBooks {
+    type Output = Self;
+
+    fn add(self, other: Self) -> Self {
+        Self {
+            holds: self.holds + other.holds,
+            evictions: self.evictions + other.evictions,
+            evictor_errors: self.evictor_errors + other.evictor_errors,
+            promises_broken: self.promises_broken + other.promises_broken,
+            napped_ns: self.napped_ns + other.napped_ns,
+        }
+    }
+}
+
+/// What a keeper's thread shares with the thread that started it.
+pub(super) struct Shared {
+    pub(super) stop: AtomicBool,
+    /// Arrivals of service threads on the batch lane that have been dealt with.
+    visitors_known: AtomicU32,
+    pub(super) napped_ns: AtomicU64,
+    holds: AtomicU64,
+    evictions: AtomicU64,
+    evictor_errors: AtomicU64,
+    pub(super) promises_broken: AtomicU64,
+    bell: OwnedFd,
+}
+
+impl Shared {
+    pub(super) fn new(batch_lane: &LaneWord) -> io::Result<Self> {
+        Ok(Self {
+            stop: AtomicBool::new(false),
+            visitors_known: AtomicU32::new(batch_lane.lc_visitors()),
+            napped_ns: AtomicU64::new(0),
+            holds: AtomicU64::new(0),
+            evictions: AtomicU64::new(0),
+            evictor_errors: AtomicU64::new(0),
+            promises_broken: AtomicU64::new(0),
+            bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
+        })
+    }
+
+    /// Whether threads of the service came to the batch lane that have not been dealt with.
+    pub(super) fn visited(&self, batch_lane: &LaneWord) -> bool {
+        batch_lane.lc_visitors() != self.visitors_known.load(Ordering::Acquire)
+    }
+
+    pub(super) fn visitors_gone(&self, batch_lane: &LaneWord) {
+        self.visitors_known.store(batch_lane.lc_visitors(), Ordering::Release);
+        self.ring_bell();
+    }
+
+    pub(super) fn books(&self) -> HolderBooks {
+        HolderBooks {
+            holds: self.holds.load(Ordering::Relaxed),
+            evictions: self.evictions.load(Ordering::Relaxed),
+            evictor_errors: self.evictor_errors.load(Ordering::Relaxed),
+            promises_broken: self.promises_broken.load(Ordering::Relaxed),
+            napped_ns: self.napped_ns.load(Ordering::Relaxed),
+        }
+    }
+
+    /// Asks the keeper's thread to come to its end.
+    pub(super) fn ask_to_stop(&self) {
+        self.stop.store(true, Ordering::Release);
+        self.ring_bell();
+    }
+
+    fn ring_bell(&self) {
+        // Fails only when the counter is full, and then the bell rings already.
+        let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
+    }
+
+    /// Blocks until summoned or rung for, `timeout_ns` at most. Whether somebody woke it.
+    pub(super) fn sleep(&self, ring: &SummonsRing, timeout_ns: Option<Nanos>) -> bool {
+        let timeout = timeout_ns.map(timespec);
+        let mut doors = [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
+        // An interrupted or refused sleep only means one more look at the lane.
+        let woken = poll(&mut doors, timeout.as_ref()) != Ok(0);
+        let rung = doors[1].revents().contains(PollFlags::IN);
+        ring.drain();
+        if rung {
+            let _ = rustix::io::read(&self.bell, &mut [0; 8]);
+        }
+        woken
+    }
+}
+
+/// What the policy's last action asks for.
+#[derive(Clone, Copy, PartialEq, Eq)]
+pub(super) enum Want {
+    Free,
+    Lent,
+    Held,
+    Evicted,
+}
+
+/// The policy of one lane, its eyes and its long arm.
+pub(super) struct Decider<P> {
+    pub(super) cpu: u32,
+    pub(super) requests: Vec<u32>,
+    pub(super) memory: Arc<LaneMemory>,
+    pub(super) shared: Arc<Shared>,
+    pub(super) policy: P,
+    pub(super) want: Want,
+    evictor: Arc<dyn Evictor>,
+    audit: Audit,
+}
+
+impl<P: Policy> Decider<P> {
+    pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: P) -> Self {
+        let Means { memory, evictor, audit } = means;
+        let requests = lane.requests.iter().collect();
+        Self { cpu: lane.cpu, requests, memory, shared, policy, want: Want::Free, evictor, audit }
+    }
+
+    pub(super) fn ask(&mut self, seen: &Observation) {
+        let mut actions = Actions::default();
+        let now = now_ns();
+        self.policy.observe(now, seen, &mut actions);
+        for action in actions.iter() {
+            self.act(action, now);
+        }
+    }
+
+    fn act(&mut self, action: Action, now: u64) {
+        self.audit.record(now, self.cpu, action, self.policy.why());
+        match action {
+            Action::Hold => {
+                self.shared.holds.fetch_add(1, Ordering::Relaxed);
+                self.want = Want::Held;
+            }
+            Action::Release => self.want = Want::Free,
+            Action::Lend => self.want = Want::Lent,
+            Action::Evict => self.want = self.evict(),
+            Action::Restore => {
+                if self.evictor.restore(self.cpu).is_err() {
+                    self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
+                }
+                self.want = Want::Free;
+            }
+        }
+    }
+
+    fn evict(&self) -> Want {
+        if self.evictor.evict(self.cpu).is_ok() {
+            self.shared.evictions.fetch_add(1, Ordering::Relaxed);
+            return Want::Evicted;
+        }
+        self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
+        // Where the service itself needs the lane, holding on would make it wait.
+        if self.visited() { Want::Free } else { Want::Held }
+    }
+
+    /// Brings batch back if it was sent away: nobody will keep the lane from now on.
+    pub(super) fn let_back(&mut self) {
+        if self.want == Want::Evicted {
+            self.act(Action::Restore, now_ns());
+        }
+    }
+
+    pub(super) fn look(&self) -> Observation {
+        Observation { service_on_batch_lane: self.visited(), ..look(&self.memory, &self.requests, self.cpu) }
+    }
+
+    pub(super) fn must_stop(&self) -> bool {
+        self.shared.stop.load(Ordering::Acquire)
+    }
+
+    /// A request that had to wait runs beside this lane.
+    pub(super) fn waited(&self) -> bool {
+        requests(&self.memory, &self.requests).is_some_and(|requests| requests.waited())
+    }
+
+    pub(super) fn busy(&self) -> bool {
+        self.requests.iter().any(|cpu| self.memory.word(*cpu).busy())
+    }
+
+    pub(super) fn visited(&self) -> bool {
+        self.shared.visited(self.memory.word(self.cpu))
+    }
+}
+
+fn timespec(ns: u64) -> Timespec {
+    const SECOND_NS: u64 = 1_000_000_000;
+    Timespec { tv_sec: (ns / SECOND_NS) as _, tv_nsec: (ns % SECOND_NS) as _ }
+}

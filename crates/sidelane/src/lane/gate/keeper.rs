@@ -1,0 +1,63 @@
+//! Whoever keeps a batch lane.
+
+use super::super::holder::{Holder, HolderBooks};
+use super::sched_ext::ExtKeeper;
+
+/// The keeper of one batch lane. Dropping it leaves the lane to batch.
+pub enum LaneKeeper {
+    /// Takes the lane in person.
+    Holder(Holder),
+    /// Has batch's scheduler keep batch off it.
+    SchedExt(ExtKeeper),
+}
+
+impl LaneKeeper {
+    /// The lane.
+    pub fn cpu(&self) -> u32 {
+        match self {
+            Self::Holder(holder) => holder.cpu(),
+            Self::SchedExt(keeper) => keeper.cpu(),
+        }
+    }
+
+    /// Whether threads of the service were put on the batch lane and have not been acknowledged as
+    /// gone.
+    pub fn visited(&self) -> bool {
+        match self {
+            Self::Holder(holder) => holder.visited(),
+            Self::SchedExt(keeper) => keeper.visited(),
+        }
+    }
+
+    /// Says that the service can no longer run on the batch lane, whatever happened before.
+    pub fn visitors_gone(&self) {
+        match self {
+            Self::Holder(holder) => holder.visitors_gone(),
+            Self::SchedExt(keeper) => keeper.visitors_gone(),
+        }
+    }
+
+    /// What it did so far.
+    pub fn books(&self) -> HolderBooks {
+        match self {
+            Self::Holder(holder) => holder.books(),
+            Self::SchedExt(keeper) => keeper.books(),
+        }
+    }
+
+    /// Batch's scheduler is about to be ended: one that keeps by it goes, too.
+    pub fn dismiss_from_scheduler(&self) {
+        match self {
+            Self::Holder(_) => {}
+            Self::SchedExt(keeper) => keeper.dismiss(),
+        }
+    }
+
+    /// What went wrong when it had to be succeeded.
+    pub fn forsaken(&self) -> Option<&std::io::Error> {
+        match self {
+            Self::Holder(_) => None,
+            Self::SchedExt(keeper) => keeper.forsaken(),
+        }
+    }
+}

@@ -1,0 +1,89 @@
+//! Starting the keepers of all batch lanes.
+
+use std::io;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use sidelane_policy::borrow::BorrowConfig;
+
+use super::super::audit::Audit;
+use super::super::cage::Cage;
+use super::super::decider::Means;
+use super::super::holder::Holder;
+use super::super::summons::SummonsRing;
+use super::super::terms::Lending;
+use super::super::topology::{BatchLane, Lanes};
+use super::super::tracker::Tracker;
+use super::sched_ext::{ExtKeeper, Scheduler, Successor};
+use super::{Gate, LaneKeeper};
+
+/// What every keeper of a session is given.
+#[derive(Clone)]
+struct Outfit {
+    means: Means,
+    cage: Arc<Cage>,
+    lending: Lending,
+}
+
+/// Starts a keeper for each batch lane, and batch's scheduler if the gate is one.
+pub fn start(
+    gate: &Gate,
+    lanes: &Lanes,
+    tracker: &mut Tracker,
+    cage: &Arc<Cage>,
+    lending: Lending,
+    audit: &Audit,
+) -> Result<(Vec<LaneKeeper>, Option<Scheduler>)> {
+    let means = Means { memory: tracker.memory(), evictor: Arc::clone(cage) as _, audit: audit.clone() };
+    let outfit = Outfit { means, cage: Arc::clone(cage), lending: lending_through(gate, lending) };
+    match gate {
+        Gate::CoreSched | Gate::SchedIdle => Ok((Vec::new(), None)),
+        Gate::Holder | Gate::Instrumented { .. } | Gate::Freezer => {
+            let start = |lane: &BatchLane| Ok(LaneKeeper::Holder(outfit.hold(lane, tracker.ring(lane.cpu)?)?));
+            let holders = lanes.batch.iter().map(start).collect::<io::Result<_>>().context(NO_HOLDER)?;
+            Ok((holders, None))
+        }
+        Gate::SchedExt => {
+            let scheduler = Scheduler::start(tracker)?;
+            let start = |lane| outfit.keep_by(&scheduler, tracker, lane).map(LaneKeeper::SchedExt);
+            let keepers = lanes.batch.iter().map(start).collect::<io::Result<_>>().context("cannot keep the lanes")?;
+            Ok((keepers, Some(scheduler)))
+        }
+    }
+}
+
+/// A holder that may hold for no time at all sends batch away at once: it freezes it, or moves it to the
+/// other lanes.
+fn lending_through(gate: &Gate, lending: Lending) -> Lending {
+    match gate {
+        Gate::Freezer => Lending { config: BorrowConfig { evict_after_ns: 0, ..lending.config }, ..lending },
+        _ => lending,
+    }
+}
+
+const NO_HOLDER: &str =
+    "cannot hold the batch lanes: SCHED_FIFO is needed (root, or CAP_SYS_NICE and a real-time limit)";
+
+impl Outfit {
+    fn hold(&self, lane: &BatchLane, ring: SummonsRing) -> io::Result<Holder> {
+        let policy = self.lending.policy.policy(self.lending.config);
+        let Means { memory, evictor, audit } = self.means.clone();
+        Holder::start(lane.clone(), memory, ring, policy, evictor, audit)
+    }
+
+    fn keep_by(&self, scheduler: &Scheduler, tracker: &Tracker, lane: &BatchLane) -> io::Result<ExtKeeper> {
+        let policy = self.lending.policy.policy(ExtKeeper::CONFIG);
+        let succeed = self.successor(lane, tracker.ring(lane.cpu)?);
+        ExtKeeper::start(lane, self.means.clone(), tracker.ring(lane.cpu)?, scheduler.orders(), policy, succeed)
+    }
+
+    /// A holder, who is to find batch in the class that holders are made for.
+    fn successor(&self, lane: &BatchLane, ring: SummonsRing) -> Successor {
+        let (outfit, lane) = (self.clone(), lane.clone());
+        Box::new(move || {
+            let holder = outfit.hold(&lane, ring);
+            outfit.cage.make_idle();
+            holder
+        })
+    }
+}

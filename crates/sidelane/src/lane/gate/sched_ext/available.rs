@@ -1,0 +1,65 @@
+//! Whether this kernel can have a scheduler for batch, and if not, what to do.
+
+use std::fs;
+use std::io;
+use std::path::Path;
+
+use thiserror::Error;
+
+const ROOT: &str = "/sys/kernel/sched_ext";
+
+/// Why batch cannot have a scheduler of its own.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum Unavailable {
+    /// Kernels before 6.12, and later ones that were built without it.
+    #[error("this kernel has no sched_ext: boot 6.12 or later with CONFIG_SCHED_CLASS_EXT=y")]
+    NotInKernel,
+    /// There is only one at a time.
+    #[error("the scheduler `{0}` is loaded, and sched_ext has only one at a time: stop it first")]
+    Taken(String),
+    /// Somebody comes or goes.
+    #[error("sched_ext is in the state `{0}`, not `disabled`: try again in a moment")]
+    NotReady(String),
+}
+
+/// Whether it can.
+///
+/// # Errors
+/// Why not.
+pub fn available() -> Result<(), Unavailable> {
+    let read = |file: &str| fs::read_to_string(Path::new(ROOT).join(file));
+    judge(read("state"), read("root/ops"))
+}
+
+fn judge(state: io::Result<String>, loaded: io::Result<String>) -> Result<(), Unavailable> {
+    let state = state.map_err(|_| Unavailable::NotInKernel)?;
+    match (state.trim(), loaded) {
+        ("disabled", _) => Ok(()),
+        ("enabled", Ok(name)) => Err(Unavailable::Taken(name.trim().to_owned())),
+        (other, _) => Err(Unavailable::NotReady(other.to_owned())),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn judged(state: Option<&str>, loaded: Option<&str>) -> Result<(), Unavailable> {
+        let file = |text: Option<&str>| text.map(str::to_owned).ok_or_else(|| io::ErrorKind::NotFound.into());
+        judge(file(state), file(loaded))
+    }
+
+    #[test]
+    fn each_obstacle_has_a_way_round_of_its_own() {
+        assert_eq!(judged(Some("disabled\n"), None), Ok(()));
+        assert_eq!(judged(None, None), Err(Unavailable::NotInKernel));
+        assert_eq!(judged(Some("enabled\n"), Some("lavd\n")), Err(Unavailable::Taken("lavd".into())));
+        assert_eq!(judged(Some("disabling\n"), None), Err(Unavailable::NotReady("disabling".into())));
+    }
+
+    #[test]
+    fn messages_say_what_to_do() {
+        assert!(Unavailable::NotInKernel.to_string().contains("CONFIG_SCHED_CLASS_EXT"));
+        assert!(Unavailable::Taken("lavd".into()).to_string().contains("`lavd`"));
+    }
+}
