@@ -40,6 +40,7 @@ mod tracking;
 pub(crate) mod victim;
 
 use finding::{Finding, Group};
+use gates::Gate;
 use latency::Effort;
 use pair::{TestPair, own_cpus};
 use print::Printer;
@@ -60,6 +61,9 @@ pub struct DoctorOptions {
 pub fn run(options: DoctorOptions) -> Result<u8> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
+    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    // First, since a session claims its lane itself.
+    let checked = pair.as_ref().map(|pair| gates::checked(pair, &effort));
     let (claim, claimed) = pair.as_ref().map(privileges::claim).unzip();
     let name = format!("sidelane-doctor-{}", std::process::id());
     let guardian = start_guardian(&name, claim.as_ref().and_then(Option::as_ref))?;
@@ -70,7 +74,8 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
         pair: pair.as_ref(),
         claimed,
         name,
-        effort: if options.quick { Effort::QUICK } else { Effort::FULL },
+        checked,
+        effort,
         printer: printer(),
     };
     let examined = doctor.examine();
@@ -108,6 +113,8 @@ struct Doctor<'pair> {
     /// The same, if nobody else uses it.
     idle: Option<&'pair TestPair>,
     claimed: Option<Finding>,
+    /// The gate that was tried already.
+    checked: Option<Gate>,
     name: String,
     effort: Effort,
     printer: Printer,
@@ -125,7 +132,8 @@ impl Doctor<'_> {
         }
         if let Some(pair) = self.idle {
             self.show(&self.printer.gates_title(pair))?;
-            summary.gates = gates::measure_all(pair, &self.name, summary.run_works(), &self.effort);
+            summary.gates = self.checked.clone().into_iter().collect();
+            summary.gates.extend(gates::measure_all(pair, &self.name, summary.run_works(), &self.effort));
             self.show(&self.printer.gates(&summary.gates))?;
         }
         Ok(summary)

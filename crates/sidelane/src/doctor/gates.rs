@@ -69,12 +69,11 @@ fn without_figures(gate: &str) -> Row {
     row
 }
 
-/// Tries every gate on `pair`, best first; the holder only if it `can_hold`. Groups that are
+/// Tries every other gate on `pair`, best first; the holder only if it `can_hold`. Groups that are
 /// needed are called `name`.
 pub fn measure_all(pair: &TestPair, name: &str, can_hold: bool, effort: &Effort) -> Vec<Gate> {
     let hold = if can_hold { held } else { unheld };
     vec![
-        checked("instrumented check (programs built with -pg)", pair, effort),
         scheduled("sched_ext scheduler", pair, effort),
         hold("lane holder (service woken by its own CPU)", WokenBy::OwnCpu, pair, effort),
         hold("lane holder (service woken from the batch lane)", WokenBy::BatchLane, pair, effort),
@@ -97,8 +96,10 @@ fn held(name: &'static str, woken_by: WokenBy, pair: &TestPair, effort: &Effort)
     Gate::new(name, figures, |why| Finding::blocks(name, why, fix))
 }
 
-/// Needs the gate's library, and the lab for a program that checks.
-fn checked(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
+/// The best gate, for which a whole session is started. Needs the gate's library, and the lab for a
+/// program that checks.
+pub fn checked(pair: &TestPair, effort: &Effort) -> Gate {
+    let name = "instrumented check (programs built with -pg)";
     Gate::new(name, apart(|| instrumented::measure(pair, effort)), |why| Finding::optional(name, why))
 }
 

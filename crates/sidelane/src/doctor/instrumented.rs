@@ -39,6 +39,7 @@ pub fn reactions(pair: &TestPair, effort: &Effort) -> Result<(Histogram, Histogr
     let beside = Beside::find(Target::Pid(pulse.pid()), Some(&lanes), false)?;
     let options = SessionOptions { class: BatchClass::Idle, hold: Some(Lending::default()), gate, audit: None };
     let mut session = Session::start(beside, &command, options)?;
+    // As long as the holder's bursts may take.
     thread::sleep(effort.gate_time);
     let books = session.memory().books();
     session.kill();

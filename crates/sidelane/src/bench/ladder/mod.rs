@@ -36,10 +36,18 @@ struct Latency {
     wake: Estimate,
 }
 
-/// Climbs it on `pair`. What is needed on the way is called `name`.
-pub(super) fn measure(pair: &TestPair, name: &str, effort: &Effort) -> Ladder {
+/// The rung for which a whole session is started.
+pub(super) struct Checked(Rung);
+
+/// Measures the instrumented gate on `pair`.
+pub(super) fn checked(pair: &TestPair, effort: &Effort) -> Checked {
+    Checked(rungs::checked(pair, effort))
+}
+
+/// Climbs the others on `pair`. What is needed on the way is called `name`.
+pub(super) fn measure(pair: &TestPair, name: &str, effort: &Effort, checked: Checked) -> Ladder {
     let cycles_per_ns = tsc::cycles_per_ns();
-    Ladder { rungs: rungs::all(pair, name, effort, cycles_per_ns), cycles_per_ns }
+    Ladder { rungs: rungs::all(pair, name, effort, cycles_per_ns, checked.0), cycles_per_ns }
 }
 
 /// Runs a measurement on a thread of its own, so that its affinity and class end with it.

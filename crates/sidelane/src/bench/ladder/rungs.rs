@@ -22,7 +22,7 @@ const NAPS: [(&str, &str); 3] = [
 ];
 
 /// All rungs; those that cannot be had say why.
-pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f64) -> Vec<Rung> {
+pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f64, checked: Rung) -> Vec<Rung> {
     let here = [Nap::probe(), Nap::PAUSE];
     let naps = here.iter().take(if here[0] == here[1] { 1 } else { 2 }).map(|nap| Sleeper::Nap(*nap));
     let missing = NAPS.iter().filter(|(name, _)| here.iter().all(|nap| !nap.to_string().starts_with(name)));
@@ -32,7 +32,7 @@ pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f
     let held =
         held.map(|(name, by)| rung(name, apart(|| holder::reactions(Gate::Holder, pair, by, effort)).map(of_kernel)));
     let mut rungs: Vec<Rung> = missing.chain(voluntary).collect();
-    rungs.push(rung(gate::NAME, apart(|| gate::measure(pair, effort))));
+    rungs.push(checked);
     rungs.extend(held);
     rungs.extend([
         frozen("cgroup v2 freezer", &V2, name, pair, effort),
@@ -41,6 +41,11 @@ pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f
         rung("affinity", switched(&Switch::Affinity { elsewhere: pair.elsewhere(&own_cpus()) }, pair, effort)),
     ]);
     rungs
+}
+
+/// The instrumented gate.
+pub(super) fn checked(pair: &TestPair, effort: &Effort) -> Rung {
+    rung(gate::NAME, apart(|| gate::measure(pair, effort)))
 }
 
 fn rung(name: &str, measured: Result<Option<Latency>>) -> Rung {

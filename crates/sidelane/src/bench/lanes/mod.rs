@@ -116,10 +116,12 @@ fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
     let pair = pair.context("two CPUs are needed; this process may use one: check taskset and cpusets")?;
+    // First, since a session claims its lane itself.
+    let checked = ladder::checked(&pair, &plan.naps);
     let claim = Claim::take(pair.batch)?;
     let name = format!("sidelane-bench-{}", std::process::id());
     let guardian = doctor::start_guardian(&name, Some(&claim))?;
-    let ladder = ladder::measure(&pair, &name, &plan.naps);
+    let ladder = ladder::measure(&pair, &name, &plan.naps, checked);
     guardian.finish().context("cannot put the machine right")?;
     Ok(ladder)
 }
