@@ -22,7 +22,7 @@ test:
 	$(MAKE) --no-print-directory loom
 	$(MAKE) --no-print-directory test-java
 
-# The JVM agent: checks in Java programs. Its tests are skipped where there is no JDK or no Maven.
+# The JVM agent: checks in Java programs (Elfen §3.3). Its tests are skipped where there is no JDK or no Maven.
 test-java:
 	@if command -v mvn >/dev/null && command -v javac >/dev/null; then $(MAKE) --no-print-directory -C runtime/java test; \
 	 else echo 'skipped: the tests of runtime/java need a JDK (javac) and Maven (mvn)'; fi

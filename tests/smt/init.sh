@@ -27,9 +27,11 @@ echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r
 . /cookie.sh
 # shellcheck source=tests/smt/sched_ext.sh
 . /sched_ext.sh
+# shellcheck source=tests/smt/policies.sh
+. /policies.sh
 
 wanted=$(cat /wanted)
-for test in ${wanted:-$TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS}; do
+for test in ${wanted:-$TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS $POLICY_TESTS}; do
 	run_test "$test"
 done
 echo "SMT-TEST done after $(cut -d ' ' -f 1 /proc/uptime) s"

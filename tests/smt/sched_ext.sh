@@ -3,7 +3,7 @@
 # The gate `sched-ext`, and a stress test of both gates.
 
 # shellcheck disable=SC2034 # init.sh uses it
-SCHED_EXT_TESTS="ext_doctor ext_borrow_idle ext_two_lanes ext_many_threads ext_budget ext_long_hold ext_put_out ext_put_out_on_two_lanes ext_killed_agent ext_class ext_busy_end ext_stress holder_stress"
+SCHED_EXT_TESTS="ext_doctor ext_borrow_idle ext_two_lanes ext_many_threads ext_long_hold ext_put_out ext_put_out_on_two_lanes ext_killed_agent ext_class ext_busy_end ext_stress holder_stress"
 
 EXT=/sys/kernel/sched_ext
 
@@ -95,18 +95,6 @@ test_ext_many_threads() {
 # The first $1 counters of batch, one a line.
 counters() {
 	od -A n -t u8 -w64 -N "$((64 * $1))" /tmp/counter | awk '{ print $1 }'
-}
-
-test_ext_budget() {
-	needs_sched_ext
-	with_cpuset yes
-	start_pulse 0 100 150
-	run_to_end --gate sched-ext --policy fixed-budget --budget 50ms --beside "pid:$service" -- \
-		sidelane-lab batch loop --counter /tmp/counter --seconds 6
-	[ -n "$(figure lent_overlap_percent)" ] || skip "requests are not tracked here"
-	must_hold "$(figure lent_overlap_percent) > 5" "$(ext_figures)"
-	must_hold "$(figure overlap_percent) <= 20" "$(ext_figures)"
-	ext_figures
 }
 
 # A busy period longer than the kernel's patience with a scheduler: batch is frozen before, and back after.

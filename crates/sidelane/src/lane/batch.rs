@@ -154,14 +154,15 @@ pub fn exit_code(status: ExitStatus) -> i32 {
 pub fn main(entrance_fd: i32, class: BatchClass, command: &[OsString]) -> i32 {
     // SAFETY: the agent passed this descriptor for us alone.
     let mut entrance = unsafe { std::fs::File::from_raw_fd(entrance_fd) };
+    // Before the gate opens, so that not even its own end runs in another class. Refused only by unusual
+    // security policies, and the lane holder works all the same. A scheduler does not.
+    let taken = class.take();
     let opened = entrance.read(&mut [0]).is_ok_and(|bytes| bytes == 1);
     drop(entrance);
     let Some((program, arguments)) = command.split_first().filter(|_| opened) else {
         return EXIT_CANNOT_RUN;
     };
-    // Refused only by unusual security policies, and the lane holder works all the same. A scheduler
-    // does not.
-    if let Err(error) = class.take()
+    if let Err(error) = taken
         && class == BatchClass::Ext
     {
         let _ = writeln!(io::stderr(), "sidelane: cannot put batch into SCHED_EXT: {error}; use --gate holder");

@@ -26,8 +26,8 @@ const NEEDED: [&str; 3] = ["btf_trace_sk_data_ready", "btf_trace_sock_send_lengt
 pub enum RequestError {
     /// A service of datagrams, of Unix sockets, or none at all.
     #[error(
-        "service {service} listens on no TCP port: budgets need its requests; let it emit them through \
-         runtime/c/sidelane.h, or use --policy borrow-idle"
+        "service {service} listens on no TCP port, and only there are its requests seen: let `run` do without \
+         them (--policy borrow-idle), and for `requests` let the service emit them (runtime/c/sidelane.h)"
     )]
     NoPort {
         /// As the user named it.

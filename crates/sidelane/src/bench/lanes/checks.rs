@@ -16,6 +16,8 @@ const POLICIES: [(&str, &str); 4] = [
 const ALONE: &str = "alone";
 /// Two policies that do the same differ by so much on a noisy machine.
 const NOISE: f64 = 0.02;
+/// Of Redis' runs, where the client itself takes up to half of the batch lane.
+const REDIS_NOISE: f64 = 0.05;
 /// The paper's Fig. 11 has 1.5 ÷ 1.0 of both lanes at moderate load, that is, batch doubled.
 const DYNAMIC_OVER_IDLE: f64 = 1.3;
 const P99_OVER_ALONE: f64 = 1.05;
@@ -50,7 +52,7 @@ pub(super) fn of_redis(sweep: &Sweep) -> Vec<Check> {
     let least = gains.and_then(|gains| gains.into_iter().reduce(f64::min));
     let most = worst.and_then(|worst| worst.into_iter().reduce(f64::max));
     vec![
-        Check::at_least("redis: batch's time, each policy over the one before", least, 1.0 - NOISE, Unit::Ratio),
+        Check::at_least("redis: batch's time, each policy over the one before", least, 1.0 - REDIS_NOISE, Unit::Ratio),
         Check::at_most("redis: p99 over its SLO, worst policy", most, 1.0, Unit::Ratio),
     ]
 }

@@ -10,6 +10,9 @@ use std::collections::BTreeMap;
 /// queue; at moderate load there is one, and 2.5 leaves room for as much again at higher loads.
 pub(super) const FACTOR: f64 = 2.5;
 
+/// Nobody who shares a machine promises less: its own jitter is in the p99 of a short request.
+const LEAST_US: f64 = 5_000.0;
+
 /// What a service owes, and what it needs itself.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
@@ -23,7 +26,7 @@ impl Promise {
     /// From what was measured alone; `moderate` is among its loads.
     pub(super) fn of(given_us: Option<f64>, alone_p99_us: BTreeMap<u8, f64>, moderate: u8) -> Self {
         let own_us = alone_p99_us.get(&moderate).copied().unwrap_or(0.0);
-        Self { slo_us: given_us.unwrap_or_else(|| rounded(FACTOR * own_us)), alone_p99_us }
+        Self { slo_us: given_us.unwrap_or_else(|| rounded(FACTOR * own_us).max(LEAST_US)), alone_p99_us }
     }
 
     /// What batch may cost a request at that load: the paper's rule. Nothing where the service
@@ -63,6 +66,11 @@ mod tests {
         assert_eq!(promise.budget_us(20), 24_000.0);
         assert_eq!(promise.budget_us(90), 0.0, "nothing is left");
         assert_eq!(promise.budget_us(30), 0.0, "nothing is known");
+    }
+
+    #[test]
+    fn no_objective_is_below_what_the_machine_does() {
+        assert_eq!(Promise::of(None, BTreeMap::from([(50, 500.0)]), 50).slo_us, LEAST_US);
     }
 
     #[test]
