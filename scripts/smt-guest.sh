@@ -25,7 +25,7 @@ usage() {
 	  --cache DIR        where QEMU, busybox and the kernel are kept between runs; the first run
 	                     fetches about 100 MB with apt, without installing anything
 	                     [\$XDG_CACHE_HOME/sidelane/smt-guest]
-	  --timeout SECONDS  when the guest is given up [420]
+	  --timeout SECONDS  when the guest is given up [900]
 	Exit code: 0 all tests passed, 1 one failed, 2 wrong arguments, $SKIPPED skipped: something that
 	is needed cannot be had here.
 	END
@@ -34,7 +34,7 @@ usage() {
 parse_arguments() {
 	binaries=$root/target/release
 	cache=${XDG_CACHE_HOME:-$HOME/.cache}/sidelane/smt-guest
-	timeout_s=420
+	timeout_s=900
 	kernel=auto
 	build_kernel=
 	tests=
