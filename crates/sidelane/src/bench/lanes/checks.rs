@@ -147,6 +147,7 @@ mod tests {
         let mut policies = GOOD;
         policies[2].1 = 0.58;
         assert_eq!(failing(&sweep(policies)), ["batch's time at 50 %, refresh budget over fixed budget"]);
+        policies[2].1 = 0.56;
         assert!(!of_redis(&sweep(policies))[0].ok);
         policies[2].1 = 0.595;
         assert_eq!(failing(&sweep(policies)), [""; 0], "within the noise");
