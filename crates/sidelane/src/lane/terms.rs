@@ -73,7 +73,7 @@ impl fmt::Display for FinalTerms {
         match (self.lending.policy, self.harm) {
             (PolicyKind::DynamicRefresh, harm) => {
                 let percent = f64::from(harm.ppm()) / 1e4;
-                write!(f, " of delay, {percent:.0} % of the time beside batch ({})", source_of_harm(self.source))
+                write!(f, ", charged for {percent:.0} % of the time beside batch ({})", source_of_harm(self.source))
             }
             _ => Ok(()),
         }
