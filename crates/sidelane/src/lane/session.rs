@@ -58,7 +58,7 @@ pub struct Outcome {
     /// What the lanes' keepers did.
     pub holders: HolderBooks,
     /// How batch got off its lanes.
-    pub gate: &'static str,
+    pub gate: Gate,
     /// On what terms lanes were lent, if they were held at all.
     pub terms: Option<FinalTerms>,
     /// What was degraded or went wrong on the way.
@@ -76,7 +76,7 @@ impl Outcome {
 pub struct Session {
     beside: Beside,
     tracker: Tracker,
-    gate: &'static str,
+    gate: Gate,
     cage: Arc<Cage>,
     keepers: Vec<LaneKeeper>,
     scheduler: Option<Scheduler>,
@@ -105,7 +105,7 @@ impl Session {
         if extras.requests {
             request::can_track()?;
         }
-        let gate = options.gate.name();
+        let gate = options.gate.clone();
         let mut tracker = Tracker::load_for(&beside.lanes, beside.service.cgroup, extras)?;
         let claims: Vec<Claim> =
             beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;

@@ -33,7 +33,7 @@ pub struct Summary {
     /// On what terms the lanes were lent, at the end.
     pub terms: Option<FinalTerms>,
     /// How batch got off a lane.
-    pub gate: &'static str,
+    pub gate: Gate,
     /// What batch that looked for itself did, if it could.
     pub looked: Option<GateBooks>,
     /// From the service's start to batch off.
@@ -71,7 +71,7 @@ impl Summary {
             overlap_percent: books.overlap_percent(&lanes),
             lent_overlap_percent: books.lent_overlap_percent(&lanes),
             terms: outcome.terms,
-            looked: books.gates().reduce(|sum, one| sum.plus(&one)),
+            looked: books.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
             reaction_off: books.reaction_off().clone(),
             reaction_on: books.reaction_on().clone(),
             lc_switches: books.sum(|lane| lane.lc_switches),
@@ -82,7 +82,7 @@ impl Summary {
             own_cpu_s: (own_cpu_s() - napped_s).max(0.0),
             napped_s,
             notes: outcome.notes.clone(),
-            gate: outcome.gate,
+            gate: outcome.gate.clone(),
             lanes,
         }
     }
@@ -91,7 +91,7 @@ impl Summary {
     pub fn to_result(&self) -> ResultFile {
         let mut settings = Map::new();
         settings.insert("policy".into(), json!(self.policy()));
-        settings.insert("gate".into(), json!(self.gate));
+        settings.insert("gate".into(), json!(self.gate.name()));
         settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
@@ -110,8 +110,7 @@ impl Summary {
     }
 
     fn figures(&self) -> [(&'static str, Option<f64>); 24] {
-        let gate = self.looked.filter(|_| self.gate != Gate::Holder.name());
-        let looked = |figure: fn(&GateBooks) -> u64| gate.as_ref().map(|books| figure(books) as f64);
+        let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
         let budget_ms = self.terms.map(|terms| terms.budget_ns as f64 / 1e6);
         let harm_percent = self.terms.map(|terms| f64::from(terms.harm.ppm()) / 1e4);
         let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
@@ -192,11 +191,11 @@ impl fmt::Display for Summary {
             self.holds,
             self.evictions
         )?;
-        if let Some(looked) = self.looked.filter(|_| self.gate != Gate::Holder.name()) {
+        if let Some(looked) = &self.looked {
             writeln!(
                 f,
                 "  gate       {}: {} threads looked for themselves, napping {:.2} s in {} naps ({} looks found the word set)",
-                self.gate,
+                self.gate.name(),
                 looked.promises,
                 seconds(looked.napped_ns),
                 looked.naps,
