@@ -6,10 +6,9 @@
 //! a microsecond, each left out if the lane saw a switch in it, or if it took longer than a nap
 //! can (a signal handler ran).
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use std::sync::atomic::Ordering;
 
 use sidelane_policy::Nanos;
-use sidelane_signal::GATE_HIST_BUCKETS;
 
 use crate::lane::Lane;
 
@@ -50,35 +49,5 @@ impl Chunk {
             }
         }
         next
-    }
-}
-
-/// Counts a reaction in a histogram, in the buckets of the kernel program's books.
-pub(crate) fn record(histogram: &[AtomicU32; GATE_HIST_BUCKETS], latency_ns: Nanos) {
-    histogram[bucket_of(latency_ns)].fetch_add(1, Ordering::Relaxed);
-}
-
-/// 32 buckets for each power of two, as in `bpf/lanes.h`.
-fn bucket_of(latency_ns: Nanos) -> usize {
-    const SUB_BITS: u32 = 5;
-    if latency_ns < 1 << SUB_BITS {
-        return latency_ns as usize;
-    }
-    let shift = latency_ns.ilog2() - SUB_BITS;
-    let bucket = ((shift << SUB_BITS) as u64 + (latency_ns >> shift)) as usize;
-    bucket.min(GATE_HIST_BUCKETS - 1)
-}
-
-#[cfg(test)]
-mod tests {
-    use super::*;
-
-    #[test]
-    fn buckets_are_those_of_the_kernel_program() {
-        // Worked by hand from `record` in bpf/books.h.
-        for (latency_ns, bucket) in [(0, 0), (31, 31), (32, 32), (63, 63), (64, 64), (65, 64), (1_000, 190)] {
-            assert_eq!(bucket_of(latency_ns), bucket, "{latency_ns} ns");
-        }
-        assert_eq!(bucket_of(u64::MAX), GATE_HIST_BUCKETS - 1);
     }
 }

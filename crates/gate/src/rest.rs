@@ -4,8 +4,9 @@ use std::sync::atomic::Ordering;
 
 use sidelane_nap::Nap;
 use sidelane_policy::Nanos;
+use sidelane_signal::hist_record;
 
-use crate::chunk::{Chunk, record};
+use crate::chunk::Chunk;
 use crate::clock::now_ns;
 use crate::decide::Verdict;
 use crate::lane::Lane;
@@ -29,7 +30,7 @@ pub(crate) fn rest(lane: &Lane, me: u32, nap: Nap) {
     let ended_ns = now_ns();
     chunk.close(lane, ended_ns);
     if !lane.left() && !lane.busy() {
-        record(&lane.gate.on_hist, ended_ns.saturating_sub(lane.idle_since_ns()));
+        hist_record(&lane.gate.on_hist, ended_ns.saturating_sub(lane.idle_since_ns()));
     }
     let _ = lane.gate.nap_tid.compare_exchange(me, 0, Ordering::Relaxed, Ordering::Relaxed);
 }
@@ -49,7 +50,7 @@ fn begin(lane: &Lane, me: u32, now_ns: Nanos) {
     // beside no request. Batch that is switched in beside a busy service reacts to its own start; the
     // overlap tells of it.
     if lane.borrows_idle() && lane.busy_since_ns() >= lane.turn_since_ns() {
-        record(&lane.gate.off_hist, lane.ran_ns(now_ns));
+        hist_record(&lane.gate.off_hist, lane.ran_ns(now_ns));
     }
 }
 

@@ -33,6 +33,7 @@ extern crate std;
 
 mod emit;
 mod gate;
+mod histogram;
 mod hold;
 #[cfg(any(test, loom))]
 pub mod kernel;
@@ -48,6 +49,7 @@ pub use emit::{
     EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, Emitted,
 };
 pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneTerms};
+pub use histogram::{hist_bucket, hist_record};
 pub use hold::{HoldState, HoldWord, UnknownHoldState};
 pub use lane::{LaneClass, LaneSnapshot, LaneWord, UnknownLaneClass};
 pub use request::{RequestWord, RunningRequest, ServiceWord};

@@ -1,9 +1,9 @@
 //! Latency histograms as the kernel program keeps them: 32 buckets a power of two.
 
-use std::sync::atomic::{AtomicU32, Ordering};
+use sidelane_signal::{GATE_HIST_BUCKETS, hist_bucket};
 
 /// Buckets of one histogram, as in `bpf/lanes.h`.
-pub const BUCKETS: usize = 1024;
+pub const BUCKETS: usize = GATE_HIST_BUCKETS;
 const SUB_BUCKETS: u64 = 32;
 
 /// Counts of latencies, at most 3 % wide a bucket.
@@ -52,7 +52,7 @@ impl Histogram {
 
     /// Counts one latency.
     pub fn record(&mut self, latency_ns: u64) {
-        self.counts[bucket_of(latency_ns)] += 1;
+        self.counts[hist_bucket(latency_ns)] += 1;
     }
 
     /// Forgets everything.
@@ -73,21 +73,6 @@ impl Histogram {
         // The kernel's counters are 32 bits wide and wrap.
         pairs.map(|(now, then)| u64::from((*now as u32).wrapping_sub(*then as u32))).collect()
     }
-}
-
-/// Counts one latency in a histogram that others read and write, too.
-pub(super) fn record(counts: &[AtomicU32; BUCKETS], latency_ns: u64) {
-    counts[bucket_of(latency_ns)].fetch_add(1, Ordering::Relaxed);
-}
-
-/// The bucket that `record` in bpf/books.h chooses.
-fn bucket_of(latency_ns: u64) -> usize {
-    if latency_ns < SUB_BUCKETS {
-        return latency_ns as usize;
-    }
-    let shift = latency_ns.ilog2() - SUB_BUCKETS.ilog2();
-    let bucket = u64::from(shift) * SUB_BUCKETS + (latency_ns >> shift);
-    (bucket as usize).min(BUCKETS - 1)
 }
 
 /// The middle of a bucket's range.
@@ -113,7 +98,7 @@ mod tests {
     #[test]
     fn a_bucket_stands_for_its_latencies_within_2_percent() {
         for latency_ns in [0, 1, 31, 32, 33, 63, 64, 100, 999, 4_400, 123_456, 9_999_999_999] {
-            let read = middle_ns(bucket_of(latency_ns) as u64);
+            let read = middle_ns(hist_bucket(latency_ns) as u64);
             assert!(read.abs_diff(latency_ns) * 50 <= latency_ns.max(1), "{latency_ns} read as {read}");
         }
     }

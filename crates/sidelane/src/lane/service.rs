@@ -18,6 +18,7 @@ use super::cgroup::{self, Hierarchy};
 use super::cpulist::CpuSet;
 use super::priority::pin_thread;
 use super::tracker::ServiceCgroup;
+use crate::request::listening_sockets;
 
 /// How the service is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -154,14 +155,8 @@ fn listening(port: u16) -> BTreeSet<u32> {
 
 /// The socket inodes in one of the kernel's TCP tables that listen on `port`.
 fn listening_inodes(table: &str, port: u16) -> Vec<String> {
-    const LISTEN: &str = "0A";
-    let inode = |line: &str| {
-        let fields: Vec<&str> = line.split_whitespace().collect();
-        let (_, local_port) = fields.get(1)?.rsplit_once(':')?;
-        let matches = u16::from_str_radix(local_port, 16).ok()? == port && *fields.get(3)? == LISTEN;
-        matches.then(|| fields.get(9).map(|inode| (*inode).to_owned()))?
-    };
-    table.lines().skip(1).filter_map(inode).collect()
+    let sockets = listening_sockets(table).into_iter();
+    sockets.filter(|(_, local_port)| *local_port == port).map(|(inode, _)| inode).collect()
 }
 
 fn holds_any(pid: u32, links: &BTreeSet<String>) -> bool {

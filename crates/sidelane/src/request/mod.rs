@@ -23,6 +23,7 @@ mod window;
 
 pub use kernel::{Counts, RequestMemory};
 pub use ports::listening_ports;
+pub(crate) use ports::listening_sockets;
 pub use records::{Request, SETTLE_NS};
 pub use summary::{Source, Summary};
 pub use tracked::{RequestError, Requests, can_track};

@@ -24,7 +24,7 @@ fn socket_inode(link: &str) -> Option<String> {
 }
 
 /// Inode and local port of each listening socket in one of the kernel's TCP tables.
-fn listening_sockets(table: &str) -> Vec<(String, u16)> {
+pub(crate) fn listening_sockets(table: &str) -> Vec<(String, u16)> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (_, port) = fields.get(1)?.rsplit_once(':')?;

@@ -9,7 +9,8 @@
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use super::super::histogram;
+use sidelane_signal::hist_record;
+
 use super::super::tracker::LaneMemory;
 
 /// How often a thread is looked at that looks for itself.
@@ -71,7 +72,7 @@ impl Backstop {
         if memory.promises().take_back(tid) {
             self.broken += 1;
         }
-        histogram::record(&memory.gate(self.cpu).off_hist, leak_ns);
+        hist_record(&memory.gate(self.cpu).off_hist, leak_ns);
         false
     }
 

@@ -1,0 +1,36 @@
+//! The buckets of latency histograms in shared memory: 32 for each power of two, as `record` in the
+//! kernel program's `bpf/books.h` chooses them.
+
+use crate::GATE_HIST_BUCKETS;
+use crate::sync::{AtomicU32, Ordering};
+
+const SUB_BITS: u32 = 5;
+
+/// The bucket of a latency.
+pub fn hist_bucket(latency_ns: u64) -> usize {
+    if latency_ns < 1 << SUB_BITS {
+        return latency_ns as usize;
+    }
+    let shift = latency_ns.ilog2() - SUB_BITS;
+    let bucket = (u64::from(shift) << SUB_BITS) + (latency_ns >> shift);
+    (bucket as usize).min(GATE_HIST_BUCKETS - 1)
+}
+
+/// Counts one latency in a histogram that others read and write, too.
+pub fn hist_record(counts: &[AtomicU32; GATE_HIST_BUCKETS], latency_ns: u64) {
+    counts[hist_bucket(latency_ns)].fetch_add(1, Ordering::Relaxed);
+}
+
+#[cfg(all(test, not(loom)))]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn buckets_are_those_of_the_kernel_program() {
+        // Worked by hand from `record` in bpf/books.h.
+        for (latency_ns, bucket) in [(0, 0), (31, 31), (32, 32), (63, 63), (64, 64), (65, 64), (1_000, 190)] {
+            assert_eq!(hist_bucket(latency_ns), bucket, "{latency_ns} ns");
+        }
+        assert_eq!(hist_bucket(u64::MAX), GATE_HIST_BUCKETS - 1);
+    }
+}
