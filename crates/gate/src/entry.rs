@@ -9,6 +9,20 @@ use crate::page::{OWN, WORD_OFFSET};
 use crate::save::slow_path_keeping_registers;
 use crate::slow::sidelane_gate_slow_path;
 
+/// The check, and then on to `$slow_path` in place of the caller.
+macro_rules! check {
+    ($slow_path:path) => {
+        naked_asm!(
+            "cmp dword ptr [rip + {page} + {offset}], 0",
+            "jne {slow_path}",
+            "ret",
+            page = sym OWN,
+            offset = const WORD_OFFSET,
+            slow_path = sym $slow_path,
+        )
+    };
+}
+
 /// `gcc -pg` calls this after a function's prologue, its arguments still in registers.
 ///
 /// # Safety
@@ -16,14 +30,7 @@ use crate::slow::sidelane_gate_slow_path;
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn mcount() {
-    naked_asm!(
-        "cmp dword ptr [rip + {page} + {offset}], 0",
-        "jne {slow_path}",
-        "ret",
-        page = sym OWN,
-        offset = const WORD_OFFSET,
-        slow_path = sym slow_path_keeping_registers,
-    )
+    check!(slow_path_keeping_registers)
 }
 
 /// Its name on other systems, and in older compilers.
@@ -33,14 +40,7 @@ pub unsafe extern "C" fn mcount() {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn _mcount() {
-    naked_asm!(
-        "cmp dword ptr [rip + {page} + {offset}], 0",
-        "jne {slow_path}",
-        "ret",
-        page = sym OWN,
-        offset = const WORD_OFFSET,
-        slow_path = sym slow_path_keeping_registers,
-    )
+    check!(slow_path_keeping_registers)
 }
 
 /// `gcc -pg -mfentry` calls this before a function's prologue.
@@ -50,14 +50,7 @@ pub unsafe extern "C" fn _mcount() {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __fentry__() {
-    naked_asm!(
-        "cmp dword ptr [rip + {page} + {offset}], 0",
-        "jne {slow_path}",
-        "ret",
-        page = sym OWN,
-        offset = const WORD_OFFSET,
-        slow_path = sym slow_path_keeping_registers,
-    )
+    check!(slow_path_keeping_registers)
 }
 
 /// `gcc -finstrument-functions` calls this at a function's entry, as any other function: it expects
@@ -68,14 +61,7 @@ pub unsafe extern "C" fn __fentry__() {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cyg_profile_func_enter() {
-    naked_asm!(
-        "cmp dword ptr [rip + {page} + {offset}], 0",
-        "jne {slow_path}",
-        "ret",
-        page = sym OWN,
-        offset = const WORD_OFFSET,
-        slow_path = sym sidelane_gate_slow_path,
-    )
+    check!(sidelane_gate_slow_path)
 }
 
 /// … and this before it returns.
@@ -85,12 +71,5 @@ pub unsafe extern "C" fn __cyg_profile_func_enter() {
 #[unsafe(naked)]
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn __cyg_profile_func_exit() {
-    naked_asm!(
-        "cmp dword ptr [rip + {page} + {offset}], 0",
-        "jne {slow_path}",
-        "ret",
-        page = sym OWN,
-        offset = const WORD_OFFSET,
-        slow_path = sym sidelane_gate_slow_path,
-    )
+    check!(sidelane_gate_slow_path)
 }

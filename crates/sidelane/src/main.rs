@@ -31,9 +31,9 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Doctor(args) => examine(args),
         Verb::Demo(args) => demonstrate(args),
         Verb::Requests(args) => watch_requests(args),
-        Verb::Bench(Bench::Hold(args)) => bench_hold(args),
-        Verb::Bench(Bench::Gate(args)) => bench_gate(args),
-        Verb::Bench(Bench::Requests(args)) => bench_requests(args),
+        Verb::Bench(Bench::Hold(args)) => bench_pair(args, bench::hold::run),
+        Verb::Bench(Bench::Gate(args)) => bench_pair(args, bench::gate::run),
+        Verb::Bench(Bench::Requests(args)) => bench_pair(args, bench::requests::run),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
@@ -113,21 +113,10 @@ fn watch_requests(args: RequestsArgs) -> Result<u8> {
     Ok(0)
 }
 
-fn bench_requests(args: PairArgs) -> Result<u8> {
+/// Runs a bench that needs a pair of lanes, and no more.
+fn bench_pair(args: PairArgs, run: fn(&str, bool) -> Result<ResultFile>) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let result = bench::requests::run(&args.lanes, args.quick)?;
-    show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
-}
-
-fn bench_gate(args: PairArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let result = bench::gate::run(&args.lanes, args.quick)?;
-    show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
-}
-
-fn bench_hold(args: PairArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let result = bench::hold::run(&args.lanes, args.quick)?;
+    let result = run(&args.lanes, args.quick)?;
     show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
 }
 

@@ -4,14 +4,15 @@
 use std::ffi::OsString;
 use std::path::Path;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use super::latency::{Effort, Figures, Spread};
 use super::pair::TestPair;
 use crate::lab::Lab;
-use crate::lane::batch::BatchClass;
 use crate::lane::beside::Beside;
+use crate::lane::books::Books;
 use crate::lane::gate::{Gate, GateChoice};
 use crate::lane::histogram::Histogram;
 use crate::lane::service::Target;
@@ -34,17 +35,32 @@ pub fn reactions(pair: &TestPair, effort: &Effort) -> Result<(Histogram, Histogr
     let lab = Lab::find()?;
     let command = command(&lab, &scratch.path().join("counter"));
     let gate = Gate::choose(GateChoice::Instrumented, &command)?;
-    let pulse = lab.start(["pulse", "--cpu", &pair.request.to_string()].into_iter().chain(RHYTHM))?;
     let lanes = format!("{}:{}", pair.request, pair.batch);
-    let beside = Beside::find(Target::Pid(pulse.pid()), Some(&lanes), false)?;
-    let options = SessionOptions { class: BatchClass::Idle, hold: Some(Lending::default()), gate, audit: None };
-    let mut session = Session::start(beside, &command, options)?;
-    // As long as the holder's bursts may take.
-    thread::sleep(effort.gate_time);
-    let books = session.memory().books();
+    let books = beside_pulses(&lanes, pair.request, &command, gate, Duration::ZERO, effort.gate_time)?;
+    Ok((books.reaction_off().clone(), books.reaction_on().clone()))
+}
+
+/// Runs `command` beside a service that pulses on `request`, and reads the books of `length`, after
+/// `start`. `lanes` is the pair, as in `--lanes`.
+pub(crate) fn beside_pulses(
+    lanes: &str,
+    request: u32,
+    command: &[OsString],
+    gate: Gate,
+    start: Duration,
+    length: Duration,
+) -> Result<Books> {
+    let pulse = Lab::find()?.start(["pulse", "--cpu", &request.to_string()].into_iter().chain(RHYTHM))?;
+    let beside = Beside::find(Target::Pid(pulse.pid()), Some(lanes), false)?;
+    let options = SessionOptions { class: gate.batch_class(), hold: Some(Lending::default()), gate, audit: None };
+    let mut session = Session::start(beside, command, options)?;
+    thread::sleep(start);
+    let before = session.memory().books();
+    thread::sleep(length);
+    let spent = session.memory().books().since(&before);
     session.kill();
     session.end()?;
-    Ok((books.reaction_off().clone(), books.reaction_on().clone()))
+    Ok(spent)
 }
 
 fn command(lab: &Lab, counter: &Path) -> Vec<OsString> {

@@ -50,8 +50,7 @@ impl Setting {
     /// A user-space daemon that freezes batch when the service is busy and thaws it when it is
     /// not: borrow idle with a debt of nothing, so that each hold sends batch away at once.
     pub fn freezer() -> Self {
-        let config = BorrowConfig { evict_after_ns: 0, ..BorrowConfig::default() };
-        Self::lent("freezer", "cgroup freezer", Lending { config, ..Lending::default() })
+        Self::lent("freezer", "cgroup freezer", Lending::default().evicting_at_once())
     }
 
     /// Fig. 9(b), (c) or (d), with so much to spend.

@@ -24,7 +24,6 @@ use super::cage::{Cage, CagePlan};
 use super::claim::Claim;
 use super::clock::now_ns;
 use super::corecookie::CoreCookie;
-use super::gate::instrumented::ease_terms;
 use super::gate::sched_ext::Scheduler;
 use super::gate::{Gate, LaneKeeper, Pass, keepers};
 use super::guardian::Guardian;
@@ -383,9 +382,6 @@ fn start_batch(
     let (log, pen) = options.audit.map(|file| open_log(file, beside, gated.pid())).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
     let terms = options.hold.map(|lending| TermsKeeper::new(lending, &beside.lanes, tracker.memory()));
-    if let Some(lending) = &options.hold {
-        ease_terms(&tracker.memory(), &beside.lanes, &lending.config);
-    }
     let (keepers, scheduler) = match options.hold {
         Some(lending) => keepers::start(&options.gate, &beside.lanes, tracker, cage, lending, &pen)?,
         None => Default::default(),

@@ -119,6 +119,12 @@ impl Lending {
             _ => Ok(Self { policy, config, budget }),
         }
     }
+
+    /// The same through a holder that may hold for no time at all: it sends batch away at once, to the
+    /// other lanes or into the freezer.
+    pub fn evicting_at_once(self) -> Self {
+        Self { config: BorrowConfig { evict_after_ns: 0, ..self.config }, ..self }
+    }
 }
 
 impl Default for Lending {
@@ -135,7 +141,6 @@ pub struct TermsKeeper {
     harm: HarmMeter,
     headroom: Headroom,
     looks: VecDeque<Histogram>,
-    standing: Standing,
 }
 
 impl TermsKeeper {
@@ -152,14 +157,18 @@ impl TermsKeeper {
             harm: HarmMeter::default(),
             headroom: Headroom::new(limit_ns),
             looks: VecDeque::from([Histogram::default()]),
-            standing: Standing::Unknown,
         };
         keeper.lanes.iter().for_each(|lane| keeper.introduce(lane));
-        keeper.agree(match lending.budget {
+        keeper.agree(keeper.given_ns());
+        keeper
+    }
+
+    /// The budget that was given, as long as nothing else is known.
+    fn given_ns(&self) -> u64 {
+        match self.lending.budget {
             Budget::Given(budget_ns) => budget_ns,
             _ => 0,
-        });
-        keeper
+        }
     }
 
     /// What batch may cost, as it was asked for.
@@ -184,16 +193,14 @@ impl TermsKeeper {
     /// objective, if that has changed.
     pub fn keep(&mut self) -> Option<Standing> {
         let Budget::Slo(objective) = self.lending.budget else {
-            self.write(|terms| &terms.harm_ppm, self.harm.harm().ppm());
+            self.agree(self.given_ns());
             return None;
         };
+        let before = self.headroom.standing();
         let budget_ns = self.headroom.look(&self.last_second(objective));
         self.agree(budget_ns);
         self.next_look();
-        let standing = self.headroom.standing();
-        let changed = standing != self.standing;
-        self.standing = standing;
-        changed.then_some(standing)
+        Some(self.headroom.standing()).filter(|standing| *standing != before)
     }
 
     /// The terms that are agreed now.
@@ -227,16 +234,17 @@ impl TermsKeeper {
     }
 
     fn agree(&self, budget_ns: u64) {
-        for lane in &self.lanes {
-            self.memory.terms(lane.cpu).budget_ns.store(budget_ns, Ordering::Relaxed);
+        let harm_ppm = self.harm.harm().ppm();
+        for terms in self.lanes.iter().map(|lane| self.memory.terms(lane.cpu)) {
+            terms.budget_ns.store(budget_ns, Ordering::Relaxed);
+            terms.harm_ppm.store(harm_ppm, Ordering::Relaxed);
         }
-        self.write(|terms| &terms.harm_ppm, self.harm.harm().ppm());
     }
 
     /// What does not change as long as the lane is lent.
     fn introduce(&self, lane: &BatchLane) {
         let terms = self.memory.terms(lane.cpu);
-        terms.min_idle_ns.store(self.lending.config.min_idle_ns, Ordering::Relaxed);
+        terms.min_idle_ns.store(min_idle_of_checkers_ns(&self.lending.config), Ordering::Relaxed);
         terms.policy.store(self.lending.policy as u32, Ordering::Relaxed);
         for (place, cpu) in terms.requests.iter().zip(lane.requests.iter()) {
             place.store(cpu, Ordering::Relaxed);
@@ -244,10 +252,11 @@ impl TermsKeeper {
         let count = lane.requests.len().min(terms.requests.len());
         terms.request_count.store(count as u32, Ordering::Release);
     }
+}
 
-    fn write(&self, field: impl Fn(&sidelane_signal::LaneTerms) -> &std::sync::atomic::AtomicU32, value: u32) {
-        for lane in &self.lanes {
-            field(self.memory.terms(lane.cpu)).store(value, Ordering::Relaxed);
-        }
-    }
+/// Batch that looks for itself comes back at once, unless the user said otherwise: a nap costs the
+/// service nothing, so no idle moment is too short to end it (see the policy's hysteresis). Nobody else
+/// reads this term.
+fn min_idle_of_checkers_ns(config: &BorrowConfig) -> u64 {
+    if config.min_idle_ns == BorrowConfig::default().min_idle_ns { 0 } else { config.min_idle_ns }
 }

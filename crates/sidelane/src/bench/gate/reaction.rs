@@ -2,22 +2,16 @@
 //! turns.
 
 use std::ffi::OsString;
-use std::thread;
 use std::time::Duration;
 
-use anyhow::Result;
+use anyhow::{Context, Result};
 
 use super::REACTION_LIMIT_US;
 use super::build::Workshop;
 use crate::bench::median::median;
-use crate::lab::Lab;
-use crate::lane::batch::BatchClass;
-use crate::lane::beside::Beside;
+use crate::doctor::instrumented::beside_pulses;
 use crate::lane::books::{Books, reaction_figures};
 use crate::lane::gate::{Gate, GateChoice};
-use crate::lane::service::Target;
-use crate::lane::session::{Session, SessionOptions};
-use crate::lane::terms::Lending;
 use crate::lane::topology::Lanes;
 use crate::report::{Check, ResultFile, Row, Unit};
 
@@ -64,24 +58,8 @@ impl<'a> Reactions<'a> {
     }
 
     fn round(&self, choice: GateChoice, command: &[OsString]) -> Result<Books> {
-        let cpu = self.lanes.split(':').next().unwrap_or_default();
-        let rhythm = ["--busy-us", "200", "--idle-us", "600", "--count", "1000000"];
-        let pulse = Lab::find()?.start(["pulse", "--cpu", cpu].into_iter().chain(rhythm))?;
-        let beside = Beside::find(Target::Pid(pulse.pid()), Some(self.lanes), false)?;
-        let options = SessionOptions {
-            class: BatchClass::Idle,
-            hold: Some(Lending::default()),
-            gate: Gate::choose(choice, command)?,
-            audit: None,
-        };
-        let mut session = Session::start(beside, command, options)?;
-        thread::sleep(START);
-        let before = session.memory().books();
-        thread::sleep(ROUND);
-        let spent = session.memory().books().since(&before);
-        session.kill();
-        session.end()?;
-        Ok(spent)
+        let request = self.pair.requests.first().context("a pair has a request lane")?;
+        beside_pulses(self.lanes, request, command, Gate::choose(choice, command)?, START, ROUND)
     }
 
     fn row(&self, name: &str, rounds: &[Books]) -> Row {

@@ -7,14 +7,11 @@ use std::io;
 use std::os::fd::{AsRawFd, OwnedFd};
 use std::path::{Path, PathBuf};
 use std::process::Command;
-use std::sync::atomic::Ordering;
 
 use rustix::io::{FdFlags, fcntl_setfd};
-use sidelane_policy::borrow::BorrowConfig;
 use sidelane_signal::{GATE_ENV, GATE_VERSION};
 
-use super::super::topology::Lanes;
-use super::super::tracker::{LaneMemory, Tracker};
+use super::super::tracker::Tracker;
 
 /// In the order of `abi/gate.h`. The kernel maps no array from a descriptor that is read-only, so these
 /// are not; the library maps the first four read-only.
@@ -72,12 +69,4 @@ pub fn preload(command: &mut Command) {
         list.push(users);
     }
     command.env(PRELOAD, list);
-}
-
-/// Lets batch that looks for itself come back at once, unless the user said otherwise: a nap costs
-/// the service nothing, so no idle moment is too short to end it (see the policy's hysteresis).
-pub fn ease_terms(memory: &LaneMemory, lanes: &Lanes, config: &BorrowConfig) {
-    if config.min_idle_ns == BorrowConfig::default().min_idle_ns {
-        lanes.batch.iter().for_each(|lane| memory.terms(lane.cpu).min_idle_ns.store(0, Ordering::Relaxed));
-    }
 }

@@ -4,7 +4,6 @@ use std::io;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use sidelane_policy::borrow::BorrowConfig;
 
 use super::super::audit::Audit;
 use super::super::cage::Cage;
@@ -35,7 +34,8 @@ pub fn start(
     audit: &Audit,
 ) -> Result<(Vec<LaneKeeper>, Option<Scheduler>)> {
     let means = Means { memory: tracker.memory(), evictor: Arc::clone(cage) as _, audit: audit.clone() };
-    let outfit = Outfit { means, cage: Arc::clone(cage), lending: lending_through(gate, lending) };
+    let lending = if *gate == Gate::Freezer { lending.evicting_at_once() } else { lending };
+    let outfit = Outfit { means, cage: Arc::clone(cage), lending };
     match gate {
         Gate::CoreSched | Gate::SchedIdle => Ok((Vec::new(), None)),
         Gate::Holder | Gate::Instrumented { .. } | Gate::Freezer => {
@@ -49,15 +49,6 @@ pub fn start(
             let keepers = lanes.batch.iter().map(start).collect::<io::Result<_>>().context("cannot keep the lanes")?;
             Ok((keepers, Some(scheduler)))
         }
-    }
-}
-
-/// A holder that may hold for no time at all sends batch away at once: it freezes it, or moves it to the
-/// other lanes.
-fn lending_through(gate: &Gate, lending: Lending) -> Lending {
-    match gate {
-        Gate::Freezer => Lending { config: BorrowConfig { evict_after_ns: 0, ..lending.config }, ..lending },
-        _ => lending,
     }
 }
 
