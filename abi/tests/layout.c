@@ -13,6 +13,7 @@
 #include "../gate.h"
 #include "../lane.h"
 #include "../request.h"
+#include "../signal.h"
 #include "../slot.h"
 
 #define STRUCT(s) printf(#s " %u\n", (unsigned)sizeof(struct s))
@@ -157,6 +158,31 @@ static void emitted(void)
 	CONSTANT(SIDELANE_EMIT_FINISHED);
 }
 
+static void emitted_signals(void)
+{
+	STRUCT(sidelane_signals_head);
+	FIELD(sidelane_signals_head, magic);
+	FIELD(sidelane_signals_head, version);
+	FIELD(sidelane_signals_head, pid);
+	FIELD(sidelane_signals_head, signals);
+	FIELD(sidelane_signals_head, names);
+	FIELD(sidelane_signals_head, names_end);
+	FIELD(sidelane_signals_head, reserved);
+	STRUCT(sidelane_signal);
+	FIELD(sidelane_signal, value);
+	FIELD(sidelane_signal, unused);
+	FIELD(sidelane_signal, kind);
+	FIELD(sidelane_signal, tid);
+	FIELD(sidelane_signal, name);
+	FIELD(sidelane_signal, reserved);
+	CONSTANT(SIDELANE_SIGNALS_VERSION);
+	CONSTANT(SIDELANE_SIGNALS);
+	CONSTANT(SIDELANE_SIGNAL_NAME_BYTES);
+	CONSTANT(SIDELANE_SIGNAL_NAMES);
+	CONSTANT(SIDELANE_SIGNAL_TAG);
+	CONSTANT(SIDELANE_SIGNAL_COUNTER);
+}
+
 int main(void)
 {
 	event_slot();
@@ -167,5 +193,6 @@ int main(void)
 	lane_terms();
 	gate_word();
 	emitted();
+	emitted_signals();
 	return 0;
 }

@@ -19,35 +19,15 @@
 #ifndef SIDELANE_H
 #define SIDELANE_H
 
-#ifndef _GNU_SOURCE
-#define SIDELANE_DEFINED_GNU_SOURCE
-#define _GNU_SOURCE
-#endif
-#include <stdint.h>
-#include <sys/mman.h>
-#include <sys/syscall.h>
+#include "sidelane_file.h"
+
 #include <time.h>
-#include <unistd.h>
-#ifdef SIDELANE_DEFINED_GNU_SOURCE
-#undef SIDELANE_DEFINED_GNU_SOURCE
-#endif
 
 #include "../../abi/emit.h"
 
 #ifdef __cplusplus
 extern "C" {
 #endif
-
-/* From linux/fcntl.h, linux/memfd.h and linux/mman.h, which C libraries show or hide by their
- * own rules. */
-#define SIDELANE_MFD_CLOEXEC 1u
-#define SIDELANE_MFD_ALLOW_SEALING 2u
-#define SIDELANE_F_ADD_SEALS 1033
-#define SIDELANE_F_SEALS 7 /* no more seals, no shrinking, no growing */
-#define SIDELANE_MADV_WIPEONFORK 18
-
-/* What is the same in all of a program's objects that include this file. */
-#define SIDELANE_ONE_DEFINITION __attribute__((weak))
 
 struct sidelane_emit_ring {
 	struct sidelane_emit_thread thread;
@@ -59,20 +39,13 @@ struct sidelane_emit_file {
 	struct sidelane_emit_ring rings[SIDELANE_EMIT_THREADS];
 };
 
-/* In memory that a fork leaves empty, so that a child makes a file of its own. */
-struct sidelane_emit_process {
-	struct sidelane_emit_file *file;
-	int busy;   /* 1 while a thread makes the file */
-	int failed; /* 1: it cannot be had */
-};
-
 struct sidelane_emit_self {
 	struct sidelane_emit_file *file; /* where ring is; 0 before the first event */
 	struct sidelane_emit_ring *ring; /* 0: none was free */
 	uint32_t tid;
 };
 
-SIDELANE_ONE_DEFINITION struct sidelane_emit_process *sidelane_emit_process_;
+SIDELANE_ONE_DEFINITION struct sidelane_process *sidelane_emit_process_;
 SIDELANE_ONE_DEFINITION __thread struct sidelane_emit_self sidelane_emit_self_;
 
 static inline uint64_t sidelane_now_ns(void)
@@ -83,46 +56,13 @@ static inline uint64_t sidelane_now_ns(void)
 	return (uint64_t)now.tv_sec * 1000000000u + (uint64_t)now.tv_nsec;
 }
 
-static inline struct sidelane_emit_process *sidelane_emit_process(void)
+static inline void *sidelane_emit_make_file(void)
 {
-	struct sidelane_emit_process *process = __atomic_load_n(&sidelane_emit_process_, __ATOMIC_ACQUIRE);
-	struct sidelane_emit_process *none = 0;
-	void *page;
+	struct sidelane_emit_file *file =
+		(struct sidelane_emit_file *)sidelane_make_file(SIDELANE_EMIT_NAME, sizeof(*file));
 
-	if (process)
-		return process;
-	page = mmap(0, sizeof(*process), PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-	if (page == MAP_FAILED)
+	if (!file)
 		return 0;
-	madvise(page, sizeof(*process), SIDELANE_MADV_WIPEONFORK);
-	process = (struct sidelane_emit_process *)page;
-	if (__atomic_compare_exchange_n(&sidelane_emit_process_, &none, process, 0, __ATOMIC_ACQ_REL,
-					__ATOMIC_ACQUIRE))
-		return process;
-	munmap(page, sizeof(*process));
-	return none;
-}
-
-static inline struct sidelane_emit_file *sidelane_emit_make_file(void)
-{
-	int fd = (int)syscall(SYS_memfd_create, SIDELANE_EMIT_NAME,
-			      SIDELANE_MFD_CLOEXEC | SIDELANE_MFD_ALLOW_SEALING);
-	struct sidelane_emit_file *file;
-	void *memory;
-
-	if (fd < 0)
-		return 0;
-	/* The descriptor stays open: it is how the file is found. */
-	if (ftruncate(fd, sizeof(*file)) || syscall(SYS_fcntl, fd, SIDELANE_F_ADD_SEALS, SIDELANE_F_SEALS)) {
-		close(fd);
-		return 0;
-	}
-	memory = mmap(0, sizeof(*file), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0);
-	if (memory == MAP_FAILED) {
-		close(fd);
-		return 0;
-	}
-	file = (struct sidelane_emit_file *)memory;
 	file->head.version = SIDELANE_EMIT_VERSION;
 	file->head.pid = (uint32_t)getpid();
 	file->head.threads = SIDELANE_EMIT_THREADS;
@@ -131,25 +71,11 @@ static inline struct sidelane_emit_file *sidelane_emit_make_file(void)
 	return file;
 }
 
-/* The process's file; 0 if it cannot be had, or while another thread makes it: its first events
- * may then be missing. */
+/* The process's file. While another thread makes it there is none: that thread's first events may
+ * be missing. */
 static inline struct sidelane_emit_file *sidelane_emit_file(void)
 {
-	struct sidelane_emit_process *process = sidelane_emit_process();
-	struct sidelane_emit_file *file;
-
-	if (!process)
-		return 0;
-	file = __atomic_load_n(&process->file, __ATOMIC_ACQUIRE);
-	if (file || __atomic_load_n(&process->failed, __ATOMIC_RELAXED))
-		return file;
-	if (__atomic_exchange_n(&process->busy, 1, __ATOMIC_ACQ_REL))
-		return 0;
-	file = sidelane_emit_make_file();
-	if (!file)
-		__atomic_store_n(&process->failed, 1, __ATOMIC_RELAXED);
-	__atomic_store_n(&process->file, file, __ATOMIC_RELEASE);
-	return file;
+	return (struct sidelane_emit_file *)sidelane_file_at(&sidelane_emit_process_, sidelane_emit_make_file);
 }
 
 static inline int sidelane_emit_claim(struct sidelane_emit_ring *ring, uint32_t owner, uint32_t tid)

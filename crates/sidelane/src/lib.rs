@@ -8,6 +8,8 @@ pub mod experiment;
 pub mod lab;
 pub mod lane;
 pub mod machine;
+pub mod observe;
 pub mod report;
 pub mod request;
+pub mod sealed;
 pub mod units;

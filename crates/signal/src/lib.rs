@@ -11,6 +11,7 @@
 //!   move it in turn, in a handshake that misses no start of the service.
 //! - [`RequestWord`]: which request a lane works on; [`ServiceWord`]: how many wait.
 //! - [`EmitHead`], [`EmitThread`], [`EmitEvent`]: requests, as a service emits them itself.
+//! - [`SignalsHead`], [`EmittedSignal`]: tags and counters, as a program emits them itself.
 //! - [`LaneTerms`], [`GateWord`]: on what terms a batch lane is lent, and what batch that checks
 //!   for itself made of them.
 //!
@@ -32,6 +33,8 @@
 extern crate std;
 
 mod emit;
+#[cfg(not(loom))]
+mod emit_signal;
 mod gate;
 mod histogram;
 mod hold;
@@ -47,6 +50,11 @@ mod view;
 
 pub use emit::{
     EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, Emitted,
+};
+#[cfg(not(loom))]
+pub use emit_signal::{
+    EmittedKind, EmittedSignal, SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_MAGIC, SIGNALS_NAME, SIGNALS_VERSION,
+    SignalsHead,
 };
 pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneTerms};
 pub use histogram::{hist_bucket, hist_record};

@@ -5,9 +5,12 @@
 
 use core::slice;
 
+use core::sync::atomic::AtomicU8;
+
 use crate::sync::AtomicU64;
 use crate::{
-    EmitEvent, EmitHead, EmitThread, EventSlot, GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord,
+    EmitEvent, EmitHead, EmitThread, EmittedSignal, EventSlot, GateWord, HoldWord, LaneTerms, LaneWord, RequestWord,
+    ServiceWord, SignalsHead,
 };
 
 /// A part of the wire format, which may be seen in memory that others store to.
@@ -37,6 +40,12 @@ unsafe impl Shared for EmitThread {}
 unsafe impl Shared for EmitEvent {}
 // SAFETY: as for `EventSlot`; it has more than 64 bytes, all of them atomics.
 unsafe impl Shared for GateWord {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for SignalsHead {}
+// SAFETY: as for `EventSlot`, in 128 bytes.
+unsafe impl Shared for EmittedSignal {}
+// SAFETY: an atomic integer: a byte of text.
+unsafe impl Shared for AtomicU8 {}
 // SAFETY: an atomic integer: 64 threads' bits.
 unsafe impl Shared for AtomicU64 {}
 

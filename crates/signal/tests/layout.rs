@@ -5,9 +5,9 @@
 use std::mem::offset_of;
 
 use sidelane_signal::{
-    EMIT_EVENTS, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, EventSlot, GATE_HIST_BUCKETS,
+    EMIT_EVENTS, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, EmittedKind, EmittedSignal, EventSlot, GATE_HIST_BUCKETS,
     GATE_PARTNERS, GATE_VERSION, GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, PAYLOAD_WORDS,
-    RequestWord, ServiceWord,
+    RequestWord, SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_VERSION, ServiceWord, SignalsHead,
 };
 
 mod support;
@@ -90,6 +90,15 @@ fn emitted() -> Vec<String> {
     [head, thread, event].concat()
 }
 
+fn emitted_signals() -> Vec<String> {
+    let head = layout!(SignalsHead, "sidelane_signals_head":
+        "magic" magic, "version" version, "pid" pid, "signals" signals, "names" names, "names_end" names_end,
+        "reserved" reserved);
+    let signal = layout!(EmittedSignal, "sidelane_signal":
+        "value" value, "unused" unused, "kind" kind, "tid" tid, "name" name, "reserved" reserved);
+    [head, signal].concat()
+}
+
 fn constants() -> Vec<String> {
     let values = [
         ("SIDELANE_PAYLOAD_WORDS", PAYLOAD_WORDS as u32),
@@ -111,13 +120,20 @@ fn constants() -> Vec<String> {
         ("SIDELANE_EMIT_RECEIVED", EmitKind::Received as u32),
         ("SIDELANE_EMIT_STARTED", EmitKind::Started as u32),
         ("SIDELANE_EMIT_FINISHED", EmitKind::Finished as u32),
+        ("SIDELANE_SIGNALS_VERSION", SIGNALS_VERSION),
+        ("SIDELANE_SIGNALS", SIGNALS as u32),
+        ("SIDELANE_SIGNAL_NAME_BYTES", SIGNAL_NAME_BYTES as u32),
+        ("SIDELANE_SIGNAL_NAMES", SIGNAL_NAMES as u32),
+        ("SIDELANE_SIGNAL_TAG", EmittedKind::Tag as u32),
+        ("SIDELANE_SIGNAL_COUNTER", EmittedKind::Counter as u32),
     ];
     values.map(|(name, value)| format!("{name} {value}")).to_vec()
 }
 
 fn in_rust() -> Vec<String> {
-    let words = [lane_word(), hold_word(), request_word(), service_word(), lane_terms(), gate_word(), emitted()];
-    sorted([event_slot(), words.concat(), constants()].concat())
+    let words = [lane_word(), hold_word(), request_word(), service_word(), lane_terms(), gate_word()];
+    let emitted = [emitted(), emitted_signals()];
+    sorted([event_slot(), words.concat(), emitted.concat(), constants()].concat())
 }
 
 fn printed_by(program: support::Program) -> Vec<String> {

@@ -1,0 +1,58 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+ *
+ * Emitted signals: tags and counters that a program keeps in memory, one store each, for whoever
+ * reads them from another lane (thesis "SHIM and Its Applications", section 3.3: software
+ * channels). runtime/c/sidelane.h writes this format, crates/sidelane/src/observe reads it,
+ * crates/signal/src/emit_signal.rs mirrors it and asserts every offset. Any language can write it.
+ *
+ * A process that emits has one memfd, named SIDELANE_SIGNALS_NAME, among its open files, sealed
+ * against shrinking (F_SEAL_SHRINK), or nobody maps it. It holds
+ *
+ *   struct sidelane_signals_head
+ *   SIDELANE_SIGNALS times: struct sidelane_signal
+ *   SIDELANE_SIGNAL_NAMES bytes: what the values of tags mean, see names_end
+ *
+ * A signal has a cache line for its value alone, so that reading one slows nobody who writes
+ * another, and a line for its name. A place is taken by exchanging kind 0 for SIDELANE_SIGNAL_TAKEN,
+ * writing the name, and then storing the kind (release).
+ *
+ * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
+ */
+#ifndef SIDELANE_ABI_SIGNAL_H
+#define SIDELANE_ABI_SIGNAL_H
+
+#define SIDELANE_SIGNALS_NAME "sidelane-signals"
+#define SIDELANE_SIGNALS_MAGIC 0x736c616e67697364ull /* "dsignals", little-endian */
+#define SIDELANE_SIGNALS_VERSION 1
+#define SIDELANE_SIGNALS 128
+#define SIDELANE_SIGNAL_NAME_BYTES 48
+#define SIDELANE_SIGNAL_NAMES (8u << 20)
+
+enum sidelane_signal_kind {
+	SIDELANE_SIGNAL_FREE = 0,
+	SIDELANE_SIGNAL_TAG = 1,     /* the value says what goes on */
+	SIDELANE_SIGNAL_COUNTER = 2, /* the value counts up */
+	SIDELANE_SIGNAL_TAKEN = 3,   /* its name is being written */
+};
+
+struct sidelane_signals_head {
+	uint64_t magic;     /*  0: written last, with release */
+	uint32_t version;   /*  8 */
+	uint32_t pid;       /* 12: the process: another one's file may have been inherited */
+	uint32_t signals;   /* 16: places for signals */
+	uint32_t names;     /* 20: bytes for names */
+	uint64_t names_end; /* 24: bytes of names in use (release). They are lines
+	                     *     "SIGNAL\tVALUE\tNAME\n", VALUE in decimal */
+	uint64_t reserved[4];
+};
+
+struct sidelane_signal {
+	uint64_t value;                        /*  0 */
+	uint64_t unused[7];
+	uint32_t kind;                         /* 64: enum sidelane_signal_kind */
+	uint32_t tid;                          /* 68: the thread it is of, 0 for the whole process */
+	char name[SIDELANE_SIGNAL_NAME_BYTES]; /* 72: ends with a 0 */
+	uint64_t reserved;
+};
+
+#endif

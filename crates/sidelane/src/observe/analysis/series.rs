@@ -1,0 +1,173 @@
+//! A signal over time, however long that is, in memory of fixed size.
+//!
+//! Time is cut into bins of equal length. When there are more than fit, neighbours are joined and bins
+//! are twice as long from then on: a short run is seen finely, a long one whole.
+
+/// Bins in a series at most.
+pub const BINS_MAX: usize = 4096;
+/// The first length of a bin: 2^12 cycles, about a microsecond.
+const SHIFT_MIN: u32 = 12;
+
+/// What a signal was within one bin.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct Bin {
+    /// Samples.
+    pub samples: u64,
+    /// Their sum, for the mean.
+    pub sum: f64,
+    /// The least.
+    pub min: f64,
+    /// The greatest.
+    pub max: f64,
+    /// The last.
+    pub last: f64,
+}
+
+impl Bin {
+    #[inline(always)]
+    fn record(&mut self, value: f64) {
+        self.join(&Bin { samples: 1, sum: value, min: value, max: value, last: value });
+    }
+
+    /// `later` comes after it.
+    fn join(&mut self, later: &Bin) {
+        if later.samples == 0 {
+            return;
+        }
+        let first = self.samples == 0;
+        self.samples += later.samples;
+        self.sum += later.sum;
+        self.min = if first { later.min } else { self.min.min(later.min) };
+        self.max = if first { later.max } else { self.max.max(later.max) };
+        self.last = later.last;
+    }
+
+    /// The mean of its samples.
+    pub fn mean(&self) -> Option<f64> {
+        (self.samples > 0).then(|| self.sum / self.samples as f64)
+    }
+}
+
+/// A signal over time.
+#[derive(Clone, Debug)]
+pub struct Series {
+    bins: Box<[Bin]>,
+    /// Start of the first bin, in cycles; 0 before the first sample.
+    origin: u64,
+    shift: u32,
+    used: usize,
+}
+
+impl Default for Series {
+    fn default() -> Self {
+        Self { bins: vec![Bin::default(); BINS_MAX].into(), origin: 0, shift: SHIFT_MIN, used: 0 }
+    }
+}
+
+impl Series {
+    /// Takes in the signal's value `at` so many cycles; not earlier than the first one.
+    #[inline(always)]
+    pub fn record(&mut self, at: u64, value: f64) {
+        let bin = self.bin(at);
+        self.bins[bin].record(value);
+    }
+
+    #[inline(always)]
+    fn bin(&mut self, at: u64) -> usize {
+        if self.used == 0 {
+            self.origin = at;
+        }
+        let mut bin = self.place(at);
+        while bin >= BINS_MAX {
+            self.widen();
+            bin = self.place(at);
+        }
+        self.used = self.used.max(bin + 1);
+        bin
+    }
+
+    fn place(&self, at: u64) -> usize {
+        (at.saturating_sub(self.origin) >> self.shift) as usize
+    }
+
+    fn widen(&mut self) {
+        for bin in 0..BINS_MAX / 2 {
+            let mut joined = self.bins[2 * bin];
+            joined.join(&self.bins[2 * bin + 1]);
+            self.bins[bin] = joined;
+        }
+        self.bins[BINS_MAX / 2..].fill(Bin::default());
+        self.shift += 1;
+        self.used = self.used.div_ceil(2);
+    }
+
+    /// Takes in what came after it.
+    pub fn append(&mut self, later: &Series) {
+        for (at, bin) in later.bins().filter(|(_, bin)| bin.samples > 0) {
+            let place = self.bin(at);
+            self.bins[place].join(bin);
+        }
+    }
+
+    /// The length of a bin, in cycles.
+    pub fn bin_cycles(&self) -> u64 {
+        1 << self.shift
+    }
+
+    /// The bins with their starts, in cycles.
+    pub fn bins(&self) -> impl Iterator<Item = (u64, &Bin)> {
+        let start = |bin: usize| self.origin + ((bin as u64) << self.shift);
+        self.bins[..self.used].iter().enumerate().map(move |(number, bin)| (start(number), bin))
+    }
+
+    /// Makes it empty again.
+    pub fn clear(&mut self) {
+        self.bins[..self.used].fill(Bin::default());
+        (self.origin, self.shift, self.used) = (0, SHIFT_MIN, 0);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn bins_get_longer_as_time_goes_on() {
+        let mut series = Series::default();
+        series.record(1_000, 5.0);
+        series.record(1_000 + (1 << SHIFT_MIN), 7.0);
+        assert_eq!(series.bins().count(), 2);
+        series.record(1_000 + ((BINS_MAX as u64) << SHIFT_MIN), 9.0);
+        assert_eq!(series.bin_cycles(), 2 << SHIFT_MIN);
+        let filled: Vec<_> = series.bins().filter(|(_, bin)| bin.samples > 0).collect();
+        assert_eq!(filled[0], (1_000, &Bin { samples: 2, sum: 12.0, min: 5.0, max: 7.0, last: 7.0 }));
+        assert_eq!(filled[1].1.last, 9.0);
+    }
+
+    proptest! {
+        #[test]
+        fn nothing_is_lost_however_it_is_cut(
+            steps in prop::collection::vec((0_u64..10_000_000, 0_u32..1000), 1..200),
+            cut in 0_usize..200,
+        ) {
+            let (mut whole, mut first, mut second) = (Series::default(), Series::default(), Series::default());
+            let mut at = 77;
+            for (number, (step, value)) in steps.iter().enumerate() {
+                at += step;
+                whole.record(at, f64::from(*value));
+                if number < cut { &mut first } else { &mut second }.record(at, f64::from(*value));
+            }
+            first.append(&second);
+            for series in [&whole, &first] {
+                let samples: u64 = series.bins().map(|(_, bin)| bin.samples).sum();
+                let sum: f64 = series.bins().map(|(_, bin)| bin.sum).sum();
+                prop_assert_eq!(samples, steps.len() as u64);
+                prop_assert_eq!(sum, steps.iter().map(|(_, value)| f64::from(*value)).sum::<f64>());
+                let last = series.bins().filter(|(_, bin)| bin.samples > 0).last().unwrap();
+                prop_assert_eq!(last.1.last, f64::from(steps.last().unwrap().1));
+            }
+        }
+    }
+}

@@ -1,0 +1,163 @@
+//! How values are spread: counts in buckets of constant relative width.
+//!
+//! A bucket is a value's binary exponent and the first bits of its mantissa, which is how the number
+//! lies in memory: finding it takes a shift.
+
+/// Bits of the mantissa: 16 buckets for each doubling, each 4.4 % wide at most on either side.
+const FINE_BITS: u32 = 4;
+const EXPONENT_MIN: i32 = -40;
+const EXPONENT_MAX: i32 = 40;
+const BUCKETS: usize = ((EXPONENT_MAX - EXPONENT_MIN) as usize) << FINE_BITS;
+const BIAS: i32 = 1023;
+
+/// How positive numbers are spread. Zero and what is too small is one bucket, what is too large another.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Spread {
+    counts: Box<[u64]>,
+    zero: u64,
+    sum: f64,
+    min: f64,
+    max: f64,
+}
+
+impl Default for Spread {
+    fn default() -> Self {
+        Self { counts: vec![0; BUCKETS].into(), zero: 0, sum: 0.0, min: f64::INFINITY, max: f64::NEG_INFINITY }
+    }
+}
+
+impl Spread {
+    /// Takes in one number that is not negative.
+    #[inline(always)]
+    pub fn record(&mut self, value: f64) {
+        self.record_times(value, 1);
+    }
+
+    /// Takes in the same number several times.
+    #[inline(always)]
+    pub fn record_times(&mut self, value: f64, times: u64) {
+        match bucket(value) {
+            Some(bucket) => self.counts[bucket] += times,
+            None => self.zero += times,
+        }
+        self.sum += value * times as f64;
+        self.min = self.min.min(value);
+        self.max = self.max.max(value);
+    }
+
+    /// How many were taken in.
+    pub fn count(&self) -> u64 {
+        self.zero + self.counts.iter().sum::<u64>()
+    }
+
+    /// Their mean.
+    pub fn mean(&self) -> Option<f64> {
+        let count = self.count();
+        (count > 0).then(|| self.sum / count as f64)
+    }
+
+    /// The least.
+    pub fn min(&self) -> Option<f64> {
+        (self.count() > 0).then_some(self.min)
+    }
+
+    /// The greatest.
+    pub fn max(&self) -> Option<f64> {
+        (self.count() > 0).then_some(self.max)
+    }
+
+    /// The value that `percent` of them do not exceed, as its bucket's middle.
+    pub fn percentile(&self, percent: f64) -> Option<f64> {
+        let count = self.count();
+        let wanted = ((percent / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1));
+        let mut below = self.zero;
+        if count == 0 {
+            return None;
+        }
+        if below >= wanted {
+            return Some(self.min.min(0.0));
+        }
+        let found = self.counts.iter().position(|count| {
+            below += count;
+            below >= wanted
+        })?;
+        Some(middle(found).clamp(self.min, self.max))
+    }
+
+    /// The share of them below `limit`, which counts whole buckets.
+    pub fn share_below(&self, limit: f64) -> f64 {
+        let end = bucket(limit).unwrap_or(0);
+        let below = self.zero + self.counts[..end].iter().sum::<u64>();
+        below as f64 / self.count().max(1) as f64
+    }
+
+    /// Buckets with something in them: their middles and counts, ascending.
+    pub fn buckets(&self) -> Vec<(f64, u64)> {
+        let zero = (self.zero > 0).then_some((0.0, self.zero));
+        let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
+        zero.into_iter().chain(filled.map(|(bucket, count)| (middle(bucket), *count))).collect()
+    }
+
+    /// Takes in others.
+    pub fn merge(&mut self, other: &Spread) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, other)| *count += other);
+        self.zero += other.zero;
+        self.sum += other.sum;
+        self.min = self.min.min(other.min);
+        self.max = self.max.max(other.max);
+    }
+
+    /// Makes it empty again.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        (self.zero, self.sum, self.min, self.max) = (0, 0.0, f64::INFINITY, f64::NEG_INFINITY);
+    }
+}
+
+/// `None` for what is too small to tell from zero.
+#[inline(always)]
+fn bucket(value: f64) -> Option<usize> {
+    let place = (value.to_bits() >> (52 - FINE_BITS)) as i64 - (i64::from(BIAS + EXPONENT_MIN) << FINE_BITS);
+    (place >= 0 && value > 0.0).then(|| (place as usize).min(BUCKETS - 1))
+}
+
+fn middle(bucket: usize) -> f64 {
+    let exponent = (bucket >> FINE_BITS) as i32 + EXPONENT_MIN;
+    let within = (bucket & ((1 << FINE_BITS) - 1)) as f64 + 0.5;
+    (1.0 + within / f64::from(1 << FINE_BITS)) * f64::from(exponent).exp2()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn percentiles_are_those_of_the_numbers_within_a_bucket() {
+        let mut spread = Spread::default();
+        (1..=1000).for_each(|value| spread.record(f64::from(value)));
+        for (percent, wanted) in [(50.0, 500.0), (99.0, 990.0), (100.0, 1000.0), (0.1, 1.0)] {
+            let found = spread.percentile(percent).unwrap();
+            assert!((found / wanted - 1.0).abs() < 0.045, "{percent}: {found}");
+        }
+        assert_eq!((spread.min(), spread.max(), spread.mean()), (Some(1.0), Some(1000.0), Some(500.5)));
+    }
+
+    #[test]
+    fn zero_and_extremes_are_counted_too() {
+        let mut spread = Spread::default();
+        [0.0, 1e-300, 1e300, f64::MIN_POSITIVE].into_iter().for_each(|value| spread.record(value));
+        assert_eq!(spread.count(), 4);
+        assert_eq!(spread.percentile(50.0), Some(0.0));
+        assert_eq!(Spread::default().percentile(50.0), None);
+    }
+
+    proptest! {
+        #[test]
+        fn a_number_lies_in_its_bucket(value in 1e-9_f64..1e9) {
+            let middle = middle(bucket(value).unwrap());
+            prop_assert!((middle / value - 1.0).abs() <= 1.0 / 32.0 + 1e-12, "{} {}", value, middle);
+        }
+    }
+}

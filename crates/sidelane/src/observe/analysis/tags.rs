@@ -1,0 +1,252 @@
+//! Samples by tag: how often a value was seen, for how long, and what rates there were meanwhile.
+//!
+//! A table of fixed size, since the observer allocates nothing: values that find no place are counted
+//! together. Equal values mostly follow each other, so the last one's place is remembered.
+
+/// Values in a table at most; a power of two. Methods of a large program that run at all are some
+/// thousands.
+pub const VALUES_MAX: usize = 1 << 14;
+/// How many places are looked at before a value counts as having none.
+const PROBES_MAX: usize = 64;
+/// Spreads values that differ in few bits (2^64 ÷ the golden ratio).
+const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
+
+/// What was seen under one value.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Seen {
+    /// The value.
+    pub value: u64,
+    /// Samples with it.
+    pub samples: u64,
+    /// Cycles of their periods, where periods were taken.
+    pub cycles: u64,
+    /// Times that another value was seen before it.
+    pub turns: u64,
+}
+
+/// What a rate was under one value: sums over the samples that were kept.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct RateSum {
+    /// Samples.
+    pub samples: u64,
+    /// What the numerator grew by.
+    pub count: u64,
+    /// What the denominator grew by.
+    pub per: u64,
+}
+
+impl RateSum {
+    /// The rate, if anything was counted in any time.
+    pub fn mean(&self) -> Option<f64> {
+        (self.per > 0).then(|| self.count as f64 / self.per as f64)
+    }
+
+    /// Takes in one sample.
+    #[inline(always)]
+    pub fn add(&mut self, count: u64, per: u64) {
+        self.samples += 1;
+        self.count += count;
+        self.per += per;
+    }
+
+    /// Takes in others.
+    pub fn merge(&mut self, other: &RateSum) {
+        self.samples += other.samples;
+        self.count += other.count;
+        self.per += other.per;
+    }
+}
+
+/// Samples by the values of one tag.
+pub struct TagTable {
+    seen: Box<[Seen]>,
+    /// `rates` of them for each place.
+    sums: Box<[RateSum]>,
+    rates: usize,
+    last: usize,
+    /// Values that found no place, all together; its `value` means nothing.
+    others: Seen,
+}
+
+/// A value's place in the table; the last one is for those that have none.
+type PlaceOfValue = usize;
+const NO_PLACE: PlaceOfValue = VALUES_MAX;
+
+impl TagTable {
+    /// An empty table that also keeps so many rates by value.
+    pub fn new(rates: usize) -> Self {
+        Self {
+            seen: vec![Seen::default(); VALUES_MAX].into(),
+            sums: vec![RateSum::default(); (VALUES_MAX + 1) * rates].into(),
+            rates,
+            last: NO_PLACE,
+            others: Seen::default(),
+        }
+    }
+
+    /// Counts `samples` in a row with `value`, and says where; `cycles` are those of their periods.
+    #[inline(always)]
+    pub fn count(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
+        if self.last != NO_PLACE && self.seen[self.last].value == value {
+            let seen = &mut self.seen[self.last];
+            seen.samples += samples;
+            seen.cycles += cycles;
+            return self.last;
+        }
+        self.turn_to(value, samples, cycles)
+    }
+
+    fn turn_to(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
+        self.last = self.place(value);
+        let seen = match self.last {
+            NO_PLACE => &mut self.others,
+            place => &mut self.seen[place],
+        };
+        seen.value = value;
+        seen.samples += samples;
+        seen.cycles += cycles;
+        seen.turns += 1;
+        self.last
+    }
+
+    /// Adds one kept sample of a rate to the value at `place`.
+    #[inline(always)]
+    pub fn add_rate(&mut self, place: PlaceOfValue, rate: usize, count: u64, per: u64) {
+        self.sums[place * self.rates + rate].add(count, per);
+    }
+
+    /// A place is free as long as nothing was counted there.
+    fn place(&self, value: u64) -> PlaceOfValue {
+        let start = (value.wrapping_mul(SPREAD) >> (64 - VALUES_MAX.trailing_zeros())) as usize;
+        for probe in 0..PROBES_MAX {
+            let place = (start + probe) % VALUES_MAX;
+            let seen = &self.seen[place];
+            if seen.samples == 0 || seen.value == value {
+                return place;
+            }
+        }
+        NO_PLACE
+    }
+
+    /// Takes in another table's counts.
+    pub fn merge(&mut self, other: &TagTable) {
+        for (from, seen) in other.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0) {
+            let place = self.place(seen.value);
+            let into = if place == NO_PLACE { &mut self.others } else { &mut self.seen[place] };
+            *into = sum(seen, into);
+            self.merge_rates(place, other.rates_at(from));
+        }
+        self.others = sum(&other.others, &self.others);
+        self.merge_rates(NO_PLACE, other.rates_at(NO_PLACE));
+        self.last = NO_PLACE;
+    }
+
+    fn merge_rates(&mut self, place: PlaceOfValue, others: &[RateSum]) {
+        let sums = &mut self.sums[place * self.rates..][..self.rates];
+        sums.iter_mut().zip(others).for_each(|(sum, other)| sum.merge(other));
+    }
+
+    fn rates_at(&self, place: PlaceOfValue) -> &[RateSum] {
+        &self.sums[place * self.rates..][..self.rates]
+    }
+
+    /// Makes it empty again.
+    pub fn clear(&mut self) {
+        self.seen.fill(Seen::default());
+        self.sums.fill(RateSum::default());
+        self.others = Seen::default();
+        self.last = NO_PLACE;
+    }
+
+    /// Every value that was seen with its rates, the most frequent first.
+    pub fn hottest(&self) -> Vec<(Seen, &[RateSum])> {
+        let seen = self.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0);
+        let mut all: Vec<_> = seen.map(|(place, seen)| (*seen, self.rates_at(place))).collect();
+        all.sort_by_key(|(seen, _)| (std::cmp::Reverse(seen.samples), seen.value));
+        all
+    }
+
+    /// Samples of values that found no place.
+    pub fn others(&self) -> Seen {
+        self.others
+    }
+
+    /// Times that the value had changed from one sample to the next. Each of them moved the word's
+    /// cache line at least once.
+    pub fn turns(&self) -> u64 {
+        self.seen.iter().map(|seen| seen.turns).sum::<u64>() + self.others.turns
+    }
+}
+
+fn sum(a: &Seen, into: &Seen) -> Seen {
+    Seen {
+        value: a.value,
+        samples: a.samples + into.samples,
+        cycles: a.cycles + into.cycles,
+        turns: a.turns + into.turns,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn what_is_counted_is_found_by_value() {
+        let mut table = TagTable::new(1);
+        for (value, count) in [(7, 10), (7, 30), (9, 5), (7, 20)] {
+            let place = table.count(value, 1, 100);
+            table.add_rate(place, 0, count, 100);
+        }
+        let hottest = table.hottest();
+        assert_eq!(hottest[0].0, Seen { value: 7, samples: 3, cycles: 300, turns: 2 });
+        assert_eq!(hottest[0].1[0].mean(), Some(0.2));
+        assert_eq!(hottest[1].0, Seen { value: 9, samples: 1, cycles: 100, turns: 1 });
+        assert_eq!(table.turns(), 3);
+    }
+
+    #[test]
+    fn values_without_a_place_are_counted_together() {
+        let mut table = TagTable::new(1);
+        let values = VALUES_MAX as u64 + 1_000;
+        for value in 0..values {
+            let place = table.count(value, 2, 1);
+            table.add_rate(place, 0, 1, 1);
+        }
+        let placed: u64 = table.hottest().iter().map(|(seen, _)| seen.samples).sum();
+        assert!(table.others().samples >= 2_000, "{:?}", table.others());
+        assert_eq!(placed + table.others().samples, 2 * values);
+        assert_eq!(table.turns(), values);
+    }
+
+    proptest! {
+        #[test]
+        fn tables_merged_are_one_table(
+            values in prop::collection::vec(0_u64..50, 0..400),
+            cut in 0_usize..400,
+        ) {
+            let (mut whole, mut first, mut second) = (TagTable::new(1), TagTable::new(1), TagTable::new(1));
+            let mut model = BTreeMap::new();
+            for (number, value) in values.iter().enumerate() {
+                let half = if number < cut { &mut first } else { &mut second };
+                for table in [&mut whole, half] {
+                    let place = table.count(*value, 1, 3);
+                    table.add_rate(place, 0, *value, 3);
+                }
+                *model.entry(*value).or_insert(0) += 1;
+            }
+            first.merge(&second);
+            let samples = |table: &TagTable| -> BTreeMap<u64, u64> {
+                table.hottest().iter().map(|(seen, _)| (seen.value, seen.samples)).collect()
+            };
+            prop_assert_eq!(samples(&first), model.clone());
+            prop_assert_eq!(samples(&whole), model);
+            let rates = |table: &TagTable| table.hottest().iter().map(|(_, rates)| rates[0]).collect::<Vec<_>>();
+            prop_assert_eq!(rates(&first), rates(&whole));
+        }
+    }
+}

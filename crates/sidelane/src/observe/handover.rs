@@ -1,0 +1,81 @@
+//! How the observer hands over what it has filled, without waiting for whoever takes it.
+//!
+//! Full ones go one way, empty ones the other. If there is no empty one the observer keeps filling the
+//! one it has.
+
+use rtrb::{Consumer, Producer, RingBuffer};
+
+/// The observer's side.
+pub struct Handover<T> {
+    empty: Consumer<Box<T>>,
+    full: Producer<Box<T>>,
+}
+
+/// The other side.
+pub struct Takeover<T> {
+    empty: Producer<Box<T>>,
+    full: Consumer<Box<T>>,
+}
+
+/// A pair of sides between which `count` boxes may be on their way.
+pub fn handover<T>(count: usize) -> (Handover<T>, Takeover<T>) {
+    let (give_empty, take_empty) = RingBuffer::new(count);
+    let (give_full, take_full) = RingBuffer::new(count);
+    (Handover { empty: take_empty, full: give_full }, Takeover { empty: give_empty, full: take_full })
+}
+
+impl<T> Handover<T> {
+    /// Exchanges `filled` for an empty one, if there is one. Says whether it did.
+    #[inline(always)]
+    pub fn offer(&mut self, filled: &mut Box<T>) -> bool {
+        !self.empty.is_empty() && self.exchange(filled)
+    }
+
+    /// Whether the other side is gone.
+    pub fn is_abandoned(&self) -> bool {
+        self.full.is_abandoned()
+    }
+
+    #[cold]
+    fn exchange(&mut self, filled: &mut Box<T>) -> bool {
+        let Ok(empty) = self.empty.pop() else { return false };
+        // As many may be on their way as there are boxes, so this has room.
+        self.full.push(std::mem::replace(filled, empty)).is_ok()
+    }
+}
+
+impl<T> Takeover<T> {
+    /// Gives an empty one: asks for a full one.
+    pub fn ask(&mut self, empty: Box<T>) {
+        // If there is no room the other side has enough of them.
+        let _ = self.empty.push(empty);
+    }
+
+    /// A full one, if there is one.
+    pub fn take(&mut self) -> Option<Box<T>> {
+        self.full.pop().ok()
+    }
+
+    /// Whether the other side is gone and nothing is left.
+    pub fn ended(&self) -> bool {
+        self.full.is_abandoned() && self.full.is_empty()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_full_one_is_exchanged_for_an_empty_one() {
+        let (mut observer, mut taker) = handover(2);
+        let mut filled = Box::new(1);
+        assert!(!observer.offer(&mut filled), "nobody asked");
+        taker.ask(Box::new(0));
+        assert!(observer.offer(&mut filled));
+        assert_eq!((*filled, taker.take()), (0, Some(Box::new(1))));
+        assert!(!taker.ended());
+        drop(observer);
+        assert!(taker.ended());
+    }
+}

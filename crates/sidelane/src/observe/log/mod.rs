@@ -1,0 +1,12 @@
+//! The raw log: every sample in a file, written while the observer runs (docs/observe-log.md).
+//!
+//! The observer fills chunks of memory; a thread of its own writes them. If the disk does not keep up
+//! there is no empty chunk, samples are left out, and the next chunk says how many.
+
+mod file;
+mod read;
+mod write;
+
+pub use file::{LogHead, LoggedSignal};
+pub use read::{LogError, LogReader};
+pub use write::{LogFeed, LogWriter, Logged, start};

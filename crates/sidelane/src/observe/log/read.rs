@@ -1,0 +1,233 @@
+//! Reading a log. Whatever is wrong with the file, what can be read of it is.
+
+use std::fs::File;
+use std::io::{self, BufReader, Read};
+use std::path::Path;
+
+use thiserror::Error;
+
+use super::super::sample::{SIGNALS_MAX, Sample};
+use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, HEAD_BYTES_MAX, LogHead, MAGIC};
+
+/// What is wrong with a log.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// It cannot be read.
+    #[error("cannot read the log {path}")]
+    Io {
+        /// The file.
+        path: String,
+        /// What the system said.
+        source: io::Error,
+    },
+    /// It is something else.
+    #[error("{path} is no log of sidelane observe: {what}")]
+    Head {
+        /// The file.
+        path: String,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// A log that is read.
+pub struct LogReader<R> {
+    input: R,
+    head: LogHead,
+    left_out: u64,
+    problem: Option<String>,
+}
+
+impl LogReader<BufReader<File>> {
+    /// Opens the log at `path`.
+    pub fn open(path: &Path) -> Result<Self, LogError> {
+        let name = || path.display().to_string();
+        let file = File::open(path).map_err(|source| LogError::Io { path: name(), source })?;
+        Self::new(BufReader::with_capacity(1 << 20, file)).map_err(|what| LogError::Head { path: name(), what })
+    }
+}
+
+impl<R: Read> LogReader<R> {
+    /// Reads the head from `input`; what is wrong with it, in words.
+    pub fn new(mut input: R) -> Result<Self, String> {
+        let mut magic = [0; MAGIC.len()];
+        input.read_exact(&mut magic).map_err(|_| "it is too short".to_owned())?;
+        if magic != MAGIC {
+            return Err("it begins with something else".to_owned());
+        }
+        let mut bytes = [0; 4];
+        input.read_exact(&mut bytes).map_err(|_| "its head is cut off".to_owned())?;
+        let length = u32::from_le_bytes(bytes);
+        if length > HEAD_BYTES_MAX {
+            return Err(format!("its head claims to be {length} bytes long"));
+        }
+        let mut json = vec![0; length as usize];
+        input.read_exact(&mut json).map_err(|_| "its head is cut off".to_owned())?;
+        let head: LogHead = serde_json::from_slice(&json).map_err(|error| format!("its head is not whole: {error}"))?;
+        if head.signals.len() > SIGNALS_MAX || !(head.cycles_per_ns > 0.0 && head.cycles_per_ns.is_finite()) {
+            return Err("its head describes no samples".to_owned());
+        }
+        Ok(Self { input, head, left_out: 0, problem: None })
+    }
+
+    /// What it says of itself.
+    pub fn head(&self) -> &LogHead {
+        &self.head
+    }
+
+    /// Samples that were left out so far.
+    pub fn left_out(&self) -> u64 {
+        self.left_out
+    }
+
+    /// Why reading stopped before the log's proper end, in words.
+    pub fn problem(&self) -> Option<&str> {
+        self.problem.as_deref()
+    }
+
+    /// Calls `each` with every sample; its second argument says that samples are missing before it.
+    pub fn read_all(&mut self, mut each: impl FnMut(&Sample, bool)) {
+        while let Some(chunk) = self.next_chunk() {
+            self.left_out += chunk.left_out;
+            let words = FIXED_WORDS + self.head.signals.len();
+            let mut is_gap = chunk.left_out > 0;
+            for bytes in chunk.bytes.chunks_exact(words * 8) {
+                each(&sample(bytes), is_gap);
+                is_gap = false;
+            }
+        }
+    }
+
+    fn next_chunk(&mut self) -> Option<ReadChunk> {
+        let mut head = [0; CHUNK_HEAD_BYTES];
+        match self.input.read(&mut head[..1]) {
+            Ok(1) => (),
+            Ok(_) => return None,
+            Err(error) => return self.stop(format!("it cannot be read further: {error}")),
+        }
+        if self.input.read_exact(&mut head[1..]).is_err() {
+            return self.stop("it is cut off within a chunk's head".to_owned());
+        }
+        let number = |from: usize, to: usize| {
+            head[from..to].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
+        };
+        let (magic, samples, left_out, length) = (number(0, 4), number(4, 8), number(8, 16), number(16, 24));
+        let sample_bytes = 8 * (FIXED_WORDS + self.head.signals.len()) as u64;
+        if magic != u64::from(CHUNK_MAGIC) || samples * sample_bytes != length {
+            return self.stop("a chunk's head is damaged".to_owned());
+        }
+        let mut bytes = Vec::new();
+        // Grows with what is there, whatever length is claimed.
+        match self.input.by_ref().take(length).read_to_end(&mut bytes) {
+            Ok(read) if read as u64 == length => (),
+            _ => self.problem = Some("it is cut off within a chunk; the samples before that are whole".to_owned()),
+        }
+        Some(ReadChunk { left_out, bytes })
+    }
+
+    fn stop<T>(&mut self, problem: String) -> Option<T> {
+        self.problem.get_or_insert(problem);
+        None
+    }
+}
+
+struct ReadChunk {
+    left_out: u64,
+    bytes: Vec<u8>,
+}
+
+fn sample(bytes: &[u8]) -> Sample {
+    let mut words = bytes.chunks_exact(8).map(|word| u64::from_le_bytes(word.try_into().expect("8 bytes")));
+    let mut next = || words.next().unwrap_or(0);
+    let mut sample = Sample { start: next(), end: next(), thread: next(), ..Sample::default() };
+    sample.values.iter_mut().zip(words).for_each(|(value, word)| *value = word);
+    sample
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::super::super::sample::Layout;
+    use super::super::super::signal::Kind;
+    use super::super::write;
+    use super::super::file::LoggedSignal;
+    use super::*;
+
+    fn head() -> LogHead {
+        let signal = |name: &str, kind| LoggedSignal { name: name.into(), kind };
+        LogHead {
+            version: "test".into(),
+            title: "a test".into(),
+            signals: vec![signal("count", Kind::Counter), signal("phase", Kind::Tag)],
+            cycles_per_ns: 2.5,
+            zero_cycles: 1,
+            zero_ns: 2,
+            only_target: true,
+            tolerance: 0.01,
+        }
+    }
+
+    fn samples(count: u64) -> Vec<Sample> {
+        let sample = |number: u64| {
+            let mut sample = Sample { start: number * 1000, end: number * 1000 + 60, thread: 7, ..Sample::default() };
+            sample.values[..2].copy_from_slice(&[number, number % 3]);
+            sample
+        };
+        (0..count).map(sample).collect()
+    }
+
+    fn written(count: u64) -> Vec<u8> {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let (mut feed, writer) = write::start(&path, &head()).unwrap();
+        samples(count).iter().for_each(|sample| feed.write(sample, Layout { counters: 1, tags: 1 }));
+        feed.end();
+        drop(feed);
+        assert_eq!(writer.join(), write::Logged { samples: count, ..Default::default() });
+        std::fs::read(&path).unwrap()
+    }
+
+    fn read(bytes: &[u8]) -> (Vec<Sample>, Option<String>) {
+        let mut reader = LogReader::new(bytes).unwrap();
+        assert_eq!(*reader.head(), head());
+        let mut read = Vec::new();
+        reader.read_all(|sample, _| read.push(*sample));
+        (read, reader.problem().map(str::to_owned))
+    }
+
+    #[test]
+    fn what_was_written_is_read_over_several_chunks() {
+        let count = 250_000;
+        assert_eq!(read(&written(count)), (samples(count), None));
+    }
+
+    #[test]
+    fn of_a_log_that_was_cut_off_the_rest_is_read() {
+        let whole = written(100);
+        let (read, problem) = read(&whole[..whole.len() - 21]);
+        assert_eq!(read, samples(99), "a sample that is not whole is left out");
+        assert!(problem.unwrap().contains("cut off"));
+    }
+
+    #[test]
+    fn something_else_is_no_log() {
+        let message = |bytes: &[u8]| LogReader::new(bytes).err().unwrap();
+        assert!(message(b"{}").contains("too short"));
+        assert!(message(b"{\"version\": 1}").contains("something else"));
+        assert!(message(b"SLNOBS1\n\xff\xff\xff\xff").contains("claims"));
+    }
+
+    proptest! {
+        #[test]
+        fn no_bytes_make_the_reader_fail(garbage in prop::collection::vec(any::<u8>(), 0..300)) {
+            let mut bytes = written(1);
+            let head = bytes.len() - 40 - CHUNK_HEAD_BYTES;
+            bytes.truncate(head);
+            bytes.extend(&garbage);
+            let (_, problem) = read(&bytes);
+            prop_assert!(garbage.is_empty() || problem.is_some() || garbage[..4] == CHUNK_MAGIC.to_le_bytes());
+            let _ = LogReader::new(garbage.as_slice());
+        }
+    }
+}

@@ -1,0 +1,168 @@
+//! Writing a log while samples come.
+
+use std::fs::File;
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use rustix::fs::{FallocateFlags, fallocate};
+
+use super::super::handover::{Handover, Takeover, handover};
+use super::super::sample::{Layout, Sample};
+use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, LogHead, MAGIC};
+
+/// A chunk's samples, in words: 4 MiB.
+const CHUNK_WORDS: usize = 1 << 19;
+/// Chunks in all: what the disk may be behind by.
+const CHUNKS: usize = 16;
+/// How often the writer looks for a full chunk; 16 of them last longer at any rate.
+const LOOK_EVERY: Duration = Duration::from_millis(2);
+
+/// Samples on their way to the file.
+pub struct Chunk {
+    words: Vec<u64>,
+    samples: u32,
+    left_out: u64,
+}
+
+/// The observer's side of a log.
+pub struct LogFeed {
+    handover: Handover<Chunk>,
+    chunk: Box<Chunk>,
+    left_out: u64,
+}
+
+impl LogFeed {
+    /// Adds a sample, or counts it as left out.
+    #[inline(always)]
+    pub fn write(&mut self, sample: &Sample, layout: Layout) {
+        let words = FIXED_WORDS + layout.signals();
+        if self.chunk.words.len() + words > CHUNK_WORDS && !self.next_chunk() {
+            self.left_out += 1;
+            return;
+        }
+        self.chunk.words.extend_from_slice(&[sample.start, sample.end, sample.thread]);
+        self.chunk.words.extend_from_slice(&sample.values[..layout.signals()]);
+        self.chunk.samples += 1;
+    }
+
+    #[cold]
+    fn next_chunk(&mut self) -> bool {
+        if !self.handover.offer(&mut self.chunk) {
+            return false;
+        }
+        self.chunk.left_out = std::mem::take(&mut self.left_out);
+        true
+    }
+
+    /// Hands over what is left; waits for the writer as long as it lives.
+    pub fn end(&mut self) {
+        while (self.chunk.samples > 0 || self.left_out > 0) && !self.handover.is_abandoned() {
+            if !self.next_chunk() {
+                thread::sleep(LOOK_EVERY);
+            }
+        }
+    }
+}
+
+/// What has been logged.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Logged {
+    /// Samples in the file.
+    pub samples: u64,
+    /// Samples for which there was no time, or no space any more.
+    pub left_out: u64,
+    /// What went wrong, in words; the file holds what was written before.
+    pub problem: Option<String>,
+}
+
+/// The thread that writes.
+pub struct LogWriter {
+    thread: JoinHandle<Logged>,
+}
+
+/// Begins the log at `path`.
+pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
+    let mut file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
+    write_head(&mut file, head).with_context(|| format!("cannot write the log {}", path.display()))?;
+    let (give, mut take) = handover(CHUNKS);
+    let chunk = || Box::new(Chunk { words: Vec::with_capacity(CHUNK_WORDS), samples: 0, left_out: 0 });
+    (1..CHUNKS).for_each(|_| take.ask(chunk()));
+    let path = path.to_owned();
+    let thread = thread::Builder::new().name("sidelane-log".into()).spawn(move || write_all(file, &path, take))?;
+    Ok((LogFeed { handover: give, chunk: chunk(), left_out: 0 }, LogWriter { thread }))
+}
+
+impl LogWriter {
+    /// Waits for the end of the log, after the observer's.
+    pub fn join(self) -> Logged {
+        let lost = Logged { problem: Some("the thread that writes the log has died".into()), ..Logged::default() };
+        self.thread.join().unwrap_or(lost)
+    }
+}
+
+fn write_head(file: &mut File, head: &LogHead) -> io::Result<()> {
+    let json = serde_json::to_vec(head)?;
+    file.write_all(&MAGIC)?;
+    file.write_all(&(json.len() as u32).to_le_bytes())?;
+    file.write_all(&json)
+}
+
+fn write_all(mut file: File, path: &PathBuf, mut take: Takeover<Chunk>) -> Logged {
+    let mut logged = Logged::default();
+    loop {
+        // Asked before the last look: what was handed over in between is seen by that look.
+        let ended = take.ended();
+        while let Some(mut chunk) = take.take() {
+            write_or_leave_out(&mut file, path, &chunk, &mut logged);
+            chunk.words.clear();
+            (chunk.samples, chunk.left_out) = (0, 0);
+            take.ask(chunk);
+        }
+        if ended {
+            return logged;
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut Logged) {
+    logged.left_out += chunk.left_out;
+    let written = if logged.problem.is_none() { write_chunk(file, chunk) } else { Ok(false) };
+    match written {
+        Ok(true) => logged.samples += u64::from(chunk.samples),
+        Ok(false) => logged.left_out += u64::from(chunk.samples),
+        Err(error) => {
+            logged.left_out += u64::from(chunk.samples);
+            logged.problem = Some(format!("the log {} ends early: {error}; free some space or log elsewhere", path.display()));
+        }
+    }
+}
+
+/// Whole or not at all, as far as a full disk is concerned: space is set aside first.
+fn write_chunk(file: &mut File, chunk: &Chunk) -> io::Result<bool> {
+    if chunk.samples == 0 && chunk.left_out == 0 {
+        return Ok(true);
+    }
+    let bytes: Vec<u8> = chunk.words.iter().flat_map(|word| word.to_le_bytes()).collect();
+    let mut head = Vec::with_capacity(CHUNK_HEAD_BYTES);
+    head.extend_from_slice(&CHUNK_MAGIC.to_le_bytes());
+    head.extend_from_slice(&chunk.samples.to_le_bytes());
+    head.extend_from_slice(&chunk.left_out.to_le_bytes());
+    head.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    set_space_aside(file, (head.len() + bytes.len()) as u64)?;
+    file.write_all(&head)?;
+    file.write_all(&bytes)?;
+    Ok(true)
+}
+
+fn set_space_aside(file: &mut File, bytes: u64) -> io::Result<()> {
+    let at = io::Seek::stream_position(file)?;
+    match fallocate(&*file, FallocateFlags::KEEP_SIZE, at, bytes) {
+        // Pipes, devices and some file systems know no such thing; then a short write ends the log.
+        Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::SPIPE | rustix::io::Errno::NODEV) => Ok(()),
+        other => Ok(other?),
+    }
+}

@@ -1,0 +1,233 @@
+//! The observer: a thread that does nothing but read signals (thesis Figure 3.2).
+//!
+//! It has a lane to itself. Its loop allocates nothing, takes no lock and, for signals in memory, makes
+//! no system call. What it sees goes into an [`Analysis`], and into a log if one is kept; both are
+//! handed over at the end of a turn, through rings of which each has one writer and one reader.
+//!
+//! There are two loops. One tag that lies in memory, at the highest rate, is not sampled but *watched*:
+//! reads that find what the one before found are only counted, which takes a cycle or two, and the
+//! analysis is told of runs of equal values. Everything else goes through the loop of the figure.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicU32, Ordering};
+
+use super::analysis::Analysis;
+use super::channel::lane::LaneThread;
+use super::channel::{Gone, Reader, Width, Word};
+use super::clock::{cycles, ordered_cycles};
+use super::handover::Handover;
+use super::log::LogFeed;
+use super::period::Pace;
+use super::sample::{Layout, Sample};
+
+/// Samples between two looks at whether to go on.
+const SAMPLES_A_TURN: u32 = 256;
+/// The same where a sample may take milliseconds.
+const SLOW_SAMPLES_A_TURN: u32 = 1;
+/// Reads that are timed together when a word is watched: timing them costs as much as 50 reads.
+pub const READS_A_BLOCK: u64 = 1024;
+/// Reads in a row of the loop's code.
+const UNROLLED: u64 = 8;
+const BLOCKS_A_TURN: u32 = 16;
+
+/// Told to the observer while it runs.
+#[derive(Debug, Default)]
+pub struct Controls(AtomicU32);
+
+const OBSERVE: u32 = 0;
+const PAUSE: u32 = 1;
+const END: u32 = 2;
+
+impl Controls {
+    /// Stop reading, and sleep, until [`Controls::resume`].
+    pub fn pause(&self) {
+        self.0.store(PAUSE, Ordering::Release);
+    }
+
+    /// Read on; `observer` is the thread that may sleep.
+    pub fn resume(&self, observer: &std::thread::Thread) {
+        self.0.store(OBSERVE, Ordering::Release);
+        observer.unpark();
+    }
+
+    /// End, from whatever state.
+    pub fn end(&self, observer: &std::thread::Thread) {
+        self.0.store(END, Ordering::Release);
+        observer.unpark();
+    }
+
+    /// Whether it has been told to end.
+    pub fn ended(&self) -> bool {
+        self.0.load(Ordering::Acquire) == END
+    }
+}
+
+/// Why an observer stopped.
+#[derive(Debug)]
+pub enum End {
+    /// It was told to.
+    Asked,
+    /// A channel can no longer be read.
+    Gone {
+        /// The signal's number: counters, then tags.
+        signal: usize,
+        /// Why.
+        why: Gone,
+    },
+}
+
+/// Everything the loop needs.
+pub struct Observer {
+    /// Read between the two readings of the clock.
+    pub counters: Vec<Reader>,
+    /// Read after them.
+    pub tags: Vec<Reader>,
+    /// Which thread runs on the observed lane, where that is known.
+    pub thread: Option<LaneThread>,
+    /// From sample to sample.
+    pub pace: Pace,
+    /// Where analyses are exchanged.
+    pub handover: Handover<Analysis>,
+    /// Where samples are logged.
+    pub log: Option<LogFeed>,
+    /// What it is told.
+    pub controls: Arc<Controls>,
+}
+
+impl Observer {
+    /// Reads until it is told to end, or cannot go on. Returns the analysis of what has not been handed
+    /// over.
+    pub fn run(mut self, mut analysis: Box<Analysis>) -> (Box<Analysis>, End) {
+        let end = match self.watched() {
+            Some(word) => self.watch(&word, &mut analysis),
+            None => self.sample(&mut analysis),
+        };
+        if let Some(log) = &mut self.log {
+            log.end();
+        }
+        (analysis, end)
+    }
+
+    fn watched(&self) -> Option<Word> {
+        let plain = self.counters.is_empty() && self.thread.is_none() && self.log.is_none() && self.pace.is_max();
+        match self.tags.as_slice() {
+            [Reader::Word(word)] if plain => Some(word.clone()),
+            _ => None,
+        }
+    }
+
+    /// Whether to go on; sleeps as long as it is told to pause.
+    #[inline(always)]
+    fn goes_on(&self, analysis: &mut Box<Analysis>) -> bool {
+        if self.controls.0.load(Ordering::Acquire) == OBSERVE {
+            return true;
+        }
+        self.wait_for_orders(analysis)
+    }
+
+    #[cold]
+    fn wait_for_orders(&self, analysis: &mut Box<Analysis>) -> bool {
+        analysis.interrupt();
+        loop {
+            match self.controls.0.load(Ordering::Acquire) {
+                OBSERVE => return true,
+                PAUSE => std::thread::park(),
+                _ => return false,
+            }
+        }
+    }
+
+    fn sample(&mut self, analysis: &mut Box<Analysis>) -> End {
+        let layout = Layout { counters: self.counters.len(), tags: self.tags.len() };
+        let is_call = |reader: &Reader| matches!(reader, Reader::Call(_));
+        let slow = self.counters.iter().chain(&self.tags).any(is_call) || !self.pace.is_max();
+        let turn = if slow { SLOW_SAMPLES_A_TURN } else { SAMPLES_A_TURN };
+        let mut sample = Sample::default();
+        while self.goes_on(analysis) {
+            for _ in 0..turn {
+                self.pace.wait();
+                if let Err((signal, why)) = self.take(&mut sample) {
+                    return End::Gone { signal, why };
+                }
+                analysis.record(&sample);
+                if let Some(log) = &mut self.log {
+                    log.write(&sample, layout);
+                }
+            }
+            self.handover.offer(analysis);
+        }
+        End::Asked
+    }
+
+    /// Lines 4 to 16 of the figure.
+    #[inline(always)]
+    fn take(&mut self, sample: &mut Sample) -> Result<(), (usize, Gone)> {
+        sample.start = ordered_cycles();
+        for (number, counter) in self.counters.iter_mut().enumerate() {
+            sample.values[number] = read(counter).map_err(|why| (number, why))?;
+        }
+        sample.end = if self.counters.is_empty() { sample.start } else { ordered_cycles() };
+        sample.thread = self.thread.as_ref().map_or(0, LaneThread::read);
+        for (number, tag) in self.tags.iter_mut().enumerate() {
+            let number = self.counters.len() + number;
+            sample.values[number] = read(tag).map_err(|why| (number, why))?;
+        }
+        Ok(())
+    }
+
+    fn watch(&mut self, word: &Word, analysis: &mut Box<Analysis>) -> End {
+        match word.width() {
+            // By far the most common: its loop is compiled for it.
+            Width::U64 => self.watch_reads(|| word.read_u64(), analysis),
+            _ => self.watch_reads(|| word.read(), analysis),
+        }
+    }
+
+    fn watch_reads(&mut self, read: impl Fn() -> u64, analysis: &mut Box<Analysis>) -> End {
+        let mut run = Run { value: read(), reads: 0 };
+        let mut end = cycles();
+        while self.goes_on(analysis) {
+            for _ in 0..BLOCKS_A_TURN {
+                watch_block(&read, &mut run, analysis);
+                let began = std::mem::replace(&mut end, cycles());
+                analysis.block(READS_A_BLOCK, began, end, run.value);
+            }
+            analysis.run(run.value, std::mem::take(&mut run.reads));
+            if self.handover.offer(analysis) {
+                end = cycles();
+            }
+        }
+        End::Asked
+    }
+}
+
+#[inline(always)]
+fn read(reader: &mut Reader) -> Result<u64, Gone> {
+    match reader {
+        Reader::Word(word) => Ok(word.read()),
+        Reader::Pmc(counter) => Ok(counter.read()),
+        Reader::Call(call) => call.read(),
+    }
+}
+
+/// Reads that found the same value.
+struct Run {
+    value: u64,
+    reads: u64,
+}
+
+/// Reads a word so many times and counts runs of equal values.
+#[inline(always)]
+fn watch_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) {
+    for _ in 0..READS_A_BLOCK / UNROLLED {
+        for place in 0..UNROLLED {
+            let value = read();
+            if value != run.value {
+                analysis.run(run.value, run.reads.wrapping_add(place));
+                // Those of this row that are still to come are added below.
+                *run = Run { value, reads: 0_u64.wrapping_sub(place) };
+            }
+        }
+        run.reads = run.reads.wrapping_add(UNROLLED);
+    }
+}

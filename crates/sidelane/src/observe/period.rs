@@ -1,0 +1,161 @@
+//! When the next sample is due (thesis section 3.4.2).
+//!
+//! Samples at a regular interval agree with whatever else is regular in the target, and are biased. At
+//! the highest rate the machine itself is random enough (Figure 3.5); at a slower one each period is
+//! drawn at random around its target.
+
+use std::fmt;
+use std::str::FromStr;
+use std::time::Duration;
+
+use thiserror::Error;
+
+use super::clock::{Clock, cycles};
+use crate::units::parse_time;
+
+/// Each period lies within so much of its target, on either side, evenly spread.
+pub const JITTER: f64 = 0.25;
+/// What is longer is slept through, but for its end: a sleeper wakes up some 60 µs late.
+const SLEEP_FROM: Duration = Duration::from_micros(200);
+const WAKES_LATE: Duration = Duration::from_micros(100);
+
+/// How far samples lie apart.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Period {
+    /// As close as they can.
+    #[default]
+    Max,
+    /// So many cycles, in the mean.
+    Cycles(u64),
+    /// So long, in the mean.
+    Time(Duration),
+}
+
+/// It is no period.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+#[error("`{0}` is no period: use max, a number of cycles as in 1200cycles, or a time as in 10us")]
+pub struct PeriodError(String);
+
+impl FromStr for Period {
+    type Err = PeriodError;
+
+    fn from_str(text: &str) -> Result<Self, PeriodError> {
+        let error = || PeriodError(text.to_owned());
+        let period = match text.strip_suffix("cycles") {
+            _ if text == "max" => Period::Max,
+            Some(number) => Period::Cycles(number.parse().map_err(|_| error())?),
+            None => Period::Time(parse_time(text).map_err(|_| error())?),
+        };
+        let is_none = period == Period::Cycles(0) || period == Period::Time(Duration::ZERO);
+        if is_none { Err(error()) } else { Ok(period) }
+    }
+}
+
+impl fmt::Display for Period {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Period::Max => f.write_str("max"),
+            Period::Cycles(cycles) => write!(f, "{cycles} cycles"),
+            Period::Time(time) => write!(f, "{time:?}"),
+        }
+    }
+}
+
+/// Waits from sample to sample.
+#[derive(Debug)]
+pub struct Pace {
+    /// None for the highest rate.
+    target: Option<u64>,
+    due: u64,
+    random: u64,
+    sleep_from: u64,
+    wakes_late: u64,
+    cycles_per_ns: f64,
+}
+
+impl Pace {
+    /// Of this period; `seed` makes its randomness.
+    pub fn new(period: Period, clock: &Clock, seed: u64) -> Self {
+        let cycles_of = |time: Duration| clock.cycles(time.as_nanos() as u64);
+        Self {
+            target: match period {
+                Period::Max => None,
+                Period::Cycles(cycles) => Some(cycles),
+                Period::Time(time) => Some(cycles_of(time).max(1)),
+            },
+            due: cycles(),
+            random: seed | 1,
+            sleep_from: cycles_of(SLEEP_FROM),
+            wakes_late: cycles_of(WAKES_LATE),
+            cycles_per_ns: clock.cycles_per_ns,
+        }
+    }
+
+    /// Whether there is nothing to wait for, ever.
+    pub fn is_max(&self) -> bool {
+        self.target.is_none()
+    }
+
+    /// Returns when the next sample is due. One that is late already delays those after it: samples are
+    /// never taken faster to catch up.
+    #[inline(always)]
+    pub fn wait(&mut self) {
+        let Some(target) = self.target else { return };
+        let now = cycles();
+        if self.due > now + self.sleep_from {
+            self.sleep(self.due - now);
+        }
+        while cycles() < self.due {
+            std::hint::black_box(());
+        }
+        let period = self.draw(target);
+        self.due = self.due.max(now) + period;
+    }
+
+    #[cold]
+    fn sleep(&self, cycles: u64) {
+        let ns = (cycles - self.wakes_late) as f64 / self.cycles_per_ns;
+        std::thread::sleep(Duration::from_nanos(ns as u64));
+    }
+
+    /// Evenly from target − jitter to target + jitter.
+    #[inline(always)]
+    fn draw(&mut self, target: u64) -> u64 {
+        // xorshift64: one period's worth of randomness, not cryptography.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let width = (target as f64 * 2.0 * JITTER) as u64;
+        target - width / 2 + ((u128::from(self.random) * u128::from(width)) >> 64) as u64
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn periods_are_read_with_their_units() {
+        assert_eq!("max".parse(), Ok(Period::Max));
+        assert_eq!("1200cycles".parse(), Ok(Period::Cycles(1200)));
+        assert_eq!("10us".parse(), Ok(Period::Time(Duration::from_micros(10))));
+        for wrong in ["", "0cycles", "0us", "12", "-1cycles", "fast"] {
+            assert!(wrong.parse::<Period>().unwrap_err().to_string().contains("1200cycles"));
+        }
+    }
+
+    #[test]
+    fn periods_are_spread_evenly_around_their_target() {
+        let clock = Clock { cycles_per_ns: 2.0, zero_cycles: 0, zero_ns: 0 };
+        let mut pace = Pace::new(Period::Time(Duration::from_nanos(500)), &clock, 42);
+        let drawn: Vec<u64> = (0..20_000).map(|_| pace.draw(1000)).collect();
+        let mean = drawn.iter().sum::<u64>() as f64 / drawn.len() as f64;
+        assert!((mean - 1000.0).abs() < 5.0, "{mean}");
+        assert!(drawn.iter().all(|period| (750..=1250).contains(period)));
+        for quarter in 0..4 {
+            let within = |period: &&u64| (750 + quarter * 125..875 + quarter * 125).contains(*period);
+            let count = drawn.iter().filter(within).count();
+            assert!((4_700..5_300).contains(&count), "{quarter}: {count}");
+        }
+    }
+}

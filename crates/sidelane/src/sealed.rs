@@ -1,0 +1,78 @@
+//! Memory that another process shares by itself: a sealed memfd among its open files.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::fd::AsRawFd;
+use std::path::Path;
+use std::ptr::NonNull;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use sidelane_signal::{Shared, view};
+
+/// Such a file, mapped for reading.
+pub struct SealedFile {
+    start: NonNull<u8>,
+    bytes: usize,
+}
+
+// SAFETY: the mapping belongs to this value alone, holds atomics and is only read.
+unsafe impl Send for SealedFile {}
+// SAFETY: as above.
+unsafe impl Sync for SealedFile {}
+
+impl SealedFile {
+    /// The first file of this name and of at least so many bytes that the process `pid` has open and that
+    /// satisfies `is_it`; a file that could shrink is none, since reading it could fail.
+    pub fn find(pid: u32, name: &str, bytes: usize, is_it: impl Fn(&Self) -> bool) -> Option<Self> {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
+        let named = files.map(|file| file.path()).filter(|path| is_named(path, name));
+        named.filter_map(|path| Self::open(&path, bytes)).find(|file| is_it(file))
+    }
+
+    fn open(path: &Path, bytes: usize) -> Option<Self> {
+        let file = File::open(path).ok()?;
+        let large = file.metadata().ok()?.len() >= bytes as u64;
+        if !large || !cannot_shrink(&file) {
+            return None;
+        }
+        Some(Self { start: map(&file, bytes).ok()?, bytes })
+    }
+
+    /// `count` words that begin `offset` bytes into the file.
+    ///
+    /// # Panics
+    /// If they do not lie inside the file, or are not aligned there: both are up to the format.
+    pub fn at<W: Shared>(&self, offset: usize, count: usize) -> &[W] {
+        let length = count * size_of::<W>();
+        assert!(offset + length <= self.bytes, "inside the file");
+        // SAFETY: within the mapping (just checked), which lives as long as self; the file cannot
+        // shrink (its seal was checked), and this process only loads from it, atomically.
+        let words = unsafe { view::<W>(self.start.as_ptr().add(offset), length) };
+        words.expect("the format is aligned")
+    }
+}
+
+impl Drop for SealedFile {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `open` with this length; no reference outlives self.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
+    }
+}
+
+fn is_named(path: &Path, name: &str) -> bool {
+    let wanted = format!("/memfd:{name}");
+    // The kernel adds " (deleted)".
+    fs::read_link(path).is_ok_and(|target| target.to_string_lossy().split(' ').next() == Some(&wanted))
+}
+
+fn cannot_shrink(file: &File) -> bool {
+    // SAFETY: plain system call on an open file.
+    let seals = unsafe { libc::fcntl(file.as_raw_fd(), libc::F_GET_SEALS) };
+    seals >= 0 && seals & libc::F_SEAL_SHRINK != 0
+}
+
+fn map(file: &File, bytes: usize) -> io::Result<NonNull<u8>> {
+    // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+    let start = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
+    Ok(NonNull::new(start.cast()).expect("mmap returns no null pointer"))
+}
