@@ -11,6 +11,8 @@ use crate::lane::gate::GateChoice;
 use crate::lane::objective::Objective;
 use crate::lane::service::Target;
 use crate::lane::terms::{Budget, Lending, LendingError};
+use crate::observe::period::Period;
+use crate::observe::signal::Signal;
 use crate::units::parse_time;
 
 /// Run batch work in the idle moments of latency-critical services, on the same cores.
@@ -33,6 +35,8 @@ pub enum Verb {
     Demo(DemoArgs),
     /// Look at a service's requests: how many, how long, how many waited
     Requests(RequestsArgs),
+    /// Look at signals of running programs through a microscope: tags, counters and rates
+    Observe(ObserveArgs),
     /// Measure what Sidelane itself costs, leaks and gains on this machine
     #[command(subcommand)]
     Bench(Bench),
@@ -146,6 +150,66 @@ pub struct RequestsArgs {
     /// Write every request here, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane observe`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sidelane observe --target pid:1234 --signals lane,request,jvm --for 10s --open
+  sidelane observe --signal tag:myapp.phase --signal counter:myapp.done --cpu 1 -- ./myapp
+
+Signals:
+  tag:NAME, counter:NAME, rate:NAME   what the program emits (runtime/c/sidelane_signal.h)
+  lane                                which thread runs on the observed lane
+  request                             which request it works on, how many wait, how many are done
+  cpc                                 cycles a cycle: 1, and how far from it is the observer's error
+Every counter gets a rate, and every rate is told for each value of every tag.")]
+pub struct ObserveArgs {
+    /// What to observe: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
+    #[arg(long, value_name = "TARGET", conflicts_with = "command")]
+    pub target: Option<Target>,
+    /// The signals, several times or with commas between
+    #[arg(long = "signal", alias = "signals", value_name = "SIGNAL", value_delimiter = ',')]
+    pub signals: Vec<Signal>,
+    /// A counter of what the target gets done, for what observing costs it [default: the first one observed]
+    #[arg(long, value_name = "SIGNAL")]
+    pub progress: Option<Signal>,
+    /// For how long; Ctrl-C and the target's end end it sooner
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    pub length: Option<Duration>,
+    /// How far samples lie apart: max, or in the mean so much, as in 1200cycles or 10us
+    #[arg(long, value_name = "PERIOD", default_value = "max")]
+    pub period: Period,
+    /// The lane that is observed; a command is put on it [default: the only one that the target may use]
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
+    /// The observer's lane [default: one that the target does not use, of another core for signals in memory]
+    #[arg(long, value_name = "CPU")]
+    pub observer_cpu: Option<u32>,
+    /// By how many percent the two readings of the clock may differ
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = parse_percent)]
+    pub tolerance: f64,
+    /// Write every sample here; sidelane report reads it again
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Write the results here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write them here too, as a page with pictures
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+    /// Open the page when all is done
+    #[arg(long)]
+    pub open: bool,
+    /// The command to observe
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("a percentage lies between 0 and 100".into()) }
 }
 
 /// Arguments of `sidelane bench lanes`.

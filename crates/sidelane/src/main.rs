@@ -7,11 +7,12 @@ use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
 use sidelane::bench;
 use sidelane::bench::lanes::LanesOptions;
-use sidelane::cli::{Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, PairArgs, RequestsArgs, RunArgs, Verb};
+use sidelane::cli::{Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, PairArgs, RequestsArgs, RunArgs, Verb};
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::{guardian, run};
+use sidelane::observe::session::{self, ObserveOptions};
 use sidelane::report::{Column, ResultFile, html, table, terminal};
 use sidelane::request::watch::{self, WatchOptions};
 
@@ -31,6 +32,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Doctor(args) => examine(args),
         Verb::Demo(args) => demonstrate(args),
         Verb::Requests(args) => watch_requests(args),
+        Verb::Observe(args) => observe(args),
         Verb::Bench(Bench::Hold(args)) => bench_pair(args, bench::hold::run),
         Verb::Bench(Bench::Gate(args)) => bench_pair(args, bench::gate::run),
         Verb::Bench(Bench::Requests(args)) => bench_pair(args, bench::requests::run),
@@ -111,6 +113,28 @@ fn watch_requests(args: RequestsArgs) -> Result<u8> {
         summary.to_result().write_json(&path)?;
     }
     Ok(0)
+}
+
+fn observe(args: ObserveArgs) -> Result<u8> {
+    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    let observation = session::run(&ObserveOptions {
+        target: args.target,
+        command: args.command,
+        signals: args.signals,
+        progress: args.progress,
+        length: args.length,
+        period: args.period,
+        cpu: args.cpu,
+        observer_cpu: args.observer_cpu,
+        tolerance: args.tolerance / 100.0,
+        log: args.log,
+    })?;
+    let result = observation.to_result();
+    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
+    print!("{}", observation.histograms());
+    print!("{}", table::render_tables(&result, |_| true, terminal::width(), terminal::color_wanted()));
+    Ok(result.exit_code())
 }
 
 /// Runs a bench that needs a pair of lanes, and no more.

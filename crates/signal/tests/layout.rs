@@ -5,9 +5,10 @@
 use std::mem::offset_of;
 
 use sidelane_signal::{
-    EMIT_EVENTS, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, EmittedKind, EmittedSignal, EventSlot, GATE_HIST_BUCKETS,
-    GATE_PARTNERS, GATE_VERSION, GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, PAYLOAD_WORDS,
-    RequestWord, SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_VERSION, ServiceWord, SignalsHead,
+    EMIT_EVENTS, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, EmittedKind, EmittedSignal,
+    EventSlot, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, HoldState, HoldWord, LaneClass, LaneTerms,
+    LaneWord, PAYLOAD_WORDS, RequestWord, SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_VERSION, ServiceWord,
+    SignalsHead,
 };
 
 mod support;

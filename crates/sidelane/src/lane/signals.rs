@@ -28,6 +28,13 @@ pub struct Caught {
     pub from_terminal: bool,
 }
 
+impl Caught {
+    /// Whether it asks whoever gets it to end.
+    pub fn asks_to_end(&self) -> bool {
+        [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&self.signal)
+    }
+}
+
 fn heard() -> libc::sigset_t {
     // SAFETY: sigset_t is plain data; sigemptyset and sigaddset get a valid pointer and valid
     // signal numbers.

@@ -15,7 +15,9 @@ const INVARIANT: (u32, u32) = (0x8000_0007, 1 << 8);
 
 /// The counter is of no use on this machine.
 #[derive(Debug, Error)]
-#[error("this processor's time stamp counter stops or changes its rate (CPUID says that it is not invariant): samples could not be timed")]
+#[error(
+    "this processor's time stamp counter stops or changes its rate (CPUID says that it is not invariant): samples could not be timed"
+)]
 pub struct NotInvariant;
 
 /// Cycles now, after everything before it has been read.

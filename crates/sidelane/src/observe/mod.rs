@@ -9,10 +9,18 @@
 pub mod analysis;
 pub mod channel;
 pub mod clock;
+pub mod cost;
 pub mod dte;
 pub mod handover;
 pub mod log;
+pub mod observation;
 pub mod observer;
+mod outcome;
 pub mod period;
+pub mod place;
 pub mod sample;
+pub mod session;
 pub mod signal;
+pub mod subject;
+pub mod view;
+pub mod wanted;

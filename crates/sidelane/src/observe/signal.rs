@@ -174,9 +174,8 @@ impl Source {
 
     /// The kind, if `said` is one that this channel can have; `whole` is the signal as it was written.
     fn kind(&self, said: Option<Kind>, whole: &str) -> Result<Option<Kind>, SignalError> {
-        let wrong = |is, wanted| {
-            Err(SignalError::Kind { name: whole.to_owned(), source_name: self.name(), is, wanted })
-        };
+        let wrong =
+            |is, wanted| Err(SignalError::Kind { name: whole.to_owned(), source_name: self.name(), is, wanted });
         match (self, said) {
             (Source::Memory { .. } | Source::File { .. }, None) => Err(SignalError::NoKind(whole.to_owned())),
             (Source::Lane | Source::Request, Some(wanted)) if wanted != Kind::Tag => wrong(Kind::Tag, wanted),
@@ -285,7 +284,8 @@ mod tests {
     #[test]
     fn what_is_wrong_is_said_with_the_forms_there_are() {
         let error = |text: &str| text.parse::<Signal>().unwrap_err().to_string();
-        for unknown in ["", "phase", "tag:", "jvm:", "mem:", "tag:mem:x:y", "tag:mem:1:", "nonsense:x", "tag:mem:0xzz"] {
+        for unknown in ["", "phase", "tag:", "jvm:", "mem:", "tag:mem:x:y", "tag:mem:1:", "nonsense:x", "tag:mem:0xzz"]
+        {
             assert!(error(unknown).contains("jvm:NAME"), "{unknown}: {}", error(unknown));
         }
         assert!(error("mem:flag").contains("tag:mem:flag"));

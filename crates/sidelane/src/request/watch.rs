@@ -58,8 +58,7 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
 
 fn is_asked_to_end(signals: &Signals) -> Result<bool> {
     let caught = signals.wait(DRAIN_EVERY_MS).context("cannot wait for signals")?;
-    let ends = [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT];
-    Ok(caught.is_some_and(|caught| ends.contains(&caught.signal)))
+    Ok(caught.is_some_and(|caught| caught.asks_to_end()))
 }
 
 /// The requests' source; the service's own word is better than what its sockets show.

@@ -150,8 +150,8 @@ mod tests {
 
     use super::super::super::sample::Layout;
     use super::super::super::signal::Kind;
-    use super::super::write;
     use super::super::file::LoggedSignal;
+    use super::super::write;
     use super::*;
 
     fn head() -> LogHead {

@@ -136,7 +136,8 @@ fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut 
         Ok(false) => logged.left_out += u64::from(chunk.samples),
         Err(error) => {
             logged.left_out += u64::from(chunk.samples);
-            logged.problem = Some(format!("the log {} ends early: {error}; free some space or log elsewhere", path.display()));
+            logged.problem =
+                Some(format!("the log {} ends early: {error}; free some space or log elsewhere", path.display()));
         }
     }
 }

@@ -1,0 +1,122 @@
+//! Who sits where: the coordinator's choice of lanes (thesis section 3.3).
+//!
+//! The observer takes a lane to itself. For signals in memory that is best one of another core: on the
+//! same core it would take execution resources from the target all the time, on another one it only
+//! moves the cache lines it reads (Figure 3.7). Counters of the processor are seen on their own core
+//! alone, so for those it takes the target's sibling.
+
+use thiserror::Error;
+
+use crate::lane::cpulist::CpuSet;
+use crate::lane::topology::Topology;
+
+/// What is asked of the places.
+#[derive(Clone, Debug, Default)]
+pub struct Wishes {
+    /// `--cpu`: the lane that is observed.
+    pub observed: Option<u32>,
+    /// `--observer-cpu`: the observer's.
+    pub observer: Option<u32>,
+    /// Some signal is of a lane, not of a program.
+    pub needs_lane: bool,
+    /// Some signal is a counter of the processor.
+    pub same_core: bool,
+}
+
+/// The lanes that were chosen.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Places {
+    /// The lane that is observed, where there is one.
+    pub observed: Option<u32>,
+    /// The observer's lane.
+    pub observer: u32,
+    /// Whether the two share a core.
+    pub same_core: bool,
+}
+
+/// Why there is no place.
+#[derive(Debug, Error, PartialEq, Eq)]
+pub enum PlaceError {
+    /// The target may run anywhere.
+    #[error(
+        "the target may run on CPUs {0}, and a signal was asked for that is one lane's: say which with --cpu, and pin \
+         the target there (taskset -cp), or let sidelane start it"
+    )]
+    WhichLane(CpuSet),
+    /// There is no second lane.
+    #[error("an observer needs a lane to itself beside the observed one, and this process may use CPUs {0} only")]
+    NoLane(CpuSet),
+    /// A lane that cannot be had.
+    #[error("CPU {cpu} cannot be used ({option}): this process may use CPUs {allowed}; see `lscpu -e`")]
+    NotAllowed {
+        /// The lane.
+        cpu: u32,
+        /// The option that named it.
+        option: &'static str,
+        /// What may be used.
+        allowed: CpuSet,
+    },
+    /// The same lane twice.
+    #[error("the observer cannot sit on CPU {0}, which it observes: the two would never run at the same time")]
+    SameLane(u32),
+}
+
+/// Chooses lanes. `allowed` are those that this process may use, `target` those of the target if it runs
+/// already.
+pub fn choose(
+    wishes: &Wishes,
+    topology: &Topology,
+    allowed: &CpuSet,
+    target: Option<&CpuSet>,
+) -> Result<Places, PlaceError> {
+    let check = |cpu: Option<u32>, option| match cpu {
+        Some(cpu) if !allowed.contains(cpu) => Err(PlaceError::NotAllowed { cpu, option, allowed: allowed.clone() }),
+        _ => Ok(()),
+    };
+    check(wishes.observer, "--observer-cpu")?;
+    check(wishes.observed, "--cpu")?;
+    let observed = observed(wishes, allowed, target)?;
+    if observed.is_some() && observed == wishes.observer {
+        return Err(PlaceError::SameLane(observed.unwrap_or_default()));
+    }
+    let observer = match wishes.observer {
+        Some(cpu) => cpu,
+        None => {
+            best_observer(wishes, topology, allowed, observed, target).ok_or(PlaceError::NoLane(allowed.clone()))?
+        }
+    };
+    let same_core = observed.is_some_and(|observed| siblings(topology, observed).contains(observer));
+    Ok(Places { observed, observer, same_core })
+}
+
+/// A target that is to be started can be put on a lane; one that runs already tells by where it may run.
+fn observed(wishes: &Wishes, allowed: &CpuSet, target: Option<&CpuSet>) -> Result<Option<u32>, PlaceError> {
+    match (wishes.observed, target) {
+        (Some(cpu), _) => Ok(Some(cpu)),
+        (None, Some(cpus)) if cpus.len() == 1 => Ok(cpus.first()),
+        (None, Some(cpus)) if wishes.needs_lane => Err(PlaceError::WhichLane(cpus.clone())),
+        (None, Some(_)) => Ok(None),
+        (None, None) => Ok(allowed.iter().find(|cpu| Some(*cpu) != wishes.observer)),
+    }
+}
+
+/// Not where the target may run, if that can be had; then on the core that suits the signals.
+fn best_observer(
+    wishes: &Wishes,
+    topology: &Topology,
+    allowed: &CpuSet,
+    observed: Option<u32>,
+    target: Option<&CpuSet>,
+) -> Option<u32> {
+    let of_core = observed.map(|observed| siblings(topology, observed)).unwrap_or_default();
+    let rank = |cpu: &u32| {
+        let in_the_way = target.is_some_and(|cpus| cpus.contains(*cpu));
+        (in_the_way, of_core.contains(*cpu) != wishes.same_core, std::cmp::Reverse(*cpu))
+    };
+    allowed.iter().filter(|cpu| Some(*cpu) != observed).min_by_key(rank)
+}
+
+/// All lanes of its core.
+fn siblings(topology: &Topology, cpu: u32) -> CpuSet {
+    topology.cpu(cpu).map(|cpu| cpu.siblings.clone()).unwrap_or_default()
+}

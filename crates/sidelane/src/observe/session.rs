@@ -1,0 +1,342 @@
+//! The coordinator: sets an observation up, keeps it going, and puts together what it saw.
+
+use std::ffi::OsString;
+use std::io::{IsTerminal, stderr};
+use std::path::{Path, PathBuf};
+use std::sync::Arc;
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use super::analysis::{Analysis, Recipe};
+use super::channel::{Channel, Gone, Reader};
+use super::clock::Clock;
+use super::cost::{CostMeter, Order};
+use super::handover::{Takeover, handover};
+use super::log::{self, LogFeed, LogHead, LogWriter, LoggedSignal};
+use super::observation::{Ended, Names, Observation};
+use super::observer::{Controls, End, Observer};
+use super::period::{Pace, Period};
+use super::place::{Places, Wishes, choose};
+use super::signal::Signal;
+use super::subject::Subject;
+use super::view::Live;
+use super::wanted::{Wanted, need_lane, need_same_core};
+use crate::doctor::pair::own_cpus;
+use crate::lane::cpulist::CpuSet;
+use crate::lane::priority::pin_this_thread;
+use crate::lane::service::Target;
+use crate::lane::signals::Signals;
+use crate::lane::topology::Topology;
+
+/// How often it is looked whether to go on.
+const LOOK_EVERY: Duration = Duration::from_millis(10);
+/// How often what was seen is fetched and shown.
+const FETCH_EVERY: Duration = Duration::from_millis(500);
+
+/// What `sidelane observe` was asked to do.
+pub struct ObserveOptions {
+    /// What to observe, unless a command is started.
+    pub target: Option<Target>,
+    /// The command to start.
+    pub command: Vec<OsString>,
+    /// The signals.
+    pub signals: Vec<Signal>,
+    /// A counter of what the target gets done, for the slowdown; else the first counter observed.
+    pub progress: Option<Signal>,
+    /// For how long; until the target ends, or a signal comes, otherwise.
+    pub length: Option<Duration>,
+    /// How far samples lie apart.
+    pub period: Period,
+    /// The lane that is observed.
+    pub cpu: Option<u32>,
+    /// The observer's lane.
+    pub observer_cpu: Option<u32>,
+    /// CPC may differ from 1 by so much.
+    pub tolerance: f64,
+    /// Where every sample is written down.
+    pub log: Option<PathBuf>,
+}
+
+/// Observes to the end.
+pub fn run(options: &ObserveOptions) -> Result<Observation> {
+    let signals = Signals::listen().context("cannot listen for signals")?;
+    let clock = Clock::calibrate()?;
+    let (mut subject, places) = set_up(options)?;
+    let mut wanted = Wanted::find(&options.signals, &mut subject, places.observed)?;
+    let progress = progress(options, &wanted, &mut subject)?;
+    let notes = notes(&wanted, &places, &mut subject, progress.is_some());
+    let names = Names::of(&wanted);
+    let (feed, writer) = open_log(options, &wanted, &clock, subject.name())?.unzip();
+    let recipe = wanted.recipe(options.tolerance);
+    let crew = Crew::start(&mut wanted, &recipe, options.period, &clock, &places, feed)?;
+    let mut watch = Watch {
+        cost: progress.map(CostMeter::new),
+        whole: Analysis::new(recipe),
+        live: Live::new(stderr().is_terminal()),
+        crew,
+        clock,
+        names,
+    };
+    let began = Instant::now();
+    let ended = watch.keep_on(options, &mut subject, &signals, began)?;
+    let (analysis, names, slowdown, ended) = watch.end(ended);
+    let exit = subject.end();
+    Ok(Observation {
+        target: subject.name().to_owned(),
+        period: options.period,
+        tolerance: options.tolerance,
+        wall_s: began.elapsed().as_secs_f64(),
+        logged: writer.map(LogWriter::join),
+        log: options.log.clone(),
+        places: Some(places),
+        analysis,
+        names,
+        slowdown,
+        ended,
+        exit,
+        clock,
+        notes,
+    })
+}
+
+/// Finds or starts the target, and the lanes.
+fn set_up(options: &ObserveOptions) -> Result<(Subject, Places)> {
+    let topology = Topology::read(Path::new("/sys"))?;
+    let allowed = own_cpus();
+    let wishes = Wishes {
+        observed: options.cpu,
+        observer: options.observer_cpu,
+        needs_lane: need_lane(&options.signals),
+        same_core: need_same_core(&options.signals),
+    };
+    match &options.target {
+        Some(target) => {
+            let subject = Subject::find(target)?;
+            let places = choose(&wishes, &topology, &allowed, Some(&subject.cpus()))?;
+            Ok((subject, places))
+        }
+        None => {
+            ensure!(
+                !options.command.is_empty(),
+                "nothing to observe: name it with --target, or put a command after --"
+            );
+            let mut places = choose(&wishes, &topology, &allowed, None)?;
+            let on_one = wishes.needs_lane || options.cpu.is_some();
+            let not_the_observers = allowed.difference(&CpuSet::from_iter([places.observer]));
+            let cpus = if on_one { CpuSet::from_iter(places.observed) } else { not_the_observers };
+            places.observed = places.observed.filter(|_| on_one);
+            Ok((Subject::launch(&options.command, &cpus)?, places))
+        }
+    }
+}
+
+/// A reader of the target's progress that the observer does not use.
+fn progress(options: &ObserveOptions, wanted: &Wanted, subject: &mut Subject) -> Result<Option<Reader>> {
+    if let Some(signal) = &options.progress {
+        let found = Wanted::find(std::slice::from_ref(signal), subject, None).context("--progress")?;
+        let counter = found.counters.into_iter().next().context("--progress has to name a counter")?;
+        return Ok(Some(counter.reader));
+    }
+    Ok(wanted.counters.iter().find_map(|channel| match &channel.reader {
+        Reader::Word(word) => Some(Reader::Word(word.clone())),
+        _ => None,
+    }))
+}
+
+fn notes(wanted: &Wanted, places: &Places, subject: &mut Subject, has_progress: bool) -> Vec<String> {
+    let channels = wanted.counters.iter().chain(&wanted.tags);
+    let mut notes: Vec<String> = channels.flat_map(|channel| channel.notes.clone()).collect();
+    if subject.cpus().contains(places.observer) {
+        notes.push(format!(
+            "the target may run on the observer's lane {0}: whenever it does, nobody observes; keep it off (taskset -cp)",
+            places.observer
+        ));
+    }
+    if !has_progress {
+        notes.push(
+            "slowdown not measured: nothing counts what the target gets done; name a counter with --progress".into(),
+        );
+    }
+    notes
+}
+
+fn open_log(
+    options: &ObserveOptions,
+    wanted: &Wanted,
+    clock: &Clock,
+    title: &str,
+) -> Result<Option<(LogFeed, LogWriter)>> {
+    let Some(path) = &options.log else { return Ok(None) };
+    let signal = |channel: &Channel| LoggedSignal { name: channel.name.clone(), kind: channel.kind };
+    let head = LogHead {
+        version: env!("CARGO_PKG_VERSION").to_owned(),
+        title: title.to_owned(),
+        signals: wanted.counters.iter().chain(&wanted.tags).map(signal).collect(),
+        cycles_per_ns: clock.cycles_per_ns,
+        zero_cycles: clock.zero_cycles,
+        zero_ns: clock.zero_ns,
+        only_target: wanted.tracking.is_some(),
+        tolerance: options.tolerance,
+    };
+    log::start(path, &head).map(Some)
+}
+
+/// The observer's thread, and how it is spoken to.
+struct Crew {
+    thread: JoinHandle<(Box<Analysis>, End)>,
+    controls: Arc<Controls>,
+    takeover: Takeover<Analysis>,
+    /// Cleared and given back, so that two analyses are enough.
+    spare: Option<Box<Analysis>>,
+    /// Keeps the lane words true.
+    _tracking: Option<super::channel::lane::LaneTracking>,
+}
+
+impl Crew {
+    fn start(
+        wanted: &mut Wanted,
+        recipe: &Recipe,
+        period: Period,
+        clock: &Clock,
+        places: &Places,
+        log: Option<LogFeed>,
+    ) -> Result<Self> {
+        let (handover, takeover) = handover(1);
+        let controls = Arc::new(Controls::default());
+        let readers =
+            |channels: &mut Vec<Channel>| std::mem::take(channels).into_iter().map(|channel| channel.reader).collect();
+        let observer = Observer {
+            counters: readers(&mut wanted.counters),
+            tags: readers(&mut wanted.tags),
+            thread: wanted.tracking.as_ref().map(|tracking| tracking.thread()),
+            pace: Pace::new(period, clock, clock.zero_cycles),
+            handover,
+            log,
+            controls: Arc::clone(&controls),
+        };
+        let first = Box::new(Analysis::new(recipe.clone()));
+        let spare = Some(Box::new(Analysis::new(recipe.clone())));
+        let lane = places.observer;
+        let (tell, told) = std::sync::mpsc::channel();
+        let thread = thread::Builder::new().name("sidelane-observe".into()).spawn(move || {
+            let pinned = pin_this_thread(&[lane]);
+            let pinned_well = pinned.is_ok();
+            let _ = tell.send(pinned);
+            if pinned_well { observer.run(first) } else { (first, End::Asked) }
+        })?;
+        told.recv()?
+            .with_context(|| format!("cannot put the observer on CPU {lane}; is it online? (see `lscpu -e`)"))?;
+        Ok(Self { thread, controls, takeover, spare, _tracking: wanted.tracking.take() })
+    }
+
+    fn obey(&self, order: Order) {
+        match order {
+            Order::Observe => self.controls.resume(self.thread.thread()),
+            Order::Pause => self.controls.pause(),
+        }
+    }
+
+    /// Merges what the observer has handed over, and asks for more.
+    fn fetch(&mut self, whole: &mut Analysis) {
+        if let Some(mut part) = self.takeover.take() {
+            whole.append(&part);
+            part.clear();
+            self.spare = Some(part);
+        }
+        if let Some(spare) = self.spare.take() {
+            self.takeover.ask(spare);
+        }
+    }
+
+    fn end(mut self, whole: &mut Analysis) -> End {
+        self.controls.end(self.thread.thread());
+        let (last, end) = self.thread.join().expect("the observer does not panic");
+        if let Some(part) = self.takeover.take() {
+            whole.append(&part);
+        }
+        whole.append(&last);
+        end
+    }
+}
+
+/// An observation under way.
+struct Watch {
+    crew: Crew,
+    cost: Option<CostMeter>,
+    whole: Analysis,
+    live: Live,
+    clock: Clock,
+    names: Names,
+}
+
+impl Watch {
+    fn keep_on(
+        &mut self,
+        options: &ObserveOptions,
+        subject: &mut Subject,
+        signals: &Signals,
+        began: Instant,
+    ) -> Result<Ended> {
+        let mut fetched = Instant::now();
+        loop {
+            let caught = signals.wait(self.wait_ms()).context("cannot wait for signals")?;
+            if caught.is_some_and(|caught| caught.asks_to_end()) {
+                return Ok(Ended::Interrupted);
+            }
+            if self.crew.thread.is_finished() {
+                return Ok(Ended::TargetGone);
+            }
+            if !subject.runs() {
+                return Ok(Ended::TargetGone);
+            }
+            if options.length.is_some_and(|length| began.elapsed() >= length) {
+                return Ok(Ended::Whole);
+            }
+            self.keep_cost();
+            if fetched.elapsed() >= FETCH_EVERY {
+                fetched = Instant::now();
+                self.crew.fetch(&mut self.whole);
+                self.names.learn(&self.whole);
+                self.live.show(&self.whole, &self.names, &self.clock);
+            }
+        }
+    }
+
+    fn wait_ms(&self) -> u32 {
+        let due = self.cost.as_ref().map(|cost| cost.due().saturating_duration_since(Instant::now()));
+        due.map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY)).as_millis() as u32
+    }
+
+    /// The meter's own failure ends the measuring, not the observation.
+    fn keep_cost(&mut self) {
+        let Some(cost) = &mut self.cost else { return };
+        if Instant::now() < cost.due() {
+            return;
+        }
+        match cost.step() {
+            Ok(order) => self.crew.obey(order),
+            Err(_) => self.crew.obey(Order::Observe),
+        }
+    }
+
+    fn end(mut self, ended: Ended) -> (Analysis, Names, Option<super::cost::Slowdown>, Ended) {
+        self.live.clear();
+        let end = self.crew.end(&mut self.whole);
+        self.names.learn(&self.whole);
+        let ended = match end {
+            End::Asked => ended,
+            End::Gone { signal, why } => Ended::ChannelGone { signal: self.names.signal(signal), why: in_words(&why) },
+        };
+        let slowdown = self.cost.as_ref().and_then(CostMeter::slowdown);
+        (self.whole, self.names, slowdown, ended)
+    }
+}
+
+fn in_words(why: &Gone) -> String {
+    match why {
+        Gone::Target => "its process has ended".to_owned(),
+        Gone::Error(error) => error.to_string(),
+    }
+}

@@ -1,0 +1,103 @@
+//! What is observed: processes that run already, or a command that is started for it.
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, ExitStatus};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::lane::cpulist::CpuSet;
+use crate::lane::priority::pin_this_thread;
+use crate::lane::service::{Target, allowed_cpus, is_alive};
+use crate::lane::signals::unmask;
+
+/// How long a command that was asked to end may take.
+const GRACE: Duration = Duration::from_secs(2);
+
+/// The target of an observation.
+pub struct Subject {
+    name: String,
+    pids: BTreeSet<u32>,
+    child: Option<Child>,
+}
+
+impl Subject {
+    /// Processes that run already.
+    pub fn find(target: &Target) -> Result<Self> {
+        Ok(Self { name: target.to_string(), pids: target.find()?.pids, child: None })
+    }
+
+    /// Starts `command` on `cpus`.
+    pub fn launch(command: &[OsString], cpus: &CpuSet) -> Result<Self> {
+        let (program, args) = command.split_first().context("no command was given")?;
+        let cpus: Vec<u32> = cpus.iter().collect();
+        let mut start = Command::new(program);
+        start.args(args);
+        let prepare = move || {
+            unmask();
+            pin_this_thread(&cpus)
+        };
+        // SAFETY: between fork and exec the closure makes two system calls, on memory it owns.
+        unsafe { start.pre_exec(prepare) };
+        let child = start.spawn().with_context(|| format!("cannot run {}", program.to_string_lossy()))?;
+        let name = program.to_string_lossy().into_owned();
+        Ok(Self { name, pids: BTreeSet::from([child.id()]), child: Some(child) })
+    }
+
+    /// Its name in results.
+    pub fn name(&self) -> &str {
+        &self.name
+    }
+
+    /// Its processes as they were found.
+    pub fn pids(&self) -> &BTreeSet<u32> {
+        &self.pids
+    }
+
+    /// Whether it was started here.
+    pub fn is_launched(&self) -> bool {
+        self.child.is_some()
+    }
+
+    /// The lanes it may run on.
+    pub fn cpus(&self) -> CpuSet {
+        allowed_cpus(&self.pids)
+    }
+
+    /// Whether any of it still runs.
+    pub fn runs(&mut self) -> bool {
+        match &mut self.child {
+            Some(child) => matches!(child.try_wait(), Ok(None)),
+            None => self.pids.iter().any(|pid| is_alive(*pid)),
+        }
+    }
+
+    /// Ends it if it was started here. Returns how it ended by itself.
+    pub fn end(&mut self) -> Option<ExitStatus> {
+        let child = self.child.as_mut()?;
+        if let Ok(Some(status)) = child.try_wait() {
+            return Some(status);
+        }
+        let pid = Pid::from_child(child);
+        let _ = kill_process(pid, Signal::TERM);
+        let asked = Instant::now();
+        while asked.elapsed() < GRACE {
+            if !matches!(child.try_wait(), Ok(None)) {
+                return None;
+            }
+            std::thread::sleep(Duration::from_millis(5));
+        }
+        let _ = child.kill();
+        let _ = child.wait();
+        None
+    }
+}
+
+impl Drop for Subject {
+    fn drop(&mut self) {
+        self.end();
+    }
+}

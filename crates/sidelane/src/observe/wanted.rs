@@ -1,0 +1,171 @@
+//! From the signals that were asked for to the channels that are read.
+
+use std::collections::BTreeSet;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::analysis::{Operand, Rate, Recipe};
+use super::channel::app::Emitted;
+use super::channel::lane::LaneTracking;
+use super::channel::{Channel, Reader};
+use super::dte::Dte;
+use super::sample::{Layout, SIGNALS_MAX};
+use super::signal::{Kind, Signal, Source};
+use super::subject::Subject;
+
+/// How long a program that was just started may take until it emits the signal.
+const APPEARS_WITHIN: Duration = Duration::from_secs(10);
+const LOOK_EVERY: Duration = Duration::from_millis(5);
+
+/// The channels of an observation, in the order in which they are read.
+pub struct Wanted {
+    /// Read between the two readings of the clock.
+    pub counters: Vec<Channel>,
+    /// Read after them.
+    pub tags: Vec<Channel>,
+    /// Worked out of the counters.
+    pub rates: Vec<Rate>,
+    /// Tells whose samples they are, where a signal is of a lane.
+    pub tracking: Option<LaneTracking>,
+}
+
+/// Whether some of these signals are of a lane.
+pub fn need_lane(signals: &[Signal]) -> bool {
+    signals.iter().any(|signal| matches!(signal.source, Source::Lane | Source::Request | Source::Ipc | Source::Perf(_)))
+}
+
+/// Whether some of these are counters that only the target's own core has.
+pub fn need_same_core(signals: &[Signal]) -> bool {
+    signals.iter().any(|signal| matches!(signal.source, Source::Ipc))
+}
+
+impl Wanted {
+    /// Finds the channels of `signals`; `lane` is the observed one.
+    pub fn find(signals: &[Signal], subject: &mut Subject, lane: Option<u32>) -> Result<Self> {
+        let mut wanted =
+            Self { counters: vec![], tags: vec![], rates: vec![], tracking: track(signals, subject, lane)? };
+        for signal in signals {
+            wanted.add(signal, subject).with_context(|| format!("signal `{}`", signal.name))?;
+        }
+        wanted.add_rates();
+        wanted.check()?;
+        Ok(wanted)
+    }
+
+    fn add(&mut self, signal: &Signal, subject: &mut Subject) -> Result<()> {
+        let channels = match (&signal.source, &self.tracking) {
+            (Source::Lane, Some(tracking)) => vec![tracking.lane()],
+            (Source::Request, Some(tracking)) => tracking.requests(),
+            (Source::App(name), _) => emitted(name, subject)?,
+            (Source::Cpc, _) => {
+                self.rates.push(cpc());
+                vec![]
+            }
+            _ => bail!("it has no channel on this machine"),
+        };
+        channels.into_iter().for_each(|channel| self.place(channel, signal.kind));
+        Ok(())
+    }
+
+    /// What was said of its kind counts for more than what the channel says.
+    fn place(&mut self, mut channel: Channel, said: Option<Kind>) {
+        channel.kind = match said {
+            Some(Kind::Tag) => Kind::Tag,
+            Some(_) => Kind::Counter,
+            None => channel.kind,
+        };
+        if channel.kind == Kind::Tag { &mut self.tags } else { &mut self.counters }.push(channel);
+    }
+
+    /// Each counter has a rate, of its own time.
+    fn add_rates(&mut self) {
+        let of = |(number, channel): (usize, &Channel)| Rate {
+            name: channel.name.clone(),
+            count: Operand::Counter(number),
+            per: Operand::Cycles,
+        };
+        let rates: Vec<Rate> = self.counters.iter().enumerate().map(of).collect();
+        self.rates.extend(rates);
+    }
+
+    fn check(&self) -> Result<()> {
+        let signals = self.layout().signals();
+        ensure!(
+            signals > 0 || !self.rates.is_empty(),
+            "nothing to observe: name a signal with --signal, or see --list"
+        );
+        ensure!(signals <= SIGNALS_MAX, "{signals} signals are more than the {SIGNALS_MAX} that fit into a sample");
+        let mut names = BTreeSet::new();
+        let twice = self.counters.iter().chain(&self.tags).find(|channel| !names.insert(&channel.name));
+        ensure!(twice.is_none(), "signal `{}` is named twice", twice.map_or("", |channel| &channel.name));
+        Ok(())
+    }
+
+    /// How samples are divided.
+    pub fn layout(&self) -> Layout {
+        Layout { counters: self.counters.len(), tags: self.tags.len() }
+    }
+
+    /// What is worked out of them.
+    pub fn recipe(&self, tolerance: f64) -> Recipe {
+        Recipe {
+            layout: self.layout(),
+            rates: self.rates.clone(),
+            dte: Dte::new(tolerance),
+            only_target: self.tracking.is_some(),
+        }
+    }
+
+    /// Whether every signal can be read with a load.
+    pub fn is_memory(&self) -> bool {
+        self.counters.iter().chain(&self.tags).all(|channel| matches!(channel.reader, Reader::Word(_)))
+    }
+}
+
+/// The rate whose truth is known: how far the two readings of the clock agree.
+fn cpc() -> Rate {
+    Rate { name: "cpc".to_owned(), count: Operand::EndCycles, per: Operand::Cycles }
+}
+
+fn track(signals: &[Signal], subject: &Subject, lane: Option<u32>) -> Result<Option<LaneTracking>> {
+    let requests = signals.iter().any(|signal| signal.source == Source::Request);
+    let wanted = requests || signals.iter().any(|signal| signal.source == Source::Lane);
+    match lane {
+        Some(lane) if wanted => LaneTracking::start(lane, subject.name(), subject.pids(), requests).map(Some),
+        _ => Ok(None),
+    }
+}
+
+/// A command that was just started is waited for.
+fn emitted(name: &str, subject: &mut Subject) -> Result<Vec<Channel>> {
+    let began = Instant::now();
+    loop {
+        let emitting: Vec<Emitted> = subject.pids().iter().filter_map(|pid| Emitted::find(*pid)).collect();
+        let channels: Vec<Channel> = emitting.iter().flat_map(|emitted| emitted.channels(name)).collect();
+        if !channels.is_empty() {
+            return Ok(channels);
+        }
+        let waits = subject.is_launched() && subject.runs() && began.elapsed() < APPEARS_WITHIN;
+        if !waits {
+            return Err(not_emitted(name, &emitting, subject));
+        }
+        thread::sleep(LOOK_EVERY);
+    }
+}
+
+fn not_emitted(name: &str, emitting: &[Emitted], subject: &mut Subject) -> anyhow::Error {
+    if !subject.runs() {
+        return anyhow::anyhow!("{} ended before it emitted `{name}`", subject.name());
+    }
+    let names: Vec<String> = emitting.iter().flat_map(Emitted::names).map(|emitted| emitted.name).collect();
+    if names.is_empty() {
+        return anyhow::anyhow!(
+            "{} emits no signals: it has to include runtime/c/sidelane_signal.h and set `{name}`, or use the Java class \
+             dev.sidelane.Signals; what it has without that, sidelane observe --list shows",
+            subject.name()
+        );
+    }
+    anyhow::anyhow!("{} emits no signal `{name}`; it emits {}", subject.name(), names.join(", "))
+}

@@ -1,0 +1,61 @@
+/* SPDX-License-Identifier: Apache-2.0
+ *
+ * A program that says what it does: a tag that goes through three phases, and a counter of what is
+ * done. `phases PERIOD [SECONDS]`: it stores the tag once in so many cycles, in the mean, from its
+ * inner loop, and works in between; for so many seconds, or until it is ended. Prints the units of
+ * work done in a second.
+ */
+#include <stdio.h>
+#include <stdlib.h>
+#include <x86intrin.h>
+
+#include "../sidelane_signal.h"
+
+#include <time.h>
+
+/* About this many cycles a step of work. */
+#define STEP_CYCLES 8
+
+static double now_s(void)
+{
+	struct timespec now;
+
+	clock_gettime(CLOCK_MONOTONIC, &now);
+	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
+}
+
+/* Multiplications that depend on each other: nothing the processor could skip or do at once. */
+static uint64_t work(uint64_t value, long steps)
+{
+	for (long step = 0; step < steps; step++)
+		value = (value ^ (value >> 7)) * 0x9e3779b97f4a7c15u;
+	return value;
+}
+
+int main(int argc, char **argv)
+{
+	long period = argc > 1 ? atol(argv[1]) : 1000;
+	double seconds = argc > 2 ? atof(argv[2]) : 1e9;
+	long steps = period / STEP_CYCLES > 0 ? period / STEP_CYCLES : 1;
+	uint64_t *phase = sidelane_tag("phases.phase"), *done = sidelane_counter("phases.done");
+	uint64_t value = 1, count = 0;
+	double began = now_s(), passed = 0;
+
+	if (period < 1 || seconds <= 0) {
+		fprintf(stderr, "usage: phases PERIOD [SECONDS], as in phases 1200 5\n");
+		return 2;
+	}
+	sidelane_name("phases.phase", 0, "read");
+	sidelane_name("phases.phase", 1, "work");
+	sidelane_name("phases.phase", 2, "write");
+	while (passed < seconds) {
+		for (int turn = 0; turn < 10000; turn++) {
+			sidelane_set(phase, count % 3);
+			value = work(value, steps);
+			sidelane_set(done, ++count);
+		}
+		passed = now_s() - began;
+	}
+	printf("%.0f\n", (double)count / passed);
+	return value == 0; /* never, but the compiler does not know */
+}
