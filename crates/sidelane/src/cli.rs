@@ -108,6 +108,8 @@ pub enum Bench {
     Gate(PairArgs),
     /// How well requests are seen at a service's sockets, and what that costs it
     Requests(PairArgs),
+    /// How finely signals are observed, how truly, and what that costs the target
+    Observe(ObserveBenchArgs),
     /// How fast lanes sleep, and what each way of sharing a core costs the service and gains
     Lanes(LanesArgs),
 }
@@ -124,6 +126,23 @@ pub struct PairArgs {
     /// Write the results here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane bench observe`.
+#[derive(Debug, Args)]
+pub struct ObserveBenchArgs {
+    /// Fewer and shorter rounds: ends within 50 s
+    #[arg(long)]
+    pub quick: bool,
+    /// The target's lane and the observer's
+    #[arg(long, value_name = "TARGET:OBSERVER", default_value = "0:1")]
+    pub lanes: String,
+    /// Write the results here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write them here too, as a page with pictures
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
 }
 
 /// Arguments of `sidelane requests`.

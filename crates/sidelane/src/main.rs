@@ -7,7 +7,9 @@ use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
 use sidelane::bench;
 use sidelane::bench::lanes::LanesOptions;
-use sidelane::cli::{Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, PairArgs, RequestsArgs, RunArgs, Verb};
+use sidelane::cli::{
+    Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, PairArgs, RequestsArgs, RunArgs, Verb,
+};
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
@@ -36,6 +38,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Hold(args)) => bench_pair(args, bench::hold::run),
         Verb::Bench(Bench::Gate(args)) => bench_pair(args, bench::gate::run),
         Verb::Bench(Bench::Requests(args)) => bench_pair(args, bench::requests::run),
+        Verb::Bench(Bench::Observe(args)) => bench_observe(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
@@ -128,6 +131,7 @@ fn observe(args: ObserveArgs) -> Result<u8> {
         observer_cpu: args.observer_cpu,
         tolerance: args.tolerance / 100.0,
         log: args.log,
+        live: true,
     })?;
     let result = observation.to_result();
     args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
@@ -142,6 +146,15 @@ fn bench_pair(args: PairArgs, run: fn(&str, bool) -> Result<ResultFile>) -> Resu
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let result = run(&args.lanes, args.quick)?;
     show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
+}
+
+fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
+    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    let result = bench::observe::run(&args.lanes, args.quick)?;
+    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
+    print!("{}", table::render_tables(&result, |_| true, terminal::width(), terminal::color_wanted()));
+    Ok(result.exit_code())
 }
 
 fn bench_lanes(args: LanesArgs) -> Result<u8> {

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
  * A program that says what it does: a tag that goes through three phases, and a counter of what is
- * done. `phases PERIOD [SECONDS]`: it stores the tag once in so many cycles, in the mean, from its
- * inner loop, and works in between; for so many seconds, or until it is ended. Prints the units of
- * work done in a second.
+ * done. `phases PERIOD [SECONDS]`: it stores both once in so many cycles of the time stamp counter, in
+ * the mean, from its inner loop, and works in between; for so many seconds, or until it is ended.
+ * Prints the units of work done in a second.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,9 +12,6 @@
 #include "../sidelane_signal.h"
 
 #include <time.h>
-
-/* About this many cycles a step of work. */
-#define STEP_CYCLES 8
 
 static double now_s(void)
 {
@@ -32,11 +29,23 @@ static uint64_t work(uint64_t value, long steps)
 	return value;
 }
 
+/* Steps of work in so many cycles; a turn of the loop takes some itself. */
+static long steps_in(long cycles)
+{
+	const long measured = 1000000;
+	uint64_t began = __rdtsc();
+	uint64_t value = work(began | 1, measured);
+	double cycles_a_step = (double)(__rdtsc() - began + (value == 0)) / (double)measured;
+	double steps = (double)cycles / cycles_a_step;
+
+	return steps < 1 ? 1 : (long)steps;
+}
+
 int main(int argc, char **argv)
 {
 	long period = argc > 1 ? atol(argv[1]) : 1000;
 	double seconds = argc > 2 ? atof(argv[2]) : 1e9;
-	long steps = period / STEP_CYCLES > 0 ? period / STEP_CYCLES : 1;
+	long steps = steps_in(period);
 	uint64_t *phase = sidelane_tag("phases.phase"), *done = sidelane_counter("phases.done");
 	uint64_t value = 1, count = 0;
 	double began = now_s(), passed = 0;

@@ -7,6 +7,8 @@ pub mod hold;
 mod ladder;
 pub mod lanes;
 pub mod median;
+pub mod observe;
 mod request_cost;
 pub mod requests;
 pub mod subject;
+pub mod workshop;

@@ -109,21 +109,22 @@ impl Observation {
         let mut rows = Vec::new();
         for (number, table) in self.analysis.tags.iter().enumerate() {
             let hottest = table.hottest();
-            let all: u64 = hottest.iter().map(|(seen, _)| seen.samples).sum::<u64>() + table.others().samples;
-            let named = hottest.iter().take(ROWS_A_TAG);
-            rows.extend(
-                named.map(|(seen, rates)| self.tag_row(number, &self.names.value(number, seen), seen, rates, all)),
-            );
-            if table.others().samples > 0 {
-                rows.push(self.tag_row(number, "(no room in the table)", &table.others(), &[], all));
+            let share_of = table.share();
+            let row = |(seen, rates): &(Seen, &[RateSum])| {
+                self.tag_row(number, &self.names.value(number, seen), seen, rates, share_of(seen))
+            };
+            rows.extend(hottest.iter().take(ROWS_A_TAG).map(row));
+            let others = table.others();
+            if others.samples > 0 {
+                rows.push(self.tag_row(number, "(no room in the table)", &others, &[], share_of(&others)));
             }
         }
         rows
     }
 
-    fn tag_row(&self, tag: usize, value: &str, seen: &Seen, rates: &[RateSum], all: u64) -> Row {
+    fn tag_row(&self, tag: usize, value: &str, seen: &Seen, rates: &[RateSum], share: f64) -> Row {
         let mut row = Row::new(format!("{}: {value}", self.names.tag(tag)));
-        row.put("share_percent", percent(seen.samples, all));
+        row.put("share_percent", share * 100.0);
         row.put("reads_count", seen.samples as f64);
         row.put("turns_count", seen.turns as f64);
         for (rate, sum) in self.analysis.recipe().rates.iter().zip(rates) {

@@ -57,6 +57,8 @@ pub struct ObserveOptions {
     pub tolerance: f64,
     /// Where every sample is written down.
     pub log: Option<PathBuf>,
+    /// Draw histograms while it goes on, if there is a terminal.
+    pub live: bool,
 }
 
 /// Observes to the end.
@@ -74,7 +76,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observation> {
     let mut watch = Watch {
         cost: progress.map(CostMeter::new),
         whole: Analysis::new(recipe),
-        live: Live::new(stderr().is_terminal()),
+        live: Live::new(options.live && stderr().is_terminal()),
         crew,
         clock,
         names,

@@ -3,7 +3,7 @@
 use std::fmt::Write as _;
 
 use super::analysis::spread::Spread;
-use super::analysis::tags::{Seen, TagTable};
+use super::analysis::tags::TagTable;
 use super::analysis::{Analysis, Operand, Rate};
 use super::clock::Clock;
 use super::observation::Names;
@@ -29,19 +29,19 @@ pub fn histograms(analysis: &Analysis, names: &Names, clock: &Clock) -> String {
 
 fn tag(text: &mut String, number: usize, table: &TagTable, names: &Names) {
     let hottest = table.hottest();
-    let all: u64 = hottest.iter().map(|(seen, _)| seen.samples).sum::<u64>() + table.others().samples;
+    let share_of = table.share();
     let _ = writeln!(text, "{} ({} values, {} changes seen)", names.tag(number), hottest.len(), table.turns());
-    let most = hottest.first().map_or(1, |(seen, _)| seen.samples.max(1));
-    let line = |name: &str, seen: &Seen| {
-        let share = 100.0 * seen.samples as f64 / all.max(1) as f64;
-        format!("  {:NAME_WIDTH$} {share:6.2} %  {}\n", shortened(name), bar(seen.samples as f64 / most as f64))
+    let most = hottest.iter().map(|(seen, _)| share_of(seen)).fold(f64::MIN_POSITIVE, f64::max);
+    let line = |name: &str, share: f64| {
+        format!("  {:NAME_WIDTH$} {:6.2} %  {}\n", shortened(name), 100.0 * share, bar(share / most))
     };
     for (seen, _) in hottest.iter().take(VALUES_SHOWN) {
-        text.push_str(&line(&names.value(number, seen), seen));
+        text.push_str(&line(&names.value(number, seen), share_of(seen)));
     }
-    let rest = hottest.iter().skip(VALUES_SHOWN).map(|(seen, _)| seen.samples).sum::<u64>() + table.others().samples;
-    if rest > 0 {
-        text.push_str(&line("(others)", &Seen { samples: rest, ..Seen::default() }));
+    let rest =
+        hottest.iter().skip(VALUES_SHOWN).map(|(seen, _)| share_of(seen)).sum::<f64>() + share_of(&table.others());
+    if rest > 0.0 {
+        text.push_str(&line("(others)", rest));
     }
 }
 

@@ -3,13 +3,12 @@
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
 
-use anyhow::{Context, Result, ensure};
-use tempfile::TempDir;
+use anyhow::{Context, Result};
 
 use crate::bench::median::median;
+use crate::bench::workshop;
 use crate::lane::gate::{Gate, GateChoice};
 
-/// The sources, carried in the binary so that the bench needs no source tree.
 const SOURCES: [(&str, &str); 3] = [
     ("sidelane_gate.h", include_str!("../../../../../runtime/c/sidelane_gate.h")),
     ("examples/calls.c", include_str!("../../../../../runtime/c/examples/calls.c")),
@@ -18,41 +17,32 @@ const SOURCES: [(&str, &str); 3] = [
 
 /// Where programs are built and run.
 pub(super) struct Workshop {
-    dir: TempDir,
+    programs: workshop::Workshop,
     library: PathBuf,
 }
 
 impl Workshop {
     pub(super) fn open() -> Result<Self> {
-        let dir = tempfile::tempdir().context("cannot make a directory for programs")?;
-        std::fs::create_dir(dir.path().join("examples"))?;
-        for (name, source) in SOURCES {
-            std::fs::write(dir.path().join(name), source)?;
-        }
+        let programs = workshop::Workshop::open(&SOURCES)?;
         let Gate::Instrumented { library } = Gate::choose(GateChoice::Instrumented, &[])? else {
             unreachable!("the gate that was asked for")
         };
-        Ok(Self { dir, library })
+        Ok(Self { programs, library })
     }
 
     pub(super) fn dir(&self) -> &Path {
-        self.dir.path()
+        self.programs.dir()
     }
 
     /// Builds an example as `name`.
     pub(super) fn build(&self, example: &str, name: &str, options: &[&str]) -> Result<PathBuf> {
-        let program = self.dir.path().join(name);
-        let mut gcc = Command::new("gcc");
-        gcc.arg("-O2").args(options).arg("-o").arg(&program).arg(self.dir.path().join("examples").join(example));
-        let status = gcc.status().context("cannot run gcc: apt-get install gcc libc6-dev")?;
-        ensure!(status.success(), "{gcc:?} failed");
-        Ok(program)
+        self.programs.build(&format!("examples/{example}"), name, options)
     }
 
     /// `program` with the library, as under Sidelane, but nowhere to look: the fast path alone.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
-        command.env("LD_PRELOAD", &self.library).env_remove("SIDELANE_GATE").current_dir(self.dir.path());
+        command.env("LD_PRELOAD", &self.library).env_remove("SIDELANE_GATE").current_dir(self.dir());
         command.stdin(Stdio::null()).stderr(Stdio::inherit());
         command
     }

@@ -166,6 +166,17 @@ impl TagTable {
         all
     }
 
+    /// The share of time of each value: by the periods of its samples, or by its samples alone where no
+    /// periods were taken.
+    pub fn share(&self) -> impl Fn(&Seen) -> f64 + use<> {
+        let all = self.seen.iter().chain([&self.others]);
+        let (samples, cycles) =
+            all.fold((0, 0), |(samples, cycles), seen| (samples + seen.samples, cycles + seen.cycles));
+        move |seen| {
+            if cycles > 0 { seen.cycles as f64 / cycles as f64 } else { seen.samples as f64 / samples.max(1) as f64 }
+        }
+    }
+
     /// Samples of values that found no place.
     pub fn others(&self) -> Seen {
         self.others
@@ -207,6 +218,7 @@ mod tests {
         assert_eq!(hottest[0].1[0].mean(), Some(0.2));
         assert_eq!(hottest[1].0, Seen { value: 9, samples: 1, cycles: 100, turns: 1 });
         assert_eq!(table.turns(), 3);
+        assert_eq!(table.share()(&hottest[0].0), 0.75);
     }
 
     #[test]

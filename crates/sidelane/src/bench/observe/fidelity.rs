@@ -1,0 +1,99 @@
+//! Which samples of a rate are true: thesis Figures 3.4 and 3.5.
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::subject::{Look, Stage};
+use crate::observe::observation::Observation;
+use crate::observe::period::Period;
+use crate::report::chart::{Line, Multiples, Panel, ScaleKind};
+use crate::report::{Check, ResultFile, Row, Unit};
+
+/// The target counts once in so many cycles.
+const COUNTED_EVERY: u64 = 1200;
+const PERIODS: [Period; 7] = [
+    Period::Max,
+    Period::Cycles(500),
+    Period::Cycles(1000),
+    Period::Cycles(2500),
+    Period::Cycles(5000),
+    Period::Cycles(20_000),
+    Period::Cycles(200_000),
+];
+/// From this period on so much has to be kept (Figure 3.4(c)).
+const LONG: u64 = 2500;
+const KEPT_WANTED_PERCENT: f64 = 90.0;
+const TOLERANCE: f64 = 0.01;
+
+pub(super) fn measure(stage: &Stage, length: Duration, result: &mut ResultFile) -> Result<()> {
+    let target = stage.phases(COUNTED_EVERY)?;
+    let (mut least_kept, mut worst_cpc, mut points) = (None::<f64>, None::<f64>, Vec::new());
+    for period in PERIODS {
+        let signals = &["counter:phases.done", "cpc"];
+        let seen = stage.observe(&target, &Look { signals, progress: None, period, length })?;
+        let kept = seen.analysis.kept_share().map(|share| share * 100.0);
+        result.rows.push(row(&period, &seen));
+        points.extend(seen.analysis.periods.percentile(50.0).zip(kept));
+        if is_long(&period) {
+            least_kept = Some(kept.unwrap_or(0.0).min(least_kept.unwrap_or(100.0)));
+        }
+        worst_cpc = Some(worst_of(&seen).max(worst_cpc.unwrap_or(0.0)));
+    }
+    let name = format!("kept by double-time error correction, periods from {LONG} cycles");
+    result.checks.push(Check::at_least(name, least_kept, KEPT_WANTED_PERCENT, Unit::Percent));
+    // A spread's smallest and largest are exact.
+    let wanted = TOLERANCE * 100.0 + 1e-9;
+    let name = "kept samples: CPC furthest from 1";
+    result.checks.push(Check::at_most(name, worst_cpc.map(|worst| worst * 100.0), wanted, Unit::Percent));
+    result.multiples.push(picture(points));
+    Ok(())
+}
+
+fn is_long(period: &Period) -> bool {
+    matches!(period, Period::Cycles(cycles) if *cycles >= LONG)
+}
+
+fn row(period: &Period, seen: &Observation) -> Row {
+    let analysis = &seen.analysis;
+    let mut row = Row::new(format!("rate, period {period}"));
+    for (key, percent) in [("period_p1_cycles", 1.0), ("period_p50_cycles", 50.0), ("period_p99_cycles", 99.0)] {
+        row.put(key, analysis.periods.percentile(percent));
+    }
+    row.put("gap_p50_cycles", analysis.gaps.percentile(50.0)).put("gap_p99_cycles", analysis.gaps.percentile(99.0));
+    row.put("kept_percent", analysis.kept_share().map(|share| share * 100.0));
+    row.put("all_cpc_min_ratio", analysis.cpc.min()).put("all_cpc_max_ratio", analysis.cpc.max());
+    let kept = analysis.rates.first().map(|cpc| &cpc.kept);
+    row.put("kept_cpc_min_ratio", kept.and_then(|kept| kept.min()));
+    row.put("kept_cpc_max_ratio", kept.and_then(|kept| kept.max()));
+    row
+}
+
+/// How far the CPC of a kept sample is from 1.
+fn worst_of(seen: &Observation) -> f64 {
+    let kept = seen.analysis.rates.first().map(|cpc| &cpc.kept);
+    let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
+    // Nothing kept breaks no bound; that it was kept is checked elsewhere.
+    ends.map_or(0.0, |ends| ends.map(|cpc| (cpc - 1.0).abs()).into_iter().fold(0.0, f64::max))
+}
+
+fn picture(points: Vec<(f64, f64)>) -> Multiples {
+    Multiples {
+        title: "Samples kept".into(),
+        caption:
+            "By the median period, in the thesis's Figure 3.4(c) 50 % or less at the highest rate and 90 % and more \
+                  from 2500 cycles on."
+                .into(),
+        across: "period".into(),
+        across_unit: Unit::Cycles,
+        panels: vec![Panel {
+            title: "kept".into(),
+            unit: Unit::Percent,
+            scale: ScaleKind::Linear,
+            up_to: Some(100.0),
+            limit: None,
+            lines: vec![Line { setting: "here".into(), points }],
+        }],
+        columns: 1,
+    }
+}

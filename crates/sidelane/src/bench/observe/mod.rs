@@ -1,0 +1,58 @@
+//! `sidelane bench observe`: the evaluation of SHIM (thesis chapter 3), on this machine.
+//!
+//! - how close one tag is read to the physical limit, a bare loop in C on the same tag;
+//! - which samples of a rate are true, by period: Figures 3.4 and 3.5;
+//! - what a target on another core pays: Figures 3.7(a) and 3.9;
+//! - what slow sampling hides: Figure 3.1;
+//! - and all that beside `perf record`.
+
+mod fidelity;
+mod hidden;
+mod limit;
+mod overhead;
+mod profiler;
+mod subject;
+
+use std::path::Path;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use self::subject::Stage;
+use crate::lane::topology::Topology;
+use crate::machine;
+use crate::report::ResultFile;
+
+/// Measures everything, the target on the first lane of the pair and the observer on the second.
+pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
+    let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
+    let target = pair.requests.first().context("a pair has a first lane")?;
+    let observer = pair.batch.first().context("a pair has a second lane")?.cpu;
+    let stage = Stage::set(target, observer)?;
+    let mut result = ResultFile::new(machine::describe(pair.kind), settings(lanes));
+    let length = Duration::from_millis(if quick { 400 } else { 2000 });
+    limit::measure(&stage, if quick { 3 } else { 11 }, &mut result).context("one tag")?;
+    fidelity::measure(&stage, length, &mut result).context("rates")?;
+    overhead::measure(&stage, length, &mut result).context("overhead")?;
+    hidden::measure(&stage, length, &mut result).context("slow sampling")?;
+    profiler::measure(&stage, if quick { 3 } else { 11 }, &mut result).context("perf record")?;
+    if !result.machine.pmu {
+        result.notes.push("no hardware counters here: rates are of counters in memory, not of instructions".into());
+    }
+    Ok(result)
+}
+
+fn settings(lanes: &str) -> Map<String, Value> {
+    let mut settings = Map::new();
+    settings.insert("title".into(), json!("Sidelane bench observe"));
+    settings.insert(
+        "explanation".into(),
+        json!([
+            "Programs that emit a tag and a counter run on one lane, an observer on another one. Cycles are those of the \
+             time stamp counter. Slowdowns are of pairs of windows with and without an observer.",
+        ]),
+    );
+    settings.insert("lanes".into(), json!(lanes));
+    settings
+}

@@ -1,0 +1,101 @@
+//! Beside `perf record` at its highest rate, on the same target in the same run.
+
+use std::fs;
+use std::path::Path;
+use std::process::{Command, Stdio};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+
+use super::subject::{Look, Running, Stage};
+use crate::bench::median::median;
+use crate::observe::channel::Reader;
+use crate::observe::channel::app::Emitted;
+use crate::observe::clock::Clock;
+use crate::observe::period::Period;
+use crate::report::{Check, ResultFile, Row, Unit};
+
+const SLICE: Duration = Duration::from_millis(500);
+const WRITTEN_EVERY: u64 = 1200;
+/// Our period is finer by so much.
+const FINER_WANTED: f64 = 500.0;
+/// Slowdowns closer than this are equal.
+const NOISE_PERCENT: f64 = 0.5;
+
+/// One profiler's figures, a round each.
+#[derive(Default)]
+struct Rounds {
+    period_cycles: Vec<f64>,
+    slowdown_percent: Vec<f64>,
+}
+
+pub(super) fn measure(stage: &Stage, rounds: usize, result: &mut ResultFile) -> Result<()> {
+    if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
+        result.notes.push("perf record: there is no perf here (apt-get install linux-perf): not compared".into());
+        return Ok(());
+    }
+    let clock = Clock::calibrate()?;
+    let target = stage.phases(WRITTEN_EVERY)?;
+    let (mut ours, mut perf) = (Rounds::default(), Rounds::default());
+    for _ in 0..rounds {
+        let without = progress(&target, || Ok(std::thread::sleep(SLICE)))?;
+        let mut samples = 0;
+        let with_perf = progress(&target, || record(stage, &target).map(|counted| samples = counted))?;
+        perf.slowdown_percent.push(100.0 * (1.0 - with_perf / without));
+        perf.period_cycles.push(clock.cycles(SLICE.as_nanos() as u64) as f64 / samples.max(1) as f64);
+        let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
+        let mut period = None;
+        let with_ours =
+            progress(&target, || stage.observe(&target, &look).map(|seen| period = seen.analysis.periods.mean()))?;
+        ours.slowdown_percent.push(100.0 * (1.0 - with_ours / without));
+        ours.period_cycles.push(period.context("nothing was read")?);
+    }
+    let finer = median(perf.period_cycles.iter().zip(&ours.period_cycles).map(|(perf, ours)| perf / ours));
+    let more = median(ours.slowdown_percent.iter().zip(&perf.slowdown_percent).map(|(ours, perf)| ours - perf));
+    result
+        .rows
+        .extend([ours.row("observer, one tag at the highest rate"), perf.row("perf record at its highest rate")]);
+    result.checks.push(Check::at_least("period finer than perf record's, times", finer, FINER_WANTED, Unit::Ratio));
+    let name = "slowdown beyond perf record's, median of pairs";
+    result.checks.push(Check::at_most(name, more, NOISE_PERCENT, Unit::Percent));
+    Ok(())
+}
+
+impl Rounds {
+    fn row(self, name: &str) -> Row {
+        let mut row = Row::new(name);
+        row.put("period_cycles", median(self.period_cycles)).put("slowdown_percent", median(self.slowdown_percent));
+        row
+    }
+}
+
+/// What the target gets done in a second while `work` is done.
+fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> {
+    let emitted = Emitted::find(target.pid()).context("the target has ended")?;
+    let channel = emitted.channels("phases.done").pop().context("the target counts nothing")?;
+    let Reader::Word(done) = channel.reader else { unreachable!("an emitted counter is a word") };
+    let (began, before) = (Instant::now(), done.read());
+    work()?;
+    Ok((done.read() - before) as f64 / began.elapsed().as_secs_f64())
+}
+
+/// Samples that perf took of the target.
+fn record(stage: &Stage, target: &Running) -> Result<u64> {
+    let dir = tempfile::tempdir()?;
+    let file = dir.path().join("perf.data");
+    let length = SLICE.as_secs_f64().to_string();
+    let mut perf = Command::new("taskset");
+    perf.args(["-c", &stage.observer_cpu.to_string(), "perf", "record", "-F", "max", "-o"]).arg(&file);
+    perf.args(["-p", &target.pid().to_string(), "--", "sleep", &length]).stdout(Stdio::null()).stderr(Stdio::null());
+    let status = perf.status().context("cannot run perf record")?;
+    anyhow::ensure!(status.success(), "perf record failed: {status}; try it by hand");
+    samples_in(&file)
+}
+
+fn samples_in(file: &Path) -> Result<u64> {
+    let mut script = Command::new("perf");
+    script.args(["script", "-F", "ip", "-i"]).arg(file).stderr(Stdio::null());
+    let output = script.output().context("cannot run perf script")?;
+    let _ = fs::remove_file(file);
+    Ok(output.stdout.split(|byte| *byte == b'\n').filter(|line| !line.trim_ascii().is_empty()).count() as u64)
+}
