@@ -37,6 +37,8 @@ pub enum Verb {
     Requests(RequestsArgs),
     /// Look at signals of running programs through a microscope: tags, counters and rates
     Observe(ObserveArgs),
+    /// Show an observation again, from the log that `sidelane observe --log` wrote
+    Report(ReportArgs),
     /// Measure what Sidelane itself costs, leaks and gains on this machine
     #[command(subcommand)]
     Bench(Bench),
@@ -212,6 +214,36 @@ pub struct ObserveArgs {
     /// Write every sample here; sidelane report reads it again
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
+    /// Where results go
+    #[command(flatten)]
+    pub outputs: Outputs,
+    /// The command to observe
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Arguments of `sidelane report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The log
+    pub log: PathBuf,
+    /// From so long after the first sample on
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time)]
+    pub from: Duration,
+    /// Up to so long after the first sample [default: to the end]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub to: Option<Duration>,
+    /// By how many percent the two readings of the clock may differ [default: as it was observed]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub tolerance: Option<f64>,
+    /// Where results go
+    #[command(flatten)]
+    pub outputs: Outputs,
+}
+
+/// Where the results of an observation go, besides the terminal.
+#[derive(Debug, Args)]
+pub struct Outputs {
     /// Write the results here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -221,9 +253,6 @@ pub struct ObserveArgs {
     /// Open the page when all is done
     #[arg(long)]
     pub open: bool,
-    /// The command to observe
-    #[arg(last = true, value_name = "COMMAND")]
-    pub command: Vec<OsString>,
 }
 
 fn parse_percent(text: &str) -> Result<f64, String> {

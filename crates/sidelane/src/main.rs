@@ -8,12 +8,15 @@ use clap::{CommandFactory, Parser};
 use sidelane::bench;
 use sidelane::bench::lanes::LanesOptions;
 use sidelane::cli::{
-    Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, PairArgs, RequestsArgs, RunArgs, Verb,
+    Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, ReportArgs,
+    RequestsArgs, RunArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::{guardian, run};
+use sidelane::observe::observation::Observation;
+use sidelane::observe::replay::{ReplayOptions, replay};
 use sidelane::observe::session::{self, ObserveOptions};
 use sidelane::report::{Column, ResultFile, html, table, terminal};
 use sidelane::request::watch::{self, WatchOptions};
@@ -35,6 +38,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Demo(args) => demonstrate(args),
         Verb::Requests(args) => watch_requests(args),
         Verb::Observe(args) => observe(args),
+        Verb::Report(args) => report_again(args),
         Verb::Bench(Bench::Hold(args)) => bench_pair(args, bench::hold::run),
         Verb::Bench(Bench::Gate(args)) => bench_pair(args, bench::gate::run),
         Verb::Bench(Bench::Requests(args)) => bench_pair(args, bench::requests::run),
@@ -119,7 +123,7 @@ fn watch_requests(args: RequestsArgs) -> Result<u8> {
 }
 
 fn observe(args: ObserveArgs) -> Result<u8> {
-    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    check_outputs(&args.outputs)?;
     let observation = session::run(&ObserveOptions {
         target: args.target,
         command: args.command,
@@ -133,12 +137,42 @@ fn observe(args: ObserveArgs) -> Result<u8> {
         log: args.log,
         live: true,
     })?;
+    tell(&observation, args.outputs)
+}
+
+fn report_again(args: ReportArgs) -> Result<u8> {
+    check_outputs(&args.outputs)?;
+    let options = ReplayOptions {
+        from_s: args.from.as_secs_f64(),
+        to_s: args.to.map(|to| to.as_secs_f64()),
+        tolerance: args.tolerance.map(|percent| percent / 100.0),
+    };
+    tell(&replay(&args.log, &options)?, args.outputs)
+}
+
+fn check_outputs(outputs: &Outputs) -> Result<()> {
+    [&outputs.json, &outputs.page].into_iter().flatten().try_for_each(|path| check_writable(path))
+}
+
+/// What was observed, for people and for programs.
+fn tell(observation: &Observation, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
-    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
+    outputs.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    let page = outputs.page.or_else(|| outputs.open.then(|| PathBuf::from("sidelane-observe.html")));
+    page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
     print!("{}", observation.histograms());
     print!("{}", table::render_tables(&result, |_| true, terminal::width(), terminal::color_wanted()));
+    if let Some(path) = page.filter(|_| outputs.open) {
+        open(&path);
+    }
     Ok(result.exit_code())
+}
+
+/// Opens a page where there is a desktop, and says where it is in any case.
+fn open(page: &Path) {
+    println!("\npage: {}", page.display());
+    let quiet = || std::process::Stdio::null();
+    let _ = std::process::Command::new("xdg-open").arg(page).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
 }
 
 /// Runs a bench that needs a pair of lanes, and no more.

@@ -28,6 +28,17 @@ pub fn ordered_cycles() -> u64 {
     unsafe { __rdtscp(&mut lane) }
 }
 
+/// The lane that this thread runs on, as Linux writes it beside the counter.
+#[inline(always)]
+pub fn lane_now() -> u32 {
+    /// Above it stands the NUMA node.
+    const LANE_BITS: u32 = (1 << 12) - 1;
+    let mut lane = 0;
+    // SAFETY: as above.
+    unsafe { __rdtscp(&mut lane) };
+    lane & LANE_BITS
+}
+
 /// Cycles now, give or take the instructions around it.
 #[inline(always)]
 pub fn cycles() -> u64 {

@@ -18,6 +18,7 @@ pub mod observer;
 mod outcome;
 pub mod period;
 pub mod place;
+pub mod replay;
 pub mod sample;
 pub mod session;
 pub mod signal;

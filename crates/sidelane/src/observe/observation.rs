@@ -58,6 +58,11 @@ pub enum Ended {
     Interrupted,
     /// The target ended.
     TargetGone,
+    /// A lane went offline.
+    LaneGone {
+        /// Which.
+        lane: u32,
+    },
     /// A signal could no longer be read.
     ChannelGone {
         /// Its name.
@@ -73,6 +78,7 @@ impl Ended {
         match self {
             Ended::Whole | Ended::Interrupted => None,
             Ended::TargetGone => Some("the target ended; what was sampled until then is here".to_owned()),
+            Ended::LaneGone { lane } => Some(format!("CPU {lane} went offline; what was sampled until then is here")),
             Ended::ChannelGone { signal, why } => {
                 Some(format!("signal {signal} could no longer be read: {why}; what was sampled until then is here"))
             }

@@ -14,7 +14,7 @@ use std::sync::atomic::{AtomicU32, Ordering};
 use super::analysis::Analysis;
 use super::channel::lane::LaneThread;
 use super::channel::{Gone, Reader, Width, Word};
-use super::clock::{cycles, ordered_cycles};
+use super::clock::{cycles, lane_now, ordered_cycles};
 use super::handover::Handover;
 use super::log::LogFeed;
 use super::period::Pace;
@@ -67,6 +67,8 @@ impl Controls {
 pub enum End {
     /// It was told to.
     Asked,
+    /// It found itself on another lane: its own went offline.
+    LaneGone,
     /// A channel can no longer be read.
     Gone {
         /// The signal's number: counters, then tags.
@@ -92,6 +94,8 @@ pub struct Observer {
     pub log: Option<LogFeed>,
     /// What it is told.
     pub controls: Arc<Controls>,
+    /// Its lane.
+    pub lane: u32,
 }
 
 impl Observer {
@@ -116,23 +120,25 @@ impl Observer {
         }
     }
 
-    /// Whether to go on; sleeps as long as it is told to pause.
+    /// Why to end, if not to go on; sleeps as long as it is told to pause. A lane that goes offline
+    /// loses its threads to others, where they would be in somebody's way.
     #[inline(always)]
-    fn goes_on(&self, analysis: &mut Box<Analysis>) -> bool {
-        if self.controls.0.load(Ordering::Acquire) == OBSERVE {
-            return true;
+    fn must_end(&self, analysis: &mut Box<Analysis>) -> Option<End> {
+        match self.controls.0.load(Ordering::Acquire) {
+            OBSERVE if lane_now() == self.lane => None,
+            OBSERVE => Some(End::LaneGone),
+            _ => self.wait_for_orders(analysis),
         }
-        self.wait_for_orders(analysis)
     }
 
     #[cold]
-    fn wait_for_orders(&self, analysis: &mut Box<Analysis>) -> bool {
+    fn wait_for_orders(&self, analysis: &mut Box<Analysis>) -> Option<End> {
         analysis.interrupt();
         loop {
             match self.controls.0.load(Ordering::Acquire) {
-                OBSERVE => return true,
+                OBSERVE => return None,
                 PAUSE => std::thread::park(),
-                _ => return false,
+                _ => return Some(End::Asked),
             }
         }
     }
@@ -143,7 +149,10 @@ impl Observer {
         let slow = self.counters.iter().chain(&self.tags).any(is_call) || !self.pace.is_max();
         let turn = if slow { SLOW_SAMPLES_A_TURN } else { SAMPLES_A_TURN };
         let mut sample = Sample::default();
-        while self.goes_on(analysis) {
+        loop {
+            if let Some(end) = self.must_end(analysis) {
+                return end;
+            }
             for _ in 0..turn {
                 self.pace.wait();
                 if let Err((signal, why)) = self.take(&mut sample) {
@@ -156,7 +165,6 @@ impl Observer {
             }
             self.handover.offer(analysis);
         }
-        End::Asked
     }
 
     /// Lines 4 to 16 of the figure, and one before them: words are fetched into this lane's cache first.
@@ -192,7 +200,10 @@ impl Observer {
     fn watch_reads(&mut self, read: impl Fn() -> u64, analysis: &mut Box<Analysis>) -> End {
         let mut run = Run { value: read(), reads: 0 };
         let mut end = cycles();
-        while self.goes_on(analysis) {
+        loop {
+            if let Some(end) = self.must_end(analysis) {
+                return end;
+            }
             for _ in 0..BLOCKS_A_TURN {
                 watch_block(&read, &mut run, analysis);
                 let began = std::mem::replace(&mut end, cycles());
@@ -203,7 +214,6 @@ impl Observer {
                 end = cycles();
             }
         }
-        End::Asked
     }
 }
 

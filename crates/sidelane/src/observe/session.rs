@@ -73,6 +73,10 @@ pub fn run(options: &ObserveOptions) -> Result<Observation> {
     let (feed, writer) = open_log(options, &wanted, &clock, subject.name())?.unzip();
     let recipe = wanted.recipe(options.tolerance);
     let crew = Crew::start(&mut wanted, &recipe, options.period, &clock, &places, feed)?;
+    // Whoever wants to do something while it goes on waits for this.
+    if options.live {
+        eprintln!("sidelane: observing {}, from CPU {}", subject.name(), places.observer);
+    }
     let mut watch = Watch {
         cost: progress.map(CostMeter::new),
         whole: Analysis::new(recipe),
@@ -192,6 +196,8 @@ struct Crew {
     takeover: Takeover<Analysis>,
     /// Cleared and given back, so that two analyses are enough.
     spare: Option<Box<Analysis>>,
+    lane: u32,
+    observed: Option<u32>,
     /// Keeps the lane words true.
     _tracking: Option<super::channel::lane::LaneTracking>,
 }
@@ -217,6 +223,7 @@ impl Crew {
             handover,
             log,
             controls: Arc::clone(&controls),
+            lane: places.observer,
         };
         let first = Box::new(Analysis::new(recipe.clone()));
         let spare = Some(Box::new(Analysis::new(recipe.clone())));
@@ -230,7 +237,8 @@ impl Crew {
         })?;
         told.recv()?
             .with_context(|| format!("cannot put the observer on CPU {lane}; is it online? (see `lscpu -e`)"))?;
-        Ok(Self { thread, controls, takeover, spare, _tracking: wanted.tracking.take() })
+        let observed = places.observed;
+        Ok(Self { thread, controls, takeover, spare, lane, observed, _tracking: wanted.tracking.take() })
     }
 
     fn obey(&self, order: Order) {
@@ -287,10 +295,10 @@ impl Watch {
             if caught.is_some_and(|caught| caught.asks_to_end()) {
                 return Ok(Ended::Interrupted);
             }
-            if self.crew.thread.is_finished() {
-                return Ok(Ended::TargetGone);
+            if let Some(lane) = self.crew.observed.filter(|lane| !is_online(*lane)) {
+                return Ok(Ended::LaneGone { lane });
             }
-            if !subject.runs() {
+            if self.crew.thread.is_finished() || !subject.runs() {
                 return Ok(Ended::TargetGone);
             }
             if options.length.is_some_and(|length| began.elapsed() >= length) {
@@ -325,15 +333,23 @@ impl Watch {
 
     fn end(mut self, ended: Ended) -> (Analysis, Names, Option<super::cost::Slowdown>, Ended) {
         self.live.clear();
+        let lane = self.crew.lane;
         let end = self.crew.end(&mut self.whole);
         self.names.learn(&self.whole);
         let ended = match end {
             End::Asked => ended,
+            End::LaneGone => Ended::LaneGone { lane },
             End::Gone { signal, why } => Ended::ChannelGone { signal: self.names.signal(signal), why: in_words(&why) },
         };
         let slowdown = self.cost.as_ref().and_then(CostMeter::slowdown);
         (self.whole, self.names, slowdown, ended)
     }
+}
+
+/// Lanes that cannot go offline have no such file.
+fn is_online(lane: u32) -> bool {
+    let state = std::fs::read_to_string(format!("/sys/devices/system/cpu/cpu{lane}/online"));
+    state.is_err() || state.is_ok_and(|state| state.trim() != "0")
 }
 
 fn in_words(why: &Gone) -> String {

@@ -79,14 +79,8 @@ impl Wanted {
         if channel.kind == Kind::Tag { &mut self.tags } else { &mut self.counters }.push(channel);
     }
 
-    /// Each counter has a rate, of its own time.
     fn add_rates(&mut self) {
-        let of = |(number, channel): (usize, &Channel)| Rate {
-            name: channel.name.clone(),
-            count: Operand::Counter(number),
-            per: Operand::Cycles,
-        };
-        let rates: Vec<Rate> = self.counters.iter().enumerate().map(of).collect();
+        let rates = rates_of(self.counters.iter().map(|channel| channel.name.as_str()));
         self.rates.extend(rates);
     }
 
@@ -122,6 +116,16 @@ impl Wanted {
     pub fn is_memory(&self) -> bool {
         self.counters.iter().chain(&self.tags).all(|channel| matches!(channel.reader, Reader::Word(_)))
     }
+}
+
+/// Each counter has a rate, of its own time.
+pub fn rates_of<'a>(counters: impl Iterator<Item = &'a str>) -> Vec<Rate> {
+    let of = |(number, name): (usize, &str)| Rate {
+        name: name.to_owned(),
+        count: Operand::Counter(number),
+        per: Operand::Cycles,
+    };
+    counters.enumerate().map(of).collect()
 }
 
 /// The rate whose truth is known: how far the two readings of the clock agree.

@@ -1,0 +1,209 @@
+//! `sidelane observe` on real programs: `runtime/c/examples/phases.c`, which goes through three phases
+//! and counts.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use common::agent::SIDELANE;
+use common::lanes_to_ourselves;
+use serde_json::Value;
+use tempfile::TempDir;
+
+/// The example, compiled.
+struct Phases {
+    dir: TempDir,
+}
+
+impl Phases {
+    /// None, with the reason printed, where there is no compiler.
+    fn build() -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c/examples/phases.c");
+        let strict = ["-O2", "-Wall", "-Wextra", "-Werror"];
+        let Ok(status) = Command::new("cc").args(strict).arg("-o").arg(dir.path().join("phases")).arg(source).status()
+        else {
+            println!("skipped: there is no compiler cc here");
+            return None;
+        };
+        assert!(status.success());
+        Some(Self { dir })
+    }
+
+    fn program(&self) -> PathBuf {
+        self.dir.path().join("phases")
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+
+    fn observe(&self, args: &[&str]) -> Command {
+        let mut command = Command::new(SIDELANE);
+        command.arg("observe").args(args);
+        command
+    }
+
+    /// Observes the example, started for it with the arguments `of`, and writes JSON.
+    fn observed(&self, args: &[&str], of: &[&str]) -> (Output, Value) {
+        let json = self.file("result.json");
+        let mut command = self.observe(args);
+        command.arg("--json").arg(&json).arg("--").arg(self.program()).args(of);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(output.status.success(), "{said}");
+        (output, serde_json::from_slice(&std::fs::read(json).unwrap()).unwrap())
+    }
+}
+
+fn row<'a>(result: &'a Value, setting: &str) -> &'a Value {
+    let rows = result["rows"].as_array().unwrap();
+    rows.iter().find(|row| row["setting"] == setting).unwrap_or_else(|| panic!("no row {setting} in {rows:?}"))
+}
+
+fn notes(result: &Value) -> String {
+    result["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap()).collect::<Vec<_>>().join("\n")
+}
+
+fn said(output: &Output) -> String {
+    String::from_utf8_lossy(&output.stderr).into_owned()
+}
+
+#[test]
+fn tags_are_shared_out_and_counters_have_rates() {
+    let _lanes = lanes_to_ourselves();
+    let Some(phases) = Phases::build() else { return };
+    let args = ["--signal", "tag:phases.phase,counter:phases.done,cpc", "--cpu", "0", "--observer-cpu", "1"];
+    let (output, result) =
+        phases.observed(&[&args[..], &["--for", "1s", "--period", "5000cycles"]].concat(), &["2000"]);
+    for phase in ["read", "work", "write"] {
+        let share = row(&result, &format!("phases.phase: {phase}"))["share_percent"].as_f64().unwrap();
+        assert!((15.0..55.0).contains(&share), "{phase}: {share} %");
+    }
+    let cpc = row(&result, "rate of cpc");
+    assert!(cpc["min_ratio"].as_f64().unwrap() >= 0.99 && cpc["max_ratio"].as_f64().unwrap() <= 1.01, "{cpc}");
+    assert!(row(&result, "rate of phases.done")["mean_per_s"].as_f64().unwrap() > 10_000.0);
+    assert!(row(&result, "observer")["samples_count"].as_f64().unwrap() > 1_000.0);
+    let shown = String::from_utf8_lossy(&output.stdout).into_owned();
+    assert!(shown.contains("write") && shown.contains('█'), "{shown}");
+}
+
+#[test]
+fn a_tag_alone_is_watched_at_the_highest_rate() {
+    let _lanes = lanes_to_ourselves();
+    let Some(phases) = Phases::build() else { return };
+    let args = ["--signal", "tag:phases.phase", "--progress", "counter:phases.done", "--cpu", "0", "--for", "1s"];
+    let (_, result) = phases.observed(&args, &["2000"]);
+    let observer = row(&result, "observer");
+    // A debug build on a shared machine is not what it is made for; it is still no profiler's rate.
+    assert!(observer["period_p50_cycles"].as_f64().unwrap() < 2_000.0, "{observer}");
+    assert!(observer["slowdown_pairs_count"].as_f64().unwrap() >= 1.0, "{observer}");
+}
+
+#[test]
+fn what_was_sampled_is_kept_when_the_target_ends() {
+    let _lanes = lanes_to_ourselves();
+    let Some(phases) = Phases::build() else { return };
+    let (_, result) = phases.observed(&["--signal", "tag:phases.phase", "--for", "60s"], &["2000", "0.3"]);
+    assert!(notes(&result).contains("the target ended"), "{}", notes(&result));
+    assert!(row(&result, "observer")["samples_count"].as_f64().unwrap() > 0.0);
+}
+
+#[test]
+fn a_log_tells_the_same_again() {
+    let _lanes = lanes_to_ourselves();
+    let Some(phases) = Phases::build() else { return };
+    let (log, again) = (phases.file("log"), phases.file("again.json"));
+    let args = ["--signal", "tag:phases.phase,counter:phases.done", "--period", "20us", "--for", "500ms", "--log"];
+    let (_, result) = phases.observed(&[&args[..], &[log.to_str().unwrap()]].concat(), &["2000"]);
+    let output = Command::new(SIDELANE).arg("report").arg(&log).arg("--json").arg(&again).output().unwrap();
+    assert!(output.status.success(), "{}", said(&output));
+    let replayed: Value = serde_json::from_slice(&std::fs::read(&again).unwrap()).unwrap();
+    for (setting, key) in [("observer", "samples_count"), ("phases.phase: 1", "reads_count")] {
+        let first = row(&result, &setting.replace(": 1", ": work"));
+        assert_eq!(row(&replayed, setting)[key], first[key], "{setting}");
+    }
+    let part = Command::new(SIDELANE).arg("report").arg(&log).args(["--from", "9s"]).output().unwrap();
+    assert!(said(&part).contains("no sample of the time"), "{}", said(&part));
+}
+
+#[test]
+fn a_full_disk_ends_the_log_and_nothing_else() {
+    let _lanes = lanes_to_ourselves();
+    let Some(phases) = Phases::build() else { return };
+    let (disk, json) = (phases.file("disk"), phases.file("result.json"));
+    std::fs::create_dir(&disk).unwrap();
+    // A disk of its own, in a mount namespace of its own; the log is copied out before that ends.
+    let script = "mount -t tmpfs -o size=6m none \"$1\" || exit 77; \"$2\" observe --signal tag:phases.phase,counter:phases.done \
+                  --for 2s --log \"$1/log\" --json \"$3\" -- \"$4\" 2000 || exit; cp \"$1/log\" \"$5\"";
+    let kept = phases.file("kept");
+    let mut command = Command::new("unshare");
+    command.args(["-m", "sh", "-c", script, "sh"]).arg(&disk).arg(SIDELANE).arg(&json).arg(phases.program()).arg(&kept);
+    let output = command.output().unwrap();
+    if output.status.code() != Some(0) && !json.exists() {
+        println!("skipped: no mount namespace of our own here: {}", said(&output));
+        return;
+    }
+    let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert!(notes(&result).contains("ends early") && notes(&result).contains("free some space"), "{}", notes(&result));
+    assert!(row(&result, "observer")["samples_count"].as_f64().unwrap() > 0.0);
+    let again = Command::new(SIDELANE).arg("report").arg(&kept).output().unwrap();
+    assert!(again.status.success(), "what was written before is read: {}", said(&again));
+}
+
+#[test]
+fn a_running_target_goes_on_after_an_interrupt() {
+    let _lanes = lanes_to_ourselves();
+    let Some(phases) = Phases::build() else { return };
+    let mut target = Ended(Command::new(phases.program()).arg("2000").stdout(Stdio::null()).spawn().unwrap());
+    let pid = format!("pid:{}", target.0.id());
+    let mut observer = phases.observe(&["--target", &pid, "--signal", "tag:phases.phase"]);
+    observer.stdout(Stdio::piped()).stderr(Stdio::piped());
+    let mut observer = observer.spawn().unwrap();
+    let mut first = String::new();
+    BufReader::new(observer.stderr.take().unwrap()).read_line(&mut first).unwrap();
+    rustix::process::kill_process(rustix::process::Pid::from_child(&observer), rustix::process::Signal::INT).unwrap();
+    let output = observer.wait_with_output().unwrap();
+    assert!(output.status.success());
+    assert!(String::from_utf8_lossy(&output.stdout).contains("phases.phase"), "a histogram at Ctrl-C");
+    assert!(target.0.try_wait().unwrap().is_none(), "the target runs on");
+}
+
+struct Ended(Child);
+
+impl Drop for Ended {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn what_cannot_be_observed_is_said_with_what_can() {
+    let Some(phases) = Phases::build() else { return };
+    let failing = |args: &[&str], of: &[&str]| {
+        let output = phases.observe(args).arg("--").arg(phases.program()).args(of).output().unwrap();
+        assert!(!output.status.success(), "{args:?}");
+        said(&output)
+    };
+    let error = failing(&["--signal", "tag:phases.face"], &["2000"]);
+    assert!(error.contains("emits no signal `phases.face`; it emits phases.phase, phases.done"), "{error}");
+    let error = failing(&["--signal", "tag:phases.phase", "--cpu", "0", "--observer-cpu", "0"], &["2000"]);
+    assert!(error.contains("the two would never run at the same time"), "{error}");
+    let error = failing(&["--signal", "tag:phases.phase", "--observer-cpu", "999"], &["2000"]);
+    assert!(error.contains("CPU 999 cannot be used (--observer-cpu)"), "{error}");
+    let error = failing(&[], &["2000"]);
+    assert!(error.contains("nothing to observe"), "{error}");
+    let error = failing(&["--signal", "phase"], &["2000"]);
+    assert!(error.contains("`phase` is no signal"), "{error}");
+    let error = failing(&["--signal", "tag:x", "--period", "fast"], &["2000"]);
+    assert!(error.contains("`fast` is no period"), "{error}");
+    let nothing = Command::new(SIDELANE).args(["observe", "--signal", "cpc"]).output().unwrap();
+    assert!(said(&nothing).contains("name it with --target, or put a command after --"), "{}", said(&nothing));
+    let silent = Command::new(SIDELANE).args(["observe", "--signal", "tag:x", "--", "sleep", "0.1"]).output().unwrap();
+    assert!(said(&silent).contains("sleep ended before it emitted `x`"), "{}", said(&silent));
+    let report = Command::new(SIDELANE).args(["report", env!("CARGO_MANIFEST_PATH")]).output().unwrap();
+    assert!(said(&report).contains("is no log of sidelane observe"), "{}", said(&report));
+}
