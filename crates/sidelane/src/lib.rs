@@ -9,6 +9,7 @@ pub mod lab;
 pub mod lane;
 pub mod machine;
 pub mod observe;
+pub mod perf;
 pub mod report;
 pub mod request;
 pub mod sealed;

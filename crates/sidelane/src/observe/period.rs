@@ -61,6 +61,17 @@ impl fmt::Display for Period {
     }
 }
 
+impl Period {
+    /// In nanoseconds; none for the highest rate.
+    pub fn ns(&self, clock: &Clock) -> Option<u64> {
+        match self {
+            Period::Max => None,
+            Period::Cycles(cycles) => Some(clock.ns(*cycles) as u64),
+            Period::Time(time) => Some(time.as_nanos() as u64),
+        }
+    }
+}
+
 /// Waits from sample to sample.
 #[derive(Debug)]
 pub struct Pace {

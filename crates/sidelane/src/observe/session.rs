@@ -10,6 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::analysis::{Analysis, Recipe};
+use super::channel::perf::check_period;
 use super::channel::{Channel, Gone, Reader};
 use super::clock::Clock;
 use super::cost::{CostMeter, Order};
@@ -66,8 +67,9 @@ pub fn run(options: &ObserveOptions) -> Result<Observation> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let clock = Clock::calibrate()?;
     let (mut subject, places) = set_up(options)?;
-    let mut wanted = Wanted::find(&options.signals, &mut subject, places.observed)?;
-    let progress = progress(options, &wanted, &mut subject)?;
+    let mut wanted = Wanted::find(&options.signals, &mut subject, &places)?;
+    check_period(&wanted.counters, options.period.ns(&clock))?;
+    let progress = progress(options, &wanted, &mut subject, &places)?;
     let notes = notes(&wanted, &places, &mut subject, progress.is_some());
     let names = Names::of(&wanted);
     let (feed, writer) = open_log(options, &wanted, &clock, subject.name())?.unzip();
@@ -139,9 +141,14 @@ fn set_up(options: &ObserveOptions) -> Result<(Subject, Places)> {
 }
 
 /// A reader of the target's progress that the observer does not use.
-fn progress(options: &ObserveOptions, wanted: &Wanted, subject: &mut Subject) -> Result<Option<Reader>> {
+fn progress(
+    options: &ObserveOptions,
+    wanted: &Wanted,
+    subject: &mut Subject,
+    places: &Places,
+) -> Result<Option<Reader>> {
     if let Some(signal) = &options.progress {
-        let found = Wanted::find(std::slice::from_ref(signal), subject, None).context("--progress")?;
+        let found = Wanted::find(std::slice::from_ref(signal), subject, places).context("--progress")?;
         let counter = found.counters.into_iter().next().context("--progress has to name a counter")?;
         return Ok(Some(counter.reader));
     }

@@ -9,8 +9,10 @@ use anyhow::{Context, Result, bail, ensure};
 use super::analysis::{Operand, Rate, Recipe};
 use super::channel::app::Emitted;
 use super::channel::lane::LaneTracking;
+use super::channel::perf::{self, Vantage};
 use super::channel::{Channel, Reader};
 use super::dte::Dte;
+use super::place::Places;
 use super::sample::{Layout, SIGNALS_MAX};
 use super::signal::{Kind, Signal, Source};
 use super::subject::Subject;
@@ -38,27 +40,35 @@ pub fn need_lane(signals: &[Signal]) -> bool {
 
 /// Whether some of these are counters that only the target's own core has.
 pub fn need_same_core(signals: &[Signal]) -> bool {
-    signals.iter().any(|signal| matches!(signal.source, Source::Ipc))
+    signals.iter().any(|signal| matches!(signal.source, Source::Ipc | Source::Perf(_)))
 }
 
 impl Wanted {
-    /// Finds the channels of `signals`; `lane` is the observed one.
-    pub fn find(signals: &[Signal], subject: &mut Subject, lane: Option<u32>) -> Result<Self> {
-        let mut wanted =
-            Self { counters: vec![], tags: vec![], rates: vec![], tracking: track(signals, subject, lane)? };
+    /// Finds the channels of `signals`.
+    pub fn find(signals: &[Signal], subject: &mut Subject, places: &Places) -> Result<Self> {
+        let tracking = track(signals, subject, places.observed)?;
+        let mut wanted = Self { counters: vec![], tags: vec![], rates: vec![], tracking };
         for signal in signals {
-            wanted.add(signal, subject).with_context(|| format!("signal `{}`", signal.name))?;
+            wanted.add(signal, subject, places).with_context(|| format!("signal `{}`", signal.name))?;
         }
         wanted.add_rates();
         wanted.check()?;
         Ok(wanted)
     }
 
-    fn add(&mut self, signal: &Signal, subject: &mut Subject) -> Result<()> {
+    fn add(&mut self, signal: &Signal, subject: &mut Subject, places: &Places) -> Result<()> {
+        let vantage = vantage(places);
         let channels = match (&signal.source, &self.tracking) {
             (Source::Lane, Some(tracking)) => vec![tracking.lane()],
             (Source::Request, Some(tracking)) => tracking.requests(),
             (Source::App(name), _) => emitted(name, subject)?,
+            (Source::Perf(event), _) => vec![perf::event(event, vantage?)?],
+            (Source::Ipc, _) => {
+                let (instructions, cycles) = (self.counters.len(), self.counters.len() + 1);
+                let [count, per] = [instructions, cycles].map(Operand::Counter);
+                self.rates.push(Rate { name: "ipc".to_owned(), count, per });
+                perf::instructions_and_cycles(vantage?)?.into()
+            }
             (Source::Cpc, _) => {
                 self.rates.push(cpc());
                 vec![]
@@ -126,6 +136,11 @@ pub fn rates_of<'a>(counters: impl Iterator<Item = &'a str>) -> Vec<Rate> {
         per: Operand::Cycles,
     };
     counters.enumerate().map(of).collect()
+}
+
+fn vantage(places: &Places) -> Result<Vantage> {
+    let observed = places.observed.context("which lane it is of has to be said with --cpu")?;
+    Ok(Vantage { observed, observer: places.observer, same_core: places.same_core })
 }
 
 /// The rate whose truth is known: how far the two readings of the clock agree.

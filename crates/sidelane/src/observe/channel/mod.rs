@@ -2,6 +2,7 @@
 
 pub mod app;
 pub mod lane;
+pub mod perf;
 
 use std::any::Any;
 use std::fmt;
@@ -43,6 +44,11 @@ pub enum Reader {
 pub trait Call: Send {
     /// The value now. Allocates nothing.
     fn read(&mut self) -> Result<u64, Gone>;
+
+    /// Whether each read interrupts the observed lane.
+    fn interrupts(&self) -> bool {
+        false
+    }
 }
 
 /// Reads with RDPMC.

@@ -1,0 +1,114 @@
+//! The kernel's and the processor's event counters: perf_event_open(2).
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+/// An event that can be counted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `PERF_TYPE_…`.
+    pub kind: u32,
+    /// `PERF_COUNT_…`, of that type.
+    pub config: u64,
+}
+
+/// `PERF_TYPE_…`.
+const HARDWARE: u32 = 0;
+const SOFTWARE: u32 = 1;
+const RAW: u32 = 4;
+
+/// perf's names of events, and whether they are the processor's.
+const NAMED: [(&str, Event); 15] = [
+    ("cycles", Event { kind: HARDWARE, config: 0 }),
+    ("instructions", Event { kind: HARDWARE, config: 1 }),
+    ("cache-references", Event { kind: HARDWARE, config: 2 }),
+    ("cache-misses", Event { kind: HARDWARE, config: 3 }),
+    ("branches", Event { kind: HARDWARE, config: 4 }),
+    ("branch-misses", Event { kind: HARDWARE, config: 5 }),
+    ("bus-cycles", Event { kind: HARDWARE, config: 6 }),
+    ("ref-cycles", Event { kind: HARDWARE, config: 9 }),
+    ("cpu-clock", Event { kind: SOFTWARE, config: 0 }),
+    ("task-clock", Event { kind: SOFTWARE, config: 1 }),
+    ("page-faults", Event { kind: SOFTWARE, config: 2 }),
+    ("context-switches", Event { kind: SOFTWARE, config: 3 }),
+    ("cpu-migrations", Event { kind: SOFTWARE, config: 4 }),
+    ("minor-faults", Event { kind: SOFTWARE, config: 5 }),
+    ("major-faults", Event { kind: SOFTWARE, config: 6 }),
+];
+
+impl Event {
+    /// The processor's cycles, while it is not halted.
+    pub const CYCLES: Self = NAMED[0].1;
+    /// The processor's instructions.
+    pub const INSTRUCTIONS: Self = NAMED[1].1;
+
+    /// The event that perf calls so, or `rHEX`: the processor's own number.
+    pub fn named(name: &str) -> Option<Self> {
+        let known = NAMED.iter().find(|(known, _)| *known == name).map(|(_, event)| *event);
+        let raw = || Some(Self { kind: RAW, config: u64::from_str_radix(name.strip_prefix('r')?, 16).ok()? });
+        known.or_else(raw)
+    }
+
+    /// The names there are.
+    pub fn names() -> impl Iterator<Item = &'static str> {
+        NAMED.iter().map(|(name, _)| *name)
+    }
+
+    /// Whether the processor counts it, and not the kernel.
+    pub fn is_hardware(&self) -> bool {
+        self.kind != SOFTWARE
+    }
+}
+
+/// `struct perf_event_attr` as it was first published, which every kernel takes.
+#[derive(Default)]
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint: u32,
+    breakpoint_address: u64,
+}
+
+const _: () = assert!(size_of::<Attributes>() == 64);
+
+/// Counts `event` on `cpu`, whoever runs there, from now on; in one group with another counter, if that
+/// is wanted, so that both count or neither does.
+pub fn open(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    const EVERYBODY: libc::pid_t = -1;
+    const NO_GROUP: c_int = -1;
+    /// `PERF_FLAG_FD_CLOEXEC`.
+    const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+    let size = size_of::<Attributes>() as u32;
+    let attributes = Attributes { kind: event.kind, size, config: event.config, ..Attributes::default() };
+    let group = group.map_or(NO_GROUP, AsRawFd::as_raw_fd);
+    // SAFETY: the kernel reads as many bytes as `size` says, and keeps no pointer.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, EVERYBODY, cpu as c_int, group, CLOSE_ON_EXEC)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was opened a moment ago and that nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn events_have_perfs_names() {
+        assert_eq!(Event::named("instructions"), Some(Event::INSTRUCTIONS));
+        assert_eq!(Event::named("r140014a3"), Some(Event { kind: RAW, config: 0x1400_14a3 }));
+        assert_eq!(Event::named("reticulations"), None);
+        assert!(!Event::named("page-faults").unwrap().is_hardware());
+    }
+}
