@@ -9,7 +9,7 @@ use super::dte::Dte;
 use super::log::{LogHead, LogReader, Logged};
 use super::observation::{Ended, Names, Observation};
 use super::period::Period;
-use super::wanted::rates_of;
+use super::wanted::{lane_tag, rates_of};
 
 /// What of a log is wanted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -62,7 +62,14 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
 fn recipe(head: &LogHead, tolerance: f64) -> Recipe {
     let layout = head.layout();
     let counters = head.signals[..layout.counters].iter().map(|signal| signal.name.as_str());
-    Recipe { layout, rates: rates_of(counters), dte: Dte::new(tolerance), only_target: head.only_target }
+    let tags = head.signals[layout.counters..].iter().map(|signal| signal.name.as_str());
+    Recipe {
+        layout,
+        rates: rates_of(counters),
+        dte: Dte::new(tolerance),
+        only_target: head.only_target,
+        lane_tag: lane_tag(tags),
+    }
 }
 
 /// The part of a log that is wanted, in cycles.

@@ -8,7 +8,7 @@ use anyhow::{Context, Result, bail, ensure};
 
 use super::analysis::{Operand, Rate, Recipe};
 use super::channel::app::Emitted;
-use super::channel::lane::LaneTracking;
+use super::channel::lane::{LANE, LaneTracking};
 use super::channel::perf::{self, Vantage};
 use super::channel::{Channel, Reader};
 use super::dte::Dte;
@@ -119,6 +119,7 @@ impl Wanted {
             rates: self.rates.clone(),
             dte: Dte::new(tolerance),
             only_target: self.tracking.is_some(),
+            lane_tag: lane_tag(self.tags.iter().map(|tag| tag.name.as_str())),
         }
     }
 
@@ -136,6 +137,11 @@ pub fn rates_of<'a>(counters: impl Iterator<Item = &'a str>) -> Vec<Rate> {
         per: Operand::Cycles,
     };
     counters.enumerate().map(of).collect()
+}
+
+/// Which of these tags says who runs on the lane.
+pub fn lane_tag<'a>(mut tags: impl Iterator<Item = &'a str>) -> Option<usize> {
+    tags.position(|name| name == LANE)
 }
 
 fn vantage(places: &Places) -> Result<Vantage> {

@@ -57,6 +57,8 @@ pub struct Recipe {
     pub dte: Dte,
     /// Only samples count of which it is known that a thread of the target ran.
     pub only_target: bool,
+    /// The tag that says who ran, whose samples count in any case.
+    pub lane_tag: Option<usize>,
 }
 
 /// Two rates against each other (Figure 3.14): counts by the buckets of both.
@@ -103,6 +105,8 @@ pub struct Analysis {
     pub discarded: u64,
     /// The last sample, if it was the target's.
     before: Option<Sample>,
+    /// When the last sample was taken, 0 after an interruption.
+    last_start: u64,
     last_kept: u64,
 }
 
@@ -129,6 +133,7 @@ impl Analysis {
             kept: 0,
             discarded: 0,
             before: None,
+            last_start: 0,
             last_kept: 0,
             recipe,
         }
@@ -144,8 +149,7 @@ impl Analysis {
     pub fn record(&mut self, sample: &Sample) {
         self.samples += 1;
         if self.recipe.only_target && sample.thread == 0 {
-            self.before = None;
-            return;
+            return self.of_somebody_else(sample);
         }
         self.attributed += 1;
         match self.before {
@@ -153,12 +157,27 @@ impl Analysis {
             _ => self.first_of_a_turn(sample),
         }
         self.before = Some(*sample);
+        self.last_start = sample.start;
+    }
+
+    fn of_somebody_else(&mut self, sample: &Sample) {
+        if let Some(tag) = self.recipe.lane_tag {
+            let cycles = self.since_last(sample);
+            self.tags[tag].count(sample.tag(self.recipe.layout, tag), 1, cycles);
+        }
+        self.last_start = sample.start;
+        self.before = None;
+    }
+
+    fn since_last(&self, sample: &Sample) -> u64 {
+        if self.last_start == 0 { 0 } else { sample.start.wrapping_sub(self.last_start) }
     }
 
     /// Tags are true whenever they are read; rates need a period.
     fn first_of_a_turn(&mut self, sample: &Sample) {
         for tag in 0..self.recipe.layout.tags {
-            self.tags[tag].count(sample.tag(self.recipe.layout, tag), 1, 0);
+            let cycles = if self.recipe.lane_tag == Some(tag) { self.since_last(sample) } else { 0 };
+            self.tags[tag].count(sample.tag(self.recipe.layout, tag), 1, cycles);
         }
     }
 
@@ -236,6 +255,7 @@ impl Analysis {
     /// Forgets the last sample: the next one does not follow it.
     pub fn interrupt(&mut self) {
         self.before = None;
+        self.last_start = 0;
         self.last_kept = 0;
     }
 
@@ -295,3 +315,6 @@ pub fn grid_rate(bucket: usize) -> f64 {
     let within = if bucket & 1 == 0 { 1.25 } else { 1.75 };
     if bucket == 0 { 0.0 } else { within * f64::from(exponent).exp2() }
 }
+
+#[cfg(test)]
+mod tests;

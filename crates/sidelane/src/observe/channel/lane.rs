@@ -16,6 +16,9 @@ use crate::lane::tracker::{Extras, LaneMemory, ServiceCgroup, Tracker};
 use crate::observe::signal::Kind;
 use crate::request::{Requests, can_track};
 
+/// The name of the tag that says who runs.
+pub const LANE: &str = "lane";
+
 /// The kernel program, loaded for the observed lane; it tracks as long as this lives.
 pub struct LaneTracking {
     tracker: Tracker,
@@ -66,7 +69,7 @@ impl LaneTracking {
     pub fn lane(&self) -> Channel {
         let memory = self.tracker.memory();
         let word = word_u32(&memory, &memory.word(self.lane).pid);
-        channel("lane", Kind::Tag, word, Some(Arc::new(name_of_thread)))
+        channel(LANE, Kind::Tag, word, Some(Arc::new(name_of_thread)))
     }
 
     /// `request`: which one runs on the lane, how many wait, how many have finished there.
