@@ -120,3 +120,6 @@ fn best_observer(
 fn siblings(topology: &Topology, cpu: u32) -> CpuSet {
     topology.cpu(cpu).map(|cpu| cpu.siblings.clone()).unwrap_or_default()
 }
+
+#[cfg(test)]
+mod tests;

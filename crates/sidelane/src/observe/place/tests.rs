@@ -1,0 +1,71 @@
+//! Places on machines with and without SMT.
+
+use super::*;
+use crate::lane::topology::{CoreId, Cpu, CpuKind};
+
+/// Two cores of two lanes: 0 and 1, 2 and 3.
+fn smt() -> Topology {
+    machine(&["0-1", "0-1", "2-3", "2-3"])
+}
+
+fn two_cpus() -> Topology {
+    machine(&["0", "1"])
+}
+
+fn machine(siblings: &[&str]) -> Topology {
+    let cpu = |(id, siblings): (usize, &&str)| Cpu {
+        id: id as u32,
+        online: true,
+        core: CoreId(id as u32),
+        package: 0,
+        numa_node: 0,
+        siblings: set(siblings),
+        kind: CpuKind::Uniform,
+        capacity: None,
+        freq_max_khz: None,
+    };
+    Topology { cpus: siblings.iter().enumerate().map(cpu).collect(), smt_switched_off: false }
+}
+
+fn set(cpus: &str) -> CpuSet {
+    cpus.parse().unwrap()
+}
+
+fn chosen(wishes: Wishes, topology: &Topology, target: Option<&str>) -> Result<(Option<u32>, u32, bool), PlaceError> {
+    let target = target.map(set);
+    let places = choose(&wishes, topology, &topology.online(), target.as_ref())?;
+    Ok((places.observed, places.observer, places.same_core))
+}
+
+#[test]
+fn memory_is_read_from_another_core_and_counters_from_the_same() {
+    let wishes = Wishes::default();
+    assert_eq!(chosen(wishes.clone(), &smt(), Some("0")), Ok((Some(0), 3, false)));
+    let counters = Wishes { same_core: true, needs_lane: true, ..wishes };
+    assert_eq!(chosen(counters.clone(), &smt(), Some("0")), Ok((Some(0), 1, true)));
+    assert_eq!(chosen(counters, &two_cpus(), Some("0")), Ok((Some(0), 1, false)), "there is no sibling");
+}
+
+#[test]
+fn an_observer_keeps_out_of_the_targets_way() {
+    assert_eq!(chosen(Wishes::default(), &smt(), Some("2-3")), Ok((None, 1, false)));
+    assert_eq!(chosen(Wishes::default(), &smt(), Some("0-3")), Ok((None, 3, false)), "there is no such place");
+}
+
+#[test]
+fn a_command_gets_a_lane_that_the_observer_does_not_have() {
+    let wishes = Wishes { observer: Some(0), ..Wishes::default() };
+    assert_eq!(chosen(wishes, &two_cpus(), None), Ok((Some(1), 0, false)));
+}
+
+#[test]
+fn what_cannot_be_placed_is_said() {
+    let lane = Wishes { needs_lane: true, ..Wishes::default() };
+    assert_eq!(chosen(lane, &smt(), Some("0-3")), Err(PlaceError::WhichLane(set("0-3"))));
+    let same = Wishes { observed: Some(1), observer: Some(1), ..Wishes::default() };
+    assert_eq!(chosen(same, &smt(), None), Err(PlaceError::SameLane(1)));
+    let far = Wishes { observer: Some(9), ..Wishes::default() };
+    assert!(chosen(far, &smt(), None).unwrap_err().to_string().contains("CPU 9 cannot be used (--observer-cpu)"));
+    let one = machine(&["0"]);
+    assert_eq!(chosen(Wishes::default(), &one, Some("0")), Err(PlaceError::NoLane(set("0"))));
+}
