@@ -13,11 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::sleeper::{BE_AWAKE, END, NAP, Sleeper};
-use super::tsc::cycles;
 use crate::doctor::latency::Effort;
 use crate::doctor::pair::TestPair;
 use crate::lane::clock::now_ns;
 use crate::lane::priority::pin_this_thread;
+use crate::observe::clock::cycles;
 
 /// T2 sleeps for so long: long enough that a CPU without work is as asleep as it gets here.
 const NAP_TIME: Duration = Duration::from_micros(200);
