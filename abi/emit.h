@@ -14,12 +14,16 @@
  *     struct sidelane_emit_thread
  *     struct sidelane_emit_event [SIDELANE_EMIT_EVENTS]
  *
- * A thread of the service owns one of the rings: it is the only one to write there. It claims a
- * ring by exchanging owner 0, or that of a thread that has ended, for its own thread id. Event
+ * A thread of the service owns one of the rings: it is the only one to write there. It claims the
+ * first that nobody has had yet by exchanging owner 0 for its own thread id, so that readers need not
+ * look beyond it; when there is none, that of a thread that has ended in the same way. Event
  * number n (from 1 on) goes into place (n - 1) % SIDELANE_EMIT_EVENTS: store seq 0, then the
  * fields, then seq n (release, with the fields after the 0), then `written` n (release). Nobody
  * is waited for: what a reader does not fetch in time is overwritten, and it learns so from
  * `written`. A new owner goes on counting where the last one stopped.
+ *
+ * Requests in the queue are those received less those started, or finished if these are more: one
+ * that is given up without having been started has to be finished all the same.
  *
  * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
  */

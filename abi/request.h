@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
  * Request words: what the service's request lanes work on, as the kernel program learns it
- * from the service's sockets. crates/signal/src/request.rs mirrors this file and asserts
- * every offset; times are CLOCK_MONOTONIC nanoseconds.
+ * from the service's sockets, or the agent from what the service emits.
+ * crates/signal/src/request.rs mirrors this file and asserts every offset; times are
+ * CLOCK_MONOTONIC nanoseconds.
  *
  * A request *arrives* when its data reaches the service's socket, *starts* when a thread takes
  * it up, and *finishes* when its response was handed to the socket. In between arrival and
@@ -14,9 +15,9 @@
 #ifndef SIDELANE_ABI_REQUEST_H
 #define SIDELANE_ABI_REQUEST_H
 
-/* What a request lane works on: one cache line a CPU, written by that CPU alone. A reader that
- * needs several fields of one moment reads stamp_ns before and after them: 0 means that the
- * word is being written, a change that it was. */
+/* What a request lane works on: one cache line a CPU, written by that CPU alone, or by the agent
+ * alone where requests are emitted. A reader that needs several fields of one moment reads stamp_ns
+ * before and after them: 0 means that the word is being written, a change that it was. */
 struct sidelane_request_word {
 	uint64_t stamp_ns;   /*  0: time of the last change; set to 0 first and written last */
 	uint64_t running;    /*  8: number of the request that runs here, 0 for none; never reused */

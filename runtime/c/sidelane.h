@@ -9,8 +9,9 @@
  *   sidelane_request_finish(id);   its response was handed on   (any thread)
  *
  * `id` is any number that no other request has at the same time. A request that is started
- * without having been received counts as received then. Sidelane finds what is written in the
- * process's open files (abi/emit.h says how) and prefers it to what it sees at the sockets.
+ * without having been received counts as received then; one that is given up is finished, too, or
+ * it seems to wait for ever. Sidelane finds what is written in the process's open files (abi/emit.h
+ * says how), from the first call on, and prefers it to what it sees at the sockets.
  * Without Sidelane on the machine the calls cost the same, and some memory for each thread that
  * makes them; where no memory can be had they do nothing.
  *

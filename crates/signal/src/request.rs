@@ -1,5 +1,5 @@
 //! Request words: what a request lane works on, as the kernel program learns it from the
-//! service's sockets. `abi/request.h` is the wire format.
+//! service's sockets, or the agent from the service itself. `abi/request.h` is the wire format.
 //!
 //! These are Elfen's signals `queue_len` and `running_request` (ATC'16 Fig. 9(b), (c)): what a
 //! budget policy has to know to see whose time batch is about to spend.
@@ -12,8 +12,8 @@ const SNAPSHOT_LOOKS_MAX: u32 = 8;
 
 /// What a request lane works on, as it lies in shared memory: `struct sidelane_request_word`.
 ///
-/// The fields are public because they are the wire format; the kernel program is their only
-/// writer.
+/// The fields are public because they are the wire format. They have one writer at a time: the kernel
+/// program or, where requests are emitted, whoever has the agent's turn to write.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct RequestWord {
@@ -35,8 +35,8 @@ pub struct RequestWord {
     pub reserved: [AtomicU64; 2],
 }
 
-/// All fields of a [`RequestWord`] as of one change.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+/// What runs, as of one change of a [`RequestWord`].
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunningRequest {
     /// Number of the request that runs, 0 for none.
     pub number: u64,
@@ -60,6 +60,19 @@ impl RequestWord {
             spin_loop();
         }
         None
+    }
+
+    /// Says what runs now, and when the last request before it finished here. For one writer at a time.
+    pub fn show(&self, running: &RunningRequest, finished_ns: u64, finished: u32, now_ns: u64) {
+        let stamp_ns = now_ns.max(self.stamp_ns.load(Ordering::Relaxed).saturating_add(1));
+        stamp::publish(&self.stamp_ns, stamp_ns, || {
+            self.running.store(running.number, Ordering::Relaxed);
+            self.arrived_ns.store(running.arrived_ns, Ordering::Relaxed);
+            self.started_ns.store(running.started_ns, Ordering::Relaxed);
+            self.waited.store(u32::from(running.waited), Ordering::Relaxed);
+            self.finished_ns.store(finished_ns, Ordering::Relaxed);
+            self.finished.store(finished, Ordering::Relaxed);
+        });
     }
 
     fn copy(&self) -> RunningRequest {
@@ -109,5 +122,16 @@ mod tests {
         word.stamp_ns.store(3, Ordering::Relaxed);
         let expected = RunningRequest { number: 7, arrived_ns: 1, started_ns: 2, waited: true };
         assert_eq!(word.snapshot(), Some(expected));
+    }
+
+    #[test]
+    fn what_is_shown_is_seen_though_the_clock_stands_still() {
+        let word = RequestWord::default();
+        for number in 1..4 {
+            let running = RunningRequest { number, arrived_ns: 1, started_ns: 2, waited: number == 2 };
+            word.show(&running, 9, number as u32, 5);
+            assert_eq!(word.snapshot(), Some(running));
+        }
+        assert_eq!((word.stamp_ns.load(Ordering::Relaxed), word.finished.load(Ordering::Relaxed)), (7, 3));
     }
 }
