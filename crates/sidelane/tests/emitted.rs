@@ -4,10 +4,10 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
 use common::agent::SIDELANE;
+use common::c_program::compile;
 use sidelane::request::Request;
 use sidelane::request::emitted::Emitters;
 use tempfile::TempDir;
@@ -24,7 +24,7 @@ impl Program {
     /// Compiled and started; None, with the reason printed, where there is no compiler.
     fn start(compiler: &str, dialect: &[&str]) -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
-        let mut child = Command::new(compile(compiler, dialect, dir.path())?)
+        let mut child = Command::new(compile(compiler, dialect, "emit_requests", dir.path())?)
             .stdin(Stdio::piped())
             .stdout(Stdio::piped())
             .spawn()
@@ -51,19 +51,6 @@ impl Drop for Program {
         let _ = self.child.kill();
         let _ = self.child.wait();
     }
-}
-
-fn compile(compiler: &str, dialect: &[&str], dir: &Path) -> Option<PathBuf> {
-    let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c/tests/emit_requests.c");
-    let program = dir.join("emit_requests");
-    let strict = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"];
-    let ran = Command::new(compiler).args(dialect).args(strict).arg("-o").arg(&program).arg(&source).status();
-    let Ok(status) = ran else {
-        println!("skipped: there is no compiler {compiler} here");
-        return None;
-    };
-    assert!(status.success(), "{compiler} on {}: {status}", source.display());
-    Some(program)
 }
 
 /// All that can be read now.

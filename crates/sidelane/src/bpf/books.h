@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The books: clocks of the service's threads, latency histograms, the timeline's trace.
+ * The books: clocks of the service's threads, latency histograms, turns, the timeline's trace.
  */
 #ifndef SIDELANE_BOOKS_H
 #define SIDELANE_BOOKS_H
@@ -62,6 +62,25 @@ static __always_inline void record(uint32_t *hist, uint64_t latency_ns)
 	if (bucket >= SIDELANE_HIST_BUCKETS)
 		bucket = SIDELANE_HIST_BUCKETS - 1;
 	hist[bucket & (SIDELANE_HIST_BUCKETS - 1)]++;
+}
+
+/* A turn of `was` ends, before the lane's word says so: for requests that the service emits, of which
+ * nobody was told here when they started. Dead code for others. */
+static __always_inline void note_turn(uint32_t cpu, struct sidelane_lane_word *word, uint32_t was, uint64_t now_ns)
+{
+	struct sidelane_lane_turns *turns;
+
+	if (settings.requests != SIDELANE_REQUESTS_EMITTED || (was != SIDELANE_LC && was != SIDELANE_BATCH))
+		return;
+	turns = bpf_map_lookup_elem(&lane_turns, &cpu);
+	if (!turns)
+		return;
+	struct sidelane_turn *turn = &turns->turns[turns->count & (SIDELANE_TURNS - 1)];
+	store_once(turn->began_ns, word->since_ns);
+	store_once(turn->ended_ns, now_ns);
+	store_once(turn->pid, word->pid);
+	store_once(turn->class_, was);
+	store_once(turns->count, turns->count + 1);
 }
 
 static __always_inline void trace(uint32_t cpu, uint32_t class_, uint64_t now_ns)

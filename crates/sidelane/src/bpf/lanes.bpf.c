@@ -115,13 +115,14 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 
 	if (role->role == SIDELANE_ROLE_BATCH)
 		batch_lane_before(role, stats, hold, was, is, preempted, prev, next, now_ns);
+	note_turn(cpu, word, was, now_ns);
 	write_word(word, next, is, now_ns);
 	count(stats, role->role, is);
 	if (is == SIDELANE_BATCH)
 		ext_note_class(next);
 	bool starts = busy && make_busy(word, now_ns);
 	bool stops = !busy && make_idle(word, now_ns);
-	if (settings.requests)
+	if (settings.requests == SIDELANE_REQUESTS_SOCKETS)
 		request_switch(cpu, prev, was, preempted, next, is, now_ns);
 	if (load_once(trace_on))
 		trace(cpu, is_holder(hold, next) ? SIDELANE_TRACE_HOLDER : is, now_ns);

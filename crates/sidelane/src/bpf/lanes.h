@@ -89,12 +89,37 @@ struct sidelane_hold_order {
 	uint32_t state; /* enum sidelane_hold */
 };
 
+/* Threads of the service and of batch that ran on a lane, one after the other: turn number n, from 0
+ * on, is in place n % SIDELANE_TURNS. Half a second of 2000 switches a second. lane/turns.rs mirrors
+ * it. */
+#define SIDELANE_TURNS 1024
+
+struct sidelane_turn {
+	uint64_t began_ns; /*  0 */
+	uint64_t ended_ns; /*  8 */
+	uint32_t pid;      /* 16: thread id */
+	uint32_t class_;   /* 20: enum sidelane_class */
+};
+
+struct sidelane_lane_turns {
+	uint64_t count;       /*  0: turns that have ended; written after the turn itself */
+	uint64_t reserved[7]; /*  8 */
+	struct sidelane_turn turns[SIDELANE_TURNS]; /* 64 */
+};
+
+/* How the service's requests are known. */
+enum sidelane_requests_from {
+	SIDELANE_REQUESTS_UNKNOWN = 0,
+	SIDELANE_REQUESTS_SOCKETS = 1, /* this program sees them */
+	SIDELANE_REQUESTS_EMITTED = 2, /* user space is told, and asks who ran where when */
+};
+
 /* Set by user space before the program is loaded. */
 struct sidelane_settings {
 	uint64_t lc_cgroup_id;    /* the service's cgroup, 0 for none */
 	uint32_t lc_cgroup_level; /* its depth below the hierarchy's root */
 	uint32_t lc_cgroup_v1;    /* 1 + index in the list of v1 controllers, 0 for cgroup v2 */
-	uint32_t requests;        /* 1: the service's requests are tracked */
+	uint32_t requests;        /* enum sidelane_requests_from */
 	uint32_t gated;           /* 1: batch may look for itself */
 };
 

@@ -77,6 +77,15 @@ struct {
 	__type(value, struct sidelane_lane_stats);
 } lane_stats SEC(".maps");
 
+/* One entry a lane only where requests are emitted. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_lane_turns);
+} lane_turns SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, LANES_MAX);

@@ -144,6 +144,16 @@ impl Books {
         }
     }
 
+    /// Batch ran beside the service without leave on the batch lane `cpu`, where the kernel program
+    /// could not tell.
+    pub(super) fn charge(&mut self, cpu: u32, late_ns: u64) {
+        if let Some(lane) = self.lanes.get_mut(cpu as usize) {
+            let late_ns = late_ns.min(lane.lent_overlap_ns);
+            lane.lent_overlap_ns -= late_ns;
+            lane.overlap_ns += late_ns;
+        }
+    }
+
     /// One lane's books.
     pub fn lane(&self, cpu: u32) -> LaneBooks {
         self.lanes.get(cpu as usize).copied().unwrap_or_default()

@@ -8,7 +8,7 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use sidelane_policy::{Action, Actions, Nanos, Observation, Policy};
-use sidelane_signal::LaneWord;
+use sidelane_signal::{LaneWord, hist_record};
 
 use super::audit::Audit;
 use super::clock::now_ns;
@@ -50,6 +50,9 @@ pub struct HolderBooks {
     pub promises_broken: u64,
     /// Time spent napping.
     pub napped_ns: u64,
+    /// Time batch ran beside requests that had waited, before that was noticed: where requests are
+    /// emitted. The kernel program takes it for lent.
+    pub late_ns: u64,
 }
 
 impl std::ops::Add for HolderBooks {
@@ -62,6 +65,7 @@ impl std::ops::Add for HolderBooks {
             evictor_errors: self.evictor_errors + other.evictor_errors,
             promises_broken: self.promises_broken + other.promises_broken,
             napped_ns: self.napped_ns + other.napped_ns,
+            late_ns: self.late_ns + other.late_ns,
         }
     }
 }
@@ -76,6 +80,7 @@ pub(super) struct Shared {
     evictions: AtomicU64,
     evictor_errors: AtomicU64,
     pub(super) promises_broken: AtomicU64,
+    late_ns: AtomicU64,
     bell: OwnedFd,
 }
 
@@ -89,6 +94,7 @@ impl Shared {
             evictions: AtomicU64::new(0),
             evictor_errors: AtomicU64::new(0),
             promises_broken: AtomicU64::new(0),
+            late_ns: AtomicU64::new(0),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
@@ -110,6 +116,7 @@ impl Shared {
             evictor_errors: self.evictor_errors.load(Ordering::Relaxed),
             promises_broken: self.promises_broken.load(Ordering::Relaxed),
             napped_ns: self.napped_ns.load(Ordering::Relaxed),
+            late_ns: self.late_ns.load(Ordering::Relaxed),
         }
     }
 
@@ -139,6 +146,11 @@ impl Shared {
     }
 }
 
+/// How long a keeper sleeps at most beside a lane that is lent while requests are emitted: nobody
+/// tells it when one starts that had to wait, so this is how long such a request may share its core.
+/// It costs batch one wake-up a millisecond, some tenths of a percent of the lane.
+const HEAR_EVERY_NS: Nanos = 1_000_000;
+
 /// What the policy's last action asks for.
 #[derive(Clone, Copy, PartialEq, Eq)]
 pub(super) enum Want {
@@ -156,6 +168,8 @@ pub(super) struct Decider<P> {
     pub(super) shared: Arc<Shared>,
     pub(super) policy: P,
     pub(super) want: Want,
+    /// When it last looked.
+    looked_ns: Nanos,
     evictor: Arc<dyn Evictor>,
     audit: Audit,
 }
@@ -164,7 +178,7 @@ impl<P: Policy> Decider<P> {
     pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: P) -> Self {
         let Means { memory, evictor, audit } = means;
         let requests = lane.requests.iter().collect();
-        Self { cpu: lane.cpu, requests, memory, shared, policy, want: Want::Free, evictor, audit }
+        Self { cpu: lane.cpu, requests, memory, shared, policy, want: Want::Free, looked_ns: 0, evictor, audit }
     }
 
     pub(super) fn ask(&mut self, seen: &Observation) {
@@ -212,15 +226,51 @@ impl<P: Policy> Decider<P> {
         }
     }
 
-    pub(super) fn look(&self) -> Observation {
-        Observation { service_on_batch_lane: self.visited(), ..look(&self.memory, &self.requests, self.cpu) }
+    pub(super) fn look(&mut self) -> Observation {
+        let waited = self.waited();
+        let seen = look(&self.memory, &self.requests, self.cpu);
+        if !waited && self.want == Want::Lent && self.memory.hears() {
+            self.note_late(&seen);
+        }
+        self.looked_ns = now_ns();
+        Observation { service_on_batch_lane: self.visited(), ..seen }
+    }
+
+    /// Batch has had the lane since the last look. If a request that waited runs, it should not have.
+    fn note_late(&self, seen: &Observation) {
+        let Some(running) = seen.requests.and_then(|requests| requests.running).filter(|running| running.waited) else {
+            return;
+        };
+        if !seen.request_busy || self.memory.gated() {
+            return;
+        }
+        let began_ns = running.started.max(seen.request_since).max(self.looked_ns);
+        let late_ns = self.memory.turns(self.cpu).batch_since_ns(began_ns);
+        self.shared.late_ns.fetch_add(late_ns, Ordering::Relaxed);
+        hist_record(&self.memory.gate(self.cpu).off_hist, late_ns);
+    }
+
+    /// When to look again, though nothing is heard.
+    pub(super) fn due(&self) -> Option<Nanos> {
+        let due = self.policy.next_wakeup();
+        if self.want != Want::Lent || !self.memory.hears() {
+            return due;
+        }
+        let hear_at = now_ns().saturating_add(HEAR_EVERY_NS);
+        Some(due.map_or(hear_at, |due| due.min(hear_at)))
     }
 
     pub(super) fn must_stop(&self) -> bool {
         self.shared.stop.load(Ordering::Acquire)
     }
 
-    /// A request that had to wait runs beside this lane.
+    /// As [`Decider::waited`], as of now.
+    pub(super) fn waited_meanwhile(&self) -> bool {
+        self.memory.hear();
+        self.waited()
+    }
+
+    /// A request that had to wait runs beside this lane; where they are emitted, as of the last look.
     pub(super) fn waited(&self) -> bool {
         requests(&self.memory, &self.requests).is_some_and(|requests| requests.waited())
     }

@@ -130,11 +130,15 @@ impl<P: Policy> Body<P> {
 
     /// Blocks until summoned, rung for or the policy's own time. Returns whether to sleep on.
     fn sleep(&mut self) -> bool {
-        let due_ns = self.decider.policy.next_wakeup();
+        let due_ns = self.decider.due();
         let timeout_ns = self.backstop.sleep_ns(due_ns.map(|at| at.saturating_sub(now_ns())));
         let woken = self.decider.shared.sleep(&self.ring, timeout_ns);
         let sleeps_on = !woken && self.backstop.sleeps_on(due_ns.is_some_and(|at| now_ns() >= at));
         self.decider.shared.promises_broken.store(self.backstop.broken(), Ordering::Relaxed);
+        if sleeps_on {
+            // Batch that looks for itself reads the request words, too.
+            self.decider.memory.hear();
+        }
         sleeps_on
     }
 
@@ -161,7 +165,7 @@ impl<P: Policy> Body<P> {
             // Evicted, and waiting out a short idle moment before batch comes back.
             (Want::Held, _) | (Want::Evicted, Some(_)) => false,
             (Want::Free, _) => hold.release(|| decider.busy()),
-            (Want::Lent, _) => hold.lend(|| decider.waited() || decider.visited()),
+            (Want::Lent, _) => hold.lend(|| decider.waited_meanwhile() || decider.visited()),
             (Want::Evicted, None) => hold.evict(|| decider.busy() || decider.visited()),
         }
     }

@@ -34,3 +34,4 @@ pub mod summons;
 pub mod terms;
 pub mod topology;
 pub mod tracker;
+mod turns;

@@ -31,7 +31,8 @@ use super::holder::HolderBooks;
 use super::service::allowed_cpus;
 use super::terms::{Budget, FinalTerms, Lending, TermsKeeper};
 use super::tracker::{Extras, LaneMemory, Tracker};
-use crate::request::{self, Requests};
+use crate::request::emitted::Emitters;
+use crate::request::{self, RequestSource, Requests, Source};
 
 /// How often a service that has gone is looked for, and one that strayed is looked at.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -60,6 +61,8 @@ pub struct Outcome {
     pub gate: Gate,
     /// On what terms lanes were lent, if they were held at all.
     pub terms: Option<FinalTerms>,
+    /// Where the service's requests were learned from, if the policy had to know them.
+    pub requests: Option<Source>,
     /// What was degraded or went wrong on the way.
     pub notes: Vec<String>,
 }
@@ -81,7 +84,7 @@ pub struct Session {
     scheduler: Option<Scheduler>,
     terms: Option<TermsKeeper>,
     /// The service's requests, if the policy has to know them.
-    requests: Option<Requests>,
+    requests: Option<RequestSource>,
     batch: Batch,
     guardian: Guardian,
     claims: Vec<Claim>,
@@ -96,8 +99,12 @@ impl Session {
     /// Starts `command` beside the service.
     pub fn start(beside: Beside, command: &[OsString], options: SessionOptions) -> Result<Self> {
         // First, because its errors name the privileges that are missing.
+        let needs_requests = options.hold.is_some_and(|lending| lending.policy.needs_requests());
+        // The service's own word is better than what its sockets show.
+        let emitters = needs_requests.then(|| Emitters::find(&beside.service.pids)).flatten();
         let extras = Extras {
-            requests: options.hold.is_some_and(|lending| lending.policy.needs_requests()),
+            requests: needs_requests && emitters.is_none(),
+            turns: emitters.is_some(),
             gated: options.gate.is_instrumented(),
             scheduler: options.gate == Gate::SchedExt,
         };
@@ -111,8 +118,7 @@ impl Session {
         for pid in &beside.service.pids {
             tracker.set_class(*pid, LaneClass::Lc);
         }
-        let track = || Requests::track(&tracker, &beside.target.to_string(), &beside.service.pids);
-        let requests = extras.requests.then(track).transpose()?;
+        let requests = learn_requests(&beside, &tracker, emitters, extras)?;
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
         let mut guardian = start_guardian(&claims)?;
         let cage = match enter_machine(&beside, &tracker, &mut guardian) {
@@ -217,7 +223,9 @@ impl Session {
         self.end_scheduler();
         self.guardian.finish().context("cannot put the machine right")?;
         let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
-        let books = self.tracker.memory().books().since(&self.began);
+        let mut books = self.tracker.memory().books().since(&self.began);
+        self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
+        let requests = self.requests.as_ref().map(RequestSource::name);
         let terms = self.terms.as_ref().map(TermsKeeper::present);
         let status = self.batch.reap().context("cannot learn how the batch command ended")?;
         self.keepers.clear();
@@ -227,8 +235,9 @@ impl Session {
             log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
         }
         drop(self.claims);
-        let notes = self.notes.into_iter().chain(leak_notes(&books, holders)).collect();
-        Ok(Outcome { status, books, holders, gate: self.gate, terms, notes })
+        let lost = self.requests.as_mut().and_then(lost_note);
+        let notes = self.notes.into_iter().chain(lost).chain(leak_notes(&books, holders)).collect();
+        Ok(Outcome { status, books, holders, gate: self.gate, terms, requests, notes })
     }
 
     /// Notes something once, however often it is seen.
@@ -243,7 +252,7 @@ impl Session {
     fn keep_terms(&mut self) -> Result<()> {
         let Some(terms) = &mut self.terms else { return Ok(()) };
         if let Some(requests) = &mut self.requests {
-            requests.drain(|request| terms.finished(request))?;
+            terms.learn(requests)?;
         }
         let (budget, standing) = (terms.budget(), terms.keep());
         let Budget::Slo(objective) = budget else { return Ok(()) };
@@ -310,6 +319,10 @@ impl Session {
                 false => format!("{} came back as another process and is looked after again", self.beside.target),
             });
         }
+        if let Some(requests @ RequestSource::Emitted(_)) = &mut self.requests {
+            // A process may emit its first request at any time.
+            requests.look_again(&pids);
+        }
         if self.keepers.iter().any(LaneKeeper::visited) {
             self.receive_visitors(pids)?;
         }
@@ -337,6 +350,22 @@ struct Started {
     terms: Option<TermsKeeper>,
     batch: Batch,
     log: Option<AuditLog<BufWriter<File>>>,
+}
+
+/// Starts to learn the service's requests, if the policy has to know them: as it emits them, or else at
+/// its sockets.
+fn learn_requests(
+    beside: &Beside,
+    tracker: &Tracker,
+    emitters: Option<Emitters>,
+    extras: Extras,
+) -> Result<Option<RequestSource>> {
+    if let Some(mut emitters) = emitters {
+        tracker.memory().hear_from(emitters.words(&beside.lanes.requests));
+        return Ok(Some(RequestSource::Emitted(emitters)));
+    }
+    let track = || Requests::track(tracker, &beside.target.to_string(), &beside.service.pids);
+    Ok(extras.requests.then(track).transpose()?.map(RequestSource::Sockets))
 }
 
 fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
@@ -414,6 +443,12 @@ fn undo(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
         Ok(()) => error,
         Err(undoing) => error.context(format!("and the machine could not be put right: {undoing}")),
     }
+}
+
+fn lost_note(requests: &mut RequestSource) -> Option<String> {
+    let lost = requests.take_window().counts.dropped;
+    (lost > 0)
+        .then(|| format!("{lost} events of requests were lost before they were read; the budget is from the others"))
 }
 
 fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = String> {

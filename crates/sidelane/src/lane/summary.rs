@@ -12,6 +12,7 @@ use super::terms::FinalTerms;
 use super::topology::{Lanes, PairKind};
 use crate::machine;
 use crate::report::{ResultFile, Row};
+use crate::request::Source;
 
 /// The figures of one run. Everything was measured in that run.
 #[derive(Clone, Debug)]
@@ -32,6 +33,8 @@ pub struct Summary {
     pub lent_overlap_percent: Option<f64>,
     /// On what terms the lanes were lent, at the end.
     pub terms: Option<FinalTerms>,
+    /// Where the service's requests were learned from, if the policy had to know them.
+    pub requests: Option<Source>,
     /// How batch got off a lane.
     pub gate: Gate,
     /// What batch that looked for itself did, if it could.
@@ -71,6 +74,7 @@ impl Summary {
             overlap_percent: books.overlap_percent(&lanes),
             lent_overlap_percent: books.lent_overlap_percent(&lanes),
             terms: outcome.terms,
+            requests: outcome.requests,
             looked: books.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
             reaction_off: books.reaction_off().clone(),
             reaction_on: books.reaction_on().clone(),
@@ -92,6 +96,9 @@ impl Summary {
         let mut settings = Map::new();
         settings.insert("policy".into(), json!(self.policy()));
         settings.insert("gate".into(), json!(self.gate.name()));
+        if let Some(requests) = self.requests {
+            settings.insert("requests".into(), json!(requests.to_string()));
+        }
         settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
@@ -109,9 +116,10 @@ impl Summary {
         self.terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
     }
 
-    fn figures(&self) -> [(&'static str, Option<f64>); 24] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 25] {
         let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
         let budget_ms = self.terms.map(|terms| terms.budget_ns as f64 / 1e6);
+        let requests = self.terms.filter(|_| self.requests.is_some()).map(|terms| terms.requests as f64);
         let harm_percent = self.terms.map(|terms| f64::from(terms.harm.ppm()) / 1e4);
         let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
         let [off_max, off_count] = worst_reaction(&self.reaction_off);
@@ -124,6 +132,7 @@ impl Summary {
             ("lent_overlap_percent", self.lent_overlap_percent),
             ("budget_ms", budget_ms),
             ("harm_percent", harm_percent),
+            ("requests_count", requests),
             off_p50,
             off_p99,
             off_max,
@@ -171,6 +180,9 @@ impl fmt::Display for Summary {
                 "  budget     {terms}; batch ran beside {} of the service's time on it",
                 percent(self.lent_overlap_percent)
             )?;
+            if let Some(source) = self.requests {
+                writeln!(f, "  requests   {}, {source}", terms.requests)?;
+            }
         }
         writeln!(
             f,

@@ -16,11 +16,13 @@ use sidelane_policy::borrow::headroom::{Headroom, LastSecond, Standing};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use thiserror::Error;
 
+use super::clock::now_ns;
 use super::histogram::Histogram;
 use super::objective::Objective;
 use super::topology::{BatchLane, Lanes};
 use super::tracker::LaneMemory;
-use crate::request::Request;
+use super::turns::History;
+use crate::request::{Request, RequestError, RequestSource, Source};
 
 /// A look's requests are those of the last second...
 const LOOKS_MIN: usize = 10;
@@ -61,6 +63,8 @@ pub struct FinalTerms {
     pub harm: Harm,
     /// What that was worked out from.
     pub source: HarmSource,
+    /// Requests that finished, of those known.
+    pub requests: u64,
 }
 
 impl fmt::Display for FinalTerms {
@@ -136,11 +140,12 @@ impl Default for Lending {
 /// Keeps the terms of all batch lanes of a session.
 pub struct TermsKeeper {
     lending: Lending,
-    lanes: Vec<BatchLane>,
+    lanes: Lanes,
     memory: Arc<LaneMemory>,
     harm: HarmMeter,
     headroom: Headroom,
     looks: VecDeque<Histogram>,
+    requests: u64,
 }
 
 impl TermsKeeper {
@@ -152,13 +157,14 @@ impl TermsKeeper {
         };
         let keeper = Self {
             lending,
-            lanes: lanes.batch.clone(),
+            lanes: lanes.clone(),
             memory,
             harm: HarmMeter::default(),
             headroom: Headroom::new(limit_ns),
             looks: VecDeque::from([Histogram::default()]),
+            requests: 0,
         };
-        keeper.lanes.iter().for_each(|lane| keeper.introduce(lane));
+        keeper.lanes.batch.iter().for_each(|lane| keeper.introduce(lane));
         keeper.agree(keeper.given_ns());
         keeper
     }
@@ -176,17 +182,49 @@ impl TermsKeeper {
         self.lending.budget
     }
 
+    /// Takes in the requests that have finished since the last call.
+    pub fn learn(&mut self, source: &mut RequestSource) -> Result<(), RequestError> {
+        let emitted = source.name() == Source::Emitted;
+        let mut finished = Vec::new();
+        source.drain(|request| finished.push(*request))?;
+        // Later than all of them.
+        let history = (emitted && !finished.is_empty()).then(|| History::read(&self.memory, &self.lanes, now_ns()));
+        for request in &finished {
+            match &history {
+                None => self.finished(request),
+                Some(history) => self.emitted(request, history),
+            }
+        }
+        Ok(())
+    }
+
+    /// An emitted request does not know what ran beside it; where that is not known, it says nothing of
+    /// harm.
+    fn emitted(&mut self, request: &Request, history: &History) {
+        let lane = history.lane_of(request.tid, request.finished_ns);
+        let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));
+        match co_run_ns {
+            Some(co_run_ns) => self.finished(&Request { co_run_ns, ..*request }),
+            None => self.took(request),
+        }
+    }
+
+    fn took(&mut self, request: &Request) {
+        self.requests += 1;
+        if let Some(present) = self.looks.back_mut() {
+            present.record(request.latency_ns());
+        }
+    }
+
     /// Takes in a request that has finished.
-    pub fn finished(&mut self, request: &Request) {
+    fn finished(&mut self, request: &Request) {
         self.harm.add(&Finished {
             server_ns: request.server_ns(),
             co_run_ns: request.co_run_ns,
             waited: request.waited,
             counters: None,
         });
-        if let Some(present) = self.looks.back_mut() {
-            present.record(request.latency_ns());
-        }
+        self.took(request);
     }
 
     /// Agrees new terms; to be called ten times a second. Returns how the service stands with its
@@ -205,12 +243,13 @@ impl TermsKeeper {
 
     /// The terms that are agreed now.
     pub fn present(&self) -> FinalTerms {
-        let terms = self.memory.terms(self.lanes[0].cpu);
+        let terms = self.memory.terms(self.lanes.batch[0].cpu);
         FinalTerms {
             lending: self.lending,
             budget_ns: terms.budget_ns.load(Ordering::Relaxed),
             harm: Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed)),
             source: self.harm.source(),
+            requests: self.requests,
         }
     }
 
@@ -235,7 +274,7 @@ impl TermsKeeper {
 
     fn agree(&self, budget_ns: u64) {
         let harm_ppm = self.harm.harm().ppm();
-        for terms in self.lanes.iter().map(|lane| self.memory.terms(lane.cpu)) {
+        for terms in self.lanes.batch.iter().map(|lane| self.memory.terms(lane.cpu)) {
             terms.budget_ns.store(budget_ns, Ordering::Relaxed);
             terms.harm_ppm.store(harm_ppm, Ordering::Relaxed);
         }

@@ -7,7 +7,8 @@
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramType};
@@ -23,7 +24,9 @@ use super::gate::promises::Promises;
 use super::mapped::MappedArray;
 use super::summons::SummonsRing;
 use super::topology::Lanes;
+use super::turns::LaneTurns;
 use crate::request;
+use crate::request::emitted_words::EmittedWords;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
 /// The same with a scheduler for batch in it.
@@ -32,6 +35,8 @@ static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "
 const MAX_PARTNERS: usize = 7;
 const ROLE_REQUEST: u32 = 1;
 const ROLE_BATCH: u32 = 2;
+/// `enum sidelane_requests_from` of `bpf/lanes.h`.
+const REQUESTS_EMITTED: u32 = 2;
 /// The smallest ring the kernel makes: one page. It only ever holds a few summons.
 const RING_BYTES: u32 = 4096;
 const ONE_ENTRY_A_LANE: [&str; 9] = [
@@ -45,6 +50,8 @@ const ONE_ENTRY_A_LANE: [&str; 9] = [
     "summons_rings",
     "ext_refused",
 ];
+/// Turns of the lanes.
+const TURNS: &str = "lane_turns";
 /// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
 const TRACE_EVENTS: usize = 16_384;
 
@@ -102,6 +109,8 @@ impl ServiceCgroup {
 pub struct Extras {
     /// Track the service's requests too, for [`crate::request::Requests`].
     pub requests: bool,
+    /// The service's requests are emitted: write down who ran on which lane when.
+    pub turns: bool,
     /// Batch may look for itself.
     pub gated: bool,
     /// Have a scheduler for batch, which is off at first; see [`super::gate::sched_ext`]. Only where there
@@ -115,7 +124,8 @@ fn settings(service: ServiceCgroup, extras: Extras) -> [u8; 24] {
     bytes[..8].copy_from_slice(&service.id.to_ne_bytes());
     bytes[8..12].copy_from_slice(&service.level.to_ne_bytes());
     bytes[12..16].copy_from_slice(&service.v1.to_ne_bytes());
-    bytes[16..20].copy_from_slice(&u32::from(extras.requests).to_ne_bytes());
+    let requests = if extras.turns { REQUESTS_EMITTED } else { u32::from(extras.requests) };
+    bytes[16..20].copy_from_slice(&requests.to_ne_bytes());
     bytes[20..].copy_from_slice(&u32::from(extras.gated).to_ne_bytes());
     bytes
 }
@@ -132,6 +142,9 @@ pub struct LaneMemory {
     gated: bool,
     stats: MappedArray<LaneStats>,
     trace: MappedArray<TraceEvent>,
+    turns: MappedArray<LaneTurns>,
+    /// Who writes the request words, if the kernel program does not.
+    emitted: OnceLock<EmittedWords>,
     /// By CPU: the request lanes of a batch lane, none for any other.
     partners: Vec<Vec<u32>>,
 }
@@ -165,6 +178,30 @@ impl LaneMemory {
     /// What batch that looks for itself did on the batch lane `cpu`.
     pub fn gate(&self, cpu: u32) -> &GateWord {
         self.gates.get(cpu as usize)
+    }
+
+    /// The last turns on `cpu`; only where requests are emitted.
+    pub(super) fn turns(&self, cpu: u32) -> &LaneTurns {
+        self.turns.get(cpu as usize)
+    }
+
+    /// The request words are the service's own word from now on.
+    pub(super) fn hear_from(&self, words: EmittedWords) {
+        if self.emitted.set(words).is_ok() {
+            self.service().tracked.store(1, Ordering::Release);
+        }
+    }
+
+    /// Whether somebody has to [`LaneMemory::hear`] for the request words to be true.
+    pub(super) fn hears(&self) -> bool {
+        self.emitted.get().is_some()
+    }
+
+    /// Brings the request words up to date, where that is not the kernel program's business.
+    pub(super) fn hear(&self) {
+        if let Some(words) = self.emitted.get() {
+            words.write(self);
+        }
     }
 
     /// The threads that look for themselves.
@@ -237,6 +274,8 @@ impl Tracker {
             promises: Promises::new(map_array(&object, "gated_threads", Promises::words(extras.gated))?),
             stats: map_array(&object, "lane_stats", cpu_count)?,
             trace: map_array(&object, "trace_events", TRACE_EVENTS)?,
+            turns: map_array(&object, TURNS, if extras.turns { cpu_count } else { 1 })?,
+            emitted: OnceLock::new(),
             partners: partners(lanes, cpu_count),
         });
         let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory, classes };
@@ -388,6 +427,9 @@ fn open_and_load(
         }
         if name == "gated_threads" {
             map.set_max_entries(Promises::words(extras.gated) as u32).map_err(bpf("size the table of threads"))?;
+        }
+        if name == TURNS && extras.turns {
+            map.set_max_entries(cpu_count as u32).map_err(bpf("size the lanes' turns"))?;
         }
         if name == "process_classes" {
             map.set_max_entries(classes_len as u32).map_err(bpf("size the table of processes"))?;

@@ -6,7 +6,7 @@ use std::io;
 use std::os::fd::AsRawFd;
 use std::path::{Path, PathBuf};
 use std::ptr::NonNull;
-use std::sync::atomic::Ordering;
+use std::sync::atomic::{AtomicU64, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 use sidelane_signal::{
@@ -15,6 +15,14 @@ use sidelane_signal::{
 
 const RING_BYTES: usize = size_of::<EmitThread>() + EMIT_EVENTS * size_of::<EmitEvent>();
 const FILE_BYTES: usize = size_of::<EmitHead>() + EMIT_THREADS * RING_BYTES;
+
+/// What a thread says of itself: it took up the request `id` at `since_ns`, which is 0 for none.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Head {
+    pub(super) owner: u32,
+    pub(super) id: u64,
+    pub(super) since_ns: u64,
+}
 
 /// One process's file.
 pub(super) struct EmitFile {
@@ -44,7 +52,7 @@ impl EmitFile {
         }
         let mut opened = Self { start: map(&file).ok()?, read: vec![], lost: 0, head_lost: 0 };
         opened.is_of(pid).then_some(())?;
-        opened.read = opened.threads().map(|thread| thread.written.load(Ordering::Acquire)).collect();
+        opened.read = (0..EMIT_THREADS).map(|ring| opened.thread(ring).written.load(Ordering::Acquire)).collect();
         opened.head_lost = opened.head().lost.load(Ordering::Relaxed);
         Some(opened)
     }
@@ -56,18 +64,19 @@ impl EmitFile {
         head.magic.load(Ordering::Acquire) == EMIT_MAGIC && sizes.map(|size| size.load(Ordering::Relaxed)) == wanted
     }
 
-    /// Reads every event since the last call, in the order of each ring.
-    pub(super) fn fetch(&mut self, mut each: impl FnMut(Emitted)) {
+    /// Reads every event since the last call, in the order of each ring, and says of which. Allocates
+    /// nothing, and ends soon whatever the file says.
+    pub(super) fn fetch(&mut self, mut each: impl FnMut(usize, Emitted)) {
         let mut read = std::mem::take(&mut self.read);
-        for (ring, read) in read.iter_mut().enumerate() {
+        for (ring, read) in read.iter_mut().enumerate().take(self.used()) {
             let written = self.thread(ring).written.load(Ordering::Acquire);
             let oldest = written.saturating_sub(EMIT_EVENTS as u64).max(*read);
-            self.lost += oldest - *read;
-            for seq in oldest + 1..=written {
-                let place = ((seq - 1) % EMIT_EVENTS as u64) as usize;
-                match self.events(ring)[place].read(seq) {
-                    Some(event) => each(event),
-                    None => self.lost += 1,
+            self.lost = self.lost.saturating_add(oldest - *read);
+            for number in oldest..written {
+                let place = (number % EMIT_EVENTS as u64) as usize;
+                match self.events(ring)[place].read(number + 1) {
+                    Some(event) => each(ring, event),
+                    None => self.lost = self.lost.saturating_add(1),
                 }
             }
             *read = written.max(*read);
@@ -75,23 +84,41 @@ impl EmitFile {
         self.read = read;
     }
 
+    /// Each thread that emits, and what it took up last.
+    pub(super) fn heads(&self) -> impl Iterator<Item = Head> {
+        (0..self.used()).map(|ring| self.head_of(ring))
+    }
+
+    fn head_of(&self, ring: usize) -> Head {
+        let thread = self.thread(ring);
+        let since_ns = thread.running_since_ns.load(Ordering::Acquire);
+        let id = thread.running.load(Ordering::Relaxed);
+        Head { owner: thread.owner.load(Ordering::Relaxed), id, since_ns }
+    }
+
     /// Events that were overwritten before they were read, or found no ring, since the last call.
     pub(super) fn take_lost(&mut self) -> u64 {
         let head_lost = self.head().lost.load(Ordering::Relaxed);
-        let lost = std::mem::take(&mut self.lost) + head_lost.saturating_sub(self.head_lost);
+        let lost = std::mem::take(&mut self.lost).saturating_add(head_lost.saturating_sub(self.head_lost));
         self.head_lost = head_lost;
         lost
     }
 
-    /// Requests that were received and not taken up.
+    /// Requests that were received and neither taken up nor given up.
     pub(super) fn queue_len(&self) -> u64 {
-        let sum = |count: fn(&EmitThread) -> u64| self.threads().map(count).fold(0, u64::wrapping_add);
-        let started = sum(|thread| thread.started.load(Ordering::Relaxed));
-        sum(|thread| thread.received.load(Ordering::Relaxed)).saturating_sub(started)
+        let used = self.used();
+        let sum = |count: fn(&EmitThread) -> &AtomicU64| {
+            (0..used).map(|ring| count(self.thread(ring)).load(Ordering::Acquire)).fold(0, u64::wrapping_add)
+        };
+        // Received last, so that none seems to have been taken up before.
+        let left = sum(|thread| &thread.started).max(sum(|thread| &thread.finished));
+        sum(|thread| &thread.received).saturating_sub(left)
     }
 
-    fn threads(&self) -> impl Iterator<Item = &EmitThread> {
-        (0..EMIT_THREADS).map(|ring| self.thread(ring))
+    /// The rings that have an owner: they come first.
+    fn used(&self) -> usize {
+        let is_free = |ring: &usize| self.thread(*ring).owner.load(Ordering::Relaxed) == 0;
+        (0..EMIT_THREADS).find(is_free).unwrap_or(EMIT_THREADS)
     }
 
     fn head(&self) -> &EmitHead {
@@ -139,4 +166,49 @@ fn map(file: &File) -> io::Result<NonNull<u8>> {
     // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
     let start = unsafe { mmap(std::ptr::null_mut(), FILE_BYTES, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
     Ok(NonNull::new(start.cast()).expect("mmap returns no null pointer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::fd::FromRawFd;
+    use std::os::unix::fs::FileExt;
+
+    use super::*;
+
+    /// A file as a service of this process would have it.
+    fn file_of_this_process() -> File {
+        let name = std::ffi::CString::new(EMIT_NAME).unwrap();
+        // SAFETY: plain system call; the name ends in zero, and the descriptor is nobody else's.
+        let file = unsafe { File::from_raw_fd(libc::memfd_create(name.as_ptr(), libc::MFD_ALLOW_SEALING)) };
+        file.set_len(FILE_BYTES as u64).unwrap();
+        // SAFETY: plain system call on an open file.
+        assert_eq!(unsafe { libc::fcntl(file.as_raw_fd(), libc::F_ADD_SEALS, libc::F_SEAL_SHRINK) }, 0);
+        let sizes = [EMIT_VERSION, std::process::id(), EMIT_THREADS as u32, EMIT_EVENTS as u32];
+        sizes.iter().zip([8, 12, 16, 20]).for_each(|(size, at)| put(&file, at, &size.to_ne_bytes()));
+        put(&file, 0, &EMIT_MAGIC.to_ne_bytes());
+        file
+    }
+
+    fn put(file: &File, at: usize, bytes: &[u8]) {
+        file.write_all_at(bytes, at as u64).unwrap();
+    }
+
+    #[test]
+    fn whatever_a_file_says_it_is_read_to_its_end() {
+        let file = file_of_this_process();
+        let mut opened = EmitFile::find(std::process::id()).expect("it is there");
+        assert_eq!((opened.used(), opened.heads().count(), opened.queue_len()), (0, 0, 0));
+        let ring = size_of::<EmitHead>();
+        for (round, written) in [u64::MAX, 5, u64::MAX].into_iter().enumerate() {
+            // Its counters, its last request, and its owner.
+            (0..6).for_each(|word| put(&file, ring + 8 * word, &written.to_ne_bytes()));
+            put(&file, ring + 48, &7_u32.to_ne_bytes());
+            let mut events = 0;
+            opened.fetch(|_, _| events += 1);
+            assert_eq!((events, opened.heads().count(), opened.queue_len()), (0, 1, 0));
+            assert_eq!(opened.take_lost() > 0, round == 0, "round {round}");
+        }
+        let head = opened.heads().next().unwrap();
+        assert_eq!(head, Head { owner: 7, id: u64::MAX, since_ns: u64::MAX });
+    }
 }

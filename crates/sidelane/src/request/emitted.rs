@@ -2,44 +2,81 @@
 //! writes what `abi/emit.h` says.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::sync::mpsc::Sender;
 
 use sidelane_signal::{EmitKind, Emitted};
 
 use super::emit_file::EmitFile;
+use super::emitted_words::{EmittedWords, News};
 use super::records::Request;
 use super::window::Window;
+use crate::lane::clock::now_ns;
+use crate::lane::cpulist::CpuSet;
 
 /// Looks, after which a request that finished is handed on although something of it is missing:
 /// its events lie in different rings, which are not read at the same moment.
 const LOOKS_MAX: u32 = 2;
+
+/// Requests of which something was heard, and not their finish; of more, the oldest are forgotten.
+const HEARD_MAX: usize = 1 << 16;
 
 /// The processes of a service that emit.
 pub struct Emitters {
     files: BTreeMap<u32, EmitFile>,
     joining: Joining,
     window: Window,
+    /// Who else has to know of processes that come and go.
+    listener: Option<Sender<News>>,
 }
 
 impl Emitters {
     /// `None` if none of these processes emits.
     pub fn find(pids: &BTreeSet<u32>) -> Option<Self> {
-        let mut emitters = Self { files: BTreeMap::new(), joining: Joining::default(), window: Window::default() };
+        let (files, joining, window) = Default::default();
+        let mut emitters = Self { files, joining, window, listener: None };
         emitters.look_again(pids);
         (!emitters.files.is_empty()).then_some(emitters)
     }
 
-    /// The service may have been started again.
+    /// The service may have been started again, or another of its processes may emit now.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
         for pid in pids {
             if !self.files.contains_key(pid) {
-                self.files.extend(EmitFile::find(*pid).map(|file| (*pid, file)));
+                self.files.extend(EmitFile::find(*pid).inspect(|_| self.tell_of(*pid)).map(|file| (*pid, file)));
             }
+        }
+        let gone: Vec<u32> = self.files.keys().filter(|pid| !pids.contains(pid)).copied().collect();
+        for pid in gone {
+            self.files.remove(&pid);
+            self.tell(News::Went(pid));
+        }
+    }
+
+    /// Writes what they emit into the words of these request lanes, from now on.
+    pub(crate) fn words(&mut self, lanes: &CpuSet) -> EmittedWords {
+        let (words, listener) = EmittedWords::new(lanes);
+        self.listener = Some(listener);
+        self.files.keys().for_each(|pid| self.tell_of(*pid));
+        words
+    }
+
+    /// Each reader reads a file for itself.
+    fn tell_of(&self, pid: u32) {
+        if let Some(file) = self.listener.as_ref().and_then(|_| EmitFile::find(pid)) {
+            self.tell(News::Came(pid, file));
+        }
+    }
+
+    fn tell(&self, news: News) {
+        if let Some(listener) = &self.listener {
+            // Nobody listens any more when the lanes are not kept any more.
+            let _ = listener.send(news);
         }
     }
 
     /// Requests that were received and not taken up.
     pub fn queue_len(&self) -> u64 {
-        self.files.values().map(EmitFile::queue_len).sum()
+        self.files.values().fold(0_u64, |sum, file| sum.saturating_add(file.queue_len()))
     }
 
     /// Fetches what was emitted and hands on what is finished. To be called often enough for
@@ -47,8 +84,11 @@ impl Emitters {
     pub fn drain(&mut self, mut each: impl FnMut(&Request)) {
         let mut events = Vec::new();
         for (pid, file) in &mut self.files {
-            file.fetch(|event| events.push((*pid, event)));
+            file.fetch(|_, event| events.push((*pid, event)));
         }
+        // No event is of the future, whatever the service says.
+        let now_ns = now_ns();
+        events.iter_mut().for_each(|(_, event)| event.at_ns = event.at_ns.min(now_ns));
         // Threads emit side by side: only the clock tells what came first.
         events.sort_unstable_by_key(|(_, event)| event.at_ns);
         for (pid, event) in events {
@@ -58,6 +98,7 @@ impl Emitters {
             self.window.add(&request);
             each(&request);
         }
+        self.joining.make_room();
     }
 
     /// As [`Emitters::drain`], but what finished is handed on whatever is missing of it.
@@ -69,7 +110,8 @@ impl Emitters {
     pub fn take_window(&mut self) -> Window {
         let mut window = std::mem::take(&mut self.window);
         window.counts.finished = window.count();
-        window.counts.dropped = self.files.values_mut().map(EmitFile::take_lost).sum();
+        window.counts.dropped = self.files.values_mut().fold(0_u64, |sum, file| sum.saturating_add(file.take_lost()));
+        window.counts.unanswered = std::mem::take(&mut self.joining.forgotten);
         window
     }
 }
@@ -121,9 +163,23 @@ struct Joining {
     heard: BTreeMap<(u32, u64), Heard>,
     last_number: u64,
     queue_len: u32,
+    forgotten: u64,
 }
 
 impl Joining {
+    /// Forgets the older half of the requests when they have become too many.
+    fn make_room(&mut self) {
+        if self.heard.len() <= HEARD_MAX {
+            return;
+        }
+        let mut numbers: Vec<u64> = self.heard.values().map(|heard| heard.number).collect();
+        let (_, median, _) = numbers.select_nth_unstable(HEARD_MAX / 2);
+        let (oldest, before) = (*median, self.heard.len());
+        self.heard.retain(|_, heard| heard.number >= oldest);
+        self.queue_len = self.heard.values().filter(|heard| heard.is_queued()).count() as u32;
+        self.forgotten += (before - self.heard.len()) as u64;
+    }
+
     fn add(&mut self, pid: u32, event: Emitted) {
         let heard = self.heard.entry((pid, event.id)).or_default();
         if heard.number == 0 {
@@ -186,6 +242,17 @@ mod tests {
         assert_eq!(joining.finished(), []);
         let request = joining.finished().remove(0);
         assert_eq!((request.queueing_ns(), request.server_ns()), (0, 10));
+    }
+
+    #[test]
+    fn requests_that_never_finish_are_forgotten_at_last() {
+        let mut joining = Joining::default();
+        (0..=HEARD_MAX as u64).for_each(|id| joining.add(1, event(EmitKind::Received, id, id)));
+        joining.make_room();
+        assert_eq!(joining.heard.len() + joining.forgotten as usize, HEARD_MAX + 1);
+        assert_eq!((joining.queue_len as usize, joining.forgotten), (joining.heard.len(), HEARD_MAX as u64 / 2));
+        joining.add(1, event(EmitKind::Finished, HEARD_MAX as u64, HEARD_MAX as u64));
+        assert_eq!(joining.queue_len as usize, joining.heard.len() - 1);
     }
 
     #[test]

@@ -6,15 +6,21 @@
 //!   `bpf/requests.h` says what counts as a request.
 //! - [`emitted`]: a service that says so itself, through `runtime/c/sidelane.h`.
 //!
+//! [`RequestSource`] is whichever of them there is.
+//!
 //! Invariant: the service is only looked at. A record that nobody fetches is dropped and
 //! counted; the service never waits for its reader.
 
 mod emit_file;
 pub mod emitted;
+pub(crate) mod emitted_words;
 pub(crate) mod kernel;
+mod ledger;
 mod log;
 mod ports;
+mod recent;
 mod records;
+mod source;
 mod summary;
 mod tracked;
 pub mod truth;
@@ -25,6 +31,7 @@ pub use kernel::{Counts, RequestMemory};
 pub use ports::listening_ports;
 pub(crate) use ports::listening_sockets;
 pub use records::{Request, SETTLE_NS};
-pub use summary::{Source, Summary};
+pub use source::{RequestSource, Source};
+pub use summary::Summary;
 pub use tracked::{RequestError, Requests, can_track};
 pub use window::{Times, Window};

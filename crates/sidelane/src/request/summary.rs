@@ -4,28 +4,11 @@ use std::fmt;
 
 use serde_json::{Map, json};
 
+use super::source::Source;
 use super::window::{Times, Window};
 use crate::lane::topology::PairKind;
 use crate::machine;
 use crate::report::{ResultFile, Row, Unit};
-
-/// Where the requests were learned from.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Source {
-    /// The tracepoints of the service's sockets.
-    Sockets,
-    /// The service itself, through `runtime/c/sidelane.h`.
-    Emitted,
-}
-
-impl fmt::Display for Source {
-    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Source::Sockets => "seen at its sockets",
-            Source::Emitted => "emitted by the service",
-        })
-    }
-}
 
 /// The figures of one watch. Everything was measured in it.
 #[derive(Clone, Debug)]

@@ -26,8 +26,9 @@ const NEEDED: [&str; 3] = ["btf_trace_sk_data_ready", "btf_trace_sock_send_lengt
 pub enum RequestError {
     /// A service of datagrams, of Unix sockets, or none at all.
     #[error(
-        "service {service} listens on no TCP port, and only there are its requests seen: let `run` do without \
-         them (--policy borrow-idle), and for `requests` let the service emit them (runtime/c/sidelane.h)"
+        "service {service} listens on no TCP port, where its requests would be seen, and has emitted none: let it \
+         emit them (runtime/c/sidelane.h; what it emits is found from its first request on), or let `run` do \
+         without them (--policy borrow-idle)"
     )]
     NoPort {
         /// As the user named it.

@@ -11,7 +11,8 @@ use sidelane_signal::LaneClass;
 use super::emitted::Emitters;
 use super::log;
 use super::records::Request;
-use super::summary::{Source, Summary};
+use super::source::RequestSource;
+use super::summary::Summary;
 use super::tracked::{Requests, can_track};
 use super::window::Window;
 use crate::lane::service::{Service, Target, allowed_cpus};
@@ -39,21 +40,22 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     let service = options.target.find()?;
     let mut log = Log::create(options)?;
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let mut source = Watched::begin(&options.target, &service)?;
+    let mut watched = Watched::begin(&options.target, &service)?;
+    let source = watched.requests.name();
     // Whoever wants to send it requests, and see them all, waits for this.
-    eprintln!("sidelane: watching the requests of {}, {}", options.target, source.name());
+    eprintln!("sidelane: watching the requests of {}, {source}", options.target);
     let (began, mut looked_at) = (Instant::now(), Instant::now());
     while began.elapsed() < options.length && !is_asked_to_end(&signals)? {
-        source.drain(&mut |request| log.write(request))?;
+        watched.requests.drain(|request| log.write(request))?;
         if looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             looked_at = Instant::now();
-            source.look_again(&options.target);
+            watched.look_again(&options.target);
         }
     }
     let wall_s = began.elapsed().as_secs_f64();
-    let window = source.end(&mut |request| log.write(request))?;
+    let window = watched.end(&mut |request| log.write(request))?;
     let notes = log.end()?.into_iter().collect();
-    Ok(Summary { service: options.target.to_string(), source: source.name(), wall_s, window, notes })
+    Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
 fn is_asked_to_end(signals: &Signals) -> Result<bool> {
@@ -61,16 +63,18 @@ fn is_asked_to_end(signals: &Signals) -> Result<bool> {
     Ok(caught.is_some_and(|caught| caught.asks_to_end()))
 }
 
-/// The requests' source; the service's own word is better than what its sockets show.
-enum Watched {
-    Sockets { tracker: Box<Tracker>, requests: Requests },
-    Emitted(Emitters),
+/// A service under watch.
+struct Watched {
+    requests: RequestSource,
+    /// The kernel's side, where it has one.
+    tracker: Option<Tracker>,
 }
 
 impl Watched {
+    /// The service's own word is better than what its sockets show.
     fn begin(target: &Target, service: &Service) -> Result<Self> {
         if let Some(emitters) = Emitters::find(&service.pids) {
-            return Ok(Watched::Emitted(emitters));
+            return Ok(Self { requests: RequestSource::Emitted(emitters), tracker: None });
         }
         can_track()?;
         let requests = allowed_cpus(&service.pids);
@@ -79,49 +83,23 @@ impl Watched {
         service.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
         let requests = Requests::track(&tracker, &target.to_string(), &service.pids)?;
         tracker.attach()?;
-        Ok(Watched::Sockets { tracker: Box::new(tracker), requests })
-    }
-
-    fn name(&self) -> Source {
-        match self {
-            Watched::Sockets { .. } => Source::Sockets,
-            Watched::Emitted(_) => Source::Emitted,
-        }
-    }
-
-    fn drain(&mut self, each: &mut impl FnMut(&Request)) -> Result<()> {
-        match self {
-            Watched::Sockets { requests, .. } => Ok(requests.drain(each)?),
-            Watched::Emitted(emitters) => {
-                emitters.drain(each);
-                Ok(())
-            }
-        }
+        Ok(Self { requests: RequestSource::Sockets(requests), tracker: Some(tracker) })
     }
 
     fn look_again(&mut self, target: &Target) {
         let Ok(found) = target.find() else { return };
-        match self {
-            Watched::Sockets { tracker, requests } => {
-                found.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
-                requests.look_again(&found.pids);
-            }
-            Watched::Emitted(emitters) => emitters.look_again(&found.pids),
+        if let Some(tracker) = &self.tracker {
+            found.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
         }
+        self.requests.look_again(&found.pids);
     }
 
     fn end(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {
-        match self {
-            Watched::Sockets { tracker, requests } => {
-                tracker.detach();
-                requests.finish(each)?;
-                Ok(requests.take_window())
-            }
-            Watched::Emitted(emitters) => {
-                emitters.finish(each);
-                Ok(emitters.take_window())
-            }
+        if let Some(tracker) = &mut self.tracker {
+            tracker.detach();
         }
+        self.requests.finish(each)?;
+        Ok(self.requests.take_window())
     }
 }
 

@@ -3,12 +3,14 @@
 //! - `lanes`: whether this machine can run the tests, and whose turn it is
 //! - `service`: stand-ins for a latency-critical service
 //! - `agent`: a `sidelane run`, under way and ended
+//! - `c_program`: C programs of the runtime's tests
 //! - `process`: what /proc says of a process
 //! - `footprint`: what a run leaves on the machine
 //! - `deadline`: waiting for what must happen
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 pub mod agent;
+pub mod c_program;
 pub mod deadline;
 pub mod footprint;
 pub mod lanes;

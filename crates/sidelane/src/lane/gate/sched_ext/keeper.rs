@@ -155,7 +155,7 @@ impl<P: Policy> Body<P> {
     /// When to look again though nothing was heard.
     fn look_at(&self) -> Nanos {
         let routine = now_ns().saturating_add(LOOK_EVERY_NS);
-        self.decider.policy.next_wakeup().map_or(routine, |wanted| wanted.min(routine))
+        self.decider.due().map_or(routine, |wanted| wanted.min(routine))
     }
 
     /// Leaves the lane as the policy wants it; false: what it has seen has changed meanwhile. As in
@@ -169,7 +169,7 @@ impl<P: Policy> Body<P> {
             }
             Want::Lent => {
                 self.set(HoldState::Lent);
-                !decider.waited()
+                !decider.waited_meanwhile()
             }
             Want::Held => {
                 self.set(HoldState::Held);

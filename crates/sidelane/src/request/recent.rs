@@ -1,0 +1,88 @@
+//! When something last happened to a request: a table of fixed size, for whoever may not allocate.
+
+/// Requests remembered, of all processes together. A power of two.
+const SLOTS: usize = 1 << SLOT_BITS;
+const SLOT_BITS: u32 = 12;
+/// Places that one request may have. The oldest of them is forgotten when all are taken.
+const PLACES: usize = 4;
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Slot {
+    pid: u32,
+    id: u64,
+    /// 0: empty.
+    at_ns: u64,
+}
+
+/// The times of the most recent requests.
+#[derive(Debug)]
+pub(super) struct Recent {
+    slots: Box<[Slot]>,
+}
+
+impl Default for Recent {
+    fn default() -> Self {
+        Self { slots: vec![Slot::default(); SLOTS].into() }
+    }
+}
+
+impl Recent {
+    /// It happened to the request `id` of `pid` at `at_ns`.
+    pub(super) fn put(&mut self, pid: u32, id: u64, at_ns: u64) {
+        let known = places(pid, id).find(|place| self.slots[*place].is_of(pid, id));
+        let oldest = || places(pid, id).min_by_key(|place| self.slots[*place].at_ns);
+        let Some(place) = known.or_else(oldest) else { return };
+        self.slots[place] = Slot { pid, id, at_ns };
+    }
+
+    /// When it did, if that is remembered.
+    pub(super) fn get(&self, pid: u32, id: u64) -> Option<u64> {
+        let slot = places(pid, id).map(|place| &self.slots[place]).find(|slot| slot.is_of(pid, id))?;
+        (slot.at_ns > 0).then_some(slot.at_ns)
+    }
+}
+
+impl Slot {
+    fn is_of(&self, pid: u32, id: u64) -> bool {
+        self.pid == pid && self.id == id
+    }
+}
+
+/// Ids are counters or addresses: multiplying by the golden ratio spreads both (Knuth, 6.4).
+fn places(pid: u32, id: u64) -> impl Iterator<Item = usize> {
+    let spread = (id ^ u64::from(pid).rotate_left(32)).wrapping_mul(0x9e37_79b9_7f4a_7c15);
+    let first = (spread >> (u64::BITS - SLOT_BITS)) as usize;
+    (0..PLACES).map(move |step| (first + step) % SLOTS)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_time_counts_and_processes_are_told_apart() {
+        let mut recent = Recent::default();
+        recent.put(1, 5, 10);
+        recent.put(2, 5, 20);
+        recent.put(1, 5, 30);
+        assert_eq!((recent.get(1, 5), recent.get(2, 5), recent.get(3, 5)), (Some(30), Some(20), None));
+    }
+
+    #[test]
+    fn a_thousand_at_once_are_all_known_be_they_counted_or_addresses() {
+        for step in [1, 64, 4096] {
+            let mut recent = Recent::default();
+            let ids = || (1..=1000_u64).map(|number| 0x7f00_0000_0000 + number * step);
+            ids().for_each(|id| recent.put(1, id, id));
+            let known = ids().filter(|id| recent.get(1, *id) == Some(*id)).count();
+            assert!(known >= 995, "{known} of ids {step} apart");
+        }
+    }
+
+    #[test]
+    fn the_oldest_is_forgotten_first() {
+        let mut recent = Recent::default();
+        (1..100_000).for_each(|id| recent.put(1, id, id));
+        assert_eq!((recent.get(1, 99_999), recent.get(1, 1)), (Some(99_999), None));
+    }
+}
