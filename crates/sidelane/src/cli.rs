@@ -297,6 +297,9 @@ Examples:
   sidelane run --beside pid:1234 --lanes 0:1 -- ./train.py
   sidelane run --beside port:8080 --slo p99=100ms -- ./train.py
 
+A budget or an objective needs to know the service's requests: they are seen at its TCP sockets, or it
+emits them through runtime/c/sidelane.h and is believed instead.
+
 The exit code is the batch command's own; 1 if it could not be started, 2 for wrong arguments.")]
 pub struct RunArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
