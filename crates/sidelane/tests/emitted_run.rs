@@ -18,9 +18,13 @@ fn beside_worker(worker: &[&str], options: &[&str]) -> Option<Finished> {
 }
 
 fn worker_at_work(arguments: &[&str]) -> Option<(Turn, TempDir, Service)> {
+    at_work("emit_worker", arguments)
+}
+
+fn at_work(program: &str, arguments: &[&str]) -> Option<(Turn, TempDir, Service)> {
     let turn = lanes_to_ourselves()?;
     let dir = tempfile::tempdir().unwrap();
-    let program = compile("cc", &["-std=gnu99"], "emit_worker", dir.path())?;
+    let program = compile("cc", &["-std=gnu99"], program, dir.path())?;
     let service = Service::of_command(program.to_str().unwrap(), arguments);
     let pids = BTreeSet::from([service.pid()]);
     wait_until("the service emits", || Emitters::find(&pids).is_some());
@@ -85,4 +89,14 @@ fn batch_goes_on_when_the_service_ends_in_the_middle_of_a_request() {
     drop(run.input());
     let run = run.wait_for_end();
     assert!(run.stdout.contains("went on"), "{run}");
+}
+
+#[test]
+fn a_service_that_emits_nonsense_harms_nobody_but_itself() {
+    let Some((_turn, _dir, service)) = at_work("emit_nonsense", &[]) else { return };
+    let options = ["--policy", "dynamic-refresh", "--slo", "p99=50ms"];
+    let run = Run::beside(service.target()).and(&options).complete(&["timeout", "3", "sh", "-c", SPIN]);
+    let run = run.must_exit(124).must_say(&["emitted by the service"]);
+    assert!(!run.stderr.contains("panicked"), "{run}");
+    assert!(run.figure("batch_cpu_s") > 0.0, "batch still had the idle time: {:?}", run.figures());
 }

@@ -148,7 +148,8 @@ impl Shared {
 
 /// How long a keeper sleeps at most beside a lane that is lent while requests are emitted: nobody
 /// tells it when one starts that had to wait, so this is how long such a request may share its core.
-/// It costs batch one wake-up a millisecond, some tenths of a percent of the lane.
+/// It costs batch a wake-up a millisecond: 3 % of its lane on a virtual machine where one takes 28 µs,
+/// of which 2 are for looking.
 const HEAR_EVERY_NS: Nanos = 1_000_000;
 
 /// What the policy's last action asks for.
