@@ -47,7 +47,12 @@ impl Hierarchy {
 
     /// The group that this process is in.
     pub fn own_dir(&self) -> Option<PathBuf> {
-        let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
+        self.dir_of("self")
+    }
+
+    /// The group that a process is in, named as in /proc.
+    pub fn dir_of(&self, process: &str) -> Option<PathBuf> {
+        let memberships = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
         let group = memberships.lines().find_map(|line| self.membership(line))?;
         Some(self.dir(group))
     }

@@ -21,6 +21,7 @@ pub mod place;
 pub mod replay;
 pub mod sample;
 pub mod session;
+pub mod list;
 pub mod signal;
 pub mod subject;
 pub mod view;

@@ -21,6 +21,16 @@ pub enum Kind {
     Rate,
 }
 
+impl Kind {
+    /// The kind of the channel it is read from: a rate is worked out from a counter.
+    pub fn of_channel(self) -> Self {
+        match self {
+            Kind::Tag => Kind::Tag,
+            Kind::Counter | Kind::Rate => Kind::Counter,
+        }
+    }
+}
+
 /// A signal that was asked for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signal {
@@ -79,6 +89,16 @@ pub enum Place {
     },
     /// An address.
     Address(u64),
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Place::Symbol { name, offset: 0 } => f.write_str(name),
+            Place::Symbol { name, offset } => write!(f, "{name}+{offset}"),
+            Place::Address(address) => write!(f, "0x{address:x}"),
+        }
+    }
 }
 
 /// What is wrong with a signal's name.
@@ -206,16 +226,23 @@ impl Source {
 
 /// The part behind `mem:`.
 fn memory(text: &str, whole: &str) -> Result<Source, SignalError> {
+    // Names of Go have slashes, names of C++ and Rust have `::`.
     let (text, width) = match text.rsplit_once('/') {
-        Some((place, width)) => (place, Some(parse_width(width, whole)?)),
-        None => (text, None),
+        Some((place, width)) if looks_like_width(width) => (place, Some(parse_width(width, whole)?)),
+        _ => (text, None),
     };
     let (pid, place) = match text.split_once(':') {
-        Some((pid, place)) => (Some(pid.parse().map_err(|_| SignalError::Unknown(whole.to_owned()))?), place),
-        None => (None, text),
+        Some((pid, place)) if !place.starts_with(':') => {
+            (Some(pid.parse().map_err(|_| SignalError::Unknown(whole.to_owned()))?), place)
+        }
+        _ => (None, text),
     };
     let place = parse_place(place).ok_or_else(|| SignalError::Unknown(whole.to_owned()))?;
     Ok(Source::Memory { pid, place, width })
+}
+
+fn looks_like_width(text: &str) -> bool {
+    text.strip_prefix('u').is_some_and(|bits| bits.bytes().all(|byte| byte.is_ascii_digit()))
 }
 
 fn parse_width(text: &str, whole: &str) -> Result<Width, SignalError> {
@@ -278,6 +305,8 @@ mod tests {
         let tag = |text: &str| parsed(&format!("tag:mem:{text}")).1;
         assert_eq!(tag("runtime.gcphase"), memory(None, symbol("runtime.gcphase", 0), None));
         assert_eq!(tag("12:server.stat+8/u32"), memory(Some(12), symbol("server.stat", 8), Some(Width::U32)));
+        assert_eq!(tag("12:app::hits"), memory(Some(12), symbol("app::hits", 0), None));
+        assert_eq!(tag("github.com/some/app.hits"), memory(None, symbol("github.com/some/app.hits", 0), None));
         assert_eq!(tag("0x7f00/u8"), memory(None, Place::Address(0x7f00), Some(Width::U8)));
     }
 

@@ -3,6 +3,12 @@
 pub mod app;
 pub mod lane;
 pub mod perf;
+pub mod file;
+pub mod hsperf;
+mod mapping;
+mod maps;
+pub mod memory;
+pub mod symbols;
 
 use std::any::Any;
 use std::fmt;
@@ -11,6 +17,7 @@ use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
+use self::mapping::Mapping;
 use super::signal::Kind;
 
 /// One signal's place, ready to be read.
@@ -77,6 +84,17 @@ pub enum Width {
 }
 
 impl Width {
+    /// The width of what has this many bytes, if it has as many as a word can have.
+    pub fn of(bytes: Option<u64>) -> Option<Self> {
+        match bytes? {
+            1 => Some(Width::U8),
+            2 => Some(Width::U16),
+            4 => Some(Width::U32),
+            8 => Some(Width::U64),
+            _ => None,
+        }
+    }
+
     /// In bytes.
     pub fn bytes(self) -> usize {
         match self {
@@ -85,6 +103,12 @@ impl Width {
             Width::U32 => 4,
             Width::U64 => 8,
         }
+    }
+}
+
+impl fmt::Display for Width {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "u{}", 8 * self.bytes())
     }
 }
 
@@ -140,6 +164,16 @@ impl Word {
     pub fn width(&self) -> Width {
         self.width
     }
+
+    /// Whether its file lost the page it is in; it reads as zero then.
+    pub fn is_lost(&self) -> bool {
+        (*self.mapping).downcast_ref::<Mapping>().is_some_and(Mapping::is_lost)
+    }
+}
+
+/// Tells the channels of several processes apart.
+fn several(channel: &mut Channel, pid: u32) {
+    channel.name = format!("{}@{pid}", channel.name);
 }
 
 impl fmt::Debug for Channel {

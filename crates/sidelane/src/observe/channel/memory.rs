@@ -1,0 +1,197 @@
+//! Variables of a process, read out of its memory without stopping it.
+//!
+//! A read is one system call. The kernel copies an aligned number of up to 8 bytes in one piece on the
+//! processors we know, but promises nothing: a value that changes just then may in theory be torn.
+
+use std::collections::BTreeSet;
+use std::ffi::c_void;
+use std::io;
+
+use thiserror::Error;
+
+use super::symbols::{self, SymbolError, Variable, permission_hint};
+use super::{Call, Channel, Gone, Kind, Reader, Width, several};
+use crate::observe::signal::{Place, Signal};
+
+/// Why a variable cannot be observed.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum MemoryError {
+    /// It is not found.
+    #[error(transparent)]
+    Symbol(#[from] SymbolError),
+    /// It is longer than a word.
+    #[error("{name} has {}: say a field, or a width, as in mem:{name}/u64 for its first 8 bytes", bytes_in_words(*.bytes))]
+    NoWidth { name: String, bytes: Option<u64> },
+    /// An address says nothing about what is there.
+    #[error("at an address, or at an offset, say how much to read, as in mem:{place}/u64")]
+    AddressWithoutWidth { place: String },
+    /// Beyond its end.
+    #[error("{name} has {bytes} bytes: {wanted} bytes at offset {offset} are not all in it")]
+    Outside { name: String, bytes: u64, offset: u64, wanted: u64 },
+    /// An address in which of several processes?
+    #[error("the target has several processes: say whose address it is, as in mem:{pid}:0x{address:x}/u64")]
+    WhoseAddress { pid: u32, address: u64 },
+    /// There is no process at all.
+    #[error("there is no process to read {place} of: say whose it is, as in mem:PID:{place}")]
+    NoProcess { place: String },
+    /// It cannot be read.
+    #[error("{place} of process {pid} cannot be read: {source}{}", reading_hint(.source))]
+    Read { pid: u32, place: String, source: io::Error },
+}
+
+fn bytes_in_words(bytes: Option<u64>) -> String {
+    bytes.map_or_else(|| "no known length".into(), |bytes| format!("{bytes} bytes"))
+}
+
+fn reading_hint(error: &io::Error) -> String {
+    match error.raw_os_error() {
+        Some(libc::EFAULT) => "; nothing is mapped there".into(),
+        Some(libc::ESRCH) => "; it has ended".into(),
+        _ => permission_hint(error),
+    }
+}
+
+/// The channels of `mem:[PID:]PLACE[/WIDTH]`: in process `pid`, or else in every one of `pids` that has it.
+pub fn channels(
+    signal: &Signal,
+    pid: Option<u32>,
+    place: &Place,
+    width: Option<Width>,
+    pids: &BTreeSet<u32>,
+) -> Result<Vec<Channel>, MemoryError> {
+    let kind = signal.kind.map_or(Kind::Tag, Kind::of_channel);
+    let pids: Vec<u32> = pid.map_or_else(|| pids.iter().copied().collect(), |pid| vec![pid]);
+    if let ([first, _, ..], Place::Address(address)) = (&pids[..], place) {
+        return Err(MemoryError::WhoseAddress { pid: *first, address: *address });
+    }
+    let (found, errors): (Vec<_>, Vec<_>) =
+        pids.iter().map(|pid| Memory::open(*pid, place, width)).partition(Result::is_ok);
+    let found: Vec<Memory> = found.into_iter().flatten().collect();
+    if found.is_empty() {
+        let none = MemoryError::NoProcess { place: place.to_string() };
+        return Err(errors.into_iter().find_map(Result::err).unwrap_or(none));
+    }
+    let are_several = found.len() > 1;
+    let channel = |memory: Memory| {
+        let pid = memory.pid;
+        let reader = Reader::Call(Box::new(memory));
+        let mut channel = Channel { name: signal.name.clone(), kind, reader, meaning: None, notes: vec![] };
+        if are_several {
+            several(&mut channel, pid);
+        }
+        channel
+    };
+    Ok(found.into_iter().map(channel).collect())
+}
+
+/// A word in the memory of a process.
+#[derive(Clone, Debug)]
+pub struct Memory {
+    pid: u32,
+    address: u64,
+    width: Width,
+}
+
+impl Memory {
+    /// Finds it, and reads it once to see that this can be done.
+    pub fn open(pid: u32, place: &Place, width: Option<Width>) -> Result<Self, MemoryError> {
+        let (address, width) = match place {
+            Place::Address(address) => (*address, width.ok_or_else(|| without_width(place))?),
+            Place::Symbol { name, offset } => within(&symbols::find(pid, name)?, *offset, width)?,
+        };
+        let memory = Self { pid, address, width };
+        let failed = |source| MemoryError::Read { pid, place: place.to_string(), source };
+        memory.value().map_err(failed)?;
+        Ok(memory)
+    }
+
+    /// Its value now.
+    fn value(&self) -> io::Result<u64> {
+        let mut bytes = [0_u8; 8];
+        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: self.width.bytes() };
+        let place = std::ptr::without_provenance_mut::<c_void>(self.address as usize);
+        let remote = libc::iovec { iov_base: place, iov_len: self.width.bytes() };
+        // SAFETY: the kernel writes at most `iov_len` bytes, which `bytes` has, and checks the other address.
+        let read = unsafe { libc::process_vm_readv(self.pid as libc::pid_t, &local, 1, &remote, 1, 0) };
+        match usize::try_from(read) {
+            Ok(read) if read == self.width.bytes() => Ok(u64::from_le_bytes(bytes)),
+            // The word reaches into a page that is not there.
+            Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
+            Err(_) => Err(io::Error::last_os_error()),
+        }
+    }
+}
+
+impl Call for Memory {
+    fn read(&mut self) -> Result<u64, Gone> {
+        self.value().map_err(|error| match error.raw_os_error() {
+            Some(libc::ESRCH) => Gone::Target,
+            Some(libc::EFAULT) => Gone::Error(io::Error::new(
+                io::ErrorKind::AddrNotAvailable,
+                format!("process {} has unmapped the memory at 0x{:x}", self.pid, self.address),
+            )),
+            _ => Gone::Error(error),
+        })
+    }
+}
+
+/// Where a word of a variable is, and how long.
+fn within(variable: &Variable, offset: u64, width: Option<Width>) -> Result<(u64, Width), MemoryError> {
+    let Variable { name, address, bytes, .. } = variable;
+    let width = match width {
+        Some(width) => width,
+        None if offset > 0 => return Err(MemoryError::AddressWithoutWidth { place: format!("{name}+{offset}") }),
+        None => Width::of(*bytes).ok_or_else(|| MemoryError::NoWidth { name: name.clone(), bytes: *bytes })?,
+    };
+    let wanted = width.bytes() as u64;
+    match bytes {
+        Some(bytes) if offset.checked_add(wanted).is_none_or(|end| end > *bytes) => {
+            Err(MemoryError::Outside { name: name.clone(), bytes: *bytes, offset, wanted })
+        }
+        _ => Ok((address.wrapping_add(offset), width)),
+    }
+}
+
+fn without_width(place: &Place) -> MemoryError {
+    MemoryError::AddressWithoutWidth { place: place.to_string() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn variable(bytes: Option<u64>) -> Variable {
+        Variable { name: "stats".into(), address: 0x1000, bytes, object: "demo".into() }
+    }
+
+    #[test]
+    fn the_length_of_a_variable_is_its_width() {
+        assert_eq!(within(&variable(Some(4)), 0, None).unwrap(), (0x1000, Width::U32));
+        assert_eq!(within(&variable(Some(64)), 8, Some(Width::U64)).unwrap(), (0x1008, Width::U64));
+        assert_eq!(within(&variable(None), 8, Some(Width::U8)).unwrap(), (0x1008, Width::U8));
+    }
+
+    #[test]
+    fn what_has_no_width_or_is_outside_is_refused_with_what_to_say_instead() {
+        let error = |bytes, offset, width| within(&variable(bytes), offset, width).unwrap_err().to_string();
+        assert!(error(Some(24), 0, None).contains("has 24 bytes: say a field"));
+        assert!(error(None, 0, None).contains("mem:stats/u64"));
+        assert!(error(Some(64), 8, None).contains("mem:stats+8/u64"));
+        assert!(error(Some(8), 4, Some(Width::U64)).contains("8 bytes at offset 4 are not all in it"));
+        assert!(error(Some(8), u64::MAX, Some(Width::U8)).contains("not all in it"));
+    }
+
+    #[test]
+    fn own_memory_is_read_and_what_is_not_mapped_is_said() {
+        let word = 0x1122_3344_5566_7788_u64;
+        let place = |address| Place::Address(address);
+        let here = place((&raw const word).addr() as u64);
+        let me = std::process::id();
+        assert_eq!(Memory::open(me, &here, Some(Width::U64)).unwrap().read().unwrap(), word);
+        assert_eq!(Memory::open(me, &here, Some(Width::U16)).unwrap().read().unwrap(), 0x7788);
+        let error = Memory::open(me, &place(16), Some(Width::U8)).unwrap_err().to_string();
+        assert!(error.contains("0x10 of process") && error.contains("nothing is mapped there"), "{error}");
+        assert!(Memory::open(me, &here, None).unwrap_err().to_string().contains("/u64"));
+    }
+}

@@ -1,0 +1,203 @@
+//! Variables and their fields in debug information (DWARF).
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use gimli::{
+    DebuggingInformationEntry, DwarfSections, EndianSlice, Operation, RunTimeEndian, SectionId, constants as dw,
+};
+use object::{Object as _, ObjectSection as _};
+use thiserror::Error;
+
+use super::names::{did_you_mean, is_meant, readable};
+use super::types::{Step, Type, follow, steps};
+
+pub(super) type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(super) type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
+pub(super) type Unit<'a> = gimli::Unit<Reader<'a>>;
+pub(super) type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
+
+/// A place that debug information names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// In the file.
+    pub(super) address: u64,
+    /// Its bytes, if known.
+    pub(super) bytes: Option<u64>,
+}
+
+/// Why a field of a variable is not found.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum FieldError {
+    /// The debug information is damaged, or newer than its reader.
+    #[error("its debug information cannot be read: {0}")]
+    Format(String),
+    /// It has none of that name.
+    #[error("{of} has no field {field}{}", did_you_mean(.close))]
+    NoField { of: String, field: String, close: Vec<String> },
+    /// It is a number, or a pointer.
+    #[error("{of} is {is}, so {field} cannot be followed: what changes its place cannot be observed by name")]
+    NoParts { of: String, is: &'static str, field: String },
+    /// Not in the array.
+    #[error("{of} has {length} elements; the first is [0]")]
+    Index { of: String, length: u64 },
+    /// Several dimensions.
+    #[error("{of} has several dimensions: say its place in bytes, as in {of}+16/u64")]
+    Dimensions { of: String },
+    /// Less than a byte.
+    #[error("{field} is a bit field: observe the word that holds it, by offset and width")]
+    BitField { field: String },
+    /// In a file that is not read.
+    #[error("the description of {of} is in another file, which is not read: say its place in bytes, as in {of}+16/u64")]
+    Elsewhere { of: String },
+}
+
+impl From<gimli::Error> for FieldError {
+    fn from(error: gimli::Error) -> Self {
+        FieldError::Format(error.to_string())
+    }
+}
+
+/// The places that `name` can be: a variable, or parts of one. Empty without such a variable.
+pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<Found>, FieldError> {
+    let sections = load(elf)?;
+    let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let dwarf = sections.borrow(|section| EndianSlice::new(section, endian));
+    let mut best = Best { variables: vec![], rest_len: usize::MAX };
+    let heads = heads(name);
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        look_in(&dwarf, Rc::new(dwarf.unit(header)?), &heads, &mut best)?;
+    }
+    let rest = &name[name.len() - best.rest_len.min(name.len())..];
+    best.variables.into_iter().map(|variable| variable.part(&dwarf, rest)).collect()
+}
+
+/// The sections that are needed; those of places, calls and macros are large, and often packed.
+fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, FieldError> {
+    const NEEDED: [SectionId; 8] = [
+        SectionId::DebugAbbrev,
+        SectionId::DebugAddr,
+        SectionId::DebugInfo,
+        // Each unit names its source files there, which gimli wants to see.
+        SectionId::DebugLine,
+        SectionId::DebugLineStr,
+        SectionId::DebugStr,
+        SectionId::DebugStrOffsets,
+        SectionId::DebugTypes,
+    ];
+    DwarfSections::load(|id| {
+        let section = NEEDED.contains(&id).then(|| elf.section_by_name(id.name())).flatten();
+        let data = section.map(|section| section.uncompressed_data()).transpose();
+        data.map(Option::unwrap_or_default).map_err(|error| FieldError::Format(error.to_string()))
+    })
+}
+
+/// Each way to split a name into a variable and its parts: names of Go and of copies have dots themselves.
+fn heads(name: &str) -> Vec<&str> {
+    let splits = name.char_indices().filter(|(_, letter)| matches!(letter, '.' | '[')).map(|(at, _)| at);
+    let heads = splits.chain([name.len()]).map(|at| &name[..at]);
+    heads.filter(|head| !head.is_empty()).collect()
+}
+
+/// The variables with the longest name so far.
+struct Best<'a> {
+    variables: Vec<Variable<'a>>,
+    rest_len: usize,
+}
+
+struct Variable<'a> {
+    name: String,
+    address: u64,
+    of: Option<Type<'a>>,
+}
+
+fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut Best<'a>) -> Result<(), FieldError> {
+    let whole = heads.last().map_or(0, |head| head.len());
+    let mut entries = unit.entries();
+    while let Some(entry) = entries.next_dfs()? {
+        if entry.tag() != dw::DW_TAG_variable {
+            continue;
+        }
+        let Some((head, described)) = named(dwarf, &unit, entry, heads)? else { continue };
+        let Some(address) = address(dwarf, &unit, entry)? else { continue };
+        let rest_len = whole - head.len();
+        if rest_len < best.rest_len {
+            *best = Best { variables: vec![], rest_len };
+        }
+        if rest_len == best.rest_len {
+            let of = match Type::of(dwarf, &unit, entry)? {
+                None => described.map(|(unit, entry)| Type::of(dwarf, &unit, &entry)).transpose()?.flatten(),
+                found => found,
+            };
+            best.variables.push(Variable { name: head.to_owned(), address, of });
+        }
+    }
+    Ok(())
+}
+
+/// The longest of `heads` that an entry is called, and the entry that describes it, if that is another one:
+/// a static member of a class is declared in the class and defined elsewhere.
+#[allow(clippy::type_complexity)]
+fn named<'h, 'a>(
+    dwarf: &Dwarf<'a>,
+    unit: &Rc<Unit<'a>>,
+    entry: &Entry<'a>,
+    heads: &[&'h str],
+) -> Result<Option<(&'h str, Option<(Rc<Unit<'a>>, Entry<'a>)>)>, FieldError> {
+    let described = match entry.attr_value(dw::DW_AT_specification) {
+        Some(value) => {
+            follow(dwarf, unit, &value)?.map(|(unit, at)| Ok::<_, FieldError>((unit.clone(), unit.entry(at)?)))
+        }
+        None => None,
+    };
+    let described = described.transpose()?;
+    let mut names = names_of(dwarf, unit, entry);
+    if let Some((unit, entry)) = &described {
+        names.extend(names_of(dwarf, unit, entry));
+    }
+    let is_called = |head: &&&str| names.iter().any(|name| is_meant(name, head));
+    Ok(heads.iter().rev().find(is_called).map(|head| (*head, described)))
+}
+
+/// As in the source, and with its namespaces.
+fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String> {
+    let attributes = [dw::DW_AT_name, dw::DW_AT_linkage_name].into_iter();
+    let values = attributes.filter_map(|attribute| entry.attr_value(attribute));
+    let texts = values.filter_map(|value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy()));
+    texts.map(|text| readable(&text).into_owned()).collect()
+}
+
+/// Where a variable is, if it always is in the same place.
+fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Option<u64>, FieldError> {
+    let location = entry.attr_value(dw::DW_AT_location).and_then(|value| value.exprloc_value());
+    let Some(location) = location else { return Ok(None) };
+    let mut operations = location.operations(unit.encoding());
+    let address = match operations.next()? {
+        Some(Operation::Address { address }) => address,
+        Some(Operation::AddressIndex { index }) => dwarf.address(unit, index)?,
+        _ => return Ok(None),
+    };
+    // What follows would make it a place in each thread's memory, or a computed one.
+    Ok(operations.next()?.is_none().then_some(address))
+}
+
+impl<'a> Variable<'a> {
+    /// The part that `path` (as in `.queues[2].length`) leads to.
+    fn part(self, dwarf: &Dwarf<'a>, path: &str) -> Result<Found, FieldError> {
+        let (mut name, mut address, mut of) = (self.name, self.address, self.of);
+        for step in steps(path) {
+            let known = of.ok_or_else(|| FieldError::Elsewhere { of: name.clone() })?.resolved(dwarf, &name)?;
+            let (offset, part) = known.step(dwarf, &name, step)?;
+            address = address.wrapping_add(offset);
+            name = match step {
+                Step::Field(field) => format!("{name}.{field}"),
+                Step::Index(index) => format!("{name}[{index}]"),
+            };
+            of = part;
+        }
+        let bytes = of.and_then(|of| of.resolved(dwarf, &name).ok()?.bytes(dwarf));
+        Ok(Found { address, bytes })
+    }
+}

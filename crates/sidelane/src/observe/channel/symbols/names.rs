@@ -1,0 +1,97 @@
+//! Names of variables: how people write those of C++, Rust and Go, and what they may have meant.
+
+use std::borrow::Cow;
+
+use cpp_demangle::Symbol;
+
+/// How many names to offer instead of one that there is not.
+const OFFERS: usize = 3;
+
+/// A linker's name as it stands in the source.
+pub(super) fn readable(name: &str) -> Cow<'_, str> {
+    if let Ok(rust) = rustc_demangle::try_demangle(name) {
+        return format!("{rust:#}").into();
+    }
+    let demangled = name.starts_with("_Z").then(|| Symbol::new(name).ok()?.demangle().ok()).flatten();
+    demangled.map_or(name.into(), Cow::from)
+}
+
+/// Whether `full` is `wanted`, or `wanted` in some namespace, package or crate.
+pub(super) fn is_meant(full: &str, wanted: &str) -> bool {
+    let Some(before) = full.strip_suffix(wanted) else { return false };
+    before.is_empty() || ["::", ".", "/"].iter().any(|separator| before.ends_with(separator))
+}
+
+/// The names that `wanted` may be a slip of, the likeliest first.
+pub(crate) fn closest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
+    let limit = (wanted.len() / 3).max(2);
+    let near = |name: &'a str| {
+        let part = wanted.len() >= 4 && name.contains(wanted);
+        let steps = if part { limit.min(name.len() - wanted.len()) } else { distance(wanted, name, limit)? };
+        Some((steps, name))
+    };
+    let mut found: Vec<(usize, &str)> = names.filter_map(near).collect();
+    found.sort_unstable();
+    found.dedup();
+    found.into_iter().take(OFFERS).map(|(_, name)| name.to_owned()).collect()
+}
+
+/// The end of an error about a name that there is not.
+pub(crate) fn did_you_mean(names: &[String]) -> String {
+    if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
+}
+
+/// How many letters have to be put in, taken out or replaced (Levenshtein), unless more than `limit`.
+fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
+    if a.len().abs_diff(b.len()) > limit {
+        return None;
+    }
+    let mut row: Vec<usize> = (0..=b.len()).collect();
+    for (i, from) in a.bytes().enumerate() {
+        let mut diagonal = std::mem::replace(&mut row[0], i + 1);
+        for (j, to) in b.bytes().enumerate() {
+            let replaced = diagonal + usize::from(from != to);
+            diagonal = row[j + 1];
+            row[j + 1] = replaced.min(row[j] + 1).min(diagonal + 1);
+        }
+    }
+    row.last().copied().filter(|steps| *steps <= limit)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_are_read_as_in_the_source() {
+        assert_eq!(readable("counter"), "counter");
+        assert_eq!(readable("_ZL7counter"), "counter");
+        assert_eq!(readable("_ZN2ns7counterE"), "ns::counter");
+        assert_eq!(readable("_ZN4demo7COUNTER17h0123456789abcdefE"), "demo::COUNTER");
+        assert_eq!(readable("_Znonsense"), "_Znonsense");
+    }
+
+    #[test]
+    fn a_name_is_meant_in_any_namespace_and_in_whole_words() {
+        assert!(is_meant("ns::counter", "counter") && is_meant("a::ns::counter", "ns::counter"));
+        assert!(is_meant("runtime.gcphase", "gcphase") && is_meant("example.com/app.hits", "app.hits"));
+        assert!(!is_meant("my_counter", "counter") && !is_meant("counter", "ns::counter"));
+    }
+
+    #[test]
+    fn a_slip_is_set_right() {
+        let names = ["stat_numcommands", "server", "unrelated", "serve"];
+        let close = |wanted| closest(wanted, names.into_iter());
+        assert_eq!(close("servr"), ["serve", "server"]);
+        assert_eq!(close("numcommands"), ["stat_numcommands"]);
+        assert!(close("something else").is_empty());
+        assert_eq!(did_you_mean(&close("servr")), "; did you mean serve or server?");
+    }
+
+    #[test]
+    fn distances_are_levenshtein_s() {
+        assert_eq!(distance("kitten", "sitting", 9), Some(3));
+        assert_eq!(distance("", "abc", 9), Some(3));
+        assert_eq!(distance("kitten", "sitting", 2), None);
+    }
+}
