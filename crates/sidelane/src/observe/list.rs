@@ -146,8 +146,9 @@ fn variables(pid: u32, filter: Option<&str>) -> Group {
         group.notes.push("its symbol table names none: install its debug symbols, or give addresses".into());
         return group;
     }
-    // What starts with an underscore is the compiler's or the library's.
-    all.retain(|variable| filter.map_or(!variable.name.starts_with('_'), |filter| variable.name.contains(filter)));
+    // Such names are the compiler's or the linker's.
+    let is_own = |name: &str| !name.starts_with('_') && !name.starts_with("go:");
+    all.retain(|variable| filter.map_or(is_own(&variable.name), |filter| variable.name.contains(filter)));
     let (words, mut longer): (Vec<Variable>, Vec<Variable>) =
         all.into_iter().partition(|variable| Width::of(variable.bytes).is_some());
     longer.sort_by_key(|variable| std::cmp::Reverse(variable.bytes));
@@ -156,9 +157,17 @@ fn variables(pid: u32, filter: Option<&str>) -> Group {
         let has_twin = words.iter().any(|other| other.name == variable.name && other.address != variable.address);
         word(pid, variable, has_twin)
     });
-    group.shorten(listed.collect(), filter);
+    let mut listed: Vec<Listed> = listed.collect();
+    listed.sort_by_key(looks_like_pointer);
+    group.shorten(listed, filter);
     group.signals.extend(structures.map(|variable| structure(&variable)));
     group
+}
+
+/// Numbers say more: those stand first.
+fn looks_like_pointer(listed: &Listed) -> bool {
+    const POINTERS: u64 = 1 << 40;
+    matches!(listed.value, Some(Value::Number(value)) if value >= POINTERS)
 }
 
 /// A variable that has a twin is named by its address.

@@ -1,16 +1,21 @@
 //! Variables of a process, read out of its memory without stopping it.
 //!
-//! A read is one system call. The kernel copies an aligned number of up to 8 bytes in one piece on the
-//! processors we know, but promises nothing: a value that changes just then may in theory be torn.
+//! A read is a system call (some microseconds), since the memory is the process's own. The kernel copies an
+//! aligned number of up to 8 bytes in one piece on the processors we know, but promises nothing: a value that
+//! changes just then may in theory be torn. Memory that the process shares through a file is mapped here too,
+//! and a read is one load.
 
 use std::collections::BTreeSet;
 use std::ffi::c_void;
 use std::io;
+use std::sync::Arc;
 
 use thiserror::Error;
 
+use super::mapping::Mapping;
+use super::maps::regions;
 use super::symbols::{self, SymbolError, Variable, permission_hint};
-use super::{Call, Channel, Gone, Kind, Reader, Width, several};
+use super::{Call, Channel, Gone, Kind, Reader, Width, Word, several};
 use crate::observe::signal::{Place, Signal};
 
 /// Why a variable cannot be observed.
@@ -38,6 +43,12 @@ pub enum MemoryError {
     /// It cannot be read.
     #[error("{place} of process {pid} cannot be read: {source}{}", reading_hint(.source))]
     Read { pid: u32, place: String, source: io::Error },
+}
+
+impl MemoryError {
+    fn is_not_found(&self) -> bool {
+        matches!(self, MemoryError::Symbol(SymbolError::NotFound { .. }))
+    }
 }
 
 fn bytes_in_words(bytes: Option<u64>) -> String {
@@ -69,14 +80,16 @@ pub fn channels(
         pids.iter().map(|pid| Memory::open(*pid, place, width)).partition(Result::is_ok);
     let found: Vec<Memory> = found.into_iter().flatten().collect();
     if found.is_empty() {
+        // That a shell before the program has no such variable says less than anything else.
+        let (likely, unlikely): (Vec<_>, Vec<_>) =
+            errors.into_iter().filter_map(Result::err).partition(|error| !error.is_not_found());
         let none = MemoryError::NoProcess { place: place.to_string() };
-        return Err(errors.into_iter().find_map(Result::err).unwrap_or(none));
+        return Err(likely.into_iter().chain(unlikely).next().unwrap_or(none));
     }
     let are_several = found.len() > 1;
     let channel = |memory: Memory| {
-        let pid = memory.pid;
-        let reader = Reader::Call(Box::new(memory));
-        let mut channel = Channel { name: signal.name.clone(), kind, reader, meaning: None, notes: vec![] };
+        let (pid, reader, notes) = (memory.pid, memory.reader(), vec![]);
+        let mut channel = Channel { name: signal.name.clone(), kind, reader, meaning: None, notes };
         if are_several {
             several(&mut channel, pid);
         }
@@ -104,6 +117,29 @@ impl Memory {
         let failed = |source| MemoryError::Read { pid, place: place.to_string(), source };
         memory.value().map_err(failed)?;
         Ok(memory)
+    }
+
+    /// The fastest way to read it.
+    fn reader(self) -> Reader {
+        self.shared_word().map_or_else(|| Reader::Call(Box::new(self)), Reader::Word)
+    }
+
+    /// The word itself, where others can map it.
+    fn shared_word(&self) -> Option<Word> {
+        let page_bytes = rustix::param::page_size() as u64;
+        let (page, within) = (self.address & !(page_bytes - 1), self.address & (page_bytes - 1));
+        let is_aligned = self.address.is_multiple_of(self.width.bytes() as u64);
+        let regions = regions(self.pid).ok()?;
+        let region = regions.into_iter().find(|region| (region.start..region.end).contains(&self.address))?;
+        if !is_aligned || !region.is_shared || !region.is_readable || !region.has_file() {
+            return None;
+        }
+        let file = region.open(self.pid).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
+        let mapping = Mapping::new(&file, region.offset + (page - region.start), page_bytes as usize).ok()?;
+        let place = mapping.place(within as usize)?;
+        // SAFETY: aligned, so all of it is in the mapped page, which the word keeps and which stays readable
+        // whatever happens to the file.
+        Some(unsafe { Word::new(place, self.width, Arc::new(mapping)) })
     }
 
     /// Its value now.

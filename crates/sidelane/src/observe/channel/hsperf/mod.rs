@@ -4,24 +4,23 @@
 //! The file is `hsperfdata_USER/PID` in the JVM's /tmp. It is found among the files that the process has
 //! mapped, so that it does not matter whose /tmp and whose process ids those are.
 
+mod find;
 mod format;
 mod texts;
 
 use std::collections::BTreeSet;
-use std::fs::{self, File};
 use std::io;
-use std::os::unix::fs::MetadataExt;
-use std::path::Path;
 use std::sync::Arc;
 
 use serde::Serialize;
 use thiserror::Error;
 
+use self::find::{check, counters_region};
 use self::format::{Data, Entry, text_in};
 use self::texts::Part;
 use super::mapping::Mapping;
-use super::maps::{Region, regions};
-use super::symbols::{closest, did_you_mean};
+use super::maps::regions;
+use super::symbols::{closest, did_you_mean, permission_hint};
 use super::{Channel, Kind, Meaning, Reader, Width, Word, several};
 use crate::observe::signal::Signal;
 
@@ -40,13 +39,17 @@ pub const USUAL: [&str; 7] = [
 ];
 const CAUSE: &str = "sun.gc.cause";
 const LAST_CAUSE: &str = "sun.gc.lastCause";
-/// HotSpot's default size of the file is 32 KiB; one that is far larger is not HotSpot's.
-const FILE_BYTES_MAX: u64 = 64 << 20;
 
 /// Why HotSpot's counters cannot be read.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum JvmError {
+    /// No process was named.
+    #[error("jvm: signals are read in the processes that are observed, and none is: name one, as in pid:1234")]
+    NoTarget,
+    /// The process does not exist, or has ended.
+    #[error("there is no process {pid}")]
+    NoProcess { pid: u32 },
     /// The process does not run HotSpot.
     #[error("process {pid} is no JVM: it has no libjvm.so mapped, so jvm: signals cannot be had of it")]
     NoJvm { pid: u32 },
@@ -57,7 +60,7 @@ pub enum JvmError {
     )]
     NoCounters { pid: u32 },
     /// The system refuses.
-    #[error("the counters of JVM {pid} cannot be read: {source}; run as root or as the user of the JVM")]
+    #[error("process {pid} cannot be searched for the counters of a JVM: {source}{}", permission_hint(.source))]
     Open { pid: u32, source: io::Error },
     /// The file is not the JVM's own: not a file, of another user, or of an odd size.
     #[error("the counters of JVM {pid} are not read: {what}")]
@@ -107,7 +110,10 @@ pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Re
     let (jvms, errors): (Vec<_>, Vec<_>) = pids.iter().map(|pid| Jvm::open(*pid)).partition(Result::is_ok);
     let jvms: Vec<Jvm> = jvms.into_iter().flatten().collect();
     if jvms.is_empty() {
-        return errors.into_iter().find_map(Result::err).map_or(Ok(vec![]), Err);
+        // That a shell before the JVM is none says less than anything else.
+        let (likely, unlikely): (Vec<_>, Vec<_>) =
+            errors.into_iter().filter_map(Result::err).partition(|error| !matches!(error, JvmError::NoJvm { .. }));
+        return Err(likely.into_iter().chain(unlikely).next().unwrap_or(JvmError::NoTarget));
     }
     let mut channels = Vec::new();
     for jvm in &jvms {
@@ -129,7 +135,10 @@ impl Jvm {
     /// Finds and maps the counters of a process.
     pub fn open(pid: u32) -> Result<Self, JvmError> {
         let failed = |source| JvmError::Open { pid, source };
-        let regions = regions(pid).map_err(failed)?;
+        let regions = regions(pid).map_err(|source| match source.raw_os_error() {
+            Some(libc::ENOENT | libc::ESRCH) => JvmError::NoProcess { pid },
+            _ => failed(source),
+        })?;
         let region = counters_region(pid, &regions)?;
         let file = region.open(pid).map_err(failed)?;
         check(pid, &file)?;
@@ -247,46 +256,4 @@ fn kind(variability: Variability) -> Kind {
         Variability::Monotonic => Kind::Counter,
         Variability::Variable | Variability::Constant => Kind::Tag,
     }
-}
-
-fn counters_region(pid: u32, regions: &[Region]) -> Result<&Region, JvmError> {
-    let is_counters = |region: &&Region| {
-        let dir = region.path.parent().and_then(Path::file_name);
-        region.has_file()
-            && region.is_shared
-            && dir.is_some_and(|dir| dir.as_encoded_bytes().starts_with(b"hsperfdata_"))
-    };
-    let is_libjvm = |region: &Region| region.path.file_name().is_some_and(|name| name == "libjvm.so");
-    match regions.iter().find(is_counters) {
-        Some(region) => Ok(region),
-        None if regions.iter().any(is_libjvm) => Err(JvmError::NoCounters { pid }),
-        None => Err(JvmError::NoJvm { pid }),
-    }
-}
-
-/// Anybody can put files into /tmp: only what belongs to the JVM's user is believed.
-fn check(pid: u32, file: &File) -> Result<(), JvmError> {
-    let failed = |source| JvmError::Open { pid, source };
-    let found = file.metadata().map_err(failed)?;
-    let user = user(pid).map_err(failed)?;
-    let untrusted = |what: String| Err(JvmError::Untrusted { pid, what });
-    if !found.is_file() {
-        return untrusted("what it maps is no regular file".into());
-    }
-    if found.uid() != user {
-        return untrusted(format!("the file belongs to user {}, the JVM to {user}", found.uid()));
-    }
-    if found.len() == 0 || found.len() > FILE_BYTES_MAX {
-        return untrusted(format!("the file has {} bytes", found.len()));
-    }
-    Ok(())
-}
-
-/// The user whose rights the process has now.
-fn user(pid: u32) -> io::Result<u32> {
-    const EFFECTIVE: usize = 1;
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
-    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
-    let user = users.and_then(|users| users.split_whitespace().nth(EFFECTIVE)?.parse().ok());
-    user.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }

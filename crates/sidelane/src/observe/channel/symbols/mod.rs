@@ -43,9 +43,18 @@ pub enum SymbolError {
     /// No such name.
     #[error("process {pid} has no variable {name}{}{}", did_you_mean(.close), stripped_hint(*.stripped))]
     NotFound { pid: u32, name: String, close: Vec<String>, stripped: bool },
+    /// The variable is there, but nothing says what is in it.
+    #[error(
+        "{variable} of {object} is there, but its fields are not known: install the debug symbols of {object}, or say \
+         the place in bytes, as in mem:{variable}+16/u64"
+    )]
+    NoDebug { variable: String, object: String },
     /// Code.
     #[error("{name} is a function of {object}, not a variable")]
     Function { name: String, object: String },
+    /// Behind a pointer.
+    #[error("{name}: what is behind a pointer changes its place, so it cannot be observed by name; say its address")]
+    Pointer { name: String },
     /// Every thread has its own.
     #[error("{name} of {object} is thread-local: each thread has its own, so it has no one place to observe")]
     ThreadLocal { name: String, object: String },
@@ -92,6 +101,9 @@ fn listed(candidates: &[Variable]) -> String {
 /// A linker's own name comes first, then one in some namespace, then debug information; in each, the
 /// executable before its libraries.
 pub fn find(pid: u32, name: &str) -> Result<Variable, SymbolError> {
+    if name.contains("->") {
+        return Err(SymbolError::Pointer { name: name.to_owned() });
+    }
     let objects = open(pid)?;
     let search = Search { pid, name };
     for look in [Search::exact, Search::in_namespaces, Search::debug] {
@@ -241,6 +253,9 @@ impl Search<'_> {
                 match symbol.kind {
                     SymbolKind::Tls if is_meant(&readable, &name) => return SymbolError::ThreadLocal { name, object },
                     SymbolKind::Text if symbol.name == name => return SymbolError::Function { name, object },
+                    SymbolKind::Data if is_part_of(&name, &readable) => {
+                        return SymbolError::NoDebug { variable: readable, object };
+                    }
                     SymbolKind::Data => names.push(readable),
                     _ => {}
                 }
@@ -250,6 +265,11 @@ impl Search<'_> {
         let stripped = objects.first().is_some_and(is_stripped);
         SymbolError::NotFound { pid: self.pid, name, close, stripped }
     }
+}
+
+/// Whether `name` leads into `variable`.
+fn is_part_of(name: &str, variable: &str) -> bool {
+    name.strip_prefix(variable).is_some_and(|path| path.starts_with(['.', '[']))
 }
 
 fn is_stripped(object: &Object) -> bool {

@@ -1,0 +1,33 @@
+//! Signals of real programs, read while they run: variables, HotSpot's counters, files of /proc.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod jvm;
+mod program;
+mod variables;
+
+use program::read;
+use sidelane::observe::list;
+use variables::{POSITION_INDEPENDENT, variables};
+
+#[test]
+fn a_listing_names_what_can_be_asked_for() {
+    let Some(program) = variables(POSITION_INDEPENDENT) else { return };
+    let listing = list::list(program.pid(), None);
+    let all: Vec<&list::Listed> = listing.groups.iter().flat_map(|group| &group.signals).collect();
+    let value = |signal: &str| {
+        let listed = all.iter().find(|listed| listed.signal == signal).unwrap_or_else(|| panic!("{signal}: {all:#?}"));
+        serde_json::to_value(&listed.value).unwrap()
+    };
+    assert_eq!(value("tag:mem:global_counter"), 40);
+    assert!(value(&format!("counter:file:/proc/{}/stat#20", program.pid())) == 1);
+    assert!(all.iter().any(|listed| listed.signal == "tag:mem:server.FIELD"));
+    // All that is named can be asked for.
+    for listed in all.iter().filter(|listed| listed.value.is_some()) {
+        read(&mut program.channel(&listed.signal)).unwrap();
+    }
+    let text = listing.render(100, false);
+    assert!(text.contains("is no JVM") && text.contains("(program)"), "{text}");
+    let filtered = list::list(program.pid(), Some("static_c"));
+    assert!(filtered.render(100, false).contains("tag:mem:static_counter"));
+}

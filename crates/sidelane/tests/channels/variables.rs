@@ -1,0 +1,172 @@
+//! Variables of C and C++ programs.
+
+use std::collections::BTreeSet;
+use std::ffi::OsStr;
+use std::fs::File;
+use std::io::Write;
+use std::os::unix::fs::FileExt;
+use std::path::Path;
+use std::process::Command;
+
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use sidelane::observe::channel::{Gone, Reader, memory};
+use sidelane::observe::signal::{Kind, Signal, Source};
+
+use crate::program::{Program, compile, read, run};
+
+pub const POSITION_INDEPENDENT: &[&str] = &["-g", "-fPIE", "-pie"];
+const FIXED: &[&str] = &["-g", "-fno-pie", "-no-pie"];
+const WITHOUT_DEBUG: &[&str] = &["-g0"];
+
+/// The C program, compiled in this way and started.
+pub fn variables(flags: &[&str]) -> Option<Program> {
+    let (dir, program) = compile("cc", &["variables.c", "twin.c"], flags)?;
+    Some(Program::start(&mut Command::new(program), dir))
+}
+
+#[test]
+fn variables_of_every_width_are_read_wherever_the_program_is_loaded() {
+    for flags in [POSITION_INDEPENDENT, FIXED, WITHOUT_DEBUG] {
+        let Some(mut program) = variables(flags) else { return };
+        let mut phase = program.channel("tag:mem:runtime.gcphase");
+        assert_eq!((phase.name.as_str(), phase.kind), ("tag:mem:runtime.gcphase", Kind::Tag));
+        assert_eq!([program.value("small"), program.value("static_counter")], [200, 7], "{flags:?}");
+        assert_eq!(program.value("table+6/u16"), 3);
+        let mut counter = program.channel("rate:mem:global_counter");
+        assert_eq!(counter.kind, Kind::Counter);
+        for count in 1..=3 {
+            program.ask("count");
+            assert_eq!(read(&mut counter).unwrap(), 40 + count);
+            assert_eq!(read(&mut phase).unwrap(), count % 3);
+        }
+        assert_eq!(program.value("static_counter"), 10);
+    }
+}
+
+#[test]
+fn a_variable_of_a_library_is_found() {
+    let Some(program) = variables(POSITION_INDEPENDENT) else { return };
+    assert_ne!(program.value("environ"), 0);
+}
+
+#[test]
+fn fields_and_elements_are_found_by_debug_information() {
+    let Some(mut program) = variables(POSITION_INDEPENDENT) else { return };
+    assert_eq!(program.value("server.commands"), 1);
+    program.ask("count");
+    assert_eq!(program.value("server.commands"), 2);
+    assert_eq!(program.value("server.port"), 6379, "in a part without a name");
+    assert_eq!(program.value("server.flags[2]"), 3);
+    assert_eq!(program.value("server.queues[2].total"), 20);
+    assert_eq!(program.value("server.both.word"), 0x0102_0304);
+    assert_eq!(program.value("server.both.bytes[0]"), 4);
+    assert_eq!(program.value("server.both.word+1/u8"), 3);
+    assert_eq!(program.value("table[4]"), 4);
+}
+
+#[test]
+fn a_field_that_cannot_be_is_refused_with_what_can() {
+    let Some(program) = variables(POSITION_INDEPENDENT) else { return };
+    let says = |variable: &str, words: &str| {
+        let refusal = program.refusal(variable);
+        assert!(refusal.contains(words), "{variable}: {refusal}");
+    };
+    says("server.comands", "server has no field comands; did you mean commands?");
+    says("server.first.length", "server.first is a pointer, so length cannot be followed");
+    says("server.first->length", "behind a pointer");
+    says("server.commands.x", "server.commands is a number");
+    says("server.queues[3].total", "server.queues has 3 elements");
+    says("server.bits", "bits is a bit field");
+    says("server.queues", "has 48 bytes: say a field, or a width");
+    says("small/u64", "small has 1 bytes: 8 bytes at offset 0 are not all in it");
+}
+
+#[test]
+fn what_is_no_variable_is_refused_with_the_reason() {
+    let Some(program) = variables(POSITION_INDEPENDENT) else { return };
+    let says = |variable: &str, words: &str| {
+        let refusal = program.refusal(variable);
+        assert!(refusal.contains(words), "{variable}: {refusal}");
+    };
+    says("global_conter", "has no variable global_conter; did you mean global_counter?");
+    says("main", "main is a function of program");
+    says("per_thread", "per_thread of program is thread-local");
+    says("twin", "twin may be any of these: twin at 0x");
+    says("0x10/u8", "nothing is mapped there");
+}
+
+#[test]
+fn a_stripped_program_has_what_its_debug_file_has() {
+    let Some((dir, program)) = compile("cc", &["variables.c", "twin.c"], POSITION_INDEPENDENT) else { return };
+    let debug = dir.path().join("program.debug");
+    let all = |first: &str, rest: &[&Path]| {
+        let mut arguments = vec![OsStr::new(first).to_owned()];
+        arguments.extend(rest.iter().map(|path| path.as_os_str().to_owned()));
+        arguments
+    };
+    let Some(()) = run("objcopy", &all("--only-keep-debug", &[&program, &debug])) else { return };
+    run("strip", &[&program]).unwrap();
+    let bare = Program::start(&mut Command::new(&program), tempfile::tempdir().unwrap());
+    assert!(bare.refusal("static_counter").contains("its executable is stripped"));
+    assert!(bare.refusal("environ[1]").contains("its fields are not known: install the debug symbols"));
+    drop(bare);
+    run("objcopy", &all(&format!("--add-gnu-debuglink={}", debug.display()), &[&program])).unwrap();
+    let linked = Program::start(&mut Command::new(&program), dir);
+    assert_eq!([linked.value("static_counter"), linked.value("server.queues[1].total")], [7, 10]);
+}
+
+#[test]
+fn names_of_cpp_are_found_as_they_stand_in_the_source() {
+    let Some((dir, program)) = compile("c++", &["names.cpp"], &["-g"]) else { return };
+    let program = Program::start(&mut Command::new(program), dir);
+    assert_eq!([program.value("app::hits"), program.value("hits"), program.value("_ZN3app4hitsE")], [11; 3]);
+    assert_eq!(program.value("hidden"), 12);
+    assert_eq!(program.value("app::pool.inherited"), 13);
+    assert_eq!(program.value("pool.used"), 14);
+    assert_eq!(program.value("Pool::limit"), 15);
+}
+
+#[test]
+fn the_end_of_the_program_is_told() {
+    let Some(mut program) = variables(POSITION_INDEPENDENT) else { return };
+    let mut counter = program.channel("counter:mem:global_counter");
+    let mut faults = program.channel(&format!("counter:file:/proc/{}/stat#10", program.pid()));
+    assert!(read(&mut counter).unwrap() == 40 && read(&mut faults).unwrap() > 0);
+    program.end();
+    assert!(matches!(read(&mut counter), Err(Gone::Target)));
+    assert!(matches!(read(&mut faults), Err(Gone::Target)));
+    assert!(program.refusal("global_counter").contains("there is no process"));
+}
+
+#[test]
+fn memory_that_is_unmapped_is_told() {
+    let Some(mut program) = variables(POSITION_INDEPENDENT) else { return };
+    let address = program.first.clone();
+    let mut word = program.channel(&format!("tag:mem:{}:{address}/u64", program.pid()));
+    assert_eq!(read(&mut word).unwrap(), 99);
+    program.ask("unmap");
+    let Err(Gone::Error(error)) = read(&mut word) else { panic!("the page is gone") };
+    assert!(error.to_string().contains(&format!("has unmapped the memory at {address}")), "{error}");
+}
+
+#[test]
+fn memory_that_is_shared_is_read_in_place_and_survives_its_file() {
+    let path = tempfile::NamedTempFile::new().unwrap();
+    let mut shared = File::options().read(true).write(true).open(path.path()).unwrap();
+    shared.write_all(&[3; 64]).unwrap();
+    let channel_of_own = |file: &File| {
+        // SAFETY: a fresh mapping chosen by the kernel, kept to the end of the process.
+        let place = unsafe { mmap(std::ptr::null_mut(), 64, ProtFlags::READ, MapFlags::SHARED, file, 0) }.unwrap();
+        let signal: Signal = format!("tag:mem:0x{:x}/u16", place.addr() + 8).parse().unwrap();
+        let Source::Memory { place, width, .. } = &signal.source else { unreachable!("it is mem:") };
+        memory::channels(&signal, None, place, *width, &BTreeSet::from([std::process::id()])).unwrap().remove(0)
+    };
+    let mut channel = channel_of_own(&shared);
+    assert!(matches!(&channel.reader, Reader::Word(word) if !word.is_lost()));
+    assert_eq!(read(&mut channel).unwrap(), 0x0303);
+    shared.write_all_at(&[4; 64], 0).unwrap();
+    assert_eq!(read(&mut channel).unwrap(), 0x0404);
+    shared.set_len(0).unwrap();
+    assert_eq!(read(&mut channel).unwrap(), 0);
+    assert!(matches!(&channel.reader, Reader::Word(word) if word.is_lost()));
+}
