@@ -153,10 +153,10 @@ fn variables(pid: u32, filter: Option<&str>) -> Group {
         all.into_iter().partition(|variable| Width::of(variable.bytes).is_some());
     longer.sort_by_key(|variable| std::cmp::Reverse(variable.bytes));
     let structures = longer.into_iter().take(filter.map_or(STRUCTURES, |_| SHOWN_FILTERED));
-    let listed = words.iter().filter_map(|variable| {
-        let has_twin = words.iter().any(|other| other.name == variable.name && other.address != variable.address);
-        word(pid, variable, has_twin)
-    });
+    // They are in the order of their names.
+    let same = |index: usize, other: usize| words.get(other).is_some_and(|other| other.name == words[index].name);
+    let has_twin = |index: usize| same(index, index + 1) || same(index, index.wrapping_sub(1));
+    let listed = words.iter().enumerate().filter_map(|(index, variable)| word(pid, variable, has_twin(index)));
     let mut listed: Vec<Listed> = listed.collect();
     listed.sort_by_key(looks_like_pointer);
     group.shorten(listed, filter);

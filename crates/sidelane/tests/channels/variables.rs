@@ -7,6 +7,7 @@ use std::io::Write;
 use std::os::unix::fs::FileExt;
 use std::path::Path;
 use std::process::Command;
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap};
 use sidelane::observe::channel::{Gone, Reader, memory};
@@ -124,6 +125,17 @@ fn names_of_cpp_are_found_as_they_stand_in_the_source() {
     assert_eq!(program.value("app::pool.inherited"), 13);
     assert_eq!(program.value("pool.used"), 14);
     assert_eq!(program.value("Pool::limit"), 15);
+}
+
+#[test]
+fn names_of_rust_are_found_as_they_stand_in_the_source() {
+    static HITS: AtomicU32 = AtomicU32::new(0);
+    let signal: Signal = "counter:mem:names_of_rust_are_found_as_they_stand_in_the_source::HITS".parse().unwrap();
+    let Source::Memory { place, .. } = &signal.source else { unreachable!("it is mem:") };
+    let mut hits =
+        memory::channels(&signal, None, place, None, &BTreeSet::from([std::process::id()])).unwrap().remove(0);
+    HITS.store(16, Ordering::Relaxed);
+    assert_eq!(read(&mut hits).unwrap(), 16);
 }
 
 #[test]

@@ -1,13 +1,15 @@
 //! Variables of a process, read out of its memory without stopping it.
 //!
-//! A read is a system call (some microseconds), since the memory is the process's own. The kernel copies an
-//! aligned number of up to 8 bytes in one piece on the processors we know, but promises nothing: a value that
-//! changes just then may in theory be torn. Memory that the process shares through a file is mapped here too,
-//! and a read is one load.
+//! A read is a system call (0.9 µs in a virtual machine), since the memory is the process's own. It goes through
+//! /proc/PID/mem, which takes a quarter less time than process_vm_readv there, and which belongs to one
+//! program: whoever gets its process id later is not read. The kernel copies an aligned number of up to 8 bytes
+//! in one piece on the processors we know, but promises nothing: a value that changes just then may be torn.
+//! Memory that the process shares through a file is mapped here too, and a read is one load.
 
 use std::collections::BTreeSet;
-use std::ffi::c_void;
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::Arc;
 
 use thiserror::Error;
@@ -15,7 +17,7 @@ use thiserror::Error;
 use super::mapping::Mapping;
 use super::maps::regions;
 use super::symbols::{self, SymbolError, Variable, permission_hint};
-use super::{Call, Channel, Gone, Kind, Reader, Width, Word, several};
+use super::{Call, Channel, Gone, Kind, Reader, Width, Word, most_telling, several};
 use crate::observe::signal::{Place, Signal};
 
 /// Why a variable cannot be observed.
@@ -57,8 +59,8 @@ fn bytes_in_words(bytes: Option<u64>) -> String {
 
 fn reading_hint(error: &io::Error) -> String {
     match error.raw_os_error() {
-        Some(libc::EFAULT) => "; nothing is mapped there".into(),
-        Some(libc::ESRCH) => "; it has ended".into(),
+        Some(libc::EIO) => "; nothing is mapped there".into(),
+        Some(libc::ESRCH | libc::ENOENT) => "; it has ended".into(),
         _ => permission_hint(error),
     }
 }
@@ -80,11 +82,9 @@ pub fn channels(
         pids.iter().map(|pid| Memory::open(*pid, place, width)).partition(Result::is_ok);
     let found: Vec<Memory> = found.into_iter().flatten().collect();
     if found.is_empty() {
-        // That a shell before the program has no such variable says less than anything else.
-        let (likely, unlikely): (Vec<_>, Vec<_>) =
-            errors.into_iter().filter_map(Result::err).partition(|error| !error.is_not_found());
+        let errors = errors.into_iter().filter_map(Result::err).collect();
         let none = MemoryError::NoProcess { place: place.to_string() };
-        return Err(likely.into_iter().chain(unlikely).next().unwrap_or(none));
+        return Err(most_telling(errors, MemoryError::is_not_found).unwrap_or(none));
     }
     let are_several = found.len() > 1;
     let channel = |memory: Memory| {
@@ -99,9 +99,10 @@ pub fn channels(
 }
 
 /// A word in the memory of a process.
-#[derive(Clone, Debug)]
+#[derive(Debug)]
 pub struct Memory {
     pid: u32,
+    memory: File,
     address: u64,
     width: Width,
 }
@@ -113,8 +114,9 @@ impl Memory {
             Place::Address(address) => (*address, width.ok_or_else(|| without_width(place))?),
             Place::Symbol { name, offset } => within(&symbols::find(pid, name)?, *offset, width)?,
         };
-        let memory = Self { pid, address, width };
         let failed = |source| MemoryError::Read { pid, place: place.to_string(), source };
+        let memory = File::open(format!("/proc/{pid}/mem")).map_err(failed)?;
+        let memory = Self { pid, memory, address, width };
         memory.value().map_err(failed)?;
         Ok(memory)
     }
@@ -144,17 +146,11 @@ impl Memory {
 
     /// Its value now.
     fn value(&self) -> io::Result<u64> {
-        let mut bytes = [0_u8; 8];
-        let local = libc::iovec { iov_base: bytes.as_mut_ptr().cast(), iov_len: self.width.bytes() };
-        let place = std::ptr::without_provenance_mut::<c_void>(self.address as usize);
-        let remote = libc::iovec { iov_base: place, iov_len: self.width.bytes() };
-        // SAFETY: the kernel writes at most `iov_len` bytes, which `bytes` has, and checks the other address.
-        let read = unsafe { libc::process_vm_readv(self.pid as libc::pid_t, &local, 1, &remote, 1, 0) };
-        match usize::try_from(read) {
-            Ok(read) if read == self.width.bytes() => Ok(u64::from_le_bytes(bytes)),
-            // The word reaches into a page that is not there.
-            Ok(_) => Err(io::Error::from_raw_os_error(libc::EFAULT)),
-            Err(_) => Err(io::Error::last_os_error()),
+        let (mut bytes, wanted) = ([0_u8; 8], self.width.bytes());
+        match self.memory.read_at(&mut bytes[..wanted], self.address)? {
+            0 => Err(io::Error::from_raw_os_error(libc::ESRCH)),
+            read if read < wanted => Err(io::Error::from_raw_os_error(libc::EIO)),
+            _ => Ok(u64::from_le_bytes(bytes)),
         }
     }
 }
@@ -163,7 +159,7 @@ impl Call for Memory {
     fn read(&mut self) -> Result<u64, Gone> {
         self.value().map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => Gone::Target,
-            Some(libc::EFAULT) => Gone::Error(io::Error::new(
+            Some(libc::EIO) => Gone::Error(io::Error::new(
                 io::ErrorKind::AddrNotAvailable,
                 format!("process {} has unmapped the memory at 0x{:x}", self.pid, self.address),
             )),

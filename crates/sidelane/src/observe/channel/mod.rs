@@ -171,6 +171,13 @@ impl Word {
     }
 }
 
+/// What to say of several processes none of which can be read: that a shell before the program lacks what was
+/// asked for (`says_little`) comes last.
+fn most_telling<E>(errors: Vec<E>, says_little: fn(&E) -> bool) -> Option<E> {
+    let (little, much): (Vec<E>, Vec<E>) = errors.into_iter().partition(says_little);
+    much.into_iter().chain(little).next()
+}
+
 /// Tells the channels of several processes apart.
 fn several(channel: &mut Channel, pid: u32) {
     channel.name = format!("{}@{pid}", channel.name);

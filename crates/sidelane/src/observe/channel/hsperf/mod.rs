@@ -21,7 +21,7 @@ use self::texts::Part;
 use super::mapping::Mapping;
 use super::maps::regions;
 use super::symbols::{closest, did_you_mean, permission_hint};
-use super::{Channel, Kind, Meaning, Reader, Width, Word, several};
+use super::{Channel, Kind, Meaning, Reader, Width, Word, most_telling, several};
 use crate::observe::signal::Signal;
 
 pub use self::format::{FormatError, Units, Variability};
@@ -110,10 +110,9 @@ pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Re
     let (jvms, errors): (Vec<_>, Vec<_>) = pids.iter().map(|pid| Jvm::open(*pid)).partition(Result::is_ok);
     let jvms: Vec<Jvm> = jvms.into_iter().flatten().collect();
     if jvms.is_empty() {
-        // That a shell before the JVM is none says less than anything else.
-        let (likely, unlikely): (Vec<_>, Vec<_>) =
-            errors.into_iter().filter_map(Result::err).partition(|error| !matches!(error, JvmError::NoJvm { .. }));
-        return Err(likely.into_iter().chain(unlikely).next().unwrap_or(JvmError::NoTarget));
+        let errors = errors.into_iter().filter_map(Result::err).collect();
+        let is_no_jvm = |error: &JvmError| matches!(error, JvmError::NoJvm { .. });
+        return Err(most_telling(errors, is_no_jvm).unwrap_or(JvmError::NoTarget));
     }
     let mut channels = Vec::new();
     for jvm in &jvms {

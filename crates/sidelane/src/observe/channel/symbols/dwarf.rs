@@ -120,16 +120,17 @@ fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut
         if entry.tag() != dw::DW_TAG_variable {
             continue;
         }
-        let Some((head, described)) = named(dwarf, &unit, entry, heads)? else { continue };
         let Some(address) = address(dwarf, &unit, entry)? else { continue };
+        let described = described(dwarf, &unit, entry)?;
+        let Some(head) = called(dwarf, &unit, entry, described.as_ref(), heads) else { continue };
         let rest_len = whole - head.len();
         if rest_len < best.rest_len {
             *best = Best { variables: vec![], rest_len };
         }
         if rest_len == best.rest_len {
-            let of = match Type::of(dwarf, &unit, entry)? {
-                None => described.map(|(unit, entry)| Type::of(dwarf, &unit, &entry)).transpose()?.flatten(),
-                found => found,
+            let of = match (Type::of(dwarf, &unit, entry)?, described) {
+                (None, Some((unit, entry))) => Type::of(dwarf, &unit, &entry)?,
+                (found, _) => found,
             };
             best.variables.push(Variable { name: head.to_owned(), address, of });
         }
@@ -137,28 +138,34 @@ fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut
     Ok(())
 }
 
-/// The longest of `heads` that an entry is called, and the entry that describes it, if that is another one:
-/// a static member of a class is declared in the class and defined elsewhere.
-#[allow(clippy::type_complexity)]
-fn named<'h, 'a>(
+type Described<'a> = (Rc<Unit<'a>>, Entry<'a>);
+
+/// The entry that describes this one, if it is another: a static member of a class is declared in the class
+/// and defined elsewhere.
+fn described<'a>(
     dwarf: &Dwarf<'a>,
     unit: &Rc<Unit<'a>>,
     entry: &Entry<'a>,
+) -> Result<Option<Described<'a>>, FieldError> {
+    let Some(value) = entry.attr_value(dw::DW_AT_specification) else { return Ok(None) };
+    let Some((unit, at)) = follow(dwarf, unit, &value)? else { return Ok(None) };
+    let entry = unit.entry(at)?;
+    Ok(Some((unit, entry)))
+}
+
+/// The longest of `heads` that an entry is called.
+fn called<'h>(
+    dwarf: &Dwarf<'_>,
+    unit: &Unit<'_>,
+    entry: &Entry<'_>,
+    described: Option<&Described<'_>>,
     heads: &[&'h str],
-) -> Result<Option<(&'h str, Option<(Rc<Unit<'a>>, Entry<'a>)>)>, FieldError> {
-    let described = match entry.attr_value(dw::DW_AT_specification) {
-        Some(value) => {
-            follow(dwarf, unit, &value)?.map(|(unit, at)| Ok::<_, FieldError>((unit.clone(), unit.entry(at)?)))
-        }
-        None => None,
-    };
-    let described = described.transpose()?;
+) -> Option<&'h str> {
     let mut names = names_of(dwarf, unit, entry);
-    if let Some((unit, entry)) = &described {
+    if let Some((unit, entry)) = described {
         names.extend(names_of(dwarf, unit, entry));
     }
-    let is_called = |head: &&&str| names.iter().any(|name| is_meant(name, head));
-    Ok(heads.iter().rev().find(is_called).map(|head| (*head, described)))
+    heads.iter().rev().find(|head| names.iter().any(|name| is_meant(name, head))).copied()
 }
 
 /// As in the source, and with its namespaces.
@@ -199,5 +206,65 @@ impl<'a> Variable<'a> {
         }
         let bytes = of.and_then(|of| of.resolved(dwarf, &name).ok()?.bytes(dwarf));
         Ok(Found { address, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use object::read::elf::ElfFile64;
+    use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
+
+    use super::*;
+
+    /// A program with debug information. None, with the reason printed, where there is no compiler.
+    fn program() -> Option<Vec<u8>> {
+        let dir = tempfile::tempdir().unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/channels");
+        let mut compiler = Command::new("cc");
+        compiler.arg("-g").arg("-o").arg(dir.path().join("program"));
+        let Ok(status) = compiler.args(["variables.c", "twin.c"].map(|name| fixtures.join(name))).status() else {
+            println!("skipped: there is no compiler cc here");
+            return None;
+        };
+        assert!(status.success(), "cc: {status}");
+        Some(std::fs::read(dir.path().join("program")).unwrap())
+    }
+
+    fn bytes_of(program: &[u8], name: &str) -> Result<Vec<Option<u64>>, FieldError> {
+        let elf = ElfFile64::parse(program).map_err(|error| FieldError::Format(error.to_string()))?;
+        Ok(find(&object::File::Elf64(elf), name)?.into_iter().map(|found| found.bytes).collect())
+    }
+
+    #[test]
+    fn variables_and_parts_have_their_lengths() {
+        let Some(program) = program() else { return };
+        let bytes = |name| bytes_of(&program, name).unwrap();
+        assert_eq!(bytes("server.queues[1].total"), [Some(8)]);
+        assert_eq!(bytes("server.queues"), [Some(48)]);
+        assert_eq!(bytes("server.first"), [Some(8)]);
+        assert_eq!([bytes("twin").len(), bytes("no_such").len()], [2, 0]);
+    }
+
+    #[test]
+    fn damaged_debug_information_is_read_without_a_panic() {
+        let Some(program) = program() else { return };
+        let elf = ElfFile64::<object::Endianness>::parse(&*program).unwrap();
+        let range = |name| elf.section_by_name(name).unwrap().file_range().unwrap();
+        let parts = [".debug_info", ".debug_abbrev"].map(range);
+        let damage = proptest::collection::vec((0..parts.len(), any::<u64>(), any::<u8>()), 1..20);
+        let run = TestRunner::new(ProptestConfig::with_cases(400)).run(&damage, |damage| {
+            let mut program = program.clone();
+            for (part, at, byte) in damage {
+                let (start, length) = parts[part];
+                program[(start + at % length) as usize] = byte;
+            }
+            let _ = bytes_of(&program, "server.queues[2].total");
+            Ok(())
+        });
+        run.unwrap();
     }
 }

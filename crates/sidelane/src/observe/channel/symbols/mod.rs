@@ -121,7 +121,7 @@ pub fn variables(pid: u32) -> Result<Vec<Variable>, SymbolError> {
     let elf = executable.elf();
     let is_written = |address| {
         let mut written = elf.segments().filter(|segment| segment.permissions().writable());
-        written.any(|part| (part.address()..part.address() + part.size()).contains(&address))
+        written.any(|part| holds(&part, address))
     };
     let is_variable =
         |symbol: &Symbol| symbol.kind == SymbolKind::Data && symbol.bytes > 0 && is_written(symbol.address);
@@ -162,7 +162,7 @@ impl Symbol {
 fn symbols(object: &Object) -> Vec<Symbol> {
     let (elf, debug) = (object.elf(), object.debug_elf());
     let code: Vec<_> = elf.segments().filter(|segment| segment.permissions().executable()).collect();
-    let is_code = |address| code.iter().any(|part| (part.address()..part.address() + part.size()).contains(&address));
+    let is_code = |address| code.iter().any(|part| holds(part, address));
     let all = elf.symbols().chain(debug.iter().flat_map(|debug| debug.symbols())).chain(elf.dynamic_symbols());
     let symbol = |symbol: object::Symbol<'_, '_>| {
         let kind = match symbol.kind() {
@@ -177,6 +177,10 @@ fn symbols(object: &Object) -> Vec<Symbol> {
         Some(Symbol { name, address: symbol.address(), bytes: symbol.size(), kind })
     };
     all.filter_map(symbol).collect()
+}
+
+fn holds(segment: &object::Segment<'_, '_>, address: u64) -> bool {
+    address.checked_sub(segment.address()).is_some_and(|offset| offset < segment.size())
 }
 
 struct Search<'a> {

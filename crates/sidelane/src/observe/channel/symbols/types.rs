@@ -9,6 +9,8 @@ use super::names::closest;
 
 /// Longer chains of names for one type are a loop.
 const ALIASES_MAX: usize = 64;
+/// Types deeper within each other, without a name between them, are a loop.
+const DEPTH_MAX: usize = 32;
 
 /// A step into a variable.
 #[derive(Clone, Copy)]
@@ -78,7 +80,7 @@ impl<'a> Type<'a> {
         match (step, tag) {
             (Step::Field(field), dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type) => {
                 let mut names = Vec::new();
-                let found = self.field(dwarf, field, &mut names)?;
+                let found = self.field(dwarf, field, &mut names, DEPTH_MAX)?;
                 let close = || match closest(field, names.iter().map(String::as_str)) {
                     close if close.is_empty() => names.iter().take(8).cloned().collect(),
                     close => close,
@@ -92,7 +94,14 @@ impl<'a> Type<'a> {
     }
 
     /// A field, also one of a base class or of a part without a name. Collects the names it passes.
-    fn field(&self, dwarf: &Dwarf<'a>, field: &str, names: &mut Vec<String>) -> Result<Option<Part<'a>>, FieldError> {
+    fn field(
+        &self,
+        dwarf: &Dwarf<'a>,
+        field: &str,
+        names: &mut Vec<String>,
+        depth: usize,
+    ) -> Result<Option<Part<'a>>, FieldError> {
+        let depth = depth.checked_sub(1).ok_or_else(|| FieldError::Elsewhere { of: field.to_owned() })?;
         let mut tree = self.unit.entries_tree(Some(self.at))?;
         let mut children = tree.root()?.children();
         while let Some(child) = children.next()? {
@@ -111,8 +120,8 @@ impl<'a> Type<'a> {
                 }
                 _ => {
                     let Some(part) = Type::of(dwarf, &self.unit, entry)? else { continue };
-                    if let Some((offset, of)) = part.resolved(dwarf, field)?.field(dwarf, field, names)? {
-                        return Ok(Some((self.offset(entry, field)? + offset, of)));
+                    if let Some((offset, of)) = part.resolved(dwarf, field)?.field(dwarf, field, names, depth)? {
+                        return Ok(Some((self.offset(entry, field)?.wrapping_add(offset), of)));
                     }
                 }
             }
@@ -168,13 +177,19 @@ impl<'a> Type<'a> {
 
     /// How long it is, if that is fixed.
     pub(super) fn bytes(&self, dwarf: &Dwarf<'a>) -> Option<u64> {
+        self.bytes_within(dwarf, DEPTH_MAX)
+    }
+
+    fn bytes_within(&self, dwarf: &Dwarf<'a>, depth: usize) -> Option<u64> {
+        let depth = depth.checked_sub(1)?;
         let entry = self.entry().ok()?;
         let said = entry.attr_value(dw::DW_AT_byte_size).and_then(|value| value.udata_value());
         match entry.tag() {
             _ if said.is_some() => said,
             dw::DW_TAG_pointer_type | dw::DW_TAG_reference_type => Some(self.unit.encoding().address_size.into()),
             dw::DW_TAG_array_type => {
-                let element = Type::of(dwarf, &self.unit, &entry).ok()??.resolved(dwarf, "").ok()?.bytes(dwarf)?;
+                let element = Type::of(dwarf, &self.unit, &entry).ok()??.resolved(dwarf, "").ok()?;
+                let element = element.bytes_within(dwarf, depth)?;
                 self.lengths().ok()?.into_iter().try_fold(element, |bytes, length| bytes.checked_mul(length?))
             }
             _ => None,
