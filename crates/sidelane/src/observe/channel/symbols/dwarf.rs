@@ -141,13 +141,14 @@ fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut
 type Described<'a> = (Rc<Unit<'a>>, Entry<'a>);
 
 /// The entry that describes this one, if it is another: a static member of a class is declared in the class
-/// and defined elsewhere.
+/// and defined elsewhere, and optimising at link time leaves only the place here.
 fn described<'a>(
     dwarf: &Dwarf<'a>,
     unit: &Rc<Unit<'a>>,
     entry: &Entry<'a>,
 ) -> Result<Option<Described<'a>>, FieldError> {
-    let Some(value) = entry.attr_value(dw::DW_AT_specification) else { return Ok(None) };
+    let [declared, origin] = [dw::DW_AT_specification, dw::DW_AT_abstract_origin].map(|other| entry.attr_value(other));
+    let Some(value) = declared.or(origin) else { return Ok(None) };
     let Some((unit, at)) = follow(dwarf, unit, &value)? else { return Ok(None) };
     let entry = unit.entry(at)?;
     Ok(Some((unit, entry)))

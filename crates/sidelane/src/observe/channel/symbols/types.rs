@@ -2,7 +2,7 @@
 
 use std::rc::Rc;
 
-use gimli::{AttributeValue, DebugInfoOffset, Operation, UnitOffset, constants as dw};
+use gimli::{AttributeValue, DebugInfoOffset, DebugTypeSignature, Operation, UnitOffset, UnitType, constants as dw};
 
 use super::dwarf::{Dwarf, Entry, FieldError, Reader, Unit};
 use super::names::closest;
@@ -66,8 +66,14 @@ impl<'a> Type<'a> {
                 | dw::DW_TAG_volatile_type
                 | dw::DW_TAG_restrict_type
                 | dw::DW_TAG_atomic_type => self = Type::of(dwarf, &self.unit, &entry)?.ok_or_else(elsewhere)?,
-                _ if entry.has_attr(dw::DW_AT_declaration) => return Err(elsewhere()),
-                _ => return Ok(self),
+                _ => match entry.attr_value(dw::DW_AT_signature) {
+                    Some(signature) => {
+                        let (unit, at) = follow(dwarf, &self.unit, &signature)?.ok_or_else(elsewhere)?;
+                        self = Self { unit, at };
+                    }
+                    None if entry.has_attr(dw::DW_AT_declaration) => return Err(elsewhere()),
+                    None => return Ok(self),
+                },
             }
         }
         Err(elsewhere())
@@ -220,6 +226,7 @@ pub(super) fn follow<'a>(
     match value {
         AttributeValue::UnitRef(at) => Ok(Some((unit.clone(), *at))),
         AttributeValue::DebugInfoRef(at) => in_unit_of(dwarf, *at),
+        AttributeValue::DebugTypesRef(signature) => in_type_unit(dwarf, *signature),
         _ => Ok(None),
     }
 }
@@ -229,6 +236,24 @@ fn in_unit_of<'a>(dwarf: &Dwarf<'a>, at: DebugInfoOffset) -> Result<Option<(Rc<U
     while let Some(header) = units.next()? {
         if let Some(at) = at.to_unit_offset(&header) {
             return Ok(Some((Rc::new(dwarf.unit(header)?), at)));
+        }
+    }
+    Ok(None)
+}
+
+/// A type in a unit of its own, where equal ones of all units became one.
+fn in_type_unit<'a>(
+    dwarf: &Dwarf<'a>,
+    signature: DebugTypeSignature,
+) -> Result<Option<(Rc<Unit<'a>>, UnitOffset)>, FieldError> {
+    // They were moved to the section of the other units with version 5.
+    for header in dwarf.units().chain(dwarf.type_units()) {
+        let header = header?;
+        match header.type_() {
+            UnitType::Type { type_signature, type_offset } if type_signature == signature => {
+                return Ok(Some((Rc::new(dwarf.unit(header)?), type_offset)));
+            }
+            _ => {}
         }
     }
     Ok(None)
