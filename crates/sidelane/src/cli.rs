@@ -184,9 +184,19 @@ Signals:
   tag:NAME, counter:NAME, rate:NAME   what the program emits (runtime/c/sidelane_signal.h)
   lane                                which thread runs on the observed lane
   request                             which request it works on, how many wait, how many are done
+  jvm, jvm:NAME                       HotSpot's counters, without an agent
+  tag:mem:[PID:]SYMBOL[+OFFSET][/u32] a variable of a process, or a field: server.stat_numcommands
+  counter:file:PATH#FIELD             a number in a file of /proc or a cgroup
+  ipc, perf:EVENT                     instructions a cycle; counters of processor and kernel
   cpc                                 cycles a cycle: 1, and how far from it is the observer's error
 Every counter gets a rate, and every rate is told for each value of every tag.")]
 pub struct ObserveArgs {
+    /// Say what can be observed of this target, and do nothing else
+    #[arg(long, value_name = "TARGET", conflicts_with_all = ["target", "signals", "command"])]
+    pub list: Option<Target>,
+    /// Of what can be observed, only what has this in its name
+    #[arg(long, value_name = "TEXT", requires = "list")]
+    pub filter: Option<String>,
     /// What to observe: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, value_name = "TARGET", conflicts_with = "command")]
     pub target: Option<Target>,

@@ -14,11 +14,13 @@ use sidelane::cli::{
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
+use sidelane::lane::service::Target;
 use sidelane::lane::{guardian, run};
+use sidelane::observe::list::{Listing, list};
 use sidelane::observe::observation::Observation;
 use sidelane::observe::replay::{ReplayOptions, replay};
 use sidelane::observe::session::{self, ObserveOptions};
-use sidelane::report::{Column, ResultFile, html, table, terminal};
+use sidelane::report::{Column, ResultFile, html, table, terminal, write_whole};
 use sidelane::request::watch::{self, WatchOptions};
 
 fn main() -> ExitCode {
@@ -124,6 +126,9 @@ fn watch_requests(args: RequestsArgs) -> Result<u8> {
 
 fn observe(args: ObserveArgs) -> Result<u8> {
     check_outputs(&args.outputs)?;
+    if let Some(target) = &args.list {
+        return list_signals(target, args.filter.as_deref(), args.outputs.json.as_deref());
+    }
     let observation = session::run(&ObserveOptions {
         target: args.target,
         command: args.command,
@@ -138,6 +143,18 @@ fn observe(args: ObserveArgs) -> Result<u8> {
         live: true,
     })?;
     tell(&observation, args.outputs)
+}
+
+/// What can be observed of each process of the target.
+fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
+    let listings: Vec<Listing> = target.find()?.pids.into_iter().map(|pid| list(pid, filter)).collect();
+    for listing in &listings {
+        print!("{}", listing.render(terminal::width(), terminal::color_wanted()));
+    }
+    if let Some(path) = json {
+        write_whole(path, &serde_json::to_vec_pretty(&listings)?)?;
+    }
+    Ok(0)
 }
 
 fn report_again(args: ReportArgs) -> Result<u8> {

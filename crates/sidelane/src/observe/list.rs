@@ -7,6 +7,7 @@ use std::fs;
 
 use serde::Serialize;
 
+use super::channel::app::{Emitted, EmittedName};
 use super::channel::hsperf::{self, Jvm, Units, Value, Variability};
 use super::channel::memory::Memory;
 use super::channel::symbols::{self, Variable};
@@ -73,11 +74,11 @@ fn lanes() -> Group {
     let mut group = Group { title: "Lane and request", ..Group::default() };
     group.signals.push(Listed::new("lane", "which thread runs on the observed lane"));
     group.signals.push(Listed::new("request", "which request the observed lane works on"));
+    group.signals.push(Listed::new("cpc", "cycles a cycle, which is 1: how true the samples are"));
     if has_pmu() {
         group.signals.push(Listed::new("ipc", "instructions a cycle"));
-        group.signals.push(Listed::new("cpc", "cycles a cycle, which is 1: how true the samples are"));
     } else {
-        group.notes.push(NO_PMU.replace("{}", "ipc and cpc"));
+        group.notes.push(NO_PMU.replace("{}", "ipc"));
     }
     group
 }
@@ -87,14 +88,18 @@ const NO_PMU: &str =
 
 fn emitted(pid: u32) -> Group {
     let signals = app_signals(pid);
-    let none = "the program emits none; runtime/c/sidelane.h is how it could";
+    let none = "the program emits none; runtime/c/sidelane_signal.h is how it could";
     let notes = if signals.is_empty() { vec![none.to_owned()] } else { vec![] };
     Group { title: "Emitted by the program", signals, notes }
 }
 
 /// The words that the program emits.
-fn app_signals(_pid: u32) -> Vec<Listed> {
-    vec![]
+fn app_signals(pid: u32) -> Vec<Listed> {
+    let listed = |name: EmittedName| {
+        let about = if name.tid == 0 { "of the process".to_owned() } else { format!("of thread {}", name.tid) };
+        Listed::new(format!("{}:{}", name.kind, name.name), about)
+    };
+    Emitted::find(pid).map_or_else(Vec::new, |emitted| emitted.names().into_iter().map(listed).collect())
 }
 
 fn jvm(pid: u32, filter: Option<&str>) -> Group {

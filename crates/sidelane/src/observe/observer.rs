@@ -8,6 +8,7 @@
 //! reads that find what the one before found are only counted, which takes a cycle or two, and the
 //! analysis is told of runs of equal values. Everything else goes through the loop of the figure.
 
+use std::io;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
@@ -125,10 +126,19 @@ impl Observer {
     #[inline(always)]
     fn must_end(&self, analysis: &mut Box<Analysis>) -> Option<End> {
         match self.controls.0.load(Ordering::Acquire) {
-            OBSERVE if lane_now() == self.lane => None,
-            OBSERVE => Some(End::LaneGone),
+            OBSERVE if lane_now() != self.lane => Some(End::LaneGone),
+            OBSERVE => self.lost_word(),
             _ => self.wait_for_orders(analysis),
         }
+    }
+
+    /// What a word reads as whose file was cut off is made up.
+    #[inline(always)]
+    fn lost_word(&self) -> Option<End> {
+        let is_lost = |reader: &Reader| matches!(reader, Reader::Word(word) if word.is_lost());
+        let signal = self.counters.iter().chain(&self.tags).position(is_lost)?;
+        let why = io::Error::other("the file in which it lies was cut off by its owner");
+        Some(End::Gone { signal, why: Gone::Error(why) })
     }
 
     #[cold]

@@ -11,6 +11,7 @@ use super::channel::app::Emitted;
 use super::channel::lane::{LANE, LaneTracking};
 use super::channel::perf::{self, Vantage};
 use super::channel::{Channel, Reader};
+use super::channel::{file, hsperf, memory};
 use super::dte::Dte;
 use super::place::Places;
 use super::sample::{Layout, SIGNALS_MAX};
@@ -73,7 +74,10 @@ impl Wanted {
                 self.rates.push(cpc());
                 vec![]
             }
-            _ => bail!("it has no channel on this machine"),
+            (Source::Jvm(name), _) => hsperf::channels(signal, name.as_deref(), subject.pids())?,
+            (Source::Memory { pid, place, width }, _) => memory::channels(signal, *pid, place, *width, subject.pids())?,
+            (Source::File { path, field }, _) => vec![file::channel(signal, path, field.as_deref())?],
+            (Source::Lane | Source::Request, None) => bail!("which lane it is of has to be said with --cpu"),
         };
         channels.into_iter().for_each(|channel| self.place(channel, signal.kind));
         Ok(())

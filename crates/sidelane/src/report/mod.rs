@@ -30,4 +30,4 @@ pub use result::{Machine, Pair, ResultFile};
 pub use row::Row;
 pub use table::Column;
 pub use unit::Unit;
-pub use whole_file::WriteError;
+pub use whole_file::{WriteError, write_whole};

@@ -1,13 +1,13 @@
 //! Channels: where a signal can be read, found before the observer starts.
 
 pub mod app;
-pub mod lane;
-pub mod perf;
 pub mod file;
 pub mod hsperf;
+pub mod lane;
 mod mapping;
 mod maps;
 pub mod memory;
+pub mod perf;
 pub mod symbols;
 
 use std::any::Any;
@@ -117,7 +117,7 @@ impl fmt::Display for Width {
 pub struct Word {
     place: NonNull<u8>,
     width: Width,
-    _mapping: Arc<dyn Any + Send + Sync>,
+    mapping: Arc<dyn Any + Send + Sync>,
 }
 
 // SAFETY: the place is only read, atomically, and stays mapped as long as the mapping is kept.
@@ -131,7 +131,7 @@ impl Word {
     /// does: a file that could shrink is none.
     pub unsafe fn new(place: NonNull<u8>, width: Width, mapping: Arc<dyn Any + Send + Sync>) -> Self {
         assert!(place.as_ptr().addr().is_multiple_of(width.bytes()), "an aligned word");
-        Self { place, width, _mapping: mapping }
+        Self { place, width, mapping }
     }
 
     /// The value now.
