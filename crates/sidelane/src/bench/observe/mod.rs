@@ -4,12 +4,14 @@
 //! - which samples of a rate are true, by period: Figures 3.4 and 3.5;
 //! - what a target on another core pays: Figures 3.7(a) and 3.9;
 //! - what slow sampling hides: Figure 3.1;
+//! - how soon a JVM's pause is seen;
 //! - and all that beside `perf record`.
 
 mod fidelity;
 mod hidden;
 mod limit;
 mod overhead;
+mod pause;
 mod profiler;
 mod subject;
 
@@ -37,6 +39,7 @@ pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
     overhead::measure(&stage, length, &mut result).context("overhead")?;
     hidden::measure(&stage, length, &mut result).context("slow sampling")?;
     profiler::measure(&stage, if quick { 3 } else { 11 }, &mut result).context("perf record")?;
+    pause::measure(&stage, length.max(Duration::from_secs(1)), &mut result).context("pauses of a JVM")?;
     if !result.machine.pmu {
         result.notes.push("no hardware counters here: rates are of counters in memory, not of instructions".into());
     }
