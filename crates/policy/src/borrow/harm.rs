@@ -67,6 +67,17 @@ pub enum HarmSource {
     ServerTimes,
 }
 
+impl HarmSource {
+    /// As results name it.
+    pub fn name(self) -> &'static str {
+        match self {
+            Self::Nothing => "nothing",
+            Self::Counters => "counters",
+            Self::ServerTimes => "server_times",
+        }
+    }
+}
+
 /// Sums over samples that fade.
 #[derive(Clone, Copy, Debug, Default)]
 struct Faded {

@@ -52,6 +52,11 @@ impl PolicyKind {
         self != Self::BorrowIdle
     }
 
+    /// Whether it has to know what requests lose to batch beside them.
+    pub fn needs_harm(self) -> bool {
+        self == Self::DynamicRefresh
+    }
+
     /// The policy for a lane on which batch may run now.
     pub fn policy(self, config: BorrowConfig) -> Borrow<AnyRule> {
         Borrow::new(config, AnyRule::new(self))

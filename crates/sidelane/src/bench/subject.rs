@@ -36,7 +36,7 @@ pub struct Place {
 }
 
 /// Looks at a service's requests while `load` runs. Its records are kept in the kernel until
-/// then: no more than 50 000 requests.
+/// then: no more than 40 000 requests.
 pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) -> Result<(Vec<Request>, Window)> {
     let mut tracker = tracker(place, true)?;
     let service = Target::Pid(pid).find()?;

@@ -30,6 +30,7 @@ typedef _Bool bool;
 enum bpf_map_type {
 	BPF_MAP_TYPE_HASH = 1,
 	BPF_MAP_TYPE_ARRAY = 2,
+	BPF_MAP_TYPE_PERF_EVENT_ARRAY = 4,
 	BPF_MAP_TYPE_ARRAY_OF_MAPS = 12,
 	BPF_MAP_TYPE_RINGBUF = 27,
 };
@@ -38,6 +39,15 @@ enum {
 	BPF_ANY = 0,
 	BPF_F_MMAPABLE = 1 << 10,
 	BPF_RB_FORCE_WAKEUP = 1 << 1,
+};
+
+#define BPF_F_CURRENT_CPU 0xffffffffULL
+
+/* What is read of a counter: part of the interface, so the same everywhere. */
+struct bpf_perf_event_value {
+	__u64 counter;
+	__u64 enabled;
+	__u64 running;
 };
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)

@@ -121,6 +121,8 @@ struct sidelane_settings {
 	uint32_t lc_cgroup_v1;    /* 1 + index in the list of v1 controllers, 0 for cgroup v2 */
 	uint32_t requests;        /* enum sidelane_requests_from */
 	uint32_t gated;           /* 1: batch may look for itself */
+	uint32_t counters;        /* 1: request lanes have counters */
+	uint32_t reserved;
 };
 
 #endif

@@ -25,6 +25,7 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 		.waited = conn->waited,
 	};
 
+	end_counting(&conn->counts, conn->lane, cpu, &record);
 	if (bpf_ringbuf_output(&request_records, &record, sizeof(record), BPF_RB_NO_WAKEUP))
 		__sync_fetch_and_add(&books->dropped, 1);
 }
@@ -36,6 +37,8 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 
 	thread->takes_over = 1;
 	conn->by_other = 1;
+	/* Where and when it started is learned too late to have counted there. */
+	conn->counts.known = 0;
 	uncount_on_lane(conn);
 	conn->started_ns = request_start(thread, received_ns, &conn->batch_ns);
 	if (conn->started_ns != received_ns)

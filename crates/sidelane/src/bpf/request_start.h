@@ -6,6 +6,7 @@
 #define SIDELANE_REQUEST_START_H
 
 #include "request_arrival.h"
+#include "request_counters.h"
 #include "request_thread.h"
 #include "who.h"
 
@@ -76,6 +77,7 @@ static __always_inline void begin_at(struct connection *conn, uint64_t arrived_n
 	conn->started_ns = now_ns;
 	conn->lane = cpu;
 	conn->batch_ns = partners_batch_ns(cpu, now_ns);
+	begin_counting(&conn->counts, cpu);
 }
 
 static __always_inline void begin_request(struct connection *conn, struct taken *taken, struct request_thread *thread,

@@ -90,7 +90,7 @@ fn pmu(present: bool) -> Finding {
     const NAME: &str = "PMU";
     match present {
         true => Finding::works(NAME, "hardware counters are there"),
-        false => Finding::optional(NAME, "no hardware counters; holding lanes does not need them")
+        false => Finding::optional(NAME, "no hardware counters; dynamic-refresh does with server times")
             .with_fix("in a virtual machine, ask its host for a virtual PMU"),
     }
 }

@@ -13,6 +13,7 @@ use std::sync::Arc;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use sidelane_policy::borrow::harm::HarmSource;
 use sidelane_policy::borrow::headroom::Standing;
 use sidelane_signal::LaneClass;
 
@@ -32,7 +33,7 @@ use super::service::allowed_cpus;
 use super::terms::{Budget, FinalTerms, Lending, TermsKeeper};
 use super::tracker::{Extras, LaneMemory, Tracker};
 use crate::request::emitted::Emitters;
-use crate::request::{self, RequestSource, Requests, Source};
+use crate::request::{self, EventPair, RequestSource, Requests, Source};
 
 /// How often a service that has gone is looked for, and one that strayed is looked at.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -105,6 +106,7 @@ impl Session {
         let extras = Extras {
             requests: needs_requests && emitters.is_none(),
             turns: emitters.is_some(),
+            counters: options.hold.filter(|lending| lending.policy.needs_harm()).map(|_| EventPair::HARDWARE),
             gated: options.gate.is_instrumented(),
             scheduler: options.gate == Gate::SchedExt,
         };
@@ -236,7 +238,8 @@ impl Session {
         }
         drop(self.claims);
         let lost = self.requests.as_mut().and_then(lost_note);
-        let notes = self.notes.into_iter().chain(lost).chain(leak_notes(&books, holders)).collect();
+        let harm_note = terms.as_ref().and_then(|terms| harm_note(&self.tracker, terms));
+        let notes = self.notes.into_iter().chain(lost).chain(harm_note).chain(leak_notes(&books, holders)).collect();
         Ok(Outcome { status, books, holders, gate: self.gate, terms, requests, notes })
     }
 
@@ -449,6 +452,18 @@ fn lost_note(requests: &mut RequestSource) -> Option<String> {
     let lost = requests.take_window().counts.dropped;
     (lost > 0)
         .then(|| format!("{lost} events of requests were lost before they were read; the budget is from the others"))
+}
+
+/// Why harm was worked out from server times, if it was.
+fn harm_note(tracker: &Tracker, terms: &FinalTerms) -> Option<String> {
+    if terms.source != HarmSource::ServerTimes {
+        return None;
+    }
+    let why = match tracker.counts()? {
+        Err(lack) => lack.to_string(),
+        Ok(()) => "too few requests had their lane to themselves from start to finish to be counted".to_owned(),
+    };
+    Some(format!("what batch costs a request was worked out from server times: {why}"))
 }
 
 fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = String> {

@@ -99,6 +99,9 @@ impl Summary {
         if let Some(requests) = self.requests {
             settings.insert("requests".into(), json!(requests.to_string()));
         }
+        if let Some(terms) = self.terms.filter(|terms| terms.lending.policy.needs_harm()) {
+            settings.insert("harm_source".into(), json!(terms.source.name()));
+        }
         settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);

@@ -88,7 +88,7 @@ fn source_of_harm(source: HarmSource) -> &'static str {
     match source {
         HarmSource::Nothing => "assumed: too few requests seen",
         HarmSource::Counters => "from the IPC of requests",
-        HarmSource::ServerTimes => "from server times; no hardware counters here",
+        HarmSource::ServerTimes => "from server times",
     }
 }
 
@@ -217,12 +217,12 @@ impl TermsKeeper {
     }
 
     /// Takes in a request that has finished.
-    fn finished(&mut self, request: &Request) {
+    pub fn finished(&mut self, request: &Request) {
         self.harm.add(&Finished {
             server_ns: request.server_ns(),
             co_run_ns: request.co_run_ns,
             waited: request.waited,
-            counters: None,
+            counters: request.counters,
         });
         self.took(request);
     }

@@ -25,8 +25,8 @@ use super::mapped::MappedArray;
 use super::summons::SummonsRing;
 use super::topology::Lanes;
 use super::turns::LaneTurns;
-use crate::request;
 use crate::request::emitted_words::EmittedWords;
+use crate::request::{self, EventPair, LaneCounters, NoCounters};
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
 /// The same with a scheduler for batch in it.
@@ -111,6 +111,8 @@ pub struct Extras {
     pub requests: bool,
     /// The service's requests are emitted: write down who ran on which lane when.
     pub turns: bool,
+    /// Count these for each request, where they can be counted.
+    pub counters: Option<EventPair>,
     /// Batch may look for itself.
     pub gated: bool,
     /// Have a scheduler for batch, which is off at first; see [`super::gate::sched_ext`]. Only where there
@@ -119,14 +121,15 @@ pub struct Extras {
 }
 
 /// `struct sidelane_settings` of `bpf/lanes.h`.
-fn settings(service: ServiceCgroup, extras: Extras) -> [u8; 24] {
-    let mut bytes = [0; 24];
+fn settings(service: ServiceCgroup, extras: Extras) -> [u8; 32] {
+    let mut bytes = [0; 32];
     bytes[..8].copy_from_slice(&service.id.to_ne_bytes());
     bytes[8..12].copy_from_slice(&service.level.to_ne_bytes());
     bytes[12..16].copy_from_slice(&service.v1.to_ne_bytes());
     let requests = if extras.turns { REQUESTS_EMITTED } else { u32::from(extras.requests) };
     bytes[16..20].copy_from_slice(&requests.to_ne_bytes());
-    bytes[20..].copy_from_slice(&u32::from(extras.gated).to_ne_bytes());
+    bytes[20..24].copy_from_slice(&u32::from(extras.gated).to_ne_bytes());
+    bytes[24..28].copy_from_slice(&u32::from(extras.counters.is_some()).to_ne_bytes());
     bytes
 }
 
@@ -245,6 +248,7 @@ pub struct Tracker {
     rings: Vec<(u32, MapHandle)>,
     memory: Arc<LaneMemory>,
     classes: Arc<ProcessClasses>,
+    counters: Option<Result<LaneCounters, NoCounters>>,
 }
 
 impl Tracker {
@@ -261,6 +265,8 @@ impl Tracker {
         silence_libbpf();
         let cpu_count = lane_count(lanes);
         let classes_len = ProcessClasses::words();
+        let counters = extras.counters.map(|pair| LaneCounters::open(pair, &lanes.requests));
+        let extras = Extras { counters: extras.counters.filter(|_| matches!(counters, Some(Ok(_)))), ..extras };
         let object = open_and_load(cpu_count, classes_len, service, extras, lanes)?;
         let classes = Arc::new(ProcessClasses::new(map_array(&object, "process_classes", classes_len)?));
         let memory = Arc::new(LaneMemory {
@@ -278,8 +284,11 @@ impl Tracker {
             emitted: OnceLock::new(),
             partners: partners(lanes, cpu_count),
         });
-        let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory, classes };
+        let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory, classes, counters };
         tracker.tell_roles(lanes)?;
+        if let Some(Ok(counters)) = &tracker.counters {
+            counters.hand_to(&tracker).map_err(bpf("hand the lanes' counters to the kernel"))?;
+        }
         for lane in &lanes.batch {
             tracker.make_ring(lane.cpu)?;
         }
@@ -303,6 +312,11 @@ impl Tracker {
     /// The memory shared with the program.
     pub fn memory(&self) -> Arc<LaneMemory> {
         Arc::clone(&self.memory)
+    }
+
+    /// Whether requests are counted, or why not; `None` if they were not to be.
+    pub fn counts(&self) -> Option<Result<(), &NoCounters>> {
+        self.counters.as_ref().map(|counters| counters.as_ref().map(|_| ()))
     }
 
     /// How many CPUs the arrays have an entry for.
@@ -438,6 +452,8 @@ fn open_and_load(
             map.set_initial_value(&settings(service, extras)).map_err(bpf("set the service's cgroup"))?;
         }
         request::kernel::prepare_map(&mut map, extras.requests, cpu_count).map_err(bpf("size the request arrays"))?;
+        request::counters::prepare_map(&mut map, extras.counters.is_some())
+            .map_err(bpf("choose the counters' maps"))?;
     }
     request::kernel::choose_programs(&mut open, extras.requests);
     // A service with one place to run is seen before it is placed, others after.

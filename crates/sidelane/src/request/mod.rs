@@ -8,9 +8,13 @@
 //!
 //! [`RequestSource`] is whichever of them there is.
 //!
+//! Where there are hardware counters, the requests of the first also carry what their lane counted for
+//! them ([`EventPair`]).
+//!
 //! Invariant: the service is only looked at. A record that nobody fetches is dropped and
 //! counted; the service never waits for its reader.
 
+pub(crate) mod counters;
 mod emit_file;
 pub mod emitted;
 pub(crate) mod emitted_words;
@@ -27,6 +31,8 @@ pub mod truth;
 pub mod watch;
 mod window;
 
+pub(crate) use counters::LaneCounters;
+pub use counters::{Event, EventPair, NoCounters};
 pub use kernel::{Counts, RequestMemory};
 pub use ports::listening_ports;
 pub(crate) use ports::listening_sockets;

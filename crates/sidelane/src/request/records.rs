@@ -7,11 +7,15 @@
 
 use std::collections::HashMap;
 
+use sidelane_policy::borrow::harm::Counters;
+
+use super::counters::counted;
+
 /// Parts of one response follow each other faster than this, unless it is a stream.
 pub const SETTLE_NS: u64 = 100_000_000;
 
 /// Bytes of `struct sidelane_request_record`.
-pub(super) const RECORD_BYTES: usize = 72;
+pub(super) const RECORD_BYTES: usize = 88;
 
 /// One finished request. Times are of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -38,6 +42,8 @@ pub struct Request {
     pub sends: u32,
     /// It arrived before another one on its lane had finished.
     pub waited: bool,
+    /// What its lane counted between start and finish, if it had the lane to itself.
+    pub counters: Option<Counters>,
 }
 
 impl Request {
@@ -58,6 +64,7 @@ impl Request {
             queue_len: word(56),
             sends: word(60),
             waited: word(64) != 0,
+            counters: counted(long(72), long(80)),
         })
     }
 
@@ -153,10 +160,12 @@ mod tests {
         let mut bytes = Vec::new();
         (1..=6_u64).for_each(|field| bytes.extend(field.to_ne_bytes()));
         (7..=12_u32).for_each(|field| bytes.extend(field.to_ne_bytes()));
+        (13..=14_u64).for_each(|field| bytes.extend(field.to_ne_bytes()));
         let read = Request::from_bytes(&bytes).unwrap();
         assert_eq!((read.number, read.connection, read.arrived_ns, read.started_ns), (1, 2, 3, 4));
         assert_eq!((read.finished_ns, read.co_run_ns, read.tid, read.lane), (5, 6, 7, 8));
         assert_eq!((read.queue_len, read.sends, read.waited), (9, 10, true));
+        assert_eq!(read.counters, Some(Counters { instructions: 13, cycles: 14 }));
         assert_eq!(Request::from_bytes(&bytes[1..]), None);
     }
 

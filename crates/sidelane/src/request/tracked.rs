@@ -116,7 +116,7 @@ impl Requests {
     }
 
     /// Fetches what has finished and hands on what is settled. To be called some times a
-    /// second: the kernel keeps 50 000 records.
+    /// second: the kernel keeps 40 000 records.
     pub fn drain(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
         let mut settled = self.fetch()?;
         settled.extend(self.settling.settled(now_ns()));

@@ -1,0 +1,71 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What a request lane counts from the start of a request to its end: its IPC is what Elfen's
+ * dynamic refresh compares (ATC'16 Fig. 9(d)).
+ *
+ * Counters belong to the lane and count whoever runs there. So a request is counted only if it had
+ * its lane to itself: it finished where it had started, and nothing was switched there in between.
+ * User space opens the counters, or not; request/counters.rs is the other side.
+ *
+ * All of this is dead code, and gone from the loaded program, unless settings.counters.
+ */
+#ifndef SIDELANE_REQUEST_COUNTERS_H
+#define SIDELANE_REQUEST_COUNTERS_H
+
+#include "request_state.h"
+
+/* One counter a request lane each; of the same group, so that both count or neither does. As many
+ * entries as the machine has CPUs. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__type(key, uint32_t);
+	__type(value, uint32_t);
+} lane_instructions SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__type(key, uint32_t);
+	__type(value, uint32_t);
+} lane_cycles SEC(".maps");
+
+static __always_inline bool read_counts(struct counts *counts)
+{
+	struct bpf_perf_event_value value;
+
+	if (bpf_perf_event_read_value(&lane_instructions, BPF_F_CURRENT_CPU, &value, sizeof(value)))
+		return false;
+	counts->instructions = value.counter;
+	if (bpf_perf_event_read_value(&lane_cycles, BPF_F_CURRENT_CPU, &value, sizeof(value)))
+		return false;
+	counts->cycles = value.counter;
+	counts->away_ns = value.enabled - value.running;
+	return true;
+}
+
+/* A request starts on this CPU. The switches come first: one after that is noticed. */
+static __always_inline void begin_counting(struct counts *start, uint32_t cpu)
+{
+	struct sidelane_lane_word *word = settings.counters ? lane_word(cpu) : 0;
+
+	if (!word)
+		return;
+	start->lane_switches = load_once(word->switches);
+	start->known = read_counts(start);
+}
+
+/* The request that started at `start`, on `lane`, has finished on this CPU. */
+static __always_inline void end_counting(const struct counts *start, uint32_t lane, uint32_t cpu,
+					 struct sidelane_request_record *record)
+{
+	struct sidelane_lane_word *word = settings.counters ? lane_word(cpu) : 0;
+	struct counts end = {};
+
+	if (!word || !start->known || lane != cpu || !read_counts(&end))
+		return;
+	if (load_once(word->switches) != start->lane_switches || end.away_ns != start->away_ns)
+		return;
+	record->instructions = end.instructions - start->instructions;
+	record->cycles = end.cycles - start->cycles;
+}
+
+#endif

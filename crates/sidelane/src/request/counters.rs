@@ -1,0 +1,167 @@
+//! The counters of request lanes: instructions and cycles, whose ratio Elfen's dynamic refresh
+//! compares (ATC'16 Fig. 9(d)).
+//!
+//! They are opened here and read by the kernel program, where a request starts and where it finishes
+//! (`bpf/request_counters.h`). They count the whole lane, since a request may be any thread's.
+
+use std::ffi::c_int;
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+
+use libbpf_rs::{MapCore, MapFlags, OpenMapMut};
+use sidelane_policy::borrow::harm::Counters;
+use thiserror::Error;
+
+use crate::lane::cpulist::CpuSet;
+use crate::lane::tracker::Tracker;
+
+/// The kernel program's maps, one for each of a pair.
+const MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
+
+/// An event that the kernel can count, as perf_event_open(2) names it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Event {
+    /// `PERF_TYPE_…`.
+    pub kind: u32,
+    /// `PERF_COUNT_…`, of that type.
+    pub config: u64,
+}
+
+/// What is counted for each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventPair {
+    /// What the request gets done.
+    pub instructions: Event,
+    /// What it had for that.
+    pub cycles: Event,
+}
+
+impl EventPair {
+    /// The processor's instructions and cycles.
+    pub const HARDWARE: Self = {
+        /// `PERF_TYPE_HARDWARE`, `PERF_COUNT_HW_…`.
+        const HARDWARE: u32 = 0;
+        const CYCLES: u64 = 0;
+        const INSTRUCTIONS: u64 = 1;
+        Self {
+            instructions: Event { kind: HARDWARE, config: INSTRUCTIONS },
+            cycles: Event { kind: HARDWARE, config: CYCLES },
+        }
+    };
+}
+
+/// Why requests are not counted.
+#[derive(Debug, Error)]
+#[error(
+    "request lane {cpu} has no counters of instructions and cycles ({source}); in a virtual machine, ask its host \
+     for a virtual PMU"
+)]
+pub struct NoCounters {
+    cpu: u32,
+    source: io::Error,
+}
+
+/// The open counters of all request lanes. Dropping them closes them.
+pub struct LaneCounters {
+    lanes: Vec<(u32, [OwnedFd; 2])>,
+}
+
+impl LaneCounters {
+    /// Opens them, on all lanes or on none.
+    pub(crate) fn open(pair: EventPair, lanes: &CpuSet) -> Result<Self, NoCounters> {
+        let open = |cpu| match open_pair(pair, cpu) {
+            Ok(counters) => Ok((cpu, counters)),
+            Err(source) => Err(NoCounters { cpu, source }),
+        };
+        Ok(Self { lanes: lanes.iter().map(open).collect::<Result<_, _>>()? })
+    }
+
+    /// Hands them to the kernel program of `tracker`, which was loaded for them.
+    pub(crate) fn hand_to(&self, tracker: &Tracker) -> libbpf_rs::Result<()> {
+        for (cpu, counters) in &self.lanes {
+            for (map, counter) in MAPS.iter().zip(counters) {
+                let fd = counter.as_fd().as_raw_fd();
+                tracker.map(map).update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Leaves a map out unless requests are counted.
+pub(crate) fn prepare_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs::Result<()> {
+    match MAPS.iter().any(|name| map.name() == *name) {
+        true => map.set_autocreate(counted),
+        false => Ok(()),
+    }
+}
+
+/// As a record has them: no cycles, not counted.
+pub(super) fn counted(instructions: u64, cycles: u64) -> Option<Counters> {
+    (cycles > 0).then_some(Counters { instructions, cycles })
+}
+
+/// In the order of [`MAPS`]; in one group, so that both count or neither does.
+fn open_pair(pair: EventPair, cpu: u32) -> io::Result<[OwnedFd; 2]> {
+    let instructions = open_event(pair.instructions, cpu, None)?;
+    let cycles = open_event(pair.cycles, cpu, Some(&instructions))?;
+    Ok([instructions, cycles])
+}
+
+/// `struct perf_event_attr` as it was first published, which every kernel takes.
+#[derive(Default)]
+#[repr(C)]
+struct Attributes {
+    kind: u32,
+    size: u32,
+    config: u64,
+    sample_period: u64,
+    sample_type: u64,
+    read_format: u64,
+    flags: u64,
+    wakeup_events: u32,
+    breakpoint: u32,
+    breakpoint_address: u64,
+}
+
+const _: () = assert!(size_of::<Attributes>() == 64);
+
+/// Counts `event` on `cpu`, whoever runs there, from now on.
+fn open_event(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<OwnedFd> {
+    const EVERYBODY: libc::pid_t = -1;
+    const NO_GROUP: c_int = -1;
+    /// `PERF_FLAG_FD_CLOEXEC`.
+    const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
+    let size = size_of::<Attributes>() as u32;
+    let attributes = Attributes { kind: event.kind, size, config: event.config, ..Attributes::default() };
+    let group = group.map_or(NO_GROUP, AsRawFd::as_raw_fd);
+    // SAFETY: the kernel reads as many bytes as `size` says, and keeps no pointer.
+    let fd = unsafe {
+        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, EVERYBODY, cpu as c_int, group, CLOSE_ON_EXEC)
+    };
+    if fd < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: a descriptor that was opened a moment ago and that nobody else knows.
+    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cycles_is_not_counted() {
+        assert_eq!(counted(5, 0), None);
+        assert_eq!(counted(5, 2), Some(Counters { instructions: 5, cycles: 2 }));
+    }
+
+    #[test]
+    fn what_cannot_be_counted_says_where_and_what_to_do() {
+        let none = Event { kind: u32::MAX, config: 0 };
+        let lane: CpuSet = "0".parse().unwrap();
+        let error = LaneCounters::open(EventPair { instructions: none, cycles: none }, &lane).err().unwrap();
+        let said = error.to_string();
+        assert!(said.contains("request lane 0") && said.contains("virtual PMU"), "{said}");
+    }
+}
