@@ -57,17 +57,18 @@ struct sidelane_lane_terms {
 
 #define SIDELANE_GATE_HIST_BUCKETS 1024
 
-/* The books of a gate: written by the batch thread on the lane, read by the agent. */
+/* The books of a gate: written by the batch thread on the lane, read by the agent and, for how much batch
+ * cost a request, by the kernel program. */
 struct sidelane_gate_word {
 	uint32_t nap_tid;      /*  0: thread that naps here, 0 for none */
 	uint32_t naps;         /*  4: naps begun, wraps */
 	uint64_t nap_since_ns; /*  8: start of the present or last nap */
-	uint64_t napped_ns;    /* 16: time napped, up to some microseconds ago */
+	uint64_t napped_ns;    /* 16: time napped, but for what nap_mark_ns says */
 	uint64_t napped_lc_ns; /* 24: of it, LC threads ran on the request lanes: no overlap */
 	uint64_t slow_paths;   /* 32: checks that found the check word set */
 	uint64_t lent_lc_ns;   /* 40: time threads ran beside LC threads, as the policy allowed */
 	uint64_t promises;     /* 48: threads that promised to look for themselves, while on this lane */
-	uint64_t reserved;
+	uint64_t nap_mark_ns;  /* 56: since when nap_tid naps and has not added it to napped_ns; 0 while it does that, or nobody naps */
 	uint32_t on_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: service idle to the end of a nap, ns */
 	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 4160: service running to nap of batch that ran, ns; buckets as in bpf/lanes.h */
 };

@@ -119,7 +119,7 @@ static void gate_word(void)
 	FIELD(sidelane_gate_word, slow_paths);
 	FIELD(sidelane_gate_word, lent_lc_ns);
 	FIELD(sidelane_gate_word, promises);
-	FIELD(sidelane_gate_word, reserved);
+	FIELD(sidelane_gate_word, nap_mark_ns);
 	FIELD(sidelane_gate_word, on_hist);
 	FIELD(sidelane_gate_word, off_hist);
 	CONSTANT(SIDELANE_GATE_HIST_BUCKETS);

@@ -3,8 +3,8 @@
 //! To the kernel a thread that naps is a thread that runs: its books call the nap batch's time, and
 //! overlap. So the nap's time is kept here, for the agent to subtract. That must not make overlap
 //! look smaller than it is, so only time in which this very thread was on the lane counts: chunks of
-//! a microsecond, each left out if the lane saw a switch in it, or if it took longer than a nap
-//! can (a signal handler ran).
+//! a microsecond, each left out up to the last switch that the lane saw in it, and altogether if it
+//! took longer than a nap can (a signal handler ran).
 
 use std::sync::atomic::Ordering;
 
@@ -27,27 +27,33 @@ pub(crate) struct Chunk {
 
 impl Chunk {
     pub(crate) fn begin(lane: &Lane, now_ns: Nanos) -> Self {
+        lane.gate.nap_mark_ns.store(now_ns, Ordering::Release);
         Self { since_ns: now_ns, lc_ns: lane.lc_ns(now_ns), switches: lane.own.switches() }
     }
 
     /// Closes the chunk if it is old enough, and begins the next.
     pub(crate) fn go_on(&mut self, lane: &Lane, now_ns: Nanos) {
         if now_ns.saturating_sub(self.since_ns) >= CHUNK_NS {
-            *self = self.close(lane, now_ns);
+            self.close(lane, now_ns);
+            *self = Self::begin(lane, now_ns);
         }
     }
 
-    /// Enters what was napped up to now.
-    pub(crate) fn close(&self, lane: &Lane, now_ns: Nanos) -> Self {
-        let next = Self::begin(lane, now_ns);
-        let napped_ns = now_ns.saturating_sub(self.since_ns);
-        if next.switches == self.switches && napped_ns <= CHUNK_MAX_NS && !lane.left() {
-            lane.gate.napped_ns.fetch_add(napped_ns, Ordering::Relaxed);
-            if let (Some(before_ns), Some(after_ns)) = (self.lc_ns, next.lc_ns) {
-                let lc_ns = after_ns.saturating_sub(before_ns);
-                lane.gate.napped_lc_ns.fetch_add(lc_ns, Ordering::Relaxed);
-            }
+    /// Enters what was napped up to now, in this turn of the thread: what it napped before a switch is in
+    /// no books but the kernel program's.
+    pub(crate) fn close(&self, lane: &Lane, now_ns: Nanos) {
+        // First, so that a nap that is cut short before this is the kernel program's to enter, and after it not.
+        lane.gate.nap_mark_ns.store(0, Ordering::SeqCst);
+        let whole = lane.own.switches() == self.switches;
+        let since_ns = self.since_ns.max(lane.turn_since_ns());
+        let napped_ns = now_ns.saturating_sub(since_ns);
+        if napped_ns > CHUNK_MAX_NS || lane.left() {
+            return;
         }
-        next
+        lane.gate.napped_ns.fetch_add(napped_ns, Ordering::Relaxed);
+        if let (true, Some(before_ns), Some(after_ns)) = (whole, self.lc_ns, lane.lc_ns(now_ns)) {
+            let lc_ns = after_ns.saturating_sub(before_ns);
+            lane.gate.napped_lc_ns.fetch_add(lc_ns, Ordering::Relaxed);
+        }
     }
 }

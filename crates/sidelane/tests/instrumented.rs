@@ -5,9 +5,13 @@ mod common;
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
+use std::thread;
 
 use common::agent::{Finished, SIDELANE};
+use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::{Footprint, Run, Service, lab, lanes_to_ourselves, process};
+use sidelane::lab::Lab;
+use sidelane::request::can_track;
 use tempfile::TempDir;
 
 /// `runtime/c/examples/kernels.c`, built in one of the ways.
@@ -140,6 +144,39 @@ fn a_check_that_naps_leaves_its_callers_registers_alone() {
         let run = run(&service, &[program.display().to_string(), "1.5".to_owned()]).must_exit(0);
         assert!(run.figure("gate_naps_count") > 10.0, "{:?}", run.figures());
     }
+}
+
+/// To the kernel a nap is batch that runs beside the request. If that were believed, no request would be
+/// alone on its core, and what batch costs one would never be known.
+#[test]
+fn requests_beside_which_batch_naps_are_alone() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab().map(Lab::at) else { return };
+    if let Err(error) = can_track() {
+        return eprintln!("skipped: {error}");
+    }
+    let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
+    let scratch = tempfile::tempdir().unwrap();
+    let (journal, log) = (scratch.path().join("journal"), scratch.path().join("client"));
+    let options = ["echo-server", "--design", "event-loop", "--cpu", REQUEST_LANE, "--fifo", "10", "--service-us"];
+    let options = options.into_iter().chain(["500", "--log"]).map(AsRef::as_ref);
+    let server = lab.start(options.chain([journal.as_os_str()])).unwrap();
+    let target = format!("127.0.0.1:{}", server.ready("port").unwrap());
+    let load = || {
+        let options = ["echo-client", "--cpu", BATCH_LANE, "--rate", "400", "--seconds", "6", "--habits", "0"];
+        let options = options.into_iter().chain(["--target", &target, "--log"]).map(AsRef::as_ref);
+        lab.run(options.chain([log.as_os_str()])).unwrap();
+    };
+    let run = Run::beside(format!("pid:{}", server.pid())).and(&["--gate", "instrumented", "--budget", "1ms"]);
+    let command = kernels.command("matrix", "7");
+    let words: Vec<&str> = command.iter().map(String::as_str).collect();
+    let run = thread::scope(|scope| {
+        scope.spawn(load);
+        run.complete(&words).must_exit(0)
+    });
+    let source = &run.result().settings["harm_source"];
+    assert!(source == "server_times" || source == "counters", "{source}: {run}");
+    assert!(run.figure("gate_naps_count") > 10.0, "{:?}", run.figures());
 }
 
 #[test]

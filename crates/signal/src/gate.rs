@@ -42,7 +42,7 @@ pub struct GateWord {
     pub naps: AtomicU32,
     /// Start of the present or last nap.
     pub nap_since_ns: AtomicU64,
-    /// Time napped, up to some microseconds ago.
+    /// Time napped, but for what `nap_mark_ns` says.
     pub napped_ns: AtomicU64,
     /// Of it, LC threads ran on the request lanes: no overlap.
     pub napped_lc_ns: AtomicU64,
@@ -52,8 +52,8 @@ pub struct GateWord {
     pub lent_lc_ns: AtomicU64,
     /// Threads that promised to look for themselves, while on this lane.
     pub promises: AtomicU64,
-    /// Zero.
-    pub reserved: AtomicU64,
+    /// Since when `nap_tid` naps and has not added it to `napped_ns`; 0 while it does that, or nobody naps.
+    pub nap_mark_ns: AtomicU64,
     /// From the service being idle to the end of a nap, in nanoseconds.
     pub on_hist: [AtomicU32; GATE_HIST_BUCKETS],
     /// From the service running to the nap of batch that ran, in nanoseconds; 0 if it did not run yet.

@@ -75,7 +75,7 @@ fn gate_word() -> Vec<String> {
     layout!(GateWord, "sidelane_gate_word":
         "nap_tid" nap_tid, "naps" naps, "nap_since_ns" nap_since_ns, "napped_ns" napped_ns,
         "napped_lc_ns" napped_lc_ns, "slow_paths" slow_paths, "lent_lc_ns" lent_lc_ns,
-        "promises" promises, "reserved" reserved, "on_hist" on_hist,
+        "promises" promises, "nap_mark_ns" nap_mark_ns, "on_hist" on_hist,
         "off_hist" off_hist)
 }
 

@@ -45,6 +45,55 @@ static __always_inline void forget_promise(uint32_t pid)
 		__sync_fetch_and_and(word, ~(1ULL << (pid % PROMISES_PER_WORD)));
 }
 
+/* A nap that is not in its thread's books after this long was not all nap: as in crates/gate/src/chunk.rs. */
+#define OPEN_NAP_MAX_NS 200000
+/* A look that got in between two writes of a thread that naps is repeated. */
+#define NAP_CLOCK_TRIES 2
+
+/* How long `pid`, whose present turn on the lane began at `turn_ns`, has napped since the `mark_ns` up to
+ * which its books go. It reads the clock itself: its mark may lie a little after `now_ns`, and then this
+ * is negative. */
+static __always_inline int64_t open_nap_ns(struct sidelane_gate_word *gate, uint32_t pid, uint64_t mark_ns,
+					   uint64_t turn_ns, uint64_t now_ns)
+{
+	int64_t napped_ns = now_ns - (mark_ns > turn_ns ? mark_ns : turn_ns);
+
+	if (!mark_ns || !turn_ns || load_once(gate->nap_tid) != pid)
+		return 0;
+	return napped_ns > -OPEN_NAP_MAX_NS && napped_ns < OPEN_NAP_MAX_NS ? napped_ns : 0;
+}
+
+/* A thread of batch is switched out: what it napped since its last entry would be in no books. */
+static __always_inline void note_cut_nap(uint32_t lane, struct sidelane_lane_stats *stats, uint32_t pid,
+					 uint64_t turn_ns, uint64_t now_ns)
+{
+	struct sidelane_gate_word *gate = settings.gated ? bpf_map_lookup_elem(&gate_words, &lane) : 0;
+	int64_t napped_ns = gate ? open_nap_ns(gate, pid, load_once(gate->nap_mark_ns), turn_ns, now_ns) : 0;
+
+	if (napped_ns > 0)
+		store_once(stats->cut_naps_ns, stats->cut_naps_ns + napped_ns);
+}
+
+/* Time that batch has napped on its lane, by what it says itself. That may be rubbish: nothing but the
+ * harm to requests may depend on it. */
+static __always_inline uint64_t nap_clock_ns(uint32_t lane, struct sidelane_lane_stats *stats, uint64_t now_ns)
+{
+	struct sidelane_gate_word *gate = settings.gated ? bpf_map_lookup_elem(&gate_words, &lane) : 0;
+	struct sidelane_lane_word *word = gate ? lane_word(lane) : 0;
+	uint64_t mark_ns = 0, napped_ns = 0;
+
+	if (!word)
+		return 0;
+	for (int try = 0; try < NAP_CLOCK_TRIES; try++) {
+		mark_ns = load_once(gate->nap_mark_ns);
+		napped_ns = load_once(gate->napped_ns);
+		if (mark_ns && mark_ns == load_once(gate->nap_mark_ns))
+			break;
+	}
+	napped_ns += load_once(stats->cut_naps_ns);
+	return napped_ns + open_nap_ns(gate, load_once(word->pid), mark_ns, load_once(word->since_ns), now_ns);
+}
+
 /* One more or one fewer request lane is busy. Several CPUs come here at once, and in another
  * order than their lanes changed; the sum is right all the same. */
 static __always_inline void count_busy_lane(int32_t change)

@@ -7,8 +7,6 @@
 
 #include "kernel.h"
 
-typedef __s64 int64_t;
-
 enum {
 	BPF_MAP_TYPE_SK_STORAGE = 24,
 	BPF_MAP_TYPE_TASK_STORAGE = 29,

@@ -80,7 +80,8 @@ static __always_inline void write_word(struct sidelane_lane_word *word, struct t
 }
 
 /* A batch lane's part of a switch, before its word is written. */
-static __always_inline void batch_lane_before(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+static __always_inline void batch_lane_before(uint32_t cpu, struct sidelane_lane_word *word,
+					      struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
 					      struct sidelane_hold_word *hold, uint32_t was, uint32_t is,
 					      bool preempted, struct task_struct *prev, struct task_struct *next,
 					      uint64_t now_ns)
@@ -88,6 +89,8 @@ static __always_inline void batch_lane_before(struct sidelane_lane_role *role, s
 	if (was != SIDELANE_BATCH && hold->batch_waits && is_holder(hold, next) &&
 	    !looks_for_itself(hold->waiting_pid))
 		holder_was_first(role, stats);
+	if (was == SIDELANE_BATCH)
+		note_cut_nap(cpu, stats, prev->pid, word->since_ns, now_ns);
 	if (was == SIDELANE_BATCH && is != SIDELANE_BATCH) {
 		batch_turn_ends(role, stats, hold, prev->pid, now_ns);
 		store_once(hold->waiting_pid, prev->pid);
@@ -114,7 +117,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	bool busy = still_busy(word, is, preempted);
 
 	if (role->role == SIDELANE_ROLE_BATCH)
-		batch_lane_before(role, stats, hold, was, is, preempted, prev, next, now_ns);
+		batch_lane_before(cpu, word, role, stats, hold, was, is, preempted, prev, next, now_ns);
 	note_turn(cpu, word, was, now_ns);
 	write_word(word, next, is, now_ns);
 	count(stats, role->role, is);

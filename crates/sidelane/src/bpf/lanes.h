@@ -52,7 +52,8 @@ struct sidelane_lane_stats {
 	uint64_t cost_samples;    /*  80: switches sampled for cost_ns */
 	uint64_t lent_overlap_ns; /*  88: beside it, LC threads ran while the lane was lent: not in overlap_ns */
 	uint64_t turn_is_lent;    /*  96: batch's present turn began on a lane that was lent */
-	uint64_t reserved[3];     /* 104 */
+	uint64_t cut_naps_ns;     /* 104: naps of batch that looks for itself, cut short by a switch and not in its books */
+	uint64_t reserved[2];     /* 112 */
 	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* LC-on to batch-off */
 	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
 };

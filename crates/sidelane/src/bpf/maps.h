@@ -51,7 +51,7 @@ struct {
 	__type(value, struct sidelane_lane_terms);
 } lane_terms SEC(".maps");
 
-/* The books of batch that looks for itself: for user space alone, too. */
+/* The books of batch that looks for itself. Batch may write anything here. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);

@@ -7,17 +7,31 @@
 
 #include "request_start.h"
 
+/* Time batch ran beside a request that finishes now. What it says of its naps may be rubbish: never less
+ * than nothing, and never more than if it had run on all partner lanes throughout. */
+static __always_inline uint64_t co_run_ns(struct connection *conn, uint64_t now_ns)
+{
+	int64_t ran_ns = partners_batch_ns(conn->lane, now_ns) - conn->batch_ns;
+
+	if (ran_ns <= 0)
+		return 0;
+	if (!settings.gated)
+		return ran_ns;
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &conn->lane);
+	uint64_t most_ns = role ? role->partner_count * (now_ns - conn->started_ns) : 0;
+	return (uint64_t)ran_ns < most_ns ? (uint64_t)ran_ns : most_ns;
+}
+
 static __always_inline void write_record(struct connection *conn, struct sidelane_request_books *books,
 					 struct task_struct *task, uint32_t cpu, uint64_t now_ns)
 {
-	uint64_t batch_ns = partners_batch_ns(conn->lane, now_ns);
 	struct sidelane_request_record record = {
 		.number = conn->number,
 		.connection = conn->first_number,
 		.arrived_ns = conn->arrived_ns,
 		.started_ns = conn->started_ns,
 		.finished_ns = now_ns,
-		.co_run_ns = batch_ns > conn->batch_ns ? batch_ns - conn->batch_ns : 0,
+		.co_run_ns = co_run_ns(conn, now_ns),
 		.tid = task->pid,
 		.lane = cpu,
 		.queue_len = conn->queue_len,

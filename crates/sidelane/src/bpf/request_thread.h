@@ -10,12 +10,14 @@
 #ifndef SIDELANE_REQUEST_THREAD_H
 #define SIDELANE_REQUEST_THREAD_H
 
+#include "gated.h"
 #include "request_queue.h"
 #include "summons.h"
 
 /* A reader that got in between two writers of batch's clock looks once more. */
 #define BATCH_CLOCK_TRIES 2
 
+/* Time batch has run on a lane and not napped there. */
 static __always_inline uint64_t batch_clock_ns(uint32_t lane, uint64_t now_ns)
 {
 	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &lane);
@@ -29,10 +31,12 @@ static __always_inline uint64_t batch_clock_ns(uint32_t lane, uint64_t now_ns)
 		if (since_ns == load_once(stats->batch_since_ns))
 			break;
 	}
-	return done_ns + (since_ns && now_ns > since_ns ? now_ns - since_ns : 0);
+	done_ns += since_ns && now_ns > since_ns ? now_ns - since_ns : 0;
+	return done_ns - nap_clock_ns(lane, stats, now_ns);
 }
 
-/* Time batch has run on the partners of a request lane. */
+/* The same on the partners of a request lane. Two readings differ by that time; one alone means
+ * nothing, and may have wrapped. */
 static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
 {
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);

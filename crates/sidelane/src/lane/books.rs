@@ -32,7 +32,8 @@ pub struct LaneStats {
     cost_samples: AtomicU64,
     lent_overlap_ns: AtomicU64,
     turn_is_lent: AtomicU64,
-    reserved: [AtomicU64; 3],
+    cut_naps_ns: AtomicU64,
+    reserved: [AtomicU64; 2],
     off_hist: [AtomicU32; BUCKETS],
     on_hist: [AtomicU32; BUCKETS],
 }

@@ -1,4 +1,4 @@
-//! What request lanes count for requests, from the counters to the harm that is agreed on.
+//! What harm is worked out from: what lanes count for requests, and how long batch ran beside them.
 //!
 //! Few test machines have hardware counters, and the way from them does not depend on what they count.
 //! So here they count the CPU's clock twice: a request that had its lane to itself has as much of it
@@ -11,12 +11,14 @@ use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
 use std::process::{Child, Command};
+use std::sync::atomic::Ordering;
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
-use common::{SPIN, lab, lanes_to_ourselves};
+use common::{SPIN, lab, lanes_to_ourselves, wait_until};
 use sidelane::lab::Lab;
+use sidelane::lane::clock::now_ns;
 use sidelane::lane::priority::pin_this_thread;
 use sidelane::lane::terms::{Budget, Lending, TermsKeeper};
 use sidelane::lane::topology::{Lanes, Topology};
@@ -24,7 +26,11 @@ use sidelane::lane::tracker::{Extras, ServiceCgroup, Tracker};
 use sidelane::request::{Event, EventPair, Request, Requests, can_track};
 use sidelane_policy::borrow::harm::HarmSource;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
-use sidelane_signal::LaneClass;
+use sidelane_signal::{GateWord, LaneClass};
+
+const REQUEST_CPU: u32 = 0;
+const BATCH_CPU: u32 = 1;
+const LOADS_MAX: usize = 10;
 
 /// `PERF_TYPE_SOFTWARE`, `PERF_COUNT_SW_CPU_CLOCK`: nanoseconds.
 const CPU_CLOCK: Event = Event { kind: 1, config: 0 };
@@ -34,9 +40,13 @@ fn lanes() -> Lanes {
     Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap()
 }
 
-/// A tracker that counts `pair` for the requests of `service`.
-fn counting(pair: EventPair, service: u32) -> (Tracker, Requests) {
-    let extras = Extras { requests: true, counters: Some(pair), ..Extras::default() };
+/// What counts `pair` for requests.
+fn counting(pair: EventPair) -> Extras {
+    Extras { requests: true, counters: Some(pair), ..Extras::default() }
+}
+
+/// A tracker of the requests of `service`.
+fn track(service: u32, extras: Extras) -> (Tracker, Requests) {
     let mut tracker = Tracker::load_for(&lanes(), ServiceCgroup::default(), extras).unwrap();
     tracker.set_class(service, LaneClass::Lc);
     let requests = Requests::track(&tracker, "this test", &BTreeSet::from([service])).unwrap();
@@ -48,12 +58,13 @@ fn can_track_here() -> bool {
     can_track().inspect_err(|error| eprintln!("skipped: {error}")).is_ok()
 }
 
-/// A busy loop on the batch lane that gives way to everybody. Ended when dropped.
+/// A busy loop on the batch lane. Ended when dropped.
 struct Batch(Child);
 
 impl Batch {
-    fn start() -> Self {
-        let words = ["-c", BATCH_LANE, "chrt", "--idle", "0", "sh", "-c", SPIN];
+    fn start(class: &[&str]) -> Self {
+        let (place, command) = (["-c", BATCH_LANE, "chrt"], ["sh", "-c", SPIN]);
+        let words = place.iter().chain(class).chain(&command);
         Self(Command::new("taskset").args(words).spawn().expect("taskset and chrt are there"))
     }
 }
@@ -86,35 +97,36 @@ fn what_lanes_count_becomes_the_harm() {
     let options = ["echo-server", "--design", "event-loop", "--cpu", REQUEST_LANE, "--fifo", "10", "--service-us"];
     let options = options.into_iter().chain(["500", "--log"]).map(AsRef::as_ref);
     let server = lab.start(options.chain([journal.as_os_str()])).unwrap();
-    let (tracker, mut requests) = counting(CLOCK_TWICE, server.pid());
+    let (tracker, mut requests) = track(server.pid(), counting(CLOCK_TWICE));
     assert!(matches!(tracker.counts(), Some(Ok(()))), "{:?}", tracker.counts());
     let (port, log) = (server.ready("port").unwrap(), scratch.path().join("client"));
-    load(&lab, port, &log);
-    let batch = Batch::start();
-    tracker.set_class(batch.0.id(), LaneClass::Batch);
-    load(&lab, port, &log);
-    drop(batch);
-
     let budget = Budget::Given(50_000_000);
     let lending = Lending::new(Some(PolicyKind::DynamicRefresh), budget, BorrowConfig::default()).unwrap();
     let mut terms = TermsKeeper::new(lending, &lanes(), tracker.memory());
-    let mut parts = Vec::new();
-    let mut count = 0;
-    let take = |request: &Request| {
-        terms.finished(request);
-        count += 1;
-        parts.extend(counted_part(request));
+    let (mut count, mut parts) = (0, Vec::new());
+    let mut load = || {
+        load(&lab, port, &log);
+        let take = |request: &Request| {
+            terms.finished(request);
+            count += 1;
+            parts.extend(counted_part(request));
+        };
+        requests.finish(take).unwrap();
+        terms.keep();
+        terms.present()
     };
-    requests.finish(take).unwrap();
+    assert_eq!(load().source, HarmSource::Nothing, "nothing ran beside");
+    let batch = Batch::start(&["--idle", "0"]);
+    tracker.set_class(batch.0.id(), LaneClass::Batch);
+    // On a busy machine batch has its lane only now and then.
+    let present = (0..LOADS_MAX).map(|_| load()).find(|present| present.source == HarmSource::Counters);
+    let present = present.expect("requests beside batch were counted");
     parts.sort_unstable_by(f64::total_cmp);
     // The others ran on, but somebody else had a turn on their lane.
     assert!(parts.len() > count / 2, "{} of {count} were counted", parts.len());
     // Whatever came between a look at the clock and one at the counters in a few of them.
     let (low, high) = (parts[parts.len() / 10], parts[parts.len() * 9 / 10]);
     assert!(low > 0.3 && high < 1.5, "parts {low} to {high} of the server times");
-    terms.keep();
-    let present = terms.present();
-    assert_eq!(present.source, HarmSource::Counters);
     assert!(present.harm.ppm() < 50_000, "{present}");
     assert!(present.to_string().contains("from the IPC of requests"), "{present}");
 }
@@ -128,7 +140,7 @@ struct Own {
 
 impl Own {
     fn open() -> Self {
-        pin_this_thread(&[0]).unwrap();
+        pin_this_thread(&[REQUEST_CPU]).unwrap();
         let listener = TcpListener::bind("127.0.0.1:0").unwrap();
         let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
         client.set_nodelay(true).unwrap();
@@ -144,38 +156,100 @@ impl Own {
     }
 }
 
-/// What was counted for requests that `script` makes.
-fn counted_in(pair: EventPair, script: impl FnOnce(&mut Own)) -> Vec<bool> {
+/// The requests that `script` makes.
+fn seen_of(extras: Extras, script: impl FnOnce(&mut Own, &Tracker)) -> Vec<Request> {
     let mut own = Own::open();
-    let (mut tracker, mut requests) = counting(pair, std::process::id());
-    script(&mut own);
+    let (mut tracker, mut requests) = track(std::process::id(), extras);
+    script(&mut own, &tracker);
     tracker.detach();
-    let mut counted = Vec::new();
-    requests.finish(|request| counted.push(request.counters.is_some())).unwrap();
-    counted
+    let mut seen = Vec::new();
+    requests.finish(|request| seen.push(*request)).unwrap();
+    seen
 }
 
 #[test]
 fn only_requests_that_had_their_lane_to_themselves_are_counted() {
     const EACH: usize = 20;
     let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
-    let counted = counted_in(CLOCK_TWICE, |own| {
+    let seen = seen_of(counting(CLOCK_TWICE), |own, _| {
         (0..EACH).for_each(|_| own.request(|| ()));
         (0..EACH).for_each(|_| own.request(|| thread::sleep(Duration::from_micros(100))));
         for _ in 0..EACH {
-            own.request(|| pin_this_thread(&[1]).unwrap());
-            pin_this_thread(&[0]).unwrap();
+            own.request(|| pin_this_thread(&[BATCH_CPU]).unwrap());
+            pin_this_thread(&[REQUEST_CPU]).unwrap();
         }
     });
-    let of = |kind: usize| counted[kind * EACH..][..EACH].iter().filter(|counted| **counted).count();
-    assert!(of(0) > 0, "{counted:?}");
-    assert_eq!((of(1), of(2)), (0, 0), "switched out, moved: {counted:?}");
+    let counted = |kind: usize| seen[kind * EACH..][..EACH].iter().flat_map(|request| request.counters).count();
+    assert!(counted(0) > 0, "{seen:?}");
+    assert_eq!((counted(1), counted(2)), (0, 0), "switched out, moved: {seen:?}");
 }
 
 #[test]
 fn without_counters_requests_are_tracked_all_the_same() {
     let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
     let nothing = Event { kind: u32::MAX, config: 0 };
-    let counted = counted_in(EventPair { instructions: nothing, cycles: nothing }, |own| own.request(|| ()));
-    assert_eq!(counted, [false]);
+    let nothing = EventPair { instructions: nothing, cycles: nothing };
+    let seen = seen_of(counting(nothing), |own, tracker| {
+        assert!(matches!(tracker.counts(), Some(Err(_))));
+        own.request(|| ());
+    });
+    assert_eq!(seen.iter().map(|request| request.counters).collect::<Vec<_>>(), [None]);
+}
+
+fn spin(time: Duration) {
+    let began = Instant::now();
+    while began.elapsed() < time {
+        std::hint::spin_loop();
+    }
+}
+
+/// How long batch ran beside each request of 100 µs that `each` begins, with the books of naps at hand.
+fn co_run_ns(each: impl Fn(&GateWord, u32)) -> Vec<u64> {
+    const REQUESTS: usize = 50;
+    let extras = Extras { requests: true, gated: true, ..Extras::default() };
+    let seen = seen_of(extras, |own, tracker| {
+        // Nobody else is to have a turn there.
+        let batch = Batch::start(&["--fifo", "10"]);
+        let (pid, memory) = (batch.0.id(), tracker.memory());
+        tracker.set_class(pid, LaneClass::Batch);
+        wait_until("batch runs on its lane", || memory.word(BATCH_CPU).pid.load(Ordering::Acquire) == pid);
+        for _ in 0..REQUESTS {
+            own.request(|| {
+                each(memory.gate(BATCH_CPU), pid);
+                spin(Duration::from_micros(100));
+            });
+            memory.gate(BATCH_CPU).nap_tid.store(0, Ordering::Release);
+        }
+    });
+    assert!(seen.iter().all(|request| request.co_run_ns <= request.server_ns()), "{seen:?}");
+    seen.iter().map(|request| request.co_run_ns).collect()
+}
+
+#[test]
+fn batch_that_naps_does_not_run_beside_a_request() {
+    let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
+    let median = |mut times: Vec<u64>| {
+        times.sort_unstable();
+        times[times.len() / 2]
+    };
+    let ran = median(co_run_ns(|_, _| ()));
+    assert!(ran > 50_000, "{ran} ns");
+    let napped = median(co_run_ns(|gate, pid| {
+        gate.nap_mark_ns.store(now_ns(), Ordering::Release);
+        gate.nap_tid.store(pid, Ordering::Release);
+    }));
+    assert!(napped < 50_000, "{napped} ns");
+}
+
+/// Batch may write there what it likes.
+#[test]
+fn rubbish_in_the_books_of_naps_stays_within_the_request() {
+    let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
+    for rubbish in [1, 1 << 40, 1 << 63, u64::MAX] {
+        co_run_ns(|gate, pid| {
+            gate.nap_tid.store(pid, Ordering::Relaxed);
+            gate.nap_mark_ns.fetch_xor(rubbish, Ordering::Relaxed);
+            gate.napped_ns.fetch_add(rubbish, Ordering::Relaxed);
+        });
+    }
 }
