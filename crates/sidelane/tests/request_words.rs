@@ -146,10 +146,10 @@ fn the_lane_shows_what_its_running_thread_works_on() {
         connection.ask();
         connection.receive();
         let mine = seen.running().number;
-        // Another thread of the service has its turn, without a request.
-        let other = thread::spawn(|| pin_this_thread(&[REQUEST_LANE]).unwrap());
         let word = seen.memory.word(REQUEST_LANE);
         let between = word.stamp_ns.load(Ordering::Acquire);
+        // Another thread of the service has its turn, without a request; perhaps at once.
+        let other = thread::spawn(|| pin_this_thread(&[REQUEST_LANE]).unwrap());
         other.join().unwrap();
         wait_until("this thread was switched out and in", || word.stamp_ns.load(Ordering::Acquire) > between);
         wait_until("the lane showed this thread's request again", || seen.running().number == mine);
