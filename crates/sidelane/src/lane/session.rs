@@ -4,39 +4,37 @@
 //! guardian knows of each change before it is made; batch runs last. At the end batch goes
 //! first, and the lanes are let go only when nothing is left to run in them.
 
+mod start;
+mod watch;
+
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
-use std::io::{self, BufWriter};
+use std::io::BufWriter;
 use std::process::ExitStatus;
 use std::sync::Arc;
-use std::time::{Duration, Instant};
+use std::time::Instant;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use sidelane_policy::borrow::harm::HarmSource;
-use sidelane_policy::borrow::headroom::Standing;
 use sidelane_signal::LaneClass;
 
-use super::audit::{Audit, AuditLog};
-use super::batch::{Batch, BatchClass, GatedBatch, exit_code};
-use super::beside::{Beside, keep_off, settle};
+use super::audit::AuditLog;
+use super::batch::{Batch, BatchClass, exit_code};
+use super::beside::{Beside, keep_off};
 use super::books::Books;
-use super::cage::{Cage, CagePlan};
+use super::cage::Cage;
 use super::claim::Claim;
 use super::clock::now_ns;
-use super::corecookie::CoreCookie;
 use super::gate::sched_ext::Scheduler;
-use super::gate::{Gate, LaneKeeper, Pass, keepers};
+use super::gate::{Gate, LaneKeeper};
 use super::guardian::Guardian;
 use super::holder::HolderBooks;
-use super::service::allowed_cpus;
-use super::terms::{Budget, FinalTerms, Lending, TermsKeeper};
+use super::terms::{FinalTerms, Lending, TermsKeeper};
 use super::tracker::{Extras, LaneMemory, Tracker};
 use crate::request::emitted::Emitters;
-use crate::request::{self, EventPair, RequestSource, Requests, Source};
-
-/// How often a service that has gone is looked for, and one that strayed is looked at.
-const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+use crate::request::{self, EventPair, RequestSource, Source};
+use start::{Started, enter_machine, learn_requests, start_batch, start_guardian, undo};
 
 /// How a session runs.
 pub struct SessionOptions {
@@ -195,22 +193,6 @@ impl Session {
         let _ = self.cage.freeze(paused);
     }
 
-    /// Looks after everything that is not decided lane by lane; to be called a few times a second.
-    pub fn supervise(&mut self) -> Result<()> {
-        if let Some(log) = &mut self.log {
-            log.drain().context("cannot write the audit log")?;
-        }
-        self.keep_terms()?;
-        self.look_after_scheduler()?;
-        self.put_strays_back();
-        self.look_after_guardian()?;
-        if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
-            self.service_looked_at = Instant::now();
-            self.look_after_service()?;
-        }
-        Ok(())
-    }
-
     /// Takes down what was put up, batch first. Works at any time.
     pub fn end(mut self) -> Result<Outcome> {
         let leftovers = self.cage.processes().len();
@@ -249,202 +231,6 @@ impl Session {
             let _ = log.note(now_ns(), "note", &what);
         }
         self.notes.insert(what);
-    }
-
-    /// Learns from the requests that have finished, and agrees new terms.
-    fn keep_terms(&mut self) -> Result<()> {
-        let Some(terms) = &mut self.terms else { return Ok(()) };
-        if let Some(requests) = &mut self.requests {
-            terms.learn(requests)?;
-        }
-        let (budget, standing) = (terms.budget(), terms.keep());
-        let Budget::Slo(objective) = budget else { return Ok(()) };
-        match standing {
-            Some(Standing::MissedAlone) => self.note(format!(
-                "the service missed {objective} without batch beside any request; batch only borrowed its idle moments"
-            )),
-            Some(Standing::Late) => {
-                self.note(format!("the service was beyond {objective}; batch left its requests alone"))
-            }
-            _ => {}
-        }
-        Ok(())
-    }
-
-    /// Says once that batch's scheduler was put out, and puts back who has left its class.
-    fn look_after_scheduler(&mut self) -> Result<()> {
-        if let Some(error) = self.keepers.iter().find_map(LaneKeeper::forsaken) {
-            bail!("batch's scheduler was put out, and its lanes cannot be held instead ({error}): batch was ended");
-        }
-        let Some(scheduler) = &self.scheduler else { return Ok(()) };
-        if let Some(why) = scheduler.ejection() {
-            self.note(format!(
-                "the kernel has put batch's scheduler out ({why}); batch went on in SCHED_IDLE, and holders took over"
-            ));
-            self.scheduler = None;
-        } else if scheduler.has_outsiders() && self.cage.make_ext() {
-            self.note("batch left the class of its scheduler; it was put back".to_owned());
-        }
-        Ok(())
-    }
-
-    fn put_strays_back(&mut self) {
-        let strays = self.memory().batch_strays();
-        if strays > self.strays_seen {
-            self.strays_seen = strays;
-            self.cage.put_back();
-        }
-    }
-
-    fn look_after_guardian(&mut self) -> Result<()> {
-        if self.guardian.is_alive() {
-            return Ok(());
-        }
-        self.note("the guardian process was ended by somebody; a new one took over".to_owned());
-        let plan = self.guardian.plan().clone();
-        self.guardian = start_guardian(&self.claims)?;
-        self.guardian.update(|new| *new = plan).context("cannot brief the guardian")
-    }
-
-    /// Finds a service that was restarted, and lets lanes be held again that it had visited.
-    fn look_after_service(&mut self) -> Result<()> {
-        let mut pids: BTreeSet<u32> = self.tracker.processes(LaneClass::Lc).into_iter().collect();
-        if pids.is_empty() {
-            pids = self.beside.target.find().map(|service| service.pids).unwrap_or_default();
-            for pid in &pids {
-                self.tracker.set_class(*pid, LaneClass::Lc);
-            }
-            if let Some(requests) = &mut self.requests {
-                requests.look_again(&pids);
-            }
-            self.note(match pids.is_empty() {
-                true => format!("{} has ended; its lanes are idle, batch went on", self.beside.target),
-                false => format!("{} came back as another process and is looked after again", self.beside.target),
-            });
-        }
-        if let Some(requests @ RequestSource::Emitted(_)) = &mut self.requests {
-            // A process may emit its first request at any time.
-            requests.look_again(&pids);
-        }
-        if self.keepers.iter().any(LaneKeeper::visited) {
-            self.receive_visitors(pids)?;
-        }
-        Ok(())
-    }
-
-    fn receive_visitors(&mut self, pids: BTreeSet<u32>) -> Result<()> {
-        self.beside.service.pids = pids;
-        self.note("the service moved to a batch lane; batch left that lane until it was gone".to_owned());
-        let pins = self.beside.pin_plan();
-        self.guardian.update(|plan| plan.pins.threads.extend(pins.threads.iter().cloned()))?;
-        pins.pin(&self.beside.lanes.requests)?;
-        let allowed = allowed_cpus(&self.beside.service.pids);
-        for keeper in self.keepers.iter().filter(|keeper| !allowed.contains(keeper.cpu())) {
-            keeper.visitors_gone();
-        }
-        Ok(())
-    }
-}
-
-/// The parts of a session that start with batch.
-struct Started {
-    keepers: Vec<LaneKeeper>,
-    scheduler: Option<Scheduler>,
-    terms: Option<TermsKeeper>,
-    batch: Batch,
-    log: Option<AuditLog<BufWriter<File>>>,
-}
-
-/// Starts to learn the service's requests, if the policy has to know them: as it emits them, or else at
-/// its sockets.
-fn learn_requests(
-    beside: &Beside,
-    tracker: &Tracker,
-    emitters: Option<Emitters>,
-    extras: Extras,
-) -> Result<Option<RequestSource>> {
-    if let Some(mut emitters) = emitters {
-        tracker.memory().hear_from(emitters.words(&beside.lanes.requests));
-        return Ok(Some(RequestSource::Emitted(emitters)));
-    }
-    let track = || Requests::track(tracker, &beside.target.to_string(), &beside.service.pids);
-    Ok(extras.requests.then(track).transpose()?.map(RequestSource::Sockets))
-}
-
-fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
-    let locks = claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?;
-    let mut guardian = Guardian::start(&locks).context("cannot start the guardian process")?;
-    let files = claims.iter().map(|claim| claim.path().to_owned()).collect();
-    guardian.update(|plan| plan.claims = files).context("cannot brief the guardian")?;
-    Ok(guardian)
-}
-
-/// The first changes to the machine: the service's affinity, if wanted, and the cage.
-fn enter_machine(beside: &Beside, tracker: &Tracker, guardian: &mut Guardian) -> Result<Cage> {
-    let name = format!("sidelane-{}", std::process::id());
-    let pins = beside.pin_plan();
-    guardian
-        .update(|plan| {
-            plan.pins = pins.clone();
-            plan.cage = CagePlan::of(&name);
-        })
-        .context("cannot brief the guardian")?;
-    pins.pin(&beside.lanes.requests)?;
-    Ok(Cage::make(&name, beside.lanes.batch_cpus(), tracker.census()))
-}
-
-fn start_batch(
-    beside: &Beside,
-    tracker: &mut Tracker,
-    cage: &Arc<Cage>,
-    guardian: &mut Guardian,
-    command: &[OsString],
-    options: SessionOptions,
-) -> Result<Started> {
-    let pass = make_pass(tracker, &options.gate)?;
-    let gated = GatedBatch::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
-    guardian.update(|plan| plan.batch_pid = gated.pid()).context("cannot brief the guardian")?;
-    cage.admit(gated.pid()).context("cannot put the batch command into its lanes")?;
-    if options.gate == Gate::CoreSched {
-        CoreCookie::give(gated.pid()).context("cannot give the batch command a cookie of its own")?;
-    }
-    tracker.set_class(gated.pid(), LaneClass::Batch);
-    tracker.attach()?;
-    settle(&tracker.memory(), &beside.lanes.requests)?;
-    let (log, pen) = options.audit.map(|file| open_log(file, beside, gated.pid())).transpose()?.unzip();
-    let pen = pen.unwrap_or_default();
-    let terms = options.hold.map(|lending| TermsKeeper::new(lending, &beside.lanes, tracker.memory()));
-    let (keepers, scheduler) = match options.hold {
-        Some(lending) => keepers::start(&options.gate, &beside.lanes, tracker, cage, lending, &pen)?,
-        None => Default::default(),
-    };
-    let batch = gated.open().context("cannot let the batch command run")?;
-    Ok(Started { keepers, scheduler, terms, batch, log })
-}
-
-fn make_pass(tracker: &Tracker, gate: &Gate) -> Result<Option<Pass>> {
-    let Gate::Instrumented { library } = gate else { return Ok(None) };
-    let pass = Pass::make(tracker, library);
-    pass.map(Some).context("cannot hand the lane words to the batch command")
-}
-
-/// The audit log, beginning with what was done to the machine so far.
-fn open_log(file: File, beside: &Beside, batch_pid: u32) -> Result<(AuditLog<BufWriter<File>>, Audit)> {
-    let (mut log, pen) = AuditLog::new(BufWriter::new(file));
-    let (requests, batch) = (&beside.lanes.requests, beside.lanes.batch_cpus());
-    if beside.pin_service {
-        let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", beside.target);
-        log.note(now_ns(), "pin", &why).context("cannot write the audit log")?;
-    }
-    let why = format!("process {batch_pid} was started to borrow lanes {batch} beside {} on {requests}", beside.target);
-    log.note(now_ns(), "start", &why).context("cannot write the audit log")?;
-    Ok((log, pen))
-}
-
-fn undo(guardian: Guardian, error: anyhow::Error) -> anyhow::Error {
-    match guardian.finish() {
-        Ok(()) => error,
-        Err(undoing) => error.context(format!("and the machine could not be put right: {undoing}")),
     }
 }
 

@@ -5,55 +5,32 @@
 //! programs are attached through links that this process owns and pins nowhere, so the
 //! kernel detaches them whenever and however the process ends.
 
+mod load;
+mod memory;
+
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
-use std::sync::atomic::Ordering;
-use std::sync::{Arc, OnceLock};
+use std::sync::Arc;
 
 use libbpf_rs::libbpf_sys;
-use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ObjectBuilder, ProgramType};
-use sidelane_signal::{GateWord, HoldWord, LaneClass, LaneTerms, LaneWord, RequestWord, ServiceWord};
+use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ProgramType};
+use sidelane_signal::LaneClass;
 use thiserror::Error;
 
-use super::books::{Books, LaneStats, TraceEvent};
 use super::cage::Census;
 use super::classes::ProcessClasses;
-use super::cpulist::CpuSet;
-use super::gate::GateBooks;
-use super::gate::promises::Promises;
-use super::mapped::MappedArray;
 use super::summons::SummonsRing;
 use super::topology::Lanes;
-use super::turns::LaneTurns;
-use crate::request::emitted_words::EmittedWords;
-use crate::request::{self, EventPair, LaneCounters, NoCounters};
-
-static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
-/// The same with a scheduler for batch in it.
-static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"));
+use crate::request::{EventPair, LaneCounters, NoCounters};
+pub(super) use load::map_array;
+use load::{find_map, lane_count, open_and_load, silence_libbpf};
+pub use memory::LaneMemory;
 
 const MAX_PARTNERS: usize = 7;
 const ROLE_REQUEST: u32 = 1;
 const ROLE_BATCH: u32 = 2;
-/// `enum sidelane_requests_from` of `bpf/lanes.h`.
-const REQUESTS_EMITTED: u32 = 2;
 /// The smallest ring the kernel makes: one page. It only ever holds a few summons.
 const RING_BYTES: u32 = 4096;
-const ONE_ENTRY_A_LANE: [&str; 9] = [
-    "lane_words",
-    "hold_words",
-    "request_words",
-    "lane_terms",
-    "gate_words",
-    "lane_stats",
-    "lane_roles",
-    "summons_rings",
-    "ext_refused",
-];
-/// Turns of the lanes.
-const TURNS: &str = "lane_turns";
-/// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
-const TRACE_EVENTS: usize = 16_384;
 
 /// What can go wrong between this process and the kernel program.
 #[derive(Debug, Error)]
@@ -120,127 +97,6 @@ pub struct Extras {
     pub scheduler: bool,
 }
 
-/// `struct sidelane_settings` of `bpf/lanes.h`.
-fn settings(service: ServiceCgroup, extras: Extras) -> [u8; 32] {
-    let mut bytes = [0; 32];
-    bytes[..8].copy_from_slice(&service.id.to_ne_bytes());
-    bytes[8..12].copy_from_slice(&service.level.to_ne_bytes());
-    bytes[12..16].copy_from_slice(&service.v1.to_ne_bytes());
-    let requests = if extras.turns { REQUESTS_EMITTED } else { u32::from(extras.requests) };
-    bytes[16..20].copy_from_slice(&requests.to_ne_bytes());
-    bytes[20..24].copy_from_slice(&u32::from(extras.gated).to_ne_bytes());
-    bytes[24..28].copy_from_slice(&u32::from(extras.counters.is_some()).to_ne_bytes());
-    bytes
-}
-
-/// The arrays shared with the kernel program, indexed by CPU.
-pub struct LaneMemory {
-    words: MappedArray<LaneWord>,
-    holds: MappedArray<HoldWord>,
-    requests: MappedArray<RequestWord>,
-    service: MappedArray<ServiceWord>,
-    terms: MappedArray<LaneTerms>,
-    gates: MappedArray<GateWord>,
-    promises: Promises,
-    gated: bool,
-    stats: MappedArray<LaneStats>,
-    trace: MappedArray<TraceEvent>,
-    turns: MappedArray<LaneTurns>,
-    /// Who writes the request words, if the kernel program does not.
-    emitted: OnceLock<EmittedWords>,
-    /// By CPU: the request lanes of a batch lane, none for any other.
-    partners: Vec<Vec<u32>>,
-}
-
-impl LaneMemory {
-    /// What runs on `cpu`.
-    pub fn word(&self, cpu: u32) -> &LaneWord {
-        self.words.get(cpu as usize)
-    }
-
-    /// How the batch lane `cpu` is held.
-    pub fn hold(&self, cpu: u32) -> &HoldWord {
-        self.holds.get(cpu as usize)
-    }
-
-    /// Which request `cpu` works on.
-    pub fn request(&self, cpu: u32) -> &RequestWord {
-        self.requests.get(cpu as usize)
-    }
-
-    /// The service as a whole.
-    pub fn service(&self) -> &ServiceWord {
-        self.service.get(0)
-    }
-
-    /// The terms on which the batch lane `cpu` is lent.
-    pub fn terms(&self, cpu: u32) -> &LaneTerms {
-        self.terms.get(cpu as usize)
-    }
-
-    /// What batch that looks for itself did on the batch lane `cpu`.
-    pub fn gate(&self, cpu: u32) -> &GateWord {
-        self.gates.get(cpu as usize)
-    }
-
-    /// The last turns on `cpu`; only where requests are emitted.
-    pub(super) fn turns(&self, cpu: u32) -> &LaneTurns {
-        self.turns.get(cpu as usize)
-    }
-
-    /// The request words are the service's own word from now on.
-    pub(super) fn hear_from(&self, words: EmittedWords) {
-        if self.emitted.set(words).is_ok() {
-            self.service().tracked.store(1, Ordering::Release);
-        }
-    }
-
-    /// Whether somebody has to [`LaneMemory::hear`] for the request words to be true.
-    pub(super) fn hears(&self) -> bool {
-        self.emitted.get().is_some()
-    }
-
-    /// Brings the request words up to date, where that is not the kernel program's business.
-    pub(super) fn hear(&self) {
-        if let Some(words) = self.emitted.get() {
-            words.write(self);
-        }
-    }
-
-    /// The threads that look for themselves.
-    pub fn promises(&self) -> &Promises {
-        &self.promises
-    }
-
-    /// The kernel's books of all lanes, up to now.
-    pub fn books(&self) -> Books {
-        let (gates, stats) = (self.gates.as_slice(), self.stats.as_slice());
-        Books::read(self.words.iter(), self.holds.iter(), gates, stats, |cpu| &self.partners[cpu])
-    }
-
-    /// Whether batch may look for itself.
-    pub fn gated(&self) -> bool {
-        self.gated
-    }
-
-    /// Time batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave,
-    /// up to its last turn's end.
-    pub fn leaked_ns(&self, cpu: u32) -> u64 {
-        let gate = GateBooks::read(self.gate(cpu));
-        self.stats.get(cpu as usize).overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
-    }
-
-    /// Times batch was switched in outside its lanes, without reading all the books.
-    pub fn batch_strays(&self) -> u64 {
-        self.stats.iter().map(LaneStats::batch_strays).sum()
-    }
-
-    /// The recorded class changes; see [`Tracker::trace`].
-    pub fn trace(&self) -> impl Iterator<Item = &TraceEvent> {
-        self.trace.iter()
-    }
-}
-
 /// The loaded kernel program.
 pub struct Tracker {
     pub(super) object: Object,
@@ -269,21 +125,7 @@ impl Tracker {
         let extras = Extras { counters: extras.counters.filter(|_| matches!(counters, Some(Ok(_)))), ..extras };
         let object = open_and_load(cpu_count, classes_len, service, extras, lanes)?;
         let classes = Arc::new(ProcessClasses::new(map_array(&object, "process_classes", classes_len)?));
-        let memory = Arc::new(LaneMemory {
-            words: map_array(&object, "lane_words", cpu_count)?,
-            holds: map_array(&object, "hold_words", cpu_count)?,
-            requests: map_array(&object, "request_words", cpu_count)?,
-            service: map_array(&object, "service_words", 1)?,
-            terms: map_array(&object, "lane_terms", cpu_count)?,
-            gates: map_array(&object, "gate_words", cpu_count)?,
-            gated: extras.gated,
-            promises: Promises::new(map_array(&object, "gated_threads", Promises::words(extras.gated))?),
-            stats: map_array(&object, "lane_stats", cpu_count)?,
-            trace: map_array(&object, "trace_events", TRACE_EVENTS)?,
-            turns: map_array(&object, TURNS, if extras.turns { cpu_count } else { 1 })?,
-            emitted: OnceLock::new(),
-            partners: partners(lanes, cpu_count),
-        });
+        let memory = Arc::new(LaneMemory::map(&object, lanes, cpu_count, extras)?);
         let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory, classes, counters };
         tracker.tell_roles(lanes)?;
         if let Some(Ok(counters)) = &tracker.counters {
@@ -321,7 +163,7 @@ impl Tracker {
 
     /// How many CPUs the arrays have an entry for.
     pub(super) fn cpu_count(&self) -> usize {
-        self.memory.partners.len()
+        self.memory.cpu_count()
     }
 
     /// Declares the process `tgid`, and all its future children, to be of `class`.
@@ -408,85 +250,6 @@ impl Tracker {
     }
 }
 
-fn partners(lanes: &Lanes, cpu_count: usize) -> Vec<Vec<u32>> {
-    let mut partners = vec![Vec::new(); cpu_count];
-    for lane in &lanes.batch {
-        partners[lane.cpu as usize] = lane.requests.iter().collect();
-    }
-    partners
-}
-
-/// One array entry for each CPU that the kernel may ever number.
-fn lane_count(lanes: &Lanes) -> usize {
-    let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
-    let possible: CpuSet = possible.trim().parse().unwrap_or_default();
-    let batch = lanes.batch.iter().map(|lane| lane.cpu);
-    let highest = possible.iter().chain(lanes.requests.iter()).chain(batch).max();
-    highest.map_or(1, |cpu| cpu as usize + 1)
-}
-
-fn open_and_load(
-    cpu_count: usize,
-    classes_len: usize,
-    service: ServiceCgroup,
-    extras: Extras,
-    lanes: &Lanes,
-) -> Result<Object, TrackerError> {
-    let program = if extras.scheduler { PROGRAM_WITH_SCHEDULER } else { PROGRAM };
-    let mut open = ObjectBuilder::default().open_memory(program).map_err(bpf("read the embedded program"))?;
-    for mut map in open.maps_mut() {
-        let name = map.name().to_string_lossy().into_owned();
-        if ONE_ENTRY_A_LANE.contains(&name.as_str()) {
-            map.set_max_entries(cpu_count as u32).map_err(bpf("size the lane arrays"))?;
-        }
-        if name == "gated_threads" {
-            map.set_max_entries(Promises::words(extras.gated) as u32).map_err(bpf("size the table of threads"))?;
-        }
-        if name == TURNS && extras.turns {
-            map.set_max_entries(cpu_count as u32).map_err(bpf("size the lanes' turns"))?;
-        }
-        if name == "process_classes" {
-            map.set_max_entries(classes_len as u32).map_err(bpf("size the table of processes"))?;
-        }
-        if name.ends_with(".rodata") {
-            map.set_initial_value(&settings(service, extras)).map_err(bpf("set the service's cgroup"))?;
-        }
-        request::kernel::prepare_map(&mut map, extras.requests, cpu_count).map_err(bpf("size the request arrays"))?;
-        request::counters::prepare_map(&mut map, extras.counters.is_some())
-            .map_err(bpf("choose the counters' maps"))?;
-    }
-    request::kernel::choose_programs(&mut open, extras.requests);
-    // A service with one place to run is seen before it is placed, others after.
-    let woken = if lanes.requests.len() == 1 { "lane_wakeup" } else { "lane_waking" };
-    let exec = if extras.gated { "" } else { "lane_exec" };
-    for mut program in open.progs_mut().filter(|program| program.name() == woken || program.name() == exec) {
-        program.set_autoload(false);
-    }
-    open.load().map_err(|source| match source.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),
-        _ => TrackerError::Bpf { step: "load it into the kernel", source },
-    })
-}
-
-fn find_map<'object>(object: &'object Object, name: &str) -> libbpf_rs::Map<'object> {
-    let matches = |map: &libbpf_rs::Map<'_>| {
-        let found = map.name().to_string_lossy();
-        // The compiler's own sections carry the object's name in front: "lanes_bp.bss".
-        found == name || (name.starts_with('.') && found.ends_with(name))
-    };
-    object.maps().find(matches).expect("the embedded program has this map")
-}
-
-pub(super) fn map_array<T>(object: &Object, name: &'static str, len: usize) -> Result<MappedArray<T>, TrackerError> {
-    let map = find_map(object, name);
-    MappedArray::new(map.as_fd(), len).map_err(|source| TrackerError::Map { name, source })
-}
-
 pub(super) fn bpf(step: &'static str) -> impl Fn(libbpf_rs::Error) -> TrackerError {
     move |source| TrackerError::Bpf { step, source }
-}
-
-fn silence_libbpf() {
-    // libbpf prints its debugging notes to stderr; our errors say what matters.
-    libbpf_rs::set_print(None);
 }

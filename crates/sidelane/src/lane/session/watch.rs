@@ -1,0 +1,130 @@
+//! What a session looks after while batch runs, besides what is decided lane by lane.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+use sidelane_policy::borrow::headroom::Standing;
+use sidelane_signal::LaneClass;
+
+use super::super::gate::LaneKeeper;
+use super::super::service::allowed_cpus;
+use super::super::terms::Budget;
+use super::Session;
+use super::start::start_guardian;
+use crate::request::RequestSource;
+
+/// How often a service that has gone is looked for, and one that strayed is looked at.
+const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+
+impl Session {
+    /// Looks after everything that is not decided lane by lane; to be called a few times a second.
+    pub fn supervise(&mut self) -> Result<()> {
+        if let Some(log) = &mut self.log {
+            log.drain().context("cannot write the audit log")?;
+        }
+        self.keep_terms()?;
+        self.look_after_scheduler()?;
+        self.put_strays_back();
+        self.look_after_guardian()?;
+        if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
+            self.service_looked_at = Instant::now();
+            self.look_after_service()?;
+        }
+        Ok(())
+    }
+
+    /// Learns from the requests that have finished, and agrees new terms.
+    fn keep_terms(&mut self) -> Result<()> {
+        let Some(terms) = &mut self.terms else { return Ok(()) };
+        if let Some(requests) = &mut self.requests {
+            terms.learn(requests)?;
+        }
+        let (budget, standing) = (terms.budget(), terms.keep());
+        let Budget::Slo(objective) = budget else { return Ok(()) };
+        match standing {
+            Some(Standing::MissedAlone) => self.note(format!(
+                "the service missed {objective} without batch beside any request; batch only borrowed its idle moments"
+            )),
+            Some(Standing::Late) => {
+                self.note(format!("the service was beyond {objective}; batch left its requests alone"))
+            }
+            _ => {}
+        }
+        Ok(())
+    }
+
+    /// Says once that batch's scheduler was put out, and puts back who has left its class.
+    fn look_after_scheduler(&mut self) -> Result<()> {
+        if let Some(error) = self.keepers.iter().find_map(LaneKeeper::forsaken) {
+            bail!("batch's scheduler was put out, and its lanes cannot be held instead ({error}): batch was ended");
+        }
+        let Some(scheduler) = &self.scheduler else { return Ok(()) };
+        if let Some(why) = scheduler.ejection() {
+            self.note(format!(
+                "the kernel has put batch's scheduler out ({why}); batch went on in SCHED_IDLE, and holders took over"
+            ));
+            self.scheduler = None;
+        } else if scheduler.has_outsiders() && self.cage.make_ext() {
+            self.note("batch left the class of its scheduler; it was put back".to_owned());
+        }
+        Ok(())
+    }
+
+    fn put_strays_back(&mut self) {
+        let strays = self.memory().batch_strays();
+        if strays > self.strays_seen {
+            self.strays_seen = strays;
+            self.cage.put_back();
+        }
+    }
+
+    fn look_after_guardian(&mut self) -> Result<()> {
+        if self.guardian.is_alive() {
+            return Ok(());
+        }
+        self.note("the guardian process was ended by somebody; a new one took over".to_owned());
+        let plan = self.guardian.plan().clone();
+        self.guardian = start_guardian(&self.claims)?;
+        self.guardian.update(|new| *new = plan).context("cannot brief the guardian")
+    }
+
+    /// Finds a service that was restarted, and lets lanes be held again that it had visited.
+    fn look_after_service(&mut self) -> Result<()> {
+        let mut pids: BTreeSet<u32> = self.tracker.processes(LaneClass::Lc).into_iter().collect();
+        if pids.is_empty() {
+            pids = self.beside.target.find().map(|service| service.pids).unwrap_or_default();
+            for pid in &pids {
+                self.tracker.set_class(*pid, LaneClass::Lc);
+            }
+            if let Some(requests) = &mut self.requests {
+                requests.look_again(&pids);
+            }
+            self.note(match pids.is_empty() {
+                true => format!("{} has ended; its lanes are idle, batch went on", self.beside.target),
+                false => format!("{} came back as another process and is looked after again", self.beside.target),
+            });
+        }
+        if let Some(requests @ RequestSource::Emitted(_)) = &mut self.requests {
+            // A process may emit its first request at any time.
+            requests.look_again(&pids);
+        }
+        if self.keepers.iter().any(LaneKeeper::visited) {
+            self.receive_visitors(pids)?;
+        }
+        Ok(())
+    }
+
+    fn receive_visitors(&mut self, pids: BTreeSet<u32>) -> Result<()> {
+        self.beside.service.pids = pids;
+        self.note("the service moved to a batch lane; batch left that lane until it was gone".to_owned());
+        let pins = self.beside.pin_plan();
+        self.guardian.update(|plan| plan.pins.threads.extend(pins.threads.iter().cloned()))?;
+        pins.pin(&self.beside.lanes.requests)?;
+        let allowed = allowed_cpus(&self.beside.service.pids);
+        for keeper in self.keepers.iter().filter(|keeper| !allowed.contains(keeper.cpu())) {
+            keeper.visitors_gone();
+        }
+        Ok(())
+    }
+}

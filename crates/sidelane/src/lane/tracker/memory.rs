@@ -1,0 +1,161 @@
+//! The arrays that the kernel program and this process share, as plain memory.
+
+use std::sync::OnceLock;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::Object;
+use sidelane_signal::{GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord};
+
+use super::super::books::{Books, LaneStats, TraceEvent};
+use super::super::gate::GateBooks;
+use super::super::gate::promises::Promises;
+use super::super::mapped::MappedArray;
+use super::super::topology::Lanes;
+use super::super::turns::LaneTurns;
+use super::load::{TURNS, map_array};
+use super::{Extras, TrackerError};
+use crate::request::emitted_words::EmittedWords;
+
+/// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
+const TRACE_EVENTS: usize = 16_384;
+
+/// The arrays shared with the kernel program, indexed by CPU.
+pub struct LaneMemory {
+    words: MappedArray<LaneWord>,
+    holds: MappedArray<HoldWord>,
+    requests: MappedArray<RequestWord>,
+    service: MappedArray<ServiceWord>,
+    terms: MappedArray<LaneTerms>,
+    gates: MappedArray<GateWord>,
+    promises: Promises,
+    gated: bool,
+    stats: MappedArray<LaneStats>,
+    trace: MappedArray<TraceEvent>,
+    turns: MappedArray<LaneTurns>,
+    /// Who writes the request words, if the kernel program does not.
+    emitted: OnceLock<EmittedWords>,
+    /// By CPU: the request lanes of a batch lane, none for any other.
+    partners: Vec<Vec<u32>>,
+}
+
+impl LaneMemory {
+    /// Maps the arrays of the program, which was loaded for `lanes`.
+    pub(super) fn map(object: &Object, lanes: &Lanes, cpu_count: usize, extras: Extras) -> Result<Self, TrackerError> {
+        let gated = extras.gated;
+        Ok(Self {
+            words: map_array(object, "lane_words", cpu_count)?,
+            holds: map_array(object, "hold_words", cpu_count)?,
+            requests: map_array(object, "request_words", cpu_count)?,
+            service: map_array(object, "service_words", 1)?,
+            terms: map_array(object, "lane_terms", cpu_count)?,
+            gates: map_array(object, "gate_words", cpu_count)?,
+            gated,
+            promises: Promises::new(map_array(object, "gated_threads", Promises::words(gated))?),
+            stats: map_array(object, "lane_stats", cpu_count)?,
+            trace: map_array(object, "trace_events", TRACE_EVENTS)?,
+            turns: map_array(object, TURNS, if extras.turns { cpu_count } else { 1 })?,
+            emitted: OnceLock::new(),
+            partners: partners(lanes, cpu_count),
+        })
+    }
+
+    /// How many CPUs the arrays have an entry for.
+    pub(super) fn cpu_count(&self) -> usize {
+        self.partners.len()
+    }
+
+    /// What runs on `cpu`.
+    pub fn word(&self, cpu: u32) -> &LaneWord {
+        self.words.get(cpu as usize)
+    }
+
+    /// How the batch lane `cpu` is held.
+    pub fn hold(&self, cpu: u32) -> &HoldWord {
+        self.holds.get(cpu as usize)
+    }
+
+    /// Which request `cpu` works on.
+    pub fn request(&self, cpu: u32) -> &RequestWord {
+        self.requests.get(cpu as usize)
+    }
+
+    /// The service as a whole.
+    pub fn service(&self) -> &ServiceWord {
+        self.service.get(0)
+    }
+
+    /// The terms on which the batch lane `cpu` is lent.
+    pub fn terms(&self, cpu: u32) -> &LaneTerms {
+        self.terms.get(cpu as usize)
+    }
+
+    /// What batch that looks for itself did on the batch lane `cpu`.
+    pub fn gate(&self, cpu: u32) -> &GateWord {
+        self.gates.get(cpu as usize)
+    }
+
+    /// The last turns on `cpu`; only where requests are emitted.
+    pub(in super::super) fn turns(&self, cpu: u32) -> &LaneTurns {
+        self.turns.get(cpu as usize)
+    }
+
+    /// The request words are the service's own word from now on.
+    pub(in super::super) fn hear_from(&self, words: EmittedWords) {
+        if self.emitted.set(words).is_ok() {
+            self.service().tracked.store(1, Ordering::Release);
+        }
+    }
+
+    /// Whether somebody has to [`LaneMemory::hear`] for the request words to be true.
+    pub(in super::super) fn hears(&self) -> bool {
+        self.emitted.get().is_some()
+    }
+
+    /// Brings the request words up to date, where that is not the kernel program's business.
+    pub(in super::super) fn hear(&self) {
+        if let Some(words) = self.emitted.get() {
+            words.write(self);
+        }
+    }
+
+    /// The threads that look for themselves.
+    pub fn promises(&self) -> &Promises {
+        &self.promises
+    }
+
+    /// The kernel's books of all lanes, up to now.
+    pub fn books(&self) -> Books {
+        let (gates, stats) = (self.gates.as_slice(), self.stats.as_slice());
+        Books::read(self.words.iter(), self.holds.iter(), gates, stats, |cpu| &self.partners[cpu])
+    }
+
+    /// Whether batch may look for itself.
+    pub fn gated(&self) -> bool {
+        self.gated
+    }
+
+    /// Time batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave,
+    /// up to its last turn's end.
+    pub fn leaked_ns(&self, cpu: u32) -> u64 {
+        let gate = GateBooks::read(self.gate(cpu));
+        self.stats.get(cpu as usize).overlap_ns().saturating_sub(gate.napped_lc_ns + gate.lent_lc_ns)
+    }
+
+    /// Times batch was switched in outside its lanes, without reading all the books.
+    pub fn batch_strays(&self) -> u64 {
+        self.stats.iter().map(LaneStats::batch_strays).sum()
+    }
+
+    /// The recorded class changes; see [`Tracker::trace`].
+    pub fn trace(&self) -> impl Iterator<Item = &TraceEvent> {
+        self.trace.iter()
+    }
+}
+
+fn partners(lanes: &Lanes, cpu_count: usize) -> Vec<Vec<u32>> {
+    let mut partners = vec![Vec::new(); cpu_count];
+    for lane in &lanes.batch {
+        partners[lane.cpu as usize] = lane.requests.iter().collect();
+    }
+    partners
+}
