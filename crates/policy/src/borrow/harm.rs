@@ -24,6 +24,9 @@ use crate::{Harm, Nanos};
 
 /// Fewer of a kind say nothing.
 const SAMPLES_MIN: f64 = 32.0;
+/// Batch beside a request for no more than one part in this many of its time has not run beside it: it
+/// was being stopped when the request started. Else a reference period would have no references.
+const PASSING: Nanos = 100;
 /// The weight that a kind keeps at each new sample of it: some 1000 samples count.
 const FADE: f64 = 0.999;
 
@@ -129,10 +132,11 @@ impl HarmMeter {
         if request.waited {
             return;
         }
-        let kind = if request.co_run_ns == 0 { &mut self.alone } else { &mut self.beside };
+        let alone = request.co_run_ns <= request.server_ns / PASSING;
+        let kind = if alone { &mut self.alone } else { &mut self.beside };
         kind.server_ns.add(request.server_ns as f64);
         kind.co_run_ns.add(request.co_run_ns as f64);
-        let wholly = request.co_run_ns == 0 || request.co_run_ns >= request.server_ns / 10 * 9;
+        let wholly = alone || request.co_run_ns >= request.server_ns / 10 * 9;
         if let Some(ipc) = request.counters.as_ref().and_then(Counters::ipc).filter(|_| wholly) {
             kind.ipc.add(ipc);
         }
@@ -234,6 +238,19 @@ mod tests {
             meter.add(&Finished { server_ns: 1_000 + index, co_run_ns: index % 2, waited: true, counters: None });
         }
         assert_eq!(meter.harm(), Harm::FULL);
+    }
+
+    /// A reaction takes microseconds; requests that batch was only seen to leave are references.
+    #[test]
+    fn batch_that_is_being_stopped_is_no_company() {
+        let mut meter = HarmMeter::default();
+        for index in 0..200_u64 {
+            let (server_ns, co_run_ns) = if index % 2 == 0 { (1_000_000, 4_400) } else { (1_250_000, 1_250_000) };
+            let counters = Some(Counters { instructions: 1_000_000, cycles: server_ns });
+            meter.add(&Finished { server_ns, co_run_ns, waited: false, counters });
+        }
+        assert_eq!(meter.source(), HarmSource::Counters);
+        assert!((199_000..=201_000).contains(&meter.harm().ppm()), "{:?}", meter.harm());
     }
 
     /// Fig. 9(d): ref_IPC 2, LC_IPC 1.6, so a fifth is lost, whatever the requests' lengths.
