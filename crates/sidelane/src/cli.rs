@@ -42,6 +42,8 @@ pub enum Verb {
     /// Measure what Sidelane itself costs, leaks and gains on this machine
     #[command(subcommand)]
     Bench(Bench),
+    /// Run an experiment on a simulated machine, with the same policies
+    Sim(SimArgs),
     /// Put the machine right when the agent dies (not for users)
     #[command(name = crate::lane::guardian::VERB, hide = true)]
     Guardian {
@@ -297,6 +299,35 @@ pub struct LanesArgs {
     /// Directory that keeps the search index between runs [default: the user's cache directory]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane sim`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sidelane sim scenarios/elfen-fig11.toml --open
+  sidelane sim scenarios/elfen-fig11.toml --quick --json fig11.json
+
+The same scenario and seed give the same result on every machine. Nothing is measured, and the result says so.")]
+pub struct SimArgs {
+    /// The experiment, as in the files of scenarios/
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: PathBuf,
+    /// In place of the scenario's seed
+    #[arg(long, value_name = "NUMBER")]
+    pub seed: Option<u64>,
+    /// A shorter run, as the scenario's [quick] says
+    #[arg(long)]
+    pub quick: bool,
+    /// Write the results here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write them here too, as a page with pictures
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+    /// Show the page in the browser
+    #[arg(long)]
+    pub open: bool,
 }
 
 /// Arguments of `sidelane run`.

@@ -13,4 +13,5 @@ pub mod perf;
 pub mod report;
 pub mod request;
 pub mod sealed;
+pub mod sim;
 pub mod units;

@@ -9,7 +9,7 @@ use sidelane::bench;
 use sidelane::bench::lanes::LanesOptions;
 use sidelane::cli::{
     Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, ReportArgs,
-    RequestsArgs, RunArgs, Verb,
+    RequestsArgs, RunArgs, SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -22,6 +22,11 @@ use sidelane::observe::replay::{ReplayOptions, replay};
 use sidelane::observe::session::{self, ObserveOptions};
 use sidelane::report::{Column, ResultFile, html, table, terminal, write_whole};
 use sidelane::request::watch::{self, WatchOptions};
+use sidelane::sim::{self, SimOptions};
+use sidelane_sim::Choices;
+
+/// The exit code for a scenario that cannot be run: it is an argument, and wrong.
+const WRONG_SCENARIO: u8 = 2;
 
 fn main() -> ExitCode {
     match dispatch(Cli::parse().verb) {
@@ -46,6 +51,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Requests(args)) => bench_pair(args, bench::requests::run),
         Verb::Bench(Bench::Observe(args)) => bench_observe(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
+        Verb::Sim(args) => simulate(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
             Ok(batch::main(entrance_fd, BatchClass::of_name(&class), &command) as u8)
@@ -175,21 +181,21 @@ fn check_outputs(outputs: &Outputs) -> Result<()> {
 fn tell(observation: &Observation, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
     outputs.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    let page = outputs.page.or_else(|| outputs.open.then(|| PathBuf::from("sidelane-observe.html")));
-    page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
     print!("{}", observation.histograms());
     print!("{}", table::render_tables(&result, |_| true, terminal::width(), terminal::color_wanted()));
-    if let Some(path) = page.filter(|_| outputs.open) {
-        open(&path);
-    }
+    write_and_open(&result, outputs.page, outputs.open.then_some("sidelane-observe.html"))?;
     Ok(result.exit_code())
 }
 
-/// Opens a page where there is a desktop, and says where it is in any case.
-fn open(page: &Path) {
-    println!("\npage: {}", page.display());
-    let quiet = || std::process::Stdio::null();
-    let _ = std::process::Command::new("xdg-open").arg(page).stdin(quiet()).stdout(quiet()).stderr(quiet()).spawn();
+/// Writes the page to `page`, or else to `opened` if it is to be opened, and opens it where there is a
+/// desktop; elsewhere says where it is.
+fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&str>) -> Result<()> {
+    let Some(page) = page.or_else(|| opened.map(PathBuf::from)) else { return Ok(()) };
+    html::write_page(result, &page)?;
+    if opened.is_none_or(|_| !html::open_page(&page)) {
+        println!("\npage: {}", page.display());
+    }
+    Ok(())
 }
 
 /// Runs a bench that needs a pair of lanes, and no more.
@@ -223,6 +229,24 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
     args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
     let shown = |column: &Column| bench::lanes::COLUMNS.contains(&column.key.as_str());
     print!("{}", table::render_tables(&result, shown, terminal::width(), terminal::color_wanted()));
+    Ok(result.exit_code())
+}
+
+fn simulate(args: SimArgs) -> Result<u8> {
+    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    let choices = Choices { seed: args.seed, quick: args.quick };
+    let simulated = match sim::run(&SimOptions { scenario: args.scenario, choices }) {
+        Ok(simulated) => simulated,
+        Err(error) => {
+            eprintln!("sidelane: {error}");
+            return Ok(WRONG_SCENARIO);
+        }
+    };
+    let result = &simulated.result;
+    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    let shown = |column: &Column| simulated.shows(&column.key);
+    print!("{}", table::render_tables(result, shown, terminal::width(), terminal::color_wanted()));
+    write_and_open(result, args.page, args.open.then_some("sidelane-sim.html"))?;
     Ok(result.exit_code())
 }
 

@@ -5,6 +5,7 @@
 //! the page; that JSON is the results file itself and can be taken out again.
 
 use std::path::Path;
+use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
@@ -50,6 +51,13 @@ pub fn page(result: &ResultFile) -> String {
 /// Writes the page that shows `result` to `path`, whole or not at all.
 pub fn write_page(result: &ResultFile, path: &Path) -> Result<(), WriteError> {
     write_whole(path, page(result).as_bytes())
+}
+
+/// Shows a page in the user's browser, if there is a way to.
+pub fn open_page(page: &Path) -> bool {
+    let opener =
+        Command::new("xdg-open").arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    opener.is_ok_and(|status| status.success())
 }
 
 fn verdict(result: &ResultFile) -> String {

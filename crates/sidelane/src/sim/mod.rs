@@ -1,0 +1,88 @@
+//! `sidelane sim`: an experiment on a machine that is not here (see `sidelane_sim`).
+
+mod pictures;
+mod rows;
+mod words;
+
+use std::path::{Path, PathBuf};
+use std::process::{Command, Stdio};
+use std::time::Duration;
+
+use indicatif::{ProgressBar, ProgressStyle};
+use sidelane_sim::sweep::Progress;
+use sidelane_sim::{Choices, Experiment, Outcome, ScenarioError, parallel, sweep};
+
+use crate::report::ResultFile;
+
+/// What `sidelane sim` was asked to do.
+#[derive(Clone, Debug)]
+pub struct SimOptions {
+    /// The scenario.
+    pub scenario: PathBuf,
+    /// In place of the scenario's seed, or with what it says of short runs.
+    pub choices: Choices,
+}
+
+/// The columns of the table on a terminal, besides those that are swept; the page shows all.
+pub const COLUMNS: [&str; 11] = [
+    "p50_us",
+    "p99_us",
+    "p99_over_alone",
+    "budget_us",
+    "utilisation_ratio",
+    "batch_utilisation_ratio",
+    "batch_work_ratio",
+    "overlap_percent",
+    "lent_overlap_percent",
+    "fan_out_p99_us",
+    "servers_saved_count",
+];
+
+/// An experiment and what it came to.
+pub struct Simulated {
+    /// What was run.
+    pub experiment: Experiment,
+    /// A row for each point and setting, and pictures.
+    pub result: ResultFile,
+}
+
+/// Reads the scenario and runs it, on all CPU cores.
+///
+/// # Errors
+/// When the scenario cannot be run; nothing has been then.
+pub fn run(options: &SimOptions) -> Result<Simulated, ScenarioError> {
+    let experiment = Experiment::load(&options.scenario, options.choices)?;
+    let bar = progress_bar(experiment.machines() as u64);
+    let outcomes = sweep::run(&experiment, parallel::threads(), &|progress| match progress {
+        Progress::Machines(machines) => bar.inc(machines as u64),
+        Progress::Run(outcome) => bar.set_message(outcome.setting.clone()),
+    });
+    bar.finish_and_clear();
+    let result = to_result(&experiment, &outcomes, &options.scenario, options.choices);
+    Ok(Simulated { experiment, result })
+}
+
+/// What was simulated, as every result is written.
+pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path, choices: Choices) -> ResultFile {
+    let settings = words::settings(experiment, scenario, choices);
+    let mut result = ResultFile::new(words::machine(experiment), settings);
+    result.rows = rows::of(experiment, outcomes);
+    result.multiples = pictures::of(experiment, outcomes).into_iter().collect();
+    result.notes = words::notes(experiment, outcomes);
+    result
+}
+
+impl Simulated {
+    /// Whether a column is shown on a terminal.
+    pub fn shows(&self, key: &str) -> bool {
+        COLUMNS.contains(&key) || self.experiment.swept.iter().any(|path| rows::key_of(path) == key)
+    }
+}
+
+fn progress_bar(runs: u64) -> ProgressBar {
+    let bar = ProgressBar::new(runs);
+    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} machines, about {eta} left: {msg}");
+    bar.set_style(style.expect("the template is right"));
+    bar.enable_steady_tick(Duration::from_secs(1));
+    bar
+}

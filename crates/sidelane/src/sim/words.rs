@@ -1,0 +1,80 @@
+//! What a simulated result says of itself.
+
+use std::path::Path;
+
+use serde_json::{Map, Value, json};
+use sidelane_sim::model::Fault;
+use sidelane_sim::{Choices, Experiment, Model, Outcome};
+
+use crate::report::{Machine, Pair};
+
+const SIMULATED: &str = "simulated: every number here comes from a model of a machine that ran the policies' own code; \
+                         none was measured";
+
+pub(super) fn settings(experiment: &Experiment, scenario: &Path, choices: Choices) -> Map<String, Value> {
+    let mut explanation = experiment.explanation.clone();
+    explanation.push(
+        "Simulated, not measured: a discrete-event model of the machine drives the same policies as the agent does. \
+         Real here is what they decide; the slowdowns, latencies and loads are the scenario's."
+            .to_owned(),
+    );
+    let settings = json!({
+        "title": experiment.title,
+        "explanation": explanation,
+        "simulated": true,
+        "scenario": scenario.display().to_string(),
+        "seed": model(experiment).map(|model| model.seed),
+        "swept": experiment.swept,
+        "compared": experiment.settings().map(|setting| setting.name.as_str()).collect::<Vec<_>>(),
+        "slo_us": model(experiment).and_then(|model| model.objective).map(|slo| slo.limit_ns as f64 / 1e3),
+        "quick": choices.quick,
+    });
+    settings.as_object().cloned().unwrap_or_default()
+}
+
+fn model(experiment: &Experiment) -> Option<&Model> {
+    experiment.points.first().and_then(|point| point.runs.first())
+}
+
+/// The machine of the first point.
+pub(super) fn machine(experiment: &Experiment) -> Machine {
+    let described = model(experiment).map(|model| &model.machine);
+    let cores = described.map_or(0, |machine| machine.cores());
+    let lanes = described.map_or(0, |machine| machine.lanes_per_core);
+    let ghz = described.map_or(0.0, |machine| machine.clock_ghz);
+    Machine {
+        cpu: format!("simulated: {cores} cores of {lanes} lanes at {ghz} GHz"),
+        lanes: (cores * lanes) as u32,
+        pair: Pair::Smt,
+        kernel: "none".to_owned(),
+        pmu: described.is_some_and(|machine| machine.counters),
+        gates: Vec::new(),
+        notes: vec!["simulated".to_owned()],
+    }
+}
+
+pub(super) fn notes(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<String> {
+    let mut notes = vec![SIMULATED.to_owned()];
+    let faults = model(experiment).map_or(&[][..], |model| &model.faults);
+    if !faults.is_empty() {
+        let named = faults.iter().map(name).collect::<Vec<_>>().join(", ");
+        notes.push(format!("faults were injected: {named}"));
+    }
+    let refused: u64 = outcomes.iter().map(|outcome| outcome.figures.refused).sum();
+    if refused > 0 {
+        notes.push(format!(
+            "overload: {refused} requests found the queue full and were refused; latencies are of the rest"
+        ));
+    }
+    notes
+}
+
+fn name(fault: &Fault) -> &'static str {
+    match fault {
+        Fault::LateWakeUp { .. } => "late wake-ups",
+        Fault::LostSummons { .. } => "lost summons",
+        Fault::CounterGlitch { .. } => "counter glitches",
+        Fault::Churn { .. } => "container churn",
+        Fault::AgentCrash { .. } => "crashes of the agent",
+    }
+}

@@ -1,0 +1,51 @@
+//! `sidelane sim` as a user sees it.
+
+use std::path::Path;
+use std::process::{Command, Output};
+
+const EXIT_USAGE: i32 = 2;
+
+fn sim(arguments: &[&str]) -> Output {
+    let scenarios = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    Command::new(env!("CARGO_BIN_EXE_sidelane")).arg("sim").args(arguments).current_dir(scenarios).output().unwrap()
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+#[test]
+fn a_scenario_becomes_a_table_a_file_and_a_page() {
+    let dir = tempfile::tempdir().unwrap();
+    let [json, page] = ["a.json", "a.html"].map(|name| dir.path().join(name).display().to_string());
+    let run = sim(&["scenarios/elfen-fig11.toml", "--quick", "--json", &json, "--page", &page]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    assert!(text(&run.stdout).contains("lucene+loop/borrow-idle"), "{}", text(&run.stdout));
+    let result: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(result["settings"]["simulated"], true);
+    assert_eq!(result["rows"].as_array().unwrap().len(), 18);
+    assert!(result["notes"][0].as_str().unwrap().starts_with("simulated: "));
+    assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
+}
+
+#[test]
+fn the_same_scenario_is_the_same_result_and_another_seed_another() {
+    let table = |seed: &str| text(&sim(&["scenarios/elfen-fig11.toml", "--quick", "--seed", seed]).stdout);
+    assert_eq!(table("5"), table("5"));
+    assert_ne!(table("5"), table("6"));
+}
+
+#[test]
+fn what_is_wrong_with_a_scenario_is_a_usage_error() {
+    let gone = sim(&["scenarios/gone.toml"]);
+    assert_eq!(gone.status.code(), Some(EXIT_USAGE));
+    assert!(text(&gone.stderr).starts_with("sidelane: scenarios/gone.toml: `file` cannot be read"), "{gone:?}");
+
+    let dir = tempfile::tempdir().unwrap();
+    let path = dir.path().join("a.toml");
+    std::fs::write(&path, "run_s = 1\n[service]\nworker = 1\n").unwrap();
+    let wrong = sim(&[path.to_str().unwrap()]);
+    assert_eq!((wrong.status.code(), text(&wrong.stdout)), (Some(EXIT_USAGE), String::new()));
+    let place = format!("sidelane: {}:2: `service.demand.kind` is missing; allowed: constant,", path.display());
+    assert!(text(&wrong.stderr).starts_with(&place), "{}", text(&wrong.stderr));
+}

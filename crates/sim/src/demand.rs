@@ -1,0 +1,157 @@
+//! How much work a request is.
+//!
+//! *Lucene-like.* Elfen's Fig. 1 is a picture; what the text says of it, and of what follows from
+//! it, fixes a lognormal that is cut off where the slowest query ends: a lane of 120 requests a
+//! second is 71 % busy (Fig. 5), so the mean is 5.9 ms; "most requests are short, but a few are
+//! very long", over one to two orders of magnitude; and at 100 requests a second one worker has a
+//! 99th percentile of 76 ms (Fig. 4). [`LUCENE_SIGMA`] is what meets the last; then it is 55 ms at 70
+//! requests a second (§5: about 60) and 106 ms at 120 (§2: the wall of 100 ms).
+
+use std::sync::Arc;
+
+use crate::rng::Rng;
+use crate::time::Nanos;
+
+/// 0.71 ÷ 120 requests a second.
+pub const LUCENE_MEAN_NS: f64 = 5_917_000.0;
+/// Fitted to 76 ms of Fig. 4.
+pub const LUCENE_SIGMA: f64 = 0.95;
+/// The longest query, in means.
+pub const LUCENE_CUT: f64 = 10.0;
+
+/// A distribution of work, in nanoseconds of a lane of speed 1.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Demand {
+    /// Always the same.
+    Constant(f64),
+    /// With this mean.
+    Exponential(f64),
+    /// exp(mu + sigma·N), drawn again above the cut.
+    Lognormal(Lognormal),
+    /// Mostly the one, sometimes the other.
+    Bimodal {
+        /// The usual.
+        short_ns: f64,
+        /// The other.
+        long_ns: f64,
+        /// How often it is the other, of 1.
+        long_share: f64,
+    },
+    /// One of those that were recorded.
+    Empirical(Arc<[Nanos]>),
+}
+
+/// A lognormal distribution that may end somewhere.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Lognormal {
+    mu: f64,
+    sigma: f64,
+    cut_ns: f64,
+    mean_ns: f64,
+}
+
+impl Lognormal {
+    /// With this mean, after the cut, and this deviation of its logarithm.
+    pub fn new(mean_ns: f64, sigma: f64, cut_ns: f64) -> Self {
+        let mut mu = libm::log(mean_ns) - sigma * sigma / 2.0;
+        // The cut takes from the mean, and moving mu moves what is cut: a few turns settle it.
+        for _ in 0..50 {
+            mu += libm::log(mean_ns / cut_mean(mu, sigma, cut_ns));
+        }
+        Self { mu, sigma, cut_ns, mean_ns }
+    }
+
+    fn draw(&self, rng: &mut Rng) -> f64 {
+        loop {
+            let work_ns = libm::exp(self.mu + self.sigma * rng.normal());
+            if work_ns <= self.cut_ns {
+                return work_ns;
+            }
+        }
+    }
+}
+
+/// The mean of a lognormal of which what lies above `cut` is thrown away.
+fn cut_mean(mu: f64, sigma: f64, cut: f64) -> f64 {
+    let whole = libm::exp(mu + sigma * sigma / 2.0);
+    if cut == f64::INFINITY {
+        return whole;
+    }
+    let z = (libm::log(cut) - mu) / sigma;
+    whole * normal_below(z - sigma) / normal_below(z)
+}
+
+fn normal_below(z: f64) -> f64 {
+    0.5 * libm::erfc(-z / core::f64::consts::SQRT_2)
+}
+
+impl Demand {
+    /// Like Elfen's Lucene, with another mean if need be.
+    pub fn lucene(mean_ns: f64) -> Self {
+        Self::Lognormal(Lognormal::new(mean_ns, LUCENE_SIGMA, LUCENE_CUT * mean_ns))
+    }
+
+    /// The mean.
+    pub fn mean_ns(&self) -> f64 {
+        match self {
+            Self::Constant(mean_ns) | Self::Exponential(mean_ns) => *mean_ns,
+            Self::Lognormal(lognormal) => lognormal.mean_ns,
+            Self::Bimodal { short_ns, long_ns, long_share } => short_ns + (long_ns - short_ns) * long_share,
+            Self::Empirical(recorded) => {
+                recorded.iter().map(|ns| *ns as f64).sum::<f64>() / recorded.len().max(1) as f64
+            }
+        }
+    }
+
+    /// The work of one request: no less than a nanosecond.
+    #[inline]
+    pub fn draw(&self, rng: &mut Rng) -> Nanos {
+        let work_ns = match self {
+            Self::Constant(work_ns) => *work_ns,
+            Self::Exponential(mean_ns) => mean_ns * rng.exponential(),
+            Self::Lognormal(lognormal) => lognormal.draw(rng),
+            Self::Bimodal { short_ns, long_ns, long_share } => {
+                if rng.happens(*long_share) {
+                    *long_ns
+                } else {
+                    *short_ns
+                }
+            }
+            Self::Empirical(recorded) => return recorded[rng.below(recorded.len() as u32) as usize].max(1),
+        };
+        (work_ns as Nanos).max(1)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Stream;
+
+    #[test]
+    fn means_are_those_that_were_asked_for() {
+        let all = [
+            Demand::Constant(5e5),
+            Demand::Exponential(5e5),
+            Demand::Lognormal(Lognormal::new(5e5, 1.0, f64::INFINITY)),
+            Demand::lucene(5e5),
+            Demand::Bimodal { short_ns: 1e5, long_ns: 2e6, long_share: 0.1 },
+            Demand::Empirical([100_000, 400_000, 900_000].into()),
+        ];
+        for demand in all {
+            let mut rng = Rng::new(3, Stream::Demand);
+            let count = 500_000;
+            let sum: f64 = (0..count).map(|_| demand.draw(&mut rng) as f64).sum();
+            let (mean, wanted) = (sum / f64::from(count), demand.mean_ns());
+            assert!((mean / wanted - 1.0).abs() < 0.01, "{demand:?}: {mean} {wanted}");
+        }
+    }
+
+    #[test]
+    fn nothing_is_drawn_above_the_cut() {
+        let demand = Demand::lucene(1e6);
+        let mut rng = Rng::new(3, Stream::Demand);
+        let longest = (0..200_000).map(|_| demand.draw(&mut rng)).max().unwrap();
+        assert!((8_000_000..=10_000_000).contains(&longest), "{longest}");
+    }
+}

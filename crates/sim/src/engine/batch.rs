@@ -1,0 +1,111 @@
+//! A batch lane: its job, from phase to phase, and its keeper.
+
+use super::Engine;
+use super::keeper::Keeper;
+use super::watch::Watch;
+use crate::model::{Job, Phase};
+use crate::smt::Class;
+use crate::time::{NEVER, Speed, Work};
+
+/// A lane that batch borrows.
+#[derive(Clone, Debug)]
+pub(super) struct BatchLane {
+    pub(super) core: usize,
+    job: usize,
+    phase: usize,
+    pub(super) class: Class,
+    /// Of the phase's work.
+    pub(super) left: Work,
+    pub(super) speed: Speed,
+    /// The job waits for something else than the lane.
+    pub(super) waits: bool,
+    /// Nobody keeps batch off the lane.
+    pub(super) free: bool,
+    /// The job uses the lane.
+    pub(super) runs: bool,
+    /// Who keeps it; nobody where batch runs as it likes.
+    pub(super) keeper: Option<Keeper>,
+}
+
+impl BatchLane {
+    pub(super) fn new(core: usize, job: usize, keeper: Option<Keeper>) -> Self {
+        Self {
+            core,
+            job,
+            phase: 0,
+            class: 0,
+            left: Work::default(),
+            speed: Speed::ZERO,
+            waits: true,
+            free: true,
+            runs: false,
+            keeper,
+        }
+    }
+
+    /// Batch may go on beside a request, on its budget.
+    pub(super) fn is_lent(&self) -> bool {
+        self.keeper.as_ref().is_some_and(Keeper::lends)
+    }
+}
+
+impl<W: Watch> Engine<W> {
+    /// The job's first phase.
+    pub(super) fn begin_job(&mut self, lane: usize) {
+        self.enter_phase(lane, 0);
+    }
+
+    /// The present phase has come to its end.
+    pub(super) fn phase_ended(&mut self, lane: usize) {
+        let core = self.lanes[lane].core;
+        self.settle(core);
+        let phases = self.job(lane).phases.len();
+        self.enter_phase(lane, (self.lanes[lane].phase + 1) % phases);
+        self.resume(core);
+    }
+
+    /// The job ends, and another like it begins in `gone_ns`.
+    pub(super) fn churn(&mut self, lane: usize, gone_ns: u64) {
+        let core = self.lanes[lane].core;
+        self.settle(core);
+        // The phase after the last is the first.
+        self.lanes[lane].phase = self.job(lane).phases.len() - 1;
+        self.wait(lane, gone_ns);
+        self.resume(core);
+    }
+
+    fn job(&self, lane: usize) -> &Job {
+        &self.model.batch[self.lanes[lane].job]
+    }
+
+    fn enter_phase(&mut self, lane: usize, phase: usize) {
+        self.lanes[lane].phase = phase;
+        match self.job(lane).phases[phase] {
+            Phase::Wait { ns } => self.wait(lane, ns),
+            Phase::Work { class, work_ns } => {
+                let batch = &mut self.lanes[lane];
+                batch.class = class;
+                batch.left = if work_ns == NEVER { Work::ENDLESS } else { Work::of_ns(work_ns) };
+                batch.waits = false;
+                self.batch_wants_in(lane);
+            }
+        }
+    }
+
+    fn wait(&mut self, lane: usize, ns: u64) {
+        self.lanes[lane].waits = true;
+        self.lanes[lane].runs = false;
+        self.slots.set(self.phase_slot(lane), self.now + ns);
+    }
+
+    /// Batch has work, or its lane has become free: if both, it runs. What finds the service busy then
+    /// summons the keeper, as a start of the service beside running batch does.
+    pub(super) fn batch_wants_in(&mut self, lane: usize) {
+        let batch = &mut self.lanes[lane];
+        let came_in = !batch.runs && batch.free && !batch.waits;
+        batch.runs = batch.free && !batch.waits;
+        if came_in && self.must_go(lane) {
+            self.summon(lane);
+        }
+    }
+}

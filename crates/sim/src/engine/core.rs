@@ -1,0 +1,163 @@
+//! A core: who runs on its lanes, and how far they get.
+//!
+//! Between two changes of who runs, every lane has one speed. So before a change the core is
+//! *settled*: what was done since the last one is booked. After it the core *resumes*: speeds are worked
+//! out anew, and with them when requests and phases end.
+
+use super::Engine;
+use super::watch::Watch;
+use crate::smt::{Interference, NAP};
+use crate::time::{Nanos, Speed, Work};
+
+/// A request that runs.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Request {
+    pub(super) number: u64,
+    pub(super) arrived: Nanos,
+    pub(super) started: Nanos,
+    /// All of its work, and what its start cost.
+    pub(super) work: Work,
+    pub(super) left: Work,
+    pub(super) waited: bool,
+    pub(super) co_run_ns: Nanos,
+    pub(super) leak_ns: Nanos,
+}
+
+/// A core of the service.
+#[derive(Clone, Debug)]
+pub(super) struct Core {
+    /// Settled up to here.
+    pub(super) since: Nanos,
+    /// Of 1.
+    pub(super) factor: f64,
+    pub(super) request: Option<Request>,
+    pub(super) request_speed: Speed,
+    /// When the request lane became busy or idle.
+    pub(super) flipped: Nanos,
+    /// When a lane was last busy.
+    pub(super) used: Nanos,
+    /// What the request loses to others' use of memory, of 1.
+    memory_loss: f64,
+    pub(super) first_lane: usize,
+    pub(super) lanes: usize,
+}
+
+impl Core {
+    pub(super) fn new(factor: f64, first_lane: usize, lanes: usize) -> Self {
+        Self {
+            since: 0,
+            factor,
+            request: None,
+            request_speed: Speed::ZERO,
+            flipped: 0,
+            used: 0,
+            memory_loss: 0.0,
+            first_lane,
+            lanes,
+        }
+    }
+
+    pub(super) fn busy(&self) -> bool {
+        self.request.is_some()
+    }
+
+    pub(super) fn waited(&self) -> bool {
+        self.request.is_some_and(|request| request.waited)
+    }
+
+    pub(super) fn lanes(&self) -> std::ops::Range<usize> {
+        self.first_lane..self.first_lane + self.lanes
+    }
+}
+
+impl<W: Watch> Engine<W> {
+    /// Books what `core` did since it was last settled.
+    pub(super) fn settle(&mut self, core: usize) {
+        let (core, books) = (&mut self.cores[core], &mut self.books);
+        let passed_ns = self.now - core.since;
+        if passed_ns == 0 {
+            return;
+        }
+        core.since = self.now;
+        let (mut running, mut on_budget) = (0, true);
+        for lane in self.lanes[core.lanes()].iter_mut().filter(|lane| lane.runs) {
+            running += 1;
+            on_budget &= lane.is_lent();
+            books.batch_busy_ns += u128::from(passed_ns);
+            books.batch_work += lane.left.take(passed_ns, lane.speed);
+        }
+        let mut active = running;
+        if let Some(request) = &mut core.request {
+            active += 1;
+            books.lc_busy_ns += u128::from(passed_ns);
+            books.lc_work += request.left.take(passed_ns, core.request_speed);
+            if running > 0 {
+                books.lost_to_memory_ns += passed_ns as f64 * core.memory_loss;
+                request.co_run_ns += passed_ns;
+                if on_budget && !request.waited {
+                    books.lent_ns += u128::from(passed_ns);
+                } else {
+                    books.overlap_ns += u128::from(passed_ns);
+                    request.leak_ns += passed_ns;
+                }
+            }
+        }
+        books.active_ns[active] += u128::from(passed_ns);
+        if active > 0 {
+            core.used = self.now;
+        }
+    }
+
+    /// Works out the speeds on a settled core, and when what runs there ends.
+    pub(super) fn resume(&mut self, core: usize) {
+        self.resume_request(core);
+        for lane in self.cores[core].lanes() {
+            self.resume_lane(core, lane);
+        }
+    }
+
+    fn resume_request(&mut self, at: usize) {
+        let (core, smt) = (&mut self.cores[at], &self.model.smt);
+        let Some(request) = &core.request else { return };
+        let (mut extra, mut memory) = (0.0, 0.0);
+        for class in self.lanes[core.lanes()].iter().filter_map(|lane| lane.occupant()) {
+            let costs = smt.extra(self.model.service.class, class);
+            extra += costs;
+            memory += costs * smt.memory(class).pressure;
+        }
+        core.request_speed = Interference::speed(core.factor, extra);
+        core.memory_loss = memory / (1.0 + extra);
+        self.slots.set(at, self.now.saturating_add(request.left.time_at(core.request_speed)));
+    }
+
+    fn resume_lane(&mut self, at: usize, lane: usize) {
+        let (core, smt) = (&self.cores[at], &self.model.smt);
+        let slot = self.phase_slot(lane);
+        if !self.lanes[lane].runs {
+            if !self.lanes[lane].waits {
+                self.slots.set(slot, crate::time::NEVER);
+            }
+            return;
+        }
+        let victim = self.lanes[lane].class;
+        let beside = |other: usize| if other == lane { None } else { self.lanes[other].occupant() };
+        let mut extra: f64 = core.lanes().filter_map(beside).map(|class| smt.extra(victim, class)).sum();
+        if core.busy() {
+            extra += smt.extra(victim, self.model.service.class);
+        }
+        let speed = Interference::speed(core.factor, extra);
+        let ends = self.now.saturating_add(self.lanes[lane].left.time_at(speed));
+        self.lanes[lane].speed = speed;
+        self.slots.set(slot, ends);
+    }
+}
+
+impl super::batch::BatchLane {
+    /// What it is to its neighbours now.
+    pub(super) fn occupant(&self) -> Option<crate::smt::Class> {
+        match self.runs {
+            true => Some(self.class),
+            false => self.keeper.as_ref().filter(|keeper| keeper.naps()).map(|_| NAP),
+        }
+    }
+}

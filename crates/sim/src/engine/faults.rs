@@ -1,0 +1,74 @@
+//! What goes wrong, on purpose: some of it by chance, some of it by the clock.
+
+use crate::model::Fault;
+use crate::rng::Rng;
+use crate::time::{NEVER, Nanos};
+
+/// What goes wrong by the clock.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Incident {
+    Churn { gone_ns: Nanos },
+    Crash { gone_ns: Nanos },
+}
+
+/// All faults of a run.
+#[derive(Clone, Debug)]
+pub(super) struct Faults {
+    rng: Rng,
+    late: Vec<(f64, Nanos)>,
+    lost: f64,
+    glitch: f64,
+    /// The next of each, how often it comes, and what it is.
+    timed: Vec<(Nanos, Nanos, Incident)>,
+}
+
+impl Faults {
+    pub(super) fn new(faults: &[Fault], rng: Rng) -> Self {
+        let mut all = Self { rng, late: Vec::new(), lost: 0.0, glitch: 0.0, timed: Vec::new() };
+        for fault in faults {
+            match *fault {
+                Fault::LateWakeUp { probability, delay_ns } => all.late.push((probability, delay_ns)),
+                Fault::LostSummons { probability } => all.lost = probability,
+                Fault::CounterGlitch { probability } => all.glitch = probability,
+                Fault::Churn { every_ns, gone_ns } => {
+                    all.timed.push((every_ns, every_ns, Incident::Churn { gone_ns }));
+                }
+                Fault::AgentCrash { every_ns, gone_ns } => {
+                    all.timed.push((every_ns, every_ns, Incident::Crash { gone_ns }));
+                }
+            }
+        }
+        all
+    }
+
+    /// How much later than it should a keeper wakes up.
+    #[inline]
+    pub(super) fn wakes_late(&mut self) -> Nanos {
+        if self.late.is_empty() {
+            return 0;
+        }
+        self.late.iter().map(|(probability, ns)| if self.rng.happens(*probability) { *ns } else { 0 }).sum()
+    }
+
+    #[inline]
+    pub(super) fn summons_lost(&mut self) -> bool {
+        self.lost > 0.0 && self.rng.happens(self.lost)
+    }
+
+    #[inline]
+    pub(super) fn counter_glitch(&mut self) -> bool {
+        self.glitch > 0.0 && self.rng.happens(self.glitch)
+    }
+
+    /// When the clock brings the next.
+    pub(super) fn next_at(&self) -> Nanos {
+        self.timed.iter().map(|(at, ..)| *at).min().unwrap_or(NEVER)
+    }
+
+    /// What is due at `now`; to be asked until there is nothing.
+    pub(super) fn due(&mut self, now: Nanos) -> Option<Incident> {
+        let (at, every_ns, incident) = self.timed.iter_mut().find(|(at, ..)| *at <= now)?;
+        *at += *every_ns;
+        Some(*incident)
+    }
+}

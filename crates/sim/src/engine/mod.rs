@@ -1,0 +1,265 @@
+//! The machine, moving: one event after the other.
+//!
+//! Sources of events are fixed: the client, each worker, and of each batch lane its keeper, its gate
+//! and its job. Each has one slot in [`Slots`]. To handle an event is to settle the core it belongs to,
+//! change what runs there, and resume it (see `core.rs`). Nothing in the loop allocates but queues
+//! that grow, and they have a limit.
+
+mod batch;
+pub mod books;
+mod core;
+mod faults;
+mod keeper;
+mod service;
+mod terms;
+pub mod watch;
+
+use sidelane_policy::Terms;
+
+use crate::arrivals::Client;
+use crate::model::{Beside, Model, Until};
+use crate::rng::{Rng, Stream, seed_of};
+use crate::slots::Slots;
+use crate::time::{NEVER, Nanos};
+
+use self::core::Core;
+use batch::BatchLane;
+use books::Books;
+use faults::{Faults, Incident};
+use keeper::Keeper;
+use service::Queues;
+use terms::TermsKeeper;
+use watch::Watch;
+
+/// Slots of each batch lane: its keeper, its gate, its job.
+const SLOTS_OF_LANE: usize = 3;
+
+/// Slots that there are once; they follow those of the workers.
+#[derive(Clone, Copy)]
+enum Once {
+    Arrival,
+    Terms,
+    Fault,
+    WarmUp,
+    End,
+}
+
+const SLOTS_ONCE: usize = 5;
+
+/// A machine that runs.
+#[derive(Clone, Debug)]
+pub struct Engine<W> {
+    model: Model,
+    watch: W,
+    now: Nanos,
+    over: bool,
+    slots: Slots,
+    cores: Vec<Core>,
+    lanes: Vec<BatchLane>,
+    queues: Queues,
+    client: Client,
+    last_number: u64,
+    arrivals: Rng,
+    demand: Rng,
+    dispatch: Rng,
+    gate_latency: Rng,
+    faults: Faults,
+    terms: TermsKeeper,
+    books: Books,
+}
+
+impl<W: Watch> Engine<W> {
+    /// A machine at the beginning of time, idle, with batch on its lanes.
+    pub fn new(model: Model, watch: W) -> Self {
+        let (seed, own_seed) = (model.seed, seed_of(model.seed, model.node));
+        let (cores, lanes) = cores_and_lanes(&model);
+        let slots = Slots::new(cores.len() + SLOTS_ONCE + SLOTS_OF_LANE * lanes.len());
+        let mut engine = Self {
+            now: 0,
+            over: false,
+            slots,
+            cores,
+            lanes,
+            queues: Queues::new(model.service.queue, model.service.workers),
+            client: Client::new(model.service.arrivals.clone()),
+            last_number: 0,
+            arrivals: Rng::new(seed, Stream::Arrivals),
+            demand: Rng::new(own_seed, Stream::Demand),
+            dispatch: Rng::new(own_seed, Stream::Dispatch),
+            gate_latency: Rng::new(own_seed, Stream::Gate),
+            faults: Faults::new(&model.faults, Rng::new(own_seed, Stream::Faults)),
+            terms: TermsKeeper::new(&model),
+            books: Books::new(0),
+            model,
+            watch,
+        };
+        engine.begin();
+        engine
+    }
+
+    /// Keeps no latencies: whoever looks on does.
+    pub fn without_latencies(mut self) -> Self {
+        self.books.latency = None;
+        self
+    }
+
+    fn begin(&mut self) {
+        let first_ns = self.client.gap_ns(&mut self.arrivals);
+        let end = match self.model.until {
+            Until::Time(ns) => self.model.warm_up_ns + ns,
+            Until::Requests(_) => NEVER,
+        };
+        self.slots.set(self.once(Once::Arrival), first_ns);
+        self.slots.set(self.once(Once::Terms), if self.terms.wanted { terms::EVERY_NS } else { NEVER });
+        self.slots.set(self.once(Once::Fault), self.faults.next_at());
+        self.slots.set(self.once(Once::WarmUp), if self.model.warm_up_ns > 0 { self.model.warm_up_ns } else { NEVER });
+        self.slots.set(self.once(Once::End), end);
+        (0..self.lanes.len()).for_each(|lane| self.begin_job(lane));
+        (0..self.cores.len()).for_each(|core| self.resume(core));
+    }
+
+    /// Runs to the end.
+    pub fn run(&mut self) {
+        self.run_to(NEVER - 1);
+    }
+
+    /// Runs until `time`, or to the end. Returns whether it has come to its end.
+    pub fn run_to(&mut self, time: Nanos) -> bool {
+        while !self.over {
+            let (slot, at) = self.slots.first();
+            if at > time {
+                break;
+            }
+            debug_assert!(at >= self.now, "time goes back from {} to {at} (slot {slot})", self.now);
+            self.now = at;
+            self.books.events += 1;
+            self.fire(slot);
+        }
+        if !self.over && time < NEVER - 1 {
+            self.now = time;
+        }
+        (0..self.cores.len()).for_each(|core| self.settle(core));
+        self.over
+    }
+
+    fn fire(&mut self, slot: usize) {
+        if slot < self.cores.len() {
+            return self.finish(slot);
+        }
+        match slot - self.cores.len() {
+            slot if slot == Once::Arrival as usize => self.arrive(),
+            slot if slot >= SLOTS_ONCE => self.fire_lane(slot - SLOTS_ONCE),
+            slot => self.fire_rare(slot),
+        }
+    }
+
+    fn fire_lane(&mut self, slot: usize) {
+        let lane = slot / SLOTS_OF_LANE;
+        match slot % SLOTS_OF_LANE {
+            0 => self.keeper_due(lane),
+            1 => self.gate_opens(lane),
+            _ => self.phase_ended(lane),
+        }
+    }
+
+    fn fire_rare(&mut self, slot: usize) {
+        if slot == Once::Terms as usize {
+            self.terms.keep();
+            self.slots.set(self.once(Once::Terms), self.now + terms::EVERY_NS);
+        } else if slot == Once::Fault as usize {
+            self.go_wrong();
+        } else if slot == Once::WarmUp as usize {
+            (0..self.cores.len()).for_each(|core| self.settle(core));
+            self.books.reopen(self.now);
+            self.slots.set(self.once(Once::WarmUp), NEVER);
+        } else {
+            self.over = true;
+        }
+    }
+
+    fn go_wrong(&mut self) {
+        while let Some(incident) = self.faults.due(self.now) {
+            for lane in 0..self.lanes.len() {
+                match incident {
+                    Incident::Churn { gone_ns } => self.churn(lane, gone_ns),
+                    Incident::Crash { gone_ns } => self.crash(lane, gone_ns),
+                }
+            }
+        }
+        self.slots.set(self.once(Once::Fault), self.faults.next_at());
+    }
+
+    fn once(&self, source: Once) -> usize {
+        self.cores.len() + source as usize
+    }
+
+    fn arrival_slot(&self) -> usize {
+        self.once(Once::Arrival)
+    }
+
+    fn lane_slot(&self, lane: usize) -> usize {
+        self.cores.len() + SLOTS_ONCE + SLOTS_OF_LANE * lane
+    }
+
+    fn keeper_slot(&self, lane: usize) -> usize {
+        self.lane_slot(lane)
+    }
+
+    fn gate_slot(&self, lane: usize) -> usize {
+        self.lane_slot(lane) + 1
+    }
+
+    fn phase_slot(&self, lane: usize) -> usize {
+        self.lane_slot(lane) + 2
+    }
+
+    /// What it runs.
+    pub fn model(&self) -> &Model {
+        &self.model
+    }
+
+    /// Where it is in time.
+    pub fn now(&self) -> Nanos {
+        self.now
+    }
+
+    /// What it has come to.
+    pub fn books(&self) -> &Books {
+        &self.books
+    }
+
+    /// The terms on which lanes are lent now.
+    pub fn terms(&self) -> Terms {
+        self.terms.present()
+    }
+
+    /// Who looks on.
+    pub fn watch(&mut self) -> &mut W {
+        &mut self.watch
+    }
+
+    /// Requests that wait or run.
+    pub fn under_way(&self) -> usize {
+        self.queues.len + self.cores.iter().filter(|core| core.busy()).count()
+    }
+
+    /// What has been done of the requests that run, in units of work.
+    pub fn work_under_way(&self) -> u128 {
+        let done = |request: &self::core::Request| u128::from(request.work.units() - request.left.units());
+        self.cores.iter().filter_map(|core| core.request.as_ref()).map(done).sum()
+    }
+}
+
+fn cores_and_lanes(model: &Model) -> (Vec<Core>, Vec<BatchLane>) {
+    let per_core = if model.setting.beside == Beside::Nothing { 0 } else { model.machine.lanes_per_core - 1 };
+    let per_core = if model.batch.is_empty() { 0 } else { per_core };
+    let keeper = || match &model.setting.beside {
+        Beside::Lent(lending) => Some(Keeper::new(lending)),
+        _ => None,
+    };
+    let workers = 0..model.service.workers;
+    let cores = workers.clone().map(|core| Core::new(model.machine.speed_of(core), core * per_core, per_core));
+    let lanes = (0..model.service.workers * per_core)
+        .map(|lane| BatchLane::new(lane / per_core, lane % model.batch.len(), keeper()));
+    (cores.collect(), lanes.collect())
+}

@@ -1,0 +1,167 @@
+//! The service: requests come, wait, start and finish.
+
+use std::collections::VecDeque;
+
+use super::Engine;
+use super::core::Request;
+use super::watch::{Fate, Watch};
+use crate::model::{Queue, Until};
+use crate::time::{NEVER, Nanos, Work};
+
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Queued {
+    number: u64,
+    arrived: Nanos,
+    work_ns: Nanos,
+}
+
+/// The requests that wait, and the workers that do.
+#[derive(Clone, Debug)]
+pub(super) struct Queues {
+    kind: Queue,
+    /// One, or one for each worker.
+    waiting: Vec<VecDeque<Queued>>,
+    /// In all of them.
+    pub(super) len: usize,
+    /// A bit for each worker without a request.
+    idle: u64,
+    workers: u32,
+    /// The worker that was last given one by choice.
+    last: u32,
+}
+
+impl Queues {
+    pub(super) fn new(kind: Queue, workers: usize) -> Self {
+        let count = if kind == Queue::Shared { 1 } else { workers };
+        let idle = u64::MAX >> (u64::BITS as usize - workers);
+        Self { kind, waiting: vec![VecDeque::new(); count], len: 0, idle, workers: workers as u32, last: 0 }
+    }
+
+    /// The next idle worker after the last that was chosen: about the one that has been idle longest.
+    fn next_idle(&mut self) -> Option<usize> {
+        if self.idle == 0 {
+            return None;
+        }
+        let later = self.idle & u64::MAX.checked_shl(self.last + 1).unwrap_or(0);
+        let chosen = if later == 0 { self.idle } else { later }.trailing_zeros();
+        self.last = chosen;
+        Some(chosen as usize)
+    }
+
+    fn of(&mut self, worker: usize) -> &mut VecDeque<Queued> {
+        let index = if self.kind == Queue::Shared { 0 } else { worker };
+        &mut self.waiting[index]
+    }
+}
+
+impl<W: Watch> Engine<W> {
+    /// A request comes.
+    pub(super) fn arrive(&mut self) {
+        let gap_ns = self.client.gap_ns(&mut self.arrivals);
+        self.slots.set(self.arrival_slot(), self.now + gap_ns);
+        self.last_number += 1;
+        self.books.arrived += 1;
+        let work_ns = self.model.service.demand.draw(&mut self.demand);
+        let request = Queued { number: self.last_number, arrived: self.now, work_ns };
+        match self.worker_for() {
+            (worker, true) => self.take_up(worker, request),
+            (_, false) if self.queues.len >= self.model.service.queue_limit => {
+                self.books.refused += 1;
+                self.watch.refused(request.number);
+            }
+            (worker, false) => {
+                self.queues.of(worker).push_back(request);
+                self.queues.len += 1;
+            }
+        }
+    }
+
+    /// Whose the next request is, and whether it can start at once.
+    fn worker_for(&mut self) -> (usize, bool) {
+        match self.queues.kind {
+            Queue::Shared => self.queues.next_idle().map_or((0, false), |worker| (worker, true)),
+            Queue::PerWorker => {
+                let worker = self.dispatch.below(self.queues.workers) as usize;
+                (worker, self.queues.idle >> worker & 1 == 1)
+            }
+        }
+    }
+
+    /// An idle worker starts a request.
+    fn take_up(&mut self, worker: usize, request: Queued) {
+        self.settle(worker);
+        self.queues.idle &= !(1 << worker);
+        let wake_ns = self.wake_ns(worker);
+        self.watch.idled(self.now - self.cores[worker].flipped);
+        self.cores[worker].flipped = self.now;
+        self.start(worker, request, wake_ns);
+        self.resume(worker);
+    }
+
+    /// What it costs a request that the core sleeps.
+    fn wake_ns(&self, core: usize) -> Nanos {
+        let unused_ns = self.now - self.cores[core].used;
+        let sleep = self.model.machine.sleep.filter(|sleep| unused_ns > 0 && unused_ns >= sleep.after_ns);
+        sleep.map_or(0, |sleep| sleep.wake_ns)
+    }
+
+    fn start(&mut self, worker: usize, request: Queued, wake_ns: Nanos) {
+        let work = Work::of_ns(request.work_ns + wake_ns);
+        self.cores[worker].request = Some(Request {
+            number: request.number,
+            arrived: request.arrived,
+            started: self.now,
+            work,
+            left: work,
+            waited: request.arrived < self.now,
+            co_run_ns: 0,
+            leak_ns: 0,
+        });
+        self.service_changed(worker);
+    }
+
+    /// The request on `worker` is answered.
+    pub(super) fn finish(&mut self, worker: usize) {
+        self.settle(worker);
+        let Some(request) = self.cores[worker].request.take() else { return };
+        self.book(&request);
+        match self.queues.of(worker).pop_front() {
+            Some(next) => {
+                self.queues.len -= 1;
+                self.start(worker, next, 0);
+            }
+            None => {
+                self.slots.set(worker, NEVER);
+                self.queues.idle |= 1 << worker;
+                self.cores[worker].flipped = self.now;
+                self.service_changed(worker);
+            }
+        }
+        self.resume(worker);
+    }
+
+    fn book(&mut self, request: &Request) {
+        let (latency_ns, queued_ns) = (self.now - request.arrived, request.started - request.arrived);
+        self.books.finished += 1;
+        self.books.waited += u64::from(request.waited);
+        self.books.latency.iter_mut().for_each(|latency| latency.saturating_record(latency_ns));
+        self.books.latency_ns += u128::from(latency_ns);
+        self.books.queued_ns += u128::from(queued_ns);
+        let glitch = self.faults.counter_glitch();
+        self.terms.finished(request, self.now, glitch);
+        self.watch.finished(&Fate {
+            number: request.number,
+            arrived: request.arrived,
+            started: request.started,
+            finished: self.now,
+            work: request.work.units(),
+            waited: request.waited,
+            co_run_ns: request.co_run_ns,
+            leak_ns: request.leak_ns,
+        });
+        if matches!(self.model.until, Until::Requests(count) if self.books.finished >= count) {
+            self.over = true;
+        }
+    }
+}

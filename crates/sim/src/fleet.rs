@@ -1,0 +1,259 @@
+//! Many machines behind requests that fan out: tail at scale (Dean & Barroso 2013).
+//!
+//! Problem. A request that asks a hundred machines is as slow as the slowest of them, so the leaf's
+//! 99th percentile is met by two thirds of all requests. Does borrowing hold there, and how many
+//! servers does it save?
+//!
+//! Approach. The fleet is made of groups as wide as the fan-out, and each request asks every machine of
+//! one group, as in a search over shards. The machines of a group get the same arrivals and have work
+//! of their own; nothing else connects them. So a group is simulated in windows of time: each of its
+//! machines runs through the window, and a request has its answer when all leaves have theirs. What is
+//! kept are the requests that are under way, however long the run is. Groups are spread over all CPU
+//! cores.
+
+use std::collections::VecDeque;
+
+use hdrhistogram::Histogram;
+
+use crate::engine::Engine;
+use crate::engine::books::{Books, latencies};
+use crate::engine::watch::{Fate, Watch};
+use crate::model::{Model, Until};
+use crate::parallel;
+use crate::result::Figures;
+use crate::rng::seed_of;
+use crate::time::{MS, Nanos};
+
+/// Arrivals in a window, about.
+const WINDOW_GAPS: f64 = 512.0;
+/// Groups of a thread between two times that results are put together.
+const GROUPS_AT_ONCE: usize = 32;
+
+/// A fleet.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Fleet {
+    /// Machines.
+    pub nodes: usize,
+    /// Machines that a request asks.
+    pub fan_out: usize,
+}
+
+/// What a fleet came to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub struct FleetFigures {
+    /// Machines.
+    pub nodes: usize,
+    /// Machines that a request asks.
+    pub fan_out: usize,
+    /// Requests that all leaves have answered.
+    pub requests: u64,
+    /// Requests that a leaf turned away.
+    pub failed: u64,
+    /// Their mean latency.
+    pub mean_ns: f64,
+    /// Half are faster.
+    pub p50_ns: Nanos,
+    /// 99 % are faster.
+    pub p99_ns: Nanos,
+    /// 99.9 % are faster.
+    pub p999_ns: Nanos,
+    /// At the objective's percentile.
+    pub objective_ns: Option<Nanos>,
+    /// Whether that is within the objective.
+    pub meets: Option<bool>,
+    /// Servers with nothing but batch that would do the batch work of this fleet.
+    pub batch_servers: f64,
+}
+
+impl FleetFigures {
+    /// Servers that need not be bought: those that batch would need, if the objective is met.
+    pub fn servers_saved(&self) -> f64 {
+        if self.meets == Some(false) { 0.0 } else { self.batch_servers }
+    }
+}
+
+/// Runs the fleet on `threads` threads; `tick` is told how many of its machines are done.
+pub fn run(fleet: Fleet, model: &Model, threads: usize, tick: &(dyn Fn(usize) + Sync)) -> (Figures, FleetFigures) {
+    let groups = fleet.nodes / fleet.fan_out;
+    let mut sum = Group::new();
+    let mut begun = 0;
+    while begun < groups {
+        let count = (groups - begun).min(threads.max(1) * GROUPS_AT_ONCE);
+        let done = parallel::map(count, threads, |index| {
+            let group = run_group(fleet, model, begun + index);
+            tick(fleet.fan_out);
+            group
+        });
+        // In their order, so that not even sums of fractions depend on who was first.
+        done.iter().for_each(|group| sum.add(group));
+        begun += count;
+    }
+    sum.figures(fleet, model, groups * fleet.fan_out)
+}
+
+/// What one group, or all, came to.
+struct Group {
+    answers: Histogram<u64>,
+    answers_ns: u128,
+    failed: u64,
+    books: Books,
+    elapsed_ns: Nanos,
+}
+
+impl Group {
+    fn new() -> Self {
+        Self { answers: latencies(), answers_ns: 0, failed: 0, books: Books::new(0), elapsed_ns: 0 }
+    }
+
+    fn add(&mut self, other: &Self) {
+        self.answers.add(&other.answers).expect("all are of one size");
+        self.answers_ns += other.answers_ns;
+        self.failed += other.failed;
+        self.books.add(&other.books);
+        self.elapsed_ns = other.elapsed_ns;
+    }
+
+    /// A leaf's answer, if it counts.
+    fn leaf(&mut self, counts: bool, latency_ns: Nanos) {
+        let latency = self.books.latency.iter_mut().filter(|_| counts);
+        latency.for_each(|latency| latency.saturating_record(latency_ns));
+    }
+
+    fn figures(&self, fleet: Fleet, model: &Model, machines: usize) -> (Figures, FleetFigures) {
+        let leaves = Figures::of_books(&self.books, model, self.elapsed_ns, machines);
+        let at = |percentile: f64| self.answers.value_at_percentile(percentile);
+        let objective_ns = model.objective.map(|objective| at(objective.percentile));
+        let limit = model.objective.map(|objective| objective.limit_ns);
+        let roots = FleetFigures {
+            nodes: machines,
+            fan_out: fleet.fan_out,
+            requests: self.answers.len(),
+            failed: self.failed,
+            mean_ns: self.answers_ns as f64 / self.answers.len().max(1) as f64,
+            p50_ns: at(50.0),
+            p99_ns: at(99.0),
+            p999_ns: at(99.9),
+            objective_ns,
+            meets: objective_ns.zip(limit).map(|(latency_ns, limit_ns)| self.failed == 0 && latency_ns <= limit_ns),
+            batch_servers: leaves.batch_work_ns / (dedicated_rate(model) * self.elapsed_ns.max(1) as f64),
+        };
+        (leaves, roots)
+    }
+}
+
+/// What a server does in a unit of time whose every lane runs batch.
+fn dedicated_rate(model: &Model) -> f64 {
+    let machine = &model.machine;
+    let others = (machine.lanes_per_core - 1) as f64;
+    let class = model.batch.first().and_then(|job| job.class()).unwrap_or(crate::smt::NAP);
+    let extra = others * model.smt.extra(class, class);
+    let lane = |core: usize| machine.speed_of(core) / (1.0 + extra);
+    let busy = model.batch.first().map_or(1.0, |job| job.busy_alone());
+    (0..model.service.workers).map(lane).sum::<f64>() * machine.lanes_per_core as f64 * busy
+}
+
+fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
+    let end_ns = model.warm_up_ns + length_ns(model);
+    let node = |node: usize| {
+        let seed = seed_of(model.seed, group as u64);
+        let until = Until::Time(end_ns - model.warm_up_ns);
+        Engine::new(Model { seed, node: node as u64, until, ..model.clone() }, Answers::default()).without_latencies()
+    };
+    let mut nodes: Vec<Engine<Answers>> = (0..fleet.fan_out).map(node).collect();
+    let mut joined = Joined { of: fleet.fan_out as u32, after_ns: model.warm_up_ns, ..Joined::default() };
+    let mut sum = Group { elapsed_ns: end_ns - model.warm_up_ns, ..Group::new() };
+    let window_ns = ((model.service.arrivals.mean_gap_ns() * WINDOW_GAPS) as Nanos).max(MS);
+    let mut time = 0;
+    while time < end_ns {
+        time = (time + window_ns).min(end_ns);
+        for engine in &mut nodes {
+            engine.run_to(time);
+            engine.watch().0.drain(..).for_each(|answer| joined.take(answer, &mut sum));
+        }
+        joined.hand_over(&mut sum);
+    }
+    nodes.iter().for_each(|engine| sum.books.add(engine.books()));
+    sum
+}
+
+/// A fleet ends all at once.
+fn length_ns(model: &Model) -> Nanos {
+    match model.until {
+        Until::Time(ns) => ns,
+        Until::Requests(count) => (count as f64 * model.service.arrivals.mean_gap_ns()) as Nanos,
+    }
+}
+
+/// A leaf's answer, or that there is none.
+#[derive(Clone, Copy, Debug)]
+struct Answer {
+    number: u64,
+    arrived: Nanos,
+    latency_ns: Option<Nanos>,
+}
+
+/// A leaf's answers of one window.
+#[derive(Clone, Debug, Default)]
+struct Answers(Vec<Answer>);
+
+impl Watch for Answers {
+    fn finished(&mut self, fate: &Fate) {
+        let latency_ns = Some(fate.finished - fate.arrived);
+        self.0.push(Answer { number: fate.number, arrived: fate.arrived, latency_ns });
+    }
+
+    fn refused(&mut self, number: u64) {
+        self.0.push(Answer { number, arrived: 0, latency_ns: None });
+    }
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Pending {
+    answers: u32,
+    failed: bool,
+    arrived: Nanos,
+    slowest_ns: Nanos,
+}
+
+/// Requests that wait for some of their leaves.
+#[derive(Debug, Default)]
+struct Joined {
+    of: u32,
+    /// Those that came before do not count.
+    after_ns: Nanos,
+    /// Requests that have been handed over.
+    past: u64,
+    pending: VecDeque<Pending>,
+}
+
+impl Joined {
+    fn take(&mut self, answer: Answer, sum: &mut Group) {
+        let index = (answer.number - 1 - self.past) as usize;
+        if index >= self.pending.len() {
+            self.pending.resize(index + 1, Pending::default());
+        }
+        let pending = &mut self.pending[index];
+        pending.answers += 1;
+        pending.arrived = pending.arrived.max(answer.arrived);
+        match answer.latency_ns {
+            Some(ns) => {
+                pending.slowest_ns = pending.slowest_ns.max(ns);
+                sum.leaf(answer.arrived + ns > self.after_ns, ns);
+            }
+            None => pending.failed = true,
+        }
+    }
+
+    fn hand_over(&mut self, sum: &mut Group) {
+        while let Some(first) = self.pending.front().filter(|first| first.answers == self.of) {
+            if first.failed {
+                sum.failed += 1;
+            } else if first.arrived >= self.after_ns {
+                sum.answers.saturating_record(first.slowest_ns);
+                sum.answers_ns += u128::from(first.slowest_ns);
+            }
+            self.past += 1;
+            self.pending.pop_front();
+        }
+    }
+}

@@ -1,0 +1,125 @@
+//! Gates: how soon batch is off a lane, and how soon it is back.
+//!
+//! Latencies are lognormal through the two percentiles that `sidelane doctor` measures, cut where one
+//! in [`STEPS`] lies, so that a reaction has a bound that a run can be checked against. They are drawn
+//! from a table, since a reaction happens several times a request.
+
+use std::sync::{Arc, OnceLock};
+
+use crate::rng::Rng;
+use crate::time::{Nanos, US};
+
+/// Entries of a latency's table.
+const STEPS: usize = 1024;
+/// The 99th percentile of the normal distribution.
+const Z99: f64 = 2.326_347_874_040_841;
+
+/// A latency that varies.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Latency {
+    /// Its quantiles; a single one if it does not vary.
+    table: Arc<[Nanos]>,
+}
+
+impl Latency {
+    /// Always the same.
+    pub fn constant(ns: Nanos) -> Self {
+        Self { table: [ns].into() }
+    }
+
+    /// Lognormal through these percentiles.
+    pub fn through(p50_ns: Nanos, p99_ns: Nanos) -> Self {
+        if p50_ns == 0 || p99_ns <= p50_ns {
+            return Self::constant(p50_ns.max(p99_ns));
+        }
+        let sigma = libm::log(p99_ns as f64 / p50_ns as f64) / Z99;
+        let quantile = |z: &f64| (p50_ns as f64 * libm::exp(sigma * z)) as Nanos;
+        Self { table: normal_quantiles().iter().map(quantile).collect() }
+    }
+
+    /// One of it.
+    #[inline]
+    pub fn draw(&self, rng: &mut Rng) -> Nanos {
+        match &*self.table {
+            [ns] => *ns,
+            table => table[rng.below(STEPS as u32) as usize],
+        }
+    }
+
+    /// The longest that is ever drawn.
+    pub fn longest_ns(&self) -> Nanos {
+        self.table.last().copied().unwrap_or(0)
+    }
+}
+
+/// The normal distribution at the middle of each of [`STEPS`] equal parts.
+fn normal_quantiles() -> &'static [f64] {
+    static QUANTILES: OnceLock<Vec<f64>> = OnceLock::new();
+    QUANTILES.get_or_init(|| (0..STEPS).map(|step| quantile((step as f64 + 0.5) / STEPS as f64)).collect())
+}
+
+/// By bisection: it is done once.
+fn quantile(share: f64) -> f64 {
+    let (mut low, mut high) = (-8.0, 8.0);
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        let below = 0.5 * libm::erfc(-middle / core::f64::consts::SQRT_2);
+        if below < share { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// How batch gets off a lane.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Gate {
+    /// From the service's start to batch's last instruction.
+    pub off: Latency,
+    /// From the policy's word to batch's next instruction.
+    pub on: Latency,
+    /// What a summons costs the request whose start sends it.
+    pub lc_cost_ns: Nanos,
+}
+
+impl Gate {
+    /// In no time at all.
+    pub fn ideal() -> Self {
+        Self { off: Latency::constant(0), on: Latency::constant(0), lc_cost_ns: 0 }
+    }
+
+    /// The lane holder as it was measured on a virtual machine: 4.4 µs (p99 11 µs) off, 1.5 µs on, and
+    /// a wake-up costs the service 2 µs.
+    pub fn holder() -> Self {
+        Self { off: Latency::through(4_400, 11_000), on: Latency::through(1_500, 4_000), lc_cost_ns: 2 * US }
+    }
+
+    /// Elfen's nanonap (§3.2, Fig. 8): 3 285 cycles to sleep and 1 438 to wake at 2 GHz. Batch looks for
+    /// itself, so the service pays nothing.
+    pub fn nanonap() -> Self {
+        Self { off: Latency::constant(1_643), on: Latency::constant(719), lc_cost_ns: 0 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::rng::Stream;
+
+    #[test]
+    fn draws_have_the_percentiles_they_were_given() {
+        let latency = Latency::through(4_400, 11_000);
+        let mut rng = Rng::new(1, Stream::Gate);
+        let mut drawn: Vec<Nanos> = (0..100_000).map(|_| latency.draw(&mut rng)).collect();
+        drawn.sort_unstable();
+        let near = |ns: Nanos, wanted: f64| assert!((ns as f64 / wanted - 1.0).abs() < 0.03, "{ns} {wanted}");
+        near(drawn[50_000], 4_400.0);
+        near(drawn[99_000], 11_000.0);
+        assert_eq!(*drawn.last().unwrap(), latency.longest_ns());
+        assert!(latency.longest_ns() < 20_000);
+    }
+
+    #[test]
+    fn what_does_not_vary_is_drawn_from_nothing() {
+        assert_eq!(Latency::through(0, 0).longest_ns(), 0);
+        assert_eq!(Latency::through(7, 7), Latency::constant(7));
+    }
+}

@@ -1,0 +1,47 @@
+//! The same for each of many, on all CPU cores. The order of the answers does not depend on them.
+
+use std::sync::Mutex;
+use std::sync::atomic::{AtomicUsize, Ordering};
+use std::thread;
+
+/// Does `each` for 0 to `count`, on so many threads.
+pub fn map<T: Send>(count: usize, threads: usize, each: impl Fn(usize) -> T + Sync) -> Vec<T> {
+    let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(count)));
+    let work = || {
+        loop {
+            let index = next.fetch_add(1, Ordering::Relaxed);
+            if index >= count {
+                return;
+            }
+            let answer = each(index);
+            done.lock().expect("no other thread has panicked").push((index, answer));
+        }
+    };
+    thread::scope(|scope| {
+        (1..threads.min(count)).for_each(|_| {
+            scope.spawn(work);
+        });
+        work();
+    });
+    let mut done = done.into_inner().expect("no thread has panicked");
+    done.sort_unstable_by_key(|(index, _)| *index);
+    done.into_iter().map(|(_, answer)| answer).collect()
+}
+
+/// As many threads as this machine runs at once.
+pub fn threads() -> usize {
+    thread::available_parallelism().map_or(1, usize::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn answers_are_in_order_on_any_number_of_threads() {
+        for threads in [0, 1, 2, 9] {
+            assert_eq!(map(5, threads, |index| 10 * index), [0, 10, 20, 30, 40]);
+        }
+        assert!(map(0, 4, |index| index).is_empty());
+    }
+}

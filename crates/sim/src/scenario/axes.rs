@@ -1,0 +1,59 @@
+//! What is swept, and what is different in a short run.
+
+use super::error::ScenarioError;
+use super::reader::{Document, Value, shown};
+
+type Result<T> = std::result::Result<T, ScenarioError>;
+
+/// Most points of a sweep.
+const POINTS_MAX: usize = 100_000;
+
+/// A key that is swept.
+pub(super) struct Axis<'t> {
+    pub(super) path: String,
+    values: Vec<&'t Value<'t>>,
+}
+
+/// `[quick]`, but for its sweep: paths and values.
+pub(super) fn overrides<'t>(document: &Document<'t>) -> Result<Vec<(String, &'t Value<'t>)>> {
+    let entries = document.top().table("quick")?.entries();
+    let single = entries.into_iter().filter(|(path, ..)| *path != "sweep");
+    Ok(single.map(|(path, _, value)| (path.to_owned(), value)).collect())
+}
+
+/// `[sweep]`; in a quick run its lists may be shorter.
+pub(super) fn axes<'t>(document: &Document<'t>, quick: bool) -> Result<Vec<Axis<'t>>> {
+    let top = document.top();
+    let shorter = if quick { top.table("quick")?.table("sweep")?.entries() } else { Vec::new() };
+    let sweep = top.table("sweep")?;
+    let mut axes = Vec::new();
+    for (path, _, value) in sweep.entries() {
+        let value = shorter.iter().find(|(short, ..)| *short == path).map_or(value, |(.., value)| *value);
+        let list = value.get_ref().as_array().filter(|list| !list.is_empty()).ok_or_else(|| {
+            let problem = format!("is {}", shown(value.get_ref()));
+            document.error(value.span(), &sweep.path(path), problem, "a list of at least one value")
+        })?;
+        axes.push(Axis { path: path.to_owned(), values: list.iter().collect() });
+    }
+    let points = axes.iter().map(|axis| axis.values.len()).try_fold(1_usize, usize::checked_mul);
+    match points.filter(|points| *points <= POINTS_MAX) {
+        Some(_) => Ok(axes),
+        None => Err(top.refuse("sweep", "has too many combinations", format!("at most {POINTS_MAX}"))),
+    }
+}
+
+/// All combinations; the first axis turns slowest.
+pub(super) fn combinations<'t>(axes: &[Axis<'t>]) -> Vec<Vec<(String, &'t Value<'t>)>> {
+    axes.iter().fold(vec![Vec::new()], |before, axis| {
+        let with = |start: &Vec<(String, &'t Value<'t>)>| {
+            let start = start.clone();
+            let next = move |value: &&'t Value<'t>| {
+                let mut combination = start.clone();
+                combination.push((axis.path.clone(), *value));
+                combination
+            };
+            axis.values.iter().map(next).collect::<Vec<_>>()
+        };
+        before.iter().flat_map(with).collect()
+    })
+}

@@ -1,0 +1,258 @@
+//! A scenario file is one experiment: a machine, what runs on it, the settings that are compared, and
+//! what is swept.
+//!
+//! `[sweep]` has a list for each key that varies, by its whole path: the experiment has a point for each
+//! combination, in which those values stand in the file's place. `[quick]` likewise has what is different
+//! in a short run, and `[quick.sweep]` shorter lists. Every point is read in full before anything runs, so
+//! what is wrong with any of them is known at once, with the line of the value that is wrong.
+
+mod axes;
+mod error;
+mod parts;
+mod reader;
+mod service;
+mod settings;
+
+use std::fmt;
+use std::path::Path;
+
+use toml::de::{DeTable, DeValue};
+
+use axes::{Axis, axes, combinations, overrides};
+pub use error::ScenarioError;
+use reader::{Document, Reader};
+
+use crate::fleet::Fleet;
+use crate::gate::Gate;
+use crate::model::{Beside, Budget, Model, Setting, Until};
+use crate::time::Nanos;
+
+type Result<T> = std::result::Result<T, ScenarioError>;
+
+/// Reads a file that a scenario names, or says why not.
+pub type Files<'f> = &'f dyn Fn(&str) -> std::result::Result<String, String>;
+
+/// A value that was swept.
+#[derive(Clone, Debug, PartialEq)]
+pub enum PointValue {
+    /// A number.
+    Number(f64),
+    /// A name, or several.
+    Text(String),
+}
+
+impl fmt::Display for PointValue {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Number(number) => number.fmt(f),
+            Self::Text(text) => f.write_str(text),
+        }
+    }
+}
+
+/// One combination of what is swept, and a run for each setting.
+#[derive(Clone, Debug)]
+pub struct Point {
+    /// What was swept, by its path, in the order of the file.
+    pub at: Vec<(String, PointValue)>,
+    /// A run for each setting, in the order of the file.
+    pub runs: Vec<Model>,
+    /// Many machines, if it is about many.
+    pub fleet: Option<Fleet>,
+}
+
+impl Point {
+    /// The value that `path` has here.
+    pub fn value(&self, path: &str) -> Option<&PointValue> {
+        self.at.iter().find(|(swept, _)| swept == path).map(|(_, value)| value)
+    }
+}
+
+/// What is not the file's to say.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Choices {
+    /// In place of the file's seed.
+    pub seed: Option<u64>,
+    /// With what `[quick]` says.
+    pub quick: bool,
+}
+
+/// An experiment.
+#[derive(Clone, Debug)]
+pub struct Experiment {
+    /// What it is called.
+    pub title: String,
+    /// What it shows, in words.
+    pub explanation: Vec<String>,
+    /// What is swept, by its path.
+    pub swept: Vec<String>,
+    /// All points.
+    pub points: Vec<Point>,
+}
+
+impl Experiment {
+    /// Reads the scenario at `path`, and what it names beside it.
+    pub fn load(path: &Path, choices: Choices) -> Result<Self> {
+        let name = path.display().to_string();
+        let read = |path: &Path| std::fs::read_to_string(path).map_err(|why| why.to_string());
+        let text = read(path).map_err(|why| ScenarioError {
+            file: name.clone(),
+            line: None,
+            key: "file".to_owned(),
+            problem: format!("cannot be read: {why}"),
+            allowed: "a scenario that can be read".to_owned(),
+        })?;
+        let beside = path.parent().unwrap_or(Path::new("."));
+        Self::parse(&name, &text, choices, &|file| read(&beside.join(file)))
+    }
+
+    /// Reads a scenario. `file` is what messages call it.
+    pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> Result<Self> {
+        let root = DeTable::parse(text).map_err(|error| ScenarioError {
+            file: file.to_owned(),
+            line: Some(reader::line_of(text, error.span().map_or(0, |span| span.start))),
+            key: "file".to_owned(),
+            problem: format!("is not TOML: {}", error.message().trim()),
+            allowed: "TOML as in the files of scenarios/".to_owned(),
+        })?;
+        let document = |over| Document { file, text, root: root.get_ref(), over, asked: Default::default() };
+        let bare = document(Vec::new());
+        let shortened = if choices.quick { overrides(&bare)? } else { Vec::new() };
+        let axes = axes(&bare, choices.quick)?;
+        let mut points = Vec::new();
+        for combination in combinations(&axes) {
+            let over = shortened.iter().cloned().chain(combination.iter().cloned()).collect();
+            points.push(point(&document(over), &axes, choices, files)?);
+        }
+        let (title, explanation) = words(&bare.top())?;
+        Ok(Self { title, explanation, swept: axes.into_iter().map(|axis| axis.path).collect(), points })
+    }
+
+    /// How many runs there are.
+    pub fn runs(&self) -> usize {
+        self.points.iter().map(|point| point.runs.len()).sum()
+    }
+
+    /// How many machines run, each run of a fleet counting all of its own.
+    pub fn machines(&self) -> usize {
+        self.points.iter().map(|point| point.runs.len() * point.fleet.map_or(1, |fleet| fleet.nodes)).sum()
+    }
+
+    /// The settings that are compared, in order.
+    pub fn settings(&self) -> impl Iterator<Item = &Setting> {
+        self.points.first().into_iter().flat_map(|point| point.runs.iter().map(|run| &run.setting))
+    }
+}
+
+fn words(top: &Reader) -> Result<(String, Vec<String>)> {
+    let title = top.text("title", "a title")?.unwrap_or("simulated").to_owned();
+    let explanation = top.texts("explanation", "a text or several")?.unwrap_or_default();
+    Ok((title, explanation.into_iter().map(str::to_owned).collect()))
+}
+
+fn point(document: &Document, axes: &[Axis], choices: Choices, files: Files) -> Result<Point> {
+    let top = document.top();
+    let (runs, fleet) = models(&top, choices, files)?;
+    for known in ["title", "explanation", "sweep", "quick"] {
+        top.value(known);
+    }
+    top.finish()?;
+    if let Some((path, value)) = document.nobody_asked_for() {
+        let allowed = "the path of a key that this scenario can have, such as service.arrivals.rate_per_s";
+        return Err(document.error(value.span(), path, "is swept, but is not a key here", allowed));
+    }
+    let swept = document.over.iter().filter(|(path, _)| axes.iter().any(|axis| axis.path == *path));
+    let at = swept.map(|(path, value)| (path.clone(), point_value(value.get_ref()))).collect();
+    Ok(Point { at, runs, fleet })
+}
+
+fn point_value(value: &DeValue) -> PointValue {
+    let text = |value: &DeValue| value.as_str().map_or_else(|| reader::shown(value), str::to_owned);
+    match (reader::number_of(value), value) {
+        (Some(number), _) => PointValue::Number(number),
+        (None, DeValue::Array(list)) => {
+            PointValue::Text(list.iter().map(|value| text(value.get_ref())).collect::<Vec<_>>().join("+"))
+        }
+        (None, value) => PointValue::Text(text(value)),
+    }
+}
+
+/// A run for each setting.
+fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, Option<Fleet>)> {
+    let machine = parts::machine(top.table("machine")?)?;
+    let smt = parts::interference(top, parts::classes(top)?)?;
+    let service = service::service(top.table("service")?, machine.cores(), &smt, files)?;
+    let batch = parts::batch(top, &smt)?;
+    let gate = settings::gate(top.table("gate")?, files)?.unwrap_or_else(Gate::holder);
+    let objective = parts::objective(top.table("slo")?)?;
+    let faults = top.tables("fault")?.into_iter().map(parts::fault).collect::<Result<Vec<_>>>()?;
+    let fleet = fleet(top.table("fleet")?)?;
+    let seed = top.count("seed", 0..=u64::MAX >> 1)?.unwrap_or(1);
+    let (warm_up_ns, until) = length(top)?;
+    let run = |setting: Setting| Model {
+        machine: machine.clone(),
+        service: service.clone(),
+        batch: batch.clone(),
+        smt: smt.clone(),
+        setting,
+        objective,
+        faults: faults.clone(),
+        warm_up_ns,
+        until,
+        seed: choices.seed.unwrap_or(seed),
+        node: 0,
+    };
+    let runs: Vec<Model> = settings::settings(top, &gate, files)?.into_iter().map(run).collect();
+    runs.iter().try_for_each(|run| fits(top, run))?;
+    Ok((runs, fleet))
+}
+
+fn length(top: &Reader) -> Result<(Nanos, Until)> {
+    let warm_up_ns = top.number("warm_up_s", 0.0..=1e6)?.map_or(0, |seconds| parts::ms(seconds * 1e3));
+    let time = top.number("run_s", 1e-6..=1e7)?.map(|seconds| Until::Time(parts::ms(seconds * 1e3)));
+    let requests = top.count("requests", 1..=1_000_000_000_000)?.map(Until::Requests);
+    match (time, requests) {
+        (Some(_), Some(_)) => Err(top.refuse("requests", "is given beside run_s", "one of the two")),
+        (time, requests) => {
+            let until = time.or(requests).ok_or_else(|| top.lacks("run_s", "run_s or requests"))?;
+            Ok((warm_up_ns, until))
+        }
+    }
+}
+
+fn fleet(reader: Reader) -> Result<Option<Fleet>> {
+    if !reader.is_there() {
+        return Ok(None);
+    }
+    let fan_out = reader.count("fan_out", 1..=10_000)?.unwrap_or(1) as usize;
+    let nodes = reader.count("nodes", 1..=1_000_000)?.ok_or_else(|| reader.lacks("nodes", "a whole number"))? as usize;
+    if !nodes.is_multiple_of(fan_out) {
+        return Err(reader.refuse("nodes", format!("is {nodes}"), format!("a multiple of fan_out, {fan_out}")));
+    }
+    reader.finish()?;
+    Ok(Some(Fleet { nodes, fan_out }))
+}
+
+/// What no part can know of itself.
+fn fits(top: &Reader, run: &Model) -> Result<()> {
+    let budget = match run.setting.beside {
+        Beside::Lent(lending) => lending.budget,
+        _ => Budget::None,
+    };
+    if matches!(budget, Budget::Slo | Budget::SloLessAlone) && run.objective.is_none() {
+        let name = &run.setting.name;
+        return Err(top.lacks("slo", format!("[slo] with limit_ms, from which the budget of {name} follows")));
+    }
+    if run.setting.beside == Beside::Nothing {
+        return Ok(());
+    }
+    if run.batch.is_empty() {
+        return Err(
+            top.lacks("batch", format!("at least one [[batch]], since there is the setting {}", run.setting.name))
+        );
+    }
+    match run.machine.lanes_per_core {
+        1 => Err(top.lacks("machine.lanes_per_core", "2 or more, so that batch has a lane")),
+        _ => Ok(()),
+    }
+}

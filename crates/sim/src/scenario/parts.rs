@@ -1,0 +1,204 @@
+//! The parts of a scenario: machine, batch jobs, what lanes do to each other, objective, faults.
+
+use std::ops::{Range, RangeInclusive};
+
+use super::error::ScenarioError;
+use super::reader::Reader;
+use crate::model::{Fault, Job, LANES_MAX, Machine, Objective, Phase, Power, Sleep};
+use crate::smt::{Class, Interference, MemoryUse};
+use crate::time::Nanos;
+
+type Result<T> = std::result::Result<T, ScenarioError>;
+
+/// Times that are not too short to matter nor too long to count, in the unit that a key names.
+const TIME: RangeInclusive<f64> = 0.0..=1e9;
+pub(super) const LONGER: RangeInclusive<f64> = 1e-3..=1e9;
+pub(super) const SHARE: RangeInclusive<f64> = 0.0..=1.0;
+const WATTS: RangeInclusive<f64> = 0.0..=1e4;
+
+pub(super) fn us(number: f64) -> Nanos {
+    (number * 1e3) as Nanos
+}
+
+pub(super) fn ms(number: f64) -> Nanos {
+    (number * 1e6) as Nanos
+}
+
+pub(super) fn machine(reader: Reader) -> Result<Machine> {
+    let default = Machine::one_core();
+    let count = |key, most: usize, otherwise: usize| {
+        Ok(reader.count(key, 1..=most as u64)?.map_or(otherwise, |count| count as usize))
+    };
+    let time = |key, otherwise| Ok(reader.number(key, TIME)?.map_or(otherwise, us));
+    let machine = Machine {
+        packages: count("packages", 64, 1)?,
+        cores_per_package: count("cores_per_package", 1024, 1)?,
+        lanes_per_core: count("lanes_per_core", LANES_MAX, 2)?,
+        core_speed: reader.numbers("core_speed", 0.01..=100.0)?.unwrap_or(default.core_speed),
+        clock_ghz: reader.number("clock_ghz", 0.1..=10.0)?.unwrap_or(default.clock_ghz),
+        counters: reader.flag("counters")?.unwrap_or(default.counters),
+        context_switch_ns: time("context_switch_us", default.context_switch_ns)?,
+        migration_ns: time("migration_us", default.migration_ns)?,
+        sleep: sleep(&reader)?,
+        power: power(reader.table("power")?)?,
+    };
+    reader.finish()?;
+    Ok(machine)
+}
+
+fn sleep(reader: &Reader) -> Result<Option<Sleep>> {
+    let (after, wake) = (reader.number("sleep_after_us", TIME)?, reader.number("sleep_wake_us", TIME)?);
+    match (after, wake) {
+        (None, None) => Ok(None),
+        (Some(after), Some(wake)) => Ok(Some(Sleep { after_ns: us(after), wake_ns: us(wake) })),
+        (None, _) => Err(reader.lacks("sleep_after_us", "both of sleep_after_us and sleep_wake_us, or neither")),
+        (_, None) => Err(reader.lacks("sleep_wake_us", "both of sleep_after_us and sleep_wake_us, or neither")),
+    }
+}
+
+fn power(reader: Reader) -> Result<Power> {
+    let watts = |key| Ok(reader.number(key, WATTS)?.unwrap_or(0.0));
+    let power = Power {
+        package_w: watts("package_w")?,
+        core_idle_w: watts("core_idle_w")?,
+        core_busy_w: watts("core_busy_w")?,
+        lane_w: watts("lane_w")?,
+    };
+    reader.finish()?;
+    Ok(power)
+}
+
+/// The jobs that run: all, or those that `run_batch` names.
+pub(super) fn batch(top: &Reader, smt: &Interference) -> Result<Vec<Job>> {
+    let jobs = top.tables("batch")?.into_iter().map(|reader| job(reader, smt)).collect::<Result<Vec<Job>>>()?;
+    let allowed = jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>().join(", ");
+    let Some(wanted) = top.texts("run_batch", &allowed)? else { return Ok(jobs) };
+    let of_name = |name: &&str| {
+        let unknown = || top.refuse("run_batch", format!("is \"{name}\""), allowed.clone());
+        jobs.iter().find(|job| job.name == **name).cloned().ok_or_else(unknown)
+    };
+    wanted.iter().map(of_name).collect()
+}
+
+fn job(reader: Reader, smt: &Interference) -> Result<Job> {
+    let name = reader.text("name", "a name")?.ok_or_else(|| reader.lacks("name", "a name"))?;
+    let phases = reader.tables("phase")?.into_iter().map(|phase| phase_of(phase, name, smt));
+    let phases = phases.collect::<Result<Vec<Phase>>>()?;
+    let job = if phases.is_empty() {
+        Job::endless(name, smt.class(name).expect("every name was made a class"))
+    } else {
+        Job { name: name.to_owned(), phases }
+    };
+    if job.class().is_none() {
+        return Err(reader.refuse("phase", "only waits", "a phase with work_ms among them"));
+    }
+    reader.finish()?;
+    Ok(job)
+}
+
+fn phase_of(reader: Reader, job: &str, smt: &Interference) -> Result<Phase> {
+    let (work, wait) = (reader.number("work_ms", LONGER)?, reader.number("wait_ms", LONGER)?);
+    let class = reader.text("class", "a name")?.unwrap_or(job);
+    let phase = match (work, wait) {
+        (Some(work), None) => {
+            Phase::Work { class: smt.class(class).expect("every name was made a class"), work_ns: ms(work) }
+        }
+        (None, Some(wait)) => Phase::Wait { ns: ms(wait) },
+        _ => return Err(reader.lacks("work_ms", "either work_ms or wait_ms")),
+    };
+    reader.finish()?;
+    Ok(phase)
+}
+
+/// All classes: the service, the jobs and their phases.
+pub(super) fn classes(top: &Reader) -> Result<Interference> {
+    let mut names = vec![top.table("service")?.text("name", "a name")?.unwrap_or("service").to_owned()];
+    for job in top.tables("batch")? {
+        names.extend(job.text("name", "a name")?.map(str::to_owned));
+        for phase in job.tables("phase")? {
+            names.extend(phase.text("class", "a name")?.map(str::to_owned));
+        }
+    }
+    let mut seen = std::collections::BTreeSet::from(["nap".to_owned()]);
+    names.retain(|name| seen.insert(name.clone()));
+    Ok(Interference::new(&names))
+}
+
+/// `[slowdown.VICTIM]` has a number for each aggressor; `[memory.CLASS]` how a class uses memory.
+pub(super) fn interference(top: &Reader, mut smt: Interference) -> Result<Interference> {
+    let slowdown = top.table("slowdown")?;
+    for (victim, at, _) in slowdown.entries() {
+        let victim_class = known_class(&slowdown, victim, at, &smt)?;
+        let row = slowdown.table(victim)?;
+        for (aggressor, at, _) in row.entries() {
+            let aggressor_class = known_class(&row, aggressor, at, &smt)?;
+            smt.set_slowdown(victim_class, aggressor_class, row.wanted(aggressor, 1.0..=100.0)?);
+        }
+    }
+    memory(top.table("memory")?, &mut smt)?;
+    Ok(smt)
+}
+
+fn known_class(reader: &Reader, name: &str, at: Range<usize>, smt: &Interference) -> Result<Class> {
+    let unknown = || reader.document.error(at, &reader.path(name), "names no program", smt.names().join(", "));
+    smt.class(name).ok_or_else(unknown)
+}
+
+fn memory(reader: Reader, smt: &mut Interference) -> Result<()> {
+    for (name, at, _) in reader.entries() {
+        let class = known_class(&reader, name, at, smt)?;
+        let table = reader.table(name)?;
+        let memory = MemoryUse {
+            accesses_per_us: table.number("accesses_per_us", 0.0..=1e5)?.unwrap_or(0.0),
+            stall_share: table.number("stall_share", SHARE)?.unwrap_or(0.0),
+            pressure: table.number("pressure", SHARE)?.unwrap_or(0.0),
+        };
+        table.finish()?;
+        smt.set_memory(class, memory);
+    }
+    Ok(())
+}
+
+pub(super) fn objective(reader: Reader) -> Result<Option<Objective>> {
+    let objective = match reader.is_there() {
+        false => None,
+        true => Some(Objective {
+            percentile: reader.number("percentile", 1.0..=99.999)?.unwrap_or(99.0),
+            limit_ns: ms(reader.wanted("limit_ms", LONGER)?),
+        }),
+    };
+    reader.finish()?;
+    Ok(objective)
+}
+
+#[derive(Clone, Copy)]
+enum FaultKind {
+    Late,
+    Lost,
+    Glitch,
+    Churn,
+    Crash,
+}
+
+pub(super) fn fault(reader: Reader) -> Result<Fault> {
+    let kinds = [
+        ("late-wake-up", FaultKind::Late),
+        ("lost-summons", FaultKind::Lost),
+        ("counter-glitch", FaultKind::Glitch),
+        ("container-churn", FaultKind::Churn),
+        ("agent-crash", FaultKind::Crash),
+    ];
+    let probability = || reader.wanted("probability", SHARE);
+    let every = || Ok((ms(reader.wanted("every_ms", LONGER)?), ms(reader.wanted("gone_ms", LONGER)?)));
+    let fault = match reader.chosen("kind", &kinds)? {
+        FaultKind::Late => {
+            Fault::LateWakeUp { probability: probability()?, delay_ns: us(reader.wanted("delay_us", TIME)?) }
+        }
+        FaultKind::Lost => Fault::LostSummons { probability: probability()? },
+        FaultKind::Glitch => Fault::CounterGlitch { probability: probability()? },
+        FaultKind::Churn => every().map(|(every_ns, gone_ns)| Fault::Churn { every_ns, gone_ns })?,
+        FaultKind::Crash => every().map(|(every_ns, gone_ns)| Fault::AgentCrash { every_ns, gone_ns })?,
+    };
+    reader.finish()?;
+    Ok(fault)
+}

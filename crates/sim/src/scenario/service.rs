@@ -1,0 +1,168 @@
+//! The service of a scenario: how much work requests are, and when they come.
+
+use std::sync::Arc;
+
+use super::Files;
+use super::error::ScenarioError;
+use super::parts::{LONGER, SHARE, us};
+use super::reader::Reader;
+use crate::arrivals::Arrivals;
+use crate::demand::{Demand, LUCENE_MEAN_NS, Lognormal};
+use crate::model::{CORES_MAX, Queue, Service};
+use crate::smt::Interference;
+use crate::time::Nanos;
+
+type Result<T> = std::result::Result<T, ScenarioError>;
+
+/// The service's class is known by its name.
+pub(super) fn service(reader: Reader, cores: usize, smt: &Interference, files: Files) -> Result<Service> {
+    let name = reader.text("name", "a name")?.unwrap_or("service").to_owned();
+    let workers = reader.count("workers", 1..=cores.min(CORES_MAX) as u64)?.unwrap_or(1) as usize;
+    let queues = [("shared", Queue::Shared), ("per-worker", Queue::PerWorker)];
+    let queue = reader.choice("queue", &queues)?.unwrap_or_default();
+    let queue_limit = reader.count("queue_limit", 0..=10_000_000)?.unwrap_or(1_000_000) as usize;
+    let demand = demand(reader.table("demand")?, files)?;
+    let arrivals = arrivals(reader.table("arrivals")?, demand.mean_ns() / workers as f64, files)?;
+    reader.finish()?;
+    let class = smt.class(&name).expect("every name was made a class");
+    Ok(Service { name, class, workers, queue, queue_limit, arrivals, demand })
+}
+
+#[derive(Clone, Copy)]
+enum DemandKind {
+    Constant,
+    Exponential,
+    Lognormal,
+    Bimodal,
+    Lucene,
+    Empirical,
+}
+
+fn demand(reader: Reader, files: Files) -> Result<Demand> {
+    use DemandKind::*;
+    let kinds = [
+        ("constant", Constant),
+        ("exponential", Exponential),
+        ("lognormal", Lognormal),
+        ("bimodal", Bimodal),
+        ("lucene", Lucene),
+        ("empirical", Empirical),
+    ];
+    let mean_ns = || Ok(reader.wanted("mean_ms", LONGER)? * 1e6);
+    let demand = match reader.chosen("kind", &kinds)? {
+        Constant => Demand::Constant(mean_ns()?),
+        Exponential => Demand::Exponential(mean_ns()?),
+        Lognormal => lognormal(&reader, mean_ns()?)?,
+        Bimodal => Demand::Bimodal {
+            short_ns: reader.wanted("short_ms", LONGER)? * 1e6,
+            long_ns: reader.wanted("long_ms", LONGER)? * 1e6,
+            long_share: reader.wanted("long_share", SHARE)?,
+        },
+        Lucene => Demand::lucene(reader.number("mean_ms", LONGER)?.map_or(LUCENE_MEAN_NS, |mean| mean * 1e6)),
+        Empirical => Demand::Empirical(recorded(&reader, files, server_times)?),
+    };
+    reader.finish()?;
+    Ok(demand)
+}
+
+fn lognormal(reader: &Reader, mean_ns: f64) -> Result<Demand> {
+    let sigma = reader.wanted("sigma", 0.01..=4.0)?;
+    let cut = reader.number("longest_ms", LONGER)?.map_or(f64::INFINITY, |cut| cut * 1e6);
+    if cut < 2.0 * mean_ns {
+        return Err(reader.refuse("longest_ms", "is too short", "twice mean_ms, or more"));
+    }
+    Ok(Demand::Lognormal(Lognormal::new(mean_ns, sigma, cut)))
+}
+
+#[derive(Clone, Copy)]
+enum ArrivalKind {
+    Poisson,
+    Bursty,
+    Trace,
+}
+
+/// `work_ns` is what arrives at one worker with each request.
+fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arrivals> {
+    let kinds = [("poisson", ArrivalKind::Poisson), ("bursty", ArrivalKind::Bursty), ("trace", ArrivalKind::Trace)];
+    let kind = reader.chosen("kind", &kinds)?;
+    let rate = reader.number("rate_per_s", 1e-3..=1e8)?;
+    let load = reader.number("load_percent", 0.01..=200.0)?;
+    let gap_ns = match (rate, load) {
+        (Some(rate), None) => Some(1e9 / rate),
+        (None, Some(load)) => Some(work_ns / (load / 100.0)),
+        (None, None) => None,
+        (Some(_), Some(_)) => {
+            return Err(reader.refuse("load_percent", "is given beside rate_per_s", "one of the two"));
+        }
+    };
+    let arrivals = match kind {
+        ArrivalKind::Trace => {
+            let trace = Arrivals::Trace(recorded(&reader, files, gaps)?);
+            gap_ns.map_or(trace.clone(), |gap_ns| trace.with_mean_gap(gap_ns))
+        }
+        _ => {
+            let gap_ns = gap_ns.ok_or_else(|| reader.lacks("rate_per_s", "rate_per_s or load_percent"))?;
+            match kind {
+                ArrivalKind::Bursty => bursty(&reader)?.with_mean_gap(gap_ns),
+                _ => Arrivals::Poisson { gap_ns },
+            }
+        }
+    };
+    reader.finish()?;
+    Ok(arrivals)
+}
+
+fn bursty(reader: &Reader) -> Result<Arrivals> {
+    Ok(Arrivals::Bursty {
+        calm_gap_ns: 1e6,
+        burst_gap_ns: 1e6 / reader.wanted("burst_factor", 1.0..=1e4)?,
+        calm_ns: reader.wanted("calm_ms", LONGER)? * 1e6,
+        burst_ns: reader.wanted("burst_ms", LONGER)? * 1e6,
+    })
+}
+
+/// Numbers from the file that the key `file` names: microseconds, one a line; or what `of_log` makes of
+/// a log of requests.
+fn recorded(reader: &Reader, files: Files, of_log: fn(&[Logged]) -> Vec<Nanos>) -> Result<Arc<[Nanos]>> {
+    let allowed =
+        "a file that can be read, with one number of microseconds a line, or that `sidelane requests --log` wrote";
+    let name = reader.text("file", allowed)?.ok_or_else(|| reader.lacks("file", allowed))?;
+    let text = files(name).map_err(|why| reader.refuse("file", format!("cannot be read: {name}: {why}"), allowed))?;
+    let numbers = if text.starts_with('{') { logged(&text).map(|log| of_log(&log)) } else { microseconds(&text) };
+    match numbers.filter(|numbers| numbers.iter().any(|ns| *ns > 0)) {
+        Some(numbers) => Ok(numbers.into()),
+        None => Err(reader.refuse("file", format!("names {name}, which is not such a file"), allowed)),
+    }
+}
+
+fn microseconds(text: &str) -> Option<Vec<Nanos>> {
+    let lines = text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#'));
+    let number = |line: &str| line.parse::<f64>().ok().filter(|number| (0.0..1e12).contains(number)).map(us);
+    lines.map(number).collect()
+}
+
+/// A request of a real run.
+struct Logged {
+    arrived_ns: Nanos,
+    started_ns: Nanos,
+    finished_ns: Nanos,
+}
+
+fn logged(text: &str) -> Option<Vec<Logged>> {
+    let request = |line: &str| {
+        let line: serde_json::Value = serde_json::from_str(line).ok()?;
+        let ns = |key: &str| line[key].as_u64();
+        Some(Logged { arrived_ns: ns("arrived_ns")?, started_ns: ns("started_ns")?, finished_ns: ns("finished_ns")? })
+    };
+    text.lines().map(request).collect()
+}
+
+fn server_times(log: &[Logged]) -> Vec<Nanos> {
+    log.iter().map(|request| request.finished_ns.saturating_sub(request.started_ns)).collect()
+}
+
+fn gaps(log: &[Logged]) -> Vec<Nanos> {
+    let mut arrived: Vec<Nanos> = log.iter().map(|request| request.arrived_ns).collect();
+    arrived.sort_unstable();
+    arrived.windows(2).map(|pair| pair[1] - pair[0]).collect()
+}

@@ -1,0 +1,163 @@
+//! The settings of a scenario: ways of sharing the machine that are compared.
+
+use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
+
+use super::Files;
+use super::error::ScenarioError;
+use super::parts::{ms, us};
+use super::reader::Reader;
+use crate::gate::{Gate, Latency};
+use crate::model::{Beside, Budget, Lending, Setting};
+use crate::time::{NEVER, Nanos};
+
+type Result<T> = std::result::Result<T, ScenarioError>;
+
+#[derive(Clone, Copy, PartialEq)]
+enum Way {
+    Alone,
+    Unmanaged,
+    Exclusion,
+    Freezer,
+    Policy(PolicyKind),
+}
+
+const WAYS: [(&str, Way); 9] = [
+    ("alone", Way::Alone),
+    ("unmanaged", Way::Unmanaged),
+    // On SMT the class of batch decides nothing: its lane is another CPU than the service's.
+    ("sched-idle", Way::Unmanaged),
+    ("exclusion", Way::Exclusion),
+    ("freezer", Way::Freezer),
+    ("borrow-idle", Way::Policy(PolicyKind::BorrowIdle)),
+    ("fixed-budget", Way::Policy(PolicyKind::FixedBudget)),
+    ("refresh-budget", Way::Policy(PolicyKind::RefreshBudget)),
+    ("dynamic-refresh", Way::Policy(PolicyKind::DynamicRefresh)),
+];
+
+/// All settings; their names are told apart.
+pub(super) fn settings(top: &Reader, gate: &Gate, files: Files) -> Result<Vec<Setting>> {
+    let readers = top.tables("setting")?;
+    if readers.is_empty() {
+        return Err(top.lacks("setting", "at least one [[setting]] with a policy"));
+    }
+    let mut settings: Vec<Setting> = Vec::new();
+    for reader in readers {
+        let setting = setting(&reader, gate, files)?;
+        if settings.iter().any(|other| other.name == setting.name) {
+            return Err(reader.refuse("name", format!("is \"{}\" for the second time", setting.name), "another name"));
+        }
+        settings.push(setting);
+        reader.finish()?;
+    }
+    Ok(settings)
+}
+
+fn setting(reader: &Reader, default_gate: &Gate, files: Files) -> Result<Setting> {
+    let way = reader.chosen("policy", &WAYS)?;
+    let name = reader.text("policy", "")?.unwrap_or_default();
+    let name = reader.text("name", "a name")?.unwrap_or(name).to_owned();
+    let own_gate = reader.table("gate")?;
+    let gate = match way {
+        Way::Exclusion => Gate::ideal(),
+        _ => gate(own_gate, files)?.unwrap_or_else(|| default_gate.clone()),
+    };
+    Ok(Setting { name, beside: beside(reader, way)?, gate })
+}
+
+fn beside(reader: &Reader, way: Way) -> Result<Beside> {
+    let idle = |config| Beside::Lent(Lending { policy: PolicyKind::BorrowIdle, config, budget: Budget::None });
+    Ok(match way {
+        Way::Alone => Beside::Nothing,
+        Way::Unmanaged => Beside::Unmanaged,
+        Way::Exclusion => idle(BorrowConfig { min_idle_ns: 0, evict_after_ns: NEVER }),
+        Way::Freezer => idle(BorrowConfig { evict_after_ns: 0, ..config(reader)? }),
+        Way::Policy(policy) => {
+            Beside::Lent(Lending { policy, config: config(reader)?, budget: budget(reader, policy)? })
+        }
+    })
+}
+
+fn config(reader: &Reader) -> Result<BorrowConfig> {
+    let default = BorrowConfig::default();
+    Ok(BorrowConfig {
+        min_idle_ns: reader.number("min_idle_us", 0.0..=1e9)?.map_or(default.min_idle_ns, us),
+        evict_after_ns: reader.number("evict_after_ms", 0.0..=1e9)?.map_or(default.evict_after_ns, ms),
+    })
+}
+
+fn budget(reader: &Reader, policy: PolicyKind) -> Result<Budget> {
+    let given = reader.number("budget_ms", 0.0..=1e6)?.map(|budget| Budget::Given(ms(budget)));
+    let kinds = [("slo", Budget::Slo), ("slo-less-alone", Budget::SloLessAlone)];
+    let worked_out = reader.choice("budget", &kinds)?;
+    match (policy.needs_requests(), given, worked_out) {
+        (_, Some(_), Some(_)) => Err(reader.refuse("budget", "is given beside budget_ms", "one of the two")),
+        (false, None, None) => Ok(Budget::None),
+        (false, ..) => {
+            let key = if given.is_some() { "budget_ms" } else { "budget" };
+            Err(reader.refuse(key, "is of no use to borrow-idle", "a policy that spends one, or no budget"))
+        }
+        (true, None, None) => Err(reader.lacks("budget", "budget_ms, or budget = slo or slo-less-alone")),
+        (true, given, worked_out) => Ok(given.or(worked_out).unwrap_or(Budget::None)),
+    }
+}
+
+#[derive(Clone, Copy)]
+enum GateKind {
+    Ideal,
+    Holder,
+    Nanonap,
+    Given,
+    Doctor,
+}
+
+/// `[gate]`, if it is there.
+pub(super) fn gate(reader: Reader, files: Files) -> Result<Option<Gate>> {
+    if !reader.is_there() {
+        return Ok(None);
+    }
+    let kinds = [
+        ("ideal", GateKind::Ideal),
+        ("holder", GateKind::Holder),
+        ("nanonap", GateKind::Nanonap),
+        ("given", GateKind::Given),
+        ("doctor", GateKind::Doctor),
+    ];
+    let mut gate = match reader.chosen("kind", &kinds)? {
+        GateKind::Ideal => Gate::ideal(),
+        GateKind::Holder => Gate::holder(),
+        GateKind::Nanonap => Gate::nanonap(),
+        GateKind::Given => given_gate(&reader)?,
+        GateKind::Doctor => doctors_gate(&reader, files)?,
+    };
+    if let Some(cost) = reader.number("lc_cost_us", 0.0..=1e6)? {
+        gate.lc_cost_ns = us(cost);
+    }
+    reader.finish()?;
+    Ok(Some(gate))
+}
+
+fn given_gate(reader: &Reader) -> Result<Gate> {
+    let time = |key| Ok(us(reader.wanted(key, 0.0..=1e6)?));
+    let off = Latency::through(time("off_p50_us")?, time("off_p99_us")?);
+    let on = Latency::through(time("on_p50_us")?, time("on_p99_us")?);
+    Ok(Gate { off, on, lc_cost_ns: 0 })
+}
+
+/// What `sidelane doctor --json` measured.
+fn doctors_gate(reader: &Reader, files: Files) -> Result<Gate> {
+    let allowed = "a file that `sidelane doctor --json` wrote";
+    let name = reader.text("file", allowed)?.ok_or_else(|| reader.lacks("file", allowed))?;
+    let wrong = |problem: String| reader.refuse("file", problem, allowed);
+    let text = files(name).map_err(|why| wrong(format!("cannot be read: {name}: {why}")))?;
+    let result: serde_json::Value = serde_json::from_str(&text).map_err(|why| wrong(format!("is no JSON: {why}")))?;
+    let rows = result["rows"].as_array().ok_or_else(|| wrong(format!("names {name}, which has no rows")))?;
+    let measured: Vec<&serde_json::Value> = rows.iter().filter(|row| row["off_p50_ns"].is_number()).collect();
+    let gates = measured.iter().filter_map(|row| row["setting"].as_str()).collect::<Vec<_>>().join(", ");
+    let wanted = reader.text("gate", &gates)?.ok_or_else(|| reader.lacks("gate", gates.clone()))?;
+    let row = measured.into_iter().find(|row| row["setting"] == wanted);
+    let row = row.ok_or_else(|| reader.refuse("gate", format!("is \"{wanted}\""), gates))?;
+    let ns = |key: &str| row[key].as_f64().map_or(0, |ns| ns as Nanos);
+    let off = Latency::through(ns("off_p50_ns"), ns("off_p99_ns"));
+    let on = Latency::through(ns("on_p50_ns"), ns("on_p99_ns"));
+    Ok(Gate { off, on, lc_cost_ns: 0 })
+}

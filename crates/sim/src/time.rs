@@ -1,0 +1,123 @@
+//! Time and work, both integers, so that no rounding differs between machines.
+//!
+//! Time is in nanoseconds. Work is what a lane of speed 1 does in a time; it is counted in
+//! 2⁻²⁰ ns, and a speed in such units a nanosecond, so that progress is one multiplication and no
+//! work is lost however often a speed changes in the middle of a request.
+
+/// Nanoseconds since the beginning of the simulated time.
+pub type Nanos = sidelane_policy::Nanos;
+
+/// What never comes.
+pub const NEVER: Nanos = Nanos::MAX;
+
+/// A microsecond.
+pub const US: Nanos = 1_000;
+/// A millisecond.
+pub const MS: Nanos = 1_000_000;
+/// A second.
+pub const S: Nanos = 1_000_000_000;
+
+const WORK_BITS: u32 = 20;
+
+/// How much work a lane does in a nanosecond.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Speed(u32);
+
+impl Speed {
+    /// That of a lane of the reference core that has it for itself.
+    pub const ONE: Self = Self(1 << WORK_BITS);
+    /// Does nothing.
+    pub const ZERO: Self = Self(0);
+
+    /// So many times that of the reference, to 2⁻²⁰.
+    pub fn from_factor(factor: f64) -> Self {
+        Self((factor * f64::from(Self::ONE.0)) as u32)
+    }
+}
+
+/// An amount of work.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Work(u64);
+
+impl Work {
+    /// What never ends.
+    pub const ENDLESS: Self = Self(u64::MAX);
+
+    /// What a lane of speed 1 does in `ns`; at most a few hours of it.
+    pub fn of_ns(ns: Nanos) -> Self {
+        Self(ns.min(Nanos::MAX >> (WORK_BITS + 1)) << WORK_BITS)
+    }
+
+    /// In time at speed 1.
+    pub fn ns(self) -> f64 {
+        self.0 as f64 / f64::from(Speed::ONE.0)
+    }
+
+    /// In the smallest units.
+    pub fn units(self) -> u64 {
+        self.0
+    }
+
+    /// More of it.
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0.saturating_add(other.0))
+    }
+
+    /// How long a lane of `speed` takes for it.
+    #[inline]
+    pub fn time_at(self, speed: Speed) -> Nanos {
+        match (self, speed) {
+            (Self::ENDLESS, _) | (_, Speed::ZERO) => NEVER,
+            (_, Speed::ONE) => (self.0 + u64::from(Speed::ONE.0) - 1) >> WORK_BITS,
+            _ => self.0.div_ceil(u64::from(speed.0)),
+        }
+    }
+
+    /// Takes off what `speed` does in `ns`; returns how much that was.
+    #[inline]
+    pub fn take(&mut self, ns: Nanos, speed: Speed) -> u128 {
+        let done = u128::from(ns) * u128::from(speed.0);
+        if *self == Self::ENDLESS {
+            return done;
+        }
+        let done = done.min(u128::from(self.0));
+        self.0 -= done as u64;
+        done
+    }
+}
+
+/// Units of work as nanoseconds of a lane of speed 1.
+pub fn work_ns(units: u128) -> f64 {
+    units as f64 / f64::from(Speed::ONE.0)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn work_at_half_speed_takes_twice_as_long() {
+        let half = Speed::from_factor(0.5);
+        assert_eq!(Work::of_ns(100).time_at(Speed::ONE), 100);
+        assert_eq!(Work::of_ns(100).time_at(half), 200);
+        assert_eq!(Work::of_ns(7).time_at(Speed::ZERO), NEVER);
+        assert_eq!(Work::ENDLESS.time_at(half), NEVER);
+    }
+
+    /// Cutting a stretch of work into pieces moves its end by nothing.
+    #[test]
+    fn progress_in_pieces_is_progress() {
+        let third = Speed::from_factor(1.0 / 3.0);
+        let mut left = Work::of_ns(1_000);
+        let whole_ns = left.time_at(third);
+        let mut spent_ns = 0;
+        for piece_ns in [1, 10, 400, 77] {
+            left.take(piece_ns, third);
+            spent_ns += piece_ns;
+        }
+        assert_eq!(spent_ns + left.time_at(third), whole_ns);
+        let rest = u128::from(left.units());
+        assert_eq!(left.take(left.time_at(third), third), rest);
+        assert_eq!(left, Work::default());
+    }
+}

@@ -1,0 +1,57 @@
+//! What goes wrong shows where it should, and nowhere else.
+
+mod common;
+
+use common::experiment;
+use sidelane_sim::Figures;
+use sidelane_sim::sweep::run_machine;
+
+fn run(setting: &str, faults: &str) -> Figures {
+    let text = format!(
+        "requests = 20_000\n[service]\narrivals = {{ kind = \"poisson\", load_percent = 30 }}\n\
+         demand = {{ kind = \"exponential\", mean_ms = 1 }}\n[[batch]]\nname = \"loop\"\n\
+         [slowdown.service]\nloop = 1.5\n[gate]\nkind = \"nanonap\"\n[[setting]]\n{setting}\n{faults}"
+    );
+    run_machine(&experiment(&text).points[0].runs[0])
+}
+
+const IDLE: &str = "policy = \"borrow-idle\"";
+const DYNAMIC: &str = "policy = \"dynamic-refresh\"\nbudget_ms = 1";
+
+#[test]
+fn a_lost_summons_is_a_leak_until_the_service_stops() {
+    let (well, ill) = (run(IDLE, ""), run(IDLE, "[[fault]]\nkind = \"lost-summons\"\nprobability = 0.1\n"));
+    assert!(well.overlap_percent < 0.2, "{well:?}");
+    assert!((5.0..20.0).contains(&ill.overlap_percent), "{ill:?}");
+}
+
+#[test]
+fn a_late_wake_up_is_a_leak_for_as_long() {
+    let late = run(IDLE, "[[fault]]\nkind = \"late-wake-up\"\nprobability = 1\ndelay_us = 100\n");
+    let each_us =
+        late.overlap_percent / 100.0 * late.lc_utilisation * late.elapsed_ns as f64 / 1e3 / late.summons as f64;
+    // Some requests are over before that.
+    assert!((85.0..102.0).contains(&each_us), "{each_us}");
+}
+
+#[test]
+fn a_glitch_of_the_counters_moves_harm_the_safe_way_or_little() {
+    let well = run(DYNAMIC, "");
+    let ill = run(DYNAMIC, "[[fault]]\nkind = \"counter-glitch\"\nprobability = 0.01\n");
+    assert!(ill.harm_ppm > well.harm_ppm, "{} {}", ill.harm_ppm, well.harm_ppm);
+}
+
+#[test]
+fn while_the_agent_is_away_batch_is_too() {
+    let (well, ill) = (run(IDLE, ""), run(IDLE, "[[fault]]\nkind = \"agent-crash\"\nevery_ms = 100\ngone_ms = 50\n"));
+    let share = ill.batch_work_ratio.unwrap() / well.batch_work_ratio.unwrap();
+    assert!((0.48..0.52).contains(&share), "{share}");
+    assert!(ill.overlap_percent < 0.2 && ill.p99_ns <= well.p99_ns * 101 / 100);
+}
+
+#[test]
+fn containers_that_come_and_go_leave_nothing_behind() {
+    let ill = run(IDLE, "[[fault]]\nkind = \"container-churn\"\nevery_ms = 10\ngone_ms = 2\n");
+    assert!(ill.overlap_percent < 0.3, "{ill:?}");
+    assert!(ill.batch_work_ratio.unwrap() < 0.6, "{ill:?}");
+}

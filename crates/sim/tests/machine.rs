@@ -1,0 +1,152 @@
+//! What the machine does to those who run on it, against sums done by hand.
+
+mod common;
+
+use common::experiment;
+use sidelane_sim::Figures;
+use sidelane_sim::sweep::run_machine;
+
+/// Half busy with 1 ms each, beside batch that takes half as long again and is slowed by 1.4.
+const SERVICE: &str = r#"
+requests = 50_000
+[service]
+arrivals = { kind = "poisson", load_percent = 50 }
+demand = { kind = "exponential", mean_ms = 1 }
+[[batch]]
+name = "loop"
+[slowdown.service]
+loop = 1.5
+[slowdown.loop]
+service = 1.4
+loop = 1.2
+[gate]
+kind = "ideal"
+[slo]
+limit_ms = 50
+"#;
+
+fn run(rest: &str) -> Figures {
+    run_machine(&experiment(&format!("{SERVICE}{rest}")).points[0].runs[0])
+}
+
+#[track_caller]
+fn near(measured: f64, wanted: f64, tolerance: f64) {
+    assert!((measured / wanted - 1.0).abs() <= tolerance, "{measured} is not {wanted}");
+}
+
+#[test]
+fn energy_is_what_busy_and_idle_lanes_draw() {
+    let power = "[machine.power]\npackage_w = 10\ncore_idle_w = 1\ncore_busy_w = 5\nlane_w = 2\n";
+    let watts = |figures: &Figures| figures.energy_j / (figures.elapsed_ns as f64 / 1e9);
+    let alone = run(&format!("[machine]\ncores_per_package = 2\n{power}[[setting]]\npolicy = \"alone\"\n"));
+    let busy = alone.lc_utilisation;
+    near(watts(&alone), 10.0 + 1.0 + 5.0 * busy + (1.0 - busy), 1e-9);
+    let unmanaged = run(&format!("{power}[[setting]]\npolicy = \"unmanaged\"\n"));
+    near(watts(&unmanaged), 10.0 + 5.0 + 2.0 * unmanaged.lc_utilisation, 1e-9);
+}
+
+/// 20 accesses and 0.2 µs of stalls in a microsecond of work; beside batch 0.5 µs are lost, of them 60 %
+/// to memory.
+#[test]
+fn vpi_shows_the_stalls_that_batch_adds() {
+    let memory = "[memory.service]\naccesses_per_us = 20\nstall_share = 0.2\n[memory.loop]\npressure = 0.6\n";
+    let vpi = |policy: &str| run(&format!("{memory}[[setting]]\npolicy = \"{policy}\"\n")).vpi.unwrap();
+    near(vpi("alone"), 0.2 * 2_000.0 / 20.0, 1e-9);
+    near(vpi("unmanaged"), (0.2 + 0.3) * 2_000.0 / 20.0, 1e-4);
+    near(vpi("exclusion"), vpi("alone"), 1e-9);
+}
+
+#[test]
+fn a_little_core_takes_longer() {
+    let figures = run("[machine]\ncore_speed = [0.5]\n[[setting]]\npolicy = \"alone\"\n");
+    let reference = run("[[setting]]\npolicy = \"alone\"\n");
+    near(figures.server_mean_ns, 2.0 * reference.server_mean_ns, 1e-5);
+}
+
+/// Elfen §5: with batch on the other lane a core never sleeps, and requests start sooner.
+#[test]
+fn a_core_that_batch_keeps_awake_is_faster() {
+    let sleep = "[machine]\nsleep_after_us = 0\nsleep_wake_us = 100\n";
+    let server_ns = |policy: &str| run(&format!("{sleep}[[setting]]\npolicy = \"{policy}\"\n")).server_mean_ns;
+    let awake_ns = run("[[setting]]\npolicy = \"alone\"\n").server_mean_ns;
+    near(server_ns("exclusion"), awake_ns, 1e-9);
+    assert!(server_ns("alone") > awake_ns + 40_000.0);
+}
+
+/// Beside two batch lanes of 1.5 a request takes 1 + 0.5 + 0.5.
+#[test]
+fn three_lanes_add_up() {
+    let figures = run("[machine]\nlanes_per_core = 3\n[[setting]]\npolicy = \"unmanaged\"\n");
+    let alone = run("[[setting]]\npolicy = \"alone\"\n");
+    near(figures.server_mean_ns, 2.0 * alone.server_mean_ns, 1e-4);
+    let (busy, slowed) = (figures.lc_utilisation, 1.0 / (1.0 + 0.2 + 0.4));
+    near(figures.batch_work_ratio.unwrap(), busy * slowed + (1.0 - busy) / 1.2, 1e-4);
+}
+
+/// A poor nap takes resources, too.
+#[test]
+fn a_keeper_that_naps_badly_costs_requests() {
+    let nap = SERVICE.replace("loop = 1.5", "loop = 1.5\nnap = 1.25") + "[[setting]]\npolicy = \"exclusion\"\n";
+    let figures = run_machine(&experiment(&nap).points[0].runs[0]);
+    let alone = run("[[setting]]\npolicy = \"alone\"\n");
+    near(figures.server_mean_ns, 1.25 * alone.server_mean_ns, 1e-4);
+}
+
+/// Fig. 9(d): harm is 1 − LC_IPC ÷ ref_IPC, and the budget is stretched by as much.
+#[test]
+fn the_harm_of_batch_is_found() {
+    let harm = |gate: &str| {
+        let setting = "[[setting]]\npolicy = \"dynamic-refresh\"\nbudget_ms = 1\n";
+        run(&format!("{setting}[setting.gate]\nkind = \"{gate}\"\n")).harm_ppm
+    };
+    for gate in ["ideal", "nanonap", "holder"] {
+        assert!((325_000..350_000).contains(&harm(gate)), "{gate}: {}", harm(gate));
+    }
+    let fixed = run("[[setting]]\npolicy = \"fixed-budget\"\nbudget_ms = 0.3\n");
+    let dynamic = run("[[setting]]\npolicy = \"dynamic-refresh\"\nbudget_ms = 0.3\n");
+    assert!(dynamic.lent_overlap_percent > 1.5 * fixed.lent_overlap_percent, "{dynamic:?} {fixed:?}");
+}
+
+#[test]
+fn an_objective_becomes_a_budget() {
+    let figures = run("[[setting]]\npolicy = \"dynamic-refresh\"\nbudget = \"slo\"\n");
+    assert!(figures.budget_ns > 1_000_000 && figures.lent_overlap_percent > 10.0, "{figures:?}");
+    assert!(figures.p99_ns <= 50_000_000);
+}
+
+/// A batch job that waits most of its time loses less to holds than one that never does (Fig. 12).
+#[test]
+fn what_batch_waits_for_goes_on_while_it_is_held() {
+    let phases = SERVICE.replace("name = \"loop\"", "name = \"loop\"\nphase = [{ work_ms = 0.5 }, { wait_ms = 2 }]");
+    let waits = experiment(&format!("{phases}[[setting]]\npolicy = \"exclusion\"\n"));
+    let waits = run_machine(&waits.points[0].runs[0]).batch_work_ratio.unwrap();
+    let never = run("[[setting]]\npolicy = \"exclusion\"\n").batch_work_ratio.unwrap();
+    assert!(waits > 1.1 * never, "{waits} {never}");
+}
+
+#[test]
+fn a_freezer_sends_batch_away_at_each_hold() {
+    let figures = run("[[setting]]\npolicy = \"freezer\"\n");
+    assert!(figures.holds > 10_000 && figures.evictions == figures.holds, "{figures:?}");
+}
+
+#[test]
+fn bursts_of_the_same_rate_queue_longer() {
+    let queue_ns = |arrivals: &str| {
+        let text = SERVICE.replace("kind = \"poisson\"", arrivals) + "[[setting]]\npolicy = \"alone\"\n";
+        run_machine(&experiment(&text).points[0].runs[0]).queue_mean_ns
+    };
+    let bursty = "kind = \"bursty\", burst_factor = 5, calm_ms = 100, burst_ms = 20";
+    assert!(queue_ns(bursty) > 1.5 * queue_ns("kind = \"poisson\""));
+}
+
+/// More than there is room for is refused, and counted.
+#[test]
+fn an_overload_is_bounded() {
+    let text =
+        SERVICE.replace("load_percent = 50", "load_percent = 150").replace("[service]", "[service]\nqueue_limit = 10");
+    let figures = run_machine(&experiment(&format!("{text}[[setting]]\npolicy = \"alone\"\n")).points[0].runs[0]);
+    let refused = figures.refused as f64 / (figures.refused + figures.requests) as f64;
+    near(refused, 1.0 / 3.0, 0.05);
+    assert!(figures.max_ns < 60_000_000);
+}

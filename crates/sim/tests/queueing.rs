@@ -1,0 +1,175 @@
+//! The machine against queueing theory: closed forms, within 1 % at ten million requests.
+
+use hdrhistogram::Histogram;
+use sidelane_sim::engine::watch::{Fate, Watch};
+use sidelane_sim::{Choices, Engine, Experiment, Figures, Model};
+
+const REQUESTS: u64 = 10_000_000;
+/// Mean work of a request.
+const MEAN_NS: f64 = 1e6;
+
+/// Keeps how long requests waited.
+struct Waits(Histogram<u64>);
+
+impl Watch for Waits {
+    fn finished(&mut self, fate: &Fate) {
+        self.0.saturating_record(fate.started - fate.arrived);
+    }
+}
+
+fn model(text: &str) -> Model {
+    let text = format!("requests = {REQUESTS}\nwarm_up_s = 10\n{text}");
+    let files = |_: &str| Err("no files here".to_owned());
+    Experiment::parse("test.toml", &text, Choices::default(), &files).unwrap().points[0].runs[0].clone()
+}
+
+fn alone(service: &str, load: f64, demand: &str) -> Model {
+    model(&format!(
+        "[machine]\ncores_per_package = 8\n[service]\n{service}\n\
+         arrivals = {{ kind = \"poisson\", load_percent = {} }}\ndemand = {{ {demand} }}\n\
+         [[setting]]\npolicy = \"alone\"\n",
+        load * 100.0
+    ))
+}
+
+fn beside(policy: &str, load: f64) -> Model {
+    model(&format!(
+        "[service]\narrivals = {{ kind = \"poisson\", load_percent = {} }}\n\
+         demand = {{ kind = \"exponential\", mean_ms = 1 }}\n[[batch]]\nname = \"loop\"\n\
+         [slowdown.service]\nloop = 1.25\n[slowdown.loop]\nservice = 1.6\n\
+         [[setting]]\npolicy = \"{policy}\"\n",
+        load * 100.0
+    ))
+}
+
+fn run(model: Model) -> (Figures, Histogram<u64>) {
+    let mut engine = Engine::new(model, Waits(Histogram::new_with_max(1 << 42, 3).unwrap()));
+    engine.run();
+    (Figures::of(&engine), engine.watch().0.clone())
+}
+
+#[track_caller]
+fn near(what: &str, measured: f64, wanted: f64) {
+    let error = measured / wanted - 1.0;
+    println!("{what}: {measured:.5e}, theory {wanted:.5e}, {:+.3} %", error * 100.0);
+    assert!(error.abs() < 0.01, "{what}: {measured} is not {wanted}");
+}
+
+/// The sojourn in M/M/1 is exponential with rate µ − λ.
+fn mm1(name: &str, figures: &Figures, mean_ns: f64, load: f64) {
+    let sojourn_ns = mean_ns / (1.0 - load);
+    near(&format!("{name} mean"), figures.mean_ns, sojourn_ns);
+    near(&format!("{name} p50"), figures.p50_ns as f64, sojourn_ns * 2_f64.ln());
+    near(&format!("{name} p95"), figures.p95_ns as f64, sojourn_ns * 20_f64.ln());
+    near(&format!("{name} p99"), figures.p99_ns as f64, sojourn_ns * 100_f64.ln());
+}
+
+#[test]
+fn mm1_at_half_load() {
+    let (figures, _) = run(alone("", 0.5, "kind = \"exponential\", mean_ms = 1"));
+    mm1("M/M/1 50 %", &figures, MEAN_NS, 0.5);
+    near("utilisation", figures.lc_utilisation, 0.5);
+}
+
+#[test]
+fn mm1_at_high_load() {
+    let (figures, _) = run(alone("", 0.7, "kind = \"exponential\", mean_ms = 1"));
+    mm1("M/M/1 70 %", &figures, MEAN_NS, 0.7);
+}
+
+/// Each of several queues is M/M/1, since arrivals are split at random.
+#[test]
+fn queues_of_their_own_are_mm1_each() {
+    let (figures, _) = run(alone("workers = 4\nqueue = \"per-worker\"", 0.5, "kind = \"exponential\", mean_ms = 1"));
+    mm1("4 × M/M/1", &figures, MEAN_NS, 0.5);
+}
+
+/// Erlang's C, and a wait that is exponential with rate cµ − λ for those who wait.
+#[test]
+fn mm4() {
+    let (workers, load) = (4.0, 0.8);
+    let offered: f64 = workers * load;
+    let term = |n: u32| offered.powi(n as i32) / (1..=n).map(f64::from).product::<f64>();
+    let last = term(4) / (1.0 - load);
+    let waits = last / ((0..4).map(term).sum::<f64>() + last);
+    let drain_ns = MEAN_NS / (workers * (1.0 - load));
+
+    let (figures, waited) = run(alone("workers = 4", load, "kind = \"exponential\", mean_ms = 1"));
+    near("M/M/4 wait", figures.queue_mean_ns, waits * drain_ns);
+    near("M/M/4 mean", figures.mean_ns, waits * drain_ns + MEAN_NS);
+    for percentile in [90.0, 99.0] {
+        let wanted_ns = drain_ns * (waits / (1.0 - percentile / 100.0)).ln();
+        near(&format!("M/M/4 wait p{percentile}"), waited.value_at_percentile(percentile) as f64, wanted_ns);
+    }
+}
+
+/// Pollaczek and Khinchine: the mean wait is λE[S²] ÷ 2(1 − ρ).
+fn pollaczek_khinchine(name: &str, load: f64, square_over_mean_square: f64, demand: &str) {
+    let (figures, _) = run(alone("", load, demand));
+    let wanted_ns = load * MEAN_NS * square_over_mean_square / (2.0 * (1.0 - load));
+    near(&format!("M/G/1 {name} wait"), figures.queue_mean_ns, wanted_ns);
+    near(&format!("M/G/1 {name} mean"), figures.mean_ns, wanted_ns + MEAN_NS);
+}
+
+#[test]
+fn mg1_lognormal() {
+    pollaczek_khinchine("lognormal", 0.6, 1_f64.exp(), "kind = \"lognormal\", mean_ms = 1, sigma = 1");
+}
+
+/// 0.5 ms nine times of ten, else 5.5 ms.
+#[test]
+fn mg1_bimodal() {
+    let square = 0.9 * 0.25 + 0.1 * 30.25;
+    let demand = "kind = \"bimodal\", short_ms = 0.5, long_ms = 5.5, long_share = 0.1";
+    pollaczek_khinchine("bimodal", 0.6, square, demand);
+}
+
+/// Erlang's distribution of the wait in M/D/1.
+#[test]
+fn md1() {
+    let load = 0.6;
+    let (figures, waited) = run(alone("", load, "kind = \"constant\", mean_ms = 1"));
+    near("M/D/1 wait", figures.queue_mean_ns, load * MEAN_NS / (2.0 * (1.0 - load)));
+    for percentile in [75.0, 95.0, 99.0] {
+        let wanted_ns = MEAN_NS * md1_wait(load, percentile / 100.0);
+        near(&format!("M/D/1 wait p{percentile}"), waited.value_at_percentile(percentile) as f64, wanted_ns);
+    }
+}
+
+/// The wait, in service times, that `share` of requests do not exceed.
+fn md1_wait(load: f64, share: f64) -> f64 {
+    let within = |t: f64| {
+        let term = |k: u32| {
+            let x = load * (f64::from(k) - t);
+            x.powi(k as i32) / (1..=k).map(f64::from).product::<f64>() * (-x).exp()
+        };
+        (1.0 - load) * (0..=t.floor() as u32).map(term).sum::<f64>()
+    };
+    let (mut low, mut high) = (0.0, 20.0);
+    for _ in 0..60 {
+        let middle = 0.5 * (low + high);
+        if within(middle) < share { low = middle } else { high = middle }
+    }
+    low
+}
+
+/// Unmanaged batch slows every request by the same, so it is M/M/1 with a slower server; and batch is
+/// slowed for as long as there is a request.
+#[test]
+fn a_co_runner_makes_the_server_slower() {
+    let (figures, _) = run(beside("unmanaged", 0.5));
+    let load = 0.5 * 1.25;
+    mm1("slowed M/M/1", &figures, MEAN_NS * 1.25, load);
+    near("batch work", figures.batch_work_ratio.unwrap(), 1.0 - load + load / 1.6);
+    near("overlap", figures.overlap_percent, 100.0);
+}
+
+/// What batch does under exclusion is what the service leaves, to the nanosecond.
+#[test]
+fn exclusion_gives_batch_the_idle_time_and_no_more() {
+    let (figures, _) = run(beside("exclusion", 0.7));
+    mm1("M/M/1 beside exclusion", &figures, MEAN_NS, 0.7);
+    let idle_ns = figures.elapsed_ns as f64 * (1.0 - figures.lc_utilisation);
+    assert!((figures.batch_work_ns - idle_ns).abs() < 1e-9 * idle_ns, "{} {idle_ns}", figures.batch_work_ns);
+    assert_eq!(figures.overlap_percent, 0.0);
+}

@@ -1,0 +1,270 @@
+//! Scenario files: what is wrong is said with its key, its line and what would be right.
+
+use sidelane_sim::scenario::PointValue;
+use sidelane_sim::{Choices, Experiment, sweep};
+
+const GOOD: &str = r#"title = "a test"
+run_s = 2
+
+[machine]
+lanes_per_core = 2
+
+[service]
+name = "search"
+workers = 1
+arrivals = { kind = "poisson", rate_per_s = 100 }
+demand = { kind = "exponential", mean_ms = 5 }
+
+[[batch]]
+name = "loop"
+
+[slowdown.search]
+loop = 1.5
+
+[slo]
+limit_ms = 100
+
+[[setting]]
+policy = "alone"
+
+[[setting]]
+policy = "fixed-budget"
+budget = "slo-less-alone"
+
+[sweep]
+"service.arrivals.rate_per_s" = [20, 40]
+"#;
+
+fn read(text: &str) -> Result<Experiment, String> {
+    read_with(text, Choices::default())
+}
+
+fn read_with(text: &str, choices: Choices) -> Result<Experiment, String> {
+    let files = |name: &str| match name {
+        "work.txt" => Ok("# recorded\n1000\n2000.5\n".to_owned()),
+        "log.jsonl" => Ok("{\"arrived_ns\":100,\"started_ns\":200,\"finished_ns\":1200}\n\
+            {\"arrived_ns\":1100,\"started_ns\":1200,\"finished_ns\":4200}\n"
+            .to_owned()),
+        "words.txt" => Ok("fast\n".to_owned()),
+        "doctor.json" => Ok(r#"{"rows":[{"setting":"lane holder","off_p50_ns":4400,"off_p99_ns":11000,
+            "on_p50_ns":1500,"on_p99_ns":4000},{"setting":"SIGSTOP","off_p50_ns":null}]}"#
+            .to_owned()),
+        _ => Err("no such file".to_owned()),
+    };
+    Experiment::parse("a.toml", text, choices, &files).map_err(|error| error.to_string())
+}
+
+#[track_caller]
+fn wrong(from: &str, to: &str, message: &str) {
+    assert!(GOOD.contains(from), "{from}");
+    assert_eq!(read(&GOOD.replace(from, to)).map(|_| ()), Err(message.to_owned()));
+}
+
+#[test]
+fn a_good_one_has_a_point_for_each_value_and_a_run_for_each_setting() {
+    let experiment = read(GOOD).unwrap();
+    assert_eq!((experiment.title.as_str(), experiment.points.len(), experiment.runs()), ("a test", 2, 4));
+    assert_eq!(experiment.swept, ["service.arrivals.rate_per_s"]);
+    assert_eq!(experiment.points[1].value("service.arrivals.rate_per_s"), Some(&PointValue::Number(40.0)));
+    assert_eq!(experiment.points[1].runs[0].service.arrivals.mean_gap_ns(), 25e6);
+}
+
+#[test]
+fn unknown_keys() {
+    wrong(
+        "workers = 1",
+        "worker = 1",
+        "a.toml:9: `service.worker` is not a key here; allowed: arrivals, demand, name, queue, queue_limit, workers",
+    );
+    wrong(
+        "rate_per_s\" = [20",
+        "rate\" = [20",
+        "a.toml:30: `service.arrivals.rate` is swept, but is not a key here; allowed: the path of a key that this \
+         scenario can have, such as service.arrivals.rate_per_s",
+    );
+    wrong(
+        "\nloop = 1.5",
+        "\nlop = 1.5",
+        "a.toml:17: `slowdown.search.lop` names no program; allowed: nap, search, loop",
+    );
+}
+
+#[test]
+fn wrong_types() {
+    wrong(
+        "workers = 1",
+        "workers = \"one\"",
+        "a.toml:9: `service.workers` is \"one\"; allowed: a whole number from 1 to 1",
+    );
+    wrong("run_s = 2", "run_s = true", "a.toml:2: `run_s` is true; allowed: a number from 0.000001 to 10000000");
+    wrong("[machine]", "[[machine]]", "a.toml:4: `machine` is a list; allowed: a table");
+}
+
+#[test]
+fn unknown_names() {
+    wrong(
+        "policy = \"fixed-budget\"",
+        "policy = \"greedy\"",
+        "a.toml:26: `setting.1.policy` is \"greedy\"; allowed: alone, unmanaged, sched-idle, exclusion, freezer, \
+         borrow-idle, fixed-budget, refresh-budget, dynamic-refresh",
+    );
+    wrong(
+        "kind = \"poisson\"",
+        "kind = \"random\"",
+        "a.toml:10: `service.arrivals.kind` is \"random\"; allowed: poisson, bursty, trace",
+    );
+}
+
+#[test]
+fn numbers_out_of_range() {
+    wrong(
+        "lanes_per_core = 2",
+        "lanes_per_core = 9",
+        "a.toml:5: `machine.lanes_per_core` is 9; allowed: a whole number from 1 to 8",
+    );
+    wrong("loop = 1.5", "loop = 0.5", "a.toml:17: `slowdown.search.loop` is 0.5; allowed: a number from 1 to 100");
+    // In a sweep it is the line of the sweep that is wrong.
+    wrong(
+        "[20, 40]",
+        "[20,\n0]",
+        "a.toml:31: `service.arrivals.rate_per_s` is 0; allowed: a number from 0.001 to 100000000",
+    );
+}
+
+#[test]
+fn missing_files() {
+    let file = |name: &str| format!("kind = \"empirical\", file = \"{name}\"");
+    wrong(
+        "kind = \"exponential\", mean_ms = 5",
+        &file("gone.txt"),
+        "a.toml:11: `service.demand.file` cannot be read: gone.txt: no such file; allowed: a file that can be read, \
+         with one number of microseconds a line, or that `sidelane requests --log` wrote",
+    );
+    wrong(
+        "kind = \"exponential\", mean_ms = 5",
+        &file("words.txt"),
+        "a.toml:11: `service.demand.file` names words.txt, which is not such a file; allowed: a file that can be \
+         read, with one number of microseconds a line, or that `sidelane requests --log` wrote",
+    );
+    let recorded = read(&GOOD.replace("kind = \"exponential\", mean_ms = 5", &file("work.txt"))).unwrap();
+    assert_eq!(recorded.points[0].runs[0].service.demand.mean_ns(), 1_500_250.0);
+}
+
+/// What `sidelane requests --log` wrote of a real run: 1 and 3 µs of work, 1 µs apart.
+#[test]
+fn real_runs_are_replayed() {
+    let trace = "arrivals = { kind = \"trace\", file = \"log.jsonl\" }\n\
+                 demand = { kind = \"empirical\", file = \"log.jsonl\" }\n";
+    let start = GOOD.find("arrivals =").unwrap();
+    let end = GOOD.find("[[batch]]").unwrap();
+    let text = format!("{}{trace}{}", &GOOD[..start], &GOOD[end..]);
+    let text = &text[..text.find("[sweep]").unwrap()];
+    let service = &read(text).unwrap().points[0].runs[0].service;
+    assert_eq!((service.demand.mean_ns(), service.arrivals.mean_gap_ns()), (2_000.0, 1_000.0));
+}
+
+/// Whatever has a path can be swept: here the second setting's budget.
+#[test]
+fn settings_can_be_swept() {
+    let text = GOOD.replace("budget = \"slo-less-alone\"", "budget_ms = 1");
+    let text = text.replace("\"service.arrivals.rate_per_s\" = [20, 40]", "\"setting.1.budget_ms\" = [5, 10, 20]");
+    let experiment = read(&text).unwrap();
+    let budgets: Vec<u64> = sweep::run(&experiment, 1, &|_| ())
+        .iter()
+        .filter(|outcome| outcome.setting == "fixed-budget")
+        .map(|outcome| outcome.figures.budget_ns)
+        .collect();
+    assert_eq!(budgets, [5_000_000, 10_000_000, 20_000_000]);
+}
+
+#[test]
+fn gates_come_from_doctor() {
+    let gate = |gate: &str| {
+        GOOD.replace("[slo]", &format!("[gate]\nkind = \"doctor\"\nfile = \"doctor.json\"\n{gate}\n\n[slo]"))
+    };
+    let measured = read(&gate("gate = \"lane holder\"")).unwrap();
+    assert!((10_000..20_000).contains(&measured.points[0].runs[1].setting.gate.off.longest_ns()));
+    let error = read(&gate("gate = \"SIGSTOP\"")).unwrap_err();
+    assert_eq!(error, "a.toml:22: `gate.gate` is \"SIGSTOP\"; allowed: lane holder");
+}
+
+#[test]
+fn empty_sweeps() {
+    wrong(
+        "[20, 40]",
+        "[]",
+        "a.toml:30: `sweep.service.arrivals.rate_per_s` is an empty list; allowed: a list of at least one value",
+    );
+}
+
+#[test]
+fn what_is_missing() {
+    wrong("kind = \"poisson\", ", "", "a.toml:10: `service.arrivals.kind` is missing; allowed: poisson, bursty, trace");
+    wrong(
+        "[slo]\nlimit_ms = 100\n",
+        "",
+        "a.toml:1: `slo` is missing; allowed: [slo] with limit_ms, from which the budget of fixed-budget follows",
+    );
+    wrong(
+        "budget = \"slo-less-alone\"",
+        "",
+        "a.toml:25: `setting.1.budget` is missing; allowed: budget_ms, or budget = slo or slo-less-alone",
+    );
+}
+
+#[test]
+fn what_is_no_toml() {
+    let error = read("run_s = \n").unwrap_err();
+    assert!(error.starts_with("a.toml:1: `file` is not TOML: "), "{error}");
+}
+
+#[test]
+fn quick_runs_are_shorter() {
+    let text = format!("{GOOD}\n[quick]\nrun_s = 1\n[quick.sweep]\n\"service.arrivals.rate_per_s\" = [80]\n");
+    let quick = read_with(&text, Choices { quick: true, seed: Some(9) }).unwrap();
+    assert_eq!((quick.runs(), quick.points[0].runs[0].seed), (2, 9));
+    assert_eq!(quick.points[0].runs[0].until, sidelane_sim::model::Until::Time(1_000_000_000));
+    assert_eq!(read(&text).unwrap().runs(), 4);
+}
+
+/// One seed, one result, on any number of threads; another seed, another.
+#[test]
+fn results_are_the_seeds() {
+    let experiment = read(GOOD).unwrap();
+    let runs = |threads, experiment: &Experiment| sweep::run(experiment, threads, &|_| ());
+    let one = runs(1, &experiment);
+    assert_eq!(one, runs(3, &experiment));
+    assert_eq!(
+        one.iter().map(|outcome| outcome.setting.as_str()).collect::<Vec<_>>(),
+        ["alone", "fixed-budget", "alone", "fixed-budget"]
+    );
+    assert_eq!(one[2].number("service.arrivals.rate_per_s"), Some(40.0));
+    let other = read_with(GOOD, Choices { seed: Some(2), quick: false }).unwrap();
+    assert_ne!(one, runs(1, &other));
+    // §3.4: the objective less what the service takes alone.
+    assert_eq!(one[1].figures.budget_ns, 100_000_000 - one[0].figures.p99_ns);
+}
+
+/// These very bits, on every machine: they were written down once.
+#[test]
+fn results_are_the_same_on_every_machine() {
+    let outcome = &sweep::run(&read(GOOD).unwrap(), 1, &|_| ())[3].figures;
+    let bits = (outcome.requests, outcome.p99_ns, outcome.max_ns, outcome.mean_ns.to_bits(), outcome.events);
+    assert_eq!(bits, (69, 28_590_079, 28_590_079, 4_710_209_990_563_668_324, 488));
+}
+
+/// The files that come with the program.
+#[test]
+fn all_scenarios_can_be_read() {
+    let scenarios = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");
+    let mut read = 0;
+    for entry in std::fs::read_dir(scenarios).unwrap() {
+        let path = entry.unwrap().path();
+        for quick in [false, true] {
+            let experiment = Experiment::load(&path, Choices { quick, seed: None });
+            assert!(experiment.is_ok_and(|experiment| experiment.runs() > 0), "{}", path.display());
+            read += 1;
+        }
+    }
+    assert!(read >= 4);
+}
