@@ -5,7 +5,6 @@ mod rows;
 mod words;
 
 use std::path::{Path, PathBuf};
-use std::process::{Command, Stdio};
 use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
