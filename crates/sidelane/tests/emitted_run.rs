@@ -67,7 +67,7 @@ fn an_objective_is_kept_by_what_is_emitted() {
     // So long that even a machine which does ten other things keeps it.
     let Some(run) = beside_worker(&["5", "5", "1"], &["--slo", "p99=5s"]) else { return };
     assert!(run.figure("budget_ms") > 0.0, "{:?}", run.figures());
-    run.must_say(&["from p99=5s"]);
+    let run = run.must_say(&["from p99=5s"]);
     // What ran beside each of them is known, or nothing would be known of harm; a busy machine answers
     // too few for that.
     if run.figure("requests_count") >= 250.0 {
