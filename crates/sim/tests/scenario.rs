@@ -189,6 +189,12 @@ fn gates_come_from_doctor() {
 }
 
 #[test]
+fn faults_that_would_never_end() {
+    let fault = "[[fault]]\nkind = \"agent-crash\"\nevery_ms = 100\ngone_ms = 200\n\n[slo]";
+    wrong("[slo]", fault, "a.toml:22: `fault.0.gone_ms` is 200; allowed: a number from 0.001 to 50");
+}
+
+#[test]
 fn empty_sweeps() {
     wrong(
         "[20, 40]",
@@ -225,6 +231,9 @@ fn quick_runs_are_shorter() {
     assert_eq!((quick.runs(), quick.points[0].runs[0].seed), (2, 9));
     assert_eq!(quick.points[0].runs[0].until, sidelane_sim::model::Until::Time(1_000_000_000));
     assert_eq!(read(&text).unwrap().runs(), 4);
+    let other = text.replace("[quick.sweep]\n\"service.arrivals.rate_per_s\"", "[quick.sweep]\n\"service.workers\"");
+    let error = read_with(&other, Choices { quick: true, seed: None }).unwrap_err();
+    assert_eq!(error, "a.toml:35: `quick.sweep.service.workers` is not swept; allowed: service.arrivals.rate_per_s");
 }
 
 /// One seed, one result, on any number of threads; another seed, another.

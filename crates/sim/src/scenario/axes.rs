@@ -26,6 +26,11 @@ pub(super) fn axes<'t>(document: &Document<'t>, quick: bool) -> Result<Vec<Axis<
     let top = document.top();
     let shorter = if quick { top.table("quick")?.table("sweep")?.entries() } else { Vec::new() };
     let sweep = top.table("sweep")?;
+    let swept: Vec<&str> = sweep.entries().into_iter().map(|(path, ..)| path).collect();
+    if let Some((path, at, _)) = shorter.iter().find(|(path, ..)| !swept.contains(path)) {
+        let key = format!("quick.sweep.{path}");
+        return Err(document.error(at.clone(), &key, "is not swept", swept.join(", ")));
+    }
     let mut axes = Vec::new();
     for (path, _, value) in sweep.entries() {
         let value = shorter.iter().find(|(short, ..)| *short == path).map_or(value, |(.., value)| *value);

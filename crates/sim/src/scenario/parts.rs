@@ -189,7 +189,10 @@ pub(super) fn fault(reader: Reader) -> Result<Fault> {
         ("agent-crash", FaultKind::Crash),
     ];
     let probability = || reader.wanted("probability", SHARE);
-    let every = || Ok((ms(reader.wanted("every_ms", LONGER)?), ms(reader.wanted("gone_ms", LONGER)?)));
+    let every = || {
+        let every = reader.wanted("every_ms", LONGER)?;
+        Ok((ms(every), ms(reader.wanted("gone_ms", *LONGER.start()..=every / 2.0)?)))
+    };
     let fault = match reader.chosen("kind", &kinds)? {
         FaultKind::Late => {
             Fault::LateWakeUp { probability: probability()?, delay_ns: us(reader.wanted("delay_us", TIME)?) }
