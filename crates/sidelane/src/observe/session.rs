@@ -12,7 +12,7 @@ use anyhow::{Context, Result, ensure};
 use super::analysis::{Analysis, Recipe};
 use super::channel::perf::check_period;
 use super::channel::{Channel, Gone, Reader};
-use super::clock::Clock;
+use super::clock::{Clock, is_invariant};
 use super::cost::{CostMeter, Order};
 use super::handover::{Takeover, handover};
 use super::log::{self, LogFeed, LogHead, LogWriter, LoggedSignal};
@@ -65,7 +65,7 @@ pub struct ObserveOptions {
 /// Observes to the end.
 pub fn run(options: &ObserveOptions) -> Result<Observation> {
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let clock = Clock::calibrate()?;
+    let clock = Clock::calibrate();
     let (mut subject, places) = set_up(options)?;
     let mut wanted = Wanted::find(&options.signals, &mut subject, &places)?;
     check_period(&wanted.counters, options.period.ns(&clock))?;
@@ -166,6 +166,12 @@ fn notes(wanted: &Wanted, places: &Places, subject: &mut Subject, has_progress: 
             "the target may run on the observer's lane {0}: whenever it does, nobody observes; keep it off (taskset -cp)",
             places.observer
         ));
+    }
+    if !is_invariant() {
+        notes.push(
+            "the processor, or its hypervisor, does not say that the time stamp counter ticks alike in all states"
+                .into(),
+        );
     }
     if !has_progress {
         notes.push(
