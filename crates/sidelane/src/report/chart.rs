@@ -1,4 +1,5 @@
-//! What the page draws without a script: means with their intervals, and lines in small multiples.
+//! What the page draws without a script: means with their intervals, lines in small multiples, heat
+//! maps, and bars.
 //!
 //! Like curves and timelines these are optional keys of a results file and hold what was measured,
 //! as it was measured. A number from elsewhere, such as a paper, carries no interval, and its series
@@ -104,4 +105,64 @@ pub struct Line {
     pub setting: String,
     /// Across and up, from left to right.
     pub points: Vec<(f64, f64)>,
+}
+
+/// How often two numbers were seen together (thesis "SHIM and Its Applications", Figure 3.14).
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Heatmap {
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// The number across.
+    pub across: Quantity,
+    /// The number up.
+    pub up: Quantity,
+    /// Where anything was seen.
+    pub cells: Vec<Cell>,
+}
+
+/// A number with a name and a unit.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Quantity {
+    /// Its name.
+    pub name: String,
+    /// Its unit.
+    pub unit: Unit,
+}
+
+/// One cell of a heat map.
+#[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
+pub struct Cell {
+    /// From, included, and to, excluded, across. From zero lies all that is too small for a cell of
+    /// its own, and nothing.
+    pub across: (f64, f64),
+    /// From and to, up.
+    pub up: (f64, f64),
+    /// So often both were within.
+    pub count: u64,
+}
+
+/// Numbers by name, as bars.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bars {
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// What is in the rows.
+    pub of: String,
+    /// What is told of each.
+    pub columns: Vec<Quantity>,
+    /// From top to bottom.
+    pub rows: Vec<BarRow>,
+}
+
+/// One line of bars.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct BarRow {
+    /// Its name.
+    pub name: String,
+    /// A number for each column; nothing where it was not measured.
+    pub values: Vec<Option<f64>>,
 }

@@ -1,7 +1,7 @@
 //! The page: a result as one HTML file that needs nothing else, no network either.
 //!
 //! Verdict, checks, tables, notes and charts are plain HTML written here, so they are there without
-//! JavaScript. The script only draws the curves and timelines, from the JSON embedded in
+//! JavaScript. The script only draws curves, timelines and signals over time, from the JSON embedded in
 //! the page; that JSON is the results file itself and can be taken out again.
 
 use std::path::Path;
@@ -21,8 +21,13 @@ use super::whole_file::{WriteError, write_whole};
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
 /// Shared first: the figures are drawn as their scripts are read.
-const SCRIPT: &str =
-    concat!(include_str!("page/shared.js"), include_str!("page/curves.js"), include_str!("page/timelines.js"),);
+const SCRIPT: &str = concat!(
+    include_str!("page/shared.js"),
+    include_str!("page/curves.js"),
+    include_str!("page/zoom.js"),
+    include_str!("page/timelines.js"),
+    include_str!("page/series.js"),
+);
 
 /// The page that shows `result`.
 pub fn page(result: &ResultFile) -> String {
@@ -36,7 +41,8 @@ pub fn page(result: &ResultFile) -> String {
             ("explanation", &explanation(result)),
             ("notes", &notes(&result.notes)),
             ("checks", &checks(&result.checks)),
-            ("pictures", &pictures(result)),
+            ("series", series(result)),
+            ("pictures", &drawing::pictures(result)),
             ("rows", &rows(result)),
             ("figures", &figures(result)),
             ("machine", &machine(&result.machine)),
@@ -137,13 +143,6 @@ fn table(result: &ResultFile, rows: &[Row]) -> String {
     )
 }
 
-/// What is drawn here and needs no script.
-fn pictures(result: &ResultFile) -> String {
-    let intervals = result.intervals.iter().enumerate().map(|(number, chart)| drawing::intervals(number, chart));
-    let multiples = result.multiples.iter().enumerate().map(|(number, chart)| drawing::multiples(number, chart));
-    intervals.chain(multiples).collect()
-}
-
 fn row(result: &ResultFile, row: &Row, columns: &[Column]) -> String {
     let cells: String = columns.iter().map(|column| cell(&column.cell(row))).collect();
     let swatch = swatch(result, row.setting());
@@ -163,6 +162,15 @@ fn swatch(result: &ResultFile, setting: &str) -> String {
     index.map_or_else(String::new, |index| {
         format!("<span class=\"swatch series-{}\" aria-hidden=\"true\"></span>", index % SERIES)
     })
+}
+
+/// An empty frame that the script draws into. Time comes before the charts: it is what they are made of.
+fn series(result: &ResultFile) -> &'static str {
+    if result.series.is_empty() {
+        return "";
+    }
+    "<noscript><p>Signals over time need JavaScript; everything else on this page does not.</p></noscript>\n\
+     <div id=\"series\" hidden></div>"
 }
 
 /// Empty frames that the script draws into; it shows those it fills.
@@ -208,6 +216,10 @@ fn setting(key: &str, value: &Value) -> (String, String) {
     match (Unit::of_key(key), value) {
         (Some(unit), Value::Number(number)) => (title_of_key(key), unit.human_or_missing(number.as_f64())),
         (_, Value::String(text)) => (key.replace('_', " "), text.clone()),
+        (_, Value::Array(texts)) if texts.iter().all(Value::is_string) => {
+            let texts: Vec<&str> = texts.iter().filter_map(Value::as_str).collect();
+            (key.replace('_', " "), texts.join(", "))
+        }
         (_, value) => (key.replace('_', " "), value.to_string()),
     }
 }
@@ -267,11 +279,26 @@ mod tests {
     }
 
     #[test]
+    fn an_observation_is_told_without_the_script_but_for_its_time() {
+        let page = page(&sample::observation());
+        let (html, _) = page.split_once("<script type").unwrap();
+        assert!(html.contains("&lt;hits&gt; against misses") && html.contains("40 k"));
+        assert_eq!(html.matches("<rect class=\"heat\" x=").count(), 3);
+        assert!(html.contains("<title>&lt;hits&gt; below 1 k/s; misses 100 k/s to 150 k/s: 3</title>"));
+        assert!(html.contains("&lt;read&gt;") && html.contains("<span>75.0 %</span><i style=\"width: 100.0%\">"));
+        assert!(html.contains("aria-label=\"not measured\""), "a rate that a value never had");
+        assert!(html.contains("id=\"series\"") && html.contains("Signals over time need JavaScript"));
+        assert!(!html.contains("NaN"), "a place that is none");
+    }
+
+    #[test]
     fn the_page_asks_for_nothing_from_anywhere() {
-        let page = page(&sample::demo());
-        assert!(page.contains("default-src 'none'"));
-        for word in ["src=", "@import", "url(", "fetch(", "//cdn"] {
-            assert!(!page.contains(word), "the page has `{word}`");
+        for result in [sample::demo(), sample::observation()] {
+            let page = page(&result);
+            assert!(page.contains("default-src 'none'"));
+            for word in ["src=", "@import", "url(", "fetch(", "//cdn"] {
+                assert!(!page.contains(word), "the page has `{word}`");
+            }
         }
     }
 
@@ -282,7 +309,7 @@ mod tests {
         (result.curves, result.timelines) = Default::default();
         let page = page(&result);
         let (html, _) = page.split_once("<script").unwrap();
-        for id in ["checks", "rows", "notes", "curves", "timelines"] {
+        for id in ["checks", "rows", "notes", "curves", "timelines", "series"] {
             assert!(!html.contains(&format!("id=\"{id}\"")), "{id}");
         }
         assert!(html.contains("nothing was checked"));

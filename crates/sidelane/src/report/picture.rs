@@ -1,9 +1,11 @@
-//! What the page draws beside the table: latency curves and lane timelines.
+//! What the page's script draws: latency curves, lane timelines and signals over time.
 //!
-//! Both are optional keys of a results file. They hold what was measured, never anything
+//! All are optional keys of a results file. They hold what was measured, never anything
 //! smoothed or resampled for the eye; the page does its own drawing.
 
 use serde::{Deserialize, Serialize};
+
+use super::unit::Unit;
 
 /// The latency distribution measured under one setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
@@ -87,4 +89,55 @@ pub enum Class {
     Other,
     /// Nobody.
     Idle,
+}
+
+/// Signals over one stretch of time.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Series {
+    /// What it shows.
+    pub title: String,
+    /// How to read it.
+    pub caption: String,
+    /// The signals.
+    pub signals: Vec<SignalSeries>,
+}
+
+/// One signal over time, in bins of equal length.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct SignalSeries {
+    /// Its name.
+    pub name: String,
+    /// Start of the first bin, in microseconds since the series' beginning.
+    pub from_us: f64,
+    /// The length of a bin.
+    pub bin_us: f64,
+    /// Samples in each bin; where there are none, the signal was not seen.
+    pub samples: Vec<u64>,
+    /// What they were.
+    #[serde(flatten)]
+    pub seen: Seen,
+}
+
+/// What was seen of a signal, bin by bin; nothing where there are no samples.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(tag = "kind", rename_all = "lowercase")]
+pub enum Seen {
+    /// Of a number.
+    Rate {
+        /// The unit of all three.
+        unit: Unit,
+        /// The mean of a bin's samples.
+        mean: Vec<Option<f64>>,
+        /// The least of them.
+        min: Vec<Option<f64>>,
+        /// The greatest of them.
+        max: Vec<Option<f64>>,
+    },
+    /// Of a value that says what goes on.
+    Tag {
+        /// Values in words, the most frequent first.
+        names: Vec<String>,
+        /// The last value of each bin, by its place in `names`.
+        last: Vec<Option<u32>>,
+    },
 }

@@ -1,17 +1,18 @@
 //! The results contract: the one JSON object that every measuring verb writes.
 //!
 //! Programs may rely on `version`, `machine`, `settings`, `rows`, `checks` and `notes` being
-//! there; `curves`, `timelines`, `intervals` and `multiples` appear only where there is something to draw. Unknown
-//! keys are ignored on reading, so an older Sidelane can show a newer file.
+//! there; `curves`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps` and `bars` appear only
+//! where there is something to draw. Unknown keys are ignored on reading, so an older Sidelane can show
+//! a newer file.
 
 use std::path::Path;
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
-use super::chart::{Intervals, Multiples};
+use super::chart::{Bars, Heatmap, Intervals, Multiples};
 use super::check::Check;
-use super::picture::{Curve, Timeline};
+use super::picture::{Curve, Series, Timeline};
 use super::row::Row;
 use super::whole_file::{WriteError, write_whole};
 
@@ -37,12 +38,21 @@ pub struct ResultFile {
     /// Lane timelines, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub timelines: Vec<Timeline>,
+    /// Signals over time, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Series>,
     /// Means with their intervals, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub intervals: Vec<Intervals>,
     /// Lines in small multiples, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub multiples: Vec<Multiples>,
+    /// Two numbers against each other, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heatmaps: Vec<Heatmap>,
+    /// Numbers by name, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bars: Vec<Bars>,
 }
 
 /// The machine a run measured on.
@@ -93,8 +103,11 @@ impl ResultFile {
             notes: Vec::new(),
             curves: Vec::new(),
             timelines: Vec::new(),
+            series: Vec::new(),
             intervals: Vec::new(),
             multiples: Vec::new(),
+            heatmaps: Vec::new(),
+            bars: Vec::new(),
         }
     }
 
@@ -139,11 +152,12 @@ mod tests {
     fn a_file_reads_back_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("demo.json");
-        let written = sample::demo();
-        written.write_json(&path).unwrap();
-        let text = std::fs::read_to_string(&path).unwrap();
-        assert!(text.ends_with("}\n"));
-        assert_eq!(serde_json::from_str::<ResultFile>(&text).unwrap(), written);
+        for written in [sample::demo(), sample::observation()] {
+            written.write_json(&path).unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.ends_with("}\n"));
+            assert_eq!(serde_json::from_str::<ResultFile>(&text).unwrap(), written);
+        }
     }
 
     #[test]
@@ -158,6 +172,18 @@ mod tests {
         result.curves.clear();
         result.timelines.clear();
         assert_eq!(keys(&result), always);
+        let seen = sample::observation();
+        assert_eq!(keys(&seen), format!("{always} series heatmaps bars"));
+    }
+
+    #[test]
+    fn a_file_from_before_a_key_was_there_reads_back() {
+        let mut json = serde_json::to_value(sample::observation()).unwrap();
+        for key in ["series", "heatmaps", "bars"] {
+            json.as_object_mut().unwrap().remove(key);
+        }
+        let read: ResultFile = serde_json::from_value(json).unwrap();
+        assert!(read.series.is_empty() && read.heatmaps.is_empty() && read.bars.is_empty());
     }
 
     #[test]

@@ -5,9 +5,11 @@
 
 use serde_json::{Map, json};
 
-use super::chart::{IntervalGroup, Intervals, Limit, Line, Mean, Multiples, Panel, ScaleKind};
+use super::chart::{
+    BarRow, Bars, Cell, Heatmap, IntervalGroup, Intervals, Limit, Line, Mean, Multiples, Panel, Quantity, ScaleKind,
+};
 use super::check::Check;
-use super::picture::{Class, Curve, LaneTrack, Percentile, Role, Span, Timeline};
+use super::picture::{Class, Curve, LaneTrack, Percentile, Role, Seen, Series, SignalSeries, Span, Timeline};
 use super::result::{Machine, Pair, ResultFile};
 use super::row::Row;
 use super::unit::Unit;
@@ -70,6 +72,51 @@ pub(crate) fn multiples() -> Multiples {
         ],
         columns: 2,
     }
+}
+
+/// What `sidelane observe` may write: a tag, two rates.
+pub(crate) fn observation() -> ResultFile {
+    let mut result = ResultFile::new(machine(), settings());
+    result.series = vec![Series { title: "Over time".into(), caption: "In bins.".into(), signals: signals() }];
+    let per_s = |name: &str| Quantity { name: name.into(), unit: Unit::PerS };
+    let cell = |across, up, count| Cell { across, up, count };
+    result.heatmaps = vec![Heatmap {
+        title: "<hits> against misses".into(),
+        caption: "Darker is more often.".into(),
+        across: per_s("<hits>"),
+        up: per_s("misses"),
+        cells: vec![
+            cell((0.0, 1e3), (1e5, 1.5e5), 3),
+            cell((2e6, 3e6), (1e5, 1.5e5), 40_000),
+            cell((2e6, 3e6), (0.0, 1e3), 1),
+        ],
+    }];
+    let row = |name: &str, values| BarRow { name: name.into(), values };
+    result.bars = vec![Bars {
+        title: "app.phase".into(),
+        caption: "Hottest first.".into(),
+        of: "value".into(),
+        columns: vec![Quantity { name: "share of time".into(), unit: Unit::Percent }, per_s("<hits>")],
+        rows: vec![row("<read>", vec![Some(75.0), Some(2.5e6)]), row("write", vec![Some(25.0), None])],
+    }];
+    result
+}
+
+/// Four bins, one of them empty.
+fn signals() -> Vec<SignalSeries> {
+    let rate = |factor: f64| [Some(factor), None, Some(2.0 * factor), Some(factor)].to_vec();
+    let signal = |name: &str, seen| SignalSeries {
+        name: name.into(),
+        from_us: 10.0,
+        bin_us: 250.0,
+        samples: vec![7, 0, 9, 2],
+        seen,
+    };
+    let names = vec!["<read>".to_owned(), "write".to_owned()];
+    vec![
+        signal("app.phase", Seen::Tag { names, last: vec![Some(0), None, Some(1), Some(0)] }),
+        signal("<hits>", Seen::Rate { unit: Unit::PerS, mean: rate(2e6), min: rate(1e6), max: rate(4e6) }),
+    ]
 }
 
 fn machine() -> Machine {

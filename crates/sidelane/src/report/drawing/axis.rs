@@ -17,14 +17,14 @@ pub(super) struct Axis {
 }
 
 impl Axis {
-    /// An axis from place `from` to place `to` that has room for all of `values`. Without any it
-    /// goes from 1 to 10.
+    /// An axis from place `from` to place `to` that has room for all of `values`. Without any
+    /// that is more than nothing it goes up to 1, or from 1 to 10.
     pub(super) fn of(kind: ScaleKind, values: impl Iterator<Item = f64>, (from, to): (f64, f64)) -> Self {
         let usable = values.filter(|value| value.is_finite() && (kind == ScaleKind::Linear || *value > 0.0));
         let (low, high) = usable.fold((f64::INFINITY, 0.0_f64), |(low, high), value| (low.min(value), high.max(value)));
         let (low, high) = match kind {
-            _ if high <= 0.0 => (1.0, 10.0),
-            ScaleKind::Linear => (0.0, high),
+            ScaleKind::Linear => (0.0, if high > 0.0 { high } else { 1.0 }),
+            ScaleKind::Log if high <= 0.0 => (1.0, 10.0),
             // A little air, so that no point lies on the frame.
             ScaleKind::Log => (low / 1.2, high * 1.2),
         };
@@ -75,8 +75,23 @@ pub(super) fn label(unit: Unit, value: f64) -> String {
         // Shares of a lane are read as numbers, and the axis's title says what cycles are.
         Unit::Ratio => format!("{value:.1}"),
         Unit::Cycles => unit.human(value).replace(" cycles", ""),
+        Unit::Count => in_thousands(value),
+        Unit::PerS => in_thousands(value) + "/s",
         unit => unit.human(value).replace(".0 ", " "),
     }
+}
+
+/// Beside an axis there is no room for nine digits.
+fn in_thousands(value: f64) -> String {
+    const STEPS: [(f64, &str); 3] = [(1e9, " G"), (1e6, " M"), (1e3, " k")];
+    let (scale, prefix) = STEPS.into_iter().find(|(scale, _)| value.abs() >= 0.9995 * scale).unwrap_or((1.0, " "));
+    let scaled = match value / scale {
+        few if few.abs() < 9.995 => format!("{few:.2}"),
+        some if some.abs() < 99.95 => format!("{some:.1}"),
+        many => format!("{many:.0}."),
+    };
+    let short = scaled.trim_end_matches('0').trim_end_matches('.');
+    format!("{short}{prefix}").trim_end().to_owned()
 }
 
 #[cfg(test)]
@@ -119,5 +134,10 @@ mod tests {
         assert_eq!(label(Unit::Percent, 50.0), "50 %");
         assert_eq!(label(Unit::Ratio, 1.5), "1.5");
         assert_eq!(label(Unit::S, 0.0), "0");
+        assert_eq!(label(Unit::PerS, 20_000_000.0), "20 M/s");
+        assert_eq!(label(Unit::PerS, 1.5), "1.5/s");
+        assert_eq!(label(Unit::Count, 1_250.0), "1.25 k");
+        assert_eq!(label(Unit::Count, 41_790.0), "41.8 k");
+        assert_eq!(label(Unit::Count, 200.0), "200");
     }
 }

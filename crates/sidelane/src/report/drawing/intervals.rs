@@ -16,7 +16,7 @@ const LINE_HEIGHT: f64 = 17.0;
 const GROUP_GAP: f64 = 12.0;
 
 /// The picture, as HTML.
-pub(in crate::report) fn intervals(number: usize, chart: &Intervals) -> String {
+pub(super) fn intervals(number: usize, chart: &Intervals) -> String {
     let kinds = kinds(chart);
     let names: Vec<String> = kinds.iter().map(|(series, measured)| words(series, *measured)).collect();
     let series = distinct(chart.groups.iter().flat_map(|group| group.means.iter().map(|mean| &mean.series)));

@@ -3,18 +3,35 @@
 //! Colours and line styles are classes of page.css: light and dark have one home.
 
 mod axis;
+mod bars;
+mod heatmap;
 mod intervals;
 mod multiples;
 
 use super::markup::escape;
+use super::result::ResultFile;
 
-pub(super) use intervals::intervals;
-pub(super) use multiples::multiples;
+use bars::bars;
+use heatmap::heatmap;
+use intervals::intervals;
+use multiples::multiples;
 
 /// How many line styles page.css tells apart; further settings start over.
 pub(super) const SERIES: usize = 8;
 /// Dashes beside colours, so that lines differ in print and to every eye: as in curves.js.
 const DASHES: [&str; SERIES] = ["2 4", "", "9 4", "", "6 3 2 3", "", "12 4", "3 2"];
+
+/// What of `result` is drawn here, as HTML.
+pub(super) fn pictures(result: &ResultFile) -> String {
+    drawn(&result.bars, bars)
+        + &drawn(&result.heatmaps, heatmap)
+        + &drawn(&result.intervals, intervals)
+        + &drawn(&result.multiples, multiples)
+}
+
+fn drawn<T>(charts: &[T], draw: fn(usize, &T) -> String) -> String {
+    charts.iter().enumerate().map(|(number, chart)| draw(number, chart)).collect()
+}
 
 /// A picture with its title and caption, framed as those that the script draws.
 fn figure(number: usize, kind: &str, title: &str, caption: &str, body: &str) -> String {

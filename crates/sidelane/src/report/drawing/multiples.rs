@@ -11,9 +11,11 @@ const LEFT: f64 = 58.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = HEIGHT - 42.0;
+/// Points of a line that are marked each.
+const DOTS_MAX: usize = 40;
 
 /// The pictures, as HTML.
-pub(in crate::report) fn multiples(number: usize, chart: &Multiples) -> String {
+pub(super) fn multiples(number: usize, chart: &Multiples) -> String {
     let names = distinct(chart.panels.iter().flat_map(|panel| panel.lines.iter().map(|line| &line.setting)));
     let panels: String = chart.panels.iter().map(|panel| one(chart, panel, &names)).collect();
     let columns = chart.columns.clamp(1, 4);
@@ -41,7 +43,9 @@ fn one_line(drawn: &Line, names: &[String], across: &Axis, up: &Axis) -> String 
     let index = names.iter().position(|name| *name == drawn.setting).unwrap_or(0);
     let places: Vec<(f64, f64)> = drawn.points.iter().map(|(x, y)| (across.at(*x), up.at(*y))).collect();
     let corners: Vec<String> = places.iter().map(|(x, y)| format!("{x:.1},{y:.1}")).collect();
-    let dots: String = places.iter().map(|place| dot(index, *place)).collect();
+    // Where they would cover each other, the line tells as much.
+    let dotted = if places.len() > DOTS_MAX { &[] } else { places.as_slice() };
+    let dots: String = dotted.iter().map(|place| dot(index, *place)).collect();
     if corners.is_empty() { dots } else { line(index, &format!("M{}", corners.join("L"))) + &dots }
 }
 

@@ -1,4 +1,4 @@
-// What both figures use: elements, human units, the tip at the pointer, frames.
+// What all figures use: elements, human units, the tip at the pointer, frames.
 'use strict';
 
 const data = JSON.parse(document.getElementById('data').textContent);
@@ -59,8 +59,9 @@ function hideTip() {
 /** Fills the place that the page left for a figure. */
 function frame(id, title, caption, ...content) {
   const place = document.getElementById(id);
-  place.append(html('section', { 'aria-labelledby': `${id}-title` },
-    html('h2', { id: `${id}-title` }, title),
+  const heading = `${id}-title-${place.children.length}`;
+  place.append(html('section', { 'aria-labelledby': heading },
+    html('h2', { id: heading }, title),
     html('p', { class: 'caption' }, caption),
     html('figure', {}, ...content)));
   place.hidden = false;
