@@ -1,4 +1,4 @@
-//! The report room: what a run measured, as one JSON object, a terminal table and a page.
+//! The report room: what a run measured, as one JSON object, a terminal table, a page and a trace.
 //!
 //! Every verb fills the same [`ResultFile`]; what is shown is derived from that object
 //! alone, so a page can be made again later from the stored JSON and says the same.
@@ -13,6 +13,7 @@ mod drawing;
 pub(crate) mod grid;
 pub mod html;
 mod markup;
+pub mod perfetto;
 pub mod picture;
 pub mod result;
 pub mod row;
