@@ -38,7 +38,10 @@ pub(super) fn measure(stage: &Stage, rounds: usize, result: &mut ResultFile) -> 
     let target = stage.phases(WRITTEN_EVERY)?;
     let (mut ours, mut perf) = (Rounds::default(), Rounds::default());
     for _ in 0..rounds {
-        let without = progress(&target, || Ok(std::thread::sleep(SLICE)))?;
+        let without = progress(&target, || {
+            std::thread::sleep(SLICE);
+            Ok(())
+        })?;
         let mut samples = 0;
         let with_perf = progress(&target, || record(stage, &target).map(|counted| samples = counted))?;
         perf.slowdown_percent.push(100.0 * (1.0 - with_perf / without));

@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::{Path, PathBuf};
+use std::path::Path;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -110,7 +110,7 @@ fn write_head(file: &mut File, head: &LogHead) -> io::Result<()> {
     file.write_all(&json)
 }
 
-fn write_all(mut file: File, path: &PathBuf, mut take: Takeover<Chunk>) -> Logged {
+fn write_all(mut file: File, path: &Path, mut take: Takeover<Chunk>) -> Logged {
     let mut logged = Logged::default();
     loop {
         // Asked before the last look: what was handed over in between is seen by that look.
