@@ -262,6 +262,9 @@ pub struct Outputs {
     /// Write them here too, as a page with pictures
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
+    /// Write a trace for Perfetto here (ui.perfetto.dev); of a log, with each change of a tag
+    #[arg(long, value_name = "FILE")]
+    pub perfetto: Option<PathBuf>,
     /// Open the page when all is done
     #[arg(long)]
     pub open: bool,

@@ -169,19 +169,21 @@ fn report_again(args: ReportArgs) -> Result<u8> {
         from_s: args.from.as_secs_f64(),
         to_s: args.to.map(|to| to.as_secs_f64()),
         tolerance: args.tolerance.map(|percent| percent / 100.0),
+        turns: args.outputs.perfetto.is_some(),
     };
     tell(&replay(&args.log, &options)?, args.outputs)
 }
 
 fn check_outputs(outputs: &Outputs) -> Result<()> {
-    [&outputs.json, &outputs.page].into_iter().flatten().try_for_each(|path| check_writable(path))
+    [&outputs.json, &outputs.page, &outputs.perfetto].into_iter().flatten().try_for_each(|path| check_writable(path))
 }
 
 /// What was observed, for people and for programs.
 fn tell(observation: &Observation, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
     outputs.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    print!("{}", observation.histograms());
+    outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path))?;
+    print!("{}", observation.histograms(terminal::width()));
     print!("{}", table::render_tables(&result, |_| true, terminal::width(), terminal::color_wanted()));
     write_and_open(&result, outputs.page, outputs.open.then_some("sidelane-observe.html"))?;
     Ok(result.exit_code())

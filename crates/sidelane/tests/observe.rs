@@ -118,8 +118,15 @@ fn a_log_tells_the_same_again() {
     let (log, again) = (phases.file("log"), phases.file("again.json"));
     let args = ["--signal", "tag:phases.phase,counter:phases.done", "--period", "20us", "--for", "500ms", "--log"];
     let (_, result) = phases.observed(&[&args[..], &[log.to_str().unwrap()]].concat(), &["2000"]);
-    let output = Command::new(SIDELANE).arg("report").arg(&log).arg("--json").arg(&again).output().unwrap();
+    let trace = phases.file("trace");
+    let mut report = Command::new(SIDELANE);
+    report.arg("report").arg(&log).arg("--json").arg(&again).arg("--perfetto").arg(&trace);
+    let output = report.output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
+    let trace = std::fs::read(&trace).unwrap();
+    // Field 1 of a trace, a packet; what is in them the unit tests check.
+    assert_eq!(trace[0], 0x0a);
+    assert!(trace.windows(12).any(|bytes| bytes == b"phases.phase"), "{} bytes", trace.len());
     let replayed: Value = serde_json::from_slice(&std::fs::read(&again).unwrap()).unwrap();
     for (setting, key) in [("observer", "samples_count"), ("phases.phase: 1", "reads_count")] {
         let first = row(&result, &setting.replace(": 1", ": work"));

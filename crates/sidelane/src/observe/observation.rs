@@ -5,13 +5,13 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use super::analysis::Analysis;
-use super::analysis::tags::Seen;
 use super::channel::{Channel, Meaning};
 use super::clock::Clock;
 use super::cost::Slowdown;
 use super::log::Logged;
 use super::period::Period;
 use super::place::Places;
+use super::turns::Turns;
 use super::wanted::Wanted;
 
 /// Values of a tag whose names are kept at most: those that were seen most.
@@ -35,6 +35,8 @@ pub struct Observation {
     pub places: Option<Places>,
     /// What was seen.
     pub analysis: Analysis,
+    /// Each change of a tag, if the observation is of a log and they were asked for.
+    pub turns: Option<Turns>,
     /// How it is called.
     pub names: Names,
     /// What it cost the target.
@@ -138,7 +140,58 @@ impl Names {
     }
 
     /// A value in words, or as a number.
-    pub fn value(&self, tag: usize, seen: &Seen) -> String {
-        self.learnt[tag].get(&seen.value).cloned().unwrap_or_else(|| seen.value.to_string())
+    pub fn value(&self, tag: usize, value: u64) -> String {
+        self.learnt[tag].get(&value).cloned().unwrap_or_else(|| value.to_string())
+    }
+}
+
+/// An observation to test with.
+#[cfg(test)]
+pub(crate) mod sample {
+    use super::super::analysis::Recipe;
+    use super::super::dte::Dte;
+    use super::super::sample::{Layout, Sample};
+    use super::super::wanted::rates_of;
+    use super::*;
+
+    pub(crate) const SAMPLES: u64 = 20_000;
+    pub(crate) const SAMPLES_A_PHASE: u64 = 2_000;
+    const LAYOUT: Layout = Layout { counters: 2, tags: 1 };
+
+    /// Two counters, of which the first is fast in phase 1 and slow in phase 2.
+    pub(crate) fn samples() -> impl Iterator<Item = Sample> {
+        let mut hits = 0;
+        (0..SAMPLES).map(move |number| {
+            let phase = 1 + number / SAMPLES_A_PHASE % 2;
+            hits += if phase == 1 { 50 } else { 2 };
+            let at = 1_000_000 + number * 1_000;
+            let mut sample = Sample { start: at, end: at + 60, thread: 7, ..Sample::default() };
+            sample.values[..3].copy_from_slice(&[hits, 3 * number, phase]);
+            sample
+        })
+    }
+
+    pub(crate) fn observation() -> Observation {
+        let rates = rates_of(["hits", "misses"].into_iter());
+        let recipe = Recipe { layout: LAYOUT, rates, dte: Dte::new(0.01), only_target: false, lane_tag: None };
+        let mut analysis = Analysis::new(recipe);
+        samples().for_each(|sample| analysis.record(&sample));
+        Observation {
+            target: "a test".into(),
+            period: Period::Max,
+            tolerance: 0.01,
+            wall_s: 0.01,
+            logged: None,
+            log: None,
+            places: None,
+            analysis,
+            turns: None,
+            names: Names::plain(["hits", "misses", "phase"].map(str::to_owned).to_vec(), LAYOUT.counters),
+            slowdown: None,
+            ended: Ended::Whole,
+            exit: None,
+            clock: Clock { cycles_per_ns: 2.0, zero_cycles: 1_000_000, zero_ns: 5_000_000_000 },
+            notes: Vec::new(),
+        }
     }
 }

@@ -1,4 +1,4 @@
-//! An observation as a result: rows, notes and pictures.
+//! An observation as a result: rows and notes.
 
 use serde_json::{Map, Value, json};
 
@@ -8,13 +8,10 @@ use super::observation::Observation;
 use super::view::{RateUnit, histograms, rate_unit};
 use crate::lane::topology::PairKind;
 use crate::machine;
-use crate::report::chart::{Line, Multiples, Panel, ScaleKind};
-use crate::report::{ResultFile, Row, Unit};
+use crate::report::{ResultFile, Row};
 
 /// Values of a tag with a row of their own.
 const ROWS_A_TAG: usize = 200;
-/// Points of a line in a picture.
-const POINTS_MAX: usize = 600;
 
 impl Observation {
     /// For programs, tables and pages.
@@ -26,13 +23,13 @@ impl Observation {
         result.rows.extend(self.rate_rows());
         result.rows.extend(self.tag_rows());
         result.notes = self.all_notes();
-        result.multiples = self.pictures();
+        self.draw(&mut result);
         result
     }
 
-    /// The histograms, for a terminal.
-    pub fn histograms(&self) -> String {
-        histograms(&self.analysis, &self.names, &self.clock)
+    /// The histograms, for a terminal with so many columns.
+    pub fn histograms(&self, width: usize) -> String {
+        histograms(&self.analysis, &self.names, &self.clock, width)
     }
 
     fn settings(&self) -> Map<String, Value> {
@@ -49,7 +46,7 @@ impl Observation {
             "tolerance_percent": self.tolerance * 100.0,
             "observed_lane": lane(self.places.as_ref().and_then(|places| places.observed)),
             "observer_lane": lane(self.places.as_ref().map(|places| places.observer)),
-            "cycles_per_ns": self.clock.cycles_per_ns,
+            "cycles_per_s": self.clock.cycles_per_ns * 1e9,
             "signals": self.names.signals,
         });
         match settings {
@@ -111,7 +108,7 @@ impl Observation {
             let hottest = table.hottest();
             let share_of = table.share();
             let row = |(seen, rates): &(Seen, &[RateSum])| {
-                self.tag_row(number, &self.names.value(number, seen), seen, rates, share_of(seen))
+                self.tag_row(number, &self.names.value(number, seen.value), seen, rates, share_of(seen))
             };
             rows.extend(hottest.iter().take(ROWS_A_TAG).map(row));
             let others = table.others();
@@ -134,7 +131,8 @@ impl Observation {
         row
     }
 
-    fn scaled(&self, rate: &Rate, value: f64) -> f64 {
+    /// As it is told: of time by the second.
+    pub(super) fn scaled(&self, rate: &Rate, value: f64) -> f64 {
         match rate_unit(rate) {
             RateUnit::PerSecond => value * self.clock.cycles_per_ns * 1e9,
             RateUnit::Quotient => value,
@@ -155,68 +153,6 @@ impl Observation {
         }
         notes.extend(self.notes.iter().cloned());
         notes
-    }
-
-    fn pictures(&self) -> Vec<Multiples> {
-        let spreads = self.spread_panels();
-        let series = self.series_panels();
-        let mut pictures = Vec::new();
-        if !series.is_empty() {
-            pictures.push(Multiples {
-                title: "Over time".into(),
-                caption: "The mean of each moment's kept samples.".into(),
-                across: "time".into(),
-                across_unit: Unit::S,
-                panels: series,
-                columns: 1,
-            });
-        }
-        if !spreads.is_empty() {
-            pictures.push(Multiples {
-                title: "How rates are spread".into(),
-                caption: "The value that so many percent of the kept samples do not exceed.".into(),
-                across: "samples".into(),
-                across_unit: Unit::Percent,
-                panels: spreads,
-                columns: 2,
-            });
-        }
-        pictures
-    }
-
-    fn spread_panels(&self) -> Vec<Panel> {
-        let panel = |(rate, samples): (&Rate, &RateSamples)| {
-            let points = (1..100).filter_map(|percent| {
-                let value = samples.kept.percentile(f64::from(percent))?;
-                Some((f64::from(percent), self.scaled(rate, value)))
-            });
-            self.panel(rate, points.collect())
-        };
-        self.analysis.recipe().rates.iter().zip(&self.analysis.rates).map(panel).collect()
-    }
-
-    fn series_panels(&self) -> Vec<Panel> {
-        let panel = |(rate, samples): (&Rate, &RateSamples)| {
-            let bins: Vec<_> = samples.series.bins().filter(|(_, bin)| bin.samples > 0).collect();
-            let step = bins.len().div_ceil(POINTS_MAX).max(1);
-            let start = bins.first().map_or(0, |(at, _)| *at);
-            let point = |(at, bin): &(u64, &super::analysis::series::Bin)| {
-                (self.clock.ns(at - start) / 1e9, self.scaled(rate, bin.mean().unwrap_or(0.0)))
-            };
-            self.panel(rate, bins.iter().step_by(step).map(point).collect())
-        };
-        self.analysis.recipe().rates.iter().zip(&self.analysis.rates).map(panel).collect()
-    }
-
-    fn panel(&self, rate: &Rate, points: Vec<(f64, f64)>) -> Panel {
-        Panel {
-            title: rate.name.clone(),
-            unit: if rate_unit(rate) == RateUnit::PerSecond { Unit::PerS } else { Unit::Ratio },
-            scale: ScaleKind::Linear,
-            up_to: None,
-            limit: None,
-            lines: vec![Line { setting: rate.name.clone(), points }],
-        }
     }
 }
 

@@ -2,13 +2,15 @@
 
 use std::path::Path;
 
-use anyhow::{Result, ensure};
+use anyhow::{Error, Result, anyhow, ensure};
 
 use super::analysis::{Analysis, Recipe};
 use super::dte::Dte;
 use super::log::{LogHead, LogReader, Logged};
 use super::observation::{Ended, Names, Observation};
 use super::period::Period;
+use super::sample::Sample;
+use super::turns::{TURNS_MAX, Turns};
 use super::wanted::{lane_tag, rates_of};
 
 /// What of a log is wanted.
@@ -20,6 +22,8 @@ pub struct ReplayOptions {
     pub to_s: Option<f64>,
     /// Another tolerance than the one it was observed with.
     pub tolerance: Option<f64>,
+    /// Each change of a tag is wanted, for a trace.
+    pub turns: bool,
 }
 
 /// Reads the log at `path` and works everything out anew.
@@ -29,15 +33,21 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
     let tolerance = options.tolerance.unwrap_or(head.tolerance);
     let mut analysis = Analysis::new(recipe(&head, tolerance));
     let mut window = Window::new(&head, options);
+    let mut turns = options.turns.then(|| Turns::new(head.layout()));
     log.read_all(|sample, is_gap| {
         if is_gap {
             analysis.interrupt();
         }
-        if window.includes(sample.start) {
+        let is_in = window.includes(sample.start);
+        if is_in {
             analysis.record(sample);
+        }
+        if let Some(turns) = &mut turns {
+            follow(turns, sample, is_gap, is_in && !(head.only_target && sample.thread == 0));
         }
     });
     ensure!(analysis.samples > 0, "{} holds no sample of the time that was asked for", path.display());
+    let turns = turns.map(Turns::whole).transpose().map_err(|full_at| window.too_much(full_at))?;
     let logged =
         Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().map(str::to_owned) };
     let layout = head.layout();
@@ -50,6 +60,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
         log: Some(path.to_owned()),
         places: None,
         analysis,
+        turns,
         names: Names::plain(head.signals.iter().map(|signal| signal.name.clone()).collect(), layout.counters),
         slowdown: None,
         ended: Ended::Whole,
@@ -57,6 +68,16 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
         clock: head.clock(),
         notes: vec![format!("read from the log {}, on a machine that may be another one", path.display())],
     })
+}
+
+/// A turn does not go on through a gap, nor through what is not wanted.
+fn follow(turns: &mut Turns, sample: &Sample, is_gap: bool, is_wanted: bool) {
+    if is_gap || !is_wanted {
+        turns.interrupt();
+    }
+    if is_wanted {
+        turns.record(sample);
+    }
 }
 
 fn recipe(head: &LogHead, tolerance: f64) -> Recipe {
@@ -100,7 +121,46 @@ impl Window {
         is_in
     }
 
+    /// What to do about more turns than a trace may have, of which so many cycles were within bounds.
+    fn too_much(&self, full_at: u64) -> Error {
+        let start_s = |cycles: u64| cycles.wrapping_sub(self.start.unwrap_or(cycles)) as f64 / self.cycles_per_s;
+        let (from_s, to_s) = (start_s(self.first), start_s(full_at));
+        anyhow!(
+            "--perfetto: the tags change more often than a trace can tell ({} million events); name a part of the log \
+             with --from and --to, as in --from {from_s:.3}s --to {:.3}s",
+            2 * TURNS_MAX / 1_000_000,
+            // Rounded down, or it would be too much again.
+            (to_s * 1e3).floor() / 1e3
+        )
+    }
+
     fn seconds(&self) -> f64 {
         (self.last - self.first) as f64 / self.cycles_per_s
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_asks_for_too_much_is_told_how_much_there_is_room_for() {
+        let head = LogHead {
+            version: "test".into(),
+            title: "a test".into(),
+            signals: vec![],
+            cycles_per_ns: 2.0,
+            zero_cycles: 0,
+            zero_ns: 0,
+            only_target: false,
+            tolerance: 0.01,
+        };
+        let mut window = Window::new(&head, &ReplayOptions { from_s: 0.5, ..ReplayOptions::default() });
+        let at = |seconds: f64| 7_000 + (seconds * 2e9) as u64;
+        for seconds in [0.0, 0.25, 0.5, 3.0] {
+            assert_eq!(window.includes(at(seconds)), seconds >= 0.5);
+        }
+        let said = window.too_much(at(1.2349)).to_string();
+        assert!(said.contains("2 million events") && said.ends_with("--from 0.500s --to 1.234s"), "{said}");
     }
 }

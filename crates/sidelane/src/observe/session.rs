@@ -100,6 +100,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observation> {
         log: options.log.clone(),
         places: Some(places),
         analysis,
+        turns: None,
         names,
         slowdown,
         ended,

@@ -95,7 +95,8 @@ impl Wanted {
 
     fn add_rates(&mut self) {
         let rates = rates_of(self.counters.iter().map(|channel| channel.name.as_str()));
-        self.rates.extend(rates);
+        // Before CPC: the first two are held against each other.
+        self.rates.splice(0..0, rates);
     }
 
     fn check(&self) -> Result<()> {

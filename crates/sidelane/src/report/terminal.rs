@@ -2,16 +2,27 @@
 
 use std::env;
 use std::io::{self, IsTerminal};
+use std::os::fd::AsFd;
 
 /// Columns to fill where there is no terminal to ask.
 const WIDTH_WITHOUT_TERMINAL: usize = 120;
 /// Narrower terminals get lines that wrap.
 const WIDTH_MIN: usize = 40;
 
+/// Lines to fill where there is no terminal to ask.
+const HEIGHT_WITHOUT_TERMINAL: usize = 24;
+
 /// How many columns standard output has.
 pub fn width() -> usize {
-    let size = rustix::termios::tcgetwinsize(io::stdout());
-    size.map_or(WIDTH_WITHOUT_TERMINAL, |size| usize::from(size.ws_col).max(WIDTH_MIN))
+    size(io::stdout()).0
+}
+
+/// Columns and lines of the terminal that `stream` goes to.
+pub fn size(stream: impl AsFd) -> (usize, usize) {
+    let size = rustix::termios::tcgetwinsize(stream).ok().filter(|size| size.ws_col > 0 && size.ws_row > 0);
+    size.map_or((WIDTH_WITHOUT_TERMINAL, HEIGHT_WITHOUT_TERMINAL), |size| {
+        (usize::from(size.ws_col).max(WIDTH_MIN), usize::from(size.ws_row))
+    })
 }
 
 /// Whether colours are wanted: on a terminal, unless NO_COLOR is set to anything.

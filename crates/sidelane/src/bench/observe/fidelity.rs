@@ -63,7 +63,7 @@ fn row(period: &Period, seen: &Observation) -> Row {
     row.put("gap_p50_cycles", analysis.gaps.percentile(50.0)).put("gap_p99_cycles", analysis.gaps.percentile(99.0));
     row.put("kept_percent", analysis.kept_share().map(|share| share * 100.0));
     row.put("all_cpc_min_ratio", analysis.cpc.min()).put("all_cpc_max_ratio", analysis.cpc.max());
-    let kept = analysis.rates.first().map(|cpc| &cpc.kept);
+    let kept = analysis.rate("cpc").map(|cpc| &cpc.kept);
     row.put("kept_cpc_min_ratio", kept.and_then(|kept| kept.min()));
     row.put("kept_cpc_max_ratio", kept.and_then(|kept| kept.max()));
     row
@@ -71,7 +71,7 @@ fn row(period: &Period, seen: &Observation) -> Row {
 
 /// How far the CPC of a kept sample is from 1.
 fn worst_of(seen: &Observation) -> f64 {
-    let kept = seen.analysis.rates.first().map(|cpc| &cpc.kept);
+    let kept = seen.analysis.rate("cpc").map(|cpc| &cpc.kept);
     let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
     // Nothing kept breaks no bound; that it was kept is checked elsewhere.
     ends.map_or(0.0, |ends| ends.map(|cpc| (cpc - 1.0).abs()).into_iter().fold(0.0, f64::max))

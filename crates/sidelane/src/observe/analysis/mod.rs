@@ -3,12 +3,14 @@
 //! All memory is there from the start. The observer fills one analysis; once a turn it may hand it over
 //! for an empty one, and whoever gets it merges it into the whole.
 
+pub mod grid;
 pub mod series;
 pub mod spread;
 pub mod tags;
 
 use super::dte::{Dte, cpc};
 use super::sample::{Layout, Sample};
+use grid::{GRID, grid_bucket};
 use series::Series;
 use spread::Spread;
 use tags::{RateSum, TagTable};
@@ -60,11 +62,6 @@ pub struct Recipe {
     /// The tag that says who ran, whose samples count in any case.
     pub lane_tag: Option<usize>,
 }
-
-/// Two rates against each other (Figure 3.14): counts by the buckets of both.
-pub const GRID: usize = 96;
-/// A grid's buckets are half a doubling wide, from 2^-24 on.
-const GRID_START: i32 = -24;
 
 /// One rate's samples.
 pub struct RateSamples {
@@ -295,25 +292,17 @@ impl Analysis {
         self.interrupt();
     }
 
+    /// The samples of the rate of that name.
+    pub fn rate(&self, name: &str) -> Option<&RateSamples> {
+        let rates = self.recipe.rates.iter().zip(&self.rates);
+        rates.into_iter().find(|(rate, _)| rate.name == name).map(|(_, samples)| samples)
+    }
+
     /// Of the periods that could be judged, the share that was kept.
     pub fn kept_share(&self) -> Option<f64> {
         let judged = self.kept + self.discarded;
         (judged > 0).then(|| self.kept as f64 / judged as f64)
     }
-}
-
-/// The column or row of a rate.
-#[inline(always)]
-fn grid_bucket(rate: f64) -> usize {
-    let halves = ((rate.to_bits() >> 51) as i64) - (i64::from(1023 + GRID_START) << 1);
-    halves.clamp(0, GRID as i64 - 1) as usize
-}
-
-/// The rate in the middle of a grid's column or row; 0 for the first, where all that is smaller lies.
-pub fn grid_rate(bucket: usize) -> f64 {
-    let exponent = (bucket >> 1) as i32 + GRID_START;
-    let within = if bucket & 1 == 0 { 1.25 } else { 1.75 };
-    if bucket == 0 { 0.0 } else { within * f64::from(exponent).exp2() }
 }
 
 #[cfg(test)]

@@ -7,6 +7,8 @@
 pub const BINS_MAX: usize = 4096;
 /// The first length of a bin: 2^12 cycles, about a microsecond.
 const SHIFT_MIN: u32 = 12;
+/// Samples that a bin has in the mean, if it is to be drawn.
+const SAMPLES_A_BIN: u64 = 4;
 
 /// What a signal was within one bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -120,6 +122,22 @@ impl Series {
         self.bins[..self.used].iter().enumerate().map(move |(number, bin)| (start(number), bin))
     }
 
+    /// The bins with their starts, as long as these have to be: at least [`SAMPLES_A_BIN`] times as long
+    /// as samples lie apart in the mean, so that a bin without any says that the signal was not read.
+    pub fn even_bins(&self) -> (u64, Vec<(u64, Bin)>) {
+        let samples: u64 = self.bins[..self.used].iter().map(|bin| bin.samples).sum();
+        let wanted = SAMPLES_A_BIN * self.used as u64;
+        let joined = wanted.div_ceil(samples.max(1)).max(1) as usize;
+        let join = |bins: &[Bin]| {
+            let mut whole = Bin::default();
+            bins.iter().for_each(|bin| whole.join(bin));
+            whole
+        };
+        let length = (joined as u64) << self.shift;
+        let starts = (0..).map(|bin| self.origin + bin * length);
+        (length, starts.zip(self.bins[..self.used].chunks(joined).map(join)).collect())
+    }
+
     /// Makes it empty again.
     pub fn clear(&mut self) {
         self.bins[..self.used].fill(Bin::default());
@@ -144,6 +162,20 @@ mod tests {
         let filled: Vec<_> = series.bins().filter(|(_, bin)| bin.samples > 0).collect();
         assert_eq!(filled[0], (1_000, &Bin { samples: 2, sum: 12.0, min: 5.0, max: 7.0, last: 7.0 }));
         assert_eq!(filled[1].1.last, 9.0);
+    }
+
+    #[test]
+    fn bins_that_are_drawn_have_no_holes_between_samples() {
+        let mut series = Series::default();
+        (0..40).for_each(|number| series.record(500 + (number << SHIFT_MIN) * 3 / 2, number as f64));
+        assert!(series.bins().any(|(_, bin)| bin.samples == 0));
+        let (length, bins) = series.even_bins();
+        assert_eq!(length, 6 << SHIFT_MIN);
+        assert!(bins.iter().all(|(_, bin)| bin.samples > 0), "{bins:?}");
+        assert_eq!(bins.iter().map(|(_, bin)| bin.samples).sum::<u64>(), 40);
+        assert_eq!((bins[1].0, bins[1].1.last), (500 + length, 7.0));
+        (0..10_000).for_each(|number| series.record(500 + (59 << SHIFT_MIN) + number % 2, 1.0));
+        assert_eq!(series.even_bins().0, series.bin_cycles());
     }
 
     proptest! {

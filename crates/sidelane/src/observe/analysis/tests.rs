@@ -1,5 +1,6 @@
 //! Samples worked out by hand.
 
+use super::grid::grid_rate;
 use super::*;
 
 /// One counter, then two tags, the second of which says who runs.

@@ -1,0 +1,33 @@
+//! Two rates against each other (Figure 3.14): counts by the buckets of both.
+
+/// Buckets of each rate.
+pub const GRID: usize = 96;
+/// A bucket is half a doubling wide; they begin at 2^-24.
+const GRID_START: i32 = -24;
+
+/// The column or row of a rate.
+#[inline(always)]
+pub fn grid_bucket(rate: f64) -> usize {
+    let halves = ((rate.to_bits() >> 51) as i64) - (i64::from(1023 + GRID_START) << 1);
+    halves.clamp(0, GRID as i64 - 1) as usize
+}
+
+/// The least rate of a grid's column or row; 0 for the first, where all that is smaller lies.
+pub fn grid_rate(bucket: usize) -> f64 {
+    let exponent = (bucket >> 1) as i32 + GRID_START;
+    let within = if bucket & 1 == 0 { 1.0 } else { 1.5 };
+    if bucket == 0 { 0.0 } else { within * f64::from(exponent).exp2() }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_rate_lies_in_the_bucket_that_begins_before_it() {
+        for rate in [0.0, 1e-9, 0.001, 0.5, 1.0, 1.49, 1.5, 1.51, 3.0, 1e6] {
+            let bucket = grid_bucket(rate);
+            assert!(grid_rate(bucket) <= rate && rate < grid_rate(bucket + 1), "{rate} in {bucket}");
+        }
+    }
+}

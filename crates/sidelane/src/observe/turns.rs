@@ -1,0 +1,125 @@
+//! Exactly when tags changed, as far as samples tell: for traces, and only of a log, since a live
+//! observation keeps bins.
+
+use super::analysis::series::Series;
+use super::sample::{Layout, Sample};
+
+/// Turns that are kept at most, of all tags: each is two events of a trace, and a trace of more than
+/// two million is slow to open.
+pub const TURNS_MAX: usize = 1_000_000;
+
+/// A stretch of time in which every sample had the same value.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Turn {
+    /// The first sample with it, in cycles.
+    pub from: u64,
+    /// The first sample with another value, or the last one before samples are missing.
+    pub to: u64,
+    /// The value.
+    pub value: u64,
+}
+
+/// What was seen, sample by sample.
+pub struct Turns {
+    layout: Layout,
+    /// By tag.
+    pub tags: Vec<Vec<Turn>>,
+    /// By counter: what each had counted to.
+    pub counters: Vec<Series>,
+    open: Vec<Option<Turn>>,
+    /// The moment at which there was no more room, in cycles.
+    full_at: Option<u64>,
+}
+
+impl Turns {
+    /// None so far.
+    pub fn new(layout: Layout) -> Self {
+        Self {
+            layout,
+            tags: vec![Vec::new(); layout.tags],
+            counters: vec![Series::default(); layout.counters],
+            open: vec![None; layout.tags],
+            full_at: None,
+        }
+    }
+
+    /// Takes in the next sample.
+    pub fn record(&mut self, sample: &Sample) {
+        for (counter, value) in self.counters.iter_mut().zip(sample.values) {
+            counter.record(sample.start, value as f64);
+        }
+        for tag in 0..self.layout.tags {
+            // Tags are read after the counters.
+            self.tag(tag, sample.end, sample.tag(self.layout, tag));
+        }
+    }
+
+    fn tag(&mut self, tag: usize, at: u64, value: u64) {
+        if let Some(turn) = &mut self.open[tag] {
+            turn.to = at;
+            if turn.value == value {
+                return;
+            }
+        }
+        self.close(tag);
+        self.open[tag] = Some(Turn { from: at, to: at, value });
+    }
+
+    fn close(&mut self, tag: usize) {
+        let Some(turn) = self.open[tag].take() else { return };
+        if self.tags.iter().map(Vec::len).sum::<usize>() < TURNS_MAX {
+            self.tags[tag].push(turn);
+        } else {
+            self.full_at.get_or_insert(turn.from);
+        }
+    }
+
+    /// The next sample does not follow the last one: what went on between is not known.
+    pub fn interrupt(&mut self) {
+        (0..self.layout.tags).for_each(|tag| self.close(tag));
+    }
+
+    /// All of them, or the moment, in cycles, up to which there was room.
+    pub fn whole(mut self) -> Result<Self, u64> {
+        self.interrupt();
+        self.full_at.map_or(Ok(self), Err)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LAYOUT: Layout = Layout { counters: 1, tags: 1 };
+
+    fn sample(at: u64, tag: u64) -> Sample {
+        let mut sample = Sample { start: at, end: at + 1, ..Sample::default() };
+        sample.values[..2].copy_from_slice(&[at * 10, tag]);
+        sample
+    }
+
+    fn turns(samples: impl Iterator<Item = Sample>) -> Turns {
+        let mut turns = Turns::new(LAYOUT);
+        samples.for_each(|sample| turns.record(&sample));
+        turns
+    }
+
+    #[test]
+    fn a_turn_lasts_until_another_value_is_read() {
+        let mut turns = turns([(100, 7), (200, 7), (300, 9)].into_iter().map(|(at, tag)| sample(at, tag)));
+        turns.interrupt();
+        turns.record(&sample(900, 9));
+        let whole = turns.whole().ok().unwrap();
+        let expected = [(101, 301, 7), (301, 301, 9), (901, 901, 9)];
+        assert_eq!(whole.tags[0], expected.map(|(from, to, value)| Turn { from, to, value }));
+        assert_eq!(whole.counters[0].bins().map(|(_, bin)| bin.samples).sum::<u64>(), 4);
+    }
+
+    #[test]
+    fn what_is_too_much_is_refused_with_the_moment() {
+        let many = TURNS_MAX as u64 + 5;
+        assert!(turns((1..TURNS_MAX as u64).map(|number| sample(number, number))).whole().is_ok());
+        let full_at = turns((0..many).map(|number| sample(number, number))).whole().err();
+        assert_eq!(full_at, Some(TURNS_MAX as u64 + 1));
+    }
+}
