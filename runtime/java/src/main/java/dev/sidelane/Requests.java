@@ -1,9 +1,6 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.sidelane;
 
-import java.io.File;
-import java.net.URISyntaxException;
-
 /**
  * For services that want their requests known exactly: three calls a request.
  *
@@ -19,9 +16,8 @@ import java.net.URISyntaxException;
  * for want of Sidelane.
  */
 public final class Requests {
-    private static final String LIBRARY = "sidelane_emit";
-
-    private static final String MISSING = load();
+    private static final String MISSING =
+            EmitLibrary.MISSING == null ? null : "requests are not emitted: " + EmitLibrary.MISSING;
 
     private Requests() {}
 
@@ -49,30 +45,6 @@ public final class Requests {
     /** Why the calls do nothing; null if they work. */
     public static String why() {
         return MISSING;
-    }
-
-    private static String load() {
-        File beside = besideThisJar();
-        try {
-            if (beside != null && beside.exists()) {
-                System.load(beside.getAbsolutePath());
-            } else {
-                System.loadLibrary(LIBRARY);
-            }
-            return null;
-        } catch (UnsatisfiedLinkError | SecurityException e) {
-            return "requests are not emitted: lib" + LIBRARY + ".so is not beside the jar (" + beside
-                    + ") and not in java.library.path: " + e.getMessage();
-        }
-    }
-
-    private static File besideThisJar() {
-        try {
-            File jar = new File(Requests.class.getProtectionDomain().getCodeSource().getLocation().toURI());
-            return new File(jar.getParentFile(), System.mapLibraryName(LIBRARY));
-        } catch (URISyntaxException | RuntimeException e) {
-            return null;
-        }
     }
 
     private static native void received(long id);

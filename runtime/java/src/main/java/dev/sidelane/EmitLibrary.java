@@ -1,0 +1,39 @@
+// SPDX-License-Identifier: Apache-2.0
+package dev.sidelane;
+
+import java.io.File;
+import java.net.URISyntaxException;
+
+/** libsidelane_emit.so, beside the jar or in java.library.path: loaded once for all that emit. */
+final class EmitLibrary {
+    private static final String LIBRARY = "sidelane_emit";
+
+    /** Why it is not there; null if it is. */
+    static final String MISSING = load();
+
+    private EmitLibrary() {}
+
+    private static String load() {
+        File beside = besideThisJar();
+        try {
+            if (beside != null && beside.exists()) {
+                System.load(beside.getAbsolutePath());
+            } else {
+                System.loadLibrary(LIBRARY);
+            }
+            return null;
+        } catch (UnsatisfiedLinkError | SecurityException e) {
+            return "lib" + LIBRARY + ".so is not beside the jar (" + beside + ") and not in java.library.path: "
+                    + e.getMessage();
+        }
+    }
+
+    private static File besideThisJar() {
+        try {
+            File jar = new File(EmitLibrary.class.getProtectionDomain().getCodeSource().getLocation().toURI());
+            return new File(jar.getParentFile(), System.mapLibraryName(LIBRARY));
+        } catch (URISyntaxException | RuntimeException e) {
+            return null;
+        }
+    }
+}
