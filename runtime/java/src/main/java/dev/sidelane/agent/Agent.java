@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.sidelane.agent;
 
+import dev.sidelane.Signals;
 import java.io.File;
 import java.lang.instrument.Instrumentation;
 import java.lang.instrument.UnmodifiableClassException;
@@ -8,8 +9,8 @@ import java.net.URISyntaxException;
 import java.util.Arrays;
 
 /**
- * Adds the gate's check to the program: to what is loaded already, and to whatever is loaded from
- * now on. Whatever goes wrong is said in one line, and the program runs on as if there were no
+ * Adds the gate's check to the program, or a tag that says which method runs, or both: to what is
+ * loaded already, and to whatever is loaded from now on. Whatever goes wrong is said in one line, and the program runs on as if there were no
  * agent.
  */
 public final class Agent {
@@ -26,19 +27,28 @@ public final class Agent {
             Premain.stayOut(e.getMessage());
             return;
         }
-        if (System.getenv("SIDELANE_GATE") == null) {
+        boolean hasGate = System.getenv("SIDELANE_GATE") != null;
+        if (!hasGate && options.tag() == null) {
             options.log("SIDELANE_GATE is not set: not under Sidelane, nothing is changed");
-            return;
         }
-        try {
-            addChecks(options, instrumentation);
-        } catch (Exception | LinkageError e) {
-            Premain.stayOut("checks could not be added to this program: " + e);
+        if (hasGate) {
+            try {
+                addChecks(options, instrumentation);
+            } catch (Exception | LinkageError e) {
+                Premain.stayOut("checks could not be added to this program: " + e);
+            }
+        }
+        if (options.tag() != null) {
+            try {
+                addTags(options, instrumentation);
+            } catch (Exception | LinkageError e) {
+                stayUntagged("'" + options.tag() + "' could not be added to this program: " + e);
+            }
         }
     }
 
     private static void addChecks(Options options, Instrumentation instrumentation) throws Exception {
-        if (CheckClass.isDefined()) {
+        if (BootClass.isDefined(CheckClass.NAME)) {
             options.log("the checks are there already, a second agent does nothing");
             return;
         }
@@ -53,14 +63,38 @@ public final class Agent {
                     + " (is libsidelane_gate.so missing from LD_PRELOAD?)");
             return;
         }
-        GateTransformer.rehearse(options);
-        GateTransformer transformer = new GateTransformer(options);
+        PointTransformer transformer =
+                new PointTransformer(options, options.scope(), CheckClass.calls(CheckClass.NAME));
+        transformer.rehearse();
         instrumentation.addTransformer(transformer, true);
         if (!CheckClass.promise()) {
             options.log("threads will be announced to the gate at their first nap, not at their start");
         }
-        int count = retransform(options, instrumentation);
-        options.log(count + " loaded classes looked at, the others follow as they are loaded");
+        retransform(options, options.scope(), instrumentation);
+    }
+
+    private static void addTags(Options options, Instrumentation instrumentation) throws Exception {
+        if (BootClass.isDefined(TagClass.NAME)) {
+            options.log("the tags are there already, a second agent does nothing");
+            return;
+        }
+        long address = Signals.address(options.tag());
+        if (address == 0) {
+            stayUntagged(Signals.why() != null ? Signals.why() : "there is no place for '" + options.tag()
+                    + "' among the process's signals");
+            return;
+        }
+        PointIds ids = new PointIds(options.tag());
+        BootClass.define(instrumentation, TagClass.bytes(address));
+        PointTransformer transformer =
+                new PointTransformer(options, options.scopeOfTags(), TagClass.calls(TagClass.NAME, ids::of));
+        transformer.rehearse();
+        instrumentation.addTransformer(transformer, true);
+        retransform(options, options.scopeOfTags(), instrumentation);
+    }
+
+    private static void stayUntagged(String what) {
+        System.err.println("sidelane: " + what + "; the program runs on without tags");
     }
 
     private static String besideThisJar() throws URISyntaxException {
@@ -72,17 +106,17 @@ public final class Agent {
      * All at once: the program is stopped once, not once a class. And now, before the program
      * begins: HotSpot throws away all compiled code when classes change for the first time.
      */
-    private static int retransform(Options options, Instrumentation instrumentation) {
+    private static void retransform(Options options, Scope scope, Instrumentation instrumentation) {
         Class<?>[] loaded = Arrays.stream(instrumentation.getAllLoadedClasses())
                 .filter(c -> !c.isArray() && instrumentation.isModifiableClass(c))
-                .filter(c -> options.scope().covers(c.getClassLoader(), c.getName().replace('.', '/')))
+                .filter(c -> scope.covers(c.getClassLoader(), c.getName().replace('.', '/')))
                 .toArray(Class<?>[]::new);
         try {
             instrumentation.retransformClasses(loaded);
         } catch (UnmodifiableClassException | LinkageError | InternalError e) {
             options.log("loaded classes stay as they are: " + e);
-            return 0;
+            return;
         }
-        return loaded.length;
+        options.log(loaded.length + " loaded classes looked at, the others follow as they are loaded");
     }
 }

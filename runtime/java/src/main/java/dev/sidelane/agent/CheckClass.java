@@ -4,9 +4,6 @@ package dev.sidelane.agent;
 import static org.objectweb.asm.Opcodes.*;
 
 import java.lang.instrument.Instrumentation;
-import java.lang.invoke.MethodHandles;
-import java.util.Map;
-import java.util.Set;
 import org.objectweb.asm.ClassWriter;
 import org.objectweb.asm.Label;
 import org.objectweb.asm.MethodVisitor;
@@ -33,9 +30,6 @@ import org.objectweb.asm.MethodVisitor;
  * }
  * </pre>
  *
- * It is in java.lang because every class loader, whatever its rules, asks the boot loader for
- * {@code java.*}; and because the JIT honours {@code @ForceInline} there.
- *
  * The load is volatile: the JIT may move a plain one out of a loop, and the loop would run on
  * beside a request. The static block teaches the JIT's profile that the branch is taken now and
  * then. Compiled code would otherwise leave the branch out, and the first nap of each method would
@@ -51,33 +45,26 @@ final class CheckClass {
     /** Enough for HotSpot to have begun a profile: it does at 200 calls, in the background. */
     private static final int TRAINING_ROUNDS = 3000;
 
-    /** Bytes that a check adds to a method: an invokestatic. */
-    static final int CALL_SIZE = 3;
-
-    private static final String UNSAFE = "jdk/internal/misc/Unsafe";
-
     private CheckClass() {}
 
-    /** Whether an agent has been here before. */
-    static boolean isDefined() {
-        try {
-            Class.forName(NAME.replace('/', '.'), false, null);
-            return true;
-        } catch (ClassNotFoundException e) {
-            return false;
-        }
+    /** Calls of {@code checkClass.check()}: three bytes. */
+    static Insertion calls(String checkClass) {
+        return new Insertion() {
+            @Override
+            public void insert(MethodVisitor method, Point point) {
+                method.visitMethodInsn(INVOKESTATIC, checkClass, METHOD, DESCRIPTOR, false);
+            }
+
+            @Override
+            public int stackSlots() {
+                return 0;
+            }
+        };
     }
 
-    /** Defines the class in java.base and initialises it. False: this process has no gate. */
+    /** Defines the class and initialises it. False: this process has no gate. */
     static boolean define(Instrumentation instrumentation, String library) throws ReflectiveOperationException {
-        instrumentation.redefineModule(
-                Object.class.getModule(),
-                Set.of(),
-                Map.of(),
-                Map.of("java.lang", Set.of(CheckClass.class.getModule())),
-                Set.of(),
-                Map.of());
-        Class<?> check = MethodHandles.privateLookupIn(Object.class, MethodHandles.lookup()).defineClass(bytes(library));
+        Class<?> check = BootClass.define(instrumentation, bytes(library));
         return (long) check.getMethod("gateWord").invoke(null) != 0;
     }
 
@@ -87,8 +74,7 @@ final class CheckClass {
     }
 
     static byte[] bytes(String library) {
-        ClassWriter cw = new ClassWriter(ClassWriter.COMPUTE_MAXS);
-        cw.visit(V11, ACC_PUBLIC | ACC_FINAL | ACC_SUPER | ACC_SYNTHETIC, NAME, null, "java/lang/Object", null);
+        ClassWriter cw = BootClass.writer(NAME);
         cw.visitField(ACC_PRIVATE | ACC_STATIC | ACC_FINAL, "ADDRESS", "J", null, null).visitEnd();
         initialiser(cw, library);
         check(cw);
@@ -120,7 +106,7 @@ final class CheckClass {
         mv.visitVarInsn(ILOAD, 0);
         mv.visitJumpInsn(IFNE, again);
         setAddress(mv, "gateWord");
-        end(mv);
+        BootClass.end(mv);
     }
 
     private static void setAddress(MethodVisitor mv, String word) {
@@ -129,24 +115,16 @@ final class CheckClass {
     }
 
     private static void check(ClassWriter cw) {
-        MethodVisitor mv = cw.visitMethod(ACC_PUBLIC | ACC_STATIC, METHOD, DESCRIPTOR, null, null);
-        mv.visitAnnotation("Ljdk/internal/vm/annotation/ForceInline;", true).visitEnd();
-        mv.visitCode();
-        mv.visitMethodInsn(INVOKESTATIC, UNSAFE, "getUnsafe", "()L" + UNSAFE + ";", false);
+        MethodVisitor mv = BootClass.inlinedMethod(cw, METHOD, DESCRIPTOR);
+        BootClass.pushUnsafe(mv);
         mv.visitInsn(ACONST_NULL);
         mv.visitFieldInsn(GETSTATIC, NAME, "ADDRESS", "J");
-        mv.visitMethodInsn(INVOKEVIRTUAL, UNSAFE, "getIntVolatile", "(Ljava/lang/Object;J)I", false);
+        mv.visitMethodInsn(INVOKEVIRTUAL, BootClass.UNSAFE, "getIntVolatile", "(Ljava/lang/Object;J)I", false);
         Label open = new Label();
         mv.visitJumpInsn(IFEQ, open);
         mv.visitMethodInsn(INVOKESTATIC, NAME, "nap", DESCRIPTOR, false);
         mv.visitLabel(open);
         mv.visitFrame(F_SAME, 0, null, 0, null);
-        end(mv);
-    }
-
-    private static void end(MethodVisitor mv) {
-        mv.visitInsn(RETURN);
-        mv.visitMaxs(0, 0);
-        mv.visitEnd();
+        BootClass.end(mv);
     }
 }

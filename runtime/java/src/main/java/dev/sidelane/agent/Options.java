@@ -7,15 +7,17 @@ import java.util.List;
 /** What was written after {@code -javaagent:sidelane-agent.jar=}. */
 final class Options {
     static final String ALLOWED =
-            "include=PREFIX:..., exclude=PREFIX:..., library=PATH, entries-only, loops-only, verbose";
+            "include=PREFIX:..., exclude=PREFIX:..., library=PATH, entries-only, loops-only,"
+                    + " tag=NAME, every-method, verbose";
 
     private final List<String> include = new ArrayList<>();
     private final List<String> exclude = new ArrayList<>();
     private String library;
+    private String tag;
+    private boolean everyMethod;
     private boolean entries = true;
     private boolean loops = true;
     private boolean verbose;
-    private Scope scope;
 
     private Options() {}
 
@@ -30,7 +32,9 @@ final class Options {
         if (!options.entries && !options.loops) {
             throw new IllegalArgumentException("agent options entries-only and loops-only exclude each other");
         }
-        options.scope = new Scope(options.include, options.exclude);
+        if (options.everyMethod && options.tag == null) {
+            throw new IllegalArgumentException("agent option every-method is for tags: it needs tag=NAME");
+        }
         return options;
     }
 
@@ -38,7 +42,8 @@ final class Options {
         int equals = part.indexOf('=');
         String name = equals < 0 ? part : part.substring(0, equals);
         String value = equals < 0 ? null : part.substring(equals + 1);
-        boolean wantsValue = name.equals("include") || name.equals("exclude") || name.equals("library");
+        boolean wantsValue = name.equals("include") || name.equals("exclude") || name.equals("library")
+                || name.equals("tag");
         if (wantsValue != (value != null && !value.isEmpty())) {
             throw bad(part);
         }
@@ -46,6 +51,8 @@ final class Options {
             case "include": addPrefixes(include, value); break;
             case "exclude": addPrefixes(exclude, value); break;
             case "library": library = value; break;
+            case "tag": tag = value; break;
+            case "every-method": everyMethod = true; break;
             case "entries-only": loops = false; break;
             case "loops-only": entries = false; break;
             case "verbose": verbose = true; break;
@@ -64,8 +71,19 @@ final class Options {
         }
     }
 
+    /** Where checks go. */
     Scope scope() {
-        return scope;
+        return new Scope(include, exclude, false);
+    }
+
+    /** Where tags go. */
+    Scope scopeOfTags() {
+        return new Scope(include, exclude, everyMethod);
+    }
+
+    /** The tag that says which method and loop runs; null if none is wanted. */
+    String tag() {
+        return tag;
     }
 
     String library() {

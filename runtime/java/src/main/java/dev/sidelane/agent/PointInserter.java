@@ -11,71 +11,90 @@ import org.objectweb.asm.Label;
 import org.objectweb.asm.MethodVisitor;
 
 /**
- * Puts a check at the entry of a method and before each jump backwards. However a loop is shaped,
- * one of its edges goes backwards, or throws to a handler that is further up; so no loop runs
- * without a check.
+ * Inserts something, a check or a tag, at the entry of a method, before each jump backwards and, if
+ * wanted, before returns. However a loop is shaped, one of its edges goes backwards, or throws to a
+ * handler that is further up; so no loop runs without a point.
  *
- * A check takes nothing from the operand stack, leaves nothing there, and is no target of a jump:
- * stack map frames and maximal stack stay valid, and no class has to be looked up to compute them.
+ * What is inserted takes nothing from the operand stack, leaves nothing there, and is no target of
+ * a jump: stack map frames stay valid, and no class has to be looked up to compute them.
  */
-final class CheckInserter extends MethodVisitor {
-    private final String checkClass;
-    private final boolean atEntry;
-    private final boolean atLoops;
-    private final boolean isConstructor;
-    private final boolean hasFrames;
-    private final Set<Label> visited = new HashSet<>();
+final class PointInserter extends MethodVisitor {
+    /** Which points of a method. */
+    static final class Where {
+        boolean entry;
+        boolean exits;
+        boolean loops;
+        /** A constructor is entered when super() or this() has returned. */
+        boolean isConstructor;
+        /** Of the class file: from version 50 on. */
+        boolean hasFrames;
+    }
+
+    private final Insertion insertion;
+    private final String method;
+    private final Where where;
+    /** Those passed by, with the line that they are on, 0 if that is not known. */
+    private final Map<Label, Integer> visited = new HashMap<>();
     /** The ends of the ranges that a handler protects. */
     private final Map<Label, Set<Label>> protectedEnds = new HashMap<>();
-    private boolean atLoopingHandler;
+    private Label loopingHandler;
+    private int line;
     private int pendingNews;
     private boolean entered;
     private int sites;
+    private int inserted;
     private int codeSize;
 
-    CheckInserter(
-            MethodVisitor next,
-            String checkClass,
-            boolean atEntry,
-            boolean atLoops,
-            boolean isConstructor,
-            boolean hasFrames) {
+    /** {@code method} is its name in points. */
+    PointInserter(MethodVisitor next, Insertion insertion, String method, Where where) {
         super(ASM9, next);
-        this.checkClass = checkClass;
-        this.hasFrames = hasFrames;
-        this.atEntry = atEntry;
-        this.atLoops = atLoops;
-        this.isConstructor = isConstructor;
+        this.insertion = insertion;
+        this.method = method;
+        this.where = where;
     }
 
-    /** Checks inserted so far. */
+    /** Points inserted so far. */
     int sites() {
         return sites;
     }
 
-    /** Bytes of code, checks included; known when the method was visited. */
+    /** Bytes of code, insertions included; known when the method was visited. */
     int codeSize() {
         return codeSize;
+    }
+
+    /** Bytes of code that the method had. */
+    int codeSizeBefore() {
+        return codeSize - inserted;
     }
 
     @Override
     public void visitCode() {
         super.visitCode();
-        if (!isConstructor) {
+        if (!where.isConstructor) {
             enter();
         }
     }
 
     private void enter() {
-        if (!entered && atEntry) {
-            check();
+        if (!entered && where.entry) {
+            insert(Point.method(method));
         }
         entered = true;
     }
 
-    private void check() {
-        super.visitMethodInsn(INVOKESTATIC, checkClass, CheckClass.METHOD, CheckClass.DESCRIPTOR, false);
+    private void insert(Point point) {
+        Label begin = new Label();
+        Label end = new Label();
+        super.visitLabel(begin);
+        insertion.insert(mv, point);
+        super.visitLabel(end);
+        inserted += end.getOffset() - begin.getOffset();
         sites++;
+    }
+
+    private void insertTurn(Label head) {
+        insert(Point.loop(method, visited.getOrDefault(head, 0)));
     }
 
     @Override
@@ -86,13 +105,20 @@ final class CheckInserter extends MethodVisitor {
         }
     }
 
-    /** A constructor is entered when super() or this() has returned. */
     @Override
     public void visitMethodInsn(int opcode, String owner, String name, String descriptor, boolean isInterface) {
         super.visitMethodInsn(opcode, owner, name, descriptor, isInterface);
         if (opcode == INVOKESPECIAL && name.equals("<init>") && pendingNews-- == 0) {
             enter();
         }
+    }
+
+    @Override
+    public void visitInsn(int opcode) {
+        if (where.exits && opcode >= IRETURN && opcode <= RETURN) {
+            insert(Point.method(method));
+        }
+        super.visitInsn(opcode);
     }
 
     @Override
@@ -104,25 +130,35 @@ final class CheckInserter extends MethodVisitor {
     @Override
     public void visitLabel(Label label) {
         super.visitLabel(label);
-        visited.add(label);
-        atLoopingHandler |= atLoops && !visited.containsAll(protectedEnds.getOrDefault(label, Set.of()));
-        if (!hasFrames) {
-            checkHandler();
+        visited.put(label, line);
+        if (where.loops && !visited.keySet().containsAll(protectedEnds.getOrDefault(label, Set.of()))) {
+            loopingHandler = label;
+        }
+        if (!where.hasFrames) {
+            insertAtHandler();
         }
     }
 
-    /** The check of a handler comes after its frame, which has to be at the handler's address. */
+    /** A line begins at a label that was visited just before. */
+    @Override
+    public void visitLineNumber(int number, Label start) {
+        super.visitLineNumber(number, start);
+        line = number;
+        visited.put(start, number);
+    }
+
+    /** The point of a handler comes after its frame, which has to be at the handler's address. */
     @Override
     public void visitFrame(int type, int numLocal, Object[] local, int numStack, Object[] stack) {
         super.visitFrame(type, numLocal, local, numStack, stack);
-        checkHandler();
+        insertAtHandler();
     }
 
-    private void checkHandler() {
-        if (atLoopingHandler) {
-            check();
+    private void insertAtHandler() {
+        if (loopingHandler != null) {
+            insertTurn(loopingHandler);
         }
-        atLoopingHandler = false;
+        loopingHandler = null;
     }
 
     @Override
@@ -130,34 +166,35 @@ final class CheckInserter extends MethodVisitor {
         Label end = new Label();
         super.visitLabel(end);
         codeSize = end.getOffset();
-        super.visitMaxs(maxStack, maxLocals);
+        super.visitMaxs(maxStack + (sites > 0 ? insertion.stackSlots() : 0), maxLocals);
     }
 
     @Override
     public void visitJumpInsn(int opcode, Label target) {
-        checkBefore(target);
+        insertBefore(target);
         super.visitJumpInsn(opcode, target);
     }
 
     @Override
     public void visitTableSwitchInsn(int min, int max, Label other, Label... labels) {
-        checkBefore(other, labels);
+        insertBefore(other, labels);
         super.visitTableSwitchInsn(min, max, other, labels);
     }
 
     @Override
     public void visitLookupSwitchInsn(Label other, int[] keys, Label[] labels) {
-        checkBefore(other, labels);
+        insertBefore(other, labels);
         super.visitLookupSwitchInsn(other, keys, labels);
     }
 
-    private void checkBefore(Label target, Label... more) {
-        boolean backwards = visited.contains(target);
+    /** One point, however many of the targets lie behind. */
+    private void insertBefore(Label target, Label... more) {
+        Label head = visited.containsKey(target) ? target : null;
         for (Label label : more) {
-            backwards |= visited.contains(label);
+            head = head == null && visited.containsKey(label) ? label : head;
         }
-        if (backwards && atLoops) {
-            check();
+        if (head != null && where.loops) {
+            insertTurn(head);
         }
     }
 }

@@ -15,9 +15,10 @@ import org.objectweb.asm.ClassReader;
 import org.objectweb.asm.ClassVisitor;
 import org.objectweb.asm.ClassWriter;
 import org.objectweb.asm.MethodVisitor;
+import org.objectweb.asm.Type;
 
-/** Adds checks to the classes in scope. A class that it cannot handle stays as it is. */
-final class GateTransformer implements ClassFileTransformer {
+/** Inserts something into the classes in scope, at method entries and loops. A class that it cannot handle stays as it is. */
+final class PointTransformer implements ClassFileTransformer {
     /** HotSpot never compiles a method of more bytes (HugeMethodLimit). */
     private static final int COMPILED_SIZE_MAX = 8000;
 
@@ -25,30 +26,27 @@ final class GateTransformer implements ClassFileTransformer {
     private static final int CODE_SIZE_MAX = 65535;
 
     private final Options options;
-    private final String checkClass;
+    private final Scope scope;
+    private final Insertion insertion;
     private final CallGraph calls = new CallGraph();
 
-    GateTransformer(Options options) {
-        this(options, CheckClass.NAME);
-    }
-
-    /** Calls {@code checkClass.check()}. */
-    GateTransformer(Options options, String checkClass) {
+    PointTransformer(Options options, Scope scope, Insertion insertion) {
         this.options = options;
-        this.checkClass = checkClass;
+        this.scope = scope;
+        this.insertion = insertion;
     }
 
-    /** Has all classes loaded that a transformation needs, so that none is loaded amid one. */
-    static void rehearse(Options options) throws IOException {
-        try (InputStream in = GateTransformer.class.getResourceAsStream("GateTransformer.class")) {
-            new GateTransformer(options).instrument(in.readAllBytes());
+    /** Has all classes loaded that a transformation needs, so that none is loaded amid one: no streams here. */
+    void rehearse() throws IOException {
+        try (InputStream in = PointTransformer.class.getResourceAsStream("PointTransformer.class")) {
+            new PointTransformer(options, scope, insertion).instrument(in.readAllBytes());
         }
     }
 
     @Override
     public byte[] transform(
             ClassLoader loader, String name, Class<?> redefined, ProtectionDomain domain, byte[] bytes) {
-        if (!options.scope().covers(loader, name)) {
+        if (!scope.covers(loader, name)) {
             return null;
         }
         try {
@@ -59,24 +57,25 @@ final class GateTransformer implements ClassFileTransformer {
         }
     }
 
-    /** The class with checks, or null if it needs none. */
+    /** The class with points, or null if it needs none. */
     byte[] instrument(byte[] bytes) {
         ClassReader reader = new ClassReader(bytes);
-        Set<String> recursive = recursive(reader);
+        Set<String> entered = scope.everyMethod() ? Set.of() : recursive(reader);
+        Set<String> overloaded = overloaded(reader);
         Set<String> leftAlone = new HashSet<>();
         while (true) {
-            Rewriter rewriter = new Rewriter(reader, recursive, leftAlone);
+            Rewriter rewriter = new Rewriter(reader, entered, overloaded, leftAlone);
             Set<String> tooLarge = rewriter.run();
             if (tooLarge.isEmpty()) {
                 return rewriter.sites() == 0 ? null : rewriter.bytes();
             }
             tooLarge.forEach(m -> options.log("method " + reader.getClassName() + "." + m
-                    + " stays as it is: checks would make it too large for the JIT or the class file"));
+                    + " stays as it is: it would become too large for the JIT or the class file"));
             leftAlone.addAll(tooLarge);
         }
     }
 
-    /** Keys of the methods that have to check at their entry. */
+    /** Keys of the methods that need a point at their entry, so that no recursion goes without one. */
     private Set<String> recursive(ClassReader reader) {
         Set<String> recursive = new HashSet<>();
         if (options.entries() && Scope.entries(reader.getClassName())) {
@@ -89,21 +88,40 @@ final class GateTransformer implements ClassFileTransformer {
         return recursive;
     }
 
-    /** One pass over a class. Methods that get no check are copied as they are. */
+    /** Names that several methods of the class have. */
+    private static Set<String> overloaded(ClassReader reader) {
+        Set<String> seen = new HashSet<>();
+        Set<String> overloaded = new HashSet<>();
+        ClassVisitor finder = new ClassVisitor(ASM9) {
+            @Override
+            public MethodVisitor visitMethod(int access, String name, String descriptor, String signature, String[] exceptions) {
+                if (!seen.add(name)) {
+                    overloaded.add(name);
+                }
+                return null;
+            }
+        };
+        reader.accept(finder, ClassReader.SKIP_CODE | ClassReader.SKIP_DEBUG);
+        return overloaded;
+    }
+
+    /** One pass over a class. Methods that get no point are copied as they are. */
     private final class Rewriter extends ClassVisitor {
         private final ClassReader reader;
         private final ClassWriter writer;
-        private final Set<String> recursive;
+        private final Set<String> entered;
+        private final Set<String> overloaded;
         private final Set<String> leftAlone;
-        private final Map<String, CheckInserter> inserters = new HashMap<>();
+        private final Map<String, PointInserter> inserters = new HashMap<>();
         private boolean hasFrames;
 
-        Rewriter(ClassReader reader, Set<String> recursive, Set<String> leftAlone) {
+        Rewriter(ClassReader reader, Set<String> entered, Set<String> overloaded, Set<String> leftAlone) {
             super(ASM9);
             this.reader = reader;
             this.writer = new ClassWriter(reader, 0);
             this.cv = writer;
-            this.recursive = recursive;
+            this.entered = entered;
+            this.overloaded = overloaded;
             this.leftAlone = leftAlone;
         }
 
@@ -119,14 +137,13 @@ final class GateTransformer implements ClassFileTransformer {
             return tooLarge;
         }
 
-        private boolean isTooLarge(CheckInserter inserter) {
-            int before = inserter.codeSize() - inserter.sites() * CheckClass.CALL_SIZE;
-            int limit = before <= COMPILED_SIZE_MAX ? COMPILED_SIZE_MAX : CODE_SIZE_MAX;
+        private boolean isTooLarge(PointInserter inserter) {
+            int limit = inserter.codeSizeBefore() <= COMPILED_SIZE_MAX ? COMPILED_SIZE_MAX : CODE_SIZE_MAX;
             return inserter.sites() > 0 && inserter.codeSize() > limit;
         }
 
         int sites() {
-            return inserters.values().stream().mapToInt(CheckInserter::sites).sum();
+            return inserters.values().stream().mapToInt(PointInserter::sites).sum();
         }
 
         byte[] bytes() {
@@ -146,10 +163,36 @@ final class GateTransformer implements ClassFileTransformer {
             if (name.equals("<clinit>") || leftAlone.contains(key)) {
                 return next;
             }
-            CheckInserter inserter = new CheckInserter(
-                    next, checkClass, recursive.contains(key), options.loops(), name.equals("<init>"), hasFrames);
+            PointInserter inserter =
+                    new PointInserter(next, insertion, shown(name, descriptor), where(name, key));
             inserters.put(key, inserter);
             return inserter;
+        }
+
+        private PointInserter.Where where(String name, String key) {
+            PointInserter.Where where = new PointInserter.Where();
+            where.entry = options.entries() && (scope.everyMethod() || entered.contains(key));
+            where.exits = options.entries() && scope.everyMethod();
+            where.loops = options.loops();
+            where.isConstructor = name.equals("<init>");
+            where.hasFrames = hasFrames;
+            return where;
+        }
+
+        /** The method's name in points; one of several of that name with its arguments. */
+        private String shown(String name, String descriptor) {
+            StringBuilder shown = new StringBuilder(reader.getClassName().replace('/', '.'));
+            shown.append('.').append(name);
+            if (overloaded.contains(name)) {
+                char separator = '(';
+                for (Type argument : Type.getArgumentTypes(descriptor)) {
+                    String type = argument.getClassName();
+                    shown.append(separator).append(type, type.lastIndexOf('.') + 1, type.length());
+                    separator = ',';
+                }
+                shown.append(separator == '(' ? "()" : ")");
+            }
+            return shown.toString();
         }
     }
 }

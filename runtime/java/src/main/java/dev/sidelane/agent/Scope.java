@@ -4,8 +4,10 @@ package dev.sidelane.agent;
 import java.util.List;
 
 /**
- * Which classes get checks. Of the program: all, or those that {@code include} names. Of the JDK:
- * the libraries with loops over the program's data. Prefixes are of internal names.
+ * Which classes and methods get points. Of the program: all classes, or those that {@code include}
+ * names. Of the JDK: the libraries with loops over the program's data. Of methods: those with
+ * loops and some that recurse, which is enough for checks; or every one, which is for tags.
+ * Prefixes are of internal names.
  */
 final class Scope {
     /** Whatever loads it: these are the machinery of the JVM and of the agent. */
@@ -13,7 +15,10 @@ final class Scope {
             "dev/sidelane/",
             // Small compare-and-swap loops, and methods with extra stack reserved for them.
             "java/util/concurrent/locks/",
-            "java/util/concurrent/atomic/",
+            "java/util/concurrent/atomic/");
+
+    /** Not with checks, unlike tags. */
+    private static final List<String> COSTLY = List.of(
             // They follow one bucket, a turn or two; with checks a program of many look-ups pays for nothing.
             "java/util/HashMap",
             "java/util/LinkedHashMap",
@@ -34,14 +39,20 @@ final class Scope {
     private final List<String> include;
     private final List<String> exclude;
 
-    Scope(List<String> include, List<String> exclude) {
+    private final boolean everyMethod;
+
+    Scope(List<String> include, List<String> exclude, boolean everyMethod) {
         this.include = List.copyOf(include);
         this.exclude = List.copyOf(exclude);
+        this.everyMethod = everyMethod;
     }
 
-    /** Whether the class gets any checks. A null loader is the boot loader. */
+    /** Whether the class gets any points. A null loader is the boot loader. */
     boolean covers(ClassLoader loader, String name) {
         if (name == null || starts(name, NEVER) || starts(name, exclude)) {
+            return false;
+        }
+        if (!everyMethod && starts(name, COSTLY)) {
             return false;
         }
         if (starts(name, JDK) || loader == null) {
@@ -50,7 +61,12 @@ final class Scope {
         return include.isEmpty() || starts(name, include);
     }
 
-    /** Whether its methods get a check at their entry: the JDK is called from methods that have one. */
+    /** Whether every method has points, at its entry and its exits; otherwise where recursions need one. */
+    boolean everyMethod() {
+        return everyMethod;
+    }
+
+    /** Whether its methods need a point at their entry: the JDK is called from methods that have one. */
     static boolean entries(String name) {
         return !starts(name, JDK) || starts(name, RECURSIVE_LIBRARIES);
     }

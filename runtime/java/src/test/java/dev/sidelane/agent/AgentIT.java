@@ -4,6 +4,7 @@ package dev.sidelane.agent;
 import static org.junit.jupiter.api.Assertions.assertEquals;
 import static org.junit.jupiter.api.Assertions.assertTrue;
 
+import dev.sidelane.SignalsFile;
 import java.io.BufferedReader;
 import java.io.IOException;
 import java.io.InputStreamReader;
@@ -11,9 +12,13 @@ import java.io.RandomAccessFile;
 import java.nio.ByteOrder;
 import java.nio.MappedByteBuffer;
 import java.nio.channels.FileChannel;
+import java.nio.file.Files;
 import java.nio.file.Path;
 import java.util.ArrayList;
+import java.util.Collections;
+import java.util.HashMap;
 import java.util.List;
+import java.util.Map;
 import org.junit.jupiter.api.Test;
 import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
@@ -66,6 +71,41 @@ class AgentIT {
         List<String> said = run(start("library=/nowhere/lib.so", true));
         assertTrue(said.get(0).contains("/nowhere/lib.so") && said.get(0).contains("runs on unchecked"), said.toString());
         assertEquals(List.of("hot false", "collected"), said.subList(1, 3));
+    }
+
+    /** The word is looked at now and then, as an observer does; it names the hot loop. */
+    @Test
+    void theHotLoopIsTheHottestTag() throws Exception {
+        for (String options : List.of("tag=java.method", "tag=java.method;every-method")) {
+            Process child = start(options, false, "-XX:+UnlockDiagnosticVMOptions", "-XX:+BytecodeVerificationLocal");
+            try (BufferedReader said = reader(child)) {
+                assertEquals("hot false", said.readLine());
+                SignalsFile signals = SignalsFile.of(child.pid());
+                int word = signals.place("java.method", SignalsFile.TAG);
+                Map<Long, Integer> seen = new HashMap<>();
+                for (int i = 0; i < 300; i++) {
+                    seen.merge(signals.value(word), 1, Integer::sum);
+                    Thread.sleep(1);
+                }
+                long hottest = Collections.max(seen.entrySet(), Map.Entry.comparingByValue()).getKey();
+                String name = signals.names("java.method").getOrDefault(hottest, hottest + " has no name");
+                assertTrue(name.startsWith("program.HotProgram.sumOnce loop@line "), name + " of " + seen);
+            } finally {
+                child.destroyForcibly();
+            }
+        }
+    }
+
+    @Test
+    void withoutAPlaceForTagsTheProgramRunsOn() throws Exception {
+        Path jar = Files.copy(TARGET.resolve("sidelane-agent.jar"), folder.resolve("sidelane-agent.jar"));
+        Process child = start(List.of(
+                Path.of(System.getProperty("java.home"), "bin", "java").toString(),
+                "-javaagent:" + jar + "=tag=java.method",
+                "-cp", TARGET.resolve("test-classes").toString(), HotProgram.class.getName()), false);
+        List<String> said = run(child);
+        assertTrue(said.get(0).contains("libsidelane_emit.so is not beside"), said.toString());
+        assertTrue(said.contains("hot false"), said.toString());
     }
 
     private MappedByteBuffer stubWord() throws IOException {

@@ -161,8 +161,8 @@ class BytecodeTest {
         return cw.toByteArray();
     }
 
-    private static GateTransformer transformer() {
-        return new GateTransformer(Options.parse(""), CountingCheck.NAME);
+    private static PointTransformer transformer() {
+        return CountingCheck.transformer();
     }
 
     private static Object checked(byte[] before) throws Exception {

@@ -7,7 +7,7 @@ import java.io.UncheckedIOException;
 import java.util.HashMap;
 import java.util.Map;
 
-/** Defines classes from given bytes, or with checks; asks its parent for the others. */
+/** Defines classes from given bytes, or with points; asks its parent for the others. */
 final class Loader extends ClassLoader {
     private final Map<String, byte[]> classes = new HashMap<>();
 
@@ -21,7 +21,7 @@ final class Loader extends ClassLoader {
     }
 
     /** The class and those nested in it, as the transformer leaves them. */
-    static Loader transformed(GateTransformer transformer, Class<?>... originals) {
+    static Loader transformed(PointTransformer transformer, Class<?>... originals) {
         Loader loader = new Loader();
         for (Class<?> original : originals) {
             byte[] before = bytes(original);

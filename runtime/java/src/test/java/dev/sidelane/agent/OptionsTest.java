@@ -41,8 +41,20 @@ class OptionsTest {
         assertFalse(Options.parse("loops-only;verbose").entries());
     }
 
+    @Test
+    void tagsMayHaveMorePlacesThanChecks() {
+        Options options = Options.parse("tag=java.method;every-method;exclude=org.example");
+        assertEquals("java.method", options.tag());
+        assertFalse(options.scope().everyMethod());
+        assertFalse(options.scope().covers(null, "java/util/HashMap"));
+        assertTrue(options.scopeOfTags().everyMethod());
+        assertTrue(options.scopeOfTags().covers(null, "java/util/HashMap"));
+        assertFalse(options.scopeOfTags().covers(PROGRAM, "org/example/Main"));
+        assertFalse(options.scopeOfTags().covers(null, "java/util/concurrent/atomic/AtomicLong"));
+    }
+
     @ParameterizedTest
-    @ValueSource(strings = {"fast", "include", "include=", "verbose=yes", "entries-only;loops-only"})
+    @ValueSource(strings = {"fast", "tag=", "every-method", "include", "include=", "verbose=yes", "entries-only;loops-only"})
     void aBadOptionIsNamed(String text) {
         String message = assertThrows(IllegalArgumentException.class, () -> Options.parse(text)).getMessage();
         assertTrue(message.contains(text.split(";")[0]), message);
