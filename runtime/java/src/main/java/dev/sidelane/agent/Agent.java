@@ -85,7 +85,7 @@ public final class Agent {
             return;
         }
         PointIds ids = new PointIds(options.tag());
-        BootClass.define(instrumentation, TagClass.bytes(address));
+        BootClass.define(instrumentation, TagClass.bytes(address, options.exact()));
         PointTransformer transformer =
                 new PointTransformer(options, options.scopeOfTags(), TagClass.calls(TagClass.NAME, ids::of));
         transformer.rehearse();

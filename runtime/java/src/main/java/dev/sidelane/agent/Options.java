@@ -8,13 +8,15 @@ import java.util.List;
 final class Options {
     static final String ALLOWED =
             "include=PREFIX:..., exclude=PREFIX:..., library=PATH, entries-only, loops-only,"
-                    + " tag=NAME, every-method, verbose";
+                    + " tag=NAME, every-method, exits, exact, verbose";
 
     private final List<String> include = new ArrayList<>();
     private final List<String> exclude = new ArrayList<>();
     private String library;
     private String tag;
     private boolean everyMethod;
+    private boolean exits;
+    private boolean exact;
     private boolean entries = true;
     private boolean loops = true;
     private boolean verbose;
@@ -32,9 +34,9 @@ final class Options {
         if (!options.entries && !options.loops) {
             throw new IllegalArgumentException("agent options entries-only and loops-only exclude each other");
         }
-        if (options.everyMethod && options.tag == null) {
-            throw new IllegalArgumentException("agent option every-method is for tags: it needs tag=NAME");
-        }
+        options.refuseWithoutTag("every-method", options.everyMethod);
+        options.refuseWithoutTag("exits", options.exits);
+        options.refuseWithoutTag("exact", options.exact);
         return options;
     }
 
@@ -53,10 +55,18 @@ final class Options {
             case "library": library = value; break;
             case "tag": tag = value; break;
             case "every-method": everyMethod = true; break;
+            case "exits": exits = true; break;
+            case "exact": exact = true; break;
             case "entries-only": loops = false; break;
             case "loops-only": entries = false; break;
             case "verbose": verbose = true; break;
             default: throw bad(part);
+        }
+    }
+
+    private void refuseWithoutTag(String name, boolean isSet) {
+        if (isSet && tag == null) {
+            throw new IllegalArgumentException("agent option " + name + " is for tags: it needs tag=NAME");
         }
     }
 
@@ -73,12 +83,12 @@ final class Options {
 
     /** Where checks go. */
     Scope scope() {
-        return new Scope(include, exclude, false);
+        return new Scope(include, exclude, false, false);
     }
 
     /** Where tags go. */
     Scope scopeOfTags() {
-        return new Scope(include, exclude, everyMethod);
+        return new Scope(include, exclude, everyMethod, exits);
     }
 
     /** The tag that says which method and loop runs; null if none is wanted. */
@@ -88,6 +98,11 @@ final class Options {
 
     String library() {
         return library;
+    }
+
+    /** Whether tags are stored at every point, whatever the JIT would rather do. */
+    boolean exact() {
+        return exact;
     }
 
     boolean entries() {

@@ -172,7 +172,7 @@ final class PointTransformer implements ClassFileTransformer {
         private PointInserter.Where where(String name, String key) {
             PointInserter.Where where = new PointInserter.Where();
             where.entry = options.entries() && (scope.everyMethod() || entered.contains(key));
-            where.exits = options.entries() && scope.everyMethod();
+            where.exits = where.entry && scope.exits();
             where.loops = options.loops();
             where.isConstructor = name.equals("<init>");
             where.hasFrames = hasFrames;

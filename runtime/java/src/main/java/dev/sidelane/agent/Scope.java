@@ -40,11 +40,13 @@ final class Scope {
     private final List<String> exclude;
 
     private final boolean everyMethod;
+    private final boolean exits;
 
-    Scope(List<String> include, List<String> exclude, boolean everyMethod) {
+    Scope(List<String> include, List<String> exclude, boolean everyMethod, boolean exits) {
         this.include = List.copyOf(include);
         this.exclude = List.copyOf(exclude);
         this.everyMethod = everyMethod;
+        this.exits = exits;
     }
 
     /** Whether the class gets any points. A null loader is the boot loader. */
@@ -61,9 +63,14 @@ final class Scope {
         return include.isEmpty() || starts(name, include);
     }
 
-    /** Whether every method has points, at its entry and its exits; otherwise where recursions need one. */
+    /** Whether every method has a point at its entry; otherwise where recursions need one. */
     boolean everyMethod() {
         return everyMethod;
+    }
+
+    /** Whether a method with a point at its entry has one at each exit, too. */
+    boolean exits() {
+        return exits;
     }
 
     /** Whether its methods need a point at their entry: the JDK is called from methods that have one. */

@@ -19,11 +19,11 @@ import org.objectweb.asm.MethodVisitor;
  * }
  * </pre>
  *
- * The address is a constant of the class: compiled code has one store of a constant to a constant
- * address. The store is a plain one. The JIT may leave out one that another follows at once, and
- * move one out of a counted loop, as far as the loop around it that looks for safepoints: HotSpot's
- * usual collector has one every 1000 turns. Anything stronger would order all of the program's
- * loads and stores around it.
+ * The address is a constant of the class: compiled code has one store of a constant, and no
+ * branch. The store is a plain one. The JIT may leave out one that another follows at once, and
+ * move one out of a counted loop, as a rule to where the loop begins: the tag then says in time
+ * which loop runs, and not at every turn that it still does. An exact store ({@code putLongOpaque})
+ * is made at every point, and is a fence to the optimiser.
  */
 final class TagClass {
     static final String NAME = "java/lang/SidelaneTag";
@@ -53,7 +53,7 @@ final class TagClass {
         };
     }
 
-    static byte[] bytes(long address) {
+    static byte[] bytes(long address, boolean exact) {
         ClassWriter cw = BootClass.writer(NAME);
         MethodVisitor mv = BootClass.inlinedMethod(cw, METHOD, DESCRIPTOR);
         BootClass.pushUnsafe(mv);
@@ -61,7 +61,7 @@ final class TagClass {
         mv.visitLdcInsn(address);
         mv.visitVarInsn(ILOAD, 0);
         mv.visitInsn(I2L);
-        mv.visitMethodInsn(INVOKEVIRTUAL, BootClass.UNSAFE, "putLong", "(Ljava/lang/Object;JJ)V", false);
+        mv.visitMethodInsn(INVOKEVIRTUAL, BootClass.UNSAFE, exact ? "putLongOpaque" : "putLong", "(Ljava/lang/Object;JJ)V", false);
         BootClass.end(mv);
         cw.visitEnd();
         return cw.toByteArray();

@@ -76,7 +76,7 @@ class AgentIT {
     /** The word is looked at now and then, as an observer does; it names the hot loop. */
     @Test
     void theHotLoopIsTheHottestTag() throws Exception {
-        for (String options : List.of("tag=java.method", "tag=java.method;every-method")) {
+        for (String options : List.of("tag=java.method", "tag=java.method;every-method;exact")) {
             Process child = start(options, false, "-XX:+UnlockDiagnosticVMOptions", "-XX:+BytecodeVerificationLocal");
             try (BufferedReader said = reader(child)) {
                 assertEquals("hot false", said.readLine());

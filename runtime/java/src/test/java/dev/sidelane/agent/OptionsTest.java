@@ -48,13 +48,15 @@ class OptionsTest {
         assertFalse(options.scope().everyMethod());
         assertFalse(options.scope().covers(null, "java/util/HashMap"));
         assertTrue(options.scopeOfTags().everyMethod());
+        assertFalse(options.scopeOfTags().exits());
+        assertTrue(Options.parse("tag=t;exits").scopeOfTags().exits());
         assertTrue(options.scopeOfTags().covers(null, "java/util/HashMap"));
         assertFalse(options.scopeOfTags().covers(PROGRAM, "org/example/Main"));
         assertFalse(options.scopeOfTags().covers(null, "java/util/concurrent/atomic/AtomicLong"));
     }
 
     @ParameterizedTest
-    @ValueSource(strings = {"fast", "tag=", "every-method", "include", "include=", "verbose=yes", "entries-only;loops-only"})
+    @ValueSource(strings = {"fast", "tag=", "every-method", "exits", "exact", "include", "include=", "verbose=yes", "entries-only;loops-only"})
     void aBadOptionIsNamed(String text) {
         String message = assertThrows(IllegalArgumentException.class, () -> Options.parse(text)).getMessage();
         assertTrue(message.contains(text.split(";")[0]), message);

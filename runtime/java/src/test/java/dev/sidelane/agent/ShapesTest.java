@@ -20,7 +20,7 @@ class ShapesTest {
 
     private static final Class<?> CHECKED = with(CountingCheck.transformer());
     private static final Class<?> TAGGED = with(CountingTag.transformer("tag=t"));
-    private static final Class<?> TAGGED_EVERYWHERE = with(CountingTag.transformer("tag=t;every-method"));
+    private static final Class<?> TAGGED_EVERYWHERE = with(CountingTag.transformer("tag=t;every-method;exits"));
 
     private static Class<?> with(PointTransformer transformer) {
         try {
