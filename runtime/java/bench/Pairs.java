@@ -1,10 +1,5 @@
 // SPDX-License-Identifier: Apache-2.0
-import java.io.BufferedReader;
-import java.io.IOException;
-import java.io.InputStreamReader;
-import java.io.PrintStream;
 import java.util.Arrays;
-import java.util.List;
 import java.util.Locale;
 
 /**
@@ -35,63 +30,31 @@ public final class Pairs {
     }
 
     private static double pair(String[] plain, String[] checked, int rounds) throws Exception {
-        double[] ratios = new double[rounds];
         try (Program a = new Program(plain); Program b = new Program(checked)) {
             a.expectReady();
             b.expectReady();
-            for (int i = 0; i < rounds; i++) {
-                boolean plainFirst = i % 2 == 0;
-                long first = (plainFirst ? a : b).round();
-                long second = (plainFirst ? b : a).round();
-                ratios[i] = plainFirst ? (double) second / first : (double) first / second;
-            }
+            return takeTurns(a, b, rounds);
+        }
+    }
+
+    /** The median ratio of b to a, each of them first in half of the rounds. */
+    static double takeTurns(Program a, Program b, int rounds) throws Exception {
+        double[] ratios = new double[rounds];
+        for (int i = 0; i < rounds; i++) {
+            boolean plainFirst = i % 2 == 0;
+            long first = (plainFirst ? a : b).round();
+            long second = (plainFirst ? b : a).round();
+            ratios[i] = plainFirst ? (double) second / first : (double) first / second;
         }
         Arrays.sort(ratios);
         return quantile(ratios, 0.5);
     }
 
     /** Between the two nearest values, in proportion. */
-    private static double quantile(double[] sorted, double p) {
+    static double quantile(double[] sorted, double p) {
         double at = p * (sorted.length - 1);
         int i = (int) at;
         double above = sorted[Math.min(i + 1, sorted.length - 1)];
         return sorted[i] + (at - i) * (above - sorted[i]);
-    }
-
-    /** A JVM that does a round when asked. */
-    private static final class Program implements AutoCloseable {
-        private final List<String> command;
-        private final Process process;
-        private final PrintStream requests;
-        private final BufferedReader answers;
-
-        Program(String[] words) throws IOException {
-            command = List.of(words);
-            process = new ProcessBuilder(command).redirectError(ProcessBuilder.Redirect.INHERIT).start();
-            requests = new PrintStream(process.getOutputStream(), true);
-            answers = new BufferedReader(new InputStreamReader(process.getInputStream()));
-        }
-
-        void expectReady() throws IOException {
-            String line = answers.readLine();
-            if (!"ready".equals(line)) {
-                throw new IOException("expected \"ready\" of " + command + ", it said: " + line);
-            }
-        }
-
-        long round() throws IOException {
-            requests.println();
-            String line = answers.readLine();
-            if (line == null) {
-                throw new IOException("ended amid its rounds: " + command);
-            }
-            return Long.parseLong(line);
-        }
-
-        @Override
-        public void close() throws InterruptedException {
-            requests.close();
-            process.waitFor();
-        }
     }
 }
