@@ -90,9 +90,11 @@ public final class Observed {
                 ns.add(round);
             }
         }
-        if (process.waitFor() != 0 || ns.isEmpty()) {
-            throw new IOException("the observer ended with " + process.exitValue() + " and " + ns.size()
-                    + " rounds: " + Files.readString(said));
+        if (process.waitFor() != 0) {
+            throw new IOException("the observer failed: " + Files.readString(said));
+        }
+        if (ns.isEmpty()) {
+            throw new IOException("no round of " + name + " lay within the time that it was observed: they are too long");
         }
         for (String what : ACHIEVED) {
             Matcher value = Pattern.compile("\"" + what + "\": ([0-9.]+)").matcher(Files.readString(result));

@@ -75,7 +75,7 @@ class SignalsIT {
     @Test
     void whatHasNoPlaceIsSaidOnceAndTheProgramRunsOn() throws Exception {
         List<String> said = run(Path.of("target", "sidelane-agent.jar"));
-        List<String> ours = said.stream().filter(line -> line.startsWith("sidelane: ")).collect(Collectors.toList());
+        List<String> ours = ours(said);
         assertEquals(2, ours.size(), said.toString());
         assertTrue(ours.get(0).contains("'tag127' is not emitted: there are 128 already"), ours.get(0));
         assertTrue(ours.get(1).contains("no room for more names"), ours.get(1));
@@ -86,9 +86,15 @@ class SignalsIT {
     void withoutTheLibraryItIsSaidOnceAndTheProgramRunsOn(@TempDir Path alone) throws Exception {
         Path jar = Files.copy(Path.of("target", "sidelane-agent.jar"), alone.resolve("sidelane-agent.jar"));
         List<String> said = run(jar);
-        assertEquals(2, said.size(), said.toString());
-        assertTrue(said.get(0).startsWith("sidelane: signals are not emitted: libsidelane_emit.so is not beside"), said.get(0));
-        assertFalse(said.get(1).equals("why null"));
+        List<String> ours = ours(said);
+        assertEquals(1, ours.size(), said.toString());
+        assertTrue(ours.get(0).startsWith("sidelane: signals are not emitted: libsidelane_emit.so is not beside"), ours.get(0));
+        assertFalse(said.contains("why null"));
+    }
+
+    /** From Java 24 on, the JVM warns of native libraries besides. */
+    private static List<String> ours(List<String> said) {
+        return said.stream().filter(line -> line.startsWith("sidelane: ")).collect(Collectors.toList());
     }
 
     private static List<String> run(Path jar) throws Exception {

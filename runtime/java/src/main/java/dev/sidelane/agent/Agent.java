@@ -80,8 +80,8 @@ public final class Agent {
         }
         long address = Signals.address(options.tag());
         if (address == 0) {
-            stayUntagged(Signals.why() != null ? Signals.why() : "there is no place for '" + options.tag()
-                    + "' among the process's signals");
+            stayUntagged("there is no place for tag '" + options.tag() + "': "
+                    + (Signals.why() == null ? "a process has 128 signals at most" : "libsidelane_emit.so is missing"));
             return;
         }
         PointIds ids = new PointIds(options.tag());

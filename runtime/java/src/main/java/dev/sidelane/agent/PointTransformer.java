@@ -160,13 +160,18 @@ final class PointTransformer implements ClassFileTransformer {
         public MethodVisitor visitMethod(int access, String name, String descriptor, String signature, String[] exceptions) {
             MethodVisitor next = super.visitMethod(access, name, descriptor, signature, exceptions);
             String key = name + descriptor;
-            if (name.equals("<clinit>") || leftAlone.contains(key)) {
+            if (name.equals("<clinit>") || isFinalizer(key) || leftAlone.contains(key)) {
                 return next;
             }
             PointInserter inserter =
                     new PointInserter(next, insertion, shown(name, descriptor), where(name, key));
             inserters.put(key, inserter);
             return inserter;
+        }
+
+        /** The JVM spares objects whose finalizer is empty; with a point in it, it would not be. */
+        private boolean isFinalizer(String key) {
+            return key.equals("finalize()V");
         }
 
         private PointInserter.Where where(String name, String key) {

@@ -79,7 +79,7 @@ class AgentIT {
         for (String options : List.of("tag=java.method", "tag=java.method;every-method;exact")) {
             Process child = start(options, false, "-XX:+UnlockDiagnosticVMOptions", "-XX:+BytecodeVerificationLocal");
             try (BufferedReader said = reader(child)) {
-                assertEquals("hot false", said.readLine());
+                awaitLine(said, "hot false");
                 SignalsFile signals = SignalsFile.of(child.pid());
                 int word = signals.place("java.method", SignalsFile.TAG);
                 Map<Long, Integer> seen = new HashMap<>();
@@ -104,7 +104,7 @@ class AgentIT {
                 "-javaagent:" + jar + "=tag=java.method",
                 "-cp", TARGET.resolve("test-classes").toString(), HotProgram.class.getName()), false);
         List<String> said = run(child);
-        assertTrue(said.get(0).contains("libsidelane_emit.so is not beside"), said.toString());
+        assertTrue(said.stream().anyMatch(line -> line.endsWith("the program runs on without tags")), said.toString());
         assertTrue(said.contains("hot false"), said.toString());
     }
 
@@ -152,6 +152,15 @@ class AgentIT {
             assertEquals(0, child.waitFor(), lines.toString());
             return lines;
         }
+    }
+
+    /** From Java 24 on, the JVM warns of native libraries first. */
+    private static void awaitLine(BufferedReader said, String wanted) throws IOException {
+        String line = said.readLine();
+        while (line != null && line.startsWith("WARNING: ")) {
+            line = said.readLine();
+        }
+        assertEquals(wanted, line);
     }
 
     private static BufferedReader reader(Process child) {

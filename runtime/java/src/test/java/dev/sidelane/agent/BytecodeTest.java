@@ -119,6 +119,20 @@ class BytecodeTest {
         })));
     }
 
+    /** With code in it, every object would be put on the finalizer's list. */
+    @Test
+    void anEmptyFinalizerStaysEmpty() {
+        ClassWriter cw = new ClassWriter(0);
+        cw.visit(V11, ACC_PUBLIC, "a/B", null, "java/lang/Object", null);
+        MethodVisitor mv = cw.visitMethod(ACC_PROTECTED, "finalize", "()V", null, null);
+        mv.visitCode();
+        mv.visitInsn(RETURN);
+        mv.visitMaxs(0, 1);
+        mv.visitEnd();
+        cw.visitEnd();
+        assertNull(CountingTag.transformer("tag=t;every-method;exits").instrument(cw.toByteArray()));
+    }
+
     @Test
     void aClassOfTheFutureIsLeftAlone() {
         byte[] bytes = countdown(100);
