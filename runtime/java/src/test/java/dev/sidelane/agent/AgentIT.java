@@ -157,7 +157,7 @@ class AgentIT {
     /** From Java 24 on, the JVM warns of native libraries first. */
     private static void awaitLine(BufferedReader said, String wanted) throws IOException {
         String line = said.readLine();
-        while (line != null && line.startsWith("WARNING: ")) {
+        while (line != null && (line.isEmpty() || line.startsWith("WARNING: "))) {
             line = said.readLine();
         }
         assertEquals(wanted, line);
