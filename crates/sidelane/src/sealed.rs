@@ -21,12 +21,12 @@ unsafe impl Send for SealedFile {}
 unsafe impl Sync for SealedFile {}
 
 impl SealedFile {
-    /// The first file of this name and of at least so many bytes that the process `pid` has open and that
-    /// satisfies `is_it`; a file that could shrink is none, since reading it could fail.
-    pub fn find(pid: u32, name: &str, bytes: usize, is_it: impl Fn(&Self) -> bool) -> Option<Self> {
-        let files = fs::read_dir(format!("/proc/{pid}/fd")).ok()?.flatten();
-        let named = files.map(|file| file.path()).filter(|path| is_named(path, name));
-        named.filter_map(|path| Self::open(&path, bytes)).find(|file| is_it(file))
+    /// The files of this name and of at least so many bytes that the process `pid` has open; a file that
+    /// could shrink is none, since reading it could fail.
+    pub fn find(pid: u32, name: &str, bytes: usize) -> impl Iterator<Item = Self> {
+        let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+        let named = files.map(|file| file.path()).filter(move |path| is_named(path, name));
+        named.filter_map(move |path| Self::open(&path, bytes))
     }
 
     fn open(path: &Path, bytes: usize) -> Option<Self> {

@@ -99,7 +99,7 @@ fn app_signals(pid: u32) -> Vec<Listed> {
         let about = if name.tid == 0 { "of the process".to_owned() } else { format!("of thread {}", name.tid) };
         Listed::new(format!("{}:{}", name.kind, name.name), about)
     };
-    Emitted::find(pid).map_or_else(Vec::new, |emitted| emitted.names().into_iter().map(listed).collect())
+    Emitted::find(pid).iter().flat_map(Emitted::names).map(listed).collect()
 }
 
 fn jvm(pid: u32, filter: Option<&str>) -> Group {

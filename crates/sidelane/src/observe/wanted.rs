@@ -172,7 +172,7 @@ fn track(signals: &[Signal], subject: &Subject, lane: Option<u32>) -> Result<Opt
 fn emitted(name: &str, subject: &mut Subject) -> Result<Vec<Channel>> {
     let began = Instant::now();
     loop {
-        let emitting: Vec<Emitted> = subject.pids().iter().filter_map(|pid| Emitted::find(*pid)).collect();
+        let emitting: Vec<Emitted> = subject.pids().iter().flat_map(|pid| Emitted::find(*pid)).collect();
         let channels: Vec<Channel> = emitting.iter().flat_map(|emitted| emitted.channels(name)).collect();
         if !channels.is_empty() {
             return Ok(channels);

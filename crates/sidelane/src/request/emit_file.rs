@@ -32,7 +32,7 @@ pub(super) struct EmitFile {
 impl EmitFile {
     /// What the process emits from now on; `None` if it does not.
     pub(super) fn find(pid: u32) -> Option<Self> {
-        let file = SealedFile::find(pid, EMIT_NAME, FILE_BYTES, |file| is_of(file, pid))?;
+        let file = SealedFile::find(pid, EMIT_NAME, FILE_BYTES).find(|file| is_of(file, pid))?;
         let mut opened = Self { file, read: vec![], lost: 0, head_lost: 0 };
         opened.read = (0..EMIT_THREADS).map(|ring| opened.thread(ring).written.load(Ordering::Acquire)).collect();
         opened.head_lost = opened.head().lost.load(Ordering::Relaxed);

@@ -74,7 +74,7 @@ impl Rounds {
 
 /// What the target gets done in a second while `work` is done.
 fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> {
-    let emitted = Emitted::find(target.pid()).context("the target has ended")?;
+    let emitted = Emitted::find(target.pid()).pop().context("the target has ended")?;
     let channel = emitted.channels("phases.done").pop().context("the target counts nothing")?;
     let Reader::Word(done) = channel.reader else { unreachable!("an emitted counter is a word") };
     let (began, before) = (Instant::now(), done.read());

@@ -9,6 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::bench::workshop::Workshop;
 use crate::lane::priority::with_this_thread_on;
 use crate::lane::service::Target;
+use crate::observe::channel::app::Emitted;
 use crate::observe::observation::Observation;
 use crate::observe::period::Period;
 use crate::observe::session::{self, ObserveOptions};
@@ -105,7 +106,7 @@ impl Running {
 
     fn wait_until_it_emits(&self) -> Result<()> {
         let began = Instant::now();
-        while crate::observe::channel::app::Emitted::find(self.pid()).is_none_or(|emitted| emitted.names().len() < 2) {
+        while Emitted::find(self.pid()).iter().all(|emitted| emitted.names().len() < 2) {
             ensure!(began.elapsed() < READY_WITHIN, "the target emits nothing after {READY_WITHIN:?}");
             std::thread::sleep(Duration::from_millis(2));
         }

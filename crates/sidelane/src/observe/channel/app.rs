@@ -19,7 +19,7 @@ const SIGNALS_OFFSET: usize = size_of::<SignalsHead>();
 const NAMES_OFFSET: usize = SIGNALS_OFFSET + SIGNALS * size_of::<EmittedSignal>();
 const FILE_BYTES: usize = NAMES_OFFSET + SIGNAL_NAMES;
 
-/// What one process emits.
+/// What one part of a process emits.
 #[derive(Clone)]
 pub struct Emitted {
     file: Arc<SealedFile>,
@@ -37,10 +37,11 @@ pub struct EmittedName {
 }
 
 impl Emitted {
-    /// What the process emits; `None` if it does not.
-    pub fn find(pid: u32) -> Option<Self> {
-        let file = SealedFile::find(pid, SIGNALS_NAME, FILE_BYTES, |file| is_of(file, pid))?;
-        Some(Self { file: Arc::new(file) })
+    /// What the process emits: a file for each of the program's parts that do, a JVM's and a native
+    /// library's for instance.
+    pub fn find(pid: u32) -> Vec<Self> {
+        let files = SealedFile::find(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_of(file, pid));
+        files.map(|file| Self { file: Arc::new(file) }).collect()
     }
 
     /// Its signals.
