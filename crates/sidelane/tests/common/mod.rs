@@ -25,5 +25,5 @@ pub use service::Service;
 
 /// A shell's busy loop.
 pub const SPIN: &str = "while :; do :; done";
-/// A script that says it is there and waits to be told to end.
-pub const UNTIL_END_OF_INPUT: &str = "echo ready; cat >/dev/null";
+/// A script that says it is there and waits to be told to end; the shell itself waits, and starts nothing.
+pub const UNTIL_END_OF_INPUT: &str = "echo ready; while read -r _; do :; done";
