@@ -3,8 +3,8 @@
 //! A bucket is a value's binary exponent and the first bits of its mantissa, which is how the number
 //! lies in memory: finding it takes a shift.
 
-/// Bits of the mantissa: 64 buckets for each doubling, a number lies within 0.8 % of its bucket's middle.
-const FINE_BITS: u32 = 6;
+/// Bits of the mantissa: 256 buckets for each doubling, a number lies within 0.2 % of its bucket's middle.
+const FINE_BITS: u32 = 8;
 const EXPONENT_MIN: i32 = -40;
 const EXPONENT_MAX: i32 = 40;
 const BUCKETS: usize = ((EXPONENT_MAX - EXPONENT_MIN) as usize) << FINE_BITS;
@@ -139,7 +139,7 @@ mod tests {
         (1..=1000).for_each(|value| spread.record(f64::from(value)));
         for (percent, wanted) in [(50.0, 500.0), (99.0, 990.0), (100.0, 1000.0), (0.1, 1.0)] {
             let found = spread.percentile(percent).unwrap();
-            assert!((found / wanted - 1.0).abs() < 0.01, "{percent}: {found}");
+            assert!((found / wanted - 1.0).abs() < 0.003, "{percent}: {found}");
         }
         assert_eq!((spread.min(), spread.max(), spread.mean()), (Some(1.0), Some(1000.0), Some(500.5)));
     }
@@ -157,7 +157,7 @@ mod tests {
         #[test]
         fn a_number_lies_in_its_bucket(value in 1e-9_f64..1e9) {
             let middle = middle(bucket(value).unwrap());
-            prop_assert!((middle / value - 1.0).abs() <= 1.0 / 128.0 + 1e-12, "{} {}", value, middle);
+            prop_assert!((middle / value - 1.0).abs() <= 1.0 / 512.0 + 1e-12, "{} {}", value, middle);
         }
     }
 }
