@@ -185,7 +185,7 @@ Examples:
 Signals:
   tag:NAME, counter:NAME, rate:NAME   what the program emits (runtime/c/sidelane_signal.h)
   lane                                which thread runs on the observed lane
-  request                             which request it works on, how many wait, how many are done
+  request                             whether it works on a request, how many wait, how many are done
   jvm, jvm:NAME                       HotSpot's counters, without an agent
   tag:mem:[PID:]SYMBOL[+OFFSET][/u32] a variable of a process, or a field: server.stat_numcommands
   counter:file:PATH#FIELD             a number in a file of /proc or a cgroup

@@ -155,9 +155,7 @@ impl Observer {
 
     fn sample(&mut self, analysis: &mut Box<Analysis>) -> End {
         let layout = Layout { counters: self.counters.len(), tags: self.tags.len() };
-        let is_call = |reader: &Reader| matches!(reader, Reader::Call(_));
-        let slow = self.counters.iter().chain(&self.tags).any(is_call) || !self.pace.is_max();
-        let turn = if slow { SLOW_SAMPLES_A_TURN } else { SAMPLES_A_TURN };
+        let turn = if self.pace.is_max() { SAMPLES_A_TURN } else { SLOW_SAMPLES_A_TURN };
         let mut sample = Sample::default();
         loop {
             if let Some(end) = self.must_end(analysis) {

@@ -47,7 +47,7 @@ pub struct Signal {
 pub enum Source {
     /// `lane`: which thread runs on the observed lane.
     Lane,
-    /// `request`: which request the observed lane works on.
+    /// `request`: whether the observed lane works on one, how many wait, how many have finished.
     Request,
     /// `ipc`: instructions a cycle of the observed lane.
     Ipc,
@@ -201,10 +201,10 @@ impl Source {
             (Source::Lane | Source::Request, Some(wanted)) if wanted != Kind::Tag => wrong(Kind::Tag, wanted),
             (Source::Ipc | Source::Cpc, Some(wanted)) if wanted != Kind::Rate => wrong(Kind::Rate, wanted),
             (Source::Perf(_), Some(Kind::Tag)) => wrong(Kind::Counter, Kind::Tag),
-            (Source::Lane | Source::Request, _) => Ok(Some(Kind::Tag)),
+            (Source::Lane, _) => Ok(Some(Kind::Tag)),
             (Source::Ipc | Source::Cpc, _) => Ok(Some(Kind::Rate)),
             (Source::Perf(_), None) => Ok(Some(Kind::Counter)),
-            // HotSpot and the emitting program say which it is.
+            // Requests are several signals; HotSpot and the emitting program say which each is.
             (_, said) => Ok(said),
         }
     }

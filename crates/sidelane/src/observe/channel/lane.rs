@@ -1,15 +1,15 @@
-//! Who runs on the observed lane, and which request it works on: the kernel program's words.
+//! Who runs on the observed lane, and whether it works on a request: the kernel program's words.
 
 use std::collections::BTreeSet;
 use std::fs;
 use std::ptr::NonNull;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicU32, Ordering};
 
 use anyhow::{Context, Result};
 use sidelane_signal::LaneClass;
 
-use super::{Channel, Meaning, Reader, Width, Word};
+use super::{Call, Channel, Gone, Meaning, Reader, Width, Word};
 use crate::lane::cpulist::CpuSet;
 use crate::lane::topology::{Lanes, PairKind};
 use crate::lane::tracker::{Extras, LaneMemory, ServiceCgroup, Tracker};
@@ -72,16 +72,40 @@ impl LaneTracking {
         channel(LANE, Kind::Tag, word, Some(Arc::new(name_of_thread)))
     }
 
-    /// `request`: which one runs on the lane, how many wait, how many have finished there.
+    /// `request`: what the lane does for requests, how many wait, how many have finished there.
     pub fn requests(&self) -> Vec<Channel> {
         let memory = self.tracker.memory();
         let (request, service) = (memory.request(self.lane), memory.service());
-        let running: Meaning = Arc::new(|number| (number == 0).then(|| "none".to_owned()));
+        let (queued, finished) = (word_u32(&memory, &service.queue_len), word_u32(&memory, &request.finished));
+        let state = RequestState { memory: Arc::clone(&memory), lane: self.lane };
         vec![
-            channel("request.running", Kind::Tag, word_u64(&memory, &request.running), Some(running)),
-            channel("request.queued", Kind::Tag, word_u32(&memory, &service.queue_len), None),
-            channel("request.finished", Kind::Counter, word_u32(&memory, &request.finished), None),
+            Channel {
+                name: "request.state".to_owned(),
+                kind: Kind::Tag,
+                reader: Reader::Call(Box::new(state)),
+                meaning: Some(Arc::new(|state| Some(STATES.get(state as usize)?.to_string()))),
+                notes: Vec::new(),
+            },
+            channel("request.queued", Kind::Tag, queued, None),
+            channel("request.finished", Kind::Counter, finished, None),
         ]
+    }
+}
+
+/// What a lane may do for requests, by the tag's value.
+const STATES: [&str; 3] = ["none runs", "one runs", "one runs that had to wait"];
+
+/// Works the state out of a request word: two loads, no system call.
+struct RequestState {
+    memory: Arc<LaneMemory>,
+    lane: u32,
+}
+
+impl Call for RequestState {
+    fn read(&mut self) -> Result<u64, Gone> {
+        let word = self.memory.request(self.lane);
+        let runs = word.running.load(Ordering::Relaxed) != 0;
+        Ok(if runs { 1 + u64::from(word.waited.load(Ordering::Relaxed) != 0) } else { 0 })
     }
 }
 
@@ -92,11 +116,6 @@ fn channel(name: &str, kind: Kind, word: Word, meaning: Option<Meaning>) -> Chan
 fn word_u32(memory: &Arc<LaneMemory>, word: &AtomicU32) -> Word {
     // SAFETY: an aligned word of the arrays, which the memory keeps mapped; the kernel shrinks no array.
     unsafe { Word::new(NonNull::from(word).cast(), Width::U32, Arc::clone(memory) as _) }
-}
-
-fn word_u64(memory: &Arc<LaneMemory>, word: &AtomicU64) -> Word {
-    // SAFETY: as above.
-    unsafe { Word::new(NonNull::from(word).cast(), Width::U64, Arc::clone(memory) as _) }
 }
 
 fn name_of_thread(tid: u64) -> Option<String> {
