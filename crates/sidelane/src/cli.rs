@@ -116,6 +116,8 @@ pub enum Bench {
     Observe(ObserveBenchArgs),
     /// How fast lanes sleep, and what each way of sharing a core costs the service and gains
     Lanes(LanesArgs),
+    /// Check on a simulated machine what papers draw from their figures
+    Papers(PapersArgs),
 }
 
 /// Arguments of the benches that need a pair of lanes, and no more.
@@ -141,6 +143,20 @@ pub struct ObserveBenchArgs {
     /// The target's lane and the observer's
     #[arg(long, value_name = "TARGET:OBSERVER", default_value = "0:1")]
     pub lanes: String,
+    /// Write the results here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write them here too, as a page with pictures
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane bench papers`.
+#[derive(Debug, Args)]
+pub struct PapersArgs {
+    /// Shorter runs, as the scenarios' [quick] says
+    #[arg(long)]
+    pub quick: bool,
     /// Write the results here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,

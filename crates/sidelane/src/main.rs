@@ -8,8 +8,8 @@ use clap::{CommandFactory, Parser};
 use sidelane::bench;
 use sidelane::bench::lanes::LanesOptions;
 use sidelane::cli::{
-    Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, ReportArgs,
-    RequestsArgs, RunArgs, SimArgs, Verb,
+    Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs,
+    ReportArgs, RequestsArgs, RunArgs, SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -51,6 +51,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Requests(args)) => bench_pair(args, bench::requests::run),
         Verb::Bench(Bench::Observe(args)) => bench_observe(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
+        Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Sim(args) => simulate(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
@@ -230,6 +231,16 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
     let shown = |column: &Column| bench::lanes::COLUMNS.contains(&column.key.as_str());
+    print!("{}", table::render_tables(&result, shown, terminal::width(), terminal::color_wanted()));
+    Ok(result.exit_code())
+}
+
+fn bench_papers(args: PapersArgs) -> Result<u8> {
+    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    let result = bench::papers::run(args.quick)?;
+    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
+    let shown = |column: &Column| bench::papers::COLUMNS.contains(&column.key.as_str());
     print!("{}", table::render_tables(&result, shown, terminal::width(), terminal::color_wanted()));
     Ok(result.exit_code())
 }

@@ -8,6 +8,7 @@ mod ladder;
 pub mod lanes;
 pub mod median;
 pub mod observe;
+pub mod papers;
 mod request_cost;
 pub mod requests;
 pub mod subject;

@@ -44,6 +44,11 @@ impl Row {
         &self.setting
     }
 
+    /// The same numbers under a setting's fuller name.
+    pub fn named(self, setting: impl Into<String>) -> Row {
+        Row { setting: setting.into(), ..self }
+    }
+
     /// Stores `value` under `key`, which ends in its unit; `None` is "not measured".
     ///
     /// A number that is not finite (a quotient over nothing, say) is not a measurement

@@ -1,8 +1,8 @@
 //! `sidelane sim`: an experiment on a machine that is not here (see `sidelane_sim`).
 
-mod pictures;
-mod rows;
-mod words;
+pub(crate) mod pictures;
+pub(crate) mod rows;
+pub(crate) mod words;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -51,14 +51,20 @@ pub struct Simulated {
 /// When the scenario cannot be run; nothing has been then.
 pub fn run(options: &SimOptions) -> Result<Simulated, ScenarioError> {
     let experiment = Experiment::load(&options.scenario, options.choices)?;
+    let outcomes = outcomes(&experiment);
+    let result = to_result(&experiment, &outcomes, &options.scenario, options.choices);
+    Ok(Simulated { experiment, result })
+}
+
+/// Runs `experiment`, on all CPU cores.
+pub(crate) fn outcomes(experiment: &Experiment) -> Vec<Outcome> {
     let bar = progress_bar(experiment.machines() as u64);
-    let outcomes = sweep::run(&experiment, parallel::threads(), &|progress| match progress {
+    let outcomes = sweep::run(experiment, parallel::threads(), &|progress| match progress {
         Progress::Machines(machines) => bar.inc(machines as u64),
         Progress::Run(outcome) => bar.set_message(outcome.setting.clone()),
     });
     bar.finish_and_clear();
-    let result = to_result(&experiment, &outcomes, &options.scenario, options.choices);
-    Ok(Simulated { experiment, result })
+    outcomes
 }
 
 /// What was simulated, as every result is written.

@@ -8,7 +8,7 @@ use crate::report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use crate::report::unit::title_of_key;
 
 /// Two panels for each combination of what else is swept; nothing without a number to draw against.
-pub(super) fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
+pub(crate) fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
     let across = experiment.swept.iter().find(|path| outcomes.iter().any(|outcome| outcome.number(path).is_some()))?;
     let key = key_of(across);
     let panels = panels(across, outcomes);

@@ -6,7 +6,7 @@ use sidelane_sim::{Experiment, Outcome};
 use crate::report::{Row, Unit};
 
 /// In the order of the sweep.
-pub(super) fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Row> {
+pub(crate) fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Row> {
     let settings = experiment.settings().count().max(1);
     outcomes.chunks(settings).flat_map(|point| point.iter().map(|outcome| row(experiment, point, outcome))).collect()
 }

@@ -8,7 +8,8 @@ use sidelane_sim::{Choices, Experiment, Model, Outcome};
 
 use crate::report::{Machine, Pair};
 
-const SIMULATED: &str = "simulated: every number here comes from a model of a machine that ran the policies' own code; \
+/// What no simulated result may leave out.
+pub(crate) const SIMULATED: &str = "simulated: every number here comes from a model of a machine that ran the policies' own code; \
                          none was measured";
 
 pub(super) fn settings(experiment: &Experiment, scenario: &Path, choices: Choices) -> Map<String, Value> {

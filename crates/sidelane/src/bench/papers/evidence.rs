@@ -1,0 +1,215 @@
+//! What the runs of a figure came to, as its statements look at it.
+
+use std::ops::RangeInclusive;
+
+use sidelane_sim::time::Nanos;
+use sidelane_sim::{Figures, Outcome};
+
+/// What the figures' axes count.
+pub(super) const RATE: &str = "service.arrivals.rate_per_s";
+/// Which batch runs, where that is swept.
+const BATCH: &str = "run_batch";
+
+/// A number of one run.
+pub(super) type Number = fn(&Figures) -> f64;
+
+pub(super) fn p99_ms(run: &Figures) -> f64 {
+    run.p99_ns as f64 / 1e6
+}
+
+pub(super) fn mean_ms(run: &Figures) -> f64 {
+    run.mean_ns / 1e6
+}
+
+pub(super) fn utilisation(run: &Figures) -> f64 {
+    run.utilisation()
+}
+
+pub(super) fn lc_utilisation(run: &Figures) -> f64 {
+    run.lc_utilisation
+}
+
+pub(super) fn batch_utilisation(run: &Figures) -> f64 {
+    run.batch_utilisation
+}
+
+/// All that is known of a figure.
+#[derive(Default)]
+pub(super) struct Evidence {
+    pub(super) outcomes: Vec<Outcome>,
+    /// How long the request lane was idle, each time; where a figure is about that.
+    pub(super) idle_ns: Vec<Nanos>,
+}
+
+impl Evidence {
+    pub(super) fn all(&self) -> Cells<'_> {
+        Cells(self.outcomes.iter().collect())
+    }
+
+    /// The runs of one setting.
+    pub(super) fn of(&self, setting: &str) -> Cells<'_> {
+        self.all().keep(|outcome| outcome.setting == setting)
+    }
+
+    /// A number of each of `cells` ÷ the same of `other` with the same load and batch.
+    pub(super) fn ratios(&self, cells: &Cells, other: &str, number: Number) -> Option<Vec<f64>> {
+        Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own / other).collect())
+    }
+
+    /// A number of each of `cells` less the same of `other` with the same load and batch.
+    pub(super) fn differences(&self, cells: &Cells, other: &str, number: Number) -> Option<Vec<f64>> {
+        Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own - other).collect())
+    }
+
+    /// Nothing if there is none, or if one of them has no partner.
+    fn pairs(&self, cells: &Cells, other: &str, number: Number) -> Option<Vec<(f64, f64)>> {
+        let pair = |own: &&Outcome| {
+            let other = self.outcomes.iter().find(|outcome| outcome.setting == other && outcome.at == own.at)?;
+            Some((number(&own.figures), number(&other.figures)))
+        };
+        let pairs: Vec<(f64, f64)> = cells.0.iter().map(pair).collect::<Option<_>>()?;
+        (!pairs.is_empty()).then_some(pairs)
+    }
+}
+
+/// Some of the runs.
+pub(super) struct Cells<'e>(Vec<&'e Outcome>);
+
+impl<'e> Cells<'e> {
+    fn keep(&self, wanted: impl Fn(&Outcome) -> bool) -> Self {
+        Self(self.0.iter().copied().filter(|outcome| wanted(outcome)).collect())
+    }
+
+    /// Those beside `batch`.
+    pub(super) fn beside(&self, batch: &str) -> Self {
+        self.keep(|outcome| outcome.text(BATCH) == Some(batch))
+    }
+
+    /// Those at which `path` has this value.
+    pub(super) fn with(&self, path: &str, value: f64) -> Self {
+        self.keep(|outcome| outcome.number(path) == Some(value))
+    }
+
+    /// Those at such loads, in requests a second.
+    pub(super) fn within(&self, loads: RangeInclusive<f64>) -> Self {
+        self.keep(|outcome| outcome.number(RATE).is_some_and(|rate| loads.contains(&rate)))
+    }
+
+    /// Those for which `number` is within the limit.
+    pub(super) fn up_to(&self, number: Number, limit: f64) -> Self {
+        self.keep(|outcome| number(&outcome.figures) <= limit)
+    }
+
+    /// Those at the highest load.
+    pub(super) fn busiest(&self) -> Self {
+        let busiest = most(self.0.iter().filter_map(|outcome| outcome.number(RATE)));
+        self.keep(|outcome| outcome.number(RATE) == busiest)
+    }
+
+    /// All batch that there is.
+    pub(super) fn batches(&self) -> Vec<&'e str> {
+        let mut batches: Vec<&str> = self.0.iter().filter_map(|outcome| outcome.text(BATCH)).collect();
+        batches.sort_unstable();
+        batches.dedup();
+        batches
+    }
+
+    pub(super) fn numbers(&self, number: Number) -> impl Iterator<Item = f64> {
+        self.0.iter().map(move |outcome| number(&outcome.figures))
+    }
+
+    /// The number of the only one.
+    pub(super) fn one(&self, number: Number) -> Option<f64> {
+        match self.0[..] {
+            [one] => Some(number(&one.figures)),
+            _ => None,
+        }
+    }
+
+    /// The number against the load.
+    pub(super) fn line(&self, number: Number) -> Vec<(f64, f64)> {
+        let point = |outcome: &&Outcome| Some((outcome.number(RATE)?, number(&outcome.figures)));
+        let mut line: Vec<(f64, f64)> = self.0.iter().filter_map(point).collect();
+        line.sort_by(|one, other| one.0.total_cmp(&other.0));
+        line
+    }
+
+    /// The highest load at which a number that grows with it is within `level`, between those that ran.
+    pub(super) fn load_at(&self, number: Number, level: f64) -> Option<f64> {
+        let line = self.line(number);
+        let crosses = |pair: &&[(f64, f64)]| pair[0].1 <= level && level < pair[1].1;
+        let pair = line.windows(2).find(crosses)?;
+        let share = (level - pair[0].1) / (pair[1].1 - pair[0].1);
+        Some(pair[0].0 + share * (pair[1].0 - pair[0].0))
+    }
+}
+
+/// Nothing of nothing.
+pub(super) fn least(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
+    numbers.into_iter().reduce(f64::min)
+}
+
+/// Nothing of nothing.
+pub(super) fn most(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
+    numbers.into_iter().reduce(f64::max)
+}
+
+#[cfg(test)]
+pub(super) mod tests {
+    use sidelane_sim::scenario::PointValue;
+
+    use super::*;
+
+    /// A run at so many requests a second, with a p99 and how busy both lanes were.
+    pub(in crate::bench::papers) fn run(
+        setting: &str,
+        batch: &str,
+        rate_per_s: f64,
+        p99_ms: f64,
+        lanes: (f64, f64),
+    ) -> Outcome {
+        let at = vec![
+            (RATE.to_owned(), PointValue::Number(rate_per_s)),
+            (BATCH.to_owned(), PointValue::Text(batch.to_owned())),
+        ];
+        let figures = Figures {
+            p99_ns: (p99_ms * 1e6) as Nanos,
+            mean_ns: p99_ms * 1e5,
+            lc_utilisation: lanes.0,
+            batch_utilisation: lanes.1,
+            ..Figures::default()
+        };
+        Outcome { at, setting: setting.to_owned(), figures, fleet: None }
+    }
+
+    pub(in crate::bench::papers) fn evidence(outcomes: Vec<Outcome>) -> Evidence {
+        Evidence { outcomes, idle_ns: Vec::new() }
+    }
+
+    #[test]
+    fn a_level_is_found_between_two_loads_and_not_beyond_them() {
+        let runs = [20.0, 60.0, 40.0].map(|rate| run("alone", "loop", rate, rate, (0.1, 0.0)));
+        let evidence = evidence(runs.to_vec());
+        let alone = evidence.of("alone");
+        assert_eq!(alone.load_at(p99_ms, 50.0), Some(50.0));
+        assert_eq!(alone.load_at(p99_ms, 40.0), Some(40.0));
+        assert_eq!((alone.load_at(p99_ms, 10.0), alone.load_at(p99_ms, 60.0)), (None, None));
+    }
+
+    #[test]
+    fn pairs_have_the_same_load_and_batch_and_none_may_be_missing() {
+        let mut runs = vec![
+            run("alone", "loop", 20.0, 10.0, (0.1, 0.0)),
+            run("alone", "flush", 20.0, 20.0, (0.1, 0.0)),
+            run("borrow-idle", "flush", 20.0, 30.0, (0.1, 0.9)),
+        ];
+        let seen = evidence(runs.clone());
+        assert_eq!(seen.ratios(&seen.of("borrow-idle"), "alone", p99_ms), Some(vec![1.5]));
+        assert_eq!(seen.differences(&seen.of("borrow-idle"), "alone", p99_ms), Some(vec![10.0]));
+        assert_eq!(seen.all().batches(), ["flush", "loop"]);
+        runs.remove(1);
+        let seen = evidence(runs);
+        assert_eq!(seen.ratios(&seen.of("borrow-idle"), "alone", p99_ms), None);
+        assert_eq!(seen.ratios(&seen.of("freezer"), "alone", p99_ms), None);
+    }
+}

@@ -1,0 +1,173 @@
+//! Elfen's Fig. 11: four policies on one core, the more aggressive the more utilisation.
+
+use super::evidence::{Cells, Evidence, Number, least, most, p99_ms, utilisation};
+use super::statement::Wanted::{AtLeast, AtMost};
+use super::statement::{READ, Statement};
+use crate::report::Unit;
+
+/// Least borrowing first.
+const POLICIES: [&str; 4] = ["borrow-idle", "fixed-budget", "refresh-budget", "dynamic-refresh"];
+const SLO_MS: f64 = 100.0;
+/// Around half load, which is 80 RPS (§5, Fig. 12).
+const MODERATE: std::ops::RangeInclusive<f64> = 60.0..=100.0;
+/// Two policies that do the same differ by less, over the same requests.
+const SAME: f64 = 0.98;
+
+pub(super) const STATEMENTS: [Statement; 8] = [
+    Statement {
+        source: "Elfen §5, Fig. 11",
+        says: "requests meet the 100 ms under every policy (where they do so alone)",
+        wanted: AtMost(SLO_MS),
+        unit: Unit::Ms,
+        measured: worst_p99_ms,
+    },
+    Statement {
+        source: "Elfen §5, Fig. 11",
+        says: "more aggressive policies cost more p99, at moderate load (each ÷ the one before it, least)",
+        wanted: AtLeast(SAME),
+        unit: Unit::Ratio,
+        measured: |seen| steps(seen, p99_ms),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 11",
+        says: "budgets improve utilisation over borrow idle, at every load",
+        wanted: AtLeast(1.0),
+        unit: Unit::Ratio,
+        measured: |seen| {
+            least_of(seen, &POLICIES[1..], |cells| least(seen.ratios(&cells, POLICIES[0], utilisation)?))
+        },
+    },
+    Statement {
+        source: "Elfen §5, Fig. 11",
+        says: "fixed budget achieves over 1.4 at moderate load, beside each batch",
+        wanted: AtLeast(1.4),
+        unit: Unit::Ratio,
+        measured: |seen| best(seen, "fixed-budget"),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 11",
+        says: "dynamic refresh achieves 1.5 at moderate load, beside each batch",
+        wanted: AtLeast(1.5),
+        unit: Unit::Ratio,
+        measured: |seen| best(seen, "dynamic-refresh"),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 11",
+        says: "all budget policies achieve at least 1.2, beside each batch",
+        wanted: AtLeast(1.2),
+        unit: Unit::Ratio,
+        measured: |seen| least(POLICIES[1..].iter().map(|policy| best(seen, policy)).collect::<Option<Vec<f64>>>()?),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 11",
+        says: "at high load utilisation drops (dynamic refresh at the highest load ÷ its best)",
+        wanted: AtMost(1.0 - READ),
+        unit: Unit::Ratio,
+        measured: |seen| least_drop(seen),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 11",
+        says: "dynamic refresh consistently has more utilisation than the other policies (least ratio)",
+        wanted: AtLeast(SAME),
+        unit: Unit::Ratio,
+        measured: dynamic_over_others,
+    },
+];
+
+/// The p99 of whatever policy and load has the highest, where the service alone keeps the objective.
+fn worst_p99_ms(seen: &Evidence) -> Option<f64> {
+    let within_alone = seen.of("alone").up_to(p99_ms, SLO_MS);
+    let loads = within_alone.line(p99_ms);
+    let highest = loads.last()?.0;
+    let worst = |policy: &&str| most(seen.of(policy).within(0.0..=highest).numbers(p99_ms));
+    most(POLICIES.iter().map(worst).collect::<Option<Vec<f64>>>()?)
+}
+
+fn moderate<'e>(seen: &'e Evidence, policy: &str) -> Cells<'e> {
+    seen.of(policy).within(MODERATE)
+}
+
+/// A number under each policy ÷ the same under the one before it, at moderate load, where that is least.
+fn steps(seen: &Evidence, number: Number) -> Option<f64> {
+    let step = |pair: &[&str]| least(seen.ratios(&moderate(seen, pair[1]), pair[0], number)?);
+    least(POLICIES.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
+}
+
+/// Least of what `of` makes of each policy's runs; nothing if one of them has nothing.
+fn least_of(seen: &Evidence, policies: &[&str], of: impl Fn(Cells) -> Option<f64>) -> Option<f64> {
+    least(policies.iter().map(|policy| of(seen.of(policy))).collect::<Option<Vec<f64>>>()?)
+}
+
+/// How busy both lanes get at moderate load, with the batch with which that is least.
+fn best(seen: &Evidence, policy: &str) -> Option<f64> {
+    let cells = moderate(seen, policy);
+    let of_batch = |batch: &&str| most(cells.beside(batch).numbers(utilisation));
+    least(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
+}
+
+/// At the highest load, of the most that it gets at any, with the batch with which it drops least.
+fn least_drop(seen: &Evidence) -> Option<f64> {
+    let cells = seen.of("dynamic-refresh");
+    let of_batch = |batch: &&str| {
+        let cells = cells.beside(batch);
+        Some(cells.busiest().one(utilisation)? / most(cells.numbers(utilisation))?)
+    };
+    most(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
+}
+
+fn dynamic_over_others(seen: &Evidence) -> Option<f64> {
+    let dynamic = seen.of(POLICIES[3]);
+    let over = |other: &&str| least(seen.ratios(&dynamic, other, utilisation)?);
+    least(POLICIES[..3].iter().map(over).collect::<Option<Vec<f64>>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_sim::Outcome;
+
+    use super::super::evidence::tests::{evidence, run};
+    use super::super::statement::failing;
+    use super::*;
+
+    const GOOD_MS: [f64; 4] = [50.0, 60.0, 61.0, 70.0];
+    const GOOD: [f64; 4] = [1.0, 1.41, 1.42, 1.6];
+
+    /// p99 and utilisation of the policies at moderate load; at high load they have half as much to borrow.
+    fn runs(p99_ms: [f64; 4], both: [f64; 4]) -> Vec<Outcome> {
+        let mut runs = Vec::new();
+        for (rate, left, later) in [(20.0, 0.5, 0.5), (80.0, 1.0, 1.0), (120.0, 0.5, 1.3)] {
+            runs.push(run("alone", "loop", rate, 50.0 * later, (0.5, 0.0)));
+            for ((policy, p99_ms), both) in POLICIES.iter().zip(p99_ms).zip(both) {
+                let batch = 0.5 + (both - 1.0) * left;
+                runs.push(run(policy, "loop", rate, p99_ms * later, (0.5, batch)));
+            }
+        }
+        runs
+    }
+
+    #[test]
+    fn what_the_paper_saw_passes_and_anything_less_fails() {
+        let says = |p99_ms, both| failing(&STATEMENTS, &evidence(runs(p99_ms, both)));
+        let all = STATEMENTS.map(|statement| statement.says);
+        assert_eq!(says(GOOD_MS, GOOD), [""; 0]);
+        assert_eq!(says([50.0, 60.0, 61.0, 80.0], GOOD), [all[0]]);
+        assert_eq!(says([50.0, 60.0, 55.0, 70.0], GOOD), [all[1]]);
+        assert_eq!(says(GOOD_MS, [1.0, 1.3, 1.42, 1.6]), [all[3]]);
+        assert_eq!(says(GOOD_MS, [1.0, 1.41, 1.42, 1.45]), [all[4]]);
+        assert_eq!(says(GOOD_MS, [1.0, 1.41, 1.19, 1.6]), [all[5]]);
+        assert_eq!(says(GOOD_MS, [1.0, 1.41, 1.42, 1.01]), [all[4], all[5], all[6], all[7]]);
+        assert_eq!(says(GOOD_MS, [1.1, 1.41, 1.05, 1.6]), [all[2], all[5]]);
+    }
+
+    #[test]
+    fn a_load_at_which_the_service_alone_is_late_does_not_count_and_a_policy_that_is_missing_does() {
+        let mut late = runs(GOOD_MS, GOOD);
+        late.iter_mut().filter(|run| run.number(super::super::evidence::RATE) == Some(120.0)).for_each(|run| {
+            run.figures.p99_ns *= 3;
+        });
+        assert_eq!(failing(&STATEMENTS, &evidence(late)), [""; 0]);
+        let mut missing = runs(GOOD_MS, GOOD);
+        missing.retain(|run| run.setting != "refresh-budget");
+        assert_eq!(failing(&STATEMENTS, &evidence(missing)).len(), 5);
+    }
+}

@@ -1,0 +1,120 @@
+//! Elfen's Fig. 12: what borrow idle costs batch: time, and no more instructions or slower ones.
+
+use sidelane_sim::Figures;
+
+use super::evidence::{Evidence, least, most};
+use super::statement::Wanted::{AtLeast, AtMost};
+use super::statement::{READ, Statement};
+use crate::report::Unit;
+
+/// As in the scenario: a job that never waits, and the paper's two that it names.
+const BUSY: &str = "busy";
+const SLOWEST: &str = "pmd";
+const FASTEST: &str = "fop";
+const AVERAGE: &str = "average";
+
+pub(super) const STATEMENTS: [Statement; 6] = [
+    Statement {
+        source: "Elfen §5, Fig. 12",
+        says: "programs take 49 % longer on average",
+        wanted: AtMost(1.49 * (1.0 + READ)),
+        unit: Unit::OverAlone,
+        measured: |seen| of(seen, AVERAGE, time_over_alone),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 12",
+        says: "pmd, with the largest slowdown, has its utilisation reduced by 36 %",
+        wanted: AtMost(0.36 * (1.0 + READ)),
+        unit: Unit::Ratio,
+        measured: |seen| Some(1.0 - of(seen, SLOWEST, utilisation_over_alone)?),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 12",
+        says: "the more a program waits, the less it is slowed: fop is slowed least (÷ the least of all)",
+        wanted: AtMost(1.0),
+        unit: Unit::Ratio,
+        measured: |seen| Some(of(seen, FASTEST, time_over_alone)? / least(all(seen, time_over_alone)?)?),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 12",
+        says: "and keeps most of its utilisation (÷ the most of all)",
+        wanted: AtLeast(1.0),
+        unit: Unit::Ratio,
+        measured: |seen| Some(of(seen, FASTEST, utilisation_over_alone)? / most(all(seen, utilisation_over_alone)?)?),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 12",
+        says: "execution time follows from utilisation: of a job that never waits, time × idle time of the service",
+        wanted: AtMost(1.0 + READ),
+        unit: Unit::Ratio,
+        measured: |seen| of(seen, BUSY, |run| time_over_alone(run) * (1.0 - run.lc_utilisation)),
+    },
+    Statement {
+        source: "Elfen §5, Fig. 12",
+        says: "while it runs a program is at most 1 % less efficient (IPC; here work for each unit of CPU time)",
+        wanted: AtLeast(0.99),
+        unit: Unit::OverAlone,
+        measured: |seen| least(all(seen, efficiency)?),
+    },
+];
+
+fn of(seen: &Evidence, batch: &str, number: fn(&Figures) -> f64) -> Option<f64> {
+    seen.of("borrow-idle").beside(batch).one(number)
+}
+
+fn all(seen: &Evidence, number: fn(&Figures) -> f64) -> Option<Vec<f64>> {
+    [BUSY, SLOWEST, AVERAGE, FASTEST].into_iter().map(|batch| of(seen, batch, number)).collect()
+}
+
+/// How many times as long a program takes. NaN where batch did not run: then nothing was measured.
+fn time_over_alone(run: &Figures) -> f64 {
+    1.0 / run.batch_work_ratio.unwrap_or(f64::NAN)
+}
+
+/// Its CPU time in a unit of time, of the same without the service.
+fn utilisation_over_alone(run: &Figures) -> f64 {
+    let work_alone_ns = run.batch_work_ns / run.batch_work_ratio.unwrap_or(f64::NAN);
+    run.batch_utilisation * run.elapsed_ns as f64 / work_alone_ns
+}
+
+fn efficiency(run: &Figures) -> f64 {
+    run.batch_work_ns / (run.batch_utilisation * run.elapsed_ns as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_sim::Outcome;
+
+    use super::super::evidence::tests::{evidence, run};
+    use super::super::statement::failing;
+    use super::*;
+
+    const ELAPSED_NS: u64 = 1_000_000_000;
+
+    /// A job that needs its lane for `alone` of its time and takes `time` as long, beside a service that is
+    /// busy half of the time.
+    fn job(batch: &str, alone: f64, time: f64, efficiency: f64) -> Outcome {
+        let mut run = run("borrow-idle", batch, 80.0, 60.0, (0.5, alone / time / efficiency));
+        run.figures.elapsed_ns = ELAPSED_NS;
+        run.figures.batch_work_ratio = Some(1.0 / time);
+        run.figures.batch_work_ns = alone / time * ELAPSED_NS as f64;
+        run
+    }
+
+    fn says(busy: f64, pmd: f64, average: f64, fop: f64, efficiency: f64) -> Vec<&'static str> {
+        let job = |batch, alone, time| job(batch, alone, time, efficiency);
+        let jobs =
+            vec![job(BUSY, 1.0, busy), job(SLOWEST, 0.6, pmd), job(AVERAGE, 0.5, average), job(FASTEST, 0.4, fop)];
+        failing(&STATEMENTS, &evidence(jobs))
+    }
+
+    #[test]
+    fn what_slows_batch_otherwise_than_by_holding_it_fails() {
+        assert_eq!(says(2.0, 1.59, 1.49, 1.47, 1.0), [""; 0]);
+        assert_eq!(says(2.0, 1.59, 1.6, 1.47, 1.0), [STATEMENTS[0].says]);
+        assert_eq!(says(2.0, 1.7, 1.49, 1.47, 1.0), [STATEMENTS[1].says]);
+        assert_eq!(says(2.0, 1.59, 1.46, 1.47, 1.0), [STATEMENTS[2].says, STATEMENTS[3].says]);
+        assert_eq!(says(2.3, 1.59, 1.49, 1.47, 1.0), [STATEMENTS[4].says]);
+        assert_eq!(says(2.0, 1.59, 1.49, 1.47, 0.9), [STATEMENTS[5].says]);
+    }
+}

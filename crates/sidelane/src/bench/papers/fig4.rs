@@ -1,0 +1,105 @@
+//! Elfen's Fig. 4: whatever runs on the other lane makes requests late.
+
+use super::evidence::{Evidence, RATE, batch_utilisation, least, p99_ms};
+use super::statement::Wanted::{AtLeast, AtMost};
+use super::statement::{ABOUT, READ, Statement};
+use crate::report::Unit;
+
+/// What the co-runner costs: swept, since the paper does not say.
+const SLOWDOWN: &str = "slowdown.lucene.co-runner";
+/// §6: "30 to 50 %".
+const LEAST: f64 = 1.3;
+const MOST: f64 = 1.5;
+
+pub(super) const STATEMENTS: [Statement; 6] = [
+    Statement {
+        source: "Elfen §2, Fig. 4",
+        says: "alone, p99 is 76 ms at 100 RPS, and not less",
+        wanted: AtLeast(76.0 * (1.0 - READ)),
+        unit: Unit::Ms,
+        measured: alone_ms,
+    },
+    Statement {
+        source: "Elfen §2, Fig. 4",
+        says: "alone, p99 is 76 ms at 100 RPS, and not more",
+        wanted: AtMost(76.0 * (1.0 + READ)),
+        unit: Unit::Ms,
+        measured: alone_ms,
+    },
+    Statement {
+        source: "Elfen §2, Fig. 4",
+        says: "beside a co-runner that p99 takes around 40 RPS: at the most that co-runners cost (50 %, §6)",
+        wanted: AtMost(40.0 * (1.0 + ABOUT)),
+        unit: Unit::PerS,
+        measured: |seen| same_p99(seen, MOST),
+    },
+    Statement {
+        source: "Elfen §2, Fig. 4",
+        says: "beside a co-runner that p99 takes around 40 RPS: at the least that co-runners cost (30 %, §6)",
+        wanted: AtLeast(40.0 * (1.0 - ABOUT)),
+        unit: Unit::PerS,
+        measured: |seen| same_p99(seen, LEAST),
+    },
+    Statement {
+        source: "Elfen §2, Fig. 4",
+        says: "the 100 ms are missed at 100 RPS beside even the cheapest co-runner",
+        wanted: AtLeast(100.0),
+        unit: Unit::Ms,
+        measured: |seen| least(seen.of("unmanaged").with(RATE, 100.0).numbers(p99_ms)),
+    },
+    Statement {
+        source: "Elfen §2, Fig. 4",
+        says: "the co-runner keeps the batch lane busy at every load",
+        wanted: AtLeast(0.99),
+        unit: Unit::Ratio,
+        measured: |seen| least(seen.of("unmanaged").numbers(batch_utilisation)),
+    },
+];
+
+fn alone_ms(seen: &Evidence) -> Option<f64> {
+    least(seen.of("alone").with(RATE, 100.0).numbers(p99_ms))
+}
+
+/// The load beside a co-runner at which p99 is what it is alone at 100 RPS.
+fn same_p99(seen: &Evidence, slowdown: f64) -> Option<f64> {
+    seen.of("unmanaged").with(SLOWDOWN, slowdown).load_at(p99_ms, alone_ms(seen)?)
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_sim::Outcome;
+    use sidelane_sim::scenario::PointValue;
+
+    use super::super::evidence::tests::{evidence, run};
+    use super::super::statement::failing;
+    use super::*;
+
+    /// Beside co-runners of both costs, p99 is that of 100 RPS at these loads.
+    fn runs(alone_ms: f64, same_at: [f64; 2], batch: f64) -> Vec<Outcome> {
+        let mut runs = Vec::new();
+        for (slowdown, same_at) in [LEAST, MOST].into_iter().zip(same_at) {
+            let mut put = |setting, rate, p99_ms, batch| {
+                let mut run = run(setting, "", rate, p99_ms, (0.5, batch));
+                run.at.push((SLOWDOWN.to_owned(), PointValue::Number(slowdown)));
+                runs.push(run);
+            };
+            put("alone", 100.0, alone_ms, 0.0);
+            for rate in [20.0, 100.0] {
+                put("unmanaged", rate, alone_ms * rate / same_at, batch);
+            }
+        }
+        runs
+    }
+
+    #[test]
+    fn the_load_has_to_lie_between_what_co_runners_may_cost() {
+        let says = |alone_ms, same_at, batch| failing(&STATEMENTS, &evidence(runs(alone_ms, same_at, batch)));
+        assert_eq!(says(76.0, [60.0, 40.0], 1.0), [""; 0]);
+        assert_eq!(says(60.0, [55.0, 40.0], 1.0), [STATEMENTS[0].says]);
+        assert_eq!(says(90.0, [60.0, 40.0], 1.0), [STATEMENTS[1].says]);
+        assert_eq!(says(76.0, [60.0, 50.0], 1.0), [STATEMENTS[2].says]);
+        assert_eq!(says(76.0, [30.0, 30.0], 1.0), [STATEMENTS[3].says]);
+        assert_eq!(says(76.0, [90.0, 40.0], 1.0), [STATEMENTS[4].says]);
+        assert_eq!(says(76.0, [60.0, 40.0], 0.9), [STATEMENTS[5].says]);
+    }
+}

@@ -1,0 +1,47 @@
+//! A statement of a paper, and the number in our run that bears it out or does not.
+
+use super::evidence::Evidence;
+use crate::report::{Check, Unit};
+
+/// A number that the text reads off a curve is good to so much: two digits, and the paper's own
+/// repetitions differ by 2 % (§4).
+pub(super) const READ: f64 = 0.05;
+/// One that the text calls "about" or "around".
+pub(super) const ABOUT: f64 = 0.1;
+
+/// What the paper says of the number.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Wanted {
+    AtMost(f64),
+    AtLeast(f64),
+}
+
+/// One thing that the paper draws from a figure.
+#[derive(Clone, Copy)]
+pub(super) struct Statement {
+    /// Where it says so.
+    pub(super) source: &'static str,
+    /// What it says, with its number if it has one.
+    pub(super) says: &'static str,
+    pub(super) wanted: Wanted,
+    pub(super) unit: Unit,
+    /// Nothing where a run that this needs is missing.
+    pub(super) measured: fn(&Evidence) -> Option<f64>,
+}
+
+impl Statement {
+    pub(super) fn check(&self, evidence: &Evidence) -> Check {
+        let name = format!("{}: {}", self.source, self.says);
+        let measured = (self.measured)(evidence);
+        match self.wanted {
+            Wanted::AtMost(limit) => Check::at_most(name, measured, limit, self.unit),
+            Wanted::AtLeast(limit) => Check::at_least(name, measured, limit, self.unit),
+        }
+    }
+}
+
+/// What the statements that do not hold say.
+#[cfg(test)]
+pub(super) fn failing(statements: &[Statement], evidence: &Evidence) -> Vec<&'static str> {
+    statements.iter().filter(|statement| !statement.check(evidence).ok).map(|statement| statement.says).collect()
+}
