@@ -34,10 +34,15 @@ impl Statement {
         let name = format!("{}: {}", self.source, self.says);
         let measured = (self.measured)(evidence);
         match self.wanted {
-            Wanted::AtMost(limit) => Check::at_most(name, measured, limit, self.unit),
-            Wanted::AtLeast(limit) => Check::at_least(name, measured, limit, self.unit),
+            Wanted::AtMost(limit) => Check::at_most(name, measured, readable(limit), self.unit),
+            Wanted::AtLeast(limit) => Check::at_least(name, measured, readable(limit), self.unit),
         }
     }
+}
+
+/// 50.35 instead of 50.349999999999994.
+fn readable(limit: f64) -> f64 {
+    (limit * 1e4).round() / 1e4
 }
 
 /// What the statements that do not hold say.
