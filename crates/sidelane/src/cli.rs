@@ -118,6 +118,8 @@ pub enum Bench {
     Lanes(LanesArgs),
     /// Check on a simulated machine what papers draw from their figures
     Papers(PapersArgs),
+    /// Run a scenario for real and simulated, and compare
+    Parity(ParityArgs),
 }
 
 /// Arguments of the benches that need a pair of lanes, and no more.
@@ -163,6 +165,26 @@ pub struct PapersArgs {
     /// Write them here too, as a page with pictures
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane bench parity`.
+#[derive(Debug, Args)]
+pub struct ParityArgs {
+    /// The experiment, such as scenarios/parity.toml
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: PathBuf,
+    /// One round of short runs, as the scenario's [quick] says
+    #[arg(long)]
+    pub quick: bool,
+    /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// Write the results here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Directory that keeps the search index between runs [default: the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
 }
 
 /// Arguments of `sidelane requests`.

@@ -7,9 +7,10 @@ use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
 use sidelane::bench;
 use sidelane::bench::lanes::LanesOptions;
+use sidelane::bench::parity::ParityOptions;
 use sidelane::cli::{
     Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs,
-    ReportArgs, RequestsArgs, RunArgs, SimArgs, Verb,
+    ParityArgs, ReportArgs, RequestsArgs, RunArgs, SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -52,6 +53,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Observe(args)) => bench_observe(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
+        Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Sim(args) => simulate(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
@@ -243,6 +245,17 @@ fn bench_papers(args: PapersArgs) -> Result<u8> {
     let shown = |column: &Column| bench::papers::COLUMNS.contains(&column.key.as_str());
     print!("{}", table::render_tables(&result, shown, terminal::width(), terminal::color_wanted()));
     Ok(result.exit_code())
+}
+
+fn bench_parity(args: ParityArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let result = bench::parity::run(&ParityOptions {
+        scenario: args.scenario,
+        quick: args.quick,
+        lanes: args.lanes,
+        cache: args.cache.unwrap_or_else(default_cache),
+    })?;
+    show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
 }
 
 fn simulate(args: SimArgs) -> Result<u8> {

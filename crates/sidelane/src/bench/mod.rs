@@ -9,6 +9,7 @@ pub mod lanes;
 pub mod median;
 pub mod observe;
 pub mod papers;
+pub mod parity;
 mod request_cost;
 pub mod requests;
 pub mod subject;

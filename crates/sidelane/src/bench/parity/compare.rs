@@ -1,0 +1,118 @@
+//! What was measured beside what was simulated.
+
+use crate::report::{Check, Row, Unit};
+
+/// Single pairs of runs of the *same* setting lie within a factor of 1.23 of each other on a virtual machine
+/// (`docs/measured.md`), so a model cannot be asked for more than this. Medians over rounds differ by less.
+const LATENCY_FACTOR: f64 = 1.25;
+/// Of a lane's time. The kernel's own threads, wake-ups and the agent are not in the model.
+const UTILISATION: f64 = 0.1;
+
+/// The figures that are compared.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Seen {
+    pub(super) p50_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) lc_utilisation: f64,
+    /// Nothing where batch did not run.
+    pub(super) batch_utilisation: Option<f64>,
+}
+
+/// One setting at one load.
+#[derive(Clone, Debug)]
+pub(super) struct Compared {
+    /// `60 %, borrow-idle`.
+    pub(super) name: String,
+    pub(super) load_percent: f64,
+    pub(super) measured: Seen,
+    pub(super) simulated: Seen,
+    /// What the client took of the batch lane, of 1: batch cannot have had it, and the model has no client.
+    pub(super) client: f64,
+}
+
+impl Compared {
+    pub(super) fn checks(&self) -> Vec<Check> {
+        let (measured, simulated) = (&self.measured, &self.simulated);
+        let latency = |what, measured, simulated| {
+            let name = format!("{what} at {}: measured over simulated, whichever is more", self.name);
+            Check::at_most(name, factor(measured, simulated), LATENCY_FACTOR, Unit::Ratio)
+        };
+        let lane = |what, measured: Option<f64>, simulated: Option<f64>, limit| {
+            let name = format!("{what} lane at {}: measured less simulated, of its time", self.name);
+            let difference = measured.zip(simulated).map(|(measured, simulated)| (measured - simulated).abs());
+            Check::at_most(name, difference, limit, Unit::Ratio)
+        };
+        let mut checks = vec![
+            latency("p50", measured.p50_us, simulated.p50_us),
+            latency("p99", measured.p99_us, simulated.p99_us),
+            lane("request", Some(measured.lc_utilisation), Some(simulated.lc_utilisation), UTILISATION),
+        ];
+        // Where the model has batch the machine has to have it, too.
+        let batch = simulated.batch_utilisation.map(|simulated| {
+            lane("batch", measured.batch_utilisation, Some(simulated), round(UTILISATION + self.client))
+        });
+        checks.extend(batch);
+        checks
+    }
+
+    /// What was measured and what was simulated, a row each.
+    pub(super) fn rows(&self) -> [Row; 2] {
+        [("measured", &self.measured), ("simulated", &self.simulated)].map(|(from, seen)| {
+            let mut row = Row::new(format!("{}, {from}", self.name));
+            row.put("load_percent", self.load_percent).put("p50_us", seen.p50_us).put("p99_us", seen.p99_us);
+            row.put("lc_utilisation_ratio", seen.lc_utilisation);
+            row.put("batch_utilisation_ratio", seen.batch_utilisation);
+            row
+        })
+    }
+}
+
+/// How many times the one is the other, 1 or more.
+fn factor(one: f64, other: f64) -> f64 {
+    (one / other).max(other / one)
+}
+
+/// A bound that can be read.
+fn round(limit: f64) -> f64 {
+    (limit * 1e3).round() / 1e3
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const SEEN: Seen = Seen { p50_us: 400.0, p99_us: 4000.0, lc_utilisation: 0.5, batch_utilisation: Some(0.5) };
+
+    fn failing(measured: Seen, simulated: Seen, client: f64) -> Vec<String> {
+        let name = "50 %, borrow-idle".to_owned();
+        let compared = Compared { name, load_percent: 50.0, measured, simulated, client };
+        let checks = compared.checks().into_iter().filter(|check| !check.ok);
+        checks.map(|check| check.name.split(" at").next().unwrap().to_owned()).collect()
+    }
+
+    #[test]
+    fn either_may_be_the_larger() {
+        assert_eq!(failing(SEEN, SEEN, 0.0), [""; 0]);
+        let other = Seen { p50_us: 310.0, p99_us: 5100.0, ..SEEN };
+        assert_eq!(failing(other, SEEN, 0.0), ["p50", "p99"]);
+        assert_eq!(failing(SEEN, other, 0.0), ["p50", "p99"]);
+        let busier = Seen { lc_utilisation: 0.65, ..SEEN };
+        assert_eq!(failing(busier, SEEN, 0.0), ["request lane"]);
+        assert_eq!(failing(SEEN, busier, 0.0), ["request lane"]);
+    }
+
+    #[test]
+    fn what_the_client_takes_is_not_batchs_to_have() {
+        let less = Seen { batch_utilisation: Some(0.35), ..SEEN };
+        assert_eq!(failing(less, SEEN, 0.0), ["batch lane"]);
+        assert_eq!(failing(less, SEEN, 0.06), [""; 0]);
+    }
+
+    #[test]
+    fn what_was_not_measured_does_not_agree() {
+        let none = Seen { p99_us: f64::NAN, batch_utilisation: None, ..SEEN };
+        assert_eq!(failing(none, SEEN, 0.0), ["p99", "batch lane"]);
+        let alone = Seen { batch_utilisation: None, ..SEEN };
+        assert_eq!(failing(alone, alone, 0.0), [""; 0]);
+    }
+}

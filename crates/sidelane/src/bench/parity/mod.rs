@@ -1,0 +1,157 @@
+//! `sidelane bench parity SCENARIO`: one scenario for real and simulated, side by side.
+//!
+//! The service is the lab's search service, batch the lab's kernel that the scenario names. First its requests
+//! are recorded; a scenario that has `file = "requests.jsonl"` gets them as its demand. Then, round by round, each
+//! setting runs for real at the model's rate, and medians are compared with what the model came to.
+
+mod compare;
+mod model;
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use serde_json::{Map, Value, json};
+use sidelane_sim::{Choices, Experiment, Model};
+
+use crate::bench::median::median;
+use crate::experiment::load::{Load, Rhythm};
+use crate::experiment::place::Place;
+use crate::experiment::run::{self, Task};
+use crate::experiment::stage::Stage;
+use crate::experiment::{batch, search};
+use crate::lane::service::Target;
+use crate::lane::topology::{Lanes, PairKind};
+use crate::machine;
+use crate::report::ResultFile;
+use crate::request::watch::{self, WatchOptions};
+use compare::{Compared, Seen};
+
+/// What `sidelane bench parity` was asked to do.
+#[derive(Clone, Debug)]
+pub struct ParityOptions {
+    /// The scenario.
+    pub scenario: PathBuf,
+    /// One short round, as the scenario's `[quick]` says.
+    pub quick: bool,
+    /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
+    pub lanes: Option<String>,
+    /// Where index and queries are kept between runs.
+    pub cache: PathBuf,
+}
+
+/// What a scenario calls the requests that are recorded here.
+const RECORDED: &str = "requests.jsonl";
+const RECORD: Duration = Duration::from_secs(6);
+/// Some of the time goes into getting to look.
+const RECORD_MARGIN: Duration = Duration::from_secs(1);
+/// Server times do not depend on it; it is busy enough that caches are as warm as in the runs.
+const RECORD_LOAD: f64 = 0.4;
+const ROUNDS: u64 = 5;
+/// How long batch is watched with the lane to itself.
+const BATCH_ALONE: Duration = Duration::from_millis(300);
+
+/// Runs the scenario both ways.
+pub fn run(options: &ParityOptions) -> Result<ResultFile> {
+    let place = Place::choose(options.lanes.as_deref())?;
+    let stage = search::stage(place, &options.cache).context("cannot put up the search service")?;
+    let recorded = record(&stage).context("cannot record the service's requests")?;
+    let experiment = load(&options.scenario, options.quick, &recorded)?;
+    let lanes = stage.beside()?.lanes;
+    let rounds = if options.quick { 1 } else { ROUNDS };
+    let runs = experiment.points.iter().flat_map(|point| &point.runs);
+    let mut notes = BTreeSet::new();
+    let compared = runs.map(|model| compare(&stage, &lanes, model, rounds, &mut notes)).collect::<Result<Vec<_>>>()?;
+    let mut result = ResultFile::new(machine::describe(lanes.kind), settings(options, &experiment, rounds));
+    result.rows = compared.iter().flat_map(Compared::rows).collect();
+    result.checks = compared.iter().flat_map(Compared::checks).collect();
+    result.notes = words(&lanes, place).into_iter().chain(notes).collect();
+    Ok(result)
+}
+
+/// The log of the service's requests under load.
+fn record(stage: &Stage) -> Result<String> {
+    let log = stage.scratch.path().join(RECORDED);
+    let watched = WatchOptions { target: Target::Pid(stage.pid), length: RECORD, log: Some(log.clone()) };
+    let run = RECORD - 2 * RECORD_MARGIN;
+    let rhythm =
+        Rhythm { rate_per_s: stage.rate_per_s(RECORD_LOAD), run, warm_up: Duration::ZERO, seed: 1, step: None };
+    thread::scope(|scope| -> Result<()> {
+        let watch = scope.spawn(|| watch::run(&watched).map(drop));
+        thread::sleep(RECORD_MARGIN);
+        Load::start(stage, rhythm)?.finish()?;
+        watch.join().map_err(|_| anyhow!("the watch has panicked"))?
+    })?;
+    Ok(fs::read_to_string(log)?)
+}
+
+fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
+    let text = fs::read_to_string(scenario).with_context(|| format!("cannot read {}", scenario.display()))?;
+    let beside = scenario.parent().unwrap_or(Path::new(".")).to_owned();
+    let files = |file: &str| match file {
+        RECORDED => Ok(recorded.to_owned()),
+        file => fs::read_to_string(beside.join(file)).map_err(|why| why.to_string()),
+    };
+    Ok(Experiment::parse(&scenario.display().to_string(), &text, Choices { seed: None, quick }, &files)?)
+}
+
+/// One setting at one load, both ways.
+fn compare(stage: &Stage, lanes: &Lanes, model: &Model, rounds: u64, notes: &mut BTreeSet<String>) -> Result<Compared> {
+    let real = model::real(model)?;
+    let batch_alone_per_s = match real.setting.beside {
+        Some(_) => batch::alone_per_s(stage, real.batch, BATCH_ALONE, 0)?,
+        None => 0.0,
+    };
+    let (mut measured, mut client) = (Vec::new(), 0_f64);
+    for round in 0..rounds {
+        let rhythm = Rhythm { seed: round + 1, ..real.rhythm };
+        let task = Task { stage, rhythm, batch: real.batch, batch_alone_per_s, draw: false };
+        let figures = run::run(task, &real.setting).with_context(|| real.setting.title.to_owned())?;
+        notes.extend(figures.beside.iter().flat_map(|beside| beside.notes.iter().cloned()));
+        client = client.max(figures.latencies.cpu_percent / 100.0);
+        measured.push(model::seen(&figures, lanes));
+    }
+    let load_percent = 100.0 * model.service.load();
+    Ok(Compared {
+        name: format!("{load_percent:.0} %, {}", model.setting.name),
+        load_percent,
+        measured: medians(&measured),
+        simulated: model::simulated(model),
+        client: if stage.place.client_on_batch_lane() { client } else { 0.0 },
+    })
+}
+
+fn medians(rounds: &[Seen]) -> Seen {
+    let of = |number: fn(&Seen) -> f64| median(rounds.iter().map(number)).unwrap_or(f64::NAN);
+    Seen {
+        p50_us: of(|seen| seen.p50_us),
+        p99_us: of(|seen| seen.p99_us),
+        lc_utilisation: of(|seen| seen.lc_utilisation),
+        batch_utilisation: median(rounds.iter().filter_map(|seen| seen.batch_utilisation)),
+    }
+}
+
+fn settings(options: &ParityOptions, experiment: &Experiment, rounds: u64) -> Map<String, Value> {
+    let settings = json!({
+        "title": experiment.title,
+        "explanation": experiment.explanation,
+        "scenario": options.scenario.display().to_string(),
+        "rounds_count": rounds,
+        "quick": options.quick,
+    });
+    settings.as_object().cloned().unwrap_or_default()
+}
+
+fn words(lanes: &Lanes, place: Place) -> Vec<String> {
+    let mut notes = vec!["rows named `simulated` come from a model; the others were measured".to_owned()];
+    if lanes.kind == PairKind::Declared {
+        notes.push("lanes: a declared pair, no shared core; the scenario must not have a slowdown".to_owned());
+    }
+    if place.client_on_batch_lane() {
+        notes.push("client: it shares the batch lane; what it takes widens the bound of that lane".to_owned());
+    }
+    notes
+}

@@ -1,0 +1,127 @@
+//! A model as a real run, and what both came to.
+
+use std::time::Duration;
+
+use anyhow::{Result, bail};
+use sidelane_policy::borrow::PolicyKind;
+use sidelane_sim::arrivals::Arrivals;
+use sidelane_sim::model::{Beside, Budget, Until};
+use sidelane_sim::{Model, sweep};
+
+use super::compare::Seen;
+use crate::experiment::load::Rhythm;
+use crate::experiment::run;
+use crate::experiment::setting::Setting;
+use crate::lane::terms;
+use crate::lane::topology::Lanes;
+
+/// A simulated run is so much longer: what one side's chance adds to a comparison can be had out of it for nothing.
+const TIMES: u64 = 50;
+
+/// How a model runs for real.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Real<'m> {
+    pub(super) setting: Setting,
+    /// The lab's kernel.
+    pub(super) batch: &'m str,
+    pub(super) rhythm: Rhythm,
+}
+
+/// # Errors
+/// Where the model has what the lab cannot do.
+pub(super) fn real(model: &Model) -> Result<Real<'_>> {
+    let (Arrivals::Poisson { gap_ns }, Until::Time(run_ns)) = (&model.service.arrivals, model.until) else {
+        bail!("for real there is only a load with arrivals.kind = \"poisson\", for run_s");
+    };
+    if model.service.workers != 1 || model.machine.lanes_per_core != 2 {
+        bail!("for real there is only one worker on a pair of lanes: workers = 1, lanes_per_core = 2");
+    }
+    let rhythm = Rhythm {
+        rate_per_s: 1e9 / gap_ns,
+        run: Duration::from_nanos(run_ns),
+        warm_up: Duration::from_nanos(model.warm_up_ns),
+        seed: 1,
+        step: None,
+    };
+    let batch = match &model.batch[..] {
+        [job] => job.name.as_str(),
+        _ => bail!("for real there is one batch job, the lab's kernel of that name: loop, matrix, flush or zstd"),
+    };
+    Ok(Real { setting: setting(model)?, batch, rhythm })
+}
+
+fn setting(model: &Model) -> Result<Setting> {
+    let name = &model.setting.name;
+    Ok(match model.setting.beside {
+        Beside::Nothing => Setting::ALONE,
+        Beside::Unmanaged => Setting::UNMANAGED,
+        Beside::Lent(lending) => match (lending.policy, lending.budget) {
+            (PolicyKind::BorrowIdle, _) => Setting::borrow_idle(),
+            (policy, Budget::Given(ns)) => Setting::on_budget(policy, terms::Budget::Given(ns)),
+            _ => bail!("for real {name} needs a budget_ms"),
+        },
+    })
+}
+
+/// What was measured.
+pub(super) fn seen(figures: &run::Figures, lanes: &Lanes) -> Seen {
+    let books = figures.beside.as_ref().map(|beside| &beside.books);
+    Seen {
+        p50_us: figures.latencies.p50_us,
+        p99_us: figures.latencies.p99_us,
+        lc_utilisation: figures.lc_utilisation,
+        batch_utilisation: books.map(|books| books.batch_ns(lanes) as f64 / books.at_ns.max(1) as f64),
+    }
+}
+
+/// What it comes to simulated.
+pub(super) fn simulated(model: &Model) -> Seen {
+    let until = match model.until {
+        Until::Time(ns) => Until::Time(ns * TIMES),
+        requests => requests,
+    };
+    let figures = sweep::run_machine(&Model { until, ..model.clone() });
+    Seen {
+        p50_us: figures.p50_ns as f64 / 1e3,
+        p99_us: figures.p99_ns as f64 / 1e3,
+        lc_utilisation: figures.lc_utilisation,
+        batch_utilisation: (model.batch_lanes() > 0).then_some(figures.batch_utilisation),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_sim::{Choices, Experiment};
+
+    use super::*;
+
+    const SCENARIO: &str = include_str!("../../../../../scenarios/parity.toml");
+
+    /// Requests of a millisecond, as they are recorded.
+    fn recorded(_: &str) -> Result<String, String> {
+        Ok("{\"arrived_ns\":1,\"started_ns\":1000000,\"finished_ns\":2000000}\n".to_owned())
+    }
+
+    fn models(text: &str) -> Vec<Model> {
+        let experiment = Experiment::parse("parity.toml", text, Choices::default(), &recorded).unwrap();
+        experiment.points.into_iter().flat_map(|point| point.runs).collect()
+    }
+
+    #[test]
+    fn the_scenario_runs_for_real() {
+        let models = models(SCENARIO);
+        let names: Vec<_> = models.iter().map(|model| real(model).unwrap().setting.name).collect();
+        assert_eq!(names, [["alone", "unmanaged", "borrow_idle"]; 2].concat());
+        let first = real(&models[0]).unwrap();
+        assert_eq!((first.batch, first.rhythm.rate_per_s.round()), ("matrix", 300.0));
+        assert_eq!((first.rhythm.run, first.rhythm.warm_up), (Duration::from_secs(10), Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn what_the_lab_cannot_do_is_refused() {
+        let with = |from: &str, to: &str| real(&models(&SCENARIO.replace(from, to))[0]).unwrap_err().to_string();
+        assert!(with("run_s = 10", "requests = 10").contains("run_s"));
+        assert!(with("lanes_per_core = 2", "lanes_per_core = 4").contains("pair of lanes"));
+        assert!(with("name = \"matrix\"", "name = \"a\"\n[[batch]]\nname = \"b\"").contains("one batch job"));
+    }
+}

@@ -1,0 +1,14 @@
+//! The simulator against the machine at hand. Timing decides it, so it is run by hand on a quiet machine, as root:
+//! `cargo test -p sidelane --test parity -- --ignored`, after `cargo build --workspace`.
+
+use std::path::Path;
+use std::process::Command;
+
+#[test]
+#[ignore = "takes six minutes of a quiet machine"]
+fn a_scenario_comes_to_the_same_for_real() {
+    let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
+    let mut bench = Command::new(env!("CARGO_BIN_EXE_sidelane"));
+    let status = bench.args(["bench", "parity", "scenarios/parity.toml"]).current_dir(root).status().unwrap();
+    assert!(status.success(), "{status}");
+}
