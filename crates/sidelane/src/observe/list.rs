@@ -73,7 +73,9 @@ pub fn list(pid: u32, filter: Option<&str>) -> Listing {
 fn lanes() -> Group {
     let mut group = Group { title: "Lane and request", ..Group::default() };
     group.signals.push(Listed::new("lane", "which thread runs on the observed lane"));
-    group.signals.push(Listed::new("request", "whether the observed lane works on a request, how many wait, how many are done"));
+    group
+        .signals
+        .push(Listed::new("request", "whether the observed lane works on a request, how many wait, how many are done"));
     group.signals.push(Listed::new("cpc", "cycles a cycle, which is 1: how true the samples are"));
     if has_pmu() {
         group.signals.push(Listed::new("ipc", "instructions a cycle"));
