@@ -124,7 +124,7 @@ impl Observer {
     /// Why to end, if not to go on; sleeps as long as it is told to pause. A lane that goes offline
     /// loses its threads to others, where they would be in somebody's way.
     #[inline(always)]
-    fn must_end(&self, analysis: &mut Box<Analysis>) -> Option<End> {
+    fn must_end(&mut self, analysis: &mut Box<Analysis>) -> Option<End> {
         match self.controls.0.load(Ordering::Acquire) {
             OBSERVE if lane_now() != self.lane => Some(End::LaneGone),
             OBSERVE => self.lost_word(),
@@ -142,8 +142,11 @@ impl Observer {
     }
 
     #[cold]
-    fn wait_for_orders(&self, analysis: &mut Box<Analysis>) -> Option<End> {
+    fn wait_for_orders(&mut self, analysis: &mut Box<Analysis>) -> Option<End> {
         analysis.interrupt();
+        if let Some(log) = &mut self.log {
+            log.interrupt();
+        }
         loop {
             match self.controls.0.load(Ordering::Acquire) {
                 OBSERVE => return None,

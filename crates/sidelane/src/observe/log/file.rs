@@ -10,8 +10,8 @@ use super::super::signal::Kind;
 pub(super) const MAGIC: [u8; 8] = *b"SLNOBS1\n";
 /// How a chunk begins: "CHNK".
 pub(super) const CHUNK_MAGIC: u32 = 0x4b4e_4843;
-/// Magic, samples, samples left out before it, and bytes.
-pub(super) const CHUNK_HEAD_BYTES: usize = 4 + 4 + 8 + 8;
+/// Magic, samples, samples left out before it, whether the observer had paused before it, and bytes.
+pub(super) const CHUNK_HEAD_BYTES: usize = 4 + 4 + 8 + 8 + 8;
 /// A head longer than this is none.
 pub(super) const HEAD_BYTES_MAX: u32 = 1 << 20;
 /// Words of one sample besides its signals: start, end, thread.

@@ -90,7 +90,7 @@ impl<R: Read> LogReader<R> {
         while let Some(chunk) = self.next_chunk() {
             self.left_out += chunk.left_out;
             let words = FIXED_WORDS + self.head.signals.len();
-            let mut is_gap = chunk.left_out > 0;
+            let mut is_gap = chunk.left_out > 0 || chunk.paused;
             for bytes in chunk.bytes.chunks_exact(words * 8) {
                 each(&sample(bytes), is_gap);
                 is_gap = false;
@@ -111,7 +111,8 @@ impl<R: Read> LogReader<R> {
         let number = |from: usize, to: usize| {
             head[from..to].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
         };
-        let (magic, samples, left_out, length) = (number(0, 4), number(4, 8), number(8, 16), number(16, 24));
+        let (magic, samples, left_out, paused) = (number(0, 4), number(4, 8), number(8, 16), number(16, 24));
+        let length = number(24, 32);
         let sample_bytes = 8 * (FIXED_WORDS + self.head.signals.len()) as u64;
         if magic != u64::from(CHUNK_MAGIC) || samples * sample_bytes != length {
             return self.stop("a chunk's head is damaged".to_owned());
@@ -122,7 +123,7 @@ impl<R: Read> LogReader<R> {
             Ok(read) if read as u64 == length => (),
             _ => self.problem = Some("it is cut off within a chunk; the samples before that are whole".to_owned()),
         }
-        Some(ReadChunk { left_out, bytes })
+        Some(ReadChunk { left_out, paused: paused != 0, bytes })
     }
 
     fn stop<T>(&mut self, problem: String) -> Option<T> {
@@ -133,6 +134,7 @@ impl<R: Read> LogReader<R> {
 
 struct ReadChunk {
     left_out: u64,
+    paused: bool,
     bytes: Vec<u8>,
 }
 
@@ -181,7 +183,8 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
         let (mut feed, writer) = write::start(&path, &head()).unwrap();
-        samples(count).iter().for_each(|sample| feed.write(sample, Layout { counters: 1, tags: 1 }));
+        let mut write = |sample: &Sample| feed.write(sample, Layout { counters: 1, tags: 1 });
+        samples(count).iter().for_each(&mut write);
         feed.end();
         drop(feed);
         assert_eq!(writer.join(), write::Logged { samples: count, ..Default::default() });
@@ -200,6 +203,25 @@ mod tests {
     fn what_was_written_is_read_over_several_chunks() {
         let count = 250_000;
         assert_eq!(read(&written(count)), (samples(count), None));
+    }
+
+    #[test]
+    fn a_pause_is_a_gap_before_the_next_sample() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("log");
+        let (mut feed, writer) = write::start(&path, &head()).unwrap();
+        for (number, sample) in samples(4).iter().enumerate() {
+            if number == 2 {
+                feed.interrupt();
+            }
+            feed.write(sample, Layout { counters: 1, tags: 1 });
+        }
+        feed.end();
+        drop(feed);
+        assert_eq!(writer.join().samples, 4);
+        let mut gaps = Vec::new();
+        LogReader::open(&path).unwrap().read_all(|_, is_gap| gaps.push(is_gap));
+        assert_eq!(gaps, [false, false, true, false]);
     }
 
     #[test]

@@ -25,6 +25,7 @@ pub struct Chunk {
     words: Vec<u64>,
     samples: u32,
     left_out: u64,
+    paused: bool,
 }
 
 /// The observer's side of a log.
@@ -32,6 +33,7 @@ pub struct LogFeed {
     handover: Handover<Chunk>,
     chunk: Box<Chunk>,
     left_out: u64,
+    paused: bool,
 }
 
 impl LogFeed {
@@ -39,7 +41,8 @@ impl LogFeed {
     #[inline(always)]
     pub fn write(&mut self, sample: &Sample, layout: Layout) {
         let words = FIXED_WORDS + layout.signals();
-        if self.chunk.words.len() + words > CHUNK_WORDS && !self.next_chunk() {
+        let full = self.chunk.words.len() + words > CHUNK_WORDS;
+        if (full || self.paused) && !self.next_chunk() {
             self.left_out += 1;
             return;
         }
@@ -54,7 +57,13 @@ impl LogFeed {
             return false;
         }
         self.chunk.left_out = std::mem::take(&mut self.left_out);
+        self.chunk.paused = std::mem::take(&mut self.paused);
         true
+    }
+
+    /// The next sample does not follow the last one: the observer has paused.
+    pub fn interrupt(&mut self) {
+        self.paused = true;
     }
 
     /// Hands over what is left; waits for the writer as long as it lives.
@@ -88,11 +97,11 @@ pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
     let mut file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
     write_head(&mut file, head).with_context(|| format!("cannot write the log {}", path.display()))?;
     let (give, mut take) = handover(CHUNKS);
-    let chunk = || Box::new(Chunk { words: Vec::with_capacity(CHUNK_WORDS), samples: 0, left_out: 0 });
+    let chunk = || Box::new(Chunk { words: Vec::with_capacity(CHUNK_WORDS), samples: 0, left_out: 0, paused: false });
     (1..CHUNKS).for_each(|_| take.ask(chunk()));
     let path = path.to_owned();
     let thread = thread::Builder::new().name("sidelane-log".into()).spawn(move || write_all(file, &path, take))?;
-    Ok((LogFeed { handover: give, chunk: chunk(), left_out: 0 }, LogWriter { thread }))
+    Ok((LogFeed { handover: give, chunk: chunk(), left_out: 0, paused: false }, LogWriter { thread }))
 }
 
 impl LogWriter {
@@ -118,7 +127,7 @@ fn write_all(mut file: File, path: &Path, mut take: Takeover<Chunk>) -> Logged {
         while let Some(mut chunk) = take.take() {
             write_or_leave_out(&mut file, path, &chunk, &mut logged);
             chunk.words.clear();
-            (chunk.samples, chunk.left_out) = (0, 0);
+            (chunk.samples, chunk.left_out, chunk.paused) = (0, 0, false);
             take.ask(chunk);
         }
         if ended {
@@ -152,6 +161,7 @@ fn write_chunk(file: &mut File, chunk: &Chunk) -> io::Result<bool> {
     head.extend_from_slice(&CHUNK_MAGIC.to_le_bytes());
     head.extend_from_slice(&chunk.samples.to_le_bytes());
     head.extend_from_slice(&chunk.left_out.to_le_bytes());
+    head.extend_from_slice(&u64::from(chunk.paused).to_le_bytes());
     head.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
     set_space_aside(file, (head.len() + bytes.len()) as u64)?;
     file.write_all(&head)?;
