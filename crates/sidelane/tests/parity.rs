@@ -5,7 +5,7 @@ use std::path::Path;
 use std::process::Command;
 
 #[test]
-#[ignore = "takes six minutes of a quiet machine"]
+#[ignore = "takes seven minutes of a quiet machine"]
 fn a_scenario_comes_to_the_same_for_real() {
     let root = Path::new(env!("CARGO_MANIFEST_DIR")).join("../..");
     let mut bench = Command::new(env!("CARGO_BIN_EXE_sidelane"));
