@@ -3,6 +3,7 @@
 use std::ffi::{OsStr, OsString};
 use std::fmt;
 use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::Duration;
@@ -112,6 +113,14 @@ impl Run {
         if let Some(dir) = &self.work_dir {
             command.current_dir(dir);
         }
+        // Tests that run in a shell's background inherit an interrupt that is ignored; no shell can trap it then.
+        // SAFETY: between fork and exec the closure makes one async-signal-safe call.
+        unsafe {
+            command.pre_exec(|| {
+                libc::signal(libc::SIGINT, libc::SIG_DFL);
+                Ok(())
+            })
+        };
         Running { child: command.spawn().expect("sidelane starts"), dir: self.dir }
     }
 }
