@@ -136,6 +136,17 @@ pub struct PairArgs {
     pub json: Option<PathBuf>,
 }
 
+/// Where a result goes, besides the terminal.
+#[derive(Debug, Args)]
+pub struct ResultFiles {
+    /// Write the results here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Write them here too, as a page with pictures
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+}
+
 /// Arguments of `sidelane bench observe`.
 #[derive(Debug, Args)]
 pub struct ObserveBenchArgs {
@@ -145,12 +156,9 @@ pub struct ObserveBenchArgs {
     /// The target's lane and the observer's
     #[arg(long, value_name = "TARGET:OBSERVER", default_value = "0:1")]
     pub lanes: String,
-    /// Write the results here
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write them here too, as a page with pictures
-    #[arg(long, value_name = "FILE")]
-    pub page: Option<PathBuf>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
 }
 
 /// Arguments of `sidelane bench papers`.
@@ -159,12 +167,9 @@ pub struct PapersArgs {
     /// Shorter runs, as the scenarios' [quick] says
     #[arg(long)]
     pub quick: bool,
-    /// Write the results here
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write them here too, as a page with pictures
-    #[arg(long, value_name = "FILE")]
-    pub page: Option<PathBuf>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
 }
 
 /// Arguments of `sidelane bench parity`.
@@ -294,12 +299,9 @@ pub struct ReportArgs {
 /// Where the results of an observation go, besides the terminal.
 #[derive(Debug, Args)]
 pub struct Outputs {
-    /// Write the results here
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write them here too, as a page with pictures
-    #[arg(long, value_name = "FILE")]
-    pub page: Option<PathBuf>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
     /// Write a trace for Perfetto here (ui.perfetto.dev); of a log, with each change of a tag
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
@@ -331,12 +333,9 @@ pub struct LanesArgs {
     /// What searches may take, as in p99=50ms [default: 2.5 times their p99 alone at half load]
     #[arg(long, value_name = "OBJECTIVE")]
     pub slo: Option<Objective>,
-    /// Write the results here
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write them here too, as a page with pictures
-    #[arg(long, value_name = "FILE")]
-    pub page: Option<PathBuf>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
     /// Directory that keeps the search index between runs [default: the user's cache directory]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
@@ -360,12 +359,9 @@ pub struct SimArgs {
     /// A shorter run, as the scenario's [quick] says
     #[arg(long)]
     pub quick: bool,
-    /// Write the results here
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
-    /// Write them here too, as a page with pictures
-    #[arg(long, value_name = "FILE")]
-    pub page: Option<PathBuf>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
     /// Show the page in the browser
     #[arg(long)]
     pub open: bool,

@@ -10,7 +10,7 @@ use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
 use sidelane::cli::{
     Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs,
-    ParityArgs, ReportArgs, RequestsArgs, RunArgs, SimArgs, Verb,
+    ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -100,6 +100,10 @@ fn check_writable(path: &Path) -> Result<()> {
     Ok(())
 }
 
+fn check_files(files: &ResultFiles) -> Result<()> {
+    [&files.json, &files.page].into_iter().flatten().try_for_each(|path| check_writable(path))
+}
+
 fn demonstrate(args: DemoArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let options = DemoOptions {
@@ -136,7 +140,7 @@ fn watch_requests(args: RequestsArgs) -> Result<u8> {
 fn observe(args: ObserveArgs) -> Result<u8> {
     check_outputs(&args.outputs)?;
     if let Some(target) = &args.list {
-        return list_signals(target, args.filter.as_deref(), args.outputs.json.as_deref());
+        return list_signals(target, args.filter.as_deref(), args.outputs.files.json.as_deref());
     }
     let observation = session::run(&ObserveOptions {
         target: args.target,
@@ -178,17 +182,18 @@ fn report_again(args: ReportArgs) -> Result<u8> {
 }
 
 fn check_outputs(outputs: &Outputs) -> Result<()> {
-    [&outputs.json, &outputs.page, &outputs.perfetto].into_iter().flatten().try_for_each(|path| check_writable(path))
+    check_files(&outputs.files)?;
+    outputs.perfetto.as_deref().map_or(Ok(()), check_writable)
 }
 
 /// What was observed, for people and for programs.
 fn tell(observation: &Observation, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
-    outputs.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    outputs.files.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path))?;
     print!("{}", observation.histograms(terminal::width()));
     print!("{}", table::render_tables(&result, |_| true, terminal::width(), terminal::color_wanted()));
-    write_and_open(&result, outputs.page, outputs.open.then_some("sidelane-observe.html"))?;
+    write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html"))?;
     Ok(result.exit_code())
 }
 
@@ -211,16 +216,13 @@ fn bench_pair(args: PairArgs, run: fn(&str, bool) -> Result<ResultFile>) -> Resu
 }
 
 fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
-    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    check_files(&args.files)?;
     let result = bench::observe::run(&args.lanes, args.quick)?;
-    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
-    print!("{}", table::render_tables(&result, |_| true, terminal::width(), terminal::color_wanted()));
-    Ok(result.exit_code())
+    show_tables(&result, |_| true, &args.files)
 }
 
 fn bench_lanes(args: LanesArgs) -> Result<u8> {
-    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    check_files(&args.files)?;
     let result = bench::lanes::run(&LanesOptions {
         quick: args.quick,
         lanes: args.lanes,
@@ -229,22 +231,13 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
         slo: args.slo,
         cache: args.cache.unwrap_or_else(default_cache),
     })?;
-    // Before the terminal, which may be gone after so long.
-    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
-    let shown = |column: &Column| bench::lanes::COLUMNS.contains(&column.key.as_str());
-    print!("{}", table::render_tables(&result, shown, terminal::width(), terminal::color_wanted()));
-    Ok(result.exit_code())
+    show_tables(&result, |column| bench::lanes::COLUMNS.contains(&column.key.as_str()), &args.files)
 }
 
 fn bench_papers(args: PapersArgs) -> Result<u8> {
-    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    check_files(&args.files)?;
     let result = bench::papers::run(args.quick)?;
-    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
-    args.page.as_deref().map_or(Ok(()), |path| html::write_page(&result, path))?;
-    let shown = |column: &Column| bench::papers::COLUMNS.contains(&column.key.as_str());
-    print!("{}", table::render_tables(&result, shown, terminal::width(), terminal::color_wanted()));
-    Ok(result.exit_code())
+    show_tables(&result, |column| bench::papers::COLUMNS.contains(&column.key.as_str()), &args.files)
 }
 
 fn bench_parity(args: ParityArgs) -> Result<u8> {
@@ -259,7 +252,7 @@ fn bench_parity(args: ParityArgs) -> Result<u8> {
 }
 
 fn simulate(args: SimArgs) -> Result<u8> {
-    [&args.json, &args.page].into_iter().flatten().try_for_each(|path| check_writable(path))?;
+    check_files(&args.files)?;
     let choices = Choices { seed: args.seed, quick: args.quick };
     let simulated = match sim::run(&SimOptions { scenario: args.scenario, choices }) {
         Ok(simulated) => simulated,
@@ -269,10 +262,19 @@ fn simulate(args: SimArgs) -> Result<u8> {
         }
     };
     let result = &simulated.result;
-    args.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    args.files.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     let shown = |column: &Column| simulated.shows(&column.key);
     print!("{}", table::render_tables(result, shown, terminal::width(), terminal::color_wanted()));
-    write_and_open(result, args.page, args.open.then_some("sidelane-sim.html"))?;
+    write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html"))?;
+    Ok(result.exit_code())
+}
+
+/// Writes a result that takes long to get, before the terminal, which may be gone by then; and prints a
+/// table for each kind of its rows.
+fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
+    files.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path))?;
+    print!("{}", table::render_tables(result, shown, terminal::width(), terminal::color_wanted()));
     Ok(result.exit_code())
 }
 

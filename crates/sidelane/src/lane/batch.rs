@@ -104,12 +104,6 @@ impl GatedBatch {
         rustix::io::write(&self.gate, b"!")?;
         Ok(Batch { child: self.child })
     }
-
-    /// Ends it unrun.
-    pub fn abandon(mut self) -> io::Result<()> {
-        self.child.kill()?;
-        self.child.wait().map(drop)
-    }
 }
 
 /// A running batch command.

@@ -70,11 +70,6 @@ fn class_of(tid: u32) -> i32 {
     unsafe { libc::sched_getscheduler(tid as libc::pid_t) }
 }
 
-/// Puts the calling thread into the ordinary class.
-pub fn make_this_thread_ordinary() -> io::Result<()> {
-    schedule_this_thread(libc::SCHED_OTHER, 0)
-}
-
 fn schedule_this_thread(policy: i32, priority: i32) -> io::Result<()> {
     schedule(0, policy, priority)
 }

@@ -56,11 +56,6 @@ impl Controls {
         self.0.store(END, Ordering::Release);
         observer.unpark();
     }
-
-    /// Whether it has been told to end.
-    pub fn ended(&self) -> bool {
-        self.0.load(Ordering::Acquire) == END
-    }
 }
 
 /// Why an observer stopped.

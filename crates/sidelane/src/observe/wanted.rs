@@ -7,10 +7,10 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::analysis::{Operand, Rate, Recipe};
+use super::channel::Channel;
 use super::channel::app::Emitted;
 use super::channel::lane::{LANE, LaneTracking};
 use super::channel::perf::{self, Vantage};
-use super::channel::{Channel, Reader};
 use super::channel::{file, hsperf, memory};
 use super::dte::Dte;
 use super::place::Places;
@@ -126,11 +126,6 @@ impl Wanted {
             only_target: self.tracking.is_some(),
             lane_tag: lane_tag(self.tags.iter().map(|tag| tag.name.as_str())),
         }
-    }
-
-    /// Whether every signal can be read with a load.
-    pub fn is_memory(&self) -> bool {
-        self.counters.iter().chain(&self.tags).all(|channel| matches!(channel.reader, Reader::Word(_)))
     }
 }
 

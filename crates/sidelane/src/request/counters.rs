@@ -4,9 +4,8 @@
 //! They are opened here and read by the kernel program, where a request starts and where it finishes
 //! (`bpf/request_counters.h`). They count the whole lane, since a request may be any thread's.
 
-use std::ffi::c_int;
 use std::io;
-use std::os::fd::{AsFd, AsRawFd, FromRawFd, OwnedFd};
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
 use libbpf_rs::{MapCore, MapFlags, OpenMapMut};
 use sidelane_policy::borrow::harm::Counters;
@@ -14,18 +13,10 @@ use thiserror::Error;
 
 use crate::lane::cpulist::CpuSet;
 use crate::lane::tracker::Tracker;
+use crate::perf::{self, Event};
 
 /// The kernel program's maps, one for each of a pair.
 const MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
-
-/// An event that the kernel can count, as perf_event_open(2) names it.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub struct Event {
-    /// `PERF_TYPE_…`.
-    pub kind: u32,
-    /// `PERF_COUNT_…`, of that type.
-    pub config: u64,
-}
 
 /// What is counted for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -38,16 +29,7 @@ pub struct EventPair {
 
 impl EventPair {
     /// The processor's instructions and cycles.
-    pub const HARDWARE: Self = {
-        /// `PERF_TYPE_HARDWARE`, `PERF_COUNT_HW_…`.
-        const HARDWARE: u32 = 0;
-        const CYCLES: u64 = 0;
-        const INSTRUCTIONS: u64 = 1;
-        Self {
-            instructions: Event { kind: HARDWARE, config: INSTRUCTIONS },
-            cycles: Event { kind: HARDWARE, config: CYCLES },
-        }
-    };
+    pub const HARDWARE: Self = Self { instructions: Event::INSTRUCTIONS, cycles: Event::CYCLES };
 }
 
 /// Why requests are not counted.
@@ -103,47 +85,9 @@ pub(super) fn counted(instructions: u64, cycles: u64) -> Option<Counters> {
 
 /// In the order of [`MAPS`]; in one group, so that both count or neither does.
 fn open_pair(pair: EventPair, cpu: u32) -> io::Result<[OwnedFd; 2]> {
-    let instructions = open_event(pair.instructions, cpu, None)?;
-    let cycles = open_event(pair.cycles, cpu, Some(&instructions))?;
+    let instructions = perf::open(pair.instructions, cpu, None)?;
+    let cycles = perf::open(pair.cycles, cpu, Some(&instructions))?;
     Ok([instructions, cycles])
-}
-
-/// `struct perf_event_attr` as it was first published, which every kernel takes.
-#[derive(Default)]
-#[repr(C)]
-struct Attributes {
-    kind: u32,
-    size: u32,
-    config: u64,
-    sample_period: u64,
-    sample_type: u64,
-    read_format: u64,
-    flags: u64,
-    wakeup_events: u32,
-    breakpoint: u32,
-    breakpoint_address: u64,
-}
-
-const _: () = assert!(size_of::<Attributes>() == 64);
-
-/// Counts `event` on `cpu`, whoever runs there, from now on.
-fn open_event(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<OwnedFd> {
-    const EVERYBODY: libc::pid_t = -1;
-    const NO_GROUP: c_int = -1;
-    /// `PERF_FLAG_FD_CLOEXEC`.
-    const CLOSE_ON_EXEC: libc::c_ulong = 1 << 3;
-    let size = size_of::<Attributes>() as u32;
-    let attributes = Attributes { kind: event.kind, size, config: event.config, ..Attributes::default() };
-    let group = group.map_or(NO_GROUP, AsRawFd::as_raw_fd);
-    // SAFETY: the kernel reads as many bytes as `size` says, and keeps no pointer.
-    let fd = unsafe {
-        libc::syscall(libc::SYS_perf_event_open, &raw const attributes, EVERYBODY, cpu as c_int, group, CLOSE_ON_EXEC)
-    };
-    if fd < 0 {
-        return Err(io::Error::last_os_error());
-    }
-    // SAFETY: a descriptor that was opened a moment ago and that nobody else knows.
-    Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
 #[cfg(test)]

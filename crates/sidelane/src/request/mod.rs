@@ -32,7 +32,7 @@ pub mod watch;
 mod window;
 
 pub(crate) use counters::LaneCounters;
-pub use counters::{Event, EventPair, NoCounters};
+pub use counters::{EventPair, NoCounters};
 pub use kernel::{Counts, RequestMemory};
 pub use ports::listening_ports;
 pub(crate) use ports::listening_sockets;

@@ -84,13 +84,6 @@ impl Spread {
         Some(middle(found).clamp(self.min, self.max))
     }
 
-    /// The share of them below `limit`, which counts whole buckets.
-    pub fn share_below(&self, limit: f64) -> f64 {
-        let end = bucket(limit).unwrap_or(0);
-        let below = self.zero + self.counts[..end].iter().sum::<u64>();
-        below as f64 / self.count().max(1) as f64
-    }
-
     /// Buckets with something in them: their middles and counts, ascending.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let zero = (self.zero > 0).then_some((0.0, self.zero));
