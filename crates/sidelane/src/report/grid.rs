@@ -70,8 +70,17 @@ impl Grid {
 
 /// `text` in lines of at most `width`, broken between words; a longer word has its own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
+    lines_of(text.split_whitespace(), width)
+}
+
+/// As [`wrap`], but no line is longer: a word that is longer itself is broken, too.
+pub fn fold(text: &str, width: usize) -> Vec<String> {
+    lines_of(text.split_whitespace().flat_map(|word| pieces(word, width.max(1))), width)
+}
+
+fn lines_of<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
     let mut lines: Vec<String> = Vec::new();
-    for word in text.split_whitespace() {
+    for word in words {
         match lines.last_mut() {
             Some(line) if length(line) + 1 + length(word) <= width => {
                 line.push(' ');
@@ -81,6 +90,17 @@ pub fn wrap(text: &str, width: usize) -> Vec<String> {
         }
     }
     lines
+}
+
+/// `word` in pieces of at most `width`.
+fn pieces(word: &str, width: usize) -> impl Iterator<Item = &str> {
+    let mut rest = word;
+    std::iter::from_fn(move || {
+        let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| at);
+        let (piece, after) = rest.split_at(end);
+        rest = after;
+        (!piece.is_empty()).then_some(piece)
+    })
 }
 
 /// Columns on the terminal. All that is printed here is one column a character.
@@ -101,6 +121,11 @@ pub struct Ink {
 }
 
 impl Ink {
+    /// What reads as it is.
+    pub fn plain(text: &str) -> String {
+        text.to_owned()
+    }
+
     /// Titles and names.
     pub fn bold(self, text: &str) -> String {
         self.with("1", text)
@@ -153,5 +178,11 @@ mod tests {
         assert_eq!(wrap("one two three", 7), ["one two", "three"]);
         assert_eq!(wrap("unbreakable x", 4), ["unbreakable", "x"]);
         assert!(wrap("  ", 4).is_empty());
+    }
+
+    #[test]
+    fn where_nothing_may_stick_out_a_long_word_is_broken() {
+        assert_eq!(fold("a /path/of/it", 6), ["a", "/path/", "of/it"]);
+        assert_eq!(fold("≤≤≤ ≥", 2), ["≤≤", "≤", "≥"]);
     }
 }

@@ -9,7 +9,7 @@ use std::process::{Command, Stdio};
 
 use serde_json::Value;
 
-use super::check::Check;
+use super::check::{Check, Verdict};
 use super::drawing::{self, SERIES};
 use super::markup::{embed_json, escape, facts, fill, section};
 use super::result::{Machine, Pair, ResultFile};
@@ -31,14 +31,16 @@ const SCRIPT: &str = concat!(
 
 /// The page that shows `result`.
 pub fn page(result: &ResultFile) -> String {
-    let title = text_setting(result, "title").unwrap_or("Sidelane results");
+    let title = result.title().unwrap_or_else(|| "Sidelane results".to_owned());
+    let (opening, explanation) = opening(result);
     fill(
         TEMPLATE,
         &[
-            ("title", &escape(title)),
+            ("title", &escape(&title)),
             ("style", STYLE),
             ("verdict", &verdict(result)),
-            ("explanation", &explanation(result)),
+            ("opening", &opening),
+            ("explanation", &explanation),
             ("notes", &notes(&result.notes)),
             ("checks", &checks(&result.checks)),
             ("series", series(result)),
@@ -67,12 +69,24 @@ pub fn open_page(page: &Path) -> bool {
 }
 
 fn verdict(result: &ResultFile) -> String {
-    let class = match (result.checks.is_empty(), result.ok()) {
-        (true, _) => "none",
-        (_, true) => "holds",
-        (_, false) => "fails",
-    };
+    let class = if result.checks.is_empty() { "none" } else { class_of(result.outcome()) };
     format!(r#"<p class="verdict {class}">{}</p>"#, escape(&result.verdict()))
+}
+
+/// What the page begins with, and what is explained after the tables: with a finding the reader has
+/// something to go by, without one the explanation has to come first.
+fn opening(result: &ResultFile) -> (String, String) {
+    let explanation = explanation(result);
+    match result.finding() {
+        Some(finding) => {
+            let lead = format!("<p class=\"finding\">{}</p>", escape(finding));
+            (
+                lead,
+                if explanation.is_empty() { explanation } else { section("explanation", "What this is", &explanation) },
+            )
+        }
+        None => (explanation, String::new()),
+    }
 }
 
 fn explanation(result: &ResultFile) -> String {
@@ -81,7 +95,8 @@ fn explanation(result: &ResultFile) -> String {
         Some(Value::Array(texts)) => texts.iter().filter_map(Value::as_str).collect(),
         _ => Vec::new(),
     };
-    paragraphs.iter().map(|text| format!("<p>{}</p>\n", escape(text))).collect()
+    let paragraphs: String = paragraphs.iter().map(|text| format!("<p>{}</p>\n", escape(text))).collect();
+    if paragraphs.is_empty() { paragraphs } else { format!("<div class=\"explanation\">\n{paragraphs}</div>") }
 }
 
 fn notes(notes: &[String]) -> String {
@@ -111,16 +126,41 @@ fn checks(checks: &[Check]) -> String {
     )
 }
 
+fn class_of(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "holds",
+        Verdict::Missed => "fails",
+        Verdict::Undecided => "open",
+    }
+}
+
+fn mark_of(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "✓",
+        Verdict::Missed => "✗",
+        Verdict::Undecided => "?",
+    }
+}
+
 fn check(check: &Check) -> String {
-    let (class, mark, word) = if check.ok { ("holds", "✓", "holds") } else { ("fails", "✗", "does not hold") };
+    let (class, mark, word) = (class_of(check.verdict), mark_of(check.verdict), check.verdict.words());
     format!(
         "<tr class=\"{class}\"><th scope=\"row\">\
          <span class=\"mark\" role=\"img\" aria-label=\"{word}\">{mark}</span>{}</th>\
-         <td>{}</td><td>{}</td></tr>\n",
+         <td>{}{}</td><td>{}</td></tr>\n",
         escape(&check.name),
         escape(&check.measured_text()),
+        interval(check),
         escape(&check.wanted_text()),
     )
+}
+
+/// The interval below the number, and how it was worked out at the pointer.
+fn interval(check: &Check) -> String {
+    let interval = check.interval_text();
+    interval.map_or_else(String::new, |interval| {
+        format!("<small title=\"95 %: {}\">{}</small>", escape(check.method.words()), escape(&interval))
+    })
 }
 
 fn rows(result: &ResultFile) -> String {
@@ -206,7 +246,7 @@ fn machine(machine: &Machine) -> String {
 }
 
 fn settings(result: &ResultFile) -> String {
-    let is_text = |key: &str| ["title", "explanation"].contains(&key);
+    let is_text = |key: &str| ["title", "finding", "explanation"].contains(&key);
     let shown = result.settings.iter().filter(|(key, _)| !is_text(key));
     facts(shown.map(|(key, value)| setting(key, value)))
 }
@@ -222,10 +262,6 @@ fn setting(key: &str, value: &Value) -> (String, String) {
         }
         (_, value) => (key.replace('_', " "), value.to_string()),
     }
-}
-
-fn text_setting<'a>(result: &'a ResultFile, key: &str) -> Option<&'a str> {
-    result.settings.get(key).and_then(Value::as_str)
 }
 
 #[cfg(test)]
@@ -262,6 +298,20 @@ mod tests {
         assert!(html.contains("<td>3.1 ms</td>"));
         assert!(html.contains("declared: the two lanes share no core"));
         assert!(html.contains("The same load ran four times"));
+    }
+
+    #[test]
+    fn a_page_with_a_finding_opens_with_it_and_says_what_is_undecided() {
+        let page = page(&sample::undecided());
+        let (html, _) = page.split_once("<script type").unwrap();
+        let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
+        let order = ["<h1>", "class=\"finding\">Batch beside search", "id=\"curves\"", "id=\"checks\"", "id=\"rows\""];
+        assert!(order.map(place).is_sorted(), "{:?}", order.map(place));
+        assert!(place("id=\"rows\"") < place("The same load ran four times"));
+        assert!(html.contains("<h1>Sidelane demo (emulated sibling, 40 %)</h1>"));
+        assert!(html.contains("1 of 2 checks is undecided; what would decide it: run it without --quick"));
+        assert!(html.contains("aria-label=\"undecided\">?</span>"));
+        assert!(html.contains("<small title=\"95 %: median, by order statistics\">1.01× to 1.11×</small>"));
     }
 
     #[test]

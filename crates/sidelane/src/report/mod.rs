@@ -10,8 +10,10 @@
 pub mod chart;
 pub mod check;
 mod drawing;
+pub mod finding;
 pub(crate) mod grid;
 pub mod html;
+pub mod interval;
 mod markup;
 pub mod perfetto;
 pub mod picture;
@@ -25,7 +27,8 @@ mod whole_file;
 #[cfg(test)]
 pub(crate) mod sample;
 
-pub use check::Check;
+pub use check::{Check, Verdict};
+pub use interval::{Interval, Method};
 pub use picture::{Class, Curve, LaneTrack, Percentile, Role, Span, Timeline};
 pub use result::{Machine, Pair, ResultFile};
 pub use row::Row;

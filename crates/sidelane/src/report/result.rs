@@ -11,7 +11,7 @@ use serde::{Deserialize, Serialize};
 use serde_json::{Map, Value};
 
 use super::chart::{Bars, Heatmap, Intervals, Multiples};
-use super::check::Check;
+use super::check::{Check, Verdict};
 use super::picture::{Curve, Series, Timeline};
 use super::row::Row;
 use super::whole_file::{WriteError, write_whole};
@@ -23,8 +23,9 @@ pub struct ResultFile {
     pub version: String,
     /// The machine it measured on.
     pub machine: Machine,
-    /// What the run was asked to do. Two keys are text for the page: `title`, and
-    /// `explanation` (one string or several), which says what is real and what is not.
+    /// What the run was asked to do. Some keys are text for people: `title`; `finding`, one
+    /// sentence that says what was found; `explanation` (one string or several), which says what is real and
+    /// what is not; `sibling`, which says what sibling was emulated, if one was.
     pub settings: Map<String, Value>,
     /// What was measured, a row for each setting.
     pub rows: Vec<Row>,
@@ -88,8 +89,10 @@ pub enum Pair {
 
 /// Exit code of a run whose checks all hold.
 const EXIT_HOLDS: u8 = 0;
-/// Exit code of a run with a check that does not hold or could not be measured.
-const EXIT_FAILS: u8 = 1;
+/// Exit code of a run with a check that is missed.
+const EXIT_MISSED: u8 = 1;
+/// Exit code of a run with no check that is missed, and one that is undecided.
+const EXIT_UNDECIDED: u8 = 3;
 
 impl ResultFile {
     /// An empty result of this version of Sidelane.
@@ -116,21 +119,70 @@ impl ResultFile {
         self.checks.iter().all(|check| check.ok)
     }
 
-    /// What the process should exit with.
-    pub fn exit_code(&self) -> u8 {
-        if self.ok() { EXIT_HOLDS } else { EXIT_FAILS }
+    /// How all checks together came out: missed if one is, else undecided if one is.
+    pub fn outcome(&self) -> Verdict {
+        let has = |verdict| self.checks.iter().any(|check| check.verdict == verdict);
+        [Verdict::Missed, Verdict::Undecided].into_iter().find(|verdict| has(*verdict)).unwrap_or(Verdict::Holds)
     }
 
-    /// The verdict in words: "all 3 checks hold", "1 of 3 checks does not hold".
-    pub fn verdict(&self) -> String {
-        let failed = self.checks.iter().filter(|check| !check.ok).count();
-        match (failed, self.checks.len()) {
-            (_, 0) => "nothing was checked".to_owned(),
-            (0, 1) => "the one check holds".to_owned(),
-            (0, all) => format!("all {all} checks hold"),
-            (1, all) => format!("1 of {all} checks does not hold"),
-            (failed, all) => format!("{failed} of {all} checks do not hold"),
+    /// What the process should exit with.
+    pub fn exit_code(&self) -> u8 {
+        match self.outcome() {
+            Verdict::Holds => EXIT_HOLDS,
+            Verdict::Missed => EXIT_MISSED,
+            Verdict::Undecided => EXIT_UNDECIDED,
         }
+    }
+
+    /// The verdict in words: "all 3 checks hold", "1 of 3 checks is undecided; run it without --quick".
+    pub fn verdict(&self) -> String {
+        let count = |verdict| self.checks.iter().filter(|check| check.verdict == verdict).count();
+        let (missed, undecided, all) = (count(Verdict::Missed), count(Verdict::Undecided), self.checks.len());
+        let words = match (missed, undecided) {
+            _ if all == 0 => "nothing was checked".to_owned(),
+            (0, 0) if all == 1 => "the one check holds".to_owned(),
+            (0, 0) => format!("all {all} checks hold"),
+            (0, _) => format!("{undecided} of {all} checks {}", are("undecided", undecided)),
+            (_, 0) => format!("{missed} of {all} checks {}", do_not_hold(missed)),
+            _ => {
+                format!("{missed} of {all} checks {}, {undecided} {}", do_not_hold(missed), are("undecided", undecided))
+            }
+        };
+        match self.decided_by() {
+            nothing if nothing.is_empty() => words,
+            advice => format!("{words}; what would decide it: {}", advice.join("; ")),
+        }
+    }
+
+    /// What would decide the checks that are undecided, each thing once.
+    pub fn decided_by(&self) -> Vec<&str> {
+        let mut advice: Vec<&str> = Vec::new();
+        for text in self.checks.iter().filter_map(|check| check.decided_by.as_deref()) {
+            if !advice.contains(&text) {
+                advice.push(text);
+            }
+        }
+        advice
+    }
+
+    /// The text of a setting, if it is one.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.settings.get(key).and_then(Value::as_str)
+    }
+
+    /// The title, and which sibling was emulated, if one was: what is emulated is said where it cannot be
+    /// overlooked.
+    pub fn title(&self) -> Option<String> {
+        let title = self.text("title")?;
+        Some(match self.text("sibling") {
+            Some(sibling) => format!("{title} ({sibling})"),
+            None => title.to_owned(),
+        })
+    }
+
+    /// What was found, in one sentence for somebody who has not read anything else.
+    pub fn finding(&self) -> Option<&str> {
+        self.text("finding")
     }
 
     /// Writes the object to `path`, whole or not at all.
@@ -142,8 +194,17 @@ impl ResultFile {
     }
 }
 
+fn do_not_hold(count: usize) -> &'static str {
+    if count == 1 { "does not hold" } else { "do not hold" }
+}
+
+fn are(what: &str, count: usize) -> String {
+    if count == 1 { format!("is {what}") } else { format!("are {what}") }
+}
+
 #[cfg(test)]
 mod tests {
+    use super::super::interval::{Interval, Method};
     use super::super::sample;
     use super::super::unit::Unit;
     use super::*;
@@ -207,5 +268,29 @@ mod tests {
         result.checks.push(Check::at_most("vpi", None, 1.0, Unit::Ratio));
         assert_eq!((result.ok(), result.exit_code()), (false, 1));
         assert_eq!(result.verdict(), "1 of 4 checks does not hold");
+    }
+
+    #[test]
+    fn undecided_is_an_outcome_of_its_own() {
+        let wide = Interval { measured: 1.0, low: None, high: None, method: Method::OrderStatistics };
+        let undecided = || Check::interval_at_most("p99", wide, 1.05, Unit::Ratio).undecided("run it without --quick");
+        let mut result = sample::demo();
+        result.checks = vec![Check::at_most("overlap", 0.1, 1.0, Unit::Percent), undecided()];
+        assert_eq!((result.ok(), result.exit_code(), result.outcome()), (false, 3, Verdict::Undecided));
+        let what = "what would decide it: run it without --quick";
+        assert_eq!(result.verdict(), format!("1 of 2 checks is undecided; {what}"));
+        result.checks.push(undecided());
+        assert_eq!(result.verdict(), format!("2 of 3 checks are undecided; {what}"));
+        result.checks.push(Check::at_most("leak", 2.0, 1.0, Unit::Percent));
+        assert_eq!(result.exit_code(), 1);
+        assert_eq!(result.verdict(), format!("1 of 4 checks does not hold, 2 are undecided; {what}"));
+    }
+
+    #[test]
+    fn an_emulated_sibling_is_in_the_title() {
+        let mut result = sample::demo();
+        assert_eq!(result.title().unwrap(), "Sidelane demo");
+        result.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
+        assert_eq!(result.title().unwrap(), "Sidelane demo (emulated sibling, 40 %)");
     }
 }

@@ -9,6 +9,7 @@ use super::chart::{
     BarRow, Bars, Cell, Heatmap, IntervalGroup, Intervals, Limit, Line, Mean, Multiples, Panel, Quantity, ScaleKind,
 };
 use super::check::Check;
+use super::interval::{Interval, Method};
 use super::picture::{Class, Curve, LaneTrack, Percentile, Role, Seen, Series, SignalSeries, Span, Timeline};
 use super::result::{Machine, Pair, ResultFile};
 use super::row::Row;
@@ -38,6 +39,19 @@ pub(crate) fn demo() -> ResultFile {
     ];
     result.curves = curves();
     result.timelines = timelines();
+    result
+}
+
+/// A quick one, with an emulated sibling: one check is undecided.
+pub(crate) fn undecided() -> ResultFile {
+    let mut result = demo();
+    let p99 = Interval { measured: 1.06, low: Some(1.01), high: Some(1.11), method: Method::OrderStatistics };
+    result.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
+    let finding = "Batch beside search made p99 3.8 times as long; with Sidelane it stayed as it was.";
+    result.settings.insert("finding".into(), finding.into());
+    let mut check = Check::interval_at_most("p99 over alone", p99, 1.10, Unit::OverAlone);
+    check.decided_by = Some("run it without --quick".into());
+    result.checks = vec![check, Check::at_most("overlap", 0.24, 1.0, Unit::Percent)];
     result
 }
 

@@ -1,11 +1,13 @@
 //! The terminal table: a result as text, in as many columns as the terminal has.
 //!
+//! What was found comes first, in a sentence; then what was measured, the checks, and the verdict.
+//!
 //! Titles are longer than cells, so a title breaks over lines and a column is only as wide
 //! as its cells need. Where even that does not fit, each setting becomes a block of lines:
 //! a table is never cut off and never wraps in the middle of a row.
 
-use super::check::Check;
-use super::grid::{GAP, Grid, Ink, length, widest, wrap};
+use super::check::{Check, Verdict};
+use super::grid::{GAP, Grid, Ink, fold, length, widest};
 use super::result::ResultFile;
 use super::row::{Row, tables};
 use super::unit::{Unit, title_of_key};
@@ -56,9 +58,7 @@ pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, widt
         rows(of, &columns, width, ink)
     };
     let tables = tables(&result.rows).into_iter().map(table);
-    let rest = [checks(&result.checks, width, ink), notes(&result.notes, width, ink)];
-    let parts: Vec<String> = tables.chain(rest).filter(|part| !part.is_empty()).collect();
-    parts.join("\n")
+    around(tables.collect(), result, width, ink)
 }
 
 /// The rows, checks and notes of `result` as text of at most `width` characters a line.
@@ -66,10 +66,22 @@ pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, widt
 /// `color` is for the caller to decide: whether the output is a terminal, and `NO_COLOR`.
 pub fn render(result: &ResultFile, columns: &[Column], width: usize, color: bool) -> String {
     let ink = Ink { color };
-    let parts =
-        [rows(&result.rows, columns, width, ink), checks(&result.checks, width, ink), notes(&result.notes, width, ink)];
-    let parts: Vec<String> = parts.into_iter().filter(|part| !part.is_empty()).collect();
-    parts.join("\n")
+    around(vec![rows(&result.rows, columns, width, ink)], result, width, ink)
+}
+
+/// Tables between what was found and how that is judged.
+fn around(tables: Vec<String>, result: &ResultFile, width: usize, ink: Ink) -> String {
+    let head = [
+        paragraph(result.finding(), width, Ink::plain),
+        paragraph(result.title().as_deref(), width, |text| ink.bold(text)),
+    ];
+    let judged = checks(&result.checks, width, ink) + &verdict(result, width, ink);
+    let parts = head.into_iter().chain(tables).chain([judged, notes(&result.notes, width, ink)]);
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+fn paragraph(text: Option<&str>, width: usize, ink: impl Fn(&str) -> String) -> String {
+    text.into_iter().flat_map(|text| fold(text, width)).map(|line| ink(&line) + "\n").collect()
 }
 
 fn rows(rows: &[Row], columns: &[Column], width: usize, ink: Ink) -> String {
@@ -102,41 +114,57 @@ fn blocks(rows: &[Row], columns: &[Column], ink: Ink) -> String {
 }
 
 fn checks(checks: &[Check], width: usize, ink: Ink) -> String {
-    let name_width = widest(checks.iter().map(|check| check.name.as_str()));
-    let measured: Vec<String> = checks.iter().map(Check::measured_text).collect();
-    let measured_width = widest(measured.iter().map(String::as_str));
-    let aligned = |check: &Check| {
-        let (measured, wanted) = (check.measured_text(), check.wanted_text());
-        let name = &check.name;
-        format!("{name:<name_width$}{GAP}{measured:>measured_width$}{GAP}{wanted}")
+    let cells: Vec<[String; 4]> = checks.iter().map(check_cells).collect();
+    let widths: Vec<usize> = (0..3).map(|column| widest(cells.iter().map(|cells| cells[column].as_str()))).collect();
+    let lines: Vec<String> = cells.iter().map(|cells| aligned(cells, &widths)).collect();
+    let all_fit = lines.iter().all(|line| MARK_WIDTH + length(line) <= width);
+    let of_check = |(check, line): (&Check, String)| {
+        let lines = if all_fit { vec![line] } else { stacked(check, width) };
+        marked(mark(check.verdict, ink), &lines)
     };
-    let fits = |check: &Check| MARK_WIDTH + length(&aligned(check)) <= width;
-    let all_fit = checks.iter().all(fits);
-    let lines = |check: &Check| match all_fit {
-        true => vec![aligned(check)],
-        false => stacked(check, width),
-    };
-    let marked = |check: &Check| marked(verdict_mark(check.ok, ink), &lines(check));
-    checks.iter().map(marked).collect()
+    checks.iter().zip(lines).map(of_check).collect()
 }
 
-/// A check for a narrow terminal: its name, and below it both numbers.
+/// Name, measurement, its interval if it has one, and what was wanted.
+fn check_cells(check: &Check) -> [String; 4] {
+    [check.name.clone(), check.measured_text(), check.interval_text().unwrap_or_default(), check.wanted_text()]
+}
+
+fn aligned([name, measured, interval, wanted]: &[String; 4], widths: &[usize]) -> String {
+    let (name_width, measured_width, interval_width) = (widths[0], widths[1], widths[2]);
+    let interval = match interval_width {
+        0 => String::new(),
+        width => format!("{GAP}{interval:<width$}"),
+    };
+    format!("{name:<name_width$}{GAP}{measured:>measured_width$}{interval}{GAP}{wanted}")
+}
+
+/// A check for a narrow terminal: its name, and below it the numbers.
 fn stacked(check: &Check, width: usize) -> Vec<String> {
-    let numbers = format!("{}, wanted {}", check.measured_text(), check.wanted_text());
-    let mut lines = wrap(&check.name, width.saturating_sub(MARK_WIDTH));
-    lines.push(numbers);
-    lines
+    let interval = check.interval_text().map(|interval| format!(" ({interval})")).unwrap_or_default();
+    let numbers = format!("{}{interval}, wanted {}", check.measured_text(), check.wanted_text());
+    [&check.name, &numbers].into_iter().flat_map(|text| fold(text, width.saturating_sub(MARK_WIDTH))).collect()
 }
 
-fn verdict_mark(ok: bool, ink: Ink) -> String {
-    match ok {
-        true => ink.green("✓"),
-        false => ink.red("✗"),
+fn mark(verdict: Verdict, ink: Ink) -> String {
+    match verdict {
+        Verdict::Holds => ink.green("✓"),
+        Verdict::Missed => ink.red("✗"),
+        Verdict::Undecided => ink.yellow("?"),
     }
 }
 
+/// All checks in one line, with what would decide those that are undecided.
+fn verdict(result: &ResultFile, width: usize, ink: Ink) -> String {
+    if result.checks.is_empty() {
+        return String::new();
+    }
+    let lines = fold(&result.verdict(), width.saturating_sub(MARK_WIDTH));
+    format!("\n{}", marked(mark(result.outcome(), ink), &lines))
+}
+
 fn notes(notes: &[String], width: usize, ink: Ink) -> String {
-    let lines = |note: &String| wrap(note, width.saturating_sub(MARK_WIDTH));
+    let lines = |note: &String| fold(note, width.saturating_sub(MARK_WIDTH));
     notes.iter().map(|note| marked(ink.yellow("!"), &lines(note))).collect()
 }
 
@@ -167,7 +195,9 @@ mod tests {
     #[test]
     fn the_table_reads() {
         let text = render(&sample::demo(), &few_columns(), 80, false);
-        let expected = "                       p99   batch
+        let expected = "Sidelane demo
+
+                       p99   batch
                       over     off
 setting         p99  alone   after  overlap
 ───────────────────────────────────────────
@@ -180,6 +210,8 @@ borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
 ✓ batch off its lane after the service starts, p50  4.4 µs  ≤ 5.0 µs
 ✗ overlap with borrow_idle                          0.24 %  ≤ 0.20 %
 ✓ idle time given to batch                          91.0 %  ≥ 80.0 %
+
+✗ 1 of 4 checks does not hold
 
 ! No hardware counters in this machine: stalls per access are not measured.
 ! The two lanes are declared a pair and share no core, so batch slows the
@@ -196,7 +228,9 @@ borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
         result.checks.truncate(1);
         result.notes.clear();
         let text = render(&result, &few_columns(), 30, false);
-        let expected = "alone
+        let expected = "Sidelane demo
+
+alone
   p99              812 µs
   p99 over alone   1.00×
   batch off after  —
@@ -205,19 +239,40 @@ borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
 ✓ p99 with borrow_idle, over
   alone
   1.06×, wanted ≤ 1.10×
+
+✓ the one check holds
 ";
         assert_eq!(text, expected, "\n{text}");
     }
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {
-        let result = sample::demo();
+        let result = sample::undecided();
         let columns = Column::of_rows(&result.rows);
-        for width in [60, 80, 100, 120, 200] {
+        for width in [40, 60, 80, 100, 120, 200] {
             let text = render(&result, &columns, width, false);
             let widest = text.lines().map(length).max().unwrap();
             assert!(widest <= width, "{widest} characters for {width}:\n{text}");
         }
+    }
+
+    #[test]
+    fn what_was_found_comes_first_and_what_would_decide_the_rest_last() {
+        let mut result = sample::undecided();
+        result.rows.clear();
+        result.notes.clear();
+        let text = render(&result, &few_columns(), 80, false);
+        let expected = "Batch beside search made p99 3.8 times as long; with Sidelane it stayed as it
+was.
+
+Sidelane demo (emulated sibling, 40 %)
+
+? p99 over alone   1.06×  1.01× to 1.11×  ≤ 1.10×
+✓ overlap         0.24 %                  ≤ 1.0 %
+
+? 1 of 2 checks is undecided; what would decide it: run it without --quick
+";
+        assert_eq!(text, expected, "\n{text}");
     }
 
     #[test]

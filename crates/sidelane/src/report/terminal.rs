@@ -12,9 +12,11 @@ const WIDTH_MIN: usize = 40;
 /// Lines to fill where there is no terminal to ask.
 const HEIGHT_WITHOUT_TERMINAL: usize = 24;
 
-/// How many columns standard output has.
+/// How many columns standard output has; where it is no terminal, how many `COLUMNS` says.
 pub fn width() -> usize {
-    size(io::stdout()).0
+    let said = env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
+    let said = said.filter(|_| !io::stdout().is_terminal());
+    said.map_or_else(|| size(io::stdout()).0, |columns| columns.max(WIDTH_MIN))
 }
 
 /// Columns and lines of the terminal that `stream` goes to.

@@ -1,0 +1,162 @@
+//! 95 % confidence intervals of what was measured in rounds.
+//!
+//! A round is what takes its turn: a pair of runs, or a run. Rounds are taken as independent of each
+//! other; what is inside of one is not, so nothing here looks into it.
+//!
+//! - A *median* of rounds gets an interval from their order: with n rounds the number of them below the
+//!   true median is binomial, whatever the distribution. With fewer than six there is none: even all of
+//!   them lie on the same side of the true median in more than 5 % of cases.
+//! - A *figure of all rounds together*, such as a percentile of all reactions, gets one from the
+//!   bootstrap: the figure is worked out again and again from as many rounds drawn at random, and the
+//!   middle 95 % of those are the interval. The draws are the same each time. It needs six rounds, too.
+
+use super::median::median;
+use crate::report::{Interval, Method};
+
+/// What is left out, on each side.
+const TAIL: f64 = 0.025;
+/// Fewer rounds than this say nothing of their spread.
+pub const ROUNDS_MIN: usize = 6;
+const DRAWS: usize = 1_000;
+
+/// The median of `values` and its interval; `None` of nothing.
+pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
+    let mut sorted: Vec<f64> = values.into_iter().collect();
+    sorted.sort_by(f64::total_cmp);
+    let measured = median(sorted.iter().copied())?;
+    let left_out = left_out_of(sorted.len());
+    let low = left_out.map(|count| sorted[count]);
+    let high = left_out.map(|count| sorted[sorted.len() - 1 - count]);
+    Some(Interval { measured, low, high, method: Method::OrderStatistics })
+}
+
+/// How many of `count` sorted values lie outside the interval of their median, on each side: as many
+/// as lie below the true median in no more than 2.5 % of cases.
+fn left_out_of(count: usize) -> Option<usize> {
+    // Logarithms, since 0.5 to the power of some thousands is no number.
+    let mut log_term = -(count as f64) * std::f64::consts::LN_2;
+    let mut sum = 0.0;
+    for below in 0..=count {
+        sum += log_term.exp();
+        if sum > TAIL {
+            return below.checked_sub(1);
+        }
+        log_term += ((count - below) as f64).ln() - ((below + 1) as f64).ln();
+    }
+    None
+}
+
+/// `figure` of all rounds together and its interval; `None` where the rounds do not have it.
+pub fn of_all<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<Interval> {
+    let all: Vec<&T> = rounds.iter().collect();
+    let measured = figure(&all)?;
+    let ends = if rounds.len() < ROUNDS_MIN { None } else { ends(rounds, figure) };
+    Some(Interval { measured, low: ends.map(|ends| ends.0), high: ends.map(|ends| ends.1), method: Method::Bootstrap })
+}
+
+fn ends<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<(f64, f64)> {
+    let mut random = Random(1);
+    let draw = |_| {
+        let drawn: Vec<&T> = (0..rounds.len()).map(|_| &rounds[random.below(rounds.len())]).collect();
+        figure(&drawn)
+    };
+    let mut figures: Vec<f64> = (0..DRAWS).filter_map(draw).collect();
+    figures.sort_by(f64::total_cmp);
+    let left_out = (figures.len() as f64 * TAIL) as usize;
+    Some((*figures.get(left_out)?, *figures.get(figures.len().checked_sub(1 + left_out)?)?))
+}
+
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA'14): small, and good enough to draw rounds.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 = self.0.wrapping_add(0x9e37_79b9_7f4a_7c15);
+        let mixed = (self.0 ^ (self.0 >> 30)).wrapping_mul(0xbf58_476d_1ce4_e5b9);
+        let mixed = (mixed ^ (mixed >> 27)).wrapping_mul(0x94d0_49bb_1331_11eb);
+        ((u128::from(mixed ^ (mixed >> 31)) * limit as u128) >> 64) as usize
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn one_to(count: usize) -> Interval {
+        of_median((1..=count).map(|value| value as f64)).unwrap()
+    }
+
+    /// The ranks that tables of the sign test have.
+    #[test]
+    fn ranks_are_those_of_the_binomial_distribution() {
+        for (count, low, high) in [(6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (15, 4, 12), (20, 6, 15), (100, 40, 61)]
+        {
+            let interval = one_to(count);
+            assert_eq!((interval.low, interval.high), (Some(f64::from(low)), Some(f64::from(high))), "{count}");
+        }
+    }
+
+    #[test]
+    fn five_rounds_bound_nothing() {
+        assert_eq!(of_median([]), None);
+        for count in 1..ROUNDS_MIN {
+            let interval = one_to(count);
+            assert_eq!((interval.low, interval.high), (None, None), "{count}");
+        }
+    }
+
+    #[test]
+    fn thousands_of_values_have_ranks_too() {
+        // The normal approximation: 5000 ± 0.98 √10000.
+        let interval = one_to(10_000);
+        assert!((interval.low.unwrap() - 4_902.0).abs() <= 1.0 && (interval.high.unwrap() - 5_099.0).abs() <= 1.0);
+    }
+
+    fn mean(drawn: &[&f64]) -> Option<f64> {
+        (!drawn.is_empty()).then(|| drawn.iter().copied().sum::<f64>() / drawn.len() as f64)
+    }
+
+    #[test]
+    fn a_bootstrap_of_means_is_as_wide_as_their_standard_error() {
+        let values: Vec<f64> = (0..100).map(|value| f64::from(value % 10)).collect();
+        let interval = of_all(&values, mean).unwrap();
+        // Deviation 2.87, so ± 1.96 × 0.287.
+        assert_eq!(interval.measured, 4.5);
+        assert!((interval.low.unwrap() - 3.94).abs() < 0.1 && (interval.high.unwrap() - 5.06).abs() < 0.1);
+        assert_eq!(of_all(&values, mean), Some(interval), "the same draws");
+    }
+
+    #[test]
+    fn a_bootstrap_needs_rounds_that_differ() {
+        assert_eq!(of_all(&[1.0; 5], mean).unwrap().low, None);
+        assert_eq!(of_all(&[1.0; 6], mean).unwrap().high, Some(1.0));
+        assert_eq!(of_all(&[1.0; 6], |_| None), None);
+    }
+
+    proptest! {
+        #[test]
+        fn an_interval_is_around_its_median_and_keeps_its_place_in_a_larger_unit(
+            values in prop::collection::vec(-1e6..1e6f64, 6..200),
+        ) {
+            let interval = of_median(values.iter().copied()).unwrap();
+            prop_assert!(interval.low.unwrap() <= interval.measured && interval.measured <= interval.high.unwrap());
+            let larger = of_median(values.iter().map(|value| value * 8.0)).unwrap();
+            prop_assert_eq!(interval.map(|value| value * 8.0), larger);
+        }
+    }
+
+    /// Of many series with a known median the interval misses it in no more than 5 % of cases.
+    #[test]
+    fn it_covers_the_true_median() {
+        let mut random = Random(7);
+        let covers = |_: &u32| {
+            let interval = of_median((0..11).map(|_| random.below(1_000_001) as f64)).unwrap();
+            (interval.low.unwrap()..=interval.high.unwrap()).contains(&500_000.0)
+        };
+        // 98.8 % by the second and the tenth of eleven.
+        let covered = (0..10_000).filter(covers).count();
+        assert!((9_850..9_920).contains(&covered), "{covered} of 10000");
+    }
+}

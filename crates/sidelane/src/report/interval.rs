@@ -1,0 +1,130 @@
+//! An interval: a number that was measured several times, and where it lies with 95 % confidence.
+
+use serde::{Deserialize, Serialize};
+
+/// How a check's interval was worked out.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
+pub enum Method {
+    /// A count, or a simulation: the same whenever it is repeated.
+    #[default]
+    #[serde(rename = "exact")]
+    Exact,
+    /// Of a median, by ranks: it holds for every distribution.
+    #[serde(rename = "median, by order statistics")]
+    OrderStatistics,
+    /// Of a figure of all rounds together, worked out again from rounds that were drawn at random.
+    #[serde(rename = "bootstrap over rounds")]
+    Bootstrap,
+}
+
+impl Method {
+    /// As it is written in results.
+    pub fn words(self) -> &'static str {
+        match self {
+            Method::Exact => "exact",
+            Method::OrderStatistics => "median, by order statistics",
+            Method::Bootstrap => "bootstrap over rounds",
+        }
+    }
+}
+
+/// A number and its 95 % confidence interval. An end that is missing is not bounded: there were too
+/// few rounds.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub struct Interval {
+    /// The number itself.
+    pub measured: f64,
+    /// It is hardly below this.
+    pub low: Option<f64>,
+    /// It is hardly above this.
+    pub high: Option<f64>,
+    /// How the ends were worked out.
+    pub method: Method,
+}
+
+impl Interval {
+    /// A number that is the same whenever it is repeated.
+    pub fn exact(measured: f64) -> Interval {
+        Interval { measured, low: Some(measured), high: Some(measured), method: Method::Exact }
+    }
+
+    /// The same in another unit, or less an offset: `of` must rise.
+    pub fn map(self, of: impl Fn(f64) -> f64) -> Interval {
+        Interval { measured: of(self.measured), low: self.low.map(&of), high: self.high.map(&of), ..self }
+    }
+
+    /// The larger of two numbers. Each end is at 95 % for the number that it comes from.
+    pub fn max(self, other: Interval) -> Interval {
+        Interval {
+            measured: self.measured.max(other.measured),
+            low: either(self.low, other.low, f64::max),
+            high: both(self.high, other.high, f64::max),
+            method: self.method,
+        }
+    }
+
+    /// The smaller of two numbers. Each end is at 95 % for the number that it comes from.
+    pub fn min(self, other: Interval) -> Interval {
+        self.map_falling(|one| -one).max(other.map_falling(|one| -one)).map_falling(|one| -one)
+    }
+
+    /// How far the number is from `other`, whichever is more, as `apart` measures it: `apart` is
+    /// smallest where both are equal and rises on either side.
+    pub fn apart_from(self, other: f64, apart: impl Fn(f64, f64) -> f64) -> Interval {
+        let is_inside = self.low.is_none_or(|low| low <= other) && self.high.is_none_or(|high| other <= high);
+        let [low, high] = [self.low, self.high].map(|end| end.map(|end| apart(end, other)));
+        let nearest = if is_inside { Some(apart(other, other)) } else { either(low, high, f64::min) };
+        Interval { measured: apart(self.measured, other), low: nearest, high: both(low, high, f64::max), ..self }
+    }
+
+    fn map_falling(self, of: impl Fn(f64) -> f64) -> Interval {
+        Interval { measured: of(self.measured), low: self.high.map(&of), high: self.low.map(&of), ..self }
+    }
+}
+
+fn either(one: Option<f64>, other: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
+    match (one, other) {
+        (Some(one), Some(other)) => Some(choose(one, other)),
+        (one, other) => one.or(other),
+    }
+}
+
+fn both(one: Option<f64>, other: Option<f64>, choose: fn(f64, f64) -> f64) -> Option<f64> {
+    one.zip(other).map(|(one, other)| choose(one, other))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interval(low: Option<f64>, measured: f64, high: Option<f64>) -> Interval {
+        Interval { measured, low, high, method: Method::OrderStatistics }
+    }
+
+    #[test]
+    fn the_larger_of_two_is_at_least_as_large_as_each() {
+        let (one, other) = (interval(Some(1.0), 2.0, Some(6.0)), interval(Some(3.0), 4.0, Some(5.0)));
+        assert_eq!(one.max(other), interval(Some(3.0), 4.0, Some(6.0)));
+        assert_eq!(one.min(other), interval(Some(1.0), 2.0, Some(5.0)));
+        let unbounded = interval(None, 9.0, None);
+        assert_eq!(one.max(unbounded), interval(Some(1.0), 9.0, None));
+        assert_eq!(one.min(unbounded), interval(None, 2.0, Some(6.0)));
+    }
+
+    #[test]
+    fn a_distance_is_least_where_both_are_equal() {
+        let apart = |one: f64, other: f64| (one - other).abs();
+        let seen = interval(Some(4.0), 5.0, Some(8.0));
+        assert_eq!(seen.apart_from(6.0, apart), interval(Some(0.0), 1.0, Some(2.0)));
+        assert_eq!(seen.apart_from(1.0, apart), interval(Some(3.0), 4.0, Some(7.0)));
+        assert_eq!(seen.apart_from(10.0, apart), interval(Some(2.0), 5.0, Some(6.0)));
+        assert_eq!(interval(None, 5.0, None).apart_from(6.0, apart), interval(Some(0.0), 1.0, None));
+    }
+
+    #[test]
+    fn methods_read_as_they_are_stored() {
+        for method in [Method::Exact, Method::OrderStatistics, Method::Bootstrap] {
+            assert_eq!(serde_json::to_value(method).unwrap(), method.words());
+        }
+    }
+}
