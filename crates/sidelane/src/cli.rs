@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
+use crate::bench::rounds::Patience;
 use crate::lane::gate::GateChoice;
 use crate::lane::objective::Objective;
 use crate::lane::service::Target;
@@ -77,12 +78,35 @@ pub struct DoctorArgs {
     pub json: Option<PathBuf>,
 }
 
-/// Arguments of `sidelane demo`.
-#[derive(Debug, Args)]
-pub struct DemoArgs {
-    /// Fewer and shorter rounds: ends within 50 s on two cores
+/// How far a measurement goes on by itself.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct PatienceArgs {
+    /// Fewer and shorter rounds, for a first look: more may stay undecided
     #[arg(long)]
     pub quick: bool,
+    /// Go on to so many rounds, however long it takes, while a check is undecided
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: Option<u64>,
+}
+
+impl From<PatienceArgs> for Patience {
+    fn from(PatienceArgs { quick, rounds }: PatienceArgs) -> Self {
+        Self { quick, rounds }
+    }
+}
+
+/// What a measurement's exit code says.
+const EXIT_CODES: &str = "\
+Exit code: 0 if all checks hold, 1 if one is missed, 3 if none is missed but some are undecided: their
+95 % intervals contain the bound, and the last line says what would decide it.";
+
+/// Arguments of `sidelane demo`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct DemoArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
     /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
@@ -124,10 +148,11 @@ pub enum Bench {
 
 /// Arguments of the benches that need a pair of lanes, and no more.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct PairArgs {
-    /// Fewer repetitions: ends within 50 s on two cores
-    #[arg(long)]
-    pub quick: bool,
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
     /// The lane pair to measure on
     #[arg(long, value_name = "REQUEST:BATCH", default_value = "0:1")]
     pub lanes: String,
@@ -149,10 +174,11 @@ pub struct ResultFiles {
 
 /// Arguments of `sidelane bench observe`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct ObserveBenchArgs {
-    /// Fewer and shorter rounds: ends within 50 s
-    #[arg(long)]
-    pub quick: bool,
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
     /// The target's lane and the observer's
     #[arg(long, value_name = "TARGET:OBSERVER", default_value = "0:1")]
     pub lanes: String,
@@ -163,6 +189,7 @@ pub struct ObserveBenchArgs {
 
 /// Arguments of `sidelane bench papers`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct PapersArgs {
     /// Shorter runs, as the scenarios' [quick] says
     #[arg(long)]
@@ -174,13 +201,14 @@ pub struct PapersArgs {
 
 /// Arguments of `sidelane bench parity`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct ParityArgs {
     /// The experiment, such as scenarios/parity.toml
     #[arg(value_name = "SCENARIO")]
     pub scenario: PathBuf,
-    /// One round of short runs, as the scenario's [quick] says
-    #[arg(long)]
-    pub quick: bool,
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
     /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
@@ -317,10 +345,11 @@ fn parse_percent(text: &str) -> Result<f64, String> {
 
 /// Arguments of `sidelane bench lanes`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct LanesArgs {
-    /// One batch job, three loads, no Redis and no step of load: ends within 90 s, not 20 minutes
-    #[arg(long)]
-    pub quick: bool,
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
     /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,

@@ -8,6 +8,7 @@ use clap::{CommandFactory, Parser};
 use sidelane::bench;
 use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
+use sidelane::bench::rounds::Patience;
 use sidelane::cli::{
     Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs,
     ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, SimArgs, Verb,
@@ -107,7 +108,7 @@ fn check_files(files: &ResultFiles) -> Result<()> {
 fn demonstrate(args: DemoArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let options = DemoOptions {
-        quick: args.quick,
+        patience: args.patience.into(),
         lanes: args.lanes,
         load: f64::from(args.load) / 100.0,
         batch: args.batch,
@@ -209,22 +210,22 @@ fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&st
 }
 
 /// Runs a bench that needs a pair of lanes, and no more.
-fn bench_pair(args: PairArgs, run: fn(&str, bool) -> Result<ResultFile>) -> Result<u8> {
+fn bench_pair(args: PairArgs, run: fn(&str, Patience) -> Result<ResultFile>) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let result = run(&args.lanes, args.quick)?;
+    let result = run(&args.lanes, args.patience.into())?;
     show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
 }
 
 fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
     check_files(&args.files)?;
-    let result = bench::observe::run(&args.lanes, args.quick)?;
+    let result = bench::observe::run(&args.lanes, args.patience.into())?;
     show_tables(&result, |_| true, &args.files)
 }
 
 fn bench_lanes(args: LanesArgs) -> Result<u8> {
     check_files(&args.files)?;
     let result = bench::lanes::run(&LanesOptions {
-        quick: args.quick,
+        patience: args.patience.into(),
         lanes: args.lanes,
         loads: args.loads,
         batches: args.batches,
@@ -244,7 +245,7 @@ fn bench_parity(args: ParityArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let result = bench::parity::run(&ParityOptions {
         scenario: args.scenario,
-        quick: args.quick,
+        patience: args.patience.into(),
         lanes: args.lanes,
         cache: args.cache.unwrap_or_else(default_cache),
     })?;

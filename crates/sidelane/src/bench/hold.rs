@@ -17,7 +17,10 @@ use sidelane_policy::borrow::BorrowConfig;
 use sidelane_signal::LaneClass;
 
 use super::floor::Floor;
+use super::host::Host;
+use super::interval::{of_all, of_median};
 use super::median::median;
+use super::rounds::{Limit, Patience, numbers_until_decided};
 use crate::lab::{Lab, Service};
 use crate::lane::batch::BatchClass;
 use crate::lane::beside::{Beside, keep_off};
@@ -30,7 +33,7 @@ use crate::lane::terms::Lending;
 use crate::lane::topology::{Lanes, Topology};
 use crate::lane::tracker::{ServiceCgroup, Tracker};
 use crate::machine;
-use crate::report::{Check, ResultFile, Row, Unit};
+use crate::report::{Check, Interval, ResultFile, Row, Unit};
 
 /// Two context switches and two wake-ups.
 const SWITCHES_PER_BOUNCE: f64 = 2.0;
@@ -47,28 +50,51 @@ const TRACKING_LIMIT_NS: f64 = 100.0;
 const HOLD_LIMIT_US: f64 = 3.0;
 const LEAK_LIMIT_PERCENT: f64 = 0.1;
 
-/// Measures everything. `quick` takes fewer pairs.
-pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
+/// Pairs of a cost, and how far they go on.
+const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(90) };
+const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(15) };
+/// A long hold is told in so many parts: they are its rounds.
+const HOLD_PARTS: u32 = 10;
+
+/// Measures everything.
+pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+    let host = Host::watch();
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
-    let bench = Bench { pair, lab: Lab::find()?, lanes, pairs: if quick { 11 } else { 41 }, scratch };
+    let limit = patience.limit(PAIRS_QUICK, PAIRS);
+    let bench = Bench { pair, lab: Lab::find()?, lanes, limit, scratch };
     let mut settings = Map::new();
     settings.insert("lanes".into(), json!(lanes));
-    settings.insert("pairs_count".into(), json!(bench.pairs));
+    settings.insert("pairs_limit_count".into(), json!(limit.rounds));
     let mut result = ResultFile::new(machine::describe(bench.pair.kind), settings);
     let (tracking_ns, floor_ns) = bench.tracking_ns().context("tracking cost")?;
-    result.rows.push(row("tracking", &[("per_switch_ns", tracking_ns)]));
-    result.rows.push(row("empty_programs", &[("per_switch_ns", floor_ns)]));
+    result.rows.push(cost_row("tracking", "per_switch_ns", &tracking_ns));
+    result.rows.push(cost_row("empty_programs", "per_switch_ns", &floor_ns));
     let hold_us = bench.hold_us().context("cost of a hold")?;
-    result.rows.push(row("hold_begun", &[("lc_cost_per_hold_us", hold_us)]));
+    result.rows.push(cost_row("hold_begun", "lc_cost_per_hold_us", &hold_us));
     let leak_percent = bench.long_hold(&mut result).context("long hold")?;
     bench.reactions(&mut result).context("reactions")?;
     result.checks = vec![
-        Check::at_most("tracking, per context switch of the request lane", tracking_ns, TRACKING_LIMIT_NS, Unit::Ns),
-        Check::at_most("hold begun by the request lane's own CPU", hold_us, HOLD_LIMIT_US, Unit::Us),
-        Check::at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
+        tracking_check(&tracking_ns),
+        hold_check(&hold_us),
+        Check::interval_at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
     ];
+    patience.advise(&mut result, limit.rounds, &host);
     Ok(result)
+}
+
+fn tracking_check(per_switch_ns: &[f64]) -> Check {
+    let name = "tracking, per context switch of the request lane";
+    Check::interval_at_most(name, of_median(per_switch_ns.iter().copied()), TRACKING_LIMIT_NS, Unit::Ns)
+}
+
+fn hold_check(per_hold_us: &[f64]) -> Check {
+    let name = "hold begun by the request lane's own CPU";
+    Check::interval_at_most(name, of_median(per_hold_us.iter().copied()), HOLD_LIMIT_US, Unit::Us)
+}
+
+fn cost_row(setting: &str, key: &str, pairs: &[f64]) -> Row {
+    row(setting, &[(key, median(pairs.iter().copied())), ("pairs_count", Some(pairs.len() as f64))])
 }
 
 fn row(setting: &str, figures: &[(&str, Option<f64>)]) -> Row {
@@ -83,23 +109,23 @@ struct Bench<'a> {
     lab: Lab,
     lanes: &'a str,
     pair: Lanes,
-    pairs: usize,
+    limit: Limit,
     scratch: tempfile::TempDir,
 }
 
 impl Bench<'_> {
     /// What the tracker adds to one context switch and the wake-up that goes with it; and what
     /// the kernel alone charges for calling programs there.
-    fn tracking_ns(&self) -> Result<(Option<f64>, Option<f64>)> {
+    fn tracking_ns(&self) -> Result<(Vec<f64>, Vec<f64>)> {
         let mut bouncer = self.bouncer(0)?;
         let beside = Beside::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
         let mut tracker = Tracker::load(&beside.lanes, ServiceCgroup::default())?;
         let floor = Floor::load()?;
         tracker.set_class(bouncer.pid(), LaneClass::Lc);
         keep_off(&beside.lanes.requests)?;
-        let (mut tracked_ns, mut floor_ns) = (Vec::new(), Vec::new());
+        let mut floor_ns = Vec::new();
         let per_switch = |with: f64, without: f64| (with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE);
-        for _ in 0..self.pairs {
+        let pair = || {
             let without = bounce(&mut bouncer, TRACKED_BOUNCES)?;
             tracker.attach()?;
             let tracked = bounce(&mut bouncer, TRACKED_BOUNCES)?;
@@ -107,23 +133,23 @@ impl Bench<'_> {
             let links = floor.attach()?;
             let floored = bounce(&mut bouncer, TRACKED_BOUNCES)?;
             drop(links);
-            tracked_ns.push(per_switch(tracked, without));
             floor_ns.push(per_switch(floored, without));
-        }
-        Ok((median(tracked_ns), median(floor_ns)))
+            Ok(per_switch(tracked, without))
+        };
+        let tracked_ns = numbers_until_decided("tracking", self.limit, pair, tracking_check)?;
+        Ok((tracked_ns, floor_ns))
     }
 
     /// What a hold that begins costs the request lane that rings for it: bounces with a hold at
     /// each, against bounces under a single hold that lasts. The batch lane is busy in both.
-    fn hold_us(&self) -> Result<Option<f64>> {
+    fn hold_us(&self) -> Result<Vec<f64>> {
         let mut bouncer = self.bouncer(HELD_WORK)?;
-        let mut added_us = Vec::new();
-        for _ in 0..self.pairs {
+        let pair = || {
             let (lasting_ns, _) = self.bounce_beside(&mut bouncer, LASTING_MIN_IDLE_NS)?;
             let (each_ns, holds) = self.bounce_beside(&mut bouncer, BorrowConfig::default().min_idle_ns)?;
-            added_us.push((each_ns - lasting_ns) / holds.max(1) as f64 / 1e3);
-        }
-        Ok(median(added_us))
+            Ok((each_ns - lasting_ns) / holds.max(1) as f64 / 1e3)
+        };
+        numbers_until_decided("holds", self.limit, pair, hold_check)
     }
 
     /// Time of the bounces, and how many holds the request lane began meanwhile.
@@ -139,15 +165,20 @@ impl Bench<'_> {
     }
 
     /// The service busy for ten seconds without a break, batch always ready to run.
-    fn long_hold(&self, result: &mut ResultFile) -> Result<Option<f64>> {
+    fn long_hold(&self, result: &mut ResultFile) -> Result<Option<Interval>> {
         let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
-        let (spent, holders) = self.watch_pulse([&busy_us, "1000", "1"], LONG_HOLD)?;
-        let leak_percent = spent.overlap_percent(&self.pair);
+        let (parts, holders) = self.watch_pulse([&busy_us, "1000", "1"], LONG_HOLD, HOLD_PARTS)?;
+        let leak_percent = of_all(&parts, |parts| {
+            let sum = |of: &dyn Fn(&Books) -> u64| parts.iter().map(|part| of(part)).sum::<u64>() as f64;
+            let lc_ns = sum(&|part| part.lc_ns(&self.pair));
+            (lc_ns > 0.0).then(|| sum(&|part| part.sum(|lane| lane.overlap_ns)) * 100.0 / lc_ns)
+        });
+        let lc_ns: u64 = parts.iter().map(|part| part.lc_ns(&self.pair)).sum();
         result.rows.push(row(
             "long_hold",
             &[
-                ("lc_busy_s", Some(spent.lc_ns(&self.pair) as f64 / 1e9)),
-                ("leak_percent", leak_percent),
+                ("lc_busy_s", Some(lc_ns as f64 / 1e9)),
+                ("leak_percent", leak_percent.map(|leak| leak.measured)),
                 ("evictions_count", Some(holders.evictions as f64)),
             ],
         ));
@@ -156,23 +187,29 @@ impl Bench<'_> {
 
     /// Reactions to a service that a timer on its own CPU wakes.
     fn reactions(&self, result: &mut ResultFile) -> Result<()> {
-        let (spent, _) = self.watch_pulse(["200", "600", "1000000"], PULSES)?;
+        let (spent, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, 1)?;
+        let spent = &spent[0];
         let mut figures = vec![("overlap_percent", spent.overlap_percent(&self.pair))];
         figures.extend(reaction_figures(spent.reaction_off(), spent.reaction_on()));
         result.rows.push(row("pulses_woken_by_own_timer", &figures));
         Ok(())
     }
 
-    /// What the kernel counted in `length` of batch beside a pulse, and what the holders did.
-    /// The rhythm: busy and idle microseconds, and how often.
-    fn watch_pulse(&self, rhythm: [&str; 3], length: Duration) -> Result<(Books, HolderBooks)> {
+    /// What the kernel counted in each of `parts` of `length` of batch beside a pulse, and what the
+    /// holders did. The rhythm: busy and idle microseconds, and how often.
+    fn watch_pulse(&self, rhythm: [&str; 3], length: Duration, parts: u32) -> Result<(Vec<Books>, HolderBooks)> {
         let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), rhythm);
         let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];
         let pulse = self.lab.start(["pulse"].into_iter().chain(options))?;
         let mut session = self.session(pulse.pid(), BorrowConfig::default().min_idle_ns)?;
-        let before = session.memory().books();
-        thread::sleep(length);
-        let spent = session.memory().books().since(&before);
+        let mut before = session.memory().books();
+        let mut spent = Vec::new();
+        for _ in 0..parts {
+            thread::sleep(length / parts);
+            let now = session.memory().books();
+            spent.push(now.since(&before));
+            before = now;
+        }
         session.kill();
         Ok((spent, session.end()?.holders))
     }

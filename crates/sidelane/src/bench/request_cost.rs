@@ -11,26 +11,32 @@ use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
 use sidelane_signal::LaneClass;
 
-use super::median::median;
+use super::rounds::{Limit, numbers_until_decided};
 use super::subject::{Place, RealServer, tracker};
 use crate::lane::priority::pin_this_thread;
 use crate::lane::service::Target;
 use crate::lane::tracker::Tracker;
+use crate::report::Check;
 use crate::request::Requests;
 
 const ROUND_TRIPS: u64 = 2_000;
 
-/// Medians of CPU time in a round trip, service and client together.
+/// CPU time in a round trip, service and client together, by turns.
 pub(super) struct Cost {
-    pub(super) untracked_us: Option<f64>,
+    pub(super) untracked_us: Vec<f64>,
     /// What lane words alone add.
-    pub(super) lanes_us: Option<f64>,
+    pub(super) lanes_us: Vec<f64>,
     /// What lane words and requests add.
-    pub(super) requests_us: Option<f64>,
+    pub(super) requests_us: Vec<f64>,
 }
 
-/// Takes `pairs` turns of each.
-pub(super) fn measure(server: &RealServer, place: Place, pairs: usize) -> Result<Cost> {
+/// Takes turns of each until `check` of what requests cost is decided.
+pub(super) fn measure(
+    server: &RealServer,
+    place: Place,
+    limit: Limit,
+    check: impl Fn(&[f64]) -> Check,
+) -> Result<Cost> {
     let (mut lanes, mut both) = (tracker_of(server, place, false)?, tracker_of(server, place, true)?);
     let pids = Target::Pid(server.pid()).find()?.pids;
     let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
@@ -50,16 +56,18 @@ pub(super) fn measure(server: &RealServer, place: Place, pairs: usize) -> Result
             ask.send(()).context("the client has ended")?;
             answers.recv().context("the client has ended")?
         };
-        let (mut without_us, mut lanes_us, mut both_us) = (vec![], vec![], vec![]);
+        let (mut untracked_us, mut lanes_us) = (vec![], vec![]);
         spent_us()?;
-        for _ in 0..pairs {
+        let turn = || {
             let without = spent_us()?;
             lanes_us.push(with(&mut lanes, &spent_us)? - without);
-            both_us.push(with(&mut both, &spent_us)? - without);
-            without_us.push(without);
+            let added = with(&mut both, &spent_us)? - without;
+            untracked_us.push(without);
             requests.drain(|_| ())?;
-        }
-        Ok(Cost { untracked_us: median(without_us), lanes_us: median(lanes_us), requests_us: median(both_us) })
+            Ok(added)
+        };
+        let requests_us = numbers_until_decided("cost of tracking requests", limit, turn, check)?;
+        Ok(Cost { untracked_us, lanes_us, requests_us })
     })
 }
 

@@ -5,7 +5,8 @@
 //! Within a round every setting gets the same requests at the same intended times, so its
 //! latencies are compared pairwise and a slow spell of the machine hits all of them. The first
 //! and the last setting, whose ratio is judged, take part in every round, the others in every
-//! second one: a median of pairs gets steadier with each pair.
+//! second one: a median of pairs gets steadier with each pair. Rounds go on until every check is
+//! decided, up to a limit.
 
 mod settings;
 mod verdict;
@@ -15,8 +16,9 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::bench::host::Host;
+use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::load::Rhythm;
 use crate::experiment::place::Place;
 use crate::experiment::run::{Figures, Task};
@@ -28,8 +30,8 @@ use crate::report::{ResultFile, html};
 /// What `sidelane demo` was asked to do.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// Fewer and shorter rounds.
-    pub quick: bool,
+    /// Whether rounds are fewer and shorter, and how many there may be.
+    pub patience: Patience,
     /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Share of the request lane that the load keeps busy.
@@ -43,9 +45,10 @@ pub struct DemoOptions {
 }
 
 /// The columns of the demo's table on a terminal; the page shows all.
-pub const COLUMNS: [&str; 9] = [
+pub const COLUMNS: [&str; 10] = [
     "p50_us",
     "p99_us",
+    "socket_p99_us",
     "max_us",
     "p99_over_alone",
     "batch_work_ratio",
@@ -58,17 +61,18 @@ pub const COLUMNS: [&str; 9] = [
 /// How long and how often everything is measured.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
-    rounds: u64,
+    limit: Limit,
     run: Duration,
     warm_up: Duration,
     batch_alone: Duration,
 }
 
 impl Pace {
-    fn of(quick: bool) -> Self {
-        let (rounds, run_ms, batch_alone_ms) = if quick { (5, 1_800, 300) } else { (10, 4_000, 500) };
+    fn of(patience: Patience) -> Self {
+        let limit = |first, rounds, time_s| Limit { first, rounds, time: Duration::from_secs(time_s) };
+        let (run_ms, batch_alone_ms) = if patience.quick { (1_500, 300) } else { (4_000, 500) };
         Self {
-            rounds,
+            limit: patience.limit(limit(6, 9, 60), limit(10, 40, 600)),
             run: Duration::from_millis(run_ms),
             warm_up: Duration::from_millis(500),
             batch_alone: Duration::from_millis(batch_alone_ms),
@@ -85,25 +89,28 @@ struct Run {
 
 /// Runs the demo and writes `result.json` and `index.html`.
 pub fn run(options: &DemoOptions) -> Result<ResultFile> {
-    let pace = Pace::of(options.quick);
-    let bar = progress_bar(pace);
-    bar.set_message("building the search index");
+    let host = Host::watch();
+    let pace = Pace::of(options.patience);
+    eprintln!("sidelane: building the search index, if it is not there yet");
     let stage = search::stage(Place::choose(options.lanes.as_deref())?, &options.cache)?;
-    let mut runs = Vec::new();
-    for round in 0..pace.rounds {
-        bar.set_message("batch alone");
-        let task = task(options, &stage, pace, round)?;
-        for setting in settings::in_order_of(round) {
-            bar.set_message(setting.title);
-            runs.push(Run { round, setting, figures: run::run(task, &setting)? });
-            bar.inc(1);
-        }
-    }
-    bar.finish_and_clear();
     let lanes = stage.beside()?.lanes;
-    let result = verdict::judge(options, &stage, pace, &runs, &lanes);
+    let mut runs = Vec::new();
+    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &stage, pace, turn, runs);
+    let rounds = until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
+    let mut result = verdict::judge(options, &stage, pace, &runs, &lanes);
+    options.patience.advise(&mut result, rounds, &host);
     write(options, &result)?;
     Ok(result)
+}
+
+fn take_round(options: &DemoOptions, stage: &Stage, pace: Pace, turn: Turn<'_>, runs: &mut Vec<Run>) -> Result<()> {
+    turn.bar.set_message("batch alone");
+    let task = task(options, stage, pace, turn.round)?;
+    for setting in settings::in_order_of(turn.round) {
+        turn.bar.set_message(setting.title);
+        runs.push(Run { round: turn.round, setting, figures: run::run(task, &setting)? });
+    }
+    Ok(())
 }
 
 /// What all settings of a round do: the same requests at the same times.
@@ -112,15 +119,6 @@ fn task<'stage>(options: &'stage DemoOptions, stage: &'stage Stage, pace: Pace, 
     let rhythm = Rhythm { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, step: None };
     let batch_alone_per_s = batch::alone_per_s(stage, &options.batch, pace.batch_alone, round)?;
     Ok(Task { stage, rhythm, batch: &options.batch, batch_alone_per_s, draw: round == 0 })
-}
-
-fn progress_bar(pace: Pace) -> ProgressBar {
-    let runs: usize = (0..pace.rounds).map(|round| settings::in_order_of(round).count()).sum();
-    let bar = ProgressBar::new(runs as u64);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, about {eta} left: {msg}");
-    bar.set_style(style.expect("the template is right"));
-    bar.enable_steady_tick(Duration::from_secs(1));
-    bar
 }
 
 fn write(options: &DemoOptions, result: &ResultFile) -> Result<()> {

@@ -7,6 +7,7 @@
 //! - `batch`: the batch job and its progress
 //! - `setting`: how batch runs beside the service, as data
 //! - `run`: one run
+//! - `socket`: what the service's sockets show of one run, where the client is in its own way
 //! - `timeline`: who ran on the lanes, in one short stretch of it
 
 pub mod batch;
@@ -16,5 +17,6 @@ pub mod redis;
 pub mod run;
 pub mod search;
 pub mod setting;
+pub mod socket;
 pub mod stage;
 mod timeline;

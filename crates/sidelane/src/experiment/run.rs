@@ -9,12 +9,13 @@ use anyhow::Result;
 use super::batch::{command, wait_for_work, work_done};
 use super::load::{Latencies, Load, Rhythm};
 use super::setting::{BatchTerms, Setting};
+use super::socket::{AtSocket, SocketView};
 use super::stage::Stage;
 use super::timeline;
 use crate::lane::books::Books;
 use crate::lane::gate::Gate;
 use crate::lane::session::{Session, SessionOptions};
-use crate::report::Timeline;
+use crate::report::{Percentile, Timeline};
 
 /// How much of a run the timeline shows.
 const TIMELINE: Duration = Duration::from_millis(60);
@@ -41,10 +42,34 @@ pub struct Task<'stage> {
 pub struct Figures {
     /// What the client saw.
     pub latencies: Latencies,
+    /// What was seen at the service's sockets, where the client has no CPU of its own.
+    pub at_socket: Option<AtSocket>,
     /// CPU time of the service ÷ the length of the run.
     pub lc_utilisation: f64,
     /// Nothing of these where batch did not run.
     pub beside: Option<BesideFigures>,
+}
+
+impl Figures {
+    /// The 50th percentile by which the run is judged: from the socket on, where that was seen.
+    pub fn p50_us(&self) -> f64 {
+        self.at_socket.as_ref().map_or(self.latencies.p50_us, |seen| seen.p50_us)
+    }
+
+    /// The 95th percentile by which the run is judged.
+    pub fn p95_us(&self) -> f64 {
+        self.at_socket.as_ref().map_or(self.latencies.p95_us, |seen| seen.p95_us)
+    }
+
+    /// The 99th percentile by which the run is judged.
+    pub fn p99_us(&self) -> f64 {
+        self.at_socket.as_ref().map_or(self.latencies.p99_us, |seen| seen.p99_us)
+    }
+
+    /// The distribution by which the run is judged.
+    pub fn curve(&self) -> &[Percentile] {
+        self.at_socket.as_ref().map_or(&self.latencies.curve, |seen| &seen.curve)
+    }
 }
 
 /// What the kernel counted while batch ran beside the service.
@@ -69,9 +94,14 @@ pub fn run(task: Task<'_>, setting: &Setting) -> Result<Figures> {
 }
 
 fn run_alone(task: Task<'_>) -> Result<Figures> {
+    let mut sockets = SocketView::open(task.stage)?;
     let watch = Watch::start(task.stage)?;
-    let latencies = Load::start(task.stage, task.rhythm)?.finish()?;
-    Ok(Figures { latencies, lc_utilisation: watch.utilisation()?, beside: None })
+    let load = Load::start(task.stage, task.rhythm)?;
+    while !load.wait(SUPERVISE_EVERY)? {
+        sockets.iter_mut().try_for_each(SocketView::drain)?;
+    }
+    let lc_utilisation = watch.utilisation()?;
+    Ok(Figures { latencies: load.finish()?, at_socket: at_socket(sockets, task.rhythm)?, lc_utilisation, beside: None })
 }
 
 fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Figures> {
@@ -92,19 +122,26 @@ fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Fi
 
 fn measure(task: Task<'_>, setting: &Setting, session: &mut Session, counter: &Path) -> Result<Figures> {
     wait_for_work(counter)?;
+    let mut sockets = SocketView::open(task.stage)?;
     let load = Load::start(task.stage, task.rhythm)?;
     let watch = Watch::start(task.stage)?;
     let (before, done) = (session.memory().books(), work_done(counter));
     let timeline = draw(task, setting, session)?;
     while !load.wait(SUPERVISE_EVERY)? {
         session.supervise()?;
+        sockets.iter_mut().try_for_each(SocketView::drain)?;
     }
     let books = session.memory().books().since(&before);
     let lc_utilisation = watch.utilisation()?;
     let work_per_s = (work_done(counter) - done) as f64 / watch.began.elapsed().as_secs_f64();
     let batch_work_ratio = work_per_s / task.batch_alone_per_s;
     let beside = BesideFigures { books, batch_work_ratio, timeline, notes: Vec::new() };
-    Ok(Figures { latencies: load.finish()?, lc_utilisation, beside: Some(beside) })
+    let at_socket = at_socket(sockets, task.rhythm)?;
+    Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: Some(beside) })
+}
+
+fn at_socket(sockets: Option<SocketView>, rhythm: Rhythm) -> Result<Option<AtSocket>> {
+    Ok(sockets.map(|sockets| sockets.finish(rhythm)).transpose()?.flatten())
 }
 
 fn draw(task: Task<'_>, setting: &Setting, session: &Session) -> Result<Option<Timeline>> {

@@ -40,8 +40,12 @@ pub struct Agreement {
 impl Agreement {
     /// Of the requests told of, those seen within `limit_ns`, in percent.
     pub fn within_percent(&self, limit_ns: u64) -> Option<f64> {
-        let near = self.apart_ns.iter().filter(|apart_ns| **apart_ns <= limit_ns).count();
-        (self.told > 0).then(|| near as f64 * 100.0 / self.told as f64)
+        (self.told > 0).then(|| self.near(limit_ns) as f64 * 100.0 / self.told as f64)
+    }
+
+    /// How many were seen within `limit_ns`.
+    pub fn near(&self, limit_ns: u64) -> u64 {
+        self.apart_ns.iter().filter(|apart_ns| **apart_ns <= limit_ns).count() as u64
     }
 
     /// The median distance.

@@ -21,6 +21,12 @@ impl Times {
         self.max_ns = self.max_ns.max(time_ns);
     }
 
+    /// Adds those of another span of time.
+    pub fn join(&mut self, other: &Self) {
+        self.histogram.add(&other.histogram);
+        self.max_ns = self.max_ns.max(other.max_ns);
+    }
+
     /// The time below or at which `percentile` percent of all lie; `None` if there are none.
     pub fn percentile_ns(&self, percentile: f64) -> Option<u64> {
         self.histogram.percentile_ns(percentile).map(|ns| ns.min(self.max_ns))

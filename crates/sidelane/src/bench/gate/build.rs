@@ -5,7 +5,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result};
 
-use crate::bench::median::median;
 use crate::bench::workshop;
 use crate::lane::gate::{Gate, GateChoice};
 
@@ -47,13 +46,9 @@ impl Workshop {
         command
     }
 
-    /// What `checked` prints more than `plain`: median of interleaved pairs.
-    pub(super) fn added(&self, plain: &Path, checked: &Path, args: &[&str], rounds: usize) -> Result<Option<f64>> {
-        let mut added = Vec::new();
-        for _ in 0..rounds {
-            added.push(self.figure(checked, args)? - self.figure(plain, args)?);
-        }
-        Ok(median(added))
+    /// What `checked` prints more than `plain`, which takes its turn after it.
+    pub(super) fn added(&self, plain: &Path, checked: &Path, args: &[&str]) -> Result<f64> {
+        Ok(self.figure(checked, args)? - self.figure(plain, args)?)
     }
 
     fn figure(&self, program: &Path, args: &[&str]) -> Result<f64> {

@@ -10,12 +10,17 @@ mod program;
 mod reaction;
 
 use std::path::Path;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Map, json};
 
 use self::build::Workshop;
 use self::reaction::Reactions;
+use crate::bench::host::Host;
+use crate::bench::interval::of_median;
+use crate::bench::median::median;
+use crate::bench::rounds::{Limit, Patience, numbers_until_decided};
 use crate::lane::topology::Topology;
 use crate::machine;
 use crate::report::{Check, ResultFile, Row, Unit};
@@ -32,40 +37,52 @@ const WAYS: [(&str, &[&str]); 4] = [
     ("check_instrument_functions", &["-finstrument-functions"]),
 ];
 
-/// Measures everything. `quick` takes fewer rounds.
-pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
+/// Rounds of a cost, and how far they go on.
+const ROUNDS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
+const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
+
+/// Measures everything.
+pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+    let host = Host::watch();
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
-    let rounds = if quick { 11 } else { 41 };
+    let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
     let mut settings = Map::new();
     settings.insert("lanes".into(), json!(lanes));
-    settings.insert("rounds_count".into(), json!(rounds));
+    settings.insert("rounds_limit_count".into(), json!(limit.rounds));
     let mut result = ResultFile::new(machine::describe(pair.kind), settings);
     let workshop = Workshop::open()?;
-    check_costs(&workshop, rounds, &mut result).context("cost of a check")?;
-    program_cost(&workshop, rounds, &mut result).context("cost to a program")?;
-    Reactions::new(lanes, &pair, &workshop).measure(if quick { 2 } else { 5 }, &mut result).context("reactions")?;
+    check_costs(&workshop, limit, &mut result).context("cost of a check")?;
+    program_cost(&workshop, limit, &mut result).context("cost to a program")?;
+    Reactions::new(lanes, &pair, &workshop, patience).measure(&mut result).context("reactions")?;
+    patience.advise(&mut result, limit.rounds, &host);
     Ok(result)
 }
 
 /// What one check adds, in each way of building.
-fn check_costs(workshop: &Workshop, rounds: usize, result: &mut ResultFile) -> Result<()> {
+fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let plain = workshop.build("calls.c", "plain", &[])?;
     for (name, options) in WAYS {
         let checked = workshop.build("calls.c", name, options)?;
-        let cost_ns = workshop.added(&plain, &checked, &[], rounds)?;
+        let what = format!("{}, per call", name.replace('_', " "));
+        let check = |added_ns: &[f64]| {
+            Check::interval_at_most(what.clone(), of_median(added_ns.iter().copied()), CHECK_LIMIT_NS, Unit::Ns)
+        };
+        let is_checked = ["check_inline", "check_pg_mfentry"].contains(&name);
+        // The others are told, not judged: their first rounds are enough.
+        let limit = if is_checked { limit } else { Limit { rounds: limit.first, ..limit } };
+        let pair = || workshop.added(&plain, &checked, &[]);
+        let added_ns = numbers_until_decided(&what, limit, pair, check)?;
         let mut row = Row::new(name);
-        row.put("added_per_call_ns", cost_ns);
+        row.put("added_per_call_ns", median(added_ns.iter().copied()));
+        row.put("pairs_count", added_ns.len() as f64);
         result.rows.push(row);
-        if ["check_inline", "check_pg_mfentry"].contains(&name) {
-            let what = format!("{}, per call", name.replace('_', " "));
-            result.checks.push(Check::at_most(what, cost_ns, CHECK_LIMIT_NS, Unit::Ns));
-        }
+        result.checks.extend(is_checked.then(|| check(&added_ns)));
     }
     Ok(())
 }
 
 /// What a real program loses that was built with checks at every function's entry.
-fn program_cost(workshop: &Workshop, rounds: usize, result: &mut ResultFile) -> Result<()> {
+fn program_cost(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let Some(source) = program::fetch(workshop.dir())? else {
         result.notes.push(
             "the source of lz4 could not be had (apt-get source, no deb-src or no network): the cost to a real \
@@ -75,10 +92,16 @@ fn program_cost(workshop: &Workshop, rounds: usize, result: &mut ResultFile) -> 
         return Ok(());
     };
     let (plain, checked) = (source.build("plain", &[])?, source.build("checked", &["-pg", "-mfentry"])?);
-    let percent = source.overhead_percent(workshop, &plain, &checked, rounds)?;
+    let check = |percent: &[f64]| {
+        let overhead = of_median(percent.iter().copied());
+        Check::interval_at_most("lz4 built with -pg -mfentry", overhead, PROGRAM_LIMIT_PERCENT, Unit::Percent)
+    };
+    let pair = || source.overhead_percent(workshop, &plain, &checked);
+    let percent = numbers_until_decided("lz4", limit, pair, check)?;
     let mut row = Row::new("program_lz4_pg_mfentry");
-    row.put("overhead_percent", percent);
+    row.put("overhead_percent", median(percent.iter().copied()));
+    row.put("pairs_count", percent.len() as f64);
     result.rows.push(row);
-    result.checks.push(Check::at_most("lz4 built with -pg -mfentry", percent, PROGRAM_LIMIT_PERCENT, Unit::Percent));
+    result.checks.push(check(&percent));
     Ok(())
 }

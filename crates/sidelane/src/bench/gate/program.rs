@@ -11,7 +11,6 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 
 use super::build::Workshop;
-use crate::bench::median::median;
 
 const PACKAGE: &str = "lz4";
 /// Enough for a tenth of a second at level 9.
@@ -95,20 +94,11 @@ impl Source {
         Ok(program)
     }
 
-    /// How much longer `checked` takes than `plain`: median of interleaved pairs, in user time, of
+    /// How much longer `checked` takes than `plain`, which takes its turn after it: in user time, of
     /// which other programs on this machine take none.
-    pub(super) fn overhead_percent(
-        &self,
-        workshop: &Workshop,
-        plain: &Path,
-        checked: &Path,
-        rounds: usize,
-    ) -> Result<Option<f64>> {
-        let mut ratios = Vec::new();
-        for _ in 0..rounds {
-            ratios.push(self.user_s(workshop, checked)? / self.user_s(workshop, plain)?);
-        }
-        Ok(median(ratios).map(|ratio| (ratio - 1.0) * 100.0))
+    pub(super) fn overhead_percent(&self, workshop: &Workshop, plain: &Path, checked: &Path) -> Result<f64> {
+        let ratio = self.user_s(workshop, checked)? / self.user_s(workshop, plain)?;
+        Ok((ratio - 1.0) * 100.0)
     }
 
     fn user_s(&self, workshop: &Workshop, program: &Path) -> Result<f64> {

@@ -8,7 +8,9 @@ use anyhow::{Context, Result};
 
 use super::REACTION_LIMIT_US;
 use super::build::Workshop;
+use crate::bench::interval::of_median;
 use crate::bench::median::median;
+use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::doctor::instrumented::beside_pulses;
 use crate::lane::books::{Books, reaction_figures};
 use crate::lane::gate::{Gate, GateChoice};
@@ -16,6 +18,9 @@ use crate::lane::topology::Lanes;
 use crate::report::{Check, ResultFile, Row, Unit};
 
 const ROUND: Duration = Duration::from_secs(2);
+const ROUND_QUICK: Duration = Duration::from_millis(700);
+const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(120) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(30) };
 /// Until the kernel has made its first checks.
 const START: Duration = Duration::from_millis(300);
 const GATES: [(&str, GateChoice); 2] =
@@ -25,41 +30,41 @@ pub(super) struct Reactions<'a> {
     lanes: &'a str,
     pair: &'a Lanes,
     workshop: &'a Workshop,
+    patience: Patience,
 }
 
+/// The books of each round, by gate.
+type Spent = [Vec<Books>; 2];
+
 impl<'a> Reactions<'a> {
-    pub(super) fn new(lanes: &'a str, pair: &'a Lanes, workshop: &'a Workshop) -> Self {
-        Self { lanes, pair, workshop }
+    pub(super) fn new(lanes: &'a str, pair: &'a Lanes, workshop: &'a Workshop, patience: Patience) -> Self {
+        Self { lanes, pair, workshop, patience }
     }
 
     /// Adds a row for each gate, and what is wanted of the instrumented one.
-    pub(super) fn measure(&self, rounds: usize, result: &mut ResultFile) -> Result<()> {
+    pub(super) fn measure(&self, result: &mut ResultFile) -> Result<()> {
         let kernels = self.workshop.build("kernels.c", "kernels", &["-pg", "-mfentry"])?;
         let command = [kernels.into_os_string(), "matrix".into(), "3600".into()];
-        let mut spent = [Vec::new(), Vec::new()];
-        for _ in 0..rounds {
+        let mut spent = Spent::default();
+        let round = |spent: &mut Spent, _: Turn<'_>| {
             for (books, (_, choice)) in spent.iter_mut().zip(GATES) {
                 books.push(self.round(choice, &command)?);
             }
-        }
+            Ok(())
+        };
+        let limit = self.patience.limit(ROUNDS_QUICK, ROUNDS);
+        until_decided("reactions", limit, &mut spent, round, |spent| vec![check(spent)])?;
         for (books, (name, _)) in spent.iter().zip(GATES) {
             result.rows.push(self.row(name, books));
         }
-        let off_us =
-            result.rows.iter().find(|row| row.setting() == GATES[0].0).and_then(|row| row.get("reaction_off_p50_ns"));
-        let off_us = off_us.map(|ns| ns / 1e3);
-        result.checks.push(Check::at_most(
-            "instrumented, service on to batch off, p50",
-            off_us,
-            REACTION_LIMIT_US,
-            Unit::Us,
-        ));
+        result.checks.push(check(&spent));
         Ok(())
     }
 
     fn round(&self, choice: GateChoice, command: &[OsString]) -> Result<Books> {
         let request = self.pair.requests.first().context("a pair has a request lane")?;
-        beside_pulses(self.lanes, request, command, Gate::choose(choice, command)?, START, ROUND)
+        let length = if self.patience.quick { ROUND_QUICK } else { ROUND };
+        beside_pulses(self.lanes, request, command, Gate::choose(choice, command)?, START, length)
     }
 
     fn row(&self, name: &str, rounds: &[Books]) -> Row {
@@ -76,6 +81,13 @@ impl<'a> Reactions<'a> {
         }
         row
     }
+}
+
+/// What is wanted of the instrumented gate.
+fn check(spent: &Spent) -> Check {
+    let off_us = |books: &Books| Some(books.reaction_off().percentile_ns(50.0)? as f64 / 1e3);
+    let off_us = of_median(spent[0].iter().filter_map(off_us));
+    Check::interval_at_most("instrumented, service on to batch off, p50", off_us, REACTION_LIMIT_US, Unit::Us)
 }
 
 fn per_second(books: &Books, count: u64) -> Option<f64> {

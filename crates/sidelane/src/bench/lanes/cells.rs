@@ -9,6 +9,8 @@ pub(super) struct Figures {
     pub(super) p50_us: f64,
     pub(super) p95_us: f64,
     pub(super) p99_us: f64,
+    /// What the client saw, where the others were seen at the service's sockets.
+    pub(super) client_p99_us: Option<f64>,
     pub(super) lc_utilisation: f64,
     /// Nothing of these where batch did not run.
     pub(super) batch_utilisation: Option<f64>,

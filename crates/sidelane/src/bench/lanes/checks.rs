@@ -3,8 +3,8 @@
 use super::cells::{At, Cells, Figures};
 use super::plan::SweepPlan;
 use super::sweep::Sweep;
-use crate::bench::median::median;
-use crate::report::{Check, Unit};
+use crate::bench::interval::of_median;
+use crate::report::{Check, Interval, Unit};
 
 /// Least borrowing first: each has to let batch run at least as much as the one before it.
 const POLICIES: [(&str, &str); 4] = [
@@ -24,71 +24,110 @@ const P99_OVER_ALONE: f64 = 1.05;
 
 /// The checks on the search service.
 pub(super) fn of_search(sweep: &Sweep) -> Vec<Check> {
-    let (plan, cells, slo_us) = (&sweep.plan, &sweep.cells, sweep.promise.slo_us);
+    let mut checks = of_moderate_load(sweep);
+    checks.extend(POLICIES.map(|(policy, title)| {
+        let name = format!("p99 over the SLO, {title}, worst load");
+        Check::interval_at_most(name, worst_of_slo(sweep, policy), 1.0, Unit::Ratio)
+    }));
+    checks
+}
+
+/// What is compared at moderate load.
+fn of_moderate_load(sweep: &Sweep) -> Vec<Check> {
+    let (plan, cells) = (&sweep.plan, &sweep.cells);
     let load = plan.moderate();
     let mut checks = Vec::new();
     for pair in POLICIES.windows(2) {
         let name = format!("batch's time at {load} %, {} over {}", pair[1].1, pair[0].1);
-        checks.push(Check::at_least(name, gain(plan, cells, pair[1].0, pair[0].0), 1.0 - NOISE, Unit::Ratio));
+        let gain = gain(plan, cells, pair[1].0, pair[0].0);
+        checks.push(Check::interval_at_least(name, gain, 1.0 - NOISE, Unit::Ratio));
     }
     let name = format!("batch's time at {load} %, dynamic refresh over borrow idle");
     let gain = gain(plan, cells, "dynamic_refresh", "borrow_idle");
-    checks.push(Check::at_least(name, gain, DYNAMIC_OVER_IDLE, Unit::Ratio));
-    for (policy, title) in POLICIES {
-        let worst = worst_of_slo(plan, cells, slo_us, policy);
-        checks.push(Check::at_most(format!("p99 over the SLO, {title}, worst load"), worst, 1.0, Unit::Ratio));
-    }
+    checks.push(Check::interval_at_least(name, gain, DYNAMIC_OVER_IDLE, Unit::Ratio));
     let name = format!("p99 at {load} % over alone, borrow idle, median of pairs");
-    checks.push(Check::at_most(name, p99_over_alone(plan, cells), P99_OVER_ALONE, Unit::OverAlone));
+    checks.push(Check::interval_at_most(name, p99_over_alone(plan, cells), P99_OVER_ALONE, Unit::OverAlone));
     checks
 }
 
 /// The checks on Redis.
 pub(super) fn of_redis(sweep: &Sweep) -> Vec<Check> {
     let (plan, cells) = (&sweep.plan, &sweep.cells);
-    let gains: Option<Vec<f64>> = POLICIES.windows(2).map(|pair| gain(plan, cells, pair[1].0, pair[0].0)).collect();
-    let worst: Option<Vec<f64>> =
-        POLICIES.iter().map(|(policy, _)| worst_of_slo(plan, cells, sweep.promise.slo_us, policy)).collect();
-    let least = gains.and_then(|gains| gains.into_iter().reduce(f64::min));
-    let most = worst.and_then(|worst| worst.into_iter().reduce(f64::max));
+    let gains = POLICIES.windows(2).map(|pair| gain(plan, cells, pair[1].0, pair[0].0));
+    let worst = POLICIES.iter().map(|(policy, _)| worst_of_slo(sweep, policy));
+    let (least, most) = (all_of(gains, Interval::min), all_of(worst, Interval::max));
     vec![
-        Check::at_least("redis: batch's time, each policy over the one before", least, 1.0 - REDIS_NOISE, Unit::Ratio),
-        Check::at_most("redis: p99 over its SLO, worst policy", most, 1.0, Unit::Ratio),
+        Check::interval_at_least(
+            "redis: batch's time, each policy over the one before",
+            least,
+            1.0 - REDIS_NOISE,
+            Unit::Ratio,
+        ),
+        Check::interval_at_most("redis: p99 over its SLO, worst policy", most, 1.0, Unit::Ratio),
     ]
+}
+
+/// The loads at which some check needs more rounds.
+pub(super) fn undecided_loads(sweep: &Sweep) -> Vec<u8> {
+    let plan = &sweep.plan;
+    let is_undecided = |load: &&u8| {
+        let moderate = **load == plan.moderate() && of_moderate_load(sweep).iter().any(Check::is_undecided);
+        moderate || POLICIES.iter().any(|(policy, _)| is_slo_undecided(sweep, **load, policy))
+    };
+    plan.loads.iter().filter(is_undecided).copied().collect()
+}
+
+fn is_slo_undecided(sweep: &Sweep, load: u8, policy: &str) -> bool {
+    let check = |over| Check::interval_at_most("", over, 1.0, Unit::Ratio);
+    within_alone(sweep, load) && over_slo(sweep, load, policy).any(|over| check(over).is_undecided())
+}
+
+/// Of several numbers the one that `worse` chooses; `None` if one is missing.
+fn all_of(
+    mut numbers: impl Iterator<Item = Option<Interval>>,
+    worse: fn(Interval, Interval) -> Interval,
+) -> Option<Interval> {
+    let first = numbers.next()??;
+    numbers.try_fold(first, |worst, next| Some(worse(worst, next?)))
 }
 
 /// How much more batch ran at moderate load: the median of pairs, with the batch kernel that
 /// gained least.
-fn gain(plan: &SweepPlan, cells: &Cells, policy: &str, other: &str) -> Option<f64> {
+fn gain(plan: &SweepPlan, cells: &Cells, policy: &str, other: &str) -> Option<Interval> {
     let of_batch = |batch: &String| {
         let at = At { load: plan.moderate(), batch, setting: policy };
-        median(cells.ratios(at, other, |run| run.batch_utilisation))
+        of_median(cells.ratios(at, other, |run| run.batch_utilisation))
     };
-    let gains: Option<Vec<f64>> = plan.batches.iter().map(of_batch).collect();
-    gains?.into_iter().reduce(f64::min)
+    all_of(plan.batches.iter().map(of_batch), Interval::min)
 }
 
 /// The policy's p99 ÷ the objective, where that is most; only loads at which the service alone
 /// keeps its objective count, since no policy can mend the others.
-fn worst_of_slo(plan: &SweepPlan, cells: &Cells, slo_us: f64, policy: &str) -> Option<f64> {
-    let p99_us = |at| cells.median(at, |run: &Figures| Some(run.p99_us));
-    let within_alone = |load: &&u8| {
-        let alone_us = p99_us(At { load: **load, batch: "", setting: ALONE });
-        alone_us.is_some_and(|alone_us| alone_us <= slo_us)
+fn worst_of_slo(sweep: &Sweep, policy: &str) -> Option<Interval> {
+    let loads = sweep.plan.loads.iter().filter(|load| within_alone(sweep, **load));
+    all_of(loads.flat_map(|load| over_slo(sweep, *load, policy)), Interval::max)
+}
+
+fn within_alone(sweep: &Sweep, load: u8) -> bool {
+    let alone_us = sweep.cells.median(At { load, batch: "", setting: ALONE }, |run| Some(run.p99_us));
+    alone_us.is_some_and(|alone_us| alone_us <= sweep.promise.slo_us)
+}
+
+/// The same at one load, for each batch kernel.
+fn over_slo(sweep: &Sweep, load: u8, policy: &str) -> impl Iterator<Item = Option<Interval>> {
+    let over = move |batch: &String| {
+        let runs = sweep.cells.at(At { load, batch, setting: policy });
+        of_median(runs.map(|run| run.figures.p99_us / sweep.promise.slo_us))
     };
-    let cells_of = |load: &u8| plan.batches.iter().map(|batch| (*load, batch)).collect::<Vec<_>>();
-    let within = plan.loads.iter().filter(within_alone).flat_map(cells_of);
-    let ratios: Option<Vec<f64>> =
-        within.map(|(load, batch)| Some(p99_us(At { load, batch, setting: policy })? / slo_us)).collect();
-    ratios?.into_iter().reduce(f64::max)
+    sweep.plan.batches.iter().map(over)
 }
 
 /// All pairs at moderate load, whatever the batch kernel.
-fn p99_over_alone(plan: &SweepPlan, cells: &Cells) -> Option<f64> {
+fn p99_over_alone(plan: &SweepPlan, cells: &Cells) -> Option<Interval> {
     let load = plan.moderate();
     let p99_us = |run: &Figures| Some(run.p99_us);
     let of_batch = |batch: &String| cells.ratios(At { load, batch, setting: "borrow_idle" }, ALONE, p99_us);
-    median(plan.batches.iter().flat_map(of_batch))
+    of_median(plan.batches.iter().flat_map(of_batch))
 }
 
 #[cfg(test)]
@@ -100,12 +139,13 @@ mod tests {
     use super::super::objective::Promise;
     use super::super::plan::Comparison;
     use super::*;
+    use crate::bench::rounds::Limit;
 
-    /// Two rounds at 50 %, batch `loop`: p99 and batch utilisation of the four policies. The
+    /// Six rounds at 50 %, batch `loop`: p99 and batch utilisation of the four policies. The
     /// service alone has 10 ms and owes 25.
     fn sweep(policies: [(f64, f64); 4]) -> Sweep {
         let mut runs = Vec::new();
-        for round in 0..2 {
+        for round in 0..6 {
             runs.push(run(round, 50, None, ALONE, 10_000.0, 0.0));
             for ((name, _), (p99_us, batch)) in POLICIES.iter().zip(policies) {
                 runs.push(run(round, 50, Some("loop"), name, p99_us, batch));
@@ -117,7 +157,7 @@ mod tests {
                 loads: vec![50],
                 batches: vec!["loop".to_owned()],
                 comparison: Comparison::Policies,
-                rounds: 2,
+                limit: Limit { first: 6, rounds: 6, time: Duration::MAX },
                 run: Duration::from_secs(1),
                 warm_up: Duration::ZERO,
             },
@@ -170,6 +210,7 @@ mod tests {
         overloaded.cells.0.push(run(0, 90, None, ALONE, 80_000.0, 0.0));
         overloaded.cells.0.extend(POLICIES.map(|(name, _)| run(0, 90, Some("loop"), name, 99_000.0, 0.1)));
         assert_eq!(failing(&overloaded), [""; 0]);
+        assert!(undecided_loads(&overloaded).is_empty());
     }
 
     #[test]
@@ -180,5 +221,19 @@ mod tests {
         let mut empty = sweep(GOOD);
         empty.cells.0.retain(|run| run.setting != "dynamic_refresh");
         assert_eq!(failing(&empty).len(), 3);
+    }
+
+    #[test]
+    fn more_rounds_are_taken_where_something_is_undecided() {
+        let mut noisy = sweep(GOOD);
+        assert!(undecided_loads(&noisy).is_empty());
+        noisy.plan.loads.push(80);
+        for round in 0..6 {
+            let p99_us = if round == 3 { 60_000.0 } else { 20_000.0 };
+            noisy.cells.0.push(run(round, 80, None, ALONE, 12_000.0, 0.0));
+            noisy.cells.0.extend(POLICIES.map(|(name, _)| run(round, 80, Some("loop"), name, p99_us, 0.1)));
+        }
+        assert_eq!(undecided_loads(&noisy), [80]);
+        assert!(of_search(&noisy).iter().filter(|check| !check.ok).all(Check::is_undecided));
     }
 }

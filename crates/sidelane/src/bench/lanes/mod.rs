@@ -22,8 +22,9 @@ mod words;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
-use indicatif::{ProgressBar, ProgressStyle};
 
+use crate::bench::host::Host;
+use crate::bench::rounds::Patience;
 use crate::doctor;
 use crate::doctor::pair::{TestPair, own_cpus};
 use crate::experiment::place::Place;
@@ -42,8 +43,8 @@ use sweep::Sweep;
 /// What `sidelane bench lanes` was asked to do.
 #[derive(Clone, Debug)]
 pub struct LanesOptions {
-    /// Fewer settings, loads and rounds.
-    pub quick: bool,
+    /// Whether there are fewer settings and loads, and how many rounds there may be.
+    pub patience: Patience,
     /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Shares of the request lane that the load keeps busy, in percent.
@@ -57,7 +58,7 @@ pub struct LanesOptions {
 }
 
 /// The columns of the tables on a terminal; the page shows all.
-pub const COLUMNS: [&str; 17] = [
+pub const COLUMNS: [&str; 18] = [
     "sleep_mean_cycles",
     "wake_mean_cycles",
     "sleep_mean_ns",
@@ -66,6 +67,7 @@ pub const COLUMNS: [&str; 17] = [
     "paper_wake_cycles",
     "load_percent",
     "p99_us",
+    "client_p99_us",
     "p99_over_alone",
     "budget_us",
     "utilisation_ratio",
@@ -87,28 +89,27 @@ struct Measured {
 
 /// Measures everything.
 pub fn run(options: &LanesOptions) -> Result<ResultFile> {
+    let host = Host::watch();
     let plan = Plan::of(options)?;
     let place = Place::choose(options.lanes.as_deref())?;
     plan.redis.as_ref().map_or(Ok(()), |_| redis::ensure_installed())?;
-    let bar = progress_bar(&plan);
-    bar.set_message("naps");
+    eprintln!("sidelane: naps");
     let ladder = climb(options, &plan)?;
     let search = search::stage(place, &options.cache).context("cannot put up the search service")?;
     let lanes = search.beside()?.lanes;
-    let swept = sweep::run(&search, &plan.search, plan.slo_us(), &bar).context("search")?;
-    let step = plan.step.map(|step| step::run(&search, step, plan.slo_us(), &bar)).transpose().context("step")?;
+    let swept = sweep::run(&search, &plan.search, plan.slo_us(), checks::of_search).context("search")?;
+    let step = plan.step.map(|step| step::run(&search, step, plan.slo_us())).transpose().context("step")?;
     drop(search);
-    let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, plan, &bar)).transpose().context("redis")?;
-    bar.finish_and_clear();
+    let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, plan)).transpose().context("redis")?;
     let measured = Measured { ladder, search: swept, redis, step };
     let mut result = ResultFile::new(machine::describe(lanes.kind), words::settings(&plan, place, &lanes, &measured));
     measured.fill(&mut result, place, &lanes);
+    plan.patience.advise(&mut result, plan.search.limit.rounds, &host);
     Ok(result)
 }
 
-fn sweep_redis(place: Place, plan: &plan::SweepPlan, bar: &ProgressBar) -> Result<Sweep> {
-    bar.set_message("starting redis");
-    sweep::run(&redis::stage(place)?, plan, None, bar)
+fn sweep_redis(place: Place, plan: &plan::SweepPlan) -> Result<Sweep> {
+    sweep::run(&redis::stage(place)?, plan, None, checks::of_redis)
 }
 
 /// Measures the naps under the guard that a doctor has: whatever happens, no group is left behind.
@@ -140,12 +141,4 @@ impl Measured {
         result.multiples.extend(self.step.iter().map(StepRuns::picture));
         result.notes = words::notes(self, place, lanes);
     }
-}
-
-fn progress_bar(plan: &Plan) -> ProgressBar {
-    let bar = ProgressBar::new(plan.runs() as u64);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} runs, about {eta} left: {msg}");
-    bar.set_style(style.expect("the template is right"));
-    bar.enable_steady_tick(std::time::Duration::from_secs(1));
-    bar
 }

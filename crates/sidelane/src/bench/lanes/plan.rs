@@ -8,6 +8,8 @@ use sidelane_policy::borrow::PolicyKind;
 
 use super::LanesOptions;
 use super::step::StepPlan;
+use crate::bench::interval::ROUNDS_MIN as ROUNDS_FOR_AN_INTERVAL;
+use crate::bench::rounds::{Limit, Patience};
 use crate::doctor::latency::Effort;
 use crate::experiment::setting::Setting;
 use crate::lane::terms::Budget;
@@ -15,19 +17,19 @@ use crate::lane::terms::Budget;
 /// The load at which policies are compared: the paper's "moderate".
 const MODERATE_PERCENT: u8 = 50;
 const LOADS: [u8; 5] = [10, 30, 50, 70, 90];
-const LOADS_QUICK: [u8; 3] = [20, 50, 80];
+const LOADS_QUICK: [u8; 2] = [50, 80];
 /// The paper's three micro benchmarks (§4) and a real program.
 const BATCHES: [&str; 4] = ["loop", "matrix", "flush", "zstd"];
 const BATCH_QUICK: &str = "matrix";
-/// A median of fewer pairs is none; of more it hardly gets steadier.
-const ROUNDS_MIN: u64 = 2;
-const ROUNDS_MAX: u64 = 10;
+/// A median of fewer says nothing of its spread.
+const ROUNDS_MIN: u64 = ROUNDS_FOR_AN_INTERVAL as u64;
+const ROUNDS_MAX: u64 = 40;
 /// What a run takes besides its load: starting a session and ending it.
 const OVERHEAD: Duration = Duration::from_millis(350);
 
 /// The whole bench.
 pub(super) struct Plan {
-    pub(super) quick: bool,
+    pub(super) patience: Patience,
     pub(super) naps: Effort,
     pub(super) search: SweepPlan,
     /// Not in the quick run.
@@ -43,7 +45,7 @@ pub(super) struct SweepPlan {
     pub(super) loads: Vec<u8>,
     pub(super) batches: Vec<String>,
     pub(super) comparison: Comparison,
-    pub(super) rounds: u64,
+    pub(super) limit: Limit,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
 }
@@ -65,12 +67,13 @@ impl Plan {
         }
         let search = SweepPlan::search(options);
         ensure!(!search.loads.is_empty() && !search.batches.is_empty(), "no loads or no batch kernels to measure");
-        let full = !options.quick;
+        let patience = options.patience;
+        let full = !patience.quick;
         Ok(Self {
-            quick: options.quick,
-            naps: naps(options.quick),
+            patience,
+            naps: naps(patience.quick),
             search,
-            redis: full.then(SweepPlan::redis),
+            redis: full.then(|| SweepPlan::redis(patience)),
             step: full.then_some(StepPlan::DEFAULT),
             slo_us,
         })
@@ -79,11 +82,6 @@ impl Plan {
     /// The objective that was asked for.
     pub(super) fn slo_us(&self) -> Option<f64> {
         self.slo_us
-    }
-
-    /// Runs in all, for the progress bar.
-    pub(super) fn runs(&self) -> usize {
-        self.search.runs() + self.redis.as_ref().map_or(0, SweepPlan::runs) + self.step.map_or(0, StepPlan::runs)
     }
 }
 
@@ -94,36 +92,38 @@ fn naps(quick: bool) -> Effort {
 
 impl SweepPlan {
     fn search(options: &LanesOptions) -> Self {
-        let ms = Duration::from_millis;
-        let (run, warm_up, length) =
-            if options.quick { (ms(1_100), ms(250), ms(45_000)) } else { (ms(1_500), ms(400), ms(1_000_000)) };
+        let (ms, quick) = (Duration::from_millis, options.patience.quick);
+        let (run, warm_up, time) =
+            if quick { (ms(1_100), ms(250), ms(130_000)) } else { (ms(1_500), ms(400), ms(2_700_000)) };
         let loads = match &options.loads {
             Some(loads) => loads.as_slice(),
-            None if options.quick => &LOADS_QUICK,
+            None if quick => &LOADS_QUICK,
             None => &LOADS,
         };
-        let batches: &[&str] = if options.quick { &[BATCH_QUICK] } else { &BATCHES };
+        let batches: &[&str] = if quick { &[BATCH_QUICK] } else { &BATCHES };
         // A line goes from left to right, and a load that is named twice is one load.
         let loads: BTreeSet<u8> = loads.iter().copied().collect();
         let plan = Self {
             service: "search",
             loads: loads.into_iter().collect(),
             batches: options.batches.clone().unwrap_or_else(|| batches.iter().map(|name| (*name).to_owned()).collect()),
-            comparison: if options.quick { Comparison::Policies } else { Comparison::Everything },
-            rounds: 1,
+            comparison: if quick { Comparison::Policies } else { Comparison::Everything },
+            limit: Limit { first: ROUNDS_MIN, rounds: ROUNDS_MIN, time },
             run,
             warm_up,
         };
-        Self { rounds: plan.rounds_in(length), ..plan }
+        let limit = Limit { rounds: plan.rounds_in(time), ..plan.limit };
+        Self { limit: options.patience.limit(limit, limit), ..plan }
     }
 
-    fn redis() -> Self {
+    fn redis(patience: Patience) -> Self {
+        let limit = Limit { first: ROUNDS_MIN, rounds: 4 * ROUNDS_MIN, time: Duration::from_secs(300) };
         Self {
             service: "redis",
             loads: vec![MODERATE_PERCENT],
             batches: vec![BATCH_QUICK.to_owned()],
             comparison: Comparison::Policies,
-            rounds: 5,
+            limit: patience.limit(limit, limit),
             run: Duration::from_millis(1_500),
             warm_up: Duration::from_millis(400),
         }
@@ -139,11 +139,6 @@ impl SweepPlan {
     fn runs_a_round(&self) -> usize {
         let beside = self.settings(0).len() - 1;
         self.loads.len() * (1 + beside * self.batches.len())
-    }
-
-    /// Calibration, then the rounds.
-    pub(super) fn runs(&self) -> usize {
-        self.loads.len() + self.runs_a_round() * self.rounds as usize
     }
 
     /// The load at which policies are compared.
@@ -166,28 +161,30 @@ mod tests {
     use super::*;
 
     fn plan(quick: bool, loads: Option<Vec<u8>>) -> Plan {
-        let options = LanesOptions { quick, lanes: None, loads, batches: None, slo: None, cache: "/tmp".into() };
+        let patience = Patience { quick, rounds: None };
+        let options = LanesOptions { patience, lanes: None, loads, batches: None, slo: None, cache: "/tmp".into() };
         Plan::of(&options).unwrap()
     }
 
+    /// The first rounds, if all settings take part in each.
     fn takes(plan: &SweepPlan) -> Duration {
-        (plan.run + plan.warm_up + OVERHEAD) * plan.runs() as u32
+        let runs = plan.loads.len() + plan.runs_a_round() * plan.limit.first as usize;
+        (plan.run + plan.warm_up + OVERHEAD) * runs as u32
     }
 
     #[test]
     fn it_ends_when_it_should() {
         let full = plan(false, None);
         let all = takes(&full.search) + takes(full.redis.as_ref().unwrap());
-        assert!(all < Duration::from_secs(18 * 60), "{all:?}");
-        assert!(full.search.rounds >= 3, "{} rounds", full.search.rounds);
+        assert!(all < Duration::from_secs(36 * 60), "{all:?}");
         let quick = plan(true, None);
-        assert!(takes(&quick.search) < Duration::from_secs(65), "{:?}", takes(&quick.search));
+        assert!(takes(&quick.search) < Duration::from_secs(110), "{:?}", takes(&quick.search));
         assert!(quick.redis.is_none() && quick.step.is_none());
     }
 
     #[test]
     fn fewer_loads_get_more_rounds() {
-        assert!(plan(false, Some(vec![50])).search.rounds > plan(false, None).search.rounds);
+        assert!(plan(false, Some(vec![50])).search.limit.rounds > plan(false, None).search.limit.rounds);
     }
 
     #[test]

@@ -36,6 +36,7 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row.put("p50_us", median(|run| Some(run.p50_us)));
     row.put("p95_us", median(|run| Some(run.p95_us)));
     row.put("p99_us", median(|run| Some(run.p99_us)));
+    row.put("client_p99_us", median(|run| run.client_p99_us));
     let p99_us = |run: &Figures| Some(run.p99_us);
     row.put("p99_over_alone", crate::bench::median::median(sweep.cells.ratios(at, Setting::ALONE.name, p99_us)));
     row.put("slo_us", sweep.promise.slo_us);

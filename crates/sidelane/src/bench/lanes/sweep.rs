@@ -4,17 +4,19 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use indicatif::ProgressBar;
 
 use super::cells::{Cells, Figures, Run};
+use super::checks::undecided_loads;
 use super::objective::Promise;
 use super::plan::SweepPlan;
+use crate::bench::rounds::{Turn, until_decided};
 use crate::experiment::batch;
-use crate::experiment::load::{Latencies, Load, Rhythm};
+use crate::experiment::load::Rhythm;
 use crate::experiment::run::{self, BesideFigures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
 use crate::lane::topology::Lanes;
+use crate::report::Check;
 
 /// How long batch is watched with the lane to itself.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
@@ -34,9 +36,15 @@ pub(super) struct Sweep {
     pub(super) notes: BTreeSet<String>,
 }
 
-/// Carries out `plan` on the service of `stage`. The objective is `slo_us`, or the service's own.
-pub(super) fn run(stage: &Stage, plan: &SweepPlan, slo_us: Option<f64>, bar: &ProgressBar) -> Result<Sweep> {
-    let alone_p99_us = calibrate(stage, plan, bar)?;
+/// Carries out `plan` on the service of `stage`, until each of `checks` is decided. The objective is
+/// `slo_us`, or the service's own.
+pub(super) fn run(
+    stage: &Stage,
+    plan: &SweepPlan,
+    slo_us: Option<f64>,
+    checks: fn(&Sweep) -> Vec<Check>,
+) -> Result<Sweep> {
+    let alone_p99_us = calibrate(stage, plan)?;
     let mut sweep = Sweep {
         promise: Promise::of(slo_us, alone_p99_us, plan.moderate()),
         plan: plan.clone(),
@@ -47,20 +55,18 @@ pub(super) fn run(stage: &Stage, plan: &SweepPlan, slo_us: Option<f64>, bar: &Pr
         notes: BTreeSet::new(),
     };
     let lanes = stage.beside()?.lanes;
-    for round in 0..plan.rounds {
-        sweep.round(stage, &lanes, round, bar)?;
-    }
+    let round = |sweep: &mut Sweep, turn: Turn<'_>| sweep.round(stage, &lanes, turn);
+    until_decided(plan.service, plan.limit, &mut sweep, round, checks)?;
     Ok(sweep)
 }
 
 /// The p99 of the service alone at each load.
-fn calibrate(stage: &Stage, plan: &SweepPlan, bar: &ProgressBar) -> Result<BTreeMap<u8, f64>> {
+fn calibrate(stage: &Stage, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
     let mut p99_us = BTreeMap::new();
     for load in &plan.loads {
-        bar.set_message(format!("{} alone at {load} %", plan.service));
         let rhythm = Rhythm { run: plan.run * CALIBRATION_TIMES, ..rhythm(stage, plan, *load, 0) };
-        p99_us.insert(*load, Load::start(stage, rhythm)?.finish()?.p99_us);
-        bar.inc(1);
+        let alone = Task { stage, rhythm, batch: &plan.batches[0], batch_alone_per_s: 0.0, draw: false };
+        p99_us.insert(*load, run::run(alone, &Setting::ALONE)?.p99_us());
     }
     Ok(p99_us)
 }
@@ -72,26 +78,26 @@ fn rhythm(stage: &Stage, plan: &SweepPlan, load: u8, seed: u64) -> Rhythm {
 }
 
 impl Sweep {
-    fn round(&mut self, stage: &Stage, lanes: &Lanes, round: u64, bar: &ProgressBar) -> Result<()> {
+    /// The first rounds have all loads, further ones those at which something is undecided.
+    fn round(&mut self, stage: &Stage, lanes: &Lanes, turn: Turn<'_>) -> Result<()> {
+        let round = turn.round;
+        let loads = match round < self.plan.limit.first {
+            true => self.plan.loads.clone(),
+            false => undecided_loads(self),
+        };
         let batches = self.plan.batches.clone();
         let alone_per_s =
             |kernel: &String| Ok((kernel.clone(), batch::alone_per_s(stage, kernel, BATCH_ALONE, round)?));
         let alone_per_s: Vec<(String, f64)> = batches.iter().map(alone_per_s).collect::<Result<_>>()?;
-        for load in self.plan.loads.clone() {
+        for load in loads {
             let rhythm = rhythm(stage, &self.plan, load, round + 1);
-            let turns = turns(&self.settings(load), &alone_per_s);
+            let turns = turns(&self.settings_of(round, load), &alone_per_s);
             let first = round as usize % turns.len();
             for (setting, kernel) in turns.iter().cycle().skip(first * 3).take(turns.len()) {
-                bar.set_message(format!(
-                    "{} {load} %, {kernel}, {}",
-                    self.plan.service,
-                    setting.title,
-                    kernel = kernel.0
-                ));
+                turn.bar.set_message(format!("{load} %, {}, {}", kernel.0, setting.title));
                 let task = Task { stage, rhythm, batch: &kernel.0, batch_alone_per_s: kernel.1, draw: false };
                 let figures = run::run(task, setting).with_context(|| format!("{} at {load} %", setting.title))?;
                 self.take(round, load, setting, &kernel.0, &figures, lanes);
-                bar.inc(1);
             }
         }
         Ok(())
@@ -102,9 +108,19 @@ impl Sweep {
         self.plan.settings((self.promise.budget_us(load) * 1e3) as u64)
     }
 
+    /// Those of a round: settings of which nothing is checked take part in every second one.
+    fn settings_of(&self, round: u64, load: u8) -> Vec<Setting> {
+        let is_judged = |setting: &Setting| match setting.beside {
+            None => true,
+            Some(terms) => terms.hold.is_some_and(|_| setting.name != Setting::freezer().name),
+        };
+        let settings = self.settings(load).into_iter();
+        settings.filter(|setting| round.is_multiple_of(2) || is_judged(setting)).collect()
+    }
+
     fn take(&mut self, round: u64, load: u8, setting: &Setting, kernel: &str, seen: &run::Figures, lanes: &Lanes) {
         let batch = setting.beside.map(|_| kernel.to_owned());
-        let figures = figures(&seen.latencies, seen.lc_utilisation, seen.beside.as_ref(), lanes);
+        let figures = figures(seen, lanes);
         self.cells.0.push(Run { round, load, batch, setting: setting.name, figures });
         self.client_percent = self.client_percent.max(seen.latencies.cpu_percent);
         self.send_lag_us = self.send_lag_us.max(seen.latencies.send_lag_p99_us);
@@ -124,15 +140,17 @@ fn turns<'a>(settings: &[Setting], kernels: &'a [(String, f64)]) -> Vec<(Setting
     kernels.iter().flat_map(with).collect()
 }
 
-fn figures(seen: &Latencies, lc_utilisation: f64, beside: Option<&BesideFigures>, lanes: &Lanes) -> Figures {
+fn figures(seen: &run::Figures, lanes: &Lanes) -> Figures {
+    let beside = seen.beside.as_ref();
     let batch_utilisation =
         |beside: &BesideFigures| beside.books.batch_ns(lanes) as f64 / beside.books.at_ns.max(1) as f64;
     Figures {
-        requests: seen.requests as f64,
-        p50_us: seen.p50_us,
-        p95_us: seen.p95_us,
-        p99_us: seen.p99_us,
-        lc_utilisation,
+        requests: seen.latencies.requests as f64,
+        p50_us: seen.p50_us(),
+        p95_us: seen.p95_us(),
+        p99_us: seen.p99_us(),
+        client_p99_us: seen.at_socket.as_ref().map(|_| seen.latencies.p99_us),
+        lc_utilisation: seen.lc_utilisation,
         batch_utilisation: beside.map(batch_utilisation),
         batch_work_ratio: beside.map(|beside| beside.batch_work_ratio),
         overlap_percent: beside.and_then(|beside| beside.books.overlap_percent(lanes)),

@@ -23,7 +23,7 @@ pub(super) fn settings(plan: &Plan, place: Place, lanes: &Lanes, measured: &Meas
         "client_cpu": place.client,
         "loads_percent": plan.search.loads,
         "batches": plan.search.batches,
-        "rounds_count": plan.search.rounds,
+        "rounds_limit_count": plan.search.limit.rounds,
         "run_s": plan.search.run.as_secs_f64(),
         "warm_up_s": plan.search.warm_up.as_secs_f64(),
         "search_mean_service_us": search.mean_service_us,
@@ -32,7 +32,7 @@ pub(super) fn settings(plan: &Plan, place: Place, lanes: &Lanes, measured: &Meas
         "redis_mean_service_us": measured.redis.as_ref().map(|redis| redis.mean_service_us),
         "redis_slo_us": measured.redis.as_ref().map(|redis| redis.promise.slo_us),
         "step_slo_us": measured.step.as_ref().map(|step| step.slo_us),
-        "quick": plan.quick,
+        "quick": plan.patience.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }

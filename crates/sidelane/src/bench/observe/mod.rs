@@ -22,27 +22,36 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use self::subject::Stage;
+use crate::bench::host::Host;
+use crate::bench::rounds::{Limit, Patience};
 use crate::lane::topology::Topology;
 use crate::machine;
 use crate::report::ResultFile;
 
+/// Rounds of each part, and how far they go on.
+const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(60) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
+
 /// Measures everything, the target on the first lane of the pair and the observer on the second.
-pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
+pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
+    let host = Host::watch();
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let target = pair.requests.first().context("a pair has a first lane")?;
     let observer = pair.batch.first().context("a pair has a second lane")?.cpu;
     let stage = Stage::set(target, observer)?;
     let mut result = ResultFile::new(machine::describe(pair.kind), settings(lanes));
-    let length = Duration::from_millis(if quick { 400 } else { 2000 });
-    limit::measure(&stage, if quick { 3 } else { 11 }, &mut result).context("one tag")?;
-    fidelity::measure(&stage, length, &mut result).context("rates")?;
-    overhead::measure(&stage, length, &mut result).context("overhead")?;
-    hidden::measure(&stage, length, &mut result).context("slow sampling")?;
-    profiler::measure(&stage, if quick { 3 } else { 11 }, &mut result).context("perf record")?;
-    pause::measure(&stage, length.max(Duration::from_secs(1)), &mut result).context("pauses of a JVM")?;
+    let length = Duration::from_millis(if patience.quick { 200 } else { 1000 });
+    let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
+    limit::measure(&stage, limit, &mut result).context("one tag")?;
+    fidelity::measure(&stage, length, limit, &mut result).context("rates")?;
+    overhead::measure(&stage, length, limit, &mut result).context("overhead")?;
+    hidden::measure(&stage, length, limit, &mut result).context("slow sampling")?;
+    profiler::measure(&stage, limit, &mut result).context("perf record")?;
+    pause::measure(&stage, limit, &mut result).context("pauses of a JVM")?;
     if !result.machine.pmu {
         result.notes.push("no hardware counters here: rates are of counters in memory, not of instructions".into());
     }
+    patience.advise(&mut result, limit.rounds, &host);
     Ok(result)
 }
 

@@ -5,6 +5,9 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::subject::{Look, Stage};
+use crate::bench::interval::of_median;
+use crate::bench::median::median;
+use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::observe::period::Period;
 use crate::report::{Check, ResultFile, Row, Unit};
 
@@ -17,36 +20,67 @@ const MODERATE: Period = Period::Cycles(1200);
 const SLOWDOWN_LIMIT_PERCENT: f64 = 2.0;
 /// Of the stores, the ones of a busy inner loop.
 const INNER_LOOP: u64 = 200;
-const PAIRS_MIN: f64 = 10.0;
-/// Ten pairs and more.
-const CHECKED: Duration = Duration::from_millis(4200);
+/// Three pairs and more in a round.
+const CHECKED: Duration = Duration::from_millis(800);
 
-pub(super) fn measure(stage: &Stage, length: Duration, result: &mut ResultFile) -> Result<()> {
+pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
     for every in WRITTEN_EVERY {
         for period in PERIODS {
-            let is_checked = every == INNER_LOOP && period == MODERATE;
-            let row = pairs(stage, every, period, if is_checked { CHECKED } else { length })?;
-            if is_checked {
-                let enough = row.get("pairs_count").is_some_and(|pairs| pairs >= PAIRS_MIN);
-                let slowdown = row.get("slowdown_percent").filter(|_| enough);
-                let name = format!("slowdown of a target that stores its tag every {every} cycles, period {period}");
-                result.checks.push(Check::at_most(name, slowdown, SLOWDOWN_LIMIT_PERCENT, Unit::Percent));
+            if every == INNER_LOOP && period == MODERATE {
+                checked(stage, limit, result)?;
+                continue;
             }
-            result.rows.push(row);
+            let mut rounds = Rounds::default();
+            rounds.take(stage, every, period, length)?;
+            result.rows.push(rounds.row(every, period));
         }
     }
     Ok(())
 }
 
-fn pairs(stage: &Stage, every: u64, period: Period, length: Duration) -> Result<Row> {
-    let target = stage.phases(every)?;
-    let look = Look { signals: &["tag:phases.phase"], progress: Some("counter:phases.done"), period, length };
-    let seen = stage.observe(&target, &look)?;
-    let mut row = Row::new(format!("tag written every {every} cycles, sampled at {period}"));
-    row.put("slowdown_percent", seen.slowdown.map(|slowdown| slowdown.percent));
-    row.put("pairs_count", seen.slowdown.map(|slowdown| slowdown.pairs as f64));
-    row.put("sampled_mean_cycles", seen.analysis.periods.mean());
-    let turns: u64 = seen.analysis.tags.iter().map(|tags| tags.turns()).sum();
-    row.put("seen_changes_per_s", turns as f64 / seen.wall_s);
-    Ok(row)
+/// The one that is judged.
+fn checked(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
+    let name = format!("slowdown of a target that stores its tag every {INNER_LOOP} cycles, period {MODERATE}");
+    let check = |rounds: &Rounds| {
+        let slowdown = of_median(rounds.slowdown_percent.iter().copied());
+        Check::interval_at_most(name.clone(), slowdown, SLOWDOWN_LIMIT_PERCENT, Unit::Percent)
+    };
+    let mut rounds = Rounds::default();
+    let round = |rounds: &mut Rounds, _: Turn<'_>| rounds.take(stage, INNER_LOOP, MODERATE, CHECKED);
+    until_decided("slowdown of a target", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
+    result.checks.push(check(&rounds));
+    result.rows.push(rounds.row(INNER_LOOP, MODERATE));
+    Ok(())
+}
+
+/// What the rounds of one target and period came to.
+#[derive(Default)]
+struct Rounds {
+    slowdown_percent: Vec<f64>,
+    pairs: u64,
+    sampled_mean_cycles: Vec<f64>,
+    seen_changes_per_s: Vec<f64>,
+}
+
+impl Rounds {
+    fn take(&mut self, stage: &Stage, every: u64, period: Period, length: Duration) -> Result<()> {
+        let target = stage.phases(every)?;
+        let look = Look { signals: &["tag:phases.phase"], progress: Some("counter:phases.done"), period, length };
+        let seen = stage.observe(&target, &look)?;
+        self.slowdown_percent.extend(seen.slowdown.map(|slowdown| slowdown.percent));
+        self.pairs += seen.slowdown.map_or(0, |slowdown| slowdown.pairs);
+        self.sampled_mean_cycles.extend(seen.analysis.periods.mean());
+        let turns: u64 = seen.analysis.tags.iter().map(|tags| tags.turns()).sum();
+        self.seen_changes_per_s.push(turns as f64 / seen.wall_s);
+        Ok(())
+    }
+
+    fn row(&self, every: u64, period: Period) -> Row {
+        let mut row = Row::new(format!("tag written every {every} cycles, sampled at {period}"));
+        row.put("slowdown_percent", median(self.slowdown_percent.iter().copied()));
+        row.put("pairs_count", self.pairs as f64);
+        row.put("sampled_mean_cycles", median(self.sampled_mean_cycles.iter().copied()));
+        row.put("seen_changes_per_s", median(self.seen_changes_per_s.iter().copied()));
+        row
+    }
 }

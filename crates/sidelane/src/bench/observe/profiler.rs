@@ -8,7 +8,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 
 use super::subject::{Look, Running, Stage};
+use crate::bench::interval::of_median;
 use crate::bench::median::median;
+use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::observe::channel::Reader;
 use crate::observe::channel::app::Emitted;
 use crate::observe::clock::Clock;
@@ -29,39 +31,64 @@ struct Rounds {
     slowdown_percent: Vec<f64>,
 }
 
-pub(super) fn measure(stage: &Stage, rounds: usize, result: &mut ResultFile) -> Result<()> {
+/// Both of them, by turns.
+#[derive(Default)]
+struct Turns {
+    ours: Rounds,
+    perf: Rounds,
+}
+
+pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
     if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
         result.notes.push("perf record: there is no perf here (apt-get install linux-perf): not compared".into());
         return Ok(());
     }
     let clock = Clock::calibrate();
     let target = stage.phases(WRITTEN_EVERY)?;
-    let (mut ours, mut perf) = (Rounds::default(), Rounds::default());
-    for _ in 0..rounds {
-        let without = progress(&target, || {
+    let mut turns = Turns::default();
+    let round = |turns: &mut Turns, _: Turn<'_>| turns.take(stage, &target, &clock);
+    until_decided("perf record", limit, &mut turns, round, Turns::checks)?;
+    result.checks.extend(turns.checks());
+    result.rows.extend([
+        turns.ours.row("observer, one tag at the highest rate"),
+        turns.perf.row("perf record at its highest rate"),
+    ]);
+    Ok(())
+}
+
+impl Turns {
+    fn take(&mut self, stage: &Stage, target: &Running, clock: &Clock) -> Result<()> {
+        let without = progress(target, || {
             std::thread::sleep(SLICE);
             Ok(())
         })?;
         let mut samples = 0;
-        let with_perf = progress(&target, || record(stage, &target).map(|counted| samples = counted))?;
-        perf.slowdown_percent.push(100.0 * (1.0 - with_perf / without));
-        perf.period_cycles.push(clock.cycles(SLICE.as_nanos() as u64) as f64 / samples.max(1) as f64);
+        let with_perf = progress(target, || record(stage, target).map(|counted| samples = counted))?;
+        self.perf.slowdown_percent.push(100.0 * (1.0 - with_perf / without));
+        self.perf.period_cycles.push(clock.cycles(SLICE.as_nanos() as u64) as f64 / samples.max(1) as f64);
         let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };
         let mut period = None;
         let with_ours =
-            progress(&target, || stage.observe(&target, &look).map(|seen| period = seen.analysis.periods.mean()))?;
-        ours.slowdown_percent.push(100.0 * (1.0 - with_ours / without));
-        ours.period_cycles.push(period.context("nothing was read")?);
+            progress(target, || stage.observe(target, &look).map(|seen| period = seen.analysis.periods.mean()))?;
+        self.ours.slowdown_percent.push(100.0 * (1.0 - with_ours / without));
+        self.ours.period_cycles.push(period.context("nothing was read")?);
+        Ok(())
     }
-    let finer = median(perf.period_cycles.iter().zip(&ours.period_cycles).map(|(perf, ours)| perf / ours));
-    let more = median(ours.slowdown_percent.iter().zip(&perf.slowdown_percent).map(|(ours, perf)| ours - perf));
-    result
-        .rows
-        .extend([ours.row("observer, one tag at the highest rate"), perf.row("perf record at its highest rate")]);
-    result.checks.push(Check::at_least("period finer than perf record's, times", finer, FINER_WANTED, Unit::Ratio));
-    let name = "slowdown beyond perf record's, median of pairs";
-    result.checks.push(Check::at_most(name, more, NOISE_PERCENT, Unit::Percent));
-    Ok(())
+
+    fn checks(&self) -> Vec<Check> {
+        let pairs = |of: fn(&Rounds) -> &Vec<f64>| of(&self.perf).iter().zip(of(&self.ours));
+        let finer = of_median(pairs(|rounds| &rounds.period_cycles).map(|(perf, ours)| perf / ours));
+        let more = of_median(pairs(|rounds| &rounds.slowdown_percent).map(|(perf, ours)| ours - perf));
+        vec![
+            Check::interval_at_least("period finer than perf record's, times", finer, FINER_WANTED, Unit::Ratio),
+            Check::interval_at_most(
+                "slowdown beyond perf record's, median of pairs",
+                more,
+                NOISE_PERCENT,
+                Unit::Percent,
+            ),
+        ]
+    }
 }
 
 impl Rounds {

@@ -1,6 +1,7 @@
 //! What was measured beside what was simulated.
 
-use crate::report::{Check, Row, Unit};
+use crate::bench::interval::of_median;
+use crate::report::{Check, Interval, Row, Unit};
 
 /// Single pairs of runs of the *same* setting lie within a factor of 1.23 of each other on a virtual machine
 /// (`docs/measured.md`), so a model cannot be asked for more than this. Medians over rounds differ by less.
@@ -24,7 +25,8 @@ pub(super) struct Compared {
     /// `60 %, borrow-idle`.
     pub(super) name: String,
     pub(super) load_percent: f64,
-    pub(super) measured: Seen,
+    /// By round.
+    pub(super) measured: Vec<Seen>,
     pub(super) simulated: Seen,
     /// What the client took of the batch lane, of 1: batch cannot have had it, and the model has no client.
     pub(super) client: f64,
@@ -32,38 +34,54 @@ pub(super) struct Compared {
 
 impl Compared {
     pub(super) fn checks(&self) -> Vec<Check> {
-        let (measured, simulated) = (&self.measured, &self.simulated);
-        let latency = |what, measured, simulated| {
+        let simulated = &self.simulated;
+        let latency = |what, measured: fn(&Seen) -> f64, simulated| {
             let name = format!("{what} at {}: measured over simulated, whichever is more", self.name);
-            Check::at_most(name, factor(measured, simulated), LATENCY_FACTOR, Unit::Ratio)
+            let ratio = self.median(|seen| Some(measured(seen))).map(|one| one.apart_from(simulated, factor));
+            Check::interval_at_most(name, ratio, LATENCY_FACTOR, Unit::Ratio)
         };
-        let lane = |what, measured: Option<f64>, simulated: Option<f64>, limit| {
+        let lane = |what, measured: fn(&Seen) -> Option<f64>, simulated, limit| {
             let name = format!("{what} lane at {}: measured less simulated, of its time", self.name);
-            let difference = measured.zip(simulated).map(|(measured, simulated)| (measured - simulated).abs());
-            Check::at_most(name, difference, limit, Unit::Ratio)
+            let apart = |one: f64, other: f64| (one - other).abs();
+            let difference = self.median(measured).map(|one| one.apart_from(simulated, apart));
+            Check::interval_at_most(name, difference, limit, Unit::Ratio)
         };
         let mut checks = vec![
-            latency("p50", measured.p50_us, simulated.p50_us),
-            latency("p99", measured.p99_us, simulated.p99_us),
-            lane("request", Some(measured.lc_utilisation), Some(simulated.lc_utilisation), UTILISATION),
+            latency("p50", |seen| seen.p50_us, simulated.p50_us),
+            latency("p99", |seen| seen.p99_us, simulated.p99_us),
+            lane("request", |seen| Some(seen.lc_utilisation), simulated.lc_utilisation, UTILISATION),
         ];
         // Where the model has batch the machine has to have it, too.
-        let batch = simulated.batch_utilisation.map(|simulated| {
-            lane("batch", measured.batch_utilisation, Some(simulated), round(UTILISATION + self.client))
-        });
-        checks.extend(batch);
+        let limit = round(UTILISATION + self.client);
+        checks.extend(
+            simulated.batch_utilisation.map(|batch| lane("batch", |seen| seen.batch_utilisation, batch, limit)),
+        );
         checks
+    }
+
+    fn median(&self, figure: impl Fn(&Seen) -> Option<f64>) -> Option<Interval> {
+        of_median(self.measured.iter().filter_map(figure).filter(|figure| figure.is_finite()))
     }
 
     /// What was measured and what was simulated, a row each.
     pub(super) fn rows(&self) -> [Row; 2] {
-        [("measured", &self.measured), ("simulated", &self.simulated)].map(|(from, seen)| {
+        [("measured", &self.medians()), ("simulated", &self.simulated)].map(|(from, seen)| {
             let mut row = Row::new(format!("{}, {from}", self.name));
             row.put("load_percent", self.load_percent).put("p50_us", seen.p50_us).put("p99_us", seen.p99_us);
             row.put("lc_utilisation_ratio", seen.lc_utilisation);
             row.put("batch_utilisation_ratio", seen.batch_utilisation);
             row
         })
+    }
+
+    fn medians(&self) -> Seen {
+        let of = |figure: fn(&Seen) -> Option<f64>| self.median(figure).map(|median| median.measured);
+        Seen {
+            p50_us: of(|seen| Some(seen.p50_us)).unwrap_or(f64::NAN),
+            p99_us: of(|seen| Some(seen.p99_us)).unwrap_or(f64::NAN),
+            lc_utilisation: of(|seen| Some(seen.lc_utilisation)).unwrap_or(f64::NAN),
+            batch_utilisation: of(|seen| seen.batch_utilisation),
+        }
     }
 }
 
@@ -85,7 +103,7 @@ mod tests {
 
     fn failing(measured: Seen, simulated: Seen, client: f64) -> Vec<String> {
         let name = "50 %, borrow-idle".to_owned();
-        let compared = Compared { name, load_percent: 50.0, measured, simulated, client };
+        let compared = Compared { name, load_percent: 50.0, measured: vec![measured; 6], simulated, client };
         let checks = compared.checks().into_iter().filter(|check| !check.ok);
         checks.map(|check| check.name.split(" at").next().unwrap().to_owned()).collect()
     }

@@ -2,7 +2,7 @@
 //!
 //! The service is the lab's search service, batch the lab's kernel that the scenario names. First its requests
 //! are recorded; a scenario that has `file = "requests.jsonl"` gets them as its demand. Then, round by round, each
-//! setting runs for real at the model's rate, and medians are compared with what the model came to.
+//! setting runs for real at the model's rate, until it is decided whether medians are what the model came to.
 
 mod compare;
 mod model;
@@ -17,7 +17,8 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value, json};
 use sidelane_sim::{Choices, Experiment, Model};
 
-use crate::bench::median::median;
+use crate::bench::host::Host;
+use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::load::{Load, Rhythm};
 use crate::experiment::place::Place;
 use crate::experiment::run::{self, Task};
@@ -26,17 +27,17 @@ use crate::experiment::{batch, search};
 use crate::lane::service::Target;
 use crate::lane::topology::{Lanes, PairKind};
 use crate::machine;
-use crate::report::ResultFile;
+use crate::report::{Check, ResultFile};
 use crate::request::watch::{self, WatchOptions};
-use compare::{Compared, Seen};
+use compare::Compared;
 
 /// What `sidelane bench parity` was asked to do.
 #[derive(Clone, Debug)]
 pub struct ParityOptions {
     /// The scenario.
     pub scenario: PathBuf,
-    /// One short round, as the scenario's `[quick]` says.
-    pub quick: bool,
+    /// Short runs, as the scenario's `[quick]` says; how many rounds there may be.
+    pub patience: Patience,
     /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Where index and queries are kept between runs.
@@ -51,25 +52,29 @@ const RECORD: Duration = Duration::from_secs(22);
 const RECORD_MARGIN: Duration = Duration::from_secs(1);
 /// Server times do not depend on it; it is busy enough that caches are as warm as in the runs.
 const RECORD_LOAD: f64 = 0.4;
-const ROUNDS: u64 = 5;
+const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(1_200) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 9, time: Duration::from_secs(120) };
 /// How long batch is watched with the lane to itself.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 
 /// Runs the scenario both ways.
 pub fn run(options: &ParityOptions) -> Result<ResultFile> {
+    let host = Host::watch();
     let place = Place::choose(options.lanes.as_deref())?;
     let stage = search::stage(place, &options.cache).context("cannot put up the search service")?;
     let recorded = record(&stage).context("cannot record the service's requests")?;
-    let experiment = load(&options.scenario, options.quick, &recorded)?;
+    let experiment = load(&options.scenario, options.patience.quick, &recorded)?;
     let lanes = stage.beside()?.lanes;
-    let rounds = if options.quick { 1 } else { ROUNDS };
-    let runs = experiment.points.iter().flat_map(|point| &point.runs);
-    let mut notes = BTreeSet::new();
-    let compared = runs.map(|model| compare(&stage, &lanes, model, rounds, &mut notes)).collect::<Result<Vec<_>>>()?;
+    let runs: Vec<&Model> = experiment.points.iter().flat_map(|point| &point.runs).collect();
+    let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes: BTreeSet::new() };
+    let limit = options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&stage, &lanes, &runs, turn);
+    let rounds = until_decided("parity", limit, &mut both, round, Both::checks)?;
     let mut result = ResultFile::new(machine::describe(lanes.kind), settings(options, &experiment, rounds));
-    result.rows = compared.iter().flat_map(Compared::rows).collect();
-    result.checks = compared.iter().flat_map(Compared::checks).collect();
-    result.notes = words(&lanes, place).into_iter().chain(notes).collect();
+    result.rows = both.compared.iter().flat_map(Compared::rows).collect();
+    result.checks = both.checks();
+    result.notes = words(&lanes, place).into_iter().chain(both.notes).collect();
+    options.patience.advise(&mut result, rounds, &host);
     Ok(result)
 }
 
@@ -99,39 +104,48 @@ fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
     Ok(Experiment::parse(&scenario.display().to_string(), &text, Choices { seed: None, quick }, &files)?)
 }
 
-/// One setting at one load, both ways.
-fn compare(stage: &Stage, lanes: &Lanes, model: &Model, rounds: u64, notes: &mut BTreeSet<String>) -> Result<Compared> {
-    let real = model::real(model)?;
-    let batch_alone_per_s = match real.setting.beside {
-        Some(_) => batch::alone_per_s(stage, real.batch, BATCH_ALONE, 0)?,
-        None => 0.0,
-    };
-    let (mut measured, mut client) = (Vec::new(), 0_f64);
-    for round in 0..rounds {
-        let rhythm = Rhythm { seed: round + 1, ..real.rhythm };
-        let task = Task { stage, rhythm, batch: real.batch, batch_alone_per_s, draw: false };
-        let figures = run::run(task, &real.setting).with_context(|| real.setting.title.to_owned())?;
-        notes.extend(figures.beside.iter().flat_map(|beside| beside.notes.iter().cloned()));
-        client = client.max(figures.latencies.cpu_percent / 100.0);
-        measured.push(model::seen(&figures, lanes));
-    }
+/// One setting at one load, before anything was measured.
+fn compared(model: &Model) -> Compared {
     let load_percent = 100.0 * model.service.load();
-    Ok(Compared {
+    Compared {
         name: format!("{load_percent:.0} %, {}", model.setting.name),
         load_percent,
-        measured: medians(&measured),
+        measured: Vec::new(),
         simulated: model::simulated(model),
-        client: if stage.place.client_on_batch_lane() { client } else { 0.0 },
-    })
+        client: 0.0,
+    }
 }
 
-fn medians(rounds: &[Seen]) -> Seen {
-    let of = |number: fn(&Seen) -> f64| median(rounds.iter().map(number)).unwrap_or(f64::NAN);
-    Seen {
-        p50_us: of(|seen| seen.p50_us),
-        p99_us: of(|seen| seen.p99_us),
-        lc_utilisation: of(|seen| seen.lc_utilisation),
-        batch_utilisation: median(rounds.iter().filter_map(|seen| seen.batch_utilisation)),
+/// All settings, both ways.
+struct Both {
+    compared: Vec<Compared>,
+    notes: BTreeSet<String>,
+}
+
+impl Both {
+    fn checks(&self) -> Vec<Check> {
+        self.compared.iter().flat_map(Compared::checks).collect()
+    }
+
+    /// Each setting once, for real.
+    fn take_round(&mut self, stage: &Stage, lanes: &Lanes, models: &[&Model], turn: Turn<'_>) -> Result<()> {
+        for (model, compared) in models.iter().zip(&mut self.compared) {
+            turn.bar.set_message(compared.name.clone());
+            let real = model::real(model)?;
+            let batch_alone_per_s = match real.setting.beside {
+                Some(_) => batch::alone_per_s(stage, real.batch, BATCH_ALONE, turn.round)?,
+                None => 0.0,
+            };
+            let rhythm = Rhythm { seed: turn.round + 1, ..real.rhythm };
+            let task = Task { stage, rhythm, batch: real.batch, batch_alone_per_s, draw: false };
+            let figures = run::run(task, &real.setting).with_context(|| real.setting.title.to_owned())?;
+            self.notes.extend(figures.beside.iter().flat_map(|beside| beside.notes.iter().cloned()));
+            if stage.place.client_on_batch_lane() {
+                compared.client = compared.client.max(figures.latencies.cpu_percent / 100.0);
+            }
+            compared.measured.push(model::seen(&figures, lanes));
+        }
+        Ok(())
     }
 }
 
@@ -141,7 +155,7 @@ fn settings(options: &ParityOptions, experiment: &Experiment, rounds: u64) -> Ma
         "explanation": experiment.explanation,
         "scenario": options.scenario.display().to_string(),
         "rounds_count": rounds,
-        "quick": options.quick,
+        "quick": options.patience.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }

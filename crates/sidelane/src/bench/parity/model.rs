@@ -67,8 +67,8 @@ fn setting(model: &Model) -> Result<Setting> {
 pub(super) fn seen(figures: &run::Figures, lanes: &Lanes) -> Seen {
     let books = figures.beside.as_ref().map(|beside| &beside.books);
     Seen {
-        p50_us: figures.latencies.p50_us,
-        p99_us: figures.latencies.p99_us,
+        p50_us: figures.p50_us(),
+        p99_us: figures.p99_us(),
         lc_utilisation: figures.lc_utilisation,
         batch_utilisation: books.map(|books| books.batch_ns(lanes) as f64 / books.at_ns.max(1) as f64),
     }

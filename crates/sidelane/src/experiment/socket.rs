@@ -1,0 +1,122 @@
+//! What the service's requests took, seen at its sockets: from their arrival there to the response.
+//!
+//! Where the client has no CPU of its own it is in the way of what it measures: its turns take a lane
+//! from batch, and its own wake-ups are late when that lane is busy. From the socket on a request has
+//! nothing to do with it. All settings are watched by the same tracker, the service alone too, so what
+//! the watching costs is in all of them.
+
+use anyhow::{Context, Result};
+use sidelane_signal::LaneClass;
+
+use super::load::Rhythm;
+use super::stage::Stage;
+use crate::lane::topology::{Lanes, PairKind};
+use crate::lane::tracker::{Extras, Tracker};
+use crate::report::Percentile;
+use crate::request::{Requests, can_track};
+
+/// What requests took.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct AtSocket {
+    /// Requests that arrived after the warm-up.
+    pub requests: u64,
+    /// Half of them took at most this.
+    pub p50_us: f64,
+    /// The same, of all but 5 %.
+    pub p95_us: f64,
+    /// The same, of all but 1 %.
+    pub p99_us: f64,
+    /// The whole distribution.
+    pub curve: Vec<Percentile>,
+}
+
+/// A service whose requests are watched.
+pub(super) struct SocketView {
+    tracker: Tracker,
+    requests: Requests,
+    /// Arrival and latency of each.
+    seen: Vec<(u64, u64)>,
+}
+
+impl SocketView {
+    /// Watches where the client has no CPU of its own, and the kernel shows requests.
+    pub(super) fn open(stage: &Stage) -> Result<Option<Self>> {
+        if !stage.place.client_on_batch_lane() || can_track().is_err() {
+            return Ok(None);
+        }
+        let requests = [stage.place.request].into_iter().collect();
+        let lanes = Lanes { batch: vec![], requests, needs_pin: false, kind: PairKind::Declared };
+        let mut tracker =
+            Tracker::load_for(&lanes, Default::default(), Extras { requests: true, ..Extras::default() })?;
+        tracker.set_class(stage.pid, LaneClass::Lc);
+        let requests = Requests::track(&tracker, "of the experiment", &[stage.pid].into())?;
+        tracker.attach().context("cannot watch the service's sockets")?;
+        Ok(Some(Self { tracker, requests, seen: Vec::new() }))
+    }
+
+    /// Takes what has finished; to be called some times a second.
+    pub(super) fn drain(&mut self) -> Result<()> {
+        let seen = &mut self.seen;
+        Ok(self.requests.drain(|request| seen.push((request.arrived_ns, request.latency_ns())))?)
+    }
+
+    /// What the requests of `rhythm` took, without its warm-up.
+    pub(super) fn finish(mut self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
+        self.tracker.detach();
+        let seen = &mut self.seen;
+        self.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
+        Ok(of_requests(&self.seen, rhythm.warm_up.as_nanos() as u64))
+    }
+}
+
+/// The warm-up begins with the first arrival, some microseconds after the client's own beginning.
+fn of_requests(seen: &[(u64, u64)], warm_up_ns: u64) -> Option<AtSocket> {
+    let from_ns = seen.iter().map(|(arrived_ns, _)| *arrived_ns).min()? + warm_up_ns;
+    let measured = seen.iter().filter(|(arrived_ns, _)| *arrived_ns >= from_ns);
+    let mut latencies_ns: Vec<u64> = measured.map(|(_, latency_ns)| *latency_ns).collect();
+    latencies_ns.sort_unstable();
+    let at = |percentile| percentile_us(&latencies_ns, percentile);
+    Some(AtSocket {
+        requests: latencies_ns.len() as u64,
+        p50_us: at(50.0)?,
+        p95_us: at(95.0)?,
+        p99_us: at(99.0)?,
+        curve: curve(&latencies_ns),
+    })
+}
+
+/// The nearest rank.
+fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
+    let rank = (sorted_ns.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
+    sorted_ns.get(rank - 1).map(|ns| *ns as f64 / 1e3)
+}
+
+/// As far into the tail as there are requests, evenly on an axis of nines.
+fn curve(sorted_ns: &[u64]) -> Vec<Percentile> {
+    const POINTS_A_NINE: f64 = 25.0;
+    let nines = (sorted_ns.len().max(1) as f64).log10();
+    let percentiles = (0..=(nines * POINTS_A_NINE) as u32)
+        .map(|step| 100.0 * (1.0 - 10f64.powf(-f64::from(step) / POINTS_A_NINE)))
+        .map(|percentile| (percentile * 1e4).round() / 1e4);
+    percentiles
+        .filter_map(|percentile| Some(Percentile { percentile, us: percentile_us(sorted_ns, percentile)? }))
+        .collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_warm_up_is_left_out_and_ranks_are_counted_from_below() {
+        // One a millisecond; the latency is the place in the line, in microseconds.
+        let seen: Vec<(u64, u64)> = (0..300_u64).map(|number| (7 + number * 1_000_000, number * 1_000)).collect();
+        let figures = of_requests(&seen, 100_000_000).unwrap();
+        assert_eq!((figures.requests, figures.p50_us, figures.p99_us), (200, 199.0, 297.0));
+        assert_eq!(figures.curve[0], Percentile { percentile: 0.0, us: 100.0 });
+        let last = figures.curve.last().unwrap();
+        assert!(last.percentile > 99.0 && last.percentile < 100.0 && last.us == 298.0, "{last:?}");
+        assert_eq!(of_requests(&[], 0), None);
+        assert_eq!(of_requests(&seen[..50], 100_000_000), None, "nothing after the warm-up");
+    }
+}
