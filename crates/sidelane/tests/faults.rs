@@ -240,7 +240,7 @@ fn batch_that_leaves_its_lane_is_put_back_where_no_cpuset_keeps_it() {
     const CPUSET: &str = "/sys/fs/cgroup/cpuset";
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !Path::new(CPUSET).exists() {
-        return eprintln!("skipped: needs a v1 cpuset hierarchy at {CPUSET}, to take it away");
+        return sidelane_skip::skip(format!("needs a v1 cpuset hierarchy at {CPUSET}, to take it away"));
     }
     batch_that_strays_is_put_back(&format!("umount {CPUSET}"));
 }

@@ -56,7 +56,7 @@ fn track(service: u32, extras: Extras) -> (Tracker, Requests) {
 }
 
 fn can_track_here() -> bool {
-    can_track().inspect_err(|error| eprintln!("skipped: {error}")).is_ok()
+    can_track().inspect_err(|error| sidelane_skip::skip(error)).is_ok()
 }
 
 /// A busy loop on the batch lane. Ended when dropped.

@@ -23,7 +23,7 @@ impl Kernels {
     /// None, with the reason printed, where there is no compiler or no library to preload.
     fn built_with(options: &[&str]) -> Option<Self> {
         if !library().exists() {
-            eprintln!("skipped: needs {}: run `cargo build -p sidelane-gate` first", library().display());
+            sidelane_skip::skip(format!("needs {}: run `cargo build -p sidelane-gate` first", library().display()));
             return None;
         }
         let dir = tempfile::tempdir().unwrap();
@@ -50,7 +50,7 @@ fn compile(source: &str, program: &Path, options: &[&str]) -> bool {
     gcc.args(["-O2", "-w", "-pthread", "-o"]).arg(program).args(options).arg(runtime.join(source));
     match gcc.status() {
         Ok(status) => assert!(status.success(), "gcc {options:?} {source} failed"),
-        Err(error) => eprintln!("skipped: needs gcc: {error}"),
+        Err(error) => sidelane_skip::skip(format!("needs gcc: {error}")),
     }
     program.exists()
 }
@@ -153,7 +153,7 @@ fn requests_beside_which_batch_naps_are_alone() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab().map(Lab::at) else { return };
     if let Err(error) = can_track() {
-        return eprintln!("skipped: {error}");
+        return sidelane_skip::skip(error);
     }
     let Some(kernels) = Kernels::built_with(&["-pg", "-mfentry"]) else { return };
     let scratch = tempfile::tempdir().unwrap();

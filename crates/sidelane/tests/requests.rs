@@ -28,7 +28,7 @@ const NEAR_NS: u64 = 200_000;
 fn ready() -> Option<(common::lanes::Turn, Lab)> {
     let turn = lanes_to_ourselves()?;
     if let Err(error) = can_track() {
-        eprintln!("skipped: {error}");
+        sidelane_skip::skip(error);
         return None;
     }
     lab().map(|path| (turn, Lab::at(path)))
@@ -62,7 +62,7 @@ fn a_pool_is_seen_as_it_was() {
 #[test]
 fn ipv6_is_seen_too() {
     if TcpListener::bind("[::1]:0").is_err() {
-        return eprintln!("skipped: needs IPv6");
+        return sidelane_skip::skip("needs IPv6");
     }
     echo_is_seen_as_it_was(DESIGNS[0], "::1");
 }
@@ -70,7 +70,7 @@ fn ipv6_is_seen_too() {
 fn every_request_is_seen(kind: Real) {
     let Some((_turn, lab)) = ready() else { return };
     if !kind.is_installed() {
-        return eprintln!("skipped: needs {}", kind.program());
+        return sidelane_skip::skip(format!("needs {}", kind.program()));
     }
     let server = RealServer::start(kind, PLACE).unwrap();
     let mut client = Value::Null;
@@ -236,7 +236,7 @@ impl Watching {
 fn the_command_counts_logs_and_leaves_nothing_behind() {
     let Some((_turn, lab)) = ready() else { return };
     if !Real::Memcached.is_installed() {
-        return eprintln!("skipped: needs memcached");
+        return sidelane_skip::skip("needs memcached");
     }
     let before = Footprint::now();
     let dir = tempfile::tempdir().unwrap();

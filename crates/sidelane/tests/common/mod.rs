@@ -20,7 +20,7 @@ pub mod service;
 pub use agent::{Finished, Run, Running};
 pub use deadline::{holds_within, wait_until, wait_within};
 pub use footprint::Footprint;
-pub use lanes::{lab, lanes_to_ourselves};
+pub use lanes::{lab, lanes_if_possible, lanes_to_ourselves};
 pub use service::Service;
 
 /// A shell's busy loop.
