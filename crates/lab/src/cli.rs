@@ -5,7 +5,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{batch, bounce, echo, index, load, pulse, queries, serve, service_times};
+use crate::{batch, bounce, echo, index, load, noise, pulse, queries, serve, service_times};
 
 /// Workloads and load for Sidelane's experiments.
 #[derive(Debug, Parser)]
@@ -35,6 +35,8 @@ pub enum Command {
     Pulse(pulse::Args),
     /// Hand a CPU back and forth between two processes
     Bounce(bounce::Args),
+    /// Be a noisy machine: a host that takes the CPUs away, and neighbours
+    Noise(noise::Args),
     /// Be a service that writes down when it worked on what
     EchoServer(echo::server::Args),
     /// Ask it, on time, with habits that blur where a request ends

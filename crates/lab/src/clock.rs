@@ -3,6 +3,8 @@
 //! Timers (timerfd, clock_nanosleep) take absolute times of the same clock, so that
 //! an intended time can be handed to the kernel as it is.
 
+use anyhow::{Context, Result};
+use rustix::thread::clock_nanosleep_absolute;
 use rustix::time::{ClockId, Timespec, clock_gettime};
 
 /// Nanoseconds, of a duration or since the clock's origin.
@@ -19,6 +21,17 @@ pub fn now_ns() -> Nanos {
 /// CPU time this process has used so far.
 pub fn cpu_used_ns() -> Nanos {
     nanos(clock_gettime(ClockId::ProcessCPUTime))
+}
+
+/// CPU time this thread has used so far.
+pub fn thread_cpu_used_ns() -> Nanos {
+    nanos(clock_gettime(ClockId::ThreadCPUTime))
+}
+
+/// Sleeps until that time, whatever signals come in between.
+pub fn sleep_until(wake_ns: Nanos) -> Result<()> {
+    let wake = timespec(wake_ns);
+    rustix::io::retry_on_intr(|| clock_nanosleep_absolute(ClockId::Monotonic, &wake)).context("clock_nanosleep failed")
 }
 
 /// The kernel's form of a time or a duration.

@@ -13,6 +13,7 @@ mod corpus;
 mod echo;
 mod index;
 mod load;
+mod noise;
 mod place;
 mod poisson;
 mod pulse;
@@ -21,6 +22,7 @@ mod rng;
 mod search;
 mod serve;
 mod service_times;
+mod signals;
 mod summary;
 
 use std::process::ExitCode;
@@ -48,6 +50,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Batch(args) => batch::run(&args),
         Command::Pulse(args) => pulse::run(&args),
         Command::Bounce(args) => bounce::run(&args),
+        Command::Noise(args) => noise::run(&args),
         Command::EchoServer(args) => echo::server::run(&args),
         Command::EchoClient(args) => echo::client::run(&args),
     }

@@ -23,7 +23,7 @@ pub fn run_as_fifo(priority: i32) -> Result<()> {
     ensure!(
         outcome == 0,
         "cannot enter SCHED_FIFO at priority {priority}: {}; \
-         run as root or with CAP_SYS_NICE, or leave --fifo out",
+         run as root or with CAP_SYS_NICE",
         std::io::Error::last_os_error()
     );
     Ok(())

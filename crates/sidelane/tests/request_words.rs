@@ -66,7 +66,7 @@ impl Seen<'_> {
 fn on_the_request_lane(script: impl FnOnce(&Seen<'_>, [Connection; 2])) {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if let Err(error) = can_track() {
-        return eprintln!("skipped: {error}");
+        return sidelane_skip::skip(error);
     }
     pin_this_thread(&[REQUEST_LANE]).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();

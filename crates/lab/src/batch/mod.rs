@@ -15,7 +15,8 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use crate::cli;
-use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns, timespec};
+use crate::clock::{SECOND_NS, now_ns, seconds_to_ns};
+use crate::signals::EndingSignals;
 use check::Check;
 use counters::Counters;
 use kernels::Kernel;
@@ -46,7 +47,7 @@ pub struct Args {
 pub fn run(args: &Args) -> Result<()> {
     let counters = Arc::new(Counters::create(&args.counter, usize::from(args.threads))?);
     // Threads inherit the mask, so the signals wait for this thread to ask for them.
-    let signals = block_ending_signals()?;
+    let signals = EndingSignals::block()?;
     // Fails here, where it can be said, if the work cannot be done.
     drop(args.kernel.unit(Check::none())?);
     for thread in 0..usize::from(args.threads) {
@@ -57,7 +58,7 @@ pub fn run(args: &Args) -> Result<()> {
             .spawn(move || work(kernel, checks, &counters, thread))
             .context("cannot start a batch thread")?;
     }
-    wait_for_end(&signals, args.seconds);
+    signals.wait(args.seconds.map(|seconds| now_ns().saturating_add(seconds_to_ns(seconds).max(SECOND_NS / 1000))));
     // The workers end with the process; the counters stay in the file.
     Ok(())
 }
@@ -70,38 +71,4 @@ fn work(kernel: Kernel, checks: bool, counters: &Counters, thread: usize) {
         unit();
         counter.count_one();
     }
-}
-
-fn block_ending_signals() -> Result<libc::sigset_t> {
-    // SAFETY: an all-zero sigset_t is a valid value, and sigemptyset sets it properly.
-    let mut signals: libc::sigset_t = unsafe { std::mem::zeroed() };
-    // SAFETY: `signals` is valid for reads and writes throughout, the signal numbers exist,
-    // and a null old mask is allowed.
-    let outcome = unsafe {
-        libc::sigemptyset(&mut signals);
-        libc::sigaddset(&mut signals, libc::SIGTERM);
-        libc::sigaddset(&mut signals, libc::SIGINT);
-        libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut())
-    };
-    anyhow::ensure!(outcome == 0, "cannot block signals: {}", std::io::Error::from_raw_os_error(outcome));
-    Ok(signals)
-}
-
-/// Sleeps until one of `signals` comes or the time is over.
-fn wait_for_end(signals: &libc::sigset_t, seconds: Option<f64>) {
-    let end_ns = seconds.map(|seconds| now_ns().saturating_add(seconds_to_ns(seconds).max(SECOND_NS / 1000)));
-    // A process that is frozen (cgroup v2) or stopped, and goes on, is told EINTR.
-    while wait_once(signals, end_ns) == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {}
-}
-
-/// Returns the signal that came, or -1 with errno set.
-fn wait_once(signals: &libc::sigset_t, end_ns: Option<Nanos>) -> libc::c_int {
-    let Some(end_ns) = end_ns else {
-        // SAFETY: `signals` is an initialised set; no information about the signal is wanted.
-        return unsafe { libc::sigwaitinfo(signals, std::ptr::null_mut()) };
-    };
-    let timeout = timespec(end_ns.saturating_sub(now_ns()));
-    let timeout = libc::timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
-    // SAFETY: as above, and `timeout` outlives the call.
-    unsafe { libc::sigtimedwait(signals, std::ptr::null_mut(), &timeout) }
 }

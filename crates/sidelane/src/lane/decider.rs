@@ -12,6 +12,7 @@ use sidelane_signal::{LaneWord, hist_record};
 
 use super::audit::Audit;
 use super::clock::now_ns;
+use super::lateness::Lateness;
 use super::look::{look, requests};
 use super::summons::SummonsRing;
 use super::topology::BatchLane;
@@ -81,6 +82,7 @@ pub(super) struct Shared {
     evictor_errors: AtomicU64,
     pub(super) promises_broken: AtomicU64,
     late_ns: AtomicU64,
+    lateness: Lateness,
     bell: OwnedFd,
 }
 
@@ -95,6 +97,7 @@ impl Shared {
             evictor_errors: AtomicU64::new(0),
             promises_broken: AtomicU64::new(0),
             late_ns: AtomicU64::new(0),
+            lateness: Lateness::of_environment(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
     }
@@ -137,7 +140,10 @@ impl Shared {
         let mut doors = [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
         // An interrupted or refused sleep only means one more look at the lane.
         let woken = poll(&mut doors, timeout.as_ref()) != Ok(0);
-        let rung = doors[1].revents().contains(PollFlags::IN);
+        let (summoned, rung) = (doors[0].revents().contains(PollFlags::IN), doors[1].revents().contains(PollFlags::IN));
+        if summoned {
+            self.lateness.delay();
+        }
         ring.drain();
         if rung {
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);

@@ -19,6 +19,7 @@ pub mod gate;
 pub mod guardian;
 pub mod histogram;
 pub mod holder;
+mod lateness;
 mod look;
 pub(crate) mod mapped;
 pub mod nanonap;

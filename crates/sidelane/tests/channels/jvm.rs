@@ -69,7 +69,7 @@ fn counters_of_a_jvm_that_has_ended_stay_readable() {
 #[test]
 fn a_jvm_with_process_ids_and_a_tmp_of_its_own_is_read() {
     if !rustix::process::geteuid().is_root() {
-        println!("skipped: needs root, to give a program a /tmp of its own");
+        sidelane_skip::skip("needs root, to give a program a /tmp of its own");
         return;
     }
     // Not below /tmp, which the program's own one hides.

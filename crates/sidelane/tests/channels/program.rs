@@ -107,7 +107,7 @@ pub fn fixture(name: &str) -> PathBuf {
 /// Runs a tool on files; None, with the reason printed, where it is not installed.
 pub fn run<S: AsRef<OsStr>>(tool: &str, arguments: &[S]) -> Option<()> {
     let Ok(status) = Command::new(tool).args(arguments).status() else {
-        println!("skipped: there is no {tool} here");
+        sidelane_skip::skip(format!("there is no {tool} here"));
         return None;
     };
     assert!(status.success(), "{tool}: {status}");

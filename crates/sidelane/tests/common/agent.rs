@@ -15,12 +15,13 @@ use tempfile::TempDir;
 
 use super::lanes::LANES;
 use super::process;
-use super::{wait_until, wait_within};
+use super::wait_until;
+use super::deadline::holds_within;
 
 /// The binary under test.
 pub const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
 /// A run that takes longer hangs.
-const END_TIMEOUT: Duration = Duration::from_secs(60);
+const END_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A `sidelane run` to be started.
 pub struct Run {
@@ -212,7 +213,8 @@ impl Running {
     #[track_caller]
     pub fn wait_for_end(mut self) -> Finished {
         drop(self.child.stdin.take());
-        wait_within(END_TIMEOUT, "sidelane ended", || self.has_ended());
+        let ended = holds_within(END_TIMEOUT, || self.has_ended());
+        assert!(ended, "sidelane has not ended within {END_TIMEOUT:?}:\n{}", self.errors());
         let code = self.child.wait().expect("an ended child can be waited for").code();
         let dir = std::mem::replace(&mut self.dir, tempfile::tempdir().expect("another directory"));
         Finished { code, stdout: text(&dir, "stdout"), stderr: text(&dir, "stderr"), dir }

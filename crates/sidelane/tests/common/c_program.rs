@@ -10,7 +10,7 @@ pub fn compile(compiler: &str, dialect: &[&str], name: &str, dir: &Path) -> Opti
     let strict = ["-O2", "-Wall", "-Wextra", "-Werror", "-pthread"];
     let ran = Command::new(compiler).args(dialect).args(strict).arg("-o").arg(&program).arg(&source).status();
     let Ok(status) = ran else {
-        println!("skipped: there is no compiler {compiler} here");
+        sidelane_skip::skip(format!("there is no compiler {compiler} here"));
         return None;
     };
     assert!(status.success(), "{compiler} on {}: {status}", source.display());

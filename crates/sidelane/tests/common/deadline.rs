@@ -4,21 +4,16 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 /// Far longer than anything takes that is waited for, even on a busy machine.
-const TIMEOUT: Duration = Duration::from_secs(15);
+pub const TIMEOUT: Duration = Duration::from_secs(60);
 /// How often a condition is looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Waits until `condition` holds; `what` completes the sentence "waited in vain until".
 #[track_caller]
 pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
-    wait_within(TIMEOUT, what, condition);
+    assert!(holds_within(TIMEOUT, condition), "waited {TIMEOUT:?} in vain until {what}");
 }
 
-/// As [`wait_until`], where the time itself is part of the promise.
-#[track_caller]
-pub fn wait_within(timeout: Duration, what: &str, condition: impl FnMut() -> bool) {
-    assert!(holds_within(timeout, condition), "waited {timeout:?} in vain until {what}");
-}
 
 /// Waits until `condition` holds, or says that it does not.
 pub fn holds_within(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {

@@ -3,15 +3,11 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::path::{Path, PathBuf};
-use std::time::Duration;
 
 use libbpf_rs::query::ProgInfoIter;
 
+use super::deadline::TIMEOUT;
 use super::{holds_within, process};
-
-/// How long the machine may take to be as it was after a run has ended or died. The kernel
-/// frees its programs a moment after their last user has gone.
-pub const CLEAN_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// Everything of Sidelane's that can be found on the machine, each thing in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -27,11 +23,12 @@ impl Footprint {
         Self(groups.chain(claims).chain(processes).chain(kernel_programs()).collect())
     }
 
-    /// Waits until there is nothing but what was there at the time of `self`.
+    /// Waits until there is nothing but what was there at the time of `self`. The kernel frees its programs a
+    /// moment after their last user has gone.
     #[track_caller]
     pub fn must_come_back(&self) {
-        let clean = holds_within(CLEAN_TIMEOUT, || self.left_over().is_empty());
-        assert!(clean, "left behind for {CLEAN_TIMEOUT:?}: {:#?}", self.left_over());
+        let clean = holds_within(TIMEOUT, || self.left_over().is_empty());
+        assert!(clean, "left behind for {TIMEOUT:?}: {:#?}", self.left_over());
     }
 
     /// What has come since, and is still there.

@@ -8,7 +8,7 @@ use rustix::fs::{FlockOperation, flock};
 use sidelane::lane::claim::Claim;
 
 use super::agent::SIDELANE;
-use super::footprint::CLEAN_TIMEOUT;
+use super::deadline::TIMEOUT;
 use super::{holds_within, process};
 
 /// The request lane and the batch lane of every test.
@@ -19,8 +19,8 @@ pub const REQUEST_LANE: &str = "0";
 pub const BATCH_LANE: &str = "1";
 
 const BATCH_CPU: u32 = 1;
-/// How long somebody else on this machine may use the lanes before the tests give up.
-const OTHERS_TIMEOUT: Duration = Duration::from_secs(60);
+/// A guardian has this long to clear up after a test that failed.
+const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The right to use the lanes, until dropped.
 pub struct Turn {
@@ -30,23 +30,28 @@ pub struct Turn {
 impl Drop for Turn {
     /// What a failed test left behind must not disturb the next one. Its guardian comes first.
     fn drop(&mut self) {
-        holds_within(CLEAN_TIMEOUT, || process::marked().is_empty());
+        holds_within(GUARDIAN_TIMEOUT, || process::marked().is_empty());
         process::marked().into_iter().for_each(process::kill);
     }
 }
 
-/// Waits for the lanes. None, with the reason printed, where the test cannot run.
+/// Waits for the lanes. None, with the reason said, where the test cannot run.
 pub fn lanes_to_ourselves() -> Option<Turn> {
-    if let Some(reason) = what_is_missing() {
-        eprintln!("skipped: {reason}");
-        return None;
-    }
+    what_is_missing().map(sidelane_skip::skip).is_none().then(turn)
+}
+
+/// Waits for the lanes, for a test that can do without; None where nobody can have them.
+pub fn lanes_if_possible() -> Option<Turn> {
+    what_is_missing().is_none().then(turn)
+}
+
+fn turn() -> Turn {
     let path = std::env::temp_dir().join("sidelane-tests-lanes.lock");
     let lock = File::create(&path).unwrap_or_else(|error| panic!("cannot make {}: {error}", path.display()));
     flock(&lock, FlockOperation::LockExclusive).expect("a lock can be waited for");
-    let free = holds_within(OTHERS_TIMEOUT, || Claim::take(BATCH_CPU).is_ok());
+    let free = holds_within(TIMEOUT, || Claim::take(BATCH_CPU).is_ok());
     assert!(free, "batch lane {BATCH_CPU} is lent by another sidelane that is not of these tests");
-    Some(Turn { _lock: lock })
+    Turn { _lock: lock }
 }
 
 fn what_is_missing() -> Option<&'static str> {
@@ -62,7 +67,7 @@ fn what_is_missing() -> Option<&'static str> {
 pub fn lab() -> Option<PathBuf> {
     let path = Path::new(SIDELANE).with_file_name("sidelane-lab");
     if !path.exists() {
-        eprintln!("skipped: needs {}: run `cargo build -p sidelane-lab` first", path.display());
+        sidelane_skip::skip(format!("needs {}: run `cargo build -p sidelane-lab` first", path.display()));
         return None;
     }
     Some(path)

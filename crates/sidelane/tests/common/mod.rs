@@ -5,6 +5,7 @@
 //! - `agent`: a `sidelane run`, under way and ended
 //! - `c_program`: C programs of the runtime's tests
 //! - `process`: what /proc says of a process
+//! - `words`: what the lanes of a run are like, now
 //! - `footprint`: what a run leaves on the machine
 //! - `deadline`: waiting for what must happen
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
@@ -16,12 +17,14 @@ pub mod footprint;
 pub mod lanes;
 pub mod process;
 pub mod service;
+pub mod words;
 
 pub use agent::{Finished, Run, Running};
-pub use deadline::{holds_within, wait_until, wait_within};
+pub use deadline::{holds_within, wait_until};
 pub use footprint::Footprint;
-pub use lanes::{lab, lanes_to_ourselves};
-pub use service::Service;
+pub use lanes::{lab, lanes_if_possible, lanes_to_ourselves};
+pub use service::{Service, ServiceOnCommand};
+pub use words::Words;
 
 /// A shell's busy loop.
 pub const SPIN: &str = "while :; do :; done";

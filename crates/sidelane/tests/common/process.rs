@@ -75,8 +75,13 @@ pub fn marked() -> Vec<u32> {
 
 /// Kills a process of a run.
 pub fn kill(pid: u32) {
+    signal(pid, libc::SIGKILL);
+}
+
+/// Sends a process of a run a signal.
+pub fn signal(pid: u32, signal: i32) {
     // SAFETY: plain system call.
-    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+    unsafe { libc::kill(pid as libc::pid_t, signal) };
 }
 
 /// The file it executes.

@@ -1,10 +1,14 @@
 //! Stand-ins for a latency-critical service, each in its rhythm.
 
+use std::fs::File;
+use std::io::Write;
 use std::net::TcpListener;
 use std::os::fd::OwnedFd;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdin, Command, Stdio};
+
+use tempfile::TempDir;
 
 use super::lanes::REQUEST_LANE;
 use super::{SPIN, process};
@@ -12,6 +16,9 @@ use super::{SPIN, process};
 /// Some milliseconds of work, some milliseconds of sleep.
 const BURSTS: &str = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done";
 const REST: &str = "exec sleep 1000";
+
+/// Reads names of files, and works until there is a file of that name.
+const ON_COMMAND: &str = "while read -r end; do while [ ! -e \"$end\" ]; do :; done; done";
 
 /// A running service. Dropping it ends it.
 pub struct Service {
@@ -43,6 +50,18 @@ impl Service {
     pub fn busy_once_for(work_s: u32) -> Self {
         let script = format!("read go; timeout --foreground {work_s} sh -c '{SPIN}'; {REST}");
         Self::on(REQUEST_LANE, &script, Stdio::piped())
+    }
+
+    /// Works and rests as it is told.
+    pub fn on_command() -> ServiceOnCommand {
+        ServiceOnCommand::new(Self::on(REQUEST_LANE, ON_COMMAND, Stdio::piped()))
+    }
+
+    /// A command that reads names of files, and works until there is a file of that name.
+    pub fn of_command_on_command(program: &str, arguments: &[&str]) -> ServiceOnCommand {
+        let mut command = Command::new("taskset");
+        command.args(["-c", REQUEST_LANE, program]).args(arguments);
+        ServiceOnCommand::new(Self::start(&mut command, Stdio::piped()))
     }
 
     /// May run on both lanes, and never does.
@@ -125,6 +144,48 @@ impl Service {
     pub fn must_be_unharmed(&self, allowed_cpus: &str) {
         assert!(process::is_alive(self.pid()), "the service has ended");
         assert_eq!(self.allowed_cpus(), allowed_cpus, "the service was moved");
+    }
+}
+
+/// A service whose every turn lasts until the test has seen what it waits for. Nothing that happens in one
+/// can come too late, so nothing has to be bounded in time.
+pub struct ServiceOnCommand {
+    service: Service,
+    input: ChildStdin,
+    dir: TempDir,
+    turns: usize,
+}
+
+impl ServiceOnCommand {
+    fn new(mut service: Service) -> Self {
+        let input = service.child.stdin.take().expect("its input is a pipe");
+        Self { service, input, dir: tempfile::tempdir().expect("a temporary directory can be made"), turns: 0 }
+    }
+
+    /// Its name for `--beside`.
+    pub fn target(&self) -> String {
+        self.service.target()
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.service.pid()
+    }
+
+    /// Wakes it; it works from now on. Whoever wakes a thread runs the kernel program for it, so what that
+    /// does at a wake-up has been done when this returns.
+    pub fn work(&mut self) {
+        self.turns += 1;
+        writeln!(self.input, "{}", self.end_of_turn()).expect("the service reads");
+    }
+
+    /// Lets it rest.
+    pub fn rest(&self) {
+        File::create(self.end_of_turn()).expect("a file can be made in a temporary directory");
+    }
+
+    fn end_of_turn(&self) -> String {
+        self.dir.path().join(self.turns.to_string()).display().to_string()
     }
 }
 

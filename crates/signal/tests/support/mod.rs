@@ -48,7 +48,7 @@ fn compile(compiler: &str, dialect: &[&str], source: &str) -> Option<Program> {
         Ok(status) if status.success() => Some(Program(program)),
         Ok(status) => panic!("{compiler} on {}: {status}", path.display()),
         Err(e) if e.kind() == ErrorKind::NotFound => {
-            println!("skipped: there is no compiler {compiler:?} here");
+            sidelane_skip::skip(format!("there is no compiler {compiler:?} here"));
             None
         }
         Err(e) => panic!("{compiler}: {e}"),

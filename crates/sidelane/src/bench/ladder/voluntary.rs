@@ -163,7 +163,7 @@ mod tests {
     fn every_sleeper_sleeps_and_wakes() {
         let mut cpus = own_cpus().iter().collect::<Vec<_>>().into_iter();
         let (Some(request), Some(batch)) = (cpus.next(), cpus.next()) else {
-            return eprintln!("skipped: needs two CPUs");
+            return sidelane_skip::skip("needs two CPUs");
         };
         let pair = TestPair { request, batch, kind: PairKind::Declared };
         let effort = Effort { rounds: 5, gate_time: Duration::from_secs(5), sibling_pairs: 0 };

@@ -1,0 +1,178 @@
+//! A noisy machine, made at will: what a test must not mind.
+//!
+//! Two kinds of noise on each CPU. A *host* takes the CPU away at random, for moments and now and then
+//! for many milliseconds, as a hypervisor does that runs other machines; it is a SCHED_FIFO thread above
+//! every holder of a lane. *Neighbours* are ordinary programs: one wakes 500 times a second, one
+//! computes 40 % of the time. Where SCHED_FIFO is refused the host is an ordinary thread, too, and that
+//! is said.
+
+mod host;
+mod neighbours;
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::sync::{Arc, mpsc};
+use std::thread;
+
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use rustix::thread::sched_getaffinity;
+
+use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns};
+use crate::signals::EndingSignals;
+use crate::{cli, place};
+use host::Gaps;
+
+/// Options of `noise`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Begin the random gaps with this seed
+    #[arg(long, default_value_t = 1)]
+    seed: u64,
+    /// Part of each CPU that the host takes, in percent
+    #[arg(long, default_value_t = 5.0, value_name = "PERCENT", value_parser = cli::positive)]
+    taken: f64,
+    /// Gaps of 5 to 20 ms a second on each CPU
+    #[arg(long, default_value_t = 2.0, value_name = "N", value_parser = cli::non_negative)]
+    long_gaps: f64,
+    /// Only the host: no neighbours
+    #[arg(long)]
+    no_neighbours: bool,
+    /// Seconds to run; until SIGTERM or SIGINT if not given
+    #[arg(long, value_parser = cli::positive)]
+    seconds: Option<f64>,
+}
+
+/// What was done on one CPU, counted while it is done.
+#[derive(Debug, Default)]
+struct Taken {
+    /// CPU time of the host.
+    host_ns: AtomicU64,
+    gaps: AtomicU64,
+    long_gaps: AtomicU64,
+    longest_ns: AtomicU64,
+    /// CPU time of the neighbours.
+    neighbours_ns: AtomicU64,
+}
+
+/// What every thread of the noise shares.
+struct Noise {
+    cpu: usize,
+    stop: Arc<AtomicBool>,
+    taken: Arc<Taken>,
+}
+
+impl Noise {
+    fn goes_on(&self) -> bool {
+        !self.stop.load(Ordering::Relaxed)
+    }
+}
+
+/// Makes noise until a signal, the time or its parent's death ends it; then prints what it took.
+pub fn run(args: &Args) -> Result<()> {
+    let gaps = Gaps::new(args.taken / 100.0, args.long_gaps)?;
+    let signals = EndingSignals::block()?;
+    die_with_parent()?;
+    let stop = Arc::new(AtomicBool::new(false));
+    let cpus = own_cpus()?;
+    let began_ns = now_ns();
+    let mut threads = Vec::new();
+    let mut taken = Vec::new();
+    for &cpu in &cpus {
+        let count = Arc::new(Taken::default());
+        let noise = || Noise { cpu, stop: Arc::clone(&stop), taken: Arc::clone(&count) };
+        threads.push(start_host(noise(), gaps, args.seed)?);
+        if !args.no_neighbours {
+            threads.push(start(format!("waker-{cpu}"), noise(), neighbours::wake)?);
+            threads.push(start(format!("worker-{cpu}"), noise(), neighbours::compute)?);
+        }
+        taken.push(count);
+    }
+    println!("ready pid={}", std::process::id());
+    signals.wait(args.seconds.map(|seconds| now_ns().saturating_add(seconds_to_ns(seconds))));
+    stop.store(true, Ordering::Relaxed);
+    for thread in threads {
+        thread.join().expect("noise does not panic")?;
+    }
+    let report = Report { taken: &taken, wall_ns: now_ns() - began_ns };
+    println!("{report}");
+    Ok(())
+}
+
+type NoiseThread = thread::JoinHandle<Result<()>>;
+
+/// Starts the host of one CPU; says so if it may not have the priority that makes it one.
+fn start_host(noise: Noise, gaps: Gaps, seed: u64) -> Result<NoiseThread> {
+    let (said, refused) = mpsc::channel();
+    let cpu = noise.cpu;
+    let host = start(format!("host-{cpu}"), noise, move |noise| {
+        let _ = said.send(place::run_as_fifo(host::PRIORITY));
+        host::take_away(noise, gaps, seed)
+    })?;
+    if let Ok(Err(error)) = refused.recv() {
+        eprintln!("noise: {error:#}; on CPU {cpu} the gaps come from an ordinary thread, which shares them with others");
+    }
+    Ok(host)
+}
+
+/// Starts a thread on its CPU.
+fn start(name: String, noise: Noise, body: impl FnOnce(&Noise) -> Result<()> + Send + 'static) -> Result<NoiseThread> {
+    let body = move || {
+        place::pin_to(noise.cpu)?;
+        place::wake_on_time()?;
+        body(&noise)
+    };
+    thread::Builder::new().name(name).spawn(body).context("cannot start a thread")
+}
+
+/// The CPUs that this process may use.
+fn own_cpus() -> Result<Vec<usize>> {
+    let allowed = sched_getaffinity(None).context("cannot learn which CPUs this process may use")?;
+    Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
+}
+
+/// Nobody else would end it if whoever started it were killed.
+fn die_with_parent() -> Result<()> {
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot ask to end with the parent")?;
+    ensure!(getppid() == parent, "the parent ended meanwhile");
+    Ok(())
+}
+
+/// What the noise came to, in one line.
+struct Report<'a> {
+    taken: &'a [Arc<Taken>],
+    wall_ns: Nanos,
+}
+
+impl Report<'_> {
+    fn sum(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
+        self.taken.iter().map(|taken| figure(taken).load(Ordering::Relaxed)).sum::<u64>() as f64
+    }
+
+    /// Of one CPU, on average.
+    fn percent(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
+        self.sum(figure) * 100.0 / (self.wall_ns as f64 * self.taken.len() as f64)
+    }
+
+    /// A second on each CPU.
+    fn per_s(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
+        self.sum(figure) * SECOND_NS as f64 / (self.wall_ns as f64 * self.taken.len() as f64)
+    }
+}
+
+impl fmt::Display for Report<'_> {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let longest_ns = self.taken.iter().map(|taken| taken.longest_ns.load(Ordering::Relaxed)).max();
+        write!(
+            f,
+            "of each CPU the host took {:.1} % in {:.0} gaps a second, {:.1} of them over 5 ms, the longest {:.1} ms; \
+             neighbours used {:.0} %",
+            self.percent(|taken| &taken.host_ns),
+            self.per_s(|taken| &taken.gaps),
+            self.per_s(|taken| &taken.long_gaps),
+            longest_ns.unwrap_or(0) as f64 / 1e6,
+            self.percent(|taken| &taken.neighbours_ns),
+        )
+    }
+}

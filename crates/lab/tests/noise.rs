@@ -1,0 +1,56 @@
+//! The noise maker: it ends when it is told to and when nobody is left to tell it, and says what it took.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::process::{Child, Stdio};
+
+use common::{lab, run_failing};
+
+/// Little, since other tests run meanwhile.
+const LITTLE: [&str; 6] = ["noise", "--taken", "0.5", "--long-gaps", "0", "--no-neighbours"];
+const REPORT: &str = "of each CPU the host took ";
+
+fn started() -> (Child, BufReader<std::process::ChildStdout>) {
+    let mut noise = lab(&LITTLE).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut said = BufReader::new(noise.stdout.take().unwrap());
+    assert!(line(&mut said).starts_with("ready pid="));
+    (noise, said)
+}
+
+fn line(said: &mut impl BufRead) -> String {
+    let mut line = String::new();
+    said.read_line(&mut line).unwrap();
+    line
+}
+
+#[test]
+fn a_signal_ends_it_and_it_says_what_it_took() {
+    let (mut noise, mut said) = started();
+    // SAFETY: plain system call; the child is not reaped yet.
+    assert_eq!(unsafe { libc::kill(noise.id() as libc::pid_t, libc::SIGTERM) }, 0);
+    assert!(line(&mut said).starts_with(REPORT));
+    assert!(noise.wait().unwrap().success());
+}
+
+#[test]
+fn it_ends_with_whoever_started_it() {
+    let script = "\"$@\" & read -r _; kill -9 $$";
+    let mut shell = std::process::Command::new("sh");
+    shell.args(["-c", script, "sh", env!("CARGO_BIN_EXE_sidelane-lab")]).args(LITTLE);
+    shell.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null());
+    let mut shell = shell.spawn().unwrap();
+    let mut said = BufReader::new(shell.stdout.take().unwrap());
+    assert!(line(&mut said).starts_with("ready pid="));
+    drop(shell.stdin.take());
+    shell.wait().unwrap();
+    assert!(line(&mut said).starts_with(REPORT), "it says so at its end");
+    assert_eq!(line(&mut said), "", "nobody has its output any more");
+}
+
+#[test]
+fn more_long_gaps_than_there_is_time_are_refused() {
+    let mut command = lab(&["noise"]);
+    command.args(["--taken", "1", "--seconds", "1"]);
+    assert!(run_failing(command, 1).contains("--long-gaps"));
+}

@@ -1,0 +1,135 @@
+//! The words of a run under way, as the kernel program and the lane's holder write them: with them a
+//! test waits for what happens, and asserts in which order, instead of how fast.
+//!
+//! They are looked at from the request lane: whoever looked from the batch lane would find himself there.
+
+use std::os::fd::AsFd;
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use libbpf_rs::MapHandle;
+use libbpf_rs::query::MapInfoIter;
+use rustix::mm::{MapFlags, ProtFlags, mmap};
+use sidelane::lane::priority::pin_this_thread;
+use sidelane_signal::{GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, Shared, view};
+
+use super::Running;
+
+const REQUEST_LANE: usize = 0;
+const BATCH_LANE: usize = 1;
+/// The arrays have an entry for each CPU; the tests use the first two.
+const LANES: usize = 2;
+/// Looks in a row at a lane that is to stay empty: each would see batch that came back.
+const LOOKS: usize = 2_000;
+
+/// The words of the lanes of one run.
+#[derive(Clone, Copy)]
+pub struct Words {
+    lanes: &'static [LaneWord],
+    holds: &'static [HoldWord],
+    gates: &'static [GateWord],
+    terms: &'static [LaneTerms],
+}
+
+impl Words {
+    /// Waits until the lane of `run` has its holder. The calling thread stays on the request lane from now on.
+    #[track_caller]
+    pub fn of(run: &mut Running) -> Self {
+        pin_this_thread(&[REQUEST_LANE as u32]).expect("the request lane is there");
+        let agent = run.pid();
+        run.wait_until("the lane had its holder", |_| Self::find(agent).is_some());
+        Self::find(agent).expect("it was there a moment ago")
+    }
+
+    /// Those whose holder is a thread of the process.
+    fn find(agent: u32) -> Option<Self> {
+        let is_its = |word: &HoldWord| {
+            let tid = word.holder_pid.load(Ordering::Acquire);
+            tid != 0 && Path::new(&format!("/proc/{agent}/task/{tid}")).exists()
+        };
+        let mut found = maps("hold_words").filter_map(|id| Some((id, mapped::<HoldWord>(id)?)));
+        let (id, holds) = found.find(|(_, holds)| is_its(&holds[BATCH_LANE]))?;
+        let (lanes, gates) = (beside(id, "lane_words")?, beside(id, "gate_words")?);
+        Some(Self { lanes, holds, gates, terms: beside(id, "lane_terms")? })
+    }
+
+    /// How the batch lane is held.
+    pub fn state(&self) -> HoldState {
+        self.holds[BATCH_LANE].state().expect("a state of this version")
+    }
+
+    /// Summonses so far.
+    pub fn summons(&self) -> u64 {
+        self.holds[BATCH_LANE].summons.load(Ordering::Acquire)
+    }
+
+    /// Whether the service needs its lane.
+    pub fn busy(&self) -> bool {
+        self.lanes[REQUEST_LANE].busy()
+    }
+
+    /// When the present or last busy period of the service began.
+    pub fn busy_since_ns(&self) -> u64 {
+        self.lanes[REQUEST_LANE].busy_since_ns.load(Ordering::Acquire)
+    }
+
+    /// Whether batch runs on the batch lane.
+    pub fn batch_is_on(&self) -> bool {
+        self.lanes[BATCH_LANE].class.load(Ordering::Acquire) == LaneClass::Batch as u32
+    }
+
+    /// Whether batch has the lane, in this state, and the service does not need its own.
+    pub fn is_batchs(&self, state: HoldState) -> bool {
+        !self.busy() && self.state() == state && self.batch_is_on()
+    }
+
+    /// Whether batch neither runs on its lane nor waits for it.
+    pub fn is_left(&self) -> bool {
+        !self.batch_is_on() && self.holds[BATCH_LANE].batch_waits.load(Ordering::Acquire) == 0
+    }
+
+    /// Whether the lane is kept: by its holder, or by batch's absence where the hold got long.
+    pub fn is_kept(&self) -> bool {
+        [HoldState::Held, HoldState::Evicted].contains(&self.state())
+    }
+
+    /// Fails if batch runs on the lane while its holder holds it. The service has to stay busy meanwhile.
+    #[track_caller]
+    pub fn must_stay_empty(&self) {
+        for _ in 0..LOOKS {
+            let held = self.state() == HoldState::Held;
+            let batch_is_on = self.batch_is_on();
+            assert!(!(held && batch_is_on && self.state() == HoldState::Held), "batch runs on a lane that is held");
+        }
+    }
+
+    /// Whether batch that looks for itself naps on the batch lane.
+    pub fn naps(&self) -> bool {
+        self.gates[BATCH_LANE].nap_tid.load(Ordering::Acquire) != 0
+    }
+
+    /// The terms on which the batch lane is lent.
+    pub fn terms(&self) -> &LaneTerms {
+        &self.terms[BATCH_LANE]
+    }
+}
+
+/// The numbers of the kernel's arrays of this name.
+fn maps(name: &str) -> impl Iterator<Item = u32> {
+    MapInfoIter::default().filter(move |map| map.name == name).map(|map| map.id)
+}
+
+/// The array of this name that was made together with number `id`.
+fn beside<T: Shared>(id: u32, name: &str) -> Option<&'static [T]> {
+    mapped(maps(name).min_by_key(|other| other.abs_diff(id))?)
+}
+
+/// The first entries of an array, for the rest of the test.
+fn mapped<T: Shared>(id: u32) -> Option<&'static [T]> {
+    let map = MapHandle::from_map_id(id).ok()?;
+    let bytes = LANES * size_of::<T>();
+    // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+    let start = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, map.as_fd(), 0) };
+    // SAFETY: mapped for reading and never unmapped; all in it are atomics, which are only loaded here.
+    unsafe { view(start.ok()?.cast(), bytes) }
+}

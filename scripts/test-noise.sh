@@ -1,0 +1,51 @@
+#!/bin/sh
+# Runs the whole suite on a machine that is made noisy (`sidelane-lab noise`), with summonses that come
+# late, three times, and prints a line a round and a last one with the sum. What a round printed is
+# kept in out/test-noise.
+#
+# usage: scripts/test-noise.sh [ROUNDS [SEED]]
+# Exit code: 0 if no test failed in any round, 1 if one did.
+set -eu
+
+end_noise() {
+	[ -n "$noise" ] || return 0
+	kill "$noise" 2>/dev/null || true
+	wait "$noise" || true
+	noise=
+}
+
+# round NUMBER SEED: one run of the suite. A seed gives the same gaps and delays again.
+round() {
+	log=$out/round-$1
+	"$lab" noise --seed "$2" >"$log.noise" 2>"$log.noise-errors" &
+	noise=$!
+	code=0
+	SIDELANE_DELAY_SUMMONS=$2 scripts/test.sh >"$log" 2>&1 || code=$?
+	end_noise
+	counts=$(tail -n 1 "$log")
+	echo "round $1 of $rounds: $counts (seed $2; $(tail -n 1 "$log.noise"))"
+	grep -E '^failed: ' "$log" || true
+	[ ! -s "$log.noise-errors" ] || cat "$log.noise-errors"
+	echo "$counts" >>"$out/counts"
+	[ $code -eq 0 ] || failed=1
+}
+
+rounds=${1:-3}
+seed=${2:-$(date +%s)}
+cd "$(dirname "$0")/.."
+lab=target/debug/sidelane-lab
+out=out/test-noise
+noise=
+failed=0
+trap end_noise EXIT
+trap 'exit 130' INT TERM HUP
+rm -rf "$out"
+mkdir -p "$out"
+number=1
+while [ "$number" -le "$rounds" ]; do
+	round "$number" $((seed + number))
+	number=$((number + 1))
+done
+awk '{ passed += $1; failed += $3; skipped += $5 }
+END { printf "%d passed, %d failed, %d skipped\n", passed, failed, skipped }' "$out/counts"
+exit $failed
