@@ -1,0 +1,44 @@
+//! The signals that end a tool, taken when it is ready for them.
+
+use anyhow::{Result, ensure};
+
+use crate::clock::{Nanos, now_ns, timespec};
+
+/// SIGTERM and SIGINT, blocked in the thread that asked for them and in those that it starts.
+pub struct EndingSignals(libc::sigset_t);
+
+impl EndingSignals {
+    /// Threads inherit the mask, so the signals wait for [`EndingSignals::wait`] if this comes first.
+    pub fn block() -> Result<Self> {
+        // SAFETY: an all-zero sigset_t is a valid value, and sigemptyset sets it properly.
+        let mut signals: libc::sigset_t = unsafe { std::mem::zeroed() };
+        // SAFETY: `signals` is valid for reads and writes throughout, the signal numbers exist,
+        // and a null old mask is allowed.
+        let outcome = unsafe {
+            libc::sigemptyset(&mut signals);
+            libc::sigaddset(&mut signals, libc::SIGTERM);
+            libc::sigaddset(&mut signals, libc::SIGINT);
+            libc::pthread_sigmask(libc::SIG_BLOCK, &signals, std::ptr::null_mut())
+        };
+        ensure!(outcome == 0, "cannot block signals: {}", std::io::Error::from_raw_os_error(outcome));
+        Ok(Self(signals))
+    }
+
+    /// Sleeps until one of them comes, or until `end_ns`.
+    pub fn wait(&self, end_ns: Option<Nanos>) {
+        // A process that is frozen (cgroup v2) or stopped, and goes on, is told EINTR.
+        while self.wait_once(end_ns) == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {}
+    }
+
+    /// Returns the signal that came, or -1 with errno set.
+    fn wait_once(&self, end_ns: Option<Nanos>) -> libc::c_int {
+        let Some(end_ns) = end_ns else {
+            // SAFETY: the set is initialised; no information about the signal is wanted.
+            return unsafe { libc::sigwaitinfo(&self.0, std::ptr::null_mut()) };
+        };
+        let timeout = timespec(end_ns.saturating_sub(now_ns()));
+        let timeout = libc::timespec { tv_sec: timeout.tv_sec, tv_nsec: timeout.tv_nsec };
+        // SAFETY: as above, and `timeout` outlives the call.
+        unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &timeout) }
+    }
+}
