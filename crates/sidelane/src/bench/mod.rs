@@ -12,5 +12,6 @@ pub mod papers;
 pub mod parity;
 mod request_cost;
 pub mod requests;
+pub mod sibling;
 pub mod subject;
 pub mod workshop;

@@ -21,6 +21,7 @@ use crate::experiment::load::Rhythm;
 use crate::experiment::place::Place;
 use crate::experiment::run::{Figures, Task};
 use crate::experiment::setting::Setting;
+use crate::experiment::sibling::Carrier;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
 use crate::report::{ResultFile, html};
@@ -34,6 +35,8 @@ pub struct DemoOptions {
     pub lanes: Option<String>,
     /// Share of the request lane that the load keeps busy.
     pub load: f64,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
     /// The lab's batch kernel: loop, matrix or flush.
     pub batch: String,
     /// Where the results go.
@@ -88,7 +91,7 @@ pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     let pace = Pace::of(options.quick);
     let bar = progress_bar(pace);
     bar.set_message("building the search index");
-    let stage = search::stage(Place::choose(options.lanes.as_deref())?, &options.cache)?;
+    let stage = search::stage(Place::choose(options.lanes.as_deref())?, options.sibling, &options.cache)?;
     let mut runs = Vec::new();
     for round in 0..pace.rounds {
         bar.set_message("batch alone");

@@ -27,6 +27,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::doctor;
 use crate::doctor::pair::{TestPair, own_cpus};
 use crate::experiment::place::Place;
+use crate::experiment::sibling::{Carrier, Emulated};
 use crate::experiment::{redis, search};
 use crate::lane::claim::Claim;
 use crate::lane::objective::Objective;
@@ -46,6 +47,8 @@ pub struct LanesOptions {
     pub quick: bool,
     /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
     /// Shares of the request lane that the load keeps busy, in percent.
     pub loads: Option<Vec<u8>>,
     /// The lab's batch kernels.
@@ -80,6 +83,7 @@ pub const COLUMNS: [&str; 17] = [
 /// Everything that was measured.
 struct Measured {
     ladder: Ladder,
+    emulated: Option<Emulated>,
     search: Sweep,
     redis: Option<Sweep>,
     step: Option<StepRuns>,
@@ -93,22 +97,24 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let bar = progress_bar(&plan);
     bar.set_message("naps");
     let ladder = climb(options, &plan)?;
-    let search = search::stage(place, &options.cache).context("cannot put up the search service")?;
+    let search = search::stage(place, options.sibling, &options.cache).context("cannot put up the search service")?;
     let lanes = search.beside()?.lanes;
+    let emulated = Emulated::of(search.sibling.as_ref(), &place.lanes());
     let swept = sweep::run(&search, &plan.search, plan.slo_us(), &bar).context("search")?;
     let step = plan.step.map(|step| step::run(&search, step, plan.slo_us(), &bar)).transpose().context("step")?;
     drop(search);
-    let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, plan, &bar)).transpose().context("redis")?;
+    let redis =
+        plan.redis.as_ref().map(|plan| sweep_redis(place, options.sibling, plan, &bar)).transpose().context("redis")?;
     bar.finish_and_clear();
-    let measured = Measured { ladder, search: swept, redis, step };
+    let measured = Measured { ladder, emulated, search: swept, redis, step };
     let mut result = ResultFile::new(machine::describe(lanes.kind), words::settings(&plan, place, &lanes, &measured));
     measured.fill(&mut result, place, &lanes);
     Ok(result)
 }
 
-fn sweep_redis(place: Place, plan: &plan::SweepPlan, bar: &ProgressBar) -> Result<Sweep> {
+fn sweep_redis(place: Place, sibling: Option<Carrier>, plan: &plan::SweepPlan, bar: &ProgressBar) -> Result<Sweep> {
     bar.set_message("starting redis");
-    sweep::run(&redis::stage(place)?, plan, None, bar)
+    sweep::run(&redis::stage(place, sibling)?, plan, None, bar)
 }
 
 /// Measures the naps under the guard that a doctor has: whatever happens, no group is left behind.

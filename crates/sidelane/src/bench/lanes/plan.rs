@@ -166,7 +166,8 @@ mod tests {
     use super::*;
 
     fn plan(quick: bool, loads: Option<Vec<u8>>) -> Plan {
-        let options = LanesOptions { quick, lanes: None, loads, batches: None, slo: None, cache: "/tmp".into() };
+        let options =
+            LanesOptions { quick, lanes: None, sibling: None, loads, batches: None, slo: None, cache: "/tmp".into() };
         Plan::of(&options).unwrap()
     }
 

@@ -21,6 +21,7 @@ use crate::bench::median::median;
 use crate::experiment::load::{Load, Rhythm};
 use crate::experiment::place::Place;
 use crate::experiment::run::{self, Task};
+use crate::experiment::sibling::{Carrier, Sibling};
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, search};
 use crate::lane::service::Target;
@@ -39,6 +40,8 @@ pub struct ParityOptions {
     pub quick: bool,
     /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
     /// Where index and queries are kept between runs.
     pub cache: PathBuf,
 }
@@ -58,18 +61,21 @@ const BATCH_ALONE: Duration = Duration::from_millis(300);
 /// Runs the scenario both ways.
 pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let place = Place::choose(options.lanes.as_deref())?;
-    let stage = search::stage(place, &options.cache).context("cannot put up the search service")?;
+    let mut stage =
+        search::stage(place, options.sibling, &options.cache).context("cannot put up the search service")?;
     let recorded = record(&stage).context("cannot record the service's requests")?;
     let experiment = load(&options.scenario, options.quick, &recorded)?;
     let lanes = stage.beside()?.lanes;
     let rounds = if options.quick { 1 } else { ROUNDS };
     let runs = experiment.points.iter().flat_map(|point| &point.runs);
     let mut notes = BTreeSet::new();
-    let compared = runs.map(|model| compare(&stage, &lanes, model, rounds, &mut notes)).collect::<Result<Vec<_>>>()?;
-    let mut result = ResultFile::new(machine::describe(lanes.kind), settings(options, &experiment, rounds));
+    let compared =
+        runs.map(|model| compare(&mut stage, &lanes, model, rounds, &mut notes)).collect::<Result<Vec<_>>>()?;
+    let mut result =
+        ResultFile::new(machine::describe(lanes.kind), settings(options, &experiment, stage.sibling.as_ref(), rounds));
     result.rows = compared.iter().flat_map(Compared::rows).collect();
     result.checks = compared.iter().flat_map(Compared::checks).collect();
-    result.notes = words(&lanes, place).into_iter().chain(notes).collect();
+    result.notes = words(&lanes, place, stage.sibling.is_some()).into_iter().chain(notes).collect();
     Ok(result)
 }
 
@@ -100,8 +106,19 @@ fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
 }
 
 /// One setting at one load, both ways.
-fn compare(stage: &Stage, lanes: &Lanes, model: &Model, rounds: u64, notes: &mut BTreeSet<String>) -> Result<Compared> {
+fn compare(
+    stage: &mut Stage,
+    lanes: &Lanes,
+    model: &Model,
+    rounds: u64,
+    notes: &mut BTreeSet<String>,
+) -> Result<Compared> {
     let real = model::real(model)?;
+    if let Some(sibling) = &mut stage.sibling {
+        sibling.begin(model::slowdown(model)?)?;
+        notes.insert(sibling.note());
+    }
+    let stage = &*stage;
     let batch_alone_per_s = match real.setting.beside {
         Some(_) => batch::alone_per_s(stage, real.batch, BATCH_ALONE, 0)?,
         None => 0.0,
@@ -135,20 +152,26 @@ fn medians(rounds: &[Seen]) -> Seen {
     }
 }
 
-fn settings(options: &ParityOptions, experiment: &Experiment, rounds: u64) -> Map<String, Value> {
+fn settings(
+    options: &ParityOptions,
+    experiment: &Experiment,
+    sibling: Option<&Sibling>,
+    rounds: u64,
+) -> Map<String, Value> {
     let settings = json!({
         "title": experiment.title,
         "explanation": experiment.explanation,
         "scenario": options.scenario.display().to_string(),
+        "sibling": sibling.map(Sibling::title),
         "rounds_count": rounds,
         "quick": options.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }
 
-fn words(lanes: &Lanes, place: Place) -> Vec<String> {
+fn words(lanes: &Lanes, place: Place, emulated: bool) -> Vec<String> {
     let mut notes = vec!["rows named `simulated` come from a model; the others were measured".to_owned()];
-    if lanes.kind == PairKind::Declared {
+    if lanes.kind == PairKind::Declared && !emulated {
         notes.push("lanes: a declared pair, no shared core; the scenario must not have a slowdown".to_owned());
     }
     if place.client_on_batch_lane() {
