@@ -5,7 +5,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{batch, bounce, echo, index, load, noise, pulse, queries, serve, service_times};
+use crate::{batch, bounce, echo, index, load, noise, pulse, queries, serve, service_times, sibling};
 
 /// Workloads and load for Sidelane's experiments.
 #[derive(Debug, Parser)]
@@ -41,6 +41,8 @@ pub enum Command {
     EchoServer(echo::server::Args),
     /// Ask it, on time, with habits that blur where a request ends
     EchoClient(echo::client::Args),
+    /// Make two CPUs slow each other as the lanes of one core do
+    Sibling(sibling::Args),
 }
 
 /// Parses a number above zero, such as a rate.

@@ -1,9 +1,10 @@
 //! `sidelane-lab`: the workloads and the load that Sidelane's experiments run on.
 //!
-//! Nothing here knows about lanes, gates or policies. The lab only provides a
+//! Nothing here knows about gates or policies. The lab only provides a
 //! latency-critical service with a real spread of demands (`index`, `queries`,
 //! `serve`), somebody who asks it questions on time (`load`), batch work whose
-//! progress can be watched (`batch`), and small instruments around them.
+//! progress can be watched (`batch`), two CPUs that behave like the lanes of one core
+//! (`sibling`), and small instruments around them.
 
 mod batch;
 mod bounce;
@@ -22,6 +23,7 @@ mod rng;
 mod search;
 mod serve;
 mod service_times;
+mod sibling;
 mod signals;
 mod summary;
 
@@ -53,5 +55,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Noise(args) => noise::run(&args),
         Command::EchoServer(args) => echo::server::run(&args),
         Command::EchoClient(args) => echo::client::run(&args),
+        Command::Sibling(args) => sibling::run(&args),
     }
 }

@@ -3,7 +3,7 @@
 use std::num::NonZeroU64;
 
 use anyhow::{Context, Result, ensure};
-use rustix::thread::{CpuSet, sched_setaffinity, set_current_timer_slack};
+use rustix::thread::{CpuSet, Timespec, nanosleep, sched_setaffinity, set_current_timer_slack};
 
 /// Pins the calling thread, and every thread it starts later, to one CPU.
 pub fn pin_to(cpu: usize) -> Result<()> {
@@ -33,4 +33,24 @@ pub fn run_as_fifo(priority: i32) -> Result<()> {
 /// what is measured here.
 pub fn wake_on_time() -> Result<()> {
     set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack to 1 ns")
+}
+
+/// Sleeps as short as can be, so that the calling thread is switched out and in again.
+pub fn leave_and_return() -> Result<()> {
+    let moment = Timespec { tv_sec: 0, tv_nsec: 1 };
+    rustix::io::retry_on_intr(|| match nanosleep(&moment) {
+        rustix::thread::NanosleepRelativeResult::Ok => Ok(()),
+        rustix::thread::NanosleepRelativeResult::Interrupted(_) => Err(rustix::io::Errno::INTR),
+        rustix::thread::NanosleepRelativeResult::Err(error) => Err(error),
+    })
+    .context("nanosleep failed")
+}
+
+/// Takes a CPU from whoever runs there, for a moment, on a thread of its own.
+pub fn visit(cpu: usize) -> Result<()> {
+    let visit = move || -> Result<()> {
+        run_as_fifo(1)?;
+        pin_to(cpu)
+    };
+    std::thread::spawn(visit).join().expect("a visit does not panic")
 }

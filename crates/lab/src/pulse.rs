@@ -6,6 +6,7 @@ use anyhow::Result;
 use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::place;
 use crate::rng::Rng;
+use crate::sibling::{Pace, PaceArgs};
 
 /// Options of `pulse`.
 #[derive(Debug, clap::Args)]
@@ -28,18 +29,24 @@ pub struct Args {
     /// Number of pulses
     #[arg(long, value_name = "N")]
     count: u64,
+    /// Make each pulse as long as beside a real sibling lane
+    #[command(flatten)]
+    pace: PaceArgs,
 }
 
 /// Prints `ready pid=N` and runs the pulses.
 pub fn run(args: &Args) -> Result<()> {
     place::pin_to(args.cpu)?;
     place::wake_on_time()?;
+    let sibling = args.pace.find()?;
+    let mut pace = sibling.as_ref().map(|sibling| sibling.join()).transpose()?;
     println!("ready pid={}", std::process::id());
     let mut stalls = Stalls { print: args.stalls, longest_ns: 0 };
     let mut rng = args.vary.map(|seed| Rng::new(seed, 0));
     for _ in 0..args.count {
-        let spun_until_ns = spin_until(now_ns().saturating_add(length_ns(args.busy_us, &mut rng)), &mut stalls);
-        sleep_until(spun_until_ns.saturating_add(length_ns(args.idle_us, &mut rng)))?;
+        spin_until(now_ns().saturating_add(length_ns(args.busy_us, &mut rng)), &mut stalls);
+        pace.iter_mut().for_each(Pace::look);
+        sleep_until(now_ns().saturating_add(length_ns(args.idle_us, &mut rng)))?;
     }
     Ok(())
 }
@@ -50,15 +57,15 @@ fn length_ns(mean_us: u64, rng: &mut Option<Rng>) -> Nanos {
     rng.as_mut().map_or(mean_ns, |rng| (mean_ns as f64 * 2.0 * rng.unit()) as Nanos)
 }
 
-/// Spins on the clock, which keeps the CPU in user mode; returns the time it stopped.
-fn spin_until(end_ns: Nanos, stalls: &mut Stalls) -> Nanos {
+/// Spins on the clock, which keeps the CPU in user mode.
+fn spin_until(end_ns: Nanos, stalls: &mut Stalls) {
     let mut last = now_ns();
     loop {
         let now = now_ns();
         stalls.note(now - last);
         last = now;
         if now >= end_ns {
-            return now;
+            return;
         }
         std::hint::spin_loop();
     }

@@ -8,6 +8,7 @@ use clap::{Args, Parser, Subcommand};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
 use crate::bench::rounds::Patience;
+use crate::experiment::sibling::Carrier;
 use crate::lane::gate::GateChoice;
 use crate::lane::objective::Objective;
 use crate::lane::service::Target;
@@ -110,6 +111,9 @@ pub struct DemoArgs {
     /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
+    /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub sibling: Option<Carrier>,
     /// How busy the load keeps the request lane, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(5..=95))]
     pub load: u8,
@@ -144,6 +148,8 @@ pub enum Bench {
     Papers(PapersArgs),
     /// Run a scenario for real and simulated, and compare
     Parity(ParityArgs),
+    /// How truly two CPUs that are made one core slow each other, and what that costs
+    Sibling(SiblingArgs),
 }
 
 /// Arguments of the benches that need a pair of lanes, and no more.
@@ -159,6 +165,23 @@ pub struct PairArgs {
     /// Write the results here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane bench sibling`.
+#[derive(Debug, Args)]
+pub struct SiblingArgs {
+    /// Fewer and shorter stretches: ends within 80 s
+    #[arg(long)]
+    pub quick: bool,
+    /// Two CPUs that share no core [default: CPUs 0 and 1]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// Write the results here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+    /// Directory that keeps the search index between runs [default: the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
 }
 
 /// Where a result goes, besides the terminal.
@@ -212,6 +235,9 @@ pub struct ParityArgs {
     /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
+    /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub sibling: Option<Carrier>,
     /// Write the results here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
@@ -353,6 +379,9 @@ pub struct LanesArgs {
     /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
+    /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub sibling: Option<Carrier>,
     /// How busy the load keeps the request lane, in percent [default: 10,30,50,70,90]
     #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(5..=95))]
     pub loads: Option<Vec<u8>>,

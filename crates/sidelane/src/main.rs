@@ -9,9 +9,10 @@ use sidelane::bench;
 use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
+use sidelane::bench::sibling::SiblingOptions;
 use sidelane::cli::{
     Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs,
-    ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, SimArgs, Verb,
+    ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, SiblingArgs, SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -55,6 +56,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
+        Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
         Verb::Sim(args) => simulate(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
@@ -110,6 +112,7 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
     let options = DemoOptions {
         patience: args.patience.into(),
         lanes: args.lanes,
+        sibling: args.sibling,
         load: f64::from(args.load) / 100.0,
         batch: args.batch,
         out: args.out,
@@ -227,6 +230,7 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
     let result = bench::lanes::run(&LanesOptions {
         patience: args.patience.into(),
         lanes: args.lanes,
+        sibling: args.sibling,
         loads: args.loads,
         batches: args.batches,
         slo: args.slo,
@@ -247,9 +251,18 @@ fn bench_parity(args: ParityArgs) -> Result<u8> {
         scenario: args.scenario,
         patience: args.patience.into(),
         lanes: args.lanes,
+        sibling: args.sibling,
         cache: args.cache.unwrap_or_else(default_cache),
     })?;
     show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
+}
+
+fn bench_sibling(args: SiblingArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let cache = args.cache.unwrap_or_else(default_cache);
+    let result = bench::sibling::run(&SiblingOptions { quick: args.quick, lanes: args.lanes, cache })?;
+    let all = Column::of_rows(&result.rows);
+    show(&result, &all, args.json.as_deref())
 }
 
 fn simulate(args: SimArgs) -> Result<u8> {

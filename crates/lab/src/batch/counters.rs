@@ -13,6 +13,7 @@ use memmap2::MmapRaw;
 #[repr(C, align(64))]
 pub struct Counter {
     units: AtomicU64,
+    busy_ns: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Counter>() == 64);
@@ -23,6 +24,12 @@ impl Counter {
     pub fn count_one(&self) {
         let units = self.units.load(Ordering::Relaxed);
         self.units.store(units.wrapping_add(1), Ordering::Relaxed);
+    }
+
+    /// Adds time that the owning thread worked.
+    pub fn count_time(&self, length_ns: u64) {
+        let busy_ns = self.busy_ns.load(Ordering::Relaxed);
+        self.busy_ns.store(busy_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
 }
 
@@ -42,7 +49,9 @@ impl Counters {
             map_file(path, bytes as u64).with_context(|| format!("cannot map the counters in {}", path.display()))?;
         let counters = Counters { map, threads };
         for thread in 0..threads {
-            counters.of_thread(thread).units.store(0, Ordering::Relaxed);
+            let counter = counters.of_thread(thread);
+            counter.units.store(0, Ordering::Relaxed);
+            counter.busy_ns.store(0, Ordering::Relaxed);
         }
         Ok(counters)
     }

@@ -43,6 +43,11 @@ pub enum Kernel {
 type Matrix = [[f64; ORDER]; ORDER];
 
 impl Kernel {
+    /// Whether its threads do the work themselves.
+    pub fn is_in_process(self) -> bool {
+        !matches!(self, Kernel::Zstd)
+    }
+
     /// A function that does one unit of this work, with checks in it.
     pub fn unit(self, check: Check) -> Result<Box<dyn FnMut()>> {
         Ok(match self {

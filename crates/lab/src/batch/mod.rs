@@ -11,14 +11,16 @@ mod kernels;
 use std::path::PathBuf;
 use std::sync::Arc;
 use std::thread;
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 
 use crate::cli;
-use crate::clock::{SECOND_NS, now_ns, seconds_to_ns};
+use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns};
+use crate::sibling::{Pace, PaceArgs, Sibling};
 use crate::signals::EndingSignals;
 use check::Check;
-use counters::Counters;
+use counters::{Counter, Counters};
 use kernels::Kernel;
 
 /// Options of `batch`.
@@ -27,8 +29,8 @@ pub struct Args {
     /// What each thread does
     #[arg(value_enum)]
     kernel: Kernel,
-    /// File of the counters: 64 bytes a thread, the first 8 of them its units, as a number
-    /// in the machine's byte order
+    /// File of the counters: 64 bytes a thread, the first 8 of them its units, the next 8 the nanoseconds
+    /// that it worked on them, as numbers in the machine's byte order
     #[arg(long, value_name = "FILE")]
     counter: PathBuf,
     /// Seconds to run; until SIGTERM or SIGINT if not given
@@ -41,6 +43,25 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
+    /// Do so many units of work, then sleep, again and again
+    #[arg(long, value_name = "UNITS:US", value_parser = rest)]
+    rest: Option<Rest>,
+    /// Make up for what a sibling lane would have taken; not for zstd, which is left to a thief
+    #[command(flatten)]
+    pace: PaceArgs,
+}
+
+/// When a thread sleeps.
+#[derive(Clone, Copy, Debug)]
+struct Rest {
+    after_units: u64,
+    length_ns: Nanos,
+}
+
+fn rest(text: &str) -> Result<Rest, String> {
+    let parts = text.split_once(':').and_then(|(units, us)| Some((units.parse().ok()?, us.parse::<u64>().ok()?)));
+    let rest = parts.map(|(after_units, us)| Rest { after_units, length_ns: us * 1000 });
+    rest.filter(|rest| rest.after_units > 0).ok_or_else(|| "write UNITS:MICROSECONDS, as in 200:1000".to_owned())
 }
 
 /// Runs the kernel on all threads until the time is over or a signal ends it.
@@ -50,12 +71,13 @@ pub fn run(args: &Args) -> Result<()> {
     let signals = EndingSignals::block()?;
     // Fails here, where it can be said, if the work cannot be done.
     drop(args.kernel.unit(Check::none())?);
+    let sibling = Arc::new(args.pace.find()?.filter(|_| args.kernel.is_in_process()));
     for thread in 0..usize::from(args.threads) {
-        let counters = Arc::clone(&counters);
-        let (kernel, checks) = (args.kernel, args.checks);
+        let (counters, sibling) = (Arc::clone(&counters), Arc::clone(&sibling));
+        let (kernel, checks, rest) = (args.kernel, args.checks, args.rest);
         thread::Builder::new()
             .name(format!("batch-{thread}"))
-            .spawn(move || work(kernel, checks, &counters, thread))
+            .spawn(move || work(kernel, checks, rest, sibling.as_ref().as_ref(), counters.of_thread(thread)))
             .context("cannot start a batch thread")?;
     }
     signals.wait(args.seconds.map(|seconds| now_ns().saturating_add(seconds_to_ns(seconds).max(SECOND_NS / 1000))));
@@ -63,12 +85,34 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-fn work(kernel: Kernel, checks: bool, counters: &Counters, thread: usize) {
+/// A few units take some tens of microseconds: often enough to look at the other lane, and at the clock.
+const UNITS_A_LOOK: u64 = 8;
+
+fn work(kernel: Kernel, checks: bool, rest: Option<Rest>, sibling: Option<&Sibling>, counter: &Counter) {
     let check = if checks { Check::join() } else { Check::none() };
     let mut unit = kernel.unit(check).expect("it could be made a moment ago");
-    let counter = counters.of_thread(thread);
-    loop {
+    let mut pace = sibling.map(|sibling| sibling.join().unwrap_or_else(|error| give_up(&error)));
+    let mut began_ns = now_ns();
+    for done in 1_u64.. {
         unit();
         counter.count_one();
+        let rest = rest.filter(|rest| done.is_multiple_of(rest.after_units));
+        if !done.is_multiple_of(UNITS_A_LOOK) && rest.is_none() {
+            continue;
+        }
+        pace.iter_mut().for_each(Pace::look);
+        let now = now_ns();
+        counter.count_time(now - began_ns);
+        began_ns = now;
+        if let Some(rest) = rest {
+            thread::sleep(Duration::from_nanos(rest.length_ns));
+            began_ns = now_ns();
+        }
     }
+}
+
+/// A batch job that is not slowed as was asked for would be measured as if it were.
+fn give_up(error: &anyhow::Error) -> ! {
+    eprintln!("sidelane-lab: {error:#}");
+    std::process::exit(1);
 }

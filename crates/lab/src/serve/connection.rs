@@ -5,6 +5,7 @@ use std::net::TcpStream;
 
 use super::http::{self, Head, Response};
 use crate::search::{Engine, SearchQuery};
+use crate::sibling::Pace;
 
 /// Bytes read at a time; most requests fit.
 const READ_BYTES: usize = 4096;
@@ -29,28 +30,30 @@ impl Connection {
         Connection { stream, received: Vec::new() }
     }
 
-    /// Reads what is there and answers the requests that are complete.
-    pub fn serve(&mut self, engine: &Engine) -> Fate {
+    /// Reads what is there and answers the requests that are complete, each as late as `pace` has it.
+    pub fn serve(&mut self, engine: &Engine, pace: &mut Option<Pace<'_>>) -> Fate {
         let mut chunk = [0; READ_BYTES];
         match self.stream.read(&mut chunk) {
             Ok(0) => Fate::Close,
             Ok(length) => {
                 self.received.extend_from_slice(&chunk[..length]);
-                self.answer_complete(engine)
+                self.answer_complete(engine, pace)
             }
             Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Fate::Keep,
             Err(_reset) => Fate::Close,
         }
     }
 
-    fn answer_complete(&mut self, engine: &Engine) -> Fate {
+    fn answer_complete(&mut self, engine: &Engine, pace: &mut Option<Pace<'_>>) -> Fate {
         let mut answered = 0;
         let fate = loop {
             match http::parse(&self.received[answered..]) {
                 Ok(None) => break Fate::Keep,
                 Ok(Some(head)) => {
                     answered += head.length;
-                    if !send(&mut self.stream, &respond(engine, &head)) || !head.keep_alive {
+                    let response = respond(engine, &head);
+                    pace.iter_mut().for_each(Pace::look);
+                    if !send(&mut self.stream, &response) || !head.keep_alive {
                         break Fate::Close;
                     }
                 }

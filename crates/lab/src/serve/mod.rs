@@ -19,6 +19,7 @@ use rustix::fd::OwnedFd;
 
 use crate::place;
 use crate::search::Engine;
+use crate::sibling::{Pace, PaceArgs};
 use connection::{Connection, Fate};
 
 /// Sockets taken from epoll at a time.
@@ -39,6 +40,9 @@ pub struct Args {
     /// CPU to run on
     #[arg(long)]
     cpu: Option<usize>,
+    /// Answer each request as late as beside a real sibling lane
+    #[command(flatten)]
+    pace: PaceArgs,
 }
 
 /// Serves until killed.
@@ -47,10 +51,12 @@ pub fn run(args: &Args) -> Result<()> {
         place::pin_to(cpu)?;
     }
     let engine = Engine::open(&args.index)?;
+    let sibling = args.pace.find()?;
+    let mut pace = sibling.as_ref().map(|sibling| sibling.join()).transpose()?;
     let mut server = Server::bind(engine, args.port)?;
     announce(server.listener.local_addr()?.port())?;
     loop {
-        server.serve_ready()?;
+        server.serve_ready(&mut pace)?;
     }
 }
 
@@ -86,22 +92,22 @@ impl Server {
     }
 
     /// Waits until sockets are ready, and serves each once.
-    fn serve_ready(&mut self) -> Result<()> {
+    fn serve_ready(&mut self, pace: &mut Option<Pace<'_>>) -> Result<()> {
         self.events.clear();
         rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut self.events), None))
             .context("epoll_wait failed")?;
         for position in 0..self.events.len() {
             match self.events[position].data.u64() {
                 LISTENER => self.accept_all()?,
-                slot => self.serve_connection(slot as usize),
+                slot => self.serve_connection(slot as usize, pace),
             }
         }
         Ok(())
     }
 
-    fn serve_connection(&mut self, slot: usize) {
+    fn serve_connection(&mut self, slot: usize, pace: &mut Option<Pace<'_>>) {
         let connection = &mut self.connections[slot];
-        let fate = connection.as_mut().map(|open| open.serve(&self.engine));
+        let fate = connection.as_mut().map(|open| open.serve(&self.engine, pace));
         if fate == Some(Fate::Close) {
             *connection = None;
         }

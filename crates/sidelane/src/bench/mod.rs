@@ -15,5 +15,6 @@ pub mod parity;
 mod request_cost;
 pub mod requests;
 pub mod rounds;
+pub mod sibling;
 pub mod subject;
 pub mod workshop;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The few kernel types that lanes.bpf.c reads. Fields are found by name in the running
- * kernel's BTF when the program is loaded (CO-RE), so order and offsets here mean nothing
+ * The few kernel types that lanes.bpf.c reads (and sibling.bpf.c of the lab). Fields are found by
+ * name in the running kernel's BTF when the program is loaded (CO-RE), so order and offsets here mean nothing
  * and no generated vmlinux.h is needed. A name with a triple underscore is the same kernel
  * type in another kernel version.
  */
@@ -86,6 +86,7 @@ struct task_struct {
 	unsigned int policy;
 	int pid;
 	int tgid;
+	char comm[16];
 	int nr_cpus_allowed;
 	const cpumask_t *cpus_ptr;
 	struct css_set *cgroups;

@@ -23,6 +23,7 @@ use crate::experiment::load::Rhythm;
 use crate::experiment::place::Place;
 use crate::experiment::run::{Figures, Task};
 use crate::experiment::setting::Setting;
+use crate::experiment::sibling::Carrier;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
 use crate::report::{ResultFile, html};
@@ -36,6 +37,8 @@ pub struct DemoOptions {
     pub lanes: Option<String>,
     /// Share of the request lane that the load keeps busy.
     pub load: f64,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
     /// The lab's batch kernel: loop, matrix or flush.
     pub batch: String,
     /// Where the results go.
@@ -92,7 +95,7 @@ pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     let host = Host::watch();
     let pace = Pace::of(options.patience);
     eprintln!("sidelane: building the search index, if it is not there yet");
-    let stage = search::stage(Place::choose(options.lanes.as_deref())?, &options.cache)?;
+    let stage = search::stage(Place::choose(options.lanes.as_deref())?, options.sibling, &options.cache)?;
     let lanes = stage.beside()?.lanes;
     let mut runs = Vec::new();
     let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &stage, pace, turn, runs);

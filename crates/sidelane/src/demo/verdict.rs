@@ -9,6 +9,7 @@ use crate::bench::interval::{of_all, of_median};
 use crate::bench::median::median;
 use crate::experiment::run::BesideFigures;
 use crate::experiment::setting::Setting;
+use crate::experiment::sibling::Sibling;
 use crate::experiment::socket::AtSocket;
 use crate::experiment::stage::Stage;
 use crate::lane::books::reaction_figures;
@@ -49,6 +50,7 @@ fn describe(
         "title": "Sidelane demo: full-text search beside batch work",
         "explanation": explanation(stage, lanes),
         "lanes": stage.place.lanes(),
+        "sibling": stage.sibling.as_ref().map(Sibling::title),
         "load_percent": options.load * 100.0,
         "rate_per_s": stage.rate_per_s(options.load),
         "mean_service_us": stage.mean_service_us,
@@ -66,13 +68,14 @@ fn explanation(stage: &Stage, lanes: &Lanes) -> Vec<String> {
                 the other lane of the pair. An open-loop client sends requests at random times, and counts each \
                 latency from the moment it should have been sent."
         .to_owned();
-    let pair = match lanes.kind {
-        PairKind::Smt => format!(
+    let pair = match (lanes.kind, &stage.sibling) {
+        (_, Some(sibling)) => sibling.explanation(&stage.place.lanes()),
+        (PairKind::Smt, None) => format!(
             "CPUs {} are two lanes of one core (SMT siblings): whatever batch does beside a request takes execution \
              resources from it.",
             stage.place.lanes()
         ),
-        PairKind::Declared => format!(
+        (PairKind::Declared, None) => format!(
             "CPUs {} are declared to be a pair: they are not known to share a core. Real here are the service, \
              the load, the batch job, the kernel's accounting, the reactions, the overlap and batch's share of the \
              idle time. Not real is the harm: batch on another core slows a request little, so unmanaged batch \
@@ -97,6 +100,7 @@ fn notes(stage: &Stage, runs: &[Run], lanes: &Lanes) -> Vec<String> {
     if lanes.kind == PairKind::Declared {
         notes.insert("lanes: a declared pair, no shared core; see the explanation".to_owned());
     }
+    notes.extend(stage.sibling.as_ref().map(Sibling::note));
     if stage.place.client_on_batch_lane() {
         notes.insert(
             "client: no third core here, so it shares the batch lane at a real-time priority above everything; its \

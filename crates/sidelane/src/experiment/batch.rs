@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
+use super::sibling::Sibling;
 use super::stage::Stage;
 use crate::lane::beside::keep_off;
 use crate::lane::priority::with_this_thread_on;
@@ -15,7 +16,8 @@ use crate::lane::priority::with_this_thread_on;
 /// The command of the batch kernel `kernel`.
 pub(super) fn command(stage: &Stage, kernel: &str, counter: &Path) -> Vec<OsString> {
     let words = [stage.lab.path(), "batch".as_ref(), kernel.as_ref(), "--counter".as_ref(), counter.as_os_str()];
-    words.map(OsString::from).to_vec()
+    let sibling = stage.sibling.iter().flat_map(Sibling::options).map(OsString::from);
+    words.map(OsString::from).into_iter().chain(sibling).collect()
 }
 
 /// How fast batch is with the lane to itself and the service idle, in units of work a second.

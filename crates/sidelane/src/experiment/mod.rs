@@ -4,6 +4,7 @@
 //! - `place`: which lanes, and where the client runs
 //! - `stage`: a service that is ready to be asked; `search` and `redis` put one up
 //! - `load`: the client
+//! - `sibling`: a core whose lanes slow each other, where the machine has none
 //! - `batch`: the batch job and its progress
 //! - `setting`: how batch runs beside the service, as data
 //! - `run`: one run
@@ -17,6 +18,7 @@ pub mod redis;
 pub mod run;
 pub mod search;
 pub mod setting;
+pub mod sibling;
 pub mod socket;
 pub mod stage;
 mod timeline;

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::lane::topology::Topology;
+use crate::lane::topology::{PairKind, Topology};
 
 /// Above the lane holder (10) and threaded interrupts (50): where client and batch share a lane
 /// the client stands in for another machine, which no batch could delay.
@@ -19,6 +19,8 @@ pub struct Place {
     pub batch: u32,
     /// The client's CPU.
     pub client: u32,
+    /// What makes the lanes a pair.
+    pub kind: PairKind,
 }
 
 impl Place {
@@ -36,7 +38,8 @@ impl Place {
         };
         let batch = &lanes.batch[0];
         let request = batch.requests.first().context("a batch lane without a request lane")?;
-        Ok(Self { request, batch: batch.cpu, client: choose_client(&topology, request, batch.cpu) })
+        let client = choose_client(&topology, request, batch.cpu);
+        Ok(Self { request, batch: batch.cpu, client, kind: lanes.kind })
     }
 
     /// As `--lanes` takes it.

@@ -12,6 +12,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::load::{Load, Rhythm};
 use super::place::Place;
+use super::sibling::{Carrier, Sibling};
 use super::stage::{Stage, cpu_ns};
 use crate::lab::Lab;
 use crate::lane::priority::with_this_thread_on;
@@ -31,18 +32,21 @@ pub fn ensure_installed() -> Result<()> {
     Ok(())
 }
 
-/// Puts it up at `place` and finds out what a request takes.
-pub fn stage(place: Place) -> Result<Stage> {
+/// Puts it up at `place`, beside the emulated sibling that was chosen, and finds out what a request takes.
+pub fn stage(place: Place, sibling: Option<Carrier>) -> Result<Stage> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+    let lab = Lab::find()?;
+    let sibling = Sibling::choose(sibling, place, &lab)?;
     let port = free_port()?;
     let server = Server::start(place.request, port)?;
     let mut stage = Stage {
-        lab: Lab::find()?,
+        lab,
         place,
         pid: server.0.id(),
         port: u32::from(port),
         questions: ["--protocol", "redis"].map(OsString::from).to_vec(),
         mean_service_us: 0.0,
+        sibling,
         _service: Box::new(server),
         scratch,
     };

@@ -8,15 +8,19 @@ use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::place::Place;
+use super::sibling::{Carrier, Sibling};
 use super::stage::Stage;
 use crate::lab::{Lab, Service};
 
 /// Enough that a run of some seconds hardly repeats itself, few enough to time each one.
 const QUERIES: &str = "3000";
 
-/// Puts it up at `place`; index and queries are kept in `cache` between runs.
-pub fn stage(place: Place, cache: &Path) -> Result<Stage> {
+/// Puts it up at `place`, beside the emulated sibling that was chosen; index and queries are kept in `cache`
+/// between runs.
+pub fn stage(place: Place, sibling: Option<Carrier>, cache: &Path) -> Result<Stage> {
     let lab = Lab::find()?;
+    // First, since it may be refused.
+    let sibling = Sibling::choose(sibling, place, &lab)?;
     let (index, queries) = (cache.join("index"), cache.join("queries.txt"));
     fs::create_dir_all(cache).with_context(|| format!("cannot make {}", cache.display()))?;
     lab.run(["index".as_ref(), "--out".as_ref(), index.as_os_str()])?;
@@ -32,7 +36,7 @@ pub fn stage(place: Place, cache: &Path) -> Result<Stage> {
     lab.run(draw)?;
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let mean_service_us = mean_service_us(&lab, &index, &queries, scratch.path(), place.request)?;
-    let service = serve(&lab, &index, place.request)?;
+    let service = serve(&lab, &index, place.request, sibling.as_ref())?;
     let questions = ["--protocol".into(), "search".into(), "--queries".into(), OsString::from(queries)];
     Ok(Stage {
         place,
@@ -40,6 +44,7 @@ pub fn stage(place: Place, cache: &Path) -> Result<Stage> {
         port: service.ready("port")?,
         questions: questions.to_vec(),
         mean_service_us,
+        sibling,
         _service: Box::new(service),
         scratch,
         lab,
@@ -64,9 +69,9 @@ fn mean_service_us(lab: &Lab, index: &Path, queries: &Path, scratch: &Path, cpu:
     times["mean_us"].as_f64().context("no mean_us among the service times")
 }
 
-fn serve(lab: &Lab, index: &Path, cpu: u32) -> Result<Service> {
+fn serve(lab: &Lab, index: &Path, cpu: u32, sibling: Option<&Sibling>) -> Result<Service> {
     let cpu = cpu.to_string();
-    lab.start([
+    let words: [&OsStr; 7] = [
         "serve".as_ref(),
         "--index".as_ref(),
         index.as_os_str(),
@@ -74,5 +79,7 @@ fn serve(lab: &Lab, index: &Path, cpu: u32) -> Result<Service> {
         "0".as_ref(),
         "--cpu".as_ref(),
         cpu.as_ref(),
-    ])
+    ];
+    let sibling = sibling.into_iter().flat_map(Sibling::options).map(OsString::from);
+    lab.start(words.map(OsString::from).into_iter().chain(sibling))
 }

@@ -7,6 +7,7 @@ use std::path::PathBuf;
 use anyhow::{Context, Result};
 
 use super::place::Place;
+use super::sibling::Sibling;
 use crate::lab::Lab;
 use crate::lane::beside::Beside;
 use crate::lane::service::Target;
@@ -25,6 +26,8 @@ pub struct Stage {
     pub questions: Vec<OsString>,
     /// What a request takes on an idle lane: what rates are worked out from.
     pub mean_service_us: f64,
+    /// What makes the lanes slow each other, where the machine does not.
+    pub sibling: Option<Sibling>,
     pub(super) _service: Box<dyn Any>,
     /// For files that nobody wants later.
     pub scratch: tempfile::TempDir,

@@ -28,6 +28,7 @@ use crate::bench::rounds::Patience;
 use crate::doctor;
 use crate::doctor::pair::{TestPair, own_cpus};
 use crate::experiment::place::Place;
+use crate::experiment::sibling::{Carrier, Emulated};
 use crate::experiment::{redis, search};
 use crate::lane::claim::Claim;
 use crate::lane::objective::Objective;
@@ -47,6 +48,8 @@ pub struct LanesOptions {
     pub patience: Patience,
     /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
     /// Shares of the request lane that the load keeps busy, in percent.
     pub loads: Option<Vec<u8>>,
     /// The lab's batch kernels.
@@ -82,6 +85,7 @@ pub const COLUMNS: [&str; 18] = [
 /// Everything that was measured.
 struct Measured {
     ladder: Ladder,
+    emulated: Option<Emulated>,
     search: Sweep,
     redis: Option<Sweep>,
     step: Option<StepRuns>,
@@ -95,21 +99,23 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     plan.redis.as_ref().map_or(Ok(()), |_| redis::ensure_installed())?;
     eprintln!("sidelane: naps");
     let ladder = climb(options, &plan)?;
-    let search = search::stage(place, &options.cache).context("cannot put up the search service")?;
+    let search = search::stage(place, options.sibling, &options.cache).context("cannot put up the search service")?;
     let lanes = search.beside()?.lanes;
+    let emulated = Emulated::of(search.sibling.as_ref(), &place.lanes());
     let swept = sweep::run(&search, &plan.search, plan.slo_us(), checks::of_search).context("search")?;
     let step = plan.step.map(|step| step::run(&search, step, plan.slo_us())).transpose().context("step")?;
     drop(search);
-    let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, plan)).transpose().context("redis")?;
-    let measured = Measured { ladder, search: swept, redis, step };
+    let redis = plan.redis.as_ref().map(|plan| sweep_redis(place, options.sibling, plan));
+    let redis = redis.transpose().context("redis")?;
+    let measured = Measured { ladder, emulated, search: swept, redis, step };
     let mut result = ResultFile::new(machine::describe(lanes.kind), words::settings(&plan, place, &lanes, &measured));
     measured.fill(&mut result, place, &lanes);
     plan.patience.advise(&mut result, plan.search.limit.rounds, &host);
     Ok(result)
 }
 
-fn sweep_redis(place: Place, plan: &plan::SweepPlan) -> Result<Sweep> {
-    sweep::run(&redis::stage(place)?, plan, None, checks::of_redis)
+fn sweep_redis(place: Place, sibling: Option<Carrier>, plan: &plan::SweepPlan) -> Result<Sweep> {
+    sweep::run(&redis::stage(place, sibling)?, plan, None, checks::of_redis)
 }
 
 /// Measures the naps under the guard that a doctor has: whatever happens, no group is left behind.

@@ -162,7 +162,15 @@ mod tests {
 
     fn plan(quick: bool, loads: Option<Vec<u8>>) -> Plan {
         let patience = Patience { quick, rounds: None };
-        let options = LanesOptions { patience, lanes: None, loads, batches: None, slo: None, cache: "/tmp".into() };
+        let options = LanesOptions {
+            patience,
+            lanes: None,
+            sibling: None,
+            loads,
+            batches: None,
+            slo: None,
+            cache: "/tmp".into(),
+        };
         Plan::of(&options).unwrap()
     }
 

@@ -18,8 +18,9 @@ pub(super) fn settings(plan: &Plan, place: Place, lanes: &Lanes, measured: &Meas
     let search = &measured.search;
     let settings = json!({
         "title": "Sidelane bench: lanes",
-        "explanation": explanation(place, lanes, search),
+        "explanation": explanation(place, lanes, measured),
         "lanes": place.lanes(),
+        "sibling": measured.emulated.as_ref().map(|emulated| &emulated.title),
         "client_cpu": place.client,
         "loads_percent": plan.search.loads,
         "batches": plan.search.batches,
@@ -44,8 +45,8 @@ fn source(plan: &Plan) -> String {
     }
 }
 
-fn explanation(place: Place, lanes: &Lanes, search: &Sweep) -> Vec<String> {
-    let lanes_in_words = place.lanes();
+fn explanation(place: Place, lanes: &Lanes, measured: &Measured) -> Vec<String> {
+    let (lanes_in_words, search) = (place.lanes(), &measured.search);
     let what = "Elfen's evaluation (USENIX ATC'16, Figs. 8, 10 and 11) on this machine. One thread serves full-text \
                 searches over real English text on the request lane; a batch job wants the other lane of the pair. An \
                 open-loop client sends requests at random times and counts each latency from the moment it should \
@@ -56,12 +57,13 @@ fn explanation(place: Place, lanes: &Lanes, search: &Sweep) -> Vec<String> {
          = 47 ms).",
         search.promise.slo_us / 1e3
     );
-    let pair = match lanes.kind {
-        PairKind::Smt => format!(
+    let pair = match (lanes.kind, &measured.emulated) {
+        (_, Some(emulated)) => emulated.explanation.clone(),
+        (PairKind::Smt, None) => format!(
             "CPUs {lanes_in_words} are two lanes of one core (SMT siblings): whatever batch does beside a request takes \
              execution resources from it."
         ),
-        PairKind::Declared => format!(
+        (PairKind::Declared, None) => format!(
             "CPUs {lanes_in_words} are declared to be a pair: they are not known to share a core. Real here are the \
              services, the load, the batch jobs, the naps, utilisation, overlap and the policies' decisions. Not real \
              is the harm: batch on another core slows a request little, so unmanaged batch and the budget policies \
@@ -76,6 +78,7 @@ pub(super) fn notes(measured: &Measured, place: Place, lanes: &Lanes) -> Vec<Str
     if lanes.kind == PairKind::Declared {
         notes.insert("lanes: a declared pair, no shared core; see the explanation".to_owned());
     }
+    notes.extend(measured.emulated.as_ref().map(|emulated| emulated.note.clone()));
     let sweeps = [Some(&measured.search), measured.redis.as_ref()].into_iter().flatten();
     for sweep in sweeps {
         notes.extend(of_client(sweep, place));

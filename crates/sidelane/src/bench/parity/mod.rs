@@ -22,6 +22,7 @@ use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::load::{Load, Rhythm};
 use crate::experiment::place::Place;
 use crate::experiment::run::{self, Task};
+use crate::experiment::sibling::{Carrier, Sibling};
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, search};
 use crate::lane::service::Target;
@@ -40,6 +41,8 @@ pub struct ParityOptions {
     pub patience: Patience,
     /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
     /// Where index and queries are kept between runs.
     pub cache: PathBuf,
 }
@@ -61,19 +64,21 @@ const BATCH_ALONE: Duration = Duration::from_millis(300);
 pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let host = Host::watch();
     let place = Place::choose(options.lanes.as_deref())?;
-    let stage = search::stage(place, &options.cache).context("cannot put up the search service")?;
+    let mut stage =
+        search::stage(place, options.sibling, &options.cache).context("cannot put up the search service")?;
     let recorded = record(&stage).context("cannot record the service's requests")?;
     let experiment = load(&options.scenario, options.patience.quick, &recorded)?;
     let lanes = stage.beside()?.lanes;
     let runs: Vec<&Model> = experiment.points.iter().flat_map(|point| &point.runs).collect();
     let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes: BTreeSet::new() };
     let limit = options.patience.limit(ROUNDS_QUICK, ROUNDS);
-    let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&stage, &lanes, &runs, turn);
+    let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut stage, &lanes, &runs, turn);
     let rounds = until_decided("parity", limit, &mut both, round, Both::checks)?;
-    let mut result = ResultFile::new(machine::describe(lanes.kind), settings(options, &experiment, rounds));
+    let mut result =
+        ResultFile::new(machine::describe(lanes.kind), settings(options, &experiment, stage.sibling.as_ref(), rounds));
     result.rows = both.compared.iter().flat_map(Compared::rows).collect();
     result.checks = both.checks();
-    result.notes = words(&lanes, place).into_iter().chain(both.notes).collect();
+    result.notes = words(&lanes, place, stage.sibling.is_some()).into_iter().chain(both.notes).collect();
     options.patience.advise(&mut result, rounds, &host);
     Ok(result)
 }
@@ -128,10 +133,15 @@ impl Both {
     }
 
     /// Each setting once, for real.
-    fn take_round(&mut self, stage: &Stage, lanes: &Lanes, models: &[&Model], turn: Turn<'_>) -> Result<()> {
+    fn take_round(&mut self, stage: &mut Stage, lanes: &Lanes, models: &[&Model], turn: Turn<'_>) -> Result<()> {
         for (model, compared) in models.iter().zip(&mut self.compared) {
             turn.bar.set_message(compared.name.clone());
             let real = model::real(model)?;
+            if let Some(sibling) = &mut stage.sibling {
+                sibling.begin(model::slowdown(model)?)?;
+                self.notes.insert(sibling.note());
+            }
+            let stage = &*stage;
             let batch_alone_per_s = match real.setting.beside {
                 Some(_) => batch::alone_per_s(stage, real.batch, BATCH_ALONE, turn.round)?,
                 None => 0.0,
@@ -149,20 +159,26 @@ impl Both {
     }
 }
 
-fn settings(options: &ParityOptions, experiment: &Experiment, rounds: u64) -> Map<String, Value> {
+fn settings(
+    options: &ParityOptions,
+    experiment: &Experiment,
+    sibling: Option<&Sibling>,
+    rounds: u64,
+) -> Map<String, Value> {
     let settings = json!({
         "title": experiment.title,
         "explanation": experiment.explanation,
         "scenario": options.scenario.display().to_string(),
+        "sibling": sibling.map(Sibling::title),
         "rounds_count": rounds,
         "quick": options.patience.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }
 
-fn words(lanes: &Lanes, place: Place) -> Vec<String> {
+fn words(lanes: &Lanes, place: Place, emulated: bool) -> Vec<String> {
     let mut notes = vec!["rows named `simulated` come from a model; the others were measured".to_owned()];
-    if lanes.kind == PairKind::Declared {
+    if lanes.kind == PairKind::Declared && !emulated {
         notes.push("lanes: a declared pair, no shared core; the scenario must not have a slowdown".to_owned());
     }
     if place.client_on_batch_lane() {

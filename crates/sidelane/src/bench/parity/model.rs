@@ -2,16 +2,18 @@
 
 use std::time::Duration;
 
-use anyhow::{Result, bail};
+use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::PolicyKind;
 use sidelane_sim::arrivals::Arrivals;
-use sidelane_sim::model::{Beside, Budget, Until};
+use sidelane_sim::model::{Beside, Budget, Job, Until};
+use sidelane_sim::smt::NAP;
 use sidelane_sim::{Model, sweep};
 
 use super::compare::Seen;
 use crate::experiment::load::Rhythm;
 use crate::experiment::run;
 use crate::experiment::setting::Setting;
+use crate::experiment::sibling::Slowdown;
 use crate::lane::terms;
 use crate::lane::topology::Lanes;
 
@@ -48,6 +50,17 @@ pub(super) fn real(model: &Model) -> Result<Real<'_>> {
         _ => bail!("for real there is one batch job, the lab's kernel of that name: loop, matrix, flush or zstd"),
     };
     Ok(Real { setting: setting(model)?, batch, rhythm })
+}
+
+/// What lanes do to each other in the model, for an emulated sibling that does the same.
+pub(super) fn slowdown(model: &Model) -> Result<Slowdown> {
+    let (service, smt) = (model.service.class, &model.smt);
+    let batch = model.batch.first().and_then(Job::class).context("for real there is one batch job")?;
+    Ok(Slowdown {
+        service: smt.slowdown(service, batch),
+        batch: smt.slowdown(batch, service),
+        nap: smt.slowdown(service, NAP),
+    })
 }
 
 fn setting(model: &Model) -> Result<Setting> {
@@ -115,6 +128,12 @@ mod tests {
         let first = real(&models[0]).unwrap();
         assert_eq!((first.batch, first.rhythm.rate_per_s.round()), ("matrix", 300.0));
         assert_eq!((first.rhythm.run, first.rhythm.warm_up), (Duration::from_secs(10), Duration::from_secs(1)));
+    }
+
+    #[test]
+    fn the_scenarios_slowdown_is_emulated() {
+        let slowdown = slowdown(&models(SCENARIO)[0]).unwrap();
+        assert_eq!(slowdown, Slowdown { service: 1.67, batch: 1.4, nap: 1.0 });
     }
 
     #[test]

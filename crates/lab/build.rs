@@ -1,0 +1,25 @@
+//! Compiles the kernel program of the emulated sibling. The result is embedded in the binary, so users need no clang.
+
+use std::env;
+use std::path::PathBuf;
+
+use libbpf_cargo::SkeletonBuilder;
+
+const SOURCE: &str = "src/sibling/bpf/sibling.bpf.c";
+/// The kernel's types as Sidelane's own programs read them.
+const KERNEL_TYPES: &str = "../sidelane/src/bpf";
+
+fn main() {
+    let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));
+    let includes = format!("-I{KERNEL_TYPES}");
+    let built = SkeletonBuilder::new()
+        .source(SOURCE)
+        .obj(out.join("sibling.bpf.o"))
+        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter", &includes])
+        .build();
+    if let Err(error) = built {
+        panic!("cannot compile {SOURCE}: {error:#}\nit needs clang: `apt-get install clang`, or `make deps`");
+    }
+    println!("cargo:rerun-if-changed=src/sibling/bpf");
+    println!("cargo:rerun-if-changed={KERNEL_TYPES}/kernel.h");
+}

@@ -1,0 +1,209 @@
+// SPDX-License-Identifier: GPL-2.0-only
+/*
+ * For how long both lanes of an emulated core worked at once.
+ *
+ * Each context switch of the two CPUs starts and stops stopwatches. Those of a lane are written by
+ * that lane's own switches alone; those of a thread, too, since it runs on one lane at a time.
+ *
+ * A real-time thread counts as asleep: it is a lane holder that naps, or a client that stands in for
+ * another machine. A holder, which is known by its name, may be given a cost. The thief stands for
+ * the cycles that the thread that it pre-empted has lost: as long as somebody waits for it, the lane
+ * works.
+ */
+#include "kernel.h"
+#include <bpf/bpf_helpers.h>
+#include <bpf/bpf_tracing.h>
+#include <bpf/bpf_core_read.h>
+#include "sibling.h"
+
+char LICENSE[] SEC("license") = "GPL";
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct sibling_core);
+} sibling_cores SEC(".maps");
+
+/* One switch in this many is timed. */
+#define COST_SAMPLE_EVERY 16
+
+#define load_once(x) (*(volatile typeof(x) *)&(x))
+#define store_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
+
+/* Scheduling policies, as in the kernel's uapi/linux/sched.h. */
+#define SCHED_FIFO 1
+#define SCHED_RR 2
+#define SCHED_DEADLINE 6
+
+static __always_inline int64_t shows(uint64_t *stopwatch, int64_t at)
+{
+	int64_t word = load_once(*stopwatch);
+
+	return (word >> 1) + (word & 1 ? at : 0);
+}
+
+static __always_inline void start(uint64_t *stopwatch, int64_t at)
+{
+	int64_t word = load_once(*stopwatch);
+
+	if (!(word & 1))
+		store_once(*stopwatch, ((word >> 1) - at) << 1 | 1);
+}
+
+static __always_inline void stop(uint64_t *stopwatch, int64_t at)
+{
+	int64_t word = load_once(*stopwatch);
+
+	if (word & 1)
+		store_once(*stopwatch, ((word >> 1) + at) << 1);
+}
+
+static __always_inline bool is_real_time(struct task_struct *task)
+{
+	return task->policy == SCHED_FIFO || task->policy == SCHED_RR || task->policy == SCHED_DEADLINE;
+}
+
+static __always_inline bool is_holder(struct task_struct *task)
+{
+	const char name[] = "holder-";
+
+	for (uint32_t i = 0; i < sizeof(name) - 1; i++)
+		if (task->comm[i] != name[i])
+			return false;
+	return true;
+}
+
+static __always_inline bool was_preempted(bool preempt, struct task_struct *prev)
+{
+	if (preempt)
+		return true;
+	if (bpf_core_field_exists(prev->__state))
+		return prev->__state == 0;
+	struct task_struct___before_5_14 *old = (void *)prev;
+	return BPF_CORE_READ(old, state) == 0;
+}
+
+/* The place of a thread, counted from 1; 0 if it has none. */
+static __always_inline uint32_t place_of(struct sibling_core *core, uint32_t tid)
+{
+	for (uint32_t i = 0; i < SIBLING_THREADS; i++)
+		if (load_once(core->tids[i]) == tid)
+			return i + 1;
+	return 0;
+}
+
+/* The place with that number, counted from 1; none for 0. */
+static __always_inline struct sibling_thread *thread_at(struct sibling_core *core, uint32_t place)
+{
+	uint32_t index = place - 1;
+
+	if (index >= SIBLING_THREADS)
+		return 0;
+	/* The verifier has to see the bound where the address is made. */
+	asm volatile("" : "+r"(index));
+	return &core->threads[index & (SIBLING_THREADS - 1)];
+}
+
+/* Where overlap of who runs on the lane is counted. */
+static __always_inline uint64_t *overlap_of(struct sibling_core *core, struct sibling_lane *lane)
+{
+	struct sibling_thread *thread = thread_at(core, lane->place);
+
+	return thread ? thread->overlap : lane->overlap;
+}
+
+static __always_inline void turn_ends(struct sibling_core *core, struct sibling_lane *lane, int64_t now_ns,
+				      int64_t works_ns, int64_t naps_ns)
+{
+	uint64_t *overlap = overlap_of(core, lane);
+
+	stop(&overlap[SIBLING_WORKS], works_ns);
+	stop(&overlap[SIBLING_NAPS], naps_ns);
+	stop(&lane->both[SIBLING_WORKS], works_ns);
+	stop(&lane->both[SIBLING_NAPS], naps_ns);
+	stop(&lane->spent[SIBLING_WORKS], now_ns);
+	stop(&lane->spent[SIBLING_NAPS], now_ns);
+	stop(&lane->taken, now_ns);
+}
+
+static __always_inline void turn_begins(struct sibling_core *core, struct sibling_lane *lane, int64_t now_ns,
+					int64_t works_ns, int64_t naps_ns)
+{
+	uint64_t *overlap = overlap_of(core, lane);
+
+	start(&lane->spent[SIBLING_WORKS], now_ns);
+	start(&overlap[SIBLING_WORKS], works_ns);
+	start(&overlap[SIBLING_NAPS], naps_ns);
+	start(&lane->both[SIBLING_WORKS], works_ns);
+	start(&lane->both[SIBLING_NAPS], naps_ns);
+}
+
+/* A program is switched in: its place, if it has one, and its stopwatches. */
+static __always_inline void program_begins(struct sibling_core *core, struct sibling_lane *lane, uint32_t number,
+					   uint32_t tid, int64_t now_ns, int64_t works_ns, int64_t naps_ns)
+{
+	lane->place = place_of(core, tid);
+	turn_begins(core, lane, now_ns, works_ns, naps_ns);
+	struct sibling_thread *thread = thread_at(core, lane->place);
+
+	if (thread) {
+		store_once(thread->lane, number);
+		store_once(thread->turns, thread->turns + 1);
+	}
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	uint32_t zero = 0, cpu = bpf_get_smp_processor_id();
+	struct sibling_core *core = bpf_map_lookup_elem(&sibling_cores, &zero);
+
+	if (!core || (cpu != core->cpus[0] && cpu != core->cpus[1]))
+		return 0;
+	uint32_t number = cpu == core->cpus[1];
+	struct sibling_lane *lane = number ? &core->lanes[1] : &core->lanes[0];
+	struct sibling_lane *other = number ? &core->lanes[0] : &core->lanes[1];
+	int64_t now_ns = bpf_ktime_get_ns();
+	int64_t works_ns = shows(&other->spent[SIBLING_WORKS], now_ns);
+	int64_t naps_ns = shows(&other->spent[SIBLING_NAPS], now_ns);
+
+	turn_ends(core, lane, now_ns, works_ns, naps_ns);
+	if (prev->pid && !is_real_time(prev))
+		lane->waiting = was_preempted(preempt, prev) && !lane->place;
+	lane->place = 0;
+	if (!next->pid) {
+		lane->waiting = 0;
+	} else if (next->pid == (int)load_once(lane->thief)) {
+		if (lane->waiting) {
+			start(&lane->taken, now_ns);
+			turn_begins(core, lane, now_ns, works_ns, naps_ns);
+		}
+	} else if (!is_real_time(next)) {
+		lane->waiting = 0;
+		program_begins(core, lane, number, next->pid, now_ns, works_ns, naps_ns);
+	} else if (is_holder(next)) {
+		start(&lane->spent[SIBLING_NAPS], now_ns);
+	}
+	if (++lane->switches % COST_SAMPLE_EVERY == 0) {
+		lane->cost_ns += bpf_ktime_get_ns() - now_ns;
+		lane->cost_samples++;
+	}
+	return 0;
+}
+
+/* A thread that ends gives its place back. */
+SEC("tp_btf/sched_process_exit")
+int BPF_PROG(sibling_exit, struct task_struct *task)
+{
+	uint32_t zero = 0;
+	struct sibling_core *core = bpf_map_lookup_elem(&sibling_cores, &zero);
+	uint32_t place = core ? place_of(core, task->pid) : 0;
+
+	if (!core || place == 0 || place > SIBLING_THREADS)
+		return 0;
+	asm volatile("" : "+r"(place));
+	store_once(core->tids[(place - 1) & (SIBLING_THREADS - 1)], 0);
+	return 0;
+}

@@ -1,0 +1,280 @@
+//! The memory that the kernel program and the lab's programs share: `bpf/sibling.h` in Rust.
+
+use std::os::fd::BorrowedFd;
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use anyhow::{Context, Result};
+use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+
+use super::slowdown::{LANES, LOADS, Slowdown};
+use crate::clock::{Nanos, now_ns};
+
+/// Threads that can make up for their own overlap.
+pub const THREADS: usize = 16;
+
+/// A stopwatch in one word, so that it is read whole; see `bpf/sibling.h`.
+#[derive(Debug, Default)]
+#[repr(transparent)]
+pub struct Stopwatch(AtomicU64);
+
+impl Stopwatch {
+    /// Whether it runs now.
+    pub fn runs(&self) -> bool {
+        self.0.load(Ordering::Acquire) & 1 == 1
+    }
+
+    /// What it shows when what it measures has got to `at`.
+    pub fn shows(&self, at: u64) -> u64 {
+        let word = self.0.load(Ordering::Acquire) as i64;
+        let start = if word & 1 == 1 { at as i64 } else { 0 };
+        // A reading may be some nanoseconds older than a start on another CPU.
+        (word >> 1).wrapping_add(start).max(0) as u64
+    }
+
+    fn reset(&self) {
+        self.0.store(0, Ordering::Release);
+    }
+}
+
+/// One lane.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Lane {
+    /// Time in which it worked, and in which a holder napped there.
+    pub spent: [Stopwatch; LOADS],
+    /// What the other lane did while this one worked.
+    pub both: [Stopwatch; LOADS],
+    /// Of it, while threads without a place of their own ran here.
+    pub overlap: [Stopwatch; LOADS],
+    /// Time in which the thief ran and somebody waited for it.
+    pub taken: Stopwatch,
+    /// The thief's thread id.
+    pub thief: AtomicU32,
+    waiting: AtomicU32,
+    place: AtomicU32,
+    /// Context switches.
+    pub switches: AtomicU32,
+    /// The kernel program's own time, in the sampled switches.
+    pub cost_ns: AtomicU32,
+    /// Switches sampled.
+    pub cost_samples: AtomicU32,
+    /// Time in which threads made up for their overlap.
+    pub spun_ns: AtomicU64,
+    /// How often they looked.
+    pub looks: AtomicU64,
+    _reserved: [u64; 4],
+}
+
+/// The place of one thread that makes up for its own overlap.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Thread {
+    /// What the other lane did while it ran.
+    pub overlap: [Stopwatch; LOADS],
+    /// Times that it was switched in.
+    pub turns: AtomicU32,
+    /// Where it was switched in last.
+    pub lane: AtomicU32,
+    _reserved: [u64; 5],
+}
+
+/// The whole.
+#[derive(Debug)]
+#[repr(C)]
+pub struct Shared {
+    cpus: [AtomicU32; LANES],
+    generation: AtomicU32,
+    _reserved: u32,
+    loss_ppm: [[AtomicU64; LOADS]; LANES],
+    _reserved_2: [u64; 2],
+    tids: [AtomicU32; THREADS],
+    /// The request lane, then the batch lane.
+    pub lanes: [Lane; LANES],
+    /// Places; they belong to those in `tids`.
+    pub threads: [Thread; THREADS],
+}
+
+const _: () = assert!(size_of::<Lane>() == 128 && size_of::<Thread>() == 64);
+const _: () = assert!(size_of::<Shared>() == 128 + 128 * LANES + 64 * THREADS);
+
+/// It, mapped.
+pub struct Core {
+    start: NonNull<Shared>,
+}
+
+// SAFETY: the mapping belongs to this value, stays for its life and holds atomics only.
+unsafe impl Send for Core {}
+// SAFETY: as above.
+unsafe impl Sync for Core {}
+
+impl std::ops::Deref for Core {
+    type Target = Shared;
+
+    fn deref(&self) -> &Shared {
+        // SAFETY: mapped in `map`, at least as long as a `Shared`, page-aligned, and there until self is
+        // dropped; whatever bytes it has are a valid value.
+        unsafe { self.start.as_ref() }
+    }
+}
+
+impl Core {
+    /// Maps the array of the kernel program.
+    pub fn map(fd: BorrowedFd<'_>) -> Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+        let start = unsafe { mmap(std::ptr::null_mut(), Self::bytes(), protection, MapFlags::SHARED, fd, 0) };
+        let start = start.context("cannot map the stopwatches of the emulated sibling")?;
+        Ok(Self { start: NonNull::new(start.cast()).expect("mmap returns no null pointer") })
+    }
+
+    fn bytes() -> usize {
+        size_of::<Shared>().next_multiple_of(rustix::param::page_size())
+    }
+}
+
+impl Drop for Core {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `map` with this length; no reference outlives self.
+        let _ = unsafe { munmap(self.start.as_ptr().cast(), Self::bytes()) };
+    }
+}
+
+impl Shared {
+    /// Sets everything to 0 but whose place is whose, and says which CPUs are the core and what its lanes
+    /// lose. Only while the kernel program is not attached.
+    pub fn prepare(&self, cpus: [u32; LANES], slowdown: &Slowdown) {
+        for (lane, cpu) in cpus.into_iter().enumerate() {
+            self.cpus[lane].store(cpu, Ordering::Relaxed);
+            for load in 0..LOADS {
+                self.loss_ppm[lane][load].store(slowdown.loss_ppm(lane, load), Ordering::Relaxed);
+            }
+        }
+        self.lanes.iter().for_each(Lane::reset);
+        self.threads.iter().for_each(Thread::reset);
+    }
+
+    /// Begins or ends a generation: from now on the two CPUs are one core, or are not.
+    pub fn set_on(&self, on: bool) {
+        let generation = self.generation.load(Ordering::Relaxed);
+        if (generation & 1 == 1) != on {
+            self.generation.store(generation.wrapping_add(1), Ordering::Release);
+        }
+    }
+
+    /// Odd while the two CPUs are one core.
+    pub fn generation(&self) -> u32 {
+        self.generation.load(Ordering::Acquire)
+    }
+
+    /// Whether the two CPUs are one core.
+    pub fn is_on(&self) -> bool {
+        self.generation() & 1 == 1
+    }
+
+    /// What `lane` loses beside `load` of the other one, in millionths of that time.
+    pub fn loss_ppm(&self, lane: usize, load: usize) -> u64 {
+        self.loss_ppm[lane][load].load(Ordering::Relaxed)
+    }
+
+    /// How far the other lane has got with `load`. The clock is read only if it matters.
+    pub fn other_spent_ns(&self, lane: usize, load: usize) -> Nanos {
+        let stopwatch = &self.lanes[1 - lane].spent[load];
+        stopwatch.shows(if stopwatch.runs() { now_ns() } else { 0 })
+    }
+
+    /// What `overlap`, counted on `lane`, comes to: its length, and what of it is lost.
+    pub fn loss_ns(&self, lane: usize, overlap: &[Stopwatch; LOADS]) -> Nanos {
+        let of = |load: usize| match self.loss_ppm(lane, load) {
+            0 => 0,
+            ppm => (overlap[load].shows(self.other_spent_ns(lane, load)) as u128 * u128::from(ppm) / 1_000_000) as u64,
+        };
+        (0..LOADS).map(of).sum()
+    }
+
+    /// Takes a free place for the thread `tid`.
+    pub fn take_place(&self, tid: u32) -> Option<usize> {
+        let free =
+            |place: &usize| self.tids[*place].compare_exchange(0, tid, Ordering::AcqRel, Ordering::Relaxed).is_ok();
+        let place = (0..THREADS).find(free)?;
+        self.threads[place].reset();
+        Some(place)
+    }
+
+    /// Gives a place back.
+    pub fn leave_place(&self, place: usize) {
+        self.tids[place].store(0, Ordering::Release);
+    }
+}
+
+impl Lane {
+    fn reset(&self) {
+        let stopwatches = self.spent.iter().chain(&self.both).chain(&self.overlap).chain([&self.taken]);
+        stopwatches.for_each(Stopwatch::reset);
+        for word in [&self.waiting, &self.place, &self.switches, &self.cost_ns, &self.cost_samples] {
+            word.store(0, Ordering::Relaxed);
+        }
+        self.spun_ns.store(0, Ordering::Relaxed);
+        self.looks.store(0, Ordering::Relaxed);
+    }
+}
+
+impl Thread {
+    fn reset(&self) {
+        self.overlap.iter().for_each(Stopwatch::reset);
+        self.turns.store(0, Ordering::Relaxed);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// As the kernel program starts one at `at`.
+    fn started(so_far: i64, at: i64) -> Stopwatch {
+        Stopwatch(AtomicU64::new(((so_far - at) << 1 | 1) as u64))
+    }
+
+    #[test]
+    fn a_stopwatch_shows_what_went_by_while_it_ran() {
+        let runs = started(300, 5_000_000);
+        assert!(runs.runs());
+        assert_eq!([5_000_000, 5_000_010].map(|at| runs.shows(at)), [300, 310]);
+        assert_eq!(runs.shows(4_999_000), 0, "a reading that is older than the start is no time at all");
+        let stands = Stopwatch(AtomicU64::new(310 << 1));
+        assert_eq!((stands.runs(), stands.shows(9_000_000)), (false, 310));
+    }
+
+    fn shared() -> Box<Shared> {
+        // SAFETY: atomics and integers, for which all zeroes are a valid value.
+        Box::new(unsafe { std::mem::zeroed() })
+    }
+
+    #[test]
+    fn losses_are_told_by_lane_and_by_what_the_other_one_does() {
+        let shared = shared();
+        shared.prepare([0, 1], &"service:batch=2,service:nap=1.25,batch:service=1.6".parse().unwrap());
+        let overlap = [Stopwatch(AtomicU64::new(1000 << 1)), Stopwatch(AtomicU64::new(100 << 1))];
+        assert_eq!(shared.loss_ns(0, &overlap), 500 + 20);
+        assert_eq!(shared.loss_ns(1, &overlap), 375);
+    }
+
+    #[test]
+    fn a_place_is_one_threads_until_it_leaves() {
+        let shared = shared();
+        let places: Vec<_> = (1..=THREADS as u32).map(|tid| shared.take_place(tid)).collect();
+        assert_eq!(places, (0..THREADS).map(Some).collect::<Vec<_>>());
+        assert_eq!(shared.take_place(99), None);
+        shared.leave_place(7);
+        assert_eq!(shared.take_place(99), Some(7));
+    }
+
+    #[test]
+    fn a_generation_is_odd_while_the_core_is_one() {
+        let shared = shared();
+        for (on, generation) in [(false, 0), (true, 1), (true, 1), (false, 2), (true, 3)] {
+            shared.set_on(on);
+            assert_eq!((shared.generation(), shared.is_on()), (generation, on));
+        }
+    }
+}

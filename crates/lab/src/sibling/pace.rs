@@ -1,0 +1,208 @@
+//! The carrier that is built in: a thread that makes up for its own overlap.
+//!
+//! Problem. Of `overlap` time that the thread ran while the other lane worked, a share is lost on a core
+//! whose lanes slow each other. Here nothing was lost, so the thread has to lose it itself: by spinning.
+//! But it spins on the same lane, and the other one may work meanwhile.
+//!
+//! Approach. What is lost in all is the share times *all* overlap, that during the spin included; what has
+//! been made up for is the time spun. So the thread spins until the latter has caught up: with a share of
+//! 0.4 beside a lane that works without a break, 100 µs of work are followed by 66.7 µs of spinning, and 0.4 of
+//! 166.7 µs are 66.7 µs. It is exact whatever the other lane does, and no timer is needed.
+//!
+//! Time in which the thread did not run is neither overlap (the kernel program stops its stopwatches) nor spun
+//! time (its turns are counted).
+
+use std::os::fd::{AsFd, OwnedFd};
+use std::str::FromStr;
+use std::sync::atomic::Ordering;
+
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::process::{Pid, PidfdFlags, PidfdGetfdFlags, pidfd_getfd, pidfd_open};
+use rustix::thread::gettid;
+
+use super::core::{Core, Thread};
+use crate::clock::{Nanos, now_ns};
+use crate::place;
+
+/// Whether `sidelane-lab sibling` is still there is asked at most so often: it takes a system call.
+const ALIVE_EVERY_NS: Nanos = 50_000_000;
+
+/// Where the emulated sibling is to be found, as `sidelane-lab sibling` says when it is ready: `PID:FD`.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct At {
+    pid: i32,
+    fd: i32,
+}
+
+impl FromStr for At {
+    type Err = String;
+
+    fn from_str(text: &str) -> Result<Self, String> {
+        let parts =
+            text.split_once(':').and_then(|(pid, fd)| Some(Self { pid: pid.parse().ok()?, fd: fd.parse().ok()? }));
+        parts.filter(|at| at.pid > 0).ok_or_else(|| "write PID:FD, as `sidelane-lab sibling` says them".to_owned())
+    }
+}
+
+/// A program's look at the emulated sibling; each of its threads takes its [`Pace`] from it.
+pub struct Sibling {
+    core: Core,
+    process: OwnedFd,
+}
+
+impl Sibling {
+    /// Takes over the memory of the process that emulates the sibling.
+    pub fn find(at: At) -> Result<Self> {
+        let gone =
+            || format!("there is no emulated sibling at {}:{}: `sidelane-lab sibling` says where it is", at.pid, at.fd);
+        let pid = Pid::from_raw(at.pid).with_context(gone)?;
+        let process = pidfd_open(pid, PidfdFlags::empty()).with_context(gone)?;
+        let memory = pidfd_getfd(&process, at.fd, PidfdGetfdFlags::empty()).with_context(gone)?;
+        Ok(Self { core: Core::map(memory.as_fd())?, process })
+    }
+
+    /// The pace of the calling thread.
+    pub fn join(&self) -> Result<Pace<'_>> {
+        let tid = gettid().as_raw_nonzero().get() as u32;
+        let place = self.core.take_place(tid);
+        let place = place.context("too many threads make up for their overlap: at most 16 at a time")?;
+        // The kernel program sees a thread when it is switched in.
+        place::leave_and_return()?;
+        let (generation, seen_alive_ns) = (self.core.generation(), now_ns());
+        Ok(Pace { sibling: self, place, generation, spun_ns: 0, looks: 0, seen_alive_ns })
+    }
+
+    fn is_alive(&self) -> bool {
+        let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
+        poll(&mut ended, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
+    }
+}
+
+/// The pace of one thread. To be looked at often: at the end of each piece of work, or every 100 µs.
+pub struct Pace<'s> {
+    sibling: &'s Sibling,
+    place: usize,
+    generation: u32,
+    spun_ns: Nanos,
+    /// Not yet written down.
+    looks: u64,
+    seen_alive_ns: Nanos,
+}
+
+impl Pace<'_> {
+    /// Makes up for what overlapped since the last look.
+    #[inline]
+    pub fn look(&mut self) {
+        let core = &self.sibling.core;
+        let generation = core.generation();
+        if generation & 1 == 0 {
+            return;
+        }
+        if generation != self.generation {
+            (self.generation, self.spun_ns) = (generation, 0);
+        }
+        let thread = &core.threads[self.place];
+        self.looks += 1;
+        if self.lost_ns(thread) > self.spun_ns {
+            self.make_up(thread);
+        }
+    }
+
+    /// What this thread should have lost so far. Its overlap, and the lane where it is counted, belong together
+    /// while the thread is not switched in anew.
+    fn lost_ns(&self, thread: &Thread) -> Nanos {
+        loop {
+            let turns = thread.turns.load(Ordering::Acquire);
+            let lane = thread.lane.load(Ordering::Acquire) as usize & 1;
+            let lost_ns = self.sibling.core.loss_ns(lane, &thread.overlap);
+            if thread.turns.load(Ordering::Acquire) == turns {
+                return lost_ns;
+            }
+        }
+    }
+
+    #[cold]
+    fn make_up(&mut self, thread: &Thread) {
+        if !self.sibling_is_there() {
+            return;
+        }
+        let before_ns = self.spun_ns;
+        let mut turns = thread.turns.load(Ordering::Acquire);
+        let mut last_ns = now_ns();
+        while self.lost_ns(thread) > self.spun_ns && self.sibling.core.generation() == self.generation {
+            std::hint::spin_loop();
+            let now = now_ns();
+            let turns_now = thread.turns.load(Ordering::Acquire);
+            if turns_now == turns {
+                self.spun_ns += now - last_ns;
+                last_ns = now;
+            } else {
+                // It was off its lane at some time in between: that was no spinning.
+                turns = turns_now;
+                last_ns = now_ns();
+            }
+        }
+        self.write_down(thread, self.spun_ns - before_ns);
+    }
+
+    fn write_down(&mut self, thread: &Thread, spun_ns: Nanos) {
+        let lane = &self.sibling.core.lanes[thread.lane.load(Ordering::Relaxed) as usize & 1];
+        lane.spun_ns.fetch_add(spun_ns, Ordering::Relaxed);
+        lane.looks.fetch_add(std::mem::take(&mut self.looks), Ordering::Relaxed);
+    }
+
+    /// Stopwatches that nobody stops would run for ever.
+    fn sibling_is_there(&mut self) -> bool {
+        let now = now_ns();
+        if now - self.seen_alive_ns < ALIVE_EVERY_NS {
+            return true;
+        }
+        self.seen_alive_ns = now;
+        let alive = self.sibling.is_alive();
+        if !alive {
+            self.sibling.core.set_on(false);
+        }
+        alive
+    }
+}
+
+impl Drop for Pace<'_> {
+    fn drop(&mut self) {
+        self.sibling.core.leave_place(self.place);
+    }
+}
+
+/// Options of programs that make up for their own overlap.
+#[derive(Clone, Copy, Debug, clap::Args)]
+pub struct PaceArgs {
+    /// Be as slow beside this emulated sibling as beside a real one (see `sibling`)
+    #[arg(long, value_name = "PID:FD")]
+    sibling: Option<At>,
+}
+
+impl PaceArgs {
+    /// The sibling, if there is to be one.
+    pub fn find(self) -> Result<Option<Sibling>> {
+        self.sibling.map(Sibling::find).transpose()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_sibling_is_where_it_says() {
+        assert_eq!("12:3".parse(), Ok(At { pid: 12, fd: 3 }));
+        for wrong in ["", "12", "12:", "0:3", "-1:3", "a:b"] {
+            assert!(wrong.parse::<At>().is_err(), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn one_that_is_gone_is_told_from_one_that_is_there() {
+        let wrong = At { pid: std::process::id() as i32, fd: 9_999 };
+        assert!(format!("{:#}", Sibling::find(wrong).err().unwrap()).contains("no emulated sibling"));
+    }
+}

@@ -1,0 +1,113 @@
+//! The kernel program: loaded once, attached while the two CPUs are one core.
+
+use std::os::fd::{AsFd, AsRawFd};
+use std::path::Path;
+use std::sync::Arc;
+
+use anyhow::{Context, Result, ensure};
+use libbpf_rs::{Link, MapCore, Object, ObjectBuilder};
+
+use super::core::Core;
+use super::slowdown::{LANES, Slowdown};
+use crate::place;
+
+static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/sibling.bpf.o"));
+
+/// Two CPUs that can be made one core.
+pub struct Program {
+    object: Object,
+    links: Vec<Link>,
+    core: Arc<Core>,
+    cpus: [u32; LANES],
+}
+
+impl Program {
+    /// Loads it. Nothing happens before [`Program::begin`].
+    pub fn load(cpus: [u32; LANES]) -> Result<Self> {
+        refuse_siblings(cpus)?;
+        libbpf_rs::set_print(None);
+        let open = ObjectBuilder::default().open_memory(PROGRAM).context("cannot read the embedded kernel program")?;
+        let object = open.load().context(
+            "cannot load the kernel program of the emulated sibling: it takes root (CAP_BPF and CAP_PERFMON) and a \
+             kernel with BTF, Linux 5.12 or later",
+        )?;
+        let core = Arc::new(Core::map(memory(&object).as_fd())?);
+        Ok(Self { object, links: Vec::new(), core, cpus })
+    }
+
+    /// The shared memory.
+    pub fn core(&self) -> &Arc<Core> {
+        &self.core
+    }
+
+    /// The file descriptor by which others find the memory.
+    pub fn fd(&self) -> i32 {
+        memory(&self.object).as_fd().as_raw_fd()
+    }
+
+    /// From now on the CPUs are one core whose lanes slow each other so much.
+    pub fn begin(&mut self, slowdown: &Slowdown) -> Result<()> {
+        self.end();
+        self.core.prepare(self.cpus, slowdown);
+        let attached =
+            self.object.progs_mut().map(|program| program.attach().context("cannot attach the kernel program"));
+        self.links = attached.collect::<Result<_>>()?;
+        self.core.set_on(true);
+        // Who runs there already has not been seen yet.
+        self.cpus.into_iter().try_for_each(|cpu| place::visit(cpu as usize))
+    }
+
+    /// From now on they are two CPUs again.
+    pub fn end(&mut self) {
+        self.core.set_on(false);
+        self.links.clear();
+    }
+}
+
+impl Drop for Program {
+    fn drop(&mut self) {
+        self.end();
+    }
+}
+
+fn memory(object: &Object) -> libbpf_rs::Map<'_> {
+    object.maps().find(|map| map.name() == "sibling_cores").expect("the embedded program has this map")
+}
+
+/// Real siblings slow each other by themselves.
+fn refuse_siblings([request, batch]: [u32; LANES]) -> Result<()> {
+    ensure!(request != batch, "a core needs two lanes; both of --lanes are CPU {request}");
+    let path = format!("/sys/devices/system/cpu/cpu{request}/topology/thread_siblings_list");
+    let siblings = std::fs::read_to_string(Path::new(&path))
+        .with_context(|| format!("cannot read {path}: is there a CPU {request}, and is it online? (see `lscpu`)"))?;
+    ensure!(
+        !lists(&siblings, batch),
+        "CPUs {request} and {batch} are real lanes of one core (SMT siblings): what they do to each other is real, \
+         and is not emulated; run without the emulated sibling (--sibling none)"
+    );
+    Ok(())
+}
+
+/// Whether a list of the kernel's, such as `0-1,4`, has that CPU.
+fn lists(list: &str, cpu: u32) -> bool {
+    list.trim().split(',').any(|part| {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        matches!((first.parse::<u32>(), last.parse::<u32>()), (Ok(first), Ok(last)) if (first..=last).contains(&cpu))
+    })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_of_cpus_are_read() {
+        assert!(lists("0-1,4\n", 1) && lists("0-1,4\n", 4) && lists("0,8", 8));
+        assert!(!lists("0-1,4\n", 2) && !lists("", 0));
+    }
+
+    #[test]
+    fn a_core_has_two_lanes() {
+        assert!(refuse_siblings([0, 0]).unwrap_err().to_string().contains("two lanes"));
+    }
+}

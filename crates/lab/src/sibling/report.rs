@@ -1,0 +1,108 @@
+//! What an emulated sibling came to: the slowdown that was achieved, and what it cost.
+
+use std::sync::atomic::Ordering;
+
+use serde::Serialize;
+
+use super::core::Core;
+use super::slowdown::{LANES, LOADS};
+use super::thief::Thief;
+use crate::clock::{Nanos, now_ns};
+
+/// One lane, since the generation began.
+#[derive(Debug, Serialize)]
+pub struct LaneReport {
+    /// `service` or `batch`.
+    pub lane: &'static str,
+    /// Time in which programs ran there, lost cycles included.
+    pub worked_ns: Nanos,
+    /// Of it, time in which the other lane worked, too.
+    pub both_ns: Nanos,
+    /// What should be lost of it, and of time beside a holder that naps.
+    pub asked_ns: Nanos,
+    /// What programs spun.
+    pub spun_ns: Nanos,
+    /// What the thief took, the interruptions by its wake-ups included.
+    pub taken_ns: Nanos,
+    /// The slowdown achieved beside a lane that works; nothing where the lanes did not overlap.
+    pub slowdown: Option<f64>,
+    /// How often programs looked at their overlap.
+    pub looks: u64,
+    /// How often the thief was woken.
+    pub wake_ups: u64,
+    /// Context switches, and what the kernel program took of each.
+    pub switches: u32,
+    /// In the mean of those that were timed.
+    pub switch_ns: Option<f64>,
+}
+
+/// Both lanes.
+pub fn of(core: &Core, thieves: &[Option<Thief>; LANES]) -> [LaneReport; LANES] {
+    [0, 1].map(|lane| of_lane(core, lane, thieves[lane].as_ref()))
+}
+
+fn of_lane(core: &Core, lane: usize, thief: Option<&Thief>) -> LaneReport {
+    let words = &core.lanes[lane];
+    let both_ns = words.both[0].shows(core.other_spent_ns(lane, 0));
+    let spun_ns = words.spun_ns.load(Ordering::Relaxed);
+    let late_ns = thief.map_or(0, |thief| thief.deeds.late_ns.load(Ordering::Relaxed));
+    let taken_ns = words.taken.shows(now_ns()) + late_ns;
+    let samples = words.cost_samples.load(Ordering::Relaxed);
+    LaneReport {
+        lane: ["service", "batch"][lane],
+        worked_ns: words.spent[0].shows(now_ns()),
+        both_ns,
+        asked_ns: core.loss_ns(lane, &words.both),
+        spun_ns,
+        taken_ns,
+        slowdown: slowdown(both_ns, spun_ns + taken_ns, (1..LOADS).all(|load| core.loss_ppm(lane, load) == 0)),
+        looks: words.looks.load(Ordering::Relaxed),
+        wake_ups: thief.map_or(0, |thief| thief.deeds.wake_ups.load(Ordering::Relaxed)),
+        switches: words.switches.load(Ordering::Relaxed),
+        switch_ns: (samples > 0).then(|| f64::from(words.cost_ns.load(Ordering::Relaxed)) / f64::from(samples)),
+    }
+}
+
+/// How many times as long the overlap took as its work would have; only what lanes that work have taken can be
+/// told from it.
+fn slowdown(both_ns: Nanos, lost_ns: Nanos, only_work_counts: bool) -> Option<f64> {
+    let progress_ns = both_ns.checked_sub(lost_ns).filter(|progress_ns| *progress_ns > 0)?;
+    (only_work_counts && both_ns > 0).then(|| both_ns as f64 / progress_ns as f64)
+}
+
+impl std::fmt::Display for LaneReport {
+    fn fmt(&self, out: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        let ms = |ns: Nanos| ns as f64 / 1e6;
+        write!(
+            out,
+            "{:8} worked {:.1} ms, {:.1} ms beside the other lane",
+            self.lane,
+            ms(self.worked_ns),
+            ms(self.both_ns)
+        )?;
+        write!(out, "; spun {:.1} ms, taken {:.1} ms", ms(self.spun_ns), ms(self.taken_ns))?;
+        match self.slowdown {
+            Some(times) => write!(out, ": {times:.3} times as long there")?,
+            None => write!(out, ": no overlap to judge by")?,
+        }
+        let switch_ns = self.switch_ns.unwrap_or(0.0);
+        write!(
+            out,
+            "; cost {switch_ns:.0} ns a switch ({}), {} looks, {} wake-ups",
+            self.switches, self.looks, self.wake_ups
+        )
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slowdown_is_what_is_left_of_the_overlap() {
+        assert_eq!(slowdown(1_000, 400, true), Some(1_000.0 / 600.0));
+        assert_eq!(slowdown(1_000, 0, true), Some(1.0));
+        assert_eq!(slowdown(0, 0, true), None);
+        assert_eq!(slowdown(1_000, 400, false), None, "some of it was lost to naps");
+    }
+}

@@ -1,0 +1,89 @@
+//! What the lanes of a core take from each other, as `--slowdown` says it.
+//!
+//! The meaning is that of `[slowdown]` in scenario files: `service:batch=1.67` is a service that takes 1.67
+//! times as long beside batch, so of each moment that both work it loses 1 − 1 ÷ 1.67 = 40 %.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// The request lane, then the batch lane.
+pub const LANES: usize = 2;
+/// What a lane may do to the other one: work, or nap.
+pub const LOADS: usize = 2;
+
+/// Beyond it a thief would take a lane nearly for good, and the kernel would take it from the thief.
+const MOST: f64 = 10.0;
+/// Who may lose to whom; the place in the matrix.
+const PAIRS: [(&str, usize, usize); 4] =
+    [("service:batch", 0, 0), ("service:nap", 0, 1), ("batch:service", 1, 0), ("batch:nap", 1, 1)];
+
+/// How many times as long a lane takes, by lane and by what the other one does. What is not given is 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Slowdown([[f64; LOADS]; LANES]);
+
+impl Slowdown {
+    /// The share of such a moment that is lost, in millionths.
+    pub fn loss_ppm(&self, lane: usize, load: usize) -> u64 {
+        ((1.0 - 1.0 / self.0[lane][load]) * 1e6).round() as u64
+    }
+}
+
+impl FromStr for Slowdown {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let mut slowdown = Self([[1.0; LOADS]; LANES]);
+        for part in text.split(',') {
+            let (pair, times) = part.split_once('=').with_context(|| {
+                format!("`{part}` is no slowdown; write VICTIM:AGGRESSOR=TIMES, as in {self_}", self_ = PAIRS[0].0)
+            })?;
+            let Some((_, lane, load)) = PAIRS.into_iter().find(|(name, ..)| *name == pair) else {
+                bail!(
+                    "`{pair}` is no pair of victim and aggressor; there are {}",
+                    PAIRS.map(|(name, ..)| name).join(", ")
+                );
+            };
+            let times: f64 = times.parse().with_context(|| format!("`{times}` is no number"))?;
+            ensure!((1.0..=MOST).contains(&times), "a slowdown lies between 1 and {MOST}; {pair} has {times}");
+            slowdown.0[lane][load] = times;
+        }
+        Ok(slowdown)
+    }
+}
+
+impl fmt::Display for Slowdown {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let given = PAIRS.iter().filter(|(_, lane, load)| self.0[*lane][*load] != 1.0);
+        let words: Vec<String> = given.map(|(name, lane, load)| format!("{name}={}", self.0[*lane][*load])).collect();
+        out.write_str(&words.join(","))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_slowdown_is_a_loss() {
+        let slowdown: Slowdown = "service:batch=1.6,batch:service=1.25,service:nap=1".parse().unwrap();
+        assert_eq!([0, 1].map(|lane| slowdown.loss_ppm(lane, 0)), [375_000, 200_000]);
+        assert_eq!(slowdown.loss_ppm(0, 1), 0);
+        assert_eq!(slowdown.to_string(), "service:batch=1.6,batch:service=1.25");
+    }
+
+    #[test]
+    fn what_makes_no_sense_is_refused() {
+        for (text, why) in [
+            ("service:batch", "VICTIM:AGGRESSOR=TIMES"),
+            ("batch:batch=2", "service:batch, service:nap"),
+            ("service:batch=fast", "no number"),
+            ("service:batch=0.9", "between 1 and 10"),
+            ("service:batch=inf", "between 1 and 10"),
+        ] {
+            let said = format!("{:#}", text.parse::<Slowdown>().unwrap_err());
+            assert!(said.contains(why), "{text}: {said}");
+        }
+    }
+}

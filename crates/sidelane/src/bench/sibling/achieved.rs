@@ -1,0 +1,210 @@
+//! What work loses beside a lane that works, and beside one that does not.
+//!
+//! A worker on each lane; the sibling is switched on and off, and each stretch with it is compared with the one
+//! before it, so that what the two CPUs take from each other anyway is in both. What a worker lost in all, divided
+//! by the share of its time in which the other lane worked, is what it loses for each moment of that.
+
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::worker::{Rest, Worker};
+use crate::bench::median::median;
+use crate::experiment::place::Place;
+use crate::experiment::sibling::{Carrier, LaneReport, Sibling, Slowdown};
+use crate::lab::Lab;
+use crate::report::{Check, Row, Unit};
+
+/// What each lane is to lose beside the other.
+pub(super) const ASKED_PERCENT: f64 = 40.0;
+const ASKED: Slowdown = Slowdown { service: 5.0 / 3.0, batch: 5.0 / 3.0, nap: 1.0 };
+/// How busy the request lane is while what was achieved is measured.
+const LOADS_PERCENT: [u64; 3] = [30, 60, 90];
+/// And while the cost is: a service that is never idle pays for everything.
+const COST_LOAD_PERCENT: u64 = 90;
+/// A worker works so long at a time: some requests.
+const BURST_NS: f64 = 1_000_000.0;
+/// The first slices are taken by then, and the wake-ups have become rare where nothing overlaps.
+const SETTLE: Duration = Duration::from_millis(30);
+
+/// Carriers: their names, how near they have to come, in percent, and what they may cost a lane beside an idle one.
+const CARRIERS: [(Carrier, &str, f64, f64); 2] =
+    [(Carrier::BuiltIn, "built in", 2.0, 0.5), (Carrier::Thief, "thief", 5.0, 3.0)];
+
+/// One carrier at one load.
+pub(super) struct Achieved {
+    carrier: &'static str,
+    load_percent: u64,
+    within_percent: f64,
+    cost_limit_percent: f64,
+    /// What the service and batch lost for each moment beside the other; nothing where the other one was idle.
+    lost_percent: [Option<f64>; 2],
+    /// What the service lost beside an idle lane.
+    cost_percent: Option<f64>,
+    /// The emulator's own account of the last stretch.
+    report: [LaneReport; 2],
+}
+
+/// How long and how often.
+#[derive(Clone, Copy)]
+struct Pace {
+    stretch: Duration,
+    pairs: usize,
+}
+
+pub(super) fn run(place: Place, quick: bool) -> Result<Vec<Achieved>> {
+    let bench = Bench {
+        place,
+        lab: Lab::find()?,
+        scratch: tempfile::tempdir().context("cannot make a directory for scratch files")?,
+        pace: Pace { stretch: Duration::from_millis(200), pairs: if quick { 5 } else { 21 } },
+    };
+    let unit_ns = bench.unit_ns()?;
+    let mut achieved = Vec::new();
+    for carrier in CARRIERS {
+        for load_percent in LOADS_PERCENT {
+            achieved.push(bench.beside(carrier, load_percent, unit_ns)?);
+        }
+        achieved.push(bench.cost(carrier, unit_ns)?);
+    }
+    Ok(achieved)
+}
+
+struct Bench {
+    place: Place,
+    lab: Lab,
+    scratch: tempfile::TempDir,
+    pace: Pace,
+}
+
+impl Bench {
+    /// What a unit of work takes.
+    fn unit_ns(&self) -> Result<f64> {
+        let worker = self.worker(self.place.request, None, None)?;
+        let before = worker.done();
+        thread::sleep(self.pace.stretch);
+        worker.done().speed_since(before).map(|speed| 1.0 / speed).context("a worker did nothing")
+    }
+
+    fn worker(&self, cpu: u32, rest: Option<Rest>, sibling: Option<&Sibling>) -> Result<Worker> {
+        Worker::start(&self.lab, cpu, self.scratch.path().join(format!("worker-{cpu}")), rest, sibling)
+    }
+
+    fn beside(&self, carrier: (Carrier, &'static str, f64, f64), load_percent: u64, unit_ns: f64) -> Result<Achieved> {
+        let mut sibling = Sibling::start(self.place, &self.lab, carrier.0)?;
+        let service = self.worker(self.place.request, Some(rest(load_percent, unit_ns)), Some(&sibling))?;
+        let batch = self.worker(self.place.batch, None, Some(&sibling))?;
+        let (lost, report) = self.pairs(&mut sibling, &[&service, &batch])?;
+        let lost_percent = [0, 1].map(|lane| median(lost[lane].iter().copied()));
+        Ok(Achieved::new(carrier, load_percent, lost_percent, None, report))
+    }
+
+    fn cost(&self, carrier: (Carrier, &'static str, f64, f64), unit_ns: f64) -> Result<Achieved> {
+        let mut sibling = Sibling::start(self.place, &self.lab, carrier.0)?;
+        let service = self.worker(self.place.request, Some(rest(COST_LOAD_PERCENT, unit_ns)), Some(&sibling))?;
+        let (lost, report) = self.pairs(&mut sibling, &[&service])?;
+        let cost_percent = median(lost[0].iter().copied());
+        Ok(Achieved::new(carrier, COST_LOAD_PERCENT, [None; 2], cost_percent, report))
+    }
+
+    /// What each worker lost in each pair of stretches, in percent: of the time beside the other lane if there are two.
+    fn pairs(&self, sibling: &mut Sibling, workers: &[&Worker]) -> Result<(Vec<Vec<f64>>, [LaneReport; 2])> {
+        let mut lost = vec![Vec::new(); workers.len()];
+        let mut last = None;
+        for _ in 0..self.pace.pairs {
+            let without = self.speeds(workers);
+            sibling.begin(ASKED)?;
+            let with = self.speeds(workers);
+            let report = sibling.report()?;
+            sibling.end()?;
+            for (lane, lost) in lost.iter_mut().enumerate() {
+                let share = if workers.len() == 2 { share_beside(&report[lane]) } else { 1.0 };
+                lost.extend(
+                    without[lane].zip(with[lane]).map(|(without, with)| 100.0 * (1.0 - with / without) / share),
+                );
+            }
+            last = Some(report);
+        }
+        Ok((lost, last.context("no pairs")?))
+    }
+
+    fn speeds(&self, workers: &[&Worker]) -> Vec<Option<f64>> {
+        thread::sleep(SETTLE);
+        let before: Vec<_> = workers.iter().map(|worker| worker.done()).collect();
+        thread::sleep(self.pace.stretch);
+        workers.iter().zip(before).map(|(worker, before)| worker.done().speed_since(before)).collect()
+    }
+}
+
+/// Bursts of a millisecond with so much sleep between them that the lane is busy for `load_percent` of its time.
+fn rest(load_percent: u64, unit_ns: f64) -> Rest {
+    let idle_ns = BURST_NS * (100.0 / load_percent as f64 - 1.0);
+    Rest { after_units: (BURST_NS / unit_ns).max(1.0) as u64, length: Duration::from_nanos(idle_ns as u64) }
+}
+
+fn share_beside(lane: &LaneReport) -> f64 {
+    lane.both_ns as f64 / lane.worked_ns as f64
+}
+
+impl Achieved {
+    fn new(
+        (_, carrier, within_percent, cost_limit_percent): (Carrier, &'static str, f64, f64),
+        load_percent: u64,
+        lost_percent: [Option<f64>; 2],
+        cost_percent: Option<f64>,
+        report: [LaneReport; 2],
+    ) -> Self {
+        Self { carrier, load_percent, within_percent, cost_limit_percent, lost_percent, cost_percent, report }
+    }
+
+    pub(super) fn row(&self) -> Row {
+        let beside = if self.cost_percent.is_some() { "beside an idle lane" } else { "beside batch" };
+        let mut row = Row::new(format!("{}, {beside}", self.carrier));
+        row.put("load_percent", self.load_percent as f64);
+        row.put("service_lost_percent", self.lost_percent[0]).put("batch_lost_percent", self.lost_percent[1]);
+        row.put("cost_percent", self.cost_percent);
+        row.put("service_slowdown_ratio", self.report[0].slowdown).put("batch_slowdown_ratio", self.report[1].slowdown);
+        row.put("wake_ups_count", (self.report[0].wake_ups + self.report[1].wake_ups) as f64);
+        row.put("per_switch_ns", self.report[0].switch_ns);
+        row
+    }
+
+    pub(super) fn checks(&self) -> Vec<Check> {
+        if self.cost_percent.is_some() {
+            let name = format!("{}: what it costs the service beside an idle lane", self.carrier);
+            return vec![Check::at_most(name, self.cost_percent, self.cost_limit_percent, Unit::Percent)];
+        }
+        let check = |who: &str, lost_percent: Option<f64>| {
+            let (carrier, load) = (self.carrier, self.load_percent);
+            let name = format!(
+                "{carrier}, request lane {load} % busy: what {who} loses is off the {ASKED_PERCENT} % asked by"
+            );
+            Check::at_most(
+                name,
+                lost_percent.map(|lost| (lost - ASKED_PERCENT).abs()),
+                self.within_percent,
+                Unit::Percent,
+            )
+        };
+        vec![check("the service", self.lost_percent[0]), check("batch", self.lost_percent[1])]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_load_is_bursts_and_rests() {
+        let half = rest(50, 5_000.0);
+        assert_eq!((half.after_units, half.length), (200, Duration::from_millis(1)));
+        assert_eq!(rest(80, 5_000.0).length, Duration::from_micros(250));
+    }
+
+    #[test]
+    fn what_is_asked_is_a_slowdown() {
+        assert!((ASKED.service_loss_percent() - ASKED_PERCENT).abs() < 1e-9);
+        assert!((ASKED.batch_loss_percent() - ASKED_PERCENT).abs() < 1e-9);
+    }
+}

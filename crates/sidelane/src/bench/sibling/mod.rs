@@ -1,0 +1,58 @@
+//! `sidelane bench sibling`: whether two CPUs that are made one core slow each other as much as was asked for.
+//!
+//! - `worker`: a program on each lane that counts its work, in stretches with and without the sibling by turns
+//! - `achieved`: what a stretch beside a busy lane loses, and what one beside an idle lane does
+//! - `search`: what a real service's p99 makes of it
+//!
+//! What was lost is told by the work that was done, not by the emulator's own account: of that only the time in
+//! which both lanes worked is taken.
+
+mod achieved;
+mod search;
+mod worker;
+
+use std::path::PathBuf;
+
+use anyhow::{Result, bail};
+use serde_json::{Map, json};
+
+use crate::experiment::place::Place;
+use crate::lane::topology::PairKind;
+use crate::machine;
+use crate::report::ResultFile;
+
+/// What `sidelane bench sibling` was asked to do.
+#[derive(Clone, Debug)]
+pub struct SiblingOptions {
+    /// Fewer and shorter stretches.
+    pub quick: bool,
+    /// `--lanes`; by default CPUs 0 and 1.
+    pub lanes: Option<String>,
+    /// Where index and queries are kept between runs.
+    pub cache: PathBuf,
+}
+
+/// Measures everything.
+pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
+    let place = Place::choose(options.lanes.as_deref())?;
+    if place.kind == PairKind::Smt {
+        bail!("CPUs {} are real lanes of one core: there is nothing to emulate", place.lanes());
+    }
+    let mut result = ResultFile::new(machine::describe(place.kind), settings(options, place));
+    let achieved = achieved::run(place, options.quick)?;
+    let search = search::run(place, options)?;
+    result.rows = achieved.iter().map(achieved::Achieved::row).chain(search.rows()).collect();
+    result.checks = achieved.iter().flat_map(achieved::Achieved::checks).chain(search.checks()).collect();
+    result.notes = search.notes(place);
+    Ok(result)
+}
+
+fn settings(options: &SiblingOptions, place: Place) -> Map<String, serde_json::Value> {
+    let settings = json!({
+        "title": "Sidelane bench: emulated sibling",
+        "lanes": place.lanes(),
+        "asked_percent": achieved::ASKED_PERCENT,
+        "quick": options.quick,
+    });
+    settings.as_object().cloned().unwrap_or_default()
+}

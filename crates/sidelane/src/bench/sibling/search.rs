@@ -1,0 +1,100 @@
+//! What the search service's p99 makes of the emulated sibling: it has to be harmed by batch, and Sidelane has to
+//! keep it from that.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+
+use super::SiblingOptions;
+use crate::bench::median::median;
+use crate::experiment::load::Rhythm;
+use crate::experiment::place::Place;
+use crate::experiment::run::{self, Figures, Task};
+use crate::experiment::setting::Setting;
+use crate::experiment::stage::Stage;
+use crate::experiment::{batch, search};
+use crate::report::{Check, Row, Unit};
+
+const LOAD: f64 = 0.5;
+const BATCH: &str = "matrix";
+const BATCH_ALONE: Duration = Duration::from_millis(300);
+/// Batch without Sidelane has to show.
+const UNMANAGED_OVER_ALONE: f64 = 1.4;
+const BORROW_IDLE_OVER_ALONE: f64 = 1.05;
+
+/// Settings by turns, each with the same requests within a round.
+pub(super) struct SearchRuns {
+    rounds: Vec<[Figures; 3]>,
+    note: Option<String>,
+}
+
+fn settings() -> [Setting; 3] {
+    [Setting::ALONE, Setting::UNMANAGED, Setting::borrow_idle()]
+}
+
+pub(super) fn run(place: Place, options: &SiblingOptions) -> Result<SearchRuns> {
+    let stage = search::stage(place, None, &options.cache).context("cannot put up the search service")?;
+    let (rounds, run_ms) = if options.quick { (5, 1_500) } else { (11, 4_000) };
+    let rounds = (0..rounds).map(|round| one_round(&stage, round, Duration::from_millis(run_ms)));
+    Ok(SearchRuns {
+        rounds: rounds.collect::<Result<_>>()?,
+        note: stage.sibling.as_ref().map(|sibling| sibling.note()),
+    })
+}
+
+fn one_round(stage: &Stage, round: u64, length: Duration) -> Result<[Figures; 3]> {
+    let rhythm = Rhythm {
+        rate_per_s: stage.rate_per_s(LOAD),
+        run: length,
+        warm_up: Duration::from_millis(400),
+        seed: round + 1,
+        step: None,
+    };
+    let batch_alone_per_s = batch::alone_per_s(stage, BATCH, BATCH_ALONE, round)?;
+    let task = Task { stage, rhythm, batch: BATCH, batch_alone_per_s, draw: false };
+    let [alone, unmanaged, borrow_idle] = settings();
+    Ok([run::run(task, &alone)?, run::run(task, &unmanaged)?, run::run(task, &borrow_idle)?])
+}
+
+impl SearchRuns {
+    fn over_alone(&self, setting: usize) -> Option<f64> {
+        median(self.rounds.iter().map(|round| round[setting].latencies.p99_us / round[0].latencies.p99_us))
+    }
+
+    pub(super) fn rows(&self) -> Vec<Row> {
+        let row = |(number, setting): (usize, Setting)| {
+            let of = |figure: fn(&Figures) -> f64| median(self.rounds.iter().map(|round| figure(&round[number])));
+            let mut row = Row::new(format!("search, {}", setting.title));
+            row.put("load_percent", LOAD * 100.0);
+            row.put("p50_us", of(|run| run.latencies.p50_us)).put("p99_us", of(|run| run.latencies.p99_us));
+            row.put("p99_over_alone", self.over_alone(number));
+            row.put(
+                "batch_work_ratio",
+                median(self.rounds.iter().filter_map(|round| Some(round[number].beside.as_ref()?.batch_work_ratio))),
+            );
+            row
+        };
+        settings().into_iter().enumerate().map(row).collect()
+    }
+
+    pub(super) fn checks(&self) -> Vec<Check> {
+        let name = |what| format!("search at 50 % load, {what}: p99 over alone, median of pairs");
+        vec![
+            Check::at_least(name("batch unmanaged"), self.over_alone(1), UNMANAGED_OVER_ALONE, Unit::OverAlone),
+            Check::at_most(name("borrow idle"), self.over_alone(2), BORROW_IDLE_OVER_ALONE, Unit::OverAlone),
+        ]
+    }
+
+    pub(super) fn notes(&self, place: Place) -> Vec<String> {
+        let mut notes: BTreeSet<String> = self.note.iter().cloned().collect();
+        let beside = self.rounds.iter().flat_map(|round| round.iter().filter_map(|run| run.beside.as_ref()));
+        notes.extend(beside.flat_map(|beside| beside.notes.iter().cloned()));
+        if place.client_on_batch_lane() {
+            notes.insert(
+                "client: no third core here, so it shares the batch lane, where it counts as asleep".to_owned(),
+            );
+        }
+        notes.into_iter().collect()
+    }
+}
