@@ -15,9 +15,9 @@ pub(super) fn in_order_of(round: u64) -> impl Iterator<Item = Setting> {
     all.into_iter().cycle().skip(first).take(all.len()).filter(taking_part)
 }
 
-/// Those whose ratio is judged take part in every round.
+/// Those that the finding and the checks are about take part in every round.
 fn is_judged(setting: &Setting) -> bool {
-    *setting == Setting::ALONE || *setting == Setting::borrow_idle()
+    *setting != Setting::SCHED_IDLE
 }
 
 #[cfg(test)]
@@ -29,8 +29,8 @@ mod tests {
         let (alone, borrow_idle) = (Setting::ALONE, Setting::borrow_idle());
         for round in 0..8 {
             let order: Vec<Setting> = in_order_of(round).collect();
-            assert!(order.contains(&alone) && order.contains(&borrow_idle), "{order:?}");
-            assert_eq!(order.len(), if round % 2 == 0 { 4 } else { 2 });
+            assert!([alone, Setting::UNMANAGED, borrow_idle].iter().all(|judged| order.contains(judged)), "{order:?}");
+            assert_eq!(order.len(), if round % 2 == 0 { 4 } else { 3 });
         }
         let firsts: Vec<Setting> = (0..4).filter_map(|round| in_order_of(round).next()).collect();
         assert!(firsts.contains(&alone) && firsts.contains(&borrow_idle), "{firsts:?}");

@@ -145,7 +145,10 @@ fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
     row.put("socket_p50_us", at_socket(|seen| seen.p50_us));
     row.put("socket_p99_us", at_socket(|seen| seen.p99_us));
     row.put("max_us", of(runs, setting).map(|run| run.figures.latencies.max_us).reduce(f64::max));
-    row.put("p99_over_alone", median(p99_over_alone(setting, runs)));
+    let over_alone = of_median(p99_over_alone(setting, runs));
+    row.put("p99_over_alone", over_alone.map(|ratio| ratio.measured));
+    row.put("p99_low_over_alone", over_alone.and_then(|ratio| ratio.low));
+    row.put("p99_high_over_alone", over_alone.and_then(|ratio| ratio.high));
     row.put("requests_count", Some(of(runs, setting).map(|run| run.figures.latencies.requests).sum::<u64>() as f64));
     if setting == Setting::ALONE {
         return row;

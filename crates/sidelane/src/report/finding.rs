@@ -19,25 +19,51 @@ pub fn of_sharing(result: &ResultFile, service: &str) -> String {
     let (Some(unmanaged), Some(held)) = (over_alone("unmanaged"), over_alone("borrow_idle")) else {
         return "Too little was measured here to say what Sidelane does for p99.".to_owned();
     };
-    let sentence = match unmanaged < HARM_OVER_ALONE {
-        true => format!(
-            "Nothing could be gained here: batch beside {service} made p99 {} as long even without Sidelane, because \
-             {}; with Sidelane {}{}",
-            times(unmanaged),
-            why_harmless(result),
-            times(held),
-            share(result)
+    let (before, kept, share) = (times(unmanaged), kept(result, unmanaged, held), share(result));
+    let sentence = match harm(result, unmanaged) {
+        Harm::Seen => {
+            format!("Batch beside {service} without Sidelane made p99 {before} as long; with Sidelane {kept}{share}")
+        }
+        Harm::None => format!(
+            "Nothing could be gained here: batch beside {service} made p99 {before} as long even without Sidelane, \
+             because {}; with Sidelane {kept}{share}",
+            why_harmless(result)
         ),
-        false => format!(
-            "Batch beside {service} without Sidelane made p99 {} as long; with Sidelane {}{}",
-            times(unmanaged),
-            kept(result, unmanaged, held),
-            share(result)
+        Harm::Undecided => format!(
+            "Whether batch harms {service} here is undecided: without Sidelane p99 was {before} as long{}; with \
+             Sidelane {kept}{share}",
+            spread(result)
         ),
     };
     match result.text("sibling") {
         Some(sibling) => format!("{sentence} ({sibling})."),
         None => format!("{sentence}."),
+    }
+}
+
+/// Whether batch without Sidelane made the service slower.
+enum Harm {
+    Seen,
+    None,
+    Undecided,
+}
+
+/// Seen where the whole interval is above 1; none where the number itself is hardly.
+fn harm(result: &ResultFile, unmanaged: f64) -> Harm {
+    let low = row(result, "unmanaged").and_then(|row| row.get("p99_low_over_alone"));
+    match low {
+        _ if unmanaged < HARM_OVER_ALONE => Harm::None,
+        Some(low) if low > 1.0 => Harm::Seen,
+        _ => Harm::Undecided,
+    }
+}
+
+/// The interval of p99 without Sidelane.
+fn spread(result: &ResultFile) -> String {
+    let end = |key| row(result, "unmanaged")?.get(key);
+    match end("p99_low_over_alone").zip(end("p99_high_over_alone")) {
+        Some((low, high)) => format!(" ({} to {})", Unit::OverAlone.human(low), Unit::OverAlone.human(high)),
+        None => " (too few rounds)".to_owned(),
     }
 }
 
@@ -102,6 +128,7 @@ mod tests {
         let row = |setting: &str, over_alone: f64, share: Option<f64>| {
             let mut row = Row::new(setting);
             row.put("p99_over_alone", over_alone).put("batch_share_of_idle_percent", share);
+            row.put("p99_low_over_alone", over_alone * 0.9).put("p99_high_over_alone", over_alone * 1.2);
             row
         };
         result.rows = vec![row("unmanaged", unmanaged, None), row("borrow_idle", held, Some(91.3))];
@@ -173,6 +200,21 @@ mod tests {
         harmless.machine.pair = Pair::Declared;
         harmless.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
         assert!(of_sharing(&harmless, "search").contains("because this batch at this load hardly slows it"));
+    }
+
+    #[test]
+    fn harm_that_may_be_noise_is_not_called_harm() {
+        let noisy = of_sharing(&result(1.15, 1.02, (0.99, 1.04)), "search");
+        let wanted = "Whether batch harms search here is undecided: without Sidelane p99 was 1.15 times as long (1.03× \
+                      to 1.38×)";
+        let mut sure = result(1.15, 1.02, (0.99, 1.04));
+        assert!(noisy.starts_with("Batch beside search without Sidelane made p99 1.15 times"), "{noisy}");
+        sure.rows[0].put("p99_low_over_alone", 0.97);
+        let unsure = of_sharing(&sure, "search");
+        assert!(unsure.starts_with(&wanted.replace("1.03×", "0.97×")), "{unsure}");
+        sure.rows[0].put("p99_low_over_alone", None);
+        let few = of_sharing(&sure, "search");
+        assert!(few.contains("1.15 times as long (too few rounds); with Sidelane 1.02 times, and"), "{few}");
     }
 
     #[test]

@@ -3,8 +3,9 @@
 //! What was found comes first, in a sentence; then what was measured, the checks, and the verdict.
 //!
 //! Titles are longer than cells, so a title breaks over lines and a column is only as wide
-//! as its cells need. Where even that does not fit, each setting becomes a block of lines:
-//! a table is never cut off and never wraps in the middle of a row.
+//! as its cells need. Where even that does not fit, the table folds: the columns that are left go on
+//! below, beside the settings once more. Where not even one fits, each setting becomes a block of
+//! lines. A table is never cut off and never wraps in the middle of a row.
 
 use super::check::{Check, Verdict};
 use super::grid::{GAP, Grid, Ink, fold, length, widest};
@@ -88,11 +89,31 @@ fn rows(rows: &[Row], columns: &[Column], width: usize, ink: Ink) -> String {
     if rows.is_empty() {
         return String::new();
     }
+    match folded(rows, columns, width) {
+        Some(grids) => grids.iter().map(|grid| grid.draw(ink)).collect::<Vec<_>>().join("\n"),
+        None => blocks(rows, columns, ink),
+    }
+}
+
+/// The table in grids that fit, as few as possible; `None` if a column does not fit beside the settings.
+fn folded(rows: &[Row], columns: &[Column], width: usize) -> Option<Vec<Grid>> {
+    let mut grids = Vec::new();
+    let mut rest = columns;
+    loop {
+        let fits = |count: &usize| grid(rows, &rest[..*count]).width() <= width;
+        let count = (1.min(rest.len())..=rest.len()).rev().find(fits)?;
+        grids.push(grid(rows, &rest[..count]));
+        rest = &rest[count..];
+        if rest.is_empty() {
+            return Some(grids);
+        }
+    }
+}
+
+fn grid(rows: &[Row], columns: &[Column]) -> Grid {
     let names = columns.iter().map(|column| column.title.as_str());
     let titles: Vec<&str> = std::iter::once("setting").chain(names).collect();
-    let cells = rows.iter().map(|row| cells_of(row, columns)).collect();
-    let grid = Grid::new(&titles, cells);
-    if grid.width() <= width { grid.draw(ink) } else { blocks(rows, columns, ink) }
+    Grid::new(&titles, rows.iter().map(|row| cells_of(row, columns)).collect())
 }
 
 fn cells_of(row: &Row, columns: &[Column]) -> Vec<String> {
@@ -222,22 +243,50 @@ borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
     }
 
     #[test]
-    fn a_narrow_terminal_gets_blocks() {
+    fn a_table_that_is_too_wide_folds() {
+        let mut result = sample::demo();
+        (result.checks, result.notes) = Default::default();
+        let text = render(&result, &few_columns(), 30, false);
+        let expected = "Sidelane demo
+
+                       p99
+                      over
+setting         p99  alone
+──────────────────────────
+alone        812 µs  1.00×
+unmanaged    3.1 ms  3.82×
+sched_idle   1.5 ms  1.80×
+borrow_idle  861 µs  1.06×
+
+              batch
+                off
+setting       after  overlap
+────────────────────────────
+alone             —        —
+unmanaged         —   27.4 %
+sched_idle        —   26.9 %
+borrow_idle  4.4 µs   0.24 %
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn where_no_column_fits_there_are_blocks() {
         let mut result = sample::demo();
         result.rows.truncate(1);
         result.checks.truncate(1);
         result.notes.clear();
-        let text = render(&result, &few_columns(), 30, false);
+        result.rows[0] = result.rows[0].clone().named("search+matrix/dynamic_refresh");
+        let text = render(&result, &few_columns(), 34, false);
         let expected = "Sidelane demo
 
-alone
+search+matrix/dynamic_refresh
   p99              812 µs
   p99 over alone   1.00×
   batch off after  —
   overlap          —
 
-✓ p99 with borrow_idle, over
-  alone
+✓ p99 with borrow_idle, over alone
   1.06×, wanted ≤ 1.10×
 
 ✓ the one check holds
