@@ -43,7 +43,6 @@ static __always_inline void service_stops(struct sidelane_lane_role *role)
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
 			break;
-		call_keeper(role->partners[i], SIDELANE_EVICTED, true);
 		if (ext_is_on())
 			ext_let_in(role->partners[i]);
 	}
