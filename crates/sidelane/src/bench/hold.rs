@@ -18,6 +18,7 @@ use sidelane_signal::LaneClass;
 
 use super::floor::Floor;
 use super::median::median;
+use super::theft;
 use crate::lab::{Lab, Service};
 use crate::lane::batch::BatchClass;
 use crate::lane::beside::{Beside, keep_off};
@@ -63,11 +64,13 @@ pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
     result.rows.push(row("hold_begun", &[("lc_cost_per_hold_us", hold_us)]));
     let leak_percent = bench.long_hold(&mut result).context("long hold")?;
     bench.reactions(&mut result).context("reactions")?;
+    bench.theft(&mut result).context("known theft")?;
     result.checks = vec![
         Check::at_most("tracking, per context switch of the request lane", tracking_ns, TRACKING_LIMIT_NS, Unit::Ns),
         Check::at_most("hold begun by the request lane's own CPU", hold_us, HOLD_LIMIT_US, Unit::Us),
         Check::at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
     ];
+    machine::note_stolen(&mut result.machine);
     Ok(result)
 }
 
@@ -157,9 +160,28 @@ impl Bench<'_> {
     /// Reactions to a service that a timer on its own CPU wakes.
     fn reactions(&self, result: &mut ResultFile) -> Result<()> {
         let (spent, _) = self.watch_pulse(["200", "600", "1000000"], PULSES)?;
-        let mut figures = vec![("overlap_percent", spent.overlap_percent(&self.pair))];
+        let mut figures = vec![
+            ("overlap_percent", spent.overlap_percent(&self.pair)),
+            ("stolen_percent", spent.stolen_percent(&self.pair)),
+            ("stolen_gap_max_us", spent.stolen_gap_max_us(&self.pair)),
+        ];
         figures.extend(reaction_figures(spent.reaction_off(), spent.reaction_on()));
         result.rows.push(row("pulses_woken_by_own_timer", &figures));
+        Ok(())
+    }
+
+    /// What the books make of time that somebody steals, held and unmanaged.
+    fn theft(&self, result: &mut ResultFile) -> Result<()> {
+        let config = BorrowConfig::default();
+        for (name, hold) in [("held", Some(config.min_idle_ns)), ("unmanaged", None)] {
+            let (cpu, options) = (self.request_lane(), ["--busy-us", "300", "--idle-us", "700", "--count", "1000000"]);
+            let pulse = self.lab.start(["pulse", "--cpu", &cpu].into_iter().chain(options))?;
+            let mut session = self.start_session(pulse.pid(), hold)?;
+            let compared = theft::measure(&session, pulse.pid(), &self.pair);
+            session.kill();
+            session.end()?;
+            result.rows.extend(compared?.rows(name, &self.pair));
+        }
         Ok(())
     }
 
@@ -187,12 +209,17 @@ impl Bench<'_> {
     }
 
     fn session(&self, service: u32, min_idle_ns: u64) -> Result<Session> {
+        self.start_session(service, Some(min_idle_ns))
+    }
+
+    /// With holders that wait for `min_idle_ns`, or unmanaged.
+    fn start_session(&self, service: u32, min_idle_ns: Option<u64>) -> Result<Session> {
         let mut beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
         // Of two bouncing processes the parent is the service, its child a bystander.
         beside.service.pids.retain(|pid| *pid == service);
         let options = SessionOptions {
             class: BatchClass::Idle,
-            hold: Some(Lending {
+            hold: min_idle_ns.map(|min_idle_ns| Lending {
                 config: BorrowConfig { min_idle_ns, ..BorrowConfig::default() },
                 ..Lending::default()
             }),

@@ -13,4 +13,5 @@ pub mod parity;
 mod request_cost;
 pub mod requests;
 pub mod subject;
+mod theft;
 pub mod workshop;

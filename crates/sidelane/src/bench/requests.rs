@@ -50,6 +50,7 @@ pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
     for real in [Real::Redis, Real::Memcached] {
         bench.real(real, &mut result).with_context(|| real.program().to_owned())?;
     }
+    machine::note_stolen(&mut result.machine);
     Ok(result)
 }
 

@@ -44,6 +44,7 @@ pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
     check_costs(&workshop, rounds, &mut result).context("cost of a check")?;
     program_cost(&workshop, rounds, &mut result).context("cost to a program")?;
     Reactions::new(lanes, &pair, &workshop).measure(if quick { 2 } else { 5 }, &mut result).context("reactions")?;
+    machine::note_stolen(&mut result.machine);
     Ok(result)
 }
 

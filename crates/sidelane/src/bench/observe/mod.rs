@@ -43,6 +43,7 @@ pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
     if !result.machine.pmu {
         result.notes.push("no hardware counters here: rates are of counters in memory, not of instructions".into());
     }
+    machine::note_stolen(&mut result.machine);
     Ok(result)
 }
 
