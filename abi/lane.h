@@ -43,7 +43,7 @@ struct sidelane_lane_word {
  *   SUMMONED --holder: runs, preempting batch---------------> HELD
  *   HELD     --holder: service idle long enough-------------> RELEASED
  *   HELD     --holder: batch sent away, lane left to kernel-> EVICTED
- *   EVICTED  --kernel: service stops------------------------> SUMMONED
+ *   EVICTED  --holder: looks again, by its own timer--------> HELD
  *   HELD     --holder: batch may run beside some requests---> LENT
  *   LENT     --kernel: a request starts that had to wait----> SUMMONED
  *

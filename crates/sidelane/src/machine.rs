@@ -2,9 +2,11 @@
 
 use std::fs;
 use std::path::Path;
+use std::sync::OnceLock;
 
 use crate::lane::cgroup::Hierarchy;
 use crate::lane::nap::Nap;
+use crate::lane::stolen::longest_gap_ns;
 use crate::lane::topology::{PairKind, Topology};
 use crate::report::{Machine, Pair};
 
@@ -13,7 +15,7 @@ pub fn describe(kind: PairKind) -> Machine {
     let topology = Topology::read(Path::new("/sys")).ok();
     let mut notes: Vec<String> = topology.iter().map(Topology::describe).collect();
     notes.push(format!("nap: {}", Nap::probe()));
-    Machine {
+    let mut machine = Machine {
         cpu: cpu_model(),
         lanes: topology.map_or(0, |topology| topology.online().len() as u32),
         pair: match kind {
@@ -23,8 +25,44 @@ pub fn describe(kind: PairKind) -> Machine {
         kernel: kernel_release(),
         pmu: has_pmu(),
         gates: gates(),
+        stolen_percent: None,
+        stolen_gap_max_us: None,
         notes,
+    };
+    note_stolen(&mut machine);
+    machine
+}
+
+/// Time that the machine's CPUs were there for, in clock ticks, and what the hypervisor took of it.
+#[derive(Clone, Copy)]
+struct CpuTimes {
+    all: u64,
+    stolen: u64,
+}
+
+impl CpuTimes {
+    fn now() -> Option<Self> {
+        /// user nice system idle iowait irq softirq steal; what guests used is in the first two.
+        const STEAL: usize = 7;
+        let text = fs::read_to_string("/proc/stat").ok()?;
+        let ticks: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).flat_map(str::parse).collect();
+        Some(Self { all: ticks.get(..=STEAL)?.iter().sum(), stolen: ticks[STEAL] })
     }
+}
+
+static AT_START: OnceLock<Option<CpuTimes>> = OnceLock::new();
+
+/// From now on what the hypervisor takes is counted. The program says so once, when it starts.
+pub fn begin() {
+    AT_START.get_or_init(CpuTimes::now);
+}
+
+/// Says in `machine` what the hypervisor took since [`begin`].
+pub fn note_stolen(machine: &mut Machine) {
+    let since = AT_START.get().copied().flatten().zip(CpuTimes::now());
+    let spent = since.map(|(then, now)| (now.stolen.saturating_sub(then.stolen), now.all.saturating_sub(then.all)));
+    machine.stolen_percent = spent.filter(|(_, all)| *all > 0).map(|(stolen, all)| stolen as f64 * 100.0 / all as f64);
+    machine.stolen_gap_max_us = longest_gap_ns().map(|ns| ns as f64 / 1e3);
 }
 
 /// Whether the kernel offers hardware counters.

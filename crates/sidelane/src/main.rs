@@ -19,6 +19,7 @@ use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::service::Target;
 use sidelane::lane::{guardian, run};
+use sidelane::machine;
 use sidelane::observe::list::{Listing, list};
 use sidelane::observe::observation::Observation;
 use sidelane::observe::replay::{ReplayOptions, replay};
@@ -32,6 +33,7 @@ use sidelane_sim::Choices;
 const WRONG_SCENARIO: u8 = 2;
 
 fn main() -> ExitCode {
+    machine::begin();
     match dispatch(Cli::parse().verb) {
         Ok(code) => ExitCode::from(code),
         Err(error) => {

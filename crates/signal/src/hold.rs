@@ -1,16 +1,17 @@
 //! Hold words: how a batch lane is held, agreed between its holder and the kernel program.
 //!
 //! The holder holds a batch lane while the service is busy on the request lane, and blocks
-//! while it is not, or once batch was sent away. Blocked, it depends on the kernel program
-//! to wake it: one missed wake-up, and batch runs beside the service for as long as the
-//! service stays busy. The word is the handshake that excludes this.
+//! while it is not, or once batch was sent away. Blocked while batch may run, it depends on the
+//! kernel program to wake it: one missed wake-up, and batch runs beside the service for as long
+//! as the service stays busy. The word is the handshake that excludes this. While batch is away
+//! nothing can be missed, and the holder looks by its own timer.
 //!
 //! ```text
 //! RELEASED ──kernel: service starts beside running batch──► SUMMONED
 //! SUMMONED ──holder: runs, preempting batch───────────────► HELD
 //! HELD     ──holder: service idle long enough─────────────► RELEASED
 //! HELD     ──holder: batch sent away, lane left to kernel─► EVICTED
-//! EVICTED  ──kernel: service stops────────────────────────► SUMMONED
+//! EVICTED  ──holder: looks again, of its own accord───────► HELD
 //! HELD     ──holder: batch may run beside some requests───► LENT
 //! LENT     ──kernel: a request starts that had to wait────► SUMMONED
 //! ```
@@ -40,7 +41,7 @@ pub enum HoldState {
     Summoned = 1,
     /// The holder keeps the lane empty, and watches the request lane itself.
     Held = 2,
-    /// Batch was sent away; the kernel summons the holder when the service stops.
+    /// Batch was sent away; nobody is summoned, the holder looks by itself.
     Evicted = 3,
     /// Batch may run, also beside a request that did not have to wait; the kernel summons the
     /// holder when one starts that had to.
@@ -138,14 +139,11 @@ impl HoldWord {
         self.leave(HoldState::Released, busy)
     }
 
-    /// The holder has sent batch away and is about to block until the service stops.
-    /// Returns whether it may: `false` if `busy` says that the service has stopped
-    /// meanwhile; the lane is then still held, and it is time to call batch back.
-    ///
-    /// `busy` must load the request lane's word anew; it is called once.
-    #[must_use = "a holder that blocks on false is never summoned"]
-    pub fn evict(&self, busy: impl FnOnce() -> bool) -> bool {
-        self.leave(HoldState::Evicted, || !busy())
+    /// The holder has sent batch away and is about to block. Nobody will summon it: it looks by
+    /// itself, now and then, whether the service has stopped.
+    #[inline]
+    pub fn evict(&self) {
+        self.state.store(HoldState::Evicted as u32, Ordering::Release);
     }
 
     /// The holder is about to block and let batch run beside requests that did not wait. Returns
@@ -196,13 +194,13 @@ mod tests {
     }
 
     #[test]
-    fn a_lane_is_evicted_only_while_the_service_is_busy() {
+    fn an_evicted_lane_is_held_again_when_its_holder_looks() {
         let word = HoldWord::default();
         word.hold();
-        assert!(!word.evict(|| false));
-        assert_eq!(word.state(), Ok(HoldState::Held));
-        assert!(word.evict(|| true));
+        word.evict();
         assert_eq!(word.state(), Ok(HoldState::Evicted));
+        word.hold();
+        assert_eq!(word.state(), Ok(HoldState::Held));
     }
 
     #[test]

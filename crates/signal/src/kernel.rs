@@ -37,11 +37,9 @@ impl LanePair {
         self.summon_on_start()
     }
 
-    /// On the request lane: the service is switched out and will not go on. Returns
-    /// whether it summoned.
-    pub fn service_stops(&self) -> bool {
+    /// On the request lane: the service is switched out and will not go on. Nobody is summoned.
+    pub fn service_stops(&self) {
         self.request.busy.store(0, Ordering::Relaxed);
-        self.summon_on_stop()
     }
 
     /// On the batch lane: batch is switched in. The second entrance: the service may have
@@ -60,11 +58,6 @@ impl LanePair {
     fn summon_on_start(&self) -> bool {
         fence(Ordering::SeqCst);
         self.batch.class() == Ok(LaneClass::Batch) && self.summon(HoldState::Released)
-    }
-
-    fn summon_on_stop(&self) -> bool {
-        fence(Ordering::SeqCst);
-        self.summon(HoldState::Evicted)
     }
 
     /// Wakes the holder, once, if it left the lane as `left`.

@@ -21,7 +21,9 @@
 //!    second it throttles it, or (since 6.12) serves the fair class 50 ms, and batch would leak
 //!    into the hold. So the lane keeps a *debt*: time held adds to it, time released pays it
 //!    back [`PAYBACK`]-fold. At `evict_after_ns` batch is sent away and the holder lets go; the
-//!    kernel's own threads get the lane. With a limit of 250 ms, batch that is held has had at
+//!    kernel's own threads get the lane, and its keeper looks for an idle moment by itself, now and
+//!    then: a service that saturates its lane has thousands of them a second, and must not pay a
+//!    wake-up for any. With a limit of 250 ms, batch that is held has had at
 //!    least 187 ms of any second, far more than the kernel insists on:
 //!    held − 3·released ≤ 250 ms and held + released = 1 s give held ≤ 812 ms.
 //!
@@ -59,8 +61,14 @@ enum State {
     Evicted,
 }
 
-/// The longest sleep while a lane is lent. Reference periods (see [`super::DynamicRefresh`]) and
-/// changed terms come into force at such looks; 100 of them a second take 0.05 % of the lane.
+/// Looks for an idle moment, while batch is evicted, in the time that a hold may last: every 10 ms by default.
+const LOOKS_A_CREDIT: u64 = 25;
+/// The shortest time between two of them: as long as a freezer takes to let batch go on.
+const LOOK_EVICTED_MIN_NS: Nanos = 50_000;
+
+/// The longest sleep while a lane is lent, and while batch is evicted. Reference periods (see
+/// [`super::DynamicRefresh`]) and changed terms come into force at such looks, and batch comes back at one
+/// that finds the service idle; 100 of them a second take 0.05 % of the lane.
 const LOOK_EVERY_NS: Nanos = 10_000_000;
 
 /// Keeps a batch lane as `R` allows.
@@ -103,6 +111,12 @@ impl<R: Rule> Borrow<R> {
     fn evict_at(&self) -> Nanos {
         let credit_ns = self.config.evict_after_ns.saturating_sub(self.debt_ns);
         self.since.saturating_add(credit_ns)
+    }
+
+    /// When to look whether batch may come back. Where it is sent away soon, it comes back soon.
+    fn look_evicted_at(&self, now: Nanos) -> Nanos {
+        let every_ns = (self.config.evict_after_ns / LOOKS_A_CREDIT).clamp(LOOK_EVICTED_MIN_NS, LOOK_EVERY_NS);
+        now.saturating_add(every_ns)
     }
 
     /// When batch gets a lane back that is held or evicted, if the request lanes stay as they are:
@@ -172,7 +186,8 @@ impl<R: Rule> Borrow<R> {
 
     fn evicted(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
         if seen.request_busy {
-            self.rest(self.why, None);
+            let planned = self.wakeup.filter(|at| *at > now);
+            self.rest(self.why, planned.or(Some(self.look_evicted_at(now))));
         } else if now >= self.release_at(seen) {
             out.push(Action::Restore);
             self.lent = false;
@@ -186,7 +201,7 @@ impl<R: Rule> Borrow<R> {
     fn evict(&mut self, why: Reason, now: Nanos, out: &mut Actions) {
         out.push(Action::Evict);
         self.enter(State::Evicted, now);
-        self.rest(why, None);
+        self.rest(why, Some(self.look_evicted_at(now)));
     }
 
     fn why_hold(&self, seen: &Observation) -> Reason {

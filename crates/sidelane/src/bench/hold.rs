@@ -17,10 +17,10 @@ use sidelane_policy::borrow::BorrowConfig;
 use sidelane_signal::LaneClass;
 
 use super::floor::Floor;
-use super::host::Host;
 use super::interval::{of_all, of_median};
 use super::median::median;
 use super::rounds::{Limit, Patience, numbers_until_decided};
+use super::theft;
 use crate::lab::{Lab, Service};
 use crate::lane::batch::BatchClass;
 use crate::lane::beside::{Beside, keep_off};
@@ -58,7 +58,6 @@ const HOLD_PARTS: u32 = 10;
 
 /// Measures everything.
 pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
-    let host = Host::watch();
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let limit = patience.limit(PAIRS_QUICK, PAIRS);
@@ -74,12 +73,13 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     result.rows.push(cost_row("hold_begun", "lc_cost_per_hold_us", &hold_us));
     let leak_percent = bench.long_hold(&mut result).context("long hold")?;
     bench.reactions(&mut result).context("reactions")?;
+    bench.theft(&mut result).context("known theft")?;
     result.checks = vec![
         tracking_check(&tracking_ns),
         hold_check(&hold_us),
         Check::interval_at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
     ];
-    patience.advise(&mut result, limit.rounds, &host);
+    patience.advise(&mut result, limit.rounds);
     Ok(result)
 }
 
@@ -189,9 +189,28 @@ impl Bench<'_> {
     fn reactions(&self, result: &mut ResultFile) -> Result<()> {
         let (spent, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, 1)?;
         let spent = &spent[0];
-        let mut figures = vec![("overlap_percent", spent.overlap_percent(&self.pair))];
+        let mut figures = vec![
+            ("overlap_percent", spent.overlap_percent(&self.pair)),
+            ("stolen_percent", spent.stolen_percent(&self.pair)),
+            ("stolen_gap_max_us", spent.stolen_gap_max_us(&self.pair)),
+        ];
         figures.extend(reaction_figures(spent.reaction_off(), spent.reaction_on()));
         result.rows.push(row("pulses_woken_by_own_timer", &figures));
+        Ok(())
+    }
+
+    /// What the books make of time that somebody steals, held and unmanaged.
+    fn theft(&self, result: &mut ResultFile) -> Result<()> {
+        let config = BorrowConfig::default();
+        for (name, hold) in [("held", Some(config.min_idle_ns)), ("unmanaged", None)] {
+            let (cpu, options) = (self.request_lane(), ["--busy-us", "300", "--idle-us", "700", "--count", "1000000"]);
+            let pulse = self.lab.start(["pulse", "--cpu", &cpu].into_iter().chain(options))?;
+            let mut session = self.start_session(pulse.pid(), hold)?;
+            let compared = theft::measure(&session, pulse.pid(), &self.pair);
+            session.kill();
+            session.end()?;
+            result.rows.extend(compared?.rows(name, &self.pair));
+        }
         Ok(())
     }
 
@@ -224,12 +243,17 @@ impl Bench<'_> {
     }
 
     fn session(&self, service: u32, min_idle_ns: u64) -> Result<Session> {
+        self.start_session(service, Some(min_idle_ns))
+    }
+
+    /// With holders that wait for `min_idle_ns`, or unmanaged.
+    fn start_session(&self, service: u32, min_idle_ns: Option<u64>) -> Result<Session> {
         let mut beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
         // Of two bouncing processes the parent is the service, its child a bystander.
         beside.service.pids.retain(|pid| *pid == service);
         let options = SessionOptions {
             class: BatchClass::Idle,
-            hold: Some(Lending {
+            hold: min_idle_ns.map(|min_idle_ns| Lending {
                 config: BorrowConfig { min_idle_ns, ..BorrowConfig::default() },
                 ..Lending::default()
             }),

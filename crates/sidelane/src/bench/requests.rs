@@ -13,7 +13,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
-use super::host::Host;
 use super::interval::{of_all, of_median};
 use super::median::median;
 use super::request_cost;
@@ -48,7 +47,6 @@ struct Bench {
 /// Measures everything.
 pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     can_track()?;
-    let host = Host::watch();
     let place = place(lanes)?;
     let seconds = if patience.quick { 0.3 } else { 1.0 };
     let (loads, pairs) = (patience.limit(LOADS_QUICK, LOADS), patience.limit(PAIRS_QUICK, PAIRS));
@@ -65,7 +63,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     for real in [Real::Redis, Real::Memcached] {
         bench.real(real, &mut result).with_context(|| real.program().to_owned())?;
     }
-    patience.advise(&mut result, pairs.rounds, &host);
+    patience.advise(&mut result, pairs.rounds);
     Ok(result)
 }
 

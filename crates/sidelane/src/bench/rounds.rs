@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
-use super::host::Host;
+use crate::machine;
 use crate::report::{Check, ResultFile, Unit};
 
 /// From here on the host is named as what a run was disturbed by.
@@ -45,9 +45,10 @@ impl Patience {
         }
     }
 
-    /// Says of each check that is undecided what would decide it.
-    pub fn advise(self, result: &mut ResultFile, rounds: u64, host: &Host) {
-        let advice = self.advice(rounds, host.stolen_percent());
+    /// Says at the end of a run what the hypervisor took, and of each check that is undecided what would decide it.
+    pub fn advise(self, result: &mut ResultFile, rounds: u64) {
+        machine::note_stolen(&mut result.machine);
+        let advice = self.advice(rounds, result.machine.stolen_percent);
         for check in result.checks.iter_mut().filter(|check| check.is_undecided()) {
             check.decided_by.get_or_insert_with(|| advice.clone());
         }

@@ -8,6 +8,7 @@
 
 #include "books.h"
 #include "gated.h"
+#include "stolen.h"
 #include "summons.h"
 #include "who.h"
 
@@ -88,7 +89,8 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role, str
 {
 	uint64_t began_ns = stats->batch_since_ns;
 	uint64_t clock_ns = partners_lc_clock_ns(role, now_ns);
-	uint64_t both_ns = clock_ns > stats->overlap_mark_ns ? clock_ns - stats->overlap_mark_ns : 0;
+	uint64_t stolen_ns = surely_stolen_ns(role, stats);
+	uint64_t both_ns = above(above(clock_ns, stats->overlap_mark_ns), stolen_ns);
 	bool lent = ext_is_on() ? ext_turn_was_lent(stats, hold) : stats->turn_is_lent;
 
 	stats->batch_ns += now_ns - began_ns;
@@ -108,7 +110,7 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role, str
 			break;
 		struct sidelane_lane_word *request = lane_word(role->partners[i]);
 		if (request && load_once(request->busy))
-			record(stats->off_hist, both_ran_ns(request, began_ns, now_ns));
+			record(stats->off_hist, above(both_ran_ns(request, began_ns, now_ns), stolen_ns));
 	}
 }
 
@@ -132,7 +134,9 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 	bool after_hold = is_holder(hold, prev) || ext_took_back(cpu);
 	uint64_t lc_off_ns = 0;
 	bool busy = a_partner_is_busy(role);
+	uint64_t stolen_ns = above(stats->stolen_seen_ns, load_once(stats->stolen_mark_ns));
 
+	begin_stolen(role, stats);
 	stats->batch_since_ns = now_ns;
 	stats->turn_is_lent = load_once(hold->state) == SIDELANE_LENT;
 	stats->overlap_mark_ns = partners_lc_clock_ns(role, now_ns);
@@ -156,7 +160,7 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 	else if (busy)
 		summon(cpu, SIDELANE_RELEASED, false);
 	else if (after_hold && lc_off_ns && now_ns >= lc_off_ns)
-		record(stats->on_hist, now_ns - lc_off_ns);
+		record(stats->on_hist, above(now_ns - lc_off_ns, stolen_ns));
 }
 
 /* One thread of batch follows another on a lane that nobody had to come to for that. If the service

@@ -80,7 +80,19 @@ struct thread_info {
 	__u32 cpu;
 };
 
+struct rq;
+
+/* With CONFIG_FAIR_GROUP_SCHED, as these two are. */
+struct cfs_rq {
+	struct rq *rq;
+};
+
+struct sched_entity {
+	struct cfs_rq *cfs_rq;
+};
+
 struct task_struct {
+	struct sched_entity se;
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int policy;
@@ -98,6 +110,7 @@ struct task_struct___before_5_14 {
 };
 
 struct linux_binprm;
+struct hrtimer;
 
 #pragma clang attribute pop
 

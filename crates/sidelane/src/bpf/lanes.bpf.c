@@ -32,7 +32,7 @@
 char LICENSE[] SEC("license") = "GPL";
 
 /* One switch in this many is timed for cost_ns: often enough for a mean, too rare to pay for. */
-#define COST_SAMPLE_EVERY 16
+#define COST_SAMPLE_EVERY 64
 
 /* ---- The switch itself ---- */
 
@@ -73,9 +73,12 @@ static __always_inline void write_word(struct sidelane_lane_word *word, struct t
 	store_once(word->pid, next->pid);
 	store_once(word->tgid, next->tgid);
 	store_once(word->switches, word->switches + 1);
-	/* Which thread of batch it is matters, too, if some look for themselves. */
-	if (was != is || settings.gated)
+	/* Batch looks at its partners next, so that has to be a full barrier. Which thread of batch it is
+	 * matters, too, if some look for themselves. */
+	if (is == SIDELANE_BATCH && (was != is || settings.gated))
 		__sync_lock_test_and_set(&word->class_, is);
+	else
+		store_once(word->class_, is);
 	store_once(word->since_ns, now_ns);
 }
 
@@ -111,11 +114,16 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 
 	if (!word || !stats || !role || !hold)
 		return 0;
+	if (is_thief(cpu, next) || (is_thief(cpu, prev) && (uint32_t)next->pid == word->pid))
+		return 0;
 	uint64_t now_ns = bpf_ktime_get_ns();
 	uint32_t was = word->class_, is = classify(next);
-	bool preempted = was_preempted(preempt, prev);
+	bool preempted = was_preempted(preempt, prev) || is_thief(cpu, prev);
 	bool busy = still_busy(word, is, preempted);
 
+	find_run_queue(stats, next);
+	if (now_ns - word->since_ns >= STOLEN_TURN_MIN_NS)
+		note_stolen(cpu, role, stats, was);
 	if (role->role == SIDELANE_ROLE_BATCH)
 		batch_lane_before(cpu, word, role, stats, hold, was, is, preempted, prev, next, now_ns);
 	note_turn(cpu, word, was, now_ns);
@@ -143,6 +151,21 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	} else if ((settings.gated || ext_is_on()) && role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH) {
 		batch_turn_goes_on(cpu, role, next);
 	}
+	return 0;
+}
+
+/* A timer has gone off, on whichever lane: whatever runs there runs on, but may have been kept from it. Loaded only
+ * where time can be stolen. */
+SEC("tp_btf/hrtimer_expire_exit")
+int BPF_PROG(lane_timer, struct hrtimer *timer)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_lane_word *word = lane_word(cpu);
+	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+
+	if (word && stats && role && role->role != SIDELANE_ROLE_NONE && stats->switches)
+		note_stolen(cpu, role, stats, word->class_);
 	return 0;
 }
 

@@ -53,7 +53,13 @@ struct sidelane_lane_stats {
 	uint64_t lent_overlap_ns; /*  88: beside it, LC threads ran while the lane was lent: not in overlap_ns */
 	uint64_t turn_is_lent;    /*  96: batch's present turn began on a lane that was lent */
 	uint64_t cut_naps_ns;     /* 104: naps of batch that looks for itself, cut short by a switch and not in its books */
-	uint64_t reserved[2];     /* 112 */
+	uint64_t stolen_ns[4];    /* 112: taken by the hypervisor, by the class of thread that ran (stolen.h) */
+	uint64_t stolen_seen_ns;  /* 144: the lane's steal clock at the last look */
+	uint64_t stolen_gap_max_ns; /* 152: the most that was taken between two looks */
+	uint64_t stolen_mark_ns;  /* 160: the steal clock when the service last started or stopped beside batch */
+	uint64_t stolen_beside_ns; /* 168: taken from batch's present turn while LC threads ran on a partner lane */
+	uint64_t lc_stolen_mark_ns; /* 176: taken from LC threads on partner lanes when batch's turn began */
+	uint64_t run_queue;       /* 184: where the lane's run queue is */
 	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* LC-on to batch-off */
 	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
 };
@@ -115,6 +121,20 @@ enum sidelane_requests_from {
 	SIDELANE_REQUESTS_EMITTED = 2, /* user space is told, and asks who ran where when */
 };
 
+/* How it is known what the hypervisor takes. */
+enum sidelane_stolen_from {
+	SIDELANE_STOLEN_UNSEEN = 0,
+	SIDELANE_STOLEN_READ = 1, /* in a word near each CPU's run queue */
+	SIDELANE_STOLEN_TOLD = 2, /* a thread plays the hypervisor, and says so */
+};
+
+/* Who plays the hypervisor on a lane; written by user space. */
+struct sidelane_thief {
+	uint64_t stolen_ns; /* 0: what it has taken so far */
+	uint32_t tid;       /* 8: its thread id, 0 for none */
+	uint32_t reserved;
+};
+
 /* Set by user space before the program is loaded. */
 struct sidelane_settings {
 	uint64_t lc_cgroup_id;    /* the service's cgroup, 0 for none */
@@ -123,7 +143,8 @@ struct sidelane_settings {
 	uint32_t requests;        /* enum sidelane_requests_from */
 	uint32_t gated;           /* 1: batch may look for itself */
 	uint32_t counters;        /* 1: request lanes have counters */
-	uint32_t reserved;
+	uint32_t stolen_from;     /* enum sidelane_stolen_from */
+	int64_t stolen_offset;    /* from a CPU's run queue to the word that says what was stolen from it */
 };
 
 #endif

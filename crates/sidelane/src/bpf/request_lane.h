@@ -6,6 +6,7 @@
 #define SIDELANE_REQUEST_LANE_H
 
 #include "gated.h"
+#include "stolen.h"
 #include "summons.h"
 #include "who.h"
 
@@ -31,9 +32,18 @@ static __always_inline void service_starts(uint32_t cpu, struct sidelane_lane_ro
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
 			break;
-		if (batch_is_on(role->partners[i]))
-			summon(role->partners[i], SIDELANE_RELEASED, lc_pays);
+		if (!batch_is_on(role->partners[i]))
+			continue;
+		mark_stolen(role->partners[i]);
+		summon(role->partners[i], SIDELANE_RELEASED, lc_pays);
 	}
+}
+
+static __always_inline bool is_held(uint32_t lane)
+{
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &lane);
+
+	return hold && load_once(hold->state) == SIDELANE_HELD;
 }
 
 /* The caller has just set the lane's word to not busy, with a full barrier. */
@@ -43,7 +53,8 @@ static __always_inline void service_stops(struct sidelane_lane_role *role)
 	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
 		if (i >= role->partner_count)
 			break;
-		call_keeper(role->partners[i], SIDELANE_EVICTED, true);
+		if (is_held(role->partners[i]))
+			mark_stolen(role->partners[i]);
 		if (ext_is_on())
 			ext_let_in(role->partners[i]);
 	}
@@ -70,6 +81,8 @@ static __always_inline bool may_run_on(struct task_struct *task, uint32_t cpu)
 {
 	unsigned long word = 0;
 
+	if (cpu < 64)
+		return task->cpus_ptr->bits[0] >> cpu & 1;
 	bpf_core_read(&word, sizeof(word), &task->cpus_ptr->bits[cpu / 64]);
 	return word >> (cpu % 64) & 1;
 }

@@ -17,7 +17,7 @@
 /* A reader that got in between two writers of batch's clock looks once more. */
 #define BATCH_CLOCK_TRIES 2
 
-/* Time batch has run on a lane and not napped there. */
+/* Time batch has run on a lane and not napped there, as far as it is known what was stolen of it. */
 static __always_inline uint64_t batch_clock_ns(uint32_t lane, uint64_t now_ns)
 {
 	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &lane);
@@ -32,6 +32,7 @@ static __always_inline uint64_t batch_clock_ns(uint32_t lane, uint64_t now_ns)
 			break;
 	}
 	done_ns += since_ns && now_ns > since_ns ? now_ns - since_ns : 0;
+	done_ns -= load_once(stats->stolen_ns[SIDELANE_BATCH]);
 	return done_ns - nap_clock_ns(lane, stats, now_ns);
 }
 

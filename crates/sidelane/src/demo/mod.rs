@@ -17,7 +17,6 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::bench::host::Host;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::load::Rhythm;
 use crate::experiment::place::Place;
@@ -92,7 +91,6 @@ struct Run {
 
 /// Runs the demo and writes `result.json` and `index.html`.
 pub fn run(options: &DemoOptions) -> Result<ResultFile> {
-    let host = Host::watch();
     let pace = Pace::of(options.patience);
     eprintln!("sidelane: building the search index, if it is not there yet");
     let stage = search::stage(Place::choose(options.lanes.as_deref())?, options.sibling, &options.cache)?;
@@ -101,7 +99,7 @@ pub fn run(options: &DemoOptions) -> Result<ResultFile> {
     let round = |runs: &mut Vec<Run>, turn: Turn<'_>| take_round(options, &stage, pace, turn, runs);
     let rounds = until_decided("demo", pace.limit, &mut runs, round, |runs| verdict::checks(runs, &lanes))?;
     let mut result = verdict::judge(options, &stage, pace, &runs, &lanes);
-    options.patience.advise(&mut result, rounds, &host);
+    options.patience.advise(&mut result, rounds);
     write(options, &result)?;
     Ok(result)
 }

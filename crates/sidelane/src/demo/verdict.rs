@@ -160,6 +160,9 @@ fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
     row.put("overlap_percent", median(figures.clone().filter_map(|figures| figures.books.overlap_percent(lanes))));
     let busy = |figures: &BesideFigures| figures.books.lc_ns(lanes) as f64 * 100.0 / figures.books.at_ns as f64;
     row.put("lc_busy_percent", median(figures.clone().map(busy)));
+    row.put("stolen_percent", median(figures.clone().filter_map(|figures| figures.books.stolen_percent(lanes))));
+    let gaps = figures.clone().filter_map(|figures| figures.books.stolen_gap_max_us(lanes));
+    row.put("stolen_gap_max_us", gaps.reduce(f64::max));
     if setting == Setting::borrow_idle() {
         put_reactions(&mut row, figures);
     }

@@ -11,7 +11,8 @@ use sidelane_signal::{GateWord, HoldWord, LaneWord};
 use super::clock::now_ns;
 use super::gate::{GateBooks, settle};
 use super::histogram::{BUCKETS, Histogram};
-use super::topology::Lanes;
+use super::stolen::StolenFrom;
+use super::topology::{BatchLane, Lanes};
 
 /// Looks at a lane's statistics until two in a row agree; a switch takes well under one look.
 const LOOKS_MAX: usize = 8;
@@ -33,12 +34,18 @@ pub struct LaneStats {
     lent_overlap_ns: AtomicU64,
     turn_is_lent: AtomicU64,
     cut_naps_ns: AtomicU64,
-    reserved: [AtomicU64; 2],
+    stolen_ns: [AtomicU64; 4],
+    stolen_seen_ns: AtomicU64,
+    stolen_gap_max_ns: AtomicU64,
+    stolen_mark_ns: AtomicU64,
+    stolen_beside_ns: AtomicU64,
+    lc_stolen_mark_ns: AtomicU64,
+    run_queue: AtomicU64,
     off_hist: [AtomicU32; BUCKETS],
     on_hist: [AtomicU32; BUCKETS],
 }
 
-const _: () = assert!(size_of::<LaneStats>() == 128 + 2 * 4 * BUCKETS);
+const _: () = assert!(size_of::<LaneStats>() == 192 + 2 * 4 * BUCKETS);
 
 /// `struct sidelane_trace_event` of `bpf/lanes.h`: from `at_ns` on, `cpu` ran `class`.
 #[repr(C)]
@@ -64,10 +71,18 @@ pub struct LaneBooks {
     pub switches: u64,
     /// Of them, to a thread of the service.
     pub lc_switches: u64,
-    /// Time threads of the service ran.
+    /// Time threads of the service ran, without what was stolen from them.
     pub lc_ns: u64,
-    /// Time batch ran.
+    /// Time batch ran, without what was stolen from it.
     pub batch_ns: u64,
+    /// Time the hypervisor took from the lane.
+    pub stolen_ns: u64,
+    /// Of it, from threads of the service.
+    pub stolen_lc_ns: u64,
+    /// Of it, from batch.
+    pub stolen_batch_ns: u64,
+    /// The most it took between two looks, since tracking began.
+    pub stolen_gap_max_ns: u64,
     /// Of that, time a thread of the service ran on a partner lane and should not have had company.
     pub overlap_ns: u64,
     /// Of batch's time too: a thread of the service ran on a partner lane, on whose budget batch ran.
@@ -96,6 +111,7 @@ pub struct Books {
     /// When they were read, or the span's length.
     pub at_ns: u64,
     lanes: Vec<LaneBooks>,
+    stolen_from: StolenFrom,
     off: Histogram,
     on: Histogram,
 }
@@ -107,6 +123,7 @@ impl Books {
         holds: impl Iterator<Item = &'a HoldWord>,
         gates: &'a [GateWord],
         stats: &'a [LaneStats],
+        stolen_from: StolenFrom,
         partners: impl Fn(usize) -> &'a [u32],
     ) -> Self {
         let at_ns = now_ns();
@@ -114,15 +131,17 @@ impl Books {
         let beside_ns = |cpu| partners(cpu).iter().map(|request| clocks_ns[*request as usize]).sum();
         let lanes = stats.iter().zip(holds).enumerate();
         let lanes = lanes.map(|(cpu, (stats, hold))| {
+            let seen = stats.settled(at_ns, beside_ns(cpu));
             let kernels = LaneBooks {
-                lc_ns: clocks_ns[cpu],
+                lc_ns: clocks_ns[cpu].saturating_sub(seen.stolen_lc_ns),
                 summons: hold.summons.load(Ordering::Relaxed),
                 lc_summons: hold.lc_summons.load(Ordering::Relaxed),
-                ..stats.settled(at_ns, beside_ns(cpu))
+                ..seen
             };
             settle(kernels, GateBooks::read(&gates[cpu]))
         });
-        let mut books = Self { at_ns, lanes: lanes.collect(), off: Histogram::default(), on: Histogram::default() };
+        let (off, on) = Default::default();
+        let mut books = Self { at_ns, lanes: lanes.collect(), stolen_from, off, on };
         for stats in stats {
             books.off.add(&histogram(&stats.off_hist));
             books.on.add(&histogram(&stats.on_hist));
@@ -140,6 +159,7 @@ impl Books {
         Self {
             at_ns: self.at_ns - earlier.at_ns,
             lanes: lanes.map(|(now, then)| now.since(then)).collect(),
+            stolen_from: self.stolen_from,
             off: self.off.since(&earlier.off),
             on: self.on.since(&earlier.on),
         }
@@ -201,10 +221,33 @@ impl Books {
         percent(self.sum(|lane| lane.overlap_ns), self.lc_ns(lanes))
     }
 
-    /// Time the request lanes that have batch lanes left idle, once for each batch lane.
+    /// Time the request lanes that have batch lanes left idle, once for each batch lane, as far as it was
+    /// there for batch: without what was stolen from that.
     pub fn idle_ns(&self, lanes: &Lanes) -> u64 {
-        let idle = |requests: u64| self.at_ns.saturating_sub(requests);
-        lanes.batch.iter().map(|lane| idle(lane.requests.iter().map(|cpu| self.lane(cpu).lc_ns).sum())).sum()
+        let busy_ns = |cpu| self.lane(cpu).lc_ns + self.lane(cpu).stolen_lc_ns;
+        let idle_ns = |lane: &BatchLane| {
+            let busy_ns: u64 = lane.requests.iter().map(busy_ns).sum();
+            self.at_ns.saturating_sub(busy_ns + self.lane(lane.cpu).stolen_batch_ns)
+        };
+        lanes.batch.iter().map(idle_ns).sum()
+    }
+
+    /// Time the hypervisor took from the lanes, of their time, in percent. Missing where nothing tells.
+    pub fn stolen_percent(&self, lanes: &Lanes) -> Option<f64> {
+        let all = lane_cpus(lanes);
+        let stolen_ns = all.iter().map(|cpu| self.lane(*cpu).stolen_ns).sum();
+        percent(stolen_ns, self.at_ns * all.len() as u64).filter(|_| self.stolen_from != StolenFrom::Unseen)
+    }
+
+    /// The longest time it took at once.
+    pub fn stolen_gap_max_us(&self, lanes: &Lanes) -> Option<f64> {
+        let longest_ns = lane_cpus(lanes).iter().map(|cpu| self.lane(*cpu).stolen_gap_max_ns).max();
+        longest_ns.filter(|_| self.stolen_from != StolenFrom::Unseen).map(|ns| ns as f64 / 1e3)
+    }
+
+    /// How it is known what the hypervisor took.
+    pub fn stolen_from(&self) -> StolenFrom {
+        self.stolen_from
     }
 
     /// Batch's part in the idle time of the request lanes, in percent.
@@ -240,6 +283,10 @@ pub fn worst_reaction(off: &Histogram) -> [(&'static str, Option<f64>); 2] {
     ]
 }
 
+fn lane_cpus(lanes: &Lanes) -> Vec<u32> {
+    lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)).collect()
+}
+
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| part as f64 * 100.0 / whole as f64)
 }
@@ -256,6 +303,11 @@ impl LaneStats {
     /// Time batch ran beside the service, up to its last turn's end.
     pub(super) fn overlap_ns(&self) -> u64 {
         self.overlap_ns.load(Ordering::Acquire)
+    }
+
+    /// The most that the hypervisor took from the lane between two looks.
+    pub(super) fn stolen_gap_max_ns(&self) -> u64 {
+        self.stolen_gap_max_ns.load(Ordering::Acquire)
     }
 
     /// All figures of one moment between two switches.
@@ -280,10 +332,15 @@ impl LaneStats {
             since_ns => (now_ns.saturating_sub(since_ns), beside_ns.saturating_sub(get(&self.overlap_mark_ns))),
         };
         let (overlap_ns, lent_ns) = if get(&self.turn_is_lent) == 0 { (both_ns, 0) } else { (0, both_ns) };
+        let [from_idle_ns, stolen_lc_ns, stolen_batch_ns, from_others_ns] = self.stolen_ns.each_ref().map(get);
         LaneBooks {
             switches: get(&self.switches),
             lc_switches: get(&self.lc_switches),
-            batch_ns: get(&self.batch_ns) + turn_ns,
+            batch_ns: (get(&self.batch_ns) + turn_ns).saturating_sub(stolen_batch_ns),
+            stolen_ns: from_idle_ns + stolen_lc_ns + stolen_batch_ns + from_others_ns,
+            stolen_lc_ns,
+            stolen_batch_ns,
+            stolen_gap_max_ns: get(&self.stolen_gap_max_ns),
             overlap_ns: get(&self.overlap_ns) + overlap_ns,
             lent_overlap_ns: get(&self.lent_overlap_ns) + lent_ns,
             leaks: get(&self.leaks),
@@ -303,6 +360,11 @@ impl LaneBooks {
             lc_switches: self.lc_switches - earlier.lc_switches,
             lc_ns: self.lc_ns.saturating_sub(earlier.lc_ns),
             batch_ns: self.batch_ns.saturating_sub(earlier.batch_ns),
+            stolen_ns: self.stolen_ns.saturating_sub(earlier.stolen_ns),
+            stolen_lc_ns: self.stolen_lc_ns.saturating_sub(earlier.stolen_lc_ns),
+            stolen_batch_ns: self.stolen_batch_ns.saturating_sub(earlier.stolen_batch_ns),
+            // The longest has no part that is earlier.
+            stolen_gap_max_ns: self.stolen_gap_max_ns,
             overlap_ns: self.overlap_ns.saturating_sub(earlier.overlap_ns),
             lent_overlap_ns: self.lent_overlap_ns.saturating_sub(earlier.lent_overlap_ns),
             leaks: self.leaks - earlier.leaks,

@@ -161,12 +161,15 @@ impl<P: Policy> Body<P> {
     fn may_sleep(&self) -> bool {
         let decider = &self.decider;
         let hold = decider.memory.hold(decider.cpu);
-        match (decider.want, decider.policy.next_wakeup()) {
-            // Evicted, and waiting out a short idle moment before batch comes back.
-            (Want::Held, _) | (Want::Evicted, Some(_)) => false,
-            (Want::Free, _) => hold.release(|| decider.busy()),
-            (Want::Lent, _) => hold.lend(|| decider.waited_meanwhile() || decider.visited()),
-            (Want::Evicted, None) => hold.evict(|| decider.busy() || decider.visited()),
+        match decider.want {
+            Want::Held => false,
+            Want::Free => hold.release(|| decider.busy()),
+            Want::Lent => hold.lend(|| decider.waited_meanwhile() || decider.visited()),
+            // Nobody rings: it looks again when the policy wants it to, or visitors have gone.
+            Want::Evicted => {
+                hold.evict();
+                true
+            }
         }
     }
 

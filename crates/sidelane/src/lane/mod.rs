@@ -30,6 +30,7 @@ pub mod run;
 pub mod service;
 pub mod session;
 pub mod signals;
+pub mod stolen;
 pub mod summary;
 pub mod summons;
 pub mod terms;

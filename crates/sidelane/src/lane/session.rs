@@ -107,6 +107,7 @@ impl Session {
             counters: options.hold.filter(|lending| lending.policy.needs_harm()).map(|_| EventPair::HARDWARE),
             gated: options.gate.is_instrumented(),
             scheduler: options.gate == Gate::SchedExt,
+            thief: false,
         };
         if extras.requests {
             request::can_track()?;

@@ -8,6 +8,7 @@ use super::books::{reaction_figures, worst_reaction};
 use super::gate::{Gate, GateBooks};
 use super::histogram::Histogram;
 use super::session::Outcome;
+use super::stolen::StolenFrom;
 use super::terms::FinalTerms;
 use super::topology::{Lanes, PairKind};
 use crate::machine;
@@ -57,6 +58,12 @@ pub struct Summary {
     pub own_cpu_s: f64,
     /// Time the holders napped.
     pub napped_s: f64,
+    /// Time the hypervisor took from the lanes; the other times are without it.
+    pub stolen_percent: Option<f64>,
+    /// The longest it took at once.
+    pub stolen_gap_max_us: Option<f64>,
+    /// How that is known.
+    pub stolen_from: StolenFrom,
     /// What was degraded or went wrong.
     pub notes: Vec<String>,
 }
@@ -83,6 +90,9 @@ impl Summary {
             holds: outcome.holders.holds,
             evictions: outcome.holders.evictions,
             cost_per_switch_ns: books.cost_per_switch_ns(),
+            stolen_percent: books.stolen_percent(&lanes),
+            stolen_gap_max_us: books.stolen_gap_max_us(&lanes),
+            stolen_from: books.stolen_from(),
             own_cpu_s: (own_cpu_s() - napped_s).max(0.0),
             napped_s,
             notes: outcome.notes.clone(),
@@ -104,6 +114,7 @@ impl Summary {
         }
         settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
+        settings.insert("stolen_time".into(), json!(self.stolen_from.to_string()));
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
         let mut row = Row::new(self.policy());
         for (key, value) in self.figures() {
@@ -119,7 +130,7 @@ impl Summary {
         self.terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
     }
 
-    fn figures(&self) -> [(&'static str, Option<f64>); 25] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 27] {
         let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
         let budget_ms = self.terms.map(|terms| terms.budget_ns as f64 / 1e6);
         let requests = self.terms.filter(|_| self.requests.is_some()).map(|terms| terms.requests as f64);
@@ -149,6 +160,8 @@ impl Summary {
             ("cost_per_switch_ns", self.cost_per_switch_ns),
             ("own_cpu_s", Some(self.own_cpu_s)),
             ("napped_s", Some(self.napped_s)),
+            ("stolen_percent", self.stolen_percent),
+            ("stolen_gap_max_us", self.stolen_gap_max_us),
             ("gate_threads_count", looked(|gate| gate.promises)),
             ("gate_naps_count", looked(|gate| gate.naps)),
             ("gate_slow_paths_count", looked(|gate| gate.slow_paths)),
@@ -206,6 +219,13 @@ impl fmt::Display for Summary {
             self.holds,
             self.evictions
         )?;
+        if let (Some(stolen), Some(gap_us)) = (self.stolen_percent, self.stolen_gap_max_us) {
+            let gap_ms = gap_us / 1e3;
+            writeln!(
+                f,
+                "  stolen     {stolen:.2} % of the lanes' time, {gap_ms:.2} ms at once at most; taken off all the above"
+            )?;
+        }
         if let Some(looked) = &self.looked {
             writeln!(
                 f,

@@ -19,6 +19,7 @@ use thiserror::Error;
 
 use super::cage::Census;
 use super::classes::ProcessClasses;
+use super::stolen::StolenFrom;
 use super::summons::SummonsRing;
 use super::topology::Lanes;
 use crate::request::{EventPair, LaneCounters, NoCounters};
@@ -95,6 +96,8 @@ pub struct Extras {
     /// Have a scheduler for batch, which is off at first; see [`super::gate::sched_ext`]. Only where there
     /// is sched_ext.
     pub scheduler: bool,
+    /// A thread of this process plays the hypervisor, and says what it takes: to see how true the books are.
+    pub thief: bool,
 }
 
 /// The loaded kernel program.
@@ -123,9 +126,10 @@ impl Tracker {
         let classes_len = ProcessClasses::words();
         let counters = extras.counters.map(|pair| LaneCounters::open(pair, &lanes.requests));
         let extras = Extras { counters: extras.counters.filter(|_| matches!(counters, Some(Ok(_)))), ..extras };
-        let object = open_and_load(cpu_count, classes_len, service, extras, lanes)?;
+        let stolen_from = if extras.thief { StolenFrom::Told } else { StolenFrom::find() };
+        let object = open_and_load(cpu_count, classes_len, service, extras, stolen_from, lanes)?;
         let classes = Arc::new(ProcessClasses::new(map_array(&object, "process_classes", classes_len)?));
-        let memory = Arc::new(LaneMemory::map(&object, lanes, cpu_count, extras)?);
+        let memory = Arc::new(LaneMemory::map(&object, lanes, cpu_count, extras, stolen_from)?);
         let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory, classes, counters };
         tracker.tell_roles(lanes)?;
         if let Some(Ok(counters)) = &tracker.counters {

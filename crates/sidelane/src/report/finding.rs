@@ -6,6 +6,7 @@
 use super::check::{Check, Verdict};
 use super::result::{Pair, ResultFile};
 use super::row::Row;
+use super::unit::Unit;
 
 /// Slower by less than this, a service is not visibly harmed: the host of a virtual machine does as much.
 const HARM_OVER_ALONE: f64 = 1.10;
@@ -119,7 +120,6 @@ fn share(result: &ResultFile) -> String {
 mod tests {
     use super::super::interval::{Interval, Method};
     use super::super::sample;
-    use super::super::unit::Unit;
     use super::*;
 
     /// p99 unmanaged and with Sidelane, and the interval of the latter.

@@ -239,10 +239,17 @@ fn machine(machine: &Machine) -> String {
         ("Kernel", machine.kernel.clone()),
         ("Hardware counters", if machine.pmu { "yes" } else { "no" }.to_owned()),
         ("Gates", gates),
+        ("Stolen by the hypervisor", stolen(machine)),
     ];
     let noted = machine.notes.iter().map(|note| ("Note", note.clone()));
     let named = measured_on.into_iter().chain(noted);
     facts(named.map(|(name, text)| (name.to_owned(), text)))
+}
+
+fn stolen(machine: &Machine) -> String {
+    let gap = machine.stolen_gap_max_us.map(|gap_us| format!(", {:.2} ms at once at most", gap_us / 1e3));
+    let percent = machine.stolen_percent.map(|percent| format!("{percent:.2} % of the CPUs' time"));
+    percent.map_or("not known".to_owned(), |percent| percent + &gap.unwrap_or_default())
 }
 
 fn settings(result: &ResultFile) -> String {

@@ -71,6 +71,13 @@ pub struct Machine {
     pub pmu: bool,
     /// The gates that can be used, the best first.
     pub gates: Vec<String>,
+    /// What the hypervisor took of all CPUs' time while this was measured; lanes' figures are without it
+    /// where a row has a `stolen_percent` of its own.
+    #[serde(default)]
+    pub stolen_percent: Option<f64>,
+    /// The longest time it took a lane at once, as far as lanes were tracked.
+    #[serde(default)]
+    pub stolen_gap_max_us: Option<f64>,
     /// What else bears on the numbers: a virtual machine, a frequency governor.
     #[serde(default)]
     pub notes: Vec<String>,

@@ -141,6 +141,8 @@ fn machine() -> Machine {
         kernel: "6.18.1".into(),
         pmu: false,
         gates: vec!["lane holder".into(), "cgroup freezer".into(), "SCHED_IDLE".into()],
+        stolen_percent: Some(1.5),
+        stolen_gap_max_us: Some(3_100.0),
         notes: vec!["virtual machine (KVM)".into()],
     }
 }

@@ -50,6 +50,8 @@ pub(super) fn machine(experiment: &Experiment) -> Machine {
         kernel: "none".to_owned(),
         pmu: described.is_some_and(|machine| machine.counters),
         gates: Vec::new(),
+        stolen_percent: None,
+        stolen_gap_max_us: None,
         notes: vec!["simulated".to_owned()],
     }
 }

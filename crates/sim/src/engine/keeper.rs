@@ -63,11 +63,11 @@ impl Keeper {
 
     /// Whether to leave the lane, after a look at this.
     fn may_sleep(&self, busy: bool, waited: bool) -> bool {
-        match (self.want, self.policy.next_wakeup()) {
-            (Want::Held, _) | (Want::Evicted, Some(_)) => false,
-            (Want::Free, _) => !busy,
-            (Want::Lent, _) => !waited,
-            (Want::Evicted, None) => busy,
+        match self.want {
+            Want::Held => false,
+            Want::Free => !busy,
+            Want::Lent => !waited,
+            Want::Evicted => true,
         }
     }
 }
@@ -90,7 +90,6 @@ impl<W: Watch> Engine<W> {
             let Some(keeper) = &self.lanes[lane].keeper else { continue };
             match (keeper.state, keeper.want) {
                 (State::Awake, _) if keeper.seen != now => self.look(lane),
-                (State::Asleep, Want::Evicted) if !now.0 => self.summon(lane),
                 _ if self.lanes[lane].runs && self.must_go(lane) => {
                     self.summon(lane);
                     self.pay_for_summons(core);

@@ -56,12 +56,22 @@ fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
     assert_eq!(look(&mut policy, 999, busy(0)), []);
     assert_eq!(look(&mut policy, 1_000, busy(0)), [Action::Evict]);
     assert_eq!(policy.why(), Reason::HeldTooLong);
+    assert_eq!(policy.next_wakeup(), Some(1_000 + LOOK_EVICTED_MIN_NS));
     assert_eq!(look(&mut policy, 5_000, busy(0)), []);
+    assert_eq!(policy.next_wakeup(), Some(1_000 + LOOK_EVICTED_MIN_NS));
     assert_eq!(look(&mut policy, 6_005, idle(6_000)), []);
     assert_eq!(look(&mut policy, 6_010, idle(6_000)), [Action::Restore]);
     // The debt is gone with the eviction: a whole credit is there again.
     assert_eq!(look(&mut policy, 6_020, busy(6_020)), [Action::Hold]);
     assert_eq!(policy.next_wakeup(), Some(7_020));
+}
+
+#[test]
+fn an_evicted_lane_is_looked_at_a_hundred_times_a_second() {
+    let mut policy = Borrow::new(BorrowConfig::default(), Idle);
+    look(&mut policy, 0, busy(0));
+    assert_eq!(look(&mut policy, 250_000_000, busy(0)), [Action::Evict]);
+    assert_eq!(policy.next_wakeup(), Some(260_000_000));
 }
 
 #[test]

@@ -17,7 +17,6 @@ use serde_json::{Map, json};
 
 use self::build::Workshop;
 use self::reaction::Reactions;
-use crate::bench::host::Host;
 use crate::bench::interval::of_median;
 use crate::bench::median::median;
 use crate::bench::rounds::{Limit, Patience, numbers_until_decided};
@@ -43,7 +42,6 @@ const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_
 
 /// Measures everything.
 pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
-    let host = Host::watch();
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let limit = patience.limit(ROUNDS_QUICK, ROUNDS);
     let mut settings = Map::new();
@@ -54,7 +52,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     check_costs(&workshop, limit, &mut result).context("cost of a check")?;
     program_cost(&workshop, limit, &mut result).context("cost to a program")?;
     Reactions::new(lanes, &pair, &workshop, patience).measure(&mut result).context("reactions")?;
-    patience.advise(&mut result, limit.rounds, &host);
+    patience.advise(&mut result, limit.rounds);
     Ok(result)
 }
 

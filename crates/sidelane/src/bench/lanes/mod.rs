@@ -23,7 +23,6 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::bench::host::Host;
 use crate::bench::rounds::Patience;
 use crate::doctor;
 use crate::doctor::pair::{TestPair, own_cpus};
@@ -93,7 +92,6 @@ struct Measured {
 
 /// Measures everything.
 pub fn run(options: &LanesOptions) -> Result<ResultFile> {
-    let host = Host::watch();
     let plan = Plan::of(options)?;
     let place = Place::choose(options.lanes.as_deref())?;
     plan.redis.as_ref().map_or(Ok(()), |_| redis::ensure_installed())?;
@@ -110,7 +108,7 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let measured = Measured { ladder, emulated, search: swept, redis, step };
     let mut result = ResultFile::new(machine::describe(lanes.kind), words::settings(&plan, place, &lanes, &measured));
     measured.fill(&mut result, place, &lanes);
-    plan.patience.advise(&mut result, plan.search.limit.rounds, &host);
+    plan.patience.advise(&mut result, plan.search.limit.rounds);
     Ok(result)
 }
 

@@ -22,7 +22,6 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use self::subject::Stage;
-use crate::bench::host::Host;
 use crate::bench::rounds::{Limit, Patience};
 use crate::lane::topology::Topology;
 use crate::machine;
@@ -34,7 +33,6 @@ const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_s
 
 /// Measures everything, the target on the first lane of the pair and the observer on the second.
 pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
-    let host = Host::watch();
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let target = pair.requests.first().context("a pair has a first lane")?;
     let observer = pair.batch.first().context("a pair has a second lane")?.cpu;
@@ -51,7 +49,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     if !result.machine.pmu {
         result.notes.push("no hardware counters here: rates are of counters in memory, not of instructions".into());
     }
-    patience.advise(&mut result, limit.rounds, &host);
+    patience.advise(&mut result, limit.rounds);
     Ok(result)
 }
 

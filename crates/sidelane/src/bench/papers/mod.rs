@@ -94,6 +94,8 @@ fn machine() -> Machine {
         kernel: "none".to_owned(),
         pmu: true,
         gates: Vec::new(),
+        stolen_percent: None,
+        stolen_gap_max_us: None,
         notes: vec!["simulated".to_owned()],
     }
 }

@@ -17,7 +17,6 @@ use anyhow::{Context, Result, anyhow};
 use serde_json::{Map, Value, json};
 use sidelane_sim::{Choices, Experiment, Model};
 
-use crate::bench::host::Host;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::load::{Load, Rhythm};
 use crate::experiment::place::Place;
@@ -62,7 +61,6 @@ const BATCH_ALONE: Duration = Duration::from_millis(300);
 
 /// Runs the scenario both ways.
 pub fn run(options: &ParityOptions) -> Result<ResultFile> {
-    let host = Host::watch();
     let place = Place::choose(options.lanes.as_deref())?;
     let mut stage =
         search::stage(place, options.sibling, &options.cache).context("cannot put up the search service")?;
@@ -79,7 +77,7 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     result.rows = both.compared.iter().flat_map(Compared::rows).collect();
     result.checks = both.checks();
     result.notes = words(&lanes, place, stage.sibling.is_some()).into_iter().chain(both.notes).collect();
-    options.patience.advise(&mut result, rounds, &host);
+    options.patience.advise(&mut result, rounds);
     Ok(result)
 }
 

@@ -7,6 +7,7 @@ use libbpf_rs::{MapCore, Object, ObjectBuilder};
 use super::super::cpulist::CpuSet;
 use super::super::gate::promises::Promises;
 use super::super::mapped::MappedArray;
+use super::super::stolen::StolenFrom;
 use super::super::topology::Lanes;
 use super::{Extras, ServiceCgroup, TrackerError, bpf};
 use crate::request;
@@ -28,14 +29,16 @@ const ONE_ENTRY_A_LANE: [&str; 9] = [
     "ext_refused",
 ];
 
+/// Who plays the hypervisor.
+pub(super) const THIEVES: &str = "thieves";
 /// Turns of the lanes.
 pub(super) const TURNS: &str = "lane_turns";
 /// `enum sidelane_requests_from` of `bpf/lanes.h`.
 const REQUESTS_EMITTED: u32 = 2;
 
 /// `struct sidelane_settings` of `bpf/lanes.h`.
-fn settings(service: ServiceCgroup, extras: Extras) -> [u8; 32] {
-    let mut bytes = [0; 32];
+fn settings(service: ServiceCgroup, extras: Extras, stolen_from: StolenFrom) -> [u8; 40] {
+    let mut bytes = [0; 40];
     bytes[..8].copy_from_slice(&service.id.to_ne_bytes());
     bytes[8..12].copy_from_slice(&service.level.to_ne_bytes());
     bytes[12..16].copy_from_slice(&service.v1.to_ne_bytes());
@@ -43,6 +46,8 @@ fn settings(service: ServiceCgroup, extras: Extras) -> [u8; 32] {
     bytes[16..20].copy_from_slice(&requests.to_ne_bytes());
     bytes[20..24].copy_from_slice(&u32::from(extras.gated).to_ne_bytes());
     bytes[24..28].copy_from_slice(&u32::from(extras.counters.is_some()).to_ne_bytes());
+    bytes[28..32].copy_from_slice(&stolen_from.number().to_ne_bytes());
+    bytes[32..40].copy_from_slice(&stolen_from.offset().to_ne_bytes());
     bytes
 }
 
@@ -60,6 +65,7 @@ pub(super) fn open_and_load(
     classes_len: usize,
     service: ServiceCgroup,
     extras: Extras,
+    stolen_from: StolenFrom,
     lanes: &Lanes,
 ) -> Result<Object, TrackerError> {
     let program = if extras.scheduler { PROGRAM_WITH_SCHEDULER } else { PROGRAM };
@@ -75,11 +81,14 @@ pub(super) fn open_and_load(
         if name == TURNS && extras.turns {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lanes' turns"))?;
         }
+        if name == THIEVES && stolen_from == StolenFrom::Told {
+            map.set_max_entries(cpu_count as u32).map_err(bpf("size the thieves' array"))?;
+        }
         if name == "process_classes" {
             map.set_max_entries(classes_len as u32).map_err(bpf("size the table of processes"))?;
         }
         if name.ends_with(".rodata") {
-            map.set_initial_value(&settings(service, extras)).map_err(bpf("set the service's cgroup"))?;
+            map.set_initial_value(&settings(service, extras, stolen_from)).map_err(bpf("set the service's cgroup"))?;
         }
         request::kernel::prepare_map(&mut map, extras.requests, cpu_count).map_err(bpf("size the request arrays"))?;
         request::counters::prepare_map(&mut map, extras.counters.is_some())
@@ -89,7 +98,9 @@ pub(super) fn open_and_load(
     // A service with one place to run is seen before it is placed, others after.
     let woken = if lanes.requests.len() == 1 { "lane_wakeup" } else { "lane_waking" };
     let exec = if extras.gated { "" } else { "lane_exec" };
-    for mut program in open.progs_mut().filter(|program| program.name() == woken || program.name() == exec) {
+    let timer = if stolen_from == StolenFrom::Unseen { "lane_timer" } else { "" };
+    let needless = [woken, exec, timer];
+    for mut program in open.progs_mut().filter(|program| needless.iter().any(|name| program.name() == *name)) {
         program.set_autoload(false);
     }
     open.load().map_err(|source| match source.kind() {

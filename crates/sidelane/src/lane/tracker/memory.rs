@@ -10,9 +10,10 @@ use super::super::books::{Books, LaneStats, TraceEvent};
 use super::super::gate::GateBooks;
 use super::super::gate::promises::Promises;
 use super::super::mapped::MappedArray;
+use super::super::stolen::{StolenFrom, Thief, note_gap};
 use super::super::topology::Lanes;
 use super::super::turns::LaneTurns;
-use super::load::{TURNS, map_array};
+use super::load::{THIEVES, TURNS, map_array};
 use super::{Extras, TrackerError};
 use crate::request::emitted_words::EmittedWords;
 
@@ -32,6 +33,8 @@ pub struct LaneMemory {
     stats: MappedArray<LaneStats>,
     trace: MappedArray<TraceEvent>,
     turns: MappedArray<LaneTurns>,
+    stolen_from: StolenFrom,
+    thieves: MappedArray<Thief>,
     /// Who writes the request words, if the kernel program does not.
     emitted: OnceLock<EmittedWords>,
     /// By CPU: the request lanes of a batch lane, none for any other.
@@ -40,7 +43,13 @@ pub struct LaneMemory {
 
 impl LaneMemory {
     /// Maps the arrays of the program, which was loaded for `lanes`.
-    pub(super) fn map(object: &Object, lanes: &Lanes, cpu_count: usize, extras: Extras) -> Result<Self, TrackerError> {
+    pub(super) fn map(
+        object: &Object,
+        lanes: &Lanes,
+        cpu_count: usize,
+        extras: Extras,
+        stolen_from: StolenFrom,
+    ) -> Result<Self, TrackerError> {
         let gated = extras.gated;
         Ok(Self {
             words: map_array(object, "lane_words", cpu_count)?,
@@ -54,6 +63,8 @@ impl LaneMemory {
             stats: map_array(object, "lane_stats", cpu_count)?,
             trace: map_array(object, "trace_events", TRACE_EVENTS)?,
             turns: map_array(object, TURNS, if extras.turns { cpu_count } else { 1 })?,
+            stolen_from,
+            thieves: map_array(object, THIEVES, if stolen_from == StolenFrom::Told { cpu_count } else { 1 })?,
             emitted: OnceLock::new(),
             partners: partners(lanes, cpu_count),
         })
@@ -99,6 +110,16 @@ impl LaneMemory {
         self.turns.get(cpu as usize)
     }
 
+    /// How the kernel program knows what the hypervisor takes.
+    pub fn stolen_from(&self) -> StolenFrom {
+        self.stolen_from
+    }
+
+    /// Who plays the hypervisor on `cpu`; only where that is [`StolenFrom::Told`].
+    pub fn thief(&self, cpu: u32) -> &Thief {
+        self.thieves.get(cpu as usize)
+    }
+
     /// The request words are the service's own word from now on.
     pub(in super::super) fn hear_from(&self, words: EmittedWords) {
         if self.emitted.set(words).is_ok() {
@@ -126,7 +147,7 @@ impl LaneMemory {
     /// The kernel's books of all lanes, up to now.
     pub fn books(&self) -> Books {
         let (gates, stats) = (self.gates.as_slice(), self.stats.as_slice());
-        Books::read(self.words.iter(), self.holds.iter(), gates, stats, |cpu| &self.partners[cpu])
+        Books::read(self.words.iter(), self.holds.iter(), gates, stats, self.stolen_from, |cpu| &self.partners[cpu])
     }
 
     /// Whether batch may look for itself.
@@ -149,6 +170,14 @@ impl LaneMemory {
     /// The recorded class changes; see [`Tracker::trace`].
     pub fn trace(&self) -> impl Iterator<Item = &TraceEvent> {
         self.trace.iter()
+    }
+}
+
+impl Drop for LaneMemory {
+    fn drop(&mut self) {
+        if !matches!(self.stolen_from, StolenFrom::Unseen | StolenFrom::Told) {
+            self.stats.iter().for_each(|lane| note_gap(lane.stolen_gap_max_ns()));
+        }
     }
 }
 

@@ -177,7 +177,7 @@ impl<P: Policy> Body<P> {
             }
             Want::Evicted => {
                 self.set(HoldState::Evicted);
-                decider.busy() || decider.visited()
+                true
             }
         };
         keeps && decider.visited() == seen.service_on_batch_lane

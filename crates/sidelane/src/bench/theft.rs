@@ -1,0 +1,122 @@
+//! How true the books are where time is stolen: known theft, and two trackers at once.
+//!
+//! A thread a lane, above everything else there, plays the hypervisor: it comes at random moments and
+//! spins. To the session's own tracker it is a thread like any other, whose turns end those of service and
+//! batch, so those books are the truth. A second tracker is told to overlook the thief, and learns from a
+//! word what it took, as it would from a hypervisor. What both say of the same seconds is compared.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result};
+use rustix::time::{ClockId, clock_gettime};
+use sidelane_signal::LaneClass;
+
+use crate::lane::books::{Books, reaction_figures};
+use crate::lane::priority::{HOLDER_PRIORITY, make_this_thread_fifo, pin_this_thread};
+use crate::lane::session::Session;
+use crate::lane::topology::Lanes;
+use crate::lane::tracker::{Extras, LaneMemory, ServiceCgroup, Tracker};
+use crate::report::Row;
+
+/// Of each lane about 7 %, in some 65 gaps a second: a hypervisor that is short of CPUs.
+const APART_US: [u64; 2] = [4_000, 24_000];
+const GAP_US: [u64; 2] = [50, 2_000];
+const LENGTH: Duration = Duration::from_secs(4);
+
+/// The books of the seconds in which thieves were about.
+pub(super) struct Compared {
+    /// By the tracker that sees the thieves.
+    pub(super) truth: Books,
+    /// By the one that knows only what they took.
+    pub(super) corrected: Books,
+}
+
+impl Compared {
+    /// A row for each.
+    pub(super) fn rows(&self, name: &str, lanes: &Lanes) -> [Row; 2] {
+        [("true", &self.truth), ("corrected", &self.corrected)].map(|(which, books)| {
+            let mut row = Row::new(&format!("theft_{name}_{which}"));
+            row.put("lc_cpu_s", Some(books.lc_ns(lanes) as f64 / 1e9));
+            row.put("batch_cpu_s", Some(books.batch_ns(lanes) as f64 / 1e9));
+            row.put("overlap_percent", books.overlap_percent(lanes));
+            for (key, value) in reaction_figures(books.reaction_off(), books.reaction_on()).into_iter().take(2) {
+                row.put(key, value);
+            }
+            row.put("stolen_percent", books.stolen_percent(lanes));
+            row.put("stolen_gap_max_us", books.stolen_gap_max_us(lanes));
+            row
+        })
+    }
+}
+
+/// Steals from the lanes of a running session, whose service is the process `service`.
+pub(super) fn measure(session: &Session, service: u32, lanes: &Lanes) -> Result<Compared> {
+    let mut told = Tracker::load_for(lanes, ServiceCgroup::default(), Extras { thief: true, ..Extras::default() })?;
+    told.set_class(service, LaneClass::Lc);
+    session.tracker().processes(LaneClass::Batch).iter().for_each(|pid| told.set_class(*pid, LaneClass::Batch));
+    let cpus = lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu));
+    let thieves: Vec<Thief> = cpus.map(|cpu| Thief::start(cpu, told.memory())).collect();
+    told.attach()?;
+    // The first turns of a tracker began before it.
+    thread::sleep(Duration::from_millis(100));
+    let (own, other) = (session.memory(), told.memory());
+    let before = (own.books(), other.books());
+    thread::sleep(LENGTH);
+    let compared = Compared { truth: own.books().since(&before.0), corrected: other.books().since(&before.1) };
+    thieves.into_iter().try_for_each(Thief::end)?;
+    Ok(compared)
+}
+
+struct Thief {
+    stop: Arc<AtomicBool>,
+    thread: JoinHandle<Result<()>>,
+}
+
+impl Thief {
+    fn start(cpu: u32, memory: Arc<LaneMemory>) -> Self {
+        let stop = Arc::new(AtomicBool::new(false));
+        let stopped = Arc::clone(&stop);
+        let thread = thread::spawn(move || {
+            pin_this_thread(&[cpu]).context("cannot join the lane")?;
+            make_this_thread_fifo(HOLDER_PRIORITY + 1).context("cannot get above all others")?;
+            steal(cpu, &memory, &stopped);
+            Ok(())
+        });
+        Self { stop, thread }
+    }
+
+    fn end(self) -> Result<()> {
+        self.stop.store(true, Ordering::Release);
+        self.thread.join().expect("a thief does not panic")
+    }
+}
+
+fn steal(cpu: u32, memory: &LaneMemory, stop: &AtomicBool) {
+    let word = memory.thief(cpu);
+    word.tid.store(rustix::thread::gettid().as_raw_nonzero().get() as u32, Ordering::Release);
+    let mut random = u64::from(cpu) + 1;
+    while !stop.load(Ordering::Acquire) {
+        thread::sleep(Duration::from_micros(draw(&mut random, APART_US)));
+        let (began, gap) = (Instant::now(), Duration::from_micros(draw(&mut random, GAP_US)));
+        while began.elapsed() < gap {
+            std::hint::spin_loop();
+        }
+        word.stolen_ns.store(own_cpu_ns(), Ordering::Release);
+    }
+}
+
+/// A number of a range: Marsaglia's xorshift.
+fn draw(random: &mut u64, [from, to]: [u64; 2]) -> u64 {
+    *random ^= *random << 13;
+    *random ^= *random >> 7;
+    *random ^= *random << 17;
+    from + *random % (to - from)
+}
+
+fn own_cpu_ns() -> u64 {
+    let time = clock_gettime(ClockId::ThreadCPUTime);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}

@@ -1,0 +1,153 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Stolen time: what the hypervisor took from a lane. A lane whose virtual CPU does not run executes
+ * nothing, though whoever it last ran seems to run on.
+ *
+ * The hypervisor counts it per CPU, in a word that it brings up to date before it lets the CPU run again.
+ * So whoever looks on the CPU itself finds all that was taken so far. It is looked at in each switch and
+ * each timer: what was taken between two looks was taken from the class of thread that ran meanwhile, and
+ * is nearly always one gap, since timers come every few milliseconds, and at once after a long gap.
+ *
+ * All of this is dead code, and gone from the loaded program, where nothing can be stolen.
+ */
+#ifndef SIDELANE_STOLEN_H
+#define SIDELANE_STOLEN_H
+
+#include "maps.h"
+
+/* One entry a lane only where stolen time is told by user space. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_thief);
+} thieves SEC(".maps");
+
+/* What was taken from a lane since the machine started. Up to date on the lane itself; of another one it
+ * lacks what is being taken right now. */
+static __always_inline uint64_t stolen_clock_ns(uint32_t lane, struct sidelane_lane_stats *stats)
+{
+	uint64_t clock_ns = 0;
+
+	if (settings.stolen_from == SIDELANE_STOLEN_READ) {
+		bpf_probe_read_kernel(&clock_ns, sizeof(clock_ns), (void *)(stats->run_queue + settings.stolen_offset));
+	} else if (settings.stolen_from == SIDELANE_STOLEN_TOLD) {
+		struct sidelane_thief *thief = bpf_map_lookup_elem(&thieves, &lane);
+		clock_ns = thief ? load_once(thief->stolen_ns) : 0;
+	}
+	return clock_ns;
+}
+
+/* Finds the lane's run queue, from any thread that runs on it: memory of each CPU lies at fixed distances. */
+static __always_inline void find_run_queue(struct sidelane_lane_stats *stats, struct task_struct *task)
+{
+	if (settings.stolen_from == SIDELANE_STOLEN_READ && !stats->run_queue)
+		stats->run_queue = (uint64_t)BPF_CORE_READ(task, se.cfs_rq, rq);
+}
+
+/* A thread that plays the hypervisor: its turns are as invisible as the hypervisor's. */
+static __always_inline bool is_thief(uint32_t cpu, struct task_struct *task)
+{
+	struct sidelane_thief *thief = 0;
+
+	if (settings.stolen_from == SIDELANE_STOLEN_TOLD)
+		thief = bpf_map_lookup_elem(&thieves, &cpu);
+	return thief && load_once(thief->tid) == (uint32_t)task->pid;
+}
+
+static __always_inline bool the_service_runs_beside(struct sidelane_lane_role *role)
+{
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		struct sidelane_lane_word *partner = lane_word(role->partners[i]);
+		if (partner && load_once(partner->lc_since_ns))
+			return true;
+	}
+	return false;
+}
+
+static __always_inline uint64_t above(uint64_t value, uint64_t floor)
+{
+	return value > floor ? value - floor : 0;
+}
+
+/* Nothing that would be worth a look can have been taken from a shorter turn. What was, goes to the next. */
+#define STOLEN_TURN_MIN_NS 20000
+
+/* A look on the lane itself: whatever was taken since the last one was taken from `class_`. */
+static __always_inline void note_stolen(uint32_t cpu, struct sidelane_lane_role *role,
+					struct sidelane_lane_stats *stats, uint32_t class_)
+{
+	if (settings.stolen_from == SIDELANE_STOLEN_UNSEEN)
+		return;
+	uint64_t clock_ns = stolen_clock_ns(cpu, stats), seen_ns = stats->stolen_seen_ns;
+
+	if (clock_ns == seen_ns)
+		return;
+	store_once(stats->stolen_seen_ns, clock_ns);
+	/* The first look finds what was taken before. */
+	if (!stats->switches)
+		return;
+	uint64_t taken_ns = above(clock_ns, seen_ns);
+	store_once(stats->stolen_ns[class_ & 3], stats->stolen_ns[class_ & 3] + taken_ns);
+	if (taken_ns > stats->stolen_gap_max_ns)
+		store_once(stats->stolen_gap_max_ns, taken_ns);
+	/* Beside the service, only what was taken since that began. */
+	uint64_t mark_ns = load_once(stats->stolen_mark_ns);
+	if (class_ == SIDELANE_BATCH && role->role == SIDELANE_ROLE_BATCH && the_service_runs_beside(role))
+		stats->stolen_beside_ns += above(clock_ns, mark_ns > seen_ns ? mark_ns : seen_ns);
+}
+
+/* The service starts or stops beside `lane`: what was taken before is no part of what comes. */
+static __always_inline void mark_stolen(uint32_t lane)
+{
+	struct sidelane_lane_stats *stats = 0;
+
+	if (settings.stolen_from != SIDELANE_STOLEN_UNSEEN)
+		stats = bpf_map_lookup_elem(&lane_stats, &lane);
+	if (stats)
+		store_once(stats->stolen_mark_ns, stolen_clock_ns(lane, stats));
+}
+
+/* What was taken from LC threads on the partner lanes, up to now. */
+static __always_inline uint64_t stolen_from_partners_ns(struct sidelane_lane_role *role)
+{
+	uint64_t sum_ns = 0;
+
+	if (settings.stolen_from == SIDELANE_STOLEN_UNSEEN)
+		return 0;
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		uint32_t lane = role->partners[i];
+		struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &lane);
+		struct sidelane_lane_word *word = lane_word(lane);
+		if (!stats || !word)
+			continue;
+		sum_ns += load_once(stats->stolen_ns[SIDELANE_LC]);
+		if (load_once(word->lc_since_ns))
+			sum_ns += above(stolen_clock_ns(lane, stats), load_once(stats->stolen_seen_ns));
+	}
+	return sum_ns;
+}
+
+/* Batch's turn begins; what was taken is counted from here on. */
+static __always_inline void begin_stolen(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats)
+{
+	stats->lc_stolen_mark_ns = stolen_from_partners_ns(role);
+	stats->stolen_beside_ns = 0;
+	store_once(stats->stolen_mark_ns, stats->stolen_seen_ns);
+}
+
+/* For how long of batch's turn, which ends now, it did not run beside the service though it seemed to. What
+ * was taken from both may have been taken at the same time, so only the longer of the two is sure. */
+static __always_inline uint64_t surely_stolen_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats)
+{
+	uint64_t from_lc_ns = above(stolen_from_partners_ns(role), stats->lc_stolen_mark_ns);
+
+	return from_lc_ns > stats->stolen_beside_ns ? from_lc_ns : stats->stolen_beside_ns;
+}
+
+#endif

@@ -1,0 +1,67 @@
+//! What the kernel program writes beside a service, and whom it wakes: counts, no times.
+
+mod common;
+
+use std::path::Path;
+use std::sync::atomic::Ordering;
+
+use common::lanes::LANES;
+use common::{Service, lab, lanes_to_ourselves, wait_until};
+use sidelane::lane::topology::Topology;
+use sidelane::lane::tracker::{Extras, LaneMemory, ServiceCgroup, Tracker};
+use sidelane_signal::{HoldState, LaneClass};
+
+const REQUEST_LANE: u32 = 0;
+const BATCH_LANE: u32 = 1;
+
+/// Watches a service on the request lane; nobody holds the batch lane, and no batch runs there.
+fn beside(service: &Service, extras: Extras, script: impl FnOnce(&LaneMemory)) {
+    let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
+    let mut tracker = Tracker::load_for(&lanes, ServiceCgroup::default(), extras).unwrap();
+    tracker.set_class(service.pid(), LaneClass::Lc);
+    tracker.attach().unwrap();
+    let memory = tracker.memory();
+    wait_for_turns(&memory, 1);
+    script(&memory);
+}
+
+/// Until the service has come to its lane so many times from now on.
+fn wait_for_turns(memory: &LaneMemory, turns: u64) {
+    let so_far = || memory.books().lane(REQUEST_LANE).lc_switches;
+    let before = so_far();
+    wait_until("the service runs again and again", || so_far() >= before + turns);
+}
+
+#[test]
+fn a_service_that_stops_beside_an_evicted_lane_wakes_nobody() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let service = Service::pulsing(&lab);
+    beside(&service, Extras::default(), |memory| {
+        let hold = memory.hold(BATCH_LANE);
+        hold.evict();
+        wait_for_turns(memory, 500);
+        assert_eq!(hold.state(), Ok(HoldState::Evicted));
+        assert_eq!((hold.summons.load(Ordering::Relaxed), hold.lc_summons.load(Ordering::Relaxed)), (0, 0));
+    });
+}
+
+#[test]
+fn what_is_stolen_is_booked_to_the_nanosecond() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let service = Service::pulsing(&lab);
+    beside(&service, Extras { thief: true, ..Extras::default() }, |memory| {
+        let steal_ns = |clock_ns| {
+            memory.thief(REQUEST_LANE).stolen_ns.store(clock_ns, Ordering::Release);
+            wait_until("the theft is booked", || memory.books().lane(REQUEST_LANE).stolen_ns == clock_ns);
+        };
+        steal_ns(5_000_001);
+        steal_ns(12_000_002);
+        steal_ns(14_000_000);
+        let books = memory.books().lane(REQUEST_LANE);
+        assert_eq!(books.stolen_gap_max_ns, 7_000_001);
+        assert!(books.stolen_lc_ns <= books.stolen_ns);
+        assert_eq!(memory.books().lane(BATCH_LANE).stolen_ns, 0);
+    });
+}
