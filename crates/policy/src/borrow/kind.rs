@@ -91,7 +91,12 @@ impl PolicyKind {
     /// Whether a request that had to wait never shares its core with batch. Of the others a lane that is
     /// lent stays lent when one starts.
     pub fn spares_waited(self) -> bool {
-        !matches!(self, Self::Deadline | Self::ElfenFixed | Self::ElfenRefresh | Self::ElfenDynamic)
+        !self.is_by_age() && !self.is_printed()
+    }
+
+    /// Whether it is a rule of the paper as printed, to compare with.
+    pub fn is_printed(self) -> bool {
+        matches!(self, Self::ElfenFixed | Self::ElfenRefresh | Self::ElfenDynamic)
     }
 
     /// Whether what batch may cost is an age, and no budget.

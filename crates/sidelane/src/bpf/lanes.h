@@ -123,7 +123,7 @@ struct sidelane_settings {
 	uint32_t requests;        /* enum sidelane_requests_from */
 	uint32_t gated;           /* 1: batch may look for itself */
 	uint32_t counters;        /* 1: request lanes have counters */
-	uint32_t reserved;
+	uint32_t lends_to_waited; /* 1: a lane that is lent stays lent when a request starts that had to wait */
 };
 
 #endif

@@ -7,12 +7,16 @@ use crate::bench::median::median;
 use crate::report::{Check, Unit};
 
 /// Least borrowing first: each has to let batch run at least as much as the one before it.
-const POLICIES: [(&str, &str); 4] = [
+const POLICIES: [(&str, &str); 5] = [
     ("borrow_idle", "borrow idle"),
     ("fixed_budget", "fixed budget"),
     ("refresh_budget", "refresh budget"),
     ("dynamic_refresh", "dynamic refresh"),
+    ("deadline", "deadline"),
 ];
+/// Where lending by age has to be worth it, of those that are measured, and how much.
+const DEADLINE_LOADS: [u8; 2] = [50, 70];
+const DEADLINE_OVER_DYNAMIC: f64 = 1.1;
 const ALONE: &str = "alone";
 /// Two policies that do the same differ by so much on a noisy machine.
 const NOISE: f64 = 0.02;
@@ -30,6 +34,11 @@ pub(super) fn of_search(sweep: &Sweep) -> Vec<Check> {
     for pair in POLICIES.windows(2) {
         let name = format!("batch's time at {load} %, {} over {}", pair[1].1, pair[0].1);
         checks.push(Check::at_least(name, gain(plan, cells, pair[1].0, pair[0].0), 1.0 - NOISE, Unit::Ratio));
+    }
+    for load in DEADLINE_LOADS.into_iter().filter(|load| plan.loads.contains(load)) {
+        let name = format!("batch's time at {load} %, deadline well over dynamic refresh");
+        let gain = gain_at(plan, cells, load, "deadline", "dynamic_refresh");
+        checks.push(Check::at_least(name, gain, DEADLINE_OVER_DYNAMIC, Unit::Ratio));
     }
     let name = format!("batch's time at {load} %, dynamic refresh over borrow idle");
     let gain = gain(plan, cells, "dynamic_refresh", "borrow_idle");
@@ -60,8 +69,12 @@ pub(super) fn of_redis(sweep: &Sweep) -> Vec<Check> {
 /// How much more batch ran at moderate load: the median of pairs, with the batch kernel that
 /// gained least.
 fn gain(plan: &SweepPlan, cells: &Cells, policy: &str, other: &str) -> Option<f64> {
+    gain_at(plan, cells, plan.moderate(), policy, other)
+}
+
+fn gain_at(plan: &SweepPlan, cells: &Cells, load: u8, policy: &str, other: &str) -> Option<f64> {
     let of_batch = |batch: &String| {
-        let at = At { load: plan.moderate(), batch, setting: policy };
+        let at = At { load, batch, setting: policy };
         median(cells.ratios(at, other, |run| run.batch_utilisation))
     };
     let gains: Option<Vec<f64>> = plan.batches.iter().map(of_batch).collect();
@@ -101,9 +114,9 @@ mod tests {
     use super::super::plan::Comparison;
     use super::*;
 
-    /// Two rounds at 50 %, batch `loop`: p99 and batch utilisation of the four policies. The
+    /// Two rounds at 50 %, batch `loop`: p99 and batch utilisation of the policies. The
     /// service alone has 10 ms and owes 25.
-    fn sweep(policies: [(f64, f64); 4]) -> Sweep {
+    fn sweep(policies: [(f64, f64); 5]) -> Sweep {
         let mut runs = Vec::new();
         for round in 0..2 {
             runs.push(run(round, 50, None, ALONE, 10_000.0, 0.0));
@@ -130,7 +143,8 @@ mod tests {
         }
     }
 
-    const GOOD: [(f64, f64); 4] = [(10_100.0, 0.48), (14_000.0, 0.6), (15_000.0, 0.7), (20_000.0, 0.9)];
+    const GOOD: [(f64, f64); 5] =
+        [(10_100.0, 0.48), (14_000.0, 0.6), (15_000.0, 0.7), (20_000.0, 0.9), (21_000.0, 1.0)];
 
     fn failing(sweep: &Sweep) -> Vec<String> {
         of_search(sweep).into_iter().filter(|check| !check.ok).map(|check| check.name).collect()
@@ -155,8 +169,12 @@ mod tests {
 
     #[test]
     fn a_budget_that_is_not_used_fails() {
-        let all_the_same = [(10_000.0, 0.48); 4];
-        assert_eq!(failing(&sweep(all_the_same)), ["batch's time at 50 %, dynamic refresh over borrow idle"]);
+        let all_the_same = [(10_000.0, 0.48); 5];
+        let wanted = [
+            "batch's time at 50 %, deadline well over dynamic refresh",
+            "batch's time at 50 %, dynamic refresh over borrow idle",
+        ];
+        assert_eq!(failing(&sweep(all_the_same)), wanted);
     }
 
     #[test]
@@ -179,6 +197,6 @@ mod tests {
         assert_eq!(failing(&sweep(policies)), ["p99 at 50 % over alone, borrow idle, median of pairs"]);
         let mut empty = sweep(GOOD);
         empty.cells.0.retain(|run| run.setting != "dynamic_refresh");
-        assert_eq!(failing(&empty).len(), 3);
+        assert_eq!(failing(&empty).len(), 5);
     }
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Result, bail};
 use sidelane_policy::borrow::PolicyKind;
 use sidelane_sim::arrivals::Arrivals;
-use sidelane_sim::model::{Beside, Budget, Until};
+use sidelane_sim::model::{Beside, Budget, Decider, Until};
 use sidelane_sim::{Model, sweep};
 
 use super::compare::Seen;
@@ -55,9 +55,9 @@ fn setting(model: &Model) -> Result<Setting> {
     Ok(match model.setting.beside {
         Beside::Nothing => Setting::ALONE,
         Beside::Unmanaged => Setting::UNMANAGED,
-        Beside::Lent(lending) => match (lending.policy, lending.budget) {
-            (PolicyKind::BorrowIdle, _) => Setting::borrow_idle(),
-            (policy, Budget::Given(ns)) => Setting::on_budget(policy, terms::Budget::Given(ns)),
+        Beside::Lent(lending) => match (lending.by, lending.budget) {
+            (Decider::Policy(PolicyKind::BorrowIdle), _) => Setting::borrow_idle(),
+            (Decider::Policy(policy), Budget::Given(ns)) => Setting::on_budget(policy, terms::Budget::Given(ns)),
             _ => bail!("for real {name} needs a budget_ms"),
         },
     })

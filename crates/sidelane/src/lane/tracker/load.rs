@@ -43,6 +43,7 @@ fn settings(service: ServiceCgroup, extras: Extras) -> [u8; 32] {
     bytes[16..20].copy_from_slice(&requests.to_ne_bytes());
     bytes[20..24].copy_from_slice(&u32::from(extras.gated).to_ne_bytes());
     bytes[24..28].copy_from_slice(&u32::from(extras.counters.is_some()).to_ne_bytes());
+    bytes[28..32].copy_from_slice(&u32::from(extras.lends_to_waited).to_ne_bytes());
     bytes
 }
 
