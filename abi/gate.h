@@ -33,12 +33,16 @@
 #define SIDELANE_GATE_VERSION 1
 #define SIDELANE_GATE_ENV "SIDELANE_GATE"
 
-/* Which policy decides: Elfen's four. */
+/* Which policy decides; see crates/policy/src/borrow/kind.rs. */
 enum sidelane_policy {
 	SIDELANE_BORROW_IDLE = 0,
 	SIDELANE_FIXED_BUDGET = 1,
 	SIDELANE_REFRESH_BUDGET = 2,
 	SIDELANE_DYNAMIC_REFRESH = 3,
+	SIDELANE_DEADLINE = 4,
+	SIDELANE_ELFEN_FIXED = 5, /* the last three as the paper prints them */
+	SIDELANE_ELFEN_REFRESH = 6,
+	SIDELANE_ELFEN_DYNAMIC = 7,
 };
 
 /* POWER has eight lanes a core. */
@@ -46,13 +50,13 @@ enum sidelane_policy {
 
 /* The terms on which a batch lane is lent: written by the agent, read by whoever decides. */
 struct sidelane_lane_terms {
-	uint64_t budget_ns;   /*  0: how long batch may run beside a request */
+	uint64_t budget_ns;   /*  0: how long batch may run beside a request; by deadline, until it is how old */
 	uint64_t min_idle_ns; /*  8: how long the request lanes are idle before batch runs again */
 	uint32_t policy;      /* 16: enum sidelane_policy */
 	uint32_t harm_ppm;    /* 20: delay of a request by co-running, a million for all of it; see policy/borrow/dynamic.rs */
 	uint32_t request_count; /* 24: request lanes of this batch lane's core; 0: not a batch lane */
 	uint32_t requests[SIDELANE_GATE_PARTNERS]; /* 28: their CPUs */
-	uint32_t reserved[2];
+	uint64_t queued_ns;   /* 56: by deadline, for how much age a request counts that waits */
 };
 
 #define SIDELANE_GATE_HIST_BUCKETS 1024

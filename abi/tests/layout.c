@@ -103,7 +103,7 @@ static void lane_terms(void)
 	FIELD(sidelane_lane_terms, harm_ppm);
 	FIELD(sidelane_lane_terms, request_count);
 	FIELD(sidelane_lane_terms, requests);
-	FIELD(sidelane_lane_terms, reserved);
+	FIELD(sidelane_lane_terms, queued_ns);
 	CONSTANT(SIDELANE_GATE_VERSION);
 	CONSTANT(SIDELANE_GATE_PARTNERS);
 }

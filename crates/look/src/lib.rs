@@ -48,7 +48,7 @@ pub fn running_requests<'word>(
     }
     let running = words.filter_map(running).reduce(|one, other| {
         let last = if one.started >= other.started { one } else { other };
-        Running { waited: one.waited || other.waited, ..last }
+        Running { waited: one.waited || other.waited, arrived: one.arrived.min(other.arrived), ..last }
     });
     Some(Requests { queue_len: service.queue_len.load(Ordering::Acquire), running })
 }
@@ -56,12 +56,17 @@ pub fn running_requests<'word>(
 /// What runs on one request lane.
 fn running(word: &RequestWord) -> Option<Running> {
     let request = word.snapshot().filter(|request| request.number != 0)?;
-    Some(Running { number: request.number, started: request.started_ns, waited: request.waited })
+    let (arrived, started) = (request.arrived_ns, request.started_ns);
+    Some(Running { number: request.number, arrived, started, waited: request.waited })
 }
 
 fn agreed(terms: &LaneTerms) -> Terms {
     let harm = Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed));
-    Terms { budget_ns: terms.budget_ns.load(Ordering::Relaxed), harm }
+    Terms {
+        budget_ns: terms.budget_ns.load(Ordering::Relaxed),
+        harm,
+        queued_ns: terms.queued_ns.load(Ordering::Relaxed),
+    }
 }
 
 #[cfg(test)]
@@ -73,10 +78,12 @@ mod tests {
         LaneWord { busy: busy.into(), busy_since_ns, idle_since_ns, ..LaneWord::default() }
     }
 
+    /// One that arrived 5 ns before its start.
     fn request(number: u64, started_ns: u64, waited: u32) -> RequestWord {
         RequestWord {
             stamp_ns: 1.into(),
             running: number.into(),
+            arrived_ns: started_ns.saturating_sub(5).into(),
             started_ns: started_ns.into(),
             waited: waited.into(),
             ..RequestWord::default()
@@ -102,10 +109,10 @@ mod tests {
     }
 
     #[test]
-    fn of_several_requests_the_last_counts_and_any_may_have_waited() {
+    fn of_several_requests_the_last_counts_and_any_may_have_waited_and_be_older() {
         let words = [request(7, 10, 1), request(0, 99, 1), request(8, 20, 0)];
         let requests = seen(&[], &words, 1).requests.unwrap();
-        assert_eq!(requests.running, Some(Running { number: 8, started: 20, waited: true }));
+        assert_eq!(requests.running, Some(Running { number: 8, arrived: 5, started: 20, waited: true }));
         assert_eq!(requests.queue_len, 3);
     }
 }

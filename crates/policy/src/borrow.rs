@@ -2,13 +2,17 @@
 //!
 //! [`Borrow`] keeps one batch lane: it holds, lends and releases it, with the hysteresis and the
 //! eviction that every policy needs. What the policies differ in is a [`Rule`]: whether batch may
-//! run beside the request that runs now. The paper's four, each in a file of its own:
-//! [`Idle`], [`FixedBudget`], [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a) to (d)).
+//! run beside the request that runs now, each in a file of its own. After the paper's four, stricter
+//! where a request had to wait: [`Idle`], [`FixedBudget`], [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a)
+//! to (d)); the last three as they are printed, to compare with ([`elfen`]); and [`Deadline`], by age.
 //!
-//! [`harm`] and [`headroom`] work out what the budget rules are told: how much a request loses
-//! to batch beside it, and how much it may lose.
+//! [`harm`] and [`headroom`] work out what the rules are told: how much a request loses to batch
+//! beside it, and how much it may lose. [`delay`] is what it has lost at most.
 
+pub mod deadline;
+pub mod delay;
 mod dynamic;
+pub mod elfen;
 mod fixed;
 pub mod harm;
 pub mod headroom;
@@ -22,7 +26,9 @@ mod rule;
 #[cfg(test)]
 mod vectors;
 
+pub use deadline::Deadline;
 pub use dynamic::DynamicRefresh;
+pub use elfen::{ElfenDynamic, ElfenFixed, ElfenRefresh};
 pub use fixed::FixedBudget;
 pub use idle::Idle;
 pub use kind::{AnyRule, PolicyKind, UnknownPolicy};

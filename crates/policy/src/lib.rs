@@ -50,6 +50,8 @@ impl Requests {
 pub struct Running {
     /// Tells it from all others.
     pub number: u64,
+    /// Its arrival; of several that run on the same core, that of the oldest.
+    pub arrived: Nanos,
     /// Its start.
     pub started: Nanos,
     /// It, or another one that runs on the same core, had to wait for one that ran before it.
@@ -59,10 +61,13 @@ pub struct Running {
 /// On what terms a lane is lent to batch.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Terms {
-    /// How much later batch may make a request.
+    /// How much later batch may make a request; under [`borrow::Deadline`], how old a request gets
+    /// before batch leaves it.
     pub budget_ns: Nanos,
     /// How much later it gets by batch beside it.
     pub harm: Harm,
+    /// For how much age a request counts that waits; see [`borrow::deadline`].
+    pub queued_ns: Nanos,
 }
 
 /// The delay of a request for each moment that batch runs beside it: 0 is none, a million parts
@@ -99,8 +104,8 @@ pub enum Action {
     Hold,
     /// Let batch run until the service starts.
     Release,
-    /// Let batch run, and go on when the service starts, unless with a request that had to wait.
-    /// The policy looks again by itself.
+    /// Let batch run, and go on when the service starts; where [`borrow::PolicyKind::spares_waited`],
+    /// not with a request that had to wait. The policy looks again by itself.
     Lend,
     /// Send batch away from the lane and leave the lane to the kernel.
     Evict,
@@ -130,6 +135,8 @@ pub enum Reason {
     BudgetSpent,
     /// A request runs that had to wait: it has nothing to give away.
     RequestWaited,
+    /// A request runs that is too old, or has too many behind it.
+    RequestTooOld,
 }
 
 impl fmt::Display for Reason {
@@ -144,6 +151,7 @@ impl fmt::Display for Reason {
             Reason::CoRunning => "a request has budget left",
             Reason::BudgetSpent => "the request's budget is spent",
             Reason::RequestWaited => "a request that had to wait runs",
+            Reason::RequestTooOld => "a request runs that is too old, or has too many behind it",
         })
     }
 }
@@ -189,8 +197,8 @@ pub trait Policy {
     fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions);
 
     /// When the policy wants to look again even if nothing changes; `None`: only on a change.
-    /// Always later than the last `now`. While the service is busy or a hold goes on, looking
-    /// again early never puts it off.
+    /// Always later than the last `now`. While a hold goes on, or batch is on a budget, looking again
+    /// early never puts it off.
     fn next_wakeup(&self) -> Option<Nanos>;
 
     /// The reason of the present state.

@@ -450,14 +450,16 @@ pub struct RunArgs {
     /// How batch gets off its lane when the service starts
     #[arg(long, value_enum, default_value_t)]
     pub gate: GateChoice,
-    /// When batch may run beside a request: borrow-idle, fixed-budget, refresh-budget or
-    /// dynamic-refresh [default: borrow-idle; with a budget or an objective, dynamic-refresh]
+    /// When batch may run beside a request: borrow-idle, fixed-budget, refresh-budget, dynamic-refresh
+    /// or deadline; to compare with, elfen-fixed, elfen-refresh or elfen-dynamic [default: borrow-idle;
+    /// with a budget dynamic-refresh; with an objective deadline]
     #[arg(long, value_name = "POLICY")]
     pub policy: Option<PolicyKind>,
-    /// How much later batch may make a request that did not have to wait
+    /// How much later batch may make a request; under deadline, how old a request gets before batch
+    /// leaves it
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "slo")]
     pub budget: Option<Duration>,
-    /// What requests may take, as in p99=100ms: the budget is what this leaves
+    /// What requests may take, as in p99=100ms: what batch may cost is what this leaves
     #[arg(long, value_name = "OBJECTIVE")]
     pub slo: Option<Objective>,
     /// How long the service must have been idle before batch gets its lane back

@@ -16,7 +16,7 @@ pub const GATE_HIST_BUCKETS: usize = 1024;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct LaneTerms {
-    /// How long batch may run beside a request.
+    /// How long batch may run beside a request; by deadline, until it is how old.
     pub budget_ns: AtomicU64,
     /// How long the request lanes are idle before batch runs again.
     pub min_idle_ns: AtomicU64,
@@ -28,8 +28,8 @@ pub struct LaneTerms {
     pub request_count: AtomicU32,
     /// Their CPUs.
     pub requests: [AtomicU32; GATE_PARTNERS],
-    /// Zero.
-    pub reserved: [AtomicU32; 2],
+    /// By deadline, for how much age a request counts that waits.
+    pub queued_ns: AtomicU64,
 }
 
 /// The books of a gate: `struct sidelane_gate_word`. Written by the batch thread on the lane.
@@ -65,6 +65,7 @@ const _: () = {
     use core::mem::{offset_of, size_of};
     assert!(size_of::<LaneTerms>() == 64);
     assert!(offset_of!(LaneTerms, requests) == 28);
+    assert!(offset_of!(LaneTerms, queued_ns) == 56);
     assert!(size_of::<GateWord>() == 64 + 2 * 4 * GATE_HIST_BUCKETS);
     assert!(offset_of!(GateWord, on_hist) == 64);
 };

@@ -68,7 +68,7 @@ fn service_word() -> Vec<String> {
 fn lane_terms() -> Vec<String> {
     layout!(LaneTerms, "sidelane_lane_terms":
         "budget_ns" budget_ns, "min_idle_ns" min_idle_ns, "policy" policy, "harm_ppm" harm_ppm,
-        "request_count" request_count, "requests" requests, "reserved" reserved)
+        "request_count" request_count, "requests" requests, "queued_ns" queued_ns)
 }
 
 fn gate_word() -> Vec<String> {

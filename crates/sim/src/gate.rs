@@ -78,24 +78,28 @@ pub struct Gate {
     pub on: Latency,
     /// What a summons costs the request whose start sends it.
     pub lc_cost_ns: Nanos,
+    /// Batch looks for itself: it sees each change of the requests at once, and a look that changes
+    /// nothing costs it nothing.
+    pub batch_looks: bool,
 }
 
 impl Gate {
     /// In no time at all.
     pub fn ideal() -> Self {
-        Self { off: Latency::constant(0), on: Latency::constant(0), lc_cost_ns: 0 }
+        Self { off: Latency::constant(0), on: Latency::constant(0), lc_cost_ns: 0, batch_looks: false }
     }
 
     /// The lane holder as it was measured on a virtual machine: 4.4 µs (p99 11 µs) off, 1.5 µs on, and
     /// a wake-up costs the service 2 µs.
     pub fn holder() -> Self {
-        Self { off: Latency::through(4_400, 11_000), on: Latency::through(1_500, 4_000), lc_cost_ns: 2 * US }
+        let (off, on) = (Latency::through(4_400, 11_000), Latency::through(1_500, 4_000));
+        Self { off, on, lc_cost_ns: 2 * US, batch_looks: false }
     }
 
     /// Elfen's nanonap (§3.2, Fig. 8): 3 285 cycles to sleep and 1 438 to wake at 2 GHz. Batch looks for
     /// itself, so the service pays nothing.
     pub fn nanonap() -> Self {
-        Self { off: Latency::constant(1_643), on: Latency::constant(719), lc_cost_ns: 0 }
+        Self { off: Latency::constant(1_643), on: Latency::constant(719), lc_cost_ns: 0, batch_looks: true }
     }
 }
 

@@ -11,7 +11,7 @@ use crate::gate::Gate;
 use crate::smt::{Class, Interference};
 use crate::time::{NEVER, Nanos};
 
-pub use crate::setting::{Beside, Budget, Fault, Lending, Objective, Setting};
+pub use crate::setting::{Beside, Budget, Decider, Fault, Lending, Objective, Setting};
 
 /// The most cores that one service has on one machine.
 pub const CORES_MAX: usize = 64;

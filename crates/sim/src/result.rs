@@ -35,6 +35,10 @@ pub struct Figures {
     pub queue_mean_ns: f64,
     /// Mean time with a worker.
     pub server_mean_ns: f64,
+    /// By how much batch can have made a request later, at most, on average; where one worker serves.
+    pub delay_bound_mean_ns: Option<f64>,
+    /// The same, of the request for which that is most.
+    pub delay_bound_max_ns: Option<Nanos>,
     /// How busy a core's request lane was, of 1.
     pub lc_utilisation: f64,
     /// How busy a core's batch lanes were, each of 1, in sum.
@@ -87,6 +91,7 @@ impl Figures {
         let at = |percentile: f64| latency.map_or(0, |latency| latency.value_at_percentile(percentile));
         let of_service = |ns: u128| 100.0 * ns as f64 / books.lc_busy_ns.max(1) as f64;
         let batch_alone_ns = batch_alone(model) * all_ns;
+        let one_worker = model.service.workers == 1 && model.batch_lanes() > 0;
         Self {
             elapsed_ns,
             requests: books.finished,
@@ -101,6 +106,8 @@ impl Figures {
             objective_ns: model.objective.map(|objective| at(objective.percentile)),
             queue_mean_ns: books.queued_ns as f64 / requests,
             server_mean_ns: (books.latency_ns - books.queued_ns) as f64 / requests,
+            delay_bound_mean_ns: one_worker.then_some(books.delay_bound_ns as f64 / requests),
+            delay_bound_max_ns: one_worker.then_some(books.delay_bound_ns_max),
             lc_utilisation: books.lc_busy_ns as f64 / core_ns,
             batch_utilisation: books.batch_busy_ns as f64 / core_ns,
             batch_work_ratio: (batch_alone_ns > 0.0).then(|| work_ns(books.batch_work) / batch_alone_ns),

@@ -1,5 +1,6 @@
 //! One way of sharing a machine, and what goes wrong meanwhile. Data, as in [`crate::model`].
 
+use sidelane_policy::borrow::deadline::QUEUE_WEIGHT;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
 use crate::gate::Gate;
@@ -14,6 +15,8 @@ pub enum Budget {
     Given(Nanos),
     /// What the objective leaves, as the agent works it out while it runs.
     Slo,
+    /// The most with which the same requests keep the objective, found by trying (see [`crate::sweep`]).
+    Tuned,
     /// The objective less the percentile of the service alone, at the same load (§3.4: 100 ms − 53 ms).
     SloLessAlone,
 }
@@ -27,15 +30,48 @@ pub struct Objective {
     pub limit_ns: Nanos,
 }
 
+/// Who decides whether batch may run beside a request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Decider {
+    /// The agent's own code.
+    Policy(PolicyKind),
+    /// Somebody who knows how much work each request is; see `engine/oracle.rs`.
+    Oracle,
+}
+
+impl Decider {
+    /// Whether it runs batch beside requests.
+    pub fn lends(self) -> bool {
+        match self {
+            Self::Policy(kind) => kind.needs_requests(),
+            Self::Oracle => true,
+        }
+    }
+
+    /// Whether a request that had to wait never shares its core.
+    pub fn spares_waited(self) -> bool {
+        matches!(self, Self::Policy(kind) if kind.spares_waited())
+    }
+}
+
 /// How lanes are lent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lending {
     /// Who decides.
-    pub policy: PolicyKind,
+    pub by: Decider,
     /// What all policies share.
     pub config: BorrowConfig,
     /// What batch may cost.
     pub budget: Budget,
+    /// For how many mean server times a request counts that waits, under `deadline`.
+    pub queue_weight: f64,
+}
+
+impl Lending {
+    /// By one of the agent's policies.
+    pub fn by(policy: PolicyKind, config: BorrowConfig, budget: Budget) -> Self {
+        Self { by: Decider::Policy(policy), config, budget, queue_weight: QUEUE_WEIGHT }
+    }
 }
 
 /// What runs beside the service, and how.

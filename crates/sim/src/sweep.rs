@@ -2,7 +2,7 @@
 
 use crate::engine::Engine;
 use crate::fleet::{self, FleetFigures};
-use crate::model::{Beside, Budget, Model};
+use crate::model::{Beside, Budget, Lending, Model};
 use crate::parallel;
 use crate::result::Figures;
 use crate::scenario::{Experiment, Point, PointValue};
@@ -67,6 +67,7 @@ fn run_point(point: &Point, threads: usize, tell: Tell) -> Vec<Outcome> {
     for model in &point.runs {
         let mut model = model.clone();
         settle_budget(point, &mut model, &mut alone_ns, threads);
+        tune_budget(point, &mut model, threads);
         let outcome = run_model(point, &model, threads, tell);
         tell(Progress::Run(&outcome));
         outcomes.push(outcome);
@@ -103,11 +104,45 @@ fn settle_budget(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>,
     if lending.budget != Budget::SloLessAlone {
         return;
     }
-    let alone_ns = *alone_ns.get_or_insert_with(|| {
-        let alone = run_model(point, &model.alone(), threads, &|_| ());
-        let at_root = alone.fleet.and_then(|fleet| fleet.objective_ns);
-        at_root.or(alone.figures.objective_ns).unwrap_or(0)
-    });
-    let budget = Budget::Given(objective.limit_ns.saturating_sub(alone_ns));
-    model.setting.beside = Beside::Lent(crate::model::Lending { budget, ..*lending });
+    let alone_ns = *alone_ns.get_or_insert_with(|| objective_ns(point, &model.alone(), threads));
+    model.setting.beside = given(lending, objective.limit_ns.saturating_sub(alone_ns));
+}
+
+/// Of a run with such a budget.
+fn given(lending: &Lending, budget_ns: Nanos) -> Beside {
+    Beside::Lent(Lending { budget: Budget::Given(budget_ns), ..*lending })
+}
+
+/// What whole requests take at the objective's percentile.
+fn objective_ns(point: &Point, model: &Model, threads: usize) -> Nanos {
+    let outcome = run_model(point, model, threads, &|_| ());
+    let at_root = outcome.fleet.and_then(|fleet| fleet.objective_ns);
+    at_root.or(outcome.figures.objective_ns).unwrap_or(0)
+}
+
+/// Halvings of the range in which a budget is sought, which is twice the objective's limit.
+const TUNING_STEPS: u32 = 11;
+
+/// The most with which the objective is kept, over the same requests: more is never faster, but for
+/// requests that change places, which is within a step.
+fn tune_budget(point: &Point, model: &mut Model, threads: usize) {
+    let (Beside::Lent(lending), Some(objective)) = (model.setting.beside, model.objective) else { return };
+    if lending.budget != Budget::Tuned {
+        return;
+    }
+    let mut keeps = |budget_ns| {
+        model.setting.beside = given(&lending, budget_ns);
+        objective_ns(point, model, threads) <= objective.limit_ns
+    };
+    let (mut kept_ns, mut step_ns) = (0, 2 * objective.limit_ns);
+    if keeps(step_ns) {
+        return;
+    }
+    for _ in 0..TUNING_STEPS {
+        step_ns /= 2;
+        if keeps(kept_ns + step_ns) {
+            kept_ns += step_ns;
+        }
+    }
+    model.setting.beside = given(&lending, kept_ns);
 }

@@ -2,6 +2,8 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
+use sidelane_policy::Harm;
+use sidelane_policy::borrow::delay::DelayBound;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use sidelane_sim::arrivals::Arrivals;
 use sidelane_sim::demand::{Demand, Lognormal};
@@ -38,7 +40,7 @@ struct Case {
 fn cases() -> impl Strategy<Value = Case> {
     let machine = (1_usize..=3, 1_usize..=2, any::<bool>(), 0.02_f64..0.95, any::<bool>(), 0_u8..5, 20_u64..3_000);
     let batch = (1.0_f64..3.0, prop::collection::vec((any::<bool>(), 5_u64..2_000), 0..4), 0_u8..4, any::<bool>());
-    let setting = (0_u8..8, 0_u64..3_000, 0_u64..50, prop_oneof![Just(250_000_u64), 0_u64..5_000]);
+    let setting = (0_u8..13, 0_u64..3_000, 0_u64..50, prop_oneof![Just(250_000_u64), 0_u64..5_000]);
     let requests = prop_oneof![9 => 5_u64..120, 1 => 120_u64..600];
     let run = (prop_oneof![3 => Just(0_u8), 1 => 0_u8..32], requests, any::<u64>());
     (machine, batch, setting, run).prop_map(|(machine, batch, setting, run)| {
@@ -94,9 +96,14 @@ impl Case {
 
     fn beside(&self) -> Beside {
         let config = BorrowConfig { min_idle_ns: self.min_idle_us * US, evict_after_ns: self.evict_after_us * US };
-        let lent = |policy, budget| Beside::Lent(Lending { policy, config, budget });
+        let lent = |policy, budget| Beside::Lent(Lending::by(policy, config, budget));
         let given = Budget::Given(self.budget_us * US);
         match self.setting {
+            8 => lent(PolicyKind::Deadline, given),
+            9 => lent(PolicyKind::Deadline, Budget::Slo),
+            10 => lent(PolicyKind::ElfenFixed, given),
+            11 => lent(PolicyKind::ElfenRefresh, given),
+            12 => lent(PolicyKind::ElfenDynamic, given),
             0 => Beside::Nothing,
             1 => Beside::Unmanaged,
             2 | 3 => lent(PolicyKind::BorrowIdle, Budget::None),
@@ -112,7 +119,10 @@ impl Case {
             0 => Gate::ideal(),
             1 => Gate::holder(),
             2 => Gate::nanonap(),
-            _ => Gate { off: Latency::through(90_000, 300_000), on: Latency::constant(40_000), lc_cost_ns: 5_000 },
+            _ => {
+                let (off, on) = (Latency::through(90_000, 300_000), Latency::constant(40_000));
+                Gate { off, on, lc_cost_ns: 5_000, batch_looks: false }
+            }
         }
     }
 
@@ -236,25 +246,33 @@ fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
 }
 
 /// Batch is beside a request without leave for one reaction at most, on each lane; on leave, for one
-/// budget and a reaction; and never on leave beside one that waited.
+/// budget and a reaction, and, where those are spared, never beside one that waited. Under a deadline it
+/// is not there when a request starts that is too old, nor later than it is.
 fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let Beside::Lent(lending) = case.beside() else { return Ok(()) };
     if case.faults & 2 != 0 {
         return Ok(());
     }
-    let budget_ns = match (lending.policy, lending.budget) {
+    let Decider::Policy(policy) = lending.by else { return Ok(()) };
+    let lent_ns_max = |fate: &Fate| match (policy, lending.budget) {
         (PolicyKind::BorrowIdle, _) => Some(0),
         // Fig. 9(d) stretches a budget by as much as sixteen.
         (PolicyKind::DynamicRefresh, Budget::Given(ns)) => Some(16 * ns + case.reaction_ns()),
+        (PolicyKind::ElfenRefresh | PolicyKind::ElfenDynamic, _) => None,
+        (PolicyKind::Deadline, Budget::Given(ns)) => {
+            Some(ns.saturating_sub(fate.started - fate.arrived) + case.reaction_ns())
+        }
         (_, Budget::Given(ns)) => Some(ns + case.reaction_ns()),
         _ => None,
     };
-    let leak_ns = case.reaction_ns() * case.batch_lanes as u64;
+    // A lane that is lent again within a request can be taken back again, when one more has come.
+    let reactions = if policy.spares_waited() { 1 } else { engine.books().arrived + 1 };
+    let leak_ns = case.reaction_ns() * case.batch_lanes as u64 * reactions;
     for fate in &engine.watch().fates {
         prop_assert!(fate.leak_ns <= leak_ns, "{leak_ns}: {fate:?}");
         let lent_ns = fate.co_run_ns - fate.leak_ns;
-        prop_assert!(budget_ns.is_none_or(|budget_ns| lent_ns <= budget_ns), "{budget_ns:?}: {fate:?}");
-        prop_assert!(!fate.waited || lent_ns == 0, "{fate:?}");
+        prop_assert!(lent_ns_max(fate).is_none_or(|most_ns| lent_ns <= most_ns), "{fate:?}");
+        prop_assert!(!policy.spares_waited() || !fate.waited || lent_ns == 0, "{fate:?}");
     }
     Ok(())
 }
@@ -267,9 +285,10 @@ fn nobody_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verd
     let lost_or_crashed = case.faults & 0b1_0010 != 0;
     // The harm of a stretched budget comes from requests beside batch for nine tenths of their time, or more.
     let harm_is_known = case.counters && case.batch_lanes == 1 && case.faults & 0b100 == 0;
-    let known = match (lending.policy, lending.budget) {
+    let known = match (lending.by, lending.budget) {
         (_, Budget::None) => Some(0),
-        (PolicyKind::DynamicRefresh, Budget::Given(ns)) => harm_is_known.then_some(ns + ns / 8),
+        (by, _) if !by.spares_waited() => None,
+        (Decider::Policy(PolicyKind::DynamicRefresh), Budget::Given(ns)) => harm_is_known.then_some(ns + ns / 8),
         (_, Budget::Given(ns)) => Some(ns),
         _ => None,
     };
@@ -289,6 +308,27 @@ fn nobody_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verd
     Ok(())
 }
 
+/// Whoever decides, for one worker: no request is later than alone by more than what its core lost to
+/// batch in its busy period, and to summonses.
+fn a_delay_is_the_harm_of_the_busy_period(case: &Case, engine: &mut Engine<Log>) -> Verdict {
+    let crashed = case.faults & 0b1_0000 != 0;
+    if case.workers > 1 || crashed || case.setting == 0 || !engine.watch().refused.is_empty() {
+        return Ok(());
+    }
+    let extra = (case.slowdown - 1.0) * case.batch_lanes as f64;
+    let harm = Harm::from_ppm((1e6 * extra / (1.0 + extra)).ceil() as u32);
+    let (mut alone, mut bound) = (play(engine.model().alone()), DelayBound::default());
+    let summons_ns = 2 * case.batch_lanes as u64 * case.gate().lc_cost_ns;
+    let mut paid_ns = 0;
+    for (alone, beside) in alone.watch().fates.iter().zip(&engine.watch().fates) {
+        paid_ns = if beside.waited { paid_ns } else { 0 } + summons_ns + 2 + beside.co_run_ns / 100_000;
+        let limit_ns = bound.finished(beside.waited, beside.co_run_ns, harm) + paid_ns;
+        let (alone_ns, beside_ns) = (alone.finished - alone.arrived, beside.finished - beside.arrived);
+        prop_assert!(beside_ns <= alone_ns + limit_ns, "{alone:?} {beside:?} {limit_ns}");
+    }
+    Ok(())
+}
+
 proptest! {
     #![proptest_config(Config {
         cases: std::env::var("PROPTEST_CASES").ok().and_then(|cases| cases.parse().ok()).unwrap_or(10_000),
@@ -303,6 +343,7 @@ proptest! {
         work_is_conserved(&mut engine)?;
         leaks_are_bounded(&case, &mut engine)?;
         nobody_pays_more_than_a_budget(&case, &mut engine)?;
+        a_delay_is_the_harm_of_the_busy_period(&case, &mut engine)?;
         if case.seed % 8 == 0 {
             prop_assert_eq!(Figures::of(&play(case.model())), Figures::of(&engine));
         }

@@ -17,9 +17,8 @@
 //! A harm near zero would stretch a budget to infinity. [`STRETCH_MAX`] bounds that, since harm is
 //! a mean and one request may fare worse.
 
-use super::fixed::LaneStatus;
 use super::{RefreshBudget, Rule};
-use crate::{Harm, Nanos, Observation};
+use crate::{Harm, Nanos, Observation, Reason};
 
 /// One new period in this many is kept for reference: a price of 3 % of the co-running. Requests
 /// that batch happened to miss are references, too.
@@ -56,11 +55,11 @@ impl DynamicRefresh {
 impl Rule for DynamicRefresh {
     fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
-        self.refresh.fixed.notice_period(seen, requests);
-        let begins = seen.request_busy && self.refresh.fixed.status == LaneStatus::NewPeriod;
-        if begins {
+        let fixed = &mut self.refresh.printed.fixed;
+        fixed.notice_period(seen, requests);
+        if fixed.begins(seen) {
             if self.is_reference(seen.terms.harm) {
-                self.refresh.fixed.status = LaneStatus::Normal;
+                self.refresh.printed.fixed.stop();
             }
             self.periods = self.periods.wrapping_add(1);
         }
@@ -69,6 +68,10 @@ impl Rule for DynamicRefresh {
 
     fn lends(&self, seen: &Observation) -> bool {
         self.refresh.lends(seen) && !self.is_reference(seen.terms.harm)
+    }
+
+    fn refuses(&self, seen: &Observation) -> Option<Reason> {
+        self.refresh.refuses(seen)
     }
 }
 

@@ -14,88 +14,50 @@
 //! - A busy period that began since the last look is a new period even if nobody saw the idle
 //!   moment before it.
 //!
-//! And one is stricter. The figure goes on co-running with the next request if it comes before
-//! the budget is spent; if that one has waited, it would pay for a second time. Here a request
-//! that waited ends the co-running, as the paper's text has it ("only co-executes with the first
-//! request that begins after an idle period").
+//! And one is stricter than [`super::elfen`], which is the figure to the letter. The figure goes on
+//! co-running with the next request if it comes before the budget is spent; if that one has waited,
+//! it would pay for a second time. Here a request that waited ends the co-running, as the paper's
+//! text has it ("only co-executes with the first request that begins after an idle period").
 
-use super::Rule;
-use crate::{Nanos, Observation, Requests};
+use super::{ElfenFixed, Rule};
+use crate::{Nanos, Observation, Reason};
 
-/// `lane_status` of the figure.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub(super) enum LaneStatus {
-    /// The budget is spent, or nothing is known yet: batch naps beside requests.
-    #[default]
-    Normal,
-    /// The lane was idle and nobody waited: the next request has its budget whole.
-    NewPeriod,
-    /// Batch runs beside a request, on its budget.
-    CoRunning,
-}
-
-/// Elfen's fixed budget.
+/// Elfen's fixed budget, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct FixedBudget {
-    pub(super) status: LaneStatus,
-    pub(super) start_stamp: Nanos,
-    /// Start of the last busy period that was seen.
-    period_since: Nanos,
-}
-
-impl FixedBudget {
-    /// The figure's `check`, down to the call of `slow_path`: notices a new period.
-    pub(super) fn notice_period(&mut self, seen: &Observation, requests: &Requests) {
-        let nobody_waits = !seen.request_busy && requests.queue_len == 0;
-        let idle_was_missed = seen.request_busy && seen.request_since > self.period_since;
-        if nobody_waits || idle_was_missed {
-            self.status = LaneStatus::NewPeriod;
-        }
-        if seen.request_busy {
-            self.period_since = seen.request_since;
-        }
-    }
-
-    /// The figure's `slow_path`, for a request lane that is busy.
-    pub(super) fn slow_path(
-        &mut self,
-        now: Nanos,
-        seen: &Observation,
-        requests: &Requests,
-        budget_ns: Nanos,
-    ) -> Option<Nanos> {
-        if requests.waited() {
-            self.status = LaneStatus::Normal;
-        }
-        if self.status == LaneStatus::NewPeriod {
-            self.status = LaneStatus::CoRunning;
-            self.start_stamp = seen.request_since;
-        }
-        let until = self.start_stamp.saturating_add(budget_ns);
-        if self.status == LaneStatus::CoRunning && now >= until {
-            self.status = LaneStatus::Normal;
-        }
-        (self.status == LaneStatus::CoRunning).then_some(until)
-    }
+    printed: ElfenFixed,
 }
 
 impl Rule for FixedBudget {
     fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
-        self.notice_period(seen, requests);
+        self.printed.notice_period(seen, requests);
         if !seen.request_busy {
             return None;
         }
-        self.slow_path(now, seen, requests, seen.terms.budget_ns)
+        if requests.waited() {
+            self.printed.stop();
+        }
+        self.printed.slow_path(now, seen, seen.terms.budget_ns)
     }
 
     fn lends(&self, seen: &Observation) -> bool {
-        self.status == LaneStatus::NewPeriod && seen.terms.budget_ns > 0
+        self.printed.lends(seen)
     }
+
+    fn refuses(&self, seen: &Observation) -> Option<Reason> {
+        spares_waited(seen)
+    }
+}
+
+/// Why batch is not beside the request that runs, if that is because it waited.
+pub(super) fn spares_waited(seen: &Observation) -> Option<Reason> {
+    seen.requests.is_some_and(|requests| requests.waited()).then_some(Reason::RequestWaited)
 }
 
 #[cfg(test)]
 mod tests {
+    use super::super::elfen::LaneStatus;
     use super::super::vectors::{Look, follow, idle, request};
     use super::*;
 
@@ -129,7 +91,7 @@ mod tests {
         assert_eq!(play(&looks)[2..], [None, None]);
         let mut rule = FixedBudget::default();
         follow(&mut rule, BUDGET_NS, 0, &looks);
-        assert_eq!(rule.status, LaneStatus::Normal);
+        assert_eq!(rule.printed.status, LaneStatus::Normal);
     }
 
     /// The budget is the busy period's: a second request in it that did not wait gets the rest.

@@ -21,6 +21,10 @@ use crate::Nanos;
 
 /// Of the objective; the rest is for what a look comes too late for.
 const TARGET_PERCENT: u64 = 90;
+/// A budget below this part of the objective is none: it would be spent on looking whether it is spent.
+const WORTH: Nanos = 1000;
+/// An age is not what a request loses, so it may be longer than the objective: so many times.
+const AGE_MOST: Nanos = 2;
 /// A look adds this part of the room.
 const GROWTH: u64 = 8;
 /// Looks without a budget after the objective was missed: one second of requests.
@@ -57,6 +61,8 @@ pub enum Standing {
 #[derive(Clone, Copy, Debug)]
 pub struct Headroom {
     limit_ns: Nanos,
+    /// The most that there is to give.
+    most_ns: Nanos,
     budget_ns: Nanos,
     penalty: u32,
     missed: u32,
@@ -64,9 +70,11 @@ pub struct Headroom {
 }
 
 impl Headroom {
-    /// For requests that may take `limit_ns` at the objective's percentile.
-    pub fn new(limit_ns: Nanos) -> Self {
-        Self { limit_ns, budget_ns: 0, penalty: 0, missed: 0, standing: Standing::Unknown }
+    /// For requests that may take `limit_ns` at the objective's percentile. What is worked out is a budget
+    /// or, for [`super::Deadline`], an age.
+    pub fn of(limit_ns: Nanos, age: bool) -> Self {
+        let most_ns = if age { limit_ns.saturating_mul(AGE_MOST) } else { limit_ns / 100 * TARGET_PERCENT };
+        Self { limit_ns, most_ns, budget_ns: 0, penalty: 0, missed: 0, standing: Standing::Unknown }
     }
 
     fn target_ns(&self) -> Nanos {
@@ -105,7 +113,10 @@ impl Headroom {
         match self.target_ns().checked_sub(latency_ns) {
             None => self.budget_ns /= 2,
             Some(_) if self.penalty > 0 => {}
-            Some(room_ns) => self.budget_ns = (self.budget_ns + room_ns / GROWTH).min(self.target_ns()),
+            Some(room_ns) => self.budget_ns = (self.budget_ns + room_ns / GROWTH).min(self.most_ns),
+        }
+        if self.budget_ns < self.limit_ns / WORTH {
+            self.budget_ns = 0;
         }
     }
 }
@@ -126,7 +137,7 @@ mod tests {
     /// The paper's example: alone 53 ms of 100 ms; each budget shows in full at the percentile.
     #[test]
     fn a_budget_settles_at_the_room_there_is() {
-        let mut headroom = Headroom::new(LIMIT_NS);
+        let mut headroom = Headroom::of(LIMIT_NS, false);
         for _ in 0..100 {
             let with_batch_ns = 53_000_000 + headroom.budget_ns;
             headroom.look(&second(with_batch_ns));
@@ -137,7 +148,7 @@ mod tests {
 
     #[test]
     fn a_missed_objective_ends_co_running_at_once_and_for_a_second() {
-        let mut headroom = Headroom::new(LIMIT_NS);
+        let mut headroom = Headroom::of(LIMIT_NS, false);
         for _ in 0..50 {
             headroom.look(&second(10_000_000));
         }
@@ -152,13 +163,27 @@ mod tests {
 
     #[test]
     fn past_the_target_it_halves() {
-        let mut headroom = Headroom { budget_ns: 40_000_000, ..Headroom::new(LIMIT_NS) };
+        let mut headroom = Headroom { budget_ns: 40_000_000, ..Headroom::of(LIMIT_NS, false) };
         assert_eq!(headroom.look(&second(95_000_000)), 20_000_000);
     }
 
     #[test]
+    fn what_is_hardly_a_budget_is_none() {
+        let mut headroom = Headroom { budget_ns: 199_000, ..Headroom::of(LIMIT_NS, false) };
+        assert_eq!(headroom.look(&second(95_000_000)), 0);
+    }
+
+    /// An age may outgrow the objective: what counts is what becomes of the requests.
+    #[test]
+    fn an_age_grows_as_long_as_requests_are_in_time() {
+        let mut headroom = Headroom::of(LIMIT_NS, true);
+        (0..100).for_each(|_| _ = headroom.look(&second(50_000_000)));
+        assert_eq!(headroom.budget_ns, 2 * LIMIT_NS);
+    }
+
+    #[test]
     fn a_service_that_is_late_by_itself_is_told_so() {
-        let mut headroom = Headroom::new(LIMIT_NS);
+        let mut headroom = Headroom::of(LIMIT_NS, false);
         (0..=MISSED_LOOKS).for_each(|_| assert_eq!(headroom.look(&second(150_000_000)), 0));
         assert_eq!(headroom.standing(), Standing::MissedAlone);
         headroom.look(&second(50_000_000));
@@ -167,7 +192,7 @@ mod tests {
 
     #[test]
     fn silence_changes_nothing() {
-        let mut headroom = Headroom { budget_ns: 7, ..Headroom::new(LIMIT_NS) };
+        let mut headroom = Headroom { budget_ns: 7, ..Headroom::of(LIMIT_NS, false) };
         assert_eq!(headroom.look(&LastSecond { requests: 3, latency_ns: 0 }), 7);
         assert_eq!(headroom.standing(), Standing::Unknown);
     }
@@ -176,7 +201,7 @@ mod tests {
         /// It shrinks in one look by half at least, and grows in one by an eighth of the room.
         #[test]
         fn shrinks_fast_and_grows_slowly(latencies in prop::collection::vec(0_u64..2 * LIMIT_NS, 1..100)) {
-            let mut headroom = Headroom::new(LIMIT_NS);
+            let mut headroom = Headroom::of(LIMIT_NS, false);
             for latency_ns in latencies {
                 let before_ns = headroom.budget_ns;
                 let after_ns = headroom.look(&second(latency_ns));

@@ -1,24 +1,35 @@
-//! The four policies by name, and a rule that is one of them at run time.
+//! The policies by name, and a rule that is one of them at run time.
 
 use core::fmt;
 use core::str::FromStr;
 
-use super::{Borrow, BorrowConfig, DynamicRefresh, FixedBudget, Idle, RefreshBudget, Rule};
-use crate::{Nanos, Observation};
+use super::{
+    Borrow, BorrowConfig, Deadline, DynamicRefresh, ElfenDynamic, ElfenFixed, ElfenRefresh, FixedBudget, Idle,
+    RefreshBudget, Rule,
+};
+use crate::{Nanos, Observation, Reason};
 
-/// One of Elfen's four policies. The numbers are `enum sidelane_policy` of `abi/gate.h`.
+/// One of the policies. The numbers are `enum sidelane_policy` of `abi/gate.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum PolicyKind {
     /// Fig. 9(a).
     #[default]
     BorrowIdle = 0,
-    /// Fig. 9(b).
+    /// Fig. 9(b), for requests that did not wait.
     FixedBudget = 1,
-    /// Fig. 9(c).
+    /// Fig. 9(c), for requests that did not wait.
     RefreshBudget = 2,
-    /// Fig. 9(d).
+    /// Fig. 9(d), for requests that did not wait.
     DynamicRefresh = 3,
+    /// By age.
+    Deadline = 4,
+    /// Fig. 9(b) as printed.
+    ElfenFixed = 5,
+    /// Fig. 9(c) as printed.
+    ElfenRefresh = 6,
+    /// Fig. 9(d) as printed.
+    ElfenDynamic = 7,
 }
 
 /// A name or number that is none of the policies.
@@ -27,15 +38,31 @@ pub struct UnknownPolicy;
 
 impl fmt::Display for UnknownPolicy {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str("no such policy: there are borrow-idle, fixed-budget, refresh-budget and dynamic-refresh")
+        f.write_str("no such policy: there are ")?;
+        for (number, kind) in PolicyKind::ALL.into_iter().enumerate() {
+            write!(f, "{}{kind}", if number == 0 { "" } else { ", " })?;
+        }
+        Ok(())
     }
 }
 
 impl core::error::Error for UnknownPolicy {}
 
 impl PolicyKind {
-    /// All of them, least borrowing first.
-    pub const ALL: [Self; 4] = [Self::BorrowIdle, Self::FixedBudget, Self::RefreshBudget, Self::DynamicRefresh];
+    /// All of them.
+    pub const ALL: [Self; 8] = [
+        Self::BorrowIdle,
+        Self::FixedBudget,
+        Self::RefreshBudget,
+        Self::DynamicRefresh,
+        Self::Deadline,
+        Self::ElfenFixed,
+        Self::ElfenRefresh,
+        Self::ElfenDynamic,
+    ];
+    /// Sidelane's own, least borrowing first; the others are the paper's, to compare with.
+    pub const OURS: [Self; 5] =
+        [Self::BorrowIdle, Self::FixedBudget, Self::RefreshBudget, Self::DynamicRefresh, Self::Deadline];
 
     /// Its name on the command line.
     pub fn name(self) -> &'static str {
@@ -44,6 +71,10 @@ impl PolicyKind {
             Self::FixedBudget => "fixed-budget",
             Self::RefreshBudget => "refresh-budget",
             Self::DynamicRefresh => "dynamic-refresh",
+            Self::Deadline => "deadline",
+            Self::ElfenFixed => "elfen-fixed",
+            Self::ElfenRefresh => "elfen-refresh",
+            Self::ElfenDynamic => "elfen-dynamic",
         }
     }
 
@@ -54,7 +85,23 @@ impl PolicyKind {
 
     /// Whether it has to know what requests lose to batch beside them.
     pub fn needs_harm(self) -> bool {
-        self == Self::DynamicRefresh
+        matches!(self, Self::DynamicRefresh | Self::ElfenDynamic)
+    }
+
+    /// Whether a request that had to wait never shares its core with batch. Of the others a lane that is
+    /// lent stays lent when one starts.
+    pub fn spares_waited(self) -> bool {
+        !self.is_by_age() && !self.is_printed()
+    }
+
+    /// Whether it is a rule of the paper as printed, to compare with.
+    pub fn is_printed(self) -> bool {
+        matches!(self, Self::ElfenFixed | Self::ElfenRefresh | Self::ElfenDynamic)
+    }
+
+    /// Whether what batch may cost is an age, and no budget.
+    pub fn is_by_age(self) -> bool {
+        self == Self::Deadline
     }
 
     /// The policy for a lane on which batch may run now.
@@ -85,49 +132,55 @@ impl TryFrom<u32> for PolicyKind {
     }
 }
 
-/// One of the four rules.
-#[derive(Clone, Copy, Debug)]
-pub enum AnyRule {
-    /// Fig. 9(a).
-    Idle(Idle),
-    /// Fig. 9(b).
-    Fixed(FixedBudget),
-    /// Fig. 9(c).
-    Refresh(RefreshBudget),
-    /// Fig. 9(d).
-    Dynamic(DynamicRefresh),
+/// Makes a rule of one of several at run time.
+macro_rules! any_rule {
+    ($($kind:ident: $rule:ident),* $(,)?) => {
+        /// One of the rules.
+        #[derive(Clone, Copy, Debug)]
+        pub enum AnyRule {
+            $(#[doc = concat!("That of [`PolicyKind::", stringify!($kind), "`].")] $kind($rule),)*
+        }
+
+        impl AnyRule {
+            /// The rule of `kind`, knowing nothing yet.
+            pub fn new(kind: PolicyKind) -> Self {
+                match kind {
+                    $(PolicyKind::$kind => Self::$kind($rule::default()),)*
+                }
+            }
+        }
+
+        impl Rule for AnyRule {
+            fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+                match self {
+                    $(Self::$kind(rule) => rule.check(now, seen),)*
+                }
+            }
+
+            fn lends(&self, seen: &Observation) -> bool {
+                match self {
+                    $(Self::$kind(rule) => rule.lends(seen),)*
+                }
+            }
+
+            fn refuses(&self, seen: &Observation) -> Option<Reason> {
+                match self {
+                    $(Self::$kind(rule) => rule.refuses(seen),)*
+                }
+            }
+        }
+    };
 }
 
-impl AnyRule {
-    /// The rule of `kind`, knowing nothing yet.
-    pub fn new(kind: PolicyKind) -> Self {
-        match kind {
-            PolicyKind::BorrowIdle => Self::Idle(Idle),
-            PolicyKind::FixedBudget => Self::Fixed(FixedBudget::default()),
-            PolicyKind::RefreshBudget => Self::Refresh(RefreshBudget::default()),
-            PolicyKind::DynamicRefresh => Self::Dynamic(DynamicRefresh::default()),
-        }
-    }
-}
-
-impl Rule for AnyRule {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
-        match self {
-            Self::Idle(rule) => rule.check(now, seen),
-            Self::Fixed(rule) => rule.check(now, seen),
-            Self::Refresh(rule) => rule.check(now, seen),
-            Self::Dynamic(rule) => rule.check(now, seen),
-        }
-    }
-
-    fn lends(&self, seen: &Observation) -> bool {
-        match self {
-            Self::Idle(rule) => rule.lends(seen),
-            Self::Fixed(rule) => rule.lends(seen),
-            Self::Refresh(rule) => rule.lends(seen),
-            Self::Dynamic(rule) => rule.lends(seen),
-        }
-    }
+any_rule! {
+    BorrowIdle: Idle,
+    FixedBudget: FixedBudget,
+    RefreshBudget: RefreshBudget,
+    DynamicRefresh: DynamicRefresh,
+    Deadline: Deadline,
+    ElfenFixed: ElfenFixed,
+    ElfenRefresh: ElfenRefresh,
+    ElfenDynamic: ElfenDynamic,
 }
 
 #[cfg(test)]
@@ -143,6 +196,10 @@ mod tests {
             assert_eq!(PolicyKind::try_from(kind as u32), Ok(kind));
         }
         assert_eq!("fixed".parse::<PolicyKind>(), Err(UnknownPolicy));
-        assert_eq!(PolicyKind::try_from(4), Err(UnknownPolicy));
+        assert_eq!(PolicyKind::try_from(8), Err(UnknownPolicy));
+        assert!(UnknownPolicy.to_string().ends_with(
+            "borrow-idle, fixed-budget, refresh-budget, dynamic-refresh, \
+            deadline, elfen-fixed, elfen-refresh, elfen-dynamic"
+        ));
     }
 }

@@ -128,7 +128,10 @@ impl<R: Rule> Borrow<R> {
     fn released(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>, out: &mut Actions) {
         match until {
             _ if !seen.request_busy => self.rest_idle(now, seen, out),
-            Some(until) => self.rest(Reason::CoRunning, Some(until)),
+            Some(until) => {
+                self.lend_or_not(true, out);
+                self.rest(Reason::CoRunning, Some(until));
+            }
             None => {
                 let why = self.why_hold(seen);
                 out.push(Action::Hold);
@@ -175,13 +178,17 @@ impl<R: Rule> Borrow<R> {
     /// Batch runs on an idle lane; whether it may go on when the service starts can change.
     fn rest_idle(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
         let lends = self.rule.lends(seen);
+        self.lend_or_not(lends, out);
+        // A request that starts right now has its budget until then.
+        let look_at = now.saturating_add(seen.terms.budget_ns.clamp(1, LOOK_EVERY_NS));
+        self.rest(Reason::RequestIdle, lends.then_some(look_at));
+    }
+
+    fn lend_or_not(&mut self, lends: bool, out: &mut Actions) {
         if lends != self.lent {
             out.push(if lends { Action::Lend } else { Action::Release });
             self.lent = lends;
         }
-        // A request that starts right now has its budget until then.
-        let look_at = now.saturating_add(seen.terms.budget_ns.clamp(1, LOOK_EVERY_NS));
-        self.rest(Reason::RequestIdle, lends.then_some(look_at));
     }
 
     fn evicted(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
@@ -205,9 +212,9 @@ impl<R: Rule> Borrow<R> {
     }
 
     fn why_hold(&self, seen: &Observation) -> Reason {
-        match self.why {
-            _ if seen.requests.is_some_and(|requests| requests.waited()) => Reason::RequestWaited,
-            Reason::CoRunning | Reason::BudgetSpent => Reason::BudgetSpent,
+        match (self.rule.refuses(seen), self.why) {
+            (Some(why), _) => why,
+            (None, Reason::CoRunning | Reason::BudgetSpent) => Reason::BudgetSpent,
             _ => Reason::RequestBusy,
         }
     }

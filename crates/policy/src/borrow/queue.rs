@@ -27,11 +27,18 @@ struct Fate {
     latency: Nanos,
     waited: bool,
     co_ran: Nanos,
+    /// Its age when batch was last beside it.
+    co_ran_at_age: Option<Nanos>,
+    /// How long batch ran in its busy period up to its end.
+    co_ran_in_period: Nanos,
+    /// How long it ran.
+    served: Nanos,
 }
 
 /// The keeper of the batch lane, or nobody.
 struct Keeper {
     policy: Borrow<AnyRule>,
+    spares_waited: bool,
     batch_runs: bool,
     lent: bool,
 }
@@ -39,13 +46,13 @@ struct Keeper {
 impl Keeper {
     fn new(kind: PolicyKind) -> Self {
         let config = BorrowConfig { min_idle_ns: 2, evict_after_ns: Nanos::MAX };
-        Self { policy: kind.policy(config), batch_runs: true, lent: false }
+        Self { policy: kind.policy(config), spares_waited: kind.spares_waited(), batch_runs: true, lent: false }
     }
 
     /// Looks if it is awake or has a reason to wake up.
     fn tick(&mut self, now: Nanos, seen: &Observation, starts: bool) {
         let waited = seen.requests.and_then(|requests| requests.running).is_some_and(|running| running.waited);
-        let summoned = starts && self.batch_runs && (!self.lent || waited);
+        let summoned = starts && self.batch_runs && (!self.lent || waited && self.spares_waited);
         let due = self.policy.next_wakeup().is_some_and(|at| now >= at);
         if self.batch_runs && !summoned && !due {
             return;
@@ -65,7 +72,7 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, terms: Terms) -> Vec<
     let (mut queue, mut coming) = (VecDeque::new(), requests.iter().enumerate().peekable());
     let mut running: Option<(usize, u64)> = None;
     let (mut last_finish, mut since, mut started, mut busy, mut served) = (0, 0, 0, false, 0);
-    let mut now = 0;
+    let (mut now, mut period_co_ran) = (0, 0);
     while served < requests.len() {
         now += 1;
         while let Some((index, _)) = coming.next_if(|(_, request)| request.arrives <= now) {
@@ -80,7 +87,7 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, terms: Terms) -> Vec<
             }
         }
         if running.is_some() != busy {
-            (busy, since) = (running.is_some(), now);
+            (busy, since, period_co_ran) = (running.is_some(), now, 0);
         }
         let seen = Observation {
             request_busy: busy,
@@ -90,6 +97,7 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, terms: Terms) -> Vec<
                 queue_len: queue.len() as u32,
                 running: running.map(|(index, _)| Running {
                     number: index as u64 + 1,
+                    arrived: requests[index].arrives,
                     started,
                     waited: fates[index].waited,
                 }),
@@ -101,10 +109,17 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, terms: Terms) -> Vec<
         }
         let Some((index, left)) = &mut running else { continue };
         let beside = keeper.as_ref().is_some_and(|keeper| keeper.batch_runs);
-        fates[*index].co_ran += Nanos::from(beside);
+        let fate = &mut fates[*index];
+        fate.served += 1;
+        fate.co_ran += Nanos::from(beside);
+        period_co_ran += Nanos::from(beside);
+        if beside {
+            fate.co_ran_at_age = Some(now - requests[*index].arrives);
+        }
         *left = left.saturating_sub(if beside { PPM - u64::from(terms.harm.ppm()) } else { PPM });
         if *left == 0 {
-            fates[*index].latency = now + 1 - requests[*index].arrives;
+            fate.latency = now + 1 - requests[*index].arrives;
+            fate.co_ran_in_period = period_co_ran;
             (last_finish, running) = (now + 1, None);
             served += 1;
         }
@@ -128,15 +143,24 @@ fn kinds() -> impl Strategy<Value = PolicyKind> {
     prop::sample::select(PolicyKind::ALL.to_vec())
 }
 
+/// Those that promise one budget a request.
+fn sparing() -> impl Strategy<Value = PolicyKind> {
+    kinds().prop_filter("spares requests that waited", |kind| kind.spares_waited())
+}
+
+fn terms(budget_ns: Nanos, harm: Harm) -> Terms {
+    Terms { budget_ns, harm, queued_ns: 0 }
+}
+
 proptest! {
     /// However batch borrows, no request is later by more than one budget of delay (and the tick
     /// in which the last of it is rounded up).
     #[test]
     fn no_request_pays_more_than_one_budget(
-        requests in requests(), kind in kinds(), budget_ns in 0_u64..60, harm_ppm in 100_000_u32..=1_000_000,
+        requests in requests(), kind in sparing(), budget_ns in 0_u64..60, harm_ppm in 100_000_u32..=1_000_000,
     ) {
         // The fixed and the refreshed budget are of time, whatever it costs.
-        let terms = Terms { budget_ns, harm: Harm::from_ppm(harm_ppm) };
+        let terms = terms(budget_ns, Harm::from_ppm(harm_ppm));
         let alone = serve(&requests, None, terms);
         let beside = serve(&requests, Some(Keeper::new(kind)), terms);
         for (alone, beside) in alone.iter().zip(&beside) {
@@ -145,8 +169,8 @@ proptest! {
     }
 
     #[test]
-    fn a_request_that_waited_never_pays(requests in requests(), kind in kinds(), budget_ns in 0_u64..60) {
-        let terms = Terms { budget_ns, harm: Harm::FULL };
+    fn a_request_that_waited_never_pays(requests in requests(), kind in sparing(), budget_ns in 0_u64..60) {
+        let terms = terms(budget_ns, Harm::FULL);
         for fate in serve(&requests, Some(Keeper::new(kind)), terms) {
             prop_assert!(!fate.waited || fate.co_ran == 0, "{kind}: {fate:?}");
         }
@@ -154,9 +178,51 @@ proptest! {
 
     #[test]
     fn borrowing_idle_costs_nothing_at_all(requests in requests(), budget_ns in 0_u64..60) {
-        let terms = Terms { budget_ns, harm: Harm::FULL };
+        let terms = terms(budget_ns, Harm::FULL);
         for fate in serve(&requests, Some(Keeper::new(PolicyKind::BorrowIdle)), terms) {
             prop_assert_eq!(fate.co_ran, 0);
+        }
+    }
+
+    /// Whoever decides: a request is later by no more than what its core lost in its busy period.
+    #[test]
+    fn a_delay_is_the_harm_of_the_busy_period_at_most(
+        requests in requests(), kind in kinds(), budget_ns in 0_u64..200, harm_ppm in 0_u32..=900_000,
+    ) {
+        let terms = terms(budget_ns, Harm::from_ppm(harm_ppm));
+        let alone = serve(&requests, None, terms);
+        let beside = serve(&requests, Some(Keeper::new(kind)), terms);
+        for (alone, beside) in alone.iter().zip(&beside) {
+            let harm = (beside.co_ran_in_period * u64::from(harm_ppm)).div_ceil(PPM);
+            // What is left of a tick is nobody's, in each request of the period.
+            let ticks = requests.len() as u64;
+            prop_assert!(beside.latency <= alone.latency + harm + ticks, "{kind}: {alone:?} {beside:?}");
+        }
+    }
+
+    #[test]
+    fn under_a_deadline_batch_is_never_beside_a_request_that_is_too_old(
+        requests in requests(), limit_ns in 0_u64..300, queued_ns in 0_u64..30, harm_ppm in 0_u32..=900_000,
+    ) {
+        let terms = Terms { budget_ns: limit_ns, harm: Harm::from_ppm(harm_ppm), queued_ns };
+        for fate in serve(&requests, Some(Keeper::new(PolicyKind::Deadline)), terms) {
+            prop_assert!(fate.co_ran_at_age.is_none_or(|age| age < limit_ns), "{limit_ns}: {fate:?}");
+        }
+    }
+
+    #[test]
+    fn a_deadline_of_nothing_is_borrow_idle_and_one_without_end_is_unmanaged(
+        requests in requests(), harm_ppm in 0_u32..=900_000,
+    ) {
+        let deadline = |limit_ns| {
+            let terms = terms(limit_ns, Harm::from_ppm(harm_ppm));
+            serve(&requests, Some(Keeper::new(PolicyKind::Deadline)), terms)
+        };
+        for fate in deadline(0) {
+            prop_assert_eq!(fate.co_ran, 0);
+        }
+        for fate in deadline(Nanos::MAX) {
+            prop_assert_eq!(fate.co_ran, fate.served);
         }
     }
 }
@@ -165,7 +231,8 @@ proptest! {
 #[test]
 fn a_lone_request_is_co_run_with_for_the_whole_budget() {
     let requests = [Request { arrives: 100, work: 500 }];
-    let terms = Terms { budget_ns: 40, harm: Harm::from_ppm(250_000) };
+    let terms = terms(40, Harm::from_ppm(250_000));
     let co_ran = |kind| serve(&requests, Some(Keeper::new(kind)), terms)[0].co_ran;
-    assert_eq!(PolicyKind::ALL.map(co_ran), [0, 40, 40, 160]);
+    // The paper's dynamic refresh has no profile yet.
+    assert_eq!(PolicyKind::ALL.map(co_ran), [0, 40, 40, 160, 40, 40, 40, 0]);
 }

@@ -10,43 +10,33 @@
 //! request that waited gets none (see [`super::fixed`]); the one before it may have been slowed
 //! by a whole budget, and it would pay for both.
 
-use super::fixed::LaneStatus;
-use super::{FixedBudget, Rule};
-use crate::{Nanos, Observation, Requests};
+use super::fixed::spares_waited;
+use super::{ElfenRefresh, Rule};
+use crate::{Nanos, Observation, Reason};
 
-/// Elfen's refresh budget.
+/// Elfen's refresh budget, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct RefreshBudget {
-    pub(super) fixed: FixedBudget,
-    /// `last_request` of the figure: the number of the request the budget was given for.
-    last_request: u64,
+    pub(super) printed: ElfenRefresh,
 }
 
 impl RefreshBudget {
-    /// Lines 9 to 16 of the figure.
-    fn refresh(&mut self, requests: &Requests) {
-        let Some(running) = requests.running else {
-            return;
-        };
-        match self.fixed.status {
-            LaneStatus::NewPeriod => self.last_request = running.number,
-            LaneStatus::CoRunning if running.number != self.last_request && requests.queue_len == 0 => {
-                self.last_request = running.number;
-                self.fixed.start_stamp = running.started;
-            }
-            _ => {}
-        }
-    }
-
     /// The whole check, with a budget that need not be the one agreed on.
     pub(super) fn check_with(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
         let requests = seen.requests.as_ref()?;
-        self.fixed.notice_period(seen, requests);
+        let printed = &mut self.printed;
+        printed.fixed.notice_period(seen, requests);
         if !seen.request_busy {
             return None;
         }
-        self.refresh(requests);
-        self.fixed.slow_path(now, seen, requests, budget_ns)
+        if requests.waited() {
+            printed.fixed.stop();
+        }
+        printed.refresh(now, requests);
+        if let Some(running) = requests.running {
+            printed.fixed.start_stamp = printed.fixed.start_stamp.min(running.started);
+        }
+        printed.fixed.slow_path(now, seen, budget_ns)
     }
 }
 
@@ -56,7 +46,11 @@ impl Rule for RefreshBudget {
     }
 
     fn lends(&self, seen: &Observation) -> bool {
-        self.fixed.lends(seen)
+        self.printed.lends(seen)
+    }
+
+    fn refuses(&self, seen: &Observation) -> Option<Reason> {
+        spares_waited(seen)
     }
 }
 

@@ -1,6 +1,6 @@
-//! What the four policies differ in: may batch run beside what the request lanes do now?
+//! What the policies differ in: may batch run beside what the request lanes do now?
 
-use crate::{Nanos, Observation};
+use crate::{Nanos, Observation, Reason};
 
 /// The `check` of Elfen's Fig. 9, for one batch lane.
 ///
@@ -15,4 +15,9 @@ pub trait Rule {
     /// Whether a request that starts after an idle moment like this one may find batch running:
     /// then nobody has to be summoned when it does.
     fn lends(&self, seen: &Observation) -> bool;
+
+    /// Why batch may not run beside what is seen, where the rule has a reason of its own.
+    fn refuses(&self, _seen: &Observation) -> Option<Reason> {
+        None
+    }
 }

@@ -26,12 +26,22 @@ pub(crate) fn idle(since: Nanos) -> Scene {
 
 /// The lane has been busy since `since`, which is also when request `number` started.
 pub(crate) fn request(number: u64, since: Nanos) -> Scene {
-    Scene { busy: true, since, queue_len: 0, running: Some(Running { number, started: since, waited: false }) }
+    Scene {
+        busy: true,
+        since,
+        queue_len: 0,
+        running: Some(Running { number, arrived: since, started: since, waited: false }),
+    }
 }
 
 impl Scene {
     pub(crate) fn started(mut self, started: Nanos) -> Self {
         self.running = self.running.map(|running| Running { started, ..running });
+        self
+    }
+
+    pub(crate) fn arrived(mut self, arrived: Nanos) -> Self {
+        self.running = self.running.map(|running| Running { arrived, ..running });
         self
     }
 
@@ -51,7 +61,7 @@ impl Scene {
             request_since: self.since,
             service_on_batch_lane: false,
             requests: Some(Requests { queue_len: self.queue_len, running: self.running }),
-            terms: Terms { budget_ns, harm: Harm::from_ppm(harm_ppm) },
+            terms: Terms { budget_ns, harm: Harm::from_ppm(harm_ppm), ..Terms::default() },
         }
     }
 }

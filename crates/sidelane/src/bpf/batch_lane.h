@@ -30,9 +30,11 @@ static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, 
 #endif
 
 /* The request that runs on `partner`, if it had to wait: batch may not run beside it, not even on
- * a lane that was lent. */
+ * a lane that was lent; unless user space said that it may. */
 static __always_inline struct sidelane_request_word *waited_request(uint32_t partner)
 {
+	if (settings.lends_to_waited)
+		return 0;
 	struct sidelane_request_word *request = bpf_map_lookup_elem(&request_words, &partner);
 
 	return request && load_once(request->waited) && load_once(request->running) ? request : 0;

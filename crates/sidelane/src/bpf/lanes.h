@@ -145,6 +145,8 @@ struct sidelane_settings {
 	uint32_t counters;        /* 1: request lanes have counters */
 	uint32_t stolen_from;     /* enum sidelane_stolen_from */
 	int64_t stolen_offset;    /* from a CPU's run queue to the word that says what was stolen from it */
+	uint32_t lends_to_waited; /* 1: a lane that is lent stays lent when a request starts that had to wait */
+	uint32_t reserved;
 };
 
 #endif

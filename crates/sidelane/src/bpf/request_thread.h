@@ -54,6 +54,8 @@ static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
 /* A request that had to wait gets its lanes back, if they were lent beside the one before. */
 static __always_inline void request_that_waited_starts(uint32_t cpu)
 {
+	if (settings.lends_to_waited)
+		return;
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 
 	if (!role || role->role != SIDELANE_ROLE_REQUEST)

@@ -53,15 +53,25 @@ impl Setting {
         Self::lent("freezer", "cgroup freezer", Lending::default().evicting_at_once())
     }
 
-    /// Fig. 9(b), (c) or (d), with so much to spend.
+    /// A policy with so much to spend; `deadline`, until a request is so old.
     pub fn on_budget(policy: PolicyKind, budget: Budget) -> Self {
         let (name, title) = match policy {
             PolicyKind::BorrowIdle => return Self::borrow_idle(),
             PolicyKind::FixedBudget => ("fixed_budget", "fixed budget"),
             PolicyKind::RefreshBudget => ("refresh_budget", "refresh budget"),
             PolicyKind::DynamicRefresh => ("dynamic_refresh", "dynamic refresh"),
+            PolicyKind::Deadline => ("deadline", "deadline"),
+            PolicyKind::ElfenFixed => ("elfen_fixed", "Elfen's fixed budget"),
+            PolicyKind::ElfenRefresh => ("elfen_refresh", "Elfen's refresh budget"),
+            PolicyKind::ElfenDynamic => ("elfen_dynamic", "Elfen's dynamic refresh"),
         };
         Self::lent(name, title, Lending { policy, config: BorrowConfig::default(), budget })
+    }
+
+    /// Whether it is worth comparing beside every batch kernel; the service alone, and the paper's own
+    /// rules, are beside one.
+    pub fn compares_everywhere(&self) -> bool {
+        self.beside.is_some_and(|terms| !terms.hold.is_some_and(|lending| lending.policy.is_printed()))
     }
 
     fn lent(name: &'static str, title: &'static str, lending: Lending) -> Self {

@@ -7,7 +7,8 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
-use sidelane_policy::{Action, Actions, Nanos, Observation, Policy};
+use sidelane_policy::borrow::PolicyKind;
+use sidelane_policy::{Action, Actions, Nanos, Observation, Policy, Requests};
 use sidelane_signal::{LaneWord, hist_record};
 
 use super::audit::Audit;
@@ -154,6 +155,7 @@ impl Shared {
 
 /// How long a keeper sleeps at most beside a lane that is lent while requests are emitted: nobody
 /// tells it when one starts that had to wait, so this is how long such a request may share its core.
+/// (And how long one may be held that may be lent beside, where nobody tells of that.)
 /// It costs batch a wake-up a millisecond: 3 % of its lane on a virtual machine where one takes 28 µs,
 /// of which 2 are for looking.
 const HEAR_EVERY_NS: Nanos = 1_000_000;
@@ -175,6 +177,9 @@ pub(super) struct Decider<P> {
     pub(super) shared: Arc<Shared>,
     pub(super) policy: P,
     pub(super) want: Want,
+    /// A request that had to wait is not to share its core. By the terms, which are agreed before lanes are
+    /// kept.
+    pub(super) spares_waited: bool,
     /// When it last looked.
     looked_ns: Nanos,
     evictor: Arc<dyn Evictor>,
@@ -185,7 +190,9 @@ impl<P: Policy> Decider<P> {
     pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: P) -> Self {
         let Means { memory, evictor, audit } = means;
         let requests = lane.requests.iter().collect();
-        Self { cpu: lane.cpu, requests, memory, shared, policy, want: Want::Free, looked_ns: 0, evictor, audit }
+        let kind = PolicyKind::try_from(memory.terms(lane.cpu).policy.load(Ordering::Relaxed)).unwrap_or_default();
+        let (cpu, want, spares_waited) = (lane.cpu, Want::Free, kind.spares_waited());
+        Self { cpu, requests, memory, shared, policy, want, spares_waited, looked_ns: 0, evictor, audit }
     }
 
     pub(super) fn ask(&mut self, seen: &Observation) {
@@ -236,7 +243,7 @@ impl<P: Policy> Decider<P> {
     pub(super) fn look(&mut self) -> Observation {
         let waited = self.waited();
         let seen = look(&self.memory, &self.requests, self.cpu);
-        if !waited && self.want == Want::Lent && self.memory.hears() {
+        if self.spares_waited && !waited && self.want == Want::Lent && self.memory.hears() {
             self.note_late(&seen);
         }
         self.looked_ns = now_ns();
@@ -260,7 +267,13 @@ impl<P: Policy> Decider<P> {
     /// When to look again, though nothing is heard.
     pub(super) fn due(&self) -> Option<Nanos> {
         let due = self.policy.next_wakeup();
-        if self.want != Want::Lent || !self.memory.hears() {
+        let misses_requests = match self.want {
+            Want::Lent => self.spares_waited && self.memory.hears(),
+            // A keeper that is not on the lane: beside the next request batch may be allowed again.
+            Want::Held => !self.spares_waited,
+            _ => false,
+        };
+        if !misses_requests {
             return due;
         }
         let hear_at = now_ns().saturating_add(HEAR_EVERY_NS);
@@ -277,9 +290,29 @@ impl<P: Policy> Decider<P> {
         self.waited()
     }
 
-    /// A request that had to wait runs beside this lane; where they are emitted, as of the last look.
+    /// A request that had to wait, and is to be spared, runs beside this lane; where they are emitted, as of
+    /// the last look.
     pub(super) fn waited(&self) -> bool {
-        requests(&self.memory, &self.requests).is_some_and(|requests| requests.waited())
+        self.spares_waited && requests(&self.memory, &self.requests).is_some_and(|requests| requests.waited())
+    }
+
+    /// What a hold may depend on has changed since `seen`: a request that waited runs now, or does not, or,
+    /// where batch may be let back beside the next, another request.
+    pub(super) fn another_runs(&self, seen: &Observation) -> bool {
+        let running = |requests: Option<Requests>| requests.and_then(|requests| requests.running);
+        let before = running(seen.requests);
+        match self.spares_waited {
+            true => self.waited() != before.is_some_and(|running| running.waited),
+            false => {
+                let now = running(requests(&self.memory, &self.requests));
+                now.map(|running| running.number) != before.map(|running| running.number)
+            }
+        }
+    }
+
+    /// How long to nap at most, so as to hear of the next request.
+    pub(super) fn nap_ns_max(&self) -> Nanos {
+        if self.memory.hears() && !self.spares_waited { HEAR_EVERY_NS } else { Nanos::MAX }
     }
 
     pub(super) fn busy(&self) -> bool {

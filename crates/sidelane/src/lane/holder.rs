@@ -178,10 +178,11 @@ impl<P: Policy> Body<P> {
         let decider = &self.decider;
         let began = now_ns();
         let deadline = decider.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
+        let deadline = deadline.min(began.saturating_add(decider.nap_ns_max()));
         let watched = &decider.memory.word(decider.requests[0]).busy;
         let over = || {
             decider.busy() != seen.request_busy
-                || decider.waited() != seen.requests.is_some_and(|requests| requests.waited())
+                || decider.another_runs(seen)
                 || decider.visited() != seen.service_on_batch_lane
                 || decider.shared.stop.load(Ordering::Relaxed)
         };

@@ -106,6 +106,7 @@ impl Session {
             turns: emitters.is_some(),
             counters: options.hold.filter(|lending| lending.policy.needs_harm()).map(|_| EventPair::HARDWARE),
             gated: options.gate.is_instrumented(),
+            lends_to_waited: options.hold.is_some_and(|lending| !lending.policy.spares_waited()),
             scheduler: options.gate == Gate::SchedExt,
             thief: false,
         };

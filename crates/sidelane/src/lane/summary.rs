@@ -130,7 +130,7 @@ impl Summary {
         self.terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
     }
 
-    fn figures(&self) -> [(&'static str, Option<f64>); 27] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 29] {
         let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
         let budget_ms = self.terms.map(|terms| terms.budget_ns as f64 / 1e6);
         let requests = self.terms.filter(|_| self.requests.is_some()).map(|terms| terms.requests as f64);
@@ -147,6 +147,8 @@ impl Summary {
             ("budget_ms", budget_ms),
             ("harm_percent", harm_percent),
             ("requests_count", requests),
+            ("delay_bound_mean_us", self.terms.and_then(|terms| Some(terms.delay_mean_ns? / 1e3))),
+            ("delay_bound_max_us", self.terms.and_then(|terms| Some(terms.delay_max_ns? as f64 / 1e3))),
             off_p50,
             off_p99,
             off_max,

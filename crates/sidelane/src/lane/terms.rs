@@ -11,6 +11,8 @@ use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
 use sidelane_policy::Harm;
+use sidelane_policy::borrow::deadline::{QUEUE_WEIGHT, QueuedCost};
+use sidelane_policy::borrow::delay::DelayBound;
 use sidelane_policy::borrow::harm::{Finished, HarmMeter, HarmSource};
 use sidelane_policy::borrow::headroom::{Headroom, LastSecond, Standing};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
@@ -65,19 +67,29 @@ pub struct FinalTerms {
     pub source: HarmSource,
     /// Requests that finished, of those known.
     pub requests: u64,
+    /// By how much batch can have made them later, at most: the harm of what ran beside them in their
+    /// busy periods, on average. Nothing where that is not known of any.
+    pub delay_mean_ns: Option<f64>,
+    /// The same, of the one for which that is most.
+    pub delay_max_ns: Option<u64>,
 }
 
 impl fmt::Display for FinalTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let budget_ms = self.budget_ns as f64 / 1e6;
+        let each = if self.lending.policy.is_by_age() { "until a request is so old" } else { "a request" };
         match self.lending.budget {
-            Budget::Slo(objective) => write!(f, "{budget_ms:.1} ms a request at the end, from {objective}")?,
-            _ => write!(f, "{budget_ms:.1} ms a request")?,
+            Budget::Slo(objective) => write!(f, "{budget_ms:.1} ms {each} at the end, from {objective}")?,
+            _ => write!(f, "{budget_ms:.1} ms {each}")?,
         }
-        match (self.lending.policy, self.harm) {
-            (PolicyKind::DynamicRefresh, harm) => {
-                let percent = f64::from(harm.ppm()) / 1e4;
-                write!(f, ", charged for {percent:.0} % of the time beside batch ({})", source_of_harm(self.source))
+        if self.lending.policy.needs_harm() {
+            let percent = f64::from(self.harm.ppm()) / 1e4;
+            write!(f, ", charged for {percent:.0} % of the time beside batch ({})", source_of_harm(self.source))?;
+        }
+        match (self.delay_mean_ns, self.delay_max_ns) {
+            (Some(mean_ns), Some(max_ns)) => {
+                let (mean_ms, max_ms) = (mean_ns / 1e6, max_ns as f64 / 1e6);
+                write!(f, "; requests later by at most {mean_ms:.1} ms on average, {max_ms:.1} ms each")
             }
             _ => Ok(()),
         }
@@ -98,13 +110,13 @@ pub enum LendingError {
     /// A budget for a policy that spends none.
     #[error(
         "borrow-idle never runs batch beside a request, so it has no use for --budget or --slo; leave them out, \
-             or choose --policy fixed-budget, refresh-budget or dynamic-refresh"
+             or choose --policy deadline, fixed-budget, refresh-budget or dynamic-refresh"
     )]
     BudgetWithoutUse,
     /// A policy that spends a budget, and none.
     #[error(
-        "--policy {0} spends a budget: say how much later batch may make a request (--budget 5ms), \
-             or what requests may take (--slo p99=100ms)"
+        "--policy {0} has to know what batch may cost: say how much later it may make a request, or by \
+             deadline until which age it may stay beside one (--budget 5ms), or what requests may take (--slo p99=100ms)"
     )]
     NoBudget(PolicyKind),
 }
@@ -115,8 +127,12 @@ impl Lending {
     /// # Errors
     /// When policy and budget do not go together.
     pub fn new(policy: Option<PolicyKind>, budget: Budget, config: BorrowConfig) -> Result<Self, LendingError> {
-        let default = if budget == Budget::None { PolicyKind::BorrowIdle } else { PolicyKind::DynamicRefresh };
-        let policy = policy.unwrap_or(default);
+        let policy = policy.unwrap_or(match budget {
+            Budget::None => PolicyKind::BorrowIdle,
+            // What is given is a budget, unless the user says that it is an age.
+            Budget::Given(_) => PolicyKind::DynamicRefresh,
+            Budget::Slo(_) => PolicyKind::Deadline,
+        });
         match (policy.needs_requests(), budget) {
             (false, Budget::Given(_) | Budget::Slo(_)) => Err(LendingError::BudgetWithoutUse),
             (true, Budget::None) => Err(LendingError::NoBudget(policy)),
@@ -137,13 +153,42 @@ impl Default for Lending {
     }
 }
 
+/// How much later requests may be because of batch, at most; see [`DelayBound`].
+#[derive(Default)]
+struct Delays {
+    bound: DelayBound,
+    sum_ns: u128,
+    max_ns: u64,
+    requests: u64,
+}
+
+impl Delays {
+    fn add(&mut self, request: &Request, harm: Harm) {
+        let delay_ns = self.bound.finished(request.waited, request.co_run_ns, harm);
+        self.sum_ns += u128::from(delay_ns);
+        self.max_ns = self.max_ns.max(delay_ns);
+        self.requests += 1;
+    }
+
+    fn mean_ns(&self) -> Option<f64> {
+        (self.requests > 0).then(|| self.sum_ns as f64 / self.requests as f64)
+    }
+
+    fn max_ns(&self) -> Option<u64> {
+        (self.requests > 0).then_some(self.max_ns)
+    }
+}
+
 /// Keeps the terms of all batch lanes of a session.
 pub struct TermsKeeper {
     lending: Lending,
     lanes: Lanes,
     memory: Arc<LaneMemory>,
     harm: HarmMeter,
+    queued: QueuedCost,
     headroom: Headroom,
+    /// Of one request lane; of several, a request also pays for what ran beside others.
+    delays: Option<Delays>,
     looks: VecDeque<Histogram>,
     requests: u64,
 }
@@ -160,7 +205,9 @@ impl TermsKeeper {
             lanes: lanes.clone(),
             memory,
             harm: HarmMeter::default(),
-            headroom: Headroom::new(limit_ns),
+            queued: QueuedCost::new(QUEUE_WEIGHT, lanes.requests.len()),
+            headroom: Headroom::of(limit_ns, lending.policy.is_by_age()),
+            delays: (lanes.requests.len() == 1).then(Delays::default),
             looks: VecDeque::from([Histogram::default()]),
             requests: 0,
         };
@@ -211,6 +258,7 @@ impl TermsKeeper {
 
     fn took(&mut self, request: &Request) {
         self.requests += 1;
+        self.queued.add(request.server_ns());
         if let Some(present) = self.looks.back_mut() {
             present.record(request.latency_ns());
         }
@@ -218,6 +266,8 @@ impl TermsKeeper {
 
     /// Takes in a request that has finished.
     pub fn finished(&mut self, request: &Request) {
+        let harm = self.harm.harm();
+        self.delays.iter_mut().for_each(|delays| delays.add(request, harm));
         self.harm.add(&Finished {
             server_ns: request.server_ns(),
             co_run_ns: request.co_run_ns,
@@ -250,6 +300,8 @@ impl TermsKeeper {
             harm: Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed)),
             source: self.harm.source(),
             requests: self.requests,
+            delay_mean_ns: self.delays.as_ref().and_then(Delays::mean_ns),
+            delay_max_ns: self.delays.as_ref().and_then(Delays::max_ns),
         }
     }
 
@@ -273,10 +325,11 @@ impl TermsKeeper {
     }
 
     fn agree(&self, budget_ns: u64) {
-        let harm_ppm = self.harm.harm().ppm();
+        let (harm_ppm, queued_ns) = (self.harm.harm().ppm(), self.queued.queued_ns());
         for terms in self.lanes.batch.iter().map(|lane| self.memory.terms(lane.cpu)) {
             terms.budget_ns.store(budget_ns, Ordering::Relaxed);
             terms.harm_ppm.store(harm_ppm, Ordering::Relaxed);
+            terms.queued_ns.store(queued_ns, Ordering::Relaxed);
         }
     }
 

@@ -93,6 +93,8 @@ pub struct Extras {
     pub counters: Option<EventPair>,
     /// Batch may look for itself.
     pub gated: bool,
+    /// A lane that is lent stays lent when a request starts that had to wait.
+    pub lends_to_waited: bool,
     /// Have a scheduler for batch, which is off at first; see [`super::gate::sched_ext`]. Only where there
     /// is sched_ext.
     pub scheduler: bool,

@@ -43,9 +43,9 @@ impl BatchLane {
         }
     }
 
-    /// Batch may go on beside a request, on its budget.
-    pub(super) fn is_lent(&self) -> bool {
-        self.keeper.as_ref().is_some_and(Keeper::lends)
+    /// Batch may go on beside a request that waited, or did not.
+    pub(super) fn is_lent(&self, waited: bool) -> bool {
+        self.keeper.as_ref().is_some_and(|keeper| keeper.lends_to(waited))
     }
 }
 

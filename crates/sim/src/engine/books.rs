@@ -34,6 +34,11 @@ pub struct Books {
     pub latency_ns: u128,
     /// Of it, before their start.
     pub queued_ns: u128,
+    /// By how much batch can have made requests later, at most, in sum: the harm of the co-running in
+    /// the busy period of each, on its core.
+    pub delay_bound_ns: u128,
+    /// The most of one.
+    pub delay_bound_ns_max: Nanos,
     /// Request lanes were busy.
     pub lc_busy_ns: u128,
     /// What they did, in units of work.
@@ -81,6 +86,8 @@ impl Books {
             latency: None,
             latency_ns: 0,
             queued_ns: 0,
+            delay_bound_ns: 0,
+            delay_bound_ns_max: 0,
             lc_busy_ns: 0,
             lc_work: 0,
             batch_busy_ns: 0,
@@ -122,6 +129,8 @@ impl Books {
         self.events += other.events;
         self.latency_ns += other.latency_ns;
         self.queued_ns += other.queued_ns;
+        self.delay_bound_ns += other.delay_bound_ns;
+        self.delay_bound_ns_max = self.delay_bound_ns_max.max(other.delay_bound_ns_max);
         self.lc_busy_ns += other.lc_busy_ns;
         self.lc_work += other.lc_work;
         self.batch_busy_ns += other.batch_busy_ns;

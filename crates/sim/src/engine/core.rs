@@ -4,6 +4,8 @@
 //! *settled*: what was done since the last one is booked. After it the core *resumes*: speeds are worked
 //! out anew, and with them when requests and phases end.
 
+use sidelane_policy::borrow::delay::DelayBound;
+
 use super::Engine;
 use super::watch::Watch;
 use crate::smt::{Interference, NAP};
@@ -40,6 +42,8 @@ pub(super) struct Core {
     memory_loss: f64,
     pub(super) first_lane: usize,
     pub(super) lanes: usize,
+    /// What its requests have paid for batch, at most.
+    pub(super) delay: DelayBound,
 }
 
 impl Core {
@@ -54,6 +58,7 @@ impl Core {
             memory_loss: 0.0,
             first_lane,
             lanes,
+            delay: DelayBound::default(),
         }
     }
 
@@ -79,10 +84,10 @@ impl<W: Watch> Engine<W> {
             return;
         }
         core.since = self.now;
-        let (mut running, mut on_budget) = (0, true);
+        let (mut running, mut on_budget, waited) = (0, true, core.waited());
         for lane in self.lanes[core.lanes()].iter_mut().filter(|lane| lane.runs) {
             running += 1;
-            on_budget &= lane.is_lent();
+            on_budget &= lane.is_lent(waited);
             books.batch_busy_ns += u128::from(passed_ns);
             books.batch_work += lane.left.take(passed_ns, lane.speed);
         }
@@ -94,7 +99,7 @@ impl<W: Watch> Engine<W> {
             if running > 0 {
                 books.lost_to_memory_ns += passed_ns as f64 * core.memory_loss;
                 request.co_run_ns += passed_ns;
-                if on_budget && !request.waited {
+                if on_budget {
                     books.lent_ns += u128::from(passed_ns);
                 } else {
                     books.overlap_ns += u128::from(passed_ns);

@@ -5,13 +5,18 @@
 //! the service stops beside a lane that batch was sent away from; or its policy's time comes. One
 //! reaction later it is on the lane, which takes the lane from batch, and looks. If batch may run, it
 //! leaves; else it naps there, sees each change of the service at once, and looks again.
+//!
+//! Where batch looks for itself (`Gate::batch_looks`, as in Elfen, and always under the oracle), a lane
+//! that is lent has eyes, too: batch sees each change of the requests, and only leaves if it has to.
 
 use sidelane_policy::borrow::{AnyRule, Borrow};
 use sidelane_policy::{Action, Actions, Observation, Policy, Requests, Running};
 
 use super::Engine;
+use super::oracle::SimRule;
 use super::watch::Watch;
-use crate::model::{Beside, Lending};
+use crate::gate::Gate;
+use crate::model::{Beside, Decider, Lending};
 use crate::time::{NEVER, Nanos};
 
 /// What the policy's last action asks for.
@@ -38,17 +43,28 @@ enum State {
 /// Keeps one lane.
 #[derive(Clone, Debug)]
 pub(super) struct Keeper {
-    policy: Borrow<AnyRule>,
+    policy: Borrow<SimRule>,
+    by: Decider,
+    batch_looks: bool,
     state: State,
     want: Want,
-    /// Whether the service was busy, and with a request that waited, at the last look.
-    seen: (bool, bool),
+    /// What the service was doing at the last look.
+    seen: Doing,
 }
 
+/// What a keeper that naps watches: whether the service is busy, whether with a request that waited, and,
+/// if that may be lent beside again, with which.
+type Doing = (bool, bool, u64);
+
 impl Keeper {
-    pub(super) fn new(lending: &Lending) -> Self {
-        let policy = lending.policy.policy(lending.config);
-        Self { policy, state: State::Asleep, want: Want::Free, seen: (false, false) }
+    pub(super) fn new(lending: &Lending, gate: &Gate) -> Self {
+        let (by, rule) = match lending.by {
+            Decider::Policy(kind) => (lending.by, SimRule::Agent(AnyRule::new(kind))),
+            Decider::Oracle => (lending.by, SimRule::Oracle),
+        };
+        let policy = Borrow::new(lending.config, rule);
+        let batch_looks = gate.batch_looks || by == Decider::Oracle;
+        Self { policy, by, batch_looks, state: State::Asleep, want: Want::Free, seen: Doing::default() }
     }
 
     /// It is on its lane.
@@ -56,9 +72,17 @@ impl Keeper {
         self.state == State::Awake
     }
 
-    /// What batch does beside a request now is on the request's budget.
-    pub(super) fn lends(&self) -> bool {
-        self.want == Want::Lent && self.state != State::Waking { summoned: true }
+    /// What batch does now beside a request that waited, or did not, is on leave.
+    pub(super) fn lends_to(&self, waited: bool) -> bool {
+        let on_leave = match self.state {
+            State::Waking { summoned } => !summoned,
+            _ => self.want == Want::Lent,
+        };
+        on_leave && !self.spares(waited)
+    }
+
+    fn spares(&self, waited: bool) -> bool {
+        waited && self.by.spares_waited()
     }
 
     /// Whether to leave the lane, after a look at this.
@@ -66,7 +90,7 @@ impl Keeper {
         match self.want {
             Want::Held => false,
             Want::Free => !busy,
-            Want::Lent => !waited,
+            Want::Lent => !self.spares(waited),
             Want::Evicted => true,
         }
     }
@@ -78,23 +102,67 @@ impl<W: Watch> Engine<W> {
         let core = &self.cores[self.lanes[lane].core];
         self.lanes[lane].keeper.as_ref().is_some_and(|keeper| match (keeper.state, keeper.want) {
             (State::Asleep, Want::Free) => core.busy(),
-            (State::Asleep, Want::Lent) => core.waited(),
+            (State::Asleep, Want::Lent) => keeper.spares(core.waited()),
             _ => false,
         })
     }
 
+    /// What the keeper of `lane` would see, napping there.
+    fn doing(&self, lane: usize) -> Doing {
+        let batch = &self.lanes[lane];
+        let core = &self.cores[batch.core];
+        let spares = batch.keeper.as_ref().is_none_or(|keeper| keeper.by.spares_waited());
+        let number = core.request.as_ref().filter(|_| !spares).map_or(0, |request| request.number);
+        (core.busy(), core.waited(), number)
+    }
+
     /// The request lane of a settled core has become busy or idle, or got another request.
     pub(super) fn service_changed(&mut self, core: usize) {
-        let now = (self.cores[core].busy(), self.cores[core].waited());
         for lane in self.cores[core].lanes() {
+            let now = self.doing(lane);
             let Some(keeper) = &self.lanes[lane].keeper else { continue };
             match (keeper.state, keeper.want) {
                 (State::Awake, _) if keeper.seen != now => self.look(lane),
+                (State::Asleep, Want::Lent) if keeper.batch_looks => self.batch_looks(lane, true),
                 _ if self.lanes[lane].runs && self.must_go(lane) => {
                     self.summon(lane);
                     self.pay_for_summons(core);
                 }
                 _ => {}
+            }
+        }
+    }
+
+    /// Somebody has joined or left the queue.
+    pub(super) fn queue_changed(&mut self) {
+        for lane in 0..self.lanes.len() {
+            let looks = self.lanes[lane]
+                .keeper
+                .as_ref()
+                .is_some_and(|keeper| keeper.batch_looks && (keeper.state, keeper.want) == (State::Asleep, Want::Lent));
+            let core = self.lanes[lane].core;
+            if looks && self.cores[core].busy() {
+                self.settle(core);
+                self.batch_looks(lane, true);
+                self.resume(core);
+            }
+        }
+    }
+
+    /// Batch looks from a lane that is lent, beside a settled core, and is on its way off if it has to be.
+    /// Because something `changed`, or because its time is up, and then it is on leave until it is off.
+    fn batch_looks(&mut self, lane: usize, changed: bool) {
+        self.ask(lane);
+        let Some(keeper) = &self.lanes[lane].keeper else { return };
+        match keeper.want {
+            Want::Held | Want::Evicted if self.lanes[lane].runs => self.wake(lane, changed),
+            Want::Held | Want::Evicted => {
+                self.take_lane(lane);
+                self.look(lane);
+            }
+            Want::Free | Want::Lent => {
+                let due = keeper.policy.next_wakeup().unwrap_or(NEVER);
+                self.slots.set(self.keeper_slot(lane), due);
             }
         }
     }
@@ -132,15 +200,16 @@ impl<W: Watch> Engine<W> {
     pub(super) fn keeper_due(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
         self.settle(core);
-        match self.lanes[lane].keeper.as_ref().map(|keeper| keeper.state) {
-            Some(State::Asleep) => self.wake(lane, false),
-            Some(State::Waking { .. }) => {
+        let Some(keeper) = &self.lanes[lane].keeper else { return };
+        match keeper.state {
+            State::Asleep if keeper.batch_looks && keeper.want == Want::Lent => self.batch_looks(lane, false),
+            State::Asleep => self.wake(lane, false),
+            State::Waking { .. } => {
                 self.take_lane(lane);
                 self.look(lane);
             }
-            Some(State::Awake) => self.look(lane),
-            Some(State::Dead) => self.begin_again(lane),
-            None => {}
+            State::Awake => self.look(lane),
+            State::Dead => self.begin_again(lane),
         }
         self.resume(core);
     }
@@ -151,15 +220,14 @@ impl<W: Watch> Engine<W> {
         self.lanes[lane].runs = false;
     }
 
-    /// Asks the policy, on a settled core, and does what it says.
-    fn look(&mut self, lane: usize) {
-        let seen = self.see(self.lanes[lane].core);
-        let waited = seen.requests.as_ref().is_some_and(Requests::waited);
-        let Some(keeper) = &mut self.lanes[lane].keeper else { return };
+    /// Asks the policy, on a settled core. Returns whether batch is brought back from where it was sent.
+    fn ask(&mut self, lane: usize) -> bool {
+        let (seen, doing) = (self.see(lane), self.doing(lane));
+        let Some(keeper) = &mut self.lanes[lane].keeper else { return false };
         let mut actions = Actions::default();
         keeper.policy.observe(self.now, &seen, &mut actions);
-        keeper.seen = (seen.request_busy, waited);
-        let (held, mut restored) = (keeper.naps(), false);
+        keeper.seen = doing;
+        let mut restored = false;
         self.books.looks += 1;
         for action in actions.iter() {
             self.books.actions += 1;
@@ -175,7 +243,17 @@ impl<W: Watch> Engine<W> {
                 }
             };
         }
-        let sleeps = keeper.may_sleep(seen.request_busy, waited);
+        restored
+    }
+
+    /// Asks the policy, from the lane, and leaves it if that is what it says.
+    fn look(&mut self, lane: usize) {
+        let held = self.lanes[lane].keeper.as_ref().is_some_and(Keeper::naps);
+        let restored = self.ask(lane);
+        let core = &self.cores[self.lanes[lane].core];
+        let (busy, waited) = (core.busy(), core.waited());
+        let Some(keeper) = &mut self.lanes[lane].keeper else { return };
+        let sleeps = keeper.may_sleep(busy, waited);
         keeper.state = if sleeps { State::Asleep } else { State::Awake };
         let (due, back) = (keeper.policy.next_wakeup(), sleeps && keeper.want != Want::Evicted);
         debug_assert!(due.is_none_or(|at| at > self.now), "a wake-up that is over: {due:?} at {}", self.now);
@@ -196,11 +274,17 @@ impl<W: Watch> Engine<W> {
         on_ns + migration_ns
     }
 
-    /// What the keepers of a core are told.
-    fn see(&self, core: usize) -> Observation {
-        let core = &self.cores[core];
+    /// What the keeper of `lane` is told.
+    fn see(&self, lane: usize) -> Observation {
+        let batch = &self.lanes[lane];
+        let mut terms = self.terms.present();
+        if batch.keeper.as_ref().is_some_and(|keeper| keeper.by == Decider::Oracle) {
+            terms.budget_ns = self.foreseen_ns(batch.core, terms.budget_ns);
+        }
+        let core = &self.cores[batch.core];
         let running = core.request.as_ref().map(|request| Running {
             number: request.number,
+            arrived: request.arrived,
             started: request.started,
             waited: request.waited,
         });
@@ -209,7 +293,7 @@ impl<W: Watch> Engine<W> {
             request_since: core.flipped,
             service_on_batch_lane: false,
             requests: Some(Requests { queue_len: self.queues.len as u32, running }),
-            terms: self.terms.present(),
+            terms,
         }
     }
 
@@ -238,7 +322,7 @@ impl<W: Watch> Engine<W> {
 
     fn begin_again(&mut self, lane: usize) {
         let Beside::Lent(lending) = &self.model.setting.beside else { return };
-        let fresh = Keeper::new(lending);
+        let fresh = Keeper::new(lending, &self.model.setting.gate);
         self.lanes[lane].keeper = Some(fresh);
         self.look(lane);
     }

@@ -10,6 +10,7 @@ pub mod books;
 mod core;
 mod faults;
 mod keeper;
+mod oracle;
 mod service;
 mod terms;
 pub mod watch;
@@ -254,7 +255,7 @@ fn cores_and_lanes(model: &Model) -> (Vec<Core>, Vec<BatchLane>) {
     let per_core = if model.setting.beside == Beside::Nothing { 0 } else { model.machine.lanes_per_core - 1 };
     let per_core = if model.batch.is_empty() { 0 } else { per_core };
     let keeper = || match &model.setting.beside {
-        Beside::Lent(lending) => Some(Keeper::new(lending)),
+        Beside::Lent(lending) => Some(Keeper::new(lending, &model.setting.gate)),
         _ => None,
     };
     let workers = 0..model.service.workers;

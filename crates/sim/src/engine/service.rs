@@ -12,8 +12,8 @@ use crate::time::{NEVER, Nanos, Work};
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
     number: u64,
-    arrived: Nanos,
-    work_ns: Nanos,
+    pub(super) arrived: Nanos,
+    pub(super) work_ns: Nanos,
 }
 
 /// The requests that wait, and the workers that do.
@@ -49,6 +49,11 @@ impl Queues {
         Some(chosen as usize)
     }
 
+    /// Those that wait in the first queue, the next first.
+    pub(super) fn waiting(&self) -> impl Iterator<Item = &Queued> {
+        self.waiting[0].iter()
+    }
+
     fn of(&mut self, worker: usize) -> &mut VecDeque<Queued> {
         let index = if self.kind == Queue::Shared { 0 } else { worker };
         &mut self.waiting[index]
@@ -73,6 +78,7 @@ impl<W: Watch> Engine<W> {
             (worker, false) => {
                 self.queues.of(worker).push_back(request);
                 self.queues.len += 1;
+                self.queue_changed();
             }
         }
     }
@@ -125,11 +131,12 @@ impl<W: Watch> Engine<W> {
     pub(super) fn finish(&mut self, worker: usize) {
         self.settle(worker);
         let Some(request) = self.cores[worker].request.take() else { return };
-        self.book(&request);
+        self.book(worker, &request);
         match self.queues.of(worker).pop_front() {
             Some(next) => {
                 self.queues.len -= 1;
                 self.start(worker, next, 0);
+                self.queue_changed();
             }
             None => {
                 self.slots.set(worker, NEVER);
@@ -141,13 +148,14 @@ impl<W: Watch> Engine<W> {
         self.resume(worker);
     }
 
-    fn book(&mut self, request: &Request) {
+    fn book(&mut self, worker: usize, request: &Request) {
         let (latency_ns, queued_ns) = (self.now - request.arrived, request.started - request.arrived);
         self.books.finished += 1;
         self.books.waited += u64::from(request.waited);
         self.books.latency.iter_mut().for_each(|latency| latency.saturating_record(latency_ns));
         self.books.latency_ns += u128::from(latency_ns);
         self.books.queued_ns += u128::from(queued_ns);
+        self.book_delay(worker, request);
         let glitch = self.faults.counter_glitch();
         self.terms.finished(request, self.now, glitch);
         self.watch.finished(&Fate {
@@ -163,5 +171,13 @@ impl<W: Watch> Engine<W> {
         if matches!(self.model.until, Until::Requests(count) if self.books.finished >= count) {
             self.over = true;
         }
+    }
+
+    /// Where several workers take from one queue, a request also pays for what ran beside others.
+    fn book_delay(&mut self, worker: usize, request: &Request) {
+        let harm = self.terms.present().harm;
+        let bound_ns = self.cores[worker].delay.finished(request.waited, request.co_run_ns, harm);
+        self.books.delay_bound_ns += u128::from(bound_ns);
+        self.books.delay_bound_ns_max = self.books.delay_bound_ns_max.max(bound_ns);
     }
 }

@@ -2,12 +2,13 @@
 
 use std::collections::VecDeque;
 
+use sidelane_policy::Terms;
+use sidelane_policy::borrow::deadline::QueuedCost;
 use sidelane_policy::borrow::harm::{Counters, Finished, HarmMeter};
 use sidelane_policy::borrow::headroom::{Headroom, LastSecond};
-use sidelane_policy::{Harm, Terms};
 
 use super::core::Request;
-use crate::model::{Beside, Budget, Model, Objective};
+use crate::model::{Beside, Budget, Decider, Model, Objective};
 use crate::time::{MS, Nanos};
 
 /// How often terms are agreed.
@@ -29,23 +30,26 @@ pub(super) struct TermsKeeper {
     terms: Terms,
     counters: bool,
     harm: HarmMeter,
+    queued: QueuedCost,
     objective: Option<(Objective, Headroom, Recent)>,
 }
 
 impl TermsKeeper {
     pub(super) fn new(model: &Model) -> Self {
-        let (wanted, budget) = match &model.setting.beside {
-            Beside::Lent(lending) => (lending.policy.needs_requests(), lending.budget),
-            _ => (false, Budget::None),
+        let (by, budget, queue_weight) = match &model.setting.beside {
+            Beside::Lent(lending) => (Some(lending.by), lending.budget, lending.queue_weight),
+            _ => (None, Budget::None, 0.0),
         };
+        let by_age = matches!(by, Some(Decider::Policy(kind)) if kind.is_by_age());
         let budget_ns = if let Budget::Given(ns) = budget { ns } else { 0 };
         let objective = model.objective.filter(|_| budget == Budget::Slo);
         Self {
-            wanted,
-            terms: Terms { budget_ns, harm: Harm::FULL },
+            wanted: by.is_some_and(Decider::lends),
+            terms: Terms { budget_ns, ..Terms::default() },
             counters: model.machine.counters,
             harm: HarmMeter::default(),
-            objective: objective.map(|slo| (slo, Headroom::new(slo.limit_ns), Recent::default())),
+            queued: QueuedCost::new(queue_weight, model.service.workers),
+            objective: objective.map(|slo| (slo, Headroom::of(slo.limit_ns, by_age), Recent::default())),
         }
     }
 
@@ -61,6 +65,7 @@ impl TermsKeeper {
         let server_ns = now - request.started;
         let counted =
             Counters { instructions: (request.work.ns() as u64) << (if glitch { 4 } else { 0 }), cycles: server_ns };
+        self.queued.add(server_ns);
         self.harm.add(&Finished {
             server_ns,
             co_run_ns: request.co_run_ns,
@@ -75,6 +80,7 @@ impl TermsKeeper {
     /// Agrees new terms.
     pub(super) fn keep(&mut self) {
         self.terms.harm = self.harm.harm();
+        self.terms.queued_ns = self.queued.queued_ns();
         if let Some((slo, headroom, recent)) = &mut self.objective {
             self.terms.budget_ns = headroom.look(&recent.last_second(slo.percentile));
             recent.next_look();

@@ -24,7 +24,7 @@ use reader::{Document, Reader};
 
 use crate::fleet::Fleet;
 use crate::gate::Gate;
-use crate::model::{Beside, Budget, Model, Setting, Until};
+use crate::model::{Beside, Budget, Decider, Lending, Model, Setting, Until};
 use crate::time::Nanos;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
@@ -239,12 +239,17 @@ fn fits(top: &Reader, run: &Model) -> Result<()> {
         Beside::Lent(lending) => lending.budget,
         _ => Budget::None,
     };
-    if matches!(budget, Budget::Slo | Budget::SloLessAlone) && run.objective.is_none() {
+    let oracle = matches!(run.setting.beside, Beside::Lent(Lending { by: Decider::Oracle, .. }));
+    let needs_objective = oracle || matches!(budget, Budget::Slo | Budget::SloLessAlone | Budget::Tuned);
+    if needs_objective && run.objective.is_none() {
         let name = &run.setting.name;
         return Err(top.lacks("slo", format!("[slo] with limit_ms, from which the budget of {name} follows")));
     }
     if run.setting.beside == Beside::Nothing {
         return Ok(());
+    }
+    if oracle && run.service.workers > 1 {
+        return Err(top.refuse("service.workers", "is more than the oracle can foresee", "1, or no setting oracle"));
     }
     if run.batch.is_empty() {
         return Err(

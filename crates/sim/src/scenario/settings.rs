@@ -7,7 +7,7 @@ use super::error::ScenarioError;
 use super::parts::{ms, us};
 use super::reader::Reader;
 use crate::gate::{Gate, Latency};
-use crate::model::{Beside, Budget, Lending, Setting};
+use crate::model::{Beside, Budget, Decider, Lending, Setting};
 use crate::time::{NEVER, Nanos};
 
 type Result<T> = std::result::Result<T, ScenarioError>;
@@ -18,10 +18,11 @@ enum Way {
     Unmanaged,
     Exclusion,
     Freezer,
+    Oracle,
     Policy(PolicyKind),
 }
 
-const WAYS: [(&str, Way); 9] = [
+const WAYS: [(&str, Way); 14] = [
     ("alone", Way::Alone),
     ("unmanaged", Way::Unmanaged),
     // On SMT the class of batch decides nothing: its lane is another CPU than the service's.
@@ -32,6 +33,11 @@ const WAYS: [(&str, Way); 9] = [
     ("fixed-budget", Way::Policy(PolicyKind::FixedBudget)),
     ("refresh-budget", Way::Policy(PolicyKind::RefreshBudget)),
     ("dynamic-refresh", Way::Policy(PolicyKind::DynamicRefresh)),
+    ("deadline", Way::Policy(PolicyKind::Deadline)),
+    ("elfen-fixed", Way::Policy(PolicyKind::ElfenFixed)),
+    ("elfen-refresh", Way::Policy(PolicyKind::ElfenRefresh)),
+    ("elfen-dynamic", Way::Policy(PolicyKind::ElfenDynamic)),
+    ("oracle", Way::Oracle),
 ];
 
 /// All settings; their names are told apart.
@@ -65,16 +71,24 @@ fn setting(reader: &Reader, default_gate: &Gate, files: Files) -> Result<Setting
 }
 
 fn beside(reader: &Reader, way: Way) -> Result<Beside> {
-    let idle = |config| Beside::Lent(Lending { policy: PolicyKind::BorrowIdle, config, budget: Budget::None });
+    let idle = |config| Beside::Lent(Lending::by(PolicyKind::BorrowIdle, config, Budget::None));
     Ok(match way {
         Way::Alone => Beside::Nothing,
         Way::Unmanaged => Beside::Unmanaged,
         Way::Exclusion => idle(BorrowConfig { min_idle_ns: 0, evict_after_ns: NEVER }),
         Way::Freezer => idle(BorrowConfig { evict_after_ns: 0, ..config(reader)? }),
-        Way::Policy(policy) => {
-            Beside::Lent(Lending { policy, config: config(reader)?, budget: budget(reader, policy)? })
-        }
+        Way::Oracle => Beside::Lent(lending(reader, Decider::Oracle)?),
+        Way::Policy(policy) => Beside::Lent(lending(reader, Decider::Policy(policy))?),
     })
+}
+
+fn lending(reader: &Reader, by: Decider) -> Result<Lending> {
+    let lending = Lending { by, ..Lending::by(PolicyKind::Deadline, config(reader)?, budget(reader, by)?) };
+    if by != Decider::Policy(PolicyKind::Deadline) {
+        return Ok(lending);
+    }
+    let queue_weight = reader.number("queue_weight", 0.0..=100.0)?.unwrap_or(lending.queue_weight);
+    Ok(Lending { queue_weight, ..lending })
 }
 
 fn config(reader: &Reader) -> Result<BorrowConfig> {
@@ -85,18 +99,21 @@ fn config(reader: &Reader) -> Result<BorrowConfig> {
     })
 }
 
-fn budget(reader: &Reader, policy: PolicyKind) -> Result<Budget> {
+fn budget(reader: &Reader, by: Decider) -> Result<Budget> {
     let given = reader.number("budget_ms", 0.0..=1e6)?.map(|budget| Budget::Given(ms(budget)));
-    let kinds = [("slo", Budget::Slo), ("slo-less-alone", Budget::SloLessAlone)];
+    let kinds = [("slo", Budget::Slo), ("slo-less-alone", Budget::SloLessAlone), ("tuned", Budget::Tuned)];
     let worked_out = reader.choice("budget", &kinds)?;
-    match (policy.needs_requests(), given, worked_out) {
+    match (by.lends(), given, worked_out) {
         (_, Some(_), Some(_)) => Err(reader.refuse("budget", "is given beside budget_ms", "one of the two")),
         (false, None, None) => Ok(Budget::None),
         (false, ..) => {
             let key = if given.is_some() { "budget_ms" } else { "budget" };
             Err(reader.refuse(key, "is of no use to borrow-idle", "a policy that spends one, or no budget"))
         }
-        (true, None, None) => Err(reader.lacks("budget", "budget_ms, or budget = slo or slo-less-alone")),
+        (true, None, None) => Err(reader.lacks("budget", "budget_ms, or budget = slo, slo-less-alone or tuned")),
+        (true, _, Some(Budget::Slo)) if by == Decider::Oracle => {
+            Err(reader.refuse("budget", "is learned, and the oracle learns nothing", "budget_ms, or budget = tuned"))
+        }
         (true, given, worked_out) => Ok(given.or(worked_out).unwrap_or(Budget::None)),
     }
 }
@@ -140,7 +157,7 @@ fn given_gate(reader: &Reader) -> Result<Gate> {
     let time = |key| Ok(us(reader.wanted(key, 0.0..=1e6)?));
     let off = Latency::through(time("off_p50_us")?, time("off_p99_us")?);
     let on = Latency::through(time("on_p50_us")?, time("on_p99_us")?);
-    Ok(Gate { off, on, lc_cost_ns: 0 })
+    Ok(Gate { off, on, lc_cost_ns: 0, batch_looks: false })
 }
 
 /// What `sidelane doctor --json` measured.
@@ -159,5 +176,5 @@ fn doctors_gate(reader: &Reader, files: Files) -> Result<Gate> {
     let ns = |key: &str| row[key].as_f64().map_or(0, |ns| ns as Nanos);
     let off = Latency::through(ns("off_p50_ns"), ns("off_p99_ns"));
     let on = Latency::through(ns("on_p50_ns"), ns("on_p99_ns"));
-    Ok(Gate { off, on, lc_cost_ns: 0 })
+    Ok(Gate { off, on, lc_cost_ns: 0, batch_looks: false })
 }

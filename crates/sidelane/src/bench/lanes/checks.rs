@@ -7,12 +7,16 @@ use crate::bench::interval::of_median;
 use crate::report::{Check, Interval, Unit};
 
 /// Least borrowing first: each has to let batch run at least as much as the one before it.
-const POLICIES: [(&str, &str); 4] = [
+const POLICIES: [(&str, &str); 5] = [
     ("borrow_idle", "borrow idle"),
     ("fixed_budget", "fixed budget"),
     ("refresh_budget", "refresh budget"),
     ("dynamic_refresh", "dynamic refresh"),
+    ("deadline", "deadline"),
 ];
+/// Where lending by age has to be worth it, of those that are measured, and how much.
+const DEADLINE_LOADS: [u8; 2] = [50, 70];
+const DEADLINE_OVER_DYNAMIC: f64 = 1.1;
 const ALONE: &str = "alone";
 /// Two policies that do the same differ by so much on a noisy machine.
 const NOISE: f64 = 0.02;
@@ -25,6 +29,7 @@ const P99_OVER_ALONE: f64 = 1.05;
 /// The checks on the search service.
 pub(super) fn of_search(sweep: &Sweep) -> Vec<Check> {
     let mut checks = of_moderate_load(sweep);
+    checks.extend(sweep.plan.loads.iter().filter_map(|load| of_deadline(sweep, *load)));
     checks.extend(POLICIES.map(|(policy, title)| {
         let name = format!("p99 over the SLO, {title}, worst load");
         Check::interval_at_most(name, worst_of_slo(sweep, policy), 1.0, Unit::Ratio)
@@ -50,6 +55,14 @@ fn of_moderate_load(sweep: &Sweep) -> Vec<Check> {
     checks
 }
 
+/// What lending by age has to be worth at one of its loads.
+fn of_deadline(sweep: &Sweep, load: u8) -> Option<Check> {
+    let name = format!("batch's time at {load} %, deadline well over dynamic refresh");
+    let gain = gain_at(&sweep.plan, &sweep.cells, load, "deadline", "dynamic_refresh");
+    let check = Check::interval_at_least(name, gain, DEADLINE_OVER_DYNAMIC, Unit::Ratio);
+    DEADLINE_LOADS.contains(&load).then_some(check)
+}
+
 /// The checks on Redis.
 pub(super) fn of_redis(sweep: &Sweep) -> Vec<Check> {
     let (plan, cells) = (&sweep.plan, &sweep.cells);
@@ -72,7 +85,8 @@ pub(super) fn undecided_loads(sweep: &Sweep) -> Vec<u8> {
     let plan = &sweep.plan;
     let is_undecided = |load: &&u8| {
         let moderate = **load == plan.moderate() && of_moderate_load(sweep).iter().any(Check::is_undecided);
-        moderate || POLICIES.iter().any(|(policy, _)| is_slo_undecided(sweep, **load, policy))
+        let deadline = of_deadline(sweep, **load).is_some_and(|check| check.is_undecided());
+        moderate || deadline || POLICIES.iter().any(|(policy, _)| is_slo_undecided(sweep, **load, policy))
     };
     plan.loads.iter().filter(is_undecided).copied().collect()
 }
@@ -94,8 +108,12 @@ fn all_of(
 /// How much more batch ran at moderate load: the median of pairs, with the batch kernel that
 /// gained least.
 fn gain(plan: &SweepPlan, cells: &Cells, policy: &str, other: &str) -> Option<Interval> {
+    gain_at(plan, cells, plan.moderate(), policy, other)
+}
+
+fn gain_at(plan: &SweepPlan, cells: &Cells, load: u8, policy: &str, other: &str) -> Option<Interval> {
     let of_batch = |batch: &String| {
-        let at = At { load: plan.moderate(), batch, setting: policy };
+        let at = At { load, batch, setting: policy };
         of_median(cells.ratios(at, other, |run| run.batch_utilisation))
     };
     all_of(plan.batches.iter().map(of_batch), Interval::min)
@@ -141,9 +159,9 @@ mod tests {
     use super::*;
     use crate::bench::rounds::Limit;
 
-    /// Six rounds at 50 %, batch `loop`: p99 and batch utilisation of the four policies. The
+    /// Six rounds at 50 %, batch `loop`: p99 and batch utilisation of the policies. The
     /// service alone has 10 ms and owes 25.
-    fn sweep(policies: [(f64, f64); 4]) -> Sweep {
+    fn sweep(policies: [(f64, f64); 5]) -> Sweep {
         let mut runs = Vec::new();
         for round in 0..6 {
             runs.push(run(round, 50, None, ALONE, 10_000.0, 0.0));
@@ -170,7 +188,8 @@ mod tests {
         }
     }
 
-    const GOOD: [(f64, f64); 4] = [(10_100.0, 0.48), (14_000.0, 0.6), (15_000.0, 0.7), (20_000.0, 0.9)];
+    const GOOD: [(f64, f64); 5] =
+        [(10_100.0, 0.48), (14_000.0, 0.6), (15_000.0, 0.7), (20_000.0, 0.9), (21_000.0, 1.0)];
 
     fn failing(sweep: &Sweep) -> Vec<String> {
         of_search(sweep).into_iter().filter(|check| !check.ok).map(|check| check.name).collect()
@@ -195,8 +214,12 @@ mod tests {
 
     #[test]
     fn a_budget_that_is_not_used_fails() {
-        let all_the_same = [(10_000.0, 0.48); 4];
-        assert_eq!(failing(&sweep(all_the_same)), ["batch's time at 50 %, dynamic refresh over borrow idle"]);
+        let all_the_same = [(10_000.0, 0.48); 5];
+        let wanted = [
+            "batch's time at 50 %, deadline well over dynamic refresh",
+            "batch's time at 50 %, dynamic refresh over borrow idle",
+        ];
+        assert_eq!(failing(&sweep(all_the_same)), wanted);
     }
 
     #[test]
@@ -220,7 +243,7 @@ mod tests {
         assert_eq!(failing(&sweep(policies)), ["p99 at 50 % over alone, borrow idle, median of pairs"]);
         let mut empty = sweep(GOOD);
         empty.cells.0.retain(|run| run.setting != "dynamic_refresh");
-        assert_eq!(failing(&empty).len(), 3);
+        assert_eq!(failing(&empty).len(), 5);
     }
 
     #[test]

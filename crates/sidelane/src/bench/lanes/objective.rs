@@ -29,6 +29,12 @@ impl Promise {
         Self { slo_us: given_us.unwrap_or_else(|| rounded(FACTOR * own_us).max(LEAST_US)), alone_p99_us }
     }
 
+    /// Until which age of a request batch may stay beside it: the objective itself. What that leaves unused
+    /// is a matter of the load; nothing where there is no budget either.
+    pub(super) fn age_us(&self, load: u8) -> f64 {
+        if self.budget_us(load) > 0.0 { self.slo_us } else { 0.0 }
+    }
+
     /// What batch may cost a request at that load: the paper's rule. Nothing where the service
     /// alone needs all there is.
     pub(super) fn budget_us(&self, load: u8) -> f64 {
@@ -57,6 +63,7 @@ mod tests {
     fn the_papers_rule() {
         let promise = Promise::of(Some(100_000.0), BTreeMap::from([(50, 53_000.0)]), 50);
         assert_eq!((promise.slo_us, promise.budget_us(50)), (100_000.0, 47_000.0));
+        assert_eq!(promise.age_us(50), 100_000.0);
     }
 
     #[test]

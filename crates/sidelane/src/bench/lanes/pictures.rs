@@ -57,5 +57,5 @@ fn lines(sweep: &Sweep, batch: &str, figure: fn(&Figures) -> Option<f64>) -> Vec
         setting: setting.title.to_owned(),
         points: sweep.plan.loads.iter().filter_map(|load| point(setting, *load)).collect(),
     };
-    sweep.plan.settings(0).iter().map(line).collect()
+    sweep.plan.settings(0, 0).iter().map(line).filter(|line| !line.points.is_empty()).collect()
 }

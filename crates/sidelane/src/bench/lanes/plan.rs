@@ -137,8 +137,12 @@ impl SweepPlan {
     }
 
     fn runs_a_round(&self) -> usize {
-        let beside = self.settings(0).len() - 1;
-        self.loads.len() * (1 + beside * self.batches.len())
+        // As `turns` of the sweep has it.
+        let of = |setting: &Setting| match setting.compares_everywhere() {
+            true => self.batches.len(),
+            false => 1,
+        };
+        self.loads.len() * self.settings(0, 0).iter().map(of).sum::<usize>()
     }
 
     /// The load at which policies are compared.
@@ -147,12 +151,16 @@ impl SweepPlan {
         self.loads.iter().min_by_key(distance).copied().unwrap_or(MODERATE_PERCENT)
     }
 
-    /// The settings, the service alone first, least borrowing before most.
-    pub(super) fn settings(&self, budget_ns: u64) -> Vec<Setting> {
+    /// The settings, the service alone first, least borrowing before most, then the paper's own rules.
+    /// Under `deadline` batch may stay until a request is `age_ns` old.
+    pub(super) fn settings(&self, budget_ns: u64, age_ns: u64) -> Vec<Setting> {
         let others = [Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::freezer()];
-        let others = others.into_iter().filter(|_| self.comparison == Comparison::Everything);
-        let policies = PolicyKind::ALL.map(|kind| Setting::on_budget(kind, Budget::Given(budget_ns)));
-        [Setting::ALONE].into_iter().chain(others).chain(policies).collect()
+        let everything = self.comparison == Comparison::Everything;
+        let printed = PolicyKind::ALL.into_iter().filter(|kind| everything && kind.is_printed());
+        let spends = |kind: PolicyKind| if kind.is_by_age() { age_ns } else { budget_ns };
+        let policies = PolicyKind::OURS.into_iter().chain(printed);
+        let policies = policies.map(|kind| Setting::on_budget(kind, Budget::Given(spends(kind))));
+        [Setting::ALONE].into_iter().chain(others.into_iter().filter(|_| everything)).chain(policies).collect()
     }
 }
 
@@ -197,9 +205,9 @@ mod tests {
 
     #[test]
     fn settings_are_in_order_of_what_they_borrow() {
-        let names: Vec<&str> = plan(true, None).search.settings(1).iter().map(|setting| setting.name).collect();
-        assert_eq!(names, ["alone", "borrow_idle", "fixed_budget", "refresh_budget", "dynamic_refresh"]);
-        assert_eq!(plan(false, None).search.settings(1).len(), 8);
+        let names: Vec<&str> = plan(true, None).search.settings(1, 2).iter().map(|setting| setting.name).collect();
+        assert_eq!(names, ["alone", "borrow_idle", "fixed_budget", "refresh_budget", "dynamic_refresh", "deadline"]);
+        assert_eq!(plan(false, None).search.settings(1, 2).len(), 12);
     }
 
     #[test]

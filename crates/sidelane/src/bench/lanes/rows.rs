@@ -3,6 +3,7 @@
 use super::cells::{At, Figures};
 use super::sweep::Sweep;
 use crate::experiment::setting::Setting;
+use crate::lane::terms::Budget;
 use crate::report::Row;
 
 /// A row for each load, batch kernel and setting, medians over the rounds; ratios are taken within
@@ -15,7 +16,9 @@ pub(super) fn of_sweep(sweep: &Sweep) -> Vec<Row> {
             settings.iter().filter(|setting| setting.beside.is_none()).map(|alone| row(sweep, *load, "", alone)),
         );
         for batch in &sweep.plan.batches {
-            let beside = settings.iter().filter(|setting| setting.beside.is_some());
+            let at = |setting: &Setting| At { load: *load, batch, setting: setting.name };
+            let ran = |setting: &&Setting| sweep.cells.at(at(setting)).next().is_some();
+            let beside = settings.iter().filter(|setting| setting.beside.is_some()).filter(ran);
             rows.extend(beside.map(|setting| row(sweep, *load, batch, setting)));
         }
     }
@@ -40,7 +43,7 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     let p99_us = |run: &Figures| Some(run.p99_us);
     row.put("p99_over_alone", crate::bench::median::median(sweep.cells.ratios(at, Setting::ALONE.name, p99_us)));
     row.put("slo_us", sweep.promise.slo_us);
-    row.put("budget_us", spends(setting).then(|| sweep.promise.budget_us(load)));
+    row.put("budget_us", spends_us(setting));
     row.put("utilisation_ratio", median(|run| Some(run.utilisation())));
     row.put("lc_utilisation_ratio", median(|run| Some(run.lc_utilisation)));
     row.put("batch_utilisation_ratio", median(|run| run.batch_utilisation));
@@ -52,7 +55,10 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row
 }
 
-/// Whether it runs batch beside requests on a budget.
-fn spends(setting: &Setting) -> bool {
-    setting.beside.and_then(|terms| terms.hold).is_some_and(|lending| lending.policy.needs_requests())
+/// What batch may cost a request; under `deadline`, until which age it may stay.
+fn spends_us(setting: &Setting) -> Option<f64> {
+    match setting.beside?.hold?.budget {
+        Budget::Given(ns) => Some(ns as f64 / 1e3),
+        Budget::None | Budget::Slo(_) => None,
+    }
 }

@@ -105,7 +105,8 @@ impl Sweep {
 
     /// The settings at that load, with what it leaves to spend.
     pub(super) fn settings(&self, load: u8) -> Vec<Setting> {
-        self.plan.settings((self.promise.budget_us(load) * 1e3) as u64)
+        let ns = |us: f64| (us * 1e3) as u64;
+        self.plan.settings(ns(self.promise.budget_us(load)), ns(self.promise.age_us(load)))
     }
 
     /// Those of a round: settings of which nothing is checked take part in every second one.
@@ -130,11 +131,12 @@ impl Sweep {
     }
 }
 
-/// The turns of one load: the service alone once, every other setting with every batch kernel.
+/// The turns of one load: the service alone once, the paper's own rules with the first batch kernel, every
+/// other setting with every one.
 fn turns<'a>(settings: &[Setting], kernels: &'a [(String, f64)]) -> Vec<(Setting, &'a (String, f64))> {
     let with = |kernel: &'a (String, f64)| {
         let first = std::ptr::eq(kernel, &kernels[0]);
-        let taking_part = move |setting: &&Setting| setting.beside.is_some() || first;
+        let taking_part = move |setting: &&Setting| setting.compares_everywhere() || first;
         settings.iter().filter(taking_part).map(move |setting| (*setting, kernel)).collect::<Vec<_>>()
     };
     kernels.iter().flat_map(with).collect()

@@ -1,7 +1,7 @@
 //! The figures: an experiment each, and what the paper draws from it.
 
 use super::statement::Statement;
-use super::{fig2, fig4, fig5, fig10, fig11, fig12};
+use super::{fig2, fig4, fig5, fig10, fig11, fig12, policies};
 use crate::report::Unit;
 
 /// A figure of a paper.
@@ -50,7 +50,7 @@ macro_rules! figure {
 }
 
 /// All that are simulated.
-pub(super) const FIGURES: [Figure; 7] = [
+pub(super) const FIGURES: [Figure; 8] = [
     figure!(
         "Fig. 2",
         "elfen-fig2.toml",
@@ -69,10 +69,11 @@ pub(super) const FIGURES: [Figure; 7] = [
         "Fig. 10(b), (c)",
         "elfen-fig10bc.toml",
         fig10::SEVEN_CORES,
-        [p99("borrow-idle", 1000.0, 60.0), utilisation("dynamic-refresh", 600.0, 1.75)]
+        [p99("borrow-idle", 1000.0, 60.0), utilisation("elfen-dynamic", 600.0, 1.75)]
     ),
     figure!("Fig. 11", "elfen-fig11.toml", fig11::STATEMENTS, []),
     figure!("Fig. 12", "elfen-fig12.toml", fig12::STATEMENTS, []),
+    figure!("Policies", "policies.toml", policies::STATEMENTS, []),
 ];
 
 #[cfg(test)]

@@ -2,8 +2,9 @@
 //! holds here too.
 //!
 //! A figure is a scenario of `scenarios/` and a table of statements. Each cites where the paper makes it and
-//! names the number that bears it out; what is wanted of that is the paper's, never fitted to a result. What
-//! the paper leaves open, and why a number differs, is in `docs/papers.md`.
+//! names the number that bears it out; what is wanted of that is the paper's, never fitted to a result. The
+//! statements are about the paper's own rules (`sidelane_policy::borrow::elfen`); ours run beside them. How
+//! good a rule is, all of them with one objective, is `policies`, a figure of nobody's. What the paper leaves open, and why a number differs, is in `docs/papers.md`.
 
 mod evidence;
 mod fig10;
@@ -13,6 +14,7 @@ mod fig2;
 mod fig4;
 mod fig5;
 mod figures;
+mod policies;
 mod statement;
 
 use serde_json::{Map, Value, json};
@@ -105,7 +107,7 @@ fn settings(quick: bool) -> Map<String, Value> {
         "title": "Elfen's figures, simulated",
         "explanation": [
             "What Elfen (USENIX ATC'16) draws from its Figs. 2, 4, 5, 10, 11 and 12, checked on a simulated machine. \
-             The policies that decide are Sidelane's own code; requests, slowdowns and latencies come from a model \
+             The policies that decide are Sidelane's own code, Elfen's as the paper prints them among them; requests, slowdowns and latencies come from a model \
              that is fitted to what the paper says of its service alone.",
             SIMULATED,
         ],

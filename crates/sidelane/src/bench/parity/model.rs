@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::PolicyKind;
 use sidelane_sim::arrivals::Arrivals;
-use sidelane_sim::model::{Beside, Budget, Job, Until};
+use sidelane_sim::model::{Beside, Budget, Decider, Job, Until};
 use sidelane_sim::smt::NAP;
 use sidelane_sim::{Model, sweep};
 
@@ -68,9 +68,9 @@ fn setting(model: &Model) -> Result<Setting> {
     Ok(match model.setting.beside {
         Beside::Nothing => Setting::ALONE,
         Beside::Unmanaged => Setting::UNMANAGED,
-        Beside::Lent(lending) => match (lending.policy, lending.budget) {
-            (PolicyKind::BorrowIdle, _) => Setting::borrow_idle(),
-            (policy, Budget::Given(ns)) => Setting::on_budget(policy, terms::Budget::Given(ns)),
+        Beside::Lent(lending) => match (lending.by, lending.budget) {
+            (Decider::Policy(PolicyKind::BorrowIdle), _) => Setting::borrow_idle(),
+            (Decider::Policy(policy), Budget::Given(ns)) => Setting::on_budget(policy, terms::Budget::Given(ns)),
             _ => bail!("for real {name} needs a budget_ms"),
         },
     })

@@ -37,8 +37,8 @@ pub(super) const TURNS: &str = "lane_turns";
 const REQUESTS_EMITTED: u32 = 2;
 
 /// `struct sidelane_settings` of `bpf/lanes.h`.
-fn settings(service: ServiceCgroup, extras: Extras, stolen_from: StolenFrom) -> [u8; 40] {
-    let mut bytes = [0; 40];
+fn settings(service: ServiceCgroup, extras: Extras, stolen_from: StolenFrom) -> [u8; 48] {
+    let mut bytes = [0; 48];
     bytes[..8].copy_from_slice(&service.id.to_ne_bytes());
     bytes[8..12].copy_from_slice(&service.level.to_ne_bytes());
     bytes[12..16].copy_from_slice(&service.v1.to_ne_bytes());
@@ -48,6 +48,7 @@ fn settings(service: ServiceCgroup, extras: Extras, stolen_from: StolenFrom) -> 
     bytes[24..28].copy_from_slice(&u32::from(extras.counters.is_some()).to_ne_bytes());
     bytes[28..32].copy_from_slice(&stolen_from.number().to_ne_bytes());
     bytes[32..40].copy_from_slice(&stolen_from.offset().to_ne_bytes());
+    bytes[40..44].copy_from_slice(&u32::from(extras.lends_to_waited).to_ne_bytes());
     bytes
 }
 

@@ -1,0 +1,174 @@
+//! Deadline: beside whoever is young enough. The one rule that is not Elfen's.
+//!
+//! Problem. What an objective is about is how old a request is when it is answered. Elfen's rules ask
+//! something else: whether it had to wait, and how long batch has been there. So a request that waited
+//! for a millisecond, and is answered in three, is spared, or pays for a period that another began; and
+//! one that nobody was before is charged a whole budget, however many have come behind it meanwhile.
+//! Most of what could be lent is beside requests that waited a little.
+//!
+//! Approach. Batch runs beside a request while
+//!
+//! ```text
+//! its age since it arrived + what waits behind it < A
+//! ```
+//!
+//! whether it waited or not. A is the *age limit*, what the objective leaves of itself. Those behind it
+//! are late by whatever this one loses from now on, and by their own service besides, and the longer the
+//! queue the less is gained by going on: each counts as [`QUEUE_WEIGHT`] mean server times.
+//!
+//! Requests are served in the order in which they came, so whoever is in the queue is younger. It follows
+//! that batch never ran in a request's busy period when that request was A old, or older: its delay is at
+//! most the harm of the co-running in its busy period before (see [`super::delay`]). With A = 0 this is
+//! borrow idle, with an A without end batch is unmanaged.
+//!
+//! Where several requests run on a core the oldest of them counts. What a service does on its lane that
+//! is no request counts as one that came when the lane became busy.
+
+use super::Rule;
+use crate::{Nanos, Observation, Reason, Requests};
+
+/// For how many mean server times each request counts that waits behind the one that runs. Of 0 to 4, by
+/// simulation (`scenarios/policies.toml`), 2 borrows most at each load, and none is far from it.
+pub const QUEUE_WEIGHT: f64 = 2.0;
+/// Requests of which the mean is, about; old ones fade.
+const REQUESTS_OF_MEAN: f64 = 1000.0;
+
+/// While a queue may grow unseen, look again after this part of what one more in it would change.
+const LOOKS_PER_REQUEST: Nanos = 4;
+/// Such a look takes 5 to 30 µs of batch's lane, so up to 3 % of it while lent beside a busy lane.
+const LOOK_EVERY_NS_MIN: Nanos = 1_000_000;
+
+/// Lends by age.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Deadline;
+
+/// Learns for how much age a request counts that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct QueuedCost {
+    mean_times: f64,
+    mean_ns: f64,
+    requests: f64,
+}
+
+impl QueuedCost {
+    /// For so many mean server times; where several lanes serve one queue, each takes its share of it.
+    pub fn new(weight: f64, lanes: usize) -> Self {
+        Self { mean_times: weight / lanes.max(1) as f64, mean_ns: 0.0, requests: 0.0 }
+    }
+
+    /// Takes in a request that has finished.
+    pub fn add(&mut self, server_ns: Nanos) {
+        self.requests = (self.requests + 1.0).min(REQUESTS_OF_MEAN);
+        self.mean_ns += (server_ns as f64 - self.mean_ns) / self.requests;
+    }
+
+    /// As the policies are told it.
+    pub fn queued_ns(&self) -> Nanos {
+        (self.mean_times * self.mean_ns) as Nanos
+    }
+}
+
+/// When the oldest that runs will be too old, if nobody comes and nobody goes.
+fn too_old_at(seen: &Observation, requests: &Requests) -> Nanos {
+    let arrived = requests.running.map_or(seen.request_since, |running| running.arrived);
+    let behind_ns = seen.terms.queued_ns.saturating_mul(requests.queue_len.into());
+    arrived.saturating_add(seen.terms.budget_ns.saturating_sub(behind_ns))
+}
+
+impl Rule for Deadline {
+    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+        let requests = seen.requests.as_ref().filter(|_| seen.request_busy)?;
+        let until = too_old_at(seen, requests);
+        if now >= until {
+            return None;
+        }
+        match seen.terms.queued_ns {
+            0 => Some(until),
+            one_ns => Some(until.min(now.saturating_add((one_ns / LOOKS_PER_REQUEST).max(LOOK_EVERY_NS_MIN)))),
+        }
+    }
+
+    fn lends(&self, seen: &Observation) -> bool {
+        seen.requests.is_some() && seen.terms.budget_ns > 0
+    }
+
+    fn refuses(&self, seen: &Observation) -> Option<Reason> {
+        seen.requests.map(|_| Reason::RequestTooOld)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors::{Look, follow, idle, request};
+    use super::*;
+
+    extern crate std;
+
+    /// With an age limit of 50, and queues that count for nothing.
+    fn play(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
+        follow(&mut Deadline, 50, 0, looks)
+    }
+
+    #[test]
+    fn a_request_is_co_run_with_until_it_is_too_old() {
+        let looks = [(5, idle(0)), (100, request(1, 100)), (149, request(1, 100)), (150, request(1, 100))];
+        assert_eq!(play(&looks), [None, Some(150), Some(150), None]);
+    }
+
+    /// It came at 10 and started at 40: 20 are left of its 50.
+    #[test]
+    fn age_counts_from_the_arrival_whoever_waited() {
+        let second = request(2, 10).started(40).arrived(20).waited();
+        assert_eq!(play(&[(10, request(1, 10)), (40, second), (70, second)]), [Some(60), Some(70), None]);
+    }
+
+    /// The first is too old, the next is not: batch comes back in the middle of a busy period.
+    #[test]
+    fn a_younger_request_is_lent_beside_again() {
+        let second = request(2, 0).started(90).arrived(70).waited();
+        assert_eq!(play(&[(49, request(1, 0)), (60, request(1, 0)), (90, second)]), [Some(50), None, Some(120)]);
+    }
+
+    #[test]
+    fn each_request_that_waits_brings_the_limit_closer() {
+        const MS: Nanos = 1_000_000;
+        let seen = |queue_len| {
+            let mut seen = request(1, 0).queued(queue_len).seen(50 * MS, 0);
+            seen.terms.queued_ns = 12 * MS;
+            seen
+        };
+        // It looks again after a quarter of 12 ms, since the queue may grow.
+        assert_eq!(Deadline.check(MS, &seen(0)), Some(4 * MS));
+        assert_eq!(Deadline.check(24 * MS, &seen(2)), Some(26 * MS));
+        assert_eq!(Deadline.check(26 * MS, &seen(2)), None);
+        assert_eq!(Deadline.check(MS, &seen(5)), None);
+    }
+
+    #[test]
+    fn a_lane_that_is_busy_with_no_request_is_as_old_as_its_busy_period() {
+        let mut seen = request(1, 30).seen(50, 0);
+        seen.requests = Some(Requests::default());
+        assert_eq!((Deadline.check(79, &seen), Deadline.check(80, &seen)), (Some(80), None));
+    }
+
+    #[test]
+    fn what_waits_counts_by_the_mean_of_what_was_served() {
+        let mut cost = QueuedCost::new(QUEUE_WEIGHT, 1);
+        assert_eq!(cost.queued_ns(), 0);
+        [4, 8, 6].into_iter().for_each(|ns| cost.add(ns * 1000));
+        assert_eq!(cost.queued_ns(), 12_000);
+        let mut shared = QueuedCost::new(QUEUE_WEIGHT, 4);
+        shared.add(6000);
+        assert_eq!(shared.queued_ns(), 3000);
+    }
+
+    #[test]
+    fn without_requests_or_without_an_age_it_never_co_runs() {
+        let mut seen = request(1, 10).seen(50, 0);
+        assert!(Deadline.lends(&seen));
+        seen.requests = None;
+        assert_eq!((Deadline.check(20, &seen), Deadline.lends(&seen)), (None, false));
+        let seen = request(1, 10).seen(0, 0);
+        assert_eq!((Deadline.check(10, &seen), Deadline.lends(&seen)), (None, false));
+    }
+}

@@ -1,0 +1,39 @@
+//! How much later a request may be because of batch, at most.
+//!
+//! Problem. A budget says of a request what batch may cost it. An age limit does not: it says when
+//! batch is gone, and a request pays for what ran beside it and beside those before it.
+//!
+//! Approach. Alone or beside batch, a queue does not begin to grow before its busy period begins. So
+//! a request is later by no more than what its core lost in its busy period until its end: the harm of
+//! the co-running there. That is known when it has finished, of each request, and it is counted.
+
+use crate::{Harm, Nanos};
+
+/// Adds up what ran beside the requests of one lane's busy period, in the order in which they finish.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct DelayBound {
+    co_run_ns: Nanos,
+}
+
+impl DelayBound {
+    /// A request has finished beside which batch ran for `co_run_ns`; one that did not wait began a busy
+    /// period. Returns by how much it can be later than alone.
+    pub fn finished(&mut self, waited: bool, co_run_ns: Nanos, harm: Harm) -> Nanos {
+        let before_ns = if waited { self.co_run_ns } else { 0 };
+        self.co_run_ns = before_ns.saturating_add(co_run_ns);
+        (u128::from(self.co_run_ns) * u128::from(harm.ppm()) / 1_000_000) as Nanos
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_that_waited_pays_for_those_before_it() {
+        let (mut bound, half) = (DelayBound::default(), Harm::from_ppm(500_000));
+        let paid =
+            [(false, 40), (true, 20), (true, 0), (false, 10)].map(|(waited, ns)| bound.finished(waited, ns, half));
+        assert_eq!(paid, [20, 30, 30, 5]);
+    }
+}

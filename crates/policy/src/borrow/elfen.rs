@@ -1,0 +1,278 @@
+//! Elfen's budget rules as they are printed (§3.4, Fig. 9(b) to (d)), to compare with.
+//!
+//! Problem. Sidelane's budget rules are stricter than the paper's: batch leaves a request that had to
+//! wait (see [`super::fixed`]). So the paper's results cannot be had from them, and what that strictness
+//! costs and buys could only be guessed.
+//!
+//! Approach. The figure, line by line; the numbers in the comments are its lines. In the figure batch
+//! polls, all the time; here whoever keeps the lane looks now and then. So two things stand for what a
+//! poll would have seen:
+//!
+//! - `rdtsc()`, in the check that first sees a change, is the time of that change.
+//! - A busy period that began since the last look is a new period even if nobody saw the idle moment
+//!   before it. (Line 8 wants an empty queue at that moment; one that was not empty is seen by a look, or
+//!   not at all.)
+//!
+//! Fig. 9(d) divides by ref_IPC, which the paper profiles before. Here the first [`PROFILE_PERIODS`] new
+//! periods are that profile: the request of each has the core for itself, and never again.
+
+use super::Rule;
+use crate::{Harm, Nanos, Observation, Requests};
+
+/// New periods without batch, before the first with it: twice what [`super::harm`] wants to know, and a
+/// few seconds of any service that is worth lending from.
+const PROFILE_PERIODS: u32 = 64;
+
+/// `lane_status` of the figure.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) enum LaneStatus {
+    /// The budget is spent, or nothing is known yet: batch naps beside requests. (Line 5.)
+    #[default]
+    Normal,
+    /// The lane was idle and nobody waited: the next request has its budget whole.
+    NewPeriod,
+    /// Batch runs beside a request, on its budget.
+    CoRunning,
+}
+
+/// Fig. 9(b): for one budget from the start of a busy period, whoever runs.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ElfenFixed {
+    pub(super) status: LaneStatus,
+    pub(super) start_stamp: Nanos,
+    /// Start of the last busy period that was seen.
+    period_since: Nanos,
+}
+
+impl ElfenFixed {
+    /// Lines 8 and 9: notices a new period.
+    pub(super) fn notice_period(&mut self, seen: &Observation, requests: &Requests) {
+        let nobody_waits = !seen.request_busy && requests.queue_len == 0;
+        let idle_was_missed = seen.request_busy && seen.request_since > self.period_since;
+        if nobody_waits || idle_was_missed {
+            self.status = LaneStatus::NewPeriod;
+        }
+        if seen.request_busy {
+            self.period_since = seen.request_since;
+        }
+    }
+
+    /// Lines 13 to 26, for a request lane that is busy (line 10).
+    pub(super) fn slow_path(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
+        // Lines 18 to 20.
+        if self.status == LaneStatus::NewPeriod {
+            self.status = LaneStatus::CoRunning;
+            self.start_stamp = seen.request_since;
+        }
+        // Lines 22 to 25; the next check naps.
+        let until = self.start_stamp.saturating_add(budget_ns);
+        if self.status == LaneStatus::CoRunning && now >= until {
+            self.status = LaneStatus::Normal;
+        }
+        // Lines 15 and 16: else it naps.
+        (self.status == LaneStatus::CoRunning).then_some(until)
+    }
+
+    /// Batch naps until the next new period.
+    pub(super) fn stop(&mut self) {
+        self.status = LaneStatus::Normal;
+    }
+
+    /// A new period's first request is there.
+    pub(super) fn begins(&self, seen: &Observation) -> bool {
+        seen.request_busy && self.status == LaneStatus::NewPeriod
+    }
+}
+
+impl Rule for ElfenFixed {
+    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+        let requests = seen.requests.as_ref()?;
+        self.notice_period(seen, requests);
+        seen.request_busy.then(|| self.slow_path(now, seen, seen.terms.budget_ns))?
+    }
+
+    fn lends(&self, seen: &Observation) -> bool {
+        self.status != LaneStatus::Normal && seen.terms.budget_ns > 0
+    }
+}
+
+/// Fig. 9(c): another budget when the request changes and the queue is empty.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ElfenRefresh {
+    pub(super) fixed: ElfenFixed,
+    /// The number of the request the budget was given for.
+    last_request: u64,
+    /// The last look, at which there was no reason yet for what there is reason for now.
+    looked: Nanos,
+}
+
+impl ElfenRefresh {
+    /// Lines 9 to 16.
+    pub(super) fn refresh(&mut self, now: Nanos, requests: &Requests) {
+        let before = core::mem::replace(&mut self.looked, now);
+        let Some(running) = requests.running else {
+            return;
+        };
+        match self.fixed.status {
+            // Line 10.
+            LaneStatus::NewPeriod => self.last_request = running.number,
+            // Lines 13 to 16.
+            LaneStatus::CoRunning if running.number != self.last_request && requests.queue_len == 0 => {
+                self.last_request = running.number;
+                self.fixed.start_stamp = running.started.max(before);
+            }
+            _ => {}
+        }
+    }
+
+    fn check_with(&mut self, now: Nanos, seen: &Observation, budget_ns: Nanos) -> Option<Nanos> {
+        let requests = seen.requests.as_ref()?;
+        self.fixed.notice_period(seen, requests);
+        if !seen.request_busy {
+            return None;
+        }
+        self.refresh(now, requests);
+        self.fixed.slow_path(now, seen, budget_ns)
+    }
+}
+
+impl Rule for ElfenRefresh {
+    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+        self.check_with(now, seen, seen.terms.budget_ns)
+    }
+
+    fn lends(&self, seen: &Observation) -> bool {
+        self.fixed.lends(seen)
+    }
+}
+
+/// Fig. 9(d): the budget is of delay.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct ElfenDynamic {
+    refresh: ElfenRefresh,
+    /// New periods so far, up to those of the profile.
+    profiled: u32,
+}
+
+/// Lines 7 and 8: `ratio` is ref_IPC ÷ (ref_IPC − LC_IPC), which is 1 ÷ harm.
+fn real_budget_ns(budget_ns: Nanos, harm: Harm) -> Nanos {
+    match u64::from(harm.ppm()) {
+        0 => Nanos::MAX,
+        ppm => (u128::from(budget_ns) * 1_000_000 / u128::from(ppm)).try_into().unwrap_or(Nanos::MAX),
+    }
+}
+
+impl Rule for ElfenDynamic {
+    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+        let requests = seen.requests.as_ref()?;
+        self.refresh.fixed.notice_period(seen, requests);
+        if self.profiled < PROFILE_PERIODS && self.refresh.fixed.begins(seen) {
+            self.refresh.fixed.stop();
+            self.profiled += 1;
+        }
+        self.refresh.check_with(now, seen, real_budget_ns(seen.terms.budget_ns, seen.terms.harm))
+    }
+
+    fn lends(&self, seen: &Observation) -> bool {
+        self.profiled == PROFILE_PERIODS && self.refresh.lends(seen)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::vectors::{Look, follow, idle, request};
+    use super::*;
+
+    extern crate std;
+
+    const BUDGET_NS: Nanos = 50;
+
+    fn fixed(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
+        follow(&mut ElfenFixed::default(), BUDGET_NS, 0, looks)
+    }
+
+    fn refresh(looks: &[Look]) -> std::vec::Vec<Option<Nanos>> {
+        follow(&mut ElfenRefresh::default(), BUDGET_NS, 0, looks)
+    }
+
+    /// Fig. 9(b), lines 8, 18 to 25: idle, a request, co-running until the budget is spent.
+    #[test]
+    fn batch_stays_for_one_budget_from_the_start_of_the_busy_period() {
+        let looks = [(5, idle(0)), (100, request(1, 100)), (149, request(1, 100)), (150, request(1, 100))];
+        assert_eq!(fixed(&looks), [None, Some(150), Some(150), None]);
+    }
+
+    /// Line 22 asks nobody who runs: the second request has waited and pays what is left.
+    #[test]
+    fn a_request_that_waited_pays_too() {
+        let second = request(2, 10).started(30).waited();
+        let looks = [(0, idle(0)), (10, request(1, 10)), (30, second), (60, second)];
+        assert_eq!(fixed(&looks), [None, Some(60), Some(60), None]);
+    }
+
+    /// Line 8: an idle lane whose queue is not empty begins no new period; what went on goes on.
+    #[test]
+    fn no_new_period_while_someone_waits() {
+        let looks = [(0, idle(0)), (10, request(1, 10)), (40, idle(40).queued(1)), (41, request(2, 41).waited())];
+        let mut rule = ElfenFixed::default();
+        follow(&mut rule, BUDGET_NS, 0, &looks[..3]);
+        assert_eq!(rule.status, LaneStatus::CoRunning);
+        let spent = [(0, idle(0)), (60, request(1, 0)), (75, idle(70).queued(1)), (76, idle(70).queued(1))];
+        let mut rule = ElfenFixed::default();
+        follow(&mut rule, BUDGET_NS, 0, &spent);
+        assert_eq!(rule.status, LaneStatus::Normal);
+    }
+
+    /// Fig. 9(c), lines 13 to 16, though the new request has waited.
+    #[test]
+    fn another_request_with_nobody_behind_it_refreshes_the_budget() {
+        let second = request(2, 10).started(40).waited();
+        let looks = [(0, idle(0)), (10, request(1, 10)), (45, second), (89, second), (90, second)];
+        assert_eq!(refresh(&looks), [None, Some(60), Some(90), Some(90), None]);
+    }
+
+    /// Line 14: with somebody behind it there is no new budget, until nobody is.
+    #[test]
+    fn a_queue_keeps_the_old_budget_for_as_long_as_it_lasts() {
+        let second = request(2, 10).started(40);
+        let looks = [(0, idle(0)), (10, request(1, 10)), (45, second.queued(1)), (50, second), (99, second)];
+        assert_eq!(refresh(&looks), [None, Some(60), Some(60), Some(95), None]);
+    }
+
+    /// Line 12 is a case of CO_RUNNING only: a spent budget is not refreshed.
+    #[test]
+    fn a_spent_budget_is_not_refreshed() {
+        let looks = [(0, idle(0)), (10, request(1, 10)), (60, request(1, 10)), (65, request(2, 10).started(62))];
+        assert_eq!(refresh(&looks), [None, Some(60), None, None]);
+    }
+
+    /// Fig. 9(d), lines 7 to 10: after the profile, 80 % of the speed alone stretches a budget fivefold.
+    #[test]
+    fn a_budget_is_stretched_by_what_it_costs_once_there_is_a_profile() {
+        let mut rule = ElfenDynamic::default();
+        for period in 0..u64::from(PROFILE_PERIODS) {
+            let at = period * 1000;
+            let looks = [(at, idle(at)), (at + 10, request(period + 1, at + 10))];
+            assert_eq!(follow(&mut rule, BUDGET_NS, 200_000, &looks), [None, None]);
+        }
+        let at = 1_000_000;
+        let looks = [(at, idle(at)), (at + 10, request(99, at + 10)), (at + 260, request(99, at + 10))];
+        assert_eq!(follow(&mut rule, BUDGET_NS, 200_000, &looks), [None, Some(at + 260), None]);
+    }
+
+    #[test]
+    fn no_harm_is_no_end() {
+        assert_eq!(real_budget_ns(BUDGET_NS, Harm::from_ppm(0)), Nanos::MAX);
+        assert_eq!(real_budget_ns(Nanos::MAX, Harm::from_ppm(1)), Nanos::MAX);
+        assert_eq!(real_budget_ns(BUDGET_NS, Harm::FULL), BUDGET_NS);
+    }
+
+    #[test]
+    fn without_requests_they_never_co_run() {
+        let mut seen = request(1, 10).seen(BUDGET_NS, 0);
+        seen.requests = None;
+        assert_eq!(ElfenFixed::default().check(20, &seen), None);
+        assert_eq!(ElfenRefresh::default().check(20, &seen), None);
+        assert_eq!(ElfenDynamic::default().check(20, &seen), None);
+    }
+}

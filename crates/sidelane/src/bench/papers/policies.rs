@@ -1,0 +1,97 @@
+//! All policies with one objective, each with as much to spend as that leaves it. No figure of a paper:
+//! what is wanted here is what Sidelane says of its own rule, `deadline`.
+
+use super::evidence::{Evidence, least, most, p99_ms, utilisation};
+use super::statement::Statement;
+use super::statement::Wanted::{AtLeast, AtMost};
+use crate::report::Unit;
+
+const SLO_MS: f64 = 100.0;
+const DEADLINE: &str = "deadline";
+const LEARNED: &str = "deadline, learned";
+/// Elfen's, ours and as printed.
+const ELFEN: [&str; 7] = [
+    "borrow-idle",
+    "fixed-budget",
+    "refresh-budget",
+    "dynamic-refresh",
+    "elfen-fixed",
+    "elfen-refresh",
+    "elfen-dynamic",
+];
+/// Two policies that do the same differ by less, of 2 for both lanes.
+const SAME: f64 = 0.01;
+
+pub(super) const STATEMENTS: [Statement; 5] = [
+    Statement {
+        source: "Sidelane, policies",
+        says: "requests meet the 100 ms under every policy, with what it may spend tuned to that",
+        wanted: AtMost(SLO_MS),
+        unit: Unit::Ms,
+        measured: |seen| {
+            most(ELFEN.iter().chain(&[DEADLINE]).filter_map(|policy| most(seen.of(policy).numbers(p99_ms))))
+        },
+    },
+    Statement {
+        source: "Sidelane, policies",
+        says: "utilisation of deadline less that of Elfen's, ours or as printed, at the same load, least",
+        wanted: AtLeast(-SAME),
+        unit: Unit::Ratio,
+        measured: over_elfen,
+    },
+    Statement {
+        source: "Sidelane, policies",
+        says: "utilisation of deadline ÷ that of an oracle that knows all demands, least",
+        wanted: AtLeast(0.9),
+        unit: Unit::Ratio,
+        measured: |seen| least(seen.ratios(&seen.of(DEADLINE), "oracle", utilisation)?),
+    },
+    Statement {
+        source: "Sidelane, policies",
+        says: "requests meet the 100 ms under deadline that learns its age from them",
+        wanted: AtMost(SLO_MS),
+        unit: Unit::Ms,
+        measured: |seen| most(seen.of(LEARNED).numbers(p99_ms)),
+    },
+    Statement {
+        source: "Sidelane, policies",
+        says: "utilisation of deadline that learns its age ÷ that of dynamic refresh that learns its budget, least",
+        wanted: AtLeast(1.0),
+        unit: Unit::Ratio,
+        measured: |seen| least(seen.ratios(&seen.of(LEARNED), "dynamic-refresh, learned", utilisation)?),
+    },
+];
+
+fn over_elfen(seen: &Evidence) -> Option<f64> {
+    let over = |other: &&str| least(seen.differences(&seen.of(DEADLINE), other, utilisation)?);
+    least(ELFEN.iter().map(over).collect::<Option<Vec<f64>>>()?)
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_sim::Outcome;
+
+    use super::super::evidence::tests::{evidence, run};
+    use super::super::statement::failing;
+    use super::*;
+
+    /// p99 of all that are tuned; both lanes under Elfen's, under deadline and with all known.
+    fn runs(p99_ms: f64, elfen: f64, deadline: f64, oracle: f64) -> Vec<Outcome> {
+        let of = |setting: &str, p99_ms, both: f64| run(setting, "", 50.0, p99_ms, (0.3, both - 0.3));
+        let mut runs: Vec<Outcome> = ELFEN.iter().map(|policy| of(policy, p99_ms, elfen)).collect();
+        runs.extend([of(DEADLINE, p99_ms, deadline), of("oracle", p99_ms, oracle)]);
+        runs.extend([of(LEARNED, p99_ms, deadline), of("dynamic-refresh, learned", p99_ms, 1.2)]);
+        runs
+    }
+
+    #[test]
+    fn a_deadline_that_is_no_better_fails() {
+        let says = |runs| failing(&STATEMENTS, &evidence(runs));
+        let all = STATEMENTS.map(|statement| statement.says);
+        assert_eq!(says(runs(99.9, 1.4, 1.42, 1.43)), [""; 0]);
+        assert_eq!(says(runs(100.1, 1.4, 1.42, 1.43)), [all[0], all[3]]);
+        assert_eq!(says(runs(99.9, 1.44, 1.42, 1.43)), [all[1]]);
+        assert_eq!(says(runs(99.9, 1.4, 1.42, 1.6)), [all[2]]);
+        assert_eq!(says(runs(99.9, 1.1, 1.15, 1.2)), [all[4]]);
+    }
+}
