@@ -63,6 +63,10 @@ pub(super) fn measure(session: &Session, service: u32, lanes: &Lanes) -> Result<
     // The first turns of a tracker began before it.
     thread::sleep(Duration::from_millis(100));
     let (own, other) = (session.memory(), told.memory());
+    for lane in &lanes.batch {
+        let holder = own.hold(lane.cpu).holder_pid.load(Ordering::Acquire);
+        other.hold(lane.cpu).holder_pid.store(holder, Ordering::Release);
+    }
     let before = (own.books(), other.books());
     thread::sleep(LENGTH);
     let compared = Compared { truth: own.books().since(&before.0), corrected: other.books().since(&before.1) };

@@ -91,9 +91,9 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role, str
 {
 	uint64_t began_ns = stats->batch_since_ns;
 	uint64_t clock_ns = partners_lc_clock_ns(role, now_ns);
-	uint64_t stolen_ns = surely_stolen_ns(role, stats);
-	uint64_t both_ns = above(above(clock_ns, stats->overlap_mark_ns), stolen_ns);
 	bool lent = ext_is_on() ? ext_turn_was_lent(stats, hold) : stats->turn_is_lent;
+	uint64_t stolen_ns = surely_stolen_ns(role, stats, !lent && (hold->holder_pid || ext_is_on()));
+	uint64_t both_ns = above(above(clock_ns, stats->overlap_mark_ns), stolen_ns);
 
 	stats->batch_ns += now_ns - began_ns;
 	stats->batch_since_ns = 0;

@@ -141,13 +141,19 @@ static __always_inline void begin_stolen(struct sidelane_lane_role *role, struct
 	store_once(stats->stolen_mark_ns, stats->stolen_seen_ns);
 }
 
-/* For how long of batch's turn, which ends now, it did not run beside the service though it seemed to. What
- * was taken from both may have been taken at the same time, so only the longer of the two is sure. */
-static __always_inline uint64_t surely_stolen_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats)
+/* For how long of batch's turn, which ends now, it did not run beside the service though it seemed to. On a
+ * lane that is kept empty beside the service such a turn has one last start of the service in it, and what
+ * was taken since then is why batch was still there, though the service may have stopped again. On others
+ * the service comes and goes, and only what was taken while it ran is sure. What was taken from both
+ * lanes may have been taken at the same time, so only the longer of the two is. */
+static __always_inline uint64_t surely_stolen_ns(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
+						 bool kept)
 {
 	uint64_t from_lc_ns = above(stolen_from_partners_ns(role), stats->lc_stolen_mark_ns);
+	uint64_t from_batch_ns = kept ? above(stats->stolen_seen_ns, load_once(stats->stolen_mark_ns)) :
+					stats->stolen_beside_ns;
 
-	return from_lc_ns > stats->stolen_beside_ns ? from_lc_ns : stats->stolen_beside_ns;
+	return from_lc_ns > from_batch_ns ? from_lc_ns : from_batch_ns;
 }
 
 #endif
