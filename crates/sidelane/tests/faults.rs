@@ -303,12 +303,16 @@ fn a_pinned_service_gets_its_cpus_back_from_a_killed_agent() {
 #[test]
 fn a_long_hold_does_not_leak() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    let run = held_for_long(HoldState::Evicted, |run| run, |lane, batch| {
-        wait_until("batch was away", || !wants_cpu(batch));
-        let away_at_ticks = cpu_ticks(batch);
-        (0..LOOKS).for_each(|_| assert!(lane.state() == HoldState::Evicted && !lane.batch_is_on()));
-        assert_eq!(cpu_ticks(batch), away_at_ticks, "batch ran on");
-    });
+    let run = held_for_long(
+        HoldState::Evicted,
+        |run| run,
+        |lane, batch| {
+            wait_until("batch was away", || !wants_cpu(batch));
+            let away_at_ticks = cpu_ticks(batch);
+            (0..LOOKS).for_each(|_| assert!(lane.state() == HoldState::Evicted && !lane.batch_is_on()));
+            assert_eq!(cpu_ticks(batch), away_at_ticks, "batch ran on");
+        },
+    );
     assert_eq!(run.figure("evictions_count"), 1.0, "{:?}", run.figures());
     assert!(!run.stderr.contains("in a lane that was held"), "{run}");
 }

@@ -8,9 +8,7 @@ use std::time::{Duration, Instant};
 
 use common::agent::batch_processes;
 use common::lanes::BATCH_LANE;
-use common::{
-    Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab, lanes_to_ourselves, process, wait_until,
-};
+use common::{Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lab, lanes_to_ourselves, process, wait_until};
 use sidelane_signal::HoldState;
 
 #[test]

@@ -110,7 +110,9 @@ fn start_host(noise: Noise, gaps: Gaps, seed: u64) -> Result<NoiseThread> {
         host::take_away(noise, gaps, seed)
     })?;
     if let Ok(Err(error)) = refused.recv() {
-        eprintln!("noise: {error:#}; on CPU {cpu} the gaps come from an ordinary thread, which shares them with others");
+        eprintln!(
+            "noise: {error:#}; on CPU {cpu} the gaps come from an ordinary thread, which shares them with others"
+        );
     }
     Ok(host)
 }

@@ -46,6 +46,8 @@ const PULSES: Duration = Duration::from_secs(3);
 const TRACKING_LIMIT_NS: f64 = 100.0;
 const HOLD_LIMIT_US: f64 = 3.0;
 const LEAK_LIMIT_PERCENT: f64 = 0.1;
+const PULSES_OVERLAP_LIMIT_PERCENT: f64 = 5.0;
+const PULSES_SHARE_LIMIT_PERCENT: f64 = 60.0;
 
 /// Measures everything. `quick` takes fewer pairs.
 pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
@@ -62,11 +64,13 @@ pub fn run(lanes: &str, quick: bool) -> Result<ResultFile> {
     let hold_us = bench.hold_us().context("cost of a hold")?;
     result.rows.push(row("hold_begun", &[("lc_cost_per_hold_us", hold_us)]));
     let leak_percent = bench.long_hold(&mut result).context("long hold")?;
-    bench.reactions(&mut result).context("reactions")?;
+    let (overlap_percent, share_percent) = bench.reactions(&mut result).context("reactions")?;
     result.checks = vec![
         Check::at_most("tracking, per context switch of the request lane", tracking_ns, TRACKING_LIMIT_NS, Unit::Ns),
         Check::at_most("hold begun by the request lane's own CPU", hold_us, HOLD_LIMIT_US, Unit::Us),
         Check::at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
+        Check::at_most("overlap with pulses of 200 µs", overlap_percent, PULSES_OVERLAP_LIMIT_PERCENT, Unit::Percent),
+        Check::at_least("idle time between them", share_percent, PULSES_SHARE_LIMIT_PERCENT, Unit::Percent),
     ];
     Ok(result)
 }
@@ -154,13 +158,16 @@ impl Bench<'_> {
         Ok(leak_percent)
     }
 
-    /// Reactions to a service that a timer on its own CPU wakes.
-    fn reactions(&self, result: &mut ResultFile) -> Result<()> {
+    /// Reactions to a service that a timer on its own CPU wakes; returns the overlap and batch's share of the
+    /// idle time.
+    fn reactions(&self, result: &mut ResultFile) -> Result<(Option<f64>, Option<f64>)> {
         let (spent, _) = self.watch_pulse(["200", "600", "1000000"], PULSES)?;
-        let mut figures = vec![("overlap_percent", spent.overlap_percent(&self.pair))];
+        let overlap_percent = spent.overlap_percent(&self.pair);
+        let share_percent = spent.batch_share_of_idle_percent(&self.pair);
+        let mut figures = vec![("overlap_percent", overlap_percent), ("batch_share_of_idle_percent", share_percent)];
         figures.extend(reaction_figures(spent.reaction_off(), spent.reaction_on()));
         result.rows.push(row("pulses_woken_by_own_timer", &figures));
-        Ok(())
+        Ok((overlap_percent, share_percent))
     }
 
     /// What the kernel counted in `length` of batch beside a pulse, and what the holders did.

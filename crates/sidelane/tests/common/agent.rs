@@ -13,10 +13,10 @@ use sidelane::lane::guardian;
 use sidelane::report::{ResultFile, Row};
 use tempfile::TempDir;
 
+use super::deadline::holds_within;
 use super::lanes::LANES;
 use super::process;
 use super::wait_until;
-use super::deadline::holds_within;
 
 /// The binary under test.
 pub const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");

@@ -14,7 +14,6 @@ pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
     assert!(holds_within(TIMEOUT, condition), "waited {TIMEOUT:?} in vain until {what}");
 }
 
-
 /// Waits until `condition` holds, or says that it does not.
 pub fn holds_within(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + timeout;

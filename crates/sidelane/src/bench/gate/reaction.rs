@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::REACTION_LIMIT_US;
 use super::build::Workshop;
+use super::{OVERLAP_LIMIT_PERCENT, REACTION_LIMIT_US, WOKEN_LIMIT_PERCENT};
 use crate::bench::median::median;
 use crate::doctor::instrumented::beside_pulses;
 use crate::lane::books::{Books, reaction_figures};
@@ -45,14 +45,26 @@ impl<'a> Reactions<'a> {
         for (books, (name, _)) in spent.iter().zip(GATES) {
             result.rows.push(self.row(name, books));
         }
-        let off_us =
-            result.rows.iter().find(|row| row.setting() == GATES[0].0).and_then(|row| row.get("reaction_off_p50_ns"));
-        let off_us = off_us.map(|ns| ns / 1e3);
+        let figure = |key| result.rows.iter().find(|row| row.setting() == GATES[0].0).and_then(|row| row.get(key));
+        let (off_us, overlap_percent) = (figure("reaction_off_p50_ns").map(|ns| ns / 1e3), figure("overlap_percent"));
+        let woken_percent = figure("wakeups_of_starts_percent");
         result.checks.push(Check::at_most(
             "instrumented, service on to batch off, p50",
             off_us,
             REACTION_LIMIT_US,
             Unit::Us,
+        ));
+        result.checks.push(Check::at_most(
+            "instrumented, overlap with pulses of 200 µs",
+            overlap_percent,
+            OVERLAP_LIMIT_PERCENT,
+            Unit::Percent,
+        ));
+        result.checks.push(Check::at_most(
+            "instrumented, starts of the service at which it paid for a wake-up",
+            woken_percent,
+            WOKEN_LIMIT_PERCENT,
+            Unit::Percent,
         ));
         Ok(())
     }
@@ -68,6 +80,7 @@ impl<'a> Reactions<'a> {
         row.put("overlap_percent", middle(&|books| books.overlap_percent(self.pair)));
         row.put("batch_share_of_idle_percent", middle(&|books| books.batch_share_of_idle_percent(self.pair)));
         row.put("lc_wakeups_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.lc_summons))));
+        row.put("wakeups_of_starts_percent", middle(&wakeups_of_starts_percent));
         row.put("naps_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.gate.naps))));
         let keys = rounds.first().map(|books| reaction_figures(books.reaction_off(), books.reaction_on()));
         for (index, (key, _)) in keys.into_iter().flatten().enumerate() {
@@ -76,6 +89,11 @@ impl<'a> Reactions<'a> {
         }
         row
     }
+}
+
+fn wakeups_of_starts_percent(books: &Books) -> Option<f64> {
+    let starts = books.sum(|lane| lane.lc_switches);
+    (starts > 0).then(|| books.sum(|lane| lane.lc_summons) as f64 * 100.0 / starts as f64)
 }
 
 fn per_second(books: &Books, count: u64) -> Option<f64> {
