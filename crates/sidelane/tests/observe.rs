@@ -100,8 +100,10 @@ fn a_tag_alone_is_watched_at_the_highest_rate() {
     let args = ["--signal", "tag:phases.phase", "--progress", "counter:phases.done", "--cpu", "0", "--for", "1s"];
     let (_, result) = phases.observed(&args, &["2000"]);
     let observer = row(&result, "observer");
-    // A debug build on a shared machine is not what it is made for; it is still no profiler's rate.
-    assert!(observer["period_p50_cycles"].as_f64().unwrap() < 2_000.0, "{observer}");
+    // Who watches reads so many times for each look at the clock; who samples looks at it each time.
+    const READS_A_LOOK: u64 = 1024;
+    let reads = observer["samples_count"].as_f64().unwrap() as u64;
+    assert!(reads > 0 && reads.is_multiple_of(READS_A_LOOK), "{observer}");
     assert!(observer["slowdown_pairs_count"].as_f64().unwrap() >= 1.0, "{observer}");
 }
 

@@ -26,6 +26,7 @@ use crate::lane::batch::BatchClass;
 use crate::lane::beside::{Beside, keep_off};
 use crate::lane::books::{Books, reaction_figures};
 use crate::lane::gate::Gate;
+use crate::lane::histogram::Histogram;
 use crate::lane::holder::HolderBooks;
 use crate::lane::service::Target;
 use crate::lane::session::{Session, SessionOptions};
@@ -49,12 +50,16 @@ const PULSES: Duration = Duration::from_secs(3);
 const TRACKING_LIMIT_NS: f64 = 100.0;
 const HOLD_LIMIT_US: f64 = 3.0;
 const LEAK_LIMIT_PERCENT: f64 = 0.1;
+const PULSES_OVERLAP_LIMIT_PERCENT: f64 = 5.0;
+const PULSES_SHARE_LIMIT_PERCENT: f64 = 60.0;
 
 /// Pairs of a cost, and how far they go on.
 const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(90) };
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(15) };
 /// A long hold is told in so many parts: they are its rounds.
 const HOLD_PARTS: u32 = 10;
+/// The same of the pulses.
+const PULSES_PARTS: u32 = 10;
 
 /// Measures everything.
 pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
@@ -72,12 +77,19 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     let hold_us = bench.hold_us().context("cost of a hold")?;
     result.rows.push(cost_row("hold_begun", "lc_cost_per_hold_us", &hold_us));
     let leak_percent = bench.long_hold(&mut result).context("long hold")?;
-    bench.reactions(&mut result).context("reactions")?;
+    let [overlap_percent, share_percent] = bench.reactions(&mut result).context("reactions")?;
     bench.theft(&mut result).context("known theft")?;
     result.checks = vec![
         tracking_check(&tracking_ns),
         hold_check(&hold_us),
         Check::interval_at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
+        Check::interval_at_most(
+            "overlap with pulses of 200 µs",
+            overlap_percent,
+            PULSES_OVERLAP_LIMIT_PERCENT,
+            Unit::Percent,
+        ),
+        Check::interval_at_least("idle time between them", share_percent, PULSES_SHARE_LIMIT_PERCENT, Unit::Percent),
     ];
     patience.advise(&mut result, limit.rounds);
     Ok(result)
@@ -185,18 +197,28 @@ impl Bench<'_> {
         Ok(leak_percent)
     }
 
-    /// Reactions to a service that a timer on its own CPU wakes.
-    fn reactions(&self, result: &mut ResultFile) -> Result<()> {
-        let (spent, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, 1)?;
-        let spent = &spent[0];
+    /// Reactions to a service that a timer on its own CPU wakes; returns the overlap and batch's share of the
+    /// idle time.
+    fn reactions(&self, result: &mut ResultFile) -> Result<[Option<Interval>; 2]> {
+        let (parts, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, PULSES_PARTS)?;
+        let median = |figure: &dyn Fn(&Books) -> Option<f64>| of_median(parts.iter().filter_map(figure));
+        let overlap_percent = median(&|part| part.overlap_percent(&self.pair));
+        let share_percent = median(&|part| part.batch_share_of_idle_percent(&self.pair));
+        let worst = |figure: &dyn Fn(&Books) -> Option<f64>| parts.iter().filter_map(figure).reduce(f64::max);
         let mut figures = vec![
-            ("overlap_percent", spent.overlap_percent(&self.pair)),
-            ("stolen_percent", spent.stolen_percent(&self.pair)),
-            ("stolen_gap_max_us", spent.stolen_gap_max_us(&self.pair)),
+            ("overlap_percent", overlap_percent.map(|overlap| overlap.measured)),
+            ("batch_share_of_idle_percent", share_percent.map(|share| share.measured)),
+            ("stolen_percent", worst(&|part| part.stolen_percent(&self.pair))),
+            ("stolen_gap_max_us", worst(&|part| part.stolen_gap_max_us(&self.pair))),
         ];
-        figures.extend(reaction_figures(spent.reaction_off(), spent.reaction_on()));
+        let (mut off, mut on) = (Histogram::default(), Histogram::default());
+        for part in &parts {
+            off.add(part.reaction_off());
+            on.add(part.reaction_on());
+        }
+        figures.extend(reaction_figures(&off, &on));
         result.rows.push(row("pulses_woken_by_own_timer", &figures));
-        Ok(())
+        Ok([overlap_percent, share_percent])
     }
 
     /// What the books make of time that somebody steals, held and unmanaged.

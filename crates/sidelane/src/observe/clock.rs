@@ -44,6 +44,18 @@ pub fn cycles() -> u64 {
     unsafe { _rdtsc() }
 }
 
+/// One moment on both clocks. Whatever comes between two readings makes them two moments, so of several
+/// tries the closest counts.
+fn both() -> (u64, u64) {
+    const TRIES: usize = 8;
+    let look = || {
+        let (before, now_ns, after) = (cycles(), crate::lane::clock::now_ns(), cycles());
+        (after.wrapping_sub(before), before, now_ns)
+    };
+    let (apart, before, now_ns) = (0..TRIES).map(|_| look()).min().expect("there are tries");
+    (before + apart / 2, now_ns)
+}
+
 /// What cycles are in time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clock {
@@ -58,11 +70,12 @@ pub struct Clock {
 impl Clock {
     /// Compares the counter with the system's clock.
     pub fn calibrate() -> Self {
-        let (began, zero_cycles, zero_ns) = (Instant::now(), cycles(), crate::lane::clock::now_ns());
+        let (began, (zero_cycles, zero_ns)) = (Instant::now(), both());
         while began.elapsed() < CALIBRATION {
             std::hint::spin_loop();
         }
-        let (spent, passed_ns) = (cycles() - zero_cycles, crate::lane::clock::now_ns() - zero_ns);
+        let (end_cycles, end_ns) = both();
+        let (spent, passed_ns) = (end_cycles - zero_cycles, end_ns - zero_ns);
         Self { cycles_per_ns: spent as f64 / passed_ns as f64, zero_cycles, zero_ns }
     }
 

@@ -32,6 +32,9 @@ pub struct Agreement {
     pub missed: u64,
     /// Requests that only the tracker saw.
     pub invented: u64,
+    /// Of those that both saw, those that cannot have been so: the tracker sees a request taken up before the
+    /// service writes that down, and its response after that and before the service writes that down, too.
+    pub disordered: u64,
     /// Of those that both saw, how far apart their starts and their finishes are, whichever is
     /// more.
     pub apart_ns: Vec<u64>,
@@ -90,11 +93,19 @@ fn compare_thread(told: &[Told], mut seen: &[Request], agreement: &mut Agreement
         seen = later;
         agreement.invented += these.len().saturating_sub(1) as u64;
         match these.last() {
-            Some(seen) => agreement.apart_ns.push(apart_ns(told, seen)),
+            Some(seen) => {
+                agreement.apart_ns.push(apart_ns(told, seen));
+                agreement.disordered += u64::from(!in_order(told, seen));
+            }
             None => agreement.missed += 1,
         }
     }
     agreement.invented += seen.len() as u64;
+}
+
+/// `seen` finished before `told` did, or they would not be a pair.
+fn in_order(told: &Told, seen: &Request) -> bool {
+    seen.started_ns <= told.started_ns && told.started_ns <= seen.finished_ns
 }
 
 fn apart_ns(told: &Told, seen: &Request) -> u64 {
@@ -122,8 +133,10 @@ mod tests {
         let tracked = [seen(1, 9, 19), seen(2, 1, 5), seen(2, 14, 34), seen(3, 1, 2)];
         let agreement = compare(&journal, &tracked);
         assert_eq!((agreement.told, agreement.missed, agreement.invented), (3, 1, 2));
-        assert_eq!(agreement.apart_ns, [1, 1]);
         assert_eq!(agreement.within_percent(1), Some(200.0 / 3.0));
+        assert_eq!((agreement.apart_ns, agreement.disordered), (vec![1, 1], 0));
+        assert_eq!(compare(&journal[..1], &[seen(1, 11, 19)]).disordered, 1);
+        assert_eq!(compare(&journal[..1], &[seen(1, 8, 9)]).disordered, 1);
     }
 
     #[test]

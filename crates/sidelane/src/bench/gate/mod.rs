@@ -27,6 +27,8 @@ use crate::report::{Check, ResultFile, Row, Unit};
 const CHECK_LIMIT_NS: f64 = 1.0;
 const PROGRAM_LIMIT_PERCENT: f64 = 3.0;
 const REACTION_LIMIT_US: f64 = 1.0;
+const OVERLAP_LIMIT_PERCENT: f64 = 10.0;
+const WOKEN_LIMIT_PERCENT: f64 = 25.0;
 
 /// The ways of building a program with checks: name and compiler options.
 const WAYS: [(&str, &[&str]); 4] = [

@@ -6,8 +6,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::REACTION_LIMIT_US;
 use super::build::Workshop;
+use super::{OVERLAP_LIMIT_PERCENT, REACTION_LIMIT_US, WOKEN_LIMIT_PERCENT};
 use crate::bench::interval::of_median;
 use crate::bench::median::median;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
@@ -53,11 +53,11 @@ impl<'a> Reactions<'a> {
             Ok(())
         };
         let limit = self.patience.limit(ROUNDS_QUICK, ROUNDS);
-        until_decided("reactions", limit, &mut spent, round, |spent| vec![check(spent)])?;
+        until_decided("reactions", limit, &mut spent, round, |spent| checks(spent, self.pair).to_vec())?;
         for (books, (name, _)) in spent.iter().zip(GATES) {
             result.rows.push(self.row(name, books));
         }
-        result.checks.push(check(&spent));
+        result.checks.extend(checks(&spent, self.pair));
         Ok(())
     }
 
@@ -73,6 +73,7 @@ impl<'a> Reactions<'a> {
         row.put("overlap_percent", middle(&|books| books.overlap_percent(self.pair)));
         row.put("batch_share_of_idle_percent", middle(&|books| books.batch_share_of_idle_percent(self.pair)));
         row.put("lc_wakeups_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.lc_summons))));
+        row.put("wakeups_of_starts_percent", middle(&wakeups_of_starts_percent));
         row.put("naps_per_s", middle(&|books| per_second(books, books.sum(|lane| lane.gate.naps))));
         let keys = rounds.first().map(|books| reaction_figures(books.reaction_off(), books.reaction_on()));
         for (index, (key, _)) in keys.into_iter().flatten().enumerate() {
@@ -84,10 +85,31 @@ impl<'a> Reactions<'a> {
 }
 
 /// What is wanted of the instrumented gate.
-fn check(spent: &Spent) -> Check {
-    let off_us = |books: &Books| Some(books.reaction_off().percentile_ns(50.0)? as f64 / 1e3);
-    let off_us = of_median(spent[0].iter().filter_map(off_us));
-    Check::interval_at_most("instrumented, service on to batch off, p50", off_us, REACTION_LIMIT_US, Unit::Us)
+fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
+    let instrumented = |figure: &dyn Fn(&Books) -> Option<f64>| of_median(spent[0].iter().filter_map(figure));
+    let off_us = instrumented(&|books| Some(books.reaction_off().percentile_ns(50.0)? as f64 / 1e3));
+    let overlap_percent = instrumented(&|books| books.overlap_percent(pair));
+    let woken_percent = instrumented(&wakeups_of_starts_percent);
+    [
+        Check::interval_at_most("instrumented, service on to batch off, p50", off_us, REACTION_LIMIT_US, Unit::Us),
+        Check::interval_at_most(
+            "instrumented, overlap with pulses of 200 µs",
+            overlap_percent,
+            OVERLAP_LIMIT_PERCENT,
+            Unit::Percent,
+        ),
+        Check::interval_at_most(
+            "instrumented, starts of the service at which it paid for a wake-up",
+            woken_percent,
+            WOKEN_LIMIT_PERCENT,
+            Unit::Percent,
+        ),
+    ]
+}
+
+fn wakeups_of_starts_percent(books: &Books) -> Option<f64> {
+    let starts = books.sum(|lane| lane.lc_switches);
+    (starts > 0).then(|| books.sum(|lane| lane.lc_summons) as f64 * 100.0 / starts as f64)
 }
 
 fn per_second(books: &Books, count: u64) -> Option<f64> {
