@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
 }
 
 /// A few units take some tens of microseconds: often enough to look at the other lane, and at the clock.
-const UNITS_A_LOOK: u64 = 8;
+const UNITS_A_LOOK: u64 = 16;
 
 fn work(kernel: Kernel, checks: bool, rest: Option<Rest>, sibling: Option<&Sibling>, counter: &Counter) {
     let check = if checks { Check::join() } else { Check::none() };

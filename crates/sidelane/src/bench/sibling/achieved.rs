@@ -1,7 +1,8 @@
 //! What work loses beside a lane that works, and beside one that does not.
 //!
-//! A worker on each lane; the sibling is switched on and off, and each stretch with it is compared with the one
-//! before it, so that what the two CPUs take from each other anyway is in both. What a worker lost in all, divided
+//! A worker on each lane; the sibling is switched on and off, and each stretch with it is compared with the mean of
+//! the one before it and the one after it, so that what the two CPUs take from each other anyway, and how the
+//! machine's speed drifts, is in both. What a worker lost in all, divided
 //! by the share of its time in which the other lane worked, is what it loses for each moment of that.
 
 use std::thread;
@@ -58,7 +59,7 @@ pub(super) fn run(place: Place, quick: bool) -> Result<Vec<Achieved>> {
         place,
         lab: Lab::find()?,
         scratch: tempfile::tempdir().context("cannot make a directory for scratch files")?,
-        pace: Pace { stretch: Duration::from_millis(200), pairs: if quick { 5 } else { 21 } },
+        pace: Pace { stretch: Duration::from_millis(150), pairs: if quick { 9 } else { 41 } },
     };
     let unit_ns = bench.unit_ns()?;
     let mut achieved = Vec::new();
@@ -112,19 +113,18 @@ impl Bench {
     fn pairs(&self, sibling: &mut Sibling, workers: &[&Worker]) -> Result<(Vec<Vec<f64>>, [LaneReport; 2])> {
         let mut lost = vec![Vec::new(); workers.len()];
         let mut last = None;
+        let mut before = self.speeds(workers);
         for _ in 0..self.pace.pairs {
-            let without = self.speeds(workers);
             sibling.begin(ASKED)?;
             let with = self.speeds(workers);
             let report = sibling.report()?;
             sibling.end()?;
+            let after = self.speeds(workers);
             for (lane, lost) in lost.iter_mut().enumerate() {
                 let share = if workers.len() == 2 { share_beside(&report[lane]) } else { 1.0 };
-                lost.extend(
-                    without[lane].zip(with[lane]).map(|(without, with)| 100.0 * (1.0 - with / without) / share),
-                );
+                lost.extend(loss_percent(before[lane], with[lane], after[lane]).map(|percent| percent / share));
             }
-            last = Some(report);
+            (before, last) = (after, Some(report));
         }
         Ok((lost, last.context("no pairs")?))
     }
@@ -141,6 +141,12 @@ impl Bench {
 fn rest(load_percent: u64, unit_ns: f64) -> Rest {
     let idle_ns = BURST_NS * (100.0 / load_percent as f64 - 1.0);
     Rest { after_units: (BURST_NS / unit_ns).max(1.0) as u64, length: Duration::from_nanos(idle_ns as u64) }
+}
+
+/// What is missing of the speed without the sibling.
+fn loss_percent(before: Option<f64>, with: Option<f64>, after: Option<f64>) -> Option<f64> {
+    let without = (before? + after?) / 2.0;
+    Some(100.0 * (1.0 - with? / without))
 }
 
 fn share_beside(lane: &LaneReport) -> f64 {
@@ -200,6 +206,12 @@ mod tests {
         let half = rest(50, 5_000.0);
         assert_eq!((half.after_units, half.length), (200, Duration::from_millis(1)));
         assert_eq!(rest(80, 5_000.0).length, Duration::from_micros(250));
+    }
+
+    #[test]
+    fn a_drift_of_the_machine_is_no_loss() {
+        assert_eq!(loss_percent(Some(1.0), Some(0.75), Some(2.0)), Some(50.0));
+        assert_eq!(loss_percent(Some(1.0), None, Some(2.0)), None);
     }
 
     #[test]

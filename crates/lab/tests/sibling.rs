@@ -1,0 +1,196 @@
+//! The emulated sibling and those who make up for it, as real processes on CPUs 0 and 1. It needs root.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Write};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
+use std::time::Duration;
+
+use common::{lab, run_failing};
+use serde_json::Value;
+
+const SERVICE: usize = 0;
+const BATCH: usize = 1;
+const USAGE: i32 = 2;
+
+/// One test at a time: all use the same CPUs.
+static LANES: Mutex<()> = Mutex::new(());
+
+fn lanes_to_ourselves() -> Option<MutexGuard<'static, ()>> {
+    // SAFETY: plain system call.
+    let root = unsafe { libc::geteuid() } == 0;
+    let cpus = thread::available_parallelism().map_or(1, usize::from);
+    let reason = match (root, cpus) {
+        (false, _) => "it takes root to load a kernel program",
+        (_, 1) => "it takes two CPUs",
+        _ if !Path::new("/sys/kernel/btf/vmlinux").exists() => "the kernel has no BTF",
+        _ if are_siblings() => "CPUs 0 and 1 are real lanes of one core",
+        _ => return Some(LANES.lock().unwrap_or_else(PoisonError::into_inner)),
+    };
+    eprintln!("skipped: {reason}");
+    None
+}
+
+fn are_siblings() -> bool {
+    let list = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
+    list.is_ok_and(|list| list.trim() != "0")
+}
+
+/// A `sibling` that runs until dropped.
+struct Sibling {
+    child: Child,
+    input: ChildStdin,
+    output: BufReader<ChildStdout>,
+    at: String,
+}
+
+impl Sibling {
+    fn start(args: &[&str]) -> Self {
+        let mut command = lab(&["sibling", "--lanes", "0:1"]);
+        let mut child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
+        let mut sibling = Self { child, input, output, at: String::new() };
+        let ready = sibling.line();
+        let word = |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap_or_else(|| panic!("{ready}"));
+        sibling.at = format!("{}:{}", word("pid="), word("fd="));
+        sibling
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.output.read_line(&mut line).unwrap();
+        line.trim_end().to_owned()
+    }
+
+    fn ask(&mut self, question: &str) -> String {
+        writeln!(self.input, "{question}").unwrap();
+        self.line()
+    }
+
+    fn figure(&mut self, lane: usize, key: &str) -> u64 {
+        let report: Value = serde_json::from_str(&self.ask("report")).unwrap();
+        report[lane][key].as_u64().unwrap_or_else(|| panic!("{key} in {report}"))
+    }
+
+    /// Waits until a figure of `lane` is there.
+    fn wait_for(&mut self, lane: usize, key: &str) {
+        while self.figure(lane, key) == 0 {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Sibling {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+/// A batch job on one CPU that runs until dropped.
+struct Worker {
+    child: Child,
+    counter: PathBuf,
+}
+
+impl Worker {
+    fn start(folder: &Path, cpu: &str, more: &[&str]) -> Self {
+        let counter = folder.join(cpu);
+        let mut command = Command::new("taskset");
+        command.args(["-c", cpu, env!("CARGO_BIN_EXE_sidelane-lab"), "batch", "loop", "--counter"]);
+        let worker = Self { child: command.arg(&counter).args(more).spawn().unwrap(), counter };
+        worker.wait_for_units(1);
+        worker
+    }
+
+    fn units(&self) -> u64 {
+        let bytes = std::fs::read(&self.counter).unwrap_or_default();
+        bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
+    }
+
+    /// Waits until so many more units are done.
+    fn wait_for_units(&self, more: u64) {
+        let wanted = self.units() + more;
+        while self.units() < wanted {
+            thread::sleep(Duration::from_millis(1));
+        }
+    }
+}
+
+impl Drop for Worker {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn programs_make_up_for_what_they_were_asked_to_and_only_while_there_is_a_sibling() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut sibling = Sibling::start(&["--thief", "none"]);
+    let with_sibling = ["--sibling", &sibling.at.clone()];
+    let workers = ["0", "1"].map(|cpu| Worker::start(folder.path(), cpu, &with_sibling));
+    let idle = sibling.figure(SERVICE, "spun_ns");
+    assert_eq!(idle, 0, "before it was switched on");
+
+    assert_eq!(sibling.ask("on service:batch=1.5"), "on");
+    sibling.wait_for(SERVICE, "spun_ns");
+    sibling.wait_for(BATCH, "both_ns");
+    assert_eq!(sibling.figure(BATCH, "spun_ns"), 0, "batch was not asked to lose anything");
+    assert_eq!(sibling.figure(SERVICE, "taken_ns"), 0, "there is no thief");
+
+    assert_eq!(sibling.ask("off"), "off");
+    // Who was spinning at that moment still writes it down.
+    workers.iter().for_each(|worker| worker.wait_for_units(1_000));
+    let spun_ns = sibling.figure(SERVICE, "spun_ns");
+    workers.iter().for_each(|worker| worker.wait_for_units(1_000));
+    assert_eq!(sibling.figure(SERVICE, "spun_ns"), spun_ns);
+
+    assert_eq!(sibling.ask("on batch:service=1.5"), "on");
+    sibling.wait_for(BATCH, "spun_ns");
+    assert_eq!(sibling.figure(SERVICE, "spun_ns"), 0, "a generation starts at 0");
+}
+
+#[test]
+fn a_thief_takes_from_programs_that_know_nothing() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut sibling = Sibling::start(&["--slowdown", "service:batch=2,batch:service=1.5"]);
+    let workers = ["0", "1"].map(|cpu| Worker::start(folder.path(), cpu, &[]));
+    for lane in [SERVICE, BATCH] {
+        sibling.wait_for(lane, "taken_ns");
+        assert_eq!(sibling.figure(lane, "spun_ns"), 0);
+    }
+    workers.iter().for_each(|worker| worker.wait_for_units(100));
+}
+
+#[test]
+fn a_sibling_that_is_killed_leaves_nothing_behind() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let mut sibling = Sibling::start(&["--slowdown", "service:batch=2"]);
+    let with_sibling = ["--sibling", &sibling.at.clone()];
+    let workers = ["0", "1"].map(|cpu| Worker::start(folder.path(), cpu, &with_sibling));
+    sibling.wait_for(SERVICE, "spun_ns");
+    drop(sibling);
+    workers.iter().for_each(|worker| worker.wait_for_units(1_000));
+    let mut next = Sibling::start(&["--slowdown", "service:batch=2"]);
+    // Those who were with the first one know nothing of the second.
+    next.wait_for(SERVICE, "taken_ns");
+    assert_eq!(next.figure(SERVICE, "spun_ns"), 0);
+}
+
+#[test]
+fn what_makes_no_core_is_refused() {
+    run_failing(lab(&["sibling", "--lanes", "0"]), USAGE);
+    let usage = run_failing(lab(&["sibling", "--lanes", "0:1", "--slowdown", "batch:batch=2"]), USAGE);
+    assert!(usage.contains("service:batch"), "{usage}");
+    let same = run_failing(lab(&["sibling", "--lanes", "0:0"]), 1);
+    assert!(same.contains("two lanes"), "{same}");
+    let gone = run_failing(lab(&["pulse", "--cpu", "0", "--busy-us", "1", "--idle-us", "1", "--count", "1", "--sibling", "1:9999"]), 1);
+    assert!(gone.contains("no emulated sibling"), "{gone}");
+}
