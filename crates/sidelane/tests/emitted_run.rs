@@ -62,10 +62,31 @@ fn an_emitted_request_that_waited_gets_its_core_back() {
     assert!(run.audit().iter().any(waited), "{run}");
 }
 
+/// Both requests of a pair are young enough, whoever waited.
+#[test]
+fn by_age_a_request_that_waited_is_lent_beside() {
+    let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "60s"]) else { return };
+    let run = run.must_say(&["60000.0 ms until a request is so old", "requests later by at most"]);
+    let spared = |entry: &serde_json::Value| entry["why"] == "a request that had to wait runs";
+    assert!(!run.audit().iter().any(spared), "{run}");
+    assert!(run.figure("lent_overlap_percent") > 0.0, "{:?}", run.figures());
+    assert!(run.figure("delay_bound_max_us") > 0.0, "{:?}", run.figures());
+}
+
+/// The second of a pair is older than that when it starts, and the first has it behind it.
+#[test]
+fn by_age_batch_leaves_a_request_that_is_too_old() {
+    let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "6ms"]) else { return };
+    let old = |entry: &serde_json::Value| entry["why"] == "a request runs that is too old, or has too many behind it";
+    assert!(run.audit().iter().any(old), "{run}");
+}
+
 #[test]
 fn an_objective_is_kept_by_what_is_emitted() {
     // So long that even a machine which does ten other things keeps it.
-    let Some(run) = beside_worker(&["5", "5", "1"], &["--slo", "p99=5s"]) else { return };
+    let Some(run) = beside_worker(&["5", "5", "1"], &["--policy", "dynamic-refresh", "--slo", "p99=5s"]) else {
+        return;
+    };
     assert!(run.figure("budget_ms") > 0.0, "{:?}", run.figures());
     let run = run.must_say(&["from p99=5s"]);
     // What ran beside each of them is known, or nothing would be known of harm; a busy machine answers
