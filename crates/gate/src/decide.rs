@@ -100,6 +100,8 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
+    use sidelane_policy::{Requests, Running, Terms};
+
     use super::*;
 
     fn fresh() -> LaneState {
@@ -122,6 +124,22 @@ mod tests {
         let until_ns = Some(60_000_002_000);
         assert_eq!(ask(60_000_001_500, seen(false, 60_000_001_000)), Verdict::Nap { until_ns });
         assert_eq!(ask(60_000_002_000, seen(false, 60_000_001_000)), Verdict::GoOn { until_ns: None });
+    }
+
+    /// As a holder would decide: the terms say which policy, and the age.
+    #[test]
+    fn by_age_it_goes_on_beside_whoever_is_young_and_comes_back_for_the_next() {
+        let policy = (PolicyKind::Deadline as u32).into();
+        let (state, lane_terms) = (fresh(), LaneTerms { budget_ns: 1_000.into(), policy, ..Default::default() });
+        let ask = |now_ns, number, arrived| {
+            let running = Some(Running { number, arrived, started: arrived, waited: number > 1 });
+            let requests = Some(Requests { queue_len: 0, running });
+            let terms = Terms { budget_ns: 1_000, ..Terms::default() };
+            state.ask(&lane_terms, now_ns, &Observation { requests, terms, ..seen(true, 5_000) }).unwrap()
+        };
+        assert_eq!(ask(5_100, 1, 5_000), Verdict::GoOn { until_ns: Some(6_000) });
+        assert!(matches!(ask(6_000, 1, 5_000), Verdict::Nap { .. }));
+        assert_eq!(ask(6_200, 2, 5_900), Verdict::GoOn { until_ns: Some(6_900) });
     }
 
     #[test]

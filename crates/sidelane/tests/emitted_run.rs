@@ -127,12 +127,33 @@ fn an_emitted_request_that_waited_gets_its_core_back() {
     assert!(holds.iter().all(|(_, why)| why == "a request that had to wait runs"), "{holds:?}");
 }
 
+/// Both requests of a pair are young enough, whoever waited.
+#[test]
+fn by_age_a_request_that_waited_is_lent_beside() {
+    let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "60s"]) else { return };
+    let run = run.must_say(&["60000.0 ms until a request is so old", "requests later by at most"]);
+    let spared = |entry: &serde_json::Value| entry["why"] == "a request that had to wait runs";
+    assert!(!run.audit().iter().any(spared), "{run}");
+    assert!(run.figure("lent_overlap_percent") > 0.0, "{:?}", run.figures());
+    assert!(run.figure("delay_bound_max_us") > 0.0, "{:?}", run.figures());
+}
+
+/// The second of a pair is older than that when it starts, and the first has it behind it.
+#[test]
+fn by_age_batch_leaves_a_request_that_is_too_old() {
+    let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "6ms"]) else { return };
+    let old = |entry: &serde_json::Value| entry["why"] == "a request runs that is too old, or has too many behind it";
+    assert!(run.audit().iter().any(old), "{run}");
+}
+
 /// The run lasts until enough requests are known to work out what batch costs them.
 #[test]
 fn an_objective_is_kept_by_what_is_emitted() {
     let Some((_turn, _dir, service)) = worker_at_work(&["5", "5", "1"]) else { return };
     // So long that even a machine which does ten other things keeps it.
-    let mut run = Run::beside(service.target()).and(&["--slo", "p99=5s"]).start_script(&format!("echo $$; {SPIN}"));
+    let mut run = Run::beside(service.target())
+        .and(&["--policy", "dynamic-refresh", "--slo", "p99=5s"])
+        .start_script(&format!("echo $$; {SPIN}"));
     run.batch_pid();
     let lane = Words::of(&mut run);
     run.wait_until("there was a budget", |_| lane.terms().budget_ns.load(Ordering::Acquire) > 0);
