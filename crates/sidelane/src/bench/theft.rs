@@ -38,7 +38,7 @@ impl Compared {
     /// A row for each.
     pub(super) fn rows(&self, name: &str, lanes: &Lanes) -> [Row; 2] {
         [("true", &self.truth), ("corrected", &self.corrected)].map(|(which, books)| {
-            let mut row = Row::new(&format!("theft_{name}_{which}"));
+            let mut row = Row::new(format!("theft_{name}_{which}"));
             row.put("lc_cpu_s", Some(books.lc_ns(lanes) as f64 / 1e9));
             row.put("batch_cpu_s", Some(books.batch_ns(lanes) as f64 / 1e9));
             row.put("overlap_percent", books.overlap_percent(lanes));

@@ -20,6 +20,7 @@ enum {
 #define TCP_CLOSE 7
 #define TCP_CLOSE_WAIT 8
 #define TCP_PUSH 0x08
+#define IPPROTO_TCP 6
 #define MSG_PEEK 0x2
 #define MSG_ERRQUEUE 0x2000
 
@@ -45,6 +46,7 @@ struct sock_common {
 struct sock {
 	struct sock_common __sk_common;
 	struct sk_buff_head sk_receive_queue;
+	__u16 sk_protocol;
 };
 
 struct tcp_sock {

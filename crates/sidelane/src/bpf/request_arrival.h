@@ -15,16 +15,39 @@ static __always_inline bool is_service_port(const struct sock *sock)
 	return ports && load_once(*ports) >> (port % 64) & 1;
 }
 
+/* Since 6.2, and then it costs nothing: the verifier takes what it returns for a pointer of that type, and what
+ * is read through it is checked as it is read. The helpers that do the same are calls, which are dear
+ * where returns are guarded against speculation. */
+extern void *bpf_rdonly_cast(const void *object, __u32 type) __ksym __weak;
+
+/* Nothing if the socket is not one of TCP. */
+static __always_inline struct tcp_sock *tcp_of(const struct sock *sock)
+{
+	if (!bpf_ksym_exists(bpf_rdonly_cast))
+		return bpf_skc_to_tcp_sock((void *)sock);
+	return sock->sk_protocol == IPPROTO_TCP ? bpf_rdonly_cast(sock, bpf_core_type_id_kernel(struct tcp_sock)) : 0;
+}
+
+static __always_inline __u8 flags_of(struct tcp_skb_cb *control)
+{
+	__u8 flags = TCP_PUSH;
+
+	if (bpf_ksym_exists(bpf_rdonly_cast)) {
+		struct tcp_skb_cb *read = bpf_rdonly_cast(control, bpf_core_type_id_kernel(struct tcp_skb_cb));
+		return read->tcp_flags;
+	}
+	bpf_core_read(&flags, sizeof(flags), &control->tcp_flags);
+	return flags;
+}
+
 /* Whether the newest segment ends what the peer wrote. */
 static __always_inline bool ends_message(const struct sock *sock)
 {
-	struct sk_buff *newest = BPF_CORE_READ(sock, sk_receive_queue.prev);
-	struct tcp_skb_cb *control = (void *)newest + bpf_core_field_offset(struct sk_buff, cb);
-	__u8 flags = TCP_PUSH;
+	struct sk_buff *newest = sock->sk_receive_queue.prev;
 
-	if ((void *)newest != (void *)sock + bpf_core_field_offset(struct sock, sk_receive_queue))
-		bpf_core_read(&flags, sizeof(flags), &control->tcp_flags);
-	return flags & TCP_PUSH;
+	if ((void *)newest == (void *)sock + bpf_core_field_offset(struct sock, sk_receive_queue))
+		return true;
+	return flags_of((void *)newest + bpf_core_field_offset(struct sk_buff, cb)) & TCP_PUSH;
 }
 
 static __always_inline void message_arrives(struct connection *conn, struct tcp_sock *tcp, uint64_t now_ns)
@@ -49,7 +72,7 @@ int BPF_PROG(request_data, const struct sock *sock)
 {
 	if (!is_service_port(sock))
 		return 0;
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock((void *)sock);
+	struct tcp_sock *tcp = tcp_of(sock);
 	uint32_t state = sock->__sk_common.skc_state;
 
 	if (!tcp || (state != TCP_ESTABLISHED && state != TCP_CLOSE_WAIT))

@@ -8,10 +8,12 @@
 #include "request_start.h"
 
 /* Time batch ran beside a request that finishes now. What it says of its naps may be rubbish: never less
- * than nothing, and never more than if it had run on all partner lanes throughout. */
-static __always_inline uint64_t co_run_ns(struct connection *conn, uint64_t now_ns)
+ * than nothing, and never more than if it had run on all partner lanes throughout. `batch_ns` is batch's clock
+ * beside this CPU. */
+static __always_inline uint64_t co_run_ns(struct connection *conn, uint32_t cpu, uint64_t batch_ns, uint64_t now_ns)
 {
-	int64_t ran_ns = partners_batch_ns(conn->lane, now_ns) - conn->batch_ns;
+	uint64_t until_ns = conn->lane == cpu ? batch_ns : partners_batch_ns(conn->lane, now_ns);
+	int64_t ran_ns = until_ns - conn->batch_ns;
 
 	if (ran_ns <= 0)
 		return 0;
@@ -23,7 +25,7 @@ static __always_inline uint64_t co_run_ns(struct connection *conn, uint64_t now_
 }
 
 static __always_inline void write_record(struct connection *conn, struct sidelane_request_books *books,
-					 struct task_struct *task, uint32_t cpu, uint64_t now_ns)
+					 struct task_struct *task, uint32_t cpu, uint64_t batch_ns, uint64_t now_ns)
 {
 	struct sidelane_request_record record = {
 		.number = conn->number,
@@ -31,7 +33,7 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 		.arrived_ns = conn->arrived_ns,
 		.started_ns = conn->started_ns,
 		.finished_ns = now_ns,
-		.co_run_ns = co_run_ns(conn, now_ns),
+		.co_run_ns = co_run_ns(conn, cpu, batch_ns, now_ns),
 		.tid = task->pid,
 		.lane = cpu,
 		.queue_len = conn->queue_len,
@@ -92,18 +94,19 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 					   uint64_t now_ns)
 {
 	struct lane_load *load = lane_load(cpu);
+	uint64_t batch_ns = partners_batch_ns(cpu, now_ns);
 
 	if (conn->receiver != (uint32_t)task->pid)
 		find_start(conn, thread, cpu);
 	conn->left--;
 	conn->sends = 1;
-	write_record(conn, books, task, cpu, now_ns);
+	write_record(conn, books, task, cpu, batch_ns, now_ns);
 	__sync_fetch_and_add(&books->finished, 1);
 	if (load)
 		load->finished_number = conn->number;
 	leave_request(conn, thread, books);
 	thread->finished_ns = now_ns;
-	thread->batch_ns = partners_batch_ns(cpu, now_ns);
+	thread->batch_ns = batch_ns;
 	if (conn->left)
 		begin_next(conn, thread, books, task->pid, cpu, now_ns);
 	else if (thread->takes_over && !thread->running)
@@ -120,7 +123,7 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 		return 0;
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct sidelane_request_books *books = all_requests();
-	if (!books || classify(task) != SIDELANE_LC || !bpf_skc_to_tcp_sock(sock))
+	if (!books || classify(task) != SIDELANE_LC || !tcp_of(sock))
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, sock, 0, 0);
 	if (!conn || !conn->number) {
@@ -136,7 +139,7 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 		finish_request(conn, thread, books, task, cpu, now_ns);
 	} else {
 		conn->sends++;
-		write_record(conn, books, task, cpu, now_ns);
+		write_record(conn, books, task, cpu, partners_batch_ns(cpu, now_ns), now_ns);
 	}
 	return 0;
 }

@@ -122,7 +122,7 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	if (length <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_service_port(sock))
 		return 0;
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct tcp_sock *tcp = bpf_skc_to_tcp_sock(sock);
+	struct tcp_sock *tcp = tcp_of(sock);
 	if (!tcp || classify(task) != SIDELANE_LC)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, sock, 0, 0);
@@ -144,7 +144,8 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 		continue_request(conn, &taken, cpu, now_ns);
 	conn->receiver = tid;
 	conn->by_other = 0;
-	change_queue(books, -(int64_t)taken.whole, begins && conn->handed);
+	if (taken.whole || (begins && conn->handed))
+		change_queue(books, -(int64_t)taken.whole, begins && conn->handed);
 
 	if (conn->handed)
 		thread->running = 0;
