@@ -54,7 +54,8 @@ impl Sibling {
         let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
         let mut sibling = Self { child, input, output, at: String::new() };
         let ready = sibling.line();
-        let word = |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap_or_else(|| panic!("{ready}"));
+        let word =
+            |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap_or_else(|| panic!("{ready}"));
         sibling.at = format!("{}:{}", word("pid="), word("fd="));
         sibling
     }
@@ -191,6 +192,9 @@ fn what_makes_no_core_is_refused() {
     assert!(usage.contains("service:batch"), "{usage}");
     let same = run_failing(lab(&["sibling", "--lanes", "0:0"]), 1);
     assert!(same.contains("two lanes"), "{same}");
-    let gone = run_failing(lab(&["pulse", "--cpu", "0", "--busy-us", "1", "--idle-us", "1", "--count", "1", "--sibling", "1:9999"]), 1);
+    let gone = run_failing(
+        lab(&["pulse", "--cpu", "0", "--busy-us", "1", "--idle-us", "1", "--count", "1", "--sibling", "1:9999"]),
+        1,
+    );
     assert!(gone.contains("no emulated sibling"), "{gone}");
 }
