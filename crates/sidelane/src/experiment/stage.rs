@@ -56,7 +56,7 @@ impl Stage {
 }
 
 /// CPU time of a process so far, by the scheduler's own account; `None` if it is gone.
-pub(super) fn cpu_ns(pid: u32) -> Option<u64> {
+pub(crate) fn cpu_ns(pid: u32) -> Option<u64> {
     let mut clock = 0;
     // SAFETY: `clock` is valid for writes.
     if unsafe { libc::clock_getcpuclockid(pid as libc::pid_t, &mut clock) } != 0 {

@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::worker::{Rest, Worker};
+use super::worker::{Clock, Rest, Worker};
 use crate::bench::median::median;
 use crate::experiment::place::Place;
 use crate::experiment::sibling::{Carrier, LaneReport, Sibling, Slowdown};
@@ -29,16 +29,33 @@ const BURST_NS: f64 = 1_000_000.0;
 /// The first slices are taken by then, and the wake-ups have become rare where nothing overlaps.
 const SETTLE: Duration = Duration::from_millis(30);
 
-/// Carriers: their names, how near they have to come, in percent, and what they may cost a lane beside an idle one.
-const CARRIERS: [(Carrier, &str, f64, f64); 2] =
-    [(Carrier::BuiltIn, "built in", 2.0, 0.5), (Carrier::Thief, "thief", 5.0, 3.0)];
+/// A carrier, and what is wanted of it.
+#[derive(Clone, Copy)]
+struct Wanted {
+    carrier: Carrier,
+    name: &'static str,
+    clock: Clock,
+    /// How near it has to come to what was asked.
+    within_percent: f64,
+    /// What it may cost a lane beside an idle one.
+    cost_percent: f64,
+}
+
+const CARRIERS: [Wanted; 2] = [
+    Wanted {
+        carrier: Carrier::BuiltIn,
+        name: "built in",
+        clock: Clock::OwnTime,
+        within_percent: 2.0,
+        cost_percent: 0.5,
+    },
+    Wanted { carrier: Carrier::Thief, name: "thief", clock: Clock::BurstTime, within_percent: 5.0, cost_percent: 3.0 },
+];
 
 /// One carrier at one load.
 pub(super) struct Achieved {
-    carrier: &'static str,
+    wanted: Wanted,
     load_percent: u64,
-    within_percent: f64,
-    cost_limit_percent: f64,
     /// What the service and batch lost for each moment beside the other; nothing where the other one was idle.
     lost_percent: [Option<f64>; 2],
     /// What the service lost beside an idle lane.
@@ -63,11 +80,11 @@ pub(super) fn run(place: Place, quick: bool) -> Result<Vec<Achieved>> {
     };
     let unit_ns = bench.unit_ns()?;
     let mut achieved = Vec::new();
-    for carrier in CARRIERS {
+    for wanted in CARRIERS {
         for load_percent in LOADS_PERCENT {
-            achieved.push(bench.beside(carrier, load_percent, unit_ns)?);
+            achieved.push(bench.beside(wanted, load_percent, unit_ns)?);
         }
-        achieved.push(bench.cost(carrier, unit_ns)?);
+        achieved.push(bench.cost(wanted, unit_ns)?);
     }
     Ok(achieved)
 }
@@ -85,41 +102,46 @@ impl Bench {
         let worker = self.worker(self.place.request, None, None)?;
         let before = worker.done();
         thread::sleep(self.pace.stretch);
-        worker.done().speed_since(before).map(|speed| 1.0 / speed).context("a worker did nothing")
+        worker.done().speed_since(before, Clock::OwnTime).map(|speed| 1.0 / speed).context("a worker did nothing")
     }
 
     fn worker(&self, cpu: u32, rest: Option<Rest>, sibling: Option<&Sibling>) -> Result<Worker> {
         Worker::start(&self.lab, cpu, self.scratch.path().join(format!("worker-{cpu}")), rest, sibling)
     }
 
-    fn beside(&self, carrier: (Carrier, &'static str, f64, f64), load_percent: u64, unit_ns: f64) -> Result<Achieved> {
-        let mut sibling = Sibling::start(self.place, &self.lab, carrier.0)?;
+    fn beside(&self, wanted: Wanted, load_percent: u64, unit_ns: f64) -> Result<Achieved> {
+        let mut sibling = Sibling::start(self.place, &self.lab, wanted.carrier)?;
         let service = self.worker(self.place.request, Some(rest(load_percent, unit_ns)), Some(&sibling))?;
         let batch = self.worker(self.place.batch, None, Some(&sibling))?;
-        let (lost, report) = self.pairs(&mut sibling, &[&service, &batch])?;
+        let (lost, report) = self.pairs(&mut sibling, wanted.clock, &[&service, &batch])?;
         let lost_percent = [0, 1].map(|lane| median(lost[lane].iter().copied()));
-        Ok(Achieved::new(carrier, load_percent, lost_percent, None, report))
+        Ok(Achieved { wanted, load_percent, lost_percent, cost_percent: None, report })
     }
 
-    fn cost(&self, carrier: (Carrier, &'static str, f64, f64), unit_ns: f64) -> Result<Achieved> {
-        let mut sibling = Sibling::start(self.place, &self.lab, carrier.0)?;
+    fn cost(&self, wanted: Wanted, unit_ns: f64) -> Result<Achieved> {
+        let mut sibling = Sibling::start(self.place, &self.lab, wanted.carrier)?;
         let service = self.worker(self.place.request, Some(rest(COST_LOAD_PERCENT, unit_ns)), Some(&sibling))?;
-        let (lost, report) = self.pairs(&mut sibling, &[&service])?;
+        let (lost, report) = self.pairs(&mut sibling, wanted.clock, &[&service])?;
         let cost_percent = median(lost[0].iter().copied());
-        Ok(Achieved::new(carrier, COST_LOAD_PERCENT, [None; 2], cost_percent, report))
+        Ok(Achieved { wanted, load_percent: COST_LOAD_PERCENT, lost_percent: [None; 2], cost_percent, report })
     }
 
     /// What each worker lost in each pair of stretches, in percent: of the time beside the other lane if there are two.
-    fn pairs(&self, sibling: &mut Sibling, workers: &[&Worker]) -> Result<(Vec<Vec<f64>>, [LaneReport; 2])> {
+    fn pairs(
+        &self,
+        sibling: &mut Sibling,
+        clock: Clock,
+        workers: &[&Worker],
+    ) -> Result<(Vec<Vec<f64>>, [LaneReport; 2])> {
         let mut lost = vec![Vec::new(); workers.len()];
         let mut last = None;
-        let mut before = self.speeds(workers);
+        let mut before = self.speeds(clock, workers);
         for _ in 0..self.pace.pairs {
             sibling.begin(ASKED)?;
-            let with = self.speeds(workers);
+            let with = self.speeds(clock, workers);
             let report = sibling.report()?;
             sibling.end()?;
-            let after = self.speeds(workers);
+            let after = self.speeds(clock, workers);
             for (lane, lost) in lost.iter_mut().enumerate() {
                 let share = if workers.len() == 2 { share_beside(&report[lane]) } else { 1.0 };
                 lost.extend(loss_percent(before[lane], with[lane], after[lane]).map(|percent| percent / share));
@@ -129,11 +151,11 @@ impl Bench {
         Ok((lost, last.context("no pairs")?))
     }
 
-    fn speeds(&self, workers: &[&Worker]) -> Vec<Option<f64>> {
+    fn speeds(&self, clock: Clock, workers: &[&Worker]) -> Vec<Option<f64>> {
         thread::sleep(SETTLE);
         let before: Vec<_> = workers.iter().map(|worker| worker.done()).collect();
         thread::sleep(self.pace.stretch);
-        workers.iter().zip(before).map(|(worker, before)| worker.done().speed_since(before)).collect()
+        workers.iter().zip(before).map(|(worker, before)| worker.done().speed_since(before, clock)).collect()
     }
 }
 
@@ -154,19 +176,9 @@ fn share_beside(lane: &LaneReport) -> f64 {
 }
 
 impl Achieved {
-    fn new(
-        (_, carrier, within_percent, cost_limit_percent): (Carrier, &'static str, f64, f64),
-        load_percent: u64,
-        lost_percent: [Option<f64>; 2],
-        cost_percent: Option<f64>,
-        report: [LaneReport; 2],
-    ) -> Self {
-        Self { carrier, load_percent, within_percent, cost_limit_percent, lost_percent, cost_percent, report }
-    }
-
     pub(super) fn row(&self) -> Row {
         let beside = if self.cost_percent.is_some() { "beside an idle lane" } else { "beside batch" };
-        let mut row = Row::new(format!("{}, {beside}", self.carrier));
+        let mut row = Row::new(format!("{}, {beside}", self.wanted.name));
         row.put("load_percent", self.load_percent as f64);
         row.put("service_lost_percent", self.lost_percent[0]).put("batch_lost_percent", self.lost_percent[1]);
         row.put("cost_percent", self.cost_percent);
@@ -178,18 +190,18 @@ impl Achieved {
 
     pub(super) fn checks(&self) -> Vec<Check> {
         if self.cost_percent.is_some() {
-            let name = format!("{}: what it costs the service beside an idle lane", self.carrier);
-            return vec![Check::at_most(name, self.cost_percent, self.cost_limit_percent, Unit::Percent)];
+            let name = format!("{}: what it costs the service beside an idle lane", self.wanted.name);
+            return vec![Check::at_most(name, self.cost_percent, self.wanted.cost_percent, Unit::Percent)];
         }
         let check = |who: &str, lost_percent: Option<f64>| {
-            let (carrier, load) = (self.carrier, self.load_percent);
+            let (carrier, load) = (self.wanted.name, self.load_percent);
             let name = format!(
                 "{carrier}, request lane {load} % busy: what {who} loses is off the {ASKED_PERCENT} % asked by"
             );
             Check::at_most(
                 name,
                 lost_percent.map(|lost| (lost - ASKED_PERCENT).abs()),
-                self.within_percent,
+                self.wanted.within_percent,
                 Unit::Percent,
             )
         };

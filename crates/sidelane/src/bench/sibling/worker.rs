@@ -9,6 +9,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::experiment::sibling::Sibling;
+use crate::experiment::stage::cpu_ns;
 use crate::lab::Lab;
 use crate::lane::priority::with_this_thread_on;
 
@@ -35,7 +36,19 @@ pub(super) struct Worker {
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Done {
     units: u64,
+    /// Time from the beginning of its bursts to their end.
     busy_ns: u64,
+    /// Time that it had its lane.
+    cpu_ns: u64,
+}
+
+/// The time by which work is judged.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) enum Clock {
+    /// What happens while a program does not have its lane is not its slowdown.
+    OwnTime,
+    /// Except for a thief, which takes the lane.
+    BurstTime,
 }
 
 impl Worker {
@@ -74,7 +87,8 @@ impl Worker {
 
     /// What it has done so far.
     pub(super) fn done(&self) -> Done {
-        read(&self.counter).unwrap_or_default()
+        let (units, busy_ns) = read(&self.counter).unwrap_or_default();
+        Done { units, busy_ns, cpu_ns: cpu_ns(self.child.id()).unwrap_or_default() }
     }
 }
 
@@ -85,17 +99,20 @@ impl Drop for Worker {
     }
 }
 
-fn read(counter: &Path) -> Option<Done> {
+fn read(counter: &Path) -> Option<(u64, u64)> {
     let bytes = fs::read(counter).ok()?;
     let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    Some(Done { units: word(0)?, busy_ns: word(8)? })
+    Some((word(0)?, word(8)?))
 }
 
 impl Done {
-    /// Work for each nanosecond that it worked, since `before`.
-    pub(super) fn speed_since(self, before: Self) -> Option<f64> {
-        let busy_ns = self.busy_ns - before.busy_ns;
-        (busy_ns > 0).then(|| (self.units - before.units) as f64 / busy_ns as f64)
+    /// Work for each nanosecond since `before`.
+    pub(super) fn speed_since(self, before: Self, clock: Clock) -> Option<f64> {
+        let length_ns = match clock {
+            Clock::OwnTime => self.cpu_ns.checked_sub(before.cpu_ns)?,
+            Clock::BurstTime => self.busy_ns.checked_sub(before.busy_ns)?,
+        };
+        (length_ns > 0).then(|| (self.units - before.units) as f64 / length_ns as f64)
     }
 }
 
@@ -105,8 +122,10 @@ mod tests {
 
     #[test]
     fn speed_is_of_the_time_worked() {
-        let before = Done { units: 100, busy_ns: 1_000 };
-        assert_eq!(Done { units: 150, busy_ns: 1_200 }.speed_since(before), Some(0.25));
-        assert_eq!(before.speed_since(before), None);
+        let before = Done { units: 100, busy_ns: 1_000, cpu_ns: 900 };
+        let after = Done { units: 150, busy_ns: 1_200, cpu_ns: 1_000 };
+        assert_eq!(after.speed_since(before, Clock::BurstTime), Some(0.25));
+        assert_eq!(after.speed_since(before, Clock::OwnTime), Some(0.5));
+        assert_eq!(before.speed_since(before, Clock::OwnTime), None);
     }
 }
