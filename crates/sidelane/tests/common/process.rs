@@ -1,7 +1,11 @@
 //! What /proc says of a process.
 
 use std::fs;
+use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
+use std::process::Command;
+
+use rustix::process::{Signal, set_parent_process_death_signal};
 
 /// The environment variable of every `sidelane` that a test starts, and so of all that it starts.
 pub const MARK: &str = "SIDELANE_TEST_RUN";
@@ -105,4 +109,10 @@ fn stat_field(path: &str, number: usize) -> Option<String> {
 fn numbers_in(dir: &str) -> Vec<u32> {
     let entries = fs::read_dir(dir).into_iter().flatten().flatten();
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Has what `command` starts end with the thread of this test, even if the test is killed.
+pub fn ends_with_the_test(command: &mut Command) -> &mut Command {
+    // SAFETY: one async-signal-safe system call between fork and exec.
+    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
 }

@@ -89,7 +89,8 @@ impl Service {
 
     fn start(command: &mut Command, input: Stdio) -> Self {
         // A group of its own, so that what it starts ends with it.
-        let child = command.stdin(input).stdout(Stdio::null()).process_group(0).spawn().expect("the service starts");
+        let command = process::ends_with_the_test(command).stdin(input).stdout(Stdio::null()).process_group(0);
+        let child = command.spawn().expect("the service starts");
         let service = Self { child };
         super::wait_until("the service runs its own program", || {
             process::program(service.pid()).is_some_and(|program| !program.ends_with("taskset") && is_foreign(&program))
