@@ -96,7 +96,10 @@ struct LoadRound {
 impl Bench {
     fn design(&self, design: &str, result: &mut ResultFile) -> Result<()> {
         let mut rounds = Vec::new();
-        let round = |rounds: &mut Vec<EchoRound>, _: Turn<'_>| Ok(rounds.push(self.echo_round(design)?));
+        let round = |rounds: &mut Vec<EchoRound>, _: Turn<'_>| {
+            rounds.push(self.echo_round(design)?);
+            Ok(())
+        };
         until_decided(design, self.loads, &mut rounds, round, |rounds| vec![near_check(design, rounds)])?;
         let sum = |of: fn(&EchoRound) -> u64| rounds.iter().map(of).sum::<u64>() as f64;
         let (told, invented) = (sum(|round| round.told), sum(|round| round.invented));
@@ -138,7 +141,10 @@ impl Bench {
         let name = kind.program();
         let server = RealServer::start(kind, self.place)?;
         let mut rounds = Vec::new();
-        let round = |rounds: &mut Vec<LoadRound>, _: Turn<'_>| Ok(rounds.push(self.load_round(&server)?));
+        let round = |rounds: &mut Vec<LoadRound>, _: Turn<'_>| {
+            rounds.push(self.load_round(&server)?);
+            Ok(())
+        };
         until_decided(name, self.loads, &mut rounds, round, |rounds| vec![part_check(name, rounds)])?;
         let cost_check = |cost_us: &[f64]| {
             let name = format!("{name}: CPU time that tracking adds to a request");

@@ -118,7 +118,10 @@ pub fn numbers_until_decided(
     check: impl Fn(&[f64]) -> Check,
 ) -> Result<Vec<f64>> {
     let mut numbers = Vec::new();
-    let round = |numbers: &mut Vec<f64>, _: Turn<'_>| Ok(numbers.push(number()?));
+    let round = |numbers: &mut Vec<f64>, _: Turn<'_>| {
+        numbers.push(number()?);
+        Ok(())
+    };
     until_decided(what, limit, &mut numbers, round, |numbers| vec![check(numbers)])?;
     Ok(numbers)
 }

@@ -24,8 +24,9 @@ const BATCH_QUICK: &str = "matrix";
 /// A median of fewer says nothing of its spread.
 const ROUNDS_MIN: u64 = ROUNDS_FOR_AN_INTERVAL as u64;
 const ROUNDS_MAX: u64 = 40;
-/// What a run takes besides its load: starting a session and ending it.
-const OVERHEAD: Duration = Duration::from_millis(350);
+/// What a run takes besides its load: starting a session and ending it, and the watch of the service's
+/// sockets where the client has no CPU of its own.
+const OVERHEAD: Duration = Duration::from_millis(700);
 
 /// The whole bench.
 pub(super) struct Plan {
@@ -192,9 +193,9 @@ mod tests {
     fn it_ends_when_it_should() {
         let full = plan(false, None);
         let all = takes(&full.search) + takes(full.redis.as_ref().unwrap());
-        assert!(all < Duration::from_secs(36 * 60), "{all:?}");
+        assert!(all < Duration::from_secs(40 * 60), "{all:?}");
         let quick = plan(true, None);
-        assert!(takes(&quick.search) < Duration::from_secs(110), "{:?}", takes(&quick.search));
+        assert!(takes(&quick.search) < Duration::from_secs(130), "{:?}", takes(&quick.search));
         assert!(quick.redis.is_none() && quick.step.is_none());
     }
 

@@ -35,7 +35,8 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
         let signals = &["counter:phases.done", "cpc"];
         let mut rounds = Vec::new();
         let round = |rounds: &mut Vec<Observation>, _: Turn<'_>| {
-            Ok(rounds.push(stage.observe(&target, &Look { signals, progress: None, period, length })?))
+            rounds.push(stage.observe(&target, &Look { signals, progress: None, period, length })?);
+            Ok(())
         };
         // At short periods what is kept is told, not judged: one round shows it.
         let limit = if is_long(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };

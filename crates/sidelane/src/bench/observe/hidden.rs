@@ -29,7 +29,8 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
     let round = |rounds: &mut Vec<Vec<Observation>>, _: Turn<'_>| {
         let signals = &["tag:bursts.phase", "counter:bursts.done"];
         let look = |period| stage.observe(&target, &Look { signals, progress: None, period, length });
-        Ok(rounds.push(RATES.into_iter().map(|(_, period)| look(period)).collect::<Result<_>>()?))
+        rounds.push(RATES.into_iter().map(|(_, period)| look(period)).collect::<Result<_>>()?);
+        Ok(())
     };
     until_decided("slow sampling", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
     result.checks.push(check(&rounds));
@@ -42,10 +43,14 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
     Ok(())
 }
 
-/// How much of the spread at the highest rate is seen at the lowest.
+/// How much of the spread at the highest rate is seen at the lowest. A round in which the target stood
+/// still in a tenth of the samples says nothing: another program was on its lane, and that is what was seen.
 fn check(rounds: &[Vec<Observation>]) -> Check {
     let width = |seen: &Observation| Some(percentile_per_s(seen, 90.0)? - percentile_per_s(seen, 10.0)?);
-    let ratio = |round: &Vec<Observation>| Some(width(round.first()?)? / width(round.last()?)?);
+    let ratio = |round: &Vec<Observation>| {
+        let slow = round.first().filter(|slow| percentile_per_s(slow, 10.0) > Some(0.0))?;
+        Some(width(slow)? / width(round.last()?)?)
+    };
     let hidden = of_median(rounds.iter().filter_map(ratio).filter(|ratio| ratio.is_finite()));
     let name = "bursts: spread seen at 1 kHz over that seen every 2500 cycles";
     Check::interval_at_most(name, hidden, HIDDEN_RATIO, Unit::Ratio)

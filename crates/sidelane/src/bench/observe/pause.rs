@@ -36,7 +36,10 @@ pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> R
     let mut delays_us = Vec::new();
     // Each pause counts by itself, and one round has many of them.
     let limit = Limit { first: 1, ..limit };
-    let round = |delays_us: &mut Vec<f64>, _: Turn<'_>| Ok(delays_us.extend(watch(stage, &jvm)?));
+    let round = |delays_us: &mut Vec<f64>, _: Turn<'_>| {
+        delays_us.extend(watch(stage, &jvm)?);
+        Ok(())
+    };
     until_decided("pauses", limit, &mut delays_us, round, |delays_us| vec![check(delays_us)])?;
     result.checks.push(check(&delays_us));
     delays_us.sort_by(f64::total_cmp);
