@@ -141,6 +141,6 @@ mod tests {
         let with = |from: &str, to: &str| real(&models(&SCENARIO.replace(from, to))[0]).unwrap_err().to_string();
         assert!(with("run_s = 10", "requests = 10").contains("run_s"));
         assert!(with("lanes_per_core = 2", "lanes_per_core = 4").contains("pair of lanes"));
-        assert!(with("name = \"matrix\"", "name = \"a\"\n[[batch]]\nname = \"b\"").contains("one batch job"));
+        assert!(with("name = \"matrix\"", "name = \"matrix\"\n[[batch]]\nname = \"b\"").contains("one batch job"));
     }
 }
