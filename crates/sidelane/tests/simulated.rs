@@ -23,7 +23,7 @@ fn a_scenario_becomes_a_table_a_file_and_a_page() {
     assert!(text(&run.stdout).contains("lucene+loop/borrow-idle"), "{}", text(&run.stdout));
     let result: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
     assert_eq!(result["settings"]["simulated"], true);
-    assert_eq!(result["rows"].as_array().unwrap().len(), 18);
+    assert_eq!(result["rows"].as_array().unwrap().len(), 30);
     assert!(result["notes"][0].as_str().unwrap().starts_with("simulated: "));
     assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
 }

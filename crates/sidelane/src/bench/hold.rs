@@ -48,6 +48,8 @@ const LONG_HOLD: Duration = Duration::from_secs(10);
 const PULSES: Duration = Duration::from_secs(3);
 
 const TRACKING_LIMIT_NS: f64 = 100.0;
+/// What the kernel charges for calling any program is not this one's; the rest is.
+const TRACKING_OVER_EMPTY_LIMIT: f64 = 2.0;
 const HOLD_LIMIT_US: f64 = 3.0;
 const LEAK_LIMIT_PERCENT: f64 = 0.1;
 const PULSES_OVERLAP_LIMIT_PERCENT: f64 = 5.0;
@@ -81,6 +83,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     bench.theft(&mut result).context("known theft")?;
     result.checks = vec![
         tracking_check(&tracking_ns),
+        over_empty_check(&tracking_ns, &floor_ns),
         hold_check(&hold_us),
         Check::interval_at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
         Check::interval_at_most(
@@ -98,6 +101,18 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
 fn tracking_check(per_switch_ns: &[f64]) -> Check {
     let name = "tracking, per context switch of the request lane";
     Check::interval_at_most(name, of_median(per_switch_ns.iter().copied()), TRACKING_LIMIT_NS, Unit::Ns)
+}
+
+/// Medians of the same pairs, one by the other.
+fn over_empty_check(tracking_ns: &[f64], floor_ns: &[f64]) -> Check {
+    let pairs: Vec<(f64, f64)> = tracking_ns.iter().copied().zip(floor_ns.iter().copied()).collect();
+    let ratio = of_all(&pairs, |pairs| {
+        let tracked = median(pairs.iter().map(|(tracked, _)| *tracked))?;
+        let empty = median(pairs.iter().map(|(_, empty)| *empty)).filter(|empty| *empty > 0.0)?;
+        Some(tracked / empty)
+    });
+    let name = "tracking, per context switch, over empty programs";
+    Check::interval_at_most(name, ratio, TRACKING_OVER_EMPTY_LIMIT, Unit::Ratio)
 }
 
 fn hold_check(per_hold_us: &[f64]) -> Check {

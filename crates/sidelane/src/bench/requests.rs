@@ -27,7 +27,7 @@ use crate::request::{Times, Window, can_track};
 const RATE_PER_S: f64 = 5_000.0;
 const NEAR_NS: u64 = 20_000;
 const NEAR_LIMIT_PERCENT: f64 = 99.0;
-const COST_LIMIT_US: f64 = 2.0;
+const COST_LIMIT_US: f64 = 1.2;
 
 /// Rounds of a load, and how far they go on.
 const LOADS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(60) };

@@ -68,6 +68,11 @@ impl Setting {
         Self::lent(name, title, Lending { policy, config: BorrowConfig::default(), budget })
     }
 
+    /// Whether lanes are lent in it: batch does not run whenever it likes.
+    pub fn is_lent(&self) -> bool {
+        self.beside.is_some_and(|terms| terms.hold.is_some())
+    }
+
     /// Whether it is worth comparing beside every batch kernel; the service alone, and the paper's own
     /// rules, are beside one.
     pub fn compares_everywhere(&self) -> bool {

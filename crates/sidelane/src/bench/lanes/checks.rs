@@ -216,8 +216,8 @@ mod tests {
     fn a_budget_that_is_not_used_fails() {
         let all_the_same = [(10_000.0, 0.48); 5];
         let wanted = [
-            "batch's time at 50 %, deadline well over dynamic refresh",
             "batch's time at 50 %, dynamic refresh over borrow idle",
+            "batch's time at 50 %, deadline well over dynamic refresh",
         ];
         assert_eq!(failing(&sweep(all_the_same)), wanted);
     }

@@ -113,7 +113,7 @@ impl Sweep {
     fn settings_of(&self, round: u64, load: u8) -> Vec<Setting> {
         let is_judged = |setting: &Setting| match setting.beside {
             None => true,
-            Some(terms) => terms.hold.is_some_and(|_| setting.name != Setting::freezer().name),
+            Some(_) => setting.compares_everywhere() && setting.is_lent() && setting.name != Setting::freezer().name,
         };
         let settings = self.settings(load).into_iter();
         settings.filter(|setting| round.is_multiple_of(2) || is_judged(setting)).collect()
