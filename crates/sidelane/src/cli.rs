@@ -169,10 +169,11 @@ pub struct PairArgs {
 
 /// Arguments of `sidelane bench sibling`.
 #[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
 pub struct SiblingArgs {
-    /// Fewer and shorter stretches: ends within 80 s
-    #[arg(long)]
-    pub quick: bool,
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
     /// Two CPUs that share no core [default: CPUs 0 and 1]
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,

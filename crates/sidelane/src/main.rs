@@ -262,7 +262,8 @@ fn bench_parity(args: ParityArgs) -> Result<u8> {
 fn bench_sibling(args: SiblingArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let cache = args.cache.unwrap_or_else(default_cache);
-    let result = bench::sibling::run(&SiblingOptions { quick: args.quick, lanes: args.lanes, cache })?;
+    let options = SiblingOptions { patience: args.patience.into(), lanes: args.lanes, cache };
+    let result = bench::sibling::run(&options)?;
     let all = Column::of_rows(&result.rows);
     show(&result, &all, args.json.as_deref())
 }

@@ -77,7 +77,8 @@ impl Interval {
         Interval { measured: apart(self.measured, other), low: nearest, high: both(low, high, f64::max), ..self }
     }
 
-    fn map_falling(self, of: impl Fn(f64) -> f64) -> Interval {
+    /// The same, where `of` falls: the ends change places.
+    pub fn map_falling(self, of: impl Fn(f64) -> f64) -> Interval {
         Interval { measured: of(self.measured), low: self.high.map(&of), high: self.low.map(&of), ..self }
     }
 }

@@ -11,11 +11,13 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::worker::{Clock, Rest, Worker};
+use crate::bench::interval::of_median;
 use crate::bench::median::median;
+use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::place::Place;
 use crate::experiment::sibling::{Carrier, LaneReport, Sibling, Slowdown};
 use crate::lab::Lab;
-use crate::report::{Check, Row, Unit};
+use crate::report::{Check, Interval, Row, Unit};
 
 /// What each lane is to lose beside the other.
 pub(super) const ASKED_PERCENT: f64 = 40.0;
@@ -56,35 +58,33 @@ const CARRIERS: [Wanted; 2] = [
 pub(super) struct Achieved {
     wanted: Wanted,
     load_percent: u64,
-    /// What the service and batch lost for each moment beside the other; nothing where the other one was idle.
-    lost_percent: [Option<f64>; 2],
-    /// What the service lost beside an idle lane.
-    cost_percent: Option<f64>,
+    /// Whether there was a worker on the batch lane, too; without one the lost time is what the carrier costs.
+    beside: bool,
+    /// What the service lost in each pair of stretches, and batch; beside each other, for each moment of that.
+    lost_percent: [Vec<f64>; 2],
     /// The emulator's own account of the last stretch.
-    report: [LaneReport; 2],
+    report: Option<[LaneReport; 2]>,
 }
 
-/// How long and how often.
-#[derive(Clone, Copy)]
-struct Pace {
-    stretch: Duration,
-    pairs: usize,
-}
+const STRETCH: Duration = Duration::from_millis(150);
+/// Pairs of stretches, and how far they go on.
+pub(super) const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
+const PAIRS_QUICK: Limit = Limit { first: 9, rounds: 36, time: Duration::from_secs(15) };
 
-pub(super) fn run(place: Place, quick: bool) -> Result<Vec<Achieved>> {
+pub(super) fn run(place: Place, patience: Patience) -> Result<Vec<Achieved>> {
     let bench = Bench {
         place,
         lab: Lab::find()?,
         scratch: tempfile::tempdir().context("cannot make a directory for scratch files")?,
-        pace: Pace { stretch: Duration::from_millis(150), pairs: if quick { 9 } else { 41 } },
+        limit: patience.limit(PAIRS_QUICK, PAIRS),
     };
     let unit_ns = bench.unit_ns()?;
     let mut achieved = Vec::new();
     for wanted in CARRIERS {
         for load_percent in LOADS_PERCENT {
-            achieved.push(bench.beside(wanted, load_percent, unit_ns)?);
+            achieved.push(bench.measure(wanted, load_percent, true, unit_ns)?);
         }
-        achieved.push(bench.cost(wanted, unit_ns)?);
+        achieved.push(bench.measure(wanted, COST_LOAD_PERCENT, false, unit_ns)?);
     }
     Ok(achieved)
 }
@@ -93,7 +93,7 @@ struct Bench {
     place: Place,
     lab: Lab,
     scratch: tempfile::TempDir,
-    pace: Pace,
+    limit: Limit,
 }
 
 impl Bench {
@@ -101,7 +101,7 @@ impl Bench {
     fn unit_ns(&self) -> Result<f64> {
         let worker = self.worker(self.place.request, None, None)?;
         let before = worker.done();
-        thread::sleep(self.pace.stretch);
+        thread::sleep(STRETCH);
         worker.done().speed_since(before, Clock::OwnTime).map(|speed| 1.0 / speed).context("a worker did nothing")
     }
 
@@ -109,52 +109,33 @@ impl Bench {
         Worker::start(&self.lab, cpu, self.scratch.path().join(format!("worker-{cpu}")), rest, sibling)
     }
 
-    fn beside(&self, wanted: Wanted, load_percent: u64, unit_ns: f64) -> Result<Achieved> {
+    /// One carrier at one load, with a worker on the batch lane or without.
+    fn measure(&self, wanted: Wanted, load_percent: u64, beside: bool, unit_ns: f64) -> Result<Achieved> {
         let mut sibling = Sibling::start(self.place, &self.lab, wanted.carrier)?;
-        let service = self.worker(self.place.request, Some(rest(load_percent, unit_ns)), Some(&sibling))?;
-        let batch = self.worker(self.place.batch, None, Some(&sibling))?;
-        let (lost, report) = self.pairs(&mut sibling, wanted.clock, &[&service, &batch])?;
-        let lost_percent = [0, 1].map(|lane| median(lost[lane].iter().copied()));
-        Ok(Achieved { wanted, load_percent, lost_percent, cost_percent: None, report })
-    }
-
-    fn cost(&self, wanted: Wanted, unit_ns: f64) -> Result<Achieved> {
-        let mut sibling = Sibling::start(self.place, &self.lab, wanted.carrier)?;
-        let service = self.worker(self.place.request, Some(rest(COST_LOAD_PERCENT, unit_ns)), Some(&sibling))?;
-        let (lost, report) = self.pairs(&mut sibling, wanted.clock, &[&service])?;
-        let cost_percent = median(lost[0].iter().copied());
-        Ok(Achieved { wanted, load_percent: COST_LOAD_PERCENT, lost_percent: [None; 2], cost_percent, report })
-    }
-
-    /// What each worker lost in each pair of stretches, in percent: of the time beside the other lane if there are two.
-    fn pairs(
-        &self,
-        sibling: &mut Sibling,
-        clock: Clock,
-        workers: &[&Worker],
-    ) -> Result<(Vec<Vec<f64>>, [LaneReport; 2])> {
-        let mut lost = vec![Vec::new(); workers.len()];
-        let mut last = None;
-        let mut before = self.speeds(clock, workers);
-        for _ in 0..self.pace.pairs {
+        let mut workers = vec![self.worker(self.place.request, Some(rest(load_percent, unit_ns)), Some(&sibling))?];
+        if beside {
+            workers.push(self.worker(self.place.batch, None, Some(&sibling))?);
+        }
+        let mut achieved = Achieved { wanted, load_percent, beside, lost_percent: Default::default(), report: None };
+        let mut before = self.speeds(wanted.clock, &workers);
+        let pair = |achieved: &mut Achieved, _: Turn<'_>| {
             sibling.begin(ASKED)?;
-            let with = self.speeds(clock, workers);
+            let with = self.speeds(wanted.clock, &workers);
             let report = sibling.report()?;
             sibling.end()?;
-            let after = self.speeds(clock, workers);
-            for (lane, lost) in lost.iter_mut().enumerate() {
-                let share = if workers.len() == 2 { share_beside(&report[lane]) } else { 1.0 };
-                lost.extend(loss_percent(before[lane], with[lane], after[lane]).map(|percent| percent / share));
-            }
-            (before, last) = (after, Some(report));
-        }
-        Ok((lost, last.context("no pairs")?))
+            let after = self.speeds(wanted.clock, &workers);
+            achieved.note(&before, &with, &after, report);
+            before = after;
+            Ok(())
+        };
+        until_decided(&achieved.name(), self.limit, &mut achieved, pair, Achieved::checks)?;
+        Ok(achieved)
     }
 
-    fn speeds(&self, clock: Clock, workers: &[&Worker]) -> Vec<Option<f64>> {
+    fn speeds(&self, clock: Clock, workers: &[Worker]) -> Vec<Option<f64>> {
         thread::sleep(SETTLE);
         let before: Vec<_> = workers.iter().map(|worker| worker.done()).collect();
-        thread::sleep(self.pace.stretch);
+        thread::sleep(STRETCH);
         workers.iter().zip(before).map(|(worker, before)| worker.done().speed_since(before, clock)).collect()
     }
 }
@@ -176,37 +157,55 @@ fn share_beside(lane: &LaneReport) -> f64 {
 }
 
 impl Achieved {
+    fn name(&self) -> String {
+        let beside = if self.beside { "beside batch" } else { "beside an idle lane" };
+        format!("{}, {beside}", self.wanted.name)
+    }
+
+    /// One more pair: the speeds before, with and after the sibling.
+    fn note(&mut self, before: &[Option<f64>], with: &[Option<f64>], after: &[Option<f64>], report: [LaneReport; 2]) {
+        for (lane, lost) in self.lost_percent.iter_mut().enumerate().take(before.len()) {
+            let share = if self.beside { share_beside(&report[lane]) } else { 1.0 };
+            lost.extend(loss_percent(before[lane], with[lane], after[lane]).map(|percent| percent / share));
+        }
+        self.report = Some(report);
+    }
+
     pub(super) fn row(&self) -> Row {
-        let beside = if self.cost_percent.is_some() { "beside an idle lane" } else { "beside batch" };
-        let mut row = Row::new(format!("{}, {beside}", self.wanted.name));
+        let lost = |lane: usize| median(self.lost_percent[lane].iter().copied());
+        let report = |figure: &dyn Fn(&[LaneReport; 2]) -> Option<f64>| self.report.as_ref().and_then(figure);
+        let mut row = Row::new(self.name());
         row.put("load_percent", self.load_percent as f64);
-        row.put("service_lost_percent", self.lost_percent[0]).put("batch_lost_percent", self.lost_percent[1]);
-        row.put("cost_percent", self.cost_percent);
-        row.put("service_slowdown_ratio", self.report[0].slowdown).put("batch_slowdown_ratio", self.report[1].slowdown);
-        row.put("wake_ups_count", (self.report[0].wake_ups + self.report[1].wake_ups) as f64);
-        row.put("per_switch_ns", self.report[0].switch_ns);
+        row.put("service_lost_percent", lost(0).filter(|_| self.beside)).put("batch_lost_percent", lost(1));
+        row.put("cost_percent", lost(0).filter(|_| !self.beside));
+        row.put("service_slowdown_ratio", report(&|lanes| lanes[0].slowdown));
+        row.put("batch_slowdown_ratio", report(&|lanes| lanes[1].slowdown));
+        row.put("wake_ups_count", report(&|lanes| Some((lanes[0].wake_ups + lanes[1].wake_ups) as f64)));
+        row.put("per_switch_ns", report(&|lanes| lanes[0].switch_ns));
         row
     }
 
     pub(super) fn checks(&self) -> Vec<Check> {
-        if self.cost_percent.is_some() {
+        let lost = |lane: usize| of_median(self.lost_percent[lane].iter().copied());
+        if !self.beside {
             let name = format!("{}: what it costs the service beside an idle lane", self.wanted.name);
-            return vec![Check::at_most(name, self.cost_percent, self.wanted.cost_percent, Unit::Percent)];
+            return vec![Check::interval_at_most(name, lost(0), self.wanted.cost_percent, Unit::Percent)];
         }
-        let check = |who: &str, lost_percent: Option<f64>| {
+        let check = |who: &str, lost: Option<Interval>| {
             let (carrier, load) = (self.wanted.name, self.load_percent);
             let name = format!(
                 "{carrier}, request lane {load} % busy: what {who} loses is off the {ASKED_PERCENT} % asked by"
             );
-            Check::at_most(
-                name,
-                lost_percent.map(|lost| (lost - ASKED_PERCENT).abs()),
-                self.wanted.within_percent,
-                Unit::Percent,
-            )
+            Check::interval_at_most(name, lost.map(off_asked), self.wanted.within_percent, Unit::Percent)
         };
-        vec![check("the service", self.lost_percent[0]), check("batch", self.lost_percent[1])]
+        vec![check("the service", lost(0)), check("batch", lost(1))]
     }
+}
+
+/// How far a loss is from what was asked for, to either side.
+fn off_asked(lost_percent: Interval) -> Interval {
+    let above = lost_percent.map(|percent| percent - ASKED_PERCENT);
+    above.max(lost_percent.map_falling(|percent| ASKED_PERCENT - percent))
 }
 
 #[cfg(test)]
@@ -224,6 +223,15 @@ mod tests {
     fn a_drift_of_the_machine_is_no_loss() {
         assert_eq!(loss_percent(Some(1.0), Some(0.75), Some(2.0)), Some(50.0));
         assert_eq!(loss_percent(Some(1.0), None, Some(2.0)), None);
+    }
+
+    #[test]
+    fn too_much_is_as_bad_as_too_little() {
+        for lost_percent in [37.0, 43.0] {
+            assert_eq!(off_asked(Interval::exact(lost_percent)).measured, 3.0);
+        }
+        let both_sides = of_median([36.0, 39.0, 39.5, 40.5, 41.0, 43.0]).map(off_asked).unwrap();
+        assert_eq!((both_sides.measured, both_sides.high), (0.0, Some(4.0)));
     }
 
     #[test]

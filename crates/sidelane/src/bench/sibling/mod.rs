@@ -16,6 +16,7 @@ use std::path::PathBuf;
 use anyhow::{Result, bail};
 use serde_json::{Map, json};
 
+use crate::bench::rounds::Patience;
 use crate::experiment::place::Place;
 use crate::lane::topology::PairKind;
 use crate::machine;
@@ -24,8 +25,8 @@ use crate::report::ResultFile;
 /// What `sidelane bench sibling` was asked to do.
 #[derive(Clone, Debug)]
 pub struct SiblingOptions {
-    /// Fewer and shorter stretches.
-    pub quick: bool,
+    /// How many stretches and rounds there may be.
+    pub patience: Patience,
     /// `--lanes`; by default CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Where index and queries are kept between runs.
@@ -39,11 +40,12 @@ pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
         bail!("CPUs {} are real lanes of one core: there is nothing to emulate", place.lanes());
     }
     let mut result = ResultFile::new(machine::describe(place.kind), settings(options, place));
-    let achieved = achieved::run(place, options.quick)?;
+    let achieved = achieved::run(place, options.patience)?;
     let search = search::run(place, options)?;
     result.rows = achieved.iter().map(achieved::Achieved::row).chain(search.rows()).collect();
     result.checks = achieved.iter().flat_map(achieved::Achieved::checks).chain(search.checks()).collect();
     result.notes = search.notes(place);
+    options.patience.advise(&mut result, achieved::PAIRS.rounds);
     Ok(result)
 }
 
@@ -52,7 +54,7 @@ fn settings(options: &SiblingOptions, place: Place) -> Map<String, serde_json::V
         "title": "Sidelane bench: emulated sibling",
         "lanes": place.lanes(),
         "asked_percent": achieved::ASKED_PERCENT,
-        "quick": options.quick,
+        "quick": options.patience.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }

@@ -7,18 +7,22 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use super::SiblingOptions;
+use crate::bench::interval::of_median;
 use crate::bench::median::median;
+use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::experiment::load::Rhythm;
 use crate::experiment::place::Place;
 use crate::experiment::run::{self, Figures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, search};
-use crate::report::{Check, Row, Unit};
+use crate::report::{Check, Interval, Row, Unit};
 
 const LOAD: f64 = 0.5;
 const BATCH: &str = "matrix";
 const BATCH_ALONE: Duration = Duration::from_millis(300);
+const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(600) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(80) };
 /// Batch without Sidelane has to show.
 const UNMANAGED_OVER_ALONE: f64 = 1.4;
 const BORROW_IDLE_OVER_ALONE: f64 = 1.05;
@@ -35,12 +39,14 @@ fn settings() -> [Setting; 3] {
 
 pub(super) fn run(place: Place, options: &SiblingOptions) -> Result<SearchRuns> {
     let stage = search::stage(place, None, &options.cache).context("cannot put up the search service")?;
-    let (rounds, run_ms) = if options.quick { (5, 1_500) } else { (11, 4_000) };
-    let rounds = (0..rounds).map(|round| one_round(&stage, round, Duration::from_millis(run_ms)));
-    Ok(SearchRuns {
-        rounds: rounds.collect::<Result<_>>()?,
-        note: stage.sibling.as_ref().map(|sibling| sibling.note()),
-    })
+    let length = Duration::from_millis(if options.patience.quick { 1_500 } else { 4_000 });
+    let mut runs = SearchRuns { rounds: Vec::new(), note: stage.sibling.as_ref().map(|sibling| sibling.note()) };
+    let round = |runs: &mut SearchRuns, turn: Turn<'_>| {
+        runs.rounds.push(one_round(&stage, turn.round, length)?);
+        Ok(())
+    };
+    until_decided("search", options.patience.limit(ROUNDS_QUICK, ROUNDS), &mut runs, round, SearchRuns::checks)?;
+    Ok(runs)
 }
 
 fn one_round(stage: &Stage, round: u64, length: Duration) -> Result<[Figures; 3]> {
@@ -58,8 +64,8 @@ fn one_round(stage: &Stage, round: u64, length: Duration) -> Result<[Figures; 3]
 }
 
 impl SearchRuns {
-    fn over_alone(&self, setting: usize) -> Option<f64> {
-        median(self.rounds.iter().map(|round| round[setting].latencies.p99_us / round[0].latencies.p99_us))
+    fn over_alone(&self, setting: usize) -> Option<Interval> {
+        of_median(self.rounds.iter().map(|round| round[setting].p99_us() / round[0].p99_us()))
     }
 
     pub(super) fn rows(&self) -> Vec<Row> {
@@ -67,8 +73,8 @@ impl SearchRuns {
             let of = |figure: fn(&Figures) -> f64| median(self.rounds.iter().map(|round| figure(&round[number])));
             let mut row = Row::new(format!("search, {}", setting.title));
             row.put("load_percent", LOAD * 100.0);
-            row.put("p50_us", of(|run| run.latencies.p50_us)).put("p99_us", of(|run| run.latencies.p99_us));
-            row.put("p99_over_alone", self.over_alone(number));
+            row.put("p50_us", of(Figures::p50_us)).put("p99_us", of(Figures::p99_us));
+            row.put("p99_over_alone", self.over_alone(number).map(|over| over.measured));
             row.put(
                 "batch_work_ratio",
                 median(self.rounds.iter().filter_map(|round| Some(round[number].beside.as_ref()?.batch_work_ratio))),
@@ -81,8 +87,13 @@ impl SearchRuns {
     pub(super) fn checks(&self) -> Vec<Check> {
         let name = |what| format!("search at 50 % load, {what}: p99 over alone, median of pairs");
         vec![
-            Check::at_least(name("batch unmanaged"), self.over_alone(1), UNMANAGED_OVER_ALONE, Unit::OverAlone),
-            Check::at_most(name("borrow idle"), self.over_alone(2), BORROW_IDLE_OVER_ALONE, Unit::OverAlone),
+            Check::interval_at_least(
+                name("batch unmanaged"),
+                self.over_alone(1),
+                UNMANAGED_OVER_ALONE,
+                Unit::OverAlone,
+            ),
+            Check::interval_at_most(name("borrow idle"), self.over_alone(2), BORROW_IDLE_OVER_ALONE, Unit::OverAlone),
         ]
     }
 
