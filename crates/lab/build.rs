@@ -22,4 +22,5 @@ fn main() {
     }
     println!("cargo:rerun-if-changed=src/sibling/bpf");
     println!("cargo:rerun-if-changed={KERNEL_TYPES}/kernel.h");
+    println!("cargo:rerun-if-changed={KERNEL_TYPES}/preempted.h");
 }

@@ -6,6 +6,7 @@
 #define SIDELANE_WHO_H
 
 #include "maps.h"
+#include "preempted.h"
 
 static __always_inline struct cgroup *service_hierarchy_cgroup(struct task_struct *task)
 {
@@ -90,17 +91,6 @@ static __always_inline uint32_t classify(struct task_struct *task)
 	if (settings.lc_cgroup_id && in_service_cgroup(task))
 		return SIDELANE_LC;
 	return SIDELANE_OTHER;
-}
-
-/* A thread that was switched out, but would rather run on. */
-static __always_inline bool was_preempted(bool preempt, struct task_struct *prev)
-{
-	if (preempt)
-		return true;
-	if (bpf_core_field_exists(prev->__state))
-		return prev->__state == 0;
-	struct task_struct___before_5_14 *old = (void *)prev;
-	return BPF_CORE_READ(old, state) == 0;
 }
 
 static __always_inline bool is_holder(struct sidelane_hold_word *hold, struct task_struct *task)

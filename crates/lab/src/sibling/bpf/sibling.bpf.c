@@ -14,6 +14,7 @@
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
+#include "preempted.h"
 #include "sibling.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -73,16 +74,6 @@ static __always_inline bool is_holder(struct task_struct *task)
 		if (task->comm[i] != name[i])
 			return false;
 	return true;
-}
-
-static __always_inline bool was_preempted(bool preempt, struct task_struct *prev)
-{
-	if (preempt)
-		return true;
-	if (bpf_core_field_exists(prev->__state))
-		return prev->__state == 0;
-	struct task_struct___before_5_14 *old = (void *)prev;
-	return BPF_CORE_READ(old, state) == 0;
 }
 
 /* The place of a thread, counted from 1; 0 if it has none. */
