@@ -7,7 +7,7 @@ use libbpf_cargo::SkeletonBuilder;
 
 const SOURCE: &str = "src/sibling/bpf/sibling.bpf.c";
 /// The kernel's types as Sidelane's own programs read them.
-const KERNEL_TYPES: &str = "../sidelane/src/bpf";
+const KERNEL_TYPES: &str = "../kernel/bpf";
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

@@ -40,6 +40,8 @@
 //!
 //! [`ServiceWord::busy_lanes`]: sidelane_signal::ServiceWord::busy_lanes
 
+#![warn(missing_docs)]
+
 mod arrays;
 mod chunk;
 mod clock;

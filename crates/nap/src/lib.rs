@@ -9,6 +9,8 @@
 //!
 //! A crate of its own because two kinds of programs nap: the lane holder, and batch programs that
 //! look for themselves. It makes no system call and allocates nothing.
+
+#![warn(missing_docs)]
 #![no_std]
 
 #[cfg(test)]

@@ -3,6 +3,8 @@
 //! A policy is told what was seen and when, and answers with actions. It does no I/O, reads
 //! no clock and allocates nothing, so the same code runs in the agent, inside instrumented
 //! batch programs and in the simulator, and a test can drive it through any history.
+
+#![warn(missing_docs)]
 #![no_std]
 #![forbid(unsafe_code)]
 

@@ -11,11 +11,11 @@ use crate::bench::rounds::Patience;
 use crate::experiment::sibling::Carrier;
 use crate::lane::gate::GateChoice;
 use crate::lane::objective::Objective;
-use crate::lane::service::Target;
 use crate::lane::terms::{Budget, Lending, LendingError};
 use crate::observe::period::Period;
 use crate::observe::signal::Signal;
-use crate::units::parse_time;
+use sidelane_host::service::Target;
+use sidelane_host::units::parse_time;
 
 /// Run batch work in the idle moments of latency-critical services, on the same cores.
 #[derive(Debug, Parser)]

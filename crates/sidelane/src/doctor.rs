@@ -16,9 +16,9 @@ use anyhow::{Context, Result};
 use crate::lane::cage::CagePlan;
 use crate::lane::claim::Claim;
 use crate::lane::guardian::Guardian;
-use crate::lane::topology::Topology;
-use crate::report::grid::Ink;
-use crate::report::terminal;
+use sidelane_host::topology::Topology;
+use sidelane_report::grid::Ink;
+use sidelane_report::terminal;
 
 mod child;
 mod cookie;

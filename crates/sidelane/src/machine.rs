@@ -4,11 +4,11 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
-use crate::lane::cgroup::Hierarchy;
-use crate::lane::nap::Nap;
-use crate::lane::stolen::longest_gap_ns;
-use crate::lane::topology::{PairKind, Topology};
-use crate::report::{Machine, Pair};
+use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::nap::Nap;
+use sidelane_host::topology::{PairKind, Topology};
+use sidelane_kernel::stolen::longest_gap_ns;
+use sidelane_report::{Machine, Pair};
 
 /// Looks at this machine. `kind` is how its lanes are paired in the run that is reported.
 pub fn describe(kind: PairKind) -> Machine {

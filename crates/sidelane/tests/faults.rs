@@ -12,7 +12,7 @@ use common::process::{allowed_cpus, cpu_ticks, is_alive, kill, wants_cpu};
 use common::{
     Finished, Footprint, Run, Running, SPIN, Service, UNTIL_END_OF_INPUT, Words, lanes_to_ourselves, wait_until,
 };
-use sidelane::lane::clock::now_ns;
+use sidelane_host::clock::now_ns;
 use sidelane_signal::HoldState;
 
 /// Takes all control groups away.

@@ -7,8 +7,9 @@ use std::sync::atomic::Ordering;
 
 use common::lanes::LANES;
 use common::{Service, lab, lanes_to_ourselves, wait_until};
-use sidelane::lane::topology::Topology;
-use sidelane::lane::tracker::{Extras, LaneMemory, ServiceCgroup, Tracker};
+use sidelane_host::service::ServiceCgroup;
+use sidelane_host::topology::Topology;
+use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
 use sidelane_signal::{HoldState, LaneClass};
 
 const REQUEST_LANE: u32 = 0;

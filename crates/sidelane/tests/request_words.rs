@@ -13,10 +13,12 @@ use std::thread;
 
 use common::lanes::LANES;
 use common::{lanes_to_ourselves, wait_until};
-use sidelane::lane::priority::pin_this_thread;
-use sidelane::lane::topology::Topology;
-use sidelane::lane::tracker::{Extras, ServiceCgroup, Tracker};
-use sidelane::request::{RequestMemory, Requests, can_track};
+use sidelane::request::{Requests, can_track};
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::service::ServiceCgroup;
+use sidelane_host::topology::Topology;
+use sidelane_kernel::requests::RequestMemory;
+use sidelane_kernel::tracker::{Extras, Tracker};
 use sidelane_signal::{HoldState, LaneClass, RunningRequest};
 
 const REQUEST_LANE: u32 = 0;

@@ -27,6 +27,7 @@
 //! Its orderings are checked by exhaustive search:
 //! `RUSTFLAGS="--cfg loom" cargo test -p sidelane-signal --release --test loom`.
 
+#![warn(missing_docs)]
 #![no_std]
 
 #[cfg(test)]

@@ -16,25 +16,26 @@ use serde_json::{Map, json};
 use sidelane_policy::borrow::BorrowConfig;
 use sidelane_signal::LaneClass;
 
-use super::floor::Floor;
 use super::interval::{of_all, of_median};
-use super::median::median;
 use super::rounds::{Limit, Patience, numbers_until_decided};
 use super::theft;
 use crate::lab::{Lab, Service};
 use crate::lane::batch::BatchClass;
 use crate::lane::beside::{Beside, keep_off};
-use crate::lane::books::{Books, reaction_figures};
 use crate::lane::gate::Gate;
-use crate::lane::histogram::Histogram;
 use crate::lane::holder::HolderBooks;
-use crate::lane::service::Target;
 use crate::lane::session::{Session, SessionOptions};
 use crate::lane::terms::Lending;
-use crate::lane::topology::{Lanes, Topology};
-use crate::lane::tracker::{ServiceCgroup, Tracker};
 use crate::machine;
-use crate::report::{Check, Interval, ResultFile, Row, Unit};
+use sidelane_host::median::median;
+use sidelane_host::service::ServiceCgroup;
+use sidelane_host::service::Target;
+use sidelane_host::topology::{Lanes, Topology};
+use sidelane_kernel::books::{Books, reaction_figures};
+use sidelane_kernel::floor::Floor;
+use sidelane_kernel::histogram::Histogram;
+use sidelane_kernel::tracker::Tracker;
+use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 
 /// Two context switches and two wake-ups.
 const SWITCHES_PER_BOUNCE: f64 = 2.0;

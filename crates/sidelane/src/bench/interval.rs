@@ -10,8 +10,8 @@
 //!   bootstrap: the figure is worked out again and again from as many rounds drawn at random, and the
 //!   middle 95 % of those are the interval. The draws are the same each time. It needs six rounds, too.
 
-use super::median::median;
-use crate::report::{Interval, Method};
+use sidelane_host::median::median;
+use sidelane_report::{Interval, Method};
 
 /// What is left out, on each side.
 const TAIL: f64 = 0.025;

@@ -1,13 +1,11 @@
 //! Benches: what Sidelane itself costs and leaks, as ratios and differences of interleaved runs.
 
 pub mod estimate;
-mod floor;
 pub mod gate;
 pub mod hold;
 pub mod interval;
 mod ladder;
 pub mod lanes;
-pub mod median;
 pub mod observe;
 pub mod papers;
 pub mod parity;

@@ -13,11 +13,11 @@ use sidelane_signal::LaneClass;
 
 use super::rounds::{Limit, numbers_until_decided};
 use super::subject::{Place, RealServer, tracker};
-use crate::lane::priority::pin_this_thread;
-use crate::lane::service::Target;
-use crate::lane::tracker::Tracker;
-use crate::report::Check;
 use crate::request::Requests;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::service::Target;
+use sidelane_kernel::tracker::Tracker;
+use sidelane_report::Check;
 
 const ROUND_TRIPS: u64 = 2_000;
 

@@ -14,15 +14,15 @@ use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
 use super::interval::{of_all, of_median};
-use super::median::median;
 use super::request_cost;
 use super::rounds::{Limit, Patience, Turn, until_decided};
 use super::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
 use crate::lab::Lab;
-use crate::lane::topology::{PairKind, Topology};
 use crate::machine;
-use crate::report::{Check, ResultFile, Row, Unit};
 use crate::request::{Times, Window, can_track};
+use sidelane_host::median::median;
+use sidelane_host::topology::{PairKind, Topology};
+use sidelane_report::{Check, ResultFile, Row, Unit};
 
 const RATE_PER_S: f64 = 5_000.0;
 const NEAR_NS: u64 = 20_000;

@@ -10,7 +10,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::machine;
-use crate::report::{Check, ResultFile, Unit};
+use sidelane_report::{Check, ResultFile, Unit};
 
 /// From here on the host is named as what a run was disturbed by.
 const STOLEN_PERCENT: f64 = 1.0;

@@ -13,11 +13,11 @@ use serde_json::Value;
 use sidelane_signal::LaneClass;
 
 use crate::lab::{Lab, Service};
-use crate::lane::service::Target;
-use crate::lane::topology::{Lanes, PairKind};
-use crate::lane::tracker::{Extras, Tracker};
 use crate::request::truth::{Agreement, compare, read_journal};
 use crate::request::{Request, Requests, Window};
+use sidelane_host::service::Target;
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_kernel::tracker::{Extras, Tracker};
 
 /// Above everything else on its CPU, so that the echo server reads its clock on time.
 const SERVER_PRIORITY: &str = "10";

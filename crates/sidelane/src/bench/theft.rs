@@ -14,12 +14,13 @@ use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
 use sidelane_signal::LaneClass;
 
-use crate::lane::books::{Books, reaction_figures};
-use crate::lane::priority::{HOLDER_PRIORITY, make_this_thread_fifo, pin_this_thread};
 use crate::lane::session::Session;
-use crate::lane::topology::Lanes;
-use crate::lane::tracker::{Extras, LaneMemory, ServiceCgroup, Tracker};
-use crate::report::Row;
+use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo, pin_this_thread};
+use sidelane_host::service::ServiceCgroup;
+use sidelane_host::topology::Lanes;
+use sidelane_kernel::books::{Books, reaction_figures};
+use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
+use sidelane_report::Row;
 
 /// Of each lane about 7 %, in some 65 gaps a second: a hypervisor that is short of CPUs.
 const APART_US: [u64; 2] = [4_000, 24_000];

@@ -25,7 +25,7 @@ use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Carrier;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
-use crate::report::{ResultFile, html};
+use sidelane_report::{ResultFile, html};
 
 /// What `sidelane demo` was asked to do.
 #[derive(Clone, Debug)]

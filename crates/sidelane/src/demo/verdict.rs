@@ -6,18 +6,18 @@ use serde_json::{Map, json};
 
 use super::{DemoOptions, Pace, Run, settings};
 use crate::bench::interval::{of_all, of_median};
-use crate::bench::median::median;
 use crate::experiment::run::BesideFigures;
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Sibling;
 use crate::experiment::socket::AtSocket;
 use crate::experiment::stage::Stage;
-use crate::lane::books::reaction_figures;
-use crate::lane::histogram::Histogram;
-use crate::lane::topology::{Lanes, PairKind};
 use crate::machine;
-use crate::report::{Check, Curve, ResultFile, Row, Unit, finding};
 use crate::request::can_track;
+use sidelane_host::median::median;
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_kernel::books::reaction_figures;
+use sidelane_kernel::histogram::Histogram;
+use sidelane_report::{Check, Curve, ResultFile, Row, Unit, finding};
 
 const OVERLAP_LIMIT_PERCENT: f64 = 1.0;
 const OFF_P50_LIMIT_NS: f64 = 5_000.0;
@@ -178,7 +178,7 @@ fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigu
     for (key, value) in reaction_figures(&off, &on) {
         row.put(key, value);
     }
-    let per_s = |summons: fn(&crate::lane::books::LaneBooks) -> u64| {
+    let per_s = |summons: fn(&sidelane_kernel::books::LaneBooks) -> u64| {
         median(figures.clone().map(|figures| figures.books.sum(summons) as f64 * 1e9 / figures.books.at_ns as f64))
     };
     row.put("holds_per_s", per_s(|lane| lane.summons));

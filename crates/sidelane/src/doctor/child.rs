@@ -20,7 +20,7 @@ use rustix::process::{
     waitid, waitpid,
 };
 
-use crate::lane::priority::{make_this_thread_ext, make_this_thread_idle, pin_this_thread};
+use sidelane_host::priority::{make_this_thread_ext, make_this_thread_idle, pin_this_thread};
 
 /// A fork is ready within a millisecond, unless its CPU is overloaded.
 const READY_TIMEOUT: Duration = Duration::from_secs(2);

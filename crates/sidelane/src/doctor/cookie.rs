@@ -12,10 +12,10 @@ use std::time::Duration;
 use super::child::{Board, Child, Class};
 use super::finding::Finding;
 use super::pair::TestPair;
-use crate::lane::clock::now_ns;
-use crate::lane::corecookie::{CoreCookie, Lack};
-use crate::lane::priority::pin_this_thread;
-use crate::lane::topology::PairKind;
+use sidelane_host::clock::now_ns;
+use sidelane_host::corecookie::{CoreCookie, Lack};
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::topology::PairKind;
 
 const NAME: &str = "core scheduling";
 /// Some tens of the scheduler's slices.

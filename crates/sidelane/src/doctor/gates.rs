@@ -10,10 +10,10 @@ use super::instrumented;
 use super::latency::{Effort, Figures};
 use super::pair::{TestPair, own_cpus};
 use super::victim::{self, Switch};
-use crate::lane::cgroup::{Hierarchy, Leaf};
 use crate::lane::gate::{Gate as LaneGate, sched_ext};
-use crate::lane::topology::PairKind;
-use crate::report::Row;
+use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::topology::PairKind;
+use sidelane_report::Row;
 
 /// A gate that was tried.
 #[derive(Clone, Debug)]

@@ -3,7 +3,7 @@
 use std::io;
 
 use super::finding::Finding;
-use crate::lane::cgroup::{Hierarchy, Leaf};
+use sidelane_host::cgroup::{Hierarchy, Leaf};
 
 /// The control files that Sidelane uses.
 const FREEZE: &str = "cgroup.freeze";

@@ -4,9 +4,9 @@ use std::fs;
 
 use super::finding::Finding;
 use super::pair::own_cpus;
-use crate::lane::nap::Nap;
-use crate::lane::topology::{LaneError, Topology};
 use crate::machine;
+use sidelane_host::nap::Nap;
+use sidelane_host::topology::{LaneError, Topology};
 
 /// What can be said of the machine without measuring it.
 pub fn findings(topology: &Topology) -> Vec<Finding> {
@@ -38,7 +38,7 @@ fn siblings(topology: &Topology) -> Finding {
     const NAME: &str = "SMT siblings";
     match topology.smt_pairs(&topology.online()) {
         Ok(lanes) => {
-            let pair = |lane: &crate::lane::topology::BatchLane| format!("{}:{}", lane.requests, lane.cpu);
+            let pair = |lane: &sidelane_host::topology::BatchLane| format!("{}:{}", lane.requests, lane.cpu);
             let pairs: Vec<String> = lanes.batch.iter().map(pair).collect();
             Finding::works(NAME, format!("lane pairs {}", pairs.join(" ")))
         }

@@ -28,12 +28,13 @@ use super::latency::{Effort, Figures, Spread};
 use super::pair::TestPair;
 use crate::lane::audit::Audit;
 use crate::lane::beside::{keep_off, settle};
-use crate::lane::clock::now_ns;
 use crate::lane::gate::Gate;
-use crate::lane::gate::sched_ext::Scheduler;
-use crate::lane::histogram::Histogram;
 use crate::lane::holder::{Evictor, Holder};
-use crate::lane::tracker::{Extras, ServiceCgroup, Tracker};
+use sidelane_host::clock::now_ns;
+use sidelane_host::service::ServiceCgroup;
+use sidelane_kernel::histogram::Histogram;
+use sidelane_kernel::scheduler::Scheduler;
+use sidelane_kernel::tracker::{Extras, Tracker};
 
 /// A burst: long enough that the holder always comes before its end.
 const BUSY_NS: u64 = 200_000;

@@ -12,12 +12,12 @@ use super::latency::{Effort, Figures, Spread};
 use super::pair::TestPair;
 use crate::lab::Lab;
 use crate::lane::beside::Beside;
-use crate::lane::books::Books;
 use crate::lane::gate::{Gate, GateChoice};
-use crate::lane::histogram::Histogram;
-use crate::lane::service::Target;
 use crate::lane::session::{Session, SessionOptions};
 use crate::lane::terms::Lending;
+use sidelane_host::service::Target;
+use sidelane_kernel::books::Books;
+use sidelane_kernel::histogram::Histogram;
 
 /// Bursts of the service, and idle moments between them.
 const RHYTHM: [&str; 6] = ["--busy-us", "200", "--idle-us", "600", "--count", "1000000"];

@@ -2,8 +2,8 @@
 
 use std::time::Duration;
 
-use crate::lane::histogram::Histogram;
-use crate::report::Row;
+use sidelane_kernel::histogram::Histogram;
+use sidelane_report::Row;
 
 /// How much is measured.
 #[derive(Clone, Copy, Debug)]

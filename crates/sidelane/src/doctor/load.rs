@@ -65,7 +65,7 @@ fn describe(pair: &TestPair, request_percent: u64, batch_percent: u64) -> Findin
 mod tests {
     use super::super::finding::State;
     use super::*;
-    use crate::lane::topology::PairKind;
+    use sidelane_host::topology::PairKind;
 
     const STAT: &str = "cpu  9 9 9 9 9 9 9 9 0 0\ncpu1 10 5 5 70 10 0 0 0 0 0\ncpu11 1 0 0 0 0 0 0 0 0 0\n";
 

@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use crate::lane::cpulist::CpuSet;
-use crate::lane::service::allowed_cpus;
-use crate::lane::topology::{BatchLane, LaneError, Lanes, PairKind, Topology};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::topology::{BatchLane, LaneError, Lanes, PairKind, Topology};
 
 /// One request lane and one batch lane.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -64,7 +64,7 @@ pub fn own_cpus() -> CpuSet {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::topology::{CoreId, Cpu, CpuKind};
+    use sidelane_host::topology::{CoreId, Cpu, CpuKind};
 
     /// `siblings[i]` are the lanes of CPU i's core.
     fn machine(siblings: &[&str]) -> Topology {

@@ -4,9 +4,9 @@ use super::finding::{Finding, Group, State};
 use super::gates::{Gate, Outcome};
 use super::latency::Figures;
 use super::pair::TestPair;
-use crate::lane::topology::PairKind;
-use crate::report::grid::{Grid, Ink, length, wrap};
-use crate::report::unit::Unit;
+use sidelane_host::topology::PairKind;
+use sidelane_report::grid::{Grid, Ink, length, wrap};
+use sidelane_report::unit::Unit;
 
 /// Details are wrapped to this width at most: longer lines are hard to read.
 const WIDTH_MAX: usize = 110;

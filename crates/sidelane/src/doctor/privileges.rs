@@ -6,9 +6,9 @@ use std::thread;
 
 use super::finding::{Finding, State};
 use super::pair::TestPair;
-use crate::lane::cgroup::Hierarchy;
 use crate::lane::claim::{Claim, ClaimError};
-use crate::lane::priority::{HOLDER_PRIORITY, make_this_thread_fifo};
+use sidelane_host::cgroup::Hierarchy;
+use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo};
 
 const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_NICE: u32 = 23;

@@ -16,10 +16,10 @@ use std::time::Duration;
 use super::child::{Board, Child, Class};
 use super::finding::Finding;
 use super::pair::TestPair;
-use crate::bench::median::median;
-use crate::lane::clock::now_ns;
-use crate::lane::priority::pin_this_thread;
-use crate::lane::topology::PairKind;
+use sidelane_host::clock::now_ns;
+use sidelane_host::median::median;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::topology::PairKind;
 
 /// Below it, frequency and shared caches explain a slowdown; lanes of a core are well above.
 const SIBLING_SLOWDOWN_PERCENT: f64 = 12.0;

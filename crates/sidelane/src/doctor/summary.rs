@@ -5,9 +5,9 @@ use serde_json::{Map, Value, json};
 use super::finding::{self, Finding, Group, State};
 use super::gates::Gate;
 use super::pair::TestPair;
-use crate::lane::topology::PairKind;
 use crate::machine;
-use crate::report::ResultFile;
+use sidelane_host::topology::PairKind;
+use sidelane_report::ResultFile;
 
 /// Everything that was found.
 #[derive(Clone, Debug, Default)]

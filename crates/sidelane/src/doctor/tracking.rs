@@ -8,7 +8,8 @@ use anyhow::Result;
 use super::finding::Finding;
 use super::pair::TestPair;
 use crate::lane::beside::settle;
-use crate::lane::tracker::{ServiceCgroup, Tracker, TrackerError};
+use sidelane_host::service::ServiceCgroup;
+use sidelane_kernel::tracker::{Tracker, TrackerError};
 
 /// Long enough for some switches even on an idle lane.
 const WATCH: Duration = Duration::from_millis(50);

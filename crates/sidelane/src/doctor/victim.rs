@@ -23,9 +23,9 @@ use rustix::process::Signal;
 use super::child::{Board, Child, Class};
 use super::latency::{Effort, Figures, Spread};
 use super::pair::TestPair;
-use crate::lane::cgroup::Leaf;
-use crate::lane::clock::now_ns;
-use crate::lane::priority::{pin_this_thread, pin_thread};
+use sidelane_host::cgroup::Leaf;
+use sidelane_host::clock::now_ns;
+use sidelane_host::priority::{pin_this_thread, pin_thread};
 
 /// The service's idle moment before each burst.
 const IDLE: Duration = Duration::from_micros(300);

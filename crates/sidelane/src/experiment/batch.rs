@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use super::sibling::Sibling;
 use super::stage::Stage;
 use crate::lane::beside::keep_off;
-use crate::lane::priority::with_this_thread_on;
+use sidelane_host::priority::with_this_thread_on;
 
 /// The command of the batch kernel `kernel`.
 pub(super) fn command(stage: &Stage, kernel: &str, counter: &Path) -> Vec<OsString> {

@@ -12,7 +12,7 @@ use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::Deserialize;
 
 use super::stage::Stage;
-use crate::report::Percentile;
+use sidelane_report::Percentile;
 
 /// When requests come.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -4,7 +4,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, bail};
 
-use crate::lane::topology::{PairKind, Topology};
+use sidelane_host::topology::{PairKind, Topology};
 
 /// Above the lane holder (10) and threaded interrupts (50): where client and batch share a lane
 /// the client stands in for another machine, which no batch could delay.

@@ -15,7 +15,7 @@ use super::place::Place;
 use super::sibling::{Carrier, Sibling};
 use super::stage::{Stage, cpu_ns};
 use crate::lab::Lab;
-use crate::lane::priority::with_this_thread_on;
+use sidelane_host::priority::with_this_thread_on;
 
 const SERVER: &str = "redis-server";
 const INSTALL: &str = "`apt-get install redis-server`";

@@ -12,10 +12,10 @@ use super::setting::{BatchTerms, Setting};
 use super::socket::{AtSocket, SocketView};
 use super::stage::Stage;
 use super::timeline;
-use crate::lane::books::Books;
 use crate::lane::gate::Gate;
 use crate::lane::session::{Session, SessionOptions};
-use crate::report::{Percentile, Timeline};
+use sidelane_kernel::books::Books;
+use sidelane_report::{Percentile, Timeline};
 
 /// How much of a run the timeline shows.
 const TIMELINE: Duration = Duration::from_millis(60);

@@ -8,7 +8,7 @@ use clap::ValueEnum;
 
 use super::place::Place;
 use crate::lab::{Lab, Service};
-use crate::lane::topology::PairKind;
+use sidelane_host::topology::PairKind;
 
 /// How much batch slows the service, and the service batch, unless something else is asked for. Elfen's
 /// Fig. 4 has requests lose 40 % and more to a busy lane.

@@ -10,10 +10,10 @@ use sidelane_signal::LaneClass;
 
 use super::load::Rhythm;
 use super::stage::Stage;
-use crate::lane::topology::{Lanes, PairKind};
-use crate::lane::tracker::{Extras, Tracker};
-use crate::report::Percentile;
 use crate::request::{Requests, can_track};
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_kernel::tracker::{Extras, Tracker};
+use sidelane_report::Percentile;
 
 /// What requests took.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -10,7 +10,7 @@ use super::place::Place;
 use super::sibling::Sibling;
 use crate::lab::Lab;
 use crate::lane::beside::Beside;
-use crate::lane::service::Target;
+use sidelane_host::service::Target;
 
 /// A service that is ready to be asked. It ends when this is dropped.
 pub struct Stage {

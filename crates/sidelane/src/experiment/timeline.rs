@@ -7,10 +7,10 @@ use std::time::Duration;
 use anyhow::Result;
 use sidelane_signal::LaneClass;
 
-use crate::lane::books::TraceEvent;
-use crate::lane::clock::now_ns;
 use crate::lane::session::Session;
-use crate::report::{Class, LaneTrack, Role, Span, Timeline};
+use sidelane_host::clock::now_ns;
+use sidelane_kernel::books::TraceEvent;
+use sidelane_report::{Class, LaneTrack, Role, Span, Timeline};
 
 /// A class change: when, and to what.
 type Change = (u64, Class);

@@ -15,8 +15,8 @@ use rustix::pipe::{PipeFlags, pipe_with};
 
 use super::gate::Pass;
 use super::gate::instrumented::{keep_out, preload};
-use super::priority;
-use super::signals;
+use sidelane_host::posix_signals;
+use sidelane_host::priority;
 
 /// The hidden verb under which the binary is the gate.
 pub const VERB: &str = "__batch";
@@ -84,7 +84,7 @@ impl GatedBatch {
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe {
             gated.pre_exec(move || {
-                signals::unmask();
+                posix_signals::unmask();
                 rustix::io::fcntl_setfd(&entrance, rustix::io::FdFlags::empty())?;
                 Pass::open(&passed_on)?;
                 rustix::process::set_parent_process_death_signal(Some(rustix::process::Signal::KILL))?;

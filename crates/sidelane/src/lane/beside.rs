@@ -9,11 +9,13 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::cpulist::CpuSet;
-use super::priority::pin_this_thread;
-use super::service::{PinPlan, Service, ServiceError, Target, allowed_cpus};
-use super::topology::{LaneError, Lanes, ReadError, Topology};
-use super::tracker::LaneMemory;
+use crate::lane::pins::PinPlan;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::service::{Service, ServiceError, Target};
+use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology};
+use sidelane_kernel::tracker::LaneMemory;
 
 /// A thread of ordinary priority gets a turn on any lane within some milliseconds, unless a
 /// real-time thread never lets go of it.

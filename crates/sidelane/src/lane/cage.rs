@@ -9,16 +9,17 @@
 //! few waiting system calls (epoll_wait, sigtimedwait; see signal(7)) return EINTR.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::io;
 use std::sync::Mutex;
 
 use serde::{Deserialize, Serialize};
 
-use super::cgroup::{Hierarchy, Leaf, processes};
-use super::cpulist::CpuSet;
 use super::decider::Evictor;
-use super::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
+use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
+use sidelane_host::procfs::threads;
+use sidelane_kernel::tracker::Census;
 
 /// How batch is stopped from running anywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -26,9 +27,6 @@ enum Freezer {
     V2(Leaf),
     V1(Leaf),
 }
-
-/// Says which processes batch has at the moment.
-pub type Census = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
 
 /// The groups of one batch command.
 pub struct Cage {
@@ -258,10 +256,4 @@ fn kill_until_none(alive: impl Fn() -> Vec<u32>) {
         }
         std::thread::yield_now();
     }
-}
-
-/// The threads of a process.
-pub fn threads(pid: u32) -> Vec<u32> {
-    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
-    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }

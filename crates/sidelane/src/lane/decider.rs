@@ -12,12 +12,12 @@ use sidelane_policy::{Action, Actions, Nanos, Observation, Policy, Requests};
 use sidelane_signal::{LaneWord, hist_record};
 
 use super::audit::Audit;
-use super::clock::now_ns;
 use super::lateness::Lateness;
 use super::look::{look, requests};
-use super::summons::SummonsRing;
-use super::topology::BatchLane;
-use super::tracker::LaneMemory;
+use sidelane_host::clock::now_ns;
+use sidelane_host::topology::BatchLane;
+use sidelane_kernel::summons::SummonsRing;
+use sidelane_kernel::tracker::LaneMemory;
 
 /// Sends batch away from a lane and brings it back; both may take their time.
 pub trait Evictor: Send + Sync {

@@ -22,8 +22,9 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
 use super::cage::CagePlan;
-use super::cgroup::Leaf;
-use super::service::{self, PinPlan};
+use crate::lane::pins::PinPlan;
+use sidelane_host::cgroup::Leaf;
+use sidelane_host::procfs;
 
 /// The hidden verb under which the binary is its own guardian.
 pub const VERB: &str = "__guardian";
@@ -71,7 +72,7 @@ impl UndoPlan {
 
 /// Where there are no groups, a command's descendants are all that is known of what it started.
 fn kill_family(pid: u32) {
-    for member in service::family(&BTreeSet::from([pid])) {
+    for member in procfs::family(&BTreeSet::from([pid])) {
         // SAFETY: plain system call. The agent reaps the command only after it has withdrawn its
         // pid from the plan, so the number still means the command.
         unsafe { libc::kill(member as libc::pid_t, libc::SIGKILL) };
@@ -171,5 +172,5 @@ fn input_within(timeout: &Timespec) -> io::Result<bool> {
 }
 
 fn is_stopped(pid: u32) -> bool {
-    matches!(service::state(&format!("/proc/{pid}/stat")), Some('T' | 't'))
+    matches!(procfs::state(&format!("/proc/{pid}/stat")), Some('T' | 't'))
 }

@@ -18,15 +18,16 @@ use std::time::Duration;
 use sidelane_policy::{Observation, Policy, Reason};
 
 use super::audit::Audit;
-use super::clock::now_ns;
 use super::decider::{Decider, Means, Shared, Want};
 pub use super::decider::{Evictor, HolderBooks};
 use super::gate::Backstop;
-use super::nap::Nap;
-use super::priority::{self, HOLDER_PRIORITY};
-use super::summons::SummonsRing;
-use super::topology::BatchLane;
-use super::tracker::LaneMemory;
+use sidelane_host::clock::now_ns;
+use sidelane_host::nap::Nap;
+use sidelane_host::priority;
+use sidelane_host::priority::HOLDER_PRIORITY;
+use sidelane_host::topology::BatchLane;
+use sidelane_kernel::summons::SummonsRing;
+use sidelane_kernel::tracker::LaneMemory;
 
 /// How long to nap where the policy waits for a change that the holder itself has to notice.
 const NAP_WITHOUT_WAKEUP_NS: u64 = 1_000_000;

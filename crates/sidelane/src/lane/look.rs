@@ -2,7 +2,7 @@
 
 use sidelane_policy::{Observation, Requests};
 
-use super::tracker::LaneMemory;
+use sidelane_kernel::tracker::LaneMemory;
 
 /// What is to be seen on the request lanes `lanes` of the core of `batch_lane`.
 pub fn look(memory: &LaneMemory, lanes: &[u32], batch_lane: u32) -> Observation {

@@ -4,7 +4,7 @@ use std::fmt;
 use std::str::FromStr;
 use std::time::Duration;
 
-use crate::units::parse_time;
+use sidelane_host::units::parse_time;
 
 /// A service level objective: a percentile of latencies, and what it may be at most.
 #[derive(Clone, Copy, Debug, PartialEq)]

@@ -9,11 +9,11 @@ use anyhow::{Context, Result};
 
 use super::beside::Beside;
 use super::gate::{Gate, GateChoice};
-use super::service::Target;
 use super::session::{Session, SessionOptions};
-use super::signals::{Caught, Signals};
 use super::summary::Summary;
 use super::terms::Lending;
+use sidelane_host::posix_signals::{Caught, Signals};
+use sidelane_host::service::Target;
 
 /// How often the session looks after what is not decided lane by lane.
 const SUPERVISE_EVERY_MS: u32 = 100;

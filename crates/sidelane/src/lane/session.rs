@@ -22,18 +22,20 @@ use sidelane_signal::LaneClass;
 use super::audit::AuditLog;
 use super::batch::{Batch, BatchClass, exit_code};
 use super::beside::{Beside, keep_off};
-use super::books::Books;
 use super::cage::Cage;
 use super::claim::Claim;
-use super::clock::now_ns;
-use super::gate::sched_ext::Scheduler;
 use super::gate::{Gate, LaneKeeper};
 use super::guardian::Guardian;
 use super::holder::HolderBooks;
 use super::terms::{FinalTerms, Lending, TermsKeeper};
-use super::tracker::{Extras, LaneMemory, Tracker};
+use crate::request;
 use crate::request::emitted::Emitters;
-use crate::request::{self, EventPair, RequestSource, Source};
+use crate::request::{RequestSource, Source};
+use sidelane_host::clock::now_ns;
+use sidelane_kernel::books::Books;
+use sidelane_kernel::counters::EventPair;
+use sidelane_kernel::scheduler::Scheduler;
+use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
 use start::{Started, enter_machine, learn_requests, start_batch, start_guardian, undo};
 
 /// How a session runs.

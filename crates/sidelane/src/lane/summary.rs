@@ -4,16 +4,17 @@ use std::fmt;
 
 use serde_json::{Map, json};
 
-use super::books::{reaction_figures, worst_reaction};
-use super::gate::{Gate, GateBooks};
-use super::histogram::Histogram;
 use super::session::Outcome;
-use super::stolen::StolenFrom;
 use super::terms::FinalTerms;
-use super::topology::{Lanes, PairKind};
+use crate::lane::gate::Gate;
 use crate::machine;
-use crate::report::{ResultFile, Row};
 use crate::request::Source;
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_kernel::books::{reaction_figures, worst_reaction};
+use sidelane_kernel::gate_books::GateBooks;
+use sidelane_kernel::histogram::Histogram;
+use sidelane_kernel::stolen::StolenFrom;
+use sidelane_report::{ResultFile, Row};
 
 /// The figures of one run. Everything was measured in that run.
 #[derive(Clone, Debug)]

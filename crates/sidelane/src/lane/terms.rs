@@ -18,13 +18,13 @@ use sidelane_policy::borrow::headroom::{Headroom, LastSecond, Standing};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use thiserror::Error;
 
-use super::clock::now_ns;
-use super::histogram::Histogram;
 use super::objective::Objective;
-use super::topology::{BatchLane, Lanes};
-use super::tracker::LaneMemory;
-use super::turns::History;
 use crate::request::{Request, RequestError, RequestSource, Source};
+use sidelane_host::clock::now_ns;
+use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_kernel::histogram::Histogram;
+use sidelane_kernel::tracker::LaneMemory;
+use sidelane_kernel::turns::History;
 
 /// A look's requests are those of the last second...
 const LOOKS_MIN: usize = 10;

@@ -49,7 +49,7 @@ pub fn cycles() -> u64 {
 fn both() -> (u64, u64) {
     const TRIES: usize = 8;
     let look = || {
-        let (before, now_ns, after) = (cycles(), crate::lane::clock::now_ns(), cycles());
+        let (before, now_ns, after) = (cycles(), sidelane_host::clock::now_ns(), cycles());
         (after.wrapping_sub(before), before, now_ns)
     };
     let (apart, before, now_ns) = (0..TRIES).map(|_| look()).min().expect("there are tries");
@@ -103,9 +103,9 @@ mod tests {
     #[test]
     fn moments_are_found_again_on_the_systems_clock() {
         let clock = Clock::calibrate();
-        let before = crate::lane::clock::now_ns();
+        let before = sidelane_host::clock::now_ns();
         let at_ns = clock.at_ns(cycles());
-        let after = crate::lane::clock::now_ns();
+        let after = sidelane_host::clock::now_ns();
         // The rate is known to some parts in ten thousand; the moment is at most some ms after the zero.
         let slack_ns = 10_000 + (after - clock.zero_ns) / 1_000;
         assert!(before - slack_ns <= at_ns && at_ns <= after + slack_ns, "{before} {at_ns} {after}");

@@ -7,7 +7,7 @@
 use std::time::{Duration, Instant};
 
 use super::channel::{Gone, Reader};
-use crate::bench::median::median;
+use sidelane_host::median::median;
 
 /// A pause, and each window beside it.
 const WINDOW: Duration = Duration::from_millis(20);

@@ -6,9 +6,9 @@ use super::analysis::tags::{RateSum, Seen};
 use super::analysis::{Rate, RateSamples};
 use super::observation::Observation;
 use super::view::{RateUnit, histograms, rate_unit};
-use crate::lane::topology::PairKind;
 use crate::machine;
-use crate::report::{ResultFile, Row};
+use sidelane_host::topology::PairKind;
+use sidelane_report::{ResultFile, Row};
 
 /// Values of a tag with a row of their own.
 const ROWS_A_TAG: usize = 200;

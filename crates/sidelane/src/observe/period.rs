@@ -11,7 +11,7 @@ use std::time::Duration;
 use thiserror::Error;
 
 use super::clock::{Clock, cycles};
-use crate::units::parse_time;
+use sidelane_host::units::parse_time;
 
 /// Each period lies within so much of its target, on either side, evenly spread.
 pub const JITTER: f64 = 0.25;

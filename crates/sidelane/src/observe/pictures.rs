@@ -9,9 +9,9 @@ use super::analysis::tags::{RateSum, Seen as SeenValue};
 use super::analysis::{Rate, RateSamples};
 use super::observation::Observation;
 use super::view::{RateUnit, rate_unit};
-use crate::report::chart::{BarRow, Bars, Cell, Heatmap, Line, Multiples, Panel, Quantity, ScaleKind};
-use crate::report::picture::{Seen, Series, SignalSeries};
-use crate::report::{ResultFile, Unit};
+use sidelane_report::chart::{BarRow, Bars, Cell, Heatmap, Line, Multiples, Panel, Quantity, ScaleKind};
+use sidelane_report::picture::{Seen, Series, SignalSeries};
+use sidelane_report::{ResultFile, Unit};
 
 /// Values of a tag with bars of their own.
 const BARS_MAX: usize = 15;

@@ -7,8 +7,8 @@
 
 use thiserror::Error;
 
-use crate::lane::cpulist::CpuSet;
-use crate::lane::topology::Topology;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::Topology;
 
 /// What is asked of the places.
 #[derive(Clone, Debug, Default)]

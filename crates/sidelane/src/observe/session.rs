@@ -25,11 +25,11 @@ use super::subject::Subject;
 use super::view::Live;
 use super::wanted::{Wanted, need_lane, need_same_core};
 use crate::doctor::pair::own_cpus;
-use crate::lane::cpulist::CpuSet;
-use crate::lane::priority::pin_this_thread;
-use crate::lane::service::Target;
-use crate::lane::signals::Signals;
-use crate::lane::topology::Topology;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::posix_signals::Signals;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::service::Target;
+use sidelane_host::topology::Topology;
 
 /// How often it is looked whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(10);

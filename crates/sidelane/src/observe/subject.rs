@@ -9,10 +9,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::lane::cpulist::CpuSet;
-use crate::lane::priority::pin_this_thread;
-use crate::lane::service::{Target, allowed_cpus, is_alive};
-use crate::lane::signals::unmask;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::posix_signals::unmask;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::procfs::{allowed_cpus, is_alive};
+use sidelane_host::service::Target;
 
 /// How long a command that was asked to end may take.
 const GRACE: Duration = Duration::from_secs(2);

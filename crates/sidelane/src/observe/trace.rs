@@ -7,7 +7,7 @@ use super::analysis::series::{Bin, Series};
 use super::observation::Observation;
 use super::turns::Turn;
 use super::view::{RateUnit, rate_unit};
-use crate::report::perfetto::{Trace, Track};
+use sidelane_report::perfetto::{Trace, Track};
 
 impl Observation {
     /// For Perfetto.
@@ -85,7 +85,7 @@ impl Observation {
 mod tests {
     use super::super::observation::sample;
     use super::super::turns::Turns;
-    use crate::report::perfetto::read::{Happened, tracks};
+    use sidelane_report::perfetto::read::{Happened, tracks};
 
     /// Names and lengths of a track's slices.
     fn slices(events: &[(u64, Option<Happened>)]) -> Vec<(String, u64)> {

@@ -8,7 +8,7 @@ use super::analysis::tags::TagTable;
 use super::analysis::{Analysis, Operand, Rate};
 use super::clock::Clock;
 use super::observation::Names;
-use crate::report::terminal;
+use sidelane_report::terminal;
 
 /// Values of a tag that are shown.
 const VALUES_SHOWN: usize = 12;
@@ -98,7 +98,7 @@ fn spread(text: &mut String, rate: &Rate, kept: &Spread, clock: &Clock, columns:
 /// A rate for a person: of time by the second, of events as a quotient.
 pub fn rate_in_words(rate: &Rate, value: f64, clock: &Clock) -> String {
     match rate_unit(rate) {
-        RateUnit::PerSecond => crate::report::Unit::PerS.human(value * clock.cycles_per_ns * 1e9),
+        RateUnit::PerSecond => sidelane_report::Unit::PerS.human(value * clock.cycles_per_ns * 1e9),
         RateUnit::Quotient => format!("{value:.3}"),
     }
 }

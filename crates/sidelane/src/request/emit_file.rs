@@ -7,7 +7,7 @@ use sidelane_signal::{
     EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitThread, Emitted,
 };
 
-use crate::sealed::SealedFile;
+use sidelane_host::sealed::SealedFile;
 
 const RING_BYTES: usize = size_of::<EmitThread>() + EMIT_EVENTS * size_of::<EmitEvent>();
 const FILE_BYTES: usize = size_of::<EmitHead>() + EMIT_THREADS * RING_BYTES;

@@ -10,8 +10,8 @@ use super::emit_file::EmitFile;
 use super::emitted_words::{EmittedWords, News};
 use super::records::Request;
 use super::window::Window;
-use crate::lane::clock::now_ns;
-use crate::lane::cpulist::CpuSet;
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
 
 /// Looks, after which a request that finished is handed on although something of it is missing:
 /// its events lie in different rings, which are not read at the same moment.

@@ -19,9 +19,9 @@ use sidelane_signal::LaneClass;
 
 use super::emit_file::EmitFile;
 use super::ledger::{Ledger, OnLane, Shown};
-use crate::lane::clock::now_ns;
-use crate::lane::cpulist::CpuSet;
-use crate::lane::tracker::LaneMemory;
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_kernel::tracker::{LaneMemory, RequestWriter};
 
 /// A process of the service came or went. The files come from a thread that has time.
 pub(super) enum News {
@@ -51,10 +51,12 @@ impl EmittedWords {
         let writer = Writer { news, files: Vec::new(), ledger: Ledger::new(lanes.len()), lanes };
         (Self { writer: Mutex::new(writer) }, tell)
     }
+}
 
+impl RequestWriter for EmittedWords {
     /// Brings the words up to date, unless somebody is at it. Allocates nothing and makes no system
     /// call, but when a process of the service has come or gone.
-    pub(crate) fn write(&self, memory: &LaneMemory) {
+    fn write(&self, memory: &LaneMemory) {
         if let Ok(mut writer) = self.writer.try_lock() {
             writer.write(memory, now_ns());
         }

@@ -9,19 +9,16 @@
 //! [`RequestSource`] is whichever of them there is.
 //!
 //! Where there are hardware counters, the requests of the first also carry what their lane counted for
-//! them ([`EventPair`]).
+//! them ([`sidelane_kernel::counters::EventPair`]).
 //!
 //! Invariant: the service is only looked at. A record that nobody fetches is dropped and
 //! counted; the service never waits for its reader.
 
-pub(crate) mod counters;
 mod emit_file;
 pub mod emitted;
 pub(crate) mod emitted_words;
-pub(crate) mod kernel;
 mod ledger;
 mod log;
-mod ports;
 mod recent;
 mod records;
 mod source;
@@ -31,11 +28,6 @@ pub mod truth;
 pub mod watch;
 mod window;
 
-pub(crate) use counters::LaneCounters;
-pub use counters::{EventPair, NoCounters};
-pub use kernel::{Counts, RequestMemory};
-pub use ports::listening_ports;
-pub(crate) use ports::listening_sockets;
 pub use records::{Request, SETTLE_NS};
 pub use source::{RequestSource, Source};
 pub use summary::Summary;

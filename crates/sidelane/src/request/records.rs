@@ -9,7 +9,7 @@ use std::collections::HashMap;
 
 use sidelane_policy::borrow::harm::Counters;
 
-use super::counters::counted;
+use sidelane_kernel::counters::counted;
 
 /// Parts of one response follow each other faster than this, unless it is a stream.
 pub const SETTLE_NS: u64 = 100_000_000;

@@ -6,9 +6,9 @@ use serde_json::{Map, json};
 
 use super::source::Source;
 use super::window::{Times, Window};
-use crate::lane::topology::PairKind;
 use crate::machine;
-use crate::report::{ResultFile, Row, Unit};
+use sidelane_host::topology::PairKind;
+use sidelane_report::{ResultFile, Row, Unit};
 
 /// The figures of one watch. Everything was measured in it.
 #[derive(Clone, Debug)]

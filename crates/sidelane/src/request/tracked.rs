@@ -11,12 +11,12 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use thiserror::Error;
 
-use super::kernel::{Counts, RECORDS, RequestMemory};
-use super::ports::listening_ports;
 use super::records::{Request, Settling};
 use super::window::Window;
-use crate::lane::clock::now_ns;
-use crate::lane::tracker::Tracker;
+use sidelane_host::clock::now_ns;
+use sidelane_host::ports::listening_ports;
+use sidelane_kernel::requests::{Counts, RECORDS, RequestMemory};
+use sidelane_kernel::tracker::Tracker;
 
 /// Tracepoints of Linux 6.3, in the kernel's own type information.
 const NEEDED: [&str; 3] = ["btf_trace_sk_data_ready", "btf_trace_sock_send_length", "btf_trace_sock_recv_length"];

@@ -15,10 +15,11 @@ use super::source::RequestSource;
 use super::summary::Summary;
 use super::tracked::{Requests, can_track};
 use super::window::Window;
-use crate::lane::service::{Service, Target, allowed_cpus};
-use crate::lane::signals::Signals;
-use crate::lane::topology::{Lanes, PairKind};
-use crate::lane::tracker::{Extras, Tracker};
+use sidelane_host::posix_signals::Signals;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::service::{Service, Target};
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_kernel::tracker::{Extras, Tracker};
 
 const DRAIN_EVERY_MS: u32 = 50;
 /// How often a service that was started again is looked for.

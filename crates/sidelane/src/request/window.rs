@@ -2,9 +2,9 @@
 
 use std::collections::BTreeSet;
 
-use super::kernel::Counts;
 use super::records::Request;
-use crate::lane::histogram::Histogram;
+use sidelane_kernel::histogram::Histogram;
+use sidelane_kernel::requests::Counts;
 
 /// A histogram and its largest value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

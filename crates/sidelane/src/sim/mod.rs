@@ -11,7 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use sidelane_sim::sweep::Progress;
 use sidelane_sim::{Choices, Experiment, Outcome, ScenarioError, parallel, sweep};
 
-use crate::report::ResultFile;
+use sidelane_report::ResultFile;
 
 /// What `sidelane sim` was asked to do.
 #[derive(Clone, Debug)]

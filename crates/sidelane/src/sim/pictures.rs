@@ -3,9 +3,9 @@
 use sidelane_sim::{Experiment, Outcome};
 
 use super::rows::{key_of, text};
-use crate::report::Unit;
-use crate::report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
-use crate::report::unit::title_of_key;
+use sidelane_report::Unit;
+use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
+use sidelane_report::unit::title_of_key;
 
 /// Two panels for each combination of what else is swept; nothing without a number to draw against.
 pub(crate) fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {

@@ -3,7 +3,7 @@
 use sidelane_sim::scenario::PointValue;
 use sidelane_sim::{Experiment, Outcome};
 
-use crate::report::{Row, Unit};
+use sidelane_report::{Row, Unit};
 
 /// In the order of the sweep.
 pub(crate) fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Row> {

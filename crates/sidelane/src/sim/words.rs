@@ -6,7 +6,7 @@ use serde_json::{Map, Value, json};
 use sidelane_sim::model::Fault;
 use sidelane_sim::{Choices, Experiment, Model, Outcome};
 
-use crate::report::{Machine, Pair};
+use sidelane_report::{Machine, Pair};
 
 /// What no simulated result may leave out.
 pub(crate) const SIMULATED: &str = "simulated: every number here comes from a model of a machine that ran the policies' own code; \

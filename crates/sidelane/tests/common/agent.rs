@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use serde_json::Value;
 use sidelane::lane::guardian;
-use sidelane::report::{ResultFile, Row};
+use sidelane_report::{ResultFile, Row};
 use tempfile::TempDir;
 
 use super::deadline::holds_within;

@@ -10,7 +10,7 @@ use std::sync::atomic::Ordering;
 use libbpf_rs::MapHandle;
 use libbpf_rs::query::MapInfoIter;
 use rustix::mm::{MapFlags, ProtFlags, mmap};
-use sidelane::lane::priority::pin_this_thread;
+use sidelane_host::priority::pin_this_thread;
 use sidelane_signal::{GateWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, Shared, view};
 
 use super::Running;

@@ -18,11 +18,11 @@ use serde_json::{Map, json};
 use self::build::Workshop;
 use self::reaction::Reactions;
 use crate::bench::interval::of_median;
-use crate::bench::median::median;
 use crate::bench::rounds::{Limit, Patience, numbers_until_decided};
-use crate::lane::topology::Topology;
 use crate::machine;
-use crate::report::{Check, ResultFile, Row, Unit};
+use sidelane_host::median::median;
+use sidelane_host::topology::Topology;
+use sidelane_report::{Check, ResultFile, Row, Unit};
 
 const CHECK_LIMIT_NS: f64 = 1.0;
 const PROGRAM_LIMIT_PERCENT: f64 = 3.0;

@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 use super::build::Workshop;
 use super::{OVERLAP_LIMIT_PERCENT, REACTION_LIMIT_US, WOKEN_LIMIT_PERCENT};
 use crate::bench::interval::of_median;
-use crate::bench::median::median;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::doctor::instrumented::beside_pulses;
-use crate::lane::books::{Books, reaction_figures};
 use crate::lane::gate::{Gate, GateChoice};
-use crate::lane::topology::Lanes;
-use crate::report::{Check, ResultFile, Row, Unit};
+use sidelane_host::median::median;
+use sidelane_host::topology::Lanes;
+use sidelane_kernel::books::{Books, reaction_figures};
+use sidelane_report::{Check, ResultFile, Row, Unit};
 
 const ROUND: Duration = Duration::from_secs(2);
 const ROUND_QUICK: Duration = Duration::from_millis(700);

@@ -12,8 +12,8 @@ use std::thread;
 use crate::doctor::latency::Effort;
 use crate::doctor::pair::TestPair;
 use crate::observe::clock::Clock;
-use crate::report::chart::{IntervalGroup, Intervals, Mean};
-use crate::report::{Row, Unit};
+use sidelane_report::chart::{IntervalGroup, Intervals, Mean};
+use sidelane_report::{Row, Unit};
 
 use super::estimate::Estimate;
 use reference::{PAPER_MACHINE, paper};

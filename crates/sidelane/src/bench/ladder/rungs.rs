@@ -11,8 +11,8 @@ use crate::doctor::latency::Effort;
 use crate::doctor::pair::{TestPair, own_cpus};
 use crate::doctor::victim::{self, Switch};
 use crate::lane::gate::Gate;
-use crate::lane::histogram::Histogram;
-use crate::lane::nap::Nap;
+use sidelane_host::nap::Nap;
+use sidelane_kernel::histogram::Histogram;
 
 /// Naps that this CPU or kernel may lack, by the beginning of their names, and what is missing then.
 const NAPS: [(&str, &str); 3] = [

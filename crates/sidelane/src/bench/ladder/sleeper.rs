@@ -4,7 +4,7 @@ use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
 use std::time::Duration;
 
-use crate::lane::nap::Nap;
+use sidelane_host::nap::Nap;
 
 /// What T2 is asked for.
 pub(super) const BE_AWAKE: u32 = 0;

@@ -15,9 +15,9 @@ use std::time::Duration;
 use super::sleeper::{BE_AWAKE, END, NAP, Sleeper};
 use crate::doctor::latency::Effort;
 use crate::doctor::pair::TestPair;
-use crate::lane::clock::now_ns;
-use crate::lane::priority::pin_this_thread;
 use crate::observe::clock::cycles;
+use sidelane_host::clock::now_ns;
+use sidelane_host::priority::pin_this_thread;
 
 /// T2 sleeps for so long: long enough that a CPU without work is as asleep as it gets here.
 const NAP_TIME: Duration = Duration::from_micros(200);
@@ -156,8 +156,8 @@ fn spin(length: Duration) {
 mod tests {
     use super::*;
     use crate::doctor::pair::own_cpus;
-    use crate::lane::nap::Nap;
-    use crate::lane::topology::PairKind;
+    use sidelane_host::nap::Nap;
+    use sidelane_host::topology::PairKind;
 
     #[test]
     fn every_sleeper_sleeps_and_wakes() {

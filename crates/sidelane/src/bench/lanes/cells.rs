@@ -1,6 +1,6 @@
 //! What the runs of a sweep came to: medians over rounds, and ratios within them.
 
-use crate::bench::median::median;
+use sidelane_host::median::median;
 
 /// The figures of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]

@@ -4,7 +4,7 @@ use super::cells::{At, Cells, Figures};
 use super::plan::SweepPlan;
 use super::sweep::Sweep;
 use crate::bench::interval::of_median;
-use crate::report::{Check, Interval, Unit};
+use sidelane_report::{Check, Interval, Unit};
 
 /// Least borrowing first: each has to let batch run at least as much as the one before it.
 const POLICIES: [(&str, &str); 5] = [

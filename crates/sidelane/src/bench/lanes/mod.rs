@@ -31,9 +31,9 @@ use crate::experiment::sibling::{Carrier, Emulated};
 use crate::experiment::{redis, search};
 use crate::lane::claim::Claim;
 use crate::lane::objective::Objective;
-use crate::lane::topology::{Lanes, Topology};
 use crate::machine;
-use crate::report::ResultFile;
+use sidelane_host::topology::{Lanes, Topology};
+use sidelane_report::ResultFile;
 
 use super::ladder::{self, Ladder};
 use plan::Plan;

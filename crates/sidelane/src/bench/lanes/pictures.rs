@@ -3,8 +3,8 @@
 use super::cells::{At, Figures};
 use super::sweep::Sweep;
 use crate::experiment::setting::Setting;
-use crate::report::Unit;
-use crate::report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
+use sidelane_report::Unit;
+use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 
 /// Both lanes of the pair, all of the time.
 const BOTH_LANES: f64 = 2.0;

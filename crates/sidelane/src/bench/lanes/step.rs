@@ -18,8 +18,8 @@ use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
 use crate::lane::objective::Objective;
 use crate::lane::terms::Budget;
-use crate::report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
-use crate::report::{Check, Row, Unit};
+use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
+use sidelane_report::{Check, Row, Unit};
 
 /// Of the p99 alone at the load after the step: an objective that the service can keep there.
 const FACTOR: f64 = 2.0;
@@ -125,7 +125,8 @@ impl StepRuns {
     }
 
     fn row(&self, setting: &str, runs: &[Figures]) -> Row {
-        let median = |figure: fn(&Figures) -> Option<f64>| crate::bench::median::median(runs.iter().filter_map(figure));
+        let median =
+            |figure: fn(&Figures) -> Option<f64>| sidelane_host::median::median(runs.iter().filter_map(figure));
         let mut row = Row::new(format!("step+{}/{setting}", self.plan.batch));
         row.put("limit_us", self.slo_us);
         row.put("longest_above_s", longest_s(runs));

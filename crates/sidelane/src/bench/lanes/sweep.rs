@@ -15,8 +15,8 @@ use crate::experiment::load::Rhythm;
 use crate::experiment::run::{self, BesideFigures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
-use crate::lane::topology::Lanes;
-use crate::report::Check;
+use sidelane_host::topology::Lanes;
+use sidelane_report::Check;
 
 /// How long batch is watched with the lane to itself.
 const BATCH_ALONE: Duration = Duration::from_millis(300);

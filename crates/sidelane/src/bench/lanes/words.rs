@@ -9,7 +9,7 @@ use super::objective::FACTOR;
 use super::plan::Plan;
 use super::sweep::Sweep;
 use crate::experiment::place::Place;
-use crate::lane::topology::{Lanes, PairKind};
+use sidelane_host::topology::{Lanes, PairKind};
 
 /// A client that is later than this is too busy itself.
 const SEND_LAG_LIMIT_US: f64 = 1_000.0;

@@ -9,8 +9,8 @@ use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::observe::observation::Observation;
 use crate::observe::period::Period;
-use crate::report::chart::{Line, Multiples, Panel, ScaleKind};
-use crate::report::{Check, Interval, ResultFile, Row, Unit};
+use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
+use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 
 /// The target counts once in so many cycles.
 const COUNTED_EVERY: u64 = 1200;

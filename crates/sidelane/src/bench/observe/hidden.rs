@@ -10,8 +10,8 @@ use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::observe::observation::Observation;
 use crate::observe::period::Period;
-use crate::report::chart::{Line, Multiples, Panel, ScaleKind};
-use crate::report::{Check, ResultFile, Row, Unit};
+use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
+use sidelane_report::{Check, ResultFile, Row, Unit};
 
 /// A phase of the target; long enough that two samples at the highest rate fall into it.
 const PHASE_CYCLES: u64 = 20_000;

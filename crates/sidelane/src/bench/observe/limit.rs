@@ -6,10 +6,10 @@ use anyhow::{Context, Result};
 
 use super::subject::{Look, Stage};
 use crate::bench::interval::of_median;
-use crate::bench::median::median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::observe::period::Period;
-use crate::report::{Check, Interval, ResultFile, Row, Unit};
+use sidelane_host::median::median;
+use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 
 /// From one store of the tag to the next.
 const WRITTEN_EVERY: [u64; 4] = [200, 1000, 2000, 10_000];

@@ -23,9 +23,9 @@ use serde_json::{Map, Value, json};
 
 use self::subject::Stage;
 use crate::bench::rounds::{Limit, Patience};
-use crate::lane::topology::Topology;
 use crate::machine;
-use crate::report::ResultFile;
+use sidelane_host::topology::Topology;
+use sidelane_report::ResultFile;
 
 /// Rounds of each part, and how far they go on.
 const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(60) };

@@ -6,10 +6,10 @@ use anyhow::Result;
 
 use super::subject::{Look, Stage};
 use crate::bench::interval::of_median;
-use crate::bench::median::median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::observe::period::Period;
-use crate::report::{Check, ResultFile, Row, Unit};
+use sidelane_host::median::median;
+use sidelane_report::{Check, ResultFile, Row, Unit};
 
 /// The producer's periods: from one store to the next.
 const WRITTEN_EVERY: [u64; 4] = [50, 200, 1200, 5000];

@@ -9,12 +9,12 @@ use tempfile::TempDir;
 use super::subject::Stage;
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
-use crate::lane::priority::with_this_thread_on;
-use crate::lane::service::Target;
 use crate::observe::log::LogReader;
 use crate::observe::period::Period;
 use crate::observe::session::{self, ObserveOptions};
-use crate::report::{Check, ResultFile, Row, Unit};
+use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::service::Target;
+use sidelane_report::{Check, ResultFile, Row, Unit};
 
 const PROGRAM: &str = include_str!("Garbage.java");
 /// Goes up by one as a pause begins.

@@ -9,13 +9,13 @@ use anyhow::{Context, Result};
 
 use super::subject::{Look, Running, Stage};
 use crate::bench::interval::of_median;
-use crate::bench::median::median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::observe::channel::Reader;
 use crate::observe::channel::app::Emitted;
 use crate::observe::clock::Clock;
 use crate::observe::period::Period;
-use crate::report::{Check, ResultFile, Row, Unit};
+use sidelane_host::median::median;
+use sidelane_report::{Check, ResultFile, Row, Unit};
 
 const SLICE: Duration = Duration::from_millis(500);
 const WRITTEN_EVERY: u64 = 1200;

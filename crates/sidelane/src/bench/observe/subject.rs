@@ -7,13 +7,13 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::bench::workshop::Workshop;
-use crate::lane::priority::with_this_thread_on;
-use crate::lane::service::Target;
 use crate::observe::channel::app::Emitted;
 use crate::observe::observation::Observation;
 use crate::observe::period::Period;
 use crate::observe::session::{self, ObserveOptions};
 use crate::observe::signal::Signal;
+use sidelane_host::priority::with_this_thread_on;
+use sidelane_host::service::Target;
 
 const SOURCES: [(&str, &str); 6] = [
     ("abi/signal.h", include_str!("../../../../../abi/signal.h")),

@@ -3,7 +3,7 @@
 use super::evidence::{Cells, Evidence, RATE, least, mean_ms, most, p99_ms, utilisation};
 use super::statement::Wanted::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
-use crate::report::Unit;
+use sidelane_report::Unit;
 
 const SLO_MS: f64 = 100.0;
 /// The paper's dynamic refresh, as printed in its Fig. 9(d).

@@ -3,7 +3,7 @@
 use super::evidence::{Cells, Evidence, Number, least, most, p99_ms, utilisation};
 use super::statement::Wanted::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
-use crate::report::Unit;
+use sidelane_report::Unit;
 
 /// The paper's, as printed in its Fig. 9; least borrowing first.
 const POLICIES: [&str; 4] = ["borrow-idle", "elfen-fixed", "elfen-refresh", "elfen-dynamic"];

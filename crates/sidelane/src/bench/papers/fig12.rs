@@ -5,7 +5,7 @@ use sidelane_sim::Figures;
 use super::evidence::{Evidence, least, most};
 use super::statement::Wanted::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
-use crate::report::Unit;
+use sidelane_report::Unit;
 
 /// As in the scenario: a job that never waits, and the paper's two that it names.
 const BUSY: &str = "busy";

@@ -3,7 +3,7 @@
 use super::evidence::{Evidence, lc_utilisation, most, p99_ms};
 use super::statement::Wanted::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
-use crate::report::Unit;
+use sidelane_report::Unit;
 
 const SLO_MS: f64 = 100.0;
 

@@ -3,7 +3,7 @@
 use super::evidence::{Evidence, RATE, batch_utilisation, least, p99_ms};
 use super::statement::Wanted::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
-use crate::report::Unit;
+use sidelane_report::Unit;
 
 /// What the co-runner costs: swept, since the paper does not say.
 const SLOWDOWN: &str = "slowdown.lucene.co-runner";

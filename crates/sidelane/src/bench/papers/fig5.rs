@@ -7,7 +7,7 @@ use sidelane_sim::{Engine, Model};
 use super::evidence::{Evidence, lc_utilisation};
 use super::statement::Wanted::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
-use crate::report::{Row, Unit};
+use sidelane_report::{Row, Unit};
 
 pub(super) const STATEMENTS: [Statement; 4] = [
     Statement {

@@ -2,7 +2,7 @@
 
 use super::statement::Statement;
 use super::{fig2, fig4, fig5, fig10, fig11, fig12, policies};
-use crate::report::Unit;
+use sidelane_report::Unit;
 
 /// A figure of a paper.
 pub(super) struct Figure {

@@ -20,12 +20,12 @@ mod statement;
 use serde_json::{Map, Value, json};
 use sidelane_sim::{Choices, Experiment, ScenarioError};
 
-use crate::report::chart::{Line, Multiples};
-use crate::report::{Machine, Pair, ResultFile, Row};
 use crate::sim::words::SIMULATED;
 use crate::sim::{outcomes, pictures, rows};
 use evidence::Evidence;
 use figures::{FIGURES, Figure};
+use sidelane_report::chart::{Line, Multiples};
+use sidelane_report::{Machine, Pair, ResultFile, Row};
 
 /// The columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 12] = [

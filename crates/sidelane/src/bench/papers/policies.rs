@@ -4,7 +4,7 @@
 use super::evidence::{Evidence, least, most, p99_ms, utilisation};
 use super::statement::Statement;
 use super::statement::Wanted::{AtLeast, AtMost};
-use crate::report::Unit;
+use sidelane_report::Unit;
 
 const SLO_MS: f64 = 100.0;
 const DEADLINE: &str = "deadline";

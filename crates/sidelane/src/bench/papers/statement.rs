@@ -1,7 +1,7 @@
 //! A statement of a paper, and the number in our run that bears it out or does not.
 
 use super::evidence::Evidence;
-use crate::report::{Check, Unit};
+use sidelane_report::{Check, Unit};
 
 /// A number that the text reads off a curve is good to so much: two digits, and the paper's own
 /// repetitions differ by 2 % (§4).

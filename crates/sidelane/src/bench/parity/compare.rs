@@ -1,7 +1,7 @@
 //! What was measured beside what was simulated.
 
 use crate::bench::interval::of_median;
-use crate::report::{Check, Interval, Row, Unit};
+use sidelane_report::{Check, Interval, Row, Unit};
 
 /// Single pairs of runs of the *same* setting lie within a factor of 1.23 of each other on a virtual machine
 /// (`docs/measured.md`), so a model cannot be asked for more than this. Medians over rounds differ by less.

@@ -24,12 +24,12 @@ use crate::experiment::run::{self, Task};
 use crate::experiment::sibling::{Carrier, Sibling};
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, search};
-use crate::lane::service::Target;
-use crate::lane::topology::{Lanes, PairKind};
 use crate::machine;
-use crate::report::{Check, ResultFile};
 use crate::request::watch::{self, WatchOptions};
 use compare::Compared;
+use sidelane_host::service::Target;
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_report::{Check, ResultFile};
 
 /// What `sidelane bench parity` was asked to do.
 #[derive(Clone, Debug)]

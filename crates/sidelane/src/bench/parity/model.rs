@@ -15,7 +15,7 @@ use crate::experiment::run;
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Slowdown;
 use crate::lane::terms;
-use crate::lane::topology::Lanes;
+use sidelane_host::topology::Lanes;
 
 /// A simulated run is so much longer: what one side's chance adds to a comparison can be had out of it for nothing.
 const TIMES: u64 = 50;

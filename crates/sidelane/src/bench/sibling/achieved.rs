@@ -12,12 +12,12 @@ use anyhow::{Context, Result};
 
 use super::worker::{Clock, Rest, Worker};
 use crate::bench::interval::of_median;
-use crate::bench::median::median;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::place::Place;
 use crate::experiment::sibling::{Carrier, LaneReport, Sibling, Slowdown};
 use crate::lab::Lab;
-use crate::report::{Check, Interval, Row, Unit};
+use sidelane_host::median::median;
+use sidelane_report::{Check, Interval, Row, Unit};
 
 /// What each lane is to lose beside the other.
 pub(super) const ASKED_PERCENT: f64 = 40.0;

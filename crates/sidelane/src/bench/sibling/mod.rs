@@ -18,9 +18,9 @@ use serde_json::{Map, json};
 
 use crate::bench::rounds::Patience;
 use crate::experiment::place::Place;
-use crate::lane::topology::PairKind;
 use crate::machine;
-use crate::report::ResultFile;
+use sidelane_host::topology::PairKind;
+use sidelane_report::ResultFile;
 
 /// What `sidelane bench sibling` was asked to do.
 #[derive(Clone, Debug)]

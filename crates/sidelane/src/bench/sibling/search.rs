@@ -8,7 +8,6 @@ use anyhow::{Context, Result};
 
 use super::SiblingOptions;
 use crate::bench::interval::of_median;
-use crate::bench::median::median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::experiment::load::Rhythm;
 use crate::experiment::place::Place;
@@ -16,7 +15,8 @@ use crate::experiment::run::{self, Figures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, search};
-use crate::report::{Check, Interval, Row, Unit};
+use sidelane_host::median::median;
+use sidelane_report::{Check, Interval, Row, Unit};
 
 const LOAD: f64 = 0.5;
 const BATCH: &str = "matrix";

@@ -11,7 +11,7 @@ use anyhow::{Context, Result, ensure};
 use crate::experiment::sibling::Sibling;
 use crate::experiment::stage::cpu_ns;
 use crate::lab::Lab;
-use crate::lane::priority::with_this_thread_on;
+use sidelane_host::priority::with_this_thread_on;
 
 /// The kernel that works here: all arithmetic, so nothing but the lane's own time limits it.
 const KERNEL: &str = "matrix";

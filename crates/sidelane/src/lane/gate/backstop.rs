@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use sidelane_signal::hist_record;
 
-use super::super::tracker::LaneMemory;
+use sidelane_kernel::tracker::LaneMemory;
 
 /// How often a thread is looked at that looks for itself.
 const LOOK_EVERY_NS: u64 = 1_000_000;

@@ -11,7 +11,7 @@ use std::process::Command;
 use rustix::io::{FdFlags, fcntl_setfd};
 use sidelane_signal::{GATE_ENV, GATE_VERSION};
 
-use super::super::tracker::Tracker;
+use sidelane_kernel::tracker::Tracker;
 
 /// In the order of `abi/gate.h`. The kernel maps no array from a descriptor that is read-only, so these
 /// are not; the library maps the first four read-only.

@@ -9,12 +9,13 @@ use super::super::audit::Audit;
 use super::super::cage::Cage;
 use super::super::decider::Means;
 use super::super::holder::Holder;
-use super::super::summons::SummonsRing;
 use super::super::terms::Lending;
-use super::super::topology::{BatchLane, Lanes};
-use super::super::tracker::Tracker;
-use super::sched_ext::{ExtKeeper, Scheduler, Successor};
 use super::{Gate, LaneKeeper};
+use crate::lane::gate::sched_ext::{ExtKeeper, Successor};
+use sidelane_host::topology::{BatchLane, Lanes};
+use sidelane_kernel::scheduler::Scheduler;
+use sidelane_kernel::summons::SummonsRing;
+use sidelane_kernel::tracker::Tracker;
 
 /// What every keeper of a session is given.
 #[derive(Clone)]

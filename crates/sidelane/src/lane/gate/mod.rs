@@ -3,13 +3,11 @@
 //! them all.
 
 mod backstop;
-mod books;
 mod command;
 pub mod instrumented;
 mod keeper;
 pub mod keepers;
 mod library;
-pub mod promises;
 pub mod sched_ext;
 
 use std::ffi::OsString;
@@ -19,13 +17,12 @@ use clap::ValueEnum;
 use thiserror::Error;
 
 use super::batch::BatchClass;
-use super::corecookie::{CoreCookie, Lack};
 pub use backstop::Backstop;
-pub use books::{GateBooks, settle};
 pub use instrumented::Pass;
 pub use keeper::LaneKeeper;
 pub use library::LibraryError;
 use sched_ext::Unavailable;
+use sidelane_host::corecookie::{CoreCookie, Lack};
 
 /// Which gate to use, as on the command line.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]

@@ -13,16 +13,16 @@ use super::super::batch::{Batch, GatedBatch};
 use super::super::beside::{Beside, settle};
 use super::super::cage::{Cage, CagePlan};
 use super::super::claim::Claim;
-use super::super::clock::now_ns;
-use super::super::corecookie::CoreCookie;
-use super::super::gate::sched_ext::Scheduler;
 use super::super::gate::{Gate, LaneKeeper, Pass, keepers};
 use super::super::guardian::Guardian;
 use super::super::terms::TermsKeeper;
-use super::super::tracker::{Extras, Tracker};
 use super::SessionOptions;
 use crate::request::emitted::Emitters;
 use crate::request::{RequestSource, Requests};
+use sidelane_host::clock::now_ns;
+use sidelane_host::corecookie::CoreCookie;
+use sidelane_kernel::scheduler::Scheduler;
+use sidelane_kernel::tracker::{Extras, Tracker};
 
 /// The parts of a session that start with batch.
 pub(super) struct Started {
@@ -42,7 +42,7 @@ pub(super) fn learn_requests(
     extras: Extras,
 ) -> Result<Option<RequestSource>> {
     if let Some(mut emitters) = emitters {
-        tracker.memory().hear_from(emitters.words(&beside.lanes.requests));
+        tracker.memory().hear_from(Box::new(emitters.words(&beside.lanes.requests)));
         return Ok(Some(RequestSource::Emitted(emitters)));
     }
     let track = || Requests::track(tracker, &beside.target.to_string(), &beside.service.pids);

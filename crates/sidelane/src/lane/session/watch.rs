@@ -8,11 +8,11 @@ use sidelane_policy::borrow::headroom::Standing;
 use sidelane_signal::LaneClass;
 
 use super::super::gate::LaneKeeper;
-use super::super::service::allowed_cpus;
 use super::super::terms::Budget;
 use super::Session;
 use super::start::start_guardian;
 use crate::request::RequestSource;
+use sidelane_host::procfs::allowed_cpus;
 
 /// How often a service that has gone is looked for, and one that strayed is looked at.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);

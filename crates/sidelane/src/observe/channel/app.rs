@@ -13,7 +13,7 @@ use sidelane_signal::{
 
 use super::{Channel, Meaning, Reader, Width, Word};
 use crate::observe::signal::Kind;
-use crate::sealed::SealedFile;
+use sidelane_host::sealed::SealedFile;
 
 const SIGNALS_OFFSET: usize = size_of::<SignalsHead>();
 const NAMES_OFFSET: usize = SIGNALS_OFFSET + SIGNALS * size_of::<EmittedSignal>();

@@ -10,11 +10,12 @@ use anyhow::{Context, Result};
 use sidelane_signal::LaneClass;
 
 use super::{Call, Channel, Gone, Meaning, Reader, Width, Word};
-use crate::lane::cpulist::CpuSet;
-use crate::lane::topology::{Lanes, PairKind};
-use crate::lane::tracker::{Extras, LaneMemory, ServiceCgroup, Tracker};
 use crate::observe::signal::Kind;
 use crate::request::{Requests, can_track};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::service::ServiceCgroup;
+use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
 
 /// The name of the tag that says who runs.
 pub const LANE: &str = "lane";

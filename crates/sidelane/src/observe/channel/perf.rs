@@ -18,7 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use super::{Call, Channel, Gone, Pmc, Reader};
 use crate::observe::signal::Kind;
-use crate::perf::{Event, open};
+use sidelane_host::perf::{Event, open};
 
 /// Interrupts the observed lane at most so often.
 pub const PERIOD_MIN: Duration = Duration::from_micros(100);

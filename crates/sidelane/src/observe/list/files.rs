@@ -3,10 +3,10 @@
 use std::path::{Path, PathBuf};
 
 use super::{Group, Listed};
-use crate::lane::cgroup::Hierarchy;
 use crate::observe::channel::Call;
 use crate::observe::channel::file::Number;
 use crate::observe::channel::hsperf::Value;
+use sidelane_host::cgroup::Hierarchy;
 
 /// A file, a field, the unit of its number, and what that tells.
 type Known = (&'static str, Option<&'static str>, Option<&'static str>, &'static str);

@@ -2,7 +2,7 @@
 
 use super::{Group, Listed, Listing};
 use crate::observe::channel::hsperf::Value;
-use crate::report::grid::{Ink, length, widest, wrap};
+use sidelane_report::grid::{Ink, length, widest, wrap};
 
 /// Longer names push what follows to the right in their own line only.
 const NAME_WIDTH_MAX: usize = 48;

@@ -1,7 +1,7 @@
 //! Places on machines with and without SMT.
 
 use super::*;
-use crate::lane::topology::{CoreId, Cpu, CpuKind};
+use sidelane_host::topology::{CoreId, Cpu, CpuKind};
 
 /// Two cores of two lanes: 0 and 1, 2 and 3.
 fn smt() -> Topology {

@@ -22,13 +22,13 @@ use sidelane_policy::borrow::BorrowConfig;
 use sidelane_policy::{Nanos, Observation, Policy};
 use sidelane_signal::HoldState;
 
-use super::super::super::clock::now_ns;
 use super::super::super::decider::{Decider, HolderBooks, Means, Shared, Want};
 use super::super::super::holder::Holder;
-use super::super::super::summons::SummonsRing;
-use super::super::super::topology::BatchLane;
-use super::super::super::tracker::LaneMemory;
-use super::scheduler::HoldOrders;
+use sidelane_host::clock::now_ns;
+use sidelane_host::topology::BatchLane;
+use sidelane_kernel::scheduler::HoldOrders;
+use sidelane_kernel::summons::SummonsRing;
+use sidelane_kernel::tracker::LaneMemory;
 
 const LOOK_EVERY_NS: Nanos = 5_000_000_000;
 const EVICT_AFTER_NS: Nanos = 10_000_000_000;

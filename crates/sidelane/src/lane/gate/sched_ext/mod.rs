@@ -11,8 +11,6 @@
 
 mod available;
 mod keeper;
-mod scheduler;
 
 pub use available::{Unavailable, available};
 pub use keeper::{ExtKeeper, Successor};
-pub use scheduler::{Ejection, HoldOrders, Scheduler};

@@ -1,0 +1,213 @@
+//! Control groups, version 2 and 1: finding the hierarchies, and one leaf of our own in each.
+
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use crate::cpulist::CpuSet;
+
+/// The kernel removes a group once its last task has been torn down, which takes a moment
+/// after a kill.
+const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// One mounted hierarchy.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Hierarchy {
+    /// Where it is mounted.
+    pub mount: PathBuf,
+    /// Which part of it is mounted there (a container sees only its own).
+    pub root: PathBuf,
+    /// Its v1 controllers; empty for v2.
+    pub controllers: Vec<String>,
+}
+
+impl Hierarchy {
+    /// All hierarchies mounted here.
+    pub fn all() -> Vec<Self> {
+        parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+    }
+
+    /// Whether this is cgroup v2.
+    pub fn is_v2(&self) -> bool {
+        self.controllers.is_empty()
+    }
+
+    /// The directory of a group of this hierarchy, given as the kernel names it.
+    pub fn dir(&self, group: &str) -> PathBuf {
+        let below = Path::new(group).strip_prefix(&self.root).unwrap_or(Path::new(group));
+        self.mount.join(below.strip_prefix("/").unwrap_or(below))
+    }
+
+    /// Whether it has this v1 controller.
+    pub fn controls(&self, controller: &str) -> bool {
+        self.controllers.iter().any(|name| name == controller)
+    }
+
+    /// The group that this process is in.
+    pub fn own_dir(&self) -> Option<PathBuf> {
+        self.dir_of("self")
+    }
+
+    /// The group that a process is in, named as in /proc.
+    pub fn dir_of(&self, process: &str) -> Option<PathBuf> {
+        let memberships = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+        let group = memberships.lines().find_map(|line| self.membership(line))?;
+        Some(self.dir(group))
+    }
+
+    /// The path in one line of /proc/PID/cgroup (`id:controllers:path`), if it is this hierarchy's.
+    fn membership<'line>(&self, line: &'line str) -> Option<&'line str> {
+        let mut fields = line.splitn(3, ':').skip(1);
+        let (controllers, path) = (fields.next()?, fields.next()?);
+        let ours = if self.is_v2() { controllers.is_empty() } else { controllers.split(',').any(|c| self.controls(c)) };
+        ours.then_some(path)
+    }
+}
+
+fn parse_mounts(mountinfo: &str) -> Vec<Hierarchy> {
+    mountinfo.lines().filter_map(parse_mount).collect()
+}
+
+/// `id parent dev root mount options [tags] - type source superoptions`
+fn parse_mount(line: &str) -> Option<Hierarchy> {
+    const NOT_CONTROLLERS: [&str; 6] = ["rw", "ro", "xattr", "noprefix", "clone_children", "cpuset_v2_mode"];
+    let (before, after) = line.split_once(" - ")?;
+    let mut before = before.split(' ').skip(3);
+    let (root, mount) = (before.next()?.into(), before.next()?.into());
+    let mut after = after.split(' ');
+    let controllers = match after.next()? {
+        "cgroup2" => Vec::new(),
+        "cgroup" => {
+            let options = after.nth(1)?.split(',');
+            let named = |option: &&str| !NOT_CONTROLLERS.contains(option) && !option.contains("agent=");
+            options.filter(named).map(str::to_owned).collect()
+        }
+        _ => return None,
+    };
+    Some(Hierarchy { mount, root, controllers })
+}
+
+/// A group's identity for the kernel program: the inode of its directory, and its depth.
+pub fn identity(hierarchy: &Hierarchy, dir: &Path) -> io::Result<(u64, u32)> {
+    let inode = fs::metadata(dir)?.ino();
+    let below = dir.strip_prefix(&hierarchy.mount).unwrap_or(Path::new(""));
+    let hidden = hierarchy.root.components().skip(1).count();
+    Ok((inode, (hidden + below.components().count()) as u32))
+}
+
+/// The processes in the group `dir` and below it.
+pub fn processes(dir: &Path) -> Vec<u32> {
+    let mut found: Vec<u32> = read_pids(&dir.join("cgroup.procs"));
+    let children = fs::read_dir(dir).into_iter().flatten().flatten();
+    for child in children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+        found.extend(processes(&child.path()));
+    }
+    found
+}
+
+fn read_pids(file: &Path) -> Vec<u32> {
+    let text = fs::read_to_string(file).unwrap_or_default();
+    text.lines().filter_map(|line| line.parse().ok()).collect()
+}
+
+/// A leaf made for batch, in one hierarchy, below the group this process is in: batch keeps
+/// every limit that it would have had.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Leaf {
+    /// Its directory.
+    pub dir: PathBuf,
+}
+
+impl Leaf {
+    /// Makes the leaf `name` in `hierarchy`.
+    pub fn make(hierarchy: &Hierarchy, name: &str) -> io::Result<Self> {
+        let own = hierarchy.own_dir().ok_or(io::ErrorKind::NotFound)?;
+        let leaf = Self { dir: own.join(name) };
+        fs::create_dir(&leaf.dir)?;
+        if !hierarchy.controls("cpuset") {
+            return Ok(leaf);
+        }
+        // A v1 cpuset takes no task before its CPUs and memory nodes are set.
+        match leaf.copy(&own, "cpuset.mems").and_then(|()| leaf.copy(&own, "cpuset.cpus")) {
+            Ok(()) => Ok(leaf),
+            Err(error) => leaf.remove().and(Err(error)),
+        }
+    }
+
+    fn copy(&self, from: &Path, file: &str) -> io::Result<()> {
+        fs::write(self.dir.join(file), fs::read(from.join(file))?)
+    }
+
+    /// Whether the kernel offers `file` in this group.
+    pub fn has(&self, file: &str) -> bool {
+        self.dir.join(file).exists()
+    }
+
+    /// Writes a control file.
+    pub fn write(&self, file: &str, value: &str) -> io::Result<()> {
+        fs::write(self.dir.join(file), value)
+    }
+
+    /// Moves a process, with all its threads, into the group.
+    pub fn admit(&self, pid: u32) -> io::Result<()> {
+        self.write("cgroup.procs", &pid.to_string())
+    }
+
+    /// Confines the group to `cpus`.
+    pub fn set_cpus(&self, cpus: &CpuSet) -> io::Result<()> {
+        self.write("cpuset.cpus", &cpus.to_string())
+    }
+
+    /// Removes the group, whose tasks are dead or dying.
+    pub fn remove(&self) -> io::Result<()> {
+        let deadline = Instant::now() + REMOVE_TIMEOUT;
+        loop {
+            match fs::remove_dir(&self.dir) {
+                Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
+                    // The kernel tells nobody when a group becomes removable.
+                    std::thread::sleep(Duration::from_millis(1));
+                }
+                Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),
+                _ => return Ok(()),
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MOUNTS: &str = "\
+24 1 0:21 / /sys rw - sysfs sysfs rw
+31 24 0:27 / /sys/fs/cgroup/cpuset rw,relatime - cgroup cgroup rw,cpuset
+32 24 0:28 / /sys/fs/cgroup/systemd rw,relatime - cgroup cgroup rw,xattr,name=systemd
+33 24 0:29 /docker/abc /sys/fs/cgroup/unified rw,relatime shared:4 - cgroup2 cgroup2 rw
+";
+
+    #[test]
+    fn hierarchies_of_both_versions_are_found() {
+        let found = parse_mounts(MOUNTS);
+        assert_eq!(found.len(), 3);
+        assert_eq!(found[0].controllers, ["cpuset"]);
+        assert_eq!(found[1].controllers, ["name=systemd"]);
+        assert!(found[2].is_v2());
+    }
+
+    #[test]
+    fn a_containers_path_starts_at_its_own_root() {
+        let unified = &parse_mounts(MOUNTS)[2];
+        assert_eq!(unified.dir("/docker/abc/job"), Path::new("/sys/fs/cgroup/unified/job"));
+        assert_eq!(unified.dir("/docker/abc"), Path::new("/sys/fs/cgroup/unified"));
+    }
+
+    #[test]
+    fn a_membership_line_names_its_hierarchy() {
+        let found = parse_mounts(MOUNTS);
+        assert_eq!(found[0].membership("4:cpuset:/a:b"), Some("/a:b"));
+        assert_eq!(found[0].membership("0::/a"), None);
+        assert_eq!(found[2].membership("0::/a"), Some("/a"));
+    }
+}

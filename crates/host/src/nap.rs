@@ -1,0 +1,110 @@
+//! Napping as a holder can: as any program can ([`sidelane_nap`]), and through `/dev/nanonap`.
+//!
+//! Best first: UMWAIT, MWAITX, then `/dev/nanonap`, where its module is loaded: it does the same with
+//! MONITOR/MWAIT, which only the kernel may use, at the price of a system call. A PAUSE loop is what
+//! remains.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU32, Ordering};
+use std::time::Duration;
+
+use crate::nanonap;
+use crate::nanonap::NoNanonap;
+
+/// A way to wait on a lane without using it.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Nap {
+    /// What any program can do.
+    User(sidelane_nap::Nap),
+    /// MONITOR/MWAIT in the kernel.
+    Device,
+}
+
+impl fmt::Display for Nap {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Nap::User(nap) => nap.fmt(f),
+            Nap::Device => f.write_str("nanonap (/dev/nanonap)"),
+        }
+    }
+}
+
+impl Nap {
+    /// A loop of PAUSEs.
+    pub const PAUSE: Self = Nap::User(sidelane_nap::Nap::Pause);
+
+    /// The best that this CPU offers to user programs, or the device of `kmod/nanonap`.
+    pub fn probe() -> Self {
+        match Nap::User(sidelane_nap::Nap::probe()) {
+            Nap::PAUSE if nanonap::Device::get().is_some() => Nap::Device,
+            best => best,
+        }
+    }
+
+    /// Napping through the device, for whoever insists on it.
+    ///
+    /// # Errors
+    /// When there is none, with what to do about it.
+    pub fn device() -> Result<Self, NoNanonap> {
+        nanonap::Device::open(nanonap::DEVICE.as_ref())?;
+        Ok(Nap::Device)
+    }
+
+    /// Waits a moment, `longest` at most or a little longer, or until `watched` is written, if
+    /// that can be told. Does not wait if `done` holds once it is being watched.
+    #[inline]
+    pub fn wait(self, watched: &AtomicU32, longest: Duration, done: impl Fn() -> bool) {
+        match self {
+            Nap::User(nap) => nap.wait(watched, done),
+            Nap::Device => in_kernel(watched, longest, done),
+        }
+    }
+}
+
+/// The kernel looks at `watched` itself once it is being watched, so that whatever makes `done`
+/// hold by a write there, after the look here, is not missed.
+fn in_kernel(watched: &AtomicU32, longest: Duration, done: impl Fn() -> bool) {
+    let seen = watched.load(Ordering::Acquire);
+    if done() {
+        return;
+    }
+    let napped = nanonap::Device::get().is_some_and(|device| device.nap(watched, seen, longest).is_ok());
+    if !napped {
+        sidelane_nap::Nap::Pause.wait(watched, done);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    const LONGEST: Duration = Duration::from_micros(50);
+
+    #[test]
+    fn a_nap_ends_though_nobody_writes() {
+        let word = AtomicU32::new(0);
+        for nap in [Nap::probe(), Nap::Device] {
+            (0..100).for_each(|_| nap.wait(&word, LONGEST, || false));
+        }
+    }
+
+    #[test]
+    fn a_write_is_seen_by_whoever_naps_on_it() {
+        // Without the module the device is a PAUSE loop, and works all the same.
+        for nap in [Nap::probe(), Nap::Device] {
+            let word = AtomicU32::new(0);
+            std::thread::scope(|scope| {
+                scope.spawn(|| word.store(1, Ordering::Release));
+                let written = || word.load(Ordering::Acquire) == 1;
+                while !written() {
+                    nap.wait(&word, LONGEST, written);
+                }
+            });
+        }
+    }
+
+    #[test]
+    fn a_device_that_is_insisted_on_is_there_or_an_error() {
+        let there = nanonap::Device::get().is_some();
+        assert_eq!(Nap::device().is_ok(), there);
+    }
+}

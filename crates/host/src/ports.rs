@@ -1,0 +1,63 @@
+//! The TCP ports that a service listens on.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+/// State of a listening socket in the kernel's tables.
+const LISTEN: &str = "0A";
+
+/// The ports on which any of these processes listens, each in its own network namespace.
+pub fn listening_ports(pids: &BTreeSet<u32>) -> BTreeSet<u16> {
+    pids.iter().flat_map(|pid| ports_of(*pid)).collect()
+}
+
+fn ports_of(pid: u32) -> BTreeSet<u16> {
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default());
+    let listening: BTreeMap<String, u16> = tables.iter().flat_map(|table| listening_sockets(table)).collect();
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let inodes = files.filter_map(|file| socket_inode(fs::read_link(file.path()).ok()?.to_str()?));
+    inodes.filter_map(|inode| listening.get(&inode).copied()).collect()
+}
+
+fn socket_inode(link: &str) -> Option<String> {
+    Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
+}
+
+/// Inode and local port of each listening socket in one of the kernel's TCP tables.
+pub fn listening_sockets(table: &str) -> Vec<(String, u16)> {
+    let socket = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let (_, port) = fields.get(1)?.rsplit_once(':')?;
+        let inode = fields.get(9).filter(|_| fields.get(3) == Some(&LISTEN))?;
+        Some(((*inode).to_owned(), u16::from_str_radix(port, 16).ok()?))
+    };
+    table.lines().skip(1).filter_map(socket).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn only_sockets_that_listen_count() {
+        let table = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:18EB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1
+   1: 0100007F:18EC 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1
+";
+        assert_eq!(listening_sockets(table), [("4711".to_owned(), 6379)]);
+    }
+
+    #[test]
+    fn ports_of_both_families_and_no_others_are_found() {
+        let four = TcpListener::bind("127.0.0.1:0").unwrap();
+        let six = TcpListener::bind("[::1]:0");
+        let client = TcpStream::connect(four.local_addr().unwrap()).unwrap();
+        let ports = listening_ports(&BTreeSet::from([std::process::id()]));
+        assert!(ports.contains(&four.local_addr().unwrap().port()));
+        assert!(six.is_err() || ports.contains(&six.unwrap().local_addr().unwrap().port()));
+        assert!(!ports.contains(&client.local_addr().unwrap().port()));
+    }
+}

@@ -1,0 +1,79 @@
+//! Processes and threads, as `/proc` lists them. They come and go while one looks: what has gone is left out.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+
+use crate::cpulist::CpuSet;
+
+/// The threads of a process.
+pub fn threads(pid: u32) -> Vec<u32> {
+    let tasks = fs::read_dir(format!("/proc/{pid}/task")).into_iter().flatten().flatten();
+    tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
+}
+
+/// Whether a thread of the process has not ended: the dead stay in the process table until
+/// they are reaped, and a first thread may end before the others.
+pub fn is_alive(pid: u32) -> bool {
+    let has_ended = |tid| matches!(state(&format!("/proc/{pid}/task/{tid}/stat")), None | Some('Z' | 'X'));
+    !threads(pid).into_iter().all(has_ended)
+}
+
+/// The state letter in the `stat` file of a process or thread, if it is there.
+pub fn state(stat: &str) -> Option<char> {
+    let stat = fs::read_to_string(stat).ok()?;
+    // The name, in parentheses, may hold anything; the state follows the last of them.
+    stat.rsplit_once(") ")?.1.chars().next()
+}
+
+/// These processes and all their descendants.
+pub fn family(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
+    for pid in all_pids() {
+        if let Some(parent) = parent(pid) {
+            children.entry(parent).or_default().push(pid);
+        }
+    }
+    let mut found = BTreeSet::new();
+    let mut rest: Vec<u32> = roots.iter().copied().collect();
+    while let Some(pid) = rest.pop() {
+        if found.insert(pid) {
+            rest.extend(children.get(&pid).into_iter().flatten());
+        }
+    }
+    found
+}
+
+/// All processes that are visible here.
+pub fn all_pids() -> Vec<u32> {
+    let entries = fs::read_dir("/proc").into_iter().flatten().flatten();
+    entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
+}
+
+fn parent(pid: u32) -> Option<u32> {
+    status_field(&format!("/proc/{pid}/status"), "PPid:")?.parse().ok()
+}
+
+fn status_field(path: &str, field: &str) -> Option<String> {
+    let status = fs::read_to_string(path).ok()?;
+    status.lines().find_map(|line| line.strip_prefix(field).map(|value| value.trim().to_owned()))
+}
+
+/// The CPUs that a thread may run on.
+pub fn thread_cpus(pid: u32, tid: u32) -> Option<CpuSet> {
+    status_field(&format!("/proc/{pid}/task/{tid}/status"), "Cpus_allowed_list:")?.parse().ok()
+}
+
+/// The CPUs that any thread of these processes may run on.
+pub fn allowed_cpus(pids: &BTreeSet<u32>) -> CpuSet {
+    let all = pids.iter().flat_map(|pid| threads(*pid).into_iter().filter_map(|tid| thread_cpus(*pid, tid)));
+    all.fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
+}
+
+/// Process ids go no higher than this on any 64-bit kernel.
+const PID_MAX: u32 = 1 << 22;
+
+/// No process or thread id is higher.
+pub fn pid_max() -> u32 {
+    let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
+    text.trim().parse().unwrap_or(PID_MAX)
+}

@@ -1,0 +1,209 @@
+//! The latency-critical service: how a user names it, which processes it is, where it may run.
+//!
+//! Sidelane only looks at it. The one exception is pinning, which the service's owner has to
+//! ask for (`--pin-service`) and which is undone at the end.
+
+use std::collections::BTreeSet;
+use std::fmt;
+use std::fs;
+use std::path::PathBuf;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::cgroup;
+use crate::cgroup::Hierarchy;
+use crate::ports::listening_sockets;
+use crate::procfs::{all_pids, family, is_alive};
+
+/// How the service is named on the command line.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Target {
+    /// `pid:1234`: this process and its children.
+    Pid(u32),
+    /// `port:6379`: whoever listens on this TCP port.
+    Port(u16),
+    /// `comm:redis-server`: every process of this name.
+    Comm(String),
+    /// `cgroup:/system.slice/redis.service`: everything in this group and below.
+    Cgroup(String),
+}
+
+/// Why the service cannot be worked with.
+#[derive(Debug, Error)]
+pub enum ServiceError {
+    /// The command line's name is not of any known form.
+    #[error(
+        "`{0}` does not name a service: use pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH, as in --beside port:6379"
+    )]
+    Syntax(String),
+    /// Nothing matches.
+    #[error("no service found at {target}: {hint}")]
+    NotFound {
+        /// As given.
+        target: Target,
+        /// What to look at.
+        hint: String,
+    },
+}
+
+impl fmt::Display for Target {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Target::Pid(pid) => write!(f, "pid:{pid}"),
+            Target::Port(port) => write!(f, "port:{port}"),
+            Target::Comm(comm) => write!(f, "comm:{comm}"),
+            Target::Cgroup(path) => write!(f, "cgroup:{path}"),
+        }
+    }
+}
+
+impl FromStr for Target {
+    type Err = ServiceError;
+
+    fn from_str(text: &str) -> Result<Self, Self::Err> {
+        let parsed = match text.split_once(':') {
+            Some(("pid", pid)) => pid.parse().ok().filter(|pid| *pid > 0).map(Target::Pid),
+            Some(("port", port)) => port.parse().ok().filter(|port| *port > 0).map(Target::Port),
+            Some(("comm", comm)) if !comm.is_empty() => Some(Target::Comm(comm.to_owned())),
+            Some(("cgroup", path)) if path.starts_with('/') => Some(Target::Cgroup(path.to_owned())),
+            _ => None,
+        };
+        parsed.ok_or_else(|| ServiceError::Syntax(text.to_owned()))
+    }
+}
+
+/// A cgroup whose processes, present and future, are the service.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct ServiceCgroup {
+    /// The cgroup's id: the inode number of its directory.
+    pub id: u64,
+    /// Its depth below the hierarchy's root.
+    pub level: u32,
+    /// 0 for cgroup v2, else one more than the place in [`ServiceCgroup::V1_CONTROLLERS`].
+    pub v1: u32,
+}
+
+impl ServiceCgroup {
+    /// The v1 hierarchies in which the kernel program can look a task up, in its order.
+    pub const V1_CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "freezer", "memory", "pids"];
+}
+
+/// A service that was found.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Service {
+    /// Its processes.
+    pub pids: BTreeSet<u32>,
+    /// Its cgroup, if it was named by one.
+    pub cgroup: ServiceCgroup,
+}
+
+impl Target {
+    /// Finds the service's processes as they are now.
+    pub fn find(&self) -> Result<Service, ServiceError> {
+        let mut service = match self {
+            Target::Pid(pid) => Service { pids: family(&BTreeSet::from([*pid])), ..Service::default() },
+            Target::Comm(comm) => Service { pids: family(&named(comm)), ..Service::default() },
+            Target::Port(port) => Service { pids: family(&listening(*port)), ..Service::default() },
+            Target::Cgroup(path) => in_cgroup(path),
+        };
+        service.pids.retain(|pid| is_alive(*pid));
+        if service.pids.is_empty() {
+            return Err(ServiceError::NotFound { target: self.clone(), hint: self.hint() });
+        }
+        Ok(service)
+    }
+
+    fn hint(&self) -> String {
+        match self {
+            Target::Pid(pid) => format!("no process {pid} is running"),
+            Target::Port(port) => format!("no process that is visible here listens on TCP port {port}; see `ss -ltnp`"),
+            Target::Comm(comm) => format!("no running process is named {comm}; see `ps -e -o comm`"),
+            Target::Cgroup(path) => format!("the group {path} does not exist or holds no process; see `systemd-cgls`"),
+        }
+    }
+}
+
+fn named(comm: &str) -> BTreeSet<u32> {
+    let is_named = |pid: &u32| {
+        // The kernel keeps the first 15 bytes of a name.
+        let found = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
+        found.trim_end() == comm.chars().take(15).collect::<String>() && *pid != std::process::id()
+    };
+    all_pids().into_iter().filter(is_named).collect()
+}
+
+/// The processes that hold a socket listening on `port`.
+fn listening(port: u16) -> BTreeSet<u32> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    let inodes: BTreeSet<String> = tables.iter().flat_map(|table| listening_inodes(table, port)).collect();
+    let links: BTreeSet<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    all_pids().into_iter().filter(|pid| !links.is_empty() && holds_any(*pid, &links)).collect()
+}
+
+/// The socket inodes in one of the kernel's TCP tables that listen on `port`.
+fn listening_inodes(table: &str, port: u16) -> Vec<String> {
+    let sockets = listening_sockets(table).into_iter();
+    sockets.filter(|(_, local_port)| *local_port == port).map(|(inode, _)| inode).collect()
+}
+
+fn holds_any(pid: u32, links: &BTreeSet<String>) -> bool {
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let mut targets = files.filter_map(|file| fs::read_link(file.path()).ok());
+    targets.any(|target| target.to_str().is_some_and(|target| links.contains(target)))
+}
+
+fn in_cgroup(path: &str) -> Service {
+    let found = Hierarchy::all().into_iter().find_map(|hierarchy| {
+        let dir: PathBuf = hierarchy.dir(path);
+        let controllers = &hierarchy.controllers;
+        let v1 = ServiceCgroup::V1_CONTROLLERS.iter().position(|name| controllers.iter().any(|c| c == name));
+        let v1 = if hierarchy.is_v2() { 0 } else { v1? as u32 + 1 };
+        let (id, level) = cgroup::identity(&hierarchy, &dir).ok()?;
+        let pids: BTreeSet<u32> = cgroup::processes(&dir).into_iter().collect();
+        (!pids.is_empty()).then_some(Service { pids, cgroup: ServiceCgroup { id, level, v1 } })
+    });
+    found.unwrap_or_default()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn targets_are_read_as_printed() {
+        for text in ["pid:1", "port:6379", "comm:redis-server", "cgroup:/system.slice/redis.service"] {
+            assert_eq!(text.parse::<Target>().unwrap().to_string(), text);
+        }
+        for text in ["", "redis", "pid:", "pid:0", "pid:x", "port:70000", "cgroup:relative", "comm:"] {
+            let error = text.parse::<Target>().unwrap_err().to_string();
+            assert!(error.contains("port:6379"), "{error}");
+        }
+    }
+
+    #[test]
+    fn only_listening_sockets_of_the_port_count() {
+        let table = "\
+  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
+   0: 0100007F:18EB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1
+   1: 0100007F:18EB 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1
+   2: 0100007F:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4713 1
+";
+        assert_eq!(listening_inodes(table, 6379), ["4711"]);
+    }
+
+    #[test]
+    fn a_listener_is_found_by_its_port_and_its_own_pid() {
+        let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let me = std::process::id();
+        assert!(Target::Port(port).find().unwrap().pids.contains(&me));
+        assert!(Target::Pid(me).find().unwrap().pids.contains(&me));
+    }
+
+    #[test]
+    fn a_missing_service_is_named_with_a_hint() {
+        let error = Target::Comm("no-such-service".into()).find().unwrap_err().to_string();
+        assert!(error.contains("comm:no-such-service") && error.contains("ps -e"), "{error}");
+    }
+}

@@ -1,0 +1,192 @@
+//! What CPUs the machine has, and which of them can be lanes of a pair.
+//!
+//! A batch lane is worth borrowing because it shares a core with a request lane, and nothing but
+//! the machine itself knows which CPUs do. This module takes one snapshot of that: [`Topology`] is
+//! plain data read once from sysfs (`read`), from which the pairs are computed (`pairs`) without
+//! touching the machine again. The root of sysfs is an argument, so every shape of machine that
+//! Sidelane supports is a text file under `tests/fixtures/topology` and is tested anywhere.
+//!
+//! Two things about the kernel's numbering shape the types:
+//! - `core_id` is unique only within a package, and on Arm only within a cluster. A [`CoreId`] is
+//!   therefore named by the core's lowest online lane, which is unique by construction.
+//! - An offline CPU loses its `topology` directory, so nobody can tell whose sibling it was. It
+//!   appears here as the only lane of its own core, and is never part of a pair.
+
+use std::cmp::Reverse;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::Path;
+
+use crate::cpulist::CpuSet;
+
+mod pairs;
+mod read;
+#[cfg(test)]
+mod tests;
+
+pub use pairs::{BatchLane, LaneError, Lanes, PairKind};
+pub use read::ReadError;
+
+/// One snapshot of the machine's CPUs. It does not follow CPUs that go on- or offline later.
+#[derive(Clone, Debug)]
+pub struct Topology {
+    /// Every CPU present, ascending by number.
+    pub cpus: Vec<Cpu>,
+    /// SMT exists but was switched off, at boot (`nosmt`) or through sysfs.
+    pub smt_switched_off: bool,
+}
+
+/// One lane: a logical CPU.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Cpu {
+    /// The kernel's number for it.
+    pub id: u32,
+    /// Whether the kernel schedules on it. The fields below are defaults where it does not.
+    pub online: bool,
+    /// The core it is a lane of.
+    pub core: CoreId,
+    /// The socket; 0 if the firmware does not say.
+    pub package: u32,
+    /// The NUMA node; 0 on a kernel without NUMA.
+    pub numa_node: u32,
+    /// The online lanes of its core, itself included.
+    pub siblings: CpuSet,
+    /// Its rank among unequal cores.
+    pub kind: CpuKind,
+    /// Relative speed as the scheduler sees it, the fastest CPU being 1024. Mostly on Arm.
+    pub capacity: Option<u32>,
+    /// The highest frequency it can be asked for. Absent in most VMs.
+    pub freq_max_khz: Option<u32>,
+}
+
+/// A core of the machine, named by its lowest online lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct CoreId(pub u32);
+
+/// Whether a CPU belongs to the faster or the slower cores of its machine.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub enum CpuKind {
+    /// A fast core of a machine that also has slow ones: Intel P-core, Arm big.
+    Performance,
+    /// A slow core of a machine that also has fast ones: Intel E-core, Arm little.
+    Efficiency,
+    /// A core of a machine whose cores are all alike, or that does not say.
+    Uniform,
+}
+
+impl Topology {
+    /// Reads the machine under `sys_root`, normally `/sys`.
+    ///
+    /// # Errors
+    /// When there is no list of CPUs at all, or a file is there but cannot be read or understood.
+    /// A file that is missing gives the default documented on [`Cpu`].
+    pub fn read(sys_root: &Path) -> Result<Topology, ReadError> {
+        read::topology(sys_root)
+    }
+
+    /// The CPU with this number, if the machine has it.
+    #[must_use]
+    pub fn cpu(&self, id: u32) -> Option<&Cpu> {
+        self.cpus.iter().find(|cpu| cpu.id == id)
+    }
+
+    /// Every CPU the machine has, offline ones included.
+    #[must_use]
+    pub fn present(&self) -> CpuSet {
+        self.cpus.iter().map(|cpu| cpu.id).collect()
+    }
+
+    /// The CPUs the kernel schedules on.
+    #[must_use]
+    pub fn online(&self) -> CpuSet {
+        self.online_cpus().map(|cpu| cpu.id).collect()
+    }
+
+    /// Whether any core has more than one lane online.
+    #[must_use]
+    pub fn has_smt(&self) -> bool {
+        self.cores().any(|core| core.siblings.len() > 1)
+    }
+
+    /// The machine in one line for a person, such as
+    /// `24 CPUs: 8 P-cores with 2 lanes, 8 E-cores, 1 socket`.
+    #[must_use]
+    pub fn describe(&self) -> String {
+        let mut parts = self.describe_cores();
+        parts.extend(self.describe_sockets());
+        parts.extend(self.describe_missing_smt().map(str::to_owned));
+        // Without groups of cores there is nothing to introduce with a colon.
+        let colon = if self.cores_are_plain() { "," } else { ":" };
+        format!("{}{colon} {}", self.describe_count(), parts.join(", "))
+    }
+
+    fn online_cpus(&self) -> impl Iterator<Item = &Cpu> {
+        self.cpus.iter().filter(|cpu| cpu.online)
+    }
+
+    /// Each core once, as the lane that names it.
+    fn cores(&self) -> impl Iterator<Item = &Cpu> {
+        self.online_cpus().filter(|cpu| cpu.core == CoreId(cpu.id))
+    }
+
+    /// Whether every core is one lane of no particular kind, so that cores and CPUs are the same.
+    fn cores_are_plain(&self) -> bool {
+        !self.has_smt() && self.cores().all(|core| core.kind == CpuKind::Uniform)
+    }
+
+    fn describe_count(&self) -> String {
+        let total = count(self.cpus.len(), "CPU");
+        match self.cpus.len() - self.online().len() {
+            0 => total,
+            offline => format!("{total} ({offline} offline)"),
+        }
+    }
+
+    /// One phrase for each group of like cores, the fastest and widest first.
+    fn describe_cores(&self) -> Vec<String> {
+        if self.cores_are_plain() {
+            return Vec::new();
+        }
+        let mut groups: BTreeMap<(CpuKind, Reverse<usize>), usize> = BTreeMap::new();
+        for core in self.cores() {
+            *groups.entry((core.kind, Reverse(core.siblings.len()))).or_default() += 1;
+        }
+        let phrase = |((kind, lanes), cores): ((CpuKind, Reverse<usize>), usize)| describe_group(kind, lanes.0, cores);
+        groups.into_iter().map(phrase).collect()
+    }
+
+    /// Sockets always; NUMA nodes only where there is more than one.
+    fn describe_sockets(&self) -> Vec<String> {
+        let sockets: BTreeSet<u32> = self.online_cpus().map(|cpu| cpu.package).collect();
+        let nodes: BTreeSet<u32> = self.online_cpus().map(|cpu| cpu.numa_node).collect();
+        let mut parts = vec![count(sockets.len(), "socket")];
+        if nodes.len() > 1 {
+            parts.push(count(nodes.len(), "NUMA node"));
+        }
+        parts
+    }
+
+    fn describe_missing_smt(&self) -> Option<&'static str> {
+        match (self.has_smt(), self.smt_switched_off) {
+            (true, _) => None,
+            (false, true) => Some("SMT switched off"),
+            (false, false) => Some("no SMT"),
+        }
+    }
+}
+
+fn describe_group(kind: CpuKind, lanes: usize, cores: usize) -> String {
+    let noun = match kind {
+        CpuKind::Performance => "P-core",
+        CpuKind::Efficiency => "E-core",
+        CpuKind::Uniform => "core",
+    };
+    match lanes {
+        1 => count(cores, noun),
+        _ => format!("{} with {lanes} lanes", count(cores, noun)),
+    }
+}
+
+fn count(number: usize, noun: &str) -> String {
+    let plural = if number == 1 { "" } else { "s" };
+    format!("{number} {noun}{plural}")
+}

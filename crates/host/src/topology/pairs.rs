@@ -1,0 +1,243 @@
+//! Pairs request lanes with batch lanes.
+//!
+//! A batch lane must be held while any request lane of its core is busy, so the unit here is the
+//! batch lane with the list of request lanes that it answers to. That covers 2-way SMT (one each),
+//! 4-way SMT with a service on one lane (three batch lanes, one request lane) and with a service on
+//! two (two batch lanes, two request lanes).
+//!
+//! A service that is free to run on every lane of a core leaves nothing to borrow. It has to be
+//! confined to one lane of each core first, as Elfen does; [`Lanes::needs_pin`] says so, and whether
+//! to do it is the owner's choice, not made here.
+//!
+//! Where there is no SMT, any two CPUs can be declared a pair. They share no core, so borrowing
+//! gains nothing there, but everything else about Sidelane can be exercised.
+
+use crate::cpulist::{CpuSet, parse_cpu};
+use crate::topology::{Cpu, Topology};
+
+/// Which lanes may be borrowed, and from whom.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Lanes {
+    /// The lanes batch may borrow, ascending by CPU. Never empty.
+    pub batch: Vec<BatchLane>,
+    /// Where the service may run: all its online CPUs that are not in `batch`, those on cores with
+    /// a single lane included. For declared pairs, the request lanes named.
+    pub requests: CpuSet,
+    /// The service may run on batch lanes as it stands; it must be confined to `requests` before
+    /// anything is borrowed. False for declared pairs, which are read without looking at a service:
+    /// there, whoever starts the service compares its CPUs with `requests`.
+    pub needs_pin: bool,
+    /// What makes these lanes pairs.
+    pub kind: PairKind,
+}
+
+impl Lanes {
+    /// The lanes batch may borrow, as a set.
+    #[must_use]
+    pub fn batch_cpus(&self) -> CpuSet {
+        self.batch.iter().map(|lane| lane.cpu).collect()
+    }
+}
+
+/// A lane that batch may borrow.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct BatchLane {
+    /// The lane.
+    pub cpu: u32,
+    /// Its request lanes: it is held while any of them is busy. Never empty.
+    pub requests: CpuSet,
+}
+
+/// What makes two lanes a pair.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum PairKind {
+    /// They share a core.
+    Smt,
+    /// The user said so; the kernel does not know them to share a core.
+    Declared,
+}
+
+/// Why there are no lanes to borrow.
+#[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum LaneError {
+    /// None of the service's cores has a lane to spare.
+    #[error("no lane to borrow beside CPUs {service}: no core there has a second lane online; {fix}")]
+    NoSmt {
+        /// The service's online CPUs.
+        service: CpuSet,
+        /// What to do about it on this machine.
+        fix: String,
+    },
+    /// The service is allowed on no CPU that is online.
+    #[error("the service is allowed on CPUs {service} only, and of those none is online; allow it on some of {online}")]
+    ServiceOffline {
+        /// Where the service is allowed.
+        service: CpuSet,
+        /// The CPUs online.
+        online: CpuSet,
+    },
+    /// The declaration is not in the expected form.
+    #[error("cannot read `{part}` in --lanes `{spec}`; write REQUEST:BATCH, as in 0:1, 0:1+2 or 0:1,2:3")]
+    Syntax {
+        /// The whole declaration.
+        spec: String,
+        /// The part that cannot be read.
+        part: String,
+    },
+    /// A declared CPU is not there.
+    #[error("CPU {cpu} does not exist; this machine has {present}")]
+    NoSuchCpu {
+        /// The CPU named.
+        cpu: u32,
+        /// The CPUs there are.
+        present: CpuSet,
+    },
+    /// A declared CPU is switched off.
+    #[error(
+        "CPU {cpu} is offline; use some of {online}, or switch it on with `echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`"
+    )]
+    CpuOffline {
+        /// The CPU named.
+        cpu: u32,
+        /// The CPUs online.
+        online: CpuSet,
+    },
+    /// A CPU is declared as both ends of pairs.
+    #[error("CPU {cpu} is declared both request lane and batch lane; name it once")]
+    BothEnds {
+        /// The CPU named.
+        cpu: u32,
+    },
+    /// A batch lane is declared twice.
+    #[error("CPU {cpu} is declared batch lane twice; name each batch lane once")]
+    BatchTwice {
+        /// The CPU named.
+        cpu: u32,
+    },
+}
+
+/// The kernel refuses the write after a boot with `nosmt=force`.
+const SWITCH_SMT_ON: &str = "switch SMT on with `echo on > /sys/devices/system/cpu/smt/control` \
+                             (if that is refused, boot without nosmt=force)";
+
+impl Topology {
+    /// The lanes that share cores with a service allowed on the CPUs `service`.
+    ///
+    /// `service` may name CPUs that are offline or do not exist, as a task's affinity does.
+    ///
+    /// # Errors
+    /// When none of the service's CPUs is online, or none of its cores has a lane to spare.
+    pub fn smt_pairs(&self, service: &CpuSet) -> Result<Lanes, LaneError> {
+        let online = self.online();
+        let allowed = service.intersection(&online);
+        if allowed.is_empty() {
+            return Err(LaneError::ServiceOffline { service: service.clone(), online });
+        }
+        let mut batch: Vec<BatchLane> = self.cores().flat_map(|core| batch_lanes(core, &allowed)).collect();
+        if batch.is_empty() {
+            return Err(LaneError::NoSmt { service: allowed, fix: self.no_smt_fix() });
+        }
+        batch.sort_by_key(|lane| lane.cpu);
+        let lent: CpuSet = batch.iter().map(|lane| lane.cpu).collect();
+        Ok(Lanes {
+            batch,
+            requests: allowed.difference(&lent),
+            needs_pin: !allowed.intersection(&lent).is_empty(),
+            kind: PairKind::Smt,
+        })
+    }
+
+    /// The lanes declared in `spec`: `REQUEST:BATCH[+BATCH…]`, several separated by commas.
+    ///
+    /// # Errors
+    /// When the declaration cannot be read, names a CPU that is missing or offline, or contradicts
+    /// itself.
+    pub fn declared_pairs(&self, spec: &str) -> Result<Lanes, LaneError> {
+        let pairs = parse_pairs(spec)?;
+        let requests: CpuSet = pairs.iter().map(|(request, _)| *request).collect();
+        let lent: CpuSet = pairs.iter().map(|(_, batch)| *batch).collect();
+        for cpu in &requests.union(&lent) {
+            self.check_usable(cpu)?;
+        }
+        if let Some(cpu) = requests.intersection(&lent).first() {
+            return Err(LaneError::BothEnds { cpu });
+        }
+        let batch = declared_batch(pairs)?;
+        let kind = if batch.iter().all(|lane| self.share_a_core(lane)) { PairKind::Smt } else { PairKind::Declared };
+        Ok(Lanes { batch, requests, needs_pin: false, kind })
+    }
+
+    /// Whether the kernel knows a batch lane and its request lanes to be siblings.
+    fn share_a_core(&self, lane: &BatchLane) -> bool {
+        self.cpu(lane.cpu).is_some_and(|cpu| lane.requests.is_subset(&cpu.siblings))
+    }
+
+    fn check_usable(&self, cpu: u32) -> Result<(), LaneError> {
+        match self.cpu(cpu) {
+            None => Err(LaneError::NoSuchCpu { cpu, present: self.present() }),
+            Some(found) if !found.online => Err(LaneError::CpuOffline { cpu, online: self.online() }),
+            Some(_) => Ok(()),
+        }
+    }
+
+    /// The likeliest way to a lane on this machine; the last resort is always to declare a pair.
+    fn no_smt_fix(&self) -> String {
+        let declare = "declare a pair with --lanes REQUEST:BATCH";
+        let offline = self.present().difference(&self.online());
+        if self.smt_switched_off {
+            format!("{SWITCH_SMT_ON}, or {declare}")
+        } else if self.has_smt() {
+            format!("allow the service on some of CPUs {}, or {declare}", self.on_shared_cores())
+        } else if !offline.is_empty() {
+            format!("switch CPUs {offline} on if they are sibling lanes, or {declare}")
+        } else {
+            declare.to_owned()
+        }
+    }
+
+    /// The lanes of all cores that have more than one.
+    fn on_shared_cores(&self) -> CpuSet {
+        let shared = self.online_cpus().filter(|cpu| cpu.siblings.len() > 1);
+        shared.map(|cpu| cpu.id).collect()
+    }
+}
+
+/// The lanes of `core` that can be borrowed from a service allowed on `allowed`; none if the
+/// service does not run on that core.
+fn batch_lanes(core: &Cpu, allowed: &CpuSet) -> Vec<BatchLane> {
+    let mut requests = core.siblings.intersection(allowed);
+    if requests == core.siblings {
+        // The service has the whole core. It keeps one lane; any would do, and the lowest is the
+        // one that people expect.
+        requests = requests.first().into_iter().collect();
+    }
+    if requests.is_empty() {
+        return Vec::new();
+    }
+    let spare = core.siblings.difference(&requests);
+    spare.iter().map(|cpu| BatchLane { cpu, requests: requests.clone() }).collect()
+}
+
+/// Every (request, batch) combination that `spec` names, in its order.
+fn parse_pairs(spec: &str) -> Result<Vec<(u32, u32)>, LaneError> {
+    let mut pairs = Vec::new();
+    for part in spec.split(',').map(str::trim) {
+        let unreadable = || LaneError::Syntax { spec: spec.to_owned(), part: part.to_owned() };
+        let number = |digits: &str| parse_cpu(digits).map_err(|_| unreadable());
+        let (request, batch) = part.split_once(':').ok_or_else(unreadable)?;
+        let request = number(request)?;
+        for lane in batch.split('+') {
+            pairs.push((request, number(lane)?));
+        }
+    }
+    Ok(pairs)
+}
+
+fn declared_batch(mut pairs: Vec<(u32, u32)>) -> Result<Vec<BatchLane>, LaneError> {
+    pairs.sort_by_key(|(_, batch)| *batch);
+    if let Some(twice) = pairs.windows(2).find(|two| two[0].1 == two[1].1) {
+        return Err(LaneError::BatchTwice { cpu: twice[0].1 });
+    }
+    let lane = |(request, cpu)| BatchLane { cpu, requests: [request].into_iter().collect() };
+    Ok(pairs.into_iter().map(lane).collect())
+}

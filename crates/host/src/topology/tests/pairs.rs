@@ -1,0 +1,181 @@
+//! Which lanes each shape of machine lends, or why it lends none.
+
+use proptest::prelude::*;
+
+use crate::topology::tests::*;
+
+const MACHINES: [&str; 9] = [
+    "big_little_arm",
+    "hybrid_intel",
+    "numa_2_socket",
+    "siblings_offline",
+    "smt2_desktop",
+    "smt4_power9",
+    "smt_off",
+    "vm_bare",
+    "vm_no_smt",
+];
+
+/// Lanes in short: `REQUESTS>BATCH` for each batch lane.
+fn brief(lanes: &Lanes) -> String {
+    let pair = |lane: &BatchLane| format!("{}>{}", lane.requests, lane.cpu);
+    lanes.batch.iter().map(pair).collect::<Vec<_>>().join(" ")
+}
+
+fn smt(name: &str, service: &str) -> Lanes {
+    machine(name).smt_pairs(&set(service)).expect(name)
+}
+
+fn no_smt(name: &str, service: &str) -> String {
+    machine(name).smt_pairs(&set(service)).expect_err(name).to_string()
+}
+
+fn declared(spec: &str) -> Result<Lanes, String> {
+    machine("siblings_offline").declared_pairs(spec).map_err(|error| error.to_string())
+}
+
+#[test]
+fn one_allowed_lane_of_each_core_lends_its_sibling() {
+    let lanes = smt("smt2_desktop", "0-1");
+    assert_eq!(brief(&lanes), "0>4 1>5");
+    assert_eq!(lanes.requests, set("0-1"));
+    assert_eq!((lanes.needs_pin, lanes.kind), (false, PairKind::Smt));
+}
+
+#[test]
+fn the_request_lane_is_where_the_service_is_even_if_it_is_the_upper_one() {
+    assert_eq!(brief(&smt("smt2_desktop", "4,1")), "4>0 1>5");
+}
+
+#[test]
+fn an_unpinned_service_keeps_the_lowest_lane_of_each_core() {
+    let lanes = smt("smt2_desktop", "0-7");
+    assert_eq!(brief(&lanes), "0>4 1>5 2>6 3>7");
+    assert_eq!((lanes.requests, lanes.needs_pin), (set("0-3"), true));
+}
+
+#[test]
+fn a_service_on_one_of_four_lanes_lends_three() {
+    assert_eq!(brief(&smt("smt4_power9", "5")), "5>4 5>6 5>7");
+}
+
+#[test]
+fn a_service_on_two_of_four_lanes_lends_two_that_answer_to_both() {
+    let lanes = smt("smt4_power9", "16,18");
+    assert_eq!(brief(&lanes), "16,18>17 16,18>19");
+    assert!(!lanes.needs_pin);
+}
+
+#[test]
+fn cores_of_two_sockets_with_equal_core_ids_stay_apart() {
+    assert_eq!(brief(&smt("numa_2_socket", "0,4")), "0>8 4>12");
+    let far = machine("numa_2_socket").cpu(12).cloned().expect("CPU 12");
+    assert_eq!((far.core, far.package, far.numa_node), (CoreId(4), 1, 1));
+}
+
+#[test]
+fn a_core_with_one_lane_stays_with_the_service_and_lends_nothing() {
+    let lanes = smt("hybrid_intel", "2,20");
+    assert_eq!(brief(&lanes), "2>3");
+    assert_eq!(lanes.requests, set("2,20"));
+}
+
+#[test]
+fn an_offline_sibling_is_not_lent() {
+    let lanes = smt("siblings_offline", "0-1");
+    assert_eq!(brief(&lanes), "0>4");
+    let offline = machine("siblings_offline").cpu(5).cloned().expect("CPU 5");
+    assert_eq!((offline.online, offline.core, offline.siblings), (false, CoreId(5), set("5")));
+}
+
+#[test]
+fn affinity_may_name_cpus_that_are_not_there() {
+    assert_eq!(brief(&smt("smt2_desktop", "3,8-127")), "3>7");
+}
+
+#[test]
+fn without_smt_the_error_tells_the_best_way_out() {
+    let fixes = [
+        ("vm_no_smt", "declare a pair with --lanes REQUEST:BATCH"),
+        ("smt_off", "switch SMT on with `echo on > /sys/devices/system/cpu/smt/control`"),
+        ("siblings_offline", "allow the service on some of CPUs 0,2,4,6"),
+    ];
+    for (name, fix) in fixes {
+        let error = no_smt(name, "1");
+        assert!(error.starts_with("no lane to borrow beside CPUs 1: "), "{error}");
+        assert!(error.contains(fix), "{name}: {error}");
+    }
+}
+
+#[test]
+fn without_smt_offline_cpus_are_suggested() {
+    let text = "devices/system/cpu/present: 0-1\ndevices/system/cpu/online: 0";
+    let error = read_text(text).expect("a machine").smt_pairs(&set("0")).expect_err("one lane");
+    assert!(error.to_string().contains("switch CPUs 1 on"), "{error}");
+}
+
+#[test]
+fn a_service_on_no_online_cpu_is_an_error() {
+    assert_eq!(
+        no_smt("siblings_offline", "5,7"),
+        "the service is allowed on CPUs 5,7 only, and of those none is online; \
+         allow it on some of 0-4,6"
+    );
+}
+
+#[test]
+fn declared_pairs_are_taken_as_written() {
+    let lanes = declared("2:3, 0:1+4").expect("lanes");
+    assert_eq!(brief(&lanes), "0>1 2>3 0>4");
+    assert_eq!((lanes.requests, lanes.needs_pin), (set("0,2"), false));
+    assert_eq!(lanes.kind, PairKind::Declared);
+    // Siblings are siblings, whoever names them.
+    assert_eq!(declared("0:4").expect("lanes").kind, PairKind::Smt);
+}
+
+#[test]
+fn declared_pairs_that_cannot_be_are_refused() {
+    let refusals = [
+        ("0:8", "CPU 8 does not exist; this machine has 0-7"),
+        ("5:0", "CPU 5 is offline; use some of 0-4,6, or switch it on with `echo 1 > "),
+        ("1:1", "CPU 1 is declared both request lane and batch lane; name it once"),
+        ("0:1,1:2", "CPU 1 is declared both request lane and batch lane; name it once"),
+        ("0:2,1:2", "CPU 2 is declared batch lane twice; name each batch lane once"),
+        ("0:1,2", "cannot read `2` in --lanes `0:1,2`; write REQUEST:BATCH, as in 0:1"),
+        ("0:", "cannot read `0:` in --lanes `0:`; write REQUEST:BATCH, as in 0:1"),
+        ("", "cannot read `` in --lanes ``; write REQUEST:BATCH, as in 0:1"),
+    ];
+    for (spec, start) in refusals {
+        let error = declared(spec).expect_err(spec);
+        assert!(error.starts_with(start), "{spec}: {error}");
+    }
+}
+
+/// What must hold of any lanes, whatever the machine and wherever the service is.
+fn check_lanes(machine: &Topology, service: &CpuSet, lanes: &Lanes) {
+    let lent: CpuSet = lanes.batch.iter().map(|lane| lane.cpu).collect();
+    let allowed = service.intersection(&machine.online());
+    assert!(!lanes.batch.is_empty() && lent.len() == lanes.batch.len());
+    assert_eq!(lanes.requests, allowed.difference(&lent));
+    assert_eq!(lanes.needs_pin, lanes.requests != allowed);
+    for lane in &lanes.batch {
+        let core = &machine.cpu(lane.cpu).expect("a lane of this machine").siblings;
+        assert_eq!(lane.requests, core.intersection(&lanes.requests));
+        assert!(!lane.requests.is_empty());
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(64))]
+
+    #[test]
+    fn lanes_are_sound_wherever_the_service_is(
+        name in proptest::sample::select(&MACHINES[..]),
+        service in proptest::collection::vec(0u32..34, 0..20),
+    ) {
+        let (machine, service) = (machine(name), service.into_iter().collect());
+        if let Ok(lanes) = machine.smt_pairs(&service) {
+            check_lanes(&machine, &service, &lanes);
+        }
+    }
+}

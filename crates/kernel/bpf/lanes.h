@@ -1,0 +1,152 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What lanes.bpf.c and lane/tracker.rs share besides the public lane words: roles given
+ * by user space, statistics kept by the kernel. tracker.rs asserts every size.
+ */
+#ifndef SIDELANE_LANES_H
+#define SIDELANE_LANES_H
+
+#include "../../../abi/gate.h"
+#include "../../../abi/lane.h"
+#include "../../../abi/request.h"
+
+/* POWER has eight lanes a core: seven partners. */
+#define SIDELANE_MAX_PARTNERS 7
+
+enum sidelane_role {
+	SIDELANE_ROLE_NONE = 0,
+	SIDELANE_ROLE_REQUEST = 1,
+	SIDELANE_ROLE_BATCH = 2,
+};
+
+/* What a lane is for: the partners of a request lane are batch lanes, and vice versa. */
+struct sidelane_lane_role {
+	uint32_t role; /* enum sidelane_role */
+	uint32_t partner_count;
+	uint32_t partners[SIDELANE_MAX_PARTNERS];
+	uint32_t reserved;
+};
+
+/* How process_classes is packed. */
+#define SIDELANE_CLASS_BITS 2
+#define SIDELANE_CLASS_MASK 3
+#define SIDELANE_CLASSES_PER_WORD 32
+
+/* Latency histograms: 32 buckets for each power of two, so a bucket is at most 3 % wide.
+ * Bucket i < 32 holds the value i itself; above, i = 32 * (log2(v) - 4) + next five bits. */
+#define SIDELANE_HIST_SUB_BITS 5
+#define SIDELANE_HIST_BUCKETS 1024
+
+/* One a lane, written by that lane's own switches alone. */
+struct sidelane_lane_stats {
+	uint64_t switches;        /*   0: context switches */
+	uint64_t lc_switches;     /*   8: of them, to an LC thread */
+	uint64_t batch_ns;        /*  16: time batch ran here */
+	uint64_t batch_since_ns;  /*  24: start of batch's present turn, 0 while it does not run */
+	uint64_t overlap_ns;      /*  32: of batch_ns, LC threads ran on a partner lane at once */
+	uint64_t overlap_mark_ns; /*  40: partners' LC clocks when batch's turn began */
+	uint64_t leaks;           /*  48: batch switched in although the lane was held */
+	uint64_t batch_strays;    /*  56: batch switched in on a lane that is not a batch lane */
+	uint64_t lc_strays;       /*  64: LC switched in on a lane that is not a request lane */
+	uint64_t cost_ns;         /*  72: this program's own time, in the sampled switches */
+	uint64_t cost_samples;    /*  80: switches sampled for cost_ns */
+	uint64_t lent_overlap_ns; /*  88: beside it, LC threads ran while the lane was lent: not in overlap_ns */
+	uint64_t turn_is_lent;    /*  96: batch's present turn began on a lane that was lent */
+	uint64_t cut_naps_ns;     /* 104: naps of batch that looks for itself, cut short by a switch and not in its books */
+	uint64_t stolen_ns[4];    /* 112: taken by the hypervisor, by the class of thread that ran (stolen.h) */
+	uint64_t stolen_seen_ns;  /* 144: the lane's steal clock at the last look */
+	uint64_t stolen_gap_max_ns; /* 152: the most that was taken between two looks */
+	uint64_t stolen_mark_ns;  /* 160: the steal clock when the service last started or stopped beside batch */
+	uint64_t stolen_beside_ns; /* 168: taken from batch's present turn while LC threads ran on a partner lane */
+	uint64_t lc_stolen_mark_ns; /* 176: taken from LC threads on partner lanes when batch's turn began */
+	uint64_t run_queue;       /* 184: where the lane's run queue is */
+	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* LC-on to batch-off */
+	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
+};
+
+/* One class change of a lane, recorded while user space draws a timeline. */
+struct sidelane_trace_event {
+	uint64_t at_ns;
+	uint32_t cpu;
+	uint32_t class_; /* enum sidelane_class, or SIDELANE_TRACE_HOLDER */
+};
+
+#define SIDELANE_TRACE_HOLDER 4
+#define SIDELANE_TRACE_EVENTS 16384
+
+/* Batch's own scheduler: a sched_ext program that runs batch and nothing else. One entry; only in
+ * the object that has it. gate/sched_ext/scheduler.rs mirrors it. */
+#define SIDELANE_EXT_REASON_BYTES 64
+#define SIDELANE_EXT_MESSAGE_BYTES 128
+
+struct sidelane_ext_word {
+	uint32_t on;        /*  0: 1 while the kernel schedules batch as this program says */
+	uint32_t exit_kind; /*  4: why not any more, as the kernel numbers it; 0 while it does */
+	uint32_t cpu_count; /*  8: CPUs that may be lanes; by user space */
+	int32_t runnable;   /* 12: threads of batch that run or wait */
+	uint32_t outsiders; /* 16: times batch ran in another class since user space looked */
+	uint32_t reserved;
+	char reason[SIDELANE_EXT_REASON_BYTES];
+	char message[SIDELANE_EXT_MESSAGE_BYTES];
+};
+
+/* What user space hands to the program that changes a hold word. */
+struct sidelane_hold_order {
+	uint32_t lane;
+	uint32_t state; /* enum sidelane_hold */
+};
+
+/* Threads of the service and of batch that ran on a lane, one after the other: turn number n, from 0
+ * on, is in place n % SIDELANE_TURNS. Half a second of 2000 switches a second. lane/turns.rs mirrors
+ * it. */
+#define SIDELANE_TURNS 1024
+
+struct sidelane_turn {
+	uint64_t began_ns; /*  0 */
+	uint64_t ended_ns; /*  8 */
+	uint32_t pid;      /* 16: thread id */
+	uint32_t class_;   /* 20: enum sidelane_class */
+};
+
+struct sidelane_lane_turns {
+	uint64_t count;       /*  0: turns that have ended; written after the turn itself */
+	uint64_t reserved[7]; /*  8 */
+	struct sidelane_turn turns[SIDELANE_TURNS]; /* 64 */
+};
+
+/* How the service's requests are known. */
+enum sidelane_requests_from {
+	SIDELANE_REQUESTS_UNKNOWN = 0,
+	SIDELANE_REQUESTS_SOCKETS = 1, /* this program sees them */
+	SIDELANE_REQUESTS_EMITTED = 2, /* user space is told, and asks who ran where when */
+};
+
+/* How it is known what the hypervisor takes. */
+enum sidelane_stolen_from {
+	SIDELANE_STOLEN_UNSEEN = 0,
+	SIDELANE_STOLEN_READ = 1, /* in a word near each CPU's run queue */
+	SIDELANE_STOLEN_TOLD = 2, /* a thread plays the hypervisor, and says so */
+};
+
+/* Who plays the hypervisor on a lane; written by user space. */
+struct sidelane_thief {
+	uint64_t stolen_ns; /* 0: what it has taken so far */
+	uint32_t tid;       /* 8: its thread id, 0 for none */
+	uint32_t reserved;
+};
+
+/* Set by user space before the program is loaded. */
+struct sidelane_settings {
+	uint64_t lc_cgroup_id;    /* the service's cgroup, 0 for none */
+	uint32_t lc_cgroup_level; /* its depth below the hierarchy's root */
+	uint32_t lc_cgroup_v1;    /* 1 + index in the list of v1 controllers, 0 for cgroup v2 */
+	uint32_t requests;        /* enum sidelane_requests_from */
+	uint32_t gated;           /* 1: batch may look for itself */
+	uint32_t counters;        /* 1: request lanes have counters */
+	uint32_t stolen_from;     /* enum sidelane_stolen_from */
+	int64_t stolen_offset;    /* from a CPU's run queue to the word that says what was stolen from it */
+	uint32_t lends_to_waited; /* 1: a lane that is lent stays lent when a request starts that had to wait */
+	uint32_t reserved;
+};
+
+#endif

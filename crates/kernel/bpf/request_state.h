@@ -1,0 +1,195 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * The memory of request tracking. What user space shares comes first; request/records.rs and
+ * request/kernel.rs assert its sizes.
+ */
+#ifndef SIDELANE_REQUEST_STATE_H
+#define SIDELANE_REQUEST_STATE_H
+
+#include "../../../abi/request.h"
+#include "kernel_net.h"
+#include "maps.h"
+
+/* A request whose response went out, or went on going out: `sends` is 1 in its first record and
+ * one more in each that replaces it. */
+struct sidelane_request_record {
+	uint64_t number;      /*  0: in the order of starts; never reused */
+	uint64_t connection;  /*  8: number of the first request of its connection */
+	uint64_t arrived_ns;  /* 16: the last of its data reached the socket */
+	uint64_t started_ns;  /* 24: a thread took it up */
+	uint64_t finished_ns; /* 32: the last of its response, so far, was handed to the socket */
+	uint64_t co_run_ns;   /* 40: time batch ran on the partner lanes between start and finish */
+	uint32_t tid;         /* 48: the thread that answered */
+	uint32_t lane;        /* 52: CPU on which it finished */
+	uint32_t queue_len;   /* 56: requests that had arrived and not started, itself included, at its arrival */
+	uint32_t sends;       /* 60 */
+	uint32_t waited;      /* 64: 1: it arrived before another one on its lane had finished */
+	uint32_t reserved;    /* 68 */
+	uint64_t instructions; /* 72: retired on its lane between start and finish, see request_counters.h */
+	uint64_t cycles;      /* 80: not halted; 0: not counted */
+};
+
+/* Counters of all requests, one entry. The last three are the program's own. */
+struct sidelane_request_books {
+	uint64_t finished;    /*  0: requests answered */
+	uint64_t dropped;     /*  8: records that found the ring full */
+	uint64_t unasked;     /* 16: sends to a connection that had asked nothing */
+	uint64_t unanswered;  /* 24: requests whose connection ended before an answer */
+	uint64_t next_number; /* 32 */
+	int64_t queued;       /* 40: requests that have arrived and no thread has received */
+	int64_t handed;       /* 48: received, and handed to a thread that has not taken them up */
+	uint64_t reserved;
+};
+
+/* Local TCP ports of the service: one bit a port. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1024);
+	__type(key, uint32_t);
+	__type(value, uint64_t);
+} service_ports SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_request_books);
+} request_books SEC(".maps");
+
+/* Room for 40 000 records, which is 0.4 seconds of 100 000 requests a second. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4 << 20);
+} request_records SEC(".maps");
+
+/* ---- From here on, the program's own ---- */
+
+/* A message is what the peer pushed as a whole: one or more segments, the last of them with
+ * the flag that ends a write. */
+struct message {
+	uint64_t arrived_ns;
+	uint32_t end_seq;
+	uint32_t queue_len : 31;
+	uint32_t answered : 1; /* the response to the one before was on its way already */
+};
+
+/* Messages that one connection can have waiting; more than these count as one with the last.
+ * A power of two. */
+#define MESSAGES 16
+
+/* What a lane's counters stood at. */
+struct counts {
+	uint64_t instructions;
+	uint64_t cycles;
+	uint64_t away_ns;       /* time for which the counters were lent to somebody else */
+	uint32_t lane_switches; /* the lane's switches then */
+	uint32_t known;         /* 1: it was counted */
+};
+
+/* A request that was received and not answered, and its connection. The first part is written
+ * as data arrives, under the socket's lock; the rest by the service's threads, which take
+ * turns. */
+struct connection {
+	struct message messages[MESSAGES];
+	uint64_t data_ns;  /* the last arrival of data, be it a whole message or not */
+	uint32_t arrived;  /* messages arrived, wraps */
+	uint32_t seen_seq; /* end of the data that has arrived */
+	uint32_t known;    /* 0 before the first arrival */
+
+	uint32_t taken;     /* messages received, wraps */
+	uint32_t left;      /* messages received together and not answered yet */
+	uint32_t sends;     /* since the last receive */
+	uint32_t write_seq; /* end of the response when the last receive returned */
+	uint32_t receiver;  /* thread that received */
+	uint32_t by_other;  /* 1: another thread than the receiver answered */
+	uint32_t handed;    /* 1: counted in request_books.handed */
+	uint32_t lane;      /* where it was received */
+	uint32_t on_lane;   /* 1: counted in unfinished of that lane */
+	uint32_t waited;
+	uint32_t queue_len;
+	uint64_t first_number;
+	uint64_t number; /* of the request that is answered next, or was answered last */
+	uint64_t arrived_ns;
+	uint64_t started_ns;
+	uint64_t batch_ns; /* the partners' batch clock at its start */
+	struct counts counts; /* at its start */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct connection);
+} connections SEC(".maps");
+
+/* When a thread slept, and what batch had run beside its lane when it ran again. */
+struct sleep {
+	uint64_t from_ns;
+	uint64_t to_ns;
+	uint64_t batch_ns;
+};
+
+/* Sleeps remembered of a thread: it looks for work in vain now and then. A power of two. */
+#define SLEEPS 8
+
+struct request_thread {
+	uint64_t running; /* number of the request it works on, 0 for none */
+	uint64_t arrived_ns;
+	uint64_t started_ns;
+	uint32_t waited;
+	uint32_t more;        /* 1: `running` is one of several received together, after the first */
+	uint32_t hands_over;  /* 1: other threads answered what it received */
+	uint32_t takes_over;  /* 1: it answered what other threads received */
+	uint32_t holds;       /* 1: it has taken up one of request_books.handed */
+	uint32_t sleep_count; /* wraps */
+	uint64_t asleep_ns;   /* since when it sleeps, 0 while it runs */
+	uint64_t finished_ns; /* when it last finished a request */
+	uint64_t batch_ns;    /* the partners' batch clock then */
+	struct sleep sleeps[SLEEPS];
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_TASK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct request_thread);
+} request_threads SEC(".maps");
+
+/* Of each lane: requests received there and not answered, and which finished there last. */
+struct lane_load {
+	int64_t unfinished;
+	uint64_t finished_number;
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, LANES_MAX);
+	__type(key, uint32_t);
+	__type(value, struct lane_load);
+} lane_loads SEC(".maps");
+
+static __always_inline struct sidelane_request_books *all_requests(void)
+{
+	uint32_t key = 0;
+
+	return bpf_map_lookup_elem(&request_books, &key);
+}
+
+static __always_inline struct sidelane_request_word *request_word(uint32_t cpu)
+{
+	return bpf_map_lookup_elem(&request_words, &cpu);
+}
+
+static __always_inline struct lane_load *lane_load(uint32_t cpu)
+{
+	return bpf_map_lookup_elem(&lane_loads, &cpu);
+}
+
+static __always_inline uint64_t new_number(struct sidelane_request_books *books)
+{
+	return __sync_fetch_and_add(&books->next_number, 1) + 1;
+}
+
+#endif

@@ -1,0 +1,112 @@
+//! The counters of request lanes: instructions and cycles, whose ratio Elfen's dynamic refresh
+//! compares (ATC'16 Fig. 9(d)).
+//!
+//! They are opened here and read by the kernel program, where a request starts and where it finishes
+//! (`bpf/request_counters.h`). They count the whole lane, since a request may be any thread's.
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, OwnedFd};
+
+use libbpf_rs::{MapCore, MapFlags, OpenMapMut};
+use sidelane_policy::borrow::harm::Counters;
+use thiserror::Error;
+
+use crate::tracker::Tracker;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::perf;
+use sidelane_host::perf::Event;
+
+/// The kernel program's maps, one for each of a pair.
+const MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
+
+/// What is counted for each request.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct EventPair {
+    /// What the request gets done.
+    pub instructions: Event,
+    /// What it had for that.
+    pub cycles: Event,
+}
+
+impl EventPair {
+    /// The processor's instructions and cycles.
+    pub const HARDWARE: Self = Self { instructions: Event::INSTRUCTIONS, cycles: Event::CYCLES };
+}
+
+/// Why requests are not counted.
+#[derive(Debug, Error)]
+#[error(
+    "request lane {cpu} has no counters of instructions and cycles ({source}); in a virtual machine, ask its host \
+     for a virtual PMU"
+)]
+pub struct NoCounters {
+    cpu: u32,
+    source: io::Error,
+}
+
+/// The open counters of all request lanes. Dropping them closes them.
+pub struct LaneCounters {
+    lanes: Vec<(u32, [OwnedFd; 2])>,
+}
+
+impl LaneCounters {
+    /// Opens them, on all lanes or on none.
+    pub fn open(pair: EventPair, lanes: &CpuSet) -> Result<Self, NoCounters> {
+        let open = |cpu| match open_pair(pair, cpu) {
+            Ok(counters) => Ok((cpu, counters)),
+            Err(source) => Err(NoCounters { cpu, source }),
+        };
+        Ok(Self { lanes: lanes.iter().map(open).collect::<Result<_, _>>()? })
+    }
+
+    /// Hands them to the kernel program of `tracker`, which was loaded for them.
+    pub fn hand_to(&self, tracker: &Tracker) -> libbpf_rs::Result<()> {
+        for (cpu, counters) in &self.lanes {
+            for (map, counter) in MAPS.iter().zip(counters) {
+                let fd = counter.as_fd().as_raw_fd();
+                tracker.map(map).update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Leaves a map out unless requests are counted.
+pub fn prepare_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs::Result<()> {
+    match MAPS.iter().any(|name| map.name() == *name) {
+        true => map.set_autocreate(counted),
+        false => Ok(()),
+    }
+}
+
+/// As a record has them: no cycles, not counted.
+pub fn counted(instructions: u64, cycles: u64) -> Option<Counters> {
+    (cycles > 0).then_some(Counters { instructions, cycles })
+}
+
+/// In the order of [`MAPS`]; in one group, so that both count or neither does.
+fn open_pair(pair: EventPair, cpu: u32) -> io::Result<[OwnedFd; 2]> {
+    let instructions = perf::open(pair.instructions, cpu, None)?;
+    let cycles = perf::open(pair.cycles, cpu, Some(&instructions))?;
+    Ok([instructions, cycles])
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn no_cycles_is_not_counted() {
+        assert_eq!(counted(5, 0), None);
+        assert_eq!(counted(5, 2), Some(Counters { instructions: 5, cycles: 2 }));
+    }
+
+    #[test]
+    fn what_cannot_be_counted_says_where_and_what_to_do() {
+        let none = Event { kind: u32::MAX, config: 0 };
+        let lane: CpuSet = "0".parse().unwrap();
+        let error = LaneCounters::open(EventPair { instructions: none, cycles: none }, &lane).err().unwrap();
+        let said = error.to_string();
+        assert!(said.contains("request lane 0") && said.contains("virtual PMU"), "{said}");
+    }
+}

@@ -1,0 +1,20 @@
+//! The kernel's side of Sidelane: the kernel program of `bpf/`, how it is loaded, and the memory that it shares
+//! with user space.
+//!
+//! Nothing here decides. Other rooms read lane words, hold words, request words and books through
+//! [`tracker::LaneMemory`], and change what the kernel program goes by through [`tracker::Tracker`].
+
+pub mod books;
+mod classes;
+pub mod counters;
+pub mod floor;
+pub mod gate_books;
+pub mod histogram;
+pub mod mapped;
+pub mod promises;
+pub mod requests;
+pub mod scheduler;
+pub mod stolen;
+pub mod summons;
+pub mod tracker;
+pub mod turns;

@@ -1,0 +1,42 @@
+//! The threads that look for themselves: one bit a thread id, as in `abi/gate.h`.
+
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use crate::mapped::MappedArray;
+use sidelane_host::procfs::pid_max;
+
+const PER_WORD: u32 = 64;
+
+/// The table, which those threads and the kernel program write.
+pub struct Promises {
+    words: MappedArray<AtomicU64>,
+}
+
+impl Promises {
+    /// How many words the table needs on this machine; one where nobody looks for himself.
+    pub fn words(gated: bool) -> usize {
+        if gated { (pid_max() / PER_WORD + 1) as usize } else { 1 }
+    }
+
+    pub fn new(words: MappedArray<AtomicU64>) -> Self {
+        Self { words }
+    }
+
+    /// Takes a promise back that was not kept. Returns whether there was one.
+    pub fn take_back(&self, tid: u32) -> bool {
+        let bit = 1 << (tid % PER_WORD);
+        let word = self.words.as_slice().get((tid / PER_WORD) as usize);
+        word.is_some_and(|word| word.fetch_and(!bit, Ordering::AcqRel) & bit != 0)
+    }
+
+    /// Whether the thread has promised to look for itself.
+    pub fn given_by(&self, tid: u32) -> bool {
+        let word = self.words.as_slice().get((tid / PER_WORD) as usize);
+        word.is_some_and(|word| word.load(Ordering::Acquire) >> (tid % PER_WORD) & 1 == 1)
+    }
+
+    /// How many threads look for themselves.
+    pub fn count(&self) -> u64 {
+        self.words.iter().map(|word| u64::from(word.load(Ordering::Relaxed).count_ones())).sum()
+    }
+}

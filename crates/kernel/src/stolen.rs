@@ -1,0 +1,161 @@
+//! What the hypervisor takes from a lane, and where that can be read.
+//!
+//! The kernel program reads it where it can (`bpf/stolen.h`), so that every figure it keeps is given
+//! without it. KVM's own word is best: it is up to date whenever the lane runs. Where another hypervisor
+//! is below, there is what the kernel's scheduler has made of its steal time, a few milliseconds old at
+//! most. Either is found by its distance from the lane's run queue: most kernels do not tell BPF programs
+//! the addresses of variables, but their type information has the layout of each CPU's memory.
+
+use std::fmt;
+use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+
+use libbpf_rs::btf::types::{DataSec, MemberAttr, Struct, Var};
+use libbpf_rs::btf::{Btf, BtfType};
+
+/// Where the kernel program learns what the hypervisor takes.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum StolenFrom {
+    /// Nowhere: nothing is below this kernel, or nothing tells.
+    #[default]
+    Unseen,
+    /// KVM's steal clock, this far from the run queue.
+    StealClock(i64),
+    /// The steal time that the scheduler has taken off its clock, this far into the run queue.
+    RunQueue(i64),
+    /// A thread of this process plays the hypervisor and says what it takes: to see how true the books are.
+    Told,
+}
+
+impl StolenFrom {
+    /// The best that this kernel and hypervisor offer.
+    pub fn find() -> Self {
+        let hypervisor = Hypervisor::find();
+        if hypervisor == Hypervisor::None {
+            return Self::Unseen;
+        }
+        let Ok(kernel) = Btf::from_vmlinux() else { return Self::Unseen };
+        if !has_field(&kernel, "sched_entity", "cfs_rq") {
+            return Self::Unseen;
+        }
+        let steal_clock = (hypervisor == Hypervisor::KvmThatTells).then(|| steal_clock_offset(&kernel)).flatten();
+        let run_queue = || field_offset(&kernel, "rq", "prev_steal_time_rq");
+        steal_clock.map(Self::StealClock).or_else(|| run_queue().map(Self::RunQueue)).unwrap_or_default()
+    }
+
+    /// `enum sidelane_stolen_from` of `bpf/lanes.h`.
+    pub fn number(self) -> u32 {
+        match self {
+            Self::Unseen => 0,
+            Self::StealClock(_) | Self::RunQueue(_) => 1,
+            Self::Told => 2,
+        }
+    }
+
+    /// From a CPU's run queue to the word, in bytes.
+    pub fn offset(self) -> i64 {
+        match self {
+            Self::StealClock(offset) | Self::RunQueue(offset) => offset,
+            Self::Unseen | Self::Told => 0,
+        }
+    }
+}
+
+impl fmt::Display for StolenFrom {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::Unseen => "not seen by the kernel program",
+            Self::StealClock(_) => "the hypervisor's steal clock, turn by turn",
+            Self::RunQueue(_) => "the run queue's steal time, turn by turn",
+            Self::Told => "told by a thread that plays the hypervisor",
+        })
+    }
+}
+
+/// From a CPU's run queue to its steal clock: both are variables of which each CPU has one.
+fn steal_clock_offset(kernel: &Btf<'_>) -> Option<i64> {
+    let section = kernel.type_by_name::<DataSec<'_>>(".data..percpu")?;
+    let offset_of = |name: &str| {
+        let is_it = |ty| kernel.type_by_id::<Var<'_>>(ty).is_some_and(|variable| is_named(&variable, name));
+        Some(i64::from(section.iter().find(|variable| is_it(variable.ty))?.offset))
+    };
+    Some(offset_of("steal_time")? - offset_of("runqueues")?)
+}
+
+fn is_named(ty: &BtfType<'_>, name: &str) -> bool {
+    ty.name().is_some_and(|found| found == name)
+}
+
+fn has_field(kernel: &Btf<'_>, of: &str, name: &str) -> bool {
+    field_offset(kernel, of, name).is_some()
+}
+
+/// How far into the struct `of` its field `name` lies.
+fn field_offset(kernel: &Btf<'_>, of: &str, name: &str) -> Option<i64> {
+    let of = kernel.type_by_name::<Struct<'_>>(of)?;
+    let field = of.iter().find(|field| field.name.is_some_and(|found| found == name))?;
+    match field.attr {
+        MemberAttr::Normal { offset } => Some(i64::from(offset / 8)),
+        MemberAttr::BitField { .. } => None,
+    }
+}
+
+/// The longest gap that any tracker of this process saw; 0 before one looked.
+static LONGEST_GAP_NS: AtomicU64 = AtomicU64::new(0);
+static LOOKED: AtomicBool = AtomicBool::new(false);
+
+/// The longest time that the hypervisor took from a lane at once, if any lane was tracked since the
+/// program started.
+pub fn longest_gap_ns() -> Option<u64> {
+    LOOKED.load(Ordering::Relaxed).then(|| LONGEST_GAP_NS.load(Ordering::Relaxed))
+}
+
+/// A tracker has seen a gap.
+pub fn note_gap(gap_ns: u64) {
+    LONGEST_GAP_NS.fetch_max(gap_ns, Ordering::Relaxed);
+    LOOKED.store(true, Ordering::Relaxed);
+}
+
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Hypervisor {
+    None,
+    /// KVM, with a steal clock.
+    KvmThatTells,
+    Other,
+}
+
+impl Hypervisor {
+    #[cfg(target_arch = "x86_64")]
+    fn find() -> Self {
+        use std::arch::x86_64::__cpuid;
+
+        const HYPERVISOR: u32 = 1 << 31;
+        const LEAVES: u32 = 0x4000_0000;
+        const FEATURES: u32 = LEAVES + 1;
+        const STEAL_TIME: u32 = 1 << 5;
+        if __cpuid(1).ecx & HYPERVISOR == 0 {
+            return Self::None;
+        }
+        let name = __cpuid(LEAVES);
+        let name = [name.ebx, name.ecx, name.edx].map(u32::to_le_bytes).concat();
+        let tells = name.starts_with(b"KVMKVMKVM") && __cpuid(FEATURES).eax & STEAL_TIME != 0;
+        if tells { Self::KvmThatTells } else { Self::Other }
+    }
+
+    #[cfg(not(target_arch = "x86_64"))]
+    fn find() -> Self {
+        Self::Other
+    }
+}
+
+/// `struct sidelane_thief` of `bpf/lanes.h`: who plays the hypervisor on a lane.
+#[repr(C)]
+#[derive(Debug, Default)]
+pub struct Thief {
+    /// What it has taken so far.
+    pub stolen_ns: AtomicU64,
+    /// Its thread id, 0 for none.
+    pub tid: AtomicU32,
+    reserved: u32,
+}
+
+const _: () = assert!(size_of::<Thief>() == 16);

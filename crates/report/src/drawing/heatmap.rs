@@ -1,0 +1,168 @@
+//! How often two numbers were seen together: cells on two logarithmic axes, the darker the more often.
+//!
+//! Counts differ by powers of ten, so colour grows with their logarithm; it is one colour at more or
+//! less strength, which reads alike on light and dark paper and to every eye.
+
+use crate::chart::{Cell, Heatmap, Quantity, ScaleKind};
+use crate::drawing::axis::{Axis, label};
+use crate::drawing::{figure, rule, text};
+use crate::markup::escape;
+use crate::unit::Unit;
+
+const WIDTH: f64 = 560.0;
+const HEIGHT: f64 = 400.0;
+const LEFT: f64 = 76.0;
+const RIGHT: f64 = 16.0;
+const TOP: f64 = 30.0;
+const BOTTOM: f64 = HEIGHT - 46.0;
+/// A logarithmic axis has no zero: what is there gets a strip of its own.
+const ZERO_STRIP: f64 = 22.0;
+const ZERO_GAP: f64 = 6.0;
+/// The strength of a cell that was seen once.
+const FAINTEST: f64 = 0.14;
+/// Steps of the legend.
+const LEGEND_STEPS: u32 = 5;
+
+/// The picture, as HTML.
+pub(super) fn heatmap(number: usize, chart: &Heatmap) -> String {
+    let most = chart.cells.iter().map(|cell| cell.count).max().unwrap_or(1);
+    let body = format!(
+        "{}\n<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-labelledby=\"heatmap-{number}\">{}</div>",
+        legend(most),
+        drawing(chart, most)
+    );
+    figure(number, "heatmap", &chart.title, &chart.caption, &body)
+}
+
+/// From once to the most often.
+fn legend(most: u64) -> String {
+    let step = |step: u32| {
+        let share = f64::from(step) / f64::from(LEGEND_STEPS - 1);
+        let count = (most as f64).powf(share).round();
+        let patch = format!("<rect class=\"heat\" width=\"15\" height=\"13\" fill-opacity=\"{:.2}\"/>", shade(share));
+        let words = escape(&label(Unit::Count, count));
+        format!("<li><svg width=\"15\" height=\"13\" aria-hidden=\"true\">{patch}</svg>{words}</li>\n")
+    };
+    let steps: String = if most > 1 { (0..LEGEND_STEPS).map(step).collect() } else { step(LEGEND_STEPS - 1) };
+    format!("<ul class=\"legend\">\n<li>samples</li>\n{steps}</ul>")
+}
+
+/// `share` is that of the logarithm of the greatest count.
+fn shade(share: f64) -> f64 {
+    FAINTEST + (1.0 - FAINTEST) * share
+}
+
+fn strength(count: u64, most: u64) -> f64 {
+    let share = if most > 1 { (count.max(1) as f64).ln() / (most as f64).ln() } else { 1.0 };
+    shade(share)
+}
+
+/// An axis, and whether it has a strip for zero before it.
+struct Side<'a> {
+    of: &'a Quantity,
+    axis: Axis,
+    /// From and to.
+    zero: Option<(f64, f64)>,
+}
+
+impl<'a> Side<'a> {
+    /// From place `from` to place `to`, which may lie above.
+    fn new(of: &'a Quantity, ranges: impl Iterator<Item = (f64, f64)> + Clone, (from, to): (f64, f64)) -> Self {
+        let has_zero = ranges.clone().any(|(low, _)| low <= 0.0);
+        let towards = (to - from).signum();
+        let zero = has_zero.then_some((from, from + towards * ZERO_STRIP));
+        let begins = if has_zero { from + towards * (ZERO_STRIP + ZERO_GAP) } else { from };
+        let ends = ranges.filter(|(low, _)| *low > 0.0).flat_map(|(low, high)| [low, high]);
+        Self { of, axis: Axis::of(ScaleKind::Log, ends, (begins, to)), zero }
+    }
+
+    /// The places of a range's ends, the lesser first.
+    fn places(&self, (low, high): (f64, f64)) -> (f64, f64) {
+        let (a, b) = match self.zero {
+            Some(strip) if low <= 0.0 => strip,
+            _ => (self.axis.at(low), self.axis.at(high)),
+        };
+        (a.min(b), a.max(b))
+    }
+
+    /// Places and words, zero among them; words need so much room.
+    fn ticks(&self, room: f64) -> Vec<(f64, String)> {
+        let zero = self.zero.map(|(from, to)| ((from + to) / 2.0, "≈0".to_owned()));
+        let zero_at = zero.as_ref().map_or(f64::INFINITY, |(at, _)| *at);
+        let others = self.axis.ticks().into_iter().map(|tick| (self.axis.at(tick), label(self.of.unit, tick)));
+        let free = others.filter(|(at, _)| (at - zero_at).abs() > room);
+        zero.into_iter().chain(free).collect()
+    }
+
+    fn words(&self, (low, high): (f64, f64)) -> String {
+        let unit = self.of.unit;
+        match low <= 0.0 {
+            true => format!("{} below {}", self.of.name, label(unit, high)),
+            false => format!("{} {} to {}", self.of.name, label(unit, low), label(unit, high)),
+        }
+    }
+}
+
+fn drawing(chart: &Heatmap, most: u64) -> String {
+    let across = Side::new(&chart.across, chart.cells.iter().map(|cell| cell.across), (LEFT, WIDTH - RIGHT));
+    let up = Side::new(&chart.up, chart.cells.iter().map(|cell| cell.up), (BOTTOM, TOP));
+    let cells: String = chart.cells.iter().map(|cell| one(cell, &across, &up, most)).collect();
+    let inside = grid(&across, &up) + &cells;
+    let named = escape(&format!("{}: {} cells", chart.title, chart.cells.len()));
+    format!(
+        "<svg class=\"chart heatmap\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" aria-label=\"{named}\">{inside}</svg>"
+    )
+}
+
+/// A cell says what it is to whoever points at it.
+fn one(cell: &Cell, across: &Side, up: &Side, most: u64) -> String {
+    let ((left, right), (top, bottom)) = (across.places(cell.across), up.places(cell.up));
+    let words =
+        format!("{}; {}: {}", across.words(cell.across), up.words(cell.up), label(Unit::Count, cell.count as f64));
+    format!(
+        "<rect class=\"heat\" x=\"{left:.1}\" y=\"{top:.1}\" width=\"{:.1}\" height=\"{:.1}\" fill-opacity=\"{:.2}\">\
+         <title>{}</title></rect>",
+        right - left,
+        bottom - top,
+        strength(cell.count, most),
+        escape(&words)
+    )
+}
+
+fn grid(across: &Side, up: &Side) -> String {
+    let column = |(x, words): (f64, String)| {
+        rule("grid", (x, TOP), (x, BOTTOM + 4.0)) + &text(x, BOTTOM + 18.0, "middle", &words)
+    };
+    let row = |(y, words): (f64, String)| {
+        rule("grid", (LEFT - 4.0, y), (WIDTH - RIGHT, y)) + &text(LEFT - 9.0, y + 4.0, "end", &words)
+    };
+    let columns: String = across.ticks(42.0).into_iter().map(column).collect();
+    let rows: String = up.ticks(16.0).into_iter().map(row).collect();
+    columns
+        + &rows
+        + &text((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0, "middle", &across.of.name)
+        + &text(4.0, 14.0, "start", &up.of.name)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn colour_grows_with_the_logarithm_of_the_count() {
+        assert!((strength(1, 10_000) - FAINTEST).abs() < 1e-9);
+        assert!((strength(10_000, 10_000) - 1.0).abs() < 1e-9);
+        assert!((strength(100, 10_000) - (1.0 + FAINTEST) / 2.0).abs() < 1e-9);
+        assert!((strength(1, 1) - 1.0).abs() < 1e-9, "one cell alone is no faint one");
+    }
+
+    #[test]
+    fn zero_has_a_strip_before_the_axis() {
+        let of = Quantity { name: "misses".into(), unit: Unit::PerS };
+        let ranges = [(0.0, 1.0), (10.0, 20.0)];
+        let side = Side::new(&of, ranges.into_iter(), (100.0, 0.0));
+        let ((zero_top, zero_bottom), (top, bottom)) = (side.places(ranges[0]), side.places(ranges[1]));
+        assert_eq!((zero_top, zero_bottom), (100.0 - ZERO_STRIP, 100.0));
+        assert!(0.0 <= top && top < bottom && bottom < zero_top);
+    }
+}

@@ -1,0 +1,106 @@
+//! Means and their intervals on a logarithmic axis: what takes ten times longer lies one power of
+//! ten further right, whether it takes a thousand cycles or a million.
+
+use crate::chart::{Intervals, Mean, ScaleKind};
+use crate::drawing::axis::{Axis, label};
+use crate::drawing::{distinct, figure, legend, rule, text};
+use crate::markup::escape;
+
+const WIDTH: f64 = 860.0;
+const LEFT: f64 = 220.0;
+const RIGHT: f64 = 100.0;
+const TOP: f64 = 6.0;
+const FOOT: f64 = 44.0;
+/// Of one series, and between groups.
+const LINE_HEIGHT: f64 = 17.0;
+const GROUP_GAP: f64 = 12.0;
+
+/// The picture, as HTML.
+pub(super) fn intervals(number: usize, chart: &Intervals) -> String {
+    let kinds = kinds(chart);
+    let names: Vec<String> = kinds.iter().map(|(series, measured)| words(series, *measured)).collect();
+    let series = distinct(chart.groups.iter().flat_map(|group| group.means.iter().map(|mean| &mean.series)));
+    let sample = |index: usize| {
+        let (name, measured) = &kinds[index];
+        let mark = mark(place(&series, name), *measured, 6.0, 6.0);
+        format!("<svg width=\"12\" height=\"12\" aria-hidden=\"true\">{mark}</svg>")
+    };
+    let body = format!("{}\n{}", legend(&names, sample), drawing(chart, &series));
+    figure(number, "intervals", &chart.title, &chart.caption, &body)
+}
+
+/// The series, those that were measured first; the same series from elsewhere has its colour.
+fn kinds(chart: &Intervals) -> Vec<(String, bool)> {
+    let means = || chart.groups.iter().flat_map(|group| &group.means);
+    let of = |measured: bool| {
+        let series = distinct(means().filter(|mean| mean.half_width.is_some() == measured).map(|mean| &mean.series));
+        series.into_iter().map(move |series| (series, measured))
+    };
+    of(true).chain(of(false)).collect()
+}
+
+fn words(series: &str, measured: bool) -> String {
+    if measured { series.to_owned() } else { format!("{series}, from the paper") }
+}
+
+fn place(series: &[String], name: &str) -> usize {
+    series.iter().position(|known| known == name).unwrap_or(0)
+}
+
+fn drawing(chart: &Intervals, series: &[String]) -> String {
+    let lines: usize = chart.groups.iter().map(|group| group.means.len()).sum();
+    let bottom = TOP + lines as f64 * LINE_HEIGHT + chart.groups.len() as f64 * GROUP_GAP;
+    let values = chart
+        .groups
+        .iter()
+        .flat_map(|group| &group.means)
+        .flat_map(|mean| [mean.mean, mean.mean + mean.half_width.unwrap_or(0.0)]);
+    let axis = Axis::of(ScaleKind::Log, values, (LEFT, WIDTH - RIGHT));
+    let mut inside = grid(chart, &axis, bottom);
+    let mut y = TOP + GROUP_GAP / 2.0;
+    for group in &chart.groups {
+        let middle = y + group.means.len() as f64 * LINE_HEIGHT / 2.0;
+        inside += &text(LEFT - 14.0, middle + 4.0, "end", &group.name);
+        for mean in &group.means {
+            inside += &one(chart, &axis, series, mean, y + LINE_HEIGHT / 2.0);
+            y += LINE_HEIGHT;
+        }
+        y += GROUP_GAP;
+        inside += &rule("grid", (10.0, y - GROUP_GAP / 2.0), (WIDTH, y - GROUP_GAP / 2.0));
+    }
+    let height = bottom + FOOT;
+    let named = escape(&chart.title);
+    format!("<svg class=\"chart\" viewBox=\"0 0 {WIDTH} {height}\" role=\"img\" aria-label=\"{named}\">{inside}</svg>")
+}
+
+fn grid(chart: &Intervals, axis: &Axis, bottom: f64) -> String {
+    let tick = |value: f64| {
+        let x = axis.at(value);
+        rule("grid", (x, TOP), (x, bottom)) + &text(x, bottom + 17.0, "middle", &label(chart.unit, value))
+    };
+    let ticks: String = axis.ticks().into_iter().map(tick).collect();
+    ticks + &text((LEFT + WIDTH - RIGHT) / 2.0, bottom + 36.0, "middle", &chart.across)
+}
+
+/// A mark at the mean, whiskers to the ends of the interval, and the number.
+fn one(chart: &Intervals, axis: &Axis, series: &[String], mean: &Mean, y: f64) -> String {
+    let index = place(series, &mean.series);
+    let x = axis.at(mean.mean);
+    let half_width = mean.half_width.unwrap_or(0.0);
+    let (from, to) = (axis.at(mean.mean - half_width), axis.at(mean.mean + half_width));
+    let whisker = match mean.half_width {
+        Some(_) => rule(&format!("whisker series-{index}"), (from, y), (to, y)),
+        None => String::new(),
+    };
+    let number = text(x.max(to) + 10.0, y + 4.0, "start", &label(chart.unit, mean.mean.round()));
+    rule(&format!("stem series-{index}"), (LEFT, y), (x, y))
+        + &whisker
+        + &mark(index, mean.half_width.is_some(), x, y)
+        + &number
+}
+
+/// Filled where it was measured, hollow where it is from elsewhere.
+fn mark(index: usize, measured: bool, x: f64, y: f64) -> String {
+    let class = if measured { "dot" } else { "ring" };
+    format!("<circle class=\"{class} series-{index}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>")
+}

@@ -1,0 +1,236 @@
+//! Findings: what a result comes to, in one sentence for somebody who reads nothing else.
+//!
+//! A sentence is made from the figures of the result alone, and is as sure of itself as its checks are.
+//! Whoever fills a result stores it as `settings.finding`; page and terminal begin with it.
+
+use crate::check::{Check, Verdict};
+use crate::result::{Pair, ResultFile};
+use crate::row::Row;
+use crate::unit::Unit;
+
+/// Slower by less than this, a service is not visibly harmed: the host of a virtual machine does as much.
+const HARM_OVER_ALONE: f64 = 1.10;
+/// The check that says whether Sidelane kept p99.
+const P99_CHECK: &str = "p99 over alone";
+const SHARE_CHECK: &str = "batch's share of the idle time";
+
+/// Of batch beside `service`, unmanaged and under borrow idle: what it cost, and what it got.
+pub fn of_sharing(result: &ResultFile, service: &str) -> String {
+    let over_alone = |setting| row(result, setting)?.get("p99_over_alone");
+    let (Some(unmanaged), Some(held)) = (over_alone("unmanaged"), over_alone("borrow_idle")) else {
+        return "Too little was measured here to say what Sidelane does for p99.".to_owned();
+    };
+    let (before, kept, share) = (times(unmanaged), kept(result, unmanaged, held), share(result));
+    let sentence = match harm(result, unmanaged) {
+        Harm::Seen => {
+            format!("Batch beside {service} without Sidelane made p99 {before} as long; with Sidelane {kept}{share}")
+        }
+        Harm::None => format!(
+            "Nothing could be gained here: batch beside {service} made p99 {before} as long even without Sidelane, \
+             because {}; with Sidelane {kept}{share}",
+            why_harmless(result)
+        ),
+        Harm::Undecided => format!(
+            "Whether batch harms {service} here is undecided: without Sidelane p99 was {before} as long{}; with \
+             Sidelane {kept}{share}",
+            spread(result)
+        ),
+    };
+    match result.text("sibling") {
+        Some(sibling) => format!("{sentence} ({sibling})."),
+        None => format!("{sentence}."),
+    }
+}
+
+/// Whether batch without Sidelane made the service slower.
+enum Harm {
+    Seen,
+    None,
+    Undecided,
+}
+
+/// Seen where the whole interval is above 1; none where the number itself is hardly.
+fn harm(result: &ResultFile, unmanaged: f64) -> Harm {
+    let low = row(result, "unmanaged").and_then(|row| row.get("p99_low_over_alone"));
+    match low {
+        _ if unmanaged < HARM_OVER_ALONE => Harm::None,
+        Some(low) if low > 1.0 => Harm::Seen,
+        _ => Harm::Undecided,
+    }
+}
+
+/// The interval of p99 without Sidelane.
+fn spread(result: &ResultFile) -> String {
+    let end = |key| row(result, "unmanaged")?.get(key);
+    match end("p99_low_over_alone").zip(end("p99_high_over_alone")) {
+        Some((low, high)) => format!(" ({} to {})", Unit::OverAlone.human(low), Unit::OverAlone.human(high)),
+        None => " (too few rounds)".to_owned(),
+    }
+}
+
+fn row<'a>(result: &'a ResultFile, setting: &str) -> Option<&'a Row> {
+    result.rows.iter().find(|row| row.setting() == setting)
+}
+
+fn check<'a>(result: &'a ResultFile, name: &str) -> Option<&'a Check> {
+    result.checks.iter().find(|check| check.name.starts_with(name))
+}
+
+/// "1.9 times", and closer to 1 "1.02 times".
+fn times(ratio: f64) -> String {
+    if (0.8..1.2).contains(&ratio) { format!("{ratio:.2} times") } else { format!("{ratio:.1} times") }
+}
+
+fn why_harmless(result: &ResultFile) -> &'static str {
+    match (result.machine.pair, result.text("sibling")) {
+        (Pair::Declared, None) => "the two lanes share no core",
+        _ => "this batch at this load hardly slows it",
+    }
+}
+
+/// How long p99 was with Sidelane, as surely as the check has it.
+fn kept(result: &ResultFile, unmanaged: f64, held: f64) -> String {
+    let held_times = times(held);
+    let Some(check) = check(result, P99_CHECK) else { return held_times };
+    let wanted = check.wanted_text();
+    match (check.verdict, check.interval_text()) {
+        (Verdict::Holds, _) => held_times,
+        (Verdict::Missed, _) if held >= unmanaged => format!("it was no better, {held_times} (wanted {wanted})"),
+        (Verdict::Missed, _) => format!("it was still {held_times} (wanted {wanted})"),
+        (Verdict::Undecided, Some(interval)) => {
+            format!("{held_times} ({interval}: whether that is {wanted} is undecided)")
+        }
+        (Verdict::Undecided, None) => format!("{held_times} (whether that is {wanted} is undecided)"),
+    }
+}
+
+/// What batch got.
+fn share(result: &ResultFile) -> String {
+    let Some(share) = row(result, "borrow_idle").and_then(|row| row.get("batch_share_of_idle_percent")) else {
+        return String::new();
+    };
+    let percent = format!("{share:.0} %");
+    match check(result, SHARE_CHECK).map(|check| check.verdict) {
+        Some(Verdict::Missed) => format!(", but batch got only {percent} of the idle time"),
+        _ => format!(", and batch still got {percent} of the idle time"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interval::{Interval, Method};
+    use super::super::sample;
+    use super::*;
+
+    /// p99 unmanaged and with Sidelane, and the interval of the latter.
+    fn result(unmanaged: f64, held: f64, interval: (f64, f64)) -> ResultFile {
+        let mut result = sample::demo();
+        let row = |setting: &str, over_alone: f64, share: Option<f64>| {
+            let mut row = Row::new(setting);
+            row.put("p99_over_alone", over_alone).put("batch_share_of_idle_percent", share);
+            row.put("p99_low_over_alone", over_alone * 0.9).put("p99_high_over_alone", over_alone * 1.2);
+            row
+        };
+        result.rows = vec![row("unmanaged", unmanaged, None), row("borrow_idle", held, Some(91.3))];
+        let of = |measured, (low, high)| Interval {
+            measured,
+            low: Some(low),
+            high: Some(high),
+            method: Method::OrderStatistics,
+        };
+        result.checks = vec![
+            Check::interval_at_least(SHARE_CHECK, of(91.3, (90.5, 92.0)), 90.0, Unit::Percent),
+            Check::interval_at_most("p99 over alone, median of pairs", of(held, interval), 1.05, Unit::OverAlone),
+        ];
+        result
+    }
+
+    #[test]
+    fn harm_that_is_taken_away() {
+        assert_eq!(
+            of_sharing(&result(1.94, 1.02, (0.99, 1.04)), "search"),
+            "Batch beside search without Sidelane made p99 1.9 times as long; with Sidelane 1.02 times, and batch \
+             still got 91 % of the idle time."
+        );
+    }
+
+    #[test]
+    fn an_emulated_sibling_is_said() {
+        let mut result = result(1.94, 1.02, (0.99, 1.04));
+        result.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
+        assert!(of_sharing(&result, "search").ends_with(" of the idle time (emulated sibling, 40 %)."));
+    }
+
+    #[test]
+    fn what_is_undecided_or_missed_is_not_boasted_of() {
+        let undecided = of_sharing(&result(1.94, 1.04, (0.98, 1.11)), "search");
+        let wanted = "with Sidelane 1.04 times (0.98× to 1.11×: whether that is ≤ 1.05× is undecided), and batch";
+        assert!(undecided.contains(wanted), "{undecided}");
+        let missed = of_sharing(&result(1.94, 1.31, (1.2, 1.4)), "search");
+        assert!(missed.contains("with Sidelane it was still 1.3 times (wanted ≤ 1.05×), and batch"), "{missed}");
+        let worse = of_sharing(&result(1.5, 1.71, (1.6, 1.8)), "search");
+        assert!(worse.contains("with Sidelane it was no better, 1.7 times (wanted ≤ 1.05×)"), "{worse}");
+    }
+
+    #[test]
+    fn too_few_rounds_decide_nothing() {
+        let mut few = result(1.94, 1.02, (0.0, 0.0));
+        let unbounded = Interval { measured: 1.02, low: None, high: None, method: Method::OrderStatistics };
+        few.checks[1] = Check::interval_at_most(P99_CHECK, unbounded, 1.05, Unit::OverAlone);
+        assert!(
+            of_sharing(&few, "search").contains("1.02 times (too few rounds: whether that is ≤ 1.05× is undecided)")
+        );
+        few.checks[1] = Check::interval_at_most(P99_CHECK, None, 1.05, Unit::OverAlone);
+        assert!(of_sharing(&few, "search").contains("1.02 times (whether that is ≤ 1.05× is undecided)"));
+        few.checks.clear();
+        assert!(of_sharing(&few, "search").contains("with Sidelane 1.02 times, and batch"));
+    }
+
+    #[test]
+    fn where_there_is_no_harm_nothing_can_be_gained() {
+        let mut harmless = result(0.96, 1.01, (0.99, 1.04));
+        assert_eq!(
+            of_sharing(&harmless, "search"),
+            "Nothing could be gained here: batch beside search made p99 0.96 times as long even without Sidelane, \
+             because the two lanes share no core; with Sidelane 1.01 times, and batch still got 91 % of the idle \
+             time."
+        );
+        harmless.machine.pair = Pair::Smt;
+        assert!(of_sharing(&harmless, "search").contains("because this batch at this load hardly slows it"));
+        harmless.machine.pair = Pair::Declared;
+        harmless.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
+        assert!(of_sharing(&harmless, "search").contains("because this batch at this load hardly slows it"));
+    }
+
+    #[test]
+    fn harm_that_may_be_noise_is_not_called_harm() {
+        let noisy = of_sharing(&result(1.15, 1.02, (0.99, 1.04)), "search");
+        let wanted = "Whether batch harms search here is undecided: without Sidelane p99 was 1.15 times as long (1.03× \
+                      to 1.38×)";
+        let mut sure = result(1.15, 1.02, (0.99, 1.04));
+        assert!(noisy.starts_with("Batch beside search without Sidelane made p99 1.15 times"), "{noisy}");
+        sure.rows[0].put("p99_low_over_alone", 0.97);
+        let unsure = of_sharing(&sure, "search");
+        assert!(unsure.starts_with(&wanted.replace("1.03×", "0.97×")), "{unsure}");
+        sure.rows[0].put("p99_low_over_alone", None);
+        let few = of_sharing(&sure, "search");
+        assert!(few.contains("1.15 times as long (too few rounds); with Sidelane 1.02 times, and"), "{few}");
+    }
+
+    #[test]
+    fn little_idle_time_is_said() {
+        let mut little = result(1.94, 1.02, (0.99, 1.04));
+        little.checks[0] = Check::at_least(SHARE_CHECK, 62.0, 90.0, Unit::Percent);
+        little.rows[1].put("batch_share_of_idle_percent", 62.0);
+        assert!(of_sharing(&little, "search").ends_with("1.02 times, but batch got only 62 % of the idle time."));
+        little.rows[1].put("batch_share_of_idle_percent", None);
+        assert!(of_sharing(&little, "search").ends_with("with Sidelane 1.02 times."));
+    }
+
+    #[test]
+    fn what_was_not_measured_is_not_told() {
+        let mut nothing = result(1.94, 1.02, (0.99, 1.04));
+        nothing.rows.remove(0);
+        assert_eq!(of_sharing(&nothing, "search"), "Too little was measured here to say what Sidelane does for p99.");
+    }
+}

@@ -1,0 +1,375 @@
+//! The page: a result as one HTML file that needs nothing else, no network either.
+//!
+//! Verdict, checks, tables, notes and charts are plain HTML written here, so they are there without
+//! JavaScript. The script only draws curves, timelines and signals over time, from the JSON embedded in
+//! the page; that JSON is the results file itself and can be taken out again.
+
+use std::path::Path;
+use std::process::{Command, Stdio};
+
+use serde_json::Value;
+
+use crate::check::{Check, Verdict};
+use crate::drawing;
+use crate::drawing::SERIES;
+use crate::markup::{embed_json, escape, facts, fill, section};
+use crate::result::{Machine, Pair, ResultFile};
+use crate::row::{Row, tables};
+use crate::table::Column;
+use crate::unit::{MISSING, Unit, title_of_key};
+use crate::whole_file::{WriteError, write_whole};
+
+const TEMPLATE: &str = include_str!("page/page.html");
+const STYLE: &str = include_str!("page/page.css");
+/// Shared first: the figures are drawn as their scripts are read.
+const SCRIPT: &str = concat!(
+    include_str!("page/shared.js"),
+    include_str!("page/curves.js"),
+    include_str!("page/zoom.js"),
+    include_str!("page/timelines.js"),
+    include_str!("page/series.js"),
+);
+
+/// The page that shows `result`.
+pub fn page(result: &ResultFile) -> String {
+    let title = result.title().unwrap_or_else(|| "Sidelane results".to_owned());
+    let (opening, explanation) = opening(result);
+    fill(
+        TEMPLATE,
+        &[
+            ("title", &escape(&title)),
+            ("style", STYLE),
+            ("verdict", &verdict(result)),
+            ("opening", &opening),
+            ("explanation", &explanation),
+            ("notes", &notes(&result.notes)),
+            ("checks", &checks(&result.checks)),
+            ("series", series(result)),
+            ("pictures", &drawing::pictures(result)),
+            ("rows", &rows(result)),
+            ("figures", &figures(result)),
+            ("machine", &machine(&result.machine)),
+            ("settings", &settings(result)),
+            ("version", &escape(&result.version)),
+            ("data", &embed_json(result)),
+            ("script", SCRIPT),
+        ],
+    )
+}
+
+/// Writes the page that shows `result` to `path`, whole or not at all.
+pub fn write_page(result: &ResultFile, path: &Path) -> Result<(), WriteError> {
+    write_whole(path, page(result).as_bytes())
+}
+
+/// Shows a page in the user's browser, if there is a way to.
+pub fn open_page(page: &Path) -> bool {
+    let opener =
+        Command::new("xdg-open").arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
+    opener.is_ok_and(|status| status.success())
+}
+
+fn verdict(result: &ResultFile) -> String {
+    let class = if result.checks.is_empty() { "none" } else { class_of(result.outcome()) };
+    format!(r#"<p class="verdict {class}">{}</p>"#, escape(&result.verdict()))
+}
+
+/// What the page begins with, and what is explained after the tables: with a finding the reader has
+/// something to go by, without one the explanation has to come first.
+fn opening(result: &ResultFile) -> (String, String) {
+    let explanation = explanation(result);
+    match result.finding() {
+        Some(finding) => {
+            let lead = format!("<p class=\"finding\">{}</p>", escape(finding));
+            (
+                lead,
+                if explanation.is_empty() { explanation } else { section("explanation", "What this is", &explanation) },
+            )
+        }
+        None => (explanation, String::new()),
+    }
+}
+
+fn explanation(result: &ResultFile) -> String {
+    let paragraphs: Vec<&str> = match result.settings.get("explanation") {
+        Some(Value::String(text)) => text.split("\n\n").collect(),
+        Some(Value::Array(texts)) => texts.iter().filter_map(Value::as_str).collect(),
+        _ => Vec::new(),
+    };
+    let paragraphs: String = paragraphs.iter().map(|text| format!("<p>{}</p>\n", escape(text))).collect();
+    if paragraphs.is_empty() { paragraphs } else { format!("<div class=\"explanation\">\n{paragraphs}</div>") }
+}
+
+fn notes(notes: &[String]) -> String {
+    if notes.is_empty() {
+        return String::new();
+    }
+    let items: String = notes.iter().map(|note| format!("<li>{}</li>\n", escape(note))).collect();
+    format!(
+        "<aside aria-labelledby=\"notes\">\n<h2 id=\"notes\">What was missing or degraded</h2>\n\
+         <ul>\n{items}</ul>\n</aside>"
+    )
+}
+
+fn checks(checks: &[Check]) -> String {
+    if checks.is_empty() {
+        return String::new();
+    }
+    let lines: String = checks.iter().map(check).collect();
+    section(
+        "checks",
+        "Checks",
+        &format!(
+            "<table class=\"checks\">\n<thead><tr><th scope=\"col\">Check</th>\
+             <th scope=\"col\">Measured</th><th scope=\"col\">Wanted</th></tr></thead>\n\
+             <tbody>\n{lines}</tbody>\n</table>"
+        ),
+    )
+}
+
+fn class_of(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "holds",
+        Verdict::Missed => "fails",
+        Verdict::Undecided => "open",
+    }
+}
+
+fn mark_of(verdict: Verdict) -> &'static str {
+    match verdict {
+        Verdict::Holds => "✓",
+        Verdict::Missed => "✗",
+        Verdict::Undecided => "?",
+    }
+}
+
+fn check(check: &Check) -> String {
+    let (class, mark, word) = (class_of(check.verdict), mark_of(check.verdict), check.verdict.words());
+    format!(
+        "<tr class=\"{class}\"><th scope=\"row\">\
+         <span class=\"mark\" role=\"img\" aria-label=\"{word}\">{mark}</span>{}</th>\
+         <td>{}{}</td><td>{}</td></tr>\n",
+        escape(&check.name),
+        escape(&check.measured_text()),
+        interval(check),
+        escape(&check.wanted_text()),
+    )
+}
+
+/// The interval below the number, and how it was worked out at the pointer.
+fn interval(check: &Check) -> String {
+    let interval = check.interval_text();
+    interval.map_or_else(String::new, |interval| {
+        format!("<small title=\"95 %: {}\">{}</small>", escape(check.method.words()), escape(&interval))
+    })
+}
+
+fn rows(result: &ResultFile) -> String {
+    if result.rows.is_empty() {
+        return String::new();
+    }
+    let tables: String = tables(&result.rows).into_iter().map(|rows| table(result, rows)).collect();
+    section("rows", "What was measured", &tables)
+}
+
+fn table(result: &ResultFile, rows: &[Row]) -> String {
+    let columns = Column::of_rows(rows);
+    let titles: String =
+        columns.iter().map(|column| format!("<th scope=\"col\">{}</th>", escape(&column.title))).collect();
+    let lines: String = rows.iter().map(|line| row(result, line, &columns)).collect();
+    format!(
+        "<div class=\"scroll\" tabindex=\"0\" role=\"region\" aria-labelledby=\"rows\">\n\
+         <table class=\"rows\">\n<thead><tr><th scope=\"col\">Setting</th>{titles}</tr></thead>\n\
+         <tbody>\n{lines}</tbody>\n</table>\n</div>"
+    )
+}
+
+fn row(result: &ResultFile, row: &Row, columns: &[Column]) -> String {
+    let cells: String = columns.iter().map(|column| cell(&column.cell(row))).collect();
+    let swatch = swatch(result, row.setting());
+    format!("<tr><th scope=\"row\">{swatch}{}</th>{cells}</tr>\n", escape(row.setting()))
+}
+
+fn cell(text: &str) -> String {
+    match text {
+        MISSING => format!("<td class=\"missing\" aria-label=\"not measured\">{MISSING}</td>"),
+        text => format!("<td>{}</td>", escape(text)),
+    }
+}
+
+/// The colour of the setting's curve, where it has one, so that table and curves agree.
+fn swatch(result: &ResultFile, setting: &str) -> String {
+    let index = result.curves.iter().position(|curve| curve.setting == setting);
+    index.map_or_else(String::new, |index| {
+        format!("<span class=\"swatch series-{}\" aria-hidden=\"true\"></span>", index % SERIES)
+    })
+}
+
+/// An empty frame that the script draws into. Time comes before the charts: it is what they are made of.
+fn series(result: &ResultFile) -> &'static str {
+    if result.series.is_empty() {
+        return "";
+    }
+    "<noscript><p>Signals over time need JavaScript; everything else on this page does not.</p></noscript>\n\
+     <div id=\"series\" hidden></div>"
+}
+
+/// Empty frames that the script draws into; it shows those it fills.
+fn figures(result: &ResultFile) -> String {
+    if result.curves.is_empty() && result.timelines.is_empty() {
+        return String::new();
+    }
+    let without_script = "<noscript><p>The latency curves and lane timelines need JavaScript; \
+        everything else on this page does not.</p></noscript>\n";
+    without_script.to_owned() + "<div id=\"curves\" hidden></div>\n<div id=\"timelines\" hidden></div>"
+}
+
+fn machine(machine: &Machine) -> String {
+    let pair = match machine.pair {
+        Pair::Smt => "SMT: both lanes are on one core",
+        Pair::Declared => "declared: the two lanes share no core",
+    };
+    let gates = match machine.gates.is_empty() {
+        true => "none".to_owned(),
+        false => machine.gates.join(", "),
+    };
+    let measured_on = [
+        ("CPU", machine.cpu.clone()),
+        ("Lanes online", machine.lanes.to_string()),
+        ("Lane pair", pair.to_owned()),
+        ("Kernel", machine.kernel.clone()),
+        ("Hardware counters", if machine.pmu { "yes" } else { "no" }.to_owned()),
+        ("Gates", gates),
+        ("Stolen by the hypervisor", stolen(machine)),
+    ];
+    let noted = machine.notes.iter().map(|note| ("Note", note.clone()));
+    let named = measured_on.into_iter().chain(noted);
+    facts(named.map(|(name, text)| (name.to_owned(), text)))
+}
+
+fn stolen(machine: &Machine) -> String {
+    let gap = machine.stolen_gap_max_us.map(|gap_us| format!(", {:.2} ms at once at most", gap_us / 1e3));
+    let percent = machine.stolen_percent.map(|percent| format!("{percent:.2} % of the CPUs' time"));
+    percent.map_or("not known".to_owned(), |percent| percent + &gap.unwrap_or_default())
+}
+
+fn settings(result: &ResultFile) -> String {
+    let is_text = |key: &str| ["title", "finding", "explanation"].contains(&key);
+    let shown = result.settings.iter().filter(|(key, _)| !is_text(key));
+    facts(shown.map(|(key, value)| setting(key, value)))
+}
+
+/// A number whose key ends in a unit reads as in the table, all else as it was written.
+fn setting(key: &str, value: &Value) -> (String, String) {
+    match (Unit::of_key(key), value) {
+        (Some(unit), Value::Number(number)) => (title_of_key(key), unit.human_or_missing(number.as_f64())),
+        (_, Value::String(text)) => (key.replace('_', " "), text.clone()),
+        (_, Value::Array(texts)) if texts.iter().all(Value::is_string) => {
+            let texts: Vec<&str> = texts.iter().filter_map(Value::as_str).collect();
+            (key.replace('_', " "), texts.join(", "))
+        }
+        (_, value) => (key.replace('_', " "), value.to_string()),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::*;
+
+    /// The JSON embedded in a page.
+    fn embedded(page: &str) -> &str {
+        let (_, after) = page.split_once(r#"<script type="application/json" id="data">"#).unwrap();
+        after.split_once("</script>").unwrap().0
+    }
+
+    #[test]
+    fn nothing_in_a_result_can_leave_its_place() {
+        let evil = "</script><script>alert(1)</script>{{style}}<!--";
+        let mut result = sample::demo();
+        result.notes = vec![evil.to_owned()];
+        result.checks[0].name = evil.to_owned();
+        result.settings.insert("title".into(), evil.into());
+        let page = page(&result);
+        assert!(!page.contains("<script>alert"));
+        assert!(page.contains("&lt;script&gt;alert(1)&lt;/script&gt;{{style}}&lt;!--"));
+        assert_eq!(serde_json::from_str::<ResultFile>(embedded(&page)).unwrap(), result);
+    }
+
+    #[test]
+    fn checks_and_table_are_there_without_the_script() {
+        let page = page(&sample::demo());
+        let (html, _) = page.split_once("<script").unwrap();
+        assert!(html.contains("1 of 4 checks does not hold"));
+        assert!(html.contains("<td>0.24 %</td><td>≤ 0.20 %</td>"));
+        assert!(html.contains("<th scope=\"col\">batch share of idle</th>"));
+        assert!(html.contains("<td>3.1 ms</td>"));
+        assert!(html.contains("declared: the two lanes share no core"));
+        assert!(html.contains("The same load ran four times"));
+    }
+
+    #[test]
+    fn a_page_with_a_finding_opens_with_it_and_says_what_is_undecided() {
+        let page = page(&sample::undecided());
+        let (html, _) = page.split_once("<script type").unwrap();
+        let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
+        let order = ["<h1>", "class=\"finding\">Batch beside search", "id=\"curves\"", "id=\"checks\"", "id=\"rows\""];
+        assert!(order.map(place).is_sorted(), "{:?}", order.map(place));
+        assert!(place("id=\"rows\"") < place("The same load ran four times"));
+        assert!(html.contains("<h1>Sidelane demo (emulated sibling, 40 %)</h1>"));
+        assert!(html.contains("1 of 2 checks is undecided; what would decide it: run it without --quick"));
+        assert!(html.contains("aria-label=\"undecided\">?</span>"));
+        assert!(html.contains("<small title=\"95 %: median, by order statistics\">1.01× to 1.11×</small>"));
+    }
+
+    #[test]
+    fn charts_are_drawn_without_the_script_and_cannot_leave_their_place() {
+        let mut result = sample::demo();
+        result.intervals = vec![sample::intervals()];
+        result.multiples = vec![sample::multiples()];
+        let page = page(&result);
+        let (html, _) = page.split_once("<script").unwrap();
+        assert!(html.contains("How fast a lane sleeps") && html.contains("to wake, from the paper"));
+        assert!(html.contains("class=\"ring series-0\"") && html.contains("class=\"dot series-1\""));
+        assert_eq!(html.matches("class=\"panel\"").count(), 2);
+        assert!(html.contains("SLO 25 ms") && html.contains("&lt;borrow idle&gt;"));
+        assert!(!html.contains("NaN"), "a place that is none");
+    }
+
+    #[test]
+    fn an_observation_is_told_without_the_script_but_for_its_time() {
+        let page = page(&sample::observation());
+        let (html, _) = page.split_once("<script type").unwrap();
+        assert!(html.contains("&lt;hits&gt; against misses") && html.contains("40 k"));
+        assert_eq!(html.matches("<rect class=\"heat\" x=").count(), 3);
+        assert!(html.contains("<title>&lt;hits&gt; below 1 k/s; misses 100 k/s to 150 k/s: 3</title>"));
+        assert!(html.contains("&lt;read&gt;") && html.contains("<span>75.0 %</span><i style=\"width: 100.0%\">"));
+        assert!(html.contains("aria-label=\"not measured\""), "a rate that a value never had");
+        assert!(html.contains("id=\"series\"") && html.contains("Signals over time need JavaScript"));
+        assert!(!html.contains("NaN"), "a place that is none");
+    }
+
+    #[test]
+    fn the_page_asks_for_nothing_from_anywhere() {
+        for result in [sample::demo(), sample::observation()] {
+            let page = page(&result);
+            assert!(page.contains("default-src 'none'"));
+            for word in ["src=", "@import", "url(", "fetch(", "//cdn"] {
+                assert!(!page.contains(word), "the page has `{word}`");
+            }
+        }
+    }
+
+    #[test]
+    fn what_a_result_lacks_leaves_no_empty_heading() {
+        let mut result = sample::demo();
+        (result.checks, result.rows, result.notes) = Default::default();
+        (result.curves, result.timelines) = Default::default();
+        let page = page(&result);
+        let (html, _) = page.split_once("<script").unwrap();
+        for id in ["checks", "rows", "notes", "curves", "timelines", "series"] {
+            assert!(!html.contains(&format!("id=\"{id}\"")), "{id}");
+        }
+        assert!(html.contains("nothing was checked"));
+    }
+}

@@ -1,0 +1,226 @@
+//! A trace for Perfetto: numbers over time, and what went on when, for ui.perfetto.dev and for queries.
+//!
+//! All moments are of `CLOCK_MONOTONIC`. A reader takes a moment for one of the boot time's clock unless
+//! told otherwise, and could not convert it, so each packet names its clock and the first one says that
+//! the trace as a whole goes by it.
+
+mod messages;
+
+use std::path::Path;
+
+use prost::Message;
+use prost::encoding::{WireType, encode_key};
+
+use crate::perfetto::messages::{
+    Clock, ClockSnapshot, CounterDescriptor, Data, EventType, TracePacket, TrackDescriptor, TrackEvent,
+};
+use crate::whole_file::{WriteError, write_whole};
+
+/// `BuiltinClock::MONOTONIC`
+const CLOCK_MONOTONIC: u32 = 3;
+/// `Trace::packet`
+const PACKET: u32 = 1;
+/// Any number but 0: there is one writer.
+const SEQUENCE: u32 = 1;
+/// `SequenceFlags::SEQ_INCREMENTAL_STATE_CLEARED`, which the first packet of a writer needs.
+const STATE_CLEARED: u32 = 1;
+/// Tracks count up from here, so that traces of other programs can be joined with this one: "sidelane".
+const FIRST_TRACK: u64 = u64::from_be_bytes(*b"sidelane");
+
+/// A trace in the making. It is kept as the bytes of its file, which take much less room than messages.
+pub struct Trace {
+    bytes: Vec<u8>,
+    root: Track,
+    tracks: u64,
+}
+
+/// A line of a trace.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Track(u64);
+
+impl Trace {
+    /// An empty one that begins at `start_ns`; its tracks stand below `title`.
+    pub fn new(title: &str, start_ns: u64) -> Self {
+        let mut trace = Self { bytes: Vec::new(), root: Track(FIRST_TRACK), tracks: 1 };
+        let clocks = vec![Clock { clock_id: Some(CLOCK_MONOTONIC), timestamp: Some(start_ns) }];
+        let snapshot = ClockSnapshot { clocks, primary_trace_clock: Some(CLOCK_MONOTONIC as i32) };
+        let first = packet(Some(start_ns), Data::ClockSnapshot(snapshot));
+        trace.push(&TracePacket { sequence_flags: Some(STATE_CLEARED), ..first });
+        trace.describe(trace.root, None, title, None);
+        trace
+    }
+
+    /// A track of numbers.
+    pub fn counter(&mut self, name: &str) -> Track {
+        self.add(name, Some(CounterDescriptor {}))
+    }
+
+    /// A track of things that go on one after the other.
+    pub fn slices(&mut self, name: &str) -> Track {
+        self.add(name, None)
+    }
+
+    fn add(&mut self, name: &str, counter: Option<CounterDescriptor>) -> Track {
+        let track = Track(FIRST_TRACK + self.tracks);
+        self.tracks += 1;
+        self.describe(track, Some(self.root), name, counter);
+        track
+    }
+
+    fn describe(&mut self, track: Track, parent: Option<Track>, name: &str, counter: Option<CounterDescriptor>) {
+        let described = TrackDescriptor {
+            uuid: Some(track.0),
+            name: Some(name.to_owned()),
+            parent_uuid: parent.map(|parent| parent.0),
+            counter,
+        };
+        self.push(&packet(None, Data::TrackDescriptor(described)));
+    }
+
+    /// The number of `track` is `value` from `at_ns` on.
+    pub fn value(&mut self, track: Track, at_ns: u64, value: f64) {
+        self.event(track, at_ns, EventType::Counter, None, Some(value));
+    }
+
+    /// On `track`, `name` goes on from `from_ns` to `to_ns`.
+    pub fn slice(&mut self, track: Track, (from_ns, to_ns): (u64, u64), name: &str) {
+        self.event(track, from_ns, EventType::SliceBegin, Some(name), None);
+        self.event(track, to_ns, EventType::SliceEnd, None, None);
+    }
+
+    fn event(&mut self, track: Track, at_ns: u64, kind: EventType, name: Option<&str>, value: Option<f64>) {
+        let event = TrackEvent {
+            r#type: Some(kind as i32),
+            track_uuid: Some(track.0),
+            name: name.map(str::to_owned),
+            double_counter_value: value,
+        };
+        self.push(&packet(Some(at_ns), Data::TrackEvent(event)));
+    }
+
+    fn push(&mut self, packet: &TracePacket) {
+        encode_key(PACKET, WireType::LengthDelimited, &mut self.bytes);
+        packet.encode_length_delimited(&mut self.bytes).expect("a vector grows");
+    }
+
+    /// Writes the trace to `path`, whole or not at all.
+    pub fn write(&self, path: &Path) -> Result<(), WriteError> {
+        write_whole(path, &self.bytes)
+    }
+}
+
+fn packet(timestamp: Option<u64>, data: Data) -> TracePacket {
+    TracePacket {
+        timestamp,
+        timestamp_clock_id: timestamp.map(|_| CLOCK_MONOTONIC),
+        trusted_packet_sequence_id: Some(SEQUENCE),
+        sequence_flags: None,
+        data: Some(data),
+    }
+}
+
+/// Reads a trace again, for tests.
+#[cfg(any(test, feature = "read"))]
+pub mod read {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    /// Names of tracks with what happened on them: when, and the number or the name that began; nothing
+    /// at an end.
+    pub type Read = BTreeMap<String, Vec<(u64, Option<Happened>)>>;
+
+    /// What happened.
+    #[derive(Clone, Debug, PartialEq)]
+    pub enum Happened {
+        Number(f64),
+        Began(String),
+    }
+
+    pub(super) fn packets(trace: &Trace) -> Vec<TracePacket> {
+        messages::Trace::decode(&trace.bytes[..]).unwrap().packet
+    }
+
+    pub fn tracks(trace: &Trace) -> Read {
+        let (mut names, mut read) = (BTreeMap::new(), Read::new());
+        for packet in packets(trace) {
+            match packet.data.unwrap() {
+                Data::TrackDescriptor(track) => {
+                    read.entry(track.name.clone().unwrap()).or_default();
+                    names.insert(track.uuid.unwrap(), track.name.unwrap());
+                }
+                Data::TrackEvent(event) => {
+                    let number = event.double_counter_value.map(Happened::Number);
+                    let happened = number.or_else(|| event.name.clone().map(Happened::Began));
+                    assert_eq!(packet.timestamp_clock_id, Some(CLOCK_MONOTONIC));
+                    let name = &names[&event.track_uuid.unwrap()];
+                    read.get_mut(name).unwrap().push((packet.timestamp.unwrap(), happened));
+                }
+                Data::ClockSnapshot(_) => (),
+            }
+        }
+        read
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::read::Happened;
+    use super::*;
+
+    fn sample() -> Trace {
+        let mut trace = Trace::new("a target", 1_000);
+        let (rate, phase) = (trace.counter("rate"), trace.slices("phase"));
+        trace.value(rate, 1_500, 2.5);
+        trace.slice(phase, (1_200, 1_900), "read");
+        trace
+    }
+
+    #[test]
+    fn what_was_written_is_read_again() {
+        let read = read::tracks(&sample());
+        assert_eq!(read.keys().collect::<Vec<_>>(), ["a target", "phase", "rate"]);
+        assert_eq!(read["rate"], [(1_500, Some(Happened::Number(2.5)))]);
+        assert_eq!(read["phase"], [(1_200, Some(Happened::Began("read".into()))), (1_900, None)]);
+    }
+
+    #[test]
+    fn the_first_packet_says_by_which_clock_the_trace_goes() {
+        let packets = read::packets(&sample());
+        assert_eq!(packets[0].sequence_flags, Some(STATE_CLEARED));
+        let Some(Data::ClockSnapshot(snapshot)) = &packets[0].data else { panic!("{:?}", packets[0]) };
+        assert_eq!(snapshot.primary_trace_clock, Some(CLOCK_MONOTONIC as i32));
+        assert_eq!(snapshot.clocks[0], Clock { clock_id: Some(CLOCK_MONOTONIC), timestamp: Some(1_000) });
+        assert!(packets.iter().all(|packet| packet.trusted_packet_sequence_id == Some(SEQUENCE)));
+    }
+
+    #[test]
+    fn tracks_stand_below_the_title_and_numbers_are_told_from_slices() {
+        let tracks: Vec<TrackDescriptor> = read::packets(&sample())
+            .into_iter()
+            .filter_map(|packet| match packet.data {
+                Some(Data::TrackDescriptor(track)) => Some(track),
+                _ => None,
+            })
+            .collect();
+        let parents: Vec<_> = tracks.iter().map(|track| track.parent_uuid).collect();
+        assert_eq!(parents, [None, tracks[0].uuid, tracks[0].uuid]);
+        assert_eq!(tracks.iter().map(|track| track.counter.is_some()).collect::<Vec<_>>(), [false, true, false]);
+    }
+
+    /// Byte for byte: the numbers of fields are the format.
+    #[test]
+    fn the_wire_format_is_perfettos() {
+        let mut trace = Trace { bytes: Vec::new(), root: Track(1), tracks: 1 };
+        trace.event(Track(2), 5, EventType::SliceBegin, Some("a"), None);
+        let event = [0x48, 1, 0x58, 2, 0xba, 1, 1, b'a'];
+        let head = [0x40, 5, 0xd0, 3, 3, 0x50, 1, 0x5a, event.len() as u8];
+        let whole = [&[0x0a, (head.len() + event.len()) as u8][..], &head, &event].concat();
+        let (mut sorted, mut expected) = (trace.bytes.clone(), whole.clone());
+        assert_eq!(trace.bytes.len(), whole.len());
+        // Fields may stand in any order.
+        sorted.sort_unstable();
+        expected.sort_unstable();
+        assert_eq!(sorted, expected);
+    }
+}

@@ -1,0 +1,303 @@
+//! The results contract: the one JSON object that every measuring verb writes.
+//!
+//! Programs may rely on `version`, `machine`, `settings`, `rows`, `checks` and `notes` being
+//! there; `curves`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps` and `bars` appear only
+//! where there is something to draw. Unknown keys are ignored on reading, so an older Sidelane can show
+//! a newer file.
+
+use std::path::Path;
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Value};
+
+use crate::chart::{Bars, Heatmap, Intervals, Multiples};
+use crate::check::{Check, Verdict};
+use crate::picture::{Curve, Series, Timeline};
+use crate::row::Row;
+use crate::whole_file::{WriteError, write_whole};
+
+/// Everything one run measured, and on what.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct ResultFile {
+    /// The version of Sidelane that measured.
+    pub version: String,
+    /// The machine it measured on.
+    pub machine: Machine,
+    /// What the run was asked to do. Some keys are text for people: `title`; `finding`, one
+    /// sentence that says what was found; `explanation` (one string or several), which says what is real and
+    /// what is not; `sibling`, which says what sibling was emulated, if one was.
+    pub settings: Map<String, Value>,
+    /// What was measured, a row for each setting.
+    pub rows: Vec<Row>,
+    /// The measurements that were wanted to be good, and whether they are.
+    pub checks: Vec<Check>,
+    /// What was missing or degraded, each with what it means for the numbers.
+    pub notes: Vec<String>,
+    /// Latency curves, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub curves: Vec<Curve>,
+    /// Lane timelines, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub timelines: Vec<Timeline>,
+    /// Signals over time, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub series: Vec<Series>,
+    /// Means with their intervals, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub intervals: Vec<Intervals>,
+    /// Lines in small multiples, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub multiples: Vec<Multiples>,
+    /// Two numbers against each other, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub heatmaps: Vec<Heatmap>,
+    /// Numbers by name, for the page.
+    #[serde(default, skip_serializing_if = "Vec::is_empty")]
+    pub bars: Vec<Bars>,
+}
+
+/// The machine a run measured on.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Machine {
+    /// The CPU's model name.
+    pub cpu: String,
+    /// How many lanes are online.
+    pub lanes: u32,
+    /// What makes two lanes a pair here.
+    pub pair: Pair,
+    /// The kernel's release.
+    pub kernel: String,
+    /// Whether hardware counters can be read.
+    pub pmu: bool,
+    /// The gates that can be used, the best first.
+    pub gates: Vec<String>,
+    /// What the hypervisor took of all CPUs' time while this was measured; lanes' figures are without it
+    /// where a row has a `stolen_percent` of its own.
+    #[serde(default)]
+    pub stolen_percent: Option<f64>,
+    /// The longest time it took a lane at once, as far as lanes were tracked.
+    #[serde(default)]
+    pub stolen_gap_max_us: Option<f64>,
+    /// What else bears on the numbers: a virtual machine, a frequency governor.
+    #[serde(default)]
+    pub notes: Vec<String>,
+}
+
+/// What makes two lanes a pair.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+#[serde(rename_all = "lowercase")]
+pub enum Pair {
+    /// They share a core's execution resources.
+    Smt,
+    /// They were declared one; they share no core, so they cannot slow each other the way
+    /// SMT lanes do.
+    Declared,
+}
+
+/// Exit code of a run whose checks all hold.
+const EXIT_HOLDS: u8 = 0;
+/// Exit code of a run with a check that is missed.
+const EXIT_MISSED: u8 = 1;
+/// Exit code of a run with no check that is missed, and one that is undecided.
+const EXIT_UNDECIDED: u8 = 3;
+
+impl ResultFile {
+    /// An empty result of this version of Sidelane.
+    pub fn new(machine: Machine, settings: Map<String, Value>) -> ResultFile {
+        ResultFile {
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            machine,
+            settings,
+            rows: Vec::new(),
+            checks: Vec::new(),
+            notes: Vec::new(),
+            curves: Vec::new(),
+            timelines: Vec::new(),
+            series: Vec::new(),
+            intervals: Vec::new(),
+            multiples: Vec::new(),
+            heatmaps: Vec::new(),
+            bars: Vec::new(),
+        }
+    }
+
+    /// Whether every check holds.
+    pub fn ok(&self) -> bool {
+        self.checks.iter().all(|check| check.ok)
+    }
+
+    /// How all checks together came out: missed if one is, else undecided if one is.
+    pub fn outcome(&self) -> Verdict {
+        let has = |verdict| self.checks.iter().any(|check| check.verdict == verdict);
+        [Verdict::Missed, Verdict::Undecided].into_iter().find(|verdict| has(*verdict)).unwrap_or(Verdict::Holds)
+    }
+
+    /// What the process should exit with.
+    pub fn exit_code(&self) -> u8 {
+        match self.outcome() {
+            Verdict::Holds => EXIT_HOLDS,
+            Verdict::Missed => EXIT_MISSED,
+            Verdict::Undecided => EXIT_UNDECIDED,
+        }
+    }
+
+    /// The verdict in words: "all 3 checks hold", "1 of 3 checks is undecided; run it without --quick".
+    pub fn verdict(&self) -> String {
+        let count = |verdict| self.checks.iter().filter(|check| check.verdict == verdict).count();
+        let (missed, undecided, all) = (count(Verdict::Missed), count(Verdict::Undecided), self.checks.len());
+        let words = match (missed, undecided) {
+            _ if all == 0 => "nothing was checked".to_owned(),
+            (0, 0) if all == 1 => "the one check holds".to_owned(),
+            (0, 0) => format!("all {all} checks hold"),
+            (0, _) => format!("{undecided} of {all} checks {}", are("undecided", undecided)),
+            (_, 0) => format!("{missed} of {all} checks {}", do_not_hold(missed)),
+            _ => {
+                format!("{missed} of {all} checks {}, {undecided} {}", do_not_hold(missed), are("undecided", undecided))
+            }
+        };
+        match self.decided_by() {
+            nothing if nothing.is_empty() => words,
+            advice => format!("{words}; what would decide it: {}", advice.join("; ")),
+        }
+    }
+
+    /// What would decide the checks that are undecided, each thing once.
+    pub fn decided_by(&self) -> Vec<&str> {
+        let mut advice: Vec<&str> = Vec::new();
+        for text in self.checks.iter().filter_map(|check| check.decided_by.as_deref()) {
+            if !advice.contains(&text) {
+                advice.push(text);
+            }
+        }
+        advice
+    }
+
+    /// The text of a setting, if it is one.
+    pub fn text(&self, key: &str) -> Option<&str> {
+        self.settings.get(key).and_then(Value::as_str)
+    }
+
+    /// The title, and which sibling was emulated, if one was: what is emulated is said where it cannot be
+    /// overlooked.
+    pub fn title(&self) -> Option<String> {
+        let title = self.text("title")?;
+        Some(match self.text("sibling") {
+            Some(sibling) => format!("{title} ({sibling})"),
+            None => title.to_owned(),
+        })
+    }
+
+    /// What was found, in one sentence for somebody who has not read anything else.
+    pub fn finding(&self) -> Option<&str> {
+        self.text("finding")
+    }
+
+    /// Writes the object to `path`, whole or not at all.
+    pub fn write_json(&self, path: &Path) -> Result<(), WriteError> {
+        let mut json = serde_json::to_vec_pretty(self)
+            .map_err(|error| WriteError { path: path.to_owned(), source: error.into() })?;
+        json.push(b'\n');
+        write_whole(path, &json)
+    }
+}
+
+fn do_not_hold(count: usize) -> &'static str {
+    if count == 1 { "does not hold" } else { "do not hold" }
+}
+
+fn are(what: &str, count: usize) -> String {
+    if count == 1 { format!("is {what}") } else { format!("are {what}") }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::interval::{Interval, Method};
+    use super::super::sample;
+    use super::super::unit::Unit;
+    use super::*;
+
+    #[test]
+    fn a_file_reads_back_as_it_was_written() {
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("demo.json");
+        for written in [sample::demo(), sample::observation()] {
+            written.write_json(&path).unwrap();
+            let text = std::fs::read_to_string(&path).unwrap();
+            assert!(text.ends_with("}\n"));
+            assert_eq!(serde_json::from_str::<ResultFile>(&text).unwrap(), written);
+        }
+    }
+
+    #[test]
+    fn the_contract_is_these_keys() {
+        let mut result = sample::demo();
+        let keys = |result: &ResultFile| match serde_json::to_value(result).unwrap() {
+            Value::Object(object) => object.keys().cloned().collect::<Vec<_>>().join(" "),
+            _ => unreachable!("a struct is an object"),
+        };
+        let always = "version machine settings rows checks notes";
+        assert_eq!(keys(&result), format!("{always} curves timelines"));
+        result.curves.clear();
+        result.timelines.clear();
+        assert_eq!(keys(&result), always);
+        let seen = sample::observation();
+        assert_eq!(keys(&seen), format!("{always} series heatmaps bars"));
+    }
+
+    #[test]
+    fn a_file_from_before_a_key_was_there_reads_back() {
+        let mut json = serde_json::to_value(sample::observation()).unwrap();
+        for key in ["series", "heatmaps", "bars"] {
+            json.as_object_mut().unwrap().remove(key);
+        }
+        let read: ResultFile = serde_json::from_value(json).unwrap();
+        assert!(read.series.is_empty() && read.heatmaps.is_empty() && read.bars.is_empty());
+    }
+
+    #[test]
+    fn rows_are_flat_and_every_number_names_its_unit() {
+        let json = serde_json::to_value(sample::demo()).unwrap();
+        for row in json["rows"].as_array().unwrap() {
+            for (key, value) in row.as_object().unwrap() {
+                let is_name = key == "setting" && value.is_string();
+                let is_number = value.is_number() || value.is_null();
+                assert!(is_name || is_number && Unit::of_key(key).is_some(), "{key}: {value}");
+            }
+        }
+    }
+
+    #[test]
+    fn a_check_that_fails_or_is_missing_fails_the_run() {
+        let mut result = sample::demo();
+        result.checks.retain(|check| check.ok);
+        assert_eq!((result.ok(), result.exit_code()), (true, 0));
+        assert_eq!(result.verdict(), "all 3 checks hold");
+        result.checks.push(Check::at_most("vpi", None, 1.0, Unit::Ratio));
+        assert_eq!((result.ok(), result.exit_code()), (false, 1));
+        assert_eq!(result.verdict(), "1 of 4 checks does not hold");
+    }
+
+    #[test]
+    fn undecided_is_an_outcome_of_its_own() {
+        let wide = Interval { measured: 1.0, low: None, high: None, method: Method::OrderStatistics };
+        let undecided = || Check::interval_at_most("p99", wide, 1.05, Unit::Ratio).undecided("run it without --quick");
+        let mut result = sample::demo();
+        result.checks = vec![Check::at_most("overlap", 0.1, 1.0, Unit::Percent), undecided()];
+        assert_eq!((result.ok(), result.exit_code(), result.outcome()), (false, 3, Verdict::Undecided));
+        let what = "what would decide it: run it without --quick";
+        assert_eq!(result.verdict(), format!("1 of 2 checks is undecided; {what}"));
+        result.checks.push(undecided());
+        assert_eq!(result.verdict(), format!("2 of 3 checks are undecided; {what}"));
+        result.checks.push(Check::at_most("leak", 2.0, 1.0, Unit::Percent));
+        assert_eq!(result.exit_code(), 1);
+        assert_eq!(result.verdict(), format!("1 of 4 checks does not hold, 2 are undecided; {what}"));
+    }
+
+    #[test]
+    fn an_emulated_sibling_is_in_the_title() {
+        let mut result = sample::demo();
+        assert_eq!(result.title().unwrap(), "Sidelane demo");
+        result.settings.insert("sibling".into(), "emulated sibling, 40 %".into());
+        assert_eq!(result.title().unwrap(), "Sidelane demo (emulated sibling, 40 %)");
+    }
+}

@@ -1,0 +1,171 @@
+//! A row: the numbers measured under one setting, flat, in the order they were put.
+
+use serde::{Deserialize, Serialize};
+use serde_json::{Map, Number, Value};
+
+use crate::unit::Unit;
+
+/// One setting and what was measured under it.
+///
+/// In JSON it is a flat object: `setting`, then keys that end in their unit, each with a
+/// number, or null where the measurement is missing. Reading rejects anything else.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+#[serde(try_from = "Map<String, Value>")]
+pub struct Row {
+    setting: String,
+    #[serde(flatten)]
+    numbers: Map<String, Value>,
+}
+
+/// Why an object is not a row.
+#[derive(Debug, thiserror::Error)]
+pub enum NotARow {
+    /// The object does not say which setting it measured.
+    #[error("a row without the name of its `setting`")]
+    NoSetting,
+    /// A value that is neither a number nor null.
+    #[error("`{key}` of row `{setting}` is neither a number nor null")]
+    NotANumber {
+        /// The row's setting.
+        setting: String,
+        /// The key of the offending value.
+        key: String,
+    },
+}
+
+impl Row {
+    /// A row without numbers yet.
+    pub fn new(setting: impl Into<String>) -> Row {
+        Row { setting: setting.into(), numbers: Map::new() }
+    }
+
+    /// The setting these numbers were measured under.
+    pub fn setting(&self) -> &str {
+        &self.setting
+    }
+
+    /// The same numbers under a setting's fuller name.
+    pub fn named(self, setting: impl Into<String>) -> Row {
+        Row { setting: setting.into(), ..self }
+    }
+
+    /// Stores `value` under `key`, which ends in its unit; `None` is "not measured".
+    ///
+    /// A number that is not finite (a quotient over nothing, say) is not a measurement
+    /// either. A key that is there already keeps its place and takes the new value.
+    pub fn put(&mut self, key: &str, value: impl Into<Option<f64>>) -> &mut Row {
+        debug_assert!(Unit::of_key(key).is_some(), "the key `{key}` does not end in a known unit");
+        self.numbers.insert(key.to_owned(), number_or_null(value.into()));
+        self
+    }
+
+    /// The number under `key`, if it was measured.
+    pub fn get(&self, key: &str) -> Option<f64> {
+        self.numbers.get(key).and_then(Value::as_f64)
+    }
+
+    /// The keys in the order they were put, those of missing numbers too.
+    pub fn keys(&self) -> impl Iterator<Item = &str> {
+        self.numbers.keys().map(String::as_str)
+    }
+}
+
+impl TryFrom<Map<String, Value>> for Row {
+    type Error = NotARow;
+
+    fn try_from(mut numbers: Map<String, Value>) -> Result<Row, NotARow> {
+        let Some(Value::String(setting)) = numbers.shift_remove("setting") else {
+            return Err(NotARow::NoSetting);
+        };
+        match numbers.iter().find(|(_, value)| !(value.is_number() || value.is_null())) {
+            Some((key, _)) => Err(NotARow::NotANumber { key: key.clone(), setting }),
+            None => Ok(Row { setting, numbers }),
+        }
+    }
+}
+
+/// The rows in tables: a table ends where a row has no key in common with those before it.
+pub fn tables(rows: &[Row]) -> Vec<&[Row]> {
+    let mut tables = Vec::new();
+    let mut from = 0;
+    for next in 1..=rows.len() {
+        let goes_on = rows.get(next).is_some_and(|row| {
+            let mut before = rows[from..next].iter().flat_map(Row::keys);
+            before.any(|key| row.numbers.contains_key(key))
+        });
+        if !goes_on {
+            tables.push(&rows[from..next]);
+            from = next;
+        }
+    }
+    tables
+}
+
+/// Whole numbers are written without a fraction: `812`, not `812.0`.
+fn number_or_null(value: Option<f64>) -> Value {
+    // Up to here every whole f64 is an exact i64.
+    const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
+    match value {
+        Some(value) if value.fract() == 0.0 && value.abs() <= EXACT_MAX => Value::from(value as i64),
+        Some(value) => Number::from_f64(value).map_or(Value::Null, Value::Number),
+        None => Value::Null,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row() -> Row {
+        let mut row = Row::new("alone");
+        row.put("p99_us", 812.0).put("overlap_percent", 0.25).put("vpi_ratio", None);
+        row
+    }
+
+    #[test]
+    fn a_row_is_flat_and_keeps_its_order() {
+        let json = serde_json::to_string(&row()).unwrap();
+        let expected = r#"{"setting":"alone","p99_us":812,"overlap_percent":0.25,"vpi_ratio":null}"#;
+        assert_eq!(json, expected);
+        assert_eq!(serde_json::from_str::<Row>(&json).unwrap(), row());
+    }
+
+    #[test]
+    fn what_is_not_finite_was_not_measured() {
+        let mut row = Row::new("alone");
+        row.put("p99_over_alone", f64::NAN).put("p50_over_alone", f64::INFINITY);
+        assert_eq!(row.get("p99_over_alone"), None);
+        assert_eq!(row.keys().count(), 2);
+        assert!(serde_json::to_string(&row).unwrap().contains(r#""p50_over_alone":null"#));
+    }
+
+    #[test]
+    fn rows_that_have_nothing_in_common_are_in_tables_of_their_own() {
+        let other = |name: &str| {
+            let mut row = Row::new(name);
+            row.put("sleep_cycles", 1.0);
+            row
+        };
+        let mut bare = Row::new("bare");
+        bare.put("p99_us", None);
+        let rows = [row(), bare, other("futex"), other("PAUSE loop")];
+        let names = |table: &&[Row]| table.iter().map(|row| row.setting().to_owned()).collect::<Vec<_>>();
+        assert_eq!(tables(&rows).iter().map(names).collect::<Vec<_>>(), [["alone", "bare"], ["futex", "PAUSE loop"]]);
+        assert!(tables(&[]).is_empty());
+    }
+
+    #[test]
+    #[cfg(debug_assertions)]
+    #[should_panic(expected = "does not end in a known unit")]
+    fn a_key_without_a_unit_is_a_bug() {
+        Row::new("alone").put("p99", 812.0);
+    }
+
+    #[test]
+    fn reading_rejects_what_is_not_flat() {
+        let nested = r#"{"setting":"alone","p99_us":{"mean":1}}"#;
+        let error = serde_json::from_str::<Row>(nested).unwrap_err().to_string();
+        assert!(error.contains("`p99_us` of row `alone`"), "{error}");
+        assert!(serde_json::from_str::<Row>(r#"{"p99_us":1}"#).is_err());
+    }
+}

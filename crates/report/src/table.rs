@@ -1,0 +1,343 @@
+//! The terminal table: a result as text, in as many columns as the terminal has.
+//!
+//! What was found comes first, in a sentence; then what was measured, the checks, and the verdict.
+//!
+//! Titles are longer than cells, so a title breaks over lines and a column is only as wide
+//! as its cells need. Where even that does not fit, the table folds: the columns that are left go on
+//! below, beside the settings once more. Where not even one fits, each setting becomes a block of
+//! lines. A table is never cut off and never wraps in the middle of a row.
+
+use crate::check::{Check, Verdict};
+use crate::grid::{GAP, Grid, Ink, fold, length, widest};
+use crate::result::ResultFile;
+use crate::row::{Row, tables};
+use crate::unit::{Unit, title_of_key};
+
+/// A column: which number of each row, and what it is called.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Column {
+    /// The key in the rows. The unit it ends in decides how its cells read.
+    pub key: String,
+    /// What stands above the cells.
+    pub title: String,
+}
+
+impl Column {
+    /// A column titled `title`.
+    pub fn new(key: impl Into<String>, title: impl Into<String>) -> Column {
+        Column { key: key.into(), title: title.into() }
+    }
+
+    /// A column titled by the words of its key.
+    pub fn of_key(key: &str) -> Column {
+        Column::new(key, title_of_key(key))
+    }
+
+    /// A column for every key of `rows`, in the order the rows first put them.
+    pub fn of_rows(rows: &[Row]) -> Vec<Column> {
+        let mut columns: Vec<Column> = Vec::new();
+        for key in rows.iter().flat_map(Row::keys) {
+            if columns.iter().all(|column| column.key != key) {
+                columns.push(Column::of_key(key));
+            }
+        }
+        columns
+    }
+
+    /// What `row` has for this column, for a person.
+    pub fn cell(&self, row: &Row) -> String {
+        Unit::of_key(&self.key).unwrap_or_default().human_or_missing(row.get(&self.key))
+    }
+}
+
+/// As [`render`], with a table for each kind of rows, each with the columns of its own rows that
+/// `wanted` holds for.
+pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, width: usize, color: bool) -> String {
+    let ink = Ink { color };
+    let table = |of: &[Row]| {
+        let columns: Vec<Column> = Column::of_rows(of).into_iter().filter(|column| wanted(column)).collect();
+        rows(of, &columns, width, ink)
+    };
+    let tables = tables(&result.rows).into_iter().map(table);
+    around(tables.collect(), result, width, ink)
+}
+
+/// The rows, checks and notes of `result` as text of at most `width` characters a line.
+///
+/// `color` is for the caller to decide: whether the output is a terminal, and `NO_COLOR`.
+pub fn render(result: &ResultFile, columns: &[Column], width: usize, color: bool) -> String {
+    let ink = Ink { color };
+    around(vec![rows(&result.rows, columns, width, ink)], result, width, ink)
+}
+
+/// Tables between what was found and how that is judged.
+fn around(tables: Vec<String>, result: &ResultFile, width: usize, ink: Ink) -> String {
+    let head = [
+        paragraph(result.finding(), width, Ink::plain),
+        paragraph(result.title().as_deref(), width, |text| ink.bold(text)),
+    ];
+    let judged = checks(&result.checks, width, ink) + &verdict(result, width, ink);
+    let parts = head.into_iter().chain(tables).chain([judged, notes(&result.notes, width, ink)]);
+    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+}
+
+fn paragraph(text: Option<&str>, width: usize, ink: impl Fn(&str) -> String) -> String {
+    text.into_iter().flat_map(|text| fold(text, width)).map(|line| ink(&line) + "\n").collect()
+}
+
+fn rows(rows: &[Row], columns: &[Column], width: usize, ink: Ink) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    match folded(rows, columns, width) {
+        Some(grids) => grids.iter().map(|grid| grid.draw(ink)).collect::<Vec<_>>().join("\n"),
+        None => blocks(rows, columns, ink),
+    }
+}
+
+/// The table in grids that fit, as few as possible; `None` if a column does not fit beside the settings.
+fn folded(rows: &[Row], columns: &[Column], width: usize) -> Option<Vec<Grid>> {
+    let mut grids = Vec::new();
+    let mut rest = columns;
+    loop {
+        let fits = |count: &usize| grid(rows, &rest[..*count]).width() <= width;
+        let count = (1.min(rest.len())..=rest.len()).rev().find(fits)?;
+        grids.push(grid(rows, &rest[..count]));
+        rest = &rest[count..];
+        if rest.is_empty() {
+            return Some(grids);
+        }
+    }
+}
+
+fn grid(rows: &[Row], columns: &[Column]) -> Grid {
+    let names = columns.iter().map(|column| column.title.as_str());
+    let titles: Vec<&str> = std::iter::once("setting").chain(names).collect();
+    Grid::new(&titles, rows.iter().map(|row| cells_of(row, columns)).collect())
+}
+
+fn cells_of(row: &Row, columns: &[Column]) -> Vec<String> {
+    std::iter::once(row.setting().to_owned()).chain(columns.iter().map(|column| column.cell(row))).collect()
+}
+
+/// Each setting as a block of lines, for a terminal too narrow for the grid.
+fn blocks(rows: &[Row], columns: &[Column], ink: Ink) -> String {
+    let title_width = widest(columns.iter().map(|column| column.title.as_str()));
+    let line = |row: &Row, column: &Column| {
+        let (title, cell) = (&column.title, column.cell(row));
+        format!("{GAP}{title:<title_width$}{GAP}{cell}\n")
+    };
+    let block = |row: &Row| {
+        let lines: String = columns.iter().map(|column| line(row, column)).collect();
+        format!("{}\n{lines}", ink.bold(row.setting()))
+    };
+    rows.iter().map(block).collect()
+}
+
+fn checks(checks: &[Check], width: usize, ink: Ink) -> String {
+    let cells: Vec<[String; 4]> = checks.iter().map(check_cells).collect();
+    let widths: Vec<usize> = (0..3).map(|column| widest(cells.iter().map(|cells| cells[column].as_str()))).collect();
+    let lines: Vec<String> = cells.iter().map(|cells| aligned(cells, &widths)).collect();
+    let all_fit = lines.iter().all(|line| MARK_WIDTH + length(line) <= width);
+    let of_check = |(check, line): (&Check, String)| {
+        let lines = if all_fit { vec![line] } else { stacked(check, width) };
+        marked(mark(check.verdict, ink), &lines)
+    };
+    checks.iter().zip(lines).map(of_check).collect()
+}
+
+/// Name, measurement, its interval if it has one, and what was wanted.
+fn check_cells(check: &Check) -> [String; 4] {
+    [check.name.clone(), check.measured_text(), check.interval_text().unwrap_or_default(), check.wanted_text()]
+}
+
+fn aligned([name, measured, interval, wanted]: &[String; 4], widths: &[usize]) -> String {
+    let (name_width, measured_width, interval_width) = (widths[0], widths[1], widths[2]);
+    let interval = match interval_width {
+        0 => String::new(),
+        width => format!("{GAP}{interval:<width$}"),
+    };
+    format!("{name:<name_width$}{GAP}{measured:>measured_width$}{interval}{GAP}{wanted}")
+}
+
+/// A check for a narrow terminal: its name, and below it the numbers.
+fn stacked(check: &Check, width: usize) -> Vec<String> {
+    let interval = check.interval_text().map(|interval| format!(" ({interval})")).unwrap_or_default();
+    let numbers = format!("{}{interval}, wanted {}", check.measured_text(), check.wanted_text());
+    [&check.name, &numbers].into_iter().flat_map(|text| fold(text, width.saturating_sub(MARK_WIDTH))).collect()
+}
+
+fn mark(verdict: Verdict, ink: Ink) -> String {
+    match verdict {
+        Verdict::Holds => ink.green("✓"),
+        Verdict::Missed => ink.red("✗"),
+        Verdict::Undecided => ink.yellow("?"),
+    }
+}
+
+/// All checks in one line, with what would decide those that are undecided.
+fn verdict(result: &ResultFile, width: usize, ink: Ink) -> String {
+    if result.checks.is_empty() {
+        return String::new();
+    }
+    let lines = fold(&result.verdict(), width.saturating_sub(MARK_WIDTH));
+    format!("\n{}", marked(mark(result.outcome(), ink), &lines))
+}
+
+fn notes(notes: &[String], width: usize, ink: Ink) -> String {
+    let lines = |note: &String| fold(note, width.saturating_sub(MARK_WIDTH));
+    notes.iter().map(|note| marked(ink.yellow("!"), &lines(note))).collect()
+}
+
+/// A mark and the space after it.
+const MARK_WIDTH: usize = 2;
+
+/// `lines` with `mark` before the first and the others flush with it.
+fn marked(mark: String, lines: &[String]) -> String {
+    let before_others = format!("\n{:MARK_WIDTH$}", "");
+    format!("{mark} {}\n", lines.join(&before_others))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::super::unit::MISSING;
+    use super::*;
+
+    fn few_columns() -> Vec<Column> {
+        vec![
+            Column::of_key("p99_us"),
+            Column::of_key("p99_over_alone"),
+            Column::new("reaction_off_p50_ns", "batch off after"),
+            Column::of_key("overlap_percent"),
+        ]
+    }
+
+    #[test]
+    fn the_table_reads() {
+        let text = render(&sample::demo(), &few_columns(), 80, false);
+        let expected = "Sidelane demo
+
+                       p99   batch
+                      over     off
+setting         p99  alone   after  overlap
+───────────────────────────────────────────
+alone        812 µs  1.00×       —        —
+unmanaged    3.1 ms  3.82×       —   27.4 %
+sched_idle   1.5 ms  1.80×       —   26.9 %
+borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
+
+✓ p99 with borrow_idle, over alone                   1.06×  ≤ 1.10×
+✓ batch off its lane after the service starts, p50  4.4 µs  ≤ 5.0 µs
+✗ overlap with borrow_idle                          0.24 %  ≤ 0.20 %
+✓ idle time given to batch                          91.0 %  ≥ 80.0 %
+
+✗ 1 of 4 checks does not hold
+
+! No hardware counters in this machine: stalls per access are not measured.
+! The two lanes are declared a pair and share no core, so batch slows the
+  service only through caches and memory; on SMT lanes the unmanaged p99 is
+  worse.
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn a_table_that_is_too_wide_folds() {
+        let mut result = sample::demo();
+        (result.checks, result.notes) = Default::default();
+        let text = render(&result, &few_columns(), 30, false);
+        let expected = "Sidelane demo
+
+                       p99
+                      over
+setting         p99  alone
+──────────────────────────
+alone        812 µs  1.00×
+unmanaged    3.1 ms  3.82×
+sched_idle   1.5 ms  1.80×
+borrow_idle  861 µs  1.06×
+
+              batch
+                off
+setting       after  overlap
+────────────────────────────
+alone             —        —
+unmanaged         —   27.4 %
+sched_idle        —   26.9 %
+borrow_idle  4.4 µs   0.24 %
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn where_no_column_fits_there_are_blocks() {
+        let mut result = sample::demo();
+        result.rows.truncate(1);
+        result.checks.truncate(1);
+        result.notes.clear();
+        result.rows[0] = result.rows[0].clone().named("search+matrix/dynamic_refresh");
+        let text = render(&result, &few_columns(), 34, false);
+        let expected = "Sidelane demo
+
+search+matrix/dynamic_refresh
+  p99              812 µs
+  p99 over alone   1.00×
+  batch off after  —
+  overlap          —
+
+✓ p99 with borrow_idle, over alone
+  1.06×, wanted ≤ 1.10×
+
+✓ the one check holds
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        let result = sample::undecided();
+        let columns = Column::of_rows(&result.rows);
+        for width in [40, 60, 80, 100, 120, 200] {
+            let text = render(&result, &columns, width, false);
+            let widest = text.lines().map(length).max().unwrap();
+            assert!(widest <= width, "{widest} characters for {width}:\n{text}");
+        }
+    }
+
+    #[test]
+    fn what_was_found_comes_first_and_what_would_decide_the_rest_last() {
+        let mut result = sample::undecided();
+        result.rows.clear();
+        result.notes.clear();
+        let text = render(&result, &few_columns(), 80, false);
+        let expected = "Batch beside search made p99 3.8 times as long; with Sidelane it stayed as it
+was.
+
+Sidelane demo (emulated sibling, 40 %)
+
+? p99 over alone   1.06×  1.01× to 1.11×  ≤ 1.10×
+✓ overlap         0.24 %                  ≤ 1.0 %
+
+? 1 of 2 checks is undecided; what would decide it: run it without --quick
+";
+        assert_eq!(text, expected, "\n{text}");
+    }
+
+    #[test]
+    fn colour_only_when_asked_for() {
+        let result = sample::demo();
+        let colored = render(&result, &few_columns(), 100, true);
+        assert!(colored.contains("\x1b[32m✓\x1b[0m"));
+        let plain = render(&result, &few_columns(), 100, false);
+        assert!(!plain.contains('\x1b'));
+    }
+
+    #[test]
+    fn columns_follow_the_rows() {
+        let columns = Column::of_rows(&sample::demo().rows);
+        assert_eq!(columns[0], Column::new("p50_us", "p50"));
+        assert!(columns.iter().any(|column| column.title == "batch share of idle"));
+        assert_eq!(columns[0].cell(&Row::new("nothing measured")), MISSING);
+    }
+}
