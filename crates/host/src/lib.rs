@@ -18,4 +18,5 @@ pub mod procfs;
 pub mod sealed;
 pub mod service;
 pub mod topology;
+pub mod tsc;
 pub mod units;

@@ -77,3 +77,8 @@ pub fn pid_max() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
     text.trim().parse().unwrap_or(PID_MAX)
 }
+
+/// The CPUs this process may use.
+pub fn own_cpus() -> CpuSet {
+    allowed_cpus(&BTreeSet::from([std::process::id()]))
+}

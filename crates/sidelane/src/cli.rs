@@ -8,12 +8,12 @@ use clap::{Args, Parser, Subcommand};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
 use crate::bench::rounds::Patience;
+use crate::channel::signal::Signal;
 use crate::experiment::sibling::Carrier;
 use crate::lane::gate::GateChoice;
 use crate::lane::objective::Objective;
 use crate::lane::terms::{Budget, Lending, LendingError};
 use crate::observe::period::Period;
-use crate::observe::signal::Signal;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
@@ -47,7 +47,7 @@ pub enum Verb {
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
     /// Put the machine right when the agent dies (not for users)
-    #[command(name = crate::lane::guardian::VERB, hide = true)]
+    #[command(name = crate::undo::guardian::VERB, hide = true)]
     Guardian {
         /// The agent's process id.
         agent_pid: u32,

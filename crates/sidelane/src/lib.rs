@@ -1,13 +1,17 @@
 //! Sidelane: batch work in the idle moments of latency-critical services.
 
+pub mod audit;
 pub mod bench;
+pub mod channel;
 pub mod cli;
 pub mod demo;
 pub mod doctor;
 pub mod experiment;
 pub mod lab;
 pub mod lane;
+pub mod list;
 pub mod machine;
 pub mod observe;
 pub mod request;
 pub mod sim;
+pub mod undo;

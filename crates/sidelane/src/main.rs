@@ -17,14 +17,15 @@ use sidelane::cli::{
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::lane::batch::{self, BatchClass};
-use sidelane::lane::{guardian, run};
+use sidelane::lane::run;
+use sidelane::list::{Listing, list};
 use sidelane::machine;
-use sidelane::observe::list::{Listing, list};
 use sidelane::observe::observation::Observation;
 use sidelane::observe::replay::{ReplayOptions, replay};
 use sidelane::observe::session::{self, ObserveOptions};
 use sidelane::request::watch::{self, WatchOptions};
 use sidelane::sim::{self, SimOptions};
+use sidelane::undo::guardian;
 use sidelane_host::service::Target;
 use sidelane_report::{Column, ResultFile, html, table, terminal, write_whole};
 use sidelane_sim::Choices;

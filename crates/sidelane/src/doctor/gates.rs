@@ -5,13 +5,16 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use super::finding::Finding;
-use super::holder::{self, WokenBy};
-use super::instrumented;
-use super::latency::{Effort, Figures};
-use super::pair::{TestPair, own_cpus};
-use super::victim::{self, Switch};
+use crate::experiment::reaction::holder;
+use crate::experiment::reaction::holder::WokenBy;
+use crate::experiment::reaction::instrumented;
+use crate::experiment::reaction::latency::{Effort, Figures};
+use crate::experiment::reaction::pair::TestPair;
+use crate::experiment::reaction::victim;
+use crate::experiment::reaction::victim::Switch;
 use crate::lane::gate::{Gate as LaneGate, sched_ext};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::PairKind;
 use sidelane_report::Row;
 

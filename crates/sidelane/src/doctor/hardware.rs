@@ -3,9 +3,9 @@
 use std::fs;
 
 use super::finding::Finding;
-use super::pair::own_cpus;
 use crate::machine;
 use sidelane_host::nap::Nap;
+use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{LaneError, Topology};
 
 /// What can be said of the machine without measuring it.

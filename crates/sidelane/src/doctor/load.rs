@@ -5,7 +5,7 @@ use std::thread;
 use std::time::Duration;
 
 use super::finding::Finding;
-use super::pair::TestPair;
+use crate::experiment::reaction::pair::TestPair;
 
 /// The kernel counts in steps of 10 ms, so this tells shares to 5 %.
 const WATCH: Duration = Duration::from_millis(200);

@@ -2,8 +2,8 @@
 
 use super::finding::{Finding, Group, State};
 use super::gates::{Gate, Outcome};
-use super::latency::Figures;
-use super::pair::TestPair;
+use crate::experiment::reaction::latency::Figures;
+use crate::experiment::reaction::pair::TestPair;
 use sidelane_host::topology::PairKind;
 use sidelane_report::grid::{Grid, Ink, length, wrap};
 use sidelane_report::unit::Unit;
@@ -132,7 +132,7 @@ mod tests {
 
     #[test]
     fn gates_without_figures_follow_the_table() {
-        let spread = |p50_ns| crate::doctor::latency::Spread { p50_ns, p99_ns: 2 * p50_ns };
+        let spread = |p50_ns| crate::experiment::reaction::latency::Spread { p50_ns, p99_ns: 2 * p50_ns };
         let figures = Figures { off: spread(4_400), on: spread(1_500), samples: 500 };
         let idle = Finding::optional("SCHED_IDLE", "none: batch runs on");
         let gates = [

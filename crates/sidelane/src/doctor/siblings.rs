@@ -13,9 +13,9 @@ use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::Duration;
 
-use super::child::{Board, Child, Class};
 use super::finding::Finding;
-use super::pair::TestPair;
+use crate::experiment::reaction::child::{Board, Child, Class};
+use crate::experiment::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
 use sidelane_host::median::median;
 use sidelane_host::priority::pin_this_thread;

@@ -4,7 +4,7 @@ use serde_json::{Map, Value, json};
 
 use super::finding::{self, Finding, Group, State};
 use super::gates::Gate;
-use super::pair::TestPair;
+use crate::experiment::reaction::pair::TestPair;
 use crate::machine;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;

@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::finding::Finding;
-use super::pair::TestPair;
+use crate::experiment::reaction::pair::TestPair;
 use crate::lane::beside::settle;
 use sidelane_host::service::ServiceCgroup;
 use sidelane_kernel::tracker::{Tracker, TrackerError};

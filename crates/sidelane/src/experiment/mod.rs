@@ -8,12 +8,14 @@
 //! - `batch`: the batch job and its progress
 //! - `setting`: how batch runs beside the service, as data
 //! - `run`: one run
+//! - `reaction`: how fast batch gets off a lane, gate by gate
 //! - `socket`: what the service's sockets show of one run, where the client is in its own way
 //! - `timeline`: who ran on the lanes, in one short stretch of it
 
 pub mod batch;
 pub mod load;
 pub mod place;
+pub mod reaction;
 pub mod redis;
 pub mod run;
 pub mod search;

@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::lane::pins::PinPlan;
+use crate::undo::affinity::PinPlan;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::allowed_cpus;

@@ -11,9 +11,9 @@ use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::{Action, Actions, Nanos, Observation, Policy, Requests};
 use sidelane_signal::{LaneWord, hist_record};
 
-use super::audit::Audit;
 use super::lateness::Lateness;
 use super::look::{look, requests};
+use crate::audit::Audit;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::BatchLane;
 use sidelane_kernel::summons::SummonsRing;

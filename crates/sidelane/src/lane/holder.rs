@@ -17,10 +17,10 @@ use std::time::Duration;
 
 use sidelane_policy::{Observation, Policy, Reason};
 
-use super::audit::Audit;
 use super::decider::{Decider, Means, Shared, Want};
 pub use super::decider::{Evictor, HolderBooks};
 use super::gate::Backstop;
+use crate::audit::Audit;
 use sidelane_host::clock::now_ns;
 use sidelane_host::nap::Nap;
 use sidelane_host::priority;

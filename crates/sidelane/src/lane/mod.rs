@@ -3,19 +3,16 @@
 //! Invariant: the service is never made to wait. Nothing here signals it, stops it or runs on
 //! its lanes; a hold only ever takes a lane that the service may not run on.
 
-pub mod audit;
 pub mod batch;
 pub mod beside;
 pub mod cage;
 pub mod claim;
 mod decider;
 pub mod gate;
-pub mod guardian;
 pub mod holder;
 mod lateness;
 mod look;
 pub mod objective;
-pub mod pins;
 pub mod run;
 pub mod session;
 pub mod summary;

@@ -6,7 +6,7 @@
 
 use std::time::{Duration, Instant};
 
-use super::channel::{Gone, Reader};
+use crate::channel::{Gone, Reader};
 use sidelane_host::median::median;
 
 /// A pause, and each window beside it.
@@ -105,8 +105,8 @@ mod tests {
     use std::sync::Arc;
     use std::sync::atomic::{AtomicU64, Ordering};
 
-    use super::super::channel::Call;
     use super::*;
+    use crate::channel::Call;
 
     struct Count(Arc<AtomicU64>);
 

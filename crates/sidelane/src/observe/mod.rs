@@ -7,25 +7,18 @@
 //! Read `observer.rs` first, how a signal is read, then `dte.rs`, which samples are true.
 
 pub mod analysis;
-pub mod channel;
-pub mod clock;
 pub mod cost;
 pub mod dte;
 pub mod handover;
-pub mod list;
 pub mod log;
 pub mod observation;
 pub mod observer;
-mod outcome;
 pub mod period;
-mod pictures;
 pub mod place;
 pub mod replay;
 pub mod sample;
 pub mod session;
-pub mod signal;
+pub mod show;
 pub mod subject;
-mod trace;
 pub mod turns;
-pub mod view;
 pub mod wanted;

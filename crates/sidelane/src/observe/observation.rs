@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::process::ExitStatus;
 
 use super::analysis::Analysis;
-use super::channel::{Channel, Meaning};
-use super::clock::Clock;
 use super::cost::Slowdown;
 use super::log::Logged;
 use super::period::Period;
 use super::place::Places;
 use super::turns::Turns;
 use super::wanted::Wanted;
+use crate::channel::{Channel, Meaning};
+use sidelane_host::tsc::Clock;
 
 /// Values of a tag whose names are kept at most: those that were seen most.
 const NAMED_MAX: usize = 1000;

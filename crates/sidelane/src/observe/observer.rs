@@ -13,13 +13,13 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
 
 use super::analysis::Analysis;
-use super::channel::lane::LaneThread;
-use super::channel::{Gone, Reader, Width, Word};
-use super::clock::{cycles, lane_now, ordered_cycles};
 use super::handover::Handover;
 use super::log::LogFeed;
 use super::period::Pace;
 use super::sample::{Layout, Sample};
+use crate::channel::lane::LaneThread;
+use crate::channel::{Gone, Reader, Width, Word};
+use sidelane_host::tsc::{cycles, lane_now, ordered_cycles};
 
 /// Samples between two looks at whether to go on.
 const SAMPLES_A_TURN: u32 = 256;

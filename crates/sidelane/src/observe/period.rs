@@ -10,7 +10,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use super::clock::{Clock, cycles};
+use sidelane_host::tsc::{Clock, cycles};
 use sidelane_host::units::parse_time;
 
 /// Each period lies within so much of its target, on either side, evenly spread.

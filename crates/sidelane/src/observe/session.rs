@@ -10,9 +10,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::analysis::{Analysis, Recipe};
-use super::channel::perf::check_period;
-use super::channel::{Channel, Gone, Reader};
-use super::clock::{Clock, is_invariant};
 use super::cost::{CostMeter, Order};
 use super::handover::{Takeover, handover};
 use super::log::{self, LogFeed, LogHead, LogWriter, LoggedSignal};
@@ -20,16 +17,19 @@ use super::observation::{Ended, Names, Observation};
 use super::observer::{Controls, End, Observer};
 use super::period::{Pace, Period};
 use super::place::{Places, Wishes, choose};
-use super::signal::Signal;
 use super::subject::Subject;
-use super::view::Live;
 use super::wanted::{Wanted, need_lane, need_same_core};
-use crate::doctor::pair::own_cpus;
+use crate::channel::perf::check_period;
+use crate::channel::signal::Signal;
+use crate::channel::{Channel, Gone, Reader};
+use crate::observe::show::view::Live;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::Signals;
 use sidelane_host::priority::pin_this_thread;
+use sidelane_host::procfs::own_cpus;
 use sidelane_host::service::Target;
 use sidelane_host::topology::Topology;
+use sidelane_host::tsc::{Clock, is_invariant};
 
 /// How often it is looked whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -213,7 +213,7 @@ struct Crew {
     lane: u32,
     observed: Option<u32>,
     /// Keeps the lane words true.
-    _tracking: Option<super::channel::lane::LaneTracking>,
+    _tracking: Option<crate::channel::lane::LaneTracking>,
 }
 
 impl Crew {

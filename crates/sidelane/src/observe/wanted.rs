@@ -7,16 +7,17 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::analysis::{Operand, Rate, Recipe};
-use super::channel::Channel;
-use super::channel::app::Emitted;
-use super::channel::lane::{LANE, LaneTracking};
-use super::channel::perf::{self, Vantage};
-use super::channel::{file, hsperf, memory};
 use super::dte::Dte;
 use super::place::Places;
 use super::sample::{Layout, SIGNALS_MAX};
-use super::signal::{Kind, Signal, Source};
 use super::subject::Subject;
+use crate::channel::Channel;
+use crate::channel::app::Emitted;
+use crate::channel::lane::{LANE, LaneTracking};
+use crate::channel::perf;
+use crate::channel::perf::Vantage;
+use crate::channel::signal::{Kind, Signal, Source};
+use crate::channel::{file, hsperf, memory};
 
 /// How long a program that was just started may take until it emits the signal.
 const APPEARS_WITHIN: Duration = Duration::from_secs(10);

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 use std::ffi::OsStr;
 use std::process::Command;
 
-use sidelane::observe::channel::hsperf;
-use sidelane::observe::signal::{Kind, Signal};
+use sidelane::channel::hsperf;
+use sidelane::channel::signal::{Kind, Signal};
 
 use crate::common::wait_until;
 use crate::program::{Program, fixture, read, run};

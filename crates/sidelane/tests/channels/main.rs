@@ -7,7 +7,7 @@ mod program;
 mod variables;
 
 use program::read;
-use sidelane::observe::list;
+use sidelane::list;
 use variables::{POSITION_INDEPENDENT, variables};
 
 #[test]

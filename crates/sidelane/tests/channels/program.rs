@@ -6,8 +6,8 @@ use std::io::{BufRead, BufReader, Write};
 use std::path::{Path, PathBuf};
 use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
 
-use sidelane::observe::channel::{Channel, Gone, Reader, file, hsperf, memory};
-use sidelane::observe::signal::{Signal, Source};
+use sidelane::channel::signal::{Signal, Source};
+use sidelane::channel::{Channel, Gone, Reader, file, hsperf, memory};
 use tempfile::TempDir;
 
 /// A program under way. Ended when dropped.

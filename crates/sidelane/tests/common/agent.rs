@@ -9,7 +9,7 @@ use std::process::{Child, Command, Stdio};
 use std::time::Duration;
 
 use serde_json::Value;
-use sidelane::lane::guardian;
+use sidelane::undo::guardian;
 use sidelane_report::{ResultFile, Row};
 use tempfile::TempDir;
 

@@ -10,7 +10,7 @@ use super::build::Workshop;
 use super::{OVERLAP_LIMIT_PERCENT, REACTION_LIMIT_US, WOKEN_LIMIT_PERCENT};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
-use crate::doctor::instrumented::beside_pulses;
+use crate::experiment::reaction::instrumented::beside_pulses;
 use crate::lane::gate::{Gate, GateChoice};
 use sidelane_host::median::median;
 use sidelane_host::topology::Lanes;

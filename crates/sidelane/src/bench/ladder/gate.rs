@@ -4,9 +4,9 @@ use anyhow::Result;
 
 use super::Latency;
 use super::rungs::of_kernel;
-use crate::doctor::instrumented;
-use crate::doctor::latency::Effort;
-use crate::doctor::pair::TestPair;
+use crate::experiment::reaction::instrumented;
+use crate::experiment::reaction::latency::Effort;
+use crate::experiment::reaction::pair::TestPair;
 
 pub(super) const NAME: &str = "instrumented gate";
 

@@ -9,9 +9,9 @@ mod voluntary;
 
 use std::thread;
 
-use crate::doctor::latency::Effort;
-use crate::doctor::pair::TestPair;
-use crate::observe::clock::Clock;
+use crate::experiment::reaction::latency::Effort;
+use crate::experiment::reaction::pair::TestPair;
+use sidelane_host::tsc::Clock;
 use sidelane_report::chart::{IntervalGroup, Intervals, Mean};
 use sidelane_report::{Row, Unit};
 

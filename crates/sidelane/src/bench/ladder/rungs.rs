@@ -6,12 +6,15 @@ use super::sleeper::Sleeper;
 use super::{Latency, Rung, apart, gate, voluntary};
 use crate::bench::estimate::Estimate;
 use crate::doctor::gates::{Freezing, V1, V2, in_group};
-use crate::doctor::holder::{self, WokenBy};
-use crate::doctor::latency::Effort;
-use crate::doctor::pair::{TestPair, own_cpus};
-use crate::doctor::victim::{self, Switch};
+use crate::experiment::reaction::holder;
+use crate::experiment::reaction::holder::WokenBy;
+use crate::experiment::reaction::latency::Effort;
+use crate::experiment::reaction::pair::TestPair;
+use crate::experiment::reaction::victim;
+use crate::experiment::reaction::victim::Switch;
 use crate::lane::gate::Gate;
 use sidelane_host::nap::Nap;
+use sidelane_host::procfs::own_cpus;
 use sidelane_kernel::histogram::Histogram;
 
 /// Naps that this CPU or kernel may lack, by the beginning of their names, and what is missing then.

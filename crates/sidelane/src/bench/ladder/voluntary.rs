@@ -13,11 +13,11 @@ use std::thread;
 use std::time::Duration;
 
 use super::sleeper::{BE_AWAKE, END, NAP, Sleeper};
-use crate::doctor::latency::Effort;
-use crate::doctor::pair::TestPair;
-use crate::observe::clock::cycles;
+use crate::experiment::reaction::latency::Effort;
+use crate::experiment::reaction::pair::TestPair;
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
+use sidelane_host::tsc::cycles;
 
 /// T2 sleeps for so long: long enough that a CPU without work is as asleep as it gets here.
 const NAP_TIME: Duration = Duration::from_micros(200);
@@ -155,8 +155,8 @@ fn spin(length: Duration) {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::doctor::pair::own_cpus;
     use sidelane_host::nap::Nap;
+    use sidelane_host::procfs::own_cpus;
     use sidelane_host::topology::PairKind;
 
     #[test]

@@ -25,13 +25,14 @@ use anyhow::{Context, Result};
 
 use crate::bench::rounds::Patience;
 use crate::doctor;
-use crate::doctor::pair::{TestPair, own_cpus};
 use crate::experiment::place::Place;
+use crate::experiment::reaction::pair::TestPair;
 use crate::experiment::sibling::{Carrier, Emulated};
 use crate::experiment::{redis, search};
 use crate::lane::claim::Claim;
 use crate::lane::objective::Objective;
 use crate::machine;
+use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_report::ResultFile;
 

@@ -10,7 +10,7 @@ use super::LanesOptions;
 use super::step::StepPlan;
 use crate::bench::interval::ROUNDS_MIN as ROUNDS_FOR_AN_INTERVAL;
 use crate::bench::rounds::{Limit, Patience};
-use crate::doctor::latency::Effort;
+use crate::experiment::reaction::latency::Effort;
 use crate::experiment::setting::Setting;
 use crate::lane::terms::Budget;
 

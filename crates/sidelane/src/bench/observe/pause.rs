@@ -127,7 +127,7 @@ impl Jvm {
 }
 
 fn pauses(pid: u32) -> Option<u64> {
-    use crate::observe::channel::{Reader, hsperf};
+    use crate::channel::{Reader, hsperf};
     let signal = SIGNAL.parse().ok()?;
     let channels = hsperf::channels(&signal, Some("sun.rt.safepoints"), &[pid].into());
     match channels.ok()?.pop().context("one channel").ok()?.reader {

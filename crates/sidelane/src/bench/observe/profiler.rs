@@ -10,11 +10,11 @@ use anyhow::{Context, Result};
 use super::subject::{Look, Running, Stage};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
-use crate::observe::channel::Reader;
-use crate::observe::channel::app::Emitted;
-use crate::observe::clock::Clock;
+use crate::channel::Reader;
+use crate::channel::app::Emitted;
 use crate::observe::period::Period;
 use sidelane_host::median::median;
+use sidelane_host::tsc::Clock;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 
 const SLICE: Duration = Duration::from_millis(500);

@@ -7,11 +7,11 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use crate::bench::workshop::Workshop;
-use crate::observe::channel::app::Emitted;
+use crate::channel::app::Emitted;
+use crate::channel::signal::Signal;
 use crate::observe::observation::Observation;
 use crate::observe::period::Period;
 use crate::observe::session::{self, ObserveOptions};
-use crate::observe::signal::Signal;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::Target;
 

@@ -5,12 +5,12 @@ use std::sync::Arc;
 
 use anyhow::{Context, Result};
 
-use super::super::audit::Audit;
 use super::super::cage::Cage;
 use super::super::decider::Means;
 use super::super::holder::Holder;
 use super::super::terms::Lending;
 use super::{Gate, LaneKeeper};
+use crate::audit::Audit;
 use crate::lane::gate::sched_ext::{ExtKeeper, Successor};
 use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_kernel::scheduler::Scheduler;

@@ -2,9 +2,9 @@
 
 use serde::{Deserialize, Serialize};
 
-use super::super::clock::Clock;
 use super::super::sample::Layout;
-use super::super::signal::Kind;
+use crate::channel::signal::Kind;
+use sidelane_host::tsc::Clock;
 
 /// How a log begins: "SLNOBS", the format's version, and a line's end.
 pub(super) const MAGIC: [u8; 8] = *b"SLNOBS1\n";

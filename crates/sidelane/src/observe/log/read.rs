@@ -151,10 +151,10 @@ mod tests {
     use proptest::prelude::*;
 
     use super::super::super::sample::Layout;
-    use super::super::super::signal::Kind;
     use super::super::file::LoggedSignal;
     use super::super::write;
     use super::*;
+    use crate::channel::signal::Kind;
 
     fn head() -> LogHead {
         let signal = |name: &str, kind| LoggedSignal { name: name.into(), kind };

@@ -1,0 +1,115 @@
+//! The observer's clock: the time stamp counter, which ticks at a constant rate on every lane.
+//!
+//! Its ticks are called *cycles* here, as in the thesis; they are those of the processor's nominal
+//! frequency, not of the clock that the core happens to run at.
+
+use std::arch::x86_64::{__cpuid, __rdtscp, _rdtsc};
+use std::time::{Duration, Instant};
+
+/// How long the counter is compared with the system's clock.
+const CALIBRATION: Duration = Duration::from_millis(20);
+/// CPUID leaf and bit for a counter that ticks alike in every state of the processor.
+const INVARIANT: (u32, u32) = (0x8000_0007, 1 << 8);
+
+/// Whether the processor says that its counter ticks alike in all of its states. Some hypervisors do not
+/// pass that on.
+pub fn is_invariant() -> bool {
+    let (leaf, bit) = INVARIANT;
+    __cpuid(0x8000_0000).eax >= leaf && __cpuid(leaf).edx & bit != 0
+}
+
+/// Cycles now, after everything before it has been read.
+#[inline(always)]
+pub fn ordered_cycles() -> u64 {
+    let mut lane = 0;
+    // SAFETY: every x86-64 processor since 2008 has RDTSCP, and Linux itself relies on it there.
+    unsafe { __rdtscp(&mut lane) }
+}
+
+/// The lane that this thread runs on, as Linux writes it beside the counter.
+#[inline(always)]
+pub fn lane_now() -> u32 {
+    /// Above it stands the NUMA node.
+    const LANE_BITS: u32 = (1 << 12) - 1;
+    let mut lane = 0;
+    // SAFETY: as above.
+    unsafe { __rdtscp(&mut lane) };
+    lane & LANE_BITS
+}
+
+/// Cycles now, give or take the instructions around it.
+#[inline(always)]
+pub fn cycles() -> u64 {
+    // SAFETY: every x86-64 processor has RDTSC.
+    unsafe { _rdtsc() }
+}
+
+/// One moment on both clocks. Whatever comes between two readings makes them two moments, so of several
+/// tries the closest counts.
+fn both() -> (u64, u64) {
+    const TRIES: usize = 8;
+    let look = || {
+        let (before, now_ns, after) = (cycles(), crate::clock::now_ns(), cycles());
+        (after.wrapping_sub(before), before, now_ns)
+    };
+    let (apart, before, now_ns) = (0..TRIES).map(|_| look()).min().expect("there are tries");
+    (before + apart / 2, now_ns)
+}
+
+/// What cycles are in time.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Clock {
+    /// Cycles a nanosecond.
+    pub cycles_per_ns: f64,
+    /// A moment in cycles …
+    pub zero_cycles: u64,
+    /// … and on `CLOCK_MONOTONIC`, in nanoseconds.
+    pub zero_ns: u64,
+}
+
+impl Clock {
+    /// Compares the counter with the system's clock.
+    pub fn calibrate() -> Self {
+        let (began, (zero_cycles, zero_ns)) = (Instant::now(), both());
+        while began.elapsed() < CALIBRATION {
+            std::hint::spin_loop();
+        }
+        let (end_cycles, end_ns) = both();
+        let (spent, passed_ns) = (end_cycles - zero_cycles, end_ns - zero_ns);
+        Self { cycles_per_ns: spent as f64 / passed_ns as f64, zero_cycles, zero_ns }
+    }
+
+    /// So many cycles as nanoseconds.
+    pub fn ns(&self, cycles: u64) -> f64 {
+        cycles as f64 / self.cycles_per_ns
+    }
+
+    /// So many nanoseconds as cycles.
+    pub fn cycles(&self, ns: u64) -> u64 {
+        (ns as f64 * self.cycles_per_ns) as u64
+    }
+
+    /// A moment in cycles on `CLOCK_MONOTONIC`, in nanoseconds.
+    pub fn at_ns(&self, cycles: u64) -> u64 {
+        let since = cycles.wrapping_sub(self.zero_cycles) as i64 as f64 / self.cycles_per_ns;
+        self.zero_ns.saturating_add_signed(since as i64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn moments_are_found_again_on_the_systems_clock() {
+        let clock = Clock::calibrate();
+        let before = crate::clock::now_ns();
+        let at_ns = clock.at_ns(cycles());
+        let after = crate::clock::now_ns();
+        // The rate is known to some parts in ten thousand; the moment is at most some ms after the zero.
+        let slack_ns = 10_000 + (after - clock.zero_ns) / 1_000;
+        assert!(before - slack_ns <= at_ns && at_ns <= after + slack_ns, "{before} {at_ns} {after}");
+        let there_and_back = clock.ns(clock.cycles(1_000_000));
+        assert!((there_and_back - 1e6).abs() < 10.0, "{there_and_back}");
+    }
+}

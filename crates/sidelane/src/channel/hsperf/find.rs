@@ -1,0 +1,55 @@
+//! The file that a JVM keeps its counters in, found and checked.
+
+use std::fs::{self, File};
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use crate::channel::hsperf::JvmError;
+use crate::channel::maps::Region;
+
+/// HotSpot's default size of the file is 32 KiB; one that is far larger is not HotSpot's.
+const FILE_BYTES_MAX: u64 = 64 << 20;
+
+/// The part of a JVM's memory that is its file of counters.
+pub(super) fn counters_region(pid: u32, regions: &[Region]) -> Result<&Region, JvmError> {
+    let is_counters = |region: &&Region| {
+        let dir = region.path.parent().and_then(Path::file_name);
+        region.has_file()
+            && region.is_shared
+            && dir.is_some_and(|dir| dir.as_encoded_bytes().starts_with(b"hsperfdata_"))
+    };
+    let is_libjvm = |region: &Region| region.path.file_name().is_some_and(|name| name == "libjvm.so");
+    match regions.iter().find(is_counters) {
+        Some(region) => Ok(region),
+        None if regions.iter().any(is_libjvm) => Err(JvmError::NoCounters { pid }),
+        None => Err(JvmError::NoJvm { pid }),
+    }
+}
+
+/// Anybody can put files into /tmp: only what belongs to the JVM's user is believed.
+pub(super) fn check(pid: u32, file: &File) -> Result<(), JvmError> {
+    let failed = |source| JvmError::Open { pid, source };
+    let found = file.metadata().map_err(failed)?;
+    let user = user(pid).map_err(failed)?;
+    let untrusted = |what: String| Err(JvmError::Untrusted { pid, what });
+    if !found.is_file() {
+        return untrusted("what it maps is no regular file".into());
+    }
+    if found.uid() != user {
+        return untrusted(format!("the file belongs to user {}, the JVM to {user}", found.uid()));
+    }
+    if found.len() == 0 || found.len() > FILE_BYTES_MAX {
+        return untrusted(format!("the file has {} bytes", found.len()));
+    }
+    Ok(())
+}
+
+/// The user whose rights the process has now.
+fn user(pid: u32) -> io::Result<u32> {
+    const EFFECTIVE: usize = 1;
+    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
+    let user = users.and_then(|users| users.split_whitespace().nth(EFFECTIVE)?.parse().ok());
+    user.ok_or_else(|| io::ErrorKind::InvalidData.into())
+}

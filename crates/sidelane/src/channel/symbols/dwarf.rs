@@ -1,0 +1,271 @@
+//! Variables and their fields in debug information (DWARF).
+
+use std::borrow::Cow;
+use std::rc::Rc;
+
+use gimli::{
+    DebuggingInformationEntry, DwarfSections, EndianSlice, Operation, RunTimeEndian, SectionId, constants as dw,
+};
+use object::{Object as _, ObjectSection as _};
+use thiserror::Error;
+
+use crate::channel::symbols::names::{did_you_mean, is_meant, readable};
+use crate::channel::symbols::types::{Step, Type, follow, steps};
+
+pub(super) type Reader<'a> = EndianSlice<'a, RunTimeEndian>;
+pub(super) type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
+pub(super) type Unit<'a> = gimli::Unit<Reader<'a>>;
+pub(super) type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
+
+/// A place that debug information names.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Found {
+    /// In the file.
+    pub(super) address: u64,
+    /// Its bytes, if known.
+    pub(super) bytes: Option<u64>,
+}
+
+/// Why a field of a variable is not found.
+#[derive(Debug, Error)]
+#[allow(missing_docs)]
+pub enum FieldError {
+    /// The debug information is damaged, or newer than its reader.
+    #[error("its debug information cannot be read: {0}")]
+    Format(String),
+    /// It has none of that name.
+    #[error("{of} has no field {field}{}", did_you_mean(.close))]
+    NoField { of: String, field: String, close: Vec<String> },
+    /// It is a number, or a pointer.
+    #[error("{of} is {is}, so {field} cannot be followed: what changes its place cannot be observed by name")]
+    NoParts { of: String, is: &'static str, field: String },
+    /// Not in the array.
+    #[error("{of} has {length} elements; the first is [0]")]
+    Index { of: String, length: u64 },
+    /// Several dimensions.
+    #[error("{of} has several dimensions: say its place in bytes, as in {of}+16/u64")]
+    Dimensions { of: String },
+    /// Less than a byte.
+    #[error("{field} is a bit field: observe the word that holds it, by offset and width")]
+    BitField { field: String },
+    /// In a file that is not read.
+    #[error("the description of {of} is in another file, which is not read: say its place in bytes, as in {of}+16/u64")]
+    Elsewhere { of: String },
+}
+
+impl From<gimli::Error> for FieldError {
+    fn from(error: gimli::Error) -> Self {
+        FieldError::Format(error.to_string())
+    }
+}
+
+/// The places that `name` can be: a variable, or parts of one. Empty without such a variable.
+pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<Found>, FieldError> {
+    let sections = load(elf)?;
+    let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
+    let dwarf = sections.borrow(|section| EndianSlice::new(section, endian));
+    let mut best = Best { variables: vec![], rest_len: usize::MAX };
+    let heads = heads(name);
+    let mut units = dwarf.units();
+    while let Some(header) = units.next()? {
+        look_in(&dwarf, Rc::new(dwarf.unit(header)?), &heads, &mut best)?;
+    }
+    let rest = &name[name.len() - best.rest_len.min(name.len())..];
+    best.variables.into_iter().map(|variable| variable.part(&dwarf, rest)).collect()
+}
+
+/// The sections that are needed; those of places, calls and macros are large, and often packed.
+fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, FieldError> {
+    const NEEDED: [SectionId; 8] = [
+        SectionId::DebugAbbrev,
+        SectionId::DebugAddr,
+        SectionId::DebugInfo,
+        // Each unit names its source files there, which gimli wants to see.
+        SectionId::DebugLine,
+        SectionId::DebugLineStr,
+        SectionId::DebugStr,
+        SectionId::DebugStrOffsets,
+        SectionId::DebugTypes,
+    ];
+    DwarfSections::load(|id| {
+        let section = NEEDED.contains(&id).then(|| elf.section_by_name(id.name())).flatten();
+        let data = section.map(|section| section.uncompressed_data()).transpose();
+        data.map(Option::unwrap_or_default).map_err(|error| FieldError::Format(error.to_string()))
+    })
+}
+
+/// Each way to split a name into a variable and its parts: names of Go and of copies have dots themselves.
+fn heads(name: &str) -> Vec<&str> {
+    let splits = name.char_indices().filter(|(_, letter)| matches!(letter, '.' | '[')).map(|(at, _)| at);
+    let heads = splits.chain([name.len()]).map(|at| &name[..at]);
+    heads.filter(|head| !head.is_empty()).collect()
+}
+
+/// The variables with the longest name so far.
+struct Best<'a> {
+    variables: Vec<Variable<'a>>,
+    rest_len: usize,
+}
+
+struct Variable<'a> {
+    name: String,
+    address: u64,
+    of: Option<Type<'a>>,
+}
+
+fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut Best<'a>) -> Result<(), FieldError> {
+    let whole = heads.last().map_or(0, |head| head.len());
+    let mut entries = unit.entries();
+    while let Some(entry) = entries.next_dfs()? {
+        if entry.tag() != dw::DW_TAG_variable {
+            continue;
+        }
+        let Some(address) = address(dwarf, &unit, entry)? else { continue };
+        let described = described(dwarf, &unit, entry)?;
+        let Some(head) = called(dwarf, &unit, entry, described.as_ref(), heads) else { continue };
+        let rest_len = whole - head.len();
+        if rest_len < best.rest_len {
+            *best = Best { variables: vec![], rest_len };
+        }
+        if rest_len == best.rest_len {
+            let of = match (Type::of(dwarf, &unit, entry)?, described) {
+                (None, Some((unit, entry))) => Type::of(dwarf, &unit, &entry)?,
+                (found, _) => found,
+            };
+            best.variables.push(Variable { name: head.to_owned(), address, of });
+        }
+    }
+    Ok(())
+}
+
+type Described<'a> = (Rc<Unit<'a>>, Entry<'a>);
+
+/// The entry that describes this one, if it is another: a static member of a class is declared in the class
+/// and defined elsewhere, and optimising at link time leaves only the place here.
+fn described<'a>(
+    dwarf: &Dwarf<'a>,
+    unit: &Rc<Unit<'a>>,
+    entry: &Entry<'a>,
+) -> Result<Option<Described<'a>>, FieldError> {
+    let [declared, origin] = [dw::DW_AT_specification, dw::DW_AT_abstract_origin].map(|other| entry.attr_value(other));
+    let Some(value) = declared.or(origin) else { return Ok(None) };
+    let Some((unit, at)) = follow(dwarf, unit, &value)? else { return Ok(None) };
+    let entry = unit.entry(at)?;
+    Ok(Some((unit, entry)))
+}
+
+/// The longest of `heads` that an entry is called.
+fn called<'h>(
+    dwarf: &Dwarf<'_>,
+    unit: &Unit<'_>,
+    entry: &Entry<'_>,
+    described: Option<&Described<'_>>,
+    heads: &[&'h str],
+) -> Option<&'h str> {
+    let mut names = names_of(dwarf, unit, entry);
+    if let Some((unit, entry)) = described {
+        names.extend(names_of(dwarf, unit, entry));
+    }
+    heads.iter().rev().find(|head| names.iter().any(|name| is_meant(name, head))).copied()
+}
+
+/// As in the source, and with its namespaces.
+fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String> {
+    let attributes = [dw::DW_AT_name, dw::DW_AT_linkage_name].into_iter();
+    let values = attributes.filter_map(|attribute| entry.attr_value(attribute));
+    let texts = values.filter_map(|value| Some(dwarf.attr_string(unit, value).ok()?.to_string_lossy()));
+    texts.map(|text| readable(&text).into_owned()).collect()
+}
+
+/// Where a variable is, if it always is in the same place.
+fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Option<u64>, FieldError> {
+    let location = entry.attr_value(dw::DW_AT_location).and_then(|value| value.exprloc_value());
+    let Some(location) = location else { return Ok(None) };
+    let mut operations = location.operations(unit.encoding());
+    let address = match operations.next()? {
+        Some(Operation::Address { address }) => address,
+        Some(Operation::AddressIndex { index }) => dwarf.address(unit, index)?,
+        _ => return Ok(None),
+    };
+    // What follows would make it a place in each thread's memory, or a computed one.
+    Ok(operations.next()?.is_none().then_some(address))
+}
+
+impl<'a> Variable<'a> {
+    /// The part that `path` (as in `.queues[2].length`) leads to.
+    fn part(self, dwarf: &Dwarf<'a>, path: &str) -> Result<Found, FieldError> {
+        let (mut name, mut address, mut of) = (self.name, self.address, self.of);
+        for step in steps(path) {
+            let known = of.ok_or_else(|| FieldError::Elsewhere { of: name.clone() })?.resolved(dwarf, &name)?;
+            let (offset, part) = known.step(dwarf, &name, step)?;
+            address = address.wrapping_add(offset);
+            name = match step {
+                Step::Field(field) => format!("{name}.{field}"),
+                Step::Index(index) => format!("{name}[{index}]"),
+            };
+            of = part;
+        }
+        let bytes = of.and_then(|of| of.resolved(dwarf, &name).ok()?.bytes(dwarf));
+        Ok(Found { address, bytes })
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::process::Command;
+
+    use object::read::elf::ElfFile64;
+    use proptest::prelude::*;
+    use proptest::test_runner::TestRunner;
+
+    use super::*;
+
+    /// A program with debug information. None, with the reason printed, where there is no compiler.
+    fn program() -> Option<Vec<u8>> {
+        let dir = tempfile::tempdir().unwrap();
+        let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/channels");
+        let mut compiler = Command::new("cc");
+        compiler.arg("-g").arg("-o").arg(dir.path().join("program"));
+        let Ok(status) = compiler.args(["variables.c", "twin.c"].map(|name| fixtures.join(name))).status() else {
+            sidelane_skip::skip("there is no compiler cc here");
+            return None;
+        };
+        assert!(status.success(), "cc: {status}");
+        Some(std::fs::read(dir.path().join("program")).unwrap())
+    }
+
+    fn bytes_of(program: &[u8], name: &str) -> Result<Vec<Option<u64>>, FieldError> {
+        let elf = ElfFile64::parse(program).map_err(|error| FieldError::Format(error.to_string()))?;
+        Ok(find(&object::File::Elf64(elf), name)?.into_iter().map(|found| found.bytes).collect())
+    }
+
+    #[test]
+    fn variables_and_parts_have_their_lengths() {
+        let Some(program) = program() else { return };
+        let bytes = |name| bytes_of(&program, name).unwrap();
+        assert_eq!(bytes("server.queues[1].total"), [Some(8)]);
+        assert_eq!(bytes("server.queues"), [Some(48)]);
+        assert_eq!(bytes("server.first"), [Some(8)]);
+        assert_eq!([bytes("twin").len(), bytes("no_such").len()], [2, 0]);
+    }
+
+    #[test]
+    fn damaged_debug_information_is_read_without_a_panic() {
+        let Some(program) = program() else { return };
+        let elf = ElfFile64::<object::Endianness>::parse(&*program).unwrap();
+        let range = |name| elf.section_by_name(name).unwrap().file_range().unwrap();
+        let parts = [".debug_info", ".debug_abbrev"].map(range);
+        let damage = proptest::collection::vec((0..parts.len(), any::<u64>(), any::<u8>()), 1..20);
+        let run = TestRunner::new(ProptestConfig::with_cases(400)).run(&damage, |damage| {
+            let mut program = program.clone();
+            for (part, at, byte) in damage {
+                let (start, length) = parts[part];
+                program[(start + at % length) as usize] = byte;
+            }
+            let _ = bytes_of(&program, "server.queues[2].total");
+            Ok(())
+        });
+        run.unwrap();
+    }
+}

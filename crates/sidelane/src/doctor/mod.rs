@@ -1,0 +1,167 @@
+//! `sidelane doctor`: what this machine can do, what it lacks and how to get it, and how fast
+//! batch can be got off a lane here.
+//!
+//! Nothing is assumed: programs are loaded, groups made, classes changed and gates closed, on a
+//! small scale, and all of it is undone. As in a run, a guardian process removes what would be
+//! left behind if the doctor itself were killed, and lanes that another Sidelane has lent are
+//! left alone.
+//!
+//! The exit code answers one question: would `sidelane run` work here?
+
+use std::io::{self, Write};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+use crate::lane::cage::CagePlan;
+use crate::lane::claim::Claim;
+use crate::undo::guardian::Guardian;
+use sidelane_host::topology::Topology;
+use sidelane_report::grid::Ink;
+use sidelane_report::terminal;
+
+mod cookie;
+mod finding;
+pub(crate) mod gates;
+mod groups;
+mod hardware;
+mod kernel;
+mod load;
+mod print;
+mod privileges;
+mod siblings;
+mod summary;
+mod tracking;
+
+use crate::experiment::reaction::latency::Effort;
+use crate::experiment::reaction::pair::TestPair;
+use finding::{Finding, Group};
+use gates::Gate;
+use print::Printer;
+use sidelane_host::procfs::own_cpus;
+use summary::Summary;
+
+/// What `sidelane doctor` was asked to do.
+#[derive(Clone, Debug, Default)]
+pub struct DoctorOptions {
+    /// `--lanes`, if given.
+    pub lanes: Option<String>,
+    /// Fewer rounds: ends within 8 s.
+    pub quick: bool,
+    /// Where the findings and figures go, for programs.
+    pub json: Option<PathBuf>,
+}
+
+/// Looks at everything and prints it. Returns the exit code: 0 if `sidelane run` would work.
+pub fn run(options: DoctorOptions) -> Result<u8> {
+    let topology = Topology::read(Path::new("/sys"))?;
+    let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
+    let effort = if options.quick { Effort::QUICK } else { Effort::FULL };
+    // First, since a session claims its lane itself.
+    let checked = pair.as_ref().map(|pair| gates::checked(pair, &effort));
+    let (claim, claimed) = pair.as_ref().map(privileges::claim).unzip();
+    let name = format!("sidelane-doctor-{}", std::process::id());
+    let guardian = start_guardian(&name, claim.as_ref().and_then(Option::as_ref))?;
+    let doctor = Doctor {
+        topology,
+        // What is lent to others is not to be disturbed.
+        idle: pair.as_ref().filter(|_| !claimed.as_ref().is_some_and(privileges::is_lent)),
+        pair: pair.as_ref(),
+        claimed,
+        name,
+        checked,
+        effort,
+        printer: printer(),
+    };
+    let examined = doctor.examine();
+    guardian.finish().context("cannot put the machine right")?;
+    let summary = examined?;
+    doctor.show(&summary.verdict())?;
+    if let Some(path) = &options.json {
+        summary.to_result(pair.as_ref(), options.quick).write_json(path)?;
+    }
+    Ok(summary.exit_code())
+}
+
+/// Starts the process that removes the groups `name` should this one be killed.
+pub(crate) fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
+    let lock = claim.map(Claim::share).transpose()?;
+    let mut guardian = Guardian::start(lock.as_slice()).context("cannot start the guardian process")?;
+    guardian
+        .update(|plan| {
+            plan.cage = CagePlan::of(name);
+            plan.claims = claim.iter().map(|claim| claim.path().to_owned()).collect();
+        })
+        .context("cannot brief the guardian")?;
+    Ok(guardian)
+}
+
+fn printer() -> Printer {
+    Printer { width: terminal::width(), ink: Ink { color: terminal::color_wanted() } }
+}
+
+/// One visit.
+struct Doctor<'pair> {
+    topology: Topology,
+    /// Where there are two CPUs.
+    pair: Option<&'pair TestPair>,
+    /// The same, if nobody else uses it.
+    idle: Option<&'pair TestPair>,
+    claimed: Option<Finding>,
+    /// The gate that was tried already.
+    checked: Option<Gate>,
+    name: String,
+    effort: Effort,
+    printer: Printer,
+}
+
+impl Doctor<'_> {
+    /// Looks at one thing after the other and shows each as soon as it is known.
+    fn examine(&self) -> Result<Summary> {
+        let slowdown_percent = self.idle.and_then(|pair| self.slowdown_percent(pair));
+        let mut summary = Summary { slowdown_percent, ..Summary::default() };
+        for examine in [Self::machine, Self::kernel, Self::privileges] {
+            let group = examine(self, &summary);
+            self.show(&self.printer.group(&group))?;
+            summary.groups.push(group);
+        }
+        if let Some(pair) = self.idle {
+            self.show(&self.printer.gates_title(pair))?;
+            summary.gates = self.checked.clone().into_iter().collect();
+            summary.gates.extend(gates::measure_all(pair, &self.name, summary.run_works(), &self.effort));
+            self.show(&self.printer.gates(&summary.gates))?;
+        }
+        Ok(summary)
+    }
+
+    fn slowdown_percent(&self, pair: &TestPair) -> Option<f64> {
+        siblings::slowdown_percent(pair, self.effort.sibling_pairs).ok().flatten()
+    }
+
+    fn machine(&self, summary: &Summary) -> Group {
+        let mut findings = hardware::findings(&self.topology);
+        findings.extend(self.pair.map(load::finding));
+        let measured = self.pair.zip(summary.slowdown_percent);
+        findings.extend(measured.map(|(pair, percent)| siblings::finding(pair, percent)));
+        Group { title: "Machine", findings }
+    }
+
+    fn kernel(&self, _: &Summary) -> Group {
+        let mut findings = kernel::findings();
+        findings.push(cookie::finding(self.idle));
+        findings.extend(self.pair.map(tracking::finding));
+        findings.extend(groups::findings(&self.name));
+        Group { title: "Kernel", findings }
+    }
+
+    fn privileges(&self, _: &Summary) -> Group {
+        let mut findings = privileges::findings();
+        findings.extend(self.claimed.clone());
+        Group { title: "Privileges", findings }
+    }
+
+    fn show(&self, text: &str) -> Result<()> {
+        let mut out = io::stdout().lock();
+        out.write_all(text.as_bytes()).and_then(|()| out.flush()).context("cannot write to standard output")
+    }
+}

@@ -1,0 +1,229 @@
+//! Children: processes that stand for a service or for batch while something is measured.
+//!
+//! A child is a fork without an exec, pinned to one CPU, that talks through a page of shared
+//! memory. What it runs must not allocate and takes no lock, because a fork copies the locks
+//! of every other thread as they are. It keeps no file of its parent open, since locks, kernel
+//! programs and the guardian's pipe all mean by an open file that their owner is alive. It dies
+//! with the thread that started it, and is killed and reaped when it is dropped.
+
+use std::io;
+use std::ops::Deref;
+use std::os::fd::{AsRawFd, BorrowedFd};
+use std::ptr::NonNull;
+use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
+use std::thread;
+use std::time::{Duration, Instant};
+
+use rustix::mm::{MapFlags, ProtFlags, mmap_anonymous, munmap};
+use rustix::process::{
+    Pid, Signal, WaitId, WaitIdOptions, WaitOptions, getpid, getppid, kill_process, set_parent_process_death_signal,
+    waitid, waitpid,
+};
+
+use sidelane_host::priority::{make_this_thread_ext, make_this_thread_idle, pin_this_thread};
+
+/// A fork is ready within a millisecond, unless its CPU is overloaded.
+const READY_TIMEOUT: Duration = Duration::from_secs(2);
+
+/// What a child and its parent tell each other.
+#[derive(Default)]
+#[repr(C, align(64))]
+pub struct Board {
+    /// The latest time at which the child is known to have run where it belongs.
+    pub stamp_ns: AtomicU64,
+    /// The latest time at which it came back there.
+    pub returned_ns: AtomicU64,
+    /// Turns done.
+    pub turns: AtomicU64,
+    /// Whether the child is to do what it does, or to rest.
+    pub on: AtomicBool,
+    ready: AtomicBool,
+}
+
+/// A board in memory that forks share.
+struct SharedBoard(NonNull<Board>);
+
+impl SharedBoard {
+    fn new() -> io::Result<Self> {
+        // SAFETY: a fresh mapping at a place of the kernel's choice.
+        let page = unsafe {
+            mmap_anonymous(
+                std::ptr::null_mut(),
+                size_of::<Board>(),
+                ProtFlags::READ | ProtFlags::WRITE,
+                MapFlags::SHARED,
+            )?
+        };
+        // All zero, as the kernel hands the page out, is a valid board.
+        Ok(Self(NonNull::new(page.cast()).expect("mmap returns no null pointer")))
+    }
+}
+
+impl Deref for SharedBoard {
+    type Target = Board;
+
+    fn deref(&self) -> &Board {
+        // SAFETY: mapped as long as self, and only atomics in it.
+        unsafe { self.0.as_ref() }
+    }
+}
+
+impl Drop for SharedBoard {
+    fn drop(&mut self) {
+        // SAFETY: mapped in `new` with this length; no reference outlives self.
+        let _ = unsafe { munmap(self.0.as_ptr().cast(), size_of::<Board>()) };
+    }
+}
+
+/// The scheduling class of a child.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// A service's.
+    Ordinary,
+    /// Batch's.
+    Idle,
+    /// Batch's, if it has a scheduler.
+    Ext,
+}
+
+/// A running child.
+pub struct Child {
+    pid: Pid,
+    board: SharedBoard,
+}
+
+impl Child {
+    /// Starts a child on `cpu` that runs `body` with no file but `keep` open, and waits until it
+    /// does. `body` must neither allocate nor take a lock.
+    pub fn start(cpu: u32, class: Class, keep: Option<BorrowedFd<'_>>, body: impl FnOnce(&Board)) -> io::Result<Self> {
+        let board = SharedBoard::new()?;
+        let parent = getpid();
+        // SAFETY: the child calls nothing that allocates or locks, and never returns from here.
+        let forked = unsafe { libc::fork() };
+        if forked == 0 {
+            let _end = EndProcess;
+            let dies_with_us = set_parent_process_death_signal(Some(Signal::KILL)).is_ok() && getppid() == Some(parent);
+            let closed = close_all_but(keep);
+            if dies_with_us && closed.and_then(|()| take_place(cpu, class)).is_ok() {
+                board.ready.store(true, Ordering::Release);
+                body(&board);
+            }
+        }
+        let pid = Pid::from_raw(forked.max(0)).ok_or_else(io::Error::last_os_error)?;
+        let child = Self { pid, board };
+        child.wait_until(READY_TIMEOUT, |board| board.ready.load(Ordering::Acquire))?;
+        Ok(child)
+    }
+
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.pid.as_raw_nonzero().get() as u32
+    }
+
+    /// What it shares with its parent.
+    pub fn board(&self) -> &Board {
+        &self.board
+    }
+
+    /// Sends it a signal.
+    pub fn signal(&self, signal: Signal) -> io::Result<()> {
+        Ok(kill_process(self.pid, signal)?)
+    }
+
+    /// Sleeps until the board is as wanted.
+    pub fn wait_until(&self, timeout: Duration, wanted: impl Fn(&Board) -> bool) -> io::Result<()> {
+        let deadline = Instant::now() + timeout;
+        while !wanted(&self.board) {
+            if self.has_ended() {
+                return Err(io::Error::other("a measuring process cannot run on the CPU it was meant for"));
+            }
+            if Instant::now() >= deadline {
+                return Err(io::Error::new(io::ErrorKind::TimedOut, "a measuring process does not get its turn"));
+            }
+            // Nobody waits for the moment itself, and a sleeper is out of everybody's way.
+            thread::sleep(Duration::from_millis(1));
+        }
+        Ok(())
+    }
+
+    fn has_ended(&self) -> bool {
+        let without_reaping = WaitIdOptions::EXITED | WaitIdOptions::NOHANG | WaitIdOptions::NOWAIT;
+        matches!(waitid(WaitId::Pid(self.pid), without_reaping), Ok(Some(_)))
+    }
+}
+
+impl Drop for Child {
+    fn drop(&mut self) {
+        // Nobody else reaps it, so the number still means it and both succeed.
+        let _ = kill_process(self.pid, Signal::KILL);
+        let _ = waitpid(Some(self.pid), WaitOptions::empty());
+    }
+}
+
+/// Ends the process, without running what the parent has registered for its own end, in
+/// whatever way the scope is left.
+struct EndProcess;
+
+impl Drop for EndProcess {
+    fn drop(&mut self) {
+        // SAFETY: ends this process and nothing else.
+        unsafe { libc::_exit(0) };
+    }
+}
+
+fn close_all_but(keep: Option<BorrowedFd<'_>>) -> io::Result<()> {
+    const FIRST: u32 = libc::STDERR_FILENO as u32 + 1;
+    let Some(keep) = keep.map(|fd| fd.as_raw_fd() as u32) else { return close_range(FIRST, u32::MAX) };
+    close_range(FIRST, keep.saturating_sub(1))?;
+    close_range(keep.max(libc::STDERR_FILENO as u32) + 1, u32::MAX)
+}
+
+/// Closes `first` to `last`; nothing if there is nothing between them.
+fn close_range(first: u32, last: u32) -> io::Result<()> {
+    if first > last {
+        return Ok(());
+    }
+    // SAFETY: called in a fresh fork, which never runs the owners of what is closed.
+    match unsafe { libc::syscall(libc::SYS_close_range, first, last, 0) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
+}
+
+fn take_place(cpu: u32, class: Class) -> io::Result<()> {
+    pin_this_thread(&[cpu])?;
+    match class {
+        Class::Ordinary => Ok(()),
+        Class::Idle => make_this_thread_idle(),
+        Class::Ext => make_this_thread_ext(),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidelane_host::procfs::own_cpus;
+
+    #[test]
+    fn a_child_runs_where_it_was_put_and_is_gone_once_dropped() {
+        let cpu = own_cpus().iter().last().unwrap();
+        let child = Child::start(cpu, Class::Idle, None, |board| {
+            // SAFETY: no preconditions.
+            let here = unsafe { libc::sched_getcpu() };
+            board.stamp_ns.store(here as u64 + 1, Ordering::Release);
+            thread::sleep(Duration::from_secs(60));
+        });
+        let child = child.unwrap();
+        child.wait_until(READY_TIMEOUT, |board| board.stamp_ns.load(Ordering::Acquire) > 0).unwrap();
+        assert_eq!(child.board().stamp_ns.load(Ordering::Acquire), u64::from(cpu) + 1);
+        let pid = child.pid();
+        drop(child);
+        assert!(!std::path::Path::new(&format!("/proc/{pid}")).exists());
+    }
+
+    #[test]
+    fn a_missing_cpu_is_an_error() {
+        let error = Child::start(1023, Class::Ordinary, None, |_| ()).err().unwrap();
+        assert!(error.to_string().contains("CPU"), "{error}");
+    }
+}

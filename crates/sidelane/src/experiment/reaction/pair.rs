@@ -1,0 +1,101 @@
+//! The pair of lanes that the doctor tries everything on.
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::{BatchLane, LaneError, Lanes, PairKind, Topology};
+
+/// One request lane and one batch lane.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TestPair {
+    /// Stands for the service's CPU.
+    pub request: u32,
+    /// Stands for the CPU that is lent to batch.
+    pub batch: u32,
+    /// Whether they share a core.
+    pub kind: PairKind,
+}
+
+impl TestPair {
+    /// The pair that `spec` (`--lanes`) names first; without one the first siblings that this
+    /// process may use, or else the first two CPUs. `None` on a single CPU.
+    pub fn choose(topology: &Topology, allowed: &CpuSet, spec: Option<&str>) -> Result<Option<Self>, LaneError> {
+        if let Some(spec) = spec {
+            let lanes = topology.declared_pairs(spec)?;
+            return Ok(lanes.batch.first().and_then(|lane| Self::of(lane, lanes.kind)));
+        }
+        Ok(Self::siblings(topology, allowed).or_else(|| Self::any(&topology.online().intersection(allowed))))
+    }
+
+    fn siblings(topology: &Topology, allowed: &CpuSet) -> Option<Self> {
+        let lanes = topology.smt_pairs(allowed).ok()?;
+        let lane = lanes.batch.iter().find(|lane| allowed.contains(lane.cpu))?;
+        Self::of(lane, lanes.kind)
+    }
+
+    fn any(usable: &CpuSet) -> Option<Self> {
+        let mut usable = usable.iter();
+        Some(Self { request: usable.next()?, batch: usable.next()?, kind: PairKind::Declared })
+    }
+
+    fn of(lane: &BatchLane, kind: PairKind) -> Option<Self> {
+        Some(Self { request: lane.requests.first()?, batch: lane.cpu, kind })
+    }
+
+    /// The pair as lanes to track and hold.
+    pub fn lanes(&self) -> Lanes {
+        let requests: CpuSet = [self.request].into_iter().collect();
+        let batch = vec![BatchLane { cpu: self.batch, requests: requests.clone() }];
+        Lanes { batch, requests, needs_pin: false, kind: self.kind }
+    }
+
+    /// Where batch can be moved to: off the pair if there is any other CPU.
+    pub fn elsewhere(&self, allowed: &CpuSet) -> u32 {
+        allowed.iter().find(|cpu| ![self.request, self.batch].contains(cpu)).unwrap_or(self.request)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidelane_host::topology::{CoreId, Cpu, CpuKind};
+
+    /// `siblings[i]` are the lanes of CPU i's core.
+    fn machine(siblings: &[&str]) -> Topology {
+        let cpu = |(id, siblings): (usize, &&str)| {
+            let siblings: CpuSet = siblings.parse().unwrap();
+            let core = CoreId(siblings.first().unwrap());
+            let (package, numa_node, kind) = (0, 0, CpuKind::Uniform);
+            let (capacity, freq_max_khz) = (None, None);
+            Cpu { id: id as u32, online: true, core, package, numa_node, siblings, kind, capacity, freq_max_khz }
+        };
+        Topology { cpus: siblings.iter().enumerate().map(cpu).collect(), smt_switched_off: false }
+    }
+
+    fn chosen(siblings: &[&str], allowed: &str, spec: Option<&str>) -> Option<(u32, u32, PairKind)> {
+        let pair = TestPair::choose(&machine(siblings), &allowed.parse().unwrap(), spec).unwrap();
+        pair.map(|pair| (pair.request, pair.batch, pair.kind))
+    }
+
+    #[test]
+    fn siblings_come_before_any_two_cpus() {
+        let two_cores = ["0,2", "1,3", "0,2", "1,3"];
+        assert_eq!(chosen(&two_cores, "0-3", None), Some((0, 2, PairKind::Smt)));
+        assert_eq!(chosen(&two_cores, "0-1", None), Some((0, 1, PairKind::Declared)));
+        assert_eq!(chosen(&two_cores, "0-3", Some("3:1")), Some((3, 1, PairKind::Smt)));
+        assert_eq!(chosen(&two_cores, "0-3", Some("3:2")), Some((3, 2, PairKind::Declared)));
+        assert_eq!(chosen(&["0", "1"], "0-1", None), Some((0, 1, PairKind::Declared)));
+        assert_eq!(chosen(&["0"], "0", None), None);
+    }
+
+    #[test]
+    fn a_declaration_that_cannot_be_is_an_error() {
+        let allowed = "0-1".parse().unwrap();
+        assert!(TestPair::choose(&machine(&["0", "1"]), &allowed, Some("0:7")).is_err());
+    }
+
+    #[test]
+    fn batch_moves_onto_the_request_lane_only_where_there_is_no_other() {
+        let pair = TestPair { request: 0, batch: 1, kind: PairKind::Declared };
+        assert_eq!(pair.elsewhere(&"0-3".parse().unwrap()), 2);
+        assert_eq!(pair.elsewhere(&"0-1".parse().unwrap()), 0);
+    }
+}

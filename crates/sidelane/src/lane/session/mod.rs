@@ -1,0 +1,273 @@
+//! A session: one batch command borrowing the lanes of one service, from start to end.
+//!
+//! Order is everything here. What can fail without touching the machine comes first; the
+//! guardian knows of each change before it is made; batch runs last. At the end batch goes
+//! first, and the lanes are let go only when nothing is left to run in them.
+
+mod start;
+mod watch;
+
+use std::collections::BTreeSet;
+use std::ffi::OsString;
+use std::fs::File;
+use std::io::BufWriter;
+use std::process::ExitStatus;
+use std::sync::Arc;
+use std::time::Instant;
+
+use anyhow::{Context, Result};
+use sidelane_policy::borrow::harm::HarmSource;
+use sidelane_signal::LaneClass;
+
+use crate::audit::AuditLog;
+use crate::lane::batch::{Batch, BatchClass, exit_code};
+use crate::lane::beside::{Beside, keep_off};
+use crate::lane::cage::Cage;
+use crate::lane::claim::Claim;
+use crate::lane::gate::{Gate, LaneKeeper};
+use crate::lane::holder::HolderBooks;
+use crate::lane::terms::{FinalTerms, Lending, TermsKeeper};
+use crate::request;
+use crate::request::emitted::Emitters;
+use crate::request::{RequestSource, Source};
+use crate::undo::guardian::Guardian;
+use sidelane_host::clock::now_ns;
+use sidelane_kernel::books::Books;
+use sidelane_kernel::counters::EventPair;
+use sidelane_kernel::scheduler::Scheduler;
+use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
+use start::{Started, enter_machine, learn_requests, start_batch, start_guardian, undo};
+
+/// How a session runs.
+pub struct SessionOptions {
+    /// Batch's scheduling class.
+    pub class: BatchClass,
+    /// Hold lanes by this policy; `None` only watches, for comparison.
+    pub hold: Option<Lending>,
+    /// How batch gets off a lane.
+    pub gate: Gate,
+    /// Where the audit log goes.
+    pub audit: Option<File>,
+}
+
+/// What a session came to.
+pub struct Outcome {
+    /// How the batch command ended.
+    pub status: ExitStatus,
+    /// What the kernel counted, from start to end.
+    pub books: Books,
+    /// What the lanes' keepers did.
+    pub holders: HolderBooks,
+    /// How batch got off its lanes.
+    pub gate: Gate,
+    /// On what terms lanes were lent, if they were held at all.
+    pub terms: Option<FinalTerms>,
+    /// Where the service's requests were learned from, if the policy had to know them.
+    pub requests: Option<Source>,
+    /// What was degraded or went wrong on the way.
+    pub notes: Vec<String>,
+}
+
+impl Outcome {
+    /// The batch command's exit code, as a shell would report it.
+    pub fn exit_code(&self) -> u8 {
+        exit_code(self.status) as u8
+    }
+}
+
+/// A running session.
+pub struct Session {
+    beside: Beside,
+    tracker: Tracker,
+    gate: Gate,
+    cage: Arc<Cage>,
+    keepers: Vec<LaneKeeper>,
+    scheduler: Option<Scheduler>,
+    terms: Option<TermsKeeper>,
+    /// The service's requests, if the policy has to know them.
+    requests: Option<RequestSource>,
+    batch: Batch,
+    guardian: Guardian,
+    claims: Vec<Claim>,
+    log: Option<AuditLog<BufWriter<File>>>,
+    notes: BTreeSet<String>,
+    began: Books,
+    strays_seen: u64,
+    service_looked_at: Instant,
+}
+
+impl Session {
+    /// Starts `command` beside the service.
+    pub fn start(beside: Beside, command: &[OsString], options: SessionOptions) -> Result<Self> {
+        // First, because its errors name the privileges that are missing.
+        let needs_requests = options.hold.is_some_and(|lending| lending.policy.needs_requests());
+        // The service's own word is better than what its sockets show.
+        let emitters = needs_requests.then(|| Emitters::find(&beside.service.pids)).flatten();
+        let extras = Extras {
+            requests: needs_requests && emitters.is_none(),
+            turns: emitters.is_some(),
+            counters: options.hold.filter(|lending| lending.policy.needs_harm()).map(|_| EventPair::HARDWARE),
+            gated: options.gate.is_instrumented(),
+            lends_to_waited: options.hold.is_some_and(|lending| !lending.policy.spares_waited()),
+            scheduler: options.gate == Gate::SchedExt,
+            thief: false,
+        };
+        if extras.requests {
+            request::can_track()?;
+        }
+        let gate = options.gate.clone();
+        let mut tracker = Tracker::load_for(&beside.lanes, beside.service.cgroup, extras)?;
+        let claims: Vec<Claim> =
+            beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
+        for pid in &beside.service.pids {
+            tracker.set_class(*pid, LaneClass::Lc);
+        }
+        let requests = learn_requests(&beside, &tracker, emitters, extras)?;
+        keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
+        let mut guardian = start_guardian(&claims)?;
+        let cage = match enter_machine(&beside, &tracker, &mut guardian) {
+            Ok(cage) => Arc::new(cage),
+            Err(error) => return Err(undo(guardian, error)),
+        };
+        let started = start_batch(&beside, &mut tracker, &cage, &mut guardian, command, options);
+        let Started { keepers, scheduler, terms, batch, log } = match started {
+            Ok(started) => started,
+            Err(error) => return Err(undo(guardian, error)),
+        };
+        let began = tracker.memory().books();
+        let notes = cage.missing().into_iter().collect();
+        let service_looked_at = Instant::now();
+        Ok(Self {
+            beside,
+            tracker,
+            gate,
+            cage,
+            keepers,
+            scheduler,
+            terms,
+            requests,
+            batch,
+            guardian,
+            claims,
+            log,
+            notes,
+            began,
+            strays_seen: 0,
+            service_looked_at,
+        })
+    }
+
+    /// What it stands on.
+    pub fn beside(&self) -> &Beside {
+        &self.beside
+    }
+
+    /// The memory shared with the kernel program.
+    pub fn memory(&self) -> Arc<LaneMemory> {
+        self.tracker.memory()
+    }
+
+    /// The kernel's side.
+    pub fn tracker(&self) -> &Tracker {
+        &self.tracker
+    }
+
+    /// The batch command.
+    pub fn batch(&self) -> &Batch {
+        &self.batch
+    }
+
+    /// Ends the batch command and everything it started, now.
+    pub fn kill(&mut self) {
+        self.cage.kill();
+        self.batch.signal(libc::SIGKILL);
+        self.end_scheduler();
+    }
+
+    /// Ends batch's scheduler, if it has one: a thread that never gets its lane could not even die.
+    fn end_scheduler(&mut self) {
+        if self.scheduler.is_some() {
+            self.keepers.iter().for_each(LaneKeeper::dismiss_from_scheduler);
+            self.scheduler = None;
+        }
+    }
+
+    /// Freezes or thaws the batch command, as for a Ctrl-Z of the agent.
+    pub fn pause(&self, paused: bool) {
+        let _ = self.cage.freeze(paused);
+    }
+
+    /// Takes down what was put up, batch first. Works at any time.
+    pub fn end(mut self) -> Result<Outcome> {
+        let leftovers = self.cage.processes().len();
+        if self.batch.has_ended() && leftovers > 0 {
+            self.note(format!("{leftovers} background process(es) of the batch command were ended with it"));
+        }
+        if self.batch.has_ended() {
+            self.guardian.update(|plan| plan.batch_pid = 0)?;
+        }
+        // Where there are no groups the plan knows of the batch command alone.
+        self.cage.kill();
+        self.end_scheduler();
+        self.guardian.finish().context("cannot put the machine right")?;
+        let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
+        let mut books = self.tracker.memory().books().since(&self.began);
+        self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
+        let requests = self.requests.as_ref().map(RequestSource::name);
+        let terms = self.terms.as_ref().map(TermsKeeper::present);
+        let status = self.batch.reap().context("cannot learn how the batch command ended")?;
+        self.keepers.clear();
+        self.tracker.detach();
+        if let Some(log) = &mut self.log {
+            let why = format!("the batch command has ended: {status}; its groups are gone, affinities are given back");
+            log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
+        }
+        drop(self.claims);
+        let lost = self.requests.as_mut().and_then(lost_note);
+        let harm_note = terms.as_ref().and_then(|terms| harm_note(&self.tracker, terms));
+        let notes = self.notes.into_iter().chain(lost).chain(harm_note).chain(leak_notes(&books, holders)).collect();
+        Ok(Outcome { status, books, holders, gate: self.gate, terms, requests, notes })
+    }
+
+    /// Notes something once, however often it is seen.
+    fn note(&mut self, what: String) {
+        if let Some(log) = self.log.as_mut().filter(|_| !self.notes.contains(&what)) {
+            let _ = log.note(now_ns(), "note", &what);
+        }
+        self.notes.insert(what);
+    }
+}
+
+fn lost_note(requests: &mut RequestSource) -> Option<String> {
+    let lost = requests.take_window().counts.dropped;
+    (lost > 0)
+        .then(|| format!("{lost} events of requests were lost before they were read; the budget is from the others"))
+}
+
+/// Why harm was worked out from server times, if it was.
+fn harm_note(tracker: &Tracker, terms: &FinalTerms) -> Option<String> {
+    if terms.source != HarmSource::ServerTimes {
+        return None;
+    }
+    let why = match tracker.counts()? {
+        Err(lack) => lack.to_string(),
+        Ok(()) => "too few requests had their lane to themselves from start to finish to be counted".to_owned(),
+    };
+    Some(format!("what batch costs a request was worked out from server times: {why}"))
+}
+
+fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = String> {
+    let leaks = books.sum(|lane| lane.leaks);
+    let strays = books.sum(|lane| lane.batch_strays);
+    let lc_strays = books.sum(|lane| lane.lc_strays);
+    let errors = holders.evictor_errors;
+    let broken = holders.promises_broken;
+    let notes = [
+        (leaks, format!("the kernel let batch run {leaks} times in a lane that was held")),
+        (strays, format!("batch ran {strays} times outside its lanes before it was put back")),
+        (lc_strays, format!("the service ran {lc_strays} times on CPUs that are not request lanes, unwatched")),
+        (errors, format!("batch could not be sent away from a lane or brought back {errors} times; it was held on")),
+        (broken, format!("{broken} times the batch program did not look for itself for 1 ms, and was held instead")),
+    ];
+    notes.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note)
+}

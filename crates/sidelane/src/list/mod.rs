@@ -1,0 +1,232 @@
+//! What can be observed of a process: `sidelane observe --list pid:1234`.
+
+mod files;
+mod print;
+
+use std::fs;
+
+use serde::Serialize;
+
+use crate::channel::app::{Emitted, EmittedName};
+use crate::channel::hsperf;
+use crate::channel::hsperf::{Jvm, Units, Value, Variability};
+use crate::channel::memory::Memory;
+use crate::channel::signal::Place;
+use crate::channel::symbols;
+use crate::channel::symbols::Variable;
+use crate::channel::{Call, Width};
+use crate::machine::has_pmu;
+
+/// How many names of a group are shown unless a filter asks for some: what fits on a screen.
+const SHOWN: usize = 16;
+/// How many are shown with a filter.
+const SHOWN_FILTERED: usize = 200;
+/// How many of the largest structures are shown.
+const STRUCTURES: usize = 6;
+
+/// What can be observed of one process.
+#[derive(Clone, Debug, Serialize)]
+pub struct Listing {
+    /// The process.
+    pub pid: u32,
+    /// Its name.
+    pub program: String,
+    /// By where signals come from.
+    pub groups: Vec<Group>,
+}
+
+/// Signals of one origin.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Group {
+    /// What they are.
+    pub title: &'static str,
+    /// Those there are.
+    pub signals: Vec<Listed>,
+    /// What there is not, and why; how to see more.
+    pub notes: Vec<String>,
+}
+
+/// A signal that can be asked for.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize)]
+pub struct Listed {
+    /// What to write.
+    pub signal: String,
+    /// Its value now.
+    pub value: Option<Value>,
+    /// What that is counted in.
+    pub unit: Option<&'static str>,
+    /// What it tells.
+    pub about: String,
+}
+
+impl Listed {
+    fn new(signal: impl Into<String>, about: impl Into<String>) -> Self {
+        Self { signal: signal.into(), value: None, unit: None, about: about.into() }
+    }
+}
+
+/// Looks at a process. A `filter` chooses the JVM's counters and the variables whose name has it.
+pub fn list(pid: u32, filter: Option<&str>) -> Listing {
+    let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
+    let groups = vec![lanes(), emitted(pid), jvm(pid, filter), variables(pid, filter), counters(), files::group(pid)];
+    Listing { pid, program, groups }
+}
+
+fn lanes() -> Group {
+    let mut group = Group { title: "Lane and request", ..Group::default() };
+    group.signals.push(Listed::new("lane", "which thread runs on the observed lane"));
+    group
+        .signals
+        .push(Listed::new("request", "whether the observed lane works on a request, how many wait, how many are done"));
+    group.signals.push(Listed::new("cpc", "cycles a cycle, which is 1: how true the samples are"));
+    if has_pmu() {
+        group.signals.push(Listed::new("ipc", "instructions a cycle"));
+    } else {
+        group.notes.push(NO_PMU.replace("{}", "ipc"));
+    }
+    group
+}
+
+const NO_PMU: &str =
+    "{} cannot be had: this machine shows no hardware counters (no PMU); many virtual machines have none";
+
+fn emitted(pid: u32) -> Group {
+    let signals = app_signals(pid);
+    let none = "the program emits none; runtime/c/sidelane_signal.h is how it could";
+    let notes = if signals.is_empty() { vec![none.to_owned()] } else { vec![] };
+    Group { title: "Emitted by the program", signals, notes }
+}
+
+/// The words that the program emits.
+fn app_signals(pid: u32) -> Vec<Listed> {
+    let listed = |name: EmittedName| {
+        let about = if name.tid == 0 { "of the process".to_owned() } else { format!("of thread {}", name.tid) };
+        Listed::new(format!("{}:{}", name.kind, name.name), about)
+    };
+    Emitted::find(pid).iter().flat_map(Emitted::names).map(listed).collect()
+}
+
+fn jvm(pid: u32, filter: Option<&str>) -> Group {
+    let mut group = Group { title: "JVM", ..Group::default() };
+    let jvm = match Jvm::open(pid) {
+        Ok(jvm) => jvm,
+        Err(error) => {
+            group.notes.push(error.to_string());
+            return group;
+        }
+    };
+    let usual = |name: &str| hsperf::USUAL.iter().position(|usual| *usual == name).unwrap_or(usize::MAX);
+    let mut counters = jvm.counters();
+    counters.retain(|counter| match filter {
+        Some(filter) => counter.name.contains(filter),
+        None => counter.variability != Variability::Constant,
+    });
+    counters.sort_by_key(|counter| usual(&counter.name));
+    let listed = |counter: hsperf::Counter| Listed {
+        signal: format!("jvm:{}", counter.name),
+        about: counter.kind().to_string(),
+        unit: unit(counter.units),
+        value: Some(counter.value),
+    };
+    group.shorten(counters.into_iter().map(listed).collect(), filter);
+    group
+}
+
+fn unit(units: Units) -> Option<&'static str> {
+    match units {
+        Units::Bytes => Some("bytes"),
+        Units::Ticks => Some("ticks"),
+        Units::Events => Some("events"),
+        Units::Hertz => Some("Hz"),
+        Units::None | Units::Text => None,
+    }
+}
+
+fn variables(pid: u32, filter: Option<&str>) -> Group {
+    let mut group = Group { title: "Variables of the executable", ..Group::default() };
+    let mut all = match symbols::variables(pid) {
+        Ok(all) => all,
+        Err(error) => {
+            group.notes.push(error.to_string());
+            return group;
+        }
+    };
+    if all.is_empty() {
+        group.notes.push("its symbol table names none: install its debug symbols, or give addresses".into());
+        return group;
+    }
+    // Such names are the compiler's or the linker's.
+    let is_own = |name: &str| !name.starts_with('_') && !name.starts_with("go:");
+    all.retain(|variable| filter.map_or(is_own(&variable.name), |filter| variable.name.contains(filter)));
+    let (words, mut longer): (Vec<Variable>, Vec<Variable>) =
+        all.into_iter().partition(|variable| Width::of(variable.bytes).is_some());
+    longer.sort_by_key(|variable| std::cmp::Reverse(variable.bytes));
+    let structures = longer.into_iter().take(filter.map_or(STRUCTURES, |_| SHOWN_FILTERED));
+    // They are in the order of their names.
+    let same = |index: usize, other: usize| words.get(other).is_some_and(|other| other.name == words[index].name);
+    let has_twin = |index: usize| same(index, index + 1) || same(index, index.wrapping_sub(1));
+    let listed = words.iter().enumerate().filter_map(|(index, variable)| word(pid, variable, has_twin(index)));
+    let mut listed: Vec<Listed> = listed.collect();
+    listed.sort_by_key(looks_like_pointer);
+    group.shorten(listed, filter);
+    group.signals.extend(structures.map(|variable| structure(&variable)));
+    group
+}
+
+/// Numbers say more: those stand first.
+fn looks_like_pointer(listed: &Listed) -> bool {
+    const POINTERS: u64 = 1 << 40;
+    matches!(listed.value, Some(Value::Number(value)) if value >= POINTERS)
+}
+
+/// A variable that has a twin is named by its address.
+fn word(pid: u32, variable: &Variable, has_twin: bool) -> Option<Listed> {
+    let (name, width) = (&variable.name, Width::of(variable.bytes)?);
+    let place = Place::Address(variable.address);
+    let value = Memory::open(pid, &place, Some(width)).ok().and_then(|mut memory| memory.read().ok());
+    let (signal, about) = if has_twin {
+        (format!("tag:mem:{pid}:{place}/{width}"), format!("one of the variables {name}"))
+    } else {
+        (format!("tag:mem:{name}"), format!("{} bytes", width.bytes()))
+    };
+    Some(Listed { value: value.map(Value::Number), ..Listed::new(signal, about) })
+}
+
+fn structure(variable: &Variable) -> Listed {
+    let about = format!("{} bytes: say a field or a width", variable.bytes.unwrap_or(0));
+    Listed::new(format!("tag:mem:{}.FIELD", variable.name), about)
+}
+
+impl Group {
+    /// Adds as many signals as can be read, and says how many more there are.
+    fn shorten(&mut self, mut signals: Vec<Listed>, filter: Option<&str>) {
+        let shown = filter.map_or(SHOWN, |_| SHOWN_FILTERED);
+        if signals.len() > shown {
+            self.notes.push(format!("{} more: a filter chooses some by name", signals.len() - shown));
+            signals.truncate(shown);
+        }
+        if let (true, Some(filter)) = (signals.is_empty(), filter) {
+            self.notes.push(format!("none has `{filter}` in its name"));
+        }
+        self.signals.append(&mut signals);
+    }
+}
+
+fn counters() -> Group {
+    const SOFTWARE: [(&str, &str); 4] = [
+        ("context-switches", "switches on the observed lane"),
+        ("cpu-migrations", "threads that came to the observed lane"),
+        ("page-faults", "page faults on the observed lane"),
+        ("task-clock", "nanoseconds that the observed lane was not idle"),
+    ];
+    const HARDWARE: [&str; 4] = ["cycles", "instructions", "cache-misses", "branch-misses"];
+    let listed = |(event, about): (&str, &str)| Listed::new(format!("perf:{event}"), about);
+    let mut group = Group { title: "Counters of the kernel and the processor", ..Group::default() };
+    group.signals.extend(SOFTWARE.map(listed));
+    if has_pmu() {
+        group.signals.extend(HARDWARE.map(|event| listed((event, "a hardware counter of the observed lane"))));
+    } else {
+        group.notes.push(NO_PMU.replace("{}", &HARDWARE.join(", ")));
+    }
+    group
+}

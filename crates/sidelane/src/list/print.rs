@@ -1,0 +1,69 @@
+//! A listing on a terminal.
+
+use crate::channel::hsperf::Value;
+use crate::list::{Group, Listed, Listing};
+use sidelane_report::grid::{Ink, length, widest, wrap};
+
+/// Longer names push what follows to the right in their own line only.
+const NAME_WIDTH_MAX: usize = 48;
+/// Longer texts of a JVM are cut: they are its command line, its paths.
+const VALUE_LETTERS_MAX: usize = 40;
+const MARGIN: usize = 2;
+
+impl Listing {
+    /// For a terminal of `width` columns, with colours or without.
+    pub fn render(&self, width: usize, color: bool) -> String {
+        let ink = Ink { color };
+        let head = format!("What can be observed of process {} ({})\n", self.pid, self.program);
+        head + &self.groups.iter().map(|group| render(group, width, ink)).collect::<String>()
+    }
+}
+
+fn render(group: &Group, width: usize, ink: Ink) -> String {
+    let name_width = widest(group.signals.iter().map(|listed| listed.signal.as_str())).min(NAME_WIDTH_MAX);
+    let values: Vec<String> = group.signals.iter().map(value).collect();
+    let value_width = widest(values.iter().map(String::as_str));
+    let mut text = format!("\n{}\n", ink.bold(group.title));
+    for (listed, value) in group.signals.iter().zip(&values) {
+        let name = &listed.signal;
+        let gap = if value_width == 0 { "" } else { "  " };
+        let line = format!("{:MARGIN$}{name:name_width$}{gap}{value:>value_width$}  {}", "", ink.dim(&listed.about));
+        text += line.trim_end();
+        text.push('\n');
+    }
+    for note in &group.notes {
+        for line in wrap(note, width.saturating_sub(MARGIN).max(20)) {
+            text += &format!("{:MARGIN$}{}\n", "", ink.dim(&line));
+        }
+    }
+    text
+}
+
+fn value(listed: &Listed) -> String {
+    let value = match &listed.value {
+        None => return String::new(),
+        Some(Value::Number(number)) => number.to_string(),
+        Some(Value::Text(text)) if length(text) > VALUE_LETTERS_MAX => {
+            text.chars().take(VALUE_LETTERS_MAX).chain(['…']).collect()
+        }
+        Some(Value::Text(text)) => text.clone(),
+    };
+    listed.unit.map_or_else(|| value.clone(), |unit| format!("{value} {unit}"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_values_and_notes_stand_in_columns() {
+        let number = Listed { value: Some(Value::Number(7)), unit: Some("events"), ..Listed::new("jvm:a", "counter") };
+        let text = Listed { value: Some(Value::Text("No GC".into())), ..Listed::new("jvm:longer", "tag") };
+        let notes = vec!["nothing else is there".into()];
+        let group = Group { title: "JVM", signals: vec![number, text], notes };
+        let listing = Listing { pid: 7, program: "java".into(), groups: vec![group] };
+        let expected = "What can be observed of process 7 (java)\n\nJVM\n  jvm:a       7 events  counter\n  \
+                        jvm:longer     No GC  tag\n  nothing else is\n  there\n";
+        assert_eq!(listing.render(20, false), expected);
+    }
+}

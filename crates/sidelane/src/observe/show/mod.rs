@@ -1,0 +1,6 @@
+//! What an observation came to, shown: a line while it runs, the result, its pictures and a trace.
+
+pub mod outcome;
+pub mod pictures;
+pub mod trace;
+pub mod view;

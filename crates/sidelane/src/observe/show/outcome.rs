@@ -1,0 +1,173 @@
+//! An observation as a result: rows and notes.
+
+use serde_json::{Map, Value, json};
+
+use crate::machine;
+use crate::observe::analysis::tags::{RateSum, Seen};
+use crate::observe::analysis::{Rate, RateSamples};
+use crate::observe::observation::Observation;
+use crate::observe::show::view::{RateUnit, histograms, rate_unit};
+use sidelane_host::topology::PairKind;
+use sidelane_report::{ResultFile, Row};
+
+/// Values of a tag with a row of their own.
+const ROWS_A_TAG: usize = 200;
+
+impl Observation {
+    /// For programs, tables and pages.
+    pub fn to_result(&self) -> ResultFile {
+        let same_core = self.places.as_ref().is_some_and(|places| places.same_core);
+        let kind = if same_core { PairKind::Smt } else { PairKind::Declared };
+        let mut result = ResultFile::new(machine::describe(kind), self.settings());
+        result.rows = vec![self.own_row()];
+        result.rows.extend(self.rate_rows());
+        result.rows.extend(self.tag_rows());
+        result.notes = self.all_notes();
+        self.draw(&mut result);
+        result
+    }
+
+    /// The histograms, for a terminal with so many columns.
+    pub fn histograms(&self, width: usize) -> String {
+        histograms(&self.analysis, &self.names, &self.clock, width)
+    }
+
+    fn settings(&self) -> Map<String, Value> {
+        let lane = |cpu: Option<u32>| cpu.map_or(Value::Null, Value::from);
+        let settings = json!({
+            "title": format!("Sidelane observe: {}", self.target),
+            "explanation": [
+                "An observer thread on a lane of its own read the signals below, again and again. Cycles are those of \
+                 the time stamp counter. Rates are of the periods in which both readings of the clock agree \
+                 (double-time error correction); their number is told.",
+            ],
+            "target": self.target,
+            "period": self.period.to_string(),
+            "tolerance_percent": self.tolerance * 100.0,
+            "observed_lane": lane(self.places.as_ref().and_then(|places| places.observed)),
+            "observer_lane": lane(self.places.as_ref().map(|places| places.observer)),
+            "cycles_per_s": self.clock.cycles_per_ns * 1e9,
+            "signals": self.names.signals,
+        });
+        match settings {
+            Value::Object(settings) => settings,
+            _ => unreachable!("an object was written above"),
+        }
+    }
+
+    /// The observer itself: what it achieved and what it cost.
+    fn own_row(&self) -> Row {
+        let analysis = &self.analysis;
+        let mut row = Row::new("observer");
+        row.put("length_s", self.wall_s);
+        row.put("samples_count", analysis.samples as f64);
+        row.put("period_min_cycles", analysis.periods.min());
+        row.put("period_p50_cycles", analysis.periods.percentile(50.0));
+        row.put("period_p99_cycles", analysis.periods.percentile(99.0));
+        row.put("period_mean_cycles", analysis.periods.mean());
+        if analysis.recipe().only_target {
+            row.put("of_target_percent", percent(analysis.attributed, analysis.samples));
+        }
+        if analysis.recipe().layout.counters > 0 || !analysis.recipe().rates.is_empty() {
+            row.put("kept_percent", analysis.kept_share().map(|share| share * 100.0));
+            row.put("gap_p50_cycles", analysis.gaps.percentile(50.0));
+            row.put("gap_max_cycles", analysis.gaps.max());
+        }
+        row.put("slowdown_percent", self.slowdown.map(|slowdown| slowdown.percent));
+        row.put("slowdown_pairs_count", self.slowdown.map(|slowdown| slowdown.pairs as f64));
+        let turns: u64 = analysis.tags.iter().map(|tags| tags.turns()).sum();
+        row.put("line_transfers_min_per_s", turns as f64 / self.wall_s);
+        row
+    }
+
+    fn rate_rows(&self) -> Vec<Row> {
+        let rates = self.analysis.recipe().rates.iter().zip(&self.analysis.rates);
+        rates.map(|(rate, samples)| self.rate_row(rate, samples)).collect()
+    }
+
+    fn rate_row(&self, rate: &Rate, samples: &RateSamples) -> Row {
+        let mut row = Row::new(format!("rate of {}", rate.name));
+        let unit = suffix(rate);
+        let mut put = |name: &str, value: Option<f64>| {
+            row.put(&format!("{name}_{unit}"), value.map(|value| self.scaled(rate, value)));
+        };
+        put("mean", samples.sum.mean());
+        put("min", samples.kept.min());
+        for percent in [1, 10, 50, 90, 99] {
+            put(&format!("p{percent}"), samples.kept.percentile(f64::from(percent)));
+        }
+        put("max", samples.kept.max());
+        put("all_min", samples.raw.min());
+        put("all_max", samples.raw.max());
+        row
+    }
+
+    fn tag_rows(&self) -> Vec<Row> {
+        let mut rows = Vec::new();
+        for (number, table) in self.analysis.tags.iter().enumerate() {
+            let hottest = table.hottest();
+            let share_of = table.share();
+            let row = |(seen, rates): &(Seen, &[RateSum])| {
+                self.tag_row(number, &self.names.value(number, seen.value), seen, rates, share_of(seen))
+            };
+            rows.extend(hottest.iter().take(ROWS_A_TAG).map(row));
+            let others = table.others();
+            if others.samples > 0 {
+                rows.push(self.tag_row(number, "(no room in the table)", &others, &[], share_of(&others)));
+            }
+        }
+        rows
+    }
+
+    fn tag_row(&self, tag: usize, value: &str, seen: &Seen, rates: &[RateSum], share: f64) -> Row {
+        let mut row = Row::new(format!("{}: {value}", self.names.tag(tag)));
+        row.put("share_percent", share * 100.0);
+        row.put("reads_count", seen.samples as f64);
+        row.put("turns_count", seen.turns as f64);
+        for (rate, sum) in self.analysis.recipe().rates.iter().zip(rates) {
+            let key = format!("{}_{}", key_of(&rate.name), suffix(rate));
+            row.put(&key, sum.mean().map(|mean| self.scaled(rate, mean)));
+        }
+        row
+    }
+
+    /// As it is told: of time by the second.
+    pub(super) fn scaled(&self, rate: &Rate, value: f64) -> f64 {
+        match rate_unit(rate) {
+            RateUnit::PerSecond => value * self.clock.cycles_per_ns * 1e9,
+            RateUnit::Quotient => value,
+        }
+    }
+
+    fn all_notes(&self) -> Vec<String> {
+        let mut notes: Vec<String> = self.ended.note().into_iter().collect();
+        if let Some(logged) = &self.logged {
+            notes.extend(logged.problem.clone());
+            if logged.left_out > 0 {
+                notes.push(format!(
+                    "log: {} of {} samples were left out, the disk did not keep up; a longer --period logs them all",
+                    logged.left_out,
+                    logged.left_out + logged.samples
+                ));
+            }
+        }
+        notes.extend(self.notes.iter().cloned());
+        notes
+    }
+}
+
+fn suffix(rate: &Rate) -> &'static str {
+    match rate_unit(rate) {
+        RateUnit::PerSecond => "per_s",
+        RateUnit::Quotient => "ratio",
+    }
+}
+
+fn percent(part: u64, whole: u64) -> Option<f64> {
+    (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
+}
+
+/// A signal's name as a part of a key.
+fn key_of(name: &str) -> String {
+    name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
+}
