@@ -8,8 +8,9 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
+use sidelane_policy::borrow::{Action, Actions, Observation};
 use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, PolicyKind};
-use sidelane_policy::{Action, Actions, Nanos, Observation, Policy};
+use sidelane_policy::{Nanos, Policy};
 use sidelane_signal::LaneTerms;
 
 /// The policy that a lane's terms ask for.
@@ -100,7 +101,7 @@ impl Inner {
 
 #[cfg(test)]
 mod tests {
-    use sidelane_policy::{Requests, Running, Terms};
+    use sidelane_policy::borrow::{Requests, Running, Terms};
 
     use super::*;
 

@@ -2,8 +2,9 @@
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::Observation;
 use sidelane_policy::borrow::PolicyKind;
-use sidelane_policy::{Nanos, Observation};
 use sidelane_signal::{GateWord, LaneTerms, LaneWord};
 
 use crate::arrays::Arrays;

@@ -7,17 +7,17 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use libbpf_rs::{MapCore, MapFlags, OpenMapMut};
+use libbpf_rs::{MapCore, MapFlags, Object};
 use sidelane_policy::borrow::harm::Counters;
 use thiserror::Error;
 
-use crate::tracker::Tracker;
+use crate::maps::find_map;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::perf;
 use sidelane_host::perf::Event;
 
 /// The kernel program's maps, one for each of a pair.
-const MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
+pub const MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
 
 /// What is counted for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,23 +59,15 @@ impl LaneCounters {
         Ok(Self { lanes: lanes.iter().map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Hands them to the kernel program of `tracker`, which was loaded for them.
-    pub fn hand_to(&self, tracker: &Tracker) -> libbpf_rs::Result<()> {
+    /// Hands them to the kernel program of `object`, which was loaded for them.
+    pub fn hand_to(&self, object: &Object) -> libbpf_rs::Result<()> {
         for (cpu, counters) in &self.lanes {
             for (map, counter) in MAPS.iter().zip(counters) {
                 let fd = counter.as_fd().as_raw_fd();
-                tracker.map(map).update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+                find_map(object, map).update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
             }
         }
         Ok(())
-    }
-}
-
-/// Leaves a map out unless requests are counted.
-pub fn prepare_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs::Result<()> {
-    match MAPS.iter().any(|name| map.name() == *name) {
-        true => map.set_autocreate(counted),
-        false => Ok(()),
     }
 }
 

@@ -6,44 +6,16 @@ use std::os::fd::AsFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
 
-use libbpf_rs::{OpenMapMut, OpenObject};
 use sidelane_signal::{RequestWord, ServiceWord};
 
 use crate::mapped::MappedArray;
 use crate::tracker::{LaneMemory, Tracker};
 
-/// The programs of `bpf/requests.h`. Others never start with this.
-const PROGRAM_PREFIX: &str = "request_";
-/// Their own maps: of the words, which others read, there is always one.
-const MAPS: [&str; 6] = ["service_ports", "request_books", "request_records", "connections", "request_threads", LOADS];
-/// The one of them with an entry a CPU.
-const LOADS: &str = "lane_loads";
 /// 64 ports in a word.
 const PORT_WORDS: usize = 1024;
 
 /// The ring of records.
 pub const RECORDS: &str = "request_records";
-
-/// Leaves a map out unless requests are tracked, and gives it its size if they are.
-pub fn prepare_map(map: &mut OpenMapMut<'_>, tracked: bool, cpu_count: usize) -> libbpf_rs::Result<()> {
-    let name = map.name().to_string_lossy().into_owned();
-    if MAPS.contains(&name.as_str()) {
-        map.set_autocreate(tracked)?;
-    }
-    if name == LOADS {
-        map.set_max_entries(cpu_count as u32)?;
-    }
-    Ok(())
-}
-
-/// Leaves the programs out unless requests are tracked.
-pub fn choose_programs(open: &mut OpenObject, tracked: bool) {
-    for mut program in open.progs_mut() {
-        if program.name().to_string_lossy().starts_with(PROGRAM_PREFIX) {
-            program.set_autoload(tracked);
-        }
-    }
-}
 
 /// `struct sidelane_request_books` of `bpf/request_state.h`.
 #[repr(C)]

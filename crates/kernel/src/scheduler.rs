@@ -10,7 +10,9 @@ use libbpf_rs::{Link, MapCore, libbpf_sys};
 use sidelane_signal::HoldState;
 
 use crate::mapped::MappedArray;
-use crate::tracker::{Tracker, TrackerError, bpf, map_array};
+use crate::maps::map_array;
+use crate::tracker::Tracker;
+use crate::tracker::error::{TrackerError, bpf};
 
 const REASON_BYTES: usize = 64;
 const MESSAGE_BYTES: usize = 128;

@@ -15,6 +15,7 @@ mod echo;
 mod index;
 mod load;
 mod noise;
+mod numbers;
 mod place;
 mod poisson;
 mod pulse;

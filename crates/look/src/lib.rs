@@ -7,7 +7,9 @@
 
 use core::sync::atomic::Ordering;
 
-use sidelane_policy::{Harm, Nanos, Observation, Requests, Running, Terms};
+use sidelane_policy::Nanos;
+
+use sidelane_policy::borrow::{Harm, Observation, Requests, Running, Terms};
 use sidelane_signal::{LaneTerms, LaneWord, RequestWord, ServiceWord};
 
 /// What is to be seen of a batch lane: `lanes` and `requests` are the words of its request lanes.

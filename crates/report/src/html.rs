@@ -11,7 +11,7 @@ use serde_json::Value;
 
 use crate::check::{Check, Verdict};
 use crate::drawing;
-use crate::drawing::SERIES;
+use crate::drawing::svg::SERIES;
 use crate::markup::{embed_json, escape, facts, fill, section};
 use crate::result::{Machine, Pair, ResultFile};
 use crate::row::{Row, tables};

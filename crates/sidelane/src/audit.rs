@@ -9,7 +9,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
 use serde_json::json;
-use sidelane_policy::{Action, Reason};
+use sidelane_policy::borrow::{Action, Reason};
 
 /// Decisions kept between two drains: at a drain every 100 ms, room for 80 000 a second.
 const RING_ENTRIES: usize = 8192;

@@ -9,7 +9,7 @@ use common::c_program::compile;
 use common::lanes::Turn;
 use common::{Finished, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
 use sidelane::request::emitted::Emitters;
-use sidelane_policy::Harm;
+use sidelane_policy::borrow::Harm;
 use sidelane_signal::HoldState;
 use tempfile::TempDir;
 

@@ -28,7 +28,7 @@ use sidelane_host::service::ServiceCgroup;
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_kernel::counters::EventPair;
 use sidelane_kernel::tracker::{Extras, Tracker};
-use sidelane_policy::Harm;
+use sidelane_policy::borrow::Harm;
 use sidelane_policy::borrow::harm::HarmSource;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use sidelane_signal::{GateWord, LaneClass};

@@ -14,7 +14,7 @@ use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::{Footprint, Run, Running, Service, ServiceOnCommand, Words, lab, lanes_to_ourselves, process};
 use sidelane::lab::Lab;
 use sidelane::request::can_track;
-use sidelane_policy::Harm;
+use sidelane_policy::borrow::Harm;
 use sidelane_signal::HoldState;
 use tempfile::TempDir;
 

@@ -2,7 +2,7 @@
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
-use sidelane_policy::Harm;
+use sidelane_policy::borrow::Harm;
 use sidelane_policy::borrow::delay::DelayBound;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use sidelane_sim::arrivals::Arrivals;

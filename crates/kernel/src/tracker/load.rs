@@ -1,14 +1,13 @@
 //! How the kernel program is opened, fitted to the machine and loaded.
 
-use std::os::fd::AsFd;
+use libbpf_rs::{Object, ObjectBuilder};
 
-use libbpf_rs::{MapCore, Object, ObjectBuilder};
-
-use crate::mapped::MappedArray;
 use crate::promises::Promises;
 use crate::stolen::StolenFrom;
-use crate::tracker::{Extras, TrackerError, bpf};
-use crate::{counters, requests};
+
+use super::error::{TrackerError, bpf};
+use super::extras::Extras;
+use super::parts::{choose_programs, prepare_counter_map, prepare_request_map};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::ServiceCgroup;
 use sidelane_host::topology::Lanes;
@@ -92,10 +91,10 @@ pub fn open_and_load(
         if name.ends_with(".rodata") {
             map.set_initial_value(&settings(service, extras, stolen_from)).map_err(bpf("set the service's cgroup"))?;
         }
-        requests::prepare_map(&mut map, extras.requests, cpu_count).map_err(bpf("size the request arrays"))?;
-        counters::prepare_map(&mut map, extras.counters.is_some()).map_err(bpf("choose the counters' maps"))?;
+        prepare_request_map(&mut map, extras.requests, cpu_count).map_err(bpf("size the request arrays"))?;
+        prepare_counter_map(&mut map, extras.counters.is_some()).map_err(bpf("choose the counters' maps"))?;
     }
-    requests::choose_programs(&mut open, extras.requests);
+    choose_programs(&mut open, extras.requests);
     // A service with one place to run is seen before it is placed, others after.
     let woken = if lanes.requests.len() == 1 { "lane_wakeup" } else { "lane_waking" };
     let exec = if extras.gated { "" } else { "lane_exec" };
@@ -108,20 +107,6 @@ pub fn open_and_load(
         libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),
         _ => TrackerError::Bpf { step: "load it into the kernel", source },
     })
-}
-
-pub fn find_map<'object>(object: &'object Object, name: &str) -> libbpf_rs::Map<'object> {
-    let matches = |map: &libbpf_rs::Map<'_>| {
-        let found = map.name().to_string_lossy();
-        // The compiler's own sections carry the object's name in front: "lanes_bp.bss".
-        found == name || (name.starts_with('.') && found.ends_with(name))
-    };
-    object.maps().find(matches).expect("the embedded program has this map")
-}
-
-pub fn map_array<T>(object: &Object, name: &'static str, len: usize) -> Result<MappedArray<T>, TrackerError> {
-    let map = find_map(object, name);
-    MappedArray::new(map.as_fd(), len).map_err(|source| TrackerError::Map { name, source })
 }
 
 pub fn silence_libbpf() {

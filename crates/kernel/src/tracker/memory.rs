@@ -9,10 +9,12 @@ use sidelane_signal::{GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, Serv
 use crate::books::{Books, LaneStats, TraceEvent};
 use crate::gate_books::GateBooks;
 use crate::mapped::MappedArray;
+use crate::maps::map_array;
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, Thief, note_gap};
-use crate::tracker::load::{THIEVES, TURNS, map_array};
-use crate::tracker::{Extras, TrackerError};
+use crate::tracker::error::TrackerError;
+use crate::tracker::extras::Extras;
+use crate::tracker::load::{THIEVES, TURNS};
 use crate::turns::LaneTurns;
 use sidelane_host::topology::Lanes;
 

@@ -5,8 +5,11 @@
 //! programs are attached through links that this process owns and pins nowhere, so the
 //! kernel detaches them whenever and however the process ends.
 
+pub mod error;
+pub mod extras;
 mod load;
 mod memory;
+mod parts;
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
@@ -16,14 +19,16 @@ use libbpf_rs::libbpf_sys;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ProgramType};
 use sidelane_host::service::ServiceCgroup;
 use sidelane_signal::LaneClass;
-use thiserror::Error;
 
 use crate::classes::ProcessClasses;
-use crate::counters::{EventPair, LaneCounters, NoCounters};
+use crate::counters::{LaneCounters, NoCounters};
+use crate::maps::{find_map, map_array};
 use crate::stolen::StolenFrom;
 use crate::summons::SummonsRing;
-pub use load::map_array;
-use load::{find_map, lane_count, open_and_load, silence_libbpf};
+pub use error::TrackerError;
+use error::bpf;
+pub use extras::Extras;
+use load::{lane_count, open_and_load, silence_libbpf};
 pub use memory::{LaneMemory, RequestWriter};
 use sidelane_host::topology::Lanes;
 
@@ -32,59 +37,6 @@ const ROLE_REQUEST: u32 = 1;
 const ROLE_BATCH: u32 = 2;
 /// The smallest ring the kernel makes: one page. It only ever holds a few summons.
 const RING_BYTES: u32 = 4096;
-
-/// What can go wrong between this process and the kernel program.
-#[derive(Debug, Error)]
-pub enum TrackerError {
-    /// The kernel has no type information, so the program cannot be fitted to it.
-    #[error(
-        "this kernel exposes no BTF (/sys/kernel/btf/vmlinux is missing): the lane tracker cannot be loaded; \
-         boot a kernel built with CONFIG_DEBUG_INFO_BTF=y (stock Debian, Ubuntu, Fedora and RHEL kernels are)"
-    )]
-    NoBtf,
-    /// The kernel refuses BPF to this process.
-    #[error(
-        "the kernel refuses to load the lane tracker: run as root, or give the process CAP_BPF, \
-         CAP_PERFMON and CAP_SYS_NICE; in a container, allow the bpf system call"
-    )]
-    Refused(#[source] libbpf_rs::Error),
-    /// Any other step failed.
-    #[error("lane tracker: cannot {step}")]
-    Bpf {
-        /// What was being done.
-        step: &'static str,
-        /// What libbpf said.
-        source: libbpf_rs::Error,
-    },
-    /// A shared array could not be mapped.
-    #[error("lane tracker: cannot map the array {name}")]
-    Map {
-        /// The BPF map's name.
-        name: &'static str,
-        /// What the system said.
-        source: io::Error,
-    },
-}
-
-/// What a tracker does besides tracking lanes.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Extras {
-    /// Track the service's requests too, for [`sidelane::request::Requests`].
-    pub requests: bool,
-    /// The service's requests are emitted: write down who ran on which lane when.
-    pub turns: bool,
-    /// Count these for each request, where they can be counted.
-    pub counters: Option<EventPair>,
-    /// Batch may look for itself.
-    pub gated: bool,
-    /// A lane that is lent stays lent when a request starts that had to wait.
-    pub lends_to_waited: bool,
-    /// Have a scheduler for batch, which is off at first; see [`super::gate::sched_ext`]. Only where there
-    /// is sched_ext.
-    pub scheduler: bool,
-    /// A thread of this process plays the hypervisor, and says what it takes: to see how true the books are.
-    pub thief: bool,
-}
 
 /// Says which processes batch has at the moment.
 pub type Census = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
@@ -122,7 +74,7 @@ impl Tracker {
         let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory, classes, counters };
         tracker.tell_roles(lanes)?;
         if let Some(Ok(counters)) = &tracker.counters {
-            counters.hand_to(&tracker).map_err(bpf("hand the lanes' counters to the kernel"))?;
+            counters.hand_to(&tracker.object).map_err(bpf("hand the lanes' counters to the kernel"))?;
         }
         for lane in &lanes.batch {
             tracker.make_ring(lane.cpu)?;
@@ -241,8 +193,4 @@ impl Tracker {
         self.rings.push((cpu, ring));
         Ok(())
     }
-}
-
-pub fn bpf(step: &'static str) -> impl Fn(libbpf_rs::Error) -> TrackerError {
-    move |source| TrackerError::Bpf { step, source }
 }

@@ -15,8 +15,8 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use crate::cli;
 use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns};
+use crate::numbers;
 use crate::sibling::{Pace, PaceArgs, Sibling};
 use crate::signals::EndingSignals;
 use check::Check;
@@ -34,7 +34,7 @@ pub struct Args {
     #[arg(long, value_name = "FILE")]
     counter: PathBuf,
     /// Seconds to run; until SIGTERM or SIGINT if not given
-    #[arg(long, value_parser = cli::positive)]
+    #[arg(long, value_parser = numbers::positive)]
     seconds: Option<f64>,
     /// Check the lane often, as programs built with `gcc -pg` do (see `sidelane run --gate`); not for zstd
     #[arg(long)]

@@ -21,7 +21,7 @@ use super::wire::{Ask, HEAD_BYTES, parse_reply, request};
 use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns, timespec};
 use crate::poisson::Arrivals;
 use crate::rng::Rng;
-use crate::{cli, place};
+use crate::{numbers, place};
 
 /// Options of `echo-client`.
 #[derive(Debug, clap::Args)]
@@ -30,10 +30,10 @@ pub struct Args {
     #[arg(long, value_name = "IP:PORT")]
     target: SocketAddr,
     /// Requests per second, on average
-    #[arg(long, value_parser = cli::positive)]
+    #[arg(long, value_parser = numbers::positive)]
     rate: f64,
     /// How long
-    #[arg(long, value_parser = cli::positive)]
+    #[arg(long, value_parser = numbers::positive)]
     seconds: f64,
     /// Connections, of which every fourth sends several requests without waiting
     #[arg(long, default_value_t = 32, value_name = "N", value_parser = clap::value_parser!(u16).range(4..))]

@@ -12,7 +12,7 @@ use clap::ValueEnum;
 
 use super::journal::Journal;
 use super::{event_loop, pool, threads};
-use crate::{cli, place};
+use crate::{numbers, place};
 
 /// Options of `echo-server`.
 #[derive(Debug, clap::Args)]
@@ -33,7 +33,7 @@ pub struct Args {
     #[arg(long, default_value_t = 4, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
     workers: u16,
     /// Work in a request, on average, in microseconds; exponentially spread
-    #[arg(long, default_value_t = 30.0, value_name = "US", value_parser = cli::non_negative)]
+    #[arg(long, default_value_t = 30.0, value_name = "US", value_parser = numbers::non_negative)]
     service_us: f64,
     /// CPU to run on
     #[arg(long)]

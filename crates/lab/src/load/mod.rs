@@ -28,7 +28,7 @@ use clap::ValueEnum;
 
 use crate::search::read_queries;
 use crate::summary::write_json;
-use crate::{cli, place};
+use crate::{numbers, place};
 use plan::{Plan, Step};
 use protocol::Protocol;
 use report::Report;
@@ -46,22 +46,22 @@ pub struct Args {
     #[arg(long, value_name = "FILE", required_if_eq("protocol", "search"))]
     queries: Option<PathBuf>,
     /// Requests per second, on average
-    #[arg(long, value_parser = cli::positive)]
+    #[arg(long, value_parser = numbers::positive)]
     rate: f64,
     /// Seconds that are measured
-    #[arg(long, value_parser = cli::positive)]
+    #[arg(long, value_parser = numbers::positive)]
     seconds: f64,
     /// Seconds of load before them
-    #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = cli::non_negative)]
+    #[arg(long, default_value = "1", value_name = "SECONDS", value_parser = numbers::non_negative)]
     warmup_seconds: f64,
     /// Requests per second from --step-at-seconds on
-    #[arg(long, value_name = "RATE", value_parser = cli::positive)]
+    #[arg(long, value_name = "RATE", value_parser = numbers::positive)]
     then_rate: Option<f64>,
     /// When the rate changes, after the warm-up
-    #[arg(long, value_name = "SECONDS", value_parser = cli::positive)]
+    #[arg(long, value_name = "SECONDS", value_parser = numbers::positive)]
     step_at_seconds: Option<f64>,
     /// Report the longest time for which the p99 of the last second was above this
-    #[arg(long, value_name = "US", value_parser = cli::positive)]
+    #[arg(long, value_name = "US", value_parser = numbers::positive)]
     limit_us: Option<f64>,
     /// Seed of times and requests
     #[arg(long, default_value_t = 1)]

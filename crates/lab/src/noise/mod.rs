@@ -20,7 +20,7 @@ use rustix::thread::sched_getaffinity;
 
 use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns};
 use crate::signals::EndingSignals;
-use crate::{cli, place};
+use crate::{numbers, place};
 use host::Gaps;
 
 /// Options of `noise`.
@@ -30,16 +30,16 @@ pub struct Args {
     #[arg(long, default_value_t = 1)]
     seed: u64,
     /// Part of each CPU that the host takes, in percent
-    #[arg(long, default_value_t = 5.0, value_name = "PERCENT", value_parser = cli::positive)]
+    #[arg(long, default_value_t = 5.0, value_name = "PERCENT", value_parser = numbers::positive)]
     taken: f64,
     /// Gaps of 5 to 20 ms a second on each CPU
-    #[arg(long, default_value_t = 2.0, value_name = "N", value_parser = cli::non_negative)]
+    #[arg(long, default_value_t = 2.0, value_name = "N", value_parser = numbers::non_negative)]
     long_gaps: f64,
     /// Only the host: no neighbours
     #[arg(long)]
     no_neighbours: bool,
     /// Seconds to run; until SIGTERM or SIGINT if not given
-    #[arg(long, value_parser = cli::positive)]
+    #[arg(long, value_parser = numbers::positive)]
     seconds: Option<f64>,
 }
 

@@ -24,8 +24,10 @@
 //! Where several requests run on a core the oldest of them counts. What a service does on its lane that
 //! is no request counts as one that came when the lane became busy.
 
-use super::Rule;
-use crate::{Nanos, Observation, Reason, Requests};
+use crate::Nanos;
+use crate::borrow::action::Reason;
+use crate::borrow::rule::Rule;
+use crate::borrow::seen::{Observation, Requests};
 
 /// For how many mean server times each request counts that waits behind the one that runs. By simulation
 /// (`scenarios/policies.toml`) 0 to 3 differ by less than 0.005 of both lanes, each with the age that its

@@ -7,7 +7,8 @@
 //! a request is later by no more than what its core lost in its busy period until its end: the harm of
 //! the co-running there. That is known when it has finished, of each request, and it is counted.
 
-use crate::{Harm, Nanos};
+use crate::Nanos;
+use crate::borrow::seen::Harm;
 
 /// Adds up what ran beside the requests of one lane's busy period, in the order in which they finish.
 #[derive(Clone, Copy, Debug, Default)]

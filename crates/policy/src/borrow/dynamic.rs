@@ -17,8 +17,11 @@
 //! A harm near zero would stretch a budget to infinity. [`STRETCH_MAX`] bounds that, since harm is
 //! a mean and one request may fare worse.
 
-use super::{RefreshBudget, Rule};
-use crate::{Harm, Nanos, Observation, Reason};
+use crate::Nanos;
+use crate::borrow::action::Reason;
+use crate::borrow::refresh::RefreshBudget;
+use crate::borrow::rule::Rule;
+use crate::borrow::seen::{Harm, Observation};
 
 /// One new period in this many is kept for reference: a price of 3 % of the co-running. Requests
 /// that batch happened to miss are references, too.

@@ -16,8 +16,9 @@
 //! Fig. 9(d) divides by ref_IPC, which the paper profiles before. Here the first [`PROFILE_PERIODS`] new
 //! periods are that profile: the request of each has the core for itself, and never again.
 
-use super::Rule;
-use crate::{Harm, Nanos, Observation, Requests};
+use crate::Nanos;
+use crate::borrow::rule::Rule;
+use crate::borrow::seen::{Harm, Observation, Requests};
 
 /// New periods without batch, before the first with it: twice what [`super::harm`] wants to know, and a
 /// few seconds of any service that is worth lending from.

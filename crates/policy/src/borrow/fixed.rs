@@ -19,8 +19,11 @@
 //! it would pay for a second time. Here a request that waited ends the co-running, as the paper's
 //! text has it ("only co-executes with the first request that begins after an idle period").
 
-use super::{ElfenFixed, Rule};
-use crate::{Nanos, Observation, Reason};
+use crate::Nanos;
+use crate::borrow::action::Reason;
+use crate::borrow::elfen::ElfenFixed;
+use crate::borrow::rule::Rule;
+use crate::borrow::seen::Observation;
 
 /// Elfen's fixed budget, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]

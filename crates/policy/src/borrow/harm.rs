@@ -20,7 +20,8 @@
 //! the worst, [`Harm::FULL`], until there are [`SAMPLES_MIN`] of each kind. Old samples fade, so
 //! that it follows the load and the batch program.
 
-use crate::{Harm, Nanos};
+use crate::Nanos;
+use crate::borrow::seen::Harm;
 
 /// Fewer of a kind say nothing.
 const SAMPLES_MIN: f64 = 32.0;

@@ -7,8 +7,9 @@
 //! nothing is ever allowed beside a request. It needs no knowledge of requests, so it works for
 //! every service.
 
-use super::Rule;
-use crate::{Nanos, Observation};
+use crate::Nanos;
+use crate::borrow::rule::Rule;
+use crate::borrow::seen::Observation;
 
 /// Never beside a request.
 #[derive(Clone, Copy, Debug, Default)]

@@ -3,11 +3,17 @@
 use core::fmt;
 use core::str::FromStr;
 
-use super::{
-    Borrow, BorrowConfig, Deadline, DynamicRefresh, ElfenDynamic, ElfenFixed, ElfenRefresh, FixedBudget, Idle,
-    RefreshBudget, Rule,
-};
-use crate::{Nanos, Observation, Reason};
+use crate::Nanos;
+use crate::borrow::action::Reason;
+use crate::borrow::deadline::Deadline;
+use crate::borrow::dynamic::DynamicRefresh;
+use crate::borrow::elfen::{ElfenDynamic, ElfenFixed, ElfenRefresh};
+use crate::borrow::fixed::FixedBudget;
+use crate::borrow::idle::Idle;
+use crate::borrow::lane::{Borrow, BorrowConfig};
+use crate::borrow::refresh::RefreshBudget;
+use crate::borrow::rule::Rule;
+use crate::borrow::seen::Observation;
 
 /// One of the policies. The numbers are `enum sidelane_policy` of `abi/gate.h`.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Hash)]

@@ -10,8 +10,11 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::{AnyRule, Borrow, BorrowConfig, PolicyKind};
-use crate::{Action, Actions, Harm, Nanos, Observation, Policy, Requests, Running, Terms};
+use crate::borrow::action::{Action, Actions};
+use crate::borrow::kind::{AnyRule, PolicyKind};
+use crate::borrow::lane::{Borrow, BorrowConfig};
+use crate::borrow::seen::{Harm, Observation, Requests, Running, Terms};
+use crate::{Nanos, Policy};
 
 const PPM: u64 = 1_000_000;
 

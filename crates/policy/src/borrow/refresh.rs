@@ -11,8 +11,11 @@
 //! by a whole budget, and it would pay for both.
 
 use super::fixed::spares_waited;
-use super::{ElfenRefresh, Rule};
-use crate::{Nanos, Observation, Reason};
+use crate::Nanos;
+use crate::borrow::action::Reason;
+use crate::borrow::elfen::ElfenRefresh;
+use crate::borrow::rule::Rule;
+use crate::borrow::seen::Observation;
 
 /// Elfen's refresh budget, for requests that did not wait.
 #[derive(Clone, Copy, Debug, Default)]

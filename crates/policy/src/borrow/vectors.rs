@@ -4,8 +4,9 @@ extern crate std;
 
 use std::vec::Vec;
 
-use super::Rule;
-use crate::{Harm, Nanos, Observation, Requests, Running, Terms};
+use crate::Nanos;
+use crate::borrow::rule::Rule;
+use crate::borrow::seen::{Harm, Observation, Requests, Running, Terms};
 
 /// What is seen at one look.
 #[derive(Clone, Copy, Debug)]

@@ -1,7 +1,7 @@
 //! Numbers by name, as a table whose cells have bars: readable without seeing them.
 
 use crate::chart::{BarRow, Bars, Quantity};
-use crate::drawing::{SERIES, figure};
+use crate::drawing::svg::{SERIES, figure};
 use crate::markup::escape;
 use crate::unit::{MISSING, Unit};
 

@@ -5,7 +5,7 @@
 
 use crate::chart::{Cell, Heatmap, Quantity, ScaleKind};
 use crate::drawing::axis::{Axis, label};
-use crate::drawing::{figure, rule, text};
+use crate::drawing::svg::{figure, rule, text};
 use crate::markup::escape;
 use crate::unit::Unit;
 

@@ -3,7 +3,7 @@
 
 use crate::chart::{Intervals, Mean, ScaleKind};
 use crate::drawing::axis::{Axis, label};
-use crate::drawing::{distinct, figure, legend, rule, text};
+use crate::drawing::svg::{distinct, figure, legend, rule, text};
 use crate::markup::escape;
 
 const WIDTH: f64 = 860.0;

@@ -2,7 +2,7 @@
 
 use crate::chart::{Line, Multiples, Panel, ScaleKind};
 use crate::drawing::axis::{Axis, label};
-use crate::drawing::{SERIES, distinct, figure, legend, line, line_sample, rule, text};
+use crate::drawing::svg::{SERIES, distinct, figure, legend, line, line_sample, rule, text};
 use crate::markup::escape;
 
 const WIDTH: f64 = 400.0;

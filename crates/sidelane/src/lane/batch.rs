@@ -13,8 +13,8 @@ use std::process::{Child, Command, ExitStatus};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
-use super::gate::Pass;
 use super::gate::instrumented::{keep_out, preload};
+use crate::lane::gate::instrumented::Pass;
 use sidelane_host::posix_signals;
 use sidelane_host::priority;
 

@@ -7,8 +7,9 @@ use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
+use sidelane_policy::Nanos;
 use sidelane_policy::borrow::PolicyKind;
-use sidelane_policy::{Action, Actions, Nanos, Observation, Policy, Requests};
+use sidelane_policy::borrow::{Action, Actions, LanePolicy, Observation, Requests};
 use sidelane_signal::{LaneWord, hist_record};
 
 use super::lateness::Lateness;
@@ -186,7 +187,7 @@ pub(super) struct Decider<P> {
     audit: Audit,
 }
 
-impl<P: Policy> Decider<P> {
+impl<P: LanePolicy> Decider<P> {
     pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: P) -> Self {
         let Means { memory, evictor, audit } = means;
         let requests = lane.requests.iter().collect();

@@ -15,12 +15,12 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use sidelane_policy::{Observation, Policy, Reason};
+use sidelane_policy::borrow::{LanePolicy, Observation, Reason};
 
 use super::decider::{Decider, Means, Shared, Want};
 pub use super::decider::{Evictor, HolderBooks};
-use super::gate::Backstop;
 use crate::audit::Audit;
+use crate::lane::gate::backstop::Backstop;
 use sidelane_host::clock::now_ns;
 use sidelane_host::nap::Nap;
 use sidelane_host::priority;
@@ -49,7 +49,7 @@ impl Holder {
         lane: BatchLane,
         memory: Arc<LaneMemory>,
         ring: SummonsRing,
-        policy: impl Policy + Send + 'static,
+        policy: impl LanePolicy + Send + 'static,
         evictor: Arc<dyn Evictor>,
         audit: Audit,
     ) -> io::Result<Self> {
@@ -111,7 +111,7 @@ struct Body<P> {
     nap: Nap,
 }
 
-impl<P: Policy> Body<P> {
+impl<P: LanePolicy> Body<P> {
     fn take_place(&self) -> io::Result<()> {
         let cpu = self.decider.cpu;
         priority::pin_this_thread(&[cpu])?;

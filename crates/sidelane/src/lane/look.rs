@@ -1,6 +1,6 @@
 //! Looking at the lanes of one session; [`sidelane_look`] says what is seen.
 
-use sidelane_policy::{Observation, Requests};
+use sidelane_policy::borrow::{Observation, Requests};
 
 use sidelane_kernel::tracker::LaneMemory;
 

@@ -10,7 +10,7 @@ use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sidelane_policy::Harm;
+use sidelane_policy::borrow::Harm;
 use sidelane_policy::borrow::deadline::{QUEUE_WEIGHT, QueuedCost};
 use sidelane_policy::borrow::delay::DelayBound;
 use sidelane_policy::borrow::harm::{Finished, HarmMeter, HarmSource};
@@ -23,8 +23,8 @@ use crate::request::{Request, RequestError, RequestSource, Source};
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_kernel::histogram::Histogram;
+use sidelane_kernel::history::History;
 use sidelane_kernel::tracker::LaneMemory;
-use sidelane_kernel::turns::History;
 
 /// A look's requests are those of the last second...
 const LOOKS_MIN: usize = 10;

@@ -9,8 +9,9 @@
 //! Where batch looks for itself (`Gate::batch_looks`, as in Elfen, and always under the oracle), a lane
 //! that is lent has eyes, too: batch sees each change of the requests, and only leaves if it has to.
 
+use sidelane_policy::Policy;
+use sidelane_policy::borrow::{Action, Actions, Observation, Requests, Running};
 use sidelane_policy::borrow::{AnyRule, Borrow};
-use sidelane_policy::{Action, Actions, Observation, Policy, Requests, Running};
 
 use super::Engine;
 use super::oracle::SimRule;

@@ -15,7 +15,7 @@ mod service;
 mod terms;
 pub mod watch;
 
-use sidelane_policy::Terms;
+use sidelane_policy::borrow::Terms;
 
 use crate::arrivals::Client;
 use crate::model::{Beside, Model, Until};

@@ -6,8 +6,9 @@
 //! leaves one in a hundred for that. How much work is too much is the oracle's budget: the objective's
 //! limit less that. Of requests that have not come it knows nothing.
 
+use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{AnyRule, Rule};
-use sidelane_policy::{Nanos, Observation, Reason};
+use sidelane_policy::borrow::{Observation, Reason};
 
 use super::Engine;
 use super::watch::Watch;

@@ -2,7 +2,7 @@
 
 use std::collections::VecDeque;
 
-use sidelane_policy::Terms;
+use sidelane_policy::borrow::Terms;
 use sidelane_policy::borrow::deadline::QueuedCost;
 use sidelane_policy::borrow::harm::{Counters, Finished, HarmMeter};
 use sidelane_policy::borrow::headroom::{Headroom, LastSecond};

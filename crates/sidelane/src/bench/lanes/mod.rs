@@ -11,7 +11,9 @@
 
 mod cells;
 mod checks;
+mod measured;
 mod objective;
+pub mod options;
 mod pictures;
 mod plan;
 mod rows;
@@ -19,46 +21,27 @@ mod step;
 mod sweep;
 mod words;
 
-use std::path::{Path, PathBuf};
+use std::path::Path;
 
 use anyhow::{Context, Result};
 
-use crate::bench::rounds::Patience;
 use crate::doctor;
 use crate::experiment::place::Place;
 use crate::experiment::reaction::pair::TestPair;
 use crate::experiment::sibling::{Carrier, Emulated};
 use crate::experiment::{redis, search};
 use crate::lane::claim::Claim;
-use crate::lane::objective::Objective;
 use crate::machine;
 use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_report::ResultFile;
 
 use super::ladder::{self, Ladder};
+use measured::Measured;
+pub use options::LanesOptions;
 use plan::Plan;
 use step::StepRuns;
 use sweep::Sweep;
-
-/// What `sidelane bench lanes` was asked to do.
-#[derive(Clone, Debug)]
-pub struct LanesOptions {
-    /// Whether there are fewer settings and loads, and how many rounds there may be.
-    pub patience: Patience,
-    /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
-    pub lanes: Option<String>,
-    /// `--sibling`, if given.
-    pub sibling: Option<Carrier>,
-    /// Shares of the request lane that the load keeps busy, in percent.
-    pub loads: Option<Vec<u8>>,
-    /// The lab's batch kernels.
-    pub batches: Option<Vec<String>>,
-    /// What the search service's requests may take; by default worked out from what they take alone.
-    pub slo: Option<Objective>,
-    /// Where index and queries are kept between runs.
-    pub cache: PathBuf,
-}
 
 /// The columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 18] = [
@@ -82,15 +65,6 @@ pub const COLUMNS: [&str; 18] = [
     "longest_above_s",
 ];
 
-/// Everything that was measured.
-struct Measured {
-    ladder: Ladder,
-    emulated: Option<Emulated>,
-    search: Sweep,
-    redis: Option<Sweep>,
-    step: Option<StepRuns>,
-}
-
 /// Measures everything.
 pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let plan = Plan::of(options)?;
@@ -108,7 +82,7 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let redis = redis.transpose().context("redis")?;
     let measured = Measured { ladder, emulated, search: swept, redis, step };
     let mut result = ResultFile::new(machine::describe(lanes.kind), words::settings(&plan, place, &lanes, &measured));
-    measured.fill(&mut result, place, &lanes);
+    fill(&measured, &mut result, place, &lanes);
     plan.patience.advise(&mut result, plan.search.limit.rounds);
     Ok(result)
 }
@@ -132,18 +106,17 @@ fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     Ok(ladder)
 }
 
-impl Measured {
-    fn fill(&self, result: &mut ResultFile, place: Place, lanes: &Lanes) {
-        result.rows = self.ladder.rows();
-        result.rows.extend(rows::of_sweep(&self.search));
-        result.rows.extend(self.redis.iter().flat_map(rows::of_sweep));
-        result.rows.extend(self.step.iter().flat_map(StepRuns::rows));
-        result.checks = checks::of_search(&self.search);
-        result.checks.extend(self.redis.iter().flat_map(checks::of_redis));
-        result.checks.extend(self.step.iter().map(StepRuns::check));
-        result.intervals = vec![self.ladder.picture()];
-        result.multiples = vec![pictures::of_sweep(&self.search)];
-        result.multiples.extend(self.step.iter().map(StepRuns::picture));
-        result.notes = words::notes(self, place, lanes);
-    }
+/// Puts everything into the result.
+fn fill(measured: &Measured, result: &mut ResultFile, place: Place, lanes: &Lanes) {
+    result.rows = measured.ladder.rows();
+    result.rows.extend(rows::of_sweep(&measured.search));
+    result.rows.extend(measured.redis.iter().flat_map(rows::of_sweep));
+    result.rows.extend(measured.step.iter().flat_map(StepRuns::rows));
+    result.checks = checks::of_search(&measured.search);
+    result.checks.extend(measured.redis.iter().flat_map(checks::of_redis));
+    result.checks.extend(measured.step.iter().map(StepRuns::check));
+    result.intervals = vec![measured.ladder.picture()];
+    result.multiples = vec![pictures::of_sweep(&measured.search)];
+    result.multiples.extend(measured.step.iter().map(StepRuns::picture));
+    result.notes = words::notes(measured, place, lanes);
 }

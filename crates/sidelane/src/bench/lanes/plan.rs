@@ -6,7 +6,7 @@ use std::time::Duration;
 use anyhow::{Result, ensure};
 use sidelane_policy::borrow::PolicyKind;
 
-use super::LanesOptions;
+use super::options::LanesOptions;
 use super::step::StepPlan;
 use crate::bench::interval::ROUNDS_MIN as ROUNDS_FOR_AN_INTERVAL;
 use crate::bench::rounds::{Limit, Patience};

@@ -4,9 +4,10 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::Measured;
+use super::measured::Measured;
 use super::objective::FACTOR;
 use super::plan::Plan;
+use super::step::StepRuns;
 use super::sweep::Sweep;
 use crate::experiment::place::Place;
 use sidelane_host::topology::{Lanes, PairKind};
@@ -87,7 +88,7 @@ pub(super) fn notes(measured: &Measured, place: Place, lanes: &Lanes) -> Vec<Str
     if measured.redis.is_none() {
         notes.insert("quick: without Redis and without the step of load; see --help".to_owned());
     }
-    notes.extend(measured.step.as_ref().and_then(super::StepRuns::note));
+    notes.extend(measured.step.as_ref().and_then(StepRuns::note));
     let freezer = "cgroup freezer: emulated, as borrow idle that evicts at each hold (evict_after 0): the holder takes \
                    the lane, freezes batch and leaves";
     notes.insert(freezer.to_owned());

@@ -2,7 +2,7 @@
 //! that some batch programs or kernels allow, what a user would pick instead, and the choice between
 //! them all.
 
-mod backstop;
+pub mod backstop;
 mod command;
 pub mod instrumented;
 mod keeper;
@@ -17,7 +17,6 @@ use clap::ValueEnum;
 use thiserror::Error;
 
 use super::batch::BatchClass;
-pub use backstop::Backstop;
 pub use instrumented::Pass;
 pub use keeper::LaneKeeper;
 pub use library::LibraryError;

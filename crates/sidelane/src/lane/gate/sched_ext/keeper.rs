@@ -18,8 +18,9 @@ use std::sync::atomic::Ordering;
 use std::sync::{Arc, OnceLock};
 use std::thread::{self, JoinHandle};
 
+use sidelane_policy::Nanos;
 use sidelane_policy::borrow::BorrowConfig;
-use sidelane_policy::{Nanos, Observation, Policy};
+use sidelane_policy::borrow::{LanePolicy, Observation};
 use sidelane_signal::HoldState;
 
 use super::super::super::decider::{Decider, HolderBooks, Means, Shared, Want};
@@ -58,7 +59,7 @@ impl ExtKeeper {
         means: Means,
         ring: SummonsRing,
         orders: HoldOrders,
-        policy: impl Policy + Send + 'static,
+        policy: impl LanePolicy + Send + 'static,
         succeed: Successor,
     ) -> io::Result<Self> {
         let memory = Arc::clone(&means.memory);
@@ -133,7 +134,7 @@ struct Body<P> {
     orders: HoldOrders,
 }
 
-impl<P: Policy> Body<P> {
+impl<P: LanePolicy> Body<P> {
     fn run(mut self) -> End {
         while !self.decider.must_stop() {
             if self.orders.ejection().is_some() {

@@ -30,8 +30,10 @@
 //! While a lane is lent, its keeper sleeps until the budget of the request that runs, or of one
 //! that would start now, is spent. Requests that start and finish in between wake nobody.
 
-use super::Rule;
-use crate::{Action, Actions, Nanos, Observation, Policy, Reason};
+use crate::borrow::action::{Action, Actions, Reason};
+use crate::borrow::rule::Rule;
+use crate::borrow::seen::Observation;
+use crate::{Nanos, Policy};
 
 /// How much debt a nanosecond of release pays back. A service busy for up to
 /// PAYBACK ÷ (PAYBACK + 1) = 75 % of the time never makes batch leave its lane.
@@ -226,6 +228,10 @@ impl<R: Rule> Borrow<R> {
 }
 
 impl<R: Rule> Policy for Borrow<R> {
+    type Observation = Observation;
+    type Action = Action;
+    type Reason = Reason;
+
     fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
         let until = self.rule.check(now, seen);
         if seen.service_on_batch_lane {

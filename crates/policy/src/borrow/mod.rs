@@ -9,6 +9,7 @@
 //! [`harm`] and [`headroom`] work out what the rules are told: how much a request loses to batch
 //! beside it, and how much it may lose. [`delay`] is what it has lost at most.
 
+mod action;
 pub mod deadline;
 pub mod delay;
 mod dynamic;
@@ -23,9 +24,11 @@ mod lane;
 mod queue;
 mod refresh;
 mod rule;
+mod seen;
 #[cfg(test)]
 mod vectors;
 
+pub use action::{Action, Actions, Reason};
 pub use deadline::Deadline;
 pub use dynamic::DynamicRefresh;
 pub use elfen::{ElfenDynamic, ElfenFixed, ElfenRefresh};
@@ -35,3 +38,9 @@ pub use kind::{AnyRule, PolicyKind, UnknownPolicy};
 pub use lane::{Borrow, BorrowConfig};
 pub use refresh::RefreshBudget;
 pub use rule::Rule;
+pub use seen::{Harm, Observation, Requests, Running, Terms};
+
+/// A policy for one batch lane.
+pub trait LanePolicy: crate::Policy<Observation = Observation, Action = Action, Reason = Reason> {}
+
+impl<P: crate::Policy<Observation = Observation, Action = Action, Reason = Reason>> LanePolicy for P {}

@@ -1,0 +1,42 @@
+//! Which parts of the object are left out where nobody needs them.
+
+use libbpf_rs::{OpenMapMut, OpenObject};
+
+use crate::counters;
+
+/// The programs of `bpf/requests.h`. Others never start with this.
+const PROGRAM_PREFIX: &str = "request_";
+/// Their own maps: of the words, which others read, there is always one.
+const REQUEST_MAPS: [&str; 6] =
+    ["service_ports", "request_books", "request_records", "connections", "request_threads", LOADS];
+/// The one of them with an entry a CPU.
+const LOADS: &str = "lane_loads";
+
+/// Leaves a map out unless requests are tracked, and gives it its size if they are.
+pub fn prepare_request_map(map: &mut OpenMapMut<'_>, tracked: bool, cpu_count: usize) -> libbpf_rs::Result<()> {
+    let name = map.name().to_string_lossy().into_owned();
+    if REQUEST_MAPS.contains(&name.as_str()) {
+        map.set_autocreate(tracked)?;
+    }
+    if name == LOADS {
+        map.set_max_entries(cpu_count as u32)?;
+    }
+    Ok(())
+}
+
+/// Leaves the programs out unless requests are tracked.
+pub fn choose_programs(open: &mut OpenObject, tracked: bool) {
+    for mut program in open.progs_mut() {
+        if program.name().to_string_lossy().starts_with(PROGRAM_PREFIX) {
+            program.set_autoload(tracked);
+        }
+    }
+}
+
+/// Leaves a map out unless requests are counted.
+pub fn prepare_counter_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs::Result<()> {
+    match counters::MAPS.iter().any(|name| map.name() == *name) {
+        true => map.set_autocreate(counted),
+        false => Ok(()),
+    }
+}

@@ -1,0 +1,58 @@
+//! Pieces of SVG that several pictures are made of.
+
+use crate::markup::escape;
+
+/// How many line styles page.css tells apart; further settings start over.
+pub(crate) const SERIES: usize = 8;
+/// Dashes beside colours, so that lines differ in print and to every eye: as in curves.js.
+const DASHES: [&str; SERIES] = ["2 4", "", "9 4", "", "6 3 2 3", "", "12 4", "3 2"];
+
+/// A picture with its title and caption, framed as those that the script draws.
+pub(super) fn figure(number: usize, kind: &str, title: &str, caption: &str, body: &str) -> String {
+    let id = format!("{kind}-{number}");
+    format!(
+        "<section aria-labelledby=\"{id}\">\n<h2 id=\"{id}\">{}</h2>\n<p class=\"caption\">{}</p>\n\
+         <figure>\n{body}\n</figure>\n</section>\n",
+        escape(title),
+        escape(caption)
+    )
+}
+
+/// The words of a legend, each behind a piece of its line.
+pub(super) fn legend(names: &[String], sample: impl Fn(usize) -> String) -> String {
+    let item = |(index, name): (usize, &String)| format!("<li>{}{}</li>\n", sample(index), escape(name));
+    let items: String = names.iter().enumerate().map(item).collect();
+    format!("<ul class=\"legend\">\n{items}</ul>")
+}
+
+/// A short piece of the line of series `index`.
+pub(super) fn line_sample(index: usize) -> String {
+    let path = line(index, "M0 5H26");
+    format!("<svg width=\"26\" height=\"10\" aria-hidden=\"true\">{path}</svg>")
+}
+
+pub(super) fn line(index: usize, path: &str) -> String {
+    let style = index % SERIES;
+    let dashes = DASHES[style];
+    format!("<path class=\"curve series-{style}\" stroke-dasharray=\"{dashes}\" d=\"{path}\"/>")
+}
+
+/// The distinct names, in the order of their first appearance.
+pub(super) fn distinct<'a>(names: impl Iterator<Item = &'a String>) -> Vec<String> {
+    let mut seen: Vec<String> = Vec::new();
+    for name in names {
+        if !seen.contains(name) {
+            seen.push(name.clone());
+        }
+    }
+    seen
+}
+
+pub(super) fn text(x: f64, y: f64, anchor: &str, words: &str) -> String {
+    format!("<text x=\"{x:.1}\" y=\"{y:.1}\" text-anchor=\"{anchor}\">{}</text>", escape(words))
+}
+
+pub(super) fn rule(class: &str, from: (f64, f64), to: (f64, f64)) -> String {
+    let ((x1, y1), (x2, y2)) = (from, to);
+    format!("<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>")
+}

@@ -1,0 +1,15 @@
+//! Everything that was measured.
+
+use crate::bench::ladder::Ladder;
+use crate::bench::lanes::step::StepRuns;
+use crate::bench::lanes::sweep::Sweep;
+use crate::experiment::sibling::Emulated;
+
+/// Everything that was measured.
+pub(super) struct Measured {
+    pub(super) ladder: Ladder,
+    pub(super) emulated: Option<Emulated>,
+    pub(super) search: Sweep,
+    pub(super) redis: Option<Sweep>,
+    pub(super) step: Option<StepRuns>,
+}

@@ -1,0 +1,33 @@
+//! Which file uses which: no knot of more than three.
+
+use petgraph::algo::tarjan_scc;
+use petgraph::graphmap::DiGraphMap;
+
+use crate::modules::{modules, parse, root, uses};
+
+/// Files that may know each other: a module, and the parts that it is made of.
+const KNOT_MAX: usize = 3;
+
+#[test]
+fn no_more_than_three_files_use_each_other() {
+    let modules = modules();
+    let names: Vec<&Vec<String>> = modules.keys().collect();
+    let number = |path: &Vec<String>| names.binary_search(&path).expect("a known module");
+    let mut graph = DiGraphMap::<usize, ()>::new();
+    for (path, file) in &modules {
+        for used in uses(path, &parse(file), &modules) {
+            graph.add_edge(number(path), number(&used), ());
+        }
+    }
+    let knots = tarjan_scc(&graph).into_iter().filter(|knot| knot.len() > KNOT_MAX);
+    let files = |knot: Vec<usize>| {
+        let mut files: Vec<String> = knot
+            .into_iter()
+            .map(|module| modules[names[module]].strip_prefix(root()).expect("it lies there").display().to_string())
+            .collect();
+        files.sort();
+        files.join("\n    ")
+    };
+    let knots: Vec<String> = knots.map(files).collect();
+    assert!(knots.is_empty(), "these files use each other:\n    {}", knots.join("\n\n    "));
+}

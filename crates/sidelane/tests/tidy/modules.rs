@@ -1,0 +1,159 @@
+//! Every source file of the workspace, and what it uses: taken from the sources themselves.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use syn::visit::Visit;
+use syn::{Attribute, File, Item, ItemMod, UseTree};
+
+/// The folder that holds the workspace.
+pub fn root() -> PathBuf {
+    Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in crates/sidelane").to_owned()
+}
+
+/// The names under which crates of the workspace are used, and their source folders.
+pub fn crates() -> BTreeMap<String, PathBuf> {
+    let folders = fs::read_dir(root().join("crates")).expect("the workspace has crates").flatten();
+    let with_sources = folders.map(|folder| folder.path()).filter(|folder| folder.join("src").is_dir());
+    with_sources.map(|folder| (crate_name(&folder), folder.join("src"))).collect()
+}
+
+fn crate_name(folder: &Path) -> String {
+    let short = folder.file_name().and_then(|name| name.to_str()).expect("folders have plain names");
+    if short == "sidelane" { short.to_owned() } else { format!("sidelane_{short}") }
+}
+
+/// A module that has a file of its own: its path, and the file.
+pub type Modules = BTreeMap<Vec<String>, PathBuf>;
+
+/// All of them.
+pub fn modules() -> Modules {
+    let mut found = Modules::new();
+    for (name, folder) in crates() {
+        for file in sources(&folder) {
+            let mut path = vec![name.clone()];
+            let relative = file.strip_prefix(&folder).expect("it lies there").with_extension("");
+            path.extend(relative.iter().map(|part| part.to_str().expect("plain names").to_owned()));
+            if matches!(path.last().map(String::as_str), Some("mod" | "lib")) {
+                path.pop();
+            }
+            found.insert(path, file);
+        }
+    }
+    found
+}
+
+fn sources(folder: &Path) -> Vec<PathBuf> {
+    let entries = fs::read_dir(folder).expect("a folder of sources").flatten().map(|entry| entry.path());
+    let (folders, files): (Vec<_>, Vec<_>) = entries.partition(|path| path.is_dir());
+    let own = files.into_iter().filter(|file| file.extension().is_some_and(|ending| ending == "rs"));
+    own.chain(folders.iter().flat_map(|folder| sources(folder))).collect()
+}
+
+/// The source file, parsed.
+pub fn parse(file: &Path) -> File {
+    let text = fs::read_to_string(file).expect("a readable source");
+    syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
+}
+
+/// The modules that the source of the module `path` uses, outside of its tests.
+pub fn uses(path: &[String], source: &File, modules: &Modules) -> BTreeSet<Vec<String>> {
+    let mut collector = Collector { at: path.to_vec(), modules, found: BTreeSet::new() };
+    collector.visit_file(source);
+    collector.found.remove(path);
+    collector.found
+}
+
+struct Collector<'a> {
+    /// The module, or the module within the file, that is being read.
+    at: Vec<String>,
+    modules: &'a Modules,
+    found: BTreeSet<Vec<String>>,
+}
+
+impl Collector<'_> {
+    fn note(&mut self, segments: &[String]) {
+        let Some(mut path) = self.absolute(segments) else { return };
+        while !path.is_empty() && !self.modules.contains_key(&path) {
+            path.pop();
+        }
+        if !path.is_empty() {
+            self.found.insert(path);
+        }
+    }
+
+    fn absolute(&self, segments: &[String]) -> Option<Vec<String>> {
+        let (mut base, mut rest) = match segments.first()?.as_str() {
+            "crate" => (self.at[..1].to_vec(), &segments[1..]),
+            "self" | "super" => (self.at.clone(), segments),
+            name if name.starts_with("sidelane") => (Vec::new(), segments),
+            name => {
+                // A module that was declared in this file.
+                let child = self.at.iter().cloned().chain([name.to_owned()]).collect::<Vec<_>>();
+                return self.modules.contains_key(&child).then(|| [&child[..], &segments[1..]].concat());
+            }
+        };
+        while let Some(first) = rest.first().filter(|first| *first == "self" || *first == "super") {
+            if first == "super" {
+                base.pop();
+            }
+            rest = &rest[1..];
+        }
+        base.extend(rest.iter().cloned());
+        Some(base)
+    }
+
+    fn note_tree(&mut self, prefix: &[String], tree: &UseTree) {
+        let with = |name: &syn::Ident| [prefix, &[name.to_string()]].concat();
+        match tree {
+            UseTree::Path(path) => self.note_tree(&with(&path.ident), &path.tree),
+            UseTree::Name(name) => self.note(&with(&name.ident)),
+            UseTree::Rename(name) => self.note(&with(&name.ident)),
+            UseTree::Glob(_) => self.note(prefix),
+            UseTree::Group(group) => group.items.iter().for_each(|tree| self.note_tree(prefix, tree)),
+        }
+    }
+}
+
+impl<'ast> Visit<'ast> for Collector<'_> {
+    fn visit_item(&mut self, item: &'ast Item) {
+        if !attributes(item).iter().any(is_for_tests) {
+            syn::visit::visit_item(self, item);
+        }
+    }
+
+    fn visit_item_mod(&mut self, inner: &'ast ItemMod) {
+        self.at.push(inner.ident.to_string());
+        syn::visit::visit_item_mod(self, inner);
+        self.at.pop();
+    }
+
+    fn visit_item_use(&mut self, item: &'ast syn::ItemUse) {
+        self.note_tree(&[], &item.tree);
+    }
+
+    fn visit_path(&mut self, path: &'ast syn::Path) {
+        let segments: Vec<String> = path.segments.iter().map(|segment| segment.ident.to_string()).collect();
+        if segments.len() > 1 {
+            self.note(&segments);
+        }
+        syn::visit::visit_path(self, path);
+    }
+}
+
+fn attributes(item: &Item) -> &[Attribute] {
+    match item {
+        Item::Mod(item) => &item.attrs,
+        Item::Fn(item) => &item.attrs,
+        Item::Impl(item) => &item.attrs,
+        Item::Use(item) => &item.attrs,
+        _ => &[],
+    }
+}
+
+fn is_for_tests(attribute: &Attribute) -> bool {
+    attribute.path().is_ident("test")
+        || (attribute.path().is_ident("cfg")
+            && attribute.parse_args::<syn::Ident>().is_ok_and(|condition| condition == "test"))
+}
