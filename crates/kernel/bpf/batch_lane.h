@@ -31,9 +31,9 @@ static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, 
 
 /* The request that runs on `partner`, if it had to wait: batch may not run beside it, not even on
  * a lane that was lent; unless user space said that it may. */
-static __always_inline struct sidelane_request_word *waited_request(uint32_t partner)
+static __always_inline struct sidelane_request_word *waited_request(struct sidelane_lane_role *role, uint32_t partner)
 {
-	if (settings.lends_to_waited)
+	if (role->lends_to_waited)
 		return 0;
 	struct sidelane_request_word *request = bpf_map_lookup_elem(&request_words, &partner);
 
@@ -42,10 +42,8 @@ static __always_inline struct sidelane_request_word *waited_request(uint32_t par
 
 static __always_inline bool a_waited_request_runs(struct sidelane_lane_role *role)
 {
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		if (waited_request(role->partners[i]))
+	for_each_partner(lane, role) {
+		if (waited_request(role, lane))
 			return true;
 	}
 	return false;
@@ -57,10 +55,8 @@ static __always_inline uint64_t beside_waited_ns(struct sidelane_lane_role *role
 {
 	uint64_t longest_ns = 0;
 
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		struct sidelane_request_word *request = waited_request(role->partners[i]);
+	for_each_partner(lane, role) {
+		struct sidelane_request_word *request = waited_request(role, lane);
 		if (!request)
 			continue;
 		uint64_t both_ns = load_once(request->started_ns);
@@ -107,10 +103,8 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role, str
 		return;
 	}
 	stats->overlap_ns += both_ns;
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		struct sidelane_lane_word *request = lane_word(role->partners[i]);
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *request = lane_word(lane);
 		if (request && load_once(request->busy))
 			record(stats->off_hist, above(both_ran_ns(request, began_ns, now_ns), stolen_ns));
 	}
@@ -120,10 +114,8 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role, str
  * was needed. */
 static __always_inline void holder_was_first(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats)
 {
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		struct sidelane_lane_word *request = lane_word(role->partners[i]);
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *request = lane_word(lane);
 		if (request && load_once(request->busy))
 			record(stats->off_hist, 0);
 	}
@@ -145,10 +137,8 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 	/* Where a lane is held from elsewhere, one that was let in just before is no leak. */
 	if (load_once(hold->state) == SIDELANE_HELD && (busy || !ext_is_on()))
 		stats->leaks++;
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		struct sidelane_lane_word *request = lane_word(role->partners[i]);
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *request = lane_word(lane);
 		if (!request)
 			continue;
 		uint64_t off_ns = load_once(request->idle_since_ns);

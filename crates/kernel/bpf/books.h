@@ -33,9 +33,8 @@ static __always_inline uint64_t partners_lc_clock_ns(struct sidelane_lane_role *
 {
 	uint64_t sum_ns = 0;
 
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++)
-		if (i < role->partner_count)
-			sum_ns += lc_clock_ns(role->partners[i], now_ns);
+	for_each_partner(lane, role)
+		sum_ns += lc_clock_ns(lane, now_ns);
 	return sum_ns;
 }
 
@@ -70,7 +69,7 @@ static __always_inline void note_turn(uint32_t cpu, struct sidelane_lane_word *w
 {
 	struct sidelane_lane_turns *turns;
 
-	if (settings.requests != SIDELANE_REQUESTS_EMITTED || (was != SIDELANE_LC && was != SIDELANE_BATCH))
+	if (!settings.turns || (was != SIDELANE_LC && was != SIDELANE_BATCH))
 		return;
 	turns = bpf_map_lookup_elem(&lane_turns, &cpu);
 	if (!turns)

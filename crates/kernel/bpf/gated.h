@@ -96,10 +96,9 @@ static __always_inline uint64_t nap_clock_ns(uint32_t lane, struct sidelane_lane
 
 /* One more or one fewer request lane is busy. Several CPUs come here at once, and in another
  * order than their lanes changed; the sum is right all the same. */
-static __always_inline void count_busy_lane(int32_t change)
+static __always_inline void count_busy_lane(struct sidelane_lane_role *role, int32_t change)
 {
-	uint32_t only = 0;
-	struct sidelane_service_word *service = settings.gated ? bpf_map_lookup_elem(&service_words, &only) : 0;
+	struct sidelane_service_word *service = settings.gated ? service_word(role->service) : 0;
 
 	if (service)
 		__sync_fetch_and_add(&service->busy_lanes, change);

@@ -57,19 +57,19 @@ struct kernfs_node {
 	__u64 id;
 };
 
+struct cgroup_root {
+	int hierarchy_id;
+};
+
 struct cgroup {
 	struct kernfs_node *kn;
+	struct cgroup_root *root;
 	int level;
 	struct cgroup *ancestors[];
 };
 
-struct cgroup_subsys_state {
-	struct cgroup *cgroup;
-};
-
 struct css_set {
 	struct cgroup *dfl_cgrp;
-	struct cgroup_subsys_state *subsys[];
 };
 
 typedef struct cpumask {
@@ -113,15 +113,5 @@ struct linux_binprm;
 struct hrtimer;
 
 #pragma clang attribute pop
-
-/* Which slot of css_set.subsys belongs to which cgroup v1 controller: numbers differ
- * between kernels, names do not. */
-enum cgroup_subsys_id {
-	cpuset_cgrp_id,
-	cpu_cgrp_id,
-	freezer_cgrp_id,
-	memory_cgrp_id,
-	pids_cgrp_id,
-};
 
 #endif

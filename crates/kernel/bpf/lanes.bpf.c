@@ -47,110 +47,141 @@ static __always_inline bool still_busy(struct sidelane_lane_word *word, uint32_t
 	return word->class_ != SIDELANE_LC || preempted;
 }
 
-static __always_inline void count(struct sidelane_lane_stats *stats, uint32_t role, uint32_t is)
+/* One context switch, and what belongs to the CPU on which it happens. */
+struct lane_switch {
+	uint32_t cpu;
+	uint32_t was; /* enum sidelane_class of the thread that leaves */
+	uint32_t is;  /* and of the one that comes */
+	uint32_t identity; /* of the one that comes */
+	bool preempted; /* the one that leaves would have run on */
+	uint64_t now_ns;
+	struct task_struct *prev;
+	struct task_struct *next;
+	struct sidelane_lane_word *word;
+	struct sidelane_lane_stats *stats;
+	struct sidelane_lane_role *role;
+	struct sidelane_hold_word *hold;
+};
+
+static __always_inline bool is_on_its_request_lane(const struct lane_switch *s)
 {
-	stats->switches++;
-	if (is == SIDELANE_LC)
-		stats->lc_switches++;
-	if (is == SIDELANE_BATCH && role != SIDELANE_ROLE_BATCH)
-		stats->batch_strays++;
-	if (is == SIDELANE_LC && role != SIDELANE_ROLE_REQUEST)
-		stats->lc_strays++;
+	return s->role->role == SIDELANE_ROLE_REQUEST && s->role->service == number_of(s->identity);
 }
 
-static __always_inline void write_word(struct sidelane_lane_word *word, struct task_struct *next,
-				       uint32_t is, uint64_t now_ns)
+static __always_inline void count(const struct lane_switch *s)
 {
-	uint32_t was = word->class_;
+	s->stats->switches++;
+	if (s->is == SIDELANE_LC)
+		s->stats->lc_switches++;
+	if (s->is == SIDELANE_BATCH && s->role->role != SIDELANE_ROLE_BATCH)
+		s->stats->batch_strays++;
+	if (s->is == SIDELANE_LC && !is_on_its_request_lane(s))
+		s->stats->lc_strays++;
+}
+
+static __always_inline void write_word(const struct lane_switch *s)
+{
+	struct sidelane_lane_word *word = s->word;
 
 	store_once(word->since_ns, 0);
-	if (was == SIDELANE_LC && is != SIDELANE_LC) {
-		store_once(word->lc_done_ns, word->lc_done_ns + (now_ns - word->lc_since_ns));
+	if (s->was == SIDELANE_LC && s->is != SIDELANE_LC) {
+		store_once(word->lc_done_ns, word->lc_done_ns + (s->now_ns - word->lc_since_ns));
 		store_once(word->lc_since_ns, 0);
-	} else if (was != SIDELANE_LC && is == SIDELANE_LC) {
-		store_once(word->lc_since_ns, now_ns);
+	} else if (s->was != SIDELANE_LC && s->is == SIDELANE_LC) {
+		store_once(word->lc_since_ns, s->now_ns);
 	}
-	store_once(word->pid, next->pid);
-	store_once(word->tgid, next->tgid);
+	store_once(word->pid, s->next->pid);
+	store_once(word->tgid, s->next->tgid);
 	store_once(word->switches, word->switches + 1);
 	/* Batch looks at its partners next, so that has to be a full barrier. Which thread of batch it is
 	 * matters, too, if some look for themselves. */
-	if (is == SIDELANE_BATCH && (was != is || settings.gated))
-		__sync_lock_test_and_set(&word->class_, is);
+	if (s->is == SIDELANE_BATCH && (s->was != s->is || settings.gated))
+		__sync_lock_test_and_set(&word->class_, s->is);
 	else
-		store_once(word->class_, is);
-	store_once(word->since_ns, now_ns);
+		store_once(word->class_, s->is);
+	store_once(word->since_ns, s->now_ns);
 }
 
 /* A batch lane's part of a switch, before its word is written. */
-static __always_inline void batch_lane_before(uint32_t cpu, struct sidelane_lane_word *word,
-					      struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
-					      struct sidelane_hold_word *hold, uint32_t was, uint32_t is,
-					      bool preempted, struct task_struct *prev, struct task_struct *next,
-					      uint64_t now_ns)
+static __always_inline void batch_lane_before(const struct lane_switch *s)
 {
-	if (was != SIDELANE_BATCH && hold->batch_waits && is_holder(hold, next) &&
+	struct sidelane_hold_word *hold = s->hold;
+
+	if (s->was != SIDELANE_BATCH && hold->batch_waits && is_holder(hold, s->next) &&
 	    !looks_for_itself(hold->waiting_pid))
-		holder_was_first(role, stats);
-	if (was == SIDELANE_BATCH)
-		note_cut_nap(cpu, stats, prev->pid, word->since_ns, now_ns);
-	if (was == SIDELANE_BATCH && is != SIDELANE_BATCH) {
-		batch_turn_ends(role, stats, hold, prev->pid, now_ns);
-		store_once(hold->waiting_pid, prev->pid);
-		store_once(hold->batch_waits, preempted);
-	} else if (is == SIDELANE_BATCH || is == SIDELANE_IDLE) {
+		holder_was_first(s->role, s->stats);
+	if (s->was == SIDELANE_BATCH)
+		note_cut_nap(s->cpu, s->stats, s->prev->pid, s->word->since_ns, s->now_ns);
+	if (s->was == SIDELANE_BATCH && s->is != SIDELANE_BATCH) {
+		batch_turn_ends(s->role, s->stats, hold, s->prev->pid, s->now_ns);
+		store_once(hold->waiting_pid, s->prev->pid);
+		store_once(hold->batch_waits, s->preempted);
+	} else if (s->is == SIDELANE_BATCH || s->is == SIDELANE_IDLE) {
 		store_once(hold->batch_waits, 0);
 	}
+}
+
+/* What the switch means to others: the service has started or stopped, or batch has come. */
+static __always_inline void tell_partners(const struct lane_switch *s, bool starts, bool stops)
+{
+	bool batch_is_on = s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_BATCH;
+
+	if (s->role->role == SIDELANE_ROLE_REQUEST && starts)
+		service_starts(s->cpu, s->role);
+	else if (s->role->role == SIDELANE_ROLE_REQUEST && stops)
+		service_stops(s->role);
+	else if (batch_is_on && s->was != SIDELANE_BATCH)
+		batch_turn_begins(s->cpu, s->role, s->stats, s->hold, s->prev, s->next, s->now_ns);
+	else if (batch_is_on && (settings.gated || ext_is_on()))
+		batch_turn_goes_on(s->cpu, s->role, s->next);
 }
 
 SEC("tp_btf/sched_switch")
 int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
-	struct sidelane_lane_word *word = lane_word(cpu);
-	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
-	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
-	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
+	struct lane_switch s = {
+		.cpu = cpu,
+		.prev = prev,
+		.next = next,
+		.word = lane_word(cpu),
+		.stats = bpf_map_lookup_elem(&lane_stats, &cpu),
+		.role = bpf_map_lookup_elem(&lane_roles, &cpu),
+		.hold = bpf_map_lookup_elem(&hold_words, &cpu),
+	};
 
-	if (!word || !stats || !role || !hold)
+	if (!s.word || !s.stats || !s.role || !s.hold)
 		return 0;
-	if (is_thief(cpu, next) || (is_thief(cpu, prev) && (uint32_t)next->pid == word->pid))
+	if (is_thief(cpu, next) || (is_thief(cpu, prev) && (uint32_t)next->pid == s.word->pid))
 		return 0;
-	uint64_t now_ns = bpf_ktime_get_ns();
-	uint32_t was = word->class_, is = classify(next);
-	bool preempted = was_preempted(preempt, prev) || is_thief(cpu, prev);
-	bool busy = still_busy(word, is, preempted);
+	s.now_ns = bpf_ktime_get_ns();
+	s.was = s.word->class_;
+	s.identity = next->tgid ? identity_of(next->tgid) : 0;
+	s.is = next->tgid ? class_of(s.identity) : SIDELANE_IDLE;
+	s.preempted = was_preempted(preempt, prev) || is_thief(cpu, prev);
+	bool busy = still_busy(s.word, s.is, s.preempted);
 
-	find_run_queue(stats, next);
-	if (now_ns - word->since_ns >= STOLEN_TURN_MIN_NS)
-		note_stolen(cpu, role, stats, was);
-	if (role->role == SIDELANE_ROLE_BATCH)
-		batch_lane_before(cpu, word, role, stats, hold, was, is, preempted, prev, next, now_ns);
-	note_turn(cpu, word, was, now_ns);
-	write_word(word, next, is, now_ns);
-	count(stats, role->role, is);
-	if (is == SIDELANE_BATCH)
+	find_run_queue(s.stats, next);
+	if (s.now_ns - s.word->since_ns >= STOLEN_TURN_MIN_NS)
+		note_stolen(cpu, s.role, s.stats, s.was);
+	if (s.role->role == SIDELANE_ROLE_BATCH)
+		batch_lane_before(&s);
+	note_turn(cpu, s.word, s.was, s.now_ns);
+	write_word(&s);
+	count(&s);
+	if (s.is == SIDELANE_BATCH)
 		ext_note_class(next);
-	bool starts = busy && make_busy(word, now_ns);
-	bool stops = !busy && make_idle(word, now_ns);
-	if (settings.requests == SIDELANE_REQUESTS_SOCKETS)
-		request_switch(cpu, prev, was, preempted, next, is, now_ns);
+	bool starts = busy && make_busy(s.word, s.now_ns);
+	bool stops = !busy && make_idle(s.word, s.now_ns);
+	if (settings.requests)
+		request_switch(cpu, prev, s.was, s.preempted, next, s.is, s.now_ns);
 	if (load_once(trace_on))
-		trace(cpu, is_holder(hold, next) ? SIDELANE_TRACE_HOLDER : is, now_ns);
-	if (stats->switches % COST_SAMPLE_EVERY == 0) {
-		stats->cost_ns += bpf_ktime_get_ns() - now_ns;
-		stats->cost_samples++;
+		trace(cpu, is_holder(s.hold, next) ? SIDELANE_TRACE_HOLDER : s.is, s.now_ns);
+	if (s.stats->switches % COST_SAMPLE_EVERY == 0) {
+		s.stats->cost_ns += bpf_ktime_get_ns() - s.now_ns;
+		s.stats->cost_samples++;
 	}
-
-	if (role->role == SIDELANE_ROLE_REQUEST && starts) {
-		service_starts(cpu, role);
-	} else if (role->role == SIDELANE_ROLE_REQUEST && stops) {
-		service_stops(role);
-	} else if (role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH && was != SIDELANE_BATCH) {
-		batch_turn_begins(cpu, role, stats, hold, prev, next, now_ns);
-	} else if ((settings.gated || ext_is_on()) && role->role == SIDELANE_ROLE_BATCH && is == SIDELANE_BATCH) {
-		batch_turn_goes_on(cpu, role, next);
-	}
+	tell_partners(&s, starts, stops);
 	return 0;
 }
 
@@ -192,9 +223,21 @@ int BPF_PROG(lane_wakeup, struct task_struct *task)
 SEC("tp_btf/sched_process_fork")
 int BPF_PROG(lane_fork, struct task_struct *parent, struct task_struct *child)
 {
-	if (child->tgid != parent->tgid)
-		give_class(child->tgid, given_class(parent->tgid));
+	if (child->tgid != parent->tgid) {
+		give_identity(child->tgid, identity_of(parent->tgid));
+		/* clone3 can put a child into another group. */
+		if (settings.groups && child->cgroups->dfl_cgrp != parent->cgroups->dfl_cgrp)
+			regroup(child->tgid, child->cgroups->dfl_cgrp);
+	}
 	inherit_promise(parent->pid, child->pid);
+	return 0;
+}
+
+/* Loaded only if groups may have an identity. One thread of several that moves alone takes its process along. */
+SEC("tp_btf/cgroup_attach_task")
+int BPF_PROG(lane_regroup, struct cgroup *group, const char *path, struct task_struct *task, bool whole_process)
+{
+	regroup(task->tgid, group);
 	return 0;
 }
 
@@ -211,8 +254,8 @@ int BPF_PROG(lane_exec, struct task_struct *task, int old_pid, struct linux_binp
 SEC("tp_btf/sched_process_free")
 int BPF_PROG(lane_free, struct task_struct *task)
 {
-	if (task->pid == task->tgid && given_class(task->tgid))
-		give_class(task->tgid, 0);
+	if (task->pid == task->tgid && identity_of(task->tgid))
+		give_identity(task->tgid, 0);
 	forget_promise(task->pid);
 	return 0;
 }

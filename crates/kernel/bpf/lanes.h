@@ -21,16 +21,36 @@ enum sidelane_role {
 
 /* What a lane is for: the partners of a request lane are batch lanes, and vice versa. */
 struct sidelane_lane_role {
-	uint32_t role; /* enum sidelane_role */
-	uint32_t partner_count;
-	uint32_t partners[SIDELANE_MAX_PARTNERS];
-	uint32_t reserved;
+	uint32_t role;            /*  0: enum sidelane_role */
+	uint32_t service;         /*  4: number of the service whose requests run here, or on the partners */
+	uint32_t lends_to_waited; /*  8: 1: a lane that is lent stays lent when a request starts that had to wait */
+	uint32_t partner_count;   /* 12 */
+	uint32_t partners[SIDELANE_MAX_PARTNERS]; /* 16 */
+	uint32_t reserved;        /* 44 */
 };
 
-/* How process_classes is packed. */
-#define SIDELANE_CLASS_BITS 2
-#define SIDELANE_CLASS_MASK 3
-#define SIDELANE_CLASSES_PER_WORD 32
+/* A process's identity: one byte a process id, eight in a word. 0: it belongs to nobody that is tracked. */
+#define SIDELANE_IDENTITIES_PER_WORD 8
+#define SIDELANE_IDENTITY_BITS 8
+#define SIDELANE_IDENTITY_MASK 0xff
+#define SIDELANE_IDENTITY_BATCH 1    /* it is of a batch job; else of a service */
+#define SIDELANE_IDENTITY_BY_GROUP 2 /* it has the identity as long as it is in a cgroup */
+#define SIDELANE_NUMBER_SHIFT 2      /* above: the number of the service or of the batch job, from 1 on */
+
+/* Services are numbered 1 to 63, and batch jobs as well. */
+#define SIDELANE_NUMBERS 64
+
+/* The words of services lie a page apart, so that a program can be given the page of one. */
+#define SIDELANE_SERVICE_STRIDE 64
+
+/* A cgroup whose processes, at any depth, have an identity. */
+struct sidelane_group {
+	uint64_t id;        /*  0: the inode number of its directory */
+	uint32_t hierarchy; /*  8: as in /proc/PID/cgroup; 0 is cgroup v2 */
+	uint32_t reserved;  /* 12 */
+};
+
+#define SIDELANE_GROUPS_MAX 256
 
 /* Latency histograms: 32 buckets for each power of two, so a bucket is at most 3 % wide.
  * Bucket i < 32 holds the value i itself; above, i = 32 * (log2(v) - 4) + next five bits. */
@@ -114,13 +134,6 @@ struct sidelane_lane_turns {
 	struct sidelane_turn turns[SIDELANE_TURNS]; /* 64 */
 };
 
-/* How the service's requests are known. */
-enum sidelane_requests_from {
-	SIDELANE_REQUESTS_UNKNOWN = 0,
-	SIDELANE_REQUESTS_SOCKETS = 1, /* this program sees them */
-	SIDELANE_REQUESTS_EMITTED = 2, /* user space is told, and asks who ran where when */
-};
-
 /* How it is known what the hypervisor takes. */
 enum sidelane_stolen_from {
 	SIDELANE_STOLEN_UNSEEN = 0,
@@ -137,16 +150,13 @@ struct sidelane_thief {
 
 /* Set by user space before the program is loaded. */
 struct sidelane_settings {
-	uint64_t lc_cgroup_id;    /* the service's cgroup, 0 for none */
-	uint32_t lc_cgroup_level; /* its depth below the hierarchy's root */
-	uint32_t lc_cgroup_v1;    /* 1 + index in the list of v1 controllers, 0 for cgroup v2 */
-	uint32_t requests;        /* enum sidelane_requests_from */
-	uint32_t gated;           /* 1: batch may look for itself */
-	uint32_t counters;        /* 1: request lanes have counters */
-	uint32_t stolen_from;     /* enum sidelane_stolen_from */
-	int64_t stolen_offset;    /* from a CPU's run queue to the word that says what was stolen from it */
-	uint32_t lends_to_waited; /* 1: a lane that is lent stays lent when a request starts that had to wait */
-	uint32_t reserved;
+	int64_t stolen_offset; /*  0: from a CPU's run queue to the word that says what was stolen from it */
+	uint32_t stolen_from;  /*  8: enum sidelane_stolen_from */
+	uint32_t requests;     /* 12: 1: requests may be seen at sockets */
+	uint32_t turns;        /* 16: 1: who ran when is written down, for requests that are emitted */
+	uint32_t gated;        /* 20: 1: batch may look for itself */
+	uint32_t counters;     /* 24: 1: request lanes have counters */
+	uint32_t groups;       /* 28: 1: cgroups may have an identity */
 };
 
 #endif

@@ -37,7 +37,7 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
+	__uint(max_entries, SIDELANE_NUMBERS * SIDELANE_SERVICE_STRIDE);
 	__type(key, uint32_t);
 	__type(value, struct sidelane_service_word);
 } service_words SEC(".maps");
@@ -93,16 +93,32 @@ struct {
 	__type(value, struct sidelane_lane_role);
 } lane_roles SEC(".maps");
 
-/* The class of every process that is the service's or the batch command's: two bits a process
- * id, 32 in a word. A table, not a hash: it is looked up in each switch and each wake-up.
- * Forks inherit, ends remove. */
+/* The identity of every process of a service or of batch. A table, not a hash: it is looked up in each switch and
+ * each wake-up. Forks inherit, ends remove, and whoever joins or leaves a named cgroup gets or loses one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, uint32_t);
 	__type(value, uint64_t);
-} process_classes SEC(".maps");
+} process_identities SEC(".maps");
+
+/* Named cgroups and the identity of their processes. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SIDELANE_GROUPS_MAX);
+	__type(key, struct sidelane_group);
+	__type(value, uint32_t);
+} named_groups SEC(".maps");
+
+/* By identity less its lowest two bits, and with SIDELANE_IDENTITY_BATCH as the lowest: the hierarchy of the group
+ * that gives it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2 * SIDELANE_NUMBERS);
+	__type(key, uint32_t);
+	__type(value, uint32_t);
+} group_hierarchies SEC(".maps");
 
 /* One ring buffer a batch lane, on which its holder sleeps. */
 struct summons_ring {
@@ -137,12 +153,23 @@ static __always_inline struct sidelane_lane_word *lane_word(uint32_t cpu)
 	return bpf_map_lookup_elem(&lane_words, &cpu);
 }
 
+/* Each partner of a lane: `lane` is its CPU. */
+#define for_each_partner(lane, role)                                                                      \
+	for (uint32_t lane##_at = 0, lane; lane##_at < SIDELANE_MAX_PARTNERS && lane##_at < (role)->partner_count && \
+					   ((lane = (role)->partners[lane##_at]), true);                     \
+	     lane##_at++)
+
+static __always_inline struct sidelane_service_word *service_word(uint32_t number)
+{
+	uint32_t index = number % SIDELANE_NUMBERS * SIDELANE_SERVICE_STRIDE;
+
+	return bpf_map_lookup_elem(&service_words, &index);
+}
+
 static __always_inline bool a_partner_is_busy(struct sidelane_lane_role *role)
 {
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		struct sidelane_lane_word *partner = lane_word(role->partners[i]);
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *partner = lane_word(lane);
 		if (partner && load_once(partner->busy))
 			return true;
 	}

@@ -28,14 +28,12 @@ static __always_inline void service_starts(uint32_t cpu, struct sidelane_lane_ro
 {
 	bool lc_pays = cpu == bpf_get_smp_processor_id();
 
-	count_busy_lane(1);
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		if (!batch_is_on(role->partners[i]))
+	count_busy_lane(role, 1);
+	for_each_partner(lane, role) {
+		if (!batch_is_on(lane))
 			continue;
-		mark_stolen(role->partners[i]);
-		summon(role->partners[i], SIDELANE_RELEASED, lc_pays);
+		mark_stolen(lane);
+		summon(lane, SIDELANE_RELEASED, lc_pays);
 	}
 }
 
@@ -49,14 +47,12 @@ static __always_inline bool is_held(uint32_t lane)
 /* The caller has just set the lane's word to not busy, with a full barrier. */
 static __always_inline void service_stops(struct sidelane_lane_role *role)
 {
-	count_busy_lane(-1);
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		if (is_held(role->partners[i]))
-			mark_stolen(role->partners[i]);
+	count_busy_lane(role, -1);
+	for_each_partner(lane, role) {
+		if (is_held(lane))
+			mark_stolen(lane);
 		if (ext_is_on())
-			ext_let_in(role->partners[i]);
+			ext_let_in(lane);
 	}
 }
 

@@ -45,25 +45,20 @@ static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
 
 	if (!role || role->role != SIDELANE_ROLE_REQUEST)
 		return 0;
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++)
-		if (i < role->partner_count)
-			sum_ns += batch_clock_ns(role->partners[i], now_ns);
+	for_each_partner(lane, role)
+		sum_ns += batch_clock_ns(lane, now_ns);
 	return sum_ns;
 }
 
 /* A request that had to wait gets its lanes back, if they were lent beside the one before. */
 static __always_inline void request_that_waited_starts(uint32_t cpu)
 {
-	if (settings.lends_to_waited)
-		return;
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 
-	if (!role || role->role != SIDELANE_ROLE_REQUEST)
+	if (!role || role->role != SIDELANE_ROLE_REQUEST || role->lends_to_waited)
 		return;
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		summon(role->partners[i], SIDELANE_LENT, true);
+	for_each_partner(lane, role) {
+		summon(lane, SIDELANE_LENT, true);
 	}
 }
 

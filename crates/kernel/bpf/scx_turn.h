@@ -28,10 +28,8 @@ __noinline uint64_t ext_after_lent_ns(uint64_t began_ns, uint64_t now_ns)
 	if (!role || !hold || !stats || load_once(hold->state) == SIDELANE_LENT)
 		return 0;
 	uint64_t until_ns = load_once(hold->lent_until_ns);
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		struct sidelane_lane_word *request = lane_word(role->partners[i]);
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *request = lane_word(lane);
 		if (!request || !load_once(request->busy))
 			continue;
 		uint64_t beside_ns = both_ran_ns(request, began_ns > until_ns ? began_ns : until_ns, now_ns);

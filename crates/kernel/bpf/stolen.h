@@ -58,10 +58,8 @@ static __always_inline bool is_thief(uint32_t cpu, struct task_struct *task)
 
 static __always_inline bool the_service_runs_beside(struct sidelane_lane_role *role)
 {
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		struct sidelane_lane_word *partner = lane_word(role->partners[i]);
+	for_each_partner(lane, role) {
+		struct sidelane_lane_word *partner = lane_word(lane);
 		if (partner && load_once(partner->lc_since_ns))
 			return true;
 	}
@@ -118,10 +116,7 @@ static __always_inline uint64_t stolen_from_partners_ns(struct sidelane_lane_rol
 
 	if (settings.stolen_from == SIDELANE_STOLEN_UNSEEN)
 		return 0;
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
-		if (i >= role->partner_count)
-			break;
-		uint32_t lane = role->partners[i];
+	for_each_partner(lane, role) {
 		struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &lane);
 		struct sidelane_lane_word *word = lane_word(lane);
 		if (!stats || !word)

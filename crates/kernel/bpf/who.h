@@ -1,6 +1,9 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * Who is it? Finds the class of a thread: of the service, of batch, or neither.
+ * Who is it? The identity of a process: of which service or of which batch job it is, if of any.
+ *
+ * User space gives identities to processes, or to a cgroup and so to everybody in it, at any depth. From then on
+ * they are kept right here, at forks, ends and moves between groups, so that a switch only has to read a table.
  */
 #ifndef SIDELANE_WHO_H
 #define SIDELANE_WHO_H
@@ -8,94 +11,98 @@
 #include "maps.h"
 #include "preempted.h"
 
-static __always_inline struct cgroup *service_hierarchy_cgroup(struct task_struct *task)
-{
-	struct css_set *set = task->cgroups;
-	uint32_t index = 0;
+/* Groups lie no deeper than this in any tree that was met. */
+#define GROUP_DEPTH_MAX 32
 
-	switch (settings.lc_cgroup_v1) {
-	case 0:
-		return set->dfl_cgrp;
-	case 1:
-		index = bpf_core_enum_value(enum cgroup_subsys_id, cpuset_cgrp_id);
-		break;
-	case 2:
-		index = bpf_core_enum_value(enum cgroup_subsys_id, cpu_cgrp_id);
-		break;
-	case 3:
-		index = bpf_core_enum_value(enum cgroup_subsys_id, freezer_cgrp_id);
-		break;
-	case 4:
-		index = bpf_core_enum_value(enum cgroup_subsys_id, memory_cgrp_id);
-		break;
-	case 5:
-		index = bpf_core_enum_value(enum cgroup_subsys_id, pids_cgrp_id);
-		break;
-	}
-	struct cgroup_subsys_state *state = 0;
-	bpf_core_read(&state, sizeof(state), &set->subsys[index]);
-	return BPF_CORE_READ(state, cgroup);
+static __always_inline uint64_t *identities_word(uint32_t tgid)
+{
+	uint32_t index = tgid / SIDELANE_IDENTITIES_PER_WORD;
+
+	return bpf_map_lookup_elem(&process_identities, &index);
 }
 
-static __always_inline bool in_service_cgroup(struct task_struct *task)
+static __always_inline uint32_t identity_shift(uint32_t tgid)
 {
-	struct cgroup *group = service_hierarchy_cgroup(task);
-	struct cgroup *ancestor = 0;
-	uint32_t level = settings.lc_cgroup_level;
-
-	if (BPF_CORE_READ(group, level) < (int)level)
-		return false;
-	bpf_core_read(&ancestor, sizeof(ancestor), &group->ancestors[level]);
-	return BPF_CORE_READ(ancestor, kn, id) == settings.lc_cgroup_id;
+	return tgid % SIDELANE_IDENTITIES_PER_WORD * SIDELANE_IDENTITY_BITS;
 }
 
-static __always_inline uint64_t *classes_word(uint32_t tgid)
+static __always_inline uint32_t identity_of(uint32_t tgid)
 {
-	uint32_t index = tgid / SIDELANE_CLASSES_PER_WORD;
+	uint64_t *word = identities_word(tgid);
 
-	return bpf_map_lookup_elem(&process_classes, &index);
+	return word ? load_once(*word) >> identity_shift(tgid) & SIDELANE_IDENTITY_MASK : 0;
 }
 
-static __always_inline uint32_t class_shift(uint32_t tgid)
+static __always_inline void give_identity(uint32_t tgid, uint64_t identity)
 {
-	return tgid % SIDELANE_CLASSES_PER_WORD * SIDELANE_CLASS_BITS;
-}
-
-/* 0, which is SIDELANE_IDLE, for a process that has not been given a class. */
-static __always_inline uint32_t given_class(uint32_t tgid)
-{
-	uint64_t *word = classes_word(tgid);
-
-	return word ? load_once(*word) >> class_shift(tgid) & SIDELANE_CLASS_MASK : 0;
-}
-
-static __always_inline void give_class(uint32_t tgid, uint64_t class_)
-{
-	uint64_t *word = classes_word(tgid);
+	uint64_t *word = identities_word(tgid);
 
 	if (!word)
 		return;
-	__sync_fetch_and_and(word, ~((uint64_t)SIDELANE_CLASS_MASK << class_shift(tgid)));
-	__sync_fetch_and_or(word, class_ << class_shift(tgid));
+	__sync_fetch_and_and(word, ~((uint64_t)SIDELANE_IDENTITY_MASK << identity_shift(tgid)));
+	__sync_fetch_and_or(word, identity << identity_shift(tgid));
+}
+
+static __always_inline uint32_t number_of(uint32_t identity)
+{
+	return identity >> SIDELANE_NUMBER_SHIFT;
+}
+
+static __always_inline uint32_t class_of(uint32_t identity)
+{
+	if (!identity)
+		return SIDELANE_OTHER;
+	return identity & SIDELANE_IDENTITY_BATCH ? SIDELANE_BATCH : SIDELANE_LC;
 }
 
 static __always_inline uint32_t classify(struct task_struct *task)
 {
-	uint32_t tgid = task->tgid;
-
-	if (!tgid)
-		return SIDELANE_IDLE;
-	uint32_t given = given_class(tgid);
-	if (given)
-		return given;
-	if (settings.lc_cgroup_id && in_service_cgroup(task))
-		return SIDELANE_LC;
-	return SIDELANE_OTHER;
+	return task->tgid ? class_of(identity_of(task->tgid)) : SIDELANE_IDLE;
 }
 
 static __always_inline bool is_holder(struct sidelane_hold_word *hold, struct task_struct *task)
 {
 	return hold->holder_pid && hold->holder_pid == (uint32_t)task->pid;
+}
+
+/* ---- Groups ---- */
+
+/* The identity that the processes of a group have because of it, or of the nearest named one above it. */
+static __always_inline uint32_t group_identity(struct cgroup *group, uint32_t hierarchy)
+{
+	int level = BPF_CORE_READ(group, level);
+
+	for (int above = 0; above < GROUP_DEPTH_MAX && above <= level; above++) {
+		struct cgroup *ancestor = 0;
+		struct sidelane_group key = { .hierarchy = hierarchy };
+
+		bpf_core_read(&ancestor, sizeof(ancestor), &group->ancestors[level - above]);
+		key.id = BPF_CORE_READ(ancestor, kn, id);
+		uint32_t *identity = bpf_map_lookup_elem(&named_groups, &key);
+		if (identity)
+			return *identity | SIDELANE_IDENTITY_BY_GROUP;
+	}
+	return 0;
+}
+
+static __always_inline bool comes_from_hierarchy(uint32_t identity, uint32_t hierarchy)
+{
+	uint32_t key = number_of(identity) << 1 | (identity & SIDELANE_IDENTITY_BATCH);
+	uint32_t *of_group = bpf_map_lookup_elem(&group_hierarchies, &key);
+
+	return of_group && *of_group == hierarchy;
+}
+
+/* A process is in `group` now. What it was given by itself, and not as a member of a group, it keeps. */
+static __always_inline void regroup(uint32_t tgid, struct cgroup *group)
+{
+	uint32_t hierarchy = BPF_CORE_READ(group, root, hierarchy_id);
+	uint32_t had = identity_of(tgid), gets = group_identity(group, hierarchy);
+
+	if (had && !(had & SIDELANE_IDENTITY_BY_GROUP))
+		return;
+	if (gets || (had && comes_from_hierarchy(had, hierarchy)))
+		give_identity(tgid, gets);
 }
 
 #endif
