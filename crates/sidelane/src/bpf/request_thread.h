@@ -45,9 +45,11 @@ static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
 
 	if (!role || role->role != SIDELANE_ROLE_REQUEST)
 		return 0;
-	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++)
-		if (i < role->partner_count)
-			sum_ns += batch_clock_ns(role->partners[i], now_ns);
+	for (uint32_t i = 0; i < SIDELANE_MAX_PARTNERS; i++) {
+		if (i >= role->partner_count)
+			break;
+		sum_ns += batch_clock_ns(role->partners[i], now_ns);
+	}
 	return sum_ns;
 }
 
