@@ -53,6 +53,7 @@ struct tcp_sock {
 	__u32 rcv_nxt;
 	__u32 copied_seq;
 	__u32 write_seq;
+	__u64 tcp_clock_cache;
 };
 
 #pragma clang attribute pop

@@ -50,6 +50,13 @@ static __always_inline bool ends_message(const struct sock *sock)
 	return flags_of((void *)newest + bpf_core_field_offset(struct sk_buff, cb)) & TCP_PUSH;
 }
 
+/* When the newest segment came: TCP has read the clock for that, CLOCK_MONOTONIC, before it looked at the segment,
+ * and reading it again would be the dearest part of the arrival. */
+static __always_inline uint64_t segment_came_ns(struct tcp_sock *tcp)
+{
+	return bpf_core_field_exists(tcp->tcp_clock_cache) ? tcp->tcp_clock_cache : bpf_ktime_get_ns();
+}
+
 static __always_inline void message_arrives(struct connection *conn, struct tcp_sock *tcp, uint64_t now_ns)
 {
 	struct sidelane_request_books *books = all_requests();
@@ -90,7 +97,7 @@ int BPF_PROG(request_data, const struct sock *sock)
 	if ((int)(seq - conn->seen_seq) <= 0)
 		return 0;
 	conn->seen_seq = seq;
-	conn->data_ns = bpf_ktime_get_ns();
+	conn->data_ns = segment_came_ns(tcp);
 	if (ends_message(sock))
 		message_arrives(conn, tcp, conn->data_ns);
 	return 0;

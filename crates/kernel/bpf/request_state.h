@@ -92,7 +92,6 @@ struct counts {
  * as data arrives, under the socket's lock; the rest by the service's threads, which take
  * turns. */
 struct connection {
-	struct message messages[MESSAGES];
 	uint64_t data_ns;  /* the last arrival of data, be it a whole message or not */
 	uint32_t arrived;  /* messages arrived, wraps */
 	uint32_t seen_seq; /* end of the data that has arrived */
@@ -115,6 +114,7 @@ struct connection {
 	uint64_t started_ns;
 	uint64_t batch_ns; /* the partners' batch clock at its start */
 	struct counts counts; /* at its start */
+	struct message messages[MESSAGES];
 };
 
 struct {
