@@ -57,6 +57,13 @@ impl Hierarchy {
         Some(self.dir(group))
     }
 
+    /// Its number in /proc/PID/cgroup; 0 for v2.
+    fn number(&self) -> Option<u32> {
+        let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let line = memberships.lines().find(|line| self.membership(line).is_some())?;
+        line.split(':').next()?.parse().ok()
+    }
+
     /// The path in one line of /proc/PID/cgroup (`id:controllers:path`), if it is this hierarchy's.
     fn membership<'line>(&self, line: &'line str) -> Option<&'line str> {
         let mut fields = line.splitn(3, ':').skip(1);
@@ -89,12 +96,32 @@ fn parse_mount(line: &str) -> Option<Hierarchy> {
     Some(Hierarchy { mount, root, controllers })
 }
 
-/// A group's identity for the kernel program: the inode of its directory, and its depth.
-pub fn identity(hierarchy: &Hierarchy, dir: &Path) -> io::Result<(u64, u32)> {
-    let inode = fs::metadata(dir)?.ino();
-    let below = dir.strip_prefix(&hierarchy.mount).unwrap_or(Path::new(""));
-    let hidden = hierarchy.root.components().skip(1).count();
-    Ok((inode, (hidden + below.components().count()) as u32))
+/// A group, as the kernel tells it from all others.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Group {
+    /// The inode number of its directory.
+    pub id: u64,
+    /// The number of its hierarchy, as in /proc/PID/cgroup; 0 is cgroup v2.
+    pub hierarchy: u32,
+    /// Its directory.
+    pub dir: PathBuf,
+}
+
+impl Group {
+    /// The group that the kernel names `path`, in the first hierarchy that has one with processes in it.
+    pub fn find(path: &str) -> Option<Self> {
+        Hierarchy::all().into_iter().find_map(|hierarchy| {
+            let dir = hierarchy.dir(path);
+            let id = fs::metadata(&dir).ok()?.ino();
+            let group = Self { id, hierarchy: hierarchy.number()?, dir };
+            (!group.processes().is_empty()).then_some(group)
+        })
+    }
+
+    /// The processes in the group and below it.
+    pub fn processes(&self) -> Vec<u32> {
+        processes(&self.dir)
+    }
 }
 
 /// The processes in the group `dir` and below it.

@@ -2,13 +2,31 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 
 /// State of a listening socket in the kernel's tables.
 const LISTEN: &str = "0A";
 
-/// The ports on which any of these processes listens, each in its own network namespace.
-pub fn listening_ports(pids: &BTreeSet<u32>) -> BTreeSet<u16> {
-    pids.iter().flat_map(|pid| ports_of(*pid)).collect()
+/// Where a process listens.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub struct Listener {
+    /// The inode number of its network namespace.
+    pub network: u32,
+    /// The TCP port.
+    pub port: u16,
+}
+
+/// Where any of these processes listens.
+pub fn listeners(pids: &BTreeSet<u32>) -> BTreeSet<Listener> {
+    pids.iter().flat_map(|pid| listeners_of(*pid)).collect()
+}
+
+fn listeners_of(pid: u32) -> BTreeSet<Listener> {
+    let network = fs::metadata(format!("/proc/{pid}/ns/net")).map(|namespace| namespace.ino() as u32);
+    network.map_or_else(
+        |_| BTreeSet::new(),
+        |network| ports_of(pid).into_iter().map(|port| Listener { network, port }).collect(),
+    )
 }
 
 fn ports_of(pid: u32) -> BTreeSet<u16> {
@@ -55,7 +73,8 @@ mod tests {
         let four = TcpListener::bind("127.0.0.1:0").unwrap();
         let six = TcpListener::bind("[::1]:0");
         let client = TcpStream::connect(four.local_addr().unwrap()).unwrap();
-        let ports = listening_ports(&BTreeSet::from([std::process::id()]));
+        let listeners = listeners(&BTreeSet::from([std::process::id()]));
+        let ports: BTreeSet<u16> = listeners.iter().map(|listener| listener.port).collect();
         assert!(ports.contains(&four.local_addr().unwrap().port()));
         assert!(six.is_err() || ports.contains(&six.unwrap().local_addr().unwrap().port()));
         assert!(!ports.contains(&client.local_addr().unwrap().port()));

@@ -6,13 +6,11 @@
 use std::collections::BTreeSet;
 use std::fmt;
 use std::fs;
-use std::path::PathBuf;
 use std::str::FromStr;
 
 use thiserror::Error;
 
-use crate::cgroup;
-use crate::cgroup::Hierarchy;
+use crate::cgroup::Group;
 use crate::ports::listening_sockets;
 use crate::procfs::{all_pids, family, is_alive};
 
@@ -73,29 +71,13 @@ impl FromStr for Target {
     }
 }
 
-/// A cgroup whose processes, present and future, are the service.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
-pub struct ServiceCgroup {
-    /// The cgroup's id: the inode number of its directory.
-    pub id: u64,
-    /// Its depth below the hierarchy's root.
-    pub level: u32,
-    /// 0 for cgroup v2, else one more than the place in [`ServiceCgroup::V1_CONTROLLERS`].
-    pub v1: u32,
-}
-
-impl ServiceCgroup {
-    /// The v1 hierarchies in which the kernel program can look a task up, in its order.
-    pub const V1_CONTROLLERS: [&str; 5] = ["cpuset", "cpu", "freezer", "memory", "pids"];
-}
-
 /// A service that was found.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Service {
     /// Its processes.
     pub pids: BTreeSet<u32>,
-    /// Its cgroup, if it was named by one.
-    pub cgroup: ServiceCgroup,
+    /// Its cgroup, if it was named by one: whoever joins it is of the service, too.
+    pub group: Option<Group>,
 }
 
 impl Target {
@@ -105,7 +87,7 @@ impl Target {
             Target::Pid(pid) => Service { pids: family(&BTreeSet::from([*pid])), ..Service::default() },
             Target::Comm(comm) => Service { pids: family(&named(comm)), ..Service::default() },
             Target::Port(port) => Service { pids: family(&listening(*port)), ..Service::default() },
-            Target::Cgroup(path) => in_cgroup(path),
+            Target::Cgroup(path) => in_group(path),
         };
         service.pids.retain(|pid| is_alive(*pid));
         if service.pids.is_empty() {
@@ -153,17 +135,10 @@ fn holds_any(pid: u32, links: &BTreeSet<String>) -> bool {
     targets.any(|target| target.to_str().is_some_and(|target| links.contains(target)))
 }
 
-fn in_cgroup(path: &str) -> Service {
-    let found = Hierarchy::all().into_iter().find_map(|hierarchy| {
-        let dir: PathBuf = hierarchy.dir(path);
-        let controllers = &hierarchy.controllers;
-        let v1 = ServiceCgroup::V1_CONTROLLERS.iter().position(|name| controllers.iter().any(|c| c == name));
-        let v1 = if hierarchy.is_v2() { 0 } else { v1? as u32 + 1 };
-        let (id, level) = cgroup::identity(&hierarchy, &dir).ok()?;
-        let pids: BTreeSet<u32> = cgroup::processes(&dir).into_iter().collect();
-        (!pids.is_empty()).then_some(Service { pids, cgroup: ServiceCgroup { id, level, v1 } })
-    });
-    found.unwrap_or_default()
+fn in_group(path: &str) -> Service {
+    let group = Group::find(path);
+    let pids = group.iter().flat_map(Group::processes).collect();
+    Service { pids, group }
 }
 
 #[cfg(test)]

@@ -38,7 +38,20 @@ struct tcp_skb_cb {
 	__u8 tcp_flags;
 };
 
+struct ns_common {
+	unsigned int inum;
+};
+
+struct net {
+	struct ns_common ns;
+};
+
+typedef struct {
+	struct net *net;
+} possible_net_t;
+
 struct sock_common {
+	possible_net_t skc_net;
 	__u16 skc_num;
 	volatile unsigned char skc_state;
 };

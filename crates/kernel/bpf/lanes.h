@@ -51,6 +51,8 @@ struct sidelane_group {
 };
 
 #define SIDELANE_GROUPS_MAX 256
+/* Ports of all services in all network namespaces. */
+#define SIDELANE_LISTENERS_MAX 4096
 
 /* Latency histograms: 32 buckets for each power of two, so a bucket is at most 3 % wide.
  * Bucket i < 32 holds the value i itself; above, i = 32 * (log2(v) - 4) + next five bits. */

@@ -7,12 +7,24 @@
 
 #include "request_queue.h"
 
-static __always_inline bool is_service_port(const struct sock *sock)
+static __always_inline bool is_a_services_port(const struct sock *sock)
 {
 	uint32_t port = sock->__sk_common.skc_num, index = port / 64;
 	uint64_t *ports = bpf_map_lookup_elem(&service_ports, &index);
 
 	return ports && load_once(*ports) >> (port % 64) & 1;
+}
+
+/* The service that listens at the connection's port, in its network namespace. */
+static __always_inline uint32_t service_at(const struct sock *sock)
+{
+	struct sidelane_listener key = {
+		.network = sock->__sk_common.skc_net.net->ns.inum,
+		.port = sock->__sk_common.skc_num,
+	};
+	uint32_t *service = bpf_map_lookup_elem(&listeners, &key);
+
+	return service ? *service : 0;
 }
 
 /* Since 6.2, and then it costs nothing: the verifier takes what it returns for a pointer of that type, and what
@@ -59,7 +71,7 @@ static __always_inline uint64_t segment_came_ns(struct tcp_sock *tcp)
 
 static __always_inline void message_arrives(struct connection *conn, struct tcp_sock *tcp, uint64_t now_ns)
 {
-	struct sidelane_request_books *books = all_requests();
+	struct sidelane_request_books *books = books_of(conn->service);
 	bool room = conn->arrived - load_once(conn->taken) < MESSAGES;
 	struct message *message = &conn->messages[(room ? conn->arrived : conn->arrived - 1) & (MESSAGES - 1)];
 
@@ -77,7 +89,7 @@ static __always_inline void message_arrives(struct connection *conn, struct tcp_
 SEC("tp_btf/sk_data_ready")
 int BPF_PROG(request_data, const struct sock *sock)
 {
-	if (!is_service_port(sock))
+	if (!is_a_services_port(sock))
 		return 0;
 	struct tcp_sock *tcp = tcp_of(sock);
 	uint32_t state = sock->__sk_common.skc_state;
@@ -86,6 +98,10 @@ int BPF_PROG(request_data, const struct sock *sock)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!conn)
+		return 0;
+	if (!conn->service)
+		conn->service = service_at(sock);
+	if (!conn->service)
 		return 0;
 	/* The end of the peer's data takes a number of its own. */
 	uint32_t seq = tcp->rcv_nxt - (state == TCP_CLOSE_WAIT);

@@ -27,7 +27,9 @@ static __always_inline uint64_t co_run_ns(struct connection *conn, uint32_t cpu,
 static __always_inline void write_record(struct connection *conn, struct sidelane_request_books *books,
 					 struct task_struct *task, uint32_t cpu, uint64_t batch_ns, uint64_t now_ns)
 {
-	struct sidelane_request_record *record = bpf_ringbuf_reserve(&request_records, sizeof(*record), 0);
+	uint32_t service = conn->service;
+	void *ring = bpf_map_lookup_elem(&record_rings, &service);
+	struct sidelane_request_record *record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record), 0) : 0;
 
 	if (!record) {
 		__sync_fetch_and_add(&books->dropped, 1);
@@ -126,13 +128,16 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 {
-	if (length <= 0 || !is_service_port(sock))
+	if (length <= 0 || !is_a_services_port(sock))
 		return 0;
 	struct task_struct *task = bpf_get_current_task_btf();
-	struct sidelane_request_books *books = all_requests();
-	if (!books || classify(task) != SIDELANE_LC || !tcp_of(sock))
+	uint32_t identity = identity_of(task->tgid), service = number_of(identity);
+	struct sidelane_request_books *books = books_of(service);
+	if (!books || class_of(identity) != SIDELANE_LC || !tcp_of(sock))
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, sock, 0, 0);
+	if (conn && conn->service && conn->service != service)
+		return 0;
 	if (!conn || !conn->number) {
 		__sync_fetch_and_add(&books->unasked, 1);
 		return 0;
@@ -140,6 +145,7 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	if (!thread)
 		return 0;
+	thread->service = service;
 	uint32_t cpu = bpf_get_smp_processor_id();
 	uint64_t now_ns = bpf_ktime_get_ns();
 	if (conn->left) {
@@ -157,7 +163,7 @@ int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 	if (new != TCP_CLOSE)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, 0);
-	struct sidelane_request_books *books = all_requests();
+	struct sidelane_request_books *books = conn ? books_of(conn->service) : 0;
 
 	if (!conn || !books)
 		return 0;

@@ -17,8 +17,8 @@ static __always_inline uint32_t queue_len(struct sidelane_request_books *books)
 /* Two CPUs may publish in either order: whoever finds that the sum has changed publishes again. */
 static __always_inline uint32_t publish_queue_len(struct sidelane_request_books *books)
 {
-	uint32_t key = 0, len = queue_len(books);
-	struct sidelane_service_word *service = bpf_map_lookup_elem(&service_words, &key);
+	uint32_t len = queue_len(books);
+	struct sidelane_service_word *service = service_word(books->service);
 
 	if (!service)
 		return len;

@@ -119,17 +119,19 @@ static __always_inline bool is_open(struct connection *conn)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 {
-	if (length <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_service_port(sock))
+	if (length <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_a_services_port(sock))
 		return 0;
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tcp_sock *tcp = tcp_of(sock);
-	if (!tcp || classify(task) != SIDELANE_LC)
+	uint32_t identity = identity_of(task->tgid), service = number_of(identity);
+	if (!tcp || class_of(identity) != SIDELANE_LC)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, sock, 0, 0);
 	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
-	struct sidelane_request_books *books = all_requests();
-	if (!conn || !thread || !books)
+	struct sidelane_request_books *books = books_of(service);
+	if (!conn || conn->service != service || !thread || !books)
 		return 0;
+	thread->service = service;
 
 	uint32_t cpu = bpf_get_smp_processor_id(), tid = task->pid;
 	uint64_t now_ns = bpf_ktime_get_ns();

@@ -29,19 +29,19 @@ struct sidelane_request_record {
 	uint64_t cycles;      /* 80: not halted; 0: not counted */
 };
 
-/* Counters of all requests, one entry. The last three are the program's own. */
+/* Counters of the requests of one service. The last three are the program's own. */
 struct sidelane_request_books {
 	uint64_t finished;    /*  0: requests answered */
 	uint64_t dropped;     /*  8: records that found the ring full */
 	uint64_t unasked;     /* 16: sends to a connection that had asked nothing */
 	uint64_t unanswered;  /* 24: requests whose connection ended before an answer */
-	uint64_t next_number; /* 32 */
+	uint64_t next_number; /* 32: begins with the service's number in the upper 16 bits, so that no two are alike */
 	int64_t queued;       /* 40: requests that have arrived and no thread has received */
 	int64_t handed;       /* 48: received, and handed to a thread that has not taken them up */
-	uint64_t reserved;
+	uint64_t service;     /* 56: its number; by user space */
 };
 
-/* Local TCP ports of the service: one bit a port. */
+/* Local TCP ports of any service in any network namespace: one bit a port. A quick no for all other sockets. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
@@ -53,16 +53,36 @@ struct {
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(map_flags, BPF_F_MMAPABLE);
-	__uint(max_entries, 1);
+	__uint(max_entries, SIDELANE_NUMBERS);
 	__type(key, uint32_t);
 	__type(value, struct sidelane_request_books);
 } request_books SEC(".maps");
 
-/* Room for 40 000 records, which is 0.4 seconds of 100 000 requests a second. */
+/* Where a service listens. */
+struct sidelane_listener {
+	uint32_t network; /* inode number of the network namespace */
+	uint32_t port;
+};
+
 struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, SIDELANE_LISTENERS_MAX);
+	__type(key, struct sidelane_listener);
+	__type(value, uint32_t); /* number of the service */
+} listeners SEC(".maps");
+
+/* One ring buffer a service. Its size is user space's. */
+struct record_ring {
 	__uint(type, BPF_MAP_TYPE_RINGBUF);
-	__uint(max_entries, 4 << 20);
-} request_records SEC(".maps");
+	__uint(max_entries, 4096);
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY_OF_MAPS);
+	__uint(max_entries, SIDELANE_NUMBERS);
+	__type(key, uint32_t);
+	__array(values, struct record_ring);
+} record_rings SEC(".maps");
 
 /* ---- From here on, the program's own ---- */
 
@@ -96,6 +116,7 @@ struct connection {
 	uint32_t arrived;  /* messages arrived, wraps */
 	uint32_t seen_seq; /* end of the data that has arrived */
 	uint32_t known;    /* 0 before the first arrival */
+	uint32_t service;  /* number of the service whose connection it is, 0 while none is known */
 
 	uint32_t taken;     /* messages received, wraps */
 	uint32_t left;      /* messages received together and not answered yet */
@@ -142,6 +163,7 @@ struct request_thread {
 	uint32_t more;        /* 1: `running` is one of several received together, after the first */
 	uint32_t hands_over;  /* 1: other threads answered what it received */
 	uint32_t takes_over;  /* 1: it answered what other threads received */
+	uint32_t service;     /* number of its service */
 	uint32_t holds;       /* 1: it has taken up one of request_books.handed */
 	uint32_t sleep_count; /* wraps */
 	uint64_t asleep_ns;   /* since when it sleeps, 0 while it runs */
@@ -170,11 +192,9 @@ struct {
 	__type(value, struct lane_load);
 } lane_loads SEC(".maps");
 
-static __always_inline struct sidelane_request_books *all_requests(void)
+static __always_inline struct sidelane_request_books *books_of(uint32_t service)
 {
-	uint32_t key = 0;
-
-	return bpf_map_lookup_elem(&request_books, &key);
+	return bpf_map_lookup_elem(&request_books, &service);
 }
 
 static __always_inline struct sidelane_request_word *request_word(uint32_t cpu)

@@ -133,7 +133,7 @@ static __always_inline uint64_t request_start(struct request_thread *thread, uin
 static __always_inline void thread_sleeps(struct task_struct *task, uint64_t now_ns)
 {
 	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, 0);
-	struct sidelane_request_books *books = all_requests();
+	struct sidelane_request_books *books = thread ? books_of(thread->service) : 0;
 
 	if (!thread || !books)
 		return;
@@ -149,7 +149,7 @@ static __always_inline void thread_sleeps(struct task_struct *task, uint64_t now
 
 static __always_inline void thread_woke(struct request_thread *thread, uint32_t cpu, uint64_t now_ns)
 {
-	struct sidelane_request_books *books = all_requests();
+	struct sidelane_request_books *books = books_of(thread->service);
 	struct sleep *sleep = &thread->sleeps[thread->sleep_count++ & (SLEEPS - 1)];
 
 	sleep->from_ns = thread->asleep_ns;

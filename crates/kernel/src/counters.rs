@@ -7,17 +7,15 @@
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 
-use libbpf_rs::{MapCore, MapFlags, Object};
+use libbpf_rs::{MapCore, MapFlags};
 use sidelane_policy::borrow::harm::Counters;
 use thiserror::Error;
 
-use crate::maps::find_map;
+use crate::tracker::Tracker;
+use crate::tracker::parts::COUNTER_MAPS;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::perf;
 use sidelane_host::perf::Event;
-
-/// The kernel program's maps, one for each of a pair.
-pub const MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
 
 /// What is counted for each request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -59,12 +57,12 @@ impl LaneCounters {
         Ok(Self { lanes: lanes.iter().map(open).collect::<Result<_, _>>()? })
     }
 
-    /// Hands them to the kernel program of `object`, which was loaded for them.
-    pub fn hand_to(&self, object: &Object) -> libbpf_rs::Result<()> {
+    /// Hands them to the kernel program of `tracker`, which was loaded for them.
+    pub fn hand_to(&self, tracker: &Tracker) -> libbpf_rs::Result<()> {
         for (cpu, counters) in &self.lanes {
-            for (map, counter) in MAPS.iter().zip(counters) {
+            for (map, counter) in COUNTER_MAPS.iter().zip(counters) {
                 let fd = counter.as_fd().as_raw_fd();
-                find_map(object, map).update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
+                tracker.map(map).update(&cpu.to_ne_bytes(), &fd.to_ne_bytes(), MapFlags::ANY)?;
             }
         }
         Ok(())
@@ -76,7 +74,7 @@ pub fn counted(instructions: u64, cycles: u64) -> Option<Counters> {
     (cycles > 0).then_some(Counters { instructions, cycles })
 }
 
-/// In the order of [`MAPS`]; in one group, so that both count or neither does.
+/// In the order of [`COUNTER_MAPS`]; in one group, so that both count or neither does.
 fn open_pair(pair: EventPair, cpu: u32) -> io::Result<[OwnedFd; 2]> {
     let instructions = perf::open(pair.instructions, cpu, None)?;
     let cycles = perf::open(pair.cycles, cpu, Some(&instructions))?;

@@ -5,18 +5,18 @@
 //! [`tracker::LaneMemory`], and change what the kernel program goes by through [`tracker::Tracker`].
 
 pub mod books;
-mod classes;
 pub mod counters;
 pub mod floor;
 pub mod gate_books;
 pub mod histogram;
 pub mod history;
+pub mod identities;
 pub mod mapped;
-mod maps;
 pub mod promises;
 pub mod requests;
 pub mod scheduler;
 pub mod stolen;
 pub mod summons;
 pub mod tracker;
+pub mod tracking;
 pub mod turns;

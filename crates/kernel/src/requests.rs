@@ -1,21 +1,32 @@
-//! The kernel's side of request tracking: which programs and arrays it is made of, and the
-//! arrays as memory.
+//! The requests of one service as the kernel program sees them at its sockets: counters, and the ring of records.
 
-use std::io;
-use std::os::fd::AsFd;
-use std::sync::Arc;
+use std::collections::BTreeSet;
+use std::os::fd::{AsFd, AsRawFd};
 use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::{Arc, Mutex};
 
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use sidelane_host::ports::Listener;
 use sidelane_signal::{RequestWord, ServiceWord};
 
+use crate::identities::{NUMBERS, Number};
 use crate::mapped::MappedArray;
-use crate::tracker::{LaneMemory, Tracker};
+use crate::tracker::error::{TrackerError, bpf};
+use crate::tracker::{LaneMemory, array, new_ring};
+use crate::tracking::ServiceTracking;
 
 /// 64 ports in a word.
 const PORT_WORDS: usize = 1024;
 
-/// The ring of records.
-pub const RECORDS: &str = "request_records";
+/// Room for 40 000 records, which is 0.4 seconds of 100 000 requests a second.
+const RING_BYTES: u32 = 4 << 20;
+/// A request's number begins with that of its service, so that no two on one lane are alike.
+const NUMBER_BITS: u32 = 48;
+
+/// The number of a request or connection among those of its service.
+pub fn own_number(number: u64) -> u64 {
+    number & ((1 << NUMBER_BITS) - 1)
+}
 
 /// `struct sidelane_request_books` of `bpf/request_state.h`.
 #[repr(C)]
@@ -27,7 +38,7 @@ pub struct RequestBooks {
     next_number: AtomicU64,
     queued: AtomicI64,
     handed: AtomicI64,
-    reserved: AtomicU64,
+    service: AtomicU64,
 }
 
 const _: () = assert!(size_of::<RequestBooks>() == 64);
@@ -57,24 +68,51 @@ impl Counts {
     }
 }
 
-/// The arrays shared with the kernel program.
+/// What is shared with the kernel program for the requests of one service. Its sockets are watched as long as this
+/// lives.
 pub struct RequestMemory {
     lanes: Arc<LaneMemory>,
+    number: Number,
     books: MappedArray<RequestBooks>,
     ports: MappedArray<AtomicU64>,
+    records: MapHandle,
+    rings: MapHandle,
+    listeners: MapHandle,
+    listens: Mutex<BTreeSet<Listener>>,
 }
 
 impl RequestMemory {
-    /// Maps the arrays of a tracker that was loaded for requests.
-    pub fn map(tracker: &Tracker) -> io::Result<Self> {
-        fn map<T>(tracker: &Tracker, name: &str, len: usize) -> io::Result<MappedArray<T>> {
-            MappedArray::new(tracker.map(name).as_fd(), len)
-        }
-        Ok(Self {
+    /// Maps the arrays of a tracker that was loaded for requests, and makes the service a ring.
+    pub fn map(service: &ServiceTracking) -> Result<Self, TrackerError> {
+        let (tracker, number) = (service.tracker(), service.number());
+        let records = new_ring(RING_BYTES).map_err(bpf("make a ring of requests"))?;
+        let books: MappedArray<RequestBooks> = array(tracker.maps(), "request_books", NUMBERS)?;
+        let handle = |name| MapHandle::try_from(tracker.map(name)).map_err(bpf("keep the program's maps"));
+        let new = Self {
             lanes: tracker.memory(),
-            books: map(tracker, "request_books", 1)?,
-            ports: map(tracker, "service_ports", PORT_WORDS)?,
-        })
+            number,
+            books,
+            ports: array(tracker.maps(), "service_ports", PORT_WORDS)?,
+            records,
+            rings: handle("record_rings")?,
+            listeners: handle("listeners")?,
+            listens: Mutex::default(),
+        };
+        new.own().service.store(number.get().into(), Ordering::Relaxed);
+        new.own().next_number.fetch_max(u64::from(number.get()) << NUMBER_BITS, Ordering::Relaxed);
+        let ring = new.records.as_fd().as_raw_fd().to_ne_bytes();
+        let installed = new.rings.update(&number.get().to_ne_bytes(), &ring, MapFlags::ANY);
+        installed.map_err(bpf("install a ring of requests"))?;
+        Ok(new)
+    }
+
+    fn own(&self) -> &RequestBooks {
+        self.books.get(self.number.get() as usize)
+    }
+
+    /// The ring of records.
+    pub fn records(&self) -> &MapHandle {
+        &self.records
     }
 
     /// What the lane `cpu` works on.
@@ -84,12 +122,12 @@ impl RequestMemory {
 
     /// The service as a whole.
     pub fn service(&self) -> &ServiceWord {
-        self.lanes.service()
+        self.lanes.service(self.number)
     }
 
     /// What was counted since the program was loaded.
     pub fn counts(&self) -> Counts {
-        let books = self.books.get(0);
+        let books = self.own();
         let get = |counter: &AtomicU64| counter.load(Ordering::Relaxed);
         Counts {
             finished: get(&books.finished),
@@ -99,8 +137,30 @@ impl RequestMemory {
         }
     }
 
-    /// Connections to `port` are the service's from now on.
-    pub fn add_port(&self, port: u16) {
-        self.ports.get(usize::from(port / 64)).fetch_or(1 << (port % 64), Ordering::Relaxed);
+    /// Connections to `listener` are the service's from now on.
+    pub fn listen(&self, listener: Listener) -> Result<(), TrackerError> {
+        let value = self.number.get().to_ne_bytes();
+        let told = self.listeners.update(&listener_key(listener), &value, MapFlags::ANY);
+        told.map_err(bpf("say where the service listens"))?;
+        self.ports.get(usize::from(listener.port / 64)).fetch_or(1 << (listener.port % 64), Ordering::Release);
+        self.listens.lock().expect("nobody panics with the list").insert(listener);
+        Ok(())
     }
+}
+
+impl Drop for RequestMemory {
+    /// The bit of a port stays: another service may listen there in another network namespace.
+    fn drop(&mut self) {
+        self.service().tracked.store(0, Ordering::Release);
+        for listener in self.listens.lock().expect("nobody panics with the list").iter() {
+            // Gone already is as good.
+            let _ = self.listeners.delete(&listener_key(*listener));
+        }
+        let _ = self.rings.delete(&self.number.get().to_ne_bytes());
+    }
+}
+
+/// `struct sidelane_listener` of `bpf/request_state.h`.
+fn listener_key(listener: Listener) -> Vec<u8> {
+    [listener.network, listener.port.into()].into_iter().flat_map(u32::to_ne_bytes).collect()
 }

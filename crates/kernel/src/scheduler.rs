@@ -10,9 +10,8 @@ use libbpf_rs::{Link, MapCore, libbpf_sys};
 use sidelane_signal::HoldState;
 
 use crate::mapped::MappedArray;
-use crate::maps::map_array;
-use crate::tracker::Tracker;
 use crate::tracker::error::{TrackerError, bpf};
+use crate::tracker::{Tracker, array};
 
 const REASON_BYTES: usize = 64;
 const MESSAGE_BYTES: usize = 128;
@@ -56,15 +55,16 @@ pub struct Scheduler {
 }
 
 impl Scheduler {
-    /// Switches batch's scheduler on. The program was loaded with [`Tracker::load_with_scheduler`].
+    /// Switches batch's scheduler on. The tracker was loaded with [`crate::tracker::Features::scheduler`].
     ///
     /// # Errors
     /// When the kernel refuses, for instance since another scheduler has come.
-    pub fn start(tracker: &mut Tracker) -> Result<Self, TrackerError> {
-        let word: MappedArray<ExtWord> = map_array(&tracker.object, "ext_words", 1)?;
-        word.get(0).cpu_count.store(tracker.cpu_count() as u32, Ordering::Release);
+    pub fn start(tracker: &Tracker) -> Result<Self, TrackerError> {
+        let word: MappedArray<ExtWord> = array(tracker.maps(), "ext_words", 1)?;
+        word.get(0).cpu_count.store(tracker.memory().cpu_count() as u32, Ordering::Release);
         let set_hold = tracker.program("ext_set_hold")?;
-        let mut maps = tracker.object.maps_mut();
+        let mut object = tracker.object.borrow_mut();
+        let mut maps = object.maps_mut();
         let mut ops = maps.find(|map| map.name() == "ext_ops").expect("the embedded program has this map");
         let link = ops.attach_struct_ops().map_err(bpf("switch batch's scheduler on (sched_ext)"))?;
         Ok(Self { orders: HoldOrders { word: Arc::new(word), set_hold: Arc::new(set_hold) }, _link: link })
@@ -121,7 +121,8 @@ fn text(bytes: &[AtomicU8]) -> String {
 impl Tracker {
     /// A program of the object, to be run from here.
     fn program(&self, name: &str) -> Result<OwnedFd, TrackerError> {
-        let program = self.object.progs().find(|program| program.name() == name);
+        let object = self.object.borrow();
+        let program = object.progs().find(|program| program.name() == name);
         let program = program.expect("the embedded program has this part");
         program.as_fd().try_clone_to_owned().map_err(|error| bpf("keep a part of the program")(error.into()))
     }

@@ -19,6 +19,9 @@ pub enum TrackerError {
          CAP_PERFMON and CAP_SYS_NICE; in a container, allow the bpf system call"
     )]
     Refused(#[source] libbpf_rs::Error),
+    /// All numbers are used up.
+    #[error("lane tracker: there are 63 services or batch jobs already; remove one first")]
+    TooMany,
     /// Any other step failed.
     #[error("lane tracker: cannot {step}")]
     Bpf {

@@ -1,16 +1,20 @@
 //! How the kernel program is opened, fitted to the machine and loaded.
 
-use libbpf_rs::{Object, ObjectBuilder};
+use std::collections::BTreeMap;
+use std::os::fd::{AsFd, AsRawFd};
 
+use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder};
+
+use crate::mapped::MappedArray;
+
+use crate::identities::Identities;
 use crate::promises::Promises;
 use crate::stolen::StolenFrom;
 
 use super::error::{TrackerError, bpf};
-use super::extras::Extras;
+use super::features::Features;
 use super::parts::{choose_programs, prepare_counter_map, prepare_request_map};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::service::ServiceCgroup;
-use sidelane_host::topology::Lanes;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
 
@@ -33,43 +37,51 @@ const ONE_ENTRY_A_LANE: [&str; 9] = [
 pub const THIEVES: &str = "thieves";
 /// Turns of the lanes.
 pub const TURNS: &str = "lane_turns";
-/// `enum sidelane_requests_from` of `bpf/lanes.h`.
-const REQUESTS_EMITTED: u32 = 2;
-
 /// `struct sidelane_settings` of `bpf/lanes.h`.
-fn settings(service: ServiceCgroup, extras: Extras, stolen_from: StolenFrom) -> [u8; 48] {
-    let mut bytes = [0; 48];
-    bytes[..8].copy_from_slice(&service.id.to_ne_bytes());
-    bytes[8..12].copy_from_slice(&service.level.to_ne_bytes());
-    bytes[12..16].copy_from_slice(&service.v1.to_ne_bytes());
-    let requests = if extras.turns { REQUESTS_EMITTED } else { u32::from(extras.requests) };
-    bytes[16..20].copy_from_slice(&requests.to_ne_bytes());
-    bytes[20..24].copy_from_slice(&u32::from(extras.gated).to_ne_bytes());
-    bytes[24..28].copy_from_slice(&u32::from(extras.counters.is_some()).to_ne_bytes());
-    bytes[28..32].copy_from_slice(&stolen_from.number().to_ne_bytes());
-    bytes[32..40].copy_from_slice(&stolen_from.offset().to_ne_bytes());
-    bytes[40..44].copy_from_slice(&u32::from(extras.lends_to_waited).to_ne_bytes());
-    bytes
+#[repr(C)]
+struct Settings {
+    stolen_offset: i64,
+    stolen_from: u32,
+    requests: u32,
+    turns: u32,
+    gated: u32,
+    counters: u32,
+    groups: u32,
+}
+
+impl Settings {
+    fn of(features: Features, stolen_from: StolenFrom) -> Self {
+        Self {
+            stolen_offset: stolen_from.offset(),
+            stolen_from: stolen_from.number(),
+            requests: features.requests.into(),
+            turns: features.turns.into(),
+            gated: features.gated.into(),
+            counters: features.counters.into(),
+            groups: features.groups.into(),
+        }
+    }
+
+    fn bytes(&self) -> Vec<u8> {
+        let numbers = [self.stolen_from, self.requests, self.turns, self.gated, self.counters, self.groups];
+        let numbers = numbers.into_iter().flat_map(u32::to_ne_bytes);
+        self.stolen_offset.to_ne_bytes().into_iter().chain(numbers).collect()
+    }
 }
 
 /// One array entry for each CPU that the kernel may ever number.
-pub fn lane_count(lanes: &Lanes) -> usize {
+pub(super) fn lane_count() -> usize {
     let possible = std::fs::read_to_string("/sys/devices/system/cpu/possible").unwrap_or_default();
     let possible: CpuSet = possible.trim().parse().unwrap_or_default();
-    let batch = lanes.batch.iter().map(|lane| lane.cpu);
-    let highest = possible.iter().chain(lanes.requests.iter()).chain(batch).max();
-    highest.map_or(1, |cpu| cpu as usize + 1)
+    possible.iter().max().map_or(1, |cpu| cpu as usize + 1)
 }
 
-pub fn open_and_load(
+pub(super) fn open_and_load(
     cpu_count: usize,
-    classes_len: usize,
-    service: ServiceCgroup,
-    extras: Extras,
+    features: Features,
     stolen_from: StolenFrom,
-    lanes: &Lanes,
 ) -> Result<Object, TrackerError> {
-    let program = if extras.scheduler { PROGRAM_WITH_SCHEDULER } else { PROGRAM };
+    let program = if features.scheduler { PROGRAM_WITH_SCHEDULER } else { PROGRAM };
     let mut open = ObjectBuilder::default().open_memory(program).map_err(bpf("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -77,29 +89,30 @@ pub fn open_and_load(
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lane arrays"))?;
         }
         if name == "gated_threads" {
-            map.set_max_entries(Promises::words(extras.gated) as u32).map_err(bpf("size the table of threads"))?;
+            map.set_max_entries(Promises::words(features.gated) as u32).map_err(bpf("size the table of threads"))?;
         }
-        if name == TURNS && extras.turns {
+        if name == TURNS && features.turns {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lanes' turns"))?;
         }
         if name == THIEVES && stolen_from == StolenFrom::Told {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the thieves' array"))?;
         }
-        if name == "process_classes" {
-            map.set_max_entries(classes_len as u32).map_err(bpf("size the table of processes"))?;
+        if name == "process_identities" {
+            map.set_max_entries(Identities::words() as u32).map_err(bpf("size the table of processes"))?;
         }
         if name.ends_with(".rodata") {
-            map.set_initial_value(&settings(service, extras, stolen_from)).map_err(bpf("set the service's cgroup"))?;
+            map.set_initial_value(&Settings::of(features, stolen_from).bytes()).map_err(bpf("set what is tracked"))?;
         }
-        prepare_request_map(&mut map, extras.requests, cpu_count).map_err(bpf("size the request arrays"))?;
-        prepare_counter_map(&mut map, extras.counters.is_some()).map_err(bpf("choose the counters' maps"))?;
+        prepare_request_map(&mut map, features.requests, cpu_count).map_err(bpf("size the request arrays"))?;
+        prepare_counter_map(&mut map, features.counters).map_err(bpf("choose the counters' maps"))?;
     }
-    choose_programs(&mut open, extras.requests);
+    choose_programs(&mut open, features.requests);
     // A service with one place to run is seen before it is placed, others after.
-    let woken = if lanes.requests.len() == 1 { "lane_wakeup" } else { "lane_waking" };
-    let exec = if extras.gated { "" } else { "lane_exec" };
+    let woken = if features.single_lanes { "lane_wakeup" } else { "lane_waking" };
+    let exec = if features.gated { "" } else { "lane_exec" };
     let timer = if stolen_from == StolenFrom::Unseen { "lane_timer" } else { "" };
-    let needless = [woken, exec, timer];
+    let groups = if features.groups { "" } else { "lane_regroup" };
+    let needless = [woken, exec, timer, groups];
     for mut program in open.progs_mut().filter(|program| needless.iter().any(|name| program.name() == *name)) {
         program.set_autoload(false);
     }
@@ -109,7 +122,28 @@ pub fn open_and_load(
     })
 }
 
-pub fn silence_libbpf() {
+/// Descriptors of all maps, by name; the compiler's own sections without the object's name in front.
+pub(super) fn handles(object: &Object) -> Result<BTreeMap<String, MapHandle>, TrackerError> {
+    let handle = |map: libbpf_rs::Map<'_>| {
+        let name = map.name().to_string_lossy().into_owned();
+        let section = name.split_once('.').map(|(_, section)| format!(".{section}"));
+        Ok((section.unwrap_or(name), MapHandle::try_from(&map)?))
+    };
+    let made = object.maps().filter(|map| map.as_fd().as_raw_fd() >= 0);
+    made.map(handle).collect::<libbpf_rs::Result<_>>().map_err(bpf("keep the program's maps"))
+}
+
+/// The array `name` as memory.
+pub(crate) fn array<T>(
+    maps: &BTreeMap<String, MapHandle>,
+    name: &'static str,
+    len: usize,
+) -> Result<MappedArray<T>, TrackerError> {
+    let map = maps.get(name).unwrap_or_else(|| panic!("the embedded program has no map {name}"));
+    MappedArray::new(map.as_fd(), len).map_err(|source| TrackerError::Map { name, source })
+}
+
+pub(super) fn silence_libbpf() {
     // libbpf prints its debugging notes to stderr; our errors say what matters.
     libbpf_rs::set_print(None);
 }

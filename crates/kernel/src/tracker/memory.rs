@@ -1,25 +1,38 @@
 //! The arrays that the kernel program and this process share, as plain memory.
 
-use std::sync::OnceLock;
-use std::sync::atomic::Ordering;
+use std::collections::BTreeMap;
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+use std::sync::{OnceLock, RwLock};
 
-use libbpf_rs::Object;
+use libbpf_rs::MapHandle;
 use sidelane_signal::{GateWord, HoldWord, LaneTerms, LaneWord, RequestWord, ServiceWord};
 
 use crate::books::{Books, LaneStats, TraceEvent};
 use crate::gate_books::GateBooks;
 use crate::mapped::MappedArray;
-use crate::maps::map_array;
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, Thief, note_gap};
 use crate::tracker::error::TrackerError;
-use crate::tracker::extras::Extras;
-use crate::tracker::load::{THIEVES, TURNS};
+use crate::tracker::features::Features;
+use crate::tracker::load::{THIEVES, TURNS, array};
 use crate::turns::LaneTurns;
-use sidelane_host::topology::Lanes;
+use sidelane_host::topology::{BatchLane, Lanes};
+
+use crate::identities::{NUMBERS, Number};
 
 /// `struct sidelane_trace_event` slots, as in `bpf/lanes.h`.
 const TRACE_EVENTS: usize = 16_384;
+
+/// The words of services lie so many entries apart: a page, as in `bpf/lanes.h`.
+pub const SERVICE_STRIDE: usize = 64;
+
+/// The kernel program's variables, in the order of its source.
+#[derive(Debug)]
+#[repr(C)]
+pub(crate) struct Variables {
+    pub(crate) trace_count: AtomicU64,
+    pub(crate) trace_on: AtomicU32,
+}
 
 /// Whoever writes the request words where the kernel program does not: the service emits its requests itself.
 pub trait RequestWriter: Send + Sync {
@@ -32,7 +45,7 @@ pub struct LaneMemory {
     words: MappedArray<LaneWord>,
     holds: MappedArray<HoldWord>,
     requests: MappedArray<RequestWord>,
-    service: MappedArray<ServiceWord>,
+    services: MappedArray<ServiceWord>,
     terms: MappedArray<LaneTerms>,
     gates: MappedArray<GateWord>,
     promises: Promises,
@@ -42,44 +55,68 @@ pub struct LaneMemory {
     turns: MappedArray<LaneTurns>,
     stolen_from: StolenFrom,
     thieves: MappedArray<Thief>,
-    /// Who writes the request words, if the kernel program does not.
-    emitted: OnceLock<Box<dyn RequestWriter>>,
+    variables: MappedArray<Variables>,
+    /// By service: who writes its request words, if the kernel program does not.
+    emitted: Vec<OnceLock<Box<dyn RequestWriter>>>,
+    /// By CPU: the number of the service whose lane it is, or beside whose it is lent; 0 for none.
+    services_of_lanes: Vec<AtomicU32>,
     /// By CPU: the request lanes of a batch lane, none for any other.
-    partners: Vec<Vec<u32>>,
+    partners: RwLock<Vec<Vec<u32>>>,
 }
 
 impl LaneMemory {
-    /// Maps the arrays of the program, which was loaded for `lanes`.
-    pub fn map(
-        object: &Object,
-        lanes: &Lanes,
+    /// Maps the arrays of the program.
+    pub(super) fn map(
+        maps: &BTreeMap<String, MapHandle>,
         cpu_count: usize,
-        extras: Extras,
+        features: Features,
         stolen_from: StolenFrom,
     ) -> Result<Self, TrackerError> {
-        let gated = extras.gated;
+        let gated = features.gated;
         Ok(Self {
-            words: map_array(object, "lane_words", cpu_count)?,
-            holds: map_array(object, "hold_words", cpu_count)?,
-            requests: map_array(object, "request_words", cpu_count)?,
-            service: map_array(object, "service_words", 1)?,
-            terms: map_array(object, "lane_terms", cpu_count)?,
-            gates: map_array(object, "gate_words", cpu_count)?,
+            words: array(maps, "lane_words", cpu_count)?,
+            holds: array(maps, "hold_words", cpu_count)?,
+            requests: array(maps, "request_words", cpu_count)?,
+            services: array(maps, "service_words", NUMBERS * SERVICE_STRIDE)?,
+            terms: array(maps, "lane_terms", cpu_count)?,
+            gates: array(maps, "gate_words", cpu_count)?,
             gated,
-            promises: Promises::new(map_array(object, "gated_threads", Promises::words(gated))?),
-            stats: map_array(object, "lane_stats", cpu_count)?,
-            trace: map_array(object, "trace_events", TRACE_EVENTS)?,
-            turns: map_array(object, TURNS, if extras.turns { cpu_count } else { 1 })?,
+            promises: Promises::new(array(maps, "gated_threads", Promises::words(gated))?),
+            stats: array(maps, "lane_stats", cpu_count)?,
+            trace: array(maps, "trace_events", TRACE_EVENTS)?,
+            turns: array(maps, TURNS, if features.turns { cpu_count } else { 1 })?,
             stolen_from,
-            thieves: map_array(object, THIEVES, if stolen_from == StolenFrom::Told { cpu_count } else { 1 })?,
-            emitted: OnceLock::new(),
-            partners: partners(lanes, cpu_count),
+            thieves: array(maps, THIEVES, if stolen_from == StolenFrom::Told { cpu_count } else { 1 })?,
+            variables: array(maps, ".bss", 1)?,
+            emitted: (0..NUMBERS).map(|_| OnceLock::new()).collect(),
+            services_of_lanes: (0..cpu_count).map(|_| AtomicU32::new(0)).collect(),
+            partners: RwLock::new(vec![Vec::new(); cpu_count]),
         })
+    }
+
+    /// These lanes belong to the service `number`.
+    pub(super) fn pair(&self, lanes: &Lanes, number: Number) {
+        self.set_partners(lanes, number.get(), |lane| lane.requests.iter().collect());
+    }
+
+    /// These lanes belong to nobody.
+    pub(super) fn part(&self, lanes: &Lanes) {
+        self.set_partners(lanes, 0, |_| Vec::new());
+    }
+
+    fn set_partners(&self, lanes: &Lanes, number: u32, requests: impl Fn(&BatchLane) -> Vec<u32>) {
+        let mut partners = self.partners.write().expect("nobody panics with the partners");
+        for lane in &lanes.batch {
+            partners[lane.cpu as usize] = requests(lane);
+        }
+        for cpu in lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
+            self.services_of_lanes[cpu as usize].store(number, Ordering::Release);
+        }
     }
 
     /// How many CPUs the arrays have an entry for.
     pub fn cpu_count(&self) -> usize {
-        self.partners.len()
+        self.services_of_lanes.len()
     }
 
     /// What runs on `cpu`.
@@ -97,9 +134,23 @@ impl LaneMemory {
         self.requests.get(cpu as usize)
     }
 
-    /// The service as a whole.
-    pub fn service(&self) -> &ServiceWord {
-        self.service.get(0)
+    /// A service as a whole.
+    pub fn service(&self, number: Number) -> &ServiceWord {
+        self.services.get(number.get() as usize * SERVICE_STRIDE)
+    }
+
+    /// The service whose lane `cpu` is, or beside whose it is lent. Nothing is tracked of it where there is none.
+    pub fn service_of(&self, cpu: u32) -> &ServiceWord {
+        self.services.get(self.number_of(cpu) * SERVICE_STRIDE)
+    }
+
+    fn number_of(&self, cpu: u32) -> usize {
+        self.services_of_lanes.get(cpu as usize).map_or(0, |number| number.load(Ordering::Acquire) as usize)
+    }
+
+    /// The kernel program's variables.
+    pub(crate) fn variables(&self) -> &Variables {
+        self.variables.get(0)
     }
 
     /// The terms on which the batch lane `cpu` is lent.
@@ -127,21 +178,26 @@ impl LaneMemory {
         self.thieves.get(cpu as usize)
     }
 
-    /// The request words are the service's own word from now on.
-    pub fn hear_from(&self, words: Box<dyn RequestWriter>) {
-        if self.emitted.set(words).is_ok() {
-            self.service().tracked.store(1, Ordering::Release);
+    /// The request words of the service `number` are its own word from now on.
+    pub fn hear_from(&self, number: Number, words: Box<dyn RequestWriter>) {
+        if self.emitted[number.get() as usize].set(words).is_ok() {
+            self.service(number).tracked.store(1, Ordering::Release);
         }
     }
 
-    /// Whether somebody has to [`LaneMemory::hear`] for the request words to be true.
-    pub fn hears(&self) -> bool {
-        self.emitted.get().is_some()
+    /// Whether somebody has to [`LaneMemory::hear`] for the request words beside the lane `cpu` to be true.
+    pub fn hears(&self, cpu: u32) -> bool {
+        self.emitted[self.number_of(cpu)].get().is_some()
     }
 
-    /// Brings the request words up to date, where that is not the kernel program's business.
-    pub fn hear(&self) {
-        if let Some(words) = self.emitted.get() {
+    /// Whether it ever was.
+    pub(super) fn was_heard_from(&self, number: Number) -> bool {
+        self.emitted[number.get() as usize].get().is_some()
+    }
+
+    /// Brings the request words beside the lane `cpu` up to date, where that is not the kernel program's business.
+    pub fn hear(&self, cpu: u32) {
+        if let Some(words) = self.emitted[self.number_of(cpu)].get() {
             words.write(self);
         }
     }
@@ -154,7 +210,8 @@ impl LaneMemory {
     /// The kernel's books of all lanes, up to now.
     pub fn books(&self) -> Books {
         let (gates, stats) = (self.gates.as_slice(), self.stats.as_slice());
-        Books::read(self.words.iter(), self.holds.iter(), gates, stats, self.stolen_from, |cpu| &self.partners[cpu])
+        let partners = self.partners.read().expect("nobody panics with the partners");
+        Books::read(self.words.iter(), self.holds.iter(), gates, stats, self.stolen_from, |cpu| &partners[cpu])
     }
 
     /// Whether batch may look for itself.
@@ -186,12 +243,4 @@ impl Drop for LaneMemory {
             self.stats.iter().for_each(|lane| note_gap(lane.stolen_gap_max_ns()));
         }
     }
-}
-
-fn partners(lanes: &Lanes, cpu_count: usize) -> Vec<Vec<u32>> {
-    let mut partners = vec![Vec::new(); cpu_count];
-    for lane in &lanes.batch {
-        partners[lane.cpu as usize] = lane.requests.iter().collect();
-    }
-    partners
 }

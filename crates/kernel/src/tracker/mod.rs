@@ -1,99 +1,101 @@
-//! The kernel's side of Sidelane: loads `lanes.bpf.c`, tells it who is who, reads its books.
+//! The tracker: `lanes.bpf.c`, loaded once for the whole machine.
 //!
 //! The lane words, hold words and statistics are arrays that the kernel program and this
 //! process share as plain memory ([`LaneMemory`]); reading them costs no system call. The
 //! programs are attached through links that this process owns and pins nowhere, so the
 //! kernel detaches them whenever and however the process ends.
+//!
+//! Services and batch jobs are added and removed while it runs: see [`crate::tracking`].
 
 pub mod error;
-pub mod extras;
+pub mod features;
 mod load;
 mod memory;
-mod parts;
+pub(crate) mod parts;
+mod roles;
 
+use std::cell::{Cell, RefCell};
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};
 use std::sync::Arc;
+use std::sync::atomic::Ordering;
 
 use libbpf_rs::libbpf_sys;
 use libbpf_rs::{Link, MapCore, MapFlags, MapHandle, MapType, Object, ProgramType};
-use sidelane_host::service::ServiceCgroup;
-use sidelane_signal::LaneClass;
+use sidelane_host::cgroup::Group;
+use sidelane_host::topology::Lanes;
 
-use crate::classes::ProcessClasses;
-use crate::counters::{LaneCounters, NoCounters};
-use crate::maps::{find_map, map_array};
+use crate::identities::{Identities, Identity, Number};
 use crate::stolen::StolenFrom;
 use crate::summons::SummonsRing;
 pub use error::TrackerError;
 use error::bpf;
-pub use extras::Extras;
+pub use features::Features;
+pub(crate) use load::array;
 use load::{lane_count, open_and_load, silence_libbpf};
 pub use memory::{LaneMemory, RequestWriter};
-use sidelane_host::topology::Lanes;
+use roles::roles;
 
-const MAX_PARTNERS: usize = 7;
-const ROLE_REQUEST: u32 = 1;
-const ROLE_BATCH: u32 = 2;
 /// The smallest ring the kernel makes: one page. It only ever holds a few summons.
 const RING_BYTES: u32 = 4096;
 
-/// Says which processes batch has at the moment.
-pub type Census = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
-
 /// The loaded kernel program.
 pub struct Tracker {
-    pub object: Object,
-    links: Vec<Link>,
-    rings: Vec<(u32, MapHandle)>,
+    pub(crate) object: RefCell<Object>,
+    maps: BTreeMap<String, MapHandle>,
+    links: RefCell<Vec<Link>>,
+    rings: RefCell<Vec<(u32, MapHandle)>>,
     memory: Arc<LaneMemory>,
-    classes: Arc<ProcessClasses>,
-    counters: Option<Result<LaneCounters, NoCounters>>,
+    identities: Arc<Identities>,
+    features: Features,
+    services: Numbers,
+    jobs: Numbers,
 }
 
 impl Tracker {
-    /// Loads the program for these lanes; nothing is tracked before [`Tracker::attach`].
-    pub fn load(lanes: &Lanes, service: ServiceCgroup) -> Result<Self, TrackerError> {
-        Self::load_for(lanes, service, Extras::default())
-    }
-
-    /// As [`Tracker::load`], with more than lanes.
-    pub fn load_for(lanes: &Lanes, service: ServiceCgroup, extras: Extras) -> Result<Self, TrackerError> {
+    /// Loads the program; nothing is tracked before [`Tracker::attach`].
+    pub fn load(features: Features) -> Result<Self, TrackerError> {
         if !std::path::Path::new("/sys/kernel/btf/vmlinux").exists() {
             return Err(TrackerError::NoBtf);
         }
         silence_libbpf();
-        let cpu_count = lane_count(lanes);
-        let classes_len = ProcessClasses::words();
-        let counters = extras.counters.map(|pair| LaneCounters::open(pair, &lanes.requests));
-        let extras = Extras { counters: extras.counters.filter(|_| matches!(counters, Some(Ok(_)))), ..extras };
-        let stolen_from = if extras.thief { StolenFrom::Told } else { StolenFrom::find() };
-        let object = open_and_load(cpu_count, classes_len, service, extras, stolen_from, lanes)?;
-        let classes = Arc::new(ProcessClasses::new(map_array(&object, "process_classes", classes_len)?));
-        let memory = Arc::new(LaneMemory::map(&object, lanes, cpu_count, extras, stolen_from)?);
-        let mut tracker = Self { object, links: Vec::new(), rings: Vec::new(), memory, classes, counters };
-        tracker.tell_roles(lanes)?;
-        if let Some(Ok(counters)) = &tracker.counters {
-            counters.hand_to(&tracker.object).map_err(bpf("hand the lanes' counters to the kernel"))?;
-        }
-        for lane in &lanes.batch {
-            tracker.make_ring(lane.cpu)?;
-        }
-        Ok(tracker)
+        let cpu_count = lane_count();
+        let stolen_from = if features.thief { StolenFrom::Told } else { StolenFrom::find() };
+        let object = open_and_load(cpu_count, features, stolen_from)?;
+        let maps = load::handles(&object)?;
+        let identities = array(&maps, "process_identities", Identities::words())?;
+        let memory = LaneMemory::map(&maps, cpu_count, features, stolen_from)?;
+        Ok(Self {
+            object: RefCell::new(object),
+            maps,
+            links: RefCell::default(),
+            rings: RefCell::default(),
+            memory: Arc::new(memory),
+            identities: Arc::new(Identities::new(identities)),
+            features,
+            services: Numbers::default(),
+            jobs: Numbers::default(),
+        })
     }
 
-    /// Starts tracking.
-    pub fn attach(&mut self) -> Result<(), TrackerError> {
+    /// Starts tracking, unless it goes on already.
+    pub fn attach(&self) -> Result<(), TrackerError> {
+        let mut links = self.links.borrow_mut();
+        if !links.is_empty() {
+            return Ok(());
+        }
         let attached = |program: &libbpf_rs::ProgramMut<'_>| program.prog_type() == ProgramType::Tracing;
-        for program in self.object.progs_mut().filter(|program| program.autoload() && attached(program)) {
-            self.links.push(program.attach().map_err(bpf("attach to the scheduler's tracepoints"))?);
+        let object = self.object.borrow_mut();
+        for program in object.progs_mut().filter(|program| program.autoload() && attached(program)) {
+            links.push(program.attach().map_err(bpf("attach to the scheduler's tracepoints"))?);
         }
         Ok(())
     }
 
     /// Stops tracking; the books stay readable.
-    pub fn detach(&mut self) {
-        self.links.clear();
+    pub fn detach(&self) {
+        self.links.borrow_mut().clear();
     }
 
     /// The memory shared with the program.
@@ -101,35 +103,86 @@ impl Tracker {
         Arc::clone(&self.memory)
     }
 
-    /// Whether requests are counted, or why not; `None` if they were not to be.
-    pub fn counts(&self) -> Option<Result<(), &NoCounters>> {
-        self.counters.as_ref().map(|counters| counters.as_ref().map(|_| ()))
+    /// Whose each process is.
+    pub fn identities(&self) -> Arc<Identities> {
+        Arc::clone(&self.identities)
     }
 
-    /// How many CPUs the arrays have an entry for.
-    pub fn cpu_count(&self) -> usize {
-        self.memory.cpu_count()
+    /// What it was loaded for.
+    pub fn features(&self) -> Features {
+        self.features
     }
 
-    /// Declares the process `tgid`, and all its future children, to be of `class`.
-    pub fn set_class(&self, tgid: u32, class: LaneClass) {
-        self.classes.set(tgid, class);
+    pub(crate) fn new_service(&self) -> Result<Number, TrackerError> {
+        self.services.take().ok_or(TrackerError::TooMany)
     }
 
-    /// The processes of `class` that are alive.
-    pub fn processes(&self, class: LaneClass) -> Vec<u32> {
-        self.classes.all(class)
+    /// Nobody has the number of this service any more. One that emitted its requests keeps it: whoever looks may
+    /// still hear from it.
+    pub(crate) fn free_service(&self, number: Number) {
+        if !self.memory.was_heard_from(number) {
+            self.services.free(number);
+        }
     }
 
-    /// A look at the batch command's processes that any thread may take, at any time.
-    pub fn census(&self) -> Census {
-        let classes = Arc::clone(&self.classes);
-        Box::new(move || classes.all(LaneClass::Batch))
+    pub(crate) fn new_job(&self) -> Result<Number, TrackerError> {
+        self.jobs.take().ok_or(TrackerError::TooMany)
+    }
+
+    pub(crate) fn free_job(&self, number: Number) {
+        self.jobs.free(number);
+    }
+
+    /// Whoever is in `group` now, or joins it or a group below it, has `identity` until leaving.
+    pub(crate) fn name_group(&self, group: &Group, identity: Identity) -> Result<(), TrackerError> {
+        let hierarchy = hierarchy_key(identity).to_ne_bytes();
+        let value = u32::from(identity.byte()).to_ne_bytes();
+        self.put("group_hierarchies", &hierarchy, &group.hierarchy.to_ne_bytes(), "say where a cgroup is from")?;
+        self.put("named_groups", &group_key(group), &value, "name a cgroup")?;
+        self.look_at_group(group, identity);
+        Ok(())
+    }
+
+    /// The second look at a group: those who were in it before the kernel program saw whoever joins.
+    pub(crate) fn look_at_group(&self, group: &Group, identity: Identity) {
+        let members = group.processes();
+        members.iter().for_each(|pid| self.identities.give_by_group(*pid, identity));
+        // Whoever left between the look and the gift has what nobody would take back.
+        let still: Vec<u32> = group.processes();
+        members.iter().filter(|pid| !still.contains(pid)).for_each(|pid| self.identities.take(*pid, identity));
+    }
+
+    pub(crate) fn forget_group(&self, group: &Group) {
+        // Gone already if the machine ran out of entries; there is nobody to tell.
+        let _ = self.map("named_groups").delete(&group_key(group));
+    }
+
+    /// These lanes are lent beside the service `number` from now on.
+    pub(crate) fn lend(&self, lanes: &Lanes, number: Number, lends_to_waited: bool) -> Result<(), TrackerError> {
+        for (cpu, role) in roles(lanes, number, lends_to_waited) {
+            self.put("lane_roles", &cpu.to_ne_bytes(), &role.bytes(), "tell the kernel the lanes' roles")?;
+        }
+        for lane in &lanes.batch {
+            self.make_ring(lane.cpu)?;
+        }
+        self.memory.pair(lanes, number);
+        Ok(())
+    }
+
+    /// Nobody lends these lanes any more.
+    pub(crate) fn withdraw(&self, lanes: &Lanes) {
+        for cpu in lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
+            let nothing = roles::LaneRole::default().bytes();
+            let _ = self.put("lane_roles", &cpu.to_ne_bytes(), &nothing, "take a lane's role back");
+        }
+        self.rings.borrow_mut().retain(|(cpu, _)| !lanes.batch.iter().any(|lane| lane.cpu == *cpu));
+        self.memory.part(lanes);
     }
 
     /// The ring on which the holder of the batch lane `cpu` is summoned.
     pub fn ring(&self, cpu: u32) -> io::Result<SummonsRing> {
-        let ring = self.rings.iter().find(|(lane, _)| *lane == cpu);
+        let rings = self.rings.borrow();
+        let ring = rings.iter().find(|(lane, _)| *lane == cpu);
         let (_, map) = ring.ok_or_else(|| io::Error::other(format!("CPU {cpu} is not a batch lane")))?;
         SummonsRing::new(map.as_fd().try_clone_to_owned()?)
     }
@@ -140,57 +193,96 @@ impl Tracker {
     }
 
     /// Starts (from empty) or stops recording the lanes' class changes for a timeline.
-    pub fn trace(&self, on: bool) -> Result<(), TrackerError> {
-        let key = 0_u32.to_ne_bytes();
-        let bss = self.map(".bss");
-        let step = "switch the timeline's recording";
-        let mut value = bss.lookup(&key, MapFlags::ANY).map_err(bpf(step))?.unwrap_or_default();
-        // The program's variables in the order of the source: trace_count, trace_on.
+    pub fn trace(&self, on: bool) {
+        let variables = self.memory.variables();
         if on {
-            value[..8].fill(0);
+            variables.trace_count.store(0, Ordering::Relaxed);
         }
-        value[8..12].copy_from_slice(&u32::from(on).to_ne_bytes());
-        bss.update(&key, &value, MapFlags::ANY).map_err(bpf(step))
+        variables.trace_on.store(on.into(), Ordering::Release);
     }
 
-    pub fn map(&self, name: &str) -> libbpf_rs::Map<'_> {
-        find_map(&self.object, name)
+    /// The map `name`.
+    ///
+    /// # Panics
+    /// When the embedded program has none of this name, or it was left out.
+    pub(crate) fn map(&self, name: &str) -> &MapHandle {
+        self.maps.get(name).unwrap_or_else(|| panic!("the embedded program has no map {name}"))
     }
 
-    fn tell_roles(&self, lanes: &Lanes) -> Result<(), TrackerError> {
-        for cpu in lanes.requests.iter() {
-            let partners = lanes.batch.iter().filter(|lane| lane.requests.contains(cpu));
-            self.tell_role(cpu, ROLE_REQUEST, partners.map(|lane| lane.cpu).collect())?;
-        }
-        for lane in &lanes.batch {
-            self.tell_role(lane.cpu, ROLE_BATCH, lane.requests.iter().collect())?;
-        }
+    pub(crate) fn maps(&self) -> &BTreeMap<String, MapHandle> {
+        &self.maps
+    }
+
+    fn put(&self, map: &str, key: &[u8], value: &[u8], step: &'static str) -> Result<(), TrackerError> {
+        self.map(map).update(key, value, MapFlags::ANY).map_err(bpf(step))
+    }
+
+    fn make_ring(&self, cpu: u32) -> Result<(), TrackerError> {
+        let ring = new_ring(RING_BYTES).map_err(bpf("make a summons ring"))?;
+        let fd = ring.as_fd().as_raw_fd().to_ne_bytes();
+        self.put("summons_rings", &cpu.to_ne_bytes(), &fd, "install a summons ring")?;
+        self.rings.borrow_mut().push((cpu, ring));
         Ok(())
     }
+}
 
-    fn tell_role(&self, cpu: u32, role: u32, mut partners: Vec<u32>) -> Result<(), TrackerError> {
-        partners.truncate(MAX_PARTNERS);
-        let mut fields = vec![role, partners.len() as u32];
-        partners.resize(MAX_PARTNERS, 0);
-        fields.extend(partners);
-        fields.push(0);
-        let bytes: Vec<u8> = fields.iter().flat_map(|field| field.to_ne_bytes()).collect();
-        self.map("lane_roles")
-            .update(&cpu.to_ne_bytes(), &bytes, MapFlags::ANY)
-            .map_err(bpf("tell the kernel the lanes' roles"))
+/// Which numbers are taken. One that is free again is given as late as possible: connections of the one who had it
+/// may go on for a while.
+#[derive(Default)]
+struct Numbers {
+    taken: Cell<u64>,
+    last: Cell<u32>,
+}
+
+impl Numbers {
+    fn take(&self) -> Option<Number> {
+        let (taken, last) = (self.taken.get(), self.last.get());
+        let free = |number: &Number| taken >> number.get() & 1 == 0;
+        let after = Number::all().filter(|number| number.get() > last);
+        let number = after.chain(Number::all()).find(free)?;
+        self.taken.set(taken | 1 << number.get());
+        self.last.set(number.get());
+        Some(number)
     }
 
-    fn make_ring(&mut self, cpu: u32) -> Result<(), TrackerError> {
-        let opts = libbpf_sys::bpf_map_create_opts {
-            sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _,
-            ..Default::default()
-        };
-        let ring = MapHandle::create(MapType::RingBuf, Some("sidelane_ring"), 0, 0, RING_BYTES, &opts)
-            .map_err(bpf("make a summons ring"))?;
-        self.map("summons_rings")
-            .update(&cpu.to_ne_bytes(), &ring.as_fd().as_raw_fd().to_ne_bytes(), MapFlags::ANY)
-            .map_err(bpf("install a summons ring"))?;
-        self.rings.push((cpu, ring));
-        Ok(())
+    fn free(&self, number: Number) {
+        self.taken.set(self.taken.get() & !(1 << number.get()));
+    }
+}
+
+/// A ring buffer of the kernel's; a power of two.
+pub(crate) fn new_ring(bytes: u32) -> libbpf_rs::Result<MapHandle> {
+    let opts =
+        libbpf_sys::bpf_map_create_opts { sz: size_of::<libbpf_sys::bpf_map_create_opts>() as _, ..Default::default() };
+    MapHandle::create(MapType::RingBuf, Some("sidelane_ring"), 0, 0, bytes, &opts)
+}
+
+/// `struct sidelane_group` of `bpf/lanes.h`.
+fn group_key(group: &Group) -> Vec<u8> {
+    let words = [group.hierarchy, 0].into_iter().flat_map(u32::to_ne_bytes);
+    group.id.to_ne_bytes().into_iter().chain(words).collect()
+}
+
+/// The place of an identity in `group_hierarchies`.
+fn hierarchy_key(identity: Identity) -> u32 {
+    match identity {
+        Identity::Service(number) => number.get() << 1,
+        Identity::Batch(number) => number.get() << 1 | 1,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn numbers_are_given_once_and_again_as_late_as_possible() {
+        let numbers = Numbers::default();
+        let first = numbers.take().unwrap();
+        numbers.free(first);
+        let others: Vec<Number> = (1..63).map(|_| numbers.take().unwrap()).collect();
+        assert!(!others.contains(&first));
+        assert_eq!(numbers.take(), Some(first));
+        assert_eq!(numbers.take(), None);
     }
 }

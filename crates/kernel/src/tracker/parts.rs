@@ -2,13 +2,13 @@
 
 use libbpf_rs::{OpenMapMut, OpenObject};
 
-use crate::counters;
-
 /// The programs of `bpf/requests.h`. Others never start with this.
 const PROGRAM_PREFIX: &str = "request_";
 /// Their own maps: of the words, which others read, there is always one.
-const REQUEST_MAPS: [&str; 6] =
-    ["service_ports", "request_books", "request_records", "connections", "request_threads", LOADS];
+const REQUEST_MAPS: [&str; 7] =
+    ["service_ports", "request_books", "listeners", "record_rings", "connections", "request_threads", LOADS];
+/// The maps of counters, one for each of a pair: see [`crate::counters`].
+pub const COUNTER_MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
 /// The one of them with an entry a CPU.
 const LOADS: &str = "lane_loads";
 
@@ -35,7 +35,7 @@ pub fn choose_programs(open: &mut OpenObject, tracked: bool) {
 
 /// Leaves a map out unless requests are counted.
 pub fn prepare_counter_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs::Result<()> {
-    match counters::MAPS.iter().any(|name| map.name() == *name) {
+    match COUNTER_MAPS.iter().any(|name| map.name() == *name) {
         true => map.set_autocreate(counted),
         false => Ok(()),
     }

@@ -1,0 +1,160 @@
+//! Whose each process is: one byte a process id, shared with the kernel program.
+
+use std::fmt;
+use std::sync::atomic::{AtomicU64, Ordering};
+
+use sidelane_host::procfs::{is_alive, pid_max};
+
+use crate::mapped::MappedArray;
+
+/// As in `bpf/lanes.h`, from here to [`NUMBERS`].
+const PER_WORD: u32 = 8;
+const BITS: u32 = 8;
+const MASK: u64 = 0xff;
+const BATCH: u8 = 1;
+const BY_GROUP: u8 = 2;
+const NUMBER_SHIFT: u32 = 2;
+/// Services are numbered 1 to one less than this, and batch jobs as well.
+pub const NUMBERS: usize = 64;
+
+/// The number of a service, or of a batch job.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
+pub struct Number(u8);
+
+impl Number {
+    /// All that there are.
+    pub fn all() -> impl Iterator<Item = Self> {
+        (1..NUMBERS as u8).map(Self)
+    }
+
+    /// From 1 on.
+    pub fn get(self) -> u32 {
+        self.0.into()
+    }
+}
+
+impl fmt::Display for Number {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(f)
+    }
+}
+
+/// Whose a process is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Identity {
+    /// A service's.
+    Service(Number),
+    /// A batch job's.
+    Batch(Number),
+}
+
+impl Identity {
+    /// As the kernel program keeps it.
+    pub fn byte(self) -> u8 {
+        match self {
+            Self::Service(number) => number.0 << NUMBER_SHIFT,
+            Self::Batch(number) => number.0 << NUMBER_SHIFT | BATCH,
+        }
+    }
+
+    fn of_byte(byte: u8) -> Option<Self> {
+        let number = Number(byte >> NUMBER_SHIFT);
+        match (number.0, byte & BATCH) {
+            (0, _) => None,
+            (_, 0) => Some(Self::Service(number)),
+            _ => Some(Self::Batch(number)),
+        }
+    }
+}
+
+/// The table of identities, by process id.
+pub struct Identities {
+    words: MappedArray<AtomicU64>,
+}
+
+impl Identities {
+    /// How many words the table needs on this machine.
+    pub fn words() -> usize {
+        (pid_max() / PER_WORD + 1) as usize
+    }
+
+    /// In this array.
+    pub fn new(words: MappedArray<AtomicU64>) -> Self {
+        Self { words }
+    }
+
+    /// The process `tgid`, and all its future children, are of `identity`.
+    pub fn give(&self, tgid: u32, identity: Identity) {
+        self.set(tgid, identity.byte());
+    }
+
+    /// The same for as long as the process stays in a group that has this identity. What it has by itself stays.
+    pub fn give_by_group(&self, tgid: u32, identity: Identity) {
+        let had = self.byte(tgid);
+        if had == 0 || had & BY_GROUP != 0 {
+            self.set(tgid, identity.byte() | BY_GROUP);
+        }
+    }
+
+    /// The process belongs to nobody, if it has `identity`.
+    pub fn take(&self, tgid: u32, identity: Identity) {
+        if self.of(tgid) == Some(identity) {
+            self.set(tgid, 0);
+        }
+    }
+
+    /// Whose the process is.
+    pub fn of(&self, tgid: u32) -> Option<Identity> {
+        Identity::of_byte(self.byte(tgid))
+    }
+
+    /// The living processes of `identity`: the table forgets one only when it is reaped, which nobody may ever do.
+    pub fn all(&self, identity: Identity) -> Vec<u32> {
+        let all = self.listed().filter(|(_, byte)| Identity::of_byte(*byte) == Some(identity));
+        all.map(|(pid, _)| pid).filter(|pid| is_alive(*pid)).collect()
+    }
+
+    /// Nobody has `identity` any more.
+    pub fn take_from_all(&self, identity: Identity) {
+        self.listed()
+            .filter(|(_, byte)| Identity::of_byte(*byte) == Some(identity))
+            .for_each(|(pid, _)| self.set(pid, 0));
+    }
+
+    fn listed(&self) -> impl Iterator<Item = (u32, u8)> {
+        let words = self.words.iter().map(|word| word.load(Ordering::Acquire)).enumerate();
+        let used = words.filter(|(_, word)| *word != 0);
+        let each = used.flat_map(|(index, word)| {
+            (0..PER_WORD).map(move |slot| (index as u32 * PER_WORD + slot, (word >> (slot * BITS) & MASK) as u8))
+        });
+        each.filter(|(_, byte)| *byte != 0)
+    }
+
+    fn byte(&self, tgid: u32) -> u8 {
+        (self.words.get((tgid / PER_WORD) as usize).load(Ordering::Acquire) >> (tgid % PER_WORD * BITS) & MASK) as u8
+    }
+
+    fn set(&self, tgid: u32, byte: u8) {
+        let word = self.words.get((tgid / PER_WORD) as usize);
+        let shift = tgid % PER_WORD * BITS;
+        word.fetch_and(!(MASK << shift), Ordering::AcqRel);
+        word.fetch_or(u64::from(byte) << shift, Ordering::AcqRel);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn an_identity_is_read_as_it_was_written_with_and_without_a_group() {
+        for number in Number::all() {
+            for identity in [Identity::Service(number), Identity::Batch(number)] {
+                assert_eq!(Identity::of_byte(identity.byte()), Some(identity));
+                assert_eq!(Identity::of_byte(identity.byte() | BY_GROUP), Some(identity));
+            }
+        }
+        assert_eq!(Identity::of_byte(0), None);
+        assert_eq!(Number::all().count(), 63);
+    }
+}

@@ -1,0 +1,23 @@
+//! What a tracker is able to do. What it does for each service and each lane is said when they are added.
+
+/// What is loaded into the kernel besides the tracking of lanes. The fewer, the cheaper is a switch.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Features {
+    /// Requests of services can be seen at their sockets.
+    pub requests: bool,
+    /// Services can emit their requests: who ran on which lane when is written down.
+    pub turns: bool,
+    /// Request lanes have counters of instructions and cycles.
+    pub counters: bool,
+    /// Batch may look for itself.
+    pub gated: bool,
+    /// A cgroup can be a service or a batch job.
+    pub groups: bool,
+    /// Batch can have a scheduler of its own, which is off at first; see [`crate::scheduler`]. Only where there is
+    /// sched_ext.
+    pub scheduler: bool,
+    /// Each service has a single request lane: its wake-ups are seen before the kernel looks for a place.
+    pub single_lanes: bool,
+    /// A thread of this process plays the hypervisor, and says what it takes: to see how true the books are.
+    pub thief: bool,
+}

@@ -1,0 +1,165 @@
+//! Who is tracked: services with their lanes, and batch jobs, each by its number, on one tracker for all.
+//!
+//! A service or job is tracked as long as its value lives. Its processes are given their identity when it is added
+//! and whenever its owner looks again; what they fork, and whoever joins its cgroup, follows by the kernel program.
+
+use std::collections::BTreeSet;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sidelane_host::cgroup::Group;
+use sidelane_host::service::Service;
+use sidelane_host::topology::Lanes;
+
+use crate::counters::{LaneCounters, NoCounters};
+use crate::identities::{Identities, Identity, Number};
+use crate::tracker::error::{TrackerError, bpf};
+use crate::tracker::{Features, Tracker};
+
+/// How a service's lanes are lent.
+#[derive(Default)]
+pub struct LaneUse {
+    /// A lane that is lent stays lent when a request starts that had to wait.
+    pub lends_to_waited: bool,
+    /// The counters of its request lanes, if requests are to be counted, or why they cannot be.
+    pub counters: Option<Result<LaneCounters, NoCounters>>,
+}
+
+/// A service that is tracked.
+pub struct ServiceTracking {
+    tracker: Rc<Tracker>,
+    number: Number,
+    lanes: Lanes,
+    group: Option<Group>,
+    counters: Option<Result<LaneCounters, NoCounters>>,
+}
+
+impl ServiceTracking {
+    /// Adds a service and its lanes to a tracker.
+    pub fn start(
+        tracker: &Rc<Tracker>,
+        service: &Service,
+        lanes: &Lanes,
+        lane_use: LaneUse,
+    ) -> Result<Self, TrackerError> {
+        let number = tracker.new_service()?;
+        let (group, counters) = (service.group.clone(), lane_use.counters);
+        let new = Self { tracker: Rc::clone(tracker), number, lanes: lanes.clone(), group, counters };
+        if let Some(Ok(counters)) = &new.counters {
+            counters.hand_to(tracker).map_err(bpf("hand the lanes' counters to the kernel"))?;
+        }
+        tracker.lend(lanes, number, lane_use.lends_to_waited)?;
+        if let Some(group) = &new.group {
+            tracker.name_group(group, new.identity())?;
+        }
+        new.take_in(&service.pids);
+        Ok(new)
+    }
+
+    /// Loads a tracker for one service alone, which is not attached yet.
+    pub fn alone(service: &Service, lanes: &Lanes, features: Features) -> Result<Self, TrackerError> {
+        let single_lanes = lanes.requests.len() == 1;
+        let groups = features.groups || service.group.is_some();
+        let tracker = Rc::new(Tracker::load(Features { single_lanes, groups, ..features })?);
+        Self::start(&tracker, service, lanes, LaneUse::default())
+    }
+
+    /// These processes are the service's, too. Members of its group are so already.
+    pub fn take_in(&self, pids: &BTreeSet<u32>) {
+        match &self.group {
+            Some(group) => self.tracker.look_at_group(group, self.identity()),
+            None => pids.iter().for_each(|pid| self.tracker.identities().give(*pid, self.identity())),
+        }
+    }
+
+    /// Its processes that are alive.
+    pub fn processes(&self) -> Vec<u32> {
+        self.tracker.identities().all(self.identity())
+    }
+
+    /// The number that its processes, lanes and requests carry.
+    pub fn number(&self) -> Number {
+        self.number
+    }
+
+    /// Its lanes.
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    /// The tracker of all.
+    pub fn tracker(&self) -> &Rc<Tracker> {
+        &self.tracker
+    }
+
+    /// Whether its requests are counted, or why not; `None` if they were not to be.
+    pub fn counts(&self) -> Option<Result<(), &NoCounters>> {
+        self.counters.as_ref().map(|counters| counters.as_ref().map(|_| ()))
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::Service(self.number)
+    }
+}
+
+impl Drop for ServiceTracking {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            self.tracker.forget_group(group);
+        }
+        self.tracker.identities().take_from_all(self.identity());
+        self.tracker.withdraw(&self.lanes);
+        self.tracker.free_service(self.number);
+    }
+}
+
+/// A batch job that is tracked.
+pub struct BatchTracking {
+    tracker: Rc<Tracker>,
+    number: Number,
+    group: Option<Group>,
+}
+
+/// Says which processes a batch job has at the moment.
+pub type Census = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
+
+impl BatchTracking {
+    /// Adds a job, which has no processes yet but those in `group`.
+    pub fn start(tracker: &Rc<Tracker>, group: Option<Group>) -> Result<Self, TrackerError> {
+        let new = Self { tracker: Rc::clone(tracker), number: tracker.new_job()?, group };
+        if let Some(group) = &new.group {
+            tracker.name_group(group, new.identity())?;
+        }
+        Ok(new)
+    }
+
+    /// The process is of the job.
+    pub fn take_in(&self, pid: u32) {
+        self.tracker.identities().give(pid, self.identity());
+    }
+
+    /// Its processes that are alive.
+    pub fn processes(&self) -> Vec<u32> {
+        self.tracker.identities().all(self.identity())
+    }
+
+    /// A look at its processes that any thread may take, at any time.
+    pub fn census(&self) -> Census {
+        let (identities, identity): (Arc<Identities>, _) = (self.tracker.identities(), self.identity());
+        Box::new(move || identities.all(identity))
+    }
+
+    fn identity(&self) -> Identity {
+        Identity::Batch(self.number)
+    }
+}
+
+impl Drop for BatchTracking {
+    fn drop(&mut self) {
+        if let Some(group) = &self.group {
+            self.tracker.forget_group(group);
+        }
+        self.tracker.identities().take_from_all(self.identity());
+        self.tracker.free_job(self.number);
+    }
+}
