@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use sidelane_sim::{Choices, Experiment, Model};
 
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
+use crate::experiment::learn::Experience;
 use crate::experiment::load::{Load, Rhythm};
 use crate::experiment::place::Place;
 use crate::experiment::run::{self, Task};
@@ -145,7 +146,7 @@ impl Both {
                 None => 0.0,
             };
             let rhythm = Rhythm { seed: turn.round + 1, ..real.rhythm };
-            let task = Task { stage, rhythm, batch: real.batch, batch_alone_per_s, draw: false };
+            let task = Task { stage, rhythm, batch: real.batch, batch_alone_per_s, draw: false, experience: Experience::default() };
             let figures = run::run(task, &real.setting).with_context(|| real.setting.title.to_owned())?;
             self.notes.extend(figures.beside.iter().flat_map(|beside| beside.notes.iter().cloned()));
             if stage.place.client_on_batch_lane() {
