@@ -27,9 +27,12 @@ const SAMPLES_MIN: f64 = 32.0;
 /// Batch beside a request for no more than one part in this many of its time has not run beside it: it
 /// was being stopped when the request started. Else a reference period would have no references.
 const PASSING: Nanos = 100;
-/// It is gone after this time. Of a request that is itself that short it may be a large part: one that was
-/// counted as beside batch for it would be missing among those alone, which would then look longer than they are.
-const STOPPING_NS: Nanos = 50_000;
+/// It is gone after this time, or so small a part of a short request. Of a request that is itself that short a
+/// reaction is more than `PASSING`: one that was counted as beside batch for it would be missing among those alone,
+/// which would then look longer than they are. The bound is low, since others than the holder take the batch lane,
+/// too: a short request beside them has seen little of batch, and is none of those alone.
+const STOPPING_NS: Nanos = 10_000;
+const STOPPING_PART: Nanos = 4;
 /// The weight that a kind keeps at each new sample of it: some 1000 samples count.
 const FADE: f64 = 0.999;
 
@@ -49,7 +52,7 @@ pub struct Finished {
 impl Finished {
     /// Batch was at most seen to leave.
     fn ran_alone(&self) -> bool {
-        let stopping_ns = STOPPING_NS.min(self.server_ns / 2);
+        let stopping_ns = STOPPING_NS.min(self.server_ns / STOPPING_PART);
         self.co_run_ns <= stopping_ns.max(self.server_ns / PASSING)
     }
 }
@@ -295,8 +298,8 @@ mod tests {
         let (mut meter, mut seed) = (HarmMeter::default(), 3);
         for index in 0..40_000_u64 {
             let work_ns = if index % 2 == 0 { 30_000.0 } else { 4_000_000.0 } * (0.5 + noise(&mut seed));
-            let (alone, reaction_ns) = (index / 2 % 8 == 0, 20_000.0 * noise(&mut seed));
-            let co_run_ns = if alone { reaction_ns.min(work_ns / 2.0) } else { work_ns / 0.6 };
+            let (alone, reaction_ns) = (index / 2 % 8 == 0, 10_000.0 * noise(&mut seed));
+            let co_run_ns = if alone { reaction_ns.min(work_ns / 4.0) } else { work_ns / 0.6 };
             let server_ns = (work_ns + 0.4 * co_run_ns) as Nanos;
             meter.add(&Finished { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });
         }
