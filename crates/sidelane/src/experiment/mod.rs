@@ -8,10 +8,12 @@
 //! - `batch`: the batch job and its progress
 //! - `setting`: how batch runs beside the service, as data
 //! - `run`: one run
+//! - `learn`: load before it, until the session knows its service
 //! - `socket`: what the service's sockets show of one run, where the client is in its own way
 //! - `timeline`: who ran on the lanes, in one short stretch of it
 
 pub mod batch;
+pub mod learn;
 pub mod load;
 pub mod place;
 pub mod redis;

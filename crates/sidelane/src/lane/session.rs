@@ -30,7 +30,7 @@ use super::gate::sched_ext::Scheduler;
 use super::gate::{Gate, LaneKeeper};
 use super::guardian::Guardian;
 use super::holder::HolderBooks;
-use super::terms::{FinalTerms, Lending, TermsKeeper};
+use super::terms::{FinalTerms, Learned, Lending, TermsKeeper};
 use super::tracker::{Extras, LaneMemory, Tracker};
 use crate::request::emitted::Emitters;
 use crate::request::{self, EventPair, RequestSource, Source};
@@ -173,6 +173,16 @@ impl Session {
     /// The batch command.
     pub fn batch(&self) -> &Batch {
         &self.batch
+    }
+
+    /// What was learned from the service's requests, if lanes are held.
+    pub fn learned(&self) -> Option<Learned> {
+        self.terms.as_ref().map(TermsKeeper::learned)
+    }
+
+    /// Goes on from what another session has learned of the same service and batch command.
+    pub fn take_over(&mut self, learned: &Learned) {
+        self.terms.iter_mut().for_each(|terms| terms.take_over(learned));
     }
 
     /// Ends the batch command and everything it started, now.
