@@ -3,18 +3,19 @@
  * The instrumented gate: what an agent and the batch programs that check for themselves share.
  * crates/signal/src/gate.rs mirrors this file and asserts every offset.
  *
- * The agent starts batch with file descriptors of five arrays, each with one entry a CPU unless
+ * The agent starts batch with file descriptors of six arrays, each with one entry a CPU unless
  * noted, and names them in the environment:
  *
- *   SIDELANE_GATE=1:LANES:REQUESTS:SERVICE:TERMS:GATES:THREADS
+ *   SIDELANE_GATE=2:LANES:REQUESTS:SERVICES:TERMS:GATES:THREADS:NUMBER
  *
- *   1         the version of this format
+ *   2         the version of this format
  *   LANES     struct sidelane_lane_word, to be mapped read-only
  *   REQUESTS  struct sidelane_request_word, to be mapped read-only
- *   SERVICE   struct sidelane_service_word, one entry, to be mapped read-only
+ *   SERVICES  struct sidelane_service_word, a page a service, to be mapped read-only
  *   TERMS     struct sidelane_lane_terms, to be mapped read-only
  *   GATES     struct sidelane_gate_word
  *   THREADS   uint64_t, one bit a thread id, 64 to an entry: threads that check
+ *   NUMBER    which page of SERVICES is the service's
  *
  * The check word is busy_lanes of the service word. The kernel program counts it while batch is
  * gated, and only then.
@@ -30,7 +31,7 @@
 #ifndef SIDELANE_ABI_GATE_H
 #define SIDELANE_ABI_GATE_H
 
-#define SIDELANE_GATE_VERSION 1
+#define SIDELANE_GATE_VERSION 2
 #define SIDELANE_GATE_ENV "SIDELANE_GATE"
 
 /* Which policy decides; see crates/policy/src/borrow/kind.rs. */

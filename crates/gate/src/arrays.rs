@@ -16,6 +16,8 @@ use crate::page::PAGE_BYTES;
 
 /// `BPF_MAP_TYPE_ARRAY`.
 const ARRAY: usize = 2;
+/// The words of services lie a page apart.
+const SERVICES_A_PAGE: usize = PAGE_BYTES / size_of::<ServiceWord>();
 const WRONG: &str = "a descriptor in SIDELANE_GATE is closed, or not an array of Sidelane";
 
 /// Everything the slow path needs, mapped for the rest of the process's life.
@@ -39,7 +41,7 @@ impl Arrays {
         Ok(Self {
             lanes,
             requests: map(fds.requests, libc::PROT_READ)?,
-            service: map(fds.service, libc::PROT_READ)?.first().ok_or(WRONG)?,
+            service: map(fds.services, libc::PROT_READ)?.get(fds.number * SERVICES_A_PAGE).ok_or(WRONG)?,
             terms: map(fds.terms, libc::PROT_READ)?,
             gates: map(fds.gates, libc::PROT_READ | libc::PROT_WRITE)?,
             threads: map(fds.threads, libc::PROT_READ | libc::PROT_WRITE)?,

@@ -1,18 +1,23 @@
-//! What the agent says in the environment: `SIDELANE_GATE=1:LANES:REQUESTS:SERVICE:TERMS:GATES:THREADS`.
+//! What the agent says in the environment: `SIDELANE_GATE=2:LANES:REQUESTS:SERVICES:TERMS:GATES:THREADS:NUMBER`.
 
 use std::ffi::CStr;
 
 use sidelane_signal::{GATE_ENV, GATE_VERSION};
 
-/// The file descriptors of the arrays, in the order of `abi/gate.h`.
+/// Services are numbered up to here.
+const SERVICES_MAX: usize = 64;
+
+/// The file descriptors of the arrays, in the order of `abi/gate.h`, and which service it is about.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GateFds {
     pub(crate) lanes: i32,
     pub(crate) requests: i32,
-    pub(crate) service: i32,
+    pub(crate) services: i32,
     pub(crate) terms: i32,
     pub(crate) gates: i32,
     pub(crate) threads: i32,
+    /// The place of the service's page in the array of services.
+    pub(crate) number: usize,
 }
 
 impl GateFds {
@@ -27,8 +32,10 @@ impl GateFds {
             return None;
         }
         let mut fd = || fields.next()?.parse().ok().filter(|fd| *fd >= 0);
-        let fds = Self { lanes: fd()?, requests: fd()?, service: fd()?, terms: fd()?, gates: fd()?, threads: fd()? };
-        fields.next().is_none().then_some(fds)
+        let (lanes, requests, services) = (fd()?, fd()?, fd()?);
+        let (terms, gates, threads) = (fd()?, fd()?, fd()?);
+        let number = fields.next()?.parse().ok().filter(|number| *number < SERVICES_MAX)?;
+        fields.next().is_none().then_some(Self { lanes, requests, services, terms, gates, threads, number })
     }
 }
 
@@ -63,15 +70,21 @@ mod tests {
     use super::*;
 
     #[test]
-    fn six_descriptors_of_this_version() {
-        let fds = GateFds { lanes: 3, requests: 4, service: 5, terms: 6, gates: 7, threads: 18 };
-        assert_eq!(GateFds::parse("1:3:4:5:6:7:18"), Some(fds));
+    fn six_descriptors_and_a_number_of_this_version() {
+        let fds = GateFds { lanes: 3, requests: 4, services: 5, terms: 6, gates: 7, threads: 18, number: 2 };
+        assert_eq!(GateFds::parse("2:3:4:5:6:7:18:2"), Some(fds));
     }
 
     #[test]
     fn anything_else_is_nothing() {
-        let garbage = ["", "1", "garbage", "2:3:4:5:6:7:8", "1:3:4:5:6:7", "1:3:4:5:6:7:8:9", "1:3:4:5:6:7:", ":::"];
-        for text in garbage.into_iter().chain(["1:3:4:5:6:7:-1", "1:a:b:c:d:e:f", "1:3:4:5:6:7:99999999999"]) {
+        let garbage =
+            ["", "2", "garbage", "1:3:4:5:6:7:8:1", "2:3:4:5:6:7:8", "2:3:4:5:6:7:8:1:9", "2:3:4:5:6:7:8:", ":::"];
+        for text in garbage.into_iter().chain([
+            "2:3:4:5:6:7:-1:1",
+            "2:a:b:c:d:e:f:1",
+            "2:3:4:5:6:7:99999999999:1",
+            "2:3:4:5:6:7:8:64",
+        ]) {
             assert_eq!(GateFds::parse(text), None, "`{text}`");
         }
     }

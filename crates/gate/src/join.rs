@@ -64,7 +64,7 @@ fn open() -> Option<&'static Arrays> {
     match fds.ok_or("SIDELANE_GATE has gone").and_then(|fds| Ok((fds, Arrays::map(&fds)?))) {
         Ok((fds, arrays)) => {
             let arrays = ARRAYS.get_or_init(|| arrays);
-            page::show_all(fds.service);
+            page::show_all(fds.services, fds.number);
             STATE.store(OPEN, Ordering::Release);
             Some(arrays)
         }
@@ -101,8 +101,8 @@ fn take_in(page: &'static CheckPage) {
     match STATE.load(Ordering::Acquire) {
         ARMED if page::adopt(page) => page.knock(true),
         OPEN => {
-            if let Some(fds) = GateFds::from_environment().filter(|fds| Arrays::is_service(fds.service)) {
-                page.show(fds.service);
+            if let Some(fds) = GateFds::from_environment().filter(|fds| Arrays::is_service(fds.services)) {
+                page.show(fds.services, fds.number);
             }
         }
         _ => {}

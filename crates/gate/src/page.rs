@@ -42,12 +42,13 @@ impl CheckPage {
         self.word().store(u32::from(on), Ordering::Relaxed);
     }
 
-    /// Maps the service's array here; without success, checks say "not busy".
-    pub(crate) fn show(&self, service_fd: i32) {
+    /// Maps the page of the service `number` here; without success, checks say "not busy".
+    pub(crate) fn show(&self, services_fd: i32, number: usize) {
         // SAFETY: replaces a page that is nothing but this value, at once for all threads.
         let shown = unsafe {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
-            libc::mmap(self.address(), PAGE_BYTES, libc::PROT_READ, flags, service_fd, 0)
+            let at = (number * PAGE_BYTES) as libc::off_t;
+            libc::mmap(self.address(), PAGE_BYTES, libc::PROT_READ, flags, services_fd, at)
         };
         if shown == libc::MAP_FAILED {
             self.knock(false);
@@ -74,9 +75,9 @@ pub(crate) fn silence_all() {
     all().for_each(|page| page.knock(false));
 }
 
-/// Makes all checks look at the service's array from now on.
-pub(crate) fn show_all(service_fd: i32) {
-    all().for_each(|page| page.show(service_fd));
+/// Makes all checks look at the page of the service `number` from now on.
+pub(crate) fn show_all(services_fd: i32, number: usize) {
+    all().for_each(|page| page.show(services_fd, number));
 }
 
 fn all() -> impl Iterator<Item = &'static CheckPage> {

@@ -11,7 +11,7 @@ use sidelane_host::cgroup::Group;
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 
-use crate::counters::{LaneCounters, NoCounters};
+use crate::counters::{EventPair, LaneCounters, NoCounters};
 use crate::identities::{Identities, Identity, Number};
 use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{Features, Tracker};
@@ -23,6 +23,13 @@ pub struct LaneUse {
     pub lends_to_waited: bool,
     /// The counters of its request lanes, if requests are to be counted, or why they cannot be.
     pub counters: Option<Result<LaneCounters, NoCounters>>,
+}
+
+impl LaneUse {
+    /// Requests are counted by `pair`, where they can be.
+    pub fn counting(pair: EventPair, lanes: &Lanes) -> Self {
+        Self { counters: Some(LaneCounters::open(pair, &lanes.requests)), ..Self::default() }
+    }
 }
 
 /// A service that is tracked.
@@ -57,11 +64,17 @@ impl ServiceTracking {
     }
 
     /// Loads a tracker for one service alone, which is not attached yet.
-    pub fn alone(service: &Service, lanes: &Lanes, features: Features) -> Result<Self, TrackerError> {
+    pub fn alone(
+        service: &Service,
+        lanes: &Lanes,
+        lane_use: LaneUse,
+        features: Features,
+    ) -> Result<Self, TrackerError> {
         let single_lanes = lanes.requests.len() == 1;
         let groups = features.groups || service.group.is_some();
-        let tracker = Rc::new(Tracker::load(Features { single_lanes, groups, ..features })?);
-        Self::start(&tracker, service, lanes, LaneUse::default())
+        let counters = matches!(lane_use.counters, Some(Ok(_)));
+        let tracker = Rc::new(Tracker::load(Features { single_lanes, groups, counters, ..features })?);
+        Self::start(&tracker, service, lanes, lane_use)
     }
 
     /// These processes are the service's, too. Members of its group are so already.

@@ -15,6 +15,9 @@ pub enum Method {
     /// Of a figure of all rounds together, worked out again from rounds that were drawn at random.
     #[serde(rename = "bootstrap over rounds")]
     Bootstrap,
+    /// Of a mean, by its standard error.
+    #[serde(rename = "mean, by its standard error")]
+    StandardError,
 }
 
 impl Method {
@@ -24,6 +27,7 @@ impl Method {
             Method::Exact => "exact",
             Method::OrderStatistics => "median, by order statistics",
             Method::Bootstrap => "bootstrap over rounds",
+            Method::StandardError => "mean, by its standard error",
         }
     }
 }
@@ -46,6 +50,13 @@ impl Interval {
     /// A number that is the same whenever it is repeated.
     pub fn exact(measured: f64) -> Interval {
         Interval { measured, low: Some(measured), high: Some(measured), method: Method::Exact }
+    }
+
+    /// A mean of many samples, with its standard error.
+    pub fn of_mean(measured: f64, error: f64) -> Interval {
+        const Z_95: f64 = 1.96;
+        let [low, high] = [-Z_95, Z_95].map(|times| Some(measured + times * error));
+        Interval { measured, low, high, method: Method::StandardError }
     }
 
     /// The same in another unit, or less an offset: `of` must rise.

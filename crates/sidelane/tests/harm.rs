@@ -24,14 +24,15 @@ use sidelane::request::{Request, Requests, can_track};
 use sidelane_host::clock::now_ns;
 use sidelane_host::perf::Event;
 use sidelane_host::priority::pin_this_thread;
-use sidelane_host::service::ServiceCgroup;
+use sidelane_host::service::Service;
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_kernel::counters::EventPair;
-use sidelane_kernel::tracker::{Extras, Tracker};
+use sidelane_kernel::tracker::Features;
+use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
 use sidelane_policy::borrow::Harm;
 use sidelane_policy::borrow::harm::HarmSource;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
-use sidelane_signal::{GateWord, LaneClass};
+use sidelane_signal::GateWord;
 
 const REQUEST_CPU: u32 = 0;
 const BATCH_CPU: u32 = 1;
@@ -45,17 +46,18 @@ fn lanes() -> Lanes {
 }
 
 /// What counts `pair` for requests.
-fn counting(pair: EventPair) -> Extras {
-    Extras { requests: true, counters: Some(pair), ..Extras::default() }
+fn counting(pair: EventPair) -> LaneUse {
+    LaneUse::counting(pair, &lanes())
 }
 
 /// A tracker of the requests of `service`.
-fn track(service: u32, extras: Extras) -> (Tracker, Requests) {
-    let mut tracker = Tracker::load_for(&lanes(), ServiceCgroup::default(), extras).unwrap();
-    tracker.set_class(service, LaneClass::Lc);
-    let requests = Requests::track(&tracker, "this test", &BTreeSet::from([service])).unwrap();
-    tracker.attach().unwrap();
-    (tracker, requests)
+fn track(service: u32, lane_use: LaneUse, gated: bool) -> (ServiceTracking, Requests) {
+    let service = Service { pids: BTreeSet::from([service]), ..Service::default() };
+    let features = Features { requests: true, gated, ..Features::default() };
+    let tracking = ServiceTracking::alone(&service, &lanes(), lane_use, features).unwrap();
+    let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
+    tracking.tracker().attach().unwrap();
+    (tracking, requests)
 }
 
 fn can_track_here() -> bool {
@@ -102,8 +104,10 @@ fn what_lanes_count_becomes_the_harm() {
     let options = ["echo-server", "--design", "event-loop", "--cpu", REQUEST_LANE, "--fifo", "10", "--service-us"];
     let options = options.into_iter().chain(["500", "--log"]).map(AsRef::as_ref);
     let server = lab.start(options.chain([journal.as_os_str()])).unwrap();
-    let (tracker, mut requests) = track(server.pid(), counting(CLOCK_TWICE));
-    assert!(matches!(tracker.counts(), Some(Ok(()))), "{:?}", tracker.counts());
+    let (tracking, mut requests) = track(server.pid(), counting(CLOCK_TWICE), false);
+    let tracker = tracking.tracker();
+    let job = BatchTracking::start(tracker, None).unwrap();
+    assert!(matches!(tracking.counts(), Some(Ok(()))), "{:?}", tracking.counts());
     let (port, log) = (server.ready("port").unwrap(), scratch.path().join("client"));
     let budget = Budget::Given(50_000_000);
     let lending = Lending::new(Some(PolicyKind::DynamicRefresh), budget, BorrowConfig::default()).unwrap();
@@ -122,7 +126,7 @@ fn what_lanes_count_becomes_the_harm() {
     };
     assert_eq!(load().source, HarmSource::Nothing, "nothing ran beside");
     let batch = Batch::start(&["--idle", "0"]);
-    tracker.set_class(batch.0.id(), LaneClass::Batch);
+    job.take_in(batch.0.id());
     // On a busy machine batch has its lane only now and then.
     let deadline = Instant::now() + TIMEOUT;
     while load().source != HarmSource::Counters {
@@ -163,11 +167,11 @@ impl Own {
 }
 
 /// The requests that `script` makes.
-fn seen_of(extras: Extras, script: impl FnOnce(&mut Own, &Tracker)) -> Vec<Request> {
+fn seen_of(lane_use: LaneUse, gated: bool, script: impl FnOnce(&mut Own, &ServiceTracking)) -> Vec<Request> {
     let mut own = Own::open();
-    let (mut tracker, mut requests) = track(std::process::id(), extras);
-    script(&mut own, &tracker);
-    tracker.detach();
+    let (tracking, mut requests) = track(std::process::id(), lane_use, gated);
+    script(&mut own, &tracking);
+    tracking.tracker().detach();
     let mut seen = Vec::new();
     requests.finish(|request| seen.push(*request)).unwrap();
     seen
@@ -177,7 +181,7 @@ fn seen_of(extras: Extras, script: impl FnOnce(&mut Own, &Tracker)) -> Vec<Reque
 fn only_requests_that_had_their_lane_to_themselves_are_counted() {
     const EACH: usize = 20;
     let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
-    let seen = seen_of(counting(CLOCK_TWICE), |own, _| {
+    let seen = seen_of(counting(CLOCK_TWICE), false, |own, _| {
         (0..EACH).for_each(|_| own.request(|| ()));
         (0..EACH).for_each(|_| own.request(|| thread::sleep(Duration::from_micros(100))));
         for _ in 0..EACH {
@@ -195,8 +199,8 @@ fn without_counters_requests_are_tracked_all_the_same() {
     let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
     let nothing = Event { kind: u32::MAX, config: 0 };
     let nothing = EventPair { instructions: nothing, cycles: nothing };
-    let seen = seen_of(counting(nothing), |own, tracker| {
-        assert!(matches!(tracker.counts(), Some(Err(_))));
+    let seen = seen_of(counting(nothing), false, |own, tracking| {
+        assert!(matches!(tracking.counts(), Some(Err(_))));
         own.request(|| ());
     });
     assert_eq!(seen.iter().map(|request| request.counters).collect::<Vec<_>>(), [None]);
@@ -212,12 +216,13 @@ fn spin(time: Duration) {
 /// Which part of each request of 100 µs that `each` begins batch ran beside, with the books of naps at hand.
 fn co_run_parts(each: impl Fn(&GateWord, u32)) -> Vec<f64> {
     const REQUESTS: usize = 50;
-    let extras = Extras { requests: true, gated: true, ..Extras::default() };
-    let seen = seen_of(extras, |own, tracker| {
+    let seen = seen_of(LaneUse::default(), true, |own, tracking| {
+        let tracker = tracking.tracker();
+        let job = BatchTracking::start(tracker, None).unwrap();
         // Nobody else is to have a turn there.
         let batch = Batch::start(&["--fifo", "10"]);
         let (pid, memory) = (batch.0.id(), tracker.memory());
-        tracker.set_class(pid, LaneClass::Batch);
+        job.take_in(pid);
         wait_until("batch runs on its lane", || memory.word(BATCH_CPU).pid.load(Ordering::Acquire) == pid);
         for _ in 0..REQUESTS {
             own.request(|| {

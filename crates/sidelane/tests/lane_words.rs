@@ -7,19 +7,21 @@ use std::sync::atomic::Ordering;
 
 use common::lanes::LANES;
 use common::{Service, lab, lanes_to_ourselves, wait_until};
-use sidelane_host::service::ServiceCgroup;
+use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Topology;
-use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
-use sidelane_signal::{HoldState, LaneClass};
+use sidelane_kernel::tracker::{Features, LaneMemory};
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+use sidelane_signal::HoldState;
 
 const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
 
 /// Watches a service on the request lane; nobody holds the batch lane, and no batch runs there.
-fn beside(service: &Service, extras: Extras, script: impl FnOnce(&LaneMemory)) {
+fn beside(service: &Service, features: Features, script: impl FnOnce(&LaneMemory)) {
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
-    let mut tracker = Tracker::load_for(&lanes, ServiceCgroup::default(), extras).unwrap();
-    tracker.set_class(service.pid(), LaneClass::Lc);
+    let tracked = Tracked { pids: [service.pid()].into(), ..Tracked::default() };
+    let tracking = ServiceTracking::alone(&tracked, &lanes, LaneUse::default(), features).unwrap();
+    let tracker = tracking.tracker();
     tracker.attach().unwrap();
     let memory = tracker.memory();
     wait_for_turns(&memory, 1);
@@ -38,7 +40,7 @@ fn a_service_that_stops_beside_an_evicted_lane_wakes_nobody() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let service = Service::pulsing(&lab);
-    beside(&service, Extras::default(), |memory| {
+    beside(&service, Features::default(), |memory| {
         let hold = memory.hold(BATCH_LANE);
         hold.evict();
         wait_for_turns(memory, 500);
@@ -52,7 +54,7 @@ fn what_is_stolen_is_booked_to_the_nanosecond() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let service = Service::pulsing(&lab);
-    beside(&service, Extras { thief: true, ..Extras::default() }, |memory| {
+    beside(&service, Features { thief: true, ..Features::default() }, |memory| {
         let steal_ns = |clock_ns| {
             memory.thief(REQUEST_LANE).stolen_ns.store(clock_ns, Ordering::Release);
             wait_until("the theft is booked", || memory.books().lane(REQUEST_LANE).stolen_ns == clock_ns);

@@ -15,11 +15,12 @@ use common::lanes::LANES;
 use common::{lanes_to_ourselves, wait_until};
 use sidelane::request::{Requests, can_track};
 use sidelane_host::priority::pin_this_thread;
-use sidelane_host::service::ServiceCgroup;
+use sidelane_host::service::Service;
 use sidelane_host::topology::Topology;
 use sidelane_kernel::requests::RequestMemory;
-use sidelane_kernel::tracker::{Extras, Tracker};
-use sidelane_signal::{HoldState, LaneClass, RunningRequest};
+use sidelane_kernel::tracker::{Features, Tracker};
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+use sidelane_signal::{HoldState, RunningRequest};
 
 const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
@@ -74,15 +75,15 @@ fn on_the_request_lane(script: impl FnOnce(&Seen<'_>, [Connection; 2])) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connections = [Connection::open(&listener), Connection::open(&listener)];
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
-    let mut tracker =
-        Tracker::load_for(&lanes, ServiceCgroup::default(), Extras { requests: true, ..Extras::default() }).unwrap();
+    let service = |pid| Service { pids: BTreeSet::from([pid]), ..Service::default() };
     let me = std::process::id();
-    tracker.set_class(me, LaneClass::Lc);
-    let requests = Requests::track(&tracker, "this test", &BTreeSet::from([me])).unwrap();
-    tracker.attach().unwrap();
+    let features = Features { requests: true, ..Features::default() };
+    let tracking = ServiceTracking::alone(&service(me), &lanes, LaneUse::default(), features).unwrap();
+    let requests = Requests::track(&tracking, "this test", &BTreeSet::from([me])).unwrap();
+    tracking.tracker().attach().unwrap();
     let memory = requests.memory();
     assert_eq!(memory.service().tracked.load(Ordering::Acquire), 1);
-    script(&Seen { memory: &memory, tracker: &tracker }, connections);
+    script(&Seen { memory: &memory, tracker: tracking.tracker() }, connections);
 }
 
 #[test]

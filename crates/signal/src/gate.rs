@@ -4,7 +4,7 @@
 use crate::sync::{AtomicU32, AtomicU64};
 
 /// The version of the environment variable [`GATE_ENV`] and of everything it names.
-pub const GATE_VERSION: u32 = 1;
+pub const GATE_VERSION: u32 = 2;
 /// Names the arrays that a batch program maps.
 pub const GATE_ENV: &str = "SIDELANE_GATE";
 /// The most request lanes that one batch lane has.

@@ -14,6 +14,7 @@ use memmap2::MmapRaw;
 pub struct Counter {
     units: AtomicU64,
     busy_ns: AtomicU64,
+    made_up_ns: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Counter>() == 64);
@@ -30,6 +31,12 @@ impl Counter {
     pub fn count_time(&self, length_ns: u64) {
         let busy_ns = self.busy_ns.load(Ordering::Relaxed);
         self.busy_ns.store(busy_ns.wrapping_add(length_ns), Ordering::Relaxed);
+    }
+
+    /// Adds time, of that in which it worked, in which the owning thread made up for its overlap instead.
+    pub fn count_made_up(&self, length_ns: u64) {
+        let made_up_ns = self.made_up_ns.load(Ordering::Relaxed);
+        self.made_up_ns.store(made_up_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
 }
 
@@ -52,6 +59,7 @@ impl Counters {
             let counter = counters.of_thread(thread);
             counter.units.store(0, Ordering::Relaxed);
             counter.busy_ns.store(0, Ordering::Relaxed);
+            counter.made_up_ns.store(0, Ordering::Relaxed);
         }
         Ok(counters)
     }

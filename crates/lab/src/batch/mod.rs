@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 
 use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns};
 use crate::numbers;
-use crate::sibling::{Pace, PaceArgs, Sibling};
+use crate::sibling::{PaceArgs, Sibling};
 use crate::signals::EndingSignals;
 use check::Check;
 use counters::{Counter, Counters};
@@ -30,7 +30,8 @@ pub struct Args {
     #[arg(value_enum)]
     kernel: Kernel,
     /// File of the counters: 64 bytes a thread, the first 8 of them its units, the next 8 the nanoseconds
-    /// that it worked on them, as numbers in the machine's byte order
+    /// that it worked on them, the next 8 those in which it made up for a sibling lane instead, as numbers in the
+    /// machine's byte order
     #[arg(long, value_name = "FILE")]
     counter: PathBuf,
     /// Seconds to run; until SIGTERM or SIGINT if not given
@@ -100,7 +101,11 @@ fn work(kernel: Kernel, checks: bool, rest: Option<Rest>, sibling: Option<&Sibli
         if !done.is_multiple_of(UNITS_A_LOOK) && rest.is_none() {
             continue;
         }
-        pace.iter_mut().for_each(Pace::look);
+        if let Some(pace) = &mut pace {
+            let look_ns = now_ns();
+            pace.look();
+            counter.count_made_up(now_ns() - look_ns);
+        }
         let now = now_ns();
         counter.count_time(now - began_ns);
         began_ns = now;

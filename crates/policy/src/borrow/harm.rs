@@ -28,6 +28,12 @@ const SAMPLES_MIN: f64 = 32.0;
 /// Batch beside a request for no more than one part in this many of its time has not run beside it: it
 /// was being stopped when the request started. Else a reference period would have no references.
 const PASSING: Nanos = 100;
+/// It is gone after this time, or so small a part of a short request. Of a request that is itself that short a
+/// reaction is more than `PASSING`: one that was counted as beside batch for it would be missing among those alone,
+/// which would then look longer than they are. The bound is low, since others than the holder take the batch lane,
+/// too: a short request beside them has seen little of batch, and is none of those alone.
+const STOPPING_NS: Nanos = 10_000;
+const STOPPING_PART: Nanos = 4;
 /// The weight that a kind keeps at each new sample of it: some 1000 samples count.
 const FADE: f64 = 0.999;
 
@@ -42,6 +48,14 @@ pub struct Finished {
     pub waited: bool,
     /// What the processor counted for it, where it does.
     pub counters: Option<Counters>,
+}
+
+impl Finished {
+    /// Batch was at most seen to leave.
+    fn ran_alone(&self) -> bool {
+        let stopping_ns = STOPPING_NS.min(self.server_ns / STOPPING_PART);
+        self.co_run_ns <= stopping_ns.max(self.server_ns / PASSING)
+    }
 }
 
 /// What a request lane counted from the start of a request to its end.
@@ -133,7 +147,7 @@ impl HarmMeter {
         if request.waited {
             return;
         }
-        let alone = request.co_run_ns <= request.server_ns / PASSING;
+        let alone = request.ran_alone();
         let kind = if alone { &mut self.alone } else { &mut self.beside };
         kind.server_ns.add(request.server_ns as f64);
         kind.co_run_ns.add(request.co_run_ns as f64);
@@ -145,12 +159,16 @@ impl HarmMeter {
 
     /// What is known so far, on the safe side.
     pub fn harm(&self) -> Harm {
-        let harm = match self.source() {
-            HarmSource::Nothing => return Harm::FULL,
-            HarmSource::Counters => self.by_counters(),
-            HarmSource::ServerTimes => self.by_server_times(),
-        };
-        Harm::from_ppm((harm * 1e6) as u32)
+        self.estimate().map_or(Harm::FULL, |estimate| Harm::from_ppm((estimate.surely() * 1e6) as u32))
+    }
+
+    /// What is known so far, to either side; `None` as long as nothing is.
+    pub fn estimate(&self) -> Option<HarmEstimate> {
+        match self.source() {
+            HarmSource::Nothing => None,
+            HarmSource::Counters => Some(self.by_counters()),
+            HarmSource::ServerTimes => Some(self.by_server_times()),
+        }
     }
 
     /// What [`HarmMeter::harm`] is worked out from.
@@ -164,20 +182,41 @@ impl HarmMeter {
         }
     }
 
-    fn by_counters(&self) -> f64 {
+    fn by_counters(&self) -> HarmEstimate {
         let (reference, beside) = (&self.alone.ipc, &self.beside.ipc);
-        (surely(reference.mean() - beside.mean(), reference, beside) / reference.mean()).max(0.0)
+        HarmEstimate::of(reference.mean() - beside.mean(), reference, beside, reference.mean())
     }
 
-    fn by_server_times(&self) -> f64 {
+    fn by_server_times(&self) -> HarmEstimate {
         let (alone, beside) = (&self.alone.server_ns, &self.beside.server_ns);
-        surely(beside.mean() - alone.mean(), alone, beside) / self.beside.co_run_ns.mean()
+        HarmEstimate::of(beside.mean() - alone.mean(), alone, beside, self.beside.co_run_ns.mean())
     }
 }
 
-/// A loss that is the difference of the means of `one` and `other`, raised by twice its error.
-fn surely(loss: f64, one: &Faded, other: &Faded) -> f64 {
-    loss.max(0.0) + 2.0 * square_root(one.error_squared() + other.error_squared())
+/// A harm as it was measured, of 1.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HarmEstimate {
+    /// What requests lost for each moment beside batch, in the mean.
+    pub mean: f64,
+    /// The standard error of that.
+    pub error: f64,
+}
+
+impl HarmEstimate {
+    /// A `loss` that is the difference of the means of `one` and `other`, as a part of `whole`.
+    fn of(loss: f64, one: &Faded, other: &Faded, whole: f64) -> Self {
+        let error = square_root(one.error_squared() + other.error_squared());
+        Self { mean: loss / whole, error: error / whole }
+    }
+
+    /// By how much it is raised to be on the safe side.
+    pub fn margin(&self) -> f64 {
+        2.0 * self.error
+    }
+
+    fn surely(&self) -> f64 {
+        self.mean.max(0.0) + self.margin()
+    }
 }
 
 /// Newton's method: `core` has no square root, and a few steps are plenty here.
@@ -252,6 +291,22 @@ mod tests {
         }
         assert_eq!(meter.source(), HarmSource::Counters);
         assert!((199_000..=201_000).contains(&meter.harm().ppm()), "{:?}", meter.harm());
+    }
+
+    /// Half of the requests are as short as a reaction or two, as those of a search service are.
+    #[test]
+    fn short_references_are_references() {
+        let (mut meter, mut seed) = (HarmMeter::default(), 3);
+        for index in 0..40_000_u64 {
+            let work_ns = if index % 2 == 0 { 30_000.0 } else { 4_000_000.0 } * (0.5 + noise(&mut seed));
+            let (alone, reaction_ns) = (index / 2 % 8 == 0, 10_000.0 * noise(&mut seed));
+            let co_run_ns = if alone { reaction_ns.min(work_ns / 4.0) } else { work_ns / 0.6 };
+            let server_ns = (work_ns + 0.4 * co_run_ns) as Nanos;
+            meter.add(&Finished { server_ns, co_run_ns: co_run_ns as Nanos, waited: false, counters: None });
+        }
+        let found = meter.estimate().unwrap();
+        assert!((found.mean - 0.4).abs() < found.margin(), "{found:?}");
+        assert_eq!(meter.harm().ppm(), ((found.mean + found.margin()) * 1e6) as u32);
     }
 
     /// Fig. 9(d): ref_IPC 2, LC_IPC 1.6, so a fifth is lost, whatever the requests' lengths.

@@ -14,7 +14,6 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use serde_json::{Map, json};
 use sidelane_policy::borrow::BorrowConfig;
-use sidelane_signal::LaneClass;
 
 use super::interval::{of_all, of_median};
 use super::rounds::{Limit, Patience, numbers_until_decided};
@@ -28,13 +27,13 @@ use crate::lane::session::{Session, SessionOptions};
 use crate::lane::terms::Lending;
 use crate::machine;
 use sidelane_host::median::median;
-use sidelane_host::service::ServiceCgroup;
-use sidelane_host::service::Target;
+use sidelane_host::service::{Service as Tracked, Target};
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_kernel::books::{Books, reaction_figures};
 use sidelane_kernel::floor::Floor;
 use sidelane_kernel::histogram::Histogram;
-use sidelane_kernel::tracker::Tracker;
+use sidelane_kernel::tracker::Features;
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 
 /// Two context switches and two wake-ups.
@@ -147,9 +146,9 @@ impl Bench<'_> {
     fn tracking_ns(&self) -> Result<(Vec<f64>, Vec<f64>)> {
         let mut bouncer = self.bouncer(0)?;
         let beside = Beside::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
-        let mut tracker = Tracker::load(&beside.lanes, ServiceCgroup::default())?;
-        let floor = Floor::load()?;
-        tracker.set_class(bouncer.pid(), LaneClass::Lc);
+        let served = Tracked { pids: [bouncer.pid()].into(), ..Tracked::default() };
+        let tracking = ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), Features::default())?;
+        let (tracker, floor) = (tracking.tracker(), Floor::load()?);
         keep_off(&beside.lanes.requests)?;
         let mut floor_ns = Vec::new();
         let per_switch = |with: f64, without: f64| (with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE);

@@ -9,14 +9,13 @@ use std::io::{Read, Write};
 
 use anyhow::{Context, Result, ensure};
 use rustix::time::{ClockId, clock_gettime};
-use sidelane_signal::LaneClass;
 
 use super::rounds::{Limit, numbers_until_decided};
-use super::subject::{Place, RealServer, tracker};
+use super::subject::{Place, RealServer, tracking};
 use crate::request::Requests;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Target;
-use sidelane_kernel::tracker::Tracker;
+use sidelane_kernel::tracking::ServiceTracking;
 use sidelane_report::Check;
 
 const ROUND_TRIPS: u64 = 2_000;
@@ -37,7 +36,7 @@ pub(super) fn measure(
     limit: Limit,
     check: impl Fn(&[f64]) -> Check,
 ) -> Result<Cost> {
-    let (mut lanes, mut both) = (tracker_of(server, place, false)?, tracker_of(server, place, true)?);
+    let (lanes, both) = (tracking(server.pid(), place, false)?, tracking(server.pid(), place, true)?);
     let pids = Target::Pid(server.pid()).find()?.pids;
     let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
     std::thread::scope(|scope| {
@@ -60,8 +59,8 @@ pub(super) fn measure(
         spent_us()?;
         let turn = || {
             let without = spent_us()?;
-            lanes_us.push(with(&mut lanes, &spent_us)? - without);
-            let added = with(&mut both, &spent_us)? - without;
+            lanes_us.push(with(&lanes, &spent_us)? - without);
+            let added = with(&both, &spent_us)? - without;
             untracked_us.push(without);
             requests.drain(|_| ())?;
             Ok(added)
@@ -71,17 +70,11 @@ pub(super) fn measure(
     })
 }
 
-fn with(tracker: &mut Tracker, spent_us: &dyn Fn() -> Result<f64>) -> Result<f64> {
-    tracker.attach()?;
+fn with(tracking: &ServiceTracking, spent_us: &dyn Fn() -> Result<f64>) -> Result<f64> {
+    tracking.tracker().attach()?;
     let spent = spent_us();
-    tracker.detach();
+    tracking.tracker().detach();
     spent
-}
-
-fn tracker_of(server: &RealServer, place: Place, requests: bool) -> Result<Tracker> {
-    let tracker = tracker(place, requests)?;
-    tracker.set_class(server.pid(), LaneClass::Lc);
-    Ok(tracker)
 }
 
 /// CPU time of a round trip.

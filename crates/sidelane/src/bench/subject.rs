@@ -10,14 +10,14 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::Value;
-use sidelane_signal::LaneClass;
 
 use crate::lab::{Lab, Service};
 use crate::request::truth::{Agreement, compare, read_journal};
 use crate::request::{Request, Requests, Window};
-use sidelane_host::service::Target;
+use sidelane_host::service::{Service as Tracked, Target};
 use sidelane_host::topology::{Lanes, PairKind};
-use sidelane_kernel::tracker::{Extras, Tracker};
+use sidelane_kernel::tracker::Features;
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
 /// Above everything else on its CPU, so that the echo server reads its clock on time.
 const SERVER_PRIORITY: &str = "10";
@@ -38,23 +38,22 @@ pub struct Place {
 /// Looks at a service's requests while `load` runs. Its records are kept in the kernel until
 /// then: no more than 40 000 requests.
 pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) -> Result<(Vec<Request>, Window)> {
-    let mut tracker = tracker(place, true)?;
-    let service = Target::Pid(pid).find()?;
-    service.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
-    let mut requests = Requests::track(&tracker, &format!("pid:{pid}"), &service.pids)?;
-    tracker.attach()?;
+    let tracking = tracking(pid, place, true)?;
+    let mut requests = Requests::track(&tracking, &format!("pid:{pid}"), &Target::Pid(pid).find()?.pids)?;
+    tracking.tracker().attach()?;
     load()?;
-    tracker.detach();
+    tracking.tracker().detach();
     let mut seen = Vec::new();
     requests.finish(|request| seen.push(*request))?;
     Ok((seen, requests.take_window()))
 }
 
-/// A tracker for a service that borrows from nobody.
-pub fn tracker(place: Place, requests: bool) -> Result<Tracker> {
+/// A tracker for the service `pid`, beside which nobody borrows.
+pub fn tracking(pid: u32, place: Place, requests: bool) -> Result<ServiceTracking> {
     let cpus = [place.server_cpu].into_iter().collect();
     let lanes = Lanes { batch: vec![], requests: cpus, needs_pin: false, kind: PairKind::Declared };
-    Ok(Tracker::load_for(&lanes, Default::default(), Extras { requests, ..Extras::default() })?)
+    let service: Tracked = Target::Pid(pid).find()?;
+    Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?)
 }
 
 /// An echo server under its client's load: how what was seen agrees with what it wrote down.

@@ -12,14 +12,14 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
 use rustix::time::{ClockId, clock_gettime};
-use sidelane_signal::LaneClass;
 
 use crate::lane::session::Session;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo, pin_this_thread};
-use sidelane_host::service::ServiceCgroup;
+use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::books::{Books, reaction_figures};
-use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
+use sidelane_kernel::tracker::{Features, LaneMemory};
+use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
 use sidelane_report::Row;
 
 /// Of each lane about 7 %, in some 65 gaps a second: a hypervisor that is short of CPUs.
@@ -55,9 +55,12 @@ impl Compared {
 
 /// Steals from the lanes of a running session, whose service is the process `service`.
 pub(super) fn measure(session: &Session, service: u32, lanes: &Lanes) -> Result<Compared> {
-    let mut told = Tracker::load_for(lanes, ServiceCgroup::default(), Extras { thief: true, ..Extras::default() })?;
-    told.set_class(service, LaneClass::Lc);
-    session.tracker().processes(LaneClass::Batch).iter().for_each(|pid| told.set_class(*pid, LaneClass::Batch));
+    let served = Service { pids: [service].into(), ..Service::default() };
+    let tracking =
+        ServiceTracking::alone(&served, lanes, LaneUse::default(), Features { thief: true, ..Features::default() })?;
+    let told = tracking.tracker();
+    let job = BatchTracking::start(told, None)?;
+    session.batch_processes().into_iter().for_each(|pid| job.take_in(pid));
     let cpus = lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu));
     let thieves: Vec<Thief> = cpus.map(|cpu| Thief::start(cpu, told.memory())).collect();
     told.attach()?;

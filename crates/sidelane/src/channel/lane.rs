@@ -13,16 +13,17 @@ use crate::channel::signal::Kind;
 use crate::channel::{Call, Channel, Gone, Meaning, Reader, Width, Word};
 use crate::request::{Requests, can_track};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::service::ServiceCgroup;
+use sidelane_host::service::Service;
 use sidelane_host::topology::{Lanes, PairKind};
-use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
+use sidelane_kernel::tracker::{Features, LaneMemory};
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
 /// The name of the tag that says who runs.
 pub const LANE: &str = "lane";
 
 /// The kernel program, loaded for the observed lane; it tracks as long as this lives.
 pub struct LaneTracking {
-    tracker: Tracker,
+    tracking: ServiceTracking,
     /// Keeps the service's ports known.
     _requests: Option<Requests>,
     lane: u32,
@@ -53,30 +54,34 @@ impl LaneTracking {
         }
         let observed = CpuSet::from_iter([lane]);
         let lanes = Lanes { batch: vec![], requests: observed, needs_pin: false, kind: PairKind::Declared };
-        let extras = Extras { requests, ..Extras::default() };
-        let mut tracker = Tracker::load_for(&lanes, ServiceCgroup::default(), extras)?;
-        pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
-        let tracked = requests.then(|| Requests::track(&tracker, target, pids)).transpose()?;
-        tracker.attach()?;
-        Ok(Self { tracker, _requests: tracked, lane })
+        let service = Service { pids: pids.clone(), ..Service::default() };
+        let tracking =
+            ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?;
+        let tracked = requests.then(|| Requests::track(&tracking, target, pids)).transpose()?;
+        tracking.tracker().attach()?;
+        Ok(Self { tracking, _requests: tracked, lane })
+    }
+
+    fn memory(&self) -> Arc<LaneMemory> {
+        self.tracking.tracker().memory()
     }
 
     /// Which of the target's threads runs on the lane.
     pub fn thread(&self) -> LaneThread {
-        LaneThread { memory: self.tracker.memory(), lane: self.lane }
+        LaneThread { memory: self.memory(), lane: self.lane }
     }
 
     /// `lane`: the thread that runs there, whoever's it is.
     pub fn lane(&self) -> Channel {
-        let memory = self.tracker.memory();
+        let memory = self.memory();
         let word = word_u32(&memory, &memory.word(self.lane).pid);
         channel(LANE, Kind::Tag, word, Some(Arc::new(name_of_thread)))
     }
 
     /// `request`: what the lane does for requests, how many wait, how many have finished there.
     pub fn requests(&self) -> Vec<Channel> {
-        let memory = self.tracker.memory();
-        let (request, service) = (memory.request(self.lane), memory.service());
+        let memory = self.memory();
+        let (request, service) = (memory.request(self.lane), memory.service(self.tracking.number()));
         let (queued, finished) = (word_u32(&memory, &service.queue_len), word_u32(&memory, &request.finished));
         let state = RequestState { memory: Arc::clone(&memory), lane: self.lane };
         vec![

@@ -18,6 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
+use crate::experiment::learn::Experience;
 use crate::experiment::load::Rhythm;
 use crate::experiment::place::Place;
 use crate::experiment::run::{Figures, Task};
@@ -119,7 +120,14 @@ fn task<'stage>(options: &'stage DemoOptions, stage: &'stage Stage, pace: Pace, 
     let rate_per_s = stage.rate_per_s(options.load);
     let rhythm = Rhythm { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, step: None };
     let batch_alone_per_s = batch::alone_per_s(stage, &options.batch, pace.batch_alone, round)?;
-    Ok(Task { stage, rhythm, batch: &options.batch, batch_alone_per_s, draw: round == 0 })
+    Ok(Task {
+        stage,
+        rhythm,
+        batch: &options.batch,
+        batch_alone_per_s,
+        draw: round == 0,
+        experience: Experience::default(),
+    })
 }
 
 fn write(options: &DemoOptions, result: &ResultFile) -> Result<()> {

@@ -8,8 +8,9 @@ use anyhow::Result;
 use super::finding::Finding;
 use crate::experiment::reaction::pair::TestPair;
 use crate::lane::beside::settle;
-use sidelane_host::service::ServiceCgroup;
-use sidelane_kernel::tracker::{Tracker, TrackerError};
+use sidelane_host::service::Service;
+use sidelane_kernel::tracker::{Features, TrackerError};
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
 /// Long enough for some switches even on an idle lane.
 const WATCH: Duration = Duration::from_millis(50);
@@ -30,7 +31,8 @@ pub fn finding(pair: &TestPair) -> Finding {
 
 fn count_switches(pair: &TestPair) -> Result<u64> {
     let lanes = pair.lanes();
-    let mut tracker = Tracker::load(&lanes, ServiceCgroup::default())?;
+    let tracking = ServiceTracking::alone(&Service::default(), &lanes, LaneUse::default(), Features::default())?;
+    let tracker = tracking.tracker();
     tracker.attach()?;
     settle(&tracker.memory(), &lanes.requests)?;
     thread::sleep(WATCH);

@@ -9,10 +9,12 @@
 //! - `setting`: how batch runs beside the service, as data
 //! - `run`: one run
 //! - `reaction`: how fast batch gets off a lane, gate by gate
+//! - `learn`: load before it, until the session knows its service
 //! - `socket`: what the service's sockets show of one run, where the client is in its own way
 //! - `timeline`: who ran on the lanes, in one short stretch of it
 
 pub mod batch;
+pub mod learn;
 pub mod load;
 pub mod place;
 pub mod reaction;

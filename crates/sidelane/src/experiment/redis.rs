@@ -1,5 +1,6 @@
 //! A real Redis server on the request lane: requests of some tens of microseconds, all alike.
 
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::os::unix::process::CommandExt;
@@ -13,6 +14,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 use super::load::{Load, Rhythm};
 use super::place::Place;
 use super::sibling::{Carrier, Sibling};
+use super::socket::SocketView;
 use super::stage::{Stage, cpu_ns};
 use crate::lab::Lab;
 use sidelane_host::priority::with_this_thread_on;
@@ -47,6 +49,7 @@ pub fn stage(place: Place, sibling: Option<Carrier>) -> Result<Stage> {
         questions: ["--protocol", "redis"].map(OsString::from).to_vec(),
         mean_service_us: 0.0,
         sibling,
+        sockets: None,
         _service: Box::new(server),
         scratch,
     };
@@ -54,6 +57,7 @@ pub fn stage(place: Place, sibling: Option<Carrier>) -> Result<Stage> {
     // because a server that is asked often takes several requests at a time.
     stage.mean_service_us = mean_service_us(&stage, TRIAL_PER_S)?;
     stage.mean_service_us = mean_service_us(&stage, stage.rate_per_s(TRIAL_LOAD))?;
+    stage.sockets = SocketView::open(place, stage.pid)?.map(RefCell::new);
     Ok(stage)
 }
 

@@ -7,20 +7,22 @@ use std::time::{Duration, Instant};
 use anyhow::Result;
 
 use super::batch::{command, wait_for_work, work_done};
+use super::learn::{self, Experience};
 use super::load::{Latencies, Load, Rhythm};
 use super::setting::{BatchTerms, Setting};
-use super::socket::{AtSocket, SocketView};
+use super::socket::AtSocket;
 use super::stage::Stage;
 use super::timeline;
 use crate::lane::gate::Gate;
 use crate::lane::session::{Session, SessionOptions};
+use crate::lane::terms::Learned;
 use sidelane_kernel::books::Books;
 use sidelane_report::{Percentile, Timeline};
 
 /// How much of a run the timeline shows.
 const TIMELINE: Duration = Duration::from_millis(60);
 /// How often a session is looked after, as in `sidelane run`.
-const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
+pub(super) const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
 
 /// What is run.
 #[derive(Clone, Copy)]
@@ -35,6 +37,8 @@ pub struct Task<'stage> {
     pub batch_alone_per_s: f64,
     /// Record a timeline too.
     pub draw: bool,
+    /// What the session knows of the service, and may learn before the run.
+    pub experience: Experience,
 }
 
 /// What was measured in one run.
@@ -81,6 +85,8 @@ pub struct BesideFigures {
     pub batch_work_ratio: f64,
     /// Who ran on the lanes, if that was wanted.
     pub timeline: Option<Timeline>,
+    /// What the session knew of the service at the end, if lanes were lent.
+    pub learned: Option<Learned>,
     /// What was degraded.
     pub notes: Vec<String>,
 }
@@ -94,14 +100,15 @@ pub fn run(task: Task<'_>, setting: &Setting) -> Result<Figures> {
 }
 
 fn run_alone(task: Task<'_>) -> Result<Figures> {
-    let mut sockets = SocketView::open(task.stage)?;
+    task.stage.begin_at_sockets()?;
     let watch = Watch::start(task.stage)?;
     let load = Load::start(task.stage, task.rhythm)?;
     while !load.wait(SUPERVISE_EVERY)? {
-        sockets.iter_mut().try_for_each(SocketView::drain)?;
+        task.stage.drain_sockets()?;
     }
     let lc_utilisation = watch.utilisation()?;
-    Ok(Figures { latencies: load.finish()?, at_socket: at_socket(sockets, task.rhythm)?, lc_utilisation, beside: None })
+    let at_socket = task.stage.at_socket(task.rhythm)?;
+    Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: None })
 }
 
 fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Figures> {
@@ -115,33 +122,31 @@ fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Fi
     let outcome = session.end()?;
     let mut figures = measured?;
     if let Some(beside) = &mut figures.beside {
-        beside.notes = outcome.notes;
+        beside.notes.extend(outcome.notes);
     }
     Ok(figures)
 }
 
 fn measure(task: Task<'_>, setting: &Setting, session: &mut Session, counter: &Path) -> Result<Figures> {
     wait_for_work(counter)?;
-    let mut sockets = SocketView::open(task.stage)?;
+    let unlearned = learn::learn(task, setting, session)?;
+    task.stage.begin_at_sockets()?;
     let load = Load::start(task.stage, task.rhythm)?;
     let watch = Watch::start(task.stage)?;
     let (before, done) = (session.memory().books(), work_done(counter));
     let timeline = draw(task, setting, session)?;
     while !load.wait(SUPERVISE_EVERY)? {
         session.supervise()?;
-        sockets.iter_mut().try_for_each(SocketView::drain)?;
+        task.stage.drain_sockets()?;
     }
     let books = session.memory().books().since(&before);
     let lc_utilisation = watch.utilisation()?;
     let work_per_s = (work_done(counter) - done) as f64 / watch.began.elapsed().as_secs_f64();
     let batch_work_ratio = work_per_s / task.batch_alone_per_s;
-    let beside = BesideFigures { books, batch_work_ratio, timeline, notes: Vec::new() };
-    let at_socket = at_socket(sockets, task.rhythm)?;
+    let (learned, notes) = (session.learned(), unlearned.into_iter().collect());
+    let beside = BesideFigures { books, batch_work_ratio, timeline, learned, notes };
+    let at_socket = task.stage.at_socket(task.rhythm)?;
     Ok(Figures { latencies: load.finish()?, at_socket, lc_utilisation, beside: Some(beside) })
-}
-
-fn at_socket(sockets: Option<SocketView>, rhythm: Rhythm) -> Result<Option<AtSocket>> {
-    Ok(sockets.map(|sockets| sockets.finish(rhythm)).transpose()?.flatten())
 }
 
 fn draw(task: Task<'_>, setting: &Setting, session: &Session) -> Result<Option<Timeline>> {

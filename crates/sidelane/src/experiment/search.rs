@@ -1,5 +1,6 @@
 //! A full-text search service over real English text: one thread, requests of very different length.
 
+use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
 use std::path::Path;
@@ -9,6 +10,7 @@ use serde_json::Value;
 
 use super::place::Place;
 use super::sibling::{Carrier, Sibling};
+use super::socket::SocketView;
 use super::stage::Stage;
 use crate::lab::{Lab, Service};
 
@@ -45,6 +47,7 @@ pub fn stage(place: Place, sibling: Option<Carrier>, cache: &Path) -> Result<Sta
         questions: questions.to_vec(),
         mean_service_us,
         sibling,
+        sockets: SocketView::open(place, service.pid())?.map(RefCell::new),
         _service: Box::new(service),
         scratch,
         lab,

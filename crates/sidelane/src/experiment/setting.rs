@@ -73,6 +73,11 @@ impl Setting {
         self.beside.is_some_and(|terms| terms.hold.is_some())
     }
 
+    /// Whether its policy asks what batch costs a request.
+    pub fn learns_harm(&self) -> bool {
+        self.beside.is_some_and(|terms| terms.hold.is_some_and(|lending| lending.policy.needs_harm()))
+    }
+
     /// Whether it is worth comparing beside every batch kernel; the service alone, and the paper's own
     /// rules, are beside one.
     pub fn compares_everywhere(&self) -> bool {

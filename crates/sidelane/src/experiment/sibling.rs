@@ -108,6 +108,11 @@ impl Sibling {
         serde_json::from_str(&answer).with_context(|| format!("the emulated sibling reported `{answer}`"))
     }
 
+    /// What the service loses for each moment beside batch, of 1.
+    pub fn service_loss(&self) -> f64 {
+        self.slowdown.service_loss_percent() / 100.0
+    }
+
     /// For a program of the lab that can make up for its overlap itself.
     pub(super) fn options(&self) -> Vec<String> {
         match self.carrier {
@@ -189,7 +194,9 @@ pub struct LaneReport {
     pub taken_ns: u64,
     /// How often it was woken.
     pub wake_ups: u64,
-    /// In the mean of those that were timed.
+    /// Context switches.
+    pub switches: u64,
+    /// What the kernel program took of one, in the mean of those that were timed.
     pub switch_ns: Option<f64>,
 }
 

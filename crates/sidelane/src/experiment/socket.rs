@@ -3,16 +3,18 @@
 //! Where the client has no CPU of its own it is in the way of what it measures: its turns take a lane
 //! from batch, and its own wake-ups are late when that lane is busy. From the socket on a request has
 //! nothing to do with it. All settings are watched by the same tracker, the service alone too, so what
-//! the watching costs is in all of them.
+//! the watching costs is in all of them. The tracker is loaded once, for all runs of a stage.
 
 use anyhow::{Context, Result};
-use sidelane_signal::LaneClass;
 
 use super::load::Rhythm;
-use super::stage::Stage;
+use super::place::Place;
 use crate::request::{Requests, can_track};
+use sidelane_host::clock::now_ns;
+use sidelane_host::service::Service;
 use sidelane_host::topology::{Lanes, PairKind};
-use sidelane_kernel::tracker::{Extras, Tracker};
+use sidelane_kernel::tracker::Features;
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 use sidelane_report::Percentile;
 
 /// What requests took.
@@ -32,26 +34,41 @@ pub struct AtSocket {
 
 /// A service whose requests are watched.
 pub(super) struct SocketView {
-    tracker: Tracker,
+    /// Attached for as long as this lives.
+    _tracking: ServiceTracking,
     requests: Requests,
-    /// Arrival and latency of each.
+    /// Of the run that is watched.
+    began_ns: u64,
+    /// Arrival and latency of each of this run.
     seen: Vec<(u64, u64)>,
 }
 
 impl SocketView {
-    /// Watches where the client has no CPU of its own, and the kernel shows requests.
-    pub(super) fn open(stage: &Stage) -> Result<Option<Self>> {
-        if !stage.place.client_on_batch_lane() || can_track().is_err() {
+    /// Watches the process `pid` where the client has no CPU of its own, and the kernel shows requests.
+    pub(super) fn open(place: Place, pid: u32) -> Result<Option<Self>> {
+        if !place.client_on_batch_lane() || can_track().is_err() {
             return Ok(None);
         }
-        let requests = [stage.place.request].into_iter().collect();
+        let requests = [place.request].into_iter().collect();
         let lanes = Lanes { batch: vec![], requests, needs_pin: false, kind: PairKind::Declared };
-        let mut tracker =
-            Tracker::load_for(&lanes, Default::default(), Extras { requests: true, ..Extras::default() })?;
-        tracker.set_class(stage.pid, LaneClass::Lc);
-        let requests = Requests::track(&tracker, "of the experiment", &[stage.pid].into())?;
-        tracker.attach().context("cannot watch the service's sockets")?;
-        Ok(Some(Self { tracker, requests, seen: Vec::new() }))
+        let service = Service { pids: [pid].into(), ..Service::default() };
+        let tracking = ServiceTracking::alone(
+            &service,
+            &lanes,
+            LaneUse::default(),
+            Features { requests: true, ..Features::default() },
+        )?;
+        let requests = Requests::track(&tracking, "of the experiment", &service.pids)?;
+        tracking.tracker().attach().context("cannot watch the service's sockets")?;
+        Ok(Some(Self { _tracking: tracking, requests, began_ns: 0, seen: Vec::new() }))
+    }
+
+    /// A run begins: what arrived before is not part of it.
+    pub(super) fn begin(&mut self) -> Result<()> {
+        self.requests.finish(|_| ())?;
+        self.seen.clear();
+        self.began_ns = now_ns();
+        Ok(())
     }
 
     /// Takes what has finished; to be called some times a second.
@@ -61,11 +78,11 @@ impl SocketView {
     }
 
     /// What the requests of `rhythm` took, without its warm-up.
-    pub(super) fn finish(mut self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
-        self.tracker.detach();
+    pub(super) fn end(&mut self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
         let seen = &mut self.seen;
         self.requests.finish(|request| seen.push((request.arrived_ns, request.latency_ns())))?;
-        Ok(of_requests(&self.seen, rhythm.warm_up.as_nanos() as u64))
+        seen.retain(|(arrived_ns, _)| *arrived_ns >= self.began_ns);
+        Ok(of_requests(seen, rhythm.warm_up.as_nanos() as u64))
     }
 }
 

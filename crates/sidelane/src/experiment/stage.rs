@@ -1,13 +1,16 @@
 //! The stage: a service on its request lane, ready to be asked, and what one has to know of it.
 
 use std::any::Any;
+use std::cell::RefCell;
 use std::ffi::OsString;
 use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 
+use super::load::Rhythm;
 use super::place::Place;
 use super::sibling::Sibling;
+use super::socket::{AtSocket, SocketView};
 use crate::lab::Lab;
 use crate::lane::beside::Beside;
 use sidelane_host::service::Target;
@@ -28,6 +31,8 @@ pub struct Stage {
     pub mean_service_us: f64,
     /// What makes the lanes slow each other, where the machine does not.
     pub sibling: Option<Sibling>,
+    /// Where the client is in its own way.
+    pub(super) sockets: Option<RefCell<SocketView>>,
     pub(super) _service: Box<dyn Any>,
     /// For files that nobody wants later.
     pub scratch: tempfile::TempDir,
@@ -47,6 +52,21 @@ impl Stage {
     /// A file for the counter of one run's batch job, which is not there yet.
     pub fn counter(&self, run: &str) -> PathBuf {
         self.scratch.path().join(format!("counter-{run}"))
+    }
+
+    /// A run begins at the service's sockets, if they are watched.
+    pub(super) fn begin_at_sockets(&self) -> Result<()> {
+        self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().begin())
+    }
+
+    /// Takes what has finished there; to be called some times a second.
+    pub(super) fn drain_sockets(&self) -> Result<()> {
+        self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().drain())
+    }
+
+    /// What was seen there of `rhythm`.
+    pub(super) fn at_socket(&self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
+        self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
     }
 
     /// CPU time of the service so far.

@@ -24,9 +24,9 @@ pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Resu
         .map(|(cpu, role)| (cpu, role, memory.word(cpu).class().map_or(Class::Other, |class| of_lane(class as u32))))
         .collect();
     let began_ns = now_ns();
-    session.tracker().trace(true)?;
+    session.tracker().trace(true);
     thread::sleep(length);
-    session.tracker().trace(false)?;
+    session.tracker().trace(false);
     let ended_ns = now_ns();
     let events: Vec<&TraceEvent> =
         memory.trace().take_while(|event| event.at_ns.load(Ordering::Acquire) >= began_ns).collect();

@@ -19,7 +19,7 @@ use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
 use sidelane_host::procfs::threads;
-use sidelane_kernel::tracker::Census;
+use sidelane_kernel::tracking::Census;
 
 /// How batch is stopped from running anywhere.
 #[derive(Clone, Debug, PartialEq, Eq)]

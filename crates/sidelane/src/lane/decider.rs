@@ -244,7 +244,7 @@ impl<P: LanePolicy> Decider<P> {
     pub(super) fn look(&mut self) -> Observation {
         let waited = self.waited();
         let seen = look(&self.memory, &self.requests, self.cpu);
-        if self.spares_waited && !waited && self.want == Want::Lent && self.memory.hears() {
+        if self.spares_waited && !waited && self.want == Want::Lent && self.memory.hears(self.cpu) {
             self.note_late(&seen);
         }
         self.looked_ns = now_ns();
@@ -269,7 +269,7 @@ impl<P: LanePolicy> Decider<P> {
     pub(super) fn due(&self) -> Option<Nanos> {
         let due = self.policy.next_wakeup();
         let misses_requests = match self.want {
-            Want::Lent => self.spares_waited && self.memory.hears(),
+            Want::Lent => self.spares_waited && self.memory.hears(self.cpu),
             // A keeper that is not on the lane: beside the next request batch may be allowed again.
             Want::Held => !self.spares_waited,
             _ => false,
@@ -287,14 +287,14 @@ impl<P: LanePolicy> Decider<P> {
 
     /// As [`Decider::waited`], as of now.
     pub(super) fn waited_meanwhile(&self) -> bool {
-        self.memory.hear();
+        self.memory.hear(self.cpu);
         self.waited()
     }
 
     /// A request that had to wait, and is to be spared, runs beside this lane; where they are emitted, as of
     /// the last look.
     pub(super) fn waited(&self) -> bool {
-        self.spares_waited && requests(&self.memory, &self.requests).is_some_and(|requests| requests.waited())
+        self.spares_waited && requests(&self.memory, &self.requests, self.cpu).is_some_and(|requests| requests.waited())
     }
 
     /// What a hold may depend on has changed since `seen`: a request that waited runs now, or does not, or,
@@ -305,7 +305,7 @@ impl<P: LanePolicy> Decider<P> {
         match self.spares_waited {
             true => self.waited() != before.is_some_and(|running| running.waited),
             false => {
-                let now = running(requests(&self.memory, &self.requests));
+                let now = running(requests(&self.memory, &self.requests, self.cpu));
                 now.map(|running| running.number) != before.map(|running| running.number)
             }
         }
@@ -313,7 +313,7 @@ impl<P: LanePolicy> Decider<P> {
 
     /// How long to nap at most, so as to hear of the next request.
     pub(super) fn nap_ns_max(&self) -> Nanos {
-        if self.memory.hears() && !self.spares_waited { HEAR_EVERY_NS } else { Nanos::MAX }
+        if self.memory.hears(self.cpu) && !self.spares_waited { HEAR_EVERY_NS } else { Nanos::MAX }
     }
 
     pub(super) fn busy(&self) -> bool {

@@ -138,7 +138,7 @@ impl<P: LanePolicy> Body<P> {
         self.decider.shared.promises_broken.store(self.backstop.broken(), Ordering::Relaxed);
         if sleeps_on {
             // Batch that looks for itself reads the request words, too.
-            self.decider.memory.hear();
+            self.decider.memory.hear(self.decider.cpu);
         }
         sleeps_on
     }

@@ -6,13 +6,14 @@ use sidelane_kernel::tracker::LaneMemory;
 
 /// What is to be seen on the request lanes `lanes` of the core of `batch_lane`.
 pub fn look(memory: &LaneMemory, lanes: &[u32], batch_lane: u32) -> Observation {
-    memory.hear();
+    memory.hear(batch_lane);
     let words = lanes.iter().map(|cpu| memory.word(*cpu));
     let requests = lanes.iter().map(|cpu| memory.request(*cpu));
-    sidelane_look::look(words, requests, memory.service(), memory.terms(batch_lane))
+    sidelane_look::look(words, requests, memory.service_of(batch_lane), memory.terms(batch_lane))
 }
 
 /// What is known of the requests on `lanes`; where they are emitted, as of the last look.
-pub fn requests(memory: &LaneMemory, lanes: &[u32]) -> Option<Requests> {
-    sidelane_look::running_requests(lanes.iter().map(|cpu| memory.request(*cpu)), memory.service())
+pub fn requests(memory: &LaneMemory, lanes: &[u32], batch_lane: u32) -> Option<Requests> {
+    let service = memory.service_of(batch_lane);
+    sidelane_look::running_requests(lanes.iter().map(|cpu| memory.request(*cpu)), service)
 }

@@ -13,7 +13,7 @@ use std::sync::atomic::Ordering;
 use sidelane_policy::borrow::Harm;
 use sidelane_policy::borrow::deadline::{QUEUE_WEIGHT, QueuedCost};
 use sidelane_policy::borrow::delay::DelayBound;
-use sidelane_policy::borrow::harm::{Finished, HarmMeter, HarmSource};
+use sidelane_policy::borrow::harm::{Finished, HarmEstimate, HarmMeter, HarmSource};
 use sidelane_policy::borrow::headroom::{Headroom, LastSecond, Standing};
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 use thiserror::Error;
@@ -72,6 +72,24 @@ pub struct FinalTerms {
     pub delay_mean_ns: Option<f64>,
     /// The same, of the one for which that is most.
     pub delay_max_ns: Option<u64>,
+}
+
+/// What was learned from a service's requests beside a batch program. Another session with the same two goes on
+/// from there, as a session that lasts would have.
+#[derive(Clone, Copy, Debug)]
+pub struct Learned {
+    harm: HarmMeter,
+    queued: QueuedCost,
+    headroom: Headroom,
+    /// Requests that it was learned from.
+    pub requests: u64,
+}
+
+impl Learned {
+    /// What a request loses to batch beside it, with its error; nothing as long as that is not known.
+    pub fn harm(&self) -> Option<HarmEstimate> {
+        self.harm.estimate()
+    }
 }
 
 impl fmt::Display for FinalTerms {
@@ -222,6 +240,18 @@ impl TermsKeeper {
             Budget::Given(budget_ns) => budget_ns,
             _ => 0,
         }
+    }
+
+    /// What was learned so far.
+    pub fn learned(&self) -> Learned {
+        Learned { harm: self.harm, queued: self.queued, headroom: self.headroom, requests: self.requests }
+    }
+
+    /// Goes on from what another session has learned.
+    pub fn take_over(&mut self, learned: &Learned) {
+        (self.harm, self.queued, self.headroom) = (learned.harm, learned.queued, learned.headroom);
+        self.requests = learned.requests;
+        self.agree(self.given_ns());
     }
 
     /// What batch may cost, as it was asked for.

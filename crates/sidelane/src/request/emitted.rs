@@ -12,6 +12,7 @@ use super::records::Request;
 use super::window::Window;
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
+use sidelane_kernel::identities::Number;
 
 /// Looks, after which a request that finished is handed on although something of it is missing:
 /// its events lie in different rings, which are not read at the same moment.
@@ -53,8 +54,8 @@ impl Emitters {
     }
 
     /// Writes what they emit into the words of these request lanes, from now on.
-    pub(crate) fn words(&mut self, lanes: &CpuSet) -> EmittedWords {
-        let (words, listener) = EmittedWords::new(lanes);
+    pub(crate) fn words(&mut self, number: Number, lanes: &CpuSet) -> EmittedWords {
+        let (words, listener) = EmittedWords::new(number, lanes);
         self.listener = Some(listener);
         self.files.keys().for_each(|pid| self.tell_of(*pid));
         words

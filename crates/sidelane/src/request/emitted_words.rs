@@ -21,6 +21,7 @@ use super::emit_file::EmitFile;
 use super::ledger::{Ledger, OnLane, Shown};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
+use sidelane_kernel::identities::Number;
 use sidelane_kernel::tracker::{LaneMemory, RequestWriter};
 
 /// A process of the service came or went. The files come from a thread that has time.
@@ -35,6 +36,8 @@ pub struct EmittedWords {
 }
 
 struct Writer {
+    /// Of the service.
+    number: Number,
     news: Receiver<News>,
     /// In the order of the ledger's processes.
     files: Vec<(u32, EmitFile)>,
@@ -45,10 +48,10 @@ struct Writer {
 
 impl EmittedWords {
     /// Of these lanes; the processes are told of through the sender.
-    pub(super) fn new(lanes: &CpuSet) -> (Self, Sender<News>) {
+    pub(super) fn new(number: Number, lanes: &CpuSet) -> (Self, Sender<News>) {
         let (tell, news) = channel();
         let lanes: Vec<(u32, Shown)> = lanes.iter().map(|cpu| (cpu, Shown::default())).collect();
-        let writer = Writer { news, files: Vec::new(), ledger: Ledger::new(lanes.len()), lanes };
+        let writer = Writer { number, news, files: Vec::new(), ledger: Ledger::new(lanes.len()), lanes };
         (Self { writer: Mutex::new(writer) }, tell)
     }
 }
@@ -77,7 +80,7 @@ impl Writer {
             }
         }
         let queue_len = self.files.iter().fold(0, |sum: u64, (_, file)| sum.saturating_add(file.queue_len()));
-        memory.service().queue_len.store(u32::try_from(queue_len).unwrap_or(u32::MAX), Ordering::Release);
+        memory.service(self.number).queue_len.store(u32::try_from(queue_len).unwrap_or(u32::MAX), Ordering::Release);
     }
 
     fn hear(&mut self, news: News) {

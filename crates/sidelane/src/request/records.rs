@@ -10,6 +10,7 @@ use std::collections::HashMap;
 use sidelane_policy::borrow::harm::Counters;
 
 use sidelane_kernel::counters::counted;
+use sidelane_kernel::requests::own_number;
 
 /// Parts of one response follow each other faster than this, unless it is a stream.
 pub const SETTLE_NS: u64 = 100_000_000;
@@ -53,8 +54,8 @@ impl Request {
         let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
         let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
         Some(Self {
-            number: long(0),
-            connection: long(8),
+            number: own_number(long(0)),
+            connection: own_number(long(8)),
             arrived_ns: long(16),
             started_ns: long(24),
             finished_ns: long(32),

@@ -74,10 +74,13 @@ impl RequestSource {
     }
 
     /// The service consists of these processes now.
-    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
+    pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
         match self {
             Self::Sockets(requests) => requests.look_again(pids),
-            Self::Emitted(emitters) => emitters.look_again(pids),
+            Self::Emitted(emitters) => {
+                emitters.look_again(pids);
+                Ok(())
+            }
         }
     }
 }

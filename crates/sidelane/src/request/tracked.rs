@@ -3,7 +3,6 @@
 use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::fs;
-use std::io;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -14,9 +13,10 @@ use thiserror::Error;
 use super::records::{Request, Settling};
 use super::window::Window;
 use sidelane_host::clock::now_ns;
-use sidelane_host::ports::listening_ports;
-use sidelane_kernel::requests::{Counts, RECORDS, RequestMemory};
-use sidelane_kernel::tracker::Tracker;
+use sidelane_host::ports::{Listener, listeners};
+use sidelane_kernel::requests::{Counts, RequestMemory};
+use sidelane_kernel::tracker::TrackerError;
+use sidelane_kernel::tracking::ServiceTracking;
 
 /// Tracepoints of Linux 6.3, in the kernel's own type information.
 const NEEDED: [&str; 3] = ["btf_trace_sk_data_ready", "btf_trace_sock_send_length", "btf_trace_sock_recv_length"];
@@ -44,8 +44,8 @@ pub enum RequestError {
         name: &'static str,
     },
     /// Memory shared with the kernel program.
-    #[error("cannot map the memory that is shared with the request tracker")]
-    Map(#[source] io::Error),
+    #[error(transparent)]
+    Tracker(#[from] TrackerError),
     /// The ring of records.
     #[error("cannot read the request tracker's records")]
     Ring(#[source] libbpf_rs::Error),
@@ -71,29 +71,29 @@ pub struct Requests {
     settling: Settling,
     window: Window,
     counted: Counts,
-    ports: BTreeSet<u16>,
+    listeners: BTreeSet<Listener>,
 }
 
 impl Requests {
     /// Tracks what comes in at the TCP ports on which these processes listen. The tracker was
     /// loaded for requests; nothing is seen before it is attached.
-    pub fn track(tracker: &Tracker, service: &str, pids: &BTreeSet<u32>) -> Result<Self, RequestError> {
-        let ports = listening_ports(pids);
-        if ports.is_empty() {
+    pub fn track(tracking: &ServiceTracking, service: &str, pids: &BTreeSet<u32>) -> Result<Self, RequestError> {
+        let listeners = listeners(pids);
+        if listeners.is_empty() {
             return Err(RequestError::NoPort { service: service.to_owned() });
         }
-        let memory = RequestMemory::map(tracker).map_err(RequestError::Map)?;
-        ports.iter().for_each(|port| memory.add_port(*port));
+        let memory = RequestMemory::map(tracking)?;
+        listeners.iter().try_for_each(|listener| memory.listen(*listener))?;
         memory.service().tracked.store(1, Ordering::Release);
         let fetched = Rc::new(RefCell::new(Vec::new()));
         Ok(Self {
+            ring: open_ring(&memory, Rc::clone(&fetched)).map_err(RequestError::Ring)?,
+            counted: memory.counts(),
             memory: Arc::new(memory),
-            ring: open_ring(tracker, Rc::clone(&fetched)).map_err(RequestError::Ring)?,
             fetched,
             settling: Settling::default(),
             window: Window::default(),
-            counted: Counts::default(),
-            ports,
+            listeners,
         })
     }
 
@@ -103,16 +103,18 @@ impl Requests {
     }
 
     /// The ports at which requests are looked for.
-    pub fn ports(&self) -> &BTreeSet<u16> {
-        &self.ports
+    pub fn ports(&self) -> BTreeSet<u16> {
+        self.listeners.iter().map(|listener| listener.port).collect()
     }
 
     /// A service that was started again may listen elsewhere.
-    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
-        for port in listening_ports(pids) {
-            self.memory.add_port(port);
-            self.ports.insert(port);
+    pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
+        for listener in listeners(pids) {
+            if self.listeners.insert(listener) {
+                self.memory.listen(listener)?;
+            }
         }
+        Ok(())
     }
 
     /// Fetches what has finished and hands on what is settled. To be called some times a
@@ -156,10 +158,9 @@ impl Requests {
     }
 }
 
-fn open_ring(tracker: &Tracker, fetched: Rc<RefCell<Vec<Request>>>) -> libbpf_rs::Result<RingBuffer<'static>> {
-    let map = tracker.map(RECORDS);
+fn open_ring(memory: &RequestMemory, fetched: Rc<RefCell<Vec<Request>>>) -> libbpf_rs::Result<RingBuffer<'static>> {
     let mut builder = RingBufferBuilder::new();
-    builder.add(&map, move |bytes| {
+    builder.add(memory.records(), move |bytes| {
         fetched.borrow_mut().extend(Request::from_bytes(bytes));
         0
     })?;

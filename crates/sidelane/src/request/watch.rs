@@ -6,7 +6,6 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use sidelane_signal::LaneClass;
 
 use super::emitted::Emitters;
 use super::log;
@@ -19,7 +18,8 @@ use sidelane_host::posix_signals::Signals;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::{Lanes, PairKind};
-use sidelane_kernel::tracker::{Extras, Tracker};
+use sidelane_kernel::tracker::Features;
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
 const DRAIN_EVERY_MS: u32 = 50;
 /// How often a service that was started again is looked for.
@@ -50,7 +50,7 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
         watched.requests.drain(|request| log.write(request))?;
         if looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             looked_at = Instant::now();
-            watched.look_again(&options.target);
+            watched.look_again(&options.target)?;
         }
     }
     let wall_s = began.elapsed().as_secs_f64();
@@ -68,36 +68,41 @@ fn is_asked_to_end(signals: &Signals) -> Result<bool> {
 struct Watched {
     requests: RequestSource,
     /// The kernel's side, where it has one.
-    tracker: Option<Tracker>,
+    tracking: Option<ServiceTracking>,
 }
 
 impl Watched {
     /// The service's own word is better than what its sockets show.
     fn begin(target: &Target, service: &Service) -> Result<Self> {
         if let Some(emitters) = Emitters::find(&service.pids) {
-            return Ok(Self { requests: RequestSource::Emitted(emitters), tracker: None });
+            return Ok(Self { requests: RequestSource::Emitted(emitters), tracking: None });
         }
         can_track()?;
         let requests = allowed_cpus(&service.pids);
         let lanes = Lanes { batch: vec![], requests, needs_pin: false, kind: PairKind::Declared };
-        let mut tracker = Tracker::load_for(&lanes, service.cgroup, Extras { requests: true, ..Extras::default() })?;
-        service.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
-        let requests = Requests::track(&tracker, &target.to_string(), &service.pids)?;
-        tracker.attach()?;
-        Ok(Self { requests: RequestSource::Sockets(requests), tracker: Some(tracker) })
+        let tracking = ServiceTracking::alone(
+            service,
+            &lanes,
+            LaneUse::default(),
+            Features { requests: true, ..Features::default() },
+        )?;
+        let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
+        tracking.tracker().attach()?;
+        tracking.take_in(&service.pids);
+        Ok(Self { requests: RequestSource::Sockets(requests), tracking: Some(tracking) })
     }
 
-    fn look_again(&mut self, target: &Target) {
-        let Ok(found) = target.find() else { return };
-        if let Some(tracker) = &self.tracker {
-            found.pids.iter().for_each(|pid| tracker.set_class(*pid, LaneClass::Lc));
+    fn look_again(&mut self, target: &Target) -> Result<()> {
+        let Ok(found) = target.find() else { return Ok(()) };
+        if let Some(tracking) = &self.tracking {
+            tracking.take_in(&found.pids);
         }
-        self.requests.look_again(&found.pids);
+        Ok(self.requests.look_again(&found.pids)?)
     }
 
     fn end(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {
-        if let Some(tracker) = &mut self.tracker {
-            tracker.detach();
+        if let Some(tracking) = &self.tracking {
+            tracking.tracker().detach();
         }
         self.requests.finish(each)?;
         Ok(self.requests.take_window())

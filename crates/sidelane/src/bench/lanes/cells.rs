@@ -1,6 +1,7 @@
 //! What the runs of a sweep came to: medians over rounds, and ratios within them.
 
 use sidelane_host::median::median;
+use sidelane_policy::borrow::harm::HarmEstimate;
 
 /// The figures of one run.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
@@ -17,6 +18,8 @@ pub(super) struct Figures {
     pub(super) batch_work_ratio: Option<f64>,
     pub(super) overlap_percent: Option<f64>,
     pub(super) lent_overlap_percent: Option<f64>,
+    /// What the session had learned of what batch costs a request, at the end.
+    pub(super) harm: Option<HarmEstimate>,
 }
 
 impl Figures {
@@ -63,6 +66,17 @@ impl Cells {
     /// The median of a figure over the rounds.
     pub(super) fn median(&self, at: At<'_>, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
         median(self.at(at).filter_map(|run| figure(&run.figures)))
+    }
+
+    /// The harm that the last session of a cell had learned; it knows what those before it did.
+    pub(super) fn harm(&self, at: At<'_>) -> Option<HarmEstimate> {
+        self.at(at).last()?.figures.harm
+    }
+
+    /// The harm that the last session with a batch kernel had learned, whatever its load.
+    pub(super) fn last_harm(&self, batch: &str, setting: &str) -> Option<HarmEstimate> {
+        let fits = |run: &&Run| run.setting == setting && run.batch.as_deref() == Some(batch);
+        self.0.iter().rfind(fits)?.figures.harm
     }
 
     /// A figure ÷ the same in the same round under the setting `other`, for each round.

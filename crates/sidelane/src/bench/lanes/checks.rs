@@ -1,5 +1,7 @@
 //! What the sweep has to show.
 
+use sidelane_policy::borrow::harm::HarmEstimate;
+
 use super::cells::{At, Cells, Figures};
 use super::plan::SweepPlan;
 use super::sweep::Sweep;
@@ -25,6 +27,9 @@ const REDIS_NOISE: f64 = 0.05;
 /// The paper's Fig. 11 has 1.5 ÷ 1.0 of both lanes at moderate load, that is, batch doubled.
 const DYNAMIC_OVER_IDLE: f64 = 1.3;
 const P99_OVER_ALONE: f64 = 1.05;
+/// How near the harm that was learned has to come to what is emulated, of 1.
+const HARM_WITHIN: f64 = 0.1;
+const LEARNS: &str = "dynamic_refresh";
 
 /// The checks on the search service.
 pub(super) fn of_search(sweep: &Sweep) -> Vec<Check> {
@@ -52,7 +57,31 @@ fn of_moderate_load(sweep: &Sweep) -> Vec<Check> {
     checks.push(Check::interval_at_least(name, gain, DYNAMIC_OVER_IDLE, Unit::Ratio));
     let name = format!("p99 at {load} % over alone, borrow idle, median of pairs");
     checks.push(Check::interval_at_most(name, p99_over_alone(plan, cells), P99_OVER_ALONE, Unit::OverAlone));
+    checks.extend(sweep.emulated_harm.map(|emulated| of_harm(sweep, emulated)));
     checks
+}
+
+/// Whether what was learned is what is emulated. That is the same with all batch kernels, so each of them adds to the
+/// mean as much as it is sure: the memory of one session is not enough for an interval that is as narrow as the bound.
+fn of_harm(sweep: &Sweep, emulated: f64) -> Check {
+    let percent = |harm: f64| 100.0 * harm;
+    let learned = sweep.plan.batches.iter().filter_map(|batch| sweep.cells.last_harm(batch, LEARNS));
+    let off = mean_of(learned).map(|harm| {
+        let interval = Interval::of_mean(percent(harm.mean), percent(harm.error));
+        interval.apart_from(percent(emulated), |one, other| (one - other).abs())
+    });
+    let name = format!("harm learned by dynamic refresh is off the {:.0} % emulated by", percent(emulated));
+    Check::interval_at_most(name, off, percent(HARM_WITHIN), Unit::Percent)
+}
+
+/// Estimates of one number, each by the inverse of its error squared.
+fn mean_of(estimates: impl Iterator<Item = HarmEstimate>) -> Option<HarmEstimate> {
+    let add = |(weights, sum), one: HarmEstimate| {
+        let weight = one.error.powi(2).recip();
+        (weights + weight, sum + weight * one.mean)
+    };
+    let (weights, sum) = estimates.filter(|one| one.error > 0.0).fold((0.0, 0.0), add);
+    (weights > 0.0).then(|| HarmEstimate { mean: sum / weights, error: weights.sqrt().recip() })
 }
 
 /// What lending by age has to be worth at one of its loads.
@@ -158,6 +187,7 @@ mod tests {
     use super::super::plan::Comparison;
     use super::*;
     use crate::bench::rounds::Limit;
+    use sidelane_report::Verdict;
 
     /// Six rounds at 50 %, batch `loop`: p99 and batch utilisation of the policies. The
     /// service alone has 10 ms and owes 25.
@@ -178,6 +208,7 @@ mod tests {
                 limit: Limit { first: 6, rounds: 6, time: Duration::MAX },
                 run: Duration::from_secs(1),
                 warm_up: Duration::ZERO,
+                learning: Duration::ZERO,
             },
             promise: Promise::of(Some(25_000.0), BTreeMap::from([(50, 10_000.0)]), 50),
             cells: Cells(runs),
@@ -185,6 +216,8 @@ mod tests {
             client_percent: 0.0,
             send_lag_us: 0.0,
             notes: BTreeSet::new(),
+            emulated_harm: None,
+            learned: BTreeMap::new(),
         }
     }
 
@@ -210,6 +243,28 @@ mod tests {
         assert!(!of_redis(&sweep(policies))[0].ok);
         policies[2].1 = 0.595;
         assert_eq!(failing(&sweep(policies)), [""; 0], "within the noise");
+    }
+
+    #[test]
+    fn harm_is_judged_by_what_is_emulated() {
+        let of = |mean, error| {
+            let mut sweep = sweep(GOOD);
+            sweep.emulated_harm = Some(0.4);
+            let dynamic = sweep.cells.0.iter_mut().filter(|run| run.setting == LEARNS);
+            dynamic.for_each(|run| run.figures.harm = Some(HarmEstimate { mean, error }));
+            of_search(&sweep).into_iter().find(|check| check.name.starts_with("harm")).unwrap().verdict
+        };
+        assert_eq!(of(0.42, 0.02), Verdict::Holds);
+        assert_eq!(of(0.42, 0.1), Verdict::Undecided);
+        assert_eq!(of(0.6, 0.02), Verdict::Missed);
+    }
+
+    #[test]
+    fn what_is_surer_counts_for_more() {
+        let estimates = [(0.5, 0.1), (0.4, 0.05)].map(|(mean, error)| HarmEstimate { mean, error });
+        let mean = mean_of(estimates.into_iter()).unwrap();
+        assert!((mean.mean - 0.42).abs() < 1e-9 && (mean.error - 0.05 / 1.25_f64.sqrt()).abs() < 1e-9, "{mean:?}");
+        assert_eq!(mean_of([].into_iter()), None);
     }
 
     #[test]

@@ -44,7 +44,7 @@ use step::StepRuns;
 use sweep::Sweep;
 
 /// The columns of the tables on a terminal; the page shows all.
-pub const COLUMNS: [&str; 18] = [
+pub const COLUMNS: [&str; 20] = [
     "sleep_mean_cycles",
     "wake_mean_cycles",
     "sleep_mean_ns",
@@ -61,6 +61,8 @@ pub const COLUMNS: [&str; 18] = [
     "batch_work_ratio",
     "overlap_percent",
     "lent_overlap_percent",
+    "harm_learned_percent",
+    "harm_margin_percent",
     "limit_us",
     "longest_above_s",
 ];

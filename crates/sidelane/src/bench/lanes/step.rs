@@ -12,6 +12,7 @@ use sidelane_policy::borrow::PolicyKind;
 use super::objective::rounded;
 use crate::bench::rounds::{self, Turn, until_decided};
 use crate::experiment::batch;
+use crate::experiment::learn::Experience;
 use crate::experiment::load::{Load, Rhythm, Step};
 use crate::experiment::run::{self, Figures, Task};
 use crate::experiment::setting::Setting;
@@ -69,7 +70,14 @@ pub(super) fn run(stage: &Stage, plan: StepPlan, given_us: Option<f64>) -> Resul
     let batch_alone_per_s = batch::alone_per_s(stage, plan.batch, BATCH_ALONE, 0)?;
     let repetition = |runs: &mut StepRuns, turn: Turn<'_>| {
         let rhythm = rhythm(stage, plan, slo, turn.round + 1);
-        let task = Task { stage, rhythm, batch: plan.batch, batch_alone_per_s, draw: false };
+        let task = Task {
+            stage,
+            rhythm,
+            batch: plan.batch,
+            batch_alone_per_s,
+            draw: false,
+            experience: Experience::default(),
+        };
         for (setting, runs) in [(Setting::ALONE, &mut runs.alone), (setting, &mut runs.lent)] {
             turn.bar.set_message(setting.title);
             runs.push(run::run(task, &setting).context("step of load")?);

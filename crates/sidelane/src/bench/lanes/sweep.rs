@@ -11,10 +11,12 @@ use super::objective::Promise;
 use super::plan::SweepPlan;
 use crate::bench::rounds::{Turn, until_decided};
 use crate::experiment::batch;
+use crate::experiment::learn::Experience;
 use crate::experiment::load::Rhythm;
 use crate::experiment::run::{self, BesideFigures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
+use crate::lane::terms::Learned;
 use sidelane_host::topology::Lanes;
 use sidelane_report::Check;
 
@@ -34,6 +36,11 @@ pub(super) struct Sweep {
     /// How late the client sent 1 % of the requests, in its worst run.
     pub(super) send_lag_us: f64,
     pub(super) notes: BTreeSet<String>,
+    /// What a request loses to batch for each moment beside it, where that is emulated.
+    pub(super) emulated_harm: Option<f64>,
+    /// What sessions know, by batch kernel and setting: neither what batch takes from a request nor what a request
+    /// takes is a matter of the load.
+    pub(super) learned: BTreeMap<(String, &'static str), Learned>,
 }
 
 /// Carries out `plan` on the service of `stage`, until each of `checks` is decided. The objective is
@@ -53,6 +60,8 @@ pub(super) fn run(
         client_percent: 0.0,
         send_lag_us: 0.0,
         notes: BTreeSet::new(),
+        emulated_harm: stage.sibling.as_ref().map(|sibling| sibling.service_loss()),
+        learned: BTreeMap::new(),
     };
     let lanes = stage.beside()?.lanes;
     let round = |sweep: &mut Sweep, turn: Turn<'_>| sweep.round(stage, &lanes, turn);
@@ -65,7 +74,14 @@ fn calibrate(stage: &Stage, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
     let mut p99_us = BTreeMap::new();
     for load in &plan.loads {
         let rhythm = Rhythm { run: plan.run * CALIBRATION_TIMES, ..rhythm(stage, plan, *load, 0) };
-        let alone = Task { stage, rhythm, batch: &plan.batches[0], batch_alone_per_s: 0.0, draw: false };
+        let alone = Task {
+            stage,
+            rhythm,
+            batch: &plan.batches[0],
+            batch_alone_per_s: 0.0,
+            draw: false,
+            experience: Experience::default(),
+        };
         p99_us.insert(*load, run::run(alone, &Setting::ALONE)?.p99_us());
     }
     Ok(p99_us)
@@ -95,7 +111,9 @@ impl Sweep {
             let first = round as usize % turns.len();
             for (setting, kernel) in turns.iter().cycle().skip(first * 3).take(turns.len()) {
                 turn.bar.set_message(format!("{load} %, {}, {}", kernel.0, setting.title));
-                let task = Task { stage, rhythm, batch: &kernel.0, batch_alone_per_s: kernel.1, draw: false };
+                let experience = self.experience(&kernel.0, setting);
+                let task =
+                    Task { stage, rhythm, batch: &kernel.0, batch_alone_per_s: kernel.1, draw: false, experience };
                 let figures = run::run(task, setting).with_context(|| format!("{} at {load} %", setting.title))?;
                 self.take(round, load, setting, &kernel.0, &figures, lanes);
             }
@@ -119,9 +137,18 @@ impl Sweep {
         settings.filter(|setting| round.is_multiple_of(2) || is_judged(setting)).collect()
     }
 
+    /// What the sessions before have learned; the first one is given time.
+    fn experience(&self, kernel: &str, setting: &Setting) -> Experience {
+        let taken_over = self.learned.get(&(kernel.to_owned(), setting.name)).copied();
+        let learning = if taken_over.is_some() { Duration::ZERO } else { self.plan.learning };
+        Experience { taken_over, learning }
+    }
+
     fn take(&mut self, round: u64, load: u8, setting: &Setting, kernel: &str, seen: &run::Figures, lanes: &Lanes) {
         let batch = setting.beside.map(|_| kernel.to_owned());
         let figures = figures(seen, lanes);
+        let learned = seen.beside.as_ref().and_then(|beside| beside.learned);
+        self.learned.extend(learned.map(|learned| ((kernel.to_owned(), setting.name), learned)));
         self.cells.0.push(Run { round, load, batch, setting: setting.name, figures });
         self.client_percent = self.client_percent.max(seen.latencies.cpu_percent);
         self.send_lag_us = self.send_lag_us.max(seen.latencies.send_lag_p99_us);
@@ -157,6 +184,7 @@ fn figures(seen: &run::Figures, lanes: &Lanes) -> Figures {
         batch_work_ratio: beside.map(|beside| beside.batch_work_ratio),
         overlap_percent: beside.and_then(|beside| beside.books.overlap_percent(lanes)),
         lent_overlap_percent: beside.and_then(|beside| beside.books.lent_overlap_percent(lanes)),
+        harm: beside.and_then(|beside| beside.learned.as_ref()?.harm()),
     }
 }
 

@@ -18,6 +18,7 @@ use serde_json::{Map, Value, json};
 use sidelane_sim::{Choices, Experiment, Model};
 
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
+use crate::experiment::learn::Experience;
 use crate::experiment::load::{Load, Rhythm};
 use crate::experiment::place::Place;
 use crate::experiment::run::{self, Task};
@@ -67,8 +68,10 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let recorded = record(&stage).context("cannot record the service's requests")?;
     let experiment = load(&options.scenario, options.patience.quick, &recorded)?;
     let lanes = stage.beside()?.lanes;
-    let runs: Vec<&Model> = experiment.points.iter().flat_map(|point| &point.runs).collect();
-    let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes: BTreeSet::new() };
+    let all = experiment.points.iter().flat_map(|point| &point.runs);
+    let (left_out, runs): (Vec<&Model>, Vec<&Model>) = all.partition(|model| model::saturated(model).is_some());
+    let notes = left_out.iter().filter_map(|model| Some(left_out_note(model, model::saturated(model)?))).collect();
+    let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes };
     let limit = options.patience.limit(ROUNDS_QUICK, ROUNDS);
     let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut stage, &lanes, &runs, turn);
     let rounds = until_decided("parity", limit, &mut both, round, Both::checks)?;
@@ -109,14 +112,28 @@ fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
 
 /// One setting at one load, before anything was measured.
 fn compared(model: &Model) -> Compared {
-    let load_percent = 100.0 * model.service.load();
     Compared {
-        name: format!("{load_percent:.0} %, {}", model.setting.name),
-        load_percent,
+        name: name(model),
+        load_percent: 100.0 * model.service.load(),
         measured: Vec::new(),
         simulated: model::simulated(model),
         client: 0.0,
     }
+}
+
+/// `60 %, borrow-idle`.
+fn name(model: &Model) -> String {
+    format!("{:.0} %, {}", 100.0 * model.service.load(), model.setting.name)
+}
+
+fn left_out_note(model: &Model, busy: f64) -> String {
+    format!(
+        "left out: {}: with batch beside each request the request lane is {:.0} % busy, and a queue there has no steady \
+         state within a run, measured or simulated; compared below {:.0} %",
+        name(model),
+        100.0 * busy,
+        100.0 * model::BUSY_MOST
+    )
 }
 
 /// All settings, both ways.
@@ -145,7 +162,14 @@ impl Both {
                 None => 0.0,
             };
             let rhythm = Rhythm { seed: turn.round + 1, ..real.rhythm };
-            let task = Task { stage, rhythm, batch: real.batch, batch_alone_per_s, draw: false };
+            let task = Task {
+                stage,
+                rhythm,
+                batch: real.batch,
+                batch_alone_per_s,
+                draw: false,
+                experience: Experience::default(),
+            };
             let figures = run::run(task, &real.setting).with_context(|| real.setting.title.to_owned())?;
             self.notes.extend(figures.beside.iter().flat_map(|beside| beside.notes.iter().cloned()));
             if stage.place.client_on_batch_lane() {

@@ -20,6 +20,10 @@ use sidelane_host::topology::Lanes;
 /// A simulated run is so much longer: what one side's chance adds to a comparison can be had out of it for nothing.
 const TIMES: u64 = 50;
 
+/// A queue at a lane that is this busy takes longer to settle than a run lasts: its mean length moves with
+/// 1 ÷ (1 − busy)², and so does what a few percent of the machine's speed make of it.
+pub(super) const BUSY_MOST: f64 = 0.85;
+
 /// How a model runs for real.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Real<'m> {
@@ -87,6 +91,15 @@ pub(super) fn seen(figures: &run::Figures, lanes: &Lanes) -> Seen {
     }
 }
 
+/// How busy the request lane is in the model, where it is so busy that there is no steady state to compare: batch
+/// beside every request, each of which takes so many times as long.
+pub(super) fn saturated(model: &Model) -> Option<f64> {
+    let unmanaged = matches!(model.setting.beside, Beside::Unmanaged);
+    let batch = model.batch.first().and_then(Job::class).filter(|_| unmanaged)?;
+    let busy = model.service.load() * model.smt.slowdown(model.service.class, batch);
+    (busy >= BUSY_MOST).then_some(busy)
+}
+
 /// What it comes to simulated.
 pub(super) fn simulated(model: &Model) -> Seen {
     let until = match model.until {
@@ -134,6 +147,14 @@ mod tests {
     fn the_scenarios_slowdown_is_emulated() {
         let slowdown = slowdown(&models(SCENARIO)[0]).unwrap();
         assert_eq!(slowdown, Slowdown { service: 1.67, batch: 1.4, nap: 1.0 });
+    }
+
+    #[test]
+    fn unmanaged_batch_beside_a_busy_service_has_no_steady_state() {
+        let models = models(SCENARIO);
+        let busy: Vec<_> = models.iter().map(saturated).collect();
+        assert!(busy.iter().enumerate().all(|(run, busy)| busy.is_some() == (run == 4)), "{busy:?}");
+        assert!((busy[4].unwrap() - 0.6 * 1.67).abs() < 0.01, "{busy:?}");
     }
 
     #[test]

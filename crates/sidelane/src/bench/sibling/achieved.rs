@@ -1,16 +1,20 @@
 //! What work loses beside a lane that works, and beside one that does not.
 //!
-//! A worker on each lane; the sibling is switched on and off, and each stretch with it is compared with the mean of
-//! the one before it and the one after it, so that what the two CPUs take from each other anyway, and how the
-//! machine's speed drifts, is in both. What a worker lost in all, divided
-//! by the share of its time in which the other lane worked, is what it loses for each moment of that.
+//! A worker on each lane; the sibling is switched on and off, and the share of a stretch in which a worker worked is
+//! compared with the mean of that in the stretch before and the one after, so that what a worker's clock itself takes,
+//! and what else runs on the lane, is in both. What a worker lost in all, divided by the share of its time in which the
+//! other lane worked, is what it loses for each moment of that.
+//!
+//! What the sibling costs is what is lost beside a lane without a worker, and what the kernel program takes of
+//! switches. Something runs on such a lane all the same, if only this program: what is to be lost beside that is no
+//! cost.
 
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::worker::{Clock, Rest, Worker};
+use super::worker::{Loss, Rest, Worker};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::place::Place;
@@ -36,7 +40,7 @@ const SETTLE: Duration = Duration::from_millis(30);
 struct Wanted {
     carrier: Carrier,
     name: &'static str,
-    clock: Clock,
+    loss: Loss,
     /// How near it has to come to what was asked.
     within_percent: f64,
     /// What it may cost a lane beside an idle one.
@@ -44,23 +48,18 @@ struct Wanted {
 }
 
 const CARRIERS: [Wanted; 2] = [
-    Wanted {
-        carrier: Carrier::BuiltIn,
-        name: "built in",
-        clock: Clock::OwnTime,
-        within_percent: 2.0,
-        cost_percent: 0.5,
-    },
-    Wanted { carrier: Carrier::Thief, name: "thief", clock: Clock::BurstTime, within_percent: 5.0, cost_percent: 3.0 },
+    Wanted { carrier: Carrier::BuiltIn, name: "built in", loss: Loss::MadeUp, within_percent: 2.0, cost_percent: 0.5 },
+    Wanted { carrier: Carrier::Thief, name: "thief", loss: Loss::Taken, within_percent: 5.0, cost_percent: 3.0 },
 ];
 
 /// One carrier at one load.
 pub(super) struct Achieved {
     wanted: Wanted,
     load_percent: u64,
-    /// Whether there was a worker on the batch lane, too; without one the lost time is what the carrier costs.
+    /// Whether there was a worker on the batch lane, too.
     beside: bool,
-    /// What the service lost in each pair of stretches, and batch; beside each other, for each moment of that.
+    /// What the service lost in each pair of stretches, and batch, for each moment beside each other; without a
+    /// worker on the batch lane, what the carrier costs.
     lost_percent: [Vec<f64>; 2],
     /// The emulator's own account of the last stretch.
     report: Option<[LaneReport; 2]>,
@@ -102,7 +101,7 @@ impl Bench {
         let worker = self.worker(self.place.request, None, None)?;
         let before = worker.done();
         thread::sleep(STRETCH);
-        worker.done().speed_since(before, Clock::OwnTime).map(|speed| 1.0 / speed).context("a worker did nothing")
+        worker.done().unit_ns_since(before).context("a worker did nothing")
     }
 
     fn worker(&self, cpu: u32, rest: Option<Rest>, sibling: Option<&Sibling>) -> Result<Worker> {
@@ -117,14 +116,17 @@ impl Bench {
             workers.push(self.worker(self.place.batch, None, Some(&sibling))?);
         }
         let mut achieved = Achieved { wanted, load_percent, beside, lost_percent: Default::default(), report: None };
-        let mut before = self.speeds(wanted.clock, &workers);
+        let mut before = self.work_shares(wanted.loss, &workers);
         let pair = |achieved: &mut Achieved, _: Turn<'_>| {
             sibling.begin(ASKED)?;
-            let with = self.speeds(wanted.clock, &workers);
-            let report = sibling.report()?;
+            thread::sleep(SETTLE);
+            let began = sibling.report()?;
+            let with = self.work_shares(wanted.loss, &workers);
+            let ended = sibling.report()?;
             sibling.end()?;
-            let after = self.speeds(wanted.clock, &workers);
-            achieved.note(&before, &with, &after, report);
+            thread::sleep(SETTLE);
+            let after = self.work_shares(wanted.loss, &workers);
+            achieved.note(&[&before, &with, &after], &began, ended);
             before = after;
             Ok(())
         };
@@ -132,11 +134,11 @@ impl Bench {
         Ok(achieved)
     }
 
-    fn speeds(&self, clock: Clock, workers: &[Worker]) -> Vec<Option<f64>> {
-        thread::sleep(SETTLE);
-        let before: Vec<_> = workers.iter().map(|worker| worker.done()).collect();
+    /// The share of a stretch in which each worker worked.
+    fn work_shares(&self, loss: Loss, workers: &[Worker]) -> Vec<Option<f64>> {
+        let before: Vec<_> = workers.iter().map(Worker::done).collect();
         thread::sleep(STRETCH);
-        workers.iter().zip(before).map(|(worker, before)| worker.done().speed_since(before, clock)).collect()
+        workers.iter().zip(before).map(|(worker, before)| worker.done().work_share_since(before, loss)).collect()
     }
 }
 
@@ -146,14 +148,39 @@ fn rest(load_percent: u64, unit_ns: f64) -> Rest {
     Rest { after_units: (BURST_NS / unit_ns).max(1.0) as u64, length: Duration::from_nanos(idle_ns as u64) }
 }
 
-/// What is missing of the speed without the sibling.
+/// What is missing of the work share without the sibling.
 fn loss_percent(before: Option<f64>, with: Option<f64>, after: Option<f64>) -> Option<f64> {
     let without = (before? + after?) / 2.0;
     Some(100.0 * (1.0 - with? / without))
 }
 
-fn share_beside(lane: &LaneReport) -> f64 {
-    lane.both_ns as f64 / lane.worked_ns as f64
+/// What a lane did between two reports.
+struct Between {
+    /// The share of its work in which the other lane worked, too.
+    beside: f64,
+    /// What the kernel program took of switches, of 1.
+    switching: f64,
+}
+
+impl Between {
+    fn of(began: &LaneReport, ended: &LaneReport) -> Self {
+        let worked_ns = (ended.worked_ns - began.worked_ns).max(1) as f64;
+        let switches = (ended.switches - began.switches) as f64;
+        Self {
+            beside: (ended.both_ns - began.both_ns) as f64 / worked_ns,
+            switching: switches * ended.switch_ns.unwrap_or(0.0) / worked_ns,
+        }
+    }
+
+    /// What was lost for each moment beside the other lane.
+    fn lost_beside(&self, percent: f64) -> f64 {
+        percent / self.beside
+    }
+
+    /// What was lost without being asked for.
+    fn cost(&self, percent: f64) -> f64 {
+        percent - ASKED_PERCENT * self.beside + 100.0 * self.switching
+    }
 }
 
 impl Achieved {
@@ -162,13 +189,18 @@ impl Achieved {
         format!("{}, {beside}", self.wanted.name)
     }
 
-    /// One more pair: the speeds before, with and after the sibling.
-    fn note(&mut self, before: &[Option<f64>], with: &[Option<f64>], after: &[Option<f64>], report: [LaneReport; 2]) {
+    /// One more pair: the work shares before, with and after the sibling.
+    fn note(&mut self, shares: &[&[Option<f64>]; 3], began: &[LaneReport; 2], ended: [LaneReport; 2]) {
+        let [before, with, after] = shares;
         for (lane, lost) in self.lost_percent.iter_mut().enumerate().take(before.len()) {
-            let share = if self.beside { share_beside(&report[lane]) } else { 1.0 };
-            lost.extend(loss_percent(before[lane], with[lane], after[lane]).map(|percent| percent / share));
+            let between = Between::of(&began[lane], &ended[lane]);
+            let percent = loss_percent(before[lane], with[lane], after[lane]);
+            lost.extend(percent.map(|percent| match self.beside {
+                true => between.lost_beside(percent),
+                false => between.cost(percent),
+            }));
         }
-        self.report = Some(report);
+        self.report = Some(ended);
     }
 
     pub(super) fn row(&self) -> Row {
@@ -220,9 +252,26 @@ mod tests {
     }
 
     #[test]
-    fn a_drift_of_the_machine_is_no_loss() {
-        assert_eq!(loss_percent(Some(1.0), Some(0.75), Some(2.0)), Some(50.0));
-        assert_eq!(loss_percent(Some(1.0), None, Some(2.0)), None);
+    fn what_is_lost_without_the_sibling_is_no_loss() {
+        assert_eq!(loss_percent(Some(0.75), Some(0.5), Some(1.25)), Some(50.0));
+        assert_eq!(loss_percent(Some(1.0), None, Some(1.0)), None);
+    }
+
+    #[test]
+    fn what_is_asked_for_is_no_cost() {
+        let report = |worked_ns, both_ns, switches| LaneReport {
+            worked_ns,
+            both_ns,
+            slowdown: None,
+            spun_ns: 0,
+            taken_ns: 0,
+            wake_ups: 0,
+            switches,
+            switch_ns: Some(200.0),
+        };
+        let between = Between::of(&report(1_000, 500, 10), &report(101_000, 25_500, 15));
+        assert_eq!((between.beside, between.switching), (0.25, 0.01));
+        assert_eq!((between.lost_beside(10.0), between.cost(10.5)), (40.0, 1.5));
     }
 
     #[test]

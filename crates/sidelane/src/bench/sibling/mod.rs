@@ -4,8 +4,10 @@
 //! - `achieved`: what a stretch beside a busy lane loses, and what one beside an idle lane does
 //! - `search`: what a real service's p99 makes of it
 //!
-//! What was lost is told by the work that was done, not by the emulator's own account: of that only the time in
-//! which both lanes worked is taken.
+//! What was lost is told by the workers' clocks, not by the emulator's own account: of that only the time in which
+//! both lanes worked is taken. It is the share of a worker's time in which it did not work, and not how much work it
+//! did in a time: on a virtual machine a CPU is 10 to 20 % slower or faster from one stretch to the next, which has
+//! nothing to do with the sibling.
 
 mod achieved;
 mod search;

@@ -9,6 +9,7 @@ use anyhow::{Context, Result};
 use super::SiblingOptions;
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
+use crate::experiment::learn::Experience;
 use crate::experiment::load::Rhythm;
 use crate::experiment::place::Place;
 use crate::experiment::run::{self, Figures, Task};
@@ -58,7 +59,7 @@ fn one_round(stage: &Stage, round: u64, length: Duration) -> Result<[Figures; 3]
         step: None,
     };
     let batch_alone_per_s = batch::alone_per_s(stage, BATCH, BATCH_ALONE, round)?;
-    let task = Task { stage, rhythm, batch: BATCH, batch_alone_per_s, draw: false };
+    let task = Task { stage, rhythm, batch: BATCH, batch_alone_per_s, draw: false, experience: Experience::default() };
     let [alone, unmanaged, borrow_idle] = settings();
     Ok([run::run(task, &alone)?, run::run(task, &unmanaged)?, run::run(task, &borrow_idle)?])
 }

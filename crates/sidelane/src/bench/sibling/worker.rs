@@ -1,4 +1,4 @@
-//! A program on a lane whose work is counted, and the time that it took for it.
+//! A program on a lane whose work is counted, and the time in which it did not work.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -38,17 +38,19 @@ pub(super) struct Done {
     units: u64,
     /// Time from the beginning of its bursts to their end.
     busy_ns: u64,
+    /// Of it, time in which it looked at its overlap and made up for it.
+    made_up_ns: u64,
     /// Time that it had its lane.
     cpu_ns: u64,
 }
 
-/// The time by which work is judged.
+/// Where the time of a burst goes in which a worker does not work.
 #[derive(Clone, Copy, Debug, PartialEq)]
-pub(super) enum Clock {
-    /// What happens while a program does not have its lane is not its slowdown.
-    OwnTime,
-    /// Except for a thief, which takes the lane.
-    BurstTime,
+pub(super) enum Loss {
+    /// The worker spins.
+    MadeUp,
+    /// Somebody else has its lane.
+    Taken,
 }
 
 impl Worker {
@@ -87,8 +89,8 @@ impl Worker {
 
     /// What it has done so far.
     pub(super) fn done(&self) -> Done {
-        let (units, busy_ns) = read(&self.counter).unwrap_or_default();
-        Done { units, busy_ns, cpu_ns: cpu_ns(self.child.id()).unwrap_or_default() }
+        let (units, busy_ns, made_up_ns) = read(&self.counter).unwrap_or_default();
+        Done { units, busy_ns, cpu_ns: cpu_ns(self.child.id()).unwrap_or_default(), made_up_ns }
     }
 }
 
@@ -99,20 +101,27 @@ impl Drop for Worker {
     }
 }
 
-fn read(counter: &Path) -> Option<(u64, u64)> {
+fn read(counter: &Path) -> Option<(u64, u64, u64)> {
     let bytes = fs::read(counter).ok()?;
     let word = |at: usize| Some(u64::from_ne_bytes(bytes.get(at..at + 8)?.try_into().ok()?));
-    Some((word(0)?, word(8)?))
+    Some((word(0)?, word(8)?, word(16)?))
 }
 
 impl Done {
-    /// Work for each nanosecond since `before`.
-    pub(super) fn speed_since(self, before: Self, clock: Clock) -> Option<f64> {
-        let length_ns = match clock {
-            Clock::OwnTime => self.cpu_ns.checked_sub(before.cpu_ns)?,
-            Clock::BurstTime => self.busy_ns.checked_sub(before.busy_ns)?,
+    /// Time that it had its lane for each unit of work since `before`.
+    pub(super) fn unit_ns_since(self, before: Self) -> Option<f64> {
+        let units = self.units - before.units;
+        (units > 0).then(|| (self.cpu_ns - before.cpu_ns) as f64 / units as f64)
+    }
+
+    /// The share of its bursts since `before` in which it worked.
+    pub(super) fn work_share_since(self, before: Self, loss: Loss) -> Option<f64> {
+        let busy_ns = self.busy_ns.checked_sub(before.busy_ns).filter(|busy_ns| *busy_ns > 0)?;
+        let worked_ns = match loss {
+            Loss::MadeUp => busy_ns.saturating_sub(self.made_up_ns - before.made_up_ns),
+            Loss::Taken => self.cpu_ns - before.cpu_ns,
         };
-        (length_ns > 0).then(|| (self.units - before.units) as f64 / length_ns as f64)
+        Some(worked_ns as f64 / busy_ns as f64)
     }
 }
 
@@ -121,11 +130,12 @@ mod tests {
     use super::*;
 
     #[test]
-    fn speed_is_of_the_time_worked() {
-        let before = Done { units: 100, busy_ns: 1_000, cpu_ns: 900 };
-        let after = Done { units: 150, busy_ns: 1_200, cpu_ns: 1_000 };
-        assert_eq!(after.speed_since(before, Clock::BurstTime), Some(0.25));
-        assert_eq!(after.speed_since(before, Clock::OwnTime), Some(0.5));
-        assert_eq!(before.speed_since(before, Clock::OwnTime), None);
+    fn what_is_spun_or_taken_is_no_work() {
+        let before = Done { units: 100, busy_ns: 1_000, made_up_ns: 10, cpu_ns: 900 };
+        let after = Done { units: 150, busy_ns: 1_200, made_up_ns: 90, cpu_ns: 1_000 };
+        assert_eq!(after.work_share_since(before, Loss::MadeUp), Some(0.6));
+        assert_eq!(after.work_share_since(before, Loss::Taken), Some(0.5));
+        assert_eq!(before.work_share_since(before, Loss::Taken), None);
+        assert_eq!((after.unit_ns_since(before), before.unit_ns_since(before)), (Some(2.0), None));
     }
 }

@@ -21,7 +21,6 @@ use anyhow::{Context, Result};
 use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
-use sidelane_signal::LaneClass;
 
 use crate::audit::Audit;
 use crate::experiment::reaction::child::{Board, Child, Class};
@@ -31,10 +30,11 @@ use crate::lane::beside::{keep_off, settle};
 use crate::lane::gate::Gate;
 use crate::lane::holder::{Evictor, Holder};
 use sidelane_host::clock::now_ns;
-use sidelane_host::service::ServiceCgroup;
+use sidelane_host::service::Service;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::scheduler::Scheduler;
-use sidelane_kernel::tracker::{Extras, Tracker};
+use sidelane_kernel::tracker::{Features, Tracker};
+use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
 
 /// A burst: long enough that the holder always comes before its end.
 const BUSY_NS: u64 = 200_000;
@@ -78,14 +78,16 @@ pub fn reactions(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort
     let keep = Some(door.as_fd());
     let service = Child::start(pair.request, Class::Ordinary, keep, |board| serve(board, woken_by, &door))?;
     let batch = Child::start(pair.batch, batch_class(&gate), keep, |board| work(board, woken_by, &door))?;
-    let extras = Extras { scheduler: gate == Gate::SchedExt, ..Extras::default() };
-    let mut tracker = Tracker::load_for(&lanes, ServiceCgroup::default(), extras)?;
-    tracker.set_class(service.pid(), LaneClass::Lc);
-    tracker.set_class(batch.pid(), LaneClass::Batch);
+    let features = Features { scheduler: gate == Gate::SchedExt, ..Features::default() };
+    let served = Service { pids: [service.pid()].into(), ..Service::default() };
+    let tracking = ServiceTracking::alone(&served, &lanes, LaneUse::default(), features)?;
+    let tracker = tracking.tracker();
+    let job = BatchTracking::start(tracker, None)?;
+    job.take_in(batch.pid());
     tracker.attach()?;
     let memory = tracker.memory();
     settle(&memory, &lanes.requests)?;
-    let _kept = Kept::start(&gate, pair, &mut tracker)?;
+    let _kept = Kept::start(&gate, pair, tracker)?;
     let before = memory.books();
     run_bursts(&service, &batch, effort)?;
     let books = memory.books().since(&before);
@@ -99,7 +101,7 @@ enum Kept {
 }
 
 impl Kept {
-    fn start(gate: &Gate, pair: &TestPair, tracker: &mut Tracker) -> Result<Self> {
+    fn start(gate: &Gate, pair: &TestPair, tracker: &Tracker) -> Result<Self> {
         Ok(match gate {
             // A lane that was never kept is released, and the scheduler alone does the rest.
             Gate::SchedExt => Self::ByScheduler { _scheduler: Scheduler::start(tracker)? },

@@ -11,7 +11,8 @@ use std::process::Command;
 use rustix::io::{FdFlags, fcntl_setfd};
 use sidelane_signal::{GATE_ENV, GATE_VERSION};
 
-use sidelane_kernel::tracker::Tracker;
+use sidelane_kernel::identities::Number;
+use sidelane_kernel::tracking::ServiceTracking;
 
 /// In the order of `abi/gate.h`. The kernel maps no array from a descriptor that is read-only, so these
 /// are not; the library maps the first four read-only.
@@ -23,20 +24,21 @@ const PRELOAD: &str = "LD_PRELOAD";
 #[derive(Debug)]
 pub struct Pass {
     fds: Vec<OwnedFd>,
+    service: Number,
     library: PathBuf,
 }
 
 impl Pass {
     /// For the arrays of `tracker`. Has to live until the command was started.
-    pub fn make(tracker: &Tracker, library: &Path) -> io::Result<Self> {
-        let fds = ARRAYS.iter().map(|array| tracker.share(array)).collect::<io::Result<_>>()?;
-        Ok(Self { fds, library: library.to_owned() })
+    pub fn make(tracking: &ServiceTracking, library: &Path) -> io::Result<Self> {
+        let fds = ARRAYS.iter().map(|array| tracking.tracker().share(array)).collect::<io::Result<_>>()?;
+        Ok(Self { fds, service: tracking.number(), library: library.to_owned() })
     }
 
     /// Names everything in the environment of `command`.
     pub fn announce(&self, command: &mut Command) {
         let fds = self.fds.iter().map(|fd| format!(":{}", fd.as_raw_fd())).collect::<String>();
-        command.env(GATE_ENV, format!("{GATE_VERSION}{fds}")).env(LIBRARY, &self.library);
+        command.env(GATE_ENV, format!("{GATE_VERSION}{fds}:{}", self.service)).env(LIBRARY, &self.library);
     }
 
     /// Between fork and exec: lets the descriptors through. Async-signal-safe.

@@ -29,7 +29,7 @@ struct Outfit {
 pub fn start(
     gate: &Gate,
     lanes: &Lanes,
-    tracker: &mut Tracker,
+    tracker: &Tracker,
     cage: &Arc<Cage>,
     lending: Lending,
     audit: &Audit,

@@ -12,12 +12,12 @@ use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufWriter;
 use std::process::ExitStatus;
+use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
 use sidelane_policy::borrow::harm::HarmSource;
-use sidelane_signal::LaneClass;
 
 use crate::audit::AuditLog;
 use crate::lane::batch::{Batch, BatchClass, exit_code};
@@ -26,7 +26,7 @@ use crate::lane::cage::Cage;
 use crate::lane::claim::Claim;
 use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
-use crate::lane::terms::{FinalTerms, Lending, TermsKeeper};
+use crate::lane::terms::{FinalTerms, Learned, Lending, TermsKeeper};
 use crate::request;
 use crate::request::emitted::Emitters;
 use crate::request::{RequestSource, Source};
@@ -35,7 +35,8 @@ use sidelane_host::clock::now_ns;
 use sidelane_kernel::books::Books;
 use sidelane_kernel::counters::EventPair;
 use sidelane_kernel::scheduler::Scheduler;
-use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
+use sidelane_kernel::tracker::{Features, LaneMemory, Tracker};
+use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
 use start::{Started, enter_machine, learn_requests, start_batch, start_guardian, undo};
 
 /// How a session runs.
@@ -78,7 +79,8 @@ impl Outcome {
 /// A running session.
 pub struct Session {
     beside: Beside,
-    tracker: Tracker,
+    tracking: ServiceTracking,
+    job: BatchTracking,
     gate: Gate,
     cage: Arc<Cage>,
     keepers: Vec<LaneKeeper>,
@@ -103,33 +105,38 @@ impl Session {
         let needs_requests = options.hold.is_some_and(|lending| lending.policy.needs_requests());
         // The service's own word is better than what its sockets show.
         let emitters = needs_requests.then(|| Emitters::find(&beside.service.pids)).flatten();
-        let extras = Extras {
+        let counting = options.hold.filter(|lending| lending.policy.needs_harm());
+        let lane_use = LaneUse {
+            lends_to_waited: options.hold.is_some_and(|lending| !lending.policy.spares_waited()),
+            ..counting.map_or_else(LaneUse::default, |_| LaneUse::counting(EventPair::HARDWARE, &beside.lanes))
+        };
+        let features = Features {
             requests: needs_requests && emitters.is_none(),
             turns: emitters.is_some(),
-            counters: options.hold.filter(|lending| lending.policy.needs_harm()).map(|_| EventPair::HARDWARE),
+            counters: matches!(lane_use.counters, Some(Ok(_))),
             gated: options.gate.is_instrumented(),
-            lends_to_waited: options.hold.is_some_and(|lending| !lending.policy.spares_waited()),
+            groups: beside.service.group.is_some(),
             scheduler: options.gate == Gate::SchedExt,
+            single_lanes: beside.lanes.requests.len() == 1,
             thief: false,
         };
-        if extras.requests {
+        if features.requests {
             request::can_track()?;
         }
         let gate = options.gate.clone();
-        let mut tracker = Tracker::load_for(&beside.lanes, beside.service.cgroup, extras)?;
+        let tracker = Rc::new(Tracker::load(features)?);
         let claims: Vec<Claim> =
             beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
-        for pid in &beside.service.pids {
-            tracker.set_class(*pid, LaneClass::Lc);
-        }
-        let requests = learn_requests(&beside, &tracker, emitters, extras)?;
+        let tracking = ServiceTracking::start(&tracker, &beside.service, &beside.lanes, lane_use)?;
+        let job = BatchTracking::start(&tracker, None)?;
+        let requests = learn_requests(&beside, &tracking, emitters)?;
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
         let mut guardian = start_guardian(&claims)?;
-        let cage = match enter_machine(&beside, &tracker, &mut guardian) {
+        let cage = match enter_machine(&beside, &job, &mut guardian) {
             Ok(cage) => Arc::new(cage),
             Err(error) => return Err(undo(guardian, error)),
         };
-        let started = start_batch(&beside, &mut tracker, &cage, &mut guardian, command, options);
+        let started = start_batch(&beside, &tracking, &job, &cage, &mut guardian, command, options);
         let Started { keepers, scheduler, terms, batch, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
@@ -139,7 +146,8 @@ impl Session {
         let service_looked_at = Instant::now();
         Ok(Self {
             beside,
-            tracker,
+            tracking,
+            job,
             gate,
             cage,
             keepers,
@@ -164,17 +172,32 @@ impl Session {
 
     /// The memory shared with the kernel program.
     pub fn memory(&self) -> Arc<LaneMemory> {
-        self.tracker.memory()
+        self.tracker().memory()
     }
 
     /// The kernel's side.
     pub fn tracker(&self) -> &Tracker {
-        &self.tracker
+        self.tracking.tracker()
+    }
+
+    /// The batch command's processes that are alive.
+    pub fn batch_processes(&self) -> Vec<u32> {
+        self.job.processes()
     }
 
     /// The batch command.
     pub fn batch(&self) -> &Batch {
         &self.batch
+    }
+
+    /// What was learned from the service's requests, if lanes are held.
+    pub fn learned(&self) -> Option<Learned> {
+        self.terms.as_ref().map(TermsKeeper::learned)
+    }
+
+    /// Goes on from what another session has learned of the same service and batch command.
+    pub fn take_over(&mut self, learned: &Learned) {
+        self.terms.iter_mut().for_each(|terms| terms.take_over(learned));
     }
 
     /// Ends the batch command and everything it started, now.
@@ -211,20 +234,20 @@ impl Session {
         self.end_scheduler();
         self.guardian.finish().context("cannot put the machine right")?;
         let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
-        let mut books = self.tracker.memory().books().since(&self.began);
+        let mut books = self.tracking.tracker().memory().books().since(&self.began);
         self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
         let requests = self.requests.as_ref().map(RequestSource::name);
         let terms = self.terms.as_ref().map(TermsKeeper::present);
         let status = self.batch.reap().context("cannot learn how the batch command ended")?;
         self.keepers.clear();
-        self.tracker.detach();
+        self.tracking.tracker().detach();
         if let Some(log) = &mut self.log {
             let why = format!("the batch command has ended: {status}; its groups are gone, affinities are given back");
             log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
         }
         drop(self.claims);
         let lost = self.requests.as_mut().and_then(lost_note);
-        let harm_note = terms.as_ref().and_then(|terms| harm_note(&self.tracker, terms));
+        let harm_note = terms.as_ref().and_then(|terms| harm_note(&self.tracking, terms));
         let notes = self.notes.into_iter().chain(lost).chain(harm_note).chain(leak_notes(&books, holders)).collect();
         Ok(Outcome { status, books, holders, gate: self.gate, terms, requests, notes })
     }
@@ -245,11 +268,11 @@ fn lost_note(requests: &mut RequestSource) -> Option<String> {
 }
 
 /// Why harm was worked out from server times, if it was.
-fn harm_note(tracker: &Tracker, terms: &FinalTerms) -> Option<String> {
+fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<String> {
     if terms.source != HarmSource::ServerTimes {
         return None;
     }
-    let why = match tracker.counts()? {
+    let why = match tracking.counts()? {
         Err(lack) => lack.to_string(),
         Ok(()) => "too few requests had their lane to themselves from start to finish to be counted".to_owned(),
     };

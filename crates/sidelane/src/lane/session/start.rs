@@ -6,7 +6,6 @@ use std::io::{self, BufWriter};
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
-use sidelane_signal::LaneClass;
 
 use super::super::batch::{Batch, GatedBatch};
 use super::super::beside::{Beside, settle};
@@ -22,7 +21,7 @@ use crate::undo::guardian::Guardian;
 use sidelane_host::clock::now_ns;
 use sidelane_host::corecookie::CoreCookie;
 use sidelane_kernel::scheduler::Scheduler;
-use sidelane_kernel::tracker::{Extras, Tracker};
+use sidelane_kernel::tracking::{BatchTracking, ServiceTracking};
 
 /// The parts of a session that start with batch.
 pub(super) struct Started {
@@ -37,16 +36,16 @@ pub(super) struct Started {
 /// its sockets.
 pub(super) fn learn_requests(
     beside: &Beside,
-    tracker: &Tracker,
+    tracking: &ServiceTracking,
     emitters: Option<Emitters>,
-    extras: Extras,
 ) -> Result<Option<RequestSource>> {
     if let Some(mut emitters) = emitters {
-        tracker.memory().hear_from(Box::new(emitters.words(&beside.lanes.requests)));
+        let words = emitters.words(tracking.number(), &beside.lanes.requests);
+        tracking.tracker().memory().hear_from(tracking.number(), Box::new(words));
         return Ok(Some(RequestSource::Emitted(emitters)));
     }
-    let track = || Requests::track(tracker, &beside.target.to_string(), &beside.service.pids);
-    Ok(extras.requests.then(track).transpose()?.map(RequestSource::Sockets))
+    let track = || Requests::track(tracking, &beside.target.to_string(), &beside.service.pids);
+    Ok(tracking.tracker().features().requests.then(track).transpose()?.map(RequestSource::Sockets))
 }
 
 pub(super) fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
@@ -58,7 +57,7 @@ pub(super) fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
 }
 
 /// The first changes to the machine: the service's affinity, if wanted, and the cage.
-pub(super) fn enter_machine(beside: &Beside, tracker: &Tracker, guardian: &mut Guardian) -> Result<Cage> {
+pub(super) fn enter_machine(beside: &Beside, job: &BatchTracking, guardian: &mut Guardian) -> Result<Cage> {
     let name = format!("sidelane-{}", std::process::id());
     let pins = beside.pin_plan();
     guardian
@@ -68,26 +67,30 @@ pub(super) fn enter_machine(beside: &Beside, tracker: &Tracker, guardian: &mut G
         })
         .context("cannot brief the guardian")?;
     pins.pin(&beside.lanes.requests)?;
-    Ok(Cage::make(&name, beside.lanes.batch_cpus(), tracker.census()))
+    Ok(Cage::make(&name, beside.lanes.batch_cpus(), job.census()))
 }
 
 pub(super) fn start_batch(
     beside: &Beside,
-    tracker: &mut Tracker,
+    tracking: &ServiceTracking,
+    job: &BatchTracking,
     cage: &Arc<Cage>,
     guardian: &mut Guardian,
     command: &[OsString],
     options: SessionOptions,
 ) -> Result<Started> {
-    let pass = make_pass(tracker, &options.gate)?;
+    let pass = make_pass(tracking, &options.gate)?;
     let gated = GatedBatch::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
     guardian.update(|plan| plan.batch_pid = gated.pid()).context("cannot brief the guardian")?;
     cage.admit(gated.pid()).context("cannot put the batch command into its lanes")?;
     if options.gate == Gate::CoreSched {
         CoreCookie::give(gated.pid()).context("cannot give the batch command a cookie of its own")?;
     }
-    tracker.set_class(gated.pid(), LaneClass::Batch);
+    job.take_in(gated.pid());
+    let tracker = tracking.tracker();
     tracker.attach()?;
+    // Whoever was forked between the first look and now.
+    tracking.take_in(&beside.service.pids);
     settle(&tracker.memory(), &beside.lanes.requests)?;
     let (log, pen) = options.audit.map(|file| open_log(file, beside, gated.pid())).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
@@ -100,9 +103,9 @@ pub(super) fn start_batch(
     Ok(Started { keepers, scheduler, terms, batch, log })
 }
 
-fn make_pass(tracker: &Tracker, gate: &Gate) -> Result<Option<Pass>> {
+fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
     let Gate::Instrumented { library } = gate else { return Ok(None) };
-    let pass = Pass::make(tracker, library);
+    let pass = Pass::make(tracking, library);
     pass.map(Some).context("cannot hand the lane words to the batch command")
 }
 

@@ -5,7 +5,6 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::headroom::Standing;
-use sidelane_signal::LaneClass;
 
 use super::super::gate::LaneKeeper;
 use super::super::terms::Budget;
@@ -91,14 +90,12 @@ impl Session {
 
     /// Finds a service that was restarted, and lets lanes be held again that it had visited.
     fn look_after_service(&mut self) -> Result<()> {
-        let mut pids: BTreeSet<u32> = self.tracker.processes(LaneClass::Lc).into_iter().collect();
+        let mut pids: BTreeSet<u32> = self.tracking.processes().into_iter().collect();
         if pids.is_empty() {
             pids = self.beside.target.find().map(|service| service.pids).unwrap_or_default();
-            for pid in &pids {
-                self.tracker.set_class(*pid, LaneClass::Lc);
-            }
+            self.tracking.take_in(&pids);
             if let Some(requests) = &mut self.requests {
-                requests.look_again(&pids);
+                requests.look_again(&pids)?;
             }
             self.note(match pids.is_empty() {
                 true => format!("{} has ended; its lanes are idle, batch went on", self.beside.target),
@@ -107,7 +104,7 @@ impl Session {
         }
         if let Some(requests @ RequestSource::Emitted(_)) = &mut self.requests {
             // A process may emit its first request at any time.
-            requests.look_again(&pids);
+            requests.look_again(&pids)?;
         }
         if self.keepers.iter().any(LaneKeeper::visited) {
             self.receive_visitors(pids)?;
