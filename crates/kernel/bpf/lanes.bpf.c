@@ -164,7 +164,8 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	find_run_queue(s.stats, next);
 	if (s.now_ns - s.word->since_ns >= STOLEN_TURN_MIN_NS)
 		note_stolen(cpu, s.role, s.stats, s.was);
-	if (s.role->role == SIDELANE_ROLE_BATCH)
+	/* A turn that goes on when its lane is withdrawn ends here, too. */
+	if (s.role->role == SIDELANE_ROLE_BATCH || s.stats->batch_since_ns)
 		batch_lane_before(&s);
 	note_turn(cpu, s.word, s.was, s.now_ns);
 	write_word(&s);

@@ -1,0 +1,244 @@
+//! Several services on one tracker: what is known of each is its own. Counts and identities, no times.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+use std::rc::Rc;
+use std::sync::Arc;
+
+use common::{SPIN, lab, lanes_to_ourselves, process, wait_until};
+use sidelane::audit::Audit;
+use sidelane::bench::subject::{Place, Real, RealServer};
+use sidelane::lab::Lab;
+use sidelane::lane::holder::{Evictor, Holder};
+use sidelane::request::{Request, Requests, can_track};
+use sidelane_host::cgroup::{Group, Hierarchy};
+use sidelane_host::service::{Service, Target};
+use sidelane_host::topology::{Lanes, PairKind, Topology};
+use sidelane_kernel::identities::Identity;
+use sidelane_kernel::tracker::{Features, Tracker, TrackerError};
+use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
+use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
+
+fn tracker(features: Features) -> Rc<Tracker> {
+    Rc::new(Tracker::load(features).unwrap())
+}
+
+fn request_lane(cpu: u32) -> Lanes {
+    Lanes { batch: vec![], requests: [cpu].into_iter().collect(), needs_pin: false, kind: PairKind::Declared }
+}
+
+fn of_pid(pid: u32) -> Service {
+    Service { pids: BTreeSet::from([pid]), ..Service::default() }
+}
+
+/// Asks `count` times, one after the other.
+fn ask(server: &RealServer, count: usize) {
+    let (mut stream, question, answer) = server.ask_on().unwrap();
+    for _ in 0..count {
+        stream.write_all(question).unwrap();
+        stream.read_exact(&mut vec![0; answer.len()]).unwrap();
+    }
+}
+
+#[test]
+fn requests_of_two_services_are_their_own() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if let Err(error) = can_track() {
+        return sidelane_skip::skip(error);
+    }
+    if let Some(missing) = [Real::Redis, Real::Memcached].into_iter().find(|kind| !kind.is_installed()) {
+        return sidelane_skip::skip(format!("needs {}", missing.program()));
+    }
+    let tracker = tracker(Features { requests: true, ..Features::default() });
+    let start = |kind, server_cpu, client_cpu| RealServer::start(kind, Place { server_cpu, client_cpu }).unwrap();
+    let servers = [start(Real::Redis, 0, 1), start(Real::Memcached, 1, 0)];
+    let services: Vec<(ServiceTracking, Requests)> = servers
+        .iter()
+        .zip([0, 1])
+        .map(|(server, cpu)| {
+            let service = Target::Pid(server.pid()).find().unwrap();
+            let tracking = ServiceTracking::start(&tracker, &service, &request_lane(cpu), LaneUse::default()).unwrap();
+            let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
+            (tracking, requests)
+        })
+        .collect();
+    tracker.attach().unwrap();
+    let counts = [300, 200];
+    std::thread::scope(|scope| {
+        servers.iter().zip(counts).for_each(|(server, count)| drop(scope.spawn(move || ask(server, count))));
+    });
+    tracker.detach();
+    for (((tracking, mut requests), count), cpu) in services.into_iter().zip(counts).zip([0, 1]) {
+        let mut seen: Vec<Request> = Vec::new();
+        requests.finish(|request| seen.push(*request)).unwrap();
+        assert_eq!(seen.len(), count, "of service {}", tracking.number());
+        assert!(seen.iter().all(|request| request.lane == cpu), "{seen:?}");
+        let numbers: BTreeSet<u64> = seen.iter().map(|request| request.number).collect();
+        assert_eq!((numbers.first(), numbers.len()), (Some(&1), count), "numbers are each service's own");
+        assert_eq!(requests.take_window().counts.unasked, 0);
+    }
+}
+
+/// Ended when dropped.
+struct Spinner(Child);
+
+impl Spinner {
+    fn on(cpu: u32) -> Self {
+        let mut command = Command::new("taskset");
+        command.args(["-c", &cpu.to_string(), "chrt", "--idle", "0", "sh", "-c", SPIN]);
+        Self(process::ends_with_the_test(&mut command).spawn().unwrap())
+    }
+}
+
+impl Drop for Spinner {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+struct NeverEvicts;
+
+impl Evictor for NeverEvicts {
+    fn evict(&self, _cpu: u32) -> std::io::Result<()> {
+        Err(std::io::ErrorKind::Unsupported.into())
+    }
+
+    fn restore(&self, _cpu: u32) -> std::io::Result<()> {
+        Ok(())
+    }
+}
+
+/// Lends `lanes` beside a pulsing service until it was held often enough, on a tracker that others use before
+/// and after.
+fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
+    const HOLDS: u64 = 50;
+    let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(lanes).unwrap();
+    let (lane, request) = (lanes.batch[0].clone(), lanes.requests.iter().next().unwrap());
+    let cpu = request.to_string();
+    let options = ["--cpu", &cpu, "--busy-us", "300", "--idle-us", "1500", "--count", "1000000"];
+    let pulse = lab.start(["pulse"].into_iter().chain(options)).unwrap();
+    let batch = Spinner::on(lane.cpu);
+    let service = ServiceTracking::start(tracker, &of_pid(pulse.pid()), &lanes, LaneUse::default()).unwrap();
+    let job = BatchTracking::start(tracker, None).unwrap();
+    job.take_in(batch.0.id());
+    tracker.attach().unwrap();
+    let (memory, ring) = (tracker.memory(), tracker.ring(lane.cpu).unwrap());
+    let before = memory.books();
+    let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
+    let holder = Holder::start(lane.clone(), tracker.memory(), ring, policy, Arc::new(NeverEvicts), Audit::default());
+    let spent = || memory.books().since(&before);
+    wait_until("the lane was held often", || spent().reaction_off().count() >= HOLDS);
+    drop(holder.unwrap());
+    let books = spent();
+    let (beside, lent) = (books.lane(request), books.lane(lane.cpu));
+    assert!(beside.lc_ns > 0 && lent.batch_ns > 0 && lent.batch_ns <= books.at_ns, "{beside:?} {lent:?}");
+    assert_eq!(beside.batch_ns, 0, "of batch, nothing ran on the request lane");
+    assert_eq!(books.lane(lane.cpu).lc_ns, 0, "of the service, nothing ran on the batch lane");
+    assert_eq!(books.sum(|lane| lane.lc_strays), 0);
+    assert!(lent.summons > 0, "{lent:?}");
+    assert!(service.processes().contains(&pulse.pid()) && job.processes().contains(&batch.0.id()));
+}
+
+#[test]
+fn two_services_take_turns_on_one_tracker_with_books_of_their_own() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab().map(Lab::at) else { return };
+    let tracker = tracker(Features { single_lanes: true, ..Features::default() });
+    take_a_turn(&lab, &tracker, "0:1");
+    take_a_turn(&lab, &tracker, "1:0");
+    take_a_turn(&lab, &tracker, "0:1");
+}
+
+/// A group of our own, and everything below it. Removed when dropped.
+struct OwnGroup(PathBuf);
+
+impl OwnGroup {
+    fn make() -> Option<(Self, Hierarchy)> {
+        let hierarchy = Hierarchy::all().into_iter().find(Hierarchy::is_v2)?;
+        let dir = hierarchy.own_dir()?.join(format!("sidelane-test-{}", std::process::id()));
+        std::fs::create_dir_all(dir.join("deep/deeper")).ok()?;
+        Some((Self(dir), hierarchy))
+    }
+
+    fn admit(&self, below: &str, pid: u32) {
+        std::fs::write(self.0.join(below).join("cgroup.procs"), pid.to_string()).unwrap();
+    }
+}
+
+impl Drop for OwnGroup {
+    fn drop(&mut self) {
+        for below in ["deep/deeper", "deep", ""] {
+            wait_until("the group is empty", || std::fs::remove_dir(self.0.join(below)).is_ok());
+        }
+    }
+}
+
+/// A shell that starts a child for each line it is told, and prints the child's id.
+fn forker() -> Child {
+    let script = "while read -r _; do sleep 100 & echo $!; done; kill 0";
+    let mut command = Command::new("sh");
+    command.args(["-c", script]).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+    process::ends_with_the_test(&mut command).spawn().unwrap()
+}
+
+fn fork(forker: &mut Child) -> u32 {
+    writeln!(forker.stdin.as_mut().unwrap(), "fork").unwrap();
+    let mut line = String::new();
+    let mut out = std::io::BufReader::with_capacity(1, forker.stdout.as_mut().unwrap());
+    std::io::BufRead::read_line(&mut out, &mut line).unwrap();
+    line.trim().parse().unwrap()
+}
+
+#[test]
+fn whoever_is_in_a_named_group_is_the_services_at_any_depth_and_until_it_leaves() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some((own, hierarchy)) = OwnGroup::make() else {
+        return sidelane_skip::skip("needs a cgroup v2 that this process may make groups in");
+    };
+    let (mut early, mut late) = (forker(), forker());
+    own.admit("deep", early.id());
+    let outside = hierarchy.own_dir().unwrap().join("cgroup.procs");
+    let name = own.0.strip_prefix(&hierarchy.mount).unwrap();
+    let group = Group::find(&Path::new("/").join(name).display().to_string()).expect("it has a process");
+    let tracker = tracker(Features { groups: true, ..Features::default() });
+    tracker.attach().unwrap();
+    let service = Service { pids: group.processes().into_iter().collect(), group: Some(group) };
+    let tracking = ServiceTracking::start(&tracker, &service, &request_lane(0), LaneUse::default()).unwrap();
+    let (identities, ours) = (tracker.identities(), Some(Identity::Service(tracking.number())));
+    assert_eq!(identities.of(early.id()), ours, "it was there before");
+    assert_eq!(identities.of(fork(&mut early)), ours, "its child");
+    assert_eq!(identities.of(late.id()), None);
+    own.admit("deep/deeper", late.id());
+    assert_eq!(identities.of(late.id()), ours, "it joined, two levels below");
+    let child = fork(&mut late);
+    assert_eq!(identities.of(child), ours);
+    std::fs::write(&outside, late.id().to_string()).unwrap();
+    assert_eq!(identities.of(late.id()), None, "it left");
+    assert_eq!(identities.of(child), ours, "its child did not");
+    assert_eq!(identities.of(fork(&mut late)), None);
+    drop(tracking);
+    assert_eq!(identities.of(early.id()), None, "nobody is tracked any more");
+    for mut shell in [early, late] {
+        drop(shell.stdin.take());
+        let _ = shell.wait();
+    }
+}
+
+#[test]
+fn sixty_services_have_numbers_of_their_own_and_the_sixty_fourth_is_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let tracker = tracker(Features::default());
+    let add = || ServiceTracking::start(&tracker, &Service::default(), &request_lane(0), LaneUse::default());
+    let mut services: Vec<ServiceTracking> = (0..63).map(|_| add().unwrap()).collect();
+    let numbers: BTreeSet<_> = services.iter().map(ServiceTracking::number).collect();
+    assert_eq!(numbers.len(), 63);
+    assert!(matches!(add(), Err(TrackerError::TooMany)));
+    services.pop();
+    assert!(add().is_ok());
+}
