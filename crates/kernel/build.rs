@@ -23,7 +23,9 @@ fn compile(object: &str, source: &str, definitions: &[&str], out: &Path) {
     let built = SkeletonBuilder::new()
         .source(&source)
         .obj(out.join(format!("{object}.bpf.o")))
-        .clang_args(["-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter"].iter().chain(definitions))
+        .clang_args(
+            ["-Ibpf", "-I../..", "-mcpu=v3", "-Wall", "-Wextra", "-Wno-unused-parameter"].iter().chain(definitions),
+        )
         .build();
     if let Err(error) = built {
         panic!("cannot compile {source}: {error:#}\nit needs clang: `apt-get install clang`, or `make deps`");

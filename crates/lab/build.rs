@@ -21,6 +21,6 @@ fn main() {
         panic!("cannot compile {SOURCE}: {error:#}\nit needs clang: `apt-get install clang`, or `make deps`");
     }
     println!("cargo:rerun-if-changed=src/sibling/bpf");
-    println!("cargo:rerun-if-changed={KERNEL_TYPES}/kernel.h");
-    println!("cargo:rerun-if-changed={KERNEL_TYPES}/preempted.h");
+    println!("cargo:rerun-if-changed={KERNEL_TYPES}/kernel/types.h");
+    println!("cargo:rerun-if-changed={KERNEL_TYPES}/kernel/preempted.h");
 }

@@ -3,7 +3,7 @@
  * Programs that do nothing, at the tracepoints where lanes.bpf.c works: what the kernel charges
  * for calling any program there. `sidelane bench hold` measures both.
  */
-#include "kernel.h"
+#include "kernel/types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 

@@ -17,17 +17,17 @@
  * (a full barrier).
  *
  * Compiled with SIDELANE_SCX it is an object of its own that also holds a scheduler for batch
- * (scx_ops.h), for kernels that have sched_ext. The two are one object because a scheduler's CPUs
+ * (scx/ops.h), for kernels that have sched_ext. The two are one object because a scheduler's CPUs
  * can only be kicked from its own.
  */
-#include "kernel.h"
+#include "kernel/types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "lanes.h"
-#include "batch_lane.h"
-#include "request_lane.h"
-#include "requests.h"
+#include "lane/batch.h"
+#include "lane/request.h"
+#include "requests/requests.h"
 
 char LICENSE[] SEC("license") = "GPL";
 
@@ -306,5 +306,5 @@ int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 }
 
 #ifdef SIDELANE_SCX
-#include "scx_ops.h"
+#include "scx/ops.h"
 #endif

@@ -6,9 +6,9 @@
 #ifndef SIDELANE_LANES_H
 #define SIDELANE_LANES_H
 
-#include "../../../abi/gate.h"
-#include "../../../abi/lane.h"
-#include "../../../abi/request.h"
+#include "abi/gate.h"
+#include "abi/lane.h"
+#include "abi/request.h"
 
 /* POWER has eight lanes a core: seven partners. */
 #define SIDELANE_MAX_PARTNERS 7
@@ -75,7 +75,7 @@ struct sidelane_lane_stats {
 	uint64_t lent_overlap_ns; /*  88: beside it, LC threads ran while the lane was lent: not in overlap_ns */
 	uint64_t turn_is_lent;    /*  96: batch's present turn began on a lane that was lent */
 	uint64_t cut_naps_ns;     /* 104: naps of batch that looks for itself, cut short by a switch and not in its books */
-	uint64_t stolen_ns[4];    /* 112: taken by the hypervisor, by the class of thread that ran (stolen.h) */
+	uint64_t stolen_ns[4];    /* 112: taken by the hypervisor, by the class of thread that ran (lane/stolen.h) */
 	uint64_t stolen_seen_ns;  /* 144: the lane's steal clock at the last look */
 	uint64_t stolen_gap_max_ns; /* 152: the most that was taken between two looks */
 	uint64_t stolen_mark_ns;  /* 160: the steal clock when the service last started or stopped beside batch */

@@ -9,7 +9,7 @@
 #define SIDELANE_WHO_H
 
 #include "maps.h"
-#include "preempted.h"
+#include "kernel/preempted.h"
 
 /* Groups lie no deeper than this in any tree that was met. */
 #define GROUP_DEPTH_MAX 32

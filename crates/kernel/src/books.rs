@@ -378,3 +378,41 @@ impl LaneBooks {
         }
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            LaneStats,
+            "sidelane_lane_stats",
+            switches,
+            lc_switches,
+            batch_ns,
+            batch_since_ns,
+            overlap_ns,
+            overlap_mark_ns,
+            leaks,
+            batch_strays,
+            lc_strays,
+            cost_ns,
+            cost_samples,
+            lent_overlap_ns,
+            turn_is_lent,
+            cut_naps_ns,
+            stolen_ns,
+            stolen_seen_ns,
+            stolen_gap_max_ns,
+            stolen_mark_ns,
+            stolen_beside_ns,
+            lc_stolen_mark_ns,
+            run_queue,
+            off_hist,
+            on_hist
+        );
+        assert_layout!(TraceEvent, "sidelane_trace_event", at_ns, cpu, class);
+    }
+}

@@ -2,7 +2,7 @@
 //! compares (ATC'16 Fig. 9(d)).
 //!
 //! They are opened here and read by the kernel program, where a request starts and where it finishes
-//! (`bpf/request_counters.h`). They count the whole lane, since a request may be any thread's.
+//! (`bpf/requests/counters.h`). They count the whole lane, since a request may be any thread's.
 
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, OwnedFd};

@@ -11,6 +11,8 @@ pub mod gate_books;
 pub mod histogram;
 pub mod history;
 pub mod identities;
+#[cfg(test)]
+mod layout;
 pub mod mapped;
 pub mod promises;
 pub mod requests;

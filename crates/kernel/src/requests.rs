@@ -28,7 +28,7 @@ pub fn own_number(number: u64) -> u64 {
     number & ((1 << NUMBER_BITS) - 1)
 }
 
-/// `struct sidelane_request_books` of `bpf/request_state.h`.
+/// `struct sidelane_request_books` of `bpf/requests/state.h`.
 #[repr(C)]
 pub struct RequestBooks {
     finished: AtomicU64,
@@ -42,6 +42,49 @@ pub struct RequestBooks {
 }
 
 const _: () = assert!(size_of::<RequestBooks>() == 64);
+
+/// `struct sidelane_request_record` of `bpf/requests/state.h`: a request whose response went out, or went on going
+/// out.
+#[derive(Clone, Copy, Debug)]
+#[repr(C)]
+pub struct RequestRecord {
+    /// In the order of starts, with the service's number in front; see [`own_number`].
+    pub number: u64,
+    /// The number of the first request of its connection.
+    pub connection: u64,
+    /// The last of its data reached the socket.
+    pub arrived_ns: u64,
+    /// A thread took it up.
+    pub started_ns: u64,
+    /// The last of its response, so far, was handed to the socket.
+    pub finished_ns: u64,
+    /// Time batch ran on the partner lanes between start and finish.
+    pub co_run_ns: u64,
+    /// The thread that answered.
+    pub tid: u32,
+    /// The CPU on which it finished.
+    pub lane: u32,
+    /// Requests that had arrived and not started, itself included, at its arrival.
+    pub queue_len: u32,
+    /// 1 in its first record, and one more in each that replaces it.
+    pub sends: u32,
+    /// 1: it arrived before another one on its lane had finished.
+    pub waited: u32,
+    reserved: u32,
+    /// Retired on its lane between start and finish.
+    pub instructions: u64,
+    /// Not halted; 0: not counted.
+    pub cycles: u64,
+}
+
+impl RequestRecord {
+    /// From the bytes in the ring, if they are enough.
+    pub fn from_bytes(bytes: &[u8]) -> Option<Self> {
+        let whole = bytes.get(..size_of::<Self>())?;
+        // SAFETY: as many bytes as the struct has, all of which are integers.
+        Some(unsafe { whole.as_ptr().cast::<Self>().read_unaligned() })
+    }
+}
 
 /// What the kernel program counted.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -160,7 +203,47 @@ impl Drop for RequestMemory {
     }
 }
 
-/// `struct sidelane_listener` of `bpf/request_state.h`.
+/// `struct sidelane_listener` of `bpf/requests/state.h`.
 fn listener_key(listener: Listener) -> Vec<u8> {
     [listener.network, listener.port.into()].into_iter().flat_map(u32::to_ne_bytes).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            RequestBooks,
+            "sidelane_request_books",
+            finished,
+            dropped,
+            unasked,
+            unanswered,
+            next_number,
+            queued,
+            handed,
+            service
+        );
+        assert_layout!(
+            RequestRecord,
+            "sidelane_request_record",
+            number,
+            connection,
+            arrived_ns,
+            started_ns,
+            finished_ns,
+            co_run_ns,
+            tid,
+            lane,
+            queue_len,
+            sends,
+            waited,
+            reserved,
+            instructions,
+            cycles
+        );
+    }
 }

@@ -127,3 +127,25 @@ impl Tracker {
         program.as_fd().try_clone_to_owned().map_err(|error| bpf("keep a part of the program")(error.into()))
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            ExtWord,
+            "sidelane_ext_word",
+            on,
+            exit_kind,
+            cpu_count,
+            runnable,
+            outsiders,
+            reserved,
+            reason,
+            message
+        );
+    }
+}

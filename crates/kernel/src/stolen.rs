@@ -1,6 +1,6 @@
 //! What the hypervisor takes from a lane, and where that can be read.
 //!
-//! The kernel program reads it where it can (`bpf/stolen.h`), so that every figure it keeps is given
+//! The kernel program reads it where it can (`bpf/lane/stolen.h`), so that every figure it keeps is given
 //! without it. KVM's own word is best: it is up to date whenever the lane runs. Where another hypervisor
 //! is below, there is what the kernel's scheduler has made of its steal time, a few milliseconds old at
 //! most. Either is found by its distance from the lane's run queue: most kernels do not tell BPF programs
@@ -159,3 +159,14 @@ pub struct Thief {
 }
 
 const _: () = assert!(size_of::<Thief>() == 16);
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(Thief, "sidelane_thief", stolen_ns, tid, reserved);
+    }
+}

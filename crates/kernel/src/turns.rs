@@ -80,6 +80,7 @@ fn oldest_whole(count: u64) -> u64 {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::layout::assert_layout;
 
     #[test]
     fn a_ring_that_has_wrapped_is_copied_without_its_oldest() {
@@ -100,5 +101,11 @@ mod tests {
         let (turns, whole_since_ns) = ring.copy();
         assert_eq!((turns.len(), whole_since_ns), (TURNS - 1, 110));
         assert!(turns.is_sorted_by_key(|turn| turn.began_ns));
+    }
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(TurnSlot, "sidelane_turn", began_ns, ended_ns, pid, class);
+        assert_layout!(LaneTurns, "sidelane_lane_turns", count, reserved, turns);
     }
 }

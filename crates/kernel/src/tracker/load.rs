@@ -147,3 +147,26 @@ pub(super) fn silence_libbpf() {
     // libbpf prints its debugging notes to stderr; our errors say what matters.
     libbpf_rs::set_print(None);
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            Settings,
+            "sidelane_settings",
+            stolen_offset,
+            stolen_from,
+            requests,
+            turns,
+            gated,
+            counters,
+            groups
+        );
+        let settings = Settings::of(Features::default(), StolenFrom::Unseen);
+        assert_eq!(settings.bytes().len(), size_of::<Settings>());
+    }
+}

@@ -2,7 +2,7 @@
 
 use libbpf_rs::{OpenMapMut, OpenObject};
 
-/// The programs of `bpf/requests.h`. Others never start with this.
+/// The programs of `bpf/requests/requests.h`. Others never start with this.
 const PROGRAM_PREFIX: &str = "request_";
 /// Their own maps: of the words, which others read, there is always one.
 const REQUEST_MAPS: [&str; 7] =

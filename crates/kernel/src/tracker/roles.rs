@@ -57,6 +57,7 @@ mod tests {
     use sidelane_host::topology::{BatchLane, PairKind};
 
     use super::*;
+    use crate::layout::assert_layout;
 
     #[test]
     fn partners_know_each_other_and_their_service() {
@@ -69,5 +70,19 @@ mod tests {
         assert_eq!((roles[&2].role, roles[&2].partner_count, roles[&2].partners[1]), (BATCH, 2, 1));
         assert!(roles.values().all(|role| role.service == 5 && role.lends_to_waited == 1));
         assert_eq!(roles[&0].bytes().len(), size_of::<LaneRole>());
+    }
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            LaneRole,
+            "sidelane_lane_role",
+            role,
+            service,
+            lends_to_waited,
+            partner_count,
+            partners,
+            reserved
+        );
     }
 }

@@ -3,7 +3,7 @@
 //! Two sources, the second of which is preferred where it is there:
 //!
 //! - [`Requests`]: an unmodified TCP service, seen through the tracepoints of its sockets.
-//!   `bpf/requests.h` says what counts as a request.
+//!   `bpf/requests/requests.h` says what counts as a request.
 //! - [`emitted`]: a service that says so itself, through `runtime/c/sidelane.h`.
 //!
 //! [`RequestSource`] is whichever of them there is.

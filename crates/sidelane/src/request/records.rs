@@ -10,13 +10,12 @@ use std::collections::HashMap;
 use sidelane_policy::borrow::harm::Counters;
 
 use sidelane_kernel::counters::counted;
-use sidelane_kernel::requests::own_number;
+use sidelane_kernel::requests::{RequestRecord, own_number};
 
 /// Parts of one response follow each other faster than this, unless it is a stream.
 pub const SETTLE_NS: u64 = 100_000_000;
 
 /// Bytes of `struct sidelane_request_record`.
-pub(super) const RECORD_BYTES: usize = 88;
 
 /// One finished request. Times are of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
@@ -50,22 +49,20 @@ pub struct Request {
 impl Request {
     /// From a record of the kernel program.
     pub(super) fn from_bytes(bytes: &[u8]) -> Option<Self> {
-        let bytes: &[u8; RECORD_BYTES] = bytes.get(..RECORD_BYTES)?.try_into().ok()?;
-        let long = |at: usize| u64::from_ne_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
-        let word = |at: usize| u32::from_ne_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let record = RequestRecord::from_bytes(bytes)?;
         Some(Self {
-            number: own_number(long(0)),
-            connection: own_number(long(8)),
-            arrived_ns: long(16),
-            started_ns: long(24),
-            finished_ns: long(32),
-            co_run_ns: long(40),
-            tid: word(48),
-            lane: word(52),
-            queue_len: word(56),
-            sends: word(60),
-            waited: word(64) != 0,
-            counters: counted(long(72), long(80)),
+            number: own_number(record.number),
+            connection: own_number(record.connection),
+            arrived_ns: record.arrived_ns,
+            started_ns: record.started_ns,
+            finished_ns: record.finished_ns,
+            co_run_ns: record.co_run_ns,
+            tid: record.tid,
+            lane: record.lane,
+            queue_len: record.queue_len,
+            sends: record.sends,
+            waited: record.waited != 0,
+            counters: counted(record.instructions, record.cycles),
         })
     }
 

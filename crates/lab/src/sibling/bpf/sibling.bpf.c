@@ -10,11 +10,11 @@
  * the cycles that the thread that it pre-empted has lost: as long as somebody waits for it, the lane
  * works.
  */
-#include "kernel.h"
+#include "kernel/types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
-#include "preempted.h"
+#include "kernel/preempted.h"
 #include "sibling.h"
 
 char LICENSE[] SEC("license") = "GPL";

@@ -5,7 +5,7 @@
 #ifndef SIDELANE_REQUEST_QUEUE_H
 #define SIDELANE_REQUEST_QUEUE_H
 
-#include "request_state.h"
+#include "requests/state.h"
 
 static __always_inline uint32_t queue_len(struct sidelane_request_books *books)
 {

@@ -12,7 +12,7 @@
 #ifndef SIDELANE_REQUEST_COUNTERS_H
 #define SIDELANE_REQUEST_COUNTERS_H
 
-#include "request_state.h"
+#include "requests/state.h"
 
 /* One counter a request lane each; of the same group, so that both count or neither does. As many
  * entries as the machine has CPUs. */

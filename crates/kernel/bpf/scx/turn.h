@@ -6,8 +6,8 @@
 #ifndef SIDELANE_SCX_TURN_H
 #define SIDELANE_SCX_TURN_H
 
-#include "books.h"
-#include "scx.h"
+#include "lane/books.h"
+#include "scx/scx.h"
 
 /* It is a lent turn if it was one at any time. */
 static __always_inline bool ext_turn_was_lent(struct sidelane_lane_stats *stats, struct sidelane_hold_word *hold)

@@ -5,7 +5,7 @@
 #ifndef SIDELANE_PREEMPTED_H
 #define SIDELANE_PREEMPTED_H
 
-#include "kernel.h"
+#include "kernel/types.h"
 #include <bpf/bpf_helpers.h>
 #include <bpf/bpf_core_read.h>
 

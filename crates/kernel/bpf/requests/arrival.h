@@ -5,7 +5,7 @@
 #ifndef SIDELANE_REQUEST_ARRIVAL_H
 #define SIDELANE_REQUEST_ARRIVAL_H
 
-#include "request_queue.h"
+#include "requests/queue.h"
 
 static __always_inline bool is_a_services_port(const struct sock *sock)
 {

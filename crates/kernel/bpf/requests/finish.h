@@ -5,7 +5,7 @@
 #ifndef SIDELANE_REQUEST_FINISH_H
 #define SIDELANE_REQUEST_FINISH_H
 
-#include "request_start.h"
+#include "requests/start.h"
 
 /* Time batch ran beside a request that finishes now. What it says of its naps may be rubbish: never less
  * than nothing, and never more than if it had run on all partner lanes throughout. `batch_ns` is batch's clock

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * What the lane program needs of sched_ext: who may run, and how batch is made to leave a lane.
- * Everything here is mechanism; scx_ops.h is the scheduler itself.
+ * Everything here is mechanism; scx/ops.h is the scheduler itself.
  *
  * What is not inlined is checked once by the kernel's verifier, and not once for each way that
  * leads there: the switch alone would take it several times as long.

@@ -6,10 +6,10 @@
 #ifndef SIDELANE_BATCH_LANE_H
 #define SIDELANE_BATCH_LANE_H
 
-#include "books.h"
-#include "gated.h"
-#include "stolen.h"
-#include "summons.h"
+#include "lane/books.h"
+#include "lane/gated.h"
+#include "lane/stolen.h"
+#include "lane/summons.h"
 #include "who.h"
 
 /* How long batch ran beside the service, in a turn that ends now beside a busy lane: 0 if the
@@ -26,7 +26,7 @@ static __always_inline uint64_t both_ran_ns(struct sidelane_lane_word *request, 
 }
 
 #ifdef SIDELANE_SCX
-#include "scx_turn.h"
+#include "scx/turn.h"
 #endif
 
 /* The request that runs on `partner`, if it had to wait: batch may not run beside it, not even on

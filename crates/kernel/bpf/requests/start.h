@@ -5,9 +5,9 @@
 #ifndef SIDELANE_REQUEST_START_H
 #define SIDELANE_REQUEST_START_H
 
-#include "request_arrival.h"
-#include "request_counters.h"
-#include "request_thread.h"
+#include "requests/arrival.h"
+#include "requests/counters.h"
+#include "requests/thread.h"
 #include "who.h"
 
 /* What one receive took. */

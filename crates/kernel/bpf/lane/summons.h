@@ -10,9 +10,9 @@
 #include "maps.h"
 
 #ifdef SIDELANE_SCX
-#include "scx.h"
+#include "scx/scx.h"
 #else
-#include "no_scx.h"
+#include "scx/none.h"
 #endif
 
 static __always_inline bool ring_for_holder(uint32_t lane)

@@ -26,8 +26,8 @@
 #ifndef SIDELANE_REQUESTS_H
 #define SIDELANE_REQUESTS_H
 
-#include "request_arrival.h"
-#include "request_finish.h"
-#include "request_start.h"
+#include "requests/arrival.h"
+#include "requests/finish.h"
+#include "requests/start.h"
 
 #endif

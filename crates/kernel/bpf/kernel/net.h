@@ -1,11 +1,11 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The few kernel types of sockets that requests.h reads; see kernel.h.
+ * The few kernel types of sockets that requests/requests.h reads; see kernel.h.
  */
 #ifndef SIDELANE_KERNEL_NET_H
 #define SIDELANE_KERNEL_NET_H
 
-#include "kernel.h"
+#include "kernel/types.h"
 
 enum {
 	BPF_MAP_TYPE_SK_STORAGE = 24,

@@ -5,9 +5,9 @@
 #ifndef SIDELANE_REQUEST_LANE_H
 #define SIDELANE_REQUEST_LANE_H
 
-#include "gated.h"
-#include "stolen.h"
-#include "summons.h"
+#include "lane/gated.h"
+#include "lane/stolen.h"
+#include "lane/summons.h"
 #include "who.h"
 
 /* Batch runs on the lane, or will as soon as what preempted it is done, and has to be told. */

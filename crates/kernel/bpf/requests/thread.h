@@ -10,9 +10,9 @@
 #ifndef SIDELANE_REQUEST_THREAD_H
 #define SIDELANE_REQUEST_THREAD_H
 
-#include "gated.h"
-#include "request_queue.h"
-#include "summons.h"
+#include "lane/gated.h"
+#include "requests/queue.h"
+#include "lane/summons.h"
 
 /* A reader that got in between two writers of batch's clock looks once more. */
 #define BATCH_CLOCK_TRIES 2

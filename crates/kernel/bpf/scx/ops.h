@@ -14,8 +14,8 @@
 #ifndef SIDELANE_SCX_OPS_H
 #define SIDELANE_SCX_OPS_H
 
-#include "request_lane.h"
-#include "scx.h"
+#include "lane/request.h"
+#include "scx/scx.h"
 
 #define BATCH_DSQ 1
 #define SCX_DSQ_LOCAL ((1ULL << 63) | 2)

@@ -6,8 +6,8 @@
 #ifndef SIDELANE_REQUEST_STATE_H
 #define SIDELANE_REQUEST_STATE_H
 
-#include "../../../abi/request.h"
-#include "kernel_net.h"
+#include "abi/request.h"
+#include "kernel/net.h"
 #include "maps.h"
 
 /* A request whose response went out, or went on going out: `sends` is 1 in its first record and
@@ -25,9 +25,13 @@ struct sidelane_request_record {
 	uint32_t sends;       /* 60 */
 	uint32_t waited;      /* 64: 1: it arrived before another one on its lane had finished */
 	uint32_t reserved;    /* 68 */
-	uint64_t instructions; /* 72: retired on its lane between start and finish, see request_counters.h */
+	uint64_t instructions; /* 72: retired on its lane between start and finish, see requests/counters.h */
 	uint64_t cycles;      /* 80: not halted; 0: not counted */
 };
+
+/* Nothing reads it: with it the object's type information has the record, which the other side's layout is compared
+ * with. */
+struct sidelane_request_record *record_type;
 
 /* Counters of the requests of one service. The last three are the program's own. */
 struct sidelane_request_books {
