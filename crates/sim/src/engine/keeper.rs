@@ -1,4 +1,4 @@
-//! The keeper of a batch lane: the agent's holder (`sidelane/src/lane/holder.rs`), event by event.
+//! Keeping a batch lane: as the agent's holder (`sidelane/src/lane/holder.rs`), event by event.
 //!
 //! It drives the same policies in the same way: it sleeps while batch may run; it is summoned when the
 //! service starts beside running batch, when a request that waited starts beside a lent lane, and when
@@ -11,91 +11,12 @@
 
 use sidelane_policy::Policy;
 use sidelane_policy::borrow::{Action, Actions, Observation, Requests, Running};
-use sidelane_policy::borrow::{AnyRule, Borrow};
 
 use super::Engine;
-use super::oracle::SimRule;
+use super::state::keeper::{Doing, Keeper, State, Want};
 use super::watch::Watch;
-use crate::gate::Gate;
-use crate::model::{Beside, Decider, Lending};
+use crate::model::{Beside, Decider};
 use crate::time::{NEVER, Nanos};
-
-/// What the policy's last action asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Want {
-    Free,
-    Lent,
-    Held,
-    Evicted,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Until summoned or the policy's time.
-    Asleep,
-    /// Between that and being on the lane.
-    Waking { summoned: bool },
-    /// Napping on the lane.
-    Awake,
-    /// Until it is started again.
-    Dead,
-}
-
-/// Keeps one lane.
-#[derive(Clone, Debug)]
-pub(super) struct Keeper {
-    policy: Borrow<SimRule>,
-    by: Decider,
-    batch_looks: bool,
-    state: State,
-    want: Want,
-    /// What the service was doing at the last look.
-    seen: Doing,
-}
-
-/// What a keeper that naps watches: whether the service is busy, whether with a request that waited, and,
-/// if that may be lent beside again, with which.
-type Doing = (bool, bool, u64);
-
-impl Keeper {
-    pub(super) fn new(lending: &Lending, gate: &Gate) -> Self {
-        let (by, rule) = match lending.by {
-            Decider::Policy(kind) => (lending.by, SimRule::Agent(AnyRule::new(kind))),
-            Decider::Oracle => (lending.by, SimRule::Oracle),
-        };
-        let policy = Borrow::new(lending.config, rule);
-        let batch_looks = gate.batch_looks || by == Decider::Oracle;
-        Self { policy, by, batch_looks, state: State::Asleep, want: Want::Free, seen: Doing::default() }
-    }
-
-    /// It is on its lane.
-    pub(super) fn naps(&self) -> bool {
-        self.state == State::Awake
-    }
-
-    /// What batch does now beside a request that waited, or did not, is on leave.
-    pub(super) fn lends_to(&self, waited: bool) -> bool {
-        let on_leave = match self.state {
-            State::Waking { summoned } => !summoned,
-            _ => self.want == Want::Lent,
-        };
-        on_leave && !self.spares(waited)
-    }
-
-    fn spares(&self, waited: bool) -> bool {
-        waited && self.by.spares_waited()
-    }
-
-    /// Whether to leave the lane, after a look at this.
-    fn may_sleep(&self, busy: bool, waited: bool) -> bool {
-        match self.want {
-            Want::Held => false,
-            Want::Free => !busy,
-            Want::Lent => !self.spares(waited),
-            Want::Evicted => true,
-        }
-    }
-}
 
 impl<W: Watch> Engine<W> {
     /// Batch on `lane` would run beside a request without leave, and nobody is on the way.

@@ -12,7 +12,7 @@ use crate::model::{Beside, Budget, Decider, Model, Objective};
 use crate::time::{MS, Nanos};
 
 /// How often terms are agreed.
-pub(super) const EVERY_NS: Nanos = 100 * MS;
+pub const EVERY_NS: Nanos = 100 * MS;
 /// A look's requests are those of the last second...
 const LOOKS_MIN: usize = 10;
 /// ...or of more, up to ten, until there are enough for a percentile.
@@ -24,9 +24,9 @@ const BUCKETS: usize = (u64::BITS as usize) << SUB_BITS;
 
 /// Works out budget and harm.
 #[derive(Clone, Debug)]
-pub(super) struct TermsKeeper {
+pub struct TermsKeeper {
     /// Somebody spends a budget.
-    pub(super) wanted: bool,
+    pub wanted: bool,
     terms: Terms,
     counters: bool,
     harm: HarmMeter,
@@ -35,7 +35,7 @@ pub(super) struct TermsKeeper {
 }
 
 impl TermsKeeper {
-    pub(super) fn new(model: &Model) -> Self {
+    pub fn new(model: &Model) -> Self {
         let (by, budget, queue_weight) = match &model.setting.beside {
             Beside::Lent(lending) => (Some(lending.by), lending.budget, lending.queue_weight),
             _ => (None, Budget::None, 0.0),
@@ -53,12 +53,12 @@ impl TermsKeeper {
         }
     }
 
-    pub(super) fn present(&self) -> Terms {
+    pub fn present(&self) -> Terms {
         self.terms
     }
 
     /// Takes in a request; with a `glitch` its counters say something else.
-    pub(super) fn finished(&mut self, request: &Request, now: Nanos, glitch: bool) {
+    pub fn finished(&mut self, request: &Request, now: Nanos, glitch: bool) {
         if !self.wanted {
             return;
         }
@@ -78,7 +78,7 @@ impl TermsKeeper {
     }
 
     /// Agrees new terms.
-    pub(super) fn keep(&mut self) {
+    pub fn keep(&mut self) {
         self.terms.harm = self.harm.harm();
         self.terms.queued_ns = self.queued.queued_ns();
         if let Some((slo, headroom, recent)) = &mut self.objective {
