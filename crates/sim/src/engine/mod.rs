@@ -16,7 +16,7 @@ mod service;
 mod state;
 pub mod watch;
 
-use sidelane_policy::borrow::Terms;
+use sidelane_policy::borrow::{Terms, terms};
 
 use crate::arrivals::Client;
 use crate::model::{Beside, Model, Until};
@@ -30,7 +30,7 @@ use state::faults::{Faults, Incident};
 use state::keeper::Keeper;
 use state::lane::BatchLane;
 use state::queues::Queues;
-use state::terms::{self, TermsKeeper};
+use state::terms::TermsKeeper;
 use watch::Watch;
 
 /// Slots of each batch lane: its keeper, its gate, its job.
@@ -166,7 +166,7 @@ impl<W: Watch> Engine<W> {
 
     fn fire_rare(&mut self, slot: usize) {
         if slot == Once::Terms as usize {
-            self.terms.keep();
+            self.terms.agree();
             self.slots.set(self.once(Once::Terms), self.now + terms::EVERY_NS);
         } else if slot == Once::Fault as usize {
             self.go_wrong();

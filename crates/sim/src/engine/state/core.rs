@@ -1,6 +1,7 @@
 //! A core: the request that runs there, how fast, and since when.
 
 use sidelane_policy::borrow::delay::DelayBound;
+use sidelane_policy::borrow::{Requests, Running};
 
 use crate::time::{Nanos, Speed, Work};
 
@@ -61,6 +62,17 @@ impl Core {
 
     pub fn waited(&self) -> bool {
         self.request.is_some_and(|request| request.waited)
+    }
+
+    /// The requests that a keeper of its lanes sees, if so many wait.
+    pub fn requests(&self, waiting: usize) -> Requests {
+        let running = self.request.as_ref().map(|request| Running {
+            number: request.number,
+            arrived: request.arrived,
+            started: request.started,
+            waited: request.waited,
+        });
+        Requests { queue_len: waiting as u32, running }
     }
 
     pub fn lanes(&self) -> std::ops::Range<usize> {

@@ -1,19 +1,10 @@
 //! The keeper of a batch lane: its policy, where it is, and what it was last told to do.
 
-use sidelane_policy::borrow::{AnyRule, Borrow};
+use sidelane_policy::borrow::{AnyRule, Borrow, Want, Watched};
 
 use super::rule::SimRule;
 use crate::gate::Gate;
 use crate::model::{Decider, Lending};
-
-/// What the policy's last action asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Want {
-    Free,
-    Lent,
-    Held,
-    Evicted,
-}
 
 /// Where a keeper is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -36,13 +27,9 @@ pub struct Keeper {
     pub batch_looks: bool,
     pub state: State,
     pub want: Want,
-    /// What the service was doing at the last look.
-    pub seen: Doing,
+    /// What the service did at the last look.
+    pub watched: Watched,
 }
-
-/// What a keeper that naps watches: whether the service is busy, whether with a request that waited, and,
-/// if that may be lent beside again, with which.
-pub type Doing = (bool, bool, u64);
 
 impl Keeper {
     pub fn new(lending: &Lending, gate: &Gate) -> Self {
@@ -52,7 +39,7 @@ impl Keeper {
         };
         let policy = Borrow::new(lending.config, rule);
         let batch_looks = gate.batch_looks || by == Decider::Oracle;
-        Self { policy, by, batch_looks, state: State::Asleep, want: Want::Free, seen: Doing::default() }
+        Self { policy, by, batch_looks, state: State::Asleep, want: Want::Free, watched: Watched::default() }
     }
 
     /// It is on its lane.
@@ -74,13 +61,8 @@ impl Keeper {
         waited && self.by.spares_waited()
     }
 
-    /// Whether to leave the lane, after a look at this.
-    pub fn may_sleep(&self, busy: bool, waited: bool) -> bool {
-        match self.want {
-            Want::Held => false,
-            Want::Free => !busy,
-            Want::Lent => !self.spares(waited),
-            Want::Evicted => true,
-        }
+    /// Whether batch would run beside this without leave, if nobody were on the lane.
+    pub fn is_needed(&self, busy: bool, waited: bool) -> bool {
+        self.want.needs_keeper(|| busy, || self.spares(waited))
     }
 }
