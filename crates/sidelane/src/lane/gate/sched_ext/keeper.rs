@@ -20,10 +20,10 @@ use std::thread::{self, JoinHandle};
 
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::BorrowConfig;
-use sidelane_policy::borrow::{LanePolicy, Observation};
+use sidelane_policy::borrow::{LanePolicy, Observation, Want};
 use sidelane_signal::HoldState;
 
-use super::super::super::decider::{Decider, HolderBooks, Means, Shared, Want};
+use super::super::super::decider::{Decider, HolderBooks, Means, Shared};
 use super::super::super::holder::Holder;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::BatchLane;
