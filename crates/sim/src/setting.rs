@@ -134,3 +134,23 @@ pub enum Fault {
         gone_ns: Nanos,
     },
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_yet_to_be_found_is_no_budget() {
+        let objective = Objective { percentile: 99.0, limit_ns: 100 };
+        assert_eq!(Budget::Slo.known(Some(objective)), borrow::Budget::Slo(objective));
+        assert_eq!(Budget::Given(7).known(Some(objective)), borrow::Budget::Given(7));
+        for (budget, objective) in [
+            (Budget::None, Some(objective)),
+            (Budget::Tuned, Some(objective)),
+            (Budget::SloLessAlone, Some(objective)),
+            (Budget::Slo, None),
+        ] {
+            assert_eq!(budget.known(objective), borrow::Budget::None);
+        }
+    }
+}

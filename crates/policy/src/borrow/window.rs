@@ -75,7 +75,7 @@ struct Size {
     requests: u64,
 }
 
-/// Latencies of the last looks, from which a percentile is read. 50 kB, whatever it is told.
+/// Latencies of the last looks, from which a percentile is read. 54 kB, whatever it is told.
 #[derive(Clone, Debug)]
 pub struct LatencyWindow {
     /// Of all looks that count.
