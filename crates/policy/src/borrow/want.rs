@@ -53,6 +53,28 @@ impl Want {
             Self::Evicted => false,
         }
     }
+
+    /// Whether a keeper that is not on its lane may sleep, because whoever gives the lane to threads has its orders.
+    /// A lane that is free is then refused to batch while the service is busy, without the keeper. From a lane that
+    /// is held the keeper hears when the service stops, so it may only sleep while that is still to come.
+    pub fn may_be_left_to_orders(self, busy: impl FnOnce() -> bool, must_be_spared: impl FnOnce() -> bool) -> bool {
+        match self {
+            Self::Free | Self::Evicted => true,
+            Self::Lent => !must_be_spared(),
+            Self::Held => busy(),
+        }
+    }
+
+    /// Whether the next request may change what is right while nobody tells a keeper that sleeps of it, so that it
+    /// has to look now and then. Beside a lane that is lent that is a request to be spared, where requests start
+    /// in silence (`unheard`). Beside one that is held it is one that batch may run beside again.
+    pub fn misses_requests(self, spares_waited: bool, unheard: bool) -> bool {
+        match self {
+            Self::Lent => spares_waited && unheard,
+            Self::Held => !spares_waited,
+            Self::Free | Self::Evicted => false,
+        }
+    }
 }
 
 /// What a keeper watches while it naps on its lane: when that changes, it looks again.
@@ -103,6 +125,24 @@ mod tests {
                 .map(|(busy, spared)| want.needs_keeper(|| busy, || spared));
             assert_eq!(found, needed, "{want:?}");
         }
+    }
+
+    #[test]
+    fn orders_keep_a_lane_that_is_free_but_do_not_tell_of_requests() {
+        let may = |want: Want, busy, spared| want.may_be_left_to_orders(|| busy, || spared);
+        assert!(may(Want::Free, true, true) && may(Want::Evicted, true, true));
+        assert!(may(Want::Lent, true, false) && !may(Want::Lent, true, true));
+        assert!(may(Want::Held, true, true) && !may(Want::Held, false, false));
+    }
+
+    #[test]
+    fn a_keeper_looks_by_itself_for_what_it_is_not_told() {
+        let misses = [Want::Free, Want::Lent, Want::Held, Want::Evicted].map(|want| {
+            [(true, true), (true, false), (false, true), (false, false)]
+                .map(|(spares, unheard)| want.misses_requests(spares, unheard))
+        });
+        let (never, lent, held) = ([false; 4], [true, false, false, false], [false, false, true, true]);
+        assert_eq!(misses, [never, lent, held, never]);
     }
 
     #[test]

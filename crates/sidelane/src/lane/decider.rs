@@ -254,13 +254,7 @@ impl<P: LanePolicy> Decider<P> {
     /// When to look again, though nothing is heard.
     pub(super) fn due(&self) -> Option<Nanos> {
         let due = self.policy.next_wakeup();
-        let misses_requests = match self.want {
-            Want::Lent => self.spares_waited && self.memory.hears(),
-            // A keeper that is not on the lane: beside the next request batch may be allowed again.
-            Want::Held => !self.spares_waited,
-            _ => false,
-        };
-        if !misses_requests {
+        if !self.want.misses_requests(self.spares_waited, self.memory.hears()) {
             return due;
         }
         let hear_at = now_ns().saturating_add(HEAR_EVERY_NS);
