@@ -8,7 +8,7 @@ use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use sidelane_policy::borrow::{Action, Actions, Observation};
+use sidelane_policy::borrow::{Actions, Observation, Want};
 use sidelane_policy::borrow::{AnyRule, Borrow, BorrowConfig, PolicyKind};
 use sidelane_policy::{Nanos, Policy};
 use sidelane_signal::LaneTerms;
@@ -92,7 +92,7 @@ impl Inner {
         let mut actions = Actions::default();
         policy.observe(self.now_ns, seen, &mut actions);
         if let Some(last) = actions.iter().last() {
-            self.hold = matches!(last, Action::Hold | Action::Evict);
+            self.hold = !Want::after(last).lets_batch_run();
         }
         let until_ns = policy.next_wakeup();
         if self.hold { Verdict::Nap { until_ns } } else { Verdict::GoOn { until_ns } }

@@ -55,11 +55,6 @@ impl Histogram {
         self.counts[hist_bucket(latency_ns)] += 1;
     }
 
-    /// Forgets everything.
-    pub fn clear(&mut self) {
-        self.counts.fill(0);
-    }
-
     /// Adds another histogram's counts.
     pub fn add(&mut self, other: &Self) {
         for (count, more) in self.counts.iter_mut().zip(&other.counts) {

@@ -5,14 +5,14 @@ use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::{Args, Parser, Subcommand};
-use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
+use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind};
 
 use crate::bench::rounds::Patience;
 use crate::channel::signal::Signal;
 use crate::experiment::sibling::Carrier;
 use crate::lane::gate::GateChoice;
-use crate::lane::objective::Objective;
-use crate::lane::terms::{Budget, Lending, LendingError};
+use crate::lane::objective::parse_objective;
+use crate::lane::terms::LendingError;
 use crate::observe::period::Period;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
@@ -390,7 +390,7 @@ pub struct LanesArgs {
     #[arg(long, value_name = "JOB", value_delimiter = ',', value_parser = ["loop", "matrix", "flush", "zstd"])]
     pub batches: Option<Vec<String>>,
     /// What searches may take, as in p99=50ms [default: 2.5 times their p99 alone at half load]
-    #[arg(long, value_name = "OBJECTIVE")]
+    #[arg(long, value_name = "OBJECTIVE", value_parser = parse_objective)]
     pub slo: Option<Objective>,
     /// Where results go
     #[command(flatten)]
@@ -461,7 +461,7 @@ pub struct RunArgs {
     #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "slo")]
     pub budget: Option<Duration>,
     /// What requests may take, as in p99=100ms: what batch may cost is what this leaves
-    #[arg(long, value_name = "OBJECTIVE")]
+    #[arg(long, value_name = "OBJECTIVE", value_parser = parse_objective)]
     pub slo: Option<Objective>,
     /// How long the service must have been idle before batch gets its lane back
     #[arg(long, value_name = "TIME", default_value = "8us", value_parser = parse_time)]
@@ -489,6 +489,6 @@ impl RunArgs {
             (None, None) => Budget::None,
         };
         let config = BorrowConfig { min_idle_ns: self.min_idle.as_nanos() as u64, ..Default::default() };
-        Lending::new(self.policy, budget, config)
+        Ok(Lending::new(self.policy, budget, config)?)
     }
 }

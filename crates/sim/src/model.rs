@@ -11,7 +11,8 @@ use crate::gate::Gate;
 use crate::smt::{Class, Interference};
 use crate::time::{NEVER, Nanos};
 
-pub use crate::setting::{Beside, Budget, Decider, Fault, Lending, Objective, Setting};
+pub use crate::setting::{Beside, Budget, Decider, Fault, Lending, Setting};
+pub use sidelane_policy::borrow::Objective;
 
 /// The most cores that one service has on one machine.
 pub const CORES_MAX: usize = 64;

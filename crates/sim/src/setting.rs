@@ -1,12 +1,12 @@
 //! One way of sharing a machine, and what goes wrong meanwhile. Data, as in [`crate::model`].
 
 use sidelane_policy::borrow::deadline::QUEUE_WEIGHT;
-use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
+use sidelane_policy::borrow::{self, BorrowConfig, Objective, PolicyKind};
 
 use crate::gate::Gate;
 use crate::time::Nanos;
 
-/// What batch may cost a request.
+/// What batch may cost a request, as a scenario asks for it; what a run begins with is [`Budget::known`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
     /// Nothing.
@@ -21,13 +21,16 @@ pub enum Budget {
     SloLessAlone,
 }
 
-/// A percentile of latencies, and what it may be.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Objective {
-    /// Of 100.
-    pub percentile: f64,
-    /// At most.
-    pub limit_ns: Nanos,
+impl Budget {
+    /// As the agent is told it, for requests with this objective: what has to be found by trying is nothing, until
+    /// it is found and given.
+    pub fn known(self, objective: Option<Objective>) -> borrow::Budget {
+        match (self, objective) {
+            (Self::Given(ns), _) => borrow::Budget::Given(ns),
+            (Self::Slo, Some(objective)) => borrow::Budget::Slo(objective),
+            (Self::Slo, None) | (Self::None | Self::Tuned | Self::SloLessAlone, _) => borrow::Budget::None,
+        }
+    }
 }
 
 /// Who decides whether batch may run beside a request.
@@ -130,4 +133,24 @@ pub enum Fault {
         /// They are away for so long.
         gone_ns: Nanos,
     },
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_has_yet_to_be_found_is_no_budget() {
+        let objective = Objective { percentile: 99.0, limit_ns: 100 };
+        assert_eq!(Budget::Slo.known(Some(objective)), borrow::Budget::Slo(objective));
+        assert_eq!(Budget::Given(7).known(Some(objective)), borrow::Budget::Given(7));
+        for (budget, objective) in [
+            (Budget::None, Some(objective)),
+            (Budget::Tuned, Some(objective)),
+            (Budget::SloLessAlone, Some(objective)),
+            (Budget::Slo, None),
+        ] {
+            assert_eq!(budget.known(objective), borrow::Budget::None);
+        }
+    }
 }

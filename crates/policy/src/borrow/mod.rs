@@ -6,8 +6,12 @@
 //! where a request had to wait: [`Idle`], [`FixedBudget`], [`RefreshBudget`], [`DynamicRefresh`] (Fig. 9(a)
 //! to (d)); the last three as they are printed, to compare with ([`elfen`]); and [`Deadline`], by age.
 //!
+//! A [`Lending`] says which of them, and what batch may cost. [`Want`] is what a keeper does with the
+//! actions of a policy, and [`Watched`] what makes it ask again.
+//!
 //! [`harm`] and [`headroom`] work out what the rules are told: how much a request loses to batch
-//! beside it, and how much it may lose. [`delay`] is what it has lost at most.
+//! beside it, and how much it may lose. [`terms`] puts that together, ten times a second. [`delay`] is what
+//! a request has lost at most.
 
 mod action;
 pub mod deadline;
@@ -20,13 +24,17 @@ pub mod headroom;
 mod idle;
 mod kind;
 mod lane;
+mod lending;
 #[cfg(test)]
 mod queue;
 mod refresh;
 mod rule;
 mod seen;
+pub mod terms;
 #[cfg(test)]
 mod vectors;
+mod want;
+mod window;
 
 pub use action::{Action, Actions, Reason};
 pub use deadline::Deadline;
@@ -36,9 +44,13 @@ pub use fixed::FixedBudget;
 pub use idle::Idle;
 pub use kind::{AnyRule, PolicyKind, UnknownPolicy};
 pub use lane::{Borrow, BorrowConfig};
+pub use lending::{Budget, Lending, Objective, Unfit};
 pub use refresh::RefreshBudget;
 pub use rule::Rule;
 pub use seen::{Harm, Observation, Requests, Running, Terms};
+pub use terms::{Learned, TermsMeter};
+pub use want::{Want, Watched};
+pub use window::LatencyWindow;
 
 /// A policy for one batch lane.
 pub trait LanePolicy: crate::Policy<Observation = Observation, Action = Action, Reason = Reason> {}

@@ -10,10 +10,11 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use crate::borrow::action::{Action, Actions};
+use crate::borrow::action::Actions;
 use crate::borrow::kind::{AnyRule, PolicyKind};
 use crate::borrow::lane::{Borrow, BorrowConfig};
 use crate::borrow::seen::{Harm, Observation, Requests, Running, Terms};
+use crate::borrow::want::Want;
 use crate::{Nanos, Policy};
 
 const PPM: u64 = 1_000_000;
@@ -42,29 +43,27 @@ struct Fate {
 struct Keeper {
     policy: Borrow<AnyRule>,
     spares_waited: bool,
-    batch_runs: bool,
-    lent: bool,
+    want: Want,
 }
 
 impl Keeper {
     fn new(kind: PolicyKind) -> Self {
         let config = BorrowConfig { min_idle_ns: 2, evict_after_ns: Nanos::MAX };
-        Self { policy: kind.policy(config), spares_waited: kind.spares_waited(), batch_runs: true, lent: false }
+        Self { policy: kind.policy(config), spares_waited: kind.spares_waited(), want: Want::Free }
     }
 
     /// Looks if it is awake or has a reason to wake up.
     fn tick(&mut self, now: Nanos, seen: &Observation, starts: bool) {
-        let waited = seen.requests.and_then(|requests| requests.running).is_some_and(|running| running.waited);
-        let summoned = starts && self.batch_runs && (!self.lent || waited && self.spares_waited);
+        let waited = seen.requests.is_some_and(|requests| requests.waited());
+        let summoned = starts && self.want.needs_keeper(|| true, || waited && self.spares_waited);
         let due = self.policy.next_wakeup().is_some_and(|at| now >= at);
-        if self.batch_runs && !summoned && !due {
+        if self.want.lets_batch_run() && !summoned && !due {
             return;
         }
         let mut out = Actions::default();
         self.policy.observe(now, seen, &mut out);
         for action in out.iter() {
-            self.batch_runs = matches!(action, Action::Release | Action::Lend);
-            self.lent = action == Action::Lend;
+            self.want = Want::after(action);
         }
     }
 }
@@ -111,7 +110,7 @@ fn serve(requests: &[Request], mut keeper: Option<Keeper>, terms: Terms) -> Vec<
             keeper.tick(now, &seen, starts);
         }
         let Some((index, left)) = &mut running else { continue };
-        let beside = keeper.as_ref().is_some_and(|keeper| keeper.batch_runs);
+        let beside = keeper.as_ref().is_some_and(|keeper| keeper.want.lets_batch_run());
         let fate = &mut fates[*index];
         fate.served += 1;
         fate.co_ran += Nanos::from(beside);

@@ -13,7 +13,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use serde_json::{Map, json};
-use sidelane_policy::borrow::BorrowConfig;
+use sidelane_policy::borrow::{BorrowConfig, Lending};
 
 use super::interval::{of_all, of_median};
 use super::rounds::{Limit, Patience, numbers_until_decided};
@@ -24,7 +24,6 @@ use crate::lane::beside::{Beside, keep_off};
 use crate::lane::gate::Gate;
 use crate::lane::holder::HolderBooks;
 use crate::lane::session::{Session, SessionOptions};
-use crate::lane::terms::Lending;
 use crate::machine;
 use sidelane_host::median::median;
 use sidelane_host::service::{Service as Tracked, Target};

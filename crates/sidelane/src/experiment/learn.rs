@@ -7,14 +7,14 @@
 use std::time::{Duration, Instant};
 
 use anyhow::Result;
-use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::borrow::harm::HarmEstimate;
+use sidelane_policy::borrow::{Budget, Lending, PolicyKind};
 
 use super::load::{Load, Rhythm};
 use super::run::{SUPERVISE_EVERY, Task};
 use super::setting::Setting;
 use crate::lane::session::Session;
-use crate::lane::terms::{Budget, Learned, Lending};
+use crate::lane::terms::Learned;
 
 /// What a session knows of the service at its start, and what it may take to learn more.
 #[derive(Clone, Copy, Debug, Default)]

@@ -1,10 +1,9 @@
 //! Settings: what runs beside the service, and how. Data, so that an experiment lists those it
 //! compares.
 
-use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
+use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, PolicyKind};
 
 use crate::lane::batch::BatchClass;
-use crate::lane::terms::{Budget, Lending};
 
 /// What runs beside the service.
 #[derive(Clone, Copy, Debug, PartialEq)]

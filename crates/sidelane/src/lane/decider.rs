@@ -9,7 +9,7 @@ use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::PolicyKind;
-use sidelane_policy::borrow::{Action, Actions, LanePolicy, Observation, Requests};
+use sidelane_policy::borrow::{Action, Actions, LanePolicy, Observation, Want, Watched};
 use sidelane_signal::{LaneWord, hist_record};
 
 use super::lateness::Lateness;
@@ -161,15 +161,6 @@ impl Shared {
 /// of which 2 are for looking.
 const HEAR_EVERY_NS: Nanos = 1_000_000;
 
-/// What the policy's last action asks for.
-#[derive(Clone, Copy, PartialEq, Eq)]
-pub(super) enum Want {
-    Free,
-    Lent,
-    Held,
-    Evicted,
-}
-
 /// The policy of one lane, its eyes and its long arm.
 pub(super) struct Decider<P> {
     pub(super) cpu: u32,
@@ -207,31 +198,26 @@ impl<P: LanePolicy> Decider<P> {
 
     fn act(&mut self, action: Action, now: u64) {
         self.audit.record(now, self.cpu, action, self.policy.why());
+        self.want = Want::after(action);
         match action {
-            Action::Hold => {
-                self.shared.holds.fetch_add(1, Ordering::Relaxed);
-                self.want = Want::Held;
-            }
-            Action::Release => self.want = Want::Free,
-            Action::Lend => self.want = Want::Lent,
-            Action::Evict => self.want = self.evict(),
+            Action::Hold => _ = self.shared.holds.fetch_add(1, Ordering::Relaxed),
+            Action::Release | Action::Lend => {}
+            Action::Evict => self.evict(),
             Action::Restore => {
                 if self.evictor.restore(self.cpu).is_err() {
                     self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
                 }
-                self.want = Want::Free;
             }
         }
     }
 
-    fn evict(&self) -> Want {
+    fn evict(&mut self) {
         if self.evictor.evict(self.cpu).is_ok() {
             self.shared.evictions.fetch_add(1, Ordering::Relaxed);
-            return Want::Evicted;
+        } else {
+            self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
+            self.want = Want::after_failed_eviction(self.visited());
         }
-        self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
-        // Where the service itself needs the lane, holding on would make it wait.
-        if self.visited() { Want::Free } else { Want::Held }
     }
 
     /// Brings batch back if it was sent away: nobody will keep the lane from now on.
@@ -268,13 +254,7 @@ impl<P: LanePolicy> Decider<P> {
     /// When to look again, though nothing is heard.
     pub(super) fn due(&self) -> Option<Nanos> {
         let due = self.policy.next_wakeup();
-        let misses_requests = match self.want {
-            Want::Lent => self.spares_waited && self.memory.hears(self.cpu),
-            // A keeper that is not on the lane: beside the next request batch may be allowed again.
-            Want::Held => !self.spares_waited,
-            _ => false,
-        };
-        if !misses_requests {
+        if !self.want.misses_requests(self.spares_waited, self.memory.hears(self.cpu)) {
             return due;
         }
         let hear_at = now_ns().saturating_add(HEAR_EVERY_NS);
@@ -297,18 +277,19 @@ impl<P: LanePolicy> Decider<P> {
         self.spares_waited && requests(&self.memory, &self.requests, self.cpu).is_some_and(|requests| requests.waited())
     }
 
-    /// What a hold may depend on has changed since `seen`: a request that waited runs now, or does not, or,
-    /// where batch may be let back beside the next, another request.
-    pub(super) fn another_runs(&self, seen: &Observation) -> bool {
-        let running = |requests: Option<Requests>| requests.and_then(|requests| requests.running);
-        let before = running(seen.requests);
-        match self.spares_waited {
-            true => self.waited() != before.is_some_and(|running| running.waited),
-            false => {
-                let now = running(requests(&self.memory, &self.requests, self.cpu));
-                now.map(|running| running.number) != before.map(|running| running.number)
-            }
-        }
+    /// What a keeper that naps watches, as of now.
+    pub(super) fn watched(&self) -> Watched {
+        Watched::of(self.busy(), requests(&self.memory, &self.requests, self.cpu).as_ref(), self.spares_waited)
+    }
+
+    /// The same, as it was seen.
+    pub(super) fn watched_in(&self, seen: &Observation) -> Watched {
+        Watched::of(seen.request_busy, seen.requests.as_ref(), self.spares_waited)
+    }
+
+    /// Whether somebody has to be on the lane, by what is true now.
+    pub(super) fn needs_keeper(&self) -> bool {
+        self.want.needs_keeper(|| self.busy(), || self.waited_meanwhile() || self.visited())
     }
 
     /// How long to nap at most, so as to hear of the next request.

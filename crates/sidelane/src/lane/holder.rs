@@ -15,9 +15,9 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
-use sidelane_policy::borrow::{LanePolicy, Observation, Reason};
+use sidelane_policy::borrow::{LanePolicy, Observation, Reason, Want};
 
-use super::decider::{Decider, Means, Shared, Want};
+use super::decider::{Decider, Means, Shared};
 pub use super::decider::{Evictor, HolderBooks};
 use crate::audit::Audit;
 use crate::lane::gate::backstop::Backstop;
@@ -164,8 +164,8 @@ impl<P: LanePolicy> Body<P> {
         let hold = decider.memory.hold(decider.cpu);
         match decider.want {
             Want::Held => false,
-            Want::Free => hold.release(|| decider.busy()),
-            Want::Lent => hold.lend(|| decider.waited_meanwhile() || decider.visited()),
+            Want::Free => hold.release(|| decider.needs_keeper()),
+            Want::Lent => hold.lend(|| decider.needs_keeper()),
             // Nobody rings: it looks again when the policy wants it to, or visitors have gone.
             Want::Evicted => {
                 hold.evict();
@@ -181,9 +181,9 @@ impl<P: LanePolicy> Body<P> {
         let deadline = decider.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
         let deadline = deadline.min(began.saturating_add(decider.nap_ns_max()));
         let watched = &decider.memory.word(decider.requests[0]).busy;
+        let before = decider.watched_in(seen);
         let over = || {
-            decider.busy() != seen.request_busy
-                || decider.another_runs(seen)
+            decider.watched() != before
                 || decider.visited() != seen.service_on_batch_lane
                 || decider.shared.stop.load(Ordering::Relaxed)
         };

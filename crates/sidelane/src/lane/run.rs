@@ -6,12 +6,12 @@ use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
+use sidelane_policy::borrow::Lending;
 
 use super::beside::Beside;
 use super::gate::{Gate, GateChoice};
 use super::session::{Session, SessionOptions};
 use super::summary::Summary;
-use super::terms::Lending;
 use sidelane_host::posix_signals::{Caught, Signals};
 use sidelane_host::service::Target;
 

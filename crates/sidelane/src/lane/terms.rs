@@ -1,58 +1,27 @@
 //! The terms on which lanes are lent: keeps them up to date while batch runs.
 //!
-//! The policies are told a budget and a harm; [`sidelane_policy::borrow`] works both out from
-//! requests that have finished. Here those are collected and the answers written where the
-//! lanes' keepers read them. Ten times a second is often enough: a budget that comes too late
-//! has cost what it was meant to cost for one more tenth of a second.
+//! The policies are told a budget and a harm; [`TermsMeter`] works both out from requests that have
+//! finished. Here those are collected and the answers written where the lanes' keepers read them.
 
-use std::collections::VecDeque;
 use std::fmt;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
 
-use sidelane_policy::borrow::Harm;
 use sidelane_policy::borrow::deadline::{QUEUE_WEIGHT, QueuedCost};
 use sidelane_policy::borrow::delay::DelayBound;
-use sidelane_policy::borrow::harm::{Finished, HarmEstimate, HarmMeter, HarmSource};
-use sidelane_policy::borrow::headroom::{Headroom, LastSecond, Standing};
-use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
+use sidelane_policy::borrow::harm::{Finished, HarmEstimate, HarmSource};
+use sidelane_policy::borrow::headroom::Standing;
+use sidelane_policy::borrow::{
+    BorrowConfig, Budget, Harm, LatencyWindow, Lending, PolicyKind, Terms, TermsMeter, Unfit,
+};
 use thiserror::Error;
 
-use super::objective::Objective;
+use super::objective;
 use crate::request::{Request, RequestError, RequestSource, Source};
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
-use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::history::History;
 use sidelane_kernel::tracker::LaneMemory;
-
-/// A look's requests are those of the last second...
-const LOOKS_MIN: usize = 10;
-/// ...or of more, up to ten, until there are enough for a percentile.
-const LOOKS_MAX: usize = 100;
-const REQUESTS_WANTED: u64 = 100;
-
-/// How much batch may cost a request.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub enum Budget {
-    /// Nothing: the policy is borrow idle.
-    None,
-    /// So much, in nanoseconds.
-    Given(u64),
-    /// What the objective leaves.
-    Slo(Objective),
-}
-
-/// How the lanes of a session are lent.
-#[derive(Clone, Copy, Debug, PartialEq)]
-pub struct Lending {
-    /// Who decides.
-    pub policy: PolicyKind,
-    /// What all policies share.
-    pub config: BorrowConfig,
-    /// What batch may cost.
-    pub budget: Budget,
-}
 
 /// The terms as they were at the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -78,9 +47,7 @@ pub struct FinalTerms {
 /// from there, as a session that lasts would have.
 #[derive(Clone, Copy, Debug)]
 pub struct Learned {
-    harm: HarmMeter,
-    queued: QueuedCost,
-    headroom: Headroom,
+    terms: sidelane_policy::borrow::Learned,
     /// Requests that it was learned from.
     pub requests: u64,
 }
@@ -88,7 +55,7 @@ pub struct Learned {
 impl Learned {
     /// What a request loses to batch beside it, with its error; nothing as long as that is not known.
     pub fn harm(&self) -> Option<HarmEstimate> {
-        self.harm.estimate()
+        self.terms.harm()
     }
 }
 
@@ -97,7 +64,9 @@ impl fmt::Display for FinalTerms {
         let budget_ms = self.budget_ns as f64 / 1e6;
         let each = if self.lending.policy.is_by_age() { "until a request is so old" } else { "a request" };
         match self.lending.budget {
-            Budget::Slo(objective) => write!(f, "{budget_ms:.1} ms {each} at the end, from {objective}")?,
+            Budget::Slo(slo) => {
+                write!(f, "{budget_ms:.1} ms {each} at the end, from {}", objective::written(slo))?;
+            }
             _ => write!(f, "{budget_ms:.1} ms {each}")?,
         }
         if self.lending.policy.needs_harm() {
@@ -139,35 +108,12 @@ pub enum LendingError {
     NoBudget(PolicyKind),
 }
 
-impl Lending {
-    /// As the options say; without a policy, the one that makes most of what is given.
-    ///
-    /// # Errors
-    /// When policy and budget do not go together.
-    pub fn new(policy: Option<PolicyKind>, budget: Budget, config: BorrowConfig) -> Result<Self, LendingError> {
-        let policy = policy.unwrap_or(match budget {
-            Budget::None => PolicyKind::BorrowIdle,
-            // What is given is a budget, unless the user says that it is an age.
-            Budget::Given(_) => PolicyKind::DynamicRefresh,
-            Budget::Slo(_) => PolicyKind::Deadline,
-        });
-        match (policy.needs_requests(), budget) {
-            (false, Budget::Given(_) | Budget::Slo(_)) => Err(LendingError::BudgetWithoutUse),
-            (true, Budget::None) => Err(LendingError::NoBudget(policy)),
-            _ => Ok(Self { policy, config, budget }),
+impl From<Unfit> for LendingError {
+    fn from(unfit: Unfit) -> Self {
+        match unfit {
+            Unfit::BudgetWithoutUse => Self::BudgetWithoutUse,
+            Unfit::NoBudget(policy) => Self::NoBudget(policy),
         }
-    }
-
-    /// The same through a holder that may hold for no time at all: it sends batch away at once, to the
-    /// other lanes or into the freezer.
-    pub fn evicting_at_once(self) -> Self {
-        Self { config: BorrowConfig { evict_after_ns: 0, ..self.config }, ..self }
-    }
-}
-
-impl Default for Lending {
-    fn default() -> Self {
-        Self { policy: PolicyKind::BorrowIdle, config: BorrowConfig::default(), budget: Budget::None }
     }
 }
 
@@ -202,56 +148,39 @@ pub struct TermsKeeper {
     lending: Lending,
     lanes: Lanes,
     memory: Arc<LaneMemory>,
-    harm: HarmMeter,
-    queued: QueuedCost,
-    headroom: Headroom,
+    meter: TermsMeter<Box<LatencyWindow>>,
     /// Of one request lane; of several, a request also pays for what ran beside others.
     delays: Option<Delays>,
-    looks: VecDeque<Histogram>,
     requests: u64,
 }
 
 impl TermsKeeper {
     /// Writes the first terms: without an objective the budget that was given, else none yet.
     pub fn new(lending: Lending, lanes: &Lanes, memory: Arc<LaneMemory>) -> Self {
-        let limit_ns = match lending.budget {
-            Budget::Slo(objective) => objective.limit.as_nanos() as u64,
-            _ => u64::MAX,
-        };
+        let queued = QueuedCost::new(QUEUE_WEIGHT, lanes.requests.len());
         let keeper = Self {
             lending,
             lanes: lanes.clone(),
             memory,
-            harm: HarmMeter::default(),
-            queued: QueuedCost::new(QUEUE_WEIGHT, lanes.requests.len()),
-            headroom: Headroom::of(limit_ns, lending.policy.is_by_age()),
+            meter: TermsMeter::new(lending.budget, lending.policy.is_by_age(), queued, Box::default),
             delays: (lanes.requests.len() == 1).then(Delays::default),
-            looks: VecDeque::from([Histogram::default()]),
             requests: 0,
         };
         keeper.lanes.batch.iter().for_each(|lane| keeper.introduce(lane));
-        keeper.agree(keeper.given_ns());
+        keeper.write(keeper.meter.present());
         keeper
-    }
-
-    /// The budget that was given, as long as nothing else is known.
-    fn given_ns(&self) -> u64 {
-        match self.lending.budget {
-            Budget::Given(budget_ns) => budget_ns,
-            _ => 0,
-        }
     }
 
     /// What was learned so far.
     pub fn learned(&self) -> Learned {
-        Learned { harm: self.harm, queued: self.queued, headroom: self.headroom, requests: self.requests }
+        Learned { terms: self.meter.learned(), requests: self.requests }
     }
 
     /// Goes on from what another session has learned.
     pub fn take_over(&mut self, learned: &Learned) {
-        (self.harm, self.queued, self.headroom) = (learned.harm, learned.queued, learned.headroom);
+        self.meter.take_over(&learned.terms);
         self.requests = learned.requests;
-        self.agree(self.given_ns());
+        self.write(self.meter.present());
     }
 
     /// What batch may cost, as it was asked for.
@@ -282,84 +211,55 @@ impl TermsKeeper {
         let co_run_ns = lane.and_then(|lane| history.batch_ns(lane, request.started_ns, request.finished_ns));
         match co_run_ns {
             Some(co_run_ns) => self.finished(&Request { co_run_ns, ..*request }),
-            None => self.took(request),
-        }
-    }
-
-    fn took(&mut self, request: &Request) {
-        self.requests += 1;
-        self.queued.add(request.server_ns());
-        if let Some(present) = self.looks.back_mut() {
-            present.record(request.latency_ns());
+            None => {
+                self.requests += 1;
+                self.meter.finished_unseen(request.latency_ns(), request.server_ns());
+            }
         }
     }
 
     /// Takes in a request that has finished.
     pub fn finished(&mut self, request: &Request) {
-        let harm = self.harm.harm();
+        let harm = self.meter.harm();
         self.delays.iter_mut().for_each(|delays| delays.add(request, harm));
-        self.harm.add(&Finished {
+        self.requests += 1;
+        let finished = Finished {
             server_ns: request.server_ns(),
             co_run_ns: request.co_run_ns,
             waited: request.waited,
             counters: request.counters,
-        });
-        self.took(request);
+        };
+        self.meter.finished(request.latency_ns(), &finished);
     }
 
     /// Agrees new terms; to be called ten times a second. Returns how the service stands with its
     /// objective, if that has changed.
     pub fn keep(&mut self) -> Option<Standing> {
-        let Budget::Slo(objective) = self.lending.budget else {
-            self.agree(self.given_ns());
-            return None;
-        };
-        let before = self.headroom.standing();
-        let budget_ns = self.headroom.look(&self.last_second(objective));
-        self.agree(budget_ns);
-        self.next_look();
-        Some(self.headroom.standing()).filter(|standing| *standing != before)
+        let before = self.meter.standing();
+        let terms = self.meter.agree();
+        self.write(terms);
+        Some(self.meter.standing()).filter(|standing| *standing != before)
     }
 
     /// The terms that are agreed now.
     pub fn present(&self) -> FinalTerms {
-        let terms = self.memory.terms(self.lanes.batch[0].cpu);
+        let terms = self.meter.present();
         FinalTerms {
             lending: self.lending,
-            budget_ns: terms.budget_ns.load(Ordering::Relaxed),
-            harm: Harm::from_ppm(terms.harm_ppm.load(Ordering::Relaxed)),
-            source: self.harm.source(),
+            budget_ns: terms.budget_ns,
+            harm: terms.harm,
+            source: self.meter.harm_source(),
             requests: self.requests,
             delay_mean_ns: self.delays.as_ref().and_then(Delays::mean_ns),
             delay_max_ns: self.delays.as_ref().and_then(Delays::max_ns),
         }
     }
 
-    fn last_second(&self, objective: Objective) -> LastSecond {
-        let mut seen = Histogram::default();
-        for (look, histogram) in self.looks.iter().rev().enumerate() {
-            if look >= LOOKS_MIN && seen.count() >= REQUESTS_WANTED {
-                break;
-            }
-            seen.add(histogram);
-        }
-        let latency_ns = seen.percentile_ns(objective.percentile).unwrap_or(0);
-        LastSecond { requests: seen.count(), latency_ns }
-    }
-
-    /// Makes room for the requests until the next look.
-    fn next_look(&mut self) {
-        let mut next = if self.looks.len() < LOOKS_MAX { None } else { self.looks.pop_front() }.unwrap_or_default();
-        next.clear();
-        self.looks.push_back(next);
-    }
-
-    fn agree(&self, budget_ns: u64) {
-        let (harm_ppm, queued_ns) = (self.harm.harm().ppm(), self.queued.queued_ns());
+    fn write(&self, present: Terms) {
         for terms in self.lanes.batch.iter().map(|lane| self.memory.terms(lane.cpu)) {
-            terms.budget_ns.store(budget_ns, Ordering::Relaxed);
-            terms.harm_ppm.store(harm_ppm, Ordering::Relaxed);
-            terms.queued_ns.store(queued_ns, Ordering::Relaxed);
+            terms.budget_ns.store(present.budget_ns, Ordering::Relaxed);
+            terms.harm_ppm.store(present.harm.ppm(), Ordering::Relaxed);
+            terms.queued_ns.store(present.queued_ns, Ordering::Relaxed);
         }
     }
 

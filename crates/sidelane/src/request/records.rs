@@ -15,8 +15,6 @@ use sidelane_kernel::requests::{RequestRecord, own_number};
 /// Parts of one response follow each other faster than this, unless it is a stream.
 pub const SETTLE_NS: u64 = 100_000_000;
 
-/// Bytes of `struct sidelane_request_record`.
-
 /// One finished request. Times are of CLOCK_MONOTONIC.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Request {

@@ -1,53 +1,9 @@
-//! A batch lane: its job, from phase to phase, and its keeper.
+//! The job of a batch lane, from phase to phase.
 
 use super::Engine;
-use super::keeper::Keeper;
 use super::watch::Watch;
 use crate::model::{Job, Phase};
-use crate::smt::Class;
-use crate::time::{NEVER, Speed, Work};
-
-/// A lane that batch borrows.
-#[derive(Clone, Debug)]
-pub(super) struct BatchLane {
-    pub(super) core: usize,
-    job: usize,
-    phase: usize,
-    pub(super) class: Class,
-    /// Of the phase's work.
-    pub(super) left: Work,
-    pub(super) speed: Speed,
-    /// The job waits for something else than the lane.
-    pub(super) waits: bool,
-    /// Nobody keeps batch off the lane.
-    pub(super) free: bool,
-    /// The job uses the lane.
-    pub(super) runs: bool,
-    /// Who keeps it; nobody where batch runs as it likes.
-    pub(super) keeper: Option<Keeper>,
-}
-
-impl BatchLane {
-    pub(super) fn new(core: usize, job: usize, keeper: Option<Keeper>) -> Self {
-        Self {
-            core,
-            job,
-            phase: 0,
-            class: 0,
-            left: Work::default(),
-            speed: Speed::ZERO,
-            waits: true,
-            free: true,
-            runs: false,
-            keeper,
-        }
-    }
-
-    /// Batch may go on beside a request that waited, or did not.
-    pub(super) fn is_lent(&self, waited: bool) -> bool {
-        self.keeper.as_ref().is_some_and(|keeper| keeper.lends_to(waited))
-    }
-}
+use crate::time::{NEVER, Work};
 
 impl<W: Watch> Engine<W> {
     /// The job's first phase.

@@ -1,79 +1,12 @@
-//! A core: who runs on its lanes, and how far they get.
+//! Who runs on a core's lanes, and how far they get.
 //!
 //! Between two changes of who runs, every lane has one speed. So before a change the core is
 //! *settled*: what was done since the last one is booked. After it the core *resumes*: speeds are worked
 //! out anew, and with them when requests and phases end.
 
-use sidelane_policy::borrow::delay::DelayBound;
-
 use super::Engine;
 use super::watch::Watch;
-use crate::smt::{Interference, NAP};
-use crate::time::{Nanos, Speed, Work};
-
-/// A request that runs.
-#[derive(Clone, Copy, Debug)]
-pub(super) struct Request {
-    pub(super) number: u64,
-    pub(super) arrived: Nanos,
-    pub(super) started: Nanos,
-    /// All of its work, and what its start cost.
-    pub(super) work: Work,
-    pub(super) left: Work,
-    pub(super) waited: bool,
-    pub(super) co_run_ns: Nanos,
-    pub(super) leak_ns: Nanos,
-}
-
-/// A core of the service.
-#[derive(Clone, Debug)]
-pub(super) struct Core {
-    /// Settled up to here.
-    pub(super) since: Nanos,
-    /// Of 1.
-    pub(super) factor: f64,
-    pub(super) request: Option<Request>,
-    pub(super) request_speed: Speed,
-    /// When the request lane became busy or idle.
-    pub(super) flipped: Nanos,
-    /// When a lane was last busy.
-    pub(super) used: Nanos,
-    /// What the request loses to others' use of memory, of 1.
-    memory_loss: f64,
-    pub(super) first_lane: usize,
-    pub(super) lanes: usize,
-    /// What its requests have paid for batch, at most.
-    pub(super) delay: DelayBound,
-}
-
-impl Core {
-    pub(super) fn new(factor: f64, first_lane: usize, lanes: usize) -> Self {
-        Self {
-            since: 0,
-            factor,
-            request: None,
-            request_speed: Speed::ZERO,
-            flipped: 0,
-            used: 0,
-            memory_loss: 0.0,
-            first_lane,
-            lanes,
-            delay: DelayBound::default(),
-        }
-    }
-
-    pub(super) fn busy(&self) -> bool {
-        self.request.is_some()
-    }
-
-    pub(super) fn waited(&self) -> bool {
-        self.request.is_some_and(|request| request.waited)
-    }
-
-    pub(super) fn lanes(&self) -> std::ops::Range<usize> {
-        self.first_lane..self.first_lane + self.lanes
-    }
-}
+use crate::smt::Interference;
 
 impl<W: Watch> Engine<W> {
     /// Books what `core` did since it was last settled.
@@ -154,15 +87,5 @@ impl<W: Watch> Engine<W> {
         let ends = self.now.saturating_add(self.lanes[lane].left.time_at(speed));
         self.lanes[lane].speed = speed;
         self.slots.set(slot, ends);
-    }
-}
-
-impl super::batch::BatchLane {
-    /// What it is to its neighbours now.
-    pub(super) fn occupant(&self) -> Option<crate::smt::Class> {
-        match self.runs {
-            true => Some(self.class),
-            false => self.keeper.as_ref().filter(|keeper| keeper.naps()).map(|_| NAP),
-        }
     }
 }

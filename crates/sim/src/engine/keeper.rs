@@ -1,4 +1,4 @@
-//! The keeper of a batch lane: the agent's holder (`sidelane/src/lane/holder.rs`), event by event.
+//! Keeping a batch lane: as the agent's holder (`sidelane/src/lane/holder.rs`), event by event.
 //!
 //! It drives the same policies in the same way: it sleeps while batch may run; it is summoned when the
 //! service starts beside running batch, when a request that waited starts beside a lent lane, and when
@@ -10,120 +10,37 @@
 //! that is lent has eyes, too: batch sees each change of the requests, and only leaves if it has to.
 
 use sidelane_policy::Policy;
-use sidelane_policy::borrow::{Action, Actions, Observation, Requests, Running};
-use sidelane_policy::borrow::{AnyRule, Borrow};
+use sidelane_policy::borrow::{Action, Actions, Observation, Want, Watched};
 
 use super::Engine;
-use super::oracle::SimRule;
+use super::state::keeper::{Keeper, State};
 use super::watch::Watch;
-use crate::gate::Gate;
-use crate::model::{Beside, Decider, Lending};
+use crate::model::{Beside, Decider};
 use crate::time::{NEVER, Nanos};
-
-/// What the policy's last action asks for.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum Want {
-    Free,
-    Lent,
-    Held,
-    Evicted,
-}
-
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Until summoned or the policy's time.
-    Asleep,
-    /// Between that and being on the lane.
-    Waking { summoned: bool },
-    /// Napping on the lane.
-    Awake,
-    /// Until it is started again.
-    Dead,
-}
-
-/// Keeps one lane.
-#[derive(Clone, Debug)]
-pub(super) struct Keeper {
-    policy: Borrow<SimRule>,
-    by: Decider,
-    batch_looks: bool,
-    state: State,
-    want: Want,
-    /// What the service was doing at the last look.
-    seen: Doing,
-}
-
-/// What a keeper that naps watches: whether the service is busy, whether with a request that waited, and,
-/// if that may be lent beside again, with which.
-type Doing = (bool, bool, u64);
-
-impl Keeper {
-    pub(super) fn new(lending: &Lending, gate: &Gate) -> Self {
-        let (by, rule) = match lending.by {
-            Decider::Policy(kind) => (lending.by, SimRule::Agent(AnyRule::new(kind))),
-            Decider::Oracle => (lending.by, SimRule::Oracle),
-        };
-        let policy = Borrow::new(lending.config, rule);
-        let batch_looks = gate.batch_looks || by == Decider::Oracle;
-        Self { policy, by, batch_looks, state: State::Asleep, want: Want::Free, seen: Doing::default() }
-    }
-
-    /// It is on its lane.
-    pub(super) fn naps(&self) -> bool {
-        self.state == State::Awake
-    }
-
-    /// What batch does now beside a request that waited, or did not, is on leave.
-    pub(super) fn lends_to(&self, waited: bool) -> bool {
-        let on_leave = match self.state {
-            State::Waking { summoned } => !summoned,
-            _ => self.want == Want::Lent,
-        };
-        on_leave && !self.spares(waited)
-    }
-
-    fn spares(&self, waited: bool) -> bool {
-        waited && self.by.spares_waited()
-    }
-
-    /// Whether to leave the lane, after a look at this.
-    fn may_sleep(&self, busy: bool, waited: bool) -> bool {
-        match self.want {
-            Want::Held => false,
-            Want::Free => !busy,
-            Want::Lent => !self.spares(waited),
-            Want::Evicted => true,
-        }
-    }
-}
 
 impl<W: Watch> Engine<W> {
     /// Batch on `lane` would run beside a request without leave, and nobody is on the way.
     pub(super) fn must_go(&self, lane: usize) -> bool {
         let core = &self.cores[self.lanes[lane].core];
-        self.lanes[lane].keeper.as_ref().is_some_and(|keeper| match (keeper.state, keeper.want) {
-            (State::Asleep, Want::Free) => core.busy(),
-            (State::Asleep, Want::Lent) => keeper.spares(core.waited()),
-            _ => false,
-        })
+        let keeper = self.lanes[lane].keeper.as_ref();
+        keeper.is_some_and(|keeper| keeper.state == State::Asleep && keeper.is_needed(core.busy(), core.waited()))
     }
 
     /// What the keeper of `lane` would see, napping there.
-    fn doing(&self, lane: usize) -> Doing {
+    fn watched(&self, lane: usize) -> Watched {
         let batch = &self.lanes[lane];
         let core = &self.cores[batch.core];
-        let spares = batch.keeper.as_ref().is_none_or(|keeper| keeper.by.spares_waited());
-        let number = core.request.as_ref().filter(|_| !spares).map_or(0, |request| request.number);
-        (core.busy(), core.waited(), number)
+        let spares_waited = batch.keeper.as_ref().is_none_or(|keeper| keeper.by.spares_waited());
+        Watched::of(core.busy(), Some(&core.requests(self.queues.len)), spares_waited)
     }
 
     /// The request lane of a settled core has become busy or idle, or got another request.
     pub(super) fn service_changed(&mut self, core: usize) {
         for lane in self.cores[core].lanes() {
-            let now = self.doing(lane);
+            let now = self.watched(lane);
             let Some(keeper) = &self.lanes[lane].keeper else { continue };
             match (keeper.state, keeper.want) {
-                (State::Awake, _) if keeper.seen != now => self.look(lane),
+                (State::Awake, _) if keeper.watched != now => self.look(lane),
                 (State::Asleep, Want::Lent) if keeper.batch_looks => self.batch_looks(lane, true),
                 _ if self.lanes[lane].runs && self.must_go(lane) => {
                     self.summon(lane);
@@ -223,26 +140,19 @@ impl<W: Watch> Engine<W> {
 
     /// Asks the policy, on a settled core. Returns whether batch is brought back from where it was sent.
     fn ask(&mut self, lane: usize) -> bool {
-        let (seen, doing) = (self.see(lane), self.doing(lane));
+        let (seen, watched) = (self.see(lane), self.watched(lane));
         let Some(keeper) = &mut self.lanes[lane].keeper else { return false };
         let mut actions = Actions::default();
         keeper.policy.observe(self.now, &seen, &mut actions);
-        keeper.seen = doing;
+        keeper.watched = watched;
         let mut restored = false;
         self.books.looks += 1;
         for action in actions.iter() {
             self.books.actions += 1;
             self.books.holds += u64::from(action == Action::Hold);
             self.books.evictions += u64::from(action == Action::Evict);
-            keeper.want = match action {
-                Action::Hold => Want::Held,
-                Action::Lend => Want::Lent,
-                Action::Evict => Want::Evicted,
-                Action::Release | Action::Restore => {
-                    restored |= action == Action::Restore;
-                    Want::Free
-                }
-            };
+            restored |= action == Action::Restore;
+            keeper.want = Want::after(action);
         }
         restored
     }
@@ -254,7 +164,7 @@ impl<W: Watch> Engine<W> {
         let core = &self.cores[self.lanes[lane].core];
         let (busy, waited) = (core.busy(), core.waited());
         let Some(keeper) = &mut self.lanes[lane].keeper else { return };
-        let sleeps = keeper.may_sleep(busy, waited);
+        let sleeps = !keeper.is_needed(busy, waited);
         keeper.state = if sleeps { State::Asleep } else { State::Awake };
         let (due, back) = (keeper.policy.next_wakeup(), sleeps && keeper.want != Want::Evicted);
         debug_assert!(due.is_none_or(|at| at > self.now), "a wake-up that is over: {due:?} at {}", self.now);
@@ -283,17 +193,11 @@ impl<W: Watch> Engine<W> {
             terms.budget_ns = self.foreseen_ns(batch.core, terms.budget_ns);
         }
         let core = &self.cores[batch.core];
-        let running = core.request.as_ref().map(|request| Running {
-            number: request.number,
-            arrived: request.arrived,
-            started: request.started,
-            waited: request.waited,
-        });
         Observation {
             request_busy: core.busy(),
             request_since: core.flipped,
             service_on_batch_lane: false,
-            requests: Some(Requests { queue_len: self.queues.len as u32, running }),
+            requests: Some(core.requests(self.queues.len)),
             terms,
         }
     }

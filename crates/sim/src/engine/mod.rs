@@ -4,18 +4,19 @@
 //! and its job. Each has one slot in [`Slots`]. To handle an event is to settle the core it belongs to,
 //! change what runs there, and resume it (see `core.rs`). Nothing in the loop allocates but queues
 //! that grow, and they have a limit.
+//!
+//! What the parts are is in [`state`]; `service.rs`, `batch.rs` and `keeper.rs` say what happens to them.
 
 mod batch;
 pub mod books;
 mod core;
-mod faults;
 mod keeper;
 mod oracle;
 mod service;
-mod terms;
+mod state;
 pub mod watch;
 
-use sidelane_policy::borrow::Terms;
+use sidelane_policy::borrow::{Terms, terms};
 
 use crate::arrivals::Client;
 use crate::model::{Beside, Model, Until};
@@ -23,13 +24,13 @@ use crate::rng::{Rng, Stream, seed_of};
 use crate::slots::Slots;
 use crate::time::{NEVER, Nanos};
 
-use self::core::Core;
-use batch::BatchLane;
 use books::Books;
-use faults::{Faults, Incident};
-use keeper::Keeper;
-use service::Queues;
-use terms::TermsKeeper;
+use state::core::{Core, Request};
+use state::faults::{Faults, Incident};
+use state::keeper::Keeper;
+use state::lane::BatchLane;
+use state::queues::Queues;
+use state::terms::TermsKeeper;
 use watch::Watch;
 
 /// Slots of each batch lane: its keeper, its gate, its job.
@@ -165,7 +166,7 @@ impl<W: Watch> Engine<W> {
 
     fn fire_rare(&mut self, slot: usize) {
         if slot == Once::Terms as usize {
-            self.terms.keep();
+            self.terms.agree();
             self.slots.set(self.once(Once::Terms), self.now + terms::EVERY_NS);
         } else if slot == Once::Fault as usize {
             self.go_wrong();
@@ -246,7 +247,7 @@ impl<W: Watch> Engine<W> {
 
     /// What has been done of the requests that run, in units of work.
     pub fn work_under_way(&self) -> u128 {
-        let done = |request: &self::core::Request| u128::from(request.work.units() - request.left.units());
+        let done = |request: &Request| u128::from(request.work.units() - request.left.units());
         self.cores.iter().filter_map(|core| core.request.as_ref()).map(done).sum()
     }
 }

@@ -6,49 +6,12 @@
 //! leaves one in a hundred for that. How much work is too much is the oracle's budget: the objective's
 //! limit less that. Of requests that have not come it knows nothing.
 
-use sidelane_policy::Nanos;
-use sidelane_policy::borrow::{AnyRule, Rule};
-use sidelane_policy::borrow::{Observation, Reason};
-
 use super::Engine;
 use super::watch::Watch;
-use crate::time::NEVER;
+use crate::time::{NEVER, Nanos};
 
 /// What is left of a request when batch has to go: for the gate to take effect.
 const MARGIN_NS: Nanos = 50_000;
-
-/// What a keeper's policy asks: the agent's code, or the oracle's word.
-#[derive(Clone, Copy, Debug)]
-pub(super) enum SimRule {
-    Agent(AnyRule),
-    /// For as long as the terms' budget says, from now on.
-    Oracle,
-}
-
-impl Rule for SimRule {
-    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
-        match self {
-            Self::Agent(rule) => rule.check(now, seen),
-            Self::Oracle => {
-                (seen.request_busy && seen.terms.budget_ns > 0).then(|| now.saturating_add(seen.terms.budget_ns))
-            }
-        }
-    }
-
-    fn lends(&self, seen: &Observation) -> bool {
-        match self {
-            Self::Agent(rule) => rule.lends(seen),
-            Self::Oracle => true,
-        }
-    }
-
-    fn refuses(&self, seen: &Observation) -> Option<Reason> {
-        match self {
-            Self::Agent(rule) => rule.refuses(seen),
-            Self::Oracle => None,
-        }
-    }
-}
 
 impl<W: Watch> Engine<W> {
     /// For how long batch may go on beside what runs on a settled core and what waits for it.

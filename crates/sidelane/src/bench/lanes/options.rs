@@ -4,7 +4,7 @@ use std::path::PathBuf;
 
 use crate::bench::rounds::Patience;
 use crate::experiment::sibling::Carrier;
-use crate::lane::objective::Objective;
+use sidelane_policy::borrow::Objective;
 
 /// What `sidelane bench lanes` was asked to do.
 #[derive(Clone, Debug)]

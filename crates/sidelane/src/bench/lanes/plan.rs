@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
-use sidelane_policy::borrow::PolicyKind;
+use sidelane_policy::borrow::{Budget, PolicyKind};
 
 use super::options::LanesOptions;
 use super::step::StepPlan;
@@ -12,7 +12,7 @@ use crate::bench::interval::ROUNDS_MIN as ROUNDS_FOR_AN_INTERVAL;
 use crate::bench::rounds::{Limit, Patience};
 use crate::experiment::reaction::latency::Effort;
 use crate::experiment::setting::Setting;
-use crate::lane::terms::Budget;
+use crate::lane::objective;
 
 /// The load at which policies are compared: the paper's "moderate".
 const MODERATE_PERCENT: u8 = 50;
@@ -67,9 +67,12 @@ pub(super) enum Comparison {
 
 impl Plan {
     pub(super) fn of(options: &LanesOptions) -> Result<Self> {
-        let slo_us = options.slo.map(|slo| slo.limit.as_secs_f64() * 1e6);
+        let slo_us = options.slo.map(|slo| slo.limit_ns as f64 / 1e3);
         if let Some(slo) = options.slo.filter(|slo| slo.percentile != 99.0) {
-            anyhow::bail!("bench lanes judges the p99, so it cannot use {slo}: write --slo p99=TIME");
+            anyhow::bail!(
+                "bench lanes judges the p99, so it cannot use {}: write --slo p99=TIME",
+                objective::written(slo)
+            );
         }
         let search = SweepPlan::search(options);
         ensure!(!search.loads.is_empty() && !search.batches.is_empty(), "no loads or no batch kernels to measure");

@@ -3,7 +3,7 @@
 use super::cells::{At, Figures};
 use super::sweep::Sweep;
 use crate::experiment::setting::Setting;
-use crate::lane::terms::Budget;
+use sidelane_policy::borrow::Budget;
 use sidelane_report::Row;
 
 /// A row for each load, batch kernel and setting, medians over the rounds; ratios are taken within

@@ -7,7 +7,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use sidelane_policy::borrow::PolicyKind;
+use sidelane_policy::borrow::{Budget, Objective, PolicyKind};
 
 use super::objective::rounded;
 use crate::bench::rounds::{self, Turn, until_decided};
@@ -17,8 +17,6 @@ use crate::experiment::load::{Load, Rhythm, Step};
 use crate::experiment::run::{self, Figures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
-use crate::lane::objective::Objective;
-use crate::lane::terms::Budget;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Row, Unit};
 
@@ -64,7 +62,7 @@ pub(super) fn run(stage: &Stage, plan: StepPlan, given_us: Option<f64>) -> Resul
         Some(slo_us) => slo_us,
         None => rounded(FACTOR * alone_p99_us(stage, plan)?),
     };
-    let slo = Objective { percentile: 99.0, limit: Duration::from_nanos((slo_us * 1e3) as u64) };
+    let slo = Objective { percentile: 99.0, limit_ns: (slo_us * 1e3) as u64 };
     let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Slo(slo));
     let mut runs = StepRuns { plan, slo_us, alone: Vec::new(), lent: Vec::new() };
     let batch_alone_per_s = batch::alone_per_s(stage, plan.batch, BATCH_ALONE, 0)?;
@@ -95,7 +93,8 @@ fn alone_p99_us(stage: &Stage, plan: StepPlan) -> Result<f64> {
 }
 
 fn rhythm(stage: &Stage, plan: StepPlan, slo: Objective, seed: u64) -> Rhythm {
-    let step = Step { then_per_s: stage.rate_per_s(plan.after), at: plan.at, limit: slo.limit };
+    let step =
+        Step { then_per_s: stage.rate_per_s(plan.after), at: plan.at, limit: Duration::from_nanos(slo.limit_ns) };
     let (rate_per_s, warm_up) = (stage.rate_per_s(plan.before), Duration::from_millis(500));
     Rhythm { rate_per_s, run: plan.run, warm_up, seed, step: Some(step) }
 }

@@ -3,7 +3,7 @@
 use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
-use sidelane_policy::borrow::PolicyKind;
+use sidelane_policy::borrow::{self, PolicyKind};
 use sidelane_sim::arrivals::Arrivals;
 use sidelane_sim::model::{Beside, Budget, Decider, Job, Until};
 use sidelane_sim::smt::NAP;
@@ -14,7 +14,6 @@ use crate::experiment::load::Rhythm;
 use crate::experiment::run;
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Slowdown;
-use crate::lane::terms;
 use sidelane_host::topology::Lanes;
 
 /// A simulated run is so much longer: what one side's chance adds to a comparison can be had out of it for nothing.
@@ -74,7 +73,7 @@ fn setting(model: &Model) -> Result<Setting> {
         Beside::Unmanaged => Setting::UNMANAGED,
         Beside::Lent(lending) => match (lending.by, lending.budget) {
             (Decider::Policy(PolicyKind::BorrowIdle), _) => Setting::borrow_idle(),
-            (Decider::Policy(policy), Budget::Given(ns)) => Setting::on_budget(policy, terms::Budget::Given(ns)),
+            (Decider::Policy(policy), Budget::Given(ns)) => Setting::on_budget(policy, borrow::Budget::Given(ns)),
             _ => bail!("for real {name} needs a budget_ms"),
         },
     })

@@ -7,6 +7,7 @@ use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
+use sidelane_policy::borrow::Lending;
 
 use crate::experiment::reaction::latency::{Effort, Figures, Spread};
 use crate::experiment::reaction::pair::TestPair;
@@ -14,7 +15,6 @@ use crate::lab::Lab;
 use crate::lane::beside::Beside;
 use crate::lane::gate::{Gate, GateChoice};
 use crate::lane::session::{Session, SessionOptions};
-use crate::lane::terms::Lending;
 use sidelane_host::service::Target;
 use sidelane_kernel::books::Books;
 use sidelane_kernel::histogram::Histogram;

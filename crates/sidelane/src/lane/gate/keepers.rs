@@ -4,11 +4,11 @@ use std::io;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use sidelane_policy::borrow::Lending;
 
 use super::super::cage::Cage;
 use super::super::decider::Means;
 use super::super::holder::Holder;
-use super::super::terms::Lending;
 use super::{Gate, LaneKeeper};
 use crate::audit::Audit;
 use crate::lane::gate::sched_ext::{ExtKeeper, Successor};

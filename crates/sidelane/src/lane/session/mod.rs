@@ -17,6 +17,7 @@ use std::sync::Arc;
 use std::time::Instant;
 
 use anyhow::{Context, Result};
+use sidelane_policy::borrow::Lending;
 use sidelane_policy::borrow::harm::HarmSource;
 
 use crate::audit::AuditLog;
@@ -26,7 +27,7 @@ use crate::lane::cage::Cage;
 use crate::lane::claim::Claim;
 use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
-use crate::lane::terms::{FinalTerms, Learned, Lending, TermsKeeper};
+use crate::lane::terms::{FinalTerms, Learned, TermsKeeper};
 use crate::request;
 use crate::request::emitted::Emitters;
 use crate::request::{RequestSource, Source};

@@ -4,10 +4,11 @@ use std::collections::BTreeSet;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
+use sidelane_policy::borrow::Budget;
 use sidelane_policy::borrow::headroom::Standing;
 
 use super::super::gate::LaneKeeper;
-use super::super::terms::Budget;
+use super::super::objective;
 use super::Session;
 use super::start::start_guardian;
 use crate::request::RequestSource;
@@ -40,14 +41,13 @@ impl Session {
             terms.learn(requests)?;
         }
         let (budget, standing) = (terms.budget(), terms.keep());
-        let Budget::Slo(objective) = budget else { return Ok(()) };
+        let Budget::Slo(slo) = budget else { return Ok(()) };
+        let slo = objective::written(slo);
         match standing {
             Some(Standing::MissedAlone) => self.note(format!(
-                "the service missed {objective} without batch beside any request; batch only borrowed its idle moments"
+                "the service missed {slo} without batch beside any request; batch only borrowed its idle moments"
             )),
-            Some(Standing::Late) => {
-                self.note(format!("the service was beyond {objective}; batch left its requests alone"))
-            }
+            Some(Standing::Late) => self.note(format!("the service was beyond {slo}; batch left its requests alone")),
             _ => {}
         }
         Ok(())

@@ -20,10 +20,10 @@ use std::thread::{self, JoinHandle};
 
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::BorrowConfig;
-use sidelane_policy::borrow::{LanePolicy, Observation};
+use sidelane_policy::borrow::{LanePolicy, Observation, Want};
 use sidelane_signal::HoldState;
 
-use super::super::super::decider::{Decider, HolderBooks, Means, Shared, Want};
+use super::super::super::decider::{Decider, HolderBooks, Means, Shared};
 use super::super::super::holder::Holder;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::BatchLane;
@@ -163,25 +163,14 @@ impl<P: LanePolicy> Body<P> {
     /// [`sidelane_signal::HoldWord`], the state is stored before the other side's words are read.
     fn may_sleep(&self, seen: &Observation) -> bool {
         let decider = &self.decider;
-        let keeps = match decider.want {
-            Want::Free => {
-                self.set(HoldState::Released);
-                true
-            }
-            Want::Lent => {
-                self.set(HoldState::Lent);
-                !decider.waited_meanwhile()
-            }
-            Want::Held => {
-                self.set(HoldState::Held);
-                decider.busy()
-            }
-            Want::Evicted => {
-                self.set(HoldState::Evicted);
-                true
-            }
-        };
-        keeps && decider.visited() == seen.service_on_batch_lane
+        self.set(match decider.want {
+            Want::Free => HoldState::Released,
+            Want::Lent => HoldState::Lent,
+            Want::Held => HoldState::Held,
+            Want::Evicted => HoldState::Evicted,
+        });
+        let may_sleep = decider.want.may_be_left_to_orders(|| decider.busy(), || decider.waited_meanwhile());
+        may_sleep && decider.visited() == seen.service_on_batch_lane
     }
 
     fn set(&self, state: HoldState) {

@@ -6,14 +6,14 @@ use crate::time::{NEVER, Nanos};
 
 /// What goes wrong by the clock.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Incident {
+pub enum Incident {
     Churn { gone_ns: Nanos },
     Crash { gone_ns: Nanos },
 }
 
 /// All faults of a run.
 #[derive(Clone, Debug)]
-pub(super) struct Faults {
+pub struct Faults {
     rng: Rng,
     late: Vec<(f64, Nanos)>,
     lost: f64,
@@ -23,7 +23,7 @@ pub(super) struct Faults {
 }
 
 impl Faults {
-    pub(super) fn new(faults: &[Fault], rng: Rng) -> Self {
+    pub fn new(faults: &[Fault], rng: Rng) -> Self {
         let mut all = Self { rng, late: Vec::new(), lost: 0.0, glitch: 0.0, timed: Vec::new() };
         for fault in faults {
             match *fault {
@@ -43,7 +43,7 @@ impl Faults {
 
     /// How much later than it should a keeper wakes up.
     #[inline]
-    pub(super) fn wakes_late(&mut self) -> Nanos {
+    pub fn wakes_late(&mut self) -> Nanos {
         if self.late.is_empty() {
             return 0;
         }
@@ -51,22 +51,22 @@ impl Faults {
     }
 
     #[inline]
-    pub(super) fn summons_lost(&mut self) -> bool {
+    pub fn summons_lost(&mut self) -> bool {
         self.lost > 0.0 && self.rng.happens(self.lost)
     }
 
     #[inline]
-    pub(super) fn counter_glitch(&mut self) -> bool {
+    pub fn counter_glitch(&mut self) -> bool {
         self.glitch > 0.0 && self.rng.happens(self.glitch)
     }
 
     /// When the clock brings the next.
-    pub(super) fn next_at(&self) -> Nanos {
+    pub fn next_at(&self) -> Nanos {
         self.timed.iter().map(|(at, ..)| *at).min().unwrap_or(NEVER)
     }
 
     /// What is due at `now`; to be asked until there is nothing.
-    pub(super) fn due(&mut self, now: Nanos) -> Option<Incident> {
+    pub fn due(&mut self, now: Nanos) -> Option<Incident> {
         let (at, every_ns, incident) = self.timed.iter_mut().find(|(at, ..)| *at <= now)?;
         *at += *every_ns;
         Some(*incident)

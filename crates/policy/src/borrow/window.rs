@@ -1,0 +1,326 @@
+//! The latencies of the last second, or of longer where there are too few for a percentile.
+//!
+//! Problem. A percentile of latencies is wanted ten times a second, of the last second or, where the service is
+//! asked seldom, of as many looks (up to ten seconds) as it takes to have a hundred requests. How many come in that
+//! time is unknown, and nothing here may grow with it.
+//!
+//! Approach. A histogram of all that count, from which the oldest looks are taken off as newer ones fill up; once
+//! taken off, a look never counts again. To take a look off, what it had must be known. So the looks of the last
+//! second have a histogram each. An older look only counts while all that are newer have less than a hundred
+//! requests; so of all older ones but the oldest a short list is enough, and the oldest, if it is too large for
+//! the list, is what is left of the sum without all others.
+//!
+//! Buckets are a 32nd of a power of two wide, so what is read is within 2 %.
+
+use crate::Nanos;
+use crate::borrow::headroom::LastSecond;
+
+/// The looks of the last second count...
+const LOOKS_MIN: usize = 10;
+/// ...or more, up to ten seconds, until there are enough requests for a percentile.
+const LOOKS_MAX: u64 = 100;
+const REQUESTS_WANTED: u64 = 100;
+
+/// Buckets of a power of two, as a power of two.
+const SUB_BITS: u32 = 5;
+/// Latencies of this many bits, 18 minutes, and longer ones are not told apart.
+const BITS: u32 = 40;
+const BUCKETS: usize = ((BITS - SUB_BITS + 1) as usize) << SUB_BITS;
+
+/// The most requests in the list of older looks: less than are wanted, and the oldest look, which has less, too.
+const LISTED_MAX: usize = 2 * REQUESTS_WANTED as usize;
+
+/// What finished between two looks.
+#[derive(Clone, Debug)]
+struct Look {
+    counts: [u32; BUCKETS],
+    requests: u64,
+}
+
+impl Look {
+    const EMPTY: Self = Self { counts: [0; BUCKETS], requests: 0 };
+
+    fn add(&mut self, bucket: usize) {
+        self.counts[bucket] += 1;
+        self.requests += 1;
+    }
+
+    fn clear(&mut self) {
+        self.counts.fill(0);
+        self.requests = 0;
+    }
+
+    fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.requests += other.requests;
+    }
+
+    fn take_off(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, less)| *count -= less);
+        self.requests -= other.requests;
+    }
+}
+
+/// A request of an older look.
+#[derive(Clone, Copy, Debug)]
+struct Listed {
+    look: u64,
+    bucket: u16,
+}
+
+/// A look, and how many requests finished in it.
+#[derive(Clone, Copy, Debug)]
+struct Size {
+    look: u64,
+    requests: u64,
+}
+
+/// Latencies of the last looks, from which a percentile is read. 54 kB, whatever it is told.
+#[derive(Clone, Debug)]
+pub struct LatencyWindow {
+    /// Of all looks that count.
+    sum: Look,
+    /// The last of them, each at its number modulo their count.
+    latest: [Look; LOOKS_MIN],
+    /// The number of the present look.
+    present: u64,
+    /// The requests of older ones, oldest first.
+    listed: [Listed; LISTED_MAX],
+    listed_len: usize,
+    /// The oldest, if it is not in the list.
+    crowd: Option<Size>,
+}
+
+impl Default for LatencyWindow {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl LatencyWindow {
+    /// Nothing has finished yet.
+    pub const fn new() -> Self {
+        Self {
+            sum: Look::EMPTY,
+            latest: [Look::EMPTY; LOOKS_MIN],
+            present: 0,
+            listed: [Listed { look: 0, bucket: 0 }; LISTED_MAX],
+            listed_len: 0,
+            crowd: None,
+        }
+    }
+
+    /// A request has finished.
+    pub fn record(&mut self, latency_ns: Nanos) {
+        let bucket = bucket(latency_ns);
+        self.sum.add(bucket);
+        self.latest[self.present as usize % LOOKS_MIN].add(bucket);
+    }
+
+    /// What `percentile` of 100 are below or at, of those that count now.
+    pub fn last_second(&mut self, percentile: f64) -> LastSecond {
+        self.forget_old();
+        LastSecond { requests: self.sum.requests, latency_ns: self.percentile_ns(percentile) }
+    }
+
+    /// What finishes from now on belongs to the next look.
+    pub fn next_look(&mut self) {
+        self.forget_old();
+        self.present += 1;
+        let place = self.present as usize % LOOKS_MIN;
+        let requests = self.latest[place].requests;
+        let newer = self.latest.iter().map(|look| look.requests).sum::<u64>() - requests;
+        if requests > 0 {
+            // Where they have enough requests together, no older look is left.
+            let look = self.present - LOOKS_MIN as u64;
+            match newer {
+                REQUESTS_WANTED.. => self.sum.take_off(&self.latest[place]),
+                _ if newer + requests >= REQUESTS_WANTED => self.crowd = Some(Size { look, requests }),
+                _ => self.list(look, place),
+            }
+            self.latest[place].clear();
+        }
+    }
+
+    /// Puts the requests of one of the latest looks on the list.
+    fn list(&mut self, look: u64, place: usize) {
+        for (bucket, count) in self.latest[place].counts.iter().enumerate() {
+            for _ in 0..*count {
+                self.listed[self.listed_len] = Listed { look, bucket: bucket as u16 };
+                self.listed_len += 1;
+            }
+        }
+    }
+
+    /// Takes off the older looks that do not count any more.
+    fn forget_old(&mut self) {
+        while let Some(oldest) = self.oldest() {
+            let enough_without = self.sum.requests - oldest.requests >= REQUESTS_WANTED;
+            if !enough_without && oldest.look + LOOKS_MAX > self.present {
+                return;
+            }
+            match self.crowd.take() {
+                Some(_) => self.sum_up(),
+                None => self.take_off_listed(oldest.requests as usize),
+            }
+        }
+    }
+
+    /// Of those older than the latest.
+    fn oldest(&self) -> Option<Size> {
+        self.crowd.or_else(|| {
+            let listed = &self.listed[..self.listed_len];
+            let look = listed.first()?.look;
+            let requests = listed.iter().take_while(|request| request.look == look).count() as u64;
+            Some(Size { look, requests })
+        })
+    }
+
+    fn take_off_listed(&mut self, count: usize) {
+        for request in &self.listed[..count] {
+            self.sum.counts[usize::from(request.bucket)] -= 1;
+        }
+        self.sum.requests -= count as u64;
+        self.listed.copy_within(count..self.listed_len, 0);
+        self.listed_len -= count;
+    }
+
+    /// Works the sum out anew.
+    fn sum_up(&mut self) {
+        self.sum.clear();
+        self.latest.iter().for_each(|look| self.sum.merge(look));
+        self.listed[..self.listed_len].iter().for_each(|request| self.sum.add(usize::from(request.bucket)));
+    }
+
+    fn percentile_ns(&self, percentile: f64) -> Nanos {
+        let exact = self.sum.requests as f64 * percentile / 100.0;
+        let whole = exact as u64;
+        let rank = (whole + u64::from((whole as f64) < exact)).max(1);
+        let mut seen = 0;
+        let at = self.sum.counts.iter().position(|count| {
+            seen += u64::from(*count);
+            seen >= rank
+        });
+        at.map_or(0, middle_ns)
+    }
+}
+
+fn bucket(ns: Nanos) -> usize {
+    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(SUB_BITS + 1);
+    (((shift as usize) << SUB_BITS) + (ns >> shift) as usize).min(BUCKETS - 1)
+}
+
+fn middle_ns(bucket: usize) -> Nanos {
+    let shift = (bucket >> SUB_BITS).saturating_sub(1);
+    let low = bucket - (shift << SUB_BITS);
+    ((low as u64) << shift) + (1 << shift) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use proptest::prelude::*;
+    use std::boxed::Box;
+    use std::vec::Vec;
+
+    fn window() -> Box<LatencyWindow> {
+        Box::default()
+    }
+
+    #[test]
+    fn a_bucket_stands_for_its_latencies_within_2_percent() {
+        for ns in [0, 1, 31, 32, 33, 63, 64, 100, 999, 4_400, 123_456, 9_999_999_999, (1 << BITS) - 1] {
+            let read = middle_ns(bucket(ns));
+            assert!(read.abs_diff(ns) * 50 <= ns, "{ns} read as {read}");
+        }
+        assert_eq!(bucket(u64::MAX), bucket((1 << BITS) - 1));
+    }
+
+    #[test]
+    fn percentiles_count_from_below() {
+        let mut window = window();
+        assert_eq!(window.last_second(50.0), LastSecond { requests: 0, latency_ns: 0 });
+        (1..=100).for_each(|us| window.record(us * 1_000));
+        for (percentile, wanted_ns) in [(50.0, 50_000), (99.0, 99_000), (99.9, 100_000), (0.1, 1_000)] {
+            let read = window.last_second(percentile).latency_ns;
+            assert!(read.abs_diff(wanted_ns) * 50 <= wanted_ns, "p{percentile}: {read}");
+        }
+    }
+
+    #[test]
+    fn a_look_is_of_the_last_second_or_of_a_hundred_requests() {
+        let mut window = window();
+        for look in 0..300_u64 {
+            (0..5).for_each(|_| window.record(1_000 * (look + 1)));
+            let seen = window.last_second(99.0);
+            assert_eq!(seen.requests, (5 * (look + 1)).min(100));
+            assert!(seen.latency_ns.abs_diff(1_000 * (look + 1)) * 50 <= 1_000 * (look + 1));
+            window.next_look();
+        }
+    }
+
+    #[test]
+    fn a_second_counts_however_many_requests_it_has() {
+        let mut window = window();
+        for look in 0..30_u64 {
+            (0..1_000).for_each(|_| window.record(1_000));
+            assert_eq!(window.last_second(99.0).requests, 1_000 * (look + 1).min(10));
+            window.next_look();
+        }
+    }
+
+    #[test]
+    fn a_crowd_counts_until_there_are_enough_after_it_or_for_ten_seconds() {
+        for (each_look, looks) in [(0, 100), (1, 100), (5, 20), (40, 10)] {
+            let mut window = window();
+            (0..5_000).for_each(|_| window.record(1_000_000));
+            let counts = (0..200).take_while(|_| {
+                let crowd_counts = window.last_second(50.0).requests >= 5_000;
+                window.next_look();
+                (0..each_look).for_each(|_| window.record(1_000));
+                crowd_counts
+            });
+            assert_eq!(counts.count(), looks, "with {each_look} a look");
+        }
+    }
+
+    /// Word for word what is promised, with all looks kept.
+    fn by_the_book(looks: &[Vec<Nanos>], percentile: f64) -> LastSecond {
+        let mut seen: Vec<usize> = Vec::new();
+        for (age, look) in looks.iter().rev().take(LOOKS_MAX as usize).enumerate() {
+            if age >= LOOKS_MIN && seen.len() as u64 >= REQUESTS_WANTED {
+                break;
+            }
+            seen.extend(look.iter().map(|ns| bucket(*ns)));
+        }
+        seen.sort_unstable();
+        let rank = (seen.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
+        LastSecond { requests: seen.len() as u64, latency_ns: seen.get(rank - 1).map_or(0, |at| middle_ns(*at)) }
+    }
+
+    /// Looks of a service that is now idle, now busy, now flooded.
+    fn looks() -> impl Strategy<Value = Vec<Vec<Nanos>>> {
+        let latency = 0..2_000_000_000_u64;
+        let look = |most| proptest::collection::vec(latency.clone(), 0..most);
+        let look = prop_oneof![6 => look(2), 4 => look(8), 2 => look(30), 1 => look(300)];
+        proptest::collection::vec(look, 1..250)
+    }
+
+    proptest! {
+        #![proptest_config(ProptestConfig { cases: 64, failure_persistence: None, ..ProptestConfig::default() })]
+
+        #[test]
+        fn what_is_read_is_what_a_list_of_all_requests_says(looks in looks(), percentile in 1.0..99.999_f64) {
+            let mut window = window();
+            for (number, look) in looks.iter().enumerate() {
+                look.iter().for_each(|ns| window.record(*ns));
+                // A look that nobody reads counts all the same.
+                if number % 7 != 3 {
+                    prop_assert_eq!(window.last_second(percentile), by_the_book(&looks[..=number], percentile));
+                }
+                window.next_look();
+            }
+        }
+    }
+}

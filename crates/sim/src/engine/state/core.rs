@@ -1,0 +1,81 @@
+//! A core: the request that runs there, how fast, and since when.
+
+use sidelane_policy::borrow::delay::DelayBound;
+use sidelane_policy::borrow::{Requests, Running};
+
+use crate::time::{Nanos, Speed, Work};
+
+/// A request that runs.
+#[derive(Clone, Copy, Debug)]
+pub struct Request {
+    pub number: u64,
+    pub arrived: Nanos,
+    pub started: Nanos,
+    /// All of its work, and what its start cost.
+    pub work: Work,
+    pub left: Work,
+    pub waited: bool,
+    pub co_run_ns: Nanos,
+    pub leak_ns: Nanos,
+}
+
+/// A core of the service.
+#[derive(Clone, Debug)]
+pub struct Core {
+    /// Settled up to here.
+    pub since: Nanos,
+    /// Of 1.
+    pub factor: f64,
+    pub request: Option<Request>,
+    pub request_speed: Speed,
+    /// When the request lane became busy or idle.
+    pub flipped: Nanos,
+    /// When a lane was last busy.
+    pub used: Nanos,
+    /// What the request loses to others' use of memory, of 1.
+    pub memory_loss: f64,
+    pub first_lane: usize,
+    pub lanes: usize,
+    /// What its requests have paid for batch, at most.
+    pub delay: DelayBound,
+}
+
+impl Core {
+    pub fn new(factor: f64, first_lane: usize, lanes: usize) -> Self {
+        Self {
+            since: 0,
+            factor,
+            request: None,
+            request_speed: Speed::ZERO,
+            flipped: 0,
+            used: 0,
+            memory_loss: 0.0,
+            first_lane,
+            lanes,
+            delay: DelayBound::default(),
+        }
+    }
+
+    pub fn busy(&self) -> bool {
+        self.request.is_some()
+    }
+
+    pub fn waited(&self) -> bool {
+        self.request.is_some_and(|request| request.waited)
+    }
+
+    /// The requests that a keeper of its lanes sees, if so many wait.
+    pub fn requests(&self, waiting: usize) -> Requests {
+        let running = self.request.as_ref().map(|request| Running {
+            number: request.number,
+            arrived: request.arrived,
+            started: request.started,
+            waited: request.waited,
+        });
+        Requests { queue_len: waiting as u32, running }
+    }
+
+    pub fn lanes(&self) -> std::ops::Range<usize> {
+        self.first_lane..self.first_lane + self.lanes
+    }
+}

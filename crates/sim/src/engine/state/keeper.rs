@@ -1,0 +1,68 @@
+//! The keeper of a batch lane: its policy, where it is, and what it was last told to do.
+
+use sidelane_policy::borrow::{AnyRule, Borrow, Want, Watched};
+
+use super::rule::SimRule;
+use crate::gate::Gate;
+use crate::model::{Decider, Lending};
+
+/// Where a keeper is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum State {
+    /// Until summoned or the policy's time.
+    Asleep,
+    /// Between that and being on the lane.
+    Waking { summoned: bool },
+    /// Napping on the lane.
+    Awake,
+    /// Until it is started again.
+    Dead,
+}
+
+/// Keeps one lane.
+#[derive(Clone, Debug)]
+pub struct Keeper {
+    pub policy: Borrow<SimRule>,
+    pub by: Decider,
+    pub batch_looks: bool,
+    pub state: State,
+    pub want: Want,
+    /// What the service did at the last look.
+    pub watched: Watched,
+}
+
+impl Keeper {
+    pub fn new(lending: &Lending, gate: &Gate) -> Self {
+        let (by, rule) = match lending.by {
+            Decider::Policy(kind) => (lending.by, SimRule::Agent(AnyRule::new(kind))),
+            Decider::Oracle => (lending.by, SimRule::Oracle),
+        };
+        let policy = Borrow::new(lending.config, rule);
+        let batch_looks = gate.batch_looks || by == Decider::Oracle;
+        Self { policy, by, batch_looks, state: State::Asleep, want: Want::Free, watched: Watched::default() }
+    }
+
+    /// It is on its lane.
+    pub fn naps(&self) -> bool {
+        self.state == State::Awake
+    }
+
+    /// What batch does now beside a request that waited, or did not, is on leave.
+    pub fn lends_to(&self, waited: bool) -> bool {
+        let on_leave = match self.state {
+            State::Waking { summoned } => !summoned,
+            _ => self.want == Want::Lent,
+        };
+        on_leave && !self.spares(waited)
+    }
+
+    /// Whether a request that waited, or did not, is never to share its core.
+    pub fn spares(&self, waited: bool) -> bool {
+        waited && self.by.spares_waited()
+    }
+
+    /// Whether batch would run beside this without leave, if nobody were on the lane.
+    pub fn is_needed(&self, busy: bool, waited: bool) -> bool {
+        self.want.needs_keeper(|| busy, || self.spares(waited))
+    }
+}

@@ -1,0 +1,38 @@
+//! Whether batch may run beside a request: the agent's own rules, or the oracle's word.
+
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::{AnyRule, Rule};
+use sidelane_policy::borrow::{Observation, Reason};
+
+/// What a keeper's policy asks: the agent's code, or the oracle's word.
+#[derive(Clone, Copy, Debug)]
+pub enum SimRule {
+    Agent(AnyRule),
+    /// For as long as the terms' budget says, from now on.
+    Oracle,
+}
+
+impl Rule for SimRule {
+    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+        match self {
+            Self::Agent(rule) => rule.check(now, seen),
+            Self::Oracle => {
+                (seen.request_busy && seen.terms.budget_ns > 0).then(|| now.saturating_add(seen.terms.budget_ns))
+            }
+        }
+    }
+
+    fn lends(&self, seen: &Observation) -> bool {
+        match self {
+            Self::Agent(rule) => rule.lends(seen),
+            Self::Oracle => true,
+        }
+    }
+
+    fn refuses(&self, seen: &Observation) -> Option<Reason> {
+        match self {
+            Self::Agent(rule) => rule.refuses(seen),
+            Self::Oracle => None,
+        }
+    }
+}

@@ -1,0 +1,61 @@
+//! The terms on which lanes are lent, as the agent works them out ([`TermsMeter`]), from what a machine here knows of
+//! its requests.
+
+use sidelane_policy::borrow::deadline::QueuedCost;
+use sidelane_policy::borrow::harm::{Counters, Finished};
+use sidelane_policy::borrow::{self, LatencyWindow, Terms, TermsMeter};
+
+use super::core::Request;
+use crate::model::{Beside, Decider, Model};
+use crate::time::Nanos;
+
+/// Works out budget and harm.
+#[derive(Clone, Debug)]
+pub struct TermsKeeper {
+    /// Somebody spends a budget.
+    pub wanted: bool,
+    counters: bool,
+    meter: TermsMeter<Box<LatencyWindow>>,
+}
+
+impl TermsKeeper {
+    pub fn new(model: &Model) -> Self {
+        let (by, budget, queue_weight) = match &model.setting.beside {
+            Beside::Lent(lending) => (Some(lending.by), lending.budget.known(model.objective), lending.queue_weight),
+            _ => (None, borrow::Budget::None, 0.0),
+        };
+        let by_age = matches!(by, Some(Decider::Policy(kind)) if kind.is_by_age());
+        let queued = QueuedCost::new(queue_weight, model.service.workers);
+        Self {
+            wanted: by.is_some_and(Decider::lends),
+            counters: model.machine.counters,
+            meter: TermsMeter::new(budget, by_age, queued, Box::default),
+        }
+    }
+
+    pub fn present(&self) -> Terms {
+        self.meter.present()
+    }
+
+    /// Takes in a request; with a `glitch` its counters say something else.
+    pub fn finished(&mut self, request: &Request, now: Nanos, glitch: bool) {
+        if !self.wanted {
+            return;
+        }
+        let server_ns = now - request.started;
+        let counted =
+            Counters { instructions: (request.work.ns() as u64) << (if glitch { 4 } else { 0 }), cycles: server_ns };
+        let finished = Finished {
+            server_ns,
+            co_run_ns: request.co_run_ns,
+            waited: request.waited,
+            counters: Some(counted).filter(|_| self.counters),
+        };
+        self.meter.finished(now - request.arrived, &finished);
+    }
+
+    /// Agrees new terms.
+    pub fn agree(&mut self) {
+        self.meter.agree();
+    }
+}
