@@ -25,6 +25,14 @@ pub fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+/// When the thread that bears this number started, in clock ticks since boot.
+pub fn started(tid: u32) -> Option<u64> {
+    /// Counted from the state, which is the third field.
+    const START_TIME: usize = 22 - 3;
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(START_TIME)?.parse().ok()
+}
+
 /// These processes and all their descendants.
 pub fn family(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();
