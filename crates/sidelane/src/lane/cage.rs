@@ -12,21 +12,14 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Mutex;
 
-use serde::{Deserialize, Serialize};
-
 use super::decider::Evictor;
+use crate::undo::groups::{kill_all, kill_until_none};
 use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
 use sidelane_host::procfs::threads;
 use sidelane_kernel::tracker::Census;
-
-/// How batch is stopped from running anywhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Freezer {
-    V2(Leaf),
-    V1(Leaf),
-}
 
 /// The groups of one batch command.
 pub struct Cage {
@@ -37,13 +30,6 @@ pub struct Cage {
     /// Every leaf made, for admission and removal.
     leaves: Vec<Leaf>,
     evicted: Mutex<BTreeSet<u32>>,
-}
-
-/// What is left to remove of a cage whose owner died.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CagePlan {
-    /// The directories of its leaves.
-    pub dirs: Vec<std::path::PathBuf>,
 }
 
 impl Cage {
@@ -59,7 +45,7 @@ impl Cage {
         Self {
             census,
             lanes,
-            freezer: freezes.map(Freezer::V2).or(v1_freezer.clone().map(Freezer::V1)),
+            freezer: freezes.or(v1_freezer.clone()).and_then(|leaf| Freezer::of(&leaf.dir)),
             cpuset: confines.or(v1_cpuset.clone()),
             leaves: [unified, v1_freezer, v1_cpuset].into_iter().flatten().collect(),
             evicted: Mutex::default(),
@@ -112,7 +98,7 @@ impl Cage {
         if self.leaves.is_empty() {
             return kill_until_none(&self.census);
         }
-        self.leaves.iter().for_each(kill_all);
+        self.leaves.iter().for_each(|leaf| kill_all(&leaf.dir));
     }
 
     /// Puts threads that left the batch lanes back.
@@ -198,62 +184,7 @@ impl Evictor for Cage {
     }
 }
 
-impl Freezer {
-    fn set(&self, frozen: bool) -> io::Result<()> {
-        match self {
-            Freezer::V2(leaf) => leaf.write("cgroup.freeze", if frozen { "1" } else { "0" }),
-            Freezer::V1(leaf) => leaf.write("freezer.state", if frozen { "FROZEN" } else { "THAWED" }),
-        }
-    }
-}
-
 fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {
     let hierarchies = Hierarchy::all();
     Leaf::make(hierarchies.iter().find(|found| wanted(found))?, name).ok()
-}
-
-impl CagePlan {
-    /// Every directory that [`Cage::make`] may make for the cage `name`.
-    pub fn of(name: &str) -> Self {
-        let dirs = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(name)));
-        Self { dirs: dirs.collect() }
-    }
-
-    /// Ends everything in the cage and removes it. Safe to repeat.
-    pub fn carry_out(&self) -> io::Result<()> {
-        for dir in &self.dirs {
-            kill_all(&Leaf { dir: dir.clone() });
-        }
-        self.dirs.iter().try_for_each(|dir| Leaf { dir: dir.clone() }.remove())
-    }
-}
-
-fn kill_all(leaf: &Leaf) {
-    if leaf.has("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
-        return;
-    }
-    kill_until_none(|| {
-        if leaf.has("freezer.state") {
-            // A v1-frozen task does not die before it thaws.
-            let _ = leaf.write("freezer.state", "THAWED");
-        }
-        processes(&leaf.dir)
-    });
-}
-
-/// Kills until nobody is left: a fork may have been under way.
-fn kill_until_none(alive: impl Fn() -> Vec<u32>) {
-    /// A process forks no faster than it is killed; this many rounds have never been needed.
-    const ROUNDS_MAX: usize = 1000;
-    for _ in 0..ROUNDS_MAX {
-        let pids = alive();
-        if pids.is_empty() {
-            return;
-        }
-        for pid in pids {
-            // SAFETY: plain system call; the pid was batch's a moment ago.
-            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
-        }
-        std::thread::yield_now();
-    }
 }

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
+use crate::undo::Undo;
+
 /// Where claims lie.
 const DIR: &str = "/run";
 
@@ -76,6 +78,11 @@ impl Claim {
     /// The file that stands for the claim.
     pub fn path(&self) -> &Path {
         &self.path
+    }
+
+    /// How the claim is given up if its owner has died: who inherited the lock removes the file.
+    pub fn undo(&self) -> Undo {
+        Undo::Claim { file: self.path.clone() }
     }
 
     /// A second handle on the same lock, for the guardian to hold.

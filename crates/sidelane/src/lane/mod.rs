@@ -11,6 +11,7 @@ mod decider;
 pub mod gate;
 pub mod holder;
 mod lateness;
+pub mod log;
 mod look;
 pub mod objective;
 pub mod run;

@@ -19,24 +19,25 @@ use anyhow::{Context, Result};
 use sidelane_policy::borrow::harm::HarmSource;
 use sidelane_signal::LaneClass;
 
-use crate::audit::AuditLog;
 use crate::lane::batch::{Batch, BatchClass, exit_code};
 use crate::lane::beside::{Beside, keep_off};
 use crate::lane::cage::Cage;
 use crate::lane::claim::Claim;
 use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
+use crate::lane::log::LaneLog;
 use crate::lane::terms::{FinalTerms, Lending, TermsKeeper};
 use crate::request;
 use crate::request::emitted::Emitters;
 use crate::request::{RequestSource, Source};
 use crate::undo::guardian::Guardian;
+use crate::undo::{Ticket, Undo};
 use sidelane_host::clock::now_ns;
 use sidelane_kernel::books::Books;
 use sidelane_kernel::counters::EventPair;
 use sidelane_kernel::scheduler::Scheduler;
 use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
-use start::{Started, enter_machine, learn_requests, start_batch, start_guardian, undo};
+use start::{Started, enter_machine, learn_requests, start_batch, start_guardian, tell, undo};
 
 /// How a session runs.
 pub struct SessionOptions {
@@ -89,7 +90,7 @@ pub struct Session {
     batch: Batch,
     guardian: Guardian,
     claims: Vec<Claim>,
-    log: Option<AuditLog<BufWriter<File>>>,
+    log: Option<LaneLog<BufWriter<File>>>,
     notes: BTreeSet<String>,
     began: Books,
     strays_seen: u64,
@@ -125,6 +126,7 @@ impl Session {
         let requests = learn_requests(&beside, &tracker, emitters, extras)?;
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
         let mut guardian = start_guardian(&claims)?;
+        tell(&mut guardian, claims.iter().map(Claim::undo))?;
         let cage = match enter_machine(&beside, &tracker, &mut guardian) {
             Ok(cage) => Arc::new(cage),
             Err(error) => return Err(undo(guardian, error)),
@@ -204,9 +206,11 @@ impl Session {
             self.note(format!("{leftovers} background process(es) of the batch command were ended with it"));
         }
         if self.batch.has_ended() {
-            self.guardian.update(|plan| plan.batch_pid = 0)?;
+            let families = self.guardian.list().iter().filter(|(_, undo)| matches!(undo, Undo::Family { .. }));
+            let families: Vec<Ticket> = families.map(|(ticket, _)| ticket).collect();
+            self.guardian.withdraw(families)?;
         }
-        // Where there are no groups the plan knows of the batch command alone.
+        // Where there are no groups the guardian knows of the batch command alone.
         self.cage.kill();
         self.end_scheduler();
         self.guardian.finish().context("cannot put the machine right")?;

@@ -10,17 +10,20 @@ use sidelane_signal::LaneClass;
 
 use super::super::batch::{Batch, GatedBatch};
 use super::super::beside::{Beside, settle};
-use super::super::cage::{Cage, CagePlan};
+use super::super::cage::Cage;
 use super::super::claim::Claim;
 use super::super::gate::{Gate, LaneKeeper, Pass, keepers};
 use super::super::terms::TermsKeeper;
 use super::SessionOptions;
-use crate::audit::{Audit, AuditLog};
+use crate::lane::log::{LaneAudit, LaneLog};
 use crate::request::emitted::Emitters;
 use crate::request::{RequestSource, Requests};
+use crate::undo::change::own_groups;
 use crate::undo::guardian::Guardian;
+use crate::undo::{Ticket, Undo, affinity};
 use sidelane_host::clock::now_ns;
 use sidelane_host::corecookie::CoreCookie;
+use sidelane_host::thread::Thread;
 use sidelane_kernel::scheduler::Scheduler;
 use sidelane_kernel::tracker::{Extras, Tracker};
 
@@ -30,7 +33,7 @@ pub(super) struct Started {
     pub(super) scheduler: Option<Scheduler>,
     pub(super) terms: Option<TermsKeeper>,
     pub(super) batch: Batch,
-    pub(super) log: Option<AuditLog<BufWriter<File>>>,
+    pub(super) log: Option<LaneLog<BufWriter<File>>>,
 }
 
 /// Starts to learn the service's requests, if the policy has to know them: as it emits them, or else at
@@ -49,25 +52,23 @@ pub(super) fn learn_requests(
     Ok(extras.requests.then(track).transpose()?.map(RequestSource::Sockets))
 }
 
+/// Starts a guardian that holds these claims, too, and has been told of nothing yet.
 pub(super) fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
     let locks = claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>()?;
-    let mut guardian = Guardian::start(&locks).context("cannot start the guardian process")?;
-    let files = claims.iter().map(|claim| claim.path().to_owned()).collect();
-    guardian.update(|plan| plan.claims = files).context("cannot brief the guardian")?;
-    Ok(guardian)
+    Guardian::start(&locks).context("cannot start the guardian process")
+}
+
+/// Tells the guardian of changes that are about to be made.
+pub(super) fn tell(guardian: &mut Guardian, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<Ticket>> {
+    guardian.add(changes).context("cannot brief the guardian")
 }
 
 /// The first changes to the machine: the service's affinity, if wanted, and the cage.
 pub(super) fn enter_machine(beside: &Beside, tracker: &Tracker, guardian: &mut Guardian) -> Result<Cage> {
     let name = format!("sidelane-{}", std::process::id());
-    let pins = beside.pin_plan();
-    guardian
-        .update(|plan| {
-            plan.pins = pins.clone();
-            plan.cage = CagePlan::of(&name);
-        })
-        .context("cannot brief the guardian")?;
-    pins.pin(&beside.lanes.requests)?;
+    let pins = beside.pins();
+    tell(guardian, pins.iter().cloned().chain(own_groups(&name)))?;
+    affinity::pin(&pins, &beside.lanes.requests)?;
     Ok(Cage::make(&name, beside.lanes.batch_cpus(), tracker.census()))
 }
 
@@ -81,7 +82,8 @@ pub(super) fn start_batch(
 ) -> Result<Started> {
     let pass = make_pass(tracker, &options.gate)?;
     let gated = GatedBatch::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
-    guardian.update(|plan| plan.batch_pid = gated.pid()).context("cannot brief the guardian")?;
+    let process = Thread::of(gated.pid()).context("the batch command has ended before it ran")?;
+    tell(guardian, [Undo::Family { process }])?;
     cage.admit(gated.pid()).context("cannot put the batch command into its lanes")?;
     if options.gate == Gate::CoreSched {
         CoreCookie::give(gated.pid()).context("cannot give the batch command a cookie of its own")?;
@@ -107,8 +109,8 @@ fn make_pass(tracker: &Tracker, gate: &Gate) -> Result<Option<Pass>> {
 }
 
 /// The audit log, beginning with what was done to the machine so far.
-fn open_log(file: File, beside: &Beside, batch_pid: u32) -> Result<(AuditLog<BufWriter<File>>, Audit)> {
-    let (mut log, pen) = AuditLog::new(BufWriter::new(file));
+fn open_log(file: File, beside: &Beside, batch_pid: u32) -> Result<(LaneLog<BufWriter<File>>, LaneAudit)> {
+    let (mut log, pen) = LaneLog::new(BufWriter::new(file));
     let (requests, batch) = (&beside.lanes.requests, beside.lanes.batch_cpus());
     if beside.pin_service {
         let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", beside.target);
