@@ -33,6 +33,16 @@ pub fn started(tid: u32) -> Option<u64> {
     stat.rsplit_once(") ")?.1.split(' ').nth(START_TIME)?.parse().ok()
 }
 
+/// Whether a process is a thread of the kernel.
+pub fn is_kernels(pid: u32) -> bool {
+    /// Counted from the state, which is the third field.
+    const FLAGS: usize = 9 - 3;
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let flags = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(FLAGS)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
 /// These processes and all their descendants.
 pub fn family(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

@@ -36,6 +36,13 @@ impl ProcessClasses {
         word.fetch_or((class as u64) << shift, Ordering::AcqRel);
     }
 
+    /// The class of the process `tgid`; [`LaneClass::Idle`] if it was given none.
+    pub fn get(&self, tgid: u32) -> LaneClass {
+        let word = self.words.get((tgid / PER_WORD) as usize).load(Ordering::Acquire);
+        let class = word >> (tgid % PER_WORD * BITS) & MASK;
+        LaneClass::try_from(class as u32).unwrap_or(LaneClass::Idle)
+    }
+
     /// The processes of `class` that are alive: the table forgets one only when it is reaped,
     /// which nobody may ever do.
     pub fn all(&self, class: LaneClass) -> Vec<u32> {

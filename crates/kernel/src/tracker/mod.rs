@@ -116,6 +116,11 @@ impl Tracker {
         self.classes.set(tgid, class);
     }
 
+    /// The class that the process `tgid` was given or inherited; [`LaneClass::Idle`] if it has none.
+    pub fn class_of(&self, tgid: u32) -> LaneClass {
+        self.classes.get(tgid)
+    }
+
     /// The processes of `class` that are alive.
     pub fn processes(&self, class: LaneClass) -> Vec<u32> {
         self.classes.all(class)

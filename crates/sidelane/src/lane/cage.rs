@@ -1,4 +1,4 @@
-//! The cage of a batch command: it keeps batch in its lanes, sends it away from one, and ends it.
+//! The cage of batch: it keeps batch in its lanes, sends it away from one, and ends a batch command.
 //!
 //! Best available: a cgroup v2 leaf freezes and kills, and confines where the cpuset controller
 //! is delegated to it; v1 cpuset and freezer leaves do the same on machines that still have
@@ -21,15 +21,26 @@ use sidelane_host::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
 use sidelane_host::procfs::threads;
 use sidelane_kernel::tracker::Census;
 
-/// The groups of one batch command.
+/// The groups of one batch command, or of a batch that was adopted.
 pub struct Cage {
     census: Census,
     lanes: CpuSet,
     freezer: Option<Freezer>,
+    /// An adopted group may have been frozen when it was found.
+    found_frozen: bool,
     cpuset: Option<Leaf>,
     /// Every leaf made, for admission and removal.
     leaves: Vec<Leaf>,
-    evicted: Mutex<BTreeSet<u32>>,
+    adopted: bool,
+    state: Mutex<State>,
+}
+
+/// What the keepers of the lanes have asked for.
+#[derive(Default)]
+struct State {
+    evicted: BTreeSet<u32>,
+    /// Nothing is changed any more.
+    retired: bool,
 }
 
 impl Cage {
@@ -46,10 +57,46 @@ impl Cage {
             census,
             lanes,
             freezer: freezes.or(v1_freezer.clone()).and_then(|leaf| Freezer::of(&leaf.dir)),
+            found_frozen: false,
+            adopted: false,
             cpuset: confines.or(v1_cpuset.clone()),
             leaves: [unified, v1_freezer, v1_cpuset].into_iter().flatten().collect(),
-            evicted: Mutex::default(),
+            state: Mutex::default(),
         }
+    }
+
+    /// A cage around batch that was adopted, in groups that others made or look after.
+    pub fn around(
+        lanes: CpuSet,
+        census: Census,
+        freezer: Option<Freezer>,
+        found_frozen: bool,
+        cpuset: Option<Leaf>,
+    ) -> Self {
+        let (leaves, state) = (Vec::new(), Mutex::default());
+        Self { census, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state }
+    }
+
+    /// Does `work` with the lanes that batch may use now, while no keeper changes them; with all of them, if it is
+    /// frozen because it may use none.
+    pub fn undisturbed<T>(&self, work: impl FnOnce(&CpuSet) -> T) -> T {
+        let state = self.state.lock().expect("no holder panics");
+        let usable = self.usable(&state.evicted);
+        work(if usable.is_empty() { &self.lanes } else { &usable })
+    }
+
+    /// Applies once more what the keepers have asked for: batch has only now come into the cage.
+    pub fn settle_again(&self) -> io::Result<()> {
+        let state = self.state.lock().expect("no holder panics");
+        if self.freezer.is_none() && self.usable(&state.evicted).is_empty() {
+            return self.confine(&self.lanes);
+        }
+        self.settle(&state.evicted)
+    }
+
+    /// Changes nothing from now on: batch is about to be given back.
+    pub fn retire(&self) {
+        self.state.lock().expect("no holder panics").retired = true;
     }
 
     /// Puts a process that does not run yet into the cage, and into all batch lanes.
@@ -78,7 +125,7 @@ impl Cage {
                     .to_owned(),
             );
         }
-        if self.leaves.is_empty() {
+        if self.leaves.is_empty() && !self.adopted {
             missing.push(
                 "no control groups can be used here: if sidelane is ended by SIGKILL, background processes that \
                  have left the batch command's family are not found and go on"
@@ -93,8 +140,12 @@ impl Cage {
         self.leaves.first().map_or_else(&self.census, |leaf| processes(&leaf.dir))
     }
 
-    /// Ends everything in the cage, whether or not there are groups. Safe to repeat.
+    /// Ends everything in the cage, whether or not there are groups. Safe to repeat. Adopted batch is not ours to
+    /// end.
     pub fn kill(&self) {
+        if self.adopted {
+            return;
+        }
         if self.leaves.is_empty() {
             return kill_until_none(&self.census);
         }
@@ -103,7 +154,7 @@ impl Cage {
 
     /// Puts threads that left the batch lanes back.
     pub fn put_back(&self) {
-        let lanes = self.usable(&self.evicted.lock().expect("no holder panics"));
+        let lanes = self.usable(&self.state.lock().expect("no holder panics").evicted);
         if !lanes.is_empty() {
             self.pin_all(&lanes);
         }
@@ -130,7 +181,7 @@ impl Cage {
     /// Stops or resumes everything in the cage.
     pub fn freeze(&self, frozen: bool) -> io::Result<()> {
         match &self.freezer {
-            Some(freezer) => freezer.set(frozen),
+            Some(freezer) => freezer.set(frozen || self.found_frozen),
             None => Err(io::Error::from(io::ErrorKind::Unsupported)),
         }
     }
@@ -171,16 +222,19 @@ impl Cage {
 
 impl Evictor for Cage {
     fn evict(&self, cpu: u32) -> io::Result<()> {
-        let mut evicted = self.evicted.lock().expect("no holder panics");
-        evicted.insert(cpu);
-        self.settle(&evicted).inspect_err(|_| {
-            evicted.remove(&cpu);
+        let mut state = self.state.lock().expect("no holder panics");
+        if state.retired {
+            return Err(io::Error::other("batch has been given back"));
+        }
+        state.evicted.insert(cpu);
+        self.settle(&state.evicted).inspect_err(|_| {
+            state.evicted.remove(&cpu);
         })
     }
 
     fn restore(&self, cpu: u32) -> io::Result<()> {
-        let mut evicted = self.evicted.lock().expect("no holder panics");
-        if evicted.remove(&cpu) { self.settle(&evicted) } else { Ok(()) }
+        let mut state = self.state.lock().expect("no holder panics");
+        if state.evicted.remove(&cpu) && !state.retired { self.settle(&state.evicted) } else { Ok(()) }
     }
 }
 

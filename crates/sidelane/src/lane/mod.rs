@@ -3,6 +3,7 @@
 //! Invariant: the service is never made to wait. Nothing here signals it, stops it or runs on
 //! its lanes; a hold only ever takes a lane that the service may not run on.
 
+pub mod adopt;
 pub mod batch;
 pub mod beside;
 pub mod cage;

@@ -76,9 +76,9 @@ impl Guardian {
         self.tell(tickets.into_iter().map(Told::Withdraw))
     }
 
-    /// Undoes the changes that are `wanted`, last to first, and withdraws them.
-    pub fn undo(&mut self, wanted: impl Fn(&Undo) -> bool) -> io::Result<()> {
-        let (undone, outcome) = self.list.carry_out(wanted);
+    /// Undoes these changes, last to first, and withdraws them.
+    pub fn undo_these(&mut self, wanted: &[Ticket]) -> io::Result<()> {
+        let (undone, outcome) = self.list.carry_out(|ticket, _| wanted.contains(&ticket));
         self.withdraw(undone).and(outcome)
     }
 
@@ -113,14 +113,15 @@ impl Guardian {
     /// Undoes everything here and sends the guardian home. What cannot be undone here it tries again. Claims are
     /// left to their owner.
     pub fn finish(mut self) -> io::Result<()> {
-        let undone = self.undo(|undo| !is_claim(undo));
-        if undone.is_ok() {
+        let (undone, outcome) = self.list.carry_out(|_, undo| !is_claim(undo));
+        self.withdraw(undone)?;
+        if outcome.is_ok() {
             let claims: Vec<Ticket> = self.list.iter().map(|(ticket, _)| ticket).collect();
             self.withdraw(claims)?;
         }
         drop(self.child.stdin.take());
         self.child.wait()?;
-        undone
+        outcome
     }
 }
 
@@ -147,7 +148,7 @@ pub fn main(agent_pid: u32) -> io::Result<()> {
         let mut line = String::new();
         // A change is made only after its whole line was written.
         if lines.read_line(&mut line)? == 0 || !line.ends_with('\n') {
-            return list.carry_out(|_| true).1;
+            return list.carry_out(|_, _| true).1;
         }
         match serde_json::from_str(&line)? {
             Told::Add(ticket, undo) => list.insert(ticket, undo),

@@ -46,8 +46,8 @@ impl UndoList {
     /// Undoes all changes that `is_mine`, last to first, whatever fails, and returns those that succeeded and the
     /// first error. Processes that were started are ended before anything else: a group can be removed only when
     /// they are gone.
-    pub fn carry_out(&self, is_mine: impl Fn(&Undo) -> bool) -> (Vec<Ticket>, io::Result<()>) {
-        let mine = || self.iter().rev().filter(|(_, undo)| is_mine(undo));
+    pub fn carry_out(&self, is_mine: impl Fn(Ticket, &Undo) -> bool) -> (Vec<Ticket>, io::Result<()>) {
+        let mine = || self.iter().rev().filter(|(ticket, undo)| is_mine(*ticket, undo));
         mine().for_each(|(_, undo)| undo.end_processes());
         let known = self.known();
         let (mut undone, mut outcome) = (Vec::new(), Ok(()));

@@ -1,4 +1,4 @@
-//! A session: one batch command borrowing the lanes of one service, from start to end.
+//! A session: one batch, a command or adopted, borrowing the lanes of one service, from start to end.
 //!
 //! Order is everything here. What can fail without touching the machine comes first; the
 //! guardian knows of each change before it is made; batch runs last. At the end batch goes
@@ -6,12 +6,12 @@
 
 mod start;
 mod watch;
+mod work;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufWriter;
-use std::process::ExitStatus;
 use std::sync::Arc;
 use std::time::Instant;
 
@@ -19,7 +19,8 @@ use anyhow::{Context, Result};
 use sidelane_policy::borrow::harm::HarmSource;
 use sidelane_signal::LaneClass;
 
-use crate::lane::batch::{Batch, BatchClass, exit_code};
+use crate::lane::adopt::Adoptee;
+use crate::lane::batch::{BatchClass, exit_code};
 use crate::lane::beside::{Beside, keep_off};
 use crate::lane::cage::Cage;
 use crate::lane::claim::Claim;
@@ -37,7 +38,9 @@ use sidelane_kernel::books::Books;
 use sidelane_kernel::counters::EventPair;
 use sidelane_kernel::scheduler::Scheduler;
 use sidelane_kernel::tracker::{Extras, LaneMemory, Tracker};
-use start::{Started, enter_machine, learn_requests, start_batch, start_guardian, tell, undo};
+use start::{Started, adopt_batch, learn_requests, start_batch, start_guardian, tell, undo};
+pub use work::Ending;
+use work::{Wanted, Work};
 
 /// How a session runs.
 pub struct SessionOptions {
@@ -53,8 +56,8 @@ pub struct SessionOptions {
 
 /// What a session came to.
 pub struct Outcome {
-    /// How the batch command ended.
-    pub status: ExitStatus,
+    /// How batch ended.
+    pub ending: Ending,
     /// What the kernel counted, from start to end.
     pub books: Books,
     /// What the lanes' keepers did.
@@ -70,9 +73,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The batch command's exit code, as a shell would report it.
+    /// The batch command's exit code, as a shell would report it. That of adopted batch is for others to know.
     pub fn exit_code(&self) -> u8 {
-        exit_code(self.status) as u8
+        match &self.ending {
+            Ending::Command(status) => exit_code(*status) as u8,
+            Ending::GivenBack(_) => 0,
+        }
     }
 }
 
@@ -87,7 +93,7 @@ pub struct Session {
     terms: Option<TermsKeeper>,
     /// The service's requests, if the policy has to know them.
     requests: Option<RequestSource>,
-    batch: Batch,
+    work: Work,
     guardian: Guardian,
     claims: Vec<Claim>,
     log: Option<LaneLog<BufWriter<File>>>,
@@ -100,6 +106,15 @@ pub struct Session {
 impl Session {
     /// Starts `command` beside the service.
     pub fn start(beside: Beside, command: &[OsString], options: SessionOptions) -> Result<Self> {
+        Self::begin(beside, Wanted::Command(command), options)
+    }
+
+    /// Adopts batch beside the service.
+    pub fn adopt(beside: Beside, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
+        Self::begin(beside, Wanted::Adoptee(adoptee), options)
+    }
+
+    fn begin(beside: Beside, wanted: Wanted<'_>, options: SessionOptions) -> Result<Self> {
         // First, because its errors name the privileges that are missing.
         let needs_requests = options.hold.is_some_and(|lending| lending.policy.needs_requests());
         // The service's own word is better than what its sockets show.
@@ -127,16 +142,15 @@ impl Session {
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
         let mut guardian = start_guardian(&claims)?;
         tell(&mut guardian, claims.iter().map(Claim::undo))?;
-        let cage = match enter_machine(&beside, &tracker, &mut guardian) {
-            Ok(cage) => Arc::new(cage),
-            Err(error) => return Err(undo(guardian, error)),
+        let started = match wanted {
+            Wanted::Command(command) => start_batch(&beside, &mut tracker, &mut guardian, command, options),
+            Wanted::Adoptee(adoptee) => adopt_batch(&beside, &mut tracker, &mut guardian, adoptee, options),
         };
-        let started = start_batch(&beside, &mut tracker, &cage, &mut guardian, command, options);
-        let Started { keepers, scheduler, terms, batch, log } = match started {
+        let Started { cage, keepers, scheduler, terms, work, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
         };
-        let began = tracker.memory().books();
+        let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
         let notes = cage.missing().into_iter().collect();
         let service_looked_at = Instant::now();
         Ok(Self {
@@ -148,13 +162,13 @@ impl Session {
             scheduler,
             terms,
             requests,
-            batch,
+            work,
             guardian,
             claims,
             log,
             notes,
             began,
-            strays_seen: 0,
+            strays_seen,
             service_looked_at,
         })
     }
@@ -174,15 +188,25 @@ impl Session {
         &self.tracker
     }
 
-    /// The batch command.
-    pub fn batch(&self) -> &Batch {
-        &self.batch
+    /// Whether batch has ended.
+    pub fn has_ended(&self) -> bool {
+        self.work.has_ended(&self.tracker)
     }
 
-    /// Ends the batch command and everything it started, now.
+    /// Whether batch was adopted.
+    pub fn is_adopted(&self) -> bool {
+        matches!(self.work, Work::Adopted(_))
+    }
+
+    /// Sends a batch command a signal. Adopted batch is not ours to signal.
+    pub fn signal(&self, signal: i32) {
+        self.work.signal(signal);
+    }
+
+    /// Ends the batch command and everything it started, now. Adopted batch goes on.
     pub fn kill(&mut self) {
         self.cage.kill();
-        self.batch.signal(libc::SIGKILL);
+        self.work.signal(libc::SIGKILL);
         self.end_scheduler();
     }
 
@@ -201,11 +225,37 @@ impl Session {
 
     /// Takes down what was put up, batch first. Works at any time.
     pub fn end(mut self) -> Result<Outcome> {
-        let leftovers = self.cage.processes().len();
-        if self.batch.has_ended() && leftovers > 0 {
-            self.note(format!("{leftovers} background process(es) of the batch command were ended with it"));
+        if !self.is_adopted() {
+            self.end_command()?;
         }
-        if self.batch.has_ended() {
+        self.cage.retire();
+        // Adopted batch goes on, and where it does is no concern of these books.
+        let at_end = self.is_adopted().then(|| self.tracker.memory().books());
+        self.guardian.finish().context("cannot put the machine right")?;
+        let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
+        let mut books = at_end.unwrap_or_else(|| self.tracker.memory().books()).since(&self.began);
+        self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
+        let requests = self.requests.as_ref().map(RequestSource::name);
+        let terms = self.terms.as_ref().map(TermsKeeper::present);
+        let (ending, why) = self.work.finish()?;
+        self.keepers.clear();
+        self.tracker.detach();
+        if let Some(log) = &mut self.log {
+            log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
+        }
+        drop(self.claims);
+        let lost = self.requests.as_mut().and_then(lost_note);
+        let harm_note = terms.as_ref().and_then(|terms| harm_note(&self.tracker, terms));
+        let notes = self.notes.into_iter().chain(lost).chain(harm_note).chain(leak_notes(&books, holders)).collect();
+        Ok(Outcome { ending, books, holders, gate: self.gate, terms, requests, notes })
+    }
+
+    fn end_command(&mut self) -> Result<()> {
+        let leftovers = self.cage.processes().len();
+        if self.has_ended() {
+            if leftovers > 0 {
+                self.note(format!("{leftovers} background process(es) of the batch command were ended with it"));
+            }
             let families = self.guardian.list().iter().filter(|(_, undo)| matches!(undo, Undo::Family { .. }));
             let families: Vec<Ticket> = families.map(|(ticket, _)| ticket).collect();
             self.guardian.withdraw(families)?;
@@ -213,24 +263,7 @@ impl Session {
         // Where there are no groups the guardian knows of the batch command alone.
         self.cage.kill();
         self.end_scheduler();
-        self.guardian.finish().context("cannot put the machine right")?;
-        let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
-        let mut books = self.tracker.memory().books().since(&self.began);
-        self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
-        let requests = self.requests.as_ref().map(RequestSource::name);
-        let terms = self.terms.as_ref().map(TermsKeeper::present);
-        let status = self.batch.reap().context("cannot learn how the batch command ended")?;
-        self.keepers.clear();
-        self.tracker.detach();
-        if let Some(log) = &mut self.log {
-            let why = format!("the batch command has ended: {status}; its groups are gone, affinities are given back");
-            log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
-        }
-        drop(self.claims);
-        let lost = self.requests.as_mut().and_then(lost_note);
-        let harm_note = terms.as_ref().and_then(|terms| harm_note(&self.tracker, terms));
-        let notes = self.notes.into_iter().chain(lost).chain(harm_note).chain(leak_notes(&books, holders)).collect();
-        Ok(Outcome { status, books, holders, gate: self.gate, terms, requests, notes })
+        Ok(())
     }
 
     /// Notes something once, however often it is seen.

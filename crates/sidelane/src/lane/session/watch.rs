@@ -11,12 +11,13 @@ use super::super::gate::LaneKeeper;
 use super::super::terms::Budget;
 use super::Session;
 use super::start::{start_guardian, tell};
+use super::work::Work;
 use crate::request::RequestSource;
 use crate::undo::{Ticket, Undo, affinity};
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::thread::Thread;
 
-/// How often a service that has gone is looked for, and one that strayed is looked at.
+/// How often a service that has gone is looked for, one that strayed is looked at, and who joined adopted batch.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Session {
@@ -32,6 +33,9 @@ impl Session {
         if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.service_looked_at = Instant::now();
             self.look_after_service()?;
+            if let Work::Adopted(adopted) = &mut self.work {
+                adopted.look(&self.cage, &self.tracker, &mut self.guardian)?;
+            }
         }
         Ok(())
     }

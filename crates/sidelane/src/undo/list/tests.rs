@@ -29,7 +29,7 @@ proptest! {
         let mut list = UndoList::default();
         let tickets: Vec<Ticket> = (0..withdrawn.len()).map(|before| list.add(said(dir.path(), before))).collect();
         tickets.iter().zip(&withdrawn).filter(|(_, gone)| **gone).for_each(|(ticket, _)| list.withdraw(*ticket));
-        let (undone, outcome) = list.carry_out(|_| true);
+        let (undone, outcome) = list.carry_out(|_, _| true);
         outcome.unwrap();
         let first = withdrawn.iter().position(|gone| !gone);
         prop_assert_eq!(says(dir.path()), first.map_or(String::new(), |first| first.to_string()));
@@ -64,7 +64,7 @@ fn one_that_fails_keeps_no_other_from_being_undone() {
     // A folder that is not empty cannot be removed.
     list.add(Undo::Group { dir: dir.path().to_owned(), fate: Fate::MovedTo("/".into()) });
     fs::write(dir.path().join("cpuset.cpus"), "2").unwrap();
-    let (undone, outcome) = list.carry_out(|_| true);
+    let (undone, outcome) = list.carry_out(|_, _| true);
     assert!(outcome.is_err());
     assert_eq!((undone.len(), says(dir.path())), (1, "1".to_owned()));
 }
@@ -80,7 +80,7 @@ fn what_has_gone_needs_no_undoing() {
     list.add(Undo::Group { dir: gone.to_owned(), fate: Fate::Ended });
     list.add(Undo::Member { process: thread, group: gone.to_owned(), from: gone.to_owned() });
     list.add(Undo::Family { process: thread });
-    list.carry_out(|_| true).1.unwrap();
+    list.carry_out(|_, _| true).1.unwrap();
 }
 
 /// A process that only waits.
@@ -117,7 +117,7 @@ fn a_thread_gets_its_cpus_and_its_class_back() {
     pin_thread(thread.tid, &[cpus.first().unwrap()]).unwrap();
     list.add(Undo::Class { thread, class });
     assert_eq!(list.known(), BTreeSet::from([thread]));
-    let undone = |list: &UndoList| list.carry_out(|_| true).1.is_ok();
+    let undone = |list: &UndoList| list.carry_out(|_, _| true).1.is_ok();
     assert!(undone(&list));
     assert_eq!((sleeper.cpus(), ThreadClass::of(thread.tid)), (cpus, Some(class)));
     assert!(undone(&list), "to undo it twice is to undo it once");
@@ -134,7 +134,7 @@ fn a_thread_that_bears_the_number_of_another_is_left_alone() {
     list.add(Undo::Family { process: before });
     list.add(Undo::Affinity { thread: before, cpus: other });
     list.add(Undo::Class { thread: before, class: ThreadClass::IDLE });
-    list.carry_out(|_| true).1.unwrap();
+    list.carry_out(|_, _| true).1.unwrap();
     assert!(now.is_there());
     assert_eq!(sleeper.cpus(), cpus);
     assert_ne!(ThreadClass::of(now.tid), Some(ThreadClass::IDLE));
