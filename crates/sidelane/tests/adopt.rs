@@ -10,7 +10,7 @@ use std::time::Duration;
 use common::job::{Looks, is_held, looks_of};
 use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
 use common::process::{cpu_ticks, kill, wants_cpu};
-use common::{Footprint, Job, Run, Running, Service, Words, lanes_to_ourselves, process, wait_until};
+use common::{Finished, Footprint, Job, Run, Running, Service, Words, lanes_to_ourselves, process, wait_until};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
 use sidelane_signal::HoldState;
@@ -77,11 +77,11 @@ fn start_and_hold(run: Run, job: &Job) -> Running {
 
 /// Held, given back at a signal, with one who was born meanwhile.
 #[track_caller]
-fn given_back_at_a_signal(job: &Job) {
+fn given_back_at_a_signal(job: &Job, how: impl Fn(Run) -> Run) -> Finished {
     let before = Before::of(job);
     let service = Service::in_bursts();
-    for signal in [libc::SIGTERM, libc::SIGINT] {
-        let mut run = start_and_hold(adopting(job, &service.target()), job);
+    let ended = [libc::SIGTERM, libc::SIGINT].map(|signal| {
+        let mut run = start_and_hold(how(adopting(job, &service.target())), job);
         run.wait_until_audited("hold", 0);
         let newcomer = job.newcomer();
         wait_until("the newcomer was held", || is_held(newcomer, BATCH_LANE));
@@ -91,22 +91,27 @@ fn given_back_at_a_signal(job: &Job) {
         assert!(is_like_root(newcomer, job), "{} is not like {}", looks_of(newcomer), looks_of(job.pid()));
         kill(newcomer);
         before.must_come_back(job);
-    }
+        run
+    });
     service.must_be_unharmed(REQUEST_LANE);
+    let [_, last] = ended;
+    last
 }
 
 #[test]
 fn a_group_is_given_back_at_a_signal() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(job) = Job::in_groups(is_v2) else { return };
-    given_back_at_a_signal(&job);
+    given_back_at_a_signal(&job, |run| run);
 }
 
 #[test]
 fn a_group_of_version_1_is_given_back_at_a_signal() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(job) = Job::in_groups(is_v1) else { return };
-    given_back_at_a_signal(&job);
+    let run = given_back_at_a_signal(&job, |run| run);
+    let both = ["freezer", "cpuset"].map(|name| Hierarchy::all().iter().any(|found| found.controls(name)));
+    assert!(both != [true, true] || !run.stderr.contains("can be used here"), "{run}");
 }
 
 /// Its freezer is a group of ours then, in another hierarchy.
@@ -114,13 +119,34 @@ fn a_group_of_version_1_is_given_back_at_a_signal() {
 fn a_group_without_a_freezer_is_given_back_at_a_signal() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(job) = Job::in_groups(is_v1_cpuset) else { return };
-    given_back_at_a_signal(&job);
+    given_back_at_a_signal(&job, |run| run);
 }
 
 #[test]
 fn a_tree_is_given_back_at_a_signal() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    given_back_at_a_signal(&Job::tree());
+    given_back_at_a_signal(&Job::tree(), |run| run);
+}
+
+#[test]
+fn a_tree_is_given_back_where_there_are_no_groups() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let unmount = ["unshare", "--mount", "sh", "-c", "umount --all --types cgroup,cgroup2 && exec \"$0\" \"$@\""];
+    let run = given_back_at_a_signal(&Job::tree(), |run| run.through(&unmount));
+    run.must_say(&["no cgroup freezer", "no cpuset can be used here", "no control groups"]);
+}
+
+/// Some of it was changed by then.
+#[test]
+fn batch_that_may_not_use_its_lane_is_refused_and_as_it_was() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v1_cpuset) else { return };
+    job.group().write("cpuset.cpus", REQUEST_LANE).unwrap();
+    let before = Before::of(&job);
+    let service = Service::idle();
+    let run = Run::beside(service.target()).and(&["--adopt", &format!("pid:{}", job.pid())]);
+    run.start_as_is().wait_for_end().must_exit(EXIT_FAILURE).must_say(&["its groups may allow others only"]);
+    before.must_come_back(&job);
 }
 
 #[test]

@@ -125,6 +125,13 @@ impl Cage {
                     .to_owned(),
             );
         }
+        if self.adopted && self.freezer.is_none() {
+            missing.push(
+                "no control groups can be used here: if sidelane is ended by SIGKILL, processes that were born less \
+                 than half a second before, and whose parents have ended, keep the batch lanes' CPUs"
+                    .to_owned(),
+            );
+        }
         if self.leaves.is_empty() && !self.adopted {
             missing.push(
                 "no control groups can be used here: if sidelane is ended by SIGKILL, background processes that \

@@ -69,6 +69,12 @@ impl Guardian {
         Ok(tickets)
     }
 
+    /// Tells that it takes something else to undo a change. It stays where it is in the order of changes.
+    pub fn replace(&mut self, ticket: Ticket, undo: Undo) -> io::Result<()> {
+        self.list.insert(ticket, undo.clone());
+        self.tell([Told::Add(ticket, undo)])
+    }
+
     /// Tells that changes were undone.
     pub fn withdraw(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> io::Result<()> {
         let tickets: Vec<Ticket> = tickets.into_iter().collect();

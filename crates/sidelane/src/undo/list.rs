@@ -27,9 +27,12 @@ impl UndoList {
         ticket
     }
 
-    /// Adds a change under the ticket that another list gave it.
-    pub(super) fn insert(&mut self, ticket: Ticket, undo: Undo) {
-        self.entries.push((ticket, undo));
+    /// Adds a change under the ticket that another list gave it, or puts it in the place of the one that has it.
+    pub fn insert(&mut self, ticket: Ticket, undo: Undo) {
+        match self.entries.iter_mut().find(|(other, _)| *other == ticket) {
+            Some((_, old)) => *old = undo,
+            None => self.entries.push((ticket, undo)),
+        }
         self.tickets = self.tickets.max(ticket.0 + 1);
     }
 

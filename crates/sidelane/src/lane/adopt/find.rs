@@ -89,6 +89,29 @@ pub struct Adoptee {
     pub cpuset: Option<Leaf>,
 }
 
+/// A group that was named, in one hierarchy.
+struct Named {
+    dir: PathBuf,
+    hierarchy: Hierarchy,
+}
+
+impl Named {
+    fn pids(&self) -> BTreeSet<u32> {
+        Members::Group(self.dir.clone()).now()
+    }
+
+    /// Whether whoever is in the other group is in this one. Processes that come and go meanwhile are in the groups
+    /// of those who started them.
+    fn holds_all_of(&self, other: &Named) -> bool {
+        let is_here = |pid: &u32| match self.hierarchy.dir_of(&pid.to_string()) {
+            Some(dir) => dir.starts_with(&self.dir),
+            None => true,
+        };
+        let pids = other.pids();
+        !pids.is_empty() && pids.iter().all(is_here)
+    }
+}
+
 impl Adoptee {
     /// Reads the name of a batch.
     pub fn parse(text: &str) -> Result<Target, AdoptError> {
@@ -118,18 +141,21 @@ impl Adoptee {
     }
 
     fn group(target: &Target, path: &str) -> Result<Self, AdoptError> {
-        let hierarchies = Hierarchy::all();
-        let dirs = hierarchies.iter().map(|hierarchy| hierarchy.dir(path)).filter(|dir| dir.is_dir());
-        let dirs: Vec<PathBuf> = dirs.collect();
-        if dirs.is_empty() {
+        let all = Hierarchy::all().into_iter().map(|hierarchy| (hierarchy.dir(path), hierarchy));
+        let named: Vec<Named> =
+            all.filter(|(dir, _)| dir.is_dir()).map(|(dir, hierarchy)| Named { dir, hierarchy }).collect();
+        if named.is_empty() {
             return Err(AdoptError::NoGroup(path.to_owned()));
         }
-        let all = dirs.iter().map(|dir| (dir, Members::Group(dir.clone()).now()));
-        let mut held = all.filter(|(_, pids)| !pids.is_empty());
-        let (dir, pids) = held.next().ok_or_else(|| AdoptError::Empty(path.to_owned()))?;
+        let first = named.iter().find(|group| !group.pids().is_empty());
+        let first = first.ok_or_else(|| AdoptError::Empty(path.to_owned()))?;
+        let (dir, pids) = (&first.dir, first.pids());
         // A group of the same name in another hierarchy is the batch's, too, if it holds the same processes.
-        let same: Vec<&PathBuf> =
-            [dir].into_iter().chain(held.filter(|(_, other)| *other == pids).map(|(dir, _)| dir)).collect();
+        let same: Vec<&PathBuf> = named
+            .iter()
+            .filter(|other| first.holds_all_of(other) && other.holds_all_of(first))
+            .map(|group| &group.dir)
+            .collect();
         let oldest = pids.iter().filter_map(|pid| Thread::of(*pid)).min_by_key(|process| process.started);
         Ok(Self {
             target: target.clone(),

@@ -41,7 +41,9 @@ pub struct Adopted {
     leaf: Option<OwnLeaf>,
     /// The CPUs are those of its own group; else those of its threads.
     cpuset: Option<Leaf>,
+    /// Who was born meanwhile, and how that is undone.
     newcomers: Newcomers,
+    newcomers_ticket: Ticket,
     /// Processes that have undos of their own, by process id.
     noted: BTreeMap<u32, (Thread, Vec<Ticket>)>,
     counts: Counts,
@@ -83,12 +85,12 @@ impl Adopted {
         };
         let newcomers = Newcomers { groups, families, confined: lanes.clone(), cpus, class };
         let cpuset = adoptee.cpuset.clone();
-        let mut adopted = Self { adoptee, leaf, cpuset, newcomers, noted: BTreeMap::new(), counts: Counts::default() };
-        let mut changes = vec![Undo::Newcomers(adopted.newcomers.clone())];
+        let newcomers_ticket = tell(guardian, [Undo::Newcomers(newcomers.clone())])?[0];
+        let (noted, counts) = (BTreeMap::new(), Counts::default());
+        let mut adopted = Self { adoptee, leaf, cpuset, newcomers, newcomers_ticket, noted, counts };
         if let Some(dir) = &adopted.adoptee.freezable {
-            changes.push(Undo::Freezer { dir: dir.clone(), frozen: adopted.found_frozen() });
+            tell(guardian, [Undo::Freezer { dir: dir.clone(), frozen: adopted.found_frozen() }])?;
         }
-        tell(guardian, changes)?;
         for pid in adopted.adoptee.members.now() {
             adopted.note(pid, guardian)?;
         }
@@ -188,10 +190,10 @@ impl Adopted {
 
     /// Takes in who joined, and gives back who left.
     pub fn look(&mut self, cage: &Cage, tracker: &Tracker, guardian: &mut Guardian) -> Result<()> {
-        // Who is born to a member between these two looks is a member in the second.
-        let ours = tracker.processes(LaneClass::Batch);
-        let members = self.adoptee.members.now();
         if let Members::Group(_) = self.adoptee.members {
+            // Who is born to a member between these two looks is a member in the second.
+            let ours = tracker.processes(LaneClass::Batch);
+            let members = self.adoptee.members.now();
             for pid in ours.into_iter().filter(|pid| !members.contains(pid)) {
                 self.give_back(pid, cage, tracker, guardian)?;
             }
@@ -200,7 +202,22 @@ impl Adopted {
                 self.counts.joined += 1;
             }
         }
+        self.note_families(tracker, guardian)?;
         self.forget_ended(guardian)
+    }
+
+    /// Where no group holds all of the batch, those whose parents have ended are known by the kernel program alone.
+    pub fn note_families(&mut self, tracker: &Tracker, guardian: &mut Guardian) -> Result<()> {
+        if !self.newcomers.groups.is_empty() {
+            return Ok(());
+        }
+        let families: Vec<Thread> = tracker.processes(LaneClass::Batch).into_iter().filter_map(Thread::of).collect();
+        if families == self.newcomers.families {
+            return Ok(());
+        }
+        self.newcomers.families = families;
+        let undo = Undo::Newcomers(self.newcomers.clone());
+        guardian.replace(self.newcomers_ticket, undo).context("cannot brief the guardian")
     }
 
     fn give_back(&mut self, pid: u32, cage: &Cage, tracker: &Tracker, guardian: &mut Guardian) -> Result<()> {
@@ -232,7 +249,8 @@ impl Adopted {
 
     /// Whether all of its processes have ended.
     pub fn has_ended(&self, tracker: &Tracker) -> bool {
-        self.adoptee.members.now().is_empty() && tracker.processes(LaneClass::Batch).is_empty()
+        // The members of a tree take longer to find.
+        tracker.processes(LaneClass::Batch).is_empty() && self.adoptee.members.now().is_empty()
     }
 
     /// As the user named it, and how many it were.

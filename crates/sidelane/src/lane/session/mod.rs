@@ -229,6 +229,9 @@ impl Session {
             self.end_command()?;
         }
         self.cage.retire();
+        if let Work::Adopted(adopted) = &mut self.work {
+            adopted.note_families(&self.tracker, &mut self.guardian)?;
+        }
         // Adopted batch goes on, and where it does is no concern of these books.
         let at_end = self.is_adopted().then(|| self.tracker.memory().books());
         self.guardian.finish().context("cannot put the machine right")?;

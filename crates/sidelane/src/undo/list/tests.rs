@@ -57,6 +57,18 @@ proptest! {
 }
 
 #[test]
+fn what_replaces_a_change_is_undone_in_its_place() {
+    let dir = tempfile::tempdir().unwrap();
+    let mut list = UndoList::default();
+    let first = list.add(said(dir.path(), 1));
+    list.add(said(dir.path(), 2));
+    list.insert(first, said(dir.path(), 3));
+    assert_eq!(list.iter().count(), 2);
+    list.carry_out(|_, _| true).1.unwrap();
+    assert_eq!(says(dir.path()), "3");
+}
+
+#[test]
 fn one_that_fails_keeps_no_other_from_being_undone() {
     let dir = tempfile::tempdir().unwrap();
     let mut list = UndoList::default();
