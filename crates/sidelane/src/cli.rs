@@ -436,8 +436,8 @@ Examples:
   sidelane run --beside port:8080 --slo p99=100ms -- ./train.py
   sidelane run --beside port:6379 --adopt cgroup:/batch.slice/job
 
-Adopted batch is never ended: at its own end, at Ctrl-C and if sidelane is killed, each of its processes goes on
-with the CPUs, the scheduling class and the groups that it had.
+Sidelane never ends adopted batch: at Ctrl-C, and if sidelane is killed, each of its processes goes on with the
+CPUs, the scheduling class and the groups that it had.
 
 A budget or an objective needs to know the service's requests: they are seen at its TCP sockets, or it
 emits them through runtime/c/sidelane.h and is believed instead.

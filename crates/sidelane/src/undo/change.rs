@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 use std::fs;
 use std::io;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
@@ -73,6 +74,8 @@ pub enum Undo {
     Claim {
         /// The file.
         file: PathBuf,
+        /// Its inode: somebody else may have made another file of that name since.
+        inode: u64,
     },
 }
 
@@ -104,7 +107,10 @@ impl Undo {
                 Ok(())
             }
             Undo::Family { .. } => Ok(()),
-            Undo::Claim { file } => unless_gone(file, || fs::remove_file(file)),
+            Undo::Claim { file, inode } => unless_gone(file, || match fs::metadata(file)?.ino() == *inode {
+                true => fs::remove_file(file),
+                false => Ok(()),
+            }),
         }
     }
 

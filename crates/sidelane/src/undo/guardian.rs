@@ -116,23 +116,23 @@ impl Guardian {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Undoes everything here and sends the guardian home. What cannot be undone here it tries again. Claims are
-    /// left to their owner.
-    pub fn finish(mut self) -> io::Result<()> {
-        let (undone, outcome) = self.list.carry_out(|_, undo| !is_claim(undo));
-        self.withdraw(undone)?;
-        if outcome.is_ok() {
-            let claims: Vec<Ticket> = self.list.iter().map(|(ticket, _)| ticket).collect();
-            self.withdraw(claims)?;
-        }
-        drop(self.child.stdin.take());
-        self.child.wait()?;
-        outcome
+    /// Undoes everything here but claims, which stand as long as anything is left to do.
+    pub fn undo_all(&mut self) -> io::Result<()> {
+        let (undone, outcome) = self.list.carry_out(|_, undo| !matches!(undo, Undo::Claim { .. }));
+        self.withdraw(undone).and(outcome)
     }
-}
 
-fn is_claim(undo: &Undo) -> bool {
-    matches!(undo, Undo::Claim { .. })
+    /// Sends the guardian home. What is still on the list, and still there, it undoes.
+    pub fn dismiss(mut self) -> io::Result<()> {
+        drop(self.child.stdin.take());
+        self.child.wait().map(drop)
+    }
+
+    /// Undoes everything and sends the guardian home.
+    pub fn finish(mut self) -> io::Result<()> {
+        let outcome = self.undo_all();
+        self.dismiss().and(outcome)
+    }
 }
 
 /// The guardian's own program: keeps the list that it is told over standard input until that closes.

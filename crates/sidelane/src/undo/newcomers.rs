@@ -68,3 +68,43 @@ impl Newcomers {
         confined || ThreadClass::of(thread.tid).is_some_and(|class| class.is_idle())
     }
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    use sidelane_host::priority::make_this_thread_idle;
+    use sidelane_host::procfs::own_cpus;
+
+    use super::*;
+
+    /// A process that was born in SCHED_IDLE.
+    fn born_idle() -> Child {
+        let mut command = Command::new("sleep");
+        // SAFETY: one async-signal-safe system call between fork and exec.
+        unsafe { command.arg("1000").pre_exec(make_this_thread_idle) };
+        command.spawn().unwrap()
+    }
+
+    #[test]
+    fn a_newcomer_gets_what_the_root_had_and_one_that_is_known_is_left_alone() {
+        let (ordinary, cpus) = (ThreadClass { policy: libc::SCHED_BATCH, priority: 0 }, own_cpus());
+        let mut children = [born_idle(), born_idle()];
+        let [newcomer, known] = [0, 1].map(|child: usize| Thread::of(children[child].id()).unwrap());
+        let families = vec![newcomer, known];
+        let newcomers =
+            Newcomers { groups: vec![], families, confined: CpuSet::default(), cpus: cpus.clone(), class: ordinary };
+        newcomers.give_back(&BTreeSet::from([known]));
+        let classes = [newcomer, known].map(|thread| ThreadClass::of(thread.tid).unwrap());
+        // To leave SCHED_IDLE may take a privilege.
+        // SAFETY: plain system call.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        assert_eq!(classes, [if is_root { ordinary } else { ThreadClass::IDLE }, ThreadClass::IDLE]);
+        assert_eq!(procfs::thread_cpus(newcomer.tid, newcomer.tid), Some(cpus));
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}

@@ -133,13 +133,14 @@ impl Session {
         }
         let gate = options.gate.clone();
         let mut tracker = Tracker::load_for(&beside.lanes, beside.service.cgroup, extras)?;
-        let claims: Vec<Claim> =
-            beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         for pid in &beside.service.pids {
             tracker.set_class(*pid, LaneClass::Lc);
         }
         let requests = learn_requests(&beside, &tracker, emitters, extras)?;
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
+        // A moment before the guardian, who is to hold them too.
+        let claims: Vec<Claim> =
+            beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;
         tell(&mut guardian, claims.iter().map(Claim::undo))?;
         let started = match wanted {
@@ -234,7 +235,10 @@ impl Session {
         }
         // Adopted batch goes on, and where it does is no concern of these books.
         let at_end = self.is_adopted().then(|| self.tracker.memory().books());
-        self.guardian.finish().context("cannot put the machine right")?;
+        if let Err(error) = self.guardian.undo_all() {
+            let _ = self.guardian.dismiss();
+            return Err(error).context("cannot put the machine right");
+        }
         let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
         let mut books = at_end.unwrap_or_else(|| self.tracker.memory().books()).since(&self.began);
         self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
@@ -247,6 +251,7 @@ impl Session {
             log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
         }
         drop(self.claims);
+        self.guardian.dismiss().context("cannot send the guardian home")?;
         let lost = self.requests.as_mut().and_then(lost_note);
         let harm_note = terms.as_ref().and_then(|terms| harm_note(&self.tracker, terms));
         let notes = self.notes.into_iter().chain(lost).chain(harm_note).chain(leak_notes(&books, holders)).collect();

@@ -134,7 +134,7 @@ pub(super) fn adopt_batch(
     }
     taken?;
     let Kept { keepers, scheduler, terms } = kept;
-    Ok(Started { cage, keepers, scheduler, terms, work: Work::Adopted(adopted), log })
+    Ok(Started { cage, keepers, scheduler, terms, work: Work::Adopted(Box::new(adopted)), log })
 }
 
 /// Who keeps the lanes, and on what terms.

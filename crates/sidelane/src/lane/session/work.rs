@@ -18,7 +18,7 @@ pub(super) enum Wanted<'command> {
 /// What borrows the lanes.
 pub(super) enum Work {
     Command(Batch),
-    Adopted(Adopted),
+    Adopted(Box<Adopted>),
 }
 
 impl Work {

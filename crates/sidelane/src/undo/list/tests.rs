@@ -1,4 +1,5 @@
 use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command};
@@ -86,13 +87,24 @@ fn what_has_gone_needs_no_undoing() {
     let gone = Path::new("/no/such/group");
     let thread = Thread { tid: std::process::id(), started: 0 };
     let mut list = UndoList::default();
-    list.add(Undo::Claim { file: gone.to_owned() });
+    list.add(Undo::Claim { file: gone.to_owned(), inode: 1 });
     list.add(said(gone, 1));
     list.add(Undo::Freezer { dir: gone.to_owned(), frozen: false });
     list.add(Undo::Group { dir: gone.to_owned(), fate: Fate::Ended });
     list.add(Undo::Member { process: thread, group: gone.to_owned(), from: gone.to_owned() });
     list.add(Undo::Family { process: thread });
     list.carry_out(|_, _| true).1.unwrap();
+}
+
+#[test]
+fn a_claim_that_somebody_else_made_since_stands() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = dir.path().join("claim");
+    fs::write(&file, "").unwrap();
+    let inode = fs::metadata(&file).unwrap().ino();
+    let undone = |inode| Undo::Claim { file: file.clone(), inode }.carry_out(&BTreeSet::new()).is_ok();
+    assert!(undone(inode + 1) && file.exists());
+    assert!(undone(inode) && !file.exists());
 }
 
 /// A process that only waits.
