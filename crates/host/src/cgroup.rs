@@ -172,6 +172,11 @@ impl Leaf {
         self.dir.join(file).exists()
     }
 
+    /// Reads a control file, without the end of its last line.
+    pub fn read(&self, file: &str) -> io::Result<String> {
+        Ok(fs::read_to_string(self.dir.join(file))?.trim_end().to_owned())
+    }
+
     /// Writes a control file.
     pub fn write(&self, file: &str, value: &str) -> io::Result<()> {
         fs::write(self.dir.join(file), value)

@@ -12,12 +12,15 @@ use std::collections::{BTreeSet, btree_set};
 use std::fmt;
 use std::str::FromStr;
 
+use serde::{Deserialize, Serialize};
+
 /// The highest CPU number a list may name. Kernels are built for 8192 CPUs at most; the bound only
 /// keeps a slip such as `0-4000000000` from filling memory.
 pub const CPU_ID_MAX: u32 = 65_535;
 
-/// A set of CPU numbers, in ascending order.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Hash)]
+/// A set of CPU numbers, in ascending order. In JSON it is its cpulist.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(into = "String", try_from = "String")]
 pub struct CpuSet(BTreeSet<u32>);
 
 impl CpuSet {
@@ -158,6 +161,20 @@ pub enum Fault {
     /// A stride that is not `USED/GROUP` with 0 < USED ≤ GROUP.
     #[error("has a stride that is not USED/GROUP with 0 < USED ≤ GROUP")]
     BadStride,
+}
+
+impl From<CpuSet> for String {
+    fn from(cpus: CpuSet) -> Self {
+        cpus.to_string()
+    }
+}
+
+impl TryFrom<String> for CpuSet {
+    type Error = CpuListError;
+
+    fn try_from(list: String) -> Result<Self, CpuListError> {
+        list.parse()
+    }
 }
 
 impl FromStr for CpuSet {

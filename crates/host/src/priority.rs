@@ -2,6 +2,8 @@
 
 use std::io;
 
+use serde::{Deserialize, Serialize};
+
 /// Holders: above every ordinary task, below threaded interrupt handlers (50) and below what
 /// an administrator is likely to have made real-time on purpose.
 pub const HOLDER_PRIORITY: i32 = 10;
@@ -62,6 +64,44 @@ pub fn move_from_ext_to_idle(tid: u32) -> bool {
 pub fn move_to_ext(tid: u32) -> bool {
     [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&class_of(tid))
         && schedule(tid, SCHED_EXT, 0).is_ok()
+}
+
+/// A thread's scheduling class. Its nice value is not part of it: that stays a thread's own in every class.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct ThreadClass {
+    /// The kernel's number for it, and whether children begin in the ordinary class.
+    pub policy: i32,
+    /// Among real-time threads; 0 for others.
+    pub priority: i32,
+}
+
+impl ThreadClass {
+    /// Any other task that needs the CPU gets it at once.
+    pub const IDLE: Self = Self { policy: libc::SCHED_IDLE, priority: 0 };
+
+    /// The class of the thread `tid`, unless it has ended.
+    pub fn of(tid: u32) -> Option<Self> {
+        let policy = class_of(tid);
+        let mut param = libc::sched_param { sched_priority: 0 };
+        // SAFETY: `param` is a sched_param to be filled in.
+        let known = unsafe { libc::sched_getparam(tid as libc::pid_t, &mut param) };
+        (policy >= 0 && known == 0).then_some(Self { policy, priority: param.sched_priority })
+    }
+
+    /// Whether it is SCHED_IDLE, whatever children begin in.
+    pub fn is_idle(&self) -> bool {
+        self.policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_IDLE
+    }
+
+    /// Whether it is SCHED_DEADLINE, which more goes with than is known of here.
+    pub fn is_deadline(&self) -> bool {
+        self.policy & !libc::SCHED_RESET_ON_FORK == libc::SCHED_DEADLINE
+    }
+
+    /// Puts the thread `tid` into it.
+    pub fn give(&self, tid: u32) -> io::Result<()> {
+        schedule(tid, self.policy, self.priority)
+    }
 }
 
 /// -1 for a thread that has ended.

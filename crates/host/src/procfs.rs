@@ -25,6 +25,24 @@ pub fn state(stat: &str) -> Option<char> {
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
+/// When the thread that bears this number started, in clock ticks since boot.
+pub fn started(tid: u32) -> Option<u64> {
+    /// Counted from the state, which is the third field.
+    const START_TIME: usize = 22 - 3;
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(START_TIME)?.parse().ok()
+}
+
+/// Whether a process is a thread of the kernel.
+pub fn is_kernels(pid: u32) -> bool {
+    /// Counted from the state, which is the third field.
+    const FLAGS: usize = 9 - 3;
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
+    let flags = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(FLAGS)?.parse::<u64>().ok());
+    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
 /// These processes and all their descendants.
 pub fn family(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut children: BTreeMap<u32, Vec<u32>> = BTreeMap::new();

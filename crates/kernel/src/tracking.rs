@@ -156,6 +156,16 @@ impl BatchTracking {
         self.tracker.identities().all(self.identity())
     }
 
+    /// The process is of the job no more.
+    pub fn release(&self, pid: u32) {
+        self.tracker.identities().take(pid, self.identity());
+    }
+
+    /// Whether the process belongs to nobody that is tracked.
+    pub fn is_free(&self, pid: u32) -> bool {
+        self.tracker.identities().of(pid).is_none()
+    }
+
     /// A look at its processes that any thread may take, at any time.
     pub fn census(&self) -> Census {
         let (identities, identity): (Arc<Identities>, _) = (self.tracker.identities(), self.identity());

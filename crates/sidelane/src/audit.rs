@@ -1,70 +1,108 @@
-//! The audit log: every actuation with its reason.
+//! The audit log: every actuation with its reason, and with what was seen.
 //!
-//! Holders write to a ring of fixed size that was allocated beforehand and never wait for its
+//! Deciders write to a ring of fixed size that was allocated beforehand and never wait for its
 //! reader; what does not fit is counted. The supervisor drains the rings into the log.
 
+use std::fmt::Debug;
 use std::io::{self, Write};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, SyncSender, sync_channel};
 
-use serde_json::json;
-use sidelane_policy::borrow::{Action, Reason};
+use serde_json::{Map, Value, json};
+use sidelane_policy::Reason;
 
 /// Decisions kept between two drains: at a drain every 100 ms, room for 80 000 a second.
 const RING_ENTRIES: usize = 8192;
 
-/// One actuation.
+/// What becomes a line of the log. It is made where it must not cost anything, and written out elsewhere.
+pub trait Line: Copy + Send + 'static {
+    /// Its fields, without the time.
+    fn fields(&self) -> Map<String, Value>;
+}
+
+/// What a policy was told, for the log.
+pub trait Seen: Copy + Send + 'static {
+    /// The values that were seen; what was not known is left out.
+    fn values(&self) -> Map<String, Value>;
+}
+
+/// What a policy of any family decided, why, and what it had seen.
 #[derive(Clone, Copy, Debug)]
-struct Entry {
-    at_ns: u64,
-    cpu: u32,
-    action: Action,
-    why: Reason,
+pub struct Decision<O, A, R> {
+    /// What was acted on: a word for its kind, and its number.
+    pub on: (&'static str, u32),
+    /// What was done.
+    pub action: A,
+    /// Why.
+    pub why: R,
+    /// What was seen.
+    pub seen: O,
 }
 
-/// A holder's pen. The default one writes nothing.
-#[derive(Clone, Default)]
-pub struct Audit {
-    ring: Option<(SyncSender<Entry>, Arc<AtomicU64>)>,
+impl<O, A, R> Line for Decision<O, A, R>
+where
+    O: Seen,
+    A: Copy + Debug + Send + 'static,
+    R: Reason + Send + 'static,
+{
+    fn fields(&self) -> Map<String, Value> {
+        let (kind, number) = self.on;
+        let mut fields = Map::new();
+        fields.insert(kind.to_owned(), json!(number));
+        fields.insert("action".to_owned(), json!(format!("{:?}", self.action).to_lowercase()));
+        fields.insert("why".to_owned(), json!(self.why.to_string()));
+        fields.insert("seen".to_owned(), Value::Object(self.seen.values()));
+        fields
+    }
 }
 
-impl Audit {
-    /// Notes that `action` was decided for `cpu`. Never waits.
-    pub fn record(&self, at_ns: u64, cpu: u32, action: Action, why: Reason) {
+type Ring<L> = (SyncSender<(u64, L)>, Arc<AtomicU64>);
+
+/// A decider's pen. The default one writes nothing.
+#[derive(Clone)]
+pub struct Audit<L> {
+    ring: Option<Ring<L>>,
+}
+
+impl<L> Default for Audit<L> {
+    fn default() -> Self {
+        Self { ring: None }
+    }
+}
+
+impl<L: Line> Audit<L> {
+    /// Notes a decision. Never waits.
+    pub fn record(&self, at_ns: u64, line: L) {
         let Some((ring, lost)) = &self.ring else { return };
-        if ring.try_send(Entry { at_ns, cpu, action, why }).is_err() {
+        if ring.try_send((at_ns, line)).is_err() {
             lost.fetch_add(1, Ordering::Relaxed);
         }
     }
 }
 
 /// The log: one JSON object a line.
-pub struct AuditLog<W> {
-    entries: Receiver<Entry>,
+pub struct AuditLog<W, L> {
+    lines: Receiver<(u64, L)>,
     lost: Arc<AtomicU64>,
     out: W,
 }
 
-impl<W: Write> AuditLog<W> {
+impl<W: Write, L: Line> AuditLog<W, L> {
     /// A log that writes to `out`, and the pen for it.
-    pub fn new(out: W) -> (Self, Audit) {
-        let (ring, entries) = sync_channel(RING_ENTRIES);
+    pub fn new(out: W) -> (Self, Audit<L>) {
+        let (ring, lines) = sync_channel(RING_ENTRIES);
         let lost = Arc::new(AtomicU64::new(0));
         let audit = Audit { ring: Some((ring, Arc::clone(&lost))) };
-        (Self { entries, lost, out }, audit)
+        (Self { lines, lost, out }, audit)
     }
 
-    /// Writes what the holders noted since the last drain.
+    /// Writes what was noted since the last drain.
     pub fn drain(&mut self) -> io::Result<()> {
-        while let Ok(entry) = self.entries.try_recv() {
-            let line = json!({
-                "at_ns": entry.at_ns,
-                "lane": entry.cpu,
-                "action": format!("{:?}", entry.action).to_lowercase(),
-                "why": entry.why.to_string(),
-            });
-            writeln!(self.out, "{line}")?;
+        while let Ok((at_ns, line)) = self.lines.try_recv() {
+            let mut fields = Map::from_iter([("at_ns".to_owned(), json!(at_ns))]);
+            fields.extend(line.fields());
+            writeln!(self.out, "{}", Value::Object(fields))?;
         }
         let lost = self.lost.swap(0, Ordering::Relaxed);
         if lost > 0 {
@@ -82,30 +120,69 @@ impl<W: Write> AuditLog<W> {
 
 #[cfg(test)]
 mod tests {
+    use std::fmt;
+
     use super::*;
 
+    /// A family of policies that nobody has yet: how many cooks a kitchen needs.
+    #[derive(Clone, Copy, Debug, PartialEq, Eq)]
+    struct Guests;
+
+    impl fmt::Display for Guests {
+        fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+            f.write_str("there are guests")
+        }
+    }
+
+    impl Reason for Guests {}
+
+    #[derive(Clone, Copy, Debug)]
+    enum Cooks {
+        Call,
+    }
+
+    #[derive(Clone, Copy)]
+    struct Tables(u32);
+
+    impl Seen for Tables {
+        fn values(&self) -> Map<String, Value> {
+            Map::from_iter([("tables_count".to_owned(), json!(self.0))])
+        }
+    }
+
+    fn decision(tables: u32) -> Decision<Tables, Cooks, Guests> {
+        Decision { on: ("kitchen", 1), action: Cooks::Call, why: Guests, seen: Tables(tables) }
+    }
+
     #[test]
-    fn each_actuation_is_a_line_with_its_reason() {
+    fn each_actuation_is_a_line_with_its_reason_and_what_was_seen() {
         let (mut log, pen) = AuditLog::new(Vec::new());
-        pen.record(7, 1, Action::Hold, Reason::RequestBusy);
-        pen.record(9, 1, Action::Release, Reason::RequestIdle);
+        pen.record(7, decision(3));
+        pen.record(9, decision(4));
         log.drain().unwrap();
         let text = String::from_utf8(log.out).unwrap();
-        assert_eq!(
-            text,
-            "{\"at_ns\":7,\"lane\":1,\"action\":\"hold\",\"why\":\"the service runs\"}\n\
-             {\"at_ns\":9,\"lane\":1,\"action\":\"release\",\"why\":\"the service is idle\"}\n"
-        );
+        let line = |at_ns, tables| {
+            format!(
+                "{{\"at_ns\":{at_ns},\"kitchen\":1,\"action\":\"call\",\"why\":\"there are guests\",\
+                 \"seen\":{{\"tables_count\":{tables}}}}}\n"
+            )
+        };
+        assert_eq!(text, line(7, 3) + &line(9, 4));
     }
 
     #[test]
     fn what_does_not_fit_is_counted_not_waited_for() {
         let (mut log, pen) = AuditLog::new(Vec::new());
         for at_ns in 0..RING_ENTRIES as u64 + 3 {
-            pen.record(at_ns, 0, Action::Hold, Reason::RequestBusy);
+            pen.record(at_ns, decision(0));
         }
         log.drain().unwrap();
         let text = String::from_utf8(log.out).unwrap();
         assert!(text.ends_with("{\"lost_entries_count\":3}\n"));
+    }
+
+    #[test]
+    fn a_pen_without_a_log_writes_nothing() {
+        Audit::default().record(0, decision(0));
     }
 }

@@ -10,6 +10,7 @@ use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKi
 use crate::bench::rounds::Patience;
 use crate::channel::signal::Signal;
 use crate::experiment::sibling::Carrier;
+use crate::lane::adopt::{AdoptError, Adoptee};
 use crate::lane::gate::GateChoice;
 use crate::lane::objective::parse_objective;
 use crate::lane::terms::LendingError;
@@ -433,11 +434,16 @@ Examples:
   sidelane run --beside port:6379 -- make -j2
   sidelane run --beside pid:1234 --lanes 0:1 -- ./train.py
   sidelane run --beside port:8080 --slo p99=100ms -- ./train.py
+  sidelane run --beside port:6379 --adopt cgroup:/batch.slice/job
+
+Sidelane never ends adopted batch: at Ctrl-C, and if sidelane is killed, each of its processes goes on with the
+CPUs, the scheduling class and the groups that it had.
 
 A budget or an objective needs to know the service's requests: they are seen at its TCP sockets, or it
 emits them through runtime/c/sidelane.h and is believed instead.
 
-The exit code is the batch command's own; 1 if it could not be started, 2 for wrong arguments.")]
+The exit code is the batch command's own, or 0 if batch was adopted and given back; 1 if it could not be started
+or adopted, 2 for wrong arguments.")]
 pub struct RunArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, value_name = "SERVICE")]
@@ -475,9 +481,16 @@ pub struct RunArgs {
     /// Write every decision and its reason here, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
+    /// Batch that runs already, instead of a command: pid:NUMBER or cgroup:/PATH
+    #[arg(long, value_name = "BATCH", value_parser = parse_adoptee, conflicts_with = "command")]
+    pub adopt: Option<Target>,
     /// The batch command
-    #[arg(last = true, required = true, value_name = "COMMAND")]
+    #[arg(last = true, required_unless_present = "adopt", value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+fn parse_adoptee(text: &str) -> Result<Target, AdoptError> {
+    Adoptee::parse(text)
 }
 
 impl RunArgs {

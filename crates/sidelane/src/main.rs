@@ -79,7 +79,10 @@ fn run_beside(args: RunArgs) -> Result<u8> {
         lending,
         audit: args.audit,
         grace: args.grace,
-        command: args.command,
+        batch: match args.adopt {
+            Some(target) => run::RunBatch::Adopted(target),
+            None => run::RunBatch::Command(args.command),
+        },
     };
     let (exit_code, summary) = run::run(options)?;
     eprint!("{summary}");

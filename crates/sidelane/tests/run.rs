@@ -85,6 +85,11 @@ fn every_decision_is_in_the_audit_log_with_its_reason() {
     assert!(!reasons("hold").is_empty() && !reasons("release").is_empty(), "{audit:?}");
     assert!(reasons("hold").iter().all(|why| *why == "the service runs"), "{audit:?}");
     assert!(reasons("release").iter().all(|why| *why == "the service is idle"), "{audit:?}");
+    let saw = |action: &str, busy: bool| {
+        let mut entries = audit.iter().filter(|entry| entry["action"] == action);
+        entries.all(|entry| entry["seen"]["request_busy"] == busy && entry["seen"]["request_since_ns"].is_u64())
+    };
+    assert!(saw("hold", true) && saw("release", false), "{audit:?}");
     assert_eq!(run.figure("holds_count") as usize, reasons("hold").len());
 }
 

@@ -13,8 +13,8 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::lane::cage::CagePlan;
 use crate::lane::claim::Claim;
+use crate::undo::change::own_groups;
 use crate::undo::guardian::Guardian;
 use sidelane_host::topology::Topology;
 use sidelane_report::grid::Ink;
@@ -87,12 +87,8 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
 pub(crate) fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
     let lock = claim.map(Claim::share).transpose()?;
     let mut guardian = Guardian::start(lock.as_slice()).context("cannot start the guardian process")?;
-    guardian
-        .update(|plan| {
-            plan.cage = CagePlan::of(name);
-            plan.claims = claim.iter().map(|claim| claim.path().to_owned()).collect();
-        })
-        .context("cannot brief the guardian")?;
+    let changes = claim.map(Claim::undo).into_iter().chain(own_groups(name));
+    guardian.add(changes).context("cannot brief the guardian")?;
     Ok(guardian)
 }
 

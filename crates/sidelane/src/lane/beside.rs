@@ -9,7 +9,7 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::undo::affinity::PinPlan;
+use crate::undo::{Undo, affinity};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::allowed_cpus;
@@ -97,10 +97,10 @@ impl Beside {
     }
 
     /// What to pin, if pinning is wanted: empty where there is nothing to do.
-    pub fn pin_plan(&self) -> PinPlan {
+    pub fn pins(&self) -> Vec<Undo> {
         match self.pin_service {
-            true => PinPlan::note(&self.service.pids, &self.lanes.requests),
-            false => PinPlan::default(),
+            true => affinity::outside(&self.service.pids, &self.lanes.requests),
+            false => Vec::new(),
         }
     }
 

@@ -1,4 +1,4 @@
-//! The cage of a batch command: it keeps batch in its lanes, sends it away from one, and ends it.
+//! The cage of batch: it keeps batch in its lanes, sends it away from one, and ends a batch command.
 //!
 //! Best available: a cgroup v2 leaf freezes and kills, and confines where the cpuset controller
 //! is delegated to it; v1 cpuset and freezer leaves do the same on machines that still have
@@ -12,38 +12,35 @@ use std::collections::BTreeSet;
 use std::io;
 use std::sync::Mutex;
 
-use serde::{Deserialize, Serialize};
-
 use super::decider::Evictor;
+use crate::undo::groups::{kill_all, kill_until_none};
 use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
 use sidelane_host::procfs::threads;
 use sidelane_kernel::tracking::Census;
 
-/// How batch is stopped from running anywhere.
-#[derive(Clone, Debug, PartialEq, Eq)]
-enum Freezer {
-    V2(Leaf),
-    V1(Leaf),
-}
-
-/// The groups of one batch command.
+/// The groups of one batch command, or of a batch that was adopted.
 pub struct Cage {
     census: Census,
     lanes: CpuSet,
     freezer: Option<Freezer>,
+    /// An adopted group may have been frozen when it was found.
+    found_frozen: bool,
     cpuset: Option<Leaf>,
     /// Every leaf made, for admission and removal.
     leaves: Vec<Leaf>,
-    evicted: Mutex<BTreeSet<u32>>,
+    adopted: bool,
+    state: Mutex<State>,
 }
 
-/// What is left to remove of a cage whose owner died.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct CagePlan {
-    /// The directories of its leaves.
-    pub dirs: Vec<std::path::PathBuf>,
+/// What the keepers of the lanes have asked for.
+#[derive(Default)]
+struct State {
+    evicted: BTreeSet<u32>,
+    /// Nothing is changed any more.
+    retired: bool,
 }
 
 impl Cage {
@@ -59,11 +56,47 @@ impl Cage {
         Self {
             census,
             lanes,
-            freezer: freezes.map(Freezer::V2).or(v1_freezer.clone().map(Freezer::V1)),
+            freezer: freezes.or(v1_freezer.clone()).and_then(|leaf| Freezer::of(&leaf.dir)),
+            found_frozen: false,
+            adopted: false,
             cpuset: confines.or(v1_cpuset.clone()),
             leaves: [unified, v1_freezer, v1_cpuset].into_iter().flatten().collect(),
-            evicted: Mutex::default(),
+            state: Mutex::default(),
         }
+    }
+
+    /// A cage around batch that was adopted, in groups that others made or look after.
+    pub fn around(
+        lanes: CpuSet,
+        census: Census,
+        freezer: Option<Freezer>,
+        found_frozen: bool,
+        cpuset: Option<Leaf>,
+    ) -> Self {
+        let (leaves, state) = (Vec::new(), Mutex::default());
+        Self { census, lanes, freezer, found_frozen, cpuset, leaves, adopted: true, state }
+    }
+
+    /// Does `work` with the lanes that batch may use now, while no keeper changes them; with all of them, if it is
+    /// frozen because it may use none.
+    pub fn undisturbed<T>(&self, work: impl FnOnce(&CpuSet) -> T) -> T {
+        let state = self.state.lock().expect("no holder panics");
+        let usable = self.usable(&state.evicted);
+        work(if usable.is_empty() { &self.lanes } else { &usable })
+    }
+
+    /// Applies once more what the keepers have asked for: batch has only now come into the cage.
+    pub fn settle_again(&self) -> io::Result<()> {
+        let state = self.state.lock().expect("no holder panics");
+        if self.freezer.is_none() && self.usable(&state.evicted).is_empty() {
+            return self.confine(&self.lanes);
+        }
+        self.settle(&state.evicted)
+    }
+
+    /// Changes nothing from now on: batch is about to be given back.
+    pub fn retire(&self) {
+        self.state.lock().expect("no holder panics").retired = true;
     }
 
     /// Puts a process that does not run yet into the cage, and into all batch lanes.
@@ -92,7 +125,14 @@ impl Cage {
                     .to_owned(),
             );
         }
-        if self.leaves.is_empty() {
+        if self.adopted && self.freezer.is_none() {
+            missing.push(
+                "no control groups can be used here: if sidelane is ended by SIGKILL, processes that were born less \
+                 than half a second before, and whose parents have ended, keep the batch lanes' CPUs"
+                    .to_owned(),
+            );
+        }
+        if self.leaves.is_empty() && !self.adopted {
             missing.push(
                 "no control groups can be used here: if sidelane is ended by SIGKILL, background processes that \
                  have left the batch command's family are not found and go on"
@@ -107,17 +147,21 @@ impl Cage {
         self.leaves.first().map_or_else(&self.census, |leaf| processes(&leaf.dir))
     }
 
-    /// Ends everything in the cage, whether or not there are groups. Safe to repeat.
+    /// Ends everything in the cage, whether or not there are groups. Safe to repeat. Adopted batch is not ours to
+    /// end.
     pub fn kill(&self) {
+        if self.adopted {
+            return;
+        }
         if self.leaves.is_empty() {
             return kill_until_none(&self.census);
         }
-        self.leaves.iter().for_each(kill_all);
+        self.leaves.iter().for_each(|leaf| kill_all(&leaf.dir));
     }
 
     /// Puts threads that left the batch lanes back.
     pub fn put_back(&self) {
-        let lanes = self.usable(&self.evicted.lock().expect("no holder panics"));
+        let lanes = self.usable(&self.state.lock().expect("no holder panics").evicted);
         if !lanes.is_empty() {
             self.pin_all(&lanes);
         }
@@ -144,7 +188,7 @@ impl Cage {
     /// Stops or resumes everything in the cage.
     pub fn freeze(&self, frozen: bool) -> io::Result<()> {
         match &self.freezer {
-            Some(freezer) => freezer.set(frozen),
+            Some(freezer) => freezer.set(frozen || self.found_frozen),
             None => Err(io::Error::from(io::ErrorKind::Unsupported)),
         }
     }
@@ -185,75 +229,23 @@ impl Cage {
 
 impl Evictor for Cage {
     fn evict(&self, cpu: u32) -> io::Result<()> {
-        let mut evicted = self.evicted.lock().expect("no holder panics");
-        evicted.insert(cpu);
-        self.settle(&evicted).inspect_err(|_| {
-            evicted.remove(&cpu);
+        let mut state = self.state.lock().expect("no holder panics");
+        if state.retired {
+            return Err(io::Error::other("batch has been given back"));
+        }
+        state.evicted.insert(cpu);
+        self.settle(&state.evicted).inspect_err(|_| {
+            state.evicted.remove(&cpu);
         })
     }
 
     fn restore(&self, cpu: u32) -> io::Result<()> {
-        let mut evicted = self.evicted.lock().expect("no holder panics");
-        if evicted.remove(&cpu) { self.settle(&evicted) } else { Ok(()) }
-    }
-}
-
-impl Freezer {
-    fn set(&self, frozen: bool) -> io::Result<()> {
-        match self {
-            Freezer::V2(leaf) => leaf.write("cgroup.freeze", if frozen { "1" } else { "0" }),
-            Freezer::V1(leaf) => leaf.write("freezer.state", if frozen { "FROZEN" } else { "THAWED" }),
-        }
+        let mut state = self.state.lock().expect("no holder panics");
+        if state.evicted.remove(&cpu) && !state.retired { self.settle(&state.evicted) } else { Ok(()) }
     }
 }
 
 fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {
     let hierarchies = Hierarchy::all();
     Leaf::make(hierarchies.iter().find(|found| wanted(found))?, name).ok()
-}
-
-impl CagePlan {
-    /// Every directory that [`Cage::make`] may make for the cage `name`.
-    pub fn of(name: &str) -> Self {
-        let dirs = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(name)));
-        Self { dirs: dirs.collect() }
-    }
-
-    /// Ends everything in the cage and removes it. Safe to repeat.
-    pub fn carry_out(&self) -> io::Result<()> {
-        for dir in &self.dirs {
-            kill_all(&Leaf { dir: dir.clone() });
-        }
-        self.dirs.iter().try_for_each(|dir| Leaf { dir: dir.clone() }.remove())
-    }
-}
-
-fn kill_all(leaf: &Leaf) {
-    if leaf.has("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
-        return;
-    }
-    kill_until_none(|| {
-        if leaf.has("freezer.state") {
-            // A v1-frozen task does not die before it thaws.
-            let _ = leaf.write("freezer.state", "THAWED");
-        }
-        processes(&leaf.dir)
-    });
-}
-
-/// Kills until nobody is left: a fork may have been under way.
-fn kill_until_none(alive: impl Fn() -> Vec<u32>) {
-    /// A process forks no faster than it is killed; this many rounds have never been needed.
-    const ROUNDS_MAX: usize = 1000;
-    for _ in 0..ROUNDS_MAX {
-        let pids = alive();
-        if pids.is_empty() {
-            return;
-        }
-        for pid in pids {
-            // SAFETY: plain system call; the pid was batch's a moment ago.
-            unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
-        }
-        std::thread::yield_now();
-    }
 }

@@ -12,6 +12,8 @@ use std::path::{Path, PathBuf};
 use rustix::fs::{FlockOperation, flock};
 use thiserror::Error;
 
+use crate::undo::Undo;
+
 /// Where claims lie.
 const DIR: &str = "/run";
 
@@ -78,6 +80,11 @@ impl Claim {
         &self.path
     }
 
+    /// How the claim is given up if its owner has died: who inherited the lock removes the file.
+    pub fn undo(&self) -> Undo {
+        Undo::Claim { file: self.path.clone(), inode: inode(&self.file).unwrap_or(0) }
+    }
+
     /// A second handle on the same lock, for the guardian to hold.
     pub fn share(&self) -> io::Result<OwnedFd> {
         Ok(self.file.try_clone()?.into())
@@ -86,8 +93,10 @@ impl Claim {
 
 impl Drop for Claim {
     fn drop(&mut self) {
-        // Removed while still locked, so nobody else's new file is hit.
-        let _ = fs::remove_file(&self.path);
+        // Removed while still locked, so nobody else's new file is hit; unless a guardian has removed it already.
+        if fs::metadata(&self.path).is_ok_and(|found| Some(found.ino()) == inode(&self.file)) {
+            let _ = fs::remove_file(&self.path);
+        }
     }
 }
 

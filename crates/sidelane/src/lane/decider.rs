@@ -13,8 +13,8 @@ use sidelane_policy::borrow::{Action, Actions, LanePolicy, Observation, Want, Wa
 use sidelane_signal::{LaneWord, hist_record};
 
 use super::lateness::Lateness;
+use super::log::{LaneAudit, decision};
 use super::look::{look, requests};
-use crate::audit::Audit;
 use sidelane_host::clock::now_ns;
 use sidelane_host::topology::BatchLane;
 use sidelane_kernel::summons::SummonsRing;
@@ -37,7 +37,7 @@ pub struct Means {
     /// Its long arm.
     pub evictor: Arc<dyn Evictor>,
     /// Its pen.
-    pub audit: Audit,
+    pub audit: LaneAudit,
 }
 
 /// What a keeper did so far.
@@ -175,7 +175,9 @@ pub(super) struct Decider<P> {
     /// When it last looked.
     looked_ns: Nanos,
     evictor: Arc<dyn Evictor>,
-    audit: Audit,
+    audit: LaneAudit,
+    /// What the last decision was made on.
+    seen: Observation,
 }
 
 impl<P: LanePolicy> Decider<P> {
@@ -184,12 +186,14 @@ impl<P: LanePolicy> Decider<P> {
         let requests = lane.requests.iter().collect();
         let kind = PolicyKind::try_from(memory.terms(lane.cpu).policy.load(Ordering::Relaxed)).unwrap_or_default();
         let (cpu, want, spares_waited) = (lane.cpu, Want::Free, kind.spares_waited());
-        Self { cpu, requests, memory, shared, policy, want, spares_waited, looked_ns: 0, evictor, audit }
+        let seen = Observation::default();
+        Self { cpu, requests, memory, shared, policy, want, spares_waited, looked_ns: 0, evictor, audit, seen }
     }
 
     pub(super) fn ask(&mut self, seen: &Observation) {
         let mut actions = Actions::default();
         let now = now_ns();
+        self.seen = *seen;
         self.policy.observe(now, seen, &mut actions);
         for action in actions.iter() {
             self.act(action, now);
@@ -197,7 +201,7 @@ impl<P: LanePolicy> Decider<P> {
     }
 
     fn act(&mut self, action: Action, now: u64) {
-        self.audit.record(now, self.cpu, action, self.policy.why());
+        self.audit.record(now, decision(self.cpu, action, self.policy.why(), self.seen));
         self.want = Want::after(action);
         match action {
             Action::Hold => _ = self.shared.holds.fetch_add(1, Ordering::Relaxed),

@@ -19,8 +19,8 @@ use sidelane_policy::borrow::{LanePolicy, Observation, Reason, Want};
 
 use super::decider::{Decider, Means, Shared};
 pub use super::decider::{Evictor, HolderBooks};
-use crate::audit::Audit;
 use crate::lane::gate::backstop::Backstop;
+use crate::lane::log::LaneAudit;
 use sidelane_host::clock::now_ns;
 use sidelane_host::nap::Nap;
 use sidelane_host::priority;
@@ -51,7 +51,7 @@ impl Holder {
         ring: SummonsRing,
         policy: impl LanePolicy + Send + 'static,
         evictor: Arc<dyn Evictor>,
-        audit: Audit,
+        audit: LaneAudit,
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(memory.word(lane.cpu))?);
         let cpu = lane.cpu;

@@ -3,6 +3,7 @@
 //! Invariant: the service is never made to wait. Nothing here signals it, stops it or runs on
 //! its lanes; a hold only ever takes a lane that the service may not run on.
 
+pub mod adopt;
 pub mod batch;
 pub mod beside;
 pub mod cage;
@@ -11,6 +12,7 @@ mod decider;
 pub mod gate;
 pub mod holder;
 mod lateness;
+pub mod log;
 mod look;
 pub mod objective;
 pub mod run;

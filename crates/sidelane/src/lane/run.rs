@@ -1,4 +1,4 @@
-//! `sidelane run`: a batch command in the idle moments of a service.
+//! `sidelane run`: a batch command, or batch that is there already, in the idle moments of a service.
 
 use std::ffi::OsString;
 use std::fs::File;
@@ -8,6 +8,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result};
 use sidelane_policy::borrow::Lending;
 
+use super::adopt::Adoptee;
 use super::beside::Beside;
 use super::gate::{Gate, GateChoice};
 use super::session::{Session, SessionOptions};
@@ -35,14 +36,35 @@ pub struct RunOptions {
     pub audit: Option<PathBuf>,
     /// How long the batch command may go on after a signal that asks it to end.
     pub grace: Duration,
-    /// The batch command and its arguments.
-    pub command: Vec<OsString>,
+    /// What borrows the lanes.
+    pub batch: RunBatch,
 }
 
-/// Runs the command to its end; returns its exit code and what the run came to.
+/// What borrows the lanes.
+#[derive(Debug)]
+pub enum RunBatch {
+    /// A command and its arguments.
+    Command(Vec<OsString>),
+    /// Batch that somebody else started.
+    Adopted(Target),
+}
+
+/// The same, found.
+enum Wanted {
+    Command(Vec<OsString>),
+    Adoptee(Adoptee),
+}
+
+/// Runs the command to its end, or adopted batch to its end or until a signal asks to give it back; returns its exit code and what the run came to.
 pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
     let beside = Beside::find(options.target, options.lanes.as_deref(), options.pin_service)?;
-    let gate = Gate::choose(options.gate, &options.command)?;
+    let (gate, wanted) = match options.batch {
+        RunBatch::Command(command) => (Gate::choose(options.gate, &command)?, Wanted::Command(command)),
+        RunBatch::Adopted(target) => {
+            let gate = Gate::choose_for_adopted(options.gate)?;
+            (gate, Wanted::Adoptee(Adoptee::find(&target, &beside.service.pids)?))
+        }
+    };
     let audit = options
         .audit
         .as_deref()
@@ -51,7 +73,10 @@ pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
     let session_options = SessionOptions { class, hold: Some(options.lending), gate, audit: audit.transpose()? };
     // Before any thread is started, so that no thread takes a signal away.
     let signals = Signals::listen().context("cannot listen for signals")?;
-    let mut session = Session::start(beside, &options.command, session_options)?;
+    let mut session = match wanted {
+        Wanted::Command(command) => Session::start(beside, &command, session_options)?,
+        Wanted::Adoptee(adoptee) => Session::adopt(beside, adoptee, session_options)?,
+    };
     let lanes = session.beside().lanes.clone();
     let watched = watch(&mut session, &signals, options.grace);
     if watched.is_err() {
@@ -65,10 +90,13 @@ pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
 /// Looks after the session and passes signals on until the batch command has ended.
 fn watch(session: &mut Session, signals: &Signals, grace: Duration) -> Result<()> {
     let mut deadline: Option<Instant> = None;
-    while !session.batch().has_ended() {
+    while !session.has_ended() {
         if let Some(caught) = signals.wait(SUPERVISE_EVERY_MS).context("cannot wait for signals")? {
             pass_on(session, caught);
             let asked_to_end = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].contains(&caught.signal);
+            if asked_to_end && session.is_adopted() {
+                return Ok(());
+            }
             if asked_to_end && deadline.is_none() {
                 deadline = Some(Instant::now() + grace);
             }
@@ -87,7 +115,7 @@ fn pass_on(session: &Session, caught: Caught) {
         libc::SIGTSTP => stop_with_batch(session),
         // The terminal has sent it to the batch command too.
         _ if caught.from_terminal => {}
-        signal => session.batch().signal(signal),
+        signal => session.signal(signal),
     }
 }
 
@@ -96,6 +124,6 @@ fn stop_with_batch(session: &Session) {
     session.pause(true);
     // SAFETY: stops this process, threads and all, until SIGCONT.
     unsafe { libc::raise(libc::SIGSTOP) };
-    session.batch().signal(libc::SIGCONT);
+    session.signal(libc::SIGCONT);
     session.pause(false);
 }

@@ -4,7 +4,7 @@ use std::fmt;
 
 use serde_json::{Map, json};
 
-use super::session::Outcome;
+use super::session::{Ending, Outcome};
 use super::terms::FinalTerms;
 use crate::lane::gate::Gate;
 use crate::machine;
@@ -65,6 +65,8 @@ pub struct Summary {
     pub stolen_gap_max_us: Option<f64>,
     /// How that is known.
     pub stolen_from: StolenFrom,
+    /// The batch that was adopted and given back, if it was none of ours.
+    pub adopted: Option<String>,
     /// What was degraded or went wrong.
     pub notes: Vec<String>,
 }
@@ -96,6 +98,10 @@ impl Summary {
             stolen_from: books.stolen_from(),
             own_cpu_s: (own_cpu_s() - napped_s).max(0.0),
             napped_s,
+            adopted: match &outcome.ending {
+                Ending::Command(_) => None,
+                Ending::GivenBack(batch) => Some(batch.clone()),
+            },
             notes: outcome.notes.clone(),
             gate: outcome.gate.clone(),
             lanes,
@@ -107,6 +113,9 @@ impl Summary {
         let mut settings = Map::new();
         settings.insert("policy".into(), json!(self.policy()));
         settings.insert("gate".into(), json!(self.gate.name()));
+        if let Some(adopted) = &self.adopted {
+            settings.insert("adopted".into(), json!(adopted));
+        }
         if let Some(requests) = self.requests {
             settings.insert("requests".into(), json!(requests.to_string()));
         }
@@ -180,6 +189,9 @@ impl fmt::Display for Summary {
             PairKind::Declared => "a declared pair; whether they share a core is not known",
         };
         writeln!(f, "sidelane: {:.1} s, batch on lane {batch} beside lane {requests} ({pair})", self.wall_s)?;
+        if let Some(adopted) = &self.adopted {
+            writeln!(f, "  adopted    {adopted}; given back as they were found")?;
+        }
         writeln!(
             f,
             "  batch      {:.2} s of CPU, {} of the request lanes' idle time",

@@ -1,13 +1,15 @@
-//! The service's affinities, for a session that confines the service to its request lanes and gives them back.
+//! Confining the threads of a service to some CPUs.
 
 use std::collections::BTreeSet;
 use std::io;
 
-use serde::{Deserialize, Serialize};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_thread;
-use sidelane_host::procfs::{thread_cpus, threads};
+use sidelane_host::procfs::thread_cpus;
+use sidelane_host::thread::Thread;
 use thiserror::Error;
+
+use super::change::Undo;
 
 /// A thread of the service cannot be confined to its request lanes.
 #[derive(Debug, Error)]
@@ -22,43 +24,24 @@ pub struct PinError {
     pub source: io::Error,
 }
 
-/// Affinities to give back when Sidelane leaves: thread id, and the CPUs it was allowed on.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct PinPlan {
-    /// By thread.
-    pub threads: Vec<(u32, String)>,
+/// The affinities of all threads of these processes that may run outside `cpus`.
+pub fn outside(pids: &BTreeSet<u32>, cpus: &CpuSet) -> Vec<Undo> {
+    let threads = pids.iter().flat_map(|pid| Thread::all_of(*pid));
+    let noted = threads.filter_map(|thread| Some((thread, thread_cpus(thread.tid, thread.tid)?)));
+    let outside = noted.filter(|(_, allowed)| !allowed.difference(cpus).is_empty());
+    outside.map(|(thread, cpus)| Undo::Affinity { thread, cpus }).collect()
 }
 
-impl PinPlan {
-    /// Notes the affinities of all threads of these processes that may run outside `cpus`.
-    pub fn note(pids: &BTreeSet<u32>, cpus: &CpuSet) -> Self {
-        let all = pids.iter().flat_map(|pid| threads(*pid).into_iter().map(move |tid| (*pid, tid)));
-        let noted = all.filter_map(|(pid, tid)| Some((tid, thread_cpus(pid, tid)?)));
-        let outside = noted.filter(|(_, allowed)| !allowed.difference(cpus).is_empty());
-        Self { threads: outside.map(|(tid, allowed)| (tid, allowed.to_string())).collect() }
-    }
-
-    /// Confines the noted threads to `cpus`.
-    pub fn pin(&self, cpus: &CpuSet) -> Result<(), PinError> {
-        let list: Vec<u32> = cpus.iter().collect();
-        for (tid, _) in &self.threads {
-            match pin_thread(*tid, &list) {
-                Err(source) if source.raw_os_error() != Some(libc::ESRCH) => {
-                    return Err(PinError { tid: *tid, cpus: cpus.clone(), source });
-                }
-                _ => {}
+/// Confines the threads that were noted to `cpus`.
+pub fn pin(noted: &[Undo], cpus: &CpuSet) -> Result<(), PinError> {
+    let list: Vec<u32> = cpus.iter().collect();
+    for thread in noted.iter().filter_map(Undo::thread) {
+        match pin_thread(thread.tid, &list) {
+            Err(source) if source.raw_os_error() != Some(libc::ESRCH) => {
+                return Err(PinError { tid: thread.tid, cpus: cpus.clone(), source });
             }
-        }
-        Ok(())
-    }
-
-    /// Gives every thread back the CPUs it had.
-    pub fn undo(&self) {
-        for (tid, cpus) in &self.threads {
-            if let Ok(cpus) = cpus.parse::<CpuSet>() {
-                // A thread that has ended meanwhile needs nothing back.
-                let _ = pin_thread(*tid, &cpus.iter().collect::<Vec<_>>());
-            }
+            _ => {}
         }
     }
+    Ok(())
 }

@@ -1,29 +1,26 @@
 //! The guardian: a second process that puts the machine right if the first one dies.
 //!
 //! Kernel programs, links and holder threads vanish with the process that owns them; processes,
-//! groups and affinities do not. So the agent tells its guardian what there is to undo *before*
-//! it does it, over a pipe. The guardian does nothing else but wait: when the pipe closes
-//! without a farewell, the agent is dead, however it died, and the guardian ends the batch
-//! command, removes its groups and gives the service its CPUs back. While the agent is stopped
-//! (SIGSTOP) nobody holds lanes, so batch stays frozen until it runs again.
+//! groups and affinities do not. So the agent tells its guardian how to undo each change *before*
+//! it makes it, over a pipe, and withdraws what it has undone itself. The guardian does nothing else
+//! but wait: when the pipe closes, it undoes what is still on its list, last change first. Of an agent that
+//! ended well, that is nothing. While the agent is stopped (SIGSTOP) nobody holds lanes, so every group on the list
+//! that can be frozen stays frozen until the agent runs again.
 //!
 //! It runs in a session of its own, so that neither Ctrl-C nor a kill of the agent's process
 //! group reaches it.
 
-use std::collections::BTreeSet;
-use std::fs;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
-use crate::lane::cage::CagePlan;
-use crate::undo::affinity::PinPlan;
-use sidelane_host::cgroup::Leaf;
+use super::change::Undo;
+use super::list::{Ticket, UndoList};
+use sidelane_host::freezer::Freezer;
 use sidelane_host::procfs;
 
 /// The hidden verb under which the binary is its own guardian.
@@ -31,58 +28,17 @@ pub const VERB: &str = "__guardian";
 /// How soon a stopped agent is noticed.
 const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 
-/// All there is to undo.
-#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
-pub struct UndoPlan {
-    /// The batch command's groups.
-    pub cage: CagePlan,
-    /// The batch command, or 0.
-    pub batch_pid: u32,
-    /// The service's affinities.
-    pub pins: PinPlan,
-    /// Files that claim the lanes. A living agent removes them itself, last of all.
-    pub claims: Vec<PathBuf>,
-}
-
-impl UndoPlan {
-    /// Puts the machine right. The agent at its end and the guardian do the same.
-    pub fn carry_out(&self) -> io::Result<()> {
-        if self.batch_pid != 0 {
-            kill_family(self.batch_pid);
-        }
-        let ended = self.cage.carry_out();
-        self.pins.undo();
-        ended
-    }
-
-    fn freeze(&self, frozen: bool) {
-        for dir in &self.cage.dirs {
-            let leaf = Leaf { dir: dir.clone() };
-            for (file, value) in [
-                ("cgroup.freeze", if frozen { "1" } else { "0" }),
-                ("freezer.state", if frozen { "FROZEN" } else { "THAWED" }),
-            ] {
-                if leaf.has(file) {
-                    let _ = leaf.write(file, value);
-                }
-            }
-        }
-    }
-}
-
-/// Where there are no groups, a command's descendants are all that is known of what it started.
-fn kill_family(pid: u32) {
-    for member in procfs::family(&BTreeSet::from([pid])) {
-        // SAFETY: plain system call. The agent reaps the command only after it has withdrawn its
-        // pid from the plan, so the number still means the command.
-        unsafe { libc::kill(member as libc::pid_t, libc::SIGKILL) };
-    }
+/// What the guardian is told, one JSON object a line.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+enum Told {
+    Add(Ticket, Undo),
+    Withdraw(Ticket),
 }
 
 /// The agent's end.
 pub struct Guardian {
     child: Child,
-    plan: UndoPlan,
+    list: UndoList,
 }
 
 impl Guardian {
@@ -102,20 +58,57 @@ impl Guardian {
                 Ok(())
             });
         }
-        Ok(Self { child: command.spawn()?, plan: UndoPlan::default() })
+        Ok(Self { child: command.spawn()?, list: UndoList::default() })
     }
 
-    /// Changes what there is to undo; call it before doing it.
-    pub fn update(&mut self, change: impl FnOnce(&mut UndoPlan)) -> io::Result<()> {
-        change(&mut self.plan);
-        let line = serde_json::to_string(&self.plan)?;
-        let pipe = self.child.stdin.as_mut().expect("the pipe is open until the end");
-        writeln!(pipe, "{line}")
+    /// Tells of changes; call it before they are made.
+    pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> io::Result<Vec<Ticket>> {
+        let added: Vec<(Ticket, Undo)> = changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
+        let tickets = added.iter().map(|(ticket, _)| *ticket).collect();
+        self.tell(added.into_iter().map(|(ticket, undo)| Told::Add(ticket, undo)))?;
+        Ok(tickets)
+    }
+
+    /// Tells that it takes something else to undo a change. It stays where it is in the order of changes.
+    pub fn replace(&mut self, ticket: Ticket, undo: Undo) -> io::Result<()> {
+        self.list.insert(ticket, undo.clone());
+        self.tell([Told::Add(ticket, undo)])
+    }
+
+    /// Tells that changes were undone.
+    pub fn withdraw(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> io::Result<()> {
+        let tickets: Vec<Ticket> = tickets.into_iter().collect();
+        tickets.iter().for_each(|ticket| self.list.withdraw(*ticket));
+        self.tell(tickets.into_iter().map(Told::Withdraw))
+    }
+
+    /// Undoes these changes, last to first, and withdraws them.
+    pub fn undo_these(&mut self, wanted: &[Ticket]) -> io::Result<()> {
+        let (undone, outcome) = self.list.carry_out(|ticket, _| wanted.contains(&ticket));
+        self.withdraw(undone).and(outcome)
     }
 
     /// What there is to undo now.
-    pub fn plan(&self) -> &UndoPlan {
-        &self.plan
+    pub fn list(&self) -> &UndoList {
+        &self.list
+    }
+
+    /// Tells all that another guardian was told, who is there no more.
+    pub fn succeed(&mut self, list: UndoList) -> io::Result<()> {
+        let all = list.iter().map(|(ticket, undo)| Told::Add(ticket, undo.clone()));
+        self.tell(all.collect::<Vec<_>>())?;
+        self.list = list;
+        Ok(())
+    }
+
+    fn tell(&mut self, all: impl IntoIterator<Item = Told>) -> io::Result<()> {
+        let mut lines = Vec::new();
+        for told in all {
+            serde_json::to_writer(&mut lines, &told)?;
+            lines.push(b'\n');
+        }
+        let pipe = self.child.stdin.as_mut().expect("the pipe is open until the end");
+        pipe.write_all(&lines)
     }
 
     /// Whether it still watches.
@@ -123,41 +116,66 @@ impl Guardian {
         matches!(self.child.try_wait(), Ok(None))
     }
 
-    /// Undoes everything here and sends the guardian home.
-    pub fn finish(mut self) -> io::Result<()> {
-        let undone = self.plan.carry_out();
-        if undone.is_ok() {
-            self.update(|plan| *plan = UndoPlan::default())?;
-        }
+    /// Undoes everything here but claims, which stand as long as anything is left to do.
+    pub fn undo_all(&mut self) -> io::Result<()> {
+        let (undone, outcome) = self.list.carry_out(|_, undo| !matches!(undo, Undo::Claim { .. }));
+        self.withdraw(undone).and(outcome)
+    }
+
+    /// Sends the guardian home. What is still on the list, and still there, it undoes.
+    pub fn dismiss(mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
-        self.child.wait()?;
-        undone
+        self.child.wait().map(drop)
+    }
+
+    /// Undoes everything and sends the guardian home.
+    pub fn finish(mut self) -> io::Result<()> {
+        let outcome = self.undo_all();
+        self.dismiss().and(outcome)
     }
 }
 
-/// The guardian's own program: reads plans from standard input until it closes.
+/// The guardian's own program: keeps the list that it is told over standard input until that closes.
 pub fn main(agent_pid: u32) -> io::Result<()> {
     let stdin = io::stdin();
-    let mut plans = BufReader::new(stdin.lock());
-    let mut plan = UndoPlan::default();
-    let mut agent_stopped = false;
+    let mut lines = BufReader::new(stdin.lock());
+    let mut list = UndoList::default();
+    let mut halted: Option<Halted> = None;
     loop {
-        if !plans.buffer().contains(&b'\n') && !input_within(&LOOK_EVERY)? {
-            let stopped = is_stopped(agent_pid);
-            if stopped != agent_stopped {
-                plan.freeze(stopped);
-                agent_stopped = stopped;
+        if !lines.buffer().contains(&b'\n') && !input_within(&LOOK_EVERY)? {
+            match (is_stopped(agent_pid), halted.take()) {
+                (true, None) => halted = Some(Halted::all_of(&list)),
+                (true, still) => halted = still,
+                (false, Some(over)) => over.resume(),
+                (false, None) => {}
             }
             continue;
         }
         let mut line = String::new();
-        if plans.read_line(&mut line)? == 0 {
-            let undone = plan.carry_out();
-            // The locks are inherited, so these are still ours.
-            plan.claims.iter().for_each(|claim| drop(fs::remove_file(claim)));
-            return undone;
+        // A change is made only after its whole line was written.
+        if lines.read_line(&mut line)? == 0 || !line.ends_with('\n') {
+            return list.carry_out(|_, _| true).1;
         }
-        plan = serde_json::from_str(&line)?;
+        match serde_json::from_str(&line)? {
+            Told::Add(ticket, undo) => list.insert(ticket, undo),
+            Told::Withdraw(ticket) => list.withdraw(ticket),
+        }
+    }
+}
+
+/// The groups that were frozen because the agent is stopped.
+struct Halted(Vec<Freezer>);
+
+impl Halted {
+    /// Freezes every group of the list that can be frozen and is not.
+    fn all_of(list: &UndoList) -> Self {
+        let freezers = list.iter().filter_map(|(_, undo)| undo.freezer());
+        let running = freezers.filter(|freezer| freezer.is_frozen().is_ok_and(|frozen| !frozen));
+        Self(running.inspect(|freezer| drop(freezer.set(true))).collect())
+    }
+
+    fn resume(self) {
+        self.0.iter().for_each(|freezer| drop(freezer.set(false)));
     }
 }
 

@@ -160,6 +160,13 @@ impl Running {
         self.child.wait().expect("a killed child can be waited for");
     }
 
+    /// Kills the agent, unless it has ended.
+    pub fn kill_if_there(&mut self) {
+        if !self.has_ended() {
+            self.kill();
+        }
+    }
+
     /// Waits until the batch command has printed a line, and returns the first.
     #[track_caller]
     pub fn first_line(&mut self) -> String {
@@ -236,9 +243,7 @@ impl Running {
 
 impl Drop for Running {
     fn drop(&mut self) {
-        if !self.has_ended() {
-            self.kill();
-        }
+        self.kill_if_there();
     }
 }
 

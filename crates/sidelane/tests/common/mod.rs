@@ -3,6 +3,7 @@
 //! - `lanes`: whether this machine can run the tests, and whose turn it is
 //! - `service`: stand-ins for a latency-critical service
 //! - `agent`: a `sidelane run`, under way and ended
+//! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
 //! - `process`: what /proc says of a process
 //! - `words`: what the lanes of a run are like, now
@@ -14,6 +15,7 @@ pub mod agent;
 pub mod c_program;
 pub mod deadline;
 pub mod footprint;
+pub mod job;
 pub mod lanes;
 pub mod process;
 pub mod service;
@@ -22,6 +24,7 @@ pub mod words;
 pub use agent::{Finished, Run, Running};
 pub use deadline::{holds_within, wait_until};
 pub use footprint::Footprint;
+pub use job::Job;
 pub use lanes::{lab, lanes_if_possible, lanes_to_ourselves};
 pub use service::{Service, ServiceOnCommand};
 pub use words::Words;

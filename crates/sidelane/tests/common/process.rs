@@ -27,6 +27,20 @@ pub fn last_cpu(pid: u32) -> Option<String> {
     stat_field(&format!("/proc/{pid}/stat"), PROCESSOR)
 }
 
+/// Its scheduling class, by the kernel's number.
+pub fn policy(pid: u32) -> Option<String> {
+    const POLICY: usize = 41;
+    stat_field(&format!("/proc/{pid}/stat"), POLICY)
+}
+
+/// Scheduling class, real-time priority and nice value of a thread.
+pub fn scheduling(tid: u32) -> [Option<String>; 3] {
+    const NICE: usize = 19;
+    const RT_PRIORITY: usize = 40;
+    let field = |number| stat_field(&format!("/proc/{tid}/stat"), number);
+    [policy(tid), field(RT_PRIORITY), field(NICE)]
+}
+
 /// CPU time that it has used, in clock ticks.
 pub fn cpu_ticks(pid: u32) -> u64 {
     const UTIME: usize = 14;

@@ -22,13 +22,13 @@ use rustix::event::{EventfdFlags, eventfd};
 use rustix::fd::OwnedFd;
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
-use crate::audit::Audit;
 use crate::experiment::reaction::child::{Board, Child, Class};
 use crate::experiment::reaction::latency::{Effort, Figures, Spread};
 use crate::experiment::reaction::pair::TestPair;
 use crate::lane::beside::{keep_off, settle};
 use crate::lane::gate::Gate;
 use crate::lane::holder::{Evictor, Holder};
+use crate::lane::log::LaneAudit;
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Service;
 use sidelane_kernel::histogram::Histogram;
@@ -122,7 +122,7 @@ fn start_holder(pair: &TestPair, tracker: &Tracker) -> Result<Holder> {
     let ring = tracker.ring(lane.cpu)?;
     // Other gates resume at once too; what idle moments are worth it is the policy's business.
     let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
-    Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), Audit::default())
+    Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), LaneAudit::default())
         .context("cannot make a thread SCHED_FIFO")
 }
 

@@ -10,8 +10,8 @@ use super::super::cage::Cage;
 use super::super::decider::Means;
 use super::super::holder::Holder;
 use super::{Gate, LaneKeeper};
-use crate::audit::Audit;
 use crate::lane::gate::sched_ext::{ExtKeeper, Successor};
+use crate::lane::log::LaneAudit;
 use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_kernel::scheduler::Scheduler;
 use sidelane_kernel::summons::SummonsRing;
@@ -32,7 +32,7 @@ pub fn start(
     tracker: &Tracker,
     cage: &Arc<Cage>,
     lending: Lending,
-    audit: &Audit,
+    audit: &LaneAudit,
 ) -> Result<(Vec<LaneKeeper>, Option<Scheduler>)> {
     let means = Means { memory: tracker.memory(), evictor: Arc::clone(cage) as _, audit: audit.clone() };
     let lending = if *gate == Gate::Freezer { lending.evicting_at_once() } else { lending };

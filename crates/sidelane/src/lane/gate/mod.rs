@@ -76,6 +76,9 @@ pub enum GateError {
     /// The kernel keeps no threads apart.
     #[error("the gate `core-sched` cannot be had here: {0}; use --gate holder")]
     CoreSched(Lack),
+    /// Batch that was adopted has to be what it was when it is given back.
+    #[error("--adopt goes with --gate holder, freezer or sched-idle: batch that runs already cannot be given another")]
+    Adopted,
 }
 
 impl Gate {
@@ -99,6 +102,19 @@ impl Gate {
             GateChoice::CoreSched => CoreCookie::supported().map(|()| Self::CoreSched).map_err(GateError::CoreSched),
             GateChoice::Freezer => Ok(Self::Freezer),
             GateChoice::SchedIdle => Ok(Self::SchedIdle),
+        }
+    }
+
+    /// The gate for batch that runs already.
+    ///
+    /// # Errors
+    /// When the choice is for commands alone.
+    pub fn choose_for_adopted(choice: GateChoice) -> Result<Self, GateError> {
+        match choice {
+            GateChoice::Auto | GateChoice::Holder => Ok(Self::Holder),
+            GateChoice::Freezer => Ok(Self::Freezer),
+            GateChoice::SchedIdle => Ok(Self::SchedIdle),
+            GateChoice::Instrumented | GateChoice::SchedExt | GateChoice::CoreSched => Err(GateError::Adopted),
         }
     }
 

@@ -1,4 +1,4 @@
-//! A session: one batch command borrowing the lanes of one service, from start to end.
+//! A session: one batch, a command or adopted, borrowing the lanes of one service, from start to end.
 //!
 //! Order is everything here. What can fail without touching the machine comes first; the
 //! guardian knows of each change before it is made; batch runs last. At the end batch goes
@@ -6,12 +6,12 @@
 
 mod start;
 mod watch;
+mod work;
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
 use std::fs::File;
 use std::io::BufWriter;
-use std::process::ExitStatus;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
@@ -20,25 +20,29 @@ use anyhow::{Context, Result};
 use sidelane_policy::borrow::Lending;
 use sidelane_policy::borrow::harm::HarmSource;
 
-use crate::audit::AuditLog;
-use crate::lane::batch::{Batch, BatchClass, exit_code};
+use crate::lane::adopt::Adoptee;
+use crate::lane::batch::{BatchClass, exit_code};
 use crate::lane::beside::{Beside, keep_off};
 use crate::lane::cage::Cage;
 use crate::lane::claim::Claim;
 use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
+use crate::lane::log::LaneLog;
 use crate::lane::terms::{FinalTerms, Learned, TermsKeeper};
 use crate::request;
 use crate::request::emitted::Emitters;
 use crate::request::{RequestSource, Source};
 use crate::undo::guardian::Guardian;
+use crate::undo::{Ticket, Undo};
 use sidelane_host::clock::now_ns;
 use sidelane_kernel::books::Books;
 use sidelane_kernel::counters::EventPair;
 use sidelane_kernel::scheduler::Scheduler;
 use sidelane_kernel::tracker::{Features, LaneMemory, Tracker};
 use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
-use start::{Started, enter_machine, learn_requests, start_batch, start_guardian, undo};
+use start::{Started, adopt_batch, learn_requests, start_batch, start_guardian, tell, undo};
+pub use work::Ending;
+use work::{Wanted, Work};
 
 /// How a session runs.
 pub struct SessionOptions {
@@ -54,8 +58,8 @@ pub struct SessionOptions {
 
 /// What a session came to.
 pub struct Outcome {
-    /// How the batch command ended.
-    pub status: ExitStatus,
+    /// How batch ended.
+    pub ending: Ending,
     /// What the kernel counted, from start to end.
     pub books: Books,
     /// What the lanes' keepers did.
@@ -71,9 +75,12 @@ pub struct Outcome {
 }
 
 impl Outcome {
-    /// The batch command's exit code, as a shell would report it.
+    /// The batch command's exit code, as a shell would report it. That of adopted batch is for others to know.
     pub fn exit_code(&self) -> u8 {
-        exit_code(self.status) as u8
+        match &self.ending {
+            Ending::Command(status) => exit_code(*status) as u8,
+            Ending::GivenBack(_) => 0,
+        }
     }
 }
 
@@ -89,10 +96,10 @@ pub struct Session {
     terms: Option<TermsKeeper>,
     /// The service's requests, if the policy has to know them.
     requests: Option<RequestSource>,
-    batch: Batch,
+    work: Work,
     guardian: Guardian,
     claims: Vec<Claim>,
-    log: Option<AuditLog<BufWriter<File>>>,
+    log: Option<LaneLog<BufWriter<File>>>,
     notes: BTreeSet<String>,
     began: Books,
     strays_seen: u64,
@@ -102,6 +109,15 @@ pub struct Session {
 impl Session {
     /// Starts `command` beside the service.
     pub fn start(beside: Beside, command: &[OsString], options: SessionOptions) -> Result<Self> {
+        Self::begin(beside, Wanted::Command(command), options)
+    }
+
+    /// Adopts batch beside the service.
+    pub fn adopt(beside: Beside, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
+        Self::begin(beside, Wanted::Adoptee(adoptee), options)
+    }
+
+    fn begin(beside: Beside, wanted: Wanted<'_>, options: SessionOptions) -> Result<Self> {
         // First, because its errors name the privileges that are missing.
         let needs_requests = options.hold.is_some_and(|lending| lending.policy.needs_requests());
         // The service's own word is better than what its sockets show.
@@ -126,23 +142,24 @@ impl Session {
         }
         let gate = options.gate.clone();
         let tracker = Rc::new(Tracker::load(features)?);
-        let claims: Vec<Claim> =
-            beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         let tracking = ServiceTracking::start(&tracker, &beside.service, &beside.lanes, lane_use)?;
         let job = BatchTracking::start(&tracker, None)?;
         let requests = learn_requests(&beside, &tracking, emitters)?;
         keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
+        // A moment before the guardian, who is to hold them too.
+        let claims: Vec<Claim> =
+            beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;
-        let cage = match enter_machine(&beside, &job, &mut guardian) {
-            Ok(cage) => Arc::new(cage),
-            Err(error) => return Err(undo(guardian, error)),
+        tell(&mut guardian, claims.iter().map(Claim::undo))?;
+        let started = match wanted {
+            Wanted::Command(command) => start_batch(&beside, (&tracking, &job), &mut guardian, command, options),
+            Wanted::Adoptee(adoptee) => adopt_batch(&beside, (&tracking, &job), &mut guardian, adoptee, options),
         };
-        let started = start_batch(&beside, &tracking, &job, &cage, &mut guardian, command, options);
-        let Started { keepers, scheduler, terms, batch, log } = match started {
+        let Started { cage, keepers, scheduler, terms, work, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
         };
-        let began = tracker.memory().books();
+        let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
         let notes = cage.missing().into_iter().collect();
         let service_looked_at = Instant::now();
         Ok(Self {
@@ -155,13 +172,13 @@ impl Session {
             scheduler,
             terms,
             requests,
-            batch,
+            work,
             guardian,
             claims,
             log,
             notes,
             began,
-            strays_seen: 0,
+            strays_seen,
             service_looked_at,
         })
     }
@@ -186,9 +203,9 @@ impl Session {
         self.job.processes()
     }
 
-    /// The batch command.
-    pub fn batch(&self) -> &Batch {
-        &self.batch
+    /// Whether batch has ended.
+    pub fn has_ended(&self) -> bool {
+        self.work.has_ended(&self.job)
     }
 
     /// What was learned from the service's requests, if lanes are held.
@@ -201,10 +218,20 @@ impl Session {
         self.terms.iter_mut().for_each(|terms| terms.take_over(learned));
     }
 
-    /// Ends the batch command and everything it started, now.
+    /// Whether batch was adopted.
+    pub fn is_adopted(&self) -> bool {
+        matches!(self.work, Work::Adopted(_))
+    }
+
+    /// Sends a batch command a signal. Adopted batch is not ours to signal.
+    pub fn signal(&self, signal: i32) {
+        self.work.signal(signal);
+    }
+
+    /// Ends the batch command and everything it started, now. Adopted batch goes on.
     pub fn kill(&mut self) {
         self.cage.kill();
-        self.batch.signal(libc::SIGKILL);
+        self.work.signal(libc::SIGKILL);
         self.end_scheduler();
     }
 
@@ -223,34 +250,52 @@ impl Session {
 
     /// Takes down what was put up, batch first. Works at any time.
     pub fn end(mut self) -> Result<Outcome> {
-        let leftovers = self.cage.processes().len();
-        if self.batch.has_ended() && leftovers > 0 {
-            self.note(format!("{leftovers} background process(es) of the batch command were ended with it"));
+        if !self.is_adopted() {
+            self.end_command()?;
         }
-        if self.batch.has_ended() {
-            self.guardian.update(|plan| plan.batch_pid = 0)?;
+        self.cage.retire();
+        if let Work::Adopted(adopted) = &mut self.work {
+            adopted.note_families(&self.job, &mut self.guardian)?;
         }
-        // Where there are no groups the plan knows of the batch command alone.
-        self.cage.kill();
-        self.end_scheduler();
-        self.guardian.finish().context("cannot put the machine right")?;
+        // Adopted batch goes on, and where it does is no concern of these books.
+        let at_end = self.is_adopted().then(|| self.memory().books());
+        if let Err(error) = self.guardian.undo_all() {
+            let _ = self.guardian.dismiss();
+            return Err(error).context("cannot put the machine right");
+        }
         let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
-        let mut books = self.tracking.tracker().memory().books().since(&self.began);
+        let mut books = at_end.unwrap_or_else(|| self.tracking.tracker().memory().books()).since(&self.began);
         self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
         let requests = self.requests.as_ref().map(RequestSource::name);
         let terms = self.terms.as_ref().map(TermsKeeper::present);
-        let status = self.batch.reap().context("cannot learn how the batch command ended")?;
+        let (ending, why) = self.work.finish()?;
         self.keepers.clear();
         self.tracking.tracker().detach();
         if let Some(log) = &mut self.log {
-            let why = format!("the batch command has ended: {status}; its groups are gone, affinities are given back");
             log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
         }
         drop(self.claims);
+        self.guardian.dismiss().context("cannot send the guardian home")?;
         let lost = self.requests.as_mut().and_then(lost_note);
         let harm_note = terms.as_ref().and_then(|terms| harm_note(&self.tracking, terms));
         let notes = self.notes.into_iter().chain(lost).chain(harm_note).chain(leak_notes(&books, holders)).collect();
-        Ok(Outcome { status, books, holders, gate: self.gate, terms, requests, notes })
+        Ok(Outcome { ending, books, holders, gate: self.gate, terms, requests, notes })
+    }
+
+    fn end_command(&mut self) -> Result<()> {
+        let leftovers = self.cage.processes().len();
+        if self.has_ended() {
+            if leftovers > 0 {
+                self.note(format!("{leftovers} background process(es) of the batch command were ended with it"));
+            }
+            let families = self.guardian.list().iter().filter(|(_, undo)| matches!(undo, Undo::Family { .. }));
+            let families: Vec<Ticket> = families.map(|(ticket, _)| ticket).collect();
+            self.guardian.withdraw(families)?;
+        }
+        // Where there are no groups the guardian knows of the batch command alone.
+        self.cage.kill();
+        self.end_scheduler();
+        Ok(())
     }
 
     /// Notes something once, however often it is seen.

@@ -10,11 +10,14 @@ use sidelane_policy::borrow::headroom::Standing;
 use super::super::gate::LaneKeeper;
 use super::super::objective;
 use super::Session;
-use super::start::start_guardian;
+use super::start::{start_guardian, tell};
+use super::work::Work;
 use crate::request::RequestSource;
+use crate::undo::{Ticket, Undo, affinity};
 use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::thread::Thread;
 
-/// How often a service that has gone is looked for, and one that strayed is looked at.
+/// How often a service that has gone is looked for, one that strayed is looked at, and who joined adopted batch.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
 impl Session {
@@ -30,6 +33,9 @@ impl Session {
         if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.service_looked_at = Instant::now();
             self.look_after_service()?;
+            if let Work::Adopted(adopted) = &mut self.work {
+                adopted.look(&self.cage, &self.job, &mut self.guardian)?;
+            }
         }
         Ok(())
     }
@@ -83,9 +89,9 @@ impl Session {
             return Ok(());
         }
         self.note("the guardian process was ended by somebody; a new one took over".to_owned());
-        let plan = self.guardian.plan().clone();
+        let list = self.guardian.list().clone();
         self.guardian = start_guardian(&self.claims)?;
-        self.guardian.update(|new| *new = plan).context("cannot brief the guardian")
+        self.guardian.succeed(list).context("cannot brief the guardian")
     }
 
     /// Finds a service that was restarted, and lets lanes be held again that it had visited.
@@ -115,9 +121,15 @@ impl Session {
     fn receive_visitors(&mut self, pids: BTreeSet<u32>) -> Result<()> {
         self.beside.service.pids = pids;
         self.note("the service moved to a batch lane; batch left that lane until it was gone".to_owned());
-        let pins = self.beside.pin_plan();
-        self.guardian.update(|plan| plan.pins.threads.extend(pins.threads.iter().cloned()))?;
-        pins.pin(&self.beside.lanes.requests)?;
+        let pins = self.beside.pins();
+        let moved: BTreeSet<Thread> = pins.iter().filter_map(Undo::thread).collect();
+        let is_older = |undo: &Undo| undo.thread().is_some_and(|thread| moved.contains(&thread));
+        let older = self.guardian.list().iter().filter(|(_, undo)| is_older(undo)).map(|(ticket, _)| ticket);
+        let older: Vec<Ticket> = older.collect();
+        tell(&mut self.guardian, pins.iter().cloned())?;
+        // A thread that was moved again gets back what its owner gave it last.
+        self.guardian.withdraw(older)?;
+        affinity::pin(&pins, &self.beside.lanes.requests)?;
         let allowed = allowed_cpus(&self.beside.service.pids);
         for keeper in self.keepers.iter().filter(|keeper| !allowed.contains(keeper.cpu())) {
             keeper.visitors_gone();

@@ -1,0 +1,42 @@
+//! The freezer of a control group, of version 2 or 1.
+
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+const V2: &str = "cgroup.freeze";
+const V1: &str = "freezer.state";
+/// Whether a v1 group was frozen itself; its state also tells of the groups above it.
+const V1_ITSELF: &str = "freezer.self_freezing";
+
+/// Stops and resumes all that is in a group and below it.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Freezer {
+    dir: PathBuf,
+    file: &'static str,
+}
+
+impl Freezer {
+    /// The freezer of the group `dir`, if it has one.
+    pub fn of(dir: &Path) -> Option<Self> {
+        let file = [V2, V1].into_iter().find(|file| dir.join(file).exists())?;
+        Some(Self { dir: dir.to_owned(), file })
+    }
+
+    /// Whether the group itself is frozen, or asked to be.
+    pub fn is_frozen(&self) -> io::Result<bool> {
+        let file = if self.file == V1 { V1_ITSELF } else { V2 };
+        Ok(fs::read_to_string(self.dir.join(file))?.trim() == "1")
+    }
+
+    /// Stops or resumes the group.
+    pub fn set(&self, frozen: bool) -> io::Result<()> {
+        let value = match (self.file, frozen) {
+            (V1, true) => "FROZEN",
+            (V1, false) => "THAWED",
+            (_, true) => "1",
+            (_, false) => "0",
+        };
+        fs::write(self.dir.join(self.file), value)
+    }
+}

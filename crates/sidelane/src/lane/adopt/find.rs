@@ -1,0 +1,239 @@
+//! Finding batch that is there already, and refusing what must not be touched, before anything is changed.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use thiserror::Error;
+
+use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::freezer::Freezer;
+use sidelane_host::priority::ThreadClass;
+use sidelane_host::procfs::{family, is_alive, is_kernels, thread_cpus};
+use sidelane_host::service::{ServiceError, Target};
+use sidelane_host::thread::Thread;
+
+/// Why a batch cannot be adopted.
+#[derive(Debug, Error)]
+pub enum AdoptError {
+    /// Only a tree of processes or a group can be.
+    #[error("`{0}` does not name batch to adopt: use pid:NUMBER or cgroup:/PATH")]
+    Syntax(String),
+    /// There is no such group.
+    #[error("there is no group {0} in any hierarchy that is mounted here; see `systemd-cgls`")]
+    NoGroup(String),
+    /// The group is empty.
+    #[error("the group {0} holds no process: there is nothing to adopt")]
+    Empty(String),
+    /// There is no such process.
+    #[error("no process {0} is running: there is nothing to adopt")]
+    NoProcess(u32),
+    /// The batch and the service share a process.
+    #[error("{batch} holds process {pid} of the service: adopt only the part of it that is batch")]
+    HoldsService {
+        /// As the user named it.
+        batch: Target,
+        /// The process.
+        pid: u32,
+    },
+    /// The batch holds Sidelane itself.
+    #[error(
+        "{0} holds this sidelane itself, which would be frozen with it: adopt only the part of it that is batch, \
+         or run sidelane elsewhere"
+    )]
+    HoldsSidelane(Target),
+    /// Some threads belong to the kernel.
+    #[error("process {0} is a thread of the kernel: it cannot be adopted")]
+    Kernel(u32),
+    /// A thread cannot be given back as it was.
+    #[error(
+        "thread {0} of the batch is in SCHED_DEADLINE, and could not be given back as it was: it cannot be adopted"
+    )]
+    Deadline(u32),
+}
+
+/// Where an adopted batch's processes are found.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Members {
+    /// In this group and below.
+    Group(PathBuf),
+    /// This process, and its descendants when it was adopted. Who is born later is known by the kernel program.
+    Family(Thread),
+}
+
+impl Members {
+    /// The processes that are found there now.
+    pub fn now(&self) -> BTreeSet<u32> {
+        let found: BTreeSet<u32> = match self {
+            Members::Group(dir) => processes(dir).into_iter().collect(),
+            Members::Family(root) if root.is_there() => family(&BTreeSet::from([root.tid])),
+            Members::Family(_) => BTreeSet::new(),
+        };
+        found.into_iter().filter(|pid| is_alive(*pid)).collect()
+    }
+}
+
+/// Batch that can be adopted.
+#[derive(Clone, Debug)]
+pub struct Adoptee {
+    /// As the user named it.
+    pub target: Target,
+    /// Its processes.
+    pub members: Members,
+    /// The oldest of its processes.
+    pub root: Thread,
+    /// Its own group that can be frozen, if it was named by one.
+    pub freezable: Option<PathBuf>,
+    /// Its own group that has a list of CPUs, if it was named by one.
+    pub cpuset: Option<Leaf>,
+}
+
+/// A group that was named, in one hierarchy.
+struct Named {
+    dir: PathBuf,
+    hierarchy: Hierarchy,
+}
+
+impl Named {
+    fn pids(&self) -> BTreeSet<u32> {
+        Members::Group(self.dir.clone()).now()
+    }
+
+    /// Whether whoever is in the other group is in this one. Processes that come and go meanwhile are in the groups
+    /// of those who started them.
+    fn holds_all_of(&self, other: &Named) -> bool {
+        let is_here = |pid: &u32| match self.hierarchy.dir_of(&pid.to_string()) {
+            Some(dir) => dir.starts_with(&self.dir),
+            None => true,
+        };
+        let pids = other.pids();
+        !pids.is_empty() && pids.iter().all(is_here)
+    }
+}
+
+impl Adoptee {
+    /// Reads the name of a batch.
+    pub fn parse(text: &str) -> Result<Target, AdoptError> {
+        match text.parse() {
+            Ok(target @ (Target::Pid(_) | Target::Cgroup(_))) => Ok(target),
+            Ok(_) | Err(ServiceError::Syntax(_)) | Err(ServiceError::NotFound { .. }) => {
+                Err(AdoptError::Syntax(text.to_owned()))
+            }
+        }
+    }
+
+    /// Finds the batch `target` as it is now, beside a service of these processes.
+    pub fn find(target: &Target, service: &BTreeSet<u32>) -> Result<Self, AdoptError> {
+        let adoptee = match target {
+            Target::Pid(pid) => Self::tree(target, *pid)?,
+            Target::Cgroup(path) => Self::group(target, path)?,
+            Target::Port(_) | Target::Comm(_) => return Err(AdoptError::Syntax(target.to_string())),
+        };
+        adoptee.check(service)?;
+        Ok(adoptee)
+    }
+
+    fn tree(target: &Target, pid: u32) -> Result<Self, AdoptError> {
+        let root = Thread::of(pid).filter(|_| is_alive(pid)).ok_or(AdoptError::NoProcess(pid))?;
+        let members = Members::Family(root);
+        Ok(Self { target: target.clone(), members, root, freezable: None, cpuset: None })
+    }
+
+    fn group(target: &Target, path: &str) -> Result<Self, AdoptError> {
+        let all = Hierarchy::all().into_iter().map(|hierarchy| (hierarchy.dir(path), hierarchy));
+        let named: Vec<Named> =
+            all.filter(|(dir, _)| dir.is_dir()).map(|(dir, hierarchy)| Named { dir, hierarchy }).collect();
+        if named.is_empty() {
+            return Err(AdoptError::NoGroup(path.to_owned()));
+        }
+        let first = named.iter().find(|group| !group.pids().is_empty());
+        let first = first.ok_or_else(|| AdoptError::Empty(path.to_owned()))?;
+        let (dir, pids) = (&first.dir, first.pids());
+        // A group of the same name in another hierarchy is the batch's, too, if it holds the same processes.
+        let same: Vec<&PathBuf> = named
+            .iter()
+            .filter(|other| first.holds_all_of(other) && other.holds_all_of(first))
+            .map(|group| &group.dir)
+            .collect();
+        let oldest = pids.iter().filter_map(|pid| Thread::of(*pid)).min_by_key(|process| process.started);
+        Ok(Self {
+            target: target.clone(),
+            members: Members::Group(dir.clone()),
+            root: oldest.ok_or_else(|| AdoptError::Empty(path.to_owned()))?,
+            freezable: same.iter().find(|dir| Freezer::of(dir).is_some()).map(|dir| dir.to_path_buf()),
+            cpuset: same.iter().find(|dir| can_confine(dir)).map(|dir| Leaf { dir: dir.to_path_buf() }),
+        })
+    }
+
+    fn check(&self, service: &BTreeSet<u32>) -> Result<(), AdoptError> {
+        let pids = self.members.now();
+        if let Some(pid) = pids.intersection(service).next() {
+            return Err(AdoptError::HoldsService { batch: self.target.clone(), pid: *pid });
+        }
+        if pids.contains(&std::process::id()) {
+            return Err(AdoptError::HoldsSidelane(self.target.clone()));
+        }
+        if let Some(pid) = pids.iter().find(|pid| is_kernels(**pid)) {
+            return Err(AdoptError::Kernel(*pid));
+        }
+        let mut threads = pids.iter().flat_map(|pid| Thread::all_of(*pid));
+        match threads.find(|thread| ThreadClass::of(thread.tid).is_some_and(|class| class.is_deadline())) {
+            Some(thread) => Err(AdoptError::Deadline(thread.tid)),
+            None => Ok(()),
+        }
+    }
+
+    /// The CPUs and the class of its root, for those who are born while it is adopted.
+    pub fn of_root(&self) -> Option<(CpuSet, ThreadClass)> {
+        Some((thread_cpus(self.root.tid, self.root.tid)?, ThreadClass::of(self.root.tid)?))
+    }
+}
+
+/// Whether the list of CPUs of the group `dir` can be written. A v1 group cannot have fewer CPUs than the groups
+/// below it, and a partition has its CPUs to itself.
+fn can_confine(dir: &Path) -> bool {
+    let says = |file: &str| fs::read_to_string(dir.join(file)).ok();
+    let is_v2 = dir.join("cgroup.controllers").exists();
+    let has_groups = fs::read_dir(dir).into_iter().flatten().flatten().any(|entry| entry.path().is_dir());
+    let partition = says("cpuset.cpus.partition").is_some_and(|kind| kind.trim() != "member");
+    says("cpuset.cpus").is_some() && (is_v2 || !has_groups) && !partition
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn refusal(target: Target) -> String {
+        Adoptee::find(&target, &BTreeSet::new()).unwrap_err().to_string()
+    }
+
+    #[test]
+    fn only_trees_and_groups_can_be_adopted() {
+        for text in ["pid:7", "cgroup:/batch.slice/job"] {
+            assert_eq!(Adoptee::parse(text).unwrap().to_string(), text);
+        }
+        for text in ["port:80", "comm:make", "make", "pid:0", ""] {
+            assert!(Adoptee::parse(text).unwrap_err().to_string().contains("cgroup:/PATH"), "{text}");
+        }
+    }
+
+    #[test]
+    fn sidelane_does_not_adopt_itself() {
+        assert!(refusal(Target::Pid(std::process::id())).contains("sidelane itself"));
+        assert!(refusal(Target::Pid(std::os::unix::process::parent_id())).contains("sidelane itself"));
+    }
+
+    #[test]
+    fn a_service_is_not_batch() {
+        let own = std::process::id();
+        let error = Adoptee::find(&Target::Pid(own), &BTreeSet::from([own])).unwrap_err().to_string();
+        assert!(error.contains("of the service"), "{error}");
+    }
+
+    #[test]
+    fn what_is_not_there_is_named() {
+        assert!(refusal(Target::Pid(u32::MAX)).contains("no process 4294967295"));
+        assert!(refusal(Target::Cgroup("/no/such/group".into())).contains("no group /no/such/group"));
+    }
+}

@@ -1,0 +1,173 @@
+//! The kinds of change that are made to the machine, and how each is undone.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::os::unix::fs::MetadataExt;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::freezer::Freezer;
+use sidelane_host::priority::{ThreadClass, pin_thread};
+use sidelane_host::procfs;
+use sidelane_host::thread::Thread;
+
+use super::groups::{self, Fate};
+use super::newcomers::Newcomers;
+
+/// One change to the machine, as what it takes to undo it. To undo it twice does no more than to undo it once.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Undo {
+    /// A thread was put on other CPUs.
+    Affinity {
+        /// The thread.
+        thread: Thread,
+        /// The CPUs that it had.
+        cpus: CpuSet,
+    },
+    /// A thread was put into another scheduling class.
+    Class {
+        /// The thread.
+        thread: Thread,
+        /// The class that it had.
+        class: ThreadClass,
+    },
+    /// A group of somebody else is frozen and thawed.
+    Freezer {
+        /// The group's directory.
+        dir: PathBuf,
+        /// How it was found.
+        frozen: bool,
+    },
+    /// A group of somebody else was put on other CPUs.
+    Cpuset {
+        /// The group's directory.
+        dir: PathBuf,
+        /// What its list of CPUs said; may be empty.
+        cpus: String,
+    },
+    /// A group was made.
+    Group {
+        /// Its directory.
+        dir: PathBuf,
+        /// What becomes of the processes in it.
+        fate: Fate,
+    },
+    /// A process was moved into a group that was made.
+    Member {
+        /// The process.
+        process: Thread,
+        /// The directory of the group that was made.
+        group: PathBuf,
+        /// The directory of the group that the process was in.
+        from: PathBuf,
+    },
+    /// Processes are born to threads that were changed, and inherit the change.
+    Newcomers(Newcomers),
+    /// A process was started. It is to end, and its descendants with it.
+    Family {
+        /// The process.
+        process: Thread,
+    },
+    /// A file was made that says who is there. A living agent removes its own, last of all.
+    Claim {
+        /// The file.
+        file: PathBuf,
+        /// Its inode: somebody else may have made another file of that name since.
+        inode: u64,
+    },
+}
+
+impl Undo {
+    /// Ends the processes that were started, so that what they are in can be removed.
+    pub fn end_processes(&self) {
+        match self {
+            Undo::Family { process } if process.is_there() => kill_family(process.tid),
+            Undo::Group { dir, fate: Fate::Ended } => groups::kill_all(dir),
+            _ => {}
+        }
+    }
+
+    /// Undoes it. `known` are the threads that have an undo of their own.
+    pub fn carry_out(&self, known: &BTreeSet<Thread>) -> io::Result<()> {
+        match self {
+            Undo::Affinity { thread, cpus } => give_cpus(thread, cpus),
+            Undo::Class { thread, class } => give_class(thread, *class),
+            Undo::Freezer { dir, frozen } => unless_gone(dir, || match Freezer::of(dir) {
+                Some(freezer) => freezer.set(*frozen),
+                None => Ok(()),
+            }),
+            // An empty list can only be written as an empty line.
+            Undo::Cpuset { dir, cpus } => unless_gone(dir, || fs::write(dir.join("cpuset.cpus"), format!("{cpus}\n"))),
+            Undo::Group { dir, fate } => groups::remove(dir, fate),
+            Undo::Member { process, group, from } => unless_gone(from, || groups::move_back(process, group, from)),
+            Undo::Newcomers(newcomers) => {
+                newcomers.give_back(known);
+                Ok(())
+            }
+            Undo::Family { .. } => Ok(()),
+            Undo::Claim { file, inode } => unless_gone(file, || match fs::metadata(file)?.ino() == *inode {
+                true => fs::remove_file(file),
+                false => Ok(()),
+            }),
+        }
+    }
+
+    /// The thread that it is about, if it is about one.
+    pub fn thread(&self) -> Option<Thread> {
+        match self {
+            Undo::Affinity { thread, .. } | Undo::Class { thread, .. } => Some(*thread),
+            _ => None,
+        }
+    }
+
+    /// The freezer of the group that it is about.
+    pub fn freezer(&self) -> Option<Freezer> {
+        match self {
+            Undo::Freezer { dir, .. } | Undo::Group { dir, .. } => Freezer::of(dir),
+            _ => None,
+        }
+    }
+}
+
+/// Gives a thread its CPUs back. A thread that has them is left alone: the kernel remembers of each thread whether
+/// anybody has ever chosen its CPUs.
+pub(super) fn give_cpus(thread: &Thread, cpus: &CpuSet) -> io::Result<()> {
+    if !thread.is_there() || procfs::thread_cpus(thread.tid, thread.tid).as_ref() == Some(cpus) {
+        return Ok(());
+    }
+    unless_ended(pin_thread(thread.tid, &cpus.iter().collect::<Vec<_>>()))
+}
+
+pub(super) fn give_class(thread: &Thread, class: ThreadClass) -> io::Result<()> {
+    if !thread.is_there() || ThreadClass::of(thread.tid) == Some(class) {
+        return Ok(());
+    }
+    unless_ended(class.give(thread.tid))
+}
+
+/// A thread may end at any time, and then needs nothing back.
+fn unless_ended(done: io::Result<()>) -> io::Result<()> {
+    done.or_else(|error| if error.raw_os_error() == Some(libc::ESRCH) { Ok(()) } else { Err(error) })
+}
+
+/// A group or file may be removed at any time by whoever made it.
+fn unless_gone(path: &Path, undo: impl FnOnce() -> io::Result<()>) -> io::Result<()> {
+    undo().or_else(|error| if path.exists() { Err(error) } else { Ok(()) })
+}
+
+/// Where there are no groups, a command's descendants are all that is known of what it started.
+fn kill_family(pid: u32) {
+    for member in procfs::family(&BTreeSet::from([pid])) {
+        // SAFETY: plain system call. The agent reaps the command only after it has withdrawn the change, so the
+        // number still means the command.
+        unsafe { libc::kill(member as libc::pid_t, libc::SIGKILL) };
+    }
+}
+
+/// Every group that may be made as `name` below the group that this process is in.
+pub fn own_groups(name: &str) -> Vec<Undo> {
+    let dirs = groups::own_dirs(name).into_iter();
+    dirs.map(|dir| Undo::Group { dir, fate: Fate::Ended }).collect()
+}

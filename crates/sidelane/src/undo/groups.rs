@@ -1,0 +1,89 @@
+//! Groups that were made: how they are emptied and removed.
+
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
+use sidelane_host::freezer::Freezer;
+use sidelane_host::thread::Thread;
+
+/// A process forks no faster than it is killed or moved; this many rounds have never been needed.
+const ROUNDS_MAX: usize = 1000;
+
+/// What becomes of the processes in a group that was made.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub enum Fate {
+    /// They are killed: they were started to be in it.
+    Ended,
+    /// They go on in this group.
+    MovedTo(PathBuf),
+}
+
+/// Every directory of a group `name` below the group that this process is in.
+pub fn own_dirs(name: &str) -> Vec<PathBuf> {
+    Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(name))).collect()
+}
+
+/// Empties and removes the group `dir`. Safe to repeat.
+pub fn remove(dir: &Path, fate: &Fate) -> io::Result<()> {
+    match fate {
+        Fate::Ended => kill_all(dir),
+        Fate::MovedTo(to) => move_all(dir, to),
+    }
+    Leaf { dir: dir.to_owned() }.remove()
+}
+
+/// Moves a process back from the group that it was moved into, unless it has left that by itself.
+pub fn move_back(process: &Thread, group: &Path, from: &Path) -> io::Result<()> {
+    if !process.is_there() || !processes(group).contains(&process.tid) {
+        return Ok(());
+    }
+    let moved = Leaf { dir: from.to_owned() }.admit(process.tid);
+    if process.is_there() { moved } else { Ok(()) }
+}
+
+fn move_all(dir: &Path, to: &Path) {
+    if let Some(freezer) = Freezer::of(dir) {
+        let _ = freezer.set(false);
+    }
+    until_empty(dir, |pid| drop(Leaf { dir: to.to_owned() }.admit(pid)));
+}
+
+/// Ends everything in the group `dir`.
+pub fn kill_all(dir: &Path) {
+    let leaf = Leaf { dir: dir.to_owned() };
+    if leaf.has("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
+        return;
+    }
+    if leaf.has("freezer.state") {
+        // A v1-frozen task does not die before it thaws.
+        let _ = leaf.write("freezer.state", "THAWED");
+    }
+    until_empty(dir, kill);
+}
+
+fn until_empty(dir: &Path, take: impl Fn(u32)) {
+    take_until_none(|| processes(dir), take);
+}
+
+/// Kills until nobody is left: a fork may have been under way.
+pub fn kill_until_none(alive: impl Fn() -> Vec<u32>) {
+    take_until_none(alive, kill);
+}
+
+fn take_until_none(alive: impl Fn() -> Vec<u32>, take: impl Fn(u32)) {
+    for _ in 0..ROUNDS_MAX {
+        let pids = alive();
+        if pids.is_empty() {
+            return;
+        }
+        pids.into_iter().for_each(&take);
+        std::thread::yield_now();
+    }
+}
+
+fn kill(pid: u32) {
+    // SAFETY: plain system call; the pid was batch's a moment ago.
+    unsafe { libc::kill(pid as libc::pid_t, libc::SIGKILL) };
+}

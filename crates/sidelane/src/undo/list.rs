@@ -1,0 +1,73 @@
+//! What there is to undo, in the order of the changes.
+
+use std::collections::BTreeSet;
+use std::io;
+
+use serde::{Deserialize, Serialize};
+use sidelane_host::thread::Thread;
+
+use super::change::Undo;
+
+/// Names one change of a list.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
+pub struct Ticket(u64);
+
+/// The changes that were made, or are about to be, and not undone yet.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct UndoList {
+    entries: Vec<(Ticket, Undo)>,
+    tickets: u64,
+}
+
+impl UndoList {
+    /// Adds a change, the last one so far.
+    pub fn add(&mut self, undo: Undo) -> Ticket {
+        let ticket = Ticket(self.tickets);
+        self.insert(ticket, undo);
+        ticket
+    }
+
+    /// Adds a change under the ticket that another list gave it, or puts it in the place of the one that has it.
+    pub fn insert(&mut self, ticket: Ticket, undo: Undo) {
+        match self.entries.iter_mut().find(|(other, _)| *other == ticket) {
+            Some((_, old)) => *old = undo,
+            None => self.entries.push((ticket, undo)),
+        }
+        self.tickets = self.tickets.max(ticket.0 + 1);
+    }
+
+    /// Takes a change off the list: it is undone, or nothing is left of it.
+    pub fn withdraw(&mut self, ticket: Ticket) {
+        self.entries.retain(|(other, _)| *other != ticket);
+    }
+
+    /// The changes, first to last.
+    pub fn iter(&self) -> impl DoubleEndedIterator<Item = (Ticket, &Undo)> {
+        self.entries.iter().map(|(ticket, undo)| (*ticket, undo))
+    }
+
+    /// Undoes all changes that `is_mine`, last to first, whatever fails, and returns those that succeeded and the
+    /// first error. Processes that were started are ended before anything else: a group can be removed only when
+    /// they are gone.
+    pub fn carry_out(&self, is_mine: impl Fn(Ticket, &Undo) -> bool) -> (Vec<Ticket>, io::Result<()>) {
+        let mine = || self.iter().rev().filter(|(ticket, undo)| is_mine(*ticket, undo));
+        mine().for_each(|(_, undo)| undo.end_processes());
+        let known = self.known();
+        let (mut undone, mut outcome) = (Vec::new(), Ok(()));
+        for (ticket, undo) in mine() {
+            match undo.carry_out(&known) {
+                Ok(()) => undone.push(ticket),
+                Err(error) => outcome = outcome.and(Err(error)),
+            }
+        }
+        (undone, outcome)
+    }
+
+    /// The threads that have an undo of their own.
+    pub fn known(&self) -> BTreeSet<Thread> {
+        self.entries.iter().filter_map(|(_, undo)| undo.thread()).collect()
+    }
+}
+
+#[cfg(test)]
+mod tests;

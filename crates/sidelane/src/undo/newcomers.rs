@@ -1,0 +1,110 @@
+//! Those who are born to changed threads, and inherit the change.
+
+use std::collections::BTreeSet;
+use std::path::PathBuf;
+
+use serde::{Deserialize, Serialize};
+use sidelane_host::cgroup::processes;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::ThreadClass;
+use sidelane_host::procfs::{self, family};
+use sidelane_host::thread::Thread;
+
+use super::change::{give_class, give_cpus};
+
+/// A thread forks no faster than it is changed back; this many rounds have never been needed.
+const ROUNDS_MAX: usize = 1000;
+
+/// Where newcomers are looked for, how they are told, and what they get.
+#[derive(Clone, Debug, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Newcomers {
+    /// Groups: they are in one of these or below.
+    pub groups: Vec<PathBuf>,
+    /// Processes: they descend from one of these.
+    pub families: Vec<Thread>,
+    /// The CPUs that the changed threads are confined to.
+    pub confined: CpuSet,
+    /// The CPUs that newcomers get.
+    pub cpus: CpuSet,
+    /// The class that newcomers get.
+    pub class: ThreadClass,
+}
+
+impl Newcomers {
+    /// Gives every newcomer what it would have had, until a round finds none. `known` are no newcomers.
+    pub fn give_back(&self, known: &BTreeSet<Thread>) {
+        let mut done = known.clone();
+        for _ in 0..ROUNDS_MAX {
+            let changed = self.threads().into_iter().filter(|thread| !done.contains(thread) && self.is_changed(thread));
+            let changed: Vec<Thread> = changed.collect();
+            if changed.is_empty() {
+                return;
+            }
+            for thread in changed {
+                self.give(&thread);
+                done.insert(thread);
+            }
+        }
+    }
+
+    /// Gives one thread what newcomers get. Whoever has left with less is no worse off than before.
+    pub fn give(&self, thread: &Thread) {
+        let _ = give_cpus(thread, &self.cpus);
+        if ThreadClass::of(thread.tid).is_some_and(|class| class.is_idle()) {
+            let _ = give_class(thread, self.class);
+        }
+    }
+
+    fn threads(&self) -> Vec<Thread> {
+        let roots: BTreeSet<u32> = self.families.iter().filter(|root| root.is_there()).map(|root| root.tid).collect();
+        let descendants = if roots.is_empty() { BTreeSet::new() } else { family(&roots) };
+        let members = self.groups.iter().flat_map(|dir| processes(dir)).chain(descendants);
+        members.flat_map(Thread::all_of).collect()
+    }
+
+    /// Whoever was born to a thread that had its own back already has inherited that.
+    fn is_changed(&self, thread: &Thread) -> bool {
+        let confined = procfs::thread_cpus(thread.tid, thread.tid).is_some_and(|cpus| cpus.is_subset(&self.confined));
+        confined || ThreadClass::of(thread.tid).is_some_and(|class| class.is_idle())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::process::CommandExt;
+    use std::process::{Child, Command};
+
+    use sidelane_host::priority::make_this_thread_idle;
+    use sidelane_host::procfs::own_cpus;
+
+    use super::*;
+
+    /// A process that was born in SCHED_IDLE.
+    fn born_idle() -> Child {
+        let mut command = Command::new("sleep");
+        // SAFETY: one async-signal-safe system call between fork and exec.
+        unsafe { command.arg("1000").pre_exec(make_this_thread_idle) };
+        command.spawn().unwrap()
+    }
+
+    #[test]
+    fn a_newcomer_gets_what_the_root_had_and_one_that_is_known_is_left_alone() {
+        let (ordinary, cpus) = (ThreadClass { policy: libc::SCHED_BATCH, priority: 0 }, own_cpus());
+        let mut children = [born_idle(), born_idle()];
+        let [newcomer, known] = [0, 1].map(|child: usize| Thread::of(children[child].id()).unwrap());
+        let families = vec![newcomer, known];
+        let newcomers =
+            Newcomers { groups: vec![], families, confined: CpuSet::default(), cpus: cpus.clone(), class: ordinary };
+        newcomers.give_back(&BTreeSet::from([known]));
+        let classes = [newcomer, known].map(|thread| ThreadClass::of(thread.tid).unwrap());
+        // To leave SCHED_IDLE may take a privilege.
+        // SAFETY: plain system call.
+        let is_root = unsafe { libc::geteuid() } == 0;
+        assert_eq!(classes, [if is_root { ordinary } else { ThreadClass::IDLE }, ThreadClass::IDLE]);
+        assert_eq!(procfs::thread_cpus(newcomer.tid, newcomer.tid), Some(cpus));
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+}

@@ -1,0 +1,434 @@
+//! What `sidelane run --adopt` promises: batch that is there already borrows lanes as a command does, and goes on as
+//! it was found, whatever ends the run.
+
+mod common;
+
+use std::process::{Command, Stdio};
+use std::thread::sleep;
+use std::time::Duration;
+
+use common::job::{Looks, is_held, looks_of};
+use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
+use common::process::{cpu_ticks, kill, wants_cpu};
+use common::{Finished, Footprint, Job, Run, Running, Service, Words, lanes_to_ourselves, process, wait_until};
+use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::clock::now_ns;
+use sidelane_signal::HoldState;
+
+const EXIT_FAILURE: i32 = 1;
+const EXIT_USAGE: i32 = 2;
+/// How often an agent is killed; more of them find rarer moments.
+const KILLS_VARIABLE: &str = "SIDELANE_ADOPT_KILLS";
+const KILLS: u64 = 10;
+
+fn is_v2(hierarchy: &Hierarchy) -> bool {
+    hierarchy.is_v2()
+}
+
+fn is_v1(hierarchy: &Hierarchy) -> bool {
+    hierarchy.controls("freezer") || hierarchy.controls("cpuset")
+}
+
+fn is_v1_cpuset(hierarchy: &Hierarchy) -> bool {
+    hierarchy.controls("cpuset")
+}
+
+fn adopting(job: &Job, service: &str) -> Run {
+    Run::beside(service).and(&["--adopt", &job.target()])
+}
+
+/// Everything of a job and the machine that a run may change.
+struct Before {
+    looks: Looks,
+    groups: Vec<String>,
+    footprint: Footprint,
+}
+
+impl Before {
+    fn of(job: &Job) -> Self {
+        Self { looks: job.looks(), groups: job.groups_look(), footprint: Footprint::now() }
+    }
+
+    /// Waits until the job is as it was, and looks whether it runs.
+    #[track_caller]
+    fn must_come_back(&self, job: &Job) {
+        wait_until("the job's groups were as before", || job.groups_look() == self.groups);
+        let is_back = || job.looks() == self.looks;
+        let came_back = common::holds_within(Duration::from_secs(60), is_back);
+        assert!(came_back, "before: {:#?}\nafter: {:#?}", self.looks, job.looks());
+        self.footprint.must_come_back();
+        job.must_run();
+    }
+}
+
+/// Whether a process that was born to the job's root looks like it.
+fn is_like_root(pid: u32, job: &Job) -> bool {
+    let look =
+        |pid| (process::allowed_cpus(pid), process::scheduling(pid), std::fs::read(format!("/proc/{pid}/cgroup")).ok());
+    look(pid) == look(job.pid())
+}
+
+#[track_caller]
+fn start_and_hold(run: Run, job: &Job) -> Running {
+    let mut run = run.start_as_is();
+    run.wait_until("the job was in its lane", |_| job.is_in(BATCH_LANE));
+    run
+}
+
+/// Held, given back at a signal, with one who was born meanwhile.
+#[track_caller]
+fn given_back_at_a_signal(job: &Job, how: impl Fn(Run) -> Run) -> Finished {
+    let before = Before::of(job);
+    let service = Service::in_bursts();
+    let ended = [libc::SIGTERM, libc::SIGINT].map(|signal| {
+        let mut run = start_and_hold(how(adopting(job, &service.target())), job);
+        run.wait_until_audited("hold", 0);
+        let newcomer = job.newcomer();
+        wait_until("the newcomer was held", || is_held(newcomer, BATCH_LANE));
+        run.signal(signal);
+        let run = run.wait_for_end().must_exit(0).must_say(&["adopted", &job.target(), "given back"]);
+        assert!(run.audit().iter().any(|entry| entry["action"] == "end"), "{:?}", run.audit());
+        assert!(is_like_root(newcomer, job), "{} is not like {}", looks_of(newcomer), looks_of(job.pid()));
+        kill(newcomer);
+        before.must_come_back(job);
+        run
+    });
+    service.must_be_unharmed(REQUEST_LANE);
+    let [_, last] = ended;
+    last
+}
+
+#[test]
+fn a_group_is_given_back_at_a_signal() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v2) else { return };
+    given_back_at_a_signal(&job, |run| run);
+}
+
+#[test]
+fn a_group_of_version_1_is_given_back_at_a_signal() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v1) else { return };
+    let run = given_back_at_a_signal(&job, |run| run);
+    let both = ["freezer", "cpuset"].map(|name| Hierarchy::all().iter().any(|found| found.controls(name)));
+    assert!(both != [true, true] || !run.stderr.contains("can be used here"), "{run}");
+}
+
+/// Its freezer is a group of ours then, in another hierarchy.
+#[test]
+fn a_group_without_a_freezer_is_given_back_at_a_signal() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v1_cpuset) else { return };
+    given_back_at_a_signal(&job, |run| run);
+}
+
+#[test]
+fn a_tree_is_given_back_at_a_signal() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    given_back_at_a_signal(&Job::tree(), |run| run);
+}
+
+#[test]
+fn a_tree_is_given_back_where_there_are_no_groups() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let unmount = ["unshare", "--mount", "sh", "-c", "umount --all --types cgroup,cgroup2 && exec \"$0\" \"$@\""];
+    let run = given_back_at_a_signal(&Job::tree(), |run| run.through(&unmount));
+    run.must_say(&["no cgroup freezer", "no cpuset can be used here", "no control groups"]);
+}
+
+/// Some of it was changed by then.
+#[test]
+fn batch_that_may_not_use_its_lane_is_refused_and_as_it_was() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v1_cpuset) else { return };
+    job.group().write("cpuset.cpus", REQUEST_LANE).unwrap();
+    let before = Before::of(&job);
+    let service = Service::idle();
+    let run = Run::beside(service.target()).and(&["--adopt", &format!("pid:{}", job.pid())]);
+    run.start_as_is().wait_for_end().must_exit(EXIT_FAILURE).must_say(&["its groups may allow others only"]);
+    before.must_come_back(&job);
+}
+
+#[test]
+fn a_run_ends_with_the_batch_that_it_adopted() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(group) = Job::in_groups(is_v2) else { return };
+    for mut job in [group, Job::tree()] {
+        let (groups, footprint) = (job.groups_look(), Footprint::now());
+        let service = Service::idle();
+        let run = start_and_hold(adopting(&job, &service.target()), &job);
+        job.end();
+        run.wait_for_end().must_exit(0).must_say(&["adopted"]);
+        assert_eq!(job.groups_look(), groups);
+        footprint.must_come_back();
+    }
+}
+
+/// As with a command: each turn of the service is a hold, and batch is off meanwhile.
+#[test]
+fn adopted_batch_leaves_at_each_turn_of_the_service() {
+    const TURNS: usize = 10;
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let job = Job::tree();
+    let before = Before::of(&job);
+    let mut service = Service::on_command();
+    let mut run = start_and_hold(adopting(&job, &service.target()), &job);
+    let lane = Words::of(&mut run);
+    for _ in 0..TURNS {
+        run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+        let summons = lane.summons();
+        service.work();
+        assert!(lane.busy() && lane.summons() > summons, "nobody was summoned: {:?}", lane.state());
+        run.wait_until("the lane was held", |_| lane.is_kept());
+        lane.must_stay_empty();
+        service.rest();
+    }
+    run.wait_until("batch had the lane at last", |_| lane.is_batchs(HoldState::Released));
+    run.signal(libc::SIGTERM);
+    let run = run.wait_for_end().must_exit(0);
+    assert_eq!(run.figure("holds_count") as usize, TURNS, "{:?}", run.audit());
+    assert!(!run.stderr.contains("in a lane that was held"), "{run}");
+    before.must_come_back(&job);
+}
+
+/// The service works without a break: batch is frozen when the run ends, one way or the other.
+#[track_caller]
+fn given_back_when_it_was_sent_away(job: &Job, end: impl Fn(Running)) {
+    let before = Before::of(job);
+    let mut service = Service::busy_once_for(20);
+    let mut run = start_and_hold(adopting(job, &service.target()), job);
+    service.start_work();
+    run.wait_until_audited("evict", 0);
+    let spinners = || job.steady().into_iter().filter(|pid| wants_cpu(*pid)).count();
+    wait_until("the job was frozen", || spinners() == 0);
+    end(run);
+    before.must_come_back(job);
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+fn end_by_signal(run: Running) {
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(0);
+}
+
+fn end_by_kill(mut run: Running) {
+    run.kill();
+}
+
+#[test]
+fn a_frozen_group_is_thawed() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v2) else { return };
+    given_back_when_it_was_sent_away(&job, end_by_signal);
+    given_back_when_it_was_sent_away(&job, end_by_kill);
+}
+
+#[test]
+fn a_frozen_tree_is_thawed() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let job = Job::tree();
+    given_back_when_it_was_sent_away(&job, end_by_signal);
+    given_back_when_it_was_sent_away(&job, end_by_kill);
+}
+
+#[test]
+fn a_group_that_was_found_frozen_stays_frozen() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v2) else { return };
+    job.group().write("cgroup.freeze", "1").unwrap();
+    let (looks, groups) = (job.looks(), job.groups_look());
+    let spinner = job.steady().into_iter().max_by_key(|pid| cpu_ticks(*pid)).unwrap();
+    wait_until("the job was frozen", || !wants_cpu(spinner));
+    let ticks = cpu_ticks(spinner);
+    let service = Service::in_bursts();
+    for end in [end_by_signal, end_by_kill] {
+        let run = adopting(&job, &service.target()).and(&["--gate", "freezer"]);
+        let mut run = start_and_hold(run, &job);
+        run.wait_until_audited("restore", 0);
+        end(run);
+        wait_until("the job was as before", || job.looks() == looks && job.groups_look() == groups);
+        assert_eq!(cpu_ticks(spinner), ticks, "the job ran");
+    }
+}
+
+#[test]
+fn a_stopped_agent_stops_adopted_batch_until_it_goes_on() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v2) else { return };
+    let before = Before::of(&job);
+    let service = Service::idle();
+    let run = start_and_hold(adopting(&job, &service.target()), &job);
+    run.signal(libc::SIGSTOP);
+    wait_until("the job was frozen", || job.group().read("cgroup.freeze").unwrap() == "1");
+    run.signal(libc::SIGCONT);
+    wait_until("the job went on", || job.group().read("cgroup.freeze").unwrap() == "0");
+    job.must_run();
+    end_by_signal(run);
+    before.must_come_back(&job);
+}
+
+#[test]
+fn who_joins_is_held_and_who_leaves_is_given_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v2) else { return };
+    let before = Before::of(&job);
+    let above = Leaf { dir: job.group().dir.parent().unwrap().to_owned() };
+    let mut command = Command::new("taskset");
+    command.args(["-c", REQUEST_LANE, "sleep", "3000"]).stdin(Stdio::null());
+    let mut stranger = process::ends_with_the_test(&mut command).spawn().unwrap();
+    wait_until("the stranger was there", || process::command_line(stranger.id()) == ["sleep", "3000", ""]);
+    let looks = looks_of(stranger.id());
+    let service = Service::idle();
+    let run = start_and_hold(adopting(&job, &service.target()), &job);
+    for _ in 0..2 {
+        job.group().admit(stranger.id()).unwrap();
+        wait_until("the stranger was held", || is_held(stranger.id(), BATCH_LANE));
+        above.admit(stranger.id()).unwrap();
+        wait_until("the stranger was given back", || looks_of(stranger.id()) == looks);
+    }
+    let born = job.newcomer();
+    wait_until("the newcomer was held", || is_held(born, BATCH_LANE));
+    above.admit(born).unwrap();
+    let like_root = |pid| (process::allowed_cpus(pid), process::scheduling(pid));
+    let root = (Some("0-1".to_owned()), ["0", "0", "0"].map(|field| Some(field.to_owned())));
+    wait_until("the newcomer was given back", || like_root(born) == root);
+    job.group().admit(stranger.id()).unwrap();
+    wait_until("the stranger was held", || is_held(stranger.id(), BATCH_LANE));
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(0).must_say(&["3 joined later", "3 left"]);
+    above.admit(stranger.id()).unwrap();
+    assert_eq!(looks_of(stranger.id()), looks);
+    [stranger.id(), born].into_iter().for_each(kill);
+    let _ = stranger.wait();
+    before.must_come_back(&job);
+}
+
+/// A number that is different each time, below `bound`.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, bound: u64) -> u64 {
+        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        (self.0 >> 33) % bound
+    }
+}
+
+/// The agent dies at any moment: before it has changed anything, while it changes the job, while it freezes and
+/// thaws it, while it gives it back.
+#[track_caller]
+fn killed_at_any_moment(job: &Job) {
+    let before = Before::of(job);
+    let service = Service::in_bursts();
+    let seed = now_ns();
+    let mut random = Random(seed);
+    let kills = std::env::var(KILLS_VARIABLE).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
+    for number in 0..kills {
+        let gate = ["holder", "freezer"][random.below(2) as usize];
+        let run = adopting(job, &service.target()).and(&["--gate", gate]);
+        let when_ms = match number % 3 {
+            // From its start on.
+            0 => {
+                let mut run = run.start_as_is();
+                let when_ms = random.below(1200);
+                sleep(Duration::from_millis(when_ms));
+                run.kill();
+                when_ms
+            }
+            // After the first change.
+            1 => {
+                let mut run = run.start_as_is();
+                run.wait_until("the first process was held", |_| {
+                    job.steady().iter().any(|pid| is_held(*pid, BATCH_LANE))
+                });
+                let when_ms = random.below(400);
+                sleep(Duration::from_millis(when_ms));
+                run.kill();
+                when_ms
+            }
+            // While it gives the job back.
+            _ => {
+                let mut run = start_and_hold(run, job);
+                run.signal(libc::SIGTERM);
+                let when_ms = random.below(60);
+                sleep(Duration::from_millis(when_ms));
+                run.kill_if_there();
+                when_ms
+            }
+        };
+        eprintln!("kill {number} of seed {seed}: gate {gate}, {when_ms} ms");
+        before.must_come_back(job);
+    }
+    service.must_be_unharmed(REQUEST_LANE);
+}
+
+#[test]
+fn a_group_comes_back_from_an_agent_that_is_killed_at_any_moment() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v2) else { return };
+    killed_at_any_moment(&job);
+}
+
+#[test]
+fn a_group_of_version_1_comes_back_from_an_agent_that_is_killed_at_any_moment() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(job) = Job::in_groups(is_v1) else { return };
+    killed_at_any_moment(&job);
+}
+
+#[test]
+fn a_tree_comes_back_from_an_agent_that_is_killed_at_any_moment() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    killed_at_any_moment(&Job::tree());
+}
+
+/// Refused before anything is changed.
+#[track_caller]
+fn refused(batch: &str, service: &Service, words: &[&str]) {
+    let footprint = Footprint::now();
+    let (batch_of_service, own) = (looks_of(service.pid()), looks_of(std::process::id()));
+    Run::beside(service.target())
+        .and(&["--adopt", batch])
+        .start_as_is()
+        .wait_for_end()
+        .must_exit(EXIT_FAILURE)
+        .must_say(words);
+    footprint.must_come_back();
+    assert_eq!((looks_of(service.pid()), looks_of(std::process::id())), (batch_of_service, own));
+}
+
+#[test]
+fn what_cannot_be_adopted_is_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    refused("cgroup:/no/such/group", &service, &["there is no group /no/such/group"]);
+    refused("pid:4194303", &service, &["no process 4194303 is running"]);
+    refused(&service.target(), &service, &["of the service"]);
+    refused("cgroup:/", &service, &["of the service"]);
+    refused(&format!("pid:{}", std::process::id()), &service, &["of the service"]);
+    refused("pid:2", &service, &["a thread of the kernel"]);
+    let Some(mut job) = Job::in_groups(is_v2) else { return };
+    let other = Run::beside(service.target()).and(&["--adopt", &job.target(), "--gate", "core-sched"]);
+    other.start_as_is().wait_for_end().must_exit(EXIT_FAILURE).must_say(&["--gate holder"]);
+    let inside = Run::beside(service.target()).and(&["--adopt", &job.target()]);
+    let enter = format!("echo $$ >{}/cgroup.procs; exec \"$0\" \"$@\"", job.group().dir.display());
+    let inside = inside.through(&["sh", "-c", &enter]).start_as_is().wait_for_end();
+    inside.must_exit(EXIT_FAILURE).must_say(&["holds this sidelane itself"]);
+    job.end();
+    wait_until("the group was empty", || job.members().is_empty());
+    refused(&job.target(), &service, &["holds no process"]);
+}
+
+#[test]
+fn what_makes_no_sense_together_is_a_usage_error() {
+    let usage = |arguments: &[&str], words: &[&str]| {
+        Run::with_arguments(&["run", "--beside", "pid:1", "--lanes", LANES])
+            .and(arguments)
+            .start_as_is()
+            .wait_for_end()
+            .must_exit(EXIT_USAGE)
+            .must_say(words);
+    };
+    usage(&["--adopt", "pid:7", "--", "true"], &["--adopt", "COMMAND"]);
+    usage(&["--adopt", "port:80"], &["port:80", "cgroup:/PATH"]);
+    usage(&[], &["COMMAND"]);
+}

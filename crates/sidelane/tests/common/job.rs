@@ -1,0 +1,212 @@
+//! Batch that runs already: a tree of processes that come and go, in groups of its own or in none.
+
+use std::collections::BTreeMap;
+use std::fs::{self, File};
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
+use sidelane_host::procfs::{family, is_alive, threads};
+use sidelane_host::thread::Thread;
+use tempfile::TempDir;
+
+use super::{SPIN, process, wait_until};
+
+/// Starts a process that stays, each time that there is a file of the name in $NEWCOMER, and processes that go,
+/// all the time, until there is one of the name in $END: that ends them all.
+const CHURN: &str = "while [ ! -e $END ]; do sh -c :; (sh -c : &); \
+                     if [ -e $NEWCOMER ]; then rm $NEWCOMER; sleep 2000 & fi; sleep 0.01; done; kill 0";
+/// Those who stay from the beginning, each with something of its own.
+const STEADY: [&str; 6] =
+    ["taskset -c 0 sh -c", "chrt --batch 0 sh -c", "nice -n 5", "chrt --rr 1", "chrt --idle 0", "taskset -c 1"];
+
+/// What is to be as it was: CPUs, class, priority and nice value of each thread, and the process's groups.
+pub type Looks = BTreeMap<u32, String>;
+
+/// The job. Dropping it ends it.
+pub struct Job {
+    root: Child,
+    leaves: Vec<Leaf>,
+    dir: TempDir,
+}
+
+impl Job {
+    /// In no group of its own.
+    pub fn tree() -> Self {
+        Self::start(Vec::new())
+    }
+
+    /// In a group of each of these hierarchies that there is; None if there is none.
+    pub fn in_groups(wanted: impl Fn(&Hierarchy) -> bool) -> Option<Self> {
+        let name = format!("adoptee-{}-{:?}", std::process::id(), std::thread::current().id());
+        let name = name.replace(['(', ')'], "");
+        let hierarchies = Hierarchy::all().into_iter().filter(wanted);
+        let leaves: Vec<Leaf> = hierarchies.filter_map(|hierarchy| Leaf::make(&hierarchy, &name).ok()).collect();
+        if leaves.is_empty() {
+            sidelane_skip::skip("needs a control group of its own, which cannot be made here".to_owned());
+            return None;
+        }
+        Some(Self::start(leaves))
+    }
+
+    fn start(leaves: Vec<Leaf>) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let steady = STEADY.map(|prefix| match prefix.ends_with("sh -c") {
+            true => format!("{prefix} '{SPIN}' &"),
+            false => format!("{prefix} sleep 1000 &"),
+        });
+        let enter: Vec<String> =
+            leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
+        let script = format!("{} {} {CHURN}", enter.concat(), steady.concat());
+        let mut command = Command::new("sh");
+        let command = process::ends_with_the_test(&mut command).args(["-c", &script]).process_group(0);
+        command.env("END", dir.path().join("end")).env("NEWCOMER", dir.path().join("newcomer"));
+        let root = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the job starts");
+        let job = Self { root, leaves, dir };
+        wait_until("the job was all there", || job.steady().len() == STEADY.len() + 1);
+        job
+    }
+
+    /// Its first process.
+    pub fn pid(&self) -> u32 {
+        self.root.id()
+    }
+
+    /// Its name for `--adopt`.
+    pub fn target(&self) -> String {
+        match self.leaves.first() {
+            None => format!("pid:{}", self.pid()),
+            Some(leaf) => format!("cgroup:{}", self.path(leaf)),
+        }
+    }
+
+    fn path(&self, leaf: &Leaf) -> String {
+        let mount = Hierarchy::all().into_iter().map(|found| found.mount).find(|mount| leaf.dir.starts_with(mount));
+        let below = leaf.dir.strip_prefix(mount.expect("the leaf is in a hierarchy")).expect("it starts with it");
+        format!("/{}", below.display())
+    }
+
+    /// Its group in the first of its hierarchies.
+    pub fn group(&self) -> &Leaf {
+        &self.leaves[0]
+    }
+
+    /// All that it has.
+    pub fn members(&self) -> Vec<u32> {
+        let found = match self.leaves.first() {
+            None => family(&[self.pid()].into()).into_iter().collect(),
+            Some(leaf) => processes(&leaf.dir),
+        };
+        found.into_iter().filter(|pid| is_alive(*pid)).collect()
+    }
+
+    /// Those who stay.
+    pub fn steady(&self) -> Vec<u32> {
+        let stays = |pid: &u32| {
+            let words = process::command_line(*pid);
+            *pid == self.pid() || words == ["sh", "-c", SPIN, ""] || words == ["sleep", "1000", ""]
+        };
+        self.members().into_iter().filter(stays).collect()
+    }
+
+    /// What those who stay look like.
+    pub fn looks(&self) -> Looks {
+        self.steady().into_iter().map(|pid| (pid, looks_of(pid))).collect()
+    }
+
+    /// A process that is born to the root now, and stays.
+    #[track_caller]
+    pub fn newcomer(&self) -> u32 {
+        let newcomers = || {
+            let is_one = |pid: &u32| process::command_line(*pid) == ["sleep", "2000", ""];
+            self.members().into_iter().filter(is_one).collect::<Vec<_>>()
+        };
+        let before = newcomers();
+        File::create(self.dir.path().join("newcomer")).expect("a file can be made in a temporary directory");
+        let mut found = None;
+        wait_until("a newcomer was there", || {
+            found = newcomers().into_iter().find(|pid| !before.contains(pid));
+            found.is_some()
+        });
+        found.expect("it was there a moment ago")
+    }
+
+    /// Whether all of it is in this lane and in SCHED_IDLE.
+    pub fn is_in(&self, lane: &str) -> bool {
+        self.members().into_iter().all(|pid| !is_alive(pid) || is_held(pid, lane))
+    }
+
+    /// Whether its groups are frozen, what their lists of CPUs say, and which groups are below them.
+    pub fn groups_look(&self) -> Vec<String> {
+        let files = ["cgroup.freeze", "freezer.self_freezing", "cpuset.cpus"];
+        let said = self.leaves.iter().flat_map(|leaf| files.map(|file| leaf.read(file).unwrap_or_default()));
+        let below = self.leaves.iter().flat_map(|leaf| fs::read_dir(&leaf.dir).into_iter().flatten().flatten());
+        let below = below.filter(|entry| entry.path().is_dir()).map(|entry| entry.path().display().to_string());
+        said.chain(below).collect()
+    }
+
+    /// Whether it runs: its processes come and go.
+    #[track_caller]
+    pub fn must_run(&self) {
+        let spinner = self.steady().into_iter().find(|pid| process::command_line(*pid).iter().any(|word| word == SPIN));
+        let spinner = spinner.expect("it is there");
+        let before = process::cpu_ticks(spinner);
+        wait_until("the job went on", || process::cpu_ticks(spinner) > before);
+        process::kill(self.newcomer());
+    }
+
+    /// Lets it end by itself.
+    #[track_caller]
+    pub fn end(&mut self) {
+        File::create(self.dir.path().join("end")).expect("a file can be made in a temporary directory");
+        wait_until("the job had ended", || self.root.try_wait().expect("a child can be waited for").is_some());
+    }
+}
+
+/// Whether a process is in this lane and in SCHED_IDLE.
+pub fn is_held(pid: u32, lane: &str) -> bool {
+    const SCHED_IDLE: &str = "5";
+    process::allowed_cpus(pid).as_deref() == Some(lane) && process::policy(pid).as_deref() == Some(SCHED_IDLE)
+}
+
+/// What a process looks like.
+pub fn looks_of(pid: u32) -> String {
+    let of_thread = |tid: u32| {
+        let thread = Thread::of(tid);
+        format!("{thread:?} {:?} {:?}", process::allowed_cpus(tid), process::scheduling(tid))
+    };
+    let mut threads: Vec<String> = threads(pid).into_iter().map(of_thread).collect();
+    threads.sort();
+    let groups = fs::read_to_string(format!("/proc/{pid}/cgroup")).unwrap_or_default();
+    format!("{threads:?} {groups}")
+}
+
+impl Drop for Job {
+    fn drop(&mut self) {
+        let dirs: Vec<PathBuf> = self.leaves.iter().map(|leaf| leaf.dir.clone()).collect();
+        let thaw = |dir: &PathBuf| {
+            let leaf = Leaf { dir: dir.clone() };
+            ["cgroup.freeze", "freezer.state"].iter().filter(|file| leaf.has(file)).for_each(|file| {
+                let _ = leaf.write(file, if *file == "cgroup.freeze" { "0" } else { "THAWED" });
+            });
+        };
+        dirs.iter().for_each(thaw);
+        // Those whose parents have ended are found in the process group alone; until there is none, since it forks
+        // all the time.
+        for _ in 0..1000 {
+            if self.root.try_wait().is_ok_and(|ended| ended.is_none()) {
+                // SAFETY: plain system call; the root is not reaped yet, so the group is its own.
+                unsafe { libc::killpg(self.pid() as libc::pid_t, libc::SIGKILL) };
+            }
+            let left = self.members();
+            if left.iter().all(|pid| *pid == self.pid()) {
+                break;
+            }
+            left.into_iter().for_each(process::kill);
+            std::thread::yield_now();
+        }
+        let _ = self.root.wait();
+        self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
+    }
+}
