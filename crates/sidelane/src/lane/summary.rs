@@ -181,6 +181,13 @@ impl Summary {
     }
 }
 
+impl Summary {
+    fn show_adopted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let mut adopted = self.adopted.iter();
+        adopted.try_for_each(|batch| writeln!(f, "  adopted    {batch}; given back as they were found"))
+    }
+}
+
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let (requests, batch) = (&self.lanes.requests, self.lanes.batch_cpus());
@@ -189,9 +196,7 @@ impl fmt::Display for Summary {
             PairKind::Declared => "a declared pair; whether they share a core is not known",
         };
         writeln!(f, "sidelane: {:.1} s, batch on lane {batch} beside lane {requests} ({pair})", self.wall_s)?;
-        if let Some(adopted) = &self.adopted {
-            writeln!(f, "  adopted    {adopted}; given back as they were found")?;
-        }
+        self.show_adopted(f)?;
         writeln!(
             f,
             "  batch      {:.2} s of CPU, {} of the request lanes' idle time",
