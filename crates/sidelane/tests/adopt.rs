@@ -13,6 +13,7 @@ use common::process::{cpu_ticks, kill, wants_cpu};
 use common::{Finished, Footprint, Job, Run, Running, Service, Words, lanes_to_ourselves, process, wait_until};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
+use sidelane_host::procfs::thread_cpus;
 use sidelane_signal::HoldState;
 
 const EXIT_FAILURE: i32 = 1;
@@ -385,7 +386,9 @@ fn a_tree_comes_back_from_an_agent_that_is_killed_at_any_moment() {
 #[track_caller]
 fn refused(batch: &str, service: &Service, words: &[&str]) {
     let footprint = Footprint::now();
-    let (batch_of_service, own) = (looks_of(service.pid()), looks_of(std::process::id()));
+    // Other tests of this process start and end threads meanwhile: of its own, only this one.
+    let own_cpus = || thread_cpus(std::process::id(), rustix::thread::gettid().as_raw_nonzero().get() as u32);
+    let (of_service, own) = (looks_of(service.pid()), own_cpus());
     Run::beside(service.target())
         .and(&["--adopt", batch])
         .start_as_is()
@@ -393,7 +396,7 @@ fn refused(batch: &str, service: &Service, words: &[&str]) {
         .must_exit(EXIT_FAILURE)
         .must_say(words);
     footprint.must_come_back();
-    assert_eq!((looks_of(service.pid()), looks_of(std::process::id())), (batch_of_service, own));
+    assert_eq!((looks_of(service.pid()), own_cpus()), (of_service, own));
 }
 
 #[test]
