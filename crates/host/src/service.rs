@@ -32,7 +32,7 @@ pub enum Target {
 pub enum ServiceError {
     /// The command line's name is not of any known form.
     #[error(
-        "`{0}` does not name a service: use pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH, as in --beside port:6379"
+        "`{0}` does not name a service: use pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH, as in --service port:6379"
     )]
     Syntax(String),
     /// Nothing matches.

@@ -190,6 +190,10 @@ impl Books {
         self.lanes.iter().map(figure).sum()
     }
 
+    fn sum_of(&self, lanes: &Lanes, figure: impl Fn(&LaneBooks) -> u64) -> u64 {
+        lane_cpus(lanes).iter().map(|cpu| figure(&self.lane(*cpu))).sum()
+    }
+
     /// Reaction: from the service's start on a request lane to batch off its batch lane.
     pub fn reaction_off(&self) -> &Histogram {
         &self.off
@@ -213,12 +217,12 @@ impl Books {
     /// Time batch ran beside the service on a request's budget, as a share of the service's own, in
     /// percent.
     pub fn lent_overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
-        percent(self.sum(|lane| lane.lent_overlap_ns), self.lc_ns(lanes))
+        percent(self.sum_of(lanes, |lane| lane.lent_overlap_ns), self.lc_ns(lanes))
     }
 
     /// Time batch ran beside the service without leave, as a share of the service's own, in percent.
     pub fn overlap_percent(&self, lanes: &Lanes) -> Option<f64> {
-        percent(self.sum(|lane| lane.overlap_ns), self.lc_ns(lanes))
+        percent(self.sum_of(lanes, |lane| lane.overlap_ns), self.lc_ns(lanes))
     }
 
     /// Time the request lanes that have batch lanes left idle, once for each batch lane, as far as it was

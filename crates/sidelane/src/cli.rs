@@ -38,6 +38,8 @@ pub enum Verb {
     Demo(DemoArgs),
     /// Look at a service's requests: how many, how long, how many waited
     Requests(RequestsArgs),
+    /// Say what can be observed of a service: its signals, and where they are found
+    List(ListArgs),
     /// Look at signals of running programs through a microscope: tags, counters and rates
     Observe(ObserveArgs),
     /// Show an observation again, from the log that `sidelane observe --log` wrote
@@ -261,8 +263,8 @@ were answered together count as one. A service that emits its requests through r
 is believed instead.")]
 pub struct RequestsArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
-    #[arg(long, value_name = "SERVICE")]
-    pub of: Target,
+    #[arg(long, visible_alias = "of", value_name = "SERVICE")]
+    pub service: Target,
     /// For how long; Ctrl-C ends it sooner
     #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub length: Duration,
@@ -274,11 +276,29 @@ pub struct RequestsArgs {
     pub log: Option<PathBuf>,
 }
 
+/// Arguments of `sidelane list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sidelane list pid:1234
+  sidelane list port:6379 --filter stat_")]
+pub struct ListArgs {
+    /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
+    #[arg(value_name = "SERVICE")]
+    pub service: Target,
+    /// Only what has this in its name
+    #[arg(long, value_name = "TEXT")]
+    pub filter: Option<String>,
+    /// Write the list here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
 /// Arguments of `sidelane observe`.
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sidelane observe --target pid:1234 --signals lane,request,jvm --for 10s --open
+  sidelane observe --service pid:1234 --signals lane,request,jvm --for 10s --open
   sidelane observe --signal tag:myapp.phase --signal counter:myapp.done --cpu 1 -- ./myapp
 
 Signals:
@@ -292,15 +312,15 @@ Signals:
   cpc                                 cycles a cycle: 1, and how far from it is the observer's error
 Every counter gets a rate, and every rate is told for each value of every tag.")]
 pub struct ObserveArgs {
-    /// Say what can be observed of this target, and do nothing else
-    #[arg(long, value_name = "TARGET", conflicts_with_all = ["target", "signals", "command"])]
+    /// As sidelane list
+    #[arg(long, value_name = "SERVICE", hide = true, conflicts_with_all = ["service", "signals", "command"])]
     pub list: Option<Target>,
-    /// Of what can be observed, only what has this in its name
-    #[arg(long, value_name = "TEXT", requires = "list")]
+    /// As in sidelane list
+    #[arg(long, value_name = "TEXT", hide = true, requires = "list")]
     pub filter: Option<String>,
     /// What to observe: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
-    #[arg(long, value_name = "TARGET", conflicts_with = "command")]
-    pub target: Option<Target>,
+    #[arg(long, visible_alias = "target", value_name = "SERVICE", conflicts_with = "command")]
+    pub service: Option<Target>,
     /// The signals, several times or with commas between
     #[arg(long = "signal", alias = "signals", value_name = "SIGNAL", value_delimiter = ',')]
     pub signals: Vec<Signal>,
@@ -431,10 +451,11 @@ pub struct SimArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sidelane run --beside port:6379 -- make -j2
-  sidelane run --beside pid:1234 --lanes 0:1 -- ./train.py
-  sidelane run --beside port:8080 --slo p99=100ms -- ./train.py
-  sidelane run --beside port:6379 --adopt cgroup:/batch.slice/job
+  sidelane run --service port:6379 -- make -j2
+  sidelane run --service pid:1234 --lanes 0:1 -- ./train.py
+  sidelane run --service port:8080 --slo p99=100ms -- ./train.py
+  sidelane run --service port:6379 --lanes 0:1 --service port:8080 --lanes 2:3 -- make -j2
+  sidelane run --service port:6379 --adopt cgroup:/batch.slice/job
 
 Sidelane never ends adopted batch: at Ctrl-C, and if sidelane is killed, each of its processes goes on with the
 CPUs, the scheduling class and the groups that it had.
@@ -445,12 +466,13 @@ emits them through runtime/c/sidelane.h and is believed instead.
 The exit code is the batch command's own, or 0 if batch was adopted and given back; 1 if it could not be started
 or adopted, 2 for wrong arguments.")]
 pub struct RunArgs {
-    /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
-    #[arg(long, value_name = "SERVICE")]
-    pub beside: Target,
-    /// Request and batch lanes, e.g. 0:1 or 0:1,2:3 [default: the service's CPUs and their SMT siblings]
+    /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH; once for each of several
+    #[arg(long = "service", visible_alias = "beside", value_name = "SERVICE", required = true)]
+    pub services: Vec<Target>,
+    /// Request and batch lanes, e.g. 0:1 or 0:1,2:3; once for each service [default: the service's CPUs and their
+    /// SMT siblings]
     #[arg(long, value_name = "REQUEST:BATCH")]
-    pub lanes: Option<String>,
+    pub lanes: Vec<String>,
     /// Confine the service to its request lanes for the time of the run
     #[arg(long)]
     pub pin_service: bool,

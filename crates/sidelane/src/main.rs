@@ -11,8 +11,8 @@ use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::sibling::SiblingOptions;
 use sidelane::cli::{
-    Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs,
-    ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, SiblingArgs, SimArgs, Verb,
+    Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs,
+    PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, SiblingArgs, SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -50,6 +50,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Doctor(args) => examine(args),
         Verb::Demo(args) => demonstrate(args),
         Verb::Requests(args) => watch_requests(args),
+        Verb::List(args) => list_of(args),
         Verb::Observe(args) => observe(args),
         Verb::Report(args) => report_again(args),
         Verb::Bench(Bench::Hold(args)) => bench_pair(args, bench::hold::run),
@@ -72,8 +73,7 @@ fn run_beside(args: RunArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     let lending = args.lending().unwrap_or_else(|error| refuse(&error.to_string()));
     let options = run::RunOptions {
-        target: args.beside,
-        lanes: args.lanes,
+        services: pair_lanes(args.services, args.lanes),
         pin_service: args.pin_service,
         gate: args.gate,
         lending,
@@ -90,6 +90,18 @@ fn run_beside(args: RunArgs) -> Result<u8> {
         summary.to_result().write_json(&path)?;
     }
     Ok(exit_code)
+}
+
+/// Each service with its lanes: those of none, or of all, are named.
+fn pair_lanes(services: Vec<Target>, lanes: Vec<String>) -> Vec<(Target, Option<String>)> {
+    if !lanes.is_empty() && lanes.len() != services.len() {
+        let (services, lanes) = (services.len(), lanes.len());
+        refuse(&format!(
+            "--lanes goes with each --service, or with none: there are {services} services and {lanes} --lanes"
+        ));
+    }
+    let lanes = lanes.into_iter().map(Some).chain(std::iter::repeat(None));
+    services.into_iter().zip(lanes).collect()
 }
 
 /// Ends with the usage and the exit code of wrong arguments.
@@ -139,7 +151,7 @@ fn default_cache() -> PathBuf {
 
 fn watch_requests(args: RequestsArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let summary = watch::run(&WatchOptions { target: args.of, length: args.length, log: args.log })?;
+    let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
     print!("{summary}");
     if let Some(path) = args.json {
         summary.to_result().write_json(&path)?;
@@ -153,7 +165,7 @@ fn observe(args: ObserveArgs) -> Result<u8> {
         return list_signals(target, args.filter.as_deref(), args.outputs.files.json.as_deref());
     }
     let observation = session::run(&ObserveOptions {
-        target: args.target,
+        target: args.service,
         command: args.command,
         signals: args.signals,
         progress: args.progress,
@@ -166,6 +178,11 @@ fn observe(args: ObserveArgs) -> Result<u8> {
         live: true,
     })?;
     tell(&observation, args.outputs)
+}
+
+fn list_of(args: ListArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    list_signals(&args.service, args.filter.as_deref(), args.json.as_deref())
 }
 
 /// What can be observed of each process of the target.

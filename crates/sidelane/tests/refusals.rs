@@ -52,10 +52,22 @@ fn wrong_usage(arguments: &[&str]) -> Finished {
 #[test]
 fn wrong_arguments_are_usage_errors() {
     wrong_usage(&["run", "--beside", "pid:1", "--lane", "0:1", "--", "true"]).must_say(&["'--lane'", "--lanes"]);
-    wrong_usage(&["run", "--", "true"]).must_say(&["--beside"]);
+    wrong_usage(&["run", "--", "true"]).must_say(&["--service"]);
     wrong_usage(&["run", "--beside", "pid:1"]).must_say(&["COMMAND"]);
     wrong_usage(&["run", "--beside", "pid:1", "--"]).must_say(&["COMMAND"]);
     wrong_usage(&["walk"]).must_say(&["'walk'"]);
+    let lanes_of_one = ["run", "--service", "pid:1", "--lanes", "0:1", "--service", "pid:2", "--", "true"];
+    wrong_usage(&lanes_of_one).must_say(&["2 services and 1 --lanes"]);
+}
+
+#[test]
+fn two_services_with_the_same_lane_are_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (one, other) = (Service::idle(), Service::idle());
+    let named = |service: &Service| ["--service".to_owned(), service.target(), "--lanes".to_owned(), "0:1".to_owned()];
+    let run = refused(Run::with_arguments(&["run"]).and(&named(&one)).and(&named(&other)));
+    run.must_say(&["CPU 0 is a lane of both", &one.target(), &other.target(), "--lanes once for each"]);
+    [one, other].iter().for_each(|service| service.must_be_unharmed(REQUEST_LANE));
 }
 
 #[test]

@@ -299,7 +299,7 @@ impl Bench<'_> {
         let counter = self.scratch.path().join("counter");
         let command = ["batch", "loop", "--counter"].map(OsString::from);
         let command = [vec![self.lab.path().into()], command.to_vec(), vec![counter.into()]].concat();
-        Session::start(beside, &command, options)
+        Session::start(vec![beside], &command, options)
     }
 }
 

@@ -81,7 +81,7 @@ fn of_lane(event: Event, vantage: Vantage) -> Result<LaneCounter> {
 fn why_none(event: Event) -> &'static str {
     if event.is_hardware() && !crate::machine::has_pmu() {
         "this machine has no hardware counters (PMU): in a virtual machine, ask its host for a virtual PMU; what can be \
-         observed without is in sidelane observe --list"
+         observed without is in sidelane list"
     } else {
         "the kernel does not count this event here: root or CAP_PERFMON is needed, and a processor that has it"
     }

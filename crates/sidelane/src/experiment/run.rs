@@ -116,7 +116,7 @@ fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Fi
     let counter = stage.counter(&format!("{}-{}", task.batch, setting.name));
     let _ = std::fs::remove_file(&counter);
     let options = SessionOptions { class: terms.class, hold: terms.hold, gate: Gate::Holder, audit: None };
-    let mut session = Session::start(stage.beside()?, &command(stage, task.batch, &counter), options)?;
+    let mut session = Session::start(vec![stage.beside()?], &command(stage, task.batch, &counter), options)?;
     let measured = measure(task, setting, &mut session, &counter);
     session.kill();
     let outcome = session.end()?;

@@ -18,7 +18,7 @@ type Change = (u64, Class);
 /// Records the session's first batch lane and its request lanes for a while.
 pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Result<Timeline> {
     let memory = session.memory();
-    let batch = &session.beside().lanes.batch[0];
+    let batch = &session.lanes().batch[0];
     let lanes = batch.requests.iter().map(|cpu| (cpu, Role::Request)).chain([(batch.cpu, Role::Batch)]);
     let found: Vec<(u32, Role, Class)> = lanes
         .map(|(cpu, role)| (cpu, role, memory.word(cpu).class().map_or(Class::Other, |class| of_lane(class as u32))))

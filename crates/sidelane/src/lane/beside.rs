@@ -59,6 +59,28 @@ pub enum BesideError {
         /// The request lanes.
         requests: CpuSet,
     },
+    /// Two services would have the same lane.
+    #[error(
+        "CPU {cpu} is a lane of both {one} and {other}: give each service lanes of its own (--lanes once for each)"
+    )]
+    LaneOfTwo {
+        /// The lane.
+        cpu: u32,
+        /// A service.
+        one: Target,
+        /// Another one.
+        other: Target,
+    },
+    /// Two names mean the same process.
+    #[error("process {pid} belongs to both {one} and {other}: name a service once")]
+    ProcessOfTwo {
+        /// The process.
+        pid: u32,
+        /// A service.
+        one: Target,
+        /// Another one.
+        other: Target,
+    },
     /// A lane's state could not be learned.
     #[error(
         "CPU {cpu} switched no thread within 2 s: a real-time thread seems to own it, so nothing can be known of it; \
@@ -102,6 +124,45 @@ impl Beside {
             true => affinity::outside(&self.service.pids, &self.lanes.requests),
             false => Vec::new(),
         }
+    }
+
+    /// The lanes of several services together, once it is sure that none is in the way of another.
+    ///
+    /// # Errors
+    /// When two share a lane or a process, or one may run on a batch lane beside another.
+    pub fn together(all: &[Self]) -> Result<Lanes, BesideError> {
+        for (index, one) in all.iter().enumerate() {
+            all[index + 1..].iter().try_for_each(|other| one.stands_apart_from(other))?;
+        }
+        let first = &all.first().expect("a session has a service").lanes;
+        let mut lanes = Lanes { batch: Vec::new(), requests: CpuSet::default(), ..first.clone() };
+        for one in all {
+            lanes.batch.extend(one.lanes.batch.iter().cloned());
+            lanes.requests = lanes.requests.union(&one.lanes.requests);
+        }
+        for one in all.iter().filter(|one| !one.pin_service) {
+            let allowed = allowed_cpus(&one.service.pids);
+            let shared = allowed.intersection(&lanes.batch_cpus());
+            if !shared.is_empty() {
+                let (target, requests) = (one.target.clone(), one.lanes.requests.clone());
+                return Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests });
+            }
+        }
+        Ok(lanes)
+    }
+
+    fn stands_apart_from(&self, other: &Self) -> Result<(), BesideError> {
+        let names = || (self.target.clone(), other.target.clone());
+        let lanes = |beside: &Self| beside.lanes.requests.union(&beside.lanes.batch_cpus());
+        if let Some(cpu) = lanes(self).intersection(&lanes(other)).iter().next() {
+            let (one, other) = names();
+            return Err(BesideError::LaneOfTwo { cpu, one, other });
+        }
+        if let Some(pid) = self.service.pids.intersection(&other.service.pids).next() {
+            let ((one, other), pid) = (names(), *pid);
+            return Err(BesideError::ProcessOfTwo { pid, one, other });
+        }
+        Ok(())
     }
 
     fn check(&self, allowed: &CpuSet) -> Result<(), BesideError> {

@@ -22,10 +22,8 @@ const SUPERVISE_EVERY_MS: u32 = 100;
 /// What `sidelane run` was asked to do.
 #[derive(Debug)]
 pub struct RunOptions {
-    /// The service.
-    pub target: Target,
-    /// `--lanes`, if given.
-    pub lanes: Option<String>,
+    /// The services, each with its lanes if `--lanes` says which.
+    pub services: Vec<(Target, Option<String>)>,
     /// Confine the service to its request lanes for the time of the run.
     pub pin_service: bool,
     /// How batch gets off a lane.
@@ -57,12 +55,14 @@ enum Wanted {
 
 /// Runs the command to its end, or adopted batch to its end or until a signal asks to give it back; returns its exit code and what the run came to.
 pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
-    let beside = Beside::find(options.target, options.lanes.as_deref(), options.pin_service)?;
+    let find = |(target, lanes): (Target, Option<String>)| Beside::find(target, lanes.as_deref(), options.pin_service);
+    let services: Vec<Beside> = options.services.into_iter().map(find).collect::<Result<_, _>>()?;
     let (gate, wanted) = match options.batch {
         RunBatch::Command(command) => (Gate::choose(options.gate, &command)?, Wanted::Command(command)),
         RunBatch::Adopted(target) => {
+            let pids = services.iter().flat_map(|beside| beside.service.pids.iter().copied()).collect();
             let gate = Gate::choose_for_adopted(options.gate)?;
-            (gate, Wanted::Adoptee(Adoptee::find(&target, &beside.service.pids)?))
+            (gate, Wanted::Adoptee(Adoptee::find(&target, &pids)?))
         }
     };
     let audit = options
@@ -74,10 +74,10 @@ pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
     // Before any thread is started, so that no thread takes a signal away.
     let signals = Signals::listen().context("cannot listen for signals")?;
     let mut session = match wanted {
-        Wanted::Command(command) => Session::start(beside, &command, session_options)?,
-        Wanted::Adoptee(adoptee) => Session::adopt(beside, adoptee, session_options)?,
+        Wanted::Command(command) => Session::start(services, &command, session_options)?,
+        Wanted::Adoptee(adoptee) => Session::adopt(services, adoptee, session_options)?,
     };
-    let lanes = session.beside().lanes.clone();
+    let lanes = session.lanes().clone();
     let watched = watch(&mut session, &signals, options.grace);
     if watched.is_err() {
         session.kill();

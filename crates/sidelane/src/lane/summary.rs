@@ -4,13 +4,11 @@ use std::fmt;
 
 use serde_json::{Map, json};
 
-use super::session::{Ending, Outcome};
-use super::terms::FinalTerms;
+use super::session::{Ending, Outcome, ServiceOutcome};
 use crate::lane::gate::Gate;
 use crate::machine;
-use crate::request::Source;
 use sidelane_host::topology::{Lanes, PairKind};
-use sidelane_kernel::books::{reaction_figures, worst_reaction};
+use sidelane_kernel::books::{Books, reaction_figures, worst_reaction};
 use sidelane_kernel::gate_books::GateBooks;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::stolen::StolenFrom;
@@ -33,10 +31,8 @@ pub struct Summary {
     pub overlap_percent: Option<f64>,
     /// Time batch ran beside the service on its requests' budgets, of the service's time.
     pub lent_overlap_percent: Option<f64>,
-    /// On what terms the lanes were lent, at the end.
-    pub terms: Option<FinalTerms>,
-    /// Where the service's requests were learned from, if the policy had to know them.
-    pub requests: Option<Source>,
+    /// Each service, in the order in which they were named.
+    pub services: Vec<ServiceSummary>,
     /// How batch got off a lane.
     pub gate: Gate,
     /// What batch that looked for itself did, if it could.
@@ -71,6 +67,92 @@ pub struct Summary {
     pub notes: Vec<String>,
 }
 
+/// The figures that say on what terms the lanes of a service were lent.
+const OF_TERMS: [&str; 5] =
+    ["budget_ms", "harm_percent", "requests_count", "delay_bound_mean_us", "delay_bound_max_us"];
+
+/// The figures of one service in a run.
+#[derive(Clone, Debug)]
+pub struct ServiceSummary {
+    /// What it came to.
+    outcome: ServiceOutcome,
+    /// Time the service ran on its request lanes.
+    lc_cpu_s: f64,
+    /// Time batch ran on its batch lanes.
+    batch_cpu_s: f64,
+    batch_share_of_idle_percent: Option<f64>,
+    overlap_percent: Option<f64>,
+    lent_overlap_percent: Option<f64>,
+}
+
+impl ServiceSummary {
+    fn new(outcome: &ServiceOutcome, books: &Books) -> Self {
+        let lanes = &outcome.lanes;
+        Self {
+            lc_cpu_s: seconds(books.lc_ns(lanes)),
+            batch_cpu_s: seconds(books.batch_ns(lanes)),
+            batch_share_of_idle_percent: books.batch_share_of_idle_percent(lanes),
+            overlap_percent: books.overlap_percent(lanes),
+            lent_overlap_percent: books.lent_overlap_percent(lanes),
+            outcome: outcome.clone(),
+        }
+    }
+
+    fn to_row(&self) -> Row {
+        let mut row = Row::new(self.outcome.target.to_string());
+        let figures = [
+            ("batch_cpu_s", Some(self.batch_cpu_s)),
+            ("lc_cpu_s", Some(self.lc_cpu_s)),
+            ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
+            ("overlap_percent", self.overlap_percent),
+            ("lent_overlap_percent", self.lent_overlap_percent),
+        ];
+        for (key, value) in figures.into_iter().chain(self.of_terms()) {
+            row.put(key, value);
+        }
+        row
+    }
+
+    /// On what terms its lanes were lent.
+    fn of_terms(&self) -> [(&'static str, Option<f64>); 5] {
+        let terms = self.outcome.terms;
+        let requests = terms.filter(|_| self.outcome.requests.is_some()).map(|terms| terms.requests as f64);
+        let values = [
+            terms.map(|terms| terms.budget_ns as f64 / 1e6),
+            terms.map(|terms| f64::from(terms.harm.ppm()) / 1e4),
+            requests,
+            terms.and_then(|terms| Some(terms.delay_mean_ns? / 1e3)),
+            terms.and_then(|terms| Some(terms.delay_max_ns? as f64 / 1e3)),
+        ];
+        std::array::from_fn(|at| (OF_TERMS[at], values[at]))
+    }
+
+    /// The lines about its budget and its requests, where the policy has any.
+    fn show_terms(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some(terms) = self.outcome.terms.filter(|terms| terms.lending.policy.needs_requests()) else {
+            return Ok(());
+        };
+        let lent = percent(self.lent_overlap_percent);
+        writeln!(f, "  budget     {terms}; batch ran beside {lent} of the service's time on it")?;
+        let mut source = self.outcome.requests.iter();
+        source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", terms.requests))
+    }
+
+    /// One of several.
+    fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let ServiceOutcome { target, lanes, .. } = &self.outcome;
+        writeln!(
+            f,
+            "  {target} on lane {}: {:.2} s of CPU, batch overlapped {} of it and got {} of its idle time",
+            lanes.requests,
+            self.lc_cpu_s,
+            percent(self.overlap_percent),
+            percent(self.batch_share_of_idle_percent)
+        )?;
+        self.show_terms(f)
+    }
+}
+
 impl Summary {
     /// The figures of `outcome`.
     pub fn new(outcome: &Outcome, lanes: Lanes) -> Self {
@@ -83,8 +165,7 @@ impl Summary {
             batch_share_of_idle_percent: books.batch_share_of_idle_percent(&lanes),
             overlap_percent: books.overlap_percent(&lanes),
             lent_overlap_percent: books.lent_overlap_percent(&lanes),
-            terms: outcome.terms,
-            requests: outcome.requests,
+            services: outcome.services.iter().map(|service| ServiceSummary::new(service, books)).collect(),
             looked: books.gates().reduce(|sum, one| sum.plus(&one)).filter(|_| outcome.gate.is_instrumented()),
             reaction_off: books.reaction_off().clone(),
             reaction_on: books.reaction_on().clone(),
@@ -116,10 +197,13 @@ impl Summary {
         if let Some(adopted) = &self.adopted {
             settings.insert("adopted".into(), json!(adopted));
         }
-        if let Some(requests) = self.requests {
+        let services: Vec<String> = self.services.iter().map(|service| service.outcome.target.to_string()).collect();
+        settings.insert("services".into(), json!(services));
+        let first = self.services.first().map(|service| &service.outcome);
+        if let Some(requests) = first.and_then(|first| first.requests) {
             settings.insert("requests".into(), json!(requests.to_string()));
         }
-        if let Some(terms) = self.terms.filter(|terms| terms.lending.policy.needs_harm()) {
+        if let Some(terms) = first.and_then(|first| first.terms).filter(|terms| terms.lending.policy.needs_harm()) {
             settings.insert("harm_source".into(), json!(terms.source.name()));
         }
         settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
@@ -131,20 +215,23 @@ impl Summary {
             row.put(key, value);
         }
         result.rows.push(row);
+        if self.services.len() > 1 {
+            result.rows.extend(self.services.iter().map(ServiceSummary::to_row));
+        }
         result.notes = self.notes.clone();
         result
     }
 
     /// As results name it.
     fn policy(&self) -> String {
-        self.terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
+        let terms = self.services.first().and_then(|service| service.outcome.terms);
+        terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
     }
 
     fn figures(&self) -> [(&'static str, Option<f64>); 29] {
         let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
-        let budget_ms = self.terms.map(|terms| terms.budget_ns as f64 / 1e6);
-        let requests = self.terms.filter(|_| self.requests.is_some()).map(|terms| terms.requests as f64);
-        let harm_percent = self.terms.map(|terms| f64::from(terms.harm.ppm()) / 1e4);
+        let only = (self.services.len() == 1).then(|| self.services[0].of_terms());
+        let [budget, harm, requests, delay_mean, delay_max] = only.unwrap_or_else(|| OF_TERMS.map(|key| (key, None)));
         let [off_p50, off_p99, on_p50, on_p99] = reaction_figures(&self.reaction_off, &self.reaction_on);
         let [off_max, off_count] = worst_reaction(&self.reaction_off);
         [
@@ -154,11 +241,11 @@ impl Summary {
             ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
             ("overlap_percent", self.overlap_percent),
             ("lent_overlap_percent", self.lent_overlap_percent),
-            ("budget_ms", budget_ms),
-            ("harm_percent", harm_percent),
-            ("requests_count", requests),
-            ("delay_bound_mean_us", self.terms.and_then(|terms| Some(terms.delay_mean_ns? / 1e3))),
-            ("delay_bound_max_us", self.terms.and_then(|terms| Some(terms.delay_max_ns? as f64 / 1e3))),
+            budget,
+            harm,
+            requests,
+            delay_mean,
+            delay_max,
             off_p50,
             off_p99,
             off_max,
@@ -210,15 +297,9 @@ impl fmt::Display for Summary {
             self.lc_switches,
             percent(self.overlap_percent)
         )?;
-        if let Some(terms) = self.terms.filter(|terms| terms.lending.policy.needs_requests()) {
-            writeln!(
-                f,
-                "  budget     {terms}; batch ran beside {} of the service's time on it",
-                percent(self.lent_overlap_percent)
-            )?;
-            if let Some(source) = self.requests {
-                writeln!(f, "  requests   {}, {source}", terms.requests)?;
-            }
+        match &self.services[..] {
+            [only] => only.show_terms(f)?,
+            several => several.iter().try_for_each(|service| service.show(f))?,
         }
         writeln!(
             f,

@@ -1,4 +1,4 @@
-//! What can be observed of a process: `sidelane observe --list pid:1234`.
+//! What can be observed of a process: `sidelane list pid:1234`.
 
 mod files;
 mod print;

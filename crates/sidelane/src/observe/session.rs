@@ -129,7 +129,7 @@ fn set_up(options: &ObserveOptions) -> Result<(Subject, Places)> {
         None => {
             ensure!(
                 !options.command.is_empty(),
-                "nothing to observe: name it with --target, or put a command after --"
+                "nothing to observe: name it with --service, or put a command after --"
             );
             let mut places = choose(&wishes, &topology, &allowed, None)?;
             let on_one = wishes.needs_lane || options.cpu.is_some();

@@ -104,7 +104,7 @@ impl Wanted {
         let signals = self.layout().signals();
         ensure!(
             signals > 0 || !self.rates.is_empty(),
-            "nothing to observe: name a signal with --signal, or see --list"
+            "nothing to observe: name a signal with --signal; sidelane list says what there is"
         );
         ensure!(signals <= SIGNALS_MAX, "{signals} signals are more than the {SIGNALS_MAX} that fit into a sample");
         let mut names = BTreeSet::new();
@@ -189,7 +189,7 @@ fn not_emitted(name: &str, emitting: &[Emitted], subject: &mut Subject) -> anyho
     if names.is_empty() {
         return anyhow::anyhow!(
             "{} emits no signals: it has to include runtime/c/sidelane_signal.h and set `{name}`, or use the Java class \
-             dev.sidelane.Signals; what it has without that, sidelane observe --list shows",
+             dev.sidelane.Signals; what it has without that, sidelane list shows",
             subject.name()
         );
     }

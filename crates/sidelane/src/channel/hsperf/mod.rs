@@ -69,7 +69,7 @@ pub enum JvmError {
     #[error("the counters of JVM {pid} cannot be understood: {source}")]
     Format { pid: u32, source: FormatError },
     /// There is none of that name.
-    #[error("JVM {pid} has no counter {name}{}; see sidelane observe --list pid:{pid}", did_you_mean(.close))]
+    #[error("JVM {pid} has no counter {name}{}; see sidelane list pid:{pid}", did_you_mean(.close))]
     NoSuchCounter { pid: u32, name: String, close: Vec<String> },
     /// It is not a number.
     #[error("{name} of JVM {pid} is {is}: it cannot be read as a {wanted}")]

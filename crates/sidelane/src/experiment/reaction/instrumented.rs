@@ -53,7 +53,7 @@ pub(crate) fn beside_pulses(
     let pulse = Lab::find()?.start(["pulse", "--cpu", &request.to_string()].into_iter().chain(RHYTHM))?;
     let beside = Beside::find(Target::Pid(pulse.pid()), Some(lanes), false)?;
     let options = SessionOptions { class: gate.batch_class(), hold: Some(Lending::default()), gate, audit: None };
-    let mut session = Session::start(beside, command, options)?;
+    let mut session = Session::start(vec![beside], command, options)?;
     thread::sleep(start);
     let before = session.memory().books();
     thread::sleep(length);

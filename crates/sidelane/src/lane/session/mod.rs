@@ -4,6 +4,7 @@
 //! guardian knows of each change before it is made; batch runs last. At the end batch goes
 //! first, and the lanes are let go only when nothing is left to run in them.
 
+mod served;
 mod start;
 mod watch;
 mod work;
@@ -16,9 +17,8 @@ use std::rc::Rc;
 use std::sync::Arc;
 use std::time::Instant;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use sidelane_policy::borrow::Lending;
-use sidelane_policy::borrow::harm::HarmSource;
 
 use crate::lane::adopt::Adoptee;
 use crate::lane::batch::{BatchClass, exit_code};
@@ -29,20 +29,24 @@ use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
 use crate::lane::log::LaneLog;
 use crate::lane::terms::{FinalTerms, Learned, TermsKeeper};
-use crate::request;
-use crate::request::emitted::Emitters;
 use crate::request::{RequestSource, Source};
 use crate::undo::guardian::Guardian;
 use crate::undo::{Ticket, Undo};
+use served::{Guest, Served};
 use sidelane_host::clock::now_ns;
+use sidelane_host::service::Target;
+use sidelane_host::topology::Lanes;
 use sidelane_kernel::books::Books;
-use sidelane_kernel::counters::EventPair;
 use sidelane_kernel::scheduler::Scheduler;
-use sidelane_kernel::tracker::{Features, LaneMemory, Tracker};
-use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
-use start::{Started, adopt_batch, learn_requests, start_batch, start_guardian, tell, undo};
+use sidelane_kernel::tracker::{LaneMemory, Tracker};
+use sidelane_kernel::tracking::BatchTracking;
+use start::{Stage, Started, adopt_batch, start_batch, start_guardian, tell, undo};
 pub use work::Ending;
 use work::{Wanted, Work};
+
+/// The library of the gate reads the words of one service.
+const INSTRUMENTED_BESIDE_ONE: &str =
+    "--gate instrumented works beside one service; name one --service, or use --gate holder";
 
 /// How a session runs.
 pub struct SessionOptions {
@@ -66,12 +70,34 @@ pub struct Outcome {
     pub holders: HolderBooks,
     /// How batch got off its lanes.
     pub gate: Gate,
-    /// On what terms lanes were lent, if they were held at all.
-    pub terms: Option<FinalTerms>,
-    /// Where the service's requests were learned from, if the policy had to know them.
-    pub requests: Option<Source>,
+    /// What it came to for each service, in the order in which they were named.
+    pub services: Vec<ServiceOutcome>,
     /// What was degraded or went wrong on the way.
     pub notes: Vec<String>,
+}
+
+/// What a session came to for one service.
+#[derive(Clone, Debug)]
+pub struct ServiceOutcome {
+    /// As the user named it.
+    pub target: Target,
+    /// Its lanes.
+    pub lanes: Lanes,
+    /// On what terms they were lent, if they were held at all.
+    pub terms: Option<FinalTerms>,
+    /// Where its requests were learned from, if the policy had to know them.
+    pub requests: Option<Source>,
+}
+
+impl ServiceOutcome {
+    fn of(served: &Served) -> Self {
+        Self {
+            target: served.beside.target.clone(),
+            lanes: served.beside.lanes.clone(),
+            terms: served.terms.as_ref().map(TermsKeeper::present),
+            requests: served.requests.as_ref().map(RequestSource::name),
+        }
+    }
 }
 
 impl Outcome {
@@ -86,16 +112,15 @@ impl Outcome {
 
 /// A running session.
 pub struct Session {
-    beside: Beside,
-    tracking: ServiceTracking,
+    served: Vec<Served>,
+    /// Of all services.
+    lanes: Lanes,
+    tracker: Rc<Tracker>,
     job: BatchTracking,
     gate: Gate,
     cage: Arc<Cage>,
     keepers: Vec<LaneKeeper>,
     scheduler: Option<Scheduler>,
-    terms: Option<TermsKeeper>,
-    /// The service's requests, if the policy has to know them.
-    requests: Option<RequestSource>,
     work: Work,
     guardian: Guardian,
     claims: Vec<Claim>,
@@ -107,71 +132,50 @@ pub struct Session {
 }
 
 impl Session {
-    /// Starts `command` beside the service.
-    pub fn start(beside: Beside, command: &[OsString], options: SessionOptions) -> Result<Self> {
-        Self::begin(beside, Wanted::Command(command), options)
+    /// Starts `command` beside these services, of which there is at least one.
+    pub fn start(services: Vec<Beside>, command: &[OsString], options: SessionOptions) -> Result<Self> {
+        Self::begin(services, Wanted::Command(command), options)
     }
 
-    /// Adopts batch beside the service.
-    pub fn adopt(beside: Beside, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
-        Self::begin(beside, Wanted::Adoptee(adoptee), options)
+    /// Adopts batch beside these services, of which there is at least one.
+    pub fn adopt(services: Vec<Beside>, adoptee: Adoptee, options: SessionOptions) -> Result<Self> {
+        Self::begin(services, Wanted::Adoptee(adoptee), options)
     }
 
-    fn begin(beside: Beside, wanted: Wanted<'_>, options: SessionOptions) -> Result<Self> {
+    fn begin(services: Vec<Beside>, wanted: Wanted<'_>, options: SessionOptions) -> Result<Self> {
+        let lanes = Beside::together(&services)?;
+        let (gate, lending) = (options.gate.clone(), options.hold);
+        ensure!(services.len() == 1 || !gate.is_instrumented(), INSTRUMENTED_BESIDE_ONE);
+        let guests: Vec<Guest> = services.into_iter().map(|beside| Guest::new(beside, lending)).collect();
         // First, because its errors name the privileges that are missing.
-        let needs_requests = options.hold.is_some_and(|lending| lending.policy.needs_requests());
-        // The service's own word is better than what its sockets show.
-        let emitters = needs_requests.then(|| Emitters::find(&beside.service.pids)).flatten();
-        let counting = options.hold.filter(|lending| lending.policy.needs_harm());
-        let lane_use = LaneUse {
-            lends_to_waited: options.hold.is_some_and(|lending| !lending.policy.spares_waited()),
-            ..counting.map_or_else(LaneUse::default, |_| LaneUse::counting(EventPair::HARDWARE, &beside.lanes))
-        };
-        let features = Features {
-            requests: needs_requests && emitters.is_none(),
-            turns: emitters.is_some(),
-            counters: matches!(lane_use.counters, Some(Ok(_))),
-            gated: options.gate.is_instrumented(),
-            groups: beside.service.group.is_some(),
-            scheduler: options.gate == Gate::SchedExt,
-            single_lanes: beside.lanes.requests.len() == 1,
-            thief: false,
-        };
-        if features.requests {
-            request::can_track()?;
-        }
-        let gate = options.gate.clone();
-        let tracker = Rc::new(Tracker::load(features)?);
-        let tracking = ServiceTracking::start(&tracker, &beside.service, &beside.lanes, lane_use)?;
+        let tracker = Guest::load_tracker(&guests, &options, gate == Gate::SchedExt)?;
+        let mut served = guests.into_iter().map(|guest| guest.track(&tracker)).collect::<Result<Vec<_>>>()?;
         let job = BatchTracking::start(&tracker, None)?;
-        let requests = learn_requests(&beside, &tracking, emitters)?;
-        keep_off(&beside.lanes.requests).context("cannot leave the request lanes")?;
+        keep_off(&lanes.requests).context("cannot leave the request lanes")?;
         // A moment before the guardian, who is to hold them too.
-        let claims: Vec<Claim> =
-            beside.lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
+        let claims: Vec<Claim> = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;
         tell(&mut guardian, claims.iter().map(Claim::undo))?;
+        let stage = Stage { served: &mut served, lanes: &lanes, tracker: &tracker, job: &job };
         let started = match wanted {
-            Wanted::Command(command) => start_batch(&beside, (&tracking, &job), &mut guardian, command, options),
-            Wanted::Adoptee(adoptee) => adopt_batch(&beside, (&tracking, &job), &mut guardian, adoptee, options),
+            Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),
+            Wanted::Adoptee(adoptee) => adopt_batch(stage, &mut guardian, adoptee, options),
         };
-        let Started { cage, keepers, scheduler, terms, work, log } = match started {
+        let Started { cage, keepers, scheduler, work, log } = match started {
             Ok(started) => started,
             Err(error) => return Err(undo(guardian, error)),
         };
         let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
         let notes = cage.missing().into_iter().collect();
-        let service_looked_at = Instant::now();
         Ok(Self {
-            beside,
-            tracking,
+            served,
+            lanes,
+            tracker,
             job,
             gate,
             cage,
             keepers,
             scheduler,
-            terms,
-            requests,
             work,
             guardian,
             claims,
@@ -179,23 +183,23 @@ impl Session {
             notes,
             began,
             strays_seen,
-            service_looked_at,
+            service_looked_at: Instant::now(),
         })
     }
 
-    /// What it stands on.
-    pub fn beside(&self) -> &Beside {
-        &self.beside
+    /// The lanes of all its services.
+    pub fn lanes(&self) -> &Lanes {
+        &self.lanes
     }
 
     /// The memory shared with the kernel program.
     pub fn memory(&self) -> Arc<LaneMemory> {
-        self.tracker().memory()
+        self.tracker.memory()
     }
 
     /// The kernel's side.
     pub fn tracker(&self) -> &Tracker {
-        self.tracking.tracker()
+        &self.tracker
     }
 
     /// The batch command's processes that are alive.
@@ -208,14 +212,14 @@ impl Session {
         self.work.has_ended(&self.job)
     }
 
-    /// What was learned from the service's requests, if lanes are held.
+    /// What was learned from the requests of the first service, if lanes are held.
     pub fn learned(&self) -> Option<Learned> {
-        self.terms.as_ref().map(TermsKeeper::learned)
+        self.served[0].terms.as_ref().map(TermsKeeper::learned)
     }
 
     /// Goes on from what another session has learned of the same service and batch command.
     pub fn take_over(&mut self, learned: &Learned) {
-        self.terms.iter_mut().for_each(|terms| terms.take_over(learned));
+        self.served[0].terms.iter_mut().for_each(|terms| terms.take_over(learned));
     }
 
     /// Whether batch was adopted.
@@ -264,22 +268,20 @@ impl Session {
             return Err(error).context("cannot put the machine right");
         }
         let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
-        let mut books = at_end.unwrap_or_else(|| self.tracking.tracker().memory().books()).since(&self.began);
+        let mut books = at_end.unwrap_or_else(|| self.tracker.memory().books()).since(&self.began);
         self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
-        let requests = self.requests.as_ref().map(RequestSource::name);
-        let terms = self.terms.as_ref().map(TermsKeeper::present);
+        let services = self.served.iter().map(ServiceOutcome::of).collect();
         let (ending, why) = self.work.finish()?;
         self.keepers.clear();
-        self.tracking.tracker().detach();
+        self.tracker.detach();
         if let Some(log) = &mut self.log {
             log.note(now_ns(), "end", &why).and_then(|()| log.drain()).context("cannot write the audit log")?;
         }
         drop(self.claims);
         self.guardian.dismiss().context("cannot send the guardian home")?;
-        let lost = self.requests.as_mut().and_then(lost_note);
-        let harm_note = terms.as_ref().and_then(|terms| harm_note(&self.tracking, terms));
-        let notes = self.notes.into_iter().chain(lost).chain(harm_note).chain(leak_notes(&books, holders)).collect();
-        Ok(Outcome { ending, books, holders, gate: self.gate, terms, requests, notes })
+        let of_services = self.served.iter_mut().flat_map(Served::notes).collect::<BTreeSet<_>>();
+        let notes = self.notes.into_iter().chain(of_services).chain(leak_notes(&books, holders)).collect();
+        Ok(Outcome { ending, books, holders, gate: self.gate, services, notes })
     }
 
     fn end_command(&mut self) -> Result<()> {
@@ -305,24 +307,6 @@ impl Session {
         }
         self.notes.insert(what);
     }
-}
-
-fn lost_note(requests: &mut RequestSource) -> Option<String> {
-    let lost = requests.take_window().counts.dropped;
-    (lost > 0)
-        .then(|| format!("{lost} events of requests were lost before they were read; the budget is from the others"))
-}
-
-/// Why harm was worked out from server times, if it was.
-fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<String> {
-    if terms.source != HarmSource::ServerTimes {
-        return None;
-    }
-    let why = match tracking.counts()? {
-        Err(lack) => lack.to_string(),
-        Ok(()) => "too few requests had their lane to themselves from start to finish to be counted".to_owned(),
-    };
-    Some(format!("what batch costs a request was worked out from server times: {why}"))
 }
 
 fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = String> {

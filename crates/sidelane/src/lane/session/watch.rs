@@ -10,6 +10,7 @@ use sidelane_policy::borrow::headroom::Standing;
 use super::super::gate::LaneKeeper;
 use super::super::objective;
 use super::Session;
+use super::served::Served;
 use super::start::{start_guardian, tell};
 use super::work::Work;
 use crate::request::RequestSource;
@@ -32,7 +33,7 @@ impl Session {
         self.look_after_guardian()?;
         if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.service_looked_at = Instant::now();
-            self.look_after_service()?;
+            self.look_after_services()?;
             if let Work::Adopted(adopted) = &mut self.work {
                 adopted.look(&self.cage, &self.job, &mut self.guardian)?;
             }
@@ -42,19 +43,24 @@ impl Session {
 
     /// Learns from the requests that have finished, and agrees new terms.
     fn keep_terms(&mut self) -> Result<()> {
-        let Some(terms) = &mut self.terms else { return Ok(()) };
-        if let Some(requests) = &mut self.requests {
-            terms.learn(requests)?;
-        }
-        let (budget, standing) = (terms.budget(), terms.keep());
-        let Budget::Slo(slo) = budget else { return Ok(()) };
-        let slo = objective::written(slo);
-        match standing {
-            Some(Standing::MissedAlone) => self.note(format!(
-                "the service missed {slo} without batch beside any request; batch only borrowed its idle moments"
-            )),
-            Some(Standing::Late) => self.note(format!("the service was beyond {slo}; batch left its requests alone")),
-            _ => {}
+        for index in 0..self.served.len() {
+            let served = &mut self.served[index];
+            let Some(terms) = &mut served.terms else { continue };
+            if let Some(requests) = &mut served.requests {
+                terms.learn(requests)?;
+            }
+            let (budget, standing) = (terms.budget(), terms.keep());
+            let Budget::Slo(slo) = budget else { continue };
+            let slo = objective::written(slo);
+            match standing {
+                Some(Standing::MissedAlone) => self.note(format!(
+                    "the service missed {slo} without batch beside any request; batch only borrowed its idle moments"
+                )),
+                Some(Standing::Late) => {
+                    self.note(format!("the service was beyond {slo}; batch left its requests alone"))
+                }
+                _ => {}
+            }
         }
         Ok(())
     }
@@ -94,34 +100,45 @@ impl Session {
         self.guardian.succeed(list).context("cannot brief the guardian")
     }
 
-    /// Finds a service that was restarted, and lets lanes be held again that it had visited.
-    fn look_after_service(&mut self) -> Result<()> {
-        let mut pids: BTreeSet<u32> = self.tracking.processes().into_iter().collect();
-        if pids.is_empty() {
-            pids = self.beside.target.find().map(|service| service.pids).unwrap_or_default();
-            self.tracking.take_in(&pids);
-            if let Some(requests) = &mut self.requests {
-                requests.look_again(&pids)?;
+    /// Finds services that were restarted, and lets lanes be held again that one had visited.
+    fn look_after_services(&mut self) -> Result<()> {
+        for index in 0..self.served.len() {
+            let pids = self.look_after_service(index)?;
+            let lanes = self.served[index].beside.lanes.batch_cpus();
+            if self.keepers.iter().any(|keeper| lanes.contains(keeper.cpu()) && keeper.visited()) {
+                self.receive_visitors(index, pids)?;
             }
-            self.note(match pids.is_empty() {
-                true => format!("{} has ended; its lanes are idle, batch went on", self.beside.target),
-                false => format!("{} came back as another process and is looked after again", self.beside.target),
-            });
-        }
-        if let Some(requests @ RequestSource::Emitted(_)) = &mut self.requests {
-            // A process may emit its first request at any time.
-            requests.look_again(&pids)?;
-        }
-        if self.keepers.iter().any(LaneKeeper::visited) {
-            self.receive_visitors(pids)?;
         }
         Ok(())
     }
 
-    fn receive_visitors(&mut self, pids: BTreeSet<u32>) -> Result<()> {
-        self.beside.service.pids = pids;
+    fn look_after_service(&mut self, index: usize) -> Result<BTreeSet<u32>> {
+        let Served { beside, tracking, requests, .. } = &mut self.served[index];
+        let mut pids: BTreeSet<u32> = tracking.processes().into_iter().collect();
+        let mut note = None;
+        if pids.is_empty() {
+            pids = beside.target.find().map(|service| service.pids).unwrap_or_default();
+            tracking.take_in(&pids);
+            if let Some(requests) = requests {
+                requests.look_again(&pids)?;
+            }
+            note = Some(match pids.is_empty() {
+                true => format!("{} has ended; its lanes are idle, batch went on", beside.target),
+                false => format!("{} came back as another process and is looked after again", beside.target),
+            });
+        }
+        if let Some(requests @ RequestSource::Emitted(_)) = requests {
+            // A process may emit its first request at any time.
+            requests.look_again(&pids)?;
+        }
+        note.into_iter().for_each(|note| self.note(note));
+        Ok(pids)
+    }
+
+    fn receive_visitors(&mut self, index: usize, pids: BTreeSet<u32>) -> Result<()> {
+        self.served[index].beside.service.pids = pids;
         self.note("the service moved to a batch lane; batch left that lane until it was gone".to_owned());
-        let pins = self.beside.pins();
+        let pins = self.served[index].beside.pins();
         let moved: BTreeSet<Thread> = pins.iter().filter_map(Undo::thread).collect();
         let is_older = |undo: &Undo| undo.thread().is_some_and(|thread| moved.contains(&thread));
         let older = self.guardian.list().iter().filter(|(_, undo)| is_older(undo)).map(|(ticket, _)| ticket);
@@ -129,9 +146,12 @@ impl Session {
         tell(&mut self.guardian, pins.iter().cloned())?;
         // A thread that was moved again gets back what its owner gave it last.
         self.guardian.withdraw(older)?;
-        affinity::pin(&pins, &self.beside.lanes.requests)?;
-        let allowed = allowed_cpus(&self.beside.service.pids);
-        for keeper in self.keepers.iter().filter(|keeper| !allowed.contains(keeper.cpu())) {
+        let beside = &self.served[index].beside;
+        affinity::pin(&pins, &beside.lanes.requests)?;
+        let allowed = allowed_cpus(&beside.service.pids);
+        let lanes = beside.lanes.batch_cpus();
+        let left = |keeper: &&LaneKeeper| lanes.contains(keeper.cpu()) && !allowed.contains(keeper.cpu());
+        for keeper in self.keepers.iter().filter(left) {
             keeper.visitors_gone();
         }
         Ok(())

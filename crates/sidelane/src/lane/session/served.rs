@@ -1,0 +1,123 @@
+//! One service of a session: how it is tracked, where its requests are learned from, and on what terms its lanes are
+//! lent.
+
+use std::rc::Rc;
+use std::sync::Arc;
+
+use anyhow::Result;
+use sidelane_policy::borrow::Lending;
+use sidelane_policy::borrow::harm::HarmSource;
+
+use crate::lane::beside::Beside;
+use crate::lane::session::SessionOptions;
+use crate::lane::terms::{FinalTerms, TermsKeeper};
+use crate::request::emitted::Emitters;
+use crate::request::{RequestSource, Requests, can_track};
+use sidelane_kernel::counters::EventPair;
+use sidelane_kernel::tracker::{Features, LaneMemory, Tracker};
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+
+/// A service that was found, and what the tracker has to be able to do for it.
+pub(super) struct Guest {
+    beside: Beside,
+    emitters: Option<Emitters>,
+    lane_use: LaneUse,
+    needs_requests: bool,
+}
+
+impl Guest {
+    pub(super) fn new(beside: Beside, lending: Option<Lending>) -> Self {
+        let needs_requests = lending.is_some_and(|lending| lending.policy.needs_requests());
+        // The service's own word is better than what its sockets show.
+        let emitters = needs_requests.then(|| Emitters::find(&beside.service.pids)).flatten();
+        let counting = lending.filter(|lending| lending.policy.needs_harm());
+        let lane_use = LaneUse {
+            lends_to_waited: lending.is_some_and(|lending| !lending.policy.spares_waited()),
+            ..counting.map_or_else(LaneUse::default, |_| LaneUse::counting(EventPair::HARDWARE, &beside.lanes))
+        };
+        Self { beside, emitters, lane_use, needs_requests }
+    }
+
+    fn is_seen_at_sockets(&self) -> bool {
+        self.needs_requests && self.emitters.is_none()
+    }
+
+    /// A tracker for all of them.
+    pub(super) fn load_tracker(guests: &[Self], options: &SessionOptions, scheduler: bool) -> Result<Rc<Tracker>> {
+        let any = |needs: &dyn Fn(&Self) -> bool| guests.iter().any(needs);
+        let features = Features {
+            requests: any(&Self::is_seen_at_sockets),
+            turns: any(&|guest| guest.emitters.is_some()),
+            counters: any(&|guest| matches!(guest.lane_use.counters, Some(Ok(_)))),
+            gated: options.gate.is_instrumented(),
+            groups: any(&|guest| guest.beside.service.group.is_some()),
+            scheduler,
+            single_lanes: guests.iter().all(|guest| guest.beside.lanes.requests.len() == 1),
+            thief: false,
+        };
+        if features.requests {
+            can_track()?;
+        }
+        Ok(Rc::new(Tracker::load(features)?))
+    }
+
+    /// Begins to track the service.
+    pub(super) fn track(self, tracker: &Rc<Tracker>) -> Result<Served> {
+        let at_sockets = self.is_seen_at_sockets();
+        let Self { beside, emitters, lane_use, .. } = self;
+        let tracking = ServiceTracking::start(tracker, &beside.service, &beside.lanes, lane_use)?;
+        let requests = match emitters {
+            Some(mut emitters) => {
+                let words = emitters.words(tracking.number(), &beside.lanes.requests);
+                tracker.memory().hear_from(tracking.number(), Box::new(words));
+                Some(RequestSource::Emitted(emitters))
+            }
+            None => {
+                let track = || Requests::track(&tracking, &beside.target.to_string(), &beside.service.pids);
+                at_sockets.then(track).transpose()?.map(RequestSource::Sockets)
+            }
+        };
+        Ok(Served { beside, tracking, requests, terms: None })
+    }
+}
+
+/// A service that is tracked.
+pub(super) struct Served {
+    pub(super) beside: Beside,
+    pub(super) tracking: ServiceTracking,
+    /// Its requests, if the policy has to know them.
+    pub(super) requests: Option<RequestSource>,
+    /// On what terms its lanes are lent, if they are held at all.
+    pub(super) terms: Option<TermsKeeper>,
+}
+
+impl Served {
+    /// Agrees the first terms.
+    pub(super) fn agree(&mut self, lending: Lending, memory: Arc<LaneMemory>) {
+        self.terms = Some(TermsKeeper::new(lending, &self.beside.lanes, memory));
+    }
+
+    /// What was lost of its requests, and why harm was worked out from server times, if it was.
+    pub(super) fn notes(&mut self) -> Vec<String> {
+        let lost = self.requests.as_mut().and_then(lost_note);
+        let harm = self.terms.as_ref().map(TermsKeeper::present).and_then(|terms| harm_note(&self.tracking, &terms));
+        lost.into_iter().chain(harm).collect()
+    }
+}
+
+fn lost_note(requests: &mut RequestSource) -> Option<String> {
+    let lost = requests.take_window().counts.dropped;
+    (lost > 0)
+        .then(|| format!("{lost} events of requests were lost before they were read; the budget is from the others"))
+}
+
+fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<String> {
+    if terms.source != HarmSource::ServerTimes {
+        return None;
+    }
+    let why = match tracking.counts()? {
+        Err(lack) => lack.to_string(),
+        Ok(()) => "too few requests had their lane to themselves from start to finish to be counted".to_owned(),
+    };
+    Some(format!("what batch costs a request was worked out from server times: {why}"))
+}
