@@ -25,9 +25,10 @@ use crate::lane::gate::Gate;
 use crate::lane::holder::HolderBooks;
 use crate::lane::session::{Session, SessionOptions};
 use crate::machine;
+use sidelane_host::cpulist::CpuSet;
 use sidelane_host::median::median;
 use sidelane_host::service::{Service as Tracked, Target};
-use sidelane_host::topology::{Lanes, Topology};
+use sidelane_host::topology::{Lanes, PairKind, Topology};
 use sidelane_kernel::books::{Books, reaction_figures};
 use sidelane_kernel::floor::Floor;
 use sidelane_kernel::histogram::Histogram;
@@ -49,6 +50,9 @@ const PULSES: Duration = Duration::from_secs(3);
 const TRACKING_LIMIT_NS: f64 = 100.0;
 /// What the kernel charges for calling any program is not this one's; the rest is.
 const TRACKING_OVER_EMPTY_LIMIT: f64 = 2.0;
+/// Sixty services may cost a switch so much more than one.
+const CROWDED_OVER_ONE_LIMIT: f64 = 1.1;
+const SERVICES: usize = 60;
 const HOLD_LIMIT_US: f64 = 3.0;
 const LEAK_LIMIT_PERCENT: f64 = 0.1;
 const PULSES_OVERLAP_LIMIT_PERCENT: f64 = 5.0;
@@ -72,8 +76,9 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     settings.insert("lanes".into(), json!(lanes));
     settings.insert("pairs_limit_count".into(), json!(limit.rounds));
     let mut result = ResultFile::new(machine::describe(bench.pair.kind), settings);
-    let (tracking_ns, floor_ns) = bench.tracking_ns().context("tracking cost")?;
+    let SwitchCost { tracking_ns, crowded_ns, floor_ns } = bench.switch_cost().context("tracking cost")?;
     result.rows.push(cost_row("tracking", "per_switch_ns", &tracking_ns));
+    result.rows.push(cost_row("tracking_60_services", "per_switch_ns", &crowded_ns));
     result.rows.push(cost_row("empty_programs", "per_switch_ns", &floor_ns));
     let hold_us = bench.hold_us().context("cost of a hold")?;
     result.rows.push(cost_row("hold_begun", "lc_cost_per_hold_us", &hold_us));
@@ -83,6 +88,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     result.checks = vec![
         tracking_check(&tracking_ns),
         over_empty_check(&tracking_ns, &floor_ns),
+        crowded_check(&crowded_ns, &tracking_ns),
         hold_check(&hold_us),
         Check::interval_at_most("leak in a hold of 10 s", leak_percent, LEAK_LIMIT_PERCENT, Unit::Percent),
         Check::interval_at_most(
@@ -102,16 +108,24 @@ fn tracking_check(per_switch_ns: &[f64]) -> Check {
     Check::interval_at_most(name, of_median(per_switch_ns.iter().copied()), TRACKING_LIMIT_NS, Unit::Ns)
 }
 
-/// Medians of the same pairs, one by the other.
 fn over_empty_check(tracking_ns: &[f64], floor_ns: &[f64]) -> Check {
-    let pairs: Vec<(f64, f64)> = tracking_ns.iter().copied().zip(floor_ns.iter().copied()).collect();
-    let ratio = of_all(&pairs, |pairs| {
-        let tracked = median(pairs.iter().map(|(tracked, _)| *tracked))?;
-        let empty = median(pairs.iter().map(|(_, empty)| *empty)).filter(|empty| *empty > 0.0)?;
-        Some(tracked / empty)
-    });
     let name = "tracking, per context switch, over empty programs";
-    Check::interval_at_most(name, ratio, TRACKING_OVER_EMPTY_LIMIT, Unit::Ratio)
+    Check::interval_at_most(name, of_medians(tracking_ns, floor_ns), TRACKING_OVER_EMPTY_LIMIT, Unit::Ratio)
+}
+
+fn crowded_check(crowded_ns: &[f64], tracking_ns: &[f64]) -> Check {
+    let name = "tracking with 60 services, per context switch, over one service";
+    Check::interval_at_most(name, of_medians(crowded_ns, tracking_ns), CROWDED_OVER_ONE_LIMIT, Unit::Ratio)
+}
+
+/// The medians of the same rounds, one by the other.
+fn of_medians(above_ns: &[f64], below_ns: &[f64]) -> Option<Interval> {
+    let pairs: Vec<(f64, f64)> = above_ns.iter().copied().zip(below_ns.iter().copied()).collect();
+    of_all(&pairs, |pairs| {
+        let above = median(pairs.iter().map(|(above, _)| *above))?;
+        let below = median(pairs.iter().map(|(_, below)| *below)).filter(|below| *below > 0.0)?;
+        Some(above / below)
+    })
 }
 
 fn hold_check(per_hold_us: &[f64]) -> Check {
@@ -140,30 +154,44 @@ struct Bench<'a> {
 }
 
 impl Bench<'_> {
-    /// What the tracker adds to one context switch and the wake-up that goes with it; and what
-    /// the kernel alone charges for calling programs there.
-    fn tracking_ns(&self) -> Result<(Vec<f64>, Vec<f64>)> {
+    /// What the tracker adds to one context switch and the wake-up that goes with it, with one service and with
+    /// sixty; and what the kernel alone charges for calling programs there.
+    fn switch_cost(&self) -> Result<SwitchCost> {
         let mut bouncer = self.bouncer(0)?;
         let beside = Beside::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
         let served = Tracked { pids: [bouncer.pid()].into(), ..Tracked::default() };
-        let tracking = ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), Features::default())?;
-        let (tracker, floor) = (tracking.tracker(), Floor::load()?);
+        let track = || ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), Features::default());
+        let (one, first_of_sixty) = (track()?, track()?);
+        let _others = self.others(&first_of_sixty)?;
+        let floor = Floor::load()?;
         keep_off(&beside.lanes.requests)?;
-        let mut floor_ns = Vec::new();
+        let (mut floor_ns, mut crowded_ns) = (Vec::new(), Vec::new());
         let per_switch = |with: f64, without: f64| (with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE);
-        let pair = || {
+        let round = || {
             let without = bounce(&mut bouncer, TRACKED_BOUNCES)?;
-            tracker.attach()?;
-            let tracked = bounce(&mut bouncer, TRACKED_BOUNCES)?;
-            tracker.detach();
+            let tracked = bounce_tracked(&mut bouncer, &one)?;
+            let crowded = bounce_tracked(&mut bouncer, &first_of_sixty)?;
             let links = floor.attach()?;
             let floored = bounce(&mut bouncer, TRACKED_BOUNCES)?;
             drop(links);
             floor_ns.push(per_switch(floored, without));
+            crowded_ns.push(per_switch(crowded, without));
             Ok(per_switch(tracked, without))
         };
-        let tracked_ns = numbers_until_decided("tracking", self.limit, pair, tracking_check)?;
-        Ok((tracked_ns, floor_ns))
+        let tracking_ns = numbers_until_decided("tracking", self.limit, round, tracking_check)?;
+        Ok(SwitchCost { tracking_ns, crowded_ns, floor_ns })
+    }
+
+    /// More services on the same tracker, each a process that sleeps.
+    fn others(&self, first: &ServiceTracking) -> Result<Vec<(ServiceTracking, Service)>> {
+        let nowhere = Lanes { batch: vec![], requests: CpuSet::default(), needs_pin: false, kind: PairKind::Declared };
+        let other = |_| {
+            let sleeper = self.bouncer(0)?;
+            let service = Tracked { pids: [sleeper.pid()].into(), ..Tracked::default() };
+            let tracking = ServiceTracking::start(first.tracker(), &service, &nowhere, LaneUse::default())?;
+            Ok((tracking, sleeper))
+        };
+        (1..SERVICES).map(other).collect()
     }
 
     /// What a hold that begins costs the request lane that rings for it: bounces with a hold at
@@ -301,6 +329,20 @@ impl Bench<'_> {
         let command = [vec![self.lab.path().into()], command.to_vec(), vec![counter.into()]].concat();
         Session::start(vec![beside], &command, options)
     }
+}
+
+/// Nanoseconds a context switch, in the same rounds.
+struct SwitchCost {
+    tracking_ns: Vec<f64>,
+    crowded_ns: Vec<f64>,
+    floor_ns: Vec<f64>,
+}
+
+fn bounce_tracked(bouncer: &mut Service, tracking: &ServiceTracking) -> Result<f64> {
+    tracking.tracker().attach()?;
+    let took_ns = bounce(bouncer, TRACKED_BOUNCES);
+    tracking.tracker().detach();
+    took_ns
 }
 
 fn bounce(bouncer: &mut Service, bounces: u64) -> Result<f64> {
