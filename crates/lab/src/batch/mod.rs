@@ -1,7 +1,7 @@
-//! Batch work whose progress can be watched from outside, at any moment, without asking it.
+//! Batch work whose progress other processes can read at any moment.
 //!
-//! Each thread counts its finished units of work in a cache line of its own, in a file
-//! that is shared memory to whoever maps it.
+//! Each thread counts its finished units of work in a cache line of its own, in a file that other
+//! processes map as shared memory.
 
 mod check;
 mod compress;
@@ -65,12 +65,12 @@ fn rest(text: &str) -> Result<Rest, String> {
     rest.filter(|rest| rest.after_units > 0).ok_or_else(|| "write UNITS:MICROSECONDS, as in 200:1000".to_owned())
 }
 
-/// Runs the kernel on all threads until the time is over or a signal ends it.
+/// Runs the kernel on all threads until the time is over or a POSIX signal ends it.
 pub fn run(args: &Args) -> Result<()> {
     let counters = Arc::new(Counters::create(&args.counter, usize::from(args.threads))?);
-    // Threads inherit the mask, so the signals wait for this thread to ask for them.
+    // Threads inherit the signal mask, so the POSIX signals stay pending for this thread.
     let signals = EndingSignals::block()?;
-    // Fails here, where it can be said, if the work cannot be done.
+    // If the work cannot be done, this fails here, before the threads start, with a message.
     drop(args.kernel.unit(Check::none())?);
     let sibling = Arc::new(args.pace.find()?.filter(|_| args.kernel.is_in_process()));
     for thread in 0..usize::from(args.threads) {
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A few units take some tens of microseconds: often enough to look at the other lane, and at the clock.
+/// Units between two looks at the other lane and at the clock: some tens of microseconds.
 const UNITS_A_LOOK: u64 = 16;
 
 fn work(kernel: Kernel, checks: bool, rest: Option<Rest>, sibling: Option<&Sibling>, counter: &Counter) {
@@ -116,7 +116,7 @@ fn work(kernel: Kernel, checks: bool, rest: Option<Rest>, sibling: Option<&Sibli
     }
 }
 
-/// A batch job that is not slowed as was asked for would be measured as if it were.
+/// A batch job that goes on without the slowdown would be measured as if it had it.
 fn give_up(error: &anyhow::Error) -> ! {
     eprintln!("sidelane-lab: {error:#}");
     std::process::exit(1);

@@ -1,5 +1,5 @@
-//! `sidelane-lab echo-server`: a service in one of three designs that writes down when it
-//! worked on what.
+//! `sidelane-lab echo-server`: a service in one of three designs that records when it worked on
+//! which request.
 
 use std::io::BufRead;
 use std::net::TcpListener;
