@@ -52,10 +52,10 @@ enum sidelane_policy {
 /* The terms on which a batch lane is lent: written by the agent, read by the holder, the kernel
  * program and batch that checks. */
 struct sidelane_lane_terms {
-	uint64_t budget_ns;   /*  0: how long batch may run beside a request; by deadline, the age limit of that request */
+	uint64_t budget_ns;   /*  0: how long batch may run beside a request; by deadline, that request's age limit */
 	uint64_t min_idle_ns; /*  8: how long the request lanes are idle before batch runs again */
 	uint32_t policy;      /* 16: enum sidelane_policy */
-	uint32_t harm_ppm;    /* 20: delay of a request by co-running, in millionths of that time; see policy/borrow/dynamic.rs */
+	uint32_t harm_ppm;    /* 20: loss of a request, in millionths of co-running; see policy/borrow/dynamic.rs */
 	uint32_t request_count; /* 24: request lanes of this batch lane's core; 0: not a batch lane */
 	uint32_t requests[SIDELANE_GATE_PARTNERS]; /* 28: their CPUs */
 	uint64_t queued_ns;   /* 56: by deadline, the age that each waiting request counts for */
@@ -74,9 +74,9 @@ struct sidelane_gate_word {
 	uint64_t slow_paths;   /* 32: checks that found the check word set */
 	uint64_t lent_lc_ns;   /* 40: time that threads ran beside LC threads with the policy's leave */
 	uint64_t promises;     /* 48: promises to check that threads made on this lane */
-	uint64_t nap_mark_ns;  /* 56: start of the nap that is not in napped_ns yet; 0 while nap_tid adds it, or naps not */
+	uint64_t nap_mark_ns;  /* 56: start of the nap not yet in napped_ns; 0 while it is added, or without a nap */
 	uint32_t on_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: time from service idle to the end of a nap, ns */
-	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 4160: time from service running to batch's nap, ns; buckets as in bpf/lanes.h */
+	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 4160: service running to batch's nap, ns; buckets: bpf/lanes.h */
 };
 
 #endif

@@ -41,7 +41,7 @@ impl Nap {
         }
     }
 
-    /// Napping through the device, for `--nap`, which asks for it by name.
+    /// Napping through the device, for callers that require it.
     ///
     /// # Errors
     ///
