@@ -127,7 +127,7 @@ impl Sweep {
         self.plan.settings(ns(self.promise.budget_us(load)), ns(self.promise.age_us(load)))
     }
 
-    /// Those of a round: settings of which nothing is checked take part in every second one.
+    /// The settings of a round. Those without a check take part in every second round.
     fn settings_of(&self, round: u64, load: u8) -> Vec<Setting> {
         let is_judged = |setting: &Setting| match setting.beside {
             None => true,
@@ -137,7 +137,7 @@ impl Sweep {
         settings.filter(|setting| round.is_multiple_of(2) || is_judged(setting)).collect()
     }
 
-    /// What the sessions before have learned; the first one is given time.
+    /// What the earlier sessions have learned; the first session gets time to learn.
     fn experience(&self, kernel: &str, setting: &Setting) -> Experience {
         let taken_over = self.learned.get(&(kernel.to_owned(), setting.name)).copied();
         let learning = if taken_over.is_some() { Duration::ZERO } else { self.plan.learning };
@@ -158,8 +158,8 @@ impl Sweep {
     }
 }
 
-/// The turns of one load: the service alone once, the paper's own rules with the first batch kernel, every
-/// other setting with every one.
+/// The turns at one load: the service alone once, the paper's own rules with the first batch
+/// kernel, every other setting with every kernel.
 fn turns<'a>(settings: &[Setting], kernels: &'a [(String, f64)]) -> Vec<(Setting, &'a (String, f64))> {
     let with = |kernel: &'a (String, f64)| {
         let first = std::ptr::eq(kernel, &kernels[0]);
