@@ -1,5 +1,5 @@
-//! What `sidelane run` promises when nothing goes wrong: the batch command runs as it would
-//! without Sidelane, in its lane, while the service is idle; and the run says what it came to.
+//! The promises of `sidelane run` when nothing fails: the batch command runs as without Sidelane,
+//! in its lane, while the service is idle; and the run reports its results.
 
 mod common;
 

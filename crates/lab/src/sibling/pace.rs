@@ -113,8 +113,8 @@ impl Pace<'_> {
         }
     }
 
-    /// What this thread should have lost so far. The overlap and the lane where it is counted are
-    /// read anew if the thread was switched in between the two reads.
+    /// What this thread should have lost so far. Reads again if the thread was switched in
+    /// meanwhile, so that the overlap and the lane where it is counted belong together.
     fn lost_ns(&self, thread: &Thread) -> Nanos {
         loop {
             let turns = thread.turns.load(Ordering::Acquire);

@@ -22,7 +22,7 @@ fn a_listing_names_what_can_be_asked_for() {
     assert_eq!(value("tag:mem:global_counter"), 40);
     assert!(value(&format!("counter:file:/proc/{}/stat#20", program.pid())) == 1);
     assert!(all.iter().any(|listed| listed.signal == "tag:mem:server.FIELD"));
-    // All that is named can be asked for.
+    // Every listed signal can be observed.
     for listed in all.iter().filter(|listed| listed.value.is_some()) {
         read(&mut program.channel(&listed.signal)).unwrap();
     }

@@ -1,4 +1,4 @@
-//! Reading a log. Whatever is wrong with the file, what can be read of it is.
+//! Reads a log. From a damaged file it returns all samples before the damage.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -9,18 +9,18 @@ use thiserror::Error;
 use super::super::sample::{SIGNALS_MAX, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, HEAD_BYTES_MAX, LogHead, MAGIC};
 
-/// What is wrong with a log.
+/// Why a log cannot be read.
 #[derive(Debug, Error)]
 pub enum LogError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the log {path}")]
     Io {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is something else.
+    /// The file is not a log.
     #[error("{path} is no log of sidelane observe: {what}")]
     Head {
         /// The file.
@@ -30,7 +30,7 @@ pub enum LogError {
     },
 }
 
-/// A log that is read.
+/// A log that is being read.
 pub struct LogReader<R> {
     input: R,
     head: LogHead,
@@ -48,7 +48,7 @@ impl LogReader<BufReader<File>> {
 }
 
 impl<R: Read> LogReader<R> {
-    /// Reads the head from `input`; what is wrong with it, in words.
+    /// Reads the head from `input`; an error in words if it is invalid.
     pub fn new(mut input: R) -> Result<Self, String> {
         let mut magic = [0; MAGIC.len()];
         input.read_exact(&mut magic).map_err(|_| "it is too short".to_owned())?;
@@ -70,22 +70,23 @@ impl<R: Read> LogReader<R> {
         Ok(Self { input, head, left_out: 0, problem: None })
     }
 
-    /// What it says of itself.
+    /// The head.
     pub fn head(&self) -> &LogHead {
         &self.head
     }
 
-    /// Samples that were left out so far.
+    /// Number of samples left out so far.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Why reading stopped before the log's proper end, in words.
+    /// Why reading stopped before the log's regular end, in words.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// Calls `each` with every sample; its second argument says that samples are missing before it.
+    /// Calls `each` with every sample; the second argument says whether samples are missing before
+    /// it.
     pub fn read_all(&mut self, mut each: impl FnMut(&Sample, bool)) {
         while let Some(chunk) = self.next_chunk() {
             self.left_out += chunk.left_out;
@@ -118,7 +119,7 @@ impl<R: Read> LogReader<R> {
             return self.stop("a chunk's head is damaged".to_owned());
         }
         let mut bytes = Vec::new();
-        // Grows with what is there, whatever length is claimed.
+        // The buffer grows with the bytes that exist, whatever length the head claims.
         match self.input.by_ref().take(length).read_to_end(&mut bytes) {
             Ok(read) if read as u64 == length => (),
             _ => self.problem = Some("it is cut off within a chunk; the samples before that are whole".to_owned()),
