@@ -16,7 +16,7 @@ pub fn hist_bucket(latency_ns: u64) -> usize {
     (bucket as usize).min(GATE_HIST_BUCKETS - 1)
 }
 
-/// Counts one latency in a histogram that others read and write, too.
+/// Counts one latency in a histogram that other threads and processes also read and write.
 pub fn hist_record(counts: &[AtomicU32; GATE_HIST_BUCKETS], latency_ns: u64) {
     counts[hist_bucket(latency_ns)].fetch_add(1, Ordering::Relaxed);
 }
@@ -27,7 +27,7 @@ mod tests {
 
     #[test]
     fn buckets_are_those_of_the_kernel_program() {
-        // Worked by hand from `record` in bpf/books.h.
+        // Computed by hand from `record` in bpf/books.h.
         for (latency_ns, bucket) in [(0, 0), (31, 31), (32, 32), (63, 63), (64, 64), (65, 64), (1_000, 190)] {
             assert_eq!(hist_bucket(latency_ns), bucket, "{latency_ns} ns");
         }

@@ -1,4 +1,4 @@
-//! Scenario files: what is wrong is said with its key, its line and what would be right.
+//! Scenario files: errors give the key, the line and the allowed values.
 
 use sidelane_sim::scenario::PointValue;
 use sidelane_sim::{Choices, Experiment, sweep};
@@ -124,7 +124,7 @@ fn numbers_out_of_range() {
         "a.toml:5: `machine.lanes_per_core` is 9; allowed: a whole number from 1 to 8",
     );
     wrong("loop = 1.5", "loop = 0.5", "a.toml:17: `slowdown.search.loop` is 0.5; allowed: a number from 1 to 100");
-    // In a sweep it is the line of the sweep that is wrong.
+    // For a swept value the error gives the line in the sweep.
     wrong(
         "[20, 40]",
         "[20,\n0]",
@@ -151,7 +151,7 @@ fn missing_files() {
     assert_eq!(recorded.points[0].runs[0].service.demand.mean_ns(), 1_500_250.0);
 }
 
-/// What `sidelane requests --log` wrote of a real run: 1 and 3 µs of work, 1 µs apart.
+/// A log that `sidelane requests --log` wrote: 1 and 3 µs of work, 1 µs apart.
 #[test]
 fn real_runs_are_replayed() {
     let trace = "arrivals = { kind = \"trace\", file = \"log.jsonl\" }\n\
@@ -164,7 +164,7 @@ fn real_runs_are_replayed() {
     assert_eq!((service.demand.mean_ns(), service.arrivals.mean_gap_ns()), (2_000.0, 1_000.0));
 }
 
-/// Whatever has a path can be swept: here the second setting's budget.
+/// Every key with a path can be swept: here the second setting's budget.
 #[test]
 fn settings_can_be_swept() {
     let text = GOOD.replace("budget = \"slo-less-alone\"", "budget_ms = 1");

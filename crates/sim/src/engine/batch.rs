@@ -1,4 +1,4 @@
-//! A batch lane: its job, from phase to phase, and its keeper.
+//! A batch lane: its job with its phases, and its keeper.
 
 use super::Engine;
 use super::keeper::Keeper;
@@ -14,16 +14,16 @@ pub(super) struct BatchLane {
     job: usize,
     phase: usize,
     pub(super) class: Class,
-    /// Of the phase's work.
+    /// Remaining work of the phase.
     pub(super) left: Work,
     pub(super) speed: Speed,
-    /// The job waits for something else than the lane.
+    /// Whether the job waits for something other than the lane.
     pub(super) waits: bool,
-    /// Nobody keeps batch off the lane.
+    /// Whether no keeper and no gate keeps batch off the lane.
     pub(super) free: bool,
-    /// The job uses the lane.
+    /// Whether the job uses the lane.
     pub(super) runs: bool,
-    /// Who keeps it; nobody where batch runs as it likes.
+    /// The lane's keeper; `None` where batch runs unmanaged.
     pub(super) keeper: Option<Keeper>,
 }
 
@@ -43,7 +43,7 @@ impl BatchLane {
         }
     }
 
-    /// Batch may go on beside a request that waited, or did not.
+    /// Whether batch may run beside a request that waited (or did not wait).
     pub(super) fn is_lent(&self, waited: bool) -> bool {
         self.keeper.as_ref().is_some_and(|keeper| keeper.lends_to(waited))
     }
@@ -55,7 +55,7 @@ impl<W: Watch> Engine<W> {
         self.enter_phase(lane, 0);
     }
 
-    /// The present phase has come to its end.
+    /// The current phase has ended.
     pub(super) fn phase_ended(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
         self.settle(core);
@@ -64,11 +64,11 @@ impl<W: Watch> Engine<W> {
         self.resume(core);
     }
 
-    /// The job ends, and another like it begins in `gone_ns`.
+    /// The job ends, and a new one like it begins after `gone_ns`.
     pub(super) fn churn(&mut self, lane: usize, gone_ns: u64) {
         let core = self.lanes[lane].core;
         self.settle(core);
-        // The phase after the last is the first.
+        // The job restarts with its first phase, which follows the last.
         self.lanes[lane].phase = self.job(lane).phases.len() - 1;
         self.wait(lane, gone_ns);
         self.resume(core);
@@ -98,8 +98,8 @@ impl<W: Watch> Engine<W> {
         self.slots.set(self.phase_slot(lane), self.now + ns);
     }
 
-    /// Batch has work, or its lane has become free: if both, it runs. What finds the service busy then
-    /// summons the keeper, as a start of the service beside running batch does.
+    /// Batch has work, or its lane has become free. If both hold, batch runs. If it then finds the
+    /// service busy, the keeper is summoned, as at a start of the service beside running batch.
     pub(super) fn batch_wants_in(&mut self, lane: usize) {
         let batch = &mut self.lanes[lane];
         let came_in = !batch.runs && batch.free && !batch.waits;

@@ -1,8 +1,8 @@
-//! A core: who runs on its lanes, and how far they get.
+//! A core: what runs on its lanes, and how fast.
 //!
-//! Between two changes of who runs, every lane has one speed. So before a change the core is
-//! *settled*: what was done since the last one is booked. After it the core *resumes*: speeds are worked
-//! out anew, and with them when requests and phases end.
+//! Between two changes every lane has a constant speed. So before a change the core is *settled*:
+//! the work done since the last change is booked. After the change the core *resumes*: speeds are
+//! computed anew, and from them the ends of requests and phases.
 
 use sidelane_policy::borrow::delay::DelayBound;
 
@@ -11,13 +11,13 @@ use super::watch::Watch;
 use crate::smt::{Interference, NAP};
 use crate::time::{Nanos, Speed, Work};
 
-/// A request that runs.
+/// A running request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Request {
     pub(super) number: u64,
     pub(super) arrived: Nanos,
     pub(super) started: Nanos,
-    /// All of its work, and what its start cost.
+    /// All of its work, and the cost of its start.
     pub(super) work: Work,
     pub(super) left: Work,
     pub(super) waited: bool,
@@ -28,21 +28,21 @@ pub(super) struct Request {
 /// A core of the service.
 #[derive(Clone, Debug)]
 pub(super) struct Core {
-    /// Settled up to here.
+    /// The time up to which it is settled.
     pub(super) since: Nanos,
-    /// Of 1.
+    /// Its speed, where 1 is the reference core.
     pub(super) factor: f64,
     pub(super) request: Option<Request>,
     pub(super) request_speed: Speed,
-    /// When the request lane became busy or idle.
+    /// When the request lane last became busy or idle.
     pub(super) flipped: Nanos,
     /// When a lane was last busy.
     pub(super) used: Nanos,
-    /// What the request loses to others' use of memory, of 1.
+    /// The share of the request's time lost to other classes' use of memory.
     memory_loss: f64,
     pub(super) first_lane: usize,
     pub(super) lanes: usize,
-    /// What its requests have paid for batch, at most.
+    /// Upper bound of the delay of its requests by batch.
     pub(super) delay: DelayBound,
 }
 
@@ -76,7 +76,7 @@ impl Core {
 }
 
 impl<W: Watch> Engine<W> {
-    /// Books what `core` did since it was last settled.
+    /// Books the work of `core` since it was last settled.
     pub(super) fn settle(&mut self, core: usize) {
         let (core, books) = (&mut self.cores[core], &mut self.books);
         let passed_ns = self.now - core.since;
@@ -113,7 +113,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Works out the speeds on a settled core, and when what runs there ends.
+    /// Computes the speeds on a settled core, and the ends of what runs there.
     pub(super) fn resume(&mut self, core: usize) {
         self.resume_request(core);
         for lane in self.cores[core].lanes() {
@@ -158,7 +158,7 @@ impl<W: Watch> Engine<W> {
 }
 
 impl super::batch::BatchLane {
-    /// What it is to its neighbours now.
+    /// The class of what runs on the lane now.
     pub(super) fn occupant(&self) -> Option<crate::smt::Class> {
         match self.runs {
             true => Some(self.class),

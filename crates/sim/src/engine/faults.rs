@@ -1,10 +1,10 @@
-//! What goes wrong, on purpose: some of it by chance, some of it by the clock.
+//! Injected faults: some at random, some periodically.
 
 use crate::model::Fault;
 use crate::rng::Rng;
 use crate::time::{NEVER, Nanos};
 
-/// What goes wrong by the clock.
+/// A periodic fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Incident {
     Churn { gone_ns: Nanos },
@@ -18,7 +18,7 @@ pub(super) struct Faults {
     late: Vec<(f64, Nanos)>,
     lost: f64,
     glitch: f64,
-    /// The next of each, how often it comes, and what it is.
+    /// The next time, the period and the kind of each periodic fault.
     timed: Vec<(Nanos, Nanos, Incident)>,
 }
 
@@ -41,7 +41,7 @@ impl Faults {
         all
     }
 
-    /// How much later than it should a keeper wakes up.
+    /// The delay of a keeper's wake-up.
     #[inline]
     pub(super) fn wakes_late(&mut self) -> Nanos {
         if self.late.is_empty() {
@@ -60,12 +60,12 @@ impl Faults {
         self.glitch > 0.0 && self.rng.happens(self.glitch)
     }
 
-    /// When the clock brings the next.
+    /// The time of the next periodic fault.
     pub(super) fn next_at(&self) -> Nanos {
         self.timed.iter().map(|(at, ..)| *at).min().unwrap_or(NEVER)
     }
 
-    /// What is due at `now`; to be asked until there is nothing.
+    /// A fault that is due at `now`; call it until it returns `None`.
     pub(super) fn due(&mut self, now: Nanos) -> Option<Incident> {
         let (at, every_ns, incident) = self.timed.iter_mut().find(|(at, ..)| *at <= now)?;
         *at += *every_ns;

@@ -1,13 +1,14 @@
-//! The keeper of a batch lane: the agent's holder (`sidelane/src/lane/holder.rs`), event by event.
+//! The keeper of a batch lane: the agent's holder (`sidelane/src/lane/holder.rs`) as events.
 //!
-//! It drives the same policies in the same way: it sleeps while batch may run; it is summoned when the
-//! service starts beside running batch, when a request that waited starts beside a lent lane, and when
-//! the service stops beside a lane that batch was sent away from; or its policy's time comes. One
-//! reaction later it is on the lane, which takes the lane from batch, and looks. If batch may run, it
-//! leaves; else it naps there, sees each change of the service at once, and looks again.
+//! It uses the same policies in the same way. It sleeps while batch may run. It wakes at its
+//! policy's time, or when it is summoned: when the service starts beside running batch, when a
+//! request that waited starts beside a lent lane, and when the service stops beside a lane from
+//! which batch was evicted. One reaction later it is on the lane, which takes the lane from batch,
+//! and looks. If batch may run, it leaves. Otherwise it naps there, sees each change of the service
+//! at once, and looks again.
 //!
-//! Where batch looks for itself (`Gate::batch_looks`, as in Elfen, and always under the oracle), a lane
-//! that is lent has eyes, too: batch sees each change of the requests, and only leaves if it has to.
+//! Where batch checks its own lane (`Gate::batch_looks`, as in Elfen, and always under the oracle),
+//! batch on a lent lane sees each change of the requests too, and leaves only if it has to.
 
 use sidelane_policy::Policy;
 use sidelane_policy::borrow::{Action, Actions, Observation, Requests, Running};
@@ -20,7 +21,7 @@ use crate::gate::Gate;
 use crate::model::{Beside, Decider, Lending};
 use crate::time::{NEVER, Nanos};
 
-/// What the policy's last action asks for.
+/// What the policy's last action requires.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum Want {
     Free,
@@ -31,17 +32,17 @@ enum Want {
 
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 enum State {
-    /// Until summoned or the policy's time.
+    /// Until a summons or the policy's time.
     Asleep,
-    /// Between that and being on the lane.
+    /// Between the wake-up and being on the lane.
     Waking { summoned: bool },
     /// Napping on the lane.
     Awake,
-    /// Until it is started again.
+    /// Until it is restarted.
     Dead,
 }
 
-/// Keeps one lane.
+/// The keeper of one lane.
 #[derive(Clone, Debug)]
 pub(super) struct Keeper {
     policy: Borrow<SimRule>,
@@ -49,12 +50,13 @@ pub(super) struct Keeper {
     batch_looks: bool,
     state: State,
     want: Want,
-    /// What the service was doing at the last look.
+    /// The service's state at the last look.
     seen: Doing,
 }
 
-/// What a keeper that naps watches: whether the service is busy, whether with a request that waited, and,
-/// if that may be lent beside again, with which.
+/// The part of the service's state that a napping keeper watches: whether the service is busy,
+/// whether with a request that waited, and the request's number if batch may be lent the lane
+/// beside the next one.
 type Doing = (bool, bool, u64);
 
 impl Keeper {
@@ -68,12 +70,12 @@ impl Keeper {
         Self { policy, by, batch_looks, state: State::Asleep, want: Want::Free, seen: Doing::default() }
     }
 
-    /// It is on its lane.
+    /// Whether it is on its lane.
     pub(super) fn naps(&self) -> bool {
         self.state == State::Awake
     }
 
-    /// What batch does now beside a request that waited, or did not, is on leave.
+    /// Whether batch has leave to run beside a request that waited (or did not wait).
     pub(super) fn lends_to(&self, waited: bool) -> bool {
         let on_leave = match self.state {
             State::Waking { summoned } => !summoned,
@@ -86,7 +88,7 @@ impl Keeper {
         waited && self.by.spares_waited()
     }
 
-    /// Whether to leave the lane, after a look at this.
+    /// Whether to leave the lane after a look that found this state.
     fn may_sleep(&self, busy: bool, waited: bool) -> bool {
         match self.want {
             Want::Held => false,
@@ -98,7 +100,7 @@ impl Keeper {
 }
 
 impl<W: Watch> Engine<W> {
-    /// Batch on `lane` would run beside a request without leave, and nobody is on the way.
+    /// Whether batch on `lane` would run beside a request without leave, with no keeper on its way.
     pub(super) fn must_go(&self, lane: usize) -> bool {
         let core = &self.cores[self.lanes[lane].core];
         self.lanes[lane].keeper.as_ref().is_some_and(|keeper| match (keeper.state, keeper.want) {
@@ -108,7 +110,7 @@ impl<W: Watch> Engine<W> {
         })
     }
 
-    /// What the keeper of `lane` would see, napping there.
+    /// The state of the service that the keeper of `lane` would see while napping there.
     fn doing(&self, lane: usize) -> Doing {
         let batch = &self.lanes[lane];
         let core = &self.cores[batch.core];
@@ -117,7 +119,7 @@ impl<W: Watch> Engine<W> {
         (core.busy(), core.waited(), number)
     }
 
-    /// The request lane of a settled core has become busy or idle, or got another request.
+    /// The request lane of a settled core has become busy or idle, or has another request.
     pub(super) fn service_changed(&mut self, core: usize) {
         for lane in self.cores[core].lanes() {
             let now = self.doing(lane);
@@ -134,7 +136,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Somebody has joined or left the queue.
+    /// The length of the queue has changed.
     pub(super) fn queue_changed(&mut self) {
         for lane in 0..self.lanes.len() {
             let looks = self.lanes[lane]
@@ -150,8 +152,9 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Batch looks from a lane that is lent, beside a settled core, and is on its way off if it has to be.
-    /// Because something `changed`, or because its time is up, and then it is on leave until it is off.
+    /// Batch looks from a lent lane beside a settled core, and begins to leave if it has to. It
+    /// looks because something `changed`, or because its time is up; in the second case it has
+    /// leave until it is off.
     fn batch_looks(&mut self, lane: usize, changed: bool) {
         self.ask(lane);
         let Some(keeper) = &self.lanes[lane].keeper else { return };
@@ -168,7 +171,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// The kernel program rings for the keeper.
+    /// The kernel program summons the keeper.
     pub(super) fn summon(&mut self, lane: usize) {
         self.books.summons += 1;
         if !self.faults.summons_lost() {
@@ -176,7 +179,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// The wake-up is sent by the service's start, and costs it.
+    /// The service's start sends the wake-up and pays for it.
     fn pay_for_summons(&mut self, core: usize) {
         let cost = crate::time::Work::of_ns(self.model.setting.gate.lc_cost_ns);
         if let Some(request) = &mut self.cores[core].request {
@@ -221,7 +224,7 @@ impl<W: Watch> Engine<W> {
         self.lanes[lane].runs = false;
     }
 
-    /// Asks the policy, on a settled core. Returns whether batch is brought back from where it was sent.
+    /// Asks the policy, on a settled core. Returns whether batch is brought back from an eviction.
     fn ask(&mut self, lane: usize) -> bool {
         let (seen, doing) = (self.see(lane), self.doing(lane));
         let Some(keeper) = &mut self.lanes[lane].keeper else { return false };
@@ -247,7 +250,7 @@ impl<W: Watch> Engine<W> {
         restored
     }
 
-    /// Asks the policy, from the lane, and leaves it if that is what it says.
+    /// Asks the policy from the lane, and leaves the lane if the policy says so.
     fn look(&mut self, lane: usize) {
         let held = self.lanes[lane].keeper.as_ref().is_some_and(Keeper::naps);
         let restored = self.ask(lane);
@@ -265,7 +268,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// How long it takes batch to run again on a lane that the keeper leaves now.
+    /// The time until batch runs again on a lane that the keeper leaves now.
     fn away_ns(&mut self, held: bool, restored: bool) -> Nanos {
         let migration_ns = if restored { self.model.machine.migration_ns } else { 0 };
         let on_ns = match held {
@@ -275,7 +278,7 @@ impl<W: Watch> Engine<W> {
         on_ns + migration_ns
     }
 
-    /// What the keeper of `lane` is told.
+    /// The observation of the keeper of `lane`.
     fn see(&self, lane: usize) -> Observation {
         let batch = &self.lanes[lane];
         let mut terms = self.terms.present();
@@ -308,7 +311,7 @@ impl<W: Watch> Engine<W> {
         self.resume(core);
     }
 
-    /// The agent dies, and batch with it, as its guardian sees to; both are started again.
+    /// The agent dies, and its guardian ends batch; both are restarted later.
     pub(super) fn crash(&mut self, lane: usize, gone_ns: Nanos) {
         if self.lanes[lane].keeper.is_none() {
             return;

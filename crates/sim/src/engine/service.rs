@@ -1,4 +1,4 @@
-//! The service: requests come, wait, start and finish.
+//! The service: requests arrive, wait, start and finish.
 
 use std::collections::VecDeque;
 
@@ -8,7 +8,7 @@ use super::watch::{Fate, Watch};
 use crate::model::{Queue, Until};
 use crate::time::{NEVER, Nanos, Work};
 
-/// A request that waits.
+/// A waiting request.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Queued {
     number: u64,
@@ -16,18 +16,18 @@ pub(super) struct Queued {
     pub(super) work_ns: Nanos,
 }
 
-/// The requests that wait, and the workers that do.
+/// The waiting requests and the idle workers.
 #[derive(Clone, Debug)]
 pub(super) struct Queues {
     kind: Queue,
-    /// One, or one for each worker.
+    /// One queue, or one for each worker.
     waiting: Vec<VecDeque<Queued>>,
-    /// In all of them.
+    /// Total length of the queues.
     pub(super) len: usize,
     /// A bit for each worker without a request.
     idle: u64,
     workers: u32,
-    /// The worker that was last given one by choice.
+    /// The worker that was chosen last.
     last: u32,
 }
 
@@ -38,7 +38,7 @@ impl Queues {
         Self { kind, waiting: vec![VecDeque::new(); count], len: 0, idle, workers: workers as u32, last: 0 }
     }
 
-    /// The next idle worker after the last that was chosen: about the one that has been idle longest.
+    /// The first idle worker after the one chosen last: about the one that has been idle longest.
     fn next_idle(&mut self) -> Option<usize> {
         if self.idle == 0 {
             return None;
@@ -49,7 +49,7 @@ impl Queues {
         Some(chosen as usize)
     }
 
-    /// Those that wait in the first queue, the next first.
+    /// The requests in the first queue, the next one first.
     pub(super) fn waiting(&self) -> impl Iterator<Item = &Queued> {
         self.waiting[0].iter()
     }
@@ -61,7 +61,7 @@ impl Queues {
 }
 
 impl<W: Watch> Engine<W> {
-    /// A request comes.
+    /// A request arrives.
     pub(super) fn arrive(&mut self) {
         let gap_ns = self.client.gap_ns(&mut self.arrivals);
         self.slots.set(self.arrival_slot(), self.now + gap_ns);
@@ -83,7 +83,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Whose the next request is, and whether it can start at once.
+    /// The worker of the next request, and whether the request can start at once.
     fn worker_for(&mut self) -> (usize, bool) {
         match self.queues.kind {
             Queue::Shared => self.queues.next_idle().map_or((0, false), |worker| (worker, true)),
@@ -105,7 +105,7 @@ impl<W: Watch> Engine<W> {
         self.resume(worker);
     }
 
-    /// What it costs a request that the core sleeps.
+    /// The cost of a sleeping core for a request.
     fn wake_ns(&self, core: usize) -> Nanos {
         let unused_ns = self.now - self.cores[core].used;
         let sleep = self.model.machine.sleep.filter(|sleep| unused_ns > 0 && unused_ns >= sleep.after_ns);
@@ -127,7 +127,7 @@ impl<W: Watch> Engine<W> {
         self.service_changed(worker);
     }
 
-    /// The request on `worker` is answered.
+    /// The request on `worker` finishes.
     pub(super) fn finish(&mut self, worker: usize) {
         self.settle(worker);
         let Some(request) = self.cores[worker].request.take() else { return };
@@ -173,7 +173,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Where several workers take from one queue, a request also pays for what ran beside others.
+    /// If several workers share one queue, a request is also delayed by batch beside other workers.
     fn book_delay(&mut self, worker: usize, request: &Request) {
         let harm = self.terms.present().harm;
         let bound_ns = self.cores[worker].delay.finished(request.waited, request.co_run_ns, harm);

@@ -1,4 +1,5 @@
-//! The terms on which lanes are lent: as `sidelane/src/lane/terms.rs` keeps them, ten times a second.
+//! The terms on which lanes are lent, computed ten times a second as in
+//! `sidelane/src/lane/terms.rs`.
 
 use std::collections::VecDeque;
 
@@ -11,21 +12,21 @@ use super::core::Request;
 use crate::model::{Beside, Budget, Decider, Model, Objective};
 use crate::time::{MS, Nanos};
 
-/// How often terms are agreed.
+/// How often terms are computed.
 pub(super) const EVERY_NS: Nanos = 100 * MS;
-/// A look's requests are those of the last second...
+/// A computation uses at least the requests of the last second.
 const LOOKS_MIN: usize = 10;
-/// ...or of more, up to ten, until there are enough for a percentile.
+/// It uses those of up to ten seconds, until there are enough for a percentile.
 const LOOKS_MAX: usize = 100;
 const REQUESTS_WANTED: usize = 100;
-/// Buckets of a power of two, as in the agent.
+/// Buckets for each power of two, as in the agent.
 const SUB_BITS: u32 = 5;
 const BUCKETS: usize = (u64::BITS as usize) << SUB_BITS;
 
-/// Works out budget and harm.
+/// Computes budget and harm.
 #[derive(Clone, Debug)]
 pub(super) struct TermsKeeper {
-    /// Somebody spends a budget.
+    /// Whether any lane's policy uses a budget.
     pub(super) wanted: bool,
     terms: Terms,
     counters: bool,
@@ -57,7 +58,7 @@ impl TermsKeeper {
         self.terms
     }
 
-    /// Takes in a request; with a `glitch` its counters say something else.
+    /// Adds a request; with `glitch`, its counters are wrong.
     pub(super) fn finished(&mut self, request: &Request, now: Nanos, glitch: bool) {
         if !self.wanted {
             return;
@@ -77,7 +78,7 @@ impl TermsKeeper {
         }
     }
 
-    /// Agrees new terms.
+    /// Computes new terms.
     pub(super) fn keep(&mut self) {
         self.terms.harm = self.harm.harm();
         self.terms.queued_ns = self.queued.queued_ns();
@@ -88,7 +89,7 @@ impl TermsKeeper {
     }
 }
 
-/// The latencies of the last looks, each as the number of its bucket.
+/// The latencies of the last periods, as bucket numbers.
 #[derive(Clone, Debug)]
 struct Recent {
     buckets: VecDeque<u16>,
