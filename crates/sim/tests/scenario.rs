@@ -237,7 +237,7 @@ fn quick_runs_are_shorter() {
     assert_eq!(error, "a.toml:35: `quick.sweep.service.workers` is not swept; allowed: service.arrivals.rate_per_s");
 }
 
-/// One seed, one result, on any number of threads; another seed, another.
+/// The same seed gives the same result on any number of threads; another seed gives another result.
 #[test]
 fn results_are_the_seeds() {
     let experiment = read(GOOD).unwrap();
@@ -251,11 +251,11 @@ fn results_are_the_seeds() {
     assert_eq!(one[2].number("service.arrivals.rate_per_s"), Some(40.0));
     let other = read_with(GOOD, Choices { seed: Some(2), quick: false }).unwrap();
     assert_ne!(one, runs(1, &other));
-    // §3.4: the objective less what the service takes alone.
+    // §3.4: the objective less the p99 of the service alone.
     assert_eq!(one[1].figures.budget_ns, 100_000_000 - one[0].figures.p99_ns);
 }
 
-/// These very bits, on every machine: they were written down once.
+/// The bits are fixed: these numbers must be the same on every machine.
 #[test]
 fn results_are_the_same_on_every_machine() {
     let outcome = &sweep::run(&read(GOOD).unwrap(), 1, &|_| ())[3].figures;
@@ -263,7 +263,8 @@ fn results_are_the_same_on_every_machine() {
     assert_eq!(bits, (69, 28_590_079, 28_590_079, 4_710_261_661_043_231_046, 479));
 }
 
-/// The files that come with the program; requests are recorded where they run for real.
+/// The files that come with the program. A scenario with recorded requests needs a recording on the
+/// machine.
 #[test]
 fn all_scenarios_can_be_read() {
     let scenarios = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");

@@ -28,7 +28,7 @@ pub trait Watch {
     /// A request has finished.
     #[inline]
     fn finished(&mut self, _fate: &Fate) {}
-    /// A request lane became busy after it was idle for `idle_ns`.
+    /// A request lane became busy after this idle time.
     #[inline]
     fn idled(&mut self, _ns: Nanos) {}
     /// A request was refused.
