@@ -28,7 +28,7 @@ usage() {
 	                     [\$XDG_CACHE_HOME/sidelane/smt-guest]
 	  --timeout SECONDS  when the guest is given up [900]
 	Exit code: 0 all tests passed, 1 one failed, 2 wrong arguments, $SKIPPED skipped: something that
-	is needed cannot be had here.
+	is needed is not available here.
 	END
 }
 

@@ -16,7 +16,7 @@ usage() {
 	  --cache DIR   where it is kept [\$XDG_CACHE_HOME/sidelane/smt-guest]
 	  --find        only look: print the folder, or end with 1
 	Exit code: 0 it is there, 1 it is not, or the build failed, 2 wrong arguments, 77 skipped:
-	something that is needed cannot be had here.
+	something that is needed is not available here.
 	END
 }
 

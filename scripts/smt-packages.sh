@@ -53,7 +53,7 @@ open_packages() {
 	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
 	write_sources "$@" >"$apt/sources.list"
 	say "reading package lists"
-	private apt-get update || skip "the package lists of $codename $* cannot be had"
+	private apt-get update || skip "the package lists of $codename $* cannot be downloaded"
 }
 
 write_sources() {

@@ -25,7 +25,7 @@ test_nanonap_device() {
 	exec 3</dev/nanonap
 	! rmmod nanonap 2>/dev/null || fail "the module could be unloaded while the device was open"
 	exec 3<&-
-	rmmod nanonap || fail "the module is in use by nobody"
+	rmmod nanonap || fail "the module cannot be unloaded, although it is not in use"
 	[ ! -e /dev/nanonap ] || fail "/dev/nanonap is still there"
 	! dmesg | grep -Eq 'BUG:|WARNING:|Oops' || fail "$(dmesg | grep -E 'BUG:|WARNING:|Oops' | head -n 1)"
 	grep -q '^kernel array: ok' /tmp/nanonap || fail "$(cat /tmp/nanonap)"

@@ -39,7 +39,7 @@ test_observe_offline() {
 	wait $observer || code=$?
 	echo 1 >/sys/devices/system/cpu/cpu3/online
 	[ $code -eq 0 ] || fail "it ended with $code: $(cat /tmp/observe.err)"
-	grep -q 'CPU 3 went offline' /tmp/observe.json || fail "it was not said: $(cat /tmp/observe.json)"
+	grep -q 'CPU 3 went offline' /tmp/observe.json || fail "the message is missing: $(cat /tmp/observe.json)"
 	grep -q '"samples_count": [1-9]' /tmp/observe.json || fail "no sample was kept"
 	echo "said, with what was sampled before"
 }

@@ -154,7 +154,7 @@ put_out_in_the_middle() {
 		[ "$(policy "$tid")" = 5 ] || fail "thread $tid of batch has the policy $(policy "$tid")"
 	done
 	run_ends_with 0
-	grep -q 'put batch.s scheduler out (.*sysrq' /tmp/run.err || fail "it was not said: $(cat /tmp/run.err)"
+	grep -q 'put batch.s scheduler out (.*sysrq' /tmp/run.err || fail "the message is missing: $(cat /tmp/run.err)"
 	grep -q 'put batch.s scheduler out' /tmp/audit || fail "the audit log does not have it"
 }
 
@@ -189,7 +189,7 @@ test_ext_class() {
 	wait_for_batch 1
 	wait_until has_policy "$(batch_tids)" 7
 	run_ends_with 0
-	grep -q 'left the class' /tmp/run.err || fail "it was not said: $(cat /tmp/run.err)"
+	grep -q 'left the class' /tmp/run.err || fail "the message is missing: $(cat /tmp/run.err)"
 	echo "put back; $(ext_figures)"
 }
 

@@ -211,13 +211,13 @@ fn what_cannot_be_observed_is_said_with_what_can() {
     let error = failing(&[], &["2000"]);
     assert!(error.contains("nothing to observe"), "{error}");
     let error = failing(&["--signal", "phase"], &["2000"]);
-    assert!(error.contains("`phase` is no signal"), "{error}");
+    assert!(error.contains("`phase` is not a signal"), "{error}");
     let error = failing(&["--signal", "tag:x", "--period", "fast"], &["2000"]);
-    assert!(error.contains("`fast` is no period"), "{error}");
+    assert!(error.contains("`fast` is not a period"), "{error}");
     let nothing = Command::new(SIDELANE).args(["observe", "--signal", "cpc"]).output().unwrap();
     assert!(said(&nothing).contains("name it with --target, or put a command after --"), "{}", said(&nothing));
     let silent = Command::new(SIDELANE).args(["observe", "--signal", "tag:x", "--", "sleep", "0.1"]).output().unwrap();
     assert!(said(&silent).contains("sleep ended before it emitted `x`"), "{}", said(&silent));
     let report = Command::new(SIDELANE).args(["report", env!("CARGO_MANIFEST_PATH")]).output().unwrap();
-    assert!(said(&report).contains("is no log of sidelane observe"), "{}", said(&report));
+    assert!(said(&report).contains("is not a log of sidelane observe"), "{}", said(&report));
 }

@@ -64,7 +64,7 @@ fn announce(port: u16) -> Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "ready port={port} pid={}", std::process::id())
         .and_then(|()| stdout.flush())
-        .context("cannot say on standard output that the service is ready")
+        .context("cannot print on standard output that the service is ready")
 }
 
 struct Server {

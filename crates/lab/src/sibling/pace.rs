@@ -43,7 +43,7 @@ impl FromStr for At {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts =
             text.split_once(':').and_then(|(pid, fd)| Some(Self { pid: pid.parse().ok()?, fd: fd.parse().ok()? }));
-        parts.filter(|at| at.pid > 0).ok_or_else(|| "write PID:FD, as `sidelane-lab sibling` says them".to_owned())
+        parts.filter(|at| at.pid > 0).ok_or_else(|| "write PID:FD, as `sidelane-lab sibling` prints them".to_owned())
     }
 }
 
@@ -57,8 +57,9 @@ pub struct Sibling {
 impl Sibling {
     /// Maps the memory of the process that emulates the sibling.
     pub fn find(at: At) -> Result<Self> {
-        let gone =
-            || format!("there is no emulated sibling at {}:{}: `sidelane-lab sibling` says where it is", at.pid, at.fd);
+        let gone = || {
+            format!("there is no emulated sibling at {}:{}: `sidelane-lab sibling` prints where it is", at.pid, at.fd)
+        };
         let pid = Pid::from_raw(at.pid).with_context(gone)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).with_context(gone)?;
         let memory = pidfd_getfd(&process, at.fd, PidfdGetfdFlags::empty()).with_context(gone)?;

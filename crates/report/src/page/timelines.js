@@ -43,7 +43,7 @@ function drawTimelines(timelines) {
   const view = new View(end, NARROWEST_US);
   const tracks = timelines.map((timeline) => new Track(timeline, view));
   frame('timelines', 'Who ran on the lanes',
-    `${human(end).replace('.0', '')} of each setting; a block is one turn of whoever ran. Zoom with the wheel or `
+    `${human(end).replace('.0', '')} of each setting; a block is one turn of a thread. Zoom with the wheel or `
     + 'the buttons, drag to move. Overlap is drawn wide enough to be seen at every zoom.',
     html('ul', { class: 'legend' }, ...Object.entries(CLASSES).map(([name, words]) =>
       html('li', {}, html('i', { style: `background: var(--${name})` }), words))),

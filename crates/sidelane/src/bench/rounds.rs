@@ -143,7 +143,7 @@ fn announcement(what: &str, limit: Limit) -> String {
     match first == rounds {
         true => format!("sidelane: {what}: {rounds} rounds"),
         false => {
-            format!("sidelane: {what}: {first} rounds, and on until each check is decided, to {at_most} at most")
+            format!("sidelane: {what}: {first} rounds, then more until each check is decided, at most {at_most}")
         }
     }
 }
@@ -240,7 +240,7 @@ mod tests {
     #[test]
     fn the_limit_is_told() {
         let told = announcement("p99", Limit { first: 6, rounds: 20, time: Duration::from_secs(90) });
-        assert_eq!(told, "sidelane: p99: 6 rounds, and on until each check is decided, to 20 rounds or 90.0 s at most");
+        assert_eq!(told, "sidelane: p99: 6 rounds, then more until each check is decided, at most 20 rounds or 90.0 s");
         assert_eq!(announcement("p99", Limit { rounds: 6, ..LIMIT }), "sidelane: p99: 6 rounds");
         let wide = check(&[9.0, 9.0, 9.0, 9.0, 9.0, 30.0]);
         let said = still("p99", 6, &[wide.clone(), wide], false);

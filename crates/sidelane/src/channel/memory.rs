@@ -42,7 +42,7 @@ pub enum MemoryError {
     #[error("the target has several processes: say whose address it is, as in mem:{pid}:0x{address:x}/u64")]
     WhoseAddress { pid: u32, address: u64 },
     /// No process is given.
-    #[error("there is no process to read {place} of: say whose it is, as in mem:PID:{place}")]
+    #[error("no process was given for {place}: add its id, as in mem:PID:{place}")]
     NoProcess { place: String },
     /// The memory cannot be read.
     #[error("{place} of process {pid} cannot be read: {source}{}", reading_hint(.source))]

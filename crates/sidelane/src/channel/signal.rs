@@ -109,7 +109,7 @@ impl fmt::Display for Place {
 pub enum SignalError {
     /// It has none of the known forms.
     #[error(
-        "`{0}` is no signal: use lane, request, ipc, cpc, jvm, jvm:NAME, app:NAME, mem:[PID:]SYMBOL[+OFFSET][/WIDTH], \
+        "`{0}` is not a signal: use lane, request, ipc, cpc, jvm, jvm:NAME, app:NAME, mem:[PID:]SYMBOL[+OFFSET][/WIDTH], \
          file:PATH[#FIELD] or perf:EVENT, with tag:, counter: or rate: in front where that is not clear"
     )]
     Unknown(String),
@@ -129,7 +129,7 @@ pub enum SignalError {
     #[error("`{0}`: say tag:{0} if its value is a state, counter:{0} or rate:{0} if it counts up")]
     NoKind(String),
     /// The width is invalid.
-    #[error("`{name}`: `{width}` is no width: use u8, u16, u32 or u64")]
+    #[error("`{name}`: `{width}` is not a width: use u8, u16, u32 or u64")]
     Width {
         /// The signal as the user wrote it.
         name: String,
@@ -326,6 +326,6 @@ mod tests {
         assert!(error("mem:flag").contains("tag:mem:flag"));
         assert!(error("counter:lane").contains("lane is a tag, it cannot be read as a counter"));
         assert!(error("tag:perf:cs").contains("perf is a counter"));
-        assert!(error("tag:mem:flag/u9").contains("`u9` is no width"));
+        assert!(error("tag:mem:flag/u9").contains("`u9` is not a width"));
     }
 }

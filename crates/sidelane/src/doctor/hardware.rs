@@ -81,7 +81,7 @@ fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
 /// How to get better naps than a PAUSE loop.
 fn better_nap(mwait: bool) -> &'static str {
     match mwait {
-        true => "build and load kmod/nanonap (its README says how): it lends MWAIT to holders",
+        true => "build and load kmod/nanonap (its README says how): it lets holders use MWAIT",
         false => "let the hypervisor pass WAITPKG (Intel) or MONITORX (AMD) through, if this is a virtual machine",
     }
 }

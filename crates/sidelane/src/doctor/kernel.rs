@@ -70,7 +70,7 @@ fn request_events(there: &BTreeSet<&str>) -> Finding {
     match lacking(&REQUEST_EVENTS, there) {
         None => Finding::works(NAME, REQUEST_EVENTS.join(" ")),
         Some(lacking) => {
-            Finding::optional(NAME, format!("lacking: {lacking}; requests of TCP services cannot be told"))
+            Finding::optional(NAME, format!("lacking: {lacking}; requests of TCP services cannot be tracked"))
                 .with_fix("boot a kernel of 6.4 or later")
         }
     }

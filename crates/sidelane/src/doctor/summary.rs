@@ -42,7 +42,7 @@ impl Summary {
         let blockers: Vec<&str> = self.blockers().iter().map(|finding| finding.name).collect();
         match blockers.is_empty() {
             true => "`sidelane run` works here.\n".to_owned(),
-            false => format!("`sidelane run` does not work here. In its way: {}.\n", blockers.join(", ")),
+            false => format!("`sidelane run` does not work here. It needs: {}.\n", blockers.join(", ")),
         }
     }
 
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!((works.exit_code(), works.verdict().as_str()), (0, "`sidelane run` works here.\n"));
         let blocked = summary([fine.clone(), vec![Finding::blocks("SCHED_FIFO", "refused", "root")]].concat(), idle);
         assert_eq!(blocked.exit_code(), 1);
-        assert!(blocked.verdict().ends_with("In its way: SCHED_FIFO.\n"));
+        assert!(blocked.verdict().ends_with("It needs: SCHED_FIFO.\n"));
         let unheld = summary(fine, Finding::blocks("lane holder", "refused", "root"));
         assert_eq!(unheld.exit_code(), 1);
     }

@@ -89,7 +89,7 @@ fn lanes() -> Group {
 }
 
 const NO_PMU: &str =
-    "{} cannot be had: this machine shows no hardware counters (no PMU); many virtual machines have none";
+    "{} cannot be read: this machine shows no hardware counters (no PMU); many virtual machines have none";
 
 fn emitted(pid: u32) -> Group {
     let signals = app_signals(pid);

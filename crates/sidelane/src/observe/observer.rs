@@ -133,7 +133,7 @@ impl Observer {
     fn lost_word(&self) -> Option<End> {
         let is_lost = |reader: &Reader| matches!(reader, Reader::Word(word) if word.is_lost());
         let signal = self.counters.iter().chain(&self.tags).position(is_lost)?;
-        let why = io::Error::other("the file in which it lies was cut off by its owner");
+        let why = io::Error::other("its file was truncated by its owner");
         Some(End::Gone { signal, why: Gone::Error(why) })
     }
 

@@ -164,7 +164,7 @@ fn notes(wanted: &Wanted, places: &Places, subject: &mut Subject, has_progress: 
     let mut notes: Vec<String> = channels.flat_map(|channel| channel.notes.clone()).collect();
     if subject.cpus().contains(places.observer) {
         notes.push(format!(
-            "the target may run on the observer's lane {0}: whenever it does, nobody observes; keep it off (taskset -cp)",
+            "the target may run on the observer's lane {0}: while it runs there, no samples are taken; keep it off (taskset -cp)",
             places.observer
         ));
     }

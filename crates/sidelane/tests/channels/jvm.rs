@@ -53,7 +53,7 @@ fn a_jvm_without_counters_is_told_from_what_is_no_jvm() {
         assert!(jvm.channels("jvm").unwrap_err().contains("-XX:-UsePerfData"));
     }
     let Some(program) = variables(POSITION_INDEPENDENT) else { return };
-    assert!(program.channels("jvm").unwrap_err().contains("is no JVM"));
+    assert!(program.channels("jvm").unwrap_err().contains("is not a JVM"));
 }
 
 #[test]

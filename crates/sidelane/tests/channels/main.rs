@@ -27,7 +27,7 @@ fn a_listing_names_what_can_be_asked_for() {
         read(&mut program.channel(&listed.signal)).unwrap();
     }
     let text = listing.render(100, false);
-    assert!(text.contains("is no JVM") && text.contains("(program)"), "{text}");
+    assert!(text.contains("is not a JVM") && text.contains("(program)"), "{text}");
     let filtered = list::list(program.pid(), Some("static_c"));
     assert!(filtered.render(100, false).contains("tag:mem:static_counter"));
 }

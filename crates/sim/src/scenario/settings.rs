@@ -109,7 +109,7 @@ fn budget(reader: &Reader, by: Decider) -> Result<Budget> {
         (false, None, None) => Ok(Budget::None),
         (false, ..) => {
             let key = if given.is_some() { "budget_ms" } else { "budget" };
-            Err(reader.refuse(key, "is of no use to borrow-idle", "a policy that spends one, or no budget"))
+            Err(reader.refuse(key, "has no effect under borrow-idle", "a policy that spends one, or no budget"))
         }
         (true, None, None) => Err(reader.lacks("budget", "budget_ms, or budget = slo, slo-less-alone or tuned")),
         (true, _, Some(Budget::Slo)) if by == Decider::Oracle => {
@@ -167,7 +167,7 @@ fn doctors_gate(reader: &Reader, files: Files) -> Result<Gate> {
     let name = reader.text("file", allowed)?.ok_or_else(|| reader.lacks("file", allowed))?;
     let wrong = |problem: String| reader.refuse("file", problem, allowed);
     let text = files(name).map_err(|why| wrong(format!("cannot be read: {name}: {why}")))?;
-    let result: serde_json::Value = serde_json::from_str(&text).map_err(|why| wrong(format!("is no JSON: {why}")))?;
+    let result: serde_json::Value = serde_json::from_str(&text).map_err(|why| wrong(format!("is not JSON: {why}")))?;
     let rows = result["rows"].as_array().ok_or_else(|| wrong(format!("names {name}, which has no rows")))?;
     let measured: Vec<&serde_json::Value> = rows.iter().filter(|row| row["off_p50_ns"].is_number()).collect();
     let gates = measured.iter().filter_map(|row| row["setting"].as_str()).collect::<Vec<_>>().join(", ");

@@ -85,7 +85,7 @@ fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Re
 fn program_cost(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let Some(source) = program::fetch(workshop.dir())? else {
         result.notes.push(
-            "the source of lz4 could not be had (apt-get source, no deb-src or no network): the cost to a real \
+            "the source of lz4 could not be downloaded (apt-get source, no deb-src or no network): the cost to a real \
              program was not measured"
                 .to_owned(),
         );

@@ -23,7 +23,7 @@ pub(super) struct Source {
     input: PathBuf,
 }
 
-/// Fetches the source into `dir`; `None` if it cannot be had.
+/// Fetches the source into `dir`; `None` if it cannot be downloaded.
 pub(super) fn fetch(dir: &Path) -> Result<Option<Source>> {
     if !download(dir)? {
         return Ok(None);

@@ -74,7 +74,7 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     plan.redis.as_ref().map_or(Ok(()), |_| redis::ensure_installed())?;
     eprintln!("sidelane: naps");
     let ladder = climb(options, &plan)?;
-    let search = search::stage(place, options.sibling, &options.cache).context("cannot put up the search service")?;
+    let search = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
     let lanes = search.beside()?.lanes;
     let emulated = Emulated::of(search.sibling.as_ref(), &place.lanes());
     let swept = sweep::run(&search, &plan.search, plan.slo_us(), checks::of_search).context("search")?;

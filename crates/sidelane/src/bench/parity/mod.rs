@@ -66,8 +66,7 @@ const BATCH_ALONE: Duration = Duration::from_millis(300);
 /// Runs the scenario on the machine and in simulation.
 pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let place = Place::choose(options.lanes.as_deref())?;
-    let mut stage =
-        search::stage(place, options.sibling, &options.cache).context("cannot put up the search service")?;
+    let mut stage = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
     let recorded = record(&stage).context("cannot record the service's requests")?;
     let experiment = load(&options.scenario, options.patience.quick, &recorded)?;
     let lanes = stage.beside()?.lanes;

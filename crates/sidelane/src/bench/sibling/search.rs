@@ -39,7 +39,7 @@ fn settings() -> [Setting; 3] {
 }
 
 pub(super) fn run(place: Place, options: &SiblingOptions) -> Result<SearchRuns> {
-    let stage = search::stage(place, None, &options.cache).context("cannot put up the search service")?;
+    let stage = search::stage(place, None, &options.cache).context("cannot start the search service")?;
     let length = Duration::from_millis(if options.patience.quick { 1_500 } else { 4_000 });
     let mut runs = SearchRuns { rounds: Vec::new(), note: stage.sibling.as_ref().map(|sibling| sibling.note()) };
     let round = |runs: &mut SearchRuns, turn: Turn<'_>| {

@@ -25,7 +25,7 @@ pub enum FileError {
     #[error("{} cannot be read: {source}", .path.display())]
     Open { path: PathBuf, source: io::Error },
     /// A read could block, or never end.
-    #[error("{} is no regular file: only files whose content is there at once can be observed", .path.display())]
+    #[error("{} is not a regular file: only regular files can be observed", .path.display())]
     NotAFile { path: PathBuf },
     /// The file has no such field.
     #[error("{} has no field {field}; it has {have}", .path.display())]

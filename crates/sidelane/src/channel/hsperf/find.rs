@@ -34,7 +34,7 @@ pub(super) fn check(pid: u32, file: &File) -> Result<(), JvmError> {
     let user = user(pid).map_err(failed)?;
     let untrusted = |what: String| Err(JvmError::Untrusted { pid, what });
     if !found.is_file() {
-        return untrusted("what it maps is no regular file".into());
+        return untrusted("the mapped file is not a regular file".into());
     }
     if found.uid() != user {
         return untrusted(format!("the file belongs to user {}, the JVM to {user}", found.uid()));

@@ -51,7 +51,7 @@ pub enum JvmError {
     #[error("there is no process {pid}")]
     NoProcess { pid: u32 },
     /// The process does not run HotSpot.
-    #[error("process {pid} is no JVM: it has no libjvm.so mapped, so jvm: signals cannot be had of it")]
+    #[error("process {pid} is not a JVM: it has no libjvm.so mapped, so it has no jvm: signals")]
     NoJvm { pid: u32 },
     /// It runs HotSpot without the counter file.
     #[error(
@@ -66,7 +66,7 @@ pub enum JvmError {
     #[error("the counters of JVM {pid} are not read: {what}")]
     Untrusted { pid: u32, what: String },
     /// The file is not in the expected format.
-    #[error("the counters of JVM {pid} cannot be understood: {source}")]
+    #[error("the counters of JVM {pid} cannot be parsed: {source}")]
     Format { pid: u32, source: FormatError },
     /// The JVM has no counter of that name.
     #[error("JVM {pid} has no counter {name}{}; see sidelane observe --list pid:{pid}", did_you_mean(.close))]

@@ -21,7 +21,7 @@ pub enum LogError {
         source: io::Error,
     },
     /// The file is not a log.
-    #[error("{path} is no log of sidelane observe: {what}")]
+    #[error("{path} is not a log of sidelane observe: {what}")]
     Head {
         /// The file.
         path: String,
@@ -53,7 +53,7 @@ impl<R: Read> LogReader<R> {
         let mut magic = [0; MAGIC.len()];
         input.read_exact(&mut magic).map_err(|_| "it is too short".to_owned())?;
         if magic != MAGIC {
-            return Err("it begins with something else".to_owned());
+            return Err("it does not begin as a log does".to_owned());
         }
         let mut bytes = [0; 4];
         input.read_exact(&mut bytes).map_err(|_| "its head is cut off".to_owned())?;
@@ -63,7 +63,8 @@ impl<R: Read> LogReader<R> {
         }
         let mut json = vec![0; length as usize];
         input.read_exact(&mut json).map_err(|_| "its head is cut off".to_owned())?;
-        let head: LogHead = serde_json::from_slice(&json).map_err(|error| format!("its head is not whole: {error}"))?;
+        let head: LogHead =
+            serde_json::from_slice(&json).map_err(|error| format!("its head cannot be parsed: {error}"))?;
         if head.signals.len() > SIGNALS_MAX || !(head.cycles_per_ns > 0.0 && head.cycles_per_ns.is_finite()) {
             return Err("its head describes no samples".to_owned());
         }

@@ -39,7 +39,7 @@ impl Observation {
             "explanation": [
                 "An observer thread on a lane of its own read the signals below, again and again. Cycles are those of \
                  the time stamp counter. Rates are of the periods in which both readings of the clock agree \
-                 (double-time error correction); their number is told.",
+                 (double-time error correction); their number is given.",
             ],
             "target": self.target,
             "period": self.period.to_string(),

@@ -119,7 +119,7 @@ public final class Signals {
         }
         if (MISSING == null && !isFullSaid) {
             isFullSaid = true;
-            say("signal '" + name + "' is not emitted: there are 128 already, or no memory is to be had");
+            say("signal '" + name + "' is not emitted: there are 128 already, or there is no memory");
         }
         // Aligned memory that no observer reads.
         return ByteBuffer.allocateDirect(2 * Long.BYTES).alignedSlice(Long.BYTES);
