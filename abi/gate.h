@@ -46,7 +46,7 @@ enum sidelane_policy {
 	SIDELANE_ELFEN_DYNAMIC = 7,
 };
 
-/* POWER has eight lanes a core. */
+/* POWER has eight lanes on each core. */
 #define SIDELANE_GATE_PARTNERS 7
 
 /* The terms on which a batch lane is lent: written by the agent, read by the holder, the kernel

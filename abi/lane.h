@@ -49,7 +49,8 @@ struct sidelane_lane_word {
  *
  * Under the gate sched-ext, batch has a scheduler of its own. That scheduler keeps batch off a
  * RELEASED or SUMMONED lane as long as the service is busy, and off a HELD lane. So the lane's
- * holder need not run on the lane, and is summoned less often:
+ * keeper, the thread that replaces the holder, need not run on the lane, and is summoned less
+ * often:
  *
  *   HELD     --kernel: service stops------------------------> SUMMONED
  *   LENT     --kernel: a request starts that had to wait----> HELD

@@ -4,9 +4,9 @@
  * nanoseconds each. Only a thread's first call takes a lock or makes a system call. Header only,
  * for Linux, C99 or C++ with GCC or Clang; no library to link.
  *
- *   sidelane_request_receive(id);  it is all there              (any thread)
- *   sidelane_request_start(id);    this thread takes it up
- *   sidelane_request_finish(id);   its response was handed on   (any thread)
+ *   sidelane_request_receive(id);  all of it has arrived   (any thread)
+ *   sidelane_request_start(id);    this thread starts it
+ *   sidelane_request_finish(id);   its response was sent   (any thread)
  *
  * `id` is any number that no other request has at the same time. A request that is started without
  * having been received counts as received at its start. A request that is given up has to be

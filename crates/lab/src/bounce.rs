@@ -23,7 +23,7 @@ pub struct Args {
     /// Rounds of an integer loop that each side works before it hands over
     #[arg(long, default_value_t = 0, value_name = "N")]
     work: u64,
-    /// Be the other side
+    /// Run as the bystander
     #[arg(long, hide = true)]
     partner: bool,
 }

@@ -62,7 +62,7 @@ pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, widt
     around(tables.collect(), result, width, ink)
 }
 
-/// The rows, checks and notes of `result` as text of at most `width` characters a line.
+/// The rows, checks and notes of `result` as text with lines of at most `width` characters.
 ///
 /// The caller decides `color`: whether the output is a terminal, and `NO_COLOR`.
 pub fn render(result: &ResultFile, columns: &[Column], width: usize, color: bool) -> String {

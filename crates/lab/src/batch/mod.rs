@@ -29,9 +29,9 @@ pub struct Args {
     /// What each thread does
     #[arg(value_enum)]
     kernel: Kernel,
-    /// File of the counters: 64 bytes a thread, the first 8 of them its units, the next 8 the nanoseconds
-    /// that it worked on them, the next 8 those in which it made up for a sibling lane instead, as numbers in the
-    /// machine's byte order
+    /// File of the counters: 64 bytes for each thread. The first 8 bytes are its units, the next 8
+    /// the nanoseconds that it worked on them, the next 8 those in which it made up for a sibling
+    /// lane, as numbers in the machine's byte order
     #[arg(long, value_name = "FILE")]
     counter: PathBuf,
     /// Seconds to run; until SIGTERM or SIGINT if not given
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// Do so many units of work, then sleep, again and again
+    /// Do this many units of work, then sleep, repeatedly
     #[arg(long, value_name = "UNITS:US", value_parser = rest)]
     rest: Option<Rest>,
     /// Make up for what a sibling lane would have taken; not for zstd, which is left to a thief

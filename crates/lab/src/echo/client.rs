@@ -32,7 +32,7 @@ pub struct Args {
     /// Requests per second, on average
     #[arg(long, value_parser = numbers::positive)]
     rate: f64,
-    /// How long
+    /// Seconds to run
     #[arg(long, value_parser = numbers::positive)]
     seconds: f64,
     /// Connections, of which every fourth sends several requests without waiting

@@ -39,7 +39,7 @@ pub struct Args {
     /// Address of the service
     #[arg(long, value_name = "IP:PORT")]
     target: SocketAddrV4,
-    /// What the service speaks
+    /// Protocol of the service
     #[arg(long, value_enum)]
     protocol: ProtocolName,
     /// Queries to choose from (search only)

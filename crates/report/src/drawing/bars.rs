@@ -36,8 +36,8 @@ fn one(index: usize, row: &BarRow, columns: &[Quantity], most: &[f64]) -> String
     format!("<tr class=\"{}\"><th scope=\"row\">{}{name}</th>{cells}</tr>\n", color(index), swatch(index))
 }
 
-/// The swatch in the colour that series.js gives to this value of a tag. Values that are grey there
-/// get no swatch.
+/// The class of the colour that series.js gives to this value of a tag. All values that are grey
+/// there have the class `others`.
 fn color(index: usize) -> String {
     if index + 1 < SERIES { format!("series-{}", index + 1) } else { "others".to_owned() }
 }

@@ -32,9 +32,8 @@ pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
     Some(Interval { measured, low, high, method: Method::OrderStatistics })
 }
 
-/// How many of `count` sorted values are outside the median's interval, on each side. It is the
-/// largest number such that no more values lie below the true median in no more than 2.5 % of
-/// cases.
+/// How many of `count` sorted values are outside the median's interval on each side: the largest
+/// number k such that at most k values lie below the true median in at most 2.5 % of cases.
 fn left_out_of(count: usize) -> Option<usize> {
     // In logarithms, since 0.5 to the power of some thousands underflows.
     let mut log_term = -(count as f64) * std::f64::consts::LN_2;

@@ -55,8 +55,8 @@ pub(super) struct Keeper {
 }
 
 /// The part of the service's state that a napping keeper watches: whether the service is busy,
-/// whether with a request that waited, and the request's number if batch may be lent the lane
-/// beside the next one.
+/// whether with a request that waited, and the request's number. The number is 0 where batch never
+/// runs beside a request that waited: a new request then makes no difference.
 type Doing = (bool, bool, u64);
 
 impl Keeper {

@@ -74,7 +74,7 @@ impl Number {
             self.length += read;
             let content = &self.content[..self.length];
             let is_all = read == 0 || self.length == self.content.len();
-            // The kernel returns a page at a time. A number that ends before the last byte is
+            // The kernel returns one page at a time. A number that ends before the last byte is
             // complete.
             match place(content, &self.field) {
                 Some(place) if is_all || place.end < self.length => return Ok(parse(&content[place])),

@@ -5,9 +5,9 @@ package dev.sidelane;
  * For services that report their requests exactly: three calls for each request.
  *
  * <pre>
- * Requests.receive(id);  // it is all there              (any thread)
- * Requests.start(id);    // this thread takes it up
- * Requests.finish(id);   // its response was handed on   (any thread)
+ * Requests.receive(id);  // all of it has arrived   (any thread)
+ * Requests.start(id);    // this thread starts it
+ * Requests.finish(id);   // its response was sent   (any thread)
  * </pre>
  *
  * {@code id} is any number that no other request has at the same time. The calls are those of
