@@ -164,7 +164,7 @@ mod tests {
         assert!(
             Number::open(Path::new("/no/such"), None).err().unwrap().to_string().contains("/no/such cannot be read")
         );
-        assert!(Number::open(Path::new("/dev/zero"), None).err().unwrap().to_string().contains("no regular file"));
+        assert!(Number::open(Path::new("/dev/zero"), None).err().unwrap().to_string().contains("not a regular file"));
     }
 
     #[test]

@@ -238,7 +238,7 @@ mod tests {
     fn something_else_is_no_log() {
         let message = |bytes: &[u8]| LogReader::new(bytes).err().unwrap();
         assert!(message(b"{}").contains("too short"));
-        assert!(message(b"{\"version\": 1}").contains("something else"));
+        assert!(message(b"{\"version\": 1}").contains("as a log does"));
         assert!(message(b"SLNOBS1\n\xff\xff\xff\xff").contains("claims"));
     }
 
