@@ -79,7 +79,7 @@ mod tests {
         for (text, why) in [
             ("service:batch", "VICTIM:AGGRESSOR=TIMES"),
             ("batch:batch=2", "service:batch, service:nap"),
-            ("service:batch=fast", "no number"),
+            ("service:batch=fast", "not a number"),
             ("service:batch=0.9", "between 1 and 10"),
             ("service:batch=inf", "between 1 and 10"),
         ] {
