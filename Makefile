@@ -1,5 +1,5 @@
-# Everything a user or developer does starts here. `make demo` and `make test` need only Rust
-# and, for packages that are missing, root or sudo.
+# Entry points for users and developers. `make demo` and `make test` need only Rust, and root or
+# sudo to install missing packages.
 
 SIDELANE := target/release/sidelane
 
@@ -14,20 +14,21 @@ demo: build
 build: deps
 	cargo build --release --workspace
 
-# Unit, property, model-checking, command-line, Java and (as root) privileged tests. A failing one stops no
-# other; the last line says how many passed, failed and were skipped.
+# Unit, property, model-checking, command-line, Java and (as root) privileged tests. All run even if
+# one fails; the last line counts those that passed, failed and were skipped.
 test:
 	@scripts/deps.sh test
 	cargo build --workspace
 	@scripts/test.sh
 
-# The same three times on a machine that is made noisy, with summonses that come late: a line a round, and the sum.
+# `make test` three times on a machine that is made noisy, with late summonses: one line for each
+# round, and the total.
 test-noise:
 	@scripts/deps.sh test
 	cargo build --workspace
 	@scripts/test-noise.sh $(ARGS)
 
-# The JVM agent: checks in Java programs (Elfen §3.3). Its tests are skipped where there is no JDK or no Maven.
+# The JVM agent: checks in Java programs (Elfen §3.3). Its tests are skipped without a JDK or Maven.
 test-java:
 	@if command -v mvn >/dev/null && command -v javac >/dev/null; then $(MAKE) --no-print-directory -C runtime/java test; \
 	 else echo 'skipped: the tests of runtime/java need a JDK (javac) and Maven (mvn)'; fi
@@ -35,16 +36,16 @@ test-java:
 java:
 	$(MAKE) --no-print-directory -C runtime/java
 
-# The same on a machine with SMT: an emulated one of two cores with two lanes each. Skipped, with
-# the reason, where QEMU or its kernel cannot be had.
+# The tests on an emulated machine with SMT: two cores with two lanes each. Skipped, with the
+# reason, without QEMU or the guest's kernel.
 test-smt: build
 	@nice -n 19 scripts/smt-guest.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
-# The lock-free protocols, in every interleaving.
+# Model checking of the lock-free protocols.
 loom:
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p sidelane-signal --release --test loom
 
-# What a change has to pass besides the tests.
+# Checks that a change has to pass besides the tests.
 check: deps
 	cargo fmt --all --check
 	cargo clippy --workspace --all-targets -- -D warnings

@@ -1,10 +1,10 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * The instrumented gate: what an agent and the batch programs that check for themselves share.
+ * The instrumented gate: what an agent and batch programs that check their own lane share.
  * crates/signal/src/gate.rs mirrors this file and asserts every offset.
  *
- * The agent starts batch with file descriptors of six arrays, each with one entry a CPU unless
- * noted, and names them in the environment:
+ * The agent starts batch with file descriptors of six arrays, each with one entry for each CPU
+ * unless noted, and names them in the environment:
  *
  *   SIDELANE_GATE=2:LANES:REQUESTS:SERVICES:TERMS:GATES:THREADS:NUMBER
  *
@@ -17,14 +17,14 @@
  *   THREADS   uint64_t, one bit a thread id, 64 to an entry: threads that check
  *   NUMBER    which page of SERVICES is the service's
  *
- * The check word is busy_lanes of the service word. The kernel program counts it while batch is
- * gated, and only then.
+ * The check word is busy_lanes of the service word. The kernel program counts the busy lanes there
+ * only while batch is gated.
  *
- * A thread that sets its bit promises to look at the check word often. The kernel program does not
- * summon the lane's holder while such a thread runs there; it hands the bit on to threads and
- * processes that the thread makes, and clears it when the thread ends or becomes another program.
- * A promise that is not kept is noticed by the holder, which looks in once in a while and takes
- * it back.
+ * A thread that sets its bit promises to check often. While such a thread runs on a lane, the
+ * kernel program does not summon the lane's holder. It copies the bit to threads and processes that
+ * the thread creates, and clears it when the thread ends or executes another program. The holder
+ * looks at the lane from time to time; if a thread does not keep its promise, the holder notices
+ * and takes the promise back.
  *
  * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
  */
@@ -34,7 +34,7 @@
 #define SIDELANE_GATE_VERSION 2
 #define SIDELANE_GATE_ENV "SIDELANE_GATE"
 
-/* Which policy decides; see crates/policy/src/borrow/kind.rs. */
+/* The policy; see crates/policy/src/borrow/kind.rs. */
 enum sidelane_policy {
 	SIDELANE_BORROW_IDLE = 0,
 	SIDELANE_FIXED_BUDGET = 1,
@@ -46,36 +46,37 @@ enum sidelane_policy {
 	SIDELANE_ELFEN_DYNAMIC = 7,
 };
 
-/* POWER has eight lanes a core. */
+/* POWER has eight lanes on each core. */
 #define SIDELANE_GATE_PARTNERS 7
 
-/* The terms on which a batch lane is lent: written by the agent, read by whoever decides. */
+/* The terms on which a batch lane is lent: written by the agent, read by the holder, the kernel
+ * program and batch that checks. */
 struct sidelane_lane_terms {
-	uint64_t budget_ns;   /*  0: how long batch may run beside a request; by deadline, until it is how old */
+	uint64_t budget_ns;   /*  0: how long batch may run beside a request; by deadline, that request's age limit */
 	uint64_t min_idle_ns; /*  8: how long the request lanes are idle before batch runs again */
 	uint32_t policy;      /* 16: enum sidelane_policy */
-	uint32_t harm_ppm;    /* 20: delay of a request by co-running, a million for all of it; see policy/borrow/dynamic.rs */
+	uint32_t harm_ppm;    /* 20: loss of a request, in millionths of co-running; see policy/borrow/dynamic.rs */
 	uint32_t request_count; /* 24: request lanes of this batch lane's core; 0: not a batch lane */
 	uint32_t requests[SIDELANE_GATE_PARTNERS]; /* 28: their CPUs */
-	uint64_t queued_ns;   /* 56: by deadline, for how much age a request counts that waits */
+	uint64_t queued_ns;   /* 56: by deadline, the age that each waiting request counts for */
 };
 
 #define SIDELANE_GATE_HIST_BUCKETS 1024
 
-/* The books of a gate: written by the batch thread on the lane, read by the agent and, for how much batch
- * cost a request, by the kernel program. */
+/* The accounting of a gate: written by the batch thread on the lane, read by the agent and, for the
+ * delay that batch causes to a request, by the kernel program. */
 struct sidelane_gate_word {
 	uint32_t nap_tid;      /*  0: thread that naps here, 0 for none */
 	uint32_t naps;         /*  4: naps begun, wraps */
-	uint64_t nap_since_ns; /*  8: start of the present or last nap */
-	uint64_t napped_ns;    /* 16: time napped, but for what nap_mark_ns says */
-	uint64_t napped_lc_ns; /* 24: of it, LC threads ran on the request lanes: no overlap */
+	uint64_t nap_since_ns; /*  8: start of the current or last nap */
+	uint64_t napped_ns;    /* 16: time napped, without the time since nap_mark_ns */
+	uint64_t napped_lc_ns; /* 24: the part in which LC threads ran on the request lanes: no overlap */
 	uint64_t slow_paths;   /* 32: checks that found the check word set */
-	uint64_t lent_lc_ns;   /* 40: time threads ran beside LC threads, as the policy allowed */
-	uint64_t promises;     /* 48: threads that promised to look for themselves, while on this lane */
-	uint64_t nap_mark_ns;  /* 56: since when nap_tid naps and has not added it to napped_ns; 0 while it does that, or nobody naps */
-	uint32_t on_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: service idle to the end of a nap, ns */
-	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 4160: service running to nap of batch that ran, ns; buckets as in bpf/lanes.h */
+	uint64_t lent_lc_ns;   /* 40: time that threads ran beside LC threads with the policy's leave */
+	uint64_t promises;     /* 48: promises to check that threads made on this lane */
+	uint64_t nap_mark_ns;  /* 56: start of the nap not yet in napped_ns; 0 while it is added, or without a nap */
+	uint32_t on_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 64: time from service idle to the end of a nap, ns */
+	uint32_t off_hist[SIDELANE_GATE_HIST_BUCKETS]; /* 4160: service running to batch's nap, ns; buckets: bpf/lanes.h */
 };
 
 #endif

@@ -1,20 +1,20 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * Emitted signals: tags and counters that a program keeps in memory, one store each, for whoever
- * reads them from another lane (thesis "SHIM and Its Applications", section 3.3: software
- * channels). runtime/c/sidelane.h writes this format, crates/sidelane/src/observe reads it,
+ * Emitted signals: tags and counters that a program keeps in memory, one store for each change, for
+ * an observer on another lane (thesis "SHIM and Its Applications", section 3.3: software channels).
+ * runtime/c/sidelane.h writes this format, crates/sidelane/src/observe reads it,
  * crates/signal/src/emit_signal.rs mirrors it and asserts every offset. Any language can write it.
  *
- * A process that emits has one memfd, named SIDELANE_SIGNALS_NAME, among its open files, sealed
- * against shrinking (F_SEAL_SHRINK), or nobody maps it. It holds
+ * A process that emits has one memfd, named SIDELANE_SIGNALS_NAME, among its open files. Readers
+ * map it only if it is sealed against shrinking (F_SEAL_SHRINK). It holds
  *
  *   struct sidelane_signals_head
  *   SIDELANE_SIGNALS times: struct sidelane_signal
  *   SIDELANE_SIGNAL_NAMES bytes: what the values of tags mean, see names_end
  *
- * A signal has a cache line for its value alone, so that reading one slows nobody who writes
- * another, and a line for its name. A place is taken by exchanging kind 0 for SIDELANE_SIGNAL_TAKEN,
- * writing the name, and then storing the kind (release).
+ * A signal's value has a cache line of its own, so that reading one signal does not slow the writer
+ * of another; its name has a second line. A place is claimed by exchanging kind 0 for
+ * SIDELANE_SIGNAL_TAKEN, writing the name, and then storing the kind (release).
  *
  * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
  */
@@ -30,7 +30,7 @@
 
 enum sidelane_signal_kind {
 	SIDELANE_SIGNAL_FREE = 0,
-	SIDELANE_SIGNAL_TAG = 1,     /* the value says what goes on */
+	SIDELANE_SIGNAL_TAG = 1,     /* the value tells the program's current activity */
 	SIDELANE_SIGNAL_COUNTER = 2, /* the value counts up */
 	SIDELANE_SIGNAL_TAKEN = 3,   /* its name is being written */
 };
@@ -38,7 +38,7 @@ enum sidelane_signal_kind {
 struct sidelane_signals_head {
 	uint64_t magic;     /*  0: written last, with release */
 	uint32_t version;   /*  8 */
-	uint32_t pid;       /* 12: the process: another one's file may have been inherited */
+	uint32_t pid;       /* 12: the process: the file may be inherited from another one */
 	uint32_t signals;   /* 16: places for signals */
 	uint32_t names;     /* 20: bytes for names */
 	uint64_t names_end; /* 24: bytes of names in use (release). They are lines
@@ -50,7 +50,7 @@ struct sidelane_signal {
 	uint64_t value;                        /*  0 */
 	uint64_t unused[7];
 	uint32_t kind;                         /* 64: enum sidelane_signal_kind */
-	uint32_t tid;                          /* 68: the thread it is of, 0 for the whole process */
+	uint32_t tid;                          /* 68: its thread, 0 for the whole process */
 	char name[SIDELANE_SIGNAL_NAME_BYTES]; /* 72: ends with a 0 */
 	uint64_t reserved;
 };

@@ -1,24 +1,24 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * Event slots: a channel that holds one event, in one cache line of shared memory.
- * The next event overwrites the last; whoever wants them all reads faster than they
- * come, and learns from gaps in `seq` when it did not. These are Tailor's single-entry
- * software channels (thesis "SHIM and Its Applications", section 4.2.1, figures 4.3
- * and 4.4). crates/signal/src/slot.rs mirrors this file and asserts every offset.
+ * Event slots: a channel that holds one event, in one cache line of shared memory. The next event
+ * overwrites the last. A reader that needs every event has to read faster than events come; a gap
+ * in `seq` shows that it missed some. These are Tailor's single-entry software channels (thesis
+ * "SHIM and Its Applications", section 4.2.1, figures 4.3 and 4.4). crates/signal/src/slot.rs
+ * mirrors this file and asserts every offset.
  *
- * In Tailor a writer stores the timestamp last, and a reader takes a changed timestamp
- * as proof of a whole event. That needs Total Store Ordering, and it does not notice a
- * second event that overwrites the first while it is being copied. Here a writer
+ * In Tailor a writer stores the timestamp last, and a reader takes a changed timestamp as proof of
+ * a whole event. That requires Total Store Ordering, and it misses a second event that overwrites
+ * the first during the copy. Here a writer
  *
  *   1. stores timestamp 0, "being written",
  *   2. then the fields, none of which can be seen before that 0,
  *   3. then the new timestamp, which cannot be seen before the fields.
  *
- * The timestamps of one slot strictly increase, so a reader that sees the same timestamp
- * before and after its copy, and not 0, has one whole event, on any architecture.
+ * The timestamps of one slot strictly increase. So a reader that sees the same timestamp, not 0,
+ * before and after its copy has one whole event, on any architecture.
  *
- * A slot has one writer at a time. All bytes 0 is an empty slot. Include this from C99,
- * C++ or BPF; outside BPF it needs GCC's or Clang's __atomic builtins.
+ * A slot has one writer at a time. A slot of zero bytes is empty. This header compiles as C99, C++
+ * and BPF; outside BPF it needs GCC's or Clang's __atomic builtins.
  *
  * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
  */
@@ -31,8 +31,8 @@
 struct sidelane_event_slot {
 	uint64_t timestamp_ns; /*  0: CLOCK_MONOTONIC; 0 while empty or being written */
 	uint32_t type;         /*  8: what happened; the emitter's own numbering */
-	uint32_t seq;          /* 12: 1 for the first event, then one more each; wraps */
-	uint32_t tid;          /* 16: thread the event is about */
+	uint32_t seq;          /* 12: number of the event, from 1 on; wraps */
+	uint32_t tid;          /* 16: thread that the event is about */
 	uint32_t pid;          /* 20: its process */
 	uint64_t payload[SIDELANE_PAYLOAD_WORDS]; /* 24: as `type` says */
 } __attribute__((aligned(64)));
@@ -40,17 +40,17 @@ struct sidelane_event_slot {
 /* A C99 static assertion: the array has a negative size if the slot is not one line. */
 typedef char sidelane_slot_is_one_cache_line[sizeof(struct sidelane_event_slot) == 64 ? 1 : -1];
 
-/* BPF has neither release stores nor fences before instruction set v4: a BPF program
- * shares the layout and follows the protocol above with barriers of its own. */
+/* BPF has neither release stores nor fences before instruction set v4. A BPF program includes this
+ * file for the layout only, and follows the protocol above with barriers of its own. */
 #ifndef __bpf__
 
-/* Emits an event, overwriting the one before. `now_ns` may repeat or step back: the slot
- * then gets the next larger timestamp instead. */
+/* Emits an event; it overwrites the one before. `now_ns` may repeat or go back: the slot then gets
+ * the next larger timestamp instead. */
 static inline void sidelane_emit(struct sidelane_event_slot *slot, uint64_t now_ns,
 				 uint32_t type, uint32_t tid, uint32_t pid,
 				 const uint64_t payload[SIDELANE_PAYLOAD_WORDS])
 {
-	/* Only this writer stores to the slot, so its own loads need no order. */
+	/* Only this writer stores to the slot, so its own loads need no memory ordering. */
 	uint64_t least_ns = __atomic_load_n(&slot->timestamp_ns, __ATOMIC_RELAXED) + 1;
 	uint32_t seq = __atomic_load_n(&slot->seq, __ATOMIC_RELAXED) + 1;
 	int i;

@@ -1,6 +1,6 @@
 #!/bin/sh
-# Installs the Debian packages that a step needs and says which. Usage: deps.sh build|demo|test
-# On other systems it only says what is missing.
+# Installs the Debian packages that a step needs and lists them. Usage: deps.sh build|demo|test
+# On other systems it only lists what is missing.
 set -eu
 
 build="clang libelf-dev zlib1g-dev pkg-config gcc libc6-dev make"
@@ -36,7 +36,7 @@ if [ "$(id -u)" -ne 0 ]; then
 fi
 echo "deps: installing$missing"
 $sudo apt-get update -qq
-# Documentation is often left out of slim images; here it is the corpus.
+# Slim images often exclude documentation from packages; here documentation is the corpus.
 # shellcheck disable=SC2086 # a list of packages
 $sudo env DEBIAN_FRONTEND=noninteractive apt-get install -y -qq --no-install-recommends \
 	-o Dpkg::Options::=--path-include=/usr/share/doc/* $missing >/dev/null

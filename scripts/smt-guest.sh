@@ -1,14 +1,15 @@
 #!/bin/sh
 # Tests Sidelane on a machine with SMT: a small QEMU guest (software emulation) of two cores with
-# two lanes each, a kernel and an initramfs of busybox, the binaries and tests/smt. Emulated time
-# means nothing, so this proves function, not speed.
+# two lanes each, with a kernel, an initramfs of busybox, the binaries and tests/smt. Times in an
+# emulator have no meaning, so these tests check function, not speed.
 #
-# There are two kernels: Debian's cloud image, which is only fetched, and one of our own, built by
-# smt-kernel.sh, that has core scheduling and modules too. What a kernel lacks its tests skip.
+# There are two kernels: Debian's cloud image, which is downloaded, and our own, built by
+# smt-kernel.sh, which also has core scheduling and modules. Tests that need a feature that the
+# kernel lacks are skipped.
 set -eu
 
-# What is fetched. Debian 12's own QEMU 7.2 double-faults here; of Debian's kernels only those from
-# 6.18 on have sched_ext.
+# Versions to download. Debian 12's own QEMU 7.2 double-faults here; of Debian's kernels only those
+# from 6.18 on have sched_ext.
 KERNEL_SERIES=6.18
 KERNEL_SUITE=trixie-backports
 
@@ -27,7 +28,7 @@ usage() {
 	                     [\$XDG_CACHE_HOME/sidelane/smt-guest]
 	  --timeout SECONDS  when the guest is given up [900]
 	Exit code: 0 all tests passed, 1 one failed, 2 wrong arguments, $SKIPPED skipped: something that
-	is needed cannot be had here.
+	is needed is not available here.
 	END
 }
 
@@ -65,7 +66,7 @@ parse_arguments() {
 	cache=$(cd "$cache" && pwd)
 }
 
-# ---- What the guest is made of ----
+# ---- The guest's parts ----
 
 need_busybox() {
 	[ ! -x "$cache/busybox/bin/busybox" ] || return 0
@@ -74,7 +75,7 @@ need_busybox() {
 	keep busybox
 }
 
-# Decides which kernel it is: sets `image`, and `tree` if modules can be built for it.
+# Chooses the kernel: sets `image`, and `tree` if modules can be built for it.
 choose_kernel() {
 	tree=
 	built=
@@ -102,21 +103,21 @@ need_debian_kernel() {
 	[ -n "$package" ] || skip "$KERNEL_SUITE has no cloud kernel $KERNEL_SERIES any more"
 	unpack image "$package"
 	mkdir "$scratch/kernel"
-	# Neither modules nor symbols are needed.
+	# Neither its modules nor its symbols are needed.
 	mv "$scratch/image/boot"/vmlinuz-* "$scratch/kernel/vmlinuz"
 	keep kernel
 }
 
-# QEMU with those of its dependencies that are not installed here.
+# QEMU, with those of its dependencies that are not installed here.
 need_qemu() {
 	[ ! -x "$cache/qemu/usr/bin/qemu-system-x86_64" ] || return 0
 	open_packages "$KERNEL_SUITE"
 	set --
 	[ "$codename" != bookworm ] || set -- --target-release bookworm-backports
 	wanted=$(with_dependencies "$@" qemu-system-x86)
-	# Where it is installed there is nothing to install.
+	# If QEMU is installed, there is nothing to download.
 	[ -n "$wanted" ] || wanted="qemu-system-x86"
-	# Its firmware may be installed here, so it is looked for in both places.
+	# Its firmware may be installed here, so both places are searched.
 	# shellcheck disable=SC2086 # a list of packages
 	unpack qemu $wanted
 	keep qemu
@@ -124,7 +125,7 @@ need_qemu() {
 
 # ---- The guest ----
 
-# An initramfs with everything the guest has.
+# Makes an initramfs with all of the guest's files.
 make_initramfs() {
 	guest=$scratch/guest
 	mkdir -p "$guest/bin"
@@ -136,7 +137,7 @@ make_initramfs() {
 	for binary in sidelane sidelane-lab; do
 		[ -x "$binaries/$binary" ] || fail "$binaries/$binary is missing: build it first (make build)"
 		cp "$binaries/$binary" "$guest/bin/"
-		# Debug information is most of a binary, and the guest's memory is small.
+		# Debug information is most of a binary, and the guest has little memory.
 		strip "$guest/bin/$binary" 2>/dev/null || true
 		copy_libraries "$binaries/$binary"
 	done
@@ -144,7 +145,7 @@ make_initramfs() {
 	(cd "$guest" && find . | "$cache/busybox/bin/busybox" cpio -o -H newc 2>/dev/null) >"$scratch/initramfs"
 }
 
-# The module of kmod/nanonap and the program that tries it.
+# The module of kmod/nanonap and its test program.
 add_module() {
 	module=$scratch/nanonap
 	mkdir "$module"
@@ -166,11 +167,11 @@ copy_libraries() {
 	done
 }
 
-# Boots the guest and waits for its end; its console goes to a file.
+# Boots the guest and waits for its end; the console goes to a file.
 boot() {
 	usr=$cache/qemu/usr
 	lib=$usr/lib/x86_64-linux-gnu
-	# In the background, since a shell that waits for a foreground process puts signals off.
+	# In the background, since a shell that waits for a foreground process delays POSIX signals.
 	LD_LIBRARY_PATH="$lib:$cache/qemu/lib/x86_64-linux-gnu" QEMU_MODULE_DIR="$lib/qemu" timeout "$timeout_s" \
 		"$usr/bin/qemu-system-x86_64" -accel tcg \
 		-L "$usr/share/qemu" -L "$usr/share/seabios" -L /usr/share/qemu -L /usr/share/seabios \
@@ -183,7 +184,7 @@ boot() {
 	qemu=
 }
 
-# Prints the tests' lines. The result is what the guest said: QEMU's exit code says little.
+# Prints the tests' lines. The result is taken from the console: QEMU's exit code tells little.
 judge() {
 	tr -d '\r' <"$console" | grep '^SMT-TEST ' >"$scratch/verdicts" || true
 	cat "$scratch/verdicts"
@@ -198,7 +199,7 @@ judge() {
 	fi
 }
 
-# Leaves neither the guest nor its files behind, however this ends.
+# Ends the guest and removes its files, however this script ends.
 clean_up() {
 	[ -z "$qemu" ] || kill "$qemu" 2>/dev/null || true
 	rm -rf "$scratch"

@@ -1,7 +1,7 @@
 #!/bin/sh
-# Builds the kernel with everything for the guest of smt-guest.sh: Debian's kernel source with
-# tests/smt/kernel.config merged over tinyconfig. Kept are the image and what it takes to build a
-# module for it.
+# Builds our own kernel for the guest of smt-guest.sh: Debian's kernel source with
+# tests/smt/kernel.config merged over tinyconfig. Keeps the image and the files that are needed to
+# build a module for it.
 set -eu
 
 KERNEL_SOURCE=linux-source-6.12
@@ -16,7 +16,7 @@ usage() {
 	  --cache DIR   where it is kept [\$XDG_CACHE_HOME/sidelane/smt-guest]
 	  --find        only look: print the folder, or end with 1
 	Exit code: 0 it is there, 1 it is not, or the build failed, 2 wrong arguments, 77 skipped:
-	something that is needed cannot be had here.
+	something that is needed is not available here.
 	END
 }
 
@@ -40,8 +40,8 @@ parse_arguments() {
 	cache=$(cd "$cache" && pwd)
 }
 
-# What the kernel is made from, besides its source: another configuration or compiler makes
-# another kernel, and a module has to be built with the compiler of its kernel.
+# The inputs of the kernel besides its source: another configuration or compiler makes another
+# kernel, and a module has to be built with its kernel's compiler.
 fingerprint() {
 	{
 		grep -v '^#' "$config"
@@ -49,7 +49,7 @@ fingerprint() {
 	} | sha256sum | cut -c 1-12
 }
 
-# The newest kernel in the cache that was made from this configuration.
+# The newest kernel in the cache with this configuration.
 find_built() {
 	for folder in "$cache"/built-*-"$(fingerprint)"; do
 		[ ! -e "$folder/vmlinuz" ] || echo "$folder"
@@ -58,7 +58,7 @@ find_built() {
 
 # ---- Tools ----
 
-# Those that are missing here are fetched; the compiler and the libraries it links with are not.
+# Downloads the tools that are missing here, except the compiler and the libraries it links with.
 need_tools() {
 	for tool in gcc make perl ld objcopy strip xz; do
 		command -v $tool >/dev/null || skip "$tool is missing, and the kernel cannot be built without it"
@@ -74,14 +74,14 @@ need_tools() {
 }
 
 fetch_tools() {
-	# Each is named like its package.
+	# Each tool has the name of its package.
 	# shellcheck disable=SC2046,SC2086 # lists of packages
 	unpack tools $(with_dependencies $missing)
 	tools=$scratch/tools/usr
 	PATH=$tools/bin:$PATH
 	LD_LIBRARY_PATH=$tools/lib/x86_64-linux-gnu${LD_LIBRARY_PATH:+:$LD_LIBRARY_PATH}
 	export PATH LD_LIBRARY_PATH
-	# They look for their own parts where they would be installed.
+	# The tools look for their own parts in the paths of an installation.
 	[ ! -x "$tools/bin/m4" ] || export M4="$tools/bin/m4"
 	[ ! -d "$tools/share/bison" ] || export BISON_PKGDATADIR="$tools/share/bison"
 }
@@ -97,7 +97,7 @@ unpack_source() {
 	version=$(in_tree kernelversion)
 }
 
-# make in the kernel's tree. Its output is long, and of interest when it fails.
+# Runs make in the kernel's tree. Its output is long, so it is only shown on failure.
 in_tree() {
 	make --no-print-directory -s -C "$tree" "$@"
 }
@@ -124,7 +124,8 @@ give_up() {
 	fail "$1 Linux $version failed"
 }
 
-# What Debian's packages of headers hold: the tree that modules are built in, without its sources.
+# Keeps the content of Debian's header packages: the tree in which modules are built, without its
+# sources.
 keep_tree() {
 	(cd "$tree" && env srctree=. SRCARCH=x86 ARCH=x86 CC=gcc HOSTCC=gcc MAKE=make \
 		scripts/package/install-extmod-build "$result/tree") >>"$log" 2>&1 || give_up "keeping the headers of"

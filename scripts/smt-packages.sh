@@ -1,7 +1,7 @@
 # shellcheck shell=sh
-# Debian packages fetched and unpacked without touching the system, for the scripts of the guest
-# with SMT, which source this. They set `scratch`, a folder that they remove at their end, and
-# `cache`, which stays.
+# Downloads and unpacks Debian packages without changes to the system. The scripts of the guest with
+# SMT source this file. They set `scratch`, a folder that they remove at their end, and `cache`,
+# which stays.
 
 SKIPPED=77
 apt=
@@ -10,7 +10,7 @@ say() {
 	echo "$(basename "$0" .sh): $*" >&2
 }
 
-# Ends the script: the machine lacks something, and that is no failure of what is tested.
+# Ends the script as skipped: the machine lacks something, which is not a failure of the tests.
 skip() {
 	say "SKIPPED: $*"
 	exit $SKIPPED
@@ -21,7 +21,7 @@ fail() {
 	exit 1
 }
 
-# apt with sources and state of its own; only the list of installed packages is the system's.
+# Runs apt with sources and state of its own; only the list of installed packages is the system's.
 private() {
 	apt_tool=$1
 	shift
@@ -30,15 +30,15 @@ private() {
 		-o APT::Update::Error-Mode=any -o Acquire::Retries=2 "$@"
 }
 
-# The address that this machine has its own release from.
+# The address from which this machine gets its own release.
 mirror() {
 	# shellcheck disable=SC2016 # apt's own fields
 	apt-get indextargets --format '$(RELEASE) $(REPO_URI)' 'Created-By: Packages' 2>/dev/null |
 		awk -v release="$1" '$1 == release { print $2; exit }'
 }
 
-# Makes the private sources, once a run, and reads the lists: of this machine's release and of
-# the suites $*.
+# Makes the private sources, once in each run, and downloads the package lists of this machine's
+# release and of the suites $*.
 open_packages() {
 	[ -z "$apt" ] || return 0
 	for tool in apt-get apt-cache dpkg; do
@@ -53,7 +53,7 @@ open_packages() {
 	mkdir -p "$apt/lists/partial" "$apt/cache/archives/partial"
 	write_sources "$@" >"$apt/sources.list"
 	say "reading package lists"
-	private apt-get update || skip "the package lists of $codename $* cannot be had"
+	private apt-get update || skip "the package lists of $codename $* cannot be downloaded"
 }
 
 write_sources() {
@@ -67,8 +67,8 @@ write_sources() {
 	done
 }
 
-# What has to be fetched to have these packages: with those of their dependencies that are not
-# installed here. Options of apt-get may be among them.
+# The packages to download for these packages: with those of their dependencies that are not
+# installed here. Options of apt-get may be among the arguments.
 with_dependencies() {
 	private apt-get --simulate --no-install-recommends install "$@" |
 		sed -n 's/^Inst \([^ ]*\) .*(\([^ ]*\) .*/\1=\2/p'
@@ -88,7 +88,7 @@ unpack() {
 	rm -f "$scratch/debs"/*.deb
 }
 
-# Puts an unpacked folder, or a part of it, into the cache, where it appears complete.
+# Puts an unpacked folder, or a part of it, into the cache, with a rename, so that it is complete.
 keep() {
 	rm -rf "${cache:?}/$1"
 	mv "$scratch/$1" "$cache/$1"

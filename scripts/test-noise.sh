@@ -1,7 +1,7 @@
 #!/bin/sh
-# Runs the whole suite on a machine that is made noisy (`sidelane-lab noise`), with summonses that come
-# late, three times, and prints a line a round and a last one with the sum. What a round printed is
-# kept in out/test-noise.
+# Runs the whole test suite on a machine that is made noisy (`sidelane-lab noise`), with late
+# summonses, three times. Prints one line for each round and a last line with the total. The output
+# of each round is kept in out/test-noise.
 #
 # usage: scripts/test-noise.sh [ROUNDS [SEED]]
 # Exit code: 0 if no test failed in any round, 1 if one did.
@@ -14,7 +14,7 @@ end_noise() {
 	noise=
 }
 
-# round NUMBER SEED: one run of the suite. A seed gives the same gaps and delays again.
+# round NUMBER SEED: one run of the suite. The same seed gives the same gaps and delays.
 round() {
 	log=$out/round-$1
 	"$lab" noise --seed "$2" >"$log.noise" 2>"$log.noise-errors" &

@@ -1,13 +1,14 @@
 #!/bin/sh
-# Runs every test that needs no emulated machine: those of the workspace, the model checks, those of
-# runtime/java. A test that fails stops no other. At the end come the tests that failed, those that
-# were skipped, with the reason, and one line: how many passed, failed and were skipped.
+# Runs every test that needs no emulated machine: those of the workspace, the model checks, and
+# those of runtime/java. All run even if some fail. At the end it lists the failed tests and the
+# skipped tests with the reason, and prints one line with the number passed, failed and skipped.
 #
-# Exit code: 0 if none failed, 1 if one did.
+# Exit code: 0 if no test failed, 1 if one did.
 set -eu
 
-# What cargo and Rust's test harness print becomes lines of three fields: verdict, program, test or
-# reason; and one line `passed N`. A program that ends without a result has failed as a whole.
+# Converts the output of cargo and Rust's test harness to lines of three fields: verdict, program,
+# test or reason; and one line `passed N`. A program that ends without a result has failed as a
+# whole.
 read_rust_tests() {
 	awk '
 	function end_program() {
@@ -45,7 +46,8 @@ read_rust_tests() {
 	}' "$1"
 }
 
-# rust_tests NAME COMMAND...: runs the command, shows what it says, and notes what became of its tests.
+# rust_tests NAME COMMAND...: runs the command, shows its output, and records the results of its
+# tests.
 rust_tests() {
 	name=$1
 	shift
@@ -53,7 +55,7 @@ rust_tests() {
 	: >"$scratch/skips"
 	{ SIDELANE_TEST_SKIPS="$scratch/skips" "$@" 2>&1 || echo $? >"$scratch/code"; } | tee "$scratch/said"
 	read_rust_tests "$scratch/said" >"$scratch/read"
-	# A test that said why it does not run returned early, and so passed as far as the harness knows.
+	# A test that reported why it does not run has returned early, which the harness counts as passed.
 	sort -u -k 1,2 "$scratch/skips" | sed 's/^/skipped\t/' >>"$scratch/read"
 	if [ "$(cat "$scratch/code")" -ne 0 ] && ! grep -q '^failed' "$scratch/read"; then
 		printf 'failed\t%s\t(not one of its tests: the command ended with %s)\n' "$name" "$(cat "$scratch/code")" >>"$scratch/read"
@@ -61,7 +63,7 @@ rust_tests() {
 	sort_out
 }
 
-# Takes the verdicts of one command to those of all.
+# Adds the verdicts of one command to the total.
 sort_out() {
 	awk -F '\t' -v skips="$scratch/skips" '
 	$1 == "failed" { failed[$2 FS $3] = 1; print; next }
@@ -82,7 +84,7 @@ sort_out() {
 	}' "$scratch/read" >>"$scratch/verdicts"
 }
 
-# JUnit leaves its counts in files; with this property Maven goes on after a test that failed.
+# JUnit leaves its counts in files; with this property Maven goes on after a failed test.
 java_tests() {
 	if ! command -v mvn >/dev/null || ! command -v javac >/dev/null; then
 		printf 'skipped\truntime/java\tall\tneeds a JDK (javac) and Maven (mvn)\n' >>"$scratch/verdicts"
@@ -106,7 +108,7 @@ java_tests() {
 	fi
 }
 
-# Exits with 1 if one failed. The counts are the last line.
+# Prints the counts on the last line, and exits with 1 if a test failed.
 conclude() {
 	awk -F '\t' '
 	$1 == "passed" { passed += $2; next }
@@ -124,7 +126,7 @@ trap 'rm -rf "$scratch"' EXIT
 trap 'exit 130' INT TERM HUP
 : >"$scratch/verdicts"
 rust_tests workspace cargo test --workspace --no-fail-fast
-# The lock-free protocols, in every interleaving; as `make loom` does.
+# Model checking of the lock-free protocols, as in `make loom`.
 rust_tests loom env RUSTFLAGS='--cfg loom' CARGO_TARGET_DIR=target/loom cargo test -p sidelane-signal --release --test loom
 java_tests
 conclude

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * emit FILE COUNT: emits COUNT events into the slot at the start of FILE as fast as it
- * can, for crates/signal/tests/emit.rs to read meanwhile. Every field of an event
- * follows from its number, so that a mix of two events shows.
+ * emit FILE COUNT: emits COUNT events into the slot at the start of FILE as fast as it can;
+ * crates/signal/tests/emit.rs reads meanwhile. Every field of an event is computed from its number,
+ * so that a mixture of two events is detected.
  */
 #define _POSIX_C_SOURCE 199309L
 
@@ -15,7 +15,7 @@
 
 #include "../slot.h"
 
-/* A rest now and then lets the reader run even where both share one CPU. */
+/* A short sleep lets the reader run even if both share one CPU. */
 #define EVENTS_BETWEEN_RESTS 1024
 
 static uint64_t now_ns(void)

@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
  *
- * Prints what the C compiler makes of the headers: "struct.field offset size" for every
+ * Prints the layout that the C compiler gives the headers: "struct.field offset size" for every
  * field, "struct size" for every struct and "CONSTANT value" for every constant.
- * crates/signal/tests/layout.rs compares it with what the Rust compiler makes of its
- * mirror. It also compiles as C++, which is how the headers are checked for that.
+ * crates/signal/tests/layout.rs compares it with the layout of the Rust mirror. It also compiles as
+ * C++, to check the headers with that language.
  */
 #include <stddef.h>
 #include <stdint.h>

@@ -6,7 +6,7 @@ use std::path::PathBuf;
 use libbpf_cargo::SkeletonBuilder;
 
 const SOURCE: &str = "src/sibling/bpf/sibling.bpf.c";
-/// The kernel's types as Sidelane's own programs read them.
+/// The declarations of the kernel's types, shared with Sidelane's own kernel programs.
 const KERNEL_TYPES: &str = "../kernel/bpf";
 
 fn main() {

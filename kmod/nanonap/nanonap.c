@@ -1,30 +1,30 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * nanonap: to keep a lane without using it (Elfen, USENIX ATC'16, section 3.1 and figure 6).
+ * nanonap: keeps a lane without using it (Elfen, USENIX ATC'16, section 3.1 and figure 6).
  *
- * MONITOR and MWAIT put a lane to sleep and leave all of its core to the other one, but only the
- * kernel may use them, and its idle task, which does, runs only where nobody else wants to. Here a
- * thread that holds a lane sleeps as the idle task does, with preemption off, so that nobody else
- * gets the lane meanwhile.
+ * MONITOR and MWAIT put a lane to sleep and leave all of its core to the other lane. But only the
+ * kernel may use them, and the kernel's idle task, which does, runs only where no other thread
+ * wants to run. Here a thread that holds a lane sleeps as the idle task does, with preemption off,
+ * so that no other thread gets the lane during the sleep.
  *
- * What is watched. In the paper it is a flag of the lane, set by whoever wants the sleeper back: a
- * patched kernel, or the instrumented partner. Here nobody would set one: the kernel is a stock one
- * and the service untouched. But a word that says whether the service runs is in memory already,
- * and MONITOR watches physical lines whatever the address they are written through. So the caller
- * names the word. Its page is looked up in the caller's own memory and watched at the kernel's
- * address of it; a write by anyone, a kernel program included, ends the nap, and the writer pays
- * nothing for that. A flag as in the paper is the special case of a word in shared memory.
+ * What is watched. In the paper it is a flag of the lane, set by the side that wants the sleeper
+ * back: a patched kernel, or the instrumented partner. Here no side would set a flag: the kernel is
+ * a stock kernel and the service is unchanged. But a word that says whether the service runs is in
+ * memory already, and MONITOR watches physical lines, whatever virtual address a write uses. So the
+ * caller names the word. The module looks its page up in the caller's memory and watches it at the
+ * kernel's address. Any write, even by a kernel program, ends the nap, and costs the writer
+ * nothing. A flag as in the paper is the special case of a word in shared memory.
  *
- * No lost wake-up. MONITOR first, then a look at the word, then MWAIT: a write before the look is
- * seen, one after it ends the MWAIT. Interrupts are off from the look on until the very
- * instruction before MWAIT, which starts with the next one; one that is pending ends it.
+ * No lost wake-up. First MONITOR, then a read of the word, then MWAIT: a write before the read is
+ * seen, and a write after it ends the MWAIT. Interrupts are off from the read until the instruction
+ * before MWAIT; STI takes effect with the MWAIT, which a pending interrupt ends.
  *
- * No starvation. Interrupts end a nap, and preemption is on again before the return, so that
- * whoever was woken for this lane gets it as from any system call, and a timer ends a nap that
- * nothing else does. A napping thread's time counts as if it computed.
+ * No starvation. Interrupts end a nap, and preemption is on again before the call returns, so a
+ * thread that was woken for this lane gets the lane as after any system call. A timer ends a nap
+ * that has no other end. A napping thread is charged for its time as if it computed.
  *
- * No new view of anything. The caller can read the word anyway, and learns from a nap what it
- * would from reading in a loop. No memory is mapped and no address told.
+ * No new information. The caller can read the word anyway, and learns from a nap what it would
+ * learn from reading in a loop. No memory is mapped and no address is revealed.
  */
 #include <linux/fs.h>
 #include <linux/highmem.h>
@@ -44,11 +44,11 @@
 
 #include "nanonap.h"
 
-/* The shallowest sleep, C1: the lane has to be back within a microsecond. The hardware leaves the
- * core to the partner all the same (section 3.2). */
+/* The shallowest sleep, C1: the lane has to be back within a microsecond. Even in C1 the hardware
+ * gives the core to the partner lane (section 3.2). */
 #define HINT_C1 0
 
-/* The interrupt is what ends the nap; there is nothing left to do. */
+/* The interrupt itself ends the nap; the handler has nothing to do. */
 static enum hrtimer_restart nanonap_over(struct hrtimer *timer)
 {
 	return HRTIMER_NORESTART;
@@ -75,8 +75,8 @@ static void nanonap_monitor(const u32 *word)
 	__monitor(word, 0, 0);
 }
 
-/* Lanes of some CPUs share buffers with their partner anew when they fall asleep; what the kernel
- * does about that in its idle task it does here. */
+/* On some CPUs a lane that falls asleep shares buffers with its partner again. This clears them, as
+ * the kernel's idle task does. */
 static void nanonap_clear_buffers(void)
 {
 #ifdef NANONAP_CLEARS_BUFFERS
@@ -84,19 +84,19 @@ static void nanonap_clear_buffers(void)
 #endif
 }
 
-/* Figure 6. */
+/* The sleep of figure 6. */
 static void nanonap_sleep(const u32 *word, u32 expected, u32 longest_ns)
 {
 	struct hrtimer timer;
 
 	preempt_disable();
 	local_irq_disable();
-	/* With interrupts off, since the timer must not be over before the nap has begun. */
+	/* With interrupts off, since the timer must not expire before the nap begins. */
 	nanonap_set_timer(&timer, longest_ns);
 	nanonap_clear_buffers();
 	nanonap_monitor(word);
 	if (READ_ONCE(*word) == expected && !need_resched()) {
-		/* Interrupts are on again with the instruction after this. */
+		/* Interrupts are on again after the next instruction. */
 		trace_hardirqs_on();
 		__sti_mwait(HINT_C1, 0);
 	} else {
@@ -125,7 +125,7 @@ static long nanonap_ioctl(struct file *file, unsigned int command, unsigned long
 		return -EFAULT;
 	if (!nanonap_valid(&nap))
 		return -EINVAL;
-	/* The page may be unmapped meanwhile, but not used for anything else. */
+	/* The page may be unmapped during the nap, but not reused. */
 	found = get_user_pages_fast(nap.word & PAGE_MASK, 1, 0, &page);
 	if (found != 1)
 		return found < 0 ? found : -EFAULT;
@@ -141,7 +141,7 @@ static const struct file_operations nanonap_operations = {
 	.llseek = noop_llseek,
 };
 
-/* For root only, as real-time priorities are: an administrator may open it to more. */
+/* For root only, like real-time priorities; an administrator may give access to others. */
 static struct miscdevice nanonap_device = {
 	.minor = MISC_DYNAMIC_MINOR,
 	.name = "nanonap",

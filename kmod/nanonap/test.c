@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: GPL-2.0-only
 /*
- * Tries /dev/nanonap: refusals, the end of a nap by time, by a write and by the scheduler, and a
- * kernel program's memory as the word. Needs root and the module; prints one line a test.
+ * Tests /dev/nanonap: refusals; naps that end by time, by a write and by the scheduler; and a word
+ * in a kernel program's memory. Needs root and the module; prints one line for each test.
  *
  *   nanonap-test [NAPPER WRITER]   CPUs, best the lanes of one core [0 1]
  */
@@ -85,7 +85,7 @@ static void refusals(void)
 	puts("refusals: ok");
 }
 
-/* The mean time of naps that nobody ends. */
+/* The mean length of naps that only the timer ends. */
 static double mean_nap_us(const void *word, uint32_t expected)
 {
 	uint64_t began_ns = now_ns();
@@ -108,7 +108,7 @@ static void ended_by_time(void)
 
 static _Atomic uint32_t turn;
 
-/* Writes as soon as the napper is about to nap. */
+/* Writes when the napper is about to nap. */
 static void *write_back(void *unused)
 {
 	uint32_t i;
@@ -154,7 +154,7 @@ static void *nap_on(void *word)
 	return NULL;
 }
 
-/* A thread that naps all the time leaves its share of the lane to others (section 3.1). */
+/* A thread that naps all the time leaves other threads their share of the lane (section 3.1). */
 static void no_starvation(void)
 {
 	static _Atomic uint32_t word;
@@ -172,7 +172,7 @@ static void no_starvation(void)
 	pthread_join(napper, NULL);
 }
 
-/* An array as kernel programs share it, mapped for reading only. */
+/* An array as kernel programs share it, mapped read-only. */
 static const void *map_kernel_array(void)
 {
 	union bpf_attr array;

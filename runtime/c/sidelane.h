@@ -1,21 +1,21 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For services that want their requests known exactly: three calls a request, some tens of
- * nanoseconds each, no lock and no system call but at a thread's first. Header only, for Linux,
- * C99 or C++ with GCC or Clang; nothing to link.
+ * For services that report their requests exactly: three calls for each request, some tens of
+ * nanoseconds each. Only a thread's first call takes a lock or makes a system call. Header only,
+ * for Linux, C99 or C++ with GCC or Clang; no library to link.
  *
- *   sidelane_request_receive(id);  it is all there              (any thread)
- *   sidelane_request_start(id);    this thread takes it up
- *   sidelane_request_finish(id);   its response was handed on   (any thread)
+ *   sidelane_request_receive(id);  all of it has arrived   (any thread)
+ *   sidelane_request_start(id);    this thread starts it
+ *   sidelane_request_finish(id);   its response was sent   (any thread)
  *
- * `id` is any number that no other request has at the same time. A request that is started
- * without having been received counts as received then; one that is given up is finished, too, or
- * it seems to wait for ever. Sidelane finds what is written in the process's open files (abi/emit.h
- * says how), from the first call on, and prefers it to what it sees at the sockets.
- * Without Sidelane on the machine the calls cost the same, and some memory for each thread that
- * makes them; where no memory can be had they do nothing.
+ * `id` is any number that no other request has at the same time. A request that is started without
+ * having been received counts as received at its start. A request that is given up has to be
+ * finished too; otherwise it seems to wait for ever. Sidelane finds the records in the process's
+ * open files (format: abi/emit.h), from the first call on, and uses them instead of what it sees at
+ * the sockets. Without Sidelane on the machine the calls cost the same, and some memory for each
+ * thread that makes them. If no memory can be had they do nothing.
  *
- * abi/ must be on the include path, or beside runtime/ as in Sidelane's own tree.
+ * abi/ must be on the include path, or be beside runtime/ as in Sidelane's own tree.
  */
 #ifndef SIDELANE_H
 #define SIDELANE_H
@@ -41,7 +41,7 @@ struct sidelane_emit_file {
 };
 
 struct sidelane_emit_self {
-	struct sidelane_emit_file *file; /* where ring is; 0 before the first event */
+	struct sidelane_emit_file *file; /* the file of `ring`; 0 before the first event */
 	struct sidelane_emit_ring *ring; /* 0: none was free */
 	uint32_t tid;
 };
@@ -72,8 +72,8 @@ static inline void *sidelane_emit_make_file(void)
 	return file;
 }
 
-/* The process's file. While another thread makes it there is none: that thread's first events may
- * be missing. */
+/* The process's file; 0 while another thread makes it, so the first events of a thread may be
+ * missing. */
 static inline struct sidelane_emit_file *sidelane_emit_file(void)
 {
 	return (struct sidelane_emit_file *)sidelane_file_at(&sidelane_emit_process_, sidelane_emit_make_file);
@@ -89,7 +89,7 @@ static inline int sidelane_emit_has_ended(uint32_t tid)
 	return syscall(SYS_tgkill, getpid(), tid, 0) != 0;
 }
 
-/* A free ring, or else that of a thread that has ended. */
+/* A free ring, or else the ring of a thread that has ended. */
 static inline struct sidelane_emit_ring *sidelane_emit_find_ring(struct sidelane_emit_file *file, uint32_t tid)
 {
 	int i;
@@ -138,13 +138,13 @@ static inline void sidelane_emit_write(struct sidelane_emit_ring *ring, uint32_t
 	__atomic_store_n(&ring->thread.written, seq, __ATOMIC_RELEASE);
 }
 
-/* Only the owner writes these, so its own loads need no order. */
+/* Only the owner writes these counters, so its own loads need no memory ordering. */
 static inline void sidelane_emit_count(uint64_t *counter)
 {
 	__atomic_store_n(counter, *counter + 1, __ATOMIC_RELAXED);
 }
 
-/* The request is all there. */
+/* All of the request has arrived. */
 static inline void sidelane_request_receive(uint64_t id)
 {
 	struct sidelane_emit_ring *ring = sidelane_emit_ring();
@@ -155,7 +155,7 @@ static inline void sidelane_request_receive(uint64_t id)
 	sidelane_emit_write(ring, SIDELANE_EMIT_RECEIVED, id, sidelane_now_ns());
 }
 
-/* This thread takes the request up. */
+/* This thread starts to work on the request. */
 static inline void sidelane_request_start(uint64_t id)
 {
 	struct sidelane_emit_ring *ring = sidelane_emit_ring();
@@ -169,7 +169,7 @@ static inline void sidelane_request_start(uint64_t id)
 	sidelane_emit_write(ring, SIDELANE_EMIT_STARTED, id, now_ns);
 }
 
-/* The request's response was handed on. */
+/* The request's response was sent. */
 static inline void sidelane_request_finish(uint64_t id)
 {
 	struct sidelane_emit_ring *ring = sidelane_emit_ring();

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Checks for batch programs: a program that calls sidelane_check() often runs under
- * `sidelane run --gate instrumented` without ever making the service wait.
+ * Checks for batch programs. A program that calls sidelane_check() often can run under `sidelane
+ * run --gate instrumented`, and the service never waits for it.
  *
  *     #include "sidelane_gate.h"
  *
@@ -10,17 +10,18 @@
  *             work(i);
  *     }
  *
- * A check is a load, a compare and a branch, under a nanosecond. It belongs where the program comes
- * by every few hundred nanoseconds: at the head of inner loops, at the entry of small functions.
- * From one check to the next is how late batch reacts. (Elfen, ATC'16 §3.3, Fig. 9(a).)
+ * A check is a load, a compare and a branch, and takes less than a nanosecond. It should be at
+ * places that the program reaches every few hundred nanoseconds: at the head of inner loops, at the
+ * entry of small functions. The time between two checks is batch's reaction time. (Elfen, ATC'16
+ * §3.3, Fig. 9(a).)
  *
- * There is nothing to link with. Under Sidelane the library libsidelane_gate.so is preloaded, and
- * finds this file's page; everywhere else the page stays zero and checks do nothing. C99 and C++;
- * GCC or Clang, Linux, x86-64. Elsewhere, and in programs that are linked statically, the check is
- * there and does nothing.
+ * There is no library to link. Under Sidelane the library libsidelane_gate.so is preloaded, and
+ * finds this file's page; otherwise the page stays zero and checks do nothing. C99 and C++; GCC or
+ * Clang, Linux, x86-64. On other platforms, and in statically linked programs, the check exists and
+ * does nothing.
  *
- * Programs need no change at all if they are built with `gcc -pg -mfentry`, `gcc -pg` or
- * `gcc -finstrument-functions`: the library brings the functions that these call.
+ * Programs that are built with `gcc -pg -mfentry`, `gcc -pg` or `gcc -finstrument-functions` need
+ * no change: the library has the functions that these options call.
  */
 #ifndef SIDELANE_GATE_RUNTIME_H
 #define SIDELANE_GATE_RUNTIME_H
@@ -37,15 +38,15 @@ extern "C" {
 /* struct sidelane_service_word, busy_lanes */
 #define SIDELANE_CHECK_WORD 1
 
-/* One page of this program or library, over which the library maps what is to be seen. */
+/* One page of this program or library. The library maps the word that checks read over it. */
 __attribute__((weak, visibility("hidden"), aligned(4096)))
 volatile uint32_t sidelane_check_page[SIDELANE_CHECK_PAGE_WORDS];
 
-/* What to call when the word is set. */
+/* The function to call when the word is set. */
 __attribute__((weak, visibility("hidden")))
 void (*sidelane_check_slow_path)(void);
 
-/* The library's. Absent, and so null, in programs that run without it. */
+/* Defined by the library; null in programs that run without it. */
 extern void (*sidelane_gate_join(volatile uint32_t *page))(void) __attribute__((weak));
 
 __attribute__((constructor)) static void sidelane_check_join(void)
@@ -54,7 +55,7 @@ __attribute__((constructor)) static void sidelane_check_join(void)
 		sidelane_check_slow_path = sidelane_gate_join(sidelane_check_page);
 }
 
-/* Naps here while the service needs this core. Safe in signal handlers; keeps errno. */
+/* Naps here while the service needs this core. Safe in POSIX signal handlers; keeps errno. */
 static inline void sidelane_check(void)
 {
 	if (__builtin_expect(sidelane_check_page[SIDELANE_CHECK_WORD] != 0, 0))
@@ -71,11 +72,11 @@ static inline void sidelane_check(void)
 
 /* For programs that generate code, and link or look up the library themselves. */
 
-/* The address of the word that checks look at, the same until exec; null without Sidelane. */
+/* The address of the word that checks read, constant until exec; null without Sidelane. */
 uint32_t *sidelane_check_address(void);
 
-/* To be called when that word is not 0, by any thread, and once by each thread that is going to
- * check: it is then relied upon to do so. Returns when the thread may go on. */
+/* To be called by any thread when that word is not 0, and once by each thread that is going to
+ * check: Sidelane then relies on that thread's checks. Returns when the thread may go on. */
 void sidelane_gate_slow_path(void);
 
 #ifdef __cplusplus

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * For programs that want to be observed: tags and counters that cost one store each. Header only,
- * for Linux, C99 or C++ with GCC or Clang; nothing to link.
+ * For programs that can be observed: tags and counters that cost one store for each change. Header
+ * only, for Linux, C99 or C++ with GCC or Clang; no library to link.
  *
  *   static uint64_t *phase;
  *   phase = sidelane_tag("myapp.phase");        once; never 0
@@ -10,11 +10,11 @@
  *
  *   sidelane observe --target pid:1234 --signal tag:myapp.phase
  *
- * A word has one cache line, and one writer at a time if its values are to mean anything: threads
- * that each have a phase take a word each (sidelane_thread_tag). Without Sidelane on the machine
- * it costs the same; where no memory can be had the words are written and nobody sees them.
+ * A word has one cache line, and must have one writer at a time for its values to be meaningful:
+ * threads with phases of their own take a word each (sidelane_thread_tag). Without Sidelane on the
+ * machine it costs the same. If no memory can be had, the words are written and cannot be observed.
  *
- * abi/ must be on the include path, or beside runtime/ as in Sidelane's own tree.
+ * abi/ must be on the include path, or be beside runtime/ as in Sidelane's own tree.
  */
 #ifndef SIDELANE_SIGNAL_H
 #define SIDELANE_SIGNAL_H
@@ -37,7 +37,7 @@ struct sidelane_signals_file {
 };
 
 SIDELANE_ONE_DEFINITION struct sidelane_process *sidelane_signals_process_;
-/* Written by whoever finds no place. */
+/* Written by signals that found no place. */
 SIDELANE_ONE_DEFINITION uint64_t sidelane_signal_nowhere_;
 
 static inline void *sidelane_make_signals(void)
@@ -66,7 +66,7 @@ static inline int sidelane_signal_is(struct sidelane_signal *signal, const char 
 	       !strncmp(signal->name, name, SIDELANE_SIGNAL_NAME_BYTES - 1);
 }
 
-/* The word of that name, kind and thread; the same for whoever asks again. */
+/* The word with that name, kind and thread; further calls get the same word. */
 static inline uint64_t *sidelane_signal_word(const char *name, uint32_t kind, uint32_t tid)
 {
 	struct sidelane_signals_file *file = sidelane_signals();
@@ -89,25 +89,25 @@ static inline uint64_t *sidelane_signal_word(const char *name, uint32_t kind, ui
 	return &sidelane_signal_nowhere_;
 }
 
-/* A word whose value says what goes on. Names longer than 47 bytes are cut. */
+/* A word whose value names the current activity. Names longer than 47 bytes are cut. */
 static inline uint64_t *sidelane_tag(const char *name)
 {
 	return sidelane_signal_word(name, SIDELANE_SIGNAL_TAG, 0);
 }
 
-/* A word whose value counts up. */
+/* A counter, whose value increases. */
 static inline uint64_t *sidelane_counter(const char *name)
 {
 	return sidelane_signal_word(name, SIDELANE_SIGNAL_COUNTER, 0);
 }
 
-/* A tag of the calling thread alone. */
+/* A tag of the calling thread. */
 static inline uint64_t *sidelane_thread_tag(const char *name)
 {
 	return sidelane_signal_word(name, SIDELANE_SIGNAL_TAG, (uint32_t)syscall(SYS_gettid));
 }
 
-/* A counter of the calling thread alone. */
+/* A counter of the calling thread. */
 static inline uint64_t *sidelane_thread_counter(const char *name)
 {
 	return sidelane_signal_word(name, SIDELANE_SIGNAL_COUNTER, (uint32_t)syscall(SYS_gettid));
@@ -119,13 +119,13 @@ static inline void sidelane_set(uint64_t *word, uint64_t value)
 	__atomic_store_n(word, value, __ATOMIC_RELAXED);
 }
 
-/* Adds to a counter that nobody else writes. */
+/* Adds to a counter that no other thread writes. */
 static inline void sidelane_add(uint64_t *word, uint64_t count)
 {
 	__atomic_store_n(word, *word + count, __ATOMIC_RELAXED);
 }
 
-/* What a tag's value means, for whoever reads results. One thread at a time. */
+/* Names a tag's value in results. One thread at a time. */
 static inline void sidelane_name(const char *tag, uint64_t value, const char *name)
 {
 	struct sidelane_signals_file *file = sidelane_signals();

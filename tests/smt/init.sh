@@ -1,6 +1,6 @@
 #!/bin/busybox sh
 # shellcheck shell=dash
-# The guest's first process: makes a machine of it, runs the tests, switches it off. Started by
+# The guest's first process: sets the machine up, runs the tests, switches it off. Started by
 # scripts/smt-guest.sh, which reads the lines that begin with SMT-TEST.
 
 /bin/busybox mkdir -p /proc /sys /dev /run /tmp
@@ -13,7 +13,7 @@ mount -t devtmpfs dev /dev
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t tracefs trace /sys/kernel/tracing
 exec </dev/null >/dev/console 2>&1
-# What the kernel says goes to its log and not between the tests' lines.
+# The kernel's messages go to its log only, not between the tests' lines.
 dmesg -n 1
 
 echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r)"

@@ -1,15 +1,15 @@
 # shellcheck shell=sh
-# What the guest's tests have in common. Plain busybox sh.
+# The common part of the guest's tests. Plain busybox sh.
 
 CGROUPS=/sys/fs/cgroup
 
 # ---- Verdicts ----
 
-# How a test ends that this kernel cannot do.
+# Exit code of a test that this kernel cannot run.
 SKIPPED=77
 
-# Runs the function test_NAME in a shell of its own and prints its line. A test passes if it gets
-# to its end; what it prints last is the detail.
+# Runs the function test_NAME in a shell of its own and prints its line. A test passes if it reaches
+# its end; its last output line is the detail.
 run_test() {
 	name=$1
 	began_s=$(uptime_s)
@@ -35,7 +35,7 @@ fail() {
 	exit 1
 }
 
-# Ends the test that calls it: this kernel lacks something, which is no failure.
+# Ends the test that calls it as skipped: this kernel lacks something, which is not a failure.
 skip() {
 	echo "$*"
 	exit $SKIPPED
@@ -67,7 +67,7 @@ uptime_s() {
 
 # ---- Services and batch ----
 
-# start_pulse CPU BUSY_MS IDLE_MS: a service with that rhythm; sets `service`.
+# start_pulse CPU BUSY_MS IDLE_MS: a service with these busy and idle times; sets `service`.
 start_pulse() {
 	sidelane-lab pulse --cpu "$1" --busy-us $(($2 * 1000)) --idle-us $(($3 * 1000)) --count 100000 >"/tmp/pulse-$1" &
 	# shellcheck disable=SC2034 # the tests use it
@@ -81,14 +81,14 @@ start_run() {
 	agent=$!
 }
 
-# Waits for the end of the run, which has to have the exit code $1.
+# Waits for the end of the run, which must have the exit code $1.
 run_ends_with() {
 	code=0
 	wait "$agent" || code=$?
 	[ $code -eq "$1" ] || fail "sidelane run ended with $code, not $1: $(tail -n 3 /tmp/run.err)"
 }
 
-# Runs `sidelane run` with these arguments to its end, which has to be a good one.
+# Runs `sidelane run` with these arguments; it must end with success.
 run_to_end() {
 	start_run "$@"
 	run_ends_with 0
@@ -99,12 +99,12 @@ figure() {
 	sed -n "s/^ *\"$1\": \"\{0,1\}\([^\",]*\)\"\{0,1\},\{0,1\}$/\1/p" /tmp/run.json | head -n 1
 }
 
-# The same in a form for people.
+# The value of a figure, rounded for users.
 rounded() {
 	printf '%.2f' "$(figure "$1")"
 }
 
-# How often the holder of a lane did something: audited LANE ACTION.
+# How often the audit log has an action of a lane's holder: audited LANE ACTION.
 audited() {
 	grep "\"lane\":$1[,}]" /tmp/audit | grep -c "\"action\":\"$2\"" || true
 }
@@ -131,17 +131,17 @@ has_batch_threads() {
 	[ "$(batch_tids | wc -l)" -eq "$1" ]
 }
 
-# Where a thread may run.
+# The CPUs that a thread may run on.
 allowed() {
 	sed -n 's/^Cpus_allowed_list:[[:space:]]*//p' "/proc/$1/status" 2>/dev/null
 }
 
-# Where a thread ran last.
+# The CPU that a thread ran on last.
 last_cpu() {
 	sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 37
 }
 
-# ---- The machine as it was found ----
+# ---- Restoring the machine ----
 
 groups() {
 	find $CGROUPS -mindepth 1 -type d -name 'sidelane-*'
@@ -155,7 +155,7 @@ nothing_is_left() {
 	no_batch && [ -z "$(groups)" ] && [ -z "$(ls /run)" ]
 }
 
-# Lets control groups made below the root confine to CPUs, or not: with_cpuset yes|no.
+# Whether control groups made below the root can confine to CPUs: with_cpuset yes|no.
 with_cpuset() {
 	case $1 in
 	yes) echo +cpuset >$CGROUPS/cgroup.subtree_control ;;
@@ -163,7 +163,7 @@ with_cpuset() {
 	esac
 }
 
-# Ends whatever a test left running.
+# Ends the processes that a test has left running.
 end_all() {
 	killall -q sidelane
 	killall -q -9 sidelane-lab

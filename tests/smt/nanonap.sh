@@ -1,6 +1,6 @@
 # shellcheck shell=sh
-# The tests of kmod/nanonap. MWAIT is emulated as a moment's pause, so a nap proves that the way
-# into the kernel and back is right, not how deep it is.
+# The tests of kmod/nanonap. The emulator implements MWAIT as a short pause, so a nap here tests the
+# path into the kernel and back, not the depth of the sleep.
 
 # shellcheck disable=SC2034 # init.sh uses it
 NANONAP_TESTS="nanonap_device nanonap_run nanonap_absent"
@@ -17,7 +17,7 @@ load_module() {
 	[ -c /dev/nanonap ] || fail "the module is loaded, and there is no /dev/nanonap"
 }
 
-# The device by itself: refusals, the end of naps, no starvation, and gone again.
+# The device by itself: refusals, the end of naps, no starvation, and removal.
 test_nanonap_device() {
 	load_module
 	[ "$(stat -c %a /dev/nanonap)" = 600 ] || fail "it may be opened by others: $(stat -c %a /dev/nanonap)"
@@ -25,7 +25,7 @@ test_nanonap_device() {
 	exec 3</dev/nanonap
 	! rmmod nanonap 2>/dev/null || fail "the module could be unloaded while the device was open"
 	exec 3<&-
-	rmmod nanonap || fail "the module is in use by nobody"
+	rmmod nanonap || fail "the module cannot be unloaded, although it is not in use"
 	[ ! -e /dev/nanonap ] || fail "/dev/nanonap is still there"
 	! dmesg | grep -Eq 'BUG:|WARNING:|Oops' || fail "$(dmesg | grep -E 'BUG:|WARNING:|Oops' | head -n 1)"
 	grep -q '^kernel array: ok' /tmp/nanonap || fail "$(cat /tmp/nanonap)"
@@ -42,14 +42,14 @@ test_nanonap_run() {
 	grep -q '"nap: nanonap' /tmp/run.json || fail "another nap was used: $(grep 'nap: ' /tmp/run.json)"
 	figures="overlap $(rounded overlap_percent) %, $(rounded batch_share_of_idle_percent) % of idle, $(figure holds_count) holds"
 	must_hold "$(figure holds_count) >= 10" "$figures"
-	# Where MWAIT returns at once, a napping lane takes the emulator's time from the others.
+	# Where MWAIT returns at once, a napping lane takes the emulator's time from the other lanes.
 	must_hold "$(figure overlap_percent) <= 40" "$figures"
 	must_hold "$(figure batch_share_of_idle_percent) > 30" "$figures"
 	rmmod nanonap || fail "the module is in use after the run"
 	echo "$figures"
 }
 
-# Without the device holders nap as the CPU itself allows, and the doctor says what is missing.
+# Without the device holders use the CPU's own nap, and the doctor reports what is missing.
 test_nanonap_absent() {
 	[ ! -e /dev/nanonap ] || fail "the device is there"
 	sidelane doctor --quick >/tmp/doctor || fail "doctor ended with $?"

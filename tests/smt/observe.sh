@@ -1,10 +1,10 @@
 # shellcheck shell=sh
-# The tests of observing: places on cores of two lanes, and a lane that goes away.
+# The tests of observing: the choice of lanes on cores with two lanes, and a lane that goes offline.
 
 # shellcheck disable=SC2034 # init.sh uses it
 OBSERVE_TESTS="observe_places observe_offline"
 
-# observe ARGUMENT...: in the background; what it says and finds goes to files.
+# start_observe ARGUMENT...: runs in the background; its output goes to files.
 start_observe() {
 	sidelane observe --json /tmp/observe.json "$@" >/tmp/observe.out 2>/tmp/observe.err &
 	observer=$!
@@ -15,7 +15,7 @@ placed() {
 	sed -n "s/.*\"$1\": \([0-9]*\).*/\1/p" /tmp/observe.json | head -n 1
 }
 
-# Words of memory are read from another core; the service's sibling is left alone.
+# Words in memory are read from another core, so the service's sibling lane stays free.
 test_observe_places() {
 	start_pulse 0 20 20
 	start_observe --target "pid:$service" --signal lane --period 1ms --for 3s
@@ -26,7 +26,7 @@ test_observe_places() {
 	echo "observed from lane $(placed observer_lane)"
 }
 
-# What was sampled until then is kept.
+# The samples taken before that are kept.
 test_observe_offline() {
 	[ -w /sys/devices/system/cpu/cpu3/online ] || skip "this kernel takes no lane offline"
 	start_pulse 0 20 20
@@ -39,7 +39,7 @@ test_observe_offline() {
 	wait $observer || code=$?
 	echo 1 >/sys/devices/system/cpu/cpu3/online
 	[ $code -eq 0 ] || fail "it ended with $code: $(cat /tmp/observe.err)"
-	grep -q 'CPU 3 went offline' /tmp/observe.json || fail "it was not said: $(cat /tmp/observe.json)"
+	grep -q 'CPU 3 went offline' /tmp/observe.json || fail "the message is missing: $(cat /tmp/observe.json)"
 	grep -q '"samples_count": [1-9]' /tmp/observe.json || fail "no sample was kept"
 	echo "said, with what was sampled before"
 }

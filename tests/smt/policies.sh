@@ -1,11 +1,12 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154 # tests.sh and lib.sh set service
-# The four policies on real siblings, beside a service whose requests are tracked.
+# The four policies on SMT siblings, beside a service whose requests are tracked.
 
 # shellcheck disable=SC2034 # init.sh uses it
 POLICY_TESTS="policies ext_policies"
 
-# An event loop on CPU 0 that works 20 ms a request, and who asks it 15 times a second from CPU 2.
+# An event loop on CPU 0 that works 20 ms for each request, and a client on CPU 2 that sends 15
+# requests a second.
 start_asked_service() {
 	ifconfig lo 127.0.0.1 up
 	tail -f /dev/null | sidelane-lab echo-server --design event-loop --service-us 20000 --cpu 0 --log /tmp/echo >/tmp/echo.out &
@@ -15,7 +16,8 @@ start_asked_service() {
 	sidelane-lab echo-client --target "127.0.0.1:$port" --rate 15 --seconds 600 --habits 0 --cpu 2 --log /tmp/asked >/dev/null &
 }
 
-# Runs batch under each policy through the gate $1; budgets are lent, and nothing without one.
+# Runs batch under each policy through the gate $1. Policies with a budget lend the lane,
+# borrow-idle does not.
 each_policy() {
 	with_cpuset yes
 	start_asked_service

@@ -11,8 +11,8 @@ needs_sched_ext() {
 	[ -e $EXT/state ] || skip "this kernel has no sched_ext"
 }
 
-# Waits for $1 threads of batch. The kernel looks through the program before, which takes it a second
-# for each hundred thousand instructions here.
+# Waits for $1 threads of batch. The kernel verifies the program first, which takes a second for
+# each hundred thousand instructions here.
 wait_for_batch() {
 	succeeds_within 60 has_batch_threads "$1" || fail "no $1 threads of batch: $(cat /tmp/run.err)"
 }
@@ -25,7 +25,7 @@ ext_is() {
 	[ "$(ext_state)" = "$1" ]
 }
 
-# The scheduling policy of a thread, as a number.
+# The number of a thread's scheduling policy.
 policy() {
 	sed 's/.*) //' "/proc/$1/stat" 2>/dev/null | cut -d ' ' -f 39
 }
@@ -34,7 +34,8 @@ ext_figures() {
 	echo "overlap $(rounded overlap_percent) %, $(rounded batch_share_of_idle_percent) % of idle, off p50 $(figure reaction_off_p50_ns) p99 $(figure reaction_off_p99_ns) max $(figure reaction_off_max_ns) ns of $(figure reactions_off_count), on p99 $(figure reaction_on_p99_ns) ns"
 }
 
-# No run that went as it should was put out, or found batch anywhere else.
+# In an undisturbed run the scheduler is never ejected, and batch is never found outside its lanes
+# or its class.
 must_be_undisturbed() {
 	! grep -E 'put out|outside its lanes|left the class|in a lane that was held' /tmp/run.err || fail "$(grep note /tmp/run.err | head -n 1)"
 }
@@ -47,7 +48,7 @@ test_ext_doctor() {
 	grep 'sched_ext scheduler' /tmp/doctor
 }
 
-# Batch is scheduled by us, alone, and is there while the service is not.
+# Only batch is scheduled by our scheduler, and batch runs while the service does not.
 test_ext_borrow_idle() {
 	needs_sched_ext
 	with_cpuset yes
@@ -67,7 +68,7 @@ test_ext_borrow_idle() {
 	ext_figures
 }
 
-# Two lanes, three threads: each lane is used as its own request lane allows.
+# Two lanes, three threads: each lane is used according to its own request lane.
 test_ext_two_lanes() {
 	needs_sched_ext
 	with_cpuset yes
@@ -79,7 +80,7 @@ test_ext_two_lanes() {
 	ext_figures
 }
 
-# Threads of one lane take turns.
+# Threads of one lane run in turns.
 test_ext_many_threads() {
 	needs_sched_ext
 	with_cpuset yes
@@ -92,12 +93,13 @@ test_ext_many_threads() {
 	echo "units of work $least to $most; $(ext_figures)"
 }
 
-# The first $1 counters of batch, one a line.
+# The first $1 counters of batch, one on each line.
 counters() {
 	od -A n -t u8 -w64 -N "$((64 * $1))" /tmp/counter | awk '{ print $1 }'
 }
 
-# A busy period longer than the kernel's patience with a scheduler: batch is frozen before, and back after.
+# A busy period longer than the kernel's watchdog allows a scheduler: batch is frozen before, and
+# comes back after it.
 test_ext_long_hold() {
 	needs_sched_ext
 	with_cpuset yes
@@ -115,7 +117,7 @@ put_out() {
 	echo S >/proc/sysrq-trigger
 }
 
-# A scheduler that is put out is succeeded by a holder, and that is said.
+# When the kernel ejects the scheduler, a holder replaces it, and a message says so.
 test_ext_put_out() {
 	needs_sched_ext
 	with_cpuset yes
@@ -152,7 +154,7 @@ put_out_in_the_middle() {
 		[ "$(policy "$tid")" = 5 ] || fail "thread $tid of batch has the policy $(policy "$tid")"
 	done
 	run_ends_with 0
-	grep -q 'put batch.s scheduler out (.*sysrq' /tmp/run.err || fail "it was not said: $(cat /tmp/run.err)"
+	grep -q 'put batch.s scheduler out (.*sysrq' /tmp/run.err || fail "the message is missing: $(cat /tmp/run.err)"
 	grep -q 'put batch.s scheduler out' /tmp/audit || fail "the audit log does not have it"
 }
 
@@ -160,7 +162,7 @@ is_held_in_person() {
 	[ "$(grep -l '^holder-' "/proc/$agent/task"/*/comm | wc -l)" -eq "$1" ]
 }
 
-# Killed, Sidelane leaves no scheduler, no batch, and the service alone.
+# When Sidelane is killed, no scheduler and no batch remain, and the service is not disturbed.
 test_ext_killed_agent() {
 	needs_sched_ext
 	with_cpuset yes
@@ -176,18 +178,18 @@ test_ext_killed_agent() {
 	echo "sched_ext is disabled; batch, groups and claims are gone; the service runs on"
 }
 
-# Batch that makes itself an ordinary program is put back.
+# Batch that leaves the scheduling class is put back.
 test_ext_class() {
 	needs_sched_ext
 	with_cpuset yes
 	start_pulse 0 100 150
-	# The gate of another agent does just that, and becomes the command.
+	# `sidelane` with another gate changes the class, and then executes the command.
 	start_run --gate sched-ext --beside "pid:$service" -- sh -c '
 		exec sidelane __batch 3 idle -- sidelane-lab batch loop --counter /tmp/counter --seconds 4 3</dev/zero'
 	wait_for_batch 1
 	wait_until has_policy "$(batch_tids)" 7
 	run_ends_with 0
-	grep -q 'left the class' /tmp/run.err || fail "it was not said: $(cat /tmp/run.err)"
+	grep -q 'left the class' /tmp/run.err || fail "the message is missing: $(cat /tmp/run.err)"
 	echo "put back; $(ext_figures)"
 }
 
@@ -195,13 +197,13 @@ has_policy() {
 	[ "$(policy "$1")" = "$2" ]
 }
 
-# Batch can be ended while the service keeps it off its lane for long.
+# Batch can be ended while a long busy period of the service keeps it off its lane.
 test_ext_busy_end() {
 	needs_sched_ext
 	with_cpuset yes
 	start_pulse 0 60000 1000
 	start_run --gate sched-ext --grace 1s --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter
-	# Batch stands at the entrance of its lane then: the service leaves it no moment to begin in.
+	# Batch waits for its lane then: the service leaves it no time to start.
 	succeeds_within 60 ext_is enabled || fail "sched_ext is $(ext_state): $(cat /tmp/run.err)"
 	sleep 1
 	began_s=$(uptime_s)
@@ -216,15 +218,15 @@ test_ext_busy_end() {
 
 # ---- Stress ----
 
-# What a reaction may take. Between the service's start and batch off there are two interrupts, one on
-# each lane: microseconds, on CPUs. Here CPUs are threads of a host that has fewer, and any of them
-# may have to wait for its turn: 30 ms at times even where nobody else wants the host. So the bound
-# tells reactions that come from those that never do: then batch runs on to the end of a pulse, and
-# half of the pulses are longer than this.
+# The limit of a reaction. Between the service's start and batch off there are two interrupts, one
+# on each lane: microseconds on real CPUs. Here the CPUs are threads of a host with fewer CPUs, and
+# any of them may have to wait for the host: 30 ms at times, even on an idle host. So the limit only
+# distinguishes reactions that happen from those that never do: batch would then run on to the end
+# of a pulse, and half of the pulses are longer than this.
 REACTION_MAX_NS=100000000
 
-# Passes, fails, or skips if the host was away too long to tell: the service, which spins on the
-# clock half of the time, has seen for how long.
+# Passes, fails, or skips if the host took the CPUs away for too long. The service, which spins on
+# the clock half of the time, has measured for how long.
 judge_reactions() {
 	worst=$(figure reaction_off_max_ns)
 	[ "$worst" -gt $REACTION_MAX_NS ] || return 0
@@ -245,8 +247,8 @@ test_holder_stress() {
 	stress holder
 }
 
-# Services with pulses of random length on two cores; batch whose threads move about, now on one
-# lane, now on the other, now on both. SMT_STRESS_SECONDS says for how long.
+# Services with pulses of random length on two cores, and batch whose threads move: to one lane, to
+# the other, or to both. SMT_STRESS_SECONDS is the duration.
 stress() {
 	with_cpuset yes
 	seconds=$(cat /stress-seconds 2>/dev/null || echo 10)

@@ -1,11 +1,11 @@
 # shellcheck shell=sh
-# The tests, in their order. Time in an emulated machine means nothing, so every bound here is
-# wide: unmanaged, batch would overlap all of the service's time.
+# The tests, in their order. Times in an emulated machine have no meaning, so every limit here is
+# wide: unmanaged batch would overlap all of the service's time.
 
 # shellcheck disable=SC2034 # init.sh uses it
 TESTS="topology borrow_idle two_cores long_hold killed_agent strays_in_cpuset strays_without_cpuset"
 
-# The siblings of the emulated cores are found, and what the kernel offers works.
+# The siblings of the emulated cores are found, and the kernel's features work.
 test_topology() {
 	with_cpuset yes
 	sidelane doctor --quick >/tmp/doctor || fail "doctor ended with $?: $(grep '✗' /tmp/doctor | head -n 3)"
@@ -15,7 +15,7 @@ test_topology() {
 	echo "lane pairs 0:1 2:3; cpuset and freezer v2"
 }
 
-# Batch gets the sibling of the service's CPU without being told which, while the service is idle.
+# Batch gets the sibling of the service's CPU by default, while the service is idle.
 test_borrow_idle() {
 	with_cpuset yes
 	start_pulse 0 100 150
@@ -30,7 +30,7 @@ test_borrow_idle() {
 	echo "$figures"
 }
 
-# A service on two cores, batch on the siblings of both.
+# A service on two cores, with batch on the siblings of both.
 test_two_cores() {
 	with_cpuset yes
 	start_service_on_two_cores
@@ -51,9 +51,9 @@ test_two_cores() {
 	echo "$figures"
 }
 
-# A service whose two processes run on CPUs 0 and 2, and nothing of it elsewhere.
+# A service whose two processes run on CPUs 0 and 2, without other processes.
 start_service_on_two_cores() {
-	# A shell of its own is the service; its children belong to it.
+	# The service is a shell of its own, with its children.
 	taskset -c 0,2 sh -c '
 		sidelane-lab pulse --cpu 0 --busy-us 100000 --idle-us 150000 --count 100000 >/tmp/pulse-0 &
 		sidelane-lab pulse --cpu 2 --busy-us 150000 --idle-us 250000 --count 100000 >/tmp/pulse-2 &
@@ -70,7 +70,7 @@ must_be_on_batch_lanes() {
 	done
 }
 
-# A hold that the kernel would break after a second: batch is sent away before.
+# A hold that the kernel would interrupt after a second: batch is evicted before that.
 test_long_hold() {
 	with_cpuset yes
 	start_pulse 0 3000 1500
@@ -79,17 +79,18 @@ test_long_hold() {
 	figures="$figures, $(rounded wall_s) s, $(rounded batch_share_of_idle_percent) % of idle"
 	must_hold "$(figure evictions_count) >= 1" "$figures"
 	must_hold "$(figure overlap_percent) <= 0.5" "$figures"
-	# Sent away is not gone for good.
+	# After an eviction batch comes back.
 	must_hold "$(figure batch_share_of_idle_percent) > 30" "$figures"
-	# Nor does batch end because it was frozen.
+	# Freezing does not end batch.
 	must_hold "$(figure wall_s) > 8" "$figures"
 	echo "$figures"
 }
 
-# Killed while it holds a lane, Sidelane leaves nothing behind, and the service alone.
+# When Sidelane is killed while it holds a lane, no trace of it remains, and the service is not
+# disturbed.
 test_killed_agent() {
 	with_cpuset yes
-	# Too short to be evicted.
+	# Too short for an eviction.
 	start_pulse 0 150 200
 	start_run --beside "pid:$service" -- sidelane-lab batch loop --counter /tmp/counter
 	wait_until has_batch_threads 1
@@ -103,7 +104,7 @@ test_killed_agent() {
 	echo "batch, groups and claims are gone; the service runs on"
 }
 
-# Batch that moves its own threads about cannot leave a cpuset.
+# Batch that moves its own threads cannot leave a cpuset.
 test_strays_in_cpuset() {
 	with_cpuset yes
 	start_stray_run
@@ -115,7 +116,7 @@ test_strays_in_cpuset() {
 	echo "$moves moves, $refused refused, overlap $(rounded overlap_percent) %"
 }
 
-# Where there is no cpuset, it is put back.
+# Without a cpuset, batch that left its lanes is put back.
 test_strays_without_cpuset() {
 	with_cpuset no
 	start_stray_run
@@ -132,8 +133,8 @@ start_stray_run() {
 	wait_until has_batch_threads 2
 }
 
-# Moves threads of batch to random CPUs and calls `$1 THREADS` after each move; counts `moves` and
-# those that the kernel `refused`.
+# Moves threads of batch to random CPUs and calls `$1 THREADS` after each move. Counts the `moves`,
+# and those that the kernel `refused`.
 stray() {
 	moves=0
 	refused=0
@@ -156,7 +157,7 @@ must_be_put_back() {
 	wait_until are_on_batch_lanes "$1"
 }
 
-# Both where they ran last and where they may run.
+# Checks the CPUs where they ran last and those where they may run.
 are_on_batch_lanes() {
 	for tid in $1; do
 		case $(last_cpu "$tid") in
@@ -171,7 +172,7 @@ are_on_batch_lanes() {
 
 end_stray_run() {
 	kill "$agent"
-	# The lab's batch ends well when it is asked to.
+	# The lab's batch exits with 0 when it is asked to end.
 	run_ends_with 0
 	wait_until nothing_is_left
 }

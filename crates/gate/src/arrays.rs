@@ -1,8 +1,8 @@
-//! The arrays shared with the agent and the kernel program, mapped.
+//! The arrays that this process shares with the agent and the kernel program, mapped into memory.
 //!
-//! The descriptors came through exec, and a program in between may have closed them and opened
-//! others with the same numbers. So each is checked before it is mapped: it has to be a BPF array
-//! whose entries have the size that they should have.
+//! The file descriptors come through exec. A program in between may have closed them and opened
+//! other files under the same numbers. So each descriptor is checked before it is mapped: it has to
+//! be a BPF array, and its entries must have the expected size.
 
 use std::sync::atomic::AtomicU64;
 
@@ -16,11 +16,11 @@ use crate::page::PAGE_BYTES;
 
 /// `BPF_MAP_TYPE_ARRAY`.
 const ARRAY: usize = 2;
-/// The words of services lie a page apart.
+/// Each service's word has a page of its own.
 const SERVICES_A_PAGE: usize = PAGE_BYTES / size_of::<ServiceWord>();
 const WRONG: &str = "a descriptor in SIDELANE_GATE is closed, or not an array of Sidelane";
 
-/// Everything the slow path needs, mapped for the rest of the process's life.
+/// The arrays that the slow path needs, mapped until the process ends.
 pub(crate) struct Arrays {
     pub(crate) lanes: &'static [LaneWord],
     pub(crate) requests: &'static [RequestWord],
@@ -28,14 +28,14 @@ pub(crate) struct Arrays {
     pub(crate) terms: &'static [LaneTerms],
     pub(crate) gates: &'static [GateWord],
     pub(crate) threads: &'static [AtomicU64],
-    /// This process's decisions, by lane.
+    /// This process's policy states, one for each lane.
     pub(crate) states: &'static [LaneState],
     pub(crate) nap: Nap,
     pub(crate) opened: Moment,
 }
 
 impl Arrays {
-    /// Maps what `fds` name; the error says what is wrong with them.
+    /// Maps the arrays of `fds`. The error says which descriptor cannot be used, and why.
     pub(crate) fn map(fds: &GateFds) -> Result<Self, &'static str> {
         let lanes: &[LaneWord] = map(fds.lanes, libc::PROT_READ)?;
         Ok(Self {
@@ -51,7 +51,7 @@ impl Arrays {
         })
     }
 
-    /// Whether `fd` is still what it was at the start.
+    /// Whether `fd` is still the array of service words.
     pub(crate) fn is_service(fd: i32) -> bool {
         Shape::of(fd).is_some_and(|shape| shape.is_array_of::<ServiceWord>())
     }
@@ -62,16 +62,17 @@ fn map<T: Shared>(fd: i32, protection: i32) -> Result<&'static [T], &'static str
     let bytes = shape.entries * shape.entry_bytes;
     let base = map_bytes(fd, bytes, protection, libc::MAP_SHARED)?;
     // SAFETY: mapped a moment ago and never unmapped; only stored to where `protection` allows.
-    unsafe { view(base, bytes) }.ok_or("an array in SIDELANE_GATE lies askew")
+    unsafe { view(base, bytes) }.ok_or("an array in SIDELANE_GATE is not aligned")
 }
 
-/// Memory of this process that its forks start without, so that theirs begins unlocked and anew.
+/// Memory for this process's lane states. A forked child gets it zeroed, so the child's states
+/// begin unlocked and new.
 fn own(lanes: usize) -> Result<&'static [LaneState], &'static str> {
     let bytes = lanes * size_of::<LaneState>();
     let base = map_bytes(-1, bytes, libc::PROT_READ | libc::PROT_WRITE, libc::MAP_PRIVATE | libc::MAP_ANONYMOUS)?;
-    // SAFETY: advice on whole pages of our own, mapped a moment ago.
+    // SAFETY: advice on whole pages that this process mapped a moment ago.
     unsafe { libc::madvise(base.cast(), bytes.next_multiple_of(PAGE_BYTES), libc::MADV_WIPEONFORK) };
-    // SAFETY: page-aligned, mapped for good, and all zero, which is a valid `LaneState`.
+    // SAFETY: page-aligned, never unmapped, and all zero, which is a valid `LaneState`.
     Ok(unsafe { std::slice::from_raw_parts(base.cast(), lanes) })
 }
 
@@ -82,7 +83,7 @@ fn map_bytes(fd: i32, bytes: usize, protection: i32, flags: i32) -> Result<*mut 
     if base == libc::MAP_FAILED { Err("an array in SIDELANE_GATE cannot be mapped") } else { Ok(base.cast()) }
 }
 
-/// What the kernel says a descriptor is.
+/// What the kernel says about a BPF map.
 #[derive(Debug, PartialEq, Eq)]
 struct Shape {
     kind: usize,
@@ -91,9 +92,9 @@ struct Shape {
 }
 
 impl Shape {
-    /// None for what is not a BPF map.
+    /// `None` if `fd` is not a BPF map.
     fn of(fd: i32) -> Option<Self> {
-        /// All fields of interest are in the first few hundred bytes.
+        /// All fields that are read here are in the first few hundred bytes.
         const INFO_MAX: usize = 1024;
         let mut info = [0; INFO_MAX];
         let len = read_info(fd, &mut info)?;
@@ -114,11 +115,12 @@ impl Shape {
 }
 
 fn read_info(fd: i32, info: &mut [u8]) -> Option<usize> {
-    /// `/proc/self/fdinfo/` and a number, terminated.
+    /// Room for `/proc/self/fdinfo/`, a number and a final zero byte.
     const PATH_MAX: usize = 40;
     let mut path = [0_u8; PATH_MAX];
     std::io::Write::write_fmt(&mut path.as_mut_slice(), format_args!("/proc/self/fdinfo/{fd}\0")).ok()?;
-    // SAFETY: the path is terminated, the buffer as long as said, the descriptor our own.
+    // SAFETY: the path ends with a zero byte, the length is that of the buffer, and the descriptor
+    // is this function's own.
     unsafe {
         let file = libc::open(path.as_ptr().cast(), libc::O_RDONLY | libc::O_CLOEXEC);
         if file < 0 {

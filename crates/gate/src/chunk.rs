@@ -1,10 +1,11 @@
-//! The books of a nap: how long it was, and how much of that the service ran.
+//! The accounting of a nap: how long the nap was, and for how much of it the service ran.
 //!
-//! To the kernel a thread that naps is a thread that runs: its books call the nap batch's time, and
-//! overlap. So the nap's time is kept here, for the agent to subtract. That must not make overlap
-//! look smaller than it is, so only time in which this very thread was on the lane counts: chunks of
-//! a microsecond, each left out up to the last switch that the lane saw in it, and altogether if it
-//! took longer than a nap can (a signal handler ran).
+//! To the kernel a thread that naps is a thread that runs, so the kernel's accounting counts the
+//! nap as batch time, and as overlap. The nap's time is therefore counted here, and the agent
+//! subtracts it. To subtract too much would make the overlap look smaller than it is, so only time
+//! in which this thread was on the lane counts. Naps are counted in chunks of a microsecond. Of a
+//! chunk, the part before the lane's last context switch is left out. A chunk that took longer than
+//! a nap can, because a POSIX signal handler ran in it, is left out as a whole.
 
 use std::sync::atomic::Ordering;
 
@@ -12,13 +13,14 @@ use sidelane_policy::Nanos;
 
 use crate::lane::Lane;
 
-/// Chunks are closed at this age: short enough to lose little to a switch.
+/// The age at which a chunk is closed: a context switch then costs little of the count.
 const CHUNK_NS: Nanos = 1_000;
-/// Older than this it was not all nap: the longest takes 10 µs. Much longer, since a virtual CPU may be
-/// taken off its physical one in between, and no one is beside the service then.
+/// A chunk older than this is not all nap, for the longest nap takes 10 µs. The limit is much
+/// higher, because a virtual CPU may be taken off its physical CPU during a nap; nothing runs
+/// beside the service then.
 const CHUNK_MAX_NS: Nanos = 200_000;
 
-/// A span of napping that is not in the books yet.
+/// A stretch of napping that is not in the accounting yet.
 pub(crate) struct Chunk {
     since_ns: Nanos,
     lc_ns: Option<Nanos>,
@@ -39,10 +41,11 @@ impl Chunk {
         }
     }
 
-    /// Enters what was napped up to now, in this turn of the thread: what it napped before a switch is in
-    /// no books but the kernel program's.
+    /// Adds the nap up to now, as far as it is in the thread's current turn on the CPU. The part
+    /// before the last context switch is counted by the kernel program alone.
     pub(crate) fn close(&self, lane: &Lane, now_ns: Nanos) {
-        // First, so that a nap that is cut short before this is the kernel program's to enter, and after it not.
+        // Cleared first: a nap that is cut short before this line is added by the kernel program,
+        // one cut short after it is not.
         lane.gate.nap_mark_ns.store(0, Ordering::SeqCst);
         let whole = lane.own.switches() == self.switches;
         let since_ns = self.since_ns.max(lane.turn_since_ns());

@@ -1,8 +1,8 @@
-//! What is decided for a lane: this process's policy for it, behind a lock that nobody waits for.
+//! The policy of this process for each lane, behind a lock that no thread waits for.
 //!
-//! Elfen keeps `lane_status` in a per-CPU variable (Fig. 9(b)); so does this. Threads of one process
-//! that take turns on a lane share it, other processes have their own. A thread that finds it locked
-//! naps until the service is idle, which is right under every policy.
+//! Elfen keeps `lane_status` in a per-CPU variable (Fig. 9(b)). Here, too, each process has one
+//! state for each lane: threads of the process that take turns on the lane share it. A thread that
+//! finds the lock taken naps until the service is idle, which is right under every policy.
 
 use std::cell::UnsafeCell;
 use std::mem::MaybeUninit;
@@ -15,31 +15,33 @@ use sidelane_signal::LaneTerms;
 
 /// The policy that a lane's terms ask for.
 fn policy_for(terms: &LaneTerms) -> Borrow<AnyRule> {
-    // A policy of a later version: the one that never hurts.
+    // A policy that this version does not know: borrow-idle, which never lends the lane beside a
+    // request.
     let kind = PolicyKind::try_from(terms.policy.load(Ordering::Relaxed)).unwrap_or_default();
     kind.policy(BorrowConfig {
         min_idle_ns: terms.min_idle_ns.load(Ordering::Relaxed),
-        // Who naps in SCHED_IDLE starves nobody, so no hold is too long.
+        // A thread that naps in SCHED_IDLE starves no other thread, so no hold is too long.
         evict_after_ns: Nanos::MAX,
     })
 }
 
-/// What a thread is to do.
+/// What the thread has to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Verdict {
-    /// Nap, and ask again when something changes or it is `until_ns`.
+    /// Nap. Ask again when the observation changes, or at `until_ns`.
     Nap { until_ns: Option<Nanos> },
-    /// Go on, and ask again when something changes or it is `until_ns`.
+    /// Go on. Ask again when the observation changes, or at `until_ns`.
     GoOn { until_ns: Option<Nanos> },
 }
 
 const FREE: u32 = 0;
 const LOCKED: u32 = 1;
 
-/// One lane's state in this process. All zero: free, and not begun.
+/// One lane's state in this process. All zero: not locked, and no policy chosen yet.
 pub(crate) struct LaneState {
     lock: AtomicU32,
-    /// The service's clock when a thread was last let go on beside it; 0: accounted for.
+    /// The service's run time on the lane when a thread was last allowed to run beside it; 0:
+    /// already accounted for.
     let_go_lc_ns: AtomicU64,
     inner: UnsafeCell<Inner>,
 }
@@ -48,21 +50,23 @@ struct Inner {
     begun: bool,
     policy: MaybeUninit<Borrow<AnyRule>>,
     hold: bool,
-    /// The policy's clock never goes back, though threads may ask in another order than they read it.
+    /// The latest time that the policy was given: threads may ask in another order than they read
+    /// the clock, but the policy's time must not go back.
     now_ns: Nanos,
 }
 
-// SAFETY: `inner` is touched by whoever has the lock alone.
+// SAFETY: only the thread that has the lock touches `inner`.
 unsafe impl Sync for LaneState {}
 
 impl LaneState {
-    /// A thread goes on beside the service, at `lc_ns` of the service's clock.
+    /// A thread goes on beside the service, whose run time is `lc_ns` now.
     pub(crate) fn let_go(&self, lc_ns: Nanos) {
         self.let_go_lc_ns.store(lc_ns.max(1), Ordering::Relaxed);
     }
 
-    /// How long the service has run beside it since, up to `lc_ns` of its clock and `limit_ns`: a
-    /// thread that did not check for longer than it had leave for did not have leave for that.
+    /// How long the service has run beside the thread since the thread was let go on, at most
+    /// `limit_ns`. `lc_ns` is the service's run time now. The limit is there because a thread that
+    /// has not checked for longer than its leave was not allowed to run for the time after it.
     pub(crate) fn went_on_ns(&self, lc_ns: Nanos, limit_ns: Nanos) -> Nanos {
         match self.let_go_lc_ns.swap(0, Ordering::Relaxed) {
             0 => 0,
@@ -70,10 +74,10 @@ impl LaneState {
         }
     }
 
-    /// Asks the policy; `None` if somebody else is asking.
+    /// Asks the policy; `None` if another thread is asking.
     pub(crate) fn ask(&self, terms: &LaneTerms, now_ns: Nanos, seen: &Observation) -> Option<Verdict> {
         self.lock.compare_exchange(FREE, LOCKED, Ordering::Acquire, Ordering::Relaxed).ok()?;
-        // SAFETY: locked; a signal handler that comes here now finds it locked too.
+        // SAFETY: locked; a POSIX signal handler that arrives here finds it locked too.
         let verdict = unsafe { &mut *self.inner.get() }.ask(terms, now_ns, seen);
         self.lock.store(FREE, Ordering::Release);
         Some(verdict)
@@ -86,7 +90,7 @@ impl Inner {
             self.policy.write(policy_for(terms));
             self.begun = true;
         }
-        // SAFETY: written when it was begun.
+        // SAFETY: `policy` was written when the state was initialised.
         let policy = unsafe { self.policy.assume_init_mut() };
         self.now_ns = self.now_ns.max(now_ns);
         let mut actions = Actions::default();
@@ -106,7 +110,7 @@ mod tests {
     use super::*;
 
     fn fresh() -> LaneState {
-        // SAFETY: all zero is what the shared memory begins with.
+        // SAFETY: the state's memory starts as all zero, so all zero is a valid state.
         unsafe { MaybeUninit::zeroed().assume_init() }
     }
 
@@ -120,14 +124,15 @@ mod tests {
         let ask = |now_ns, seen: Observation| state.ask(&terms, now_ns, &seen).unwrap();
         assert_eq!(ask(5_000, seen(false, 1_000)), Verdict::GoOn { until_ns: None });
         assert!(matches!(ask(6_000, seen(true, 5_900)), Verdict::Nap { .. }));
-        // However long.
+        // Borrow-idle naps for as long as the service is busy.
         assert!(matches!(ask(60_000_000_000, seen(true, 5_900)), Verdict::Nap { .. }));
         let until_ns = Some(60_000_002_000);
         assert_eq!(ask(60_000_001_500, seen(false, 60_000_001_000)), Verdict::Nap { until_ns });
         assert_eq!(ask(60_000_002_000, seen(false, 60_000_001_000)), Verdict::GoOn { until_ns: None });
     }
 
-    /// As a holder would decide: the terms say which policy, and the age.
+    /// The terms choose the policy and the request's age at which batch may start, as they do for a
+    /// lane holder.
     #[test]
     fn by_age_it_goes_on_beside_whoever_is_young_and_comes_back_for_the_next() {
         let policy = (PolicyKind::Deadline as u32).into();

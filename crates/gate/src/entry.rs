@@ -1,7 +1,7 @@
-//! What compilers call at each function's entry. One load, one compare, one branch.
+//! The functions that compilers call at each function's entry: one load, one compare, one branch.
 //!
-//! The C library has functions of the same names for its profiler; a preloaded or linked library's
-//! come first.
+//! The C library has functions of the same names for its profiler; those of a preloaded or linked
+//! library take precedence.
 
 use std::arch::naked_asm;
 
@@ -9,7 +9,8 @@ use crate::page::{OWN, WORD_OFFSET};
 use crate::save::slow_path_keeping_registers;
 use crate::slow::sidelane_gate_slow_path;
 
-/// The check, and then on to `$slow_path` in place of the caller.
+/// The check. If the word is set, it jumps to `$slow_path`, which returns to the checking
+/// function's caller in its place.
 macro_rules! check {
     ($slow_path:path) => {
         naked_asm!(
@@ -33,7 +34,7 @@ pub unsafe extern "C" fn mcount() {
     check!(slow_path_keeping_registers)
 }
 
-/// Its name on other systems, and in older compilers.
+/// The name of `mcount` on other systems and in older compilers.
 ///
 /// # Safety
 /// As for [`mcount`].
@@ -53,8 +54,8 @@ pub unsafe extern "C" fn __fentry__() {
     check!(slow_path_keeping_registers)
 }
 
-/// `gcc -finstrument-functions` calls this at a function's entry, as any other function: it expects
-/// registers to change.
+/// `gcc -finstrument-functions` calls this at a function's entry, as an ordinary call: the compiler
+/// expects registers to change.
 ///
 /// # Safety
 /// Callable from anywhere.
@@ -64,7 +65,7 @@ pub unsafe extern "C" fn __cyg_profile_func_enter() {
     check!(sidelane_gate_slow_path)
 }
 
-/// … and this before it returns.
+/// `gcc -finstrument-functions` calls this before a function returns.
 ///
 /// # Safety
 /// Callable from anywhere.

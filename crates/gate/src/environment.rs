@@ -1,13 +1,14 @@
-//! What the agent says in the environment: `SIDELANE_GATE=2:LANES:REQUESTS:SERVICES:TERMS:GATES:THREADS:NUMBER`.
+//! The agent's environment variable,
+//! `SIDELANE_GATE=2:LANES:REQUESTS:SERVICES:TERMS:GATES:THREADS:NUMBER`.
 
 use std::ffi::CStr;
 
 use sidelane_signal::{GATE_ENV, GATE_VERSION};
 
-/// Services are numbered up to here.
+/// Upper limit of the service numbers.
 const SERVICES_MAX: usize = 64;
 
-/// The file descriptors of the arrays, in the order of `abi/gate.h`, and which service it is about.
+/// The file descriptors of the arrays, in the order of `abi/gate.h`, and the number of the service.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) struct GateFds {
     pub(crate) lanes: i32,
@@ -21,7 +22,7 @@ pub(crate) struct GateFds {
 }
 
 impl GateFds {
-    /// What the environment names, if it does so in this version's format.
+    /// The descriptors in the environment, if the variable is set and in this version's format.
     pub(crate) fn from_environment() -> Option<Self> {
         Self::parse(variable(GATE_ENV)?)
     }
@@ -39,29 +40,30 @@ impl GateFds {
     }
 }
 
-/// Says why checks do nothing, if the user wants to know.
+/// Prints why checks do nothing, if the user asked for that.
 pub(crate) fn explain(why: &str) {
     if variable("SIDELANE_GATE_VERBOSE").is_some() {
         for part in ["sidelane gate: ", why, "; checks do nothing\n"] {
-            // SAFETY: a plain system call on memory of our own; whether it works does not matter.
+            // SAFETY: a system call that reads this process's own memory; a failure does not
+            // matter.
             unsafe { libc::write(libc::STDERR_FILENO, part.as_ptr().cast(), part.len()) };
         }
     }
 }
 
-/// A variable of the environment, without copying it: `std::env::var` allocates.
+/// Reads an environment variable without copying it: `std::env::var` allocates.
 fn variable(name: &str) -> Option<&'static str> {
     const NAME_MAX: usize = 32;
     let mut terminated = [0_u8; NAME_MAX];
     terminated.get_mut(..name.len())?.copy_from_slice(name.as_bytes());
     let name = CStr::from_bytes_until_nul(&terminated).ok()?;
-    // SAFETY: `name` is terminated. The program may change its environment at the same time; it
-    // must not, says POSIX, while anybody reads it.
+    // SAFETY: `name` ends with a zero byte. POSIX forbids the program to change its environment
+    // while another thread reads it.
     let value = unsafe { libc::getenv(name.as_ptr()) };
     if value.is_null() {
         return None;
     }
-    // SAFETY: a value of the environment is a terminated string, used only at once.
+    // SAFETY: the value of an environment variable ends with a zero byte, and is used at once.
     unsafe { CStr::from_ptr(value) }.to_str().ok()
 }
 

@@ -1,4 +1,4 @@
-//! How a process joins: from the environment it was given to the arrays, mapped.
+//! How a process joins: from its environment to the mapped arrays.
 
 use std::sync::OnceLock;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -9,15 +9,15 @@ use crate::page::{self, CheckPage};
 use crate::save;
 use crate::slow::{SlowPath, sidelane_gate_slow_path};
 
-/// The environment has not been looked at.
+/// The environment has not been read.
 const UNKNOWN: u32 = 0;
 /// The environment names arrays; nothing is mapped before the first check.
 const ARMED: u32 = 1;
-/// Some thread maps them.
+/// A thread is mapping the arrays.
 const OPENING: u32 = 2;
-/// They are mapped.
+/// The arrays are mapped.
 const OPEN: u32 = 3;
-/// Not under Sidelane, or not usable.
+/// This process does not run under Sidelane, or the arrays cannot be used.
 const ABSENT: u32 = 4;
 
 static STATE: AtomicU32 = AtomicU32::new(UNKNOWN);
@@ -25,8 +25,8 @@ static ARRAYS: OnceLock<Arrays> = OnceLock::new();
 
 /// Runs when the library is loaded, before the program's own code.
 ///
-/// It only looks into the environment: most programs of a batch command, such as the compilers
-/// that `make` starts, never check, and should not pay for those that do.
+/// Only reads the environment: most programs of a batch command, such as the compilers that `make`
+/// starts, never check, and should not pay for the programs that do.
 extern "C" fn arm() {
     if STATE.load(Ordering::Relaxed) != UNKNOWN {
         return;
@@ -48,7 +48,7 @@ extern "C" fn arm() {
 #[unsafe(link_section = ".init_array")]
 static ARM: extern "C" fn() = arm;
 
-/// The arrays, if there are any; maps them at the first call.
+/// The arrays, if there are any. The first call maps them.
 pub(crate) fn arrays() -> Option<&'static Arrays> {
     match STATE.load(Ordering::Acquire) {
         OPEN => ARRAYS.get(),
@@ -58,10 +58,11 @@ pub(crate) fn arrays() -> Option<&'static Arrays> {
 }
 
 fn open() -> Option<&'static Arrays> {
-    // Another thread, or a signal handler within this one, goes on meanwhile.
+    // Another thread, or a POSIX signal handler in this thread, may call this meanwhile; it goes on
+    // without the arrays.
     STATE.compare_exchange(ARMED, OPENING, Ordering::AcqRel, Ordering::Acquire).ok()?;
     let fds = GateFds::from_environment();
-    match fds.ok_or("SIDELANE_GATE has gone").and_then(|fds| Ok((fds, Arrays::map(&fds)?))) {
+    match fds.ok_or("SIDELANE_GATE is no longer set").and_then(|fds| Ok((fds, Arrays::map(&fds)?))) {
         Ok((fds, arrays)) => {
             let arrays = ARRAYS.get_or_init(|| arrays);
             page::show_all(fds.services, fds.number);
@@ -77,14 +78,17 @@ fn open() -> Option<&'static Arrays> {
     }
 }
 
-/// Makes the page of a module that was compiled with `sidelane_gate.h` show what all checks look
-/// at, and returns what to call when it is set. `page` lives as long as the module's code.
+/// Maps the word that all checks read over the page of a module that was compiled with
+/// `sidelane_gate.h`. Returns the function to call when the word is set. `page` must live as long
+/// as the module's code.
 ///
 /// # Safety
-/// `page` is a page of the module's own, for nothing else.
+///
+/// `page` is a page of the module, and used for nothing else.
 #[unsafe(no_mangle)]
 pub unsafe extern "C" fn sidelane_gate_join(page: *mut u32) -> SlowPath {
-    // The loader runs a preloaded library's constructors first; a linked one's may come later.
+    // The loader runs the constructors of a preloaded library first, but those of a linked library
+    // may run later.
     arm();
     // SAFETY: the caller's promise; the alignment is checked.
     if let Some(page) = unsafe { page.cast::<CheckPage>().as_ref() }.filter(|page| aligned(page)) {
@@ -109,8 +113,8 @@ fn take_in(page: &'static CheckPage) {
     }
 }
 
-/// The address of the word that checks look at: not 0 while the service is busy. Null where this
-/// process does not run under Sidelane. For those who generate code that checks.
+/// The address of the word that checks read: not 0 while the service is busy. Null if this process
+/// does not run under Sidelane. For runtimes that generate code with checks.
 #[unsafe(no_mangle)]
 pub extern "C" fn sidelane_check_address() -> *const u32 {
     arm();

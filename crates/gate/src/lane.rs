@@ -1,4 +1,4 @@
-//! The batch lane that a thread is on, and what can be seen of its request lanes.
+//! The batch lane that a thread is on, and what the thread can see of the service's request lanes.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -11,10 +11,10 @@ use crate::arrays::Arrays;
 use crate::clock::Moment;
 use crate::decide::LaneState;
 
-/// Two words of shared memory, and what they were.
+/// Two words of shared memory, each with the value that it had.
 pub(crate) type PassWords = [(&'static AtomicU64, u64); 2];
 
-/// A batch lane, with the calling thread on it a moment ago.
+/// A batch lane. The calling thread was on it a moment ago.
 #[derive(Clone, Copy)]
 pub(crate) struct Lane {
     cpu: u32,
@@ -27,7 +27,7 @@ pub(crate) struct Lane {
 
 /// The CPU that the calling thread runs on.
 pub(crate) fn this_cpu() -> u32 {
-    // SAFETY: reads what the kernel keeps for this thread; cannot fail on x86-64.
+    // SAFETY: reads a value that the kernel keeps for this thread; cannot fail on x86-64.
     unsafe { libc::sched_getcpu() as u32 }
 }
 
@@ -57,44 +57,44 @@ impl Lane {
         terms.requests.iter().take(count).map(|cpu| cpu.load(Ordering::Relaxed) as usize)
     }
 
-    /// Their words.
+    /// The words of the request lanes.
     pub(crate) fn requests(&self) -> impl Iterator<Item = &'static LaneWord> + Clone + use<> {
         let lanes = self.arrays.lanes;
         self.request_cpus().filter_map(|cpu| lanes.get(cpu))
     }
 
-    /// Whether the service needs one of them.
+    /// Whether the service needs one of the request lanes.
     #[inline]
     pub(crate) fn busy(&self) -> bool {
         self.requests().any(LaneWord::busy)
     }
 
-    /// What the policy is told. The service's visits to a batch lane are the holder's business: it is
-    /// summoned for them.
+    /// The policy's observation. The service's use of the batch lane itself is left to the lane
+    /// holder, which is summoned for it.
     pub(crate) fn look(&self) -> Observation {
         let requests = self.request_cpus().filter_map(|cpu| self.arrays.requests.get(cpu));
         sidelane_look::look(self.requests(), requests, self.arrays.service, self.terms)
     }
 
-    /// Since when the service has needed one of its lanes, if it does.
+    /// Since when the service has needed one of its lanes; meaningful while it does.
     pub(crate) fn busy_since_ns(&self) -> Nanos {
         sidelane_look::busy_since(self.requests())
     }
 
-    /// How long the service has run by now, of the busy period that goes on: 0 if it was woken, but does
-    /// not run yet.
+    /// For how long the service has run in the current busy period; 0 if it was woken and does not
+    /// run yet.
     pub(crate) fn ran_ns(&self, now_ns: Nanos) -> Nanos {
         let since =
             self.requests().map(|word| word.lc_since_ns.load(Ordering::Acquire)).filter(|since_ns| *since_ns != 0);
         since.min().map_or(0, |since_ns| now_ns.saturating_sub(since_ns))
     }
 
-    /// Since when it has needed none of them, if it does not.
+    /// Since when the service has needed none of its lanes; meaningful while it needs none.
     pub(crate) fn idle_since_ns(&self) -> Nanos {
         sidelane_look::idle_since(self.requests())
     }
 
-    /// Whether every start of the service ends batch's turn, whatever the request.
+    /// Whether the policy is borrow-idle: every start of the service then ends batch's turn.
     pub(crate) fn borrows_idle(&self) -> bool {
         self.terms.policy.load(Ordering::Relaxed) == PolicyKind::BorrowIdle as u32
     }
@@ -104,13 +104,14 @@ impl Lane {
         self.own.since_ns.load(Ordering::Relaxed)
     }
 
-    /// Time that threads of the service have run beside this lane; `None` if that cannot be read.
+    /// Total time that threads of the service have run beside this lane; `None` if that cannot be
+    /// read.
     pub(crate) fn lc_ns(&self, now_ns: Nanos) -> Option<Nanos> {
         self.requests().map(|word| Some(word.snapshot()?.lc_ns(now_ns))).sum()
     }
 
-    /// Two words that change when there is something new to decide, with what they are now: the
-    /// running request's, and the start of the busy period. `None` with several request lanes.
+    /// Two words that change when the policy has to decide anew, with their values now: the running
+    /// request's word, and the start of the busy period. `None` with several request lanes.
     pub(crate) fn pass_words(&self) -> Option<PassWords> {
         let cpu = self.terms.requests[0].load(Ordering::Relaxed) as usize;
         let one = self.terms.request_count.load(Ordering::Relaxed) == 1;

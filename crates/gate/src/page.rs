@@ -1,8 +1,8 @@
-//! The check page: where a module's checks look.
+//! The check page: the memory that a module's checks read.
 //!
-//! A page at an address that the linker knows, so that a check needs no pointer. Once the gate is
-//! open the service's array is mapped over it; until then it is the module's own zeroes, or holds
-//! the *knock*: a word that is set so that the first check takes the slow path.
+//! The page has an address that the linker knows, so that a check needs no pointer. When the gate
+//! is open, the service's array is mapped over the page. Before that the page is the module's own
+//! memory: zero, or with the *knock*, a value that makes the first check take the slow path.
 
 use std::ffi::c_void;
 use std::sync::atomic::{AtomicPtr, AtomicU32, Ordering};
@@ -11,24 +11,24 @@ use sidelane_signal::ServiceWord;
 
 /// The size of a page on x86-64.
 pub(crate) const PAGE_BYTES: usize = 4096;
-/// Where in a page its word is: `ServiceWord::busy_lanes`.
+/// Offset of the word in its page: `ServiceWord::busy_lanes`.
 pub(crate) const WORD_OFFSET: usize = std::mem::offset_of!(ServiceWord, busy_lanes);
 const WORDS: usize = PAGE_BYTES / size_of::<u32>();
-/// Modules with pages of their own: programs and libraries that were compiled with the header.
+/// Most modules with pages of their own: programs and libraries that were compiled with the header.
 const MODULES_MAX: usize = 64;
 
-/// A module's page.
+/// A module's check page.
 #[repr(C, align(4096))]
 pub struct CheckPage([AtomicU32; WORDS]);
 
-/// This library's own, for the functions that compilers call.
+/// This library's own page, for the functions that compilers call.
 pub(crate) static OWN: CheckPage = CheckPage([const { AtomicU32::new(0) }; WORDS]);
 
-/// The others'.
+/// The pages of other modules.
 static MODULES: [AtomicPtr<CheckPage>; MODULES_MAX] = [const { AtomicPtr::new(std::ptr::null_mut()) }; MODULES_MAX];
 
 impl CheckPage {
-    /// The word that checks look at.
+    /// The word that checks read.
     pub(crate) fn word(&self) -> &AtomicU32 {
         &self.0[WORD_OFFSET / size_of::<u32>()]
     }
@@ -37,14 +37,15 @@ impl CheckPage {
         std::ptr::from_ref(self).cast_mut().cast()
     }
 
-    /// Makes the next check take the slow path, or none. Only while nothing is mapped over it.
+    /// Makes the next check take the slow path (`on`) or the fast path. Only allowed while nothing
+    /// is mapped over the page.
     pub(crate) fn knock(&self, on: bool) {
         self.word().store(u32::from(on), Ordering::Relaxed);
     }
 
-    /// Maps the page of the service `number` here; without success, checks say "not busy".
+    /// Maps the page of the service `number` here. If that fails, checks say "not busy".
     pub(crate) fn show(&self, services_fd: i32, number: usize) {
-        // SAFETY: replaces a page that is nothing but this value, at once for all threads.
+        // SAFETY: replaces a whole page that holds only the word, for all threads at once.
         let shown = unsafe {
             let flags = libc::MAP_SHARED | libc::MAP_FIXED;
             let at = (number * PAGE_BYTES) as libc::off_t;
@@ -56,7 +57,7 @@ impl CheckPage {
     }
 }
 
-/// Takes in the page of another module; whether there was room.
+/// Adds the page of another module; returns whether there was room.
 pub(crate) fn adopt(page: &'static CheckPage) -> bool {
     let page = std::ptr::from_ref(page).cast_mut();
     MODULES.iter().any(|slot| {
@@ -70,18 +71,19 @@ pub(crate) fn knock_all() {
     all().for_each(|page| page.knock(true));
 }
 
-/// Makes all checks say "not busy", for good.
+/// Makes all checks say "not busy" from now on.
 pub(crate) fn silence_all() {
     all().for_each(|page| page.knock(false));
 }
 
-/// Makes all checks look at the page of the service `number` from now on.
+/// Makes all checks read the page of the service `number` from now on.
 pub(crate) fn show_all(services_fd: i32, number: usize) {
     all().for_each(|page| page.show(services_fd, number));
 }
 
 fn all() -> impl Iterator<Item = &'static CheckPage> {
-    // SAFETY: a slot is empty or has a page of a module, which is there as long as its code is.
+    // SAFETY: a slot is null or points to a page of a module, which lives as long as the module's
+    // code.
     let modules = MODULES.iter().filter_map(|slot| unsafe { slot.load(Ordering::Acquire).as_ref() });
     std::iter::once(&OWN).chain(modules)
 }

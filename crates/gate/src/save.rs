@@ -1,9 +1,9 @@
 //! Saving registers for callers that do not expect a call.
 //!
-//! `mcount` and `__fentry__` are called where arguments are still in registers: integers, vectors of
-//! any width, the number of vectors in AL, the static chain in R10. On the fast path nothing is
-//! touched but the flags, which are dead there. Here, on the slow path, all is saved that a C
-//! function may change. XSAVE costs some 50 ns, so a thread's pass is looked at first.
+//! `mcount` and `__fentry__` are called while arguments are still in registers: integers, vectors
+//! of any width, the number of vectors in AL, the static chain in R10. The fast path changes only
+//! the flags, whose values are not needed there. The slow path saves every register that a C
+//! function may change. XSAVE costs some 50 ns, so the thread's pass is checked first.
 
 use std::arch::naked_asm;
 use std::arch::x86_64::{__cpuid, __cpuid_count};
@@ -11,21 +11,22 @@ use std::sync::atomic::{AtomicU64, Ordering};
 
 use crate::slow::sidelane_gate_slow_path;
 
-/// Vector and mask registers: SSE, AVX, and the three parts of AVX-512. A slow path uses nothing else.
+/// Vector and mask registers: SSE, AVX, and the three parts of AVX-512. The slow path uses no
+/// others.
 const COMPONENTS: u64 = 0b1110_0110;
 const FIRST_BEYOND_SSE: u32 = 2;
 const LAST: u32 = 7;
-/// Legacy area and header.
+/// Size of the legacy area and the header.
 const XSAVE_LEAST_BYTES: u64 = 512 + 64;
 const CPUID_1_ECX_OSXSAVE: u32 = 1 << 27;
 const LEAF_XSAVE: u32 = 0xd;
 
-/// What XSAVE saves; 0: this CPU only has FXSAVE.
+/// The components that XSAVE saves; 0: this CPU has only FXSAVE.
 static MASK: AtomicU64 = AtomicU64::new(0);
-/// How much room that takes.
+/// Bytes of the save area.
 static BYTES: AtomicU64 = AtomicU64::new(XSAVE_LEAST_BYTES);
 
-/// Finds out what this CPU has to save. Before the first slow path.
+/// Finds out which registers this CPU has to save. Must run before the first slow path.
 pub(crate) fn prepare() {
     if __cpuid(1).ecx & CPUID_1_ECX_OSXSAVE == 0 {
         return;
@@ -41,7 +42,7 @@ pub(crate) fn prepare() {
     MASK.store(mask, Ordering::Relaxed);
 }
 
-/// Calls the slow path and keeps every register, whatever the caller's stack alignment.
+/// Calls the slow path and keeps every register, whatever the alignment of the caller's stack.
 ///
 /// # Safety
 /// Jumped to from a function's entry: the return address is on top of the stack.
@@ -57,7 +58,7 @@ pub(crate) unsafe extern "C" fn slow_path_keeping_registers() {
         "push rax",
         "push rcx",
         "push rdx",
-        // Thread::has_pass, in three registers.
+        // `Thread::has_pass`, with three registers.
         "mov rcx, qword ptr [rip + sidelane_gate_thread@GOTTPOFF]",
         "add rcx, qword ptr fs:[0]",
         "rdtsc",
@@ -93,7 +94,7 @@ pub(crate) unsafe extern "C" fn slow_path_keeping_registers() {
         "mov eax, dword ptr [rip + {mask}]",
         "test eax, eax",
         "jz 4f",
-        // XRSTOR wants the rest of the header to be zero, and XSAVE does not write it.
+        // XRSTOR requires the rest of the header to be zero, and XSAVE does not write it.
         "xor edx, edx",
         "mov qword ptr [rsp + 512], rdx",
         "mov qword ptr [rsp + 520], rdx",

@@ -1,4 +1,4 @@
-//! The slow path: a check found the word set.
+//! The slow path: a check has found the word set.
 
 use std::sync::atomic::{AtomicU64, Ordering};
 
@@ -12,14 +12,15 @@ use crate::lane::{Lane, PassWords, this_cpu};
 use crate::rest::{rest, rest_until_idle};
 use crate::thread::{Depth, Thread, this_thread};
 
-/// The longest pass: how late a thread that moved to another lane may notice that it did.
+/// The longest pass. A thread that moved to another lane notices that at most this late.
 const PASS_MAX_NS: Nanos = 20_000;
 
-/// What a check calls when the word is set.
+/// The function that a check calls when the word is set.
 pub type SlowPath = extern "C" fn();
 
-/// Finds out which lane the calling thread is on and whether that lane's service is busy, and naps
-/// in place for as long as the policy says. The thread's first call is its promise to check often.
+/// Finds out on which lane the calling thread is and whether that lane's service is busy, and naps
+/// in place for as long as the policy says. The thread's first call makes its promise to check
+/// often.
 #[unsafe(no_mangle)]
 pub extern "C" fn sidelane_gate_slow_path() {
     let thread = this_thread();
@@ -46,7 +47,7 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     if !lane.busy() {
         return;
     }
-    // Read before the decision, so that a pass cannot miss what the decision did not see.
+    // Read before the decision, so that a change after it ends the pass.
     let words = lane.pass_words();
     let now = Moment::now();
     settle(&lane, now.ns());
@@ -56,7 +57,7 @@ fn check(arrays: &'static Arrays, thread: &Thread) {
     }
 }
 
-/// Gives the thread a pass for as long as it may go on, but not for long.
+/// Gives the thread a pass until `until_ns`, at most for the longest pass.
 fn go_on(lane: &Lane, thread: &Thread, words: Option<PassWords>, now: Moment, until_ns: Option<Nanos>) {
     if let Some(lc_ns) = lane.lc_ns(now.ns()) {
         lane.state.let_go(lc_ns);
@@ -68,7 +69,7 @@ fn go_on(lane: &Lane, thread: &Thread, words: Option<PassWords>, now: Moment, un
     }
 }
 
-/// Enters the time that threads went on beside the service since they were let go.
+/// Accounts for the time that threads ran beside the service since they were let go on.
 fn settle(lane: &Lane, now_ns: Nanos) {
     if let Some(lc_ns) = lane.lc_ns(now_ns) {
         let went_on_ns = lane.state.went_on_ns(lc_ns, PASS_MAX_NS);
@@ -82,9 +83,9 @@ fn check_in_handler(arrays: &'static Arrays) {
     }
 }
 
-/// Sets the calling thread's bit, unless it is set, and returns its id. That is taken from the
-/// lane's word, where it is as the kernel program knows it, in whatever namespace this thread is;
-/// `None` if the thread was moved while it looked.
+/// Sets the calling thread's bit, unless it is set, and returns the thread's id. The id comes from
+/// the lane's word, which has it as the kernel program knows it, whatever PID namespace this thread
+/// is in. `None` if the thread was moved to another CPU meanwhile.
 fn promise(arrays: &Arrays, cpu: u32) -> Option<u32> {
     let word = arrays.lanes.get(cpu as usize)?;
     let switches = word.switches();
@@ -100,7 +101,7 @@ fn promise(arrays: &Arrays, cpu: u32) -> Option<u32> {
     Some(tid)
 }
 
-/// The C library's error number, which a check must not change.
+/// The C library's error number. A check must not change it.
 mod errno {
     pub(super) fn get() -> i32 {
         // SAFETY: this thread's own variable.

@@ -1,12 +1,12 @@
-//! What a thread keeps for itself: whether it is on the slow path, and its pass.
+//! The state of one thread: whether it is on the slow path, and its pass.
 //!
 //! A *pass* lets a thread go on beside a busy service for a short while without asking again. While
-//! a policy lends the lane beside requests every check takes the slow path, so that has to be cheap:
-//! a pass is a deadline of the time stamp counter and two words that must not have changed. The
-//! entry in `save.rs` looks at it before it saves a single vector register.
+//! a policy lends the lane beside requests, every check takes the slow path, so the slow path has
+//! to be cheap. A pass is a deadline of the time stamp counter and two words that must not have
+//! changed. The entry in `save.rs` checks the pass before it saves a vector register.
 //!
-//! Rust's own thread-locals may allocate at a thread's first access when the library was loaded late.
-//! These lie in the static block that every thread gets when it is made.
+//! Rust's own thread-locals may allocate at a thread's first access if the library was loaded late.
+//! This state lies in the static TLS block that every thread gets when it is created.
 
 use std::arch::{asm, global_asm};
 use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
@@ -14,19 +14,19 @@ use std::sync::atomic::{AtomicPtr, AtomicU32, AtomicU64, Ordering};
 use crate::clock::tsc;
 use crate::lane::PassWords;
 
-/// One thread's state, all zero at first. `save.rs` knows the offsets.
+/// One thread's state, all zero at first. `save.rs` uses the offsets of the fields.
 #[repr(C)]
 pub(crate) struct Thread {
-    /// The pass is over when the time stamp counter gets here; 0: there is none.
+    /// The pass ends when the time stamp counter reaches this value; 0: there is no pass.
     until_tsc: AtomicU64,
-    /// A word that must still be …
+    /// The first word that must not change.
     first: AtomicPtr<AtomicU64>,
-    /// … this.
+    /// The value of the first word when the pass was given.
     first_was: AtomicU64,
-    /// And another one.
+    /// The second word that must not change, and its value.
     second: AtomicPtr<AtomicU64>,
     second_was: AtomicU64,
-    /// How many slow paths are under way in this thread: a signal handler may check too.
+    /// Number of slow paths under way in this thread: a POSIX signal handler may check too.
     depth: AtomicU32,
 }
 
@@ -49,13 +49,14 @@ global_asm!(
     ".popsection",
 );
 
-/// The calling thread's state. It lives as long as the thread, which is as long as anything here
-/// that the thread calls.
+/// The calling thread's state. It lives until the thread ends, so it outlives every call that the
+/// thread makes here.
 #[inline]
 pub(crate) fn this_thread() -> &'static Thread {
     let state: *const Thread;
-    // SAFETY: the initial-exec access to a thread-local symbol: its offset, which the loader knows,
-    // from the thread's control block, whose first word is its own address.
+    // SAFETY: the initial-exec access to a thread-local symbol: the loader knows the symbol's
+    // offset from the thread's control block, and the first word of the control block is its own
+    // address.
     unsafe {
         asm!(
             "mov {state}, qword ptr [rip + sidelane_gate_thread@GOTTPOFF]",
@@ -70,16 +71,16 @@ pub(crate) fn this_thread() -> &'static Thread {
 /// How deep a thread is in slow paths.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(crate) enum Depth {
-    /// The first: it may look, decide and nap.
+    /// The first slow path: it may look at the lane, ask the policy and nap.
     First,
-    /// In a signal handler that interrupted the first.
+    /// In a POSIX signal handler that interrupted the first slow path.
     InHandler,
-    /// Deeper still.
+    /// In a further handler.
     TooDeep,
 }
 
 impl Thread {
-    /// Whether the pass still holds.
+    /// Whether the pass is still valid.
     #[inline]
     pub(crate) fn has_pass(&self) -> bool {
         tsc() < self.until_tsc.load(Ordering::Relaxed)
@@ -87,10 +88,10 @@ impl Thread {
             && unchanged(&self.second, &self.second_was)
     }
 
-    /// Gives the thread a pass until `until_tsc`, as long as the two words stay as they are now.
+    /// Gives the thread a pass until `until_tsc`, for as long as the two words keep these values.
     pub(crate) fn give_pass(&self, until_tsc: u64, words: PassWords) {
         let [(first, first_was), (second, second_was)] = words;
-        // A handler in the middle of this finds no pass.
+        // A handler that arrives between these stores finds no pass.
         self.until_tsc.store(0, Ordering::Relaxed);
         self.first.store(std::ptr::from_ref(first).cast_mut(), Ordering::Relaxed);
         self.first_was.store(first_was, Ordering::Relaxed);
@@ -111,8 +112,8 @@ impl Thread {
         }
     }
 
-    /// Leaves it. A handler that jumps out of a slow path instead never gets here: its thread's
-    /// later checks nap as a handler's do.
+    /// Leaves the slow path. A handler that jumps out of a slow path skips this call; the later
+    /// checks of its thread then nap as a handler's checks do.
     pub(crate) fn leave(&self) {
         let depth = self.depth.load(Ordering::Relaxed);
         self.depth.store(depth.saturating_sub(1), Ordering::Relaxed);

@@ -1,4 +1,4 @@
-//! Control groups, version 2 and 1: finding the hierarchies, and one leaf of our own in each.
+//! Control groups, versions 2 and 1: finds the hierarchies, and makes a leaf group in each.
 
 use std::fs;
 use std::io;
@@ -8,8 +8,8 @@ use std::time::{Duration, Instant};
 
 use crate::cpulist::CpuSet;
 
-/// The kernel removes a group once its last task has been torn down, which takes a moment
-/// after a kill.
+/// The kernel removes a group only after its last task has ended, which takes a moment after a
+/// kill.
 const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
 
 /// One mounted hierarchy.
@@ -17,7 +17,7 @@ const REMOVE_TIMEOUT: Duration = Duration::from_secs(2);
 pub struct Hierarchy {
     /// Where it is mounted.
     pub mount: PathBuf,
-    /// Which part of it is mounted there (a container sees only its own).
+    /// The part of the hierarchy that is mounted there: a container sees only its own part.
     pub root: PathBuf,
     /// Its v1 controllers; empty for v2.
     pub controllers: Vec<String>,
@@ -34,13 +34,13 @@ impl Hierarchy {
         self.controllers.is_empty()
     }
 
-    /// The directory of a group of this hierarchy, given as the kernel names it.
+    /// The directory of a group of this hierarchy. `group` is the kernel's path of the group.
     pub fn dir(&self, group: &str) -> PathBuf {
         let below = Path::new(group).strip_prefix(&self.root).unwrap_or(Path::new(group));
         self.mount.join(below.strip_prefix("/").unwrap_or(below))
     }
 
-    /// Whether it has this v1 controller.
+    /// Whether the hierarchy has this v1 controller.
     pub fn controls(&self, controller: &str) -> bool {
         self.controllers.iter().any(|name| name == controller)
     }
@@ -50,21 +50,22 @@ impl Hierarchy {
         self.dir_of("self")
     }
 
-    /// The group that a process is in, named as in /proc.
+    /// The group that a process is in. `process` is the process's name in /proc.
     pub fn dir_of(&self, process: &str) -> Option<PathBuf> {
         let memberships = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
         let group = memberships.lines().find_map(|line| self.membership(line))?;
         Some(self.dir(group))
     }
 
-    /// Its number in /proc/PID/cgroup; 0 for v2.
+    /// The hierarchy's number in /proc/PID/cgroup; 0 for v2.
     fn number(&self) -> Option<u32> {
         let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
         let line = memberships.lines().find(|line| self.membership(line).is_some())?;
         line.split(':').next()?.parse().ok()
     }
 
-    /// The path in one line of /proc/PID/cgroup (`id:controllers:path`), if it is this hierarchy's.
+    /// The path in one line of /proc/PID/cgroup (`id:controllers:path`), if the line is about this
+    /// hierarchy.
     fn membership<'line>(&self, line: &'line str) -> Option<&'line str> {
         let mut fields = line.splitn(3, ':').skip(1);
         let (controllers, path) = (fields.next()?, fields.next()?);
@@ -96,7 +97,7 @@ fn parse_mount(line: &str) -> Option<Hierarchy> {
     Some(Hierarchy { mount, root, controllers })
 }
 
-/// A group, as the kernel tells it from all others.
+/// A group, with the numbers by which the kernel identifies it.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
     /// The inode number of its directory.
@@ -108,7 +109,8 @@ pub struct Group {
 }
 
 impl Group {
-    /// The group that the kernel names `path`, in the first hierarchy that has one with processes in it.
+    /// The group with the kernel path `path`, in the first hierarchy where that group has
+    /// processes.
     pub fn find(path: &str) -> Option<Self> {
         Hierarchy::all().into_iter().find_map(|hierarchy| {
             let dir = hierarchy.dir(path);
@@ -139,8 +141,8 @@ fn read_pids(file: &Path) -> Vec<u32> {
     text.lines().filter_map(|line| line.parse().ok()).collect()
 }
 
-/// A leaf made for batch, in one hierarchy, below the group this process is in: batch keeps
-/// every limit that it would have had.
+/// A leaf group for batch, in one hierarchy, below the group that this process is in. So every
+/// limit on this process also holds for batch.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Leaf {
     /// Its directory.
@@ -156,7 +158,7 @@ impl Leaf {
         if !hierarchy.controls("cpuset") {
             return Ok(leaf);
         }
-        // A v1 cpuset takes no task before its CPUs and memory nodes are set.
+        // A v1 cpuset accepts no task before its CPUs and memory nodes are set.
         match leaf.copy(&own, "cpuset.mems").and_then(|()| leaf.copy(&own, "cpuset.cpus")) {
             Ok(()) => Ok(leaf),
             Err(error) => leaf.remove().and(Err(error)),
@@ -192,13 +194,13 @@ impl Leaf {
         self.write("cpuset.cpus", &cpus.to_string())
     }
 
-    /// Removes the group, whose tasks are dead or dying.
+    /// Removes the group. Its tasks must be dead, or about to die.
     pub fn remove(&self) -> io::Result<()> {
         let deadline = Instant::now() + REMOVE_TIMEOUT;
         loop {
             match fs::remove_dir(&self.dir) {
                 Err(error) if error.raw_os_error() == Some(libc::EBUSY) && Instant::now() < deadline => {
-                    // The kernel tells nobody when a group becomes removable.
+                    // The kernel does not report when a group becomes removable.
                     std::thread::sleep(Duration::from_millis(1));
                 }
                 Err(error) if error.kind() != io::ErrorKind::NotFound => return Err(error),

@@ -1,4 +1,5 @@
-//! The one clock: CLOCK_MONOTONIC, which the kernel program's `bpf_ktime_get_ns` reads too.
+//! The clock that Sidelane uses throughout: CLOCK_MONOTONIC, which the kernel program reads with
+//! `bpf_ktime_get_ns`.
 
 use rustix::time::{ClockId, clock_gettime};
 

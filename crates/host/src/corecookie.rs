@@ -1,23 +1,24 @@
-//! Core scheduling: the kernel itself keeps batch and everybody else off one core at once.
+//! Core scheduling: the kernel itself keeps batch and all other tasks off one core at the same
+//! time.
 //!
-//! Since 5.14 a task can have a *cookie*, and lanes of a core only ever run tasks of the same one
-//! at a time; the others wait, or their lane idles. Batch that has a cookie of its own therefore
-//! never overlaps a service, which has none. It is a peer of the lane holder, made for security
-//! and not for latency: which of the two sides gets the core is decided by the scheduler's own
-//! fairness, so that the service can be made to wait for batch, if only for batch's small share in
-//! SCHED_IDLE. That is why it is something to compare with and not what `run` does.
+//! Since Linux 5.14 a task can have a *cookie*, and the lanes of a core run only tasks with the
+//! same cookie at a time; other tasks wait, or their lane idles. So batch with a cookie of its own
+//! never overlaps a service without one. Core scheduling is an alternative to the lane holder, made
+//! for security, not for latency: the scheduler's fairness decides which side gets the core, so the
+//! service may have to wait for batch, if only for the small share of SCHED_IDLE. That is why `run`
+//! does not use it and the benchmarks compare with it.
 //!
-//! A cookie passes on to children, so it is given before batch starts, and it ends with batch:
-//! nothing is left to undo. Given is it to the process and not to its group, since batch may share
-//! its group with a shell.
+//! Children inherit a cookie, so batch gets it before it starts. It ends with batch, so nothing has
+//! to be undone. The cookie is given to the process, not to its process group, since batch may
+//! share the group with a shell.
 
 use std::io;
 
-/// Gives cookies.
+/// Gives cookies to processes.
 #[derive(Clone, Copy, Debug)]
 pub struct CoreCookie;
 
-/// Why there is no core scheduling.
+/// Why core scheduling cannot be used.
 #[derive(Debug, thiserror::Error)]
 pub enum Lack {
     /// The kernel was built without it.
@@ -26,12 +27,12 @@ pub enum Lack {
     /// No core has two lanes.
     #[error("core scheduling is of no use here: no core has two lanes, or SMT is switched off")]
     Smt,
-    /// Something else stands against it.
+    /// The kernel refused it for another reason.
     #[error("core scheduling cannot be used: {0}: a seccomp filter or container may forbid prctl")]
     Refused(io::Error),
 }
 
-/// What a cookie is given to.
+/// Which tasks a command is about.
 #[repr(u64)]
 enum Scope {
     Thread = 0,
@@ -39,19 +40,21 @@ enum Scope {
 }
 
 impl CoreCookie {
-    /// Whether this kernel schedules by core on this machine.
+    /// Checks that this kernel can schedule by core on this machine.
     ///
     /// # Errors
-    /// With what it lacks.
+    ///
+    /// If not, the reason.
     pub fn supported() -> Result<(), Lack> {
         Self::of(0).map(drop).map_err(Lack::from)
     }
 
-    /// The cookie of the thread `tid` (0: the calling one), 0 if it has none. Its value means
-    /// nothing but whether two threads have the same.
+    /// The cookie of the thread `tid` (0: the calling one), 0 if it has none. Only equality of
+    /// cookies has a meaning.
     ///
     /// # Errors
-    /// Without core scheduling, or when the thread is gone or somebody else's.
+    ///
+    /// Without core scheduling, or if the thread has ended or belongs to another user.
     pub fn of(tid: u32) -> io::Result<u64> {
         let mut cookie = 0_u64;
         // The kernel writes 8 bytes there.
@@ -62,7 +65,8 @@ impl CoreCookie {
     /// Gives the process `pid` (0: the calling one) a new cookie, which its children inherit.
     ///
     /// # Errors
-    /// Without core scheduling, or when the process is gone or somebody else's.
+    ///
+    /// Without core scheduling, or if the process has ended or belongs to another user.
     pub fn give(pid: u32) -> io::Result<()> {
         core_sched(libc::PR_SCHED_CORE_CREATE, pid, Scope::Process, std::ptr::null_mut())
     }
@@ -78,10 +82,10 @@ impl From<io::Error> for Lack {
     }
 }
 
-/// `result` is null, or where the kernel writes a cookie.
+/// `result` is null, or the place to which the kernel writes a cookie.
 fn core_sched(command: libc::c_int, pid: u32, scope: Scope, result: *mut u64) -> io::Result<()> {
-    // SAFETY: of these commands only GET writes, 8 bytes to `result`, which `of` gives a place for;
-    // the others want it to be null.
+    // SAFETY: of these commands only GET writes: 8 bytes to `result`, for which `of` provides the
+    // memory. The others require null.
     match unsafe { libc::prctl(libc::PR_SCHED_CORE, command as u64, u64::from(pid), scope as u64, result) } {
         0 => Ok(()),
         _ => Err(io::Error::last_os_error()),

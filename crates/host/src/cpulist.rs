@@ -1,12 +1,12 @@
-//! Sets of CPUs, in the form in which the kernel writes and reads them.
+//! Sets of CPUs, in the kernel's text format.
 //!
-//! sysfs, procfs and cgroupfs all name sets of CPUs as "cpulists": `0-3,8,10-11`. Lane pairing is
-//! set algebra over such lists, and its results go back to the kernel and to people in the same
-//! form. So there is one type: it parses a cpulist, does the algebra, and prints the shortest
-//! cpulist for what it holds. Parsing also takes the kernel's strided ranges (`0-31:2/4` is the
-//! first 2 of every 4 CPUs in 0-31), since `isolcpus=` and cpusets may be written so.
+//! sysfs, procfs and cgroupfs all write sets of CPUs as "cpulists": `0-3,8,10-11`. Lane pairing is
+//! set algebra over such lists, and its results are written for the kernel and for users in the
+//! same format. So one type parses a cpulist, does the algebra, and prints the shortest cpulist for
+//! the set. It also parses the kernel's strided ranges (`0-31:2/4` is the first 2 of every 4 CPUs
+//! in 0-31), since `isolcpus=` and cpusets may use them.
 //!
-//! Lists come from users too, so an error quotes the list and the entry that is wrong.
+//! Lists come from users too, so an error quotes the list and the wrong entry.
 
 use std::collections::{BTreeSet, btree_set};
 use std::fmt;
@@ -119,7 +119,7 @@ impl Extend<u32> for CpuSet {
     }
 }
 
-/// The shortest cpulist for the set; nothing for the empty set, as the kernel does.
+/// The shortest cpulist for the set; the empty text for the empty set, as the kernel does.
 impl fmt::Display for CpuSet {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let runs: Vec<String> = self.runs().into_iter().map(run_text).collect();
@@ -137,16 +137,16 @@ fn run_text((first, last): (u32, u32)) -> String {
 pub struct CpuListError {
     /// The whole text.
     pub list: String,
-    /// The comma-separated part of it that is wrong.
+    /// The comma-separated part that is wrong.
     pub entry: String,
     /// What is wrong with that part.
     pub fault: Fault,
 }
 
-/// What can be wrong with one entry of a cpulist.
+/// The errors in one entry of a cpulist.
 #[derive(Clone, Debug, PartialEq, Eq, thiserror::Error)]
 pub enum Fault {
-    /// Nothing stands between two commas.
+    /// The entry has no characters.
     #[error("is empty")]
     Empty,
     /// Something other than decimal digits where a number belongs.
@@ -229,8 +229,8 @@ fn parse_stride(stride: &str) -> Result<(u32, u32), Fault> {
     Ok((used, group))
 }
 
-/// A decimal number up to [`CPU_ID_MAX`]. `u32::from_str` would also take a leading `+`, which
-/// the kernel does not.
+/// A decimal number up to [`CPU_ID_MAX`]. `u32::from_str` would also accept a leading `+`, unlike
+/// the kernel.
 pub fn parse_cpu(digits: &str) -> Result<u32, Fault> {
     let not_a_number = || Fault::NotANumber(digits.to_owned());
     if !digits.bytes().all(|byte| byte.is_ascii_digit()) {

@@ -1,7 +1,7 @@
-//! The host: what Linux tells about a machine, and what it lets a program do there.
+//! The host: what Linux reports about a machine, and what it lets a program do there.
 //!
-//! Every room may use this one. It must not know what Sidelane is: no lane that is held, no kernel program, no
-//! batch. [`service`] is about a service only as a set of processes that somebody names.
+//! Every crate may use this one. It must not depend on Sidelane's own concepts: held lanes, the
+//! kernel program, batch. To [`service`] a service is only a set of processes that a user names.
 
 pub mod cgroup;
 pub mod clock;

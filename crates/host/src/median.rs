@@ -1,6 +1,6 @@
 //! Medians, for runs on machines that are not quiet.
 
-/// The median; `None` of nothing.
+/// The median; `None` without values.
 pub fn median(values: impl IntoIterator<Item = f64>) -> Option<f64> {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);

@@ -1,8 +1,9 @@
-//! `/dev/nanonap`: MONITOR and MWAIT for holders, through the kernel module `kmod/nanonap`.
+//! `/dev/nanonap`: MONITOR and MWAIT for lane holders, through the kernel module `kmod/nanonap`.
 //!
-//! Most Intel servers have no user-level wait, and MWAIT is the kernel's. The optional module lends
-//! it to a holder, as Elfen's system call did (§3.1, Fig. 6): the lane sleeps until the watched
-//! word's cache line is written, an interrupt comes or the time is over.
+//! Most Intel servers have no user-level wait instruction, and only the kernel may use MWAIT. The
+//! optional module makes it available to a holder, as Elfen's system call did (§3.1, Fig. 6): the
+//! lane sleeps until the watched word's cache line is written, an interrupt arrives or the time is
+//! over.
 
 use std::fs::File;
 use std::io;
@@ -12,12 +13,12 @@ use std::sync::OnceLock;
 use std::sync::atomic::AtomicU32;
 use std::time::Duration;
 
-/// Where the module puts its device.
+/// The device file of the module.
 pub const DEVICE: &str = "/dev/nanonap";
 
-/// The longest single nap. It bounds how late is noticed what the watched word does not tell, such
-/// as a change on a second request lane. To look and go to sleep anew is expected to take about
-/// 1 µs, so that a napping lane is asleep nearly all the time.
+/// The longest single nap. It bounds the delay in noticing changes that do not write the watched
+/// word, such as one on a second request lane. To wake, look and sleep again is expected to take
+/// about 1 µs, so a napping lane sleeps nearly all the time.
 const NAP_MAX: Duration = Duration::from_micros(50);
 
 /// `struct nanonap_nap` of `kmod/nanonap/nanonap.h`.
@@ -42,16 +43,16 @@ const NANONAP_NAP: libc::Ioctl = {
     ((WRITE << 30) | ((size_of::<Request>() as u32) << 16) | ((b'N' as u32) << 8) | 0x40) as libc::Ioctl
 };
 
-/// Why there is no napping through the device.
+/// Why a holder cannot nap through the device.
 #[derive(Debug, thiserror::Error)]
 pub enum NoNanonap {
     /// The module is not loaded.
     #[error("nanonap: {DEVICE} is not there: build and load kmod/nanonap (README)")]
     Absent,
-    /// The device is there and cannot be used.
+    /// The device exists and cannot be opened.
     #[error("nanonap: {DEVICE} cannot be opened: {0}: run as root")]
     Closed(io::Error),
-    /// It is of another version, or something else.
+    /// The device is of another version, or of another driver.
     #[error("nanonap: {DEVICE} refuses to nap: {0}: build and load the kmod/nanonap of this Sidelane")]
     Refuses(io::Error),
 }
@@ -61,16 +62,17 @@ pub enum NoNanonap {
 pub struct Device(File);
 
 impl Device {
-    /// The device, opened and tried the first time it is asked for.
+    /// The device, opened and tested on the first call.
     pub fn get() -> Option<&'static Self> {
         static OPENED: OnceLock<Option<Device>> = OnceLock::new();
         OPENED.get_or_init(|| Self::open(Path::new(DEVICE)).ok()).as_ref()
     }
 
-    /// Opens the device at `path` and takes a nap there.
+    /// Opens the device at `path` and takes a test nap.
     ///
     /// # Errors
-    /// When there is none, or not one that naps.
+    ///
+    /// If there is no device, or one that does not nap.
     pub fn open(path: &Path) -> Result<Self, NoNanonap> {
         let file = File::options().read(true).write(true).open(path).map_err(|error| match error.kind() {
             io::ErrorKind::NotFound => NoNanonap::Absent,
@@ -78,18 +80,18 @@ impl Device {
         })?;
         let device = Self(file);
         let word = AtomicU32::new(0);
-        // A word that has changed already: nobody has to wait.
+        // The word differs from the expected value already, so the nap ends at once.
         device.nap(&word, 1, NAP_MAX).map_err(NoNanonap::Refuses)?;
         Ok(device)
     }
 
-    /// Sleeps while `word` is `expected`, but not for longer than `longest`, nor through an
-    /// interrupt.
+    /// Sleeps while `word` is `expected`, for at most `longest`, and until the next interrupt at
+    /// the latest.
     pub fn nap(&self, word: &AtomicU32, expected: u32, longest: Duration) -> io::Result<()> {
         let longest_ns = longest.min(NAP_MAX).as_nanos().max(1) as u32;
         let request = Request { word: word.as_ptr() as u64, expected, longest_ns };
-        // SAFETY: the command reads a `Request` behind the pointer and the word behind the address
-        // in it, both of which outlive the call, and writes nothing.
+        // SAFETY: the command reads the `Request` that the pointer refers to, and the word at the
+        // address in it. Both outlive the call. It writes nothing.
         match unsafe { libc::ioctl(self.0.as_raw_fd(), NANONAP_NAP, &raw const request) } {
             0 => Ok(()),
             _ => Err(io::Error::last_os_error()),
@@ -112,7 +114,7 @@ mod tests {
 
     #[test]
     fn the_command_is_the_one_of_the_header() {
-        // As a C compiler has it.
+        // The value that a C compiler computes.
         assert_eq!(NANONAP_NAP, 0x4010_4e40);
     }
 

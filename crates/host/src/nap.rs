@@ -1,8 +1,8 @@
-//! Napping as a holder can: as any program can ([`sidelane_nap`]), and through `/dev/nanonap`.
+//! Ways for a holder to nap: those of any program ([`sidelane_nap`]), and `/dev/nanonap`.
 //!
-//! Best first: UMWAIT, MWAITX, then `/dev/nanonap`, where its module is loaded: it does the same with
-//! MONITOR/MWAIT, which only the kernel may use, at the price of a system call. A PAUSE loop is what
-//! remains.
+//! In order of preference: UMWAIT, MWAITX, then `/dev/nanonap` if its module is loaded. The module
+//! naps with MONITOR/MWAIT, which only the kernel may use, at the price of a system call. The last
+//! choice is a PAUSE loop.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -14,7 +14,7 @@ use crate::nanonap::NoNanonap;
 /// A way to wait on a lane without using it.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Nap {
-    /// What any program can do.
+    /// A way that any program can use.
     User(sidelane_nap::Nap),
     /// MONITOR/MWAIT in the kernel.
     Device,
@@ -41,17 +41,18 @@ impl Nap {
         }
     }
 
-    /// Napping through the device, for whoever insists on it.
+    /// Napping through the device, for callers that require it.
     ///
     /// # Errors
-    /// When there is none, with what to do about it.
+    ///
+    /// If the device cannot be used, with what to do about it.
     pub fn device() -> Result<Self, NoNanonap> {
         nanonap::Device::open(nanonap::DEVICE.as_ref())?;
         Ok(Nap::Device)
     }
 
-    /// Waits a moment, `longest` at most or a little longer, or until `watched` is written, if
-    /// that can be told. Does not wait if `done` holds once it is being watched.
+    /// Waits a moment, about `longest` at most, or until `watched` is written, if the CPU can
+    /// detect that. Does not wait if `done` holds after the watch has begun.
     #[inline]
     pub fn wait(self, watched: &AtomicU32, longest: Duration, done: impl Fn() -> bool) {
         match self {
@@ -61,8 +62,8 @@ impl Nap {
     }
 }
 
-/// The kernel looks at `watched` itself once it is being watched, so that whatever makes `done`
-/// hold by a write there, after the look here, is not missed.
+/// The kernel reads `watched` again after its watch has begun. So a write that makes `done` hold
+/// after the read here is not missed.
 fn in_kernel(watched: &AtomicU32, longest: Duration, done: impl Fn() -> bool) {
     let seen = watched.load(Ordering::Acquire);
     if done() {
@@ -89,7 +90,7 @@ mod tests {
 
     #[test]
     fn a_write_is_seen_by_whoever_naps_on_it() {
-        // Without the module the device is a PAUSE loop, and works all the same.
+        // Without the module, `Nap::Device` is a PAUSE loop and works too.
         for nap in [Nap::probe(), Nap::Device] {
             let word = AtomicU32::new(0);
             std::thread::scope(|scope| {

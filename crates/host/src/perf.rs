@@ -18,7 +18,7 @@ const HARDWARE: u32 = 0;
 const SOFTWARE: u32 = 1;
 const RAW: u32 = 4;
 
-/// perf's names of events, and whether they are the processor's.
+/// perf's names of events, and whether the processor counts them.
 const NAMED: [(&str, Event); 15] = [
     ("cycles", Event { kind: HARDWARE, config: 0 }),
     ("instructions", Event { kind: HARDWARE, config: 1 }),
@@ -38,30 +38,30 @@ const NAMED: [(&str, Event); 15] = [
 ];
 
 impl Event {
-    /// The processor's cycles, while it is not halted.
+    /// The processor's cycles, without those in which it is halted.
     pub const CYCLES: Self = NAMED[0].1;
     /// The processor's instructions.
     pub const INSTRUCTIONS: Self = NAMED[1].1;
 
-    /// The event that perf calls so, or `rHEX`: the processor's own number.
+    /// The event with this name in perf, or `rHEX` with the processor's own number.
     pub fn named(name: &str) -> Option<Self> {
         let known = NAMED.iter().find(|(known, _)| *known == name).map(|(_, event)| *event);
         let raw = || Some(Self { kind: RAW, config: u64::from_str_radix(name.strip_prefix('r')?, 16).ok()? });
         known.or_else(raw)
     }
 
-    /// The names there are.
+    /// The names of all events.
     pub fn names() -> impl Iterator<Item = &'static str> {
         NAMED.iter().map(|(name, _)| *name)
     }
 
-    /// Whether the processor counts it, and not the kernel.
+    /// Whether the processor counts the event, and not the kernel.
     pub fn is_hardware(&self) -> bool {
         self.kind != SOFTWARE
     }
 }
 
-/// `struct perf_event_attr` as it was first published, which every kernel takes.
+/// `struct perf_event_attr` in its first version, which every kernel accepts.
 #[derive(Default)]
 #[repr(C)]
 struct Attributes {
@@ -79,8 +79,8 @@ struct Attributes {
 
 const _: () = assert!(size_of::<Attributes>() == 64);
 
-/// Counts `event` on `cpu`, whoever runs there, from now on; in one group with another counter, if that
-/// is wanted, so that both count or neither does.
+/// Counts `event` on `cpu` from now on, whatever runs there. With `group`, both counters count at
+/// the same times.
 pub fn open(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<OwnedFd> {
     const EVERYBODY: libc::pid_t = -1;
     const NO_GROUP: c_int = -1;
@@ -96,7 +96,7 @@ pub fn open(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<Owned
     if fd < 0 {
         return Err(io::Error::last_os_error());
     }
-    // SAFETY: a descriptor that was opened a moment ago and that nobody else knows.
+    // SAFETY: a descriptor that was opened a moment ago and has no other owner.
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 

@@ -4,10 +4,10 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
-/// State of a listening socket in the kernel's tables.
+/// State of a listening socket in the kernel's socket tables.
 const LISTEN: &str = "0A";
 
-/// Where a process listens.
+/// A port that a process listens on.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub struct Listener {
     /// The inode number of its network namespace.
@@ -16,7 +16,7 @@ pub struct Listener {
     pub port: u16,
 }
 
-/// Where any of these processes listens.
+/// The ports that any of these processes listens on.
 pub fn listeners(pids: &BTreeSet<u32>) -> BTreeSet<Listener> {
     pids.iter().flat_map(|pid| listeners_of(*pid)).collect()
 }

@@ -1,11 +1,12 @@
-//! Signals as something to wait for.
+//! POSIX signals that a program waits for instead of handling them.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
-/// What the agent hears: the end of a child, and what it passes on to the batch command.
+/// The POSIX signals that the agent receives: the end of a child, and those that it passes on to
+/// the batch command.
 const HEARD: [i32; 9] = [
     libc::SIGCHLD,
     libc::SIGINT,
@@ -18,18 +19,18 @@ const HEARD: [i32; 9] = [
     libc::SIGCONT,
 ];
 
-/// One signal that came in.
+/// One POSIX signal that was received.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Caught {
     /// Its number.
     pub signal: i32,
-    /// The kernel sent it to the whole foreground process group (Ctrl-C), so the batch command
-    /// has had it too.
+    /// The kernel sent it to the whole foreground process group (Ctrl-C), so the batch command has
+    /// received it too.
     pub from_terminal: bool,
 }
 
 impl Caught {
-    /// Whether it asks whoever gets it to end.
+    /// Whether it asks its receiver to end.
     pub fn asks_to_end(&self) -> bool {
         [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&self.signal)
     }
@@ -48,21 +49,21 @@ fn heard() -> libc::sigset_t {
     }
 }
 
-/// Lets the calling thread be interrupted again by what the agent hears: a program that it
-/// starts inherits the agent's mask. Async-signal-safe.
+/// Unblocks the POSIX signals that the agent receives: a program that the agent starts inherits the
+/// agent's mask. Async-signal-safe.
 pub fn unmask() {
     // SAFETY: a valid pointer to an initialised set.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &heard(), std::ptr::null_mut()) };
 }
 
-/// The agent's ear. While it exists the signals interrupt nothing.
+/// Receives POSIX signals. While this value exists, they do not interrupt the agent.
 pub struct Signals {
     fd: OwnedFd,
     before: libc::sigset_t,
 }
 
 impl Signals {
-    /// Starts listening. To be called before any thread is started.
+    /// Starts to receive. Must be called before any other thread is started.
     pub fn listen() -> io::Result<Self> {
         let heard = heard();
         // SAFETY: sigset_t is plain data that pthread_sigmask fills in.
@@ -75,11 +76,11 @@ impl Signals {
         if fd < 0 {
             return Err(io::Error::last_os_error());
         }
-        // SAFETY: signalfd has just returned it to us.
+        // SAFETY: signalfd has just returned this descriptor.
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 
-    /// Waits for a signal, `timeout_ms` at the longest.
+    /// Waits for a POSIX signal, at most `timeout_ms`.
     pub fn wait(&self, timeout_ms: u32) -> io::Result<Option<Caught>> {
         let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(timeout_ms) * 1_000_000 };
         let mut door = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];

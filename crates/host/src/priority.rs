@@ -1,4 +1,4 @@
-//! Where a thread runs, and before whom.
+//! CPU affinity and scheduling class of threads.
 
 use std::io;
 
@@ -26,8 +26,8 @@ pub fn pin_thread(tid: u32, cpus: &[u32]) -> io::Result<()> {
     check(result)
 }
 
-/// Does `work` with the calling thread confined to `cpus`, and gives it back where it was allowed
-/// before: what `work` starts stays confined.
+/// Runs `work` with the calling thread confined to `cpus`, then restores the thread's affinity.
+/// Threads and processes that `work` starts stay confined.
 pub fn with_this_thread_on<T>(cpus: &[u32], work: impl FnOnce() -> T) -> io::Result<T> {
     let before = rustix::thread::sched_getaffinity(None)?;
     pin_this_thread(cpus)?;
@@ -46,7 +46,7 @@ pub fn make_this_thread_idle() -> io::Result<()> {
     schedule_this_thread(libc::SCHED_IDLE, 0)
 }
 
-/// SCHED_EXT, which the C library does not know yet.
+/// SCHED_EXT; the C library does not define it yet.
 const SCHED_EXT: i32 = 7;
 
 /// Puts the calling thread, and its children to come, into SCHED_EXT.
@@ -54,13 +54,13 @@ pub fn make_this_thread_ext() -> io::Result<()> {
     schedule_this_thread(SCHED_EXT, 0)
 }
 
-/// Puts the thread `tid` into SCHED_IDLE if it is in SCHED_EXT. Returns whether it was.
+/// Puts the thread `tid` into SCHED_IDLE if it is in SCHED_EXT. Returns whether it did.
 pub fn move_from_ext_to_idle(tid: u32) -> bool {
     class_of(tid) == SCHED_EXT && schedule(tid, libc::SCHED_IDLE, 0).is_ok()
 }
 
-/// Puts the thread `tid` into SCHED_EXT if it is in a class of the fair scheduler. Returns whether it
-/// was.
+/// Puts the thread `tid` into SCHED_EXT if it is in a class of the fair scheduler. Returns whether
+/// it did.
 pub fn move_to_ext(tid: u32) -> bool {
     [libc::SCHED_OTHER, libc::SCHED_BATCH, libc::SCHED_IDLE].contains(&class_of(tid))
         && schedule(tid, SCHED_EXT, 0).is_ok()

@@ -1,4 +1,4 @@
-//! Processes and threads, as `/proc` lists them. They come and go while one looks: what has gone is left out.
+//! Processes and threads, as `/proc` lists them. Those that end during the listing are left out.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -11,17 +11,17 @@ pub fn threads(pid: u32) -> Vec<u32> {
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Whether a thread of the process has not ended: the dead stay in the process table until
-/// they are reaped, and a first thread may end before the others.
+/// Whether any thread of the process is alive: dead threads stay in the process table until they
+/// are reaped, and the first thread may end before the others.
 pub fn is_alive(pid: u32) -> bool {
     let has_ended = |tid| matches!(state(&format!("/proc/{pid}/task/{tid}/stat")), None | Some('Z' | 'X'));
     !threads(pid).into_iter().all(has_ended)
 }
 
-/// The state letter in the `stat` file of a process or thread, if it is there.
+/// The state letter in the `stat` file of a process or thread, if the text has one.
 pub fn state(stat: &str) -> Option<char> {
     let stat = fs::read_to_string(stat).ok()?;
-    // The name, in parentheses, may hold anything; the state follows the last of them.
+    // The name in parentheses may contain any character; the state follows the last `) `.
     stat.rsplit_once(") ")?.1.chars().next()
 }
 
@@ -87,10 +87,10 @@ pub fn allowed_cpus(pids: &BTreeSet<u32>) -> CpuSet {
     all.fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
 }
 
-/// Process ids go no higher than this on any 64-bit kernel.
+/// The highest process id on any 64-bit kernel.
 const PID_MAX: u32 = 1 << 22;
 
-/// No process or thread id is higher.
+/// An upper bound of all process and thread ids.
 pub fn pid_max() -> u32 {
     let text = fs::read_to_string("/proc/sys/kernel/pid_max").unwrap_or_default();
     text.trim().parse().unwrap_or(PID_MAX)

@@ -1,4 +1,4 @@
-//! Memory that another process shares by itself: a sealed memfd among its open files.
+//! Memory that another process shares: a sealed memfd among its open files.
 
 use std::fs::{self, File};
 use std::io;
@@ -21,8 +21,8 @@ unsafe impl Send for SealedFile {}
 unsafe impl Sync for SealedFile {}
 
 impl SealedFile {
-    /// The files of this name and of at least so many bytes that the process `pid` has open; a file that
-    /// could shrink is none, since reading it could fail.
+    /// The files of this name, of at least `bytes` bytes, that the process `pid` has open. Files
+    /// that could shrink are left out, since reading them could fail.
     pub fn find(pid: u32, name: &str, bytes: usize) -> impl Iterator<Item = Self> {
         let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
         let named = files.map(|file| file.path()).filter(move |path| is_named(path, name));
@@ -38,10 +38,11 @@ impl SealedFile {
         Some(Self { start: map(&file, bytes).ok()?, bytes })
     }
 
-    /// `count` words that begin `offset` bytes into the file.
+    /// `count` words, from byte `offset` of the file on.
     ///
     /// # Panics
-    /// If they do not lie inside the file, or are not aligned there: both are up to the format.
+    ///
+    /// If the words are outside the file or not aligned. The file format must exclude both.
     pub fn at<W: Shared>(&self, offset: usize, count: usize) -> &[W] {
         let length = count * size_of::<W>();
         assert!(offset + length <= self.bytes, "inside the file");
@@ -61,7 +62,7 @@ impl Drop for SealedFile {
 
 fn is_named(path: &Path, name: &str) -> bool {
     let wanted = format!("/memfd:{name}");
-    // The kernel adds " (deleted)".
+    // The kernel appends " (deleted)" to the name.
     fs::read_link(path).is_ok_and(|target| target.to_string_lossy().split(' ').next() == Some(&wanted))
 }
 

@@ -1,7 +1,7 @@
-//! The latency-critical service: how a user names it, which processes it is, where it may run.
+//! The latency-critical service: how a user names it, its processes, and where it may run.
 //!
-//! Sidelane only looks at it. The one exception is pinning, which the service's owner has to
-//! ask for (`--pin-service`) and which is undone at the end.
+//! Sidelane only observes the service. The one exception is pinning: the service's owner has to ask
+//! for it (`--pin-service`), and it is undone at the end.
 
 use std::collections::BTreeSet;
 use std::fmt;
@@ -19,28 +19,28 @@ use crate::procfs::{all_pids, family, is_alive};
 pub enum Target {
     /// `pid:1234`: this process and its children.
     Pid(u32),
-    /// `port:6379`: whoever listens on this TCP port.
+    /// `port:6379`: the processes that listen on this TCP port.
     Port(u16),
     /// `comm:redis-server`: every process of this name.
     Comm(String),
-    /// `cgroup:/system.slice/redis.service`: everything in this group and below.
+    /// `cgroup:/system.slice/redis.service`: all processes in this group and below.
     Cgroup(String),
 }
 
-/// Why the service cannot be worked with.
+/// Why the service cannot be used.
 #[derive(Debug, Error)]
 pub enum ServiceError {
-    /// The command line's name is not of any known form.
+    /// The text on the command line has none of the known forms.
     #[error(
         "`{0}` does not name a service: use pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH, as in --service port:6379"
     )]
     Syntax(String),
-    /// Nothing matches.
+    /// No process matches.
     #[error("no service found at {target}: {hint}")]
     NotFound {
-        /// As given.
+        /// The target, as the user gave it.
         target: Target,
-        /// What to look at.
+        /// What the user can check.
         hint: String,
     },
 }
@@ -76,12 +76,13 @@ impl FromStr for Target {
 pub struct Service {
     /// Its processes.
     pub pids: BTreeSet<u32>,
-    /// Its cgroup, if it was named by one: whoever joins it is of the service, too.
+    /// Its cgroup, if it was named by one: every process that joins the group belongs to the
+    /// service.
     pub group: Option<Group>,
 }
 
 impl Target {
-    /// Finds the service's processes as they are now.
+    /// Finds the service's current processes.
     pub fn find(&self) -> Result<Service, ServiceError> {
         let mut service = match self {
             Target::Pid(pid) => Service { pids: family(&BTreeSet::from([*pid])), ..Service::default() },

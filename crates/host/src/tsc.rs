@@ -1,24 +1,23 @@
 //! The observer's clock: the time stamp counter, which ticks at a constant rate on every lane.
 //!
-//! Its ticks are called *cycles* here, as in the thesis; they are those of the processor's nominal
-//! frequency, not of the clock that the core happens to run at.
+//! Its ticks are called *cycles* here, as in the thesis. They are cycles of the processor's nominal
+//! frequency; the core's actual frequency may differ.
 
 use std::arch::x86_64::{__cpuid, __rdtscp, _rdtsc};
 use std::time::{Duration, Instant};
 
-/// How long the counter is compared with the system's clock.
+/// For how long the counter is compared with the system's clock.
 const CALIBRATION: Duration = Duration::from_millis(20);
-/// CPUID leaf and bit for a counter that ticks alike in every state of the processor.
+/// CPUID leaf and bit of a counter with the same rate in every power state of the processor.
 const INVARIANT: (u32, u32) = (0x8000_0007, 1 << 8);
 
-/// Whether the processor says that its counter ticks alike in all of its states. Some hypervisors do not
-/// pass that on.
+/// Whether the processor reports a constant rate of its counter. Some hypervisors hide that bit.
 pub fn is_invariant() -> bool {
     let (leaf, bit) = INVARIANT;
     __cpuid(0x8000_0000).eax >= leaf && __cpuid(leaf).edx & bit != 0
 }
 
-/// Cycles now, after everything before it has been read.
+/// Cycles now, after all earlier loads are done.
 #[inline(always)]
 pub fn ordered_cycles() -> u64 {
     let mut lane = 0;
@@ -26,10 +25,10 @@ pub fn ordered_cycles() -> u64 {
     unsafe { __rdtscp(&mut lane) }
 }
 
-/// The lane that this thread runs on, as Linux writes it beside the counter.
+/// The lane that this thread runs on, which Linux stores for RDTSCP.
 #[inline(always)]
 pub fn lane_now() -> u32 {
-    /// Above it stands the NUMA node.
+    /// The bits above it hold the NUMA node.
     const LANE_BITS: u32 = (1 << 12) - 1;
     let mut lane = 0;
     // SAFETY: as above.
@@ -37,15 +36,15 @@ pub fn lane_now() -> u32 {
     lane & LANE_BITS
 }
 
-/// Cycles now, give or take the instructions around it.
+/// Cycles now; instructions nearby may be reordered with the read.
 #[inline(always)]
 pub fn cycles() -> u64 {
     // SAFETY: every x86-64 processor has RDTSC.
     unsafe { _rdtsc() }
 }
 
-/// One moment on both clocks. Whatever comes between two readings makes them two moments, so of several
-/// tries the closest counts.
+/// One moment on both clocks. An interruption between the two reads separates them, so the closest
+/// of several tries is used.
 fn both() -> (u64, u64) {
     const TRIES: usize = 8;
     let look = || {
@@ -56,14 +55,14 @@ fn both() -> (u64, u64) {
     (before + apart / 2, now_ns)
 }
 
-/// What cycles are in time.
+/// The rate and the zero point that convert cycles to time.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Clock {
     /// Cycles a nanosecond.
     pub cycles_per_ns: f64,
-    /// A moment in cycles …
+    /// The zero point in cycles.
     pub zero_cycles: u64,
-    /// … and on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// The zero point on `CLOCK_MONOTONIC`, in nanoseconds.
     pub zero_ns: u64,
 }
 
@@ -79,12 +78,12 @@ impl Clock {
         Self { cycles_per_ns: spent as f64 / passed_ns as f64, zero_cycles, zero_ns }
     }
 
-    /// So many cycles as nanoseconds.
+    /// `cycles` in nanoseconds.
     pub fn ns(&self, cycles: u64) -> f64 {
         cycles as f64 / self.cycles_per_ns
     }
 
-    /// So many nanoseconds as cycles.
+    /// `ns` in cycles.
     pub fn cycles(&self, ns: u64) -> u64 {
         (ns as f64 * self.cycles_per_ns) as u64
     }
@@ -106,7 +105,8 @@ mod tests {
         let before = crate::clock::now_ns();
         let at_ns = clock.at_ns(cycles());
         let after = crate::clock::now_ns();
-        // The rate is known to some parts in ten thousand; the moment is at most some ms after the zero.
+        // The rate is exact to some parts in ten thousand; the moment is at most some ms after the
+        // zero.
         let slack_ns = 10_000 + (after - clock.zero_ns) / 1_000;
         assert!(before - slack_ns <= at_ns && at_ns <= after + slack_ns, "{before} {at_ns} {after}");
         let there_and_back = clock.ns(clock.cycles(1_000_000));

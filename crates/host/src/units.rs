@@ -1,10 +1,10 @@
-//! Quantities on the command line: a number and its unit, always both.
+//! Quantities on the command line: always a number and its unit.
 
 use std::time::Duration;
 
 use thiserror::Error;
 
-/// What is wrong with a quantity.
+/// A text that is not a quantity.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("`{text}` is not a time: write a number and its unit, one of ns, us, ms, s (as in 8us or 1.5s)")]
 pub struct TimeError {

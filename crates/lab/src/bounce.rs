@@ -1,8 +1,8 @@
-//! Two processes that hand a CPU to each other: the service and a bystander.
+//! Two processes that hand a CPU to each other: the service and a bystander process.
 //!
-//! A byte goes back and forth through two pipes, so each bounce is two context switches and
-//! two wake-ups on one CPU that is never idle. What it costs to watch the switches, or to hold
-//! a lane at each of them, is the time that the same number of bounces takes longer.
+//! A byte goes back and forth through two pipes, so each bounce is two context switches and two
+//! wake-ups on one CPU that is never idle. The cost of watching the switches, or of holding a lane
+//! at each of them, is the additional time that the same number of bounces takes.
 
 use std::io::{BufRead, Read, Write, stdin, stdout};
 use std::os::unix::process::CommandExt;
@@ -23,13 +23,13 @@ pub struct Args {
     /// Rounds of an integer loop that each side works before it hands over
     #[arg(long, default_value_t = 0, value_name = "N")]
     work: u64,
-    /// Be the other side
+    /// Run as the bystander
     #[arg(long, hide = true)]
     partner: bool,
 }
 
-/// Prints `ready pid=N`, then answers each line `BOUNCES` on standard input with the
-/// nanoseconds that so many bounces took.
+/// Prints `ready pid=N`. Then each line `BOUNCES` on standard input is answered with the
+/// nanoseconds that this number of bounces took.
 pub fn run(args: &Args) -> Result<()> {
     place::pin_to(args.cpu)?;
     if args.partner {
@@ -92,7 +92,7 @@ fn be_partner(work: u64) -> Result<()> {
     Ok(())
 }
 
-/// A fixed amount of work, not of time: an interruption must lengthen it.
+/// A fixed amount of work, whatever time it takes: an interruption must make it longer.
 fn toil(rounds: u64) {
     for round in 0..rounds {
         std::hint::black_box(round);

@@ -30,15 +30,15 @@ pub enum Command {
     ServiceTimes(service_times::Args),
     /// Run batch work that counts its progress in shared memory
     Batch(batch::Args),
-    /// Be a synthetic service: spin, sleep, repeat
+    /// Run a synthetic service: spin, sleep, repeat
     Pulse(pulse::Args),
     /// Hand a CPU back and forth between two processes
     Bounce(bounce::Args),
-    /// Be a noisy machine: a host that takes the CPUs away, and neighbours
+    /// Make the machine noisy: a host that takes the CPUs away, and neighbours
     Noise(noise::Args),
-    /// Be a service that writes down when it worked on what
+    /// Run a service that records when it worked on which request
     EchoServer(echo::server::Args),
-    /// Ask it, on time, with habits that blur where a request ends
+    /// Send requests to it on time, some in ways that hide where a request ends
     EchoClient(echo::client::Args),
     /// Make two CPUs slow each other as the lanes of one core do
     Sibling(sibling::Args),

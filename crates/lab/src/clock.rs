@@ -1,7 +1,7 @@
 //! The one clock of the lab: nanoseconds of CLOCK_MONOTONIC.
 //!
-//! Timers (timerfd, clock_nanosleep) take absolute times of the same clock, so that
-//! an intended time can be handed to the kernel as it is.
+//! Timers (timerfd, clock_nanosleep) take absolute times of the same clock, so an intended time can
+//! be passed to the kernel unchanged.
 
 use anyhow::{Context, Result};
 use rustix::thread::clock_nanosleep_absolute;
@@ -28,7 +28,7 @@ pub fn thread_cpu_used_ns() -> Nanos {
     nanos(clock_gettime(ClockId::ThreadCPUTime))
 }
 
-/// Sleeps until that time, whatever signals come in between.
+/// Sleeps until `wake_ns`, however many POSIX signals interrupt the sleep.
 pub fn sleep_until(wake_ns: Nanos) -> Result<()> {
     let wake = timespec(wake_ns);
     rustix::io::retry_on_intr(|| clock_nanosleep_absolute(ClockId::Monotonic, &wake)).context("clock_nanosleep failed")

@@ -1,7 +1,7 @@
 //! Building the index, once for a corpus.
 //!
-//! An index directory is complete or absent: it is built beside its place and renamed
-//! into it, with a stamp written last that says which corpus it was built from.
+//! An index directory is complete or absent: it is built beside its place and renamed into it. A
+//! stamp, written last, says from which corpus it was built.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -19,15 +19,15 @@ pub const TEXT_FIELD: &str = "text";
 
 const STAMP_NAME: &str = "sidelane-lab.json";
 
-/// Counts up when the same corpus would give another index.
+/// Version of the index format; raised when the same corpus would give another index.
 const FORMAT: u32 = 1;
 
 /// `--quick` keeps one document in this many.
 const QUICK_EVERY: u64 = 8;
 
-/// Room for the postings before a segment is written out: more than the whole corpus needs,
-/// so that it becomes one segment. One segment makes document numbers, and with them the
-/// query mix, the same in every build.
+/// Memory for the postings before a segment is written out: more than the whole corpus needs, so
+/// that the index is one segment. With one segment, document numbers and thus the query mix are the
+/// same in every build.
 const WRITER_BYTES: usize = 2_000_000_000;
 
 /// Options of `index`.
@@ -63,7 +63,7 @@ pub fn run(args: &Args) -> Result<()> {
         corpus: format!("{:016x}", corpus.fingerprint()?),
         every: if args.quick { QUICK_EVERY } else { 1 },
     };
-    // Without the slash that may end it, so that a suffix can be added to the name.
+    // Without a slash at the end, so that a suffix can be added to the name.
     let out: PathBuf = args.out.components().collect();
     if read_stamp(&out).is_some_and(|found| found == stamp) {
         eprintln!("{} holds the index of this corpus already", out.display());
@@ -72,7 +72,7 @@ pub fn run(args: &Args) -> Result<()> {
     build(&out, &corpus, &stamp)
 }
 
-/// Refuses a directory that has no index, or only a part of one.
+/// Refuses a directory without a complete index.
 pub fn require_complete(dir: &Path) -> Result<()> {
     match read_stamp(dir) {
         Some(stamp) if stamp.format == FORMAT => Ok(()),
@@ -98,7 +98,7 @@ fn build(out: &Path, corpus: &Corpus, stamp: &Stamp) -> Result<()> {
     Ok(())
 }
 
-/// An old index may be replaced; a directory of something else may not.
+/// Only an old index may be replaced, never a directory with other contents.
 fn refuse_foreign(out: &Path) -> Result<()> {
     let ours = out.join(STAMP_NAME).exists();
     let empty = fs::read_dir(out).map_or(!out.exists(), |mut entries| entries.next().is_none());
@@ -123,7 +123,7 @@ fn remove_if_there(dir: &Path) -> Result<()> {
     Ok(())
 }
 
-/// Indexes one document in `every`; returns how many that were.
+/// Indexes one document in `every`; returns how many documents were indexed.
 fn write_index(dir: &Path, corpus: &Corpus, every: u64) -> Result<u64> {
     let (schema, text) = schema();
     let index = Index::create_in_dir(dir, schema)?;
@@ -161,7 +161,7 @@ fn merge_into_one(index: &Index, writer: &mut IndexWriter) -> Result<()> {
     Ok(())
 }
 
-/// Text with positions, for phrases; stored, because phrases to ask for are drawn from it.
+/// Text with positions, for phrase queries; stored, because phrases are drawn from it.
 fn schema() -> (Schema, Field) {
     let indexing = TextFieldIndexing::default()
         .set_tokenizer("default")

@@ -1,10 +1,9 @@
 //! `sidelane-lab`: the workloads and the load that Sidelane's experiments run on.
 //!
-//! Nothing here knows about gates or policies. The lab only provides a
-//! latency-critical service with a real spread of demands (`index`, `queries`,
-//! `serve`), somebody who asks it questions on time (`load`), batch work whose
-//! progress can be watched (`batch`), two CPUs that behave like the lanes of one core
-//! (`sibling`), and small instruments around them.
+//! Nothing here depends on gates or policies. The lab provides a latency-critical service with a
+//! realistic spread of demands (`index`, `queries`, `serve`), an open-loop client (`load`), batch
+//! work whose progress can be read (`batch`), two CPUs that behave like the lanes of one core
+//! (`sibling`), and small tools for measurements.
 
 mod batch;
 mod bounce;

@@ -1,4 +1,4 @@
-//! Where and how urgently the calling thread runs: CPU, scheduling class, timer slack.
+//! CPU, scheduling class and timer slack of the calling thread.
 
 use std::num::NonZeroU64;
 
@@ -29,13 +29,12 @@ pub fn run_as_fifo(priority: i32) -> Result<()> {
     Ok(())
 }
 
-/// Asks for timers that fire when they are due: the default slack of 50 µs is as large as
-/// what is measured here.
+/// Sets the timer slack to 1 ns: the default of 50 µs is as long as the times measured here.
 pub fn wake_on_time() -> Result<()> {
     set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack to 1 ns")
 }
 
-/// Sleeps as short as can be, so that the calling thread is switched out and in again.
+/// Sleeps for the shortest time, so that the calling thread is switched out and in again.
 pub fn leave_and_return() -> Result<()> {
     let moment = Timespec { tv_sec: 0, tv_nsec: 1 };
     rustix::io::retry_on_intr(|| match nanosleep(&moment) {
@@ -46,11 +45,11 @@ pub fn leave_and_return() -> Result<()> {
     .context("nanosleep failed")
 }
 
-/// Takes a CPU from whoever runs there, for a moment, on a thread of its own.
+/// Takes a CPU for a moment with a thread of its own, so that a context switch happens there.
 pub fn visit(cpu: usize) -> Result<()> {
     let visit = move || -> Result<()> {
         run_as_fifo(1)?;
         pin_to(cpu)
     };
-    std::thread::spawn(visit).join().expect("a visit does not panic")
+    std::thread::spawn(visit).join().expect("the visiting thread does not panic")
 }

@@ -1,19 +1,19 @@
-//! Poisson arrivals: independent users, each asking whenever they like.
+//! Poisson arrivals: independent users, each of whom sends at any time.
 //!
-//! Times are fixed by the seed alone. They do not depend on when replies come, which is
-//! what makes the load open-loop.
+//! The seed alone fixes the times. They do not depend on when replies arrive; this makes the load
+//! open-loop.
 
 use crate::clock::Nanos;
 use crate::rng::Rng;
 
-/// The intended times of requests, in nanoseconds from the start of the run, for ever.
+/// The intended times of requests, in nanoseconds from the start of the run, without end.
 #[derive(Debug)]
 pub struct Arrivals {
     rng: Rng,
     gap_mean_ns: f64,
     /// Kept as a float: rounding each gap would bias high rates.
     last_ns: f64,
-    /// When another mean gap comes into force, and which.
+    /// The time of a rate change, and the mean gap after it.
     step: Option<(f64, f64)>,
 }
 
@@ -23,13 +23,13 @@ impl Arrivals {
         Arrivals { rng, gap_mean_ns: 1e9 / rate_per_s, last_ns: 0.0, step: None }
     }
 
-    /// The same until `at_ns`, and arrivals at `rate_per_s` from then on.
+    /// Arrivals at the old rate until `at_ns`, and at `rate_per_s` from then on.
     pub fn then(self, at_ns: Nanos, rate_per_s: f64) -> Self {
         Arrivals { step: Some((at_ns as f64, 1e9 / rate_per_s)), ..self }
     }
 
-    /// Independent users do not remember: from the step on, the wait for the next one of them is
-    /// as long as if another had just come.
+    /// Draws the gap anew from the step on: a Poisson process has no memory, so the wait for the
+    /// next arrival does not depend on when the last one was.
     fn cross_step(&mut self) {
         if let Some((at_ns, gap_mean_ns)) = self.step.take_if(|(at_ns, _)| self.last_ns >= *at_ns) {
             self.gap_mean_ns = gap_mean_ns;

@@ -1,5 +1,5 @@
-//! A synthetic latency-critical service: spin, sleep, repeat. It answers nobody; it only
-//! makes a CPU busy and idle in a known rhythm, for measurements of microseconds.
+//! A synthetic latency-critical service: spin, sleep, repeat. It has no clients; it makes a CPU
+//! busy and idle at known times, for measurements of microseconds.
 
 use anyhow::Result;
 
@@ -57,7 +57,7 @@ fn length_ns(mean_us: u64, rng: &mut Option<Rng>) -> Nanos {
     rng.as_mut().map_or(mean_ns, |rng| (mean_ns as f64 * 2.0 * rng.unit()) as Nanos)
 }
 
-/// Spins on the clock, which keeps the CPU in user mode.
+/// Spins on the clock, so that the CPU stays in user mode.
 fn spin_until(end_ns: Nanos, stalls: &mut Stalls) {
     let mut last = now_ns();
     loop {
@@ -71,7 +71,8 @@ fn spin_until(end_ns: Nanos, stalls: &mut Stalls) {
     }
 }
 
-/// How long the CPU was away at a time: with somebody else, or, if it is emulated, off its own CPU.
+/// How long the program was away from its CPU at a time: another program ran there, or a hypervisor
+/// had taken the CPU away.
 struct Stalls {
     print: bool,
     longest_ns: Nanos,

@@ -1,11 +1,10 @@
-//! Drawing a query mix from the terms of an index.
+//! Draws a query mix from the terms of an index.
 //!
-//! What makes searches differ in demand is how common their terms are (Elfen, section 2:
-//! most requests are short and a few are very long). So terms of AND and OR queries are
-//! drawn by Zipf's law over the terms, the most common first, and phrases are taken from
-//! random places of the text, where they follow the same law by themselves. The cost of
-//! a query is estimated from document frequencies, never timed: the same seed and index
-//! give the same queries on any machine.
+//! The demand of a search depends on how common its terms are (Elfen, section 2: most requests are
+//! short and a few are very long). So the terms of AND and OR queries are drawn by Zipf's law, the
+//! most common first. Phrases are taken from random places of the text, where terms follow the same
+//! law. The cost of a query is estimated from document frequencies, never timed: the same seed and
+//! index give the same queries on any machine.
 
 use std::fmt::Write as _;
 use std::fs;
@@ -18,28 +17,28 @@ use tantivy::{DocAddress, TantivyDocument, Term};
 use crate::rng::Rng;
 use crate::search::{Engine, SearchQuery, Shape};
 
-/// Terms in fewer documents than this are mostly misprints and identifiers.
+/// Terms in fewer documents than this are mostly misspellings and identifiers.
 const DOCUMENTS_MIN: u32 = 3;
 
 /// Of ten queries, this many are AND queries and OR queries; the rest are phrases.
 const AND_IN_TEN: usize = 4;
 const OR_IN_TEN: usize = 4;
 
-/// Most terms of an AND query; any number from 1 on is as likely.
+/// The most terms of an AND query; all numbers from 1 on are equally likely.
 const AND_TERMS_MAX: usize = 5;
 
-/// Most terms of an OR query. Search engines widen a query with synonyms and spellings,
-/// most of them by little and a few by a lot, so the number of terms follows Zipf's law.
+/// The most terms of an OR query. Search engines add synonyms and spellings to a query, few to most
+/// queries and many to some, so the number of terms follows Zipf's law.
 const OR_TERMS_MAX: usize = 150;
 
 /// Fewest and most terms of a phrase.
 const PHRASE_TERMS_MIN: usize = 2;
 const PHRASE_TERMS_MAX: usize = 3;
 
-/// Queries that would visit more postings than this are drawn again.
+/// A query that would visit more postings than this is drawn again.
 const POSTINGS_MAX: u64 = 3_000_000;
 
-/// How often a query is drawn before the index is called too small for a mix.
+/// After this many tries the index is called too small for a mix.
 const TRIES_MAX: usize = 1000;
 
 /// Options of `queries`.
@@ -123,7 +122,7 @@ impl<'a> Mix<'a> {
         SearchQuery { shape, terms }
     }
 
-    /// Some words that follow each other in a random document, if it has enough.
+    /// Consecutive words of a random document; `None` if it has too few.
     fn phrase(&mut self) -> Result<Option<SearchQuery>> {
         let words = self.words_of_random_document()?;
         let wanted = PHRASE_TERMS_MIN + self.rng.below(PHRASE_TERMS_MAX - PHRASE_TERMS_MIN + 1);
@@ -145,8 +144,8 @@ impl<'a> Mix<'a> {
         Ok(words(text.unwrap_or_default()))
     }
 
-    /// How many postings a query visits: all of an OR query's; of the others, the rarest
-    /// term leads and the rest is skipped through.
+    /// How many postings a query visits: all postings of its terms for an OR query. For the others,
+    /// the rarest term leads and the postings of the other terms are mostly skipped.
     fn postings(&self, query: &SearchQuery) -> Result<u64> {
         let frequencies = query
             .terms
@@ -161,7 +160,7 @@ impl<'a> Mix<'a> {
     }
 }
 
-/// The terms of the index worth asking for, the most common first.
+/// The terms of the index that queries use, the most common first.
 fn vocabulary(engine: &Engine) -> Result<Vec<String>> {
     let mut found: Vec<(u32, String)> = Vec::new();
     for segment in engine.searcher().segment_readers() {
@@ -181,7 +180,7 @@ fn vocabulary(engine: &Engine) -> Result<Vec<String>> {
     Ok(found.into_iter().map(|(_count, word)| word).collect())
 }
 
-/// The words of a text as the index has them.
+/// The words of a text in the form in which the index has them.
 fn words(text: &str) -> Vec<String> {
     text.split(|letter: char| !letter.is_alphanumeric())
         .filter(|word| !word.is_empty())
@@ -189,7 +188,7 @@ fn words(text: &str) -> Vec<String> {
         .collect()
 }
 
-/// Words that anyone might type: letters only, and few enough of them for the index.
+/// Words that a user might type: letters only, and short enough for the index.
 fn is_plain(word: &str) -> bool {
     word.len() <= 20 && word.bytes().all(|letter| letter.is_ascii_lowercase())
 }

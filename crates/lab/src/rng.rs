@@ -1,7 +1,7 @@
 //! A small seeded generator: SplitMix64 (Steele, Lea, Flood, OOPSLA'14).
 //!
-//! Experiments compare runs with the same seed, so the numbers drawn must never change
-//! with a library's version. That is worth these few lines.
+//! Experiments compare runs with the same seed, so the numbers must never change with the version
+//! of a library.
 
 /// A stream of pseudo-random numbers, fixed by its seed.
 #[derive(Debug, Clone)]
@@ -10,8 +10,8 @@ pub struct Rng {
 }
 
 impl Rng {
-    /// The stream named `stream` of `seed`. Streams of one seed are independent: drawing
-    /// more from one never shifts another.
+    /// The stream number `stream` of `seed`. Streams of one seed are independent: drawing more from
+    /// one never changes another.
     pub fn new(seed: u64, stream: u64) -> Self {
         let mut namer = Rng { state: stream };
         let state = seed ^ namer.next_u64();
@@ -37,13 +37,13 @@ impl Rng {
         ((u128::from(self.next_u64()) * bound as u128) >> 64) as usize
     }
 
-    /// A number of the exponential distribution with that mean.
+    /// A number of the exponential distribution with the mean `mean`.
     pub fn exponential(&mut self, mean: f64) -> f64 {
         -mean * (1.0 - self.unit()).ln()
     }
 
-    /// A rank below `count` by Zipf's law with exponent 1: the logarithm of the rank is
-    /// uniform, so rank 0 is drawn about as often as ranks 1 and 2 together, and so on.
+    /// A rank below `count` by Zipf's law with exponent 1. The logarithm of the rank is uniform, so
+    /// rank 0 is drawn about as often as ranks 1 and 2 together.
     pub fn zipf(&mut self, count: usize) -> usize {
         let rank = ((count + 1) as f64).powf(self.unit()) as usize - 1;
         rank.min(count - 1)

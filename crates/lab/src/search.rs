@@ -1,8 +1,8 @@
 //! Searching: what a query is, and the engine that answers it with one thread.
 //!
-//! A query is written as its shape and its terms, `and kernel driver`, `or page table
-//! walk` or `phrase in order to`; files of queries have one on each line. Terms are
-//! lower-case words as the index has them.
+//! A query is written as its shape and its terms: `and kernel driver`, `or page table walk` or
+//! `phrase in order to`. A query file has one query on each line. Terms are lower-case words as in
+//! the index.
 
 use std::fmt;
 use std::fs;
@@ -18,7 +18,7 @@ use tantivy::{Directory, Index, ReloadPolicy, Searcher, Term};
 
 use crate::index;
 
-/// How many documents a reply names.
+/// How many documents a reply lists.
 const TOP: usize = 10;
 
 /// How the terms of a query combine.
@@ -91,11 +91,11 @@ pub fn read_queries(path: &Path) -> Result<Vec<SearchQuery>> {
 pub struct Hits {
     /// Number of documents that match.
     pub count: usize,
-    /// The best of them, best first.
+    /// The best matches, best first.
     pub top: Vec<u32>,
 }
 
-/// An index in memory, ready to be searched by the calling thread: it starts no others.
+/// An index in memory. The calling thread does the search; the engine starts no threads.
 pub struct Engine {
     searcher: Searcher,
     text: Field,
@@ -112,13 +112,13 @@ impl Engine {
     fn of_directory(directory: RamDirectory) -> Result<Engine> {
         let index = Index::open(directory)?;
         let text = index.schema().get_field(index::TEXT_FIELD)?;
-        // The default policy watches the directory with a thread of its own.
+        // The default policy starts a thread that watches the directory.
         let reader = index.reader_builder().reload_policy(ReloadPolicy::Manual).try_into()?;
         let searcher = reader.searcher();
         Ok(Engine { searcher, text })
     }
 
-    /// The underlying searcher, for those who look into the index itself.
+    /// The underlying searcher, for code that reads the index itself.
     pub fn searcher(&self) -> &Searcher {
         &self.searcher
     }
@@ -128,8 +128,8 @@ impl Engine {
         self.text
     }
 
-    /// Runs one query to its end. Counting all matches means visiting them all, as a
-    /// service does that shows "about N results".
+    /// Runs one query to its end. It counts all matches, so it visits all of them, as a service
+    /// does that shows "about N results".
     pub fn search(&self, query: &SearchQuery) -> Result<Hits> {
         let collectors = (TopDocs::with_limit(TOP), Count);
         let (top, count) = self
@@ -160,14 +160,14 @@ impl Engine {
     }
 }
 
-/// Copies the files of an index into a directory of anonymous memory, which, unlike mapped
-/// files, is not dropped and read again when memory is short.
+/// Copies the files of an index into anonymous memory. Unlike mapped files, anonymous memory is not
+/// dropped and read again when memory is short.
 fn copy_to_memory(dir: &Path) -> Result<RamDirectory> {
     let memory = RamDirectory::create();
     let entries = fs::read_dir(dir).with_context(|| format!("cannot list {}", dir.display()))?;
     for entry in entries {
         let path = entry.with_context(|| format!("cannot list {}", dir.display()))?.path();
-        // The writer leaves its lock files behind; in memory they would count as held.
+        // The writer leaves its lock files behind; in memory they would look like held locks.
         if path.extension().is_none_or(|ending| ending != "lock") {
             copy_file(&path, &memory)?;
         }

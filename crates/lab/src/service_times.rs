@@ -1,5 +1,5 @@
-//! The service times of a query mix, without queueing or sockets: what a load's rate is
-//! calibrated with.
+//! The service times of a query mix, without queueing or sockets. They calibrate the rate of a
+//! load.
 
 use std::path::PathBuf;
 

@@ -1,14 +1,14 @@
-//! The signals that ask a process to end, waited for instead of handled.
+//! POSIX signals that end a process. They are waited for, without a handler.
 
 use anyhow::{Result, ensure};
 
 use crate::clock::{Nanos, now_ns, timespec};
 
-/// SIGTERM and SIGINT, which from now on wait to be asked for.
+/// SIGTERM and SIGINT, blocked, so that they stay pending.
 pub struct EndingSignals(libc::sigset_t);
 
 impl EndingSignals {
-    /// Blocks them in this thread and all that it starts later.
+    /// Blocks them in this thread and in all threads that it starts later.
     pub fn block() -> Result<Self> {
         // SAFETY: an all-zero sigset_t is a valid value, and sigemptyset sets it properly.
         let mut signals: libc::sigset_t = unsafe { std::mem::zeroed() };
@@ -24,16 +24,17 @@ impl EndingSignals {
         Ok(Self(signals))
     }
 
-    /// Sleeps until one of them comes, or until `end_ns`.
+    /// Sleeps until one of them arrives, or until `end_ns`.
     pub fn wait(&self, end_ns: Option<Nanos>) {
-        // A process that is frozen (cgroup v2) or stopped, and goes on, is told EINTR.
+        // A process that was frozen (cgroup v2) or stopped gets EINTR when it goes on.
         while self.wait_once(end_ns) == -1 && std::io::Error::last_os_error().raw_os_error() == Some(libc::EINTR) {}
     }
 
-    /// Returns the signal that came, or -1 with errno set.
+    /// Returns the POSIX signal that arrived, or -1 with errno set.
     fn wait_once(&self, end_ns: Option<Nanos>) -> libc::c_int {
         let Some(end_ns) = end_ns else {
-            // SAFETY: an initialised set; no information about the signal is wanted.
+            // SAFETY: an initialised set; the null pointer means that no signal information is
+            // wanted.
             return unsafe { libc::sigwaitinfo(&self.0, std::ptr::null_mut()) };
         };
         let timeout = timespec(end_ns.saturating_sub(now_ns()));

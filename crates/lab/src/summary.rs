@@ -1,4 +1,4 @@
-//! What a set of durations amounts to: percentiles in microseconds, and the curve to plot.
+//! The summary of a set of durations: percentiles in microseconds, and the latency curve.
 
 use std::path::Path;
 
@@ -11,11 +11,11 @@ use crate::clock::Nanos;
 /// Significant digits kept by the histograms: an error of at most 0.1 %.
 const DIGITS: u8 = 3;
 
-/// A histogram of durations that grows with what it is given.
+/// A histogram of durations that grows with the values added to it.
 #[derive(Debug)]
 pub struct Durations(Histogram<u64>);
 
-/// One point of the latency curve: `percentile` per cent took at most `us`.
+/// One point of the latency curve: `percentile` per cent of the durations were at most `us`.
 #[derive(Debug, Serialize)]
 pub struct CurvePoint {
     pub percentile: f64,
@@ -33,7 +33,7 @@ impl Durations {
         self.0.record(duration_ns).expect("the histogram resizes itself");
     }
 
-    /// How many were added.
+    /// How many durations were added.
     pub fn count(&self) -> u64 {
         self.0.len()
     }
@@ -53,8 +53,8 @@ impl Durations {
         tenths(self.0.value_at_percentile(percentile) as f64 / 1e3)
     }
 
-    /// About a hundred points, half of them above the 90th percentile, as far into the
-    /// tail as there are samples to speak of.
+    /// About a hundred points, half of them above the 90th percentile, up to the highest percentile
+    /// that the number of samples supports.
     pub fn curve(&self) -> Vec<CurvePoint> {
         let body = (1..=44).map(|step| f64::from(step) * 2.0);
         let tail = (0..=56).map(|step| 100.0 - 10f64.powf(1.0 - f64::from(step) / 14.0));
@@ -71,14 +71,14 @@ impl Durations {
     }
 }
 
-/// Writes a result for a program to read.
+/// Writes a result as JSON.
 pub fn write_json(path: &Path, result: &impl Serialize) -> Result<()> {
     let mut text = serde_json::to_string_pretty(result)?;
     text.push('\n');
     std::fs::write(path, text).with_context(|| format!("cannot write the result to {}", path.display()))
 }
 
-/// Tenths of a microsecond are all that a clock read can tell apart.
+/// Rounds to tenths of a microsecond, the resolution of a clock read.
 fn tenths(us: f64) -> f64 {
     (us * 10.0).round() / 10.0
 }

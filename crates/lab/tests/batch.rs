@@ -1,4 +1,4 @@
-//! Batch work and its counters, seen from outside.
+//! Batch work, and its counters as another process reads them.
 
 mod common;
 

@@ -1,4 +1,5 @@
-//! The noise maker: it ends when it is told to and when nobody is left to tell it, and says what it took.
+//! The noise tool: it ends when it is told to, or when its parent dies, and prints how much noise
+//! it made.
 
 mod common;
 
@@ -7,7 +8,7 @@ use std::process::{Child, Stdio};
 
 use common::{lab, run_failing};
 
-/// Little, since other tests run meanwhile.
+/// Little noise, since other tests run meanwhile.
 const LITTLE: [&str; 6] = ["noise", "--taken", "0.5", "--long-gaps", "0", "--no-neighbours"];
 const REPORT: &str = "of each CPU the host took ";
 

@@ -13,7 +13,7 @@ use common::{lab, read_json, run_failing, run_ok};
 
 const REPLY: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}";
 
-/// A service of one connection, which hands its stream to `serve`; returns its address.
+/// A service for one connection, whose stream `serve` handles; returns its address.
 fn service(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let address = listener.local_addr().unwrap().to_string();
@@ -21,7 +21,7 @@ fn service(serve: impl FnOnce(TcpStream) + Send + 'static) -> String {
     address
 }
 
-/// Reads one request of the load generator; whether there was one.
+/// Reads one request of the load generator; returns whether there was one.
 fn read_request(stream: &mut TcpStream) -> bool {
     let mut request = Vec::new();
     let mut byte = [0];
@@ -48,8 +48,8 @@ fn load(target: &str, folder: &Path) -> Command {
     command
 }
 
-/// A closed loop would see one slow reply among a thousand. In truth 200 requests were meant
-/// to be sent while the service stalled, and each has to show its wait.
+/// A closed loop would show one slow reply among a thousand. But 200 requests should have been sent
+/// while the service stalled, and each of them has to show its wait.
 #[test]
 fn one_stall_delays_all_who_come_meanwhile() {
     const STALL: Duration = Duration::from_millis(200);

@@ -1,4 +1,4 @@
-//! The whole way: text, index, queries, service, load.
+//! All steps together: text, index, queries, service, load.
 
 mod common;
 
@@ -6,7 +6,7 @@ use std::path::Path;
 
 use common::{Service, lab, read_json, run_ok};
 
-/// Enough different words in a few documents each for a query mix.
+/// Writes enough words, each in a few documents, for a query mix.
 fn write_corpus(folder: &Path) {
     let common = ["the", "of", "and", "to", "kernel"];
     let paragraph = |number: usize| {
@@ -42,13 +42,13 @@ impl Fixture {
         self.0.path().join(name).display().to_string()
     }
 
-    /// Builds the index; returns what was said.
+    /// Builds the index; returns the command's standard error.
     fn index(&self) -> String {
         let (text, index) = (self.path("text"), self.path("index"));
         run_ok(lab(&["index", "--corpus-dir", &text, "--out", &index]))
     }
 
-    /// Draws queries into the file of that name; returns them.
+    /// Draws queries into the file `name`; returns them.
     fn queries(&self, name: &str) -> String {
         let (index, out) = (self.path("index"), self.path(name));
         let mix = ["--seed", "7", "--count", "200"];

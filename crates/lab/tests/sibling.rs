@@ -1,4 +1,5 @@
-//! The emulated sibling and those who make up for it, as real processes on CPUs 0 and 1. It needs root.
+//! The emulated sibling and the programs that make up for it, as real processes on CPUs 0 and 1.
+//! Needs root.
 
 mod common;
 
@@ -76,7 +77,7 @@ impl Sibling {
         report[lane][key].as_u64().unwrap_or_else(|| panic!("{key} in {report}"))
     }
 
-    /// Waits until a figure of `lane` is there.
+    /// Waits until the report has the figure `key` for `lane`.
     fn wait_for(&mut self, lane: usize, key: &str) {
         while self.figure(lane, key) == 0 {
             thread::sleep(Duration::from_millis(1));
@@ -112,7 +113,7 @@ impl Worker {
         bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
     }
 
-    /// Waits until so many more units are done.
+    /// Waits until `more` further units are done.
     fn wait_for_units(&self, more: u64) {
         let wanted = self.units() + more;
         while self.units() < wanted {
@@ -145,7 +146,8 @@ fn programs_make_up_for_what_they_were_asked_to_and_only_while_there_is_a_siblin
     assert_eq!(sibling.figure(SERVICE, "taken_ns"), 0, "there is no thief");
 
     assert_eq!(sibling.ask("off"), "off");
-    // Who was spinning at that moment still writes it down.
+    // A worker that was spinning when the sibling was switched off still adds that time to its
+    // counter.
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
     let spun_ns = sibling.figure(SERVICE, "spun_ns");
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
@@ -180,7 +182,7 @@ fn a_sibling_that_is_killed_leaves_nothing_behind() {
     drop(sibling);
     workers.iter().for_each(|worker| worker.wait_for_units(1_000));
     let mut next = Sibling::start(&["--slowdown", "service:batch=2"]);
-    // Those who were with the first one know nothing of the second.
+    // The thieves of the first sibling have not learned of the second one.
     next.wait_for(SERVICE, "taken_ns");
     assert_eq!(next.figure(SERVICE, "spun_ns"), 0);
 }

@@ -1,7 +1,7 @@
-//! Looking: from the words in shared memory to what a policy is told.
+//! From the words in shared memory to the policy's observation.
 //!
-//! Two look: the agent's holder, and batch programs that look for themselves. What they see has
-//! to be the same, so it is worked out here, once.
+//! Both the agent's lane holder and batch programs that check their own lane use this code, so that
+//! they see the same.
 #![no_std]
 #![forbid(unsafe_code)]
 
@@ -12,8 +12,8 @@ use sidelane_policy::Nanos;
 use sidelane_policy::borrow::{Harm, Observation, Requests, Running, Terms};
 use sidelane_signal::{LaneTerms, LaneWord, RequestWord, ServiceWord};
 
-/// What is to be seen of a batch lane: `lanes` and `requests` are the words of its request lanes.
-/// Whether the service came to the batch lane itself is for the caller to know.
+/// The observation of a batch lane; `lanes` and `requests` are the words of its request lanes.
+/// Whether the service ran on the batch lane itself has to come from the caller.
 pub fn look<'word>(
     lanes: impl Iterator<Item = &'word LaneWord> + Clone,
     requests: impl Iterator<Item = &'word RequestWord>,
@@ -30,17 +30,17 @@ pub fn look<'word>(
     }
 }
 
-/// Since when the service has needed one of its lanes, if it does.
+/// Since when the service has needed one of its lanes; meaningful while it does.
 pub fn busy_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
     lanes.filter(|word| word.busy()).filter_map(LaneWord::busy_since_ns).min().unwrap_or(0)
 }
 
-/// Since when the service has needed none of its lanes, if it does not.
+/// Since when the service has needed none of its lanes; meaningful while it needs none.
 pub fn idle_since<'word>(lanes: impl Iterator<Item = &'word LaneWord>) -> Nanos {
     lanes.filter_map(LaneWord::idle_since_ns).max().unwrap_or(0)
 }
 
-/// What is known of the service's requests; of several that run, the one that started last.
+/// The service's requests. If several run, the one that started last is reported as running.
 pub fn running_requests<'word>(
     words: impl Iterator<Item = &'word RequestWord>,
     service: &ServiceWord,
@@ -55,7 +55,7 @@ pub fn running_requests<'word>(
     Some(Requests { queue_len: service.queue_len.load(Ordering::Acquire), running })
 }
 
-/// What runs on one request lane.
+/// The request that runs on one request lane.
 fn running(word: &RequestWord) -> Option<Running> {
     let request = word.snapshot().filter(|request| request.number != 0)?;
     let (arrived, started) = (request.arrived_ns, request.started_ns);
@@ -80,7 +80,7 @@ mod tests {
         LaneWord { busy: busy.into(), busy_since_ns, idle_since_ns, ..LaneWord::default() }
     }
 
-    /// One that arrived 5 ns before its start.
+    /// A request that arrived 5 ns before its start.
     fn request(number: u64, started_ns: u64, waited: u32) -> RequestWord {
         RequestWord {
             stamp_ns: 1.into(),

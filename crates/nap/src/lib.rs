@@ -1,14 +1,14 @@
 //! Napping: to keep a lane while using as little of its core as possible (Elfen §3.1).
 //!
-//! Everything here is specific to x86-64. Best first:
+//! All code here is specific to x86-64. In order of preference:
 //! - UMONITOR/UMWAIT (WAITPKG: Intel since Alder Lake and Sapphire Rapids) sleep in C0.2 until
 //!   the watched cache line is written or a deadline passes;
-//! - MONITORX/MWAITX (AMD since Excavator) do the same in C1 terms;
-//! - PAUSE, where neither exists or a hypervisor hides them, only slows the spinning down:
-//!   the paper measures that even this takes a share of the core (its IPC 0.01 co-runner).
+//! - MONITORX/MWAITX (AMD since Excavator) do the same in C1;
+//! - PAUSE, where neither exists or a hypervisor hides them, only slows a spin loop down: the paper
+//!   measures that even this takes a share of the core (its IPC 0.01 co-runner).
 //!
-//! A crate of its own because two kinds of programs nap: the lane holder, and batch programs that
-//! look for themselves. It makes no system call and allocates nothing.
+//! It is a crate of its own because two kinds of programs nap: the lane holder, and batch programs
+//! that check their own lane. It makes no system call and allocates nothing.
 
 #![warn(missing_docs)]
 #![no_std]
@@ -21,10 +21,11 @@ use core::arch::x86_64::{__cpuid, __cpuid_count, _mm_pause, _rdtsc};
 use core::fmt;
 use core::sync::atomic::AtomicU32;
 
-/// The longest single nap in TSC cycles, some 10 µs: a nap ends early when its line is written,
-/// so this bounds only how late a deadline, or a second watched lane, is noticed.
+/// The longest single nap in TSC cycles, some 10 µs. A nap ends early when its cache line is
+/// written, so this only bounds the delay in noticing a deadline, or a write to a second watched
+/// lane.
 const NAP_CYCLES_MAX: u64 = 20_000;
-/// PAUSEs between two looks: about 100 ns, a few percent of a reaction.
+/// PAUSEs between two reads of the word: about 100 ns, a few percent of a reaction time.
 const PAUSES: u32 = 4;
 
 const CPUID_7_ECX_WAITPKG: u32 = 1 << 5;
@@ -64,8 +65,8 @@ impl Nap {
         }
     }
 
-    /// Waits a moment, or until the cache line of `watched` is written, if the CPU can tell.
-    /// Does not wait if `done` holds once the line is being watched.
+    /// Waits a moment, or until the cache line of `watched` is written, if the CPU can detect that.
+    /// Does not wait if `done` holds after the watch has begun.
     #[inline]
     pub fn wait(self, watched: &AtomicU32, done: impl Fn() -> bool) {
         match self {
@@ -94,7 +95,7 @@ fn umwait(watched: &AtomicU32, done: impl Fn() -> bool) {
 
 #[inline]
 fn mwaitx(watched: &AtomicU32, done: impl Fn() -> bool) {
-    /// No deeper than C0: the batch must be back within microseconds.
+    /// No deeper sleep state than C0: batch must be back within microseconds.
     const HINT_C0: u32 = 0xf0;
     /// EBX holds the longest wait in TSC cycles.
     const USE_TIMER: u32 = 1 << 1;

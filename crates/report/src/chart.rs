@@ -1,9 +1,9 @@
-//! What the page draws without a script: means with their intervals, lines in small multiples, heat
-//! maps, and bars.
+//! The charts that the page draws without a script: means with their intervals, lines in small
+//! multiples, heat maps, and bars.
 //!
-//! Like curves and timelines these are optional keys of a results file and hold what was measured,
-//! as it was measured. A number from elsewhere, such as a paper, carries no interval, and its series
-//! says where it is from; it is drawn so that nobody takes it for a measurement.
+//! Like curves and timelines these are optional keys of a results file, and hold values as they
+//! were measured. A number from another source, such as a paper, has no interval, and its series
+//! names the source; it is drawn differently from a measurement.
 
 use serde::{Deserialize, Serialize};
 
@@ -12,19 +12,19 @@ use crate::unit::Unit;
 /// Means with their intervals, by name: Elfen's Fig. 8.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Intervals {
-    /// What it shows.
+    /// The chart's heading.
     pub title: String,
-    /// How to read it.
+    /// How to read the chart.
     pub caption: String,
     /// The unit of all numbers.
     pub unit: Unit,
-    /// What the axis counts.
+    /// The quantity on the horizontal axis.
     pub across: String,
-    /// One line of the picture each.
+    /// The groups, one line of the chart each.
     pub groups: Vec<IntervalGroup>,
 }
 
-/// What is compared under one name.
+/// The means that are compared under one name.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct IntervalGroup {
     /// The name.
@@ -36,89 +36,89 @@ pub struct IntervalGroup {
 /// A mean and its confidence interval.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Mean {
-    /// Of what.
+    /// The series.
     pub series: String,
     /// The mean.
     pub mean: f64,
-    /// It lies so far on either side with 95 % confidence. Nothing: it was not measured here.
+    /// Half the width of the 95 % confidence interval. `None`: not measured here.
     pub half_width: Option<f64>,
 }
 
-/// The same axes many times over: Elfen's Figs. 10 and 11.
+/// Several panels with the same horizontal axis: Elfen's Figs. 10 and 11.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Multiples {
-    /// What it shows.
+    /// The chart's heading.
     pub title: String,
-    /// How to read it.
+    /// How to read the chart.
     pub caption: String,
-    /// What the axis across counts, with its unit.
+    /// The quantity on the horizontal axis, with its unit.
     pub across: String,
-    /// The unit of that axis.
+    /// The unit of the horizontal axis.
     pub across_unit: Unit,
-    /// By rows, left to right.
+    /// The panels, row by row, left to right.
     pub panels: Vec<Panel>,
     /// Panels in a row.
     pub columns: usize,
 }
 
-/// One of the small pictures.
+/// One panel.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Panel {
-    /// What stands above it.
+    /// The panel's heading.
     pub title: String,
-    /// The unit of the axis up.
+    /// The unit of the vertical axis.
     pub unit: Unit,
-    /// How the axis up grows.
+    /// The scale of the vertical axis.
     pub scale: ScaleKind,
-    /// The axis up goes this far at least.
+    /// The vertical axis reaches at least to this value.
     #[serde(default)]
     pub up_to: Option<f64>,
-    /// A line across: what should not be exceeded.
+    /// A horizontal line at a limit of the values.
     pub limit: Option<Limit>,
-    /// A line each.
+    /// The lines of the panel.
     pub lines: Vec<Line>,
 }
 
-/// How an axis grows.
+/// The scale of an axis.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum ScaleKind {
-    /// From zero, in equal steps.
+    /// Linear, from zero.
     Linear,
-    /// In equal factors.
+    /// Logarithmic.
     Log,
 }
 
-/// What should not be exceeded.
+/// A limit that values should not exceed.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Limit {
     /// Its name.
     pub name: String,
-    /// In the unit of the axis up.
+    /// The limit, in the unit of the vertical axis.
     pub value: f64,
 }
 
-/// What was measured under one setting.
+/// The values measured with one setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Line {
     /// The setting.
     pub setting: String,
-    /// Across and up, from left to right.
+    /// Points (horizontal, vertical), from left to right.
     pub points: Vec<(f64, f64)>,
 }
 
 /// How often two numbers were seen together (thesis "SHIM and Its Applications", Figure 3.14).
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Heatmap {
-    /// What it shows.
+    /// The chart's heading.
     pub title: String,
-    /// How to read it.
+    /// How to read the chart.
     pub caption: String,
-    /// The number across.
+    /// The quantity on the horizontal axis.
     pub across: Quantity,
-    /// The number up.
+    /// The quantity on the vertical axis.
     pub up: Quantity,
-    /// Where anything was seen.
+    /// The cells with at least one sample.
     pub cells: Vec<Cell>,
 }
 
@@ -134,27 +134,27 @@ pub struct Quantity {
 /// One cell of a heat map.
 #[derive(Debug, Clone, Copy, PartialEq, Serialize, Deserialize)]
 pub struct Cell {
-    /// From, included, and to, excluded, across. From zero lies all that is too small for a cell of
-    /// its own, and nothing.
+    /// Horizontal range: start included, end excluded. A cell that starts at zero has all values,
+    /// zero included, that are too small for a cell of their own.
     pub across: (f64, f64),
-    /// From and to, up.
+    /// Vertical range.
     pub up: (f64, f64),
-    /// So often both were within.
+    /// Number of samples in the cell.
     pub count: u64,
 }
 
 /// Numbers by name, as bars.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Bars {
-    /// What it shows.
+    /// The chart's heading.
     pub title: String,
-    /// How to read it.
+    /// How to read the chart.
     pub caption: String,
-    /// What is in the rows.
+    /// The heading of the row names.
     pub of: String,
-    /// What is told of each.
+    /// The quantities, one column each.
     pub columns: Vec<Quantity>,
-    /// From top to bottom.
+    /// The rows, from top to bottom.
     pub rows: Vec<BarRow>,
 }
 
@@ -163,6 +163,6 @@ pub struct Bars {
 pub struct BarRow {
     /// Its name.
     pub name: String,
-    /// A number for each column; nothing where it was not measured.
+    /// A number for each column; `None` where it was not measured.
     pub values: Vec<Option<f64>>,
 }

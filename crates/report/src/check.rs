@@ -1,29 +1,29 @@
-//! A check: one measured number against what was wanted of it.
+//! A check: one measured number and the bound that it should be within.
 //!
-//! A number that was measured in several rounds has an interval, and the check's verdict is about the
-//! interval: if all of it is within the bound the check holds, if none of it is the check is missed, and
-//! if it contains the bound the check is undecided. A neighbour's noise makes intervals wide; it decides
-//! nothing.
+//! A number that was measured in several rounds has a confidence interval, and the verdict is about
+//! that interval. If all of it is within the bound the check holds, if none of it is the check is
+//! missed, and if it contains the bound the check is undecided. So noise on the machine makes
+//! checks undecided; it does not make them hold or miss.
 
 use serde::{Deserialize, Serialize};
 
 use crate::interval::{Interval, Method};
 use crate::unit::Unit;
 
-/// How a check came out.
+/// The verdict of a check.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Verdict {
     /// The number is within the bound.
     Holds,
-    /// It is not, or nothing was measured although it could have been.
+    /// The number is outside the bound, or it was not measured although it could have been.
     Missed,
-    /// The interval contains the bound: another run might come out either way.
+    /// The interval contains the bound: another run might hold or miss.
     Undecided,
 }
 
 impl Verdict {
-    /// For a person.
+    /// The verdict in words, for users.
     pub fn words(self) -> &'static str {
         match self {
             Verdict::Holds => "holds",
@@ -33,19 +33,20 @@ impl Verdict {
     }
 }
 
-/// What was wanted of a number, what was measured, and whether that holds.
+/// A number, its bound, and the verdict.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(from = "Stored")]
 pub struct Check {
-    /// What is checked, in words.
+    /// The name of the check, in words.
     pub name: String,
-    /// The number, or `None` where it could not be measured.
+    /// The number, or `None` if it could not be measured.
     pub measured: Option<f64>,
-    /// With 95 % confidence it is not below this. `None`: not bounded, there were too few rounds.
+    /// Lower end of the 95 % confidence interval. `None`: no lower end, because there were too few
+    /// rounds.
     pub low: Option<f64>,
-    /// With 95 % confidence it is not above this.
+    /// Upper end of the 95 % confidence interval.
     pub high: Option<f64>,
-    /// How `low` and `high` were worked out.
+    /// The method by which `low` and `high` were computed.
     pub method: Method,
     /// The bound, in the same unit: "≤ 5000".
     pub wanted: String,
@@ -55,12 +56,12 @@ pub struct Check {
     pub ok: bool,
     /// The unit of all numbers.
     pub unit: Unit,
-    /// What would decide it, of a check that is undecided.
+    /// For an undecided check, what would decide it.
     #[serde(skip_serializing_if = "Option::is_none")]
     pub decided_by: Option<String>,
 }
 
-/// A check as files have it; those of older versions know `ok` alone.
+/// A check as result files store it; older versions stored only `ok`.
 #[derive(Deserialize)]
 struct Stored {
     name: String,
@@ -85,7 +86,7 @@ impl From<Stored> for Check {
     }
 }
 
-/// On which side of the limit a number is wanted.
+/// Whether the limit is an upper or a lower one.
 #[derive(Clone, Copy)]
 enum Bound {
     AtMost,
@@ -96,18 +97,20 @@ const AT_MOST: &str = "≤";
 const AT_LEAST: &str = "≥";
 
 impl Check {
-    /// Of an exact number: holds if it is there and not above `limit`, and is never undecided.
+    /// A check of an exact number: holds if the number exists and is at most `limit`; never
+    /// undecided.
     pub fn at_most(name: impl Into<String>, measured: impl Into<Option<f64>>, limit: f64, unit: Unit) -> Check {
         Check::exact(name.into(), measured.into(), Bound::AtMost, limit, unit)
     }
 
-    /// Of an exact number: holds if it is there and not below `limit`, and is never undecided.
+    /// A check of an exact number: holds if the number exists and is at least `limit`; never
+    /// undecided.
     pub fn at_least(name: impl Into<String>, measured: impl Into<Option<f64>>, limit: f64, unit: Unit) -> Check {
         Check::exact(name.into(), measured.into(), Bound::AtLeast, limit, unit)
     }
 
-    /// Of a number with an interval: holds if all of that is at most `limit`. Without any round it is
-    /// undecided.
+    /// A check of a number with an interval: holds if all of the interval is at most `limit`.
+    /// Undecided without any round.
     pub fn interval_at_most(
         name: impl Into<String>,
         interval: impl Into<Option<Interval>>,
@@ -117,8 +120,8 @@ impl Check {
         Check::judge(name.into(), interval.into(), Bound::AtMost, limit, unit)
     }
 
-    /// Of a number with an interval: holds if all of that is at least `limit`. Without any round it is
-    /// undecided.
+    /// A check of a number with an interval: holds if all of the interval is at least `limit`.
+    /// Undecided without any round.
     pub fn interval_at_least(
         name: impl Into<String>,
         interval: impl Into<Option<Interval>>,
@@ -128,17 +131,19 @@ impl Check {
         Check::judge(name.into(), interval.into(), Bound::AtLeast, limit, unit)
     }
 
-    /// The same, undecided whatever was measured: what that says of the machine is not what is checked.
+    /// The check, made undecided whatever was measured, because the machine, not the checked
+    /// property, determines the number. `decided_by` says what would decide it.
     pub fn undecided(self, decided_by: impl Into<String>) -> Check {
         Check { verdict: Verdict::Undecided, ok: false, decided_by: Some(decided_by.into()), ..self }
     }
 
-    /// The same with the name changed.
+    /// The check with another name.
     pub fn named(self, name: impl Into<String>) -> Check {
         Check { name: name.into(), ..self }
     }
 
-    /// A number that could have been measured and was not is missed, as nothing would come of more rounds.
+    /// A number that could have been measured and was not is missed: more rounds would not measure
+    /// it.
     fn exact(name: String, measured: Option<f64>, bound: Bound, limit: f64, unit: Unit) -> Check {
         let exact = measured.filter(|measured| measured.is_finite()).map(Interval::exact);
         let check = Check::judge(name, exact, bound, limit, unit);
@@ -149,7 +154,7 @@ impl Check {
     }
 
     fn judge(name: String, interval: Option<Interval>, bound: Bound, limit: f64, unit: Unit) -> Check {
-        // What is not finite is not a measurement, and JSON could not store it either.
+        // A number that is not finite is not a measurement, and JSON cannot store it.
         let interval = interval.filter(|interval| interval.measured.is_finite());
         let end = |end: fn(&Interval) -> Option<f64>| interval.as_ref().and_then(end).filter(|end| end.is_finite());
         let (low, high) = (end(|interval| interval.low), end(|interval| interval.high));
@@ -180,12 +185,12 @@ impl Check {
         self.verdict == Verdict::Undecided
     }
 
-    /// The measurement for a person: "4.4 µs", or "not measured".
+    /// The measurement for users: "4.4 µs", or "not measured".
     pub fn measured_text(&self) -> String {
         self.measured.map_or_else(|| "not measured".to_owned(), |measured| self.unit.human(measured))
     }
 
-    /// The interval for a person: "4.1 µs to 4.9 µs"; nothing for an exact number.
+    /// The interval for users: "4.1 µs to 4.9 µs"; `None` for an exact number.
     pub fn interval_text(&self) -> Option<String> {
         if self.method == Method::Exact || self.measured.is_none() {
             return None;
@@ -199,7 +204,7 @@ impl Check {
         })
     }
 
-    /// The bound for a person: "≤ 5.0 µs". A bound in other words stays as it is.
+    /// The bound for users: "≤ 5.0 µs". A bound in other words stays as it is.
     pub fn wanted_text(&self) -> String {
         let bound = self.wanted.split_once(' ').and_then(|(sign, limit)| {
             let limit: f64 = limit.parse().ok()?;

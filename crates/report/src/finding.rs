@@ -1,20 +1,22 @@
-//! Findings: what a result comes to, in one sentence for somebody who reads nothing else.
+//! The finding: the conclusion of a result in one sentence, for users who read nothing else.
 //!
-//! A sentence is made from the figures of the result alone, and is as sure of itself as its checks are.
-//! Whoever fills a result stores it as `settings.finding`; page and terminal begin with it.
+//! The sentence is made only from the figures of the result, and states no more than its checks
+//! support. The code that fills a result stores the sentence as `settings.finding`; page and
+//! terminal begin with it.
 
 use crate::check::{Check, Verdict};
 use crate::result::{Pair, ResultFile};
 use crate::row::Row;
 use crate::unit::Unit;
 
-/// Slower by less than this, a service is not visibly harmed: the host of a virtual machine does as much.
+/// A smaller slowdown is not counted as harm: the host of a virtual machine causes as much.
 const HARM_OVER_ALONE: f64 = 1.10;
-/// The check that says whether Sidelane kept p99.
+/// The check whether Sidelane kept p99.
 const P99_CHECK: &str = "p99 over alone";
 const SHARE_CHECK: &str = "batch's share of the idle time";
 
-/// Of batch beside `service`, unmanaged and under borrow idle: what it cost, and what it got.
+/// The finding about batch beside `service`, unmanaged and under borrow idle: what it cost the
+/// service, and how much idle time batch got.
 pub fn of_sharing(result: &ResultFile, service: &str) -> String {
     let over_alone = |setting| row(result, setting)?.get("p99_over_alone");
     let (Some(unmanaged), Some(held)) = (over_alone("unmanaged"), over_alone("borrow_idle")) else {
@@ -49,7 +51,8 @@ enum Harm {
     Undecided,
 }
 
-/// Seen where the whole interval is above 1; none where the number itself is hardly.
+/// Harm is seen if the whole interval is above 1, and not seen if the number itself is hardly above
+/// 1; else it is undecided.
 fn harm(result: &ResultFile, unmanaged: f64) -> Harm {
     let low = row(result, "unmanaged").and_then(|row| row.get("p99_low_over_alone"));
     match low {
@@ -76,7 +79,7 @@ fn check<'a>(result: &'a ResultFile, name: &str) -> Option<&'a Check> {
     result.checks.iter().find(|check| check.name.starts_with(name))
 }
 
-/// "1.9 times", and closer to 1 "1.02 times".
+/// "1.9 times", with two decimals near 1: "1.02 times".
 fn times(ratio: f64) -> String {
     if (0.8..1.2).contains(&ratio) { format!("{ratio:.2} times") } else { format!("{ratio:.1} times") }
 }
@@ -88,7 +91,7 @@ fn why_harmless(result: &ResultFile) -> &'static str {
     }
 }
 
-/// How long p99 was with Sidelane, as surely as the check has it.
+/// How long p99 was with Sidelane, with the interval and verdict of the check.
 fn kept(result: &ResultFile, unmanaged: f64, held: f64) -> String {
     let held_times = times(held);
     let Some(check) = check(result, P99_CHECK) else { return held_times };
@@ -104,7 +107,7 @@ fn kept(result: &ResultFile, unmanaged: f64, held: f64) -> String {
     }
 }
 
-/// What batch got.
+/// Batch's share of the idle time.
 fn share(result: &ResultFile) -> String {
     let Some(share) = row(result, "borrow_idle").and_then(|row| row.get("batch_share_of_idle_percent")) else {
         return String::new();
@@ -122,7 +125,7 @@ mod tests {
     use super::super::sample;
     use super::*;
 
-    /// p99 unmanaged and with Sidelane, and the interval of the latter.
+    /// p99 unmanaged and with Sidelane, and the interval of the second.
     fn result(unmanaged: f64, held: f64, interval: (f64, f64)) -> ResultFile {
         let mut result = sample::demo();
         let row = |setting: &str, over_alone: f64, share: Option<f64>| {

@@ -1,9 +1,9 @@
-//! Text laid out for a terminal: a grid of aligned columns, wrapped lines, colours.
+//! Text layout for a terminal: aligned columns, wrapped lines, colours.
 
 /// Space between columns.
 pub const GAP: &str = "  ";
 
-/// A table laid out: the first column is the settings, flush left; numbers are flush right.
+/// A table: the first column has the settings, aligned left; numbers are aligned right.
 pub struct Grid {
     /// The lines of each column's title.
     titles: Vec<Vec<String>>,
@@ -12,7 +12,7 @@ pub struct Grid {
 }
 
 impl Grid {
-    /// Lays out `cells`, one in each row for each of `titles`.
+    /// Aligns `cells`; each row has one cell for each of `titles`.
     pub fn new(titles: &[&str], cells: Vec<Vec<String>>) -> Grid {
         let columns = titles.iter().enumerate();
         let (titles, widths) = columns
@@ -26,12 +26,12 @@ impl Grid {
         Grid { titles, cells, widths }
     }
 
-    /// Columns of the terminal it needs.
+    /// The terminal columns that the table needs.
     pub fn width(&self) -> usize {
         self.widths.iter().sum::<usize>() + GAP.len() * self.widths.len().saturating_sub(1)
     }
 
-    /// Titles, a rule and the rows, each line ended.
+    /// The titles, a rule and the rows, each with a line end.
     pub fn draw(&self, ink: Ink) -> String {
         let mut text = String::new();
         for line in self.title_lines() {
@@ -47,7 +47,7 @@ impl Grid {
         text
     }
 
-    /// The title lines, top to bottom; short titles stand on the last line.
+    /// The title lines from top to bottom; short titles are on the last line.
     fn title_lines(&self) -> Vec<Vec<String>> {
         let height = self.titles.iter().map(Vec::len).max().unwrap_or(0);
         let line_of = |title: &Vec<String>, line: usize| {
@@ -68,12 +68,12 @@ impl Grid {
     }
 }
 
-/// `text` in lines of at most `width`, broken between words; a longer word has its own.
+/// `text` in lines of at most `width`, broken between words. A longer word gets a line of its own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines_of(text.split_whitespace(), width)
 }
 
-/// As [`wrap`], but no line is longer: a word that is longer itself is broken, too.
+/// As [`wrap`], but a word longer than `width` is broken too, so no line is longer.
 pub fn fold(text: &str, width: usize) -> Vec<String> {
     lines_of(text.split_whitespace().flat_map(|word| pieces(word, width.max(1))), width)
 }
@@ -103,7 +103,7 @@ fn pieces(word: &str, width: usize) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Columns on the terminal. All that is printed here is one column a character.
+/// The length in terminal columns. All characters printed here are one column wide.
 pub fn length(text: &str) -> usize {
     text.chars().count()
 }
@@ -113,7 +113,7 @@ pub fn widest<'a>(texts: impl Iterator<Item = &'a str>) -> usize {
     texts.map(length).max().unwrap_or(0)
 }
 
-/// Colours, or none.
+/// Whether to use colours.
 #[derive(Clone, Copy)]
 pub struct Ink {
     /// Whether to write colours at all.
@@ -121,32 +121,32 @@ pub struct Ink {
 }
 
 impl Ink {
-    /// What reads as it is.
+    /// Without colour.
     pub fn plain(text: &str) -> String {
         text.to_owned()
     }
 
-    /// Titles and names.
+    /// For titles and names.
     pub fn bold(self, text: &str) -> String {
         self.with("1", text)
     }
 
-    /// Rules.
+    /// For rules.
     pub fn dim(self, text: &str) -> String {
         self.with("2", text)
     }
 
-    /// What does not hold.
+    /// For checks that are missed.
     pub fn red(self, text: &str) -> String {
         self.with("31", text)
     }
 
-    /// What holds.
+    /// For checks that hold.
     pub fn green(self, text: &str) -> String {
         self.with("32", text)
     }
 
-    /// What to mind.
+    /// For warnings.
     pub fn yellow(self, text: &str) -> String {
         self.with("33", text)
     }

@@ -1,8 +1,8 @@
-//! The page: a result as one HTML file that needs nothing else, no network either.
+//! The page: a result as one HTML file that loads no other file and needs no network.
 //!
-//! Verdict, checks, tables, notes and charts are plain HTML written here, so they are there without
-//! JavaScript. The script only draws curves, timelines and signals over time, from the JSON embedded in
-//! the page; that JSON is the results file itself and can be taken out again.
+//! Verdict, checks, tables, notes and charts are plain HTML written here, so they are visible
+//! without JavaScript. The script only draws curves, timelines and signals over time, from the JSON
+//! embedded in the page. That JSON is the results file itself and can be extracted again.
 
 use std::path::Path;
 use std::process::{Command, Stdio};
@@ -21,7 +21,7 @@ use crate::whole_file::{WriteError, write_whole};
 
 const TEMPLATE: &str = include_str!("page/page.html");
 const STYLE: &str = include_str!("page/page.css");
-/// Shared first: the figures are drawn as their scripts are read.
+/// shared.js comes first: the other scripts draw as soon as they are read.
 const SCRIPT: &str = concat!(
     include_str!("page/shared.js"),
     include_str!("page/curves.js"),
@@ -30,7 +30,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/series.js"),
 );
 
-/// The page that shows `result`.
+/// The page of `result`.
 pub fn page(result: &ResultFile) -> String {
     let title = result.title().unwrap_or_else(|| "Sidelane results".to_owned());
     let (opening, explanation) = opening(result);
@@ -57,12 +57,12 @@ pub fn page(result: &ResultFile) -> String {
     )
 }
 
-/// Writes the page that shows `result` to `path`, whole or not at all.
+/// Writes the page of `result` to `path`, completely or not at all.
 pub fn write_page(result: &ResultFile, path: &Path) -> Result<(), WriteError> {
     write_whole(path, page(result).as_bytes())
 }
 
-/// Shows a page in the user's browser, if there is a way to.
+/// Opens a page in the user's browser. Returns whether that was possible.
 pub fn open_page(page: &Path) -> bool {
     let opener =
         Command::new("xdg-open").arg(page).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null()).status();
@@ -74,8 +74,8 @@ fn verdict(result: &ResultFile) -> String {
     format!(r#"<p class="verdict {class}">{}</p>"#, escape(&result.verdict()))
 }
 
-/// What the page begins with, and what is explained after the tables: with a finding the reader has
-/// something to go by, without one the explanation has to come first.
+/// The beginning of the page, and the text after the tables. A finding can begin the page, and the
+/// explanation then follows the tables; without a finding the explanation has to come first.
 fn opening(result: &ResultFile) -> (String, String) {
     let explanation = explanation(result);
     match result.finding() {
@@ -156,7 +156,7 @@ fn check(check: &Check) -> String {
     )
 }
 
-/// The interval below the number, and how it was worked out at the pointer.
+/// The interval below the number, with its method as a tooltip.
 fn interval(check: &Check) -> String {
     let interval = check.interval_text();
     interval.map_or_else(String::new, |interval| {
@@ -197,7 +197,7 @@ fn cell(text: &str) -> String {
     }
 }
 
-/// The colour of the setting's curve, where it has one, so that table and curves agree.
+/// The colour of the setting's curve, if it has one, so that table and curves agree.
 fn swatch(result: &ResultFile, setting: &str) -> String {
     let index = result.curves.iter().position(|curve| curve.setting == setting);
     index.map_or_else(String::new, |index| {
@@ -205,7 +205,8 @@ fn swatch(result: &ResultFile, setting: &str) -> String {
     })
 }
 
-/// An empty frame that the script draws into. Time comes before the charts: it is what they are made of.
+/// An empty frame that the script draws into. Signals over time come before the charts that are
+/// computed from them.
 fn series(result: &ResultFile) -> &'static str {
     if result.series.is_empty() {
         return "";
@@ -214,7 +215,7 @@ fn series(result: &ResultFile) -> &'static str {
      <div id=\"series\" hidden></div>"
 }
 
-/// Empty frames that the script draws into; it shows those it fills.
+/// Empty frames that the script draws into; the script shows those that it fills.
 fn figures(result: &ResultFile) -> String {
     if result.curves.is_empty() && result.timelines.is_empty() {
         return String::new();
@@ -259,7 +260,7 @@ fn settings(result: &ResultFile) -> String {
     facts(shown.map(|(key, value)| setting(key, value)))
 }
 
-/// A number whose key ends in a unit reads as in the table, all else as it was written.
+/// A number whose key ends in a unit is shown as in the table, any other value unchanged.
 fn setting(key: &str, value: &Value) -> (String, String) {
     match (Unit::of_key(key), value) {
         (Some(unit), Value::Number(number)) => (title_of_key(key), unit.human_or_missing(number.as_f64())),

@@ -1,27 +1,27 @@
-//! An interval: a number that was measured several times, and where it lies with 95 % confidence.
+//! An interval: a number that was measured several times, with its 95 % confidence interval.
 
 use serde::{Deserialize, Serialize};
 
-/// How a check's interval was worked out.
+/// How a check's interval was computed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Serialize, Deserialize)]
 pub enum Method {
-    /// A count, or a simulation: the same whenever it is repeated.
+    /// For a count or a simulation, which give the same number on every run.
     #[default]
     #[serde(rename = "exact")]
     Exact,
-    /// Of a median, by ranks: it holds for every distribution.
+    /// For a median, by ranks; valid for every distribution.
     #[serde(rename = "median, by order statistics")]
     OrderStatistics,
-    /// Of a figure of all rounds together, worked out again from rounds that were drawn at random.
+    /// For a figure of all rounds together: computed again from randomly drawn rounds.
     #[serde(rename = "bootstrap over rounds")]
     Bootstrap,
-    /// Of a mean, by its standard error.
+    /// For a mean, by its standard error.
     #[serde(rename = "mean, by its standard error")]
     StandardError,
 }
 
 impl Method {
-    /// As it is written in results.
+    /// The method's name in results.
     pub fn words(self) -> &'static str {
         match self {
             Method::Exact => "exact",
@@ -32,22 +32,22 @@ impl Method {
     }
 }
 
-/// A number and its 95 % confidence interval. An end that is missing is not bounded: there were too
-/// few rounds.
+/// A number and its 95 % confidence interval. A missing end means that there were too few rounds to
+/// bound it.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Interval {
     /// The number itself.
     pub measured: f64,
-    /// It is hardly below this.
+    /// Lower end of the interval.
     pub low: Option<f64>,
-    /// It is hardly above this.
+    /// Upper end of the interval.
     pub high: Option<f64>,
-    /// How the ends were worked out.
+    /// How the ends were computed.
     pub method: Method,
 }
 
 impl Interval {
-    /// A number that is the same whenever it is repeated.
+    /// A number that is the same on every run.
     pub fn exact(measured: f64) -> Interval {
         Interval { measured, low: Some(measured), high: Some(measured), method: Method::Exact }
     }
@@ -59,12 +59,12 @@ impl Interval {
         Interval { measured, low, high, method: Method::StandardError }
     }
 
-    /// The same in another unit, or less an offset: `of` must rise.
+    /// The interval under a rising function, such as a change of unit or of offset.
     pub fn map(self, of: impl Fn(f64) -> f64) -> Interval {
         Interval { measured: of(self.measured), low: self.low.map(&of), high: self.high.map(&of), ..self }
     }
 
-    /// The larger of two numbers. Each end is at 95 % for the number that it comes from.
+    /// The larger of two numbers. Each end is the 95 % bound of the number that it comes from.
     pub fn max(self, other: Interval) -> Interval {
         Interval {
             measured: self.measured.max(other.measured),
@@ -74,13 +74,13 @@ impl Interval {
         }
     }
 
-    /// The smaller of two numbers. Each end is at 95 % for the number that it comes from.
+    /// The smaller of two numbers. Each end is the 95 % bound of the number that it comes from.
     pub fn min(self, other: Interval) -> Interval {
         self.map_falling(|one| -one).max(other.map_falling(|one| -one)).map_falling(|one| -one)
     }
 
-    /// How far the number is from `other`, whichever is more, as `apart` measures it: `apart` is
-    /// smallest where both are equal and rises on either side.
+    /// The distance of the number from `other`, in either direction, measured by `apart`. `apart`
+    /// must be smallest where both are equal and rise on either side.
     pub fn apart_from(self, other: f64, apart: impl Fn(f64, f64) -> f64) -> Interval {
         let is_inside = self.low.is_none_or(|low| low <= other) && self.high.is_none_or(|high| other <= high);
         let [low, high] = [self.low, self.high].map(|end| end.map(|end| apart(end, other)));
@@ -88,7 +88,7 @@ impl Interval {
         Interval { measured: apart(self.measured, other), low: nearest, high: both(low, high, f64::max), ..self }
     }
 
-    /// The same, where `of` falls: the ends change places.
+    /// The interval under a falling function: the ends are exchanged.
     pub fn map_falling(self, of: impl Fn(f64) -> f64) -> Interval {
         Interval { measured: of(self.measured), low: self.high.map(&of), high: self.low.map(&of), ..self }
     }

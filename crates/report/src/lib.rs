@@ -1,11 +1,11 @@
-//! The report room: what a run measured, as one JSON object, a terminal table, a page and a trace.
+//! Reports: the measurements of a run as one JSON object, a terminal table, a page and a trace.
 //!
-//! Every verb fills the same [`ResultFile`]; what is shown is derived from that object
-//! alone, so a page can be made again later from the stored JSON and says the same.
+//! Every command fills the same [`ResultFile`]. All output is derived from that object alone, so a
+//! page made later from the stored JSON shows the same.
 //!
-//! This room must not know how anything was measured: no clocks, no lanes being driven, no
-//! kernel. It is handed numbers whose keys end in their unit and it never invents one: a
-//! number that is missing is shown as missing, and a check on it does not hold.
+//! This crate does not depend on how values were measured: no clocks, lanes or kernel interfaces.
+//! It gets numbers whose keys end in their unit. It never makes up a number: a missing number is
+//! shown as missing, and a check of it does not hold.
 
 pub mod chart;
 pub mod check;

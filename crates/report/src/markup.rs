@@ -1,11 +1,11 @@
-//! The bit of HTML writing that the page needs: escaping, filling a template, small parts.
+//! HTML helpers for the page: escaping, templates, small elements.
 //!
-//! Everything a result holds may come from outside (a command line, a CPU's name), so every
-//! text passes through [`escape`] and the embedded JSON through [`embed_json`].
+//! Every text in a result may come from outside (a command line, a CPU's name). So every text
+//! passes through [`escape`], and the embedded JSON through [`embed_json`].
 
 use serde::Serialize;
 
-/// Replaces each `{{name}}` in one pass, so that braces in a value stay as they are.
+/// Replaces each `{{name}}` in one pass, so that braces in a value stay unchanged.
 pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     let mut page = String::with_capacity(template.len());
     let mut rest = template;
@@ -20,7 +20,7 @@ pub fn fill(template: &str, values: &[(&str, &str)]) -> String {
     page + rest
 }
 
-/// `text` for HTML, inside an element or a quoted attribute.
+/// `text` escaped for HTML, in an element or a quoted attribute.
 pub fn escape(text: &str) -> String {
     let mut escaped = String::with_capacity(text.len());
     for letter in text.chars() {
@@ -36,7 +36,7 @@ pub fn escape(text: &str) -> String {
     escaped
 }
 
-/// `value` as JSON that cannot end its script element, whatever its strings hold.
+/// `value` as JSON that cannot end its script element, whatever characters its strings contain.
 ///
 /// In JSON `<` occurs only inside strings, and there `\u003c` is the same character.
 pub fn embed_json(value: &impl Serialize) -> String {
@@ -44,7 +44,7 @@ pub fn embed_json(value: &impl Serialize) -> String {
     json.replace('<', "\\u003c")
 }
 
-/// Names and texts as a list of facts.
+/// A description list of names and texts.
 pub fn facts(facts: impl Iterator<Item = (String, String)>) -> String {
     let items: String = facts
         .map(|(name, text)| format!("<div><dt>{}</dt><dd>{}</dd></div>\n", escape(&name), escape(&text)))
@@ -52,7 +52,7 @@ pub fn facts(facts: impl Iterator<Item = (String, String)>) -> String {
     format!("<dl>\n{items}</dl>")
 }
 
-/// A part of the page under a heading that names it; `body` is HTML already.
+/// A section of the page with a heading; `body` is HTML.
 pub fn section(id: &str, title: &str, body: &str) -> String {
     format!("<section aria-labelledby=\"{id}\">\n<h2 id=\"{id}\">{title}</h2>\n{body}\n</section>")
 }

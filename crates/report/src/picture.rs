@@ -1,7 +1,7 @@
-//! What the page's script draws: latency curves, lane timelines and signals over time.
+//! The figures that the page's script draws: latency curves, lane timelines and signals over time.
 //!
-//! All are optional keys of a results file. They hold what was measured, never anything
-//! smoothed or resampled for the eye; the page does its own drawing.
+//! All are optional keys of a results file. They hold the measured values, never smoothed or
+//! resampled; the page does that for drawing.
 
 use serde::{Deserialize, Serialize};
 
@@ -10,7 +10,7 @@ use crate::unit::Unit;
 /// The latency distribution measured under one setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Curve {
-    /// The setting, as its row names it.
+    /// The setting, as in its row.
     pub setting: String,
     /// Points by rising percentile.
     pub points: Vec<Percentile>,
@@ -25,28 +25,28 @@ pub struct Percentile {
     pub us: f64,
 }
 
-/// Who ran on the lanes of one core, for a while, under one setting.
+/// The threads on the lanes of one core over some time, under one setting.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Timeline {
-    /// The setting, as its row names it.
+    /// The setting, as in its row.
     pub setting: String,
-    /// The lanes of the core, the request lane first. Whatever shares a timeline shares a
-    /// core: the page marks LC and batch at once on any two of them as overlap.
+    /// The lanes of the core, the request lane first. All lanes of a timeline share a core: the
+    /// page marks times as overlap in which LC and batch run on any two of them.
     pub lanes: Vec<LaneTrack>,
 }
 
 /// One lane of a timeline.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct LaneTrack {
-    /// The number Linux gives the lane.
+    /// Linux's number of the lane.
     pub cpu: u32,
-    /// What the lane is for.
+    /// The role of the lane.
     pub role: Role,
-    /// Spans by rising time, none over another.
+    /// Spans in order of time, without overlap.
     pub spans: Vec<Span>,
 }
 
-/// What a lane is for.
+/// The role of a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Role {
@@ -63,7 +63,7 @@ pub struct Span {
     pub from_us: f64,
     /// End, on the same clock.
     pub to_us: f64,
-    /// Who ran.
+    /// The class that ran.
     pub class: Class,
 }
 
@@ -75,7 +75,7 @@ impl Span {
     }
 }
 
-/// Who runs on a lane.
+/// The class of the thread on a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Class {
@@ -87,16 +87,16 @@ pub enum Class {
     Holder,
     /// Anything else.
     Other,
-    /// Nobody.
+    /// No thread.
     Idle,
 }
 
-/// Signals over one stretch of time.
+/// Signals over one range of time.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Series {
-    /// What it shows.
+    /// The figure's heading.
     pub title: String,
-    /// How to read it.
+    /// How to read the figure.
     pub caption: String,
     /// The signals.
     pub signals: Vec<SignalSeries>,
@@ -111,33 +111,33 @@ pub struct SignalSeries {
     pub from_us: f64,
     /// The length of a bin.
     pub bin_us: f64,
-    /// Samples in each bin; where there are none, the signal was not seen.
+    /// Number of samples in each bin; 0 where the signal was not observed.
     pub samples: Vec<u64>,
-    /// What they were.
+    /// The values.
     #[serde(flatten)]
     pub seen: Seen,
 }
 
-/// What was seen of a signal, bin by bin; nothing where there are no samples.
+/// The values of a signal, bin by bin; `None` in bins without samples.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(tag = "kind", rename_all = "lowercase")]
 pub enum Seen {
-    /// Of a number.
+    /// A numeric signal.
     Rate {
         /// The unit of all three.
         unit: Unit,
         /// The mean of a bin's samples.
         mean: Vec<Option<f64>>,
-        /// The least of them.
+        /// The minimum of a bin's samples.
         min: Vec<Option<f64>>,
-        /// The greatest of them.
+        /// The maximum of a bin's samples.
         max: Vec<Option<f64>>,
     },
-    /// Of a value that says what goes on.
+    /// A signal whose values name the program's activity.
     Tag {
-        /// Values in words, the most frequent first.
+        /// The names of the values, the most frequent first.
         names: Vec<String>,
-        /// The last value of each bin, by its place in `names`.
+        /// The last value of each bin, as an index into `names`.
         last: Vec<Option<u32>>,
     },
 }

@@ -1,9 +1,9 @@
-//! The results contract: the one JSON object that every measuring verb writes.
+//! The results format: the one JSON object that every measuring command writes.
 //!
-//! Programs may rely on `version`, `machine`, `settings`, `rows`, `checks` and `notes` being
-//! there; `curves`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps` and `bars` appear only
-//! where there is something to draw. Unknown keys are ignored on reading, so an older Sidelane can show
-//! a newer file.
+//! Programs may rely on the keys `version`, `machine`, `settings`, `rows`, `checks` and `notes`.
+//! The keys `curves`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps` and `bars` are
+//! present only if there is something to draw. Unknown keys are ignored on reading, so an older
+//! Sidelane can show a newer file.
 
 use std::path::Path;
 
@@ -16,22 +16,22 @@ use crate::picture::{Curve, Series, Timeline};
 use crate::row::Row;
 use crate::whole_file::{WriteError, write_whole};
 
-/// Everything one run measured, and on what.
+/// All measurements of one run, and the machine.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct ResultFile {
     /// The version of Sidelane that measured.
     pub version: String,
     /// The machine it measured on.
     pub machine: Machine,
-    /// What the run was asked to do. Some keys are text for people: `title`; `finding`, one
-    /// sentence that says what was found; `explanation` (one string or several), which says what is real and
-    /// what is not; `sibling`, which says what sibling was emulated, if one was.
+    /// The options of the run. Some keys are text for users: `title`; `finding`, the conclusion in
+    /// one sentence; `explanation` (one string or several), which says what is real and what is
+    /// not; `sibling`, which sibling was emulated, if one was.
     pub settings: Map<String, Value>,
-    /// What was measured, a row for each setting.
+    /// The measurements, a row for each setting.
     pub rows: Vec<Row>,
-    /// The measurements that were wanted to be good, and whether they are.
+    /// The checks of measurements, with their verdicts.
     pub checks: Vec<Check>,
-    /// What was missing or degraded, each with what it means for the numbers.
+    /// What was missing or degraded, and what that means for the numbers.
     pub notes: Vec<String>,
     /// Latency curves, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
@@ -48,57 +48,57 @@ pub struct ResultFile {
     /// Lines in small multiples, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub multiples: Vec<Multiples>,
-    /// Two numbers against each other, for the page.
+    /// Pairs of numbers, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub heatmaps: Vec<Heatmap>,
-    /// Numbers by name, for the page.
+    /// Bars, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bars: Vec<Bars>,
 }
 
-/// The machine a run measured on.
+/// The machine of a run.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 pub struct Machine {
     /// The CPU's model name.
     pub cpu: String,
     /// How many lanes are online.
     pub lanes: u32,
-    /// What makes two lanes a pair here.
+    /// Why two lanes are a pair here.
     pub pair: Pair,
     /// The kernel's release.
     pub kernel: String,
     /// Whether hardware counters can be read.
     pub pmu: bool,
-    /// The gates that can be used, the best first.
+    /// The gates that can be used, in order of preference.
     pub gates: Vec<String>,
-    /// What the hypervisor took of all CPUs' time while this was measured; lanes' figures are without it
-    /// where a row has a `stolen_percent` of its own.
+    /// The share of all CPUs' time that the hypervisor took during the run. Where a row has a
+    /// `stolen_percent` of its own, its lane figures exclude that time.
     #[serde(default)]
     pub stolen_percent: Option<f64>,
-    /// The longest time it took a lane at once, as far as lanes were tracked.
+    /// The longest time for which the hypervisor took a lane at once, for the lanes that were
+    /// tracked.
     #[serde(default)]
     pub stolen_gap_max_us: Option<f64>,
-    /// What else bears on the numbers: a virtual machine, a frequency governor.
+    /// Other facts that affect the numbers: a virtual machine, a frequency governor.
     #[serde(default)]
     pub notes: Vec<String>,
 }
 
-/// What makes two lanes a pair.
+/// Why two lanes are a pair.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Pair {
     /// They share a core's execution resources.
     Smt,
-    /// They were declared one; they share no core, so they cannot slow each other the way
-    /// SMT lanes do.
+    /// The user declared them. They share no core, so they cannot slow each other as SMT lanes do.
     Declared,
 }
 
 /// Exit code of a run whose checks all hold.
 const EXIT_HOLDS: u8 = 0;
-/// Exit code of a run with a check that is missed.
+/// Exit code of a run with a missed check.
 const EXIT_MISSED: u8 = 1;
-/// Exit code of a run with no check that is missed, and one that is undecided.
+/// Exit code of a run with an undecided check and no missed one.
 const EXIT_UNDECIDED: u8 = 3;
 
 impl ResultFile {
@@ -126,13 +126,13 @@ impl ResultFile {
         self.checks.iter().all(|check| check.ok)
     }
 
-    /// How all checks together came out: missed if one is, else undecided if one is.
+    /// The verdict of all checks together: missed if one is, else undecided if one is.
     pub fn outcome(&self) -> Verdict {
         let has = |verdict| self.checks.iter().any(|check| check.verdict == verdict);
         [Verdict::Missed, Verdict::Undecided].into_iter().find(|verdict| has(*verdict)).unwrap_or(Verdict::Holds)
     }
 
-    /// What the process should exit with.
+    /// The exit code of the process.
     pub fn exit_code(&self) -> u8 {
         match self.outcome() {
             Verdict::Holds => EXIT_HOLDS,
@@ -161,7 +161,7 @@ impl ResultFile {
         }
     }
 
-    /// What would decide the checks that are undecided, each thing once.
+    /// What would decide the undecided checks, without repetitions.
     pub fn decided_by(&self) -> Vec<&str> {
         let mut advice: Vec<&str> = Vec::new();
         for text in self.checks.iter().filter_map(|check| check.decided_by.as_deref()) {
@@ -172,13 +172,13 @@ impl ResultFile {
         advice
     }
 
-    /// The text of a setting, if it is one.
+    /// The text of a setting, if its value is a text.
     pub fn text(&self, key: &str) -> Option<&str> {
         self.settings.get(key).and_then(Value::as_str)
     }
 
-    /// The title, and which sibling was emulated, if one was: what is emulated is said where it cannot be
-    /// overlooked.
+    /// The title, with the emulated sibling if there was one, so that no reader overlooks the
+    /// emulation.
     pub fn title(&self) -> Option<String> {
         let title = self.text("title")?;
         Some(match self.text("sibling") {
@@ -187,12 +187,12 @@ impl ResultFile {
         })
     }
 
-    /// What was found, in one sentence for somebody who has not read anything else.
+    /// The conclusion in one sentence, for users who have read nothing else.
     pub fn finding(&self) -> Option<&str> {
         self.text("finding")
     }
 
-    /// Writes the object to `path`, whole or not at all.
+    /// Writes the object to `path`, completely or not at all.
     pub fn write_json(&self, path: &Path) -> Result<(), WriteError> {
         let mut json = serde_json::to_vec_pretty(self)
             .map_err(|error| WriteError { path: path.to_owned(), source: error.into() })?;

@@ -1,14 +1,14 @@
-//! A row: the numbers measured under one setting, flat, in the order they were put.
+//! A row: the numbers measured under one setting, flat, in insertion order.
 
 use serde::{Deserialize, Serialize};
 use serde_json::{Map, Number, Value};
 
 use crate::unit::Unit;
 
-/// One setting and what was measured under it.
+/// One setting and its measurements.
 ///
-/// In JSON it is a flat object: `setting`, then keys that end in their unit, each with a
-/// number, or null where the measurement is missing. Reading rejects anything else.
+/// In JSON a row is a flat object: `setting`, then keys that end in their unit, each with a number,
+/// or null where the measurement is missing. Reading rejects any other value.
 #[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
 #[serde(try_from = "Map<String, Value>")]
 pub struct Row {
@@ -17,10 +17,10 @@ pub struct Row {
     numbers: Map<String, Value>,
 }
 
-/// Why an object is not a row.
+/// Why an object cannot be a row.
 #[derive(Debug, thiserror::Error)]
 pub enum NotARow {
-    /// The object does not say which setting it measured.
+    /// The object has no `setting`.
     #[error("a row without the name of its `setting`")]
     NoSetting,
     /// A value that is neither a number nor null.
@@ -28,7 +28,7 @@ pub enum NotARow {
     NotANumber {
         /// The row's setting.
         setting: String,
-        /// The key of the offending value.
+        /// The key of the wrong value.
         key: String,
     },
 }
@@ -39,20 +39,20 @@ impl Row {
         Row { setting: setting.into(), numbers: Map::new() }
     }
 
-    /// The setting these numbers were measured under.
+    /// The setting of these measurements.
     pub fn setting(&self) -> &str {
         &self.setting
     }
 
-    /// The same numbers under a setting's fuller name.
+    /// The same numbers under another setting name.
     pub fn named(self, setting: impl Into<String>) -> Row {
         Row { setting: setting.into(), ..self }
     }
 
     /// Stores `value` under `key`, which ends in its unit; `None` is "not measured".
     ///
-    /// A number that is not finite (a quotient over nothing, say) is not a measurement
-    /// either. A key that is there already keeps its place and takes the new value.
+    /// A number that is not finite (a quotient with divisor 0, for example) counts as not measured.
+    /// An existing key keeps its place and gets the new value.
     pub fn put(&mut self, key: &str, value: impl Into<Option<f64>>) -> &mut Row {
         debug_assert!(Unit::of_key(key).is_some(), "the key `{key}` does not end in a known unit");
         self.numbers.insert(key.to_owned(), number_or_null(value.into()));
@@ -64,7 +64,7 @@ impl Row {
         self.numbers.get(key).and_then(Value::as_f64)
     }
 
-    /// The keys in the order they were put, those of missing numbers too.
+    /// The keys in insertion order, including those of missing numbers.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.numbers.keys().map(String::as_str)
     }
@@ -84,7 +84,8 @@ impl TryFrom<Map<String, Value>> for Row {
     }
 }
 
-/// The rows in tables: a table ends where a row has no key in common with those before it.
+/// Splits the rows into tables: a new table begins at a row that has no key in common with the rows
+/// before it.
 pub fn tables(rows: &[Row]) -> Vec<&[Row]> {
     let mut tables = Vec::new();
     let mut from = 0;
@@ -103,7 +104,7 @@ pub fn tables(rows: &[Row]) -> Vec<&[Row]> {
 
 /// Whole numbers are written without a fraction: `812`, not `812.0`.
 fn number_or_null(value: Option<f64>) -> Value {
-    // Up to here every whole f64 is an exact i64.
+    // Every whole f64 below this is an exact i64.
     const EXACT_MAX: f64 = 9_007_199_254_740_992.0;
     match value {
         Some(value) if value.fract() == 0.0 && value.abs() <= EXACT_MAX => Value::from(value as i64),

@@ -1,7 +1,7 @@
-//! A realistic result to test with: four settings, their curves, and 50 ms of two lanes.
+//! A realistic result for tests: four settings, their curves, and 50 ms of two lanes.
 //!
-//! The numbers are made up after a prototype's. They are the same at every run: the little
-//! generator below is seeded.
+//! The numbers are invented, similar to those of a prototype. They are the same in every run: the
+//! generator below has a fixed seed.
 
 use serde_json::{Map, json};
 
@@ -21,7 +21,7 @@ const OFF_NS: u64 = 4_400;
 /// How long after the service stops batch is on its lane again.
 const ON_NS: u64 = 1_500;
 
-/// What `sidelane demo` may write on a machine without SMT and without counters.
+/// A result such as `sidelane demo` writes on a machine without SMT and without hardware counters.
 pub(crate) fn demo() -> ResultFile {
     let mut result = ResultFile::new(machine(), settings());
     result.rows = rows();
@@ -42,7 +42,7 @@ pub(crate) fn demo() -> ResultFile {
     result
 }
 
-/// A quick one, with an emulated sibling: one check is undecided.
+/// A result of a short run with an emulated sibling: one check is undecided.
 pub(crate) fn undecided() -> ResultFile {
     let mut result = demo();
     let p99 = Interval { measured: 1.06, low: Some(1.01), high: Some(1.11), method: Method::OrderStatistics };
@@ -55,7 +55,7 @@ pub(crate) fn undecided() -> ResultFile {
     result
 }
 
-/// Naps of two kinds, one of them with the paper's beside it.
+/// Two kinds of naps, one of them with the paper's value.
 pub(crate) fn intervals() -> Intervals {
     let mean = |series: &str, mean, half_width| Mean { series: series.into(), mean, half_width };
     let here = [mean("to sleep", 400.0, Some(20.0)), mean("to wake", 700.0, Some(900.0))];
@@ -70,7 +70,7 @@ pub(crate) fn intervals() -> Intervals {
     }
 }
 
-/// p99 and utilisation against load, one panel of them without any measurement.
+/// p99 and utilisation against load; one panel has no measurement.
 pub(crate) fn multiples() -> Multiples {
     let panel = |unit, scale, limit, lines| Panel { title: "matrix".into(), unit, scale, up_to: None, limit, lines };
     let line = Line { setting: "<borrow idle>".into(), points: vec![(20.0, 9_000.0), (80.0, 40_000.0)] };
@@ -88,7 +88,7 @@ pub(crate) fn multiples() -> Multiples {
     }
 }
 
-/// What `sidelane observe` may write: a tag, two rates.
+/// A result such as `sidelane observe` writes: a tag and two rates.
 pub(crate) fn observation() -> ResultFile {
     let mut result = ResultFile::new(machine(), settings());
     result.series = vec![Series { title: "Over time".into(), caption: "In bins.".into(), signals: signals() }];
@@ -186,7 +186,7 @@ fn rows() -> Vec<Row> {
     ]
 }
 
-/// Latency at the median and how steeply it grows with each further nine.
+/// Median latency, and its growth with each further nine.
 const CURVES: [(&str, f64, f64); 4] =
     [("alone", 412.0, 1.40), ("unmanaged", 538.0, 2.62), ("sched_idle", 431.0, 1.95), ("borrow_idle", 415.0, 1.45)];
 
@@ -198,7 +198,7 @@ fn curves() -> Vec<Curve> {
     CURVES.into_iter().map(curve).collect()
 }
 
-/// Points lie evenly on the axis of nines: 0, 90, 99, 99.9 and 99.99 are 25 apart.
+/// Points are evenly spaced on the axis of nines: 0, 90, 99, 99.9 and 99.99 are 25 apart.
 fn point(index: u32, median_us: f64, growth: f64) -> Percentile {
     let nines = f64::from(index) / 24.75;
     let bump = 1.0 + 0.03 * (nines * 9.0).sin();
@@ -221,7 +221,7 @@ fn timelines() -> Vec<Timeline> {
     ]
 }
 
-/// From, to, and who ran.
+/// Start, end, and the class that ran.
 type Turn = (u64, u64, Class);
 
 fn track(cpu: u32, role: Role, turns: &[Turn]) -> LaneTrack {
@@ -229,7 +229,7 @@ fn track(cpu: u32, role: Role, turns: &[Turn]) -> LaneTrack {
     LaneTrack { cpu, role, spans }
 }
 
-/// Requests at random moments, one at a time, idle between them.
+/// Requests at random times, one at a time, with idle time between them.
 fn request_turns() -> Vec<Turn> {
     let mut random = Random(7);
     let mut turns = Vec::new();
@@ -249,7 +249,7 @@ fn request_turns() -> Vec<Turn> {
     turns
 }
 
-/// The batch lane of `borrow_idle`: batch, but the holder soon after each request starts.
+/// The batch lane under `borrow_idle`: batch runs, and the holder soon after each request starts.
 fn borrowed_turns(requests: &[Turn]) -> Vec<Turn> {
     let mut turns = Vec::new();
     let mut batch_since_ns = 0;
@@ -264,7 +264,7 @@ fn borrowed_turns(requests: &[Turn]) -> Vec<Turn> {
     turns
 }
 
-/// Knuth's MMIX generator; its high bits are random enough to look at.
+/// Knuth's MMIX generator; its high bits are random enough for a picture.
 struct Random(u64);
 
 impl Random {

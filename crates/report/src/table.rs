@@ -1,11 +1,11 @@
 //! The terminal table: a result as text, in as many columns as the terminal has.
 //!
-//! What was found comes first, in a sentence; then what was measured, the checks, and the verdict.
+//! The finding comes first, in one sentence; then the measurements, the checks, and the verdict.
 //!
-//! Titles are longer than cells, so a title breaks over lines and a column is only as wide
-//! as its cells need. Where even that does not fit, the table folds: the columns that are left go on
-//! below, beside the settings once more. Where not even one fits, each setting becomes a block of
-//! lines. A table is never cut off and never wraps in the middle of a row.
+//! Titles are longer than cells, so a title is broken into lines and a column is only as wide as
+//! its cells need. If the table is still too wide, it is split: the remaining columns follow below,
+//! with the settings repeated. If not even one column fits, each setting becomes a block of lines.
+//! A table is never cut off, and no row wraps.
 
 use crate::check::{Check, Verdict};
 use crate::grid::{GAP, Grid, Ink, fold, length, widest};
@@ -13,12 +13,12 @@ use crate::result::ResultFile;
 use crate::row::{Row, tables};
 use crate::unit::{Unit, title_of_key};
 
-/// A column: which number of each row, and what it is called.
+/// A column: a key of the rows, and its title.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
-    /// The key in the rows. The unit it ends in decides how its cells read.
+    /// The key in the rows. Its unit determines the format of the cells.
     pub key: String,
-    /// What stands above the cells.
+    /// The title above the cells.
     pub title: String,
 }
 
@@ -33,7 +33,7 @@ impl Column {
         Column::new(key, title_of_key(key))
     }
 
-    /// A column for every key of `rows`, in the order the rows first put them.
+    /// A column for every key of `rows`, in the order in which the rows first have them.
     pub fn of_rows(rows: &[Row]) -> Vec<Column> {
         let mut columns: Vec<Column> = Vec::new();
         for key in rows.iter().flat_map(Row::keys) {
@@ -44,14 +44,14 @@ impl Column {
         columns
     }
 
-    /// What `row` has for this column, for a person.
+    /// The cell of `row` in this column, for users.
     pub fn cell(&self, row: &Row) -> String {
         Unit::of_key(&self.key).unwrap_or_default().human_or_missing(row.get(&self.key))
     }
 }
 
-/// As [`render`], with a table for each kind of rows, each with the columns of its own rows that
-/// `wanted` holds for.
+/// As [`render`], with one table for each kind of rows. Each table has those columns of its own
+/// rows for which `wanted` holds.
 pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, width: usize, color: bool) -> String {
     let ink = Ink { color };
     let table = |of: &[Row]| {
@@ -62,15 +62,15 @@ pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, widt
     around(tables.collect(), result, width, ink)
 }
 
-/// The rows, checks and notes of `result` as text of at most `width` characters a line.
+/// The rows, checks and notes of `result` as text with lines of at most `width` characters.
 ///
-/// `color` is for the caller to decide: whether the output is a terminal, and `NO_COLOR`.
+/// The caller decides `color`: whether the output is a terminal, and `NO_COLOR`.
 pub fn render(result: &ResultFile, columns: &[Column], width: usize, color: bool) -> String {
     let ink = Ink { color };
     around(vec![rows(&result.rows, columns, width, ink)], result, width, ink)
 }
 
-/// Tables between what was found and how that is judged.
+/// The finding, the tables, the checks and the verdict.
 fn around(tables: Vec<String>, result: &ResultFile, width: usize, ink: Ink) -> String {
     let head = [
         paragraph(result.finding(), width, Ink::plain),
@@ -95,7 +95,8 @@ fn rows(rows: &[Row], columns: &[Column], width: usize, ink: Ink) -> String {
     }
 }
 
-/// The table in grids that fit, as few as possible; `None` if a column does not fit beside the settings.
+/// The table split into grids that fit, as few as possible; `None` if a column does not fit beside
+/// the settings.
 fn folded(rows: &[Row], columns: &[Column], width: usize) -> Option<Vec<Grid>> {
     let mut grids = Vec::new();
     let mut rest = columns;
@@ -146,7 +147,7 @@ fn checks(checks: &[Check], width: usize, ink: Ink) -> String {
     checks.iter().zip(lines).map(of_check).collect()
 }
 
-/// Name, measurement, its interval if it has one, and what was wanted.
+/// Name, measurement, its interval if it has one, and the bound.
 fn check_cells(check: &Check) -> [String; 4] {
     [check.name.clone(), check.measured_text(), check.interval_text().unwrap_or_default(), check.wanted_text()]
 }
@@ -175,7 +176,7 @@ fn mark(verdict: Verdict, ink: Ink) -> String {
     }
 }
 
-/// All checks in one line, with what would decide those that are undecided.
+/// All checks in one line, with what would decide the undecided ones.
 fn verdict(result: &ResultFile, width: usize, ink: Ink) -> String {
     if result.checks.is_empty() {
         return String::new();
@@ -192,7 +193,7 @@ fn notes(notes: &[String], width: usize, ink: Ink) -> String {
 /// A mark and the space after it.
 const MARK_WIDTH: usize = 2;
 
-/// `lines` with `mark` before the first and the others flush with it.
+/// `lines` with `mark` before the first, and the others indented by the same width.
 fn marked(mark: String, lines: &[String]) -> String {
     let before_others = format!("\n{:MARK_WIDTH$}", "");
     format!("{mark} {}\n", lines.join(&before_others))

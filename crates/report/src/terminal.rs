@@ -1,18 +1,18 @@
-//! What standard output can show.
+//! The size and colours of standard output.
 
 use std::env;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
-/// Columns to fill where there is no terminal to ask.
+/// Columns to fill where standard output is not a terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 120;
-/// Narrower terminals get lines that wrap.
+/// The smallest width used; lines wrap on a narrower terminal.
 const WIDTH_MIN: usize = 40;
 
-/// Lines to fill where there is no terminal to ask.
+/// Lines to fill where standard output is not a terminal.
 const HEIGHT_WITHOUT_TERMINAL: usize = 24;
 
-/// How many columns standard output has; where it is no terminal, how many `COLUMNS` says.
+/// The columns of standard output; if it is not a terminal, the value of `COLUMNS`.
 pub fn width() -> usize {
     let said = env::var("COLUMNS").ok().and_then(|columns| columns.parse::<usize>().ok());
     let said = said.filter(|_| !io::stdout().is_terminal());
@@ -27,7 +27,7 @@ pub fn size(stream: impl AsFd) -> (usize, usize) {
     })
 }
 
-/// Whether colours are wanted: on a terminal, unless NO_COLOR is set to anything.
+/// Whether to use colours: on a terminal, unless NO_COLOR is set to any value.
 pub fn color_wanted() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
 }

@@ -1,8 +1,8 @@
-//! Units: the last word of every key, and how a number of that unit reads to a person.
+//! Units: the last word of every key, and the format of its numbers for users.
 //!
-//! A results file is read by programs that know nothing of Sidelane, so a key carries its
-//! unit (`p99_us`). A person reads a cell, so a cell carries a unit too, and there it is the
-//! one that keeps the number short: `812 µs`, but `3.1 ms`.
+//! Programs that know nothing of Sidelane read a results file, so a key contains its unit
+//! (`p99_us`). Users read a cell, so a cell contains a unit too: the one that makes the number
+//! short, `812 µs` but `3.1 ms`.
 
 use serde::{Deserialize, Serialize};
 
@@ -18,22 +18,22 @@ pub enum Unit {
     Ms,
     /// Seconds.
     S,
-    /// Hundredths of something the key names.
+    /// Hundredths of the quantity that the key names.
     Percent,
     /// A quotient of two measurements of the same run.
     Ratio,
-    /// A quotient over the same measurement with the service alone on the machine.
+    /// A quotient with the same measurement of the service alone on the machine.
     OverAlone,
-    /// How many.
+    /// A count.
     #[default]
     Count,
-    /// How many each second.
+    /// A count per second.
     PerS,
     /// Cycles of the processor.
     Cycles,
 }
 
-/// Suffix and unit; `_per_s` stands before `_s`, which it also ends in.
+/// Suffix and unit; `_per_s` is before `_s`, in which it also ends.
 const SUFFIXES: [(&str, Unit); 10] = [
     ("_per_s", Unit::PerS),
     ("_over_alone", Unit::OverAlone),
@@ -56,9 +56,9 @@ impl Unit {
         split_key(key).map(|(_, unit)| unit)
     }
 
-    /// `value` for a person, with its unit.
+    /// `value` for users, with its unit.
     ///
-    /// Times move to the unit in which they have one to three digits before the point.
+    /// Times are given in the unit in which they have one to three digits before the decimal point.
     pub fn human(self, value: f64) -> String {
         match self {
             Unit::Ns => human_time(value),
@@ -73,7 +73,7 @@ impl Unit {
         }
     }
 
-    /// [`human`](Unit::human), or a dash for what was not measured.
+    /// [`human`](Unit::human), or a dash for a missing value.
     pub fn human_or_missing(self, value: Option<f64>) -> String {
         value.map_or_else(|| MISSING.to_owned(), |value| self.human(value))
     }
@@ -81,7 +81,7 @@ impl Unit {
 
 /// The words of a key without its unit: `reaction_off_p50_ns` is "reaction off p50".
 ///
-/// `over_alone` says what was compared with what, so there it stays part of the title.
+/// `over_alone` names the two things compared, so it stays part of the title.
 pub fn title_of_key(key: &str) -> String {
     let words = match split_key(key) {
         None | Some((_, Unit::OverAlone)) => key,
@@ -90,7 +90,7 @@ pub fn title_of_key(key: &str) -> String {
     words.split('_').map(readable).collect::<Vec<_>>().join(" ")
 }
 
-/// `p999`, which keys need because a point would not do there, is the p99.9.
+/// `p999` as p99.9: keys cannot contain a point.
 fn readable(word: &str) -> String {
     match word.strip_prefix("p99") {
         Some(nines) if !nines.is_empty() && nines.bytes().all(|b| b.is_ascii_digit()) => {
@@ -108,15 +108,15 @@ fn split_key(key: &str) -> Option<(&str, Unit)> {
 }
 
 fn human_time(ns: f64) -> String {
-    // 999.5 would be printed as 1000, so it belongs to the next unit already.
+    // 999.5 would be printed as 1000, so it is in the next unit.
     const STEPS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     let (scale, name) = STEPS.into_iter().find(|(scale, _)| ns.abs() >= 0.9995 * scale).unwrap_or((1.0, "ns"));
     format!("{} {name}", short(ns / scale))
 }
 
-/// About three digits: what a measurement of this kind is good for.
+/// About three digits, the precision of these measurements.
 ///
-/// A tiny number is never rounded to a bare zero: no overlap and little overlap differ.
+/// A tiny number is never rounded to 0: no overlap and little overlap are different results.
 fn short(value: f64) -> String {
     match value.abs() {
         0.0 => "0".to_owned(),
@@ -127,7 +127,7 @@ fn short(value: f64) -> String {
     }
 }
 
-/// Whole numbers with their thousands marked, others shortened.
+/// Whole numbers with separators of thousands, others shortened.
 fn counted(value: f64) -> String {
     if value.abs() < 100.0 && value.fract() != 0.0 {
         return short(value);

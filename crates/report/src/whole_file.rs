@@ -1,8 +1,8 @@
-//! Files that are there whole or not at all.
+//! Files that are written completely or not at all.
 //!
-//! A run of minutes ends in one write. A reader that watches the path, or a disk that fills
-//! up, must never turn that into half a file, so the bytes go to a neighbour that is then
-//! renamed over the path.
+//! A run of minutes ends in one write. A reader that watches the path, or a full disk, must never
+//! see or cause half a file. So the bytes are written to a file in the same directory, which is
+//! then renamed to the path.
 
 use std::fs::{self, File};
 use std::io::{self, Write};
@@ -12,22 +12,22 @@ use std::path::{Path, PathBuf};
 #[derive(Debug, thiserror::Error)]
 #[error("cannot write {}", path.display())]
 pub struct WriteError {
-    /// The file that was to be written.
+    /// The path of the file.
     pub path: PathBuf,
-    /// What the system said.
+    /// The system's error.
     pub source: io::Error,
 }
 
-/// Writes `bytes` to `path` so that it is never seen half written.
+/// Writes `bytes` to `path` so that no reader sees a part of them.
 ///
-/// What is there and is no regular file (`/dev/stdout`, a pipe) is written to directly:
-/// renaming over it would replace the device by a file.
+/// An existing `path` that is not a regular file (`/dev/stdout`, a pipe) is written to directly: a
+/// rename would replace the device by a file.
 pub fn write_whole(path: &Path, bytes: &[u8]) -> Result<(), WriteError> {
     let written = match fs::metadata(path) {
         Ok(there) if !there.is_file() => {
             fs::OpenOptions::new().write(true).open(path).and_then(|mut file| file.write_all(bytes))
         }
-        // A symbolic link stays one; its target is what is replaced.
+        // A symbolic link stays a link; its target is replaced.
         Ok(_) => path.canonicalize().and_then(|target| replace(&target, bytes)),
         Err(_) => replace(path, bytes),
     };
@@ -38,13 +38,13 @@ fn replace(path: &Path, bytes: &[u8]) -> io::Result<()> {
     let neighbour = neighbour_of(path)?;
     let written = write_synced(&neighbour, bytes).and_then(|()| fs::rename(&neighbour, path));
     if written.is_err() {
-        // The first error is the one worth telling.
+        // The first error is the one to report.
         let _ = fs::remove_file(&neighbour);
     }
     written
 }
 
-/// A name in the same directory, so that the rename stays within one file system.
+/// A temporary name in the same directory, so that the rename stays within one file system.
 fn neighbour_of(path: &Path) -> io::Result<PathBuf> {
     let name = path.file_name().ok_or_else(|| io::Error::new(io::ErrorKind::InvalidInput, "the path names no file"))?;
     let mut hidden = std::ffi::OsString::from(".");

@@ -1,7 +1,8 @@
-//! The lab at the other end of a pipe: `sidelane-lab` brings services, load and batch work.
+//! Starts `sidelane-lab`, which provides services, load and batch work, and talks to it through
+//! pipes.
 //!
-//! It is a binary of its own so that the tool does not carry a search engine. Everything that
-//! is started here dies with this process.
+//! The lab is a binary of its own, so that the tool does not contain a search engine. All processes
+//! started here die with this process.
 
 use std::env;
 use std::ffi::OsStr;
@@ -15,7 +16,7 @@ use rustix::process::{Signal, set_parent_process_death_signal};
 
 const NAME: &str = "sidelane-lab";
 
-/// The lab's binary.
+/// The path of the lab's binary.
 #[derive(Clone, Debug)]
 pub struct Lab {
     path: PathBuf,
@@ -35,12 +36,12 @@ impl Lab {
         Ok(Self { path })
     }
 
-    /// At a known place.
+    /// A lab at a known path.
     pub fn at(path: PathBuf) -> Self {
         Self { path }
     }
 
-    /// Where it is.
+    /// Its path.
     pub fn path(&self) -> &OsStr {
         self.path.as_os_str()
     }
@@ -54,7 +55,7 @@ impl Lab {
         command
     }
 
-    /// Runs a command of the lab to its end.
+    /// Runs a command of the lab and waits for its end.
     pub fn run<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<()> {
         let mut command = self.command(args);
         let output = command.stdin(Stdio::null()).output().with_context(|| format!("cannot run {command:?}"))?;
@@ -63,7 +64,7 @@ impl Lab {
         Ok(())
     }
 
-    /// Starts a command of the lab that prints a line `ready …` once it serves.
+    /// Starts a command of the lab that prints a line `ready …` when it can serve.
     pub fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Service> {
         let mut command = self.command(args);
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
@@ -77,7 +78,7 @@ impl Lab {
     }
 }
 
-/// A running part of the lab. Ended when dropped.
+/// A running command of the lab. Ended when dropped.
 pub struct Service {
     child: Child,
     input: ChildStdin,
@@ -98,7 +99,7 @@ impl Service {
         value.parse().with_context(|| format!("{key}={value} is not a number"))
     }
 
-    /// Sends it a line and returns the line it answers with.
+    /// Sends it a line and returns the line of its answer.
     pub fn ask(&mut self, question: &str) -> Result<String> {
         writeln!(self.input, "{question}")?;
         self.line()

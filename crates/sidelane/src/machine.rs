@@ -1,4 +1,4 @@
-//! The machine, as every result describes it.
+//! The description of the machine in every result.
 
 use std::fs;
 use std::path::Path;
@@ -10,7 +10,7 @@ use sidelane_host::topology::{PairKind, Topology};
 use sidelane_kernel::stolen::longest_gap_ns;
 use sidelane_report::{Machine, Pair};
 
-/// Looks at this machine. `kind` is how its lanes are paired in the run that is reported.
+/// Describes this machine. `kind` is how the lanes of the run are paired.
 pub fn describe(kind: PairKind) -> Machine {
     let topology = Topology::read(Path::new("/sys")).ok();
     let mut notes: Vec<String> = topology.iter().map(Topology::describe).collect();
@@ -33,7 +33,7 @@ pub fn describe(kind: PairKind) -> Machine {
     machine
 }
 
-/// Time that the machine's CPUs were there for, in clock ticks, and what the hypervisor took of it.
+/// The total time of the machine's CPUs in clock ticks, and the part that the hypervisor took.
 #[derive(Clone, Copy)]
 struct CpuTimes {
     all: u64,
@@ -42,7 +42,8 @@ struct CpuTimes {
 
 impl CpuTimes {
     fn now() -> Option<Self> {
-        /// user nice system idle iowait irq softirq steal; what guests used is in the first two.
+        /// user nice system idle iowait irq softirq steal; the first two include the time of
+        /// guests.
         const STEAL: usize = 7;
         let text = fs::read_to_string("/proc/stat").ok()?;
         let ticks: Vec<u64> = text.lines().next()?.split_whitespace().skip(1).flat_map(str::parse).collect();
@@ -52,12 +53,12 @@ impl CpuTimes {
 
 static AT_START: OnceLock<Option<CpuTimes>> = OnceLock::new();
 
-/// From now on what the hypervisor takes is counted. The program says so once, when it starts.
+/// Starts to count the time that the hypervisor takes. Called once, when the program starts.
 pub fn begin() {
     AT_START.get_or_init(CpuTimes::now);
 }
 
-/// Says in `machine` what the hypervisor took since [`begin`].
+/// Stores in `machine` the time that the hypervisor took since [`begin`].
 pub fn note_stolen(machine: &mut Machine) {
     let since = AT_START.get().copied().flatten().zip(CpuTimes::now());
     let spent = since.map(|(then, now)| (now.stolen.saturating_sub(then.stolen), now.all.saturating_sub(then.all)));
@@ -81,8 +82,9 @@ fn cpu_model() -> String {
     model.map_or_else(|| std::env::consts::ARCH.to_owned(), |(_, name)| name.to_owned())
 }
 
-/// The gates that a session can use here, best first: the holder for every hold, the freezer
-/// and affinity for batch that has to leave a lane for long. `sidelane doctor` measures them.
+/// The gates that a session can use here, in order of preference: the holder for every hold, the
+/// freezer and affinity for batch that has to leave a lane for long. `sidelane doctor` measures
+/// them.
 fn gates() -> Vec<String> {
     let hierarchies = Hierarchy::all();
     let all = [

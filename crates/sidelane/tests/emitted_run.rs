@@ -1,4 +1,4 @@
-//! `sidelane run` on a budget beside a service that says itself what it works on.
+//! `sidelane run` with a budget, beside a service that emits its requests.
 
 mod common;
 
@@ -34,7 +34,7 @@ fn at_work(program: &str, arguments: &[&str]) -> Option<(Turn, TempDir, Service)
     Some((turn, dir, service))
 }
 
-/// A service that emits `at_once` requests a turn, and a run of batch beside it; see
+/// A service that emits `at_once` requests in each turn, and a run of batch beside it; see
 /// `runtime/c/tests/emit_turns.c`.
 struct Turns {
     _turn: Turn,
@@ -59,7 +59,7 @@ impl Turns {
         Some(Self { _turn: turn, _dir: dir, service, run, lane })
     }
 
-    /// Waits until batch may run beside the next request, and has it begin.
+    /// Waits until batch may run beside the next request, and starts that request.
     #[track_caller]
     fn begin(&mut self) {
         let lane = self.lane;
@@ -67,8 +67,8 @@ impl Turns {
         self.service.work();
     }
 
-    /// Waits until the lane is held beside the request, and has that finish. A keeper has the lane for a moment
-    /// whenever it looks, so a turn may end without a hold.
+    /// Waits until the lane is held beside the request, and then finishes the request. A keeper
+    /// takes the lane for a moment whenever it looks, so a turn may end without a hold.
     #[track_caller]
     fn end_held(&mut self) {
         let lane = self.lane;
@@ -83,14 +83,14 @@ impl Turns {
     }
 }
 
-/// When and why the lane was held.
+/// Time and reason of each hold.
 fn holds(run: &Finished) -> Vec<(u64, String)> {
     let audit = run.audit();
     let holds = audit.iter().filter(|entry| entry["action"] == "hold");
     holds.map(|entry| (entry["at_ns"].as_u64().unwrap(), entry["why"].as_str().unwrap().to_owned())).collect()
 }
 
-/// The request lasts until the lane is held, however late that is; what a hold must not be is early.
+/// The request lasts until the lane is held, however late; the test is that a hold is never early.
 #[test]
 fn batch_runs_beside_an_emitted_request_for_its_budget() {
     const TURNS: usize = 10;
@@ -115,7 +115,7 @@ fn batch_runs_beside_an_emitted_request_for_its_budget() {
     assert_eq!(run.result().settings["requests"], "emitted by the service");
 }
 
-/// The budget would do for both requests of a pair, and for longer than this test lasts.
+/// The budget is longer than both requests of a pair, and longer than this test.
 #[test]
 fn an_emitted_request_that_waited_gets_its_core_back() {
     let Some(mut turns) = Turns::start("2", "3600s") else { return };
@@ -129,7 +129,7 @@ fn an_emitted_request_that_waited_gets_its_core_back() {
     assert!(holds.iter().all(|(_, why)| why == "a request that had to wait runs"), "{holds:?}");
 }
 
-/// Both requests of a pair are young enough, whoever waited.
+/// Both requests of a pair are younger than the age limit, including the one that waited.
 #[test]
 fn by_age_a_request_that_waited_is_lent_beside() {
     let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "60s"]) else { return };
@@ -140,7 +140,8 @@ fn by_age_a_request_that_waited_is_lent_beside() {
     assert!(run.figure("delay_bound_max_us") > 0.0, "{:?}", run.figures());
 }
 
-/// The second of a pair is older than that when it starts, and the first has it behind it.
+/// The second request of a pair is older than the age limit when it starts, and the first one has
+/// it waiting behind it.
 #[test]
 fn by_age_batch_leaves_a_request_that_is_too_old() {
     let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "6ms"]) else { return };
@@ -148,11 +149,11 @@ fn by_age_batch_leaves_a_request_that_is_too_old() {
     assert!(run.audit().iter().any(old), "{run}");
 }
 
-/// The run lasts until enough requests are known to work out what batch costs them.
+/// The run lasts until enough requests are known to compute batch's cost to them.
 #[test]
 fn an_objective_is_kept_by_what_is_emitted() {
     let Some((_turn, _dir, service)) = worker_at_work(&["5", "5", "1"]) else { return };
-    // So long that even a machine which does ten other things keeps it.
+    // Long enough that even a machine with ten other tasks keeps it.
     let mut run = Run::beside(service.target())
         .and(&["--policy", "dynamic-refresh", "--slo", "p99=5s"])
         .start_script(&format!("echo $$; {SPIN}"));
@@ -163,7 +164,7 @@ fn an_objective_is_kept_by_what_is_emitted() {
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
     assert!(run.figure("budget_ms") > 0.0, "{:?}", run.figures());
-    // What ran beside each of them is known, or nothing would be known of harm.
+    // The co-running of each request is known; otherwise no harm could be computed.
     run.must_say(&["from p99=5s", "from server times"]);
 }
 

@@ -1,5 +1,5 @@
-//! What `sidelane run` promises when something goes wrong: whoever dies, is stopped or strays,
-//! the service is left in peace and nothing of a dead run stays behind.
+//! The promises of `sidelane run` when something fails: if a process dies, is stopped or moves to
+//! another lane, the service is not disturbed and no trace of a dead run remains.
 
 mod common;
 
@@ -15,7 +15,7 @@ use common::{
 use sidelane_host::clock::now_ns;
 use sidelane_signal::HoldState;
 
-/// Takes all control groups away.
+/// Unmounts all control groups.
 const ALL_GROUPS: &str = "umount --all --types cgroup,cgroup2";
 
 /// Batch with a child, a grandchild and a daemon, all of them busy.
@@ -23,12 +23,12 @@ fn family_script() -> String {
     format!("sh -c '{SPIN}' & sh -c 'sh -c \"{SPIN}\" & wait' & setsid sh -c '(sh -c \"{SPIN}\" &)' & echo $$; {SPIN}")
 }
 
-/// Batch that says its process id and then computes until it is ended.
+/// Batch that prints its process id and then computes until it is ended.
 fn spin_script() -> String {
     format!("echo $$; {SPIN}")
 }
 
-/// Starts a run whose batch has started all that it wants to start.
+/// Starts a run whose batch has started all its processes.
 fn start_family(service: &Service) -> Running {
     let mut run = Run::beside(service.target()).start_script(&family_script());
     run.wait_until("batch's family was there", |_| batch_processes().len() >= 5);
@@ -96,7 +96,7 @@ fn a_replaced_guardian_knows_what_to_undo() {
     let guardian = run.guardian_other_than(None);
     kill(guardian);
     run.guardian_other_than(Some(guardian));
-    // The note is flushed after the new guardian has been told the plan.
+    // The note is flushed after the new guardian has got the plan.
     run.wait_until_audited("note", 0);
     run.kill();
     before.must_come_back();
@@ -144,7 +144,7 @@ fn batch_goes_on_when_the_service_ends() {
     assert_eq!(run.stdout, "ready\ndone\n");
 }
 
-/// In a container whose first process does not reap, the dead stay in the process table.
+/// In a container whose first process does not reap, dead processes stay in the process table.
 #[test]
 fn a_dead_service_has_ended_even_if_nobody_reaps_it() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -298,8 +298,8 @@ fn a_pinned_service_gets_its_cpus_back_from_a_killed_agent() {
     assert!(is_alive(service.pid()));
 }
 
-/// The kernel would give batch 5 % of a lane that a real-time thread keeps for itself. So batch is sent away
-/// for as long as the service works, however long that is.
+/// The kernel would give batch 5 % of a lane that a real-time thread keeps for itself. So batch is
+/// evicted for as long as the service works.
 #[test]
 fn a_long_hold_does_not_leak() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -317,7 +317,7 @@ fn a_long_hold_does_not_leak() {
     assert!(!run.stderr.contains("in a lane that was held"), "{run}");
 }
 
-/// What the kernel gives batch all the same is in the kernel's hands.
+/// Time that the kernel gives batch in spite of that is outside Sidelane's control.
 #[test]
 fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -330,11 +330,11 @@ fn a_long_hold_is_kept_up_where_batch_cannot_be_sent_away() {
     run.must_say(&["no cgroup freezer", "could not be sent away"]);
 }
 
-/// Looks in a row: more than enough to see batch that was let in for a scheduler's tick.
+/// Consecutive reads: more than enough to see batch that runs for a scheduler's tick.
 const LOOKS: usize = 5_000;
 
-/// Runs batch beside a service that works without a break until its lane is in this state and `seen` has
-/// looked at it, and until batch goes on.
+/// Runs batch beside a service that works without a pause. The service stops when the lane is in
+/// this state and `seen` has checked it; then the test waits until batch goes on.
 #[track_caller]
 fn held_for_long(state: HoldState, how: impl Fn(Run) -> Run, seen: impl Fn(&Words, u32)) -> Finished {
     let mut service = Service::on_command();
@@ -353,7 +353,7 @@ fn held_for_long(state: HoldState, how: impl Fn(Run) -> Run, seen: impl Fn(&Word
     run.wait_for_end().must_exit(128 + libc::SIGTERM)
 }
 
-/// Wraps a command so that it sees the machine without some of its mounts.
+/// Wraps a command so that some mounts are missing for it.
 fn without_mounts(unmount: &str) -> [String; 5] {
     ["unshare", "--mount", "sh", "-c", &format!("{unmount} && exec \"$0\" \"$@\"")].map(str::to_owned)
 }

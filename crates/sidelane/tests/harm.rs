@@ -1,8 +1,9 @@
-//! What harm is worked out from: what lanes count for requests, and how long batch ran beside them.
+//! The inputs of the harm estimate: hardware counts of requests, and how long batch ran beside
+//! them.
 //!
-//! Few test machines have hardware counters, and the way from them does not depend on what they count.
-//! So here they count the CPU's clock twice: a request that had its lane to itself has as much of it
-//! as its server time, and an "IPC" of 1.
+//! Few test machines have hardware counters, and the code that uses them does not depend on what
+//! they count. So here both counters count the CPU's clock: a request that had its lane to itself
+//! has a count equal to its server time, and an "IPC" of 1.
 
 mod common;
 
@@ -44,7 +45,7 @@ fn lanes() -> Lanes {
     Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap()
 }
 
-/// What counts `pair` for requests.
+/// The counters of `pair` for requests.
 fn counting(pair: EventPair) -> LaneUse {
     LaneUse::counting(pair, &lanes())
 }
@@ -89,7 +90,7 @@ fn load(lab: &Lab, port: u32, log: &Path) {
     lab.run(options.chain([log.as_os_str()])).unwrap();
 }
 
-/// Part of its server time that was counted for a request.
+/// The share of a request's server time that was counted.
 fn counted_part(request: &Request) -> Option<f64> {
     request.counters.map(|counters| counters.cycles as f64 / request.server_ns() as f64)
 }
@@ -126,21 +127,21 @@ fn what_lanes_count_becomes_the_harm() {
     assert_eq!(load().source, HarmSource::Nothing, "nothing ran beside");
     let batch = Batch::start(&["--idle", "0"]);
     job.take_in(batch.0.id());
-    // On a busy machine batch has its lane only now and then.
+    // On a busy machine batch has its lane only sometimes.
     let deadline = Instant::now() + TIMEOUT;
     while load().source != HarmSource::Counters {
         assert!(Instant::now() < deadline, "of {count} requests too few were counted beside batch");
     }
     let present = load();
     parts.sort_unstable_by(f64::total_cmp);
-    // Whatever came between a look at the clock and one at the counters, it did not do so in half of them.
+    // Interruptions between a clock read and a counter read change less than half of them.
     let middle = parts[parts.len() / 2];
     assert!(middle > 0.5 && middle < 1.5, "the clock counted {middle} of the server time");
     assert!(present.harm.ppm() < Harm::FULL.ppm() / 2, "{present}");
     assert!(present.to_string().contains("from the IPC of requests"), "{present}");
 }
 
-/// A connection to a service that is this very thread, on the request lane.
+/// A connection to a service that is this thread, on the request lane.
 struct Own {
     client: TcpStream,
     server: TcpStream,
@@ -165,7 +166,7 @@ impl Own {
     }
 }
 
-/// The requests that `script` makes.
+/// The observed requests of `script`.
 fn seen_of(lane_use: LaneUse, gated: bool, script: impl FnOnce(&mut Own, &ServiceTracking)) -> Vec<Request> {
     let mut own = Own::open();
     let (tracking, mut requests) = track(std::process::id(), lane_use, gated);
@@ -212,13 +213,14 @@ fn spin(time: Duration) {
     }
 }
 
-/// Which part of each request of 100 µs that `each` begins batch ran beside, with the books of naps at hand.
+/// The share of each 100 µs request, as `each` starts it, that batch ran beside; with the
+/// accounting of naps.
 fn co_run_parts(each: impl Fn(&GateWord, u32)) -> Vec<f64> {
     const REQUESTS: usize = 50;
     let seen = seen_of(LaneUse::default(), true, |own, tracking| {
         let tracker = tracking.tracker();
         let job = BatchTracking::start(tracker, None).unwrap();
-        // Nobody else is to have a turn there.
+        // No other thread may run there.
         let batch = Batch::start(&["--fifo", "10"]);
         let (pid, memory) = (batch.0.id(), tracker.memory());
         job.take_in(pid);
@@ -251,7 +253,7 @@ fn batch_that_naps_does_not_run_beside_a_request() {
     assert!(napped < 0.5, "batch ran beside {napped} of them");
 }
 
-/// Batch may write there what it likes.
+/// Batch may write any value there.
 #[test]
 fn rubbish_in_the_books_of_naps_stays_within_the_request() {
     let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };

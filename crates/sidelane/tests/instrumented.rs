@@ -1,4 +1,4 @@
-//! The instrumented gate, end to end: C programs that look for themselves, built here with the
+//! The instrumented gate, end to end: C programs that check their own lane, built here with the
 //! compiler's own options.
 
 mod common;
@@ -24,7 +24,7 @@ struct Kernels {
 }
 
 impl Kernels {
-    /// None, with the reason printed, where there is no compiler or no library to preload.
+    /// `None` without a compiler or a library to preload, with a message.
     fn built_with(options: &[&str]) -> Option<Self> {
         if !library().exists() {
             sidelane_skip::skip(format!("needs {}: run `cargo build -p sidelane-gate` first", library().display()));
@@ -47,7 +47,7 @@ fn library() -> PathBuf {
     Path::new(SIDELANE).with_file_name("libsidelane_gate.so")
 }
 
-/// Compiles a file of `runtime/c`; false, with the reason printed, without a compiler.
+/// Compiles a file of `runtime/c`; false without a compiler, with a message.
 fn compile(source: &str, program: &Path, options: &[&str]) -> bool {
     let runtime = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c");
     let mut gcc = Command::new("gcc");
@@ -64,7 +64,7 @@ fn run(service: &Service, command: &[String]) -> Finished {
     Run::beside(service.target()).and(&["--gate", "instrumented"]).complete(&words)
 }
 
-/// A run of a command that looks for itself, beside a service that works on command.
+/// A run of a command that checks its own lane, beside a service that works on command.
 struct Turns {
     service: ServiceOnCommand,
     run: Running,
@@ -80,8 +80,8 @@ impl Turns {
         Self { service, run, lane }
     }
 
-    /// One turn of the service, until batch napped or its lane was held. Whether batch napped by itself, and
-    /// nobody was summoned.
+    /// One turn of the service, until batch napped or its lane was held. Returns whether batch
+    /// napped by itself, without a summons.
     #[track_caller]
     fn turn(&mut self) -> bool {
         let lane = self.lane;
@@ -94,8 +94,8 @@ impl Turns {
         by_itself
     }
 
-    /// Turns until batch has napped so often by itself. Before its first check, and after a moment in which
-    /// somebody else kept it from looking, it is one like any other.
+    /// Runs turns until batch has napped `times` times by itself. Before its first check, and after
+    /// a pause in which other programs kept it from checking, batch is handled as any other batch.
     #[track_caller]
     fn nap_by_itself(&mut self, times: usize) {
         let (mut naps, deadline) = (0, Instant::now() + TIMEOUT);
@@ -175,7 +175,7 @@ fn threads_and_children_look_for_themselves_too() {
     turns.end();
 }
 
-/// Checks nap in the middle of calls whose arguments fill every register.
+/// A check naps during a call whose arguments fill every register.
 #[test]
 fn a_check_that_naps_leaves_its_callers_registers_alone() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -191,8 +191,8 @@ fn a_check_that_naps_leaves_its_callers_registers_alone() {
     }
 }
 
-/// To the kernel a nap is batch that runs beside the request. If that were believed, no request would be
-/// alone on its core, and what batch costs one would never be known.
+/// To the kernel a nap looks like batch that runs beside the request. Without the accounting of
+/// naps no request would count as alone on its core, and batch's cost could never be computed.
 #[test]
 fn requests_beside_which_batch_naps_are_alone() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -224,7 +224,7 @@ fn requests_beside_which_batch_naps_are_alone() {
     assert!(run.figure("gate_naps_count") > 0.0, "{:?}", run.figures());
 }
 
-/// Batch looks until it is told to stop; from then on only a holder gets it off its lane.
+/// Batch checks until it is told to stop; from then on only a holder gets it off its lane.
 #[test]
 fn a_program_that_stops_looking_is_held() {
     let Some(_turn) = lanes_to_ourselves() else { return };

@@ -1,4 +1,4 @@
-//! What the kernel program writes beside a service, and whom it wakes: counts, no times.
+//! What the kernel program writes beside a service, and which holders it wakes: counts, no times.
 
 mod common;
 
@@ -16,7 +16,7 @@ use sidelane_signal::HoldState;
 const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
 
-/// Watches a service on the request lane; nobody holds the batch lane, and no batch runs there.
+/// Tracks a service on the request lane; the batch lane has no holder, and no batch runs there.
 fn beside(service: &Service, features: Features, script: impl FnOnce(&LaneMemory)) {
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
     let tracked = Tracked { pids: [service.pid()].into(), ..Tracked::default() };
@@ -28,7 +28,7 @@ fn beside(service: &Service, features: Features, script: impl FnOnce(&LaneMemory
     script(&memory);
 }
 
-/// Until the service has come to its lane so many times from now on.
+/// Waits until the service has started on its lane `turns` more times.
 fn wait_for_turns(memory: &LaneMemory, turns: u64) {
     let so_far = || memory.books().lane(REQUEST_LANE).lc_switches;
     let before = so_far();

@@ -1,5 +1,5 @@
-//! `sidelane observe` on real programs: `runtime/c/examples/phases.c`, which goes through three phases
-//! and counts.
+//! `sidelane observe` on real programs: `runtime/c/examples/phases.c`, which goes through three
+//! phases and counts.
 
 mod common;
 
@@ -18,7 +18,7 @@ struct Phases {
 }
 
 impl Phases {
-    /// None, with the reason printed, where there is no compiler.
+    /// `None` without a compiler, with a message.
     fn build() -> Option<Self> {
         let dir = tempfile::tempdir().unwrap();
         let source = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../runtime/c/examples/phases.c");
@@ -46,7 +46,7 @@ impl Phases {
         command
     }
 
-    /// Observes the example, started for it with the arguments `of`, and writes JSON.
+    /// Observes the example, started with the arguments `of`, and writes JSON.
     fn observed(&self, args: &[&str], of: &[&str]) -> (Output, Value) {
         let json = self.file("result.json");
         let mut command = self.observe(args);
@@ -100,7 +100,8 @@ fn a_tag_alone_is_watched_at_the_highest_rate() {
     let args = ["--signal", "tag:phases.phase", "--progress", "counter:phases.done", "--cpu", "0", "--for", "1s"];
     let (_, result) = phases.observed(&args, &["2000"]);
     let observer = row(&result, "observer");
-    // Who watches reads so many times for each look at the clock; who samples looks at it each time.
+    // The watching loop reads many times for each reading of the clock; the sampling loop reads the
+    // clock in each sample.
     const READS_A_LOOK: u64 = 1024;
     let reads = observer["samples_count"].as_f64().unwrap() as u64;
     assert!(reads > 0 && reads.is_multiple_of(READS_A_LOOK), "{observer}");
@@ -129,7 +130,7 @@ fn a_log_tells_the_same_again() {
     let output = report.output().unwrap();
     assert!(output.status.success(), "{}", said(&output));
     let trace = std::fs::read(&trace).unwrap();
-    // Field 1 of a trace, a packet; what is in them the unit tests check.
+    // Field 1 of a trace, a packet. Unit tests check its contents.
     assert_eq!(trace[0], 0x0a);
     assert!(trace.windows(12).any(|bytes| bytes == b"phases.phase"), "{} bytes", trace.len());
     let replayed: Value = serde_json::from_slice(&std::fs::read(&again).unwrap()).unwrap();
@@ -147,7 +148,8 @@ fn a_full_disk_ends_the_log_and_nothing_else() {
     let Some(phases) = Phases::build() else { return };
     let (disk, json) = (phases.file("disk"), phases.file("result.json"));
     std::fs::create_dir(&disk).unwrap();
-    // A disk of its own, in a mount namespace of its own; the log is copied out before that ends.
+    // A file system of its own, in a mount namespace of its own; the log is copied out before the
+    // namespace ends.
     let script = "mount -t tmpfs -o size=6m none \"$1\" || exit 77; \"$2\" observe --signal tag:phases.phase,counter:phases.done \
                   --for 2s --log \"$1/log\" --json \"$3\" -- \"$4\" 2000 || exit; cp \"$1/log\" \"$5\"";
     let kept = phases.file("kept");
@@ -209,13 +211,13 @@ fn what_cannot_be_observed_is_said_with_what_can() {
     let error = failing(&[], &["2000"]);
     assert!(error.contains("nothing to observe"), "{error}");
     let error = failing(&["--signal", "phase"], &["2000"]);
-    assert!(error.contains("`phase` is no signal"), "{error}");
+    assert!(error.contains("`phase` is not a signal"), "{error}");
     let error = failing(&["--signal", "tag:x", "--period", "fast"], &["2000"]);
-    assert!(error.contains("`fast` is no period"), "{error}");
+    assert!(error.contains("`fast` is not a period"), "{error}");
     let nothing = Command::new(SIDELANE).args(["observe", "--signal", "cpc"]).output().unwrap();
     assert!(said(&nothing).contains("name it with --service, or put a command after --"), "{}", said(&nothing));
     let silent = Command::new(SIDELANE).args(["observe", "--signal", "tag:x", "--", "sleep", "0.1"]).output().unwrap();
     assert!(said(&silent).contains("sleep ended before it emitted `x`"), "{}", said(&silent));
     let report = Command::new(SIDELANE).args(["report", env!("CARGO_MANIFEST_PATH")]).output().unwrap();
-    assert!(said(&report).contains("is no log of sidelane observe"), "{}", said(&report));
+    assert!(said(&report).contains("is not a log of sidelane observe"), "{}", said(&report));
 }

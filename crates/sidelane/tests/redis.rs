@@ -1,4 +1,4 @@
-//! The real thing: a Redis server under load, and a compilation beside it.
+//! A real service and real batch: a Redis server under load, and a compilation beside it.
 
 mod common;
 
@@ -14,9 +14,10 @@ use serde_json::Value;
 
 const RATE_PER_S: u32 = 500;
 const LOAD_S: u32 = 4;
-/// Above the lane's holder, so that the client is on time in the batch lane.
+/// Above the lane's holder, so that the client in the batch lane is on time.
 const CLIENT_PRIORITY: &str = "80";
-/// Source files, and functions in each: some hundred milliseconds of compiler work a file.
+/// Number of source files, and of functions in each: some hundred milliseconds of compiler work for
+/// each file.
 const FILES: usize = 4;
 const FUNCTIONS: usize = 60;
 
@@ -69,7 +70,7 @@ fn start_redis(address: SocketAddrV4) -> Service {
     service
 }
 
-/// Sends the load to its end and returns what the client measured.
+/// Sends the whole load and returns the client's measurements.
 fn load(lab: &Path, address: SocketAddrV4, json: &Path) -> Value {
     let (rate, seconds) = (RATE_PER_S.to_string(), LOAD_S.to_string());
     let mut client = Command::new(lab);
@@ -87,7 +88,7 @@ fn write_sources(dir: &Path) {
     (0..FILES).for_each(|file| fs::write(dir.join(format!("part{file}.c")), source(file)).unwrap());
 }
 
-/// Loops over loops: an optimizer's work.
+/// Nested loops, which take the optimizer long.
 fn source(file: usize) -> String {
     (0..FUNCTIONS).fold(String::new(), |mut text, function| {
         let name = format!("mix_{file}_{function}");

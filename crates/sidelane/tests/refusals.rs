@@ -1,5 +1,5 @@
-//! What `sidelane run` refuses: it says what is wrong and what to do, and leaves the machine,
-//! the service above all, as it was.
+//! What `sidelane run` refuses: it prints what is wrong and what to do, and leaves the machine and
+//! above all the service unchanged.
 
 mod common;
 
@@ -13,11 +13,11 @@ use common::{Finished, Footprint, Run, Service, UNTIL_END_OF_INPUT, lanes_to_our
 
 const EXIT_FAILURE: i32 = 1;
 const EXIT_USAGE: i32 = 2;
-/// Nobody, on every Linux.
+/// The user id of `nobody` on every Linux.
 const NOBODY: &str = "65534";
 const BATCH: [&str; 2] = ["echo", "batch ran"];
 
-/// Ends with an error, and changes nothing.
+/// Checks that a run ends with an error and changes nothing.
 #[track_caller]
 fn refused(run: Run) -> Finished {
     let before = Footprint::now();
@@ -35,7 +35,7 @@ fn says_anything_twice(message: &str) -> bool {
     parts.windows(2).any(|pair| pair[0] == pair[1])
 }
 
-/// As [`refused`], beside an idle service, which stays as it was.
+/// As [`refused`], beside an idle service, which stays unchanged.
 #[track_caller]
 fn refused_beside_service(options: &[&str], wrapper: &[&str]) -> Finished {
     let service = Service::idle();
@@ -146,7 +146,7 @@ fn a_budget_beside_a_service_whose_requests_nobody_knows_is_refused() {
 #[test]
 fn users_without_privileges_are_told_what_they_lack() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    // The build's own directory may be closed to others.
+    // Other users may not be allowed to read the build directory.
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let binary = dir.path().join("sidelane");
@@ -193,14 +193,14 @@ fn files_that_cannot_be_written_are_named_before_batch_runs() {
     }
 }
 
-/// A process id that nobody has.
+/// An unused process id.
 fn pid_of_the_past() -> u32 {
     let mut child = std::process::Command::new("true").spawn().unwrap();
     child.wait().unwrap();
     child.id()
 }
 
-/// A port that nobody listens on.
+/// A port without a listener.
 fn port_of_the_past() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }

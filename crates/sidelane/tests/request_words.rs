@@ -1,6 +1,6 @@
-//! What the kernel program says of requests while they run: the words that policies read.
+//! What the kernel program writes about running requests: the words that policies read.
 //!
-//! The service is a thread of this process on the request lane, in the test's own rhythm.
+//! The service is a thread of this process on the request lane, under the test's control.
 
 mod common;
 
@@ -25,7 +25,7 @@ use sidelane_signal::{HoldState, RunningRequest};
 const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
 
-/// A client's end and the service's.
+/// The client's and the service's end of a connection.
 struct Connection(TcpStream, TcpStream);
 
 impl Connection {
@@ -49,7 +49,7 @@ impl Connection {
     }
 }
 
-/// What a script can look at.
+/// What a script can read.
 struct Seen<'a> {
     memory: &'a RequestMemory,
     tracker: &'a Tracker,
@@ -99,7 +99,7 @@ fn a_request_is_queued_until_it_runs_and_runs_until_it_is_answered() {
         assert_eq!(seen.running().number, 0);
         connection.ask();
         connection.receive();
-        // Not for itself: nothing else ran.
+        // It did not wait for itself: no other request ran.
         assert!(seen.running().number > running.number && !seen.running().waited, "{:?}", seen.running());
     });
 }
@@ -118,7 +118,7 @@ fn a_request_has_waited_if_another_was_under_way_when_it_arrived_or_started() {
         other.ask();
         one.answer();
         other.receive();
-        // It arrived before the first had finished.
+        // It arrived before the first one finished.
         assert!(seen.running().waited);
         other.answer();
         one.ask();
@@ -151,7 +151,7 @@ fn the_lane_shows_what_its_running_thread_works_on() {
         let mine = seen.running().number;
         let word = seen.memory.word(REQUEST_LANE);
         let between = word.stamp_ns.load(Ordering::Acquire);
-        // Another thread of the service has its turn, without a request; perhaps at once.
+        // Another thread of the service runs, without a request, possibly at once.
         let other = thread::spawn(|| pin_this_thread(&[REQUEST_LANE]).unwrap());
         other.join().unwrap();
         wait_until("this thread was switched out and in", || word.stamp_ns.load(Ordering::Acquire) > between);
@@ -178,7 +178,7 @@ fn workers_take_over_what_a_dispatcher_received() {
         for round in 0..5 {
             connection.ask();
             connection.receive();
-            // The first round shows who answers.
+            // The first round tells which socket answers.
             let known = round > 0;
             assert_eq!(seen.queue_len(), u32::from(known), "round {round}");
             thread::scope(|scope| scope.spawn(|| connection.answer()).join().unwrap());

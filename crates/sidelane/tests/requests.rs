@@ -1,7 +1,8 @@
-//! Requests as they are seen at a service's sockets, against what service or client say of them.
+//! Requests as observed at a service's sockets, compared with the record of the service or the
+//! client.
 //!
-//! Counts and the order of events are the same whatever the machine's load; how near the times are is
-//! for `sidelane bench requests` to say.
+//! Counts and the order of events do not depend on the machine's load; `sidelane bench requests`
+//! measures how exact the times are.
 
 mod common;
 
@@ -22,7 +23,7 @@ const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
 const RATE_PER_S: f64 = 500.0;
 const SECONDS: f64 = 2.0;
 
-/// The lab, if everything is there that these tests need.
+/// The lab, if all that these tests need exists.
 fn ready() -> Option<(common::lanes::Turn, Lab)> {
     let turn = lanes_to_ourselves()?;
     if let Err(error) = can_track() {
@@ -77,7 +78,7 @@ fn every_request_is_seen(kind: Real) {
     };
     let (seen, window) = seen_during(server.pid(), PLACE, load).unwrap();
     assert_eq!(Some(server.of_load(&seen)), client["requests"].as_u64());
-    // Each request waited for the client's wake-up too. A histogram's bucket is 3 % wide.
+    // Each request also waited for the client's wake-up. A histogram's bucket is 3 % wide.
     let latency_us = window.latency.percentile_ns(50.0).unwrap() as f64 / 1e3;
     assert!(latency_us <= client["p50_us"].as_f64().unwrap() * 1.03, "{latency_us} µs in the server, {client}");
     assert!(seen.iter().all(|request| request.arrived_ns <= request.started_ns));
@@ -94,8 +95,8 @@ fn every_request_of_memcached_is_seen() {
     every_request_is_seen(Real::Memcached);
 }
 
-/// A service of this very process, one connection, in the test's own rhythm: `script` gets the
-/// client's end and the service's. What was seen of it.
+/// A service in this process with one connection, under the test's control: `script` gets the
+/// client's end and the service's. Returns the observed requests.
 fn seen_of(script: impl FnOnce(&mut TcpStream, &mut TcpStream) + Send) -> Option<Vec<Request>> {
     let (_turn, _) = ready()?;
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
@@ -199,7 +200,7 @@ fn another_thread_may_answer() {
     assert_eq!(seen.map_or(5, |seen| seen.len()), 5);
 }
 
-/// A `sidelane requests` under way.
+/// A running `sidelane requests`.
 struct Watching(Child);
 
 impl Watching {
@@ -209,7 +210,7 @@ impl Watching {
         Self(command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sidelane starts"))
     }
 
-    /// Waits until it watches.
+    /// Waits until it observes.
     fn ready(&mut self) {
         let mut said = Vec::new();
         let errors = self.0.stderr.as_mut().expect("standard error is a pipe");

@@ -1,5 +1,5 @@
-//! What `sidelane run` promises when nothing goes wrong: the batch command runs as it would
-//! without Sidelane, in its lane, while the service is idle; and the run says what it came to.
+//! The promises of `sidelane run` when nothing fails: the batch command runs as without Sidelane,
+//! in its lane, while the service is idle; and the run reports its results.
 
 mod common;
 
@@ -66,7 +66,7 @@ fn the_result_file_holds_the_figures_of_the_run() {
     for key in above_zero.iter().chain(&["holds_count"]) {
         assert!(run.figure(key) > 0.0, "{key} in {result:?}");
     }
-    // All three are 0 where batch was off before each request: on a busy machine it often is.
+    // All three are 0 if batch was off before each request, as is common on a busy machine.
     for key in ["overlap_percent", "reaction_off_p50_ns", "reaction_off_p99_ns"] {
         assert!(run.figure(key) >= 0.0, "{key} in {result:?}");
     }
@@ -140,7 +140,8 @@ fn all_that_batch_starts_stays_in_the_batch_lane_and_ends_with_it() {
     before.must_come_back();
 }
 
-/// Each turn of the service, and each rest, lasts until the lane has changed hands: so it does every time.
+/// Each turn of the service, and each rest, lasts until the lane has changed hands, so the lane
+/// changes hands every time.
 #[test]
 fn batch_leaves_at_each_turn_of_the_service_and_is_back_after_it() {
     const TURNS: usize = 25;
@@ -154,7 +155,7 @@ fn batch_leaves_at_each_turn_of_the_service_and_is_back_after_it() {
         run.wait_until("batch had the lane", |_| batch_has_it());
         let before = lane.summons();
         service.work();
-        // At the wake-up, not when batch or the service is switched next.
+        // The summons comes at the wake-up, not when batch or the service is switched in next.
         assert!(lane.busy() && lane.summons() > before, "nobody was summoned: {:?}", lane.state());
         run.wait_until("the lane was held", |_| lane.is_kept());
         lane.must_stay_empty();
@@ -163,15 +164,15 @@ fn batch_leaves_at_each_turn_of_the_service_and_is_back_after_it() {
     run.wait_until("batch had the lane at last", |_| batch_has_it());
     run.signal(libc::SIGTERM);
     let run = run.wait_for_end().must_exit(128 + libc::SIGTERM);
-    // Each began once and lasted to the end of its turn.
+    // Each hold began once and lasted to the end of its turn.
     assert_eq!(run.figure("holds_count") as usize, TURNS, "{:?}", run.audit());
     assert!(!run.stderr.contains("in a lane that was held"), "{run}");
-    // Who naps on the lane is not batch.
+    // A holder that naps on the lane is not batch.
     let on_lane_s = run.figure("batch_cpu_s") + run.figure("napped_s");
     assert!(on_lane_s <= run.figure("wall_s"), "{:?}", run.figures());
 }
 
-/// The service works already when batch wants its lane.
+/// The service is already busy when batch wants its lane.
 #[test]
 fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -193,7 +194,8 @@ fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
     }
 }
 
-/// A service in its own rhythm, of some microseconds: what is said of it fits together.
+/// A service with turns of some microseconds, not under the test's control: the figures are
+/// consistent with each other.
 #[test]
 fn the_books_of_a_run_agree_with_each_other() {
     let Some(_turn) = lanes_to_ourselves() else { return };

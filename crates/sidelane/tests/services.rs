@@ -1,4 +1,4 @@
-//! Several services on one tracker: what is known of each is its own. Counts and identities, no times.
+//! Several services on one tracker: the words of each are its own. Counts and identities, no times.
 
 mod common;
 
@@ -36,7 +36,7 @@ fn of_pid(pid: u32) -> Service {
     Service { pids: BTreeSet::from([pid]), ..Service::default() }
 }
 
-/// Asks `count` times, one after the other.
+/// Sends `count` requests, one after the other.
 fn ask(server: &RealServer, count: usize) {
     let (mut stream, question, answer) = server.ask_on().unwrap();
     for _ in 0..count {
@@ -84,7 +84,7 @@ fn requests_of_two_services_are_their_own() {
     }
 }
 
-/// Ended when dropped.
+/// A busy process. Ended when dropped.
 struct Spinner(Child);
 
 impl Spinner {
@@ -114,8 +114,8 @@ impl Evictor for NeverEvicts {
     }
 }
 
-/// Lends `lanes` beside a pulsing service until it was held often enough, on a tracker that others use before
-/// and after.
+/// Lends `lanes` beside a pulsing service until a lane was held often enough, on a tracker that
+/// other services use before and after.
 fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
     const HOLDS: u64 = 50;
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(lanes).unwrap();
@@ -155,7 +155,7 @@ fn two_services_take_turns_on_one_tracker_with_books_of_their_own() {
     take_a_turn(&lab, &tracker, "0:1");
 }
 
-/// A group of our own, and everything below it. Removed when dropped.
+/// A group made by the test, with everything below it. Removed when dropped.
 struct OwnGroup(PathBuf);
 
 impl OwnGroup {
@@ -179,7 +179,7 @@ impl Drop for OwnGroup {
     }
 }
 
-/// A shell that starts a child for each line it is told, and prints the child's id.
+/// A shell that starts a child for each line on its input, and prints the child's id.
 fn forker() -> Child {
     let script = "while read -r _; do sleep 100 & echo $!; done; kill 0";
     let mut command = Command::new("sh");

@@ -1,4 +1,4 @@
-//! `sidelane sim` as a user sees it.
+//! `sidelane sim` from the command line.
 
 use std::path::Path;
 use std::process::{Command, Output};

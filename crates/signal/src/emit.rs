@@ -1,4 +1,4 @@
-//! Requests as a service emits them itself. `abi/emit.h` is the wire format.
+//! Requests that a service emits itself. `abi/emit.h` is the wire format.
 
 use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
@@ -9,12 +9,12 @@ pub const EMIT_NAME: &str = "sidelane-requests";
 pub const EMIT_MAGIC: u64 = 0x0071_6572_6564_6973;
 /// The version of the format.
 pub const EMIT_VERSION: u32 = 1;
-/// Rings in a file.
+/// Number of rings in a file.
 pub const EMIT_THREADS: usize = 256;
-/// Events in a ring.
+/// Number of events in a ring.
 pub const EMIT_EVENTS: usize = 2048;
 
-/// Starts the file: `struct sidelane_emit_head`.
+/// The start of the file: `struct sidelane_emit_head`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct EmitHead {
@@ -38,17 +38,17 @@ pub struct EmitHead {
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct EmitThread {
-    /// Events written: the number of the last one.
+    /// Number of events written, which is the number of the last one.
     pub written: AtomicU64,
     /// Requests received.
     pub received: AtomicU64,
-    /// Requests taken up.
+    /// Requests started.
     pub started: AtomicU64,
     /// Requests finished.
     pub finished: AtomicU64,
-    /// Id of the request taken up last, if `running_since_ns` is not 0.
+    /// Id of the request started last, if `running_since_ns` is not 0.
     pub running: AtomicU64,
-    /// When it was taken up, 0 for none.
+    /// When that request was started, 0 for none.
     pub running_since_ns: AtomicU64,
     /// The thread's id, 0 for none.
     pub owner: AtomicU32,
@@ -56,15 +56,15 @@ pub struct EmitThread {
     pub reserved: [AtomicU32; 3],
 }
 
-/// What happened to a request: `struct sidelane_emit_event`.
+/// One event of a request: `struct sidelane_emit_event`.
 #[derive(Debug, Default)]
 #[repr(C, align(32))]
 pub struct EmitEvent {
     /// Its number; 0 while it is being written.
     pub seq: AtomicU64,
-    /// The service's own number of the request.
+    /// The service's own number for the request.
     pub id: AtomicU64,
-    /// When.
+    /// The time of the event.
     pub at_ns: AtomicU64,
     /// `enum sidelane_emit_kind`.
     pub kind: AtomicU32,
@@ -72,32 +72,32 @@ pub struct EmitEvent {
     pub tid: AtomicU32,
 }
 
-/// What happened to a request.
+/// The kinds of events.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmitKind {
-    /// It is all there.
+    /// All of the request has arrived.
     Received = 1,
-    /// A thread has taken it up.
+    /// A thread works on it.
     Started = 2,
-    /// Its response was handed on.
+    /// Its response was sent.
     Finished = 3,
 }
 
 /// A copy of an [`EmitEvent`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Emitted {
-    /// The service's own number of the request.
+    /// The service's own number for the request.
     pub id: u64,
-    /// When.
+    /// The time of the event.
     pub at_ns: u64,
-    /// What happened.
+    /// The kind of the event.
     pub kind: EmitKind,
     /// The emitting thread.
     pub tid: u32,
 }
 
 impl EmitEvent {
-    /// Event number `seq`; `None` if it has been overwritten, or is being, or makes no sense.
+    /// Event number `seq`; `None` if it is overwritten, is being overwritten, or is invalid.
     pub fn read(&self, seq: u64) -> Option<Emitted> {
         let begun = stamp::begin(&self.seq);
         if begun != seq {

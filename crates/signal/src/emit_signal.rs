@@ -1,4 +1,4 @@
-//! Signals as a program emits them itself. `abi/signal.h` is the wire format.
+//! Signals that a program emits itself. `abi/signal.h` is the wire format.
 
 use core::sync::atomic::AtomicU8;
 
@@ -12,12 +12,12 @@ pub const SIGNALS_MAGIC: u64 = 0x736c_616e_6769_7364;
 pub const SIGNALS_VERSION: u32 = 1;
 /// Places for signals in a file.
 pub const SIGNALS: usize = 128;
-/// Bytes of a signal's name, with the 0 at its end.
+/// Bytes of a signal's name, with the 0 at the end.
 pub const SIGNAL_NAME_BYTES: usize = 48;
-/// Bytes for what the values of tags mean.
+/// Bytes for the names of tags' values.
 pub const SIGNAL_NAMES: usize = 8 << 20;
 
-/// Starts the file: `struct sidelane_signals_head`.
+/// The start of the file: `struct sidelane_signals_head`.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct SignalsHead {
@@ -47,7 +47,7 @@ pub struct EmittedSignal {
     pub unused: [AtomicU64; 7],
     /// `enum sidelane_signal_kind`.
     pub kind: AtomicU32,
-    /// The thread it is of, 0 for the whole process.
+    /// Its thread, 0 for the whole process.
     pub tid: AtomicU32,
     /// Ends with a 0.
     pub name: [AtomicU8; SIGNAL_NAME_BYTES],
@@ -55,17 +55,17 @@ pub struct EmittedSignal {
     pub reserved: AtomicU64,
 }
 
-/// What an emitted value is.
+/// The kind of an emitted value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum EmittedKind {
-    /// It says what goes on.
+    /// It names the program's current activity.
     Tag = 1,
     /// It counts up.
     Counter = 2,
 }
 
 impl EmittedSignal {
-    /// What it is; `None` as long as the place is free or being taken.
+    /// The kind; `None` while the place is free or being claimed.
     pub fn emitted_kind(&self) -> Option<EmittedKind> {
         match self.kind.load(Ordering::Acquire) {
             1 => Some(EmittedKind::Tag),

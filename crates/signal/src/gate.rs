@@ -1,13 +1,13 @@
-//! The instrumented gate: what an agent and batch programs that check for themselves share.
+//! The instrumented gate: what an agent and batch programs that check their own lane share.
 //! `abi/gate.h` is the wire format.
 
 use crate::sync::{AtomicU32, AtomicU64};
 
-/// The version of the environment variable [`GATE_ENV`] and of everything it names.
+/// The version of the environment variable [`GATE_ENV`] and of the arrays that it names.
 pub const GATE_VERSION: u32 = 2;
-/// Names the arrays that a batch program maps.
+/// The environment variable with the arrays that a batch program maps.
 pub const GATE_ENV: &str = "SIDELANE_GATE";
-/// The most request lanes that one batch lane has.
+/// The most request lanes of one batch lane.
 pub const GATE_PARTNERS: usize = 7;
 /// Buckets of [`GateWord::off_hist`] and [`GateWord::on_hist`].
 pub const GATE_HIST_BUCKETS: usize = 1024;
@@ -16,23 +16,23 @@ pub const GATE_HIST_BUCKETS: usize = 1024;
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct LaneTerms {
-    /// How long batch may run beside a request; by deadline, until it is how old.
+    /// How long batch may run beside a request; by deadline, that request's age limit.
     pub budget_ns: AtomicU64,
-    /// How long the request lanes are idle before batch runs again.
+    /// How long the request lanes must be idle before batch runs again.
     pub min_idle_ns: AtomicU64,
     /// `enum sidelane_policy`.
     pub policy: AtomicU32,
-    /// Delay of a request by co-running, a million for all of the time.
+    /// Loss of a request in millionths of the co-running.
     pub harm_ppm: AtomicU32,
     /// Request lanes of this batch lane's core; 0: not a batch lane.
     pub request_count: AtomicU32,
     /// Their CPUs.
     pub requests: [AtomicU32; GATE_PARTNERS],
-    /// By deadline, for how much age a request counts that waits.
+    /// By deadline, the age that each waiting request counts for.
     pub queued_ns: AtomicU64,
 }
 
-/// The books of a gate: `struct sidelane_gate_word`. Written by the batch thread on the lane.
+/// The accounting of a gate: `struct sidelane_gate_word`. Written by the batch thread on the lane.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct GateWord {
@@ -40,23 +40,25 @@ pub struct GateWord {
     pub nap_tid: AtomicU32,
     /// Naps begun; wraps.
     pub naps: AtomicU32,
-    /// Start of the present or last nap.
+    /// Start of the current or last nap.
     pub nap_since_ns: AtomicU64,
-    /// Time napped, but for what `nap_mark_ns` says.
+    /// Time napped, without the time since `nap_mark_ns`.
     pub napped_ns: AtomicU64,
-    /// Of it, LC threads ran on the request lanes: no overlap.
+    /// The part in which LC threads ran on the request lanes: no overlap.
     pub napped_lc_ns: AtomicU64,
     /// Checks that found the check word set.
     pub slow_paths: AtomicU64,
-    /// Time threads ran beside LC threads, as the policy allowed.
+    /// Time that threads ran beside LC threads with the policy's leave.
     pub lent_lc_ns: AtomicU64,
-    /// Threads that promised to look for themselves, while on this lane.
+    /// Promises to check that threads made on this lane.
     pub promises: AtomicU64,
-    /// Since when `nap_tid` naps and has not added it to `napped_ns`; 0 while it does that, or nobody naps.
+    /// Start of the nap that is not in `napped_ns` yet; 0 while `nap_tid` adds it, or without a
+    /// nap.
     pub nap_mark_ns: AtomicU64,
-    /// From the service being idle to the end of a nap, in nanoseconds.
+    /// Time from the service being idle to the end of a nap, in nanoseconds.
     pub on_hist: [AtomicU32; GATE_HIST_BUCKETS],
-    /// From the service running to the nap of batch that ran, in nanoseconds; 0 if it did not run yet.
+    /// Time from the service running to the nap of batch, in nanoseconds; 0 if the service did not
+    /// run yet.
     pub off_hist: [AtomicU32; GATE_HIST_BUCKETS],
 }
 

@@ -16,7 +16,7 @@ pub fn hist_bucket(latency_ns: u64) -> usize {
     (bucket as usize).min(GATE_HIST_BUCKETS - 1)
 }
 
-/// Counts one latency in a histogram that others read and write, too.
+/// Counts one latency in a histogram that other threads and processes also read and write.
 pub fn hist_record(counts: &[AtomicU32; GATE_HIST_BUCKETS], latency_ns: u64) {
     counts[hist_bucket(latency_ns)].fetch_add(1, Ordering::Relaxed);
 }

@@ -1,10 +1,10 @@
-//! Hold words: how a batch lane is held, agreed between its holder and the kernel program.
+//! Hold words: how a batch lane is held, as its holder and the kernel program agree on it.
 //!
-//! The holder holds a batch lane while the service is busy on the request lane, and blocks
-//! while it is not, or once batch was sent away. Blocked while batch may run, it depends on the
-//! kernel program to wake it: one missed wake-up, and batch runs beside the service for as long
-//! as the service stays busy. The word is the handshake that excludes this. While batch is away
-//! nothing can be missed, and the holder looks by its own timer.
+//! The holder runs on a batch lane while the service is busy on the request lane. It blocks while
+//! the service is idle, and after it has evicted batch. While it is blocked and batch may run, only
+//! the kernel program wakes it: after one missed wake-up batch would run beside the service for as
+//! long as the service stays busy. The word is the handshake that excludes missed wake-ups. While
+//! batch is evicted there is nothing to miss, and the holder looks by its own timer.
 //!
 //! ```text
 //! RELEASED ──kernel: service starts beside running batch──► SUMMONED
@@ -16,16 +16,15 @@
 //! LENT     ──kernel: a request starts that had to wait────► SUMMONED
 //! ```
 //!
-//! Each side stores its own word, then, behind a full barrier, reads the other's (the two
-//! entrances of Dekker's algorithm). The holder stores RELEASED and reads whether the
-//! service is busy; the kernel program stores that it is busy and reads whether the lane
-//! is RELEASED. Whichever barrier comes second sees the other side's store: the holder
-//! then stays, or the kernel summons it, or both, but never neither.
+//! Each side stores its own word, then reads the other's, with a full barrier between (as in
+//! Dekker's algorithm). The holder stores RELEASED and reads whether the service is busy; the
+//! kernel program stores that the service is busy and reads whether the lane is RELEASED. The side
+//! whose barrier comes second sees the other side's store. So the holder stays, or the kernel
+//! program summons it, or both: at least one of them.
 //!
-//! A summons is a compare-and-swap, so it is sent once, and it is a token that waits for
-//! the holder (a record in a ring buffer): it can come late, but not get lost. A holder
-//! that stayed after all may find one that is stale; it holds the lane, sees that the
-//! service is not busy, and releases it again.
+//! A summons is a compare-and-swap, so it is sent once. It is a token in a ring buffer that waits
+//! for the holder: it can be late, but is never lost. A holder that has stayed may find such a
+//! token later; it then holds the lane, sees that the service is not busy, and releases it again.
 
 use core::fmt;
 
@@ -37,18 +36,18 @@ use crate::sync::{AtomicU32, AtomicU64, Ordering, fence};
 pub enum HoldState {
     /// Batch may run; the kernel summons the holder when the service starts.
     Released = 0,
-    /// A summons is on its way to the holder.
+    /// A summons has been sent and has not reached the holder.
     Summoned = 1,
-    /// The holder keeps the lane empty, and watches the request lane itself.
+    /// The holder keeps the lane empty and watches the request lane itself.
     Held = 2,
-    /// Batch was sent away; nobody is summoned, the holder looks by itself.
+    /// Batch is evicted. The kernel program summons nobody; the holder looks by its own timer.
     Evicted = 3,
-    /// Batch may run, also beside a request that did not have to wait; the kernel summons the
-    /// holder when one starts that had to.
+    /// Batch may also run beside a request that did not have to wait. The kernel program summons
+    /// the holder when a request starts that had to wait.
     Lent = 4,
 }
 
-/// A number that stands for no [`HoldState`]: the other side is of another version.
+/// A number of no [`HoldState`]: the other side is of another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownHoldState(pub u32);
 
@@ -75,10 +74,10 @@ impl TryFrom<u32> for HoldState {
     }
 }
 
-/// How a batch lane is held, as it lies in shared memory: `struct sidelane_hold_word`.
+/// How a batch lane is held, in shared memory: `struct sidelane_hold_word`.
 ///
-/// The methods that change the state are the holder's side of the handshake: only the
-/// lane's one holder calls them.
+/// Only the lane's one holder calls the methods that change the state: they are its side of the
+/// handshake.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct HoldWord {
@@ -88,13 +87,13 @@ pub struct HoldWord {
     pub holder_pid: AtomicU32,
     /// Wake-ups sent to the holder.
     pub summons: AtomicU64,
-    /// Those of them sent, and paid for, by the request lane.
+    /// The part sent by the request lane, which pays for it.
     pub lc_summons: AtomicU64,
     /// 1 while batch, preempted, waits for the lane.
     pub batch_waits: AtomicU32,
-    /// Thread id of that batch.
+    /// Thread id of that batch thread.
     pub waiting_pid: AtomicU32,
-    /// When it was last lent, where nobody takes the lane to change that.
+    /// End of the last lending, where no holder takes the lane back.
     pub lent_until_ns: AtomicU64,
     /// Zero.
     pub reserved: [AtomicU32; 6],
@@ -121,48 +120,51 @@ impl HoldWord {
         HoldState::try_from(self.state.load(Ordering::Acquire))
     }
 
-    /// The holder runs on the lane and keeps it, whether summoned or of its own accord.
+    /// The holder is on the lane and keeps it, with or without a summons.
     #[inline]
     pub fn hold(&self) {
-        // A swap needs no look at what it replaces. If the kernel summons at this moment,
-        // either its own swap fails on this one, or this one overwrites it, sees what it
-        // saw, and leaves a token gone stale.
+        // A swap is right whatever it replaces. If the kernel program summons at this moment,
+        // either its compare-and-swap fails because of this swap, or this swap overwrites SUMMONED,
+        // after which the holder sees the same state of the service and finds an outdated token
+        // later.
         self.state.swap(HoldState::Held as u32, Ordering::AcqRel);
     }
 
-    /// The holder is about to block and let batch run. Returns whether it may: `false` if
-    /// `busy` says that the service has started meanwhile; the lane is then still held.
+    /// The holder is about to block and let batch run. Returns whether it may: `false` if `busy`
+    /// says that the service has started meanwhile. Then the lane is still held.
     ///
-    /// `busy` must load the request lane's word anew; it is called once.
+    /// `busy` must read the request lane's word anew; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
     pub fn release(&self, busy: impl FnOnce() -> bool) -> bool {
         self.leave(HoldState::Released, busy)
     }
 
-    /// The holder has sent batch away and is about to block. Nobody will summon it: it looks by
-    /// itself, now and then, whether the service has stopped.
+    /// The holder has evicted batch and is about to block. It will not be summoned: it looks by its
+    /// own timer whether the service has stopped.
     #[inline]
     pub fn evict(&self) {
         self.state.store(HoldState::Evicted as u32, Ordering::Release);
     }
 
     /// The holder is about to block and let batch run beside requests that did not wait. Returns
-    /// whether it may: `false` if `must_hold` says that one which waited has started meanwhile.
+    /// whether it may: `false` if `must_hold` says that a request that had to wait has started
+    /// meanwhile.
     ///
-    /// `must_hold` must load the request words anew; it is called once.
+    /// `must_hold` must read the request words anew; it is called once.
     #[must_use = "a holder that blocks on false is never summoned"]
     pub fn lend(&self, must_hold: impl FnOnce() -> bool) -> bool {
         self.leave(HoldState::Lent, must_hold)
     }
 
-    /// Leaves the lane as `state` unless, that being visible, `stay` asks to hold on.
+    /// Stores `state` and leaves the lane, unless `stay`, called after that store is visible, says
+    /// that the lane must be held.
     fn leave(&self, state: HoldState, stay: impl FnOnce() -> bool) -> bool {
         self.state.store(state as u32, Ordering::Release);
-        // The kernel has a like barrier between its store of the request lane's word and
+        // The kernel program has the same barrier between its store of the request lane's word and
         // its load of this state.
         fence(Ordering::SeqCst);
         if stay() {
-            // Right whether or not the kernel has summoned since, as `hold` says.
+            // Right whether or not the kernel program has summoned meanwhile; see `hold`.
             self.hold();
             return false;
         }

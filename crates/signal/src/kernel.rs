@@ -1,9 +1,9 @@
-//! The kernel program's side of the lane and hold words, as a model for the tests.
+//! The kernel program's side of lane words and hold words, as a model for tests.
 //!
-//! What `lane.bpf.c` does in C at a context switch, in the same order: store the lane's own
-//! word, a full barrier, read the other lane's word, compare-and-swap the hold word. In BPF
-//! every atomic that returns a value is a full barrier, so the program exchanges where the
-//! model stores and fences, and has all the order that is asked for here and more.
+//! The order of operations is that of `lane.bpf.c` at a context switch: store the lane's own word,
+//! a full barrier, read the other lane's word, compare-and-swap the hold word. In BPF every atomic
+//! operation that returns a value is a full barrier. So the program uses an exchange where the
+//! model uses a store and a fence, and has at least the order that is needed here.
 
 use crate::hold::{HoldState, HoldWord};
 use crate::lane::{LaneClass, LaneWord};
@@ -15,14 +15,15 @@ use crate::sync::{Ordering, fence};
 pub struct LanePair {
     /// The lane the service runs on.
     pub request: LaneWord,
-    /// Its partner.
+    /// The batch lane of the pair.
     pub batch: LaneWord,
     /// How the batch lane is held.
     pub hold: HoldWord,
 }
 
 impl LanePair {
-    /// A pair with the given thread on the batch lane, held so, the service busy or not.
+    /// A pair with `on_batch_lane` on the batch lane, hold state `state`, and the service busy or
+    /// not.
     pub fn new(on_batch_lane: LaneClass, state: HoldState, busy: bool) -> Self {
         let pair = Self::default();
         pair.batch.class.store(on_batch_lane as u32, Ordering::Relaxed);
@@ -31,26 +32,26 @@ impl LanePair {
         pair
     }
 
-    /// On the request lane: the service is switched in. Returns whether it summoned.
+    /// On the request lane: the service is switched in. Returns whether the holder was summoned.
     pub fn service_starts(&self) -> bool {
         self.request.busy.store(1, Ordering::Relaxed);
         self.summon_on_start()
     }
 
-    /// On the request lane: the service is switched out and will not go on. Nobody is summoned.
+    /// On the request lane: the service is switched out and sleeps. Summons nobody.
     pub fn service_stops(&self) {
         self.request.busy.store(0, Ordering::Relaxed);
     }
 
-    /// On the batch lane: batch is switched in. The second entrance: the service may have
-    /// started when batch was not there yet. Returns whether it summoned.
+    /// On the batch lane: batch is switched in. The service may have started before batch was
+    /// there, so this is the second place that summons. Returns whether the holder was summoned.
     pub fn batch_starts(&self) -> bool {
         self.batch.class.store(LaneClass::Batch as u32, Ordering::Relaxed);
         fence(Ordering::SeqCst);
         self.request.busy() && self.summon(HoldState::Released)
     }
 
-    /// Wake-ups sent so far.
+    /// Number of wake-ups sent.
     pub fn summons(&self) -> u64 {
         self.hold.summons.load(Ordering::Relaxed)
     }
@@ -60,7 +61,7 @@ impl LanePair {
         self.batch.class() == Ok(LaneClass::Batch) && self.summon(HoldState::Released)
     }
 
-    /// Wakes the holder, once, if it left the lane as `left`.
+    /// Wakes the holder, once, if the holder left the lane in the state `left`.
     fn summon(&self, left: HoldState) -> bool {
         let (left, summoned) = (left as u32, HoldState::Summoned as u32);
         let swap = self.hold.state.compare_exchange(left, summoned, Ordering::Relaxed, Ordering::Relaxed);
@@ -71,7 +72,7 @@ impl LanePair {
     }
 }
 
-/// Writes a switch to thread `pid` into a lane's word, at `since_ns`.
+/// Writes a context switch to thread `pid` at `since_ns` into a lane's word.
 pub fn switch_to(word: &LaneWord, since_ns: u64, class: LaneClass, pid: u32) {
     stamp::publish(&word.since_ns, since_ns, || {
         word.class.store(class as u32, Ordering::Relaxed);

@@ -1,27 +1,26 @@
-//! Lane words: what runs on each lane, as the kernel program writes it.
+//! Lane words: what runs on each lane, written by the kernel program.
 //!
-//! One cache line a lane, stored at each context switch by the lane's own CPU and read by
-//! anyone. It is the channel on which Elfen's borrowing stands: a batch lane's holder
-//! watches the request lane's word instead of asking the kernel. `abi/lane.h` is the wire
-//! format.
+//! One cache line for each lane, stored at each context switch by the lane's own CPU and read by
+//! anyone. Elfen's borrowing depends on this channel: the holder of a batch lane watches the
+//! request lane's word instead of making system calls. `abi/lane.h` is the wire format.
 //!
-//! There are two ways to read it. One field at a time ([`LaneWord::busy`] and its like) is
-//! a single load, always a true value of that field, and says nothing of the others. A
-//! [`LaneSnapshot`] is all fields of one switch, because the kernel program follows
-//! [`crate::stamp`]: it stores `since_ns` = 0 before the other fields and the time after
-//! them. Only `lc_visitors`, which other CPUs count up, may be of a later moment.
+//! There are two ways to read it. Reading one field ([`LaneWord::busy`] and similar) is a single
+//! load and gives a valid value of that field, without relation to the others. A [`LaneSnapshot`]
+//! has all fields of one context switch, because the kernel program follows [`crate::stamp`]: it
+//! stores `since_ns` = 0 before the other fields and the time after them. Only `lc_visitors`, which
+//! other CPUs increment, may be newer.
 
 use core::fmt;
 
 use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop};
 
-/// Looks at a lane word before [`LaneWord::snapshot`] gives up. A switch is written in
-/// some 10 ns and a look takes about 100 ns, so a second one nearly always succeeds; when
-/// eight in a row do not, the writer's virtual CPU is off its physical one for a while.
+/// Attempts of [`LaneWord::snapshot`] to read a lane word. A switch is written in some 10 ns and an
+/// attempt takes about 100 ns, so the second one nearly always succeeds. If eight in a row fail,
+/// the writer's virtual CPU is off its physical one for a while.
 const SNAPSHOT_LOOKS_MAX: u32 = 8;
 
-/// Who runs on a lane: `enum sidelane_class`.
+/// What kind of thread runs on a lane: `enum sidelane_class`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 #[repr(u32)]
 pub enum LaneClass {
@@ -35,7 +34,7 @@ pub enum LaneClass {
     Other = 3,
 }
 
-/// A number that stands for no [`LaneClass`]: the writer is of another version.
+/// A number of no [`LaneClass`]: the writer is of another version.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct UnknownLaneClass(pub u32);
 
@@ -61,14 +60,13 @@ impl TryFrom<u32> for LaneClass {
     }
 }
 
-/// What runs on a lane, as it lies in shared memory: `struct sidelane_lane_word`.
+/// What runs on a lane, in shared memory: `struct sidelane_lane_word`.
 ///
-/// The fields are public because they are the wire format; the kernel program is their
-/// only writer.
+/// The fields are public because they are the wire format. Only the kernel program writes them.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct LaneWord {
-    /// Time of the last switch; 0 before the first and while one is being written.
+    /// Time of the last switch; 0 before the first one and while one is being written.
     pub since_ns: AtomicU64,
     /// [`LaneClass`] of the running thread (`class_` in C).
     pub class: AtomicU32,
@@ -82,7 +80,7 @@ pub struct LaneWord {
     pub busy: AtomicU32,
     /// LC threads that were put on this lane while it is a batch lane; wraps.
     pub lc_visitors: AtomicU32,
-    /// Start of the present or last busy period.
+    /// Start of the current or last busy period.
     pub busy_since_ns: AtomicU64,
     /// End of the last busy period, 0 before the first.
     pub idle_since_ns: AtomicU64,
@@ -116,7 +114,7 @@ impl LaneWord {
         self.busy.load(Ordering::Acquire) != 0
     }
 
-    /// Who runs on the lane.
+    /// The class of the running thread.
     #[inline]
     pub fn class(&self) -> Result<LaneClass, UnknownLaneClass> {
         LaneClass::try_from(self.class.load(Ordering::Acquire))
@@ -134,7 +132,7 @@ impl LaneWord {
         self.lc_visitors.load(Ordering::Acquire)
     }
 
-    /// Start of the present or last busy period, if there was one.
+    /// Start of the current or last busy period, if there was one.
     #[inline]
     pub fn busy_since_ns(&self) -> Option<u64> {
         nonzero(self.busy_since_ns.load(Ordering::Acquire))
@@ -146,8 +144,8 @@ impl LaneWord {
         nonzero(self.idle_since_ns.load(Ordering::Acquire))
     }
 
-    /// All fields as of one switch; `None` before the first switch, or if a writer was in
-    /// the way of every one of a few looks.
+    /// All fields of one switch; `None` before the first switch, or if a writer interfered with
+    /// each of several attempts.
     pub fn snapshot(&self) -> Option<LaneSnapshot> {
         for _ in 0..SNAPSHOT_LOOKS_MAX {
             let seen = self.look();
@@ -164,7 +162,7 @@ impl LaneWord {
         stamp::finish(&self.since_ns, since_ns, || self.copy(since_ns))
     }
 
-    /// Copies the fields one by one; [`stamp::finish`] tells whether they belong together.
+    /// Copies the fields one by one; [`stamp::finish`] checks whether they are of one switch.
     fn copy(&self, since_ns: u64) -> LaneSnapshot {
         LaneSnapshot {
             since_ns,
@@ -182,13 +180,13 @@ impl LaneWord {
     }
 }
 
-/// The wire format's "0 means none", in Rust.
+/// 0 in the wire format means none.
 #[inline]
 fn nonzero(time_ns: u64) -> Option<u64> {
     (time_ns != 0).then_some(time_ns)
 }
 
-/// All fields of a [`LaneWord`] as of one switch.
+/// All fields of a [`LaneWord`] at one switch.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct LaneSnapshot {
     /// Time of the last switch.
@@ -205,7 +203,7 @@ pub struct LaneSnapshot {
     pub busy: bool,
     /// LC threads that were put on this lane while it is a batch lane; wraps.
     pub lc_visitors: u32,
-    /// Start of the present busy period.
+    /// Start of the current busy period.
     pub busy_since_ns: Option<u64>,
     /// End of the last busy period.
     pub idle_since_ns: Option<u64>,
@@ -216,14 +214,14 @@ pub struct LaneSnapshot {
 }
 
 impl LaneSnapshot {
-    /// Who runs on the lane.
+    /// The class of the running thread.
     pub fn class(&self) -> Result<LaneClass, UnknownLaneClass> {
         LaneClass::try_from(self.class)
     }
 
-    /// Time LC threads have run here up to `now_ns`, the running one's turn included.
+    /// Time that LC threads have run here up to `now_ns`, the current turn included.
     pub fn lc_ns(&self, now_ns: u64) -> u64 {
-        // A switch can be stamped after the caller read its clock; that is no time yet.
+        // A switch may be stamped after the caller read its clock; the turn's time is then 0.
         let turn_ns = self.lc_since_ns.map_or(0, |since_ns| now_ns.saturating_sub(since_ns));
         self.lc_done_ns + turn_ns
     }

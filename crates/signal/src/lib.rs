@@ -1,31 +1,30 @@
-//! Channels in shared memory: where signals are written and read.
+//! Channels in shared memory, through which signals are written and read.
 //!
-//! A *signal* is a value that changes with time; a *channel* is the place where it can
-//! be read. The channels of this crate are plain cache lines that one party stores to
-//! and others load from, with no lock and no system call on either side (thesis "SHIM
-//! and Its Applications", section 4.2.1):
+//! A *signal* is a value that changes with time; a *channel* is the place where it is read. The
+//! channels of this crate are cache lines that one side stores to and others load from, without a
+//! lock or a system call on either side (thesis "SHIM and Its Applications", section 4.2.1):
 //!
-//! - [`EventSlot`]: the latest event of a thread or a program, overwritten by the next.
-//! - [`LaneWord`]: what runs on a lane; the kernel program writes it at each switch.
-//! - [`HoldWord`]: how a batch lane is held; the lane's holder and the kernel program
-//!   move it in turn, in a handshake that misses no start of the service.
-//! - [`RequestWord`]: which request a lane works on; [`ServiceWord`]: how many wait.
-//! - [`EmitHead`], [`EmitThread`], [`EmitEvent`]: requests, as a service emits them itself.
-//! - [`SignalsHead`], [`EmittedSignal`]: tags and counters, as a program emits them itself.
-//! - [`LaneTerms`], [`GateWord`]: on what terms a batch lane is lent, and what batch that checks
-//!   for itself made of them.
+//! - [`EventSlot`]: the latest event of a thread or a program; the next event overwrites it.
+//! - [`LaneWord`]: what runs on a lane; the kernel program writes it at each context switch.
+//! - [`HoldWord`]: how a batch lane is held; the lane's holder and the kernel program change it, in
+//!   a handshake that misses no start of the service.
+//! - [`RequestWord`]: the request that a lane works on; [`ServiceWord`]: how many requests wait.
+//! - [`EmitHead`], [`EmitThread`], [`EmitEvent`]: requests that a service emits itself.
+//! - [`SignalsHead`], [`EmittedSignal`]: tags and counters that a program emits itself.
+//! - [`LaneTerms`], [`GateWord`]: the terms on which a batch lane is lent, and the accounting of
+//!   batch that checks its own lane.
 //!
-//! `abi/*.h` are the wire format; the types here mirror them, with
-//! their offsets asserted at compile time and compared with a C compiler's in the tests.
-//! [`view()`] turns mapped memory into them. Everything in shared memory is an atomic, so
-//! no writer, however wrong, can cause undefined behaviour in a reader.
+//! `abi/*.h` are the wire format. The types here mirror them; their offsets are asserted at compile
+//! time and compared with a C compiler's in the tests. [`view()`] turns mapped memory into them.
+//! All fields in shared memory are atomics, so a faulty writer cannot cause undefined behaviour in
+//! a reader.
 //!
-//! This crate is linked into other people's services: it has no dependencies, needs no
-//! `std`, allocates nothing, takes time as an argument, and must not know who decides
-//! anything from what it carries.
+//! This crate is linked into services. So it has no dependencies, needs no `std`, allocates
+//! nothing, and takes the time as an argument. It does not depend on the code that uses its
+//! channels.
 //!
-//! Its orderings are checked by exhaustive search:
-//! `RUSTFLAGS="--cfg loom" cargo test -p sidelane-signal --release --test loom`.
+//! Its memory orderings are checked by exhaustive search: `RUSTFLAGS="--cfg loom" cargo test -p
+//! sidelane-signal --release --test loom`.
 
 #![warn(missing_docs)]
 #![no_std]

@@ -1,23 +1,23 @@
-//! Request words: what a request lane works on, as the kernel program learns it from the
+//! Request words: the request that a request lane works on. The kernel program learns it from the
 //! service's sockets, or the agent from the service itself. `abi/request.h` is the wire format.
 //!
-//! These are Elfen's signals `queue_len` and `running_request` (ATC'16 Fig. 9(b), (c)): what a
-//! budget policy has to know to see whose time batch is about to spend.
+//! The words correspond to Elfen's signals `queue_len` and `running_request` (ATC'16 Fig. 9(b),
+//! (c)). A budget policy needs them to know which request batch would delay.
 
 use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering, spin_loop};
 
-/// As for lane words: a second look nearly always succeeds.
+/// As for lane words: the second attempt nearly always succeeds.
 const SNAPSHOT_LOOKS_MAX: u32 = 8;
 
-/// What a request lane works on, as it lies in shared memory: `struct sidelane_request_word`.
+/// The request that a lane works on, in shared memory: `struct sidelane_request_word`.
 ///
-/// The fields are public because they are the wire format. They have one writer at a time: the kernel
-/// program or, where requests are emitted, whoever has the agent's turn to write.
+/// The fields are public because they are the wire format. They have one writer at a time: the
+/// kernel program or, where requests are emitted, the thread of the agent whose turn it is.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct RequestWord {
-    /// Time of the last change; 0 before the first and while one is being written.
+    /// Time of the last change; 0 before the first one and while one is being written.
     pub stamp_ns: AtomicU64,
     /// Number of the request that runs here, 0 for none; never reused.
     pub running: AtomicU64,
@@ -25,9 +25,9 @@ pub struct RequestWord {
     pub arrived_ns: AtomicU64,
     /// Its start.
     pub started_ns: AtomicU64,
-    /// When the last request before it finished here, 0 for never.
+    /// When the last request finished here, 0 for never.
     pub finished_ns: AtomicU64,
-    /// 1: it arrived before another one on this lane had finished.
+    /// 1: it arrived before the last request on this lane finished.
     pub waited: AtomicU32,
     /// Requests that finished here; wraps.
     pub finished: AtomicU32,
@@ -35,7 +35,7 @@ pub struct RequestWord {
     pub reserved: [AtomicU64; 2],
 }
 
-/// What runs, as of one change of a [`RequestWord`].
+/// The running request, at one change of a [`RequestWord`].
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct RunningRequest {
     /// Number of the request that runs, 0 for none.
@@ -44,13 +44,13 @@ pub struct RunningRequest {
     pub arrived_ns: u64,
     /// Its start.
     pub started_ns: u64,
-    /// It arrived before another one on this lane had finished.
+    /// Whether it arrived before the last request on this lane finished.
     pub waited: bool,
 }
 
 impl RequestWord {
-    /// What runs now; `None` before the first request, or if a writer was in the way of every
-    /// one of a few looks.
+    /// The running request; `None` before the first request, or if a writer interfered with each of
+    /// several attempts.
     pub fn snapshot(&self) -> Option<RunningRequest> {
         for _ in 0..SNAPSHOT_LOOKS_MAX {
             let stamp_ns = stamp::begin(&self.stamp_ns);
@@ -62,7 +62,7 @@ impl RequestWord {
         None
     }
 
-    /// Says what runs now, and when the last request before it finished here. For one writer at a time.
+    /// Writes the running request, and when the last one finished here. One caller at a time.
     pub fn show(&self, running: &RunningRequest, finished_ns: u64, finished: u32, now_ns: u64) {
         let stamp_ns = now_ns.max(self.stamp_ns.load(Ordering::Relaxed).saturating_add(1));
         stamp::publish(&self.stamp_ns, stamp_ns, || {

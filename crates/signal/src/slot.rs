@@ -1,45 +1,44 @@
-//! Event slots: a channel that holds one event, overwritten by the next.
+//! Event slots: a channel that holds one event; the next event overwrites it.
 //!
-//! Tailor's single-entry software channels (thesis "SHIM and Its Applications", section
-//! 4.2.1, figures 4.3 and 4.4): the writer does a dozen stores to a line it owns and never
-//! waits; the observer polls often enough to see what it needs, and recognises by the
-//! timestamp an event it has seen (section 4.2.2, figure 4.6). A low-frequency event that
-//! must not be overwritten by frequent ones gets a slot of its own.
+//! Tailor's single-entry software channels (thesis "SHIM and Its Applications", section 4.2.1,
+//! figures 4.3 and 4.4): the writer makes a dozen stores to a line that it owns and never waits.
+//! The observer polls often enough for its purpose, and recognises an event that it has seen by the
+//! timestamp (section 4.2.2, figure 4.6). A rare event that frequent ones must not overwrite gets a
+//! slot of its own.
 //!
-//! Two things are better than in the thesis. An event is accepted only if it is whole, by
-//! the protocol in [`crate::stamp`]; and `seq` counts the events of a slot, so a reader
-//! knows how many it missed. `abi/slot.h` is the wire format.
+//! Two things differ from the thesis. An event is accepted only if it is whole, by the protocol in
+//! [`crate::stamp`]. And `seq` counts the events of a slot, so a reader knows how many it missed.
+//! `abi/slot.h` is the wire format.
 
 use crate::stamp;
 use crate::sync::{AtomicU32, AtomicU64, Ordering};
 
 /// Words of payload in an event.
 ///
-/// The words are treated alike, so one of them stands for all when loom tries every
-/// interleaving.
+/// All words are handled alike, so one is enough when loom tries every interleaving.
 pub const PAYLOAD_WORDS: usize = if cfg!(loom) { 1 } else { 5 };
 
-/// What an event carries besides its kind; the emitter decides what the words mean.
+/// The data of an event besides its kind; the emitter defines their meaning.
 pub type Payload = [u64; PAYLOAD_WORDS];
 
-/// One event as it lies in shared memory: `struct sidelane_event_slot`.
+/// One event in shared memory: `struct sidelane_event_slot`.
 ///
-/// All zeroes is an empty slot. Write through a [`SlotWriter`], read through a
-/// [`SlotReader`]; the fields are public because they are the wire format.
+/// All zeroes is an empty slot. Write through a [`SlotWriter`], and read through a [`SlotReader`];
+/// the fields are public because they are the wire format.
 #[derive(Debug, Default)]
 #[repr(C, align(64))]
 pub struct EventSlot {
-    /// When it happened, CLOCK_MONOTONIC; 0 while the slot is empty or being written.
+    /// Time of the event, CLOCK_MONOTONIC; 0 while the slot is empty or being written.
     pub timestamp_ns: AtomicU64,
-    /// What happened, in the emitter's own numbering (`type` in C).
+    /// The kind of the event, in the emitter's own numbering (`type` in C).
     pub kind: AtomicU32,
-    /// 1 for the slot's first event, then one more each; wraps.
+    /// Number of the event, from 1 on; wraps.
     pub seq: AtomicU32,
-    /// Thread the event is about.
+    /// Thread that the event is about.
     pub tid: AtomicU32,
     /// Process of that thread.
     pub pid: AtomicU32,
-    /// As `kind` says.
+    /// Data whose meaning depends on `kind`.
     pub payload: [AtomicU64; PAYLOAD_WORDS],
 }
 
@@ -56,7 +55,7 @@ const _: () = {
 };
 
 impl EventSlot {
-    /// Copies the fields one by one; [`stamp::finish`] tells whether they belong together.
+    /// Copies the fields one by one; [`stamp::finish`] checks whether they are of one event.
     #[inline]
     fn copy(&self, timestamp_ns: u64) -> Event {
         Event {
@@ -70,28 +69,28 @@ impl EventSlot {
     }
 }
 
-/// One event, copied out of its slot.
+/// One event, copied from its slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Event {
-    /// When it happened, CLOCK_MONOTONIC; strictly increasing within a slot.
+    /// Time of the event, CLOCK_MONOTONIC; strictly increasing within a slot.
     pub timestamp_ns: u64,
-    /// What happened, in the emitter's own numbering.
+    /// The kind of the event, in the emitter's own numbering.
     pub kind: u32,
     /// The event's number in its slot, from 1; wraps.
     pub seq: u32,
-    /// Thread the event is about.
+    /// Thread that the event is about.
     pub tid: u32,
     /// Process of that thread.
     pub pid: u32,
-    /// As `kind` says.
+    /// Data whose meaning depends on `kind`.
     pub payload: Payload,
 }
 
 /// The writing end of a slot.
 ///
-/// A slot has one writer at a time. Two do no harm to memory, but their readers may then
-/// get events mixed of both. A new writer goes on where the slot stands, so it can follow
-/// one that ended, in another process or another language.
+/// A slot must have one writer at a time. Two writers are memory-safe, but readers may then get
+/// mixtures of two events. A new writer continues the slot's numbering, so it can follow one that
+/// ended, in another process or another language.
 #[derive(Debug)]
 pub struct SlotWriter<'a> {
     slot: &'a EventSlot,
@@ -105,10 +104,10 @@ impl<'a> SlotWriter<'a> {
         Self { slot, last_ns: slot.timestamp_ns.load(Ordering::Acquire), last_seq: slot.seq.load(Ordering::Relaxed) }
     }
 
-    /// Emits an event, overwriting the one before.
+    /// Emits an event; it overwrites the one before.
     ///
-    /// `now_ns` may repeat or step back: the slot then gets the next larger timestamp,
-    /// because readers tell events apart by it.
+    /// `now_ns` may repeat or go back: the slot then gets the next larger timestamp, because
+    /// readers tell events apart by it.
     #[inline]
     pub fn emit(&mut self, now_ns: u64, kind: u32, tid: u32, pid: u32, payload: Payload) {
         self.last_ns = now_ns.max(self.last_ns.wrapping_add(1));
@@ -125,46 +124,46 @@ impl<'a> SlotWriter<'a> {
     }
 }
 
-/// What one look at a slot found.
+/// The result of one poll of a slot.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Poll {
-    /// A new event, whole.
+    /// A new, whole event.
     Event {
         /// The event.
         event: Event,
-        /// Events that were overwritten, unread, between the last one and this one.
+        /// Number of events that were overwritten unread between the last one and this one.
         missed: u32,
     },
-    /// Nothing new: the slot holds the event returned last, or none yet.
+    /// No new event: the slot holds the event returned last, or none yet.
     Repeated,
-    /// The slot is being written. The next poll sees more, unless its writer died at it.
+    /// The slot is being written. The next poll will find an event, unless the writer died during
+    /// the write.
     Torn,
 }
 
-/// A reading end of a slot; there may be any number, each with its own memory of what it
-/// has seen.
+/// A reading end of a slot. A slot may have any number of readers; each remembers what it has seen.
 #[derive(Debug)]
 pub struct SlotReader<'a> {
     slot: &'a EventSlot,
     last_ns: u64,
-    /// `None` until the first event of a reader that joined late.
+    /// `None` until the first event of a reader that joined later.
     last_seq: Option<u32>,
 }
 
 impl<'a> SlotReader<'a> {
-    /// A reader that counts from the slot's first event: those overwritten before it was
-    /// made are missed too.
+    /// A reader that counts from the slot's first event: events overwritten before the reader was
+    /// made count as missed.
     pub fn from_start(slot: &'a EventSlot) -> Self {
         Self { slot, last_ns: stamp::BEING_WRITTEN, last_seq: Some(0) }
     }
 
-    /// A reader that joins a slot in use. What the slot holds now, or next, is its first
-    /// event, and nothing before that counts as missed.
+    /// A reader that joins a slot in use. Its first event is the one in the slot, or the next one;
+    /// earlier events do not count as missed.
     pub fn join(slot: &'a EventSlot) -> Self {
         Self { slot, last_ns: stamp::BEING_WRITTEN, last_seq: None }
     }
 
-    /// Looks at the slot once, without waiting: one load when there is nothing new.
+    /// Reads the slot once, without waiting; without a new event this is one load.
     #[inline]
     pub fn poll(&mut self) -> Poll {
         let slot = self.slot;
@@ -198,7 +197,7 @@ mod tests {
         writer.emit(now_ns, n, n, n, [u64::from(n); PAYLOAD_WORDS]);
     }
 
-    /// The poll that finds what `emit_numbered` emitted.
+    /// The result of a poll that finds the event of `emit_numbered`.
     fn found(timestamp_ns: u64, n: u32, missed: u32) -> Poll {
         let payload = [u64::from(n); PAYLOAD_WORDS];
         let (kind, seq, tid, pid) = (n, n, n, n);

@@ -1,5 +1,5 @@
-//! The atomics everything else is built on: the processor's, or loom's stand-ins, which
-//! let a test try every order and every stale value the memory model allows.
+//! The atomics of this crate: the processor's, or loom's replacements, with which a test tries
+//! every order and every stale value that the memory model allows.
 
 #[cfg(not(loom))]
 pub(crate) use core::{

@@ -1,7 +1,7 @@
-//! Mapped memory seen as slots and words.
+//! Turns mapped memory into slots and words.
 //!
-//! The mapping itself, and whose file or BPF map it is, are the caller's: this crate makes
-//! no system calls. Here is the one place where bytes become references.
+//! The caller maps the file or BPF map: this crate makes no system calls. Only this module turns
+//! bytes into references.
 
 use core::slice;
 
@@ -13,7 +13,7 @@ use crate::{
     ServiceWord, SignalsHead,
 };
 
-/// A part of the wire format, which may be seen in memory that others store to.
+/// A part of the wire format that may be used in memory to which others store.
 ///
 /// # Safety
 ///
@@ -49,22 +49,21 @@ unsafe impl Shared for AtomicU8 {}
 // SAFETY: an atomic integer: 64 threads' bits.
 unsafe impl Shared for AtomicU64 {}
 
-/// The `len` bytes at `base` as slots or words, as many as fit whole. `None` if `base` is
-/// not aligned for them; what `mmap` returns always is.
+/// The `len` bytes at `base` as slots or words, without an incomplete last one. `None` if `base` is
+/// not aligned for them; an address from `mmap` always is.
 ///
 /// # Safety
 ///
-/// For all of `'a`, the bytes are mapped, for reading at least and for writing too if
-/// anything is stored through the result, and nobody in this process accesses them other
-/// than atomically.
+/// For all of `'a`, the bytes must be mapped for reading, and also for writing if anything is
+/// stored through the result. All accesses in this process must be atomic.
 pub unsafe fn view<'a, W: Shared>(base: *const u8, len: usize) -> Option<&'a [W]> {
     let words = base.cast::<W>();
     if words.is_null() || !words.is_aligned() {
         return None;
     }
-    // SAFETY: not null and aligned (checked), mapped and unaliased by plain accesses for
-    // 'a (the caller's promise), valid whatever the bytes are and mutable behind a shared
-    // reference because it is all atomics (`Shared`).
+    // SAFETY: not null and aligned (checked). Mapped for 'a, without plain accesses (the caller's
+    // promise). Any bytes are valid, and all fields are atomics, so they may change behind a shared
+    // reference (`Shared`).
     Some(unsafe { slice::from_raw_parts(words, len / size_of::<W>()) })
 }
 

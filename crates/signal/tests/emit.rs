@@ -1,6 +1,6 @@
-//! Events emitted by a C program through `abi/slot.h` into a shared file, read by Rust in
-//! another process meanwhile: no event is accepted that is not whole, none is unaccounted
-//! for, and the last one is not missed.
+//! A C program emits events through `abi/slot.h` into a shared file, and Rust in another process
+//! reads them at the same time. The reader accepts only whole events, accounts for every event, and
+//! does not miss the last one.
 
 use std::fs::File;
 use std::os::fd::AsRawFd;
@@ -11,7 +11,7 @@ use sidelane_signal::{Event, EventSlot, PAYLOAD_WORDS, Poll, SlotReader, view};
 
 mod support;
 
-/// Enough for each to be overwritten while it is read many times over, in under a second.
+/// Enough events that each is overwritten while it is read many times, in less than a second.
 const EVENTS: u32 = 200_000;
 
 const PROT_READ: i32 = 1;
@@ -22,7 +22,7 @@ unsafe extern "C" {
     fn mmap(addr: *mut u8, len: usize, prot: i32, flags: i32, fd: i32, offset: i64) -> *mut u8;
 }
 
-/// A new file of one empty slot.
+/// A new file with one empty slot.
 fn slot_file() -> (PathBuf, File) {
     let name = format!("slot-{}", std::process::id());
     let path = Path::new(env!("CARGO_TARGET_TMPDIR")).join(name);
@@ -35,7 +35,7 @@ fn slot_file() -> (PathBuf, File) {
 /// The file's slot, mapped until the process ends.
 fn map_slot(file: &File) -> &'static EventSlot {
     let len = size_of::<EventSlot>();
-    // SAFETY: a new mapping at an address of the kernel's choosing touches nothing of ours.
+    // SAFETY: a new mapping at an address that the kernel chooses; no other memory is changed.
     let base = unsafe { mmap(std::ptr::null_mut(), len, PROT_READ, MAP_SHARED, file.as_raw_fd(), 0) };
     assert_ne!(base.addr(), usize::MAX, "mmap: {}", std::io::Error::last_os_error());
     // SAFETY: mapped for reading and never unmapped; this process only polls it.
@@ -43,7 +43,8 @@ fn map_slot(file: &File) -> &'static EventSlot {
     &slots.expect("mappings start on a page")[0]
 }
 
-/// Panics if `event` is not, in every field, what `abi/tests/emit.c` emits as this number.
+/// Panics unless every field of `event` has the value that `abi/tests/emit.c` computes from its
+/// number.
 fn assert_whole(event: &Event) {
     let n = event.seq;
     let payload = std::array::from_fn(|i| n as usize * PAYLOAD_WORDS + i).map(|word| word as u64);
@@ -51,7 +52,7 @@ fn assert_whole(event: &Event) {
     assert_eq!(*event, Event { kind, tid, pid, payload, ..*event });
 }
 
-/// What a reader has seen so far.
+/// The events that a reader has seen so far.
 #[derive(Debug, Default)]
 struct Tally {
     accepted: u32,
@@ -82,7 +83,7 @@ fn read_until_end(reader: &mut SlotReader, emitter: &mut Child) -> Tally {
     let mut tally = Tally::default();
     loop {
         let ended = emitter.try_wait().expect("the emitter is our child");
-        // Many polls to one system call, so that the slot is watched nearly all the time.
+        // Many polls for one system call, so that the slot is watched nearly all the time.
         for _ in 0..10_000 {
             tally.count(reader.poll());
         }

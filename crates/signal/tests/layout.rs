@@ -1,6 +1,6 @@
-//! The Rust mirror of `abi/*.h` against the headers themselves, as a C compiler and a C++
-//! compiler see them: every field's offset and size, every constant's value. A field that
-//! one side has and the other lacks fails too.
+//! Compares the Rust mirror of `abi/*.h` with the headers, as a C compiler and a C++ compiler see
+//! them: every field's offset and size, and every constant's value. A field that exists on one side
+//! only is an error too.
 
 use std::mem::offset_of;
 
@@ -18,8 +18,8 @@ fn size_of_field<S, F>(_: fn(&S) -> &F) -> usize {
     size_of::<F>()
 }
 
-/// The lines `abi/tests/layout.c` prints for a struct: its C name and, for each field, the
-/// C name and the Rust name.
+/// The lines that `abi/tests/layout.c` prints for a struct: its C name and, for each field, the C
+/// name and the Rust name.
 macro_rules! layout {
     ($rust:ty, $c:literal: $($c_field:literal $field:ident),* $(,)?) => {{
         let mut lines = vec![format!("{} {}", $c, size_of::<$rust>())];

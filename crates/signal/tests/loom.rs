@@ -1,15 +1,14 @@
-//! Every interleaving, and every stale value the memory model allows, of the two protocols
-//! of this crate:
+//! Every interleaving, and every stale value that the memory model allows, of the two protocols of
+//! this crate:
 //!
 //! `RUSTFLAGS="--cfg loom" cargo test -p sidelane-signal --release --test loom`
 //!
-//! Every fence and every ordering of `stamp.rs`, `hold.rs` and `kernel.rs` that a comment
-//! there calls necessary makes one of these tests fail when it is taken away. Check that
-//! again after changing a test: a model can lose its grip without a word. Loom looks for
-//! orders to try at the latest access to each atomic only, so that a thread which loads
-//! what it is about to store hides its race with the others; and it treats sequentially
-//! consistent loads and stores as acquire and release, so that what passes here rests on
-//! the fences alone.
+//! If any fence or ordering in `stamp.rs`, `hold.rs` or `kernel.rs` is removed that a comment there
+//! calls necessary, one of these tests fails. Check that again after changing a test: a changed
+//! model may stop finding errors without any sign. For each atomic, loom tries other orders only
+//! around the latest access to it, so a thread that loads a word before it stores it hides its race
+//! with the others. Loom also treats sequentially consistent loads and stores as acquire and
+//! release, so a test that passes here relies on the fences alone.
 
 #![cfg(loom)]
 
@@ -23,15 +22,15 @@ use sidelane_signal::{HoldState, LaneClass};
 mod slot {
     use super::*;
 
-    /// Preemptions per execution. Three already show every fault put in on purpose; with
-    /// no bound, three events take minutes.
+    /// Preemptions for each execution. Three are enough to find every error inserted on purpose;
+    /// without a limit, three events take minutes.
     const PREEMPTIONS_MAX: usize = 4;
 
     fn emit_numbered(writer: &mut SlotWriter, n: u32) {
         writer.emit(10 * u64::from(n), n, n, n, [u64::from(n)]);
     }
 
-    /// Counts a poll in; returns the number of events accounted for so far.
+    /// Adds a poll to the count; returns the number of events accounted for so far.
     fn account(poll: Poll, so_far: u32) -> u32 {
         let Poll::Event { event, missed } = poll else {
             return so_far;
@@ -44,8 +43,8 @@ mod slot {
         n
     }
 
-    /// In every order: `events` are written while a reader polls `polls` times, and then
-    /// once more.
+    /// Checks every order in which `events` are written while a reader polls `polls` times, and
+    /// once more at the end.
     fn check(events: u32, polls: usize) {
         let mut model = loom::model::Builder::new();
         model.preemption_bound = Some(PREEMPTIONS_MAX);
@@ -53,8 +52,8 @@ mod slot {
     }
 
     fn read_while_writing(events: u32, polls: usize) {
-        // Leaked, so that the writer can be made here, where its loads hide nothing, and
-        // moved to its thread.
+        // Leaked, so that the writer can be created here, where its loads hide no race, and moved
+        // to its thread.
         let slot: &'static EventSlot = Box::leak(Box::default());
         let mut writer = SlotWriter::new(slot);
         let mut reader = SlotReader::from_start(slot);
@@ -111,7 +110,7 @@ mod lane {
 mod hold {
     use super::*;
 
-    /// Runs one side on a thread of its own and the other on this one.
+    /// Runs one side on a thread of its own and the other on this thread.
     fn race<A: 'static>(
         pair: LanePair,
         one: impl FnOnce(&LanePair) -> A + 'static,
@@ -133,7 +132,7 @@ mod hold {
         pair.hold.evict();
     }
 
-    /// What must be true of a holder that left, or stayed, when someone should hold.
+    /// Conditions on a holder that left, or stayed, when the lane must be held.
     fn assert_someone_comes(pair: &LanePair, left: bool) {
         let summons = pair.summons();
         assert!(summons <= 1, "two summons for one hold");
@@ -156,7 +155,7 @@ mod hold {
         });
     }
 
-    /// As it is in a whole turn: only the holder's leaving lets batch onto the lane.
+    /// As in a whole turn: batch gets on the lane only when the holder leaves.
     #[test]
     fn a_start_that_races_with_release_and_switch_is_noticed() {
         loom::model(|| {
@@ -187,7 +186,7 @@ mod hold {
         });
     }
 
-    /// A service that saturates its lane stops and starts all the time, and pays for nothing.
+    /// A service that saturates its lane stops and starts all the time, and pays for no summons.
     #[test]
     fn a_stop_that_races_with_an_eviction_rings_nobody() {
         loom::model(|| {
@@ -201,8 +200,8 @@ mod hold {
         });
     }
 
-    /// The holder looks by itself, and brings batch back: no start from then on is missed, though none
-    /// before was heard.
+    /// The holder looks by its timer and brings batch back. From then on no start is missed,
+    /// although it was not summoned for earlier ones.
     #[test]
     fn a_start_that_races_with_the_return_of_batch_is_noticed() {
         loom::model(|| {

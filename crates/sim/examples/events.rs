@@ -1,8 +1,9 @@
-//! How many events a second: `cargo run --release -p sidelane-sim --example events`.
+//! Measures events per second: `cargo run --release -p sidelane-sim --example events`.
 //!
-//! Counted is every slot that fires: arrivals, ends of requests, keepers that are woken, are on their
-//! lane or look again, gates that open, phases of jobs, and terms. The time is that of the CPU, which
-//! others on the machine do not lengthen much; where it cannot be had, it is that of the clock.
+//! Every slot that fires counts as an event: arrivals, ends of requests, keepers that are woken,
+//! reach their lane or look again, gates that open, phases of jobs, and terms. The time is CPU
+//! time, on which other programs have little effect; where that cannot be read, it is wall-clock
+//! time.
 
 use std::fs;
 use std::time::Instant;
@@ -29,13 +30,13 @@ fn experiment(rest: &str) -> Experiment {
     Experiment::parse("events", &format!("{SERVICE}{rest}"), Choices::default(), &files).expect("the scenario is right")
 }
 
-/// What this thread has had of the CPU.
+/// CPU time of this thread.
 fn cpu_s() -> Option<f64> {
     let schedstat = fs::read_to_string("/proc/thread-self/schedstat").ok()?;
     schedstat.split(' ').next()?.parse::<f64>().ok().map(|ns| ns / 1e9)
 }
 
-/// The best of three, in time of the CPU.
+/// Prints the best of three runs, in CPU time.
 fn report(name: &str, run: impl Fn() -> Figures) {
     let once = || {
         let (began, before) = (Instant::now(), cpu_s());
@@ -54,15 +55,15 @@ fn report(name: &str, run: impl Fn() -> Figures) {
     );
 }
 
-/// What all threads of this process have had of the CPU, in ticks of the kernel's clock.
+/// CPU time of all threads of this process, in the kernel's clock ticks.
 fn all_cpu_ticks() -> Option<f64> {
     let stat = fs::read_to_string("/proc/self/stat").ok()?;
-    // After the name, which may hold spaces, the 12th and 13th word are user and system time.
+    // After the name, which may contain spaces, words 12 and 13 are user and system time.
     let words: Vec<&str> = stat.rsplit(')').next()?.split_whitespace().collect();
     Some(words.get(11)?.parse::<f64>().ok()? + words.get(12)?.parse::<f64>().ok()?)
 }
 
-/// The best of six, by the clock, and what all of them took of the CPU.
+/// The best wall-clock time of six runs, and the CPU time of all of them.
 fn clock_s(run: impl Fn()) -> (f64, f64) {
     let once = |_| {
         let began = Instant::now();
@@ -101,6 +102,7 @@ fn main() {
         "2000 machines: {one_s:.2} s on one thread, {all_s:.2} s on {threads}: {:.2} times as fast",
         one_s / all_s
     );
-    // On a machine that others use as well, this tells more: 1 is none lost.
+    // On a machine with other load this is more exact: 1 means that parallel runs cost no
+    // additional CPU time.
     println!("the CPU time that {threads} threads take is {:.2} times that of one", all_ticks / one_ticks);
 }

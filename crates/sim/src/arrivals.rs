@@ -1,4 +1,4 @@
-//! When requests come: open-loop, so a slow service does not make its clients wait.
+//! When requests arrive: open-loop, so a slow service does not slow its clients.
 
 use std::sync::Arc;
 
@@ -8,28 +8,28 @@ use crate::time::Nanos;
 /// How requests arrive.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Arrivals {
-    /// At random, at one rate.
+    /// Poisson arrivals at one rate.
     Poisson {
-        /// The mean time between two.
+        /// The mean time between two requests.
         gap_ns: f64,
     },
-    /// At random, at two rates in turn, each for exponentially long.
+    /// Poisson arrivals at two rates in turn, each for an exponentially distributed time.
     Bursty {
-        /// The mean gap in calm times.
+        /// The mean gap in calm periods.
         calm_gap_ns: f64,
         /// The mean gap in bursts.
         burst_gap_ns: f64,
-        /// How long calm times are.
+        /// The mean length of calm periods.
         calm_ns: f64,
-        /// How long bursts are.
+        /// The mean length of bursts.
         burst_ns: f64,
     },
-    /// The gaps that were recorded, again and again.
+    /// Recorded gaps, repeated.
     Trace(Arc<[Nanos]>),
 }
 
 impl Arrivals {
-    /// The mean time between two.
+    /// The mean time between two requests.
     pub fn mean_gap_ns(&self) -> f64 {
         match self {
             Self::Poisson { gap_ns } => *gap_ns,
@@ -56,18 +56,18 @@ impl Arrivals {
     }
 }
 
-/// The client: where in its pattern it is.
+/// The client, with its position in the pattern.
 #[derive(Clone, Debug)]
 pub struct Client {
     arrivals: Arrivals,
     bursting: bool,
-    /// Time left of the calm or the burst.
+    /// Remaining time of the calm period or burst.
     left_ns: f64,
     next: usize,
 }
 
 impl Client {
-    /// At the beginning of `arrivals`.
+    /// A client at the beginning of `arrivals`.
     pub fn new(arrivals: Arrivals) -> Self {
         Self { arrivals, bursting: true, left_ns: 0.0, next: 0 }
     }
@@ -86,8 +86,8 @@ impl Client {
         }
     }
 
-    /// Through as many calms and bursts as it takes: a gap that does not fit is drawn anew, which an
-    /// exponential one may be.
+    /// Crosses as many calm periods and bursts as needed. A gap that does not fit is drawn anew,
+    /// which is allowed because exponential gaps have no memory.
     fn bursty_gap_ns(&mut self, rng: &mut Rng) -> Nanos {
         let Arrivals::Bursty { calm_gap_ns, burst_gap_ns, calm_ns, burst_ns } = self.arrivals else { return 0 };
         let mut passed_ns = 0.0;

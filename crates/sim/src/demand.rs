@@ -1,11 +1,12 @@
-//! How much work a request is.
+//! The amount of work of a request.
 //!
-//! *Lucene-like.* Elfen's Fig. 1 is a picture; what the text says of it, and of what follows from
-//! it, fixes a lognormal that is cut off where the slowest query ends: a lane of 120 requests a
-//! second is 71 % busy (Fig. 5), so the mean is 5.9 ms; "most requests are short, but a few are
-//! very long", over one to two orders of magnitude; and at 100 requests a second one worker has a
-//! 99th percentile of 76 ms (Fig. 4). [`LUCENE_SIGMA`] is what meets the last; then it is 55 ms at 70
-//! requests a second (§5: about 60) and 106 ms at 120 (§2: the wall of 100 ms).
+//! *Lucene-like.* Elfen's Fig. 1 is a picture. The paper's text about it, and about its
+//! consequences, determines a lognormal distribution that is cut off at the slowest query. A lane
+//! with 120 requests a second is 71 % busy (Fig. 5), so the mean is 5.9 ms. "Most requests are
+//! short, but a few are very long", over one to two orders of magnitude. At 100 requests a second
+//! one worker has a 99th percentile of 76 ms (Fig. 4); [`LUCENE_SIGMA`] is fitted to that. The
+//! model then has 55 ms at 70 requests a second (§5: about 60) and 106 ms at 120 (§2: the wall of
+//! 100 ms).
 
 use std::sync::Arc;
 
@@ -14,34 +15,34 @@ use crate::time::Nanos;
 
 /// 0.71 ÷ 120 requests a second.
 pub const LUCENE_MEAN_NS: f64 = 5_917_000.0;
-/// Fitted to 76 ms of Fig. 4.
+/// Fitted to the 76 ms of Fig. 4.
 pub const LUCENE_SIGMA: f64 = 0.95;
-/// The longest query, in means.
+/// The longest query, in multiples of the mean.
 pub const LUCENE_CUT: f64 = 10.0;
 
-/// A distribution of work, in nanoseconds of a lane of speed 1.
+/// A distribution of work, in nanoseconds on a lane of speed 1.
 #[derive(Clone, Debug, PartialEq)]
 pub enum Demand {
     /// Always the same.
     Constant(f64),
-    /// With this mean.
+    /// Exponential with this mean.
     Exponential(f64),
-    /// exp(mu + sigma·N), drawn again above the cut.
+    /// exp(mu + sigma·N), drawn again if above the cut.
     Lognormal(Lognormal),
-    /// Mostly the one, sometimes the other.
+    /// One of two values.
     Bimodal {
-        /// The usual.
+        /// The frequent value.
         short_ns: f64,
-        /// The other.
+        /// The rare value.
         long_ns: f64,
-        /// How often it is the other, of 1.
+        /// The probability of the rare value.
         long_share: f64,
     },
-    /// One of those that were recorded.
+    /// One of the recorded values.
     Empirical(Arc<[Nanos]>),
 }
 
-/// A lognormal distribution that may end somewhere.
+/// A lognormal distribution, cut off at a largest value.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lognormal {
     mu: f64,
@@ -51,10 +52,11 @@ pub struct Lognormal {
 }
 
 impl Lognormal {
-    /// With this mean, after the cut, and this deviation of its logarithm.
+    /// The distribution with this mean after the cut, and this deviation of the logarithm.
     pub fn new(mean_ns: f64, sigma: f64, cut_ns: f64) -> Self {
         let mut mu = libm::log(mean_ns) - sigma * sigma / 2.0;
-        // The cut takes from the mean, and moving mu moves what is cut: a few turns settle it.
+        // The cut lowers the mean, and a change of mu changes the part that is cut, so mu is found
+        // by iteration.
         for _ in 0..50 {
             mu += libm::log(mean_ns / cut_mean(mu, sigma, cut_ns));
         }
@@ -71,7 +73,7 @@ impl Lognormal {
     }
 }
 
-/// The mean of a lognormal of which what lies above `cut` is thrown away.
+/// The mean of a lognormal distribution without the part above `cut`.
 fn cut_mean(mu: f64, sigma: f64, cut: f64) -> f64 {
     let whole = libm::exp(mu + sigma * sigma / 2.0);
     if cut == f64::INFINITY {
@@ -86,7 +88,7 @@ fn normal_below(z: f64) -> f64 {
 }
 
 impl Demand {
-    /// Like Elfen's Lucene, with another mean if need be.
+    /// Like Elfen's Lucene, with the mean `mean_ns`.
     pub fn lucene(mean_ns: f64) -> Self {
         Self::Lognormal(Lognormal::new(mean_ns, LUCENE_SIGMA, LUCENE_CUT * mean_ns))
     }
@@ -103,7 +105,7 @@ impl Demand {
         }
     }
 
-    /// The work of one request: no less than a nanosecond.
+    /// The work of one request: at least a nanosecond.
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> Nanos {
         let work_ns = match self {

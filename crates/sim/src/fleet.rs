@@ -1,15 +1,15 @@
-//! Many machines behind requests that fan out: tail at scale (Dean & Barroso 2013).
+//! Many machines with requests that fan out: the tail at scale (Dean & Barroso 2013).
 //!
-//! Problem. A request that asks a hundred machines is as slow as the slowest of them, so the leaf's
-//! 99th percentile is met by two thirds of all requests. Does borrowing hold there, and how many
-//! servers does it save?
+//! Problem. A request to a hundred machines is as slow as the slowest of them, so two thirds of all
+//! requests meet a leaf's 99th percentile. Does borrowing work there, and how many servers does it
+//! save?
 //!
-//! Approach. The fleet is made of groups as wide as the fan-out, and each request asks every machine of
-//! one group, as in a search over shards. The machines of a group get the same arrivals and have work
-//! of their own; nothing else connects them. So a group is simulated in windows of time: each of its
-//! machines runs through the window, and a request has its answer when all leaves have theirs. What is
-//! kept are the requests that are under way, however long the run is. Groups are spread over all CPU
-//! cores.
+//! Approach. The fleet consists of groups as large as the fan-out, and each request goes to every
+//! machine of one group, as in a search over shards. The machines of a group get the same arrivals,
+//! each with work of its own; they have no other connection. So a group is simulated in time
+//! windows: each of its machines runs through the window, and a request is answered when all leaves
+//! have answered. Only the requests under way are stored, however long the run is. Groups are
+//! distributed over all CPU cores.
 
 use std::collections::VecDeque;
 
@@ -24,55 +24,55 @@ use crate::result::Figures;
 use crate::rng::seed_of;
 use crate::time::{MS, Nanos};
 
-/// Arrivals in a window, about.
+/// About this many arrivals are in a window.
 const WINDOW_GAPS: f64 = 512.0;
-/// Groups of a thread between two times that results are put together.
+/// Groups that a thread simulates before results are merged.
 const GROUPS_AT_ONCE: usize = 32;
 
 /// A fleet.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Fleet {
-    /// Machines.
+    /// Number of machines.
     pub nodes: usize,
-    /// Machines that a request asks.
+    /// Machines that one request goes to.
     pub fan_out: usize,
 }
 
-/// What a fleet came to.
+/// The results of a fleet.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct FleetFigures {
-    /// Machines.
+    /// Number of machines.
     pub nodes: usize,
-    /// Machines that a request asks.
+    /// Machines that one request goes to.
     pub fan_out: usize,
     /// Requests that all leaves have answered.
     pub requests: u64,
-    /// Requests that a leaf turned away.
+    /// Requests that a leaf refused.
     pub failed: u64,
     /// Their mean latency.
     pub mean_ns: f64,
-    /// Half are faster.
+    /// The median.
     pub p50_ns: Nanos,
-    /// 99 % are faster.
+    /// The 99th percentile.
     pub p99_ns: Nanos,
-    /// 99.9 % are faster.
+    /// The 99.9th percentile.
     pub p999_ns: Nanos,
-    /// At the objective's percentile.
+    /// The latency at the objective's percentile.
     pub objective_ns: Option<Nanos>,
     /// Whether that is within the objective.
     pub meets: Option<bool>,
-    /// Servers with nothing but batch that would do the batch work of this fleet.
+    /// Number of servers running only batch that would do the batch work of this fleet.
     pub batch_servers: f64,
 }
 
 impl FleetFigures {
-    /// Servers that need not be bought: those that batch would need, if the objective is met.
+    /// Servers saved: those that batch would need, if the objective is met.
     pub fn servers_saved(&self) -> f64 {
         if self.meets == Some(false) { 0.0 } else { self.batch_servers }
     }
 }
 
-/// Runs the fleet on `threads` threads; `tick` is told how many of its machines are done.
+/// Runs the fleet on `threads` threads; `tick` gets the number of machines that are done.
 pub fn run(fleet: Fleet, model: &Model, threads: usize, tick: &(dyn Fn(usize) + Sync)) -> (Figures, FleetFigures) {
     let groups = fleet.nodes / fleet.fan_out;
     let mut sum = Group::new();
@@ -84,14 +84,15 @@ pub fn run(fleet: Fleet, model: &Model, threads: usize, tick: &(dyn Fn(usize) + 
             tick(fleet.fan_out);
             group
         });
-        // In their order, so that not even sums of fractions depend on who was first.
+        // Added in order, so that sums of fractions do not depend on the order in which threads
+        // finish.
         done.iter().for_each(|group| sum.add(group));
         begun += count;
     }
     sum.figures(fleet, model, groups * fleet.fan_out)
 }
 
-/// What one group, or all, came to.
+/// The results of one group, or of all.
 struct Group {
     answers: Histogram<u64>,
     answers_ns: u128,
@@ -113,7 +114,7 @@ impl Group {
         self.elapsed_ns = other.elapsed_ns;
     }
 
-    /// A leaf's answer, if it counts.
+    /// Adds a leaf's answer, if it counts.
     fn leaf(&mut self, counts: bool, latency_ns: Nanos) {
         let latency = self.books.latency.iter_mut().filter(|_| counts);
         latency.for_each(|latency| latency.saturating_record(latency_ns));
@@ -141,7 +142,7 @@ impl Group {
     }
 }
 
-/// What a server does in a unit of time whose every lane runs batch.
+/// The work per unit of time of a server whose every lane runs batch.
 fn dedicated_rate(model: &Model) -> f64 {
     let machine = &model.machine;
     let others = (machine.lanes_per_core - 1) as f64;
@@ -176,7 +177,7 @@ fn run_group(fleet: Fleet, model: &Model, group: usize) -> Group {
     sum
 }
 
-/// A fleet ends all at once.
+/// All machines of a fleet end at the same time.
 fn length_ns(model: &Model) -> Nanos {
     match model.until {
         Until::Time(ns) => ns,
@@ -184,7 +185,7 @@ fn length_ns(model: &Model) -> Nanos {
     }
 }
 
-/// A leaf's answer, or that there is none.
+/// A leaf's answer, or a refusal.
 #[derive(Clone, Copy, Debug)]
 struct Answer {
     number: u64,
@@ -219,9 +220,9 @@ struct Pending {
 #[derive(Debug, Default)]
 struct Joined {
     of: u32,
-    /// Those that came before do not count.
+    /// Requests that arrived before this time do not count.
     after_ns: Nanos,
-    /// Requests that have been handed over.
+    /// Number of requests handed over so far.
     past: u64,
     pending: VecDeque<Pending>,
 }

@@ -1,23 +1,23 @@
-//! Gates: how soon batch is off a lane, and how soon it is back.
+//! Gates: how fast batch gets off a lane, and back on.
 //!
-//! Latencies are lognormal through the two percentiles that `sidelane doctor` measures, cut where one
-//! in [`STEPS`] lies, so that a reaction has a bound that a run can be checked against. They are drawn
-//! from a table, since a reaction happens several times a request.
+//! Latencies are lognormal, fitted to the two percentiles that `sidelane doctor` measures, and cut
+//! off at the quantile of one in [`STEPS`]. So a reaction has an upper bound that tests can check.
+//! They are drawn from a table, since a reaction happens several times in each request.
 
 use std::sync::{Arc, OnceLock};
 
 use crate::rng::Rng;
 use crate::time::{Nanos, US};
 
-/// Entries of a latency's table.
+/// Number of entries in a latency's table.
 const STEPS: usize = 1024;
 /// The 99th percentile of the normal distribution.
 const Z99: f64 = 2.326_347_874_040_841;
 
-/// A latency that varies.
+/// A random latency.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Latency {
-    /// Its quantiles; a single one if it does not vary.
+    /// Its quantiles; a single one if it is constant.
     table: Arc<[Nanos]>,
 }
 
@@ -27,7 +27,7 @@ impl Latency {
         Self { table: [ns].into() }
     }
 
-    /// Lognormal through these percentiles.
+    /// Lognormal with these percentiles.
     pub fn through(p50_ns: Nanos, p99_ns: Nanos) -> Self {
         if p50_ns == 0 || p99_ns <= p50_ns {
             return Self::constant(p50_ns.max(p99_ns));
@@ -37,7 +37,7 @@ impl Latency {
         Self { table: normal_quantiles().iter().map(quantile).collect() }
     }
 
-    /// One of it.
+    /// A random value.
     #[inline]
     pub fn draw(&self, rng: &mut Rng) -> Nanos {
         match &*self.table {
@@ -46,19 +46,19 @@ impl Latency {
         }
     }
 
-    /// The longest that is ever drawn.
+    /// The longest possible value.
     pub fn longest_ns(&self) -> Nanos {
         self.table.last().copied().unwrap_or(0)
     }
 }
 
-/// The normal distribution at the middle of each of [`STEPS`] equal parts.
+/// The quantiles of the normal distribution at the middle of each of [`STEPS`] equal parts.
 fn normal_quantiles() -> &'static [f64] {
     static QUANTILES: OnceLock<Vec<f64>> = OnceLock::new();
     QUANTILES.get_or_init(|| (0..STEPS).map(|step| quantile((step as f64 + 0.5) / STEPS as f64)).collect())
 }
 
-/// By bisection: it is done once.
+/// By bisection, since it runs only once.
 fn quantile(share: f64) -> f64 {
     let (mut low, mut high) = (-8.0, 8.0);
     for _ in 0..60 {
@@ -74,30 +74,30 @@ fn quantile(share: f64) -> f64 {
 pub struct Gate {
     /// From the service's start to batch's last instruction.
     pub off: Latency,
-    /// From the policy's word to batch's next instruction.
+    /// From the policy's decision to batch's next instruction.
     pub on: Latency,
-    /// What a summons costs the request whose start sends it.
+    /// The cost of a summons for the request whose start sends it.
     pub lc_cost_ns: Nanos,
-    /// Batch looks for itself: it sees each change of the requests at once, and a look that changes
-    /// nothing costs it nothing.
+    /// Batch checks its own lane: it sees each change of the requests at once, and a look without
+    /// consequences is free.
     pub batch_looks: bool,
 }
 
 impl Gate {
-    /// In no time at all.
+    /// A gate without latency.
     pub fn ideal() -> Self {
         Self { off: Latency::constant(0), on: Latency::constant(0), lc_cost_ns: 0, batch_looks: false }
     }
 
-    /// The lane holder as it was measured on a virtual machine: 4.4 µs (p99 11 µs) off, 1.5 µs on, and
-    /// a wake-up costs the service 2 µs.
+    /// The lane holder, measured on a virtual machine: 4.4 µs (p99 11 µs) off, 1.5 µs on, and a
+    /// wake-up costs the service 2 µs.
     pub fn holder() -> Self {
         let (off, on) = (Latency::through(4_400, 11_000), Latency::through(1_500, 4_000));
         Self { off, on, lc_cost_ns: 2 * US, batch_looks: false }
     }
 
-    /// Elfen's nanonap (§3.2, Fig. 8): 3 285 cycles to sleep and 1 438 to wake at 2 GHz. Batch looks for
-    /// itself, so the service pays nothing.
+    /// Elfen's nanonap (§3.2, Fig. 8): 3 285 cycles to sleep and 1 438 to wake at 2 GHz. Batch
+    /// checks its own lane, so the service pays nothing.
     pub fn nanonap() -> Self {
         Self { off: Latency::constant(1_643), on: Latency::constant(719), lc_cost_ns: 0, batch_looks: true }
     }

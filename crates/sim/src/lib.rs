@@ -1,18 +1,19 @@
-//! A machine that nobody here has: a discrete-event model that drives Sidelane's policies.
+//! A discrete-event model of machines that drives Sidelane's policies.
 //!
-//! Problem. Whether a policy keeps its promise depends on machines, loads and faults that no test
-//! machine shows, and the papers' machines least of all.
+//! Problem. Whether a policy keeps its promise depends on machines, loads and faults that test
+//! machines do not have; in particular, the papers' machines are not available.
 //!
-//! Approach. The *same* code of `sidelane-policy` that the agent runs is driven by a model of what
-//! surrounds it: cores whose lanes slow each other ([`smt`]), a service with its queue and its clients
-//! ([`arrivals`], [`demand`]), batch jobs, gates with the latencies that `sidelane doctor` measures
-//! ([`gate`]), keepers that look when the agent's would ([`engine`]), and what goes wrong. An
-//! experiment is a file ([`scenario`]); [`sweep`] runs it, [`fleet`] runs many machines at once.
+//! Approach. The *same* code of `sidelane-policy` that the agent runs is driven by a model of its
+//! environment: cores whose lanes slow each other ([`smt`]), a service with its queue and its
+//! clients ([`arrivals`], [`demand`]), batch jobs, gates with the latencies that `sidelane doctor`
+//! measures ([`gate`]), keepers that look at the same times as the agent's holders ([`engine`]),
+//! and faults. An experiment is a file ([`scenario`]); [`sweep`] runs it, [`fleet`] runs many
+//! machines at once.
 //!
-//! *Invariants.* Seed and scenario give the same result, to the last bit, on every machine: time and
-//! work are integers, each random thing has a stream of its own, and functions that differ between
-//! platforms come from `libm`. Memory does not grow with the length of a run. Nothing here reads a
-//! clock, and no file but those that a scenario names.
+//! *Invariants.* The same seed and scenario give the same result, to the last bit, on every
+//! machine: time and work are integers, each random quantity has a stream of its own, and functions
+//! that differ between platforms come from `libm`. Memory does not grow with the length of a run.
+//! This crate reads no clock, and no files except those that a scenario names.
 #![forbid(unsafe_code)]
 
 pub mod arrivals;

@@ -1,9 +1,10 @@
-//! One run, described: the machine, what runs on it and for how long. Data; nothing here moves.
+//! The description of one run: the machine, what runs on it and for how long. Data only.
 //!
-//! One service has the first lane of each of its cores, the request lanes; batch has the other lanes of
-//! those cores. Room is left for what is not here yet: more services are more [`Service`]s, a daemon
-//! that looks at counters once an interval is one more source of events beside the terms of
-//! [`crate::engine`], and cores of different speed are in [`Machine::core_speed`] already.
+//! One service has the first lane of each of its cores, the request lanes; batch has the other
+//! lanes of those cores. The structure allows extensions: further services are further
+//! [`Service`]s, a daemon that reads counters once an interval is one more source of events beside
+//! the terms of [`crate::engine`], and cores of different speed are in [`Machine::core_speed`]
+//! already.
 
 use crate::arrivals::Arrivals;
 use crate::demand::Demand;
@@ -14,7 +15,7 @@ use crate::time::{NEVER, Nanos};
 pub use crate::setting::{Beside, Budget, Decider, Fault, Lending, Setting};
 pub use sidelane_policy::borrow::Objective;
 
-/// The most cores that one service has on one machine.
+/// The most cores of one service on one machine.
 pub const CORES_MAX: usize = 64;
 /// The most lanes of a core.
 pub const LANES_MAX: usize = 8;
@@ -22,52 +23,53 @@ pub const LANES_MAX: usize = 8;
 /// The hardware.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Machine {
-    /// Sockets.
+    /// Number of sockets.
     pub packages: usize,
-    /// Cores of each.
+    /// Cores of each socket.
     pub cores_per_package: usize,
     /// Lanes of each core.
     pub lanes_per_core: usize,
-    /// How fast each core is, of 1; those that are not listed are as the last.
+    /// The speed of each core, where 1 is the reference; cores not listed have the speed of the
+    /// last.
     pub core_speed: Vec<f64>,
-    /// Cycles in a nanosecond.
+    /// Cycles per nanosecond.
     pub clock_ghz: f64,
-    /// Whether requests carry counters, for the harm of Fig. 9(d).
+    /// Whether requests have hardware counters, for the harm of Fig. 9(d).
     pub counters: bool,
-    /// What a look of a sleeping keeper that changes nothing takes from batch.
+    /// Time that batch loses to a look of a sleeping keeper that changes nothing.
     pub context_switch_ns: Nanos,
-    /// What it costs batch to come back from where it was sent.
+    /// Time that batch loses when it returns from an eviction.
     pub migration_ns: Nanos,
-    /// How a core sleeps that nobody uses.
+    /// The sleep state of an idle core.
     pub sleep: Option<Sleep>,
-    /// What it draws.
+    /// Its power consumption.
     pub power: Power,
 }
 
-/// A core's sleep state (Elfen §5: with batch on the other lane it never gets there).
+/// A core's sleep state (Elfen §5: with batch on the other lane the core never reaches it).
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Sleep {
-    /// All of its lanes have been idle for so long.
+    /// Entered after all lanes have been idle for this time.
     pub after_ns: Nanos,
-    /// What waking up costs the next request.
+    /// The cost of waking up for the next request.
     pub wake_ns: Nanos,
 }
 
-/// Watts.
+/// Power in watts.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Power {
-    /// Of each package, always.
+    /// Of each package, constant.
     pub package_w: f64,
-    /// Of each core that is idle.
+    /// Of each idle core.
     pub core_idle_w: f64,
     /// Of each core with one busy lane.
     pub core_busy_w: f64,
-    /// On top, for each further busy lane.
+    /// In addition for each further busy lane.
     pub lane_w: f64,
 }
 
 impl Machine {
-    /// One core of two lanes.
+    /// One core with two lanes.
     pub fn one_core() -> Self {
         Self {
             packages: 1,
@@ -83,12 +85,12 @@ impl Machine {
         }
     }
 
-    /// All cores.
+    /// Number of cores.
     pub fn cores(&self) -> usize {
         self.packages * self.cores_per_package
     }
 
-    /// The speed of one.
+    /// The speed of one core.
     pub fn speed_of(&self, core: usize) -> f64 {
         self.core_speed.get(core).or(self.core_speed.last()).copied().unwrap_or(1.0)
     }
@@ -97,72 +99,72 @@ impl Machine {
 /// Where requests wait.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Queue {
-    /// In one queue, first come first served, for whichever worker is free.
+    /// In one queue, first come first served, for the first free worker.
     #[default]
     Shared,
-    /// In a queue of each worker, chosen at random.
+    /// In one queue for each worker, chosen at random.
     PerWorker,
 }
 
-/// A latency-critical service: one worker a core.
+/// A latency-critical service: one worker on each core.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Service {
     /// Its name.
     pub name: String,
-    /// What it is to its neighbours.
+    /// Its class in the slowdown matrix.
     pub class: Class,
     /// Its threads, each on a core of its own.
     pub workers: usize,
     /// Where requests wait.
     pub queue: Queue,
-    /// The most that wait; more are refused.
+    /// The most waiting requests; further ones are refused.
     pub queue_limit: usize,
-    /// When they come.
+    /// When requests arrive.
     pub arrivals: Arrivals,
-    /// How much work they are.
+    /// The work of requests.
     pub demand: Demand,
 }
 
 impl Service {
-    /// How busy its lanes are when it is alone, of 1.
+    /// The utilisation of its lanes when it runs alone; at most 1.
     pub fn load(&self) -> f64 {
         self.demand.mean_ns() / self.arrivals.mean_gap_ns() / self.workers as f64
     }
 }
 
-/// A stretch of a batch job.
+/// A phase of a batch job.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Phase {
     /// It computes.
     Work {
-        /// What it is to its neighbours meanwhile.
+        /// Its class in the slowdown matrix.
         class: Class,
-        /// So much; [`NEVER`] is endless.
+        /// The amount of work; [`NEVER`] is endless.
         work_ns: Nanos,
     },
-    /// It waits for something that does not need the lane: a disk, a lock.
+    /// It waits for a disk or a lock, and does not need the lane.
     Wait {
-        /// For so long, whether its lane is held or not.
+        /// The length of the wait, whether the lane is held or not.
         ns: Nanos,
     },
 }
 
-/// A batch job: its phases, again and again.
+/// A batch job: its phases, repeated.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Job {
     /// Its name.
     pub name: String,
-    /// At least one.
+    /// At least one phase.
     pub phases: Vec<Phase>,
 }
 
 impl Job {
-    /// One that computes without end.
+    /// A job that computes without end.
     pub fn endless(name: &str, class: Class) -> Self {
         Self { name: name.to_owned(), phases: vec![Phase::Work { class, work_ns: NEVER }] }
     }
 
-    /// The share of its time in which it uses a lane that it has for itself.
+    /// The share of its time in which it uses a lane that it does not share.
     pub fn busy_alone(&self) -> f64 {
         let (mut work_ns, mut wait_ns) = (0.0, 0.0);
         for phase in &self.phases {
@@ -175,7 +177,7 @@ impl Job {
         work_ns / (work_ns + wait_ns)
     }
 
-    /// What it is to its neighbours when it first computes.
+    /// The class of its first computing phase.
     pub fn class(&self) -> Option<Class> {
         self.phases.iter().find_map(|phase| match phase {
             Phase::Work { class, .. } => Some(*class),
@@ -187,14 +189,14 @@ impl Job {
 /// When a run ends.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Until {
-    /// After so much time that counts.
+    /// After this much counted time.
     Time(Nanos),
-    /// When so many requests that count have finished.
+    /// After this many counted requests have finished.
     Requests(u64),
 }
 
 impl Model {
-    /// Lanes on which batch runs, if any runs.
+    /// Number of lanes on which batch runs.
     pub fn batch_lanes(&self) -> usize {
         match self.setting.beside {
             Beside::Nothing => 0,
@@ -217,22 +219,23 @@ pub struct Model {
     pub machine: Machine,
     /// The service.
     pub service: Service,
-    /// What batch lanes run, in turn.
+    /// The jobs, assigned to batch lanes in turn.
     pub batch: Vec<Job>,
-    /// What lanes do to each other.
+    /// How lanes slow each other.
     pub smt: Interference,
-    /// How they are shared.
+    /// How the lanes are shared.
     pub setting: Setting,
-    /// What requests may take.
+    /// The latency objective.
     pub objective: Option<Objective>,
-    /// What goes wrong.
+    /// The injected faults.
     pub faults: Vec<Fault>,
-    /// What happens before does not count.
+    /// Time before this does not count.
     pub warm_up_ns: Nanos,
-    /// The end.
+    /// When the run ends.
     pub until: Until,
-    /// Of all that is random.
+    /// The seed of all random numbers.
     pub seed: u64,
-    /// Of what differs between machines that get the same requests; see [`crate::fleet`].
+    /// Number of the machine, for the random numbers that differ between machines with the same
+    /// requests; see [`crate::fleet`].
     pub node: u64,
 }

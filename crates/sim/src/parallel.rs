@@ -1,10 +1,11 @@
-//! The same for each of many, on all CPU cores. The order of the answers does not depend on them.
+//! Runs a function for each of many inputs on all CPU cores. The order of results does not depend
+//! on the threads.
 
 use std::sync::Mutex;
 use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
 
-/// Does `each` for 0 to `count`, on so many threads.
+/// Calls `each` for 0 to `count` on `threads` threads.
 pub fn map<T: Send>(count: usize, threads: usize, each: impl Fn(usize) -> T + Sync) -> Vec<T> {
     let (next, done) = (AtomicUsize::new(0), Mutex::new(Vec::with_capacity(count)));
     let work = || {
@@ -28,7 +29,7 @@ pub fn map<T: Send>(count: usize, threads: usize, each: impl Fn(usize) -> T + Sy
     done.into_iter().map(|(_, answer)| answer).collect()
 }
 
-/// As many threads as this machine runs at once.
+/// The number of threads that this machine runs at once.
 pub fn threads() -> usize {
     thread::available_parallelism().map_or(1, usize::from)
 }

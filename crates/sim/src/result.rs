@@ -1,4 +1,4 @@
-//! What a run came to, in numbers for people and programs.
+//! The results of a run in numbers.
 
 use crate::engine::Engine;
 use crate::engine::books::Books;
@@ -9,80 +9,81 @@ use crate::time::{Nanos, work_ns};
 /// The figures of a run, or of many machines together.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Figures {
-    /// Simulated time that counts, of each machine.
+    /// Counted simulated time of each machine.
     pub elapsed_ns: Nanos,
-    /// Requests that were answered.
+    /// Requests that finished.
     pub requests: u64,
-    /// Requests that were turned away.
+    /// Requests that were refused.
     pub refused: u64,
-    /// Of those answered, had to wait for another.
+    /// Finished requests that had to wait for another one.
     pub waited: u64,
-    /// Latency, from arrival to end.
+    /// Mean latency, from arrival to end.
     pub mean_ns: f64,
-    /// Its median.
+    /// The median latency.
     pub p50_ns: Nanos,
-    /// 95 % are faster.
+    /// The 95th percentile.
     pub p95_ns: Nanos,
-    /// 99 % are faster.
+    /// The 99th percentile.
     pub p99_ns: Nanos,
-    /// 99.9 % are faster.
+    /// The 99.9th percentile.
     pub p999_ns: Nanos,
-    /// The slowest.
+    /// The longest latency.
     pub max_ns: Nanos,
-    /// At the objective's percentile, where there is an objective.
+    /// The latency at the objective's percentile, if there is an objective.
     pub objective_ns: Option<Nanos>,
     /// Mean time in the queue.
     pub queue_mean_ns: f64,
-    /// Mean time with a worker.
+    /// Mean time on a worker.
     pub server_mean_ns: f64,
-    /// By how much batch can have made a request later, at most, on average; where one worker serves.
+    /// Upper bound of a request's mean delay by batch; only with one worker.
     pub delay_bound_mean_ns: Option<f64>,
-    /// The same, of the request for which that is most.
+    /// The largest such bound of one request.
     pub delay_bound_max_ns: Option<Nanos>,
-    /// How busy a core's request lane was, of 1.
+    /// Mean utilisation of a core's request lane; at most 1.
     pub lc_utilisation: f64,
-    /// How busy a core's batch lanes were, each of 1, in sum.
+    /// Mean sum of the utilisations of a core's batch lanes, each at most 1.
     pub batch_utilisation: f64,
-    /// What a batch lane did, of what its job does on a core of its own in that time.
+    /// The work of a batch lane, divided by the work that its job does on a core of its own in that
+    /// time.
     pub batch_work_ratio: Option<f64>,
-    /// The work of all batch lanes, as time of a lane of speed 1.
+    /// The work of all batch lanes, as time on a lane of speed 1.
     pub batch_work_ns: f64,
-    /// Batch beside requests without leave, as a share of the service's time.
+    /// Time that batch ran beside requests without leave, as a share of the service's time.
     pub overlap_percent: f64,
-    /// Batch beside requests on their budget, as a share of the service's time.
+    /// Time that batch ran beside requests on their budget, as a share of the service's time.
     pub lent_overlap_percent: f64,
-    /// What all machines drew.
+    /// Energy consumption of all machines.
     pub energy_j: f64,
-    /// Cycles stalled on memory for each load and store of the service; none where its class has no
+    /// Cycles stalled on memory for each load and store of the service; `None` if its class has no
     /// memory model.
     pub vpi: Option<f64>,
-    /// Budget at the end.
+    /// The budget at the end.
     pub budget_ns: Nanos,
-    /// Harm at the end, in parts of a million.
+    /// The harm at the end, in millionths.
     pub harm_ppm: u32,
-    /// Keepers were woken by the service.
+    /// Summonses by the service.
     pub summons: u64,
-    /// Policies were asked.
+    /// Decisions of policies.
     pub decisions: u64,
-    /// Actions they took.
+    /// Actions of policies.
     pub actions: u64,
-    /// Holds.
+    /// Number of holds.
     pub holds: u64,
-    /// Times that batch was sent away.
+    /// Number of evictions.
     pub evictions: u64,
-    /// Everything that happened, warm-up included.
+    /// All events, warm-up included.
     pub events: u64,
 }
 
 impl Figures {
-    /// Of an engine that has come to its end.
+    /// The figures of an engine that has reached its end.
     pub fn of<W: Watch>(engine: &Engine<W>) -> Self {
         let terms = engine.terms();
         let figures = Self::of_books(engine.books(), engine.model(), engine.now() - engine.books().since, 1);
         Self { budget_ns: terms.budget_ns, harm_ppm: terms.harm.ppm(), ..figures }
     }
 
-    /// Of `machines` like `model`, each of which ran for `elapsed_ns`.
+    /// The figures of `machines` like `model`, each of which ran for `elapsed_ns`.
     pub fn of_books(books: &Books, model: &Model, elapsed_ns: Nanos, machines: usize) -> Self {
         let requests = books.finished.max(1) as f64;
         let all_ns = elapsed_ns.max(1) as f64 * machines as f64;
@@ -127,14 +128,14 @@ impl Figures {
         }
     }
 
-    /// How busy both lanes of a core are together: 2.0 is all that a core of two lanes has, as in
+    /// The utilisation of both lanes of a core: 2.0 is the maximum of a core with two lanes, as in
     /// Elfen's figures.
     pub fn utilisation(&self) -> f64 {
         self.lc_utilisation + self.batch_utilisation
     }
 }
 
-/// What the batch lanes of a machine do in a unit of time, each on a core of its own.
+/// The work per unit of time of a machine's batch lanes, each on a core of its own.
 fn batch_alone(model: &Model) -> f64 {
     let rate = |lane: usize| {
         let core = lane / (model.machine.lanes_per_core - 1);
@@ -147,7 +148,7 @@ fn package_j(machine: &Machine, elapsed_ns: Nanos) -> f64 {
     machine.packages as f64 * machine.power.package_w * elapsed_ns as f64 / 1e9
 }
 
-/// Cores beyond the service's are idle.
+/// Cores without a worker are idle.
 fn cores_j(books: &Books, model: &Model, all_ns: f64) -> f64 {
     let power = &model.machine.power;
     let unused = (model.machine.cores() - model.service.workers) as f64 * all_ns * power.core_idle_w;
@@ -161,7 +162,7 @@ fn cores_j(books: &Books, model: &Model, all_ns: f64) -> f64 {
     (unused + books.active_ns.iter().enumerate().map(used).sum::<f64>()) / 1e9
 }
 
-/// Memory stalls for each load and store (Holmes' VPI), from what the class does alone and what it lost.
+/// Memory stalls for each load and store (Holmes' VPI), from the class's stalls alone and its loss.
 fn vpi(books: &Books, model: &Model) -> Option<f64> {
     let memory = model.smt.memory(model.service.class);
     let work_us = work_ns(books.lc_work) / 1e3;

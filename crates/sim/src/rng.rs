@@ -1,28 +1,29 @@
-//! Randomness: a stream of its own for each thing that is drawn, so that two settings of one
-//! experiment get the same requests at the same times, whatever else they draw.
+//! Random numbers: a stream of its own for each random quantity, so that two settings of one
+//! experiment get the same requests at the same times, whatever other numbers they draw.
 //!
-//! Logarithms and exponentials come from `libm`, whose code is the same on every machine; those of
-//! the platform differ in the last bit, and a simulation magnifies that without bound.
+//! Logarithms and exponentials come from `libm`, whose code is the same on every machine. Those of
+//! different platforms differ in the last bit, and a simulation amplifies such a difference without
+//! limit.
 
 use rand_xoshiro::Xoshiro256PlusPlus;
 use rand_xoshiro::rand_core::{Rng as _, SeedableRng};
 
-/// What a stream is for.
+/// The purpose of a stream.
 #[derive(Clone, Copy, Debug)]
 pub enum Stream {
     /// Times between arrivals.
     Arrivals = 1,
     /// The work of requests.
     Demand = 2,
-    /// Which queue a request goes to.
+    /// The queue of each request.
     Dispatch = 3,
     /// Reaction latencies.
     Gate = 4,
-    /// What goes wrong.
+    /// Faults.
     Faults = 5,
 }
 
-/// A seed for the `index`th part of an experiment, far from those of all others.
+/// A seed for part `index` of an experiment, independent of the seeds of all other parts.
 pub fn seed_of(seed: u64, index: u64) -> u64 {
     // SplitMix64's finaliser (Steele, Lea & Flood 2014) over a Weyl step.
     let mut z = seed.wrapping_add(index.wrapping_add(1).wrapping_mul(0x9e37_79b9_7f4a_7c15));
@@ -31,30 +32,31 @@ pub fn seed_of(seed: u64, index: u64) -> u64 {
     z ^ (z >> 31)
 }
 
-/// One stream.
+/// One stream of random numbers.
 #[derive(Clone, Debug)]
 pub struct Rng(Xoshiro256PlusPlus);
 
 impl Rng {
-    /// The stream of `seed` for `stream`.
+    /// The stream `stream` of `seed`.
     pub fn new(seed: u64, stream: Stream) -> Self {
         Self(Xoshiro256PlusPlus::seed_from_u64(seed_of(seed, stream as u64)))
     }
 
-    /// Above 0, at most 1.
+    /// A number above 0 and at most 1.
     #[inline]
     pub fn unit(&mut self) -> f64 {
         const STEP: f64 = 1.0 / (1_u64 << 53) as f64;
         ((self.0.next_u64() >> 11) + 1) as f64 * STEP
     }
 
-    /// Below `count`, by Lemire's multiplication; its bias is below 2⁻³² for the counts used here.
+    /// A number below `count`, by Lemire's multiplication; its bias is below 2⁻³² for the counts
+    /// used here.
     #[inline]
     pub fn below(&mut self, count: u32) -> u32 {
         ((u128::from(self.0.next_u64()) * u128::from(count)) >> 64) as u32
     }
 
-    /// Whether something of this probability happens.
+    /// True with this probability.
     pub fn happens(&mut self, probability: f64) -> bool {
         self.unit() <= probability
     }
@@ -106,7 +108,7 @@ mod tests {
         near(moments(|| f64::from(rng.below(4))), (1.5, 1.25));
     }
 
-    /// The same bits everywhere: these were written down once.
+    /// The sequence is fixed: these numbers must be the same on every machine.
     #[test]
     fn streams_are_fixed_and_apart() {
         let first = |stream| Rng::new(7, stream).0.next_u64();

@@ -1,4 +1,4 @@
-//! One way of sharing a machine, and what goes wrong meanwhile. Data, as in [`crate::model`].
+//! One way of sharing a machine, and the injected faults. Data only, as in [`crate::model`].
 
 use sidelane_policy::borrow::deadline::QUEUE_WEIGHT;
 use sidelane_policy::borrow::{self, BorrowConfig, Objective, PolicyKind};
@@ -9,15 +9,17 @@ use crate::time::Nanos;
 /// What batch may cost a request, as a scenario asks for it; what a run begins with is [`Budget::known`].
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Budget {
-    /// Nothing.
+    /// Not at all.
     None,
-    /// So much.
+    /// By this time.
     Given(Nanos),
-    /// What the objective leaves, as the agent works it out while it runs.
+    /// By the difference to the objective, which the agent computes during the run.
     Slo,
-    /// The most with which the same requests keep the objective, found by trying (see [`crate::sweep`]).
+    /// By the most with which the same requests keep the objective, found by trial (see
+    /// [`crate::sweep`]).
     Tuned,
-    /// The objective less the percentile of the service alone, at the same load (§3.4: 100 ms − 53 ms).
+    /// By the objective less the percentile of the service alone, at the same load (§3.4: 100 ms −
+    /// 53 ms).
     SloLessAlone,
 }
 
@@ -33,17 +35,17 @@ impl Budget {
     }
 }
 
-/// Who decides whether batch may run beside a request.
+/// The decider whether batch may run beside a request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Decider {
     /// The agent's own code.
     Policy(PolicyKind),
-    /// Somebody who knows how much work each request is; see `engine/oracle.rs`.
+    /// A decider that knows the work of each request; see `engine/oracle.rs`.
     Oracle,
 }
 
 impl Decider {
-    /// Whether it runs batch beside requests.
+    /// Whether it lets batch run beside requests.
     pub fn lends(self) -> bool {
         match self {
             Self::Policy(kind) => kind.needs_requests(),
@@ -51,7 +53,7 @@ impl Decider {
         }
     }
 
-    /// Whether a request that had to wait never shares its core.
+    /// Whether it never lets batch run beside a request that had to wait.
     pub fn spares_waited(self) -> bool {
         matches!(self, Self::Policy(kind) if kind.spares_waited())
     }
@@ -60,18 +62,18 @@ impl Decider {
 /// How lanes are lent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Lending {
-    /// Who decides.
+    /// The decider.
     pub by: Decider,
-    /// What all policies share.
+    /// The configuration that all policies share.
     pub config: BorrowConfig,
-    /// What batch may cost.
+    /// The budget.
     pub budget: Budget,
-    /// For how many mean server times a request counts that waits, under `deadline`.
+    /// Under `deadline`, the age that each waiting request counts for, in mean server times.
     pub queue_weight: f64,
 }
 
 impl Lending {
-    /// By one of the agent's policies.
+    /// Lending by one of the agent's policies.
     pub fn by(policy: PolicyKind, config: BorrowConfig, budget: Budget) -> Self {
         Self { by: Decider::Policy(policy), config, budget, queue_weight: QUEUE_WEIGHT }
     }
@@ -80,57 +82,57 @@ impl Lending {
 /// What runs beside the service, and how.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Beside {
-    /// Nothing.
+    /// No batch.
     Nothing,
-    /// Batch, as it likes. SCHED_IDLE is the same on SMT: it only ever yields its own lane.
+    /// Unmanaged batch. SCHED_IDLE is the same on SMT: it yields only its own lane.
     Unmanaged,
-    /// Batch, as a policy allows.
+    /// Batch, under a policy.
     Lent(Lending),
 }
 
-/// One way of sharing the machine.
+/// A setting of an experiment.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Setting {
     /// Its name in results.
     pub name: String,
     /// What runs beside the service.
     pub beside: Beside,
-    /// How batch gets off a lane.
+    /// The gate.
     pub gate: Gate,
 }
 
-/// What goes wrong.
+/// An injected fault.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub enum Fault {
     /// A keeper wakes up late.
     LateWakeUp {
-        /// How often.
+        /// Its probability.
         probability: f64,
-        /// By how much.
+        /// The delay.
         delay_ns: Nanos,
     },
     /// A summons is lost.
     LostSummons {
-        /// How often.
+        /// Its probability.
         probability: f64,
     },
-    /// The counters of a request are nonsense.
+    /// The counters of a request are wrong.
     CounterGlitch {
-        /// How often.
+        /// Its probability.
         probability: f64,
     },
-    /// Batch ends and begins again.
+    /// Batch ends and a new job begins.
     Churn {
-        /// After so much time.
+        /// The period.
         every_ns: Nanos,
-        /// It is away for so long.
+        /// The time without batch.
         gone_ns: Nanos,
     },
-    /// The agent dies, batch with it, and both are started again.
+    /// The agent dies, batch with it, and both are restarted.
     AgentCrash {
-        /// After so much time.
+        /// The period.
         every_ns: Nanos,
-        /// They are away for so long.
+        /// The time without agent and batch.
         gone_ns: Nanos,
     },
 }

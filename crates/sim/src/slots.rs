@@ -1,26 +1,28 @@
-//! What happens next: one slot for each source of events, and a tournament between them.
+//! The next event: one slot for each source of events, and a tournament between the slots.
 //!
-//! Problem. A simulator spends its time finding the earliest event. A heap allocates, and an event
-//! that is put off (a completion, each time a co-runner comes or goes) has to be found in it.
+//! Problem. A simulator spends its time finding the earliest event. A heap allocates memory, and an
+//! event that is postponed (a completion, each time a co-runner starts or stops) has to be found in
+//! the heap.
 //!
-//! Approach. Every source has at most one event outstanding: the next arrival, the end of the request
-//! on a lane, the next look of a keeper. So each has a slot that holds its time, and a winner tree over
-//! the slots keeps the earliest at its root. To move an event is to write its time and play at most
-//! log₂ n matches; nothing is allocated. Of events at the same time the lower slot comes first, always.
+//! Approach. Every source has at most one pending event: the next arrival, the end of the request
+//! on a lane, the next look of a keeper. So each source has a slot with its event's time, and a
+//! winner tree over the slots has the earliest one at its root. To move an event, the slot's time
+//! is written and at most log₂ n matches are repeated; nothing is allocated. Among events at the
+//! same time the lower slot always comes first.
 
 use crate::time::{NEVER, Nanos};
 
-/// The times of all sources of events.
+/// The times of all sources.
 #[derive(Clone, Debug)]
 pub struct Slots {
     times: Vec<Nanos>,
-    /// The winner of each match, from the root at 1; the leaves follow and are the slots themselves.
+    /// The winner of each match, from the root at index 1; the slots themselves follow as leaves.
     winners: Vec<u32>,
     leaves: usize,
 }
 
 impl Slots {
-    /// So many slots, none of which has anything coming.
+    /// `count` slots without events.
     pub fn new(count: usize) -> Self {
         let leaves = count.next_power_of_two().max(2);
         let mut slots = Self { times: vec![NEVER; leaves], winners: vec![0; 2 * leaves], leaves };
@@ -33,13 +35,13 @@ impl Slots {
         slots
     }
 
-    /// When `slot` is next.
+    /// The time of `slot`'s event.
     #[inline]
     pub fn at(&self, slot: usize) -> Nanos {
         self.times[slot]
     }
 
-    /// `slot` is next at `at`; [`NEVER`] takes it out.
+    /// Sets the time of `slot`'s event; [`NEVER`] removes it.
     #[inline]
     pub fn set(&mut self, slot: usize, at: Nanos) {
         if self.times[slot] == at {
@@ -50,7 +52,8 @@ impl Slots {
         while node > 0 {
             let (left, right) = (self.winners[2 * node], self.winners[2 * node + 1]);
             let winner = if self.times[right as usize] < self.times[left as usize] { right } else { left };
-            // A match that somebody else won before and wins again changes nothing further up.
+            // If another slot won this match before and wins it again, the matches above do not
+            // change.
             if self.winners[node] == winner && winner as usize != slot {
                 return;
             }
@@ -59,7 +62,7 @@ impl Slots {
         }
     }
 
-    /// The earliest, and when.
+    /// The earliest slot, and its time.
     #[inline]
     pub fn first(&self) -> (usize, Nanos) {
         let slot = self.winners[1] as usize;

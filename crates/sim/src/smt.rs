@@ -1,54 +1,55 @@
-//! What lanes of one core do to each other.
+//! How the lanes of one core slow each other.
 //!
 //! Problem. Two threads on one core slow each other by an amount that depends on both: Elfen's Fig. 4
 //! has a co-runner with an IPC of 0.01 that costs requests more than half of their capacity.
 //!
-//! Approach. A matrix of measured slowdowns by class of victim and of aggressor: 1.3 is 30 % longer.
-//! Several aggressors add up what each takes: beside two of 1.3 and 1.5 a victim takes 1.8 times as
-//! long. A lane that naps is a class of its own, [`NAP`], since a poor nap (a PAUSE loop) takes
-//! execution resources, too.
+//! Approach. A matrix of measured slowdowns by class of victim and of aggressor: 1.3 means 30 %
+//! longer. The losses to several aggressors are added: beside two of 1.3 and 1.5 a victim takes 1.8
+//! times as long. A napping lane has a class of its own, [`NAP`], since a poor nap (a PAUSE loop)
+//! takes execution resources, too.
 //!
-//! For Holmes' VPI, memory stalls over loads and stores: a class does so many accesses per unit of
-//! work and stalls on memory for a share of its time alone. What it loses to an aggressor is stalls to
-//! the part that the aggressor's *pressure* says, and execution resources to the rest.
+//! For Holmes' VPI, memory stalls divided by loads and stores: a class makes a number of accesses
+//! per unit of work, and stalls on memory for a share of its time alone. Of its loss to an
+//! aggressor, the share given by the aggressor's *pressure* is memory stalls; the rest is execution
+//! resources.
 
 use crate::time::Speed;
 
-/// A kind of program, as far as it matters to its neighbours.
+/// A kind of program, with its own slowdowns.
 pub type Class = usize;
 
-/// The class of a lane that is kept empty by somebody who naps there.
+/// The class of a lane that is kept empty by a napping thread.
 pub const NAP: Class = 0;
 
 /// How a class uses memory.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct MemoryUse {
-    /// Loads and stores in a microsecond of work.
+    /// Loads and stores per microsecond of work.
     pub accesses_per_us: f64,
-    /// The share of its time alone in which it stalls on memory.
+    /// The share of time alone in which it stalls on memory.
     pub stall_share: f64,
-    /// The share of what it costs others that shows as their memory stalls.
+    /// The share of other classes' loss to it that appears as memory stalls.
     pub pressure: f64,
 }
 
-/// The matrix.
+/// The matrix of slowdowns.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Interference {
     names: Vec<String>,
-    /// Slowdown − 1, by victim, then aggressor.
+    /// Slowdown − 1, by victim, then by aggressor.
     extra: Vec<f64>,
     memory: Vec<MemoryUse>,
 }
 
 impl Interference {
-    /// Classes that do nothing to each other; [`NAP`] comes before them.
+    /// Classes without slowdowns; [`NAP`] is added as the first.
     pub fn new(classes: &[String]) -> Self {
         let names: Vec<String> = std::iter::once("nap".to_owned()).chain(classes.iter().cloned()).collect();
         let count = names.len();
         Self { names, extra: vec![0.0; count * count], memory: vec![MemoryUse::default(); count] }
     }
 
-    /// The class of that name.
+    /// The class with that name.
     pub fn class(&self, name: &str) -> Option<Class> {
         self.names.iter().position(|known| known == name)
     }
@@ -58,13 +59,13 @@ impl Interference {
         &self.names
     }
 
-    /// `victim` takes `slowdown` times as long beside `aggressor`.
+    /// Sets that `victim` takes `slowdown` times as long beside `aggressor`.
     pub fn set_slowdown(&mut self, victim: Class, aggressor: Class, slowdown: f64) {
         let count = self.names.len();
         self.extra[victim * count + aggressor] = slowdown - 1.0;
     }
 
-    /// How `class` uses memory.
+    /// Sets how `class` uses memory.
     pub fn set_memory(&mut self, class: Class, memory: MemoryUse) {
         self.memory[class] = memory;
     }
@@ -74,18 +75,18 @@ impl Interference {
         self.memory[class]
     }
 
-    /// How much longer than alone `victim` takes beside one of `aggressor`, as 0.3.
+    /// The additional time of `victim` beside one `aggressor`: 0.3 for 30 %.
     #[inline]
     pub fn extra(&self, victim: Class, aggressor: Class) -> f64 {
         self.extra[victim * self.names.len() + aggressor]
     }
 
-    /// How many times as long as alone `victim` takes beside `aggressor`.
+    /// How many times as long `victim` takes beside `aggressor` as alone.
     pub fn slowdown(&self, victim: Class, aggressor: Class) -> f64 {
         1.0 + self.extra(victim, aggressor)
     }
 
-    /// The speed of a lane on a core of `core_speed` beside what takes `extra` in sum.
+    /// The speed of a lane on a core of `core_speed`, beside aggressors with `extra` in total.
     #[inline]
     pub fn speed(core_speed: f64, extra: f64) -> Speed {
         if extra == 0.0 && core_speed == 1.0 {

@@ -1,4 +1,4 @@
-//! Running an experiment: each point with each setting, on all CPU cores.
+//! Runs an experiment: each point with each setting, on all CPU cores.
 
 use crate::engine::Engine;
 use crate::fleet::{self, FleetFigures};
@@ -8,21 +8,21 @@ use crate::result::Figures;
 use crate::scenario::{Experiment, Point, PointValue};
 use crate::time::Nanos;
 
-/// What one run came to.
+/// The result of one run.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Outcome {
-    /// What was swept, by its path.
+    /// The swept values, by path.
     pub at: Vec<(String, PointValue)>,
     /// The name of the setting.
     pub setting: String,
-    /// What the machine came to; of a fleet, all of them.
+    /// The figures of the machine; for a fleet, of all its machines.
     pub figures: Figures,
-    /// What requests to all came to, in a fleet.
+    /// The figures of the requests to a whole group, for a fleet.
     pub fleet: Option<FleetFigures>,
 }
 
 impl Outcome {
-    /// The number that `path` had.
+    /// The number at `path`.
     pub fn number(&self, path: &str) -> Option<f64> {
         self.at.iter().find_map(|(swept, value)| match value {
             PointValue::Number(number) if swept == path => Some(*number),
@@ -30,7 +30,7 @@ impl Outcome {
         })
     }
 
-    /// The name that `path` had.
+    /// The name at `path`.
     pub fn text(&self, path: &str) -> Option<&str> {
         self.at.iter().find_map(|(swept, value)| match value {
             PointValue::Text(text) if swept == path => Some(text.as_str()),
@@ -39,21 +39,21 @@ impl Outcome {
     }
 }
 
-/// How far an experiment is.
+/// Progress of an experiment.
 #[derive(Clone, Copy, Debug)]
 pub enum Progress<'o> {
-    /// So many more machines have come to their end, of [`Experiment::machines`].
+    /// This many further machines have ended, of [`Experiment::machines`].
     Machines(usize),
     /// A run is done.
     Run(&'o Outcome),
 }
 
-/// Told of progress, from any thread.
+/// Receives progress, from any thread.
 pub type Tell<'t> = &'t (dyn Fn(Progress) + Sync);
 
 /// Runs all of `experiment` on `threads` threads.
 pub fn run(experiment: &Experiment, threads: usize, tell: Tell) -> Vec<Outcome> {
-    // A fleet uses all threads by itself.
+    // One fleet already uses all threads.
     let fleets = experiment.points.iter().any(|point| point.fleet.is_some());
     let (outside, inside) = if fleets { (1, threads) } else { (threads, 1) };
     let points =
@@ -98,7 +98,7 @@ pub fn run_machine(model: &Model) -> Figures {
     Figures::of(&engine)
 }
 
-/// §3.4: what 99 % of requests take alone, at this load, leaves of the objective so much.
+/// §3.4: sets the budget to the objective less the latency of 99 % of requests alone, at this load.
 fn settle_budget(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>, threads: usize) {
     let (Beside::Lent(lending), Some(objective)) = (&model.setting.beside, model.objective) else { return };
     if lending.budget != Budget::SloLessAlone {
@@ -108,23 +108,23 @@ fn settle_budget(point: &Point, model: &mut Model, alone_ns: &mut Option<Nanos>,
     model.setting.beside = given(lending, objective.limit_ns.saturating_sub(alone_ns));
 }
 
-/// Of a run with such a budget.
+/// The run's batch with this budget.
 fn given(lending: &Lending, budget_ns: Nanos) -> Beside {
     Beside::Lent(Lending { budget: Budget::Given(budget_ns), ..*lending })
 }
 
-/// What whole requests take at the objective's percentile.
+/// The latency of whole requests at the objective's percentile.
 fn objective_ns(point: &Point, model: &Model, threads: usize) -> Nanos {
     let outcome = run_model(point, model, threads, &|_| ());
     let at_root = outcome.fleet.and_then(|fleet| fleet.objective_ns);
     at_root.or(outcome.figures.objective_ns).unwrap_or(0)
 }
 
-/// Halvings of the range in which a budget is sought, which is twice the objective's limit.
+/// Number of halvings in the search of a budget; the range is twice the objective's limit.
 const TUNING_STEPS: u32 = 11;
 
-/// The most with which the objective is kept, over the same requests: more is never faster, but for
-/// requests that change places, which is within a step.
+/// The largest budget with which the objective is kept, over the same requests. A larger budget
+/// never makes requests faster, except when requests change places, and that is less than a step.
 fn tune_budget(point: &Point, model: &mut Model, threads: usize) {
     let (Beside::Lent(lending), Some(objective)) = (model.setting.beside, model.objective) else { return };
     if lending.budget != Budget::Tuned {

@@ -1,13 +1,13 @@
-//! Time and work, both integers, so that no rounding differs between machines.
+//! Time and work, both as integers, so that rounding is the same on all machines.
 //!
-//! Time is in nanoseconds. Work is what a lane of speed 1 does in a time; it is counted in
-//! 2⁻²⁰ ns, and a speed in such units a nanosecond, so that progress is one multiplication and no
-//! work is lost however often a speed changes in the middle of a request.
+//! Time is in nanoseconds. Work is what a lane of speed 1 does in a time. It is counted in units of
+//! 2⁻²⁰ ns, and speed in such units per nanosecond. So progress is one multiplication, and no work
+//! is lost however often the speed changes during a request.
 
-/// Nanoseconds since the beginning of the simulated time.
+/// Nanoseconds since the start of the simulation.
 pub type Nanos = sidelane_policy::Nanos;
 
-/// What never comes.
+/// The time of an event that never happens.
 pub const NEVER: Nanos = Nanos::MAX;
 
 /// A microsecond.
@@ -19,17 +19,17 @@ pub const S: Nanos = 1_000_000_000;
 
 const WORK_BITS: u32 = 20;
 
-/// How much work a lane does in a nanosecond.
+/// The work of a lane per nanosecond.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Speed(u32);
 
 impl Speed {
-    /// That of a lane of the reference core that has it for itself.
+    /// The speed of a reference core's lane whose other lanes are idle.
     pub const ONE: Self = Self(1 << WORK_BITS);
-    /// Does nothing.
+    /// The speed of a lane that does no work.
     pub const ZERO: Self = Self(0);
 
-    /// So many times that of the reference, to 2⁻²⁰.
+    /// A multiple of the reference speed, rounded to 2⁻²⁰.
     pub fn from_factor(factor: f64) -> Self {
         Self((factor * f64::from(Self::ONE.0)) as u32)
     }
@@ -40,30 +40,30 @@ impl Speed {
 pub struct Work(u64);
 
 impl Work {
-    /// What never ends.
+    /// Work that never ends.
     pub const ENDLESS: Self = Self(u64::MAX);
 
-    /// What a lane of speed 1 does in `ns`; at most a few hours of it.
+    /// The work of a lane of speed 1 in `ns`, which may be a few hours at most.
     pub fn of_ns(ns: Nanos) -> Self {
         Self(ns.min(Nanos::MAX >> (WORK_BITS + 1)) << WORK_BITS)
     }
 
-    /// In time at speed 1.
+    /// The work as time at speed 1.
     pub fn ns(self) -> f64 {
         self.0 as f64 / f64::from(Speed::ONE.0)
     }
 
-    /// In the smallest units.
+    /// The work in its smallest units.
     pub fn units(self) -> u64 {
         self.0
     }
 
-    /// More of it.
+    /// The sum of two amounts of work.
     pub fn plus(self, other: Self) -> Self {
         Self(self.0.saturating_add(other.0))
     }
 
-    /// How long a lane of `speed` takes for it.
+    /// The time that a lane of `speed` needs for it.
     #[inline]
     pub fn time_at(self, speed: Speed) -> Nanos {
         match (self, speed) {
@@ -73,7 +73,7 @@ impl Work {
         }
     }
 
-    /// Takes off what `speed` does in `ns`; returns how much that was.
+    /// Subtracts the work that `speed` does in `ns`; returns how much that was.
     #[inline]
     pub fn take(&mut self, ns: Nanos, speed: Speed) -> u128 {
         let done = u128::from(ns) * u128::from(speed.0);
@@ -104,7 +104,7 @@ mod tests {
         assert_eq!(Work::ENDLESS.time_at(half), NEVER);
     }
 
-    /// Cutting a stretch of work into pieces moves its end by nothing.
+    /// If a stretch of work is cut into pieces, its end stays exactly the same.
     #[test]
     fn progress_in_pieces_is_progress() {
         let third = Speed::from_factor(1.0 / 3.0);

@@ -1,4 +1,4 @@
-//! Fleets against closed forms, and on any number of threads.
+//! Fleets compared with closed forms, and on different numbers of threads.
 
 mod common;
 
@@ -15,7 +15,8 @@ fn fleet(nodes: usize, fan_out: usize, load_percent: f64, requests: u64, policy:
     run(Fleet { nodes, fan_out }, &experiment(&text).points[0].runs[0], 2, &|_| ())
 }
 
-/// Without queues the answer is the slowest of k exponentials: its mean is the k-th harmonic number.
+/// Without queues the answer time is the largest of k exponential times: its mean is the k-th
+/// harmonic number.
 #[test]
 fn the_slowest_leaf_is_the_answer() {
     let (_, roots) = fleet(100, 20, 0.1, 40_000, "alone");
@@ -27,8 +28,8 @@ fn the_slowest_leaf_is_the_answer() {
     assert_eq!((roots.nodes, roots.failed), (100, 0));
 }
 
-/// A dedicated server's two lanes slow each other by 1.25, so it does 1.6 of a lane; half of each
-/// machine's core is idle.
+/// The two lanes of a dedicated server slow each other by 1.25, so the server does the work of 1.6
+/// lanes; half of each machine's core is idle.
 #[test]
 fn servers_saved_are_those_that_batch_would_need() {
     let (leaves, roots) = fleet(64, 4, 50.0, 2_000, "exclusion");
@@ -50,7 +51,7 @@ fn threads_change_nothing() {
     assert!(one[0].fleet.unwrap().p99_ns > one[0].figures.p99_ns);
 }
 
-/// A fleet of machines that are asked alone is so many machines.
+/// A fleet with a fan-out of one is a number of independent machines.
 #[test]
 fn a_fan_out_of_one_is_no_fan_out() {
     let (leaves, roots) = fleet(16, 1, 50.0, 20_000, "alone");

@@ -1,4 +1,4 @@
-//! What has to hold in any run, on random scenarios with every policy, and in fleets.
+//! Invariants of every run, on random scenarios with every policy, and in fleets.
 
 use proptest::prelude::*;
 use proptest::test_runner::{Config, FileFailurePersistence};
@@ -14,7 +14,7 @@ use sidelane_sim::smt::Interference;
 use sidelane_sim::time::{MS, NEVER, Nanos, US, Work};
 use sidelane_sim::{Engine, Figures};
 
-/// What a random scenario has: small numbers from which a model is made.
+/// A random scenario: small numbers from which a model is made.
 #[derive(Clone, Debug)]
 struct Case {
     workers: usize,
@@ -179,14 +179,15 @@ impl Case {
         }
     }
 
-    /// The longest that batch may be beside a request before somebody has noticed.
+    /// The longest time that batch may run beside a request before its keeper or batch itself has
+    /// noticed.
     fn reaction_ns(&self) -> Nanos {
         let late = if self.faults & 1 == 1 { 200 * US } else { 0 };
         self.gate().off.longest_ns() + late
     }
 }
 
-/// Writes down everything.
+/// Records all requests.
 #[derive(Default)]
 struct Log {
     fates: Vec<Fate>,
@@ -211,7 +212,7 @@ fn play(model: Model) -> Engine<Log> {
 
 type Verdict = Result<(), TestCaseError>;
 
-/// No request is lost or comes twice, and each goes through its life in order.
+/// No request is lost or appears twice, and the times of each are in order.
 fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
     let (arrived, under_way) = (engine.books().arrived, engine.under_way() as u64);
     let log = engine.watch();
@@ -223,13 +224,14 @@ fn requests_are_conserved(engine: &mut Engine<Log>) -> Verdict {
     for fate in &log.fates {
         prop_assert!(fate.arrived <= fate.started && fate.started < fate.finished);
         prop_assert_eq!(fate.waited, fate.arrived < fate.started);
-        // Nobody is faster than alone.
+        // No request is faster than alone.
         prop_assert!((fate.finished - fate.started) as f64 >= fate.work as f64 / Work::of_ns(1).units() as f64);
     }
     Ok(())
 }
 
-/// What requests were is what lanes did, and every nanosecond of every core is accounted for once.
+/// The work of requests equals the work of lanes, and every nanosecond of every core is counted
+/// once.
 fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
     let (books, now) = (engine.books().clone(), engine.now());
     let cores = engine.model().service.workers as u128;
@@ -245,9 +247,10 @@ fn work_is_conserved(engine: &mut Engine<Log>) -> Verdict {
     Ok(())
 }
 
-/// Batch is beside a request without leave for one reaction at most, on each lane; on leave, for one
-/// budget and a reaction, and, where those are spared, never beside one that waited. Under a deadline it
-/// is not there when a request starts that is too old, nor later than it is.
+/// Batch runs beside a request without leave for at most one reaction, on each lane. With leave it
+/// runs for at most one budget and a reaction, and never beside a request that waited, if the
+/// policy spares those. Under a deadline it does not run when a request starts that is too old, and
+/// not after a request has become too old.
 fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let Beside::Lent(lending) = case.beside() else { return Ok(()) };
     if case.faults & 2 != 0 {
@@ -256,7 +259,7 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let Decider::Policy(policy) = lending.by else { return Ok(()) };
     let lent_ns_max = |fate: &Fate| match (policy, lending.budget) {
         (PolicyKind::BorrowIdle, _) => Some(0),
-        // Fig. 9(d) stretches a budget by as much as sixteen.
+        // Fig. 9(d) stretches a budget by a factor of up to sixteen.
         (PolicyKind::DynamicRefresh, Budget::Given(ns)) => Some(16 * ns + case.reaction_ns()),
         (PolicyKind::ElfenRefresh | PolicyKind::ElfenDynamic, _) => None,
         (PolicyKind::Deadline, Budget::Given(ns)) => {
@@ -265,7 +268,8 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
         (_, Budget::Given(ns)) => Some(ns + case.reaction_ns()),
         _ => None,
     };
-    // A lane that is lent again within a request can be taken back again, when one more has come.
+    // A lane that is lent again during a request can be taken back again when another request has
+    // arrived.
     let reactions = if policy.spares_waited() { 1 } else { engine.books().arrived + 1 };
     let leak_ns = case.reaction_ns() * case.batch_lanes as u64 * reactions;
     for fate in &engine.watch().fates {
@@ -277,13 +281,14 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     Ok(())
 }
 
-/// The paper's promise (§3.4), for one worker: no request is later than alone by more than one budget,
-/// and what it takes to react: to the end of the budget, to its start and to one that waited, each
-/// paid for by the wake-up that it takes.
+/// The paper's promise (§3.4), for one worker: no request is delayed by more than one budget and
+/// the reactions to the end of the budget, to its start and to a request that waited; each of these
+/// is charged with its wake-up.
 fn nobody_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let Beside::Lent(lending) = case.beside() else { return Ok(()) };
     let lost_or_crashed = case.faults & 0b1_0010 != 0;
-    // The harm of a stretched budget comes from requests beside batch for nine tenths of their time, or more.
+    // The harm of a stretched budget is learned from requests with batch beside them for at least
+    // nine tenths of their time.
     let harm_is_known = case.counters && case.batch_lanes == 1 && case.faults & 0b100 == 0;
     let known = match (lending.by, lending.budget) {
         (_, Budget::None) => Some(0),
@@ -308,8 +313,8 @@ fn nobody_pays_more_than_a_budget(case: &Case, engine: &mut Engine<Log>) -> Verd
     Ok(())
 }
 
-/// Whoever decides, for one worker: no request is later than alone by more than what its core lost to
-/// batch in its busy period, and to summonses.
+/// With any decider and one worker: no request is delayed by more than its core's loss to batch in
+/// its busy period, and to summonses.
 fn a_delay_is_the_harm_of_the_busy_period(case: &Case, engine: &mut Engine<Log>) -> Verdict {
     let crashed = case.faults & 0b1_0000 != 0;
     if case.workers > 1 || crashed || case.setting == 0 || !engine.watch().refused.is_empty() {
@@ -350,7 +355,7 @@ proptest! {
     }
 }
 
-/// With nothing lost, an eviction that never comes and an ideal gate, nothing leaks at all.
+/// Without faults, without evictions and with an ideal gate there is no overlap without leave.
 #[test]
 fn an_ideal_gate_leaks_nothing() {
     let case = Case {

@@ -1,4 +1,4 @@
-//! What the machine does to those who run on it, against sums done by hand.
+//! The machine's effect on service and batch, compared with sums computed by hand.
 
 mod common;
 
@@ -6,7 +6,8 @@ use common::experiment;
 use sidelane_sim::Figures;
 use sidelane_sim::sweep::run_machine;
 
-/// Half busy with 1 ms each, beside batch that takes half as long again and is slowed by 1.4.
+/// Half busy with requests of 1 ms, beside batch that makes them take half as long again and is
+/// slowed by 1.4 itself.
 const SERVICE: &str = r#"
 requests = 50_000
 [service]
@@ -45,8 +46,8 @@ fn energy_is_what_busy_and_idle_lanes_draw() {
     near(watts(&unmanaged), 10.0 + 5.0 + 2.0 * unmanaged.lc_utilisation, 1e-9);
 }
 
-/// 20 accesses and 0.2 µs of stalls in a microsecond of work; beside batch 0.5 µs are lost, of them 60 %
-/// to memory.
+/// 20 accesses and 0.2 µs of stalls per microsecond of work; beside batch 0.5 µs are lost, 60 % of
+/// it to memory.
 #[test]
 fn vpi_shows_the_stalls_that_batch_adds() {
     let memory = "[memory.service]\naccesses_per_us = 20\nstall_share = 0.2\n[memory.loop]\npressure = 0.6\n";
@@ -73,7 +74,7 @@ fn a_core_that_batch_keeps_awake_is_faster() {
     assert!(server_ns("alone") > awake_ns + 40_000.0);
 }
 
-/// Beside two batch lanes of 1.5 a request takes 1 + 0.5 + 0.5.
+/// Beside two batch lanes with a slowdown of 1.5 each, a request takes 1 + 0.5 + 0.5.
 #[test]
 fn three_lanes_add_up() {
     let figures = run("[machine]\nlanes_per_core = 3\n[[setting]]\npolicy = \"unmanaged\"\n");
@@ -83,7 +84,7 @@ fn three_lanes_add_up() {
     near(figures.batch_work_ratio.unwrap(), busy * slowed + (1.0 - busy) / 1.2, 1e-4);
 }
 
-/// A poor nap takes resources, too.
+/// A poor nap takes execution resources, too.
 #[test]
 fn a_keeper_that_naps_badly_costs_requests() {
     let nap = SERVICE.replace("loop = 1.5", "loop = 1.5\nnap = 1.25") + "[[setting]]\npolicy = \"exclusion\"\n";
@@ -92,7 +93,7 @@ fn a_keeper_that_naps_badly_costs_requests() {
     near(figures.server_mean_ns, 1.25 * alone.server_mean_ns, 1e-4);
 }
 
-/// Fig. 9(d): harm is 1 − LC_IPC ÷ ref_IPC, and the budget is stretched by as much.
+/// Fig. 9(d): harm is 1 − LC_IPC ÷ ref_IPC, and the budget is stretched accordingly.
 #[test]
 fn the_harm_of_batch_is_found() {
     let harm = |gate: &str| {
@@ -114,7 +115,8 @@ fn an_objective_becomes_a_budget() {
     assert!(figures.p99_ns <= 50_000_000);
 }
 
-/// A batch job that waits most of its time loses less to holds than one that never does (Fig. 12).
+/// A batch job that waits most of its time loses less to holds than a job that never waits (Fig.
+/// 12).
 #[test]
 fn what_batch_waits_for_goes_on_while_it_is_held() {
     let phases = SERVICE.replace("name = \"loop\"", "name = \"loop\"\nphase = [{ work_ms = 0.5 }, { wait_ms = 2 }]");
@@ -140,7 +142,7 @@ fn bursts_of_the_same_rate_queue_longer() {
     assert!(queue_ns(bursty) > 1.5 * queue_ns("kind = \"poisson\""));
 }
 
-/// More than there is room for is refused, and counted.
+/// Requests that do not fit into the queue are refused and counted.
 #[test]
 fn an_overload_is_bounded() {
     let text =

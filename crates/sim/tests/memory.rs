@@ -9,18 +9,18 @@ use common::experiment;
 use sidelane_sim::model::Until;
 use sidelane_sim::sweep::run_machine;
 
-/// Counts what is allocated at the most.
+/// Records the peak of allocated memory.
 struct Counting;
 
 static HELD: AtomicUsize = AtomicUsize::new(0);
 static MOST: AtomicUsize = AtomicUsize::new(0);
 
-// SAFETY: it hands everything to the system's allocator unchanged.
+// SAFETY: all calls are passed to the system's allocator unchanged.
 unsafe impl GlobalAlloc for Counting {
     unsafe fn alloc(&self, layout: Layout) -> *mut u8 {
         let held = HELD.fetch_add(layout.size(), Ordering::Relaxed) + layout.size();
         MOST.fetch_max(held, Ordering::Relaxed);
-        // SAFETY: the caller's promises are those that the system's allocator asks for.
+        // SAFETY: the caller's promises are those that the system's allocator requires.
         unsafe { System.alloc(layout) }
     }
 
@@ -49,6 +49,6 @@ fn a_hundred_times_the_requests_take_no_more_memory() {
     };
     let (short, long) = (most_of(20_000), most_of(2_000_000));
     println!("{short} bytes for 20 000 requests, {long} for 2 000 000");
-    // A longer queue was seen once: a queue doubles when it grows.
+    // The long run may have had a longer queue once: a queue doubles its memory when it grows.
     assert!(long <= short + short / 4, "{short} {long}");
 }

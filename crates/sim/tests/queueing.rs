@@ -1,4 +1,4 @@
-//! The machine against queueing theory: closed forms, within 1 % at ten million requests.
+//! The machine compared with queueing theory: closed forms, within 1 % at ten million requests.
 
 use hdrhistogram::Histogram;
 use sidelane_sim::engine::watch::{Fate, Watch};
@@ -8,7 +8,7 @@ const REQUESTS: u64 = 10_000_000;
 /// Mean work of a request.
 const MEAN_NS: f64 = 1e6;
 
-/// Keeps how long requests waited.
+/// Records how long requests waited.
 struct Waits(Histogram<u64>);
 
 impl Watch for Waits {
@@ -55,7 +55,7 @@ fn near(what: &str, measured: f64, wanted: f64) {
     assert!(error.abs() < 0.01, "{what}: {measured} is not {wanted}");
 }
 
-/// The sojourn in M/M/1 is exponential with rate µ − λ.
+/// In M/M/1 the sojourn time is exponential with rate µ − λ.
 fn mm1(name: &str, figures: &Figures, mean_ns: f64, load: f64) {
     let sojourn_ns = mean_ns / (1.0 - load);
     near(&format!("{name} mean"), figures.mean_ns, sojourn_ns);
@@ -84,7 +84,7 @@ fn queues_of_their_own_are_mm1_each() {
     mm1("4 × M/M/1", &figures, MEAN_NS, 0.5);
 }
 
-/// Erlang's C, and a wait that is exponential with rate cµ − λ for those who wait.
+/// Erlang's C, and for requests that wait, an exponential wait with rate cµ − λ.
 #[test]
 fn mm4() {
     let (workers, load) = (4.0, 0.8);
@@ -116,7 +116,7 @@ fn mg1_lognormal() {
     pollaczek_khinchine("lognormal", 0.6, 1_f64.exp(), "kind = \"lognormal\", mean_ms = 1, sigma = 1");
 }
 
-/// 0.5 ms nine times of ten, else 5.5 ms.
+/// 0.5 ms in nine of ten requests, else 5.5 ms.
 #[test]
 fn mg1_bimodal() {
     let square = 0.9 * 0.25 + 0.1 * 30.25;
@@ -153,8 +153,8 @@ fn md1_wait(load: f64, share: f64) -> f64 {
     low
 }
 
-/// Unmanaged batch slows every request by the same, so it is M/M/1 with a slower server; and batch is
-/// slowed for as long as there is a request.
+/// Unmanaged batch slows every request by the same factor, so the queue is M/M/1 with a slower
+/// server; batch is slowed whenever there is a request.
 #[test]
 fn a_co_runner_makes_the_server_slower() {
     let (figures, _) = run(beside("unmanaged", 0.5));
@@ -164,7 +164,7 @@ fn a_co_runner_makes_the_server_slower() {
     near("overlap", figures.overlap_percent, 100.0);
 }
 
-/// What batch does under exclusion is what the service leaves, to the nanosecond.
+/// Under exclusion batch does exactly the work that the service leaves time for.
 #[test]
 fn exclusion_gives_batch_the_idle_time_and_no_more() {
     let (figures, _) = run(beside("exclusion", 0.7));

@@ -1,4 +1,4 @@
-//! Scenario files: what is wrong is said with its key, its line and what would be right.
+//! Scenario files: errors give the key, the line and the allowed values.
 
 use sidelane_sim::scenario::PointValue;
 use sidelane_sim::{Choices, Experiment, sweep};
@@ -124,7 +124,7 @@ fn numbers_out_of_range() {
         "a.toml:5: `machine.lanes_per_core` is 9; allowed: a whole number from 1 to 8",
     );
     wrong("loop = 1.5", "loop = 0.5", "a.toml:17: `slowdown.search.loop` is 0.5; allowed: a number from 1 to 100");
-    // In a sweep it is the line of the sweep that is wrong.
+    // For a swept value the error gives the line in the sweep.
     wrong(
         "[20, 40]",
         "[20,\n0]",
@@ -151,7 +151,7 @@ fn missing_files() {
     assert_eq!(recorded.points[0].runs[0].service.demand.mean_ns(), 1_500_250.0);
 }
 
-/// What `sidelane requests --log` wrote of a real run: 1 and 3 µs of work, 1 µs apart.
+/// A log that `sidelane requests --log` wrote: 1 and 3 µs of work, 1 µs apart.
 #[test]
 fn real_runs_are_replayed() {
     let trace = "arrivals = { kind = \"trace\", file = \"log.jsonl\" }\n\
@@ -164,7 +164,7 @@ fn real_runs_are_replayed() {
     assert_eq!((service.demand.mean_ns(), service.arrivals.mean_gap_ns()), (2_000.0, 1_000.0));
 }
 
-/// Whatever has a path can be swept: here the second setting's budget.
+/// Every key with a path can be swept: here the second setting's budget.
 #[test]
 fn settings_can_be_swept() {
     let text = GOOD.replace("budget = \"slo-less-alone\"", "budget_ms = 1");
@@ -237,7 +237,7 @@ fn quick_runs_are_shorter() {
     assert_eq!(error, "a.toml:35: `quick.sweep.service.workers` is not swept; allowed: service.arrivals.rate_per_s");
 }
 
-/// One seed, one result, on any number of threads; another seed, another.
+/// The same seed gives the same result on any number of threads; another seed gives another result.
 #[test]
 fn results_are_the_seeds() {
     let experiment = read(GOOD).unwrap();
@@ -251,11 +251,11 @@ fn results_are_the_seeds() {
     assert_eq!(one[2].number("service.arrivals.rate_per_s"), Some(40.0));
     let other = read_with(GOOD, Choices { seed: Some(2), quick: false }).unwrap();
     assert_ne!(one, runs(1, &other));
-    // §3.4: the objective less what the service takes alone.
+    // §3.4: the objective less the p99 of the service alone.
     assert_eq!(one[1].figures.budget_ns, 100_000_000 - one[0].figures.p99_ns);
 }
 
-/// These very bits, on every machine: they were written down once.
+/// The bits are fixed: these numbers must be the same on every machine.
 #[test]
 fn results_are_the_same_on_every_machine() {
     let outcome = &sweep::run(&read(GOOD).unwrap(), 1, &|_| ())[3].figures;
@@ -263,7 +263,8 @@ fn results_are_the_same_on_every_machine() {
     assert_eq!(bits, (69, 28_590_079, 28_590_079, 4_710_261_661_043_231_046, 479));
 }
 
-/// The files that come with the program; requests are recorded where they run for real.
+/// The files that come with the program. A scenario with recorded requests needs a recording on the
+/// machine.
 #[test]
 fn all_scenarios_can_be_read() {
     let scenarios = std::path::Path::new(env!("CARGO_MANIFEST_DIR")).join("../../scenarios");

@@ -1,8 +1,8 @@
-//! How a test says that it cannot run here.
+//! How a test reports that it cannot run here.
 //!
-//! A test that returns early has passed, as far as Rust's test harness knows. So a test that cannot run
-//! calls [`skip`] before it returns: the reason goes to standard error, and a line to the file that
-//! `SIDELANE_TEST_SKIPS` names, from which `scripts/test.sh` counts it as skipped.
+//! To Rust's test harness, a test that returns early has passed. So a test that cannot run calls
+//! [`skip`] before it returns. The reason goes to standard error, and a line to the file in
+//! `SIDELANE_TEST_SKIPS`; `scripts/test.sh` counts the test as skipped because of that line.
 
 use std::env;
 use std::ffi::OsStr;
@@ -11,14 +11,15 @@ use std::fs::OpenOptions;
 use std::io::{self, Write};
 use std::thread;
 
-/// The environment variable that names the file.
+/// The environment variable with the file's path.
 pub const FILE: &str = "SIDELANE_TEST_SKIPS";
 
-/// Says that the calling test does not run, and why. To be called on the test's own thread, which has
-/// its name.
+/// Reports that the calling test does not run, and why. Must be called on the test's own thread,
+/// whose name is the test's.
 ///
 /// # Panics
-/// When the file cannot be written: a test that is skipped must not be counted as passed.
+///
+/// If the file cannot be written: a skipped test must not be counted as passed.
 pub fn skip(reason: impl Display) {
     let reason = reason.to_string();
     eprintln!("skipped: {reason}");
@@ -28,19 +29,19 @@ pub fn skip(reason: impl Display) {
     }
 }
 
-/// Program, test and reason: one line, with tabs between.
+/// One line: program, test and reason, separated by tabs.
 fn line(program: &str, test: &str, reason: &str) -> String {
     let reason = reason.split_whitespace().collect::<Vec<_>>().join(" ");
     format!("{program}\t{test}\t{reason}\n")
 }
 
-/// The file name of the test program; two of them may have tests of one name.
+/// The file name of the test program; two programs may have tests with the same name.
 fn program() -> String {
     let path = env::current_exe().unwrap_or_default();
     path.file_name().unwrap_or_default().to_string_lossy().into_owned()
 }
 
-/// In one write, for tests end at the same time.
+/// Written at once, since tests may end at the same time.
 fn append(file: &OsStr, line: &str) -> io::Result<()> {
     OpenOptions::new().create(true).append(true).open(file)?.write_all(line.as_bytes())
 }

@@ -1,8 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program whose speed changes every few microseconds: it counts fast for a while, then slowly, and
- * says in a tag which. Whoever samples it seldom sees the mean of the two and nothing else.
- * `bursts [CYCLES [SECONDS]]`: each phase takes so many cycles of the time stamp counter.
+ * A program whose speed changes every few microseconds: it counts fast for a while, then slowly,
+ * and stores the current phase in a tag. An observer that samples it rarely sees only the mean of
+ * the two speeds. `bursts [CYCLES [SECONDS]]`: each phase takes CYCLES cycles of the time stamp
+ * counter.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -12,7 +13,7 @@
 
 #include <time.h>
 
-/* Divisions between two counts of a fast and of a slow phase. */
+/* Divisions between two counts, in a fast and in a slow phase. */
 enum { FAST = 2, SLOW = 40 };
 
 static double now_s(void)

@@ -1,7 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Prints what a call of a small function takes, in nanoseconds: the least of many short batches, in
- * which nothing else ran. Built with and without checks, the difference is the check.
+ * Prints the time of a call of a small function in nanoseconds: the minimum of many short batches,
+ * in which no other program ran. The difference between builds with and without checks is the cost
+ * of a check.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <stdio.h>

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Threads and children of a program with checks: all of them take turns on the batch lane and do
- * the same work. `family SECONDS` exits with 0 if every one of them did some.
+ * Threads and children of a program with checks: all of them run on the batch lane in turns and do
+ * the same work. `family SECONDS` exits with 0 if each of them did some work.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <pthread.h>
@@ -40,7 +40,7 @@ static void *work(void *worked)
 	return 0;
 }
 
-/* 0 if all threads worked. */
+/* Returns 0 if all threads worked. */
 static int work_with_threads(void)
 {
 	pthread_t threads[THREADS];

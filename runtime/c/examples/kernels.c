@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Elfen's three batch micro-benchmarks (ATC'16 §4, "Batch Workloads"), each a function that is called
- * over and over, so that a check at its entry is all that is needed:
+ * Elfen's three batch micro-benchmarks (ATC'16 §4, "Batch Workloads"). Each is a function that is
+ * called again and again, so a check at its entry is enough:
  *
  *   loop     an empty function: fills the front end
  *   matrix   multiplies two 5 x 5 matrices: front end and functional units
@@ -68,7 +68,7 @@ UNCHECKED static double now_s(void)
 	return now.tv_sec + now.tv_nsec / 1e9;
 }
 
-/* Work without a check in it. */
+/* Work without checks. */
 UNCHECKED static void spin_until(double end_s)
 {
 	while (now_s() < end_s)

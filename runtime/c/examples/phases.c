@@ -1,9 +1,9 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A program that says what it does: a tag that goes through three phases, and a counter of what is
- * done. `phases PERIOD [SECONDS]`: it stores both once in so many cycles of the time stamp counter, in
- * the mean, from its inner loop, and works in between; for so many seconds, or until it is ended.
- * Prints the units of work done in a second.
+ * A program that emits its activity: a tag that goes through three phases, and a counter of the
+ * work done. `phases PERIOD [SECONDS]`: its inner loop stores both once in PERIOD cycles of the
+ * time stamp counter, on average, and works in between, for SECONDS or until it is ended. Prints
+ * the units of work done per second.
  */
 #include <stdio.h>
 #include <stdlib.h>
@@ -21,7 +21,8 @@ static double now_s(void)
 	return (double)now.tv_sec + (double)now.tv_nsec / 1e9;
 }
 
-/* Multiplications that depend on each other: nothing the processor could skip or do at once. */
+/* Multiplications that depend on each other, so that the processor can neither skip them nor run
+ * them in parallel. */
 static uint64_t work(uint64_t value, long steps)
 {
 	for (long step = 0; step < steps; step++)
@@ -29,7 +30,7 @@ static uint64_t work(uint64_t value, long steps)
 	return value;
 }
 
-/* Steps of work in so many cycles; a turn of the loop takes some itself. */
+/* Steps of work in a number of cycles, less the loop's own cycles. */
 static long steps_in(long cycles)
 {
 	const long measured = 1000000;

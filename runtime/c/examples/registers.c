@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Calls functions whose arguments fill every register that a call may use, for SECONDS, and exits
- * with 1 if one arrives changed. Built with checks at each entry, it shows that a check that naps
- * leaves its caller's registers alone. Use -march=native, for the widest vectors there are.
+ * Calls functions whose arguments fill every register that a call may use, for SECONDS. Exits with
+ * 1 if an argument arrives changed. Built with checks at each entry, it tests that a check that
+ * naps preserves its caller's registers. Use -march=native for the widest vectors of the CPU.
  */
 #define _POSIX_C_SOURCE 200809L
 #include <errno.h>
@@ -42,7 +42,7 @@ CHECKED static vector vectors(vector a, vector b, vector c, vector d, vector e, 
 	return a + 2 * b + 3 * c + 4 * d + 5 * e + 6 * f + 7 * g + 8 * h;
 }
 
-/* AL holds the number of vector registers. */
+/* AL has the number of vector registers. */
 CHECKED static double variadic(int count, ...)
 {
 	va_list list;
@@ -55,7 +55,7 @@ CHECKED static double variadic(int count, ...)
 	return sum;
 }
 
-/* RDI holds where the result goes. */
+/* RDI has the address of the result. */
 CHECKED static struct large by_value(long first)
 {
 	struct large made;
@@ -65,7 +65,7 @@ CHECKED static struct large by_value(long first)
 	return made;
 }
 
-/* The result of the one before is in x87 registers. */
+/* The result of the call before is in x87 registers. */
 CHECKED static long double extended(long double a, double b)
 {
 	return a * 3 + b;
@@ -101,7 +101,7 @@ UNCHECKED static int vectors_arrive(long n)
 	return 1;
 }
 
-/* R10 holds the frame of the function around: GNU C. */
+/* R10 has the frame of the enclosing function: GNU C. */
 UNCHECKED static int nested_arrives(long n)
 {
 	long kept = n + 5;

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A service that has gone mad: it emits one request, and from then on writes whatever comes to mind
- * wherever it may, again and again for 2 ms, with as much rest.
+ * A faulty service: it emits one request, and from then on writes random values to random places of
+ * its file, for 2 ms at a time with as much rest in between.
  */
 #include "../sidelane.h"
 
@@ -36,7 +36,7 @@ int main(void)
 		end_ns = sidelane_now_ns() + 2000000;
 		while (sidelane_now_ns() < end_ns) {
 			file[first + anything() % (words - first)] = anything();
-			/* The heads are few among the events. */
+			/* The heads are only a small part of the file, so they are written more often. */
 			ring = anything() % SIDELANE_EMIT_THREADS;
 			word = anything() % (sizeof(struct sidelane_emit_thread) / 8);
 			file[first + ring * sizeof(struct sidelane_emit_ring) / 8 + word] = anything();

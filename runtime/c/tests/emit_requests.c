@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Emits as many requests as each line of standard input says, and says when it has: one thread
- * receives them, another takes them up and finishes them. "fork" lets a child emit one, and
- * "dead" uses up more threads than there are rings.
+ * For each line on standard input, emits that number of requests and prints a line when it is done:
+ * one thread receives them, another starts and finishes them. "fork" makes a child emit one, and
+ * "dead" uses more threads than there are rings.
  */
 #include "../sidelane.h"
 
@@ -44,7 +44,7 @@ static int emit_in_child(void)
 
 	if (!child) {
 		emit(1);
-		/* A file of its own, in its own name. */
+		/* The child's own file, with its own pid. */
 		_exit(sidelane_emit_self_.file->head.pid != (uint32_t)getpid());
 	}
 	waitpid(child, &status, 0);

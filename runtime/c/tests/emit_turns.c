@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A service that emits requests when it is told to: for each line it reads, AT_ONCE come together. All
- * but the last take no time; the last is worked on until there is a file of the line's name.
+ * A service that emits requests on command: for each line that it reads, AT_ONCE requests arrive
+ * together. All but the last take no time; the last takes until a file with the line's name exists.
  */
 #include "../sidelane.h"
 
@@ -17,7 +17,8 @@ int main(int argc, char **argv)
 
 	if (argc != 2)
 		return 2;
-	/* Whoever looks for services that emit finds this one before its first turn. */
+	/* Creates the file now, so that the search for emitting services finds this one before its first
+	 * turn. */
 	sidelane_request_receive(first);
 	sidelane_request_start(first);
 	sidelane_request_finish(first++);

@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * A service that speaks to nobody and emits what it does: again and again AT_ONCE requests come
- * together, each takes WORK_MS, and then there are none for REST_MS. With a fourth argument it also
- * listens on a TCP port.
+ * A service without clients that emits requests: AT_ONCE requests arrive together, each takes
+ * WORK_MS, and then there are none for REST_MS, repeatedly. With a fourth argument it also listens
+ * on a TCP port.
  */
 #include "../sidelane.h"
 

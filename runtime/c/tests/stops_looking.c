@@ -1,6 +1,6 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Batch that looks for itself until SIGUSR1, and then computes on without.
+ * Batch that checks its own lane until SIGUSR1, and then computes without checks.
  */
 #include "../sidelane_gate.h"
 

@@ -7,7 +7,7 @@ import java.sql.SQLException;
 import java.sql.Statement;
 import java.util.Random;
 
-/** Orders, payments and reports on an H2 database in memory, after TPC-C: WARM-UP. */
+/** Orders, payments and reports on an H2 database in memory, similar to TPC-C: WARM-UP. */
 public final class H2Orders {
     private static final int ITEMS = 1000;
     private static final int CUSTOMERS = 500;
@@ -25,7 +25,7 @@ public final class H2Orders {
         Timed.rounds(Integer.parseInt(args[0]), H2Orders::round);
     }
 
-    /** Every round has a database of its own, so that all do the same work. */
+    /** Every round has a database of its own, so that all rounds do the same work. */
     private static long round() throws SQLException {
         try (Connection db = DriverManager.getConnection("jdbc:h2:mem:orders")) {
             db.setAutoCommit(false);

@@ -13,18 +13,19 @@ import java.util.regex.Matcher;
 import java.util.regex.Pattern;
 
 /**
- * What tags cost, and what being observed costs: NAME PAIRS ROUNDS FOLDER PLAIN-COMMAND
+ * Measures the cost of tags, and the cost of being observed: NAME PAIRS ROUNDS FOLDER PLAIN-COMMAND
  * TAGGED-COMMAND OBSERVER-COMMAND PERIOD..., words of a command separated by single spaces. In the
- * observer's, PID, PERIOD and RESULT stand for what they say.
+ * observer's command, PID, PERIOD and RESULT are replaced by their values.
  *
- * A pair is two fresh JVMs. First they take turns, without and with tags. Then the one with tags
- * works on while an observer reads them, between two spells without: the same compiled code, so
- * that nothing but the observer makes the difference.
+ * A pair is two fresh JVMs. First they run in turns, without and with tags. Then the JVM with tags
+ * goes on while an observer reads the tags, between two stretches without an observer: the compiled
+ * code is the same, so only the observer makes the difference.
  */
 public final class Observed {
-    /** Until then an observer may still be looking for its target. */
+    /** An observer may need this long to find its target. */
     private static final long ATTACHED_NS = 1_000_000_000;
-    /** What the observer achieved; how often the word was seen to change tells how much of the time both ran. */
+    /** The observer's figures; how often the word was seen to change shows for how much of the time
+     * both ran. */
     private static final List<String> ACHIEVED = List.of("period_mean_cycles", "line_transfers_min_per_s");
 
     private final Map<String, List<Double>> results = new LinkedHashMap<>();
@@ -73,7 +74,7 @@ public final class Observed {
         return ns;
     }
 
-    /** Those that lie within the time that the observer is there. */
+    /** The rounds within the time in which the observer runs. */
     private List<Long> observedRounds(Program program, String period) throws Exception {
         Path result = folder.resolve(name + "-" + period + ".json");
         Path said = folder.resolve(name + "-" + period + ".txt");

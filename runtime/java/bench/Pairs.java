@@ -6,8 +6,8 @@ import java.util.Locale;
  * Compares a program without and with checks: NAME PAIRS ROUNDS PLAIN-COMMAND CHECKED-COMMAND, words
  * of a command separated by single spaces.
  *
- * A pair is two fresh JVMs that take turns, a round each, so that whatever else the machine does
- * meets both alike. The ratio of a pair is the median of its rounds' ratios.
+ * A pair is two fresh JVMs that run in turns, a round each, so that other load on the machine
+ * affects both alike. The ratio of a pair is the median of its rounds' ratios.
  */
 public final class Pairs {
     private Pairs() {}
@@ -37,7 +37,7 @@ public final class Pairs {
         }
     }
 
-    /** The median ratio of b to a, each of them first in half of the rounds. */
+    /** The median ratio of b to a; each of them runs first in half of the rounds. */
     static double takeTurns(Program a, Program b, int rounds) throws Exception {
         double[] ratios = new double[rounds];
         for (int i = 0; i < rounds; i++) {
@@ -50,7 +50,7 @@ public final class Pairs {
         return quantile(ratios, 0.5);
     }
 
-    /** Between the two nearest values, in proportion. */
+    /** Interpolates between the two nearest values. */
     static double quantile(double[] sorted, double p) {
         double at = p * (sorted.length - 1);
         int i = (int) at;

@@ -5,13 +5,14 @@ import java.lang.management.ManagementFactory;
 import java.lang.management.ThreadMXBean;
 
 /**
- * Rounds of fixed work. After a warm-up says "ready"; then does one round for each line that comes
- * in, and answers with the CPU time of the working thread: other programs on the machine disturb
- * it less than the time on the clock.
+ * Rounds of fixed work. Prints "ready" after a warm-up, then runs one round for each line on its
+ * input, and answers with the CPU time of the working thread: other programs on the machine affect
+ * it less than wall-clock time.
  */
 final class Timed {
     interface Round {
-        /** Returns a value that depends on all the work, so that none of it can be left out. */
+        /** Returns a value that depends on all the work, so that the compiler cannot leave any of
+         * it out. */
         long run() throws Exception;
     }
 

@@ -1,14 +1,15 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What it costs real Java programs to say which method and loop runs, and to be observed from
-# another CPU at the highest rate and every 1200 cycles or so (thesis "SHIM and Its Applications",
-# section 3.6.1 and Figure 3.7(a)). One JSON line a program, ratios of CPU time of the thread that
-# works; then the hottest methods, only of moments in which the program ran if that can be seen.
+# Measures, for real Java programs, the cost of tags for methods and loops, and the cost of being
+# observed from another CPU at the highest rate and about every 1200 cycles (thesis "SHIM and Its
+# Applications", section 3.6.1 and Figure 3.7(a)). Prints one JSON line for each program, with
+# ratios of the working thread's CPU time; then the hottest methods, if possible only from moments
+# in which the program ran.
 #
 #   observe.sh [--pairs N] [--rounds N] [--warm-up N] [--options AGENT-OPTIONS] [--cpu N]
 #              [--observer-cpu N] [lucene] [h2] [jython]
 #
-# $SIDELANE names the program that observes: otherwise it is looked for in PATH and in the tree.
+# $SIDELANE is the path of sidelane; by default it is looked up in PATH and in the tree.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -22,11 +23,12 @@ observed_s=3
 work=$(mktemp -d)
 trap 'rm -rf "$work"' EXIT
 
-# So many CPUs, whichever it is put on: the same collector as without taskset.
+# The JVM is told of two CPUs although taskset leaves it one: it then uses the same collector as
+# without taskset.
 run="taskset -c $cpu $java -XX:ActiveProcessorCount=2 -XX:+UseG1GC -Xbatch -cp $cache/classes:$cache/*"
 observer="$sidelane observe --target pid:PID --signal tag:java.method --observer-cpu $observer_cpu --for ${observed_s}s"
 
-# Tells what a tag says from what it last said before the thread was put aside; root may know.
+# As root, samples are only taken from moments in which the program's thread ran.
 attributed=
 [ "$(id -u)" -ne 0 ] || attributed="--signal lane --cpu $cpu"
 

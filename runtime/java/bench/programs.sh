@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What run.sh and observe.sh have in common: their options, and programs that are fetched and built.
-# For them to read: . programs.sh "$@"
+# The common part of run.sh and observe.sh: their options, and programs that are downloaded and
+# built. To be sourced: . programs.sh "$@"
 
 here=$(cd "$(dirname "$0")" && pwd)
 target=${SIDELANE_AGENT:-$(cd "$here/.." && pwd)/target}

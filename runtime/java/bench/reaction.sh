@@ -1,7 +1,8 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# How soon a Java program that indexes text comes to the gate once it is closed: reaction.sh [TIMES].
-# Run run.sh once before: it fetches and builds what this uses. Prints one JSON line.
+# Measures how soon a Java program that indexes text reaches the gate after it was closed:
+# reaction.sh [TIMES]. Run run.sh once before: it downloads and builds what this script uses. Prints
+# one JSON line.
 set -euo pipefail
 
 here=$(cd "$(dirname "$0")" && pwd)
@@ -24,8 +25,8 @@ exec 3>"$work/requests" 4<"$work/answers"
 read -r _ <&4 # ready
 yes '' 2>/dev/null | head -100000 >&3 &
 cat <&4 >/dev/null &
-# A thread that waits for a CPU cannot come: on a busy machine, and as root, the program's main
-# thread is a real-time one while it is measured, which is a second or two. The JVM makes it first.
+# A thread that waits for a CPU cannot reach the gate. So as root, the program's main thread gets a
+# real-time priority during the measurement of a second or two. The JVM creates that thread first.
 main=$(find "/proc/$program/task" -mindepth 1 -maxdepth 1 -printf '%f\n' | sort -n | sed -n 2p)
 if chrt -f -p 1 "$main" 2>/dev/null; then first="chrt -f 2"; else first=; fi
 $first "$work/reaction" "$work/word" "${1:-500}" 100 1000

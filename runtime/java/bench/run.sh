@@ -1,9 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: Apache-2.0
-# What the agent's checks cost real Java programs while the service is idle. A pair is two fresh
-# JVMs, without and with the agent, that take turns at the same fixed work after the same warm-up.
-# The program waits for the JIT (-Xbatch), so that both are as far compiled after the same work on
-# a busy machine too. One JSON line a program: the ratio of CPU time of the thread that works.
+# Measures the cost of the agent's checks for real Java programs while the service is idle. A pair
+# is two fresh JVMs, without and with the agent, that run the same fixed work in turns after the
+# same warm-up. The program waits for the JIT (-Xbatch), so that both are equally compiled after the
+# same work, also on a busy machine. Prints one JSON line for each program: the ratio of the working
+# thread's CPU time.
 #
 #   run.sh [--pairs N] [--rounds N] [--warm-up N] [--options AGENT-OPTIONS] [lucene] [h2] [jython]
 set -euo pipefail

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Between the JVM and the gate library that is preloaded into this process: the native methods of
- * java.lang.SidelaneCheck, the class that the agent makes.
+ * The native methods of java.lang.SidelaneCheck, the class that the agent makes. They connect the
+ * JVM with the gate library that is preloaded into this process.
  */
 #include <dlfcn.h>
 #include <jni.h>
@@ -12,10 +12,10 @@
 static const volatile uint32_t *check_word;
 static void (*slow_path)(void);
 
-/* Always 1: what the checks look at while the JIT's profile is being prepared. */
+/* Always 1: the word that checks read while the JIT's profile is prepared. */
 static const volatile uint32_t training_word = 1;
 
-/* A thread that will check says so by a first call, which is its promise to look often. */
+/* A thread that is going to check makes a first call, which is its promise to check often. */
 static void JNICALL on_thread_start(jvmtiEnv *jvmti, JNIEnv *env, jthread thread)
 {
 	(void)jvmti;
@@ -47,7 +47,8 @@ JNIEXPORT jlong JNICALL Java_java_lang_SidelaneCheck_trainingWord(JNIEnv *env, j
 
 /*
  * An ordinary native method, not a critical one: the thread is "in native" while it naps, so a
- * safepoint does not wait for it. If one begins meanwhile, the thread stops on its way back.
+ * safepoint does not wait for it. If a safepoint begins during the nap, the thread stops when it
+ * returns.
  */
 JNIEXPORT void JNICALL Java_java_lang_SidelaneCheck_nap(JNIEnv *env, jclass check)
 {
@@ -58,8 +59,9 @@ JNIEXPORT void JNICALL Java_java_lang_SidelaneCheck_nap(JNIEnv *env, jclass chec
 }
 
 /*
- * The promise of this thread and of those that will be started. A thread that runs already makes
- * it when it naps for the first time. False: threads to come will do so as well.
+ * Makes the promise of this thread, and of threads that are started later. A thread that runs
+ * already makes it at its first nap. Returns false if threads that are started later also make it
+ * only then.
  */
 JNIEXPORT jboolean JNICALL Java_java_lang_SidelaneCheck_promise(JNIEnv *env, jclass check)
 {

@@ -1,12 +1,13 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The native methods of dev.sidelane.Signals. They hand out words; the stores are Java's.
+ * The native methods of dev.sidelane.Signals. They return the words' memory; Java code does the
+ * stores.
  */
 #include <jni.h>
 
 #include "sidelane_signal.h"
 
-/* NULL: no place, or an exception is on its way. */
+/* NULL: no place, or an exception is pending. */
 JNIEXPORT jobject JNICALL Java_dev_sidelane_Signals_word(JNIEnv *env, jclass signals, jstring name, jint kind,
 							 jboolean of_thread)
 {
@@ -37,7 +38,7 @@ static uint64_t names_end(void)
 	return file ? file->head.names_end : 0;
 }
 
-/* The caller lets one thread in at a time. */
+/* The caller holds a lock, so one thread at a time is here. */
 JNIEXPORT jboolean JNICALL Java_dev_sidelane_Signals_named(JNIEnv *env, jclass signals, jstring tag, jlong value,
 							   jstring name)
 {

@@ -1,16 +1,16 @@
-//! What CPUs the machine has, and which of them can be lanes of a pair.
+//! The machine's CPUs, and which of them can be paired lanes.
 //!
-//! A batch lane is worth borrowing because it shares a core with a request lane, and nothing but
-//! the machine itself knows which CPUs do. This module takes one snapshot of that: [`Topology`] is
-//! plain data read once from sysfs (`read`), from which the pairs are computed (`pairs`) without
-//! touching the machine again. The root of sysfs is an argument, so every shape of machine that
-//! Sidelane supports is a text file under `tests/fixtures/topology` and is tested anywhere.
+//! A batch lane is useful because it shares a core with a request lane, and only the machine itself
+//! tells which CPUs share a core. This module takes one snapshot of that: [`Topology`] is plain
+//! data, read once from sysfs (`read`). The pairs are computed from it (`pairs`) without reading
+//! the machine again. The root of sysfs is an argument, so each supported shape of machine is a
+//! text file under `tests/fixtures/topology` and can be tested anywhere.
 //!
-//! Two things about the kernel's numbering shape the types:
-//! - `core_id` is unique only within a package, and on Arm only within a cluster. A [`CoreId`] is
-//!   therefore named by the core's lowest online lane, which is unique by construction.
-//! - An offline CPU loses its `topology` directory, so nobody can tell whose sibling it was. It
-//!   appears here as the only lane of its own core, and is never part of a pair.
+//! Two properties of the kernel's numbering determine the types:
+//! - `core_id` is unique only within a package, and on Arm only within a cluster. So a [`CoreId`]
+//!   is the number of the core's lowest online lane, which is unique.
+//! - An offline CPU has no `topology` directory, so its siblings are unknown. Here it is the only
+//!   lane of a core of its own, and is never part of a pair.
 
 use std::cmp::Reverse;
 use std::collections::{BTreeMap, BTreeSet};
@@ -26,21 +26,21 @@ mod tests;
 pub use pairs::{BatchLane, LaneError, Lanes, PairKind};
 pub use read::ReadError;
 
-/// One snapshot of the machine's CPUs. It does not follow CPUs that go on- or offline later.
+/// One snapshot of the machine's CPUs. CPUs that go on- or offline later do not change it.
 #[derive(Clone, Debug)]
 pub struct Topology {
     /// Every CPU present, ascending by number.
     pub cpus: Vec<Cpu>,
-    /// SMT exists but was switched off, at boot (`nosmt`) or through sysfs.
+    /// The machine has SMT, but it is switched off: at boot (`nosmt`) or through sysfs.
     pub smt_switched_off: bool,
 }
 
 /// One lane: a logical CPU.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cpu {
-    /// The kernel's number for it.
+    /// The kernel's number of the CPU.
     pub id: u32,
-    /// Whether the kernel schedules on it. The fields below are defaults where it does not.
+    /// Whether the kernel schedules on it. If not, the fields below have default values.
     pub online: bool,
     /// The core it is a lane of.
     pub core: CoreId,
@@ -50,11 +50,11 @@ pub struct Cpu {
     pub numa_node: u32,
     /// The online lanes of its core, itself included.
     pub siblings: CpuSet,
-    /// Its rank among unequal cores.
+    /// Whether its core is one of the fast or the slow cores.
     pub kind: CpuKind,
-    /// Relative speed as the scheduler sees it, the fastest CPU being 1024. Mostly on Arm.
+    /// Relative speed in the scheduler's units; the fastest CPU has 1024. Mostly on Arm.
     pub capacity: Option<u32>,
-    /// The highest frequency it can be asked for. Absent in most VMs.
+    /// The highest frequency of the CPU. Unknown in most VMs.
     pub freq_max_khz: Option<u32>,
 }
 
@@ -69,7 +69,7 @@ pub enum CpuKind {
     Performance,
     /// A slow core of a machine that also has fast ones: Intel E-core, Arm little.
     Efficiency,
-    /// A core of a machine whose cores are all alike, or that does not say.
+    /// A core of a machine whose cores are all alike, or whose kinds are unknown.
     Uniform,
 }
 
@@ -77,8 +77,9 @@ impl Topology {
     /// Reads the machine under `sys_root`, normally `/sys`.
     ///
     /// # Errors
-    /// When there is no list of CPUs at all, or a file is there but cannot be read or understood.
-    /// A file that is missing gives the default documented on [`Cpu`].
+    ///
+    /// If there is no list of CPUs at all, or an existing file cannot be read or parsed. A missing
+    /// file gives the default documented on [`Cpu`].
     pub fn read(sys_root: &Path) -> Result<Topology, ReadError> {
         read::topology(sys_root)
     }
@@ -107,14 +108,14 @@ impl Topology {
         self.cores().any(|core| core.siblings.len() > 1)
     }
 
-    /// The machine in one line for a person, such as
-    /// `24 CPUs: 8 P-cores with 2 lanes, 8 E-cores, 1 socket`.
+    /// The machine in one line for users, such as `24 CPUs: 8 P-cores with 2 lanes, 8 E-cores, 1
+    /// socket`.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut parts = self.describe_cores();
         parts.extend(self.describe_sockets());
         parts.extend(self.describe_missing_smt().map(str::to_owned));
-        // Without groups of cores there is nothing to introduce with a colon.
+        // The colon introduces groups of cores; without groups, a comma follows.
         let colon = if self.cores_are_plain() { "," } else { ":" };
         format!("{}{colon} {}", self.describe_count(), parts.join(", "))
     }
@@ -123,12 +124,12 @@ impl Topology {
         self.cpus.iter().filter(|cpu| cpu.online)
     }
 
-    /// Each core once, as the lane that names it.
+    /// The lowest lane of each core.
     fn cores(&self) -> impl Iterator<Item = &Cpu> {
         self.online_cpus().filter(|cpu| cpu.core == CoreId(cpu.id))
     }
 
-    /// Whether every core is one lane of no particular kind, so that cores and CPUs are the same.
+    /// Whether every core has one lane and no particular kind, so that cores and CPUs are the same.
     fn cores_are_plain(&self) -> bool {
         !self.has_smt() && self.cores().all(|core| core.kind == CpuKind::Uniform)
     }
@@ -141,7 +142,7 @@ impl Topology {
         }
     }
 
-    /// One phrase for each group of like cores, the fastest and widest first.
+    /// One phrase for each group of equal cores, the fastest and widest first.
     fn describe_cores(&self) -> Vec<String> {
         if self.cores_are_plain() {
             return Vec::new();
@@ -154,7 +155,7 @@ impl Topology {
         groups.into_iter().map(phrase).collect()
     }
 
-    /// Sockets always; NUMA nodes only where there is more than one.
+    /// The number of sockets, and of NUMA nodes if there is more than one.
     fn describe_sockets(&self) -> Vec<String> {
         let sockets: BTreeSet<u32> = self.online_cpus().map(|cpu| cpu.package).collect();
         let nodes: BTreeSet<u32> = self.online_cpus().map(|cpu| cpu.numa_node).collect();

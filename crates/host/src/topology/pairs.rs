@@ -1,33 +1,33 @@
 //! Pairs request lanes with batch lanes.
 //!
-//! A batch lane must be held while any request lane of its core is busy, so the unit here is the
-//! batch lane with the list of request lanes that it answers to. That covers 2-way SMT (one each),
-//! 4-way SMT with a service on one lane (three batch lanes, one request lane) and with a service on
-//! two (two batch lanes, two request lanes).
+//! A batch lane must be held while any request lane of its core is busy, so the unit here is a
+//! batch lane with the list of its request lanes. That covers 2-way SMT (one each), 4-way SMT with
+//! a service on one lane (three batch lanes, one request lane) and with a service on two (two batch
+//! lanes, two request lanes).
 //!
-//! A service that is free to run on every lane of a core leaves nothing to borrow. It has to be
-//! confined to one lane of each core first, as Elfen does; [`Lanes::needs_pin`] says so, and whether
-//! to do it is the owner's choice, not made here.
+//! A service that may run on every lane of a core leaves no lane to borrow. It has to be confined
+//! to one lane of each core first, as Elfen does. [`Lanes::needs_pin`] says so; the service's owner
+//! decides whether to do it.
 //!
-//! Where there is no SMT, any two CPUs can be declared a pair. They share no core, so borrowing
-//! gains nothing there, but everything else about Sidelane can be exercised.
+//! Without SMT, any two CPUs can be declared a pair. They share no core, so borrowing gains nothing
+//! there, but all of Sidelane can be tried.
 
 use crate::cpulist::{CpuSet, parse_cpu};
 use crate::topology::{Cpu, Topology};
 
-/// Which lanes may be borrowed, and from whom.
+/// The lanes that batch may borrow, and their request lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lanes {
     /// The lanes batch may borrow, ascending by CPU. Never empty.
     pub batch: Vec<BatchLane>,
-    /// Where the service may run: all its online CPUs that are not in `batch`, those on cores with
-    /// a single lane included. For declared pairs, the request lanes named.
+    /// Where the service may run: all its online CPUs that are not in `batch`, including those on
+    /// cores with a single lane. For declared pairs, the request lanes named.
     pub requests: CpuSet,
-    /// The service may run on batch lanes as it stands; it must be confined to `requests` before
-    /// anything is borrowed. False for declared pairs, which are read without looking at a service:
-    /// there, whoever starts the service compares its CPUs with `requests`.
+    /// The service may run on batch lanes now, and must be confined to `requests` before batch
+    /// borrows any. False for declared pairs, which are parsed without a service: the code that
+    /// starts borrowing then compares the service's CPUs with `requests`.
     pub needs_pin: bool,
-    /// What makes these lanes pairs.
+    /// Why these lanes are pairs.
     pub kind: PairKind,
 }
 
@@ -48,12 +48,12 @@ pub struct BatchLane {
     pub requests: CpuSet,
 }
 
-/// What makes two lanes a pair.
+/// Why two lanes are a pair.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum PairKind {
     /// They share a core.
     Smt,
-    /// The user said so; the kernel does not know them to share a core.
+    /// The user declared them; the kernel does not list them as siblings.
     Declared,
 }
 
@@ -65,34 +65,34 @@ pub enum LaneError {
     NoSmt {
         /// The service's online CPUs.
         service: CpuSet,
-        /// What to do about it on this machine.
+        /// What the user can do about it on this machine.
         fix: String,
     },
-    /// The service is allowed on no CPU that is online.
+    /// No CPU that the service may use is online.
     #[error("the service is allowed on CPUs {service} only, and of those none is online; allow it on some of {online}")]
     ServiceOffline {
-        /// Where the service is allowed.
+        /// The CPUs that the service may use.
         service: CpuSet,
         /// The CPUs online.
         online: CpuSet,
     },
-    /// The declaration is not in the expected form.
+    /// The declaration cannot be parsed.
     #[error("cannot read `{part}` in --lanes `{spec}`; write REQUEST:BATCH, as in 0:1, 0:1+2 or 0:1,2:3")]
     Syntax {
         /// The whole declaration.
         spec: String,
-        /// The part that cannot be read.
+        /// The part that cannot be parsed.
         part: String,
     },
-    /// A declared CPU is not there.
+    /// A declared CPU does not exist.
     #[error("CPU {cpu} does not exist; this machine has {present}")]
     NoSuchCpu {
         /// The CPU named.
         cpu: u32,
-        /// The CPUs there are.
+        /// The CPUs that exist.
         present: CpuSet,
     },
-    /// A declared CPU is switched off.
+    /// A declared CPU is offline.
     #[error(
         "CPU {cpu} is offline; use some of {online}, or switch it on with `echo 1 > /sys/devices/system/cpu/cpu{cpu}/online`"
     )]
@@ -102,7 +102,7 @@ pub enum LaneError {
         /// The CPUs online.
         online: CpuSet,
     },
-    /// A CPU is declared as both ends of pairs.
+    /// A CPU is declared both request lane and batch lane.
     #[error("CPU {cpu} is declared both request lane and batch lane; name it once")]
     BothEnds {
         /// The CPU named.
@@ -116,7 +116,7 @@ pub enum LaneError {
     },
 }
 
-/// The kernel refuses the write after a boot with `nosmt=force`.
+/// After a boot with `nosmt=force` the kernel refuses the write.
 const SWITCH_SMT_ON: &str = "switch SMT on with `echo on > /sys/devices/system/cpu/smt/control` \
                              (if that is refused, boot without nosmt=force)";
 
@@ -126,7 +126,8 @@ impl Topology {
     /// `service` may name CPUs that are offline or do not exist, as a task's affinity does.
     ///
     /// # Errors
-    /// When none of the service's CPUs is online, or none of its cores has a lane to spare.
+    ///
+    /// If none of the service's CPUs is online, or none of its cores has a lane to spare.
     pub fn smt_pairs(&self, service: &CpuSet) -> Result<Lanes, LaneError> {
         let online = self.online();
         let allowed = service.intersection(&online);
@@ -147,10 +148,11 @@ impl Topology {
         })
     }
 
-    /// The lanes declared in `spec`: `REQUEST:BATCH[+BATCH…]`, several separated by commas.
+    /// The lanes declared in `spec`: `REQUEST:BATCH[+BATCH…]`, separated by commas.
     ///
     /// # Errors
-    /// When the declaration cannot be read, names a CPU that is missing or offline, or contradicts
+    ///
+    /// If the declaration cannot be parsed, names a CPU that is missing or offline, or contradicts
     /// itself.
     pub fn declared_pairs(&self, spec: &str) -> Result<Lanes, LaneError> {
         let pairs = parse_pairs(spec)?;
@@ -167,7 +169,7 @@ impl Topology {
         Ok(Lanes { batch, requests, needs_pin: false, kind })
     }
 
-    /// Whether the kernel knows a batch lane and its request lanes to be siblings.
+    /// Whether the kernel lists a batch lane and its request lanes as siblings.
     fn share_a_core(&self, lane: &BatchLane) -> bool {
         self.cpu(lane.cpu).is_some_and(|cpu| lane.requests.is_subset(&cpu.siblings))
     }
@@ -180,7 +182,7 @@ impl Topology {
         }
     }
 
-    /// The likeliest way to a lane on this machine; the last resort is always to declare a pair.
+    /// The most likely way to get a lane on this machine; a declared pair is always possible.
     fn no_smt_fix(&self) -> String {
         let declare = "declare a pair with --lanes REQUEST:BATCH";
         let offline = self.present().difference(&self.online());
@@ -195,20 +197,20 @@ impl Topology {
         }
     }
 
-    /// The lanes of all cores that have more than one.
+    /// The lanes of all cores with more than one lane.
     fn on_shared_cores(&self) -> CpuSet {
         let shared = self.online_cpus().filter(|cpu| cpu.siblings.len() > 1);
         shared.map(|cpu| cpu.id).collect()
     }
 }
 
-/// The lanes of `core` that can be borrowed from a service allowed on `allowed`; none if the
+/// The lanes of `core` that can be borrowed from a service that may use `allowed`; none if the
 /// service does not run on that core.
 fn batch_lanes(core: &Cpu, allowed: &CpuSet) -> Vec<BatchLane> {
     let mut requests = core.siblings.intersection(allowed);
     if requests == core.siblings {
-        // The service has the whole core. It keeps one lane; any would do, and the lowest is the
-        // one that people expect.
+        // The service may use the whole core. It keeps one lane; any lane would do, and users
+        // expect the lowest.
         requests = requests.first().into_iter().collect();
     }
     if requests.is_empty() {
@@ -218,7 +220,7 @@ fn batch_lanes(core: &Cpu, allowed: &CpuSet) -> Vec<BatchLane> {
     spare.iter().map(|cpu| BatchLane { cpu, requests: requests.clone() }).collect()
 }
 
-/// Every (request, batch) combination that `spec` names, in its order.
+/// Every (request, batch) pair in `spec`, in its order.
 fn parse_pairs(spec: &str) -> Result<Vec<(u32, u32)>, LaneError> {
     let mut pairs = Vec::new();
     for part in spec.split(',').map(str::trim) {

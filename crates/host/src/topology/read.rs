@@ -1,9 +1,9 @@
-//! Reads a [`Topology`] out of sysfs.
+//! Reads a [`Topology`] from sysfs.
 //!
-//! Kernels, architectures and VMs leave different files out, so a missing file is normal and gives
-//! a default: one socket, one NUMA node, one lane a core, all cores alike. A file that is there but
-//! says something unreadable is not normal, and is an error that names it: pairing lanes on a guess
-//! would put batch beside the wrong service.
+//! Kernels, architectures and VMs omit different files, so a missing file is normal and gives a
+//! default: one socket, one NUMA node, one lane on each core, all cores alike. A file that exists
+//! but cannot be parsed is an error that names the file: a guess could pair batch with the wrong
+//! service's lane.
 
 use std::fs;
 use std::io::{self, ErrorKind};
@@ -18,7 +18,7 @@ pub enum ReadError {
     /// Neither `present` nor `online` exists, or both are empty.
     #[error("no list of CPUs in {}; check that sysfs is mounted there", dir.display())]
     NoCpus {
-        /// The directory that should hold them.
+        /// The directory that should have these files.
         dir: PathBuf,
     },
     /// A file exists but cannot be read.
@@ -26,18 +26,18 @@ pub enum ReadError {
     Unreadable {
         /// The file.
         path: PathBuf,
-        /// What the kernel said.
+        /// The kernel's error.
         source: io::Error,
     },
-    /// A file should hold a cpulist.
+    /// A file does not have the expected cpulist.
     #[error("{} holds no list of CPUs; check that sysfs is mounted there", path.display())]
     NotAList {
         /// The file.
         path: PathBuf,
-        /// What is wrong with the list.
+        /// The error in the list.
         source: CpuListError,
     },
-    /// A file should hold a number.
+    /// A file does not have the expected number.
     #[error("{} holds `{text}`, not a number; check that sysfs is mounted there", path.display())]
     NotANumber {
         /// The file.
@@ -51,8 +51,8 @@ pub enum ReadError {
 const PERFORMANCE_LISTS: [&str; 1] = ["devices/cpu_core/cpus"];
 const EFFICIENCY_LISTS: [&str; 2] = ["devices/cpu_atom/cpus", "devices/cpu_lowpower/cpus"];
 
-/// A CPU with less than this share of the top capacity is of the slow kind. Known little cores have
-/// a sixth to a half; equal cores that merely turbo or are binned differently have over 0.8.
+/// A CPU with less than this share of the highest capacity is of the slow kind. Known little cores
+/// have a sixth to a half; equal cores with different turbo frequencies or binning have over 0.8.
 const EFFICIENCY_CAPACITY_PERCENT: u32 = 67;
 
 pub fn topology(sys_root: &Path) -> Result<Topology, ReadError> {
@@ -76,7 +76,7 @@ fn node_of(cpu: u32, nodes: &[(u32, CpuSet)]) -> u32 {
     home.map_or(0, |(node, _)| *node)
 }
 
-/// Kinds from the scheduler's capacities, where they differ enough to matter.
+/// Sets the kinds by the scheduler's capacities, if they differ enough.
 fn mark_by_capacity(cpus: &mut [Cpu]) {
     let top = cpus.iter().filter_map(|cpu| cpu.capacity).max().unwrap_or(0);
     let is_slow = |capacity: u32| u64::from(capacity) * 100 < u64::from(top) * u64::from(EFFICIENCY_CAPACITY_PERCENT);
@@ -98,8 +98,7 @@ struct Sysfs<'a> {
 }
 
 impl Sysfs<'_> {
-    /// `possible` is no substitute for `present`: VMs declare room for many more CPUs than they
-    /// ever get.
+    /// `possible` cannot replace `present`: VMs declare many more possible CPUs than they ever get.
     fn present_and_online(&self) -> Result<(CpuSet, CpuSet), ReadError> {
         let present = self.list("devices/system/cpu/present")?;
         let online = self.list("devices/system/cpu/online")?;
@@ -114,7 +113,7 @@ impl Sysfs<'_> {
         Ok((present.union(&online), online))
     }
 
-    /// One CPU, without the facts that only the whole machine tells (its node and its kind).
+    /// One CPU, without its node and its kind, which need the whole machine.
     fn cpu(&self, id: u32, online: &CpuSet) -> Result<Cpu, ReadError> {
         let siblings = self.siblings(id, online)?;
         let file = |name: &str| format!("devices/system/cpu/cpu{id}/{name}");
@@ -127,7 +126,7 @@ impl Sysfs<'_> {
             siblings,
             kind: CpuKind::Uniform,
             capacity: self.number(&file("cpu_capacity"))?,
-            // Only ever shown, and drivers refuse to tell (EBUSY, EIO) at awkward moments.
+            // Only shown to users, and cpufreq drivers sometimes refuse it (EBUSY, EIO).
             freq_max_khz: self.number(&file("cpufreq/cpuinfo_max_freq")).unwrap_or(None),
         })
     }
@@ -142,7 +141,7 @@ impl Sysfs<'_> {
         Ok(siblings)
     }
 
-    /// Kernels before 5.3 have only the older of the two names.
+    /// Kernels before 5.3 have only the older of the two files.
     fn core_list(&self, id: u32) -> Result<Option<CpuSet>, ReadError> {
         let dir = format!("devices/system/cpu/cpu{id}/topology");
         match self.list(&format!("{dir}/core_cpus_list"))? {
@@ -163,7 +162,8 @@ impl Sysfs<'_> {
         Ok(nodes)
     }
 
-    /// Kinds from Intel's hybrid lists. False if the machine has none: it is not hybrid.
+    /// Sets the kinds by Intel's hybrid lists. False if the machine has no such lists: it is not
+    /// hybrid.
     fn mark_hybrid(&self, cpus: &mut [Cpu]) -> Result<bool, ReadError> {
         let fast = self.lists(&PERFORMANCE_LISTS)?;
         let slow = self.lists(&EFFICIENCY_LISTS)?;
@@ -180,13 +180,14 @@ impl Sysfs<'_> {
         Ok(true)
     }
 
-    /// `off` can be switched on again; `forceoff` needs a boot without `nosmt=force`.
+    /// `off` can be switched on again; after `forceoff` the machine has to boot without
+    /// `nosmt=force`.
     fn smt_switched_off(&self) -> Result<bool, ReadError> {
         let control = self.text("devices/system/cpu/smt/control")?;
         Ok(matches!(control.as_deref(), Some("off" | "forceoff")))
     }
 
-    /// The union of those of the lists that exist.
+    /// The union of the lists that exist.
     fn lists(&self, paths: &[&str]) -> Result<CpuSet, ReadError> {
         let mut all = CpuSet::default();
         for path in paths {
@@ -203,7 +204,7 @@ impl Sysfs<'_> {
         text.parse().map(Some).map_err(not_a_list)
     }
 
-    /// A number; `-1` is the kernel's way of saying that it does not know.
+    /// A number; the kernel writes `-1` for an unknown one.
     fn number(&self, path: &str) -> Result<Option<u32>, ReadError> {
         match self.text(path)? {
             None => Ok(None),
@@ -215,7 +216,7 @@ impl Sysfs<'_> {
         }
     }
 
-    /// What a directory holds; nothing if there is no such directory.
+    /// The entries of a directory; none if there is no such directory.
     fn names(&self, path: &str) -> Result<Vec<String>, ReadError> {
         let path = self.root.join(path);
         let entries = fs::read_dir(&path).and_then(Iterator::collect::<io::Result<Vec<_>>>);
@@ -226,7 +227,7 @@ impl Sysfs<'_> {
         }
     }
 
-    /// The content of a file without its line end, or `None` if there is no such file.
+    /// The content of a file without its final line end, or `None` if there is no such file.
     fn text(&self, path: &str) -> Result<Option<String>, ReadError> {
         let path = self.root.join(path);
         match fs::read_to_string(&path) {
@@ -237,8 +238,8 @@ impl Sysfs<'_> {
     }
 }
 
-/// The number of the node with this directory. Numbers have gaps on some machines, so nodes are
-/// found by name instead of being counted.
+/// The number of the node with this directory. Node numbers have gaps on some machines, so they are
+/// parsed from the names, not counted.
 fn node_number(name: &str) -> Option<u32> {
     name.strip_prefix("node")?.parse().ok()
 }

@@ -1,13 +1,13 @@
-//! Checks: batch that looks at its lane itself, as programs do that are built with `gcc -pg`.
+//! Checks: batch that checks its lane itself, as programs built with `gcc -pg` do.
 //!
-//! The gate's library is preloaded by `sidelane run --gate instrumented`; elsewhere there is none,
-//! and checks look at a word that stays 0.
+//! `sidelane run --gate instrumented` preloads the gate's library. Without that library, checks
+//! read a word that stays 0.
 
 use std::sync::atomic::{AtomicU32, Ordering};
 
 static NOTHING: AtomicU32 = AtomicU32::new(0);
 
-/// What a check looks at, and what it calls when that is set.
+/// The word that a check reads, and the function that it calls when the word is set.
 #[derive(Clone, Copy)]
 pub struct Check {
     word: &'static AtomicU32,
@@ -17,12 +17,13 @@ pub struct Check {
 extern "C" fn go_on() {}
 
 impl Check {
-    /// Checks that find nothing.
+    /// Checks of a word that stays 0.
     pub fn none() -> Self {
         Self { word: &NOTHING, slow_path: go_on }
     }
 
-    /// Checks under Sidelane, if this process is. The calling thread promises to check often.
+    /// Checks of the gate's library if it is loaded, else [`Check::none`]. The calling thread
+    /// promises to check often.
     pub fn join() -> Self {
         Self::find().inspect(|check| (check.slow_path)()).unwrap_or_else(Self::none)
     }
@@ -34,8 +35,8 @@ impl Check {
         let address: extern "C" fn() -> *const AtomicU32 = unsafe { std::mem::transmute(address) };
         // SAFETY: as above.
         let slow_path: extern "C" fn() = unsafe { std::mem::transmute(slow_path) };
-        // SAFETY: null, or an aligned word that stays mapped until the process ends and that only
-        // others store to.
+        // SAFETY: null, or an aligned word that stays mapped until the process ends; this process
+        // only reads it.
         Some(Self { word: unsafe { address().as_ref() }?, slow_path })
     }
 

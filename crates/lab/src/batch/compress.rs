@@ -1,7 +1,7 @@
-//! A real batch job: `zstd -19` over real English text, one process a chunk.
+//! A real batch job: `zstd -19` over real English text, one process for each chunk.
 //!
-//! Unlike the kernels it starts processes, reads and writes pipes and waits for them, so a cage
-//! that loses children, or a tracker that misses forks, shows here.
+//! Unlike the kernels it starts processes, uses pipes and waits for children. So it shows errors in
+//! a gate that misses child processes, or in a tracker that misses forks.
 
 use std::fs::File;
 use std::io::{Read, Write};
@@ -10,16 +10,16 @@ use std::process::{Command, Stdio};
 use anyhow::{Context, Result, ensure};
 use flate2::read::GzDecoder;
 
-/// From Debian's dict-gcide: an English dictionary.
+/// An English dictionary, from Debian's package dict-gcide.
 const TEXT: &str = "/usr/share/dictd/gcide.dict.dz";
-/// About 20 ms of work: many chunks a second, hardly any time in process starts.
+/// About 20 ms of work: many chunks a second, and process starts take little of the time.
 const CHUNK_BYTES: u64 = 64 * 1024;
 
 /// A function that compresses one chunk.
 pub fn unit() -> Result<impl FnMut()> {
     let chunk = chunk()?;
     compress(&chunk)?;
-    // It has just worked, so a failure now means that the machine is going down.
+    // zstd has just worked, so a failure now means that the machine is shutting down.
     Ok(move || compress(&chunk).expect("zstd worked a moment ago"))
 }
 

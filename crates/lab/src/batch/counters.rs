@@ -1,4 +1,4 @@
-//! Counters in a file that others map: one cache line for each thread.
+//! Counters in a file that other processes map: one cache line for each thread.
 
 use std::fs::OpenOptions;
 use std::path::Path;
@@ -7,8 +7,7 @@ use std::sync::atomic::{AtomicU64, Ordering};
 use anyhow::{Context, Result};
 use memmap2::MmapRaw;
 
-/// One thread's counter, alone in its cache line, so that counting never waits for another
-/// thread's CPU.
+/// One thread's counter, in a cache line of its own, so that counting never waits for another CPU.
 #[derive(Debug)]
 #[repr(C, align(64))]
 pub struct Counter {
@@ -20,8 +19,8 @@ pub struct Counter {
 const _: () = assert!(size_of::<Counter>() == 64);
 
 impl Counter {
-    /// Counts one unit. Only the owning thread counts, so a plain load and store will do,
-    /// and cost the batch less than an atomic addition.
+    /// Counts one unit. Only the owning thread writes the counter, so a plain load and store are
+    /// enough, and cost the batch less than an atomic addition.
     pub fn count_one(&self) {
         let units = self.units.load(Ordering::Relaxed);
         self.units.store(units.wrapping_add(1), Ordering::Relaxed);
@@ -33,7 +32,7 @@ impl Counter {
         self.busy_ns.store(busy_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
 
-    /// Adds time, of that in which it worked, in which the owning thread made up for its overlap instead.
+    /// Adds time in which the owning thread made up for its overlap; it is part of the time worked.
     pub fn count_made_up(&self, length_ns: u64) {
         let made_up_ns = self.made_up_ns.load(Ordering::Relaxed);
         self.made_up_ns.store(made_up_ns.wrapping_add(length_ns), Ordering::Relaxed);
@@ -48,8 +47,8 @@ pub struct Counters {
 }
 
 impl Counters {
-    /// Creates the file, or takes one that is there, and sets the counters to 0. A longer
-    /// file is not cut: somebody may have it mapped.
+    /// Creates the file, or opens an existing one, and sets the counters to 0. A longer file is not
+    /// shortened: another process may have it mapped.
     pub fn create(path: &Path, threads: usize) -> Result<Self> {
         let bytes = threads * size_of::<Counter>();
         let map =
@@ -67,8 +66,8 @@ impl Counters {
     /// The counter of one thread.
     pub fn of_thread(&self, thread: usize) -> &Counter {
         assert!(thread < self.threads, "counter {thread} of {}", self.threads);
-        // SAFETY: the mapping is page-aligned, has room for `threads` counters and lives as
-        // long as `self`; any bytes are a valid counter, and it is only used atomically.
+        // SAFETY: the mapping is page-aligned, has room for `threads` counters and lives as long as
+        // `self`. Any bytes are a valid counter, and all accesses are atomic.
         unsafe { &*self.map.as_ptr().cast::<Counter>().add(thread) }
     }
 }

@@ -1,8 +1,8 @@
-//! What batch does. The three kernels of Elfen's section 4, each pressing on another part of a core:
-//! `loop` on the front end, `matrix` on the arithmetic units too, `flush` on the L1 cache.
+//! The batch kernels. The three of Elfen's section 4 each load another part of a core: `loop` the
+//! front end, `matrix` the arithmetic units too, `flush` the L1 cache.
 //!
-//! A unit of work takes a few microseconds: long enough for counting it to cost nothing,
-//! short enough for its counter to be a fine clock of progress.
+//! A unit of work takes a few microseconds. That is long compared with counting the unit, and short
+//! enough that the counter shows progress in fine steps.
 
 use std::hint::black_box;
 
@@ -21,7 +21,7 @@ const MULTIPLICATIONS: usize = 64;
 /// Rows and columns of a matrix.
 const ORDER: usize = 5;
 
-/// A buffer as large as a common L1 data cache: writing it drives out everything else.
+/// A buffer as large as a common L1 data cache: writing it evicts all other data.
 const FLUSH_BYTES: usize = 32 * 1024;
 
 /// Times the buffer is written in a unit.
@@ -43,12 +43,12 @@ pub enum Kernel {
 type Matrix = [[f64; ORDER]; ORDER];
 
 impl Kernel {
-    /// Whether its threads do the work themselves.
+    /// Whether the batch threads do the work themselves, rather than in child processes.
     pub fn is_in_process(self) -> bool {
         !matches!(self, Kernel::Zstd)
     }
 
-    /// A function that does one unit of this work, with checks in it.
+    /// A function that does one unit of this work and checks the lane.
     pub fn unit(self, check: Check) -> Result<Box<dyn FnMut()>> {
         Ok(match self {
             Kernel::Loop => Box::new(loop_unit(check)),
@@ -89,7 +89,7 @@ fn flush_unit(mut buffer: Vec<u8>, check: Check) -> impl FnMut() {
     move || {
         for _ in 0..FLUSHES {
             check.look();
-            // Without it, writing zeroes over zeroes could be left out.
+            // Without `black_box` the compiler could leave out a write of zeroes over zeroes.
             black_box(&mut buffer).fill(0);
         }
         black_box(&buffer);
@@ -107,8 +107,8 @@ fn multiply(left: &Matrix, right: &Matrix) -> Matrix {
     product
 }
 
-/// A doubly stochastic matrix: its powers neither grow nor fade, so arithmetic stays at
-/// its usual speed.
+/// A doubly stochastic matrix: its powers neither grow nor shrink, so the arithmetic meets no
+/// infinities or denormal numbers and keeps its speed.
 fn some_matrix() -> Matrix {
     let mut matrix = [[0.1; ORDER]; ORDER];
     for (row, cells) in matrix.iter_mut().enumerate() {
@@ -137,7 +137,7 @@ mod tests {
         for kernel in Kernel::value_variants() {
             match kernel.unit(Check::none()) {
                 Ok(mut unit) => (0..10).for_each(|_| unit()),
-                // The compression is a real program over a real text; both may be missing.
+                // The kernel needs zstd and the dictionary; both may be missing.
                 Err(error) if matches!(kernel, Kernel::Zstd) => sidelane_skip::skip(format!("zstd: {error:#}")),
                 Err(error) => panic!("{kernel:?}: {error:#}"),
             }

@@ -1,7 +1,7 @@
-//! Batch work whose progress can be watched from outside, at any moment, without asking it.
+//! Batch work whose progress other processes can read at any moment.
 //!
-//! Each thread counts its finished units of work in a cache line of its own, in a file
-//! that is shared memory to whoever maps it.
+//! Each thread counts its finished units of work in a cache line of its own, in a file that other
+//! processes map as shared memory.
 
 mod check;
 mod compress;
@@ -29,9 +29,9 @@ pub struct Args {
     /// What each thread does
     #[arg(value_enum)]
     kernel: Kernel,
-    /// File of the counters: 64 bytes a thread, the first 8 of them its units, the next 8 the nanoseconds
-    /// that it worked on them, the next 8 those in which it made up for a sibling lane instead, as numbers in the
-    /// machine's byte order
+    /// File of the counters: 64 bytes for each thread. The first 8 bytes are its units, the next 8
+    /// the nanoseconds that it worked on them, the next 8 those in which it made up for a sibling
+    /// lane, as numbers in the machine's byte order
     #[arg(long, value_name = "FILE")]
     counter: PathBuf,
     /// Seconds to run; until SIGTERM or SIGINT if not given
@@ -44,7 +44,7 @@ pub struct Args {
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
     threads: u16,
-    /// Do so many units of work, then sleep, again and again
+    /// Do this many units of work, then sleep, repeatedly
     #[arg(long, value_name = "UNITS:US", value_parser = rest)]
     rest: Option<Rest>,
     /// Make up for what a sibling lane would have taken; not for zstd, which is left to a thief
@@ -65,12 +65,12 @@ fn rest(text: &str) -> Result<Rest, String> {
     rest.filter(|rest| rest.after_units > 0).ok_or_else(|| "write UNITS:MICROSECONDS, as in 200:1000".to_owned())
 }
 
-/// Runs the kernel on all threads until the time is over or a signal ends it.
+/// Runs the kernel on all threads until the time is over or a POSIX signal ends it.
 pub fn run(args: &Args) -> Result<()> {
     let counters = Arc::new(Counters::create(&args.counter, usize::from(args.threads))?);
-    // Threads inherit the mask, so the signals wait for this thread to ask for them.
+    // Threads inherit the signal mask, so the POSIX signals stay pending for this thread.
     let signals = EndingSignals::block()?;
-    // Fails here, where it can be said, if the work cannot be done.
+    // If the work cannot be done, this fails here, before the threads start, with a message.
     drop(args.kernel.unit(Check::none())?);
     let sibling = Arc::new(args.pace.find()?.filter(|_| args.kernel.is_in_process()));
     for thread in 0..usize::from(args.threads) {
@@ -86,7 +86,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// A few units take some tens of microseconds: often enough to look at the other lane, and at the clock.
+/// Units between two looks at the other lane and at the clock: some tens of microseconds.
 const UNITS_A_LOOK: u64 = 16;
 
 fn work(kernel: Kernel, checks: bool, rest: Option<Rest>, sibling: Option<&Sibling>, counter: &Counter) {
@@ -116,7 +116,7 @@ fn work(kernel: Kernel, checks: bool, rest: Option<Rest>, sibling: Option<&Sibli
     }
 }
 
-/// A batch job that is not slowed as was asked for would be measured as if it were.
+/// A batch job that goes on without the slowdown would be measured as if it had it.
 fn give_up(error: &anyhow::Error) -> ! {
     eprintln!("sidelane-lab: {error:#}");
     std::process::exit(1);

@@ -58,8 +58,8 @@ pub fn read_bytes(path: &Path) -> Result<Vec<u8>> {
     Ok(bytes)
 }
 
-/// The text of a file. Stray bytes of older encodings become replacement characters: they
-/// are not worth an error in a corpus.
+/// The text of a file. Bytes that are not UTF-8 become replacement characters: a few of them in old
+/// files do not matter in a corpus.
 pub fn read_text(path: &Path) -> Result<String> {
     Ok(String::from_utf8_lossy(&read_bytes(path)?).into_owned())
 }
@@ -69,7 +69,7 @@ pub fn read_text(path: &Path) -> Result<String> {
 pub struct Fingerprint(u64);
 
 impl Fingerprint {
-    /// The fingerprint of no files.
+    /// The fingerprint of an empty set of files.
     pub fn new() -> Self {
         Fingerprint(0xcbf2_9ce4_8422_2325)
     }

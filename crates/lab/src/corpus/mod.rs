@@ -1,8 +1,8 @@
 //! The text that is indexed: documentation and dictionaries that Debian packages install.
 //!
-//! Real English has the term frequencies that give searches their spread of demands;
-//! none of it is made up or repeated here. A corpus can also be any directory of .txt
-//! files, which is what the tests use.
+//! Real English has the term frequencies that make the demands of searches differ, so no text is
+//! generated or repeated here. A corpus can also be any directory of .txt files; the tests use
+//! that.
 
 mod files;
 mod split;
@@ -23,10 +23,10 @@ enum Form {
     Dictionary,
 }
 
-/// One place text comes from.
+/// One source of text.
 #[derive(Debug)]
 struct Source {
-    /// What the reader of a message knows it by.
+    /// The source's name in messages.
     name: String,
     path: PathBuf,
     form: Form,
@@ -46,8 +46,8 @@ pub struct Corpus {
 }
 
 impl Corpus {
-    /// What is installed of the Debian packages, and a warning for what is not; an error if
-    /// nothing is.
+    /// The sources whose Debian packages are installed, with a warning for those that are missing;
+    /// an error if none is installed.
     pub fn of_debian() -> Result<Corpus> {
         let (present, missing): (Vec<Source>, Vec<Source>) =
             PACKAGES.into_iter().map(Source::of_package).partition(Source::is_present);
@@ -69,7 +69,7 @@ impl Corpus {
         Ok(Corpus { sources: vec![source] })
     }
 
-    /// A number that changes when any file of the corpus does.
+    /// A number that changes when any file of the corpus changes.
     pub fn fingerprint(&self) -> Result<u64> {
         let mut print = Fingerprint::new();
         for source in &self.sources {
@@ -130,7 +130,7 @@ impl Source {
     }
 }
 
-/// What is missing, and how to get it.
+/// Which packages are missing, and how to install them.
 fn advice(missing: &[Source]) -> String {
     let packages: Vec<&str> = missing.iter().map(|source| source.name.as_str()).collect();
     format!("not installed: {}; run `apt-get install {}`", packages.join(", "), packages.join(" "))

@@ -2,11 +2,10 @@
 
 use anyhow::{Context, Result};
 
-/// Blocks shorter than this are headings or markup; they join the block that follows, which
-/// is what they talk about.
+/// Blocks shorter than this are headings or markup; they join the block that follows.
 const PARAGRAPH_BYTES_MIN: usize = 60;
 
-/// Entries about the dictionary itself start with this.
+/// Entries with this prefix describe the dictionary itself.
 const DATABASE_PREFIX: &str = "00-database";
 
 /// The paragraphs of a text: blocks between blank lines, each with the short blocks before
@@ -24,7 +23,7 @@ pub fn paragraphs(text: &str) -> impl Iterator<Item = &str> {
     })
 }
 
-/// Where the first paragraph of `text` ends: at the first blank line that is not too early.
+/// Where the first paragraph of `text` ends: at the first blank line after enough bytes.
 fn paragraph_end(text: &str) -> usize {
     let mut end = 0;
     for line in text.split_inclusive('\n') {

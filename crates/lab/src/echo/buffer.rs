@@ -1,4 +1,4 @@
-//! What a connection has received and not dealt with.
+//! The bytes that a connection has received and that are not handled yet.
 
 use std::io::{ErrorKind, Read};
 
@@ -8,12 +8,12 @@ use crate::clock::{Nanos, now_ns};
 /// Bytes read at a time; large requests take several reads.
 const READ_BYTES: usize = 64 * 1024;
 
-/// What one look at a connection brought.
+/// The result of one read from a connection.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Received {
-    /// The requests that are complete now, and when the read returned that completed them.
+    /// The requests that are complete now, and the time when the last read returned.
     Asks(Vec<Ask>, Nanos),
-    /// The client has gone.
+    /// The client has closed the connection.
     Gone,
 }
 
@@ -22,7 +22,7 @@ pub enum Received {
 pub struct Buffer(Vec<u8>);
 
 impl Buffer {
-    /// Reads what is there; more than once only if there is more than fits.
+    /// Reads the available bytes; reads again only if there are more than fit into one read.
     pub fn receive(&mut self, mut stream: impl Read) -> Received {
         let mut chunk = vec![0; READ_BYTES];
         loop {

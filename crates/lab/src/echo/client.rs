@@ -1,10 +1,10 @@
-//! `sidelane-lab echo-client`: an open-loop client with the habits that make requests hard to
-//! tell apart from outside.
+//! `sidelane-lab echo-client`: an open-loop client whose sending habits make requests hard to tell
+//! apart for an outside observer.
 //!
-//! On some connections it sends several requests without waiting, each in a write of its own.
-//! Of the others, some requests come in two writes, some are larger than a segment, and some
-//! replies are asked for in two sends. No request has two of these habits, for then nothing
-//! but its meaning tells where it ends.
+//! On some connections it sends several requests without waiting, each in a write of its own. On
+//! the others, some requests come in two writes, some are larger than a segment, and some ask for a
+//! reply in two sends. No request has two of these habits: its end could then be found only with
+//! knowledge of the protocol.
 
 use std::collections::VecDeque;
 use std::fs::File;
@@ -32,7 +32,7 @@ pub struct Args {
     /// Requests per second, on average
     #[arg(long, value_parser = numbers::positive)]
     rate: f64,
-    /// How long
+    /// Seconds to run
     #[arg(long, value_parser = numbers::positive)]
     seconds: f64,
     /// Connections, of which every fourth sends several requests without waiting
@@ -49,12 +49,12 @@ pub struct Args {
     cpu: Option<usize>,
 }
 
-/// Requests sent at once where several are.
+/// Number of requests sent at once, where several are.
 const TOGETHER: u64 = 3;
 const SMALL_BYTES: usize = 40;
 /// More than a segment carries, on loopback too.
 const LARGE_BYTES: usize = 150_000;
-/// A service that owes replies and sends none for this long is given up.
+/// A service that owes replies and sends none for this long is taken for dead.
 const SILENCE_MAX_NS: Nanos = 20 * SECOND_NS;
 
 struct Connection {
@@ -118,7 +118,7 @@ impl Client {
         })
     }
 
-    /// One request, or several at once; as soon as a connection is free.
+    /// Sends one request, or several at once, as soon as a connection is free.
     fn send_turn(&mut self) -> Result<()> {
         let several = self.rng.below(8) == 0;
         let since_ns = now_ns();
@@ -136,7 +136,7 @@ impl Client {
         }
     }
 
-    /// One request, with one habit at most.
+    /// Sends one request with at most one habit.
     fn send_odd(&mut self, number: usize) -> Result<()> {
         if self.rng.unit() >= self.habits {
             return self.send(number, false, SMALL_BYTES, 0);
@@ -148,7 +148,7 @@ impl Client {
         }
     }
 
-    /// Sends a request; its first `first_bytes` in a write of their own.
+    /// Sends a request; its first `first_bytes` bytes in a write of their own.
     fn send(&mut self, number: usize, in_parts: bool, body_bytes: usize, first_bytes: usize) -> Result<()> {
         self.sent += 1;
         let bytes = request(Ask { id: self.sent, in_parts }, body_bytes);
@@ -168,7 +168,7 @@ impl Client {
         Ok(())
     }
 
-    /// Waits for replies, until `end_ns` at the longest, and takes them in.
+    /// Waits for replies until `end_ns` at the latest, and reads them.
     fn take_replies(&mut self, end_ns: Nanos) -> Result<()> {
         let mut events: Vec<epoll::Event> = Vec::with_capacity(64);
         let timeout = timespec(end_ns.saturating_sub(now_ns()));
@@ -210,7 +210,7 @@ impl Connection {
         Ok(Connection { stream, under_way: VecDeque::new(), received: vec![], several: number.is_multiple_of(4) })
     }
 
-    /// Large requests may not fit the socket's buffer at once.
+    /// Sends all bytes; a large request may not fit into the socket's buffer at once.
     fn send_all(&mut self, mut bytes: &[u8]) -> Result<()> {
         while !bytes.is_empty() {
             match self.stream.write(bytes) {
@@ -232,7 +232,7 @@ impl Connection {
         }
         let received_ns = now_ns();
         while let Some((id, length)) = parse_reply(&self.received) {
-            let (wanted, sent_ns) = self.under_way.pop_front().context("a reply that nobody asked for")?;
+            let (wanted, sent_ns) = self.under_way.pop_front().context("a reply without a request")?;
             ensure!(id == wanted, "a reply to request {id}, where {wanted} was asked");
             writeln!(log, "{id},{sent_ns},{received_ns}").context("cannot write the log")?;
             self.received.drain(..length);

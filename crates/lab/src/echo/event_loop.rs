@@ -1,5 +1,5 @@
-//! One thread for all connections, in the manner of Redis: in each turn it receives from every
-//! connection that is ready, and sends the replies when it has seen them all.
+//! One thread for all connections, as in Redis: in each turn it receives from every connection that
+//! is ready, and sends the replies after it has received from all of them.
 
 use std::collections::HashMap;
 use std::net::{TcpListener, TcpStream};
@@ -62,14 +62,14 @@ impl Loop<'_> {
                         self.journal.work();
                         answers.push((fd, ask, read_ns));
                     }
-                    // Several at once are answered one by one.
+                    // Several requests that arrived together are answered one by one.
                     _ => drop(self.journal.serve(&asks, read_ns, &*stream)),
                 },
                 Received::Gone => drop(self.clients.remove(&fd)),
             }
         }
         for (fd, ask, read_ns) in answers {
-            // A client that has gone is noticed at its next receive.
+            // A closed connection is noticed at its next receive.
             let _ = self.journal.answer(ask, read_ns, &self.clients[&fd].0);
         }
     }

@@ -1,4 +1,4 @@
-//! When each request was taken up and answered, as the service itself saw it.
+//! The service's own record of when it took up and answered each request.
 
 use std::fs::File;
 use std::io::{BufWriter, Write};
@@ -21,7 +21,7 @@ struct Entry {
     tid: i32,
 }
 
-/// What the service did, in memory until it is asked for.
+/// The record, in memory until it is asked for.
 #[derive(Debug)]
 pub struct Journal {
     entries: Mutex<Vec<Entry>>,
@@ -30,7 +30,7 @@ pub struct Journal {
 }
 
 impl Journal {
-    /// An empty one. Requests take `mean_us` of work on average, exponentially spread.
+    /// An empty record. Requests take `mean_us` of work on average, exponentially distributed.
     pub fn new(mean_us: f64) -> Self {
         let (entries, demand) = (Mutex::default(), Mutex::new(Rng::new(1, 0)));
         Journal { entries, demand, demand_mean_ns: mean_us * 1e3 }
@@ -45,7 +45,8 @@ impl Journal {
         }
     }
 
-    /// Answers a request that was taken up at `started_ns`; returns when that was done.
+    /// Answers a request that was taken up at `started_ns`; returns the time after the answer was
+    /// sent.
     pub fn answer(&self, ask: Ask, started_ns: Nanos, mut out: impl Write) -> std::io::Result<Nanos> {
         for part in reply(ask) {
             out.write_all(&part)?;
@@ -57,7 +58,7 @@ impl Journal {
         Ok(finished_ns)
     }
 
-    /// Works on requests that came together and answers each before the next.
+    /// Works on requests that arrived together, and answers each before the next one starts.
     pub fn serve(&self, asks: &[Ask], mut started_ns: Nanos, mut out: impl Write) -> std::io::Result<()> {
         for ask in asks {
             self.work();
@@ -66,7 +67,8 @@ impl Journal {
         Ok(())
     }
 
-    /// Writes all entries: id, start, finish and thread a line. Returns how many there are.
+    /// Writes all entries, one on each line: id, start, finish and thread. Returns how many there
+    /// are.
     pub fn write(&self, path: &Path) -> Result<usize> {
         let entries = self.entries.lock().expect("nobody panics here").clone();
         let failed = || format!("cannot write {}", path.display());

@@ -1,10 +1,10 @@
-//! A service that knows when it worked on what, and its client: the ground truth for whoever
-//! claims to see a service's requests from outside.
+//! A service that records when it worked on which request, and its client: the ground truth for
+//! tools that observe a service's requests from outside.
 //!
-//! - `wire`: how requests and replies look
-//! - `journal`: when each request was taken up and answered, as the service itself saw it
-//! - `buffer`: what a connection has received and not dealt with
-//! - `event_loop`, `threads`, `pool`: the three designs that services have
+//! - `wire`: the format of requests and replies
+//! - `journal`: the service's own record of when it took up and answered each request
+//! - `buffer`: the bytes that a connection has received and that are not handled yet
+//! - `event_loop`, `threads`, `pool`: the three common designs of services
 //! - `server`, `client`: the two programs
 
 mod buffer;

@@ -17,7 +17,7 @@ use super::wire::Ask;
 use crate::clock::now_ns;
 
 const EVENTS_MAX: usize = 64;
-/// A connection is watched until it has asked something, and again when that was answered.
+/// A connection is watched until it sends a request, and again after the request was answered.
 const ONCE: epoll::EventFlags = epoll::EventFlags::IN.union(epoll::EventFlags::ONESHOT);
 
 struct Job {
@@ -72,7 +72,7 @@ impl Pool {
         Ok(Arc::new(stream))
     }
 
-    /// Hands on what a connection asks; `None` when it has gone.
+    /// Passes the requests of a connection to the workers; `None` when the client has closed it.
     fn receive(&self, stream: &Arc<TcpStream>, buffer: &mut Buffer) -> Option<()> {
         match buffer.receive(&**stream) {
             Received::Gone => return None,
@@ -108,7 +108,7 @@ impl Pool {
 
     fn watch(&self, stream: &TcpStream) {
         let data = epoll::EventData::new_u64(stream.as_raw_fd() as u64);
-        // Fails only for a connection that has gone.
+        // Fails only for a connection that is closed.
         let _ = epoll::modify(&self.epoll, stream, data, ONCE);
     }
 }

@@ -1,5 +1,5 @@
-//! `sidelane-lab echo-server`: a service in one of three designs that writes down when it
-//! worked on what.
+//! `sidelane-lab echo-server`: a service in one of three designs that records when it worked on
+//! which request.
 
 use std::io::BufRead;
 use std::net::TcpListener;
@@ -17,10 +17,10 @@ use crate::{numbers, place};
 /// Options of `echo-server`.
 #[derive(Debug, clap::Args)]
 pub struct Args {
-    /// How it is built
+    /// Design of the service
     #[arg(long, value_enum)]
     design: Design,
-    /// File for what it did, written for each line of standard input
+    /// File for its record, written for each line of standard input
     #[arg(long, value_name = "FILE")]
     log: PathBuf,
     /// Address to listen on

@@ -1,32 +1,32 @@
-//! Requests and replies: a head of 16 bytes, and a body of the length that it says.
+//! Requests and replies: a head of 16 bytes, then a body whose length the head gives.
 
 /// Bytes of a head.
 pub const HEAD_BYTES: usize = 16;
 
-/// What a client asks for.
+/// A client's request.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Ask {
-    /// The client's number for it.
+    /// The client's number for the request.
     pub id: u64,
-    /// Answer in two sends, head and body.
+    /// Whether to answer in two sends, head and body.
     pub in_parts: bool,
 }
 
-/// Body of a reply in two parts.
+/// Bytes of the body of a reply in two parts.
 const PART_BYTES: u32 = 100;
 
-/// A request with a body of that length.
+/// A request with a body of `body_bytes`.
 pub fn request(ask: Ask, body_bytes: usize) -> Vec<u8> {
     frame(ask.id, body_bytes as u32, u32::from(ask.in_parts))
 }
 
-/// The first request in `bytes` and its length, if it is all there.
+/// The first request in `bytes` and its length, if all of it has arrived.
 pub fn parse_request(bytes: &[u8]) -> Option<(Ask, usize)> {
     let (id, length, flags) = parse(bytes)?;
     Some((Ask { id, in_parts: flags != 0 }, length))
 }
 
-/// The reply, as the sends that it takes.
+/// The reply, in the parts to be sent one by one.
 pub fn reply(ask: Ask) -> Vec<Vec<u8>> {
     let mut whole = frame(ask.id, if ask.in_parts { PART_BYTES } else { 0 }, 0);
     match ask.in_parts {
@@ -38,7 +38,7 @@ pub fn reply(ask: Ask) -> Vec<Vec<u8>> {
     }
 }
 
-/// The id of the first reply in `bytes` and its length, if it is all there.
+/// The id of the first reply in `bytes` and its length, if all of it has arrived.
 pub fn parse_reply(bytes: &[u8]) -> Option<(u64, usize)> {
     parse(bytes).map(|(id, length, _)| (id, length))
 }

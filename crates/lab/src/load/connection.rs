@@ -1,4 +1,4 @@
-//! One connection to the service: at most one request under way.
+//! One connection to the service, with at most one request under way.
 
 use std::io::{self, Read, Write};
 use std::net::{SocketAddr, TcpStream};
@@ -16,7 +16,7 @@ const READ_BYTES: usize = 4096;
 pub struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
-    /// When the request under way was meant to be sent.
+    /// When the request under way should have been sent.
     under_way: Option<Nanos>,
 }
 
@@ -29,20 +29,20 @@ impl Connection {
         Ok(Connection { stream, received: Vec::with_capacity(READ_BYTES), under_way: None })
     }
 
-    /// The socket, to wait for.
+    /// The socket, for epoll.
     pub fn stream(&self) -> &TcpStream {
         &self.stream
     }
 
-    /// Sends a request; the reply before it must be complete. The socket's buffer is empty
-    /// then, so that a request, being small, always fits.
+    /// Sends a request. The reply to the one before must be complete: the socket's buffer is then
+    /// empty, so that a request, being small, always fits.
     pub fn send(&mut self, request: &[u8], intended_ns: Nanos) -> Result<()> {
         self.stream.write_all(request).context("cannot send; did the service close the connection?")?;
         self.under_way = Some(intended_ns);
         Ok(())
     }
 
-    /// Takes in what has arrived; returns all there is of the reply so far.
+    /// Reads what has arrived; returns all of the reply so far.
     pub fn receive(&mut self) -> io::Result<&[u8]> {
         let mut chunk = [0; READ_BYTES];
         let length = self.stream.read(&mut chunk)?;
@@ -53,10 +53,10 @@ impl Connection {
         Ok(&self.received)
     }
 
-    /// Ends the request under way, whose reply took `length` bytes; returns when it was
-    /// meant to be sent.
+    /// Ends the request under way, whose reply took `length` bytes; returns when it should have
+    /// been sent.
     pub fn finish(&mut self, length: usize) -> Result<Nanos> {
-        let intended_ns = self.under_way.take().context("the service sent a reply that nobody asked for")?;
+        let intended_ns = self.under_way.take().context("the service sent a reply without a request")?;
         let extra = &self.received[length..];
         ensure!(extra.is_empty(), "the service sent more than one reply to a request: {}", excerpt(extra));
         self.received.clear();

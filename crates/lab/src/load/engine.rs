@@ -1,8 +1,8 @@
-//! The event loop: sends what is due, waits, takes in replies.
+//! The event loop: sends the requests that are due, waits, reads replies.
 //!
-//! The queue of requests that wait for a connection is the plan itself: what is due and
-//! has not been taken off it is waiting. Waiting is done in epoll, with a timerfd set to
-//! the absolute time of the next request: it neither spins nor rounds to milliseconds.
+//! The plan itself is the queue of requests that wait for a connection: a request that is due and
+//! still on the plan waits. The loop waits in epoll, with a timerfd set to the absolute time of the
+//! next request, so it neither spins nor rounds to milliseconds.
 
 use std::collections::VecDeque;
 use std::io::ErrorKind;
@@ -21,24 +21,24 @@ use super::series::Series;
 use crate::clock::{Nanos, SECOND_NS, cpu_used_ns, now_ns, timespec};
 use crate::summary::Durations;
 
-/// A service that sends nothing for this long, though it was asked, is given up.
+/// A service that owes replies and sends nothing for this long is taken for dead.
 const SILENCE_MAX_NS: Nanos = 20 * SECOND_NS;
 
-/// What epoll calls the timer; connections are called by their number.
+/// The timer's number in epoll; connections have their own numbers.
 const TIMER: u64 = u64::MAX;
 
-/// What came out of a run.
+/// The result of a run.
 #[derive(Debug)]
 pub struct Outcome {
     /// From intended start to end of reply.
     pub latency: Durations,
-    /// The same, by time.
+    /// The latencies by time.
     pub series: Series,
     /// From intended start to actual start.
     pub send_lag: Durations,
-    /// Requests, those of the warm-up included, that the service answered with an error.
+    /// Requests that the service answered with an error, warm-up included.
     pub errors: u64,
-    /// What one of them said.
+    /// The message of one error.
     pub error_example: String,
     cpu_ns: Nanos,
     wall_ns: Nanos,
@@ -63,7 +63,7 @@ impl Outcome {
     }
 }
 
-/// Carries out a plan.
+/// Carries out the plan.
 pub fn run(target: SocketAddr, connections: usize, plan: Plan, protocol: Box<dyn Protocol>) -> Result<Outcome> {
     let mut engine = Engine::connect(target, connections, plan, protocol)?;
     let cpu_start_ns = cpu_used_ns();
@@ -82,14 +82,14 @@ struct Engine {
     plan: Plan,
     protocol: Box<dyn Protocol>,
     connections: Vec<Connection>,
-    /// Connections without a request, the longest idle first.
+    /// Connections without a request under way, the longest idle first.
     idle: VecDeque<usize>,
     epoll: OwnedFd,
     events: Vec<epoll::Event>,
     timer: OwnedFd,
-    /// What the timer is set to; 0 is not set.
+    /// The time the timer is set to; 0: not set.
     timer_ns: Nanos,
-    /// All other times count from here.
+    /// The start of the run, from which all other times count.
     start_ns: Nanos,
     /// Since when the service has owed a reply and sent none.
     silent_since_ns: Nanos,
@@ -152,7 +152,7 @@ impl Engine {
         Ok(())
     }
 
-    /// Waits for replies, or until the next request is due and can be sent.
+    /// Waits for replies, or until the next request is due and a connection is free for it.
     fn wait(&mut self) -> Result<()> {
         self.set_timer()?;
         self.events.clear();
@@ -174,7 +174,7 @@ impl Engine {
         Ok(())
     }
 
-    /// When something has to be done even if no reply arrives.
+    /// When the loop has to wake up even if no reply arrives.
     fn wake_ns(&mut self) -> Option<Nanos> {
         let silence_end_ns = (!self.is_quiet()).then_some(self.silent_since_ns + SILENCE_MAX_NS);
         let next_ns = self.plan.next_ns().filter(|_| !self.idle.is_empty());
@@ -233,8 +233,8 @@ impl Engine {
     }
 }
 
-/// An epoll on the timer and all connections. The timer is edge-triggered, so that it
-/// need not be read.
+/// An epoll instance for the timer and all connections. The timer is edge-triggered, so it need not
+/// be read.
 fn watch(timer: &OwnedFd, connections: &[Connection]) -> Result<OwnedFd> {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
     let edge = epoll::EventFlags::IN | epoll::EventFlags::ET;

@@ -8,11 +8,11 @@ use crate::rng::Rng;
 
 /// Keys in use.
 const KEYS: usize = 20_000;
-/// Every tenth request on average sets its key; the others get it, if it is there.
+/// Every tenth request on average sets its key; the others get their key, if it is set.
 const SET_ONE_IN: usize = 10;
 /// Bytes of a value.
 const VALUE_BYTES: usize = 100;
-/// What ends the reply to a get.
+/// The end of the reply to a get.
 const END: &[u8] = b"END\r\n";
 
 /// Random gets and sets.
@@ -23,7 +23,7 @@ pub struct Memcached {
 }
 
 impl Memcached {
-    /// Requests of that seed.
+    /// The request stream of `seed`.
     pub fn new(seed: u64) -> Self {
         Memcached { rng: Rng::new(seed, REQUESTS_STREAM), request: Vec::new() }
     }
@@ -55,8 +55,8 @@ impl Protocol for Memcached {
     }
 }
 
-/// A value: its length as the last word of `line`, and then, from `start`, so many bytes, a line
-/// end and the end of the reply.
+/// A value: `line` ends with its length; from `start` on follow that many bytes, a line end and the
+/// end of the reply.
 fn value_reply(line: &[u8], start: usize, received: &[u8]) -> Result<Reply> {
     let size = line.rsplit(|byte| *byte == b' ').next().unwrap_or_default();
     let size: usize = std::str::from_utf8(size)

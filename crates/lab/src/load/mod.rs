@@ -1,14 +1,14 @@
 //! The load generator: open loop, Poisson arrivals, one thread.
 //!
-//! Latency counts from the moment a request was meant to be sent. If the service (or this
-//! process) falls behind, the requests that had to wait show the wait, as those of real
-//! users would; nothing is omitted in coordination with the service.
+//! Latency counts from the moment at which a request should have been sent. If the service (or this
+//! process) falls behind, the requests that had to wait show the wait, as those of real users
+//! would: there is no coordinated omission.
 //!
 //! - `plan`: which requests are sent and when, fixed by the seed
-//! - `protocol`, `search`, `redis`, `memcached`: how requests and replies look
+//! - `protocol`, `search`, `redis`, `memcached`: the formats of requests and replies
 //! - `connection`, `engine`: sockets and the event loop
 //! - `series`: latencies by time, for a load that changes
-//! - `report`: what came out
+//! - `report`: the result
 
 mod connection;
 mod engine;
@@ -39,7 +39,7 @@ pub struct Args {
     /// Address of the service
     #[arg(long, value_name = "IP:PORT")]
     target: SocketAddrV4,
-    /// What the service speaks
+    /// Protocol of the service
     #[arg(long, value_enum)]
     protocol: ProtocolName,
     /// Queries to choose from (search only)

@@ -1,4 +1,4 @@
-//! The plan of a run: when requests are meant to be sent, and which of them count.
+//! The plan of a run: when requests should be sent, and which of them are measured.
 
 use std::iter::Peekable;
 
@@ -11,13 +11,13 @@ use crate::rng::Rng;
 /// More requests than this in one run are taken for a mistake in the options.
 const REQUESTS_MAX: f64 = 100e6;
 
-/// The stream of the seed that times are drawn from; protocols draw from another.
+/// The stream of the seed for arrival times; requests are drawn from another stream.
 const TIMES_STREAM: u64 = 0;
 
-/// The stream of the seed that requests are drawn from.
+/// The stream of the seed for requests.
 pub const REQUESTS_STREAM: u64 = 1;
 
-/// A change of the rate on the way.
+/// A change of the rate during the run.
 #[derive(Debug, Clone, Copy)]
 pub struct Step {
     /// Seconds after the warm-up.
@@ -27,7 +27,7 @@ pub struct Step {
 }
 
 impl Step {
-    /// From two options, of which neither says anything without the other.
+    /// The step of two options that need each other.
     pub fn of(then_per_s: Option<f64>, at_seconds: Option<f64>) -> Result<Option<Self>> {
         let both = match (then_per_s, at_seconds) {
             (None, None) => return Ok(None),
@@ -69,12 +69,12 @@ impl Plan {
         })
     }
 
-    /// The stretch that is measured.
+    /// The time range that is measured.
     pub fn measured_ns(&self) -> (Nanos, Nanos) {
         (self.warmup_ns, self.end_ns)
     }
 
-    /// When the next request is meant to be sent; `None` when all have been.
+    /// When the next request should be sent; `None` after the last one.
     pub fn next_ns(&mut self) -> Option<Nanos> {
         self.arrivals.peek().copied().filter(|&time| time < self.end_ns)
     }
@@ -85,7 +85,7 @@ impl Plan {
         self.arrivals.next()
     }
 
-    /// Whether a request meant for that time is measured.
+    /// Whether a request of that intended time is measured.
     pub fn counts(&self, intended_ns: Nanos) -> bool {
         intended_ns >= self.warmup_ns
     }

@@ -9,7 +9,7 @@ use super::plan::REQUESTS_STREAM;
 use super::protocol::{Protocol, Reply, excerpt, first_line};
 use crate::rng::Rng;
 
-/// Keys in use: a few megabytes in the server, more than its share of the caches.
+/// Keys in use: a few megabytes in the server, more than its share of the caches holds.
 const KEYS: usize = 20_000;
 
 /// Every tenth request on average sets its key; the others get it.
@@ -18,7 +18,7 @@ const SET_ONE_IN: usize = 10;
 /// Bytes of a value.
 const VALUE_BYTES: usize = 100;
 
-/// Keys set in one go while preparing: their replies fit into any socket's buffer.
+/// Keys set at once during preparation: their replies fit into any socket's buffer.
 const PREPARE_BATCH: usize = 500;
 
 /// Random GETs and SETs.
@@ -29,14 +29,14 @@ pub struct Redis {
 }
 
 impl Redis {
-    /// Requests of that seed.
+    /// The request stream of `seed`.
     pub fn new(seed: u64) -> Self {
         Redis { rng: Rng::new(seed, REQUESTS_STREAM), request: Vec::new() }
     }
 }
 
 impl Protocol for Redis {
-    /// Sets all keys once, so that no GET comes back empty.
+    /// Sets all keys once, so that every GET finds a value.
     fn prepare(&mut self, target: SocketAddr) -> Result<()> {
         let mut stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
         let keys: Vec<usize> = (0..KEYS).collect();
@@ -75,8 +75,8 @@ fn error_reply(message: &[u8], length: usize) -> Reply {
     Reply::Error { length, message }
 }
 
-/// A bulk string: its length in `digits`, and then, from `start`, so many bytes and a line
-/// end. A length of −1 stands for no value.
+/// A bulk string: `digits` is its length; from `start` on follow that many bytes and a line end. A
+/// length of −1 means that there is no value.
 fn bulk_reply(digits: &[u8], start: usize, received: usize) -> Result<Reply> {
     let size: i64 = std::str::from_utf8(digits)
         .ok()

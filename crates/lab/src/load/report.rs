@@ -1,4 +1,4 @@
-//! What a run of the load generator says at its end.
+//! The report at the end of a run of the load generator.
 
 use std::fmt;
 
@@ -12,12 +12,12 @@ use crate::summary::CurvePoint;
 /// The result of a run. Latencies count from the intended start of a request.
 #[derive(Debug, Serialize)]
 pub struct Report {
-    /// Measured ones, all answered.
+    /// Measured requests, all answered.
     requests: u64,
-    /// Replies that were errors, those to the warm-up included.
+    /// Error replies, warm-up included.
     errors: u64,
     seconds: f64,
-    /// As asked for.
+    /// The requested rate.
     rate_per_s: f64,
     mean_us: f64,
     p50_us: f64,
@@ -26,15 +26,16 @@ pub struct Report {
     p99_us: f64,
     p999_us: f64,
     max_us: f64,
-    /// How late requests were sent: the wake-up of this process, or the wait for
-    /// a connection when all were busy.
+    /// How late requests were sent. Causes are a late wake-up of this process, or a wait for a
+    /// connection when all were busy.
     send_lag_p99_us: f64,
     /// CPU this process used, in per cent of one CPU.
     cpu_percent: f64,
     curve: Vec<CurvePoint>,
-    /// By the time at which requests were meant to be sent, from the end of the warm-up.
+    /// Latencies by the intended time of the requests, from the end of the warm-up.
     windows: Vec<Window>,
-    /// For how long the p99 of the last second was above the limit at most, if there was one.
+    /// The longest time for which the p99 of the last second was above the limit, if a limit was
+    /// given.
     longest_above_s: Option<f64>,
 }
 
@@ -62,7 +63,7 @@ impl Report {
         }
     }
 
-    /// With what `series` says of the stretch that was measured.
+    /// Adds the latencies by time for the measured range.
     pub fn with_series(self, series: &Series, measured_ns: (Nanos, Nanos), limit_us: Option<f64>) -> Self {
         let (start_ns, end_ns) = measured_ns;
         let above_s = |limit_us| series.longest_above_s((limit_us * 1e3) as Nanos, start_ns, end_ns);

@@ -7,10 +7,10 @@ use super::protocol::{Protocol, Reply, excerpt};
 use crate::rng::Rng;
 use crate::search::SearchQuery;
 
-/// A reply whose head is longer than this is not one of ours.
+/// The longest head of a reply; the lab's own service sends shorter ones.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// Random queries of a list.
+/// Random queries from a list.
 #[derive(Debug)]
 pub struct Search {
     requests: Vec<Vec<u8>>,
@@ -18,7 +18,7 @@ pub struct Search {
 }
 
 impl Search {
-    /// Searches drawn from `queries`, all equally likely. There must be one at least.
+    /// Queries drawn from `queries`, all equally likely; `queries` must not be empty.
     pub fn new(queries: &[SearchQuery], seed: u64) -> Self {
         Search { requests: queries.iter().map(request).collect(), rng: Rng::new(seed, REQUESTS_STREAM) }
     }
@@ -73,7 +73,7 @@ fn content_length(head: &str) -> Result<usize> {
         .with_context(|| format!("an HTTP reply does not say how long it is: {}", excerpt(head.as_bytes())))
 }
 
-/// Sorts a complete reply by its status.
+/// A complete reply, as a result or as an error by its status.
 fn judge(head: &str, length: usize) -> Result<Reply> {
     let status_line = head.split("\r\n").next().unwrap_or_default();
     match status_line.strip_prefix("HTTP/1.1 ").or(status_line.strip_prefix("HTTP/1.0 ")) {

@@ -1,21 +1,21 @@
-//! Latencies by time: how a change of load shows, and for how long.
+//! Latencies by time: the effect of a change of load, and how long it lasts.
 //!
-//! A request belongs to the moment at which it was meant to be sent. That moment is fixed by the
-//! seed, so the same window holds the same requests whatever the service makes of them.
+//! A request belongs to the window of its intended time. The seed fixes that time, so the same
+//! window holds the same requests in every run.
 
 use serde::Serialize;
 
 use crate::clock::{Nanos, SECOND_NS};
 
-/// Short enough to see a reaction, long enough for a percentile of some hundred requests a second.
+/// Short enough to show a reaction, long enough for a percentile of some hundred requests a second.
 const WINDOW_NS: Nanos = SECOND_NS / 2;
-/// The stretch whose percentile is held against a limit.
+/// The length of the sliding window whose percentile is compared with a limit.
 const SLIDING_NS: Nanos = SECOND_NS;
-/// How far the sliding stretch moves from one look to the next.
+/// How far the sliding window moves in one step.
 const SLIDE_NS: Nanos = SECOND_NS / 20;
 const PERCENTILE: f64 = 99.0;
 
-/// When each request was meant to be sent, and its latency.
+/// The intended time and the latency of each request.
 #[derive(Debug, Default)]
 pub struct Series(Vec<(Nanos, Nanos)>);
 
@@ -33,8 +33,8 @@ impl Series {
         self.0.push((intended_ns, latency_ns));
     }
 
-    /// The series from `start_ns` on, in windows of half a second. What is left over at the end is
-    /// left out.
+    /// The series from `start_ns` on, in windows of half a second. A rest that is shorter than a
+    /// window is left out.
     pub fn windows(&self, start_ns: Nanos, end_ns: Nanos) -> Vec<Window> {
         let count = end_ns.saturating_sub(start_ns) / WINDOW_NS;
         let window = |number: Nanos| {
@@ -46,7 +46,7 @@ impl Series {
         (0..count).map(window).collect()
     }
 
-    /// For how long the p99 of the last second was above `limit_ns` at most, in seconds.
+    /// The longest time in seconds for which the p99 of the last second was above `limit_ns`.
     pub fn longest_above_s(&self, limit_ns: Nanos, start_ns: Nanos, end_ns: Nanos) -> f64 {
         let (mut above, mut longest) = (0_u64, 0);
         let mut now_ns = start_ns + SLIDING_NS;
@@ -77,7 +77,7 @@ mod tests {
 
     const MS: Nanos = 1_000_000;
 
-    /// A request each 5 ms for `seconds`, and its latency by when it was sent.
+    /// A request each 5 ms for `seconds`, with a latency that depends on its intended time.
     fn series(seconds: Nanos, latency_ns: impl Fn(Nanos) -> Nanos) -> Series {
         let mut series = Series::default();
         (0..seconds * 200).for_each(|number| series.add(number * 5 * MS, latency_ns(number * 5 * MS)));
@@ -99,7 +99,8 @@ mod tests {
     fn a_slow_spell_lasts_as_long_as_a_second_remembers_it() {
         let slow_ns = 2 * SECOND_NS..3 * SECOND_NS;
         let series = series(8, |sent_ns| if slow_ns.contains(&sent_ns) { 50 * MS } else { MS });
-        // One second of it, and the second after it, whose first looks still hold 1 % slow requests.
+        // The slow second, and the second after it: its first sliding windows still hold 1 % slow
+        // requests.
         let longest_s = series.longest_above_s(20 * MS, 0, 8 * SECOND_NS);
         assert!((1.8..=2.1).contains(&longest_s), "{longest_s} s");
         assert_eq!(series.longest_above_s(50 * MS, 0, 8 * SECOND_NS), 0.0);

@@ -1,4 +1,4 @@
-//! The host: takes a CPU away at random.
+//! The host: takes a CPU away at random times.
 
 use std::sync::atomic::Ordering;
 
@@ -8,16 +8,17 @@ use super::Noise;
 use crate::clock::{Nanos, SECOND_NS, now_ns, sleep_until, thread_cpu_used_ns};
 use crate::rng::Rng;
 
-/// Above whoever holds a lane (10) and every client of the tests (80), below the kernel's own threads (99).
+/// Above every lane holder (10) and every client of the tests (80), below the kernel's own threads
+/// (99).
 pub const PRIORITY: i32 = 90;
 
 /// Shortest and longest of the long gaps.
 const LONG_NS: [Nanos; 2] = [5_000_000, 20_000_000];
 const LONG_MEAN_NS: f64 = 12_500_000.0;
-/// Short ones: as often as seen on a machine whose host is busy.
+/// Rate of short gaps, as measured on a machine whose host is busy.
 const SHORT_PER_S: f64 = 125.0;
 
-/// When gaps come, and how long they are.
+/// The distribution of gaps: when they come, and how long they are.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Gaps {
     long_per_s: f64,
@@ -32,10 +33,11 @@ struct Gap {
 }
 
 impl Gaps {
-    /// Gaps that take `share` of a CPU, `long_per_s` of them long.
+    /// Gaps that take `share` of a CPU; `long_per_s` of them each second are long.
     ///
     /// # Errors
-    /// When the long ones alone take more.
+    ///
+    /// If the long gaps alone take more than `share`.
     pub fn new(share: f64, long_per_s: f64) -> Result<Self> {
         let short_ns = share * SECOND_NS as f64 - long_per_s * LONG_MEAN_NS;
         ensure!(
@@ -47,7 +49,8 @@ impl Gaps {
         Ok(Self { long_per_s, short_mean_ns: short_ns / SHORT_PER_S })
     }
 
-    /// Times between gaps and the lengths of short ones are exponential, long ones uniform.
+    /// The next gap. Times between gaps and the lengths of short gaps are exponential, lengths of
+    /// long gaps uniform.
     fn next(&self, rng: &mut Rng) -> Gap {
         let per_s = self.long_per_s + SHORT_PER_S;
         let share = self.long_per_s * LONG_MEAN_NS + SHORT_PER_S * self.short_mean_ns;
@@ -61,7 +64,7 @@ impl Gaps {
     }
 }
 
-/// Takes this thread's CPU away, as `gaps` say, until told to stop.
+/// Takes this thread's CPU away according to `gaps` until told to stop.
 pub fn take_away(noise: &Noise, gaps: Gaps, seed: u64) -> Result<()> {
     let mut rng = Rng::new(seed, noise.cpu as u64);
     while noise.goes_on() {
@@ -78,7 +81,7 @@ pub fn take_away(noise: &Noise, gaps: Gaps, seed: u64) -> Result<()> {
 
 fn note(noise: &Noise, length_ns: Nanos) {
     let taken = &noise.taken;
-    // What the wake-ups themselves took is in it.
+    // The CPU time of the wake-ups is included.
     taken.host_ns.store(thread_cpu_used_ns(), Ordering::Relaxed);
     taken.gaps.fetch_add(1, Ordering::Relaxed);
     taken.longest_ns.fetch_max(length_ns, Ordering::Relaxed);

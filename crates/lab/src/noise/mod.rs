@@ -1,10 +1,10 @@
-//! A noisy machine, made at will: what a test must not mind.
+//! A noisy machine on demand: noise that tests must tolerate.
 //!
-//! Two kinds of noise on each CPU. A *host* takes the CPU away at random, for moments and now and then
-//! for many milliseconds, as a hypervisor does that runs other machines; it is a SCHED_FIFO thread above
-//! every holder of a lane. *Neighbours* are ordinary programs: one wakes 500 times a second, one
-//! computes 40 % of the time. Where SCHED_FIFO is refused the host is an ordinary thread, too, and that
-//! is said.
+//! Two kinds of noise on each CPU. A *host* takes the CPU away at random, mostly for microseconds
+//! and sometimes for many milliseconds, as a hypervisor with other guests does; it is a SCHED_FIFO
+//! thread above every lane holder. *Neighbours* are ordinary programs: one wakes 500 times a
+//! second, one computes 40 % of the time. Where SCHED_FIFO is refused, the host is an ordinary
+//! thread too, and a message says so.
 
 mod host;
 mod neighbours;
@@ -43,7 +43,7 @@ pub struct Args {
     seconds: Option<f64>,
 }
 
-/// What was done on one CPU, counted while it is done.
+/// The noise made on one CPU, counted while it is made.
 #[derive(Debug, Default)]
 struct Taken {
     /// CPU time of the host.
@@ -55,7 +55,7 @@ struct Taken {
     neighbours_ns: AtomicU64,
 }
 
-/// What every thread of the noise shares.
+/// State that all noise threads share.
 struct Noise {
     cpu: usize,
     stop: Arc<AtomicBool>,
@@ -68,7 +68,8 @@ impl Noise {
     }
 }
 
-/// Makes noise until a signal, the time or its parent's death ends it; then prints what it took.
+/// Makes noise until a POSIX signal, the time or its parent's death ends it; then prints how much
+/// it made.
 pub fn run(args: &Args) -> Result<()> {
     let gaps = Gaps::new(args.taken / 100.0, args.long_gaps)?;
     let signals = EndingSignals::block()?;
@@ -92,7 +93,7 @@ pub fn run(args: &Args) -> Result<()> {
     signals.wait(args.seconds.map(|seconds| now_ns().saturating_add(seconds_to_ns(seconds))));
     stop.store(true, Ordering::Relaxed);
     for thread in threads {
-        thread.join().expect("noise does not panic")?;
+        thread.join().expect("noise threads do not panic")?;
     }
     let report = Report { taken: &taken, wall_ns: now_ns() - began_ns };
     println!("{report}");
@@ -101,7 +102,7 @@ pub fn run(args: &Args) -> Result<()> {
 
 type NoiseThread = thread::JoinHandle<Result<()>>;
 
-/// Starts the host of one CPU; says so if it may not have the priority that makes it one.
+/// Starts the host of one CPU. Prints a message if the thread may not have the host's priority.
 fn start_host(noise: Noise, gaps: Gaps, seed: u64) -> Result<NoiseThread> {
     let (said, refused) = mpsc::channel();
     let cpu = noise.cpu;
@@ -133,7 +134,7 @@ fn own_cpus() -> Result<Vec<usize>> {
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
 }
 
-/// Nobody else would end it if whoever started it were killed.
+/// Ends this process when its parent dies: nothing else would end it if the parent were killed.
 fn die_with_parent() -> Result<()> {
     let parent = getppid();
     set_parent_process_death_signal(Some(Signal::TERM)).context("cannot ask to end with the parent")?;
@@ -141,7 +142,7 @@ fn die_with_parent() -> Result<()> {
     Ok(())
 }
 
-/// What the noise came to, in one line.
+/// The noise made, in one line.
 struct Report<'a> {
     taken: &'a [Arc<Taken>],
     wall_ns: Nanos,
@@ -152,12 +153,12 @@ impl Report<'_> {
         self.taken.iter().map(|taken| figure(taken).load(Ordering::Relaxed)).sum::<u64>() as f64
     }
 
-    /// Of one CPU, on average.
+    /// Average over the CPUs, in percent.
     fn percent(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
         self.sum(figure) * 100.0 / (self.wall_ns as f64 * self.taken.len() as f64)
     }
 
-    /// A second on each CPU.
+    /// Average over the CPUs, per second.
     fn per_s(&self, figure: fn(&Taken) -> &AtomicU64) -> f64 {
         self.sum(figure) * SECOND_NS as f64 / (self.wall_ns as f64 * self.taken.len() as f64)
     }

@@ -1,4 +1,4 @@
-//! One client of the service: its socket and what has arrived of its next request.
+//! One client of the service: its socket, and the bytes of its next request.
 
 use std::io::{ErrorKind, Read, Write};
 use std::net::TcpStream;
@@ -10,7 +10,7 @@ use crate::sibling::Pace;
 /// Bytes read at a time; most requests fit.
 const READ_BYTES: usize = 4096;
 
-/// What becomes of a connection.
+/// Whether a connection stays open.
 #[derive(Debug, PartialEq, Eq)]
 pub enum Fate {
     Keep,
@@ -30,7 +30,8 @@ impl Connection {
         Connection { stream, received: Vec::new() }
     }
 
-    /// Reads what is there and answers the requests that are complete, each as late as `pace` has it.
+    /// Reads what has arrived and answers the requests that are complete. `pace` delays each
+    /// answer.
     pub fn serve(&mut self, engine: &Engine, pace: &mut Option<Pace<'_>>) -> Fate {
         let mut chunk = [0; READ_BYTES];
         match self.stream.read(&mut chunk) {
@@ -68,9 +69,9 @@ impl Connection {
     }
 }
 
-/// Whether the whole response went out. It always fits into the socket's buffer, unless the
-/// client does not read its replies; such a client is dropped, for a service of one
-/// thread cannot wait for it.
+/// Whether the whole response was sent. It always fits into the socket's buffer, unless the client
+/// does not read its replies. Such a client is dropped, because a service of one thread cannot wait
+/// for it.
 fn send(stream: &mut TcpStream, response: &Response) -> bool {
     stream.write_all(&response.to_bytes()).is_ok()
 }

@@ -1,16 +1,16 @@
-//! The little HTTP/1.1 that the service speaks: GET requests without bodies, JSON replies.
+//! The part of HTTP/1.1 that the service implements: GET requests without bodies, JSON replies.
 
-/// Longer heads are refused, so that no client can fill the memory.
+/// Longer heads are refused, so that a client cannot fill the memory.
 const HEAD_BYTES_MAX: usize = 16 * 1024;
 
-/// The head of a request, which is all of it.
+/// The head of a request; there is no body.
 #[derive(Debug, PartialEq, Eq)]
 pub struct Head<'a> {
     /// Path and query, as sent.
     pub target: &'a str,
     /// Whether the client may send another request.
     pub keep_alive: bool,
-    /// Bytes it took.
+    /// Length of the head in bytes.
     pub length: usize,
 }
 
@@ -25,7 +25,7 @@ pub fn parse(received: &[u8]) -> Result<Option<Head<'_>>, &'static str> {
     Ok(Some(Head { target, keep_alive: keep_alive(lines).unwrap_or(keep_alive_default), length: end + 4 }))
 }
 
-/// The target, and whether connections of that version stay open by default.
+/// The target, and whether connections of that HTTP version stay open by default.
 fn parse_request_line(line: &str) -> Result<(&str, bool), &'static str> {
     let mut words = line.split(' ');
     match (words.next(), words.next(), words.next(), words.next()) {
@@ -35,7 +35,7 @@ fn parse_request_line(line: &str) -> Result<(&str, bool), &'static str> {
     }
 }
 
-/// What a Connection header says, if there is one.
+/// The value of a Connection header, if there is one.
 fn keep_alive<'a>(headers: impl Iterator<Item = &'a str>) -> Option<bool> {
     headers
         .filter_map(|header| header.split_once(':'))
@@ -50,7 +50,7 @@ pub fn query_of(target: &str) -> Option<String> {
     percent_decode(encoded)
 }
 
-/// Decodes `+` and `%XX`; `None` if that is not possible.
+/// Decodes `+` and `%XX`; `None` if the text is not validly encoded.
 fn percent_decode(encoded: &str) -> Option<String> {
     let mut bytes = Vec::with_capacity(encoded.len());
     let mut rest = encoded.bytes();
@@ -76,23 +76,23 @@ pub struct Response {
 }
 
 impl Response {
-    /// A result.
+    /// The reply to a search.
     pub fn json(value: &serde_json::Value) -> Self {
         let body = value.to_string();
         Response { status: "200 OK", body }
     }
 
-    /// The client asked for something that makes no sense.
+    /// The reply to an invalid request.
     pub fn bad_request(problem: &str) -> Self {
         Response::error("400 Bad Request", problem)
     }
 
-    /// The client asked for something that does not exist.
+    /// The reply to a request for an unknown target.
     pub fn not_found() -> Self {
         Response::error("404 Not Found", "ask for /search?q=and+some+words")
     }
 
-    /// The service could not do what it should.
+    /// The reply when the service failed.
     pub fn failure(problem: &str) -> Self {
         Response::error("500 Internal Server Error", problem)
     }
@@ -102,7 +102,7 @@ impl Response {
         Response { status, body }
     }
 
-    /// The reply as it goes over the wire, in one piece.
+    /// The bytes of the reply.
     pub fn to_bytes(&self) -> Vec<u8> {
         format!(
             "HTTP/1.1 {}\r\nContent-Type: application/json\r\nContent-Length: {}\r\n\r\n{}",

@@ -1,9 +1,8 @@
-//! The search service: one thread that does everything, and sleeps in the kernel when there
-//! is nothing to do.
+//! The search service: one thread that does all work, and sleeps in the kernel when there is none.
 //!
-//! Like the Lucene demo server of Elfen's section 5, but with its queue in one obvious
-//! place: requests wait in their sockets, and epoll hands the sockets out in the order in
-//! which they became ready. One thread makes service times independent of each other.
+//! It is like the Lucene demo server of Elfen's section 5, but requests queue in one place: they
+//! wait in their sockets, and epoll returns the sockets in the order in which they became ready.
+//! One thread makes service times independent of each other.
 
 mod connection;
 mod http;
@@ -25,7 +24,7 @@ use connection::{Connection, Fate};
 /// Sockets taken from epoll at a time.
 const EVENTS_MAX: usize = 64;
 
-/// What epoll calls the listening socket; connections are called by their slot.
+/// The listening socket's number in epoll; a connection's number is its slot.
 const LISTENER: u64 = u64::MAX;
 
 /// Options of `serve`.
@@ -60,12 +59,12 @@ pub fn run(args: &Args) -> Result<()> {
     }
 }
 
-/// Tells whoever started the service that it accepts connections, and where.
+/// Tells the parent process that the service accepts connections, and on which port.
 fn announce(port: u16) -> Result<()> {
     let mut stdout = std::io::stdout();
     writeln!(stdout, "ready port={port} pid={}", std::process::id())
         .and_then(|()| stdout.flush())
-        .context("cannot say on standard output that the service is ready")
+        .context("cannot print on standard output that the service is ready")
 }
 
 struct Server {

@@ -13,7 +13,7 @@ use crate::clock::{Nanos, now_ns};
 /// Threads that can make up for their own overlap.
 pub const THREADS: usize = 16;
 
-/// A stopwatch in one word, so that it is read whole; see `bpf/sibling.h`.
+/// A stopwatch in one word, so that it is read at once; see `bpf/sibling.h`.
 #[derive(Debug, Default)]
 #[repr(transparent)]
 pub struct Stopwatch(AtomicU64);
@@ -24,11 +24,11 @@ impl Stopwatch {
         self.0.load(Ordering::Acquire) & 1 == 1
     }
 
-    /// What it shows when what it measures has got to `at`.
+    /// Its reading when the quantity that it measures has reached `at`.
     pub fn shows(&self, at: u64) -> u64 {
         let word = self.0.load(Ordering::Acquire) as i64;
         let start = if word & 1 == 1 { at as i64 } else { 0 };
-        // A reading may be some nanoseconds older than a start on another CPU.
+        // The reader's time may be some nanoseconds older than a start on another CPU.
         (word >> 1).wrapping_add(start).max(0) as u64
     }
 
@@ -41,13 +41,13 @@ impl Stopwatch {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Lane {
-    /// Time in which it worked, and in which a holder napped there.
+    /// Time in which the lane worked, and in which a holder napped there.
     pub spent: [Stopwatch; LOADS],
-    /// What the other lane did while this one worked.
+    /// What the other lane did while this lane worked.
     pub both: [Stopwatch; LOADS],
-    /// Of it, while threads without a place of their own ran here.
+    /// The part of `both` while threads without a place ran here.
     pub overlap: [Stopwatch; LOADS],
-    /// Time in which the thief ran and somebody waited for it.
+    /// Time in which the thief ran while a thread waited for it.
     pub taken: Stopwatch,
     /// The thief's thread id.
     pub thief: AtomicU32,
@@ -59,9 +59,9 @@ pub struct Lane {
     pub cost_ns: AtomicU32,
     /// Switches sampled.
     pub cost_samples: AtomicU32,
-    /// Time in which threads made up for their overlap.
+    /// Time in which threads made up for their overlap, by spinning.
     pub spun_ns: AtomicU64,
-    /// How often they looked.
+    /// How often those threads looked at their overlap.
     pub looks: AtomicU64,
     _reserved: [u64; 4],
 }
@@ -70,16 +70,16 @@ pub struct Lane {
 #[derive(Debug)]
 #[repr(C)]
 pub struct Thread {
-    /// What the other lane did while it ran.
+    /// What the other lane did while the thread ran.
     pub overlap: [Stopwatch; LOADS],
-    /// Times that it was switched in.
+    /// How often the thread was switched in.
     pub turns: AtomicU32,
-    /// Where it was switched in last.
+    /// The lane where the thread was switched in last.
     pub lane: AtomicU32,
     _reserved: [u64; 5],
 }
 
-/// The whole.
+/// The shared memory.
 #[derive(Debug)]
 #[repr(C)]
 pub struct Shared {
@@ -91,14 +91,14 @@ pub struct Shared {
     tids: [AtomicU32; THREADS],
     /// The request lane, then the batch lane.
     pub lanes: [Lane; LANES],
-    /// Places; they belong to those in `tids`.
+    /// The places; `tids` has their owners.
     pub threads: [Thread; THREADS],
 }
 
 const _: () = assert!(size_of::<Lane>() == 128 && size_of::<Thread>() == 64);
 const _: () = assert!(size_of::<Shared>() == 128 + 128 * LANES + 64 * THREADS);
 
-/// It, mapped.
+/// The shared memory, mapped.
 pub struct Core {
     start: NonNull<Shared>,
 }
@@ -112,8 +112,8 @@ impl std::ops::Deref for Core {
     type Target = Shared;
 
     fn deref(&self) -> &Shared {
-        // SAFETY: mapped in `map`, at least as long as a `Shared`, page-aligned, and there until self is
-        // dropped; whatever bytes it has are a valid value.
+        // SAFETY: mapped in `map`, at least as long as a `Shared`, page-aligned, and mapped until
+        // self is dropped; any bytes are a valid value.
         unsafe { self.start.as_ref() }
     }
 }
@@ -141,8 +141,8 @@ impl Drop for Core {
 }
 
 impl Shared {
-    /// Sets everything to 0 but whose place is whose, and says which CPUs are the core and what its lanes
-    /// lose. Only while the kernel program is not attached.
+    /// Sets everything to 0 except the owners of places, and stores the CPUs of the core and the
+    /// slowdown of its lanes. Only allowed while the kernel program is not attached.
     pub fn prepare(&self, cpus: [u32; LANES], slowdown: &Slowdown) {
         for (lane, cpu) in cpus.into_iter().enumerate() {
             self.cpus[lane].store(cpu, Ordering::Relaxed);
@@ -154,7 +154,7 @@ impl Shared {
         self.threads.iter().for_each(Thread::reset);
     }
 
-    /// Begins or ends a generation: from now on the two CPUs are one core, or are not.
+    /// Begins a generation, in which the two CPUs are one core, or ends it.
     pub fn set_on(&self, on: bool) {
         let generation = self.generation.load(Ordering::Relaxed);
         if (generation & 1 == 1) != on {
@@ -172,18 +172,19 @@ impl Shared {
         self.generation() & 1 == 1
     }
 
-    /// What `lane` loses beside `load` of the other one, in millionths of that time.
+    /// The share of time that `lane` loses beside `load` of the other lane, in millionths.
     pub fn loss_ppm(&self, lane: usize, load: usize) -> u64 {
         self.loss_ppm[lane][load].load(Ordering::Relaxed)
     }
 
-    /// How far the other lane has got with `load`. The clock is read only if it matters.
+    /// The reading of the other lane's stopwatch for `load`. The clock is read only if the
+    /// stopwatch runs.
     pub fn other_spent_ns(&self, lane: usize, load: usize) -> Nanos {
         let stopwatch = &self.lanes[1 - lane].spent[load];
         stopwatch.shows(if stopwatch.runs() { now_ns() } else { 0 })
     }
 
-    /// What `overlap`, counted on `lane`, comes to: its length, and what of it is lost.
+    /// The length of `overlap`, counted on `lane`, and how much of it is lost.
     pub fn loss_ns(&self, lane: usize, overlap: &[Stopwatch; LOADS]) -> Nanos {
         let of = |load: usize| match self.loss_ppm(lane, load) {
             0 => 0,
@@ -201,7 +202,7 @@ impl Shared {
         Some(place)
     }
 
-    /// Gives a place back.
+    /// Releases a place.
     pub fn leave_place(&self, place: usize) {
         self.tids[place].store(0, Ordering::Release);
     }
@@ -230,7 +231,7 @@ impl Thread {
 mod tests {
     use super::*;
 
-    /// As the kernel program starts one at `at`.
+    /// A stopwatch as the kernel program starts it at `at`.
     fn started(so_far: i64, at: i64) -> Stopwatch {
         Stopwatch(AtomicU64::new(((so_far - at) << 1 | 1) as u64))
     }
@@ -240,7 +241,7 @@ mod tests {
         let runs = started(300, 5_000_000);
         assert!(runs.runs());
         assert_eq!([5_000_000, 5_000_010].map(|at| runs.shows(at)), [300, 310]);
-        assert_eq!(runs.shows(4_999_000), 0, "a reading that is older than the start is no time at all");
+        assert_eq!(runs.shows(4_999_000), 0, "a reading that is older than the start counts as 0");
         let stands = Stopwatch(AtomicU64::new(310 << 1));
         assert_eq!((stands.runs(), stands.shows(9_000_000)), (false, 310));
     }

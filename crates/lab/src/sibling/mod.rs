@@ -1,15 +1,19 @@
 //! `sidelane-lab sibling`: two CPUs that behave like the lanes of one core.
 //!
-//! On a machine without SMT whatever batch does beside a request takes nothing from it, so an experiment shows
-//! no harm. Here both lanes lose what a busy sibling would take, while both work:
+//! On a machine without SMT, batch takes nothing from a request on another CPU, so an experiment
+//! shows no harm. Here both lanes lose the time that a busy sibling lane would take, while both
+//! work:
 //!
-//! - `bpf/`, `program`, `core`: the kernel program that knows for how long both lanes worked at once
-//! - `pace`: programs that make up for their own overlap, exactly: `--sibling` of the lab's services and batch
-//! - `thief`: a thread a lane that takes it from any other program
-//! - `slowdown`: how much; `report`: what came of it
+//! - `bpf/`, `program`, `core`: the kernel program that measures for how long both lanes worked at
+//!   once
+//! - `pace`: programs that make up for their own overlap, exactly: `--sibling` of the lab's
+//!   services and batch
+//! - `thief`: one thread for each lane, which takes the lost time from any other program
+//! - `slowdown`: the size of the loss; `report`: the loss that was achieved
 //!
-//! A thread that makes up for its overlap itself is left alone by the thief, so both may be in use at once.
-//! Nothing outlives the process: the kernel drops its programs, and who looks at the stopwatches notices.
+//! The thief leaves alone a thread that makes up for its overlap itself, so both may be in use at
+//! once. Nothing outlives the process: the kernel removes its programs, and readers of the
+//! stopwatches notice that it ended.
 
 mod core;
 mod pace;
@@ -38,8 +42,9 @@ pub struct Args {
     /// The two CPUs: where the service runs, and where batch does
     #[arg(long, value_name = "REQUEST:BATCH", value_parser = lanes)]
     lanes: [u32; LANES],
-    /// Who takes how many times as long beside whom: service:batch, batch:service, and, beside a holder that naps,
-    /// service:nap and batch:nap. Without it the CPUs become a core when standard input says `on SLOWDOWN`
+    /// How many times as long each lane takes beside the other one's load: service:batch,
+    /// batch:service, and, beside a holder that naps, service:nap and batch:nap. Without it the
+    /// CPUs become a core when standard input says `on SLOWDOWN`
     #[arg(long, value_name = "VICTIM:AGGRESSOR=TIMES,…")]
     slowdown: Option<Slowdown>,
     /// On which lanes a thief takes the loss from programs that do not make up for it themselves
@@ -63,8 +68,8 @@ fn lanes(text: &str) -> Result<[u32; LANES], String> {
     parts.ok_or_else(|| "write REQUEST:BATCH, as in 0:1".to_owned())
 }
 
-/// Prints `ready pid=N fd=N`, answers each line `on SLOWDOWN`, `off` or `report` on standard input with one
-/// line, and says at the end what came of it.
+/// Prints `ready pid=N fd=N`. Each line `on SLOWDOWN`, `off` or `report` on standard input is
+/// answered with one line. Prints the result at the end.
 pub fn run(args: &Args) -> Result<()> {
     let signals = EndingSignals::block()?;
     let core = Arc::new(Mutex::new(Emulated::start(args)?));
@@ -78,7 +83,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// Until standard input ends; a sibling that nobody talks to goes on.
+/// Returns when standard input ends; the sibling goes on.
 fn answer_all(core: &Mutex<Emulated>) {
     for line in stdin().lock().lines().map_while(Result::ok) {
         let answer = core.lock().expect("nobody panics here").answer(&line);

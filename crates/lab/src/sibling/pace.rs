@@ -1,16 +1,17 @@
-//! The carrier that is built in: a thread that makes up for its own overlap.
+//! The built-in way to lose time: a thread makes up for its own overlap.
 //!
-//! Problem. Of `overlap` time that the thread ran while the other lane worked, a share is lost on a core
-//! whose lanes slow each other. Here nothing was lost, so the thread has to lose it itself: by spinning.
-//! But it spins on the same lane, and the other one may work meanwhile.
+//! Problem. On a core whose lanes slow each other, a share of `overlap` is lost: the time that the
+//! thread ran while the other lane worked. Here nothing was lost, so the thread has to lose that
+//! time itself, by spinning. But it spins on the same lane, and the other lane may work during the
+//! spin.
 //!
-//! Approach. What is lost in all is the share times *all* overlap, that during the spin included; what has
-//! been made up for is the time spun. So the thread spins until the latter has caught up: with a share of
-//! 0.4 beside a lane that works without a break, 100 µs of work are followed by 66.7 µs of spinning, and 0.4 of
-//! 166.7 µs are 66.7 µs. It is exact whatever the other lane does, and no timer is needed.
+//! Approach. The time to lose is the share times *all* overlap, that during the spin included; the
+//! time already lost is the time spun. So the thread spins until both are equal: with a share of
+//! 0.4 beside a lane that works all the time, 100 µs of work are followed by 66.7 µs of spinning,
+//! and 0.4 of 166.7 µs are 66.7 µs. This is exact whatever the other lane does, and needs no timer.
 //!
-//! Time in which the thread did not run is neither overlap (the kernel program stops its stopwatches) nor spun
-//! time (its turns are counted).
+//! Time in which the thread did not run is neither overlap (the kernel program stops its
+//! stopwatches) nor spun time (a change of its count of turns shows it).
 
 use std::os::fd::{AsFd, OwnedFd};
 use std::str::FromStr;
@@ -25,10 +26,11 @@ use super::core::{Core, Thread};
 use crate::clock::{Nanos, now_ns};
 use crate::place;
 
-/// Whether `sidelane-lab sibling` is still there is asked at most so often: it takes a system call.
+/// Shortest time between two checks whether `sidelane-lab sibling` still runs: a check takes a
+/// system call.
 const ALIVE_EVERY_NS: Nanos = 50_000_000;
 
-/// Where the emulated sibling is to be found, as `sidelane-lab sibling` says when it is ready: `PID:FD`.
+/// Where the emulated sibling's memory is, as `sidelane-lab sibling` prints it: `PID:FD`.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct At {
     pid: i32,
@@ -41,21 +43,23 @@ impl FromStr for At {
     fn from_str(text: &str) -> Result<Self, String> {
         let parts =
             text.split_once(':').and_then(|(pid, fd)| Some(Self { pid: pid.parse().ok()?, fd: fd.parse().ok()? }));
-        parts.filter(|at| at.pid > 0).ok_or_else(|| "write PID:FD, as `sidelane-lab sibling` says them".to_owned())
+        parts.filter(|at| at.pid > 0).ok_or_else(|| "write PID:FD, as `sidelane-lab sibling` prints them".to_owned())
     }
 }
 
-/// A program's look at the emulated sibling; each of its threads takes its [`Pace`] from it.
+/// A program's access to the emulated sibling. Each thread of the program takes its [`Pace`] from
+/// it.
 pub struct Sibling {
     core: Core,
     process: OwnedFd,
 }
 
 impl Sibling {
-    /// Takes over the memory of the process that emulates the sibling.
+    /// Maps the memory of the process that emulates the sibling.
     pub fn find(at: At) -> Result<Self> {
-        let gone =
-            || format!("there is no emulated sibling at {}:{}: `sidelane-lab sibling` says where it is", at.pid, at.fd);
+        let gone = || {
+            format!("there is no emulated sibling at {}:{}: `sidelane-lab sibling` prints where it is", at.pid, at.fd)
+        };
         let pid = Pid::from_raw(at.pid).with_context(gone)?;
         let process = pidfd_open(pid, PidfdFlags::empty()).with_context(gone)?;
         let memory = pidfd_getfd(&process, at.fd, PidfdGetfdFlags::empty()).with_context(gone)?;
@@ -67,7 +71,7 @@ impl Sibling {
         let tid = gettid().as_raw_nonzero().get() as u32;
         let place = self.core.take_place(tid);
         let place = place.context("too many threads make up for their overlap: at most 16 at a time")?;
-        // The kernel program sees a thread when it is switched in.
+        // The kernel program notices a thread when the thread is switched in.
         place::leave_and_return()?;
         let (generation, seen_alive_ns) = (self.core.generation(), now_ns());
         Ok(Pace { sibling: self, place, generation, spun_ns: 0, looks: 0, seen_alive_ns })
@@ -79,19 +83,20 @@ impl Sibling {
     }
 }
 
-/// The pace of one thread. To be looked at often: at the end of each piece of work, or every 100 µs.
+/// The pace of one thread. The thread should call it at the end of each piece of work, or every 100
+/// µs.
 pub struct Pace<'s> {
     sibling: &'s Sibling,
     place: usize,
     generation: u32,
     spun_ns: Nanos,
-    /// Not yet written down.
+    /// Looks that are not in the shared counter yet.
     looks: u64,
     seen_alive_ns: Nanos,
 }
 
 impl Pace<'_> {
-    /// Makes up for what overlapped since the last look.
+    /// Makes up for the overlap since the last look.
     #[inline]
     pub fn look(&mut self) {
         let core = &self.sibling.core;
@@ -109,8 +114,8 @@ impl Pace<'_> {
         }
     }
 
-    /// What this thread should have lost so far. Its overlap, and the lane where it is counted, belong together
-    /// while the thread is not switched in anew.
+    /// What this thread should have lost so far. Reads again if the thread was switched in
+    /// meanwhile, so that the overlap and the lane where it is counted belong together.
     fn lost_ns(&self, thread: &Thread) -> Nanos {
         loop {
             let turns = thread.turns.load(Ordering::Acquire);
@@ -138,7 +143,7 @@ impl Pace<'_> {
                 self.spun_ns += now - last_ns;
                 last_ns = now;
             } else {
-                // It was off its lane at some time in between: that was no spinning.
+                // The thread was switched out in between, so that time was not spinning.
                 turns = turns_now;
                 last_ns = now_ns();
             }
@@ -152,7 +157,8 @@ impl Pace<'_> {
         lane.looks.fetch_add(std::mem::take(&mut self.looks), Ordering::Relaxed);
     }
 
-    /// Stopwatches that nobody stops would run for ever.
+    /// Whether the emulating process still runs. Without it no program stops the stopwatches, and
+    /// they would run for ever.
     fn sibling_is_there(&mut self) -> bool {
         let now = now_ns();
         if now - self.seen_alive_ns < ALIVE_EVERY_NS {
@@ -182,7 +188,7 @@ pub struct PaceArgs {
 }
 
 impl PaceArgs {
-    /// The sibling, if there is to be one.
+    /// The sibling, if the option is given.
     pub fn find(self) -> Result<Option<Sibling>> {
         self.sibling.map(Sibling::find).transpose()
     }

@@ -22,7 +22,7 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads it. Nothing happens before [`Program::begin`].
+    /// Loads the program. It has no effect before [`Program::begin`].
     pub fn load(cpus: [u32; LANES]) -> Result<Self> {
         refuse_siblings(cpus)?;
         libbpf_rs::set_print(None);
@@ -40,12 +40,12 @@ impl Program {
         &self.core
     }
 
-    /// The file descriptor by which others find the memory.
+    /// The file descriptor by which other processes find the memory.
     pub fn fd(&self) -> i32 {
         memory(&self.object).as_fd().as_raw_fd()
     }
 
-    /// From now on the CPUs are one core whose lanes slow each other so much.
+    /// Makes the CPUs one core whose lanes slow each other by `slowdown`.
     pub fn begin(&mut self, slowdown: &Slowdown) -> Result<()> {
         self.end();
         self.core.prepare(self.cpus, slowdown);
@@ -53,11 +53,12 @@ impl Program {
             self.object.progs_mut().map(|program| program.attach().context("cannot attach the kernel program"));
         self.links = attached.collect::<Result<_>>()?;
         self.core.set_on(true);
-        // Who runs there already has not been seen yet.
+        // The kernel program has not seen the threads that run there already; a context switch
+        // shows it them.
         self.cpus.into_iter().try_for_each(|cpu| place::visit(cpu as usize))
     }
 
-    /// From now on they are two CPUs again.
+    /// Makes them two separate CPUs again.
     pub fn end(&mut self) {
         self.core.set_on(false);
         self.links.clear();
@@ -74,7 +75,7 @@ fn memory(object: &Object) -> libbpf_rs::Map<'_> {
     object.maps().find(|map| map.name() == "sibling_cores").expect("the embedded program has this map")
 }
 
-/// Real siblings slow each other by themselves.
+/// Refuses real sibling lanes: they slow each other already.
 fn refuse_siblings([request, batch]: [u32; LANES]) -> Result<()> {
     ensure!(request != batch, "a core needs two lanes; both of --lanes are CPU {request}");
     let path = format!("/sys/devices/system/cpu/cpu{request}/topology/thread_siblings_list");
@@ -88,7 +89,7 @@ fn refuse_siblings([request, batch]: [u32; LANES]) -> Result<()> {
     Ok(())
 }
 
-/// Whether a list of the kernel's, such as `0-1,4`, has that CPU.
+/// Whether a CPU list in the kernel's format, such as `0-1,4`, contains `cpu`.
 fn lists(list: &str, cpu: u32) -> bool {
     list.trim().split(',').any(|part| {
         let (first, last) = part.split_once('-').unwrap_or((part, part));

@@ -1,4 +1,4 @@
-//! What an emulated sibling came to: the slowdown that was achieved, and what it cost.
+//! The report of an emulated sibling: the slowdown that was achieved, and its cost.
 
 use std::sync::atomic::Ordering;
 
@@ -9,30 +9,30 @@ use super::slowdown::{LANES, LOADS};
 use super::thief::Thief;
 use crate::clock::{Nanos, now_ns};
 
-/// One lane, since the generation began.
+/// One lane, since the start of the generation.
 #[derive(Debug, Serialize)]
 pub struct LaneReport {
     /// `service` or `batch`.
     pub lane: &'static str,
-    /// Time in which programs ran there, lost cycles included.
+    /// Time in which programs ran on the lane, lost cycles included.
     pub worked_ns: Nanos,
-    /// Of it, time in which the other lane worked, too.
+    /// The part of it in which the other lane worked too.
     pub both_ns: Nanos,
-    /// What should be lost of it, and of time beside a holder that naps.
+    /// Time that should be lost, beside work and beside a holder that naps.
     pub asked_ns: Nanos,
-    /// What programs spun.
+    /// Time that programs spun.
     pub spun_ns: Nanos,
-    /// What the thief took, the interruptions by its wake-ups included.
+    /// Time that the thief took, interruptions by its wake-ups included.
     pub taken_ns: Nanos,
-    /// The slowdown achieved beside a lane that works; nothing where the lanes did not overlap.
+    /// The slowdown achieved beside a lane that works; `None` if the lanes did not overlap.
     pub slowdown: Option<f64>,
     /// How often programs looked at their overlap.
     pub looks: u64,
-    /// How often the thief was woken.
+    /// How often the thief woke up.
     pub wake_ups: u64,
-    /// Context switches, and what the kernel program took of each.
+    /// Number of context switches.
     pub switches: u32,
-    /// In the mean of those that were timed.
+    /// The kernel program's mean time for a switch, over those that were timed.
     pub switch_ns: Option<f64>,
 }
 
@@ -63,8 +63,8 @@ fn of_lane(core: &Core, lane: usize, thief: Option<&Thief>) -> LaneReport {
     }
 }
 
-/// How many times as long the overlap took as its work would have; only what lanes that work have taken can be
-/// told from it.
+/// How many times as long the overlap took as its work would have taken alone. It can be told only
+/// if all loss was beside lanes that work.
 fn slowdown(both_ns: Nanos, lost_ns: Nanos, only_work_counts: bool) -> Option<f64> {
     let progress_ns = both_ns.checked_sub(lost_ns).filter(|progress_ns| *progress_ns > 0)?;
     (only_work_counts && both_ns > 0).then(|| both_ns as f64 / progress_ns as f64)

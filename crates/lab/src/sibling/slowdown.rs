@@ -1,7 +1,7 @@
-//! What the lanes of a core take from each other, as `--slowdown` says it.
+//! The slowdown of the lanes of a core, as `--slowdown` gives it.
 //!
-//! The meaning is that of `[slowdown]` in scenario files: `service:batch=1.67` is a service that takes 1.67
-//! times as long beside batch, so of each moment that both work it loses 1 − 1 ÷ 1.67 = 40 %.
+//! The meaning is that of `[slowdown]` in scenario files: with `service:batch=1.67` a service takes
+//! 1.67 times as long beside batch. So it loses 1 − 1 ÷ 1.67 = 40 % of the time in which both work.
 
 use std::fmt;
 use std::str::FromStr;
@@ -10,21 +10,22 @@ use anyhow::{Context, Result, bail, ensure};
 
 /// The request lane, then the batch lane.
 pub const LANES: usize = 2;
-/// What a lane may do to the other one: work, or nap.
+/// Loads that a lane may put on the other one: work, and nap.
 pub const LOADS: usize = 2;
 
-/// Beyond it a thief would take a lane nearly for good, and the kernel would take it from the thief.
+/// Above this a thief would take nearly all of a lane, and the kernel's real-time throttling would
+/// stop the thief.
 const MOST: f64 = 10.0;
-/// Who may lose to whom; the place in the matrix.
+/// The pairs of victim and aggressor, with their place in the matrix.
 const PAIRS: [(&str, usize, usize); 4] =
     [("service:batch", 0, 0), ("service:nap", 0, 1), ("batch:service", 1, 0), ("batch:nap", 1, 1)];
 
-/// How many times as long a lane takes, by lane and by what the other one does. What is not given is 1.
+/// How many times as long a lane takes, by lane and by the other lane's load. The default is 1.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown([[f64; LOADS]; LANES]);
 
 impl Slowdown {
-    /// The share of such a moment that is lost, in millionths.
+    /// The share of the overlap that is lost, in millionths.
     pub fn loss_ppm(&self, lane: usize, load: usize) -> u64 {
         ((1.0 - 1.0 / self.0[lane][load]) * 1e6).round() as u64
     }
@@ -37,15 +38,15 @@ impl FromStr for Slowdown {
         let mut slowdown = Self([[1.0; LOADS]; LANES]);
         for part in text.split(',') {
             let (pair, times) = part.split_once('=').with_context(|| {
-                format!("`{part}` is no slowdown; write VICTIM:AGGRESSOR=TIMES, as in {self_}", self_ = PAIRS[0].0)
+                format!("`{part}` is not a slowdown; write VICTIM:AGGRESSOR=TIMES, as in {self_}", self_ = PAIRS[0].0)
             })?;
             let Some((_, lane, load)) = PAIRS.into_iter().find(|(name, ..)| *name == pair) else {
                 bail!(
-                    "`{pair}` is no pair of victim and aggressor; there are {}",
+                    "`{pair}` is not a pair of victim and aggressor; the pairs are {}",
                     PAIRS.map(|(name, ..)| name).join(", ")
                 );
             };
-            let times: f64 = times.parse().with_context(|| format!("`{times}` is no number"))?;
+            let times: f64 = times.parse().with_context(|| format!("`{times}` is not a number"))?;
             ensure!((1.0..=MOST).contains(&times), "a slowdown lies between 1 and {MOST}; {pair} has {times}");
             slowdown.0[lane][load] = times;
         }
@@ -78,7 +79,7 @@ mod tests {
         for (text, why) in [
             ("service:batch", "VICTIM:AGGRESSOR=TIMES"),
             ("batch:batch=2", "service:batch, service:nap"),
-            ("service:batch=fast", "no number"),
+            ("service:batch=fast", "not a number"),
             ("service:batch=0.9", "between 1 and 10"),
             ("service:batch=inf", "between 1 and 10"),
         ] {

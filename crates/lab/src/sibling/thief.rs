@@ -1,15 +1,17 @@
-//! The carrier for any program: a thread that takes a lane for as long as a sibling would have slowed it.
+//! The way to lose time for any program: a thread takes the lane for as long as a sibling lane
+//! would have slowed the program.
 //!
-//! Problem. A program that does not know of the emulated sibling loses nothing beside a busy lane. What it
-//! should lose has to be taken from it, in pieces that are short for a request and long for a timer: on a
-//! virtual machine a timer's wake-up costs 10 to 27 µs.
+//! Problem. A program that is not built for the emulated sibling loses nothing beside a busy lane.
+//! Its loss has to be taken from it, in pieces that are short compared with a request and long
+//! compared with a timer: on a virtual machine a timer's wake-up costs 10 to 27 µs.
 //!
-//! Approach. A SCHED_FIFO thread on the lane, below the holders of lanes and above ordinary programs, keeps a
-//! *debt*: what the lane has lost by now, less what was taken. It looks every 2 ms while the lanes overlap, and
-//! ever less often while they do not. A debt of 0.5 ms or more is taken at once, in a slice of 2 ms at most;
-//! then the program has the lane for a while. The time taken is counted by the kernel program, from switch to
-//! switch, and only while somebody waits for the thief; how late a wake-up was, during which the program was
-//! interrupted, is added. Less than `1 − 1 ÷ 10` of a lane is ever taken, so real-time throttling is far.
+//! Approach. A SCHED_FIFO thread on the lane, below the lane holders and above ordinary programs,
+//! keeps a *debt*: the lane's loss so far, less the time taken. It wakes every 2 ms while the lanes
+//! overlap, and ever less often while they do not. A debt of 0.5 ms or more is taken at once, in a
+//! slice of at most 2 ms; then the program has the lane for a while. The kernel program counts the
+//! time taken from context switch to context switch, and only while a thread waits for the thief. A
+//! late wake-up interrupted the program too, so its lateness is added. Less than `1 − 1 ÷ 10` of a
+//! lane is ever taken, so real-time throttling is not reached.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
@@ -22,39 +24,40 @@ use super::core::{Core, Lane};
 use crate::clock::{Nanos, now_ns, timespec};
 use crate::place;
 
-/// Below the holders of lanes (10), which take a lane from everybody.
+/// Below the lane holders (10), which take a lane from every other thread.
 const PRIORITY: i32 = 5;
-/// A slice that is shorter costs more than it takes.
+/// A shorter slice costs more than it takes.
 const SLICE_MIN_NS: Nanos = 500_000;
-/// A slice that is longer is a pause that no sibling makes.
+/// A longer slice is a pause that a real sibling lane never causes.
 const SLICE_MAX_NS: Nanos = 2_000_000;
-/// How long a program has its lane between two slices.
+/// Time between two slices, in which the program has its lane.
 const LOOK_EVERY_NS: Nanos = 2_000_000;
-/// How long between two looks while nothing overlaps.
+/// Longest time between two looks while the lanes do not overlap.
 const LOOK_IDLE_NS: Nanos = 16_000_000;
-/// A wake-up that is later than this waited for something else than the timer.
+/// A wake-up later than this did not wait for the timer alone, so its lateness is not counted.
 const LATE_MAX_NS: Nanos = 50_000;
 
-/// What a thief did in this generation.
+/// Counters of a thief in this generation.
 #[derive(Debug, Default)]
 pub struct Deeds {
-    /// Times that it was woken.
+    /// How often it woke up.
     pub wake_ups: AtomicU64,
-    /// Slices that it took.
+    /// Slices taken.
     pub slices: AtomicU64,
-    /// How late it was woken, in all: time that the interrupted program lost.
+    /// Total lateness of its wake-ups: time that the interrupted program lost.
     pub late_ns: AtomicU64,
 }
 
 /// The thief of one lane. It ends with the process.
 pub struct Thief {
-    /// What it did.
+    /// Its counters.
     pub deeds: Arc<Deeds>,
     thread: thread::Thread,
 }
 
 impl Thief {
-    /// Starts it on `cpu`, which is a lane of `core`. It takes nothing before the first generation.
+    /// Starts the thief on `cpu`, the CPU of `lane` of `core`. It takes nothing before the first
+    /// generation.
     pub fn start(core: &Arc<Core>, lane: usize, cpu: u32) -> Result<Self> {
         let (ready, when_ready) = std::sync::mpsc::sync_channel(1);
         let deeds = Arc::<Deeds>::default();
@@ -72,7 +75,7 @@ impl Thief {
         Ok(Self { deeds, thread })
     }
 
-    /// Tells it that a generation has begun.
+    /// Tells the thief that a generation has begun.
     pub fn begin(&self) {
         for deed in [&self.deeds.wake_ups, &self.deeds.slices, &self.deeds.late_ns] {
             deed.store(0, Ordering::Relaxed);
@@ -108,7 +111,7 @@ fn live(core: &Core, lane: usize, deeds: &Deeds) {
 
 fn sleep(length_ns: Nanos, lane: &Lane, deeds: &Deeds) {
     let due_ns = now_ns() + length_ns;
-    // An interrupted sleep is a look that comes early.
+    // An interrupted sleep only makes the next look early.
     let _ = clock_nanosleep_absolute(ClockId::Monotonic, &timespec(due_ns));
     deeds.wake_ups.fetch_add(1, Ordering::Relaxed);
     if lane.taken.runs() {
@@ -116,7 +119,8 @@ fn sleep(length_ns: Nanos, lane: &Lane, deeds: &Deeds) {
     }
 }
 
-/// Pays the debt, if it is worth a slice and there is somebody to take it from. Returns whether it did.
+/// Pays the debt if it is large enough for a slice and a thread is there that loses the time.
+/// Returns whether it did.
 fn take(core: &Core, lane: usize, deeds: &Deeds) -> bool {
     let debt_ns = || debt_ns(core, lane, deeds);
     if !core.lanes[lane].taken.runs() || debt_ns() < SLICE_MIN_NS {
@@ -130,7 +134,7 @@ fn take(core: &Core, lane: usize, deeds: &Deeds) -> bool {
     true
 }
 
-/// What the lane should have lost and has not.
+/// The time that the lane should have lost and has not lost yet.
 fn debt_ns(core: &Core, lane: usize, deeds: &Deeds) -> Nanos {
     let taken_ns = core.lanes[lane].taken.shows(now_ns()) + deeds.late_ns.load(Ordering::Relaxed);
     core.loss_ns(lane, &core.lanes[lane].overlap).saturating_sub(taken_ns)

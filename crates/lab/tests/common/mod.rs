@@ -13,7 +13,7 @@ pub fn lab(args: &[&str]) -> Command {
     command
 }
 
-/// Runs a command that must succeed; returns what it said on standard error.
+/// Runs a command that must succeed; returns its standard error.
 #[track_caller]
 pub fn run_ok(mut command: Command) -> String {
     let output = command.output().unwrap();
@@ -21,7 +21,7 @@ pub fn run_ok(mut command: Command) -> String {
     said(&output)
 }
 
-/// Runs a command that must fail with that exit code; returns its message.
+/// Runs a command that must fail with that exit code; returns its standard error.
 #[track_caller]
 pub fn run_failing(mut command: Command, code: i32) -> String {
     let output = command.output().unwrap();
@@ -46,7 +46,7 @@ pub struct Service {
 }
 
 impl Service {
-    /// Starts it and waits until it says that it is ready.
+    /// Starts it and waits until it reports that it is ready.
     pub fn start(args: &[&str]) -> Service {
         let mut child = lab(args).stdout(Stdio::piped()).spawn().unwrap();
         let mut line = String::new();
@@ -59,7 +59,7 @@ impl Service {
         Service { child, port }
     }
 
-    /// Where it listens.
+    /// The address that it listens on.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }

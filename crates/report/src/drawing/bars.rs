@@ -1,4 +1,4 @@
-//! Numbers by name, as a table whose cells have bars: readable without seeing them.
+//! Numbers as a table whose cells have bars. The table is readable without the bars.
 
 use crate::chart::{BarRow, Bars, Quantity};
 use crate::drawing::svg::{SERIES, figure};
@@ -23,7 +23,7 @@ fn title(words: &str) -> String {
     format!("<th scope=\"col\">{}</th>", escape(words))
 }
 
-/// What a full bar stands for.
+/// The value of a full bar.
 fn most(chart: &Bars, column: usize) -> f64 {
     let values = chart.rows.iter().filter_map(|row| row.values.get(column).copied().flatten());
     values.fold(f64::MIN_POSITIVE, f64::max)
@@ -36,7 +36,8 @@ fn one(index: usize, row: &BarRow, columns: &[Quantity], most: &[f64]) -> String
     format!("<tr class=\"{}\"><th scope=\"row\">{}{name}</th>{cells}</tr>\n", color(index), swatch(index))
 }
 
-/// The colours that series.js gives to a tag's values; the others are grey there, and have none here.
+/// The class of the colour that series.js gives to this value of a tag. All values that are grey
+/// there have the class `others`.
 fn color(index: usize) -> String {
     if index + 1 < SERIES { format!("series-{}", index + 1) } else { "others".to_owned() }
 }

@@ -1,7 +1,8 @@
-//! How often two numbers were seen together: cells on two logarithmic axes, the darker the more often.
+//! A heat map: how often pairs of values occurred, as cells on two logarithmic axes. The more
+//! samples, the darker the cell.
 //!
-//! Counts differ by powers of ten, so colour grows with their logarithm; it is one colour at more or
-//! less strength, which reads alike on light and dark paper and to every eye.
+//! Counts differ by powers of ten, so the shade follows the logarithm of the count. One colour in
+//! several strengths can be read on light and dark backgrounds, and by colour-blind users.
 
 use crate::chart::{Cell, Heatmap, Quantity, ScaleKind};
 use crate::drawing::axis::{Axis, label};
@@ -15,10 +16,10 @@ const LEFT: f64 = 76.0;
 const RIGHT: f64 = 16.0;
 const TOP: f64 = 30.0;
 const BOTTOM: f64 = HEIGHT - 46.0;
-/// A logarithmic axis has no zero: what is there gets a strip of its own.
+/// Width of the strip for zero, which a logarithmic axis cannot show.
 const ZERO_STRIP: f64 = 22.0;
 const ZERO_GAP: f64 = 6.0;
-/// The strength of a cell that was seen once.
+/// The opacity of a cell with one sample.
 const FAINTEST: f64 = 0.14;
 /// Steps of the legend.
 const LEGEND_STEPS: u32 = 5;
@@ -34,7 +35,7 @@ pub(super) fn heatmap(number: usize, chart: &Heatmap) -> String {
     figure(number, "heatmap", &chart.title, &chart.caption, &body)
 }
 
-/// From once to the most often.
+/// The legend: shades from one sample to the highest count.
 fn legend(most: u64) -> String {
     let step = |step: u32| {
         let share = f64::from(step) / f64::from(LEGEND_STEPS - 1);
@@ -47,7 +48,7 @@ fn legend(most: u64) -> String {
     format!("<ul class=\"legend\">\n<li>samples</li>\n{steps}</ul>")
 }
 
-/// `share` is that of the logarithm of the greatest count.
+/// The opacity. `share` is the logarithm of the count, as a share of that of the highest count.
 fn shade(share: f64) -> f64 {
     FAINTEST + (1.0 - FAINTEST) * share
 }
@@ -57,16 +58,16 @@ fn strength(count: u64, most: u64) -> f64 {
     shade(share)
 }
 
-/// An axis, and whether it has a strip for zero before it.
+/// An axis, and the strip for zero before it if there is one.
 struct Side<'a> {
     of: &'a Quantity,
     axis: Axis,
-    /// From and to.
+    /// Start and end of the strip.
     zero: Option<(f64, f64)>,
 }
 
 impl<'a> Side<'a> {
-    /// From place `from` to place `to`, which may lie above.
+    /// The axis from position `from` to position `to`; `to` may be the smaller one.
     fn new(of: &'a Quantity, ranges: impl Iterator<Item = (f64, f64)> + Clone, (from, to): (f64, f64)) -> Self {
         let has_zero = ranges.clone().any(|(low, _)| low <= 0.0);
         let towards = (to - from).signum();
@@ -76,7 +77,7 @@ impl<'a> Side<'a> {
         Self { of, axis: Axis::of(ScaleKind::Log, ends, (begins, to)), zero }
     }
 
-    /// The places of a range's ends, the lesser first.
+    /// The positions of a range's ends, the lower first.
     fn places(&self, (low, high): (f64, f64)) -> (f64, f64) {
         let (a, b) = match self.zero {
             Some(strip) if low <= 0.0 => strip,
@@ -85,7 +86,7 @@ impl<'a> Side<'a> {
         (a.min(b), a.max(b))
     }
 
-    /// Places and words, zero among them; words need so much room.
+    /// Positions and labels of the ticks, zero included; each label needs `room`.
     fn ticks(&self, room: f64) -> Vec<(f64, String)> {
         let zero = self.zero.map(|(from, to)| ((from + to) / 2.0, "≈0".to_owned()));
         let zero_at = zero.as_ref().map_or(f64::INFINITY, |(at, _)| *at);
@@ -114,7 +115,7 @@ fn drawing(chart: &Heatmap, most: u64) -> String {
     )
 }
 
-/// A cell says what it is to whoever points at it.
+/// One cell, with a tooltip that gives its ranges and its count.
 fn one(cell: &Cell, across: &Side, up: &Side, most: u64) -> String {
     let ((left, right), (top, bottom)) = (across.places(cell.across), up.places(cell.up));
     let words =
@@ -153,7 +154,7 @@ mod tests {
         assert!((strength(1, 10_000) - FAINTEST).abs() < 1e-9);
         assert!((strength(10_000, 10_000) - 1.0).abs() < 1e-9);
         assert!((strength(100, 10_000) - (1.0 + FAINTEST) / 2.0).abs() < 1e-9);
-        assert!((strength(1, 1) - 1.0).abs() < 1e-9, "one cell alone is no faint one");
+        assert!((strength(1, 1) - 1.0).abs() < 1e-9, "a single cell has full strength");
     }
 
     #[test]

@@ -1,5 +1,5 @@
-//! Means and their intervals on a logarithmic axis: what takes ten times longer lies one power of
-//! ten further right, whether it takes a thousand cycles or a million.
+//! Means and their intervals on a logarithmic axis: equal factors have equal distances, from a
+//! thousand cycles to millions.
 
 use crate::chart::{Intervals, Mean, ScaleKind};
 use crate::drawing::axis::{Axis, label};
@@ -11,7 +11,7 @@ const LEFT: f64 = 220.0;
 const RIGHT: f64 = 100.0;
 const TOP: f64 = 6.0;
 const FOOT: f64 = 44.0;
-/// Of one series, and between groups.
+/// Height of a line, and space between groups.
 const LINE_HEIGHT: f64 = 17.0;
 const GROUP_GAP: f64 = 12.0;
 
@@ -29,7 +29,7 @@ pub(super) fn intervals(number: usize, chart: &Intervals) -> String {
     figure(number, "intervals", &chart.title, &chart.caption, &body)
 }
 
-/// The series, those that were measured first; the same series from elsewhere has its colour.
+/// The series, those measured here first. The same series from a paper has the same colour.
 fn kinds(chart: &Intervals) -> Vec<(String, bool)> {
     let means = || chart.groups.iter().flat_map(|group| &group.means);
     let of = |measured: bool| {
@@ -99,7 +99,7 @@ fn one(chart: &Intervals, axis: &Axis, series: &[String], mean: &Mean, y: f64) -
         + &number
 }
 
-/// Filled where it was measured, hollow where it is from elsewhere.
+/// A mark: filled if it was measured here, hollow if it is from another source.
 fn mark(index: usize, measured: bool, x: f64, y: f64) -> String {
     let class = if measured { "dot" } else { "ring" };
     format!("<circle class=\"{class} series-{index}\" cx=\"{x:.1}\" cy=\"{y:.1}\" r=\"4.5\"/>")

@@ -1,6 +1,6 @@
-//! Drawing in SVG, here and not in the page's script, so that these pictures are there without it.
+//! SVG drawings, made here and not by the page's script, so that the page shows them without one.
 //!
-//! Colours and line styles are classes of page.css: light and dark have one home.
+//! Colours and line styles are classes of page.css, which defines the light and the dark theme.
 
 mod axis;
 mod bars;
@@ -16,7 +16,7 @@ use heatmap::heatmap;
 use intervals::intervals;
 use multiples::multiples;
 
-/// What of `result` is drawn here, as HTML.
+/// The pictures of `result` that are drawn here, as HTML.
 pub(super) fn pictures(result: &ResultFile) -> String {
     drawn(&result.bars, bars)
         + &drawn(&result.heatmaps, heatmap)

@@ -1,4 +1,4 @@
-//! Small multiples: the same axis across, a line for each setting, a panel for each of what varies.
+//! Small multiples: panels with the same horizontal axis, and a line for each setting.
 
 use crate::chart::{Line, Multiples, Panel, ScaleKind};
 use crate::drawing::axis::{Axis, label};
@@ -11,7 +11,7 @@ const LEFT: f64 = 58.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = HEIGHT - 42.0;
-/// Points of a line that are marked each.
+/// Only lines with at most this many points get a dot at each point.
 const DOTS_MAX: usize = 40;
 
 /// The pictures, as HTML.

@@ -2,12 +2,13 @@
 
 use crate::markup::escape;
 
-/// How many line styles page.css tells apart; further settings start over.
+/// Number of line styles in page.css; further settings repeat them.
 pub(crate) const SERIES: usize = 8;
-/// Dashes beside colours, so that lines differ in print and to every eye: as in curves.js.
+/// Dashes in addition to colours, so that lines differ in print and for colour-blind users; the
+/// same as in curves.js.
 const DASHES: [&str; SERIES] = ["2 4", "", "9 4", "", "6 3 2 3", "", "12 4", "3 2"];
 
-/// A picture with its title and caption, framed as those that the script draws.
+/// A picture with title and caption, in the same frame as those that the script draws.
 pub(super) fn figure(number: usize, kind: &str, title: &str, caption: &str, body: &str) -> String {
     let id = format!("{kind}-{number}");
     format!(
@@ -18,7 +19,7 @@ pub(super) fn figure(number: usize, kind: &str, title: &str, caption: &str, body
     )
 }
 
-/// The words of a legend, each behind a piece of its line.
+/// A legend: each name after a short piece of its line.
 pub(super) fn legend(names: &[String], sample: impl Fn(usize) -> String) -> String {
     let item = |(index, name): (usize, &String)| format!("<li>{}{}</li>\n", sample(index), escape(name));
     let items: String = names.iter().enumerate().map(item).collect();

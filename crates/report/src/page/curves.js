@@ -1,11 +1,12 @@
-// Latency curves: percentile across, latency up, a line for each setting.
+// Latency curves: percentile on the horizontal axis, latency on the vertical axis, a line for each
+// setting.
 
-/** Dashes beside colours, so that lines differ in print and to every eye. */
+/** Dashes in addition to colours, so that lines differ in print and for colour-blind users. */
 const DASHES = ['2 4', '', '9 4', '', '6 3 2 3', '', '12 4', '3 2'];
 const PERCENTILE_TICKS = [0, 50, 90, 99, 99.9, 99.99, 99.999];
 const MARGIN = { left: 58, right: 22, top: 10, bottom: 40 };
 
-/** 90, 99 and 99.9 lie equally far apart: the axis gives the tail the room it needs. */
+/** 90, 99 and 99.9 are equally far apart, so that the tail has enough room. */
 const nines = (percentile) => -Math.log10(1 - percentile / 100);
 
 /** 1, 2 and 5 of every power of ten, within a range. */
@@ -23,12 +24,12 @@ function lineSample(style) {
   }));
 }
 
-/** The curves with a line style each, and the range of their values. */
+/** The curves, each with its line style, and the range of their values. */
 function seriesOf(curves) {
   const series = curves.map(({ setting, points }, index) => ({
     setting,
     style: index % DASHES.length,
-    // The axis cannot hold the maximum: 100 has infinitely many nines.
+    // The maximum is at percentile 100, which a logarithmic axis cannot show.
     points: points.filter(({ percentile, us }) => percentile < 100 && us > 0),
   })).filter(({ points }) => points.length > 1);
   const us = series.flatMap(({ points }) => points.map((point) => point.us));

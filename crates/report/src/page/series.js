@@ -1,16 +1,17 @@
-// Signals over time: a canvas for each, one axis below them. Rates are a line of means within a band
-// from the least to the greatest; tags are blocks, coloured by value.
+// Signals over time: one canvas for each signal, and one axis below them. A rate is a line of means
+// in a band from its minimum to its maximum. A tag is drawn as blocks, coloured by value.
 
 const RATE_HEIGHT = 76, TAG_HEIGHT = 34, TRACK_GAP = 4;
-/** Values of a tag with a colour of their own; the others are grey. As in drawing/bars.rs. */
+/** Number of tag values with a colour of their own; the others are grey. The same as in
+ * drawing/bars.rs. */
 const COLORED = 7;
-/** Narrower than so many bins there is nothing more to see. */
+/** The narrowest view in bins: a narrower one shows no more detail. */
 const NARROWEST_BINS = 8;
 
 const endOf = ({ from_us, bin_us, samples }) => from_us + bin_us * samples.length;
 const colorOf = (value) => value < COLORED ? `series-${value + 1}` : 'other';
 
-/** A number for a person, with three digits that count. */
+/** A number for users, with three significant digits. */
 function humanOf(unit, value) {
   const [scale, prefix] = [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']]
     .find(([scale]) => Math.abs(value) >= 0.9995 * scale) ?? [1, ''];
@@ -32,7 +33,7 @@ function drawSeries({ title, caption, signals }) {
   view.show([...tracks, axis]);
 }
 
-/** The axis that all signals share: it stays in sight. */
+/** The axis of all signals; it stays visible while the page scrolls. */
 class AxisTrack extends TimeCanvas {
   constructor(view) {
     super(view, AXIS_HEIGHT, 'Time');
@@ -46,7 +47,7 @@ class AxisTrack extends TimeCanvas {
   point() {}
 }
 
-/** One signal: its bins, thinned to what a screen can show. */
+/** One signal: its bins, reduced to the pixels of the screen. */
 class SignalTrack extends TimeCanvas {
   constructor(signal, view, height, words, ...heading) {
     super(view, height + 2 * TRACK_GAP, `${signal.name}: ${words}`);
@@ -56,8 +57,9 @@ class SignalTrack extends TimeCanvas {
   }
 
   /**
-   * The bins in view as columns of a pixel at least, from left to right: where bins share a pixel,
-   * `join(column, bin)` adds the next one to the first, which `begin(bin)` has made.
+   * The bins in view as columns at least a pixel wide, from left to right. Where several bins share
+   * a pixel, `begin(bin)` makes a column from the first, and `join(column, bin)` adds each of the
+   * others.
    */
   columns(begin, join) {
     const { from_us, bin_us, samples } = this.signal;
@@ -81,7 +83,7 @@ class SignalTrack extends TimeCanvas {
     return columns.map((column) => this.placed(column));
   }
 
-  /** With its ends, in microseconds and on the canvas. */
+  /** Adds the column's ends, in microseconds and in canvas pixels. */
   placed(column) {
     const { from_us, bin_us } = this.signal;
     const from = from_us + column.first * bin_us, to = from_us + (column.last + 1) * bin_us;
@@ -89,7 +91,7 @@ class SignalTrack extends TimeCanvas {
     return { ...column, from, to, left, right: Math.max(right, left + 1) };
   }
 
-  /** Empty ground, with the lines of the axis. */
+  /** Draws the background with the lines of the axis. */
   ground(pen, color, fill) {
     pen.fillStyle = color(fill);
     pen.fillRect(GUTTER, TRACK_GAP, this.plotWidth, this.height);
@@ -131,7 +133,7 @@ class RateTrack extends SignalTrack {
     this.ground(pen, color, 'paper');
     const high = Math.max(...this.drawn.map((column) => column.high)) || 1;
     if (this.drawn.length === 0) return;
-    // A little air, so that no line lies on the edge.
+    // A margin, so that no line lies on the edge.
     const y = (value) => TRACK_GAP + this.height * (1 - Math.max(0, value) / (1.05 * high));
     pen.fillStyle = color('faint');
     pen.textAlign = 'right';
@@ -149,7 +151,7 @@ class RateTrack extends SignalTrack {
     pen.globalAlpha = 1;
   }
 
-  /** Broken where nothing was seen. */
+  /** The line has a gap where there are no samples. */
   line(pen, color, y) {
     pen.strokeStyle = color('series-3');
     pen.lineWidth = 1.5;
@@ -199,7 +201,7 @@ class TagTrack extends SignalTrack {
     }
   }
 
-  /** Neighbours of one value, and the same, are one block. */
+  /** Adjacent columns with the same single value are drawn as one block. */
   runs(columns) {
     const runs = [];
     for (const column of columns) {
@@ -212,7 +214,7 @@ class TagTrack extends SignalTrack {
     return runs;
   }
 
-  /** A pixel with several values is divided by how many bins have which. */
+  /** A pixel with several values is divided in proportion to their bins. */
   block(pen, color, { left, right, counts }) {
     const byColor = new Map();
     let bins = 0;
@@ -250,7 +252,7 @@ class TagTrack extends SignalTrack {
   }
 }
 
-/** Whether black is read better on it than white; a colour of the style is #rrggbb. */
+/** Whether black text is more readable than white on this colour; a colour in the style is #rrggbb. */
 function isLight(color) {
   const [red, green, blue] = [1, 3, 5].map((at) => parseInt(color.slice(at, at + 2), 16));
   return 0.299 * red + 0.587 * green + 0.114 * blue > 140;

@@ -1,4 +1,4 @@
-// What all figures use: elements, human units, the tip at the pointer, frames.
+// Helpers of all figures: elements, numbers with units, the tooltip, frames.
 'use strict';
 
 const data = JSON.parse(document.getElementById('data').textContent);
@@ -20,7 +20,7 @@ function build(element, attributes, children) {
   return element;
 }
 
-/** Microseconds for a person, in the words of the table. */
+/** Microseconds for users, in the units of the table. */
 function human(us) {
   const [scale, unit] =
     us >= 999500 ? [1e6, 's'] :
@@ -32,7 +32,7 @@ function human(us) {
 
 const clamp = (value, low, high) => Math.min(high, Math.max(low, value));
 
-/** Calls `draw` now and whenever the width of `element` changes, once a frame at most. */
+/** Calls `draw` now and whenever the width of `element` changes, at most once a frame. */
 function onWidth(element, draw) {
   let width = 0;
   new ResizeObserver(() => requestAnimationFrame(() => {
@@ -42,7 +42,7 @@ function onWidth(element, draw) {
   })).observe(element);
 }
 
-/** Shows lines beside the pointer, on the side where there is room. */
+/** Shows a tooltip next to the pointer, on the side with room. */
 function showTip(x, y, ...lines) {
   tip.replaceChildren(...lines);
   tip.hidden = false;
@@ -56,7 +56,7 @@ function hideTip() {
   tip.hidden = true;
 }
 
-/** Fills the place that the page left for a figure. */
+/** Fills the frame that the page has for a figure. */
 function frame(id, title, caption, ...content) {
   const place = document.getElementById(id);
   const heading = `${id}-title-${place.children.length}`;

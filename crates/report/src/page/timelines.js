@@ -1,19 +1,20 @@
-// Lane timelines: a canvas for each setting, its lanes as rows, the overlap below them.
+// Lane timelines: a canvas for each setting, with a row for each lane and the overlap below.
 
-/** What each colour means; the names are those of the spans and of the style's variables. */
+/** The meaning of each colour; the keys are the names of the spans and of the style's variables. */
 const CLASSES = {
   lc: 'LC service', batch: 'batch', holder: 'holder (keeps the lane empty)',
   other: 'other', idle: 'idle', overlap: 'overlap: LC and batch at once',
 };
 const LANE_HEIGHT = 26, LANE_GAP = 4, STRIP_HEIGHT = 10;
-/** Further in there is nothing to see: switches take about a microsecond. */
+/** The narrowest view: a context switch takes about a microsecond, so a narrower view shows no
+ * more. */
 const NARROWEST_US = 5;
-/** Overlap must not vanish when zoomed out, so it is never drawn thinner than this. */
+/** The smallest width in pixels of an overlap, so that it stays visible when zoomed out. */
 const OVERLAP_WIDTH_MIN = 1.5;
 
 const lengthOf = ({ from_us, to_us }) => to_us - from_us;
 
-/** When an LC thread and batch ran at once, on any lanes of the core. */
+/** The times in which an LC thread and batch ran at once, on any lanes of the core. */
 function overlaps(lanes) {
   const edges = lanes.flatMap(({ spans }) => spans)
     .filter((span) => span.class === 'lc' || span.class === 'batch')
@@ -42,7 +43,7 @@ function drawTimelines(timelines) {
   const view = new View(end, NARROWEST_US);
   const tracks = timelines.map((timeline) => new Track(timeline, view));
   frame('timelines', 'Who ran on the lanes',
-    `${human(end).replace('.0', '')} of each setting; a block is one turn of whoever ran. Zoom with the wheel or `
+    `${human(end).replace('.0', '')} of each setting; a block is one turn of a thread. Zoom with the wheel or `
     + 'the buttons, drag to move. Overlap is drawn wide enough to be seen at every zoom.',
     html('ul', { class: 'legend' }, ...Object.entries(CLASSES).map(([name, words]) =>
       html('li', {}, html('i', { style: `background: var(--${name})` }), words))),
@@ -91,7 +92,7 @@ class Track extends TimeCanvas {
     }
   }
 
-  /** The shortest span within reach of the pointer: what is thin can be pointed at too. */
+  /** The shortest span near the pointer, so that narrow spans can be selected too. */
   spanAt(x, y) {
     const row = this.rows.find(({ top, height }) => y >= top && y < top + height + LANE_GAP);
     const from = this.usOf(x - 2), to = this.usOf(x + 2);

@@ -1,11 +1,12 @@
-// What figures over time share: a view of time, the buttons and keys that change it, and canvases
-// that draw it. All canvases of a figure have one view, so that they can be compared at every zoom.
+// Helpers of figures over time: a view of time, the buttons and keys that change it, and canvases
+// that draw it. All canvases of a figure share one view, so that they can be compared at every
+// zoom.
 
-/** Room for names and numbers on the left of every canvas. */
+/** Width for names and numbers at the left of every canvas. */
 const GUTTER = 62;
 const AXIS_HEIGHT = 22;
 
-/** Keys and buttons: by how much the view grows, and by what share of it it moves. */
+/** Keys and buttons, with the factor by which the view grows and the share of it by which it moves. */
 const MOVES = {
   '+': [0.5, 0], '=': [0.5, 0], '-': [2, 0], '0': [Infinity, 0],
   ArrowLeft: [1, -0.2], ArrowRight: [1, 0.2],
@@ -15,9 +16,9 @@ const BUTTONS = [
   ['▶', 'Later', 'ArrowRight'], ['All', 'Show everything', '0'],
 ];
 
-/** The stretch of time that is shown: `from` to `to` of `0` to `end`, in microseconds. */
+/** The visible time range: `from` to `to`, within `0` to `end`, in microseconds. */
 class View {
-  /** It never gets shorter than `narrowest`, where there would be nothing more to see. */
+  /** The view is never shorter than `narrowest`. */
   constructor(end, narrowest) {
     Object.assign(this, { from: 0, to: end, end, narrowest, canvases: [], due: false });
     this.shown = html('output', {});
@@ -28,14 +29,14 @@ class View {
     return this.to - this.from;
   }
 
-  /** Zooms around the share `around` of the view, then moves by the share `shift` of it. */
+  /** Zooms around the point at share `around` of the view, then moves by the share `shift` of it. */
   change(factor, shift, around = 0.5) {
     const length = clamp(this.length * factor, Math.min(this.narrowest, this.end), this.end);
     const from = this.from + (this.length - length) * around + shift * length;
     this.from = clamp(from, 0, this.end - length);
     this.to = this.from + length;
     if (this.due) return;
-    // A wheel turns more often than a screen shows.
+    // Wheel events come more often than frames.
     this.due = true;
     requestAnimationFrame(() => this.redraw());
   }
@@ -49,7 +50,7 @@ class View {
     }
   }
 
-  /** The buttons, and what is shown, in words. */
+  /** The buttons, and a description of the visible range. */
   tools(words) {
     const button = ([label, words, key]) => {
       const element = html('button', { type: 'button', 'aria-label': words, title: words }, label);
@@ -60,7 +61,8 @@ class View {
     return html('div', attributes, ...BUTTONS.map(button), this.shown);
   }
 
-  /** Draws `canvases` now, and again whenever their width changes; those out of sight when they are seen. */
+  /** Draws `canvases` now and whenever their width changes; those outside the window when they are
+   * scrolled into it. */
   show(canvases) {
     this.canvases = canvases;
     const of = new Map(canvases.map((canvas) => [canvas.canvas, canvas]));
@@ -76,7 +78,7 @@ class View {
   }
 }
 
-/** A canvas over the view. What it shows is drawn by `paint`, and told by `point` at the pointer. */
+/** A canvas of the view. `paint` draws it; `point` gives the tooltip at the pointer. */
 class TimeCanvas {
   constructor(view, height, words) {
     Object.assign(this, { view, isSeen: false, isStale: false });
@@ -99,7 +101,7 @@ class TimeCanvas {
     return this.view.from + (x - GUTTER) / this.plotWidth * this.view.length;
   }
 
-  /** What nobody looks at need not be drawn at every turn of the wheel. */
+  /** Canvases outside the window are not drawn again until they are visible. */
   drawIfSeen() {
     if (this.isStale && this.isSeen) this.draw();
   }
@@ -118,7 +120,7 @@ class TimeCanvas {
     this.paint(pen, (name) => style.getPropertyValue(`--${name}`).trim());
   }
 
-  /** Round moments, far enough apart for words, and the distance between them. */
+  /** Round times, far enough apart for labels, and the distance between them. */
   ticks() {
     const { from, to, length } = this.view;
     const room = length * 90 / this.plotWidth;
@@ -132,7 +134,7 @@ class TimeCanvas {
   drawAxis(pen, color, top) {
     const { step, moments } = this.ticks();
     const right = GUTTER + this.plotWidth;
-    // Every label has the unit of the step, so that neighbours can be compared.
+    // Every label has the unit of the step, so that labels can be compared.
     const [scale, unit] = step >= 1e5 ? [1e6, 's'] : step >= 100 ? [1000, 'ms'] : [1, 'µs'];
     pen.fillStyle = color('faint');
     for (const us of moments) {
@@ -161,7 +163,7 @@ class TimeCanvas {
     });
     canvas.addEventListener('pointerleave', hideTip);
     canvas.addEventListener('wheel', (event) => {
-      // Zooming out of the whole view is what a reader does who scrolls on down the page.
+      // When the whole range is visible, the wheel scrolls the page.
       if (event.deltaY > 0 && view.length >= view.end) return;
       event.preventDefault();
       view.change(1.0015 ** event.deltaY, 0, clamp((event.offsetX - GUTTER) / this.plotWidth, 0, 1));
@@ -176,7 +178,7 @@ class TimeCanvas {
   }
 }
 
-/** A moment to the nanosecond: two ends of a short span must not read the same. */
+/** A time to the nanosecond: both ends of a short span must be distinguishable. */
 function exact(us) {
   return us >= 1000 ? `${+(us / 1000).toFixed(6)} ms` : `${+us.toFixed(3)} µs`;
 }

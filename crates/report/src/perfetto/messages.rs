@@ -1,15 +1,16 @@
-//! The few messages of Perfetto's trace format that are written here.
+//! The messages of Perfetto's trace format that are written here.
 //!
-//! Names and numbers are those of its public definitions (`protos/perfetto/trace`); whoever reads a
-//! trace skips fields it does not know, and fields that are not written have their defaults.
+//! Names and numbers are those of the public definitions (`protos/perfetto/trace`). Readers of a
+//! trace skip fields that they do not know; fields that are not written have their defaults.
 
 use prost::{Message, Oneof};
 
-/// `trace.proto`: a trace is packets in any order. They are written one by one, and read together.
+/// `trace.proto`: a trace is packets in any order. They are written one by one, and parsed
+/// together.
 #[cfg(any(test, feature = "read"))]
 #[derive(Clone, PartialEq, Message)]
 pub struct Trace {
-    /// Its packets.
+    /// The packets.
     #[prost(message, repeated, tag = "1")]
     pub packet: Vec<TracePacket>,
 }
@@ -17,33 +18,33 @@ pub struct Trace {
 /// `trace_packet.proto`
 #[derive(Clone, PartialEq, Message)]
 pub struct TracePacket {
-    /// In nanoseconds.
+    /// Time in nanoseconds.
     #[prost(uint64, optional, tag = "8")]
     pub timestamp: Option<u64>,
-    /// Of which clock: the boot time's where nothing is said.
+    /// The clock of the time; without this field, the boot time clock.
     #[prost(uint32, optional, tag = "58")]
     pub timestamp_clock_id: Option<u32>,
-    /// Who wrote it: events of nobody are dropped.
+    /// The writer of the packet. Readers drop events without one.
     #[prost(uint32, optional, tag = "10")]
     pub trusted_packet_sequence_id: Option<u32>,
-    /// Whether this writer's state starts over.
+    /// Whether this writer's incremental state starts again.
     #[prost(uint32, optional, tag = "13")]
     pub sequence_flags: Option<u32>,
-    /// What it holds.
+    /// The contents.
     #[prost(oneof = "Data", tags = "6, 11, 60")]
     pub data: Option<Data>,
 }
 
-/// What a packet holds.
+/// The contents of a packet.
 #[derive(Clone, PartialEq, Oneof)]
 pub enum Data {
-    /// Which clocks there are.
+    /// The clocks.
     #[prost(message, tag = "6")]
     ClockSnapshot(ClockSnapshot),
-    /// Something happened.
+    /// An event.
     #[prost(message, tag = "11")]
     TrackEvent(TrackEvent),
-    /// Where things happen.
+    /// A track.
     #[prost(message, tag = "60")]
     TrackDescriptor(TrackDescriptor),
 }
@@ -51,21 +52,21 @@ pub enum Data {
 /// `clock_snapshot.proto`
 #[derive(Clone, PartialEq, Message)]
 pub struct ClockSnapshot {
-    /// The clocks at one moment.
+    /// The clocks' readings at one moment.
     #[prost(message, repeated, tag = "1")]
     pub clocks: Vec<Clock>,
-    /// The one that the whole trace goes by.
+    /// The clock of the whole trace.
     #[prost(int32, optional, tag = "2")]
     pub primary_trace_clock: Option<i32>,
 }
 
-/// A clock at one moment.
+/// A clock's reading.
 #[derive(Clone, PartialEq, Message)]
 pub struct Clock {
-    /// Which.
+    /// The clock's number.
     #[prost(uint32, optional, tag = "1")]
     pub clock_id: Option<u32>,
-    /// What it showed, in nanoseconds.
+    /// Its reading in nanoseconds.
     #[prost(uint64, optional, tag = "2")]
     pub timestamp: Option<u64>,
 }
@@ -73,16 +74,16 @@ pub struct Clock {
 /// `track_event/track_descriptor.proto`
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackDescriptor {
-    /// What events call it.
+    /// The track's number in events.
     #[prost(uint64, optional, tag = "1")]
     pub uuid: Option<u64>,
-    /// Its name for people.
+    /// The track's name for users.
     #[prost(string, optional, tag = "2")]
     pub name: Option<String>,
-    /// The track below whose name it stands.
+    /// The parent track.
     #[prost(uint64, optional, tag = "5")]
     pub parent_uuid: Option<u64>,
-    /// It holds numbers.
+    /// Present if the track has numbers.
     #[prost(message, optional, tag = "8")]
     pub counter: Option<CounterDescriptor>,
 }
@@ -94,30 +95,30 @@ pub struct CounterDescriptor {}
 /// `track_event/track_event.proto`
 #[derive(Clone, PartialEq, Message)]
 pub struct TrackEvent {
-    /// What happened.
+    /// The kind of the event.
     #[prost(enumeration = "EventType", optional, tag = "9")]
     pub r#type: Option<i32>,
-    /// Where.
+    /// The track.
     #[prost(uint64, optional, tag = "11")]
     pub track_uuid: Option<u64>,
-    /// The name of what begins.
+    /// The name of the slice that begins.
     #[prost(string, optional, tag = "23")]
     pub name: Option<String>,
-    /// The number from now on.
+    /// The value from this time on.
     #[prost(double, optional, tag = "44")]
     pub double_counter_value: Option<f64>,
 }
 
-/// What happens on a track.
+/// The kinds of events.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, PartialOrd, Ord, prost::Enumeration)]
 #[repr(i32)]
 pub enum EventType {
-    /// Nothing that is known.
+    /// Unknown.
     Unspecified = 0,
-    /// Something begins.
+    /// A slice begins.
     SliceBegin = 1,
-    /// The last thing that began ends.
+    /// The slice that began last ends.
     SliceEnd = 2,
-    /// A number changes.
+    /// A counter changes.
     Counter = 4,
 }

@@ -1,8 +1,9 @@
-//! A trace for Perfetto: numbers over time, and what went on when, for ui.perfetto.dev and for queries.
+//! A trace for Perfetto: numbers and activities over time, for ui.perfetto.dev and for trace
+//! queries.
 //!
-//! All moments are of `CLOCK_MONOTONIC`. A reader takes a moment for one of the boot time's clock unless
-//! told otherwise, and could not convert it, so each packet names its clock and the first one says that
-//! the trace as a whole goes by it.
+//! All times are of `CLOCK_MONOTONIC`. By default readers take times for those of the boot time
+//! clock, and cannot convert between the two. So each packet names its clock, and the first packet
+//! says that the whole trace uses it.
 
 mod messages;
 
@@ -20,26 +21,28 @@ use crate::whole_file::{WriteError, write_whole};
 const CLOCK_MONOTONIC: u32 = 3;
 /// `Trace::packet`
 const PACKET: u32 = 1;
-/// Any number but 0: there is one writer.
+/// Any number except 0: there is one writer.
 const SEQUENCE: u32 = 1;
 /// `SequenceFlags::SEQ_INCREMENTAL_STATE_CLEARED`, which the first packet of a writer needs.
 const STATE_CLEARED: u32 = 1;
-/// Tracks count up from here, so that traces of other programs can be joined with this one: "sidelane".
+/// The first track number: "sidelane" as a number, so that this trace can be merged with those of
+/// other programs.
 const FIRST_TRACK: u64 = u64::from_be_bytes(*b"sidelane");
 
-/// A trace in the making. It is kept as the bytes of its file, which take much less room than messages.
+/// A trace under construction. It is stored as the bytes of its file, which take much less memory
+/// than messages.
 pub struct Trace {
     bytes: Vec<u8>,
     root: Track,
     tracks: u64,
 }
 
-/// A line of a trace.
+/// A track of a trace.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Track(u64);
 
 impl Trace {
-    /// An empty one that begins at `start_ns`; its tracks stand below `title`.
+    /// An empty trace that begins at `start_ns`; its tracks are below `title`.
     pub fn new(title: &str, start_ns: u64) -> Self {
         let mut trace = Self { bytes: Vec::new(), root: Track(FIRST_TRACK), tracks: 1 };
         let clocks = vec![Clock { clock_id: Some(CLOCK_MONOTONIC), timestamp: Some(start_ns) }];
@@ -55,7 +58,7 @@ impl Trace {
         self.add(name, Some(CounterDescriptor {}))
     }
 
-    /// A track of things that go on one after the other.
+    /// A track of activities, one after the other.
     pub fn slices(&mut self, name: &str) -> Track {
         self.add(name, None)
     }
@@ -77,12 +80,12 @@ impl Trace {
         self.push(&packet(None, Data::TrackDescriptor(described)));
     }
 
-    /// The number of `track` is `value` from `at_ns` on.
+    /// Sets the value of `track` from `at_ns` on.
     pub fn value(&mut self, track: Track, at_ns: u64, value: f64) {
         self.event(track, at_ns, EventType::Counter, None, Some(value));
     }
 
-    /// On `track`, `name` goes on from `from_ns` to `to_ns`.
+    /// Adds an activity `name` to `track`, from `from_ns` to `to_ns`.
     pub fn slice(&mut self, track: Track, (from_ns, to_ns): (u64, u64), name: &str) {
         self.event(track, from_ns, EventType::SliceBegin, Some(name), None);
         self.event(track, to_ns, EventType::SliceEnd, None, None);
@@ -103,7 +106,7 @@ impl Trace {
         packet.encode_length_delimited(&mut self.bytes).expect("a vector grows");
     }
 
-    /// Writes the trace to `path`, whole or not at all.
+    /// Writes the trace to `path`, completely or not at all.
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
         write_whole(path, &self.bytes)
     }
@@ -119,18 +122,18 @@ fn packet(timestamp: Option<u64>, data: Data) -> TracePacket {
     }
 }
 
-/// Reads a trace again, for tests.
+/// Parses a trace, for tests.
 #[cfg(any(test, feature = "read"))]
 pub mod read {
     use std::collections::BTreeMap;
 
     use super::*;
 
-    /// Names of tracks with what happened on them: when, and the number or the name that began; nothing
+    /// Track names with the events on each: the time, and the value or the name that begins; `None`
     /// at an end.
     pub type Read = BTreeMap<String, Vec<(u64, Option<Happened>)>>;
 
-    /// What happened.
+    /// An event.
     #[derive(Clone, Debug, PartialEq)]
     pub enum Happened {
         Number(f64),
@@ -208,7 +211,7 @@ mod tests {
         assert_eq!(tracks.iter().map(|track| track.counter.is_some()).collect::<Vec<_>>(), [false, true, false]);
     }
 
-    /// Byte for byte: the numbers of fields are the format.
+    /// The exact bytes: the numbers of fields are the format.
     #[test]
     fn the_wire_format_is_perfettos() {
         let mut trace = Trace { bytes: Vec::new(), root: Track(1), tracks: 1 };
@@ -218,7 +221,7 @@ mod tests {
         let whole = [&[0x0a, (head.len() + event.len()) as u8][..], &head, &event].concat();
         let (mut sorted, mut expected) = (trace.bytes.clone(), whole.clone());
         assert_eq!(trace.bytes.len(), whole.len());
-        // Fields may stand in any order.
+        // Fields may be in any order.
         sorted.sort_unstable();
         expected.sort_unstable();
         assert_eq!(sorted, expected);

@@ -1,28 +1,28 @@
-//! A mean and how far it can be trusted.
+//! A mean and its confidence interval.
 
 /// The quantile of the normal distribution that leaves 2.5 % on either side.
 const Z_95: f64 = 1.96;
 
-/// A mean with its 95 % confidence interval, of samples enough for a normal distribution.
+/// A mean with its 95 % confidence interval, for enough samples to assume a normal distribution.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Estimate {
     /// The mean.
     pub mean: f64,
-    /// The interval reaches so far on either side.
+    /// Half the width of the interval.
     pub half_width: f64,
-    /// The samples.
+    /// The number of samples.
     pub count: u64,
 }
 
 impl Estimate {
-    /// Of single samples; `None` of fewer than two, which say nothing of their spread.
+    /// From single samples; `None` for fewer than two, which do not show their spread.
     pub fn of(samples: impl IntoIterator<Item = f64>) -> Option<Self> {
         Self::of_counted(samples.into_iter().map(|sample| (sample, 1)))
     }
 
-    /// Of samples that occurred so many times each.
+    /// From samples with the number of times that each occurred.
     pub fn of_counted(samples: impl IntoIterator<Item = (f64, u64)>) -> Option<Self> {
-        // Welford's algorithm: sums of squares lose the digits that matter.
+        // Welford's algorithm: with sums of squares the significant digits would cancel out.
         let (mut count, mut mean, mut squares) = (0_u64, 0.0, 0.0);
         for (value, times) in samples.into_iter().filter(|(_, times)| *times > 0) {
             count += times;
@@ -34,7 +34,7 @@ impl Estimate {
         Some(Self { mean, half_width: Z_95 * deviation / (count as f64).sqrt(), count })
     }
 
-    /// The same in another unit.
+    /// The estimate in another unit.
     pub fn times(self, factor: f64) -> Self {
         Self { mean: self.mean * factor, half_width: self.half_width * factor, ..self }
     }

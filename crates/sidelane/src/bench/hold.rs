@@ -1,9 +1,10 @@
-//! `sidelane bench hold`: what watching and holding lanes costs the service, and what leaks.
+//! `sidelane bench hold`: the cost of watching and holding lanes for the service, and how much
+//! overlap remains.
 //!
-//! Costs are paired: two processes, one of them the service, hand the request lane to each
-//! other a fixed number of times, alternately with and without what is to be priced, and the
-//! difference is divided by how often it happened. The lane is never idle, so nothing hides in
-//! idle time, and the service's own CPU is the waker, which is the dearest case: a waker on
+//! Costs are measured in pairs. Two processes, one of them the service, hand the request lane to
+//! each other a fixed number of times, alternately with and without the measured feature. The
+//! difference is divided by the number of its uses. The lane is never idle, so no cost is hidden in
+//! idle time. The service's own CPU sends the wake-up, which is the most expensive case: a waker on
 //! another CPU (a network interrupt, a client) pays for the summons itself.
 
 use std::ffi::OsString;
@@ -42,13 +43,13 @@ const TRACKED_BOUNCES: u64 = 10_000;
 /// Each side works about 30 µs, so that a hold begins and ends in each bounce.
 const HELD_WORK: u64 = 100_000;
 const HELD_BOUNCES: u64 = 1_000;
-/// Longer than any idle moment between two bounces: one hold lasts through all of them.
+/// Longer than any idle time between two bounces, so that one hold lasts through all of them.
 const LASTING_MIN_IDLE_NS: u64 = 10_000_000;
 const LONG_HOLD: Duration = Duration::from_secs(10);
 const PULSES: Duration = Duration::from_secs(3);
 
 const TRACKING_LIMIT_NS: f64 = 100.0;
-/// What the kernel charges for calling any program is not this one's; the rest is.
+/// The kernel's own cost of calling any program is not the tracker's; all above it is.
 const TRACKING_OVER_EMPTY_LIMIT: f64 = 2.0;
 /// Sixty services may cost a switch so much more than one.
 const CROWDED_OVER_ONE_LIMIT: f64 = 1.1;
@@ -58,12 +59,12 @@ const LEAK_LIMIT_PERCENT: f64 = 0.1;
 const PULSES_OVERLAP_LIMIT_PERCENT: f64 = 5.0;
 const PULSES_SHARE_LIMIT_PERCENT: f64 = 60.0;
 
-/// Pairs of a cost, and how far they go on.
+/// Pairs of a cost measurement, and the limit of further pairs.
 const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(90) };
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(15) };
-/// A long hold is told in so many parts: they are its rounds.
+/// The parts into which a long hold is divided; they are its rounds.
 const HOLD_PARTS: u32 = 10;
-/// The same of the pulses.
+/// The parts into which the run with pulses is divided.
 const PULSES_PARTS: u32 = 10;
 
 /// Measures everything.
@@ -194,8 +195,8 @@ impl Bench<'_> {
         (1..SERVICES).map(other).collect()
     }
 
-    /// What a hold that begins costs the request lane that rings for it: bounces with a hold at
-    /// each, against bounces under a single hold that lasts. The batch lane is busy in both.
+    /// The cost of a hold for the request lane that sends the summons: bounces with a hold at each,
+    /// compared with bounces under a single lasting hold. The batch lane is busy in both.
     fn hold_us(&self) -> Result<Vec<f64>> {
         let mut bouncer = self.bouncer(HELD_WORK)?;
         let pair = || {
@@ -206,7 +207,7 @@ impl Bench<'_> {
         numbers_until_decided("holds", self.limit, pair, hold_check)
     }
 
-    /// Time of the bounces, and how many holds the request lane began meanwhile.
+    /// The time of the bounces, and how many holds the request lane began during them.
     fn bounce_beside(&self, bouncer: &mut Service, min_idle_ns: u64) -> Result<(f64, u64)> {
         let mut session = self.session(bouncer.pid(), min_idle_ns)?;
         bounce(bouncer, HELD_BOUNCES / 10)?;
@@ -218,7 +219,7 @@ impl Bench<'_> {
         Ok((took_ns, holds))
     }
 
-    /// The service busy for ten seconds without a break, batch always ready to run.
+    /// The service is busy for ten seconds without a pause, and batch is always ready to run.
     fn long_hold(&self, result: &mut ResultFile) -> Result<Option<Interval>> {
         let busy_us = (LONG_HOLD + Duration::from_secs(3)).as_micros().to_string();
         let (parts, holders) = self.watch_pulse([&busy_us, "1000", "1"], LONG_HOLD, HOLD_PARTS)?;
@@ -239,8 +240,8 @@ impl Bench<'_> {
         Ok(leak_percent)
     }
 
-    /// Reactions to a service that a timer on its own CPU wakes; returns the overlap and batch's share of the
-    /// idle time.
+    /// Reactions to a service that a timer on its own CPU wakes. Returns the overlap and batch's
+    /// share of the idle time.
     fn reactions(&self, result: &mut ResultFile) -> Result<[Option<Interval>; 2]> {
         let (parts, _) = self.watch_pulse(["200", "600", "1000000"], PULSES, PULSES_PARTS)?;
         let median = |figure: &dyn Fn(&Books) -> Option<f64>| of_median(parts.iter().filter_map(figure));
@@ -263,7 +264,7 @@ impl Bench<'_> {
         Ok([overlap_percent, share_percent])
     }
 
-    /// What the books make of time that somebody steals, held and unmanaged.
+    /// How stolen time appears in the accounting, with held lanes and unmanaged.
     fn theft(&self, result: &mut ResultFile) -> Result<()> {
         let config = BorrowConfig::default();
         for (name, hold) in [("held", Some(config.min_idle_ns)), ("unmanaged", None)] {
@@ -278,8 +279,8 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// What the kernel counted in each of `parts` of `length` of batch beside a pulse, and what the
-    /// holders did. The rhythm: busy and idle microseconds, and how often.
+    /// What the kernel counted in each of `parts` of `length` with batch beside a pulse, and the
+    /// holders' counters. The rhythm is busy and idle microseconds, and the number of pulses.
     fn watch_pulse(&self, rhythm: [&str; 3], length: Duration, parts: u32) -> Result<(Vec<Books>, HolderBooks)> {
         let (cpu, [busy_us, idle_us, count]) = (self.request_lane(), rhythm);
         let options = ["--cpu", &cpu, "--busy-us", busy_us, "--idle-us", idle_us, "--count", count];
@@ -310,10 +311,10 @@ impl Bench<'_> {
         self.start_session(service, Some(min_idle_ns))
     }
 
-    /// With holders that wait for `min_idle_ns`, or unmanaged.
+    /// Starts a session with holders that wait for `min_idle_ns`, or an unmanaged one.
     fn start_session(&self, service: u32, min_idle_ns: Option<u64>) -> Result<Session> {
         let mut beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
-        // Of two bouncing processes the parent is the service, its child a bystander.
+        // Of the two bouncing processes the parent is the service, its child a bystander.
         beside.service.pids.retain(|pid| *pid == service);
         let options = SessionOptions {
             class: BatchClass::Idle,

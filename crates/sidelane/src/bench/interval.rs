@@ -1,25 +1,27 @@
-//! 95 % confidence intervals of what was measured in rounds.
+//! 95 % confidence intervals of measurements in rounds.
 //!
-//! A round is what takes its turn: a pair of runs, or a run. Rounds are taken as independent of each
-//! other; what is inside of one is not, so nothing here looks into it.
+//! A round is a run or a pair of runs, taken in turn. Rounds are assumed to be independent of each
+//! other. Samples within a round are not, so they are not used singly here.
 //!
-//! - A *median* of rounds gets an interval from their order: with n rounds the number of them below the
-//!   true median is binomial, whatever the distribution. With fewer than six there is none: even all of
-//!   them lie on the same side of the true median in more than 5 % of cases.
+//! - A *median* of rounds gets an interval from the order of the rounds: with n rounds the number
+//!   of them below the true median is binomial, whatever the distribution. With fewer than six
+//!   rounds there is no interval: even all of them lie on the same side of the true median in more
+//!   than 5 % of cases.
 //! - A *figure of all rounds together*, such as a percentile of all reactions, gets one from the
-//!   bootstrap: the figure is worked out again and again from as many rounds drawn at random, and the
-//!   middle 95 % of those are the interval. The draws are the same each time. It needs six rounds, too.
+//!   bootstrap: the figure is computed many times from as many rounds drawn at random, and the
+//!   middle 95 % of the results are the interval. The random draws are the same in each run. This
+//!   needs six rounds, too.
 
 use sidelane_host::median::median;
 use sidelane_report::{Interval, Method};
 
-/// What is left out, on each side.
+/// The share that is left out on each side.
 const TAIL: f64 = 0.025;
-/// Fewer rounds than this say nothing of their spread.
+/// Fewer rounds than this do not show their spread.
 pub const ROUNDS_MIN: usize = 6;
 const DRAWS: usize = 1_000;
 
-/// The median of `values` and its interval; `None` of nothing.
+/// The median of `values` and its interval; `None` without values.
 pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
     let mut sorted: Vec<f64> = values.into_iter().collect();
     sorted.sort_by(f64::total_cmp);
@@ -30,10 +32,10 @@ pub fn of_median(values: impl IntoIterator<Item = f64>) -> Option<Interval> {
     Some(Interval { measured, low, high, method: Method::OrderStatistics })
 }
 
-/// How many of `count` sorted values lie outside the interval of their median, on each side: as many
-/// as lie below the true median in no more than 2.5 % of cases.
+/// How many of `count` sorted values are outside the median's interval on each side: the largest
+/// number k such that at most k values lie below the true median in at most 2.5 % of cases.
 fn left_out_of(count: usize) -> Option<usize> {
-    // Logarithms, since 0.5 to the power of some thousands is no number.
+    // In logarithms, since 0.5 to the power of some thousands underflows.
     let mut log_term = -(count as f64) * std::f64::consts::LN_2;
     let mut sum = 0.0;
     for below in 0..=count {
@@ -46,7 +48,7 @@ fn left_out_of(count: usize) -> Option<usize> {
     None
 }
 
-/// `figure` of all rounds together and its interval; `None` where the rounds do not have it.
+/// `figure` of all rounds together and its interval; `None` if the figure does not exist.
 pub fn of_all<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<Interval> {
     let all: Vec<&T> = rounds.iter().collect();
     let measured = figure(&all)?;
@@ -66,7 +68,7 @@ fn ends<T>(rounds: &[T], figure: impl Fn(&[&T]) -> Option<f64>) -> Option<(f64, 
     Some((*figures.get(left_out)?, *figures.get(figures.len().checked_sub(1 + left_out)?)?))
 }
 
-/// SplitMix64 (Steele, Lea and Flood, OOPSLA'14): small, and good enough to draw rounds.
+/// SplitMix64 (Steele, Lea and Flood, OOPSLA'14): small, and random enough to draw rounds.
 struct Random(u64);
 
 impl Random {
@@ -88,7 +90,7 @@ mod tests {
         of_median((1..=count).map(|value| value as f64)).unwrap()
     }
 
-    /// The ranks that tables of the sign test have.
+    /// The ranks are those in tables of the sign test.
     #[test]
     fn ranks_are_those_of_the_binomial_distribution() {
         for (count, low, high) in [(6, 1, 6), (8, 1, 8), (9, 2, 8), (10, 2, 9), (15, 4, 12), (20, 6, 15), (100, 40, 61)]
@@ -147,7 +149,7 @@ mod tests {
         }
     }
 
-    /// Of many series with a known median the interval misses it in no more than 5 % of cases.
+    /// Over many series with a known median, the interval misses it in no more than 5 % of cases.
     #[test]
     fn it_covers_the_true_median() {
         let mut random = Random(7);
@@ -155,7 +157,7 @@ mod tests {
             let interval = of_median((0..11).map(|_| random.below(1_000_001) as f64)).unwrap();
             (interval.low.unwrap()..=interval.high.unwrap()).contains(&500_000.0)
         };
-        // 98.8 % by the second and the tenth of eleven.
+        // The interval from the second to the tenth of eleven values has 98.8 %.
         let covered = (0..10_000).filter(covers).count();
         assert!((9_850..9_920).contains(&covered), "{covered} of 10000");
     }

@@ -1,4 +1,5 @@
-//! Benches: what Sidelane itself costs and leaks, as ratios and differences of interleaved runs.
+//! Benchmarks: Sidelane's own cost and the overlap it leaves, as ratios and differences of
+//! interleaved runs.
 
 pub mod estimate;
 pub mod gate;

@@ -1,9 +1,9 @@
-//! What tracking adds to a request.
+//! The cost of tracking for a request.
 //!
-//! A client on the service's own CPU asks one question at a time, so that each request is one
-//! receive, one send and two switches, whatever else the machine does; the CPU time of both
-//! sides is compared with and without the kernel programs, in turns. Half of the arrival is the
-//! client's to pay here; over a network it is whoever takes the interrupt.
+//! A client on the service's own CPU sends one request at a time, so that each request is one
+//! receive, one send and two context switches, whatever else runs on the machine. The CPU time of
+//! both sides is compared with and without the kernel programs, in turns. Here the client pays for
+//! half of the arrival; over a network, the CPU that takes the interrupt does.
 
 use std::io::{Read, Write};
 
@@ -20,16 +20,16 @@ use sidelane_report::Check;
 
 const ROUND_TRIPS: u64 = 2_000;
 
-/// CPU time in a round trip, service and client together, by turns.
+/// CPU time of a round trip, service and client together, in turns.
 pub(super) struct Cost {
     pub(super) untracked_us: Vec<f64>,
-    /// What lane words alone add.
+    /// What tracking lane words alone adds.
     pub(super) lanes_us: Vec<f64>,
-    /// What lane words and requests add.
+    /// What tracking lane words and requests adds.
     pub(super) requests_us: Vec<f64>,
 }
 
-/// Takes turns of each until `check` of what requests cost is decided.
+/// Repeats the turns until `check` of the cost for requests is decided.
 pub(super) fn measure(
     server: &RealServer,
     place: Place,
@@ -40,14 +40,14 @@ pub(super) fn measure(
     let pids = Target::Pid(server.pid()).find()?.pids;
     let mut requests = Requests::track(&both, &format!("pid:{}", server.pid()), &pids)?;
     std::thread::scope(|scope| {
-        // A thread of its own, since it stays where it is pinned; the trackers are not needed there.
+        // A thread of its own, since it stays pinned; the trackers must not run there.
         let (ask, asked) = std::sync::mpsc::channel::<()>();
         let (answer, answers) = std::sync::mpsc::channel();
         scope.spawn(move || {
             for () in asked {
                 let pinned = pin_this_thread(&[place.server_cpu]).context("cannot join the service on its CPU");
                 let spent = pinned.and_then(|()| round_trips_us(server));
-                // Fails only when nobody waits for it any more.
+                // Fails only if the receiver has stopped waiting.
                 let _ = answer.send(spent);
             }
         });

@@ -1,11 +1,11 @@
-//! `sidelane bench requests`: how well requests are seen at a service's sockets, and what that
-//! costs the service.
+//! `sidelane bench requests`: how exactly requests are observed at a service's sockets, and the
+//! cost of that for the service.
 //!
-//! The echo servers write down each request themselves; what was seen is compared with that one
-//! by one. Of Redis and memcached the truth is the client's: how many requests it sent, and that
-//! none of them can have taken longer in the server than it took for the client. Costs are
-//! paired: the same load runs alternately with and without the kernel programs, and the
-//! service's CPU time per request is compared.
+//! The echo servers record each request themselves, and every observed request is compared with
+//! that record. For Redis and memcached the client's numbers are used: how many requests it sent,
+//! and their latencies, since a request cannot have taken longer in the server than for the client.
+//! Costs are measured in pairs: the same load runs alternately with and without the kernel
+//! programs, and the service's CPU time per request is compared.
 
 use std::path::Path;
 use std::time::Duration;
@@ -29,10 +29,10 @@ const NEAR_NS: u64 = 20_000;
 const NEAR_LIMIT_PERCENT: f64 = 99.0;
 const COST_LIMIT_US: f64 = 1.2;
 
-/// Rounds of a load, and how far they go on.
+/// Rounds of a load, and the limit of further rounds.
 const LOADS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(60) };
 const LOADS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
-/// Pairs of a cost.
+/// Pairs of a cost measurement.
 const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
@@ -67,7 +67,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     Ok(result)
 }
 
-/// Service and client where the lane pair is.
+/// Places service and client on the CPUs of the lane pair.
 fn place(lanes: &str) -> Result<Place> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
     let server_cpu = pair.requests.iter().next().context("no request lane")?;
@@ -75,7 +75,7 @@ fn place(lanes: &str) -> Result<Place> {
     Ok(Place { server_cpu, client_cpu })
 }
 
-/// What was seen of an echo server in one round, beside what it wrote down itself.
+/// The observed requests of an echo server in one round, beside its own record.
 struct EchoRound {
     told: u64,
     near: u64,
@@ -85,7 +85,7 @@ struct EchoRound {
     window: Window,
 }
 
-/// What was seen of a real server in one round, beside what its client counted.
+/// The observed requests of a real server in one round, beside its client's count.
 struct LoadRound {
     sent: f64,
     off: f64,

@@ -1,8 +1,9 @@
-//! Going on: a bench takes rounds until each of its checks is decided, or up to a limit that it prints.
+//! Sequential rounds: a benchmark repeats rounds until each of its checks is decided, or up to a
+//! limit that it prints.
 //!
-//! It looks after a first number of rounds, and then each time that number has doubled. Looking after
-//! every round would find, sooner or later, a moment at which chance has decided; few looks, each at
-//! twice as many rounds, add little to the 5 % of a single one.
+//! The checks are evaluated after a first number of rounds, and then each time that number has
+//! doubled. An evaluation after every round would sooner or later find a check decided by chance; a
+//! few evaluations, each with twice as many rounds, add little to the 5 % error of a single one.
 
 use std::time::{Duration, Instant};
 
@@ -12,26 +13,26 @@ use indicatif::{ProgressBar, ProgressStyle};
 use crate::machine;
 use sidelane_report::{Check, ResultFile, Unit};
 
-/// From here on the host is named as what a run was disturbed by.
+/// From this share on, stolen time is named as a disturbance of the run.
 const STOLEN_PERCENT: f64 = 1.0;
 
-/// How far a bench goes on by itself.
+/// The limits of further rounds.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limit {
-    /// Rounds that are always taken.
+    /// The number of rounds that are always run.
     pub first: u64,
-    /// No more rounds than this.
+    /// The highest number of rounds.
     pub rounds: u64,
-    /// No further round begins that would probably end after this.
+    /// No further round begins if it would probably end after this time.
     pub time: Duration,
 }
 
-/// How much time the user has.
+/// How long the user lets the run take.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Patience {
     /// `--quick`
     pub quick: bool,
-    /// `--rounds`: in place of the bench's own limits.
+    /// `--rounds`: replaces the benchmark's own limits.
     pub rounds: Option<u64>,
 }
 
@@ -45,7 +46,7 @@ impl Patience {
         }
     }
 
-    /// Says at the end of a run what the hypervisor took, and of each check that is undecided what would decide it.
+    /// Adds the stolen time at the end of a run, and for each undecided check what would decide it.
     pub fn advise(self, result: &mut ResultFile, rounds: u64) {
         machine::note_stolen(&mut result.machine);
         let advice = self.advice(rounds, result.machine.stolen_percent);
@@ -74,11 +75,11 @@ fn percent(value: f64) -> String {
 pub struct Turn<'a> {
     /// The round, from 0 on.
     pub round: u64,
-    /// Where it is said what goes on.
+    /// The progress bar.
     pub bar: &'a ProgressBar,
 }
 
-/// Takes rounds until each of `checks` is decided, or to the limit. Returns how many.
+/// Runs rounds until each of `checks` is decided, or up to the limit. Returns how many.
 pub fn until_decided<S>(
     what: &str,
     limit: Limit,
@@ -110,7 +111,7 @@ pub fn until_decided<S>(
     }
 }
 
-/// As [`until_decided`], of one number a round and one check on all of them.
+/// As [`until_decided`], for one number a round and one check on all of them.
 pub fn numbers_until_decided(
     what: &str,
     limit: Limit,
@@ -126,7 +127,7 @@ pub fn numbers_until_decided(
     Ok(numbers)
 }
 
-/// Whether there is time for another round, if it takes as long as those before it.
+/// Whether there is time for another round as long as those before.
 fn is_time(elapsed: Duration, done: u64, limit: Duration) -> bool {
     let round = elapsed.checked_div(done.max(1) as u32).unwrap_or_default();
     elapsed + round <= limit
@@ -142,7 +143,7 @@ fn announcement(what: &str, limit: Limit) -> String {
     match first == rounds {
         true => format!("sidelane: {what}: {rounds} rounds"),
         false => {
-            format!("sidelane: {what}: {first} rounds, and on until each check is decided, to {at_most} at most")
+            format!("sidelane: {what}: {first} rounds, then more until each check is decided, at most {at_most}")
         }
     }
 }
@@ -170,7 +171,7 @@ fn progress_bar(what: &str) -> ProgressBar {
     bar
 }
 
-/// On standard error, above the bar if there is one.
+/// Prints to standard error, above the progress bar if there is one.
 fn say(bar: &ProgressBar, line: &str) {
     bar.suspend(|| eprintln!("{line}"));
 }
@@ -203,7 +204,8 @@ mod tests {
 
     #[test]
     fn what_is_not_goes_on_to_the_next_look_or_to_the_limit() {
-        // One of the first six is above; of twelve the interval leaves out two on each side.
+        // One of the first six values is above the limit; with twelve the interval leaves out two
+        // values on each side.
         assert_eq!(rounds_of(LIMIT, |round| if round == 3 { 30.0 } else { 9.0 }), 12);
         assert_eq!(rounds_of(LIMIT, |round| if round % 2 == 0 { 30.0 } else { 1.0 }), 20);
         assert_eq!(rounds_of(Limit { rounds: 4, ..LIMIT }, |_| 9.0), 4, "too few to decide");
@@ -238,7 +240,7 @@ mod tests {
     #[test]
     fn the_limit_is_told() {
         let told = announcement("p99", Limit { first: 6, rounds: 20, time: Duration::from_secs(90) });
-        assert_eq!(told, "sidelane: p99: 6 rounds, and on until each check is decided, to 20 rounds or 90.0 s at most");
+        assert_eq!(told, "sidelane: p99: 6 rounds, then more until each check is decided, at most 20 rounds or 90.0 s");
         assert_eq!(announcement("p99", Limit { rounds: 6, ..LIMIT }), "sidelane: p99: 6 rounds");
         let wide = check(&[9.0, 9.0, 9.0, 9.0, 9.0, 30.0]);
         let said = still("p99", 6, &[wide.clone(), wide], false);

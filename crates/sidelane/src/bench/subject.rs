@@ -1,4 +1,4 @@
-//! Services whose requests are known, to compare with what is seen of them.
+//! Services whose requests are known, to compare with the observed requests.
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
@@ -19,7 +19,7 @@ use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
-/// Above everything else on its CPU, so that the echo server reads its clock on time.
+/// Above all other threads on its CPU, so that the echo server reads its clock on time.
 const SERVER_PRIORITY: &str = "10";
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 
@@ -35,8 +35,8 @@ pub struct Place {
     pub client_cpu: u32,
 }
 
-/// Looks at a service's requests while `load` runs. Its records are kept in the kernel until
-/// then: no more than 40 000 requests.
+/// Observes a service's requests while `load` runs. Records stay in the kernel until then: no more
+/// than 40 000 requests.
 pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) -> Result<(Vec<Request>, Window)> {
     let tracking = tracking(pid, place, true)?;
     let mut requests = Requests::track(&tracking, &format!("pid:{pid}"), &Target::Pid(pid).find()?.pids)?;
@@ -48,7 +48,7 @@ pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) ->
     Ok((seen, requests.take_window()))
 }
 
-/// A tracker for the service `pid`, beside which nobody borrows.
+/// A tracker for the service `pid`, beside which no batch runs.
 pub fn tracking(pid: u32, place: Place, requests: bool) -> Result<ServiceTracking> {
     let cpus = [place.server_cpu].into_iter().collect();
     let lanes = Lanes { batch: vec![], requests: cpus, needs_pin: false, kind: PairKind::Declared };
@@ -56,7 +56,8 @@ pub fn tracking(pid: u32, place: Place, requests: bool) -> Result<ServiceTrackin
     Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?)
 }
 
-/// An echo server under its client's load: how what was seen agrees with what it wrote down.
+/// Runs an echo server under its client's load, and compares the observed requests with the
+/// server's record.
 pub fn echo(lab: &Lab, design: &str, ip: &str, place: Place, rate: f64, seconds: f64) -> Result<(Agreement, Window)> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let journal = scratch.path().join("journal");
@@ -120,7 +121,7 @@ impl Real {
     }
 }
 
-/// A real server that runs. Ended when dropped.
+/// A running server. Ended when dropped.
 pub struct RealServer {
     kind: Real,
     child: Child,
@@ -128,7 +129,7 @@ pub struct RealServer {
 }
 
 impl RealServer {
-    /// Starts it on its CPU and waits until it listens.
+    /// Starts the server on its CPU and waits until it listens.
     pub fn start(kind: Real, place: Place) -> Result<Self> {
         let port = TcpListener::bind("127.0.0.1:0")?.local_addr()?.port();
         let mut command = Command::new("taskset");
@@ -153,7 +154,7 @@ impl RealServer {
         self.child.id()
     }
 
-    /// Sends it a load to the end; what the client measured.
+    /// Sends the server a whole load; returns the client's measurements.
     pub fn load(&self, lab: &Lab, place: Place, rate: f64, seconds: f64) -> Result<Value> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
         let json: PathBuf = scratch.path().join("load.json");
@@ -174,7 +175,7 @@ impl RealServer {
         threads.filter_map(|thread| used(thread.path())).sum::<u64>()
     }
 
-    /// A connection, and the smallest question and answer there are.
+    /// A connection, and the smallest request and reply.
     pub fn ask_on(&self) -> Result<(TcpStream, &'static [u8], &'static [u8])> {
         let stream = TcpStream::connect(self.address).with_context(|| format!("cannot connect to {}", self.address))?;
         stream.set_nodelay(true)?;
@@ -184,7 +185,8 @@ impl RealServer {
         }
     }
 
-    /// Requests that its client's `load` sent: those of the connection that came first prepared it.
+    /// The number of requests that its client's `load` sent: those of the first connection prepared
+    /// the data.
     pub fn of_load(&self, seen: &[Request]) -> u64 {
         let first = seen.iter().map(|request| request.connection).min().filter(|_| self.kind == Real::Redis);
         seen.iter().filter(|request| Some(request.connection) != first).count() as u64

@@ -1,9 +1,10 @@
-//! How true the books are where time is stolen: known theft, and two trackers at once.
+//! How exact the accounting is when time is stolen: known theft, and two trackers at once.
 //!
-//! A thread a lane, above everything else there, plays the hypervisor: it comes at random moments and
-//! spins. To the session's own tracker it is a thread like any other, whose turns end those of service and
-//! batch, so those books are the truth. A second tracker is told to overlook the thief, and learns from a
-//! word what it took, as it would from a hypervisor. What both say of the same seconds is compared.
+//! On each lane a thread above all others plays the hypervisor: it wakes at random times and spins.
+//! To the session's own tracker it is an ordinary thread whose turns end those of service and
+//! batch, so that tracker's accounting is the truth. A second tracker is told to ignore the thief,
+//! and reads from a word how much the thief took, as it would from a hypervisor. The two are
+//! compared over the same seconds.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -22,21 +23,21 @@ use sidelane_kernel::tracker::{Features, LaneMemory};
 use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
 use sidelane_report::Row;
 
-/// Of each lane about 7 %, in some 65 gaps a second: a hypervisor that is short of CPUs.
+/// About 7 % of each lane, in some 65 gaps a second: like a hypervisor that is short of CPUs.
 const APART_US: [u64; 2] = [4_000, 24_000];
 const GAP_US: [u64; 2] = [50, 2_000];
 const LENGTH: Duration = Duration::from_secs(4);
 
-/// The books of the seconds in which thieves were about.
+/// The accounting of the seconds in which the thieves ran.
 pub(super) struct Compared {
-    /// By the tracker that sees the thieves.
+    /// From the tracker that sees the thieves.
     pub(super) truth: Books,
-    /// By the one that knows only what they took.
+    /// From the tracker that knows only how much they took.
     pub(super) corrected: Books,
 }
 
 impl Compared {
-    /// A row for each.
+    /// A row for each tracker.
     pub(super) fn rows(&self, name: &str, lanes: &Lanes) -> [Row; 2] {
         [("true", &self.truth), ("corrected", &self.corrected)].map(|(which, books)| {
             let mut row = Row::new(format!("theft_{name}_{which}"));
@@ -53,7 +54,7 @@ impl Compared {
     }
 }
 
-/// Steals from the lanes of a running session, whose service is the process `service`.
+/// Steals from the lanes of a running session whose service is the process `service`.
 pub(super) fn measure(session: &Session, service: u32, lanes: &Lanes) -> Result<Compared> {
     let served = Service { pids: [service].into(), ..Service::default() };
     let tracking =
@@ -64,7 +65,7 @@ pub(super) fn measure(session: &Session, service: u32, lanes: &Lanes) -> Result<
     let cpus = lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu));
     let thieves: Vec<Thief> = cpus.map(|cpu| Thief::start(cpu, told.memory())).collect();
     told.attach()?;
-    // The first turns of a tracker began before it.
+    // The first turns of a tracker began before the tracker.
     thread::sleep(Duration::from_millis(100));
     let (own, other) = (session.memory(), told.memory());
     for lane in &lanes.batch {
@@ -116,7 +117,7 @@ fn steal(cpu: u32, memory: &LaneMemory, stop: &AtomicBool) {
     }
 }
 
-/// A number of a range: Marsaglia's xorshift.
+/// A number in a range: Marsaglia's xorshift.
 fn draw(random: &mut u64, [from, to]: [u64; 2]) -> u64 {
     *random ^= *random << 13;
     *random ^= *random >> 7;

@@ -1,5 +1,5 @@
-//! C programs that a bench builds on the spot, from sources that the binary carries: it needs no source
-//! tree.
+//! C programs that a benchmark builds during its run, from sources in the binary, so that it needs
+//! no source tree.
 
 use std::path::{Path, PathBuf};
 use std::process::Command;
@@ -24,7 +24,7 @@ impl Workshop {
         Ok(Self { dir })
     }
 
-    /// The directory; it goes with the workshop.
+    /// The directory; it is removed with this value.
     pub fn dir(&self) -> &Path {
         self.dir.path()
     }

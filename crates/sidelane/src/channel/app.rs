@@ -1,5 +1,5 @@
-//! Signals that programs emit themselves, through `runtime/c/sidelane_signal.h` or anything else that
-//! writes `abi/signal.h`.
+//! Signals that programs emit themselves, through `runtime/c/sidelane_signal.h` or other code that
+//! writes the format of `abi/signal.h`.
 
 use std::collections::HashMap;
 use std::ptr::NonNull;
@@ -19,7 +19,7 @@ const SIGNALS_OFFSET: usize = size_of::<SignalsHead>();
 const NAMES_OFFSET: usize = SIGNALS_OFFSET + SIGNALS * size_of::<EmittedSignal>();
 const FILE_BYTES: usize = NAMES_OFFSET + SIGNAL_NAMES;
 
-/// What one part of a process emits.
+/// The signals of one part of a process.
 #[derive(Clone)]
 pub struct Emitted {
     file: Arc<SealedFile>,
@@ -30,15 +30,15 @@ pub struct Emitted {
 pub struct EmittedName {
     /// Its name.
     pub name: String,
-    /// What it is.
+    /// Its kind.
     pub kind: Kind,
-    /// The thread it is of, 0 for the whole process.
+    /// Its thread, 0 for the whole process.
     pub tid: u32,
 }
 
 impl Emitted {
-    /// What the process emits: a file for each of the program's parts that do, a JVM's and a native
-    /// library's for instance.
+    /// The signals of the process: one file for each part of the program that emits, such as a JVM
+    /// and a native library.
     pub fn find(pid: u32) -> Vec<Self> {
         let files = SealedFile::find(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_of(file, pid));
         files.map(|file| Self { file: Arc::new(file) }).collect()
@@ -49,7 +49,7 @@ impl Emitted {
         self.all().map(|(name, _)| name).collect()
     }
 
-    /// The signal of that name as channels: one, or one a thread.
+    /// The channels of the signal with that name: one, or one for each thread.
     pub fn channels(&self, name: &str) -> Vec<Channel> {
         let found: Vec<_> = self.all().filter(|(emitted, _)| emitted.name == name).collect();
         let many = found.len() > 1;
@@ -59,7 +59,8 @@ impl Emitted {
     fn channel(&self, emitted: &EmittedName, place: usize, many: bool) -> Channel {
         let thread = if many { format!("@{}", emitted.tid) } else { String::new() };
         let value = &self.file.at::<EmittedSignal>(SIGNALS_OFFSET, SIGNALS)[place].value;
-        // SAFETY: an aligned word of the mapping, which the file keeps; a sealed file cannot shrink.
+        // SAFETY: an aligned word of the mapping, which the file keeps; a sealed file cannot
+        // shrink.
         let word = unsafe { Word::new(NonNull::from(value).cast(), Width::U64, Arc::clone(&self.file) as _) };
         Channel {
             name: format!("{}{thread}", emitted.name),
@@ -70,7 +71,7 @@ impl Emitted {
         }
     }
 
-    /// Looked up when it is asked for: programs go on naming values while they run.
+    /// Names are looked up on demand, since programs may name further values while they run.
     fn meaning(&self, tag: &str) -> Meaning {
         let (emitted, tag) = (self.clone(), tag.to_owned());
         let names = std::sync::OnceLock::<HashMap<u64, String>>::new();
@@ -111,7 +112,8 @@ fn name_of(signal: &EmittedSignal) -> Option<EmittedName> {
     Some(EmittedName { name, kind, tid: signal.tid.load(Ordering::Relaxed) })
 }
 
-/// Lines of signal, value and name, with tabs between; later ones win, others are no lines.
+/// Lines of signal, value and name, separated by tabs. Later lines replace earlier ones; malformed
+/// lines are skipped.
 fn parse_names(text: &str, tag: &str) -> HashMap<u64, String> {
     let line = |line: &str| {
         let mut parts = line.splitn(3, '\t');

@@ -1,4 +1,4 @@
-//! Who runs on the observed lane, and whether it works on a request: the kernel program's words.
+//! The thread on the observed lane, and its requests: signals from the kernel program's words.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -18,25 +18,25 @@ use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_kernel::tracker::{Features, LaneMemory};
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
-/// The name of the tag that says who runs.
+/// The name of the tag for the running thread.
 pub const LANE: &str = "lane";
 
-/// The kernel program, loaded for the observed lane; it tracks as long as this lives.
+/// The kernel program, loaded for the observed lane; it tracks until this value is dropped.
 pub struct LaneTracking {
     tracking: ServiceTracking,
-    /// Keeps the service's ports known.
+    /// Keeps the list of the service's ports up to date.
     _requests: Option<Requests>,
     lane: u32,
 }
 
-/// The thread of the target that runs on a lane.
+/// Reads which thread of the target runs on a lane.
 pub struct LaneThread {
     memory: Arc<LaneMemory>,
     lane: u32,
 }
 
 impl LaneThread {
-    /// Its id, 0 while somebody else runs there.
+    /// Its thread id, 0 while another program runs there.
     #[inline(always)]
     pub fn read(&self) -> u64 {
         let word = self.memory.word(self.lane);
@@ -46,8 +46,8 @@ impl LaneThread {
 }
 
 impl LaneTracking {
-    /// Starts to track `lane`, on which the target's processes `pids` run, and their requests if that is
-    /// asked for.
+    /// Starts to track `lane`, on which the target's processes `pids` run, and their requests if
+    /// `requests` is set.
     pub fn start(lane: u32, target: &str, pids: &BTreeSet<u32>, requests: bool) -> Result<Self> {
         if requests {
             can_track().context("cannot observe requests")?;
@@ -66,19 +66,19 @@ impl LaneTracking {
         self.tracking.tracker().memory()
     }
 
-    /// Which of the target's threads runs on the lane.
+    /// Reads which of the target's threads runs on the lane.
     pub fn thread(&self) -> LaneThread {
         LaneThread { memory: self.memory(), lane: self.lane }
     }
 
-    /// `lane`: the thread that runs there, whoever's it is.
+    /// `lane`: the thread that runs there, of any program.
     pub fn lane(&self) -> Channel {
         let memory = self.memory();
         let word = word_u32(&memory, &memory.word(self.lane).pid);
         channel(LANE, Kind::Tag, word, Some(Arc::new(name_of_thread)))
     }
 
-    /// `request`: what the lane does for requests, how many wait, how many have finished there.
+    /// `request`: the lane's state, how many requests wait, how many have finished there.
     pub fn requests(&self) -> Vec<Channel> {
         let memory = self.memory();
         let (request, service) = (memory.request(self.lane), memory.service(self.tracking.number()));
@@ -98,10 +98,10 @@ impl LaneTracking {
     }
 }
 
-/// What a lane may do for requests, by the tag's value.
+/// The lane's states, by the tag's value.
 const STATES: [&str; 3] = ["none runs", "one runs", "one runs that had to wait"];
 
-/// Works the state out of a request word: two loads, no system call.
+/// Computes the state from a request word: two loads, no system call.
 struct RequestState {
     memory: Arc<LaneMemory>,
     lane: u32,
@@ -120,7 +120,8 @@ fn channel(name: &str, kind: Kind, word: Word, meaning: Option<Meaning>) -> Chan
 }
 
 fn word_u32(memory: &Arc<LaneMemory>, word: &AtomicU32) -> Word {
-    // SAFETY: an aligned word of the arrays, which the memory keeps mapped; the kernel shrinks no array.
+    // SAFETY: an aligned word of the arrays, which the memory keeps mapped; BPF arrays never
+    // shrink.
     unsafe { Word::new(NonNull::from(word).cast(), Width::U32, Arc::clone(memory) as _) }
 }
 

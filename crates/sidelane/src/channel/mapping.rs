@@ -1,8 +1,8 @@
-//! A file mapped to be read, which stays readable even if its file shrinks.
+//! A file mapped for reading that stays readable even if the file shrinks.
 //!
-//! Whoever maps another program's file is killed by SIGBUS when that program truncates it: an observer
-//! that runs as root would be at the mercy of those it observes. So a handler puts a page of zeros in the
-//! place of each page that got lost, and the mapping tells so.
+//! A process that maps a file gets SIGBUS when another program truncates the file, so a target
+//! could kill an observer that runs as root. Here a handler replaces each lost page by a page of
+//! zeros, and the mapping reports it.
 
 use std::ffi::c_void;
 use std::fs::File;
@@ -14,10 +14,10 @@ use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
-/// How many mappings there can be at once: a program's libraries and their debug files.
+/// The most mappings at once: a program's libraries and their debug files.
 const GUARDS: usize = 4096;
 
-/// What the handler knows of a mapping. A `start` of zero is free, of one taken and not ready yet.
+/// The handler's record of a mapping. A `start` of 0 means free, of 1 in use but not ready yet.
 struct Guard {
     start: AtomicUsize,
     end: AtomicUsize,
@@ -54,13 +54,14 @@ pub(crate) struct Mapping {
     guard: &'static Guard,
 }
 
-// SAFETY: the memory is only read and stays mapped for the life of the value; the rest is atomics.
+// SAFETY: the memory is only read, and stays mapped for the life of the value; the other fields are
+// atomics.
 unsafe impl Send for Mapping {}
 // SAFETY: as above.
 unsafe impl Sync for Mapping {}
 
 impl Mapping {
-    /// Maps `bytes` of `file` from `offset` on, which is a multiple of the page size.
+    /// Maps `bytes` of `file` from `offset` on, which must be a multiple of the page size.
     pub(crate) fn new(file: &File, offset: u64, bytes: usize) -> io::Result<Self> {
         HANDLER.get_or_init(install).as_ref().map_err(|code| io::Error::from_raw_os_error(*code))?;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
@@ -69,7 +70,7 @@ impl Mapping {
         match Guard::take(start.as_ptr().addr(), bytes) {
             Some(guard) => Ok(Self { start, bytes, guard }),
             None => {
-                // SAFETY: mapped just now with this length, and not handed out.
+                // SAFETY: mapped just now with this length, and not used anywhere else.
                 let _ = unsafe { munmap(start.as_ptr().cast(), bytes) };
                 Err(io::Error::other(format!("more than {GUARDS} files are mapped")))
             }
@@ -82,13 +83,13 @@ impl Mapping {
         Self::new(file, 0, bytes)
     }
 
-    /// The bytes as they are; those of a file that somebody writes change under the reader.
+    /// The bytes. They may change during the read if another process writes the file.
     pub(crate) fn as_bytes(&self) -> &[u8] {
         // SAFETY: mapped with this length for the life of self, and readable whatever happens to the file.
         unsafe { std::slice::from_raw_parts(self.start.as_ptr(), self.bytes) }
     }
 
-    /// The place of the byte at `offset`, if the mapping has one.
+    /// The address of the byte at `offset`, if it is in the mapping.
     pub(crate) fn place(&self, offset: usize) -> Option<NonNull<u8>> {
         // SAFETY: within the mapping.
         (offset < self.bytes).then(|| unsafe { self.start.add(offset) })
@@ -102,14 +103,15 @@ impl Mapping {
 
 impl Drop for Mapping {
     fn drop(&mut self) {
-        // The guard goes first: as soon as the addresses are free, they may be somebody else's.
+        // The guard is cleared first: as soon as the addresses are free, another mapping may get
+        // them.
         self.guard.start.store(FREE, Ordering::Release);
         // SAFETY: mapped in `new` with this length; no reference outlives self.
         let _ = unsafe { munmap(self.start.as_ptr().cast(), self.bytes) };
     }
 }
 
-/// What was done about SIGBUS before, or the error number with which installing failed.
+/// The action for SIGBUS before ours, or the error number of the failed installation.
 static HANDLER: OnceLock<Result<libc::sigaction, i32>> = OnceLock::new();
 static PAGE_BYTES: AtomicUsize = AtomicUsize::new(4096);
 
@@ -121,15 +123,15 @@ fn install() -> Result<libc::sigaction, i32> {
     let mut action: libc::sigaction = unsafe { std::mem::zeroed() };
     action.sa_sigaction = on_bus_error as *const () as usize;
     action.sa_flags = libc::SA_SIGINFO | libc::SA_ONSTACK;
-    // SAFETY: both point to sigactions; the handler only does what is allowed in one.
+    // SAFETY: both point to sigactions; the handler is async-signal-safe.
     let done = unsafe { libc::sigaction(libc::SIGBUS, &action, before.as_mut_ptr()) };
-    // SAFETY: filled in by the call that succeeded.
+    // SAFETY: filled in by the call, which succeeded.
     if done == 0 { Ok(unsafe { before.assume_init() }) } else { Err(last_error()) }
 }
 
-/// Puts zeros where a guarded page was lost; any other fault is for whoever handled it before.
+/// Replaces a lost page of a guarded mapping by zeros. Any other fault goes to the earlier handler.
 extern "C" fn on_bus_error(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
-    // SAFETY: the kernel hands a valid siginfo to a handler with SA_SIGINFO.
+    // SAFETY: the kernel passes a valid siginfo to a handler with SA_SIGINFO.
     let address = unsafe { (*info).si_addr() }.addr();
     let guard = ALL.iter().find(|guard| guard.holds(address));
     match guard {
@@ -142,8 +144,8 @@ fn put_zeros(address: usize) -> bool {
     let page_bytes = PAGE_BYTES.load(Ordering::Relaxed);
     let page = ptr::without_provenance_mut::<c_void>(address & !(page_bytes - 1));
     let flags = libc::MAP_PRIVATE | libc::MAP_ANONYMOUS | libc::MAP_FIXED;
-    // SAFETY: replaces one page of a guarded mapping, which this process only reads, and which could not be
-    // read; a plain system call, so allowed in a handler.
+    // SAFETY: replaces one page of a guarded mapping that could not be read, and that this process
+    // only reads. A plain system call is allowed in a handler.
     unsafe { libc::mmap(page, page_bytes, libc::PROT_READ, flags, -1, 0) == page }
 }
 
@@ -151,13 +153,15 @@ fn pass_on(signal: i32, info: *mut libc::siginfo_t, context: *mut c_void) {
     let before = HANDLER.get().and_then(|handler| handler.as_ref().ok());
     match before {
         Some(before) if before.sa_sigaction > libc::SIG_IGN => {
-            // SAFETY: this address was installed as a handler; one without SA_SIGINFO ignores the rest.
+            // SAFETY: this address was installed as a handler; a handler without SA_SIGINFO ignores
+            // the further arguments.
             let handler: extern "C" fn(i32, *mut libc::siginfo_t, *mut c_void) =
                 unsafe { std::mem::transmute(before.sa_sigaction) };
             handler(signal, info, context);
         }
-        // The instruction faults again when this handler returns, and ends the process as it would have.
-        // SAFETY: plain system call; the default action was valid before this handler was installed.
+        // The instruction faults again when this handler returns, and ends the process as it would
+        // without the handler. SAFETY: plain system call; the default action was valid before this
+        // handler was installed.
         _ => _ = unsafe { libc::signal(signal, libc::SIG_DFL) },
     }
 }

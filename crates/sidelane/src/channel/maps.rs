@@ -1,4 +1,4 @@
-//! What a process has mapped: the lines of /proc/PID/maps.
+//! The mappings of a process: the lines of /proc/PID/maps.
 
 use std::fs::{self, File};
 use std::io;
@@ -10,23 +10,23 @@ use std::path::{Path, PathBuf};
 pub(crate) struct Region {
     /// Its first address.
     pub(crate) start: u64,
-    /// The address behind it.
+    /// The first address after it.
     pub(crate) end: u64,
     /// Whether the process can read it.
     pub(crate) is_readable: bool,
     /// Whether it holds code.
     pub(crate) is_executable: bool,
-    /// Whether others see what the process writes there.
+    /// Whether writes go to the file, so that other processes see them.
     pub(crate) is_shared: bool,
-    /// Where it begins in its file.
+    /// Its offset in its file.
     pub(crate) offset: u64,
-    /// Device and number of its file; 0 for memory that has none.
+    /// Device and inode number of its file; 0 for anonymous memory.
     pub(crate) file: (String, u64),
-    /// The file, as the process sees it, or a name such as `[heap]`.
+    /// The file's path in the process's view, or a name such as `[heap]`.
     pub(crate) path: PathBuf,
 }
 
-/// The mappings of a process, lowest first. Needs the right to trace it.
+/// The mappings of a process, by ascending address. Requires the right to trace the process.
 pub(crate) fn regions(pid: u32) -> io::Result<Vec<Region>> {
     Ok(fs::read_to_string(format!("/proc/{pid}/maps"))?.lines().filter_map(parse).collect())
 }
@@ -56,15 +56,16 @@ fn parse(line: &str) -> Option<Region> {
 }
 
 impl Region {
-    /// Whether it is a part of a file.
+    /// Whether it maps a file.
     pub(crate) fn has_file(&self) -> bool {
         self.file.1 != 0
     }
 
-    /// Opens its file to read it, even if it was deleted or replaced since.
+    /// Opens its file for reading, even if the file was deleted or replaced since.
     pub(crate) fn open(&self, pid: u32) -> io::Result<File> {
         let link = format!("/proc/{pid}/map_files/{:x}-{:x}", self.start, self.end);
-        // Only root may follow that link; others look the path up where the process does.
+        // Only root may follow that link; for other users the path is looked up in the process's
+        // root directory.
         File::open(link).or_else(|_| self.open_path(pid))
     }
 

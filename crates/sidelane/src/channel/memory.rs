@@ -1,10 +1,11 @@
-//! Variables of a process, read out of its memory without stopping it.
+//! Variables of a process, read from its memory without stopping it.
 //!
-//! A read is a system call (0.9 µs in a virtual machine), since the memory is the process's own. It goes through
-//! /proc/PID/mem, which takes a quarter less time than process_vm_readv there, and which belongs to one
-//! program: whoever gets its process id later is not read. The kernel copies an aligned number of up to 8 bytes
-//! in one piece on the processors we know, but promises nothing: a value that changes just then may be torn.
-//! Memory that the process shares through a file is mapped here too, and a read is one load.
+//! A read is a system call (0.9 µs in a virtual machine), since the memory is the process's own. It
+//! uses /proc/PID/mem, which takes a quarter less time than process_vm_readv there. The open file
+//! also belongs to one process, so a later process with the same id is not read. The kernel copies
+//! an aligned number of up to 8 bytes in one piece on the processors we know, but does not
+//! guarantee it: a value that changes during the copy may be torn. Memory that the process shares
+//! through a file is mapped here too, and a read is one load.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -25,25 +26,25 @@ use crate::channel::{Call, Channel, Gone, Kind, Reader, Width, Word, most_tellin
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum MemoryError {
-    /// It is not found.
+    /// The variable is not found.
     #[error(transparent)]
     Symbol(#[from] SymbolError),
     /// It is longer than a word.
     #[error("{name} has {}: say a field, or a width, as in mem:{name}/u64 for its first 8 bytes", bytes_in_words(*.bytes))]
     NoWidth { name: String, bytes: Option<u64> },
-    /// An address says nothing about what is there.
+    /// An address does not tell the width of the value.
     #[error("at an address, or at an offset, say how much to read, as in mem:{place}/u64")]
     AddressWithoutWidth { place: String },
-    /// Beyond its end.
+    /// The field extends past the variable's end.
     #[error("{name} has {bytes} bytes: {wanted} bytes at offset {offset} are not all in it")]
     Outside { name: String, bytes: u64, offset: u64, wanted: u64 },
-    /// An address in which of several processes?
+    /// The address is ambiguous: the target has several processes.
     #[error("the target has several processes: say whose address it is, as in mem:{pid}:0x{address:x}/u64")]
     WhoseAddress { pid: u32, address: u64 },
-    /// There is no process at all.
-    #[error("there is no process to read {place} of: say whose it is, as in mem:PID:{place}")]
+    /// No process is given.
+    #[error("no process was given for {place}: add its id, as in mem:PID:{place}")]
     NoProcess { place: String },
-    /// It cannot be read.
+    /// The memory cannot be read.
     #[error("{place} of process {pid} cannot be read: {source}{}", reading_hint(.source))]
     Read { pid: u32, place: String, source: io::Error },
 }
@@ -66,7 +67,8 @@ fn reading_hint(error: &io::Error) -> String {
     }
 }
 
-/// The channels of `mem:[PID:]PLACE[/WIDTH]`: in process `pid`, or else in every one of `pids` that has it.
+/// The channels of `mem:[PID:]PLACE[/WIDTH]`: in process `pid`, or else in each of `pids` that has
+/// the place.
 pub fn channels(
     signal: &Signal,
     pid: Option<u32>,
@@ -109,7 +111,7 @@ pub struct Memory {
 }
 
 impl Memory {
-    /// Finds it, and reads it once to see that this can be done.
+    /// Finds the word, and reads it once as a test.
     pub fn open(pid: u32, place: &Place, width: Option<Width>) -> Result<Self, MemoryError> {
         let (address, width) = match place {
             Place::Address(address) => (*address, width.ok_or_else(|| without_width(place))?),
@@ -127,7 +129,7 @@ impl Memory {
         self.shared_word().map_or_else(|| Reader::Call(Box::new(self)), Reader::Word)
     }
 
-    /// The word itself, where others can map it.
+    /// The word itself, if this process can map it.
     fn shared_word(&self) -> Option<Word> {
         let page_bytes = rustix::param::page_size() as u64;
         let (page, within) = (self.address & !(page_bytes - 1), self.address & (page_bytes - 1));
@@ -140,8 +142,8 @@ impl Memory {
         let file = region.open(self.pid).ok().filter(|file| file.metadata().is_ok_and(|found| found.is_file()))?;
         let mapping = Mapping::new(&file, region.offset + (page - region.start), page_bytes as usize).ok()?;
         let place = mapping.place(within as usize)?;
-        // SAFETY: aligned, so all of it is in the mapped page, which the word keeps and which stays readable
-        // whatever happens to the file.
+        // SAFETY: aligned, so the word is within the mapped page. The word keeps that page, which
+        // stays readable whatever happens to the file.
         Some(unsafe { Word::new(place, self.width, Arc::new(mapping)) })
     }
 
@@ -169,7 +171,7 @@ impl Call for Memory {
     }
 }
 
-/// Where a word of a variable is, and how long.
+/// The address and width of a word of a variable.
 fn within(variable: &Variable, offset: u64, width: Option<Width>) -> Result<(u64, Width), MemoryError> {
     let Variable { name, address, bytes, .. } = variable;
     let width = match width {

@@ -1,4 +1,4 @@
-//! Channels: where a signal can be read, found before the observer starts.
+//! Channels: the places where signals are read, found before the observer starts.
 
 pub mod app;
 pub mod file;
@@ -21,21 +21,21 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 use crate::channel::mapping::Mapping;
 use crate::channel::signal::Kind;
 
-/// One signal's place, ready to be read.
+/// The place of one signal.
 pub struct Channel {
     /// The signal's name in every result.
     pub name: String,
-    /// Tag or counter; a rate is worked out from counters.
+    /// Tag or counter; rates are computed from counters.
     pub kind: Kind,
     /// How it is read.
     pub reader: Reader,
-    /// What its values mean, where they are not just numbers.
+    /// The names of its values, if they are more than numbers.
     pub meaning: Option<Meaning>,
-    /// What whoever reads the result has to know, as in "reading it interrupts lane 1".
+    /// Notes for the reader of the result, such as "reading it interrupts lane 1".
     pub notes: Vec<String>,
 }
 
-/// Turns a tag's value into a name, after the observation; `None` for a value it does not know.
+/// Gives the name of a tag's value, after the observation; `None` for an unknown value.
 pub type Meaning = Arc<dyn Fn(u64) -> Option<String> + Send + Sync>;
 
 /// How a channel is read.
@@ -44,13 +44,13 @@ pub enum Reader {
     Word(Word),
     /// A hardware counter of the observer's own lane, read with RDPMC.
     Pmc(Box<dyn Pmc>),
-    /// Anything that takes a system call.
+    /// A place that needs a system call.
     Call(Box<dyn Call>),
 }
 
 /// Reads with a system call.
 pub trait Call: Send {
-    /// The value now. Allocates nothing.
+    /// The value now. Must not allocate.
     fn read(&mut self) -> Result<u64, Gone>;
 
     /// Whether each read interrupts the observed lane.
@@ -65,16 +65,16 @@ pub trait Pmc: Send {
     fn read(&mut self) -> u64;
 }
 
-/// Why a channel can no longer be read; ends the observation, not what was sampled before.
+/// Why a channel can no longer be read. The observation ends; earlier samples stay valid.
 #[derive(Debug)]
 pub enum Gone {
-    /// The target, or its memory, is not there any more.
+    /// The target, or its memory, no longer exists.
     Target,
-    /// The system's own words.
+    /// The system's error.
     Error(io::Error),
 }
 
-/// How many bytes a word has.
+/// The width of a word.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 #[allow(missing_docs)]
 pub enum Width {
@@ -85,7 +85,7 @@ pub enum Width {
 }
 
 impl Width {
-    /// The width of what has this many bytes, if it has as many as a word can have.
+    /// The width of `bytes`, if a word can have that many.
     pub fn of(bytes: Option<u64>) -> Option<Self> {
         match bytes? {
             1 => Some(Width::U8),
@@ -113,7 +113,7 @@ impl fmt::Display for Width {
     }
 }
 
-/// A word of shared memory, with what keeps it mapped.
+/// A word of shared memory, and an object that keeps it mapped.
 #[derive(Clone)]
 pub struct Word {
     place: NonNull<u8>,
@@ -128,8 +128,9 @@ impl Word {
     /// A word at `place`.
     ///
     /// # Safety
-    /// `place` must be aligned to `width` and readable as long as `mapping` is kept, whatever its owner
-    /// does: a file that could shrink is none.
+    ///
+    /// `place` must be aligned to `width`, and readable as long as `mapping` is kept, whatever its
+    /// owner does. A file that could shrink is not allowed.
     pub unsafe fn new(place: NonNull<u8>, width: Width, mapping: Arc<dyn Any + Send + Sync>) -> Self {
         assert!(place.as_ptr().addr().is_multiple_of(width.bytes()), "an aligned word");
         Self { place, width, mapping }
@@ -139,7 +140,7 @@ impl Word {
     #[inline(always)]
     pub fn read(&self) -> u64 {
         let place = self.place.as_ptr();
-        // SAFETY: aligned and readable, says the contract of `new`.
+        // SAFETY: aligned and readable, by the contract of `new`.
         unsafe {
             match self.width {
                 Width::U64 => AtomicU64::from_ptr(place.cast()).load(Ordering::Relaxed),
@@ -150,14 +151,15 @@ impl Word {
         }
     }
 
-    /// The value now, of a word that is 64 bits wide.
+    /// The value now, of a 64-bit word.
     ///
     /// # Panics
-    /// If it is not.
+    ///
+    /// If the word has another width.
     #[inline(always)]
     pub fn read_u64(&self) -> u64 {
         assert!(self.width == Width::U64, "a word of 64 bits");
-        // SAFETY: aligned and readable, says the contract of `new`.
+        // SAFETY: aligned and readable, by the contract of `new`.
         unsafe { AtomicU64::from_ptr(self.place.as_ptr().cast()).load(Ordering::Relaxed) }
     }
 
@@ -166,20 +168,20 @@ impl Word {
         self.width
     }
 
-    /// Whether its file lost the page it is in; it reads as zero then.
+    /// Whether its file lost the page of the word; the word then reads as zero.
     pub fn is_lost(&self) -> bool {
         (*self.mapping).downcast_ref::<Mapping>().is_some_and(Mapping::is_lost)
     }
 }
 
-/// What to say of several processes none of which can be read: that a shell before the program lacks what was
-/// asked for (`says_little`) comes last.
+/// The error to report if none of several processes can be read. Errors for which `says_little`
+/// holds, such as that of a shell in front of the program, come last.
 fn most_telling<E>(errors: Vec<E>, says_little: fn(&E) -> bool) -> Option<E> {
     let (little, much): (Vec<E>, Vec<E>) = errors.into_iter().partition(says_little);
     much.into_iter().chain(little).next()
 }
 
-/// Tells the channels of several processes apart.
+/// Adds the process to the channel's name, if there are several processes.
 fn several(channel: &mut Channel, pid: u32) {
     channel.name = format!("{}@{pid}", channel.name);
 }

@@ -1,9 +1,9 @@
-//! Counters of the observed lane.
+//! Hardware and kernel counters of the observed lane.
 //!
-//! A counter of the processor can be read with RDPMC, in some 30 cycles, but only on its own lane. So an
-//! observer on the sibling counts what both lanes of the core do and takes off what it does itself
-//! (thesis section 3.3), where the processor can count for both: Intel's "any thread", until Ice Lake.
-//! Everything else the kernel has to read for it, with an interrupt to the observed lane each time.
+//! A processor counter can be read with RDPMC, in some 30 cycles, but only on its own lane. So an
+//! observer on the sibling lane counts events of both lanes and subtracts its own (thesis section
+//! 3.3), on processors that can count for both: Intel's "any thread", until Ice Lake. All other
+//! counters are read by the kernel, which interrupts the observed lane each time.
 
 use std::arch::asm;
 use std::io;
@@ -20,21 +20,21 @@ use crate::channel::signal::Kind;
 use crate::channel::{Call, Channel, Gone, Pmc, Reader};
 use sidelane_host::perf::{Event, open};
 
-/// Interrupts the observed lane at most so often.
+/// The shortest period at which the observed lane may be interrupted.
 pub const PERIOD_MIN: Duration = Duration::from_micros(100);
-/// The bit of an Intel event's number that has it count for both lanes of the core.
+/// The bit of an Intel event's number that makes it count for both lanes of the core.
 const ANY_THREAD: u64 = 1 << 21;
-/// Where the kernel says that the processor has that bit.
+/// The file by which the kernel reports that the processor has that bit.
 const ANY_THREAD_FORMAT: &str = "/sys/bus/event_source/devices/cpu/format/any";
-/// Whether programs may use RDPMC: 0 if not.
+/// The file that says whether programs may use RDPMC: 0 if not.
 const RDPMC_ALLOWED: &str = "/sys/bus/event_source/devices/cpu/rdpmc";
 
-/// Where the counting is done from.
+/// The lanes of an observation.
 #[derive(Clone, Copy, Debug)]
 pub struct Vantage {
     /// The lane that is observed.
     pub observed: u32,
-    /// The observer's.
+    /// The lane of the observer.
     pub observer: u32,
     /// Whether they share a core.
     pub same_core: bool,
@@ -69,7 +69,7 @@ fn interrupts(vantage: Vantage) -> String {
     )
 }
 
-/// What the lane counts, by system call.
+/// A counter of the lane, read by system call.
 struct LaneCounter(OwnedFd);
 
 fn of_lane(event: Event, vantage: Vantage) -> Result<LaneCounter> {
@@ -102,13 +102,13 @@ impl Call for LaneCounter {
     }
 }
 
-/// What the core counts less what the observer's own lane does.
+/// The core's count, less that of the observer's own lane.
 struct CoreLessOwn {
     core: UserCounter,
     own: UserCounter,
 }
 
-/// `None` where the processor, the kernel or the places of the two lanes do not allow it.
+/// `None` if the processor, the kernel or the places of the two lanes do not allow it.
 fn of_core(event: Event, vantage: Vantage) -> Option<CoreLessOwn> {
     let allowed = std::fs::read_to_string(RDPMC_ALLOWED).is_ok_and(|text| text.trim() != "0");
     if !vantage.same_core || !allowed || !Path::new(ANY_THREAD_FORMAT).exists() {
@@ -140,7 +140,7 @@ impl Pmc for CoreLessOwn {
     }
 }
 
-/// A counter of this lane that is read without the kernel.
+/// A counter of this lane, read without the kernel.
 struct UserCounter {
     page: NonNull<Page>,
     _counter: OwnedFd,
@@ -149,7 +149,7 @@ struct UserCounter {
 // SAFETY: the mapping belongs to this value alone and is only read, atomically.
 unsafe impl Send for UserCounter {}
 
-/// The part of `struct perf_event_mmap_page` that reading needs.
+/// The fields of `struct perf_event_mmap_page` that reading needs.
 #[repr(C)]
 struct Page {
     version: u32,
@@ -181,7 +181,8 @@ impl UserCounter {
         unsafe { self.page.as_ref() }
     }
 
-    /// As the kernel's header tells it: again, if the kernel was changing the counter's place.
+    /// The protocol in the kernel's header: read again if the kernel changed the counter's place
+    /// meanwhile.
     #[inline]
     fn read(&self) -> u64 {
         let page = self.page();
@@ -208,16 +209,16 @@ impl Drop for UserCounter {
     }
 }
 
-/// The processor's counter of that number.
+/// The processor's counter with that number.
 #[inline(always)]
 fn rdpmc(counter: u32) -> u64 {
     let (low, high): (u32, u32);
-    // SAFETY: the page's capabilities said that programs may; it reads a register and nothing else.
+    // SAFETY: the page's capabilities allow it for programs; it only reads a register.
     unsafe { asm!("rdpmc", in("ecx") counter, out("eax") low, out("edx") high, options(nomem, nostack)) };
     u64::from(high) << 32 | u64::from(low)
 }
 
-/// Says what is wrong with sampling these channels so often, if anything is.
+/// An error if these channels cannot be sampled at this period.
 pub fn check_period(channels: &[Channel], period_ns: Option<u64>) -> Result<()> {
     let interrupts = |channel: &&Channel| matches!(&channel.reader, Reader::Call(call) if call.interrupts());
     let interrupting = channels.iter().find(interrupts);

@@ -1,4 +1,4 @@
-//! What can be observed, as a user names it.
+//! The signals that can be observed, in the form in which users write them.
 
 use std::fmt;
 use std::path::PathBuf;
@@ -13,7 +13,7 @@ use crate::channel::Width;
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Hash, Serialize, Deserialize)]
 #[serde(rename_all = "lowercase")]
 pub enum Kind {
-    /// A value that says what goes on: a phase, a method, a thread.
+    /// A value that names the current activity: a phase, a method, a thread.
     Tag,
     /// A count of events.
     Counter,
@@ -22,7 +22,7 @@ pub enum Kind {
 }
 
 impl Kind {
-    /// The kind of the channel it is read from: a rate is worked out from a counter.
+    /// The kind of its channel: a rate is computed from a counter.
     pub fn of_channel(self) -> Self {
         match self {
             Kind::Tag => Kind::Tag,
@@ -31,27 +31,29 @@ impl Kind {
     }
 }
 
-/// A signal that was asked for.
+/// A requested signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Signal {
-    /// As it was written.
+    /// The signal as the user wrote it.
     pub name: String,
-    /// Said in front (`tag:`, `counter:`, `rate:`), or the only one there is; otherwise its channel tells.
+    /// The kind that the user gave (`tag:`, `counter:`, `rate:`), or the only possible one; `None`
+    /// if the channel decides.
     pub kind: Option<Kind>,
     /// Its channel.
     pub source: Source,
 }
 
-/// Where a signal comes from.
+/// The source of a signal.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Source {
     /// `lane`: which thread runs on the observed lane.
     Lane,
-    /// `request`: whether the observed lane works on one, how many wait, how many have finished.
+    /// `request`: whether the observed lane works on a request, how many wait, how many have
+    /// finished.
     Request,
-    /// `ipc`: instructions a cycle of the observed lane.
+    /// `ipc`: instructions per cycle on the observed lane.
     Ipc,
-    /// `cpc`: cycles a cycle, which is one: the ground truth of thesis section 3.4.
+    /// `cpc`: cycles per cycle, which is one: the ground truth of thesis section 3.4.
     Cpc,
     /// `jvm`, or `jvm:NAME`: one of HotSpot's counters, or the usual ones.
     Jvm(Option<String>),
@@ -59,18 +61,19 @@ pub enum Source {
     App(String),
     /// `mem:[PID:]PLACE`: a variable of a process.
     Memory {
-        /// Whose; none for the target's.
+        /// The process; `None` for the target's processes.
         pid: Option<u32>,
-        /// Which.
+        /// The place.
         place: Place,
-        /// Its width, where it was said.
+        /// The width, if the user gave it.
         width: Option<Width>,
     },
     /// `file:PATH[#FIELD]`: a number in a file.
     File {
         /// The file.
         path: PathBuf,
-        /// The word before it, or its number from 1 on; the first number otherwise.
+        /// The word before the number, or the number's index from 1 on; `None` for the first
+        /// number.
         field: Option<String>,
     },
     /// `perf:EVENT`: a counter of the kernel or the processor.
@@ -80,11 +83,11 @@ pub enum Source {
 /// A place in a process's memory.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Place {
-    /// A variable, maybe a field of it: `server.stat_numcommands`.
+    /// A variable or a field of one: `server.stat_numcommands`.
     Symbol {
         /// Its name.
         name: String,
-        /// Bytes further on.
+        /// Offset in bytes.
         offset: u64,
     },
     /// An address.
@@ -101,36 +104,36 @@ impl fmt::Display for Place {
     }
 }
 
-/// What is wrong with a signal's name.
+/// Why a text is not a signal.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 pub enum SignalError {
-    /// It is of no known form.
+    /// It has none of the known forms.
     #[error(
-        "`{0}` is no signal: use lane, request, ipc, cpc, jvm, jvm:NAME, app:NAME, mem:[PID:]SYMBOL[+OFFSET][/WIDTH], \
+        "`{0}` is not a signal: use lane, request, ipc, cpc, jvm, jvm:NAME, app:NAME, mem:[PID:]SYMBOL[+OFFSET][/WIDTH], \
          file:PATH[#FIELD] or perf:EVENT, with tag:, counter: or rate: in front where that is not clear"
     )]
     Unknown(String),
-    /// A kind that this channel cannot have.
+    /// The channel cannot have this kind.
     #[error("`{name}`: {source_name} is a {is}, it cannot be read as a {wanted}")]
     Kind {
-        /// As it was written.
+        /// The signal as the user wrote it.
         name: String,
         /// The channel.
         source_name: &'static str,
         /// Its kind.
         is: Kind,
-        /// The kind that was said.
+        /// The kind that the user gave.
         wanted: Kind,
     },
-    /// Nothing says whether it is a tag or a counter.
+    /// Neither the user nor the channel says whether it is a tag or a counter.
     #[error("`{0}`: say tag:{0} if its value is a state, counter:{0} or rate:{0} if it counts up")]
     NoKind(String),
-    /// Its width is none.
-    #[error("`{name}`: `{width}` is no width: use u8, u16, u32 or u64")]
+    /// The width is invalid.
+    #[error("`{name}`: `{width}` is not a width: use u8, u16, u32 or u64")]
     Width {
-        /// As it was written.
+        /// The signal as the user wrote it.
         name: String,
-        /// The part.
+        /// The invalid part.
         width: String,
     },
 }
@@ -166,7 +169,8 @@ fn split_kind(text: &str) -> (Option<Kind>, &str) {
 }
 
 impl Source {
-    /// `whole` is the signal as it was written. With a kind in front a plain name is the program's own.
+    /// `whole` is the signal as the user wrote it. After a kind, a plain name is one of the
+    /// program's own signals.
     fn parse(text: &str, kind_is_said: bool, whole: &str) -> Result<Self, SignalError> {
         let unknown = || SignalError::Unknown(whole.to_owned());
         let named = |name: &str| if name.is_empty() { Err(unknown()) } else { Ok(name.to_owned()) };
@@ -192,7 +196,8 @@ impl Source {
         }
     }
 
-    /// The kind, if `said` is one that this channel can have; `whole` is the signal as it was written.
+    /// The kind, if `said` is possible for this channel; `whole` is the signal as the user wrote
+    /// it.
     fn kind(&self, said: Option<Kind>, whole: &str) -> Result<Option<Kind>, SignalError> {
         let wrong =
             |is, wanted| Err(SignalError::Kind { name: whole.to_owned(), source_name: self.name(), is, wanted });
@@ -204,7 +209,8 @@ impl Source {
             (Source::Lane, _) => Ok(Some(Kind::Tag)),
             (Source::Ipc | Source::Cpc, _) => Ok(Some(Kind::Rate)),
             (Source::Perf(_), None) => Ok(Some(Kind::Counter)),
-            // Requests are several signals; HotSpot and the emitting program say which each is.
+            // `request` is several signals; HotSpot and the emitting program give the kind of
+            // theirs.
             (_, said) => Ok(said),
         }
     }
@@ -224,9 +230,9 @@ impl Source {
     }
 }
 
-/// The part behind `mem:`.
+/// The part after `mem:`.
 fn memory(text: &str, whole: &str) -> Result<Source, SignalError> {
-    // Names of Go have slashes, names of C++ and Rust have `::`.
+    // Names in Go contain slashes, names in C++ and Rust contain `::`.
     let (text, width) = match text.rsplit_once('/') {
         Some((place, width)) if looks_like_width(width) => (place, Some(parse_width(width, whole)?)),
         _ => (text, None),
@@ -320,6 +326,6 @@ mod tests {
         assert!(error("mem:flag").contains("tag:mem:flag"));
         assert!(error("counter:lane").contains("lane is a tag, it cannot be read as a counter"));
         assert!(error("tag:perf:cs").contains("perf is a counter"));
-        assert!(error("tag:mem:flag/u9").contains("`u9` is no width"));
+        assert!(error("tag:mem:flag/u9").contains("`u9` is not a width"));
     }
 }

@@ -1,12 +1,11 @@
 //! `sidelane demo`: a real search service and a batch job on one core, with and without Sidelane.
 //!
-//! Four settings take turns for several rounds: the service *alone*, batch beside it
-//! *unmanaged*, batch in the kernel's own *SCHED_IDLE* class, and Sidelane's *borrow idle*.
-//! Within a round every setting gets the same requests at the same intended times, so its
-//! latencies are compared pairwise and a slow spell of the machine hits all of them. SCHED_IDLE, on
-//! which neither a check nor the finding rests, takes part in every second round, the others in each:
-//! a median of pairs gets steadier with each pair. Rounds go on until every check is decided, up to a
-//! limit.
+//! Four settings run in turns for several rounds: the service *alone*, batch beside it *unmanaged*,
+//! batch in the kernel's own *SCHED_IDLE* class, and Sidelane's *borrow idle*. In each round every
+//! setting gets the same requests at the same intended times. So latencies are compared in pairs,
+//! and a slow period of the machine affects all settings. SCHED_IDLE, which no check and no finding
+//! uses, takes part in every second round, the others in each: a median of pairs becomes more exact
+//! with each pair. Rounds go on until every check is decided, up to a limit.
 
 mod settings;
 mod verdict;
@@ -28,12 +27,12 @@ use crate::experiment::stage::Stage;
 use crate::experiment::{batch, run, search};
 use sidelane_report::{ResultFile, html};
 
-/// What `sidelane demo` was asked to do.
+/// The options of `sidelane demo`.
 #[derive(Clone, Debug)]
 pub struct DemoOptions {
-    /// Whether rounds are fewer and shorter, and how many there may be.
+    /// Whether rounds are fewer and shorter, and the limit of rounds.
     pub patience: Patience,
-    /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
+    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// Share of the request lane that the load keeps busy.
     pub load: f64,
@@ -41,7 +40,7 @@ pub struct DemoOptions {
     pub sibling: Option<Carrier>,
     /// The lab's batch kernel: loop, matrix or flush.
     pub batch: String,
-    /// Where the results go.
+    /// The directory of the results.
     pub out: PathBuf,
     /// Where index and queries are kept between runs.
     pub cache: PathBuf,
@@ -61,7 +60,7 @@ pub const COLUMNS: [&str; 10] = [
     "reaction_off_p99_ns",
 ];
 
-/// How long and how often everything is measured.
+/// Length and number of the measurements.
 #[derive(Clone, Copy, Debug)]
 struct Pace {
     limit: Limit,
@@ -83,7 +82,7 @@ impl Pace {
     }
 }
 
-/// What was measured in one run.
+/// The measurements of one run.
 struct Run {
     round: u64,
     setting: Setting,
@@ -115,7 +114,7 @@ fn take_round(options: &DemoOptions, stage: &Stage, pace: Pace, turn: Turn<'_>, 
     Ok(())
 }
 
-/// What all settings of a round do: the same requests at the same times.
+/// The task of all settings of a round: the same requests at the same times.
 fn task<'stage>(options: &'stage DemoOptions, stage: &'stage Stage, pace: Pace, round: u64) -> Result<Task<'stage>> {
     let rate_per_s = stage.rate_per_s(options.load);
     let rhythm = Rhythm { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, step: None };

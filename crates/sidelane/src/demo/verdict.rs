@@ -1,4 +1,4 @@
-//! From runs to one result: a row a setting, the checks, and what is real and what is not.
+//! The result of the runs: a row for each setting, the checks, and what is real and what is not.
 
 use std::collections::BTreeSet;
 
@@ -25,7 +25,7 @@ const OFF_P99_LIMIT_NS: f64 = 20_000.0;
 const SHARE_OF_IDLE_LIMIT_PERCENT: f64 = 90.0;
 const P99_OVER_ALONE_LIMIT: f64 = 1.05;
 
-/// Puts the result together.
+/// Makes the result.
 pub(super) fn judge(options: &DemoOptions, stage: &Stage, pace: Pace, runs: &[Run], lanes: &Lanes) -> ResultFile {
     let mut result = ResultFile::new(machine::describe(lanes.kind), describe(options, stage, pace, runs, lanes));
     let settings = settings::all();
@@ -86,7 +86,7 @@ fn explanation(stage: &Stage, lanes: &Lanes) -> Vec<String> {
     [what, pair].into_iter().chain(judged_from(stage)).collect()
 }
 
-/// Which view of latency is judged, where it is not the client's.
+/// A note if the judged latencies are not the client's.
 fn judged_from(stage: &Stage) -> Option<String> {
     let words = "The client has no CPU of its own here and is in the way of what it measures. So p99 over alone and \
                  the curves are of the time from a request's arrival at the service's socket to its response (socket \
@@ -133,7 +133,7 @@ fn beside(runs: &[Run], setting: Setting) -> impl Iterator<Item = &BesideFigures
     of(runs, setting).filter_map(|run| run.figures.beside.as_ref())
 }
 
-/// Medians over the rounds; ratios are taken within a round first.
+/// Medians over the rounds; ratios are computed within a round first.
 fn row(setting: Setting, runs: &[Run], lanes: &Lanes) -> Row {
     let mut row = Row::new(setting.name);
     let latency = |figure: fn(&Run) -> f64| median(of(runs, setting).map(figure));
@@ -186,7 +186,7 @@ fn put_reactions<'a>(row: &mut Row, figures: impl Iterator<Item = &'a BesideFigu
     row.put("lc_cost_per_switch_ns", median(figures.filter_map(|figures| figures.books.cost_per_switch_ns())));
 }
 
-/// Of each round in which it took part.
+/// The ratio of each round in which the setting took part.
 fn p99_over_alone(setting: Setting, runs: &[Run]) -> impl Iterator<Item = f64> {
     of(runs, setting).filter_map(|run| {
         let alone = of(runs, Setting::ALONE).find(|alone| alone.round == run.round)?;
@@ -194,7 +194,8 @@ fn p99_over_alone(setting: Setting, runs: &[Run]) -> impl Iterator<Item = f64> {
     })
 }
 
-/// What Sidelane promises, of borrow idle. A reaction's percentile is of all rounds together.
+/// Sidelane's promises, checked under borrow idle. Reaction percentiles are over all rounds
+/// together.
 pub(super) fn checks(runs: &[Run], lanes: &Lanes) -> Vec<Check> {
     let figures: Vec<&BesideFigures> = beside(runs, Setting::borrow_idle()).collect();
     let each = |figure: &dyn Fn(&BesideFigures) -> Option<f64>| of_median(figures.iter().filter_map(|run| figure(run)));
@@ -219,7 +220,7 @@ fn off_ns(runs: &[&&BesideFigures], percentile: f64) -> Option<f64> {
     all.percentile_ns(percentile).map(|ns| ns as f64)
 }
 
-/// The curve of the setting's middle round by p99: a real run, not a blend of several.
+/// The curve of the setting's median round by p99: a real run, not an average of several.
 fn curve(setting: Setting, runs: &[Run]) -> Option<Curve> {
     let mut sorted: Vec<&Run> = of(runs, setting).collect();
     sorted.sort_by(|one, other| one.figures.p99_us().total_cmp(&other.figures.p99_us()));

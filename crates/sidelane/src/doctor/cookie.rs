@@ -1,8 +1,8 @@
-//! Core scheduling: whether the kernel itself keeps batch off a core that others use, tried.
+//! Core scheduling: tests whether the kernel itself keeps batch off a core that other programs use.
 //!
 //! Batch computes on one lane of a core all the time, and the doctor, in the service's place, on
-//! the other. It looks at a counter of batch's over and over: if that moved since the look before,
-//! and the doctor was not switched out meanwhile, both ran at once.
+//! the other. The doctor reads batch's counter repeatedly. If the counter changed between two reads
+//! and the doctor was not switched out in between, both ran at once.
 
 use std::io;
 use std::sync::atomic::Ordering;
@@ -18,17 +18,17 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::PairKind;
 
 const NAME: &str = "core scheduling";
-/// Some tens of the scheduler's slices.
+/// Some tens of the scheduler's time slices.
 const SPAN: Duration = Duration::from_millis(150);
 
-/// How much of its time the service's stand-in had batch beside it, in percent.
+/// The share of its time in which the service's stand-in ran beside batch, in percent.
 #[derive(Clone, Copy, Debug, PartialEq)]
 struct Overlap {
     without_percent: f64,
     with_percent: f64,
 }
 
-/// What core scheduling does here; tried on `pair` if that is one of siblings.
+/// Whether core scheduling works here; tested on `pair` if that is a pair of siblings.
 pub fn finding(pair: Option<&TestPair>) -> Finding {
     match CoreCookie::supported() {
         Ok(()) => pair.filter(|pair| pair.kind == PairKind::Smt).map_or_else(untried, tried),
@@ -51,7 +51,7 @@ fn untried() -> Finding {
 }
 
 fn tried(pair: &TestPair) -> Finding {
-    // On a thread of its own, so that its affinity ends with it.
+    // A thread of its own, so that its affinity ends with it.
     let measured = thread::scope(|scope| scope.spawn(|| measure(pair)).join().expect("measurements do not panic"));
     match measured {
         Ok(overlap) => verdict(overlap),
@@ -61,7 +61,7 @@ fn tried(pair: &TestPair) -> Finding {
 
 fn verdict(Overlap { without_percent, with_percent }: Overlap) -> Finding {
     let seen = format!("batch with a cookie overlaps {with_percent:.1} %, without one {without_percent:.1} %");
-    // Whatever the noise, a core scheduler that works leaves less than half.
+    // Whatever the noise, working core scheduling leaves less than half of the overlap.
     match with_percent < without_percent / 2.0 {
         true => Finding::works(NAME, seen),
         false => Finding::optional(NAME, format!("{seen}: it does not keep them apart")),
@@ -77,14 +77,14 @@ fn measure(pair: &TestPair) -> io::Result<Overlap> {
     Ok(Overlap { without_percent, with_percent })
 }
 
-/// Batch's program: never returns.
+/// Batch's program; never returns.
 fn count(board: &Board) {
     loop {
         board.turns.fetch_add(1, Ordering::Relaxed);
     }
 }
 
-/// What is seen at one time, in this order.
+/// The values read at one time, in this order.
 struct Look {
     own_switches: i64,
     batch_turns: u64,
@@ -115,7 +115,7 @@ fn overlap_percent(batch: &Board) -> io::Result<f64> {
     let end_ns = last.now_ns + SPAN.as_nanos() as u64;
     while last.now_ns < end_ns {
         let seen = Look::at(batch)?;
-        // From before the one look to after the other.
+        // From before the first look to after the second.
         if own_switches()? == last.own_switches {
             let apart_ns = seen.now_ns - last.now_ns;
             ran_ns += apart_ns;

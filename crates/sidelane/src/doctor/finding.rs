@@ -1,17 +1,17 @@
-//! A finding: one thing that this machine can or cannot do, and what to do about it.
+//! A finding: one property of this machine, and what the user can do about it.
 
 use serde_json::{Map, Value, json};
 
-/// What a finding means to somebody who wants to use Sidelane here.
+/// What a finding means for using Sidelane here.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum State {
-    /// It is there.
+    /// It works.
     Works,
-    /// It is missing, and `sidelane run` cannot do without it.
+    /// It is missing, and `sidelane run` needs it.
     Blocks,
     /// It is missing; `sidelane run` works, but less well.
     Degrades,
-    /// It is missing or merely worth knowing; nothing here needs it.
+    /// It is missing or only informative; `sidelane run` does not need it.
     Optional,
 }
 
@@ -29,43 +29,43 @@ impl State {
 /// One line of the doctor's report.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Finding {
-    /// What was looked at.
+    /// The name of the tested property.
     pub name: &'static str,
-    /// What it means.
+    /// Its state.
     pub state: State,
-    /// What was seen.
+    /// The details.
     pub detail: String,
-    /// What to do about it.
+    /// What the user can do about it.
     pub fix: Option<String>,
 }
 
 impl Finding {
-    /// It is there.
+    /// A property that works.
     pub fn works(name: &'static str, detail: impl Into<String>) -> Self {
         Self { name, state: State::Works, detail: detail.into(), fix: None }
     }
 
-    /// `sidelane run` cannot do without it.
+    /// A missing property that `sidelane run` needs.
     pub fn blocks(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { name, state: State::Blocks, detail: detail.into(), fix: Some(fix.into()) }
     }
 
-    /// `sidelane run` works, but less well.
+    /// A missing property without which `sidelane run` works less well.
     pub fn degrades(name: &'static str, detail: impl Into<String>, fix: impl Into<String>) -> Self {
         Self { name, state: State::Degrades, detail: detail.into(), fix: Some(fix.into()) }
     }
 
-    /// Worth knowing.
+    /// An informative finding.
     pub fn optional(name: &'static str, detail: impl Into<String>) -> Self {
         Self { name, state: State::Optional, detail: detail.into(), fix: None }
     }
 
-    /// With what to do about it.
+    /// Adds what the user can do about it.
     pub fn with_fix(self, fix: impl Into<String>) -> Self {
         Self { fix: Some(fix.into()), ..self }
     }
 
-    /// For programs.
+    /// The finding as JSON.
     pub fn to_json(&self) -> Value {
         json!({
             "ok": self.state == State::Works,
@@ -75,7 +75,7 @@ impl Finding {
         })
     }
 
-    /// The finding as a note in results, if it is of something missing.
+    /// The finding as a note in results, if the property is missing.
     pub fn to_note(&self) -> Option<String> {
         let missing = matches!(self.state, State::Blocks | State::Degrades);
         let fix = self.fix.as_ref().map_or_else(String::new, |fix| format!("; {fix}"));
@@ -86,18 +86,18 @@ impl Finding {
 /// Findings of one kind.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Group {
-    /// What they have in common.
+    /// The subject of the findings.
     pub title: &'static str,
-    /// In the order in which they are shown.
+    /// The findings in display order.
     pub findings: Vec<Finding>,
 }
 
-/// Every finding, first to last.
+/// All findings, in order.
 pub fn all(groups: &[Group]) -> impl Iterator<Item = &Finding> {
     groups.iter().flat_map(|group| &group.findings)
 }
 
-/// By name, for programs.
+/// The findings by name, as JSON.
 pub fn to_json(groups: &[Group]) -> Map<String, Value> {
     all(groups).map(|finding| (finding.name.to_owned(), finding.to_json())).collect()
 }

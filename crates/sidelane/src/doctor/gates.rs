@@ -1,4 +1,4 @@
-//! The gates: every way to get batch off a lane and back, each with what it takes here.
+//! The gates: every way to get batch off a lane and back, with its measured latency here.
 
 use std::thread;
 
@@ -18,21 +18,21 @@ use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::PairKind;
 use sidelane_report::Row;
 
-/// A gate that was tried.
+/// A gate that was tested.
 #[derive(Clone, Debug)]
 pub struct Gate {
     /// Its name in results.
     pub name: &'static str,
-    /// What came of it.
+    /// The outcome of the test.
     pub outcome: Outcome,
 }
 
-/// What came of trying a gate.
+/// The outcome of testing a gate.
 #[derive(Clone, Debug)]
 pub enum Outcome {
-    /// It works, and takes so long.
+    /// The gate works, with these latencies.
     Measured(Figures),
-    /// It was not measured, which means this.
+    /// The gate was not measured, with the reason.
     Unmeasured(Finding),
 }
 
@@ -46,7 +46,7 @@ impl Gate {
         Self { name, outcome }
     }
 
-    /// Why there are no figures, if there are none.
+    /// The reason why there are no figures, if there are none.
     pub fn lack(&self) -> Option<&Finding> {
         match &self.outcome {
             Outcome::Measured(_) => None,
@@ -54,7 +54,7 @@ impl Gate {
         }
     }
 
-    /// As a row of results; without figures where there are none.
+    /// A row of results, without figures where there are none.
     pub fn to_row(&self) -> Row {
         match &self.outcome {
             Outcome::Measured(figures) => figures.to_row(self.name),
@@ -72,8 +72,8 @@ fn without_figures(gate: &str) -> Row {
     row
 }
 
-/// Tries every other gate on `pair`, best first; the holder only if it `can_hold`. Groups that are
-/// needed are called `name`.
+/// Tests every other gate on `pair`, in order of preference; the holder only if `can_hold`.
+/// Temporary groups get the name `name`.
 pub fn measure_all(pair: &TestPair, name: &str, can_hold: bool, effort: &Effort) -> Vec<Gate> {
     let hold = if can_hold { held } else { unheld };
     vec![
@@ -88,7 +88,7 @@ pub fn measure_all(pair: &TestPair, name: &str, can_hold: bool, effort: &Effort)
     ]
 }
 
-/// Runs a measurement on a thread of its own, so that its affinities and class end with it.
+/// Runs a measurement on a thread of its own, so that changes of affinity and class end with it.
 fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"))
 }
@@ -99,14 +99,14 @@ fn held(name: &'static str, woken_by: WokenBy, pair: &TestPair, effort: &Effort)
     Gate::new(name, figures, |why| Finding::blocks(name, why, fix))
 }
 
-/// The best gate, for which a whole session is started. Needs the gate's library, and the lab for a
-/// program that checks.
+/// Tests the best gate, which needs a whole session. It also needs the gate's library, and the lab
+/// for a program that checks.
 pub fn checked(pair: &TestPair, effort: &Effort) -> Gate {
     let name = "instrumented check (programs built with -pg)";
     Gate::new(name, apart(|| instrumented::measure(pair, effort)), |why| Finding::optional(name, why))
 }
 
-/// Where there is none the kernel's own line has said why.
+/// Without a scheduler, the finding about the kernel gives the reason.
 fn scheduled(name: &'static str, pair: &TestPair, effort: &Effort) -> Gate {
     let lack = |why| Finding::optional(name, why);
     if let Err(why) = sched_ext::available() {
@@ -134,7 +134,7 @@ fn switched(switch: &Switch, pair: &TestPair, effort: &Effort) -> Result<Option<
     Ok(apart(|| victim::measure(switch, pair, effort))?)
 }
 
-/// How one version of cgroups freezes.
+/// The freezer of one cgroup version.
 pub(crate) struct Freezing {
     wanted: fn(&Hierarchy) -> bool,
     file: &'static str,
@@ -150,7 +150,7 @@ fn frozen(name: &'static str, how: &Freezing, leaf_name: &str, pair: &TestPair, 
     Gate::new(name, figures, |why| Finding::optional(name, why))
 }
 
-/// Does `measure` with a switch that freezes a group called `leaf_name`, which is gone afterwards.
+/// Runs `measure` with a switch that freezes a group `leaf_name`. The group is removed afterwards.
 pub(crate) fn in_group<T>(how: &Freezing, leaf_name: &str, measure: impl FnOnce(&Switch) -> Result<T>) -> Result<T> {
     let hierarchy = Hierarchy::all().into_iter().find(how.wanted).context("not mounted here")?;
     let leaf = Leaf::make(&hierarchy, leaf_name).context("cannot make a group")?;
@@ -159,7 +159,7 @@ pub(crate) fn in_group<T>(how: &Freezing, leaf_name: &str, measure: impl FnOnce(
     measured
 }
 
-/// A scheduling class only ever decides between threads of the same lane.
+/// The scheduling class, which decides only between threads of the same lane.
 fn outranked(name: &'static str, pair: &TestPair) -> Gate {
     let why = match pair.kind {
         PairKind::Smt => "none: batch runs on beside the service, on the other lane of its core",

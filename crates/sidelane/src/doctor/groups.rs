@@ -1,4 +1,4 @@
-//! Control groups: which of them really can be made here, and what they can do.
+//! Control groups: which of them can be made here, and what they can do.
 
 use std::io;
 
@@ -11,11 +11,10 @@ const KILL: &str = "cgroup.kill";
 const CPUS: &str = "cpuset.cpus";
 const STATE: &str = "freezer.state";
 
-/// The control files of a group that was made, or why it could not be; `None` without a
-/// hierarchy to make it in.
+/// The control files of a new group, or why it could not be made; `None` without a hierarchy.
 type Attempt = Option<Result<Vec<&'static str>, String>>;
 
-/// What came of making a group in each hierarchy.
+/// The result of making a group in each hierarchy.
 #[derive(Debug)]
 struct Tried {
     v2: Attempt,
@@ -23,7 +22,7 @@ struct Tried {
     v1_freezer: Attempt,
 }
 
-/// Makes groups called `name` and removes them again.
+/// Makes groups with the name `name` and removes them again.
 pub fn findings(name: &str) -> Vec<Finding> {
     let all = Hierarchy::all();
     let attempt = |wanted: &dyn Fn(&Hierarchy) -> bool| {
@@ -38,7 +37,7 @@ pub fn findings(name: &str) -> Vec<Finding> {
     tried.findings()
 }
 
-/// The control files that a group of our own has there.
+/// The control files of a new group in the hierarchy.
 fn try_leaf(hierarchy: &Hierarchy, name: &str) -> io::Result<Vec<&'static str>> {
     let leaf = Leaf::make(hierarchy, name)?;
     let files = [FREEZE, KILL, CPUS, STATE].into_iter().filter(|file| leaf.has(file)).collect();
@@ -96,7 +95,7 @@ impl Tried {
     }
 }
 
-/// Why none of `attempts` will do.
+/// Why none of `attempts` can be used.
 fn why(attempts: [&Attempt; 2]) -> String {
     let reasons: Vec<&str> =
         attempts.into_iter().flatten().filter_map(|tried| tried.as_ref().err().map(String::as_str)).collect();

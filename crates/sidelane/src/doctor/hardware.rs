@@ -1,4 +1,4 @@
-//! The machine: CPUs, lanes, what the processor and a hypervisor offer.
+//! The machine: CPUs, lanes, and features of the processor and the hypervisor.
 
 use std::fs;
 
@@ -8,7 +8,7 @@ use sidelane_host::nap::Nap;
 use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{LaneError, Topology};
 
-/// What can be said of the machine without measuring it.
+/// Findings about the machine that need no measurement.
 pub fn findings(topology: &Topology) -> Vec<Finding> {
     let cpuinfo = fs::read_to_string("/proc/cpuinfo").unwrap_or_default();
     let flags = cpu_flags(&cpuinfo);
@@ -81,7 +81,7 @@ fn nap(nap: Nap, flags: &[&str], smt: bool) -> Finding {
 /// How to get better naps than a PAUSE loop.
 fn better_nap(mwait: bool) -> &'static str {
     match mwait {
-        true => "build and load kmod/nanonap (its README says how): it lends MWAIT to holders",
+        true => "build and load kmod/nanonap (its README says how): it lets holders use MWAIT",
         false => "let the hypervisor pass WAITPKG (Intel) or MONITORX (AMD) through, if this is a virtual machine",
     }
 }

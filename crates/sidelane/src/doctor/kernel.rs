@@ -1,4 +1,4 @@
-//! The kernel: what it was built with and how it is set, as far as lanes care.
+//! The kernel: its build and run-time settings that matter for lanes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -11,7 +11,7 @@ use crate::lane::gate::sched_ext::{Unavailable, available};
 use crate::machine;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
-/// Tracepoints that tell who runs where; the lane tracker cannot do without them.
+/// Tracepoints of context switches; the lane tracker needs them.
 const LANE_EVENTS: [&str; 7] = [
     "sched_switch",
     "sched_waking",
@@ -21,10 +21,10 @@ const LANE_EVENTS: [&str; 7] = [
     "sched_process_fork",
     "sched_process_free",
 ];
-/// Tracepoints that tell requests apart.
+/// Tracepoints of requests.
 const REQUEST_EVENTS: [&str; 4] = ["sk_data_ready", "sock_recv_length", "sock_send_length", "net_dev_start_xmit"];
 
-/// What can be said of the kernel without changing anything.
+/// Findings about the kernel that change nothing.
 pub fn findings() -> Vec<Finding> {
     let types = fs::read(BTF);
     let events = types.as_deref().map(tracepoints).unwrap_or_default();
@@ -50,8 +50,8 @@ fn btf(size_bytes: Result<usize, &io::Error>) -> Finding {
     }
 }
 
-/// The tracepoints that BPF programs can attach to: the kernel's types hold, for each, the name
-/// of its callback.
+/// The tracepoints that BPF programs can attach to: the kernel's type information has the name of
+/// each one's callback.
 fn tracepoints(types: &[u8]) -> BTreeSet<&str> {
     let names = types.split(|byte| *byte == 0).filter_map(|name| name.strip_prefix(b"btf_trace_"));
     names.filter_map(|name| std::str::from_utf8(name).ok()).collect()
@@ -70,7 +70,7 @@ fn request_events(there: &BTreeSet<&str>) -> Finding {
     match lacking(&REQUEST_EVENTS, there) {
         None => Finding::works(NAME, REQUEST_EVENTS.join(" ")),
         Some(lacking) => {
-            Finding::optional(NAME, format!("lacking: {lacking}; requests of TCP services cannot be told"))
+            Finding::optional(NAME, format!("lacking: {lacking}; requests of TCP services cannot be tracked"))
                 .with_fix("boot a kernel of 6.4 or later")
         }
     }
@@ -112,13 +112,13 @@ fn throttling(runtime_us: Option<i64>, period_us: Option<i64>) -> Finding {
     }
 }
 
-/// Why neither throttling nor the fair server lets batch leak into a hold.
+/// Why batch does not get on a held lane through throttling or the fair server.
 fn eviction() -> String {
     let evict_after_ms = BorrowConfig::default().evict_after_ns / 1_000_000;
     format!("batch is sent off a lane that is held for {evict_after_ms} ms, long before that")
 }
 
-/// What a fair server gives ordinary threads in each second, where debugfs shows it.
+/// The time that a fair server gives ordinary threads in each second, if debugfs shows it.
 fn fair_server_ns() -> Option<u64> {
     fs::read_to_string("/sys/kernel/debug/sched/fair_server/cpu0/runtime").ok()?.trim().parse().ok()
 }

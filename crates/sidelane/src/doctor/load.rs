@@ -1,4 +1,4 @@
-//! Other load: whether the lanes that are about to be measured are free.
+//! Other load: whether the lanes to be measured are idle.
 
 use std::fs;
 use std::thread;
@@ -7,12 +7,12 @@ use std::time::Duration;
 use super::finding::Finding;
 use crate::experiment::reaction::pair::TestPair;
 
-/// The kernel counts in steps of 10 ms, so this tells shares to 5 %.
+/// The kernel counts in steps of 10 ms, so the result is exact to 5 %.
 const WATCH: Duration = Duration::from_millis(200);
-/// From here on waiting for other work shows in the figures.
+/// From this share on, waiting for other work changes the figures.
 const BUSY_PERCENT: u64 = 20;
 
-/// A CPU's time so far, in the kernel's steps.
+/// A CPU's time so far, in the kernel's ticks.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 struct Spent {
     busy: u64,
@@ -36,7 +36,7 @@ impl Spent {
     }
 }
 
-/// Watches the lanes of `pair` for a moment in which nothing of ours runs there.
+/// Watches the lanes of `pair` for a moment in which no thread of this program runs there.
 pub fn finding(pair: &TestPair) -> Finding {
     let before = look(pair);
     thread::sleep(WATCH);

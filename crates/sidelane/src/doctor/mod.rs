@@ -1,10 +1,9 @@
-//! `sidelane doctor`: what this machine can do, what it lacks and how to get it, and how fast
-//! batch can be got off a lane here.
+//! `sidelane doctor`: what this machine can do, what it lacks and how to get it, and how fast batch
+//! can be got off a lane here.
 //!
-//! Nothing is assumed: programs are loaded, groups made, classes changed and gates closed, on a
-//! small scale, and all of it is undone. As in a run, a guardian process removes what would be
-//! left behind if the doctor itself were killed, and lanes that another Sidelane has lent are
-//! left alone.
+//! Nothing is assumed: the doctor loads programs, makes groups, changes classes and closes gates on
+//! a small scale, and undoes all of it. As in a run, a guardian process removes what would remain
+//! if the doctor were killed. Lanes that another Sidelane lends are not touched.
 //!
 //! The exit code answers one question: would `sidelane run` work here?
 
@@ -41,18 +40,18 @@ use print::Printer;
 use sidelane_host::procfs::own_cpus;
 use summary::Summary;
 
-/// What `sidelane doctor` was asked to do.
+/// The options of `sidelane doctor`.
 #[derive(Clone, Debug, Default)]
 pub struct DoctorOptions {
     /// `--lanes`, if given.
     pub lanes: Option<String>,
     /// Fewer rounds: ends within 8 s.
     pub quick: bool,
-    /// Where the findings and figures go, for programs.
+    /// File for findings and figures as JSON.
     pub json: Option<PathBuf>,
 }
 
-/// Looks at everything and prints it. Returns the exit code: 0 if `sidelane run` would work.
+/// Tests everything and prints the findings. Returns the exit code: 0 if `sidelane run` would work.
 pub fn run(options: DoctorOptions) -> Result<u8> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
@@ -64,7 +63,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
     let guardian = start_guardian(&name, claim.as_ref().and_then(Option::as_ref))?;
     let doctor = Doctor {
         topology,
-        // What is lent to others is not to be disturbed.
+        // A lane that another Sidelane lends must not be disturbed.
         idle: pair.as_ref().filter(|_| !claimed.as_ref().is_some_and(privileges::is_lent)),
         pair: pair.as_ref(),
         claimed,
@@ -83,7 +82,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
     Ok(summary.exit_code())
 }
 
-/// Starts the process that removes the groups `name` should this one be killed.
+/// Starts the process that removes the groups `name` if this process is killed.
 pub(crate) fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardian> {
     let lock = claim.map(Claim::share).transpose()?;
     let mut guardian = Guardian::start(lock.as_slice()).context("cannot start the guardian process")?;
@@ -96,15 +95,15 @@ fn printer() -> Printer {
     Printer { width: terminal::width(), ink: Ink { color: terminal::color_wanted() } }
 }
 
-/// One visit.
+/// One run of the doctor.
 struct Doctor<'pair> {
     topology: Topology,
-    /// Where there are two CPUs.
+    /// `None` with fewer than two CPUs.
     pair: Option<&'pair TestPair>,
-    /// The same, if nobody else uses it.
+    /// The same pair, if no other Sidelane uses it.
     idle: Option<&'pair TestPair>,
     claimed: Option<Finding>,
-    /// The gate that was tried already.
+    /// The gate that was tested first.
     checked: Option<Gate>,
     name: String,
     effort: Effort,
@@ -112,7 +111,7 @@ struct Doctor<'pair> {
 }
 
 impl Doctor<'_> {
-    /// Looks at one thing after the other and shows each as soon as it is known.
+    /// Tests one property after the other, and prints each result at once.
     fn examine(&self) -> Result<Summary> {
         let slowdown_percent = self.idle.and_then(|pair| self.slowdown_percent(pair));
         let mut summary = Summary { slowdown_percent, ..Summary::default() };

@@ -1,4 +1,4 @@
-//! The report for people.
+//! The report on the terminal.
 
 use super::finding::{Finding, Group, State};
 use super::gates::{Gate, Outcome};
@@ -10,7 +10,7 @@ use sidelane_report::unit::Unit;
 
 /// Details are wrapped to this width at most: longer lines are hard to read.
 const WIDTH_MAX: usize = 110;
-/// Before a name: two spaces, the mark, one space.
+/// Width before a name: two spaces, the mark, one space.
 const MARGIN: usize = 4;
 
 const TITLES: [&str; 6] = ["gate", "off p50", "off p99", "on p50", "on p99", "rounds"];
@@ -23,19 +23,19 @@ const GONE_BEFORE: &str = " 0 ns: batch was off before the service's first instr
 pub struct Printer {
     /// Columns of the terminal.
     pub width: usize,
-    /// Colours, or none.
+    /// Whether to use colours.
     pub ink: Ink,
 }
 
 impl Printer {
-    /// A group under its title.
+    /// A group with its title.
     pub fn group(self, group: &Group) -> String {
         let name_width = widest(&group.findings.iter().collect::<Vec<_>>());
         let findings: String = group.findings.iter().map(|finding| self.finding(finding, name_width)).collect();
         format!("{}\n{findings}\n", self.ink.bold(group.title))
     }
 
-    /// What the gates are about to be measured on.
+    /// The lanes on which the gates are measured.
     pub fn gates_title(self, pair: &TestPair) -> String {
         let (request, batch) = (pair.request, pair.batch);
         let share = match pair.kind {
@@ -46,7 +46,7 @@ impl Printer {
         format!("{title}: service on CPU {request}, batch on CPU {batch} ({share}); takes some seconds\n")
     }
 
-    /// The gates: a table of those that were measured, a line for each of the others.
+    /// The gates: a table of those that were measured, and a line for each of the others.
     pub fn gates(self, gates: &[Gate]) -> String {
         let lacks: Vec<&Finding> = gates.iter().filter_map(Gate::lack).collect();
         let name_width = widest(&lacks);

@@ -1,4 +1,4 @@
-//! Privileges: what this process may do, and what `sidelane run` has to be able to do.
+//! Privileges: what this process may do, and what `sidelane run` needs.
 
 use std::fs;
 use std::io;
@@ -14,7 +14,7 @@ const CAP_SYS_ADMIN: u32 = 21;
 const CAP_SYS_NICE: u32 = 23;
 const CAP_PERFMON: u32 = 38;
 const CAP_BPF: u32 = 39;
-/// What gives an unprivileged user all that is needed.
+/// How an unprivileged user gets all the privileges needed.
 const GRANT: &str = "run as root, or `setcap cap_bpf,cap_perfmon,cap_sys_nice+ep` on the sidelane binary";
 
 /// The effective capabilities of a process.
@@ -33,7 +33,7 @@ impl Capabilities {
     }
 }
 
-/// What this process may do.
+/// The privileges of this process.
 pub fn findings() -> Vec<Finding> {
     let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
     let held = Capabilities::parse(&status).unwrap_or(Capabilities(0));
@@ -73,7 +73,7 @@ fn real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
     }
 }
 
-/// The own groups in which this process cannot make others.
+/// The groups of this process in which it cannot make others.
 fn unwritable_groups() -> Vec<String> {
     let useful = |found: &Hierarchy| found.is_v2() || found.controls("freezer") || found.controls("cpuset");
     let own = Hierarchy::all().into_iter().filter(useful).filter_map(|found| found.own_dir());
@@ -95,7 +95,7 @@ fn group_access(unwritable: &[String]) -> Finding {
 
 const CLAIM: &str = "lane claim";
 
-/// Claims the batch lane, as `sidelane run` does, and says what came of it.
+/// Claims the batch lane, as `sidelane run` does, and returns the finding about it.
 pub fn claim(pair: &TestPair) -> (Option<Claim>, Finding) {
     match Claim::take(pair.batch) {
         Ok(claim) => {
@@ -111,7 +111,7 @@ pub fn claim(pair: &TestPair) -> (Option<Claim>, Finding) {
     }
 }
 
-/// Whether a finding of [`claim`] says that another Sidelane has the lane.
+/// Whether a finding of [`claim`] means that another Sidelane uses the lane.
 pub fn is_lent(claimed: &Finding) -> bool {
     claimed.state == State::Optional
 }

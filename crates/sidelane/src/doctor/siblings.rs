@@ -1,11 +1,11 @@
-//! Hidden siblings: whether two CPUs slow each other down as the lanes of one core do.
+//! Hidden siblings: whether two CPUs slow each other as the lanes of one core do.
 //!
-//! A virtual machine may be given the two lanes of a core as if they were two cores. The guest
-//! cannot ask, but it can measure: a piece of work that keeps the core's units busy runs on one
-//! CPU, alternately alone and beside a copy of itself on the other CPU. Lanes of one core
-//! lose a quarter or more of their speed to each other; CPUs that only share a last-level cache
-//! and a power budget lose little. Runs alternate because a machine's speed drifts, and the
-//! median is taken because other work interferes.
+//! A virtual machine may get the two lanes of a core as two cores. The guest cannot query that, but
+//! it can measure it: a piece of work that keeps the core's units busy runs on one CPU, alternately
+//! alone and beside a copy of itself on the other CPU. Each of two lanes of one core loses a
+//! quarter or more of its speed; CPUs that only share a last-level cache and a power budget lose
+//! little. Runs alternate because a machine's speed drifts, and the median is used because other
+//! work interferes.
 
 use std::hint::black_box;
 use std::io;
@@ -21,16 +21,17 @@ use sidelane_host::median::median;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::PairKind;
 
-/// Below it, frequency and shared caches explain a slowdown; lanes of a core are well above.
+/// Frequency and shared caches explain a smaller slowdown; lanes of a core slow each other by far
+/// more.
 const SIBLING_SLOWDOWN_PERCENT: f64 = 12.0;
-/// Half a first-level cache, so that two lanes of a core just fit.
+/// Half a first-level cache, so that the data of two lanes of a core just fits.
 const WORDS: usize = 2_048;
-/// Passes over them in one run: some milliseconds.
+/// Passes over the words in one run: some milliseconds.
 const PASSES: usize = 4_000;
-/// How soon the other CPU is started and stopped, with much to spare.
+/// Time for the other CPU to start and to stop, with a large margin.
 const SETTLE: Duration = Duration::from_millis(2);
 
-/// How much the CPUs of `pair` slow each other, in percent of the speed that one has alone.
+/// The slowdown of the CPUs of `pair`, in percent of the speed of one alone.
 pub fn slowdown_percent(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
     thread::scope(|scope| scope.spawn(|| measure(pair, run_pairs)).join().expect("measurements do not panic"))
 }
@@ -38,7 +39,7 @@ pub fn slowdown_percent(pair: &TestPair, run_pairs: usize) -> io::Result<Option<
 fn measure(pair: &TestPair, run_pairs: usize) -> io::Result<Option<f64>> {
     pin_this_thread(&[pair.request])?;
     let other = Child::start(pair.batch, Class::Ordinary, None, compete)?;
-    // The first runs warm cache and clock up.
+    // The first runs bring the data into the cache and the clock to its frequency.
     run_ns();
     let slowdowns = (0..run_pairs).map(|_| {
         let alone_ns = run_beside(&other, false);
@@ -63,7 +64,7 @@ fn run_ns() -> f64 {
     (now_ns() - began_ns) as f64
 }
 
-/// Loads and independent multiplications: enough to fill the units that lanes share.
+/// Loads and independent multiplications: enough to fill the units that lanes of a core share.
 fn pass(words: &[u64; WORDS]) -> u64 {
     let mut sums = [1_u64; 4];
     for chunk in words.chunks_exact(sums.len()) {
@@ -74,7 +75,7 @@ fn pass(words: &[u64; WORDS]) -> u64 {
     sums.iter().fold(0, |all, sum| all ^ sum)
 }
 
-/// The other CPU's program: never returns.
+/// The other CPU's program; never returns.
 fn compete(board: &Board) {
     let words = [1; WORDS];
     loop {
@@ -86,14 +87,14 @@ fn compete(board: &Board) {
     }
 }
 
-/// What a slowdown says about `pair`.
+/// The finding about `pair` for this slowdown.
 pub fn finding(pair: &TestPair, slowdown_percent: f64) -> Finding {
     Finding::optional("hidden siblings", verdict(pair, slowdown_percent))
 }
 
 fn verdict(pair: &TestPair, percent: f64) -> String {
     let (a, b) = (pair.request, pair.batch);
-    // Noise can make company look like a help.
+    // With noise the measured slowdown may be negative.
     let slowed = percent.max(0.0).round();
     let seem = match (pair.kind, percent >= SIBLING_SLOWDOWN_PERCENT) {
         (PairKind::Smt, _) => "the kernel says that they share a core",

@@ -1,4 +1,4 @@
-//! What a visit came to: the verdict for people, the results for programs.
+//! The summary of a run of the doctor: the verdict for users, the results as JSON.
 
 use serde_json::{Map, Value, json};
 
@@ -9,24 +9,24 @@ use crate::machine;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 
-/// Everything that was found.
+/// All findings.
 #[derive(Clone, Debug, Default)]
 pub struct Summary {
-    /// What the machine can do.
+    /// The findings about the machine.
     pub groups: Vec<Group>,
-    /// How fast its gates are; empty where none could be tried.
+    /// The latencies of its gates; empty if none could be tested.
     pub gates: Vec<Gate>,
-    /// How much two CPUs slow each other, if that was measured.
+    /// The slowdown of two CPUs, if it was measured.
     pub slowdown_percent: Option<f64>,
 }
 
 impl Summary {
-    /// Whether nothing found so far is in the way of `sidelane run`.
+    /// Whether no finding so far prevents `sidelane run`.
     pub fn run_works(&self) -> bool {
         self.blockers().is_empty()
     }
 
-    /// What `sidelane run` cannot do without and does not find here.
+    /// The findings that prevent `sidelane run`.
     fn blockers(&self) -> Vec<&Finding> {
         let gates = self.gates.iter().filter_map(Gate::lack);
         finding::all(&self.groups).chain(gates).filter(|finding| finding.state == State::Blocks).collect()
@@ -37,16 +37,16 @@ impl Summary {
         u8::from(!self.run_works())
     }
 
-    /// The same in words.
+    /// The verdict in words.
     pub fn verdict(&self) -> String {
         let blockers: Vec<&str> = self.blockers().iter().map(|finding| finding.name).collect();
         match blockers.is_empty() {
             true => "`sidelane run` works here.\n".to_owned(),
-            false => format!("`sidelane run` does not work here. In its way: {}.\n", blockers.join(", ")),
+            false => format!("`sidelane run` does not work here. It needs: {}.\n", blockers.join(", ")),
         }
     }
 
-    /// The results. `pair` is what was measured on.
+    /// The results; `pair` are the lanes measured.
     pub fn to_result(&self, pair: Option<&TestPair>, quick: bool) -> ResultFile {
         let kind = pair.map_or(PairKind::Declared, |pair| pair.kind);
         let mut result = ResultFile::new(machine::describe(kind), self.settings(pair, quick));
@@ -86,7 +86,7 @@ mod tests {
         assert_eq!((works.exit_code(), works.verdict().as_str()), (0, "`sidelane run` works here.\n"));
         let blocked = summary([fine.clone(), vec![Finding::blocks("SCHED_FIFO", "refused", "root")]].concat(), idle);
         assert_eq!(blocked.exit_code(), 1);
-        assert!(blocked.verdict().ends_with("In its way: SCHED_FIFO.\n"));
+        assert!(blocked.verdict().ends_with("It needs: SCHED_FIFO.\n"));
         let unheld = summary(fine, Finding::blocks("lane holder", "refused", "root"));
         assert_eq!(unheld.exit_code(), 1);
     }

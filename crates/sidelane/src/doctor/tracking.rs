@@ -1,4 +1,4 @@
-//! The lane tracker, tried: loaded, attached, seen to count, detached.
+//! Tests the lane tracker: loads and attaches it, checks that it counts, and detaches it.
 
 use std::thread;
 use std::time::Duration;
@@ -12,10 +12,10 @@ use sidelane_host::service::Service;
 use sidelane_kernel::tracker::{Features, TrackerError};
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
-/// Long enough for some switches even on an idle lane.
+/// Long enough for some context switches even on an idle lane.
 const WATCH: Duration = Duration::from_millis(50);
 
-/// Tries it on `pair`.
+/// Tests the tracker on `pair`.
 pub fn finding(pair: &TestPair) -> Finding {
     const NAME: &str = "lane tracker";
     match count_switches(pair) {

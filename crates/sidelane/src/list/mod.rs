@@ -17,45 +17,45 @@ use crate::channel::symbols::Variable;
 use crate::channel::{Call, Width};
 use crate::machine::has_pmu;
 
-/// How many names of a group are shown unless a filter asks for some: what fits on a screen.
+/// How many signals of a group are shown without a filter: as many as fit on a screen.
 const SHOWN: usize = 16;
-/// How many are shown with a filter.
+/// How many signals are shown with a filter.
 const SHOWN_FILTERED: usize = 200;
-/// How many of the largest structures are shown.
+/// How many of the largest structures are listed.
 const STRUCTURES: usize = 6;
 
-/// What can be observed of one process.
+/// The signals of one process.
 #[derive(Clone, Debug, Serialize)]
 pub struct Listing {
     /// The process.
     pub pid: u32,
     /// Its name.
     pub program: String,
-    /// By where signals come from.
+    /// The signals by their source.
     pub groups: Vec<Group>,
 }
 
-/// Signals of one origin.
+/// Signals of one source.
 #[derive(Clone, Debug, Default, Serialize)]
 pub struct Group {
-    /// What they are.
+    /// The title of the group.
     pub title: &'static str,
-    /// Those there are.
+    /// The signals.
     pub signals: Vec<Listed>,
-    /// What there is not, and why; how to see more.
+    /// Which signals are missing, and why; how to list more.
     pub notes: Vec<String>,
 }
 
-/// A signal that can be asked for.
+/// A signal that can be observed.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 pub struct Listed {
-    /// What to write.
+    /// The signal as the user has to write it.
     pub signal: String,
     /// Its value now.
     pub value: Option<Value>,
-    /// What that is counted in.
+    /// The unit of the value.
     pub unit: Option<&'static str>,
-    /// What it tells.
+    /// What the signal tells.
     pub about: String,
 }
 
@@ -65,7 +65,8 @@ impl Listed {
     }
 }
 
-/// Looks at a process. A `filter` chooses the JVM's counters and the variables whose name has it.
+/// Lists the signals of a process. `filter` selects the JVM's counters and the variables whose name
+/// contains it.
 pub fn list(pid: u32, filter: Option<&str>) -> Listing {
     let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
     let groups = vec![lanes(), emitted(pid), jvm(pid, filter), variables(pid, filter), counters(), files::group(pid)];
@@ -88,7 +89,7 @@ fn lanes() -> Group {
 }
 
 const NO_PMU: &str =
-    "{} cannot be had: this machine shows no hardware counters (no PMU); many virtual machines have none";
+    "{} cannot be read: this machine shows no hardware counters (no PMU); many virtual machines have none";
 
 fn emitted(pid: u32) -> Group {
     let signals = app_signals(pid);
@@ -97,7 +98,7 @@ fn emitted(pid: u32) -> Group {
     Group { title: "Emitted by the program", signals, notes }
 }
 
-/// The words that the program emits.
+/// The signals that the program emits.
 fn app_signals(pid: u32) -> Vec<Listed> {
     let listed = |name: EmittedName| {
         let about = if name.tid == 0 { "of the process".to_owned() } else { format!("of thread {}", name.tid) };
@@ -155,14 +156,14 @@ fn variables(pid: u32, filter: Option<&str>) -> Group {
         group.notes.push("its symbol table names none: install its debug symbols, or give addresses".into());
         return group;
     }
-    // Such names are the compiler's or the linker's.
+    // Names with these prefixes are made by the compiler or the linker.
     let is_own = |name: &str| !name.starts_with('_') && !name.starts_with("go:");
     all.retain(|variable| filter.map_or(is_own(&variable.name), |filter| variable.name.contains(filter)));
     let (words, mut longer): (Vec<Variable>, Vec<Variable>) =
         all.into_iter().partition(|variable| Width::of(variable.bytes).is_some());
     longer.sort_by_key(|variable| std::cmp::Reverse(variable.bytes));
     let structures = longer.into_iter().take(filter.map_or(STRUCTURES, |_| SHOWN_FILTERED));
-    // They are in the order of their names.
+    // The words are sorted by name.
     let same = |index: usize, other: usize| words.get(other).is_some_and(|other| other.name == words[index].name);
     let has_twin = |index: usize| same(index, index + 1) || same(index, index.wrapping_sub(1));
     let listed = words.iter().enumerate().filter_map(|(index, variable)| word(pid, variable, has_twin(index)));
@@ -173,13 +174,13 @@ fn variables(pid: u32, filter: Option<&str>) -> Group {
     group
 }
 
-/// Numbers say more: those stand first.
+/// Whether the value is probably a pointer. Numbers tell more, so they are listed first.
 fn looks_like_pointer(listed: &Listed) -> bool {
     const POINTERS: u64 = 1 << 40;
     matches!(listed.value, Some(Value::Number(value)) if value >= POINTERS)
 }
 
-/// A variable that has a twin is named by its address.
+/// A variable that shares its name with another one is given by its address.
 fn word(pid: u32, variable: &Variable, has_twin: bool) -> Option<Listed> {
     let (name, width) = (&variable.name, Width::of(variable.bytes)?);
     let place = Place::Address(variable.address);
@@ -198,7 +199,7 @@ fn structure(variable: &Variable) -> Listed {
 }
 
 impl Group {
-    /// Adds as many signals as can be read, and says how many more there are.
+    /// Adds as many signals as may be listed, and a note with the number of the others.
     fn shorten(&mut self, mut signals: Vec<Listed>, filter: Option<&str>) {
         let shown = filter.map_or(SHOWN, |_| SHOWN_FILTERED);
         if signals.len() > shown {

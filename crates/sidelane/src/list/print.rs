@@ -1,17 +1,17 @@
-//! A listing on a terminal.
+//! Prints a listing on a terminal.
 
 use crate::channel::hsperf::Value;
 use crate::list::{Group, Listed, Listing};
 use sidelane_report::grid::{Ink, length, widest, wrap};
 
-/// Longer names push what follows to the right in their own line only.
+/// Longer names move the columns after them to the right, in their own line only.
 const NAME_WIDTH_MAX: usize = 48;
-/// Longer texts of a JVM are cut: they are its command line, its paths.
+/// A JVM's texts are cut at this length: some are its command line and its paths.
 const VALUE_LETTERS_MAX: usize = 40;
 const MARGIN: usize = 2;
 
 impl Listing {
-    /// For a terminal of `width` columns, with colours or without.
+    /// The listing for a terminal of `width` columns.
     pub fn render(&self, width: usize, color: bool) -> String {
         let ink = Ink { color };
         let head = format!("What can be observed of process {} ({})\n", self.pid, self.program);

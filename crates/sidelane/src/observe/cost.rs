@@ -1,17 +1,17 @@
-//! What observing costs the target: its progress with and without an observer, in pairs.
+//! The cost of observing for the target: its progress with and without an observer, in pairs.
 //!
-//! Every now and then the observer pauses for a while. The target's progress in the pause is compared
-//! with its progress in windows of the same length just before and after, so that a slow spell of the
-//! machine hits both alike.
+//! The observer pauses at intervals. The target's progress in the pause is compared with its
+//! progress in windows of the same length just before and after, so that a slow period of the
+//! machine affects both alike.
 
 use std::time::{Duration, Instant};
 
 use crate::channel::{Gone, Reader};
 use sidelane_host::median::median;
 
-/// A pause, and each window beside it.
+/// Length of a pause, and of each window beside it.
 const WINDOW: Duration = Duration::from_millis(20);
-/// From one pause to the next.
+/// Time from one pause to the next.
 const EVERY: Duration = Duration::from_millis(200);
 
 /// Progress over time.
@@ -35,36 +35,36 @@ pub struct CostMeter {
     slowdowns: Vec<f64>,
 }
 
-/// What the observer should do now.
+/// An instruction to the observer.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Order {
-    /// Go on.
+    /// Continue to read.
     Observe,
-    /// Stop for a while.
+    /// Pause.
     Pause,
 }
 
 /// What observing costs.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Slowdown {
-    /// The target does so much less while it is observed: the median of pairs.
+    /// By how much the target's progress is smaller while it is observed: the median of pairs.
     pub percent: f64,
-    /// Pairs.
+    /// Number of pairs.
     pub pairs: u64,
 }
 
 impl CostMeter {
-    /// Of a target whose progress `progress` counts.
+    /// A meter for a target whose progress is read by `progress`.
     pub fn new(progress: Reader) -> Self {
         Self { progress, marks: Vec::new(), due: Instant::now() + WINDOW, slowdowns: Vec::new() }
     }
 
-    /// When [`CostMeter::step`] is due.
+    /// When [`CostMeter::step`] has to be called next.
     pub fn due(&self) -> Instant {
         self.due
     }
 
-    /// Takes the next mark. Four of them are a pair: observed, paused, observed.
+    /// Takes the next mark. Four marks make a pair: observed, paused, observed.
     pub fn step(&mut self) -> Result<Order, Gone> {
         let mark = Mark { at: Instant::now(), count: self.count()? };
         self.marks.push(mark);
@@ -93,7 +93,7 @@ impl CostMeter {
         }
     }
 
-    /// The cost so far; `None` before the first pair, or if nothing was done.
+    /// The cost so far; `None` before the first pair, or if the target made no progress.
     pub fn slowdown(&self) -> Option<Slowdown> {
         let percent = median(self.slowdowns.iter().copied())?;
         Some(Slowdown { percent, pairs: self.slowdowns.len() as u64 })

@@ -1,23 +1,23 @@
-//! Double-time error correction: which samples of a rate are true (thesis section 3.4.1).
+//! Double-time error correction: which samples of a rate are valid (thesis section 3.4.1).
 //!
-//! Problem. A rate is the change of a counter over the change of the clock, but nobody can read both
-//! at once. If reading took longer at one end of the period than at the other, because of a cache miss
-//! or an interrupt, the two changes are of different intervals, and the rate is wrong: the thesis saw an
-//! IPC of 37 on a processor that retires at most 4.
+//! Problem. A rate is the change of a counter divided by the change of the clock, but the two
+//! cannot be read at the same instant. A cache miss or an interrupt may make reading take longer at
+//! one end of the period than at the other. Then the two changes are of different intervals, and
+//! the rate is wrong: the thesis saw an IPC of 37 on a processor that retires at most 4.
 //!
-//! Approach. The clock is read twice a sample, before the counters (Cs) and after them (Ce). Both
-//! periods contain the same wait in between, so
+//! Approach. The clock is read twice in each sample, before the counters (Cs) and after them (Ce).
+//! Both periods contain the same wait in between, so
 //!
 //! ```text
 //! CPC = (Ce[n] − Ce[n−1]) ÷ (Cs[n] − Cs[n−1])
 //! ```
 //!
 //! is 1 if reading took as long at both ends (Figure 3.3). Samples with another CPC are discarded.
-//! The comparison is one of integers, without a division.
+//! The comparison uses integers and no division.
 
 use super::sample::Sample;
 
-/// Parts in ten thousand, that a tolerance is told in.
+/// The denominator of a tolerance: ten thousand.
 const WHOLE: u64 = 10_000;
 
 /// The filter.
@@ -27,12 +27,12 @@ pub struct Dte {
 }
 
 impl Dte {
-    /// Keeps samples whose CPC is 1 ± `tolerance`, which is rounded to parts in ten thousand.
+    /// A filter that keeps samples whose CPC is 1 ± `tolerance`, rounded to ten-thousandths.
     pub fn new(tolerance: f64) -> Self {
         Self { tolerance: (tolerance * WHOLE as f64).round() as u64 }
     }
 
-    /// Whether the rates of the period from `before` to `now` are true.
+    /// Whether the rates of the period from `before` to `now` are valid.
     #[inline(always)]
     pub fn keeps(&self, before: &Sample, now: &Sample) -> bool {
         let starts = now.start.wrapping_sub(before.start);
@@ -41,7 +41,7 @@ impl Dte {
     }
 }
 
-/// Cycles a cycle, as two readings of the clock see it; the ground truth is 1.
+/// Cycles per cycle, from two readings of the clock; the ground truth is 1.
 #[inline(always)]
 pub fn cpc(before: &Sample, now: &Sample) -> f64 {
     now.end.wrapping_sub(before.end) as f64 / now.start.wrapping_sub(before.start) as f64
@@ -57,7 +57,8 @@ mod tests {
         Sample { start, end: start + reading, ..Sample::default() }
     }
 
-    /// Figure 3.3: the period starts 1000 apart; reading takes 100 before, and then 100, 110, 111, 90, 89.
+    /// Figure 3.3: periods start 1000 cycles apart; reading takes 100 cycles before, and then 100,
+    /// 110, 111, 90, 89.
     #[test]
     fn a_sample_is_kept_while_both_ends_took_as_long() {
         let dte = Dte::new(0.01);
@@ -74,9 +75,10 @@ mod tests {
     }
 
     proptest! {
-        /// A signal that counts up by one every `step` cycles, read in the middle of reading that is late
-        /// by `skew`: exactly the samples are discarded whose two ends differ by more than the tolerance,
-        /// and the rates of all others are true within it.
+        /// A signal that increases by one every `step` cycles. It is read in the middle of the
+        /// reading time, which is `skew` cycles longer at one end. A sample is discarded if and
+        /// only if its two ends differ by more than the tolerance, and the rates of all others are
+        /// correct within the tolerance.
         #[test]
         fn exactly_the_skewed_samples_are_discarded(
             skews in prop::collection::vec(prop_oneof![3 => Just(0_u64), 1 => 0_u64..200_000], 2..200),
@@ -86,7 +88,8 @@ mod tests {
             let mut clock = 1_000_000_u64;
             let mut samples = Vec::new();
             for skew in &skews {
-                // The counter is the clock itself, read after the delay: its true rate is one.
+                // The counter is the clock itself, read after the delay, so its correct rate is
+                // one.
                 let mut next = sample(clock, 60 + skew);
                 next.values[0] = clock + skew;
                 samples.push(next);

@@ -1,7 +1,7 @@
-//! How the observer hands over what it has filled, without waiting for whoever takes it.
+//! Passes filled buffers from the observer to another thread, without waiting for that thread.
 //!
-//! Full ones go one way, empty ones the other. If there is no empty one the observer keeps filling the
-//! one it has.
+//! Full buffers go one way, empty ones the other. If there is no empty buffer, the observer
+//! continues to fill the current one.
 
 use rtrb::{Consumer, Producer, RingBuffer};
 
@@ -11,13 +11,13 @@ pub struct Handover<T> {
     full: Producer<Box<T>>,
 }
 
-/// The other side.
+/// The receiver's side.
 pub struct Takeover<T> {
     empty: Producer<Box<T>>,
     full: Consumer<Box<T>>,
 }
 
-/// A pair of sides between which `count` boxes may be on their way.
+/// The two sides; at most `count` buffers may be between them.
 pub fn handover<T>(count: usize) -> (Handover<T>, Takeover<T>) {
     let (give_empty, take_empty) = RingBuffer::new(count);
     let (give_full, take_full) = RingBuffer::new(count);
@@ -25,13 +25,13 @@ pub fn handover<T>(count: usize) -> (Handover<T>, Takeover<T>) {
 }
 
 impl<T> Handover<T> {
-    /// Exchanges `filled` for an empty one, if there is one. Says whether it did.
+    /// Exchanges `filled` for an empty buffer, if there is one. Returns whether it did.
     #[inline(always)]
     pub fn offer(&mut self, filled: &mut Box<T>) -> bool {
         !self.empty.is_empty() && self.exchange(filled)
     }
 
-    /// Whether the other side is gone.
+    /// Whether the receiver was dropped.
     pub fn is_abandoned(&self) -> bool {
         self.full.is_abandoned()
     }
@@ -39,24 +39,24 @@ impl<T> Handover<T> {
     #[cold]
     fn exchange(&mut self, filled: &mut Box<T>) -> bool {
         let Ok(empty) = self.empty.pop() else { return false };
-        // As many may be on their way as there are boxes, so this has room.
+        // There are never more buffers than the queue has room for.
         self.full.push(std::mem::replace(filled, empty)).is_ok()
     }
 }
 
 impl<T> Takeover<T> {
-    /// Gives an empty one: asks for a full one.
+    /// Requests a full buffer by giving an empty one.
     pub fn ask(&mut self, empty: Box<T>) {
-        // If there is no room the other side has enough of them.
+        // If there is no room, the observer already has enough empty buffers.
         let _ = self.empty.push(empty);
     }
 
-    /// A full one, if there is one.
+    /// A full buffer, if there is one.
     pub fn take(&mut self) -> Option<Box<T>> {
         self.full.pop().ok()
     }
 
-    /// Whether the other side is gone and nothing is left.
+    /// Whether the observer's side was dropped and no buffer is left.
     pub fn ended(&self) -> bool {
         self.full.is_abandoned() && self.full.is_empty()
     }

@@ -1,10 +1,10 @@
 //! SHIM: a microscope for running systems (thesis "SHIM and Its Applications", chapter 3).
 //!
 //! An observer thread on a lane of its own reads signals of programs on other lanes, as fast as the
-//! caches let it. *Signals* are tags, counters and rates; they are read from *channels*: words of
-//! shared memory, hardware counters, and for what is slow, files and system calls.
+//! caches allow. *Signals* are tags, counters and rates. They are read from *channels*: words of
+//! shared memory, hardware counters, and files and system calls for slow signals.
 //!
-//! Read `observer.rs` first, how a signal is read, then `dte.rs`, which samples are true.
+//! Start with `observer.rs`, how a signal is read, then `dte.rs`, which samples are valid.
 
 pub mod analysis;
 pub mod cost;

@@ -1,4 +1,4 @@
-//! What an observation has found, before it is told to anybody.
+//! The data of an observation, before it is shown.
 
 use std::collections::HashMap;
 use std::path::PathBuf;
@@ -14,38 +14,38 @@ use super::wanted::Wanted;
 use crate::channel::{Channel, Meaning};
 use sidelane_host::tsc::Clock;
 
-/// Values of a tag whose names are kept at most: those that were seen most.
+/// The most values of a tag whose names are kept: those that were seen most.
 const NAMED_MAX: usize = 1000;
 
-/// Everything about one observation.
+/// All data of one observation.
 pub struct Observation {
-    /// What was observed.
+    /// The target.
     pub target: String,
-    /// How far samples should have lain apart.
+    /// The requested distance of samples.
     pub period: Period,
-    /// CPC may have differed from 1 by so much.
+    /// By how much CPC was allowed to differ from 1.
     pub tolerance: f64,
-    /// How long it took.
+    /// Its duration.
     pub wall_s: f64,
-    /// What was logged.
+    /// The state of the log.
     pub logged: Option<Logged>,
-    /// Where.
+    /// The path of the log.
     pub log: Option<PathBuf>,
-    /// Who sat where; not known of a log that is read again.
+    /// The lanes of observer and target; unknown for a log that is read again.
     pub places: Option<Places>,
-    /// What was seen.
+    /// The analysis of the samples.
     pub analysis: Analysis,
-    /// Each change of a tag, if the observation is of a log and they were asked for.
+    /// Each change of a tag; only for an observation from a log, and on request.
     pub turns: Option<Turns>,
-    /// How it is called.
+    /// The names of signals and values.
     pub names: Names,
-    /// What it cost the target.
+    /// The cost for the target.
     pub slowdown: Option<Slowdown>,
-    /// Why it ended.
+    /// Why the observation ended.
     pub ended: Ended,
-    /// How a command that was started for it ended.
+    /// The exit status of a command that was started for the observation.
     pub exit: Option<ExitStatus>,
-    /// The clock of all cycles.
+    /// The clock of all times in cycles.
     pub clock: Clock,
     /// What was missing or degraded.
     pub notes: Vec<String>,
@@ -56,26 +56,26 @@ pub struct Observation {
 pub enum Ended {
     /// Its time was over.
     Whole,
-    /// A signal asked it to.
+    /// A POSIX signal ended it.
     Interrupted,
     /// The target ended.
     TargetGone,
     /// A lane went offline.
     LaneGone {
-        /// Which.
+        /// The lane.
         lane: u32,
     },
     /// A signal could no longer be read.
     ChannelGone {
         /// Its name.
         signal: String,
-        /// Why, in words.
+        /// The reason, in words.
         why: String,
     },
 }
 
 impl Ended {
-    /// In words, if it is not what was asked for.
+    /// The reason in words, if the observation ended early.
     pub fn note(&self) -> Option<String> {
         match self {
             Ended::Whole | Ended::Interrupted => None,
@@ -95,12 +95,13 @@ pub struct Names {
     pub signals: Vec<String>,
     counters: usize,
     meanings: Vec<Option<Meaning>>,
-    /// By tag: names that were learnt, since threads, for one, have none after their end.
+    /// Names stored during the observation, by tag: a thread, for example, has no name after its
+    /// end.
     learnt: Vec<HashMap<u64, String>>,
 }
 
 impl Names {
-    /// Of these channels.
+    /// The names for these channels.
     pub fn of(wanted: &Wanted) -> Self {
         let name = |channel: &Channel| channel.name.clone();
         Self {
@@ -111,7 +112,7 @@ impl Names {
         }
     }
 
-    /// Of a log's signals, whose values are numbers.
+    /// The names for a log's signals, whose values are numbers.
     pub fn plain(signals: Vec<String>, counters: usize) -> Self {
         let tags = signals.len() - counters;
         Self { signals, counters, meanings: vec![None; tags], learnt: vec![HashMap::new(); tags] }
@@ -127,7 +128,7 @@ impl Names {
         &self.signals[self.counters + number]
     }
 
-    /// Looks up what is seen most, while it can be looked up.
+    /// Stores the names of the most frequent values while they can still be looked up.
     pub fn learn(&mut self, analysis: &Analysis) {
         for (tag, meaning) in self.meanings.iter().enumerate() {
             let Some(meaning) = meaning else { continue };
@@ -139,13 +140,13 @@ impl Names {
         }
     }
 
-    /// A value in words, or as a number.
+    /// The name of a value, or the number.
     pub fn value(&self, tag: usize, value: u64) -> String {
         self.learnt[tag].get(&value).cloned().unwrap_or_else(|| value.to_string())
     }
 }
 
-/// An observation to test with.
+/// An observation for tests.
 #[cfg(test)]
 pub(crate) mod sample {
     use super::super::analysis::Recipe;
@@ -158,7 +159,7 @@ pub(crate) mod sample {
     pub(crate) const SAMPLES_A_PHASE: u64 = 2_000;
     const LAYOUT: Layout = Layout { counters: 2, tags: 1 };
 
-    /// Two counters, of which the first is fast in phase 1 and slow in phase 2.
+    /// Samples of two counters; the first is fast in phase 1 and slow in phase 2.
     pub(crate) fn samples() -> impl Iterator<Item = Sample> {
         let mut hits = 0;
         (0..SAMPLES).map(move |number| {

@@ -1,12 +1,12 @@
-//! The observer: a thread that does nothing but read signals (thesis Figure 3.2).
+//! The observer: a thread that only reads signals (thesis Figure 3.2).
 //!
-//! It has a lane to itself. Its loop allocates nothing, takes no lock and, for signals in memory, makes
-//! no system call. What it sees goes into an [`Analysis`], and into a log if one is kept; both are
-//! handed over at the end of a turn, through rings of which each has one writer and one reader.
+//! It has a lane to itself. Its loop allocates nothing, takes no lock and makes no system call for
+//! signals in memory. Samples go into an [`Analysis`], and into a log if one is kept. Both are
+//! handed over at the end of a turn, through rings with one writer and one reader each.
 //!
-//! There are two loops. One tag that lies in memory, at the highest rate, is not sampled but *watched*:
-//! reads that find what the one before found are only counted, which takes a cycle or two, and the
-//! analysis is told of runs of equal values. Everything else goes through the loop of the figure.
+//! There are two loops. A single tag in memory is not sampled at the highest rate but *watched*: a
+//! read that gives the same value as the one before is only counted, which takes a cycle or two,
+//! and the analysis gets runs of equal values. All other observations use the loop of the figure.
 
 use std::io;
 use std::sync::Arc;
@@ -21,17 +21,17 @@ use crate::channel::lane::LaneThread;
 use crate::channel::{Gone, Reader, Width, Word};
 use sidelane_host::tsc::{cycles, lane_now, ordered_cycles};
 
-/// Samples between two looks at whether to go on.
+/// Samples between two checks whether to go on.
 const SAMPLES_A_TURN: u32 = 256;
-/// The same where a sample may take milliseconds.
+/// The same number if a sample may take milliseconds.
 const SLOW_SAMPLES_A_TURN: u32 = 1;
-/// Reads that are timed together when a word is watched: timing them costs as much as 50 reads.
+/// Number of reads timed together when a word is watched: timing them costs as much as 50 reads.
 pub const READS_A_BLOCK: u64 = 1024;
-/// Reads in a row of the loop's code.
+/// Unrolled reads in the loop's code.
 const UNROLLED: u64 = 8;
 const BLOCKS_A_TURN: u32 = 16;
 
-/// Told to the observer while it runs.
+/// Commands to the running observer.
 #[derive(Debug, Default)]
 pub struct Controls(AtomicU32);
 
@@ -40,18 +40,18 @@ const PAUSE: u32 = 1;
 const END: u32 = 2;
 
 impl Controls {
-    /// Stop reading, and sleep, until [`Controls::resume`].
+    /// Makes the observer sleep until [`Controls::resume`].
     pub fn pause(&self) {
         self.0.store(PAUSE, Ordering::Release);
     }
 
-    /// Read on; `observer` is the thread that may sleep.
+    /// Makes the observer go on; `observer` is its thread, which may sleep.
     pub fn resume(&self, observer: &std::thread::Thread) {
         self.0.store(OBSERVE, Ordering::Release);
         observer.unpark();
     }
 
-    /// End, from whatever state.
+    /// Ends the observer in any state.
     pub fn end(&self, observer: &std::thread::Thread) {
         self.0.store(END, Ordering::Release);
         observer.unpark();
@@ -61,42 +61,41 @@ impl Controls {
 /// Why an observer stopped.
 #[derive(Debug)]
 pub enum End {
-    /// It was told to.
+    /// It was ended by a command.
     Asked,
-    /// It found itself on another lane: its own went offline.
+    /// It was moved to another lane because its own went offline.
     LaneGone,
     /// A channel can no longer be read.
     Gone {
-        /// The signal's number: counters, then tags.
+        /// The signal's index: counters, then tags.
         signal: usize,
-        /// Why.
+        /// The reason.
         why: Gone,
     },
 }
 
-/// Everything the loop needs.
+/// The data of the loop.
 pub struct Observer {
-    /// Read between the two readings of the clock.
+    /// The counters, read between the two readings of the clock.
     pub counters: Vec<Reader>,
-    /// Read after them.
+    /// The tags, read after the second reading.
     pub tags: Vec<Reader>,
-    /// Which thread runs on the observed lane, where that is known.
+    /// Reads the thread on the observed lane, if it is tracked.
     pub thread: Option<LaneThread>,
-    /// From sample to sample.
+    /// Waits between samples.
     pub pace: Pace,
-    /// Where analyses are exchanged.
+    /// Passes analyses to the coordinator.
     pub handover: Handover<Analysis>,
-    /// Where samples are logged.
+    /// Passes samples to the log.
     pub log: Option<LogFeed>,
-    /// What it is told.
+    /// Commands from the coordinator.
     pub controls: Arc<Controls>,
     /// Its lane.
     pub lane: u32,
 }
 
 impl Observer {
-    /// Reads until it is told to end, or cannot go on. Returns the analysis of what has not been handed
-    /// over.
+    /// Reads until it is ended or cannot go on. Returns the analysis that has not been handed over.
     pub fn run(mut self, mut analysis: Box<Analysis>) -> (Box<Analysis>, End) {
         let end = match self.watched() {
             Some(word) => self.watch(&word, &mut analysis),
@@ -116,8 +115,9 @@ impl Observer {
         }
     }
 
-    /// Why to end, if not to go on; sleeps as long as it is told to pause. A lane that goes offline
-    /// loses its threads to others, where they would be in somebody's way.
+    /// Returns why the loop has to end, or `None` to go on. Sleeps while the observer is paused.
+    /// When its lane goes offline, the kernel moves the thread to another lane, where it would
+    /// disturb other programs.
     #[inline(always)]
     fn must_end(&mut self, analysis: &mut Box<Analysis>) -> Option<End> {
         match self.controls.0.load(Ordering::Acquire) {
@@ -127,12 +127,13 @@ impl Observer {
         }
     }
 
-    /// What a word reads as whose file was cut off is made up.
+    /// Ends the observation if the word's file was truncated: the word then reads as zero, which is
+    /// not the target's value.
     #[inline(always)]
     fn lost_word(&self) -> Option<End> {
         let is_lost = |reader: &Reader| matches!(reader, Reader::Word(word) if word.is_lost());
         let signal = self.counters.iter().chain(&self.tags).position(is_lost)?;
-        let why = io::Error::other("the file in which it lies was cut off by its owner");
+        let why = io::Error::other("its file was truncated by its owner");
         Some(End::Gone { signal, why: Gone::Error(why) })
     }
 
@@ -173,8 +174,8 @@ impl Observer {
         }
     }
 
-    /// Lines 4 to 16 of the figure, and one before them: words are fetched into this lane's cache first.
-    /// Then reading them takes as long each time, and few samples are skewed.
+    /// Lines 4 to 16 of the figure. Before them, each word is fetched into this lane's cache.
+    /// Reading the words then takes the same time in each sample, and few samples are skewed.
     #[inline(always)]
     fn take(&mut self, sample: &mut Sample) -> Result<(), (usize, Gone)> {
         for counter in &self.counters {
@@ -197,7 +198,7 @@ impl Observer {
 
     fn watch(&mut self, word: &Word, analysis: &mut Box<Analysis>) -> End {
         match word.width() {
-            // By far the most common: its loop is compiled for it.
+            // The most common width, so its loop is compiled separately.
             Width::U64 => self.watch_reads(|| word.read_u64(), analysis),
             _ => self.watch_reads(|| word.read(), analysis),
         }
@@ -232,13 +233,13 @@ fn read(reader: &mut Reader) -> Result<u64, Gone> {
     }
 }
 
-/// Reads that found the same value.
+/// A run of reads with the same value.
 struct Run {
     value: u64,
     reads: u64,
 }
 
-/// Reads a word so many times and counts runs of equal values.
+/// Reads a word many times and counts runs of equal values.
 #[inline(always)]
 fn watch_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) {
     for _ in 0..READS_A_BLOCK / UNROLLED {
@@ -246,7 +247,7 @@ fn watch_block(read: &impl Fn() -> u64, run: &mut Run, analysis: &mut Analysis) 
             let value = read();
             if value != run.value {
                 analysis.run(run.value, run.reads.wrapping_add(place));
-                // Those of this row that are still to come are added below.
+                // The remaining reads of this row are added below.
                 *run = Run { value, reads: 0_u64.wrapping_sub(place) };
             }
         }

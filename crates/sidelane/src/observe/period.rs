@@ -1,8 +1,8 @@
-//! When the next sample is due (thesis section 3.4.2).
+//! The time between samples (thesis section 3.4.2).
 //!
-//! Samples at a regular interval agree with whatever else is regular in the target, and are biased. At
-//! the highest rate the machine itself is random enough (Figure 3.5); at a slower one each period is
-//! drawn at random around its target.
+//! Samples at a regular interval may coincide with regular events in the target, which biases them.
+//! At the highest rate the machine itself is random enough (Figure 3.5). At a slower rate each
+//! period is drawn at random around its target length.
 
 use std::fmt;
 use std::str::FromStr;
@@ -13,27 +13,28 @@ use thiserror::Error;
 use sidelane_host::tsc::{Clock, cycles};
 use sidelane_host::units::parse_time;
 
-/// Each period lies within so much of its target, on either side, evenly spread.
+/// Each period is evenly distributed within this share of its target length, on either side.
 pub const JITTER: f64 = 0.25;
-/// What is longer is slept through, but for its end: a sleeper wakes up some 60 µs late.
+/// The observer sleeps during longer periods, but not at their end: a sleeper wakes up some 60 µs
+/// late.
 const SLEEP_FROM: Duration = Duration::from_micros(200);
 const WAKES_LATE: Duration = Duration::from_micros(100);
 
-/// How far samples lie apart.
+/// The time between samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Period {
-    /// As close as they can.
+    /// The shortest possible.
     #[default]
     Max,
-    /// So many cycles, in the mean.
+    /// This number of cycles, on average.
     Cycles(u64),
-    /// So long, in the mean.
+    /// This time, on average.
     Time(Duration),
 }
 
-/// It is no period.
+/// The text is not a period.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
-#[error("`{0}` is no period: use max, a number of cycles as in 1200cycles, or a time as in 10us")]
+#[error("`{0}` is not a period: use max, a number of cycles as in 1200cycles, or a time as in 10us")]
 pub struct PeriodError(String);
 
 impl FromStr for Period {
@@ -62,7 +63,7 @@ impl fmt::Display for Period {
 }
 
 impl Period {
-    /// In nanoseconds; none for the highest rate.
+    /// The period in nanoseconds; `None` for the highest rate.
     pub fn ns(&self, clock: &Clock) -> Option<u64> {
         match self {
             Period::Max => None,
@@ -72,10 +73,10 @@ impl Period {
     }
 }
 
-/// Waits from sample to sample.
+/// Waits for the time of the next sample.
 #[derive(Debug)]
 pub struct Pace {
-    /// None for the highest rate.
+    /// `None` for the highest rate.
     target: Option<u64>,
     due: u64,
     random: u64,
@@ -85,7 +86,7 @@ pub struct Pace {
 }
 
 impl Pace {
-    /// Of this period; `seed` makes its randomness.
+    /// Waits according to `period`; `seed` is for the random numbers.
     pub fn new(period: Period, clock: &Clock, seed: u64) -> Self {
         let cycles_of = |time: Duration| clock.cycles(time.as_nanos() as u64);
         Self {
@@ -102,13 +103,13 @@ impl Pace {
         }
     }
 
-    /// Whether there is nothing to wait for, ever.
+    /// Whether there is never a wait.
     pub fn is_max(&self) -> bool {
         self.target.is_none()
     }
 
-    /// Returns when the next sample is due. One that is late already delays those after it: samples are
-    /// never taken faster to catch up.
+    /// Returns when the next sample is due. A late sample delays the following ones: samples never
+    /// come faster to catch up.
     #[inline(always)]
     pub fn wait(&mut self) {
         let Some(target) = self.target else { return };
@@ -129,10 +130,10 @@ impl Pace {
         std::thread::sleep(Duration::from_nanos(ns as u64));
     }
 
-    /// Evenly from target − jitter to target + jitter.
+    /// Evenly distributed from target − jitter to target + jitter.
     #[inline(always)]
     fn draw(&mut self, target: u64) -> u64 {
-        // xorshift64: one period's worth of randomness, not cryptography.
+        // xorshift64: random enough for a period, not for cryptography.
         self.random ^= self.random << 13;
         self.random ^= self.random >> 7;
         self.random ^= self.random << 17;

@@ -1,4 +1,4 @@
-//! `sidelane report`: an observation again, from its log.
+//! `sidelane report`: computes an observation again from its log.
 
 use std::path::Path;
 
@@ -13,20 +13,20 @@ use super::sample::Sample;
 use super::turns::{TURNS_MAX, Turns};
 use super::wanted::{lane_tag, rates_of};
 
-/// What of a log is wanted.
+/// The wanted part of a log.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct ReplayOptions {
-    /// From so many seconds after its first sample on.
+    /// Start, in seconds after the first sample.
     pub from_s: f64,
-    /// Up to so many seconds after its first sample; to the end otherwise.
+    /// End, in seconds after the first sample; `None` for the end of the log.
     pub to_s: Option<f64>,
-    /// Another tolerance than the one it was observed with.
+    /// Another tolerance than that of the observation.
     pub tolerance: Option<f64>,
-    /// Each change of a tag is wanted, for a trace.
+    /// Whether to keep each change of a tag, for a trace.
     pub turns: bool,
 }
 
-/// Reads the log at `path` and works everything out anew.
+/// Reads the log at `path` and computes all results anew.
 pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
     let mut log = LogReader::open(path)?;
     let head = log.head().clone();
@@ -70,7 +70,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
     })
 }
 
-/// A turn does not go on through a gap, nor through what is not wanted.
+/// Records a sample. A turn ends at a gap, and at the end of the wanted part.
 fn follow(turns: &mut Turns, sample: &Sample, is_gap: bool, is_wanted: bool) {
     if is_gap || !is_wanted {
         turns.interrupt();
@@ -93,7 +93,7 @@ fn recipe(head: &LogHead, tolerance: f64) -> Recipe {
     }
 }
 
-/// The part of a log that is wanted, in cycles.
+/// The wanted part of a log, in cycles.
 struct Window {
     start: Option<u64>,
     from: u64,
@@ -121,7 +121,8 @@ impl Window {
         is_in
     }
 
-    /// What to do about more turns than a trace may have, of which so many cycles were within bounds.
+    /// The error if there are more turns than a trace may have; `full_at` is the time in cycles up
+    /// to which there was room.
     fn too_much(&self, full_at: u64) -> Error {
         let start_s = |cycles: u64| cycles.wrapping_sub(self.start.unwrap_or(cycles)) as f64 / self.cycles_per_s;
         let (from_s, to_s) = (start_s(self.first), start_s(full_at));
@@ -129,7 +130,7 @@ impl Window {
             "--perfetto: the tags change more often than a trace can tell ({} million events); name a part of the log \
              with --from and --to, as in --from {from_s:.3}s --to {:.3}s",
             2 * TURNS_MAX / 1_000_000,
-            // Rounded down, or it would be too much again.
+            // Rounded down, so that the suggested part is not too long again.
             (to_s * 1e3).floor() / 1e3
         )
     }

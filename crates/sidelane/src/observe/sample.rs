@@ -1,39 +1,39 @@
-//! One sample: what the observer saw in one turn of its loop.
+//! One sample: the values that the observer read in one turn of its loop.
 
-/// Signals in a sample at most: counters first, then tags.
+/// The most signals in a sample: counters first, then tags.
 pub const SIGNALS_MAX: usize = 24;
 
-/// What lines 3 to 16 of Figure 3.2 put into the buffer.
+/// The values that lines 3 to 16 of Figure 3.2 put into the buffer.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Sample {
     /// Cycles before the counters were read (Cs).
     pub start: u64,
-    /// Cycles after the counters were read (Ce); the same as `start` if there are none.
+    /// Cycles after the counters were read (Ce); the same as `start` without counters.
     pub end: u64,
-    /// Thread of the target that ran on the observed lane, 0 for none or if that is not known.
+    /// The target's thread on the observed lane, 0 for none or if it is unknown.
     pub thread: u64,
     /// The counters, then the tags.
     pub values: [u64; SIGNALS_MAX],
 }
 
-/// How a sample's values are divided.
+/// Which of a sample's values are counters and which are tags.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Layout {
-    /// So many counters come first.
+    /// Number of counters, which come first.
     pub counters: usize,
-    /// So many tags follow them.
+    /// Number of tags after them.
     pub tags: usize,
 }
 
 impl Layout {
-    /// Signals in all.
+    /// Number of signals.
     pub fn signals(&self) -> usize {
         self.counters + self.tags
     }
 }
 
 impl Sample {
-    /// The tag of that number.
+    /// The tag with that index.
     #[inline(always)]
     pub fn tag(&self, layout: Layout, number: usize) -> u64 {
         self.values[layout.counters + number]

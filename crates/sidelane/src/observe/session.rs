@@ -1,4 +1,4 @@
-//! The coordinator: sets an observation up, keeps it going, and puts together what it saw.
+//! The coordinator: prepares an observation, runs it, and collects its results.
 
 use std::ffi::OsString;
 use std::io::{IsTerminal, stderr};
@@ -31,38 +31,38 @@ use sidelane_host::service::Target;
 use sidelane_host::topology::Topology;
 use sidelane_host::tsc::{Clock, is_invariant};
 
-/// How often it is looked whether to go on.
+/// How often the coordinator checks whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
-/// How often what was seen is fetched and shown.
+/// How often the analysis is fetched and shown.
 const FETCH_EVERY: Duration = Duration::from_millis(500);
 
-/// What `sidelane observe` was asked to do.
+/// The options of `sidelane observe`.
 pub struct ObserveOptions {
-    /// What to observe, unless a command is started.
+    /// The target, unless a command is started.
     pub target: Option<Target>,
     /// The command to start.
     pub command: Vec<OsString>,
     /// The signals.
     pub signals: Vec<Signal>,
-    /// A counter of what the target gets done, for the slowdown; else the first counter observed.
+    /// A counter of the target's progress, for the slowdown; by default the first observed counter.
     pub progress: Option<Signal>,
-    /// For how long; until the target ends, or a signal comes, otherwise.
+    /// The duration; by default until the target ends or a POSIX signal arrives.
     pub length: Option<Duration>,
-    /// How far samples lie apart.
+    /// The time between samples.
     pub period: Period,
-    /// The lane that is observed.
+    /// The observed lane.
     pub cpu: Option<u32>,
     /// The observer's lane.
     pub observer_cpu: Option<u32>,
-    /// CPC may differ from 1 by so much.
+    /// By how much CPC may differ from 1.
     pub tolerance: f64,
-    /// Where every sample is written down.
+    /// The file for all samples.
     pub log: Option<PathBuf>,
-    /// Draw histograms while it goes on, if there is a terminal.
+    /// Whether to draw histograms during the observation, if there is a terminal.
     pub live: bool,
 }
 
-/// Observes to the end.
+/// Runs an observation to its end.
 pub fn run(options: &ObserveOptions) -> Result<Observation> {
     let signals = Signals::listen().context("cannot listen for signals")?;
     let clock = Clock::calibrate();
@@ -75,7 +75,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observation> {
     let (feed, writer) = open_log(options, &wanted, &clock, subject.name())?.unzip();
     let recipe = wanted.recipe(options.tolerance);
     let crew = Crew::start(&mut wanted, &recipe, options.period, &clock, &places, feed)?;
-    // Whoever wants to do something while it goes on waits for this.
+    // Scripts wait for this line before they continue.
     if options.live {
         eprintln!("sidelane: observing {}, from CPU {}", subject.name(), places.observer);
     }
@@ -141,7 +141,7 @@ fn set_up(options: &ObserveOptions) -> Result<(Subject, Places)> {
     }
 }
 
-/// A reader of the target's progress that the observer does not use.
+/// A reader of the target's progress, separate from the observer's.
 fn progress(
     options: &ObserveOptions,
     wanted: &Wanted,
@@ -164,7 +164,7 @@ fn notes(wanted: &Wanted, places: &Places, subject: &mut Subject, has_progress: 
     let mut notes: Vec<String> = channels.flat_map(|channel| channel.notes.clone()).collect();
     if subject.cpus().contains(places.observer) {
         notes.push(format!(
-            "the target may run on the observer's lane {0}: whenever it does, nobody observes; keep it off (taskset -cp)",
+            "the target may run on the observer's lane {0}: while it runs there, no samples are taken; keep it off (taskset -cp)",
             places.observer
         ));
     }
@@ -203,7 +203,7 @@ fn open_log(
     log::start(path, &head).map(Some)
 }
 
-/// The observer's thread, and how it is spoken to.
+/// The observer's thread, and the channels to it.
 struct Crew {
     thread: JoinHandle<(Box<Analysis>, End)>,
     controls: Arc<Controls>,
@@ -212,7 +212,7 @@ struct Crew {
     spare: Option<Box<Analysis>>,
     lane: u32,
     observed: Option<u32>,
-    /// Keeps the lane words true.
+    /// Keeps the lane words up to date.
     _tracking: Option<crate::channel::lane::LaneTracking>,
 }
 
@@ -262,7 +262,7 @@ impl Crew {
         }
     }
 
-    /// Merges what the observer has handed over, and asks for more.
+    /// Merges the analyses that the observer has handed over, and requests more.
     fn fetch(&mut self, whole: &mut Analysis) {
         if let Some(mut part) = self.takeover.take() {
             whole.append(&part);
@@ -285,7 +285,7 @@ impl Crew {
     }
 }
 
-/// An observation under way.
+/// A running observation.
 struct Watch {
     crew: Crew,
     cost: Option<CostMeter>,
@@ -333,7 +333,7 @@ impl Watch {
         due.map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY)).as_millis() as u32
     }
 
-    /// The meter's own failure ends the measuring, not the observation.
+    /// A failure of the meter ends only the measurement of the cost, not the observation.
     fn keep_cost(&mut self) {
         let Some(cost) = &mut self.cost else { return };
         if Instant::now() < cost.due() {

@@ -1,4 +1,4 @@
-//! What is observed: processes that run already, or a command that is started for it.
+//! The target of an observation: running processes, or a command that is started for it.
 
 use std::collections::BTreeSet;
 use std::ffi::OsString;
@@ -15,7 +15,7 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::{allowed_cpus, is_alive};
 use sidelane_host::service::Target;
 
-/// How long a command that was asked to end may take.
+/// How long a command may take to end after it was asked to.
 const GRACE: Duration = Duration::from_secs(2);
 
 /// The target of an observation.
@@ -53,7 +53,7 @@ impl Subject {
         &self.name
     }
 
-    /// Its processes as they were found.
+    /// Its processes at the start.
     pub fn pids(&self) -> &BTreeSet<u32> {
         &self.pids
     }
@@ -68,7 +68,7 @@ impl Subject {
         allowed_cpus(&self.pids)
     }
 
-    /// Whether any of it still runs.
+    /// Whether any of its processes still runs.
     pub fn runs(&mut self) -> bool {
         match &mut self.child {
             Some(child) => matches!(child.try_wait(), Ok(None)),
@@ -76,7 +76,7 @@ impl Subject {
         }
     }
 
-    /// Ends it if it was started here. Returns how it ended by itself.
+    /// Ends it if it was started here. Returns the exit status if it had ended before.
     pub fn end(&mut self) -> Option<ExitStatus> {
         let child = self.child.as_mut()?;
         if let Ok(Some(status)) = child.try_wait() {

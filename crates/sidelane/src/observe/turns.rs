@@ -1,38 +1,38 @@
-//! Exactly when tags changed, as far as samples tell: for traces, and only of a log, since a live
-//! observation keeps bins.
+//! The times at which tags changed, as exactly as samples show. Used for traces, and only of a log,
+//! since a live observation keeps bins.
 
 use super::analysis::series::Series;
 use super::sample::{Layout, Sample};
 
-/// Turns that are kept at most, of all tags: each is two events of a trace, and a trace of more than
-/// two million is slow to open.
+/// The most turns kept, of all tags: each is two events of a trace, and a trace with more than two
+/// million events opens slowly.
 pub const TURNS_MAX: usize = 1_000_000;
 
 /// A stretch of time in which every sample had the same value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Turn {
-    /// The first sample with it, in cycles.
+    /// The time of its first sample, in cycles.
     pub from: u64,
-    /// The first sample with another value, or the last one before samples are missing.
+    /// The time of the first sample with another value, or of the last one before a gap.
     pub to: u64,
     /// The value.
     pub value: u64,
 }
 
-/// What was seen, sample by sample.
+/// The turns, recorded sample by sample.
 pub struct Turns {
     layout: Layout,
     /// By tag.
     pub tags: Vec<Vec<Turn>>,
-    /// By counter: what each had counted to.
+    /// The counters' values over time, by counter.
     pub counters: Vec<Series>,
     open: Vec<Option<Turn>>,
-    /// The moment at which there was no more room, in cycles.
+    /// The time at which there was no more room, in cycles.
     full_at: Option<u64>,
 }
 
 impl Turns {
-    /// None so far.
+    /// No turns yet.
     pub fn new(layout: Layout) -> Self {
         Self {
             layout,
@@ -43,7 +43,7 @@ impl Turns {
         }
     }
 
-    /// Takes in the next sample.
+    /// Adds the next sample.
     pub fn record(&mut self, sample: &Sample) {
         for (counter, value) in self.counters.iter_mut().zip(sample.values) {
             counter.record(sample.start, value as f64);
@@ -74,12 +74,12 @@ impl Turns {
         }
     }
 
-    /// The next sample does not follow the last one: what went on between is not known.
+    /// Marks a gap: the next sample does not continue the last one.
     pub fn interrupt(&mut self) {
         (0..self.layout.tags).for_each(|tag| self.close(tag));
     }
 
-    /// All of them, or the moment, in cycles, up to which there was room.
+    /// All turns, or the time in cycles up to which there was room.
     pub fn whole(mut self) -> Result<Self, u64> {
         self.interrupt();
         self.full_at.map_or(Ok(self), Err)

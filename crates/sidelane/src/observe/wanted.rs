@@ -1,4 +1,4 @@
-//! From the signals that were asked for to the channels that are read.
+//! Finds the channels of the requested signals.
 
 use std::collections::BTreeSet;
 use std::thread;
@@ -19,28 +19,28 @@ use crate::channel::perf::Vantage;
 use crate::channel::signal::{Kind, Signal, Source};
 use crate::channel::{file, hsperf, memory};
 
-/// How long a program that was just started may take until it emits the signal.
+/// How long a program may take from its start until it emits the signal.
 const APPEARS_WITHIN: Duration = Duration::from_secs(10);
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
-/// The channels of an observation, in the order in which they are read.
+/// The channels of an observation, in reading order.
 pub struct Wanted {
-    /// Read between the two readings of the clock.
+    /// The counters, read between the two readings of the clock.
     pub counters: Vec<Channel>,
-    /// Read after them.
+    /// The tags, read after the second reading.
     pub tags: Vec<Channel>,
-    /// Worked out of the counters.
+    /// Computed from the counters.
     pub rates: Vec<Rate>,
-    /// Tells whose samples they are, where a signal is of a lane.
+    /// Tracks the observed lane, if a signal belongs to a lane.
     pub tracking: Option<LaneTracking>,
 }
 
-/// Whether some of these signals are of a lane.
+/// Whether any of these signals belongs to a lane.
 pub fn need_lane(signals: &[Signal]) -> bool {
     signals.iter().any(|signal| matches!(signal.source, Source::Lane | Source::Request | Source::Ipc | Source::Perf(_)))
 }
 
-/// Whether some of these are counters that only the target's own core has.
+/// Whether any of these is a counter that can be read only on the target's own core.
 pub fn need_same_core(signals: &[Signal]) -> bool {
     signals.iter().any(|signal| matches!(signal.source, Source::Ipc | Source::Perf(_)))
 }
@@ -84,7 +84,7 @@ impl Wanted {
         Ok(())
     }
 
-    /// What was said of its kind counts for more than what the channel says.
+    /// Adds a channel. A kind that the user gave takes precedence over the channel's own.
     fn place(&mut self, mut channel: Channel, said: Option<Kind>) {
         channel.kind = match said {
             Some(Kind::Tag) => Kind::Tag,
@@ -96,7 +96,7 @@ impl Wanted {
 
     fn add_rates(&mut self) {
         let rates = rates_of(self.counters.iter().map(|channel| channel.name.as_str()));
-        // Before CPC: the first two are held against each other.
+        // Before CPC, since the first two rates make the grid.
         self.rates.splice(0..0, rates);
     }
 
@@ -113,12 +113,12 @@ impl Wanted {
         Ok(())
     }
 
-    /// How samples are divided.
+    /// Which values are counters and which are tags.
     pub fn layout(&self) -> Layout {
         Layout { counters: self.counters.len(), tags: self.tags.len() }
     }
 
-    /// What is worked out of them.
+    /// What to compute from the samples.
     pub fn recipe(&self, tolerance: f64) -> Recipe {
         Recipe {
             layout: self.layout(),
@@ -130,7 +130,7 @@ impl Wanted {
     }
 }
 
-/// Each counter has a rate, of its own time.
+/// One rate per time for each counter.
 pub fn rates_of<'a>(counters: impl Iterator<Item = &'a str>) -> Vec<Rate> {
     let of = |(number, name): (usize, &str)| Rate {
         name: name.to_owned(),
@@ -140,7 +140,7 @@ pub fn rates_of<'a>(counters: impl Iterator<Item = &'a str>) -> Vec<Rate> {
     counters.enumerate().map(of).collect()
 }
 
-/// Which of these tags says who runs on the lane.
+/// The index of the tag for the running thread.
 pub fn lane_tag<'a>(mut tags: impl Iterator<Item = &'a str>) -> Option<usize> {
     tags.position(|name| name == LANE)
 }
@@ -150,7 +150,7 @@ fn vantage(places: &Places) -> Result<Vantage> {
     Ok(Vantage { observed, observer: places.observer, same_core: places.same_core })
 }
 
-/// The rate whose truth is known: how far the two readings of the clock agree.
+/// The rate with a known correct value: how well the two readings of the clock agree.
 fn cpc() -> Rate {
     Rate { name: "cpc".to_owned(), count: Operand::EndCycles, per: Operand::Cycles }
 }
@@ -164,7 +164,7 @@ fn track(signals: &[Signal], subject: &Subject, lane: Option<u32>) -> Result<Opt
     }
 }
 
-/// A command that was just started is waited for.
+/// Waits for the signals of a command that was just started.
 fn emitted(name: &str, subject: &mut Subject) -> Result<Vec<Channel>> {
     let began = Instant::now();
     loop {

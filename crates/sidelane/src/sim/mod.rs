@@ -1,4 +1,4 @@
-//! `sidelane sim`: an experiment on a machine that is not here (see `sidelane_sim`).
+//! `sidelane sim`: an experiment on a simulated machine (see `sidelane_sim`).
 
 pub(crate) mod pictures;
 pub(crate) mod rows;
@@ -13,16 +13,16 @@ use sidelane_sim::{Choices, Experiment, Outcome, ScenarioError, parallel, sweep}
 
 use sidelane_report::ResultFile;
 
-/// What `sidelane sim` was asked to do.
+/// The options of `sidelane sim`.
 #[derive(Clone, Debug)]
 pub struct SimOptions {
     /// The scenario.
     pub scenario: PathBuf,
-    /// In place of the scenario's seed, or with what it says of short runs.
+    /// Replacements of the scenario's seed, and whether to use its short runs.
     pub choices: Choices,
 }
 
-/// The columns of the table on a terminal, besides those that are swept; the page shows all.
+/// The columns of the table on a terminal, besides swept parameters; the page shows all.
 pub const COLUMNS: [&str; 11] = [
     "p50_us",
     "p99_us",
@@ -37,9 +37,9 @@ pub const COLUMNS: [&str; 11] = [
     "servers_saved_count",
 ];
 
-/// An experiment and what it came to.
+/// An experiment and its results.
 pub struct Simulated {
-    /// What was run.
+    /// The experiment.
     pub experiment: Experiment,
     /// A row for each point and setting, and pictures.
     pub result: ResultFile,
@@ -48,7 +48,8 @@ pub struct Simulated {
 /// Reads the scenario and runs it, on all CPU cores.
 ///
 /// # Errors
-/// When the scenario cannot be run; nothing has been then.
+///
+/// If the scenario cannot be run; then no part of it was run.
 pub fn run(options: &SimOptions) -> Result<Simulated, ScenarioError> {
     let experiment = Experiment::load(&options.scenario, options.choices)?;
     let outcomes = outcomes(&experiment);
@@ -67,7 +68,7 @@ pub(crate) fn outcomes(experiment: &Experiment) -> Vec<Outcome> {
     outcomes
 }
 
-/// What was simulated, as every result is written.
+/// The results file of the simulation.
 pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path, choices: Choices) -> ResultFile {
     let settings = words::settings(experiment, scenario, choices);
     let mut result = ResultFile::new(words::machine(experiment), settings);

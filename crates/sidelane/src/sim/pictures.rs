@@ -1,4 +1,4 @@
-//! p99 and utilisation against the number that is swept, a line for each setting.
+//! p99 and utilisation as functions of the swept number, a line for each setting.
 
 use sidelane_sim::{Experiment, Outcome};
 
@@ -7,7 +7,8 @@ use sidelane_report::Unit;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::unit::title_of_key;
 
-/// Two panels for each combination of what else is swept; nothing without a number to draw against.
+/// Two panels for each combination of the other swept parameters; `None` without a number for the
+/// horizontal axis.
 pub(crate) fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multiples> {
     let across = experiment.swept.iter().find(|path| outcomes.iter().any(|outcome| outcome.number(path).is_some()))?;
     let key = key_of(across);
@@ -25,7 +26,8 @@ pub(crate) fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Option<Multip
     })
 }
 
-/// The outcomes that differ in nothing but the setting and what is drawn across, by what they share.
+/// The outcomes in groups that differ only in the setting and the number on the horizontal axis,
+/// with the values they share.
 fn panels<'o>(across: &str, outcomes: &'o [Outcome]) -> Vec<(String, Vec<&'o Outcome>)> {
     let mut panels: Vec<(String, Vec<&Outcome>)> = Vec::new();
     for outcome in outcomes {

@@ -1,23 +1,23 @@
-//! A row for each point and setting.
+//! The rows of a simulation, one for each point and setting.
 
 use sidelane_sim::scenario::PointValue;
 use sidelane_sim::{Experiment, Outcome};
 
 use sidelane_report::{Row, Unit};
 
-/// In the order of the sweep.
+/// The rows in the order of the sweep.
 pub(crate) fn of(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Row> {
     let settings = experiment.settings().count().max(1);
     outcomes.chunks(settings).flat_map(|point| point.iter().map(|outcome| row(experiment, point, outcome))).collect()
 }
 
-/// The key under which a swept number stands: its own, with a unit.
+/// The key of a swept number: its own name, with a unit.
 pub(super) fn key_of(path: &str) -> String {
     let key = path.rsplit('.').next().unwrap_or(path);
     if Unit::of_key(key).is_some() { key.to_owned() } else { format!("{key}_count") }
 }
 
-/// `lucene+loop/borrow-idle`: the service, the names that were swept, the setting.
+/// For example `lucene+loop/borrow-idle`: the service, the swept names, the setting.
 pub(super) fn name(experiment: &Experiment, outcome: &Outcome) -> String {
     let service = experiment.points.first().and_then(|point| point.runs.first()).map(|run| run.service.name.as_str());
     let names: String = outcome.at.iter().filter_map(|(_, value)| text(value)).map(|name| format!("+{name}")).collect();

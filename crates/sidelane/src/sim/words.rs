@@ -1,4 +1,4 @@
-//! What a simulated result says of itself.
+//! The explanation in a simulated result.
 
 use std::path::Path;
 
@@ -8,7 +8,7 @@ use sidelane_sim::{Choices, Experiment, Model, Outcome};
 
 use sidelane_report::{Machine, Pair};
 
-/// What no simulated result may leave out.
+/// A note that every simulated result must have.
 pub(crate) const SIMULATED: &str = "simulated: every number here comes from a model of a machine that ran the policies' own code; \
                          none was measured";
 

@@ -11,7 +11,7 @@ use crate::common::wait_until;
 use crate::program::{Program, fixture, read, run};
 use crate::variables::{POSITION_INDEPENDENT, variables};
 
-/// A JVM that collects when it is asked to. None, with the reason printed, where there is none.
+/// A JVM that runs a collection on command. `None` without a JVM, with a message.
 fn jvm(flags: &[&str]) -> Option<Program> {
     let dir = tempfile::tempdir().unwrap();
     let classes = dir.path().as_os_str().to_owned();
@@ -53,7 +53,7 @@ fn a_jvm_without_counters_is_told_from_what_is_no_jvm() {
         assert!(jvm.channels("jvm").unwrap_err().contains("-XX:-UsePerfData"));
     }
     let Some(program) = variables(POSITION_INDEPENDENT) else { return };
-    assert!(program.channels("jvm").unwrap_err().contains("is no JVM"));
+    assert!(program.channels("jvm").unwrap_err().contains("is not a JVM"));
 }
 
 #[test]
@@ -72,7 +72,7 @@ fn a_jvm_with_process_ids_and_a_tmp_of_its_own_is_read() {
         sidelane_skip::skip("needs root, to give a program a /tmp of its own");
         return;
     }
-    // Not below /tmp, which the program's own one hides.
+    // Not below /tmp, which the program's own /tmp hides.
     let dir = tempfile::tempdir_in("/dev/shm").unwrap();
     let Some(()) = run("javac", &[OsStr::new("-d"), dir.path().as_os_str(), fixture("Collects.java").as_os_str()])
     else {

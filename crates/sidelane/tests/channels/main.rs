@@ -22,12 +22,12 @@ fn a_listing_names_what_can_be_asked_for() {
     assert_eq!(value("tag:mem:global_counter"), 40);
     assert!(value(&format!("counter:file:/proc/{}/stat#20", program.pid())) == 1);
     assert!(all.iter().any(|listed| listed.signal == "tag:mem:server.FIELD"));
-    // All that is named can be asked for.
+    // Every listed signal can be observed.
     for listed in all.iter().filter(|listed| listed.value.is_some()) {
         read(&mut program.channel(&listed.signal)).unwrap();
     }
     let text = listing.render(100, false);
-    assert!(text.contains("is no JVM") && text.contains("(program)"), "{text}");
+    assert!(text.contains("is not a JVM") && text.contains("(program)"), "{text}");
     let filtered = list::list(program.pid(), Some("static_c"));
     assert!(filtered.render(100, false).contains("tag:mem:static_counter"));
 }

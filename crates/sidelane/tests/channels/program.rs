@@ -10,12 +10,12 @@ use sidelane::channel::signal::{Signal, Source};
 use sidelane::channel::{Channel, Gone, Reader, file, hsperf, memory};
 use tempfile::TempDir;
 
-/// A program under way. Ended when dropped.
+/// A running program. Ended when dropped.
 pub struct Program {
     child: Child,
     input: Option<ChildStdin>,
     output: BufReader<ChildStdout>,
-    /// What it said first.
+    /// Its first line of output.
     pub first: String,
     _dir: TempDir,
 }
@@ -36,7 +36,7 @@ impl Program {
         line.trim_end().to_owned()
     }
 
-    /// Has it do something, to the end.
+    /// Makes the program do something, and waits until it is done.
     pub fn ask(&mut self, what: &str) {
         writeln!(self.input.as_mut().unwrap(), "{what}").unwrap();
         assert!(self.line().starts_with("done"));
@@ -104,7 +104,7 @@ pub fn fixture(name: &str) -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/channels").join(name)
 }
 
-/// Runs a tool on files; None, with the reason printed, where it is not installed.
+/// Runs a tool on files; `None` if it is not installed, with a message.
 pub fn run<S: AsRef<OsStr>>(tool: &str, arguments: &[S]) -> Option<()> {
     let Ok(status) = Command::new(tool).args(arguments).status() else {
         sidelane_skip::skip(format!("there is no {tool} here"));

@@ -1,4 +1,4 @@
-//! A `sidelane run`: how it is asked for, under way, and ended.
+//! A `sidelane run`: its arguments, the running process, and its result.
 
 use std::ffi::{OsStr, OsString};
 use std::fmt;
@@ -20,7 +20,7 @@ use super::wait_until;
 
 /// The binary under test.
 pub const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
-/// A run that takes longer hangs.
+/// A run that takes longer is stuck.
 const END_TIMEOUT: Duration = Duration::from_secs(120);
 
 /// A `sidelane run` to be started.
@@ -34,14 +34,14 @@ pub struct Run {
 }
 
 impl Run {
-    /// Beside this service, on the lanes of the tests, with result file and audit log.
+    /// A run beside this service, on the lanes of the tests, with result file and audit log.
     pub fn beside(target: impl AsRef<OsStr>) -> Self {
         let run = Self::with_arguments(&["run", "--lanes", LANES, "--beside"]).and(&[target.as_ref()]);
         let (result, audit) = (run.dir.path().join("result.json"), run.dir.path().join("audit.jsonl"));
         run.and(&[OsStr::new("--json"), result.as_ref(), OsStr::new("--audit"), audit.as_ref()])
     }
 
-    /// With these arguments and no others.
+    /// A run with only these arguments.
     pub fn with_arguments(arguments: &[&str]) -> Self {
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let run = Self {
@@ -55,31 +55,31 @@ impl Run {
         run.and(arguments)
     }
 
-    /// With more arguments.
+    /// Adds arguments.
     pub fn and(mut self, arguments: &[impl AsRef<OsStr>]) -> Self {
         self.arguments.extend(arguments.iter().map(|argument| argument.as_ref().to_owned()));
         self
     }
 
-    /// With a variable in its environment.
+    /// Adds an environment variable.
     pub fn with_variable(mut self, name: &str, value: &str) -> Self {
         self.environment.push((name.into(), value.into()));
         self
     }
 
-    /// Started in this directory.
+    /// Starts it in this directory.
     pub fn in_dir(mut self, dir: &Path) -> Self {
         self.work_dir = Some(dir.to_owned());
         self
     }
 
-    /// Started by another command, which executes the command that follows it.
+    /// Starts it through another command, which executes the command after it.
     pub fn through(mut self, wrapper: &[impl AsRef<OsStr>]) -> Self {
         self.wrapper = wrapper.iter().map(|word| word.as_ref().to_owned()).collect();
         self
     }
 
-    /// From another copy of the binary.
+    /// Uses another copy of the binary.
     pub fn with_binary(mut self, binary: &Path) -> Self {
         self.binary = binary.to_owned();
         self
@@ -95,12 +95,12 @@ impl Run {
         self.start(&["sh", "-c", script])
     }
 
-    /// Runs it with this batch command to its end.
+    /// Runs it with this batch command and waits for the end.
     pub fn complete(self, batch: &[&str]) -> Finished {
         self.start(batch).wait_for_end()
     }
 
-    /// Starts it with nothing added to its arguments.
+    /// Starts it without further arguments.
     pub fn start_as_is(self) -> Running {
         let mut words = self.wrapper.iter().map(OsString::as_os_str).chain([self.binary.as_os_str()]);
         let mut command = Command::new(words.next().expect("the binary at least"));
@@ -114,8 +114,8 @@ impl Run {
         if let Some(dir) = &self.work_dir {
             command.current_dir(dir);
         }
-        // Tests that run in a shell's background inherit an interrupt that is ignored; no shell can trap it then.
-        // SAFETY: between fork and exec the closure makes one async-signal-safe call.
+        // Tests that run in a shell's background inherit an ignored SIGINT, which no shell can
+        // trap. SAFETY: between fork and exec the closure makes one async-signal-safe call.
         unsafe {
             command.pre_exec(|| {
                 libc::signal(libc::SIGINT, libc::SIG_DFL);
@@ -130,7 +130,7 @@ fn file_in(dir: &TempDir, name: &str) -> File {
     File::create(dir.path().join(name)).expect("a file can be made in a temporary directory")
 }
 
-/// A run under way. Dropping it kills it; what it leaves behind is then the guardian's business.
+/// A running `sidelane run`. Dropping it kills it; the guardian then cleans up.
 pub struct Running {
     child: Child,
     dir: TempDir,
@@ -142,19 +142,19 @@ impl Running {
         self.child.id()
     }
 
-    /// The input of the batch command. Dropping it is the end of input.
+    /// The input of the batch command. Dropping it ends the input.
     pub fn input(&mut self) -> std::process::ChildStdin {
         self.child.stdin.take().expect("the input is taken once")
     }
 
-    /// Sends the agent a signal.
+    /// Sends the agent a POSIX signal.
     pub fn signal(&self, signal: i32) {
         // SAFETY: plain system call; the child is not reaped yet.
         let sent = unsafe { libc::kill(self.pid() as libc::pid_t, signal) };
         assert_eq!(sent, 0, "sidelane had ended already:\n{}", self.errors());
     }
 
-    /// Kills the agent and waits until it is gone.
+    /// Kills the agent and waits for its end.
     pub fn kill(&mut self) {
         self.signal(libc::SIGKILL);
         self.child.wait().expect("a killed child can be waited for");
@@ -187,7 +187,7 @@ impl Running {
         self.wait_until("the lane is held", |run| process::has_running_thread(run.pid(), "holder-1"));
     }
 
-    /// Waits until the audit log has an `action` of after `since_ns`.
+    /// Waits until the audit log has an `action` after `since_ns`.
     #[track_caller]
     pub fn wait_until_audited(&mut self, action: &str, since_ns: u64) {
         self.wait_until(&format!("the audit log had a later {action}"), |run| {
@@ -197,7 +197,7 @@ impl Running {
         });
     }
 
-    /// Waits for the guardian's process, other than the one named.
+    /// Waits for a guardian process other than `known`.
     #[track_caller]
     pub fn guardian_other_than(&mut self, known: Option<u32>) -> u32 {
         let found = || guardians().into_iter().find(|pid| Some(*pid) != known);
@@ -205,7 +205,7 @@ impl Running {
         found().expect("it was there a moment ago")
     }
 
-    /// Waits until `condition` holds, and fails at once if the run ends before.
+    /// Waits until `condition` holds; fails at once if the run ends before.
     #[track_caller]
     pub fn wait_until(&mut self, what: &str, condition: impl Fn(&Self) -> bool) {
         wait_until(what, || {
@@ -227,7 +227,7 @@ impl Running {
         Finished { code, stdout: text(&dir, "stdout"), stderr: text(&dir, "stderr"), dir }
     }
 
-    /// What the batch command has printed so far.
+    /// The output of the batch command so far.
     pub fn output(&self) -> String {
         text(&self.dir, "stdout")
     }
@@ -247,9 +247,9 @@ impl Drop for Running {
     }
 }
 
-/// A run that has ended.
+/// A `sidelane run` that has ended.
 pub struct Finished {
-    /// Its exit code; None if a signal ended it.
+    /// Its exit code; `None` if a POSIX signal ended it.
     pub code: Option<i32>,
     /// All that was printed to standard output.
     pub stdout: String,
@@ -292,7 +292,7 @@ impl Finished {
         self
     }
 
-    /// Fails unless standard error holds each of these.
+    /// Fails unless standard error contains each of these words.
     #[track_caller]
     pub fn must_say(self, words: &[&str]) -> Self {
         words.iter().for_each(|word| assert!(self.stderr.contains(word), "no `{word}` in: {self}"));
@@ -306,7 +306,7 @@ impl fmt::Display for Finished {
     }
 }
 
-/// The processes of batch, however they came about.
+/// All processes of batch.
 pub fn batch_processes() -> Vec<u32> {
     let is_batch = |pid: &u32| process::program(*pid).is_some_and(|program| program != Path::new(SIDELANE));
     process::marked().into_iter().filter(is_batch).collect()
@@ -317,7 +317,7 @@ fn guardians() -> Vec<u32> {
     process::marked().into_iter().filter(is_guardian).collect()
 }
 
-/// The whole lines of the log: it may be written to while it is read.
+/// The complete lines of the log: it may be written to during the read.
 fn audit_in(dir: &TempDir) -> Vec<Value> {
     let log = text(dir, "audit.jsonl");
     let whole = log.rsplit_once('\n').map_or("", |(whole, _)| whole);

@@ -3,7 +3,7 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Compiles `runtime/c/tests/NAME.c` into `dir`; None, with the reason printed, where there is no compiler.
+/// Compiles `runtime/c/tests/NAME.c` into `dir`; `None` without a compiler, with a message.
 pub fn compile(compiler: &str, dialect: &[&str], name: &str, dir: &Path) -> Option<PathBuf> {
     let source = Path::new(env!("CARGO_MANIFEST_DIR")).join(format!("../../runtime/c/tests/{name}.c"));
     let program = dir.join(name);

@@ -1,11 +1,11 @@
-//! Waiting for what must happen, instead of sleeping and hoping.
+//! Waits for conditions, instead of sleeping for a fixed time.
 
 use std::thread;
 use std::time::{Duration, Instant};
 
-/// Far longer than anything takes that is waited for, even on a busy machine.
+/// Far longer than any awaited event takes, even on a busy machine.
 pub const TIMEOUT: Duration = Duration::from_secs(60);
-/// How often a condition is looked at.
+/// How often a condition is checked.
 const LOOK_EVERY: Duration = Duration::from_millis(5);
 
 /// Waits until `condition` holds; `what` completes the sentence "waited in vain until".
@@ -14,7 +14,7 @@ pub fn wait_until(what: &str, condition: impl FnMut() -> bool) {
     assert!(holds_within(TIMEOUT, condition), "waited {TIMEOUT:?} in vain until {what}");
 }
 
-/// Waits until `condition` holds, or says that it does not.
+/// Waits until `condition` holds; returns false if it does not hold in time.
 pub fn holds_within(timeout: Duration, mut condition: impl FnMut() -> bool) -> bool {
     let deadline = Instant::now() + timeout;
     while !condition() {

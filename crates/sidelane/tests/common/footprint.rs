@@ -1,4 +1,4 @@
-//! What a run leaves on the machine, for all to see: groups, kernel programs, claims, processes.
+//! The traces of a run on the machine: groups, kernel programs, claims, processes.
 
 use std::collections::BTreeSet;
 use std::fs;
@@ -9,12 +9,12 @@ use libbpf_rs::query::ProgInfoIter;
 use super::deadline::TIMEOUT;
 use super::{holds_within, process};
 
-/// Everything of Sidelane's that can be found on the machine, each thing in words.
+/// All traces of Sidelane on the machine, each in words.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Footprint(BTreeSet<String>);
 
 impl Footprint {
-    /// Looks now.
+    /// The traces now.
     pub fn now() -> Self {
         let groups =
             groups_below(Path::new("/sys/fs/cgroup")).into_iter().map(|dir| format!("group {}", dir.display()));
@@ -23,15 +23,15 @@ impl Footprint {
         Self(groups.chain(claims).chain(processes).chain(kernel_programs()).collect())
     }
 
-    /// Waits until there is nothing but what was there at the time of `self`. The kernel frees its programs a
-    /// moment after their last user has gone.
+    /// Waits until all traces that are not in `self` are gone. The kernel frees a program a moment
+    /// after its last user has ended.
     #[track_caller]
     pub fn must_come_back(&self) {
         let clean = holds_within(TIMEOUT, || self.left_over().is_empty());
         assert!(clean, "left behind for {TIMEOUT:?}: {:#?}", self.left_over());
     }
 
-    /// What has come since, and is still there.
+    /// The traces that are not in `self`.
     pub fn left_over(&self) -> Vec<String> {
         Self::now().0.difference(&self.0).cloned().collect()
     }
@@ -41,7 +41,7 @@ fn describe_process(pid: u32) -> String {
     format!("process {pid}: {}", process::command_line(pid).join(" "))
 }
 
-/// Every kernel program of the tracker: their names start alike.
+/// Every kernel program of the tracker, found by the common prefix of their names.
 fn kernel_programs() -> impl Iterator<Item = String> {
     let names = ProgInfoIter::default().map(|program| (program.name.to_string_lossy().into_owned(), program.id));
     let is_ours = |name: &str| name.starts_with("lane_") || name.starts_with("request_");

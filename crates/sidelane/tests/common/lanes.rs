@@ -1,4 +1,4 @@
-//! Whether this machine can run the tests, and whose turn it is: all of them use the same lanes.
+//! Whether this machine can run the tests, and a lock for the lanes, which all tests use.
 
 use std::fs::File;
 use std::path::{Path, PathBuf};
@@ -15,11 +15,11 @@ use super::{holds_within, process};
 pub const LANES: &str = "0:1";
 /// The request lane.
 pub const REQUEST_LANE: &str = "0";
-/// The batch lane, as the kernel prints a list of one CPU.
+/// The batch lane, in the kernel's format of a CPU list.
 pub const BATCH_LANE: &str = "1";
 
 const BATCH_CPU: u32 = 1;
-/// A guardian has this long to clear up after a test that failed.
+/// How long a guardian may take to clean up after a failed test.
 const GUARDIAN_TIMEOUT: Duration = Duration::from_secs(5);
 
 /// The right to use the lanes, until dropped.
@@ -28,19 +28,20 @@ pub struct Turn {
 }
 
 impl Drop for Turn {
-    /// What a failed test left behind must not disturb the next one. Its guardian comes first.
+    /// Removes the traces of a failed test, which must not disturb the next one. The test's
+    /// guardian cleans up first.
     fn drop(&mut self) {
         holds_within(GUARDIAN_TIMEOUT, || process::marked().is_empty());
         process::marked().into_iter().for_each(process::kill);
     }
 }
 
-/// Waits for the lanes. None, with the reason said, where the test cannot run.
+/// Waits for the lanes. `None` if the test cannot run, with a message.
 pub fn lanes_to_ourselves() -> Option<Turn> {
     what_is_missing().map(sidelane_skip::skip).is_none().then(turn)
 }
 
-/// Waits for the lanes, for a test that can do without; None where nobody can have them.
+/// Waits for the lanes, for a test that can also run without them; `None` if they cannot be used.
 pub fn lanes_if_possible() -> Option<Turn> {
     what_is_missing().is_none().then(turn)
 }
@@ -63,7 +64,7 @@ fn what_is_missing() -> Option<&'static str> {
     needs.into_iter().find(|(met, _)| !met).map(|(_, reason)| reason)
 }
 
-/// The lab's binary, if it has been built. None, with the reason printed, where not.
+/// The lab's binary, if it has been built; `None` if not, with a message.
 pub fn lab() -> Option<PathBuf> {
     let path = Path::new(SIDELANE).with_file_name("sidelane-lab");
     if !path.exists() {

@@ -1,14 +1,14 @@
 //! The harness: real services, real batch commands and the real binary, on lanes 0:1.
 //!
-//! - `lanes`: whether this machine can run the tests, and whose turn it is
+//! - `lanes`: whether this machine can run the tests, and a lock for the lanes
 //! - `service`: stand-ins for a latency-critical service
 //! - `agent`: a `sidelane run`, under way and ended
 //! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
-//! - `process`: what /proc says of a process
-//! - `words`: what the lanes of a run are like, now
-//! - `footprint`: what a run leaves on the machine
-//! - `deadline`: waiting for what must happen
+//! - `process`: facts about a process from /proc
+//! - `words`: the state of a run's lanes
+//! - `footprint`: the traces of a run on the machine
+//! - `deadline`: waiting for conditions
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 pub mod agent;
@@ -31,5 +31,6 @@ pub use words::Words;
 
 /// A shell's busy loop.
 pub const SPIN: &str = "while :; do :; done";
-/// A script that says it is there and waits to be told to end; the shell itself waits, and starts nothing.
+/// A script that prints a line and then waits for the end of its input; the shell itself waits, and
+/// starts no process.
 pub const UNTIL_END_OF_INPUT: &str = "echo ready; while read -r _; do :; done";

@@ -1,4 +1,4 @@
-//! What /proc says of a process.
+//! Facts about a process from /proc.
 
 use std::fs;
 use std::os::unix::process::CommandExt;
@@ -7,15 +7,15 @@ use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
 
-/// The environment variable of every `sidelane` that a test starts, and so of all that it starts.
+/// An environment variable that marks every `sidelane` that a test starts, and all its descendants.
 pub const MARK: &str = "SIDELANE_TEST_RUN";
 
-/// Its value: this test, which is a thread of this process.
+/// Its value: the number of this test's thread.
 pub fn mark_of_this_test() -> String {
     format!("{} {:?}", std::process::id(), std::thread::current().id())
 }
 
-/// The CPUs it may run on, as the kernel prints them; None if it has ended.
+/// The CPUs that it may run on, in the kernel's format; `None` if it has ended.
 pub fn allowed_cpus(pid: u32) -> Option<String> {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).ok()?;
     status.lines().find_map(|line| Some(line.strip_prefix("Cpus_allowed_list:")?.trim().to_owned()))
@@ -49,7 +49,7 @@ pub fn cpu_ticks(pid: u32) -> u64 {
     ticks(UTIME).unwrap_or(0) + ticks(STIME).unwrap_or(0)
 }
 
-/// Whether it runs or waits to run. A process that computes does, unless it is frozen.
+/// Whether it runs or waits to run. A process that computes always does, unless it is frozen.
 pub fn wants_cpu(pid: u32) -> bool {
     state(&format!("/proc/{pid}/stat")).as_deref() == Some("R")
 }
@@ -80,8 +80,8 @@ pub fn command_line(pid: u32) -> Vec<String> {
     bytes.split(|byte| *byte == 0).map(|word| String::from_utf8_lossy(word).into_owned()).collect()
 }
 
-/// Every process that descends from a `sidelane` of this test, that one included, whoever its
-/// parent is by now.
+/// All descendants of a `sidelane` of this test, that process included, whatever their parents are
+/// now.
 pub fn marked() -> Vec<u32> {
     let mark = format!("{MARK}={}", mark_of_this_test());
     let is_marked = |pid: &u32| {
@@ -96,7 +96,7 @@ pub fn kill(pid: u32) {
     signal(pid, libc::SIGKILL);
 }
 
-/// Sends a process of a run a signal.
+/// Sends a process of a run a POSIX signal.
 pub fn signal(pid: u32, signal: i32) {
     // SAFETY: plain system call.
     unsafe { libc::kill(pid as libc::pid_t, signal) };
@@ -115,7 +115,7 @@ fn state(stat: &str) -> Option<String> {
 /// A field of a `stat` file, numbered as in proc(5), from 3 on.
 fn stat_field(path: &str, number: usize) -> Option<String> {
     let stat = fs::read_to_string(path).ok()?;
-    // The name, in parentheses, may hold anything; the third field follows the last of them.
+    // The name in parentheses may contain any character; the third field follows the last `) `.
     let (_, fields) = stat.rsplit_once(") ")?;
     fields.split_whitespace().nth(number - 3).map(str::to_owned)
 }
@@ -125,7 +125,8 @@ fn numbers_in(dir: &str) -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// Has what `command` starts end with the thread of this test, even if the test is killed.
+/// Makes the processes that `command` starts end with the thread of this test, even if the test is
+/// killed.
 pub fn ends_with_the_test(command: &mut Command) -> &mut Command {
     // SAFETY: one async-signal-safe system call between fork and exec.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }

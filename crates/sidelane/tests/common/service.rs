@@ -1,4 +1,4 @@
-//! Stand-ins for a latency-critical service, each in its rhythm.
+//! Stand-ins for a latency-critical service, with different busy and idle times.
 
 use std::fs::File;
 use std::io::Write;
@@ -17,7 +17,7 @@ use super::{SPIN, process};
 const BURSTS: &str = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); done; sleep 0.02; done";
 const REST: &str = "exec sleep 1000";
 
-/// Reads names of files, and works until there is a file of that name.
+/// Reads file names, and works until a file of that name exists.
 const ON_COMMAND: &str = "while read -r end; do while [ ! -e \"$end\" ]; do :; done; done";
 
 /// A running service. Dropping it ends it.
@@ -31,7 +31,7 @@ impl Service {
         Self::on(REQUEST_LANE, REST, Stdio::null())
     }
 
-    /// Runs without a break.
+    /// Runs without a pause.
     pub fn busy() -> Self {
         Self::on(REQUEST_LANE, SPIN, Stdio::null())
     }
@@ -46,25 +46,26 @@ impl Service {
         Self::on(REQUEST_LANE, BURSTS, OwnedFd::from(listener).into())
     }
 
-    /// Waits for [`Service::start_work`], runs for `work_s` seconds without a break, and rests.
+    /// Waits for [`Service::start_work`], runs for `work_s` seconds without a pause, and then
+    /// rests.
     pub fn busy_once_for(work_s: u32) -> Self {
         let script = format!("read go; timeout --foreground {work_s} sh -c '{SPIN}'; {REST}");
         Self::on(REQUEST_LANE, &script, Stdio::piped())
     }
 
-    /// Works and rests as it is told.
+    /// Works and rests on command.
     pub fn on_command() -> ServiceOnCommand {
         ServiceOnCommand::new(Self::on(REQUEST_LANE, ON_COMMAND, Stdio::piped()))
     }
 
-    /// A command that reads names of files, and works until there is a file of that name.
+    /// Runs a command that reads file names, and works until a file of that name exists.
     pub fn of_command_on_command(program: &str, arguments: &[&str]) -> ServiceOnCommand {
         let mut command = Command::new("taskset");
         command.args(["-c", REQUEST_LANE, program]).args(arguments);
         ServiceOnCommand::new(Self::start(&mut command, Stdio::piped()))
     }
 
-    /// May run on both lanes, and never does.
+    /// May run on both lanes, but always sleeps.
     pub fn on_both_lanes() -> Self {
         Self::on("0,1", REST, Stdio::null())
     }
@@ -88,7 +89,7 @@ impl Service {
     }
 
     fn start(command: &mut Command, input: Stdio) -> Self {
-        // A group of its own, so that what it starts ends with it.
+        // A process group of its own, so that its children end with it.
         let command = process::ends_with_the_test(command).stdin(input).stdout(Stdio::null()).process_group(0);
         let child = command.spawn().expect("the service starts");
         let service = Self { child };
@@ -113,24 +114,24 @@ impl Service {
         process::allowed_cpus(self.pid()).expect("the service runs")
     }
 
-    /// Lets a service work that waits for it.
+    /// Starts the work of a service that waits for it.
     pub fn start_work(&mut self) {
         drop(self.child.stdin.take().expect("the service waits to be started"));
     }
 
-    /// Confines it to other CPUs than before.
+    /// Confines it to other CPUs.
     pub fn move_to(&self, cpus: &str) {
         let moved = Command::new("taskset").args(["-a", "-c", "-p", cpus, &self.pid().to_string()]).output();
         assert!(moved.is_ok_and(|moved| moved.status.success()), "the service cannot be moved to {cpus}");
     }
 
-    /// Kills it and leaves its process in the table, as a zombie.
+    /// Kills it and leaves it in the process table as a zombie.
     pub fn die_unreaped(&self) {
         self.kill();
         super::wait_until("the service was dead", || !process::is_alive(self.pid()));
     }
 
-    /// Ends it, however busy it is.
+    /// Ends it, even while it is busy.
     pub fn end(self) {
         drop(self);
     }
@@ -140,7 +141,7 @@ impl Service {
         unsafe { libc::killpg(self.pid() as libc::pid_t, libc::SIGKILL) };
     }
 
-    /// Fails unless it runs, where it may.
+    /// Fails unless it runs, with unchanged affinity.
     #[track_caller]
     pub fn must_be_unharmed(&self, allowed_cpus: &str) {
         assert!(process::is_alive(self.pid()), "the service has ended");
@@ -148,8 +149,8 @@ impl Service {
     }
 }
 
-/// A service whose every turn lasts until the test has seen what it waits for. Nothing that happens in one
-/// can come too late, so nothing has to be bounded in time.
+/// A service whose turn lasts until the test has seen the awaited event. So no event in a turn can
+/// be too late, and the tests need no time limits.
 pub struct ServiceOnCommand {
     service: Service,
     input: ChildStdin,
@@ -173,14 +174,14 @@ impl ServiceOnCommand {
         self.service.pid()
     }
 
-    /// Wakes it; it works from now on. Whoever wakes a thread runs the kernel program for it, so what that
-    /// does at a wake-up has been done when this returns.
+    /// Wakes it, and it works from then on. The CPU that wakes a thread runs the kernel program for
+    /// the wake-up, so that program has run when this returns.
     pub fn work(&mut self) {
         self.turns += 1;
         writeln!(self.input, "{}", self.end_of_turn()).expect("the service reads");
     }
 
-    /// Lets it rest.
+    /// Ends its turn.
     pub fn rest(&self) {
         File::create(self.end_of_turn()).expect("a file can be made in a temporary directory");
     }
@@ -197,7 +198,7 @@ impl Drop for Service {
     }
 }
 
-/// Between fork and exec a child still shows its parent's program.
+/// Between fork and exec a child still has its parent's program.
 fn is_foreign(program: &Path) -> bool {
     std::env::current_exe().is_ok_and(|own| own != program)
 }

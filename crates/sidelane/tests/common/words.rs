@@ -1,7 +1,7 @@
-//! The words of a run under way, as the kernel program and the lane's holder write them: with them a
-//! test waits for what happens, and asserts in which order, instead of how fast.
+//! The words of a running `sidelane run`, as the kernel program and the lane's holder write them.
+//! With these a test waits for events and asserts their order, instead of their time.
 //!
-//! They are looked at from the request lane: whoever looked from the batch lane would find himself there.
+//! They are read from the request lane: a reader on the batch lane would see its own thread there.
 
 use std::os::fd::AsFd;
 use std::path::Path;
@@ -19,7 +19,7 @@ const REQUEST_LANE: usize = 0;
 const BATCH_LANE: usize = 1;
 /// The arrays have an entry for each CPU; the tests use the first two.
 const LANES: usize = 2;
-/// Looks in a row at a lane that is to stay empty: each would see batch that came back.
+/// Consecutive reads of a lane that has to stay empty: each would show batch that came back.
 const LOOKS: usize = 2_000;
 
 /// The words of the lanes of one run.
@@ -32,7 +32,8 @@ pub struct Words {
 }
 
 impl Words {
-    /// Waits until the lane of `run` has its holder. The calling thread stays on the request lane from now on.
+    /// Waits until the lane of `run` has its holder. The calling thread stays on the request lane
+    /// from then on.
     #[track_caller]
     pub fn of(run: &mut Running) -> Self {
         pin_this_thread(&[REQUEST_LANE as u32]).expect("the request lane is there");
@@ -41,7 +42,7 @@ impl Words {
         Self::find(agent).expect("it was there a moment ago")
     }
 
-    /// Those whose holder is a thread of the process.
+    /// The words whose holder is a thread of the process.
     fn find(agent: u32) -> Option<Self> {
         let is_its = |word: &HoldWord| {
             let tid = word.holder_pid.load(Ordering::Acquire);
@@ -58,7 +59,7 @@ impl Words {
         self.holds[BATCH_LANE].state().expect("a state of this version")
     }
 
-    /// Summonses so far.
+    /// Number of summonses so far.
     pub fn summons(&self) -> u64 {
         self.holds[BATCH_LANE].summons.load(Ordering::Acquire)
     }
@@ -68,7 +69,7 @@ impl Words {
         self.lanes[REQUEST_LANE].busy()
     }
 
-    /// When the present or last busy period of the service began.
+    /// Start of the current or last busy period of the service.
     pub fn busy_since_ns(&self) -> u64 {
         self.lanes[REQUEST_LANE].busy_since_ns.load(Ordering::Acquire)
     }
@@ -78,22 +79,23 @@ impl Words {
         self.lanes[BATCH_LANE].class.load(Ordering::Acquire) == LaneClass::Batch as u32
     }
 
-    /// Whether batch has the lane, in this state, and the service does not need its own.
+    /// Whether batch has the lane, in this state, and the service is idle.
     pub fn is_batchs(&self, state: HoldState) -> bool {
         !self.busy() && self.state() == state && self.batch_is_on()
     }
 
-    /// Whether batch neither runs on its lane nor waits for it.
+    /// Whether batch neither runs on the lane nor waits for it.
     pub fn is_left(&self) -> bool {
         !self.batch_is_on() && self.holds[BATCH_LANE].batch_waits.load(Ordering::Acquire) == 0
     }
 
-    /// Whether the lane is kept: by its holder, or by batch's absence where the hold got long.
+    /// Whether the lane is kept free: by its holder, or by the eviction of batch in a long hold.
     pub fn is_kept(&self) -> bool {
         [HoldState::Held, HoldState::Evicted].contains(&self.state())
     }
 
-    /// Fails if batch runs on the lane while its holder holds it. The service has to stay busy meanwhile.
+    /// Fails if batch runs on the lane while the holder holds it. The service must stay busy during
+    /// this call.
     #[track_caller]
     pub fn must_stay_empty(&self) {
         for _ in 0..LOOKS {
@@ -103,7 +105,7 @@ impl Words {
         }
     }
 
-    /// Whether batch that looks for itself naps on the batch lane.
+    /// Whether batch that checks its own lane naps on the batch lane.
     pub fn naps(&self) -> bool {
         self.gates[BATCH_LANE].nap_tid.load(Ordering::Acquire) != 0
     }
@@ -114,17 +116,17 @@ impl Words {
     }
 }
 
-/// The numbers of the kernel's arrays of this name.
+/// The ids of the kernel's arrays with this name.
 fn maps(name: &str) -> impl Iterator<Item = u32> {
     MapInfoIter::default().filter(move |map| map.name == name).map(|map| map.id)
 }
 
-/// The array of this name that was made together with number `id`.
+/// The array of this name that was created together with the array `id`.
 fn beside<T: Shared>(id: u32, name: &str) -> Option<&'static [T]> {
     mapped(maps(name).min_by_key(|other| other.abs_diff(id))?)
 }
 
-/// The first entries of an array, for the rest of the test.
+/// The first entries of an array, mapped until the test ends.
 fn mapped<T: Shared>(id: u32) -> Option<&'static [T]> {
     let map = MapHandle::from_map_id(id).ok()?;
     let bytes = LANES * size_of::<T>();

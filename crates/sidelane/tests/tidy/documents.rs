@@ -1,4 +1,4 @@
-//! What the documents say about files is true.
+//! Statements in the documents about files are true.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -14,7 +14,7 @@ fn documents() -> Vec<PathBuf> {
     [markdown(&root()), markdown(&root().join("docs"))].concat()
 }
 
-/// What stands in the parentheses of `[text](here)`, without the part of a page.
+/// The targets of links `[text](here)`, without the part after `#`.
 fn links(text: &str) -> impl Iterator<Item = &str> {
     let parts = text.split("](").skip(1).filter_map(|rest| rest.split_once(')'));
     parts.map(|(link, _)| link.split('#').next().unwrap_or("")).filter(|link| !link.is_empty())

@@ -10,7 +10,7 @@ use crate::modules::{modules, parse, root};
 
 const LINES_MAX: usize = 70;
 const ARGUMENTS_MAX: usize = 7;
-/// One function in assembler: every register is saved, and a comment says which.
+/// One function in assembly language: it saves every register, and comments say which.
 const EXCEPTIONS: [(&str, &str); 1] = [("crates/gate/src/save.rs", "slow_path_keeping_registers")];
 
 struct Functions {

@@ -1,11 +1,11 @@
-//! Which file uses which: no knot of more than three.
+//! Dependencies between files: no cycle of more than three.
 
 use petgraph::algo::tarjan_scc;
 use petgraph::graphmap::DiGraphMap;
 
 use crate::modules::{modules, parse, root, uses};
 
-/// Files that may know each other: a module, and the parts that it is made of.
+/// The most files that may use each other: a module and its parts.
 const KNOT_MAX: usize = 3;
 
 #[test]

@@ -1,5 +1,5 @@
-//! The house guards itself: which room may use which, no knots of files, short functions, and documents that
-//! are true about where things are.
+//! Checks of the source tree: which part may use which, no large cycles of files, short functions,
+//! and documents that are right about files.
 
 mod documents;
 mod functions;

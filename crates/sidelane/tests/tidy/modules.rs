@@ -1,4 +1,4 @@
-//! Every source file of the workspace, and what it uses: taken from the sources themselves.
+//! Every source file of the workspace and the modules that it uses, read from the sources.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
@@ -7,12 +7,12 @@ use std::path::{Path, PathBuf};
 use syn::visit::Visit;
 use syn::{Attribute, File, Item, ItemMod, UseTree};
 
-/// The folder that holds the workspace.
+/// The workspace's folder.
 pub fn root() -> PathBuf {
     Path::new(env!("CARGO_MANIFEST_DIR")).ancestors().nth(2).expect("the crate lies in crates/sidelane").to_owned()
 }
 
-/// The names under which crates of the workspace are used, and their source folders.
+/// The crates of the workspace, by the names under which they are used, with their source folders.
 pub fn crates() -> BTreeMap<String, PathBuf> {
     let folders = fs::read_dir(root().join("crates")).expect("the workspace has crates").flatten();
     let with_sources = folders.map(|folder| folder.path()).filter(|folder| folder.join("src").is_dir());
@@ -24,10 +24,10 @@ fn crate_name(folder: &Path) -> String {
     if short == "sidelane" { short.to_owned() } else { format!("sidelane_{short}") }
 }
 
-/// A module that has a file of its own: its path, and the file.
+/// Modules with files of their own: path and file.
 pub type Modules = BTreeMap<Vec<String>, PathBuf>;
 
-/// All of them.
+/// All such modules.
 pub fn modules() -> Modules {
     let mut found = Modules::new();
     for (name, folder) in crates() {
@@ -57,7 +57,7 @@ pub fn parse(file: &Path) -> File {
     syn::parse_file(&text).unwrap_or_else(|error| panic!("{}: {error}", file.display()))
 }
 
-/// The modules that the source of the module `path` uses, outside of its tests.
+/// The modules that the source of the module `path` uses, without its tests.
 pub fn uses(path: &[String], source: &File, modules: &Modules) -> BTreeSet<Vec<String>> {
     let mut collector = Collector { at: path.to_vec(), modules, found: BTreeSet::new() };
     collector.visit_file(source);
@@ -66,7 +66,7 @@ pub fn uses(path: &[String], source: &File, modules: &Modules) -> BTreeSet<Vec<S
 }
 
 struct Collector<'a> {
-    /// The module, or the module within the file, that is being read.
+    /// The module that is being read, which may be inside the file.
     at: Vec<String>,
     modules: &'a Modules,
     found: BTreeSet<Vec<String>>,
@@ -89,7 +89,7 @@ impl Collector<'_> {
             "self" | "super" => (self.at.clone(), segments),
             name if name.starts_with("sidelane") => (Vec::new(), segments),
             name => {
-                // A module that was declared in this file.
+                // A module that is declared in this file.
                 let child = self.at.iter().cloned().chain([name.to_owned()]).collect::<Vec<_>>();
                 return self.modules.contains_key(&child).then(|| [&child[..], &segments[1..]].concat());
             }

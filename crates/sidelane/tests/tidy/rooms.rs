@@ -1,4 +1,4 @@
-//! Which room may use which.
+//! Which part of the tool may use which. Such a part is called a room.
 
 use std::fs;
 
@@ -19,7 +19,7 @@ const FORBIDDEN: [(&str, &[&str]); 11] = [
     ("machine", &["bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
 ];
 
-/// A crate, and the crates of the workspace that it may use.
+/// A crate, and the workspace's crates that it may use.
 const ALLOWED: [(&str, &[&str]); 9] = [
     ("sidelane_signal", &[]),
     ("sidelane_policy", &[]),
@@ -32,7 +32,7 @@ const ALLOWED: [(&str, &[&str]); 9] = [
     ("sidelane_kernel", &["sidelane_host", "sidelane_policy", "sidelane_signal"]),
 ];
 
-/// Every room: crates, the folders of the tool's source, and what lies beside them.
+/// All rooms: crates, the folders of the tool's source, and the files beside them.
 pub fn rooms() -> Vec<String> {
     let folder_names = |folder: &str, prefix: &str| {
         let entries = fs::read_dir(root().join(folder)).expect("a folder").flatten();

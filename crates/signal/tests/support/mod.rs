@@ -1,10 +1,10 @@
-//! Compiles the C programs of `abi/tests` for the tests that compare the two languages.
+//! Compiles the C programs of `abi/tests`, for the tests that compare C with Rust.
 
 use std::io::ErrorKind;
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-/// Every warning is an error: the headers go into other people's builds.
+/// Every warning is an error, since the headers are compiled with the flags of other projects.
 const STRICT: [&str; 4] = ["-O2", "-Wall", "-Wextra", "-Werror"];
 
 /// A compiled program, deleted when dropped.
@@ -19,18 +19,18 @@ impl Program {
 
 impl Drop for Program {
     fn drop(&mut self) {
-        // Nothing depends on it: at worst a small file stays in the target directory.
+        // A failure only leaves a small file in the target directory.
         let _ = std::fs::remove_file(&self.0);
     }
 }
 
-/// Compiles `abi/tests/{source}` with the C compiler (`$CC`, or `cc`). `None`, having
-/// printed why, if this machine has none.
+/// Compiles `abi/tests/{source}` with the C compiler (`$CC`, or `cc`). `None` without a compiler,
+/// with a message.
 pub fn compile_c(source: &str) -> Option<Program> {
     compile(&compiler("CC", "cc"), &["-std=c99", "-pedantic"], source)
 }
 
-/// The same with the C++ compiler (`$CXX`, or `c++`).
+/// As [`compile_c`], with the C++ compiler (`$CXX`, or `c++`).
 #[allow(dead_code, reason = "each test program takes what it needs of this module")]
 pub fn compile_cpp(source: &str) -> Option<Program> {
     compile(&compiler("CXX", "c++"), &["-std=c++11", "-x", "c++"], source)

@@ -11,7 +11,7 @@ impl<W: Watch> Engine<W> {
         self.enter_phase(lane, 0);
     }
 
-    /// The present phase has come to its end.
+    /// The current phase has ended.
     pub(super) fn phase_ended(&mut self, lane: usize) {
         let core = self.lanes[lane].core;
         self.settle(core);
@@ -20,11 +20,11 @@ impl<W: Watch> Engine<W> {
         self.resume(core);
     }
 
-    /// The job ends, and another like it begins in `gone_ns`.
+    /// The job ends, and a new one like it begins after `gone_ns`.
     pub(super) fn churn(&mut self, lane: usize, gone_ns: u64) {
         let core = self.lanes[lane].core;
         self.settle(core);
-        // The phase after the last is the first.
+        // The job restarts with its first phase, which follows the last.
         self.lanes[lane].phase = self.job(lane).phases.len() - 1;
         self.wait(lane, gone_ns);
         self.resume(core);
@@ -54,8 +54,8 @@ impl<W: Watch> Engine<W> {
         self.slots.set(self.phase_slot(lane), self.now + ns);
     }
 
-    /// Batch has work, or its lane has become free: if both, it runs. What finds the service busy then
-    /// summons the keeper, as a start of the service beside running batch does.
+    /// Batch has work, or its lane has become free. If both hold, batch runs. If it then finds the
+    /// service busy, the keeper is summoned, as at a start of the service beside running batch.
     pub(super) fn batch_wants_in(&mut self, lane: usize) {
         let batch = &mut self.lanes[lane];
         let came_in = !batch.runs && batch.free && !batch.waits;

@@ -1,13 +1,13 @@
-//! What a run has come to so far. Bounded, however long it runs.
+//! The accounting of a run so far. Its size does not depend on the run's length.
 
 use hdrhistogram::Histogram;
 
 use crate::model::LANES_MAX;
 use crate::time::Nanos;
 
-/// The longest latency that is told apart from longer ones.
+/// The longest latency in the histogram; longer ones count as this one.
 const LATENCY_MAX_NS: u64 = 1 << 42;
-/// Latencies are kept to one part in a thousand.
+/// Precision of latencies: one part in a thousand.
 const DIGITS: u8 = 3;
 
 /// A histogram of latencies.
@@ -18,64 +18,64 @@ pub fn latencies() -> Histogram<u64> {
 /// Sums and counts.
 #[derive(Clone, Debug)]
 pub struct Books {
-    /// When they were opened.
+    /// The start of the counted time.
     pub since: Nanos,
-    /// Requests that came.
+    /// Requests that arrived.
     pub arrived: u64,
-    /// Requests that came and were turned away: the queue was full.
+    /// Requests that were refused because the queue was full.
     pub refused: u64,
     /// Requests that were answered.
     pub finished: u64,
-    /// Of them, had to wait for another.
+    /// Finished requests that had to wait for another one.
     pub waited: u64,
-    /// How long they took, from arrival to end; none where somebody else keeps it.
+    /// Latencies from arrival to end; `None` if a watch keeps them.
     pub latency: Option<Histogram<u64>>,
-    /// The sum of it.
+    /// Sum of the latencies.
     pub latency_ns: u128,
-    /// Of it, before their start.
+    /// The part of it before the requests' start.
     pub queued_ns: u128,
-    /// By how much batch can have made requests later, at most, in sum: the harm of the co-running in
-    /// the busy period of each, on its core.
+    /// Upper bound of the total delay of requests by batch: for each request, the harm of the
+    /// co-running in its busy period, on its core.
     pub delay_bound_ns: u128,
-    /// The most of one.
+    /// The largest bound of one request.
     pub delay_bound_ns_max: Nanos,
-    /// Request lanes were busy.
+    /// Time that request lanes were busy.
     pub lc_busy_ns: u128,
-    /// What they did, in units of work.
+    /// Work done on request lanes, in units of work.
     pub lc_work: u128,
-    /// Batch lanes were busy.
+    /// Time that batch lanes were busy.
     pub batch_busy_ns: u128,
-    /// What they did.
+    /// Work done on batch lanes.
     pub batch_work: u128,
-    /// Batch ran beside a request without leave.
+    /// Time that batch ran beside a request without leave.
     pub overlap_ns: u128,
-    /// Batch ran beside a request on its budget.
+    /// Time that batch ran beside a request on its budget.
     pub lent_ns: u128,
-    /// Cores had so many busy lanes.
+    /// Time that cores had this number of busy lanes.
     pub active_ns: [u128; LANES_MAX + 1],
-    /// What requests lost to others' use of memory.
+    /// Time that requests lost to other classes' use of memory.
     pub lost_to_memory_ns: f64,
-    /// Keepers were woken by the service.
+    /// Summonses by the service.
     pub summons: u64,
-    /// Policies were asked.
+    /// Decisions of policies.
     pub looks: u64,
-    /// Actions they took.
+    /// Actions of policies.
     pub actions: u64,
-    /// Of them, began a hold.
+    /// Actions that began a hold.
     pub holds: u64,
-    /// Of them, sent batch away.
+    /// Actions that evicted batch.
     pub evictions: u64,
-    /// Everything that happened.
+    /// All events.
     pub events: u64,
 }
 
 impl Books {
-    /// Opened at `since`.
+    /// Empty accounting from `since` on.
     pub fn new(since: Nanos) -> Self {
         Self { latency: Some(latencies()), ..Self::without_latencies(since) }
     }
 
-    /// Of a machine of many, each of which would need a histogram.
+    /// For one machine of many: without a histogram of its own.
     pub fn without_latencies(since: Nanos) -> Self {
         Self {
             since,
@@ -105,14 +105,14 @@ impl Books {
         }
     }
 
-    /// Forgets everything; the count of events goes on, since it measures the simulator.
+    /// Clears all counts except that of events, which measures the simulator.
     pub fn reopen(&mut self, since: Nanos) {
         let (events, mut latency) = (self.events, self.latency.take());
         latency.iter_mut().for_each(Histogram::reset);
         *self = Self { latency, events, ..Self::without_latencies(since) };
     }
 
-    /// Adds another machine's.
+    /// Adds the counts of another machine.
     pub fn add(&mut self, other: &Self) {
         if let (Some(latency), Some(more)) = (&mut self.latency, &other.latency) {
             latency.add(more).expect("all are of one size");

@@ -1,15 +1,15 @@
 //! Who runs on a core's lanes, and how far they get.
 //!
-//! Between two changes of who runs, every lane has one speed. So before a change the core is
-//! *settled*: what was done since the last one is booked. After it the core *resumes*: speeds are worked
-//! out anew, and with them when requests and phases end.
+//! Between two changes every lane has a constant speed. So before a change the core is *settled*:
+//! the work done since the last change is booked. After the change the core *resumes*: speeds are
+//! computed anew, and from them the ends of requests and phases.
 
 use super::Engine;
 use super::watch::Watch;
 use crate::smt::Interference;
 
 impl<W: Watch> Engine<W> {
-    /// Books what `core` did since it was last settled.
+    /// Books the work of `core` since it was last settled.
     pub(super) fn settle(&mut self, core: usize) {
         let (core, books) = (&mut self.cores[core], &mut self.books);
         let passed_ns = self.now - core.since;
@@ -46,7 +46,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Works out the speeds on a settled core, and when what runs there ends.
+    /// Computes the speeds on a settled core, and the ends of what runs there.
     pub(super) fn resume(&mut self, core: usize) {
         self.resume_request(core);
         for lane in self.cores[core].lanes() {

@@ -1,13 +1,14 @@
 //! Keeping a batch lane: as the agent's holder (`sidelane/src/lane/holder.rs`), event by event.
 //!
-//! It drives the same policies in the same way: it sleeps while batch may run; it is summoned when the
-//! service starts beside running batch, when a request that waited starts beside a lent lane, and when
-//! the service stops beside a lane that batch was sent away from; or its policy's time comes. One
-//! reaction later it is on the lane, which takes the lane from batch, and looks. If batch may run, it
-//! leaves; else it naps there, sees each change of the service at once, and looks again.
+//! It uses the same policies in the same way. It sleeps while batch may run. It wakes at its
+//! policy's time, or when it is summoned: when the service starts beside running batch, when a
+//! request that waited starts beside a lent lane, and when the service stops beside a lane from
+//! which batch was evicted. One reaction later it is on the lane, which takes the lane from batch,
+//! and looks. If batch may run, it leaves. Otherwise it naps there, sees each change of the service
+//! at once, and looks again.
 //!
-//! Where batch looks for itself (`Gate::batch_looks`, as in Elfen, and always under the oracle), a lane
-//! that is lent has eyes, too: batch sees each change of the requests, and only leaves if it has to.
+//! Where batch checks its own lane (`Gate::batch_looks`, as in Elfen, and always under the oracle),
+//! batch on a lent lane sees each change of the requests too, and leaves only if it has to.
 
 use sidelane_policy::Policy;
 use sidelane_policy::borrow::{Action, Actions, Observation, Want, Watched};
@@ -19,7 +20,7 @@ use crate::model::{Beside, Decider};
 use crate::time::{NEVER, Nanos};
 
 impl<W: Watch> Engine<W> {
-    /// Batch on `lane` would run beside a request without leave, and nobody is on the way.
+    /// Whether batch on `lane` would run beside a request without leave, with no keeper on its way.
     pub(super) fn must_go(&self, lane: usize) -> bool {
         let core = &self.cores[self.lanes[lane].core];
         let keeper = self.lanes[lane].keeper.as_ref();
@@ -34,7 +35,7 @@ impl<W: Watch> Engine<W> {
         Watched::of(core.busy(), Some(&core.requests(self.queues.len)), spares_waited)
     }
 
-    /// The request lane of a settled core has become busy or idle, or got another request.
+    /// The request lane of a settled core has become busy or idle, or has another request.
     pub(super) fn service_changed(&mut self, core: usize) {
         for lane in self.cores[core].lanes() {
             let now = self.watched(lane);
@@ -51,7 +52,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Somebody has joined or left the queue.
+    /// The length of the queue has changed.
     pub(super) fn queue_changed(&mut self) {
         for lane in 0..self.lanes.len() {
             let looks = self.lanes[lane]
@@ -67,8 +68,9 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Batch looks from a lane that is lent, beside a settled core, and is on its way off if it has to be.
-    /// Because something `changed`, or because its time is up, and then it is on leave until it is off.
+    /// Batch looks from a lent lane beside a settled core, and begins to leave if it has to. It
+    /// looks because something `changed`, or because its time is up; in the second case it has
+    /// leave until it is off.
     fn batch_looks(&mut self, lane: usize, changed: bool) {
         self.ask(lane);
         let Some(keeper) = &self.lanes[lane].keeper else { return };
@@ -85,7 +87,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// The kernel program rings for the keeper.
+    /// The kernel program summons the keeper.
     pub(super) fn summon(&mut self, lane: usize) {
         self.books.summons += 1;
         if !self.faults.summons_lost() {
@@ -93,7 +95,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// The wake-up is sent by the service's start, and costs it.
+    /// The service's start sends the wake-up and pays for it.
     fn pay_for_summons(&mut self, core: usize) {
         let cost = crate::time::Work::of_ns(self.model.setting.gate.lc_cost_ns);
         if let Some(request) = &mut self.cores[core].request {
@@ -138,7 +140,7 @@ impl<W: Watch> Engine<W> {
         self.lanes[lane].runs = false;
     }
 
-    /// Asks the policy, on a settled core. Returns whether batch is brought back from where it was sent.
+    /// Asks the policy, on a settled core. Returns whether batch is brought back from an eviction.
     fn ask(&mut self, lane: usize) -> bool {
         let (seen, watched) = (self.see(lane), self.watched(lane));
         let Some(keeper) = &mut self.lanes[lane].keeper else { return false };
@@ -157,7 +159,7 @@ impl<W: Watch> Engine<W> {
         restored
     }
 
-    /// Asks the policy, from the lane, and leaves it if that is what it says.
+    /// Asks the policy from the lane, and leaves the lane if the policy says so.
     fn look(&mut self, lane: usize) {
         let held = self.lanes[lane].keeper.as_ref().is_some_and(Keeper::naps);
         let restored = self.ask(lane);
@@ -175,7 +177,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// How long it takes batch to run again on a lane that the keeper leaves now.
+    /// The time until batch runs again on a lane that the keeper leaves now.
     fn away_ns(&mut self, held: bool, restored: bool) -> Nanos {
         let migration_ns = if restored { self.model.machine.migration_ns } else { 0 };
         let on_ns = match held {
@@ -185,7 +187,7 @@ impl<W: Watch> Engine<W> {
         on_ns + migration_ns
     }
 
-    /// What the keeper of `lane` is told.
+    /// The observation of the keeper of `lane`.
     fn see(&self, lane: usize) -> Observation {
         let batch = &self.lanes[lane];
         let mut terms = self.terms.present();
@@ -212,7 +214,7 @@ impl<W: Watch> Engine<W> {
         self.resume(core);
     }
 
-    /// The agent dies, and batch with it, as its guardian sees to; both are started again.
+    /// The agent dies, and its guardian ends batch; both are restarted later.
     pub(super) fn crash(&mut self, lane: usize, gone_ns: Nanos) {
         if self.lanes[lane].keeper.is_none() {
             return;

@@ -1,4 +1,4 @@
-//! The machine, moving: one event after the other.
+//! The simulation engine: handles one event after the other.
 //!
 //! Sources of events are fixed: the client, each worker, and of each batch lane its keeper, its gate
 //! and its job. Each has one slot in [`Slots`]. To handle an event is to settle the core it belongs to,
@@ -36,7 +36,7 @@ use watch::Watch;
 /// Slots of each batch lane: its keeper, its gate, its job.
 const SLOTS_OF_LANE: usize = 3;
 
-/// Slots that there are once; they follow those of the workers.
+/// Slots that exist once; they follow the workers' slots.
 #[derive(Clone, Copy)]
 enum Once {
     Arrival,
@@ -48,7 +48,7 @@ enum Once {
 
 const SLOTS_ONCE: usize = 5;
 
-/// A machine that runs.
+/// A running simulation.
 #[derive(Clone, Debug)]
 pub struct Engine<W> {
     model: Model,
@@ -71,7 +71,7 @@ pub struct Engine<W> {
 }
 
 impl<W: Watch> Engine<W> {
-    /// A machine at the beginning of time, idle, with batch on its lanes.
+    /// A machine at time 0, idle, with batch on its lanes.
     pub fn new(model: Model, watch: W) -> Self {
         let (seed, own_seed) = (model.seed, seed_of(model.seed, model.node));
         let (cores, lanes) = cores_and_lanes(&model);
@@ -99,7 +99,7 @@ impl<W: Watch> Engine<W> {
         engine
     }
 
-    /// Keeps no latencies: whoever looks on does.
+    /// Keeps no latencies; the watch keeps them.
     pub fn without_latencies(mut self) -> Self {
         self.books.latency = None;
         self
@@ -125,7 +125,7 @@ impl<W: Watch> Engine<W> {
         self.run_to(NEVER - 1);
     }
 
-    /// Runs until `time`, or to the end. Returns whether it has come to its end.
+    /// Runs until `time`, or to the end. Returns whether it has reached the end.
     pub fn run_to(&mut self, time: Nanos) -> bool {
         while !self.over {
             let (slot, at) = self.slots.first();
@@ -215,17 +215,17 @@ impl<W: Watch> Engine<W> {
         self.lane_slot(lane) + 2
     }
 
-    /// What it runs.
+    /// The model.
     pub fn model(&self) -> &Model {
         &self.model
     }
 
-    /// Where it is in time.
+    /// The simulated time.
     pub fn now(&self) -> Nanos {
         self.now
     }
 
-    /// What it has come to.
+    /// The accounting.
     pub fn books(&self) -> &Books {
         &self.books
     }
@@ -235,7 +235,7 @@ impl<W: Watch> Engine<W> {
         self.terms.present()
     }
 
-    /// Who looks on.
+    /// The watch.
     pub fn watch(&mut self) -> &mut W {
         &mut self.watch
     }
@@ -245,7 +245,7 @@ impl<W: Watch> Engine<W> {
         self.queues.len + self.cores.iter().filter(|core| core.busy()).count()
     }
 
-    /// What has been done of the requests that run, in units of work.
+    /// Work done so far on the running requests, in units of work.
     pub fn work_under_way(&self) -> u128 {
         let done = |request: &Request| u128::from(request.work.units() - request.left.units());
         self.cores.iter().filter_map(|core| core.request.as_ref()).map(done).sum()

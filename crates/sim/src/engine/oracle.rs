@@ -1,20 +1,22 @@
-//! The oracle: who knows how much work each request is that has come. A bound for policies, which do not.
+//! The oracle: a decider that knows the work of each request that has arrived. It is an upper bound
+//! for policies, which do not know it.
 //!
-//! Batch may go on as long as every request that is here can still keep the objective if batch leaves
-//! then. Two kinds are given up, and protect nobody: those that could not keep it any more if batch left
-//! now, and those with the most work, which are the dearest to protect; an objective for 99 % of requests
-//! leaves one in a hundred for that. How much work is too much is the oracle's budget: the objective's
-//! limit less that. Of requests that have not come it knows nothing.
+//! Batch may run as long as every request in the system can still keep the objective if batch
+//! leaves then. The oracle gives up two kinds of requests and does not protect them: those that
+//! could not keep the objective even if batch left now, and those with the most work, which are the
+//! most expensive to protect. An objective for 99 % of requests allows that for one in a hundred.
+//! The oracle's budget determines how much work is too much: the objective's limit less the budget.
+//! It knows nothing of requests that have not arrived.
 
 use super::Engine;
 use super::watch::Watch;
 use crate::time::{NEVER, Nanos};
 
-/// What is left of a request when batch has to go: for the gate to take effect.
+/// Time left for a request when batch has to leave, so that the gate can take effect.
 const MARGIN_NS: Nanos = 50_000;
 
 impl<W: Watch> Engine<W> {
-    /// For how long batch may go on beside what runs on a settled core and what waits for it.
+    /// For how long batch may go on beside the running and the waiting requests of a settled core.
     pub(super) fn foreseen_ns(&self, core: usize, budget_ns: Nanos) -> Nanos {
         let (core, machine) = (&self.cores[core], &self.model.machine);
         let (Some(request), Some(objective)) = (&core.request, self.model.objective) else { return NEVER };
@@ -31,7 +33,7 @@ impl<W: Watch> Engine<W> {
         self.until_lost_ns(slack_ns)
     }
 
-    /// How long batch takes to cost so much, less the margin.
+    /// After how much time batch's cost reaches `slack_ns`, less the margin.
     fn until_lost_ns(&self, slack_ns: Nanos) -> Nanos {
         let classes = self.model.batch.iter().filter_map(|job| job.class());
         let extra = classes.map(|class| self.model.smt.extra(self.model.service.class, class)).fold(0.0, f64::max);

@@ -1,4 +1,4 @@
-//! The service: requests come, wait, start and finish.
+//! The service: requests arrive, wait, start and finish.
 
 use super::Engine;
 use super::state::core::Request;
@@ -8,7 +8,7 @@ use crate::model::{Queue, Until};
 use crate::time::{NEVER, Nanos, Work};
 
 impl<W: Watch> Engine<W> {
-    /// A request comes.
+    /// A request arrives.
     pub(super) fn arrive(&mut self) {
         let gap_ns = self.client.gap_ns(&mut self.arrivals);
         self.slots.set(self.arrival_slot(), self.now + gap_ns);
@@ -30,7 +30,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Whose the next request is, and whether it can start at once.
+    /// The worker of the next request, and whether the request can start at once.
     fn worker_for(&mut self) -> (usize, bool) {
         match self.queues.kind {
             Queue::Shared => self.queues.next_idle().map_or((0, false), |worker| (worker, true)),
@@ -52,7 +52,7 @@ impl<W: Watch> Engine<W> {
         self.resume(worker);
     }
 
-    /// What it costs a request that the core sleeps.
+    /// The cost of a sleeping core for a request.
     fn wake_ns(&self, core: usize) -> Nanos {
         let unused_ns = self.now - self.cores[core].used;
         let sleep = self.model.machine.sleep.filter(|sleep| unused_ns > 0 && unused_ns >= sleep.after_ns);
@@ -74,7 +74,7 @@ impl<W: Watch> Engine<W> {
         self.service_changed(worker);
     }
 
-    /// The request on `worker` is answered.
+    /// The request on `worker` finishes.
     pub(super) fn finish(&mut self, worker: usize) {
         self.settle(worker);
         let Some(request) = self.cores[worker].request.take() else { return };
@@ -120,7 +120,7 @@ impl<W: Watch> Engine<W> {
         }
     }
 
-    /// Where several workers take from one queue, a request also pays for what ran beside others.
+    /// If several workers share one queue, a request is also delayed by batch beside other workers.
     fn book_delay(&mut self, worker: usize, request: &Request) {
         let harm = self.terms.present().harm;
         let bound_ns = self.cores[worker].delay.finished(request.waited, request.co_run_ns, harm);

@@ -1,37 +1,37 @@
-//! Looking on while a machine runs: tests and fleets want to know each request.
+//! Callbacks during a simulation, for tests and fleets that need each request.
 
 use crate::time::Nanos;
 
-/// What became of a request.
+/// The result of one request.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct Fate {
-    /// Counts from 1, in the order of arrival.
+    /// Its number, from 1 on, in the order of arrival.
     pub number: u64,
-    /// When it came.
+    /// Time of arrival.
     pub arrived: Nanos,
-    /// When a worker took it up.
+    /// When a worker started it.
     pub started: Nanos,
-    /// When it was answered.
+    /// When it finished.
     pub finished: Nanos,
-    /// What it was to do, in units of [`crate::time::Work`], with what its start cost.
+    /// Its work in units of [`crate::time::Work`], with the cost of its start.
     pub work: u64,
-    /// It had to wait for another.
+    /// Whether it had to wait for another one.
     pub waited: bool,
-    /// Batch ran beside it.
+    /// Time that batch ran beside it.
     pub co_run_ns: Nanos,
-    /// Of that, without leave.
+    /// The part of that without leave.
     pub leak_ns: Nanos,
 }
 
-/// Somebody who looks on.
+/// Receives events of a simulation.
 pub trait Watch {
-    /// A request was answered.
+    /// A request has finished.
     #[inline]
     fn finished(&mut self, _fate: &Fate) {}
-    /// A request lane that was idle for so long no longer is.
+    /// A request lane became busy after this idle time.
     #[inline]
     fn idled(&mut self, _ns: Nanos) {}
-    /// A request was turned away.
+    /// A request was refused.
     #[inline]
     fn refused(&mut self, _number: u64) {}
 }

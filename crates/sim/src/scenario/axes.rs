@@ -1,20 +1,20 @@
-//! What is swept, and what is different in a short run.
+//! The swept keys, and the changes of a short run.
 
 use super::error::ScenarioError;
 use super::reader::{Document, Value, shown};
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 
-/// Most points of a sweep.
+/// The most points of a sweep.
 const POINTS_MAX: usize = 100_000;
 
-/// A key that is swept.
+/// A swept key.
 pub(super) struct Axis<'t> {
     pub(super) path: String,
     values: Vec<&'t Value<'t>>,
 }
 
-/// `[quick]`, but for its sweep: paths and values.
+/// `[quick]` without its sweep: paths and values.
 pub(super) fn overrides<'t>(document: &Document<'t>) -> Result<Vec<(String, &'t Value<'t>)>> {
     let entries = document.top().table("quick")?.entries();
     let single = entries.into_iter().filter(|(path, ..)| *path != "sweep");
@@ -47,7 +47,7 @@ pub(super) fn axes<'t>(document: &Document<'t>, quick: bool) -> Result<Vec<Axis<
     }
 }
 
-/// All combinations; the first axis turns slowest.
+/// All combinations; the first axis changes slowest.
 pub(super) fn combinations<'t>(axes: &[Axis<'t>]) -> Vec<Vec<(String, &'t Value<'t>)>> {
     axes.iter().fold(vec![Vec::new()], |before, axis| {
         let with = |start: &Vec<(String, &'t Value<'t>)>| {

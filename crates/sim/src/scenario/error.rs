@@ -1,4 +1,4 @@
-//! What is wrong with a scenario: where, what, and what would be right.
+//! An error in a scenario: its place, the error, and the allowed values.
 
 use thiserror::Error;
 
@@ -6,14 +6,14 @@ use thiserror::Error;
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
 #[error("{file}{}: `{key}` {problem}; allowed: {allowed}", .line.map_or_else(String::new, |line| format!(":{line}")))]
 pub struct ScenarioError {
-    /// The scenario's file, as it was named.
+    /// The scenario's file, as the user named it.
     pub file: String,
-    /// The line, from 1; none where the file has no say.
+    /// The line, from 1 on; `None` if no line of the file is the cause.
     pub line: Option<usize>,
-    /// The key, from the top of the file.
+    /// The key, with its whole path.
     pub key: String,
-    /// What is wrong with it.
+    /// The error.
     pub problem: String,
-    /// What would be right.
+    /// The allowed values.
     pub allowed: String,
 }

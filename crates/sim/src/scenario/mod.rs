@@ -1,10 +1,10 @@
-//! A scenario file is one experiment: a machine, what runs on it, the settings that are compared, and
-//! what is swept.
+//! A scenario file is one experiment: a machine, what runs on it, the settings that are compared,
+//! and the swept keys.
 //!
-//! `[sweep]` has a list for each key that varies, by its whole path: the experiment has a point for each
-//! combination, in which those values stand in the file's place. `[quick]` likewise has what is different
-//! in a short run, and `[quick.sweep]` shorter lists. Every point is read in full before anything runs, so
-//! what is wrong with any of them is known at once, with the line of the value that is wrong.
+//! `[sweep]` has a list for each key that varies, by its whole path. The experiment has a point for
+//! each combination, in which those values replace the file's. `[quick]` has the changes of a short
+//! run in the same form, and `[quick.sweep]` shorter lists. All points are parsed before any of
+//! them runs, so every error is reported at once, with the line of the wrong value.
 
 mod axes;
 mod error;
@@ -29,15 +29,15 @@ use crate::time::Nanos;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 
-/// Reads a file that a scenario names, or says why not.
+/// Reads a file that a scenario names, or returns the error.
 pub type Files<'f> = &'f dyn Fn(&str) -> std::result::Result<String, String>;
 
-/// A value that was swept.
+/// A swept value.
 #[derive(Clone, Debug, PartialEq)]
 pub enum PointValue {
     /// A number.
     Number(f64),
-    /// A name, or several.
+    /// A name, or several names.
     Text(String),
 }
 
@@ -50,48 +50,48 @@ impl fmt::Display for PointValue {
     }
 }
 
-/// One combination of what is swept, and a run for each setting.
+/// One combination of swept values, and a run for each setting.
 #[derive(Clone, Debug)]
 pub struct Point {
-    /// What was swept, by its path, in the order of the file.
+    /// The swept values by path, in the order of the file.
     pub at: Vec<(String, PointValue)>,
     /// A run for each setting, in the order of the file.
     pub runs: Vec<Model>,
-    /// Many machines, if it is about many.
+    /// The fleet, if the scenario has one.
     pub fleet: Option<Fleet>,
 }
 
 impl Point {
-    /// The value that `path` has here.
+    /// The value of `path` at this point.
     pub fn value(&self, path: &str) -> Option<&PointValue> {
         self.at.iter().find(|(swept, _)| swept == path).map(|(_, value)| value)
     }
 }
 
-/// What is not the file's to say.
+/// Choices that are not in the file.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Choices {
-    /// In place of the file's seed.
+    /// Replaces the file's seed.
     pub seed: Option<u64>,
-    /// With what `[quick]` says.
+    /// Whether to apply `[quick]`.
     pub quick: bool,
 }
 
 /// An experiment.
 #[derive(Clone, Debug)]
 pub struct Experiment {
-    /// What it is called.
+    /// Its title.
     pub title: String,
-    /// What it shows, in words.
+    /// Its explanation, in words.
     pub explanation: Vec<String>,
-    /// What is swept, by its path.
+    /// The swept keys, by path.
     pub swept: Vec<String>,
     /// All points.
     pub points: Vec<Point>,
 }
 
 impl Experiment {
-    /// Reads the scenario at `path`, and what it names beside it.
+    /// Reads the scenario at `path`, and the files that it names.
     pub fn load(path: &Path, choices: Choices) -> Result<Self> {
         let name = path.display().to_string();
         let read = |path: &Path| std::fs::read_to_string(path).map_err(|why| why.to_string());
@@ -106,7 +106,7 @@ impl Experiment {
         Self::parse(&name, &text, choices, &|file| read(&beside.join(file)))
     }
 
-    /// Reads a scenario. `file` is what messages call it.
+    /// Parses a scenario. `file` is its name in messages.
     pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> Result<Self> {
         let root = DeTable::parse(text).map_err(|error| ScenarioError {
             file: file.to_owned(),
@@ -128,17 +128,17 @@ impl Experiment {
         Ok(Self { title, explanation, swept: axes.into_iter().map(|axis| axis.path).collect(), points })
     }
 
-    /// How many runs there are.
+    /// Number of runs.
     pub fn runs(&self) -> usize {
         self.points.iter().map(|point| point.runs.len()).sum()
     }
 
-    /// How many machines run, each run of a fleet counting all of its own.
+    /// Number of machines; a run of a fleet counts all of its machines.
     pub fn machines(&self) -> usize {
         self.points.iter().map(|point| point.runs.len() * point.fleet.map_or(1, |fleet| fleet.nodes)).sum()
     }
 
-    /// The settings that are compared, in order.
+    /// The settings, in order.
     pub fn settings(&self) -> impl Iterator<Item = &Setting> {
         self.points.first().into_iter().flat_map(|point| point.runs.iter().map(|run| &run.setting))
     }
@@ -233,7 +233,7 @@ fn fleet(reader: Reader) -> Result<Option<Fleet>> {
     Ok(Some(Fleet { nodes, fan_out }))
 }
 
-/// What no part can know of itself.
+/// Checks that need several parts of the scenario.
 fn fits(top: &Reader, run: &Model) -> Result<()> {
     let budget = match run.setting.beside {
         Beside::Lent(lending) => lending.budget,

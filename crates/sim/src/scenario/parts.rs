@@ -1,4 +1,4 @@
-//! The parts of a scenario: machine, batch jobs, what lanes do to each other, objective, faults.
+//! The parts of a scenario: machine, batch jobs, slowdowns, objective, faults.
 
 use std::ops::{Range, RangeInclusive};
 
@@ -10,7 +10,7 @@ use crate::time::Nanos;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 
-/// Times that are not too short to matter nor too long to count, in the unit that a key names.
+/// Allowed times, in the unit that a key names.
 const TIME: RangeInclusive<f64> = 0.0..=1e9;
 pub(super) const LONGER: RangeInclusive<f64> = 1e-3..=1e9;
 pub(super) const SHARE: RangeInclusive<f64> = 0.0..=1.0;
@@ -68,7 +68,7 @@ fn power(reader: Reader) -> Result<Power> {
     Ok(power)
 }
 
-/// The jobs that run: all, or those that `run_batch` names.
+/// The jobs that run: all of them, or those in `run_batch`.
 pub(super) fn batch(top: &Reader, smt: &Interference) -> Result<Vec<Job>> {
     let jobs = top.tables("batch")?.into_iter().map(|reader| job(reader, smt)).collect::<Result<Vec<Job>>>()?;
     let allowed = jobs.iter().map(|job| job.name.clone()).collect::<Vec<_>>().join(", ");
@@ -124,7 +124,8 @@ pub(super) fn classes(top: &Reader) -> Result<Interference> {
     Ok(Interference::new(&names))
 }
 
-/// `[slowdown.VICTIM]` has a number for each aggressor; `[memory.CLASS]` how a class uses memory.
+/// `[slowdown.VICTIM]` has a number for each aggressor; `[memory.CLASS]` has the memory use of a
+/// class.
 pub(super) fn interference(top: &Reader, mut smt: Interference) -> Result<Interference> {
     let slowdown = top.table("slowdown")?;
     for (victim, at, _) in slowdown.entries() {

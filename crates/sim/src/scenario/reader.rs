@@ -1,8 +1,9 @@
-//! Reading a scenario key by key, so that whatever is wrong can be said with its line.
+//! Reads a scenario key by key, so that every error has its line.
 //!
-//! A [`Reader`] is one table of the file. It is asked for each key it may have, with what is allowed
-//! there, and says in the end which keys nobody asked for. A sweep lays other values over the file's:
-//! they are looked up under the key's whole path, and what is wrong with them is said of their own line.
+//! A [`Reader`] is one table of the file. The caller asks it for each possible key, with the
+//! allowed values; in the end it reports keys that were never asked for. A sweep overrides values
+//! of the file: overrides are looked up under the key's whole path, and an error in one is reported
+//! with the override's line.
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
@@ -16,14 +17,14 @@ use super::error::ScenarioError;
 pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 type Result<T> = std::result::Result<T, ScenarioError>;
 
-/// A file, and what is laid over it.
+/// A file, and the values that override it.
 pub(super) struct Document<'t> {
     pub(super) file: &'t str,
     pub(super) text: &'t str,
     pub(super) root: &'t DeTable<'t>,
-    /// Whole paths and their values; the last of a path counts.
+    /// Whole paths and their overriding values; the last one of a path counts.
     pub(super) over: Vec<(String, &'t Value<'t>)>,
-    /// Paths that somebody asked for.
+    /// Paths that were asked for.
     pub(super) asked: RefCell<BTreeSet<String>>,
 }
 
@@ -44,7 +45,7 @@ impl<'t> Document<'t> {
         Reader { document: self, path: String::new(), table: Some(self.root), at: 0..0, known: RefCell::default() }
     }
 
-    /// A value that is laid over the file where the file has no such key, now that all have been read.
+    /// An overriding value whose key does not exist, after all keys have been read.
     pub(super) fn nobody_asked_for(&self) -> Option<&(String, &'t Value<'t>)> {
         let asked = self.asked.borrow();
         self.over.iter().find(|(path, _)| !asked.contains(path))
@@ -59,7 +60,7 @@ pub(super) fn line_of(text: &str, at: usize) -> usize {
 pub(super) struct Reader<'d, 't> {
     pub(super) document: &'d Document<'t>,
     path: String,
-    /// Nothing where the file lacks it: then only what is laid over counts.
+    /// `None` if the file lacks the table: then only overriding values count.
     table: Option<&'t DeTable<'t>>,
     at: Range<usize>,
     known: RefCell<BTreeSet<String>>,
@@ -92,13 +93,13 @@ impl<'d, 't> Reader<'d, 't> {
         self.document.error(self.at.clone(), &self.path(key), "is missing", allowed)
     }
 
-    /// Says that the value of `key` is wrong for a reason of its own.
+    /// An error in the value of `key`.
     pub(super) fn refuse(&self, key: &str, problem: impl Into<String>, allowed: impl Into<String>) -> ScenarioError {
         let at = self.value(key).map_or(self.at.clone(), Spanned::span);
         self.document.error(at, &self.path(key), problem, allowed)
     }
 
-    /// A number within a range, if it is there.
+    /// A number within a range, if the key exists.
     pub(super) fn number(&self, key: &str, range: RangeInclusive<f64>) -> Result<Option<f64>> {
         let allowed = || format!("a number from {} to {}", range.start(), range.end());
         self.value(key).map_or(Ok(None), |value| match number_of(value.get_ref()) {
@@ -107,13 +108,13 @@ impl<'d, 't> Reader<'d, 't> {
         })
     }
 
-    /// A number that has to be there.
+    /// A required number.
     pub(super) fn wanted(&self, key: &str, range: RangeInclusive<f64>) -> Result<f64> {
         let allowed = format!("a number from {} to {}", range.start(), range.end());
         self.number(key, range)?.ok_or_else(|| self.lacks(key, allowed))
     }
 
-    /// A whole number within a range, if it is there.
+    /// A whole number within a range, if the key exists.
     pub(super) fn count(&self, key: &str, range: RangeInclusive<u64>) -> Result<Option<u64>> {
         let allowed = || format!("a whole number from {} to {}", range.start(), range.end());
         self.value(key).map_or(Ok(None), |value| match whole_of(value.get_ref()) {
@@ -135,7 +136,7 @@ impl<'d, 't> Reader<'d, 't> {
         }
     }
 
-    /// Words, if they are there.
+    /// A text, if the key exists.
     pub(super) fn text(&self, key: &str, allowed: &str) -> Result<Option<&'t str>> {
         self.value(key).map_or(Ok(None), |value| match value.get_ref().as_str() {
             Some(text) => Ok(Some(text)),
@@ -143,7 +144,7 @@ impl<'d, 't> Reader<'d, 't> {
         })
     }
 
-    /// A word or several.
+    /// One text or several.
     pub(super) fn texts(&self, key: &str, allowed: &str) -> Result<Option<Vec<&'t str>>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         let texts = match value.get_ref() {
@@ -153,7 +154,7 @@ impl<'d, 't> Reader<'d, 't> {
         texts.map_or_else(|| self.wrong(key, value, allowed), |texts| Ok(Some(texts)))
     }
 
-    /// Yes or no, if it is there.
+    /// A boolean, if the key exists.
     pub(super) fn flag(&self, key: &str) -> Result<Option<bool>> {
         self.value(key).map_or(Ok(None), |value| match value.get_ref().as_bool() {
             Some(flag) => Ok(Some(flag)),
@@ -161,7 +162,7 @@ impl<'d, 't> Reader<'d, 't> {
         })
     }
 
-    /// One of some words, if it is there.
+    /// One of several words, if the key exists.
     pub(super) fn choice<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<Option<T>> {
         let Some(value) = self.value(key) else { return Ok(None) };
         let named = |name: &str| choices.iter().find(|(known, _)| *known == name).map(|(_, choice)| *choice);
@@ -171,12 +172,12 @@ impl<'d, 't> Reader<'d, 't> {
         }
     }
 
-    /// One of some words, which has to be there.
+    /// A required one of several words.
     pub(super) fn chosen<T: Copy>(&self, key: &str, choices: &[(&str, T)]) -> Result<T> {
         self.choice(key, choices)?.ok_or_else(|| self.lacks(key, names(choices)))
     }
 
-    /// A table of this table; empty where there is none.
+    /// A table in this table; empty if it does not exist.
     pub(super) fn table(&self, key: &str) -> Result<Reader<'d, 't>> {
         let Some(value) = self.value(key) else { return Ok(self.below(key, None, self.at.clone())) };
         match value.get_ref().as_table() {
@@ -185,7 +186,7 @@ impl<'d, 't> Reader<'d, 't> {
         }
     }
 
-    /// The tables of a list of tables.
+    /// The tables in a list of tables.
     pub(super) fn tables(&self, key: &str) -> Result<Vec<Reader<'d, 't>>> {
         let Some(value) = self.value(key) else { return Ok(Vec::new()) };
         let Some(list) = value.get_ref().as_array() else {
@@ -202,7 +203,7 @@ impl<'d, 't> Reader<'d, 't> {
         Reader { document: self.document, path: self.path(key), table, at, known: RefCell::default() }
     }
 
-    /// All keys and values, where the keys are not known beforehand.
+    /// All keys and values, for tables with arbitrary keys.
     pub(super) fn entries(&self) -> Vec<(&'t str, Range<usize>, &'t Value<'t>)> {
         let entries = self.table.into_iter().flat_map(|table| table.iter());
         let mut entries: Vec<_> = entries.map(|(key, value)| (key.get_ref().as_ref(), key.span(), value)).collect();
@@ -210,7 +211,7 @@ impl<'d, 't> Reader<'d, 't> {
         entries
     }
 
-    /// Says if the table has keys that nobody asked for.
+    /// An error if the table has keys that were never asked for.
     pub(super) fn finish(self) -> Result<()> {
         let known = self.known.take();
         let unknown = self.entries().into_iter().find(|(key, ..)| !known.contains(*key));
@@ -239,7 +240,7 @@ pub(super) fn number_of(value: &DeValue) -> Option<f64> {
     }
 }
 
-/// A value as it is called in messages.
+/// A value as messages show it.
 pub(super) fn shown(value: &DeValue) -> String {
     match value {
         DeValue::String(text) => format!("\"{text}\""),

@@ -1,4 +1,4 @@
-//! The service of a scenario: how much work requests are, and when they come.
+//! The service of a scenario: the work of its requests, and when they arrive.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ use crate::time::Nanos;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 
-/// The service's class is known by its name.
+/// The class of the service has the service's name.
 pub(super) fn service(reader: Reader, cores: usize, smt: &Interference, files: Files) -> Result<Service> {
     let name = reader.text("name", "a name")?.unwrap_or("service").to_owned();
     let workers = reader.count("workers", 1..=cores.min(CORES_MAX) as u64)?.unwrap_or(1) as usize;
@@ -81,7 +81,7 @@ enum ArrivalKind {
     Trace,
 }
 
-/// `work_ns` is what arrives at one worker with each request.
+/// `work_ns` is the work that arrives at one worker with each request.
 fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arrivals> {
     let kinds = [("poisson", ArrivalKind::Poisson), ("bursty", ArrivalKind::Bursty), ("trace", ArrivalKind::Trace)];
     let kind = reader.chosen("kind", &kinds)?;
@@ -121,8 +121,8 @@ fn bursty(reader: &Reader) -> Result<Arrivals> {
     })
 }
 
-/// Numbers from the file that the key `file` names: microseconds, one a line; or what `of_log` makes of
-/// a log of requests.
+/// Numbers from the file that the key `file` names: microseconds, one on each line; or the result
+/// of `of_log` for a log of requests.
 fn recorded(reader: &Reader, files: Files, of_log: fn(&[Logged]) -> Vec<Nanos>) -> Result<Arc<[Nanos]>> {
     let allowed =
         "a file that can be read, with one number of microseconds a line, or that `sidelane requests --log` wrote";

@@ -1,4 +1,4 @@
-//! The settings of a scenario: ways of sharing the machine that are compared.
+//! The settings of a scenario: the ways of sharing the machine that are compared.
 
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
@@ -25,7 +25,8 @@ enum Way {
 const WAYS: [(&str, Way); 14] = [
     ("alone", Way::Alone),
     ("unmanaged", Way::Unmanaged),
-    // On SMT the class of batch decides nothing: its lane is another CPU than the service's.
+    // On SMT, the scheduling class of batch has no effect: batch's lane is another CPU than the
+    // service's.
     ("sched-idle", Way::Unmanaged),
     ("exclusion", Way::Exclusion),
     ("freezer", Way::Freezer),
@@ -40,7 +41,7 @@ const WAYS: [(&str, Way); 14] = [
     ("oracle", Way::Oracle),
 ];
 
-/// All settings; their names are told apart.
+/// All settings; their names must differ.
 pub(super) fn settings(top: &Reader, gate: &Gate, files: Files) -> Result<Vec<Setting>> {
     let readers = top.tables("setting")?;
     if readers.is_empty() {
@@ -108,7 +109,7 @@ fn budget(reader: &Reader, by: Decider) -> Result<Budget> {
         (false, None, None) => Ok(Budget::None),
         (false, ..) => {
             let key = if given.is_some() { "budget_ms" } else { "budget" };
-            Err(reader.refuse(key, "is of no use to borrow-idle", "a policy that spends one, or no budget"))
+            Err(reader.refuse(key, "has no effect under borrow-idle", "a policy that spends one, or no budget"))
         }
         (true, None, None) => Err(reader.lacks("budget", "budget_ms, or budget = slo, slo-less-alone or tuned")),
         (true, _, Some(Budget::Slo)) if by == Decider::Oracle => {
@@ -127,7 +128,7 @@ enum GateKind {
     Doctor,
 }
 
-/// `[gate]`, if it is there.
+/// `[gate]`, if the file has it.
 pub(super) fn gate(reader: Reader, files: Files) -> Result<Option<Gate>> {
     if !reader.is_there() {
         return Ok(None);
@@ -160,13 +161,13 @@ fn given_gate(reader: &Reader) -> Result<Gate> {
     Ok(Gate { off, on, lc_cost_ns: 0, batch_looks: false })
 }
 
-/// What `sidelane doctor --json` measured.
+/// The latencies that `sidelane doctor --json` measured.
 fn doctors_gate(reader: &Reader, files: Files) -> Result<Gate> {
     let allowed = "a file that `sidelane doctor --json` wrote";
     let name = reader.text("file", allowed)?.ok_or_else(|| reader.lacks("file", allowed))?;
     let wrong = |problem: String| reader.refuse("file", problem, allowed);
     let text = files(name).map_err(|why| wrong(format!("cannot be read: {name}: {why}")))?;
-    let result: serde_json::Value = serde_json::from_str(&text).map_err(|why| wrong(format!("is no JSON: {why}")))?;
+    let result: serde_json::Value = serde_json::from_str(&text).map_err(|why| wrong(format!("is not JSON: {why}")))?;
     let rows = result["rows"].as_array().ok_or_else(|| wrong(format!("names {name}, which has no rows")))?;
     let measured: Vec<&serde_json::Value> = rows.iter().filter(|row| row["off_p50_ns"].is_number()).collect();
     let gates = measured.iter().filter_map(|row| row["setting"].as_str()).collect::<Vec<_>>().join(", ");

@@ -2,7 +2,7 @@
 
 use sidelane_sim::{Choices, Experiment};
 
-/// The experiment that `text` describes; it names no files.
+/// The experiment of the scenario `text`, which names no files.
 pub fn experiment(text: &str) -> Experiment {
     let files = |_: &str| Err("no files here".to_owned());
     Experiment::parse("test.toml", text, Choices::default(), &files).unwrap()

@@ -1,8 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Stands in for libsidelane_gate.so where no service runs. The word is in a file that a second
- * process may map ($SIDELANE_STUB_WORD), so that it can close the gate; without it the gate stays
- * open.
+ * Replaces libsidelane_gate.so where no service runs. The word is in a file ($SIDELANE_STUB_WORD)
+ * that a second process may map to close the gate; without that file the gate stays open.
  */
 #include <fcntl.h>
 #include <stdlib.h>

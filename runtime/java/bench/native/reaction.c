@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * Closes the stub's gate at random moments and measures how long it takes until a thread comes to
- * the slow path: reaction FILE TIMES CLOSED_US OPEN_US_MEAN. Prints one JSON line.
+ * Closes the stub's gate at random times and measures how long it takes until a thread reaches the
+ * slow path: reaction FILE TIMES CLOSED_US OPEN_US_MEAN. Prints one JSON line.
  */
 #include <fcntl.h>
 #include <math.h>
@@ -29,7 +29,7 @@ static int ascending(const void *a, const void *b)
 	return (x > y) - (x < y);
 }
 
-/* Nanoseconds until somebody came; GIVE_UP_NS if nobody did. */
+/* Nanoseconds until a thread reached the slow path; GIVE_UP_NS if none did. */
 static uint64_t close_once(struct stub *stub, uint64_t closed_ns)
 {
 	uint64_t begin, entered = 0;

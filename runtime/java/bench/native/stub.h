@@ -5,11 +5,11 @@
 #include <stdint.h>
 #include <time.h>
 
-/* The file that gate_stub.c and whoever closes its gate have in common. */
+/* The file that gate_stub.c shares with the process that closes its gate. */
 struct stub {
 	_Atomic uint32_t word;       /*  0: not 0: closed */
-	_Atomic uint32_t slow_paths; /*  4: times that a thread came */
-	_Atomic uint64_t entered_ns; /*  8: when the first came to the closed gate; set to 0 before it is closed */
+	_Atomic uint32_t slow_paths; /*  4: how often a thread reached the slow path */
+	_Atomic uint64_t entered_ns; /*  8: when the first thread reached the closed gate; set to 0 before closing */
 };
 
 static inline uint64_t now_ns(void)

@@ -1,5 +1,5 @@
-//! Every shape of machine in `tests/fixtures/topology`, and how it is read and described. What
-//! lanes come out of it is tested in `pairs`.
+//! How each machine in `tests/fixtures/topology` is read and described. Its lanes are tested in
+//! `pairs`.
 
 use std::fs;
 use std::path::Path;
@@ -30,7 +30,7 @@ fn read_text(text: &str) -> Result<Topology, ReadError> {
     Topology::read(root.path())
 }
 
-/// `cpu{0,4}/online` as `cpu0/online` and `cpu4/online`.
+/// Expands `cpu{0,4}/online` to `cpu0/online` and `cpu4/online`.
 fn expand(path: &str) -> Vec<String> {
     let Some((before, rest)) = path.split_once('{') else {
         return vec![path.to_owned()];

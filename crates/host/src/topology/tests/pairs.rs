@@ -1,4 +1,4 @@
-//! Which lanes each shape of machine lends, or why it lends none.
+//! The lanes that each shape of machine lends, or why it lends none.
 
 use proptest::prelude::*;
 
@@ -129,7 +129,7 @@ fn declared_pairs_are_taken_as_written() {
     assert_eq!(brief(&lanes), "0>1 2>3 0>4");
     assert_eq!((lanes.requests, lanes.needs_pin), (set("0,2"), false));
     assert_eq!(lanes.kind, PairKind::Declared);
-    // Siblings are siblings, whoever names them.
+    // A declared pair that shares a core is still an SMT pair.
     assert_eq!(declared("0:4").expect("lanes").kind, PairKind::Smt);
 }
 
@@ -151,7 +151,7 @@ fn declared_pairs_that_cannot_be_are_refused() {
     }
 }
 
-/// What must hold of any lanes, whatever the machine and wherever the service is.
+/// Properties of all lanes, for any machine and any CPUs of the service.
 fn check_lanes(machine: &Topology, service: &CpuSet, lanes: &Lanes) {
     let lent: CpuSet = lanes.batch.iter().map(|lane| lane.cpu).collect();
     let allowed = service.intersection(&machine.online());

@@ -2,13 +2,14 @@
 /*
  * For how long both lanes of an emulated core worked at once.
  *
- * Each context switch of the two CPUs starts and stops stopwatches. Those of a lane are written by
- * that lane's own switches alone; those of a thread, too, since it runs on one lane at a time.
+ * Each context switch of the two CPUs starts and stops stopwatches. Only a lane's own context
+ * switches write the stopwatches of that lane. The same holds for the stopwatches of a thread,
+ * since a thread runs on one lane at a time.
  *
- * A real-time thread counts as asleep: it is a lane holder that naps, or a client that stands in for
- * another machine. A holder, which is known by its name, may be given a cost. The thief stands for
- * the cycles that the thread that it pre-empted has lost: as long as somebody waits for it, the lane
- * works.
+ * A real-time thread counts as asleep: it is a lane holder that naps, or a client that stands for
+ * another machine. The holder is recognised by its name, and may be given a cost. The thief stands
+ * for the lost cycles of the thread that it pre-empted: as long as a thread waits for the thief,
+ * the lane works.
  */
 #include "kernel/types.h"
 #include <bpf/bpf_helpers.h>
@@ -76,7 +77,7 @@ static __always_inline bool is_holder(struct task_struct *task)
 	return true;
 }
 
-/* The place of a thread, counted from 1; 0 if it has none. */
+/* The place number of a thread, counted from 1; 0 if it has no place. */
 static __always_inline uint32_t place_of(struct sibling_core *core, uint32_t tid)
 {
 	for (uint32_t i = 0; i < SIBLING_THREADS; i++)
@@ -85,19 +86,19 @@ static __always_inline uint32_t place_of(struct sibling_core *core, uint32_t tid
 	return 0;
 }
 
-/* The place with that number, counted from 1; none for 0. */
+/* The place with that number, counted from 1; NULL for 0. */
 static __always_inline struct sibling_thread *thread_at(struct sibling_core *core, uint32_t place)
 {
 	uint32_t index = place - 1;
 
 	if (index >= SIBLING_THREADS)
 		return 0;
-	/* The verifier has to see the bound where the address is made. */
+	/* The verifier requires the bound check next to the computation of the address. */
 	asm volatile("" : "+r"(index));
 	return &core->threads[index & (SIBLING_THREADS - 1)];
 }
 
-/* Where overlap of who runs on the lane is counted. */
+/* Where the overlap of the thread on the lane is counted. */
 static __always_inline uint64_t *overlap_of(struct sibling_core *core, struct sibling_lane *lane)
 {
 	struct sibling_thread *thread = thread_at(core, lane->place);
@@ -131,7 +132,7 @@ static __always_inline void turn_begins(struct sibling_core *core, struct siblin
 	start(&lane->both[SIBLING_NAPS], naps_ns);
 }
 
-/* A program is switched in: its place, if it has one, and its stopwatches. */
+/* A program is switched in: sets its place, if it has one, and starts its stopwatches. */
 static __always_inline void program_begins(struct sibling_core *core, struct sibling_lane *lane, uint32_t number,
 					   uint32_t tid, int64_t now_ns, int64_t works_ns, int64_t naps_ns)
 {
@@ -184,7 +185,7 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 	return 0;
 }
 
-/* A thread that ends gives its place back. */
+/* A thread that ends releases its place. */
 SEC("tp_btf/sched_process_exit")
 int BPF_PROG(sibling_exit, struct task_struct *task)
 {

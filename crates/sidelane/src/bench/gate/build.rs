@@ -1,4 +1,5 @@
-//! The programs of the bench: built by gcc, run with the library preloaded and the gate shut.
+//! The programs of the benchmark: built by gcc, run with the gate's library preloaded and no lane
+//! arrays.
 
 use std::path::{Path, PathBuf};
 use std::process::{Command, Stdio};
@@ -38,7 +39,8 @@ impl Workshop {
         self.programs.build(&format!("examples/{example}"), name, options)
     }
 
-    /// `program` with the library, as under Sidelane, but nowhere to look: the fast path alone.
+    /// `program` with the library, as under Sidelane, but without lane arrays: only the fast path
+    /// runs.
     pub(super) fn command(&self, program: &Path) -> Command {
         let mut command = Command::new(program);
         command.env("LD_PRELOAD", &self.library).env_remove("SIDELANE_GATE").current_dir(self.dir());
@@ -46,7 +48,7 @@ impl Workshop {
         command
     }
 
-    /// What `checked` prints more than `plain`, which takes its turn after it.
+    /// The number that `checked` prints less that of `plain`; the two run in turns.
     pub(super) fn added(&self, plain: &Path, checked: &Path, args: &[&str]) -> Result<f64> {
         Ok(self.figure(checked, args)? - self.figure(plain, args)?)
     }

@@ -1,9 +1,9 @@
-//! `sidelane bench gate`: what the checks of the instrumented gate cost, and how fast batch is off.
+//! `sidelane bench gate`: the cost of the instrumented gate's checks, and its reaction time.
 //!
-//! Three questions, each answered by programs that gcc builds on the spot from `runtime/c/examples`:
-//! what one check costs, against the same loop without; what a whole program that was built with
-//! checks loses, against the same program without; and how fast batch that looks for itself naps,
-//! beside a holder's reaction in the same rounds.
+//! Three questions, each answered by programs that gcc builds during the run from
+//! `runtime/c/examples`. What does one check cost, compared with the same loop without it? How much
+//! slower is a whole program that was built with checks than the same program without? How fast
+//! does batch that checks its own lane nap, compared with a holder's reaction in the same rounds?
 
 mod build;
 mod program;
@@ -38,7 +38,7 @@ const WAYS: [(&str, &[&str]); 4] = [
     ("check_instrument_functions", &["-finstrument-functions"]),
 ];
 
-/// Rounds of a cost, and how far they go on.
+/// Rounds of a cost measurement, and the limit of further rounds.
 const ROUNDS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(10) };
 
@@ -58,7 +58,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     Ok(result)
 }
 
-/// What one check adds, in each way of building.
+/// The cost of one check, for each way of building.
 fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let plain = workshop.build("calls.c", "plain", &[])?;
     for (name, options) in WAYS {
@@ -68,7 +68,7 @@ fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Re
             Check::interval_at_most(what.clone(), of_median(added_ns.iter().copied()), CHECK_LIMIT_NS, Unit::Ns)
         };
         let is_checked = ["check_inline", "check_pg_mfentry"].contains(&name);
-        // The others are told, not judged: their first rounds are enough.
+        // Only one way has a bound; the first rounds are enough for the others.
         let limit = if is_checked { limit } else { Limit { rounds: limit.first, ..limit } };
         let pair = || workshop.added(&plain, &checked, &[]);
         let added_ns = numbers_until_decided(&what, limit, pair, check)?;
@@ -81,11 +81,11 @@ fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Re
     Ok(())
 }
 
-/// What a real program loses that was built with checks at every function's entry.
+/// The slowdown of a real program that was built with checks at every function's entry.
 fn program_cost(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let Some(source) = program::fetch(workshop.dir())? else {
         result.notes.push(
-            "the source of lz4 could not be had (apt-get source, no deb-src or no network): the cost to a real \
+            "the source of lz4 could not be downloaded (apt-get source, no deb-src or no network): the cost to a real \
              program was not measured"
                 .to_owned(),
         );

@@ -1,7 +1,8 @@
-//! A real program: lz4, from its Debian source, compressing text of this machine.
+//! A real program: lz4, from its Debian source, compressing text files of this machine.
 //!
-//! One that is built in seconds and whose time is not in assembly language, where no compiler puts
-//! checks. Its own library is linked in, so that checks are in what it spends its time in.
+//! lz4 builds in seconds, and spends its time in C, not in assembly language, into which no
+//! compiler puts checks. It is linked with its own library, so that the checks are in the code that
+//! takes the time.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,7 +14,7 @@ use anyhow::{Context, Result, ensure};
 use super::build::Workshop;
 
 const PACKAGE: &str = "lz4";
-/// Enough for a tenth of a second at level 9.
+/// Enough for a tenth of a second at compression level 9.
 const INPUT_BYTES: usize = 8 << 20;
 
 /// An unpacked source.
@@ -22,7 +23,7 @@ pub(super) struct Source {
     input: PathBuf,
 }
 
-/// Fetches it into `dir`; None where it cannot be had.
+/// Fetches the source into `dir`; `None` if it cannot be downloaded.
 pub(super) fn fetch(dir: &Path) -> Result<Option<Source>> {
     if !download(dir)? {
         return Ok(None);
@@ -41,8 +42,8 @@ pub(super) fn fetch(dir: &Path) -> Result<Option<Source>> {
     Ok(Some(Source { dir: unpacked, input }))
 }
 
-/// Lets apt download the source, with lists of its own: most machines' have no sources in them, and
-/// they stay as they are. False if it cannot.
+/// Lets apt download the source, with package lists of its own: most machines' lists have no
+/// sources, and they are left unchanged. False if the download fails.
 fn download(dir: &Path) -> Result<bool> {
     let Some(archive) = archive() else { return Ok(false) };
     fs::write(dir.join("sources.list"), format!("deb-src {archive}\n"))?;
@@ -67,7 +68,7 @@ fn archive() -> Option<String> {
     targets.lines().find(|target| target.ends_with(" main")).map(str::to_owned)
 }
 
-/// The source itself, over and over: as real as text gets, and there.
+/// The source files themselves, repeated: real text that is always available.
 fn text(dir: &Path) -> Result<Vec<u8>> {
     let mut text = Vec::new();
     for part in ["lib", "programs", "doc", "tests"] {
@@ -94,8 +95,8 @@ impl Source {
         Ok(program)
     }
 
-    /// How much longer `checked` takes than `plain`, which takes its turn after it: in user time, of
-    /// which other programs on this machine take none.
+    /// How much longer `checked` takes than `plain`, in user time, which other programs do not add
+    /// to; the two run in turns.
     pub(super) fn overhead_percent(&self, workshop: &Workshop, plain: &Path, checked: &Path) -> Result<f64> {
         let ratio = self.user_s(workshop, checked)? / self.user_s(workshop, plain)?;
         Ok((ratio - 1.0) * 100.0)

@@ -1,5 +1,5 @@
-//! Reactions: a pulse on the request lane, the matrix kernel on the batch lane, and the two gates in
-//! turns.
+//! Reactions: a pulse on the request lane, the matrix kernel on the batch lane, and the two gates
+//! in turns.
 
 use std::ffi::OsString;
 use std::time::Duration;
@@ -21,7 +21,7 @@ const ROUND: Duration = Duration::from_secs(2);
 const ROUND_QUICK: Duration = Duration::from_millis(700);
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(120) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(30) };
-/// Until the kernel has made its first checks.
+/// Time for the kernel to make its first checks.
 const START: Duration = Duration::from_millis(300);
 const GATES: [(&str, GateChoice); 2] =
     [("gate_instrumented", GateChoice::Instrumented), ("gate_holder", GateChoice::Holder)];
@@ -33,7 +33,7 @@ pub(super) struct Reactions<'a> {
     patience: Patience,
 }
 
-/// The books of each round, by gate.
+/// The accounting of each round, by gate.
 type Spent = [Vec<Books>; 2];
 
 impl<'a> Reactions<'a> {
@@ -41,7 +41,7 @@ impl<'a> Reactions<'a> {
         Self { lanes, pair, workshop, patience }
     }
 
-    /// Adds a row for each gate, and what is wanted of the instrumented one.
+    /// Adds a row for each gate, and the checks of the instrumented gate.
     pub(super) fn measure(&self, result: &mut ResultFile) -> Result<()> {
         let kernels = self.workshop.build("kernels.c", "kernels", &["-pg", "-mfentry"])?;
         let command = [kernels.into_os_string(), "matrix".into(), "3600".into()];
@@ -84,7 +84,7 @@ impl<'a> Reactions<'a> {
     }
 }
 
-/// What is wanted of the instrumented gate.
+/// The checks of the instrumented gate.
 fn checks(spent: &Spent, pair: &Lanes) -> [Check; 3] {
     let instrumented = |figure: &dyn Fn(&Books) -> Option<f64>| of_median(spent[0].iter().filter_map(figure));
     let off_us = instrumented(&|books| Some(books.reaction_off().percentile_ns(50.0)? as f64 / 1e3));

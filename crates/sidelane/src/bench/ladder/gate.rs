@@ -1,4 +1,4 @@
-//! The instrumented gate: batch that checks for itself and naps in place (Elfen §3.3).
+//! The instrumented gate: batch that checks its own lane and naps in place (Elfen §3.3).
 
 use anyhow::Result;
 
@@ -10,7 +10,8 @@ use crate::experiment::reaction::pair::TestPair;
 
 pub(super) const NAME: &str = "instrumented gate";
 
-/// From the service's wake-up to the nap, and from its end to the nap's.
+/// Time from the service's wake-up to the start of the nap, and from the service's stop to the end
+/// of the nap.
 pub(super) fn measure(pair: &TestPair, effort: &Effort) -> Result<Option<Latency>> {
     instrumented::reactions(pair, effort).map(of_kernel)
 }

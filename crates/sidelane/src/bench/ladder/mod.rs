@@ -1,5 +1,5 @@
-//! The ladder of naps (Elfen §3.2, Fig. 8): what it takes to put a lane to sleep and to wake it,
-//! by every means there is here, from a register to a signal.
+//! The ladder of naps (Elfen §3.2, Fig. 8): the time to put a lane to sleep and to wake it, by
+//! every available means, from a register to a POSIX signal.
 
 mod gate;
 mod reference;
@@ -18,7 +18,7 @@ use sidelane_report::{Row, Unit};
 use super::estimate::Estimate;
 use reference::{PAPER_MACHINE, paper};
 
-/// What was measured, or why it was not.
+/// The measurements, or the reason why there are none.
 pub(super) struct Ladder {
     rungs: Vec<Rung>,
     cycles_per_ns: f64,
@@ -30,13 +30,13 @@ struct Rung {
     outcome: Result<Latency, String>,
 }
 
-/// In nanoseconds.
+/// Latencies in nanoseconds.
 struct Latency {
     sleep: Estimate,
     wake: Estimate,
 }
 
-/// The rung for which a whole session is started.
+/// The rung that needs a whole session.
 pub(super) struct Checked(Rung);
 
 /// Measures the instrumented gate on `pair`.
@@ -44,24 +44,24 @@ pub(super) fn checked(pair: &TestPair, effort: &Effort) -> Checked {
     Checked(rungs::checked(pair, effort))
 }
 
-/// Climbs the others on `pair`. What is needed on the way is called `name`.
+/// Measures the other rungs on `pair`. `name` is the name of temporary objects such as groups.
 pub(super) fn measure(pair: &TestPair, name: &str, effort: &Effort, checked: Checked) -> Ladder {
     let cycles_per_ns = Clock::calibrate().cycles_per_ns;
     Ladder { rungs: rungs::all(pair, name, effort, cycles_per_ns, checked.0), cycles_per_ns }
 }
 
-/// Runs a measurement on a thread of its own, so that its affinity and class end with it.
+/// Runs a measurement on a thread of its own, so that changes of affinity and class end with it.
 fn apart<T: Send>(measure: impl FnOnce() -> T + Send) -> T {
     thread::scope(|scope| scope.spawn(measure).join().expect("measurements do not panic"))
 }
 
 impl Ladder {
-    /// A row for each rung, without figures for those that could not be had.
+    /// A row for each rung, without figures for those that are not available.
     pub(super) fn rows(&self) -> Vec<Row> {
         self.rungs.iter().map(|rung| self.row(rung)).collect()
     }
 
-    /// Why rungs are missing, and how to read those that are not.
+    /// Why rungs are missing, and how to read the others.
     pub(super) fn notes(&self) -> Vec<String> {
         let lacks =
             self.rungs.iter().filter_map(|rung| Some(format!("nap {}: {}", rung.name, rung.outcome.as_ref().err()?)));
@@ -74,7 +74,7 @@ impl Ladder {
         lacks.chain([method.to_owned()]).collect()
     }
 
-    /// Sleeping and waking of each rung, and the paper's beside them.
+    /// The time to sleep and to wake for each rung, beside the paper's.
     pub(super) fn picture(&self) -> Intervals {
         let groups = self.rungs.iter().map(|rung| self.group(rung)).filter(|group| !group.means.is_empty());
         Intervals {

@@ -1,4 +1,4 @@
-//! The rungs, best first: which there are, and what is missing for the others.
+//! The rungs in order of preference: those that are available, and what is missing for the others.
 
 use anyhow::{Context, Result};
 
@@ -17,14 +17,14 @@ use sidelane_host::nap::Nap;
 use sidelane_host::procfs::own_cpus;
 use sidelane_kernel::histogram::Histogram;
 
-/// Naps that this CPU or kernel may lack, by the beginning of their names, and what is missing then.
+/// Naps that this CPU or kernel may lack, by the beginning of their names, with what is missing.
 const NAPS: [(&str, &str); 3] = [
     ("UMWAIT", "this CPU has no WAITPKG (Intel since Alder Lake and Sapphire Rapids), or its hypervisor hides it"),
     ("MWAITX", "this CPU has no MONITORX (AMD since Excavator), or its hypervisor hides it"),
     ("nanonap", "there is no /dev/nanonap: build and load kmod/nanonap, where MWAIT may be used"),
 ];
 
-/// All rungs; those that cannot be had say why.
+/// All rungs; those that are not available have the reason.
 pub(super) fn all(pair: &TestPair, name: &str, effort: &Effort, cycles_per_ns: f64, checked: Rung) -> Vec<Rung> {
     let here = [Nap::probe(), Nap::PAUSE];
     let naps = here.iter().take(if here[0] == here[1] { 1 } else { 2 }).map(|nap| Sleeper::Nap(*nap));
@@ -72,7 +72,7 @@ fn nap(sleeper: Sleeper, pair: &TestPair, effort: &Effort, cycles_per_ns: f64) -
     rung(&sleeper.to_string(), latency)
 }
 
-/// From samples of going to sleep and of waking.
+/// From samples of the times to sleep and to wake.
 pub(super) fn of_samples(sleep: Vec<f64>, wake: Vec<f64>) -> Option<Latency> {
     Some(Latency { sleep: Estimate::of(sleep)?, wake: Estimate::of(wake)? })
 }

@@ -1,4 +1,4 @@
-//! T2 of Fig. 7, asleep of its own accord: the ways of napping that a program can choose itself.
+//! T2 of Fig. 7 when it puts itself to sleep: the ways of napping that a program can use itself.
 
 use std::fmt;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -6,14 +6,14 @@ use std::time::Duration;
 
 use sidelane_host::nap::Nap;
 
-/// What T2 is asked for.
+/// What T2 is asked to do.
 pub(super) const BE_AWAKE: u32 = 0;
 pub(super) const NAP: u32 = 1;
 pub(super) const END: u32 = 2;
-/// A nap that goes on is begun anew after so long: far beyond any wake-up.
+/// A nap is restarted after this time, which is far longer than any wake-up.
 const NAP_MAX: Duration = Duration::from_millis(1);
 
-/// A way to sleep until asked for something else.
+/// A way to sleep until asked to do something else.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Sleeper {
     /// In the kernel, off the lane.
@@ -32,7 +32,7 @@ impl fmt::Display for Sleeper {
 }
 
 impl Sleeper {
-    /// Sleeps while a nap is asked for.
+    /// Sleeps while T2 is asked to nap.
     pub(super) fn sleep(self, asked: &AtomicU32) {
         let over = || asked.load(Ordering::Acquire) != NAP;
         while !over() {
@@ -43,7 +43,7 @@ impl Sleeper {
         }
     }
 
-    /// Asks for something, so that a sleeping T2 notices.
+    /// Asks for `what`, and wakes T2 if it sleeps.
     pub(super) fn ask(self, asked: &AtomicU32, what: u32) {
         asked.store(what, Ordering::Release);
         if self == Self::Futex && what != NAP {
@@ -54,7 +54,7 @@ impl Sleeper {
 
 fn futex_wait(word: &AtomicU32) {
     let timeout = std::ptr::null::<libc::timespec>();
-    // SAFETY: the word outlives the call. Whatever ends it early, the caller looks again.
+    // SAFETY: the word outlives the call. If the wait ends early, the caller checks the word again.
     unsafe { libc::syscall(libc::SYS_futex, word.as_ptr(), libc::FUTEX_WAIT | libc::FUTEX_PRIVATE_FLAG, NAP, timeout) };
 }
 

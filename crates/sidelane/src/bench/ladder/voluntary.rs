@@ -1,10 +1,10 @@
-//! Fig. 7: a measurement thread on one lane puts T2 on the other to sleep and wakes it up.
+//! Fig. 7: a measurement thread on one lane puts T2 on the other lane to sleep and wakes it.
 //!
-//! The paper tells a sleeping lane by its µops, which takes counters of both lanes. Without them the
-//! evidence is T2's own: it is asleep once its last store before the nap is seen, and awake once
-//! its first store after it is. What a nap then takes to give its lane's resources away is not in
-//! the figure. A futex is different, because its sleep is the kernel's: there T2 is asleep once
-//! the scheduler has stopped its clock.
+//! The paper detects a sleeping lane by its µops, which needs hardware counters of both lanes.
+//! Without them T2's own stores are the evidence: T2 is asleep once its last store before the nap
+//! is seen, and awake once its first store after it is seen. The time that the nap then takes to
+//! release the lane's resources is not in the figure. For a futex the kernel does the sleep: there
+//! T2 is asleep once the scheduler has stopped its CPU time clock.
 
 use std::io;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -19,14 +19,14 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::tsc::cycles;
 
-/// T2 sleeps for so long: long enough that a CPU without work is as asleep as it gets here.
+/// For how long T2 sleeps: long enough that an idle CPU reaches its deepest sleep here.
 const NAP_TIME: Duration = Duration::from_micros(200);
-/// And is awake for so long before the next round.
+/// For how long T2 is awake before the next round.
 const AWAKE_TIME: Duration = Duration::from_micros(50);
-/// A T2 that does not answer by now is kept from its lane by something else.
+/// If T2 has not answered after this time, another program is using its lane.
 const PATIENCE_NS: u64 = 50_000_000;
 
-/// What the two threads share, a cache line each, so that neither delays the other's stores.
+/// Shared by the two threads, in a cache line each, so that neither delays the other's stores.
 #[derive(Default)]
 #[repr(C, align(128))]
 struct Line(AtomicU32);
@@ -34,11 +34,11 @@ struct Line(AtomicU32);
 #[derive(Default)]
 struct Flags {
     asked: Line,
-    /// What T2 last said of itself.
+    /// T2's last report of its state.
     heart: Line,
 }
 
-/// One round, in cycles.
+/// The times of one round, in cycles.
 pub(super) struct Round {
     pub(super) sleep: u64,
     pub(super) wake: u64,
@@ -101,7 +101,7 @@ fn t2(sleeper: Sleeper, flags: &Flags) {
     }
 }
 
-/// Waits until T2 says `what` of itself; returns when that was seen.
+/// Waits until T2 reports `what`; returns when that was seen.
 fn wait_for(flags: &Flags, what: u32) -> Option<u64> {
     let since_ns = now_ns();
     while flags.heart.0.load(Ordering::Acquire) != what {
@@ -112,7 +112,7 @@ fn wait_for(flags: &Flags, what: u32) -> Option<u64> {
     Some(cycles())
 }
 
-/// Waits until two looks in a row find T2's CPU time unchanged; returns when the first was taken.
+/// Waits until two consecutive reads find T2's CPU time unchanged; returns the time of the first.
 fn wait_until_stopped(clock: libc::clockid_t) -> Option<u64> {
     let since_ns = now_ns();
     let (mut seen_at, mut seen) = (cycles(), used_ns(clock));
@@ -128,7 +128,7 @@ fn wait_until_stopped(clock: libc::clockid_t) -> Option<u64> {
     }
 }
 
-/// The CPU time clock of the calling thread, which others can read too.
+/// The CPU time clock of the calling thread, which other threads can read too.
 fn own_clock() -> io::Result<libc::clockid_t> {
     let mut clock = 0;
     // SAFETY: `clock` is valid for writes, and a thread that runs exists.

@@ -1,4 +1,4 @@
-//! What the runs of a sweep came to: medians over rounds, and ratios within them.
+//! The results of a sweep's runs: medians over rounds, and ratios within rounds.
 
 use sidelane_host::median::median;
 use sidelane_policy::borrow::harm::HarmEstimate;
@@ -10,20 +10,20 @@ pub(super) struct Figures {
     pub(super) p50_us: f64,
     pub(super) p95_us: f64,
     pub(super) p99_us: f64,
-    /// What the client saw, where the others were seen at the service's sockets.
+    /// The p99 that the client measured; the others were measured at the service's sockets.
     pub(super) client_p99_us: Option<f64>,
     pub(super) lc_utilisation: f64,
-    /// Nothing of these where batch did not run.
+    /// `None` for the following fields if batch did not run.
     pub(super) batch_utilisation: Option<f64>,
     pub(super) batch_work_ratio: Option<f64>,
     pub(super) overlap_percent: Option<f64>,
     pub(super) lent_overlap_percent: Option<f64>,
-    /// What the session had learned of what batch costs a request, at the end.
+    /// The harm estimate of the session at its end.
     pub(super) harm: Option<HarmEstimate>,
 }
 
 impl Figures {
-    /// Of both lanes: 2 is all there is, as in the paper's Figs. 2 and 11.
+    /// Utilisation of both lanes; the maximum is 2, as in the paper's Figs. 2 and 11.
     pub(super) fn utilisation(&self) -> f64 {
         self.lc_utilisation + self.batch_utilisation.unwrap_or(0.0)
     }
@@ -34,13 +34,13 @@ impl Figures {
 pub(super) struct Run {
     pub(super) round: u64,
     pub(super) load: u8,
-    /// The batch kernel; nothing for the service alone, which is alone beside each of them.
+    /// The batch kernel; `None` for the service alone, which is the baseline of all kernels.
     pub(super) batch: Option<String>,
     pub(super) setting: &'static str,
     pub(super) figures: Figures,
 }
 
-/// What a cell of the sweep varies.
+/// The parameters of a cell.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct At<'a> {
     pub(super) load: u8,
@@ -68,18 +68,20 @@ impl Cells {
         median(self.at(at).filter_map(|run| figure(&run.figures)))
     }
 
-    /// The harm that the last session of a cell had learned; it knows what those before it did.
+    /// The harm that the last session of a cell had learned; it starts from that of the sessions
+    /// before.
     pub(super) fn harm(&self, at: At<'_>) -> Option<HarmEstimate> {
         self.at(at).last()?.figures.harm
     }
 
-    /// The harm that the last session with a batch kernel had learned, whatever its load.
+    /// The harm that the last session with a batch kernel had learned, at any load.
     pub(super) fn last_harm(&self, batch: &str, setting: &str) -> Option<HarmEstimate> {
         let fits = |run: &&Run| run.setting == setting && run.batch.as_deref() == Some(batch);
         self.0.iter().rfind(fits)?.figures.harm
     }
 
-    /// A figure ÷ the same in the same round under the setting `other`, for each round.
+    /// A figure divided by the same figure in the same round under the setting `other`, for each
+    /// round.
     pub(super) fn ratios(&self, at: At<'_>, other: &str, figure: impl Fn(&Figures) -> Option<f64>) -> Vec<f64> {
         let pair = |run: &Run| {
             let mut others = self.at(At { setting: other, ..at });
@@ -94,7 +96,7 @@ impl Cells {
 pub(super) mod tests {
     use super::*;
 
-    /// A run with so much p99 and batch utilisation.
+    /// A run with this p99 and batch utilisation.
     pub(in crate::bench::lanes) fn run(
         round: u64,
         load: u8,

@@ -1,4 +1,4 @@
-//! What the sweep has to show.
+//! The checks of the sweep.
 
 use sidelane_policy::borrow::harm::HarmEstimate;
 
@@ -8,7 +8,8 @@ use super::sweep::Sweep;
 use crate::bench::interval::of_median;
 use sidelane_report::{Check, Interval, Unit};
 
-/// Least borrowing first: each has to let batch run at least as much as the one before it.
+/// From the least borrowing to the most: each must let batch run at least as much as the one before
+/// it.
 const POLICIES: [(&str, &str); 5] = [
     ("borrow_idle", "borrow idle"),
     ("fixed_budget", "fixed budget"),
@@ -16,18 +17,19 @@ const POLICIES: [(&str, &str); 5] = [
     ("dynamic_refresh", "dynamic refresh"),
     ("deadline", "deadline"),
 ];
-/// Where lending by age has to be worth it, of those that are measured, and how much.
+/// The loads, among those measured, at which lending by age has to gain, and by how much.
 const DEADLINE_LOADS: [u8; 2] = [50, 70];
 const DEADLINE_OVER_DYNAMIC: f64 = 1.1;
 const ALONE: &str = "alone";
-/// Two policies that do the same differ by so much on a noisy machine.
+/// Two policies that do the same may differ by this much on a noisy machine.
 const NOISE: f64 = 0.02;
-/// Of Redis' runs, where the client itself takes up to half of the batch lane.
+/// The same for Redis' runs, where the client takes up to half of the batch lane.
 const REDIS_NOISE: f64 = 0.05;
-/// The paper's Fig. 11 has 1.5 ÷ 1.0 of both lanes at moderate load, that is, batch doubled.
+/// In the paper's Fig. 11 both lanes reach 1.5 instead of 1.0 at moderate load, so batch's share
+/// doubles.
 const DYNAMIC_OVER_IDLE: f64 = 1.3;
 const P99_OVER_ALONE: f64 = 1.05;
-/// How near the harm that was learned has to come to what is emulated, of 1.
+/// How close the learned harm must come to the emulated one.
 const HARM_WITHIN: f64 = 0.1;
 const LEARNS: &str = "dynamic_refresh";
 
@@ -42,7 +44,7 @@ pub(super) fn of_search(sweep: &Sweep) -> Vec<Check> {
     checks
 }
 
-/// What is compared at moderate load.
+/// The comparisons at moderate load.
 fn of_moderate_load(sweep: &Sweep) -> Vec<Check> {
     let (plan, cells) = (&sweep.plan, &sweep.cells);
     let load = plan.moderate();
@@ -61,8 +63,9 @@ fn of_moderate_load(sweep: &Sweep) -> Vec<Check> {
     checks
 }
 
-/// Whether what was learned is what is emulated. That is the same with all batch kernels, so each of them adds to the
-/// mean as much as it is sure: the memory of one session is not enough for an interval that is as narrow as the bound.
+/// Whether the learned harm is the emulated one. The emulated harm is the same with all batch
+/// kernels, so the mean over them is taken, weighted by their precision: one session's estimate
+/// alone has a wider interval than the bound.
 fn of_harm(sweep: &Sweep, emulated: f64) -> Check {
     let percent = |harm: f64| 100.0 * harm;
     let learned = sweep.plan.batches.iter().filter_map(|batch| sweep.cells.last_harm(batch, LEARNS));
@@ -74,7 +77,7 @@ fn of_harm(sweep: &Sweep, emulated: f64) -> Check {
     Check::interval_at_most(name, off, percent(HARM_WITHIN), Unit::Percent)
 }
 
-/// Estimates of one number, each by the inverse of its error squared.
+/// The mean of estimates of one number, each weighted by the inverse of its squared error.
 fn mean_of(estimates: impl Iterator<Item = HarmEstimate>) -> Option<HarmEstimate> {
     let add = |(weights, sum), one: HarmEstimate| {
         let weight = one.error.powi(2).recip();
@@ -84,7 +87,7 @@ fn mean_of(estimates: impl Iterator<Item = HarmEstimate>) -> Option<HarmEstimate
     (weights > 0.0).then(|| HarmEstimate { mean: sum / weights, error: weights.sqrt().recip() })
 }
 
-/// What lending by age has to be worth at one of its loads.
+/// The gain that lending by age must have at one of its loads.
 fn of_deadline(sweep: &Sweep, load: u8) -> Option<Check> {
     let name = format!("batch's time at {load} %, deadline well over dynamic refresh");
     let gain = gain_at(&sweep.plan, &sweep.cells, load, "deadline", "dynamic_refresh");
@@ -125,7 +128,7 @@ fn is_slo_undecided(sweep: &Sweep, load: u8, policy: &str) -> bool {
     within_alone(sweep, load) && over_slo(sweep, load, policy).any(|over| check(over).is_undecided())
 }
 
-/// Of several numbers the one that `worse` chooses; `None` if one is missing.
+/// The number among several that `worse` chooses; `None` if one is missing.
 fn all_of(
     mut numbers: impl Iterator<Item = Option<Interval>>,
     worse: fn(Interval, Interval) -> Interval,
@@ -134,8 +137,8 @@ fn all_of(
     numbers.try_fold(first, |worst, next| Some(worse(worst, next?)))
 }
 
-/// How much more batch ran at moderate load: the median of pairs, with the batch kernel that
-/// gained least.
+/// How much more batch ran at moderate load: the median of pairs, with the batch kernel that gained
+/// least.
 fn gain(plan: &SweepPlan, cells: &Cells, policy: &str, other: &str) -> Option<Interval> {
     gain_at(plan, cells, plan.moderate(), policy, other)
 }
@@ -148,8 +151,8 @@ fn gain_at(plan: &SweepPlan, cells: &Cells, load: u8, policy: &str, other: &str)
     all_of(plan.batches.iter().map(of_batch), Interval::min)
 }
 
-/// The policy's p99 ÷ the objective, where that is most; only loads at which the service alone
-/// keeps its objective count, since no policy can mend the others.
+/// The largest ratio of the policy's p99 and the objective. Only loads at which the service alone
+/// keeps its objective count: no policy can improve the others.
 fn worst_of_slo(sweep: &Sweep, policy: &str) -> Option<Interval> {
     let loads = sweep.plan.loads.iter().filter(|load| within_alone(sweep, **load));
     all_of(loads.flat_map(|load| over_slo(sweep, *load, policy)), Interval::max)
@@ -160,7 +163,7 @@ fn within_alone(sweep: &Sweep, load: u8) -> bool {
     alone_us.is_some_and(|alone_us| alone_us <= sweep.promise.slo_us)
 }
 
-/// The same at one load, for each batch kernel.
+/// The same ratio at one load, for each batch kernel.
 fn over_slo(sweep: &Sweep, load: u8, policy: &str) -> impl Iterator<Item = Option<Interval>> {
     let over = move |batch: &String| {
         let runs = sweep.cells.at(At { load, batch, setting: policy });
@@ -169,7 +172,7 @@ fn over_slo(sweep: &Sweep, load: u8, policy: &str) -> impl Iterator<Item = Optio
     sweep.plan.batches.iter().map(over)
 }
 
-/// All pairs at moderate load, whatever the batch kernel.
+/// p99 over alone in all pairs at moderate load, with all batch kernels.
 fn p99_over_alone(plan: &SweepPlan, cells: &Cells) -> Option<Interval> {
     let load = plan.moderate();
     let p99_us = |run: &Figures| Some(run.p99_us);
@@ -189,8 +192,8 @@ mod tests {
     use crate::bench::rounds::Limit;
     use sidelane_report::Verdict;
 
-    /// Six rounds at 50 %, batch `loop`: p99 and batch utilisation of the policies. The
-    /// service alone has 10 ms and owes 25.
+    /// Six rounds at 50 %, batch `loop`, with p99 and batch utilisation of each policy. The service
+    /// alone has a p99 of 10 ms, and its objective is 25 ms.
     fn sweep(policies: [(f64, f64); 5]) -> Sweep {
         let mut runs = Vec::new();
         for round in 0..6 {

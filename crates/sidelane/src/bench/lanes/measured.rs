@@ -1,11 +1,10 @@
-//! Everything that was measured.
+//! All measurements of the benchmark.
 
 use crate::bench::ladder::Ladder;
 use crate::bench::lanes::step::StepRuns;
 use crate::bench::lanes::sweep::Sweep;
 use crate::experiment::sibling::Emulated;
 
-/// Everything that was measured.
 pub(super) struct Measured {
     pub(super) ladder: Ladder,
     pub(super) emulated: Option<Emulated>,

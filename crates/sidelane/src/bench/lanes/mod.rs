@@ -3,11 +3,11 @@
 //! - the ladder of naps: §3.2, Fig. 8 (see [`super::ladder`]);
 //! - the sweep: §5, Figs. 10 and 11: p99 and utilisation of both lanes against load, for each way
 //!   of running batch beside a service;
-//! - the same at moderate load for a service of another kind, Redis;
-//! - the step: what an objective is worth when the load quadruples at once.
+//! - the sweep at moderate load for another kind of service, Redis;
+//! - the step: how well an objective is kept when the load quadruples at once.
 //!
-//! Within a round every setting takes a turn with the same requests at the same intended times,
-//! so settings are compared pairwise and a slow spell of the machine hits all of them.
+//! In each round every setting runs in turn, with the same requests at the same intended times. So
+//! settings are compared in pairs, and a slow period of the machine affects all of them.
 
 mod cells;
 mod checks;
@@ -74,7 +74,7 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     plan.redis.as_ref().map_or(Ok(()), |_| redis::ensure_installed())?;
     eprintln!("sidelane: naps");
     let ladder = climb(options, &plan)?;
-    let search = search::stage(place, options.sibling, &options.cache).context("cannot put up the search service")?;
+    let search = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
     let lanes = search.beside()?.lanes;
     let emulated = Emulated::of(search.sibling.as_ref(), &place.lanes());
     let swept = sweep::run(&search, &plan.search, plan.slo_us(), checks::of_search).context("search")?;
@@ -93,7 +93,7 @@ fn sweep_redis(place: Place, sibling: Option<Carrier>, plan: &plan::SweepPlan) -
     sweep::run(&redis::stage(place, sibling)?, plan, None, checks::of_redis)
 }
 
-/// Measures the naps under the guard that a doctor has: whatever happens, no group is left behind.
+/// Measures the naps. The guard removes its groups whatever happens.
 fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     let topology = Topology::read(Path::new("/sys"))?;
     let pair = TestPair::choose(&topology, &own_cpus(), options.lanes.as_deref())?;
@@ -108,7 +108,7 @@ fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     Ok(ladder)
 }
 
-/// Puts everything into the result.
+/// Puts all measurements into the result.
 fn fill(measured: &Measured, result: &mut ResultFile, place: Place, lanes: &Lanes) {
     result.rows = measured.ladder.rows();
     result.rows.extend(rows::of_sweep(&measured.search));

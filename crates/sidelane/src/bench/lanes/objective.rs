@@ -1,48 +1,51 @@
-//! The objective that a service is held to, and the budgets that it leaves.
+//! The service's latency objective, and the budget that it leaves for batch.
 //!
-//! The paper's search service owes a p99 of 100 ms and has 53 ms alone: that leaves a budget of
-//! 47 ms (§3.4). A machine and an index other than theirs need another objective, so unless one is
-//! given it is taken from the service itself: two and a half times its p99 alone at moderate load.
+//! The paper's search service has an objective of 100 ms for p99, and reaches 53 ms alone: that
+//! leaves a budget of 47 ms (§3.4). Another machine and index need another objective. Unless one is
+//! given it is computed from the service's own p99: two and a half times that p99 alone at moderate
+//! load.
 
 use std::collections::BTreeMap;
 
-/// Of the p99 alone at moderate load. The paper's is 100 ms ÷ 53 ms = 1.9 at a load with hardly a
-/// queue; at moderate load there is one, and 2.5 leaves room for as much again at higher loads.
+/// Multiple of the p99 alone at moderate load. The paper's is 100 ms ÷ 53 ms = 1.9 at a load with
+/// hardly any queue. At moderate load requests queue, and 2.5 leaves the same margin again for
+/// higher loads.
 pub(super) const FACTOR: f64 = 2.5;
 
-/// Nobody who shares a machine promises less: its own jitter is in the p99 of a short request.
+/// The smallest objective. A service on a shared machine cannot promise less: the p99 of a short
+/// request includes the machine's jitter.
 const LEAST_US: f64 = 5_000.0;
 
-/// What a service owes, and what it needs itself.
+/// The service's objective, and its p99 alone.
 #[derive(Clone, Debug)]
 pub(super) struct Promise {
-    /// What its p99 may be.
+    /// The objective for p99.
     pub(super) slo_us: f64,
-    /// What it is with the service alone, by load.
+    /// The p99 of the service alone, by load.
     pub(super) alone_p99_us: BTreeMap<u8, f64>,
 }
 
 impl Promise {
-    /// From what was measured alone; `moderate` is among its loads.
+    /// From the p99 measured alone; `moderate` must be among its loads.
     pub(super) fn of(given_us: Option<f64>, alone_p99_us: BTreeMap<u8, f64>, moderate: u8) -> Self {
         let own_us = alone_p99_us.get(&moderate).copied().unwrap_or(0.0);
         Self { slo_us: given_us.unwrap_or_else(|| rounded(FACTOR * own_us).max(LEAST_US)), alone_p99_us }
     }
 
-    /// Until which age of a request batch may stay beside it: the objective itself. What that leaves unused
-    /// is a matter of the load; nothing where there is no budget either.
+    /// The request age until which batch may run beside the request: the objective itself. How much
+    /// of that is used depends on the load. 0 where there is no budget either.
     pub(super) fn age_us(&self, load: u8) -> f64 {
         if self.budget_us(load) > 0.0 { self.slo_us } else { 0.0 }
     }
 
-    /// What batch may cost a request at that load: the paper's rule. Nothing where the service
-    /// alone needs all there is.
+    /// By how much batch may delay a request at that load: the paper's rule. 0 where the service
+    /// alone already exceeds the objective.
     pub(super) fn budget_us(&self, load: u8) -> f64 {
         self.alone_p99_us.get(&load).map_or(0.0, |alone_us| (self.slo_us - alone_us).max(0.0))
     }
 }
 
-/// To two digits: an objective is somebody's decision, not a measurement.
+/// Rounded to two digits: an objective is a decision, not a measurement.
 pub(super) fn rounded(value: f64) -> f64 {
     if value <= 0.0 {
         return 0.0;

@@ -6,12 +6,12 @@ use crate::bench::rounds::Patience;
 use crate::experiment::sibling::Carrier;
 use sidelane_policy::borrow::Objective;
 
-/// What `sidelane bench lanes` was asked to do.
+/// The options of a run of `sidelane bench lanes`.
 #[derive(Clone, Debug)]
 pub struct LanesOptions {
-    /// Whether there are fewer settings and loads, and how many rounds there may be.
+    /// Whether to use fewer settings and loads, and the limit of rounds.
     pub patience: Patience,
-    /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
+    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// `--sibling`, if given.
     pub sibling: Option<Carrier>,
@@ -19,7 +19,7 @@ pub struct LanesOptions {
     pub loads: Option<Vec<u8>>,
     /// The lab's batch kernels.
     pub batches: Option<Vec<String>>,
-    /// What the search service's requests may take; by default worked out from what they take alone.
+    /// The search service's objective; by default computed from its p99 alone.
     pub slo: Option<Objective>,
     /// Where index and queries are kept between runs.
     pub cache: PathBuf,

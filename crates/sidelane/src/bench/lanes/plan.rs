@@ -1,4 +1,4 @@
-//! What is measured, how often and for how long, so that it ends when it should.
+//! The plan: what is measured, how often and for how long, so that the run ends in time.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -21,13 +21,14 @@ const LOADS_QUICK: [u8; 2] = [50, 80];
 /// The paper's three micro benchmarks (§4) and a real program.
 const BATCHES: [&str; 4] = ["loop", "matrix", "flush", "zstd"];
 const BATCH_QUICK: &str = "matrix";
-/// A median of fewer says nothing of its spread.
+/// A median of fewer rounds does not show its spread.
 const ROUNDS_MIN: u64 = ROUNDS_FOR_AN_INTERVAL as u64;
 const ROUNDS_MAX: u64 = 40;
-/// What a run takes besides its load: starting a session and ending it, and the watch of the service's
+/// Additional time of a run: to start and end a session, and to begin watching the service's
 /// sockets where the client has no CPU of its own.
 const OVERHEAD: Duration = Duration::from_millis(700);
-/// One request in some hundred is a reference for what batch costs, and some hundred of those make a mean.
+/// About one request in a hundred is a reference for batch's cost, and a mean needs some hundred
+/// references.
 const LEARNING: Duration = Duration::from_secs(60);
 const LEARNING_QUICK: Duration = Duration::from_secs(30);
 
@@ -36,7 +37,7 @@ pub(super) struct Plan {
     pub(super) patience: Patience,
     pub(super) naps: Effort,
     pub(super) search: SweepPlan,
-    /// Not in the quick run.
+    /// `None` in the quick run.
     pub(super) redis: Option<SweepPlan>,
     pub(super) step: Option<StepPlan>,
     slo_us: Option<f64>,
@@ -52,16 +53,17 @@ pub(super) struct SweepPlan {
     pub(super) limit: Limit,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
-    /// The first session with a batch kernel may have so much load before its run to learn its terms.
+    /// The first session with a batch kernel may run under load for this long before its measured
+    /// run, to learn.
     pub(super) learning: Duration,
 }
 
-/// What is compared.
+/// The settings that are compared.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum Comparison {
     /// The service alone and the policies.
     Policies,
-    /// The kernel's own means and a freezing daemon too.
+    /// The service alone, the policies, the kernel's own means and a freezing daemon.
     Everything,
 }
 
@@ -88,7 +90,7 @@ impl Plan {
         })
     }
 
-    /// The objective that was asked for.
+    /// The objective that the user gave.
     pub(super) fn slo_us(&self) -> Option<f64> {
         self.slo_us
     }
@@ -111,7 +113,7 @@ impl SweepPlan {
             None => &LOADS,
         };
         let batches: &[&str] = if quick { &[BATCH_QUICK] } else { &BATCHES };
-        // A line goes from left to right, and a load that is named twice is one load.
+        // A line in a chart goes from left to right, and a load given twice counts once.
         let loads: BTreeSet<u8> = loads.iter().copied().collect();
         let plan = Self {
             service: "search",
@@ -141,7 +143,7 @@ impl SweepPlan {
         }
     }
 
-    /// As many as there is time for.
+    /// The number of rounds for which there is time.
     fn rounds_in(&self, length: Duration) -> u64 {
         let round = (self.run + self.warm_up + OVERHEAD) * self.runs_a_round() as u32;
         let rounds = length.as_millis() / round.as_millis().max(1);
@@ -149,7 +151,7 @@ impl SweepPlan {
     }
 
     fn runs_a_round(&self) -> usize {
-        // As `turns` of the sweep has it.
+        // The same rule as in `turns` of the sweep.
         let of = |setting: &Setting| match setting.compares_everywhere() {
             true => self.batches.len(),
             false => 1,
@@ -163,8 +165,8 @@ impl SweepPlan {
         self.loads.iter().min_by_key(distance).copied().unwrap_or(MODERATE_PERCENT)
     }
 
-    /// The settings, the service alone first, least borrowing before most, then the paper's own rules.
-    /// Under `deadline` batch may stay until a request is `age_ns` old.
+    /// The settings: the service alone, then the policies from the least borrowing to the most,
+    /// then the paper's own rules. Under `deadline` batch may run until a request is `age_ns` old.
     pub(super) fn settings(&self, budget_ns: u64, age_ns: u64) -> Vec<Setting> {
         let others = [Setting::UNMANAGED, Setting::SCHED_IDLE, Setting::freezer()];
         let everything = self.comparison == Comparison::Everything;
@@ -194,7 +196,7 @@ mod tests {
         Plan::of(&options).unwrap()
     }
 
-    /// The first rounds, if all settings take part in each.
+    /// The duration of the first rounds if all settings take part in each.
     fn takes(plan: &SweepPlan) -> Duration {
         let runs = plan.loads.len() + plan.runs_a_round() * plan.limit.first as usize;
         let sessions = |setting: &Setting| if setting.compares_everywhere() { plan.batches.len() } else { 1 };

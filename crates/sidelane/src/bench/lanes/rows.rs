@@ -6,8 +6,8 @@ use crate::experiment::setting::Setting;
 use sidelane_policy::borrow::Budget;
 use sidelane_report::Row;
 
-/// A row for each load, batch kernel and setting, medians over the rounds; ratios are taken within
-/// a round first.
+/// A row for each load, batch kernel and setting, with medians over the rounds; ratios are computed
+/// within a round first.
 pub(super) fn of_sweep(sweep: &Sweep) -> Vec<Row> {
     let mut rows = Vec::new();
     for load in &sweep.plan.loads {
@@ -58,7 +58,8 @@ fn row(sweep: &Sweep, load: u8, batch: &str, setting: &Setting) -> Row {
     row
 }
 
-/// What batch may cost a request; under `deadline`, until which age it may stay.
+/// By how much batch may delay a request; under `deadline`, the request age until which batch may
+/// run.
 fn spends_us(setting: &Setting) -> Option<f64> {
     match setting.beside?.hold?.budget {
         Budget::Given(ns) => Some(ns as f64 / 1e3),

@@ -1,8 +1,8 @@
 //! The step: an objective instead of a budget, and a load that quadruples at once.
 //!
-//! What batch may cost a request is then worked out ten times a second from how requests fare
-//! (`sidelane run --slo`). The rule is ours, not the paper's, which measures a budget beforehand;
-//! what it has to show is that it shrinks the budget before requests are late for long.
+//! With an objective the budget is computed ten times a second from the latencies of requests
+//! (`sidelane run --slo`). The rule is ours; the paper measures a budget beforehand. The check is
+//! whether the rule shrinks the budget before requests are late for long.
 
 use std::time::Duration;
 
@@ -20,13 +20,15 @@ use crate::experiment::stage::Stage;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Row, Unit};
 
-/// Of the p99 alone at the load after the step: an objective that the service can keep there.
+/// Multiple of the p99 alone at the load after the step: an objective that the service can keep
+/// there.
 const FACTOR: f64 = 2.0;
-/// Two looks of a second: one to see that requests are late, one to see that they no longer are.
+/// Two sliding windows of a second: one to see that requests are late, one to see that they are in
+/// time again.
 const ABOVE_LIMIT_S: f64 = 2.0;
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 
-/// How it is measured.
+/// Loads and times of the measurement.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct StepPlan {
     pub(super) limit: rounds::Limit,
@@ -48,7 +50,7 @@ impl StepPlan {
     };
 }
 
-/// What the repetitions came to.
+/// The results of the repetitions.
 pub(super) struct StepRuns {
     plan: StepPlan,
     pub(super) slo_us: f64,
@@ -56,7 +58,7 @@ pub(super) struct StepRuns {
     lent: Vec<Figures>,
 }
 
-/// Measures the service of `stage`, alone and beside batch by turns.
+/// Measures the service of `stage`, alone and beside batch in turns.
 pub(super) fn run(stage: &Stage, plan: StepPlan, given_us: Option<f64>) -> Result<StepRuns> {
     let slo_us = match given_us {
         Some(slo_us) => slo_us,
@@ -99,15 +101,16 @@ fn rhythm(stage: &Stage, plan: StepPlan, slo: Objective, seed: u64) -> Rhythm {
     Rhythm { rate_per_s, run: plan.run, warm_up, seed, step: Some(step) }
 }
 
-/// The longest that any repetition was above the objective without a break.
+/// The longest uninterrupted time above the objective in any repetition.
 fn longest_s<'a>(runs: impl IntoIterator<Item = &'a Figures>) -> Option<f64> {
     let each: Option<Vec<f64>> = runs.into_iter().map(|run| run.latencies.longest_above_s).collect();
     each?.into_iter().reduce(f64::max)
 }
 
 impl StepRuns {
-    /// Never late for long, in each repetition in which the service alone is not: of the others batch is not
-    /// to blame, and they say nothing. Where there are no others the check is undecided.
+    /// Whether the service is never late for long, over the repetitions in which it is in time
+    /// alone. The others do not count, since batch is not the cause. Without any such repetition
+    /// the check is undecided.
     pub(super) fn check(&self) -> Check {
         let (before, after) = (self.plan.before * 100.0, self.plan.after * 100.0);
         let name = format!("longest time above the SLO after a step from {before:.0} to {after:.0} % load");
@@ -121,7 +124,7 @@ impl StepRuns {
         }
     }
 
-    /// If the service alone was late for long, batch is not to blame.
+    /// A note, if the service alone was late for long.
     pub(super) fn note(&self) -> Option<String> {
         let alone_s = longest_s(&self.alone).filter(|alone_s| *alone_s > ABOVE_LIMIT_S)?;
         Some(format!("step: the service alone was above its objective for {alone_s:.2} s in its worst repetition"))

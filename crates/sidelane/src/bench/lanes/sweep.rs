@@ -20,12 +20,12 @@ use crate::lane::terms::Learned;
 use sidelane_host::topology::Lanes;
 use sidelane_report::Check;
 
-/// How long batch is watched with the lane to itself.
+/// For how long batch is measured with the lane to itself.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
-/// Runs that tell what the service has alone are longer: budgets are worked out from one of each.
+/// Runs of the service alone are longer: budgets are computed from one of each.
 const CALIBRATION_TIMES: u32 = 2;
 
-/// What a sweep came to.
+/// The results of a sweep.
 pub(super) struct Sweep {
     pub(super) plan: SweepPlan,
     pub(super) promise: Promise,
@@ -36,15 +36,15 @@ pub(super) struct Sweep {
     /// How late the client sent 1 % of the requests, in its worst run.
     pub(super) send_lag_us: f64,
     pub(super) notes: BTreeSet<String>,
-    /// What a request loses to batch for each moment beside it, where that is emulated.
+    /// The share of time beside batch that a request loses, where that is emulated.
     pub(super) emulated_harm: Option<f64>,
-    /// What sessions know, by batch kernel and setting: neither what batch takes from a request nor what a request
-    /// takes is a matter of the load.
+    /// What sessions have learned, by batch kernel and setting. Neither batch's cost to a request
+    /// nor a request's demand depends on the load.
     pub(super) learned: BTreeMap<(String, &'static str), Learned>,
 }
 
-/// Carries out `plan` on the service of `stage`, until each of `checks` is decided. The objective is
-/// `slo_us`, or the service's own.
+/// Runs `plan` on the service of `stage`, until each of `checks` is decided. The objective is
+/// `slo_us`, or is computed from the service alone.
 pub(super) fn run(
     stage: &Stage,
     plan: &SweepPlan,
@@ -87,14 +87,14 @@ fn calibrate(stage: &Stage, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
     Ok(p99_us)
 }
 
-/// The same requests at the same times for all of a round.
+/// The same requests at the same times for all runs of a round.
 fn rhythm(stage: &Stage, plan: &SweepPlan, load: u8, seed: u64) -> Rhythm {
     let rate_per_s = stage.rate_per_s(f64::from(load) / 100.0);
     Rhythm { rate_per_s, run: plan.run, warm_up: plan.warm_up, seed, step: None }
 }
 
 impl Sweep {
-    /// The first rounds have all loads, further ones those at which something is undecided.
+    /// The first rounds have all loads, later ones only those with an undecided check.
     fn round(&mut self, stage: &Stage, lanes: &Lanes, turn: Turn<'_>) -> Result<()> {
         let round = turn.round;
         let loads = match round < self.plan.limit.first {
@@ -127,7 +127,7 @@ impl Sweep {
         self.plan.settings(ns(self.promise.budget_us(load)), ns(self.promise.age_us(load)))
     }
 
-    /// Those of a round: settings of which nothing is checked take part in every second one.
+    /// The settings of a round. Those without a check take part in every second round.
     fn settings_of(&self, round: u64, load: u8) -> Vec<Setting> {
         let is_judged = |setting: &Setting| match setting.beside {
             None => true,
@@ -137,7 +137,7 @@ impl Sweep {
         settings.filter(|setting| round.is_multiple_of(2) || is_judged(setting)).collect()
     }
 
-    /// What the sessions before have learned; the first one is given time.
+    /// What the earlier sessions have learned; the first session gets time to learn.
     fn experience(&self, kernel: &str, setting: &Setting) -> Experience {
         let taken_over = self.learned.get(&(kernel.to_owned(), setting.name)).copied();
         let learning = if taken_over.is_some() { Duration::ZERO } else { self.plan.learning };
@@ -158,8 +158,8 @@ impl Sweep {
     }
 }
 
-/// The turns of one load: the service alone once, the paper's own rules with the first batch kernel, every
-/// other setting with every one.
+/// The turns at one load: the service alone once, the paper's own rules with the first batch
+/// kernel, every other setting with every kernel.
 fn turns<'a>(settings: &[Setting], kernels: &'a [(String, f64)]) -> Vec<(Setting, &'a (String, f64))> {
     let with = |kernel: &'a (String, f64)| {
         let first = std::ptr::eq(kernel, &kernels[0]);

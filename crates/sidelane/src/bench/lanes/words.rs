@@ -1,4 +1,4 @@
-//! What the result says in words: what was compared, and what is real and what is not.
+//! The explanation in the result: what was compared, and what is real and what is not.
 
 use std::collections::BTreeSet;
 
@@ -12,7 +12,7 @@ use super::sweep::Sweep;
 use crate::experiment::place::Place;
 use sidelane_host::topology::{Lanes, PairKind};
 
-/// A client that is later than this is too busy itself.
+/// If the client sends this late, the client itself is too busy.
 const SEND_LAG_LIMIT_US: f64 = 1_000.0;
 
 pub(super) fn settings(plan: &Plan, place: Place, lanes: &Lanes, measured: &Measured) -> Map<String, Value> {

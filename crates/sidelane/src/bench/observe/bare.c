@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: Apache-2.0
  *
- * The physical limit of reading a tag: a bare loop that reads and counts, and does nothing else (the
- * consumer of thesis Figure 3.8). `bare PID SIGNAL SECONDS`: prints the cycles of one turn.
+ * The physical limit of reading a tag: a bare loop that only reads and counts (the consumer of
+ * thesis Figure 3.8). `bare PID SIGNAL SECONDS`: prints the cycles of one turn.
  */
 #include <dirent.h>
 #include <fcntl.h>
@@ -61,5 +61,5 @@ int main(int argc, char **argv)
 		turns += TURNS;
 	}
 	printf("%.4f\n", (double)(__rdtsc() - began) / (double)turns);
-	return sum == 1; /* uses what was read */
+	return sum == 1; /* keeps the compiler from removing the reads */
 }

@@ -1,4 +1,4 @@
-//! Which samples of a rate are true: thesis Figures 3.4 and 3.5.
+//! Which samples of a rate are correct: thesis Figures 3.4 and 3.5.
 
 use std::time::Duration;
 
@@ -12,7 +12,7 @@ use crate::observe::period::Period;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 
-/// The target counts once in so many cycles.
+/// The target's counter goes up once in this many cycles.
 const COUNTED_EVERY: u64 = 1200;
 const PERIODS: [Period; 7] = [
     Period::Max,
@@ -23,7 +23,7 @@ const PERIODS: [Period; 7] = [
     Period::Cycles(20_000),
     Period::Cycles(200_000),
 ];
-/// From this period on so much has to be kept (Figure 3.4(c)).
+/// From this period on the share of kept samples has a bound (Figure 3.4(c)).
 const LONG: u64 = 2500;
 const KEPT_WANTED_PERCENT: f64 = 90.0;
 const TOLERANCE: f64 = 0.01;
@@ -38,7 +38,8 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
             rounds.push(stage.observe(&target, &Look { signals, progress: None, period, length })?);
             Ok(())
         };
-        // At short periods what is kept is told, not judged: one round shows it.
+        // At short periods the share of kept samples is shown without a bound, so one round is
+        // enough.
         let limit = if is_long(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };
         let judged = |rounds: &Vec<Observation>| match is_long(&period) {
             true => vec![kept_check(kept(rounds))],
@@ -54,7 +55,7 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
         worst_cpc = rounds.iter().map(worst_of).chain(worst_cpc).reduce(f64::max);
     }
     result.checks.push(kept_check(least_kept));
-    // A spread's smallest and largest are exact.
+    // A spread's smallest and largest values are exact.
     let wanted = TOLERANCE * 100.0 + 1e-9;
     let name = "kept samples: CPC furthest from 1";
     result.checks.push(Check::at_most(name, worst_cpc.map(|worst| worst * 100.0), wanted, Unit::Percent));
@@ -62,7 +63,7 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
     Ok(())
 }
 
-/// What is kept, in percent.
+/// The share of kept samples, in percent.
 fn kept(rounds: &[Observation]) -> Option<Interval> {
     of_median(rounds.iter().map(|seen| seen.analysis.kept_share().unwrap_or(0.0) * 100.0))
 }
@@ -91,11 +92,11 @@ fn row(period: &Period, seen: &Observation, kept: Option<Interval>) -> Row {
     row
 }
 
-/// How far the CPC of a kept sample is from 1.
+/// The largest distance of a kept sample's CPC from 1.
 fn worst_of(seen: &Observation) -> f64 {
     let kept = seen.analysis.rate("cpc").map(|cpc| &cpc.kept);
     let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
-    // Nothing kept breaks no bound; that it was kept is checked elsewhere.
+    // Without kept samples there is no distance; another check requires that samples are kept.
     ends.map_or(0.0, |ends| ends.map(|cpc| (cpc - 1.0).abs()).into_iter().fold(0.0, f64::max))
 }
 

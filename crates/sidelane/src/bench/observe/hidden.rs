@@ -13,14 +13,14 @@ use crate::observe::period::Period;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, ResultFile, Row, Unit};
 
-/// A phase of the target; long enough that two samples at the highest rate fall into it.
+/// Length of a phase of the target: at least two samples at the highest rate are in each.
 const PHASE_CYCLES: u64 = 20_000;
 const RATES: [(&str, Period); 3] = [
     ("1 kHz", Period::Time(Duration::from_millis(1))),
     ("100 kHz", Period::Time(Duration::from_micros(10))),
     ("2500 cycles", Period::Cycles(2500)),
 ];
-/// At 1 kHz the middle 80 % of samples span at most so much of what they span at the highest rate.
+/// At 1 kHz the middle 80 % of samples span at most this share of their span at the highest rate.
 const HIDDEN_RATIO: f64 = 0.2;
 
 pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
@@ -34,7 +34,7 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
     };
     until_decided("slow sampling", limit, &mut rounds, round, |rounds| vec![check(rounds)])?;
     result.checks.push(check(&rounds));
-    // One round is shown, not a blend of several.
+    // The last round is shown, not an average of several.
     let shown = rounds.last().into_iter().flatten();
     for ((name, _), seen) in RATES.iter().zip(shown.clone()) {
         result.rows.push(row(name, seen));
@@ -43,8 +43,8 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
     Ok(())
 }
 
-/// How much of the spread at the highest rate is seen at the lowest. A round in which the target stood
-/// still in a tenth of the samples says nothing: another program was on its lane, and that is what was seen.
+/// How much of the spread at the highest rate is visible at the lowest. Rounds are left out in
+/// which the target stood still in a tenth of the samples: another program was on its lane.
 fn check(rounds: &[Vec<Observation>]) -> Check {
     let width = |seen: &Observation| Some(percentile_per_s(seen, 90.0)? - percentile_per_s(seen, 10.0)?);
     let ratio = |round: &Vec<Observation>| {
@@ -60,7 +60,7 @@ fn percentile_per_s(seen: &Observation, percent: f64) -> Option<f64> {
     seen.analysis.rates[0].kept.percentile(percent).map(|rate| per_s(seen, rate))
 }
 
-/// A second's worth of what is counted by the cycle.
+/// A value per cycle, converted to one per second.
 fn per_s(seen: &Observation, rate: f64) -> f64 {
     rate * seen.clock.cycles_per_ns * 1e9
 }

@@ -1,4 +1,4 @@
-//! How close to the physical limit one tag is read at the highest rate.
+//! How close the observer's reading of one tag at the highest rate comes to the physical limit.
 
 use std::time::Duration;
 
@@ -11,16 +11,16 @@ use crate::observe::period::Period;
 use sidelane_host::median::median;
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 
-/// From one store of the tag to the next.
+/// Cycles from one store of the tag to the next.
 const WRITTEN_EVERY: [u64; 4] = [200, 1000, 2000, 10_000];
 const SLICE: Duration = Duration::from_millis(150);
-/// A turn of ours may take so many times as long as one of the bare loop.
+/// Limit of our turn's length divided by that of the bare loop.
 const LIMIT_RATIO: f64 = 1.2;
-/// The thesis's period on another core (section 3.6.1), where a tag does not change all the time.
+/// The thesis's period for a tag on another core (section 3.6.1) that does not change all the time.
 const LIMIT_CYCLES: f64 = 30.0;
 const SELDOM: u64 = 1000;
 
-/// Cycles a read, by turns on the same target.
+/// Cycles per read, in turns on the same target.
 #[derive(Default)]
 struct Turns {
     ours: Vec<f64>,
@@ -53,7 +53,7 @@ fn checks(ratio: Option<Interval>, cycles: Option<Interval>) -> [Check; 2] {
     ]
 }
 
-/// Ours and the bare loop's, in turns on the same target.
+/// Our loop and the bare loop, in turns on the same target.
 fn in_turns(stage: &Stage, every: u64, limit: Limit) -> Result<Turns> {
     let target = stage.phases(every)?;
     let look = Look { signals: &["tag:phases.phase"], progress: None, period: Period::Max, length: SLICE };

@@ -1,11 +1,11 @@
 //! `sidelane bench observe`: the evaluation of SHIM (thesis chapter 3), on this machine.
 //!
-//! - how close one tag is read to the physical limit, a bare loop in C on the same tag;
-//! - which samples of a rate are true, by period: Figures 3.4 and 3.5;
-//! - what a target on another core pays: Figures 3.7(a) and 3.9;
+//! - how close reading one tag comes to the physical limit, a bare loop in C on the same tag;
+//! - which samples of a rate are correct, by period: Figures 3.4 and 3.5;
+//! - the cost for a target on another core: Figures 3.7(a) and 3.9;
 //! - what slow sampling hides: Figure 3.1;
-//! - how soon a JVM's pause is seen;
-//! - and all that beside `perf record`.
+//! - how soon a JVM's pause is observed;
+//! - and a comparison with `perf record`.
 
 mod fidelity;
 mod hidden;
@@ -27,7 +27,7 @@ use crate::machine;
 use sidelane_host::topology::Topology;
 use sidelane_report::ResultFile;
 
-/// Rounds of each part, and how far they go on.
+/// Rounds of each part, and the limit of further rounds.
 const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(60) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(10) };
 

@@ -1,4 +1,4 @@
-//! What being observed costs a target on another core: thesis Figures 3.7(a) and 3.9.
+//! The cost of being observed for a target on another core: thesis Figures 3.7(a) and 3.9.
 
 use std::time::Duration;
 
@@ -13,14 +13,14 @@ use sidelane_report::{Check, ResultFile, Row, Unit};
 
 /// The producer's periods: from one store to the next.
 const WRITTEN_EVERY: [u64; 4] = [50, 200, 1200, 5000];
-/// The consumer's.
+/// The consumer's periods.
 const PERIODS: [Period; 4] = [Period::Max, Period::Cycles(400), Period::Cycles(1200), Period::Cycles(10_000)];
-/// Sampled so often, a target that stores its tag in its inner loop slows by so much at most.
+/// At this period a target that stores its tag in its inner loop has a bound on its slowdown.
 const MODERATE: Period = Period::Cycles(1200);
 const SLOWDOWN_LIMIT_PERCENT: f64 = 2.0;
-/// Of the stores, the ones of a busy inner loop.
+/// The store period of a busy inner loop.
 const INNER_LOOP: u64 = 200;
-/// Three pairs and more in a round.
+/// At least three pairs in a round.
 const CHECKED: Duration = Duration::from_millis(800);
 
 pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
@@ -38,7 +38,7 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
     Ok(())
 }
 
-/// The one that is judged.
+/// The combination with a bound.
 fn checked(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let name = format!("slowdown of a target that stores its tag every {INNER_LOOP} cycles, period {MODERATE}");
     let check = |rounds: &Rounds| {
@@ -53,7 +53,7 @@ fn checked(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
     Ok(())
 }
 
-/// What the rounds of one target and period came to.
+/// The rounds of one target and period.
 #[derive(Default)]
 struct Rounds {
     slowdown_percent: Vec<f64>,

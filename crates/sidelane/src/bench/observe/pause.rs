@@ -1,4 +1,5 @@
-//! How soon a pause of a stock JVM is seen: no agent, only HotSpot's own counters in shared memory.
+//! How soon a pause of an unmodified JVM is observed: without an agent, through HotSpot's own
+//! counters in shared memory.
 
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
@@ -17,11 +18,11 @@ use sidelane_host::service::Target;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 
 const PROGRAM: &str = include_str!("Garbage.java");
-/// Goes up by one as a pause begins.
+/// Increases by one when a pause begins.
 const SIGNAL: &str = "counter:jvm:sun.rt.safepoints";
 const PERIOD: Period = Period::Time(Duration::from_micros(1));
 const WANTED_US: f64 = 5.0;
-/// A JVM that has paused so often is past its start.
+/// A JVM that has paused this often is past its start.
 const PAUSES_MIN: usize = 20;
 const ROUND: Duration = Duration::from_secs(1);
 const STARTS_WITHIN: Duration = Duration::from_secs(30);
@@ -34,7 +35,7 @@ pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> R
         return Ok(());
     };
     let mut delays_us = Vec::new();
-    // Each pause counts by itself, and one round has many of them.
+    // Each pause is a sample of its own, and one round has many of them.
     let limit = Limit { first: 1, ..limit };
     let round = |delays_us: &mut Vec<f64>, _: Turn<'_>| {
         delays_us.extend(watch(stage, &jvm)?);
@@ -56,7 +57,7 @@ fn check(delays_us: &[f64]) -> Check {
     Check::interval_at_most("a JVM's pause is seen after, median of pauses", delay, WANTED_US, Unit::Us)
 }
 
-/// Watches it for a round.
+/// Observes the JVM for a round.
 fn watch(stage: &Stage, jvm: &Jvm) -> Result<Vec<f64>> {
     let log = jvm.dir.path().join("log");
     session::run(&ObserveOptions {
@@ -75,7 +76,7 @@ fn watch(stage: &Stage, jvm: &Jvm) -> Result<Vec<f64>> {
     Ok(delays_us(&mut LogReader::open(&log)?))
 }
 
-/// For each change the time since the sample before it: the change lies in between.
+/// For each change, the time since the sample before it; the change happened in between.
 fn delays_us<R: std::io::Read>(log: &mut LogReader<R>) -> Vec<f64> {
     let clock = log.head().clock();
     let mut delays = Vec::new();
@@ -85,7 +86,7 @@ fn delays_us<R: std::io::Read>(log: &mut LogReader<R>) -> Vec<f64> {
         if let Some((then, last)) = before.filter(|_| !is_gap)
             && last != count
         {
-            // Until the second reading of the clock: by then it has certainly been read.
+            // Until the second reading of the clock: the counter was certainly read before it.
             delays.push(clock.ns(sample.end - then) / 1e3);
         }
         before = Some((at, count));
@@ -100,7 +101,7 @@ struct Jvm {
 }
 
 impl Jvm {
-    /// `None` without Java. Returns when it has its counters.
+    /// `None` without Java. Returns when the JVM has its counters.
     fn start(cpu: u32) -> Result<Option<Self>> {
         let dir = tempfile::tempdir()?;
         let source = dir.path().join("Garbage.java");

@@ -1,4 +1,4 @@
-//! Beside `perf record` at its highest rate, on the same target in the same run.
+//! A comparison with `perf record` at its highest rate, on the same target in the same run.
 
 use std::fs;
 use std::path::Path;
@@ -19,19 +19,19 @@ use sidelane_report::{Check, ResultFile, Row, Unit};
 
 const SLICE: Duration = Duration::from_millis(500);
 const WRITTEN_EVERY: u64 = 1200;
-/// Our period is finer by so much.
+/// Our period must be shorter by this factor.
 const FINER_WANTED: f64 = 500.0;
-/// Slowdowns closer than this are equal.
+/// Slowdowns that differ by less are equal.
 const NOISE_PERCENT: f64 = 0.5;
 
-/// One profiler's figures, a round each.
+/// One profiler's figures, one value a round.
 #[derive(Default)]
 struct Rounds {
     period_cycles: Vec<f64>,
     slowdown_percent: Vec<f64>,
 }
 
-/// Both of them, by turns.
+/// Both profilers, in turns.
 #[derive(Default)]
 struct Turns {
     ours: Rounds,
@@ -99,7 +99,7 @@ impl Rounds {
     }
 }
 
-/// What the target gets done in a second while `work` is done.
+/// The target's progress per second while `work` runs.
 fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> {
     let emitted = Emitted::find(target.pid()).pop().context("the target has ended")?;
     let channel = emitted.channels("phases.done").pop().context("the target counts nothing")?;
@@ -109,7 +109,7 @@ fn progress(target: &Running, work: impl FnOnce() -> Result<()>) -> Result<f64> 
     Ok((done.read() - before) as f64 / began.elapsed().as_secs_f64())
 }
 
-/// Samples that perf took of the target.
+/// The number of samples that perf took of the target.
 fn record(stage: &Stage, target: &Running) -> Result<u64> {
     let dir = tempfile::tempdir()?;
     let file = dir.path().join("perf.data");

@@ -1,4 +1,4 @@
-//! What is observed, and how: programs of `runtime/c/examples` on one lane, an observer on the other.
+//! The observed programs of `runtime/c/examples` on one lane, and the observer on the other.
 
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -23,7 +23,7 @@ const SOURCES: [(&str, &str); 6] = [
     ("runtime/c/examples/bursts.c", include_str!("../../../../../runtime/c/examples/bursts.c")),
     ("runtime/c/examples/bare.c", include_str!("bare.c")),
 ];
-/// How long a program may take until it emits.
+/// The longest time from a program's start until it emits.
 const READY_WITHIN: Duration = Duration::from_secs(5);
 
 /// The programs, and the lanes they run on.
@@ -44,17 +44,17 @@ impl Stage {
         Ok(Self { phases, bursts, bare, _workshop: workshop, target_cpu, observer_cpu })
     }
 
-    /// A target that writes its tag once in so many cycles.
+    /// A target that stores its tag once in `cycles` cycles.
     pub(super) fn phases(&self, cycles: u64) -> Result<Running> {
         Running::start(&self.phases, &[cycles.to_string()], self.target_cpu)
     }
 
-    /// A target whose speed changes every so many cycles.
+    /// A target whose speed changes every `cycles` cycles.
     pub(super) fn bursts(&self, cycles: u64) -> Result<Running> {
         Running::start(&self.bursts, &[cycles.to_string()], self.target_cpu)
     }
 
-    /// Cycles a turn of the bare loop on the target's tag.
+    /// Cycles of a turn of the bare loop on the target's tag.
     pub(super) fn bare(&self, target: &Running, tag: &str, length: Duration) -> Result<f64> {
         let mut command = Command::new(&self.bare);
         command.args([target.pid().to_string(), tag.to_owned(), length.as_secs_f64().to_string()]);
@@ -64,7 +64,7 @@ impl Stage {
         text.trim().parse().with_context(|| format!("the bare loop printed `{text}` where cycles were expected"))
     }
 
-    /// Observes a target that runs.
+    /// Observes a running target.
     pub(super) fn observe(&self, target: &Running, look: &Look) -> Result<Observation> {
         let signals: Result<Vec<Signal>, _> = look.signals.iter().map(|signal| signal.parse()).collect();
         session::run(&ObserveOptions {
@@ -83,7 +83,7 @@ impl Stage {
     }
 }
 
-/// How to look.
+/// The options of an observation.
 pub(super) struct Look {
     pub(super) signals: &'static [&'static str],
     pub(super) progress: Option<&'static str>,

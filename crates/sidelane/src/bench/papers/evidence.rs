@@ -1,13 +1,13 @@
-//! What the runs of a figure came to, as its statements look at it.
+//! The runs of a figure, and the numbers that statements take from them.
 
 use std::ops::RangeInclusive;
 
 use sidelane_sim::time::Nanos;
 use sidelane_sim::{Figures, Outcome};
 
-/// What the figures' axes count.
+/// The key of the load, the horizontal axis of the figures.
 pub(super) const RATE: &str = "service.arrivals.rate_per_s";
-/// Which batch runs, where that is swept.
+/// The key of the batch job, in scenarios that sweep it.
 const BATCH: &str = "run_batch";
 
 /// A number of one run.
@@ -33,11 +33,11 @@ pub(super) fn batch_utilisation(run: &Figures) -> f64 {
     run.batch_utilisation
 }
 
-/// All that is known of a figure.
+/// All results of a figure.
 #[derive(Default)]
 pub(super) struct Evidence {
     pub(super) outcomes: Vec<Outcome>,
-    /// How long the request lane was idle, each time; where a figure is about that.
+    /// The length of each idle period of the request lane, for figures about them.
     pub(super) idle_ns: Vec<Nanos>,
 }
 
@@ -51,17 +51,17 @@ impl Evidence {
         self.all().keep(|outcome| outcome.setting == setting)
     }
 
-    /// A number of each of `cells` ÷ the same of `other` with the same load and batch.
+    /// A number of each of `cells`, divided by that of `other` at the same load and batch.
     pub(super) fn ratios(&self, cells: &Cells, other: &str, number: Number) -> Option<Vec<f64>> {
         Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own / other).collect())
     }
 
-    /// A number of each of `cells` less the same of `other` with the same load and batch.
+    /// A number of each of `cells`, less that of `other` at the same load and batch.
     pub(super) fn differences(&self, cells: &Cells, other: &str, number: Number) -> Option<Vec<f64>> {
         Some(self.pairs(cells, other, number)?.into_iter().map(|(own, other)| own - other).collect())
     }
 
-    /// Nothing if there is none, or if one of them has no partner.
+    /// `None` without cells, or if one of them has no partner.
     fn pairs(&self, cells: &Cells, other: &str, number: Number) -> Option<Vec<(f64, f64)>> {
         let pair = |own: &&Outcome| {
             let other = self.outcomes.iter().find(|outcome| outcome.setting == other && outcome.at == own.at)?;
@@ -72,7 +72,7 @@ impl Evidence {
     }
 }
 
-/// Some of the runs.
+/// A part of the runs.
 pub(super) struct Cells<'e>(Vec<&'e Outcome>);
 
 impl<'e> Cells<'e> {
@@ -80,33 +80,33 @@ impl<'e> Cells<'e> {
         Self(self.0.iter().copied().filter(|outcome| wanted(outcome)).collect())
     }
 
-    /// Those beside `batch`.
+    /// The runs beside `batch`.
     pub(super) fn beside(&self, batch: &str) -> Self {
         self.keep(|outcome| outcome.text(BATCH) == Some(batch))
     }
 
-    /// Those at which `path` has this value.
+    /// The runs in which `path` has this value.
     pub(super) fn with(&self, path: &str, value: f64) -> Self {
         self.keep(|outcome| outcome.number(path) == Some(value))
     }
 
-    /// Those at such loads, in requests a second.
+    /// The runs at these loads, in requests per second.
     pub(super) fn within(&self, loads: RangeInclusive<f64>) -> Self {
         self.keep(|outcome| outcome.number(RATE).is_some_and(|rate| loads.contains(&rate)))
     }
 
-    /// Those for which `number` is within the limit.
+    /// The runs whose `number` is at most `limit`.
     pub(super) fn up_to(&self, number: Number, limit: f64) -> Self {
         self.keep(|outcome| number(&outcome.figures) <= limit)
     }
 
-    /// Those at the highest load.
+    /// The runs at the highest load.
     pub(super) fn busiest(&self) -> Self {
         let busiest = most(self.0.iter().filter_map(|outcome| outcome.number(RATE)));
         self.keep(|outcome| outcome.number(RATE) == busiest)
     }
 
-    /// All batch that there is.
+    /// The batch jobs of the runs.
     pub(super) fn batches(&self) -> Vec<&'e str> {
         let mut batches: Vec<&str> = self.0.iter().filter_map(|outcome| outcome.text(BATCH)).collect();
         batches.sort_unstable();
@@ -118,7 +118,7 @@ impl<'e> Cells<'e> {
         self.0.iter().map(move |outcome| number(&outcome.figures))
     }
 
-    /// The number of the only one.
+    /// The number of the only run.
     pub(super) fn one(&self, number: Number) -> Option<f64> {
         match self.0[..] {
             [one] => Some(number(&one.figures)),
@@ -126,7 +126,7 @@ impl<'e> Cells<'e> {
         }
     }
 
-    /// The number against the load.
+    /// The number as a function of the load.
     pub(super) fn line(&self, number: Number) -> Vec<(f64, f64)> {
         let point = |outcome: &&Outcome| Some((outcome.number(RATE)?, number(&outcome.figures)));
         let mut line: Vec<(f64, f64)> = self.0.iter().filter_map(point).collect();
@@ -134,7 +134,8 @@ impl<'e> Cells<'e> {
         line
     }
 
-    /// The highest load at which a number that grows with it is within `level`, between those that ran.
+    /// The highest load at which `number`, which grows with the load, is at most `level`;
+    /// interpolated between the loads that ran.
     pub(super) fn load_at(&self, number: Number, level: f64) -> Option<f64> {
         let line = self.line(number);
         let crosses = |pair: &&[(f64, f64)]| pair[0].1 <= level && level < pair[1].1;
@@ -144,12 +145,12 @@ impl<'e> Cells<'e> {
     }
 }
 
-/// Nothing of nothing.
+/// The smallest number; `None` without numbers.
 pub(super) fn least(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     numbers.into_iter().reduce(f64::min)
 }
 
-/// Nothing of nothing.
+/// The largest number; `None` without numbers.
 pub(super) fn most(numbers: impl IntoIterator<Item = f64>) -> Option<f64> {
     numbers.into_iter().reduce(f64::max)
 }
@@ -160,7 +161,7 @@ pub(super) mod tests {
 
     use super::*;
 
-    /// A run at so many requests a second, with a p99 and how busy both lanes were.
+    /// A run at `load` requests per second, with a p99 and the utilisation of both lanes.
     pub(in crate::bench::papers) fn run(
         setting: &str,
         batch: &str,

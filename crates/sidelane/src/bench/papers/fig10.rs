@@ -1,4 +1,5 @@
-//! Elfen's Fig. 10: batch in idle moments on one core (a) and on seven (b), and on a budget on seven (c).
+//! Elfen's Fig. 10: batch in idle moments on one core (a) and on seven (b), and with a budget on
+//! seven (c).
 
 use super::evidence::{Cells, Evidence, RATE, least, mean_ms, most, p99_ms, utilisation};
 use super::statement::Wanted::{AtLeast, AtMost};
@@ -8,13 +9,14 @@ use sidelane_report::Unit;
 const SLO_MS: f64 = 100.0;
 /// The paper's dynamic refresh, as printed in its Fig. 9(d).
 const DYNAMIC: &str = "elfen-dynamic";
-/// "Very little impact": what Sidelane promises everywhere.
+/// "Very little impact": the bound that Sidelane promises everywhere.
 const SAME: f64 = 1.05;
-/// A request finds batch there for as long as nanonap takes to sleep, so both lanes are busy for a moment.
+/// A request finds batch running for as long as nanonap takes to sleep, so both lanes are busy for
+/// a moment.
 const ONE_AT_A_TIME: f64 = 1.01;
 /// A job that never waits.
 const BUSY: &str = "busy";
-/// One that often does.
+/// A job that often waits.
 const WAITING: &str = "fop";
 
 pub(super) const ONE_CORE: [Statement; 7] = [
@@ -142,7 +144,7 @@ pub(super) const SEVEN_CORES: [Statement; 10] = [
     },
 ];
 
-/// What the lanes are busier than alone, of 1 for a lane.
+/// The utilisation gained over the service alone, where 1 is one lane.
 fn gains(seen: &Evidence, cells: &Cells) -> Option<Vec<f64>> {
     seen.differences(cells, "alone", utilisation)
 }
@@ -151,17 +153,18 @@ fn at_60_ms(seen: &Evidence) -> Option<f64> {
     seen.of("alone").load_at(p99_ms, 60.0)
 }
 
-/// The load and the number where dynamic refresh has both lanes busiest.
+/// The load and the utilisation at which dynamic refresh uses both lanes most.
 fn peak(seen: &Evidence) -> Option<(f64, f64)> {
     seen.of(DYNAMIC).line(utilisation).into_iter().reduce(|one, other| if other.1 > one.1 { other } else { one })
 }
 
-/// "Before reaching" it.
+/// The runs at loads below the peak.
 fn before_peak<'e>(seen: &'e Evidence) -> Option<Cells<'e>> {
     Some(seen.of(DYNAMIC).within(0.0..=peak(seen)?.0.next_down()))
 }
 
-/// Only where the objective is kept: the paper sees degradations beyond, from causes that are not modelled.
+/// The runs in which the objective is kept: the paper sees degradations beyond it, from causes that
+/// are not modelled.
 fn within_slo<'e>(seen: &'e Evidence, setting: &str) -> Cells<'e> {
     seen.of(setting).up_to(p99_ms, SLO_MS)
 }
@@ -174,7 +177,8 @@ mod tests {
     use super::super::statement::failing;
     use super::*;
 
-    /// One core: p99 and mean beside batch ÷ alone, and how busy both lanes are beside each job.
+    /// One core: p99 and mean beside batch divided by those alone, and the utilisation of both
+    /// lanes beside each job.
     fn one_core(over_alone: f64, busy: f64, waiting: f64) -> Vec<Outcome> {
         let of_load = |rate: f64| {
             let lane = rate * 0.0059;
@@ -199,7 +203,8 @@ mod tests {
         assert_eq!(says(0.99, 0.999, 0.98), [waits]);
     }
 
-    /// Seven cores: p99 of 60 ms at `at_60_ms`; dynamic refresh has its peak at `peak`.
+    /// Seven cores: p99 reaches 60 ms at the load `at_60_ms`, and dynamic refresh has its peak at
+    /// `peak`.
     fn seven_cores(at_60_ms: f64, peak: (f64, f64), costs_ms: f64, high: f64) -> Vec<Outcome> {
         let mut runs = Vec::new();
         for rate in [200.0, peak.0, 1200.0] {

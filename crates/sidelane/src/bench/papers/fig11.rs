@@ -1,16 +1,17 @@
-//! Elfen's Fig. 11: four policies on one core, the more aggressive the more utilisation.
+//! Elfen's Fig. 11: four policies on one core; the more aggressive the policy, the more
+//! utilisation.
 
 use super::evidence::{Cells, Evidence, Number, least, most, p99_ms, utilisation};
 use super::statement::Wanted::{AtLeast, AtMost};
 use super::statement::{READ, Statement};
 use sidelane_report::Unit;
 
-/// The paper's, as printed in its Fig. 9; least borrowing first.
+/// The paper's policies, as printed in its Fig. 9; least borrowing first.
 const POLICIES: [&str; 4] = ["borrow-idle", "elfen-fixed", "elfen-refresh", "elfen-dynamic"];
 const SLO_MS: f64 = 100.0;
 /// Around half load, which is 80 RPS (§5, Fig. 12).
 const MODERATE: std::ops::RangeInclusive<f64> = 60.0..=100.0;
-/// Two policies that do the same differ by less, over the same requests.
+/// Two policies that do the same differ by less than this over the same requests.
 const SAME: f64 = 0.98;
 
 pub(super) const STATEMENTS: [Statement; 8] = [
@@ -72,7 +73,7 @@ pub(super) const STATEMENTS: [Statement; 8] = [
     },
 ];
 
-/// The p99 of whatever policy and load has the highest, where the service alone keeps the objective.
+/// The highest p99 of any policy and load at which the service alone keeps the objective.
 fn worst_p99_ms(seen: &Evidence) -> Option<f64> {
     let highest = highest_within(seen)?;
     let worst = |policy: &&str| most(seen.of(policy).within(0.0..=highest).numbers(p99_ms));
@@ -88,7 +89,8 @@ fn moderate<'e>(seen: &'e Evidence, policy: &str) -> Cells<'e> {
     seen.of(policy).within(MODERATE)
 }
 
-/// A number under each policy ÷ the same under the one before it, at moderate load, where that is least.
+/// A number under each policy divided by that under the policy before, at moderate load; the
+/// smallest of these.
 fn steps(seen: &Evidence, number: Number) -> Option<f64> {
     let step = |pair: &[&str]| least(seen.ratios(&moderate(seen, pair[1]), pair[0], number)?);
     least(POLICIES.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
@@ -100,14 +102,15 @@ fn budgets_over_idle(seen: &Evidence) -> Option<f64> {
     least(POLICIES[1..].iter().map(over).collect::<Option<Vec<f64>>>()?)
 }
 
-/// How busy both lanes get at moderate load, with the batch with which that is least.
+/// The utilisation of both lanes at moderate load, with the batch for which it is lowest.
 fn best(seen: &Evidence, policy: &str) -> Option<f64> {
     let cells = moderate(seen, policy);
     let of_batch = |batch: &&str| most(cells.beside(batch).numbers(utilisation));
     least(cells.batches().iter().map(of_batch).collect::<Option<Vec<f64>>>()?)
 }
 
-/// At the highest load, of the most that it gets at any, with the batch with which it drops least.
+/// The utilisation at the highest load, divided by the highest at any load, with the batch for
+/// which it drops least.
 fn least_drop(seen: &Evidence) -> Option<f64> {
     let cells = seen.of(POLICIES[3]);
     let of_batch = |batch: &&str| {
@@ -134,7 +137,8 @@ mod tests {
     const GOOD_MS: [f64; 4] = [50.0, 60.0, 61.0, 70.0];
     const GOOD: [f64; 4] = [1.0, 1.41, 1.42, 1.6];
 
-    /// p99 and utilisation of the policies at moderate load; at high load they have half as much to borrow.
+    /// p99 and utilisation of the policies at moderate load; at high load there is half as much to
+    /// borrow.
     fn runs(p99_ms: [f64; 4], both: [f64; 4]) -> Vec<Outcome> {
         let mut runs = Vec::new();
         for (rate, left, later) in [(20.0, 0.5, 0.5), (80.0, 1.0, 1.0), (120.0, 0.5, 1.3)] {

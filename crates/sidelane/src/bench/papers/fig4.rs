@@ -1,11 +1,11 @@
-//! Elfen's Fig. 4: whatever runs on the other lane makes requests late.
+//! Elfen's Fig. 4: any co-runner on the other lane delays requests.
 
 use super::evidence::{Evidence, RATE, batch_utilisation, least, p99_ms};
 use super::statement::Wanted::{AtLeast, AtMost};
 use super::statement::{ABOUT, READ, Statement};
 use sidelane_report::Unit;
 
-/// What the co-runner costs: swept, since the paper does not say.
+/// The co-runner's slowdown: swept, since the paper does not give it.
 const SLOWDOWN: &str = "slowdown.lucene.co-runner";
 /// §6: "30 to 50 %".
 const LEAST: f64 = 1.3;
@@ -60,7 +60,7 @@ fn alone_ms(seen: &Evidence) -> Option<f64> {
     least(seen.of("alone").with(RATE, 100.0).numbers(p99_ms))
 }
 
-/// The load beside a co-runner at which p99 is what it is alone at 100 RPS.
+/// The load beside a co-runner at which p99 equals that of the service alone at 100 RPS.
 fn same_p99(seen: &Evidence, slowdown: f64) -> Option<f64> {
     seen.of("unmanaged").with(SLOWDOWN, slowdown).load_at(p99_ms, alone_ms(seen)?)
 }
@@ -74,7 +74,7 @@ mod tests {
     use super::super::statement::failing;
     use super::*;
 
-    /// Beside co-runners of both costs, p99 is that of 100 RPS at these loads.
+    /// Runs in which p99 beside co-runners of both costs reaches that of 100 RPS at these loads.
     fn runs(alone_ms: f64, same_at: [f64; 2], batch: f64) -> Vec<Outcome> {
         let mut runs = Vec::new();
         for (slowdown, same_at) in [LEAST, MOST].into_iter().zip(same_at) {

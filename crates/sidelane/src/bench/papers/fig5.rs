@@ -1,4 +1,4 @@
-//! Elfen's Fig. 5: the request lane is idle often, and briefly.
+//! Elfen's Fig. 5: the request lane is idle often, and for short times.
 
 use sidelane_sim::engine::watch::Watch;
 use sidelane_sim::time::{MS, Nanos};
@@ -57,7 +57,7 @@ fn periods_over(idle_ns: &[Nanos], limit_ns: Nanos) -> Option<f64> {
     (!idle_ns.is_empty()).then(|| 100.0 * longer as f64 / idle_ns.len() as f64)
 }
 
-/// Writes down how long request lanes are idle.
+/// Records how long request lanes are idle.
 #[derive(Default)]
 struct IdlePeriods(Vec<Nanos>);
 
@@ -67,7 +67,7 @@ impl Watch for IdlePeriods {
     }
 }
 
-/// How long the request lane is idle, each time.
+/// The length of each idle period of the request lane.
 pub(super) fn idle_periods(model: &Model) -> Vec<Nanos> {
     let mut engine = Engine::new(model.clone(), IdlePeriods::default());
     engine.run();
@@ -83,7 +83,8 @@ pub(super) fn row(idle_ns: &[Nanos]) -> Row {
     row
 }
 
-/// The paper has 2.3 %, of bins that it does not say the width of; these are of 1 ms, as in its Fig. 1.
+/// The paper has 2.3 %, but does not give the width of its bins; these are of 1 ms, as in its Fig.
+/// 1.
 fn time_at_15_ms(idle_ns: &[Nanos]) -> Option<f64> {
     Some(time_within(idle_ns, 31 * MS / 2)? - time_within(idle_ns, 29 * MS / 2)?)
 }

@@ -1,4 +1,4 @@
-//! The figures: an experiment each, and what the paper draws from it.
+//! The figures: for each an experiment, and the paper's statements about it.
 
 use super::statement::Statement;
 use super::{fig2, fig4, fig5, fig10, fig11, fig12, policies};
@@ -6,25 +6,26 @@ use sidelane_report::Unit;
 
 /// A figure of a paper.
 pub(super) struct Figure {
-    /// Stands before its rows.
+    /// Prefix of its rows.
     pub(super) name: &'static str,
-    /// The scenario's file, for messages, and its text: the bench needs no file at run time.
+    /// The scenario's file name, for messages, and its text, so that the benchmark reads no files
+    /// at run time.
     pub(super) file: &'static str,
     pub(super) text: &'static str,
     pub(super) statements: &'static [Statement],
     /// Numbers of the paper's text, for the picture.
     pub(super) paper: &'static [Read],
-    /// It is about idle periods, which take a run of their own.
+    /// Whether it is about idle periods, which need a run of their own.
     pub(super) of_idle_periods: bool,
 }
 
 /// A number that the paper's text reads off a figure.
 pub(super) struct Read {
-    /// Of which line.
+    /// The line.
     pub(super) setting: &'static str,
-    /// Of the panels with this unit.
+    /// The unit of its panels.
     pub(super) unit: Unit,
-    /// Requests a second, and the number.
+    /// Requests per second, and the number.
     pub(super) point: (f64, f64),
 }
 
@@ -49,7 +50,7 @@ macro_rules! figure {
     };
 }
 
-/// All that are simulated.
+/// All simulated figures.
 pub(super) const FIGURES: [Figure; 8] = [
     figure!(
         "Fig. 2",

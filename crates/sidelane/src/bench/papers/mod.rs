@@ -1,10 +1,12 @@
-//! `sidelane bench papers`: the figures of papers, simulated, and whether what the paper draws from them
-//! holds here too.
+//! `sidelane bench papers`: simulates figures of papers, and checks whether the paper's statements
+//! about them hold here too.
 //!
-//! A figure is a scenario of `scenarios/` and a table of statements. Each cites where the paper makes it and
-//! names the number that bears it out; what is wanted of that is the paper's, never fitted to a result. The
-//! statements are about the paper's own rules (`sidelane_policy::borrow::elfen`); ours run beside them. How
-//! good a rule is, all of them with one objective, is `policies`, a figure of nobody's. What the paper leaves open, and why a number differs, is in `docs/papers.md`.
+//! A figure is a scenario of `scenarios/` and a table of statements. Each statement cites its place
+//! in the paper and names the number that supports it. The bound of that number is the paper's,
+//! never fitted to a result. The statements are about the paper's own rules
+//! (`sidelane_policy::borrow::elfen`); our policies run beside them. `policies` is not a figure of
+//! a paper: it compares all policies with one objective. `docs/papers.md` has the assumptions where
+//! the paper gives no details, and the reasons where a number differs.
 
 mod evidence;
 mod fig10;
@@ -43,10 +45,11 @@ pub const COLUMNS: [&str; 12] = [
     "idle_periods_over_1_ms_percent",
 ];
 
-/// Runs all figures; `quick` as their scenarios have it.
+/// Runs all figures; `quick` uses the short runs of their scenarios.
 ///
 /// # Errors
-/// Only if a scenario of Sidelane's own is wrong.
+///
+/// Only if one of Sidelane's own scenarios is wrong.
 pub fn run(quick: bool) -> Result<ResultFile, ScenarioError> {
     let mut result = ResultFile::new(machine(), settings(quick));
     for figure in &FIGURES {
@@ -73,7 +76,7 @@ fn of_figure(figure: &Figure, row: Row) -> Row {
     row.named(name)
 }
 
-/// Numbers that the paper's text has are points beside our lines.
+/// Adds the numbers of the paper's text as points beside our lines.
 fn with_paper(figure: &Figure, mut picture: Multiples) -> Multiples {
     for seen in figure.paper {
         for panel in picture.panels.iter_mut().filter(|panel| panel.unit == seen.unit) {

@@ -1,5 +1,5 @@
-//! All policies with one objective, each with as much to spend as that leaves it. No figure of a paper:
-//! what is wanted here is what Sidelane says of its own rule, `deadline`.
+//! All policies with one objective; each may spend what that objective leaves it. This is not a
+//! figure of a paper: the statements are Sidelane's own, about its policy `deadline`.
 
 use super::evidence::{Evidence, least, most, p99_ms, utilisation};
 use super::statement::Statement;
@@ -9,7 +9,7 @@ use sidelane_report::Unit;
 const SLO_MS: f64 = 100.0;
 const DEADLINE: &str = "deadline";
 const LEARNED: &str = "deadline, learned";
-/// Elfen's, ours and as printed.
+/// Elfen's policies, in our version and as printed.
 const ELFEN: [&str; 7] = [
     "borrow-idle",
     "fixed-budget",
@@ -19,7 +19,7 @@ const ELFEN: [&str; 7] = [
     "elfen-refresh",
     "elfen-dynamic",
 ];
-/// Two policies that do the same differ by less, of 2 for both lanes.
+/// Two policies that do the same differ by less than this, where 2 is both lanes.
 const SAME: f64 = 0.01;
 
 pub(super) const STATEMENTS: [Statement; 5] = [
@@ -75,7 +75,8 @@ mod tests {
     use super::super::statement::failing;
     use super::*;
 
-    /// p99 of all that are tuned; both lanes under Elfen's, under deadline and with all known.
+    /// Runs with p99 of all tuned policies, and the utilisation under Elfen's policies, under
+    /// deadline and under the oracle.
     fn runs(p99_ms: f64, elfen: f64, deadline: f64, oracle: f64) -> Vec<Outcome> {
         let of = |setting: &str, p99_ms, both: f64| run(setting, "", 50.0, p99_ms, (0.3, both - 0.3));
         let mut runs: Vec<Outcome> = ELFEN.iter().map(|policy| of(policy, p99_ms, elfen)).collect();

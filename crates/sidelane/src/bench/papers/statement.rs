@@ -1,31 +1,31 @@
-//! A statement of a paper, and the number in our run that bears it out or does not.
+//! A statement of a paper, and the number in our run that supports or contradicts it.
 
 use super::evidence::Evidence;
 use sidelane_report::{Check, Unit};
 
-/// A number that the text reads off a curve is good to so much: two digits, and the paper's own
+/// Tolerance of a number that the text reads off a curve: it has two digits, and the paper's own
 /// repetitions differ by 2 % (§4).
 pub(super) const READ: f64 = 0.05;
-/// One that the text calls "about" or "around".
+/// Tolerance of a number that the text calls "about" or "around".
 pub(super) const ABOUT: f64 = 0.1;
 
-/// What the paper says of the number.
+/// The bound that the paper gives for the number.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Wanted {
     AtMost(f64),
     AtLeast(f64),
 }
 
-/// One thing that the paper draws from a figure.
+/// One conclusion that the paper draws from a figure.
 #[derive(Clone, Copy)]
 pub(super) struct Statement {
-    /// Where it says so.
+    /// Its place in the paper.
     pub(super) source: &'static str,
-    /// What it says, with its number if it has one.
+    /// The statement, with its number if it has one.
     pub(super) says: &'static str,
     pub(super) wanted: Wanted,
     pub(super) unit: Unit,
-    /// Nothing where a run that this needs is missing.
+    /// `None` if a run that this needs is missing.
     pub(super) measured: fn(&Evidence) -> Option<f64>,
 }
 
@@ -40,12 +40,12 @@ impl Statement {
     }
 }
 
-/// 50.35 instead of 50.349999999999994.
+/// Rounded, to print 50.35 instead of 50.349999999999994.
 fn readable(limit: f64) -> f64 {
     (limit * 1e4).round() / 1e4
 }
 
-/// What the statements that do not hold say.
+/// The statements that do not hold.
 #[cfg(test)]
 pub(super) fn failing(statements: &[Statement], evidence: &Evidence) -> Vec<&'static str> {
     statements.iter().filter(|statement| !statement.check(evidence).ok).map(|statement| statement.says).collect()

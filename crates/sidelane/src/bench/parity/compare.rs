@@ -1,12 +1,13 @@
-//! What was measured beside what was simulated.
+//! Compares measured with simulated values.
 
 use crate::bench::interval::of_median;
 use sidelane_report::{Check, Interval, Row, Unit};
 
-/// Single pairs of runs of the *same* setting lie within a factor of 1.23 of each other on a virtual machine
-/// (`docs/measured.md`), so a model cannot be asked for more than this. Medians over rounds differ by less.
+/// Single pairs of runs of the *same* setting differ by a factor of up to 1.23 on a virtual machine
+/// (`docs/measured.md`), so a model cannot be more exact than this. Medians over rounds differ by
+/// less.
 const LATENCY_FACTOR: f64 = 1.25;
-/// Of a lane's time. The kernel's own threads, wake-ups and the agent are not in the model.
+/// Share of a lane's time. The kernel's own threads, wake-ups and the agent are not in the model.
 const UTILISATION: f64 = 0.1;
 
 /// The figures that are compared.
@@ -15,20 +16,20 @@ pub(super) struct Seen {
     pub(super) p50_us: f64,
     pub(super) p99_us: f64,
     pub(super) lc_utilisation: f64,
-    /// Nothing where batch did not run.
+    /// `None` if batch did not run.
     pub(super) batch_utilisation: Option<f64>,
 }
 
 /// One setting at one load.
 #[derive(Clone, Debug)]
 pub(super) struct Compared {
-    /// `60 %, borrow-idle`.
+    /// The name, as in `60 %, borrow-idle`.
     pub(super) name: String,
     pub(super) load_percent: f64,
-    /// By round.
+    /// The measurements, by round.
     pub(super) measured: Vec<Seen>,
     pub(super) simulated: Seen,
-    /// What the client took of the batch lane, of 1: batch cannot have had it, and the model has no client.
+    /// The client's share of the batch lane, which batch cannot have used; the model has no client.
     pub(super) client: f64,
 }
 
@@ -51,7 +52,7 @@ impl Compared {
             latency("p99", |seen| seen.p99_us, simulated.p99_us),
             lane("request", |seen| Some(seen.lc_utilisation), simulated.lc_utilisation, UTILISATION),
         ];
-        // Where the model has batch the machine has to have it, too.
+        // Batch has to run on the machine if it runs in the model.
         let limit = round(UTILISATION + self.client);
         checks.extend(
             simulated.batch_utilisation.map(|batch| lane("batch", |seen| seen.batch_utilisation, batch, limit)),
@@ -63,7 +64,7 @@ impl Compared {
         of_median(self.measured.iter().filter_map(figure).filter(|figure| figure.is_finite()))
     }
 
-    /// What was measured and what was simulated, a row each.
+    /// The measured and the simulated row.
     pub(super) fn rows(&self) -> [Row; 2] {
         [("measured", &self.medians()), ("simulated", &self.simulated)].map(|(from, seen)| {
             let mut row = Row::new(format!("{}, {from}", self.name));
@@ -85,12 +86,12 @@ impl Compared {
     }
 }
 
-/// How many times the one is the other, 1 or more.
+/// The larger number divided by the smaller one.
 fn factor(one: f64, other: f64) -> f64 {
     (one / other).max(other / one)
 }
 
-/// A bound that can be read.
+/// A bound rounded to few digits.
 fn round(limit: f64) -> f64 {
     (limit * 1e3).round() / 1e3
 }

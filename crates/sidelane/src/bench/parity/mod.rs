@@ -1,8 +1,10 @@
-//! `sidelane bench parity SCENARIO`: one scenario for real and simulated, side by side.
+//! `sidelane bench parity SCENARIO`: runs one scenario on the machine and in simulation, and
+//! compares the two.
 //!
-//! The service is the lab's search service, batch the lab's kernel that the scenario names. First its requests
-//! are recorded; a scenario that has `file = "requests.jsonl"` gets them as its demand. Then, round by round, each
-//! setting runs for real at the model's rate, until it is decided whether medians are what the model came to.
+//! The service is the lab's search service, batch the lab's kernel that the scenario names. First
+//! the service's requests are recorded; a scenario with `file = "requests.jsonl"` gets them as its
+//! demand. Then each setting runs on the machine at the model's rate, round by round, until it is
+//! decided whether the medians agree with the model.
 
 mod compare;
 mod model;
@@ -32,14 +34,14 @@ use sidelane_host::service::Target;
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_report::{Check, ResultFile};
 
-/// What `sidelane bench parity` was asked to do.
+/// The options of `sidelane bench parity`.
 #[derive(Clone, Debug)]
 pub struct ParityOptions {
     /// The scenario.
     pub scenario: PathBuf,
-    /// Short runs, as the scenario's `[quick]` says; how many rounds there may be.
+    /// Whether to use short runs, as the scenario's `[quick]` says, and the limit of rounds.
     pub patience: Patience,
-    /// `--lanes`; by default SMT siblings where there are any, else CPUs 0 and 1.
+    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
     pub lanes: Option<String>,
     /// `--sibling`, if given.
     pub sibling: Option<Carrier>,
@@ -47,24 +49,24 @@ pub struct ParityOptions {
     pub cache: PathBuf,
 }
 
-/// What a scenario calls the requests that are recorded here.
+/// The file name of the recorded requests in a scenario.
 const RECORDED: &str = "requests.jsonl";
-/// Some thousand requests: the model's p99 rests on 1 % of them.
+/// For some thousand requests: the model's p99 depends on 1 % of them.
 const RECORD: Duration = Duration::from_secs(22);
-/// Some of the time goes into getting to look.
+/// Time until the recording starts.
 const RECORD_MARGIN: Duration = Duration::from_secs(1);
-/// Server times do not depend on it; it is busy enough that caches are as warm as in the runs.
+/// Service times do not depend on this load; it is high enough that caches are as warm as in the
+/// runs.
 const RECORD_LOAD: f64 = 0.4;
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(1_200) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 9, time: Duration::from_secs(120) };
-/// How long batch is watched with the lane to itself.
+/// For how long batch is measured with the lane to itself.
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 
-/// Runs the scenario both ways.
+/// Runs the scenario on the machine and in simulation.
 pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let place = Place::choose(options.lanes.as_deref())?;
-    let mut stage =
-        search::stage(place, options.sibling, &options.cache).context("cannot put up the search service")?;
+    let mut stage = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
     let recorded = record(&stage).context("cannot record the service's requests")?;
     let experiment = load(&options.scenario, options.patience.quick, &recorded)?;
     let lanes = stage.beside()?.lanes;
@@ -110,7 +112,7 @@ fn load(scenario: &Path, quick: bool, recorded: &str) -> Result<Experiment> {
     Ok(Experiment::parse(&scenario.display().to_string(), &text, Choices { seed: None, quick }, &files)?)
 }
 
-/// One setting at one load, before anything was measured.
+/// One setting at one load, without measurements yet.
 fn compared(model: &Model) -> Compared {
     Compared {
         name: name(model),
@@ -121,7 +123,7 @@ fn compared(model: &Model) -> Compared {
     }
 }
 
-/// `60 %, borrow-idle`.
+/// The name, as in `60 %, borrow-idle`.
 fn name(model: &Model) -> String {
     format!("{:.0} %, {}", 100.0 * model.service.load(), model.setting.name)
 }
@@ -136,7 +138,7 @@ fn left_out_note(model: &Model, busy: f64) -> String {
     )
 }
 
-/// All settings, both ways.
+/// The comparisons of all settings.
 struct Both {
     compared: Vec<Compared>,
     notes: BTreeSet<String>,
@@ -147,7 +149,7 @@ impl Both {
         self.compared.iter().flat_map(Compared::checks).collect()
     }
 
-    /// Each setting once, for real.
+    /// Runs each setting once on the machine.
     fn take_round(&mut self, stage: &mut Stage, lanes: &Lanes, models: &[&Model], turn: Turn<'_>) -> Result<()> {
         for (model, compared) in models.iter().zip(&mut self.compared) {
             turn.bar.set_message(compared.name.clone());

@@ -1,4 +1,4 @@
-//! A model as a real run, and what both came to.
+//! Converts a model to a real run, and both results to comparable figures.
 
 use std::time::Duration;
 
@@ -16,14 +16,16 @@ use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Slowdown;
 use sidelane_host::topology::Lanes;
 
-/// A simulated run is so much longer: what one side's chance adds to a comparison can be had out of it for nothing.
+/// A simulated run is this many times as long as a measured one, so that its random error adds
+/// little to a comparison.
 const TIMES: u64 = 50;
 
-/// A queue at a lane that is this busy takes longer to settle than a run lasts: its mean length moves with
-/// 1 ÷ (1 − busy)², and so does what a few percent of the machine's speed make of it.
+/// A queue at a lane that is busier than this takes longer to settle than a run lasts: its mean
+/// length is proportional to 1 ÷ (1 − busy)², and so is the effect of a few percent of the
+/// machine's speed.
 pub(super) const BUSY_MOST: f64 = 0.85;
 
-/// How a model runs for real.
+/// A model's settings for a run on the machine.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Real<'m> {
     pub(super) setting: Setting,
@@ -33,7 +35,8 @@ pub(super) struct Real<'m> {
 }
 
 /// # Errors
-/// Where the model has what the lab cannot do.
+///
+/// If the model has parts that the lab cannot run.
 pub(super) fn real(model: &Model) -> Result<Real<'_>> {
     let (Arrivals::Poisson { gap_ns }, Until::Time(run_ns)) = (&model.service.arrivals, model.until) else {
         bail!("for real there is only a load with arrivals.kind = \"poisson\", for run_s");
@@ -55,7 +58,7 @@ pub(super) fn real(model: &Model) -> Result<Real<'_>> {
     Ok(Real { setting: setting(model)?, batch, rhythm })
 }
 
-/// What lanes do to each other in the model, for an emulated sibling that does the same.
+/// The lanes' slowdown in the model, for an emulated sibling with the same slowdown.
 pub(super) fn slowdown(model: &Model) -> Result<Slowdown> {
     let (service, smt) = (model.service.class, &model.smt);
     let batch = model.batch.first().and_then(Job::class).context("for real there is one batch job")?;
@@ -79,7 +82,7 @@ fn setting(model: &Model) -> Result<Setting> {
     })
 }
 
-/// What was measured.
+/// The measured figures.
 pub(super) fn seen(figures: &run::Figures, lanes: &Lanes) -> Seen {
     let books = figures.beside.as_ref().map(|beside| &beside.books);
     Seen {
@@ -90,8 +93,8 @@ pub(super) fn seen(figures: &run::Figures, lanes: &Lanes) -> Seen {
     }
 }
 
-/// How busy the request lane is in the model, where it is so busy that there is no steady state to compare: batch
-/// beside every request, each of which takes so many times as long.
+/// The request lane's utilisation in the model, if it is so high that there is no steady state to
+/// compare. It assumes batch beside every request, each of which takes that many times as long.
 pub(super) fn saturated(model: &Model) -> Option<f64> {
     let unmanaged = matches!(model.setting.beside, Beside::Unmanaged);
     let batch = model.batch.first().and_then(Job::class).filter(|_| unmanaged)?;
@@ -99,7 +102,7 @@ pub(super) fn saturated(model: &Model) -> Option<f64> {
     (busy >= BUSY_MOST).then_some(busy)
 }
 
-/// What it comes to simulated.
+/// The simulated figures.
 pub(super) fn simulated(model: &Model) -> Seen {
     let until = match model.until {
         Until::Time(ns) => Until::Time(ns * TIMES),
@@ -122,7 +125,7 @@ mod tests {
 
     const SCENARIO: &str = include_str!("../../../../../scenarios/parity.toml");
 
-    /// Requests of a millisecond, as they are recorded.
+    /// Requests of a millisecond, in the format of the recording.
     fn recorded(_: &str) -> Result<String, String> {
         Ok("{\"arrived_ns\":1,\"started_ns\":1000000,\"finished_ns\":2000000}\n".to_owned())
     }

@@ -1,13 +1,14 @@
-//! What work loses beside a lane that works, and beside one that does not.
+//! The time that a worker loses beside a lane that works, and beside one that does not.
 //!
-//! A worker on each lane; the sibling is switched on and off, and the share of a stretch in which a worker worked is
-//! compared with the mean of that in the stretch before and the one after, so that what a worker's clock itself takes,
-//! and what else runs on the lane, is in both. What a worker lost in all, divided by the share of its time in which the
-//! other lane worked, is what it loses for each moment of that.
+//! Each lane has a worker, and the sibling is switched on and off in turns. A worker's share of
+//! work in a stretch with the sibling is compared with the mean share in the stretches before and
+//! after it. So the cost of the worker's own clock, and other programs on the lane, affect both
+//! sides alike. The worker's total loss, divided by the share of its time in which the other lane
+//! worked, is its loss for each moment of overlap.
 //!
-//! What the sibling costs is what is lost beside a lane without a worker, and what the kernel program takes of
-//! switches. Something runs on such a lane all the same, if only this program: what is to be lost beside that is no
-//! cost.
+//! The cost of the sibling is the loss beside a lane without a worker, and the kernel program's
+//! time in context switches. Other programs run on such a lane too, at least this one; the loss
+//! that they should cause does not count as cost.
 
 use std::thread;
 use std::time::Duration;
@@ -23,27 +24,27 @@ use crate::lab::Lab;
 use sidelane_host::median::median;
 use sidelane_report::{Check, Interval, Row, Unit};
 
-/// What each lane is to lose beside the other.
+/// The loss of each lane beside the other, as requested.
 pub(super) const ASKED_PERCENT: f64 = 40.0;
 const ASKED: Slowdown = Slowdown { service: 5.0 / 3.0, batch: 5.0 / 3.0, nap: 1.0 };
-/// How busy the request lane is while what was achieved is measured.
+/// Utilisation of the request lane during the measurements of the achieved loss.
 const LOADS_PERCENT: [u64; 3] = [30, 60, 90];
-/// And while the cost is: a service that is never idle pays for everything.
+/// Utilisation during the measurement of the cost: a service that is never idle pays for all of it.
 const COST_LOAD_PERCENT: u64 = 90;
-/// A worker works so long at a time: some requests.
+/// The length of a worker's burst: some requests.
 const BURST_NS: f64 = 1_000_000.0;
-/// The first slices are taken by then, and the wake-ups have become rare where nothing overlaps.
+/// Long enough that the first slices are taken, and that wake-ups have become rare without overlap.
 const SETTLE: Duration = Duration::from_millis(30);
 
-/// A carrier, and what is wanted of it.
+/// A carrier, and its bounds.
 #[derive(Clone, Copy)]
 struct Wanted {
     carrier: Carrier,
     name: &'static str,
     loss: Loss,
-    /// How near it has to come to what was asked.
+    /// How close the achieved loss has to come to the requested one.
     within_percent: f64,
-    /// What it may cost a lane beside an idle one.
+    /// The highest cost for a lane beside an idle one.
     cost_percent: f64,
 }
 
@@ -56,17 +57,17 @@ const CARRIERS: [Wanted; 2] = [
 pub(super) struct Achieved {
     wanted: Wanted,
     load_percent: u64,
-    /// Whether there was a worker on the batch lane, too.
+    /// Whether the batch lane had a worker too.
     beside: bool,
-    /// What the service lost in each pair of stretches, and batch, for each moment beside each other; without a
-    /// worker on the batch lane, what the carrier costs.
+    /// The loss of service and batch in each pair of stretches, for each moment of overlap. Without
+    /// a worker on the batch lane, the carrier's cost.
     lost_percent: [Vec<f64>; 2],
-    /// The emulator's own account of the last stretch.
+    /// The emulator's own report of the last stretch.
     report: Option<[LaneReport; 2]>,
 }
 
 const STRETCH: Duration = Duration::from_millis(150);
-/// Pairs of stretches, and how far they go on.
+/// Pairs of stretches, and the limit of further pairs.
 pub(super) const PAIRS: Limit = Limit { first: 41, rounds: 164, time: Duration::from_secs(60) };
 const PAIRS_QUICK: Limit = Limit { first: 9, rounds: 36, time: Duration::from_secs(15) };
 
@@ -96,7 +97,7 @@ struct Bench {
 }
 
 impl Bench {
-    /// What a unit of work takes.
+    /// The time of a unit of work.
     fn unit_ns(&self) -> Result<f64> {
         let worker = self.worker(self.place.request, None, None)?;
         let before = worker.done();
@@ -108,7 +109,7 @@ impl Bench {
         Worker::start(&self.lab, cpu, self.scratch.path().join(format!("worker-{cpu}")), rest, sibling)
     }
 
-    /// One carrier at one load, with a worker on the batch lane or without.
+    /// Measures one carrier at one load, with a worker on the batch lane or without.
     fn measure(&self, wanted: Wanted, load_percent: u64, beside: bool, unit_ns: f64) -> Result<Achieved> {
         let mut sibling = Sibling::start(self.place, &self.lab, wanted.carrier)?;
         let mut workers = vec![self.worker(self.place.request, Some(rest(load_percent, unit_ns)), Some(&sibling))?];
@@ -142,23 +143,24 @@ impl Bench {
     }
 }
 
-/// Bursts of a millisecond with so much sleep between them that the lane is busy for `load_percent` of its time.
+/// Bursts of a millisecond, with enough sleep between them that the lane is busy for `load_percent`
+/// of its time.
 fn rest(load_percent: u64, unit_ns: f64) -> Rest {
     let idle_ns = BURST_NS * (100.0 / load_percent as f64 - 1.0);
     Rest { after_units: (BURST_NS / unit_ns).max(1.0) as u64, length: Duration::from_nanos(idle_ns as u64) }
 }
 
-/// What is missing of the work share without the sibling.
+/// How much of the work share without the sibling is missing.
 fn loss_percent(before: Option<f64>, with: Option<f64>, after: Option<f64>) -> Option<f64> {
     let without = (before? + after?) / 2.0;
     Some(100.0 * (1.0 - with? / without))
 }
 
-/// What a lane did between two reports.
+/// A lane between two reports.
 struct Between {
-    /// The share of its work in which the other lane worked, too.
+    /// The share of its work in which the other lane worked too.
     beside: f64,
-    /// What the kernel program took of switches, of 1.
+    /// The kernel program's share of time in context switches.
     switching: f64,
 }
 
@@ -172,12 +174,12 @@ impl Between {
         }
     }
 
-    /// What was lost for each moment beside the other lane.
+    /// The loss for each moment of overlap.
     fn lost_beside(&self, percent: f64) -> f64 {
         percent / self.beside
     }
 
-    /// What was lost without being asked for.
+    /// The loss that was not requested.
     fn cost(&self, percent: f64) -> f64 {
         percent - ASKED_PERCENT * self.beside + 100.0 * self.switching
     }
@@ -189,7 +191,7 @@ impl Achieved {
         format!("{}, {beside}", self.wanted.name)
     }
 
-    /// One more pair: the work shares before, with and after the sibling.
+    /// Adds a pair: the work shares before, with and after the sibling.
     fn note(&mut self, shares: &[&[Option<f64>]; 3], began: &[LaneReport; 2], ended: [LaneReport; 2]) {
         let [before, with, after] = shares;
         for (lane, lost) in self.lost_percent.iter_mut().enumerate().take(before.len()) {
@@ -234,7 +236,7 @@ impl Achieved {
     }
 }
 
-/// How far a loss is from what was asked for, to either side.
+/// The distance of a loss from the requested one, in either direction.
 fn off_asked(lost_percent: Interval) -> Interval {
     let above = lost_percent.map(|percent| percent - ASKED_PERCENT);
     above.max(lost_percent.map_falling(|percent| ASKED_PERCENT - percent))

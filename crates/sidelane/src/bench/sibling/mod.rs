@@ -1,13 +1,15 @@
-//! `sidelane bench sibling`: whether two CPUs that are made one core slow each other as much as was asked for.
+//! `sidelane bench sibling`: whether two CPUs that are emulated as one core slow each other as much
+//! as requested.
 //!
-//! - `worker`: a program on each lane that counts its work, in stretches with and without the sibling by turns
-//! - `achieved`: what a stretch beside a busy lane loses, and what one beside an idle lane does
-//! - `search`: what a real service's p99 makes of it
+//! - `worker`: a program on each lane that counts its work, in stretches with and without the
+//!   sibling in turns
+//! - `achieved`: the loss in a stretch beside a busy lane, and beside an idle lane
+//! - `search`: the effect on a real service's p99
 //!
-//! What was lost is told by the workers' clocks, not by the emulator's own account: of that only the time in which
-//! both lanes worked is taken. It is the share of a worker's time in which it did not work, and not how much work it
-//! did in a time: on a virtual machine a CPU is 10 to 20 % slower or faster from one stretch to the next, which has
-//! nothing to do with the sibling.
+//! The loss is computed from the workers' clocks; only the time in which both lanes worked is taken
+//! from the emulator's own report. The measure is the share of a worker's time in which it did not
+//! work, not its amount of work per time: on a virtual machine a CPU is 10 to 20 % slower or faster
+//! from one stretch to the next, whatever the sibling does.
 
 mod achieved;
 mod search;
@@ -24,10 +26,10 @@ use crate::machine;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 
-/// What `sidelane bench sibling` was asked to do.
+/// The options of `sidelane bench sibling`.
 #[derive(Clone, Debug)]
 pub struct SiblingOptions {
-    /// How many stretches and rounds there may be.
+    /// The limit of stretches and rounds.
     pub patience: Patience,
     /// `--lanes`; by default CPUs 0 and 1.
     pub lanes: Option<String>,

@@ -1,5 +1,5 @@
-//! What the search service's p99 makes of the emulated sibling: it has to be harmed by batch, and Sidelane has to
-//! keep it from that.
+//! The effect of the emulated sibling on the search service's p99: batch has to harm it, and
+//! Sidelane has to prevent the harm.
 
 use std::collections::BTreeSet;
 use std::time::Duration;
@@ -24,11 +24,11 @@ const BATCH: &str = "matrix";
 const BATCH_ALONE: Duration = Duration::from_millis(300);
 const ROUNDS: Limit = Limit { first: 11, rounds: 44, time: Duration::from_secs(600) };
 const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(80) };
-/// Batch without Sidelane has to show.
+/// The ratio that unmanaged batch must reach.
 const UNMANAGED_OVER_ALONE: f64 = 1.4;
 const BORROW_IDLE_OVER_ALONE: f64 = 1.05;
 
-/// Settings by turns, each with the same requests within a round.
+/// Settings in turns, each with the same requests within a round.
 pub(super) struct SearchRuns {
     rounds: Vec<[Figures; 3]>,
     note: Option<String>,
@@ -39,7 +39,7 @@ fn settings() -> [Setting; 3] {
 }
 
 pub(super) fn run(place: Place, options: &SiblingOptions) -> Result<SearchRuns> {
-    let stage = search::stage(place, None, &options.cache).context("cannot put up the search service")?;
+    let stage = search::stage(place, None, &options.cache).context("cannot start the search service")?;
     let length = Duration::from_millis(if options.patience.quick { 1_500 } else { 4_000 });
     let mut runs = SearchRuns { rounds: Vec::new(), note: stage.sibling.as_ref().map(|sibling| sibling.note()) };
     let round = |runs: &mut SearchRuns, turn: Turn<'_>| {

@@ -1,4 +1,4 @@
-//! A program on a lane whose work is counted, and the time in which it did not work.
+//! A program on a lane that counts its work and the time in which it does not work.
 
 use std::fs;
 use std::path::{Path, PathBuf};
@@ -13,16 +13,16 @@ use crate::experiment::stage::cpu_ns;
 use crate::lab::Lab;
 use sidelane_host::priority::with_this_thread_on;
 
-/// The kernel that works here: all arithmetic, so nothing but the lane's own time limits it.
+/// The worker's kernel: only arithmetic, so only the lane's own time limits it.
 const KERNEL: &str = "matrix";
 const START_TIMEOUT: Duration = Duration::from_secs(5);
 
-/// How busy a worker is.
+/// The utilisation of a worker.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) struct Rest {
-    /// Units of work, then …
+    /// Units of work before each sleep.
     pub(super) after_units: u64,
-    /// … so much sleep.
+    /// Length of the sleep.
     pub(super) length: Duration,
 }
 
@@ -32,29 +32,29 @@ pub(super) struct Worker {
     counter: PathBuf,
 }
 
-/// What it has done so far.
+/// The worker's counters.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub(super) struct Done {
     units: u64,
-    /// Time from the beginning of its bursts to their end.
+    /// Total length of its bursts.
     busy_ns: u64,
-    /// Of it, time in which it looked at its overlap and made up for it.
+    /// The part of it in which it checked its overlap and made up for it.
     made_up_ns: u64,
-    /// Time that it had its lane.
+    /// CPU time on its lane.
     cpu_ns: u64,
 }
 
-/// Where the time of a burst goes in which a worker does not work.
+/// How a worker loses the time in a burst in which it does not work.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub(super) enum Loss {
     /// The worker spins.
     MadeUp,
-    /// Somebody else has its lane.
+    /// Another program has its lane.
     Taken,
 }
 
 impl Worker {
-    /// Starts one on `cpu`. It makes up for its own overlap if it is given the sibling.
+    /// Starts a worker on `cpu`. It makes up for its own overlap if it is given the sibling.
     pub(super) fn start(
         lab: &Lab,
         cpu: u32,
@@ -87,7 +87,7 @@ impl Worker {
         Ok(())
     }
 
-    /// What it has done so far.
+    /// The worker's counters now.
     pub(super) fn done(&self) -> Done {
         let (units, busy_ns, made_up_ns) = read(&self.counter).unwrap_or_default();
         Done { units, busy_ns, cpu_ns: cpu_ns(self.child.id()).unwrap_or_default(), made_up_ns }
@@ -108,7 +108,7 @@ fn read(counter: &Path) -> Option<(u64, u64, u64)> {
 }
 
 impl Done {
-    /// Time that it had its lane for each unit of work since `before`.
+    /// CPU time on its lane for each unit of work since `before`.
     pub(super) fn unit_ns_since(self, before: Self) -> Option<f64> {
         let units = self.units - before.units;
         (units > 0).then(|| (self.cpu_ns - before.cpu_ns) as f64 / units as f64)

@@ -1,4 +1,4 @@
-//! Numbers in files: what /proc and cgroups tell, read anew for each sample through one open file.
+//! Numbers in files of /proc and cgroups, read anew for each sample through one open file.
 
 mod field;
 
@@ -13,23 +13,24 @@ use crate::channel::file::field::{Field, Wrong, fields, parse, place};
 use crate::channel::signal::Signal;
 use crate::channel::{Call, Channel, Gone, Kind, Reader};
 
-/// Longer files are read as far as this: the longest of a machine's that are of use, with room to spare.
+/// Longer files are read only up to this length, which is more than any useful file of a machine
+/// has.
 const BYTES_MAX: usize = 256 << 10;
 
 /// Why a number in a file cannot be observed.
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum FileError {
-    /// The system's own words.
+    /// The system's error.
     #[error("{} cannot be read: {source}", .path.display())]
     Open { path: PathBuf, source: io::Error },
-    /// Reading it could wait, or never end.
-    #[error("{} is no regular file: only files whose content is there at once can be observed", .path.display())]
+    /// A read could block, or never end.
+    #[error("{} is not a regular file: only regular files can be observed", .path.display())]
     NotAFile { path: PathBuf },
-    /// There is no such field.
+    /// The file has no such field.
     #[error("{} has no field {field}; it has {have}", .path.display())]
     NoField { path: PathBuf, field: String, have: String },
-    /// The field is no number that can be observed.
+    /// The field is not a number that can be observed.
     #[error("{}: {field} is {text}, {why}", .path.display())]
     NotANumber { path: PathBuf, field: String, text: String, why: &'static str },
 }
@@ -46,15 +47,15 @@ pub struct Number {
     file: File,
     field: Field,
     content: Vec<u8>,
-    /// How much of the content was read last.
+    /// Length of the content that was read last.
     length: usize,
 }
 
 impl Number {
-    /// Opens the file, and reads it once to see that the number is there.
+    /// Opens the file, and reads it once to check that the number exists.
     pub fn open(path: &Path, field: Option<&str>) -> Result<Self, FileError> {
         let failed = |source| FileError::Open { path: path.to_owned(), source };
-        // What is not regular could make the observer wait.
+        // Reading a file that is not regular could block the observer.
         if !std::fs::metadata(path).map_err(failed)?.is_file() {
             return Err(FileError::NotAFile { path: path.to_owned() });
         }
@@ -65,7 +66,7 @@ impl Number {
         Ok(number)
     }
 
-    /// Reads the file from its start, as far as the field needs it.
+    /// Reads the file from its start, as far as the field requires.
     fn value(&mut self) -> io::Result<Result<u64, Wrong>> {
         self.length = 0;
         loop {
@@ -73,7 +74,8 @@ impl Number {
             self.length += read;
             let content = &self.content[..self.length];
             let is_all = read == 0 || self.length == self.content.len();
-            // The kernel hands out a page at a time. A number that ends before the last byte is whole.
+            // The kernel returns one page at a time. A number that ends before the last byte is
+            // complete.
             match place(content, &self.field) {
                 Some(place) if is_all || place.end < self.length => return Ok(parse(&content[place])),
                 None if is_all => return Ok(Err(Wrong::Missing)),
@@ -86,7 +88,7 @@ impl Number {
 impl Call for Number {
     fn read(&mut self) -> Result<u64, Gone> {
         let value = self.value().map_err(|error| match error.raw_os_error() {
-            // What /proc says of a process that has ended, and a cgroup that was removed.
+            // The errors of /proc for a process that has ended, and of a removed cgroup.
             Some(libc::ESRCH | libc::ENODEV) => Gone::Target,
             _ => Gone::Error(error),
         })?;
@@ -162,7 +164,7 @@ mod tests {
         assert!(
             Number::open(Path::new("/no/such"), None).err().unwrap().to_string().contains("/no/such cannot be read")
         );
-        assert!(Number::open(Path::new("/dev/zero"), None).err().unwrap().to_string().contains("no regular file"));
+        assert!(Number::open(Path::new("/dev/zero"), None).err().unwrap().to_string().contains("not a regular file"));
     }
 
     #[test]

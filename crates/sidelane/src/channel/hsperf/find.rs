@@ -1,4 +1,4 @@
-//! The file that a JVM keeps its counters in, found and checked.
+//! Finds and checks the file in which a JVM keeps its counters.
 
 use std::fs::{self, File};
 use std::io;
@@ -8,10 +8,10 @@ use std::path::Path;
 use crate::channel::hsperf::JvmError;
 use crate::channel::maps::Region;
 
-/// HotSpot's default size of the file is 32 KiB; one that is far larger is not HotSpot's.
+/// HotSpot's default size of the file is 32 KiB; a far larger file is not HotSpot's.
 const FILE_BYTES_MAX: u64 = 64 << 20;
 
-/// The part of a JVM's memory that is its file of counters.
+/// The mapping of a JVM's counter file.
 pub(super) fn counters_region(pid: u32, regions: &[Region]) -> Result<&Region, JvmError> {
     let is_counters = |region: &&Region| {
         let dir = region.path.parent().and_then(Path::file_name);
@@ -27,14 +27,14 @@ pub(super) fn counters_region(pid: u32, regions: &[Region]) -> Result<&Region, J
     }
 }
 
-/// Anybody can put files into /tmp: only what belongs to the JVM's user is believed.
+/// Any user can put files into /tmp, so the file has to belong to the JVM's user.
 pub(super) fn check(pid: u32, file: &File) -> Result<(), JvmError> {
     let failed = |source| JvmError::Open { pid, source };
     let found = file.metadata().map_err(failed)?;
     let user = user(pid).map_err(failed)?;
     let untrusted = |what: String| Err(JvmError::Untrusted { pid, what });
     if !found.is_file() {
-        return untrusted("what it maps is no regular file".into());
+        return untrusted("the mapped file is not a regular file".into());
     }
     if found.uid() != user {
         return untrusted(format!("the file belongs to user {}, the JVM to {user}", found.uid()));
@@ -45,7 +45,7 @@ pub(super) fn check(pid: u32, file: &File) -> Result<(), JvmError> {
     Ok(())
 }
 
-/// The user whose rights the process has now.
+/// The user whose rights the process has.
 fn user(pid: u32) -> io::Result<u32> {
     const EFFECTIVE: usize = 1;
     let status = fs::read_to_string(format!("/proc/{pid}/status"))?;

@@ -1,5 +1,5 @@
 //! The file in which HotSpot keeps its counters (`PerfDataPrologue` and `PerfDataEntry` of
-//! perfMemory.hpp, version 2), read from bytes that may be anything.
+//! perfMemory.hpp, version 2), parsed from untrusted bytes.
 
 use thiserror::Error;
 
@@ -7,7 +7,7 @@ const MAGIC: [u8; 4] = [0xca, 0xfe, 0xc0, 0xc0];
 const VERSION: u8 = 2;
 const NATIVE_ORDER: u8 = cfg!(target_endian = "little") as u8;
 
-/// Places in the prologue.
+/// Offsets in the prologue.
 const BYTE_ORDER: usize = 4;
 const MAJOR_VERSION: usize = 5;
 const ACCESSIBLE: usize = 7;
@@ -15,7 +15,7 @@ const USED: usize = 8;
 const ENTRY_OFFSET: usize = 24;
 const NUM_ENTRIES: usize = 28;
 
-/// Places in an entry.
+/// Offsets in an entry.
 const ENTRY_LENGTH: usize = 0;
 const NAME_OFFSET: usize = 4;
 const VECTOR_LENGTH: usize = 8;
@@ -29,11 +29,11 @@ const LONG_BYTES: usize = 8;
 /// One of HotSpot's counters.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Entry {
-    /// As in `sun.rt.safepoints`.
+    /// Its name, such as `sun.rt.safepoints`.
     pub name: String,
-    /// Where its value begins, in bytes from the start of the file.
+    /// Offset of its value in the file, in bytes.
     pub offset: usize,
-    /// What its value is.
+    /// The type of its value.
     pub data: Data,
     /// What it counts.
     pub units: Units,
@@ -41,14 +41,14 @@ pub struct Entry {
     pub variability: Variability,
 }
 
-/// What an entry holds.
+/// The type of a value.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Data {
     /// A long, aligned.
     Long,
-    /// A text, ended by a zero, in a place of this many bytes.
+    /// A text that ends with a zero byte, in a field of this many bytes.
     Text(usize),
-    /// Something that HotSpot does not use today.
+    /// A type that HotSpot does not use today.
     Other,
 }
 
@@ -58,7 +58,7 @@ pub enum Data {
 pub enum Units {
     None,
     Bytes,
-    /// Of HotSpot's clock: `sun.os.hrt.frequency` a second.
+    /// Ticks of HotSpot's clock: `sun.os.hrt.frequency` per second.
     Ticks,
     Events,
     Text,
@@ -72,43 +72,43 @@ pub enum Variability {
     Constant,
     /// It only rises.
     Monotonic,
-    /// Any way.
+    /// In any direction.
     Variable,
 }
 
-/// Why bytes are no counters of HotSpot.
+/// Why bytes are not HotSpot's counters.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum FormatError {
-    /// Too short, or something else altogether.
+    /// The file is too short, or of another format.
     #[error("it does not begin as HotSpot's counters do")]
     Magic,
-    /// Written on another kind of machine.
+    /// Written on a machine with another byte order.
     #[error("its byte order is not this machine's")]
     ByteOrder,
     /// Not the version that every JVM since Java 5 writes.
     #[error("it is of version {0}, not {VERSION}")]
     Version(u8),
-    /// The JVM is just starting.
+    /// The JVM is still starting.
     #[error("the JVM has not filled it in yet: try again in a moment")]
     NotReady,
-    /// An entry that cannot be.
+    /// An invalid entry.
     #[error("entry {number}, at byte {offset}, does not fit in: {what}")]
     Entry {
-        /// From 0 on.
+        /// Its index, from 0 on.
         number: usize,
-        /// Where it begins.
+        /// Its offset in the file.
         offset: usize,
         /// What is wrong.
         what: &'static str,
     },
 }
 
-/// Every counter in `bytes`. A JVM adds some while it runs; one that it is just adding is left out.
+/// All counters in `bytes`. A JVM adds counters while it runs; one that is being added is left out.
 pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, FormatError> {
     check(bytes)?;
     let (first, count) = (number(bytes, ENTRY_OFFSET), number(bytes, NUM_ENTRIES));
     let (Some(mut offset), Some(count)) = (first, count) else { return Err(FormatError::Magic) };
-    // `used` bounds what the JVM has handed out, where it is sensible.
+    // `used` limits the part that the JVM has allocated, if its value is plausible.
     let used = number(bytes, USED).map_or(bytes.len(), |used| used.min(bytes.len()));
     let bytes = &bytes[..used];
     let mut entries = Vec::new();
@@ -116,7 +116,7 @@ pub fn parse(bytes: &[u8]) -> Result<Vec<Entry>, FormatError> {
         let rest = bytes.get(offset..).unwrap_or_default();
         let Some(length) = self::number(rest, ENTRY_LENGTH).filter(|length| *length > 0) else { break };
         let wrong = |what| FormatError::Entry { number, offset, what };
-        let entry = rest.get(..length).ok_or(wrong("it ends behind the end"))?;
+        let entry = rest.get(..length).ok_or(wrong("it extends past the end of the file"))?;
         entries.push(parse_entry(entry, offset).map_err(wrong)?);
         offset += length;
     }
@@ -134,7 +134,7 @@ fn check(bytes: &[u8]) -> Result<(), FormatError> {
     }
 }
 
-/// `entry` begins at `start` in the file.
+/// `entry` begins at byte `start` of the file.
 fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
     let head = entry.get(..ENTRY_HEAD_BYTES).ok_or("it is shorter than its head")?;
     let name = number(head, NAME_OFFSET).and_then(|at| entry.get(at..)).and_then(text_in).ok_or("its name")?;
@@ -143,7 +143,7 @@ fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
     let room = entry.len() - data_offset;
     let data = match (head[DATA_TYPE], vector_length) {
         (b'J', 0) if room < LONG_BYTES => return Err("its value"),
-        // It would not be whole while it is written.
+        // An unaligned value could be read in the middle of a store.
         (b'J', 0) if !(start + data_offset).is_multiple_of(LONG_BYTES) => return Err("its value is not aligned"),
         (b'J', 0) => Data::Long,
         (b'B', length) if length > room => return Err("its text"),
@@ -154,7 +154,7 @@ fn parse_entry(entry: &[u8], start: usize) -> Result<Entry, &'static str> {
     Ok(Entry { name, offset: start + data_offset, data, units, variability })
 }
 
-/// The text at the start of `bytes` up to its zero, if it has one.
+/// The text at the start of `bytes` up to its zero byte, if it has one.
 pub(super) fn text_in(bytes: &[u8]) -> Option<String> {
     let end = bytes.iter().position(|byte| *byte == 0)?;
     Some(String::from_utf8_lossy(&bytes[..end]).into_owned())
@@ -190,7 +190,7 @@ mod tests {
 
     use super::*;
 
-    /// A file as HotSpot writes it: a value follows its name, with no more padding than it needs.
+    /// A file as HotSpot writes it: each value follows its name, with the least padding.
     pub(in super::super) fn file(entries: &[(&str, u8, &[u8], u8)]) -> Vec<u8> {
         let mut bytes = vec![0xca, 0xfe, 0xc0, 0xc0, NATIVE_ORDER, VERSION, 0, 1];
         bytes.extend([0; 16]);

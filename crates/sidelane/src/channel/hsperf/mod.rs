@@ -1,8 +1,8 @@
-//! HotSpot's own counters: a JVM keeps them in a file that it maps shared, and updates them in place,
-//! so reading one is a load and the JVM never notices.
+//! HotSpot's own counters. A JVM keeps them in a file that it maps shared, and updates them in
+//! place, so a read is one load and has no effect on the JVM.
 //!
-//! The file is `hsperfdata_USER/PID` in the JVM's /tmp. It is found among the files that the process has
-//! mapped, so that it does not matter whose /tmp and whose process ids those are.
+//! The file is `hsperfdata_USER/PID` in the JVM's /tmp. It is found among the process's mapped
+//! files, so mount and PID namespaces do not matter.
 
 mod find;
 mod format;
@@ -26,8 +26,8 @@ use crate::channel::{Channel, Kind, Meaning, Reader, Width, Word, most_telling, 
 
 pub use crate::channel::hsperf::format::{FormatError, Units, Variability};
 
-/// What `jvm` alone stands for: what the collector does, how often the program was stopped and why, and
-/// what else makes a program slow for a while. Those that a JVM lacks are left out.
+/// The signals of plain `jvm`: the collector's activity, the number and causes of stops, and other
+/// causes of temporary slowness. Counters that a JVM lacks are left out.
 pub const USUAL: [&str; 7] = [
     CAUSE,
     "sun.rt.safepoints",
@@ -44,49 +44,49 @@ const LAST_CAUSE: &str = "sun.gc.lastCause";
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum JvmError {
-    /// No process was named.
+    /// No process is observed.
     #[error("jvm: signals are read in the processes that are observed, and none is: name one, as in pid:1234")]
     NoTarget,
     /// The process does not exist, or has ended.
     #[error("there is no process {pid}")]
     NoProcess { pid: u32 },
     /// The process does not run HotSpot.
-    #[error("process {pid} is no JVM: it has no libjvm.so mapped, so jvm: signals cannot be had of it")]
+    #[error("process {pid} is not a JVM: it has no libjvm.so mapped, so it has no jvm: signals")]
     NoJvm { pid: u32 },
-    /// It does, without the file.
+    /// It runs HotSpot without the counter file.
     #[error(
         "the JVM {pid} keeps no counters that others can read: start it without -XX:-UsePerfData and \
          -XX:+PerfDisableSharedMem"
     )]
     NoCounters { pid: u32 },
-    /// The system refuses.
+    /// The system refuses access.
     #[error("process {pid} cannot be searched for the counters of a JVM: {source}{}", permission_hint(.source))]
     Open { pid: u32, source: io::Error },
-    /// The file is not the JVM's own: not a file, of another user, or of an odd size.
+    /// The file is not the JVM's own: not a regular file, of another user, or of an invalid size.
     #[error("the counters of JVM {pid} are not read: {what}")]
     Untrusted { pid: u32, what: String },
-    /// It is not in the format.
-    #[error("the counters of JVM {pid} cannot be understood: {source}")]
+    /// The file is not in the expected format.
+    #[error("the counters of JVM {pid} cannot be parsed: {source}")]
     Format { pid: u32, source: FormatError },
     /// There is none of that name.
     #[error("JVM {pid} has no counter {name}{}; see sidelane list pid:{pid}", did_you_mean(.close))]
     NoSuchCounter { pid: u32, name: String, close: Vec<String> },
-    /// It is not a number.
+    /// The counter is not a number.
     #[error("{name} of JVM {pid} is {is}: it cannot be read as a {wanted}")]
     Kind { pid: u32, name: String, is: &'static str, wanted: Kind },
 }
 
-/// The counters of one JVM, as they are.
+/// The counters of one JVM.
 pub struct Jvm {
     pid: u32,
     mapping: Arc<Mapping>,
     entries: Vec<Entry>,
 }
 
-/// A counter and its value when it was looked at.
+/// A counter and its value when it was read.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Counter {
-    /// As in `sun.rt.safepoints`.
+    /// Its name, such as `sun.rt.safepoints`.
     pub name: String,
     /// Its value.
     pub value: Value,
@@ -96,7 +96,7 @@ pub struct Counter {
     pub variability: Variability,
 }
 
-/// What a counter holds.
+/// The value of a counter.
 #[derive(Clone, Debug, PartialEq, Eq, Serialize)]
 #[serde(untagged)]
 #[allow(missing_docs)]
@@ -105,7 +105,7 @@ pub enum Value {
     Text(String),
 }
 
-/// The channels of `jvm:NAME`, or of `jvm` where `name` is none, in every JVM among `pids`.
+/// The channels of `jvm:NAME`, or of `jvm` if `name` is `None`, in every JVM among `pids`.
 pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Result<Vec<Channel>, JvmError> {
     let (jvms, errors): (Vec<_>, Vec<_>) = pids.iter().map(|pid| Jvm::open(*pid)).partition(Result::is_ok);
     let jvms: Vec<Jvm> = jvms.into_iter().flatten().collect();
@@ -124,7 +124,7 @@ pub fn channels(signal: &Signal, name: Option<&str>, pids: &BTreeSet<u32>) -> Re
 }
 
 impl Counter {
-    /// How it is read unless somebody says otherwise.
+    /// The kind as which it is read by default.
     pub fn kind(&self) -> Kind {
         kind(self.variability)
     }
@@ -146,7 +146,7 @@ impl Jvm {
         Ok(Self { pid, mapping, entries })
     }
 
-    /// Every counter with its value now, by name.
+    /// All counters with their values now, by name.
     pub fn counters(&self) -> Vec<Counter> {
         let mut counters: Vec<Counter> = self.entries.iter().filter_map(|entry| self.counter(entry)).collect();
         counters.sort_by(|a, b| a.name.cmp(&b.name));
@@ -203,7 +203,7 @@ impl Jvm {
         Ok(Channel { name, kind: Kind::Tag, reader, meaning: Some(self.meaning(entry, part)), notes: vec![] })
     }
 
-    /// From what HotSpot can say there, and what it says now.
+    /// From the texts that HotSpot can store there, and the current text.
     fn meaning(&self, entry: &Entry, part: Part) -> Meaning {
         let is_cause = matches!(entry.name.as_str(), CAUSE | LAST_CAUSE);
         let causes = texts::causes(self.has_zgc()).filter(|_| is_cause);
@@ -234,9 +234,9 @@ impl Jvm {
 
     fn word(&self, offset: usize, width: Width) -> Word {
         let place = self.mapping.place(offset).expect("the parser checked that values are within the file");
-        // SAFETY: within the mapping, which the word keeps; aligned, since the parser refuses numbers that are
-        // not and `Part::of` chooses aligned parts. HotSpot deletes the file at its end and never makes it
-        // smaller; whoever does so all the same cannot make it unreadable, see `Mapping`.
+        // SAFETY: within the mapping, which the word keeps. Aligned, since the parser refuses
+        // unaligned numbers and `Part::of` chooses aligned parts. HotSpot deletes the file at its
+        // end and never shrinks it; if another process shrinks it, `Mapping` keeps it readable.
         unsafe { Word::new(place, width, self.mapping.clone()) }
     }
 

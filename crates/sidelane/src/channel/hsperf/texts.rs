@@ -1,8 +1,9 @@
-//! HotSpot's texts as tags: `sun.gc.cause` tells what the collector does, in words.
+//! HotSpot's texts as tags: `sun.gc.cause` names the collector's current activity.
 //!
-//! HotSpot puts a text right behind its name, so it is not aligned, and one load that is to be whole
-//! reaches only the aligned bytes within: of `sun.gc.cause`, eight from the eighth letter on. Those tell the causes
-//! apart nearly always (`G1 Evac[uation P]ause`); where they do not, the meaning names all that it can be.
+//! HotSpot puts a text right after its name, so the text is not aligned, and one atomic load
+//! reaches only the aligned bytes in it: for `sun.gc.cause`, eight bytes from the eighth letter on.
+//! Those bytes distinguish nearly all causes (`G1 Evac[uation P]ause`); otherwise the meaning lists
+//! all causes with these bytes.
 
 use crate::channel::Width;
 
@@ -38,10 +39,10 @@ const CAUSES: [&str; 28] = [
     "ILLEGAL VALUE - last gc cause - ILLEGAL VALUE",
 ];
 
-/// Those that only ZGC has; the eighth letter on they are like other ones.
+/// Causes of ZGC only. From the eighth letter on they are equal to other causes.
 const CAUSES_OF_ZGC: [&str; 6] = ["Timer", "Warmup", "Allocation Rate", "Allocation Stall", "Proactive", "High Usage"];
 
-/// The causes that a JVM can name.
+/// The causes of a JVM.
 pub(super) fn causes(has_zgc: bool) -> impl Iterator<Item = &'static str> {
     CAUSES.into_iter().chain(CAUSES_OF_ZGC.into_iter().filter(move |_| has_zgc))
 }
@@ -49,14 +50,14 @@ pub(super) fn causes(has_zgc: bool) -> impl Iterator<Item = &'static str> {
 /// The part of a text that one load reads.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) struct Part {
-    /// Letters before it.
+    /// Number of letters before it.
     pub(super) skip: usize,
-    /// How many letters it has.
+    /// Number of letters in it.
     pub(super) width: Width,
 }
 
 impl Part {
-    /// The first of the widest parts of a text of `length` bytes whose place is `offset`.
+    /// The first among the widest readable parts of a text of `length` bytes at `offset`.
     pub(super) fn of(offset: usize, length: usize) -> Option<Self> {
         let part = |width: Width| {
             let skip = offset.next_multiple_of(width.bytes()) - offset;
@@ -65,7 +66,7 @@ impl Part {
         [Width::U64, Width::U32, Width::U16, Width::U8].into_iter().find_map(part)
     }
 
-    /// What is read where `text` stands, filled up with zeros as HotSpot does it.
+    /// The value that is read if the text is `text`, filled with zeros as HotSpot does.
     pub(super) fn value(self, text: &str) -> u64 {
         let mut letters = [0; 8];
         let part = text.as_bytes().iter().skip(self.skip).take(self.width.bytes());
@@ -73,13 +74,13 @@ impl Part {
         u64::from_ne_bytes(letters)
     }
 
-    /// The text, or the texts, that `value` is read from.
+    /// The text, or the texts, that have `value` in this part.
     pub(super) fn meaning(self, value: u64, known: &[String]) -> String {
         let fits: Vec<&str> = known.iter().filter(|text| self.value(text) == value).map(String::as_str).collect();
         if fits.is_empty() { self.letters(value) } else { fits.join(" or ") }
     }
 
-    /// As much of an unknown text as was read.
+    /// The letters read from an unknown text.
     fn letters(self, value: u64) -> String {
         let bytes = value.to_ne_bytes();
         let bytes = &bytes[..self.width.bytes()];
@@ -94,7 +95,7 @@ impl Part {
 mod tests {
     use super::*;
 
-    /// Where HotSpot puts the text of `sun.gc.cause` in an aligned entry.
+    /// The part of `sun.gc.cause` in an entry of HotSpot.
     const CAUSE: Part = Part { skip: 7, width: Width::U64 };
 
     fn known(has_zgc: bool) -> Vec<String> {

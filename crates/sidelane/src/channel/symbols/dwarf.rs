@@ -17,10 +17,10 @@ pub(super) type Dwarf<'a> = gimli::Dwarf<Reader<'a>>;
 pub(super) type Unit<'a> = gimli::Unit<Reader<'a>>;
 pub(super) type Entry<'a> = DebuggingInformationEntry<Reader<'a>>;
 
-/// A place that debug information names.
+/// The place of a variable or field.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub(super) struct Found {
-    /// In the file.
+    /// Its address in the file.
     pub(super) address: u64,
     /// Its bytes, if known.
     pub(super) bytes: Option<u64>,
@@ -30,25 +30,25 @@ pub(super) struct Found {
 #[derive(Debug, Error)]
 #[allow(missing_docs)]
 pub enum FieldError {
-    /// The debug information is damaged, or newer than its reader.
+    /// The debug information is damaged, or in a newer format.
     #[error("its debug information cannot be read: {0}")]
     Format(String),
-    /// It has none of that name.
+    /// The type has no field of that name.
     #[error("{of} has no field {field}{}", did_you_mean(.close))]
     NoField { of: String, field: String, close: Vec<String> },
-    /// It is a number, or a pointer.
+    /// The path leads through a number or a pointer.
     #[error("{of} is {is}, so {field} cannot be followed: what changes its place cannot be observed by name")]
     NoParts { of: String, is: &'static str, field: String },
-    /// Not in the array.
+    /// The index is outside the array.
     #[error("{of} has {length} elements; the first is [0]")]
     Index { of: String, length: u64 },
-    /// Several dimensions.
+    /// The array has several dimensions.
     #[error("{of} has several dimensions: say its place in bytes, as in {of}+16/u64")]
     Dimensions { of: String },
-    /// Less than a byte.
+    /// The field is a bit field.
     #[error("{field} is a bit field: observe the word that holds it, by offset and width")]
     BitField { field: String },
-    /// In a file that is not read.
+    /// The type is described in another file.
     #[error("the description of {of} is in another file, which is not read: say its place in bytes, as in {of}+16/u64")]
     Elsewhere { of: String },
 }
@@ -59,7 +59,8 @@ impl From<gimli::Error> for FieldError {
     }
 }
 
-/// The places that `name` can be: a variable, or parts of one. Empty without such a variable.
+/// The places that `name` may mean: a variable, or fields of variables. Empty without such a
+/// variable.
 pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<Found>, FieldError> {
     let sections = load(elf)?;
     let endian = if elf.is_little_endian() { RunTimeEndian::Little } else { RunTimeEndian::Big };
@@ -74,13 +75,14 @@ pub(super) fn find(elf: &object::File<'_>, name: &str) -> Result<Vec<Found>, Fie
     best.variables.into_iter().map(|variable| variable.part(&dwarf, rest)).collect()
 }
 
-/// The sections that are needed; those of places, calls and macros are large, and often packed.
+/// The sections that are needed. Others, such as locations, calls and macros, are large and often
+/// compressed.
 fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, FieldError> {
     const NEEDED: [SectionId; 8] = [
         SectionId::DebugAbbrev,
         SectionId::DebugAddr,
         SectionId::DebugInfo,
-        // Each unit names its source files there, which gimli wants to see.
+        // gimli needs this section because each unit names its source files in it.
         SectionId::DebugLine,
         SectionId::DebugLineStr,
         SectionId::DebugStr,
@@ -94,14 +96,15 @@ fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, Fiel
     })
 }
 
-/// Each way to split a name into a variable and its parts: names of Go and of copies have dots themselves.
+/// The ways to split a name into a variable and a path: names in Go, and of compiler-made copies,
+/// contain dots themselves.
 fn heads(name: &str) -> Vec<&str> {
     let splits = name.char_indices().filter(|(_, letter)| matches!(letter, '.' | '[')).map(|(at, _)| at);
     let heads = splits.chain([name.len()]).map(|at| &name[..at]);
     heads.filter(|head| !head.is_empty()).collect()
 }
 
-/// The variables with the longest name so far.
+/// The variables with the longest matching name so far.
 struct Best<'a> {
     variables: Vec<Variable<'a>>,
     rest_len: usize,
@@ -140,8 +143,8 @@ fn look_in<'a>(dwarf: &Dwarf<'a>, unit: Rc<Unit<'a>>, heads: &[&str], best: &mut
 
 type Described<'a> = (Rc<Unit<'a>>, Entry<'a>);
 
-/// The entry that describes this one, if it is another: a static member of a class is declared in the class
-/// and defined elsewhere, and optimising at link time leaves only the place here.
+/// The entry that describes this one, if it is another entry. A static class member is declared in
+/// the class and defined elsewhere; link-time optimisation leaves only the address here.
 fn described<'a>(
     dwarf: &Dwarf<'a>,
     unit: &Rc<Unit<'a>>,
@@ -154,7 +157,7 @@ fn described<'a>(
     Ok(Some((unit, entry)))
 }
 
-/// The longest of `heads` that an entry is called.
+/// The longest of `heads` that is a name of the entry.
 fn called<'h>(
     dwarf: &Dwarf<'_>,
     unit: &Unit<'_>,
@@ -169,7 +172,7 @@ fn called<'h>(
     heads.iter().rev().find(|head| names.iter().any(|name| is_meant(name, head))).copied()
 }
 
-/// As in the source, and with its namespaces.
+/// The name in the source, and the name with its namespaces.
 fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String> {
     let attributes = [dw::DW_AT_name, dw::DW_AT_linkage_name].into_iter();
     let values = attributes.filter_map(|attribute| entry.attr_value(attribute));
@@ -177,7 +180,7 @@ fn names_of(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Vec<String
     texts.map(|text| readable(&text).into_owned()).collect()
 }
 
-/// Where a variable is, if it always is in the same place.
+/// The address of a variable that is always in the same place.
 fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Option<u64>, FieldError> {
     let location = entry.attr_value(dw::DW_AT_location).and_then(|value| value.exprloc_value());
     let Some(location) = location else { return Ok(None) };
@@ -187,12 +190,12 @@ fn address(dwarf: &Dwarf<'_>, unit: &Unit<'_>, entry: &Entry<'_>) -> Result<Opti
         Some(Operation::AddressIndex { index }) => dwarf.address(unit, index)?,
         _ => return Ok(None),
     };
-    // What follows would make it a place in each thread's memory, or a computed one.
+    // Further operations would make the address thread-local or computed.
     Ok(operations.next()?.is_none().then_some(address))
 }
 
 impl<'a> Variable<'a> {
-    /// The part that `path` (as in `.queues[2].length`) leads to.
+    /// The field to which `path` (such as `.queues[2].length`) leads.
     fn part(self, dwarf: &Dwarf<'a>, path: &str) -> Result<Found, FieldError> {
         let (mut name, mut address, mut of) = (self.name, self.address, self.of);
         for step in steps(path) {
@@ -221,7 +224,7 @@ mod tests {
 
     use super::*;
 
-    /// A program with debug information. None, with the reason printed, where there is no compiler.
+    /// A program with debug information. `None` without a compiler, with a message.
     fn program() -> Option<Vec<u8>> {
         let dir = tempfile::tempdir().unwrap();
         let fixtures = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/channels");

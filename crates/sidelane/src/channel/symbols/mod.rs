@@ -1,5 +1,5 @@
-//! Variables of a process, by name: in the symbol tables of its executable and libraries, and in their
-//! debug information.
+//! Finds variables of a process by name: in the symbol tables of its executable and libraries, and
+//! in their debug information.
 
 mod dwarf;
 mod names;
@@ -22,7 +22,7 @@ pub(crate) use crate::channel::symbols::names::{closest, did_you_mean};
 pub struct Variable {
     /// Its name in the source.
     pub name: String,
-    /// Where it is in the process.
+    /// Its address in the process.
     pub address: u64,
     /// Its bytes, if known.
     pub bytes: Option<u64>,
@@ -37,36 +37,36 @@ pub enum SymbolError {
     /// The process does not exist, or has ended.
     #[error("there is no process {pid}")]
     NoProcess { pid: u32 },
-    /// The system refuses.
+    /// The system refuses access.
     #[error("the memory map of process {pid} cannot be read: {source}{}", permission_hint(.source))]
     Map { pid: u32, source: io::Error },
-    /// No such name.
+    /// The process has no such variable.
     #[error("process {pid} has no variable {name}{}{}", did_you_mean(.close), stripped_hint(*.stripped))]
     NotFound { pid: u32, name: String, close: Vec<String>, stripped: bool },
-    /// The variable is there, but nothing says what is in it.
+    /// The variable exists, but its type is unknown.
     #[error(
         "{variable} of {object} is there, but its fields are not known: install the debug symbols of {object}, or say \
          the place in bytes, as in mem:{variable}+16/u64"
     )]
     NoDebug { variable: String, object: String },
-    /// Code.
+    /// The name is that of a function.
     #[error("{name} is a function of {object}, not a variable")]
     Function { name: String, object: String },
-    /// Behind a pointer.
+    /// The field is behind a pointer.
     #[error("{name}: what is behind a pointer changes its place, so it cannot be observed by name; say its address")]
     Pointer { name: String },
-    /// Every thread has its own.
+    /// The variable is thread-local.
     #[error("{name} of {object} is thread-local: each thread has its own, so it has no one place to observe")]
     ThreadLocal { name: String, object: String },
-    /// Several.
+    /// Several variables match.
     #[error("{name} may be any of these: {}; say which by its address, as in mem:{pid}:0x{:x}", listed(.candidates), .candidates[0].address)]
     Ambiguous { pid: u32, name: String, candidates: Vec<Variable> },
-    /// The variable is there, the field is not.
+    /// The variable exists, the field does not.
     #[error("{name} of {object}: {source}")]
     Field { name: String, object: String, source: FieldError },
 }
 
-/// What to do about the right to look into a process, if `error` says that it lacks.
+/// How to get the right to look into a process, if `error` says that it is missing.
 pub(crate) fn permission_hint(error: &io::Error) -> String {
     if error.kind() != io::ErrorKind::PermissionDenied {
         return String::new();
@@ -96,10 +96,11 @@ fn listed(candidates: &[Variable]) -> String {
     shown.join(", ")
 }
 
-/// The variable `name` of a process, or a field of one (`server.clients`, `queues[2].length`).
+/// Finds the variable `name` of a process, or a field of one (`server.clients`,
+/// `queues[2].length`).
 ///
-/// A linker's own name comes first, then one in some namespace, then debug information; in each, the
-/// executable before its libraries.
+/// An exact linker name comes first, then a name in some namespace, then debug information. At each
+/// step the executable comes before its libraries.
 pub fn find(pid: u32, name: &str) -> Result<Variable, SymbolError> {
     if name.contains("->") {
         return Err(SymbolError::Pointer { name: name.to_owned() });
@@ -114,7 +115,7 @@ pub fn find(pid: u32, name: &str) -> Result<Variable, SymbolError> {
     Err(search.not_found(&objects))
 }
 
-/// The variables of a process's executable that its symbol tables name and that may change.
+/// The variables in the symbol tables of a process's executable, without constants.
 pub fn variables(pid: u32) -> Result<Vec<Variable>, SymbolError> {
     let objects = open(pid)?;
     let Some(executable) = objects.first() else { return Ok(vec![]) };
@@ -158,7 +159,7 @@ impl Symbol {
     }
 }
 
-/// Every symbol: of the file, of its debug file, and what it exports.
+/// All symbols: of the file, of its debug file, and of its export table.
 fn symbols(object: &Object) -> Vec<Symbol> {
     let (elf, debug) = (object.elf(), object.debug_elf());
     let code: Vec<_> = elf.segments().filter(|segment| segment.permissions().executable()).collect();
@@ -166,13 +167,13 @@ fn symbols(object: &Object) -> Vec<Symbol> {
     let all = elf.symbols().chain(debug.iter().flat_map(|debug| debug.symbols())).chain(elf.dynamic_symbols());
     let symbol = |symbol: object::Symbol<'_, '_>| {
         let kind = match symbol.kind() {
-            // A label, as assembly makes them.
+            // A label of assembly code.
             SymbolKind::Unknown if is_code(symbol.address()) => SymbolKind::Text,
             kind => kind,
         };
         let is_place = matches!(kind, SymbolKind::Data | SymbolKind::Unknown | SymbolKind::Text | SymbolKind::Tls);
         let name = symbol.name().ok().filter(|name| !name.is_empty() && is_place && !symbol.is_undefined())?;
-        // What a library exports has its version behind the name.
+        // The name of an exported symbol ends with its version.
         let name = name.split('@').next().unwrap_or(name).to_owned();
         Some(Symbol { name, address: symbol.address(), bytes: symbol.size(), kind })
     };
@@ -189,7 +190,7 @@ struct Search<'a> {
 }
 
 impl Search<'_> {
-    /// The first object that has it.
+    /// The first match among the objects.
     fn in_each(
         &self,
         objects: &[Object],
@@ -229,7 +230,7 @@ impl Search<'_> {
         for file in files.iter().flatten() {
             match dwarf::find(file, self.name) {
                 Ok(found) => all.extend(found),
-                // A library that cannot be read must not hide the variables of the others.
+                // A library that cannot be parsed must not hide the variables of the others.
                 Err(FieldError::Format(_)) if !object.is_executable => {}
                 Err(error) => return Err(field(error)),
             }
@@ -271,7 +272,7 @@ impl Search<'_> {
     }
 }
 
-/// Whether `name` leads into `variable`.
+/// Whether `name` is a field of `variable`.
 fn is_part_of(name: &str, variable: &str) -> bool {
     name.strip_prefix(variable).is_some_and(|path| path.starts_with(['.', '[']))
 }

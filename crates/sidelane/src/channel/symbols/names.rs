@@ -1,13 +1,13 @@
-//! Names of variables: how people write those of C++, Rust and Go, and what they may have meant.
+//! Names of variables in C++, Rust and Go, and suggestions for misspelt names.
 
 use std::borrow::Cow;
 
 use cpp_demangle::Symbol;
 
-/// How many names to offer instead of one that there is not.
+/// How many names to suggest for an unknown one.
 const OFFERS: usize = 3;
 
-/// A linker's name as it stands in the source.
+/// A linker's name as it is written in the source.
 pub(super) fn readable(name: &str) -> Cow<'_, str> {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}").into();
@@ -22,7 +22,7 @@ pub(super) fn is_meant(full: &str, wanted: &str) -> bool {
     before.is_empty() || ["::", ".", "/"].iter().any(|separator| before.ends_with(separator))
 }
 
-/// The names that `wanted` may be a slip of, the likeliest first.
+/// The names for which `wanted` may be a misspelling, the likeliest first.
 pub(crate) fn closest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) -> Vec<String> {
     let limit = (wanted.len() / 3).max(2);
     let near = |name: &'a str| {
@@ -36,12 +36,13 @@ pub(crate) fn closest<'a>(wanted: &str, names: impl Iterator<Item = &'a str>) ->
     found.into_iter().take(OFFERS).map(|(_, name)| name.to_owned()).collect()
 }
 
-/// The end of an error about a name that there is not.
+/// The end of an error about an unknown name.
 pub(crate) fn did_you_mean(names: &[String]) -> String {
     if names.is_empty() { String::new() } else { format!("; did you mean {}?", names.join(" or ")) }
 }
 
-/// How many letters have to be put in, taken out or replaced (Levenshtein), unless more than `limit`.
+/// The number of letters to insert, delete or replace (Levenshtein), unless it is more than
+/// `limit`.
 fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
     if a.len().abs_diff(b.len()) > limit {
         return None;

@@ -1,4 +1,4 @@
-//! The executable and the libraries of a process: their files, where they are loaded, and the files
+//! The executable and the libraries of a process: their files, their load addresses, and the files
 //! with their debug information.
 
 use std::cell::OnceCell;
@@ -13,16 +13,16 @@ use object::{Object as _, ObjectSegment as _};
 use crate::channel::mapping::Mapping;
 use crate::channel::maps::{Region, regions};
 
-/// Where distributions put debug information.
+/// The directory of distributions' debug information.
 const DEBUG_DIR: &str = "usr/lib/debug";
 
-/// An ELF file that a process has mapped as code.
+/// An ELF file that a process has mapped executable.
 pub(super) struct Object {
-    /// The file, as the process sees it.
+    /// The file's path in the process's view.
     pub(super) path: PathBuf,
-    /// What to add to an address in the file.
+    /// The difference between an address in the process and that in the file.
     pub(super) bias: u64,
-    /// Whether it is the program, not a library.
+    /// Whether it is the executable, not a library.
     pub(super) is_executable: bool,
     pid: u32,
     image: Mapping,
@@ -46,7 +46,7 @@ pub(super) fn objects(pid: u32) -> io::Result<Vec<Object>> {
         match Object::open(pid, region, &regions, is_executable) {
             Ok(object) => objects.extend(object),
             Err(error) if is_executable => return Err(error),
-            // A library that cannot be read must not hide the variables of the others.
+            // A library that cannot be parsed must not hide the variables of the others.
             Err(_) => {}
         }
     }
@@ -54,7 +54,7 @@ pub(super) fn objects(pid: u32) -> io::Result<Vec<Object>> {
 }
 
 impl Object {
-    /// `None` for a file that is no ELF file.
+    /// `None` for a file that is not an ELF file.
     fn open(pid: u32, region: &Region, regions: &[Region], is_executable: bool) -> io::Result<Option<Self>> {
         let image = Mapping::whole(&region.open(pid)?)?;
         let own: Vec<&Region> = regions.iter().filter(|other| other.file == region.file).collect();
@@ -63,17 +63,17 @@ impl Object {
         Ok(bias.map(|bias| Self { path, bias, is_executable, pid, image, debug: OnceCell::new() }))
     }
 
-    /// The file itself.
+    /// The parsed file.
     pub(super) fn elf(&self) -> object::File<'_> {
         parse(&self.image).expect("it was parsed when it was opened")
     }
 
-    /// The file that its debug information was moved to, if it is there.
+    /// The file with its separate debug information, if it exists.
     pub(super) fn debug_elf(&self) -> Option<object::File<'_>> {
         self.debug.get_or_init(|| self.find_debug()).as_ref().and_then(parse)
     }
 
-    /// How people call it: the name of the file.
+    /// The file name.
     pub(super) fn name(&self) -> String {
         let name = self.path.file_name().unwrap_or(self.path.as_os_str()).to_string_lossy().into_owned();
         name.trim_end_matches(" (deleted)").to_owned()
@@ -89,7 +89,8 @@ impl Object {
             .find(|debug| parse(debug).is_some_and(|debug| debug.build_id().is_ok_and(|found| found == Some(id))))
     }
 
-    /// Where the debug information may be: by the build id, and by the name in the file (GDB manual, 18.3).
+    /// Possible paths of the debug information: by build id, and by the name in the file (GDB
+    /// manual, 18.3).
     fn candidates(&self, elf: &object::File<'_>, id: &[u8], root: &Path) -> Vec<PathBuf> {
         let debug = root.join(DEBUG_DIR);
         let mut paths = Vec::new();
@@ -107,7 +108,7 @@ impl Object {
     }
 }
 
-/// Reads an ELF file; anything else is none.
+/// Parses an ELF file; `None` for any other file.
 fn parse(mapping: &Mapping) -> Option<object::File<'_>> {
     const CLASS: usize = 4;
     const CLASS_32: u8 = 1;
@@ -118,7 +119,8 @@ fn parse(mapping: &Mapping) -> Option<object::File<'_>> {
     }
 }
 
-/// Where the file's address 0 is in the process: the loader maps the segments with their distances kept.
+/// The address in the process that corresponds to address 0 of the file. The loader keeps the
+/// distances between segments.
 fn bias(elf: &object::File<'_>, regions: &[&Region]) -> Option<u64> {
     let page_start = |address: u64| address & !(rustix::param::page_size() as u64 - 1);
     let first = elf.segments().min_by_key(|segment| segment.address())?;
@@ -132,6 +134,6 @@ fn bias(elf: &object::File<'_>, regions: &[&Region]) -> Option<u64> {
             regions.iter().any(|region| (region.start..region.end).contains(&start))
         })
     };
-    // The same file may be mapped a second time, as data.
+    // The same file may also be mapped as data.
     candidates.clone().find(fits).or_else(|| candidates.next())
 }

@@ -1,4 +1,4 @@
-//! Types in debug information: where a field or an element is within a variable, and how long it is.
+//! Types in debug information: offset and length of a field or an element in a variable.
 
 use std::rc::Rc;
 
@@ -7,20 +7,20 @@ use gimli::{AttributeValue, DebugInfoOffset, DebugTypeSignature, Operation, Unit
 use crate::channel::symbols::dwarf::{Dwarf, Entry, FieldError, Reader, Unit};
 use crate::channel::symbols::names::closest;
 
-/// Longer chains of names for one type are a loop.
+/// A longer chain of type aliases is a loop.
 const ALIASES_MAX: usize = 64;
-/// Types deeper within each other, without a name between them, are a loop.
+/// A deeper nesting of unnamed types is a loop.
 const DEPTH_MAX: usize = 32;
 
-/// A step into a variable.
+/// One step of a path into a variable.
 #[derive(Clone, Copy)]
 pub(super) enum Step<'a> {
     Field(&'a str),
     Index(u64),
 }
 
-/// The steps of a path such as `.queues[2].length`. What is no number between brackets is taken for the
-/// name of a field, which there is not.
+/// The steps of a path such as `.queues[2].length`. Text between brackets that is not a number is
+/// treated as the name of a field, which does not exist.
 pub(super) fn steps(path: &str) -> Vec<Step<'_>> {
     let (mut steps, mut rest) = (Vec::new(), path);
     while !rest.is_empty() {
@@ -45,17 +45,17 @@ pub(super) struct Type<'a> {
     at: UnitOffset,
 }
 
-/// Where a part begins, in bytes, and what it is, if that is described.
+/// The offset of a part in bytes, and its type, if it is described.
 type Part<'a> = (u64, Option<Type<'a>>);
 
 impl<'a> Type<'a> {
-    /// The type of what `entry` describes.
+    /// The type of the object that `entry` describes.
     pub(super) fn of(dwarf: &Dwarf<'a>, unit: &Rc<Unit<'a>>, entry: &Entry<'a>) -> Result<Option<Self>, FieldError> {
         let Some(value) = entry.attr_value(dw::DW_AT_type) else { return Ok(None) };
         Ok(follow(dwarf, unit, &value)?.map(|(unit, at)| Self { unit, at }))
     }
 
-    /// Itself, without further names, `const` and the like. `name` is the variable's, for errors.
+    /// The type without aliases, `const` and similar. `name` is the variable's name, for errors.
     pub(super) fn resolved(mut self, dwarf: &Dwarf<'a>, name: &str) -> Result<Self, FieldError> {
         let elsewhere = || FieldError::Elsewhere { of: name.to_owned() };
         for _ in 0..ALIASES_MAX {
@@ -79,7 +79,7 @@ impl<'a> Type<'a> {
         Err(elsewhere())
     }
 
-    /// One step into it; `name` is what it is called so far.
+    /// One step into the type; `name` is the path so far.
     pub(super) fn step(&self, dwarf: &Dwarf<'a>, name: &str, step: Step<'_>) -> Result<Part<'a>, FieldError> {
         let of = name.to_owned();
         let tag = self.entry()?.tag();
@@ -99,7 +99,8 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// A field, also one of a base class or of a part without a name. Collects the names it passes.
+    /// A field, including those of base classes and of unnamed members. Collects the field names
+    /// that it passes.
     fn field(
         &self,
         dwarf: &Dwarf<'a>,
@@ -139,7 +140,7 @@ impl<'a> Type<'a> {
         if member.has_attr(dw::DW_AT_bit_size) || member.has_attr(dw::DW_AT_data_bit_offset) {
             return Err(FieldError::BitField { field: field.to_owned() });
         }
-        // Without one it is the start, as in a union.
+        // Without a location the field is at the start, as in a union.
         let Some(value) = member.attr_value(dw::DW_AT_data_member_location) else { return Ok(0) };
         let computed = || {
             let expression = value.exprloc_value()?;
@@ -165,7 +166,7 @@ impl<'a> Type<'a> {
         Ok((index.saturating_mul(bytes), element))
     }
 
-    /// The lengths of an array's dimensions, as far as they are fixed.
+    /// The lengths of an array's dimensions, if they are fixed.
     fn lengths(&self) -> Result<Vec<Option<u64>>, FieldError> {
         let mut tree = self.unit.entries_tree(Some(self.at))?;
         let mut children = tree.root()?.children();
@@ -181,7 +182,7 @@ impl<'a> Type<'a> {
         Ok(lengths)
     }
 
-    /// How long it is, if that is fixed.
+    /// The length in bytes, if it is fixed.
     pub(super) fn bytes(&self, dwarf: &Dwarf<'a>) -> Option<u64> {
         self.bytes_within(dwarf, DEPTH_MAX)
     }
@@ -217,7 +218,7 @@ fn what(tag: gimli::DwTag) -> &'static str {
     }
 }
 
-/// The entry that an attribute refers to, in its unit or in another one of the file.
+/// The entry that an attribute refers to, in its unit or in another unit of the file.
 pub(super) fn follow<'a>(
     dwarf: &Dwarf<'a>,
     unit: &Rc<Unit<'a>>,
@@ -241,12 +242,12 @@ fn in_unit_of<'a>(dwarf: &Dwarf<'a>, at: DebugInfoOffset) -> Result<Option<(Rc<U
     Ok(None)
 }
 
-/// A type in a unit of its own, where equal ones of all units became one.
+/// A type in a type unit, where compilers merge equal types of all units.
 fn in_type_unit<'a>(
     dwarf: &Dwarf<'a>,
     signature: DebugTypeSignature,
 ) -> Result<Option<(Rc<Unit<'a>>, UnitOffset)>, FieldError> {
-    // They were moved to the section of the other units with version 5.
+    // DWARF version 5 moved type units to the section of the other units.
     for header in dwarf.units().chain(dwarf.type_units()) {
         let header = header?;
         match header.type_() {

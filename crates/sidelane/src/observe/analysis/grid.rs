@@ -1,8 +1,8 @@
-//! Two rates against each other (Figure 3.14): counts by the buckets of both.
+//! Two rates as a grid (Figure 3.14): counts by the buckets of both.
 
 /// Buckets of each rate.
 pub const GRID: usize = 96;
-/// A bucket is half a doubling wide; they begin at 2^-24.
+/// A bucket is half a doubling wide; the first begins at 2^-24.
 const GRID_START: i32 = -24;
 
 /// The column or row of a rate.
@@ -12,7 +12,7 @@ pub fn grid_bucket(rate: f64) -> usize {
     halves.clamp(0, GRID as i64 - 1) as usize
 }
 
-/// The least rate of a grid's column or row; 0 for the first, where all that is smaller lies.
+/// The smallest rate of a column or row; 0 for the first one, which has all smaller rates.
 pub fn grid_rate(bucket: usize) -> f64 {
     let exponent = (bucket >> 1) as i32 + GRID_START;
     let within = if bucket & 1 == 0 { 1.0 } else { 1.5 };

@@ -1,7 +1,7 @@
-//! What is made of samples while they come: lines 17 and 18 of Figure 3.2.
+//! The analysis of samples during the observation: lines 17 and 18 of Figure 3.2.
 //!
-//! All memory is there from the start. The observer fills one analysis; once a turn it may hand it over
-//! for an empty one, and whoever gets it merges it into the whole.
+//! All memory is allocated at the start. The observer fills one analysis. Once a turn it may
+//! exchange the analysis for an empty one, and the receiver merges it into the whole.
 
 pub mod grid;
 pub mod series;
@@ -15,21 +15,21 @@ use series::Series;
 use spread::Spread;
 use tags::{RateSum, TagTable};
 
-/// A rate: how much a counter grew for each cycle, or for each event of another counter.
+/// A rate: the growth of a counter per cycle, or per event of another counter.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Rate {
     /// Its name in results.
     pub name: String,
-    /// The counter's number in the sample.
+    /// The numerator: a counter's index in the sample.
     pub count: Operand,
-    /// What it is divided by.
+    /// The denominator.
     pub per: Operand,
 }
 
-/// A part of a rate.
+/// The numerator or denominator of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Operand {
-    /// The sample's counter of that number.
+    /// The counter with this index in the sample.
     Counter(usize),
     /// Cycles between the first readings of the clock.
     Cycles,
@@ -48,67 +48,68 @@ impl Operand {
     }
 }
 
-/// What is worked out of a sample's values.
+/// What to compute from a sample's values.
 #[derive(Clone, Debug)]
 pub struct Recipe {
-    /// How values are divided into counters and tags.
+    /// Which of the values are counters and which are tags.
     pub layout: Layout,
     /// The rates.
     pub rates: Vec<Rate>,
-    /// Which samples of them are true.
+    /// Which samples of the rates are valid.
     pub dte: Dte,
-    /// Only samples count of which it is known that a thread of the target ran.
+    /// Whether to use only samples during which a thread of the target ran.
     pub only_target: bool,
-    /// The tag that says who ran, whose samples count in any case.
+    /// The tag for the running thread; its samples are used in any case.
     pub lane_tag: Option<usize>,
 }
 
 /// One rate's samples.
 pub struct RateSamples {
-    /// Those that were kept.
+    /// The kept samples.
     pub kept: Spread,
-    /// All of them.
+    /// All samples.
     pub raw: Spread,
-    /// The kept ones summed up: their mean weighted by time.
+    /// The sums over kept samples, whose quotient is the mean weighted by time.
     pub sum: RateSum,
-    /// Over time.
+    /// The rate over time.
     pub series: Series,
 }
 
-/// Everything worked out of the samples so far.
+/// The results computed from the samples so far.
 pub struct Analysis {
     recipe: Recipe,
-    /// By tag.
+    /// The tables, by tag.
     pub tags: Vec<TagTable>,
-    /// Tags over time.
+    /// The tags over time.
     pub tag_series: Vec<Series>,
-    /// By rate.
+    /// The rates' samples, by rate.
     pub rates: Vec<RateSamples>,
-    /// The first rate against the second, if there are two; by rows of the second.
+    /// The grid of the first two rates, if there are two; its rows are those of the second.
     pub grid: Vec<u32>,
-    /// From one sample to the next.
+    /// Distances between consecutive samples.
     pub periods: Spread,
-    /// From one kept sample to the next.
+    /// Distances between consecutive kept samples.
     pub gaps: Spread,
     /// CPC of all samples.
     pub cpc: Spread,
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
-    /// Of them, those that count.
+    /// Number of samples that were used.
     pub attributed: u64,
-    /// Periods whose rates were true; of `attributed`, less the first of a turn of the thread.
+    /// Number of periods with valid rates: at most `attributed` less the first sample of each turn
+    /// of the thread.
     pub kept: u64,
-    /// Periods whose rates were not.
+    /// Number of periods with invalid rates.
     pub discarded: u64,
-    /// The last sample, if it was the target's.
+    /// The last sample, if it was used.
     before: Option<Sample>,
-    /// When the last sample was taken, 0 after an interruption.
+    /// Time of the last sample, 0 after an interruption.
     last_start: u64,
     last_kept: u64,
 }
 
 impl Analysis {
-    /// An empty one.
+    /// An empty analysis.
     pub fn new(recipe: Recipe) -> Self {
         let rate = |_: &Rate| RateSamples {
             kept: Spread::default(),
@@ -136,12 +137,12 @@ impl Analysis {
         }
     }
 
-    /// What it was made for.
+    /// The recipe.
     pub fn recipe(&self) -> &Recipe {
         &self.recipe
     }
 
-    /// Takes in the next sample.
+    /// Adds the next sample.
     #[inline(always)]
     pub fn record(&mut self, sample: &Sample) {
         self.samples += 1;
@@ -170,7 +171,7 @@ impl Analysis {
         if self.last_start == 0 { 0 } else { sample.start.wrapping_sub(self.last_start) }
     }
 
-    /// Tags are true whenever they are read; rates need a period.
+    /// The first sample of a turn. Tags are valid at any time; rates need a period.
     fn first_of_a_turn(&mut self, sample: &Sample) {
         for tag in 0..self.recipe.layout.tags {
             let cycles = if self.recipe.lane_tag == Some(tag) { self.since_last(sample) } else { 0 };
@@ -234,13 +235,14 @@ impl Analysis {
         self.last_kept = at;
     }
 
-    /// Takes in so many reads in a row of the only tag, without periods.
+    /// Adds consecutive reads of the only tag with the same value, without periods.
     #[inline(always)]
     pub fn run(&mut self, value: u64, reads: u64) {
         self.tags[0].count(value, reads, 0);
     }
 
-    /// Takes in the time that `reads` of the only tag took, from `began` to `end`; the last one was `value`.
+    /// Adds the time that `reads` of the only tag took, from `began` to `end`; the last read gave
+    /// `value`.
     #[inline(always)]
     pub fn block(&mut self, reads: u64, began: u64, end: u64, value: u64) {
         self.samples += reads;
@@ -249,14 +251,14 @@ impl Analysis {
         self.tag_series[0].record(end, value as f64);
     }
 
-    /// Forgets the last sample: the next one does not follow it.
+    /// Clears the last sample, so that the next one does not continue it.
     pub fn interrupt(&mut self) {
         self.before = None;
         self.last_start = 0;
         self.last_kept = 0;
     }
 
-    /// Takes in what came after it.
+    /// Adds the results of a later analysis.
     pub fn append(&mut self, later: &Analysis) {
         self.tags.iter_mut().zip(&later.tags).for_each(|(tags, later)| tags.merge(later));
         self.tag_series.iter_mut().zip(&later.tag_series).for_each(|(series, later)| series.append(later));
@@ -276,7 +278,7 @@ impl Analysis {
         self.discarded += later.discarded;
     }
 
-    /// Makes it empty again.
+    /// Resets the analysis to empty.
     pub fn clear(&mut self) {
         self.tags.iter_mut().for_each(TagTable::clear);
         self.tag_series.iter_mut().for_each(Series::clear);
@@ -292,13 +294,13 @@ impl Analysis {
         self.interrupt();
     }
 
-    /// The samples of the rate of that name.
+    /// The samples of the rate with that name.
     pub fn rate(&self, name: &str) -> Option<&RateSamples> {
         let rates = self.recipe.rates.iter().zip(&self.rates);
         rates.into_iter().find(|(rate, _)| rate.name == name).map(|(_, samples)| samples)
     }
 
-    /// Of the periods that could be judged, the share that was kept.
+    /// The share of kept periods, among those that could be checked.
     pub fn kept_share(&self) -> Option<f64> {
         let judged = self.kept + self.discarded;
         (judged > 0).then(|| self.kept as f64 / judged as f64)

@@ -1,27 +1,28 @@
-//! A signal over time, however long that is, in memory of fixed size.
+//! A signal over time, in memory of fixed size for any duration.
 //!
-//! Time is cut into bins of equal length. When there are more than fit, neighbours are joined and bins
-//! are twice as long from then on: a short run is seen finely, a long one whole.
+//! Time is divided into bins of equal length. When there are more bins than fit, neighbours are
+//! joined and bins are twice as long from then on. So a short run has fine bins, and a long run is
+//! covered completely.
 
-/// Bins in a series at most.
+/// The most bins in a series.
 pub const BINS_MAX: usize = 4096;
 /// The first length of a bin: 2^12 cycles, about a microsecond.
 const SHIFT_MIN: u32 = 12;
-/// Samples that a bin has in the mean, if it is to be drawn.
+/// Mean number of samples that a bin must have to be drawn.
 const SAMPLES_A_BIN: u64 = 4;
 
-/// What a signal was within one bin.
+/// A signal's values within one bin.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub struct Bin {
-    /// Samples.
+    /// Number of samples.
     pub samples: u64,
     /// Their sum, for the mean.
     pub sum: f64,
-    /// The least.
+    /// The minimum.
     pub min: f64,
-    /// The greatest.
+    /// The maximum.
     pub max: f64,
-    /// The last.
+    /// The last value.
     pub last: f64,
 }
 
@@ -31,7 +32,7 @@ impl Bin {
         self.join(&Bin { samples: 1, sum: value, min: value, max: value, last: value });
     }
 
-    /// `later` comes after it.
+    /// Adds `later`, the bin that follows.
     fn join(&mut self, later: &Bin) {
         if later.samples == 0 {
             return;
@@ -67,7 +68,8 @@ impl Default for Series {
 }
 
 impl Series {
-    /// Takes in the signal's value `at` so many cycles; not earlier than the first one.
+    /// Adds the signal's value at time `at` in cycles, which must not be earlier than the first
+    /// one.
     #[inline(always)]
     pub fn record(&mut self, at: u64, value: f64) {
         let bin = self.bin(at);
@@ -103,7 +105,7 @@ impl Series {
         self.used = self.used.div_ceil(2);
     }
 
-    /// Takes in what came after it.
+    /// Adds a later series.
     pub fn append(&mut self, later: &Series) {
         for (at, bin) in later.bins().filter(|(_, bin)| bin.samples > 0) {
             let place = self.bin(at);
@@ -122,8 +124,9 @@ impl Series {
         self.bins[..self.used].iter().enumerate().map(move |(number, bin)| (start(number), bin))
     }
 
-    /// The bins with their starts, as long as these have to be: at least [`SAMPLES_A_BIN`] times as long
-    /// as samples lie apart in the mean, so that a bin without any says that the signal was not read.
+    /// The bins with their starts, at a length that makes gaps meaningful: at least
+    /// [`SAMPLES_A_BIN`] times the mean distance of samples. A bin without samples then shows that
+    /// the signal was not read.
     pub fn even_bins(&self) -> (u64, Vec<(u64, Bin)>) {
         let samples: u64 = self.bins[..self.used].iter().map(|bin| bin.samples).sum();
         let wanted = SAMPLES_A_BIN * self.used as u64;
@@ -138,7 +141,7 @@ impl Series {
         (length, starts.zip(self.bins[..self.used].chunks(joined).map(join)).collect())
     }
 
-    /// Makes it empty again.
+    /// Resets the series to empty.
     pub fn clear(&mut self) {
         self.bins[..self.used].fill(Bin::default());
         (self.origin, self.shift, self.used) = (0, SHIFT_MIN, 0);

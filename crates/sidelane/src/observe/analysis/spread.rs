@@ -1,16 +1,18 @@
-//! How values are spread: counts in buckets of constant relative width.
+//! The distribution of values: counts in buckets of constant relative width.
 //!
-//! A bucket is a value's binary exponent and the first bits of its mantissa, which is how the number
-//! lies in memory: finding it takes a shift.
+//! A bucket's index is the binary exponent and the first bits of the mantissa. A floating point
+//! number has these bits next to each other, so a shift gives the index.
 
-/// Bits of the mantissa: 256 buckets for each doubling, a number lies within 0.2 % of its bucket's middle.
+/// Bits of the mantissa: 256 buckets for each doubling, so a number is within 0.2 % of its bucket's
+/// middle.
 const FINE_BITS: u32 = 8;
 const EXPONENT_MIN: i32 = -40;
 const EXPONENT_MAX: i32 = 40;
 const BUCKETS: usize = ((EXPONENT_MAX - EXPONENT_MIN) as usize) << FINE_BITS;
 const BIAS: i32 = 1023;
 
-/// How positive numbers are spread. Zero and what is too small is one bucket, what is too large another.
+/// The distribution of positive numbers. One bucket has zero and all numbers that are too small,
+/// another one all that are too large.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Spread {
     counts: Box<[u64]>,
@@ -27,13 +29,13 @@ impl Default for Spread {
 }
 
 impl Spread {
-    /// Takes in one number that is not negative.
+    /// Adds a number that is not negative.
     #[inline(always)]
     pub fn record(&mut self, value: f64) {
         self.record_times(value, 1);
     }
 
-    /// Takes in the same number several times.
+    /// Adds the same number several times.
     #[inline(always)]
     pub fn record_times(&mut self, value: f64, times: u64) {
         match bucket(value) {
@@ -45,7 +47,7 @@ impl Spread {
         self.max = self.max.max(value);
     }
 
-    /// How many were taken in.
+    /// How many numbers were added.
     pub fn count(&self) -> u64 {
         self.zero + self.counts.iter().sum::<u64>()
     }
@@ -56,17 +58,17 @@ impl Spread {
         (count > 0).then(|| self.sum / count as f64)
     }
 
-    /// The least.
+    /// The minimum.
     pub fn min(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.min)
     }
 
-    /// The greatest.
+    /// The maximum.
     pub fn max(&self) -> Option<f64> {
         (self.count() > 0).then_some(self.max)
     }
 
-    /// The value that `percent` of them do not exceed, as its bucket's middle.
+    /// The value that `percent` of the numbers do not exceed, as its bucket's middle.
     pub fn percentile(&self, percent: f64) -> Option<f64> {
         let count = self.count();
         let wanted = ((percent / 100.0 * count as f64).ceil() as u64).clamp(1, count.max(1));
@@ -84,14 +86,14 @@ impl Spread {
         Some(middle(found).clamp(self.min, self.max))
     }
 
-    /// Buckets with something in them: their middles and counts, ascending.
+    /// The buckets that are not empty: their middles and counts, ascending.
     pub fn buckets(&self) -> Vec<(f64, u64)> {
         let zero = (self.zero > 0).then_some((0.0, self.zero));
         let filled = self.counts.iter().enumerate().filter(|(_, count)| **count > 0);
         zero.into_iter().chain(filled.map(|(bucket, count)| (middle(bucket), *count))).collect()
     }
 
-    /// Takes in others.
+    /// Adds another distribution.
     pub fn merge(&mut self, other: &Spread) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, other)| *count += other);
         self.zero += other.zero;
@@ -100,14 +102,14 @@ impl Spread {
         self.max = self.max.max(other.max);
     }
 
-    /// Makes it empty again.
+    /// Resets the distribution to empty.
     pub fn clear(&mut self) {
         self.counts.fill(0);
         (self.zero, self.sum, self.min, self.max) = (0, 0.0, f64::INFINITY, f64::NEG_INFINITY);
     }
 }
 
-/// `None` for what is too small to tell from zero.
+/// `None` for numbers too small for a bucket of their own.
 #[inline(always)]
 fn bucket(value: f64) -> Option<usize> {
     let place = (value.to_bits() >> (52 - FINE_BITS)) as i64 - (i64::from(BIAS + EXPONENT_MIN) << FINE_BITS);

@@ -1,47 +1,48 @@
-//! Samples by tag: how often a value was seen, for how long, and what rates there were meanwhile.
+//! Samples by tag: how often a value was read, for how long, and the rates during that time.
 //!
-//! A table of fixed size, since the observer allocates nothing: values that find no place are counted
-//! together. Equal values mostly follow each other, so the last one's place is remembered.
+//! The table has a fixed size, since the observer allocates nothing. Values that do not fit are
+//! counted together. Equal values mostly follow each other, so the place of the last value is
+//! remembered.
 
-/// Values in a table at most; a power of two. Methods of a large program that run at all are some
-/// thousands.
+/// The most values in a table; a power of two. A large program executes some thousand different
+/// methods.
 pub const VALUES_MAX: usize = 1 << 14;
-/// How many places are looked at before a value counts as having none.
+/// How many places are tried before a value is counted as one that does not fit.
 const PROBES_MAX: usize = 64;
-/// Spreads values that differ in few bits (2^64 ÷ the golden ratio).
+/// Hash multiplier for values that differ in few bits (2^64 ÷ the golden ratio).
 const SPREAD: u64 = 0x9e37_79b9_7f4a_7c15;
 
-/// What was seen under one value.
+/// The counts of one value.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct Seen {
     /// The value.
     pub value: u64,
-    /// Samples with it.
+    /// Samples with the value.
     pub samples: u64,
-    /// Cycles of their periods, where periods were taken.
+    /// Cycles of the samples' periods, where periods were measured.
     pub cycles: u64,
-    /// Times that another value was seen before it.
+    /// How often the value followed another one.
     pub turns: u64,
 }
 
-/// What a rate was under one value: sums over the samples that were kept.
+/// A rate during one value: sums over the kept samples.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub struct RateSum {
     /// Samples.
     pub samples: u64,
-    /// What the numerator grew by.
+    /// Growth of the numerator.
     pub count: u64,
-    /// What the denominator grew by.
+    /// Growth of the denominator.
     pub per: u64,
 }
 
 impl RateSum {
-    /// The rate, if anything was counted in any time.
+    /// The rate, if the denominator grew.
     pub fn mean(&self) -> Option<f64> {
         (self.per > 0).then(|| self.count as f64 / self.per as f64)
     }
 
-    /// Takes in one sample.
+    /// Adds one sample.
     #[inline(always)]
     pub fn add(&mut self, count: u64, per: u64) {
         self.samples += 1;
@@ -49,7 +50,7 @@ impl RateSum {
         self.per += per;
     }
 
-    /// Takes in others.
+    /// Adds other sums.
     pub fn merge(&mut self, other: &RateSum) {
         self.samples += other.samples;
         self.count += other.count;
@@ -60,20 +61,20 @@ impl RateSum {
 /// Samples by the values of one tag.
 pub struct TagTable {
     seen: Box<[Seen]>,
-    /// `rates` of them for each place.
+    /// The sums of `rates` rates for each place.
     sums: Box<[RateSum]>,
     rates: usize,
     last: usize,
-    /// Values that found no place, all together; its `value` means nothing.
+    /// The counts of all values that do not fit; its `value` has no meaning.
     others: Seen,
 }
 
-/// A value's place in the table; the last one is for those that have none.
+/// A value's place in the table; the last place is for values that do not fit.
 type PlaceOfValue = usize;
 const NO_PLACE: PlaceOfValue = VALUES_MAX;
 
 impl TagTable {
-    /// An empty table that also keeps so many rates by value.
+    /// An empty table, with room for `rates` rates of each value.
     pub fn new(rates: usize) -> Self {
         Self {
             seen: vec![Seen::default(); VALUES_MAX].into(),
@@ -84,7 +85,8 @@ impl TagTable {
         }
     }
 
-    /// Counts `samples` in a row with `value`, and says where; `cycles` are those of their periods.
+    /// Counts `samples` consecutive samples with `value` and returns the value's place; `cycles` is
+    /// the length of their periods.
     #[inline(always)]
     pub fn count(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
         if self.last != NO_PLACE && self.seen[self.last].value == value {
@@ -115,7 +117,7 @@ impl TagTable {
         self.sums[place * self.rates + rate].add(count, per);
     }
 
-    /// A place is free as long as nothing was counted there.
+    /// The value's place. A place without counts is free.
     fn place(&self, value: u64) -> PlaceOfValue {
         let start = (value.wrapping_mul(SPREAD) >> (64 - VALUES_MAX.trailing_zeros())) as usize;
         for probe in 0..PROBES_MAX {
@@ -128,7 +130,7 @@ impl TagTable {
         NO_PLACE
     }
 
-    /// Takes in another table's counts.
+    /// Adds another table's counts.
     pub fn merge(&mut self, other: &TagTable) {
         for (from, seen) in other.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0) {
             let place = self.place(seen.value);
@@ -150,7 +152,7 @@ impl TagTable {
         &self.sums[place * self.rates..][..self.rates]
     }
 
-    /// Makes it empty again.
+    /// Resets the table to empty.
     pub fn clear(&mut self) {
         self.seen.fill(Seen::default());
         self.sums.fill(RateSum::default());
@@ -158,7 +160,7 @@ impl TagTable {
         self.last = NO_PLACE;
     }
 
-    /// Every value that was seen with its rates, the most frequent first.
+    /// All values with their rates, the most frequent first.
     pub fn hottest(&self) -> Vec<(Seen, &[RateSum])> {
         let seen = self.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0);
         let mut all: Vec<_> = seen.map(|(place, seen)| (*seen, self.rates_at(place))).collect();
@@ -166,8 +168,8 @@ impl TagTable {
         all
     }
 
-    /// The share of time of each value: by the periods of its samples, or by its samples alone where no
-    /// periods were taken.
+    /// The share of time of each value: by the periods of its samples, or by the number of samples
+    /// if no periods were measured.
     pub fn share(&self) -> impl Fn(&Seen) -> f64 + use<> {
         let all = self.seen.iter().chain([&self.others]);
         let (samples, cycles) =
@@ -177,13 +179,13 @@ impl TagTable {
         }
     }
 
-    /// Samples of values that found no place.
+    /// The counts of values that did not fit.
     pub fn others(&self) -> Seen {
         self.others
     }
 
-    /// Times that the value had changed from one sample to the next. Each of them moved the word's
-    /// cache line at least once.
+    /// How often the value changed from one sample to the next. Each change moved the word's cache
+    /// line at least once.
     pub fn turns(&self) -> u64 {
         self.seen.iter().map(|seen| seen.turns).sum::<u64>() + self.others.turns
     }

@@ -1,9 +1,9 @@
-//! Samples worked out by hand.
+//! Samples with results computed by hand.
 
 use super::grid::grid_rate;
 use super::*;
 
-/// One counter, then two tags, the second of which says who runs.
+/// One counter, then two tags; the second tag is for the running thread.
 fn analysis(only_target: bool) -> Analysis {
     let rate = Rate { name: "done".into(), count: Operand::Counter(0), per: Operand::Cycles };
     let layout = Layout { counters: 1, tags: 2 };

@@ -1,4 +1,4 @@
-//! The log's format, which docs/observe-log.md tells. Numbers are little-endian.
+//! The log's format, described in docs/observe-log.md. Numbers are little-endian.
 
 use serde::{Deserialize, Serialize};
 
@@ -6,35 +6,36 @@ use super::super::sample::Layout;
 use crate::channel::signal::Kind;
 use sidelane_host::tsc::Clock;
 
-/// How a log begins: "SLNOBS", the format's version, and a line's end.
+/// The first bytes of a log: "SLNOBS", the format's version, and a line end.
 pub(super) const MAGIC: [u8; 8] = *b"SLNOBS1\n";
-/// How a chunk begins: "CHNK".
+/// The first bytes of a chunk: "CHNK".
 pub(super) const CHUNK_MAGIC: u32 = 0x4b4e_4843;
-/// Magic, samples, samples left out before it, whether the observer had paused before it, and bytes.
+/// Magic, number of samples, number of samples left out before the chunk, whether the observer
+/// paused before it, and number of bytes.
 pub(super) const CHUNK_HEAD_BYTES: usize = 4 + 4 + 8 + 8 + 8;
-/// A head longer than this is none.
+/// The longest valid head.
 pub(super) const HEAD_BYTES_MAX: u32 = 1 << 20;
-/// Words of one sample besides its signals: start, end, thread.
+/// Words of a sample before its signals: start, end, thread.
 pub(super) const FIXED_WORDS: usize = 3;
 
-/// What a log says of itself.
+/// The head of a log.
 #[derive(Clone, Debug, PartialEq, Serialize, Deserialize)]
 pub struct LogHead {
     /// The version of Sidelane that wrote it.
     pub version: String,
-    /// The command line's target and options, as text for the reader.
+    /// The command line's target and options, as a text.
     pub title: String,
     /// The signals: counters, then tags.
     pub signals: Vec<LoggedSignal>,
-    /// Cycles a nanosecond.
+    /// Cycles per nanosecond.
     pub cycles_per_ns: f64,
-    /// A moment in cycles …
+    /// The zero point in cycles.
     pub zero_cycles: u64,
-    /// … and on `CLOCK_MONOTONIC`, in nanoseconds.
+    /// The zero point on `CLOCK_MONOTONIC`, in nanoseconds.
     pub zero_ns: u64,
-    /// Only samples with a thread count.
+    /// Whether only samples with a thread are used.
     pub only_target: bool,
-    /// CPC may differ from 1 by so much.
+    /// By how much CPC may differ from 1.
     pub tolerance: f64,
 }
 
@@ -48,7 +49,7 @@ pub struct LoggedSignal {
 }
 
 impl LogHead {
-    /// How its samples' values are divided.
+    /// Which of a sample's values are counters and which are tags.
     pub fn layout(&self) -> Layout {
         let counters = self.signals.iter().filter(|signal| signal.kind == Kind::Counter).count();
         Layout { counters, tags: self.signals.len() - counters }

@@ -1,7 +1,7 @@
 //! The raw log: every sample in a file, written while the observer runs (docs/observe-log.md).
 //!
-//! The observer fills chunks of memory; a thread of its own writes them. If the disk does not keep up
-//! there is no empty chunk, samples are left out, and the next chunk says how many.
+//! The observer fills chunks of memory; another thread writes them. If the disk is too slow, there
+//! is no empty chunk: samples are left out, and the next chunk says how many.
 
 mod file;
 mod read;

@@ -1,4 +1,4 @@
-//! Reading a log. Whatever is wrong with the file, what can be read of it is.
+//! Reads a log. From a damaged file it returns all samples before the damage.
 
 use std::fs::File;
 use std::io::{self, BufReader, Read};
@@ -9,19 +9,19 @@ use thiserror::Error;
 use super::super::sample::{SIGNALS_MAX, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, HEAD_BYTES_MAX, LogHead, MAGIC};
 
-/// What is wrong with a log.
+/// Why a log cannot be read.
 #[derive(Debug, Error)]
 pub enum LogError {
-    /// It cannot be read.
+    /// The file cannot be read.
     #[error("cannot read the log {path}")]
     Io {
         /// The file.
         path: String,
-        /// What the system said.
+        /// The system's error.
         source: io::Error,
     },
-    /// It is something else.
-    #[error("{path} is no log of sidelane observe: {what}")]
+    /// The file is not a log.
+    #[error("{path} is not a log of sidelane observe: {what}")]
     Head {
         /// The file.
         path: String,
@@ -30,7 +30,7 @@ pub enum LogError {
     },
 }
 
-/// A log that is read.
+/// A log that is being read.
 pub struct LogReader<R> {
     input: R,
     head: LogHead,
@@ -48,12 +48,12 @@ impl LogReader<BufReader<File>> {
 }
 
 impl<R: Read> LogReader<R> {
-    /// Reads the head from `input`; what is wrong with it, in words.
+    /// Reads the head from `input`; an error in words if it is invalid.
     pub fn new(mut input: R) -> Result<Self, String> {
         let mut magic = [0; MAGIC.len()];
         input.read_exact(&mut magic).map_err(|_| "it is too short".to_owned())?;
         if magic != MAGIC {
-            return Err("it begins with something else".to_owned());
+            return Err("it does not begin as a log does".to_owned());
         }
         let mut bytes = [0; 4];
         input.read_exact(&mut bytes).map_err(|_| "its head is cut off".to_owned())?;
@@ -63,29 +63,31 @@ impl<R: Read> LogReader<R> {
         }
         let mut json = vec![0; length as usize];
         input.read_exact(&mut json).map_err(|_| "its head is cut off".to_owned())?;
-        let head: LogHead = serde_json::from_slice(&json).map_err(|error| format!("its head is not whole: {error}"))?;
+        let head: LogHead =
+            serde_json::from_slice(&json).map_err(|error| format!("its head cannot be parsed: {error}"))?;
         if head.signals.len() > SIGNALS_MAX || !(head.cycles_per_ns > 0.0 && head.cycles_per_ns.is_finite()) {
             return Err("its head describes no samples".to_owned());
         }
         Ok(Self { input, head, left_out: 0, problem: None })
     }
 
-    /// What it says of itself.
+    /// The head.
     pub fn head(&self) -> &LogHead {
         &self.head
     }
 
-    /// Samples that were left out so far.
+    /// Number of samples left out so far.
     pub fn left_out(&self) -> u64 {
         self.left_out
     }
 
-    /// Why reading stopped before the log's proper end, in words.
+    /// Why reading stopped before the log's regular end, in words.
     pub fn problem(&self) -> Option<&str> {
         self.problem.as_deref()
     }
 
-    /// Calls `each` with every sample; its second argument says that samples are missing before it.
+    /// Calls `each` with every sample; the second argument says whether samples are missing before
+    /// it.
     pub fn read_all(&mut self, mut each: impl FnMut(&Sample, bool)) {
         while let Some(chunk) = self.next_chunk() {
             self.left_out += chunk.left_out;
@@ -118,7 +120,7 @@ impl<R: Read> LogReader<R> {
             return self.stop("a chunk's head is damaged".to_owned());
         }
         let mut bytes = Vec::new();
-        // Grows with what is there, whatever length is claimed.
+        // The buffer grows with the bytes that exist, whatever length the head claims.
         match self.input.by_ref().take(length).read_to_end(&mut bytes) {
             Ok(read) if read as u64 == length => (),
             _ => self.problem = Some("it is cut off within a chunk; the samples before that are whole".to_owned()),
@@ -236,7 +238,7 @@ mod tests {
     fn something_else_is_no_log() {
         let message = |bytes: &[u8]| LogReader::new(bytes).err().unwrap();
         assert!(message(b"{}").contains("too short"));
-        assert!(message(b"{\"version\": 1}").contains("something else"));
+        assert!(message(b"{\"version\": 1}").contains("as a log does"));
         assert!(message(b"SLNOBS1\n\xff\xff\xff\xff").contains("claims"));
     }
 

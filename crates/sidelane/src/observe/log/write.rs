@@ -1,4 +1,4 @@
-//! Writing a log while samples come.
+//! Writes a log during the observation.
 
 use std::fs::File;
 use std::io::{self, Write};
@@ -13,14 +13,14 @@ use super::super::handover::{Handover, Takeover, handover};
 use super::super::sample::{Layout, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, LogHead, MAGIC};
 
-/// A chunk's samples, in words: 4 MiB.
+/// The size of a chunk in words: 4 MiB.
 const CHUNK_WORDS: usize = 1 << 19;
-/// Chunks in all: what the disk may be behind by.
+/// Number of chunks: how far the disk may fall behind.
 const CHUNKS: usize = 16;
-/// How often the writer looks for a full chunk; 16 of them last longer at any rate.
+/// How often the writer checks for a full chunk; 16 chunks last longer than this at any rate.
 const LOOK_EVERY: Duration = Duration::from_millis(2);
 
-/// Samples on their way to the file.
+/// Samples to be written to the file.
 pub struct Chunk {
     words: Vec<u64>,
     samples: u32,
@@ -61,12 +61,12 @@ impl LogFeed {
         true
     }
 
-    /// The next sample does not follow the last one: the observer has paused.
+    /// Marks a gap: the observer has paused, so the next sample does not continue the last one.
     pub fn interrupt(&mut self) {
         self.paused = true;
     }
 
-    /// Hands over what is left; waits for the writer as long as it lives.
+    /// Hands over the remaining samples. Waits for the writer while the writer runs.
     pub fn end(&mut self) {
         while (self.chunk.samples > 0 || self.left_out > 0) && !self.handover.is_abandoned() {
             if !self.next_chunk() {
@@ -76,18 +76,18 @@ impl LogFeed {
     }
 }
 
-/// What has been logged.
+/// The state of the log.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Logged {
     /// Samples in the file.
     pub samples: u64,
-    /// Samples for which there was no time, or no space any more.
+    /// Samples left out because the disk was too slow or full.
     pub left_out: u64,
-    /// What went wrong, in words; the file holds what was written before.
+    /// The error, in words; the file has all samples written before it.
     pub problem: Option<String>,
 }
 
-/// The thread that writes.
+/// The thread that writes the log.
 pub struct LogWriter {
     thread: JoinHandle<Logged>,
 }
@@ -105,7 +105,7 @@ pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
 }
 
 impl LogWriter {
-    /// Waits for the end of the log, after the observer's.
+    /// Waits until the log is written. The observer must have ended.
     pub fn join(self) -> Logged {
         let lost = Logged { problem: Some("the thread that writes the log has died".into()), ..Logged::default() };
         self.thread.join().unwrap_or(lost)
@@ -122,7 +122,8 @@ fn write_head(file: &mut File, head: &LogHead) -> io::Result<()> {
 fn write_all(mut file: File, path: &Path, mut take: Takeover<Chunk>) -> Logged {
     let mut logged = Logged::default();
     loop {
-        // Asked before the last look: what was handed over in between is seen by that look.
+        // Read before the last check of the queue, so that the check sees all that was handed over
+        // before the end.
         let ended = take.ended();
         while let Some(mut chunk) = take.take() {
             write_or_leave_out(&mut file, path, &chunk, &mut logged);
@@ -151,7 +152,7 @@ fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut 
     }
 }
 
-/// Whole or not at all, as far as a full disk is concerned: space is set aside first.
+/// Writes a chunk completely or, if the disk is full, not at all: space is allocated first.
 fn write_chunk(file: &mut File, chunk: &Chunk) -> io::Result<bool> {
     if chunk.samples == 0 && chunk.left_out == 0 {
         return Ok(true);
@@ -172,7 +173,8 @@ fn write_chunk(file: &mut File, chunk: &Chunk) -> io::Result<bool> {
 fn set_space_aside(file: &mut File, bytes: u64) -> io::Result<()> {
     let at = io::Seek::stream_position(file)?;
     match fallocate(&*file, FallocateFlags::KEEP_SIZE, at, bytes) {
-        // Pipes, devices and some file systems know no such thing; then a short write ends the log.
+        // Pipes, devices and some file systems cannot allocate space; there a short write ends the
+        // log.
         Err(rustix::io::Errno::OPNOTSUPP | rustix::io::Errno::SPIPE | rustix::io::Errno::NODEV) => Ok(()),
         other => Ok(other?),
     }

@@ -1,32 +1,32 @@
-//! Who sits where: the coordinator's choice of lanes (thesis section 3.3).
+//! The coordinator's choice of lanes (thesis section 3.3).
 //!
-//! The observer takes a lane to itself. For signals in memory that is best one of another core: on the
-//! same core it would take execution resources from the target all the time, on another one it only
-//! moves the cache lines it reads (Figure 3.7). Counters of the processor are seen on their own core
-//! alone, so for those it takes the target's sibling.
+//! The observer takes a lane to itself. For signals in memory a lane of another core is best: on
+//! the same core the observer would take execution resources from the target all the time, on
+//! another core it only moves the cache lines that it reads (Figure 3.7). A processor's counters
+//! can be read only on their own core, so for those the observer takes the target's sibling lane.
 
 use thiserror::Error;
 
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::Topology;
 
-/// What is asked of the places.
+/// The requirements for the lanes.
 #[derive(Clone, Debug, Default)]
 pub struct Wishes {
     /// `--cpu`: the lane that is observed.
     pub observed: Option<u32>,
     /// `--observer-cpu`: the observer's.
     pub observer: Option<u32>,
-    /// Some signal is of a lane, not of a program.
+    /// A signal belongs to a lane, not to a program.
     pub needs_lane: bool,
-    /// Some signal is a counter of the processor.
+    /// A signal is a counter of the processor.
     pub same_core: bool,
 }
 
-/// The lanes that were chosen.
+/// The chosen lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Places {
-    /// The lane that is observed, where there is one.
+    /// The observed lane, if there is one.
     pub observed: Option<u32>,
     /// The observer's lane.
     pub observer: u32,
@@ -34,10 +34,10 @@ pub struct Places {
     pub same_core: bool,
 }
 
-/// Why there is no place.
+/// Why no lanes can be chosen.
 #[derive(Debug, Error, PartialEq, Eq)]
 pub enum PlaceError {
-    /// The target may run anywhere.
+    /// The target may run on several lanes.
     #[error(
         "the target may run on CPUs {0}, and a signal was asked for that is one lane's: say which with --cpu, and pin \
          the target there (taskset -cp), or let sidelane start it"
@@ -46,22 +46,22 @@ pub enum PlaceError {
     /// There is no second lane.
     #[error("an observer needs a lane to itself beside the observed one, and this process may use CPUs {0} only")]
     NoLane(CpuSet),
-    /// A lane that cannot be had.
+    /// A lane cannot be used.
     #[error("CPU {cpu} cannot be used ({option}): this process may use CPUs {allowed}; see `lscpu -e`")]
     NotAllowed {
         /// The lane.
         cpu: u32,
-        /// The option that named it.
+        /// The option that gave it.
         option: &'static str,
-        /// What may be used.
+        /// The lanes that may be used.
         allowed: CpuSet,
     },
-    /// The same lane twice.
+    /// Observer and target are on the same lane.
     #[error("the observer cannot sit on CPU {0}, which it observes: the two would never run at the same time")]
     SameLane(u32),
 }
 
-/// Chooses lanes. `allowed` are those that this process may use, `target` those of the target if it runs
+/// Chooses lanes. `allowed` are the lanes of this process, `target` those of the target if it runs
 /// already.
 pub fn choose(
     wishes: &Wishes,
@@ -89,7 +89,8 @@ pub fn choose(
     Ok(Places { observed, observer, same_core })
 }
 
-/// A target that is to be started can be put on a lane; one that runs already tells by where it may run.
+/// The observed lane. A target that is started here can be put on a lane; a running target must be
+/// confined to one.
 fn observed(wishes: &Wishes, allowed: &CpuSet, target: Option<&CpuSet>) -> Result<Option<u32>, PlaceError> {
     match (wishes.observed, target) {
         (Some(cpu), _) => Ok(Some(cpu)),
@@ -100,7 +101,8 @@ fn observed(wishes: &Wishes, allowed: &CpuSet, target: Option<&CpuSet>) -> Resul
     }
 }
 
-/// Not where the target may run, if that can be had; then on the core that suits the signals.
+/// The observer's lane: outside the target's lanes if possible, then on the core that suits the
+/// signals.
 fn best_observer(
     wishes: &Wishes,
     topology: &Topology,

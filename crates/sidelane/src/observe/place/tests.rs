@@ -1,9 +1,9 @@
-//! Places on machines with and without SMT.
+//! The choice of lanes on machines with and without SMT.
 
 use super::*;
 use sidelane_host::topology::{CoreId, Cpu, CpuKind};
 
-/// Two cores of two lanes: 0 and 1, 2 and 3.
+/// Two cores with two lanes each: 0 and 1, 2 and 3.
 fn smt() -> Topology {
     machine(&["0-1", "0-1", "2-3", "2-3"])
 }

@@ -1,4 +1,4 @@
-//! What an observation came to, shown: a line while it runs, the result, its pictures and a trace.
+//! Output of an observation: a line while it runs, the result, its pictures and a trace.
 
 pub mod outcome;
 pub mod pictures;

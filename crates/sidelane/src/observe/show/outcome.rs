@@ -1,4 +1,4 @@
-//! An observation as a result: rows and notes.
+//! The result of an observation: rows and notes.
 
 use serde_json::{Map, Value, json};
 
@@ -10,11 +10,11 @@ use crate::observe::show::view::{RateUnit, histograms, rate_unit};
 use sidelane_host::topology::PairKind;
 use sidelane_report::{ResultFile, Row};
 
-/// Values of a tag with a row of their own.
+/// The most values of a tag that get a row each.
 const ROWS_A_TAG: usize = 200;
 
 impl Observation {
-    /// For programs, tables and pages.
+    /// The result for JSON, tables and pages.
     pub fn to_result(&self) -> ResultFile {
         let same_core = self.places.as_ref().is_some_and(|places| places.same_core);
         let kind = if same_core { PairKind::Smt } else { PairKind::Declared };
@@ -27,7 +27,7 @@ impl Observation {
         result
     }
 
-    /// The histograms, for a terminal with so many columns.
+    /// The histograms for a terminal of `width` columns.
     pub fn histograms(&self, width: usize) -> String {
         histograms(&self.analysis, &self.names, &self.clock, width)
     }
@@ -39,7 +39,7 @@ impl Observation {
             "explanation": [
                 "An observer thread on a lane of its own read the signals below, again and again. Cycles are those of \
                  the time stamp counter. Rates are of the periods in which both readings of the clock agree \
-                 (double-time error correction); their number is told.",
+                 (double-time error correction); their number is given.",
             ],
             "target": self.target,
             "period": self.period.to_string(),
@@ -55,7 +55,7 @@ impl Observation {
         }
     }
 
-    /// The observer itself: what it achieved and what it cost.
+    /// The observer's own row: its achieved rate and its cost.
     fn own_row(&self) -> Row {
         let analysis = &self.analysis;
         let mut row = Row::new("observer");
@@ -131,7 +131,7 @@ impl Observation {
         row
     }
 
-    /// As it is told: of time by the second.
+    /// The rate in its display unit: per second if it is per time.
     pub(super) fn scaled(&self, rate: &Rate, value: f64) -> f64 {
         match rate_unit(rate) {
             RateUnit::PerSecond => value * self.clock.cycles_per_ns * 1e9,
@@ -167,7 +167,7 @@ fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
 }
 
-/// A signal's name as a part of a key.
+/// A signal's name in the form of a key.
 fn key_of(name: &str) -> String {
     name.chars().map(|c| if c.is_ascii_alphanumeric() { c.to_ascii_lowercase() } else { '_' }).collect()
 }

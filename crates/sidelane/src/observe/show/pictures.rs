@@ -1,5 +1,5 @@
-//! What an observation draws: signals over time, hot tags and rates by tag, rates against each other,
-//! and how rates are spread.
+//! The pictures of an observation: signals over time, hot tags and rates by tag, grids of two
+//! rates, and distributions of rates.
 
 use std::collections::HashMap;
 
@@ -13,13 +13,13 @@ use sidelane_report::chart::{BarRow, Bars, Cell, Heatmap, Line, Multiples, Panel
 use sidelane_report::picture::{Seen, Series, SignalSeries};
 use sidelane_report::{ResultFile, Unit};
 
-/// Values of a tag with bars of their own.
+/// The most values of a tag that get a bar each.
 const BARS_MAX: usize = 15;
-/// Digits of a number that is drawn: a results file need not have seventeen.
+/// Digits of a drawn number: a results file does not need seventeen.
 const DIGITS: i32 = 6;
 
 impl Observation {
-    /// Puts all pictures into `result`.
+    /// Adds all pictures to `result`.
     pub(super) fn draw(&self, result: &mut ResultFile) {
         result.series = self.over_time().into_iter().collect();
         result.bars = (0..self.analysis.tags.len()).map(|tag| self.hot_values(tag)).collect();
@@ -27,7 +27,7 @@ impl Observation {
         result.multiples = self.spreads().into_iter().collect();
     }
 
-    /// When the first of all bins begins, in cycles.
+    /// The start of the earliest bin, in cycles.
     pub(super) fn begin_cycles(&self) -> u64 {
         let tags = self.analysis.tag_series.iter();
         let all = tags.chain(self.analysis.rates.iter().map(|samples| &samples.series));
@@ -76,7 +76,7 @@ impl Observation {
         })
     }
 
-    /// Those with bars are named first, so that they have the same colours there.
+    /// Values with bars come first, so that they have the same colours as the bars.
     fn tag_over_time(&self, tag: usize, series: &Bins) -> SignalSeries {
         let values = self.values_by_number(tag);
         self.signal(self.names.tag(tag), series, |bins| {
@@ -96,11 +96,12 @@ impl Observation {
         })
     }
 
-    /// A series holds values as floating point numbers: by their bits, the values that they are.
+    /// A series stores values as floating point numbers; this maps the bits of such a number to the
+    /// tag's value.
     pub(super) fn values_by_number(&self, tag: usize) -> HashMap<u64, u64> {
         let table = &self.analysis.tags[tag];
         let value = |value: u64| ((value as f64).to_bits(), value);
-        // Values without a place in the table are small enough to be read back, or not told.
+        // Values outside the table are converted back if they are small enough, else left out.
         let bins =
             self.analysis.tag_series[tag].bins().filter(|(_, bin)| bin.last < 2f64.powi(f64::MANTISSA_DIGITS as i32));
         let seen = table.hottest().into_iter().map(|(seen, _)| seen.value);
@@ -195,13 +196,13 @@ fn unit(rate: &Rate) -> Unit {
     }
 }
 
-/// `value` to so many digits.
+/// `value` rounded to `digits` digits.
 fn digits(value: f64, digits: i32) -> f64 {
     if value == 0.0 || !value.is_finite() {
         return value;
     }
     let behind_point = digits - 1 - value.abs().log10().floor() as i32;
-    // Powers of ten are exact, their inverses are not.
+    // Powers of ten are exact in floating point, their inverses are not.
     let scale = 10f64.powi(behind_point.abs());
     if behind_point >= 0 { (value * scale).round() / scale } else { (value / scale).round() * scale }
 }

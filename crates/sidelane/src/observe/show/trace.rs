@@ -1,7 +1,7 @@
-//! An observation as a trace for Perfetto: rates and counters as numbers, tags as slices.
+//! The trace of an observation for Perfetto: rates and counters as numbers, tags as slices.
 //!
-//! Of a live observation the bins are told; of a log that is read again, each change of a tag. A rate
-//! keeps its last value where nothing was kept: Perfetto's numbers have no gaps.
+//! For a live observation the trace has the bins; for a log that is read again, each change of a
+//! tag. A rate keeps its last value where no sample was kept: counters in Perfetto have no gaps.
 
 use crate::observe::analysis::series::{Bin, Series};
 use crate::observe::observation::Observation;
@@ -10,7 +10,7 @@ use crate::observe::turns::Turn;
 use sidelane_report::perfetto::{Trace, Track};
 
 impl Observation {
-    /// For Perfetto.
+    /// The trace for Perfetto.
     pub fn to_trace(&self) -> Trace {
         let title = format!("sidelane observe: {}", self.target);
         let mut trace = Trace::new(&title, self.clock.at_ns(self.begin_cycles()));
@@ -34,7 +34,7 @@ impl Observation {
         }
     }
 
-    /// Known of a log only.
+    /// Adds the counters, which are only known for a log.
     fn trace_counters(&self, trace: &mut Trace) {
         for (number, counter) in self.turns.iter().flat_map(|turns| &turns.counters).enumerate() {
             let track = trace.counter(&format!("{} (count)", self.names.signal(number)));
@@ -65,7 +65,7 @@ impl Observation {
         }
     }
 
-    /// Neighbouring bins that ended with the same value are one turn; a bin without samples is none.
+    /// Neighbouring bins with the same last value are one turn; a bin without samples ends a turn.
     fn turns_in_bins(&self, tag: usize) -> Vec<Turn> {
         let (length, bins) = self.analysis.tag_series[tag].even_bins();
         let values = self.values_by_number(tag);

@@ -1,4 +1,4 @@
-//! What a terminal shows: bars of the hottest tags, and how rates are spread.
+//! The terminal view: bars of the hottest tags, and the distributions of rates.
 
 use std::fmt::Write as _;
 use std::io::stderr;
@@ -10,17 +10,17 @@ use crate::observe::observation::Names;
 use sidelane_host::tsc::Clock;
 use sidelane_report::terminal;
 
-/// Values of a tag that are shown.
+/// The most values of a tag that are shown.
 const VALUES_SHOWN: usize = 12;
-/// Bars of a spread.
+/// Number of bars of a distribution.
 const BARS: usize = 12;
-/// Longer bars and names say no more.
+/// The greatest length of bars and names.
 const BAR_WIDTH: usize = 40;
 const NAME_WIDTH: usize = 32;
-/// What a line has besides name and bar: `  NAME 100.00 %  BAR`.
+/// The width of the rest of a line: ` NAME 100.00 % BAR`.
 const FIXED_WIDTH: usize = 2 + 1 + 6 + 2 + 2;
 
-/// The histograms of `analysis` as lines of text that fit into so many columns.
+/// The histograms of `analysis` as lines of at most `width` columns.
 pub fn histograms(analysis: &Analysis, names: &Names, clock: &Clock, width: usize) -> String {
     let columns = Columns::of(width);
     let mut text = String::new();
@@ -33,7 +33,7 @@ pub fn histograms(analysis: &Analysis, names: &Names, clock: &Clock, width: usiz
     text
 }
 
-/// How wide the parts of a line are.
+/// The widths of the parts of a line.
 #[derive(Clone, Copy)]
 struct Columns {
     all: usize,
@@ -78,7 +78,7 @@ fn tag(text: &mut String, number: usize, table: &TagTable, names: &Names, column
 fn spread(text: &mut String, rate: &Rate, kept: &Spread, clock: &Clock, columns: Columns) {
     columns.heading(text, &format!("{} ({} samples kept)", rate.name, kept.count()));
     let (Some(low), Some(high)) = (kept.percentile(0.5), kept.percentile(99.5)) else { return };
-    // A signal that does not vary has one bar.
+    // A signal with a constant value has one bar.
     let shown = if high > low { BARS } else { 1 };
     let step = ((high - low) / shown as f64).max(f64::MIN_POSITIVE);
     let mut bars = [0_u64; BARS];
@@ -95,7 +95,7 @@ fn spread(text: &mut String, rate: &Rate, kept: &Spread, clock: &Clock, columns:
     }
 }
 
-/// A rate for a person: of time by the second, of events as a quotient.
+/// A rate in words: per second if it is per time, else as a quotient.
 pub fn rate_in_words(rate: &Rate, value: f64, clock: &Clock) -> String {
     match rate_unit(rate) {
         RateUnit::PerSecond => sidelane_report::Unit::PerS.human(value * clock.cycles_per_ns * 1e9),
@@ -103,16 +103,16 @@ pub fn rate_in_words(rate: &Rate, value: f64, clock: &Clock) -> String {
     }
 }
 
-/// What a rate's number is.
+/// The unit of a rate.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum RateUnit {
-    /// Events a cycle, told as events a second.
+    /// Events per cycle, shown as events per second.
     PerSecond,
-    /// Events for each event.
+    /// Events per event.
     Quotient,
 }
 
-/// What a rate's number is.
+/// The unit of a rate.
 pub fn rate_unit(rate: &Rate) -> RateUnit {
     match (rate.count, rate.per) {
         (Operand::Counter(_), Operand::Cycles | Operand::EndCycles) => RateUnit::PerSecond,
@@ -131,11 +131,11 @@ fn shortened(name: &str, width: usize) -> String {
     if length <= width {
         return name.to_owned();
     }
-    // Of a qualified name the end says more than the beginning.
+    // The end of a qualified name tells more than its beginning.
     format!("…{}", name.chars().skip(length + 1 - width.max(1)).collect::<String>())
 }
 
-/// The histograms on a terminal, drawn over themselves.
+/// Histograms on a terminal; each replaces the one before.
 pub struct Live {
     on: bool,
     lines: usize,
@@ -147,7 +147,7 @@ impl Live {
         Self { on, lines: 0 }
     }
 
-    /// Draws what has been seen so far.
+    /// Draws the analysis so far.
     pub fn show(&mut self, analysis: &Analysis, names: &Names, clock: &Clock) {
         if !self.on {
             return;
@@ -160,18 +160,18 @@ impl Live {
         self.lines = shown.lines().count();
     }
 
-    /// Takes the last drawing away.
+    /// Erases the last drawing.
     pub fn clear(&mut self) {
         if self.lines > 0 {
-            // Up to its first line, and erase from there.
+            // Moves to its first line, and erases from there.
             eprint!("\x1b[{}F\x1b[J", self.lines);
             self.lines = 0;
         }
     }
 }
 
-/// As many lines as a terminal of so many can take back, less the one with the cursor: what has
-/// scrolled out of it stays for good.
+/// The lines that the terminal can erase again: as many as it has, less the one with the cursor.
+/// Lines that have scrolled out stay.
 fn cut(text: &str, height: usize) -> String {
     let room = height.saturating_sub(1);
     if text.lines().count() <= room {

@@ -1,10 +1,10 @@
-//! What goes wrong, on purpose: some of it by chance, some of it by the clock.
+//! Injected faults: some at random, some periodically.
 
 use crate::model::Fault;
 use crate::rng::Rng;
 use crate::time::{NEVER, Nanos};
 
-/// What goes wrong by the clock.
+/// A periodic fault.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Incident {
     Churn { gone_ns: Nanos },
@@ -18,7 +18,7 @@ pub struct Faults {
     late: Vec<(f64, Nanos)>,
     lost: f64,
     glitch: f64,
-    /// The next of each, how often it comes, and what it is.
+    /// The next time, the period and the kind of each periodic fault.
     timed: Vec<(Nanos, Nanos, Incident)>,
 }
 
@@ -41,7 +41,7 @@ impl Faults {
         all
     }
 
-    /// How much later than it should a keeper wakes up.
+    /// The delay of a keeper's wake-up.
     #[inline]
     pub fn wakes_late(&mut self) -> Nanos {
         if self.late.is_empty() {

@@ -3,7 +3,7 @@ package program;
 
 import dev.sidelane.Signals;
 
-/** A child for SignalsIT: more signals and more names than there is room for. */
+/** A child for SignalsIT: emits more signals and more names than there is room for. */
 public final class Emitting {
     private Emitting() {}
 

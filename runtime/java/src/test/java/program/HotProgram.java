@@ -4,7 +4,8 @@ package program;
 import java.io.BufferedReader;
 import java.io.InputStreamReader;
 
-/** A child for AgentIT, outside of the agent's package, which never gets checks: one thread is in a hot counted loop, the other does what it is told. */
+/** A child for AgentIT, outside the agent's package, which never gets checks. One thread runs a hot
+ * counted loop, the other executes commands. */
 public final class HotProgram {
     private static final int[] VALUES = new int[4096];
     private static volatile long sum;
@@ -36,7 +37,7 @@ public final class HotProgram {
         }
     }
 
-    /** The loop that the JIT would like to run without looking up. */
+    /** A loop that the JIT would compile without any check. */
     private static long sumOnce(int n) {
         long once = 0;
         for (int i = 0; i < n; i++) {

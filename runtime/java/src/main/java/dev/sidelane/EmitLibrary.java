@@ -4,11 +4,12 @@ package dev.sidelane;
 import java.io.File;
 import java.net.URISyntaxException;
 
-/** libsidelane_emit.so, beside the jar or in java.library.path: loaded once for all that emit. */
+/** libsidelane_emit.so, beside the jar or in java.library.path, loaded once for signals and
+ * requests. */
 final class EmitLibrary {
     private static final String LIBRARY = "sidelane_emit";
 
-    /** Why it is not there; null if it is. */
+    /** Why it could not be loaded; null if it was. */
     static final String MISSING = load();
 
     private EmitLibrary() {}

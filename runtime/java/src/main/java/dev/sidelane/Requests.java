@@ -2,18 +2,18 @@
 package dev.sidelane;
 
 /**
- * For services that want their requests known exactly: three calls a request.
+ * For services that report their requests exactly: three calls for each request.
  *
  * <pre>
- * Requests.receive(id);  // it is all there              (any thread)
- * Requests.start(id);    // this thread takes it up
- * Requests.finish(id);   // its response was handed on   (any thread)
+ * Requests.receive(id);  // all of it has arrived   (any thread)
+ * Requests.start(id);    // this thread starts it
+ * Requests.finish(id);   // its response was sent   (any thread)
  * </pre>
  *
  * {@code id} is any number that no other request has at the same time. The calls are those of
- * runtime/c/sidelane.h, in libsidelane_emit.so beside the jar or in java.library.path. Where that
- * cannot be loaded they do nothing, and {@link #why} says what is missing: a service never fails
- * for want of Sidelane.
+ * runtime/c/sidelane.h, in libsidelane_emit.so beside the jar or in java.library.path. If that
+ * library cannot be loaded they do nothing, and {@link #why} says what is missing: a service never
+ * fails because Sidelane is missing.
  */
 public final class Requests {
     private static final String MISSING =
@@ -21,21 +21,21 @@ public final class Requests {
 
     private Requests() {}
 
-    /** The request is all there. */
+    /** All of the request has arrived. */
     public static void receive(long id) {
         if (MISSING == null) {
             received(id);
         }
     }
 
-    /** This thread takes the request up. */
+    /** This thread starts to work on the request. */
     public static void start(long id) {
         if (MISSING == null) {
             started(id);
         }
     }
 
-    /** The request's response was handed on. */
+    /** The request's response was sent. */
     public static void finish(long id) {
         if (MISSING == null) {
             finished(id);

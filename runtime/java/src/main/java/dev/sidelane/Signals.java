@@ -7,7 +7,7 @@ import java.nio.ByteBuffer;
 import java.nio.ByteOrder;
 
 /**
- * For programs that want to be observed: tags and counters that cost one store each.
+ * For programs that can be observed: tags and counters that cost one store for each change.
  *
  * <pre>
  * static final Signals.Tag PHASE = Signals.tag("app.phase");
@@ -17,16 +17,18 @@ import java.nio.ByteOrder;
  * sidelane observe --target pid:1234 --signal tag:app.phase
  * </pre>
  *
- * A word has one writer at a time if its values are to mean anything: threads that each have a
- * phase take a word each ({@link #threadTag}). The format is abi/signal.h, the memory is made by
- * libsidelane_emit.so. Where that cannot be loaded the calls do nothing, the first one says so, and
- * {@link #why} says what is missing: a program never fails for want of Sidelane.
+ * A word must have one writer at a time for its values to be meaningful: threads with phases of
+ * their own take a word each ({@link #threadTag}). The format is abi/signal.h; libsidelane_emit.so
+ * makes the memory. If that library cannot be loaded the calls do nothing, the first one prints a
+ * message, and {@link #why} says what is missing: a program never fails because Sidelane is
+ * missing.
  */
 public final class Signals {
     private static final int TAG = 1;
     private static final int COUNTER = 2;
 
-    /** Not sun.misc.Unsafe: Java 24 and later warn of it. Opaque, so that no store is left out. */
+    /** Not sun.misc.Unsafe, of which Java 24 and later warn. Opaque mode, so that the JIT leaves no
+     * store out. */
     private static final VarHandle WORD =
             MethodHandles.byteBufferViewVarHandle(long[].class, ByteOrder.nativeOrder());
 
@@ -37,7 +39,7 @@ public final class Signals {
 
     private Signals() {}
 
-    /** A value that says what goes on. */
+    /** A value that names the current activity. */
     public static final class Tag {
         private final ByteBuffer word;
 
@@ -51,7 +53,7 @@ public final class Signals {
         }
     }
 
-    /** A value that counts up. */
+    /** A counter, whose value increases. */
     public static final class Counter {
         private final ByteBuffer word;
 
@@ -65,27 +67,28 @@ public final class Signals {
         }
     }
 
-    /** The process's tag of that name; the same word for whoever asks again. Names have up to 47 bytes. */
+    /** The process's tag with that name; further calls get the same word. Names have up to 47
+     * bytes. */
     public static Tag tag(String name) {
         return new Tag(wordOf(name, TAG, false));
     }
 
-    /** The process's counter of that name. */
+    /** The process's counter with that name. */
     public static Counter counter(String name) {
         return new Counter(wordOf(name, COUNTER, false));
     }
 
-    /** A tag of the calling thread alone, which has to be a platform thread. */
+    /** A tag of the calling thread, which has to be a platform thread. */
     public static Tag threadTag(String name) {
         return new Tag(wordOf(name, TAG, true));
     }
 
-    /** A counter of the calling thread alone, which has to be a platform thread. */
+    /** A counter of the calling thread, which has to be a platform thread. */
     public static Counter threadCounter(String name) {
         return new Counter(wordOf(name, COUNTER, true));
     }
 
-    /** What a tag's value means, for whoever reads results. False: there was no room for it. */
+    /** Names a tag's value in results. False: there was no room for the name. */
     public static synchronized boolean name(String tag, long value, String name) {
         if (MISSING != null) {
             return false;
@@ -98,7 +101,7 @@ public final class Signals {
         return kept;
     }
 
-    /** Where the tag's word is, for generated code that stores to it; 0 if there is none. */
+    /** The address of the tag's word, for generated code that stores to it; 0 if there is none. */
     public static long address(String tag) {
         ByteBuffer word = MISSING == null ? word(oneLine(tag), TAG, false) : null;
         return word == null ? 0 : addressOf(word);
@@ -116,9 +119,9 @@ public final class Signals {
         }
         if (MISSING == null && !isFullSaid) {
             isFullSaid = true;
-            say("signal '" + name + "' is not emitted: there are 128 already, or no memory is to be had");
+            say("signal '" + name + "' is not emitted: there are 128 already, or there is no memory");
         }
-        // Aligned memory of its own, which nobody reads.
+        // Aligned memory that no observer reads.
         return ByteBuffer.allocateDirect(2 * Long.BYTES).alignedSlice(Long.BYTES);
     }
 
@@ -135,12 +138,12 @@ public final class Signals {
         System.err.println("sidelane: " + what);
     }
 
-    /** Tabs and ends of lines separate names in the file. */
+    /** Tabs and line ends separate names in the file. */
     private static String oneLine(String text) {
         return text.replace('\t', ' ').replace('\n', ' ');
     }
 
-    /** Eight bytes; null if there is no place. */
+    /** The eight bytes of a word; null if there is no place. */
     private static native ByteBuffer word(String name, int kind, boolean ofThread);
 
     private static native long addressOf(ByteBuffer word);

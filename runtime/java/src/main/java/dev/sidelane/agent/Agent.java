@@ -9,9 +9,9 @@ import java.net.URISyntaxException;
 import java.util.Arrays;
 
 /**
- * Adds the gate's check to the program, or a tag that says which method runs, or both: to what is
- * loaded already, and to whatever is loaded from now on. Whatever goes wrong is said in one line, and the program runs on as if there were no
- * agent.
+ * Adds the gate's check to the program, or a tag for the running method, or both: to loaded classes
+ * at once, and to further classes as they are loaded. On an error it prints one line, and the
+ * program runs on as without the agent.
  */
 public final class Agent {
     private static final String LIBRARY = "libsidelane_java.so";
@@ -103,8 +103,9 @@ public final class Agent {
     }
 
     /**
-     * All at once: the program is stopped once, not once a class. And now, before the program
-     * begins: HotSpot throws away all compiled code when classes change for the first time.
+     * All classes at once, so that the program is stopped once and not for each class. And now,
+     * before the program begins: when classes change for the first time, HotSpot discards all
+     * compiled code.
      */
     private static void retransform(Options options, Scope scope, Instrumentation instrumentation) {
         Class<?>[] loaded = Arrays.stream(instrumentation.getAllLoadedClasses())

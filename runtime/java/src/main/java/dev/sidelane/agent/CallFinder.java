@@ -16,14 +16,14 @@ import org.objectweb.asm.Type;
 
 /** Finds which methods each method of a class may call. */
 final class CallFinder extends ClassVisitor {
-    /** JDK classes whose methods call nothing of the program, given plain arguments. */
+    /** JDK classes whose methods call no method of the program if their arguments are plain. */
     private static final Set<String> SELF_CONTAINED = Set.of(
             "java/lang/Math", "java/lang/StrictMath", "java/lang/Integer", "java/lang/Long",
             "java/lang/Short", "java/lang/Byte", "java/lang/Character", "java/lang/Boolean",
             "java/lang/Float", "java/lang/Double", "java/lang/String", "java/lang/StringBuilder",
             "java/lang/System");
 
-    /** A method and what it may call; keys are name and descriptor. */
+    /** A method and the methods that it may call; keys are name and descriptor. */
     static final class Method {
         final String key;
         final Set<String> callees = new HashSet<>();
@@ -41,7 +41,8 @@ final class CallFinder extends ClassVisitor {
     }
 
     /**
-     * Small methods first: whoever closes a circle gets the check, which a large one feels less.
+     * Small methods first: the method that would close a cycle gets the check, and a large method
+     * is called less often.
      */
     static List<Method> in(ClassReader reader) {
         CallFinder finder = new CallFinder();
@@ -77,7 +78,8 @@ final class CallFinder extends ClassVisitor {
             }
         }
 
-        /** Whoever makes a lambda counts as its caller: it is about to hand it on. */
+        /** A method that creates a lambda counts as the lambda's caller, since it is about to pass
+         * the lambda on. */
         @Override
         public void visitInvokeDynamicInsn(String name, String descriptor, Handle bootstrap, Object... arguments) {
             method.instructions++;
@@ -115,7 +117,7 @@ final class CallFinder extends ClassVisitor {
         return owner.startsWith("[") || SELF_CONTAINED.contains(owner) && isPlain(descriptor);
     }
 
-    /** Numbers, strings and arrays of numbers: none of them has methods that a program could override. */
+    /** Numbers, strings and arrays of numbers: types without methods that a program could override. */
     private static boolean isPlain(String descriptor) {
         for (Type argument : Type.getArgumentTypes(descriptor)) {
             Type element = argument.getSort() == Type.ARRAY ? argument.getElementType() : argument;

@@ -8,32 +8,33 @@ import java.util.Map;
 import java.util.Set;
 
 /**
- * Decides which methods check at their entry: enough that nothing recurses without a check, and no
- * more, since small methods are called so often that their checks are most of the cost.
+ * Decides which methods check at their entry: enough that every recursion has a check. No further
+ * methods check, since small methods are called so often that their checks are most of the cost.
  *
- * The graph has a node for each name and descriptor, whatever the class: a virtual call may end in
- * any method of its name, loaded already or not. Its edges are the calls of methods *without* a
- * check. A method whose calls would close a circle gets a check, and its calls are left out. So
- * the graph stays free of circles: every recursion comes by a check, in whichever order classes
- * are loaded and however calls are dispatched.
+ * The graph has a node for each name and descriptor, whatever the class: a virtual call may reach
+ * any method of that name, loaded already or not. Its edges are the calls of methods *without* a
+ * check. A method whose calls would close a cycle gets a check, and its calls are left out. So the
+ * graph has no cycles: every recursion passes a check, whatever the order of loading and the
+ * dispatch of calls.
  *
- * What the JDK does with the objects that it is given is one node, {@link #JDK}: it may call every
- * method of the names that its own types have.
+ * The JDK's calls on objects that it is given are one node, {@link #JDK}: it may call every method
+ * whose name is one of a JDK type's methods.
  */
 final class CallGraph {
     static final String JDK = "JDK";
 
-    /** A search that finds no end is cut off, as if it had found a circle. */
+    /** A search that visits more nodes is ended as if it had found a cycle. */
     private static final int SEARCH_MAX = 4000;
 
-    /** The methods through which the JDK calls a program. Lambdas are found where they are made. */
+    /** The methods by which the JDK calls a program. Lambdas are found where they are created. */
     private static final Set<String> CALLBACKS = Set.of(
             "compare", "compareTo", "equals", "hashCode", "toString", "run", "call", "apply", "accept",
             "test", "get", "iterator", "next", "hasNext", "size", "read", "write", "close", "charAt");
 
     private final Map<String, Set<String>> calls = new HashMap<>();
 
-    /** Whether a method has to check at its entry, if it calls these. If not, they are remembered. */
+    /** Whether a method that calls these has to check at its entry. If not, its calls are added to
+     * the graph. */
     synchronized boolean needsCheck(String method, Set<String> callees) {
         boolean isCallback = CALLBACKS.contains(method.substring(0, method.indexOf('(')));
         if (reaches(callees, isCallback ? Set.of(method, JDK) : Set.of(method))) {

@@ -9,7 +9,7 @@ import org.objectweb.asm.Label;
 import org.objectweb.asm.MethodVisitor;
 
 /**
- * Makes the class whose {@code check()} is called from everywhere:
+ * Makes the class whose {@code check()} is called from all classes:
  *
  * <pre>
  * public final class java.lang.SidelaneCheck {
@@ -30,24 +30,25 @@ import org.objectweb.asm.MethodVisitor;
  * }
  * </pre>
  *
- * The load is volatile: the JIT may move a plain one out of a loop, and the loop would run on
- * beside a request. The static block teaches the JIT's profile that the branch is taken now and
- * then. Compiled code would otherwise leave the branch out, and the first nap of each method would
- * begin with a deoptimisation, which takes longer than a short request. A final field is a constant
- * to the JIT only when its class is initialised, so the training can read another word than the
- * program.
+ * The load is volatile: the JIT may move a plain load out of a loop, and the loop would go on
+ * beside a request. The static block teaches the JIT's profile that the branch is sometimes taken.
+ * Compiled code would otherwise leave the branch out, and the first nap of each method would begin
+ * with a deoptimisation, which takes longer than a short request. To the JIT a final field is a
+ * constant only after its class is initialised, so the training can read another word than the
+ * program does.
  */
 final class CheckClass {
     static final String NAME = "java/lang/SidelaneCheck";
     static final String METHOD = "check";
     static final String DESCRIPTOR = "()V";
 
-    /** Enough for HotSpot to have begun a profile: it does at 200 calls, in the background. */
+    /** Enough calls for HotSpot to start a profile, which it does after 200 calls, in the
+     * background. */
     private static final int TRAINING_ROUNDS = 3000;
 
     private CheckClass() {}
 
-    /** Calls of {@code checkClass.check()}: three bytes. */
+    /** Inserts calls of {@code checkClass.check()}: three bytes. */
     static Insertion calls(String checkClass) {
         return new Insertion() {
             @Override
@@ -62,13 +63,13 @@ final class CheckClass {
         };
     }
 
-    /** Defines the class and initialises it. False: this process has no gate. */
+    /** Defines the class and initialises it. Returns false if this process has no gate. */
     static boolean define(Instrumentation instrumentation, String library) throws ReflectiveOperationException {
         Class<?> check = BootClass.define(instrumentation, bytes(library));
         return (long) check.getMethod("gateWord").invoke(null) != 0;
     }
 
-    /** Has this thread, and those that are started from now on, announced to the gate. */
+    /** Announces this thread, and threads that are started later, to the gate. */
     static boolean promise() throws ReflectiveOperationException {
         return (boolean) Class.forName(NAME.replace('/', '.'), true, null).getMethod("promise").invoke(null);
     }

@@ -4,13 +4,13 @@ package dev.sidelane.agent;
 import org.objectweb.asm.MethodVisitor;
 
 /**
- * What is inserted at points. It takes nothing from the operand stack, leaves nothing there and
- * has no jumps, so that stack map frames stay valid.
+ * The code that is inserted at points. It takes no value from the operand stack, leaves none there
+ * and has no jumps, so stack map frames stay valid.
  */
 interface Insertion {
-    /** Writes it where the method is now. */
+    /** Writes the code at the current place in the method. */
     void insert(MethodVisitor method, Point point);
 
-    /** Slots of the operand stack that it needs meanwhile. */
+    /** Number of operand stack slots that it needs. */
     int stackSlots();
 }

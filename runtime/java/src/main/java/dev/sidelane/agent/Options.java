@@ -4,7 +4,7 @@ package dev.sidelane.agent;
 import java.util.ArrayList;
 import java.util.List;
 
-/** What was written after {@code -javaagent:sidelane-agent.jar=}. */
+/** The options after {@code -javaagent:sidelane-agent.jar=}. */
 final class Options {
     static final String ALLOWED =
             "include=PREFIX:..., exclude=PREFIX:..., library=PATH, entries-only, loops-only,"
@@ -23,7 +23,8 @@ final class Options {
 
     private Options() {}
 
-    /** Parts are separated by {@code ;}. Throws an IllegalArgumentException that names what is allowed. */
+    /** Options are separated by {@code ;}. Throws an IllegalArgumentException that lists the
+     * allowed ones. */
     static Options parse(String text) {
         Options options = new Options();
         for (String part : (text == null ? "" : text).split(";")) {
@@ -81,17 +82,17 @@ final class Options {
         }
     }
 
-    /** Where checks go. */
+    /** The classes and methods that get checks. */
     Scope scope() {
         return new Scope(include, exclude, false, false);
     }
 
-    /** Where tags go. */
+    /** The classes and methods that get tags. */
     Scope scopeOfTags() {
         return new Scope(include, exclude, everyMethod, exits);
     }
 
-    /** The tag that says which method and loop runs; null if none is wanted. */
+    /** The name of the tag for the running method and loop; null if none is wanted. */
     String tag() {
         return tag;
     }
@@ -100,7 +101,7 @@ final class Options {
         return library;
     }
 
-    /** Whether tags are stored at every point, whatever the JIT would rather do. */
+    /** Whether a tag is stored at every point, so that the JIT leaves none out. */
     boolean exact() {
         return exact;
     }

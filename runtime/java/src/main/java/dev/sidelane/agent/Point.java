@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.sidelane.agent;
 
-/** A place in the program where something is inserted. */
+/** A place in the program where code is inserted. */
 final class Point {
     private final String method;
     private final String loop;
@@ -11,17 +11,17 @@ final class Point {
         this.loop = loop;
     }
 
-    /** The method itself: its entry, and its exits where they count. */
+    /** The point of the method itself: its entry, and its exits if they are wanted. */
     static Point method(String method) {
         return new Point(method, null);
     }
 
-    /** A turn of the loop that begins at that line; line 0: it is not known. */
+    /** The point of the loop that begins at that line; line 0: unknown. */
     static Point loop(String method, int line) {
         return new Point(method, line == 0 ? " loop" : " loop@line " + line);
     }
 
-    /** As it is shown: {@code package.Class.method loop@line 12}. */
+    /** The name in results: {@code package.Class.method loop@line 12}. */
     String name() {
         return loop == null ? method : method + loop;
     }

@@ -6,8 +6,8 @@ import java.util.HashMap;
 import java.util.Map;
 
 /**
- * Numbers of points, from 1 on, named in the file of signals when they are given out: an observer
- * may come at any time. A point keeps its number when its class is transformed again.
+ * Numbers of points, from 1 on. Each is named in the file of signals when it is assigned, since an
+ * observer may start at any time. A point keeps its number when its class is transformed again.
  */
 final class PointIds {
     private final String tag;

@@ -11,29 +11,29 @@ import org.objectweb.asm.Label;
 import org.objectweb.asm.MethodVisitor;
 
 /**
- * Inserts something, a check or a tag, at the entry of a method, before each jump backwards and, if
- * wanted, before returns. However a loop is shaped, one of its edges goes backwards, or throws to a
- * handler that is further up; so no loop runs without a point.
+ * Inserts code, a check or a tag, at the entry of a method, before each backward jump and, if
+ * wanted, before returns. Every loop has an edge that jumps backwards or throws to a handler
+ * further up, so every loop has a point.
  *
- * What is inserted takes nothing from the operand stack, leaves nothing there, and is no target of
- * a jump: stack map frames stay valid, and no class has to be looked up to compute them.
+ * The inserted code takes no value from the operand stack, leaves none there, and is not the target
+ * of a jump. So stack map frames stay valid, and no class has to be looked up to compute them.
  */
 final class PointInserter extends MethodVisitor {
-    /** Which points of a method. */
+    /** Which points a method gets. */
     static final class Where {
         boolean entry;
         boolean exits;
         boolean loops;
-        /** A constructor is entered when super() or this() has returned. */
+        /** A constructor's entry is after super() or this() has returned. */
         boolean isConstructor;
-        /** Of the class file: from version 50 on. */
+        /** The version of the class file has stack map frames: from 50 on. */
         boolean hasFrames;
     }
 
     private final Insertion insertion;
     private final String method;
     private final Where where;
-    /** Those passed by, with the line that they are on, 0 if that is not known. */
+    /** The labels visited so far, each with its line, 0 if unknown. */
     private final Map<Label, Integer> visited = new HashMap<>();
     /** The ends of the ranges that a handler protects. */
     private final Map<Label, Set<Label>> protectedEnds = new HashMap<>();
@@ -45,7 +45,7 @@ final class PointInserter extends MethodVisitor {
     private int inserted;
     private int codeSize;
 
-    /** {@code method} is its name in points. */
+    /** {@code method} is the method's name in points. */
     PointInserter(MethodVisitor next, Insertion insertion, String method, Where where) {
         super(ASM9, next);
         this.insertion = insertion;
@@ -53,17 +53,17 @@ final class PointInserter extends MethodVisitor {
         this.where = where;
     }
 
-    /** Points inserted so far. */
+    /** Number of points inserted so far. */
     int sites() {
         return sites;
     }
 
-    /** Bytes of code, insertions included; known when the method was visited. */
+    /** Bytes of code, insertions included; valid after the method was visited. */
     int codeSize() {
         return codeSize;
     }
 
-    /** Bytes of code that the method had. */
+    /** Bytes of the method's original code. */
     int codeSizeBefore() {
         return codeSize - inserted;
     }
@@ -147,7 +147,8 @@ final class PointInserter extends MethodVisitor {
         visited.put(start, number);
     }
 
-    /** The point of a handler comes after its frame, which has to be at the handler's address. */
+    /** The point of a handler comes after the handler's frame, which has to be at the handler's
+     * address. */
     @Override
     public void visitFrame(int type, int numLocal, Object[] local, int numStack, Object[] stack) {
         super.visitFrame(type, numLocal, local, numStack, stack);
@@ -187,7 +188,7 @@ final class PointInserter extends MethodVisitor {
         super.visitLookupSwitchInsn(other, keys, labels);
     }
 
-    /** One point, however many of the targets lie behind. */
+    /** Inserts one point, however many of the targets are backwards. */
     private void insertBefore(Label target, Label... more) {
         Label head = visited.containsKey(target) ? target : null;
         for (Label label : more) {

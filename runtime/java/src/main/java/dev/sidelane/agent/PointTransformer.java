@@ -17,12 +17,13 @@ import org.objectweb.asm.ClassWriter;
 import org.objectweb.asm.MethodVisitor;
 import org.objectweb.asm.Type;
 
-/** Inserts something into the classes in scope, at method entries and loops. A class that it cannot handle stays as it is. */
+/** Inserts code into the classes in scope, at method entries and loops. A class that it cannot
+ * transform stays unchanged. */
 final class PointTransformer implements ClassFileTransformer {
-    /** HotSpot never compiles a method of more bytes (HugeMethodLimit). */
+    /** HotSpot never compiles a larger method (HugeMethodLimit). */
     private static final int COMPILED_SIZE_MAX = 8000;
 
-    /** The class file format holds no larger method. */
+    /** The class file format allows no larger method. */
     private static final int CODE_SIZE_MAX = 65535;
 
     private final Options options;
@@ -36,7 +37,8 @@ final class PointTransformer implements ClassFileTransformer {
         this.insertion = insertion;
     }
 
-    /** Has all classes loaded that a transformation needs, so that none is loaded amid one: no streams here. */
+    /** Loads all classes that a transformation needs, so that none is loaded during one. For the
+     * same reason there are no streams here. */
     void rehearse() throws IOException {
         try (InputStream in = PointTransformer.class.getResourceAsStream("PointTransformer.class")) {
             new PointTransformer(options, scope, insertion).instrument(in.readAllBytes());
@@ -75,7 +77,7 @@ final class PointTransformer implements ClassFileTransformer {
         }
     }
 
-    /** Keys of the methods that need a point at their entry, so that no recursion goes without one. */
+    /** Keys of the methods that need a point at their entry, so that every recursion has one. */
     private Set<String> recursive(ClassReader reader) {
         Set<String> recursive = new HashSet<>();
         if (options.entries() && Scope.entries(reader.getClassName())) {
@@ -88,7 +90,7 @@ final class PointTransformer implements ClassFileTransformer {
         return recursive;
     }
 
-    /** Names that several methods of the class have. */
+    /** Names that several methods of the class share. */
     private static Set<String> overloaded(ClassReader reader) {
         Set<String> seen = new HashSet<>();
         Set<String> overloaded = new HashSet<>();
@@ -105,7 +107,7 @@ final class PointTransformer implements ClassFileTransformer {
         return overloaded;
     }
 
-    /** One pass over a class. Methods that get no point are copied as they are. */
+    /** One pass over a class. Methods without points are copied unchanged. */
     private final class Rewriter extends ClassVisitor {
         private final ClassReader reader;
         private final ClassWriter writer;
@@ -169,7 +171,8 @@ final class PointTransformer implements ClassFileTransformer {
             return inserter;
         }
 
-        /** The JVM spares objects whose finalizer is empty; with a point in it, it would not be. */
+        /** The JVM does not register objects whose finalizer is empty; a point would make the
+         * finalizer non-empty. */
         private boolean isFinalizer(String key) {
             return key.equals("finalize()V");
         }
@@ -184,7 +187,7 @@ final class PointTransformer implements ClassFileTransformer {
             return where;
         }
 
-        /** The method's name in points; one of several of that name with its arguments. */
+        /** The method's name in points; with its arguments if several methods share the name. */
         private String shown(String name, String descriptor) {
             StringBuilder shown = new StringBuilder(reader.getClassName().replace('/', '.'));
             shown.append('.').append(name);

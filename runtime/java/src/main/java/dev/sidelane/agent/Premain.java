@@ -4,18 +4,18 @@ package dev.sidelane.agent;
 import java.lang.instrument.Instrumentation;
 
 /**
- * Where the JVM enters. Compiled for Java 8, so that an old JVM gets a sentence instead of an
- * UnsupportedClassVersionError, which would end the program. Nothing here may throw.
+ * The entry points of the agent. Compiled for Java 8, so that an old JVM prints a message instead
+ * of an UnsupportedClassVersionError, which would end the program. No method here may throw.
  */
 public final class Premain {
     private Premain() {}
 
-    /** {@code -javaagent:}, also by way of JAVA_TOOL_OPTIONS. */
+    /** For {@code -javaagent:}, also in JAVA_TOOL_OPTIONS. */
     public static void premain(String options, Instrumentation instrumentation) {
         start(options, instrumentation);
     }
 
-    /** Attached to a running program. */
+    /** For an agent that is attached to a running program. */
     public static void agentmain(String options, Instrumentation instrumentation) {
         start(options, instrumentation);
     }
@@ -41,7 +41,7 @@ public final class Premain {
                 + "; the program runs on unchecked, the lane holder takes care of it");
     }
 
-    /** Why the checks cannot be had here, or null. */
+    /** Why checks are not possible here, or null. */
     private static String unsupported() {
         return unsupported(
                 System.getProperty("java.vm.name", "unknown"),
@@ -54,7 +54,7 @@ public final class Premain {
         if (!vm.contains("HotSpot") && !vm.startsWith("OpenJDK ")) {
             return "the checks are made for HotSpot";
         }
-        // Before 9 it read 1.8.
+        // Before version 9 the text begins with 1.: 1.8.
         if (version.startsWith("1.") || Integer.parseInt(version) < 11) {
             return "it implements Java " + version + ", the agent needs 11 or later";
         }

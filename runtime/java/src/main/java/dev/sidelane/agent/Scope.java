@@ -4,35 +4,36 @@ package dev.sidelane.agent;
 import java.util.List;
 
 /**
- * Which classes and methods get points. Of the program: all classes, or those that {@code include}
- * names. Of the JDK: the libraries with loops over the program's data. Of methods: those with
- * loops and some that recurse, which is enough for checks; or every one, which is for tags.
- * Prefixes are of internal names.
+ * Which classes and methods get points. Of the program: all classes, or those in {@code include}.
+ * Of the JDK: the libraries with loops over the program's data. Of methods: for checks, those with
+ * loops and some recursive ones are enough; for tags, it may be every method. Prefixes are of
+ * internal names.
  */
 final class Scope {
-    /** Whatever loads it: these are the machinery of the JVM and of the agent. */
+    /** Excluded from every loader: the machinery of the JVM and of the agent. */
     private static final List<String> NEVER = List.of(
             "dev/sidelane/",
-            // Small compare-and-swap loops, and methods with extra stack reserved for them.
+            // Small compare-and-swap loops, and methods with reserved additional stack.
             "java/util/concurrent/locks/",
             "java/util/concurrent/atomic/");
 
-    /** Not with checks, unlike tags. */
+    /** Excluded from checks, but not from tags. */
     private static final List<String> COSTLY = List.of(
-            // They follow one bucket, a turn or two; with checks a program of many look-ups pays for nothing.
+            // Their loops follow one bucket for a turn or two; checks there would be expensive for
+            // a program with many look-ups.
             "java/util/HashMap",
             "java/util/LinkedHashMap",
             "java/util/IdentityHashMap",
             "java/util/WeakHashMap",
             "java/util/concurrent/ConcurrentHashMap");
 
-    /** Not java.lang: its loops are short, intrinsic or part of starting up. */
+    /** Without java.lang: its loops are short, intrinsics or part of the start of the JVM. */
     private static final List<String> JDK_LIBRARIES = List.of(
             "java/util/", "java/text/", "java/math/", "com/sun/org/apache/");
 
     private static final List<String> JDK = List.of("java/", "javax/", "jdk/", "sun/", "com/sun/");
 
-    /** Libraries that can run for long by recursion alone: a pattern that backtracks. */
+    /** Libraries that can run for long by recursion alone, such as a pattern that backtracks. */
     private static final List<String> RECURSIVE_LIBRARIES =
             List.of("java/util/regex/", "com/sun/org/apache/");
 
@@ -63,17 +64,18 @@ final class Scope {
         return include.isEmpty() || starts(name, include);
     }
 
-    /** Whether every method has a point at its entry; otherwise where recursions need one. */
+    /** Whether every method has a point at its entry; if not, only some recursive methods have. */
     boolean everyMethod() {
         return everyMethod;
     }
 
-    /** Whether a method with a point at its entry has one at each exit, too. */
+    /** Whether a method with a point at its entry also has one at each exit. */
     boolean exits() {
         return exits;
     }
 
-    /** Whether its methods need a point at their entry: the JDK is called from methods that have one. */
+    /** Whether recursive methods of the class need a point at their entry. The JDK's do not: they
+     * are called from methods that have one. */
     static boolean entries(String name) {
         return !starts(name, JDK) || starts(name, RECURSIVE_LIBRARIES);
     }

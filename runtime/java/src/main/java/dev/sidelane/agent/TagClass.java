@@ -8,8 +8,8 @@ import org.objectweb.asm.ClassWriter;
 import org.objectweb.asm.MethodVisitor;
 
 /**
- * Makes the class whose {@code set(int)} is called from everywhere, in order that an observer on
- * another CPU sees which method and loop runs (thesis "SHIM and Its Applications", section 3.6.1):
+ * Makes the class whose {@code set(int)} is called from all classes, so that an observer on another
+ * CPU sees which method and loop runs (thesis "SHIM and Its Applications", section 3.6.1):
  *
  * <pre>
  * public final class java.lang.SidelaneTag {
@@ -19,11 +19,11 @@ import org.objectweb.asm.MethodVisitor;
  * }
  * </pre>
  *
- * The address is a constant of the class: compiled code has one store of a constant, and no
- * branch. The store is a plain one. The JIT may leave out one that another follows at once, and
- * move one out of a counted loop, as a rule to where the loop begins: the tag then says in time
- * which loop runs, and not at every turn that it still does. An exact store ({@code putLongOpaque})
- * is made at every point, and is a fence to the optimiser.
+ * The address is a constant of the class: compiled code has one store of a constant, and no branch.
+ * The store is a plain one. If two stores follow each other, the JIT may leave out the first. It
+ * may also move a store out of a counted loop, usually to the loop's beginning: the tag then names
+ * the loop in time, but is not stored again at every turn. An exact store ({@code putLongOpaque})
+ * is made at every point, and limits the optimiser.
  */
 final class TagClass {
     static final String NAME = "java/lang/SidelaneTag";
@@ -32,7 +32,7 @@ final class TagClass {
 
     private TagClass() {}
 
-    /** Calls of {@code tagClass.set(id)}, with the number that the point has. */
+    /** Inserts calls of {@code tagClass.set(id)} with the point's number. */
     static Insertion calls(String tagClass, ToIntFunction<Point> ids) {
         return new Insertion() {
             @Override

@@ -24,7 +24,7 @@ import org.junit.jupiter.api.Timeout;
 import org.junit.jupiter.api.io.TempDir;
 import program.HotProgram;
 
-/** The built agent in JVMs of its own, with the stub in place of the gate library. */
+/** The built agent in JVMs of its own, with the stub instead of the gate library. */
 @Timeout(120)
 class AgentIT {
     private static final Path TARGET = Path.of("target").toAbsolutePath();
@@ -32,7 +32,7 @@ class AgentIT {
     @TempDir
     Path folder;
 
-    /** Both the hot loop and a collection while that loop's thread naps. */
+    /** Both the hot loop, and a garbage collection while that loop's thread naps. */
     @Test
     void aHotLoopComesToTheClosedGateAndNobodyWaitsForIt() throws Exception {
         MappedByteBuffer stub = stubWord();
@@ -73,7 +73,7 @@ class AgentIT {
         assertEquals(List.of("hot false", "collected"), said.subList(1, 3));
     }
 
-    /** The word is looked at now and then, as an observer does; it names the hot loop. */
+    /** The word is read from time to time, as by an observer; it names the hot loop. */
     @Test
     void theHotLoopIsTheHottestTag() throws Exception {
         for (String options : List.of("tag=java.method", "tag=java.method;every-method;exact")) {

@@ -12,7 +12,7 @@ import org.objectweb.asm.ClassWriter;
 import org.objectweb.asm.Label;
 import org.objectweb.asm.MethodVisitor;
 
-/** Bytecode that javac does not make: {@code static int f(int n)} of a class. */
+/** Bytecode that javac does not generate: {@code static int f(int n)} of a class. */
 class BytecodeTest {
     private static final int TURNS = 50;
 
@@ -45,7 +45,7 @@ class BytecodeTest {
         assertTrue(CountingCheck.count >= TURNS - 1, "only " + CountingCheck.count + " checks");
     }
 
-    /** A loop that is entered at two places. */
+    /** A loop with two entries. */
     @Test
     void anIrreducibleLoop() throws Exception {
         byte[] loop = method(V11, mv -> {
@@ -74,7 +74,7 @@ class BytecodeTest {
         assertEquals(TURNS, CountingCheck.count);
     }
 
-    /** A switch whose every label goes backwards, in a class too old for frames. */
+    /** A switch whose labels are all backwards, in a class too old for frames. */
     @Test
     void aSwitchBackwardsInAnOldClass() throws Exception {
         byte[] loop = method(V1_4, mv -> {
@@ -94,7 +94,7 @@ class BytecodeTest {
         assertEquals(TURNS - 1, CountingCheck.count);
     }
 
-    /** One check more, and HotSpot would never compile it. */
+    /** With one more check HotSpot would never compile it. */
     @Test
     void aMethodAtTheLimitOfTheJitIsLeftAlone() {
         assertNull(transformer().instrument(countdown(8000)));
@@ -119,7 +119,7 @@ class BytecodeTest {
         })));
     }
 
-    /** With code in it, every object would be put on the finalizer's list. */
+    /** With code in the finalizer, every object would be registered for finalization. */
     @Test
     void anEmptyFinalizerStaysEmpty() {
         ClassWriter cw = new ClassWriter(0);
@@ -140,7 +140,7 @@ class BytecodeTest {
         assertNull(transformer().transform(getClass().getClassLoader(), "a/B", null, null, bytes));
     }
 
-    /** A loop in a method of so many bytes. */
+    /** A loop in a method of this many bytes. */
     private static byte[] countdown(int size) {
         int around = 15;
         return method(V1_5, mv -> {

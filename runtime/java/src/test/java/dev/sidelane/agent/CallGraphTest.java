@@ -42,7 +42,7 @@ class CallGraphTest {
         assertTrue(graph.needsCheck("key()I", Set.of(CallGraph.JDK)));
     }
 
-    /** In random programs, what is left without a check never calls itself, however indirectly. */
+    /** In random programs, a method without a check never calls itself, directly or indirectly. */
     @Test
     void noCircleIsLeft() {
         for (int seed = 0; seed < 300; seed++) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: Apache-2.0
 package dev.sidelane.agent;
 
-/** Stands in for java.lang.SidelaneCheck. */
+/** Replaces java.lang.SidelaneCheck. */
 public final class CountingCheck {
     static final String NAME = "dev/sidelane/agent/CountingCheck";
     static long count;

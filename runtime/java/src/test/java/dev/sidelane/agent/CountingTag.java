@@ -4,11 +4,11 @@ package dev.sidelane.agent;
 import java.util.ArrayList;
 import java.util.List;
 
-/** Stands in for java.lang.SidelaneTag: what was stored, one after the other. */
+/** Replaces java.lang.SidelaneTag: records the stored values in order. */
 public final class CountingTag {
     static final String NAME = "dev/sidelane/agent/CountingTag";
     static final List<String> SEEN = new ArrayList<>();
-    /** A number is the place of its name here, and large ones are too large for a short. */
+    /** A point's number is the index of its name. Numbers start high, so that some exceed a short. */
     private static final List<String> NAMES = new ArrayList<>();
     private static final int FIRST = Short.MAX_VALUE - 10;
 

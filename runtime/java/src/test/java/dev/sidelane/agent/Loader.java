@@ -7,7 +7,7 @@ import java.io.UncheckedIOException;
 import java.util.HashMap;
 import java.util.Map;
 
-/** Defines classes from given bytes, or with points; asks its parent for the others. */
+/** Defines classes from given bytes, or with points; its parent loads the others. */
 final class Loader extends ClassLoader {
     private final Map<String, byte[]> classes = new HashMap<>();
 
@@ -20,7 +20,7 @@ final class Loader extends ClassLoader {
         return this;
     }
 
-    /** The class and those nested in it, as the transformer leaves them. */
+    /** The class and its nested classes, as the transformer returns them. */
     static Loader transformed(PointTransformer transformer, Class<?>... originals) {
         Loader loader = new Loader();
         for (Class<?> original : originals) {

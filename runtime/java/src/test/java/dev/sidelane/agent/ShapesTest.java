@@ -14,7 +14,7 @@ import org.junit.jupiter.api.Test;
 import org.junit.jupiter.params.ParameterizedTest;
 import org.junit.jupiter.params.provider.MethodSource;
 
-/** What javac makes of loops: the same results with points, and a check or a tag in every turn. */
+/** Loops as javac compiles them: the same results with points, and a check or a tag in every turn. */
 class ShapesTest {
     private static final int TURNS = 50;
 
@@ -50,7 +50,7 @@ class ShapesTest {
         assertTrue(CountingCheck.count >= TURNS - 1, "only " + CountingCheck.count + " checks");
     }
 
-    /** The same methods and loops as those that check. */
+    /** Tags are at the same methods and loops as checks. */
     @ParameterizedTest
     @MethodSource("shapes")
     void sameResultAndATagInEveryTurn(String shape) throws Exception {
@@ -82,7 +82,7 @@ class ShapesTest {
         return Integer.parseInt(loop.substring(loop.lastIndexOf(' ') + 1));
     }
 
-    /** Of constructors there are two. */
+    /** There are two constructors. */
     @Test
     void methodsOfOneNameAreToldApart() throws Exception {
         run(TAGGED_EVERYWHERE, "constructorLoop");
