@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::channel::mapping::Mapping;
 use crate::channel::signal::Kind;
+use crate::note::Note;
 
 /// One signal's place, ready to be read.
 pub struct Channel {
@@ -32,7 +33,7 @@ pub struct Channel {
     /// What its values mean, where they are not just numbers.
     pub meaning: Option<Meaning>,
     /// What whoever reads the result has to know, as in "reading it interrupts lane 1".
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Turns a tag's value into a name, after the observation; `None` for a value it does not know.

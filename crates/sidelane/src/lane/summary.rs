@@ -8,6 +8,7 @@ use super::session::{Ending, Outcome};
 use super::terms::FinalTerms;
 use crate::lane::gate::Gate;
 use crate::machine;
+use crate::note::{Note, written};
 use crate::request::Source;
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_kernel::books::{reaction_figures, worst_reaction};
@@ -68,7 +69,7 @@ pub struct Summary {
     /// The batch that was adopted and given back, if it was none of ours.
     pub adopted: Option<String>,
     /// What was degraded or went wrong.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 impl Summary {
@@ -131,7 +132,7 @@ impl Summary {
             row.put(key, value);
         }
         result.rows.push(row);
-        result.notes = self.notes.clone();
+        result.notes = written(&self.notes);
         result
     }
 
