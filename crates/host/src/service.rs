@@ -15,7 +15,7 @@ use crate::ports::listening_sockets;
 use crate::procfs::{all_pids, family, is_alive};
 
 /// How the service is named on the command line.
-#[derive(Clone, Debug, PartialEq, Eq)]
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Target {
     /// `pid:1234`: this process and its children.
     Pid(u32),

@@ -38,8 +38,10 @@ impl EventPair {
      for a virtual PMU"
 )]
 pub struct NoCounters {
-    cpu: u32,
-    source: io::Error,
+    /// The lane.
+    pub cpu: u32,
+    /// What the system said.
+    pub source: io::Error,
 }
 
 /// The open counters of all request lanes. Dropping them closes them.

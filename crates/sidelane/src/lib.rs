@@ -11,6 +11,7 @@ pub mod lab;
 pub mod lane;
 pub mod list;
 pub mod machine;
+pub mod note;
 pub mod observe;
 pub mod request;
 pub mod sim;

@@ -4,6 +4,7 @@ use std::fs;
 use std::path::Path;
 use std::sync::OnceLock;
 
+use crate::note::Note;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::nap::Nap;
 use sidelane_host::topology::{PairKind, Topology};
@@ -13,11 +14,11 @@ use sidelane_report::{Machine, Pair};
 /// Describes this machine. `kind` is how the lanes of the run are paired.
 pub fn describe(kind: PairKind) -> Machine {
     let topology = Topology::read(Path::new("/sys")).ok();
-    let mut notes: Vec<String> = topology.iter().map(Topology::describe).collect();
-    notes.push(format!("nap: {}", Nap::probe()));
+    let cpus = topology.iter().map(|topology| Note::Cpus { layout: topology.describe() });
+    let nap = Note::Nap { by: Nap::probe().to_string() };
     let mut machine = Machine {
         cpu: cpu_model(),
-        lanes: topology.map_or(0, |topology| topology.online().len() as u32),
+        lanes: topology.as_ref().map_or(0, |topology| topology.online().len() as u32),
         pair: match kind {
             PairKind::Smt => Pair::Smt,
             PairKind::Declared => Pair::Declared,
@@ -27,7 +28,7 @@ pub fn describe(kind: PairKind) -> Machine {
         gates: gates(),
         stolen_percent: None,
         stolen_gap_max_us: None,
-        notes,
+        notes: cpus.chain([nap]).map(|note| note.to_string()).collect(),
     };
     note_stolen(&mut machine);
     machine

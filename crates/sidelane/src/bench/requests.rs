@@ -19,6 +19,7 @@ use super::rounds::{Limit, Patience, Turn, until_decided};
 use super::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
 use crate::lab::Lab;
 use crate::machine;
+use crate::note::Note;
 use crate::request::{Times, Window, can_track};
 use sidelane_host::median::median;
 use sidelane_host::topology::{PairKind, Topology};
@@ -135,7 +136,7 @@ impl Bench {
 
     fn real(&self, kind: Real, result: &mut ResultFile) -> Result<()> {
         if !kind.is_installed() {
-            result.notes.push(format!("{} is not installed: nothing of it was measured", kind.program()));
+            result.notes.push(Note::NotInstalled { program: kind.program() }.to_string());
             return Ok(());
         }
         let name = kind.program();

@@ -20,6 +20,7 @@ use std::sync::atomic::{AtomicU8, AtomicU16, AtomicU32, AtomicU64, Ordering};
 
 use crate::channel::mapping::Mapping;
 use crate::channel::signal::Kind;
+use crate::note::Note;
 
 /// The place of one signal.
 pub struct Channel {
@@ -31,8 +32,8 @@ pub struct Channel {
     pub reader: Reader,
     /// The names of its values, if they are more than numbers.
     pub meaning: Option<Meaning>,
-    /// Notes for the reader of the result, such as "reading it interrupts lane 1".
-    pub notes: Vec<String>,
+    /// What whoever reads the result has to know, as in "reading it interrupts lane 1".
+    pub notes: Vec<Note>,
 }
 
 /// Gives the name of a tag's value, after the observation; `None` for an unknown value.

@@ -18,6 +18,7 @@ use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
 
 use crate::channel::signal::Kind;
 use crate::channel::{Call, Channel, Gone, Pmc, Reader};
+use crate::note::Note;
 use sidelane_host::perf::{Event, open};
 
 /// The shortest period at which the observed lane may be interrupted.
@@ -57,19 +58,14 @@ pub fn instructions_and_cycles(vantage: Vantage) -> Result<[Channel; 2]> {
 fn counter(name: &str, event: Event, vantage: Vantage) -> Result<Channel> {
     let (reader, notes) = match of_core(event, vantage) {
         Some(pmc) => (Reader::Pmc(Box::new(pmc)), vec![]),
-        None => (Reader::Call(Box::new(of_lane(event, vantage)?)), vec![interrupts(vantage)]),
+        None => {
+            (Reader::Call(Box::new(of_lane(event, vantage)?)), vec![Note::LaneInterrupted { lane: vantage.observed }])
+        }
     };
     Ok(Channel { name: name.to_owned(), kind: Kind::Counter, reader, meaning: None, notes })
 }
 
-fn interrupts(vantage: Vantage) -> String {
-    let lane = vantage.observed;
-    format!(
-        "counters of lane {lane} are read by the kernel, which interrupts the lane at each sample: keep --period long"
-    )
-}
-
-/// A counter of the lane, read by system call.
+/// What the lane counts, by system call.
 struct LaneCounter(OwnedFd);
 
 fn of_lane(event: Event, vantage: Vantage) -> Result<LaneCounter> {

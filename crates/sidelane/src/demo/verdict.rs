@@ -12,6 +12,7 @@ use crate::experiment::sibling::Sibling;
 use crate::experiment::socket::AtSocket;
 use crate::experiment::stage::Stage;
 use crate::machine;
+use crate::note::{Note, written};
 use crate::request::can_track;
 use sidelane_host::median::median;
 use sidelane_host::topology::{Lanes, PairKind};
@@ -19,6 +20,9 @@ use sidelane_kernel::books::reaction_figures;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_report::{Check, Curve, ResultFile, Row, Unit, finding};
 
+const SERVICE: &str = "search";
+/// A client that is later than this is too busy itself.
+const SEND_LAG_LIMIT_US: u64 = 1_000;
 const OVERLAP_LIMIT_PERCENT: f64 = 1.0;
 const OFF_P50_LIMIT_NS: f64 = 5_000.0;
 const OFF_P99_LIMIT_NS: f64 = 20_000.0;
@@ -31,7 +35,7 @@ pub(super) fn judge(options: &DemoOptions, stage: &Stage, pace: Pace, runs: &[Ru
     let settings = settings::all();
     result.rows = settings.iter().map(|setting| row(*setting, runs, lanes)).collect();
     result.checks = checks(runs, lanes);
-    result.notes = notes(stage, runs, lanes);
+    result.notes = written(&notes(stage, runs, lanes));
     result.curves = settings.iter().filter_map(|setting| curve(*setting, runs)).collect();
     result.timelines = runs.iter().filter_map(|run| run.figures.beside.as_ref()?.timeline.clone()).collect();
     result.settings.insert("finding".into(), finding::of_sharing(&result, "search").into());
@@ -95,34 +99,26 @@ fn judged_from(stage: &Stage) -> Option<String> {
     (stage.place.client_on_batch_lane() && can_track().is_ok()).then(|| words.to_owned())
 }
 
-fn notes(stage: &Stage, runs: &[Run], lanes: &Lanes) -> Vec<String> {
+fn notes(stage: &Stage, runs: &[Run], lanes: &Lanes) -> BTreeSet<Note> {
+    let most = |figure: fn(&Run) -> f64| runs.iter().map(figure).fold(0.0, f64::max).round() as u64;
     let mut notes = BTreeSet::new();
     if lanes.kind == PairKind::Declared {
-        notes.insert("lanes: a declared pair, no shared core; see the explanation".to_owned());
+        notes.insert(Note::DeclaredPair);
     }
     notes.extend(stage.sibling.as_ref().map(Sibling::note));
     if stage.place.client_on_batch_lane() {
-        notes.insert(
-            "client: no third core here, so it shares the batch lane at a real-time priority above everything; its \
-             own time there is lost to batch, and a request's wake-up comes from the batch lane"
-                .to_owned(),
-        );
+        let percent = most(|run| run.figures.latencies.cpu_percent);
+        notes.insert(Note::ClientOnBatchLane { service: SERVICE, percent });
     }
     if stage.place.client_on_batch_lane() && of(runs, Setting::ALONE).any(|run| run.figures.at_socket.is_none()) {
-        notes.insert(
-            "client: this kernel does not show requests at the service's sockets (Linux 6.3 does), so latency is \
-             judged as the client sees it, which is in its own way here"
-                .to_owned(),
-        );
+        notes.insert(Note::SocketsUnseen);
     }
     notes.extend(beside(runs, Setting::borrow_idle()).flat_map(|figures| figures.notes.iter().cloned()));
-    let lag_us = runs.iter().map(|run| run.figures.latencies.send_lag_p99_us).fold(0.0, f64::max);
-    if lag_us > 1_000.0 {
-        notes.insert(format!(
-            "client: in its worst run it sent 1 % of requests over {lag_us:.0} µs late: a busy machine"
-        ));
+    let lag_us = most(|run| run.figures.latencies.send_lag_p99_us);
+    if lag_us > SEND_LAG_LIMIT_US {
+        notes.insert(Note::ClientLate { service: SERVICE, lag_us });
     }
-    notes.into_iter().collect()
+    notes
 }
 
 fn of(runs: &[Run], setting: Setting) -> impl Iterator<Item = &Run> + Clone {

@@ -15,6 +15,7 @@ use super::run::{SUPERVISE_EVERY, Task};
 use super::setting::Setting;
 use crate::lane::session::Session;
 use crate::lane::terms::Learned;
+use crate::note::Note;
 
 /// What a session knows of the service at its start, and what it may take to learn more.
 #[derive(Clone, Copy, Debug, Default)]
@@ -35,7 +36,7 @@ const PIECE: Duration = Duration::from_secs(2);
 const SEED: u64 = 1_000_000;
 
 /// Load until the terms of `session` are learned, if its policy learns any. Returns a note if they were not.
-pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) -> Result<Option<String>> {
+pub(super) fn learn(task: Task<'_>, setting: &Setting, session: &mut Session) -> Result<Option<Note>> {
     let Some(lending) = setting.beside.and_then(|terms| terms.hold).filter(is_learning) else { return Ok(None) };
     let Experience { taken_over, learning } = task.experience;
     taken_over.iter().for_each(|learned| session.take_over(learned));
@@ -69,16 +70,15 @@ fn has_learned(policy: PolicyKind, learned: &Learned) -> bool {
     }
 }
 
-fn unlearned(setting: &Setting, learning: Duration, learned: Option<Learned>) -> String {
-    let known = match learned.and_then(|learned| learned.harm()) {
-        Some(HarmEstimate { mean, error }) => format!("{:.0} ± {:.0} %", 100.0 * mean, 200.0 * error),
-        None => "nothing".to_owned(),
-    };
-    format!(
-        "{}: {} s of load were too few to learn its terms; of what batch costs a request it knew {known}",
-        setting.title,
-        learning.as_secs()
-    )
+fn unlearned(setting: &Setting, learning: Duration, learned: Option<Learned>) -> Note {
+    let (setting, load_s) = (setting.title, learning.as_secs());
+    let percent = |part: f64| (100.0 * part).round() as i64;
+    match learned.and_then(|learned| learned.harm()) {
+        Some(HarmEstimate { mean, error }) => {
+            Note::TermsVague { setting, load_s, harm: percent(mean), error: percent(2.0 * error) }
+        }
+        None => Note::TermsUnknown { setting, load_s },
+    }
 }
 
 #[cfg(test)]
@@ -101,6 +101,6 @@ mod tests {
     fn a_session_that_knows_nothing_is_noted() {
         let setting = Setting::on_budget(PolicyKind::DynamicRefresh, Budget::Given(5));
         let note = unlearned(&setting, Duration::from_secs(30), None);
-        assert!(note.starts_with("dynamic refresh: 30 s of load were too few") && note.ends_with("nothing"), "{note}");
+        assert_eq!(note, Note::TermsUnknown { setting: "dynamic refresh", load_s: 30 });
     }
 }

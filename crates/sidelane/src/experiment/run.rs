@@ -16,6 +16,7 @@ use super::timeline;
 use crate::lane::gate::Gate;
 use crate::lane::session::{Session, SessionOptions};
 use crate::lane::terms::Learned;
+use crate::note::Note;
 use sidelane_kernel::books::Books;
 use sidelane_report::{Percentile, Timeline};
 
@@ -88,7 +89,7 @@ pub struct BesideFigures {
     /// What the session knew of the service at the end, if lanes were lent.
     pub learned: Option<Learned>,
     /// What was degraded.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Measures one setting.

@@ -8,6 +8,7 @@ use clap::ValueEnum;
 
 use super::place::Place;
 use crate::lab::{Lab, Service};
+use crate::note::Note;
 use sidelane_host::topology::PairKind;
 
 /// How much batch slows the service, and the service batch, unless something else is asked for. Elfen's
@@ -132,19 +133,13 @@ impl Sibling {
     }
 
     /// What it means for the results.
-    pub fn note(&self) -> String {
-        let carrier = match self.carrier {
-            Carrier::Thief => "a real-time thread on each lane takes that, in slices of 0.5 to 2 ms",
-            Carrier::None | Carrier::BuiltIn => {
-                "the lab's programs spin for as long; from others a real-time thread takes it in slices of 0.5 to 2 ms"
-            }
-        };
-        format!(
-            "sibling: emulated. While both lanes work the service loses {:.0} % to batch, and batch {:.0} % to the \
-             service: {carrier}. --sibling none switches it off",
-            self.slowdown.service_loss_percent(),
-            self.slowdown.batch_loss_percent()
-        )
+    pub fn note(&self) -> Note {
+        let service_loss = self.slowdown.service_loss_percent().round() as u64;
+        let batch_loss = self.slowdown.batch_loss_percent().round() as u64;
+        match self.carrier {
+            Carrier::Thief => Note::EmulatedSiblingByThief { service_loss, batch_loss },
+            Carrier::None | Carrier::BuiltIn => Note::EmulatedSibling { service_loss, batch_loss },
+        }
     }
 
     /// What is real where lanes share no core and their harm is emulated.
@@ -168,7 +163,7 @@ pub struct Emulated {
     /// See [`Sibling::explanation`].
     pub explanation: String,
     /// See [`Sibling::note`].
-    pub note: String,
+    pub note: Note,
 }
 
 impl Emulated {

@@ -13,6 +13,7 @@ use std::io;
 use std::sync::Mutex;
 
 use super::decider::Evictor;
+use crate::note::Note;
 use crate::undo::groups::{kill_all, kill_until_none};
 use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
 use sidelane_host::cpulist::CpuSet;
@@ -108,38 +109,15 @@ impl Cage {
         pin_thread(pid, &self.lanes.iter().collect::<Vec<_>>())
     }
 
-    /// What this machine lacks for a full cage, in plain words.
-    pub fn missing(&self) -> Vec<String> {
-        let mut missing = Vec::new();
-        if self.freezer.is_none() {
-            missing.push(
-                "no cgroup freezer (v2 or v1) can be used here: a hold that lasts over a second lets batch leak \
-                 up to 5 %; mount cgroup v2, or give this process write access to its own group"
-                    .to_owned(),
-            );
-        }
-        if self.cpuset.is_none() {
-            missing.push(
-                "no cpuset can be used here: batch is confined by affinity alone, which it can change itself; \
-                 it is put back whenever it strays"
-                    .to_owned(),
-            );
-        }
-        if self.adopted && self.freezer.is_none() {
-            missing.push(
-                "no control groups can be used here: if sidelane is ended by SIGKILL, processes that were born less \
-                 than half a second before, and whose parents have ended, keep the batch lanes' CPUs"
-                    .to_owned(),
-            );
-        }
-        if self.leaves.is_empty() && !self.adopted {
-            missing.push(
-                "no control groups can be used here: if sidelane is ended by SIGKILL, background processes that \
-                 have left the batch command's family are not found and go on"
-                    .to_owned(),
-            );
-        }
-        missing
+    /// What this machine lacks for a full cage.
+    pub fn missing(&self) -> Vec<Note> {
+        let lacks = [
+            (self.freezer.is_none(), Note::NoFreezer),
+            (self.cpuset.is_none(), Note::NoCpuset),
+            (self.adopted && self.freezer.is_none(), Note::NoGroupsForAdopted),
+            (!self.adopted && self.leaves.is_empty(), Note::NoGroupsForCommand),
+        ];
+        lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, note)| note).collect()
     }
 
     /// The processes in the cage.

@@ -1,7 +1,6 @@
 //! What a service owes its clients, as the user writes it: `p99=100ms`.
 
-use std::time::Duration;
-
+use crate::note::Slo;
 use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::Objective;
 
@@ -25,7 +24,7 @@ pub fn parse_objective(text: &str) -> Result<Objective, String> {
 
 /// As [`parse_objective`] reads it.
 pub fn written(objective: Objective) -> String {
-    format!("p{}={:?}", objective.percentile, Duration::from_nanos(objective.limit_ns))
+    Slo(objective).to_string()
 }
 
 #[cfg(test)]

@@ -7,6 +7,7 @@ use serde_json::{Map, json};
 use super::session::{Ending, Outcome, ServiceOutcome};
 use crate::lane::gate::Gate;
 use crate::machine;
+use crate::note::{Note, written};
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_kernel::books::{Books, reaction_figures, worst_reaction};
 use sidelane_kernel::gate_books::GateBooks;
@@ -64,7 +65,7 @@ pub struct Summary {
     /// The batch that was adopted and given back, if it was none of ours.
     pub adopted: Option<String>,
     /// What was degraded or went wrong.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// The figures that say on what terms the lanes of a service were lent.
@@ -218,7 +219,7 @@ impl Summary {
         if self.services.len() > 1 {
             result.rows.extend(self.services.iter().map(ServiceSummary::to_row));
         }
-        result.notes = self.notes.clone();
+        result.notes = written(&self.notes);
         result
     }
 

@@ -12,6 +12,7 @@ use super::place::Places;
 use super::turns::Turns;
 use super::wanted::Wanted;
 use crate::channel::{Channel, Meaning};
+use crate::note::Note;
 use sidelane_host::tsc::Clock;
 
 /// The most values of a tag whose names are kept: those that were seen most.
@@ -48,7 +49,7 @@ pub struct Observation {
     /// The clock of all times in cycles.
     pub clock: Clock,
     /// What was missing or degraded.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// Why an observation ended.
@@ -75,15 +76,13 @@ pub enum Ended {
 }
 
 impl Ended {
-    /// The reason in words, if the observation ended early.
-    pub fn note(&self) -> Option<String> {
+    /// As results have it, if it is not what was asked for.
+    pub fn note(&self) -> Option<Note> {
         match self {
             Ended::Whole | Ended::Interrupted => None,
-            Ended::TargetGone => Some("the target ended; what was sampled until then is here".to_owned()),
-            Ended::LaneGone { lane } => Some(format!("CPU {lane} went offline; what was sampled until then is here")),
-            Ended::ChannelGone { signal, why } => {
-                Some(format!("signal {signal} could no longer be read: {why}; what was sampled until then is here"))
-            }
+            Ended::TargetGone => Some(Note::TargetEnded),
+            Ended::LaneGone { lane } => Some(Note::LaneOffline { cpu: *lane }),
+            Ended::ChannelGone { signal, why } => Some(Note::SignalGone { signal: signal.clone(), why: why.clone() }),
         }
     }
 }

@@ -12,6 +12,7 @@ use super::period::Period;
 use super::sample::Sample;
 use super::turns::{TURNS_MAX, Turns};
 use super::wanted::{lane_tag, rates_of};
+use crate::note::Note;
 
 /// The wanted part of a log.
 #[derive(Clone, Copy, Debug, Default)]
@@ -48,8 +49,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
     });
     ensure!(analysis.samples > 0, "{} holds no sample of the time that was asked for", path.display());
     let turns = turns.map(Turns::whole).transpose().map_err(|full_at| window.too_much(full_at))?;
-    let logged =
-        Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().map(str::to_owned) };
+    let logged = Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().cloned() };
     let layout = head.layout();
     Ok(Observation {
         target: head.title.clone(),
@@ -66,7 +66,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
         ended: Ended::Whole,
         exit: None,
         clock: head.clock(),
-        notes: vec![format!("read from the log {}, on a machine that may be another one", path.display())],
+        notes: vec![Note::Replayed { log: path.display().to_string() }],
     })
 }
 

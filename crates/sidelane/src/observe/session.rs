@@ -22,6 +22,7 @@ use super::wanted::{Wanted, need_lane, need_same_core};
 use crate::channel::perf::check_period;
 use crate::channel::signal::Signal;
 use crate::channel::{Channel, Gone, Reader};
+use crate::note::Note;
 use crate::observe::show::view::Live;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::Signals;
@@ -159,25 +160,17 @@ fn progress(
     }))
 }
 
-fn notes(wanted: &Wanted, places: &Places, subject: &mut Subject, has_progress: bool) -> Vec<String> {
+fn notes(wanted: &Wanted, places: &Places, subject: &mut Subject, has_progress: bool) -> Vec<Note> {
     let channels = wanted.counters.iter().chain(&wanted.tags);
-    let mut notes: Vec<String> = channels.flat_map(|channel| channel.notes.clone()).collect();
+    let mut notes: Vec<Note> = channels.flat_map(|channel| channel.notes.clone()).collect();
     if subject.cpus().contains(places.observer) {
-        notes.push(format!(
-            "the target may run on the observer's lane {0}: while it runs there, no samples are taken; keep it off (taskset -cp)",
-            places.observer
-        ));
+        notes.push(Note::TargetOnObserversLane { cpu: places.observer });
     }
     if !is_invariant() {
-        notes.push(
-            "the processor, or its hypervisor, does not say that the time stamp counter ticks alike in all states"
-                .into(),
-        );
+        notes.push(Note::ClockUncertain);
     }
     if !has_progress {
-        notes.push(
-            "slowdown not measured: nothing counts what the target gets done; name a counter with --progress".into(),
-        );
+        notes.push(Note::SlowdownUnknown);
     }
     notes
 }

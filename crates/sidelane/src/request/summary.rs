@@ -7,6 +7,7 @@ use serde_json::{Map, json};
 use super::source::Source;
 use super::window::{Times, Window};
 use crate::machine;
+use crate::note::{Note, written};
 use sidelane_host::topology::PairKind;
 use sidelane_report::{ResultFile, Row, Unit};
 
@@ -22,7 +23,7 @@ pub struct Summary {
     /// What they came to.
     pub window: Window,
     /// What was degraded or went wrong.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 impl Summary {
@@ -45,7 +46,7 @@ impl Summary {
             row.put(&format!("queue_len_{percentile}_count"), value);
         }
         result.rows.push(row);
-        result.notes = self.notes.clone();
+        result.notes = written(&self.notes);
         result
     }
 

@@ -14,6 +14,7 @@ use super::source::RequestSource;
 use super::summary::Summary;
 use super::tracked::{Requests, can_track};
 use super::window::Window;
+use crate::note::Note;
 use sidelane_host::posix_signals::Signals;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, Target};
@@ -132,10 +133,13 @@ impl Log {
         }
     }
 
-    /// What went wrong, in words.
-    fn end(mut self) -> Result<Option<String>> {
+    /// What went wrong.
+    fn end(mut self) -> Result<Option<Note>> {
         let Some((mut file, path)) = self.file.take() else { return Ok(None) };
         let problem = self.problem.take().or_else(|| file.flush().err());
-        Ok(problem.map(|error| format!("the log {} is not whole: {error}", path.display())))
+        Ok(problem.map(|error| {
+            let (log, error) = (path.display().to_string(), error.to_string());
+            Note::RequestLogCut { log, error }
+        }))
     }
 }

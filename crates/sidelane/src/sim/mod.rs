@@ -2,7 +2,7 @@
 
 pub(crate) mod pictures;
 pub(crate) mod rows;
-pub(crate) mod words;
+mod words;
 
 use std::path::{Path, PathBuf};
 use std::time::Duration;
@@ -11,6 +11,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 use sidelane_sim::sweep::Progress;
 use sidelane_sim::{Choices, Experiment, Outcome, ScenarioError, parallel, sweep};
 
+use crate::note::written;
 use sidelane_report::ResultFile;
 
 /// The options of `sidelane sim`.
@@ -74,7 +75,7 @@ pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path,
     let mut result = ResultFile::new(words::machine(experiment), settings);
     result.rows = rows::of(experiment, outcomes);
     result.multiples = pictures::of(experiment, outcomes).into_iter().collect();
-    result.notes = words::notes(experiment, outcomes);
+    result.notes = written(&words::notes(experiment, outcomes));
     result
 }
 

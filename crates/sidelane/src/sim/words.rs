@@ -6,11 +6,8 @@ use serde_json::{Map, Value, json};
 use sidelane_sim::model::Fault;
 use sidelane_sim::{Choices, Experiment, Model, Outcome};
 
+use crate::note::Note;
 use sidelane_report::{Machine, Pair};
-
-/// A note that every simulated result must have.
-pub(crate) const SIMULATED: &str = "simulated: every number here comes from a model of a machine that ran the policies' own code; \
-                         none was measured";
 
 pub(super) fn settings(experiment: &Experiment, scenario: &Path, choices: Choices) -> Map<String, Value> {
     let mut explanation = experiment.explanation.clone();
@@ -52,22 +49,19 @@ pub(super) fn machine(experiment: &Experiment) -> Machine {
         gates: Vec::new(),
         stolen_percent: None,
         stolen_gap_max_us: None,
-        notes: vec!["simulated".to_owned()],
+        notes: Vec::new(),
     }
 }
 
-pub(super) fn notes(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<String> {
-    let mut notes = vec![SIMULATED.to_owned()];
+pub(super) fn notes(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Note> {
+    let mut notes = vec![Note::Simulated];
     let faults = model(experiment).map_or(&[][..], |model| &model.faults);
     if !faults.is_empty() {
-        let named = faults.iter().map(name).collect::<Vec<_>>().join(", ");
-        notes.push(format!("faults were injected: {named}"));
+        notes.push(Note::FaultsInjected { faults: faults.iter().map(name).collect::<Vec<_>>().join(", ") });
     }
     let refused: u64 = outcomes.iter().map(|outcome| outcome.figures.refused).sum();
     if refused > 0 {
-        notes.push(format!(
-            "overload: {refused} requests found the queue full and were refused; latencies are of the rest"
-        ));
+        notes.push(Note::Overload { refused });
     }
     notes
 }

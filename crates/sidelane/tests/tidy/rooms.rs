@@ -5,7 +5,11 @@ use std::fs;
 use crate::modules::{crates, modules, parse, root, uses};
 
 /// A room of the tool, and the rooms that it must not use.
-const FORBIDDEN: [(&str, &[&str]); 11] = [
+const FORBIDDEN: [(&str, &[&str]); 12] = [
+    (
+        "note",
+        &["bench", "channel", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"],
+    ),
     ("audit", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"]),
     ("undo", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim"]),
     ("channel", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"]),

@@ -20,6 +20,7 @@ use self::reaction::Reactions;
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Patience, numbers_until_decided};
 use crate::machine;
+use crate::note::Note;
 use sidelane_host::median::median;
 use sidelane_host::topology::Topology;
 use sidelane_report::{Check, ResultFile, Row, Unit};
@@ -84,11 +85,7 @@ fn check_costs(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Re
 /// The slowdown of a real program that was built with checks at every function's entry.
 fn program_cost(workshop: &Workshop, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let Some(source) = program::fetch(workshop.dir())? else {
-        result.notes.push(
-            "the source of lz4 could not be downloaded (apt-get source, no deb-src or no network): the cost to a real \
-             program was not measured"
-                .to_owned(),
-        );
+        result.notes.push(Note::NoLz4.to_string());
         return Ok(());
     };
     let (plain, checked) = (source.build("plain", &[])?, source.build("checked", &["-pg", "-mfentry"])?);

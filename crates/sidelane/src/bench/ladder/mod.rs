@@ -11,6 +11,7 @@ use std::thread;
 
 use crate::experiment::reaction::latency::Effort;
 use crate::experiment::reaction::pair::TestPair;
+use crate::note::Note;
 use sidelane_host::tsc::Clock;
 use sidelane_report::chart::{IntervalGroup, Intervals, Mean};
 use sidelane_report::{Row, Unit};
@@ -61,17 +62,14 @@ impl Ladder {
         self.rungs.iter().map(|rung| self.row(rung)).collect()
     }
 
-    /// Why rungs are missing, and how to read the others.
-    pub(super) fn notes(&self) -> Vec<String> {
-        let lacks =
-            self.rungs.iter().filter_map(|rung| Some(format!("nap {}: {}", rung.name, rung.outcome.as_ref().err()?)));
-        let method = "naps: without hardware counters of both lanes a napping lane is not seen to give up its \
-                      resources (the paper counts its µops). Asleep means that T2's last store before its nap was \
-                      seen, or that the scheduler had stopped its clock (futex), or that its heartbeat ceased (freezer, \
-                      SIGSTOP, affinity); awake is its first store after. The lane holder's figures are the \
-                      kernel's: from the service running to batch off, 0 where batch was off before, and from the \
-                      service's stop to batch back";
-        lacks.chain([method.to_owned()]).collect()
+    /// Why rungs are missing, and how to read those that are not.
+    pub(super) fn notes(&self) -> Vec<Note> {
+        let lack = |rung: &Rung| {
+            let why = rung.outcome.as_ref().err()?.clone();
+            Some(Note::NapMissing { nap: rung.name.clone(), why })
+        };
+        let method = [Note::NapsUncounted, Note::NapsBegin, Note::NapsOfHolder];
+        self.rungs.iter().filter_map(lack).chain(method).collect()
     }
 
     /// The time to sleep and to wake for each rung, beside the paper's.

@@ -32,6 +32,7 @@ use crate::experiment::sibling::{Carrier, Emulated};
 use crate::experiment::{redis, search};
 use crate::lane::claim::Claim;
 use crate::machine;
+use crate::note::written;
 use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_report::ResultFile;
@@ -120,5 +121,5 @@ fn fill(measured: &Measured, result: &mut ResultFile, place: Place, lanes: &Lane
     result.intervals = vec![measured.ladder.picture()];
     result.multiples = vec![pictures::of_sweep(&measured.search)];
     result.multiples.extend(measured.step.iter().map(StepRuns::picture));
-    result.notes = words::notes(measured, place, lanes);
+    result.notes = written(&words::notes(measured, place, lanes));
 }

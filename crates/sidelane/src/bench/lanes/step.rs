@@ -17,6 +17,7 @@ use crate::experiment::load::{Load, Rhythm, Step};
 use crate::experiment::run::{self, Figures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
+use crate::note::Note;
 use sidelane_report::chart::{Limit, Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Row, Unit};
 
@@ -124,10 +125,10 @@ impl StepRuns {
         }
     }
 
-    /// A note, if the service alone was late for long.
-    pub(super) fn note(&self) -> Option<String> {
-        let alone_s = longest_s(&self.alone).filter(|alone_s| *alone_s > ABOVE_LIMIT_S)?;
-        Some(format!("step: the service alone was above its objective for {alone_s:.2} s in its worst repetition"))
+    /// If the service alone was late for long, batch is not to blame.
+    pub(super) fn note(&self) -> Option<Note> {
+        let above_s = longest_s(&self.alone).filter(|above_s| *above_s > ABOVE_LIMIT_S)?;
+        Some(Note::StepLateAlone { above: Duration::from_secs_f64(above_s) })
     }
 
     pub(super) fn rows(&self) -> Vec<Row> {

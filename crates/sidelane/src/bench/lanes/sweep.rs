@@ -17,6 +17,7 @@ use crate::experiment::run::{self, BesideFigures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
 use crate::lane::terms::Learned;
+use crate::note::Note;
 use sidelane_host::topology::Lanes;
 use sidelane_report::Check;
 
@@ -35,8 +36,8 @@ pub(super) struct Sweep {
     pub(super) client_percent: f64,
     /// How late the client sent 1 % of the requests, in its worst run.
     pub(super) send_lag_us: f64,
-    pub(super) notes: BTreeSet<String>,
-    /// The share of time beside batch that a request loses, where that is emulated.
+    pub(super) notes: BTreeSet<Note>,
+    /// What a request loses to batch for each moment beside it, where that is emulated.
     pub(super) emulated_harm: Option<f64>,
     /// What sessions have learned, by batch kernel and setting. Neither batch's cost to a request
     /// nor a request's demand depends on the load.
@@ -154,7 +155,7 @@ impl Sweep {
         self.send_lag_us = self.send_lag_us.max(seen.latencies.send_lag_p99_us);
         let lends = setting.beside.is_some_and(|terms| terms.hold.is_some());
         let notes = seen.beside.iter().flat_map(|beside| &beside.notes).filter(|_| lends);
-        self.notes.extend(notes.map(|note| format!("{}: {note}", setting.title)));
+        self.notes.extend(notes.map(|note| note.clone().in_setting(setting.title)));
     }
 }
 

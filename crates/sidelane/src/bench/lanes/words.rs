@@ -10,10 +10,11 @@ use super::plan::Plan;
 use super::step::StepRuns;
 use super::sweep::Sweep;
 use crate::experiment::place::Place;
+use crate::note::Note;
 use sidelane_host::topology::{Lanes, PairKind};
 
-/// If the client sends this late, the client itself is too busy.
-const SEND_LAG_LIMIT_US: f64 = 1_000.0;
+/// A client that is later than this is too busy itself.
+const SEND_LAG_LIMIT_US: u64 = 1_000;
 
 pub(super) fn settings(plan: &Plan, place: Place, lanes: &Lanes, measured: &Measured) -> Map<String, Value> {
     let search = &measured.search;
@@ -74,10 +75,10 @@ fn explanation(place: Place, lanes: &Lanes, measured: &Measured) -> Vec<String> 
     vec![what.to_owned(), objective, pair]
 }
 
-pub(super) fn notes(measured: &Measured, place: Place, lanes: &Lanes) -> Vec<String> {
-    let mut notes = BTreeSet::new();
+pub(super) fn notes(measured: &Measured, place: Place, lanes: &Lanes) -> Vec<Note> {
+    let mut notes = BTreeSet::from([Note::FreezerEmulated]);
     if lanes.kind == PairKind::Declared {
-        notes.insert("lanes: a declared pair, no shared core; see the explanation".to_owned());
+        notes.insert(Note::DeclaredPair);
     }
     notes.extend(measured.emulated.as_ref().map(|emulated| emulated.note.clone()));
     let sweeps = [Some(&measured.search), measured.redis.as_ref()].into_iter().flatten();
@@ -86,31 +87,16 @@ pub(super) fn notes(measured: &Measured, place: Place, lanes: &Lanes) -> Vec<Str
         notes.extend(sweep.notes.iter().cloned());
     }
     if measured.redis.is_none() {
-        notes.insert("quick: without Redis and without the step of load; see --help".to_owned());
+        notes.insert(Note::WithoutRedisAndStep);
     }
     notes.extend(measured.step.as_ref().and_then(StepRuns::note));
-    let freezer = "cgroup freezer: emulated, as borrow idle that evicts at each hold (evict_after 0): the holder takes \
-                   the lane, freezes batch and leaves";
-    notes.insert(freezer.to_owned());
-    let mut notes: Vec<String> = notes.into_iter().collect();
-    notes.extend(measured.ladder.notes());
-    notes
+    notes.into_iter().chain(measured.ladder.notes()).collect()
 }
 
-fn of_client(sweep: &Sweep, place: Place) -> Vec<String> {
-    let (service, used, lag_us) = (sweep.plan.service, sweep.client_percent, sweep.send_lag_us);
-    let mut notes = Vec::new();
-    if place.client_on_batch_lane() {
-        notes.push(format!(
-            "client of {service}: no third core here, so it shares the batch lane at a real-time priority above \
-             everything and takes up to {used:.0} % of it from batch; a request's wake-up comes from the batch lane"
-        ));
-    }
-    if lag_us > SEND_LAG_LIMIT_US {
-        notes.push(format!(
-            "client of {service}: in its worst run it sent 1 % of requests over {lag_us:.0} µs late: a busy machine, or \
-             more requests under way than connections"
-        ));
-    }
-    notes
+fn of_client(sweep: &Sweep, place: Place) -> impl Iterator<Item = Note> {
+    let (service, percent) = (sweep.plan.service, sweep.client_percent.round() as u64);
+    let lag_us = sweep.send_lag_us.round() as u64;
+    let shares = place.client_on_batch_lane().then_some(Note::ClientOnBatchLane { service, percent });
+    let late = (lag_us > SEND_LAG_LIMIT_US).then_some(Note::ClientLate { service, lag_us });
+    shares.into_iter().chain(late)
 }

@@ -24,6 +24,7 @@ use serde_json::{Map, Value, json};
 use self::subject::Stage;
 use crate::bench::rounds::{Limit, Patience};
 use crate::machine;
+use crate::note::Note;
 use sidelane_host::topology::Topology;
 use sidelane_report::ResultFile;
 
@@ -47,7 +48,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     profiler::measure(&stage, limit, &mut result).context("perf record")?;
     pause::measure(&stage, limit, &mut result).context("pauses of a JVM")?;
     if !result.machine.pmu {
-        result.notes.push("no hardware counters here: rates are of counters in memory, not of instructions".into());
+        result.notes.push(Note::NoHardwareCounters.to_string());
     }
     patience.advise(&mut result, limit.rounds);
     Ok(result)

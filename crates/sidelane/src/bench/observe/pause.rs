@@ -10,6 +10,7 @@ use tempfile::TempDir;
 use super::subject::Stage;
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
+use crate::note::Note;
 use crate::observe::log::LogReader;
 use crate::observe::period::Period;
 use crate::observe::session::{self, ObserveOptions};
@@ -29,9 +30,7 @@ const STARTS_WITHIN: Duration = Duration::from_secs(30);
 
 pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let Some(jvm) = Jvm::start(stage.target_cpu)? else {
-        result
-            .notes
-            .push("pauses: there is no java here (apt-get install openjdk-17-jdk-headless): not measured".into());
+        result.notes.push(Note::NoJava.to_string());
         return Ok(());
     };
     let mut delays_us = Vec::new();

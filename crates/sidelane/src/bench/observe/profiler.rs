@@ -12,6 +12,7 @@ use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::channel::Reader;
 use crate::channel::app::Emitted;
+use crate::note::Note;
 use crate::observe::period::Period;
 use sidelane_host::median::median;
 use sidelane_host::tsc::Clock;
@@ -40,7 +41,7 @@ struct Turns {
 
 pub(super) fn measure(stage: &Stage, limit: Limit, result: &mut ResultFile) -> Result<()> {
     if Command::new("perf").arg("--version").stdout(Stdio::null()).status().is_err() {
-        result.notes.push("perf record: there is no perf here (apt-get install linux-perf): not compared".into());
+        result.notes.push(Note::NoPerf.to_string());
         return Ok(());
     }
     let clock = Clock::calibrate();

@@ -22,7 +22,7 @@ mod statement;
 use serde_json::{Map, Value, json};
 use sidelane_sim::{Choices, Experiment, ScenarioError};
 
-use crate::sim::words::SIMULATED;
+use crate::note::Note;
 use crate::sim::{outcomes, pictures, rows};
 use evidence::Evidence;
 use figures::{FIGURES, Figure};
@@ -55,7 +55,7 @@ pub fn run(quick: bool) -> Result<ResultFile, ScenarioError> {
     for figure in &FIGURES {
         add(&mut result, figure, quick)?;
     }
-    result.notes.push(SIMULATED.to_owned());
+    result.notes.push(Note::Simulated.to_string());
     Ok(result)
 }
 
@@ -101,7 +101,7 @@ fn machine() -> Machine {
         gates: Vec::new(),
         stolen_percent: None,
         stolen_gap_max_us: None,
-        notes: vec!["simulated".to_owned()],
+        notes: Vec::new(),
     }
 }
 
@@ -112,7 +112,7 @@ fn settings(quick: bool) -> Map<String, Value> {
             "What Elfen (USENIX ATC'16) draws from its Figs. 2, 4, 5, 10, 11 and 12, checked on a simulated machine. \
              The policies that decide are Sidelane's own code, Elfen's as the paper prints them among them; requests, slowdowns and latencies come from a model \
              that is fitted to what the paper says of its service alone.",
-            SIMULATED,
+            Note::Simulated.to_string(),
         ],
         "simulated": true,
         "scenarios": FIGURES.map(|figure| figure.file),

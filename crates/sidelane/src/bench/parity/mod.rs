@@ -28,6 +28,7 @@ use crate::experiment::sibling::{Carrier, Sibling};
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, search};
 use crate::machine;
+use crate::note::{Note, written};
 use crate::request::watch::{self, WatchOptions};
 use compare::Compared;
 use sidelane_host::service::Target;
@@ -72,7 +73,8 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
     let lanes = stage.beside()?.lanes;
     let all = experiment.points.iter().flat_map(|point| &point.runs);
     let (left_out, runs): (Vec<&Model>, Vec<&Model>) = all.partition(|model| model::saturated(model).is_some());
-    let notes = left_out.iter().filter_map(|model| Some(left_out_note(model, model::saturated(model)?))).collect();
+    let mut notes = words(&lanes, place, stage.sibling.is_some());
+    notes.extend(left_out.iter().filter_map(|model| Some(left_out_note(model, model::saturated(model)?))));
     let mut both = Both { compared: runs.iter().map(|model| compared(model)).collect(), notes };
     let limit = options.patience.limit(ROUNDS_QUICK, ROUNDS);
     let round = |both: &mut Both, turn: Turn<'_>| both.take_round(&mut stage, &lanes, &runs, turn);
@@ -81,7 +83,7 @@ pub fn run(options: &ParityOptions) -> Result<ResultFile> {
         ResultFile::new(machine::describe(lanes.kind), settings(options, &experiment, stage.sibling.as_ref(), rounds));
     result.rows = both.compared.iter().flat_map(Compared::rows).collect();
     result.checks = both.checks();
-    result.notes = words(&lanes, place, stage.sibling.is_some()).into_iter().chain(both.notes).collect();
+    result.notes = written(&both.notes);
     options.patience.advise(&mut result, rounds);
     Ok(result)
 }
@@ -128,20 +130,15 @@ fn name(model: &Model) -> String {
     format!("{:.0} %, {}", 100.0 * model.service.load(), model.setting.name)
 }
 
-fn left_out_note(model: &Model, busy: f64) -> String {
-    format!(
-        "left out: {}: with batch beside each request the request lane is {:.0} % busy, and a queue there has no steady \
-         state within a run, measured or simulated; compared below {:.0} %",
-        name(model),
-        100.0 * busy,
-        100.0 * model::BUSY_MOST
-    )
+fn left_out_note(model: &Model, busy: f64) -> Note {
+    let percent = |part: f64| (100.0 * part).round() as u64;
+    Note::ParityLeftOut { run: name(model), busy: percent(busy), most: percent(model::BUSY_MOST) }
 }
 
 /// The comparisons of all settings.
 struct Both {
     compared: Vec<Compared>,
-    notes: BTreeSet<String>,
+    notes: BTreeSet<Note>,
 }
 
 impl Both {
@@ -200,13 +197,13 @@ fn settings(
     settings.as_object().cloned().unwrap_or_default()
 }
 
-fn words(lanes: &Lanes, place: Place, emulated: bool) -> Vec<String> {
-    let mut notes = vec!["rows named `simulated` come from a model; the others were measured".to_owned()];
+fn words(lanes: &Lanes, place: Place, emulated: bool) -> BTreeSet<Note> {
+    let mut notes = BTreeSet::from([Note::SimulatedRows]);
     if lanes.kind == PairKind::Declared && !emulated {
-        notes.push("lanes: a declared pair, no shared core; the scenario must not have a slowdown".to_owned());
+        notes.insert(Note::PairWithoutSlowdown);
     }
     if place.client_on_batch_lane() {
-        notes.push("client: it shares the batch lane; what it takes widens the bound of that lane".to_owned());
+        notes.insert(Note::ClientWidensBound);
     }
     notes
 }

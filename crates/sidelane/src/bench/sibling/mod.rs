@@ -23,6 +23,7 @@ use serde_json::{Map, json};
 use crate::bench::rounds::Patience;
 use crate::experiment::place::Place;
 use crate::machine;
+use crate::note::written;
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 
@@ -48,7 +49,7 @@ pub fn run(options: &SiblingOptions) -> Result<ResultFile> {
     let search = search::run(place, options)?;
     result.rows = achieved.iter().map(achieved::Achieved::row).chain(search.rows()).collect();
     result.checks = achieved.iter().flat_map(achieved::Achieved::checks).chain(search.checks()).collect();
-    result.notes = search.notes(place);
+    result.notes = written(&search.notes(place));
     options.patience.advise(&mut result, achieved::PAIRS.rounds);
     Ok(result)
 }

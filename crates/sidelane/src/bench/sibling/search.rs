@@ -16,6 +16,7 @@ use crate::experiment::run::{self, Figures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
 use crate::experiment::{batch, search};
+use crate::note::Note;
 use sidelane_host::median::median;
 use sidelane_report::{Check, Interval, Row, Unit};
 
@@ -31,7 +32,7 @@ const BORROW_IDLE_OVER_ALONE: f64 = 1.05;
 /// Settings in turns, each with the same requests within a round.
 pub(super) struct SearchRuns {
     rounds: Vec<[Figures; 3]>,
-    note: Option<String>,
+    note: Option<Note>,
 }
 
 fn settings() -> [Setting; 3] {
@@ -98,15 +99,13 @@ impl SearchRuns {
         ]
     }
 
-    pub(super) fn notes(&self, place: Place) -> Vec<String> {
-        let mut notes: BTreeSet<String> = self.note.iter().cloned().collect();
+    pub(super) fn notes(&self, place: Place) -> BTreeSet<Note> {
+        let mut notes: BTreeSet<Note> = self.note.iter().cloned().collect();
         let beside = self.rounds.iter().flat_map(|round| round.iter().filter_map(|run| run.beside.as_ref()));
         notes.extend(beside.flat_map(|beside| beside.notes.iter().cloned()));
         if place.client_on_batch_lane() {
-            notes.insert(
-                "client: no third core here, so it shares the batch lane, where it counts as asleep".to_owned(),
-            );
+            notes.insert(Note::ClientOnBatchLaneAsleep);
         }
-        notes.into_iter().collect()
+        notes
     }
 }

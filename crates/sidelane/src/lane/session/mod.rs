@@ -29,6 +29,7 @@ use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
 use crate::lane::log::LaneLog;
 use crate::lane::terms::{FinalTerms, Learned, TermsKeeper};
+use crate::note::Note;
 use crate::request::{RequestSource, Source};
 use crate::undo::guardian::Guardian;
 use crate::undo::{Ticket, Undo};
@@ -73,7 +74,7 @@ pub struct Outcome {
     /// What it came to for each service, in the order in which they were named.
     pub services: Vec<ServiceOutcome>,
     /// What was degraded or went wrong on the way.
-    pub notes: Vec<String>,
+    pub notes: Vec<Note>,
 }
 
 /// What a session came to for one service.
@@ -125,7 +126,7 @@ pub struct Session {
     guardian: Guardian,
     claims: Vec<Claim>,
     log: Option<LaneLog<BufWriter<File>>>,
-    notes: BTreeSet<String>,
+    notes: BTreeSet<Note>,
     began: Books,
     strays_seen: u64,
     service_looked_at: Instant,
@@ -288,7 +289,7 @@ impl Session {
         let leftovers = self.cage.processes().len();
         if self.has_ended() {
             if leftovers > 0 {
-                self.note(format!("{leftovers} background process(es) of the batch command were ended with it"));
+                self.note(Note::LeftoversEnded { processes: leftovers });
             }
             let families = self.guardian.list().iter().filter(|(_, undo)| matches!(undo, Undo::Family { .. }));
             let families: Vec<Ticket> = families.map(|(ticket, _)| ticket).collect();
@@ -301,26 +302,26 @@ impl Session {
     }
 
     /// Notes something once, however often it is seen.
-    fn note(&mut self, what: String) {
+    fn note(&mut self, what: Note) {
         if let Some(log) = self.log.as_mut().filter(|_| !self.notes.contains(&what)) {
-            let _ = log.note(now_ns(), "note", &what);
+            let _ = log.note(now_ns(), "note", &what.to_string());
         }
         self.notes.insert(what);
     }
 }
 
-fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = String> {
+fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Note> {
     let leaks = books.sum(|lane| lane.leaks);
     let strays = books.sum(|lane| lane.batch_strays);
     let lc_strays = books.sum(|lane| lane.lc_strays);
     let errors = holders.evictor_errors;
     let broken = holders.promises_broken;
     let notes = [
-        (leaks, format!("the kernel let batch run {leaks} times in a lane that was held")),
-        (strays, format!("batch ran {strays} times outside its lanes before it was put back")),
-        (lc_strays, format!("the service ran {lc_strays} times on CPUs that are not request lanes, unwatched")),
-        (errors, format!("batch could not be sent away from a lane or brought back {errors} times; it was held on")),
-        (broken, format!("{broken} times the batch program did not look for itself for 1 ms, and was held instead")),
+        (leaks, Note::Leaks { times: leaks }),
+        (strays, Note::BatchStrays { times: strays }),
+        (lc_strays, Note::ServiceStrays { times: lc_strays }),
+        (errors, Note::EvictionsFailed { times: errors }),
+        (broken, Note::PromisesBroken { times: broken }),
     ];
     notes.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note)
 }

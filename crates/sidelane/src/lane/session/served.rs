@@ -11,6 +11,7 @@ use sidelane_policy::borrow::harm::HarmSource;
 use crate::lane::beside::Beside;
 use crate::lane::session::SessionOptions;
 use crate::lane::terms::{FinalTerms, TermsKeeper};
+use crate::note::Note;
 use crate::request::emitted::Emitters;
 use crate::request::{RequestSource, Requests, can_track};
 use sidelane_kernel::counters::EventPair;
@@ -98,26 +99,24 @@ impl Served {
     }
 
     /// What was lost of its requests, and why harm was worked out from server times, if it was.
-    pub(super) fn notes(&mut self) -> Vec<String> {
+    pub(super) fn notes(&mut self) -> Vec<Note> {
         let lost = self.requests.as_mut().and_then(lost_note);
         let harm = self.terms.as_ref().map(TermsKeeper::present).and_then(|terms| harm_note(&self.tracking, &terms));
         lost.into_iter().chain(harm).collect()
     }
 }
 
-fn lost_note(requests: &mut RequestSource) -> Option<String> {
-    let lost = requests.take_window().counts.dropped;
-    (lost > 0)
-        .then(|| format!("{lost} events of requests were lost before they were read; the budget is from the others"))
+fn lost_note(requests: &mut RequestSource) -> Option<Note> {
+    let events = requests.take_window().counts.dropped;
+    (events > 0).then_some(Note::RequestEventsLost { events })
 }
 
-fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<String> {
+fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<Note> {
     if terms.source != HarmSource::ServerTimes {
         return None;
     }
-    let why = match tracking.counts()? {
-        Err(lack) => lack.to_string(),
-        Ok(()) => "too few requests had their lane to themselves from start to finish to be counted".to_owned(),
-    };
-    Some(format!("what batch costs a request was worked out from server times: {why}"))
+    Some(match tracking.counts()? {
+        Err(lack) => Note::HarmWithoutCounters { cpu: lack.cpu, error: lack.source.to_string() },
+        Ok(()) => Note::HarmCountedTooRarely,
+    })
 }

@@ -8,11 +8,11 @@ use sidelane_policy::borrow::Budget;
 use sidelane_policy::borrow::headroom::Standing;
 
 use super::super::gate::LaneKeeper;
-use super::super::objective;
 use super::Session;
 use super::served::Served;
 use super::start::{start_guardian, tell};
 use super::work::Work;
+use crate::note::{Note, Slo};
 use crate::request::RequestSource;
 use crate::undo::{Ticket, Undo, affinity};
 use sidelane_host::procfs::allowed_cpus;
@@ -51,14 +51,10 @@ impl Session {
             }
             let (budget, standing) = (terms.budget(), terms.keep());
             let Budget::Slo(slo) = budget else { continue };
-            let slo = objective::written(slo);
+            let slo = Slo(slo);
             match standing {
-                Some(Standing::MissedAlone) => self.note(format!(
-                    "the service missed {slo} without batch beside any request; batch only borrowed its idle moments"
-                )),
-                Some(Standing::Late) => {
-                    self.note(format!("the service was beyond {slo}; batch left its requests alone"))
-                }
+                Some(Standing::MissedAlone) => self.note(Note::MissedAlone { slo }),
+                Some(Standing::Late) => self.note(Note::Late { slo }),
                 _ => {}
             }
         }
@@ -72,12 +68,10 @@ impl Session {
         }
         let Some(scheduler) = &self.scheduler else { return Ok(()) };
         if let Some(why) = scheduler.ejection() {
-            self.note(format!(
-                "the kernel has put batch's scheduler out ({why}); batch went on in SCHED_IDLE, and holders took over"
-            ));
+            self.note(Note::SchedulerPutOut { why: why.to_string() });
             self.scheduler = None;
         } else if scheduler.has_outsiders() && self.cage.make_ext() {
-            self.note("batch left the class of its scheduler; it was put back".to_owned());
+            self.note(Note::LeftSchedulerClass);
         }
         Ok(())
     }
@@ -94,7 +88,7 @@ impl Session {
         if self.guardian.is_alive() {
             return Ok(());
         }
-        self.note("the guardian process was ended by somebody; a new one took over".to_owned());
+        self.note(Note::GuardianEnded);
         let list = self.guardian.list().clone();
         self.guardian = start_guardian(&self.claims)?;
         self.guardian.succeed(list).context("cannot brief the guardian")
@@ -123,8 +117,8 @@ impl Session {
                 requests.look_again(&pids)?;
             }
             note = Some(match pids.is_empty() {
-                true => format!("{} has ended; its lanes are idle, batch went on", beside.target),
-                false => format!("{} came back as another process and is looked after again", beside.target),
+                true => Note::ServiceEnded { target: beside.target.clone() },
+                false => Note::ServiceCameBack { target: beside.target.clone() },
             });
         }
         if let Some(requests @ RequestSource::Emitted(_)) = requests {
@@ -137,7 +131,7 @@ impl Session {
 
     fn receive_visitors(&mut self, index: usize, pids: BTreeSet<u32>) -> Result<()> {
         self.served[index].beside.service.pids = pids;
-        self.note("the service moved to a batch lane; batch left that lane until it was gone".to_owned());
+        self.note(Note::ServiceVisited);
         let pins = self.served[index].beside.pins();
         let moved: BTreeSet<Thread> = pins.iter().filter_map(Undo::thread).collect();
         let is_older = |undo: &Undo| undo.thread().is_some_and(|thread| moved.contains(&thread));

@@ -8,6 +8,7 @@ use thiserror::Error;
 
 use super::super::sample::{SIGNALS_MAX, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, HEAD_BYTES_MAX, LogHead, MAGIC};
+use crate::note::Note;
 
 /// Why a log cannot be read.
 #[derive(Debug, Error)]
@@ -35,7 +36,7 @@ pub struct LogReader<R> {
     input: R,
     head: LogHead,
     left_out: u64,
-    problem: Option<String>,
+    problem: Option<Note>,
 }
 
 impl LogReader<BufReader<File>> {
@@ -81,9 +82,9 @@ impl<R: Read> LogReader<R> {
         self.left_out
     }
 
-    /// Why reading stopped before the log's regular end, in words.
-    pub fn problem(&self) -> Option<&str> {
-        self.problem.as_deref()
+    /// Why reading stopped before the log's proper end.
+    pub fn problem(&self) -> Option<&Note> {
+        self.problem.as_ref()
     }
 
     /// Calls `each` with every sample; the second argument says whether samples are missing before
@@ -105,10 +106,10 @@ impl<R: Read> LogReader<R> {
         match self.input.read(&mut head[..1]) {
             Ok(1) => (),
             Ok(_) => return None,
-            Err(error) => return self.stop(format!("it cannot be read further: {error}")),
+            Err(error) => return self.stop(Note::LogUnreadable { error: error.to_string() }),
         }
         if self.input.read_exact(&mut head[1..]).is_err() {
-            return self.stop("it is cut off within a chunk's head".to_owned());
+            return self.stop(Note::LogCutOff);
         }
         let number = |from: usize, to: usize| {
             head[from..to].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
@@ -117,18 +118,18 @@ impl<R: Read> LogReader<R> {
         let length = number(24, 32);
         let sample_bytes = 8 * (FIXED_WORDS + self.head.signals.len()) as u64;
         if magic != u64::from(CHUNK_MAGIC) || samples * sample_bytes != length {
-            return self.stop("a chunk's head is damaged".to_owned());
+            return self.stop(Note::LogDamaged);
         }
         let mut bytes = Vec::new();
         // The buffer grows with the bytes that exist, whatever length the head claims.
         match self.input.by_ref().take(length).read_to_end(&mut bytes) {
             Ok(read) if read as u64 == length => (),
-            _ => self.problem = Some("it is cut off within a chunk; the samples before that are whole".to_owned()),
+            _ => self.problem = Some(Note::LogCutOff),
         }
         Some(ReadChunk { left_out, paused: paused != 0, bytes })
     }
 
-    fn stop<T>(&mut self, problem: String) -> Option<T> {
+    fn stop<T>(&mut self, problem: Note) -> Option<T> {
         self.problem.get_or_insert(problem);
         None
     }
@@ -193,12 +194,12 @@ mod tests {
         std::fs::read(&path).unwrap()
     }
 
-    fn read(bytes: &[u8]) -> (Vec<Sample>, Option<String>) {
+    fn read(bytes: &[u8]) -> (Vec<Sample>, Option<Note>) {
         let mut reader = LogReader::new(bytes).unwrap();
         assert_eq!(*reader.head(), head());
         let mut read = Vec::new();
         reader.read_all(|sample, _| read.push(*sample));
-        (read, reader.problem().map(str::to_owned))
+        (read, reader.problem().cloned())
     }
 
     #[test]
@@ -231,7 +232,7 @@ mod tests {
         let whole = written(100);
         let (read, problem) = read(&whole[..whole.len() - 21]);
         assert_eq!(read, samples(99), "a sample that is not whole is left out");
-        assert!(problem.unwrap().contains("cut off"));
+        assert_eq!(problem, Some(Note::LogCutOff));
     }
 
     #[test]

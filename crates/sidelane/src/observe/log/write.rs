@@ -12,6 +12,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use super::super::handover::{Handover, Takeover, handover};
 use super::super::sample::{Layout, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, LogHead, MAGIC};
+use crate::note::Note;
 
 /// The size of a chunk in words: 4 MiB.
 const CHUNK_WORDS: usize = 1 << 19;
@@ -83,8 +84,8 @@ pub struct Logged {
     pub samples: u64,
     /// Samples left out because the disk was too slow or full.
     pub left_out: u64,
-    /// The error, in words; the file has all samples written before it.
-    pub problem: Option<String>,
+    /// What went wrong; the file holds what was written before.
+    pub problem: Option<Note>,
 }
 
 /// The thread that writes the log.
@@ -107,7 +108,7 @@ pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
 impl LogWriter {
     /// Waits until the log is written. The observer must have ended.
     pub fn join(self) -> Logged {
-        let lost = Logged { problem: Some("the thread that writes the log has died".into()), ..Logged::default() };
+        let lost = Logged { problem: Some(Note::LogWriterDied), ..Logged::default() };
         self.thread.join().unwrap_or(lost)
     }
 }
@@ -146,8 +147,8 @@ fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut 
         Ok(false) => logged.left_out += u64::from(chunk.samples),
         Err(error) => {
             logged.left_out += u64::from(chunk.samples);
-            logged.problem =
-                Some(format!("the log {} ends early: {error}; free some space or log elsewhere", path.display()));
+            let (log, error) = (path.display().to_string(), error.to_string());
+            logged.problem = Some(Note::LogEndsEarly { log, error });
         }
     }
 }

@@ -3,6 +3,7 @@
 use serde_json::{Map, Value, json};
 
 use crate::machine;
+use crate::note::{Note, written};
 use crate::observe::analysis::tags::{RateSum, Seen};
 use crate::observe::analysis::{Rate, RateSamples};
 use crate::observe::observation::Observation;
@@ -22,7 +23,7 @@ impl Observation {
         result.rows = vec![self.own_row()];
         result.rows.extend(self.rate_rows());
         result.rows.extend(self.tag_rows());
-        result.notes = self.all_notes();
+        result.notes = written(&self.all_notes());
         self.draw(&mut result);
         result
     }
@@ -139,16 +140,13 @@ impl Observation {
         }
     }
 
-    fn all_notes(&self) -> Vec<String> {
-        let mut notes: Vec<String> = self.ended.note().into_iter().collect();
+    fn all_notes(&self) -> Vec<Note> {
+        let mut notes: Vec<Note> = self.ended.note().into_iter().collect();
         if let Some(logged) = &self.logged {
             notes.extend(logged.problem.clone());
             if logged.left_out > 0 {
-                notes.push(format!(
-                    "log: {} of {} samples were left out, the disk did not keep up; a longer --period logs them all",
-                    logged.left_out,
-                    logged.left_out + logged.samples
-                ));
+                let all = logged.left_out + logged.samples;
+                notes.push(Note::LogLeftOut { left_out: logged.left_out, all });
             }
         }
         notes.extend(self.notes.iter().cloned());

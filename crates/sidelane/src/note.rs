@@ -1,0 +1,383 @@
+//! Notes: what a result says of itself besides its figures. Each kind is a variant of [`Note`]; a result has them as
+//! strings.
+//!
+//! The table below is all there is of a note: its name, its values, each with an example for the test, its sentence, and
+//! what to do. What degrades a result cannot be told without saying what to do.
+
+use std::cmp::Ordering;
+use std::fmt;
+use std::time::Duration;
+
+use sidelane_host::service::Target;
+use sidelane_policy::borrow::Objective;
+
+macro_rules! notes {
+    (
+        degraded {
+            $($degraded:ident $({ $($value:ident: $type:ty = $example:expr),* })?
+                => $what:literal, $advice:literal;)*
+        }
+        told {
+            $($told:ident $({ $($told_value:ident: $told_type:ty = $told_example:expr),* })? => $told_what:literal;)*
+        }
+    ) => {
+        /// What was degraded or went wrong, and what a figure cannot be read without.
+        #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+        #[allow(missing_docs)]
+        pub enum Note {
+            $(#[doc = $what] $degraded $({ $($value: $type),* })?,)*
+            $(#[doc = $told_what] $told $({ $($told_value: $told_type),* })?,)*
+        }
+
+        impl Note {
+            /// The sentence, and what to do.
+            fn parts(&self) -> (String, Option<String>) {
+                match self {
+                    $(Note::$degraded $({ $($value),* })? => (format!($what), Some(format!($advice))),)*
+                    $(Note::$told $({ $($told_value),* })? => (format!($told_what), None),)*
+                }
+            }
+
+            /// One of each kind.
+            #[cfg(test)]
+            fn examples() -> Vec<Note> {
+                vec![
+                    $(Note::$degraded $({ $($value: $example),* })?,)*
+                    $(Note::$told $({ $($told_value: $told_example),* })?,)*
+                ]
+            }
+        }
+    };
+}
+
+notes! {
+    degraded {
+        // Of the machine, for batch.
+        NoFreezer =>
+            "no cgroup freezer (v2 or v1) can be used here: a hold that lasts over a second lets batch leak up to 5 %",
+            "mount cgroup v2, or give this process write access to its own group";
+        NoCpuset =>
+            "no cpuset can be used here: batch is confined by affinity, which it can change itself, and is put back \
+             each time it strays",
+            "delegate the cpuset controller to the group of this process";
+        NoGroupsForCommand =>
+            "no control groups can be used here: after a SIGKILL of sidelane, background processes that have left the \
+             batch command's family go on",
+            "end sidelane with SIGTERM, or give this process write access to its own group";
+        NoGroupsForAdopted =>
+            "no control groups can be used here: after a SIGKILL of sidelane, processes that were born less than half \
+             a second before, and whose parents have ended, keep the batch lanes' CPUs",
+            "end sidelane with SIGTERM, or adopt batch that has a group of its own";
+
+        // Of a session.
+        MissedAlone { slo: Slo = Slo::example() } =>
+            "the service missed {slo} without batch beside any request; batch only borrowed its idle moments",
+            "set an objective that the service keeps alone, or give it more request lanes";
+        Late { slo: Slo = Slo::example() } =>
+            "the service was beyond {slo}; batch left its requests alone",
+            "set a longer objective to lend batch more";
+        SchedulerPutOut { why: String = "sysrq".to_owned() } =>
+            "the kernel has put batch's scheduler out ({why}); batch went on in SCHED_IDLE, and holders took over",
+            "start the run again to load the scheduler again, or choose --gate holder";
+        LeftSchedulerClass =>
+            "batch left the class of its scheduler; it was put back",
+            "keep the scheduling class of batch as it is";
+        GuardianEnded =>
+            "the guardian process was ended by somebody; a new one took over",
+            "leave the guardian alone: after a SIGKILL of sidelane the guardian puts the machine right";
+        ServiceEnded { target: Target = Target::Port(6379) } =>
+            "{target} has ended; its lanes are idle, batch went on",
+            "start the service again to have it looked after again";
+        ServiceVisited =>
+            "the service moved to a batch lane; batch left that lane until the service was gone",
+            "confine the service to the request lanes (taskset -a -c -p, or --pin-service)";
+        LeftoversEnded { processes: usize = 2 } =>
+            "{processes} background process(es) of the batch command were ended with it",
+            "have the command wait for its background processes if their work is wanted";
+        RequestEventsLost { events: u64 = 12 } =>
+            "{events} events of requests were lost before they were read; the budget is from the others",
+            "leave sidelane more time on the CPUs that are no lanes";
+        HarmWithoutCounters { cpu: u32 = 0, error: String = "No such file or directory".to_owned() } =>
+            "what batch costs a request was worked out from server times: request lane {cpu} has no counters of \
+             instructions and cycles ({error})",
+            "in a virtual machine, ask its host for a virtual PMU";
+        HarmCountedTooRarely =>
+            "what batch costs a request was worked out from server times: too few requests had their lane to \
+             themselves from start to finish to be counted",
+            "run longer, or at a lower load";
+        Leaks { times: u64 = 3 } =>
+            "the kernel let batch run {times} times in a lane that was held",
+            "see what sidelane doctor says of RT throttling and of the freezer";
+        BatchStrays { times: u64 = 3 } =>
+            "batch ran {times} times outside its lanes before it was put back",
+            "have batch keep its affinity, or delegate the cpuset controller to the group of this process";
+        ServiceStrays { times: u64 = 3 } =>
+            "the service ran {times} times on CPUs that are not request lanes, unwatched",
+            "name those CPUs in --lanes, or confine the service with --pin-service";
+        EvictionsFailed { times: u64 = 3 } =>
+            "batch could not be sent away from a lane or brought back {times} times; batch was held on",
+            "see what sidelane doctor says of the freezer and of affinity";
+        PromisesBroken { times: u64 = 3 } =>
+            "{times} times the batch program did not look for itself for 1 ms, and was held instead",
+            "build the program with more checks, as in its loops, or choose --gate holder";
+
+        // Of a log.
+        RequestLogCut { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
+            "the log {log} is not whole: {error}",
+            "free some space or log elsewhere";
+        LogEndsEarly { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
+            "the log {log} ends early: {error}",
+            "free some space or log elsewhere";
+        LogWriterDied =>
+            "the thread that writes the log has died, and the log ends there",
+            "observe again, and report the message of the panic";
+        LogLeftOut { left_out: u64 = 5, all: u64 = 100 } =>
+            "log: {left_out} of {all} samples were left out, since the disk did not keep up",
+            "choose a longer --period to log them all";
+
+        // Of an observation.
+        TargetOnObserversLane { cpu: u32 = 1 } =>
+            "the target may run on the observer's lane {cpu}, and whenever it does, nobody observes",
+            "keep the target off that lane (taskset -cp)";
+        LaneInterrupted { lane: u32 = 0 } =>
+            "counters of lane {lane} are read by the kernel, which interrupts the lane at each sample",
+            "keep --period long";
+        SlowdownUnknown =>
+            "slowdown not measured: nothing counts what the target gets done",
+            "name a counter with --progress";
+
+        // Of an experiment.
+        TermsUnknown { setting: &'static str = "dynamic refresh", load_s: u64 = 30 } =>
+            "{setting}: {load_s} s of load were too few to learn its terms; of what batch costs a request it knew nothing",
+            "run it on a quieter machine, and without --quick";
+        TermsVague { setting: &'static str = "dynamic refresh", load_s: u64 = 30, harm: i64 = 40, error: i64 = 22 } =>
+            "{setting}: {load_s} s of load were too few to learn its terms; of what batch costs a request it knew \
+             {harm} ± {error} %",
+            "run it on a quieter machine, and without --quick";
+        ClientOnBatchLane { service: &'static str = "search", percent: u64 = 12 } =>
+            "client of {service}: no third core here, so it shares the batch lane at a real-time priority above \
+             everything and takes up to {percent} % of it from batch; a request's wake-up comes from the batch lane",
+            "run it where the client has a CPU of its own";
+        ClientOnBatchLaneAsleep =>
+            "client: no third core here, so it shares the batch lane, where it counts as asleep",
+            "run it where the client has a CPU of its own";
+        ClientWidensBound =>
+            "client: it shares the batch lane; what it takes widens the bound of that lane",
+            "run it where the client has a CPU of its own";
+        ClientLate { service: &'static str = "search", lag_us: u64 = 1_200 } =>
+            "client of {service}: in its worst run it sent 1 % of requests over {lag_us} µs late: a busy machine, or \
+             more requests under way than connections",
+            "run it on a quieter machine";
+        SocketsUnseen =>
+            "client: this kernel does not show requests at the service's sockets, so latency is judged as the client \
+             sees it, which is in its own way here",
+            "run it on Linux 6.3 or later";
+        StepLateAlone { above: Duration = Duration::from_millis(2_410) } =>
+            "step: the service alone was above its objective for {above:.2?} in its worst repetition",
+            "run it on a machine on which the service alone keeps its objective";
+        WithoutRedisAndStep =>
+            "quick: Redis and the step of load were left out",
+            "run it without --quick";
+        PairWithoutSlowdown =>
+            "lanes: a declared pair of CPUs that share no core and do not slow each other",
+            "choose a scenario without a slowdown, or leave --sibling out";
+        ParityLeftOut { run: String = "60 %, borrow-idle".to_owned(), busy: u64 = 104, most: u64 = 90 } =>
+            "left out: {run}: with batch beside each request the request lane is {busy} % busy, and a queue there has \
+             no steady state within a run, measured or simulated",
+            "lower the scenario's load: below {most} % it is compared";
+        NapMissing { nap: String = "UMWAIT".to_owned(), why: String = "this CPU has no WAITPKG".to_owned() } =>
+            "nap {nap}: {why}",
+            "see what sidelane doctor says of naps and gates";
+        NoHardwareCounters =>
+            "no hardware counters here: rates are of counters in memory",
+            "in a virtual machine, ask its host for a virtual PMU to have rates of instructions";
+        NoLz4 =>
+            "the source of lz4 could not be had: the cost to a real program was not measured",
+            "add deb-src to the sources of apt, and check that the network is there (apt-get source)";
+        NoPerf =>
+            "perf record: there is no perf here, and nothing was compared with it",
+            "install it (apt-get install linux-perf)";
+        NoJava =>
+            "pauses: there is no java here, and none was measured",
+            "install it (apt-get install openjdk-17-jdk-headless)";
+        NotInstalled { program: &'static str = "redis-server" } =>
+            "{program} is not installed: nothing of it was measured",
+            "install it (apt-get install {program})";
+    }
+    told {
+        // Of an observation.
+        TargetEnded =>
+            "the target ended; what was sampled until then is here";
+        LaneOffline { cpu: u32 = 3 } =>
+            "CPU {cpu} went offline; what was sampled until then is here";
+        SignalGone { signal: String = "lane".to_owned(), why: String = "its process has ended".to_owned() } =>
+            "signal {signal} could no longer be read: {why}; what was sampled until then is here";
+        ClockUncertain =>
+            "the time stamp counter may change its pace: neither the processor nor its hypervisor says that it ticks \
+             alike in all states";
+        Replayed { log: String = "/tmp/log".to_owned() } =>
+            "read from the log {log}, on a machine that may be another one";
+        LogUnreadable { error: String = "Input/output error".to_owned() } =>
+            "the log cannot be read further: {error}; the samples before that are here";
+        LogCutOff =>
+            "the log is cut off within a chunk; the samples before that are here";
+        LogDamaged =>
+            "the head of a chunk of the log is damaged; the samples before that are here";
+
+        // Of a session.
+        ServiceCameBack { target: Target = Target::Port(6379) } =>
+            "{target} came back as another process and is looked after again";
+
+        // Of an experiment.
+        DeclaredPair =>
+            "lanes: a declared pair of CPUs that share no core; the explanation says what is real";
+        EmulatedSibling { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
+            "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
+             {batch_loss} % to the service: the lab's programs spin for as long; from others a real-time thread takes \
+             it in slices of 0.5 to 2 ms. --sibling none switches it off";
+        EmulatedSiblingByThief { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
+            "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
+             {batch_loss} % to the service: a real-time thread on each lane takes that, in slices of 0.5 to 2 ms. \
+             --sibling none switches it off";
+        FreezerEmulated =>
+            "cgroup freezer: emulated, as borrow idle that evicts at each hold (evict_after 0): the holder takes the \
+             lane, freezes batch and leaves";
+        NapsUncounted =>
+            "naps: without hardware counters of both lanes it stays unseen that a napping lane gives up its resources \
+             (the paper counts its µops)";
+        NapsBegin =>
+            "naps: asleep means that T2's last store before its nap was seen, or that the scheduler had stopped its \
+             clock (futex), or that its heartbeat ceased (freezer, SIGSTOP, affinity); awake is its first store after";
+        NapsOfHolder =>
+            "naps: the lane holder's figures are the kernel's: from the service running to batch off, 0 where batch was \
+             off before, and from the service's stop to batch back";
+        In { setting: &'static str = "borrow idle", note: Box<Note> = Box::new(Note::Leaks { times: 3 }) } =>
+            "{setting}: {note}";
+
+        // Of a simulation.
+        Simulated =>
+            "simulated: every number here comes from a model of a machine that ran the policies' own code; none was \
+             measured";
+        SimulatedRows =>
+            "rows named `simulated` come from a model; the others were measured";
+        FaultsInjected { faults: String = "late wake-ups, lost summons".to_owned() } =>
+            "faults were injected: {faults}";
+        Overload { refused: u64 = 7 } =>
+            "overload: {refused} requests found the queue full and were refused; latencies are of the rest";
+
+        // Of a machine.
+        Cpus { layout: String = "4 CPUs, 1 socket, no SMT".to_owned() } =>
+            "{layout}";
+        Nap { by: String = "PAUSE loop".to_owned() } =>
+            "nap: {by}";
+    }
+}
+
+impl Note {
+    /// As it is told among notes of other settings. What is the machine's is the same in all of them.
+    pub fn in_setting(self, setting: &'static str) -> Note {
+        match self {
+            Note::NoFreezer | Note::NoCpuset | Note::NoGroupsForCommand | Note::HarmWithoutCounters { .. } => self,
+            Note::TermsUnknown { .. } | Note::TermsVague { .. } | Note::In { .. } => self,
+            note => Note::In { setting, note: Box::new(note) },
+        }
+    }
+}
+
+impl fmt::Display for Note {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.parts() {
+            (what, Some(advice)) => write!(f, "{what}; {advice}"),
+            (what, None) => f.write_str(&what),
+        }
+    }
+}
+
+/// As a result has them.
+pub fn written<'a>(notes: impl IntoIterator<Item = &'a Note>) -> Vec<String> {
+    notes.into_iter().map(Note::to_string).collect()
+}
+
+/// A service level objective, as it is written on the command line.
+#[derive(Clone, Copy, Debug)]
+pub struct Slo(pub Objective);
+
+impl Slo {
+    #[cfg(test)]
+    fn example() -> Self {
+        Self(Objective { percentile: 99.9, limit_ns: 1_500_000 })
+    }
+}
+
+impl fmt::Display for Slo {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        write!(f, "p{}={:?}", self.0.percentile, Duration::from_nanos(self.0.limit_ns))
+    }
+}
+
+impl Ord for Slo {
+    fn cmp(&self, other: &Self) -> Ordering {
+        let (one, other) = (self.0, other.0);
+        one.percentile.total_cmp(&other.percentile).then(one.limit_ns.cmp(&other.limit_ns))
+    }
+}
+
+impl PartialOrd for Slo {
+    fn partial_cmp(&self, other: &Self) -> Option<Ordering> {
+        Some(self.cmp(other))
+    }
+}
+
+impl PartialEq for Slo {
+    fn eq(&self, other: &Self) -> bool {
+        self.cmp(other) == Ordering::Equal
+    }
+}
+
+impl Eq for Slo {}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    const CHARACTERS_MAX: usize = 300;
+
+    #[test]
+    fn each_note_is_a_short_sentence_that_names_its_values() {
+        for note in Note::examples() {
+            let text = note.to_string();
+            assert!(!text.ends_with('.') && !text.contains("  ") && text.trim() == text, "{text}");
+            assert!(text.chars().count() <= CHARACTERS_MAX, "{} characters: {text}", text.chars().count());
+            assert!(!text.contains(['{', '}', '\n']), "{text}");
+        }
+    }
+
+    #[test]
+    fn what_is_degraded_ends_with_what_to_do() {
+        let degraded: Vec<(String, String)> =
+            Note::examples().iter().filter_map(|note| Some((note.to_string(), note.parts().1?))).collect();
+        assert!(!degraded.is_empty());
+        for (text, advice) in degraded {
+            assert!(advice.split(' ').count() >= 3 && text.ends_with(&format!("; {advice}")), "{text}");
+        }
+    }
+
+    #[test]
+    fn notes_of_one_value_are_one() {
+        let late = |percentile| Note::Late { slo: Slo(Objective { percentile, limit_ns: 5_000_000 }) };
+        let notes = BTreeSet::from([late(99.0), late(99.0), late(99.9), Note::GuardianEnded, Note::GuardianEnded]);
+        assert_eq!(notes.len(), 3);
+        assert!(written(&notes)[0].starts_with("the service was beyond p99=5ms; "), "{:?}", written(&notes));
+    }
+
+    #[test]
+    fn of_a_setting_is_told_what_is_not_the_machines() {
+        let told = |note: Note| note.in_setting("borrow idle").to_string();
+        assert!(told(Note::Leaks { times: 2 }).starts_with("borrow idle: the kernel let batch run 2 times"));
+        assert!(told(Note::NoFreezer).starts_with("no cgroup freezer"));
+        let learned = Note::TermsUnknown { setting: "deadline", load_s: 3 };
+        assert!(told(learned).starts_with("deadline: 3 s"));
+    }
+}
