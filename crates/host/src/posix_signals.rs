@@ -57,12 +57,12 @@ pub fn unmask() {
 }
 
 /// Receives POSIX signals. While this value exists, they do not interrupt the agent.
-pub struct Signals {
+pub struct PosixSignals {
     fd: OwnedFd,
     before: libc::sigset_t,
 }
 
-impl Signals {
+impl PosixSignals {
     /// Starts to receive. Must be called before any other thread is started.
     pub fn listen() -> io::Result<Self> {
         let heard = heard();
@@ -105,13 +105,13 @@ impl Signals {
     }
 }
 
-impl AsFd for Signals {
+impl AsFd for PosixSignals {
     fn as_fd(&self) -> BorrowedFd<'_> {
         self.fd.as_fd()
     }
 }
 
-impl Drop for Signals {
+impl Drop for PosixSignals {
     fn drop(&mut self) {
         // SAFETY: restores the mask that `listen` saved.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };

@@ -95,7 +95,7 @@ static __always_inline void write_word(const struct lane_switch *s)
 	store_once(word->switches, word->switches + 1);
 	/* Batch looks at its partners next, so that has to be a full barrier. Which thread of batch it is
 	 * matters, too, if some look for themselves. */
-	if (s->is == SIDELANE_BATCH && (s->was != s->is || settings.gated))
+	if (s->is == SIDELANE_BATCH && (s->was != s->is || settings.self_checking))
 		__sync_lock_test_and_set(&word->class_, s->is);
 	else
 		store_once(word->class_, s->is);
@@ -132,7 +132,7 @@ static __always_inline void tell_partners(const struct lane_switch *s, bool star
 		service_stops(s->role);
 	else if (batch_is_on && s->was != SIDELANE_BATCH)
 		batch_turn_begins(s->cpu, s->role, s->stats, s->hold, s->prev, s->next, s->now_ns);
-	else if (batch_is_on && (settings.gated || ext_is_on()))
+	else if (batch_is_on && (settings.self_checking || ext_is_on()))
 		batch_turn_goes_on(s->cpu, s->role, s->next);
 }
 

@@ -156,7 +156,7 @@ struct sidelane_settings {
 	uint32_t stolen_from;  /*  8: enum sidelane_stolen_from */
 	uint32_t requests;     /* 12: 1: requests may be seen at sockets */
 	uint32_t turns;        /* 16: 1: who ran when is written down, for requests that are emitted */
-	uint32_t gated;        /* 20: 1: batch may look for itself */
+	uint32_t self_checking;        /* 20: 1: batch may look for itself */
 	uint32_t counters;     /* 24: 1: request lanes have counters */
 	uint32_t groups;       /* 28: 1: cgroups may have an identity */
 };

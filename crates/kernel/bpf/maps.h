@@ -67,7 +67,7 @@ struct {
 	__uint(max_entries, 1);
 	__type(key, uint32_t);
 	__type(value, uint64_t);
-} gated_threads SEC(".maps");
+} self_checking_threads SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -206,7 +206,7 @@ impl Books {
 
     /// Time the service ran on its request lanes.
     pub fn lc_ns(&self, lanes: &Lanes) -> u64 {
-        lanes.requests.iter().map(|cpu| self.lane(cpu).lc_ns).sum()
+        lanes.request_lanes.iter().map(|cpu| self.lane(cpu).lc_ns).sum()
     }
 
     /// Time batch ran on its batch lanes.
@@ -230,7 +230,7 @@ impl Books {
     pub fn idle_ns(&self, lanes: &Lanes) -> u64 {
         let busy_ns = |cpu| self.lane(cpu).lc_ns + self.lane(cpu).stolen_lc_ns;
         let idle_ns = |lane: &BatchLane| {
-            let busy_ns: u64 = lane.requests.iter().map(busy_ns).sum();
+            let busy_ns: u64 = lane.request_lanes.iter().map(busy_ns).sum();
             self.at_ns.saturating_sub(busy_ns + self.lane(lane.cpu).stolen_batch_ns)
         };
         lanes.batch.iter().map(idle_ns).sum()
@@ -288,7 +288,7 @@ pub fn worst_reaction(off: &Histogram) -> [(&'static str, Option<f64>); 2] {
 }
 
 fn lane_cpus(lanes: &Lanes) -> Vec<u32> {
-    lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)).collect()
+    lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)).collect()
 }
 
 fn percent(part: u64, whole: u64) -> Option<f64> {

@@ -62,12 +62,12 @@ impl History {
         let mut history = Self::default();
         for lane in &lanes.batch {
             history.batch.insert(lane.cpu, Past::read(memory, lane.cpu, LaneClass::Batch, now_ns));
-            for request in lane.requests.iter() {
+            for request in lane.request_lanes.iter() {
                 history.partners.entry(request).or_default().push(lane.cpu);
             }
         }
         let past = |cpu| (cpu, Past::read(memory, cpu, LaneClass::Lc, now_ns));
-        history.service = lanes.requests.iter().map(past).collect();
+        history.service = lanes.request_lanes.iter().map(past).collect();
         history
     }
 

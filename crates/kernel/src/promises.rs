@@ -14,8 +14,8 @@ pub struct Promises {
 
 impl Promises {
     /// How many words the table needs on this machine; one where nobody looks for himself.
-    pub fn words(gated: bool) -> usize {
-        if gated { (pid_max() / PER_WORD + 1) as usize } else { 1 }
+    pub fn words(self_checking: bool) -> usize {
+        if self_checking { (pid_max() / PER_WORD + 1) as usize } else { 1 }
     }
 
     pub fn new(words: MappedArray<AtomicU64>) -> Self {

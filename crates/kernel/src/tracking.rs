@@ -28,7 +28,7 @@ pub struct LaneUse {
 impl LaneUse {
     /// Requests are counted by `pair`, where they can be.
     pub fn counting(pair: EventPair, lanes: &Lanes) -> Self {
-        Self { counters: Some(LaneCounters::open(pair, &lanes.requests)), ..Self::default() }
+        Self { counters: Some(LaneCounters::open(pair, &lanes.request_lanes)), ..Self::default() }
     }
 }
 
@@ -70,7 +70,7 @@ impl ServiceTracking {
         lane_use: LaneUse,
         features: Features,
     ) -> Result<Self, TrackerError> {
-        let single_lanes = lanes.requests.len() == 1;
+        let single_lanes = lanes.request_lanes.len() == 1;
         let groups = features.groups || service.group.is_some();
         let counters = matches!(lane_use.counters, Some(Ok(_)));
         let tracker = Rc::new(Tracker::load(Features { single_lanes, groups, counters, ..features })?);

@@ -20,7 +20,7 @@ use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::run;
 use sidelane::list::{Listing, list};
 use sidelane::machine;
-use sidelane::observe::observation::Observation;
+use sidelane::observe::observed::Observed;
 use sidelane::observe::replay::{ReplayOptions, replay};
 use sidelane::observe::session::{self, ObserveOptions};
 use sidelane::request::watch::{self, WatchOptions};
@@ -214,7 +214,7 @@ fn check_outputs(outputs: &Outputs) -> Result<()> {
 }
 
 /// What was observed, for people and for programs.
-fn tell(observation: &Observation, outputs: Outputs) -> Result<u8> {
+fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
     outputs.files.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path))?;

@@ -51,9 +51,9 @@ fn counting(pair: EventPair) -> LaneUse {
 }
 
 /// A tracker of the requests of `service`.
-fn track(service: u32, lane_use: LaneUse, gated: bool) -> (ServiceTracking, Requests) {
+fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracking, Requests) {
     let service = Service { pids: BTreeSet::from([service]), ..Service::default() };
-    let features = Features { requests: true, gated, ..Features::default() };
+    let features = Features { requests: true, self_checking, ..Features::default() };
     let tracking = ServiceTracking::alone(&service, &lanes(), lane_use, features).unwrap();
     let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
     tracking.tracker().attach().unwrap();
@@ -167,9 +167,9 @@ impl Own {
 }
 
 /// The observed requests of `script`.
-fn seen_of(lane_use: LaneUse, gated: bool, script: impl FnOnce(&mut Own, &ServiceTracking)) -> Vec<Request> {
+fn seen_of(lane_use: LaneUse, self_checking: bool, script: impl FnOnce(&mut Own, &ServiceTracking)) -> Vec<Request> {
     let mut own = Own::open();
-    let (tracking, mut requests) = track(std::process::id(), lane_use, gated);
+    let (tracking, mut requests) = track(std::process::id(), lane_use, self_checking);
     script(&mut own, &tracking);
     tracking.tracker().detach();
     let mut seen = Vec::new();

@@ -29,7 +29,7 @@ fn tracker(features: Features) -> Rc<Tracker> {
 }
 
 fn request_lane(cpu: u32) -> Lanes {
-    Lanes { batch: vec![], requests: [cpu].into_iter().collect(), needs_pin: false, kind: PairKind::Declared }
+    Lanes { batch: vec![], request_lanes: [cpu].into_iter().collect(), needs_pin: false, kind: PairKind::Declared }
 }
 
 fn of_pid(pid: u32) -> Service {
@@ -119,7 +119,7 @@ impl Evictor for NeverEvicts {
 fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
     const HOLDS: u64 = 50;
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(lanes).unwrap();
-    let (lane, request) = (lanes.batch[0].clone(), lanes.requests.iter().next().unwrap());
+    let (lane, request) = (lanes.batch[0].clone(), lanes.request_lanes.iter().next().unwrap());
     let cpu = request.to_string();
     let options = ["--cpu", &cpu, "--busy-us", "300", "--idle-us", "1500", "--count", "1000000"];
     let pulse = lab.start(["pulse"].into_iter().chain(options)).unwrap();

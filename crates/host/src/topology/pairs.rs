@@ -22,7 +22,7 @@ pub struct Lanes {
     pub batch: Vec<BatchLane>,
     /// Where the service may run: all its online CPUs that are not in `batch`, including those on
     /// cores with a single lane. For declared pairs, the request lanes named.
-    pub requests: CpuSet,
+    pub request_lanes: CpuSet,
     /// The service may run on batch lanes now, and must be confined to `requests` before batch
     /// borrows any. False for declared pairs, which are parsed without a service: the code that
     /// starts borrowing then compares the service's CPUs with `requests`.
@@ -45,7 +45,7 @@ pub struct BatchLane {
     /// The lane.
     pub cpu: u32,
     /// Its request lanes: it is held while any of them is busy. Never empty.
-    pub requests: CpuSet,
+    pub request_lanes: CpuSet,
 }
 
 /// Why two lanes are a pair.
@@ -142,7 +142,7 @@ impl Topology {
         let lent: CpuSet = batch.iter().map(|lane| lane.cpu).collect();
         Ok(Lanes {
             batch,
-            requests: allowed.difference(&lent),
+            request_lanes: allowed.difference(&lent),
             needs_pin: !allowed.intersection(&lent).is_empty(),
             kind: PairKind::Smt,
         })
@@ -166,12 +166,12 @@ impl Topology {
         }
         let batch = declared_batch(pairs)?;
         let kind = if batch.iter().all(|lane| self.share_a_core(lane)) { PairKind::Smt } else { PairKind::Declared };
-        Ok(Lanes { batch, requests, needs_pin: false, kind })
+        Ok(Lanes { batch, request_lanes: requests, needs_pin: false, kind })
     }
 
     /// Whether the kernel lists a batch lane and its request lanes as siblings.
     fn share_a_core(&self, lane: &BatchLane) -> bool {
-        self.cpu(lane.cpu).is_some_and(|cpu| lane.requests.is_subset(&cpu.siblings))
+        self.cpu(lane.cpu).is_some_and(|cpu| lane.request_lanes.is_subset(&cpu.siblings))
     }
 
     fn check_usable(&self, cpu: u32) -> Result<(), LaneError> {
@@ -217,7 +217,7 @@ fn batch_lanes(core: &Cpu, allowed: &CpuSet) -> Vec<BatchLane> {
         return Vec::new();
     }
     let spare = core.siblings.difference(&requests);
-    spare.iter().map(|cpu| BatchLane { cpu, requests: requests.clone() }).collect()
+    spare.iter().map(|cpu| BatchLane { cpu, request_lanes: requests.clone() }).collect()
 }
 
 /// Every (request, batch) pair in `spec`, in its order.
@@ -240,6 +240,6 @@ fn declared_batch(mut pairs: Vec<(u32, u32)>) -> Result<Vec<BatchLane>, LaneErro
     if let Some(twice) = pairs.windows(2).find(|two| two[0].1 == two[1].1) {
         return Err(LaneError::BatchTwice { cpu: twice[0].1 });
     }
-    let lane = |(request, cpu)| BatchLane { cpu, requests: [request].into_iter().collect() };
+    let lane = |(request, cpu)| BatchLane { cpu, request_lanes: [request].into_iter().collect() };
     Ok(pairs.into_iter().map(lane).collect())
 }

@@ -7,7 +7,7 @@
 #define SIDELANE_BATCH_LANE_H
 
 #include "lane/books.h"
-#include "lane/gated.h"
+#include "lane/self_checking.h"
 #include "lane/stolen.h"
 #include "lane/summons.h"
 #include "who.h"

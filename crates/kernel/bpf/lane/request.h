@@ -5,7 +5,7 @@
 #ifndef SIDELANE_REQUEST_LANE_H
 #define SIDELANE_REQUEST_LANE_H
 
-#include "lane/gated.h"
+#include "lane/self_checking.h"
 #include "lane/stolen.h"
 #include "lane/summons.h"
 #include "who.h"

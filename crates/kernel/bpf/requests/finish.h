@@ -17,7 +17,7 @@ static __always_inline uint64_t co_run_ns(struct connection *conn, uint32_t cpu,
 
 	if (ran_ns <= 0)
 		return 0;
-	if (!settings.gated)
+	if (!settings.self_checking)
 		return ran_ns;
 	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &conn->lane);
 	uint64_t most_ns = role ? role->partner_count * (now_ns - conn->started_ns) : 0;

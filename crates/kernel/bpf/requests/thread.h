@@ -10,7 +10,7 @@
 #ifndef SIDELANE_REQUEST_THREAD_H
 #define SIDELANE_REQUEST_THREAD_H
 
-#include "lane/gated.h"
+#include "lane/self_checking.h"
 #include "requests/queue.h"
 #include "lane/summons.h"
 

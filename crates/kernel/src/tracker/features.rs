@@ -10,7 +10,7 @@ pub struct Features {
     /// Request lanes have counters of instructions and cycles.
     pub counters: bool,
     /// Batch may look for itself.
-    pub gated: bool,
+    pub self_checking: bool,
     /// A cgroup can be a service or a batch job.
     pub groups: bool,
     /// Batch can have a scheduler of its own, which is off at first; see [`crate::scheduler`]. Only where there is

@@ -44,7 +44,7 @@ struct Settings {
     stolen_from: u32,
     requests: u32,
     turns: u32,
-    gated: u32,
+    self_checking: u32,
     counters: u32,
     groups: u32,
 }
@@ -56,14 +56,14 @@ impl Settings {
             stolen_from: stolen_from.number(),
             requests: features.requests.into(),
             turns: features.turns.into(),
-            gated: features.gated.into(),
+            self_checking: features.self_checking.into(),
             counters: features.counters.into(),
             groups: features.groups.into(),
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let numbers = [self.stolen_from, self.requests, self.turns, self.gated, self.counters, self.groups];
+        let numbers = [self.stolen_from, self.requests, self.turns, self.self_checking, self.counters, self.groups];
         let numbers = numbers.into_iter().flat_map(u32::to_ne_bytes);
         self.stolen_offset.to_ne_bytes().into_iter().chain(numbers).collect()
     }
@@ -88,8 +88,9 @@ pub(super) fn open_and_load(
         if ONE_ENTRY_A_LANE.contains(&name.as_str()) {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lane arrays"))?;
         }
-        if name == "gated_threads" {
-            map.set_max_entries(Promises::words(features.gated) as u32).map_err(bpf("size the table of threads"))?;
+        if name == "self_checking_threads" {
+            map.set_max_entries(Promises::words(features.self_checking) as u32)
+                .map_err(bpf("size the table of threads"))?;
         }
         if name == TURNS && features.turns {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lanes' turns"))?;
@@ -109,7 +110,7 @@ pub(super) fn open_and_load(
     choose_programs(&mut open, features.requests);
     // A service with one place to run is seen before it is placed, others after.
     let woken = if features.single_lanes { "lane_wakeup" } else { "lane_waking" };
-    let exec = if features.gated { "" } else { "lane_exec" };
+    let exec = if features.self_checking { "" } else { "lane_exec" };
     let timer = if stolen_from == StolenFrom::Unseen { "lane_timer" } else { "" };
     let groups = if features.groups { "" } else { "lane_regroup" };
     let needless = [woken, exec, timer, groups];
@@ -162,7 +163,7 @@ mod tests {
             stolen_from,
             requests,
             turns,
-            gated,
+            self_checking,
             counters,
             groups
         );

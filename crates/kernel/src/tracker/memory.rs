@@ -49,7 +49,7 @@ pub struct LaneMemory {
     terms: MappedArray<LaneTerms>,
     gates: MappedArray<GateWord>,
     promises: Promises,
-    gated: bool,
+    self_checking: bool,
     stats: MappedArray<LaneStats>,
     trace: MappedArray<TraceEvent>,
     turns: MappedArray<LaneTurns>,
@@ -72,7 +72,7 @@ impl LaneMemory {
         features: Features,
         stolen_from: StolenFrom,
     ) -> Result<Self, TrackerError> {
-        let gated = features.gated;
+        let self_checking = features.self_checking;
         Ok(Self {
             words: array(maps, "lane_words", cpu_count)?,
             holds: array(maps, "hold_words", cpu_count)?,
@@ -80,8 +80,8 @@ impl LaneMemory {
             services: array(maps, "service_words", NUMBERS * SERVICE_STRIDE)?,
             terms: array(maps, "lane_terms", cpu_count)?,
             gates: array(maps, "gate_words", cpu_count)?,
-            gated,
-            promises: Promises::new(array(maps, "gated_threads", Promises::words(gated))?),
+            self_checking,
+            promises: Promises::new(array(maps, "self_checking_threads", Promises::words(self_checking))?),
             stats: array(maps, "lane_stats", cpu_count)?,
             trace: array(maps, "trace_events", TRACE_EVENTS)?,
             turns: array(maps, TURNS, if features.turns { cpu_count } else { 1 })?,
@@ -96,7 +96,7 @@ impl LaneMemory {
 
     /// These lanes belong to the service `number`.
     pub(super) fn pair(&self, lanes: &Lanes, number: Number) {
-        self.set_partners(lanes, number.get(), |lane| lane.requests.iter().collect());
+        self.set_partners(lanes, number.get(), |lane| lane.request_lanes.iter().collect());
     }
 
     /// These lanes belong to nobody.
@@ -109,7 +109,7 @@ impl LaneMemory {
         for lane in &lanes.batch {
             partners[lane.cpu as usize] = requests(lane);
         }
-        for cpu in lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
+        for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
             self.services_of_lanes[cpu as usize].store(number, Ordering::Release);
         }
     }
@@ -215,8 +215,8 @@ impl LaneMemory {
     }
 
     /// Whether batch may look for itself.
-    pub fn gated(&self) -> bool {
-        self.gated
+    pub fn self_checking(&self) -> bool {
+        self.self_checking
     }
 
     /// Time batch ran beside the service on the batch lane `cpu`, and neither napped nor had leave,

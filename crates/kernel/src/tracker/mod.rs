@@ -171,7 +171,7 @@ impl Tracker {
 
     /// Nobody lends these lanes any more.
     pub(crate) fn withdraw(&self, lanes: &Lanes) {
-        for cpu in lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
+        for cpu in lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu)) {
             let nothing = roles::LaneRole::default().bytes();
             let _ = self.put("lane_roles", &cpu.to_ne_bytes(), &nothing, "take a lane's role back");
         }

@@ -43,12 +43,14 @@ impl LaneRole {
 /// The roles of all lanes that are lent beside the service `number`, by CPU.
 pub(super) fn roles(lanes: &Lanes, number: Number, lends_to_waited: bool) -> BTreeMap<u32, LaneRole> {
     let request = |cpu| {
-        let partners = lanes.batch.iter().filter(move |lane| lane.requests.contains(cpu)).map(|lane| lane.cpu);
+        let partners = lanes.batch.iter().filter(move |lane| lane.request_lanes.contains(cpu)).map(|lane| lane.cpu);
         (cpu, LaneRole::new(REQUEST, number, lends_to_waited, partners))
     };
-    let requests = lanes.requests.iter().map(request);
-    let batch =
-        lanes.batch.iter().map(|lane| (lane.cpu, LaneRole::new(BATCH, number, lends_to_waited, lane.requests.iter())));
+    let requests = lanes.request_lanes.iter().map(request);
+    let batch = lanes
+        .batch
+        .iter()
+        .map(|lane| (lane.cpu, LaneRole::new(BATCH, number, lends_to_waited, lane.request_lanes.iter())));
     requests.chain(batch).collect()
 }
 
@@ -61,8 +63,9 @@ mod tests {
 
     #[test]
     fn partners_know_each_other_and_their_service() {
-        let batch = vec![BatchLane { cpu: 2, requests: [0, 1].into_iter().collect() }];
-        let lanes = Lanes { batch, requests: [0, 1].into_iter().collect(), needs_pin: false, kind: PairKind::Declared };
+        let batch = vec![BatchLane { cpu: 2, request_lanes: [0, 1].into_iter().collect() }];
+        let lanes =
+            Lanes { batch, request_lanes: [0, 1].into_iter().collect(), needs_pin: false, kind: PairKind::Declared };
         let number = Number::all().nth(4).unwrap();
         let roles = roles(&lanes, number, true);
         assert_eq!(roles.len(), 3);

@@ -165,7 +165,7 @@ impl Bench<'_> {
         let (one, first_of_sixty) = (track()?, track()?);
         let _others = self.others(&first_of_sixty)?;
         let floor = Floor::load()?;
-        keep_off(&beside.lanes.requests)?;
+        keep_off(&beside.lanes.request_lanes)?;
         let (mut floor_ns, mut crowded_ns) = (Vec::new(), Vec::new());
         let per_switch = |with: f64, without: f64| (with - without) / (TRACKED_BOUNCES as f64 * SWITCHES_PER_BOUNCE);
         let round = || {
@@ -185,7 +185,8 @@ impl Bench<'_> {
 
     /// More services on the same tracker, each a process that sleeps.
     fn others(&self, first: &ServiceTracking) -> Result<Vec<(ServiceTracking, Service)>> {
-        let nowhere = Lanes { batch: vec![], requests: CpuSet::default(), needs_pin: false, kind: PairKind::Declared };
+        let nowhere =
+            Lanes { batch: vec![], request_lanes: CpuSet::default(), needs_pin: false, kind: PairKind::Declared };
         let other = |_| {
             let sleeper = self.bouncer(0)?;
             let service = Tracked { pids: [sleeper.pid()].into(), ..Tracked::default() };

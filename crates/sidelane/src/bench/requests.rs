@@ -71,7 +71,7 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
 /// Places service and client on the CPUs of the lane pair.
 fn place(lanes: &str) -> Result<Place> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
-    let server_cpu = pair.requests.iter().next().context("no request lane")?;
+    let server_cpu = pair.request_lanes.iter().next().context("no request lane")?;
     let client_cpu = pair.batch.first().context("no batch lane")?.cpu;
     Ok(Place { server_cpu, client_cpu })
 }

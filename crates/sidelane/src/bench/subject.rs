@@ -51,7 +51,7 @@ pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) ->
 /// A tracker for the service `pid`, beside which no batch runs.
 pub fn tracking(pid: u32, place: Place, requests: bool) -> Result<ServiceTracking> {
     let cpus = [place.server_cpu].into_iter().collect();
-    let lanes = Lanes { batch: vec![], requests: cpus, needs_pin: false, kind: PairKind::Declared };
+    let lanes = Lanes { batch: vec![], request_lanes: cpus, needs_pin: false, kind: PairKind::Declared };
     let service: Tracked = Target::Pid(pid).find()?;
     Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?)
 }

@@ -62,7 +62,7 @@ pub(super) fn measure(session: &Session, service: u32, lanes: &Lanes) -> Result<
     let told = tracking.tracker();
     let job = BatchTracking::start(told, None)?;
     session.batch_processes().into_iter().for_each(|pid| job.take_in(pid));
-    let cpus = lanes.requests.iter().chain(lanes.batch.iter().map(|lane| lane.cpu));
+    let cpus = lanes.request_lanes.iter().chain(lanes.batch.iter().map(|lane| lane.cpu));
     let thieves: Vec<Thief> = cpus.map(|cpu| Thief::start(cpu, told.memory())).collect();
     told.attach()?;
     // The first turns of a tracker began before the tracker.

@@ -53,7 +53,7 @@ impl LaneTracking {
             can_track().context("cannot observe requests")?;
         }
         let observed = CpuSet::from_iter([lane]);
-        let lanes = Lanes { batch: vec![], requests: observed, needs_pin: false, kind: PairKind::Declared };
+        let lanes = Lanes { batch: vec![], request_lanes: observed, needs_pin: false, kind: PairKind::Declared };
         let service = Service { pids: pids.clone(), ..Service::default() };
         let tracking =
             ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?;

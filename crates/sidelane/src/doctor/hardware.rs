@@ -38,7 +38,7 @@ fn siblings(topology: &Topology) -> Finding {
     const NAME: &str = "SMT siblings";
     match topology.smt_pairs(&topology.online()) {
         Ok(lanes) => {
-            let pair = |lane: &sidelane_host::topology::BatchLane| format!("{}:{}", lane.requests, lane.cpu);
+            let pair = |lane: &sidelane_host::topology::BatchLane| format!("{}:{}", lane.request_lanes, lane.cpu);
             let pairs: Vec<String> = lanes.batch.iter().map(pair).collect();
             Finding::works(NAME, format!("lane pairs {}", pairs.join(" ")))
         }

@@ -34,7 +34,7 @@ fn count_switches(pair: &TestPair) -> Result<u64> {
     let tracking = ServiceTracking::alone(&Service::default(), &lanes, LaneUse::default(), Features::default())?;
     let tracker = tracking.tracker();
     tracker.attach()?;
-    settle(&tracker.memory(), &lanes.requests)?;
+    settle(&tracker.memory(), &lanes.request_lanes)?;
     thread::sleep(WATCH);
     let books = tracker.memory().books();
     tracker.detach();

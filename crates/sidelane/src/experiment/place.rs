@@ -37,7 +37,7 @@ impl Place {
             None => topology.declared_pairs(&format!("{}:{}", online[0], online[1]))?,
         };
         let batch = &lanes.batch[0];
-        let request = batch.requests.first().context("a batch lane without a request lane")?;
+        let request = batch.request_lanes.first().context("a batch lane without a request lane")?;
         let client = choose_client(&topology, request, batch.cpu);
         Ok(Self { request, batch: batch.cpu, client, kind: lanes.kind })
     }

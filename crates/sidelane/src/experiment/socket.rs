@@ -50,7 +50,7 @@ impl SocketView {
             return Ok(None);
         }
         let requests = [place.request].into_iter().collect();
-        let lanes = Lanes { batch: vec![], requests, needs_pin: false, kind: PairKind::Declared };
+        let lanes = Lanes { batch: vec![], request_lanes: requests, needs_pin: false, kind: PairKind::Declared };
         let service = Service { pids: [pid].into(), ..Service::default() };
         let tracking = ServiceTracking::alone(
             &service,

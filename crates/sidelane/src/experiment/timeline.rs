@@ -19,7 +19,7 @@ type Change = (u64, Class);
 pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Result<Timeline> {
     let memory = session.memory();
     let batch = &session.lanes().batch[0];
-    let lanes = batch.requests.iter().map(|cpu| (cpu, Role::Request)).chain([(batch.cpu, Role::Batch)]);
+    let lanes = batch.request_lanes.iter().map(|cpu| (cpu, Role::Request)).chain([(batch.cpu, Role::Batch)]);
     let found: Vec<(u32, Role, Class)> = lanes
         .map(|(cpu, role)| (cpu, role, memory.word(cpu).class().map_or(Class::Other, |class| of_lane(class as u32))))
         .collect();

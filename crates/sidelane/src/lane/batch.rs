@@ -1,7 +1,7 @@
-//! The batch command: started behind a gate, so that it is caged and known to the kernel
+//! The batch command: started behind a barrier, so that it is caged and known to the kernel
 //! program before its first instruction.
 //!
-//! The gate is this binary itself under a hidden verb: it waits on a pipe, takes its scheduling
+//! The barrier is this binary itself under a hidden verb: it waits on a pipe, takes its scheduling
 //! class and becomes the command by exec, so the command's process id, environment,
 //! terminal and standard streams are what the user would get without Sidelane.
 
@@ -18,7 +18,7 @@ use crate::lane::gate::instrumented::Pass;
 use sidelane_host::posix_signals;
 use sidelane_host::priority;
 
-/// The hidden verb under which the binary is the gate.
+/// The hidden verb under which the binary is the start barrier.
 pub const VERB: &str = "__batch";
 /// As shells have it: the command was found but cannot be run, or was not found.
 const EXIT_CANNOT_RUN: i32 = 126;
@@ -39,7 +39,7 @@ impl BatchClass {
     /// All of them.
     pub const ALL: [Self; 3] = [Self::Idle, Self::Ext, Self::Ordinary];
 
-    /// Its name on the command line of the gate.
+    /// Its name on the command line of the start barrier.
     pub fn name(self) -> &'static str {
         match self {
             Self::Idle => "idle",
@@ -64,26 +64,26 @@ impl BatchClass {
 }
 
 /// A batch command that was started, but may not run yet.
-pub struct GatedBatch {
+pub struct StartBarrier {
     child: Child,
-    gate: OwnedFd,
+    barrier: OwnedFd,
 }
 
-impl GatedBatch {
-    /// Starts `command` behind the gate; with a pass, so that it can look for itself.
+impl StartBarrier {
+    /// Starts `command` behind the barrier; with a pass, so that it can check for itself.
     pub fn start(command: &[OsString], class: BatchClass, pass: Option<&Pass>) -> io::Result<Self> {
-        let (entrance, gate) = pipe_with(PipeFlags::CLOEXEC)?;
-        let mut gated = Command::new("/proc/self/exe");
-        gated.arg(VERB).arg(entrance.as_raw_fd().to_string());
-        gated.arg(class.name()).arg("--").args(command);
+        let (entrance, barrier) = pipe_with(PipeFlags::CLOEXEC)?;
+        let mut waiting = Command::new("/proc/self/exe");
+        waiting.arg(VERB).arg(entrance.as_raw_fd().to_string());
+        waiting.arg(class.name()).arg("--").args(command);
         match pass {
-            Some(pass) => pass.announce(&mut gated),
-            None => keep_out(&mut gated),
+            Some(pass) => pass.announce(&mut waiting),
+            None => keep_out(&mut waiting),
         }
         let passed_on = pass.map(Pass::numbers).unwrap_or_default();
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe {
-            gated.pre_exec(move || {
+            waiting.pre_exec(move || {
                 posix_signals::unmask();
                 rustix::io::fcntl_setfd(&entrance, rustix::io::FdFlags::empty())?;
                 Pass::open(&passed_on)?;
@@ -91,17 +91,17 @@ impl GatedBatch {
                 Ok(())
             });
         }
-        Ok(Self { child: gated.spawn()?, gate })
+        Ok(Self { child: waiting.spawn()?, barrier })
     }
 
-    /// The command's process id, now and after it has passed the gate.
+    /// The command's process id, now and after it has passed the barrier.
     pub fn pid(&self) -> u32 {
         self.child.id()
     }
 
     /// Lets it run.
     pub fn open(self) -> io::Result<Batch> {
-        rustix::io::write(&self.gate, b"!")?;
+        rustix::io::write(&self.barrier, b"!")?;
         Ok(Batch { child: self.child })
     }
 }
@@ -144,11 +144,11 @@ pub fn exit_code(status: ExitStatus) -> i32 {
     status.code().unwrap_or_else(|| SIGNALLED + status.signal().unwrap_or(0))
 }
 
-/// The gate's own program. Returns only if the command cannot be run.
+/// The barrier's own program. Returns only if the command cannot be run.
 pub fn main(entrance_fd: i32, class: BatchClass, command: &[OsString]) -> i32 {
     // SAFETY: the agent passed this descriptor for us alone.
     let mut entrance = unsafe { std::fs::File::from_raw_fd(entrance_fd) };
-    // Before the gate opens, so that not even its own end runs in another class. Refused only by unusual
+    // Before the barrier opens, so that not even its own end runs in another class. Refused only by unusual
     // security policies, and the lane holder works all the same. A scheduler does not.
     let taken = class.take();
     let opened = entrance.read(&mut [0]).is_ok_and(|bytes| bytes == 1);

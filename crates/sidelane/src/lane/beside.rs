@@ -121,7 +121,7 @@ impl Beside {
     /// What to pin, if pinning is wanted: empty where there is nothing to do.
     pub fn pins(&self) -> Vec<Undo> {
         match self.pin_service {
-            true => affinity::outside(&self.service.pids, &self.lanes.requests),
+            true => affinity::outside(&self.service.pids, &self.lanes.request_lanes),
             false => Vec::new(),
         }
     }
@@ -135,16 +135,16 @@ impl Beside {
             all[index + 1..].iter().try_for_each(|other| one.stands_apart_from(other))?;
         }
         let first = &all.first().expect("a session has a service").lanes;
-        let mut lanes = Lanes { batch: Vec::new(), requests: CpuSet::default(), ..first.clone() };
+        let mut lanes = Lanes { batch: Vec::new(), request_lanes: CpuSet::default(), ..first.clone() };
         for one in all {
             lanes.batch.extend(one.lanes.batch.iter().cloned());
-            lanes.requests = lanes.requests.union(&one.lanes.requests);
+            lanes.request_lanes = lanes.request_lanes.union(&one.lanes.request_lanes);
         }
         for one in all.iter().filter(|one| !one.pin_service) {
             let allowed = allowed_cpus(&one.service.pids);
             let shared = allowed.intersection(&lanes.batch_cpus());
             if !shared.is_empty() {
-                let (target, requests) = (one.target.clone(), one.lanes.requests.clone());
+                let (target, requests) = (one.target.clone(), one.lanes.request_lanes.clone());
                 return Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests });
             }
         }
@@ -153,7 +153,7 @@ impl Beside {
 
     fn stands_apart_from(&self, other: &Self) -> Result<(), BesideError> {
         let names = || (self.target.clone(), other.target.clone());
-        let lanes = |beside: &Self| beside.lanes.requests.union(&beside.lanes.batch_cpus());
+        let lanes = |beside: &Self| beside.lanes.request_lanes.union(&beside.lanes.batch_cpus());
         if let Some(cpu) = lanes(self).intersection(&lanes(other)).iter().next() {
             let (one, other) = names();
             return Err(BesideError::LaneOfTwo { cpu, one, other });
@@ -167,7 +167,7 @@ impl Beside {
 
     fn check(&self, allowed: &CpuSet) -> Result<(), BesideError> {
         let (target, allowed) = (self.target.clone(), allowed.clone());
-        let requests = self.lanes.requests.clone();
+        let requests = self.lanes.request_lanes.clone();
         let shared = allowed.intersection(&self.lanes.batch_cpus());
         if !shared.is_empty() && !self.pin_service {
             return Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests });

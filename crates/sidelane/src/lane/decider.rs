@@ -164,7 +164,7 @@ const HEAR_EVERY_NS: Nanos = 1_000_000;
 /// The policy of one lane, its eyes and its long arm.
 pub(super) struct Decider<P> {
     pub(super) cpu: u32,
-    pub(super) requests: Vec<u32>,
+    pub(super) request_lanes: Vec<u32>,
     pub(super) memory: Arc<LaneMemory>,
     pub(super) shared: Arc<Shared>,
     pub(super) policy: P,
@@ -183,11 +183,23 @@ pub(super) struct Decider<P> {
 impl<P: LanePolicy> Decider<P> {
     pub(super) fn new(lane: &BatchLane, means: Means, shared: Arc<Shared>, policy: P) -> Self {
         let Means { memory, evictor, audit } = means;
-        let requests = lane.requests.iter().collect();
+        let requests = lane.request_lanes.iter().collect();
         let kind = PolicyKind::try_from(memory.terms(lane.cpu).policy.load(Ordering::Relaxed)).unwrap_or_default();
         let (cpu, want, spares_waited) = (lane.cpu, Want::Free, kind.spares_waited());
         let seen = Observation::default();
-        Self { cpu, requests, memory, shared, policy, want, spares_waited, looked_ns: 0, evictor, audit, seen }
+        Self {
+            cpu,
+            request_lanes: requests,
+            memory,
+            shared,
+            policy,
+            want,
+            spares_waited,
+            looked_ns: 0,
+            evictor,
+            audit,
+            seen,
+        }
     }
 
     pub(super) fn ask(&mut self, seen: &Observation) {
@@ -233,7 +245,7 @@ impl<P: LanePolicy> Decider<P> {
 
     pub(super) fn look(&mut self) -> Observation {
         let waited = self.waited();
-        let seen = look(&self.memory, &self.requests, self.cpu);
+        let seen = look(&self.memory, &self.request_lanes, self.cpu);
         if self.spares_waited && !waited && self.want == Want::Lent && self.memory.hears(self.cpu) {
             self.note_late(&seen);
         }
@@ -246,7 +258,7 @@ impl<P: LanePolicy> Decider<P> {
         let Some(running) = seen.requests.and_then(|requests| requests.running).filter(|running| running.waited) else {
             return;
         };
-        if !seen.request_busy || self.memory.gated() {
+        if !seen.request_busy || self.memory.self_checking() {
             return;
         }
         let began_ns = running.started.max(seen.request_since).max(self.looked_ns);
@@ -278,12 +290,13 @@ impl<P: LanePolicy> Decider<P> {
     /// A request that had to wait, and is to be spared, runs beside this lane; where they are emitted, as of
     /// the last look.
     pub(super) fn waited(&self) -> bool {
-        self.spares_waited && requests(&self.memory, &self.requests, self.cpu).is_some_and(|requests| requests.waited())
+        self.spares_waited
+            && requests(&self.memory, &self.request_lanes, self.cpu).is_some_and(|requests| requests.waited())
     }
 
     /// What a keeper that naps watches, as of now.
     pub(super) fn watched(&self) -> Watched {
-        Watched::of(self.busy(), requests(&self.memory, &self.requests, self.cpu).as_ref(), self.spares_waited)
+        Watched::of(self.busy(), requests(&self.memory, &self.request_lanes, self.cpu).as_ref(), self.spares_waited)
     }
 
     /// The same, as it was seen.
@@ -302,7 +315,7 @@ impl<P: LanePolicy> Decider<P> {
     }
 
     pub(super) fn busy(&self) -> bool {
-        self.requests.iter().any(|cpu| self.memory.word(*cpu).busy())
+        self.request_lanes.iter().any(|cpu| self.memory.word(*cpu).busy())
     }
 
     pub(super) fn visited(&self) -> bool {

@@ -180,7 +180,7 @@ impl<P: LanePolicy> Body<P> {
         let began = now_ns();
         let deadline = decider.policy.next_wakeup().unwrap_or(began + NAP_WITHOUT_WAKEUP_NS);
         let deadline = deadline.min(began.saturating_add(decider.nap_ns_max()));
-        let watched = &decider.memory.word(decider.requests[0]).busy;
+        let watched = &decider.memory.word(decider.request_lanes[0]).busy;
         let before = decider.watched_in(seen);
         let over = || {
             decider.watched() != before

@@ -13,7 +13,7 @@ use super::beside::Beside;
 use super::gate::{Gate, GateChoice};
 use super::session::{Session, SessionOptions};
 use super::summary::Summary;
-use sidelane_host::posix_signals::{Caught, Signals};
+use sidelane_host::posix_signals::{Caught, PosixSignals};
 use sidelane_host::service::Target;
 
 /// How often the session looks after what is not decided lane by lane.
@@ -72,7 +72,7 @@ pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
     let class = gate.batch_class();
     let session_options = SessionOptions { class, hold: Some(options.lending), gate, audit: audit.transpose()? };
     // Before any thread is started, so that no thread takes a signal away.
-    let signals = Signals::listen().context("cannot listen for signals")?;
+    let signals = PosixSignals::listen().context("cannot listen for signals")?;
     let mut session = match wanted {
         Wanted::Command(command) => Session::start(services, &command, session_options)?,
         Wanted::Adoptee(adoptee) => Session::adopt(services, adoptee, session_options)?,
@@ -88,7 +88,7 @@ pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
 }
 
 /// Looks after the session and passes signals on until the batch command has ended.
-fn watch(session: &mut Session, signals: &Signals, grace: Duration) -> Result<()> {
+fn watch(session: &mut Session, signals: &PosixSignals, grace: Duration) -> Result<()> {
     let mut deadline: Option<Instant> = None;
     while !session.has_ended() {
         if let Some(caught) = signals.wait(SUPERVISE_EVERY_MS).context("cannot wait for signals")? {

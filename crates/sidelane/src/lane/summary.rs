@@ -145,7 +145,7 @@ impl ServiceSummary {
         writeln!(
             f,
             "  {target} on lane {}: {:.2} s of CPU, batch overlapped {} of it and got {} of its idle time",
-            lanes.requests,
+            lanes.request_lanes,
             self.lc_cpu_s,
             percent(self.overlap_percent),
             percent(self.batch_share_of_idle_percent)
@@ -207,7 +207,7 @@ impl Summary {
         if let Some(terms) = first.and_then(|first| first.terms).filter(|terms| terms.lending.policy.needs_harm()) {
             settings.insert("harm_source".into(), json!(terms.source.name()));
         }
-        settings.insert("request_lanes".into(), json!(self.lanes.requests.to_string()));
+        settings.insert("request_lanes".into(), json!(self.lanes.request_lanes.to_string()));
         settings.insert("batch_lanes".into(), json!(self.lanes.batch_cpus().to_string()));
         settings.insert("stolen_time".into(), json!(self.stolen_from.to_string()));
         let mut result = ResultFile::new(machine::describe(self.lanes.kind), settings);
@@ -278,7 +278,7 @@ impl Summary {
 
 impl fmt::Display for Summary {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let (requests, batch) = (&self.lanes.requests, self.lanes.batch_cpus());
+        let (requests, batch) = (&self.lanes.request_lanes, self.lanes.batch_cpus());
         let pair = match self.lanes.kind {
             PairKind::Smt => "SMT siblings",
             PairKind::Declared => "a declared pair; whether they share a core is not known",

@@ -157,13 +157,13 @@ pub struct TermsKeeper {
 impl TermsKeeper {
     /// Writes the first terms: without an objective the budget that was given, else none yet.
     pub fn new(lending: Lending, lanes: &Lanes, memory: Arc<LaneMemory>) -> Self {
-        let queued = QueuedCost::new(QUEUE_WEIGHT, lanes.requests.len());
+        let queued = QueuedCost::new(QUEUE_WEIGHT, lanes.request_lanes.len());
         let keeper = Self {
             lending,
             lanes: lanes.clone(),
             memory,
             meter: TermsMeter::new(lending.budget, lending.policy.is_by_age(), queued, Box::default),
-            delays: (lanes.requests.len() == 1).then(Delays::default),
+            delays: (lanes.request_lanes.len() == 1).then(Delays::default),
             requests: 0,
         };
         keeper.lanes.batch.iter().for_each(|lane| keeper.introduce(lane));
@@ -268,10 +268,10 @@ impl TermsKeeper {
         let terms = self.memory.terms(lane.cpu);
         terms.min_idle_ns.store(min_idle_of_checkers_ns(&self.lending.config), Ordering::Relaxed);
         terms.policy.store(self.lending.policy as u32, Ordering::Relaxed);
-        for (place, cpu) in terms.requests.iter().zip(lane.requests.iter()) {
+        for (place, cpu) in terms.requests.iter().zip(lane.request_lanes.iter()) {
             place.store(cpu, Ordering::Relaxed);
         }
-        let count = lane.requests.len().min(terms.requests.len());
+        let count = lane.request_lanes.len().min(terms.requests.len());
         terms.request_count.store(count as u32, Ordering::Release);
     }
 }

@@ -11,7 +11,7 @@ pub mod cost;
 pub mod dte;
 pub mod handover;
 pub mod log;
-pub mod observation;
+pub mod observed;
 pub mod observer;
 pub mod period;
 pub mod place;

@@ -7,7 +7,7 @@ use anyhow::{Error, Result, anyhow, ensure};
 use super::analysis::{Analysis, Recipe};
 use super::dte::Dte;
 use super::log::{LogHead, LogReader, Logged};
-use super::observation::{Ended, Names, Observation};
+use super::observed::{Ended, Names, Observed};
 use super::period::Period;
 use super::sample::Sample;
 use super::turns::{TURNS_MAX, Turns};
@@ -28,7 +28,7 @@ pub struct ReplayOptions {
 }
 
 /// Reads the log at `path` and computes all results anew.
-pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
+pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
     let mut log = LogReader::open(path)?;
     let head = log.head().clone();
     let tolerance = options.tolerance.unwrap_or(head.tolerance);
@@ -51,7 +51,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observation> {
     let turns = turns.map(Turns::whole).transpose().map_err(|full_at| window.too_much(full_at))?;
     let logged = Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().cloned() };
     let layout = head.layout();
-    Ok(Observation {
+    Ok(Observed {
         target: head.title.clone(),
         period: Period::Max,
         tolerance,

@@ -13,7 +13,7 @@ use super::analysis::{Analysis, Recipe};
 use super::cost::{CostMeter, Order};
 use super::handover::{Takeover, handover};
 use super::log::{self, LogFeed, LogHead, LogWriter, LoggedSignal};
-use super::observation::{Ended, Names, Observation};
+use super::observed::{Ended, Names, Observed};
 use super::observer::{Controls, End, Observer};
 use super::period::{Pace, Period};
 use super::place::{Places, Wishes, choose};
@@ -25,7 +25,7 @@ use crate::channel::{Channel, Gone, Reader};
 use crate::note::Note;
 use crate::observe::show::view::Live;
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::posix_signals::Signals;
+use sidelane_host::posix_signals::PosixSignals;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::own_cpus;
 use sidelane_host::service::Target;
@@ -64,8 +64,8 @@ pub struct ObserveOptions {
 }
 
 /// Runs an observation to its end.
-pub fn run(options: &ObserveOptions) -> Result<Observation> {
-    let signals = Signals::listen().context("cannot listen for signals")?;
+pub fn run(options: &ObserveOptions) -> Result<Observed> {
+    let signals = PosixSignals::listen().context("cannot listen for signals")?;
     let clock = Clock::calibrate();
     let (mut subject, places) = set_up(options)?;
     let mut wanted = Wanted::find(&options.signals, &mut subject, &places)?;
@@ -92,7 +92,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observation> {
     let ended = watch.keep_on(options, &mut subject, &signals, began)?;
     let (analysis, names, slowdown, ended) = watch.end(ended);
     let exit = subject.end();
-    Ok(Observation {
+    Ok(Observed {
         target: subject.name().to_owned(),
         period: options.period,
         tolerance: options.tolerance,
@@ -293,7 +293,7 @@ impl Watch {
         &mut self,
         options: &ObserveOptions,
         subject: &mut Subject,
-        signals: &Signals,
+        signals: &PosixSignals,
         began: Instant,
     ) -> Result<Ended> {
         let mut fetched = Instant::now();

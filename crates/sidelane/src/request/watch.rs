@@ -15,7 +15,7 @@ use super::summary::Summary;
 use super::tracked::{Requests, can_track};
 use super::window::Window;
 use crate::note::Note;
-use sidelane_host::posix_signals::Signals;
+use sidelane_host::posix_signals::PosixSignals;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::{Lanes, PairKind};
@@ -41,7 +41,7 @@ pub struct WatchOptions {
 pub fn run(options: &WatchOptions) -> Result<Summary> {
     let service = options.target.find()?;
     let mut log = Log::create(options)?;
-    let signals = Signals::listen().context("cannot listen for signals")?;
+    let signals = PosixSignals::listen().context("cannot listen for signals")?;
     let mut watched = Watched::begin(&options.target, &service)?;
     let source = watched.requests.name();
     // Whoever wants to send it requests, and see them all, waits for this.
@@ -60,7 +60,7 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
-fn is_asked_to_end(signals: &Signals) -> Result<bool> {
+fn is_asked_to_end(signals: &PosixSignals) -> Result<bool> {
     let caught = signals.wait(DRAIN_EVERY_MS).context("cannot wait for signals")?;
     Ok(caught.is_some_and(|caught| caught.asks_to_end()))
 }
@@ -80,7 +80,7 @@ impl Watched {
         }
         can_track()?;
         let requests = allowed_cpus(&service.pids);
-        let lanes = Lanes { batch: vec![], requests, needs_pin: false, kind: PairKind::Declared };
+        let lanes = Lanes { batch: vec![], request_lanes: requests, needs_pin: false, kind: PairKind::Declared };
         let tracking = ServiceTracking::alone(
             service,
             &lanes,

@@ -18,7 +18,7 @@ const MACHINES: [&str; 9] = [
 
 /// Lanes in short: `REQUESTS>BATCH` for each batch lane.
 fn brief(lanes: &Lanes) -> String {
-    let pair = |lane: &BatchLane| format!("{}>{}", lane.requests, lane.cpu);
+    let pair = |lane: &BatchLane| format!("{}>{}", lane.request_lanes, lane.cpu);
     lanes.batch.iter().map(pair).collect::<Vec<_>>().join(" ")
 }
 
@@ -38,7 +38,7 @@ fn declared(spec: &str) -> Result<Lanes, String> {
 fn one_allowed_lane_of_each_core_lends_its_sibling() {
     let lanes = smt("smt2_desktop", "0-1");
     assert_eq!(brief(&lanes), "0>4 1>5");
-    assert_eq!(lanes.requests, set("0-1"));
+    assert_eq!(lanes.request_lanes, set("0-1"));
     assert_eq!((lanes.needs_pin, lanes.kind), (false, PairKind::Smt));
 }
 
@@ -51,7 +51,7 @@ fn the_request_lane_is_where_the_service_is_even_if_it_is_the_upper_one() {
 fn an_unpinned_service_keeps_the_lowest_lane_of_each_core() {
     let lanes = smt("smt2_desktop", "0-7");
     assert_eq!(brief(&lanes), "0>4 1>5 2>6 3>7");
-    assert_eq!((lanes.requests, lanes.needs_pin), (set("0-3"), true));
+    assert_eq!((lanes.request_lanes, lanes.needs_pin), (set("0-3"), true));
 }
 
 #[test]
@@ -77,7 +77,7 @@ fn cores_of_two_sockets_with_equal_core_ids_stay_apart() {
 fn a_core_with_one_lane_stays_with_the_service_and_lends_nothing() {
     let lanes = smt("hybrid_intel", "2,20");
     assert_eq!(brief(&lanes), "2>3");
-    assert_eq!(lanes.requests, set("2,20"));
+    assert_eq!(lanes.request_lanes, set("2,20"));
 }
 
 #[test]
@@ -127,7 +127,7 @@ fn a_service_on_no_online_cpu_is_an_error() {
 fn declared_pairs_are_taken_as_written() {
     let lanes = declared("2:3, 0:1+4").expect("lanes");
     assert_eq!(brief(&lanes), "0>1 2>3 0>4");
-    assert_eq!((lanes.requests, lanes.needs_pin), (set("0,2"), false));
+    assert_eq!((lanes.request_lanes, lanes.needs_pin), (set("0,2"), false));
     assert_eq!(lanes.kind, PairKind::Declared);
     // A declared pair that shares a core is still an SMT pair.
     assert_eq!(declared("0:4").expect("lanes").kind, PairKind::Smt);
@@ -156,12 +156,12 @@ fn check_lanes(machine: &Topology, service: &CpuSet, lanes: &Lanes) {
     let lent: CpuSet = lanes.batch.iter().map(|lane| lane.cpu).collect();
     let allowed = service.intersection(&machine.online());
     assert!(!lanes.batch.is_empty() && lent.len() == lanes.batch.len());
-    assert_eq!(lanes.requests, allowed.difference(&lent));
-    assert_eq!(lanes.needs_pin, lanes.requests != allowed);
+    assert_eq!(lanes.request_lanes, allowed.difference(&lent));
+    assert_eq!(lanes.needs_pin, lanes.request_lanes != allowed);
     for lane in &lanes.batch {
         let core = &machine.cpu(lane.cpu).expect("a lane of this machine").siblings;
-        assert_eq!(lane.requests, core.intersection(&lanes.requests));
-        assert!(!lane.requests.is_empty());
+        assert_eq!(lane.request_lanes, core.intersection(&lanes.request_lanes));
+        assert!(!lane.request_lanes.is_empty());
     }
 }
 

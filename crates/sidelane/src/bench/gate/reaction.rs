@@ -62,7 +62,7 @@ impl<'a> Reactions<'a> {
     }
 
     fn round(&self, choice: GateChoice, command: &[OsString]) -> Result<Books> {
-        let request = self.pair.requests.first().context("a pair has a request lane")?;
+        let request = self.pair.request_lanes.first().context("a pair has a request lane")?;
         let length = if self.patience.quick { ROUND_QUICK } else { ROUND };
         beside_pulses(self.lanes, request, command, Gate::choose(choice, command)?, START, length)
     }

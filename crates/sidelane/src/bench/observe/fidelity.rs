@@ -7,7 +7,7 @@ use anyhow::{Context, Result};
 use super::subject::{Look, Stage};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
-use crate::observe::observation::Observation;
+use crate::observe::observed::Observed;
 use crate::observe::period::Period;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
@@ -34,14 +34,14 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
     for period in PERIODS {
         let signals = &["counter:phases.done", "cpc"];
         let mut rounds = Vec::new();
-        let round = |rounds: &mut Vec<Observation>, _: Turn<'_>| {
+        let round = |rounds: &mut Vec<Observed>, _: Turn<'_>| {
             rounds.push(stage.observe(&target, &Look { signals, progress: None, period, length })?);
             Ok(())
         };
         // At short periods the share of kept samples is shown without a bound, so one round is
         // enough.
         let limit = if is_long(&period) { limit } else { Limit { first: 1, rounds: 1, ..limit } };
-        let judged = |rounds: &Vec<Observation>| match is_long(&period) {
+        let judged = |rounds: &Vec<Observed>| match is_long(&period) {
             true => vec![kept_check(kept(rounds))],
             false => Vec::new(),
         };
@@ -64,7 +64,7 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
 }
 
 /// The share of kept samples, in percent.
-fn kept(rounds: &[Observation]) -> Option<Interval> {
+fn kept(rounds: &[Observed]) -> Option<Interval> {
     of_median(rounds.iter().map(|seen| seen.analysis.kept_share().unwrap_or(0.0) * 100.0))
 }
 
@@ -77,7 +77,7 @@ fn is_long(period: &Period) -> bool {
     matches!(period, Period::Cycles(cycles) if *cycles >= LONG)
 }
 
-fn row(period: &Period, seen: &Observation, kept: Option<Interval>) -> Row {
+fn row(period: &Period, seen: &Observed, kept: Option<Interval>) -> Row {
     let analysis = &seen.analysis;
     let mut row = Row::new(format!("rate, period {period}"));
     for (key, percent) in [("period_p1_cycles", 1.0), ("period_p50_cycles", 50.0), ("period_p99_cycles", 99.0)] {
@@ -93,7 +93,7 @@ fn row(period: &Period, seen: &Observation, kept: Option<Interval>) -> Row {
 }
 
 /// The largest distance of a kept sample's CPC from 1.
-fn worst_of(seen: &Observation) -> f64 {
+fn worst_of(seen: &Observed) -> f64 {
     let kept = seen.analysis.rate("cpc").map(|cpc| &cpc.kept);
     let ends = kept.and_then(|kept| Some([kept.min()?, kept.max()?]));
     // Without kept samples there is no distance; another check requires that samples are kept.

@@ -8,7 +8,7 @@ use anyhow::Result;
 use super::subject::{Look, Stage};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
-use crate::observe::observation::Observation;
+use crate::observe::observed::Observed;
 use crate::observe::period::Period;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 use sidelane_report::{Check, ResultFile, Row, Unit};
@@ -26,7 +26,7 @@ const HIDDEN_RATIO: f64 = 0.2;
 pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mut ResultFile) -> Result<()> {
     let target = stage.bursts(PHASE_CYCLES)?;
     let mut rounds = Vec::new();
-    let round = |rounds: &mut Vec<Vec<Observation>>, _: Turn<'_>| {
+    let round = |rounds: &mut Vec<Vec<Observed>>, _: Turn<'_>| {
         let signals = &["tag:bursts.phase", "counter:bursts.done"];
         let look = |period| stage.observe(&target, &Look { signals, progress: None, period, length });
         rounds.push(RATES.into_iter().map(|(_, period)| look(period)).collect::<Result<_>>()?);
@@ -45,9 +45,9 @@ pub(super) fn measure(stage: &Stage, length: Duration, limit: Limit, result: &mu
 
 /// How much of the spread at the highest rate is visible at the lowest. Rounds are left out in
 /// which the target stood still in a tenth of the samples: another program was on its lane.
-fn check(rounds: &[Vec<Observation>]) -> Check {
-    let width = |seen: &Observation| Some(percentile_per_s(seen, 90.0)? - percentile_per_s(seen, 10.0)?);
-    let ratio = |round: &Vec<Observation>| {
+fn check(rounds: &[Vec<Observed>]) -> Check {
+    let width = |seen: &Observed| Some(percentile_per_s(seen, 90.0)? - percentile_per_s(seen, 10.0)?);
+    let ratio = |round: &Vec<Observed>| {
         let slow = round.first().filter(|slow| percentile_per_s(slow, 10.0) > Some(0.0))?;
         Some(width(slow)? / width(round.last()?)?)
     };
@@ -56,16 +56,16 @@ fn check(rounds: &[Vec<Observation>]) -> Check {
     Check::interval_at_most(name, hidden, HIDDEN_RATIO, Unit::Ratio)
 }
 
-fn percentile_per_s(seen: &Observation, percent: f64) -> Option<f64> {
+fn percentile_per_s(seen: &Observed, percent: f64) -> Option<f64> {
     seen.analysis.rates[0].kept.percentile(percent).map(|rate| per_s(seen, rate))
 }
 
 /// A value per cycle, converted to one per second.
-fn per_s(seen: &Observation, rate: f64) -> f64 {
+fn per_s(seen: &Observed, rate: f64) -> f64 {
     rate * seen.clock.cycles_per_ns * 1e9
 }
 
-fn row(name: &str, seen: &Observation) -> Row {
+fn row(name: &str, seen: &Observed) -> Row {
     let mut row = Row::new(format!("speed of bursts, sampled at {name}"));
     for (key, percent) in [("p10_per_s", 10.0), ("p50_per_s", 50.0), ("p90_per_s", 90.0)] {
         row.put(key, percentile_per_s(seen, percent));
@@ -76,13 +76,13 @@ fn row(name: &str, seen: &Observation) -> Row {
     row
 }
 
-fn line(name: &str, seen: &Observation) -> Line {
+fn line(name: &str, seen: &Observed) -> Line {
     let points = (1..100).filter_map(|percent| Some((f64::from(percent), percentile_per_s(seen, percent.into())?)));
     Line { setting: name.into(), points: points.collect() }
 }
 
 /// The mean speed in one phase.
-fn mean_of(seen: &Observation, phase: u64) -> Option<f64> {
+fn mean_of(seen: &Observed, phase: u64) -> Option<f64> {
     let hottest = seen.analysis.tags[0].hottest();
     let (_, rates) = hottest.into_iter().find(|(seen, _)| seen.value == phase)?;
     rates[0].mean()

@@ -35,7 +35,7 @@ const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 12, time: Duration::from_s
 /// Measures everything, the target on the first lane of the pair and the observer on the second.
 pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     let pair = Topology::read(Path::new("/sys"))?.declared_pairs(lanes)?;
-    let target = pair.requests.first().context("a pair has a first lane")?;
+    let target = pair.request_lanes.first().context("a pair has a first lane")?;
     let observer = pair.batch.first().context("a pair has a second lane")?.cpu;
     let stage = Stage::set(target, observer)?;
     let mut result = ResultFile::new(machine::describe(pair.kind), settings(lanes));

@@ -9,7 +9,7 @@ use anyhow::{Context, Result, ensure};
 use crate::bench::workshop::Workshop;
 use crate::channel::app::Emitted;
 use crate::channel::signal::Signal;
-use crate::observe::observation::Observation;
+use crate::observe::observed::Observed;
 use crate::observe::period::Period;
 use crate::observe::session::{self, ObserveOptions};
 use sidelane_host::priority::with_this_thread_on;
@@ -65,7 +65,7 @@ impl Stage {
     }
 
     /// Observes a running target.
-    pub(super) fn observe(&self, target: &Running, look: &Look) -> Result<Observation> {
+    pub(super) fn observe(&self, target: &Running, look: &Look) -> Result<Observed> {
         let signals: Result<Vec<Signal>, _> = look.signals.iter().map(|signal| signal.parse()).collect();
         session::run(&ObserveOptions {
             target: Some(Target::Pid(target.pid())),

@@ -73,7 +73,7 @@ pub fn measure(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort) 
 /// The same, as the kernel counted it: until batch was off, and until it was back.
 pub fn reactions(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort) -> Result<(Histogram, Histogram)> {
     let lanes = pair.lanes();
-    keep_off(&lanes.requests).context("cannot leave the request lane")?;
+    keep_off(&lanes.request_lanes).context("cannot leave the request lane")?;
     let door = eventfd(0, EventfdFlags::CLOEXEC)?;
     let keep = Some(door.as_fd());
     let service = Child::start(pair.request, Class::Ordinary, keep, |board| serve(board, woken_by, &door))?;
@@ -86,7 +86,7 @@ pub fn reactions(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort
     job.take_in(batch.pid());
     tracker.attach()?;
     let memory = tracker.memory();
-    settle(&memory, &lanes.requests)?;
+    settle(&memory, &lanes.request_lanes)?;
     let _kept = Kept::start(&gate, pair, tracker)?;
     let before = memory.books();
     run_bursts(&service, &batch, effort)?;

@@ -37,14 +37,14 @@ impl TestPair {
     }
 
     fn of(lane: &BatchLane, kind: PairKind) -> Option<Self> {
-        Some(Self { request: lane.requests.first()?, batch: lane.cpu, kind })
+        Some(Self { request: lane.request_lanes.first()?, batch: lane.cpu, kind })
     }
 
     /// The pair as lanes to track and hold.
     pub fn lanes(&self) -> Lanes {
         let requests: CpuSet = [self.request].into_iter().collect();
-        let batch = vec![BatchLane { cpu: self.batch, requests: requests.clone() }];
-        Lanes { batch, requests, needs_pin: false, kind: self.kind }
+        let batch = vec![BatchLane { cpu: self.batch, request_lanes: requests.clone() }];
+        Lanes { batch, request_lanes: requests, needs_pin: false, kind: self.kind }
     }
 
     /// Where batch can be moved to: off the pair if there is any other CPU.

@@ -38,7 +38,7 @@ impl Backstop {
 
     /// How long the holder may sleep, if the policy lets it sleep for `policy_ns`.
     pub fn sleep_ns(&mut self, policy_ns: Option<u64>) -> Option<u64> {
-        if !self.memory.gated() {
+        if !self.memory.self_checking() {
             return policy_ns;
         }
         self.leaked_ns = self.memory.leaked_ns(self.cpu);
@@ -52,7 +52,7 @@ impl Backstop {
     /// The holder woke up by itself, preempting whoever runs on the lane. Whether it may sleep on:
     /// nothing else is due, and if batch promised to look for itself, it did.
     pub fn sleeps_on(&mut self, policy_is_due: bool) -> bool {
-        if !self.memory.gated() {
+        if !self.memory.self_checking() {
             return false;
         }
         let memory = &self.memory;

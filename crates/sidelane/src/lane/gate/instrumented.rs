@@ -16,7 +16,8 @@ use sidelane_kernel::tracking::ServiceTracking;
 
 /// In the order of `abi/gate.h`. The kernel maps no array from a descriptor that is read-only, so these
 /// are not; the library maps the first four read-only.
-const ARRAYS: [&str; 6] = ["lane_words", "request_words", "service_words", "lane_terms", "gate_words", "gated_threads"];
+const ARRAYS: [&str; 6] =
+    ["lane_words", "request_words", "service_words", "lane_terms", "gate_words", "self_checking_threads"];
 const LIBRARY: &str = "SIDELANE_GATE_LIBRARY";
 const PRELOAD: &str = "LD_PRELOAD";
 

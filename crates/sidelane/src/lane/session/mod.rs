@@ -152,7 +152,7 @@ impl Session {
         let tracker = Guest::load_tracker(&guests, &options, gate == Gate::SchedExt)?;
         let mut served = guests.into_iter().map(|guest| guest.track(&tracker)).collect::<Result<Vec<_>>>()?;
         let job = BatchTracking::start(&tracker, None)?;
-        keep_off(&lanes.requests).context("cannot leave the request lanes")?;
+        keep_off(&lanes.request_lanes).context("cannot leave the request lanes")?;
         // A moment before the guardian, who is to hold them too.
         let claims: Vec<Claim> = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;

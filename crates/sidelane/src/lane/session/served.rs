@@ -50,10 +50,10 @@ impl Guest {
             requests: any(&Self::is_seen_at_sockets),
             turns: any(&|guest| guest.emitters.is_some()),
             counters: any(&|guest| matches!(guest.lane_use.counters, Some(Ok(_)))),
-            gated: options.gate.is_instrumented(),
+            self_checking: options.gate.is_instrumented(),
             groups: any(&|guest| guest.beside.service.group.is_some()),
             scheduler,
-            single_lanes: guests.iter().all(|guest| guest.beside.lanes.requests.len() == 1),
+            single_lanes: guests.iter().all(|guest| guest.beside.lanes.request_lanes.len() == 1),
             thief: false,
         };
         if features.requests {
@@ -69,7 +69,7 @@ impl Guest {
         let tracking = ServiceTracking::start(tracker, &beside.service, &beside.lanes, lane_use)?;
         let requests = match emitters {
             Some(mut emitters) => {
-                let words = emitters.words(tracking.number(), &beside.lanes.requests);
+                let words = emitters.words(tracking.number(), &beside.lanes.request_lanes);
                 tracker.memory().hear_from(tracking.number(), Box::new(words));
                 Some(RequestSource::Emitted(emitters))
             }

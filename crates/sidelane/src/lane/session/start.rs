@@ -8,7 +8,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result};
 
 use super::super::adopt::{Adopted, Adoptee};
-use super::super::batch::GatedBatch;
+use super::super::batch::StartBarrier;
 use super::super::beside::settle;
 use super::super::cage::Cage;
 use super::super::claim::Claim;
@@ -52,7 +52,7 @@ impl Stage<'_> {
         for beside in self.served.iter().map(|served| &served.beside) {
             let pins = beside.pins();
             tell(guardian, pins.iter().cloned())?;
-            affinity::pin(&pins, &beside.lanes.requests)?;
+            affinity::pin(&pins, &beside.lanes.request_lanes)?;
         }
         Ok(())
     }
@@ -61,7 +61,7 @@ impl Stage<'_> {
     fn attach(&self) -> Result<()> {
         self.tracker.attach()?;
         self.served.iter().for_each(|served| served.tracking.take_in(&served.beside.service.pids));
-        Ok(settle(&self.tracker.memory(), &self.lanes.requests)?)
+        Ok(settle(&self.tracker.memory(), &self.lanes.request_lanes)?)
     }
 }
 
@@ -96,18 +96,19 @@ pub(super) fn start_batch(
     stage.pin_services(guardian)?;
     let cage = make_cage(&stage, guardian)?;
     let pass = make_pass(&stage.served[0].tracking, &options.gate)?;
-    let gated = GatedBatch::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
-    let process = Thread::of(gated.pid()).context("the batch command has ended before it ran")?;
+    let barrier =
+        StartBarrier::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
+    let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
     tell(guardian, [Undo::Family { process }])?;
-    cage.admit(gated.pid()).context("cannot put the batch command into its lanes")?;
+    cage.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
     if options.gate == Gate::CoreSched {
-        CoreCookie::give(gated.pid()).context("cannot give the batch command a cookie of its own")?;
+        CoreCookie::give(barrier.pid()).context("cannot give the batch command a cookie of its own")?;
     }
-    stage.job.take_in(gated.pid());
+    stage.job.take_in(barrier.pid());
     stage.attach()?;
-    let what = format!("process {} was started", gated.pid());
+    let what = format!("process {} was started", barrier.pid());
     let (kept, log) = keep_lanes(stage, &cage, options, &what)?;
-    let work = Work::Command(gated.open().context("cannot let the batch command run")?);
+    let work = Work::Command(barrier.open().context("cannot let the batch command run")?);
     let Kept { keepers, scheduler } = kept;
     Ok(Started { cage, keepers, scheduler, work, log })
 }
@@ -166,7 +167,7 @@ fn open_log(file: File, stage: &Stage<'_>, what: &str) -> Result<(LaneLog<BufWri
     let (mut log, pen) = LaneLog::new(BufWriter::new(file));
     let mut note = |what, why: &str| log.note(now_ns(), what, why).context("cannot write the audit log");
     for beside in stage.served.iter().map(|served| &served.beside) {
-        let (requests, batch) = (&beside.lanes.requests, beside.lanes.batch_cpus());
+        let (requests, batch) = (&beside.lanes.request_lanes, beside.lanes.batch_cpus());
         if beside.pin_service {
             let why = format!("--pin-service: {} is confined to CPUs {requests} until the end", beside.target);
             note("pin", &why)?;

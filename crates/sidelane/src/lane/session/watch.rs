@@ -141,7 +141,7 @@ impl Session {
         // A thread that was moved again gets back what its owner gave it last.
         self.guardian.withdraw(older)?;
         let beside = &self.served[index].beside;
-        affinity::pin(&pins, &beside.lanes.requests)?;
+        affinity::pin(&pins, &beside.lanes.request_lanes)?;
         let allowed = allowed_cpus(&beside.service.pids);
         let lanes = beside.lanes.batch_cpus();
         let left = |keeper: &&LaneKeeper| lanes.contains(keeper.cpu()) && !allowed.contains(keeper.cpu());

@@ -6,7 +6,7 @@ use crate::machine;
 use crate::note::{Note, written};
 use crate::observe::analysis::tags::{RateSum, Seen};
 use crate::observe::analysis::{Rate, RateSamples};
-use crate::observe::observation::Observation;
+use crate::observe::observed::Observed;
 use crate::observe::show::view::{RateUnit, histograms, rate_unit};
 use sidelane_host::topology::PairKind;
 use sidelane_report::{ResultFile, Row};
@@ -14,7 +14,7 @@ use sidelane_report::{ResultFile, Row};
 /// The most values of a tag that get a row each.
 const ROWS_A_TAG: usize = 200;
 
-impl Observation {
+impl Observed {
     /// The result for JSON, tables and pages.
     pub fn to_result(&self) -> ResultFile {
         let same_core = self.places.as_ref().is_some_and(|places| places.same_core);

@@ -7,7 +7,7 @@ use crate::observe::analysis::grid::{GRID, grid_rate};
 use crate::observe::analysis::series::{Bin, Series as Bins};
 use crate::observe::analysis::tags::{RateSum, Seen as SeenValue};
 use crate::observe::analysis::{Rate, RateSamples};
-use crate::observe::observation::Observation;
+use crate::observe::observed::Observed;
 use crate::observe::show::view::{RateUnit, rate_unit};
 use sidelane_report::chart::{BarRow, Bars, Cell, Heatmap, Line, Multiples, Panel, Quantity, ScaleKind};
 use sidelane_report::picture::{Seen, Series, SignalSeries};
@@ -18,7 +18,7 @@ const BARS_MAX: usize = 15;
 /// Digits of a drawn number: a results file does not need seventeen.
 const DIGITS: i32 = 6;
 
-impl Observation {
+impl Observed {
     /// Adds all pictures to `result`.
     pub(super) fn draw(&self, result: &mut ResultFile) {
         result.series = self.over_time().into_iter().collect();
@@ -210,7 +210,7 @@ fn digits(value: f64, digits: i32) -> f64 {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::observation::sample;
+    use crate::observe::observed::sample;
 
     #[test]
     fn every_signal_is_told_over_one_time() {

@@ -4,12 +4,12 @@
 //! tag. A rate keeps its last value where no sample was kept: counters in Perfetto have no gaps.
 
 use crate::observe::analysis::series::{Bin, Series};
-use crate::observe::observation::Observation;
+use crate::observe::observed::Observed;
 use crate::observe::show::view::{RateUnit, rate_unit};
 use crate::observe::turns::Turn;
 use sidelane_report::perfetto::{Trace, Track};
 
-impl Observation {
+impl Observed {
     /// The trace for Perfetto.
     pub fn to_trace(&self) -> Trace {
         let title = format!("sidelane observe: {}", self.target);
@@ -83,7 +83,7 @@ impl Observation {
 
 #[cfg(test)]
 mod tests {
-    use crate::observe::observation::sample;
+    use crate::observe::observed::sample;
     use crate::observe::turns::Turns;
     use sidelane_report::perfetto::read::{Happened, tracks};
 

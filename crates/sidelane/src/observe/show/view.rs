@@ -6,7 +6,7 @@ use std::io::stderr;
 use crate::observe::analysis::spread::Spread;
 use crate::observe::analysis::tags::TagTable;
 use crate::observe::analysis::{Analysis, Operand, Rate};
-use crate::observe::observation::Names;
+use crate::observe::observed::Names;
 use sidelane_host::tsc::Clock;
 use sidelane_report::terminal;
 
@@ -184,7 +184,7 @@ fn cut(text: &str, height: usize) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::observe::observation::sample;
+    use crate::observe::observed::sample;
 
     #[test]
     fn no_line_is_wider_than_the_terminal() {

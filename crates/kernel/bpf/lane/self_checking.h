@@ -3,10 +3,10 @@
  * Batch that looks for itself: the promises of its threads, and the word that they look at.
  * abi/gate.h says who writes what; crates/gate is the other side.
  *
- * All of this is dead code, and gone from the loaded program, unless settings.gated.
+ * All of this is dead code, and gone from the loaded program, unless settings.self_checking.
  */
-#ifndef SIDELANE_GATED_H
-#define SIDELANE_GATED_H
+#ifndef SIDELANE_SELF_CHECKING_H
+#define SIDELANE_SELF_CHECKING_H
 
 #include "maps.h"
 
@@ -16,13 +16,13 @@ static __always_inline uint64_t *promises(uint32_t pid)
 {
 	uint32_t index = pid / PROMISES_PER_WORD;
 
-	return bpf_map_lookup_elem(&gated_threads, &index);
+	return bpf_map_lookup_elem(&self_checking_threads, &index);
 }
 
 /* The thread has promised to look at its lane often: no holder need be summoned for it. */
 static __always_inline bool looks_for_itself(uint32_t pid)
 {
-	uint64_t *word = settings.gated ? promises(pid) : 0;
+	uint64_t *word = settings.self_checking ? promises(pid) : 0;
 
 	return word && load_once(*word) >> (pid % PROMISES_PER_WORD) & 1;
 }
@@ -67,7 +67,7 @@ static __always_inline int64_t open_nap_ns(struct sidelane_gate_word *gate, uint
 static __always_inline void note_cut_nap(uint32_t lane, struct sidelane_lane_stats *stats, uint32_t pid,
 					 uint64_t turn_ns, uint64_t now_ns)
 {
-	struct sidelane_gate_word *gate = settings.gated ? bpf_map_lookup_elem(&gate_words, &lane) : 0;
+	struct sidelane_gate_word *gate = settings.self_checking ? bpf_map_lookup_elem(&gate_words, &lane) : 0;
 	int64_t napped_ns = gate ? open_nap_ns(gate, pid, load_once(gate->nap_mark_ns), turn_ns, now_ns) : 0;
 
 	if (napped_ns > 0)
@@ -78,7 +78,7 @@ static __always_inline void note_cut_nap(uint32_t lane, struct sidelane_lane_sta
  * harm to requests may depend on it. */
 static __always_inline uint64_t nap_clock_ns(uint32_t lane, struct sidelane_lane_stats *stats, uint64_t now_ns)
 {
-	struct sidelane_gate_word *gate = settings.gated ? bpf_map_lookup_elem(&gate_words, &lane) : 0;
+	struct sidelane_gate_word *gate = settings.self_checking ? bpf_map_lookup_elem(&gate_words, &lane) : 0;
 	struct sidelane_lane_word *word = gate ? lane_word(lane) : 0;
 	uint64_t mark_ns = 0, napped_ns = 0;
 
@@ -98,7 +98,7 @@ static __always_inline uint64_t nap_clock_ns(uint32_t lane, struct sidelane_lane
  * order than their lanes changed; the sum is right all the same. */
 static __always_inline void count_busy_lane(struct sidelane_lane_role *role, int32_t change)
 {
-	struct sidelane_service_word *service = settings.gated ? service_word(role->service) : 0;
+	struct sidelane_service_word *service = settings.self_checking ? service_word(role->service) : 0;
 
 	if (service)
 		__sync_fetch_and_add(&service->busy_lanes, change);

@@ -19,7 +19,7 @@ use sidelane_host::tsc::Clock;
 const NAMED_MAX: usize = 1000;
 
 /// All data of one observation.
-pub struct Observation {
+pub struct Observed {
     /// The target.
     pub target: String,
     /// The requested distance of samples.
@@ -171,12 +171,12 @@ pub(crate) mod sample {
         })
     }
 
-    pub(crate) fn observation() -> Observation {
+    pub(crate) fn observation() -> Observed {
         let rates = rates_of(["hits", "misses"].into_iter());
         let recipe = Recipe { layout: LAYOUT, rates, dte: Dte::new(0.01), only_target: false, lane_tag: None };
         let mut analysis = Analysis::new(recipe);
         samples().for_each(|sample| analysis.record(&sample));
-        Observation {
+        Observed {
             target: "a test".into(),
             period: Period::Max,
             tolerance: 0.01,
