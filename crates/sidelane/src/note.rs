@@ -1,8 +1,8 @@
 //! Notes: what a result says of itself besides its figures. Each kind is a variant of [`Note`]; a result has them as
 //! strings.
 //!
-//! The table below is all there is of a note: its name, its values, each with an example for the test, its sentence, and
-//! what to do. What degrades a result cannot be told without saying what to do.
+//! The table below is all there is of a note: its name, its values, each with an example for the test, its sentence,
+//! and what to do. What degrades a result cannot be told without saying what to do.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -166,8 +166,8 @@ notes! {
             "client: the client shares the batch lane, and what it takes widens the bound of that lane",
             "use a machine on which the client has a CPU of its own";
         ClientLate { service: &'static str = "search", lag_us: u64 = 1_200 } =>
-            "client of {service}: in its worst run the client sent 1 % of requests over {lag_us} µs late: the machine was \
-             busy, or more requests were under way than connections",
+            "client of {service}: in its worst run the client sent 1 % of requests over {lag_us} µs late: the machine \
+             was busy, or more requests were under way than connections",
             "use a quieter machine";
         SocketsUnseen =>
             "client: this kernel does not show requests at the service's sockets, so latency is judged as the client \
@@ -250,8 +250,8 @@ notes! {
             "naps: asleep means that T2's last store before its nap was seen, or that the scheduler had stopped its \
              clock (futex), or that its heartbeat ceased (freezer, SIGSTOP, affinity); awake is its first store after";
         NapsOfHolder =>
-            "naps: the lane holder's figures are the kernel's: from the service running to batch off, 0 where batch was \
-             off before, and from the service's stop to batch back";
+            "naps: the lane holder's figures are the kernel's: from the service running to batch off, 0 where batch \
+             was off before, and from the service's stop to batch back";
         In { setting: &'static str = "borrow idle", note: Box<Note> = Box::new(Note::Leaks { times: 3 }) } =>
             "{setting}: {note}";
 
