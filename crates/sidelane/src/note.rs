@@ -1,8 +1,8 @@
 //! Notes: what a result says of itself besides its figures. Each kind is a variant of [`Note`]; a result has them as
 //! strings.
 //!
-//! The table below is all there is of a note: its name, its values, each with an example for the test, its sentence, and
-//! what to do. What degrades a result cannot be told without saying what to do.
+//! The table below is all there is of a note: its name, its values, each with an example for the test, its sentence,
+//! and what to do. What degrades a result cannot be told without saying what to do.
 
 use std::cmp::Ordering;
 use std::fmt;
@@ -80,7 +80,7 @@ notes! {
             "the kernel has put batch's scheduler out ({why}); batch went on in SCHED_IDLE, and holders took over",
             "start the run again to load the scheduler again, or choose --gate holder";
         LeftSchedulerClass =>
-            "batch left the class of its scheduler; it was put back",
+            "batch left the class of its scheduler and was put back",
             "keep the scheduling class of batch as it is";
         GuardianEnded =>
             "the guardian process was ended by somebody; a new one took over",
@@ -148,36 +148,37 @@ notes! {
 
         // Of an experiment.
         TermsUnknown { setting: &'static str = "dynamic refresh", load_s: u64 = 30 } =>
-            "{setting}: {load_s} s of load were too few to learn its terms; of what batch costs a request it knew nothing",
-            "run it on a quieter machine, and without --quick";
+            "{setting}: {load_s} s of load were too few to learn its terms; what batch costs a request \
+             was unknown",
+            "use a quieter machine, and leave --quick out";
         TermsVague { setting: &'static str = "dynamic refresh", load_s: u64 = 30, harm: i64 = 40, error: i64 = 22 } =>
-            "{setting}: {load_s} s of load were too few to learn its terms; of what batch costs a request it knew \
-             {harm} ± {error} %",
-            "run it on a quieter machine, and without --quick";
+            "{setting}: {load_s} s of load were too few to learn its terms; what batch costs a request \
+             was known to be {harm} ± {error} %",
+            "use a quieter machine, and leave --quick out";
         ClientOnBatchLane { service: &'static str = "search", percent: u64 = 12 } =>
-            "client of {service}: no third core here, so it shares the batch lane at a real-time priority above \
-             everything and takes up to {percent} % of it from batch; a request's wake-up comes from the batch lane",
-            "run it where the client has a CPU of its own";
+            "client of {service}: without a third core the client shares the batch lane at a real-time priority above \
+             everything and takes up to {percent} % of the lane from batch; a request's wake-up comes from that lane",
+            "use a machine on which the client has a CPU of its own";
         ClientOnBatchLaneAsleep =>
-            "client: no third core here, so it shares the batch lane, where it counts as asleep",
-            "run it where the client has a CPU of its own";
+            "client: without a third core the client shares the batch lane, where it counts as asleep",
+            "use a machine on which the client has a CPU of its own";
         ClientWidensBound =>
-            "client: it shares the batch lane; what it takes widens the bound of that lane",
-            "run it where the client has a CPU of its own";
+            "client: the client shares the batch lane, and what it takes widens the bound of that lane",
+            "use a machine on which the client has a CPU of its own";
         ClientLate { service: &'static str = "search", lag_us: u64 = 1_200 } =>
-            "client of {service}: in its worst run it sent 1 % of requests over {lag_us} µs late: a busy machine, or \
-             more requests under way than connections",
-            "run it on a quieter machine";
+            "client of {service}: in its worst run the client sent 1 % of requests over {lag_us} µs late: the machine \
+             was busy, or more requests were under way than connections",
+            "use a quieter machine";
         SocketsUnseen =>
             "client: this kernel does not show requests at the service's sockets, so latency is judged as the client \
-             sees it, which is in its own way here",
-            "run it on Linux 6.3 or later";
+             sees it; the client is in its own way here",
+            "use Linux 6.3 or later";
         StepLateAlone { above: Duration = Duration::from_millis(2_410) } =>
             "step: the service alone was above its objective for {above:.2?} in its worst repetition",
-            "run it on a machine on which the service alone keeps its objective";
+            "use a machine on which the service alone keeps its objective";
         WithoutRedisAndStep =>
             "quick: Redis and the step of load were left out",
-            "run it without --quick";
+            "run without --quick";
         PairWithoutSlowdown =>
             "lanes: a declared pair of CPUs that share no core and do not slow each other",
             "choose a scenario without a slowdown, or leave --sibling out";
@@ -196,13 +197,13 @@ notes! {
             "add deb-src to the sources of apt, and check that the network is there (apt-get source)";
         NoPerf =>
             "perf record: there is no perf here, and nothing was compared with it",
-            "install it (apt-get install linux-perf)";
+            "install perf (apt-get install linux-perf)";
         NoJava =>
             "pauses: there is no java here, and none was measured",
-            "install it (apt-get install openjdk-17-jdk-headless)";
+            "install java (apt-get install openjdk-17-jdk-headless)";
         NotInstalled { program: &'static str = "redis-server" } =>
             "{program} is not installed: nothing of it was measured",
-            "install it (apt-get install {program})";
+            "apt-get install {program}";
     }
     told {
         // Of an observation.
@@ -249,8 +250,8 @@ notes! {
             "naps: asleep means that T2's last store before its nap was seen, or that the scheduler had stopped its \
              clock (futex), or that its heartbeat ceased (freezer, SIGSTOP, affinity); awake is its first store after";
         NapsOfHolder =>
-            "naps: the lane holder's figures are the kernel's: from the service running to batch off, 0 where batch was \
-             off before, and from the service's stop to batch back";
+            "naps: the lane holder's figures are the kernel's: from the service running to batch off, 0 where batch \
+             was off before, and from the service's stop to batch back";
         In { setting: &'static str = "borrow idle", note: Box<Note> = Box::new(Note::Leaks { times: 3 }) } =>
             "{setting}: {note}";
 
