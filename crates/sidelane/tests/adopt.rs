@@ -241,10 +241,14 @@ fn a_group_that_was_found_frozen_stays_frozen() {
     let spinner = job.steady().into_iter().max_by_key(|pid| cpu_ticks(*pid)).unwrap();
     wait_until("the job was frozen", || !wants_cpu(spinner));
     let ticks = cpu_ticks(spinner);
-    let service = Service::in_bursts();
+    let mut service = Service::on_command();
     for end in [end_by_signal, end_by_kill] {
+        // A job that is frozen summons nobody: the lane is held because the service works from the start on.
+        service.work();
         let run = adopting(&job, &service.target()).and(&["--gate", "freezer"]);
         let mut run = start_and_hold(run, &job);
+        run.wait_until_audited("evict", 0);
+        service.rest();
         run.wait_until_audited("restore", 0);
         end(run);
         wait_until("the job was as before", || job.looks() == looks && job.groups_look() == groups);
