@@ -81,6 +81,13 @@ pub struct Service {
     pub group: Option<Group>,
 }
 
+impl Service {
+    /// A service of this process alone.
+    pub fn of_process(pid: u32) -> Self {
+        Self { pids: BTreeSet::from([pid]), group: None }
+    }
+}
+
 impl Target {
     /// Finds the service's current processes.
     pub fn find(&self) -> Result<Service, ServiceError> {

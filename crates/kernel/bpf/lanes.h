@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * What lanes.bpf.c and lane/tracker.rs share besides the public lane words: roles given
- * by user space, statistics kept by the kernel. tracker.rs asserts every size.
+ * What lanes.bpf.c and src/tracker share besides the public lane words: roles given
+ * by user space, statistics kept by the kernel. Tests compare each layout.
  */
 #ifndef SIDELANE_LANES_H
 #define SIDELANE_LANES_H
@@ -97,7 +97,7 @@ struct sidelane_trace_event {
 #define SIDELANE_TRACE_EVENTS 16384
 
 /* Batch's own scheduler: a sched_ext program that runs batch and nothing else. One entry; only in
- * the object that has it. gate/sched_ext/scheduler.rs mirrors it. */
+ * the object that has it. src/scheduler.rs mirrors it. */
 #define SIDELANE_EXT_REASON_BYTES 64
 #define SIDELANE_EXT_MESSAGE_BYTES 128
 
@@ -119,7 +119,7 @@ struct sidelane_hold_order {
 };
 
 /* Threads of the service and of batch that ran on a lane, one after the other: turn number n, from 0
- * on, is in place n % SIDELANE_TURNS. Half a second of 2000 switches a second. lane/turns.rs mirrors
+ * on, is in place n % SIDELANE_TURNS. Half a second of 2000 switches a second. src/turns.rs mirrors
  * it. */
 #define SIDELANE_TURNS 1024
 

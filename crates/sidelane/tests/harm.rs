@@ -7,7 +7,6 @@
 
 mod common;
 
-use std::collections::BTreeSet;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
@@ -52,7 +51,7 @@ fn counting(pair: EventPair) -> LaneUse {
 
 /// A tracker of the requests of `service`.
 fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracking, Requests) {
-    let service = Service { pids: BTreeSet::from([service]), ..Service::default() };
+    let service = Service::of_process(service);
     let features = Features { requests: true, self_checking, ..Features::default() };
     let tracking = ServiceTracking::alone(&service, &lanes(), lane_use, features).unwrap();
     let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();

@@ -19,7 +19,7 @@ const BATCH_LANE: u32 = 1;
 /// Tracks a service on the request lane; the batch lane has no holder, and no batch runs there.
 fn beside(service: &Service, features: Features, script: impl FnOnce(&LaneMemory)) {
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
-    let tracked = Tracked { pids: [service.pid()].into(), ..Tracked::default() };
+    let tracked = Tracked::of_process(service.pid());
     let tracking = ServiceTracking::alone(&tracked, &lanes, LaneUse::default(), features).unwrap();
     let tracker = tracking.tracker();
     tracker.attach().unwrap();

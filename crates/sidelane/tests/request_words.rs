@@ -75,10 +75,9 @@ fn on_the_request_lane(script: impl FnOnce(&Seen<'_>, [Connection; 2])) {
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
     let connections = [Connection::open(&listener), Connection::open(&listener)];
     let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(LANES).unwrap();
-    let service = |pid| Service { pids: BTreeSet::from([pid]), ..Service::default() };
     let me = std::process::id();
     let features = Features { requests: true, ..Features::default() };
-    let tracking = ServiceTracking::alone(&service(me), &lanes, LaneUse::default(), features).unwrap();
+    let tracking = ServiceTracking::alone(&Service::of_process(me), &lanes, LaneUse::default(), features).unwrap();
     let requests = Requests::track(&tracking, "this test", &BTreeSet::from([me])).unwrap();
     tracking.tracker().attach().unwrap();
     let memory = requests.memory();

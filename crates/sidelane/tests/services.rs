@@ -18,7 +18,7 @@ use sidelane::lane::holder::{Evictor, Holder};
 use sidelane::request::{Request, Requests, can_track};
 use sidelane_host::cgroup::{Group, Hierarchy};
 use sidelane_host::service::{Service, Target};
-use sidelane_host::topology::{Lanes, PairKind, Topology};
+use sidelane_host::topology::{Lanes, Topology};
 use sidelane_kernel::identities::Identity;
 use sidelane_kernel::tracker::{Features, Tracker, TrackerError};
 use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
@@ -29,11 +29,7 @@ fn tracker(features: Features) -> Rc<Tracker> {
 }
 
 fn request_lane(cpu: u32) -> Lanes {
-    Lanes { batch: vec![], request_lanes: [cpu].into_iter().collect(), needs_pin: false, kind: PairKind::Declared }
-}
-
-fn of_pid(pid: u32) -> Service {
-    Service { pids: BTreeSet::from([pid]), ..Service::default() }
+    Lanes::only_watched([cpu].into_iter().collect())
 }
 
 /// Sends `count` requests, one after the other.
@@ -124,7 +120,8 @@ fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
     let options = ["--cpu", &cpu, "--busy-us", "300", "--idle-us", "1500", "--count", "1000000"];
     let pulse = lab.start(["pulse"].into_iter().chain(options)).unwrap();
     let batch = Spinner::on(lane.cpu);
-    let service = ServiceTracking::start(tracker, &of_pid(pulse.pid()), &lanes, LaneUse::default()).unwrap();
+    let service =
+        ServiceTracking::start(tracker, &Service::of_process(pulse.pid()), &lanes, LaneUse::default()).unwrap();
     let job = BatchTracking::start(tracker, None).unwrap();
     job.take_in(batch.0.id());
     tracker.attach().unwrap();

@@ -18,20 +18,26 @@ use crate::topology::{Cpu, Topology};
 /// The lanes that batch may borrow, and their request lanes.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Lanes {
-    /// The lanes batch may borrow, ascending by CPU. Never empty.
+    /// The lanes batch may borrow, ascending by CPU. Empty only where a service is only watched.
     pub batch: Vec<BatchLane>,
     /// Where the service may run: all its online CPUs that are not in `batch`, including those on
     /// cores with a single lane. For declared pairs, the request lanes named.
     pub request_lanes: CpuSet,
-    /// The service may run on batch lanes now, and must be confined to `requests` before batch
+    /// The service may run on batch lanes now, and must be confined to `request_lanes` before batch
     /// borrows any. False for declared pairs, which are parsed without a service: the code that
-    /// starts borrowing then compares the service's CPUs with `requests`.
+    /// starts borrowing then compares the service's CPUs with `request_lanes`.
     pub needs_pin: bool,
     /// Why these lanes are pairs.
     pub kind: PairKind,
 }
 
 impl Lanes {
+    /// Request lanes beside which nobody borrows: the service is only watched.
+    #[must_use]
+    pub fn only_watched(request_lanes: CpuSet) -> Self {
+        Self { batch: Vec::new(), request_lanes, needs_pin: false, kind: PairKind::Declared }
+    }
+
     /// The lanes batch may borrow, as a set.
     #[must_use]
     pub fn batch_cpus(&self) -> CpuSet {

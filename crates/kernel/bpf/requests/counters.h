@@ -5,7 +5,7 @@
  *
  * Counters belong to the lane and count whoever runs there. So a request is counted only if it had
  * its lane to itself: it finished where it had started, and nothing was switched there in between.
- * User space opens the counters, or not; request/counters.rs is the other side.
+ * User space opens the counters, or not; src/counters.rs is the other side.
  *
  * All of this is dead code, and gone from the loaded program, unless settings.counters.
  */

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
- * The memory of request tracking. What user space shares comes first; request/records.rs and
- * request/kernel.rs assert its sizes.
+ * The memory of request tracking. What user space shares comes first;
+ * src/requests.rs compares its layout.
  */
 #ifndef SIDELANE_REQUEST_STATE_H
 #define SIDELANE_REQUEST_STATE_H

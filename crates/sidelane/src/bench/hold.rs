@@ -29,7 +29,7 @@ use crate::machine;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::median::median;
 use sidelane_host::service::{Service as Tracked, Target};
-use sidelane_host::topology::{Lanes, PairKind, Topology};
+use sidelane_host::topology::{Lanes, Topology};
 use sidelane_kernel::books::{Books, reaction_figures};
 use sidelane_kernel::floor::Floor;
 use sidelane_kernel::histogram::Histogram;
@@ -160,7 +160,7 @@ impl Bench<'_> {
     fn switch_cost(&self) -> Result<SwitchCost> {
         let mut bouncer = self.bouncer(0)?;
         let beside = Beside::find(Target::Pid(bouncer.pid()), Some(self.lanes), false)?;
-        let served = Tracked { pids: [bouncer.pid()].into(), ..Tracked::default() };
+        let served = Tracked::of_process(bouncer.pid());
         let track = || ServiceTracking::alone(&served, &beside.lanes, LaneUse::default(), Features::default());
         let (one, first_of_sixty) = (track()?, track()?);
         let _others = self.others(&first_of_sixty)?;
@@ -185,11 +185,10 @@ impl Bench<'_> {
 
     /// More services on the same tracker, each a process that sleeps.
     fn others(&self, first: &ServiceTracking) -> Result<Vec<(ServiceTracking, Service)>> {
-        let nowhere =
-            Lanes { batch: vec![], request_lanes: CpuSet::default(), needs_pin: false, kind: PairKind::Declared };
+        let nowhere = Lanes::only_watched(CpuSet::default());
         let other = |_| {
             let sleeper = self.bouncer(0)?;
-            let service = Tracked { pids: [sleeper.pid()].into(), ..Tracked::default() };
+            let service = Tracked::of_process(sleeper.pid());
             let tracking = ServiceTracking::start(first.tracker(), &service, &nowhere, LaneUse::default())?;
             Ok((tracking, sleeper))
         };

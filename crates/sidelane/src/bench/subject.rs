@@ -15,7 +15,7 @@ use crate::lab::{Lab, Service};
 use crate::request::truth::{Agreement, compare, read_journal};
 use crate::request::{Request, Requests, Window};
 use sidelane_host::service::{Service as Tracked, Target};
-use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
@@ -50,8 +50,7 @@ pub fn seen_during(pid: u32, place: Place, load: impl FnOnce() -> Result<()>) ->
 
 /// A tracker for the service `pid`, beside which no batch runs.
 pub fn tracking(pid: u32, place: Place, requests: bool) -> Result<ServiceTracking> {
-    let cpus = [place.server_cpu].into_iter().collect();
-    let lanes = Lanes { batch: vec![], request_lanes: cpus, needs_pin: false, kind: PairKind::Declared };
+    let lanes = Lanes::only_watched([place.server_cpu].into_iter().collect());
     let service: Tracked = Target::Pid(pid).find()?;
     Ok(ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?)
 }

@@ -56,7 +56,7 @@ impl Compared {
 
 /// Steals from the lanes of a running session whose service is the process `service`.
 pub(super) fn measure(session: &Session, service: u32, lanes: &Lanes) -> Result<Compared> {
-    let served = Service { pids: [service].into(), ..Service::default() };
+    let served = Service::of_process(service);
     let tracking =
         ServiceTracking::alone(&served, lanes, LaneUse::default(), Features { thief: true, ..Features::default() })?;
     let told = tracking.tracker();

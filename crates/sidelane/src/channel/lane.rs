@@ -14,7 +14,7 @@ use crate::channel::{Call, Channel, Gone, Meaning, Reader, Width, Word};
 use crate::request::{Requests, can_track};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::Service;
-use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::{Features, LaneMemory};
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
@@ -52,8 +52,7 @@ impl LaneTracking {
         if requests {
             can_track().context("cannot observe requests")?;
         }
-        let observed = CpuSet::from_iter([lane]);
-        let lanes = Lanes { batch: vec![], request_lanes: observed, needs_pin: false, kind: PairKind::Declared };
+        let lanes = Lanes::only_watched(CpuSet::from_iter([lane]));
         let service = Service { pids: pids.clone(), ..Service::default() };
         let tracking =
             ServiceTracking::alone(&service, &lanes, LaneUse::default(), Features { requests, ..Features::default() })?;

@@ -87,7 +87,7 @@ pub(crate) fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardi
     let lock = claim.map(Claim::share).transpose()?;
     let mut guardian = Guardian::start(lock.as_slice()).context("cannot start the guardian process")?;
     let changes = claim.map(Claim::undo).into_iter().chain(own_groups(name));
-    guardian.add(changes).context("cannot brief the guardian")?;
+    guardian.add(changes)?;
     Ok(guardian)
 }
 

@@ -12,7 +12,7 @@ use super::place::Place;
 use crate::request::{Requests, can_track};
 use sidelane_host::clock::now_ns;
 use sidelane_host::service::Service;
-use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 use sidelane_report::Percentile;
@@ -49,9 +49,8 @@ impl SocketView {
         if !place.client_on_batch_lane() || can_track().is_err() {
             return Ok(None);
         }
-        let requests = [place.request].into_iter().collect();
-        let lanes = Lanes { batch: vec![], request_lanes: requests, needs_pin: false, kind: PairKind::Declared };
-        let service = Service { pids: [pid].into(), ..Service::default() };
+        let lanes = Lanes::only_watched([place.request].into_iter().collect());
+        let service = Service::of_process(pid);
         let tracking = ServiceTracking::alone(
             &service,
             &lanes,

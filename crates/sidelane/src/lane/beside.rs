@@ -140,15 +140,20 @@ impl Beside {
             lanes.batch.extend(one.lanes.batch.iter().cloned());
             lanes.request_lanes = lanes.request_lanes.union(&one.lanes.request_lanes);
         }
-        for one in all.iter().filter(|one| !one.pin_service) {
-            let allowed = allowed_cpus(&one.service.pids);
-            let shared = allowed.intersection(&lanes.batch_cpus());
-            if !shared.is_empty() {
-                let (target, requests) = (one.target.clone(), one.lanes.request_lanes.clone());
-                return Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests });
-            }
-        }
+        // Of its own batch lanes this is known of each already.
+        let mut several = all.iter().filter(|_| all.len() > 1);
+        several.try_for_each(|one| one.stays_off(&allowed_cpus(&one.service.pids), &lanes.batch_cpus()))?;
         Ok(lanes)
+    }
+
+    /// The service, which may run on `allowed`, may not run on the batch lanes `batch`, or will be confined.
+    fn stays_off(&self, allowed: &CpuSet, batch: &CpuSet) -> Result<(), BesideError> {
+        let shared = allowed.intersection(batch);
+        if shared.is_empty() || self.pin_service {
+            return Ok(());
+        }
+        let (target, allowed, requests) = (self.target.clone(), allowed.clone(), self.lanes.request_lanes.clone());
+        Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests })
     }
 
     fn stands_apart_from(&self, other: &Self) -> Result<(), BesideError> {
@@ -166,14 +171,10 @@ impl Beside {
     }
 
     fn check(&self, allowed: &CpuSet) -> Result<(), BesideError> {
-        let (target, allowed) = (self.target.clone(), allowed.clone());
-        let requests = self.lanes.request_lanes.clone();
-        let shared = allowed.intersection(&self.lanes.batch_cpus());
-        if !shared.is_empty() && !self.pin_service {
-            return Err(BesideError::ServiceOnBatchLane { target, allowed, shared, requests });
-        }
-        if allowed.intersection(&requests).is_empty() && !self.pin_service {
-            return Err(BesideError::ServiceElsewhere { target, allowed, requests });
+        self.stays_off(allowed, &self.lanes.batch_cpus())?;
+        if allowed.intersection(&self.lanes.request_lanes).is_empty() && !self.pin_service {
+            let (target, requests) = (self.target.clone(), self.lanes.request_lanes.clone());
+            return Err(BesideError::ServiceElsewhere { target, allowed: allowed.clone(), requests });
         }
         Ok(())
     }

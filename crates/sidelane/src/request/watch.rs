@@ -18,7 +18,7 @@ use crate::note::Note;
 use sidelane_host::posix_signals::PosixSignals;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, Target};
-use sidelane_host::topology::{Lanes, PairKind};
+use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
@@ -79,8 +79,7 @@ impl Watched {
             return Ok(Self { requests: RequestSource::Emitted(emitters), tracking: None });
         }
         can_track()?;
-        let requests = allowed_cpus(&service.pids);
-        let lanes = Lanes { batch: vec![], request_lanes: requests, needs_pin: false, kind: PairKind::Declared };
+        let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
         let tracking = ServiceTracking::alone(
             service,
             &lanes,

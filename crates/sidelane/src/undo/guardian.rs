@@ -15,6 +15,7 @@ use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
+use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use serde::{Deserialize, Serialize};
 
@@ -62,10 +63,11 @@ impl Guardian {
     }
 
     /// Tells of changes; call it before they are made.
-    pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> io::Result<Vec<Ticket>> {
+    pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<Ticket>> {
         let added: Vec<(Ticket, Undo)> = changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
         let tickets = added.iter().map(|(ticket, _)| *ticket).collect();
-        self.tell(added.into_iter().map(|(ticket, undo)| Told::Add(ticket, undo)))?;
+        let told = self.tell(added.into_iter().map(|(ticket, undo)| Told::Add(ticket, undo)));
+        told.context("cannot brief the guardian")?;
         Ok(tickets)
     }
 

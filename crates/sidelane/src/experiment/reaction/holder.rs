@@ -79,7 +79,7 @@ pub fn reactions(gate: Gate, pair: &TestPair, woken_by: WokenBy, effort: &Effort
     let service = Child::start(pair.request, Class::Ordinary, keep, |board| serve(board, woken_by, &door))?;
     let batch = Child::start(pair.batch, batch_class(&gate), keep, |board| work(board, woken_by, &door))?;
     let features = Features { scheduler: gate == Gate::SchedExt, ..Features::default() };
-    let served = Service { pids: [service.pid()].into(), ..Service::default() };
+    let served = Service::of_process(service.pid());
     let tracking = ServiceTracking::alone(&served, &lanes, LaneUse::default(), features)?;
     let tracker = tracking.tracker();
     let job = BatchTracking::start(tracker, None)?;

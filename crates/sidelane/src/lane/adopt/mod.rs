@@ -84,11 +84,11 @@ impl Adopted {
         };
         let newcomers = Newcomers { groups, families, confined: lanes.clone(), cpus, class };
         let cpuset = adoptee.cpuset.clone();
-        let newcomers_ticket = tell(guardian, [Undo::Newcomers(newcomers.clone())])?[0];
+        let newcomers_ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
         let mut adopted = Self { adoptee, leaf, cpuset, newcomers, newcomers_ticket, noted, counts };
         if let Some(dir) = &adopted.adoptee.freezable {
-            tell(guardian, [Undo::Freezer { dir: dir.clone(), frozen: adopted.found_frozen() }])?;
+            guardian.add([Undo::Freezer { dir: dir.clone(), frozen: adopted.found_frozen() }])?;
         }
         for pid in adopted.adoptee.members.now() {
             adopted.note(pid, guardian)?;
@@ -96,7 +96,7 @@ impl Adopted {
         // After its threads: it is undone before them, since they may get back only what their group has.
         if let Some(leaf) = &adopted.cpuset {
             let cpus = leaf.read("cpuset.cpus").context("cannot read the CPUs of the batch's group")?;
-            tell(guardian, [Undo::Cpuset { dir: leaf.dir.clone(), cpus }])?;
+            guardian.add([Undo::Cpuset { dir: leaf.dir.clone(), cpus }])?;
         }
         Ok(adopted)
     }
@@ -161,7 +161,7 @@ impl Adopted {
             let cpus = thread_cpus(pid, thread.tid).map(|cpus| Undo::Affinity { thread, cpus });
             changes.extend(class.into_iter().chain(cpus));
         }
-        let tickets = tell(guardian, changes)?;
+        let tickets = guardian.add(changes)?;
         let before = self.noted.insert(pid, (process, tickets));
         // Whoever bore the number before has ended.
         guardian.withdraw(before.map(|(_, tickets)| tickets).unwrap_or_default()).context("cannot brief the guardian")
@@ -289,7 +289,7 @@ fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<O
     for hierarchy in with_freezers() {
         let Some(above) = hierarchy.dir_of(&adoptee.root.tid.to_string()) else { continue };
         let dir: PathBuf = above.join(name);
-        tell(guardian, [Undo::Group { dir: dir.clone(), fate: Fate::MovedTo(above) }])?;
+        guardian.add([Undo::Group { dir: dir.clone(), fate: Fate::MovedTo(above) }])?;
         if std::fs::create_dir(&dir).is_ok() && Freezer::of(&dir).is_some() {
             return Ok(Some(OwnLeaf { leaf: Leaf { dir }, hierarchy }));
         }
@@ -301,8 +301,4 @@ fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<O
 fn with_freezers() -> Vec<Hierarchy> {
     let (v2, v1): (Vec<_>, Vec<_>) = Hierarchy::all().into_iter().partition(Hierarchy::is_v2);
     v2.into_iter().chain(v1.into_iter().filter(|hierarchy| hierarchy.controls("freezer"))).collect()
-}
-
-fn tell(guardian: &mut Guardian, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<Ticket>> {
-    guardian.add(changes).context("cannot brief the guardian")
 }

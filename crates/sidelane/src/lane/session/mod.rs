@@ -41,7 +41,7 @@ use sidelane_kernel::books::Books;
 use sidelane_kernel::scheduler::Scheduler;
 use sidelane_kernel::tracker::{LaneMemory, Tracker};
 use sidelane_kernel::tracking::BatchTracking;
-use start::{Stage, Started, adopt_batch, start_batch, start_guardian, tell, undo};
+use start::{Stage, Started, adopt_batch, start_batch, start_guardian, undo};
 pub use work::Ending;
 use work::{Wanted, Work};
 
@@ -156,7 +156,7 @@ impl Session {
         // A moment before the guardian, who is to hold them too.
         let claims: Vec<Claim> = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;
-        tell(&mut guardian, claims.iter().map(Claim::undo))?;
+        guardian.add(claims.iter().map(Claim::undo))?;
         let stage = Stage { served: &mut served, lanes: &lanes, tracker: &tracker, job: &job };
         let started = match wanted {
             Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),

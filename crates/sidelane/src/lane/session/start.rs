@@ -19,7 +19,7 @@ use super::work::Work;
 use crate::lane::log::{LaneAudit, LaneLog};
 use crate::undo::change::own_groups;
 use crate::undo::guardian::Guardian;
-use crate::undo::{Ticket, Undo, affinity};
+use crate::undo::{Undo, affinity};
 use sidelane_host::clock::now_ns;
 use sidelane_host::corecookie::CoreCookie;
 use sidelane_host::thread::Thread;
@@ -51,7 +51,7 @@ impl Stage<'_> {
     fn pin_services(&self, guardian: &mut Guardian) -> Result<()> {
         for beside in self.served.iter().map(|served| &served.beside) {
             let pins = beside.pins();
-            tell(guardian, pins.iter().cloned())?;
+            guardian.add(pins.iter().cloned())?;
             affinity::pin(&pins, &beside.lanes.request_lanes)?;
         }
         Ok(())
@@ -71,11 +71,6 @@ pub(super) fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
     Guardian::start(&locks).context("cannot start the guardian process")
 }
 
-/// Tells the guardian of changes that are about to be made.
-pub(super) fn tell(guardian: &mut Guardian, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<Ticket>> {
-    guardian.add(changes).context("cannot brief the guardian")
-}
-
 /// What the groups of this session are called.
 fn group_name() -> String {
     format!("sidelane-{}", std::process::id())
@@ -83,7 +78,7 @@ fn group_name() -> String {
 
 fn make_cage(stage: &Stage<'_>, guardian: &mut Guardian) -> Result<Arc<Cage>> {
     let name = group_name();
-    tell(guardian, own_groups(&name))?;
+    guardian.add(own_groups(&name))?;
     Ok(Arc::new(Cage::make(&name, stage.lanes.batch_cpus(), stage.job.census())))
 }
 
@@ -99,7 +94,7 @@ pub(super) fn start_batch(
     let barrier =
         StartBarrier::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
     let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
-    tell(guardian, [Undo::Family { process }])?;
+    guardian.add([Undo::Family { process }])?;
     cage.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
     if options.gate == Gate::CoreSched {
         CoreCookie::give(barrier.pid()).context("cannot give the batch command a cookie of its own")?;

@@ -10,7 +10,7 @@ use sidelane_policy::borrow::headroom::Standing;
 use super::super::gate::LaneKeeper;
 use super::Session;
 use super::served::Served;
-use super::start::{start_guardian, tell};
+use super::start::start_guardian;
 use super::work::Work;
 use crate::note::{Note, Slo};
 use crate::request::RequestSource;
@@ -137,7 +137,7 @@ impl Session {
         let is_older = |undo: &Undo| undo.thread().is_some_and(|thread| moved.contains(&thread));
         let older = self.guardian.list().iter().filter(|(_, undo)| is_older(undo)).map(|(ticket, _)| ticket);
         let older: Vec<Ticket> = older.collect();
-        tell(&mut self.guardian, pins.iter().cloned())?;
+        self.guardian.add(pins.iter().cloned())?;
         // A thread that was moved again gets back what its owner gave it last.
         self.guardian.withdraw(older)?;
         let beside = &self.served[index].beside;
