@@ -7,6 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cpulist::CpuSet;
+use crate::procfs::is_exiting;
 
 /// The kernel removes a group only after its last task has ended, which takes a moment after a
 /// kill.
@@ -47,14 +48,16 @@ impl Hierarchy {
 
     /// The group that this process is in.
     pub fn own_dir(&self) -> Option<PathBuf> {
-        self.dir_of("self")
+        self.dir_of(std::process::id())
     }
 
-    /// The group that a process is in. `process` is the process's name in /proc.
-    pub fn dir_of(&self, process: &str) -> Option<PathBuf> {
-        let memberships = fs::read_to_string(format!("/proc/{process}/cgroup")).ok()?;
+    /// The group that a process is in. None for a process that is ending: version 1 then names the uppermost group,
+    /// whichever group the process was in.
+    pub fn dir_of(&self, pid: u32) -> Option<PathBuf> {
+        let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let group = memberships.lines().find_map(|line| self.membership(line))?;
-        Some(self.dir(group))
+        // Asked last: a process that is not ending now was not ending when its groups were read.
+        (!is_exiting(pid)).then(|| self.dir(group))
     }
 
     /// The hierarchy's number in /proc/PID/cgroup; 0 for v2.
@@ -235,6 +238,18 @@ mod tests {
         let unified = &parse_mounts(MOUNTS)[2];
         assert_eq!(unified.dir("/docker/abc/job"), Path::new("/sys/fs/cgroup/unified/job"));
         assert_eq!(unified.dir("/docker/abc"), Path::new("/sys/fs/cgroup/unified"));
+    }
+
+    #[test]
+    fn a_process_that_has_ended_is_in_no_other_group() {
+        let mut ended = std::process::Command::new("true").spawn().expect("true starts");
+        while !is_exiting(ended.id()) {
+            std::thread::yield_now();
+        }
+        for hierarchy in Hierarchy::all() {
+            assert_eq!(hierarchy.dir_of(ended.id()), None, "{hierarchy:?}");
+        }
+        ended.wait().unwrap();
     }
 
     #[test]

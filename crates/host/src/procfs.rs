@@ -35,12 +35,22 @@ pub fn started(tid: u32) -> Option<u64> {
 
 /// Whether a process is a thread of the kernel.
 pub fn is_kernels(pid: u32) -> bool {
+    const PF_KTHREAD: u64 = 0x0020_0000;
+    flags(pid).is_some_and(|flags| flags & PF_KTHREAD != 0)
+}
+
+/// Whether the first thread of a process is about to end, or has ended and nobody has waited for it.
+pub fn is_exiting(pid: u32) -> bool {
+    const PF_EXITING: u64 = 0x4;
+    flags(pid).is_some_and(|flags| flags & PF_EXITING != 0)
+}
+
+/// The kernel's flags of a thread (`PF_`).
+fn flags(tid: u32) -> Option<u64> {
     /// Counted from the state, which is the third field.
     const FLAGS: usize = 9 - 3;
-    const PF_KTHREAD: u64 = 0x0020_0000;
-    let stat = fs::read_to_string(format!("/proc/{pid}/stat")).unwrap_or_default();
-    let flags = stat.rsplit_once(") ").and_then(|(_, fields)| fields.split(' ').nth(FLAGS)?.parse::<u64>().ok());
-    flags.is_some_and(|flags| flags & PF_KTHREAD != 0)
+    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
+    stat.rsplit_once(") ")?.1.split(' ').nth(FLAGS)?.parse().ok()
 }
 
 /// These processes and all their descendants.

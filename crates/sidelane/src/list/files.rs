@@ -48,7 +48,7 @@ pub(super) fn group(pid: u32) -> Group {
     let mut signals: Vec<Listed> = own.collect();
     for hierarchy in Hierarchy::all() {
         let files: &[Known] = if hierarchy.is_v2() { &OF_GROUP_V2 } else { &OF_GROUP_V1 };
-        let Some(dir) = hierarchy.dir_of(&pid.to_string()) else { continue };
+        let Some(dir) = hierarchy.dir_of(pid) else { continue };
         signals.extend(files.iter().filter_map(|known| listed(&dir, known)));
     }
     // Two names of one v1 hierarchy (`cpu` and `cpuacct`) have the same files.

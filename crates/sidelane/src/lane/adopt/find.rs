@@ -100,10 +100,10 @@ impl Named {
         Members::Group(self.dir.clone()).now()
     }
 
-    /// Whether whoever is in the other group is in this one. Processes that come and go meanwhile are in the groups
-    /// of those who started them.
+    /// Whether whoever is in the other group is in this one. Processes that are ending tell nothing; those that are
+    /// born meanwhile are in the groups of those who started them.
     fn holds_all_of(&self, other: &Named) -> bool {
-        let is_here = |pid: &u32| match self.hierarchy.dir_of(&pid.to_string()) {
+        let is_here = |pid: &u32| match self.hierarchy.dir_of(*pid) {
             Some(dir) => dir.starts_with(&self.dir),
             None => true,
         };

@@ -152,7 +152,7 @@ impl Adopted {
         }
         let mut changes = Vec::new();
         if let Some(own) = &self.leaf
-            && let Some(from) = own.hierarchy.dir_of(&pid.to_string())
+            && let Some(from) = own.hierarchy.dir_of(pid)
         {
             changes.push(Undo::Member { process, group: own.leaf.dir.clone(), from });
         }
@@ -287,7 +287,7 @@ fn change_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
 /// A group below the one that the batch's root is in, so that the batch keeps every limit that it has.
 fn make_leaf(adoptee: &Adoptee, name: &str, guardian: &mut Guardian) -> Result<Option<OwnLeaf>> {
     for hierarchy in with_freezers() {
-        let Some(above) = hierarchy.dir_of(&adoptee.root.tid.to_string()) else { continue };
+        let Some(above) = hierarchy.dir_of(adoptee.root.tid) else { continue };
         let dir: PathBuf = above.join(name);
         guardian.add([Undo::Group { dir: dir.clone(), fate: Fate::MovedTo(above) }])?;
         if std::fs::create_dir(&dir).is_ok() && Freezer::of(&dir).is_some() {
