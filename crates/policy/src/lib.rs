@@ -11,6 +11,7 @@
 use core::fmt;
 
 pub mod borrow;
+pub mod cpus;
 
 /// Nanoseconds on a monotonic clock. Only differences mean anything.
 pub type Nanos = u64;
@@ -64,14 +65,14 @@ impl<A: Copy, const MAX: usize> Actions<A, MAX> {
 pub trait Policy {
     /// What it is told.
     type Observation;
-    /// What it can ask for.
-    type Action: Copy;
+    /// What it can ask for in answer to one observation: [`Actions`] of its family.
+    type Actions;
     /// Why it did so.
     type Reason: Reason;
 
     /// Takes in what was seen at `now` and appends what is to be done to `out`.
     /// `now` never goes back from one call to the next.
-    fn observe(&mut self, now: Nanos, seen: &Self::Observation, out: &mut Actions<Self::Action>);
+    fn observe(&mut self, now: Nanos, seen: &Self::Observation, out: &mut Self::Actions);
 
     /// When the policy wants to look again even if nothing changes; `None`: only on a change.
     /// Always later than the last `now`. While a hold goes on, or batch is on a budget, looking again

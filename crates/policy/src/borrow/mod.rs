@@ -53,6 +53,6 @@ pub use want::{Want, Watched};
 pub use window::LatencyWindow;
 
 /// A policy for one batch lane.
-pub trait LanePolicy: crate::Policy<Observation = Observation, Action = Action, Reason = Reason> {}
+pub trait LanePolicy: crate::Policy<Observation = Observation, Actions = Actions, Reason = Reason> {}
 
-impl<P: crate::Policy<Observation = Observation, Action = Action, Reason = Reason>> LanePolicy for P {}
+impl<P: crate::Policy<Observation = Observation, Actions = Actions, Reason = Reason>> LanePolicy for P {}

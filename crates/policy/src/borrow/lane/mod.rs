@@ -229,7 +229,7 @@ impl<R: Rule> Borrow<R> {
 
 impl<R: Rule> Policy for Borrow<R> {
     type Observation = Observation;
-    type Action = Action;
+    type Actions = Actions;
     type Reason = Reason;
 
     fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {

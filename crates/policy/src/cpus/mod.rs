@@ -1,0 +1,14 @@
+//! CPUs: which of a machine's CPUs batch containers may use beside services (Holmes §4.3, PerfIso).
+//!
+//! A policy of this family is told, every few milliseconds and as soon as interference crosses its threshold, what
+//! each CPU, service and container did ([`Observation`]). It answers with the CPUs that each container, and each
+//! service whose owner allows it, may use from now on ([`Action`]). Who carries that out, and by what means, is not
+//! known here.
+
+mod action;
+mod mask;
+mod seen;
+
+pub use action::{Action, Actions, MAX_ACTIONS, Reason};
+pub use mask::{CpuMask, MAX_CPUS};
+pub use seen::{ContainerSeen, CpuSeen, MAX_CONTAINERS, MAX_SERVICES, Observation, ServiceSeen};
