@@ -5,9 +5,9 @@
 # shellcheck disable=SC2034 # init.sh uses it
 SERVICE_TESTS="two_services adopted_group"
 
-# The value of a figure of one service: figure_of TARGET NAME.
+# A figure of one service, rounded for users: figure_of TARGET NAME.
 figure_of() {
-	sed -n "/\"setting\": \"$1\"/,/}/s/^ *\"$2\": \([^,]*\),\{0,1\}$/\1/p" /tmp/run.json
+	printf '%.2f' "$(sed -n "/\"setting\": \"$1\"/,/}/s/^ *\"$2\": \([^,]*\),\{0,1\}$/\1/p" /tmp/run.json)"
 }
 
 # Two services, each on a core of its own: batch uses the siblings of both, and each has its own holds and figures.

@@ -55,7 +55,7 @@ impl Before {
     fn must_come_back(&self, job: &Job) {
         wait_until("the job's groups were as before", || job.groups_look() == self.groups);
         let is_back = || job.looks() == self.looks;
-        let came_back = common::holds_within(Duration::from_secs(60), is_back);
+        let came_back = common::holds_within(common::TIMEOUT, is_back);
         assert!(came_back, "before: {:#?}\nafter: {:#?}", self.looks, job.looks());
         self.footprint.must_come_back();
         job.must_run();
