@@ -25,6 +25,7 @@ mod batch;
 pub mod books;
 pub mod chip;
 mod control;
+mod decider;
 pub mod figures;
 pub mod layout;
 pub mod model;
@@ -35,6 +36,7 @@ pub mod setting;
 mod sources;
 mod spread;
 mod state;
+pub mod sweep;
 
 use std::collections::VecDeque;
 
@@ -77,8 +79,17 @@ pub struct Engine {
 }
 
 impl Engine {
-    /// A machine at time 0, idle. `policy` decides where the setting is managed.
-    pub fn new(model: Model, policy: Option<Box<CpuPolicy>>) -> Self {
+    /// A machine at time 0, idle.
+    pub fn new(model: Model) -> Self {
+        let policy = match &model.setting.beside {
+            Beside::Managed(control) => Some(decider::policy(control.by, &model)),
+            Beside::Nothing | Beside::Unmanaged => None,
+        };
+        Self::with_policy(model, policy)
+    }
+
+    /// The same, with a policy of the caller's where the setting is managed.
+    pub fn with_policy(model: Model, policy: Option<Box<CpuPolicy>>) -> Self {
         let layout = Layout::new(&model.machine);
         let batch = model.setting.beside != Beside::Nothing && !model.kinds.is_empty();
         let kinds = if batch { model.kinds.as_slice() } else { &[] };

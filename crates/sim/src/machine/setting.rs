@@ -1,5 +1,7 @@
 //! One way of sharing the CPUs of a whole machine. Data only, as in [`super::model`].
 
+use sidelane_policy::holmes::HolmesConfig;
+
 use crate::gate::Latency;
 use crate::time::Nanos;
 
@@ -30,9 +32,18 @@ pub enum Beside {
     Managed(Control),
 }
 
+/// Who decides: the code that the agent runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decider {
+    /// Holmes.
+    Holmes(HolmesConfig),
+}
+
 /// Who looks at the machine when, and how fast what was decided is done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Control {
+    /// Who decides.
+    pub by: Decider,
     /// From one regular look to the next.
     pub look_ns: Nanos,
     /// The interference of a service's CPU from which on it counts as disturbed, in the unit of VPI.
