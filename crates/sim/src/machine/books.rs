@@ -2,6 +2,7 @@
 
 use hdrhistogram::Histogram;
 
+use super::state::cpu::Counted;
 use crate::engine::books::latencies;
 use crate::model::LANES_MAX;
 use crate::time::Nanos;
@@ -53,10 +54,8 @@ pub struct ServiceBooks {
     pub busy_ns: u128,
     /// The part of it beside containers on the same core.
     pub beside_batch_ns: u128,
-    /// Time that its threads stalled on memory.
-    pub stalls_ns: f64,
-    /// Loads and stores of its threads.
-    pub accesses: f64,
+    /// The memory counters of its threads.
+    pub(super) counted: Counted,
 }
 
 impl ServiceBooks {
@@ -69,8 +68,7 @@ impl ServiceBooks {
             whole: Latencies::new(),
             busy_ns: 0,
             beside_batch_ns: 0,
-            stalls_ns: 0.0,
-            accesses: 0.0,
+            counted: Counted::default(),
         }
     }
 
@@ -78,7 +76,7 @@ impl ServiceBooks {
         self.own.reset();
         self.whole.reset();
         (self.arrived, self.refused, self.failed) = (0, 0, 0);
-        (self.busy_ns, self.beside_batch_ns, self.stalls_ns, self.accesses) = (0, 0, 0.0, 0.0);
+        (self.busy_ns, self.beside_batch_ns, self.counted) = (0, 0, Counted::default());
     }
 }
 

@@ -5,7 +5,7 @@ use sidelane_policy::cpus::{Action, ContainerSeen, CpuMask, CpuSeen, ServiceSeen
 use super::Engine;
 use super::sources::Source;
 use super::state::control::Controller;
-use super::state::cpu::Window;
+use super::state::cpu::{Counted, Window};
 use crate::time::Nanos;
 
 impl Engine {
@@ -58,7 +58,7 @@ impl Engine {
         for (cpu, seen) in self.cpus.iter_mut().zip(&mut controller.seen.cpus) {
             let window = std::mem::take(&mut cpu.window);
             *seen = cpu_seen(&window, passed_ns);
-            seen.interference = window.interference(clock_ghz).filter(|_| counters);
+            seen.interference = window.counted.vpi(clock_ghz).filter(|_| counters);
         }
         self.see_services(controller);
         for (place, container) in self.places.all.iter().enumerate() {
@@ -88,7 +88,7 @@ impl Engine {
         let Some(controller) = &mut self.controller else { return };
         let Some(threshold) = controller.control.threshold else { return };
         let cpu = &mut self.cpus[at];
-        let interference = cpu.pace.interference(self.model.machine.clock_ghz).filter(|_| cpu.thread.is_some());
+        let interference = cpu.pace.vpi(self.model.machine.clock_ghz).filter(|_| cpu.thread.is_some());
         let was_disturbed = std::mem::replace(&mut cpu.disturbed, interference.is_some_and(|value| value >= threshold));
         if !cpu.disturbed || was_disturbed {
             return;
@@ -97,7 +97,7 @@ impl Engine {
             cpu.onset.get_or_insert(self.now);
         }
         let Some(ring) = controller.control.ring.as_ref().filter(|_| controller.ring_at.is_none()) else { return };
-        cpu.window.forget_counters();
+        cpu.window.counted = Counted::default();
         controller.ring_at = Some(self.now + ring.draw(&mut controller.latency));
         if controller.to_do.is_empty() {
             let next = controller.next_look(self.now);

@@ -147,13 +147,9 @@ impl ServiceFigures {
             violations: limit_ns.map(|limit_ns| above(&books.whole, limit_ns)),
             busy_cpus: books.busy_ns as f64 / elapsed_ns as f64,
             beside_batch: books.beside_batch_ns as f64 / books.busy_ns.max(1) as f64,
-            vpi: vpi(books, engine.model().machine.clock_ghz),
+            vpi: books.counted.vpi(engine.model().machine.clock_ghz),
         }
     }
-}
-
-fn vpi(books: &ServiceBooks, clock_ghz: f64) -> Option<f64> {
-    (books.accesses > 0.0).then(|| books.stalls_ns / books.accesses * clock_ghz)
 }
 
 /// The share of latencies above a limit.

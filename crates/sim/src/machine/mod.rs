@@ -209,6 +209,16 @@ impl Engine {
         (self.cpus[cpu].thread.map(|thread| thread.service), &self.cpus[cpu].batch)
     }
 
+    /// The services of the threads that have a request and wait for a CPU, those first that wait longest.
+    pub fn waiting(&self) -> impl Iterator<Item = usize> {
+        self.homeless.iter().map(|thread| thread.service)
+    }
+
+    /// The CPUs that a service may use now.
+    pub fn allowed(&self, service: usize) -> CpuMask {
+        self.services[service].allowed
+    }
+
     /// The containers that run or are paused: place, kind and the CPUs that they may use.
     pub fn containers(&self) -> impl Iterator<Item = (usize, usize, CpuMask)> {
         self.places.running().map(|(at, container)| (at, container.kind, container.mask))

@@ -2,7 +2,7 @@
 
 use super::Engine;
 use super::sources::Source;
-use super::state::cpu::Pace;
+use super::state::cpu::{Pace, Rate};
 use crate::smt::{Class, Interference};
 use crate::time::{NEVER, Nanos};
 
@@ -77,8 +77,7 @@ impl Engine {
         let books = &mut self.books.services[thread.service];
         books.busy_ns += u128::from(passed_ns);
         books.beside_batch_ns += if cpu.pace.beside_batch { u128::from(passed_ns) } else { 0 };
-        books.stalls_ns += passed_ns as f64 * cpu.pace.stalls;
-        books.accesses += passed_ns as f64 * cpu.pace.accesses;
+        books.counted.add(passed_ns, &cpu.pace);
         true
     }
 
@@ -127,8 +126,8 @@ impl Engine {
         let work = of_core / (1.0 + extra);
         Pace {
             speed: Interference::speed(of_core, extra),
-            stalls: stalled * work,
-            accesses: own.accesses_per_us / 1e3 * work,
+            stalls: Rate::of(stalled * work),
+            accesses: Rate::of(own.accesses_per_us / 1e3 * work),
             beside_batch,
         }
     }

@@ -47,17 +47,27 @@ impl Engine {
     pub(super) fn finish(&mut self, cpu: usize) {
         self.settle_around(cpu);
         let Some(thread) = self.cpus[cpu].thread.take() else { return };
-        let queues = &mut self.services[thread.service].queues;
-        match queues.of(thread.worker).pop_front() {
-            Some(visit) => {
-                queues.len -= 1;
-                self.homeless.push_back(Thread { visit, ..thread });
-            }
-            None => queues.idle |= 1 << thread.worker,
-        }
+        let next = self.next_of(thread);
+        self.homeless.extend(next);
         self.house(cpu);
         self.resume_around(cpu);
+        // Whoever waited for this CPU has it; perhaps there is another one.
+        if next.is_some() && self.homeless.back() == next.as_ref() {
+            self.homeless.pop_back();
+            next.into_iter().for_each(|next| self.wake(next));
+        }
         self.own_work_done(thread);
+    }
+
+    /// The worker of a thread takes its next request, if there is one.
+    fn next_of(&mut self, thread: Thread) -> Option<Thread> {
+        let queues = &mut self.services[thread.service].queues;
+        let next = queues.of(thread.worker).pop_front();
+        match next {
+            Some(_) => queues.len -= 1,
+            None => queues.idle |= 1 << thread.worker,
+        }
+        next.map(|visit| Thread { visit, ..thread })
     }
 
     fn own_work_done(&mut self, thread: Thread) {

@@ -10,25 +10,60 @@ pub struct Thread {
     pub visit: usize,
 }
 
+/// What a counter counts in a nanosecond, in millionths (2⁻²⁰). A sum does not depend on how time is cut into pieces.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Rate(u64);
+
+impl Rate {
+    pub fn of(per_ns: f64) -> Self {
+        Self((per_ns * f64::from(1 << 20)) as u64)
+    }
+
+    fn over(self, ns: Nanos) -> u128 {
+        u128::from(self.0) * u128::from(ns)
+    }
+}
+
+/// What memory counters have counted.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Counted {
+    stalls: u128,
+    accesses: u128,
+}
+
+impl Counted {
+    pub fn add(&mut self, passed_ns: Nanos, pace: &Pace) {
+        self.stalls += pace.stalls.over(passed_ns);
+        self.accesses += pace.accesses.over(passed_ns);
+    }
+
+    /// Holmes' VPI, in cycles; `None` if nothing was loaded or stored.
+    pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
+        (self.accesses > 0).then(|| self.stalls as f64 / self.accesses as f64 * clock_ghz)
+    }
+}
+
 /// How whoever runs gets on.
 #[derive(Clone, Copy, Debug)]
 pub struct Pace {
     pub speed: Speed,
-    /// The share of the time in which it stalls on memory.
-    pub stalls: f64,
-    /// Loads and stores in a nanosecond.
-    pub accesses: f64,
+    /// Time in which it stalls on memory.
+    pub stalls: Rate,
+    /// Loads and stores.
+    pub accesses: Rate,
     /// A container runs on a sibling.
     pub beside_batch: bool,
 }
 
 impl Pace {
     /// Nobody runs.
-    pub const IDLE: Self = Self { speed: Speed::ZERO, stalls: 0.0, accesses: 0.0, beside_batch: false };
+    pub const IDLE: Self = Self { speed: Speed::ZERO, stalls: Rate(0), accesses: Rate(0), beside_batch: false };
 
-    /// Holmes' VPI at this moment, in cycles; `None` if nothing is loaded or stored.
-    pub fn interference(&self, clock_ghz: f64) -> Option<f64> {
-        (self.accesses > 0.0).then(|| self.stalls / self.accesses * clock_ghz)
+    /// VPI at this moment.
+    pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
+        let mut counted = Counted::default();
+        counted.add(1, self);
+        counted.vpi(clock_ghz)
     }
 }
 
@@ -37,26 +72,14 @@ impl Pace {
 pub struct Window {
     pub busy_ns: Nanos,
     pub serving_ns: Nanos,
-    stalls_ns: f64,
-    accesses: f64,
+    pub counted: Counted,
 }
 
 impl Window {
     pub fn add(&mut self, passed_ns: Nanos, pace: &Pace, serving: bool) {
         self.busy_ns += passed_ns;
         self.serving_ns += if serving { passed_ns } else { 0 };
-        self.stalls_ns += passed_ns as f64 * pace.stalls;
-        self.accesses += passed_ns as f64 * pace.accesses;
-    }
-
-    /// The counters begin anew; the times go on.
-    pub fn forget_counters(&mut self) {
-        (self.stalls_ns, self.accesses) = (0.0, 0.0);
-    }
-
-    /// VPI over the window.
-    pub fn interference(&self, clock_ghz: f64) -> Option<f64> {
-        (self.accesses > 0.0).then(|| self.stalls_ns / self.accesses * clock_ghz)
+        self.counted.add(passed_ns, pace);
     }
 }
 
