@@ -1,0 +1,175 @@
+//! Random histories of random machines.
+
+use proptest::prelude::*;
+
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::{ContainerSeen, Cores, CpuMask, Observation, ServiceSeen};
+
+use crate::scene::{MS, Scene};
+
+/// Places that are used.
+const SERVICES: u64 = 4;
+const CONTAINERS: u64 = 7;
+/// CPUs at most.
+const CPUS_MAX: u32 = 20;
+
+/// One to five cores of one to four CPUs, numbered core by core or as Linux does.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    threads: Vec<usize>,
+    core_by_core: bool,
+}
+
+impl Machine {
+    pub fn cpus(&self) -> usize {
+        self.threads.iter().sum()
+    }
+
+    pub fn cores(&self) -> Cores {
+        Cores::of(self.siblings())
+    }
+
+    /// The CPUs of each core.
+    pub fn siblings(&self) -> Vec<CpuMask> {
+        let mut threads: Vec<(usize, usize)> =
+            self.threads.iter().enumerate().flat_map(|(core, count)| (0..*count).map(move |at| (core, at))).collect();
+        if !self.core_by_core {
+            threads.sort_by_key(|(core, at)| (*at, *core));
+        }
+        let of_core = |core| move |cpu: &(usize, &(usize, usize))| cpu.1.0 == core;
+        let cpus = |core| threads.iter().enumerate().filter(of_core(core)).map(|(cpu, _)| cpu).collect();
+        (0..self.threads.len()).map(cpus).collect()
+    }
+}
+
+/// What happens, or a look.
+#[derive(Clone, Debug)]
+enum Event {
+    Service(usize, ServiceSeen),
+    ServiceEnds(usize),
+    Container(usize, ContainerSeen),
+    ContainerEnds(usize),
+    Online(usize, bool),
+    Busy(usize, f64, f64),
+    Interference(usize, Option<f64>),
+    Look(Nanos),
+}
+
+#[derive(Clone)]
+pub struct History {
+    pub machine: Machine,
+    /// CPUs by bits.
+    reserved: u32,
+    pub floor: usize,
+    /// An event a word, so that there are many in little time, and one that fails is small.
+    words: Vec<u64>,
+}
+
+impl std::fmt::Debug for History {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{:?}, reserved {}, floor {}", self.machine, self.reserved(), self.floor)?;
+        self.events().try_for_each(|event| writeln!(f, "{event:?}"))
+    }
+}
+
+pub fn history() -> impl Strategy<Value = History> {
+    let machine = (prop::collection::vec(1_usize..=4, 1..=5), any::<bool>())
+        .prop_map(|(threads, core_by_core)| Machine { threads, core_by_core });
+    let floor = prop_oneof![3 => Just(0), 1 => 1_usize..4];
+    (machine, any::<u32>(), floor, prop::collection::vec(any::<u64>(), 1..90))
+        .prop_map(|(machine, reserved, floor, words)| History { machine, reserved: reserved & 0x11111, floor, words })
+}
+
+impl History {
+    pub fn reserved(&self) -> CpuMask {
+        bits(self.reserved, self.machine.cpus())
+    }
+
+    fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        self.words.iter().map(|word| event(*word, self.machine.cpus()))
+    }
+
+    /// Has `look` look at the scene, so long after the last look, whenever it is time; at the end, too.
+    pub fn play(&self, mut look: impl FnMut(&mut Scene, Nanos)) -> Scene {
+        let mut scene = Scene::of(self.machine.cpus());
+        let mut ended = (CpuMask::EMPTY, CpuMask::EMPTY);
+        for event in self.events().chain([Event::Look(MS)]) {
+            if let Event::Look(later_ns) = event {
+                look(&mut scene, later_ns);
+                ended = Default::default();
+            } else {
+                happen(event, &mut scene.seen, &mut ended);
+            }
+        }
+        scene
+    }
+}
+
+/// `ended` are the places that nobody may have before the next look.
+fn happen(event: Event, seen: &mut Observation, ended: &mut (CpuMask, CpuMask)) {
+    match event {
+        Event::Service(place, service) if !ended.0.contains(place) => seen.services[place] = Some(service),
+        Event::Container(place, container) if !ended.1.contains(place) => seen.containers[place] = Some(container),
+        Event::ServiceEnds(place) => {
+            seen.services[place] = None;
+            ended.0.insert(place);
+        }
+        Event::ContainerEnds(place) => {
+            seen.containers[place] = None;
+            ended.1.insert(place);
+        }
+        Event::Online(cpu, online) => seen.cpus[cpu].online = online,
+        Event::Busy(cpu, busy, serving) => (seen.cpus[cpu].busy, seen.cpus[cpu].serving) = (busy, serving),
+        Event::Interference(cpu, value) => seen.cpus[cpu].interference = value,
+        Event::Service(..) | Event::Container(..) | Event::Look(_) => {}
+    }
+}
+
+/// What a word says.
+fn event(word: u64, cpus: usize) -> Event {
+    let (kind, mut word) = (word % 32, word / 32);
+    let mut next = |below: u64| {
+        let digit = word % below;
+        word /= below;
+        digit
+    };
+    let cpu = next(u64::from(CPUS_MAX)) as usize % cpus;
+    match kind {
+        0..=8 => Event::Look(match next(5) {
+            0 => 1 + next(1000),
+            4 => 1 + next(500 * MS),
+            _ => 1 + next(20 * MS),
+        }),
+        9..=12 => Event::Service(next(SERVICES) as usize, {
+            let (allowed, ran_on) = (set(&mut next), set(&mut next));
+            let may_be_placed = next(2) == 1;
+            ServiceSeen { allowed: bits(allowed, cpus), ran_on: bits(ran_on & allowed, cpus), may_be_placed }
+        }),
+        13 => Event::ServiceEnds(next(SERVICES) as usize),
+        14..=18 => Event::Container(next(CONTAINERS) as usize, {
+            let (allowed, wanted, priority) = (set(&mut next), next(8) as u32, next(3) as i32);
+            ContainerSeen { allowed: bits(allowed, cpus), wanted, priority }
+        }),
+        19 => Event::ContainerEnds(next(CONTAINERS) as usize),
+        20 => Event::Online(cpu, next(2) == 1),
+        21..=24 => {
+            let (busy, serving) = (next(11) as f64 / 10.0, next(11) as f64 / 10.0);
+            Event::Busy(cpu, busy.max(serving), serving)
+        }
+        _ => Event::Interference(cpu, [None, Some(0.0), Some(39.0), Some(40.0), Some(90.0)][next(5) as usize]),
+    }
+}
+
+/// All CPUs, one, or any.
+fn set(next: &mut impl FnMut(u64) -> u64) -> u32 {
+    let some = next(1 << CPUS_MAX) as u32;
+    match next(4) {
+        0 => u32::MAX,
+        1 => 1 << (some % CPUS_MAX),
+        _ => some,
+    }
+}
+
+fn bits(set: u32, cpus: usize) -> CpuMask {
+    (0..cpus).filter(|cpu| set >> cpu & 1 == 1).collect()
+}
