@@ -63,6 +63,13 @@ impl Containers {
         Ok(())
     }
 
+    /// CPU time of all that has ever run in the containers, where the kernel tells.
+    pub fn cpu_ns(&self) -> Option<u64> {
+        let text = self.leaves.iter().find_map(|leaf| leaf.read("cpu.stat").ok().filter(|text| text.contains(USED)))?;
+        let used_us: u64 = text.lines().find_map(|line| line.strip_prefix(USED))?.trim().parse().ok()?;
+        Some(used_us * 1_000)
+    }
+
     /// Ends a container, and returns how much work it has done.
     pub fn stop(&mut self, name: &str) -> Result<u64> {
         let place = self.there.iter().position(|container| container.name() == name);
@@ -91,6 +98,9 @@ impl Containers {
 fn brief(guardian: &mut Option<Guardian>, group: &str) -> Result<()> {
     guardian.as_mut().map_or(Ok(()), |guardian| guardian.add(own_groups(group)).map(drop))
 }
+
+/// In `cpu.stat` of cgroup v2, in microseconds.
+const USED: &str = "usage_usec";
 
 /// Where CPUs are given, and processes are paused.
 fn is_managed(hierarchy: &Hierarchy) -> bool {

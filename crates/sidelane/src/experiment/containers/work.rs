@@ -11,9 +11,9 @@ use super::on_path;
 use crate::experiment::sibling::Sibling;
 use crate::lab::Lab;
 
-/// Functions of the source file: a compilation of some tenths of a second.
-const FUNCTIONS: usize = 120;
-/// Bytes of the file that is compressed: some tenths of a second, too.
+/// Functions of the source file: a compilation of about a tenth of a second.
+const FUNCTIONS: usize = 20;
+/// Bytes of the file that is compressed: about a tenth of a second, too.
 const TEXT_BYTES: usize = 6 << 20;
 /// The Spark job.
 const SPARK: &str = include_str!("spark.py");
@@ -29,6 +29,8 @@ pub enum Work {
     Compress,
     /// A job of Apache Spark on one thread.
     Spark,
+    /// Nothing: a process that waits.
+    Wait,
 }
 
 impl Work {
@@ -39,13 +41,14 @@ impl Work {
             Work::Compile => "compile",
             Work::Compress => "zstd",
             Work::Spark => "spark",
+            Work::Wait => "wait",
         }
     }
 
     /// Why it cannot be done here, and what to do.
     pub fn missing(&self) -> Option<&'static str> {
         match self {
-            Work::Kernel(_) => None,
+            Work::Kernel(_) | Work::Wait => None,
             Work::Compile => on_path("gcc").is_none().then_some("gcc is missing: `apt-get install gcc`"),
             Work::Compress => on_path("zstd").is_none().then_some("zstd is missing: `apt-get install zstd`"),
             Work::Spark => (!has_spark()).then_some("PySpark or Java is missing: `pip install pyspark`, and a JRE"),
@@ -64,8 +67,9 @@ impl Work {
                 words.into_iter().chain([counter.clone().into_os_string()]).chain(more).collect()
             }
             Work::Compile => [words(&["gcc", "-O2", "-c", "-o", "/dev/null"]), vec![file("source.c")]].concat(),
-            Work::Compress => [words(&["zstd", "-q", "-12", "-c", "--single-thread"]), vec![file("text")]].concat(),
+            Work::Compress => [words(&["zstd", "-q", "-6", "-c", "--single-thread"]), vec![file("text")]].concat(),
             Work::Spark => [words(&["python3"]), vec![file("spark.py")]].concat(),
+            Work::Wait => words(&["sleep", "infinity"]),
         };
         Ok(Prepared { words, counter: matches!(self, Work::Kernel(_)).then_some(counter) })
     }
