@@ -1,9 +1,9 @@
 //! `sidelane-lab`: the workloads and the load that Sidelane's experiments run on.
 //!
 //! Nothing here depends on gates or policies. The lab provides a latency-critical service with a
-//! realistic spread of demands (`index`, `queries`, `serve`), an open-loop client (`load`), batch
-//! work whose progress can be read (`batch`), two CPUs that behave like the lanes of one core
-//! (`sibling`), and small tools for measurements.
+//! realistic spread of demands (`index`, `queries`, `serve`), embedded key-value stores as services
+//! (`kv`), an open-loop client (`load`), batch work whose progress can be read (`batch`), two CPUs
+//! that behave like the lanes of one core (`sibling`), and small tools for measurements.
 
 mod batch;
 mod bounce;
@@ -12,6 +12,7 @@ mod clock;
 mod corpus;
 mod echo;
 mod index;
+mod kv;
 mod load;
 mod noise;
 mod numbers;
@@ -19,13 +20,16 @@ mod place;
 mod poisson;
 mod pulse;
 mod queries;
+mod resp;
 mod rng;
 mod search;
 mod serve;
+mod server;
 mod service_times;
 mod sibling;
 mod signals;
 mod summary;
+mod zipfian;
 
 use std::process::ExitCode;
 
@@ -47,6 +51,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Index(args) => index::run(&args),
         Command::Queries(args) => queries::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Kv(args) => kv::run(&args),
         Command::Load(args) => load::run(&args),
         Command::ServiceTimes(args) => service_times::run(&args),
         Command::Batch(args) => batch::run(&args),
