@@ -11,6 +11,7 @@ mod cli;
 mod clock;
 mod corpus;
 mod echo;
+mod faults;
 mod index;
 mod kv;
 mod load;
@@ -60,6 +61,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Noise(args) => noise::run(&args),
         Command::EchoServer(args) => echo::server::run(&args),
         Command::EchoClient(args) => echo::client::run(&args),
+        Command::Faults(args) => faults::run(&args),
         Command::Sibling(args) => sibling::run(&args),
     }
 }

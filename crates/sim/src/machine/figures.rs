@@ -1,7 +1,7 @@
 //! The results of a run of a whole machine, in numbers.
 
 use super::Engine;
-use super::books::{Books, Latencies, ServiceBooks};
+use super::books::{Books, Latencies};
 use crate::result::energy_j;
 use crate::time::{Nanos, work_ns};
 

@@ -5,11 +5,12 @@ use std::ops::RangeInclusive;
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::holmes::HolmesConfig;
 
-use super::{Result, cpus};
+use super::cpus;
 use crate::gate::Latency;
 use crate::machine::layout::Layout;
 use crate::machine::model::Service;
 use crate::machine::setting::{Beside, Control, Decider, Setting};
+use crate::scenario::given::Result;
 use crate::scenario::parts::{LONGER, ms, us};
 use crate::scenario::reader::Reader;
 use crate::smt::Interference;
