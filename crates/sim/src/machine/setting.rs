@@ -1,6 +1,7 @@
 //! One way of sharing the CPUs of a whole machine. Data only, as in [`super::model`].
 
 use sidelane_policy::holmes::HolmesConfig;
+use sidelane_policy::perfiso::PerfIsoConfig;
 
 use crate::gate::Latency;
 use crate::time::Nanos;
@@ -37,6 +38,8 @@ pub enum Beside {
 pub enum Decider {
     /// Holmes.
     Holmes(HolmesConfig),
+    /// PerfIso.
+    PerfIso(PerfIsoConfig),
 }
 
 /// Who looks at the machine when, and how fast what was decided is done.

@@ -4,6 +4,7 @@ use std::ops::RangeInclusive;
 
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::holmes::HolmesConfig;
+use sidelane_policy::perfiso::PerfIsoConfig;
 
 use super::cpus;
 use crate::gate::Latency;
@@ -23,9 +24,11 @@ enum Way {
     Alone,
     Unmanaged,
     Holmes,
+    PerfIso,
 }
 
-const WAYS: [(&str, Way); 3] = [("alone", Way::Alone), ("unmanaged", Way::Unmanaged), ("holmes", Way::Holmes)];
+const WAYS: [(&str, Way); 4] =
+    [("alone", Way::Alone), ("unmanaged", Way::Unmanaged), ("holmes", Way::Holmes), ("perfiso", Way::PerfIso)];
 
 /// What settings are read with.
 struct Machine<'m> {
@@ -65,6 +68,10 @@ fn beside(reader: &Reader, way: Way, default: &Timing, machine: &Machine) -> Res
             let by = Decider::Holmes(config);
             Ok(Beside::Managed(control(reader, default, by, Some(config.threshold))?))
         }
+        Way::PerfIso => {
+            let by = Decider::PerfIso(perfiso(reader, machine)?);
+            Ok(Beside::Managed(Control { ring: None, ..control(reader, default, by, None)? }))
+        }
     }
 }
 
@@ -91,6 +98,16 @@ fn holmes(reader: &Reader, machine: &Machine) -> Result<HolmesConfig> {
         busy_most: percent("t_percent")?.map_or(default.busy_most, |percent| percent / 100.0),
         window_ns: reader.number("window_ms", LONGER)?.map_or(default.window_ns, ms),
         floor: reader.count("floor", 0..=machine.layout.cpus() as u64)?.map_or(default.floor, |cpus| cpus as usize),
+    })
+}
+
+fn perfiso(reader: &Reader, machine: &Machine) -> Result<PerfIsoConfig> {
+    let default = PerfIsoConfig::default();
+    let cpus = |key| Ok(reader.count(key, 0..=machine.layout.cpus() as u64)?.map(|cpus| cpus as usize));
+    Ok(PerfIsoConfig {
+        buffer: cpus("buffer")?.unwrap_or(default.buffer),
+        floor: cpus("floor")?.unwrap_or(default.floor),
+        window_ns: reader.number("window_ms", LONGER)?.map_or(default.window_ns, ms),
     })
 }
 
