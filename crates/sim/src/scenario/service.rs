@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Files;
 use super::error::ScenarioError;
+use super::given::Files;
 use super::parts::{LONGER, SHARE, us};
 use super::reader::Reader;
 use crate::arrivals::Arrivals;

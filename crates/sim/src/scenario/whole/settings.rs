@@ -6,12 +6,12 @@ use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::holmes::HolmesConfig;
 use sidelane_policy::perfiso::PerfIsoConfig;
 
-use super::{Result, cpus};
+use super::cpus;
 use crate::gate::Latency;
 use crate::machine::layout::Layout;
 use crate::machine::model::Service;
 use crate::machine::setting::{Beside, Control, Decider, Setting};
-use crate::scenario::Files;
+use crate::scenario::given::{Files, Result};
 use crate::scenario::parts::{LONGER, ms, us};
 use crate::scenario::reader::Reader;
 use crate::scenario::settings::gate;
