@@ -22,7 +22,8 @@ pub(super) fn of(measured: &Measured) -> Vec<Check> {
         let runs = measured.groups.iter().flat_map(|cells| &cells.runs);
         runs.filter_map(|run| figure(&run.figures)).reduce(f64::max)
     };
-    let memory = most(|run| run.agent_memory_mib).max(idle.and_then(|idle| idle.memory_mib));
+    let memory = [most(|run| run.agent_memory_mib), idle.and_then(|idle| idle.memory_mib)];
+    let memory = memory.into_iter().flatten().reduce(f64::max);
     checks.push(Check::at_most("agent's memory, MiB", memory, AGENT_MIB, Unit::Count));
     checks
 }
