@@ -1,0 +1,248 @@
+//! A tree of groups with their CPUs, on the machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::plan::{Node, plan};
+use crate::cpulist::CpuSet;
+
+const LIST: &str = "cpuset.cpus";
+/// What a group has in effect, in version 2 and version 1.
+const EFFECTIVE: [&str; 2] = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
+/// Somebody else may change the tree between a look and a write; so many looks have never been needed.
+const LOOKS_MAX: usize = 10;
+
+/// A group's CPUs cannot be changed.
+#[derive(Debug, Error)]
+#[error("cannot give the group {} CPUs {cpus}: the kernel, or who made the group, allows it others only", dir.display())]
+pub struct CpusetError {
+    /// The group.
+    pub dir: PathBuf,
+    /// What it was to get.
+    pub cpus: CpuSet,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A tree of groups as it was found: what the list of each group said. Groups of version 2 may have an empty one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// The uppermost group.
+    pub root: PathBuf,
+    /// The list of each group, by directory.
+    pub lists: BTreeMap<PathBuf, String>,
+}
+
+/// One group, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    dir: PathBuf,
+    parent: Option<usize>,
+    list: String,
+    cpus: CpuSet,
+}
+
+/// A tree of groups, as it is now; those above before those below.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    groups: Vec<Group>,
+}
+
+impl Tree {
+    /// Looks at a group and all below it. Groups that vanish meanwhile, or that have no CPUs yet, are left out.
+    pub fn read(root: &Path) -> Self {
+        let mut tree = Self::default();
+        tree.add(root, None);
+        tree
+    }
+
+    fn add(&mut self, dir: &Path, parent: Option<usize>) {
+        let Some(group) = Group::read(dir, parent) else { return };
+        let place = self.groups.len();
+        self.groups.push(group);
+        let children = fs::read_dir(dir).into_iter().flatten().flatten();
+        for child in children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            self.add(&child.path(), Some(place));
+        }
+    }
+
+    /// The CPUs that a group has.
+    pub fn cpus(&self, dir: &Path) -> Option<&CpuSet> {
+        self.groups.iter().find(|group| group.dir == dir).map(|group| &group.cpus)
+    }
+
+    /// What each group is to have, if some are told so. A group below one that is told stays within that; a group
+    /// above has what those below it have; any other stays as it is.
+    fn targets(&self, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Vec<CpuSet> {
+        let mut bounds: Vec<Option<CpuSet>> = Vec::new();
+        for group in &self.groups {
+            let above = || group.parent.and_then(|parent| bounds[parent].clone());
+            let bound = told(&group.dir).or_else(|| above().map(|above| within(&group.cpus, above)));
+            bounds.push(bound);
+        }
+        let mut targets: Vec<CpuSet> = Vec::new();
+        for (place, group) in self.groups.iter().enumerate().rev() {
+            let below = (place + 1..self.groups.len()).filter(|child| self.groups[*child].parent == Some(place));
+            let below = below.map(|child| &targets[self.groups.len() - 1 - child]);
+            let union = below.fold(CpuSet::default(), |sum, cpus| sum.union(cpus));
+            let unbound = || if union.is_empty() { group.cpus.clone() } else { union.clone() };
+            targets.push(bounds[place].clone().unwrap_or_else(unbound));
+        }
+        targets.reverse();
+        targets
+    }
+
+    fn nodes(&self, targets: Vec<CpuSet>) -> Vec<Node> {
+        let both = self.groups.iter().zip(targets);
+        both.map(|(group, target)| Node { parent: group.parent, now: group.cpus.clone(), target }).collect()
+    }
+}
+
+impl Group {
+    fn read(dir: &Path, parent: Option<usize>) -> Option<Self> {
+        let list = fs::read_to_string(dir.join(LIST)).ok()?.trim().to_owned();
+        let effective = EFFECTIVE.iter().find_map(|file| fs::read_to_string(dir.join(file)).ok());
+        let cpus: CpuSet = effective.as_deref().unwrap_or(&list).parse().ok()?;
+        (!cpus.is_empty()).then(|| Self { dir: dir.to_owned(), parent, list, cpus })
+    }
+}
+
+/// Those of `cpus` that are in `bound`, or else all of it.
+fn within(cpus: &CpuSet, bound: CpuSet) -> CpuSet {
+    let both = cpus.intersection(&bound);
+    if both.is_empty() { bound } else { both }
+}
+
+/// What the lists of a tree say now.
+pub fn found(root: &Path) -> Found {
+    let groups = Tree::read(root).groups.into_iter();
+    Found { root: root.to_owned(), lists: groups.map(|group| (group.dir, group.list)).collect() }
+}
+
+/// Gives groups of the tree the CPUs that they are `told`, and those above and below them what follows from it.
+/// Returns how many writes it took.
+///
+/// # Errors
+/// When the kernel refuses a write time and again. Groups that have vanished are no error.
+pub fn confine(root: &Path, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Result<usize, CpusetError> {
+    let (mut writes, mut refused) = (0, None);
+    for _ in 0..LOOKS_MAX {
+        let tree = Tree::read(root);
+        let nodes = tree.nodes(tree.targets(told));
+        refused = None;
+        for step in plan(&nodes) {
+            let dir = &tree.groups[step.node].dir;
+            match write(dir, &step.cpus.to_string()) {
+                Ok(()) => writes += 1,
+                Err(_) if !dir.exists() => {}
+                Err(source) => {
+                    refused = Some(CpusetError { dir: dir.clone(), cpus: step.cpus, source });
+                    break;
+                }
+            }
+        }
+        if refused.is_none() {
+            break;
+        }
+    }
+    refused.map_or(Ok(writes), Err)
+}
+
+/// Gives every group of a tree its list back, as far as its CPUs are there still. A group that nobody had found gets
+/// what the group above it had.
+///
+/// # Errors
+/// As [`confine`]. Whatever can be given back is.
+pub fn give_back(found: &Found, online: &CpuSet) -> io::Result<()> {
+    let list_of = |dir: &Path| {
+        let known = dir.ancestors().take_while(|above| above.starts_with(&found.root));
+        known.filter_map(|above| found.lists.get(above)).find(|list| !list.is_empty()).cloned()
+    };
+    let told = |dir: &Path| {
+        let cpus: CpuSet = list_of(dir).or_else(|| list_above(&found.root))?.parse().ok()?;
+        let cpus = cpus.intersection(online);
+        (!cpus.is_empty()).then_some(cpus)
+    };
+    let outcome = confine(&found.root, &told).map(drop).map_err(io::Error::other);
+    // A group of version 2 that had no list of its own follows the group above it again.
+    let empty = found.lists.iter().filter(|(_, list)| list.is_empty());
+    let emptied = empty.map(|(dir, _)| write(dir, "").or_else(|error| if dir.exists() { Err(error) } else { Ok(()) }));
+    emptied.fold(outcome, io::Result::and)
+}
+
+/// The CPUs of the group above this one.
+fn list_above(root: &Path) -> Option<String> {
+    Some(Group::read(root.parent()?, None)?.cpus.to_string())
+}
+
+/// An empty list can only be written as an empty line.
+fn write(dir: &Path, list: &str) -> io::Result<()> {
+    fs::write(dir.join(LIST), format!("{list}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    /// Groups as plain files, which refuse nothing.
+    fn tree(groups: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, list) in groups {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join(LIST), format!("{list}\n")).unwrap();
+        }
+        dir
+    }
+
+    fn lists(root: &Path) -> Vec<String> {
+        found(root).lists.into_values().collect()
+    }
+
+    #[test]
+    fn those_above_follow_and_those_below_stay_within() {
+        let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("b", "0-3"), ("c", "0")]);
+        let told = |group: &Path| group.ends_with("a").then(|| set("1-2"));
+        assert_eq!(confine(dir.path(), &told).unwrap(), 3);
+        assert_eq!(lists(dir.path()), ["0-3", "1-2", "1-2", "0-3", "0"]);
+        let told = |group: &Path| ["a", "b"].iter().any(|name| group.ends_with(name)).then(|| set("1"));
+        confine(dir.path(), &told).unwrap();
+        assert_eq!(lists(dir.path()), ["0-1", "1", "1", "1", "0"]);
+    }
+
+    #[test]
+    fn all_is_given_back_and_a_newcomer_gets_what_was_above_it() {
+        let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("gone", "2")]);
+        let before = found(dir.path());
+        confine(dir.path(), &|group| group.ends_with("a").then(|| set("0"))).unwrap();
+        fs::remove_dir_all(dir.path().join("gone")).unwrap();
+        fs::create_dir_all(dir.path().join("new")).unwrap();
+        fs::write(dir.path().join("new").join(LIST), "0\n").unwrap();
+        give_back(&before, &set("0-3")).unwrap();
+        assert_eq!(lists(dir.path()), ["0-3", "0-3", "3", "0-3"]);
+    }
+
+    #[test]
+    fn a_cpu_that_went_offline_is_not_given_back() {
+        let dir = tree(&[("", "0-3"), ("a", "2-3")]);
+        let before = found(dir.path());
+        confine(dir.path(), &|group| group.ends_with("a").then(|| set("2"))).unwrap();
+        give_back(&before, &set("0-2")).unwrap();
+        assert_eq!(lists(dir.path()), ["0-2", "2"]);
+    }
+
+    #[test]
+    fn a_group_that_vanished_is_no_error() {
+        let dir = tree(&[]);
+        assert_eq!(confine(&dir.path().join("gone"), &|_| Some(set("0"))).unwrap(), 0);
+    }
+}
