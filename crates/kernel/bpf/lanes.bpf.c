@@ -27,6 +27,7 @@
 #include "lanes.h"
 #include "lane/batch.h"
 #include "lane/request.h"
+#include "lane/shares.h"
 #include "requests/requests.h"
 
 char LICENSE[] SEC("license") = "GPL";
@@ -168,6 +169,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	if (s.role->role == SIDELANE_ROLE_BATCH || s.stats->batch_since_ns)
 		batch_lane_before(&s);
 	note_turn(cpu, s.word, s.was, s.now_ns);
+	note_share(cpu, s.is, s.identity, s.now_ns);
 	write_word(&s);
 	count(&s);
 	if (s.is == SIDELANE_BATCH)

@@ -136,6 +136,19 @@ struct sidelane_lane_turns {
 	struct sidelane_turn turns[SIDELANE_TURNS]; /* 64 */
 };
 
+/* Who had a CPU for how long, of all that are tracked and of the idle task: by that CPU's own switches, which are
+ * counted up to the last one. src/shares.rs mirrors it. */
+#define SIDELANE_SHARES (2 * SIDELANE_NUMBERS)
+
+struct sidelane_cpu_shares {
+	uint64_t since_ns; /*  0: start of the present turn; 0 before the first and while one is written */
+	uint32_t class_;   /*  8: enum sidelane_class of whoever has it */
+	uint32_t identity; /* 12: its place in ran_ns */
+	uint64_t idle_ns;  /* 16 */
+	uint64_t reserved; /* 24 */
+	uint64_t ran_ns[SIDELANE_SHARES]; /* 32: by number times two, and one more for batch */
+};
+
 /* How it is known what the hypervisor takes. */
 enum sidelane_stolen_from {
 	SIDELANE_STOLEN_UNSEEN = 0,
@@ -159,6 +172,8 @@ struct sidelane_settings {
 	uint32_t self_checking;        /* 20: 1: batch may look for itself */
 	uint32_t counters;     /* 24: 1: request lanes have counters */
 	uint32_t groups;       /* 28: 1: cgroups may have an identity */
+	uint32_t shares;       /* 32: 1: who had each CPU for how long is written down */
+	uint32_t reserved;     /* 36 */
 };
 
 #endif

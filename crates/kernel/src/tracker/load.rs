@@ -35,6 +35,8 @@ const ONE_ENTRY_A_LANE: [&str; 9] = [
 
 /// Who plays the hypervisor.
 pub const THIEVES: &str = "thieves";
+/// Who had each CPU for how long.
+pub const SHARES: &str = "cpu_shares";
 /// Turns of the lanes.
 pub const TURNS: &str = "lane_turns";
 /// `struct sidelane_settings` of `bpf/lanes.h`.
@@ -47,6 +49,8 @@ struct Settings {
     self_checking: u32,
     counters: u32,
     groups: u32,
+    shares: u32,
+    reserved: u32,
 }
 
 impl Settings {
@@ -59,12 +63,14 @@ impl Settings {
             self_checking: features.self_checking.into(),
             counters: features.counters.into(),
             groups: features.groups.into(),
+            shares: features.shares.into(),
+            reserved: 0,
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
         let numbers = [self.stolen_from, self.requests, self.turns, self.self_checking, self.counters, self.groups];
-        let numbers = numbers.into_iter().flat_map(u32::to_ne_bytes);
+        let numbers = numbers.into_iter().chain([self.shares, self.reserved]).flat_map(u32::to_ne_bytes);
         self.stolen_offset.to_ne_bytes().into_iter().chain(numbers).collect()
     }
 }
@@ -94,6 +100,9 @@ pub(super) fn open_and_load(
         }
         if name == TURNS && features.turns {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lanes' turns"))?;
+        }
+        if name == SHARES && features.shares {
+            map.set_max_entries(cpu_count as u32).map_err(bpf("size the CPUs' shares"))?;
         }
         if name == THIEVES && stolen_from == StolenFrom::Told {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the thieves' array"))?;
@@ -165,7 +174,9 @@ mod tests {
             turns,
             self_checking,
             counters,
-            groups
+            groups,
+            shares,
+            reserved
         );
         let settings = Settings::of(Features::default(), StolenFrom::Unseen);
         assert_eq!(settings.bytes().len(), size_of::<Settings>());
