@@ -7,4 +7,4 @@
 pub mod plan;
 mod tree;
 
-pub use tree::{CpusetError, Found, Tree, confine, found, give_back};
+pub use tree::{CpusetError, Found, Tree, give_back};

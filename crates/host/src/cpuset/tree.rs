@@ -51,13 +51,14 @@ struct Group {
 /// A tree of groups, as it is now; those above before those below.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Tree {
+    root: PathBuf,
     groups: Vec<Group>,
 }
 
 impl Tree {
     /// Looks at a group and all below it. Groups that vanish meanwhile, or that have no CPUs yet, are left out.
     pub fn read(root: &Path) -> Self {
-        let mut tree = Self::default();
+        let mut tree = Self { root: root.to_owned(), groups: Vec::new() };
         tree.add(root, None);
         tree
     }
@@ -72,30 +73,73 @@ impl Tree {
         }
     }
 
+    /// What the lists said when they were read.
+    pub fn found(&self) -> Found {
+        let lists = self.groups.iter().map(|group| (group.dir.clone(), group.list.clone()));
+        Found { root: self.root.clone(), lists: lists.collect() }
+    }
+
     /// The CPUs that a group has.
     pub fn cpus(&self, dir: &Path) -> Option<&CpuSet> {
         self.groups.iter().find(|group| group.dir == dir).map(|group| &group.cpus)
     }
 
+    /// Gives groups the CPUs that they are `told`, and those above and below them what follows from it. Returns how
+    /// many writes it took.
+    ///
+    /// # Errors
+    /// When the kernel refuses a write time and again. Groups that have vanished are no error.
+    pub fn confine(&mut self, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Result<usize, CpusetError> {
+        let (mut writes, mut refused) = (0, None);
+        for _ in 0..LOOKS_MAX {
+            refused = self.carry_out(told, &mut writes).err();
+            if refused.is_none() {
+                break;
+            }
+            // Somebody else has changed it since.
+            self.look_again();
+        }
+        refused.map_or(Ok(writes), Err)
+    }
+
+    /// Looks at all groups again.
+    pub fn look_again(&mut self) {
+        *self = Self::read(&self.root);
+    }
+
+    fn carry_out(&mut self, told: &dyn Fn(&Path) -> Option<CpuSet>, writes: &mut usize) -> Result<(), CpusetError> {
+        for step in plan(&self.nodes(self.targets(told))) {
+            let group = &mut self.groups[step.node];
+            match write(&group.dir, &step.cpus.to_string()) {
+                Ok(()) => {
+                    group.cpus = step.cpus;
+                    *writes += 1;
+                }
+                Err(_) if !group.dir.exists() => {}
+                Err(source) => return Err(CpusetError { dir: group.dir.clone(), cpus: step.cpus, source }),
+            }
+        }
+        Ok(())
+    }
+
     /// What each group is to have, if some are told so. A group below one that is told stays within that; a group
     /// above has what those below it have; any other stays as it is.
     fn targets(&self, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Vec<CpuSet> {
-        let mut bounds: Vec<Option<CpuSet>> = Vec::new();
+        let mut targets: Vec<Option<CpuSet>> = Vec::new();
         for group in &self.groups {
-            let above = || group.parent.and_then(|parent| bounds[parent].clone());
-            let bound = told(&group.dir).or_else(|| above().map(|above| within(&group.cpus, above)));
-            bounds.push(bound);
+            let above = || group.parent.and_then(|parent| targets[parent].clone());
+            let target = told(&group.dir).or_else(|| above().map(|above| within(&group.cpus, above)));
+            targets.push(target);
         }
-        let mut targets: Vec<CpuSet> = Vec::new();
+        let mut below = vec![CpuSet::default(); self.groups.len()];
         for (place, group) in self.groups.iter().enumerate().rev() {
-            let below = (place + 1..self.groups.len()).filter(|child| self.groups[*child].parent == Some(place));
-            let below = below.map(|child| &targets[self.groups.len() - 1 - child]);
-            let union = below.fold(CpuSet::default(), |sum, cpus| sum.union(cpus));
-            let unbound = || if union.is_empty() { group.cpus.clone() } else { union.clone() };
-            targets.push(bounds[place].clone().unwrap_or_else(unbound));
+            let unbound = || if below[place].is_empty() { &group.cpus } else { &below[place] }.clone();
+            let target = targets[place].get_or_insert_with(unbound);
+            if let Some(parent) = group.parent {
+                below[parent] = below[parent].union(target);
+            }
         }
-        targets.reverse();
-        targets
+        targets.into_iter().flatten().collect()
     }
 
     fn nodes(&self, targets: Vec<CpuSet>) -> Vec<Node> {
@@ -119,46 +163,11 @@ fn within(cpus: &CpuSet, bound: CpuSet) -> CpuSet {
     if both.is_empty() { bound } else { both }
 }
 
-/// What the lists of a tree say now.
-pub fn found(root: &Path) -> Found {
-    let groups = Tree::read(root).groups.into_iter();
-    Found { root: root.to_owned(), lists: groups.map(|group| (group.dir, group.list)).collect() }
-}
-
-/// Gives groups of the tree the CPUs that they are `told`, and those above and below them what follows from it.
-/// Returns how many writes it took.
-///
-/// # Errors
-/// When the kernel refuses a write time and again. Groups that have vanished are no error.
-pub fn confine(root: &Path, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Result<usize, CpusetError> {
-    let (mut writes, mut refused) = (0, None);
-    for _ in 0..LOOKS_MAX {
-        let tree = Tree::read(root);
-        let nodes = tree.nodes(tree.targets(told));
-        refused = None;
-        for step in plan(&nodes) {
-            let dir = &tree.groups[step.node].dir;
-            match write(dir, &step.cpus.to_string()) {
-                Ok(()) => writes += 1,
-                Err(_) if !dir.exists() => {}
-                Err(source) => {
-                    refused = Some(CpusetError { dir: dir.clone(), cpus: step.cpus, source });
-                    break;
-                }
-            }
-        }
-        if refused.is_none() {
-            break;
-        }
-    }
-    refused.map_or(Ok(writes), Err)
-}
-
 /// Gives every group of a tree its list back, as far as its CPUs are there still. A group that nobody had found gets
 /// what the group above it had.
 ///
 /// # Errors
-/// As [`confine`]. Whatever can be given back is.
+/// As [`Tree::confine`]. Whatever can be given back is.
 pub fn give_back(found: &Found, online: &CpuSet) -> io::Result<()> {
     let list_of = |dir: &Path| {
         let known = dir.ancestors().take_while(|above| above.starts_with(&found.root));
@@ -169,7 +178,7 @@ pub fn give_back(found: &Found, online: &CpuSet) -> io::Result<()> {
         let cpus = cpus.intersection(online);
         (!cpus.is_empty()).then_some(cpus)
     };
-    let outcome = confine(&found.root, &told).map(drop).map_err(io::Error::other);
+    let outcome = Tree::read(&found.root).confine(&told).map(drop).map_err(io::Error::other);
     // A group of version 2 that had no list of its own follows the group above it again.
     let empty = found.lists.iter().filter(|(_, list)| list.is_empty());
     let emptied = empty.map(|(dir, _)| write(dir, "").or_else(|error| if dir.exists() { Err(error) } else { Ok(()) }));
@@ -205,25 +214,25 @@ mod tests {
     }
 
     fn lists(root: &Path) -> Vec<String> {
-        found(root).lists.into_values().collect()
+        Tree::read(root).found().lists.into_values().collect()
     }
 
     #[test]
     fn those_above_follow_and_those_below_stay_within() {
         let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("b", "0-3"), ("c", "0")]);
         let told = |group: &Path| group.ends_with("a").then(|| set("1-2"));
-        assert_eq!(confine(dir.path(), &told).unwrap(), 3);
+        assert_eq!(Tree::read(dir.path()).confine(&told).unwrap(), 3);
         assert_eq!(lists(dir.path()), ["0-3", "1-2", "1-2", "0-3", "0"]);
         let told = |group: &Path| ["a", "b"].iter().any(|name| group.ends_with(name)).then(|| set("1"));
-        confine(dir.path(), &told).unwrap();
+        Tree::read(dir.path()).confine(&told).unwrap();
         assert_eq!(lists(dir.path()), ["0-1", "1", "1", "1", "0"]);
     }
 
     #[test]
     fn all_is_given_back_and_a_newcomer_gets_what_was_above_it() {
         let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("gone", "2")]);
-        let before = found(dir.path());
-        confine(dir.path(), &|group| group.ends_with("a").then(|| set("0"))).unwrap();
+        let before = Tree::read(dir.path()).found();
+        Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| set("0"))).unwrap();
         fs::remove_dir_all(dir.path().join("gone")).unwrap();
         fs::create_dir_all(dir.path().join("new")).unwrap();
         fs::write(dir.path().join("new").join(LIST), "0\n").unwrap();
@@ -234,8 +243,8 @@ mod tests {
     #[test]
     fn a_cpu_that_went_offline_is_not_given_back() {
         let dir = tree(&[("", "0-3"), ("a", "2-3")]);
-        let before = found(dir.path());
-        confine(dir.path(), &|group| group.ends_with("a").then(|| set("2"))).unwrap();
+        let before = Tree::read(dir.path()).found();
+        Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| set("2"))).unwrap();
         give_back(&before, &set("0-2")).unwrap();
         assert_eq!(lists(dir.path()), ["0-2", "2"]);
     }
@@ -243,6 +252,6 @@ mod tests {
     #[test]
     fn a_group_that_vanished_is_no_error() {
         let dir = tree(&[]);
-        assert_eq!(confine(&dir.path().join("gone"), &|_| Some(set("0"))).unwrap(), 0);
+        assert_eq!(Tree::read(&dir.path().join("gone")).confine(&|_| Some(set("0"))).unwrap(), 0);
     }
 }

@@ -82,7 +82,7 @@ impl Adopted {
             Members::Group(dir) => (vec![dir.clone()], vec![]),
             Members::Family(root) => (leaf.iter().map(|own| own.leaf.dir.clone()).collect(), vec![*root]),
         };
-        let newcomers = Newcomers { groups, families, confined: lanes.clone(), cpus, class };
+        let newcomers = Newcomers { groups, families, confined: lanes.clone(), cpus, class: Some(class) };
         let cpuset = adoptee.cpuset.clone();
         let newcomers_ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
