@@ -1,5 +1,6 @@
 //! Sidelane: batch work in the idle moments of latency-critical services.
 
+pub mod agent;
 pub mod audit;
 pub mod bench;
 pub mod channel;
