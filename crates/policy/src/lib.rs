@@ -12,6 +12,7 @@ use core::fmt;
 
 pub mod borrow;
 pub mod cpus;
+pub mod holmes;
 
 /// Nanoseconds on a monotonic clock. Only differences mean anything.
 pub type Nanos = u64;

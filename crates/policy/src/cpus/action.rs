@@ -8,7 +8,8 @@ use super::seen::{MAX_CONTAINERS, MAX_SERVICES};
 /// All that one observation can cause: each container and each service once.
 pub const MAX_ACTIONS: usize = MAX_CONTAINERS + MAX_SERVICES;
 
-/// The actions of one observation. Those that take CPUs away come before those that give them.
+/// The actions of one observation. Those that take CPUs from containers come first, then services are placed, then
+/// come those that only give.
 pub type Actions = crate::Actions<Action, MAX_ACTIONS>;
 
 /// One thing to do.
@@ -35,48 +36,48 @@ pub enum Action {
     },
 }
 
-/// Why a policy last did, or did not do, something. Goes into the audit log.
-#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+/// Why a policy last did, or did not do, something: the first of this list that applies. Goes into the audit log.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, PartialOrd, Ord)]
 pub enum Reason {
+    /// Interference on a service's CPU reached the threshold.
+    Interference,
+    /// The reserved CPUs are busier than they may be.
+    ReservedBusy,
+    /// Fewer CPUs than are to be kept idle were idle.
+    TooFewIdle,
+    /// CPUs went or came.
+    CpusChanged,
+    /// A service or a container ended.
+    Exited,
+    /// A service or a container came, or asks for something else.
+    Launched,
+    /// There was no interference for long enough.
+    Calm,
+    /// The reserved CPUs are idle enough for fewer of them.
+    ReservedIdle,
+    /// More CPUs than are to be kept idle were idle.
+    EnoughIdle,
+    /// Nothing was to be done, or what was begun went on.
+    Steady,
     /// Nothing has been seen yet.
     #[default]
     Start,
-    /// Interference on a service's CPU reached the threshold.
-    Interference,
-    /// There was less interference than that for long enough.
-    Calm,
-    /// The reserved CPUs are busier than they may be.
-    ReservedBusy,
-    /// The reserved CPUs are idle enough for fewer of them.
-    ReservedIdle,
-    /// A service or a container came.
-    Launched,
-    /// A service or a container ended.
-    Exited,
-    /// Fewer CPUs than are to be kept idle were idle.
-    TooFewIdle,
-    /// More CPUs than are to be kept idle were idle.
-    EnoughIdle,
-    /// CPUs went or came.
-    CpusChanged,
-    /// Nothing was to be done.
-    Steady,
 }
 
 impl fmt::Display for Reason {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         f.write_str(match self {
-            Reason::Start => "nothing seen yet",
             Reason::Interference => "interference reached the threshold on a CPU of a service",
-            Reason::Calm => "interference stayed below the threshold for long enough",
             Reason::ReservedBusy => "the reserved CPUs are busier than they may be",
-            Reason::ReservedIdle => "the reserved CPUs are idle enough for fewer of them",
-            Reason::Launched => "a service or a container came",
-            Reason::Exited => "a service or a container ended",
             Reason::TooFewIdle => "fewer CPUs were idle than are to be kept idle",
-            Reason::EnoughIdle => "more CPUs were idle than are to be kept idle",
             Reason::CpusChanged => "CPUs went or came",
-            Reason::Steady => "nothing was to be done",
+            Reason::Exited => "a service or a container ended",
+            Reason::Launched => "a service or a container came, or asks for something else",
+            Reason::Calm => "interference stayed below the threshold for long enough",
+            Reason::ReservedIdle => "the reserved CPUs are idle enough for fewer of them",
+            Reason::EnoughIdle => "more CPUs were idle than are to be kept idle",
+            Reason::Steady => "nothing was to be done, or what was begun went on",
+            Reason::Start => "nothing seen yet",
         })
     }
 }

@@ -92,8 +92,14 @@ impl CpuMask {
 impl FromIterator<usize> for CpuMask {
     fn from_iter<I: IntoIterator<Item = usize>>(cpus: I) -> Self {
         let mut mask = Self::EMPTY;
-        cpus.into_iter().for_each(|cpu| mask.insert(cpu));
+        mask.extend(cpus);
         mask
+    }
+}
+
+impl Extend<usize> for CpuMask {
+    fn extend<I: IntoIterator<Item = usize>>(&mut self, cpus: I) {
+        cpus.into_iter().for_each(|cpu| self.insert(cpu));
     }
 }
 

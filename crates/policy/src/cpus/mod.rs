@@ -6,9 +6,25 @@
 //! known here.
 
 mod action;
+mod average;
+mod core_clock;
+mod cores;
+mod crowd;
+mod given;
+mod ground;
+mod hosts;
 mod mask;
+mod reserve;
 mod seen;
 
 pub use action::{Action, Actions, MAX_ACTIONS, Reason};
+pub use cores::Cores;
 pub use mask::{CpuMask, MAX_CPUS};
 pub use seen::{ContainerSeen, CpuSeen, MAX_CONTAINERS, MAX_SERVICES, Observation, ServiceSeen};
+
+pub(crate) use core_clock::CoreClock;
+pub(crate) use crowd::{Crowd, Pass, Turnover};
+pub(crate) use given::Given;
+pub(crate) use ground::Ground;
+pub(crate) use hosts::Hosts;
+pub(crate) use reserve::{Reserve, Usage};

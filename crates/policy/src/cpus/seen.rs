@@ -13,9 +13,9 @@ pub const MAX_CONTAINERS: usize = 256;
 pub struct Observation {
     /// By CPU number.
     pub cpus: [CpuSeen; MAX_CPUS],
-    /// By place; a service keeps its place until it ends.
+    /// By place; a service keeps its place until it ends, and nobody has it at the next look.
     pub services: [Option<ServiceSeen>; MAX_SERVICES],
-    /// By place; a container keeps its place until it ends.
+    /// By place; a container keeps its place until it ends, and nobody has it at the next look.
     pub containers: [Option<ContainerSeen>; MAX_CONTAINERS],
 }
 
@@ -27,6 +27,13 @@ impl Default for Observation {
             services: [None; MAX_SERVICES],
             containers: [None; MAX_CONTAINERS],
         }
+    }
+}
+
+impl Observation {
+    /// The CPUs that can run threads now.
+    pub fn online(&self) -> CpuMask {
+        (0..MAX_CPUS).filter(|cpu| self.cpus[*cpu].online).collect()
     }
 }
 
@@ -47,7 +54,7 @@ pub struct CpuSeen {
 /// What was seen of one service since the last look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ServiceSeen {
-    /// The CPUs that it may run on.
+    /// The CPUs that it may run on at all: those it was found with.
     pub allowed: CpuMask,
     /// The CPUs that it ran on: Holmes' "LC CPUs".
     pub ran_on: CpuMask,

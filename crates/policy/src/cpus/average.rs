@@ -1,0 +1,41 @@
+//! A share of time, judged once a window.
+
+use crate::Nanos;
+
+/// The mean of a share over windows of a fixed length. Looks come when something happens, too, and one look may be
+/// about a few microseconds, so no look is judged by itself.
+#[derive(Clone, Copy, Debug, Default)]
+pub(crate) struct Average {
+    covered_ns: Nanos,
+    /// Share × ns.
+    sum: f64,
+}
+
+impl Average {
+    /// Adds what was seen over the last `for_ns`. The mean, if a window of `window_ns` is complete; then the next one
+    /// begins.
+    pub(crate) fn add(&mut self, share: f64, for_ns: Nanos, window_ns: Nanos) -> Option<f64> {
+        self.covered_ns += for_ns;
+        self.sum += share * for_ns as f64;
+        let complete = self.covered_ns >= window_ns && self.covered_ns > 0;
+        complete.then(|| core::mem::take(self)).map(|window| window.sum / window.covered_ns as f64)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_short_look_counts_for_little() {
+        let mut average = Average::default();
+        assert_eq!(average.add(1.0, 100, 1_000), None);
+        assert_eq!(average.add(0.0, 900, 1_000), Some(0.1));
+        assert_eq!(average.add(1.0, 2_000, 1_000), Some(1.0));
+    }
+
+    #[test]
+    fn nothing_covered_is_no_window() {
+        assert_eq!(Average::default().add(1.0, 0, 0), None);
+    }
+}

@@ -1,0 +1,102 @@
+//! Who shares a core with whom.
+
+use super::mask::{CpuMask, MAX_CPUS};
+
+/// The cores of a machine: CPUs of one core are siblings. What is not said to be a core of several CPUs is one of its
+/// own, so the default is a machine without SMT.
+#[derive(Clone, Debug)]
+pub struct Cores {
+    /// By CPU number: the lowest CPU of its core, which is the core's number.
+    core_of: [u16; MAX_CPUS],
+}
+
+impl Default for Cores {
+    fn default() -> Self {
+        Self { core_of: core::array::from_fn(|cpu| cpu as u16) }
+    }
+}
+
+impl Cores {
+    /// A machine of these cores.
+    pub fn of(cores: impl IntoIterator<Item = CpuMask>) -> Self {
+        let mut machine = Self::default();
+        for core in cores {
+            let lowest = core.first().unwrap_or_default() as u16;
+            core.iter().for_each(|cpu| machine.core_of[cpu] = lowest);
+        }
+        machine
+    }
+
+    /// The number of the core that the CPU belongs to.
+    pub fn core(&self, cpu: usize) -> usize {
+        usize::from(self.core_of[cpu])
+    }
+
+    /// The numbers of the cores that have any of these CPUs.
+    pub fn numbers(&self, cpus: &CpuMask) -> CpuMask {
+        cpus.iter().map(|cpu| self.core(cpu)).collect()
+    }
+
+    /// The CPUs of the cores with these numbers.
+    pub fn cpus(&self, numbers: &CpuMask) -> CpuMask {
+        (0..MAX_CPUS).filter(|cpu| numbers.contains(self.core(*cpu))).collect()
+    }
+
+    /// These CPUs and their siblings.
+    pub fn whole(&self, cpus: &CpuMask) -> CpuMask {
+        self.cpus(&self.numbers(cpus))
+    }
+
+    /// As many CPUs of `among`, on as many cores: services on siblings would disturb each other.
+    pub fn spread(&self, count: usize, among: &CpuMask) -> CpuMask {
+        let (mut chosen, mut left) = (CpuMask::EMPTY, *among);
+        while chosen.len() < count && !left.is_empty() {
+            let one_of_each = self.one_of_each(&left);
+            one_of_each.iter().take(count - chosen.len()).for_each(|cpu| chosen.insert(cpu));
+            left = left.without(&one_of_each);
+        }
+        chosen
+    }
+
+    /// The lowest of these CPUs on each core.
+    fn one_of_each(&self, cpus: &CpuMask) -> CpuMask {
+        let (mut chosen, mut cores) = (CpuMask::EMPTY, CpuMask::EMPTY);
+        for cpu in cpus.iter() {
+            if !cores.contains(self.core(cpu)) {
+                cores.insert(self.core(cpu));
+                chosen.insert(cpu);
+            }
+        }
+        chosen
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(cpus: &[usize]) -> CpuMask {
+        cpus.iter().copied().collect()
+    }
+
+    /// Two cores of two CPUs as Linux numbers them, one of four, and one of its own.
+    fn machine() -> Cores {
+        Cores::of([mask(&[0, 2]), mask(&[1, 3]), mask(&[4, 5, 6, 7])])
+    }
+
+    #[test]
+    fn siblings_are_the_other_cpus_of_a_core() {
+        assert_eq!(machine().whole(&mask(&[3])), mask(&[1, 3]));
+        assert_eq!(machine().whole(&mask(&[2, 6])), mask(&[0, 2, 4, 5, 6, 7]));
+        assert_eq!(machine().whole(&mask(&[8])), mask(&[8]));
+    }
+
+    #[test]
+    fn cpus_are_spread_over_cores_first() {
+        let all = (0..9).collect();
+        assert_eq!(machine().spread(2, &all), mask(&[0, 1]));
+        assert_eq!(machine().spread(5, &all), mask(&[0, 1, 2, 4, 8]));
+        assert_eq!(machine().spread(2, &mask(&[2, 0, 3])), mask(&[0, 3]));
+        assert_eq!(machine().spread(20, &all), all);
+    }
+}

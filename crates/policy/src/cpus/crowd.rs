@@ -1,0 +1,208 @@
+//! Which containers run on which CPUs.
+//!
+//! Problem. Containers ask for CPUs, together often for more than there are, and some may use only some CPUs. The
+//! paper says that a job's configuration names their number, and no more.
+//!
+//! Approach. A container has as many CPUs as it asks for, if there are so many. Containers of one priority may share a
+//! CPU, and the kernel divides it between them; what is fair is that no CPU has many while another one has few. So a
+//! container prefers the CPU with the fewest others, then the one where it disturbs services least, and moves when
+//! there is a better one. A CPU with a container of a higher priority is not for one of a lower, unless that had none
+//! at all. Each container chooses for itself; every move takes it to a CPU that is better for it and, as all of one
+//! priority count the same, makes the sum smaller that says how crowded and how near to services they are. So the
+//! moves end (a congestion game).
+
+use super::cores::Cores;
+use super::ground::Ground;
+use super::mask::{CpuMask, MAX_CPUS};
+use super::seen::{ContainerSeen, MAX_CONTAINERS, Observation};
+
+/// The containers, with their CPUs.
+#[derive(Clone, Debug)]
+pub(crate) struct Crowd {
+    /// By place.
+    containers: [Option<Container>; MAX_CONTAINERS],
+}
+
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct Container {
+    seen: ContainerSeen,
+    cpus: CpuMask,
+    is_new: bool,
+}
+
+impl Default for Crowd {
+    fn default() -> Self {
+        Self { containers: [None; MAX_CONTAINERS] }
+    }
+}
+
+/// Which containers came and went, or were changed by their owners.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Turnover {
+    pub(crate) came: bool,
+    pub(crate) ended: bool,
+    pub(crate) changed: bool,
+}
+
+impl Crowd {
+    /// Takes in which containers there are.
+    pub(crate) fn note(&mut self, seen: &Observation) -> Turnover {
+        let mut turnover = Turnover::default();
+        for (mine, seen) in self.containers.iter_mut().zip(&seen.containers) {
+            match (mine.as_mut(), seen) {
+                (Some(mine), Some(seen)) => {
+                    turnover.changed |= mine.seen != *seen;
+                    mine.seen = *seen;
+                }
+                (None, Some(seen)) => {
+                    turnover.came = true;
+                    *mine = Some(Container { seen: *seen, cpus: CpuMask::EMPTY, is_new: true });
+                }
+                (Some(_), None) => {
+                    turnover.ended = true;
+                    *mine = None;
+                }
+                (None, None) => {}
+            }
+        }
+        turnover
+    }
+
+    /// Takes from all containers the CPUs that they may not have.
+    pub(crate) fn deallocate(&mut self, ground: &Ground) {
+        for container in self.containers.iter_mut().flatten() {
+            container.cpus = container.cpus.and(&ground.all).and(&container.seen.allowed);
+        }
+    }
+
+    /// The CPUs of each container, by place.
+    pub(crate) fn cpus(&self) -> [Option<CpuMask>; MAX_CONTAINERS] {
+        self.containers.map(|container| container.map(|container| container.cpus))
+    }
+
+    /// The CPUs that any container has.
+    pub(crate) fn used(&self) -> CpuMask {
+        self.containers.iter().flatten().fold(CpuMask::EMPTY, |used, container| used.or(&container.cpus))
+    }
+
+    /// The places of all containers in the order in which they choose: priority, then who has the fewest CPUs.
+    pub(crate) fn order(&self) -> impl Iterator<Item = usize> + use<> {
+        let mut places: [u16; MAX_CONTAINERS] = core::array::from_fn(|place| place as u16);
+        let key = |place: &u16| {
+            let container = self.containers[usize::from(*place)].as_ref();
+            (container.is_none(), container.map(|own| (core::cmp::Reverse(own.seen.priority), own.cpus.len())), *place)
+        };
+        places.sort_unstable_by_key(key);
+        let count = self.containers.iter().flatten().count();
+        places.into_iter().take(count).map(usize::from)
+    }
+
+    /// The container at this place chooses next; those of its priority are counted from the first of them on.
+    pub(crate) fn turn(&self, place: usize, pass: &mut Pass) {
+        let priority = self.containers[place].map(|own| own.seen.priority);
+        if pass.priority == priority {
+            return;
+        }
+        let of = |priority| self.containers.iter().flatten().filter(move |one| Some(one.seen.priority) == priority);
+        pass.higher = of(pass.priority).fold(pass.higher, |higher, one| higher.or(&one.cpus));
+        of(priority).for_each(|one| one.cpus.iter().for_each(|cpu| pass.count[cpu] += 1));
+        pass.priority = priority;
+    }
+
+    /// Gives the container at this place CPUs until it has as many as it asks for.
+    pub(crate) fn allocate(&mut self, place: usize, pass: &mut Pass, cores: &Cores) {
+        let Some(own) = &mut self.containers[place] else { return };
+        let wanted = own.seen.wanted.max(1) as usize;
+        while own.cpus.len() < wanted
+            && let Some(cpu) = pass.best(&own.may_have(pass).without(&pass.higher))
+        {
+            own.cpus.insert(cpu);
+            pass.added(cpu, cores);
+        }
+        own.leave_to_others(pass, cores);
+        while own.cpus.len() > wanted
+            && let Some(cpu) = pass.worst(&own.cpus)
+        {
+            own.cpus.remove(cpu);
+            pass.removed(cpu);
+        }
+        own.is_new = false;
+    }
+
+    /// Moves the container at this place to better CPUs, one for one.
+    pub(crate) fn reallocate(&mut self, place: usize, pass: &mut Pass, cores: &Cores) {
+        let Some(own) = &mut self.containers[place] else { return };
+        while let Some(to) = pass.best(&own.may_have(pass).without(&pass.higher))
+            && let Some(from) = pass.worst(&own.cpus)
+            && pass.cost(to, false) < pass.cost(from, true)
+        {
+            own.cpus.remove(from);
+            pass.removed(from);
+            own.cpus.insert(to);
+            pass.added(to, cores);
+        }
+    }
+}
+
+impl Container {
+    /// The CPUs that it does not have and may be given now.
+    fn may_have(&self, pass: &Pass) -> CpuMask {
+        pass.ground.open(self.is_new).and(&self.seen.allowed).without(&self.cpus)
+    }
+
+    /// Gives up CPUs with containers of a higher priority, but for one if it has no other.
+    fn leave_to_others(&mut self, pass: &mut Pass, cores: &Cores) {
+        let mut keeps = self.cpus.without(&pass.higher);
+        if keeps.is_empty() && !self.cpus.is_empty() {
+            keeps.extend(pass.best(&self.cpus));
+        }
+        self.cpus.without(&keeps).iter().for_each(|cpu| pass.removed(cpu));
+        if keeps.is_empty()
+            && let Some(cpu) = pass.best(&self.may_have(pass))
+        {
+            keeps.insert(cpu);
+            pass.added(cpu, cores);
+        }
+        self.cpus = keeps;
+    }
+}
+
+/// One look at all containers, from the highest priority to the lowest.
+#[derive(Clone, Debug)]
+pub(crate) struct Pass {
+    ground: Ground,
+    /// Of whom it is the turn.
+    priority: Option<i32>,
+    /// By CPU: containers of that priority and of higher ones.
+    count: [u16; MAX_CPUS],
+    /// CPUs with containers of higher priorities.
+    higher: CpuMask,
+}
+
+impl Pass {
+    pub(crate) fn new(ground: Ground) -> Self {
+        Self { ground, priority: None, count: [0; MAX_CPUS], higher: CpuMask::EMPTY }
+    }
+
+    /// What the CPU costs a container that has it already, or has not.
+    fn cost(&self, cpu: usize, has_it: bool) -> (u16, u8) {
+        (self.count[cpu] - u16::from(has_it), self.ground.rank(cpu))
+    }
+
+    fn best(&self, of: &CpuMask) -> Option<usize> {
+        of.iter().min_by_key(|cpu| self.cost(*cpu, false))
+    }
+
+    fn worst(&self, of: &CpuMask) -> Option<usize> {
+        of.iter().max_by_key(|cpu| self.cost(*cpu, false))
+    }
+
+    fn added(&mut self, cpu: usize, cores: &Cores) {
+        self.count[cpu] += 1;
+        self.ground.taken(cpu, cores);
+    }
+
+    fn removed(&mut self, cpu: usize) {
+        self.count[cpu] -= 1;
+    }
+}

@@ -1,0 +1,71 @@
+//! Which CPUs host services (Holmes, Table 2: "LC CPUs").
+
+use crate::Nanos;
+
+use super::mask::{CpuMask, MAX_CPUS};
+use super::seen::{MAX_SERVICES, Observation};
+
+/// The CPUs that each service runs on. A CPU goes on hosting for a while after a service last ran there, so that
+/// containers are not moved at each pause between two requests.
+#[derive(Clone, Debug)]
+pub(crate) struct Hosts {
+    /// By the service's place.
+    of: [Option<CpuMask>; MAX_SERVICES],
+    ran_at: [Nanos; MAX_CPUS],
+}
+
+impl Default for Hosts {
+    fn default() -> Self {
+        Self { of: [None; MAX_SERVICES], ran_at: [0; MAX_CPUS] }
+    }
+}
+
+/// What changed at one look.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(crate) struct Changes {
+    /// A service came.
+    pub(crate) came: bool,
+    /// A service ended.
+    pub(crate) ended: bool,
+    /// The CPUs of services that ended, but for those that host another one.
+    pub(crate) left: CpuMask,
+}
+
+impl Hosts {
+    /// Takes in where services ran; a CPU is forgotten after `for_ns`.
+    pub(crate) fn note(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos) -> Changes {
+        let mut changes = Changes::default();
+        for (service, hosts) in seen.services.iter().zip(&mut self.of) {
+            match service {
+                Some(service) => {
+                    changes.came |= hosts.is_none();
+                    *hosts = Some(hosts.unwrap_or_default().or(&service.ran_on));
+                    service.ran_on.iter().for_each(|cpu| self.ran_at[cpu] = now);
+                }
+                None => {
+                    changes.ended |= hosts.is_some();
+                    changes.left = changes.left.or(&hosts.take().unwrap_or_default());
+                }
+            }
+        }
+        self.forget(now, for_ns);
+        changes.left = changes.left.without(&self.cpus());
+        changes
+    }
+
+    fn forget(&mut self, now: Nanos, for_ns: Nanos) {
+        let is_old = |cpu: &usize| now - self.ran_at[*cpu] > for_ns;
+        let old: CpuMask = self.cpus().iter().filter(is_old).collect();
+        self.of.iter_mut().flatten().for_each(|hosts| *hosts = hosts.without(&old));
+    }
+
+    /// The CPUs of all services.
+    pub(crate) fn cpus(&self) -> CpuMask {
+        self.of.iter().flatten().fold(CpuMask::EMPTY, |all, hosts| all.or(hosts))
+    }
+
+    /// Whether there is a service.
+    pub(crate) fn any(&self) -> bool {
+        self.of.iter().any(Option::is_some)
+    }
+}

@@ -1,0 +1,98 @@
+//! The CPUs that batch never runs on (Holmes, Table 2: "reserved CPUs").
+
+use crate::Nanos;
+
+use super::average::Average;
+use super::mask::CpuMask;
+use super::seen::Observation;
+
+/// How much of what the reserved CPUs may be busy they would be with one CPU fewer, for that one to be given up. Far
+/// enough below 1 that it is not missed at once.
+const ROOMY: f64 = 0.75;
+
+/// The reserved CPUs, and how busy they are.
+#[derive(Clone, Debug)]
+pub(crate) struct Reserve {
+    /// Those of the configuration.
+    base: CpuMask,
+    /// Those that were added since.
+    added: CpuMask,
+    usage: Average,
+    /// Since when one CPU fewer would do.
+    roomy_since: Option<Nanos>,
+}
+
+/// How busy the reserved CPUs were over one window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(crate) enum Usage {
+    /// Busier than they may be.
+    TooBusy,
+    /// One fewer would do, since then.
+    Roomy(Nanos),
+    /// Neither.
+    Right,
+}
+
+impl Reserve {
+    pub(crate) fn new(base: CpuMask) -> Self {
+        Self { base, added: CpuMask::EMPTY, usage: Average::default(), roomy_since: None }
+    }
+
+    /// All reserved CPUs.
+    pub(crate) fn cpus(&self) -> CpuMask {
+        self.base.or(&self.added)
+    }
+
+    /// Those that were added.
+    pub(crate) fn added(&self) -> CpuMask {
+        self.added
+    }
+
+    /// Adds a CPU.
+    pub(crate) fn add(&mut self, cpu: usize) {
+        self.added.insert(cpu);
+        self.start_again();
+    }
+
+    /// Gives up an added CPU.
+    pub(crate) fn remove(&mut self, cpu: usize) {
+        self.added.remove(cpu);
+        self.start_again();
+    }
+
+    /// Gives up all added CPUs but these.
+    pub(crate) fn keep(&mut self, cpus: &CpuMask) {
+        self.added = self.added.and(cpus);
+    }
+
+    /// What was seen so far says nothing about what is to come.
+    pub(crate) fn start_again(&mut self) {
+        self.usage = Average::default();
+        self.roomy_since = None;
+    }
+
+    /// Takes in how busy the CPUs were for the last `for_ns`; an answer once a window of `window_ns`. `busy_most` is
+    /// the share that they may be busy.
+    pub(crate) fn used(
+        &mut self,
+        now: Nanos,
+        seen: &Observation,
+        for_ns: Nanos,
+        window_ns: Nanos,
+        busy_most: f64,
+    ) -> Option<Usage> {
+        let reserved = self.cpus();
+        let usable = reserved.iter().filter(|cpu| seen.cpus[*cpu].online);
+        let (count, busy) = usable.fold((0_u32, 0.0), |(count, busy), cpu| (count + 1, busy + seen.cpus[cpu].busy));
+        // Without a CPU that is online there is nowhere to run.
+        let share = if count == 0 { 1.0 } else { busy / f64::from(count) };
+        let usage = self.usage.add(share, for_ns, window_ns)?;
+        let is_roomy = count > 1 && usage * f64::from(count) <= ROOMY * busy_most * f64::from(count - 1);
+        self.roomy_since = is_roomy.then(|| self.roomy_since.unwrap_or(now));
+        Some(match self.roomy_since {
+            _ if usage > busy_most => Usage::TooBusy,
+            Some(since) => Usage::Roomy(since),
+            None => Usage::Right,
+        })
+    }
+}

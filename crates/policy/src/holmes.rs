@@ -1,0 +1,311 @@
+//! Holmes (HPDC'22): which CPUs batch has beside services, by interference between siblings.
+//!
+//! Problem. Two threads on one core disturb each other's memory accesses, and a service on a machine full of batch is
+//! up to 2.5 times as slow. To keep batch off all siblings wastes half of the machine.
+//!
+//! Approach. Three algorithms (§4.3), below in sections named after them; the numbers in the comments are the paper's
+//! lines. Services run on a few *reserved* CPUs, batch on all others; batch leaves the siblings of a CPU on which a
+//! service is disturbed, and comes back after calm.
+//!
+//! What the paper leaves open is decided thus:
+//!
+//! - *Which CPUs host a service* (Table 2, "LC CPU"): those it ran on in the last S, and the reserved ones for as long
+//!   as there is a service.
+//! - *Who is taken from, and what.* All threads of the core leave, be they two or four, and the CPU itself if it is
+//!   not reserved: nobody can say which of them it was. A CPU without activity has no interference.
+//! - *Which CPU first, and for whom*: see [`crate::cpus`]' `crowd.rs`. Fewest containers, then not beside a service,
+//!   then beside one. A sibling comes back for one container a look (line 13: priority, then fewest CPUs).
+//! - *When* batch comes back: S is doubled when interference follows soon, and is S again when traffic ends
+//!   (`core_clock.rs`).
+//! - *Reserved CPUs* are judged over a window, since a look may be about microseconds, and not while batch that
+//!   disturbs has yet to leave ("but VPI is less than E"). One that was added is given up again when one fewer would
+//!   do for [`ROOMY_FOR`] calm times, and at once when there is no service.
+//! - *Nowhere to go*: a container without a CPU is paused. With a floor, so many CPUs stay with batch whatever
+//!   happens; they are never reserved ones.
+
+use crate::cpus::{
+    Actions, CoreClock, Cores, CpuMask, Crowd, Given, Ground, Hosts, MAX_CPUS, Observation, Pass, Reason, Reserve,
+    Turnover, Usage,
+};
+use crate::{Nanos, Policy};
+
+/// One reserved CPU fewer has to do for so many calm times before it is given up.
+const ROOMY_FOR: u64 = 10;
+
+/// The tunables of [`Holmes`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct HolmesConfig {
+    /// E: interference from which on batch leaves a core.
+    pub threshold: f64,
+    /// S: how long interference stays below E before batch comes back.
+    pub calm_ns: Nanos,
+    /// The CPUs that batch never runs on. [`Cores::spread`] chooses some by number.
+    pub reserved: CpuMask,
+    /// T: the share of the reserved CPUs above which one more is reserved, 0 to 1.
+    pub busy_most: f64,
+    /// How long the reserved CPUs are watched before they are judged. The policy wants to look as often.
+    pub window_ns: Nanos,
+    /// So many CPUs batch has in any case, so that it always progresses; 0: it may be paused.
+    pub floor: usize,
+}
+
+impl Default for HolmesConfig {
+    /// The paper's E and T (§5). It names no S.
+    fn default() -> Self {
+        Self {
+            threshold: 40.0,
+            calm_ns: 1_000_000_000,
+            reserved: CpuMask::EMPTY,
+            busy_most: 0.8,
+            window_ns: 10_000_000,
+            floor: 0,
+        }
+    }
+}
+
+/// Holmes on one machine.
+#[derive(Clone, Debug)]
+pub struct Holmes {
+    config: HolmesConfig,
+    cores: Cores,
+    looked: Option<Nanos>,
+    online: CpuMask,
+    hosts: Hosts,
+    /// By a core's number.
+    clocks: [CoreClock; MAX_CPUS],
+    reserve: Reserve,
+    /// CPUs that batch keeps for the floor's sake.
+    kept: CpuMask,
+    crowd: Crowd,
+    /// What containers had to choose from last, if none of them moved.
+    settled: Option<Ground>,
+    given: Given,
+    why: Reason,
+}
+
+impl Holmes {
+    /// Holmes on a machine with these cores.
+    pub fn new(config: HolmesConfig, cores: Cores) -> Self {
+        Self {
+            config,
+            cores,
+            looked: None,
+            online: CpuMask::EMPTY,
+            hosts: Hosts::default(),
+            clocks: [CoreClock::default(); MAX_CPUS],
+            reserve: Reserve::new(config.reserved),
+            kept: CpuMask::EMPTY,
+            crowd: Crowd::default(),
+            settled: None,
+            given: Given::default(),
+            why: Reason::Start,
+        }
+    }
+
+    /// The CPUs that are reserved now.
+    pub fn reserved(&self) -> CpuMask {
+        self.reserve.cpus()
+    }
+
+    /// The CPUs that batch had to leave, for interference or for a reserved sibling.
+    pub fn taken(&self) -> CpuMask {
+        let taken = (0..MAX_CPUS).filter(|core| self.clocks[*core].is_taken()).collect();
+        self.cores.cpus(&taken).and(&self.online).without(&self.reserved()).without(&self.kept)
+    }
+
+    /// The CPUs that batch may use.
+    pub fn batch(&self) -> CpuMask {
+        self.online.without(&self.reserved()).without(&self.taken())
+    }
+}
+
+// Process launching (§4.3, Algorithm 1).
+impl Holmes {
+    /// Lines 4 and 5: services run on the reserved CPUs, if their owners let them be placed.
+    fn launch_services(&self, seen: &Observation, next: &mut Given) {
+        let reserved = self.reserved().and(&self.online);
+        for (service, cpus) in seen.services.iter().zip(&mut next.services) {
+            let place = service.filter(|service| service.may_be_placed).map(|service| service.allowed.and(&reserved));
+            *cpus = place.filter(|cpus| !cpus.is_empty());
+        }
+    }
+}
+
+// Process running (§4.3, Algorithm 2).
+impl Holmes {
+    /// Lines 1 to 5: batch leaves the cores of CPUs on which a service is disturbed.
+    fn deallocate_siblings(&mut self, now: Nanos, seen: &Observation, hosting: &CpuMask) -> CpuMask {
+        let is_disturbed = |cpu: &usize| seen.cpus[*cpu].interference.is_some_and(|vpi| vpi >= self.config.threshold);
+        let disturbed = self.cores.numbers(&hosting.and(&self.online).iter().filter(is_disturbed).collect());
+        for core in disturbed.iter() {
+            if self.clocks[core].onset(now, self.config.calm_ns) {
+                self.because(Reason::Interference);
+                self.reserve.start_again();
+            }
+        }
+        disturbed
+    }
+
+    /// Line 12: batch may come back to cores that were calm for S.
+    fn end_calm(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos, disturbed: &CpuMask) {
+        let taken: CpuMask = (0..MAX_CPUS).filter(|core| self.clocks[*core].is_taken()).collect();
+        for core in taken.without(disturbed).iter() {
+            let cpus = self.cores.cpus(&CpuMask::from_iter([core]));
+            let serving = cpus.iter().map(|cpu| seen.cpus[cpu].serving).sum();
+            if self.clocks[core].calm(now, self.config.calm_ns, serving, for_ns) {
+                self.because(Reason::Calm);
+            }
+        }
+    }
+
+    /// Lines 17 to 20: a busy reserve grows by one CPU.
+    fn grow_reserved(&mut self, now: Nanos, hosting: &CpuMask) {
+        if let Some(cpu) = self.get_or_deprive(hosting) {
+            self.reserve.add(cpu);
+            self.clocks[self.cores.core(cpu)].onset(now, self.config.calm_ns);
+            self.because(Reason::ReservedBusy);
+        }
+    }
+
+    /// Line 18: not a sibling of a CPU that hosts a service; one whose core batch does not use, if there is one.
+    fn get_or_deprive(&self, hosting: &CpuMask) -> Option<usize> {
+        let others = self.online.without(&self.reserved());
+        let candidates = others.without(&self.cores.whole(hosting));
+        let used = self.cores.whole(&self.crowd.used());
+        let leaves_the_floor = others.len() > self.config.floor;
+        candidates.without(&used).first().or(candidates.first()).filter(|_| leaves_the_floor)
+    }
+
+    /// The way back, which the paper does not describe.
+    fn shrink_reserved(&mut self, now: Nanos, since: Nanos) {
+        let is_long = now - since >= self.config.calm_ns.saturating_mul(ROOMY_FOR);
+        if let Some(cpu) = self.reserve.added().iter().last().filter(|_| is_long) {
+            self.reserve.remove(cpu);
+            self.because(Reason::ReservedIdle);
+        }
+    }
+
+    /// Lines 6 to 8 and 13 to 14 for those that run, and Algorithm 1, line 7, for those that were launched: each has
+    /// CPUs until it has enough, highest priority and fewest CPUs first.
+    fn allocate(&mut self, ground: Ground) {
+        let mut pass = Pass::new(ground);
+        for place in self.crowd.order() {
+            self.crowd.turn(place, &mut pass);
+            self.crowd.allocate(place, &mut pass, &self.cores);
+            self.crowd.reallocate(place, &mut pass, &self.cores);
+        }
+    }
+}
+
+// Process exiting (§4.3, Algorithm 3).
+impl Holmes {
+    /// Lines 1 to 5: the siblings of a service that ended are batch's again.
+    fn free_siblings(&mut self, left: &CpuMask, hosting: &CpuMask) {
+        let free = self.cores.numbers(left).without(&self.cores.numbers(hosting));
+        free.iter().for_each(|core| self.clocks[core] = CoreClock::default());
+    }
+}
+
+// What a look consists of.
+impl Holmes {
+    /// The CPUs that host a service.
+    fn hosting(&self) -> CpuMask {
+        if self.hosts.any() { self.hosts.cpus().or(&self.reserved()) } else { CpuMask::EMPTY }
+    }
+
+    fn note_cpus(&mut self, seen: &Observation) {
+        let online = seen.online();
+        if online != self.online {
+            self.because(Reason::CpusChanged);
+        }
+        self.online = online;
+        let needed = if self.hosts.any() { online } else { CpuMask::EMPTY };
+        self.reserve.keep(&needed);
+    }
+
+    fn note_turnover(&mut self, turnover: Turnover, came: bool, ended: bool) {
+        if turnover.ended || ended {
+            self.because(Reason::Exited);
+        }
+        if turnover.came || turnover.changed || came {
+            self.because(Reason::Launched);
+        }
+    }
+
+    fn judge_reserved(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos) -> Usage {
+        let (window_ns, busy_most) = (self.config.window_ns, self.config.busy_most);
+        let judged = self.hosts.any().then(|| self.reserve.used(now, seen, for_ns, window_ns, busy_most)).flatten();
+        judged.unwrap_or(Usage::Right)
+    }
+
+    /// What batch may use at this look.
+    fn ground(&mut self, hosting: &CpuMask) -> Ground {
+        let others = self.online.without(&self.reserved());
+        let taken = (0..MAX_CPUS).filter(|core| self.clocks[*core].is_taken()).collect();
+        let free = others.without(&self.cores.cpus(&taken));
+        let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
+        // Those that were kept before, so that nobody moves.
+        let before = self.kept.and(&away);
+        self.kept = before.iter().chain(away.without(&before).iter()).take(short).collect();
+        Ground::of(free.or(&self.kept), hosting, &self.cores)
+    }
+
+    /// Containers choose until none of them moves.
+    fn settle(&mut self, ground: Ground, turnover: Turnover) {
+        if self.settled == Some(ground) && turnover == Turnover::default() {
+            return;
+        }
+        let before = self.crowd.cpus();
+        self.crowd.deallocate(&ground);
+        self.allocate(ground);
+        self.settled = (self.crowd.cpus() == before).then_some(ground);
+    }
+
+    /// Of several reasons the first of the list is told.
+    fn because(&mut self, reason: Reason) {
+        self.why = self.why.min(reason);
+    }
+}
+
+impl Policy for Holmes {
+    type Observation = Observation;
+    type Actions = Actions;
+    type Reason = Reason;
+
+    fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
+        let for_ns = now - self.looked.replace(now).unwrap_or(now);
+        self.why = Reason::Steady;
+        let turnover = self.crowd.note(seen);
+        let services = self.hosts.note(now, seen, self.config.calm_ns);
+        self.note_cpus(seen);
+        self.note_turnover(turnover, services.came, services.ended);
+        let hosting = self.hosting();
+        self.free_siblings(&services.left, &hosting);
+        let disturbed = self.deallocate_siblings(now, seen, &hosting);
+        self.end_calm(now, seen, for_ns, &disturbed);
+        let usage = self.judge_reserved(now, seen, for_ns);
+        if usage == Usage::TooBusy {
+            self.grow_reserved(now, &hosting);
+        }
+        let ground = self.ground(&self.hosting());
+        self.settle(ground, turnover);
+        // Batch has a CPU that is given up from the next look on, when the services have left it.
+        if let Usage::Roomy(since) = usage {
+            self.shrink_reserved(now, since);
+        }
+        let mut next = Given { containers: self.crowd.cpus(), ..Given::default() };
+        self.launch_services(seen, &mut next);
+        self.given.change(&next, out);
+    }
+
+    fn next_wakeup(&self) -> Option<Nanos> {
+        let calm = self.clocks.iter().filter_map(|clock| clock.until(self.config.calm_ns)).min();
+        let must_look = self.hosts.any() || self.settled.is_none();
+        let window = self.looked.filter(|_| must_look).map(|looked| looked + self.config.window_ns.max(1));
+        calm.into_iter().chain(window).min()
+    }
+
+    fn why(&self) -> Reason {
+        self.why
+    }
+}
