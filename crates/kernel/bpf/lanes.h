@@ -50,7 +50,8 @@ struct sidelane_group {
 	uint32_t reserved;  /* 12 */
 };
 
-#define SIDELANE_GROUPS_MAX 256
+/* Each service, and each container of batch that an agent looks after. */
+#define SIDELANE_GROUPS_MAX 512
 /* Ports of all services in all network namespaces. */
 #define SIDELANE_LISTENERS_MAX 4096
 

@@ -79,6 +79,11 @@ impl Tree {
         Found { root: self.root.clone(), lists: lists.collect() }
     }
 
+    /// What the list of a group said when it was read.
+    pub fn list(&self, dir: &Path) -> Option<&str> {
+        self.groups.iter().find(|group| group.dir == dir).map(|group| group.list.as_str())
+    }
+
     /// The CPUs that a group has.
     pub fn cpus(&self, dir: &Path) -> Option<&CpuSet> {
         self.groups.iter().find(|group| group.dir == dir).map(|group| &group.cpus)
@@ -155,6 +160,14 @@ impl Group {
         let cpus: CpuSet = effective.as_deref().unwrap_or(&list).parse().ok()?;
         (!cpus.is_empty()).then(|| Self { dir: dir.to_owned(), parent, list, cpus })
     }
+
+    fn is_v2(&self) -> bool {
+        self.dir.join("cgroup.controllers").exists()
+    }
+
+    fn unless_gone(&self, error: io::Error) -> io::Result<()> {
+        if self.dir.exists() { Err(error) } else { Ok(()) }
+    }
 }
 
 /// Those of `cpus` that are in `bound`, or else all of it.
@@ -163,31 +176,46 @@ fn within(cpus: &CpuSet, bound: CpuSet) -> CpuSet {
     if both.is_empty() { bound } else { both }
 }
 
+impl Found {
+    /// The CPUs that a group may use as far as it and those above it were found to. A group that nobody had found has
+    /// what the group above it had.
+    pub fn cpus(&self, dir: &Path) -> CpuSet {
+        let known = dir.ancestors().take_while(|above| above.starts_with(&self.root));
+        let lists = known.filter_map(|above| self.lists.get(above)?.parse().ok());
+        lists.chain(above(&self.root)).filter(|cpus: &CpuSet| !cpus.is_empty()).reduce(within_first).unwrap_or_default()
+    }
+
+    /// Adds a group, if it has not been found yet.
+    pub fn add(&mut self, dir: &Path, list: String) {
+        self.lists.entry(dir.to_owned()).or_insert(list);
+    }
+}
+
+/// The CPUs of the group above the uppermost one.
+fn above(root: &Path) -> Option<CpuSet> {
+    Some(Group::read(root.parent()?, None)?.cpus)
+}
+
+/// What a group has whose own list is the first.
+fn within_first(own: CpuSet, above: CpuSet) -> CpuSet {
+    within(&own, above)
+}
+
 /// Gives every group of a tree its list back, as far as its CPUs are there still. A group that nobody had found gets
 /// what the group above it had.
 ///
 /// # Errors
 /// As [`Tree::confine`]. Whatever can be given back is.
 pub fn give_back(found: &Found, online: &CpuSet) -> io::Result<()> {
-    let list_of = |dir: &Path| {
-        let known = dir.ancestors().take_while(|above| above.starts_with(&found.root));
-        known.filter_map(|above| found.lists.get(above)).find(|list| !list.is_empty()).cloned()
-    };
-    let told = |dir: &Path| {
-        let cpus: CpuSet = list_of(dir).or_else(|| list_above(&found.root))?.parse().ok()?;
-        let cpus = cpus.intersection(online);
-        (!cpus.is_empty()).then_some(cpus)
-    };
+    let told = |dir: &Path| Some(found.cpus(dir).intersection(online)).filter(|cpus| !cpus.is_empty());
     let outcome = Tree::read(&found.root).confine(&told).map(drop).map_err(io::Error::other);
-    // A group of version 2 that had no list of its own follows the group above it again.
-    let empty = found.lists.iter().filter(|(_, list)| list.is_empty());
-    let emptied = empty.map(|(dir, _)| write(dir, "").or_else(|error| if dir.exists() { Err(error) } else { Ok(()) }));
-    emptied.fold(outcome, io::Result::and)
-}
-
-/// The CPUs of the group above this one.
-fn list_above(root: &Path) -> Option<String> {
-    Some(Group::read(root.parent()?, None)?.cpus.to_string())
+    // A list of version 2 may be empty, or name CPUs that its group does not have.
+    let now = Tree::read(&found.root);
+    let lists =
+        now.groups.iter().filter(|group| group.is_v2()).filter_map(|group| Some((group, found.lists.get(&group.dir)?)));
+    let differ = lists.filter(|(group, list)| group.list != **list);
+    let written = differ.map(|(group, list)| write(&group.dir, list).or_else(|error| group.unless_gone(error)));
+    written.fold(outcome, io::Result::and)
 }
 
 /// An empty list can only be written as an empty line.
