@@ -13,6 +13,7 @@
 //!   as there is a service.
 //! - *Who is taken from, and what.* All threads of the core leave, be they two or four, and the CPU itself if it is
 //!   not reserved: nobody can say which of them it was. A CPU without activity has no interference.
+//! - *Calm*: a core on which nobody was disturbed yet is open at once (line 12 asks for S after a disturbance).
 //! - *Which CPU first, and for whom*: see [`crate::cpus`]' `crowd.rs`. Fewest containers, then not beside a service,
 //!   then beside one. A sibling comes back for one container a look (line 13: priority, then fewest CPUs).
 //! - *When* batch comes back: S is doubled when interference follows soon, and is S again when traffic ends
@@ -133,17 +134,22 @@ impl Holmes {
 
 // Process running (§4.3, Algorithm 2).
 impl Holmes {
-    /// Lines 1 to 5: batch leaves the cores of CPUs on which a service is disturbed.
-    fn deallocate_siblings(&mut self, now: Nanos, seen: &Observation, hosting: &CpuMask) -> CpuMask {
+    /// Lines 1 and 2: the cores on which a service is disturbed.
+    fn disturbed(&self, seen: &Observation, hosting: &CpuMask) -> CpuMask {
         let is_disturbed = |cpu: &usize| seen.cpus[*cpu].interference.is_some_and(|vpi| vpi >= self.config.threshold);
-        let disturbed = self.cores.numbers(&hosting.and(&self.online).iter().filter(is_disturbed).collect());
+        self.cores.numbers(&hosting.and(&self.online).iter().filter(is_disturbed).collect())
+    }
+
+    /// Lines 3 to 5: batch leaves these cores. Whether it was not away from all of them already.
+    fn deallocate_siblings(&mut self, now: Nanos, disturbed: &CpuMask) -> bool {
+        let mut has_to_leave = false;
         for core in disturbed.iter() {
-            if self.clocks[core].onset(now, self.config.calm_ns) {
-                self.because(Reason::Interference);
-                self.reserve.start_again();
-            }
+            has_to_leave |= self.clocks[core].onset(now, self.config.calm_ns);
         }
-        disturbed
+        if has_to_leave {
+            self.because(Reason::Interference);
+        }
+        has_to_leave
     }
 
     /// Line 12: batch may come back to cores that were calm for S.
@@ -199,10 +205,11 @@ impl Holmes {
 
 // Process exiting (§4.3, Algorithm 3).
 impl Holmes {
-    /// Lines 1 to 5: the siblings of a service that ended are batch's again.
-    fn free_siblings(&mut self, left: &CpuMask, hosting: &CpuMask) {
-        let free = self.cores.numbers(left).without(&self.cores.numbers(hosting));
-        free.iter().for_each(|core| self.clocks[core] = CoreClock::default());
+    /// Lines 1 to 5: when a service has ended, batch may use the siblings of all CPUs that host none.
+    fn free_siblings(&mut self, hosting: &CpuMask) {
+        let hosting = self.cores.numbers(hosting);
+        let free = self.clocks.iter_mut().enumerate().filter(|(core, _)| !hosting.contains(*core));
+        free.for_each(|(_, clock)| *clock = CoreClock::default());
     }
 }
 
@@ -215,12 +222,17 @@ impl Holmes {
 
     fn note_cpus(&mut self, seen: &Observation) {
         let online = seen.online();
-        if online != self.online {
+        if online != self.online && !self.online.is_empty() {
             self.because(Reason::CpusChanged);
         }
         self.online = online;
         let needed = if self.hosts.any() { online } else { CpuMask::EMPTY };
         self.reserve.keep(&needed);
+        while self.online.without(&self.reserved()).len() < self.config.floor
+            && let Some(cpu) = self.reserve.added().first()
+        {
+            self.reserve.remove(cpu);
+        }
     }
 
     fn note_turnover(&mut self, turnover: Turnover, came: bool, ended: bool) {
@@ -232,10 +244,14 @@ impl Holmes {
         }
     }
 
-    fn judge_reserved(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos) -> Usage {
+    /// How busy the reserved CPUs are, but for times in which batch `disturbs`.
+    fn judge_reserved(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos, disturbs: bool) -> Usage {
+        if disturbs || !self.hosts.any() {
+            self.reserve.start_again();
+            return Usage::Right;
+        }
         let (window_ns, busy_most) = (self.config.window_ns, self.config.busy_most);
-        let judged = self.hosts.any().then(|| self.reserve.used(now, seen, for_ns, window_ns, busy_most)).flatten();
-        judged.unwrap_or(Usage::Right)
+        self.reserve.used(now, seen, for_ns, window_ns, busy_most).unwrap_or(Usage::Right)
     }
 
     /// What batch may use at this look.
@@ -280,10 +296,13 @@ impl Policy for Holmes {
         self.note_cpus(seen);
         self.note_turnover(turnover, services.came, services.ended);
         let hosting = self.hosting();
-        self.free_siblings(&services.left, &hosting);
-        let disturbed = self.deallocate_siblings(now, seen, &hosting);
+        if services.ended {
+            self.free_siblings(&hosting);
+        }
+        let disturbed = self.disturbed(seen, &hosting);
+        let has_to_leave = self.deallocate_siblings(now, &disturbed);
         self.end_calm(now, seen, for_ns, &disturbed);
-        let usage = self.judge_reserved(now, seen, for_ns);
+        let usage = self.judge_reserved(now, seen, for_ns, has_to_leave);
         if usage == Usage::TooBusy {
             self.grow_reserved(now, &hosting);
         }

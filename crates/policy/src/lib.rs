@@ -13,6 +13,7 @@ use core::fmt;
 pub mod borrow;
 pub mod cpus;
 pub mod holmes;
+pub mod perfiso;
 
 /// Nanoseconds on a monotonic clock. Only differences mean anything.
 pub type Nanos = u64;

@@ -113,18 +113,21 @@ impl Crowd {
     pub(crate) fn allocate(&mut self, place: usize, pass: &mut Pass, cores: &Cores) {
         let Some(own) = &mut self.containers[place] else { return };
         let wanted = own.seen.wanted.max(1) as usize;
+        let shared = own.leave_to_others(pass);
         while own.cpus.len() < wanted
             && let Some(cpu) = pass.best(&own.may_have(pass).without(&pass.higher))
         {
-            own.cpus.insert(cpu);
-            pass.added(cpu, cores);
+            own.add(cpu, pass, cores);
         }
-        own.leave_to_others(pass, cores);
+        if own.cpus.is_empty()
+            && let Some(cpu) = pass.best(&shared).or(pass.best(&own.may_have(pass)))
+        {
+            own.add(cpu, pass, cores);
+        }
         while own.cpus.len() > wanted
             && let Some(cpu) = pass.worst(&own.cpus)
         {
-            own.cpus.remove(cpu);
-            pass.removed(cpu);
+            own.remove(cpu, pass);
         }
         own.is_new = false;
     }
@@ -136,10 +139,8 @@ impl Crowd {
             && let Some(from) = pass.worst(&own.cpus)
             && pass.cost(to, false) < pass.cost(from, true)
         {
-            own.cpus.remove(from);
-            pass.removed(from);
-            own.cpus.insert(to);
-            pass.added(to, cores);
+            own.remove(from, pass);
+            own.add(to, pass, cores);
         }
     }
 }
@@ -150,20 +151,22 @@ impl Container {
         pass.ground.open(self.is_new).and(&self.seen.allowed).without(&self.cpus)
     }
 
-    /// Gives up CPUs with containers of a higher priority, but for one if it has no other.
-    fn leave_to_others(&mut self, pass: &mut Pass, cores: &Cores) {
-        let mut keeps = self.cpus.without(&pass.higher);
-        if keeps.is_empty() && !self.cpus.is_empty() {
-            keeps.extend(pass.best(&self.cpus));
-        }
-        self.cpus.without(&keeps).iter().for_each(|cpu| pass.removed(cpu));
-        if keeps.is_empty()
-            && let Some(cpu) = pass.best(&self.may_have(pass))
-        {
-            keeps.insert(cpu);
-            pass.added(cpu, cores);
-        }
-        self.cpus = keeps;
+    /// Gives up the CPUs with containers of a higher priority, and tells which these are.
+    fn leave_to_others(&mut self, pass: &mut Pass) -> CpuMask {
+        let shared = self.cpus.and(&pass.higher);
+        shared.iter().for_each(|cpu| self.remove(cpu, pass));
+        shared
+    }
+
+    fn add(&mut self, cpu: usize, pass: &mut Pass, cores: &Cores) {
+        self.cpus.insert(cpu);
+        pass.count[cpu] += 1;
+        pass.ground.taken(cpu, cores);
+    }
+
+    fn remove(&mut self, cpu: usize, pass: &mut Pass) {
+        self.cpus.remove(cpu);
+        pass.count[cpu] -= 1;
     }
 }
 
@@ -195,14 +198,5 @@ impl Pass {
 
     fn worst(&self, of: &CpuMask) -> Option<usize> {
         of.iter().max_by_key(|cpu| self.cost(*cpu, false))
-    }
-
-    fn added(&mut self, cpu: usize, cores: &Cores) {
-        self.count[cpu] += 1;
-        self.ground.taken(cpu, cores);
-    }
-
-    fn removed(&mut self, cpu: usize) {
-        self.count[cpu] -= 1;
     }
 }

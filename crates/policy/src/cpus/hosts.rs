@@ -27,8 +27,6 @@ pub(crate) struct Changes {
     pub(crate) came: bool,
     /// A service ended.
     pub(crate) ended: bool,
-    /// The CPUs of services that ended, but for those that host another one.
-    pub(crate) left: CpuMask,
 }
 
 impl Hosts {
@@ -44,12 +42,11 @@ impl Hosts {
                 }
                 None => {
                     changes.ended |= hosts.is_some();
-                    changes.left = changes.left.or(&hosts.take().unwrap_or_default());
+                    *hosts = None;
                 }
             }
         }
         self.forget(now, for_ns);
-        changes.left = changes.left.without(&self.cpus());
         changes
     }
 

@@ -24,6 +24,7 @@ pub use inflation::{Inflation, Served};
 pub use mask::{CpuMask, MAX_CPUS};
 pub use seen::{ContainerSeen, CpuSeen, MAX_CONTAINERS, MAX_SERVICES, Observation, ServiceSeen};
 
+pub(crate) use average::Average;
 pub(crate) use core_clock::CoreClock;
 pub(crate) use crowd::{Crowd, Pass, Turnover};
 pub(crate) use given::Given;

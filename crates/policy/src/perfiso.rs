@@ -1,0 +1,148 @@
+//! PerfIso (Iorgulescu et al., USENIX ATC'18): some CPUs are always kept idle for the services.
+//!
+//! Problem. A service that gets a burst of requests wakes many threads within microseconds, sooner than any controller
+//! can act. So there have to be idle CPUs for them beforehand.
+//!
+//! Approach. That of the paper's "CPU blind isolation": the services ("primary") run where they like and are never
+//! touched; batch ("secondary") is one group on S CPUs. How many CPUs are idle, I, is looked at all the time, and
+//! compared with a buffer of B CPUs. I < B: S gets smaller, I > B: S gets larger. It is blind to who runs on the busy
+//! CPUs, and knows no siblings.
+//!
+//! What is ours: a look is about a stretch of time, not a moment, so I is the sum of the CPUs' idle shares over
+//! [`PerfIsoConfig::window_ns`], rounded. S gets smaller by as many CPUs as are missing, larger by one. Batch has
+//! the CPUs with the highest numbers, at first all but B, and [`PerfIsoConfig::floor`] of them whatever happens.
+
+use crate::cpus::{Actions, Average, ContainerSeen, CpuMask, Given, Observation, Reason};
+use crate::{Nanos, Policy};
+
+/// The tunables of [`PerfIso`].
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct PerfIsoConfig {
+    /// B: how many CPUs are kept idle.
+    pub buffer: usize,
+    /// So many CPUs batch has in any case, so that it always progresses; 0: it may be paused.
+    pub floor: usize,
+    /// How long CPUs are watched before they are judged. The policy wants to look as often.
+    pub window_ns: Nanos,
+}
+
+impl Default for PerfIsoConfig {
+    /// A buffer that suits a machine of some tens of CPUs, looked at a thousand times a second.
+    fn default() -> Self {
+        Self { buffer: 4, floor: 1, window_ns: 1_000_000 }
+    }
+}
+
+/// PerfIso on one machine.
+#[derive(Clone, Debug)]
+pub struct PerfIso {
+    config: PerfIsoConfig,
+    looked: Option<Nanos>,
+    online: CpuMask,
+    /// S, once there was a look.
+    size: Option<usize>,
+    idle: Average,
+    given: Given,
+    why: Reason,
+}
+
+impl PerfIso {
+    /// PerfIso, before it has looked.
+    pub fn new(config: PerfIsoConfig) -> Self {
+        Self {
+            config,
+            looked: None,
+            online: CpuMask::EMPTY,
+            size: None,
+            idle: Average::default(),
+            given: Given::default(),
+            why: Reason::Start,
+        }
+    }
+
+    /// The CPUs that batch may use.
+    pub fn batch(&self) -> CpuMask {
+        let others = self.online.len().saturating_sub(self.size.unwrap_or_default());
+        self.online.iter().skip(others).collect()
+    }
+
+    /// "CPU blind isolation": S after a window in which so many CPUs were idle.
+    fn adjust(&mut self, idle: usize) {
+        let size = self.size.unwrap_or_default();
+        let (reason, size) = match idle.cmp(&self.config.buffer) {
+            core::cmp::Ordering::Less => (Reason::TooFewIdle, size.saturating_sub(self.config.buffer - idle)),
+            core::cmp::Ordering::Greater => (Reason::EnoughIdle, size + 1),
+            core::cmp::Ordering::Equal => (Reason::Steady, size),
+        };
+        let size = self.within(size);
+        if self.size.replace(size) != Some(size) {
+            self.because(reason);
+        }
+    }
+
+    /// S has to be at least the floor, if there are so many CPUs.
+    fn within(&self, size: usize) -> usize {
+        size.max(self.config.floor).min(self.online.len())
+    }
+
+    /// S at the first look, and when CPUs went or came.
+    fn note_cpus(&mut self, seen: &Observation) {
+        let online = seen.online();
+        if online != self.online {
+            if !self.online.is_empty() {
+                self.because(Reason::CpusChanged);
+            }
+            self.online = online;
+            self.idle = Average::default();
+        }
+        let at_first = self.online.len().saturating_sub(self.config.buffer);
+        self.size = Some(self.within(self.size.unwrap_or(at_first)));
+    }
+
+    fn note_containers(&mut self, seen: &Observation) {
+        let pairs = || self.given.containers.iter().zip(&seen.containers);
+        let came = pairs().any(|(before, now)| before.is_none() && now.is_some());
+        let ended = pairs().any(|(before, now)| before.is_some() && now.is_none());
+        if came {
+            self.because(Reason::Launched);
+        }
+        if ended {
+            self.because(Reason::Exited);
+        }
+    }
+
+    /// Of several reasons the first of the list is told.
+    fn because(&mut self, reason: Reason) {
+        self.why = self.why.min(reason);
+    }
+}
+
+impl Policy for PerfIso {
+    type Observation = Observation;
+    type Actions = Actions;
+    type Reason = Reason;
+
+    fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
+        let for_ns = now - self.looked.replace(now).unwrap_or(now);
+        self.why = Reason::Steady;
+        self.note_cpus(seen);
+        self.note_containers(seen);
+        let idle = self.online.iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
+        if let Some(idle) = self.idle.add(idle, for_ns, self.config.window_ns) {
+            // To the nearest: a service's own clock does not cost batch a CPU.
+            self.adjust((idle + 0.5) as usize);
+        }
+        let batch = self.batch();
+        let own = |container: &ContainerSeen| container.allowed.and(&batch);
+        let containers = core::array::from_fn(|place| seen.containers[place].as_ref().map(own));
+        self.given.change(&Given { containers, ..Given::default() }, out);
+    }
+
+    fn next_wakeup(&self) -> Option<Nanos> {
+        self.looked.map(|looked| looked + self.config.window_ns.max(1))
+    }
+
+    fn why(&self) -> Reason {
+        self.why
+    }
+}

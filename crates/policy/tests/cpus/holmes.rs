@@ -1,0 +1,307 @@
+//! Holmes, worked by hand from Algorithms 1 to 3 on four cores of two CPUs. CPU 0 is reserved, 4 is its sibling.
+
+use sidelane_policy::Policy;
+use sidelane_policy::cpus::{Action, Cores, Reason};
+use sidelane_policy::holmes::{Holmes, HolmesConfig};
+
+use crate::scene::{MS, Scene, Told, confine, four_cores, mask, pause, place};
+
+/// E is 40 and T 0.8 as in the paper; S is 100 ms.
+fn config() -> HolmesConfig {
+    HolmesConfig { reserved: mask(&[0]), calm_ns: 100 * MS, ..HolmesConfig::default() }
+}
+
+fn holmes() -> Holmes {
+    Holmes::new(config(), four_cores())
+}
+
+/// A service on CPU 0, and container 0 on all CPUs that are beside no service.
+fn with_a_service_and_a_large_container() -> (Holmes, Scene) {
+    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
+    scene.service(0, &[0]);
+    scene.container(0, 6);
+    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3, 5, 6, 7]), place(0, &[0])]);
+    (holmes, scene)
+}
+
+/// The same, and container 1 on the sibling of CPU 0.
+fn with_a_container_on_the_sibling() -> (Holmes, Scene) {
+    let (mut holmes, mut scene) = with_a_service_and_a_large_container();
+    scene.container(1, 1);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+    (holmes, scene)
+}
+
+// Algorithm 1.
+
+#[test]
+fn a_service_runs_on_the_reserved_cpus_and_a_container_on_the_others() {
+    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
+    scene.service(0, &[5]);
+    assert_eq!(scene.look(&mut holmes, 0), [place(0, &[0])]);
+    assert_eq!(holmes.why(), Reason::Launched);
+    scene.service(0, &[0]);
+    scene.container(0, 2);
+    assert_eq!(scene.look(&mut holmes, 200 * MS), [confine(0, &[1, 2])]);
+    assert_eq!(scene.look(&mut holmes, MS), []);
+    assert_eq!(holmes.why(), Reason::Steady);
+}
+
+#[test]
+fn a_service_whose_owner_does_not_let_it_be_placed_stays_where_it_is() {
+    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
+    scene.service(0, &[2]);
+    scene.seen.services[0].as_mut().unwrap().may_be_placed = false;
+    assert_eq!(scene.look(&mut holmes, 0), []);
+    let service = scene.seen.services[0].as_mut().unwrap();
+    (service.may_be_placed, service.allowed) = (true, mask(&[2, 6]));
+    assert_eq!(scene.look(&mut holmes, MS), [], "no reserved CPU is among those that it may run on");
+}
+
+/// §4.3: non-sibling CPUs first; then all others, where VPI is below E.
+#[test]
+fn a_launched_container_has_siblings_only_when_the_others_have_containers_and_vpi_is_low() {
+    let (mut holmes, mut scene) = with_a_service_and_a_large_container();
+    scene.interference(0, 39.9);
+    scene.container(1, 1);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+    let (mut holmes, mut scene) = with_a_service_and_a_large_container();
+    scene.interference(0, 40.0);
+    scene.container(1, 1);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])], "it shares a CPU with the other one");
+}
+
+// Algorithm 2.
+
+/// Lines 1 to 8: VPI reaches E.
+#[test]
+fn batch_leaves_the_sibling_of_a_disturbed_service_and_gets_another_cpu_if_there_is_one() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    scene.seen.containers[0].as_mut().unwrap().wanted = 5;
+    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[1, 2, 3, 5, 6])]);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[7])]);
+    scene.container(1, 2);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4, 7])]);
+    scene.interference(0, 40.0);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1, 7])]);
+    assert_eq!(holmes.why(), Reason::Interference);
+    assert_eq!(
+        (holmes.reserved(), holmes.taken(), holmes.batch()),
+        (mask(&[0]), mask(&[4]), mask(&[1, 2, 3, 5, 6, 7]))
+    );
+}
+
+/// Lines 12 to 15, with S = 100 ms.
+#[test]
+fn batch_is_back_on_the_sibling_when_it_was_calm_for_s() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    scene.interference(0, 50.0);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
+    assert_eq!(scene.look(&mut holmes, 30 * MS), [], "it is still disturbed");
+    scene.interference(0, 39.0);
+    assert_eq!(scene.look(&mut holmes, 99 * MS), []);
+    assert_eq!(holmes.next_wakeup(), Some(scene.now + MS));
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+    assert_eq!(holmes.why(), Reason::Calm);
+}
+
+/// Line 13: one at a time; priority first, then who has the fewest CPUs.
+#[test]
+fn siblings_come_back_to_one_container_after_the_other() {
+    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
+    scene.service(0, &[0]);
+    scene.interference(0, 50.0);
+    scene.container(0, 8);
+    scene.container(1, 8);
+    let without_the_sibling = [1, 2, 3, 5, 6, 7];
+    let launched = [confine(0, &without_the_sibling), confine(1, &without_the_sibling), place(0, &[0])];
+    assert_eq!(scene.look(&mut holmes, 0), launched);
+    scene.interference(0, 0.0);
+    let all = [1, 2, 3, 4, 5, 6, 7];
+    assert_eq!(scene.look(&mut holmes, 100 * MS), [confine(0, &all)]);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &all)]);
+    assert_eq!(scene.look(&mut holmes, MS), []);
+}
+
+/// Lines 17 to 20, with one reserved CPU that is busy for more than 80 % over 10 ms.
+#[test]
+fn a_busy_reserve_gets_a_cpu_that_is_no_sibling_of_a_service() {
+    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
+    scene.service(0, &[0]);
+    scene.container(0, 2);
+    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2]), place(0, &[0])]);
+    scene.seen.cpus[0].busy = 0.81;
+    assert_eq!(scene.look(&mut holmes, 9 * MS), [], "the window is not over");
+    assert_eq!(scene.look(&mut holmes, MS), [place(0, &[0, 3])], "batch is not on that core");
+    assert_eq!(holmes.why(), Reason::ReservedBusy);
+    assert_eq!((holmes.reserved(), holmes.taken()), (mask(&[0, 3]), mask(&[7])));
+    scene.seen.cpus[3].busy = 0.79;
+    assert_eq!(scene.look(&mut holmes, 10 * MS), [], "80 % of two CPUs is not exceeded");
+}
+
+/// Line 18, "deprive": its sibling goes with it.
+#[test]
+fn where_batch_is_on_every_core_it_loses_one() {
+    let (mut holmes, mut scene) = with_a_service_and_a_large_container();
+    scene.seen.cpus[0].busy = 1.0;
+    let actions = scene.look(&mut holmes, 10 * MS);
+    assert_eq!(actions, [confine(0, &[2, 3, 4, 6, 7]), place(0, &[0, 1])], "it gets the sibling of 0, which is calm");
+    assert_eq!(holmes.taken(), mask(&[5]));
+}
+
+/// §4.3: "but VPI is less than E".
+#[test]
+fn a_reserve_that_batch_keeps_busy_does_not_grow() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    scene.seen.cpus[0].busy = 0.9;
+    scene.interference(0, 50.0);
+    assert_eq!(scene.look(&mut holmes, 10 * MS), [confine(1, &[1])]);
+    scene.seen.cpus[0].busy = 0.7;
+    assert_eq!(scene.look(&mut holmes, 10 * MS), []);
+    assert_eq!(holmes.reserved(), mask(&[0]));
+}
+
+#[test]
+fn a_reserve_that_is_idle_for_long_gives_its_cpu_back() {
+    let (mut holmes, mut scene) = with_a_service_and_a_large_container();
+    scene.seen.cpus[0].busy = 1.0;
+    scene.look(&mut holmes, 10 * MS);
+    scene.seen.cpus[0].busy = 0.3;
+    scene.seen.cpus[1].busy = 0.3;
+    scene.service(0, &[0, 1]);
+    let mut waited = 0;
+    while holmes.reserved() == mask(&[0, 1]) {
+        scene.look(&mut holmes, 10 * MS);
+        waited += 10;
+    }
+    assert_eq!(waited, 1010, "ten calm times after the first window in which one would have done");
+    assert_eq!(holmes.why(), Reason::ReservedIdle);
+}
+
+// Algorithm 3.
+
+/// Lines 1 to 5.
+#[test]
+fn when_the_service_ends_its_siblings_are_free() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    scene.interference(0, 50.0);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
+    scene.seen.services[0] = None;
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+    assert_eq!(holmes.why(), Reason::Exited);
+}
+
+/// §4.3, "traffic of the latency-critical service is over": not later than S, though batch was the cause before.
+#[test]
+fn when_traffic_is_over_the_siblings_are_free() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    for vpi in [50.0, 0.0, 50.0] {
+        scene.interference(0, vpi);
+        scene.look(&mut holmes, 100 * MS);
+    }
+    scene.interference(0, 0.0);
+    assert_eq!(scene.look(&mut holmes, 100 * MS), [], "it has to be calm for twice as long");
+    scene.seen.cpus[0].serving = 0.01;
+    assert_eq!(scene.look(&mut holmes, 99 * MS), []);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
+}
+
+/// Lines 6 to 10.
+#[test]
+fn when_a_container_beside_no_service_ends_those_on_siblings_move_there() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    scene.seen.containers[0] = None;
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
+    assert_eq!(holmes.why(), Reason::Exited);
+}
+
+// What the paper leaves open.
+
+/// Batch is the cause: S doubles each time it comes back too soon.
+#[test]
+fn batch_that_disturbs_whenever_it_is_there_comes_back_less_and_less_often() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    let (mut told, mut onsets) = (Told::default(), Vec::new());
+    told.carry_out(&[confine(1, &[4])]);
+    for _ in 0..1000 {
+        let disturbs = told.used().contains(4);
+        scene.interference(0, if disturbs { 60.0 } else { 20.0 });
+        let actions = scene.look(&mut holmes, 10 * MS);
+        onsets.extend((disturbs && !actions.is_empty()).then_some(scene.now / (100 * MS)));
+        told.carry_out(&actions);
+    }
+    assert_eq!(onsets, [0, 1, 3, 7, 15, 31, 63, 95], "in calm times");
+}
+
+#[test]
+fn without_smt_there_are_no_siblings_to_be_taken() {
+    let (mut holmes, mut scene) = (Holmes::new(config(), Cores::default()), Scene::of(4));
+    scene.service(0, &[0]);
+    scene.container(0, 4);
+    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3]), place(0, &[0])]);
+    scene.interference(0, 100.0);
+    assert_eq!(scene.look(&mut holmes, MS), []);
+}
+
+#[test]
+fn all_threads_of_a_core_of_four_leave() {
+    let cores = Cores::of([mask(&[0, 1, 2, 3]), mask(&[4, 5, 6, 7])]);
+    let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::of(8));
+    scene.service(0, &[0]);
+    scene.container(0, 8);
+    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3, 4, 5, 6, 7]), place(0, &[0])]);
+    scene.interference(0, 100.0);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[4, 5, 6, 7])]);
+}
+
+/// Two CPUs of one core and nothing else: batch is paused, or keeps the CPU if there is a floor.
+#[test]
+fn batch_without_a_cpu_is_paused_unless_there_is_a_floor() {
+    for (floor, actions) in [(0, vec![pause(0)]), (1, vec![])] {
+        let cores = Cores::of([mask(&[0, 1])]);
+        let (mut holmes, mut scene) = (Holmes::new(HolmesConfig { floor, ..config() }, cores), Scene::of(2));
+        scene.service(0, &[0]);
+        scene.container(0, 1);
+        assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1]), place(0, &[0])]);
+        scene.interference(0, 100.0);
+        assert_eq!(scene.look(&mut holmes, MS), actions);
+        scene.seen.cpus[0].interference = None;
+        let back: Vec<Action> = (0..100).flat_map(|_| scene.look(&mut holmes, MS)).collect();
+        assert_eq!(back, if floor == 0 { vec![confine(0, &[1])] } else { vec![] });
+    }
+}
+
+#[test]
+fn a_container_moves_from_a_cpu_that_goes_offline() {
+    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
+    scene.container(0, 1);
+    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1])]);
+    scene.seen.cpus[1].online = false;
+    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[2])]);
+    assert_eq!(holmes.why(), Reason::CpusChanged);
+}
+
+/// With 1 to 7 for batch: who asks for more than there is has all, who has the lower priority what is left.
+#[test]
+fn a_container_of_a_lower_priority_shares_only_if_it_had_nothing() {
+    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
+    scene.container(0, 3);
+    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[1, 2, 3])]);
+    scene.container(1, 5);
+    scene.seen.containers[1].as_mut().unwrap().priority = 1;
+    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[6, 7]), confine(1, &[1, 2, 3, 4, 5])]);
+    scene.seen.containers[1].as_mut().unwrap().wanted = 8;
+    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[6]), confine(1, &[1, 2, 3, 4, 5, 6, 7])]);
+}
+
+#[test]
+fn more_containers_than_cpus_share_them_evenly() {
+    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
+    (0..14).for_each(|container| scene.container(container, 1));
+    let mut told = Told::default();
+    told.carry_out(&scene.look(&mut holmes, 0));
+    for cpu in 1..8 {
+        let count = told.containers.iter().flatten().filter(|cpus| cpus.contains(cpu)).count();
+        assert_eq!(count, 2, "CPU {cpu}");
+    }
+}

@@ -1,0 +1,90 @@
+//! PerfIso, worked by hand: eight CPUs, B = 2, judged every ms.
+
+use sidelane_policy::Policy;
+use sidelane_policy::cpus::Reason;
+use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
+
+use crate::scene::{MS, Scene, confine, mask, pause};
+
+fn perfiso() -> PerfIso {
+    PerfIso::new(PerfIsoConfig { buffer: 2, floor: 1, window_ns: MS })
+}
+
+/// Batch computes on these CPUs, services for so much in all.
+fn busy(scene: &mut Scene, policy: &PerfIso, services: f64) {
+    scene.seen.cpus.iter_mut().for_each(|cpu| cpu.busy = 0.0);
+    policy.batch().iter().for_each(|cpu| scene.seen.cpus[cpu].busy = 1.0);
+    let others: Vec<usize> = scene.seen.online().without(&policy.batch()).iter().collect();
+    others.iter().for_each(|cpu| scene.seen.cpus[*cpu].busy = services / others.len() as f64);
+}
+
+fn started() -> (PerfIso, Scene) {
+    let (mut perfiso, mut scene) = (perfiso(), Scene::of(8));
+    scene.container(0, 8);
+    assert_eq!(scene.look(&mut perfiso, 0), [confine(0, &[2, 3, 4, 5, 6, 7])]);
+    (perfiso, scene)
+}
+
+#[test]
+fn batch_has_all_but_the_buffer_while_services_are_idle() {
+    let (mut perfiso, mut scene) = started();
+    busy(&mut scene, &perfiso, 0.0);
+    assert_eq!(scene.look(&mut perfiso, MS), []);
+    assert_eq!(perfiso.why(), Reason::Steady);
+}
+
+#[test]
+fn all_cpus_that_the_buffer_lacks_are_taken_at_once() {
+    let (mut perfiso, mut scene) = started();
+    busy(&mut scene, &perfiso, 1.6);
+    assert_eq!(scene.look(&mut perfiso, MS), [confine(0, &[4, 5, 6, 7])]);
+    assert_eq!(perfiso.why(), Reason::TooFewIdle);
+    busy(&mut scene, &perfiso, 1.6);
+    assert_eq!(scene.look(&mut perfiso, MS), [], "2.4 CPUs are idle");
+}
+
+#[test]
+fn cpus_that_the_buffer_does_not_need_come_back_one_by_one() {
+    let (mut perfiso, mut scene) = started();
+    busy(&mut scene, &perfiso, 2.0);
+    assert_eq!(scene.look(&mut perfiso, MS), [confine(0, &[4, 5, 6, 7])]);
+    for cpus in [&[3, 4, 5, 6, 7][..], &[2, 3, 4, 5, 6, 7]] {
+        busy(&mut scene, &perfiso, 0.0);
+        assert_eq!(scene.look(&mut perfiso, MS), [confine(0, cpus)]);
+        assert_eq!(perfiso.why(), Reason::EnoughIdle);
+    }
+    busy(&mut scene, &perfiso, 0.0);
+    assert_eq!(scene.look(&mut perfiso, MS), []);
+}
+
+#[test]
+fn a_look_in_between_judges_nothing() {
+    let (mut perfiso, mut scene) = started();
+    busy(&mut scene, &perfiso, 2.0);
+    assert_eq!(scene.look(&mut perfiso, MS / 100), []);
+    busy(&mut scene, &perfiso, 0.0);
+    assert_eq!(scene.look(&mut perfiso, MS), [], "a burst of 10 µs is 0.02 CPUs of a millisecond");
+}
+
+#[test]
+fn the_floor_stays_and_all_containers_are_one_group() {
+    let (mut perfiso, mut scene) = started();
+    scene.container(1, 1);
+    scene.container(2, 1);
+    scene.seen.containers[2].as_mut().unwrap().allowed = mask(&[2, 3]);
+    assert_eq!(scene.look(&mut perfiso, 0), [confine(1, &[2, 3, 4, 5, 6, 7]), confine(2, &[2, 3])]);
+    scene.seen.cpus.iter_mut().for_each(|cpu| cpu.busy = 1.0);
+    let actions = scene.look(&mut perfiso, MS);
+    assert_eq!(actions, [confine(0, &[4, 5, 6, 7]), confine(1, &[4, 5, 6, 7]), pause(2)]);
+    (0..3).for_each(|_| drop(scene.look(&mut perfiso, MS)));
+    assert_eq!(perfiso.batch(), mask(&[7]));
+    assert_eq!(scene.look(&mut perfiso, MS), []);
+}
+
+#[test]
+fn cpus_that_go_offline_are_not_counted() {
+    let (mut perfiso, mut scene) = started();
+    scene.seen.cpus[7].online = false;
+    assert_eq!(scene.look(&mut perfiso, 0), [confine(0, &[1, 2, 3, 4, 5, 6])]);
+    assert_eq!(perfiso.why(), Reason::CpusChanged);
+}

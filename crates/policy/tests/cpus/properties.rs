@@ -1,0 +1,263 @@
+//! What holds of every history, of Holmes and PerfIso.
+
+use proptest::prelude::*;
+use proptest::test_runner::TestCaseResult;
+
+use sidelane_policy::cpus::{Action, CpuMask, MAX_CONTAINERS, Observation};
+use sidelane_policy::holmes::{Holmes, HolmesConfig};
+use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
+use sidelane_policy::{Nanos, Policy};
+
+use crate::histories::{History, history};
+use crate::scene::{MS, Scene, Told};
+
+const THRESHOLD: f64 = 40.0;
+const S: Nanos = 100 * MS;
+
+fn holmes(history: &History) -> Holmes {
+    let config = HolmesConfig {
+        threshold: THRESHOLD,
+        calm_ns: S,
+        reserved: history.reserved(),
+        floor: history.floor,
+        ..HolmesConfig::default()
+    };
+    Holmes::new(config, history.machine.cores())
+}
+
+fn perfiso(history: &History) -> PerfIso {
+    PerfIso::new(PerfIsoConfig { buffer: history.machine.cpus() / 4, floor: history.floor, window_ns: MS })
+}
+
+/// What may be asked for, and in which order.
+fn actions_are_sound(told: &Told, actions: &[Action], seen: &Observation) -> TestCaseResult {
+    let online = seen.online();
+    let mut stage = 0;
+    for action in actions {
+        let now = match *action {
+            Action::Confine { container, cpus } => {
+                let of = seen.containers[container].expect("it is there");
+                prop_assert!(!cpus.is_empty() && cpus.is_subset(&of.allowed.and(&online)), "{action:?}");
+                prop_assert_ne!(told.containers[container], Some(cpus), "it has them already");
+                if told.containers[container].is_some_and(|before| before.is_subset(&cpus)) { 2 } else { 0 }
+            }
+            Action::Pause { container } => {
+                prop_assert!(seen.containers[container].is_some());
+                prop_assert_ne!(told.containers[container], Some(CpuMask::EMPTY), "it is paused already");
+                0
+            }
+            Action::Place { service, cpus } => {
+                let of = seen.services[service].expect("it is there");
+                prop_assert!(of.may_be_placed && !cpus.is_empty() && cpus.is_subset(&of.allowed.and(&online)));
+                1
+            }
+        };
+        prop_assert!(stage <= now, "what takes comes first, then services, then what gives: {actions:?}");
+        stage = now;
+    }
+    Ok(())
+}
+
+/// Each container has a CPU that is online and not another one's by its owner's word, or is paused.
+fn containers_have_a_cpu_or_are_paused(told: &Told, seen: &Observation) -> TestCaseResult {
+    for (told, of) in told.containers.iter().zip(&seen.containers) {
+        prop_assert_eq!(told.is_some(), of.is_some(), "each was told something");
+        if let (Some(cpus), Some(of)) = (told, of) {
+            prop_assert!(cpus.is_subset(&of.allowed.and(&seen.online())), "{cpus:?} of {of:?}");
+        }
+    }
+    Ok(())
+}
+
+/// When interference was last seen on each core with a service, by what was seen alone.
+#[derive(Default)]
+struct Onsets {
+    at: Vec<Option<Nanos>>,
+    now: Vec<bool>,
+}
+
+impl Onsets {
+    fn note(&mut self, siblings: &[CpuMask], seen: &Observation, before: &Observation, now: Nanos) {
+        self.at.resize(siblings.len(), None);
+        self.now.resize(siblings.len(), false);
+        let ended = seen.services.iter().zip(&before.services).any(|(now, before)| now.is_none() && before.is_some());
+        let serving = seen.services.iter().flatten().fold(CpuMask::EMPTY, |all, service| all.or(&service.ran_on));
+        for (core, cpus) in siblings.iter().enumerate() {
+            let disturbed = |cpu: usize| {
+                let cpu = &seen.cpus[cpu];
+                cpu.online && cpu.interference.is_some_and(|value| value >= THRESHOLD)
+            };
+            self.now[core] = serving.and(cpus).iter().any(disturbed);
+            self.at[core] = if self.now[core] { Some(now) } else { self.at[core].filter(|_| !ended) };
+        }
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn holmes_asks_for_nothing_that_cannot_be(history in history()) {
+        let (mut holmes, mut told, mut result) = (holmes(&history), Told::default(), Ok(()));
+        history.play(|scene, later_ns| {
+            told.forget(&scene.seen);
+            let actions = scene.look(&mut holmes, later_ns);
+            let sound = actions_are_sound(&told, &actions, &scene.seen);
+            told.carry_out(&actions);
+            let now = scene.now;
+            result = core::mem::replace(&mut result, Ok(()))
+                .and(sound)
+                .and(containers_have_a_cpu_or_are_paused(&told, &scene.seen))
+                .and(if holmes.next_wakeup().is_none_or(|at| at > now) { Ok(()) } else { Err(TestCaseError::fail("wake-up")) });
+        });
+        result?;
+    }
+
+    /// No CPU has two roles, reserved CPUs are never batch's, the floor is kept.
+    #[test]
+    fn holmes_gives_each_cpu_one_role(history in history()) {
+        let (mut holmes, mut told, mut result) = (holmes(&history), Told::default(), Ok(()));
+        history.play(|scene, later_ns| {
+            told.forget(&scene.seen);
+            told.carry_out(&scene.look(&mut holmes, later_ns));
+            let after = roles_are_apart(&holmes, &told, &scene.seen, &history);
+            result = core::mem::replace(&mut result, Ok(())).and(after);
+        });
+        result?;
+    }
+
+    /// Batch is off a disturbed core at once, and comes back after S at the earliest.
+    #[test]
+    fn batch_leaves_a_disturbed_core_at_once_and_comes_back_after_s(mut history in history()) {
+        history.floor = 0;
+        let siblings = history.machine.siblings();
+        let (mut holmes, mut told, mut result) = (holmes(&history), Told::default(), Ok(()));
+        let (mut onsets, mut before) = (Onsets::default(), Box::<Observation>::default());
+        history.play(|scene, later_ns| {
+            told.forget(&scene.seen);
+            let had = told.clone();
+            told.carry_out(&scene.look(&mut holmes, later_ns));
+            onsets.note(&siblings, &scene.seen, &before, scene.now);
+            before.clone_from(&scene.seen);
+            let after = no_batch_where_services_are_disturbed(&siblings, &onsets, &had, &told, scene.now);
+            result = core::mem::replace(&mut result, Ok(())).and(after);
+        });
+        result?;
+    }
+
+    /// The same input again and again: after a while nothing is asked for any more, and everyone has what is fair.
+    #[test]
+    fn holmes_settles(history in history()) {
+        let (mut holmes, mut told) = (holmes(&history), Told::default());
+        let mut scene = history.play(|scene, later_ns| {
+            told.forget(&scene.seen);
+            told.carry_out(&scene.look(&mut holmes, later_ns));
+        });
+        // The longest wait is 32 S, and a CPU that was reserved is given up in 11 S.
+        let added = holmes.reserved().without(&history.reserved()).len();
+        for _ in 0..60 + 11 * added {
+            told.carry_out(&scene.look(&mut holmes, S));
+        }
+        for _ in 0..40 {
+            prop_assert_eq!(scene.look(&mut holmes, S), []);
+        }
+        shares_are_fair(&holmes, &told, &scene)?;
+    }
+
+    /// When the last service is gone, batch has all but the configured CPUs, at once.
+    #[test]
+    fn without_services_batch_has_all_but_the_reserved_cpus(history in history()) {
+        let (mut holmes, mut told) = (holmes(&history), Told::default());
+        let mut scene = history.play(|scene, later_ns| {
+            told.forget(&scene.seen);
+            told.carry_out(&scene.look(&mut holmes, later_ns));
+        });
+        scene.seen.services.fill(None);
+        for _ in 0..100 {
+            told.carry_out(&scene.look(&mut holmes, MS));
+        }
+        let free = scene.seen.online().without(&history.reserved());
+        prop_assert_eq!(holmes.batch(), free);
+        shares_are_fair(&holmes, &told, &scene)?;
+    }
+
+    #[test]
+    fn perfiso_asks_for_nothing_that_cannot_be_and_settles(history in history()) {
+        let (mut perfiso, mut told, mut result) = (perfiso(&history), Told::default(), Ok(()));
+        let mut scene = history.play(|scene, later_ns| {
+            told.forget(&scene.seen);
+            let actions = scene.look(&mut perfiso, later_ns);
+            let sound = actions_are_sound(&told, &actions, &scene.seen);
+            told.carry_out(&actions);
+            let batch = perfiso.batch();
+            let all: CpuMask = scene.seen.containers.iter().flatten().fold(batch, |all, of| all.without(&of.allowed));
+            let group = told.used() == batch.without(&all) && batch.len() >= history.floor.min(scene.seen.online().len());
+            result = core::mem::replace(&mut result, Ok(()))
+                .and(sound)
+                .and(containers_have_a_cpu_or_are_paused(&told, &scene.seen))
+                .and(if group { Ok(()) } else { Err(TestCaseError::fail("one group, not below the floor")) });
+        });
+        result?;
+        (0..25).for_each(|_| drop(scene.look(&mut perfiso, MS)));
+        for _ in 0..40 {
+            prop_assert_eq!(scene.look(&mut perfiso, MS), []);
+        }
+    }
+}
+
+fn roles_are_apart(holmes: &Holmes, told: &Told, seen: &Observation, history: &History) -> TestCaseResult {
+    let (reserved, taken, batch) = (holmes.reserved(), holmes.taken(), holmes.batch());
+    let online = seen.online();
+    prop_assert!(history.reserved().is_subset(&reserved));
+    prop_assert!(reserved.and(&taken).is_empty() && reserved.and(&batch).is_empty() && taken.and(&batch).is_empty());
+    prop_assert_eq!(reserved.and(&online).or(&taken).or(&batch), online);
+    prop_assert!(told.used().and(&history.reserved()).is_empty(), "batch on a reserved CPU");
+    prop_assert!(told.used().is_subset(&batch), "{:?} is used, {batch:?} is batch's", told.used());
+    let most = online.without(&history.reserved()).len();
+    prop_assert!(batch.len() >= history.floor.min(most), "{batch:?} is less than the floor");
+    Ok(())
+}
+
+fn no_batch_where_services_are_disturbed(
+    siblings: &[CpuMask],
+    onsets: &Onsets,
+    had: &Told,
+    told: &Told,
+    now: Nanos,
+) -> TestCaseResult {
+    for (core, cpus) in siblings.iter().enumerate() {
+        prop_assert!(!onsets.now[core] || told.used().and(cpus).is_empty(), "batch stays on {cpus:?}");
+        let came = told.used().without(&had.used()).and(cpus);
+        let is_early = onsets.at[core].is_some_and(|at| now - at < S);
+        prop_assert!(!is_early || came.is_empty(), "batch is back on {came:?}");
+    }
+    Ok(())
+}
+
+/// Each container has what it asks for if there is so much, and no CPU that it could have is better.
+fn shares_are_fair(holmes: &Holmes, told: &Told, scene: &Scene) -> TestCaseResult {
+    for place in 0..MAX_CONTAINERS {
+        let (Some(of), Some(own)) = (scene.seen.containers[place], told.containers[place]) else { continue };
+        let others = |least: i32| {
+            let is_other = move |at: &usize| *at != place;
+            (0..MAX_CONTAINERS).filter(is_other).filter_map(move |at| {
+                let other = scene.seen.containers[at].filter(|other| other.priority >= least)?;
+                Some((other.priority, told.containers[at]?))
+            })
+        };
+        let higher = others(of.priority + 1).fold(CpuMask::EMPTY, |all, (_, cpus)| all.or(&cpus));
+        let may_have = of.allowed.and(&holmes.batch());
+        let undisputed = may_have.without(&higher);
+        let count = |cpu: usize| others(of.priority).filter(|(_, cpus)| cpus.contains(cpu)).count();
+        let wanted = of.wanted.max(1) as usize;
+        if undisputed.is_empty() {
+            prop_assert_eq!(own.len(), 1.min(may_have.len()), "one CPU, shared with a higher priority");
+            continue;
+        }
+        prop_assert_eq!(own.len(), wanted.min(undisputed.len()), "container {}", place);
+        let most = own.iter().map(count).max().unwrap_or_default();
+        let better = undisputed.without(&own).iter().find(|cpu| count(*cpu) < most);
+        prop_assert!(better.is_none(), "container {place} has {own:?}, and {better:?} is less crowded");
+    }
+    Ok(())
+}

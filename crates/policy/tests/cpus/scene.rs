@@ -1,0 +1,112 @@
+//! What is seen of a small machine, written briefly.
+
+use sidelane_policy::cpus::{
+    Action, Actions, ContainerSeen, Cores, CpuMask, CpuSeen, MAX_CONTAINERS, Observation, ServiceSeen,
+};
+use sidelane_policy::{Nanos, Policy};
+
+pub const MS: Nanos = 1_000_000;
+
+pub fn mask(cpus: &[usize]) -> CpuMask {
+    cpus.iter().copied().collect()
+}
+
+/// Four cores of two CPUs, as Linux numbers them: 0 and 4 are siblings, 1 and 5, and so on.
+pub fn four_cores() -> Cores {
+    Cores::of((0..4).map(|core| mask(&[core, core + 4])))
+}
+
+/// Observations of one machine, one after another.
+pub struct Scene {
+    pub now: Nanos,
+    pub seen: Box<Observation>,
+}
+
+impl Scene {
+    /// A machine with so many CPUs, all idle.
+    pub fn of(cpus: usize) -> Self {
+        let mut seen = Box::<Observation>::default();
+        seen.cpus[..cpus].fill(CpuSeen { online: true, ..CpuSeen::default() });
+        Self { now: 0, seen }
+    }
+
+    /// The service at this place runs on these CPUs, may run on all, and may be placed.
+    pub fn service(&mut self, place: usize, ran_on: &[usize]) {
+        let allowed = self.seen.online();
+        self.seen.services[place] = Some(ServiceSeen { allowed, ran_on: mask(ran_on), may_be_placed: true });
+    }
+
+    /// The container at this place asks for so many CPUs and may use all.
+    pub fn container(&mut self, place: usize, wanted: u32) {
+        let allowed = self.seen.online();
+        self.seen.containers[place] = Some(ContainerSeen { allowed, wanted, priority: 0 });
+    }
+
+    pub fn interference(&mut self, cpu: usize, value: f64) {
+        self.seen.cpus[cpu].interference = Some(value);
+        self.seen.cpus[cpu].serving = 0.5;
+    }
+
+    /// What the policy answers after so long.
+    pub fn look(
+        &mut self,
+        policy: &mut impl Policy<Observation = Observation, Actions = Actions>,
+        later_ns: Nanos,
+    ) -> Vec<Action> {
+        self.now += later_ns;
+        let mut out = Actions::default();
+        policy.observe(self.now, &self.seen, &mut out);
+        out.iter().collect()
+    }
+}
+
+/// What those who carry out actions have done so far.
+#[derive(Clone)]
+pub struct Told {
+    /// By place; no CPU: paused.
+    pub containers: [Option<CpuMask>; MAX_CONTAINERS],
+}
+
+impl Default for Told {
+    fn default() -> Self {
+        Self { containers: [None; MAX_CONTAINERS] }
+    }
+}
+
+impl Told {
+    pub fn carry_out(&mut self, actions: &[Action]) {
+        for action in actions {
+            match *action {
+                Action::Confine { container, cpus } => self.containers[container] = Some(cpus),
+                Action::Pause { container } => self.containers[container] = Some(CpuMask::EMPTY),
+                Action::Place { .. } => {}
+            }
+        }
+    }
+
+    /// Forgets containers that have ended.
+    pub fn forget(&mut self, seen: &Observation) {
+        self.containers
+            .iter_mut()
+            .zip(&seen.containers)
+            .filter(|(_, seen)| seen.is_none())
+            .for_each(|(told, _)| *told = None);
+    }
+
+    /// Where any container runs.
+    pub fn used(&self) -> CpuMask {
+        self.containers.iter().flatten().fold(CpuMask::EMPTY, |used, cpus| used.or(cpus))
+    }
+}
+
+pub fn confine(container: usize, cpus: &[usize]) -> Action {
+    Action::Confine { container, cpus: mask(cpus) }
+}
+
+pub fn pause(container: usize) -> Action {
+    Action::Pause { container }
+}
+
+pub fn place(service: usize, cpus: &[usize]) -> Action {
+    Action::Place { service, cpus: mask(cpus) }
+}
