@@ -6,11 +6,13 @@ set -eu
 build="clang libelf-dev zlib1g-dev pkg-config gcc libc6-dev make"
 demo="linux-doc-6.1 dict-gcide dict-foldoc zstd"
 test="dict-gcide zstd redis-server redis-tools bpftool util-linux python3-minimal libcap2-bin"
+# Tests of the lab's key-value server; not every release of Debian has both.
+test_if_there="librocksdb-dev libwiredtiger-dev"
 
 case "${1:-}" in
-build) wanted=$build ;;
-demo) wanted="$build $demo" ;;
-test) wanted="$build $test" ;;
+build) wanted=$build if_there="" ;;
+demo) wanted="$build $demo" if_there="" ;;
+test) wanted="$build $test" if_there=$test_if_there ;;
 *) echo "usage: $0 build|demo|test" >&2; exit 2 ;;
 esac
 
@@ -23,10 +25,17 @@ if ! command -v dpkg-query >/dev/null; then
 	exit 0
 fi
 
+is_installed() {
+	status=$(dpkg-query -W -f '${Status}' "$1" 2>/dev/null || true)
+	[ "$status" = "install ok installed" ]
+}
+
 missing=""
 for package in $wanted; do
-	status=$(dpkg-query -W -f '${Status}' "$package" 2>/dev/null || true)
-	[ "$status" = "install ok installed" ] || missing="$missing $package"
+	is_installed "$package" || missing="$missing $package"
+done
+for package in $if_there; do
+	is_installed "$package" || ! apt-cache show "$package" >/dev/null 2>&1 || missing="$missing $package"
 done
 [ -n "$missing" ] || exit 0
 

@@ -31,9 +31,11 @@ echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r
 . /policies.sh
 # shellcheck source=tests/smt/observe.sh
 . /observe.sh
+# shellcheck source=tests/smt/services.sh
+. /services.sh
 
 wanted=$(cat /wanted)
-for test in ${wanted:-$TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS $POLICY_TESTS $OBSERVE_TESTS}; do
+for test in ${wanted:-$TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS $POLICY_TESTS $OBSERVE_TESTS $SERVICE_TESTS}; do
 	run_test "$test"
 done
 echo "SMT-TEST done after $(cut -d ' ' -f 1 /proc/uptime) s"

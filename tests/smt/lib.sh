@@ -46,9 +46,9 @@ must_hold() {
 	awk "BEGIN { exit !($1) }" || fail "does not hold: $1${2:+ ($2)}"
 }
 
-# Waits until a command succeeds, for 10 s at most.
+# Waits until a command succeeds, for a minute at most: the emulator may share its CPUs with others.
 wait_until() {
-	succeeds_within 10 "$@" || fail "waited in vain: $*"
+	succeeds_within 60 "$@" || fail "waited in vain: $*"
 }
 
 # succeeds_within SECONDS COMMAND...

@@ -61,7 +61,7 @@ impl Hierarchy {
     }
 
     /// The hierarchy's number in /proc/PID/cgroup; 0 for v2.
-    fn number(&self) -> Option<u32> {
+    pub fn number(&self) -> Option<u32> {
         let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
         let line = memberships.lines().find(|line| self.membership(line).is_some())?;
         line.split(':').next()?.parse().ok()

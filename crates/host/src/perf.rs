@@ -43,10 +43,15 @@ impl Event {
     /// The processor's instructions.
     pub const INSTRUCTIONS: Self = NAMED[1].1;
 
+    /// The processor's own number of an event.
+    pub const fn raw(config: u64) -> Self {
+        Self { kind: RAW, config }
+    }
+
     /// The event with this name in perf, or `rHEX` with the processor's own number.
     pub fn named(name: &str) -> Option<Self> {
         let known = NAMED.iter().find(|(known, _)| *known == name).map(|(_, event)| *event);
-        let raw = || Some(Self { kind: RAW, config: u64::from_str_radix(name.strip_prefix('r')?, 16).ok()? });
+        let raw = || Some(Self::raw(u64::from_str_radix(name.strip_prefix('r')?, 16).ok()?));
         known.or_else(raw)
     }
 

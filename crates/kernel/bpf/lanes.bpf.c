@@ -25,6 +25,7 @@
 #include <bpf/bpf_tracing.h>
 #include <bpf/bpf_core_read.h>
 #include "lanes.h"
+#include "guard/guard.h"
 #include "lane/batch.h"
 #include "lane/request.h"
 #include "lane/shares.h"
@@ -169,6 +170,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	if (s.role->role == SIDELANE_ROLE_BATCH || s.stats->batch_since_ns)
 		batch_lane_before(&s);
 	note_turn(cpu, s.word, s.was, s.now_ns);
+	guard_switch(cpu, s.was, s.is, s.now_ns);
 	note_share(cpu, s.is, s.identity, s.now_ns);
 	write_word(&s);
 	count(&s);

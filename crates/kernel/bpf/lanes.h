@@ -173,8 +173,8 @@ struct sidelane_settings {
 	uint32_t self_checking;        /* 20: 1: batch may look for itself */
 	uint32_t counters;     /* 24: 1: request lanes have counters */
 	uint32_t groups;       /* 28: 1: cgroups may have an identity */
-	uint32_t shares;       /* 32: 1: who had each CPU for how long is written down */
-	uint32_t reserved;     /* 36 */
+	uint32_t interference; /* 32: 1: counters say how much a service is disturbed */
+	uint32_t shares;       /* 36: 1: who had each CPU for how long is written down */
 };
 
 #endif

@@ -11,6 +11,7 @@ pub mod gate_books;
 pub mod histogram;
 pub mod history;
 pub mod identities;
+pub mod interference;
 #[cfg(test)]
 mod layout;
 pub mod mapped;

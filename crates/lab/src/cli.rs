@@ -4,7 +4,7 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{batch, bounce, echo, index, load, noise, pulse, queries, serve, service_times, sibling};
+use crate::{batch, bounce, echo, faults, index, kv, load, noise, pulse, queries, serve, service_times, sibling};
 
 /// Workloads and load for Sidelane's experiments.
 #[derive(Debug, Parser)]
@@ -24,6 +24,8 @@ pub enum Command {
     Queries(queries::Args),
     /// Serve searches over HTTP with one thread
     Serve(serve::Args),
+    /// Serve an embedded key-value store, RocksDB or WiredTiger, in the protocol of Redis
+    Kv(kv::Args),
     /// Send requests at Poisson times and measure latency from the intended start
     Load(load::Args),
     /// Run every query once, in process, and print the service times
@@ -40,6 +42,8 @@ pub enum Command {
     EchoServer(echo::server::Args),
     /// Send requests to it on time, some in ways that hide where a request ends
     EchoClient(echo::client::Args),
+    /// Run a synthetic service that makes page faults on command
+    Faults(faults::Args),
     /// Make two CPUs slow each other as the lanes of one core do
     Sibling(sibling::Args),
 }

@@ -1,9 +1,9 @@
 //! `sidelane-lab`: the workloads and the load that Sidelane's experiments run on.
 //!
 //! Nothing here depends on gates or policies. The lab provides a latency-critical service with a
-//! realistic spread of demands (`index`, `queries`, `serve`), an open-loop client (`load`), batch
-//! work whose progress can be read (`batch`), two CPUs that behave like the lanes of one core
-//! (`sibling`), and small tools for measurements.
+//! realistic spread of demands (`index`, `queries`, `serve`), embedded key-value stores as services
+//! (`kv`), an open-loop client (`load`), batch work whose progress can be read (`batch`), two CPUs
+//! that behave like the lanes of one core (`sibling`), and small tools for measurements.
 
 mod batch;
 mod bounce;
@@ -11,7 +11,9 @@ mod cli;
 mod clock;
 mod corpus;
 mod echo;
+mod faults;
 mod index;
+mod kv;
 mod load;
 mod noise;
 mod numbers;
@@ -19,13 +21,16 @@ mod place;
 mod poisson;
 mod pulse;
 mod queries;
+mod resp;
 mod rng;
 mod search;
 mod serve;
+mod server;
 mod service_times;
 mod sibling;
 mod signals;
 mod summary;
+mod zipfian;
 
 use std::process::ExitCode;
 
@@ -47,6 +52,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Index(args) => index::run(&args),
         Command::Queries(args) => queries::run(&args),
         Command::Serve(args) => serve::run(&args),
+        Command::Kv(args) => kv::run(&args),
         Command::Load(args) => load::run(&args),
         Command::ServiceTimes(args) => service_times::run(&args),
         Command::Batch(args) => batch::run(&args),
@@ -55,6 +61,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Noise(args) => noise::run(&args),
         Command::EchoServer(args) => echo::server::run(&args),
         Command::EchoClient(args) => echo::client::run(&args),
+        Command::Faults(args) => faults::run(&args),
         Command::Sibling(args) => sibling::run(&args),
     }
 }

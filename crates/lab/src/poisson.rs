@@ -3,6 +3,8 @@
 //! The seed alone fixes the times. They do not depend on when replies arrive; this makes the load
 //! open-loop.
 
+use std::collections::VecDeque;
+
 use crate::clock::Nanos;
 use crate::rng::Rng;
 
@@ -13,29 +15,38 @@ pub struct Arrivals {
     gap_mean_ns: f64,
     /// Kept as a float: rounding each gap would bias high rates.
     last_ns: f64,
-    /// The time of a rate change, and the mean gap after it.
-    step: Option<(f64, f64)>,
+    /// Rate changes to come: their times, and the mean gap after each.
+    changes: VecDeque<(f64, f64)>,
 }
 
 impl Arrivals {
     /// Arrivals at `rate_per_s` on average.
     pub fn new(rng: Rng, rate_per_s: f64) -> Self {
-        Arrivals { rng, gap_mean_ns: 1e9 / rate_per_s, last_ns: 0.0, step: None }
+        Arrivals { rng, gap_mean_ns: gap_mean_ns(rate_per_s), last_ns: 0.0, changes: VecDeque::new() }
     }
 
-    /// Arrivals at the old rate until `at_ns`, and at `rate_per_s` from then on.
-    pub fn then(self, at_ns: Nanos, rate_per_s: f64) -> Self {
-        Arrivals { step: Some((at_ns as f64, 1e9 / rate_per_s)), ..self }
+    /// Arrivals at the rates before until `at_ns`, and at `rate_per_s` from then on. At a rate of 0
+    /// nothing comes until the next change, so the last rate must be above 0.
+    pub fn then(mut self, at_ns: Nanos, rate_per_s: f64) -> Self {
+        self.changes.push_back((at_ns as f64, gap_mean_ns(rate_per_s)));
+        self
     }
 
-    /// Draws the gap anew from the step on: a Poisson process has no memory, so the wait for the
+    /// Draws the gap anew from each change on: a Poisson process has no memory, so the wait for the
     /// next arrival does not depend on when the last one was.
-    fn cross_step(&mut self) {
-        if let Some((at_ns, gap_mean_ns)) = self.step.take_if(|(at_ns, _)| self.last_ns >= *at_ns) {
+    fn cross_changes(&mut self) {
+        while let Some((at_ns, gap_mean_ns)) = self.changes.front().copied().filter(|(at_ns, _)| self.last_ns >= *at_ns)
+        {
+            self.changes.pop_front();
             self.gap_mean_ns = gap_mean_ns;
             self.last_ns = at_ns + self.rng.exponential(gap_mean_ns);
         }
     }
+}
+
+/// Finite, so that even a gap of no length is a number.
+fn gap_mean_ns(rate_per_s: f64) -> f64 {
+    (1e9 / rate_per_s).min(f64::MAX)
 }
 
 impl Iterator for Arrivals {
@@ -43,7 +54,7 @@ impl Iterator for Arrivals {
 
     fn next(&mut self) -> Option<Nanos> {
         self.last_ns += self.rng.exponential(self.gap_mean_ns);
-        self.cross_step();
+        self.cross_changes();
         Some(self.last_ns as Nanos)
     }
 }
@@ -74,6 +85,17 @@ mod tests {
         assert_eq!(until(plain().then(at_ns, 4000.0), at_ns), until(plain(), at_ns));
         let after = until(plain().then(at_ns, 4000.0), 2 * at_ns).iter().filter(|time| **time >= at_ns).count();
         assert!((19_400..20_600).contains(&after), "{after} requests in 5 s");
+    }
+
+    #[test]
+    fn nothing_comes_at_a_rate_of_zero() {
+        let (off_ns, on_ns) = (1_000_000_000, 3_000_000_000);
+        let arrivals = Arrivals::new(Rng::new(7, 0), 1000.0).then(off_ns, 0.0).then(on_ns, 1000.0);
+        let times: Vec<Nanos> = arrivals.take_while(|time| *time < 2 * on_ns).collect();
+        assert!(times.iter().all(|time| !(off_ns..on_ns).contains(time)));
+        let before = times.iter().filter(|time| **time < off_ns).count();
+        assert!((900..1100).contains(&before), "{before} requests in the first second");
+        assert!((2800..3200).contains(&(times.len() - before)), "{} after it", times.len() - before);
     }
 
     #[test]

@@ -7,7 +7,8 @@
 //! environment: cores whose lanes slow each other ([`smt`]), a service with its queue and its
 //! clients ([`arrivals`], [`demand`]), batch jobs, gates with the latencies that `sidelane doctor`
 //! measures ([`gate`]), keepers that look at the same times as the agent's holders ([`engine`]),
-//! and faults. An experiment is a file ([`scenario`]); [`sweep`] runs it, [`fleet`] runs many
+//! and faults. [`machine`] is a whole machine, with several services that call each other, containers
+//! that come and go, and the policies that move CPUs between them. An experiment is a file ([`scenario`]); [`sweep`] runs it, [`fleet`] runs many
 //! machines at once.
 //!
 //! *Invariants.* The same seed and scenario give the same result, to the last bit, on every
@@ -21,8 +22,10 @@ pub mod demand;
 pub mod engine;
 pub mod fleet;
 pub mod gate;
+pub mod machine;
 pub mod model;
 pub mod parallel;
+mod queues;
 pub mod result;
 pub mod rng;
 pub mod scenario;
@@ -35,5 +38,5 @@ pub mod time;
 pub use engine::Engine;
 pub use model::Model;
 pub use result::Figures;
-pub use scenario::{Choices, Experiment, ScenarioError};
+pub use scenario::{Choices, Experiment, Scenario, ScenarioError};
 pub use sweep::Outcome;

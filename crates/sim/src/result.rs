@@ -115,7 +115,7 @@ impl Figures {
             batch_work_ns: work_ns(books.batch_work),
             overlap_percent: of_service(books.overlap_ns),
             lent_overlap_percent: of_service(books.lent_ns),
-            energy_j: machines as f64 * package_j(&model.machine, elapsed_ns) + cores_j(books, model, all_ns),
+            energy_j: energy_j(&model.machine, &books.active_ns, elapsed_ns * machines as Nanos),
             vpi: vpi(books, model),
             budget_ns: 0,
             harm_ppm: 0,
@@ -144,14 +144,12 @@ fn batch_alone(model: &Model) -> f64 {
     (0..model.batch_lanes()).map(rate).sum()
 }
 
-fn package_j(machine: &Machine, elapsed_ns: Nanos) -> f64 {
-    machine.packages as f64 * machine.power.package_w * elapsed_ns as f64 / 1e9
-}
-
-/// Cores without a worker are idle.
-fn cores_j(books: &Books, model: &Model, all_ns: f64) -> f64 {
-    let power = &model.machine.power;
-    let unused = (model.machine.cores() - model.service.workers) as f64 * all_ns * power.core_idle_w;
+/// What one machine consumes whose cores had these numbers of busy lanes for these times. For the rest of the time
+/// they were idle.
+pub(crate) fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64 {
+    let power = &machine.power;
+    let known_ns: u128 = active_ns.iter().sum();
+    let unknown_ns = machine.cores() as f64 * elapsed_ns as f64 - known_ns as f64;
     let used = |(lanes, ns): (usize, &u128)| {
         let watts = match lanes {
             0 => power.core_idle_w,
@@ -159,7 +157,8 @@ fn cores_j(books: &Books, model: &Model, all_ns: f64) -> f64 {
         };
         *ns as f64 * watts
     };
-    (unused + books.active_ns.iter().enumerate().map(used).sum::<f64>()) / 1e9
+    let cores = unknown_ns * power.core_idle_w + active_ns.iter().enumerate().map(used).sum::<f64>();
+    (machine.packages as f64 * power.package_w * elapsed_ns as f64 + cores) / 1e9
 }
 
 /// Memory stalls for each load and store (Holmes' VPI), from the class's stalls alone and its loss.

@@ -21,6 +21,10 @@ pub enum Stream {
     Gate = 4,
     /// Faults.
     Faults = 5,
+    /// Times between containers.
+    Submissions = 6,
+    /// The work of containers.
+    ContainerWork = 7,
 }
 
 /// A seed for part `index` of an experiment, independent of the seeds of all other parts.

@@ -10,18 +10,18 @@ use crate::time::Nanos;
 
 /// The result of one run.
 #[derive(Clone, Debug, PartialEq)]
-pub struct Outcome {
+pub struct Outcome<F = Figures> {
     /// The swept values, by path.
     pub at: Vec<(String, PointValue)>,
     /// The name of the setting.
     pub setting: String,
     /// The figures of the machine; for a fleet, of all its machines.
-    pub figures: Figures,
+    pub figures: F,
     /// The figures of the requests to a whole group, for a fleet.
     pub fleet: Option<FleetFigures>,
 }
 
-impl Outcome {
+impl<F> Outcome<F> {
     /// The number at `path`.
     pub fn number(&self, path: &str) -> Option<f64> {
         self.at.iter().find_map(|(swept, value)| match value {
@@ -44,8 +44,8 @@ impl Outcome {
 pub enum Progress<'o> {
     /// This many further machines have ended, of [`Experiment::machines`].
     Machines(usize),
-    /// A run is done.
-    Run(&'o Outcome),
+    /// A run with this setting is done.
+    Run(&'o str),
 }
 
 /// Receives progress, from any thread.
@@ -69,7 +69,7 @@ fn run_point(point: &Point, threads: usize, tell: Tell) -> Vec<Outcome> {
         settle_budget(point, &mut model, &mut alone_ns, threads);
         tune_budget(point, &mut model, threads);
         let outcome = run_model(point, &model, threads, tell);
-        tell(Progress::Run(&outcome));
+        tell(Progress::Run(&outcome.setting));
         outcomes.push(outcome);
     }
     outcomes

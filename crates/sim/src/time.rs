@@ -33,6 +33,16 @@ impl Speed {
     pub fn from_factor(factor: f64) -> Self {
         Self((factor * f64::from(Self::ONE.0)) as u32)
     }
+
+    /// The speed of two lanes that share their work.
+    pub fn plus(self, other: Self) -> Self {
+        Self(self.0 + other.0)
+    }
+
+    /// The speed without that of one of the lanes.
+    pub fn less(self, other: Self) -> Self {
+        Self(self.0 - other.0)
+    }
 }
 
 /// An amount of work.

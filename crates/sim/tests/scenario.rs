@@ -1,7 +1,7 @@
 //! Scenario files: errors give the key, the line and the allowed values.
 
 use sidelane_sim::scenario::PointValue;
-use sidelane_sim::{Choices, Experiment, sweep};
+use sidelane_sim::{Choices, Experiment, Scenario, sweep};
 
 const GOOD: &str = r#"title = "a test"
 run_s = 2
@@ -277,8 +277,12 @@ fn all_scenarios_can_be_read() {
         let path = entry.unwrap().path();
         let text = std::fs::read_to_string(&path).unwrap();
         for quick in [false, true] {
-            let experiment = Experiment::parse("a scenario", &text, Choices { quick, seed: None }, &recorded);
-            assert!(experiment.is_ok_and(|experiment| experiment.runs() > 0), "{}", path.display());
+            let scenario = Scenario::parse("a scenario", &text, Choices { quick, seed: None }, &recorded);
+            let runs = scenario.map(|scenario| match scenario {
+                Scenario::Cores(experiment) => experiment.runs(),
+                Scenario::Machine(experiment) => experiment.runs(),
+            });
+            assert!(runs.is_ok_and(|runs| runs > 0), "{}", path.display());
             read += 1;
         }
     }

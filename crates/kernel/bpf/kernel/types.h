@@ -44,6 +44,11 @@ enum {
 
 #define BPF_F_CURRENT_CPU 0xffffffffULL
 
+/* Part of the interface, so the same everywhere; since Linux 5.15. */
+struct bpf_timer {
+	__u64 opaque[2];
+} __attribute__((aligned(8)));
+
 /* What is read of a counter: part of the interface, so the same everywhere. */
 struct bpf_perf_event_value {
 	__u64 counter;

@@ -11,6 +11,8 @@ pub struct Features {
     pub counters: bool,
     /// Batch may look for itself.
     pub self_checking: bool,
+    /// Counters say how much a service is disturbed: see [`crate::interference`].
+    pub interference: bool,
     /// A cgroup can be a service or a batch job.
     pub groups: bool,
     /// Batch can have a scheduler of its own, which is off at first; see [`crate::scheduler`]. Only where there is

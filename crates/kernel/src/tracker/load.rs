@@ -13,7 +13,7 @@ use crate::stolen::StolenFrom;
 
 use super::error::{TrackerError, bpf};
 use super::features::Features;
-use super::parts::{choose_programs, prepare_counter_map, prepare_request_map};
+use super::parts::{choose_programs, prepare_counter_map, prepare_guard_map, prepare_request_map};
 use sidelane_host::cpulist::CpuSet;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
@@ -49,8 +49,8 @@ struct Settings {
     self_checking: u32,
     counters: u32,
     groups: u32,
+    interference: u32,
     shares: u32,
-    reserved: u32,
 }
 
 impl Settings {
@@ -63,15 +63,15 @@ impl Settings {
             self_checking: features.self_checking.into(),
             counters: features.counters.into(),
             groups: features.groups.into(),
+            interference: features.interference.into(),
             shares: features.shares.into(),
-            reserved: 0,
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
-        let numbers = [self.stolen_from, self.requests, self.turns, self.self_checking, self.counters, self.groups];
-        let numbers = numbers.into_iter().chain([self.shares, self.reserved]).flat_map(u32::to_ne_bytes);
-        self.stolen_offset.to_ne_bytes().into_iter().chain(numbers).collect()
+        let before = [self.stolen_from, self.requests, self.turns, self.self_checking, self.counters];
+        let numbers = before.into_iter().chain([self.groups, self.interference, self.shares]);
+        self.stolen_offset.to_ne_bytes().into_iter().chain(numbers.flat_map(u32::to_ne_bytes)).collect()
     }
 }
 
@@ -115,6 +115,7 @@ pub(super) fn open_and_load(
         }
         prepare_request_map(&mut map, features.requests, cpu_count).map_err(bpf("size the request arrays"))?;
         prepare_counter_map(&mut map, features.counters).map_err(bpf("choose the counters' maps"))?;
+        prepare_guard_map(&mut map, features.interference, cpu_count).map_err(bpf("size the guard's arrays"))?;
     }
     choose_programs(&mut open, features.requests);
     // A service with one place to run is seen before it is placed, others after.
@@ -122,7 +123,8 @@ pub(super) fn open_and_load(
     let exec = if features.self_checking { "" } else { "lane_exec" };
     let timer = if stolen_from == StolenFrom::Unseen { "lane_timer" } else { "" };
     let groups = if features.groups { "" } else { "lane_regroup" };
-    let needless = [woken, exec, timer, groups];
+    let guard = if features.interference { "" } else { "guard_timer" };
+    let needless = [woken, exec, timer, groups, guard];
     for mut program in open.progs_mut().filter(|program| needless.iter().any(|name| program.name() == *name)) {
         program.set_autoload(false);
     }
@@ -175,8 +177,8 @@ mod tests {
             self_checking,
             counters,
             groups,
-            shares,
-            reserved
+            interference,
+            shares
         );
         let settings = Settings::of(Features::default(), StolenFrom::Unseen);
         assert_eq!(settings.bytes().len(), size_of::<Settings>());

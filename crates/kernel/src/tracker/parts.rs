@@ -1,6 +1,7 @@
 //! Which parts of the object are left out where nobody needs them.
 
 use libbpf_rs::{OpenMapMut, OpenObject};
+use sidelane_host::events::EVENTS_MAX;
 
 /// The programs of `bpf/requests/requests.h`. Others never start with this.
 const PROGRAM_PREFIX: &str = "request_";
@@ -38,5 +39,24 @@ pub fn prepare_counter_map(map: &mut OpenMapMut<'_>, counted: bool) -> libbpf_rs
     match COUNTER_MAPS.iter().any(|name| map.name() == *name) {
         true => map.set_autocreate(counted),
         false => Ok(()),
+    }
+}
+
+/// The counters' events, the words, the timers and the bell of [`crate::interference`].
+pub const GUARD_EVENTS: &str = "guard_events";
+pub const GUARD_WORDS: &str = "guard_words";
+pub const GUARD_BELL: &str = "guard_bell";
+const GUARD_TIMERS: &str = "guard_timers";
+
+/// Leaves a map out unless interference is counted, and gives it its size if it is.
+pub fn prepare_guard_map(map: &mut OpenMapMut<'_>, counted: bool, cpu_count: usize) -> libbpf_rs::Result<()> {
+    let name = map.name().to_string_lossy().into_owned();
+    if [GUARD_EVENTS, GUARD_WORDS, GUARD_BELL, GUARD_TIMERS].contains(&name.as_str()) {
+        map.set_autocreate(counted)?;
+    }
+    match name.as_str() {
+        GUARD_EVENTS => map.set_max_entries((cpu_count * EVENTS_MAX) as u32),
+        GUARD_WORDS | GUARD_TIMERS => map.set_max_entries(cpu_count as u32),
+        _ => Ok(()),
     }
 }

@@ -5,19 +5,29 @@ use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, ensure};
 
-use super::protocol::excerpt;
+use super::protocol::Kind;
 use crate::clock::Nanos;
+use crate::resp::excerpt;
 
 /// Bytes read at a time; most replies fit.
 const READ_BYTES: usize = 4096;
+
+/// A request that was sent.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Asked {
+    /// What it asks for.
+    pub kind: Kind,
+    /// When it should have been sent.
+    pub intended_ns: Nanos,
+}
 
 /// A connection.
 #[derive(Debug)]
 pub struct Connection {
     stream: TcpStream,
     received: Vec<u8>,
-    /// When the request under way should have been sent.
-    under_way: Option<Nanos>,
+    /// The request under way.
+    under_way: Option<Asked>,
 }
 
 impl Connection {
@@ -36,9 +46,9 @@ impl Connection {
 
     /// Sends a request. The reply to the one before must be complete: the socket's buffer is then
     /// empty, so that a request, being small, always fits.
-    pub fn send(&mut self, request: &[u8], intended_ns: Nanos) -> Result<()> {
+    pub fn send(&mut self, request: &[u8], asked: Asked) -> Result<()> {
         self.stream.write_all(request).context("cannot send; did the service close the connection?")?;
-        self.under_way = Some(intended_ns);
+        self.under_way = Some(asked);
         Ok(())
     }
 
@@ -53,14 +63,13 @@ impl Connection {
         Ok(&self.received)
     }
 
-    /// Ends the request under way, whose reply took `length` bytes; returns when it should have
-    /// been sent.
-    pub fn finish(&mut self, length: usize) -> Result<Nanos> {
-        let intended_ns = self.under_way.take().context("the service sent a reply without a request")?;
+    /// Ends the request under way, whose reply took `length` bytes, and returns it.
+    pub fn finish(&mut self, length: usize) -> Result<Asked> {
+        let asked = self.under_way.take().context("the service sent a reply without a request")?;
         let extra = &self.received[length..];
         ensure!(extra.is_empty(), "the service sent more than one reply to a request: {}", excerpt(extra));
         self.received.clear();
-        Ok(intended_ns)
+        Ok(asked)
     }
 
     fn closed(&self) -> io::Error {

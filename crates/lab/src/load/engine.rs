@@ -4,7 +4,7 @@
 //! still on the plan waits. The loop waits in epoll, with a timerfd set to the absolute time of the
 //! next request, so it neither spins nor rounds to milliseconds.
 
-use std::collections::VecDeque;
+use std::collections::{BTreeMap, VecDeque};
 use std::io::ErrorKind;
 use std::net::SocketAddr;
 
@@ -14,9 +14,9 @@ use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 use rustix::time::{Itimerspec, TimerfdClockId, TimerfdFlags, TimerfdTimerFlags, timerfd_create, timerfd_settime};
 
-use super::connection::Connection;
+use super::connection::{Asked, Connection};
 use super::plan::Plan;
-use super::protocol::{Protocol, Reply};
+use super::protocol::{Kind, Protocol, Reply};
 use super::series::Series;
 use crate::clock::{Nanos, SECOND_NS, cpu_used_ns, now_ns, timespec};
 use crate::summary::Durations;
@@ -32,6 +32,8 @@ const TIMER: u64 = u64::MAX;
 pub struct Outcome {
     /// From intended start to end of reply.
     pub latency: Durations,
+    /// The same, by kind of request.
+    pub kinds: BTreeMap<Kind, Durations>,
     /// The latencies by time.
     pub series: Series,
     /// From intended start to actual start.
@@ -50,9 +52,16 @@ impl Outcome {
         self.cpu_ns as f64 / self.wall_ns.max(1) as f64
     }
 
+    fn add(&mut self, asked: Asked, latency_ns: Nanos) {
+        self.latency.add(latency_ns);
+        self.kinds.entry(asked.kind).or_insert_with(Durations::new).add(latency_ns);
+        self.series.add(asked.intended_ns, latency_ns);
+    }
+
     fn new() -> Self {
         Outcome {
             latency: Durations::new(),
+            kinds: BTreeMap::new(),
             series: Series::default(),
             send_lag: Durations::new(),
             errors: 0,
@@ -145,7 +154,8 @@ impl Engine {
             self.silent_since_ns = now;
         }
         self.idle.pop_front();
-        self.connections[number].send(self.protocol.next_request(), intended_ns)?;
+        let (kind, request) = self.protocol.next_request();
+        self.connections[number].send(request, Asked { kind, intended_ns })?;
         if self.plan.counts(intended_ns) {
             self.outcome.send_lag.add(now - intended_ns);
         }
@@ -218,12 +228,11 @@ impl Engine {
     /// Records a complete reply and frees its connection.
     fn finish(&mut self, number: usize, length: usize, problem: Option<String>) -> Result<()> {
         let now = self.since_start_ns();
-        let intended_ns = self.connections[number].finish(length)?;
+        let asked = self.connections[number].finish(length)?;
         self.silent_since_ns = now;
         self.idle.push_back(number);
-        if self.plan.counts(intended_ns) {
-            self.outcome.latency.add(now - intended_ns);
-            self.outcome.series.add(intended_ns, now - intended_ns);
+        if self.plan.counts(asked.intended_ns) {
+            self.outcome.add(asked, now - asked.intended_ns);
         }
         if let Some(message) = problem {
             self.outcome.errors += 1;

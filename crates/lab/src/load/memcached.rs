@@ -1,43 +1,75 @@
-//! Memcached, text protocol: gets and sets of random keys, one at a time on each connection.
+//! Memcached, text protocol: one request at a time on each connection.
 
-use anyhow::{Context, Result, bail};
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
 
-use super::plan::REQUESTS_STREAM;
-use super::protocol::{Protocol, Reply, excerpt, first_line};
-use crate::rng::Rng;
+use anyhow::{Context, Result, bail, ensure};
 
-/// Keys in use.
-const KEYS: usize = 20_000;
-/// Every tenth request on average sets its key; the others get their key, if it is set.
-const SET_ONE_IN: usize = 10;
-/// Bytes of a value.
-const VALUE_BYTES: usize = 100;
+use super::mix::Mix;
+use super::protocol::{Kind, Protocol, Reply};
+use crate::resp::{excerpt, first_line};
+
 /// The end of the reply to a get.
 const END: &[u8] = b"END\r\n";
+/// The reply to a set.
+const STORED: &[u8] = b"STORED\r\n";
+/// Records set at once during preparation: their replies fit into any socket's buffer.
+const PREPARE_BATCH: usize = 500;
 
-/// Random gets and sets.
+/// Requests of a mix.
 #[derive(Debug)]
 pub struct Memcached {
-    rng: Rng,
+    mix: Mix,
     request: Vec<u8>,
 }
 
 impl Memcached {
-    /// The request stream of `seed`.
-    pub fn new(seed: u64) -> Self {
-        Memcached { rng: Rng::new(seed, REQUESTS_STREAM), request: Vec::new() }
+    /// The requests of `mix`.
+    pub fn new(mix: Mix) -> Result<Self> {
+        ensure!(!mix.name().scans(), "memcached has no scans, so it has no mix `e`; use `a` or `b`");
+        Ok(Memcached { mix, request: Vec::new() })
+    }
+
+    fn encode_set(&mut self, record: u64) {
+        let key = self.mix.key(record);
+        let value = self.mix.value();
+        self.request.extend_from_slice(format!("set {key} 0 0 {}\r\n", value.len()).as_bytes());
+        self.request.extend_from_slice(value);
+        self.request.extend_from_slice(b"\r\n");
+    }
+
+    fn set_all(&mut self, stream: &mut TcpStream, records: std::ops::Range<u64>) -> Result<()> {
+        self.request.clear();
+        let mut replies = vec![0; STORED.len() * (records.end - records.start) as usize];
+        records.for_each(|record| self.encode_set(record));
+        stream.write_all(&self.request).context("cannot send")?;
+        stream.read_exact(&mut replies).context("the service closed the connection, or is not memcached")?;
+        if replies.chunks(STORED.len()).any(|reply| reply != STORED) {
+            bail!("the service did not accept a record: {}", excerpt(&replies));
+        }
+        Ok(())
     }
 }
 
 impl Protocol for Memcached {
-    fn next_request(&mut self) -> &[u8] {
-        let key = self.rng.below(KEYS);
-        self.request = if self.rng.below(SET_ONE_IN) == 0 {
-            format!("set sidelane-lab:{key:08} 0 0 {VALUE_BYTES}\r\n{}\r\n", "v".repeat(VALUE_BYTES)).into_bytes()
+    /// Stores all records once, so that every get finds one.
+    fn prepare(&mut self, target: SocketAddr) -> Result<()> {
+        let mut stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
+        let records = self.mix.records();
+        (0..records)
+            .step_by(PREPARE_BATCH)
+            .try_for_each(|first| self.set_all(&mut stream, first..records.min(first + PREPARE_BATCH as u64)))
+    }
+
+    fn next_request(&mut self) -> (Kind, &[u8]) {
+        let operation = self.mix.next_operation();
+        self.request.clear();
+        if operation.kind == Kind::Update {
+            self.encode_set(operation.record);
         } else {
-            format!("get sidelane-lab:{key:08}\r\n").into_bytes()
-        };
-        &self.request
+            self.request.extend_from_slice(format!("get {}\r\n", self.mix.key(operation.record)).as_bytes());
+        }
+        (operation.kind, &self.request)
     }
 
     fn reply(&self, received: &[u8]) -> Result<Reply> {
@@ -70,10 +102,15 @@ fn value_reply(line: &[u8], start: usize, received: &[u8]) -> Result<Reply> {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::mix::MixName;
+
+    fn memcached() -> Memcached {
+        Memcached::new(Mix::new(MixName::Plain, 1000, 0.0, 1)).unwrap()
+    }
 
     #[test]
     fn replies_in_pieces_are_whole_at_their_last_byte() {
-        let memcached = Memcached::new(1);
+        let memcached = memcached();
         for reply in [&b"STORED\r\n"[..], b"END\r\n", b"VALUE k 0 5\r\na\r\nbc\r\nEND\r\n"] {
             for length in 0..reply.len() {
                 assert_eq!(memcached.reply(&reply[..length]).unwrap(), Reply::Partial, "{length} bytes");
@@ -84,9 +121,15 @@ mod tests {
 
     #[test]
     fn errors_and_nonsense_are_told_apart() {
-        let memcached = Memcached::new(1);
+        let memcached = memcached();
         let expected = Reply::Error { length: 7, message: "ERROR".into() };
         assert_eq!(memcached.reply(b"ERROR\r\n").unwrap(), expected);
         assert!(memcached.reply(b"HTTP/1.1 400 Bad Request\r\n").is_err());
+    }
+
+    #[test]
+    fn scans_are_refused() {
+        let refused = Memcached::new(Mix::new(MixName::E, 10, 0.0, 1)).unwrap_err().to_string();
+        assert!(refused.contains("no scans"), "{refused}");
     }
 }

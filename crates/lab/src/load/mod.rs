@@ -5,14 +5,17 @@
 //! would: there is no coordinated omission.
 //!
 //! - `plan`: which requests are sent and when, fixed by the seed
+//! - `bursts`: load that comes and goes; `mix`: which requests a key-value store gets
 //! - `protocol`, `search`, `redis`, `memcached`: the formats of requests and replies
 //! - `connection`, `engine`: sockets and the event loop
 //! - `series`: latencies by time, for a load that changes
 //! - `report`: the result
 
+mod bursts;
 mod connection;
 mod engine;
 mod memcached;
+mod mix;
 mod plan;
 mod protocol;
 mod redis;
@@ -26,9 +29,12 @@ use std::path::PathBuf;
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
+use crate::clock::seconds_to_ns;
 use crate::search::read_queries;
 use crate::summary::write_json;
 use crate::{numbers, place};
+use bursts::Burst;
+use mix::{Mix, MixName};
 use plan::{Plan, Step};
 use protocol::Protocol;
 use report::Report;
@@ -45,6 +51,19 @@ pub struct Args {
     /// Queries to choose from (search only)
     #[arg(long, value_name = "FILE", required_if_eq("protocol", "search"))]
     queries: Option<PathBuf>,
+    /// Which requests a key-value store gets (Redis and memcached only)
+    #[arg(long, value_enum, default_value = "plain")]
+    mix: MixName,
+    /// Records in the store, which are put there before the load begins
+    #[arg(long, default_value_t = 20_000, value_name = "N")]
+    #[arg(value_parser = clap::value_parser!(u64).range(1..=100_000_000))]
+    records: u64,
+    /// The records are there already, from an earlier load with the same mix
+    #[arg(long)]
+    filled: bool,
+    /// Load in bursts: 60 to 90 s of requests, 5 to 10 s without, each times this
+    #[arg(long, value_name = "SCALE", value_parser = numbers::positive, conflicts_with = "then_rate")]
+    burst_scale: Option<f64>,
     /// Requests per second, on average
     #[arg(long, value_parser = numbers::positive)]
     rate: f64,
@@ -86,25 +105,30 @@ pub struct Args {
 enum ProtocolName {
     /// HTTP searches, as `serve` answers them
     Search,
-    /// Redis: GET and SET of random keys, 90 to 10
+    /// That of Redis, for Redis and for `kv`
     Redis,
-    /// Memcached, text protocol: get and set of random keys, 90 to 10
+    /// That of memcached, as text
     Memcached,
 }
 
 /// Runs the load and writes what came out.
 pub fn run(args: &Args) -> Result<()> {
-    let step = Step::of(args.then_rate, args.step_at_seconds)?;
-    let plan = Plan::new(args.rate, args.seconds, args.warmup_seconds, args.seed, step)?;
+    let bursts = bursts(args);
+    let plan = plan(args, bursts.as_deref())?;
     let measured_ns = plan.measured_ns();
     let mut protocol = protocol(args)?;
     let target = args.target.into();
-    protocol.prepare(target).with_context(|| format!("cannot prepare {target} for the load"))?;
+    if !args.filled {
+        protocol.prepare(target).with_context(|| format!("cannot prepare {target} for the load"))?;
+    }
     take_place(args)?;
     let outcome = engine::run(target, usize::from(args.connections), plan, protocol)
         .with_context(|| format!("the load on {target} failed"))?;
-    let report =
+    let mut report =
         Report::new(&outcome, args.rate, args.seconds).with_series(&outcome.series, measured_ns, args.limit_us);
+    if let Some((bursts, scale)) = bursts.zip(args.burst_scale) {
+        report = report.with_bursts(&bursts, scale);
+    }
     write_json(&args.json, &report)?;
     eprintln!("{report}");
     if outcome.errors > 0 {
@@ -113,12 +137,31 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
+/// The bursts that were asked for: from the end of the warm-up on.
+fn bursts(args: &Args) -> Option<Vec<Burst>> {
+    let start_ns = seconds_to_ns(args.warmup_seconds);
+    let end_ns = start_ns + seconds_to_ns(args.seconds);
+    args.burst_scale.map(|scale| bursts::schedule(start_ns, end_ns, scale, args.seed))
+}
+
+fn plan(args: &Args, bursts: Option<&[Burst]>) -> Result<Plan> {
+    let (warmup_ns, end_ns) = (seconds_to_ns(args.warmup_seconds), seconds_to_ns(args.warmup_seconds + args.seconds));
+    match bursts {
+        Some(bursts) => Plan::in_bursts(args.rate, bursts, (warmup_ns, end_ns), args.seed),
+        None => {
+            let step = Step::of(args.then_rate, args.step_at_seconds)?;
+            Plan::new(args.rate, args.seconds, args.warmup_seconds, args.seed, step)
+        }
+    }
+}
+
 fn protocol(args: &Args) -> Result<Box<dyn Protocol>> {
+    let mix = || Mix::new(args.mix, args.records, args.rate * (args.warmup_seconds + args.seconds), args.seed);
     match (args.protocol, &args.queries) {
         (ProtocolName::Search, Some(path)) => Ok(Box::new(search::Search::new(&read_queries(path)?, args.seed))),
         (ProtocolName::Search, None) => bail!("--protocol search needs --queries"),
-        (ProtocolName::Redis, _) => Ok(Box::new(redis::Redis::new(args.seed))),
-        (ProtocolName::Memcached, _) => Ok(Box::new(memcached::Memcached::new(args.seed))),
+        (ProtocolName::Redis, _) => Ok(Box::new(redis::Redis::new(mix()))),
+        (ProtocolName::Memcached, _) => Ok(Box::new(memcached::Memcached::new(mix())?)),
     }
 }
 

@@ -4,7 +4,8 @@ use std::iter::Peekable;
 
 use anyhow::{Context, Result, ensure};
 
-use crate::clock::{Nanos, seconds_to_ns};
+use super::bursts::Burst;
+use crate::clock::{Nanos, SECOND_NS, seconds_to_ns};
 use crate::poisson::Arrivals;
 use crate::rng::Rng;
 
@@ -51,12 +52,7 @@ impl Plan {
     /// A plan of `warmup_seconds` and then `seconds` of requests.
     pub fn new(rate_per_s: f64, seconds: f64, warmup_seconds: f64, seed: u64, step: Option<Step>) -> Result<Self> {
         let rate_max_per_s = step.map_or(rate_per_s, |step| step.then_per_s.max(rate_per_s));
-        let requests = rate_max_per_s * (seconds + warmup_seconds);
-        ensure!(
-            requests <= REQUESTS_MAX,
-            "{requests:.0} requests are too many for one run (at most {REQUESTS_MAX}); \
-             lower --rate or --seconds"
-        );
+        ensure_possible(rate_max_per_s * (seconds + warmup_seconds))?;
         let steady = Arrivals::new(Rng::new(seed, TIMES_STREAM), rate_per_s);
         let arrivals = match step {
             None => steady,
@@ -67,6 +63,21 @@ impl Plan {
             warmup_ns: seconds_to_ns(warmup_seconds),
             end_ns: seconds_to_ns(warmup_seconds + seconds),
         })
+    }
+
+    /// A plan at `rate_per_s` during `bursts` and at 0 between them. Before the first is the warm-up,
+    /// at that rate too. `ends_ns` are those of the warm-up and of the whole plan.
+    pub fn in_bursts(rate_per_s: f64, bursts: &[Burst], ends_ns: (Nanos, Nanos), seed: u64) -> Result<Self> {
+        let (warmup_ns, end_ns) = ends_ns;
+        let on_ns: Nanos = bursts.iter().map(|burst| burst.end_ns - burst.start_ns).sum();
+        ensure_possible(rate_per_s * (warmup_ns + on_ns) as f64 / SECOND_NS as f64)?;
+        let steady = Arrivals::new(Rng::new(seed, TIMES_STREAM), rate_per_s);
+        let arrivals = bursts
+            .iter()
+            .fold(steady, |arrivals, burst| arrivals.then(burst.start_ns, rate_per_s).then(burst.end_ns, 0.0));
+        // The plan ends there; the rate only lets its arrivals come to an end.
+        let arrivals = arrivals.then(end_ns, rate_per_s);
+        Ok(Plan { arrivals: arrivals.peekable(), warmup_ns, end_ns })
     }
 
     /// The time range that is measured.
@@ -89,6 +100,14 @@ impl Plan {
     pub fn counts(&self, intended_ns: Nanos) -> bool {
         intended_ns >= self.warmup_ns
     }
+}
+
+fn ensure_possible(requests: f64) -> Result<()> {
+    ensure!(
+        requests <= REQUESTS_MAX,
+        "{requests:.0} requests are too many for one run (at most {REQUESTS_MAX}); lower --rate or --seconds"
+    );
+    Ok(())
 }
 
 #[cfg(test)]
@@ -135,6 +154,16 @@ mod tests {
         let times = all(Plan::new(100.0, 2.0, 1.0, 5, step).unwrap());
         let after = times.iter().filter(|&&time| time >= seconds_to_ns(2.0)).count();
         assert!((900..1100).contains(&after) && times.len() - after < 260, "{after} of {}", times.len());
+    }
+
+    #[test]
+    fn requests_come_in_bursts_alone() {
+        let burst = |start_s, end_s| Burst { start_ns: start_s * SECOND_NS, end_ns: end_s * SECOND_NS };
+        let bursts = [burst(1, 2), burst(4, 6)];
+        let times = all(Plan::in_bursts(1000.0, &bursts, (SECOND_NS, 7 * SECOND_NS), 5).unwrap());
+        let off = [2 * SECOND_NS..4 * SECOND_NS, 6 * SECOND_NS..7 * SECOND_NS];
+        assert!(times.iter().all(|time| !off.iter().any(|off| off.contains(time))), "{times:?}");
+        assert!((3700..4300).contains(&times.len()), "{} requests in 4 s", times.len());
     }
 
     #[test]

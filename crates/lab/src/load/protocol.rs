@@ -4,6 +4,7 @@
 use std::net::SocketAddr;
 
 use anyhow::Result;
+use serde::Serialize;
 
 /// How much of a reply has arrived.
 #[derive(Debug, PartialEq, Eq)]
@@ -16,6 +17,22 @@ pub enum Reply {
     Error { length: usize, message: String },
 }
 
+/// What a request asks for. Latencies are reported by kind, too.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum Kind {
+    /// A search for text.
+    Search,
+    /// One record.
+    Read,
+    /// A new value for a record.
+    Update,
+    /// A new record.
+    Insert,
+    /// Some records in the order of their keys.
+    Scan,
+}
+
 /// A protocol, and the requests to send in it.
 pub trait Protocol {
     /// Stores in the service the data that the requests expect.
@@ -24,21 +41,9 @@ pub trait Protocol {
     }
 
     /// The next request. It depends only on the seed and on the requests before it.
-    fn next_request(&mut self) -> &[u8];
+    fn next_request(&mut self) -> (Kind, &[u8]);
 
     /// Parses what has arrived since the request was sent; an error if it cannot be the beginning
     /// of a reply.
     fn reply(&self, received: &[u8]) -> Result<Reply>;
-}
-
-/// The first line of `received`, and the offset of what follows it.
-pub fn first_line(received: &[u8]) -> Option<(&[u8], usize)> {
-    let end = received.windows(2).position(|bytes| bytes == b"\r\n")?;
-    Some((&received[..end], end + 2))
-}
-
-/// The beginning of a reply, shortened and escaped for a message.
-pub fn excerpt(received: &[u8]) -> String {
-    let start = &received[..received.len().min(80)];
-    format!("{:?}", String::from_utf8_lossy(start))
 }

@@ -1,165 +1,152 @@
-//! Redis: GET and SET of random keys, one at a time on each connection.
+//! Redis, and the lab's own server of key-value stores: one request at a time on each connection.
+//!
+//! Records that are to be scanned are members `KEY:VALUE` of one sorted set whose scores are equal;
+//! Redis keeps such members in the order of their bytes. Other records are strings.
 
 use std::io::{Read, Write};
 use std::net::{SocketAddr, TcpStream};
 
 use anyhow::{Context, Result, bail, ensure};
 
-use super::plan::REQUESTS_STREAM;
-use super::protocol::{Protocol, Reply, excerpt, first_line};
-use crate::rng::Rng;
+use super::mix::Mix;
+use super::protocol::{Kind, Protocol, Reply};
+use crate::resp::{encode, excerpt, first_line, whole};
 
-/// Keys in use: a few megabytes in the server, more than its share of the caches holds.
-const KEYS: usize = 20_000;
-
-/// Every tenth request on average sets its key; the others get it.
-const SET_ONE_IN: usize = 10;
-
-/// Bytes of a value.
-const VALUE_BYTES: usize = 100;
-
-/// Keys set at once during preparation: their replies fit into any socket's buffer.
+/// Records set at once during preparation: their replies fit into any socket's buffer.
 const PREPARE_BATCH: usize = 500;
 
-/// Random GETs and SETs.
+/// The sorted set with the records.
+const SET: &[u8] = b"records";
+
+/// Requests of a mix.
 #[derive(Debug)]
 pub struct Redis {
-    rng: Rng,
+    mix: Mix,
     request: Vec<u8>,
 }
 
 impl Redis {
-    /// The request stream of `seed`.
-    pub fn new(seed: u64) -> Self {
-        Redis { rng: Rng::new(seed, REQUESTS_STREAM), request: Vec::new() }
+    /// The requests of `mix`.
+    pub fn new(mix: Mix) -> Self {
+        Redis { mix, request: Vec::new() }
+    }
+
+    /// Appends the command that stores a record.
+    fn encode_store(&mut self, record: u64) {
+        let key = self.mix.key(record);
+        if self.mix.name().scans() {
+            let member = [key.as_bytes(), self.mix.value()].join(&b':');
+            encode(&mut self.request, &[b"ZADD", SET, b"0", &member]);
+        } else {
+            encode(&mut self.request, &[b"SET", key.as_bytes(), self.mix.value()]);
+        }
+    }
+
+    fn encode_scan(&mut self, record: u64, count: usize) {
+        let (start, count) = (format!("[{}", self.mix.key(record)), count.to_string());
+        let command: [&[u8]; 7] = [b"ZRANGEBYLEX", SET, start.as_bytes(), b"+", b"LIMIT", b"0", count.as_bytes()];
+        encode(&mut self.request, &command);
+    }
+
+    fn store_all(&mut self, stream: &mut TcpStream, records: std::ops::Range<u64>) -> Result<()> {
+        self.request.clear();
+        let expected = if self.mix.name().scans() { ":1\r\n".len() } else { "+OK\r\n".len() };
+        let count = (records.end - records.start) as usize;
+        records.for_each(|record| self.encode_store(record));
+        stream.write_all(&self.request).context("cannot send")?;
+        let mut replies = vec![0; expected * count];
+        stream.read_exact(&mut replies).context("the service closed the connection, or does not speak Redis")?;
+        if replies.chunks(expected).any(|reply| !b"+:".contains(&reply[0])) {
+            bail!("the service did not accept a record: {}", excerpt(&replies));
+        }
+        Ok(())
     }
 }
 
 impl Protocol for Redis {
-    /// Sets all keys once, so that every GET finds a value.
+    /// Stores all records once, so that every read finds one.
     fn prepare(&mut self, target: SocketAddr) -> Result<()> {
         let mut stream = TcpStream::connect(target).context("cannot connect; is the service running there?")?;
-        let keys: Vec<usize> = (0..KEYS).collect();
-        keys.chunks(PREPARE_BATCH).try_for_each(|batch| set_all(&mut stream, batch))
+        let records = self.mix.records();
+        (0..records)
+            .step_by(PREPARE_BATCH)
+            .try_for_each(|first| self.store_all(&mut stream, first..records.min(first + PREPARE_BATCH as u64)))
     }
 
-    fn next_request(&mut self) -> &[u8] {
-        let key = self.rng.below(KEYS);
+    fn next_request(&mut self) -> (Kind, &[u8]) {
+        let operation = self.mix.next_operation();
         self.request.clear();
-        if self.rng.below(SET_ONE_IN) == 0 {
-            encode_set(&mut self.request, key);
-        } else {
-            encode(&mut self.request, &[b"GET", name(key).as_bytes()]);
+        match operation.kind {
+            Kind::Update | Kind::Insert => self.encode_store(operation.record),
+            Kind::Scan => self.encode_scan(operation.record, operation.count),
+            Kind::Read | Kind::Search => {
+                encode(&mut self.request, &[b"GET", self.mix.key(operation.record).as_bytes()]);
+            }
         }
-        &self.request
+        (operation.kind, &self.request)
     }
 
     fn reply(&self, received: &[u8]) -> Result<Reply> {
-        let Some(kind) = received.first() else {
+        let Some(length) = whole(received).context("not a reply of Redis")? else {
             return Ok(Reply::Partial);
         };
-        ensure!(b"+-$".contains(kind), "not a reply of Redis to GET or SET: {}", excerpt(received));
-        let Some((line, start)) = first_line(received) else {
-            return Ok(Reply::Partial);
+        let Some(message) = received.strip_prefix(b"-") else {
+            return Ok(Reply::Whole { length });
         };
-        match kind {
-            b'+' => Ok(Reply::Whole { length: start }),
-            b'-' => Ok(error_reply(&line[1..], start)),
-            _ => bulk_reply(&line[1..], start, received.len()),
-        }
+        let (line, _) = first_line(message).context("an error of Redis is a line")?;
+        ensure!(length == line.len() + 3, "an error of Redis is a line: {}", excerpt(received));
+        Ok(Reply::Error { length, message: String::from_utf8_lossy(line).into_owned() })
     }
-}
-
-fn error_reply(message: &[u8], length: usize) -> Reply {
-    let message = String::from_utf8_lossy(message).into_owned();
-    Reply::Error { length, message }
-}
-
-/// A bulk string: `digits` is its length; from `start` on follow that many bytes and a line end. A
-/// length of −1 means that there is no value.
-fn bulk_reply(digits: &[u8], start: usize, received: usize) -> Result<Reply> {
-    let size: i64 = std::str::from_utf8(digits)
-        .ok()
-        .and_then(|digits| digits.parse().ok())
-        .with_context(|| format!("a reply of Redis has no length: {}", excerpt(digits)))?;
-    let length = match usize::try_from(size) {
-        Ok(size) => start + size + 2,
-        Err(_negative) => start,
-    };
-    Ok(if received < length { Reply::Partial } else { Reply::Whole { length } })
-}
-
-fn name(key: usize) -> String {
-    format!("sidelane-lab:{key:08}")
-}
-
-fn encode_set(out: &mut Vec<u8>, key: usize) {
-    encode(out, &[b"SET", name(key).as_bytes(), &[b'v'; VALUE_BYTES]]);
-}
-
-/// A command as an array of bulk strings.
-fn encode(out: &mut Vec<u8>, words: &[&[u8]]) {
-    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
-    for word in words {
-        out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
-        out.extend_from_slice(word);
-        out.extend_from_slice(b"\r\n");
-    }
-}
-
-fn set_all(stream: &mut TcpStream, keys: &[usize]) -> Result<()> {
-    const OK: &[u8] = b"+OK\r\n";
-    let mut commands = Vec::new();
-    keys.iter().for_each(|&key| encode_set(&mut commands, key));
-    stream.write_all(&commands).context("cannot send")?;
-    let mut replies = vec![0; OK.len() * keys.len()];
-    stream.read_exact(&mut replies).context("the service closed the connection, or does not speak Redis")?;
-    if replies.chunks(OK.len()).any(|reply| reply != OK) {
-        bail!("the service did not accept a SET: {}", excerpt(&replies));
-    }
-    Ok(())
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::load::mix::MixName;
+    use crate::resp::{Command, command};
 
-    #[track_caller]
-    fn assert_whole_only_at_end(reply: &[u8]) {
-        let redis = Redis::new(1);
-        for length in 0..reply.len() {
-            assert_eq!(redis.reply(&reply[..length]).unwrap(), Reply::Partial, "{length} bytes");
-        }
-        assert_eq!(redis.reply(reply).unwrap(), Reply::Whole { length: reply.len() });
-    }
-
-    #[test]
-    fn replies_in_pieces_are_whole_at_their_last_byte() {
-        assert_whole_only_at_end(b"+OK\r\n");
-        assert_whole_only_at_end(b"$5\r\na\r\nbc\r\n");
-        assert_whole_only_at_end(b"$-1\r\n");
+    fn redis(name: MixName) -> Redis {
+        Redis::new(Mix::new(name, 1000, 1000.0, 1))
     }
 
     #[test]
     fn errors_and_nonsense_are_told_apart() {
-        let redis = Redis::new(1);
+        let redis = redis(MixName::Plain);
         let expected = Reply::Error { length: 9, message: "ERR no".into() };
         assert_eq!(redis.reply(b"-ERR no\r\n").unwrap(), expected);
+        assert_eq!(redis.reply(b"-ERR no\r").unwrap(), Reply::Partial);
+        assert_eq!(redis.reply(b"*1\r\n$1\r\na\r\n").unwrap(), Reply::Whole { length: 11 });
         assert!(redis.reply(b"HTTP/1.1 400 Bad Request\r\n").is_err());
         assert!(redis.reply(b"$many\r\n").is_err());
     }
 
     #[test]
-    fn commands_are_encoded() {
-        let mut bytes = Vec::new();
-        encode(&mut bytes, &[b"GET", b"k"]);
-        assert_eq!(bytes, b"*2\r\n$3\r\nGET\r\n$1\r\nk\r\n");
+    fn each_kind_of_request_is_a_command() {
+        for (name, commands) in [(MixName::Plain, ["GET", "SET"]), (MixName::E, ["ZADD", "ZRANGEBYLEX"])] {
+            let mut redis = redis(name);
+            let mut seen: Vec<String> = Vec::new();
+            for _ in 0..500 {
+                let (_, request) = redis.next_request();
+                let Command { words, length } = command(request).unwrap().unwrap();
+                assert_eq!(length, request.len());
+                seen.push(String::from_utf8_lossy(words[0]).into_owned());
+            }
+            seen.sort_unstable();
+            seen.dedup();
+            assert_eq!(seen, commands);
+        }
     }
 
     #[test]
-    fn one_request_in_ten_sets() {
-        let mut redis = Redis::new(1);
-        let sets = (0..10_000).filter(|_| redis.next_request().starts_with(b"*3")).count();
-        assert!((900..1100).contains(&sets), "{sets} SETs");
+    fn a_member_is_key_and_value() {
+        let mut redis = redis(MixName::E);
+        redis.encode_store(7);
+        let Command { words, .. } = command(&redis.request).unwrap().unwrap();
+        let key = redis.mix.key(7);
+        assert_eq!(&words[..3], [b"ZADD", SET, b"0"]);
+        assert_eq!(
+            (&words[3][..key.len()], words[3][key.len()], words[3].len()),
+            (key.as_bytes(), b':', key.len() + 1001)
+        );
     }
 }

@@ -1,13 +1,16 @@
 //! The report at the end of a run of the load generator.
 
+use std::collections::BTreeMap;
 use std::fmt;
 
 use serde::Serialize;
 
+use super::bursts::Burst;
 use super::engine::Outcome;
+use super::protocol::Kind;
 use super::series::{Series, Window};
-use crate::clock::Nanos;
-use crate::summary::CurvePoint;
+use crate::clock::{Nanos, SECOND_NS};
+use crate::summary::{CurvePoint, Durations};
 
 /// The result of a run. Latencies count from the intended start of a request.
 #[derive(Debug, Serialize)]
@@ -32,11 +35,51 @@ pub struct Report {
     /// CPU this process used, in per cent of one CPU.
     cpu_percent: f64,
     curve: Vec<CurvePoint>,
+    /// Latencies by kind of request.
+    kinds: BTreeMap<Kind, KindReport>,
+    /// When requests came, where they came in bursts.
+    #[serde(skip_serializing_if = "Option::is_none")]
+    bursts: Option<BurstReport>,
     /// Latencies by the intended time of the requests, from the end of the warm-up.
     windows: Vec<Window>,
     /// The longest time for which the p99 of the last second was above the limit, if a limit was
     /// given.
     longest_above_s: Option<f64>,
+}
+
+/// Requests of one kind.
+#[derive(Debug, Serialize)]
+struct KindReport {
+    requests: u64,
+    mean_us: f64,
+    p50_us: f64,
+    p90_us: f64,
+    p99_us: f64,
+    max_us: f64,
+}
+
+impl KindReport {
+    fn of(latency: &Durations) -> Self {
+        KindReport {
+            requests: latency.count(),
+            mean_us: latency.mean_us(),
+            p50_us: latency.percentile_us(50.0),
+            p90_us: latency.percentile_us(90.0),
+            p99_us: latency.percentile_us(99.0),
+            max_us: latency.max_us(),
+        }
+    }
+}
+
+/// The bursts of a run.
+#[derive(Debug, Serialize)]
+struct BurstReport {
+    /// The paper's lengths, times this.
+    scale: f64,
+    /// How many began.
+    count: usize,
+    /// Their total length.
+    on_s: f64,
 }
 
 impl Report {
@@ -58,9 +101,18 @@ impl Report {
             send_lag_p99_us: outcome.send_lag.percentile_us(99.0),
             cpu_percent: (outcome.cpu_share() * 1000.0).round() / 10.0,
             curve: latency.curve(),
+            kinds: outcome.kinds.iter().map(|(kind, latency)| (*kind, KindReport::of(latency))).collect(),
+            bursts: None,
             windows: Vec::new(),
             longest_above_s: None,
         }
+    }
+
+    /// Adds the bursts in which requests came, at `scale`.
+    pub fn with_bursts(self, bursts: &[Burst], scale: f64) -> Self {
+        let on_ns: Nanos = bursts.iter().map(|burst| burst.end_ns - burst.start_ns).sum();
+        let on_s = on_ns as f64 / SECOND_NS as f64;
+        Report { bursts: Some(BurstReport { scale, count: bursts.len(), on_s }), ..self }
     }
 
     /// Adds the latencies by time for the measured range.
@@ -77,6 +129,11 @@ impl fmt::Display for Report {
             out,
             "{} requests in {} s, {} errors; latency, µs: mean {}  p50 {}  p99 {}  max {}",
             self.requests, self.seconds, self.errors, self.mean_us, self.p50_us, self.p99_us, self.max_us
-        )
+        )?;
+        for (kind, seen) in &self.kinds {
+            write!(out, "; {kind:?}: {} requests, p50 {}  p99 {}", seen.requests, seen.p50_us, seen.p99_us)?;
+        }
+        let Some(bursts) = &self.bursts else { return Ok(()) };
+        write!(out, "; {} bursts of {} s in all, scale {}", bursts.count, bursts.on_s, bursts.scale)
     }
 }

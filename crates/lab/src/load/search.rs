@@ -3,7 +3,8 @@
 use anyhow::{Context, Result, bail};
 
 use super::plan::REQUESTS_STREAM;
-use super::protocol::{Protocol, Reply, excerpt};
+use super::protocol::{Kind, Protocol, Reply};
+use crate::resp::excerpt;
 use crate::rng::Rng;
 use crate::search::SearchQuery;
 
@@ -25,9 +26,9 @@ impl Search {
 }
 
 impl Protocol for Search {
-    fn next_request(&mut self) -> &[u8] {
+    fn next_request(&mut self) -> (Kind, &[u8]) {
         let chosen = self.rng.below(self.requests.len());
-        &self.requests[chosen]
+        (Kind::Search, &self.requests[chosen])
     }
 
     fn reply(&self, received: &[u8]) -> Result<Reply> {

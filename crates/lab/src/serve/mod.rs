@@ -1,31 +1,15 @@
-//! The search service: one thread that does all work, and sleeps in the kernel when there is none.
-//!
-//! It is like the Lucene demo server of Elfen's section 5, but requests queue in one place: they
-//! wait in their sockets, and epoll returns the sockets in the order in which they became ready.
-//! One thread makes service times independent of each other.
+//! The search service: full-text searches over HTTP.
 
-mod connection;
 mod http;
 
-use std::io::{ErrorKind, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
 use std::path::PathBuf;
 
-use anyhow::{Context, Result};
-use rustix::buffer::spare_capacity;
-use rustix::event::epoll;
-use rustix::fd::OwnedFd;
+use anyhow::Result;
 
 use crate::place;
-use crate::search::Engine;
-use crate::sibling::{Pace, PaceArgs};
-use connection::{Connection, Fate};
-
-/// Sockets taken from epoll at a time.
-const EVENTS_MAX: usize = 64;
-
-/// The listening socket's number in epoll; a connection's number is its slot.
-const LISTENER: u64 = u64::MAX;
+use crate::search::{Engine, SearchQuery};
+use crate::server::{self, Answer, Answered, Fate, ServerArgs};
+use http::{Head, Response};
 
 /// Options of `serve`.
 #[derive(Debug, clap::Args)]
@@ -33,15 +17,11 @@ pub struct Args {
     /// Index to search
     #[arg(long, value_name = "DIR")]
     index: PathBuf,
-    /// Port on 127.0.0.1; 0 picks a free one
-    #[arg(long)]
-    port: u16,
     /// CPU to run on
     #[arg(long)]
     cpu: Option<usize>,
-    /// Answer each request as late as beside a real sibling lane
     #[command(flatten)]
-    pace: PaceArgs,
+    server: ServerArgs,
 }
 
 /// Serves until killed.
@@ -49,95 +29,38 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
     }
-    let engine = Engine::open(&args.index)?;
-    let sibling = args.pace.find()?;
-    let mut pace = sibling.as_ref().map(|sibling| sibling.join()).transpose()?;
-    let mut server = Server::bind(engine, args.port)?;
-    announce(server.listener.local_addr()?.port())?;
-    loop {
-        server.serve_ready(&mut pace)?;
-    }
+    server::run(&args.server, Searches(Engine::open(&args.index)?))
 }
 
-/// Tells the parent process that the service accepts connections, and on which port.
-fn announce(port: u16) -> Result<()> {
-    let mut stdout = std::io::stdout();
-    writeln!(stdout, "ready port={port} pid={}", std::process::id())
-        .and_then(|()| stdout.flush())
-        .context("cannot print on standard output that the service is ready")
-}
+struct Searches(Engine);
 
-struct Server {
-    engine: Engine,
-    listener: TcpListener,
-    epoll: OwnedFd,
-    events: Vec<epoll::Event>,
-    /// Slots of closed connections are `None` until used again.
-    connections: Vec<Option<Connection>>,
-}
-
-impl Server {
-    fn bind(engine: Engine, port: u16) -> Result<Self> {
-        let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| {
-            format!(
-                "cannot listen on 127.0.0.1:{port}; is another service there? \
-                     (--port 0 picks a free one)"
-            )
-        })?;
-        listener.set_nonblocking(true)?;
-        let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
-        epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
-        Ok(Server { engine, listener, epoll, events: Vec::with_capacity(EVENTS_MAX), connections: Vec::new() })
-    }
-
-    /// Waits until sockets are ready, and serves each once.
-    fn serve_ready(&mut self, pace: &mut Option<Pace<'_>>) -> Result<()> {
-        self.events.clear();
-        rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut self.events), None))
-            .context("epoll_wait failed")?;
-        for position in 0..self.events.len() {
-            match self.events[position].data.u64() {
-                LISTENER => self.accept_all()?,
-                slot => self.serve_connection(slot as usize, pace),
+impl Answer for Searches {
+    fn answer(&mut self, received: &[u8], reply: &mut Vec<u8>) -> Answered {
+        match http::parse(received) {
+            Ok(None) => Answered::Partial,
+            Ok(Some(head)) => {
+                reply.extend(respond(&self.0, &head).to_bytes());
+                let fate = if head.keep_alive { Fate::Keep } else { Fate::Close };
+                Answered::Whole { length: head.length, fate }
             }
-        }
-        Ok(())
-    }
-
-    fn serve_connection(&mut self, slot: usize, pace: &mut Option<Pace<'_>>) {
-        let connection = &mut self.connections[slot];
-        let fate = connection.as_mut().map(|open| open.serve(&self.engine, pace));
-        if fate == Some(Fate::Close) {
-            *connection = None;
-        }
-    }
-
-    fn accept_all(&mut self) -> Result<()> {
-        loop {
-            match self.listener.accept() {
-                Ok((stream, _peer)) => self.adopt(stream)?,
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(()),
-                // The peer gave up while it was waiting to be accepted.
-                Err(error) if error.kind() == ErrorKind::ConnectionAborted => {}
-                Err(error) => return Err(error).context("cannot accept a connection"),
+            Err(problem) => {
+                reply.extend(Response::bad_request(problem).to_bytes());
+                Answered::Whole { length: received.len(), fate: Fate::Close }
             }
         }
     }
+}
 
-    fn adopt(&mut self, stream: TcpStream) -> Result<()> {
-        stream.set_nonblocking(true)?;
-        stream.set_nodelay(true)?;
-        let slot = self.free_slot();
-        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(slot as u64), epoll::EventFlags::IN)?;
-        self.connections[slot] = Some(Connection::new(stream));
-        Ok(())
-    }
-
-    fn free_slot(&mut self) -> usize {
-        let free = self.connections.iter().position(Option::is_none);
-        free.unwrap_or_else(|| {
-            self.connections.push(None);
-            self.connections.len() - 1
-        })
+fn respond(engine: &Engine, head: &Head<'_>) -> Response {
+    let Some(text) = http::query_of(head.target) else {
+        return Response::not_found();
+    };
+    let query: SearchQuery = match text.parse() {
+        Ok(query) => query,
+        Err(error) => return Response::bad_request(&error.to_string()),
+    };
+    match engine.search(&query) {
+        Ok(hits) => Response::json(&serde_json::json!({ "hits": hits.count, "top": hits.top })),
+        Err(error) => Response::failure(&format!("{error:#}")),
     }
 }

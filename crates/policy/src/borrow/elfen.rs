@@ -1,7 +1,7 @@
 //! Elfen's budget rules as they are printed (§3.4, Fig. 9(b) to (d)), to compare with.
 //!
 //! Problem. Sidelane's budget rules are stricter than the paper's: batch leaves a request that had to
-//! wait (see [`super::fixed`]). So the paper's results cannot be had from them, and what that strictness
+//! wait (see [`super::fixed`]). So the paper's results do not follow from them, and what that strictness
 //! costs and buys could only be guessed.
 //!
 //! Approach. The figure, line by line; the numbers in the comments are its lines. In the figure batch

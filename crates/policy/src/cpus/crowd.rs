@@ -117,12 +117,10 @@ impl Crowd {
         while own.cpus.len() < wanted
             && let Some(cpu) = pass.best(&own.may_have(pass).without(&pass.higher))
         {
-            own.add(cpu, pass, cores);
+            own.accept(cpu, pass, cores);
         }
-        if own.cpus.is_empty()
-            && let Some(cpu) = pass.best(&shared).or(pass.best(&own.may_have(pass)))
-        {
-            own.add(cpu, pass, cores);
+        if own.cpus.is_empty() {
+            own.share(&shared, pass, cores);
         }
         while own.cpus.len() > wanted
             && let Some(cpu) = pass.worst(&own.cpus)
@@ -140,7 +138,7 @@ impl Crowd {
             && pass.cost(to, false) < pass.cost(from, true)
         {
             own.remove(from, pass);
-            own.add(to, pass, cores);
+            own.accept(to, pass, cores);
         }
     }
 }
@@ -158,10 +156,24 @@ impl Container {
         shared
     }
 
-    fn add(&mut self, cpu: usize, pass: &mut Pass, cores: &Cores) {
+    /// One CPU with a container of a higher priority, at best one of these, which it had.
+    fn share(&mut self, had: &CpuMask, pass: &mut Pass, cores: &Cores) {
+        if let Some(cpu) = pass.best(had) {
+            self.add(cpu, pass);
+        } else if let Some(cpu) = pass.best(&self.may_have(pass)) {
+            self.accept(cpu, pass, cores);
+        }
+    }
+
+    /// Takes a CPU that is on offer.
+    fn accept(&mut self, cpu: usize, pass: &mut Pass, cores: &Cores) {
+        self.add(cpu, pass);
+        pass.ground.taken(cpu, cores);
+    }
+
+    fn add(&mut self, cpu: usize, pass: &mut Pass) {
         self.cpus.insert(cpu);
         pass.count[cpu] += 1;
-        pass.ground.taken(cpu, cores);
     }
 
     fn remove(&mut self, cpu: usize, pass: &mut Pass) {

@@ -8,8 +8,10 @@ use sidelane_policy::cpus::{ContainerSeen, Cores, CpuMask, Observation, ServiceS
 use crate::scene::{MS, Scene};
 
 /// Places that are used.
-const SERVICES: usize = 4;
-const CONTAINERS: usize = 7;
+const SERVICES: u64 = 4;
+const CONTAINERS: u64 = 7;
+/// CPUs at most.
+const CPUS_MAX: u32 = 20;
 
 /// One to five cores of one to four CPUs, numbered core by core or as Linux does.
 #[derive(Clone, Debug)]
@@ -40,69 +42,42 @@ impl Machine {
     }
 }
 
-/// What happens between two looks. Sets of CPUs are bits, those that the machine does not have are left out.
+/// What happens, or a look.
 #[derive(Clone, Debug)]
 enum Event {
-    Service { place: usize, allowed: u32, ran_on: u32, may_be_placed: bool },
+    Service(usize, ServiceSeen),
     ServiceEnds(usize),
-    Container { place: usize, allowed: u32, wanted: u32, priority: i32 },
+    Container(usize, ContainerSeen),
     ContainerEnds(usize),
-    Online { cpu: usize, online: bool },
-    Cpu { cpu: usize, busy: f64, serving: f64, interference: Option<f64> },
+    Online(usize, bool),
+    Busy(usize, f64, f64),
+    Interference(usize, Option<f64>),
+    Look(Nanos),
 }
 
-#[derive(Clone, Debug)]
-pub struct Step {
-    pub later_ns: Nanos,
-    events: Vec<Event>,
-}
-
-#[derive(Clone, Debug)]
+#[derive(Clone)]
 pub struct History {
     pub machine: Machine,
-    pub steps: Vec<Step>,
+    /// CPUs by bits.
     reserved: u32,
     pub floor: usize,
+    /// An event a word, so that there are many in little time, and one that fails is small.
+    words: Vec<u64>,
 }
 
-fn machine() -> impl Strategy<Value = Machine> {
-    (prop::collection::vec(1_usize..=4, 1..=5), any::<bool>())
-        .prop_map(|(threads, core_by_core)| Machine { threads, core_by_core })
-}
-
-/// Most sets have several CPUs.
-fn set() -> impl Strategy<Value = u32> {
-    prop_oneof![3 => any::<u32>(), 1 => Just(u32::MAX), 1 => (0_u32..20).prop_map(|cpu| 1 << cpu)]
-}
-
-fn event() -> impl Strategy<Value = Event> {
-    let interference = prop_oneof![Just(None), Just(Some(0.0)), Just(Some(39.0)), Just(Some(40.0)), Just(Some(90.0))];
-    prop_oneof![
-        3 => (0..SERVICES, set(), any::<u32>(), any::<bool>()).prop_map(|(place, allowed, ran_on, may_be_placed)| {
-            Event::Service { place, allowed, ran_on: ran_on & allowed, may_be_placed }
-        }),
-        1 => (0..SERVICES).prop_map(Event::ServiceEnds),
-        4 => (0..CONTAINERS, set(), 0_u32..8, -1..=1).prop_map(|(place, allowed, wanted, priority)| {
-            Event::Container { place, allowed, wanted, priority }
-        }),
-        1 => (0..CONTAINERS).prop_map(Event::ContainerEnds),
-        1 => (0_usize..20, any::<bool>()).prop_map(|(cpu, online)| Event::Online { cpu, online }),
-        6 => (0_usize..20, 0..=10_i32, 0..=10_i32, interference).prop_map(|(cpu, busy, serving, interference)| {
-            let share = |tenths: i32| f64::from(tenths) / 10.0;
-            Event::Cpu { cpu, busy: share(busy.max(serving)), serving: share(serving), interference }
-        }),
-    ]
-}
-
-fn step() -> impl Strategy<Value = Step> {
-    let later_ns = prop_oneof![1 => 1_u64..1000, 3 => 1..20 * MS, 1 => 1..500 * MS];
-    (later_ns, prop::collection::vec(event(), 0..5)).prop_map(|(later_ns, events)| Step { later_ns, events })
+impl std::fmt::Debug for History {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        writeln!(f, "{:?}, reserved {}, floor {}", self.machine, self.reserved(), self.floor)?;
+        self.events().try_for_each(|event| writeln!(f, "{event:?}"))
+    }
 }
 
 pub fn history() -> impl Strategy<Value = History> {
-    let steps = prop::collection::vec(step(), 1..30);
-    (machine(), steps, set(), prop_oneof![3 => Just(0), 1 => 1_usize..4])
-        .prop_map(|(machine, steps, reserved, floor)| History { machine, steps, reserved: reserved & 0x11111, floor })
+    let machine = (prop::collection::vec(1_usize..=4, 1..=5), any::<bool>())
+        .prop_map(|(threads, core_by_core)| Machine { threads, core_by_core });
+    let floor = prop_oneof![3 => Just(0), 1 => 1_usize..4];
+    (machine, any::<u32>(), floor, prop::collection::vec(any::<u64>(), 1..90))
+        .prop_map(|(machine, reserved, floor, words)| History { machine, reserved: reserved & 0x11111, floor, words })
 }
 
 impl History {
@@ -110,42 +85,88 @@ impl History {
         bits(self.reserved, self.machine.cpus())
     }
 
-    /// What is seen after each step.
+    fn events(&self) -> impl Iterator<Item = Event> + '_ {
+        self.words.iter().map(|word| event(*word, self.machine.cpus()))
+    }
+
+    /// Has `look` look at the scene, so long after the last look, whenever it is time; at the end, too.
     pub fn play(&self, mut look: impl FnMut(&mut Scene, Nanos)) -> Scene {
         let mut scene = Scene::of(self.machine.cpus());
-        for step in &self.steps {
-            step.happen(self.machine.cpus(), &mut scene.seen);
-            look(&mut scene, step.later_ns);
+        let mut ended = (CpuMask::EMPTY, CpuMask::EMPTY);
+        for event in self.events().chain([Event::Look(MS)]) {
+            if let Event::Look(later_ns) = event {
+                look(&mut scene, later_ns);
+                ended = Default::default();
+            } else {
+                happen(event, &mut scene.seen, &mut ended);
+            }
         }
         scene
     }
 }
 
-impl Step {
-    fn happen(&self, cpus: usize, seen: &mut Observation) {
-        let before = seen.clone();
-        for event in &self.events {
-            match *event {
-                Event::Service { place, allowed, ran_on, may_be_placed } => {
-                    let ended = before.services[place].is_some() && seen.services[place].is_none();
-                    let service =
-                        ServiceSeen { allowed: bits(allowed, cpus), ran_on: bits(ran_on, cpus), may_be_placed };
-                    seen.services[place] = Some(service).filter(|_| !ended);
-                }
-                Event::ServiceEnds(place) => seen.services[place] = None,
-                Event::Container { place, allowed, wanted, priority } => {
-                    let ended = before.containers[place].is_some() && seen.containers[place].is_none();
-                    let container = ContainerSeen { allowed: bits(allowed, cpus), wanted, priority };
-                    seen.containers[place] = Some(container).filter(|_| !ended);
-                }
-                Event::ContainerEnds(place) => seen.containers[place] = None,
-                Event::Online { cpu, online } => seen.cpus[cpu % cpus].online = online,
-                Event::Cpu { cpu, busy, serving, interference } => {
-                    let cpu = &mut seen.cpus[cpu % cpus];
-                    (cpu.busy, cpu.serving, cpu.interference) = (busy, serving, interference);
-                }
-            }
+/// `ended` are the places that nobody may have before the next look.
+fn happen(event: Event, seen: &mut Observation, ended: &mut (CpuMask, CpuMask)) {
+    match event {
+        Event::Service(place, service) if !ended.0.contains(place) => seen.services[place] = Some(service),
+        Event::Container(place, container) if !ended.1.contains(place) => seen.containers[place] = Some(container),
+        Event::ServiceEnds(place) => {
+            seen.services[place] = None;
+            ended.0.insert(place);
         }
+        Event::ContainerEnds(place) => {
+            seen.containers[place] = None;
+            ended.1.insert(place);
+        }
+        Event::Online(cpu, online) => seen.cpus[cpu].online = online,
+        Event::Busy(cpu, busy, serving) => (seen.cpus[cpu].busy, seen.cpus[cpu].serving) = (busy, serving),
+        Event::Interference(cpu, value) => seen.cpus[cpu].interference = value,
+        Event::Service(..) | Event::Container(..) | Event::Look(_) => {}
+    }
+}
+
+/// What a word says.
+fn event(word: u64, cpus: usize) -> Event {
+    let (kind, mut word) = (word % 32, word / 32);
+    let mut next = |below: u64| {
+        let digit = word % below;
+        word /= below;
+        digit
+    };
+    let cpu = next(u64::from(CPUS_MAX)) as usize % cpus;
+    match kind {
+        0..=8 => Event::Look(match next(5) {
+            0 => 1 + next(1000),
+            4 => 1 + next(500 * MS),
+            _ => 1 + next(20 * MS),
+        }),
+        9..=12 => Event::Service(next(SERVICES) as usize, {
+            let (allowed, ran_on) = (set(&mut next), set(&mut next));
+            let may_be_placed = next(2) == 1;
+            ServiceSeen { allowed: bits(allowed, cpus), ran_on: bits(ran_on & allowed, cpus), may_be_placed }
+        }),
+        13 => Event::ServiceEnds(next(SERVICES) as usize),
+        14..=18 => Event::Container(next(CONTAINERS) as usize, {
+            let (allowed, wanted, priority) = (set(&mut next), next(8) as u32, next(3) as i32);
+            ContainerSeen { allowed: bits(allowed, cpus), wanted, priority }
+        }),
+        19 => Event::ContainerEnds(next(CONTAINERS) as usize),
+        20 => Event::Online(cpu, next(2) == 1),
+        21..=24 => {
+            let (busy, serving) = (next(11) as f64 / 10.0, next(11) as f64 / 10.0);
+            Event::Busy(cpu, busy.max(serving), serving)
+        }
+        _ => Event::Interference(cpu, [None, Some(0.0), Some(39.0), Some(40.0), Some(90.0)][next(5) as usize]),
+    }
+}
+
+/// All CPUs, one, or any.
+fn set(next: &mut impl FnMut(u64) -> u64) -> u32 {
+    let some = next(1 << CPUS_MAX) as u32;
+    match next(4) {
+        0 => u32::MAX,
+        1 => 1 << (some % CPUS_MAX),
+        _ => some,
     }
 }
 

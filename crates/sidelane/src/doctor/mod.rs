@@ -73,7 +73,7 @@ pub fn run(options: DoctorOptions) -> Result<u8> {
         printer: printer(),
     };
     let examined = doctor.examine();
-    guardian.finish().context("cannot put the machine right")?;
+    guardian.finish().context("cannot undo all changes to the machine")?;
     let summary = examined?;
     doctor.show(&summary.verdict())?;
     if let Some(path) = &options.json {

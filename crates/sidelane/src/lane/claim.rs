@@ -43,7 +43,9 @@ pub enum ClaimError {
         owner: String,
     },
     /// There is an agent.
-    #[error("an agent runs on this machine already (process {owner}), and there is room for one: see `sidelane status`")]
+    #[error(
+        "an agent runs on this machine already (process {owner}), and there is room for one: see `sidelane status`"
+    )]
     TwoAgents {
         /// It, or "unknown".
         owner: String,

@@ -28,7 +28,7 @@ impl Lateness {
     /// When the seed is not a number: whoever sets it wants delays.
     pub(super) fn of_environment() -> Self {
         let seed = std::env::var(VARIABLE).ok();
-        let seed = seed.map(|seed| seed.parse().unwrap_or_else(|_| panic!("{VARIABLE}={seed} is no number")));
+        let seed = seed.map(|seed| seed.parse().unwrap_or_else(|_| panic!("{VARIABLE}={seed} is not a number")));
         Self { random: seed.map(std::sync::atomic::AtomicU64::new) }
     }
 

@@ -2,6 +2,7 @@
 
 pub(crate) mod pictures;
 pub(crate) mod rows;
+mod whole;
 mod words;
 
 use std::path::{Path, PathBuf};
@@ -9,7 +10,7 @@ use std::time::Duration;
 
 use indicatif::{ProgressBar, ProgressStyle};
 use sidelane_sim::sweep::Progress;
-use sidelane_sim::{Choices, Experiment, Outcome, ScenarioError, parallel, sweep};
+use sidelane_sim::{Choices, Experiment, Outcome, Scenario, ScenarioError, parallel, sweep};
 
 use crate::note::written;
 use sidelane_report::ResultFile;
@@ -38,10 +39,10 @@ pub const COLUMNS: [&str; 11] = [
     "servers_saved_count",
 ];
 
-/// An experiment and its results.
+/// The results of an experiment.
 pub struct Simulated {
-    /// The experiment.
-    pub experiment: Experiment,
+    /// The swept keys, by path.
+    swept: Vec<String>,
     /// A row for each point and setting, and pictures.
     pub result: ResultFile,
 }
@@ -52,27 +53,43 @@ pub struct Simulated {
 ///
 /// If the scenario cannot be run; then no part of it was run.
 pub fn run(options: &SimOptions) -> Result<Simulated, ScenarioError> {
-    let experiment = Experiment::load(&options.scenario, options.choices)?;
-    let outcomes = outcomes(&experiment);
-    let result = to_result(&experiment, &outcomes, &options.scenario, options.choices);
-    Ok(Simulated { experiment, result })
+    let (scenario, choices) = (&options.scenario, options.choices);
+    Ok(match Scenario::load(scenario, choices)? {
+        Scenario::Cores(experiment) => {
+            let outcomes = outcomes(&experiment);
+            let result = to_result(&experiment, &outcomes, scenario, choices);
+            Simulated { swept: experiment.swept, result }
+        }
+        Scenario::Machine(experiment) => {
+            let outcomes = whole::outcomes(&experiment);
+            let result = whole::to_result(&experiment, &outcomes, scenario, choices);
+            Simulated { swept: experiment.swept, result }
+        }
+    })
 }
 
 /// Runs `experiment`, on all CPU cores.
 pub(crate) fn outcomes(experiment: &Experiment) -> Vec<Outcome> {
-    let bar = progress_bar(experiment.machines() as u64);
-    let outcomes = sweep::run(experiment, parallel::threads(), &|progress| match progress {
+    with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
+}
+
+/// Shows how much of so many machines is done.
+fn with_bar<T>(machines: usize, run: impl FnOnce(sweep::Tell) -> T) -> T {
+    let bar = progress_bar(machines as u64);
+    let done = run(&|progress| match progress {
         Progress::Machines(machines) => bar.inc(machines as u64),
-        Progress::Run(outcome) => bar.set_message(outcome.setting.clone()),
+        Progress::Run(setting) => bar.set_message(setting.to_owned()),
     });
     bar.finish_and_clear();
-    outcomes
+    done
 }
 
 /// The results file of the simulation.
 pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path, choices: Choices) -> ResultFile {
     let settings = words::settings(experiment, scenario, choices);
     let mut result = ResultFile::new(words::machine(experiment), settings);
+    let objective = experiment.first().and_then(|model| model.objective);
+    result.settings.insert("slo_us".to_owned(), objective.map(|slo| slo.limit_ns as f64 / 1e3).into());
     result.rows = rows::of(experiment, outcomes);
     result.multiples = pictures::of(experiment, outcomes).into_iter().collect();
     result.notes = written(&words::notes(experiment, outcomes));
@@ -82,7 +99,9 @@ pub fn to_result(experiment: &Experiment, outcomes: &[Outcome], scenario: &Path,
 impl Simulated {
     /// Whether a column is shown on a terminal.
     pub fn shows(&self, key: &str) -> bool {
-        COLUMNS.contains(&key) || self.experiment.swept.iter().any(|path| rows::key_of(path) == key)
+        COLUMNS.contains(&key)
+            || whole::COLUMNS.contains(&key)
+            || self.swept.iter().any(|path| rows::key_of(path) == key)
     }
 }
 

@@ -4,12 +4,13 @@ use std::path::Path;
 
 use serde_json::{Map, Value, json};
 use sidelane_sim::model::Fault;
-use sidelane_sim::{Choices, Experiment, Model, Outcome};
+use sidelane_sim::scenario::Run;
+use sidelane_sim::{Choices, Experiment, Outcome};
 
 use crate::note::Note;
 use sidelane_report::{Machine, Pair};
 
-pub(super) fn settings(experiment: &Experiment, scenario: &Path, choices: Choices) -> Map<String, Value> {
+pub(super) fn settings<R: Run>(experiment: &Experiment<R>, scenario: &Path, choices: Choices) -> Map<String, Value> {
     let mut explanation = experiment.explanation.clone();
     explanation.push(
         "Simulated, not measured: a discrete-event model of the machine drives the same policies as the agent does. \
@@ -21,22 +22,17 @@ pub(super) fn settings(experiment: &Experiment, scenario: &Path, choices: Choice
         "explanation": explanation,
         "simulated": true,
         "scenario": scenario.display().to_string(),
-        "seed": model(experiment).map(|model| model.seed),
+        "seed": experiment.first().map(Run::seed),
         "swept": experiment.swept,
-        "compared": experiment.settings().map(|setting| setting.name.as_str()).collect::<Vec<_>>(),
-        "slo_us": model(experiment).and_then(|model| model.objective).map(|slo| slo.limit_ns as f64 / 1e3),
+        "compared": experiment.settings().collect::<Vec<_>>(),
         "quick": choices.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
 }
 
-fn model(experiment: &Experiment) -> Option<&Model> {
-    experiment.points.first().and_then(|point| point.runs.first())
-}
-
 /// The machine of the first point.
-pub(super) fn machine(experiment: &Experiment) -> Machine {
-    let described = model(experiment).map(|model| &model.machine);
+pub(super) fn machine<R: Run>(experiment: &Experiment<R>) -> Machine {
+    let described = experiment.first().map(Run::machine);
     let cores = described.map_or(0, |machine| machine.cores());
     let lanes = described.map_or(0, |machine| machine.lanes_per_core);
     let ghz = described.map_or(0.0, |machine| machine.clock_ghz);
@@ -55,7 +51,7 @@ pub(super) fn machine(experiment: &Experiment) -> Machine {
 
 pub(super) fn notes(experiment: &Experiment, outcomes: &[Outcome]) -> Vec<Note> {
     let mut notes = vec![Note::Simulated];
-    let faults = model(experiment).map_or(&[][..], |model| &model.faults);
+    let faults = experiment.first().map_or(&[][..], |model| &model.faults);
     if !faults.is_empty() {
         notes.push(Note::FaultsInjected { faults: faults.iter().map(name).collect::<Vec<_>>().join(", ") });
     }

@@ -67,7 +67,7 @@ impl Guardian {
         let added: Vec<(Ticket, Undo)> = changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
         let tickets = added.iter().map(|(ticket, _)| *ticket).collect();
         let told = self.tell(added.into_iter().map(|(ticket, undo)| Told::Add(ticket, undo)));
-        told.context("cannot brief the guardian")?;
+        told.context("cannot tell the guardian what to undo")?;
         Ok(tickets)
     }
 

@@ -22,7 +22,7 @@ pub mod service;
 pub mod words;
 
 pub use agent::{Finished, Run, Running};
-pub use deadline::{holds_within, wait_until};
+pub use deadline::{TIMEOUT, holds_within, wait_until};
 pub use footprint::Footprint;
 pub use job::Job;
 pub use lanes::{lab, lanes_if_possible, lanes_to_ourselves};

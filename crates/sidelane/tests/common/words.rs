@@ -64,6 +64,14 @@ impl Words {
         self.holds[BATCH_LANE].summons.load(Ordering::Acquire)
     }
 
+    /// Fails if the service works beside batch, and nobody was summoned since there were `before` summonses. Batch that
+    /// a neighbour keeps off its lane summons when it is switched in.
+    #[track_caller]
+    pub fn must_have_summoned(&self, before: u64) {
+        let beside_batch = self.busy() && self.batch_is_on();
+        assert!(!beside_batch || self.summons() > before, "nobody was summoned: {:?}", self.state());
+    }
+
     /// Whether the service needs its lane.
     pub fn busy(&self) -> bool {
         self.lanes[REQUEST_LANE].busy()

@@ -5,22 +5,36 @@ use std::fs;
 use crate::modules::{crates, modules, parse, root, uses};
 
 /// A room of the tool, and the rooms that it must not use.
-const FORBIDDEN: [(&str, &[&str]); 12] = [
+const FORBIDDEN: [(&str, &[&str]); 13] = [
     (
         "note",
-        &["bench", "channel", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"],
+        &[
+            "agent",
+            "bench",
+            "channel",
+            "demo",
+            "doctor",
+            "experiment",
+            "lane",
+            "list",
+            "observe",
+            "request",
+            "sim",
+            "undo",
+        ],
     ),
-    ("audit", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"]),
-    ("undo", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim"]),
-    ("channel", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"]),
-    ("request", &["bench", "channel", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"]),
-    ("lane", &["bench", "channel", "demo", "doctor", "experiment", "list", "observe", "sim"]),
-    ("list", &["bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
-    ("observe", &["bench", "demo", "doctor", "experiment", "lane", "sim"]),
-    ("experiment", &["bench", "demo", "doctor", "observe", "sim"]),
+    ("audit", &["agent", "bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"]),
+    ("undo", &["agent", "bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim"]),
+    ("channel", &["agent", "bench", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"]),
+    ("request", &["agent", "bench", "channel", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"]),
+    ("lane", &["agent", "bench", "channel", "demo", "doctor", "experiment", "list", "observe", "sim"]),
+    ("agent", &["bench", "channel", "demo", "experiment", "list", "observe", "sim"]),
+    ("list", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
+    ("observe", &["agent", "bench", "demo", "doctor", "experiment", "lane", "sim"]),
+    ("experiment", &["agent", "bench", "demo", "doctor", "observe", "sim"]),
     ("doctor", &["bench", "demo", "observe", "sim"]),
-    ("sim", &["bench", "demo", "doctor", "experiment", "lane", "observe", "request"]),
-    ("machine", &["bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
+    ("sim", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request"]),
+    ("machine", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
 ];
 
 /// A crate, and the workspace's crates that it may use.

@@ -20,16 +20,16 @@ use sidelane_policy::borrow::{Terms, terms};
 
 use crate::arrivals::Client;
 use crate::model::{Beside, Model, Until};
+use crate::queues::Queues;
 use crate::rng::{Rng, Stream, seed_of};
 use crate::slots::Slots;
 use crate::time::{NEVER, Nanos};
 
 use books::Books;
-use state::core::{Core, Request};
+use state::core::{Core, Queued, Request};
 use state::faults::{Faults, Incident};
 use state::keeper::Keeper;
 use state::lane::BatchLane;
-use state::queues::Queues;
 use state::terms::TermsKeeper;
 use watch::Watch;
 
@@ -58,7 +58,7 @@ pub struct Engine<W> {
     slots: Slots,
     cores: Vec<Core>,
     lanes: Vec<BatchLane>,
-    queues: Queues,
+    queues: Queues<Queued>,
     client: Client,
     last_number: u64,
     arrivals: Rng,

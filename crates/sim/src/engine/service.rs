@@ -1,10 +1,9 @@
 //! The service: requests arrive, wait, start and finish.
 
 use super::Engine;
-use super::state::core::Request;
-use super::state::queues::Queued;
+use super::state::core::{Queued, Request};
 use super::watch::{Fate, Watch};
-use crate::model::{Queue, Until};
+use crate::model::Until;
 use crate::time::{NEVER, Nanos, Work};
 
 impl<W: Watch> Engine<W> {
@@ -16,7 +15,7 @@ impl<W: Watch> Engine<W> {
         self.books.arrived += 1;
         let work_ns = self.model.service.demand.draw(&mut self.demand);
         let request = Queued { number: self.last_number, arrived: self.now, work_ns };
-        match self.worker_for() {
+        match self.queues.worker(&mut self.dispatch) {
             (worker, true) => self.take_up(worker, request),
             (_, false) if self.queues.len >= self.model.service.queue_limit => {
                 self.books.refused += 1;
@@ -26,17 +25,6 @@ impl<W: Watch> Engine<W> {
                 self.queues.of(worker).push_back(request);
                 self.queues.len += 1;
                 self.queue_changed();
-            }
-        }
-    }
-
-    /// The worker of the next request, and whether the request can start at once.
-    fn worker_for(&mut self) -> (usize, bool) {
-        match self.queues.kind {
-            Queue::Shared => self.queues.next_idle().map_or((0, false), |worker| (worker, true)),
-            Queue::PerWorker => {
-                let worker = self.dispatch.below(self.queues.workers) as usize;
-                (worker, self.queues.idle >> worker & 1 == 1)
             }
         }
     }

@@ -5,32 +5,35 @@
 //! each combination, in which those values replace the file's. `[quick]` has the changes of a short
 //! run in the same form, and `[quick.sweep]` shorter lists. All points are parsed before any of
 //! them runs, so every error is reported at once, with the line of the wrong value.
+//!
+//! `[service]` describes cores that one service shares with batch ([`crate::engine`]), a list of `[[service]]` a whole
+//! machine ([`crate::machine`]). All else that both have is read by the same code.
 
 mod axes;
 mod error;
+mod given;
 mod parts;
 mod reader;
 mod service;
 mod settings;
+mod whole;
 
 use std::fmt;
 use std::path::Path;
 
+use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use axes::{Axis, axes, combinations, overrides};
 pub use error::ScenarioError;
+pub use given::{Choices, Files};
+use given::{Result, length, seed};
 use reader::{Document, Reader};
 
 use crate::fleet::Fleet;
 use crate::gate::Gate;
-use crate::model::{Beside, Budget, Decider, Lending, Model, Setting, Until};
-use crate::time::Nanos;
-
-type Result<T> = std::result::Result<T, ScenarioError>;
-
-/// Reads a file that a scenario names, or returns the error.
-pub type Files<'f> = &'f dyn Fn(&str) -> std::result::Result<String, String>;
+use crate::machine;
+use crate::model::{Beside, Budget, Decider, Lending, Machine, Model, Setting};
 
 /// A swept value.
 #[derive(Clone, Debug, PartialEq)]
@@ -50,36 +53,65 @@ impl fmt::Display for PointValue {
     }
 }
 
+/// What runs of both kinds have.
+pub trait Run {
+    /// The name of its setting.
+    fn setting(&self) -> &str;
+    /// Its hardware.
+    fn machine(&self) -> &Machine;
+    /// Its seed.
+    fn seed(&self) -> u64;
+}
+
+impl Run for Model {
+    fn setting(&self) -> &str {
+        &self.setting.name
+    }
+
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
+impl Run for machine::model::Model {
+    fn setting(&self) -> &str {
+        &self.setting.name
+    }
+
+    fn machine(&self) -> &Machine {
+        &self.machine
+    }
+
+    fn seed(&self) -> u64 {
+        self.seed
+    }
+}
+
 /// One combination of swept values, and a run for each setting.
 #[derive(Clone, Debug)]
-pub struct Point {
+pub struct Point<R = Model> {
     /// The swept values by path, in the order of the file.
     pub at: Vec<(String, PointValue)>,
     /// A run for each setting, in the order of the file.
-    pub runs: Vec<Model>,
+    pub runs: Vec<R>,
     /// The fleet, if the scenario has one.
     pub fleet: Option<Fleet>,
 }
 
-impl Point {
+impl<R> Point<R> {
     /// The value of `path` at this point.
     pub fn value(&self, path: &str) -> Option<&PointValue> {
         self.at.iter().find(|(swept, _)| swept == path).map(|(_, value)| value)
     }
 }
 
-/// Choices that are not in the file.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Choices {
-    /// Replaces the file's seed.
-    pub seed: Option<u64>,
-    /// Whether to apply `[quick]`.
-    pub quick: bool,
-}
-
 /// An experiment.
 #[derive(Clone, Debug)]
-pub struct Experiment {
+pub struct Experiment<R = Model> {
     /// Its title.
     pub title: String,
     /// Its explanation, in words.
@@ -87,47 +119,49 @@ pub struct Experiment {
     /// The swept keys, by path.
     pub swept: Vec<String>,
     /// All points.
-    pub points: Vec<Point>,
+    pub points: Vec<Point<R>>,
+}
+
+/// A scenario of either kind.
+#[derive(Clone, Debug)]
+pub enum Scenario {
+    /// Cores that one service shares with batch.
+    Cores(Experiment),
+    /// Whole machines.
+    Machine(Experiment<machine::model::Model>),
+}
+
+impl Scenario {
+    /// Reads the scenario at `path`, and the files that it names.
+    pub fn load(path: &Path, choices: Choices) -> Result<Self> {
+        let name = path.display().to_string();
+        Self::parse(&name, &text_of(path)?, choices, &|file| read_beside(path, file))
+    }
+
+    /// Parses a scenario. `file` is its name in messages.
+    pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> Result<Self> {
+        let root = root(file, text)?;
+        if root.get_ref().get("service").is_some_and(|service| service.get_ref().is_array()) {
+            return Ok(Self::Machine(experiment(file, text, choices, &|top| whole::models(top, choices, files))?));
+        }
+        Ok(Self::Cores(Experiment::parse(file, text, choices, files)?))
+    }
 }
 
 impl Experiment {
     /// Reads the scenario at `path`, and the files that it names.
     pub fn load(path: &Path, choices: Choices) -> Result<Self> {
         let name = path.display().to_string();
-        let read = |path: &Path| std::fs::read_to_string(path).map_err(|why| why.to_string());
-        let text = read(path).map_err(|why| ScenarioError {
-            file: name.clone(),
-            line: None,
-            key: "file".to_owned(),
-            problem: format!("cannot be read: {why}"),
-            allowed: "a scenario that can be read".to_owned(),
-        })?;
-        let beside = path.parent().unwrap_or(Path::new("."));
-        Self::parse(&name, &text, choices, &|file| read(&beside.join(file)))
+        Self::parse(&name, &text_of(path)?, choices, &|file| read_beside(path, file))
     }
 
     /// Parses a scenario. `file` is its name in messages.
     pub fn parse(file: &str, text: &str, choices: Choices, files: Files) -> Result<Self> {
-        let root = DeTable::parse(text).map_err(|error| ScenarioError {
-            file: file.to_owned(),
-            line: Some(reader::line_of(text, error.span().map_or(0, |span| span.start))),
-            key: "file".to_owned(),
-            problem: format!("is not TOML: {}", error.message().trim()),
-            allowed: "TOML as in the files of scenarios/".to_owned(),
-        })?;
-        let document = |over| Document { file, text, root: root.get_ref(), over, asked: Default::default() };
-        let bare = document(Vec::new());
-        let shortened = if choices.quick { overrides(&bare)? } else { Vec::new() };
-        let axes = axes(&bare, choices.quick)?;
-        let mut points = Vec::new();
-        for combination in combinations(&axes) {
-            let over = shortened.iter().cloned().chain(combination.iter().cloned()).collect();
-            points.push(point(&document(over), &axes, choices, files)?);
-        }
-        let (title, explanation) = words(&bare.top())?;
-        Ok(Self { title, explanation, swept: axes.into_iter().map(|axis| axis.path).collect(), points })
+        experiment(file, text, choices, &|top| models(top, choices, files))
     }
+}
 
+impl<R: Run> Experiment<R> {
     /// Number of runs.
     pub fn runs(&self) -> usize {
         self.points.iter().map(|point| point.runs.len()).sum()
@@ -138,10 +172,61 @@ impl Experiment {
         self.points.iter().map(|point| point.runs.len() * point.fleet.map_or(1, |fleet| fleet.nodes)).sum()
     }
 
-    /// The settings, in order.
-    pub fn settings(&self) -> impl Iterator<Item = &Setting> {
-        self.points.first().into_iter().flat_map(|point| point.runs.iter().map(|run| &run.setting))
+    /// The first run of the first point.
+    pub fn first(&self) -> Option<&R> {
+        self.points.first()?.runs.first()
     }
+
+    /// The names of the settings, in order.
+    pub fn settings(&self) -> impl Iterator<Item = &str> {
+        self.points.first().into_iter().flat_map(|point| point.runs.iter().map(Run::setting))
+    }
+}
+
+fn read(path: &Path) -> std::result::Result<String, String> {
+    std::fs::read_to_string(path).map_err(|why| why.to_string())
+}
+
+fn read_beside(scenario: &Path, file: &str) -> std::result::Result<String, String> {
+    read(&scenario.parent().unwrap_or(Path::new(".")).join(file))
+}
+
+fn text_of(path: &Path) -> Result<String> {
+    read(path).map_err(|why| ScenarioError {
+        file: path.display().to_string(),
+        line: None,
+        key: "file".to_owned(),
+        problem: format!("cannot be read: {why}"),
+        allowed: "a scenario that can be read".to_owned(),
+    })
+}
+
+fn root<'t>(file: &str, text: &'t str) -> Result<Spanned<DeTable<'t>>> {
+    DeTable::parse(text).map_err(|error| ScenarioError {
+        file: file.to_owned(),
+        line: Some(reader::line_of(text, error.span().map_or(0, |span| span.start))),
+        key: "file".to_owned(),
+        problem: format!("is not TOML: {}", error.message().trim()),
+        allowed: "TOML as in the files of scenarios/".to_owned(),
+    })
+}
+
+/// Reads the runs of one point.
+type Read<'r, R> = &'r dyn Fn(&Reader) -> Result<(Vec<R>, Option<Fleet>)>;
+
+fn experiment<R>(file: &str, text: &str, choices: Choices, read: Read<R>) -> Result<Experiment<R>> {
+    let root = root(file, text)?;
+    let document = |over| Document { file, text, root: root.get_ref(), over, asked: Default::default() };
+    let bare = document(Vec::new());
+    let shortened = if choices.quick { overrides(&bare)? } else { Vec::new() };
+    let axes = axes(&bare, choices.quick)?;
+    let mut points = Vec::new();
+    for combination in combinations(&axes) {
+        let over = shortened.iter().cloned().chain(combination.iter().cloned()).collect();
+        points.push(point(&document(over), &axes, read)?);
+    }
+    let (title, explanation) = words(&bare.top())?;
+    Ok(Experiment { title, explanation, swept: axes.into_iter().map(|axis| axis.path).collect(), points })
 }
 
 fn words(top: &Reader) -> Result<(String, Vec<String>)> {
@@ -150,9 +235,9 @@ fn words(top: &Reader) -> Result<(String, Vec<String>)> {
     Ok((title, explanation.into_iter().map(str::to_owned).collect()))
 }
 
-fn point(document: &Document, axes: &[Axis], choices: Choices, files: Files) -> Result<Point> {
+fn point<R>(document: &Document, axes: &[Axis], read: Read<R>) -> Result<Point<R>> {
     let top = document.top();
-    let (runs, fleet) = models(&top, choices, files)?;
+    let (runs, fleet) = read(&top)?;
     for known in ["title", "explanation", "sweep", "quick"] {
         top.value(known);
     }
@@ -187,8 +272,7 @@ fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, O
     let objective = parts::objective(top.table("slo")?)?;
     let faults = top.tables("fault")?.into_iter().map(parts::fault).collect::<Result<Vec<_>>>()?;
     let fleet = fleet(top.table("fleet")?)?;
-    let seed = top.count("seed", 0..=u64::MAX >> 1)?.unwrap_or(1);
-    let (warm_up_ns, until) = length(top)?;
+    let (seed, (warm_up_ns, until)) = (seed(top, choices)?, length(top)?);
     let run = |setting: Setting| Model {
         machine: machine.clone(),
         service: service.clone(),
@@ -199,25 +283,12 @@ fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, O
         faults: faults.clone(),
         warm_up_ns,
         until,
-        seed: choices.seed.unwrap_or(seed),
+        seed,
         node: 0,
     };
     let runs: Vec<Model> = settings::settings(top, &gate, files)?.into_iter().map(run).collect();
     runs.iter().try_for_each(|run| fits(top, run))?;
     Ok((runs, fleet))
-}
-
-fn length(top: &Reader) -> Result<(Nanos, Until)> {
-    let warm_up_ns = top.number("warm_up_s", 0.0..=1e6)?.map_or(0, |seconds| parts::ms(seconds * 1e3));
-    let time = top.number("run_s", 1e-6..=1e7)?.map(|seconds| Until::Time(parts::ms(seconds * 1e3)));
-    let requests = top.count("requests", 1..=1_000_000_000_000)?.map(Until::Requests);
-    match (time, requests) {
-        (Some(_), Some(_)) => Err(top.refuse("requests", "is given beside run_s", "one of the two")),
-        (time, requests) => {
-            let until = time.or(requests).ok_or_else(|| top.lacks("run_s", "run_s or requests"))?;
-            Ok((warm_up_ns, until))
-        }
-    }
 }
 
 fn fleet(reader: Reader) -> Result<Option<Fleet>> {

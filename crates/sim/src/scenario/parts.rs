@@ -140,7 +140,7 @@ pub(super) fn interference(top: &Reader, mut smt: Interference) -> Result<Interf
     Ok(smt)
 }
 
-fn known_class(reader: &Reader, name: &str, at: Range<usize>, smt: &Interference) -> Result<Class> {
+pub(super) fn known_class(reader: &Reader, name: &str, at: Range<usize>, smt: &Interference) -> Result<Class> {
     let unknown = || reader.document.error(at, &reader.path(name), "names no program", smt.names().join(", "));
     smt.class(name).ok_or_else(unknown)
 }

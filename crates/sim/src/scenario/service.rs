@@ -2,8 +2,8 @@
 
 use std::sync::Arc;
 
-use super::Files;
 use super::error::ScenarioError;
+use super::given::Files;
 use super::parts::{LONGER, SHARE, us};
 use super::reader::Reader;
 use crate::arrivals::Arrivals;
@@ -38,7 +38,7 @@ enum DemandKind {
     Empirical,
 }
 
-fn demand(reader: Reader, files: Files) -> Result<Demand> {
+pub(super) fn demand(reader: Reader, files: Files) -> Result<Demand> {
     use DemandKind::*;
     let kinds = [
         ("constant", Constant),
@@ -82,7 +82,7 @@ enum ArrivalKind {
 }
 
 /// `work_ns` is the work that arrives at one worker with each request.
-fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arrivals> {
+pub(super) fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arrivals> {
     let kinds = [("poisson", ArrivalKind::Poisson), ("bursty", ArrivalKind::Bursty), ("trace", ArrivalKind::Trace)];
     let kind = reader.chosen("kind", &kinds)?;
     let rate = reader.number("rate_per_s", 1e-3..=1e8)?;

@@ -1,9 +1,20 @@
 //! Models for tests, from scenarios.
 
-use sidelane_sim::{Choices, Experiment};
+use sidelane_sim::{Choices, Experiment, Scenario};
 
 /// The experiment of the scenario `text`, which names no files.
+#[allow(dead_code, reason = "not every test has both")]
 pub fn experiment(text: &str) -> Experiment {
     let files = |_: &str| Err("no files here".to_owned());
     Experiment::parse("test.toml", text, Choices::default(), &files).unwrap()
+}
+
+/// The experiment of the scenario `text`, which is about whole machines and names no files.
+#[allow(dead_code, reason = "not every test has both")]
+pub fn machine(text: &str) -> Experiment<sidelane_sim::machine::model::Model> {
+    let files = |_: &str| Err("no files here".to_owned());
+    match Scenario::parse("test.toml", text, Choices::default(), &files).unwrap() {
+        Scenario::Machine(experiment) => experiment,
+        Scenario::Cores(_) => panic!("[service] describes cores of one service"),
+    }
 }

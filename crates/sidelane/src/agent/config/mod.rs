@@ -4,7 +4,19 @@
 //! All problems of a file are told at once, each with its line and what to do.
 
 mod glob;
+mod kubernetes;
+mod lanes;
+mod machine;
+mod overlap;
+mod policy;
+mod problem;
+mod read;
+mod reader;
+mod roles;
+#[cfg(test)]
+mod tests;
 
+use std::fmt;
 use std::net::SocketAddr;
 use std::path::PathBuf;
 use std::time::Duration;
@@ -13,7 +25,13 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::borrow::{Objective, PolicyKind};
 
 use crate::lane::gate::GateChoice;
-pub use glob::{Glob, GlobError};
+pub use glob::{Fit, Glob, GlobError};
+pub use kubernetes::Class;
+pub use machine::{OnMachine, Unfit, mask, set};
+pub use problem::{Problem, Problems};
+
+/// A file in which everything is said, with comments.
+pub const EXAMPLE: &str = include_str!("example.toml");
 
 /// What the file says, with all defaults.
 #[derive(Clone, Debug, PartialEq)]
@@ -124,6 +142,17 @@ pub enum Kind {
     Unmanaged,
 }
 
+impl Kind {
+    /// Its name in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Holmes(_) => "holmes",
+            Self::PerfIso { .. } => "perfiso",
+            Self::Unmanaged => "unmanaged",
+        }
+    }
+}
+
 /// What Holmes needs (Holmes §4.3).
 #[derive(Clone, Debug, PartialEq)]
 pub struct Holmes {
@@ -153,6 +182,25 @@ pub enum Share {
     Cpus(u32),
     /// One of so many, at least one.
     OneIn(u32),
+}
+
+impl Share {
+    /// The number, on a machine of so many CPUs.
+    pub fn of(self, cpus: usize) -> usize {
+        match self {
+            Self::Cpus(count) => count as usize,
+            Self::OneIn(part) => cpus.div_ceil(part as usize).max(1),
+        }
+    }
+}
+
+impl fmt::Display for Share {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cpus(count) => count.fmt(f),
+            Self::OneIn(part) => write!(f, "one CPU in {part}"),
+        }
+    }
 }
 
 /// `[intervals]`.
@@ -186,6 +234,18 @@ pub enum MetricSource {
     Harm,
     /// From counters that were recorded.
     Replay(PathBuf),
+}
+
+impl MetricSource {
+    /// Its name in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Auto => "auto",
+            Self::Counters => "counters",
+            Self::Harm => "harm",
+            Self::Replay(_) => "replay",
+        }
+    }
 }
 
 /// `[lanes]`: how batch lanes are kept beside what the policy decides. The keys are options of `sidelane run`.

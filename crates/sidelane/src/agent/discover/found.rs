@@ -6,6 +6,7 @@ use std::path::PathBuf;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::service::Service;
 
+use super::groups::Member;
 use crate::agent::config::ServiceTerms;
 
 /// A service that was found, told from all others that were. Never given twice.
@@ -21,26 +22,39 @@ pub struct FoundService {
     pub name: String,
     /// What its owner wants and allows.
     pub terms: ServiceTerms,
-    /// Its processes, and its group if it is one.
+    /// The `[[service]]` by which it is one, by its place in the file. `None`: its pod's class makes it one.
+    pub rule: Option<usize>,
+    /// Its processes, and its group by the kernel's numbers if it is one.
     pub service: Service,
-    /// The kernel's path of its group, if it is one.
-    pub group: Option<String>,
+    /// Its group, if it is one.
+    pub group: Option<GroupId>,
 }
 
-/// A container, told from others that bear or bore its path.
+/// A group, told from others that bear or bore its path.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
-pub struct ContainerId {
-    /// The kernel's path of its group.
+pub struct GroupId {
+    /// Its path below the root of each hierarchy.
     pub path: String,
-    /// The inode number of that group, in the hierarchy in which it was found.
+    /// Its inode number in the hierarchy in which it was found first.
     pub inode: u64,
 }
+
+impl GroupId {
+    pub(super) fn of(member: &Member) -> Self {
+        Self { path: member.path.to_string_lossy().into_owned(), inode: member.inode }
+    }
+}
+
+/// A container is told by its group.
+pub type ContainerId = GroupId;
 
 /// A container: a group without groups below it.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Container {
     /// What tells it from others.
     pub id: ContainerId,
+    /// The top of its tree: the group by which its `[[batch]]` names it, or its pod.
+    pub top: String,
     /// Its name for people: that of its pod and its own, or its path.
     pub name: String,
     /// Who has more is given CPUs before others.
@@ -89,7 +103,7 @@ impl fmt::Display for WantedFrom {
     }
 }
 
-/// What has changed since the last look. Whoever went and came again is in both lists.
+/// What has changed since the last look. A group that went and was made again is in both lists, by two identities.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// Services that were not there before.
@@ -105,6 +119,15 @@ pub struct Changes {
 }
 
 impl Changes {
+    /// A container is none after all.
+    pub(super) fn withdraw(&mut self, container: ContainerId) {
+        let told = self.containers_came.len();
+        self.containers_came.retain(|came| came.id != container);
+        if self.containers_came.len() == told {
+            self.containers_gone.push(container);
+        }
+    }
+
     /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
         self.services_came.is_empty()

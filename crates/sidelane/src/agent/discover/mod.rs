@@ -1,30 +1,169 @@
 //! From the agent's file to what is on this machine now: services with their processes, and batch's containers.
+//!
+//! [`Finder::look`] is cheap as long as nothing changes: the kernel says which directories to read again
+//! (`watch.rs`), and processes are searched at an interval of their own. What the file names and the machine lacks is
+//! a [`Lack`]; it is followed as soon as it is there.
 
+mod containers;
 mod found;
+mod groups;
+mod lack;
+mod pods;
+mod processes;
+mod roles;
+mod services;
+#[cfg(test)]
+mod tests;
+mod wanted;
+mod watch;
 
-use std::collections::BTreeMap;
+use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 
+use sidelane_host::cgroup::Hierarchy;
 use sidelane_policy::Nanos;
 
-use super::config::Config;
-pub use found::{Changes, Container, ContainerId, FoundService, ServiceId, Wanted, WantedFrom};
+use super::config::{Config, Fit, Glob, Match, ServiceRule};
+pub use found::{Changes, Container, ContainerId, FoundService, GroupId, ServiceId, Wanted, WantedFrom};
+use groups::Groups;
+pub use lack::Lack;
+use pods::Pods;
+use processes::{Listing, Search};
+use roles::{Role, Roles};
+
+/// A group without processes says nothing when it gets one (version 1), so it is looked at as often.
+const SETTLE_AGAIN_NS: Nanos = 100_000_000;
+
+/// Where a machine is read.
+#[derive(Clone, Debug)]
+pub struct Machine {
+    /// Its hierarchies of groups. `None`: those that are mounted, also if others are later.
+    pub hierarchies: Option<Vec<Hierarchy>>,
+    /// Where processes are.
+    pub proc: PathBuf,
+    /// Where a kubelet keeps pods' logs.
+    pub pod_logs: PathBuf,
+}
+
+impl Default for Machine {
+    fn default() -> Self {
+        Self { hierarchies: None, proc: "/proc".into(), pod_logs: "/var/log/pods".into() }
+    }
+}
+
+impl Machine {
+    fn hierarchies(&self) -> Vec<Hierarchy> {
+        self.hierarchies.clone().unwrap_or_else(Hierarchy::all)
+    }
+}
 
 /// Finds what a file names, again and again.
-#[derive(Debug)]
 pub struct Finder {
+    config: Config,
+    machine: Machine,
+    /// As they were when groups were read.
+    hierarchies: Vec<Hierarchy>,
+    groups: Groups,
+    pods: Pods,
+    searches: Vec<Search>,
+    listing: Listing,
     services: BTreeMap<ServiceId, FoundService>,
     containers: BTreeMap<ContainerId, Container>,
+    /// Groups that are not told, and why.
+    left_out: BTreeMap<ContainerId, LeftOut>,
+    /// Rules whose processes are another service's, with the name of that one.
+    taken: BTreeMap<usize, String>,
+    last_id: u64,
+    /// When groups are compared with what is known of them again, if nothing happens before: some of them hold nobody
+    /// yet.
+    settle_at: Nanos,
+    /// When processes are searched again.
+    search_at: Nanos,
+}
+
+/// Why a leaf is no container.
+#[derive(Clone, Debug, PartialEq, Eq)]
+enum LeftOut {
+    /// It does no work.
+    Overhead,
+    /// It holds a service.
+    Holds(ServiceId),
 }
 
 impl Finder {
     /// A finder that has not looked yet.
-    pub fn new(_config: &Config) -> Self {
-        Self { services: BTreeMap::new(), containers: BTreeMap::new() }
+    pub fn new(config: &Config) -> Self {
+        Self::on(config, Machine::default())
     }
 
-    /// Looks at the machine. `now` is the time of [`sidelane_host::clock`].
-    pub fn look(&mut self, _now: Nanos) -> Changes {
-        Changes::default()
+    /// A finder on a machine that is read elsewhere.
+    pub fn on(config: &Config, machine: Machine) -> Self {
+        let hierarchies = machine.hierarchies();
+        Self {
+            groups: Groups::read(&hierarchies, Roles::of(config)),
+            hierarchies,
+            pods: Pods::new(machine.pod_logs.clone()),
+            searches: Search::all_of(config, &[]),
+            listing: Listing::default(),
+            config: config.clone(),
+            machine,
+            services: BTreeMap::new(),
+            containers: BTreeMap::new(),
+            left_out: BTreeMap::new(),
+            taken: BTreeMap::new(),
+            last_id: 0,
+            settle_at: 0,
+            search_at: 0,
+        }
+    }
+
+    /// Goes on by another file. Who is found by both is not told again; what is known of it is the new file's at the
+    /// next look.
+    pub fn reload(&mut self, config: &Config) {
+        self.searches = Search::all_of(config, &self.searches);
+        // The first round reads all.
+        self.listing = Listing::default();
+        self.config = config.clone();
+        self.taken.clear();
+        self.left_out.clear();
+        self.search_at = 0;
+        self.read_again();
+    }
+
+    /// Looks at the machine, and says what is other than at the last look. `now` is of [`sidelane_host::clock`].
+    pub fn look(&mut self, now: Nanos) -> Changes {
+        let mut changes = Changes::default();
+        let searches = now >= self.search_at;
+        match self.groups.follow() {
+            Some(false) => {}
+            Some(true) => self.settle_at = 0,
+            None => self.read_again(),
+        }
+        if searches && self.machine.hierarchies() != self.hierarchies {
+            self.read_again();
+        }
+        if now >= self.settle_at {
+            let all_settled = self.settle_services(&mut changes) & self.settle_containers(&mut changes);
+            self.settle_at = if all_settled { Nanos::MAX } else { now.saturating_add(SETTLE_AGAIN_NS) };
+        }
+        if searches {
+            self.search_at = now.saturating_add(self.config.intervals.processes.as_nanos() as Nanos);
+            self.search(&mut changes);
+        }
+        changes
+    }
+
+    fn read_again(&mut self) {
+        self.hierarchies = self.machine.hierarchies();
+        self.groups = Groups::read(&self.hierarchies, Roles::of(&self.config));
+        self.settle_at = 0;
+    }
+
+    /// Becomes readable when a group has come or gone. It is another one after [`Self::reload`], and after a
+    /// hierarchy was unmounted.
+    pub fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.groups.fd()
     }
 
     /// The services of the last look.
@@ -32,8 +171,86 @@ impl Finder {
         self.services.values()
     }
 
+    /// A service of the last look.
+    pub fn service(&self, id: ServiceId) -> Option<&FoundService> {
+        self.services.get(&id)
+    }
+
     /// The containers of the last look.
     pub fn containers(&self) -> impl Iterator<Item = &Container> {
         self.containers.values()
+    }
+
+    /// A container of the last look.
+    pub fn container(&self, id: &ContainerId) -> Option<&Container> {
+        self.containers.get(id)
+    }
+
+    /// The processes in a group and below it.
+    pub fn processes(&self, group: &GroupId) -> Vec<u32> {
+        self.groups.processes(Path::new(&group.path))
+    }
+
+    fn new_id(&mut self) -> ServiceId {
+        self.last_id += 1;
+        ServiceId(self.last_id)
+    }
+}
+
+// What is not there, or not as it should be.
+impl Finder {
+    /// All that the owner should know.
+    pub fn lacks(&self) -> Vec<Lack> {
+        let mut lacks = self.missing_services();
+        let has_group = |glob: &Glob| self.groups.trees().any(|path| glob.fit(&path.to_string_lossy()) == Fit::Matches);
+        let trees = self.config.batch.iter().filter(|tree| !has_group(&tree.cgroup));
+        lacks.extend(trees.map(|tree| Lack::Tree { cgroup: tree.cgroup.to_string() }));
+        lacks.extend(self.lacks_of_pods());
+        lacks.extend(self.held());
+        lacks.extend(self.groups.mixed().map(|(path, count)| Lack::Mixed { group: path.display().to_string(), count }));
+        lacks.extend(self.groups.is_blind().then_some(Lack::Blind));
+        lacks
+    }
+
+    fn missing_services(&self) -> Vec<Lack> {
+        let found: BTreeSet<usize> = self.services.values().filter_map(|service| service.rule).collect();
+        let rules = self.config.services.iter().enumerate().filter(|(number, _)| !found.contains(number));
+        let lack = |(number, rule): (usize, &ServiceRule)| match self.taken.get(&number) {
+            Some(other) => Lack::Taken { service: rule.name.clone(), other: other.clone() },
+            None => Lack::Service { name: rule.name.clone(), how: how(&rule.matches) },
+        };
+        rules.map(lack).collect()
+    }
+
+    fn lacks_of_pods(&self) -> Option<Lack> {
+        self.config.kubernetes.as_ref()?;
+        let pods = || self.groups.services().filter(|member| matches!(member.role, Role::Pod(_)));
+        let nameless = pods().filter(|pod| !self.pods.has(&pod.path)).count();
+        match (pods().next(), nameless) {
+            (None, _) => Some(Lack::Pods),
+            (Some(_), 0) => None,
+            (Some(_), count) => Some(Lack::PodNames { count, logs: self.machine.pod_logs.clone() }),
+        }
+    }
+
+    fn held(&self) -> impl Iterator<Item = Lack> {
+        self.left_out.iter().filter_map(|(id, why)| match why {
+            LeftOut::Holds(service) => {
+                let service = self.services.get(service)?.name.clone();
+                Some(Lack::Holds { container: id.path.clone(), service })
+            }
+            LeftOut::Overhead => None,
+        })
+    }
+}
+
+/// How a service is looked for, in words.
+fn how(matches: &Match) -> String {
+    match matches {
+        Match::Cgroup(glob) => format!("cgroup {glob}"),
+        Match::Unit(unit) => format!("unit {unit}"),
+        Match::Pod(glob) => format!("pod {glob}"),
+        Match::Port(port) => format!("port {port}"),
+        Match::Comm(comm) => format!("comm {comm}"),
     }
 }

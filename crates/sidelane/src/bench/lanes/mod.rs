@@ -105,7 +105,7 @@ fn climb(options: &LanesOptions, plan: &Plan) -> Result<Ladder> {
     let name = format!("sidelane-bench-{}", std::process::id());
     let guardian = doctor::start_guardian(&name, Some(&claim))?;
     let ladder = ladder::measure(&pair, &name, &plan.naps, checked);
-    guardian.finish().context("cannot put the machine right")?;
+    guardian.finish().context("cannot undo all changes to the machine")?;
     Ok(ladder)
 }
 

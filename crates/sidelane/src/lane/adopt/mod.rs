@@ -164,7 +164,9 @@ impl Adopted {
         let tickets = guardian.add(changes)?;
         let before = self.noted.insert(pid, (process, tickets));
         // Whoever bore the number before has ended.
-        guardian.withdraw(before.map(|(_, tickets)| tickets).unwrap_or_default()).context("cannot brief the guardian")
+        guardian
+            .withdraw(before.map(|(_, tickets)| tickets).unwrap_or_default())
+            .context("cannot tell the guardian what to undo")
     }
 
     fn take(&mut self, pid: u32, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
@@ -216,7 +218,7 @@ impl Adopted {
         }
         self.newcomers.families = families;
         let undo = Undo::Newcomers(self.newcomers.clone());
-        guardian.replace(self.newcomers_ticket, undo).context("cannot brief the guardian")
+        guardian.replace(self.newcomers_ticket, undo).context("cannot tell the guardian what to undo")
     }
 
     fn give_back(&mut self, pid: u32, cage: &Cage, job: &BatchTracking, guardian: &mut Guardian) -> Result<()> {
@@ -243,7 +245,7 @@ impl Adopted {
     fn forget_ended(&mut self, guardian: &mut Guardian) -> Result<()> {
         let ended: Vec<u32> = self.noted.keys().copied().filter(|pid| !is_alive(*pid)).collect();
         let tickets = ended.into_iter().filter_map(|pid| self.noted.remove(&pid)).flat_map(|(_, tickets)| tickets);
-        guardian.withdraw(tickets.collect::<Vec<_>>()).context("cannot brief the guardian")
+        guardian.withdraw(tickets.collect::<Vec<_>>()).context("cannot tell the guardian what to undo")
     }
 
     /// Whether all of its processes have ended.

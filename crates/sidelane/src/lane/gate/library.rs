@@ -9,7 +9,7 @@ const NAME: &str = "libsidelane_gate.so";
 /// Overrides the places below; for packages and tests.
 const OVERRIDE: &str = "SIDELANE_GATE_LIBRARY";
 
-/// Why a gate cannot be had.
+/// Why a gate cannot be used here.
 #[derive(Debug, Error)]
 pub enum LibraryError {
     /// The library is nowhere.

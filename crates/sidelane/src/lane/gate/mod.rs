@@ -64,17 +64,17 @@ pub enum Gate {
     SchedIdle,
 }
 
-/// Why a gate cannot be had.
+/// Why a gate cannot be used here.
 #[derive(Debug, Error)]
 pub enum GateError {
     /// The library is nowhere.
     #[error(transparent)]
     Instrumented(#[from] LibraryError),
     /// The kernel lets nobody schedule, or somebody else.
-    #[error("the gate `sched-ext` cannot be had here: {0}; or use --gate holder")]
+    #[error("the gate `sched-ext` cannot be used here: {0}; or use --gate holder")]
     SchedExt(Unavailable),
     /// The kernel keeps no threads apart.
-    #[error("the gate `core-sched` cannot be had here: {0}; use --gate holder")]
+    #[error("the gate `core-sched` cannot be used here: {0}; use --gate holder")]
     CoreSched(Lack),
     /// Batch that was adopted has to be what it was when it is given back.
     #[error("--adopt goes with --gate holder, freezer or sched-idle: batch that runs already cannot be given another")]
@@ -92,7 +92,7 @@ impl Gate {
     /// itself, and which is dearer is for measurements on real lanes to say.
     ///
     /// # Errors
-    /// When the choice cannot be had here.
+    /// When the choice cannot be used here.
     pub fn choose(choice: GateChoice, command: &[OsString]) -> Result<Self, GateError> {
         match choice {
             GateChoice::Auto => Ok(Self::automatic(command)),

@@ -266,7 +266,7 @@ impl Session {
         let at_end = self.is_adopted().then(|| self.memory().books());
         if let Err(error) = self.guardian.undo_all() {
             let _ = self.guardian.dismiss();
-            return Err(error).context("cannot put the machine right");
+            return Err(error).context("cannot undo all changes to the machine");
         }
         let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
         let mut books = at_end.unwrap_or_else(|| self.tracker.memory().books()).since(&self.began);

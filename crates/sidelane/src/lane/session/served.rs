@@ -50,6 +50,7 @@ impl Guest {
             requests: any(&Self::is_seen_at_sockets),
             turns: any(&|guest| guest.emitters.is_some()),
             counters: any(&|guest| matches!(guest.lane_use.counters, Some(Ok(_)))),
+            interference: false,
             self_checking: options.gate.is_instrumented(),
             groups: any(&|guest| guest.beside.service.group.is_some()),
             scheduler,

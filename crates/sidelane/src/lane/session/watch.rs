@@ -91,7 +91,7 @@ impl Session {
         self.note(Note::GuardianEnded);
         let list = self.guardian.list().clone();
         self.guardian = start_guardian(&self.claims)?;
-        self.guardian.succeed(list).context("cannot brief the guardian")
+        self.guardian.succeed(list).context("cannot tell the guardian what to undo")
     }
 
     /// Finds services that were restarted, and lets lanes be held again that one had visited.

@@ -5,6 +5,14 @@ use sidelane_policy::borrow::{Requests, Running};
 
 use crate::time::{Nanos, Speed, Work};
 
+/// A request that waits.
+#[derive(Clone, Copy, Debug)]
+pub struct Queued {
+    pub number: u64,
+    pub arrived: Nanos,
+    pub work_ns: Nanos,
+}
+
 /// A request that runs.
 #[derive(Clone, Copy, Debug)]
 pub struct Request {

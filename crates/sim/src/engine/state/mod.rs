@@ -4,6 +4,5 @@ pub mod core;
 pub mod faults;
 pub mod keeper;
 pub mod lane;
-pub mod queues;
 pub mod rule;
 pub mod terms;

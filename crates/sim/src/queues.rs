@@ -1,42 +1,45 @@
-//! The requests that wait, and the workers that do.
+//! The requests of a service that wait, and the workers that do.
 
 use std::collections::VecDeque;
 
 use crate::model::Queue;
-use crate::time::Nanos;
-
-/// A request that waits.
-#[derive(Clone, Copy, Debug)]
-pub struct Queued {
-    pub number: u64,
-    pub arrived: Nanos,
-    pub work_ns: Nanos,
-}
+use crate::rng::Rng;
 
 /// The requests that wait, and the workers that do.
 #[derive(Clone, Debug)]
-pub struct Queues {
-    pub kind: Queue,
+pub struct Queues<T> {
+    kind: Queue,
     /// One, or one for each worker.
-    waiting: Vec<VecDeque<Queued>>,
+    waiting: Vec<VecDeque<T>>,
     /// In all of them.
     pub len: usize,
     /// A bit for each worker without a request.
     pub idle: u64,
-    pub workers: u32,
+    workers: u32,
     /// The worker that was last given one by choice.
     last: u32,
 }
 
-impl Queues {
+impl<T: Clone> Queues<T> {
     pub fn new(kind: Queue, workers: usize) -> Self {
         let count = if kind == Queue::Shared { 1 } else { workers };
         let idle = u64::MAX >> (u64::BITS as usize - workers);
         Self { kind, waiting: vec![VecDeque::new(); count], len: 0, idle, workers: workers as u32, last: 0 }
     }
 
+    /// The worker of the next request, and whether it is idle. Workers with queues of their own are chosen at random.
+    pub fn worker(&mut self, dispatch: &mut Rng) -> (usize, bool) {
+        match self.kind {
+            Queue::Shared => self.next_idle().map_or((0, false), |worker| (worker, true)),
+            Queue::PerWorker => {
+                let worker = dispatch.below(self.workers) as usize;
+                (worker, self.idle >> worker & 1 == 1)
+            }
+        }
+    }
+
     /// The next idle worker after the last that was chosen: about the one that has been idle longest.
-    pub fn next_idle(&mut self) -> Option<usize> {
+    fn next_idle(&mut self) -> Option<usize> {
         if self.idle == 0 {
             return None;
         }
@@ -47,12 +50,12 @@ impl Queues {
     }
 
     /// Those that wait in the first queue, the next first.
-    pub fn waiting(&self) -> impl Iterator<Item = &Queued> {
+    pub fn waiting(&self) -> impl Iterator<Item = &T> {
         self.waiting[0].iter()
     }
 
     /// Those that wait for `worker`.
-    pub fn of(&mut self, worker: usize) -> &mut VecDeque<Queued> {
+    pub fn of(&mut self, worker: usize) -> &mut VecDeque<T> {
         let index = if self.kind == Queue::Shared { 0 } else { worker };
         &mut self.waiting[index]
     }

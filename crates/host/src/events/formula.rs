@@ -1,0 +1,225 @@
+//! A value per activity, as a formula over events: `STALLS / (LOADS + STORES)`.
+//!
+//! ```text
+//! formula = sum "/" sum
+//! sum     = name | "(" name { "+" name } ")"
+//! name    = a name that perf knows, or "r" and a number in hexadecimal, or a name from the processor's row
+//! ```
+
+use std::fmt;
+use std::str::FromStr;
+
+use thiserror::Error;
+
+use crate::perf::Event;
+
+/// Events of a formula, at most: as many as processors count at the same time on each of two siblings.
+pub const EVENTS_MAX: usize = 4;
+
+/// What some events count for each time that others do.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Formula {
+    names: Vec<String>,
+    events: Vec<Event>,
+    numerator: Vec<usize>,
+    denominator: Vec<usize>,
+}
+
+/// A text that is not a formula.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum FormulaError {
+    /// It has no such form.
+    #[error("`{text}` is not a formula: write events, a line, events, as in `page-faults / (cycles + ref-cycles)`")]
+    Form {
+        /// The text.
+        text: String,
+    },
+    /// An event that nobody knows.
+    #[error(
+        "`{name}` is no event that is known here; known are {}, the events of this processor's row, and rHEX for the \
+         processor's own numbers (`perf list --details` shows them)",
+        known()
+    )]
+    Event {
+        /// Its name.
+        name: String,
+    },
+    /// More events than are counted at the same time.
+    #[error("a formula has at most {EVENTS_MAX} events, and `{text}` has {count}; leave some out")]
+    TooMany {
+        /// The text.
+        text: String,
+        /// How many.
+        count: usize,
+    },
+}
+
+fn known() -> String {
+    Event::names().collect::<Vec<_>>().join(", ")
+}
+
+impl Formula {
+    /// Reads a formula whose events perf knows.
+    pub fn parse(text: &str) -> Result<Self, FormulaError> {
+        Self::parse_with(text, |_| None)
+    }
+
+    /// Reads a formula that may also name other events, which come first.
+    pub fn parse_with(text: &str, others: impl Fn(&str) -> Option<Event>) -> Result<Self, FormulaError> {
+        let form = || FormulaError::Form { text: text.to_owned() };
+        let (above, below) = text.split_once('/').ok_or_else(form)?;
+        let (above, below) = (sum(above).ok_or_else(form)?, sum(below).ok_or_else(form)?);
+        let mut new = Self { names: Vec::new(), events: Vec::new(), numerator: Vec::new(), denominator: Vec::new() };
+        let known = |name: &str| others(name).or_else(|| Event::named(name));
+        for name in above {
+            let place = new.place(name, &known)?;
+            new.numerator.push(place);
+        }
+        for name in below {
+            let place = new.place(name, &known)?;
+            new.denominator.push(place);
+        }
+        match new.events.len() {
+            count if count > EVENTS_MAX => Err(FormulaError::TooMany { text: text.to_owned(), count }),
+            _ => Ok(new),
+        }
+    }
+
+    /// The place of an event, which is added unless it is there already.
+    fn place(&mut self, name: &str, known: &impl Fn(&str) -> Option<Event>) -> Result<usize, FormulaError> {
+        let event = known(name).ok_or_else(|| FormulaError::Event { name: name.to_owned() })?;
+        if let Some(place) = self.events.iter().position(|other| *other == event) {
+            return Ok(place);
+        }
+        self.names.push(name.to_owned());
+        self.events.push(event);
+        Ok(self.events.len() - 1)
+    }
+
+    /// Its events, each once.
+    pub fn events(&self) -> &[Event] {
+        &self.events
+    }
+
+    /// Their names.
+    pub fn names(&self) -> &[String] {
+        &self.names
+    }
+
+    /// Those above the line: a bit each, by place.
+    pub fn numerator(&self) -> u32 {
+        bits(&self.numerator)
+    }
+
+    /// Those below the line: a bit each, by place.
+    pub fn denominator(&self) -> u32 {
+        bits(&self.denominator)
+    }
+
+    /// Whether the processor counts one of its events, and not the kernel.
+    pub fn needs_processor(&self) -> bool {
+        self.events.iter().any(Event::is_hardware)
+    }
+
+    /// The value for what was counted of each event; nothing where there was no activity.
+    pub fn value(&self, counts: &[u64]) -> Option<f64> {
+        let sum = |places: &[usize]| places.iter().map(|place| counts[*place] as f64).sum::<f64>();
+        let below = sum(&self.denominator);
+        (below > 0.0).then(|| sum(&self.numerator) / below)
+    }
+}
+
+/// The names of a sum, of which none is there twice.
+fn sum(text: &str) -> Option<Vec<&str>> {
+    let text = text.trim();
+    let names = match text.strip_prefix('(') {
+        Some(rest) => rest.strip_suffix(')')?.split('+').map(str::trim).collect(),
+        None => vec![text],
+    };
+    let is_name =
+        |name: &&str| !name.is_empty() && name.chars().all(|c| c.is_ascii_alphanumeric() || "-_.".contains(c));
+    let is_first = |(at, name): (usize, &&str)| !names[..at].contains(name);
+    (names.iter().all(is_name) && names.iter().enumerate().all(is_first)).then_some(names)
+}
+
+fn bits(places: &[usize]) -> u32 {
+    places.iter().fold(0, |bits, place| bits | 1 << place)
+}
+
+impl FromStr for Formula {
+    type Err = FormulaError;
+
+    fn from_str(text: &str) -> Result<Self, FormulaError> {
+        Self::parse(text)
+    }
+}
+
+impl fmt::Display for Formula {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let side = |places: &[usize]| {
+            let names: Vec<&str> = places.iter().map(|place| self.names[*place].as_str()).collect();
+            if names.len() == 1 { names[0].to_owned() } else { format!("({})", names.join(" + ")) }
+        };
+        write!(f, "{} / {}", side(&self.numerator), side(&self.denominator))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn the_papers_formula_is_read_by_its_numbers() {
+        let formula = Formula::parse("r140014a3 / (r81d0 + r82d0)").unwrap();
+        let raw = |name| Event::named(name).unwrap();
+        assert_eq!(formula.events(), [raw("r140014a3"), raw("r81d0"), raw("r82d0")]);
+        assert_eq!((formula.numerator(), formula.denominator()), (0b001, 0b110));
+        assert_eq!(formula.value(&[4_000, 60, 40]), Some(40.0));
+        assert_eq!(formula.value(&[4_000, 0, 0]), None);
+        assert_eq!(formula.to_string(), "r140014a3 / (r81d0 + r82d0)");
+        assert!(formula.needs_processor());
+    }
+
+    #[test]
+    fn an_event_may_be_on_both_sides() {
+        let formula = Formula::parse("page-faults/(task-clock+page-faults)").unwrap();
+        assert_eq!((formula.numerator(), formula.denominator()), (0b01, 0b11));
+        assert_eq!(formula.value(&[1, 3]), Some(0.25));
+        assert!(!formula.needs_processor());
+    }
+
+    #[test]
+    fn other_names_come_first() {
+        let stalls = Event { kind: 4, config: 0xa3 };
+        let others = |name: &str| (name == "cycles").then_some(stalls);
+        assert_eq!(Formula::parse_with("cycles / instructions", others).unwrap().events()[0], stalls);
+    }
+
+    #[test]
+    fn what_is_no_formula_is_said() {
+        let said = |text: &str| Formula::parse(text).unwrap_err().to_string();
+        for text in
+            ["", "cycles", "/", "cycles /", "a + b / c", "(cycles / r1", "(r1 + r1) / r2", "r1 / r2 / r3", "() / r1"]
+        {
+            assert!(said(text).contains("is not a formula"), "{text}: {}", said(text));
+        }
+        assert!(said("reticulations / cycles").contains("`reticulations` is no event"));
+        assert!(said("r1 / (r2 + r3 + r4 + r5)").contains("at most 4 events"), "{}", said("r1 / (r2 + r3 + r4 + r5)"));
+    }
+
+    proptest! {
+        #[test]
+        fn any_text_is_read_without_a_panic(text in "\\PC*") {
+            let _ = Formula::parse(&text);
+        }
+
+        #[test]
+        fn what_is_shown_is_read_as_the_same(above in 1..4_usize, below in 1..4_usize) {
+            let names = |count: usize| (0..count).map(|at| format!("r{at}")).collect::<Vec<_>>().join(" + ");
+            let formula = Formula::parse(&format!("({}) / ({})", names(above), names(below))).unwrap();
+            prop_assert_eq!(Formula::parse(&formula.to_string()), Ok(formula));
+        }
+    }
+}

@@ -1,0 +1,13 @@
+//! Which events tell how much a thread is disturbed by its sibling, on which processor.
+//!
+//! - `formula`: stalls over loads and stores (Holmes, HPDC'22, Equation 1), of any events
+//! - `processor`: vendor, family and model
+//! - `table`: the events of each processor, with their sources
+
+mod formula;
+mod processor;
+mod table;
+
+pub use formula::{EVENTS_MAX, Formula, FormulaError};
+pub use processor::{Processor, Vendor};
+pub use table::{Candidate, Row, row_of};

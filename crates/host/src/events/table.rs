@@ -1,0 +1,263 @@
+//! The table: by processor, the events whose ratio tells how much its sibling disturbs a thread.
+//!
+//! The paper's events are those of Skylake-SP (Holmes, HPDC'22, Table 1 and Equation 1): execution stalls while the
+//! memory subsystem has an outstanding load, over loads and stores retired. A row is *exact* if its events are
+//! documented as counting that. Other rows have what comes nearest, and say so; `sidelane calibrate` finds out what
+//! they are worth on a machine.
+//!
+//! Numbers are perf's raw ones: on Intel and AMD the event select, the unit mask (`<< 8`) and the counter mask
+//! (`<< 24`); on Arm the event's number. Sources are the vendors' event lists as the kernel has them, under
+//! `tools/perf/pmu-events/arch`.
+
+use std::fs;
+
+use super::formula::Formula;
+use super::processor::{Processor, Vendor};
+use crate::perf::Event;
+
+/// An event that may tell interference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Candidate {
+    /// Its name in the vendor's list.
+    pub name: &'static str,
+    /// Its raw number.
+    pub config: u64,
+}
+
+const fn event(name: &'static str, config: u64) -> Candidate {
+    Candidate { name, config }
+}
+
+/// The events of some processors.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Row {
+    /// What they are called.
+    pub processors: &'static str,
+    vendor: Vendor,
+    family: u32,
+    /// First and last of each range.
+    models: &'static [(u32, u32)],
+    /// Events that tell stalls on memory; the first one is the default.
+    pub candidates: &'static [Candidate],
+    /// Events that together count what the thread asked of memory.
+    pub activity: &'static [Candidate],
+    /// They count what the paper's do.
+    pub exact: bool,
+    /// Where that is said.
+    pub source: &'static str,
+    /// The PMU's name in sysfs, where a machine has CPUs of more than one kind.
+    pmu: Option<&'static str>,
+}
+
+/// Of Skylake to Ice Lake: Table 1 of the paper, best first.
+const STALLS_MEM_ANY: &[Candidate] = &[
+    event("CYCLE_ACTIVITY.STALLS_MEM_ANY", 0x1400_14a3),
+    event("CYCLE_ACTIVITY.CYCLES_MEM_ANY", 0x1000_10a3),
+    event("CYCLE_ACTIVITY.STALLS_L3_MISS", 0x0600_06a3),
+    event("CYCLE_ACTIVITY.CYCLES_L3_MISS", 0x0200_02a3),
+];
+/// From Golden Cove on the first of them has another name and number, and the same description.
+const BOUND_ON_LOADS: &[Candidate] = &[
+    event("EXE_ACTIVITY.BOUND_ON_LOADS", 0x0500_21a6),
+    event("CYCLE_ACTIVITY.CYCLES_MEM_ANY", 0x1000_10a3),
+    event("MEMORY_ACTIVITY.STALLS_L3_MISS", 0x0900_0947),
+];
+const MEM_INST_RETIRED: &[Candidate] =
+    &[event("MEM_INST_RETIRED.ALL_LOADS", 0x81d0), event("MEM_INST_RETIRED.ALL_STORES", 0x82d0)];
+
+/// Zen 2 and 3 have no stalls on outstanding loads: the nearest are cycles without dispatch since a queue was full.
+const QUEUES_FULL: &[Candidate] = &[
+    event("de_dis_dispatch_token_stalls1.load_queue_rsrc_stall", 0x02ae),
+    event("de_dis_dispatch_token_stalls1.store_queue_rsrc_stall", 0x04ae),
+];
+/// Zen 4 and 5: cycles without retirement since the oldest operation is a load that waits for its data.
+const LOAD_NOT_COMPLETE: &[Candidate] =
+    &[event("ex_no_retire.load_not_complete", 0xa2d6), event("ex_no_retire.not_complete", 0x02d6)];
+/// Loads, stores and those that are both, dispatched: AMD counts no retired ones.
+const LS_DISPATCH: &[Candidate] = &[event("ls_dispatch.all", 0x0729)];
+
+/// Stalls in the back end since a load waits; the older cores count all stalls in the back end.
+const STALL_BACKEND_MEM: &[Candidate] = &[event("STALL_BACKEND_MEM", 0x4005), event("STALL_BACKEND", 0x24)];
+const STALL_BACKEND: &[Candidate] = &[event("STALL_BACKEND", 0x24)];
+/// Speculated ones: Neoverse counts loads and stores no later.
+const LD_ST_SPEC: &[Candidate] = &[event("LD_SPEC", 0x70), event("ST_SPEC", 0x71)];
+const MEM_ACCESS: &[Candidate] = &[event("MEM_ACCESS", 0x13)];
+
+const INTEL: Row = Row {
+    processors: "",
+    vendor: Vendor::Intel,
+    family: 6,
+    models: &[],
+    candidates: STALLS_MEM_ANY,
+    activity: MEM_INST_RETIRED,
+    exact: true,
+    source: "",
+    pmu: None,
+};
+const AMD: Row = Row { vendor: Vendor::Amd, activity: LS_DISPATCH, exact: false, ..INTEL };
+const ARM: Row = Row { vendor: Vendor::Arm, family: 0, activity: LD_ST_SPEC, exact: false, ..INTEL };
+
+const ROWS: [Row; 10] = [
+    Row {
+        processors: "Skylake, Kaby Lake, Coffee Lake, Comet Lake, Cascade Lake",
+        models: &[(0x4e, 0x4e), (0x55, 0x55), (0x5e, 0x5e), (0x8e, 0x8e), (0x9e, 0x9e), (0xa5, 0xa6)],
+        source: "Holmes, Table 1; perf: x86/skylakex/pipeline.json, cache.json",
+        ..INTEL
+    },
+    Row {
+        processors: "Ice Lake, Tiger Lake, Rocket Lake",
+        models: &[(0x6a, 0x6a), (0x6c, 0x6c), (0x7d, 0x7e), (0x8c, 0x8d), (0xa7, 0xa7)],
+        source: "perf: x86/icelakex/pipeline.json, cache.json",
+        ..INTEL
+    },
+    Row {
+        processors: "Sapphire Rapids, Emerald Rapids, Granite Rapids",
+        models: &[(0x8f, 0x8f), (0xcf, 0xcf), (0xad, 0xae)],
+        candidates: BOUND_ON_LOADS,
+        source: "perf: x86/sapphirerapids and x86/graniterapids, pipeline.json, cache.json",
+        ..INTEL
+    },
+    Row {
+        processors: "P-cores of Alder Lake, Raptor Lake, Meteor Lake",
+        models: &[(0x97, 0x97), (0x9a, 0x9a), (0xb7, 0xb7), (0xba, 0xba), (0xbf, 0xbf), (0xaa, 0xaa), (0xac, 0xac)],
+        candidates: BOUND_ON_LOADS,
+        source: "perf: x86/alderlake and x86/meteorlake, pipeline.json, cache.json, unit cpu_core",
+        pmu: Some("cpu_core"),
+        ..INTEL
+    },
+    Row {
+        processors: "Zen 2",
+        family: 0x17,
+        models: &[(0x30, 0xff)],
+        candidates: QUEUES_FULL,
+        source: "nearest: perf: x86/amdzen2, PMCx0AE and PMCx029 of AMD's processor programming reference",
+        ..AMD
+    },
+    Row {
+        processors: "Zen 3",
+        family: 0x19,
+        models: &[(0x00, 0x0f), (0x20, 0x5f)],
+        candidates: QUEUES_FULL,
+        source: "nearest: perf: x86/amdzen3, PMCx0AE and PMCx029 of AMD's processor programming reference",
+        ..AMD
+    },
+    Row {
+        processors: "Zen 4",
+        family: 0x19,
+        models: &[(0x10, 0x1f), (0x60, 0xaf)],
+        candidates: LOAD_NOT_COMPLETE,
+        source: "nearest: perf: x86/amdzen4, PMCx0D6 and PMCx029 of AMD's processor programming reference",
+        ..AMD
+    },
+    Row {
+        processors: "Zen 5",
+        family: 0x1a,
+        models: &[(0x00, 0xff)],
+        candidates: LOAD_NOT_COMPLETE,
+        source: "nearest: perf: x86/amdzen5, PMCx0D6 and PMCx029 of AMD's processor programming reference",
+        ..AMD
+    },
+    Row {
+        processors: "Neoverse N2, N3, V1, V2, V3",
+        models: &[(0xd40, 0xd40), (0xd49, 0xd49), (0xd4f, 0xd4f), (0xd83, 0xd84), (0xd8e, 0xd8e)],
+        candidates: STALL_BACKEND_MEM,
+        source: "nearest: perf: arm64/common-and-microarch.json; these cores have no siblings",
+        ..ARM
+    },
+    Row {
+        processors: "Neoverse N1, E1",
+        models: &[(0xd0c, 0xd0c), (0xd4a, 0xd4a)],
+        candidates: STALL_BACKEND,
+        activity: MEM_ACCESS,
+        source: "nearest: perf: arm64/common-and-microarch.json; all stalls of the back end; of these two, E1 has siblings",
+        ..ARM
+    },
+];
+
+/// The row of a processor, if it is in the table.
+pub fn row_of(processor: &Processor) -> Option<&'static Row> {
+    ROWS.iter().find(|row| row.is_of(processor))
+}
+
+impl Row {
+    fn is_of(&self, processor: &Processor) -> bool {
+        let same = (self.vendor, self.family) == (processor.vendor, processor.family);
+        same && self.models.iter().any(|(first, last)| (*first..=*last).contains(&processor.model))
+    }
+
+    /// The event that has this name in the row.
+    pub fn named(&self, name: &str) -> Option<Event> {
+        let mut all = self.candidates.iter().chain(self.activity);
+        all.find(|event| event.name.eq_ignore_ascii_case(name)).map(|event| self.event(event))
+    }
+
+    /// A candidate per activity.
+    pub fn formula(&self, candidate: &Candidate) -> Formula {
+        let activity: Vec<&str> = self.activity.iter().map(|event| event.name).collect();
+        let text = format!("{} / ({})", candidate.name, activity.join(" + "));
+        Formula::parse_with(&text, |name| self.named(name)).expect("rows are formulas: a test reads each")
+    }
+
+    /// The first candidate's.
+    pub fn default_formula(&self) -> Formula {
+        self.formula(&self.candidates[0])
+    }
+
+    fn event(&self, candidate: &Candidate) -> Event {
+        let kind = self.pmu.and_then(pmu_kind);
+        Event { config: candidate.config, ..kind.map_or(Event::raw(0), |kind| Event { kind, config: 0 }) }
+    }
+}
+
+/// The number of a PMU that is one of several: raw events alone would mean another one.
+fn pmu_kind(pmu: &str) -> Option<u32> {
+    fs::read_to_string(format!("/sys/bus/event_source/devices/{pmu}/type")).ok()?.trim().parse().ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn row(vendor: Vendor, family: u32, model: u32) -> Option<&'static Row> {
+        row_of(&Processor { vendor, family, model })
+    }
+
+    #[test]
+    fn the_papers_processor_has_the_papers_events() {
+        let skylake = row(Vendor::Intel, 6, 0x55).unwrap();
+        let raw = |name| Event::named(name).unwrap();
+        assert_eq!(skylake.default_formula().events(), [raw("r140014a3"), raw("r81d0"), raw("r82d0")]);
+        assert!(skylake.exact);
+        assert_eq!(skylake.named("cycle_activity.stalls_mem_any"), Event::named("r140014a3"));
+    }
+
+    #[test]
+    fn each_processor_has_its_row() {
+        let name =
+            |vendor, family, model| row(vendor, family, model).map(|row| row.processors.split(',').next().unwrap());
+        assert_eq!(name(Vendor::Intel, 6, 0x6a), Some("Ice Lake"));
+        assert_eq!(name(Vendor::Intel, 6, 0xcf), Some("Sapphire Rapids"));
+        assert_eq!(name(Vendor::Intel, 6, 0xad), Some("Sapphire Rapids"));
+        assert_eq!(name(Vendor::Intel, 6, 0xb7), Some("P-cores of Alder Lake"));
+        assert_eq!(name(Vendor::Amd, 0x17, 0x31), Some("Zen 2"));
+        assert_eq!(name(Vendor::Amd, 0x17, 0x01), None, "Zen 1");
+        assert_eq!(name(Vendor::Amd, 0x19, 0x01), Some("Zen 3"));
+        assert_eq!(name(Vendor::Amd, 0x19, 0x11), Some("Zen 4"));
+        assert_eq!(name(Vendor::Amd, 0x1a, 0x02), Some("Zen 5"));
+        assert_eq!(name(Vendor::Arm, 0, 0xd4f), Some("Neoverse N2"));
+        assert_eq!(name(Vendor::Arm, 0, 0xd0c), Some("Neoverse N1"));
+        assert_eq!(name(Vendor::Intel, 6, 0x3f), None, "Haswell");
+    }
+
+    #[test]
+    fn no_processor_has_two_rows_and_each_row_is_a_formula_with_a_source() {
+        for row in &ROWS {
+            assert!(!row.source.is_empty(), "{}", row.processors);
+            row.candidates.iter().for_each(|candidate| drop(row.formula(candidate)));
+            for model in row.models.iter().flat_map(|(first, last)| *first..=*last) {
+                let processor = Processor { vendor: row.vendor, family: row.family, model };
+                assert_eq!(ROWS.iter().filter(|row| row.is_of(&processor)).count(), 1, "{processor}");
+            }
+        }
+    }
+}

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What the processor, or the kernel, counts on a CPU while a service runs there.
+ *
+ * The counters count whoever runs. They are read where the service comes or goes, and at ticks while it runs on, so
+ * what was counted between two reads belongs to one side. User space opens the counters and writes the formula;
+ * src/interference is the other side.
+ *
+ * All of this is dead code, and gone from the loaded program, unless settings.interference.
+ */
+#ifndef SIDELANE_GUARD_COUNTERS_H
+#define SIDELANE_GUARD_COUNTERS_H
+
+#include "guard/window.h"
+
+/* The events of each CPU's formula, one after the other. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERF_EVENT_ARRAY);
+	__uint(max_entries, SIDELANE_GUARD_EVENTS);
+	__type(key, uint32_t);
+	__type(value, uint32_t);
+} guard_events SEC(".maps");
+
+/* One entry a CPU. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_guard_word);
+} guard_words SEC(".maps");
+
+/* Where the counters of a CPU stand. */
+struct guard_counts {
+	uint64_t counts[SIDELANE_GUARD_EVENTS];
+	uint64_t away_ns; /* of the time in which they were to count, they did not */
+};
+
+/* The word of a CPU on which something is counted. */
+static __always_inline struct sidelane_guard_word *guard_word(uint32_t cpu)
+{
+	struct sidelane_guard_word *word = bpf_map_lookup_elem(&guard_words, &cpu);
+
+	return word && load_once(word->event_count) ? word : 0;
+}
+
+/* The processor's events of one formula are a group: all count, or none does. The kernel's count always. */
+static __always_inline bool read_counters(struct sidelane_guard_word *word, uint32_t cpu, struct guard_counts *now)
+{
+	struct bpf_perf_event_value value;
+
+	for (uint32_t i = 0; i < SIDELANE_GUARD_EVENTS && i < word->event_count; i++) {
+		if (bpf_perf_event_read_value(&guard_events, cpu * SIDELANE_GUARD_EVENTS + i, &value, sizeof(value)))
+			return false;
+		now->counts[i] = value.counter;
+		if (value.enabled - value.running > now->away_ns)
+			now->away_ns = value.enabled - value.running;
+	}
+	return true;
+}
+
+/* Gives what was counted since the last read to the service, or to the others. */
+static __always_inline void attribute(struct sidelane_guard_word *word, const struct guard_counts *now,
+				      bool to_service)
+{
+	for (int i = 0; i < SIDELANE_GUARD_EVENTS; i++) {
+		uint64_t counted = now->counts[i] - word->seen[i];
+		uint64_t *sum = to_service ? &word->service[i] : &word->others[i];
+		store_once(*sum, *sum + counted);
+	}
+	store_once(word->away_ns, word->away_ns + (now->away_ns - word->away_seen_ns));
+}
+
+/* Reads the counters of this CPU, on which the service or somebody else has run since the last time. */
+static __always_inline void guard_read(struct sidelane_guard_word *word, uint32_t cpu, bool was_service,
+				       uint64_t now_ns)
+{
+	struct guard_counts now = {};
+
+	if (!read_counters(word, cpu, &now)) {
+		store_once(word->failed_reads, word->failed_reads + 1);
+		word->read_ns = 0;
+		return;
+	}
+	store_once(word->reads, word->reads + 1);
+	if (word->read_ns) {
+		attribute(word, &now, was_service);
+		if (was_service)
+			store_once(word->service_ns, word->service_ns + (now_ns - word->read_ns));
+	} else {
+		open_window(word, now_ns);
+	}
+	for (int i = 0; i < SIDELANE_GUARD_EVENTS; i++)
+		word->seen[i] = now.counts[i];
+	word->away_seen_ns = now.away_ns;
+	word->read_ns = now_ns;
+	look_at_window(word, cpu, now_ns);
+}
+
+#endif

@@ -1,0 +1,88 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Windows: what was counted for the service becomes a value (Holmes, HPDC'22, Equation 1), and a value that crosses
+ * the threshold rings user space.
+ *
+ * A window is a stretch of the service's own time, so a service that runs for a moment now and then has one, too.
+ * What the crossing means, and what is to be done, user space decides.
+ */
+#ifndef SIDELANE_GUARD_WINDOW_H
+#define SIDELANE_GUARD_WINDOW_H
+
+#include "guard/word.h"
+#include "maps.h"
+
+/* The bell of whoever guards. The words say why it was rung. */
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 4096);
+} guard_bell SEC(".maps");
+
+/* More would not fit above the point. */
+#define GUARD_COUNT_MAX ((1ULL << (64 - SIDELANE_GUARD_SHIFT)) - 1)
+
+static __always_inline uint64_t window_sum(struct sidelane_guard_word *word, uint32_t events)
+{
+	uint64_t sum = 0;
+
+	for (int i = 0; i < SIDELANE_GUARD_EVENTS; i++)
+		if (events >> i & 1)
+			sum += word->service[i] - word->window[i];
+	return sum;
+}
+
+static __always_inline void open_window(struct sidelane_guard_word *word, uint64_t now_ns)
+{
+	word->opened_ns = now_ns;
+	word->window_service_ns = word->service_ns;
+	for (int i = 0; i < SIDELANE_GUARD_EVENTS; i++)
+		word->window[i] = word->service[i];
+}
+
+/* The state is written before the bell is looked at, and user space answers the bell before it looks at the state:
+ * both with a full barrier between, so a crossing is seen or rung for. */
+static __always_inline void crossed(struct sidelane_guard_word *word, uint32_t cpu, uint32_t above, uint64_t now_ns)
+{
+	store_once(word->above, above);
+	store_once(word->crossed_ns, now_ns);
+	store_once(word->crossings, word->crossings + 1);
+	if (__sync_lock_test_and_set(&word->rung, 1))
+		return;
+	/* Not rung: the next crossing tries again. */
+	if (bpf_ringbuf_output(&guard_bell, &cpu, sizeof(cpu), BPF_RB_FORCE_WAKEUP))
+		store_once(word->rung, 0);
+}
+
+static __always_inline void note_value(struct sidelane_guard_word *word, uint32_t cpu, uint64_t value, uint64_t now_ns)
+{
+	uint32_t above = value >= load_once(word->threshold);
+
+	store_once(word->value, value);
+	store_once(word->value_ns, now_ns);
+	store_once(word->windows, word->windows + 1);
+	if (value + 1 > load_once(word->peak))
+		store_once(word->peak, value + 1);
+	if (above != word->above)
+		crossed(word, cpu, above, now_ns);
+}
+
+/* Ends the window if it is long enough. No activity is no value. */
+static __always_inline void look_at_window(struct sidelane_guard_word *word, uint32_t cpu, uint64_t now_ns)
+{
+	if (word->service_ns - word->window_service_ns < word->window_ns &&
+	    now_ns - word->opened_ns < word->window_max_ns)
+		return;
+	uint64_t above_line = window_sum(word, word->numerator);
+	uint64_t below_line = window_sum(word, word->denominator);
+
+	open_window(word, now_ns);
+	if (!below_line || below_line < word->activity_min) {
+		store_once(word->empty_windows, word->empty_windows + 1);
+		return;
+	}
+	if (above_line > GUARD_COUNT_MAX)
+		above_line = GUARD_COUNT_MAX;
+	note_value(word, cpu, (above_line << SIDELANE_GUARD_SHIFT) / below_line, now_ns);
+}
+
+#endif

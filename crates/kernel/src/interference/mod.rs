@@ -1,0 +1,275 @@
+//! Interference: how much a service is disturbed on each CPU, by a formula over counters (Holmes, HPDC'22,
+//! Equation 1).
+//!
+//! The counters are opened here. The kernel program reads them where the service comes and goes and at ticks while it
+//! runs (`bpf/guard/`), works out the value of each window, and compares it with a threshold that is set here. All of
+//! that is in memory that both map, so reading it costs no system call; when a value crosses the threshold, the
+//! kernel program rings. Nothing is decided on either side.
+
+mod error;
+mod word;
+
+use std::io;
+use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
+use std::sync::atomic::Ordering;
+use std::time::Duration;
+
+use libbpf_rs::{MapCore, MapFlags, MapHandle};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::events::{EVENTS_MAX, Formula};
+use sidelane_host::perf;
+
+pub use error::NoCounters;
+pub use word::Counted;
+use word::{GuardWord, threshold, value};
+
+use crate::mapped::MappedArray;
+use crate::summons::SummonsRing;
+use crate::tracker::error::bpf;
+use crate::tracker::parts::{GUARD_BELL, GUARD_EVENTS, GUARD_WORDS};
+use crate::tracker::{Tracker, array};
+
+/// How the counters are looked at.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Windows {
+    /// A value is of so much of the service's own time.
+    pub window: Duration,
+    /// Or of what it ran in this time, if that is less.
+    pub window_max: Duration,
+    /// While the service runs on, the counters are read so often; `None`: only where it comes and goes.
+    pub tick: Option<Duration>,
+    /// Below the formula's line, less than this is no activity.
+    pub activity_min: u64,
+}
+
+impl Windows {
+    /// For a formula: the kernel counts rare events, of which each matters; the processor counts thousands in a
+    /// window, and of a few the value says nothing.
+    pub fn for_formula(formula: &Formula) -> Self {
+        Self { activity_min: if formula.needs_processor() { 100 } else { 1 }, ..Self::default() }
+    }
+}
+
+impl Default for Windows {
+    /// The paper's interval (§6.5), and its slow loop.
+    fn default() -> Self {
+        Self {
+            window: Duration::from_micros(50),
+            window_max: Duration::from_millis(10),
+            tick: Some(Duration::from_micros(50)),
+            activity_min: 1,
+        }
+    }
+}
+
+/// The value of one window.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Reading {
+    /// The formula's value.
+    pub value: f64,
+    /// When the window ended.
+    pub at_ns: u64,
+}
+
+/// A value has crossed its CPU's threshold.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Crossing {
+    /// The CPU.
+    pub cpu: u32,
+    /// It has reached the threshold; else it is below.
+    pub above: bool,
+    /// When.
+    pub at_ns: u64,
+    /// The value now.
+    pub value: f64,
+    /// Crossings since the last look, this one included.
+    pub times: u64,
+}
+
+/// Open counters on some CPUs. Dropping them closes them.
+pub struct Interference {
+    formula: Formula,
+    windows: Windows,
+    cpus: CpuSet,
+    /// By CPU: crossings that were told.
+    told: Vec<(u32, u64)>,
+    words: MappedArray<GuardWord>,
+    bell: SummonsRing,
+    events: MapHandle,
+    /// The kernel counts until these are closed.
+    counters: Vec<OwnedFd>,
+}
+
+impl Interference {
+    /// Opens the formula's counters on these CPUs, on all or on none, and hands them to the kernel program of
+    /// `tracker`, which was loaded with [`crate::tracker::Features::interference`]. There is no threshold yet.
+    ///
+    /// # Panics
+    /// If the tracker was loaded without it.
+    pub fn open(formula: &Formula, cpus: &CpuSet, tracker: &Tracker) -> Result<Self, NoCounters> {
+        Self::open_with(formula, Windows::for_formula(formula), cpus, tracker)
+    }
+
+    /// The same with windows of other lengths.
+    pub fn open_with(
+        formula: &Formula,
+        windows: Windows,
+        cpus: &CpuSet,
+        tracker: &Tracker,
+    ) -> Result<Self, NoCounters> {
+        let words = array(tracker.maps(), GUARD_WORDS, tracker.memory().cpu_count())?;
+        let keep = |map: &str| MapHandle::try_from(tracker.map(map)).map_err(bpf("keep the counters' maps"));
+        let bell = keep(GUARD_BELL)?.as_fd().try_clone_to_owned().map_err(NoCounters::Bell)?;
+        let mut new = Self {
+            formula: formula.clone(),
+            windows,
+            cpus: cpus.clone(),
+            told: cpus.iter().map(|cpu| (cpu, 0)).collect(),
+            words,
+            bell: SummonsRing::new(bell).map_err(NoCounters::Bell)?,
+            events: keep(GUARD_EVENTS)?,
+            counters: Vec::new(),
+        };
+        for cpu in cpus.iter() {
+            new.open_on(cpu)?;
+        }
+        // Only now: with all of them there, and none half.
+        cpus.iter().for_each(|cpu| new.begin(cpu));
+        Ok(new)
+    }
+
+    /// Opens the counters of one CPU. The processor's are a group: all of them count, or none does. The kernel's
+    /// always count, and some of them (its clocks) do not when they are in a group.
+    fn open_on(&mut self, cpu: u32) -> Result<(), NoCounters> {
+        let mut leader: Option<usize> = None;
+        for (place, (event, name)) in self.formula.events().iter().zip(self.formula.names()).enumerate() {
+            let group = leader.filter(|_| event.is_hardware()).map(|leader| &self.counters[leader]);
+            let counter = perf::open(*event, cpu, group).map_err(|source| NoCounters::Event {
+                name: name.clone(),
+                cpu,
+                source,
+            })?;
+            let fd = counter.as_raw_fd().to_ne_bytes();
+            self.events
+                .update(&event_key(cpu, place), &fd, MapFlags::ANY)
+                .map_err(bpf("hand a counter to the kernel"))?;
+            if event.is_hardware() {
+                leader.get_or_insert(self.counters.len());
+            }
+            self.counters.push(counter);
+        }
+        Ok(())
+    }
+
+    /// From here on the kernel program counts on this CPU.
+    fn begin(&mut self, cpu: u32) {
+        let word = self.words.get(cpu as usize);
+        let ns = |time: Duration| time.as_nanos() as u64;
+        word.threshold.store(threshold(None), Ordering::Relaxed);
+        word.window_ns.store(ns(self.windows.window), Ordering::Relaxed);
+        word.window_max_ns.store(ns(self.windows.window_max), Ordering::Relaxed);
+        word.tick_ns.store(self.windows.tick.map_or(0, ns), Ordering::Relaxed);
+        word.activity_min.store(self.windows.activity_min, Ordering::Relaxed);
+        word.numerator.store(self.formula.numerator(), Ordering::Relaxed);
+        word.denominator.store(self.formula.denominator(), Ordering::Relaxed);
+        word.read_ns.store(0, Ordering::Relaxed);
+        // Nothing is known of its turns: they may be long.
+        word.long_turns.store(1, Ordering::Relaxed);
+        word.event_count.store(self.formula.events().len() as u32, Ordering::Release);
+    }
+
+    /// What is counted.
+    pub fn formula(&self) -> &Formula {
+        &self.formula
+    }
+
+    /// Where.
+    pub fn cpus(&self) -> &CpuSet {
+        &self.cpus
+    }
+
+    /// From now on, a value of this CPU that is as high is a crossing; `None`: no value is.
+    pub fn set_threshold(&self, cpu: u32, value: Option<f64>) {
+        self.words.get(cpu as usize).threshold.store(threshold(value), Ordering::Release);
+    }
+
+    /// The value of this CPU; nothing if no service was active there in the last [`Windows::window_max`].
+    pub fn read(&self, cpu: u32) -> Option<f64> {
+        let fresh_ns = now_ns().saturating_sub(self.windows.window_max.as_nanos() as u64);
+        self.last(cpu).filter(|reading| reading.at_ns >= fresh_ns).map(|reading| reading.value)
+    }
+
+    /// The last value of this CPU, however old.
+    pub fn last(&self, cpu: u32) -> Option<Reading> {
+        let word = self.words.get(cpu as usize);
+        loop {
+            let at_ns = word.value_ns.load(Ordering::Acquire);
+            let value = value(word.value.load(Ordering::Acquire));
+            if at_ns == word.value_ns.load(Ordering::Acquire) {
+                return (at_ns > 0).then_some(Reading { value, at_ns });
+            }
+        }
+    }
+
+    /// The highest value of this CPU since this was last asked; nothing if there was none. A loop that looks now and
+    /// then misses nothing with it.
+    pub fn take_peak(&self, cpu: u32) -> Option<f64> {
+        let peak = self.words.get(cpu as usize).peak.swap(0, Ordering::AcqRel);
+        peak.checked_sub(1).map(value)
+    }
+
+    /// What was counted on this CPU so far.
+    pub fn counted(&self, cpu: u32) -> Counted {
+        self.words.get(cpu as usize).counted()
+    }
+
+    /// What to poll for input.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.bell.fd()
+    }
+
+    /// Answers the bell: tells of each CPU whose value has crossed its threshold since the last call.
+    pub fn answer(&mut self, mut tell: impl FnMut(Crossing)) {
+        self.bell.drain();
+        for (cpu, told) in &mut self.told {
+            let word = self.words.get(*cpu as usize);
+            // A full barrier: from here on a crossing rings again, and one from before is seen.
+            if word.rung.load(Ordering::Acquire) == 1 {
+                word.rung.swap(0, Ordering::SeqCst);
+            }
+            let (crossings, above, at_ns) = word.state();
+            if crossings != *told {
+                let value = value(word.value.load(Ordering::Acquire));
+                tell(Crossing { cpu: *cpu, above, at_ns, value, times: crossings - *told });
+                *told = crossings;
+            }
+        }
+    }
+
+    /// Waits for the bell, and answers it. Returns whether it rang in time.
+    pub fn wait(&mut self, timeout: Duration, tell: impl FnMut(Crossing)) -> io::Result<bool> {
+        let timeout = Timespec { tv_sec: timeout.as_secs() as _, tv_nsec: timeout.subsec_nanos().into() };
+        let bell = self.bell();
+        let rang = poll(&mut [PollFd::new(&bell, PollFlags::IN)], Some(&timeout))? > 0;
+        if rang {
+            self.answer(tell);
+        }
+        Ok(rang)
+    }
+}
+
+impl Drop for Interference {
+    fn drop(&mut self) {
+        for cpu in self.cpus.iter() {
+            self.words.get(cpu as usize).event_count.store(0, Ordering::Release);
+            (0..EVENTS_MAX).for_each(|place| drop(self.events.delete(&event_key(cpu, place))));
+        }
+    }
+}
+
+/// The place of one CPU's event in the map of all.
+fn event_key(cpu: u32, place: usize) -> [u8; 4] {
+    (cpu * EVENTS_MAX as u32 + place as u32).to_ne_bytes()
+}

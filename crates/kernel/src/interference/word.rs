@@ -1,0 +1,176 @@
+//! The word of a CPU, shared with the kernel program (`bpf/guard/word.h`).
+
+use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
+
+use sidelane_host::events::EVENTS_MAX;
+
+/// As in `bpf/guard/word.h`.
+const SHIFT: u32 = 24;
+/// As in `bpf/guard/word.h`.
+const NO_THRESHOLD: u64 = u64::MAX;
+
+/// `struct sidelane_guard_word` of `bpf/guard/word.h`.
+#[repr(C)]
+pub struct GuardWord {
+    pub(super) threshold: AtomicU64,
+    pub(super) window_ns: AtomicU64,
+    pub(super) window_max_ns: AtomicU64,
+    pub(super) tick_ns: AtomicU64,
+    pub(super) activity_min: AtomicU64,
+    pub(super) event_count: AtomicU32,
+    pub(super) numerator: AtomicU32,
+    pub(super) denominator: AtomicU32,
+    reserved0: u32,
+    reserved1: u64,
+    pub(super) value: AtomicU64,
+    pub(super) value_ns: AtomicU64,
+    pub(super) peak: AtomicU64,
+    pub(super) crossed_ns: AtomicU64,
+    pub(super) crossings: AtomicU64,
+    pub(super) above: AtomicU32,
+    pub(super) rung: AtomicU32,
+    windows: AtomicU64,
+    empty_windows: AtomicU64,
+    pub(super) read_ns: AtomicU64,
+    reads: AtomicU64,
+    failed_reads: AtomicU64,
+    ticks: AtomicU64,
+    service_ns: AtomicU64,
+    away_ns: AtomicU64,
+    away_seen_ns: AtomicU64,
+    opened_ns: AtomicU64,
+    window_service_ns: AtomicU64,
+    turn_since_ns: AtomicU64,
+    pub(super) long_turns: AtomicU32,
+    ticking: AtomicU32,
+    reserved2: u64,
+    seen: [AtomicU64; EVENTS_MAX],
+    service: [AtomicU64; EVENTS_MAX],
+    others: [AtomicU64; EVENTS_MAX],
+    window: [AtomicU64; EVENTS_MAX],
+    reserved3: [u64; 4],
+}
+
+/// What was counted on a CPU since its counters were opened.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Counted {
+    /// By event: while a service ran.
+    pub service: [u64; EVENTS_MAX],
+    /// By event: while none did.
+    pub others: [u64; EVENTS_MAX],
+    /// Time in which a service ran.
+    pub service_ns: u64,
+    /// The counters were read so often.
+    pub reads: u64,
+    /// Of them, at ticks.
+    pub ticks: u64,
+    /// An event was not there when it was to be read.
+    pub failed_reads: u64,
+    /// Windows with a value.
+    pub windows: u64,
+    /// Windows without activity.
+    pub empty_windows: u64,
+    /// The counters were not counting, since others had them: a value is of the rest of the time.
+    pub away_ns: u64,
+}
+
+impl GuardWord {
+    /// What was counted so far.
+    pub(super) fn counted(&self) -> Counted {
+        let get = |word: &AtomicU64| word.load(Ordering::Relaxed);
+        let each = |words: &[AtomicU64; EVENTS_MAX]| std::array::from_fn(|at| get(&words[at]));
+        Counted {
+            service: each(&self.service),
+            others: each(&self.others),
+            service_ns: get(&self.service_ns),
+            reads: get(&self.reads),
+            ticks: get(&self.ticks),
+            failed_reads: get(&self.failed_reads),
+            windows: get(&self.windows),
+            empty_windows: get(&self.empty_windows),
+            away_ns: get(&self.away_ns),
+        }
+    }
+
+    /// The state as it was at one moment: number of crossings, whether above, when crossed.
+    pub(super) fn state(&self) -> (u64, bool, u64) {
+        loop {
+            let crossings = self.crossings.load(Ordering::Acquire);
+            let (above, at_ns) = (self.above.load(Ordering::Acquire), self.crossed_ns.load(Ordering::Acquire));
+            if self.crossings.load(Ordering::Acquire) == crossings {
+                return (crossings, above == 1, at_ns);
+            }
+        }
+    }
+}
+
+/// A threshold as the kernel program compares it. It rounds values down, and so does this.
+pub(super) fn threshold(value: Option<f64>) -> u64 {
+    value.map_or(NO_THRESHOLD, |value| (value * f64::from(1 << SHIFT)) as u64)
+}
+
+/// A value as the kernel program wrote it.
+pub(super) fn value(fixed: u64) -> f64 {
+    fixed as f64 / f64::from(1 << SHIFT)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn a_value_that_is_the_threshold_reaches_it() {
+        for (above, below) in [(40, 1), (1, 10), (2, 3), (1, 1_000_000)] {
+            let fixed = (above << SHIFT) / below;
+            assert!(fixed >= threshold(Some(above as f64 / below as f64)), "{above} / {below}");
+            assert!((value(fixed) - above as f64 / below as f64).abs() < 1e-7);
+        }
+        assert_eq!(threshold(None), u64::MAX);
+    }
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            GuardWord,
+            "sidelane_guard_word",
+            threshold,
+            window_ns,
+            window_max_ns,
+            tick_ns,
+            activity_min,
+            event_count,
+            numerator,
+            denominator,
+            reserved0,
+            reserved1,
+            value,
+            value_ns,
+            peak,
+            crossed_ns,
+            crossings,
+            above,
+            rung,
+            windows,
+            empty_windows,
+            read_ns,
+            reads,
+            failed_reads,
+            ticks,
+            service_ns,
+            away_ns,
+            away_seen_ns,
+            opened_ns,
+            window_service_ns,
+            turn_since_ns,
+            long_turns,
+            ticking,
+            reserved2,
+            seen,
+            service,
+            others,
+            window,
+            reserved3
+        );
+    }
+}

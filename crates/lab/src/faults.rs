@@ -1,0 +1,138 @@
+//! A synthetic service that is disturbed on command: it begins, and ceases, to make page faults.
+//!
+//! It stands in for a service whose sibling disturbs it, on machines where no counter tells that: page faults are
+//! counted everywhere. It spins in turns, with or without a pause between them, and reads commands between two looks at
+//! the clock:
+//!
+//! - `fault`: begins; answers `onset_ns=N`, the moment before the first fault
+//! - `rest`: ceases; answers `rested_ns=N faults=M`, with the number of pages touched since `fault`
+
+use std::io::{Read, Write, stdin, stdout};
+use std::ptr;
+
+use anyhow::{Context, Result, ensure};
+use rustix::io::Errno;
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+use crate::clock::{Nanos, now_ns, sleep_until};
+use crate::place;
+
+/// Options of `faults`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// CPU to run on
+    #[arg(long)]
+    cpu: usize,
+    /// Microseconds of work in each turn
+    #[arg(long, value_name = "US", default_value_t = 1000)]
+    busy_us: u64,
+    /// Microseconds of sleep after each turn; without it, it never sleeps
+    #[arg(long, value_name = "US", default_value_t = 0)]
+    idle_us: u64,
+}
+
+/// Prints `ready pid=N` and works until its input ends.
+pub fn run(args: &Args) -> Result<()> {
+    place::pin_to(args.cpu)?;
+    place::wake_on_time()?;
+    rustix::io::ioctl_fionbio(stdin(), true).context("the input cannot be read without waiting")?;
+    let mut service = Service { pages: Pages::map()?, faulting: false, line: Vec::new() };
+    println!("ready pid={}", std::process::id());
+    while service.turn(now_ns().saturating_add(args.busy_us.saturating_mul(1000)))? {
+        if args.idle_us > 0 {
+            sleep_until(now_ns().saturating_add(args.idle_us.saturating_mul(1000)))?;
+        }
+    }
+    Ok(())
+}
+
+struct Service {
+    pages: Pages,
+    faulting: bool,
+    /// What was read of the next command.
+    line: Vec<u8>,
+}
+
+impl Service {
+    /// Works until `end_ns`. Returns false if nobody will send commands any more.
+    fn turn(&mut self, end_ns: Nanos) -> Result<bool> {
+        while now_ns() < end_ns {
+            if self.faulting {
+                self.pages.touch()?;
+            }
+            if !self.hear()? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
+    }
+
+    /// Reads what there is of a command, and carries it out. Returns false at the end of the input.
+    fn hear(&mut self) -> Result<bool> {
+        let mut byte = [0];
+        match stdin().lock().read(&mut byte) {
+            Ok(0) => return Ok(false),
+            Ok(_) if byte == *b"\n" => self.obey()?,
+            Ok(_) => self.line.push(byte[0]),
+            Err(error) if error.raw_os_error() == Some(Errno::AGAIN.raw_os_error()) => {}
+            Err(error) => return Err(error).context("the input cannot be read"),
+        }
+        Ok(true)
+    }
+
+    fn obey(&mut self) -> Result<()> {
+        let command = std::mem::take(&mut self.line);
+        match &command[..] {
+            b"fault" => {
+                let onset_ns = now_ns();
+                self.pages.touched = 0;
+                self.pages.touch()?;
+                self.faulting = true;
+                println!("onset_ns={onset_ns}");
+            }
+            b"rest" => {
+                self.faulting = false;
+                println!("rested_ns={} faults={}", now_ns(), self.pages.touched);
+            }
+            _ => ensure!(false, "`{}` is neither `fault` nor `rest`", String::from_utf8_lossy(&command)),
+        }
+        stdout().flush().context("the answer cannot be written")
+    }
+}
+
+/// Few enough to be touched within some microseconds.
+const PAGES: usize = 8;
+
+/// Pages that are given back before each use, so that each use is a fault.
+struct Pages {
+    start: *mut u8,
+    touched: u64,
+}
+
+impl Pages {
+    fn map() -> Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes(), protection, MapFlags::PRIVATE) };
+        let start: *mut u8 = start.context("no memory")?.cast();
+        // SAFETY: the mapping of a moment ago. One fault a page, whatever size the kernel likes best.
+        unsafe { madvise(start.cast(), bytes(), Advice::LinuxNoHugepage) }.context("no pages of the usual size")?;
+        Ok(Self { start, touched: 0 })
+    }
+
+    /// Gives all pages back and writes to each.
+    fn touch(&mut self) -> Result<()> {
+        // SAFETY: the mapping is private and anonymous, and nobody holds a reference into it.
+        unsafe { madvise(self.start.cast(), bytes(), Advice::LinuxDontNeed) }.context("pages cannot be given back")?;
+        for page in 0..PAGES {
+            // SAFETY: inside the mapping, which lives as long as the process.
+            unsafe { self.start.add(page * rustix::param::page_size()).write_volatile(1) };
+        }
+        self.touched += PAGES as u64;
+        Ok(())
+    }
+}
+
+fn bytes() -> usize {
+    PAGES * rustix::param::page_size()
+}

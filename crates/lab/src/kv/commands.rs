@@ -1,0 +1,147 @@
+//! The commands of Redis that the server understands.
+//!
+//! `GET`, `SET` and `PING` are those of Redis. A store is ordered, and Redis orders the members of a
+//! sorted set whose scores are equal; so records that are to be scanned are members `KEY:VALUE` of a
+//! sorted set there, and `ZADD` and `ZRANGEBYLEX` with `LIMIT` do here what they do there.
+
+use anyhow::{Context, Result, bail, ensure};
+
+use super::store::Store;
+use crate::resp;
+use crate::server::{Answer, Answered, Fate};
+
+/// Between key and value in a member. No key contains it.
+const SEPARATOR: u8 = b':';
+/// Records of one scan.
+const SCAN_MAX: usize = 100_000;
+
+/// A store, asked by commands.
+pub struct Commands(Box<dyn Store>);
+
+impl Commands {
+    /// The commands on `store`.
+    pub fn new(store: Box<dyn Store>) -> Self {
+        Self(store)
+    }
+
+    fn execute(&mut self, words: &[&[u8]], reply: &mut Vec<u8>) -> Result<()> {
+        match words {
+            [b"PING"] => reply.extend_from_slice(b"+PONG\r\n"),
+            [b"GET", key] => match self.0.get(key)? {
+                Some(value) => resp::encode_bulk(reply, &value),
+                None => reply.extend_from_slice(b"$-1\r\n"),
+            },
+            [b"SET", key, value] => {
+                self.0.put(key, value)?;
+                reply.extend_from_slice(b"+OK\r\n");
+            }
+            [b"ZADD", _, b"0", member] => {
+                let (key, value) = split(member)?;
+                self.0.put(key, value)?;
+                reply.extend_from_slice(b":1\r\n");
+            }
+            [b"ZRANGEBYLEX", _, start, b"+", b"LIMIT", b"0", count] => self.range(start, count, reply)?,
+            _ => bail!("unknown command {}", resp::excerpt(&words.join(&b" "[..]))),
+        }
+        Ok(())
+    }
+
+    fn range(&mut self, start: &[u8], count: &[u8], reply: &mut Vec<u8>) -> Result<()> {
+        let start = start.strip_prefix(b"[").context("a range starts with `[` and a key")?;
+        let count: usize = std::str::from_utf8(count)?.parse().context("a range has a number of records")?;
+        ensure!(count <= SCAN_MAX, "a range has at most {SCAN_MAX} records");
+        let mut members = Vec::new();
+        self.0.scan(start, count, &mut |key, value| members.push([key, value].join(&SEPARATOR)))?;
+        resp::encode(reply, &members.iter().map(Vec::as_slice).collect::<Vec<_>>());
+        Ok(())
+    }
+}
+
+impl Answer for Commands {
+    fn answer(&mut self, received: &[u8], reply: &mut Vec<u8>) -> Answered {
+        match resp::command(received) {
+            Ok(None) => Answered::Partial,
+            Ok(Some(resp::Command { words, length })) => {
+                if let Err(error) = self.execute(&words, reply) {
+                    refuse(reply, &error);
+                }
+                Answered::Whole { length, fate: Fate::Keep }
+            }
+            Err(error) => {
+                refuse(reply, &error);
+                Answered::Whole { length: received.len(), fate: Fate::Close }
+            }
+        }
+    }
+}
+
+fn split(member: &[u8]) -> Result<(&[u8], &[u8])> {
+    let at = member.iter().position(|byte| *byte == SEPARATOR);
+    let at = at.context("a member is a key, a colon and a value")?;
+    Ok((&member[..at], &member[at + 1..]))
+}
+
+/// An error is one line.
+fn refuse(reply: &mut Vec<u8>, error: &anyhow::Error) {
+    reply.clear();
+    let message = format!("{error:#}").replace(['\r', '\n'], " ");
+    reply.extend_from_slice(format!("-ERR {message}\r\n").as_bytes());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    struct InMemory(BTreeMap<Vec<u8>, Vec<u8>>);
+
+    impl Store for InMemory {
+        fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+            Ok(self.0.get(key).cloned())
+        }
+
+        fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+            self.0.insert(key.to_vec(), value.to_vec());
+            Ok(())
+        }
+
+        fn scan(&mut self, start: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+            self.0.range(start.to_vec()..).take(count).for_each(|(key, value)| each(key, value));
+            Ok(())
+        }
+    }
+
+    #[track_caller]
+    fn ask(commands: &mut Commands, words: &[&str]) -> String {
+        let (mut request, mut reply) = (Vec::new(), Vec::new());
+        resp::encode(&mut request, &words.iter().map(|word| word.as_bytes()).collect::<Vec<_>>());
+        let whole = Answered::Whole { length: request.len(), fate: Fate::Keep };
+        assert_eq!(commands.answer(&request, &mut reply), whole);
+        assert_eq!(commands.answer(&request[..request.len() - 1], &mut Vec::new()), Answered::Partial);
+        String::from_utf8(reply).unwrap()
+    }
+
+    #[test]
+    fn commands_do_what_they_do_in_redis() {
+        let mut commands = Commands::new(Box::new(InMemory(BTreeMap::new())));
+        assert_eq!(ask(&mut commands, &["GET", "a"]), "$-1\r\n");
+        assert_eq!(ask(&mut commands, &["SET", "a", "1"]), "+OK\r\n");
+        assert_eq!(ask(&mut commands, &["ZADD", "records", "0", "b:2:3"]), ":1\r\n");
+        assert_eq!(ask(&mut commands, &["GET", "b"]), "$3\r\n2:3\r\n");
+        let range = |start, count| ["ZRANGEBYLEX", "records", start, "+", "LIMIT", "0", count];
+        assert_eq!(ask(&mut commands, &range("[a", "5")), "*2\r\n$3\r\na:1\r\n$5\r\nb:2:3\r\n");
+        assert_eq!(ask(&mut commands, &range("[aa", "5")), "*1\r\n$5\r\nb:2:3\r\n");
+        assert_eq!(ask(&mut commands, &range("[c", "5")), "*0\r\n");
+    }
+
+    #[test]
+    fn what_is_not_understood_is_said() {
+        let mut commands = Commands::new(Box::new(InMemory(BTreeMap::new())));
+        assert!(ask(&mut commands, &["FLUSHALL"]).starts_with("-ERR unknown command \"FLUSHALL\""));
+        assert!(ask(&mut commands, &["ZADD", "records", "0", "none"]).starts_with("-ERR a member is"));
+        let mut reply = Vec::new();
+        assert_eq!(commands.answer(b"GET a\r\n", &mut reply), Answered::Whole { length: 7, fate: Fate::Close });
+        assert!(reply.starts_with(b"-ERR not a command"));
+    }
+}

@@ -1,0 +1,74 @@
+//! A shared library, loaded at run time: the lab is built and runs without it, until it is asked for.
+
+use std::ffi::{CStr, CString, c_void};
+use std::path::Path;
+
+use anyhow::{Context, Result, bail};
+
+/// A loaded library. It stays loaded until the process ends, so that functions taken from it are
+/// valid for as long as anybody can call them.
+#[derive(Debug)]
+pub struct Library {
+    handle: *mut c_void,
+    name: &'static CStr,
+}
+
+impl Library {
+    /// Loads the first of `names` that is there; Debian's `package` brings one of them.
+    pub fn load(names: &[&'static CStr], package: &str) -> Result<Self> {
+        // SAFETY: the name is a C string. The initialisers of the libraries that are named in this
+        // crate need nothing.
+        let open = |name: &CStr| unsafe { libc::dlopen(name.as_ptr(), libc::RTLD_NOW | libc::RTLD_LOCAL) };
+        let found =
+            names.iter().map(|name| Self { handle: open(name), name }).find(|library| !library.handle.is_null());
+        found.with_context(|| format!("cannot load a library: {}; `apt-get install {package}` brings it", last_error()))
+    }
+
+    /// The function `name`, as a pointer of the type `F`.
+    ///
+    /// # Safety
+    ///
+    /// `F` must be the type of a pointer to that function, as its header declares it.
+    pub unsafe fn function<F: Copy>(&self, name: &CStr) -> Result<F> {
+        const { assert!(size_of::<F>() == size_of::<*mut c_void>()) };
+        // SAFETY: the library stays loaded; the name is a C string.
+        let address = unsafe { libc::dlsym(self.handle, name.as_ptr()) };
+        if address.is_null() {
+            let [library, function] = [self.name, name].map(CStr::to_string_lossy);
+            bail!("{library} has no function {function}: is it a version that the lab does not know?");
+        }
+        // SAFETY: it is no null pointer, and of the size of `F`, which the caller vouches for.
+        Ok(unsafe { std::mem::transmute_copy::<*mut c_void, F>(&address) })
+    }
+}
+
+/// A path as C functions take it.
+pub fn path_for_c(path: &Path) -> Result<CString> {
+    let bytes = path.as_os_str().as_encoded_bytes();
+    CString::new(bytes).with_context(|| format!("{} cannot be the name of a file", path.display()))
+}
+
+fn last_error() -> String {
+    // SAFETY: returns a C string of this thread, valid until the next call of such a function, or null.
+    let said = unsafe { libc::dlerror() };
+    if said.is_null() {
+        return "for no known reason".to_owned();
+    }
+    // SAFETY: as above.
+    unsafe { CStr::from_ptr(said) }.to_string_lossy().into_owned()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_is_missing_is_said_with_its_package() {
+        let missing = Library::load(&[c"libsidelane-none.so.1"], "libsidelane-none-dev").unwrap_err().to_string();
+        assert!(missing.contains("libsidelane-none.so.1") && missing.contains("apt-get install"), "{missing}");
+        let libc = Library::load(&[c"libsidelane-none.so.1", c"libc.so.6"], "libc6").unwrap();
+        // SAFETY: not called; there is no such function.
+        let missing = unsafe { libc.function::<unsafe extern "C" fn()>(c"no_such_function") }.unwrap_err();
+        assert!(missing.to_string().contains("no_such_function"), "{missing}");
+    }
+}

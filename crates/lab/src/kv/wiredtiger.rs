@@ -1,0 +1,237 @@
+//! WiredTiger, through its C interface (`wiredtiger.h`): a table of raw keys and values, one session
+//! and one cursor. The log is written and not synchronised.
+//!
+//! Its objects are structs of function pointers. Here are only their first members, up to the last
+//! one that is used, as version 3.2 declares them; other versions are refused.
+
+use std::ffi::{CStr, c_char, c_int, c_void};
+use std::path::Path;
+use std::ptr::{null, null_mut};
+
+use anyhow::{Result, bail, ensure};
+
+use super::library::{Library, path_for_c};
+use super::store::Store;
+
+const NAMES: [&CStr; 2] = [c"libwiredtiger.so.0", c"libwiredtiger.so"];
+const PACKAGE: &str = "libwiredtiger-dev";
+/// The version whose structs are below.
+const VERSION: (c_int, c_int) = (3, 2);
+
+/// Each change is written to the log when it is made, and not synchronised, as by RocksDB.
+const CONNECTION: &CStr =
+    c"create,cache_size=256MB,log=(enabled=true),transaction_sync=(enabled=true,method=none),statistics=(none)";
+const TABLE: &CStr = c"table:records";
+const FORMAT: &CStr = c"key_format=u,value_format=u";
+/// `WT_NOTFOUND`.
+const NOT_FOUND: c_int = -31803;
+
+/// A member that is not used.
+type Unused = *const c_void;
+
+/// `WT_CONNECTION`.
+#[repr(C)]
+struct Connection {
+    before: [Unused; 8],
+    open_session: unsafe extern "C" fn(*mut Connection, *mut c_void, *const c_char, *mut *mut Session) -> c_int,
+}
+
+/// `WT_SESSION`.
+#[repr(C)]
+struct Session {
+    before: [Unused; 5],
+    open_cursor:
+        unsafe extern "C" fn(*mut Session, *const c_char, *mut Cursor, *const c_char, *mut *mut Cursor) -> c_int,
+    alter: Unused,
+    create: unsafe extern "C" fn(*mut Session, *const c_char, *const c_char) -> c_int,
+}
+
+/// `WT_CURSOR`.
+#[repr(C)]
+struct Cursor {
+    before: [Unused; 4],
+    get_key: unsafe extern "C" fn(*mut Cursor, ...) -> c_int,
+    get_value: unsafe extern "C" fn(*mut Cursor, ...) -> c_int,
+    set_key: unsafe extern "C" fn(*mut Cursor, ...),
+    set_value: unsafe extern "C" fn(*mut Cursor, ...),
+    compare: [Unused; 2],
+    next: unsafe extern "C" fn(*mut Cursor) -> c_int,
+    prev: Unused,
+    reset: unsafe extern "C" fn(*mut Cursor) -> c_int,
+    search: unsafe extern "C" fn(*mut Cursor) -> c_int,
+    search_near: unsafe extern "C" fn(*mut Cursor, *mut c_int) -> c_int,
+    insert: unsafe extern "C" fn(*mut Cursor) -> c_int,
+}
+
+/// `WT_ITEM`: bytes.
+#[repr(C)]
+struct Item {
+    data: *const u8,
+    size: usize,
+    internal: [usize; 3],
+}
+
+impl Item {
+    fn of(bytes: &[u8]) -> Self {
+        Self { data: bytes.as_ptr(), size: bytes.len(), internal: [0; 3] }
+    }
+
+    fn empty() -> Self {
+        Self::of(&[])
+    }
+
+    /// # Safety
+    ///
+    /// The bytes must be there.
+    unsafe fn bytes<'a>(&self) -> &'a [u8] {
+        if self.size == 0 {
+            return &[];
+        }
+        // SAFETY: the caller's word.
+        unsafe { std::slice::from_raw_parts(self.data, self.size) }
+    }
+}
+
+type Version = unsafe extern "C" fn(*mut c_int, *mut c_int, *mut c_int) -> *const c_char;
+type Open = unsafe extern "C" fn(*const c_char, *mut c_void, *const c_char, *mut *mut Connection) -> c_int;
+type StrError = unsafe extern "C" fn(c_int) -> *const c_char;
+
+/// An open database. It is left as it is when the process is killed: its log has what is missing.
+pub struct WiredTiger {
+    cursor: *mut Cursor,
+    strerror: StrError,
+}
+
+impl WiredTiger {
+    /// Opens or makes the database in `dir`.
+    pub fn open(dir: &Path) -> Result<Self> {
+        let library = Library::load(&NAMES, PACKAGE)?;
+        // SAFETY: the types are those of wiredtiger.h, the same in all versions.
+        let (version, open, strerror) = unsafe {
+            let version: Version = library.function(c"wiredtiger_version")?;
+            let open: Open = library.function(c"wiredtiger_open")?;
+            (version, open, library.function::<StrError>(c"wiredtiger_strerror")?)
+        };
+        ensure_version(version)?;
+        let home = path_for_c(dir)?;
+        let mut store = Self { cursor: null_mut(), strerror };
+        let (mut connection, mut session) = (null_mut(), null_mut());
+        // SAFETY: the structs are those of this version; each object is used after the call that made it succeeded,
+        // and lives until the process ends.
+        unsafe {
+            store.check(open(home.as_ptr(), null_mut(), CONNECTION.as_ptr(), &mut connection))?;
+            store.check(((*connection).open_session)(connection, null_mut(), null(), &mut session))?;
+            store.check(((*session).create)(session, TABLE.as_ptr(), FORMAT.as_ptr()))?;
+            let mut cursor = null_mut();
+            store.check(((*session).open_cursor)(session, TABLE.as_ptr(), null_mut(), null(), &mut cursor))?;
+            store.cursor = cursor;
+        }
+        Ok(store)
+    }
+
+    fn check(&self, code: c_int) -> Result<()> {
+        if code == 0 {
+            return Ok(());
+        }
+        // SAFETY: takes any number; the message stays valid until this thread asks for another one.
+        let message = unsafe { CStr::from_ptr((self.strerror)(code)) };
+        bail!("WiredTiger says: {}", message.to_string_lossy());
+    }
+
+    /// Lets go of the record that the cursor stands at.
+    fn reset(&mut self) -> Result<()> {
+        // SAFETY: an open cursor.
+        self.check(unsafe { ((*self.cursor).reset)(self.cursor) })
+    }
+
+    /// Moves to the first key that is not less than `start`. Returns whether there is one.
+    fn seek(&mut self, start: &[u8]) -> Result<bool> {
+        let (key, mut order) = (Item::of(start), 0);
+        // SAFETY: an open cursor; the key outlives the search.
+        let mut code = unsafe {
+            ((*self.cursor).set_key)(self.cursor, &raw const key);
+            ((*self.cursor).search_near)(self.cursor, &mut order)
+        };
+        if code == 0 && order < 0 {
+            code = self.next();
+        }
+        self.is_there(code)
+    }
+
+    fn next(&mut self) -> c_int {
+        // SAFETY: an open cursor.
+        unsafe { ((*self.cursor).next)(self.cursor) }
+    }
+
+    fn is_there(&self, code: c_int) -> Result<bool> {
+        if code == NOT_FOUND { Ok(false) } else { self.check(code).map(|()| true) }
+    }
+}
+
+impl Store for WiredTiger {
+    fn get(&mut self, key: &[u8]) -> Result<Option<Vec<u8>>> {
+        let (key, mut value) = (Item::of(key), Item::empty());
+        // SAFETY: an open cursor; the key outlives the search.
+        let code = unsafe {
+            ((*self.cursor).set_key)(self.cursor, &raw const key);
+            ((*self.cursor).search)(self.cursor)
+        };
+        if !self.is_there(code)? {
+            return Ok(None);
+        }
+        // SAFETY: the cursor stands at a record; its value stays valid until the cursor is reset.
+        let copy = unsafe {
+            self.check(((*self.cursor).get_value)(self.cursor, &raw mut value))?;
+            value.bytes().to_vec()
+        };
+        self.reset()?;
+        Ok(Some(copy))
+    }
+
+    fn put(&mut self, key: &[u8], value: &[u8]) -> Result<()> {
+        let (key, value) = (Item::of(key), Item::of(value));
+        // SAFETY: an open cursor; key and value outlive the call, which copies them. A cursor inserts over what is
+        // there unless it was opened otherwise.
+        let code = unsafe {
+            ((*self.cursor).set_key)(self.cursor, &raw const key);
+            ((*self.cursor).set_value)(self.cursor, &raw const value);
+            ((*self.cursor).insert)(self.cursor)
+        };
+        self.check(code)
+    }
+
+    fn scan(&mut self, start: &[u8], count: usize, each: &mut dyn FnMut(&[u8], &[u8])) -> Result<()> {
+        let mut there = self.seek(start)?;
+        for left in (0..count).rev() {
+            if !there {
+                break;
+            }
+            let (mut key, mut value) = (Item::empty(), Item::empty());
+            // SAFETY: the cursor stands at a record; both stay valid until it moves.
+            unsafe {
+                self.check(((*self.cursor).get_key)(self.cursor, &raw mut key))?;
+                self.check(((*self.cursor).get_value)(self.cursor, &raw mut value))?;
+                each(key.bytes(), value.bytes());
+            }
+            if left > 0 {
+                let code = self.next();
+                there = self.is_there(code)?;
+            }
+        }
+        self.reset()
+    }
+}
+
+fn ensure_version(version: Version) -> Result<()> {
+    let (mut major, mut minor, mut patch) = (0, 0, 0);
+    // SAFETY: writes three numbers.
+    unsafe { version(&mut major, &mut minor, &mut patch) };
+    ensure!(
+        (major, minor) == VERSION,
+        "WiredTiger here is version {major}.{minor}.{patch}; the lab knows the layout of {}.{}, which Debian 12's \
+         {PACKAGE} brings",
+        VERSION.0,
+        VERSION.1
+    );
+    Ok(())
+}

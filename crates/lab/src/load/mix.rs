@@ -1,0 +1,210 @@
+//! Mixes of requests to a key-value store: which are reads, and of which keys.
+//!
+//! `a`, `b` and `e` are the core workloads of YCSB (Cooper et al., SoCC'10) with its defaults:
+//! records of 1 000 bytes (ten fields of 100 bytes, read and written as one value here), zipfian
+//! keys, scans of 1 to 100 records, names in the order of a hash. `plain` is the lab's own: one in
+//! ten sets its key, all keys are equally likely, values have 100 bytes.
+
+use clap::ValueEnum;
+
+use super::plan::REQUESTS_STREAM;
+use super::protocol::Kind;
+use crate::rng::Rng;
+use crate::zipfian::{Zipfian, hash};
+
+/// The stream of the seed for the contents of values.
+const VALUES_STREAM: u64 = 3;
+/// Values are pieces of this many random bytes.
+const POOL_BYTES: usize = 64 * 1024;
+/// The longest scan of YCSB.
+const SCAN_MAX: usize = 100;
+/// YCSB makes room for twice as many new records as it expects.
+const ROOM: f64 = 2.0;
+
+/// The mixes there are.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum MixName {
+    /// 90 % reads and 10 % updates of keys that are all equally likely
+    Plain,
+    /// YCSB's workload a: 50 % reads, 50 % updates
+    A,
+    /// YCSB's workload b: 95 % reads, 5 % updates
+    B,
+    /// YCSB's workload e: 95 % scans, 5 % inserts
+    E,
+}
+
+impl MixName {
+    /// Whether it asks for records in the order of their keys.
+    pub fn scans(self) -> bool {
+        self == MixName::E
+    }
+
+    fn value_bytes(self) -> usize {
+        if self == MixName::Plain { 100 } else { 1000 }
+    }
+
+    /// The share of requests that are reads or scans.
+    fn read_share(self) -> f64 {
+        if self == MixName::A { 0.5 } else { 0.95 }
+    }
+}
+
+/// One request.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Operation {
+    /// What is asked for.
+    pub kind: Kind,
+    /// The number of its record.
+    pub record: u64,
+    /// Records to scan.
+    pub count: usize,
+}
+
+/// A stream of requests.
+#[derive(Debug)]
+pub struct Mix {
+    name: MixName,
+    rng: Rng,
+    values: Rng,
+    keys: Zipfian,
+    /// Records in the service: those that were there at first, and those that were inserted.
+    records: u64,
+    pool: Vec<u8>,
+}
+
+impl Mix {
+    /// The requests of `seed` to a service that has `records` records; about `requests` are to come.
+    pub fn new(name: MixName, records: u64, requests: f64, seed: u64) -> Self {
+        let new = if name.scans() { requests * (1.0 - name.read_share()) * ROOM } else { 0.0 };
+        let mut values = Rng::new(seed, VALUES_STREAM);
+        let pool = (0..POOL_BYTES).map(|_| b'!' + values.below(94) as u8).collect();
+        let (rng, keys) = (Rng::new(seed, REQUESTS_STREAM), Zipfian::new(records + new as u64));
+        Mix { name, rng, values, keys, records, pool }
+    }
+
+    /// The mix's name.
+    pub fn name(&self) -> MixName {
+        self.name
+    }
+
+    /// Records in the service so far.
+    pub fn records(&self) -> u64 {
+        self.records
+    }
+
+    /// The next request.
+    pub fn next_operation(&mut self) -> Operation {
+        if self.name == MixName::Plain {
+            let record = self.rng.below(self.records as usize) as u64;
+            let kind = if self.rng.below(10) == 0 { Kind::Update } else { Kind::Read };
+            return Operation { kind, record, count: 1 };
+        }
+        let reads = self.rng.unit() < self.name.read_share();
+        match (reads, self.name.scans()) {
+            (true, false) => Operation { kind: Kind::Read, record: self.choose(), count: 1 },
+            (false, false) => Operation { kind: Kind::Update, record: self.choose(), count: 1 },
+            (true, true) => Operation { kind: Kind::Scan, record: self.choose(), count: 1 + self.rng.below(SCAN_MAX) },
+            (false, true) => self.insert(),
+        }
+    }
+
+    /// The key of a record.
+    pub fn key(&self, record: u64) -> String {
+        match self.name {
+            MixName::Plain => format!("sidelane-lab:{record:08}"),
+            _ => format!("user{}", hash(record)),
+        }
+    }
+
+    /// A value for a record.
+    pub fn value(&mut self) -> &[u8] {
+        let length = self.name.value_bytes();
+        let start = self.values.below(POOL_BYTES - length);
+        &self.pool[start..start + length]
+    }
+
+    /// A record that is there.
+    fn choose(&mut self) -> u64 {
+        loop {
+            let record = self.keys.key(self.rng.unit());
+            if record < self.records {
+                return record;
+            }
+        }
+    }
+
+    fn insert(&mut self) -> Operation {
+        self.records += 1;
+        Operation { kind: Kind::Insert, record: self.records - 1, count: 1 }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeMap;
+
+    use super::*;
+
+    const REQUESTS: usize = 20_000;
+
+    fn operations(name: MixName, seed: u64) -> Vec<Operation> {
+        let mut mix = Mix::new(name, 5_000, REQUESTS as f64, seed);
+        (0..REQUESTS).map(|_| mix.next_operation()).collect()
+    }
+
+    fn shares(operations: &[Operation]) -> BTreeMap<Kind, f64> {
+        let mut shares = BTreeMap::new();
+        operations.iter().for_each(|operation| *shares.entry(operation.kind).or_default() += 1.0 / REQUESTS as f64);
+        shares
+    }
+
+    #[test]
+    fn mixes_have_the_shares_of_their_workloads() {
+        let (read, update, insert, scan) = (Kind::Read, Kind::Update, Kind::Insert, Kind::Scan);
+        for (name, wanted) in [
+            (MixName::Plain, [(read, 0.9), (update, 0.1)]),
+            (MixName::A, [(read, 0.5), (update, 0.5)]),
+            (MixName::B, [(read, 0.95), (update, 0.05)]),
+            (MixName::E, [(insert, 0.05), (scan, 0.95)]),
+        ] {
+            for seed in 0..5 {
+                let shares = shares(&operations(name, seed));
+                assert_eq!(shares.keys().copied().collect::<Vec<_>>(), wanted.map(|(kind, _)| kind), "{name:?}");
+                for (kind, wanted) in wanted {
+                    assert!((shares[&kind] - wanted).abs() < 0.015, "{name:?} {kind:?}: {}", shares[&kind]);
+                }
+            }
+        }
+    }
+
+    #[test]
+    fn only_records_that_are_there_are_asked_for_and_each_is_inserted_once() {
+        let mut records = 5_000;
+        for operation in operations(MixName::E, 3) {
+            if operation.kind == Kind::Insert {
+                assert_eq!(operation.record, records);
+                records += 1;
+            }
+            assert!(operation.record < records && (1..=SCAN_MAX).contains(&operation.count), "{operation:?}");
+        }
+        assert!(operations(MixName::B, 3).iter().all(|operation| operation.record < 5_000));
+    }
+
+    #[test]
+    fn the_seed_fixes_the_requests() {
+        for name in [MixName::Plain, MixName::A, MixName::E] {
+            assert_eq!(operations(name, 1), operations(name, 1));
+            assert_ne!(operations(name, 1), operations(name, 2));
+        }
+    }
+
+    #[test]
+    fn values_are_as_long_as_the_workload_says_and_differ() {
+        let mut mix = Mix::new(MixName::A, 10, 0.0, 1);
+        let first = mix.value().to_vec();
+        assert!(first.len() == 1000 && first.iter().all(u8::is_ascii_graphic));
+        assert_ne!(first, mix.value());
+        assert_eq!(Mix::new(MixName::Plain, 10, 0.0, 1).value().len(), 100);
+    }
+}

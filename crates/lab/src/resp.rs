@@ -1,0 +1,142 @@
+//! The protocol of Redis (RESP 2), as far as the lab speaks it: commands are arrays of bulk
+//! strings, and a reply is a line, a bulk string or an array.
+
+use anyhow::{Context, Result, bail, ensure};
+
+/// Elements of an array and bytes of a string; more are taken for nonsense.
+const SIZE_MAX: i64 = 64 << 20;
+
+/// Appends an array of bulk strings: a command, or a reply of several values.
+pub fn encode(out: &mut Vec<u8>, words: &[&[u8]]) {
+    out.extend_from_slice(format!("*{}\r\n", words.len()).as_bytes());
+    words.iter().for_each(|word| encode_bulk(out, word));
+}
+
+/// Appends one bulk string.
+pub fn encode_bulk(out: &mut Vec<u8>, word: &[u8]) {
+    out.extend_from_slice(format!("${}\r\n", word.len()).as_bytes());
+    out.extend_from_slice(word);
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The length in bytes of the first value in `received`; `None` if its end has not arrived.
+pub fn whole(received: &[u8]) -> Result<Option<usize>> {
+    let Some(kind) = received.first() else {
+        return Ok(None);
+    };
+    ensure!(b"+-:$*".contains(kind), "not a value of the protocol of Redis: {}", excerpt(received));
+    let Some((line, start)) = first_line(received) else {
+        return Ok(None);
+    };
+    match kind {
+        b'$' => Ok(bulk_end(size(line)?, start).filter(|end| *end <= received.len())),
+        b'*' => array_end(received, size(line)?, start),
+        _ => Ok(Some(start)),
+    }
+}
+
+/// A command as it was received.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Command<'a> {
+    /// Its name and its arguments.
+    pub words: Vec<&'a [u8]>,
+    /// Its length in bytes.
+    pub length: usize,
+}
+
+/// The first command in `received`; `None` if its end has not arrived.
+pub fn command(received: &[u8]) -> Result<Option<Command<'_>>> {
+    ensure!(received.first().is_none_or(|first| *first == b'*'), "not a command: {}", excerpt(received));
+    let Some(length) = whole(received)? else {
+        return Ok(None);
+    };
+    let (line, mut at) = first_line(received).context("an array has a first line")?;
+    let mut words = Vec::new();
+    for _ in 0..size(line)?.max(0) {
+        let Some((line, start)) = first_line(&received[at..length]).filter(|(line, _)| line.starts_with(b"$")) else {
+            bail!("not a command, which is an array of strings: {}", excerpt(received));
+        };
+        let bytes = usize::try_from(size(line)?).context("a word of a command has no length")?;
+        words.push(&received[at + start..at + start + bytes]);
+        at += start + bytes + 2;
+    }
+    Ok(Some(Command { words, length }))
+}
+
+/// The first line of `received`, and the offset of what follows it.
+pub fn first_line(received: &[u8]) -> Option<(&[u8], usize)> {
+    let end = received.windows(2).position(|bytes| bytes == b"\r\n")?;
+    Some((&received[..end], end + 2))
+}
+
+/// The beginning of a message, shortened and escaped for an error.
+pub fn excerpt(received: &[u8]) -> String {
+    let start = &received[..received.len().min(80)];
+    format!("{:?}", String::from_utf8_lossy(start))
+}
+
+/// The number after the first byte of a line. −1 means that there is no value.
+fn size(line: &[u8]) -> Result<i64> {
+    let digits = line.get(1..).and_then(|digits| std::str::from_utf8(digits).ok());
+    let size = digits.and_then(|digits| digits.parse().ok());
+    size.filter(|size| (-1..=SIZE_MAX).contains(size))
+        .with_context(|| format!("a value of Redis has no length: {}", excerpt(line)))
+}
+
+fn bulk_end(size: i64, start: usize) -> Option<usize> {
+    Some(usize::try_from(size).map_or(start, |size| start + size + 2))
+}
+
+fn array_end(received: &[u8], size: i64, start: usize) -> Result<Option<usize>> {
+    let mut end = start;
+    for _ in 0..size.max(0) {
+        match whole(&received[end..])? {
+            Some(length) => end += length,
+            None => return Ok(None),
+        }
+    }
+    Ok(Some(end))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[track_caller]
+    fn assert_whole_only_at_end(value: &[u8]) {
+        for length in 0..value.len() {
+            assert_eq!(whole(&value[..length]).unwrap(), None, "{length} bytes");
+        }
+        assert_eq!(whole(value).unwrap(), Some(value.len()));
+    }
+
+    #[test]
+    fn values_in_pieces_are_whole_at_their_last_byte() {
+        for value in [&b"+OK\r\n"[..], b"$5\r\na\r\nbc\r\n", b"$-1\r\n", b":12\r\n", b"*0\r\n", b"*-1\r\n"] {
+            assert_whole_only_at_end(value);
+        }
+        assert_whole_only_at_end(b"*3\r\n$1\r\na\r\n:7\r\n*1\r\n$2\r\n\r\n\r\n");
+    }
+
+    #[test]
+    fn nonsense_is_refused() {
+        for nonsense in [&b"HTTP/1.1 400\r\n"[..], b"$many\r\n", b"*99999999999\r\n", b"$-2\r\n"] {
+            assert!(whole(nonsense).is_err(), "{}", excerpt(nonsense));
+        }
+        for nonsense in [&b"+OK\r\n"[..], b"*1\r\n:1\r\n", b"*1\r\n$-1\r\n"] {
+            assert!(command(nonsense).is_err(), "{}", excerpt(nonsense));
+        }
+    }
+
+    #[test]
+    fn a_command_is_read_as_it_was_written() {
+        let words: [&[u8]; 3] = [b"SET", b"k\r\n", b""];
+        let mut bytes = Vec::new();
+        encode(&mut bytes, &words);
+        let length = bytes.len();
+        bytes.extend_from_slice(b"*1\r\n");
+        assert_eq!(command(&bytes).unwrap(), Some(Command { words: words.to_vec(), length }));
+        assert_eq!(command(&bytes[..length - 1]).unwrap(), None);
+        assert_eq!(command(b"").unwrap(), None);
+    }
+}

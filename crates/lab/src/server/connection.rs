@@ -1,0 +1,59 @@
+//! One client of the service: its socket, and the bytes of its next request.
+
+use std::io::{ErrorKind, Read, Write};
+use std::net::TcpStream;
+
+use super::{Answer, Answered, Fate};
+use crate::sibling::Pace;
+
+/// Bytes read at a time; most requests fit.
+const READ_BYTES: usize = 4096;
+
+/// A client's connection.
+#[derive(Debug)]
+pub struct Connection {
+    stream: TcpStream,
+    received: Vec<u8>,
+    reply: Vec<u8>,
+}
+
+impl Connection {
+    /// A new client, on a non-blocking socket.
+    pub fn new(stream: TcpStream) -> Self {
+        Connection { stream, received: Vec::new(), reply: Vec::new() }
+    }
+
+    /// Reads what has arrived and answers the requests that are complete. `pace` delays each
+    /// answer.
+    pub fn serve(&mut self, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Fate {
+        let mut chunk = [0; READ_BYTES];
+        match self.stream.read(&mut chunk) {
+            Ok(0) => Fate::Close,
+            Ok(length) => {
+                self.received.extend_from_slice(&chunk[..length]);
+                self.answer_complete(answer, pace)
+            }
+            Err(error) if matches!(error.kind(), ErrorKind::WouldBlock | ErrorKind::Interrupted) => Fate::Keep,
+            Err(_reset) => Fate::Close,
+        }
+    }
+
+    fn answer_complete(&mut self, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Fate {
+        let mut answered = 0;
+        let fate = loop {
+            self.reply.clear();
+            let Answered::Whole { length, fate } = answer.answer(&self.received[answered..], &mut self.reply) else {
+                break Fate::Keep;
+            };
+            answered += length;
+            pace.iter_mut().for_each(Pace::look);
+            // The reply always fits into the socket's buffer, unless the client does not read its
+            // replies. Such a client is dropped: a service of one thread cannot wait for it.
+            if self.stream.write_all(&self.reply).is_err() || fate == Fate::Close {
+                break Fate::Close;
+            }
+        };
+        self.received.drain(..answered);
+        fate
+    }
+}

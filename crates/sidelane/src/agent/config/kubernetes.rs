@@ -1,0 +1,94 @@
+//! The groups that a kubelet makes: which patterns are pods of which class of service.
+//!
+//! With the driver `cgroupfs` a pod is `kubepods/burstable/pod<uid>`; with `systemd` each part bears the names of all
+//! above it, `kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod<uid>.slice`. Pods that are guaranteed
+//! their CPUs lie in the uppermost group. The last part of that group's name tells the driver.
+
+use super::Kubernetes;
+use super::glob::Glob;
+
+/// Where a kubelet makes its groups by itself, and where kind's does.
+const USUAL: [&str; 4] = ["/kubepods", "/kubepods.slice", "/kubelet/kubepods", "/kubelet.slice/kubelet-kubepods.slice"];
+
+/// A class of pods.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Class {
+    /// It has the CPUs that it asked for, no more.
+    Guaranteed,
+    /// It has asked for some.
+    Burstable,
+    /// It has asked for none: batch.
+    BestEffort,
+}
+
+impl Class {
+    const ALL: [Self; 3] = [Self::Guaranteed, Self::Burstable, Self::BestEffort];
+
+    /// Its name in groups.
+    fn name(self) -> Option<&'static str> {
+        match self {
+            Self::Guaranteed => None,
+            Self::Burstable => Some("burstable"),
+            Self::BestEffort => Some("besteffort"),
+        }
+    }
+}
+
+impl Kubernetes {
+    /// The uppermost groups that pods can lie in.
+    pub fn groups(&self) -> Vec<Glob> {
+        match &self.cgroup {
+            Some(glob) => vec![glob.clone()],
+            None => USUAL.iter().map(|path| path.parse().expect("it is a path")).collect(),
+        }
+    }
+
+    /// The groups of pods, by their class.
+    pub fn pods(&self) -> Vec<(Class, Glob)> {
+        let groups = self.groups();
+        groups.iter().flat_map(|group| Class::ALL.map(|class| (class, pods_of(group, class)))).collect()
+    }
+}
+
+fn pods_of(group: &Glob, class: Class) -> Glob {
+    match (group.last().strip_suffix(".slice"), class.name()) {
+        (None, None) => group.join("pod*"),
+        (None, Some(class)) => group.join(&format!("{class}/pod*")),
+        (Some(name), None) => group.join(&format!("{name}-pod*.slice")),
+        (Some(name), Some(class)) => group.join(&format!("{name}-{class}.slice/{name}-{class}-pod*.slice")),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::glob::Fit;
+    use super::*;
+
+    fn class_of(path: &str) -> Option<Class> {
+        let usual = Kubernetes { cgroup: None, exclude: Vec::new(), terms: Default::default() };
+        usual.pods().into_iter().find(|(_, glob)| glob.fit(path) == Fit::Matches).map(|(class, _)| class)
+    }
+
+    #[test]
+    fn pods_of_both_drivers_and_of_kind_are_told_by_class() {
+        for (path, class) in [
+            ("/kubepods/pod1-2", Class::Guaranteed),
+            ("/kubepods/burstable/pod1-2", Class::Burstable),
+            ("/kubepods/besteffort/pod1-2", Class::BestEffort),
+            ("/kubepods.slice/kubepods-pod1_2.slice", Class::Guaranteed),
+            ("/kubepods.slice/kubepods-burstable.slice/kubepods-burstable-pod1_2.slice", Class::Burstable),
+            ("/kubepods.slice/kubepods-besteffort.slice/kubepods-besteffort-pod1_2.slice", Class::BestEffort),
+            ("/kubelet/kubepods/besteffort/pod1-2", Class::BestEffort),
+            (
+                "/kubelet.slice/kubelet-kubepods.slice/kubelet-kubepods-burstable.slice/\
+                 kubelet-kubepods-burstable-pod1_2.slice",
+                Class::Burstable,
+            ),
+        ] {
+            assert_eq!(class_of(path), Some(class), "{path}");
+        }
+        for path in ["/kubepods", "/kubepods/burstable", "/kubepods.slice/kubepods-burstable.slice", "/system.slice"] {
+            assert_eq!(class_of(path), None, "{path}");
+        }
+    }
+}

@@ -1,0 +1,73 @@
+//! How batch lanes are kept: `[lanes]`, with the names of `sidelane run`'s options.
+
+use std::time::Duration;
+
+use clap::ValueEnum;
+use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind, Unfit};
+
+use super::LaneGate;
+use super::policy::time;
+use super::reader::Reader;
+use crate::lane::gate::{Gate, GateChoice};
+
+/// `[lanes]`, if the file has it.
+pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
+    if !reader.is_there() {
+        return None;
+    }
+    let gate = gate(&reader);
+    let policies = PolicyKind::ALL.map(|kind| (kind.name(), kind));
+    let policy = reader.choice("policy", &policies);
+    let budget = reader.time("budget", Duration::from_nanos(1));
+    let min_idle = reader.time("min_idle", Duration::ZERO);
+    let default = Duration::from_nanos(BorrowConfig::default().min_idle_ns);
+    let lanes = LaneGate {
+        gate: reader.setting("gate", gate, GateChoice::Auto, |gate| format!("\"{}\"", name_of(*gate))),
+        policy: reader.setting("policy", policy.map(Some), None, |policy| {
+            policy.map_or("by what batch may cost".to_owned(), |policy| format!("\"{policy}\""))
+        }),
+        budget: reader.setting("budget", budget.map(Some), None, |budget| {
+            budget.map_or("by each service's slo".to_owned(), |budget| time(&budget))
+        }),
+        min_idle: reader.setting("min_idle", min_idle, default, time),
+    };
+    if lanes.budget.is_some() && lanes.policy == Some(PolicyKind::BorrowIdle) {
+        let advice = "leave it out, or choose another policy, such as deadline";
+        reader.wrong("budget", "is given, and borrow-idle never runs batch beside a request", advice);
+    }
+    reader.finish();
+    Some(lanes)
+}
+
+fn gate(reader: &Reader) -> Option<GateChoice> {
+    let names: Vec<(String, GateChoice)> =
+        GateChoice::value_variants().iter().map(|choice| (name_of(*choice), *choice)).collect();
+    let names: Vec<(&str, GateChoice)> = names.iter().map(|(name, choice)| (name.as_str(), *choice)).collect();
+    let choice = reader.choice("gate", &names)?;
+    if Gate::choose_for_adopted(choice).is_err() {
+        let advice = "write holder, freezer or sched-idle";
+        reader.wrong("gate", format!("is \"{}\", which is for commands that Sidelane starts", name_of(choice)), advice);
+    }
+    Some(choice)
+}
+
+fn name_of(choice: GateChoice) -> String {
+    choice.to_possible_value().map_or_else(String::new, |value| value.get_name().to_owned())
+}
+
+impl LaneGate {
+    /// How the lanes of a service with this objective are lent.
+    ///
+    /// # Errors
+    /// When the policy has to know what batch may cost, and neither budget nor objective says it.
+    pub fn lending(&self, slo: Option<Objective>) -> Result<Lending, Unfit> {
+        let spends = self.policy.is_none_or(PolicyKind::needs_requests);
+        let budget = match (self.budget, slo) {
+            (Some(budget), _) => Budget::Given(budget.as_nanos() as u64),
+            (None, Some(slo)) if spends => Budget::Slo(slo),
+            _ => Budget::None,
+        };
+        let config = BorrowConfig { min_idle_ns: self.min_idle.as_nanos() as u64, ..BorrowConfig::default() };
+        Lending::new(self.policy, budget, config)
+    }
+}

@@ -1,0 +1,103 @@
+//! Roles that contradict each other: what two rules of the file claim.
+
+use super::glob::Glob;
+use super::problem::Problem;
+use super::{BatchTree, Config, Kubernetes, Match, ServiceRule};
+
+/// The lines of the rules, in the order of the file.
+#[derive(Debug, Default)]
+pub(super) struct Lines {
+    pub(super) services: Vec<Option<usize>>,
+    pub(super) batch: Vec<Option<usize>>,
+    pub(super) kubernetes: Option<usize>,
+}
+
+/// Something that one rule alone may have.
+struct Claim {
+    key: &'static str,
+    value: String,
+    what: What,
+    line: Option<usize>,
+}
+
+enum What {
+    Name(String),
+    Groups(Glob),
+    Unit(String),
+    Port(u16),
+    /// As long as the kernel keeps it.
+    Comm(String),
+    Pods(String),
+}
+
+/// Every claim that contradicts an earlier one.
+pub(super) fn contradictions(config: &Config, lines: &Lines) -> Vec<Problem> {
+    let claims = claims(config, lines);
+    let contradicts = |number: usize, claim: &Claim| {
+        let earlier = claims[..number].iter().find(|earlier| claim.what.contradicts(&earlier.what))?;
+        Some(claim.problem(earlier))
+    };
+    claims.iter().enumerate().filter_map(|(number, claim)| contradicts(number, claim)).collect()
+}
+
+fn claims(config: &Config, lines: &Lines) -> Vec<Claim> {
+    let services = config.services.iter().zip(&lines.services).flat_map(|(rule, line)| of_service(rule, *line));
+    let batch = config.batch.iter().zip(&lines.batch).map(|(tree, line)| of_batch(tree, *line));
+    let kubernetes = config.kubernetes.iter().flat_map(|kubernetes| of_kubernetes(kubernetes, lines.kubernetes));
+    let mut claims: Vec<Claim> = services.chain(batch).chain(kubernetes).collect();
+    claims.sort_by_key(|claim| claim.line);
+    claims
+}
+
+fn of_service(rule: &ServiceRule, line: Option<usize>) -> [Claim; 2] {
+    let quoted = |text: &dyn std::fmt::Display| format!("\"{text}\"");
+    let (key, value, what) = match &rule.matches {
+        Match::Cgroup(glob) => ("service.cgroup", quoted(glob), What::Groups(glob.clone())),
+        Match::Unit(unit) => ("service.unit", quoted(unit), What::Unit(unit.clone())),
+        Match::Pod(glob) => ("service.pod", quoted(glob), What::Pods(glob.to_string())),
+        Match::Port(port) => ("service.port", port.to_string(), What::Port(*port)),
+        Match::Comm(comm) => ("service.comm", quoted(comm), What::Comm(comm.chars().take(15).collect())),
+    };
+    let name = Claim { key: "service.name", value: quoted(&rule.name), what: What::Name(rule.name.clone()), line };
+    [name, Claim { key, value, what, line }]
+}
+
+fn of_batch(tree: &BatchTree, line: Option<usize>) -> Claim {
+    let value = format!("\"{}\"", tree.cgroup);
+    Claim { key: "batch.cgroup", value, what: What::Groups(tree.cgroup.clone()), line }
+}
+
+fn of_kubernetes(kubernetes: &Kubernetes, line: Option<usize>) -> Vec<Claim> {
+    let claim = |glob: Glob| Claim { key: "kubernetes", value: glob.to_string(), what: What::Groups(glob), line };
+    kubernetes.groups().into_iter().map(claim).collect()
+}
+
+impl What {
+    fn contradicts(&self, other: &Self) -> bool {
+        match (self, other) {
+            (What::Groups(one), What::Groups(other)) => one.meets(other),
+            (What::Groups(glob), What::Unit(unit)) | (What::Unit(unit), What::Groups(glob)) => glob.last() == unit,
+            (What::Name(one), What::Name(other)) | (What::Pods(one), What::Pods(other)) => one == other,
+            (What::Unit(one), What::Unit(other)) | (What::Comm(one), What::Comm(other)) => one == other,
+            (What::Port(one), What::Port(other)) => one == other,
+            _ => false,
+        }
+    }
+}
+
+impl Claim {
+    fn problem(&self, earlier: &Claim) -> Problem {
+        let place = earlier.line.map_or_else(String::new, |line| format!(" of line {line}"));
+        let (problem, advice) = match &self.what {
+            What::Groups(_) | What::Unit(_) => (
+                format!(
+                    "is {}, which may hold the same groups as `{}`{place}, {}",
+                    self.value, earlier.key, earlier.value
+                ),
+                "a group has one role: write patterns of which none can lie in the other",
+            ),
+            _ => (format!("is {}, as `{}`{place} is already", self.value, earlier.key), "write each once"),
+        };
+        Problem { line: self.line, key: self.key.to_owned(), problem, advice: advice.to_owned() }
+    }
+}

@@ -1,0 +1,166 @@
+//! The file as a whole: its tables one after the other, and what only several of them together can get wrong.
+
+use std::fs;
+use std::net::SocketAddr;
+use std::path::{Path, PathBuf};
+
+use toml::de::DeTable;
+
+use super::overlap::{Lines, contradictions};
+use super::problem::{Problem, Problems};
+use super::reader::{Document, Reader};
+use super::{Config, Match, MetricSource, lanes, policy, roles};
+
+impl Config {
+    /// Reads a file. The files that it names lie beside it.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn load(path: &Path) -> Result<Self, Problems> {
+        let name = path.display().to_string();
+        let text = fs::read_to_string(path).map_err(|why| Problems::unreadable(&name, &why))?;
+        let mut config = Self::parse(&name, &text)?;
+        let beside = path.parent().unwrap_or(Path::new(""));
+        config.audit = config.audit.map(|file| beside.join(file));
+        if let MetricSource::Replay(file) = &mut config.metric.source {
+            *file = beside.join(&*file);
+        }
+        Ok(config)
+    }
+
+    /// Reads a text. `file` is its name in messages.
+    ///
+    /// # Errors
+    /// All that is wrong with it.
+    pub fn parse(file: &str, text: &str) -> Result<Self, Problems> {
+        let document = Document::new(text);
+        let (root, errors) = DeTable::parse_recoverable(text);
+        for error in errors {
+            let line = document.line(error.span().map_or(0, |span| span.start));
+            let problem = format!("is not TOML: {}", error.message().trim());
+            document.problem(Some(line), "file", problem, "see https://toml.io, or `sidelane agent example`");
+        }
+        let problems = document.problems.take();
+        if !problems.is_empty() {
+            return Err(Problems::new(file, problems));
+        }
+        let config = whole(document.top(root.get_ref()));
+        let problems = document.problems.take();
+        if problems.is_empty() { Ok(config) } else { Err(Problems::new(file, problems)) }
+    }
+}
+
+impl Config {
+    /// What it is about, in a line.
+    pub fn in_words(&self) -> String {
+        let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let pods = if self.kubernetes.is_some() { ", pods" } else { "" };
+        let (services, trees) = (some(self.services.len(), "service"), some(self.batch.len(), "tree"));
+        format!("{services}, {trees} of batch{pods}, policy {}; nothing is wrong", self.policy.kind.name())
+    }
+}
+
+fn whole(top: Reader) -> Config {
+    let (services, batch) = (top.tables("service"), top.tables("batch"));
+    let mut lines = Lines { kubernetes: top.line("kubernetes"), ..Lines::default() };
+    let rules = services.into_iter().filter_map(|reader| lined(reader, &mut lines.services, roles::service));
+    let services = rules.collect();
+    let trees = batch.into_iter().filter_map(|reader| lined(reader, &mut lines.batch, roles::batch));
+    let batch = trees.collect();
+    let config = Config {
+        services,
+        batch,
+        kubernetes: roles::kubernetes(&top),
+        policy: policy::policy(top.table("policy")),
+        intervals: policy::intervals(top.table("intervals")),
+        metric: policy::metric(top.table("metric")),
+        lanes: lanes::lanes(top.table("lanes")),
+        metrics: listen(top.table("metrics")),
+        audit: audit(top.table("audit")),
+        settings: top.document.settings.take(),
+    };
+    together(&top, &config, &lines);
+    top.finish();
+    config
+}
+
+/// A rule, with its line if it is one.
+fn lined<'d, 't, T>(
+    reader: Reader<'d, 't>,
+    lines: &mut Vec<Option<usize>>,
+    read: impl Fn(Reader<'d, 't>) -> Option<T>,
+) -> Option<T> {
+    let line = reader.own_line();
+    let rule = read(reader)?;
+    lines.push(line);
+    Some(rule)
+}
+
+fn listen(reader: Reader) -> Option<SocketAddr> {
+    let address = reader.parsed(
+        "listen",
+        |text| text.parse::<SocketAddr>().map_err(|_| "is not an address with a port"),
+        "write an address and a port, as in \"127.0.0.1:9099\"",
+    );
+    if reader.is_there() && !reader.has("listen") {
+        reader.wrong("listen", "is missing", "write an address and a port, as in \"127.0.0.1:9099\"");
+    }
+    reader.finish();
+    address
+}
+
+fn audit(reader: Reader) -> Option<PathBuf> {
+    let file = reader.text("file", "write the file for decisions, as in \"/var/log/sidelane.jsonl\"");
+    if reader.is_there() && !reader.has("file") {
+        reader.wrong("file", "is missing", "write the file for decisions, as in \"/var/log/sidelane.jsonl\"");
+    }
+    reader.finish();
+    file.map(PathBuf::from)
+}
+
+/// What no table alone can get wrong.
+fn together(top: &Reader, config: &Config, lines: &Lines) {
+    let has_any = |keys: [&'static str; 2]| keys.into_iter().any(|key| top.has(key));
+    if !has_any(["service", "kubernetes"]) {
+        top.wrong("service", "is missing", "name a service in [[service]], or write kubernetes = true");
+    }
+    if !has_any(["batch", "kubernetes"]) {
+        top.wrong("batch", "is missing", "name a tree of groups in [[batch]], or write kubernetes = true");
+    }
+    let mut problems = contradictions(config, lines);
+    problems.extend(podless(config, lines));
+    problems.extend(unspent(config, lines));
+    top.document.problems.borrow_mut().extend(problems);
+}
+
+/// Services that are pods, where none are looked for.
+fn podless(config: &Config, lines: &Lines) -> Vec<Problem> {
+    let services = config.services.iter().zip(&lines.services).filter(|_| config.kubernetes.is_none());
+    let pods = services.filter(|(rule, _)| matches!(rule.matches, Match::Pod(_)));
+    let problem = |line: Option<usize>| Problem {
+        line,
+        key: "service.pod".to_owned(),
+        problem: "is given, and pods are not looked for".to_owned(),
+        advice: "write kubernetes = true above the first table of the file".to_owned(),
+    };
+    pods.map(|(_, line)| problem(*line)).collect()
+}
+
+/// Services for which the policy of lanes does not know what batch may cost.
+fn unspent(config: &Config, lines: &Lines) -> Vec<Problem> {
+    let Some(lanes) = config.lanes.as_ref().filter(|lanes| lanes.budget.is_none()) else { return Vec::new() };
+    let services = config.services.iter().zip(&lines.services).map(|(rule, line)| (&rule.terms, "service.slo", *line));
+    let pods = config.kubernetes.iter().map(|pods| (&pods.terms, "kubernetes.slo", lines.kubernetes));
+    let lacking = services.chain(pods).filter(|(terms, ..)| lanes.lending(terms.slo).is_err());
+    let problem = |key: &str, line| Problem {
+        line,
+        key: key.to_owned(),
+        problem: format!("is missing, and the policy {} of [lanes] has to know what batch may cost", policy_of(config)),
+        advice: "write what requests may take, as in slo = \"p99=5ms\", or a budget in [lanes]".to_owned(),
+    };
+    lacking.map(|(_, key, line)| problem(key, line)).collect()
+}
+
+fn policy_of(config: &Config) -> String {
+    config.lanes.as_ref().and_then(|lanes| lanes.policy).map_or_else(String::new, |policy| policy.to_string())
+}

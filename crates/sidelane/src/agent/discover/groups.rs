@@ -1,0 +1,286 @@
+//! The groups that rules mean, in all hierarchies, kept as they come and go.
+//!
+//! Only directories in which something can match are read, each once, and again when the kernel says that something
+//! was made or removed there. A path that is there in several hierarchies is one group.
+
+use std::collections::{BTreeMap, HashMap};
+use std::fs;
+use std::ops::Bound;
+use std::os::fd::BorrowedFd;
+use std::os::unix::fs::{DirEntryExt, MetadataExt};
+use std::path::{Path, PathBuf};
+
+use sidelane_host::cgroup::{Group, Hierarchy, processes};
+
+use super::roles::{Role, Roles};
+use super::watch::{News, Watch};
+
+/// Where groups are looked for, besides version 2: the first is where batch gets its CPUs.
+const LOOKED_AT: [&str; 4] = ["cpuset", "freezer", "cpu", "name=systemd"];
+
+const ROOT: &str = "/";
+
+/// A group that is something.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub(super) struct Member {
+    pub(super) path: PathBuf,
+    pub(super) inode: u64,
+    /// What it is, or what the top of its tree is.
+    pub(super) role: Role,
+    /// The top of its tree.
+    pub(super) top: PathBuf,
+}
+
+/// All groups that are something, or lead there.
+pub(super) struct Groups {
+    hierarchies: Vec<Hierarchy>,
+    roles: Roles,
+    watch: Watch,
+    /// By path: those below a group follow it.
+    nodes: BTreeMap<PathBuf, Node>,
+    watched: HashMap<i32, (usize, PathBuf)>,
+}
+
+#[derive(Debug)]
+struct Node {
+    role: Role,
+    places: Vec<Place>,
+    /// Where it was first seen. It is the same group until it is made again there.
+    home: Place,
+}
+
+/// A group, in one hierarchy.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+struct Place {
+    hierarchy: usize,
+    inode: u64,
+    watched: Option<i32>,
+}
+
+impl Groups {
+    /// All groups of these hierarchies, as they are now.
+    pub(super) fn read(hierarchies: &[Hierarchy], roles: Roles) -> Self {
+        let hierarchies = looked_at(hierarchies);
+        let watch = Watch::new();
+        let mut groups = Self { hierarchies, roles, watch, nodes: BTreeMap::new(), watched: HashMap::new() };
+        for number in 0..groups.hierarchies.len() {
+            if let Ok(found) = fs::metadata(&groups.hierarchies[number].mount) {
+                groups.add(number, Path::new(ROOT), found.ino(), Role::Leads);
+            }
+        }
+        groups
+    }
+
+    /// Becomes readable when a group has come or gone.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.watch.fd()
+    }
+
+    /// Whether it has to read everything at each look, since the kernel watches no more directories.
+    pub(super) fn is_blind(&self) -> bool {
+        self.watch.is_blind()
+    }
+
+    /// Takes in what has changed, and says whether anything has. `None` if a hierarchy is gone.
+    pub(super) fn follow(&mut self) -> Option<bool> {
+        let dirs = match self.watch.news() {
+            News::Unmounted => return None,
+            News::In(dirs) => dirs.iter().filter_map(|dir| self.watched.get(dir).cloned()).collect(),
+            News::Anywhere => self.open_dirs(),
+        };
+        let refreshed = dirs.into_iter().map(|(hierarchy, path)| self.refresh(hierarchy, &path));
+        Some(refreshed.fold(false, |changed, one| changed | one))
+    }
+
+    fn open_dirs(&self) -> Vec<(usize, PathBuf)> {
+        let open = self.nodes.iter().filter(|(_, node)| node.role.is_open());
+        open.flat_map(|(path, node)| node.places.iter().map(|place| (place.hierarchy, path.clone()))).collect()
+    }
+
+    /// Reads the groups right below one again. Whether something has changed.
+    fn refresh(&mut self, hierarchy: usize, path: &Path) -> bool {
+        let Some(role) = self.nodes.get(path).map(|node| node.role) else { return false };
+        let now = children(&self.dir(hierarchy, path));
+        let before = self.known_children(hierarchy, path);
+        let mut changed = false;
+        for name in before.iter().filter(|(name, inode)| now.get(*name) != Some(inode)).map(|(name, _)| name) {
+            self.remove(hierarchy, &path.join(name));
+            changed = true;
+        }
+        for (name, inode) in now.iter().filter(|(name, inode)| before.get(*name) != Some(inode)) {
+            changed |= self.add(hierarchy, &path.join(name), *inode, role);
+        }
+        changed
+    }
+
+    /// The names of the groups right below one, with their inodes.
+    fn known_children(&self, hierarchy: usize, path: &Path) -> BTreeMap<PathBuf, u64> {
+        let children = self.below(path).filter(|(below, _)| below.parent() == Some(path));
+        children.filter_map(|(below, node)| Some((below.file_name()?.into(), node.place(hierarchy)?.inode))).collect()
+    }
+
+    /// Adds a group and all below it, if it is anything.
+    fn add(&mut self, hierarchy: usize, path: &Path, inode: u64, above: Role) -> bool {
+        let is_root = path == Path::new(ROOT);
+        let role = if is_root { Role::Leads } else { self.roles.role(&path.to_string_lossy(), above) };
+        if role == Role::None {
+            return false;
+        }
+        // Watched before it is read: what is made in between is then in both.
+        let watched = if role.is_open() { self.watch.add(&self.dir(hierarchy, path)) } else { None };
+        if let Some(watched) = watched {
+            self.watched.insert(watched, (hierarchy, path.to_owned()));
+        }
+        let place = Place { hierarchy, inode, watched };
+        let node = self.nodes.entry(path.to_owned());
+        node.or_insert_with(|| Node { role, places: Vec::new(), home: place }).put(place);
+        if role.is_open() {
+            self.refresh(hierarchy, path);
+        }
+        true
+    }
+
+    /// Removes a group and all below it, as far as they are in this hierarchy.
+    fn remove(&mut self, hierarchy: usize, path: &Path) {
+        let below = self.below(path).map(|(below, _)| below.clone());
+        let all: Vec<PathBuf> = below.chain([path.to_owned()]).collect();
+        for path in all {
+            let Some(node) = self.nodes.get_mut(&path) else { continue };
+            let removed = node.place(hierarchy);
+            node.places.retain(|place| place.hierarchy != hierarchy);
+            if node.places.is_empty() {
+                self.nodes.remove(&path);
+            }
+            if let Some(watched) = removed.and_then(|place| place.watched) {
+                self.watched.remove(&watched);
+                self.watch.remove(watched);
+            }
+        }
+    }
+
+    /// Those below a group, in the order of their paths.
+    fn below<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a PathBuf, &'a Node)> {
+        let after = (Bound::Excluded(path.to_owned()), Bound::Unbounded);
+        self.nodes.range(after).take_while(move |(below, _)| below.starts_with(path))
+    }
+
+    fn dir(&self, hierarchy: usize, path: &Path) -> PathBuf {
+        self.hierarchies[hierarchy].dir(&path.to_string_lossy())
+    }
+}
+
+// What is there.
+impl Groups {
+    /// Groups that are services, and all pods.
+    pub(super) fn services(&self) -> impl Iterator<Item = Member> {
+        let services = self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Service(_) | Role::Pod(_)));
+        services.map(|(path, node)| Member {
+            path: path.clone(),
+            inode: node.home.inode,
+            role: node.role,
+            top: path.clone(),
+        })
+    }
+
+    /// The leaves of all trees.
+    pub(super) fn leaves(&self) -> impl Iterator<Item = Member> {
+        let of_trees = self.nodes.iter().filter(|(_, node)| node.role.is_of_tree());
+        let leaves = of_trees.filter(|(path, _)| self.below(path).next().is_none());
+        leaves.filter_map(|(path, node)| {
+            let (top, role) = self.top(path)?;
+            Some(Member { path: path.clone(), inode: node.home.inode, role, top })
+        })
+    }
+
+    /// Groups of trees that have processes of their own beside groups below them, with how many.
+    pub(super) fn mixed(&self) -> impl Iterator<Item = (PathBuf, usize)> {
+        let of_trees = self.nodes.iter().filter(|(_, node)| node.role.is_of_tree());
+        let with_children = of_trees.filter(|(path, _)| self.below(path).next().is_some());
+        with_children.map(|(path, _)| (path.clone(), self.own_processes(path))).filter(|(_, count)| *count > 0)
+    }
+
+    /// The tops of all trees.
+    pub(super) fn trees(&self) -> impl Iterator<Item = &PathBuf> {
+        self.nodes.iter().filter(|(_, node)| matches!(node.role, Role::Tree(_))).map(|(path, _)| path)
+    }
+
+    /// The top of the tree that a group is in, and what it is.
+    fn top(&self, path: &Path) -> Option<(PathBuf, Role)> {
+        path.ancestors().find_map(|above| {
+            let role = self.nodes.get(above)?.role;
+            (role.is_of_tree() && role != Role::InTree).then(|| (above.to_owned(), role))
+        })
+    }
+
+    /// The lowest group that is something, of those that a process is in.
+    pub(super) fn of_process(&self, pid: u32) -> Option<PathBuf> {
+        let paths = self.hierarchies.iter().filter_map(|hierarchy| {
+            let dir = hierarchy.dir_of(pid)?;
+            Some(Path::new(ROOT).join(dir.strip_prefix(&hierarchy.mount).ok()?))
+        });
+        let is_something = |path: &Path| self.nodes.get(path).is_some_and(|node| node.role != Role::Leads);
+        let mut found = paths.filter_map(|path| path.ancestors().find(|path| is_something(path)).map(Path::to_owned));
+        found.next()
+    }
+
+    /// The processes in a group and below it, by the first hierarchy in which it has any.
+    pub(super) fn processes(&self, path: &Path) -> Vec<u32> {
+        let found = self.dirs(path).map(|(_, dir)| processes(&dir)).find(|pids| !pids.is_empty());
+        found.unwrap_or_default()
+    }
+
+    /// The group by the kernel's numbers, in that hierarchy.
+    pub(super) fn group(&self, path: &Path) -> Option<Group> {
+        let (hierarchy, dir) = self.dirs(path).find(|(_, dir)| !processes(dir).is_empty())?;
+        Some(Group { id: fs::metadata(&dir).ok()?.ino(), hierarchy: hierarchy.number()?, dir })
+    }
+
+    fn own_processes(&self, path: &Path) -> usize {
+        let lines = self.dirs(path).map(|(_, dir)| {
+            let text = fs::read_to_string(dir.join("cgroup.procs")).unwrap_or_default();
+            text.lines().count()
+        });
+        lines.max().unwrap_or(0)
+    }
+
+    fn dirs<'a>(&'a self, path: &'a Path) -> impl Iterator<Item = (&'a Hierarchy, PathBuf)> {
+        let places = self.nodes.get(path).into_iter().flat_map(|node| &node.places);
+        places.map(move |place| (&self.hierarchies[place.hierarchy], self.dir(place.hierarchy, path)))
+    }
+}
+
+impl Node {
+    fn place(&self, hierarchy: usize) -> Option<Place> {
+        self.places.iter().find(|place| place.hierarchy == hierarchy).copied()
+    }
+
+    fn put(&mut self, place: Place) {
+        if place.hierarchy == self.home.hierarchy || self.place(self.home.hierarchy).is_none() {
+            self.home = place;
+        }
+        self.places.push(place);
+        self.places.sort_by_key(|place| place.hierarchy);
+    }
+}
+
+/// Version 2, and of version 1 what batch is given its CPUs by, or could be told by.
+fn looked_at(hierarchies: &[Hierarchy]) -> Vec<Hierarchy> {
+    let with = |controller: &&str| hierarchies.iter().find(|hierarchy| hierarchy.controls(controller));
+    let first = LOOKED_AT.iter().take(1).filter_map(with);
+    let unified = hierarchies.iter().find(|hierarchy| hierarchy.is_v2());
+    let rest = LOOKED_AT.iter().skip(1).filter_map(with);
+    let mut found: Vec<Hierarchy> = Vec::new();
+    for hierarchy in first.chain(unified).chain(rest) {
+        if !found.contains(hierarchy) {
+            found.push(hierarchy.clone());
+        }
+    }
+    found
+}
+
+/// The names of the groups right below one, with their inodes.
+fn children(dir: &Path) -> BTreeMap<PathBuf, u64> {
+    let entries = fs::read_dir(dir).into_iter().flatten().flatten();
+    let dirs = entries.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    dirs.map(|entry| (entry.file_name().into(), entry.ino())).collect()
+}

@@ -1,0 +1,243 @@
+//! Services, as they come and go: groups that are one, and processes that are.
+
+use std::collections::BTreeSet;
+use std::path::{Path, PathBuf};
+
+use sidelane_host::service::Service;
+
+use super::found::{Changes, FoundService, GroupId, ServiceId};
+use super::groups::Member;
+use super::processes::Found;
+use super::roles::Role;
+use super::{Finder, LeftOut};
+use crate::agent::config::{Class, Fit, Match, ServiceTerms};
+
+/// What a group that is a service is called, and on which terms.
+struct Known {
+    name: String,
+    terms: ServiceTerms,
+    rule: Option<usize>,
+}
+
+// Groups.
+impl Finder {
+    /// Compares the groups that are services with those of the last look. Whether all of them hold somebody.
+    pub(super) fn settle_services(&mut self, changes: &mut Changes) -> bool {
+        let members: Vec<Member> = self.groups.services().collect();
+        let (mut there, mut all) = (BTreeSet::new(), true);
+        for member in members {
+            let Some(known) = self.known(&member) else { continue };
+            match self.found_at(&member) {
+                Some(id) => {
+                    there.insert(id);
+                    self.bring_up_to_date(id, known);
+                }
+                None => {
+                    let welcome = self.welcome(&member, known, changes);
+                    all &= welcome.is_some();
+                    there.extend(welcome);
+                }
+            }
+        }
+        let of_groups = self.services.iter().filter(|(_, service)| service.group.is_some());
+        let gone: Vec<ServiceId> = of_groups.map(|(id, _)| *id).filter(|id| !there.contains(id)).collect();
+        gone.into_iter().for_each(|id| self.dismiss(id, changes));
+        all
+    }
+
+    /// Whether a group is a service, and which.
+    fn known(&mut self, member: &Member) -> Option<Known> {
+        match member.role {
+            Role::Service(rule) => Some(self.by_rule(rule, &member.path.to_string_lossy())),
+            Role::Pod(class) => self.pod(&member.path, class),
+            _ => None,
+        }
+    }
+
+    /// A pod that is a service: its owner says so, or its class.
+    pub(super) fn is_service_pod(&mut self, path: &Path, class: Class) -> bool {
+        self.pod(path, class).is_some()
+    }
+
+    fn pod(&mut self, path: &Path, class: Class) -> Option<Known> {
+        if self.is_excluded(path) {
+            return None;
+        }
+        let name = self.pods.shown(path);
+        let is_named = |matches: &Match| matches!(matches, Match::Pod(glob) if glob.fit(&name) == Fit::Matches);
+        if let Some(rule) = self.config.services.iter().position(|rule| is_named(&rule.matches)) {
+            return Some(self.by_rule(rule, &name));
+        }
+        let kubernetes = self.config.kubernetes.as_ref().filter(|_| class != Class::BestEffort)?;
+        Some(Known { name, terms: kubernetes.terms.clone(), rule: None })
+    }
+
+    /// Whether a pod is to be left out.
+    pub(super) fn is_excluded(&mut self, path: &Path) -> bool {
+        let Some(name) = self.pods.name(path) else { return false };
+        let exclude = self.config.kubernetes.iter().flat_map(|kubernetes| &kubernetes.exclude);
+        exclude.into_iter().any(|glob| glob.fit(name) == Fit::Matches)
+    }
+
+    /// A service by a `[[service]]`. What a pattern matches has the last part of its path in its name.
+    fn by_rule(&self, number: usize, path: &str) -> Known {
+        let rule = &self.config.services[number];
+        let is_pattern = matches!(&rule.matches, Match::Cgroup(glob) | Match::Pod(glob) if !glob.is_path());
+        let last = path.rsplit('/').next().unwrap_or(path);
+        let name = if is_pattern { format!("{}:{last}", rule.name) } else { rule.name.clone() };
+        Known { name, terms: rule.terms.clone(), rule: Some(number) }
+    }
+
+    fn found_at(&self, member: &Member) -> Option<ServiceId> {
+        let at = |service: &&FoundService| service.group == Some(GroupId::of(member));
+        self.services.values().find(at).map(|service| service.id)
+    }
+
+    fn bring_up_to_date(&mut self, id: ServiceId, known: Known) {
+        if let Some(service) = self.services.get_mut(&id) {
+            (service.name, service.terms, service.rule) = (known.name, known.terms, known.rule);
+        }
+    }
+
+    /// Takes in a group, once it has processes.
+    fn welcome(&mut self, member: &Member, known: Known, changes: &mut Changes) -> Option<ServiceId> {
+        let pids: BTreeSet<u32> = self.groups.processes(&member.path).into_iter().collect();
+        if pids.is_empty() {
+            return None;
+        }
+        self.take_from_searches(&pids, &known.name, changes);
+        let service = Service { pids, group: self.groups.group(&member.path) };
+        Some(self.take_in(known, service, Some(GroupId::of(member)), changes))
+    }
+
+    /// A group that is a service has its processes, whoever found them before.
+    fn take_from_searches(&mut self, pids: &BTreeSet<u32>, name: &str, changes: &mut Changes) {
+        for number in 0..self.searches.len() {
+            let found = self.searches[number].id.and_then(|id| self.services.get(&id));
+            if found.is_some_and(|found| !found.service.pids.is_disjoint(pids)) {
+                self.forget(number, changes);
+                self.taken.insert(self.searches[number].rule, name.to_owned());
+            }
+        }
+    }
+}
+
+// Processes.
+impl Finder {
+    /// Searches all processes for services.
+    pub(super) fn search(&mut self, changes: &mut Changes) {
+        if self.searches.is_empty() {
+            return;
+        }
+        self.listing.read(&self.searches);
+        for number in 0..self.searches.len() {
+            let found = self.searches[number].look(&self.listing);
+            self.searched(number, found, changes);
+        }
+    }
+
+    fn searched(&mut self, number: usize, found: Found, changes: &mut Changes) {
+        let id = self.searches[number].id;
+        match (found, id) {
+            (Found::Same, _) => {}
+            (Found::Grew(service), Some(id)) => self.grow(id, service, changes),
+            (Found::Came(service) | Found::Grew(service), _) => {
+                self.forget(number, changes);
+                self.settle(number, service, changes);
+            }
+            (Found::Gone, _) => self.forget(number, changes),
+        }
+        self.rename(number);
+    }
+
+    /// What a search found is a service, unless its processes are one already.
+    fn settle(&mut self, number: usize, service: Service, changes: &mut Changes) {
+        let rule = self.searches[number].rule;
+        if let Some(other) = self.taken_by(&service) {
+            self.taken.insert(rule, other);
+            // Somebody may end the other one.
+            self.searches[number].forget();
+            return;
+        }
+        self.taken.remove(&rule);
+        let known = self.by_rule(rule, "");
+        let pids = service.pids.clone();
+        let id = self.take_in(known, service, None, changes);
+        self.searches[number].id = Some(id);
+        self.leave_out(id, &pids, changes);
+    }
+
+    /// The service that has one of these processes.
+    fn taken_by(&self, service: &Service) -> Option<String> {
+        let groups: Vec<PathBuf> = service.pids.iter().filter_map(|pid| self.groups.of_process(*pid)).collect();
+        let has = |other: &&FoundService| match &other.group {
+            Some(group) => groups.iter().any(|path| path.starts_with(&group.path)),
+            None => !other.service.pids.is_disjoint(&service.pids),
+        };
+        self.services.values().find(has).map(|other| other.name.clone())
+    }
+
+    fn grow(&mut self, id: ServiceId, service: Service, changes: &mut Changes) {
+        let Some(found) = self.services.get_mut(&id) else { return };
+        found.service.pids.extend(&service.pids);
+        found.service.pids.retain(|pid| sidelane_host::procfs::is_alive(*pid));
+        changes.services_grew.push(found.clone());
+        self.leave_out(id, &service.pids, changes);
+    }
+
+    /// Containers that hold processes of a service are left alone: a service is never confined by mistake.
+    fn leave_out(&mut self, id: ServiceId, pids: &BTreeSet<u32>, changes: &mut Changes) {
+        for path in pids.iter().filter_map(|pid| self.groups.of_process(*pid)).collect::<BTreeSet<_>>() {
+            let held = self.containers.keys().find(|container| Path::new(&container.path) == path).cloned();
+            if let Some(container) = held {
+                self.containers.remove(&container);
+                self.left_out.insert(container.clone(), LeftOut::Holds(id));
+                changes.withdraw(container);
+            }
+        }
+    }
+
+    fn forget(&mut self, number: usize, changes: &mut Changes) {
+        if let Some(id) = self.searches[number].id.take() {
+            self.dismiss(id, changes);
+        }
+    }
+
+    /// By the file as it is now.
+    fn rename(&mut self, number: usize) {
+        let Some(id) = self.searches[number].id else { return };
+        let known = self.by_rule(self.searches[number].rule, "");
+        self.bring_up_to_date(id, known);
+    }
+}
+
+// Both.
+impl Finder {
+    fn take_in(&mut self, known: Known, service: Service, group: Option<GroupId>, changes: &mut Changes) -> ServiceId {
+        let id = self.new_id();
+        let name = self.unused(known.name, group.as_ref());
+        let found = FoundService { id, name, terms: known.terms, rule: known.rule, service, group };
+        changes.services_came.push(found.clone());
+        self.services.insert(id, found);
+        id
+    }
+
+    /// The name, or the whole path with it where another one has it.
+    fn unused(&self, name: String, group: Option<&GroupId>) -> String {
+        let is_used = self.services.values().any(|service| service.name == name);
+        match group.filter(|_| is_used) {
+            Some(group) => format!("{name} {}", group.path),
+            None => name,
+        }
+    }
+
+    fn dismiss(&mut self, id: ServiceId, changes: &mut Changes) {
+        self.services.remove(&id);
+        let held = self.left_out.len();
+        self.left_out.retain(|_, why| *why != LeftOut::Holds(id));
+        if self.left_out.len() < held {
+            self.settle_at = 0;
+        }
+        changes.services_gone.push(id);
+    }
+}

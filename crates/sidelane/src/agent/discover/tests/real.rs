@@ -1,0 +1,96 @@
+//! Processes of this machine, by port and by name.
+
+use std::net::TcpListener;
+use std::process::{Child, Command};
+
+use super::machine::Files;
+
+/// A process of a name that nobody else bears, until it is dropped.
+struct Named {
+    child: Child,
+}
+
+impl Named {
+    fn start(dir: &std::path::Path, name: &str) -> Self {
+        let program = dir.join(name);
+        if !program.exists() {
+            std::fs::copy("/bin/sleep", &program).expect("a copy of sleep");
+        }
+        let child = Command::new(program).arg("1000").spawn().expect("it starts");
+        let named = Self { child };
+        let comm = format!("/proc/{}/comm", named.child.id());
+        while std::fs::read_to_string(&comm).expect("it is there").trim() != name {
+            std::thread::yield_now();
+        }
+        named
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+fn file(how: &str) -> String {
+    format!("[[service]]\nname = \"a\"\n{how}\n[[batch]]\ncgroup = \"/batch\"\n")
+}
+
+#[test]
+fn a_service_by_name_comes_grows_and_goes() {
+    let files = Files::of("hierarchy v2");
+    let name = format!("sl-{}", std::process::id());
+    let mut look = files.finder(&file(&format!("comm = \"{name}\"")));
+    assert!(look.again().is_empty());
+    let first = Named::start(files.path(), &name);
+    let came = look.again().services_came;
+    assert!(came.len() == 1 && came[0].service.pids == [first.child.id()].into(), "{came:?}");
+    assert!(look.again().is_empty());
+    let second = Named::start(files.path(), &name);
+    let grew = look.again().services_grew;
+    assert!(grew.len() == 1 && grew[0].service.pids.contains(&second.child.id()), "{grew:?}");
+    drop(first);
+    assert!(look.again().is_empty());
+    drop(second);
+    let third = Named::start(files.path(), &name);
+    let changes = look.again();
+    assert_eq!((changes.services_gone.as_slice(), changes.services_came.len()), (&[came[0].id][..], 1));
+    drop(third);
+    assert_eq!(look.again().services_gone.len(), 1);
+    assert_eq!(
+        look.lacks()[0],
+        format!("service a: nothing is found by comm {name}; it is followed as soon as it is there")
+    );
+}
+
+#[test]
+fn a_service_by_port_comes_and_goes_with_who_listens() {
+    let files = Files::of("hierarchy v2");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let mut look = files.finder(&file(&format!("port = {port}")));
+    assert!(look.again().services_came[0].service.pids.contains(&std::process::id()));
+    assert!(look.again().is_empty());
+    drop(listener);
+    assert_eq!(look.again().services_gone.len(), 1);
+    assert!(look.again().is_empty());
+    let again = TcpListener::bind(("127.0.0.1", port)).unwrap();
+    assert_eq!(look.again().services_came.len(), 1);
+    drop(again);
+}
+
+/// Two rules that mean the same processes: the first one has them.
+#[test]
+fn a_process_is_in_one_service() {
+    let files = Files::of("hierarchy v2");
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let second = TcpListener::bind("127.0.0.1:0").unwrap();
+    let [port, other] = [&listener, &second].map(|listener| listener.local_addr().unwrap().port());
+    let more = format!("port = {port}\n[[service]]\nname = \"b\"\nport = {other}");
+    let mut look = files.finder(&file(&more));
+    look.again();
+    assert_eq!(look.services(), ["a"]);
+    let wanted = "service b: its processes are those of the service a; name each service once";
+    assert!(look.lacks().contains(&wanted.to_owned()), "{:?}", look.lacks());
+}

@@ -1,0 +1,145 @@
+//! Trees of batch and groups of services, as they come and go.
+
+use super::machine::Files;
+use crate::agent::config::Config;
+
+const BATCH: &str =
+    "[[service]]\nname = \"web\"\ncgroup = \"/web\"\n[[batch]]\ncgroup = \"/batch\"\ncpus = 2\npriority = 7\n";
+const BOTH: [&str; 2] = ["hierarchy v2", "hierarchy cpuset\nhierarchy freezer"];
+
+fn paths(files: &Files, file: &str) -> Vec<String> {
+    let mut look = files.finder(file);
+    look.again();
+    look.containers().into_iter().map(|(name, _)| name).collect()
+}
+
+#[test]
+fn leaves_are_containers_with_what_the_file_says() {
+    for hierarchies in BOTH {
+        let files =
+            Files::of(&format!("{hierarchies}\ngroup /batch\ngroup /batch/a\ngroup /batch/b/c 1:x\ngroup /batch/b-d"));
+        let mut look = files.finder(BATCH);
+        look.again();
+        assert_eq!(look.containers(), [("/batch/a".into(), 2), ("/batch/b-d".into(), 2), ("/batch/b/c".into(), 2)]);
+        assert!(look.finder.containers().all(|container| container.priority == 7 && container.top == "/batch"));
+    }
+}
+
+/// The group of a tree is no container of its own, unless somebody works in it and nothing is below it.
+#[test]
+fn a_tree_without_groups_is_one_container_if_anybody_is_in_it() {
+    assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch"), BATCH), Vec::<String>::new());
+    assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch 5:make"), BATCH), ["/batch"]);
+    assert_eq!(paths(&Files::of("hierarchy v2\ngroup /batch 5:make\ngroup /batch/a"), BATCH), ["/batch/a"]);
+}
+
+#[test]
+fn trees_that_come_later_are_followed() {
+    for hierarchies in BOTH {
+        let files = Files::of(hierarchies);
+        let mut look = files.finder(BATCH);
+        assert!(look.again().is_empty());
+        assert_eq!(look.lacks().len(), 2);
+        files.add_group("/batch");
+        files.add_group("/batch/a");
+        let came = look.again().containers_came;
+        assert_eq!(came.iter().map(|container| container.name.as_str()).collect::<Vec<_>>(), ["/batch/a"]);
+        files.add_group("/batch/a/deeper");
+        let changes = look.again();
+        assert_eq!(
+            (changes.containers_came[0].name.as_str(), changes.containers_gone[0].path.as_str()),
+            ("/batch/a/deeper", "/batch/a")
+        );
+        files.remove_group("/batch");
+        assert_eq!(look.again().containers_gone.len(), 1);
+        assert!(look.again().is_empty());
+    }
+}
+
+/// The kernel gives a new group another inode.
+#[test]
+fn a_group_that_is_made_again_is_another_one() {
+    for hierarchies in BOTH {
+        let files = Files::of(&format!("{hierarchies}\ngroup /batch/a\ngroup /web 9:nginx"));
+        let mut look = files.finder(BATCH);
+        let before = look.again();
+        files.remove_group("/batch/a");
+        files.remove_group("/web");
+        // So that no inode is used again by this file system.
+        files.add_group("/other");
+        files.add_group("/other/more");
+        files.add_group("/batch/a");
+        files.add_group("/web 10:nginx");
+        let after = look.again();
+        assert_eq!(after.containers_gone, [before.containers_came[0].id.clone()]);
+        assert_eq!(after.services_gone, [before.services_came[0].id]);
+        assert_eq!((after.containers_came.len(), after.services_came[0].service.pids.len()), (1, 1));
+        assert!(look.again().is_empty());
+    }
+}
+
+#[test]
+fn a_service_comes_with_its_first_process() {
+    let files = Files::of("hierarchy v2\ngroup /web");
+    let mut look = files.finder(BATCH);
+    assert!(look.again().is_empty());
+    files.add_group("/web/worker 12:nginx");
+    assert_eq!(look.again().services_came[0].service.pids, [12].into());
+}
+
+#[test]
+fn each_group_of_a_pattern_is_a_service_of_its_own() {
+    let file =
+        "[[service]]\nname = \"redis\"\ncgroup = \"/*.slice/redis@*.service\"\n[[batch]]\ncgroup = \"/batch/*/jobs\"\n";
+    let files = Files::of(
+        "hierarchy v2\ngroup /a.slice/redis@1.service 1:redis\ngroup /a.slice/redis@2.service 2:redis\n\
+         group /b.slice/redis@1.service 3:redis\ngroup /batch/x/jobs/1\ngroup /batch/x/other/1\ngroup /batch/y/jobs/1",
+    );
+    let mut look = files.finder(file);
+    look.again();
+    assert_eq!(
+        look.services(),
+        ["redis:redis@1.service", "redis:redis@1.service /b.slice/redis@1.service", "redis:redis@2.service"]
+    );
+    assert_eq!(
+        look.containers().into_iter().map(|(name, _)| name).collect::<Vec<_>>(),
+        ["/batch/x/jobs/1", "/batch/y/jobs/1"]
+    );
+    assert!(look.again().is_empty());
+}
+
+#[test]
+fn who_works_beside_containers_is_told() {
+    let files = Files::of("hierarchy v2\ngroup /web 1:a\ngroup /batch 5:make 6:cc\ngroup /batch/a 7:x");
+    let mut look = files.finder(BATCH);
+    look.again();
+    assert_eq!(
+        look.lacks(),
+        [
+            "group /batch: it has 2 processes of its own beside groups below it, and those are left alone; move them to a \
+          group below it"
+        ]
+    );
+}
+
+#[test]
+fn another_file_keeps_who_is_in_both() {
+    let files = Files::of("hierarchy v2\ngroup /web 1:a\ngroup /batch/a\ngroup /more/b");
+    let mut look = files.finder(BATCH);
+    let first = look.again();
+    let file = BATCH.replace("name = \"web\"", "name = \"site\"").replace("priority = 7", "priority = 8");
+    look.finder.reload(&Config::parse("a.toml", &format!("{file}\n[[batch]]\ncgroup = \"/more\"\n")).unwrap());
+    let changes = look.again();
+    assert_eq!(
+        changes.containers_came.iter().map(|container| container.name.as_str()).collect::<Vec<_>>(),
+        ["/more/b"]
+    );
+    assert!(changes.services_came.is_empty() && changes.services_gone.is_empty() && changes.containers_gone.is_empty());
+    assert_eq!(look.finder.service(first.services_came[0].id).unwrap().name, "site");
+    assert_eq!(look.finder.container(&first.containers_came[0].id).unwrap().priority, 8);
+    look.finder.reload(
+        &Config::parse("a.toml", "[[service]]\nname = \"web\"\nport = 1\n[[batch]]\ncgroup = \"/more\"\n").unwrap(),
+    );
+    let changes = look.again();
+    assert_eq!((changes.services_gone.len(), changes.containers_gone.len()), (1, 1));
+}

@@ -1,0 +1,120 @@
+//! Which directories have changed, without reading any: the kernel tells of groups that are made and removed.
+//!
+//! A directory's time of change cannot be used: the kernel does not set it for groups.
+
+use std::mem::MaybeUninit;
+use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
+use std::path::Path;
+
+use rustix::fs::inotify::{self, CreateFlags, ReadFlags, Reader, WatchFlags};
+
+/// Fits a hundred events.
+const BUFFER_LEN: usize = 8 << 10;
+
+/// What has happened since the last question.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) enum News {
+    /// Something was made or removed in these directories.
+    In(Vec<i32>),
+    /// Nobody knows: everything has to be read again.
+    Anywhere,
+    /// A hierarchy was unmounted.
+    Unmounted,
+}
+
+/// A watch over directories.
+#[derive(Debug)]
+pub(super) struct Watch {
+    /// None where the kernel allows no more of them.
+    queue: Option<OwnedFd>,
+    /// A directory could not be watched.
+    is_blind: bool,
+}
+
+impl Watch {
+    pub(super) fn new() -> Self {
+        let queue = inotify::init(CreateFlags::NONBLOCK | CreateFlags::CLOEXEC).ok();
+        Self { is_blind: queue.is_none(), queue }
+    }
+
+    /// Whether it has to read everything at each look.
+    pub(super) fn is_blind(&self) -> bool {
+        self.is_blind
+    }
+
+    /// Becomes readable when something has changed.
+    pub(super) fn fd(&self) -> Option<BorrowedFd<'_>> {
+        self.queue.as_ref().map(AsFd::as_fd)
+    }
+
+    /// Watches a directory. None if it is gone, or if it cannot be watched.
+    pub(super) fn add(&mut self, dir: &Path) -> Option<i32> {
+        let flags = WatchFlags::CREATE | WatchFlags::DELETE | WatchFlags::MOVE | WatchFlags::ONLYDIR;
+        let added = inotify::add_watch(self.queue.as_ref()?, dir, flags);
+        self.is_blind |= added.is_err() && dir.exists();
+        added.ok()
+    }
+
+    /// A directory that is gone stays watched until it is said.
+    pub(super) fn remove(&self, watched: i32) {
+        if let Some(queue) = &self.queue {
+            let _ = inotify::remove_watch(queue, watched);
+        }
+    }
+
+    /// What has happened since the last time.
+    pub(super) fn news(&self) -> News {
+        let mut news = News::In(Vec::new());
+        if self.is_blind {
+            news = News::Anywhere;
+        }
+        let Some(queue) = &self.queue else { return news };
+        let mut buffer = [MaybeUninit::uninit(); BUFFER_LEN];
+        let mut reader = Reader::new(queue, &mut buffer);
+        while let Ok(event) = reader.next() {
+            news = news.and(event.wd(), event.events());
+        }
+        news
+    }
+}
+
+impl News {
+    fn and(self, watched: i32, events: ReadFlags) -> Self {
+        match self {
+            _ if events.contains(ReadFlags::UNMOUNT) => Self::Unmounted,
+            Self::Unmounted => self,
+            _ if events.contains(ReadFlags::QUEUE_OVERFLOW) => Self::Anywhere,
+            Self::In(mut dirs) if !dirs.contains(&watched) => {
+                dirs.push(watched);
+                Self::In(dirs)
+            }
+            news => news,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::fs;
+
+    use super::*;
+
+    #[test]
+    fn groups_that_are_made_and_removed_are_news_once() {
+        let dir = tempfile::tempdir().unwrap();
+        let mut watch = Watch::new();
+        let watched = watch.add(dir.path()).unwrap();
+        assert_eq!(watch.news(), News::In(Vec::new()));
+        fs::create_dir(dir.path().join("a")).unwrap();
+        fs::remove_dir(dir.path().join("a")).unwrap();
+        assert_eq!(watch.news(), News::In(vec![watched]));
+        assert_eq!(watch.news(), News::In(Vec::new()));
+        watch.remove(watched);
+        fs::create_dir(dir.path().join("b")).unwrap();
+        // The end of a watch is told, too; nobody asks for it any more.
+        watch.news();
+        assert_eq!(watch.news(), News::In(Vec::new()));
+        assert_eq!(watch.add(&dir.path().join("gone")), None);
+        assert!(!watch.is_blind());
+    }
+}

@@ -1,0 +1,196 @@
+//! Interference as the kernel program counts it, with page faults for stalls: what is noticed, in which order, and for
+//! whom it is counted. No times.
+
+mod common;
+
+use std::rc::Rc;
+use std::time::Duration;
+
+use common::{lab, lanes_to_ourselves, wait_until};
+use sidelane::lab::{Lab, Service};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::events::Formula;
+use sidelane_host::service::Service as Tracked;
+use sidelane_host::topology::Lanes;
+use sidelane_kernel::interference::{Crossing, Interference, NoCounters};
+use sidelane_kernel::tracker::{Features, Tracker};
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+
+const CPU: u32 = 0;
+/// Faults in each nanosecond.
+const FAULTS: &str = "page-faults / task-clock";
+/// Five in a window of 50 µs: a service that does nothing else makes more, and a calm one now and then one or two.
+const THRESHOLD: f64 = 1e-4;
+/// Far longer than the kernel program takes to ring.
+const PATIENCE: Duration = Duration::from_secs(60);
+
+fn cpus() -> CpuSet {
+    [CPU].into_iter().collect()
+}
+
+fn tracker() -> Rc<Tracker> {
+    Rc::new(Tracker::load(Features { interference: true, ..Features::default() }).unwrap())
+}
+
+fn start(lab: &Lab, idle_us: &str) -> Service {
+    lab.start(["faults", "--cpu", "0", "--busy-us", "300", "--idle-us", idle_us]).unwrap()
+}
+
+/// Counts beside the process `pid` as the service.
+fn beside(pid: u32, script: impl FnOnce(&mut Interference)) {
+    let tracker = tracker();
+    let mut interference = Interference::open(&Formula::parse(FAULTS).unwrap(), &cpus(), &tracker).unwrap();
+    let lanes = Lanes::only_watched(cpus());
+    let tracking = ServiceTracking::start(&tracker, &Tracked::of_process(pid), &lanes, LaneUse::default()).unwrap();
+    tracker.attach().unwrap();
+    interference.set_threshold(CPU, Some(THRESHOLD));
+    script(&mut interference);
+    drop(tracking);
+}
+
+/// Waits until `count` more windows have a value.
+fn wait_for_windows(interference: &Interference, count: u64) {
+    let so_far = || interference.counted(CPU).windows;
+    let before = so_far();
+    wait_until("windows have values", || so_far() >= before + count);
+}
+
+/// Waits for a crossing in this direction.
+fn wait_for_crossing(interference: &mut Interference, above: bool) -> Crossing {
+    let mut found = None;
+    while found.is_none() {
+        let told = |crossing: Crossing| found = Some(crossing).filter(|crossing| crossing.above == above);
+        assert!(interference.wait(PATIENCE, told).unwrap(), "waited in vain for the bell");
+    }
+    found.unwrap()
+}
+
+/// A number of an answer of the service.
+fn number(answer: &str, key: &str) -> u64 {
+    let value = answer.split_whitespace().find_map(|word| word.strip_prefix(key)?.strip_prefix('='));
+    value.and_then(|value| value.parse().ok()).unwrap_or_else(|| panic!("no {key} in `{answer}`"))
+}
+
+/// A service in turns with this pause is calm, faults, and is calm again.
+fn faults_are_noticed(lab: &Lab, idle_us: &str) {
+    let mut service = start(lab, idle_us);
+    // The first time, it also touches its own code.
+    service.ask("fault").unwrap();
+    service.ask("rest").unwrap();
+    beside(service.pid(), |interference| {
+        wait_for_windows(interference, 200);
+        let before = interference.counted(CPU);
+        let mut crossings = 0;
+        interference.answer(|crossing| crossings += crossing.times);
+        assert_eq!(crossings, 0, "a calm service crosses no threshold: {before:?}");
+
+        let onset_ns = number(&service.ask("fault").unwrap(), "onset_ns");
+        let up = wait_for_crossing(interference, true);
+        assert!(up.at_ns >= onset_ns, "crossed at {} before the onset at {onset_ns}", up.at_ns);
+        assert!(interference.last(CPU).is_some());
+        wait_for_windows(interference, 20);
+        assert!(interference.take_peak(CPU).unwrap() >= THRESHOLD);
+
+        let rest = service.ask("rest").unwrap();
+        let (rested_ns, faults) = (number(&rest, "rested_ns"), number(&rest, "faults"));
+        let down = loop {
+            let down = wait_for_crossing(interference, false);
+            // Stolen time can make a window look calm in between.
+            if down.at_ns >= rested_ns {
+                break down;
+            }
+        };
+        assert!(down.value < THRESHOLD && down.at_ns > up.at_ns);
+        wait_for_windows(interference, 20);
+        let counted = interference.counted(CPU);
+        assert!(counted.service[0] - before.service[0] >= faults, "{faults} faults, {counted:?}");
+        assert_eq!((counted.failed_reads, counted.away_ns), (0, 0));
+        assert!(counted.service_ns > before.service_ns);
+    });
+}
+
+#[test]
+fn a_service_that_never_leaves_its_cpu_is_noticed_at_ticks() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    faults_are_noticed(&Lab::at(lab), "0");
+}
+
+#[test]
+fn a_service_that_comes_and_goes_is_noticed() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    faults_are_noticed(&Lab::at(lab), "700");
+}
+
+#[test]
+fn what_others_do_on_the_same_cpu_is_not_the_services() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let lab = Lab::at(lab);
+    let (service, mut other) = (start(&lab, "700"), start(&lab, "700"));
+    beside(service.pid(), |interference| {
+        wait_for_windows(interference, 20);
+        interference.answer(|_| ());
+        let before = interference.counted(CPU);
+        other.ask("fault").unwrap();
+        wait_until("others have made many faults", || interference.counted(CPU).others[0] >= before.others[0] + 1000);
+        let faults = number(&other.ask("rest").unwrap(), "faults");
+        wait_for_windows(interference, 20);
+        let counted = interference.counted(CPU);
+        assert!(counted.others[0] - before.others[0] >= faults, "{faults} faults, {counted:?}");
+        assert_eq!(counted.service[0], before.service[0]);
+        interference.answer(|crossing| panic!("{crossing:?}"));
+    });
+}
+
+#[test]
+fn who_does_not_answer_is_rung_for_once_and_told_how_often() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let mut service = start(&Lab::at(lab), "0");
+    beside(service.pid(), |interference| {
+        wait_for_windows(interference, 20);
+        interference.answer(|_| ());
+        for _ in 0..3 {
+            service.ask("fault").unwrap();
+            wait_until("it faults", || interference.read(CPU).is_some_and(|value| value >= THRESHOLD));
+            service.ask("rest").unwrap();
+            wait_until("it rests", || interference.read(CPU).is_some_and(|value| value < THRESHOLD));
+        }
+        let mut told = Vec::new();
+        assert!(interference.wait(PATIENCE, |crossing| told.push(crossing)).unwrap());
+        assert!(told.len() == 1 && told[0].times >= 6 && !told[0].above, "{told:?}");
+        assert!(!interference.wait(Duration::ZERO, |_| ()).unwrap(), "it rings once");
+    });
+}
+
+#[test]
+fn no_activity_is_no_value() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let service = start(&Lab::at(lab), "700");
+    let tracker = tracker();
+    // Nobody makes such faults.
+    let formula = Formula::parse("page-faults / major-faults").unwrap();
+    let interference = Interference::open(&formula, &cpus(), &tracker).unwrap();
+    let lanes = Lanes::only_watched(cpus());
+    let _tracking =
+        ServiceTracking::start(&tracker, &Tracked::of_process(service.pid()), &lanes, LaneUse::default()).unwrap();
+    tracker.attach().unwrap();
+    wait_until("windows end", || interference.counted(CPU).empty_windows >= 50);
+    assert_eq!((interference.read(CPU), interference.last(CPU), interference.take_peak(CPU)), (None, None, None));
+    assert_eq!(interference.counted(CPU).windows, 0);
+}
+
+#[test]
+fn what_cannot_be_counted_says_what_where_and_what_to_do() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let tracker = tracker();
+    // No processor has such an event.
+    let formula = Formula::parse("rffffffffffffffff / page-faults").unwrap();
+    let error = Interference::open(&formula, &cpus(), &tracker).err().unwrap();
+    assert!(matches!(&error, NoCounters::Event { cpu: CPU, .. }));
+    let said = error.to_string();
+    assert!(said.contains("`rffffffffffffffff`") && said.contains("CPU 0") && said.contains("virtual PMU"), "{said}");
+}

@@ -1,0 +1,150 @@
+//! Containers: they come, take turns on their CPUs, and go when their work is done.
+
+use sidelane_policy::cpus::CpuMask;
+
+use super::Engine;
+use super::model::Coming;
+use super::setting::Beside;
+use super::sources::{Source, when};
+use super::state::container::Container;
+use crate::time::{MS, NEVER, Nanos, Speed, Work};
+
+/// How long a container runs before another one on the same CPU does: the order of the kernel's base slice.
+const TURN_NS: Nanos = 3 * MS;
+
+impl Engine {
+    /// The next container of a kind.
+    pub(super) fn expect_container(&mut self, kind: usize) {
+        let queue = &mut self.queues[kind];
+        let next = match &mut queue.client {
+            Some(client) => Some(self.now.saturating_add(client.gap_ns(&mut queue.arrivals))),
+            None => queue.due.front().copied(),
+        };
+        self.set(Source::Coming(kind), when(next));
+    }
+
+    /// A container of this kind is submitted, or follows another.
+    pub(super) fn coming(&mut self, kind: usize) {
+        let queue = &mut self.queues[kind];
+        queue.due.pop_front();
+        if queue.running < self.model.kinds[kind].count {
+            self.start(kind);
+        } else {
+            self.queues[kind].backlog += 1;
+        }
+        self.expect_container(kind);
+    }
+
+    fn start(&mut self, kind: usize) {
+        let Some(place) = self.places.free() else { return };
+        let described = &self.model.kinds[kind];
+        let queue = &mut self.queues[kind];
+        queue.running += 1;
+        self.places.all[place] = Some(Container {
+            kind,
+            left: Work::of_ns(described.work.draw(&mut queue.work)),
+            speed: Speed::ZERO,
+            since: self.now,
+            mask: CpuMask::EMPTY,
+            on: CpuMask::EMPTY,
+        });
+        let mask = self.first_mask(kind);
+        self.confine(place, mask, false);
+    }
+
+    /// Where a container starts: under a policy, on the CPUs of the group in which all containers are, which are
+    /// those of the present ones together.
+    fn first_mask(&self, kind: usize) -> CpuMask {
+        let allowed = self.model.kinds[kind].allowed;
+        let present = self.places.running().fold(CpuMask::EMPTY, |all, (_, container)| all.or(&container.mask));
+        match self.model.setting.beside {
+            Beside::Managed(_) if !present.is_empty() => allowed.and(&present),
+            _ => allowed,
+        }
+    }
+
+    /// The container at a place has done its work.
+    pub(super) fn leave(&mut self, place: usize) {
+        self.confine(place, CpuMask::EMPTY, false);
+        self.set(Source::Container(place), NEVER);
+        let Some(container) = self.places.leave(place) else { return };
+        let kind = container.kind;
+        self.books.ended[kind] += 1;
+        let queue = &mut self.queues[kind];
+        queue.running -= 1;
+        match self.model.kinds[kind].coming {
+            Coming::Again { gap_ns } => {
+                queue.due.push_back(self.now + gap_ns);
+                self.expect_container(kind);
+            }
+            Coming::Submitted(_) if queue.backlog > 0 => {
+                queue.backlog -= 1;
+                self.start(kind);
+            }
+            Coming::Submitted(_) => {}
+        }
+    }
+
+    /// The turn of the first container on a CPU is over.
+    pub(super) fn turn(&mut self, cpu: usize) {
+        self.settle_around(cpu);
+        self.cpus[cpu].batch.rotate_left(1);
+        self.cpus[cpu].turn_ends = self.now + TURN_NS;
+        self.resume_around(cpu);
+    }
+
+    /// A thread of a container comes to a CPU.
+    pub(super) fn join(&mut self, place: usize, cpu: usize) {
+        self.settle_around(cpu);
+        self.cpus[cpu].batch.push(place);
+        if self.cpus[cpu].batch.len() <= 2 {
+            self.cpus[cpu].turn_ends = self.now + TURN_NS;
+        }
+        if let Some(container) = &mut self.places.all[place] {
+            container.on.insert(cpu);
+        }
+        self.resume_around(cpu);
+    }
+
+    /// A thread of a container leaves a CPU.
+    pub(super) fn part(&mut self, place: usize, cpu: usize) {
+        self.settle_around(cpu);
+        let batch = &mut self.cpus[cpu].batch;
+        if batch.first() == Some(&place) {
+            self.cpus[cpu].turn_ends = self.now + TURN_NS;
+        }
+        self.cpus[cpu].batch.retain(|other| *other != place);
+        if let Some(container) = &mut self.places.all[place] {
+            container.on.remove(cpu);
+        }
+        self.resume_around(cpu);
+    }
+
+    /// What a CPU gives to the container that runs there, from now on.
+    pub(super) fn give(&mut self, cpu: usize, gives: Option<(usize, Speed)>) {
+        let before = std::mem::replace(&mut self.cpus[cpu].gives, gives);
+        if before == gives {
+            return;
+        }
+        for (change, more) in [(before, false), (gives, true)] {
+            let Some((place, speed)) = change else { continue };
+            let Some(container) = &mut self.places.all[place] else { continue };
+            self.books.batch_work += container.settle(self.now);
+            container.speed = if more { container.speed.plus(speed) } else { container.speed.less(speed) };
+            let due = self.now.saturating_add(container.left.time_at(container.speed));
+            self.set(Source::Container(place), due);
+        }
+    }
+
+    /// A thread that comes to another CPU has lost the contents of its caches.
+    pub(super) fn pay_for_migrations(&mut self, place: usize, threads: u64) {
+        let Some(container) = &mut self.places.all[place] else { return };
+        let cost = Work::of_ns(self.model.machine.migration_ns * threads);
+        self.books.batch_work += container.settle(self.now);
+        container.left = container.left.plus(cost);
+        self.books.migrations += threads;
+        self.books.migration_work += u128::from(cost.units());
+        let due = self.now.saturating_add(container.left.time_at(container.speed));
+        self.set(Source::Container(place), due);
+    }
+}

@@ -1,0 +1,147 @@
+//! The accounting of a run so far. Its size does not depend on the run's length.
+
+use hdrhistogram::Histogram;
+
+use super::state::cpu::Counted;
+use crate::engine::books::latencies;
+use crate::model::LANES_MAX;
+use crate::time::Nanos;
+
+/// Latencies, with their exact sum.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    /// Their distribution.
+    pub all: Histogram<u64>,
+    /// Their sum.
+    pub sum_ns: u128,
+}
+
+impl Latencies {
+    fn new() -> Self {
+        Self { all: latencies(), sum_ns: 0 }
+    }
+
+    pub(super) fn record(&mut self, ns: Nanos) {
+        self.all.saturating_record(ns);
+        self.sum_ns += u128::from(ns);
+    }
+
+    fn reset(&mut self) {
+        self.all.reset();
+        self.sum_ns = 0;
+    }
+
+    /// The mean.
+    pub fn mean_ns(&self) -> f64 {
+        self.sum_ns as f64 / self.all.len().max(1) as f64
+    }
+}
+
+/// Sums and counts of one service.
+#[derive(Clone, Debug)]
+pub struct ServiceBooks {
+    /// Requests that arrived.
+    pub arrived: u64,
+    /// Requests that were refused because the queue was full.
+    pub refused: u64,
+    /// Requests that ended without an answer: they were refused, or one that they called.
+    pub failed: u64,
+    /// From the arrival to the end of the service's own work.
+    pub own: Latencies,
+    /// From the arrival until all calls are answered, too.
+    pub whole: Latencies,
+    /// Time that its threads ran.
+    pub busy_ns: u128,
+    /// The part of it beside containers on the same core.
+    pub beside_batch_ns: u128,
+    /// The memory counters of its threads.
+    pub(super) counted: Counted,
+}
+
+impl ServiceBooks {
+    fn new() -> Self {
+        Self {
+            arrived: 0,
+            refused: 0,
+            failed: 0,
+            own: Latencies::new(),
+            whole: Latencies::new(),
+            busy_ns: 0,
+            beside_batch_ns: 0,
+            counted: Counted::default(),
+        }
+    }
+
+    fn reopen(&mut self) {
+        self.own.reset();
+        self.whole.reset();
+        (self.arrived, self.refused, self.failed) = (0, 0, 0);
+        (self.busy_ns, self.beside_batch_ns, self.counted) = (0, 0, Counted::default());
+    }
+}
+
+/// Sums and counts.
+#[derive(Clone, Debug)]
+pub struct Books {
+    /// The start of the counted time.
+    pub since: Nanos,
+    /// By service.
+    pub services: Vec<ServiceBooks>,
+    /// Containers that ended, by kind.
+    pub ended: Vec<u64>,
+    /// Time that CPUs ran containers.
+    pub batch_busy_ns: u128,
+    /// Work of containers, in units of work, with that which migrations cost.
+    pub batch_work: u128,
+    /// The part of it that migrations cost.
+    pub migration_work: u128,
+    /// Threads of containers that came to another CPU.
+    pub migrations: u64,
+    /// Time that cores had this number of busy lanes.
+    pub active_ns: [u128; LANES_MAX + 1],
+    /// Looks of whoever decides.
+    pub looks: u64,
+    /// Looks because the kernel program told of interference.
+    pub rings: u64,
+    /// Actions.
+    pub actions: u64,
+    /// From the first interference at the threshold until containers had left the sibling.
+    pub onset: Latencies,
+    /// Clients' requests that were answered.
+    pub answered: u64,
+    /// All events.
+    pub events: u64,
+}
+
+impl Books {
+    /// Empty accounting for so many services and kinds of containers.
+    pub fn new(services: usize, kinds: usize) -> Self {
+        Self {
+            since: 0,
+            services: vec![ServiceBooks::new(); services],
+            ended: vec![0; kinds],
+            batch_busy_ns: 0,
+            batch_work: 0,
+            migration_work: 0,
+            migrations: 0,
+            active_ns: [0; LANES_MAX + 1],
+            looks: 0,
+            rings: 0,
+            actions: 0,
+            onset: Latencies::new(),
+            answered: 0,
+            events: 0,
+        }
+    }
+
+    /// Clears all counts except that of events, which measures the simulator.
+    pub fn reopen(&mut self, since: Nanos) {
+        self.since = since;
+        self.services.iter_mut().for_each(ServiceBooks::reopen);
+        self.ended.fill(0);
+        (self.batch_busy_ns, self.batch_work, self.migration_work, self.migrations) = (0, 0, 0, 0);
+        self.active_ns = [0; LANES_MAX + 1];
+        (self.looks, self.rings, self.actions, self.answered) = (0, 0, 0, 0);
+        self.onset.reset();
+    }
+}

@@ -1,0 +1,63 @@
+//! Memory that all cores of a chip share.
+//!
+//! Each class makes an *intensity* of traffic while it runs; the pressure of a chip is the sum over all of its CPUs.
+//! A piecewise linear function says how many times as long memory takes under that pressure. Only the part of a
+//! class's time in which it stalls on memory ([`MemoryUse::stall_share`]) becomes longer.
+//!
+//! Without points pressure costs nothing. That is what Holmes §2.2 found: sixteen threads on sixteen cores have the
+//! latency of one, and all that counts is the sibling.
+//!
+//! [`MemoryUse::stall_share`]: crate::smt::MemoryUse::stall_share
+
+use crate::smt::Class;
+
+/// How a chip's memory gets slower.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub struct ChipMemory {
+    /// Pressure, and how many times as long memory takes then; by rising pressure.
+    pub points: Vec<(f64, f64)>,
+    /// By class.
+    pub intensity: Vec<f64>,
+}
+
+impl ChipMemory {
+    /// Whether pressure has any effect.
+    pub fn counts(&self) -> bool {
+        !self.points.is_empty()
+    }
+
+    /// The traffic of a class while it runs.
+    pub fn intensity(&self, class: Class) -> f64 {
+        self.intensity.get(class).copied().unwrap_or(0.0)
+    }
+
+    /// How many times as long memory takes, less one. Beyond the last point it stays as there.
+    pub fn extra(&self, pressure: f64) -> f64 {
+        let above = self.points.iter().position(|(at, _)| *at > pressure);
+        let slowdown = match (above, self.points.as_slice()) {
+            (_, []) => 1.0,
+            (Some(0), [(_, first), ..]) => *first,
+            (None, [.., (_, last)]) => *last,
+            (Some(above), points) => between(points[above - 1], points[above], pressure),
+        };
+        slowdown - 1.0
+    }
+}
+
+fn between((left, from): (f64, f64), (right, to): (f64, f64), at: f64) -> f64 {
+    from + (to - from) * (at - left) / (right - left)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn between_points_memory_slows_down_in_a_line() {
+        let memory = ChipMemory { points: vec![(2.0, 1.0), (4.0, 1.5)], intensity: vec![0.0, 0.5] };
+        let extra = [0.0, 2.0, 3.0, 4.0, 9.0].map(|pressure| memory.extra(pressure));
+        assert_eq!(extra, [0.0, 0.0, 0.25, 0.5, 0.5]);
+        assert_eq!([0, 1, 2].map(|class| memory.intensity(class)), [0.0, 0.5, 0.0]);
+        assert_eq!(ChipMemory::default().extra(100.0), 0.0);
+    }
+}

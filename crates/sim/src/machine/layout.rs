@@ -1,0 +1,67 @@
+//! Where CPUs are. CPU `n` is lane `n ÷ cores` of core `n mod cores`, as Linux numbers them on most x86 servers: the
+//! first lanes of all cores come first.
+
+use std::ops::Range;
+
+use crate::model::Machine;
+
+/// The numbers of CPUs, cores and chips.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Layout {
+    cores: usize,
+    cores_per_chip: usize,
+    lanes: usize,
+}
+
+impl Layout {
+    /// That of a machine.
+    pub fn new(machine: &Machine) -> Self {
+        Self { cores: machine.cores(), cores_per_chip: machine.cores_per_package, lanes: machine.lanes_per_core }
+    }
+
+    /// Number of CPUs.
+    pub fn cpus(self) -> usize {
+        self.cores * self.lanes
+    }
+
+    /// The core of a CPU.
+    pub fn core_of(self, cpu: usize) -> usize {
+        cpu % self.cores
+    }
+
+    /// Number of cores.
+    pub fn cores(self) -> usize {
+        self.cores
+    }
+
+    /// The CPUs of a core.
+    pub fn cpus_of(self, core: usize) -> impl Iterator<Item = usize> + use<> {
+        (0..self.lanes).map(move |lane| lane * self.cores + core)
+    }
+
+    /// The other CPUs of a CPU's core.
+    pub fn siblings(self, cpu: usize) -> impl Iterator<Item = usize> + use<> {
+        self.cpus_of(self.core_of(cpu)).filter(move |sibling| *sibling != cpu)
+    }
+
+    /// The cores of a core's chip.
+    pub fn chip_of(self, core: usize) -> Range<usize> {
+        let first = core / self.cores_per_chip * self.cores_per_chip;
+        first..first + self.cores_per_chip
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn siblings_are_a_machines_cores_apart() {
+        let machine = Machine { packages: 2, cores_per_package: 2, lanes_per_core: 2, ..Machine::one_core() };
+        let layout = Layout::new(&machine);
+        assert_eq!(layout.cpus(), 8);
+        assert_eq!([0, 3, 4, 7].map(|cpu| layout.siblings(cpu).collect::<Vec<_>>()), [[4], [7], [0], [3]]);
+        assert_eq!([0, 1, 3].map(|core| layout.chip_of(core)), [0..2, 0..2, 2..4]);
+        assert_eq!(layout.cpus_of(3).collect::<Vec<_>>(), [3, 7]);
+    }
+}

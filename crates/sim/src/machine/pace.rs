@@ -1,0 +1,134 @@
+//! How fast whoever runs on a CPU gets on, and how far it has come.
+
+use super::Engine;
+use super::sources::Source;
+use super::state::cpu::{Pace, Rate};
+use crate::smt::{Class, Interference};
+use crate::time::{NEVER, Nanos};
+
+impl Engine {
+    /// Settles all CPUs whose speed a change on `cpu` can change.
+    pub(super) fn settle_around(&mut self, cpu: usize) {
+        for core in self.cores_around(cpu) {
+            self.settle_core(core);
+        }
+    }
+
+    /// Computes the speeds of the same CPUs after the change, and from them the ends of what runs there.
+    pub(super) fn resume_around(&mut self, cpu: usize) {
+        let memory_extra = self.memory_extra(cpu);
+        for core in self.cores_around(cpu) {
+            for cpu in self.layout.cpus_of(core) {
+                self.resume(cpu, memory_extra);
+            }
+        }
+    }
+
+    /// Settles the machine.
+    pub(super) fn settle_all(&mut self) {
+        (0..self.layout.cores()).for_each(|core| self.settle_core(core));
+        let places = self.places.all.iter_mut().flatten();
+        self.books.batch_work += places.map(|container| container.settle(self.now)).sum::<u128>();
+    }
+
+    fn cores_around(&self, cpu: usize) -> std::ops::Range<usize> {
+        let core = self.layout.core_of(cpu);
+        if self.model.chip.counts() { self.layout.chip_of(core) } else { core..core + 1 }
+    }
+
+    /// How much longer memory takes now on the chip of `cpu`.
+    fn memory_extra(&self, cpu: usize) -> f64 {
+        if !self.model.chip.counts() {
+            return 0.0;
+        }
+        let cpus = self.cores_around(cpu).flat_map(|core| self.layout.cpus_of(core));
+        let running = cpus.filter_map(|cpu| self.class_on(cpu));
+        self.model.chip.extra(running.map(|class| self.model.chip.intensity(class)).sum())
+    }
+
+    fn settle_core(&mut self, core: usize) {
+        let passed_ns = self.now - self.cores[core].since;
+        if passed_ns == 0 {
+            return;
+        }
+        self.cores[core].since = self.now;
+        let mut active = 0;
+        for cpu in self.layout.cpus_of(core) {
+            active += usize::from(self.settle(cpu, passed_ns));
+        }
+        self.books.active_ns[active] += u128::from(passed_ns);
+        if active > 0 {
+            self.cores[core].used = self.now;
+        }
+    }
+
+    /// Books the time since the core was last settled. Returns whether anybody ran.
+    fn settle(&mut self, at: usize, passed_ns: Nanos) -> bool {
+        let cpu = &mut self.cpus[at];
+        if !cpu.busy() {
+            return false;
+        }
+        cpu.window.add(passed_ns, &cpu.pace, cpu.thread.is_some());
+        let Some(thread) = cpu.thread else {
+            self.books.batch_busy_ns += u128::from(passed_ns);
+            return true;
+        };
+        self.visits.of(thread.visit).left.take(passed_ns, cpu.pace.speed);
+        let books = &mut self.books.services[thread.service];
+        books.busy_ns += u128::from(passed_ns);
+        books.beside_batch_ns += if cpu.pace.beside_batch { u128::from(passed_ns) } else { 0 };
+        books.counted.add(passed_ns, &cpu.pace);
+        true
+    }
+
+    fn resume(&mut self, at: usize, memory_extra: f64) {
+        let pace = self.class_on(at).map_or(Pace::IDLE, |class| self.pace(at, class, memory_extra));
+        let cpu = &mut self.cpus[at];
+        cpu.pace = pace;
+        let (gives, due) = match (cpu.thread, cpu.batch.as_slice()) {
+            (Some(thread), _) => {
+                let left = self.visits.of(thread.visit).left;
+                (None, self.now.saturating_add(left.time_at(pace.speed)))
+            }
+            (None, []) => (None, NEVER),
+            (None, [only]) => (Some((*only, pace.speed)), NEVER),
+            (None, [first, ..]) => (Some((*first, pace.speed)), cpu.turn_ends.max(self.now)),
+        };
+        self.give(at, gives);
+        self.set(Source::Cpu(at), due);
+        self.notice(at);
+    }
+
+    /// Who runs on a CPU.
+    fn class_on(&self, cpu: usize) -> Option<Class> {
+        let cpu = &self.cpus[cpu];
+        let of_container = || {
+            let container = self.places.all[*cpu.batch.first()?].as_ref()?;
+            Some(self.model.kinds[container.kind].class)
+        };
+        cpu.thread.map(|thread| self.model.services[thread.service].class).or_else(of_container)
+    }
+
+    /// Siblings cost as in [`Interference`], a slower chip costs the share of the time that `class` stalls on memory.
+    fn pace(&self, cpu: usize, class: Class, memory_extra: f64) -> Pace {
+        let smt = &self.model.smt;
+        let own = smt.memory(class);
+        let by_chip = memory_extra * own.stall_share;
+        let (mut extra, mut stalled, mut beside_batch) = (by_chip, own.stall_share + by_chip, false);
+        for sibling in self.layout.siblings(cpu) {
+            let Some(other) = self.class_on(sibling) else { continue };
+            let costs = smt.extra(class, other);
+            extra += costs;
+            stalled += costs * smt.memory(other).pressure;
+            beside_batch |= self.cpus[sibling].container().is_some();
+        }
+        let of_core = self.model.machine.speed_of(self.layout.core_of(cpu));
+        let work = of_core / (1.0 + extra);
+        Pace {
+            speed: Interference::speed(of_core, extra),
+            stalls: Rate::of(stalled * work),
+            accesses: Rate::of(own.accesses_per_us / 1e3 * work),
+            beside_batch,
+        }
+    }
+}

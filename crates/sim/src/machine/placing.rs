@@ -1,0 +1,104 @@
+//! Where the threads of services run: about as Linux places a thread that wakes up.
+
+use std::collections::VecDeque;
+
+use sidelane_policy::cpus::CpuMask;
+
+use super::Engine;
+use super::state::cpu::Thread;
+use crate::time::Work;
+
+/// How well a CPU suits a thread that wakes up; the first is best.
+#[derive(Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Suits {
+    /// It ran here last, and nobody does now.
+    LastAndIdle,
+    /// Nobody runs on the whole core.
+    IdleCore,
+    /// Nobody runs here.
+    Idle,
+    /// It ran here last; a container does now.
+    Last,
+    /// A container runs here.
+    Displaces,
+}
+
+impl Engine {
+    /// A thread has a request: it gets a CPU, or waits for one.
+    pub(super) fn wake(&mut self, thread: Thread) {
+        match self.choose(thread) {
+            Some(cpu) => {
+                self.settle_around(cpu);
+                self.put(thread, cpu);
+                self.resume_around(cpu);
+            }
+            None => self.homeless.push_back(thread),
+        }
+    }
+
+    fn choose(&self, thread: Thread) -> Option<usize> {
+        let serving = &self.services[thread.service];
+        let last = serving.last_cpu[thread.worker];
+        let suits = |cpu: usize| Some((self.suits(cpu, last == Some(cpu))?, cpu));
+        serving.allowed.iter().filter_map(suits).min().map(|(_, cpu)| cpu)
+    }
+
+    /// `None`: a thread of a service runs there.
+    fn suits(&self, at: usize, last: bool) -> Option<Suits> {
+        let cpu = &self.cpus[at];
+        let core_idle = || self.layout.siblings(at).all(|sibling| !self.cpus[sibling].busy());
+        match (cpu.thread, cpu.batch.is_empty()) {
+            (Some(_), _) => None,
+            (None, true) if last => Some(Suits::LastAndIdle),
+            (None, true) if core_idle() => Some(Suits::IdleCore),
+            (None, true) => Some(Suits::Idle),
+            (None, false) if last => Some(Suits::Last),
+            (None, false) => Some(Suits::Displaces),
+        }
+    }
+
+    /// A thread gets a settled CPU.
+    fn put(&mut self, thread: Thread, cpu: usize) {
+        let wake_ns = self.wake_ns(cpu);
+        let left = &mut self.visits.of(thread.visit).left;
+        *left = left.plus(Work::of_ns(wake_ns));
+        let serving = &mut self.services[thread.service];
+        serving.last_cpu[thread.worker] = Some(cpu);
+        serving.ran_on.insert(cpu);
+        self.cpus[cpu].thread = Some(thread);
+    }
+
+    /// What a sleeping core costs.
+    fn wake_ns(&self, cpu: usize) -> u64 {
+        let unused_ns = self.now - self.cores[self.layout.core_of(cpu)].used;
+        let sleep = self.model.machine.sleep.filter(|sleep| unused_ns > 0 && unused_ns >= sleep.after_ns);
+        sleep.map_or(0, |sleep| sleep.wake_ns)
+    }
+
+    /// A settled CPU has no thread of a service: the first that waits and may run there does.
+    pub(super) fn house(&mut self, cpu: usize) {
+        let may = |thread: &Thread| self.services[thread.service].allowed.contains(cpu);
+        let first = self.homeless.iter().position(may);
+        if let Some(thread) = first.and_then(|first| self.homeless.remove(first)) {
+            self.put(thread, cpu);
+        }
+    }
+
+    /// A service may use other CPUs from now on. Its threads leave those that it may no longer use.
+    pub(super) fn place(&mut self, service: usize, cpus: CpuMask) {
+        self.services[service].allowed = cpus;
+        for cpu in 0..self.cpus.len() {
+            let stays = |thread: &Thread| thread.service != service || cpus.contains(cpu);
+            let Some(thread) = self.cpus[cpu].thread.filter(|thread| !stays(thread)) else { continue };
+            self.settle_around(cpu);
+            self.cpus[cpu].thread = None;
+            self.homeless.push_front(thread);
+            self.house(cpu);
+            self.resume_around(cpu);
+        }
+        let (own, others) = self.homeless.drain(..).partition(|thread| thread.service == service);
+        self.homeless = others;
+        let own: VecDeque<Thread> = own;
+        own.into_iter().for_each(|thread| self.wake(thread));
+    }
+}

@@ -1,0 +1,112 @@
+//! Services: requests arrive, wait, work, call others, and are done.
+
+use super::Engine;
+use super::sources::{Source, when};
+use super::state::cpu::Thread;
+use super::state::visits::Visit;
+use crate::model::Until;
+use crate::time::Work;
+
+impl Engine {
+    /// The next request of a service's clients.
+    pub(super) fn expect_client(&mut self, service: usize) {
+        let serving = &mut self.services[service];
+        let gap_ns = serving.client.as_mut().map(|client| client.gap_ns(&mut serving.arrivals));
+        self.set(Source::Arrival(service), when(gap_ns.map(|ns| self.now.saturating_add(ns))));
+    }
+
+    /// A client's request arrives.
+    pub(super) fn arrive(&mut self, service: usize) {
+        self.expect_client(service);
+        self.call(service, None);
+    }
+
+    /// A request comes to a service, from a client or from another request.
+    fn call(&mut self, service: usize, caller: Option<usize>) {
+        self.books.services[service].arrived += 1;
+        let (described, serving) = (&self.model.services[service], &mut self.services[service]);
+        let left = Work::of_ns(described.demand.draw(&mut serving.demand));
+        let (worker, idle) = serving.queues.worker(&mut serving.dispatch);
+        if !idle && serving.queues.len >= described.queue_limit {
+            self.books.services[service].refused += 1;
+            return self.end(service, caller, true);
+        }
+        let visit = self.visits.add(Visit { service, caller, pending: 0, arrived: self.now, left, failed: false });
+        let queues = &mut self.services[service].queues;
+        if idle {
+            queues.idle &= !(1 << worker);
+            self.wake(Thread { service, worker, visit });
+        } else {
+            queues.of(worker).push_back(visit);
+            queues.len += 1;
+        }
+    }
+
+    /// The request on `cpu` has done its own work. Its worker takes the next one, on the same CPU unless another
+    /// thread waits for that.
+    pub(super) fn finish(&mut self, cpu: usize) {
+        self.settle_around(cpu);
+        let Some(thread) = self.cpus[cpu].thread.take() else { return };
+        let next = self.next_of(thread);
+        self.homeless.extend(next);
+        self.house(cpu);
+        self.resume_around(cpu);
+        // Whoever waited for this CPU has it; perhaps there is another one.
+        if next.is_some() && self.homeless.back() == next.as_ref() {
+            self.homeless.pop_back();
+            next.into_iter().for_each(|next| self.wake(next));
+        }
+        self.own_work_done(thread);
+    }
+
+    /// The worker of a thread takes its next request, if there is one.
+    fn next_of(&mut self, thread: Thread) -> Option<Thread> {
+        let queues = &mut self.services[thread.service].queues;
+        let next = queues.of(thread.worker).pop_front();
+        match next {
+            Some(_) => queues.len -= 1,
+            None => queues.idle |= 1 << thread.worker,
+        }
+        next.map(|visit| Thread { visit, ..thread })
+    }
+
+    fn own_work_done(&mut self, thread: Thread) {
+        let arrived = self.visits.of(thread.visit).arrived;
+        self.books.services[thread.service].own.record(self.now - arrived);
+        let calls = self.model.services[thread.service].calls.len();
+        let pending = self.model.services[thread.service].calls.iter().map(|call| call.fan_out).sum();
+        self.visits.of(thread.visit).pending = pending;
+        if pending == 0 {
+            self.done(thread.visit);
+        }
+        for call in 0..calls {
+            let call = self.model.services[thread.service].calls[call];
+            (0..call.fan_out).for_each(|_| self.call(call.service, Some(thread.visit)));
+        }
+    }
+
+    /// A request and all that it called are done.
+    fn done(&mut self, visit: usize) {
+        let visit = self.visits.remove(visit);
+        if !visit.failed {
+            self.books.services[visit.service].whole.record(self.now - visit.arrived);
+        }
+        self.end(visit.service, visit.caller, visit.failed);
+    }
+
+    /// Tells whoever called.
+    fn end(&mut self, service: usize, caller: Option<usize>, failed: bool) {
+        self.books.services[service].failed += u64::from(failed);
+        let Some(caller) = caller else {
+            self.books.answered += u64::from(!failed);
+            self.over |= matches!(self.model.until, Until::Requests(count) if self.books.answered >= count);
+            return;
+        };
+        let waiting = self.visits.of(caller);
+        waiting.failed |= failed;
+        waiting.pending -= 1;
+        if waiting.pending == 0 {
+            self.done(caller);
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! One way of sharing the CPUs of a whole machine. Data only, as in [`super::model`].
+
+use sidelane_policy::holmes::HolmesConfig;
+
+use crate::gate::Latency;
+use crate::time::Nanos;
+
+/// A setting of an experiment.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Setting {
+    /// Its name in results.
+    pub name: String,
+    /// What runs beside the services, and how.
+    pub beside: Beside,
+}
+
+impl Setting {
+    /// The services alone.
+    pub fn alone() -> Self {
+        Self { name: "alone".to_owned(), beside: Beside::Nothing }
+    }
+}
+
+/// What runs beside the services, and how.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Beside {
+    /// No containers.
+    Nothing,
+    /// Containers on all CPUs that they may be given.
+    Unmanaged,
+    /// Containers on the CPUs that a policy gives them.
+    Managed(Control),
+}
+
+/// Who decides: the code that the agent runs.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Decider {
+    /// Holmes.
+    Holmes(HolmesConfig),
+}
+
+/// Who looks at the machine when, and how fast what was decided is done.
+#[derive(Clone, Debug, PartialEq)]
+pub struct Control {
+    /// Who decides.
+    pub by: Decider,
+    /// From one regular look to the next.
+    pub look_ns: Nanos,
+    /// The interference of a service's CPU from which on it counts as disturbed, in the unit of VPI.
+    pub threshold: Option<f64>,
+    /// Besides, the kernel program rings when a service is disturbed: the time from then to the look.
+    pub ring: Option<Latency>,
+    /// From the decision, or the action before, to the effect of an action.
+    pub act: Latency,
+}

@@ -1,0 +1,93 @@
+//! The sources of events, each with a slot.
+
+use crate::time::{NEVER, Nanos};
+
+/// What an event is about.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Source {
+    /// A request on this CPU ends, or the turn of a container there.
+    Cpu(usize),
+    /// The container at this place has done its work.
+    Container(usize),
+    /// A client's request arrives at this service.
+    Arrival(usize),
+    /// A container of this kind is to come.
+    Coming(usize),
+    /// Whoever decides looks, or an action takes effect.
+    Control,
+    /// The counted time begins.
+    WarmUp,
+    /// The run ends.
+    End,
+}
+
+/// How many there are of each.
+#[derive(Clone, Copy, Debug)]
+pub struct Sources {
+    pub cpus: usize,
+    pub places: usize,
+    pub services: usize,
+    pub kinds: usize,
+}
+
+impl Sources {
+    /// Slots in all.
+    pub fn count(self) -> usize {
+        self.slot(Source::End) + 1
+    }
+
+    /// The slot of a source.
+    #[inline]
+    pub fn slot(self, source: Source) -> usize {
+        let arrivals = self.cpus + self.places;
+        let once = arrivals + self.services + self.kinds;
+        match source {
+            Source::Cpu(cpu) => cpu,
+            Source::Container(place) => self.cpus + place,
+            Source::Arrival(service) => arrivals + service,
+            Source::Coming(kind) => arrivals + self.services + kind,
+            Source::Control => once,
+            Source::WarmUp => once + 1,
+            Source::End => once + 2,
+        }
+    }
+
+    /// The source of a slot.
+    #[inline]
+    pub fn of(self, slot: usize) -> Source {
+        let sizes = [self.cpus, self.places, self.services, self.kinds];
+        let (mut index, mut part) = (slot, 0);
+        while part < sizes.len() && index >= sizes[part] {
+            index -= sizes[part];
+            part += 1;
+        }
+        match (part, index) {
+            (0, cpu) => Source::Cpu(cpu),
+            (1, place) => Source::Container(place),
+            (2, service) => Source::Arrival(service),
+            (3, kind) => Source::Coming(kind),
+            (_, 0) => Source::Control,
+            (_, 1) => Source::WarmUp,
+            _ => Source::End,
+        }
+    }
+}
+
+/// The time of something that may never be.
+pub fn when(time: Option<Nanos>) -> Nanos {
+    time.unwrap_or(NEVER)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_source_has_a_slot_of_its_own() {
+        let sources = Sources { cpus: 4, places: 3, services: 2, kinds: 1 };
+        assert_eq!(sources.count(), 13);
+        let found = (0..13).map(|slot| sources.slot(sources.of(slot)));
+        assert!(found.eq(0..13));
+        assert_eq!(sources.of(7), Source::Arrival(0));
+    }
+}

@@ -1,0 +1,62 @@
+//! Whoever decides: the policy, what it was told, and what is still to be done.
+
+use std::collections::VecDeque;
+
+use sidelane_policy::Policy;
+use sidelane_policy::cpus::{Action, Actions, Observation, Reason};
+
+use crate::machine::model::Model;
+use crate::machine::setting::{Beside, Control};
+use crate::rng::{Rng, Stream};
+use crate::time::{NEVER, Nanos};
+
+/// A policy of CPUs: the code that the agent runs.
+pub type CpuPolicy = dyn Policy<Observation = Observation, Actions = Actions, Reason = Reason> + Send;
+
+/// Whoever decides.
+pub struct Controller {
+    pub control: Control,
+    pub policy: Box<CpuPolicy>,
+    pub seen: Box<Observation>,
+    pub actions: Box<Actions>,
+    /// Decided, and not yet done.
+    pub to_do: VecDeque<Action>,
+    pub looked_at: Nanos,
+    /// The next regular look.
+    pub look_at: Nanos,
+    /// The look that the kernel program asked for.
+    pub ring_at: Option<Nanos>,
+    pub latency: Rng,
+}
+
+impl Controller {
+    pub fn new(model: &Model, policy: Option<Box<CpuPolicy>>) -> Option<Self> {
+        let Beside::Managed(control) = &model.setting.beside else { return None };
+        Some(Self {
+            control: control.clone(),
+            policy: policy?,
+            seen: Box::default(),
+            actions: Box::default(),
+            to_do: VecDeque::new(),
+            looked_at: 0,
+            look_at: 0,
+            ring_at: None,
+            latency: Rng::new(model.seed, Stream::Gate),
+        })
+    }
+
+    /// Asks the policy, which was told what was `seen`.
+    pub fn ask(&mut self, now: Nanos) {
+        self.actions.clear();
+        self.policy.observe(now, &self.seen, &mut self.actions);
+        self.to_do.extend(self.actions.iter());
+        self.looked_at = now;
+        let wanted = self.policy.next_wakeup().map_or(NEVER, |at| at.max(now + 1));
+        self.look_at = wanted.min(now + self.control.look_ns);
+    }
+
+    /// When it does something next: an action that is under way takes effect before the next look.
+    pub fn next_look(&self, now: Nanos) -> Nanos {
+        self.look_at.min(self.ring_at.unwrap_or(self.look_at)).max(now)
+    }
+}

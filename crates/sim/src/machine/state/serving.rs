@@ -1,0 +1,41 @@
+//! A service: its queue, its workers and the CPUs that it may use now.
+
+use sidelane_policy::cpus::CpuMask;
+
+use crate::arrivals::Client;
+use crate::machine::model::Service;
+use crate::queues::Queues;
+use crate::rng::{Rng, Stream, seed_of};
+
+/// A service at work.
+#[derive(Clone, Debug)]
+pub struct Serving {
+    /// Requests that wait for a worker.
+    pub queues: Queues<usize>,
+    /// The CPU on which each worker last ran.
+    pub last_cpu: Vec<Option<usize>>,
+    pub allowed: CpuMask,
+    /// CPUs on which it ran since somebody looked.
+    pub ran_on: CpuMask,
+    pub client: Option<Client>,
+    pub arrivals: Rng,
+    pub demand: Rng,
+    pub dispatch: Rng,
+}
+
+impl Serving {
+    /// The service at place `number` of a machine with this seed.
+    pub fn new(service: &Service, seed: u64, number: usize) -> Self {
+        let seed = seed_of(seed, number as u64);
+        Self {
+            queues: Queues::new(service.queue, service.workers),
+            last_cpu: vec![None; service.workers],
+            allowed: service.cpus,
+            ran_on: CpuMask::EMPTY,
+            client: service.arrivals.clone().map(Client::new),
+            arrivals: Rng::new(seed, Stream::Arrivals),
+            demand: Rng::new(seed, Stream::Demand),
+            dispatch: Rng::new(seed, Stream::Dispatch),
+        }
+    }
+}

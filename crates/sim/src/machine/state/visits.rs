@@ -1,0 +1,54 @@
+//! Requests under way at services. A request that waits for others keeps its place until they are done. Places are
+//! used again, so there are as many as requests were ever under way at once.
+
+use crate::time::{Nanos, Work};
+
+/// A request at one service.
+#[derive(Clone, Copy, Debug)]
+pub struct Visit {
+    pub service: usize,
+    /// The request that called it.
+    pub caller: Option<usize>,
+    /// Calls that are not done.
+    pub pending: u32,
+    pub arrived: Nanos,
+    pub left: Work,
+    /// It was refused, or one that it called.
+    pub failed: bool,
+}
+
+/// All of them.
+#[derive(Clone, Debug, Default)]
+pub struct Visits {
+    all: Vec<Visit>,
+    free: Vec<usize>,
+}
+
+impl Visits {
+    pub fn add(&mut self, visit: Visit) -> usize {
+        match self.free.pop() {
+            Some(at) => {
+                self.all[at] = visit;
+                at
+            }
+            None => {
+                self.all.push(visit);
+                self.all.len() - 1
+            }
+        }
+    }
+
+    pub fn of(&mut self, at: usize) -> &mut Visit {
+        &mut self.all[at]
+    }
+
+    pub fn remove(&mut self, at: usize) -> Visit {
+        self.free.push(at);
+        self.all[at]
+    }
+
+    /// How many are under way.
+    pub fn len(&self) -> usize {
+        self.all.len() - self.free.len()
+    }
+}

@@ -1,0 +1,63 @@
+//! Runs an experiment with whole machines: each point with each setting, on all CPU cores.
+
+use super::Engine;
+use super::figures::MachineFigures;
+use super::model::Model;
+use super::setting::Beside;
+use crate::parallel;
+use crate::scenario::{Experiment, Point};
+use crate::sweep::{Outcome, Progress, Tell};
+use crate::time::Nanos;
+
+/// What whole requests of each service may take at a point, and the services alone, if that had to be known.
+struct Limits {
+    limits_ns: Vec<Option<Nanos>>,
+    alone: Option<MachineFigures>,
+}
+
+/// Runs all of `experiment` on `threads` threads.
+pub fn run(experiment: &Experiment<Model>, threads: usize, tell: Tell) -> Vec<Outcome<MachineFigures>> {
+    let points = &experiment.points;
+    let limits = parallel::map(points.len(), threads, |at| limits(&points[at]));
+    let of_point = |(at, point): (usize, &Point<Model>)| (0..point.runs.len()).map(move |run| (at, run));
+    let runs: Vec<(usize, usize)> = points.iter().enumerate().flat_map(of_point).collect();
+    parallel::map(runs.len(), threads, |index| {
+        let (at, run) = runs[index];
+        let model = &points[at].runs[run];
+        let figures = figures(model, &limits[at]);
+        tell(Progress::Machines(1));
+        tell(Progress::Run(&model.setting.name));
+        Outcome { at: points[at].at.clone(), setting: model.setting.name.clone(), figures, fleet: None }
+    })
+}
+
+fn figures(model: &Model, limits: &Limits) -> MachineFigures {
+    match &limits.alone {
+        Some(alone) if model.setting.beside == Beside::Nothing => alone.clone(),
+        _ => run_machine(model, &limits.limits_ns),
+    }
+}
+
+/// Runs one machine to its end. `limits_ns` has what whole requests of each service may take.
+pub fn run_machine(model: &Model, limits_ns: &[Option<Nanos>]) -> MachineFigures {
+    let mut engine = Engine::new(model.clone());
+    engine.run();
+    MachineFigures::of(&engine, limits_ns)
+}
+
+/// The services alone set the limits that the scenario does not give: the 90th percentile (Holmes §6.2).
+fn limits(point: &Point<Model>) -> Limits {
+    let Some(model) = point.runs.first() else { return Limits { limits_ns: Vec::new(), alone: None } };
+    let given: Vec<_> = model.services.iter().map(|service| service.limit_ns).collect();
+    if given.iter().all(Option::is_some) {
+        return Limits { limits_ns: given, alone: None };
+    }
+    let mut engine = Engine::new(model.alone());
+    engine.run();
+    let alone = MachineFigures::of(&engine, &given);
+    let of_service = |(given, alone): (&Option<Nanos>, &super::figures::ServiceFigures)| {
+        given.or((alone.whole.count > 0).then_some(alone.whole.p90_ns))
+    };
+    let limits_ns: Vec<_> = given.iter().zip(&alone.services).map(of_service).collect();
+    Limits { alone: Some(MachineFigures::of(&engine, &limits_ns)), limits_ns }
+}

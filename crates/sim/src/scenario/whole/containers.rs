@@ -1,0 +1,70 @@
+//! The containers of a whole machine.
+
+use std::ops::RangeInclusive;
+
+use sidelane_policy::cpus::MAX_CONTAINERS;
+
+use super::cpus;
+use super::names::{class, name};
+use crate::machine::layout::Layout;
+use crate::machine::model::{Coming, Kind};
+use crate::scenario::given::{Files, Result};
+use crate::scenario::parts::ms;
+use crate::scenario::reader::Reader;
+use crate::scenario::service::{arrivals, demand};
+use crate::smt::Interference;
+use crate::time::Nanos;
+
+/// At most so many at once: half of the places, since a place is not given again before it was seen free.
+const AT_ONCE: usize = MAX_CONTAINERS / 2;
+/// The most work of a container on average. An amount of work is 8796 s at most, and draws are above their mean.
+const MEAN_S: f64 = 1000.0;
+const GAP_MS: RangeInclusive<f64> = 0.0..=1e9;
+
+/// All kinds.
+pub(super) fn kinds(top: &Reader, layout: Layout, smt: &Interference, files: Files) -> Result<Vec<Kind>> {
+    let mut kinds: Vec<Kind> = Vec::new();
+    for reader in top.tables("container")? {
+        let others: Vec<&str> = kinds.iter().map(|other| other.name.as_str()).collect();
+        let name = name(&reader, &others)?;
+        kinds.push(kind(&reader, name, layout, smt, files)?);
+        reader.finish()?;
+    }
+    let count: usize = kinds.iter().map(|kind| kind.count).sum();
+    if count > AT_ONCE {
+        return Err(top.refuse("container", format!("has {count} at once"), format!("{AT_ONCE} at most")));
+    }
+    Ok(kinds)
+}
+
+fn kind(reader: &Reader, name: &str, layout: Layout, smt: &Interference, files: Files) -> Result<Kind> {
+    let count = reader.count("count", 1..=AT_ONCE as u64)?.unwrap_or(1) as usize;
+    let wanted = reader.count("cpus", 1..=layout.cpus() as u64)?.unwrap_or(1) as u32;
+    let work = demand(reader.table("work")?, files)?;
+    if work.mean_ns() > MEAN_S * 1e9 {
+        return Err(reader.refuse("work", "is too much", format!("a mean of {MEAN_S} s at most")));
+    }
+    let priority = reader.number("priority", -1000.0..=1000.0)?.unwrap_or(0.0) as i32;
+    let coming = coming(reader, work.mean_ns() / count as f64 / f64::from(wanted), files)?;
+    Ok(Kind {
+        name: name.to_owned(),
+        class: class(reader, name, smt)?,
+        wanted,
+        allowed: cpus::list(reader, "allowed", layout)?.unwrap_or(cpus::all(layout)),
+        priority,
+        count,
+        work,
+        coming,
+    })
+}
+
+/// `work_ns` is the time that a container takes if there is one at a time, on all the CPUs that all may have.
+fn coming(reader: &Reader, work_ns: f64, files: Files) -> Result<Coming> {
+    let gap_ns: Option<Nanos> = reader.number("gap_ms", GAP_MS)?.map(ms);
+    let submitted = reader.table("arrivals")?;
+    match (submitted.is_there(), gap_ns) {
+        (true, Some(_)) => Err(reader.refuse("gap_ms", "is given beside arrivals", "one of the two")),
+        (true, None) => Ok(Coming::Submitted(arrivals(submitted, work_ns, files)?)),
+        (false, gap_ns) => Ok(Coming::Again { gap_ns: gap_ns.unwrap_or(0) }),
+    }
+}

@@ -1,0 +1,56 @@
+//! Lists of CPUs, as the kernel writes them.
+
+use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
+
+use crate::machine::layout::Layout;
+use crate::scenario::given::Result;
+use crate::scenario::reader::Reader;
+
+/// The CPUs of the machine.
+pub(super) fn all(layout: Layout) -> CpuMask {
+    (0..layout.cpus()).collect()
+}
+
+/// An error if there are more CPUs than a policy knows.
+pub(super) fn fit(top: &Reader, layout: Layout) -> Result<()> {
+    match layout.cpus() {
+        cpus if cpus <= MAX_CPUS => Ok(()),
+        cpus => Err(top.refuse("machine", format!("has {cpus} CPUs"), format!("{MAX_CPUS} at most"))),
+    }
+}
+
+/// The list of CPUs under `key`, if there is one.
+pub(super) fn list(reader: &Reader, key: &str, layout: Layout) -> Result<Option<CpuMask>> {
+    let allowed = format!("a list such as \"0-3,8\", of CPUs 0 to {}", layout.cpus() - 1);
+    let Some(text) = reader.text(key, &allowed)? else { return Ok(None) };
+    let cpus = parsed(text).filter(|cpus| !cpus.is_empty() && cpus.is_subset(&all(layout)));
+    cpus.map(Some).ok_or_else(|| reader.refuse(key, format!("is \"{text}\""), allowed))
+}
+
+fn parsed(text: &str) -> Option<CpuMask> {
+    let mut mask = CpuMask::EMPTY;
+    for part in text.split(',') {
+        let (first, last) = part.split_once('-').unwrap_or((part, part));
+        let (first, last): (usize, usize) = (first.trim().parse().ok()?, last.trim().parse().ok()?);
+        if first > last || last >= MAX_CPUS {
+            return None;
+        }
+        (first..=last).for_each(|cpu| mask.insert(cpu));
+    }
+    Some(mask)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn lists_are_the_kernels() {
+        let shown = |text: &str| parsed(text).map(|mask| mask.to_string());
+        assert_eq!(shown("0-3,8").as_deref(), Some("0-3,8"));
+        assert_eq!(shown("5").as_deref(), Some("5"));
+        for wrong in ["", "3-1", "a", "1,", "0-512", "-1"] {
+            assert_eq!(shown(wrong), None, "{wrong}");
+        }
+    }
+}

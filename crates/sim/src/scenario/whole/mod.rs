@@ -1,0 +1,54 @@
+//! A whole machine: its chips, services, containers and settings.
+
+mod chip;
+mod containers;
+mod cpus;
+mod names;
+mod services;
+mod settings;
+
+use super::given::{Choices, Files, Result, length, seed};
+use super::parts;
+use super::reader::Reader;
+use crate::fleet::Fleet;
+use crate::machine::layout::Layout;
+use crate::machine::model::Model;
+use crate::machine::setting::Setting;
+use crate::smt::Interference;
+
+/// A run for each setting.
+pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, Option<Fleet>)> {
+    let machine = parts::machine(top.table("machine")?)?;
+    let layout = Layout::new(&machine);
+    cpus::fit(top, layout)?;
+    let smt = parts::interference(top, classes(top)?)?;
+    let chip = chip::memory(top.table("chip")?, &smt)?;
+    let services = services::services(top, layout, &smt, files)?;
+    let kinds = containers::kinds(top, layout, &smt, files)?;
+    let (seed, (warm_up_ns, until)) = (seed(top, choices)?, length(top)?);
+    let settings = settings::settings(top, layout, &services, &smt)?;
+    let run = |setting: Setting| Model {
+        machine: machine.clone(),
+        chip: chip.clone(),
+        services: services.clone(),
+        kinds: kinds.clone(),
+        smt: smt.clone(),
+        setting,
+        warm_up_ns,
+        until,
+        seed,
+    };
+    Ok((settings.into_iter().map(run).collect(), None))
+}
+
+/// All classes: those of services and containers.
+fn classes(top: &Reader) -> Result<Interference> {
+    let mut names = Vec::new();
+    for reader in top.tables("service")?.into_iter().chain(top.tables("container")?) {
+        let name = reader.text("class", "a name")?.or(reader.text("name", "a name")?);
+        names.extend(name.map(str::to_owned));
+    }
+    let mut seen = std::collections::BTreeSet::from(["nap".to_owned()]);
+    names.retain(|name| seen.insert(name.clone()));
+    Ok(Interference::new(&names))
+}

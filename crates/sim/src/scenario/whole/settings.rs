@@ -1,0 +1,139 @@
+//! The settings of a whole machine: the ways of sharing its CPUs that are compared.
+
+use std::ops::RangeInclusive;
+
+use sidelane_policy::cpus::CpuMask;
+use sidelane_policy::holmes::HolmesConfig;
+
+use super::cpus;
+use crate::gate::Latency;
+use crate::machine::layout::Layout;
+use crate::machine::model::Service;
+use crate::machine::setting::{Beside, Control, Decider, Setting};
+use crate::scenario::given::Result;
+use crate::scenario::parts::{LONGER, ms, us};
+use crate::scenario::reader::Reader;
+use crate::smt::Interference;
+use crate::time::{Nanos, US};
+
+const MICROSECONDS: RangeInclusive<f64> = 0.0..=1e9;
+
+#[derive(Clone, Copy)]
+enum Way {
+    Alone,
+    Unmanaged,
+    Holmes,
+}
+
+const WAYS: [(&str, Way); 3] = [("alone", Way::Alone), ("unmanaged", Way::Unmanaged), ("holmes", Way::Holmes)];
+
+/// What settings are read with.
+struct Machine<'m> {
+    layout: Layout,
+    services: &'m [Service],
+    smt: &'m Interference,
+}
+
+/// All settings; their names must differ.
+pub(super) fn settings(top: &Reader, layout: Layout, services: &[Service], smt: &Interference) -> Result<Vec<Setting>> {
+    let machine = Machine { layout, services, smt };
+    let default = timing(top.table("control")?)?;
+    let mut settings: Vec<Setting> = Vec::new();
+    for reader in top.tables("setting")? {
+        let way = reader.chosen("policy", &WAYS)?;
+        let name = reader.text("policy", "")?.unwrap_or_default();
+        let name = reader.text("name", "a name")?.unwrap_or(name).to_owned();
+        if settings.iter().any(|other| other.name == name) {
+            return Err(reader.refuse("name", format!("is \"{name}\" for the second time"), "another name"));
+        }
+        settings.push(Setting { name, beside: beside(&reader, way, &default, &machine)? });
+        reader.finish()?;
+    }
+    match settings.is_empty() {
+        true => Err(top.lacks("setting", "at least one [[setting]] with a policy")),
+        false => Ok(settings),
+    }
+}
+
+fn beside(reader: &Reader, way: Way, default: &Timing, machine: &Machine) -> Result<Beside> {
+    match way {
+        Way::Alone => Ok(Beside::Nothing),
+        Way::Unmanaged => Ok(Beside::Unmanaged),
+        Way::Holmes => {
+            counted(reader, machine)?;
+            let config = holmes(reader, machine)?;
+            let by = Decider::Holmes(config);
+            Ok(Beside::Managed(control(reader, default, by, Some(config.threshold))?))
+        }
+    }
+}
+
+/// A policy that goes by interference needs it.
+fn counted(reader: &Reader, machine: &Machine) -> Result<()> {
+    let counted = |service: &Service| machine.smt.memory(service.class).accesses_per_us > 0.0;
+    match machine.services.iter().any(counted) {
+        true => Ok(()),
+        false => Err(reader.refuse(
+            "policy",
+            "goes by VPI, and no service has any",
+            "[memory.SERVICE] with accesses_per_us and stall_share for at least one service",
+        )),
+    }
+}
+
+fn holmes(reader: &Reader, machine: &Machine) -> Result<HolmesConfig> {
+    let default = HolmesConfig::default();
+    let percent = |key| reader.number(key, 1.0..=100.0);
+    Ok(HolmesConfig {
+        threshold: reader.number("e", 0.0..=1e6)?.unwrap_or(default.threshold),
+        calm_ns: reader.number("s_ms", LONGER)?.map_or(default.calm_ns, ms),
+        reserved: reserved(reader, machine)?,
+        busy_most: percent("t_percent")?.map_or(default.busy_most, |percent| percent / 100.0),
+        window_ns: reader.number("window_ms", LONGER)?.map_or(default.window_ns, ms),
+        floor: reader.count("floor", 0..=machine.layout.cpus() as u64)?.map_or(default.floor, |cpus| cpus as usize),
+    })
+}
+
+/// The CPUs of all services, unless others are given.
+fn reserved(reader: &Reader, machine: &Machine) -> Result<CpuMask> {
+    let of_services = || machine.services.iter().fold(CpuMask::EMPTY, |all, service| all.or(&service.cpus));
+    Ok(cpus::list(reader, "reserved", machine.layout)?.unwrap_or_else(of_services))
+}
+
+/// `[setting.control]` goes before `[control]`, which goes before what is usual.
+fn control(reader: &Reader, default: &Timing, by: Decider, threshold: Option<f64>) -> Result<Control> {
+    let own = timing(reader.table("control")?)?;
+    let look_ns = own.look_us.or(default.look_us).map_or(LOOK_NS, us);
+    let ring = own.ring.or(default.ring.clone());
+    let act = own.act.or(default.act.clone()).unwrap_or(Latency::constant(ACT_NS));
+    Ok(Control { by, look_ns, threshold, ring, act })
+}
+
+/// The paper's loop (§5).
+const LOOK_NS: Nanos = 50 * US;
+/// Assumed: the system call that moves one container.
+const ACT_NS: Nanos = 10 * US;
+
+/// What a table says of how fast a controller is.
+struct Timing {
+    look_us: Option<f64>,
+    ring: Option<Latency>,
+    act: Option<Latency>,
+}
+
+fn timing(reader: Reader) -> Result<Timing> {
+    let timing = Timing {
+        look_us: reader.number("look_us", LONGER)?,
+        ring: latency(&reader, "ring_p50_us", "ring_p99_us")?,
+        act: latency(&reader, "act_p50_us", "act_p99_us")?,
+    };
+    reader.finish()?;
+    Ok(timing)
+}
+
+/// Always the same, if only the median is given.
+fn latency(reader: &Reader, p50_key: &str, p99_key: &str) -> Result<Option<Latency>> {
+    let Some(p50) = reader.number(p50_key, MICROSECONDS)? else { return Ok(None) };
+    let p99 = reader.number(p99_key, p50..=*MICROSECONDS.end())?.unwrap_or(p50);
+    Ok(Some(Latency::through(us(p50), us(p99))))
+}

@@ -1,0 +1,244 @@
+//! Invariants of whole machines, on random scenarios under every policy and one that does anything at all.
+
+mod common;
+
+use common::machine;
+use proptest::prelude::*;
+use proptest::test_runner::{Config, FileFailurePersistence};
+use sidelane_policy::cpus::{Action, Actions, CpuMask, Observation, Reason};
+use sidelane_policy::{Nanos, Policy};
+use sidelane_sim::machine::figures::MachineFigures;
+use sidelane_sim::machine::layout::Layout;
+use sidelane_sim::machine::model::Model;
+use sidelane_sim::machine::setting::Beside;
+use sidelane_sim::machine::{CpuPolicy, Engine};
+
+/// How often a run is stopped and looked at.
+const STOPS: u64 = 40;
+const RUN_NS: Nanos = 100_000_000;
+
+/// Does anything that a policy may do, by a generator of its own.
+#[derive(Clone, Debug)]
+struct Anything(u64);
+
+impl Anything {
+    fn draw(&mut self) -> u64 {
+        // xorshift64.
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        self.0
+    }
+
+    /// Some of these CPUs, at least one.
+    fn some(&mut self, cpus: &CpuMask) -> CpuMask {
+        let chosen: CpuMask = cpus.iter().filter(|_| self.draw().is_multiple_of(2)).collect();
+        if chosen.is_empty() { *cpus } else { chosen }
+    }
+}
+
+impl Policy for Anything {
+    type Observation = Observation;
+    type Actions = Actions;
+    type Reason = Reason;
+
+    fn observe(&mut self, _: Nanos, seen: &Observation, out: &mut Actions) {
+        for (container, seen) in seen.containers.iter().enumerate() {
+            let Some(seen) = seen else { continue };
+            match self.draw() % 4 {
+                0 => out.push(Action::Pause { container }),
+                1 | 2 => out.push(Action::Confine { container, cpus: self.some(&seen.allowed) }),
+                _ => {}
+            }
+        }
+        let cpus = (0..seen.cpus.len()).filter(|cpu| seen.cpus[*cpu].online).collect();
+        for (service, seen) in seen.services.iter().enumerate() {
+            if seen.is_some_and(|seen| seen.may_be_placed) && self.draw().is_multiple_of(4) {
+                out.push(Action::Place { service, cpus: self.some(&cpus) });
+            }
+        }
+    }
+
+    fn next_wakeup(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn why(&self) -> Reason {
+        Reason::Steady
+    }
+}
+
+#[derive(Clone, Debug)]
+struct Case {
+    cores: usize,
+    lanes: usize,
+    services: Vec<(usize, u64, u32)>,
+    containers: Vec<(u64, u64, u64, bool)>,
+    pressure: bool,
+    policy: u8,
+    seed: u64,
+}
+
+fn cases() -> impl Strategy<Value = Case> {
+    let services = prop::collection::vec((1_usize..5, 20_u64..400, 0_u32..4), 1..4);
+    let containers = prop::collection::vec((1_u64..6, 1_u64..4, 1_u64..60, any::<bool>()), 0..4);
+    (2_usize..5, 1_usize..3, services, containers, any::<bool>(), 0_u8..4, 0_u64..1 << 60).prop_map(
+        |(cores, lanes, services, containers, pressure, policy, seed)| Case {
+            cores,
+            lanes,
+            services,
+            containers,
+            pressure,
+            policy,
+            seed,
+        },
+    )
+}
+
+impl Case {
+    fn text(&self) -> String {
+        let cpus = self.cores * self.lanes;
+        let mut text = format!(
+            "run_s = 0.1\nseed = {}\n[machine]\ncores_per_package = {}\nlanes_per_core = {}\n",
+            self.seed, self.cores, self.lanes
+        );
+        if self.pressure {
+            text += "[chip]\nslowdown = [{ pressure = 1, times = 1 }, { pressure = 4, times = 1.6 }]\n[chip.intensity]\ns0 = 1\n";
+        }
+        for (at, (workers, mean_us, fan_out)) in self.services.iter().enumerate() {
+            let calls = match at + 1 < self.services.len() && *fan_out > 0 {
+                true => format!("calls = [{{ service = \"s{}\", fan_out = {fan_out} }}]\n", at + 1),
+                false => String::new(),
+            };
+            let last = (at + 1).min(cpus - 1);
+            text += &format!(
+                "[[service]]\nname = \"s{at}\"\nworkers = {workers}\ncpus = \"0-{last}\"\nqueue_limit = 20\n\
+                 queue = \"{}\"\nmay_be_placed = {}\n\
+                 demand = {{ kind = \"exponential\", mean_ms = {} }}\n{calls}",
+                if at % 2 == 0 { "shared" } else { "per-worker" },
+                at == 0,
+                *mean_us as f64 / 1e3
+            );
+            if at == 0 || at == 2 {
+                text += "arrivals = { kind = \"poisson\", load_percent = 40 }\n";
+            }
+        }
+        for (at, (cpus_wanted, count, work_ms, submitted)) in self.containers.iter().enumerate() {
+            let coming = match submitted {
+                true => "arrivals = { kind = \"poisson\", rate_per_s = 100 }",
+                false => "gap_ms = 0.5",
+            };
+            let wanted = (*cpus_wanted).min(cpus as u64);
+            text += &format!(
+                "[[container]]\nname = \"c{at}\"\ncpus = {wanted}\ncount = {count}\n{coming}\n\
+                 work = {{ kind = \"exponential\", mean_ms = {work_ms} }}\n[slowdown.s0]\nc{at} = 1.7\n\
+                 [slowdown.c{at}]\nc{at} = 1.3\ns0 = 1.2\n"
+            );
+        }
+        let text = merged(&text);
+        let policy = ["alone", "unmanaged", "holmes", "holmes"][usize::from(self.policy)];
+        format!(
+            "{text}[memory.s0]\naccesses_per_us = 50\nstall_share = 0.4\n[memory.c0]\npressure = 0.9\n\
+             [control]\nlook_us = 300\nring_p50_us = 20\n[[setting]]\npolicy = \"{policy}\"\n"
+        )
+    }
+
+    fn model(&self) -> Model {
+        let text = self.text();
+        let text = if self.containers.is_empty() { text.replace("[memory.c0]\npressure = 0.9\n", "") } else { text };
+        machine(&text).points[0].runs[0].clone()
+    }
+
+    fn engine(&self) -> Engine {
+        let anything: Option<Box<CpuPolicy>> = Some(Box::new(Anything(self.seed | 1)));
+        match self.policy {
+            3 => Engine::with_policy(self.model(), anything),
+            _ => Engine::new(self.model()),
+        }
+    }
+}
+
+/// TOML has each table once: the rows of `[slowdown.s0]` come together.
+fn merged(text: &str) -> String {
+    let rows: String = text
+        .split("[slowdown.s0]\n")
+        .skip(1)
+        .filter_map(|rest| rest.lines().next())
+        .fold(String::new(), |all, row| all + row + "\n");
+    let without: String = text
+        .split("[slowdown.s0]\n")
+        .enumerate()
+        .map(|(at, part)| if at == 0 { part.to_owned() } else { part.split_once('\n').unwrap().1.to_owned() })
+        .collect();
+    if rows.is_empty() { without } else { format!("{without}[slowdown.s0]\n{rows}") }
+}
+
+fn check_places(engine: &Engine) -> Result<(), TestCaseError> {
+    let model = engine.model();
+    let layout = Layout::new(&model.machine);
+    let on = |place: usize| (0..layout.cpus()).filter(|cpu| engine.on(*cpu).1.contains(&place)).collect::<CpuMask>();
+    for (place, kind, mask) in engine.containers() {
+        let threads = on(place);
+        prop_assert!(threads.is_subset(&mask), "container {place} is on {threads}, may be on {mask}");
+        prop_assert!(mask.is_subset(&model.kinds[kind].allowed));
+        prop_assert_eq!(threads.len(), mask.len().min(model.kinds[kind].wanted as usize));
+    }
+    let known: Vec<usize> = engine.containers().map(|(place, ..)| place).collect();
+    for cpu in 0..layout.cpus() {
+        let (service, containers) = engine.on(cpu);
+        prop_assert!(containers.iter().all(|place| known.contains(place)));
+        prop_assert!(service.is_none_or(|service| engine.allowed(service).contains(cpu)));
+        // Nobody waits for a CPU that is free.
+        prop_assert!(service.is_some() || engine.waiting().all(|service| !engine.allowed(service).contains(cpu)));
+        prop_assert!(model.setting.beside != Beside::Nothing || containers.is_empty());
+    }
+    Ok(())
+}
+
+/// Every request that came to a service was answered, has failed or is under way.
+fn check_requests(engine: &Engine) -> Result<(), TestCaseError> {
+    let books = &engine.books().services;
+    let sum = |of: fn(&sidelane_sim::machine::books::ServiceBooks) -> u64| books.iter().map(of).sum::<u64>();
+    let ended = sum(|service| service.whole.all.len()) + sum(|service| service.failed);
+    prop_assert_eq!(sum(|service| service.arrived), ended + engine.under_way() as u64);
+    for service in books {
+        prop_assert!(service.refused <= service.failed && service.beside_batch_ns <= service.busy_ns);
+    }
+    Ok(())
+}
+
+fn check_sums(engine: &Engine) -> Result<(), TestCaseError> {
+    let figures = MachineFigures::of(engine, &[]);
+    let model = engine.model();
+    let cpus = (model.machine.cores() * model.machine.lanes_per_core) as f64;
+    prop_assert!(figures.utilisation <= 1.0 + 1e-9 && figures.service_utilisation <= figures.utilisation);
+    let batch_busy_ns = engine.books().batch_busy_ns as f64;
+    prop_assert!(figures.batch_work_ns <= batch_busy_ns + 1.0, "{figures:?}");
+    let active: u128 = engine.books().active_ns.iter().sum();
+    prop_assert_eq!(active, u128::from(engine.now()) * model.machine.cores() as u128);
+    prop_assert!(batch_busy_ns <= cpus * engine.now() as f64);
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(Config {
+        cases: 400,
+        failure_persistence: Some(Box::new(FileFailurePersistence::WithSource("proptest-regressions"))),
+        ..Config::default()
+    })]
+
+    #[test]
+    fn whatever_is_decided_machines_are_right(case in cases()) {
+        let mut engine = case.engine();
+        for stop in 1..=STOPS {
+            engine.run_to(stop * RUN_NS / STOPS);
+            check_places(&engine)?;
+            check_requests(&engine)?;
+            check_sums(&engine)?;
+        }
+        // To stop changes nothing.
+        let mut again = case.engine();
+        again.run();
+        prop_assert_eq!(MachineFigures::of(&again, &[]), MachineFigures::of(&engine, &[]));
+    }
+}
