@@ -9,8 +9,8 @@ use crate::note::Note;
 
 /// The threshold E with which Holmes' services were as fast as alone (§6.4), on the paper's processor.
 const PAPERS_THRESHOLD: f64 = 40.0;
-/// Requests that take a tenth longer are disturbed.
-const HARM_THRESHOLD: f64 = 0.1;
+/// A service whose requests take a fifth longer is disturbed.
+const HARM_THRESHOLD: f64 = 0.2;
 
 /// How well a formula's events are what the paper counted.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

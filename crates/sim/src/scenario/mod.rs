@@ -11,6 +11,7 @@
 
 mod axes;
 mod error;
+mod given;
 mod parts;
 mod reader;
 mod service;
@@ -25,18 +26,14 @@ use toml::de::{DeTable, DeValue};
 
 use axes::{Axis, axes, combinations, overrides};
 pub use error::ScenarioError;
+pub use given::{Choices, Files};
+use given::{Result, length, seed};
 use reader::{Document, Reader};
 
 use crate::fleet::Fleet;
 use crate::gate::Gate;
 use crate::machine;
-use crate::model::{Beside, Budget, Decider, Lending, Machine, Model, Setting, Until};
-use crate::time::Nanos;
-
-type Result<T> = std::result::Result<T, ScenarioError>;
-
-/// Reads a file that a scenario names, or returns the error.
-pub type Files<'f> = &'f dyn Fn(&str) -> std::result::Result<String, String>;
+use crate::model::{Beside, Budget, Decider, Lending, Machine, Model, Setting};
 
 /// A swept value.
 #[derive(Clone, Debug, PartialEq)]
@@ -110,15 +107,6 @@ impl<R> Point<R> {
     pub fn value(&self, path: &str) -> Option<&PointValue> {
         self.at.iter().find(|(swept, _)| swept == path).map(|(_, value)| value)
     }
-}
-
-/// Choices that are not in the file.
-#[derive(Clone, Copy, Debug, Default)]
-pub struct Choices {
-    /// Replaces the file's seed.
-    pub seed: Option<u64>,
-    /// Whether to apply `[quick]`.
-    pub quick: bool,
 }
 
 /// An experiment.
@@ -301,24 +289,6 @@ fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, O
     let runs: Vec<Model> = settings::settings(top, &gate, files)?.into_iter().map(run).collect();
     runs.iter().try_for_each(|run| fits(top, run))?;
     Ok((runs, fleet))
-}
-
-fn seed(top: &Reader, choices: Choices) -> Result<u64> {
-    let seed = top.count("seed", 0..=u64::MAX >> 1)?.unwrap_or(1);
-    Ok(choices.seed.unwrap_or(seed))
-}
-
-fn length(top: &Reader) -> Result<(Nanos, Until)> {
-    let warm_up_ns = top.number("warm_up_s", 0.0..=1e6)?.map_or(0, |seconds| parts::ms(seconds * 1e3));
-    let time = top.number("run_s", 1e-6..=1e7)?.map(|seconds| Until::Time(parts::ms(seconds * 1e3)));
-    let requests = top.count("requests", 1..=1_000_000_000_000)?.map(Until::Requests);
-    match (time, requests) {
-        (Some(_), Some(_)) => Err(top.refuse("requests", "is given beside run_s", "one of the two")),
-        (time, requests) => {
-            let until = time.or(requests).ok_or_else(|| top.lacks("run_s", "run_s or requests"))?;
-            Ok((warm_up_ns, until))
-        }
-    }
 }
 
 fn fleet(reader: Reader) -> Result<Option<Fleet>> {

@@ -2,8 +2,8 @@
 
 use sidelane_policy::borrow::{BorrowConfig, PolicyKind};
 
-use super::Files;
 use super::error::ScenarioError;
+use super::given::Files;
 use super::parts::{ms, us};
 use super::reader::Reader;
 use crate::gate::{Gate, Latency};

@@ -1,7 +1,7 @@
 //! The memory of a chip.
 
-use super::Result;
 use crate::machine::chip::ChipMemory;
+use crate::scenario::given::Result;
 use crate::scenario::parts::known_class;
 use crate::scenario::reader::Reader;
 use crate::smt::Interference;

@@ -4,10 +4,11 @@ use std::ops::RangeInclusive;
 
 use sidelane_policy::cpus::MAX_CONTAINERS;
 
-use super::{Result, class, cpus, name};
+use super::cpus;
+use super::names::{class, name};
 use crate::machine::layout::Layout;
 use crate::machine::model::{Coming, Kind};
-use crate::scenario::Files;
+use crate::scenario::given::{Files, Result};
 use crate::scenario::parts::ms;
 use crate::scenario::reader::Reader;
 use crate::scenario::service::{arrivals, demand};

@@ -2,8 +2,8 @@
 
 use sidelane_policy::cpus::{CpuMask, MAX_CPUS};
 
-use super::Result;
 use crate::machine::layout::Layout;
+use crate::scenario::given::Result;
 use crate::scenario::reader::Reader;
 
 /// The CPUs of the machine.

@@ -3,19 +3,18 @@
 mod chip;
 mod containers;
 mod cpus;
+mod names;
 mod services;
 mod settings;
 
-use super::error::ScenarioError;
+use super::given::{Choices, Files, Result, length, seed};
+use super::parts;
 use super::reader::Reader;
-use super::{Choices, Files, length, parts, seed};
 use crate::fleet::Fleet;
 use crate::machine::layout::Layout;
 use crate::machine::model::Model;
 use crate::machine::setting::Setting;
 use crate::smt::Interference;
-
-type Result<T> = std::result::Result<T, ScenarioError>;
 
 /// A run for each setting.
 pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, Option<Fleet>)> {
@@ -27,7 +26,7 @@ pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Ve
     let services = services::services(top, layout, &smt, files)?;
     let kinds = containers::kinds(top, layout, &smt, files)?;
     let (seed, (warm_up_ns, until)) = (seed(top, choices)?, length(top)?);
-    let settings = settings::settings(top, layout, &services, &smt)?;
+    let settings = settings::settings(top, &settings::Machine { layout, services: &services, smt: &smt, files })?;
     let run = |setting: Setting| Model {
         machine: machine.clone(),
         chip: chip.clone(),
@@ -52,19 +51,4 @@ fn classes(top: &Reader) -> Result<Interference> {
     let mut seen = std::collections::BTreeSet::from(["nap".to_owned()]);
     names.retain(|name| seen.insert(name.clone()));
     Ok(Interference::new(&names))
-}
-
-/// The name of a service or a kind of containers; names differ.
-fn name<'t>(reader: &Reader<'_, 't>, others: &[&str]) -> Result<&'t str> {
-    let name = reader.text("name", "a name")?.ok_or_else(|| reader.lacks("name", "a name"))?;
-    if others.contains(&name) {
-        return Err(reader.refuse("name", format!("is \"{name}\" for the second time"), "another name"));
-    }
-    Ok(name)
-}
-
-/// Its class, which is its name if nothing else is said.
-fn class(reader: &Reader, name: &str, smt: &Interference) -> Result<crate::smt::Class> {
-    let class = reader.text("class", "a name")?.unwrap_or(name);
-    Ok(smt.class(class).expect("every name was made a class"))
 }

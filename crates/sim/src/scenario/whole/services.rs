@@ -2,11 +2,12 @@
 
 use sidelane_policy::cpus::MAX_SERVICES;
 
-use super::{Result, class, cpus, name};
+use super::cpus;
+use super::names::{class, name};
 use crate::machine::layout::Layout;
 use crate::machine::model::{Call, FAN_OUT, Service, WORKERS_MAX};
 use crate::model::Queue;
-use crate::scenario::Files;
+use crate::scenario::given::{Files, Result};
 use crate::scenario::parts::{LONGER, ms};
 use crate::scenario::reader::Reader;
 use crate::scenario::service::{arrivals, demand};
