@@ -3,7 +3,7 @@
 use sidelane_policy::holmes::HolmesConfig;
 use sidelane_policy::perfiso::PerfIsoConfig;
 
-use crate::gate::Latency;
+use crate::gate::{Gate, Latency};
 use crate::time::Nanos;
 
 /// A setting of an experiment.
@@ -42,6 +42,16 @@ pub enum Decider {
     PerfIso(PerfIsoConfig),
 }
 
+impl Decider {
+    /// The interference of a service's CPU from which on it counts as disturbed, in the unit of VPI.
+    pub fn threshold(&self) -> Option<f64> {
+        match self {
+            Self::Holmes(config) => Some(config.threshold),
+            Self::PerfIso(_) => None,
+        }
+    }
+}
+
 /// Who looks at the machine when, and how fast what was decided is done.
 #[derive(Clone, Debug, PartialEq)]
 pub struct Control {
@@ -49,10 +59,10 @@ pub struct Control {
     pub by: Decider,
     /// From one regular look to the next.
     pub look_ns: Nanos,
-    /// The interference of a service's CPU from which on it counts as disturbed, in the unit of VPI.
-    pub threshold: Option<f64>,
     /// Besides, the kernel program rings when a service is disturbed: the time from then to the look.
     pub ring: Option<Latency>,
+    /// The gate that keeps containers off the siblings of services' CPUs while a service runs there (borrow idle).
+    pub gate: Option<Gate>,
     /// From the decision, or the action before, to the effect of an action.
     pub act: Latency,
 }
