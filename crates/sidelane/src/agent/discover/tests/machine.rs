@@ -66,9 +66,17 @@ impl Files {
         self.dirs(path).for_each(|dir| fs::write(dir.join(name), format!("{value}\n")).expect("a file"));
     }
 
-    /// Removes a group with all below it.
+    /// Removes a group with all below it, if it is there.
     pub(super) fn remove_group(&self, path: &str) {
-        self.dirs(path).for_each(|dir| fs::remove_dir_all(dir).expect("it is there"));
+        self.dirs(path).filter(|dir| dir.exists()).for_each(|dir| fs::remove_dir_all(dir).expect("it is there"));
+    }
+
+    /// Puts another group in the place of one. It is made before the first is removed, or it could have its inode.
+    pub(super) fn make_again(&self, line: &str) {
+        let path = line.split(' ').next().expect("a path");
+        self.add_group(&line.replacen(path, "/spare", 1));
+        self.remove_group(path);
+        self.dirs("/spare").zip(self.dirs(path)).for_each(|(from, to)| fs::rename(from, to).expect("both are there"));
     }
 
     fn dirs<'a>(&'a self, path: &'a str) -> impl Iterator<Item = PathBuf> + 'a {
