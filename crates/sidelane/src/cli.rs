@@ -47,11 +47,12 @@ pub enum Verb {
     /// Measure what Sidelane itself costs, leaks and gains on this machine
     #[command(subcommand)]
     Bench(Bench),
-    /// Share a whole machine between services and batch containers, by what a file says
-    #[command(subcommand)]
-    Agent(Agent),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
+    /// Share the whole machine between services and batch containers, by what a file says
+    Agent(AgentArgs),
+    /// Say what runs where and why, from the running agent
+    Status(StatusArgs),
     /// Put the machine right when the agent dies (not for users)
     #[command(name = crate::undo::guardian::VERB, hide = true)]
     Guardian {
@@ -104,6 +105,30 @@ pub struct AgentFile {
     /// The file, as `sidelane agent example` prints one
     #[arg(long, value_name = "FILE", default_value = "sidelane.toml")]
     pub config: PathBuf,
+}
+
+/// Arguments of `sidelane agent`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Exit code: 0 after SIGTERM or SIGINT, 1 if the agent cannot go on, 2 if the file is wrong.")]
+pub struct AgentArgs {
+    /// What to do with the file instead
+    #[command(subcommand)]
+    pub verb: Option<Agent>,
+    /// The agent's file
+    #[command(flatten)]
+    pub file: AgentFile,
+    /// Only say what would be done: nothing is changed
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `sidelane status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `sidelane doctor`.
@@ -185,6 +210,8 @@ pub enum Bench {
     Observe(ObserveBenchArgs),
     /// How fast lanes sleep, and what each way of sharing a core costs the service and gains
     Lanes(LanesArgs),
+    /// What each way of sharing a machine costs services and gains: PerfIso, Holmes, and a gate beside it
+    Guard(GuardArgs),
     /// Check on a simulated machine what papers draw from their figures
     Papers(PapersArgs),
     /// Run a scenario for real and simulated, and compare
@@ -457,6 +484,24 @@ pub struct LanesArgs {
     /// Directory that keeps the search index between runs [default: the user's cache directory]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane bench guard`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct GuardArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub sibling: Option<Carrier>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
 }
 
 /// Arguments of `sidelane sim`.

@@ -7,14 +7,18 @@ use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
 use sidelane::agent::config::{Config, EXAMPLE};
 use sidelane::agent::show::Shown;
+use sidelane::agent::status::StatusOptions;
+use sidelane::agent::{self, AgentOptions};
 use sidelane::bench;
+use sidelane::bench::guard::GuardOptions;
 use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::sibling::SiblingOptions;
 use sidelane::cli::{
-    Agent, Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs,
-    PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, Verb,
+    Agent, AgentArgs, Bench, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs,
+    Outputs, PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs,
+    SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -60,16 +64,13 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Requests(args)) => bench_pair(args, bench::requests::run),
         Verb::Bench(Bench::Observe(args)) => bench_observe(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
+        Verb::Bench(Bench::Guard(args)) => bench_guard(args),
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
-        Verb::Agent(Agent::Check { file }) => check_agent_file(&file),
-        Verb::Agent(Agent::Show(args)) => show_agent_file(&args),
-        Verb::Agent(Agent::Example) => {
-            print!("{EXAMPLE}");
-            Ok(0)
-        }
         Verb::Sim(args) => simulate(args),
+        Verb::Agent(args) => run_agent(args),
+        Verb::Status(args) => agent::status::run(StatusOptions { json: args.json }),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
             Ok(batch::main(entrance_fd, BatchClass::of_name(&class), &command) as u8)
@@ -270,6 +271,13 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
     show_tables(&result, |column| bench::lanes::COLUMNS.contains(&column.key.as_str()), &args.files)
 }
 
+fn bench_guard(args: GuardArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let options = GuardOptions { patience: args.patience.into(), lanes: args.lanes, sibling: args.sibling };
+    let result = bench::guard::run(&options)?;
+    show_tables(&result, |column| bench::guard::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
 fn bench_papers(args: PapersArgs) -> Result<u8> {
     check_files(&args.files)?;
     let result = bench::papers::run(args.quick)?;
@@ -295,6 +303,22 @@ fn bench_sibling(args: SiblingArgs) -> Result<u8> {
     let result = bench::sibling::run(&options)?;
     let all = Column::of_rows(&result.rows);
     show(&result, &all, args.json.as_deref())
+}
+
+fn run_agent(args: AgentArgs) -> Result<u8> {
+    let AgentArgs { verb, file, dry_run } = args;
+    match verb {
+        Some(Agent::Check { file }) => check_agent_file(&file),
+        Some(Agent::Show(args)) => show_agent_file(&args),
+        Some(Agent::Example) => {
+            print!("{EXAMPLE}");
+            Ok(0)
+        }
+        None => match read_agent_file(&file.config) {
+            Some(config) => agent::run(config, AgentOptions { config: file.config, dry_run }),
+            None => Ok(WRONG_FILE),
+        },
+    }
 }
 
 fn check_agent_file(file: &Path) -> Result<u8> {

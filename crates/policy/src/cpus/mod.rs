@@ -13,17 +13,19 @@ mod crowd;
 mod given;
 mod ground;
 mod hosts;
+mod inflation;
 mod mask;
 mod reserve;
 mod seen;
 
 pub use action::{Action, Actions, MAX_ACTIONS, Reason};
 pub use cores::Cores;
+pub use inflation::{Inflation, Served};
 pub use mask::{CpuMask, MAX_CPUS};
 pub use seen::{ContainerSeen, CpuSeen, MAX_CONTAINERS, MAX_SERVICES, Observation, ServiceSeen};
 
 pub(crate) use average::Average;
-pub(crate) use core_clock::CoreClock;
+pub(crate) use core_clock::CoreClocks;
 pub(crate) use crowd::{Crowd, Pass, Turnover};
 pub(crate) use given::Given;
 pub(crate) use ground::Ground;
