@@ -13,8 +13,8 @@ use thiserror::Error;
 use super::{Config, Kind, Metric, MetricSource, Reserved};
 use crate::machine::has_pmu;
 
-/// E where interference is told by request times: they may be longer by a tenth.
-const E_OF_HARM: f64 = 0.1;
+/// E where interference is told by request times: a service that takes a fifth longer is disturbed.
+pub const E_OF_HARM: f64 = 0.2;
 
 /// What of the file this machine cannot be.
 #[derive(Clone, Debug, Error, PartialEq, Eq)]
@@ -115,9 +115,11 @@ impl Config {
         }
     }
 
+    /// The machine's cores, and the file's in place of those that they have CPUs of.
     fn cores(&self, topology: &Topology) -> Cores {
-        let real = topology.cpus.iter().map(|cpu| &cpu.siblings).filter(|siblings| siblings.len() > 1);
-        Cores::of(real.chain(&self.policy.siblings).map(mask))
+        let is_declared = |core: &&CpuSet| self.policy.siblings.iter().any(|own| !own.intersection(core).is_empty());
+        let real = topology.cpus.iter().map(|cpu| &cpu.siblings).filter(|core| !is_declared(core));
+        Cores::of(real.chain(&self.policy.siblings).map(mask).filter(|core| !core.is_empty()))
     }
 
     fn reserved(&self, cores: &Cores, online: &CpuSet) -> CpuSet {
@@ -238,6 +240,7 @@ mod tests {
         assert_eq!(reserved("reserved = 6"), "0-5");
         assert_eq!(reserved("reserved = \"6-7\""), "6-7");
         assert_eq!(reserved("siblings = [\"0,1\"]\nreserved = 2"), "0,2");
+        assert_eq!(reserved("siblings = [\"0,1\"]\nreserved = 5"), "0,2-5", "4 and 5 are alone now");
         assert_eq!(reserved("kind = \"perfiso\""), "");
     }
 

@@ -24,7 +24,7 @@ impl Finder {
     /// Compares the groups that are services with those of the last look. Whether all of them hold somebody.
     pub(super) fn settle_services(&mut self, changes: &mut Changes) -> bool {
         let members: Vec<Member> = self.groups.services().collect();
-        let (mut there, mut all) = (BTreeSet::new(), true);
+        let (mut there, mut newcomers) = (BTreeSet::new(), Vec::new());
         for member in members {
             let Some(known) = self.known(&member) else { continue };
             match self.found_at(&member) {
@@ -32,17 +32,19 @@ impl Finder {
                     there.insert(id);
                     self.bring_up_to_date(id, known);
                 }
-                None => {
-                    let welcome = self.welcome(&member, known, changes);
-                    all &= welcome.is_some();
-                    there.extend(welcome);
-                }
+                None => newcomers.push((member, known)),
             }
         }
+        // Before anybody comes: their names are free again.
+        self.dismiss_others(&there, changes);
+        newcomers.into_iter().fold(true, |all, (member, known)| all & self.welcome(&member, known, changes))
+    }
+
+    /// Services that are groups, and are there no more.
+    fn dismiss_others(&mut self, there: &BTreeSet<ServiceId>, changes: &mut Changes) {
         let of_groups = self.services.iter().filter(|(_, service)| service.group.is_some());
         let gone: Vec<ServiceId> = of_groups.map(|(id, _)| *id).filter(|id| !there.contains(id)).collect();
         gone.into_iter().for_each(|id| self.dismiss(id, changes));
-        all
     }
 
     /// Whether a group is a service, and which.
@@ -101,15 +103,16 @@ impl Finder {
         (service.terms, service.rule) = (known.terms, known.rule);
     }
 
-    /// Takes in a group, once it has processes.
-    fn welcome(&mut self, member: &Member, known: Known, changes: &mut Changes) -> Option<ServiceId> {
+    /// Takes in a group, if it has processes.
+    fn welcome(&mut self, member: &Member, known: Known, changes: &mut Changes) -> bool {
         let pids: BTreeSet<u32> = self.groups.processes(&member.path).into_iter().collect();
         if pids.is_empty() {
-            return None;
+            return false;
         }
         self.take_from_searches(&pids, &known.name, changes);
         let service = Service { pids, group: self.groups.group(&member.path) };
-        Some(self.take_in(known, service, Some(GroupId::of(member)), changes))
+        self.take_in(known, service, Some(GroupId::of(member)), changes);
+        true
     }
 
     /// A group that is a service has its processes, whoever found them before.

@@ -1,5 +1,9 @@
 //! Trees of batch and groups of services, as they come and go.
 
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
 use super::machine::Files;
 use crate::agent::config::Config;
 
@@ -65,9 +69,6 @@ fn a_group_that_is_made_again_is_another_one() {
         let before = look.again();
         files.remove_group("/batch/a");
         files.remove_group("/web");
-        // So that no inode is used again by this file system.
-        files.add_group("/other");
-        files.add_group("/other/more");
         files.add_group("/batch/a");
         files.add_group("/web 10:nginx");
         let after = look.again();
@@ -184,4 +185,50 @@ fn a_hierarchy_that_is_mounted_anew_is_read_anew() {
     );
     files.add_group("/batch/c");
     assert_eq!(look.again().containers_came.len(), 1);
+}
+
+/// What somebody does to a tree.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Make(&'static str),
+    Remove(&'static str),
+    Look,
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let paths = || prop::sample::select(vec!["/batch", "/batch/a", "/batch/a/b", "/batch/a-b", "/batch/c", "/web"]);
+    let deed =
+        prop_oneof![3 => paths().prop_map(Deed::Make), 2 => paths().prop_map(Deed::Remove), 2 => Just(Deed::Look)];
+    prop::collection::vec(deed, 0..20)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50))]
+
+    /// Whoever follows knows what one knows who has just come, and was told each change once.
+    #[test]
+    fn who_follows_knows_what_is_there(deeds in deeds(), version in 0_usize..2) {
+        let files = Files::of(BOTH[version]);
+        let mut look = files.finder(BATCH);
+        let (mut containers, mut services) = (BTreeSet::new(), BTreeSet::new());
+        for deed in deeds.into_iter().chain([Deed::Look]) {
+            match deed {
+                Deed::Make(path) => files.add_group(&format!("{path} 7:work")),
+                Deed::Remove(path) => files.remove_group(path),
+                Deed::Look => {
+                    let changes = look.again();
+                    changes.containers_gone.iter().for_each(|id| assert!(containers.remove(id), "{id:?} was not there"));
+                    changes.containers_came.iter().for_each(|came| assert!(containers.insert(came.id.clone())));
+                    changes.services_gone.iter().for_each(|id| assert!(services.remove(id), "{id:?} was not there"));
+                    changes.services_came.iter().for_each(|came| assert!(services.insert(came.id)));
+                }
+            }
+        }
+        let mut fresh = files.finder(BATCH);
+        fresh.again();
+        prop_assert_eq!((look.containers(), look.services()), (fresh.containers(), fresh.services()));
+        let told: BTreeSet<_> = look.finder.containers().map(|container| container.id.clone()).collect();
+        prop_assert_eq!((containers, services.len()), (told, look.services().len()));
+        prop_assert!(look.again().is_empty());
+    }
 }
