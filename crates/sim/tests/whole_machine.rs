@@ -16,6 +16,7 @@ run_s = 20
 warm_up_s = 1
 [machine]
 migration_us = 0
+context_switch_us = 0
 clock_ghz = 2
 [[service]]
 name = "kv"
@@ -81,6 +82,18 @@ fn a_service_displaces_a_container_on_its_cpu() {
     assert_eq!(figures.services, alone.services);
     near(figures.batch_work_ns, figures.elapsed_ns as f64 * (1.0 - alone.services[0].busy_cpus), 1e-6);
     assert_eq!(figures.utilisation, 0.5);
+}
+
+/// Each displacement costs a container 100 µs.
+#[test]
+fn a_displaced_container_loses_the_time_of_a_switch() {
+    let beside = format!("{}allowed = \"0\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS));
+    let text = format!("{SERVICE}{beside}").replace("context_switch_us = 0", "context_switch_us = 100");
+    let dear = run_machine(&machine(&text).points[0].runs[0], &[]);
+    let free = run(&beside);
+    // Half of the requests find the service idle.
+    let lost_ns = free.batch_work_ns - dear.batch_work_ns;
+    near(lost_ns, 0.5 * free.services[0].own.count as f64 * 1e5, 0.02);
 }
 
 /// A request stalls for 0.2 of its time; memory that takes twice as long makes it 1.2 times as long.

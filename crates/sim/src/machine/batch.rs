@@ -90,6 +90,7 @@ impl Engine {
         self.settle_around(cpu);
         self.cpus[cpu].batch.rotate_left(1);
         self.cpus[cpu].turn_ends = self.now + TURN_NS;
+        self.pay_for_switch(cpu);
         self.resume_around(cpu);
     }
 
@@ -139,14 +140,26 @@ impl Engine {
         }
     }
 
-    /// A thread that comes to another CPU has lost the contents of its caches.
+    /// Threads of a container came to other CPUs, and have lost the contents of their caches.
     pub(super) fn pay_for_migrations(&mut self, place: usize, threads: u64) {
-        let Some(container) = &mut self.places.all[place] else { return };
-        let cost = Work::of_ns(self.model.machine.migration_ns * threads);
+        self.books.migrations += threads;
+        self.charge(place, self.model.machine.migration_ns * threads);
+    }
+
+    /// The container that is next on a settled CPU loses the time of a context switch.
+    pub(super) fn pay_for_switch(&mut self, cpu: usize) {
+        if let Some(place) = self.cpus[cpu].container() {
+            self.charge(place, self.model.machine.context_switch_ns);
+        }
+    }
+
+    /// A container has so much more to do.
+    fn charge(&mut self, place: usize, ns: Nanos) {
+        let Some(container) = self.places.all[place].as_mut().filter(|_| ns > 0) else { return };
+        let cost = Work::of_ns(ns);
         self.books.batch_work += container.settle(self.now);
         container.left = container.left.plus(cost);
-        self.books.migrations += threads;
-        self.books.migration_work += u128::from(cost.units());
+        self.books.lost_work += u128::from(cost.units());
         let due = self.now.saturating_add(container.left.time_at(container.speed));
         self.set(Source::Container(place), due);
     }

@@ -91,10 +91,10 @@ pub struct Books {
     pub ended: Vec<u64>,
     /// Time that CPUs ran containers.
     pub batch_busy_ns: u128,
-    /// Work of containers, in units of work, with that which migrations cost.
+    /// Work of containers, in units of work, with that which is lost.
     pub batch_work: u128,
-    /// The part of it that migrations cost.
-    pub migration_work: u128,
+    /// The part of it that migrations and context switches cost.
+    pub lost_work: u128,
     /// Threads of containers that came to another CPU.
     pub migrations: u64,
     /// Time that cores had this number of busy lanes.
@@ -124,7 +124,7 @@ impl Books {
             ended: vec![0; kinds],
             batch_busy_ns: 0,
             batch_work: 0,
-            migration_work: 0,
+            lost_work: 0,
             migrations: 0,
             active_ns: [0; LANES_MAX + 1],
             looks: 0,
@@ -142,7 +142,7 @@ impl Books {
         self.since = since;
         self.services.iter_mut().for_each(ServiceBooks::reopen);
         self.ended.fill(0);
-        (self.batch_busy_ns, self.batch_work, self.migration_work, self.migrations) = (0, 0, 0, 0);
+        (self.batch_busy_ns, self.batch_work, self.lost_work, self.migrations) = (0, 0, 0, 0);
         self.active_ns = [0; LANES_MAX + 1];
         (self.looks, self.rings, self.actions, self.summons, self.answered) = (0, 0, 0, 0, 0);
         self.onset.reset();

@@ -55,10 +55,13 @@ impl Engine {
     fn see(&mut self, controller: &mut Controller) {
         let passed_ns = self.now - controller.looked_at;
         let (counters, clock_ghz) = (self.model.machine.counters, self.model.machine.clock_ghz);
+        let threshold = controller.control.by.threshold();
         for (cpu, seen) in self.cpus.iter_mut().zip(&mut controller.seen.cpus) {
             let window = std::mem::take(&mut cpu.window);
             *seen = cpu_seen(&window, passed_ns);
             seen.interference = window.counted.vpi(clock_ghz).filter(|_| counters);
+            let disturbed = cpu.disturbed || seen.interference >= threshold;
+            cpu.onset = cpu.onset.filter(|_| disturbed);
         }
         self.see_services(controller);
         for (place, container) in self.places.all.iter().enumerate() {
@@ -96,8 +99,12 @@ impl Engine {
         if cpu.pace.beside_batch {
             cpu.onset.get_or_insert(self.now);
         }
-        let Some(ring) = controller.control.ring.as_ref().filter(|_| controller.ring_at.is_none()) else { return };
+        let Some(ring) = &controller.control.ring else { return };
+        // The kernel program compares what it counted since the switch.
         cpu.window.counted = Counted::default();
+        if controller.ring_at.is_some() {
+            return;
+        }
         controller.ring_at = Some(self.now + ring.draw(&mut controller.latency));
         if controller.to_do.is_empty() {
             let next = controller.next_look(self.now);

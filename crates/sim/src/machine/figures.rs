@@ -1,7 +1,7 @@
 //! The results of a run of a whole machine, in numbers.
 
 use super::Engine;
-use super::books::{Books, Latencies};
+use super::books::Latencies;
 use crate::result::energy_j;
 use crate::time::{Nanos, work_ns};
 
@@ -18,7 +18,7 @@ pub struct MachineFigures {
     pub utilisation: f64,
     /// The share of the CPUs' time in which services ran.
     pub service_utilisation: f64,
-    /// The work of all containers, as time on a CPU of speed 1.
+    /// The work of all containers, without what migrations and context switches cost, as time on a CPU of speed 1.
     pub batch_work_ns: f64,
     /// Threads of containers that came to another CPU.
     pub migrations: u64,
@@ -106,7 +106,7 @@ impl MachineFigures {
             kinds: kinds.map(|(kind, ended)| KindFigures { name: kind.name.clone(), finished: *ended }).collect(),
             utilisation: (serving_ns + books.batch_busy_ns) as f64 / all_ns,
             service_utilisation: serving_ns as f64 / all_ns,
-            batch_work_ns: batch_work_ns(books),
+            batch_work_ns: work_ns(books.batch_work.saturating_sub(books.lost_work)),
             migrations: books.migrations,
             onset: engine.threshold().map(|_| LatencyFigures::of(&books.onset)),
             looks: books.looks,
@@ -127,11 +127,6 @@ impl MachineFigures {
     pub fn service(&self, name: &str) -> Option<&ServiceFigures> {
         self.services.iter().find(|service| service.name == name)
     }
-}
-
-/// Without what migrations cost.
-fn batch_work_ns(books: &Books) -> f64 {
-    work_ns(books.batch_work.saturating_sub(books.migration_work))
 }
 
 impl ServiceFigures {

@@ -61,6 +61,7 @@ impl Engine {
     /// A thread gets a settled CPU.
     fn put(&mut self, thread: Thread, cpu: usize) {
         let wake_ns = self.wake_ns(cpu);
+        self.pay_for_switch(cpu);
         let left = &mut self.visits.of(thread.visit).left;
         *left = left.plus(Work::of_ns(wake_ns));
         let serving = &mut self.services[thread.service];
