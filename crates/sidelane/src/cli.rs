@@ -210,6 +210,8 @@ pub enum Bench {
     Observe(ObserveBenchArgs),
     /// How fast lanes sleep, and what each way of sharing a core costs the service and gains
     Lanes(LanesArgs),
+    /// What each way of sharing a machine costs services and gains: PerfIso, Holmes, and a gate beside it
+    Guard(GuardArgs),
     /// Check on a simulated machine what papers draw from their figures
     Papers(PapersArgs),
     /// Run a scenario for real and simulated, and compare
@@ -482,6 +484,24 @@ pub struct LanesArgs {
     /// Directory that keeps the search index between runs [default: the user's cache directory]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane bench guard`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct GuardArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub sibling: Option<Carrier>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
 }
 
 /// Arguments of `sidelane sim`.

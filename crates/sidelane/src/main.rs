@@ -10,14 +10,15 @@ use sidelane::agent::show::Shown;
 use sidelane::agent::status::StatusOptions;
 use sidelane::agent::{self, AgentOptions};
 use sidelane::bench;
+use sidelane::bench::guard::GuardOptions;
 use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::sibling::SiblingOptions;
 use sidelane::cli::{
-    Agent, AgentArgs, Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs,
-    PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs,
-    Verb,
+    Agent, AgentArgs, Bench, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs,
+    Outputs, PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs,
+    SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -63,6 +64,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Requests(args)) => bench_pair(args, bench::requests::run),
         Verb::Bench(Bench::Observe(args)) => bench_observe(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
+        Verb::Bench(Bench::Guard(args)) => bench_guard(args),
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
@@ -267,6 +269,13 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
         cache: args.cache.unwrap_or_else(default_cache),
     })?;
     show_tables(&result, |column| bench::lanes::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
+fn bench_guard(args: GuardArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let options = GuardOptions { patience: args.patience.into(), lanes: args.lanes, sibling: args.sibling };
+    let result = bench::guard::run(&options)?;
+    show_tables(&result, |column| bench::guard::COLUMNS.contains(&column.key.as_str()), &args.files)
 }
 
 fn bench_papers(args: PapersArgs) -> Result<u8> {

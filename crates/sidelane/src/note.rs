@@ -69,6 +69,17 @@ notes! {
              a second before, and whose parents have ended, keep the batch lanes' CPUs",
             "end sidelane with SIGTERM, or adopt batch that has a group of its own";
 
+        // Of an experiment with many parts.
+        StoreMissing { store: &'static str = "rocksdb", why: String = "a library is missing".to_owned() } =>
+            "{store} was left out: it cannot be put up here ({why})",
+            "install what is missing";
+        WorkMissing { work: &'static str = "spark", why: &'static str = "PySpark is missing" } =>
+            "batch had no {work} among its containers",
+            "install what is missing ({why})";
+        LittleHarm { what: String = "redis, mix a".to_owned(), times: String = "1.2".to_owned() } =>
+            "{what}: unmanaged batch made the p99 only {times} times as long as alone, so nothing is checked there",
+            "run it where batch disturbs the service more";
+
         // Of a session.
         MissedAlone { slo: Slo = Slo::example() } =>
             "the service missed {slo} without batch beside any request; batch only borrowed its idle moments",
@@ -240,6 +251,13 @@ notes! {
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: a real-time thread on each lane takes that, in slices of 0.5 to 2 ms. \
              --sibling none switches it off";
+        GuardMetric { metric: String = "harm".to_owned() } =>
+            "interference was told from {metric}; the paper tells it from counters of the processor (VPI)";
+        FewCpus { cpus: u64 = 2 } =>
+            "{cpus} CPUs: PerfIso keeps one of them idle, and Holmes reserves one, so that each has a single CPU to give \
+             to batch or not; the paper's machine had 64";
+        Bursts { scale: String = "0.01".to_owned() } =>
+            "bursts: the paper's 60 to 90 s of load and 5 to 10 s without are multiplied by {scale}, and so is S";
         FreezerEmulated =>
             "cgroup freezer: emulated, as borrow idle that evicts at each hold (evict_after 0): the holder takes the \
              lane, freezes batch and leaves";
