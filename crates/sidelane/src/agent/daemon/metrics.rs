@@ -124,7 +124,7 @@ impl Agent {
         });
         let containers = ("containers", None, Kind::Gauge, "Containers of batch, by state");
         let decisions = ("decisions", None, Kind::Counter, "Actions taken, by what and why");
-        let counted = self.told.decisions.iter().map(|((action, why), count)| {
+        let counted = self.diary.decisions.iter().map(|((action, why), count)| {
             (vec![("action", (*action).to_owned()), ("reason", why.to_string())], Some(*count as f64))
         });
         vec![Family::of(containers, states.into_iter()), Family::of(decisions, counted)]
@@ -138,7 +138,7 @@ impl Agent {
         vec![
             Family::of(cpu, one(Some(seconds(self.cost.cpu_ns())))),
             Family::of(memory, one(resident_bytes().map(|bytes| bytes as f64))),
-            Family::of(repaired, one(Some(self.told.repaired as f64))),
+            Family::of(repaired, one(Some(self.diary.repaired as f64))),
         ]
     }
 }
