@@ -6,6 +6,7 @@ use anyhow::{Context, Result, bail};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_kernel::interference::Interference;
 use sidelane_kernel::tracker::Tracker;
+use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Cores, CpuMask, Inflation, MAX_CPUS};
 
 use super::config::{OnMachine, Told};
@@ -82,11 +83,16 @@ impl Metric {
         }
     }
 
-    /// Answers the bell.
-    pub fn answer(&mut self) {
-        if let Self::Counters(counters) = self {
-            counters.answer(|_| ());
-        }
+    /// Answers the bell. Returns when a value first reached its threshold since the last answer, if one did.
+    pub fn answer(&mut self) -> Option<Nanos> {
+        let Self::Counters(counters) = self else { return None };
+        let mut onset_ns = None;
+        counters.answer(|crossing| {
+            if crossing.above {
+                onset_ns = Some(onset_ns.map_or(crossing.at_ns, |other: Nanos| other.min(crossing.at_ns)));
+            }
+        });
+        onset_ns
     }
 
     /// Whether requests have to be known for it.

@@ -1,8 +1,9 @@
 //! What a decision of the policy leads to: acts, and words about them.
 
 use anyhow::{Context, Result};
+use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
-use sidelane_policy::cpus::Action;
+use sidelane_policy::cpus::{Action, Reason};
 
 use super::Agent;
 use crate::agent::choice::goes_by_interference;
@@ -26,12 +27,23 @@ impl Agent {
                 self.note(format!("cannot {}: {error:#}", sentence(action, &name)));
             }
         }
+        self.note_reaction();
         for action in self.actions.iter().collect::<Vec<_>>() {
             self.keep(action);
             self.tell(action, now_ns);
         }
         self.log.as_mut().map_or(Ok(()), |log| log.drain()).context("cannot write the audit log")?;
         Ok(any_failed)
+    }
+
+    /// How long it took from the onset of interference until batch had been taken away.
+    fn note_reaction(&mut self) {
+        let is_about_it = self.diary.why == Reason::Interference;
+        if let Some(onset_ns) = self.diary.onset_ns.filter(|_| is_about_it) {
+            let took_ns = now_ns().saturating_sub(onset_ns);
+            self.diary.reaction.record(took_ns);
+            self.diary.reaction_sum_ns += took_ns;
+        }
     }
 
     /// Interference from which on the policy acts, if it goes by that.

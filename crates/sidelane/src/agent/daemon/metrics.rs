@@ -134,8 +134,16 @@ impl Agent {
         let one = |value: Option<f64>| std::iter::once((Labels::new(), value));
         let cpu = ("agent_cpu", SECONDS, Kind::Counter, "CPU time of the agent itself");
         let memory = ("agent_resident", Some(Unit::Bytes), Kind::Gauge, "Memory of the agent itself");
+        let reaction = Family {
+            name: "agent_reaction",
+            unit: SECONDS,
+            help: "Time from an onset of interference until batch had been taken away",
+            kind: Kind::Histogram,
+            values: vec![(Labels::new(), latency(&self.diary.reaction, self.diary.reaction_sum_ns))],
+        };
         let repaired = ("agent_repairs", None, Kind::Counter, "Changes of somebody else that were put right");
         vec![
+            reaction,
             Family::of(cpu, one(Some(seconds(self.cost.cpu_ns())))),
             Family::of(memory, one(resident_bytes().map(|bytes| bytes as f64))),
             Family::of(repaired, one(Some(self.diary.repaired as f64))),

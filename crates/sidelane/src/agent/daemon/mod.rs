@@ -26,6 +26,7 @@ use anyhow::{Context, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::{Caught, PosixSignals};
+use sidelane_kernel::histogram::Histogram;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Actions, Observation, Reason};
 
@@ -113,6 +114,11 @@ struct Diary {
     seen: Seen,
     /// What went wrong or is degraded, in words, and how often.
     notes: BTreeMap<String, u64>,
+    /// When interference reached its threshold, if that is what the present look is about.
+    onset_ns: Option<Nanos>,
+    /// From there until batch had been taken away.
+    reaction: Histogram,
+    reaction_sum_ns: Nanos,
     /// Times that somebody else had changed what was decided.
     repaired: u64,
 }
@@ -141,7 +147,7 @@ impl Agent {
                 self.look_around(now_ns)?;
             }
             if woken.crossing {
-                self.metric.answer();
+                self.diary.onset_ns = self.metric.answer();
             }
             if woken.lanes || woken.crossing || now_ns >= self.times.look_ns {
                 self.look()?;
@@ -183,6 +189,7 @@ impl Agent {
         self.tracked.services.were_seen();
         self.tracked.containers.were_seen();
         let failed = self.act(now_ns)?;
+        self.diary.onset_ns = None;
         if let (Some(gates), Some(asked)) = (&self.gates, asked) {
             gates.book().has_acted(&asked, failed);
         }
