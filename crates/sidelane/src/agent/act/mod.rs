@@ -18,8 +18,8 @@ use sidelane_policy::cpus::Action;
 
 pub use threads::Whose;
 
+use super::config::set;
 use super::discover::Container;
-use super::masks::set_of;
 use crate::lane::adopt::AdoptError;
 use crate::undo::guardian::Guardian;
 use grip::{Found, Grip, Means, members};
@@ -29,9 +29,9 @@ use tree::HeldTree;
 /// Why a container is not held.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
-    /// It has no process yet, or no more.
-    #[error("it is empty")]
-    Empty,
+    /// It has no process yet or no more, or is still being put into its groups.
+    #[error("it is not complete")]
+    Incomplete,
     /// It must not be touched.
     #[error(transparent)]
     Refused(AdoptError),
@@ -43,7 +43,7 @@ pub enum TakeError {
 impl From<AdoptError> for TakeError {
     fn from(error: AdoptError) -> Self {
         match error {
-            AdoptError::Empty(_) | AdoptError::NoGroup(_) => Self::Empty,
+            AdoptError::Empty(_) | AdoptError::NoGroup(_) => Self::Incomplete,
             error => Self::Refused(error),
         }
     }
@@ -74,9 +74,19 @@ impl Hands {
         &mut self.guardian
     }
 
-    /// Takes a container, whose CPUs stay as they are until somebody decides. Returns those that it may be given.
-    pub fn take(&mut self, place: usize, container: &Container, services: &BTreeSet<u32>) -> Result<CpuSet, TakeError> {
+    /// Takes a container, whose CPUs stay as they are until somebody decides. Returns those that it may be given. One
+    /// that has waited for long is taken as it is.
+    pub fn take(
+        &mut self,
+        place: usize,
+        container: &Container,
+        services: &BTreeSet<u32>,
+        has_waited: bool,
+    ) -> Result<CpuSet, TakeError> {
         let found = Found::of(container, services)?;
+        if !has_waited && found.is_in_the_making(container) {
+            return Err(TakeError::Incomplete);
+        }
         let (means, allowed) = match found.cpuset.clone() {
             Some((root, dir)) => {
                 let allowed = self.admit(&root, &dir)?;
@@ -112,9 +122,9 @@ impl Hands {
                 self.flush(&mut touched, &mut failed);
             }
             let done = match action {
-                Action::Confine { container, cpus } => self.confine(container, &set_of(&cpus), action, &mut touched),
+                Action::Confine { container, cpus } => self.confine(container, &set(&cpus), action, &mut touched),
                 Action::Pause { container } => self.pause(container),
-                Action::Place { service, cpus } => self.place(service, &set_of(&cpus), find),
+                Action::Place { service, cpus } => self.place(service, &set(&cpus), find),
             };
             failed.extend(done.err().map(|error| (action, error)));
         }
