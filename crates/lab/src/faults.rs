@@ -104,13 +104,14 @@ impl Service {
 const PAGES: usize = 8;
 
 /// Pages that are given back before each use, so that each use is a fault.
-struct Pages {
+pub struct Pages {
     start: *mut u8,
     touched: u64,
 }
 
 impl Pages {
-    fn map() -> Result<Self> {
+    /// Maps them.
+    pub fn map() -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes(), protection, MapFlags::PRIVATE) };
@@ -121,7 +122,7 @@ impl Pages {
     }
 
     /// Gives all pages back and writes to each.
-    fn touch(&mut self) -> Result<()> {
+    pub fn touch(&mut self) -> Result<()> {
         // SAFETY: the mapping is private and anonymous, and nobody holds a reference into it.
         unsafe { madvise(self.start.cast(), bytes(), Advice::LinuxDontNeed) }.context("pages cannot be given back")?;
         for page in 0..PAGES {

@@ -17,39 +17,46 @@ pub(super) fn of(measured: &Measured) -> Vec<Check> {
     let mut checks: Vec<Check> = measured.groups.iter().flat_map(of_group).collect();
     let idle = measured.idle;
     let used = idle.map(|idle| idle.cpu_percent);
-    checks.push(Check::at_most("agent's CPU, nothing to do", used, AGENT_IDLE_PERCENT, Unit::Percent));
+    checks
+        .extend(used.map(|used| Check::at_most("agent's CPU, nothing to do", used, AGENT_IDLE_PERCENT, Unit::Percent)));
     let most = |figure: fn(&Figures) -> Option<f64>| {
         let runs = measured.groups.iter().flat_map(|cells| &cells.runs);
         runs.filter_map(|run| figure(&run.figures)).reduce(f64::max)
     };
-    let memory = most(|run| run.agent_memory_mib).max(idle.and_then(|idle| idle.memory_mib));
-    checks.push(Check::at_most("agent's memory, MiB", memory, AGENT_MIB, Unit::Count));
+    let memory = [most(|run| run.agent_memory_mib), idle.and_then(|idle| idle.memory_mib)];
+    let memory = memory.into_iter().flatten().reduce(f64::max);
+    checks.extend(memory.map(|memory| Check::at_most("agent's memory, MiB", memory, AGENT_MIB, Unit::Count)));
     checks
 }
 
 /// The checks on one group of stores.
+///
+/// Ways that were left out are not judged.
 pub(super) fn of_group(cells: &Cells) -> Vec<Check> {
+    let was_run = |way: Way| cells.at(way).next().is_some();
     let mut checks = Vec::new();
     for (store, name) in names(cells).iter().enumerate() {
         if !is_disturbed(cells, store) {
             continue;
         }
-        for way in [Way::Holmes, Way::HolmesGate] {
+        for way in [Way::Holmes, Way::HolmesGate].into_iter().filter(|way| was_run(*way)) {
             let title = format!("{name}: p99 over alone, {}", way.title());
             let over = of_median(cells.p99_over(store, way, Way::Alone));
             checks.push(Check::interval_at_most(title, over, P99_OVER_ALONE, Unit::OverAlone));
         }
     }
     let group = cells.group.name();
-    checks.push(Check::interval_at_least(
-        format!("{group}: batch's work, Holmes + lane gate over Holmes"),
-        work_over(cells, Way::HolmesGate, Way::Holmes),
-        1.0,
-        Unit::Ratio,
-    ));
+    if was_run(Way::Holmes) && was_run(Way::HolmesGate) {
+        checks.push(Check::interval_at_least(
+            format!("{group}: batch's work, Holmes + lane gate over Holmes"),
+            work_over(cells, Way::HolmesGate, Way::Holmes),
+            1.0,
+            Unit::Ratio,
+        ));
+    }
     let busy = of_median(cells.at(Way::Holmes).filter_map(|run| run.figures.agent_cpu_percent));
     let title = format!("{group}: agent's CPU, Holmes");
-    checks.push(Check::interval_at_most(title, busy, AGENT_BUSY_PERCENT, Unit::Percent));
+    checks.extend(busy.map(|busy| Check::interval_at_most(title, busy, AGENT_BUSY_PERCENT, Unit::Percent)));
     checks
 }
 

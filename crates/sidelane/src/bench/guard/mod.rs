@@ -35,6 +35,7 @@ pub use options::GuardOptions;
 use plan::{Group, Plan};
 use run::Ground;
 use sidelane_report::ResultFile;
+pub use way::Way;
 
 /// The columns of the tables on a terminal; the page shows all.
 pub const COLUMNS: [&str; 10] = [
@@ -77,10 +78,10 @@ fn of_group(
     lab: &Lab,
     measured: &mut Measured,
 ) -> Result<Cells> {
-    let sibling = Sibling::choose(options.sibling, place, lab)?;
+    let sibling = Sibling::choose_with_stand_in(options.sibling, place, lab)?;
     measured.emulated = Emulated::of(sibling.as_ref(), &place.lanes());
     let ground = Ground::prepare(plan, group, place, lab, sibling)?;
-    if measured.idle.is_none() {
+    if measured.idle.is_none() && plan.ways.contains(&Way::Holmes) {
         measured.idle = Some(idle::measure(&ground, plan)?);
     }
     let mut cells = Cells::of(group);
@@ -89,7 +90,7 @@ fn of_group(
         plan.limit,
         &mut cells,
         |cells, turn| ground.block(plan, cells, &turn),
-        |cells| checks::of_group(cells),
+        checks::of_group,
     )?;
     Ok(cells)
 }

@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::options::GuardOptions;
+use super::way::Way;
 use crate::bench::rounds::{Limit, Patience};
 use crate::experiment::containers::{Stay, Work};
 use crate::experiment::store::{Mix, Store};
@@ -25,6 +26,7 @@ const SCAN_LOAD: f64 = 0.25;
 pub(super) struct Plan {
     pub(super) patience: Patience,
     pub(super) groups: Vec<Group>,
+    pub(super) ways: Vec<Way>,
     /// Of blocks.
     pub(super) limit: Limit,
     pub(super) run: Duration,
@@ -68,6 +70,8 @@ impl Plan {
         let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
         let mut notes = BTreeSet::new();
         let groups = groups(quick).into_iter().filter(|group| can_be_put_up(group, lab, &mut notes)).collect();
+        let is_wanted =
+            |way: &Way| *way == Way::Alone || options.ways.as_ref().is_none_or(|wanted| wanted.contains(way));
         let limit = match quick {
             true => Limit { first: BLOCKS_MIN, rounds: BLOCKS_MIN, time: s(60) },
             false => Limit { first: BLOCKS_MIN, rounds: 4 * BLOCKS_MIN, time: s(240) },
@@ -76,6 +80,7 @@ impl Plan {
         Ok(Self {
             patience: options.patience,
             groups,
+            ways: Way::ALL.into_iter().filter(is_wanted).collect(),
             limit: options.patience.limit(limit, limit),
             run,
             warm_up,

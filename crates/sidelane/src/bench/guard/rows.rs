@@ -19,7 +19,11 @@ pub(super) fn of(measured: &Measured) -> Vec<Row> {
 
 fn of_group(cells: &Cells) -> Vec<Row> {
     let stores = 0..cells.group.stores.len();
-    stores.flat_map(|store| Way::ALL.map(|way| row(cells, store, way))).collect()
+    stores
+        .flat_map(|store| {
+            Way::ALL.into_iter().filter(|way| cells.at(*way).next().is_some()).map(move |way| row(cells, store, way))
+        })
+        .collect()
 }
 
 /// Medians over the rounds; ratios are worked out within a round first. `redis_a/holmes`.

@@ -47,10 +47,11 @@ impl Ground {
         sibling: Option<Sibling>,
     ) -> Result<Self> {
         keep_off(&[place.request].into_iter().collect()).context("cannot leave the request lane")?;
-        let mut sibling = sibling;
-        let mut stages = Vec::new();
+        let (mut sibling, mut stages) = (sibling, Vec::<Stage>::new());
         for one in &group.stores {
-            stages.push(store::stage(place, lab.clone(), sibling.take(), *one, group.mix)?);
+            let others = stages.first().and_then(|stage| stage.sibling.as_ref());
+            let stage = store::stage(place, lab.clone(), sibling.take(), others, *one, group.mix)?;
+            stages.push(stage);
         }
         let first = stages.first().context("no store to measure")?;
         let workshop = Workshop::make(lab, first.sibling.as_ref(), first.scratch.path())?;
@@ -89,7 +90,7 @@ impl Ground {
     /// Some runs of each way; they take turns to be first.
     pub(super) fn block(&self, plan: &Plan, cells: &mut Cells, turn: &Turn<'_>) -> Result<()> {
         let first = turn.round as usize;
-        for way in Way::ALL.into_iter().cycle().skip(first * 2).take(Way::ALL.len()) {
+        for way in plan.ways.iter().copied().cycle().skip(first * 2).take(plan.ways.len()) {
             turn.bar.set_message(way.title());
             let rounds = (0..RUNS_A_BLOCK).map(|run| turn.round * RUNS_A_BLOCK + run);
             self.runs(plan, way, rounds, cells).with_context(|| way.title())?;
