@@ -19,6 +19,7 @@ pub mod priority;
 pub mod procfs;
 pub mod sealed;
 pub mod service;
+pub mod sock_diag;
 pub mod thread;
 pub mod topology;
 pub mod tsc;

@@ -16,7 +16,7 @@
 //! - *Calm*: a core on which nobody was disturbed yet is open at once (line 12 asks for S after a disturbance).
 //! - *Which CPU first, and for whom*: see [`crate::cpus`]' `crowd.rs`. Fewest containers, then not beside a service,
 //!   then beside one. A sibling comes back for one container a look (line 13: priority, then fewest CPUs).
-//! - *When* batch comes back: S is doubled when interference follows soon, and is S again when traffic ends
+//! - *When* batch comes back: S doubles when interference follows soon; when traffic ends S is enough
 //!   (`core_clock.rs`).
 //! - *Reserved CPUs* are judged over a window, since a look may be about microseconds, and not while batch that
 //!   disturbs has yet to leave ("but VPI is less than E"). One that was added is given up again when one fewer would
@@ -25,7 +25,7 @@
 //!   happens; they are never reserved ones.
 
 use crate::cpus::{
-    Actions, CoreClock, Cores, CpuMask, Crowd, Given, Ground, Hosts, MAX_CPUS, Observation, Pass, Reason, Reserve,
+    Actions, CoreClocks, Cores, CpuMask, Crowd, Given, Ground, Hosts, Observation, Pass, Reason, Reserve, ServiceSeen,
     Turnover, Usage,
 };
 use crate::{Nanos, Policy};
@@ -72,8 +72,7 @@ pub struct Holmes {
     looked: Option<Nanos>,
     online: CpuMask,
     hosts: Hosts,
-    /// By a core's number.
-    clocks: [CoreClock; MAX_CPUS],
+    clocks: CoreClocks,
     reserve: Reserve,
     /// CPUs that batch keeps for the floor's sake.
     kept: CpuMask,
@@ -93,7 +92,7 @@ impl Holmes {
             looked: None,
             online: CpuMask::EMPTY,
             hosts: Hosts::default(),
-            clocks: [CoreClock::default(); MAX_CPUS],
+            clocks: CoreClocks::new(config.calm_ns),
             reserve: Reserve::new(config.reserved),
             kept: CpuMask::EMPTY,
             crowd: Crowd::default(),
@@ -110,8 +109,8 @@ impl Holmes {
 
     /// The CPUs that batch had to leave, for interference or for a reserved sibling.
     pub fn taken(&self) -> CpuMask {
-        let taken = (0..MAX_CPUS).filter(|core| self.clocks[*core].is_taken()).collect();
-        self.cores.cpus(&taken).and(&self.online).without(&self.reserved()).without(&self.kept)
+        let taken = self.cores.cpus(&self.clocks.taken());
+        taken.and(&self.online).without(&self.reserved()).without(&self.kept)
     }
 
     /// The CPUs that batch may use.
@@ -122,13 +121,10 @@ impl Holmes {
 
 // Process launching (§4.3, Algorithm 1).
 impl Holmes {
-    /// Lines 4 and 5: services run on the reserved CPUs, if their owners let them be placed.
-    fn launch_services(&self, seen: &Observation, next: &mut Given) {
-        let reserved = self.reserved().and(&self.online);
-        for (service, cpus) in seen.services.iter().zip(&mut next.services) {
-            let place = service.filter(|service| service.may_be_placed).map(|service| service.allowed.and(&reserved));
-            *cpus = place.filter(|cpus| !cpus.is_empty());
-        }
+    /// Lines 4 and 5: a service runs on the reserved CPUs, if its owner lets it be placed.
+    fn launch_service(service: &ServiceSeen, reserved: &CpuMask) -> Option<CpuMask> {
+        let cpus = service.allowed.and(reserved);
+        Some(cpus).filter(|cpus| service.may_be_placed && !cpus.is_empty())
     }
 }
 
@@ -144,7 +140,7 @@ impl Holmes {
     fn deallocate_siblings(&mut self, now: Nanos, disturbed: &CpuMask) -> bool {
         let mut has_to_leave = false;
         for core in disturbed.iter() {
-            has_to_leave |= self.clocks[core].onset(now, self.config.calm_ns);
+            has_to_leave |= self.clocks.onset(core, now);
         }
         if has_to_leave {
             self.because(Reason::Interference);
@@ -154,11 +150,9 @@ impl Holmes {
 
     /// Line 12: batch may come back to cores that were calm for S.
     fn end_calm(&mut self, now: Nanos, seen: &Observation, for_ns: Nanos, disturbed: &CpuMask) {
-        let taken: CpuMask = (0..MAX_CPUS).filter(|core| self.clocks[*core].is_taken()).collect();
-        for core in taken.without(disturbed).iter() {
-            let cpus = self.cores.cpus(&CpuMask::from_iter([core]));
-            let serving = cpus.iter().map(|cpu| seen.cpus[cpu].serving).sum();
-            if self.clocks[core].calm(now, self.config.calm_ns, serving, for_ns) {
+        for core in self.clocks.taken().without(disturbed).iter() {
+            let serving = self.cores.cpus_of(core).map(|cpu| seen.cpus[cpu].serving).sum();
+            if self.clocks.calm(core, now, serving, for_ns) {
                 self.because(Reason::Calm);
             }
         }
@@ -168,7 +162,7 @@ impl Holmes {
     fn grow_reserved(&mut self, now: Nanos, hosting: &CpuMask) {
         if let Some(cpu) = self.get_or_deprive(hosting) {
             self.reserve.add(cpu);
-            self.clocks[self.cores.core(cpu)].onset(now, self.config.calm_ns);
+            self.clocks.onset(self.cores.core(cpu), now);
             self.because(Reason::ReservedBusy);
         }
     }
@@ -192,14 +186,17 @@ impl Holmes {
     }
 
     /// Lines 6 to 8 and 13 to 14 for those that run, and Algorithm 1, line 7, for those that were launched: each has
-    /// CPUs until it has enough, highest priority and fewest CPUs first.
-    fn allocate(&mut self, ground: Ground) {
-        let mut pass = Pass::new(ground);
+    /// CPUs until it has enough, highest priority and fewest CPUs first. Whether anything changed.
+    fn allocate(&mut self, ground: Ground) -> bool {
+        let (mut pass, mut changed) = (Pass::new(ground), false);
         for place in self.crowd.order() {
+            let before = self.crowd.cpus(place);
             self.crowd.turn(place, &mut pass);
             self.crowd.allocate(place, &mut pass, &self.cores);
             self.crowd.reallocate(place, &mut pass, &self.cores);
+            changed |= self.crowd.cpus(place) != before;
         }
+        changed
     }
 }
 
@@ -207,9 +204,7 @@ impl Holmes {
 impl Holmes {
     /// Lines 1 to 5: when a service has ended, batch may use the siblings of all CPUs that host none.
     fn free_siblings(&mut self, hosting: &CpuMask) {
-        let hosting = self.cores.numbers(hosting);
-        let free = self.clocks.iter_mut().enumerate().filter(|(core, _)| !hosting.contains(*core));
-        free.for_each(|(_, clock)| *clock = CoreClock::default());
+        self.clocks.forget_all_but(&self.cores.numbers(hosting));
     }
 }
 
@@ -257,8 +252,7 @@ impl Holmes {
     /// What batch may use at this look.
     fn ground(&mut self, hosting: &CpuMask) -> Ground {
         let others = self.online.without(&self.reserved());
-        let taken = (0..MAX_CPUS).filter(|core| self.clocks[*core].is_taken()).collect();
-        let free = others.without(&self.cores.cpus(&taken));
+        let free = others.without(&self.cores.cpus(&self.clocks.taken()));
         let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
         // Those that were kept before, so that nobody moves.
         let before = self.kept.and(&away);
@@ -271,10 +265,14 @@ impl Holmes {
         if self.settled == Some(ground) && turnover == Turnover::default() {
             return;
         }
-        let before = self.crowd.cpus();
         self.crowd.deallocate(&ground);
-        self.allocate(ground);
-        self.settled = (self.crowd.cpus() == before).then_some(ground);
+        self.settled = (!self.allocate(ground)).then_some(ground);
+    }
+
+    fn tell(&mut self, seen: &Observation, out: &mut Actions) {
+        let reserved = self.reserved().and(&self.online);
+        let service = |place: usize| Self::launch_service(seen.services[place].as_ref()?, &reserved);
+        self.given.change(|place| self.crowd.cpus(place), service, out);
     }
 
     /// Of several reasons the first of the list is told.
@@ -312,13 +310,11 @@ impl Policy for Holmes {
         if let Usage::Roomy(since) = usage {
             self.shrink_reserved(now, since);
         }
-        let mut next = Given { containers: self.crowd.cpus(), ..Given::default() };
-        self.launch_services(seen, &mut next);
-        self.given.change(&next, out);
+        self.tell(seen, out);
     }
 
     fn next_wakeup(&self) -> Option<Nanos> {
-        let calm = self.clocks.iter().filter_map(|clock| clock.until(self.config.calm_ns)).min();
+        let calm = self.clocks.until();
         let must_look = self.hosts.any() || self.settled.is_none();
         let window = self.looked.filter(|_| must_look).map(|looked| looked + self.config.window_ns.max(1));
         calm.into_iter().chain(window).min()

@@ -53,6 +53,11 @@ impl<A: Copy, const MAX: usize> Actions<A, MAX> {
         self.len += 1;
     }
 
+    /// Adds some actions, as [`Actions::push`] does.
+    pub fn extend(&mut self, actions: impl IntoIterator<Item = A>) {
+        actions.into_iter().for_each(|action| self.push(action));
+    }
+
     /// The actions, first to last.
     pub fn iter(&self) -> impl Iterator<Item = A> + '_ {
         self.list[..self.len].iter().flatten().copied()

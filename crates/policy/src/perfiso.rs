@@ -134,8 +134,7 @@ impl Policy for PerfIso {
         }
         let batch = self.batch();
         let own = |container: &ContainerSeen| container.allowed.and(&batch);
-        let containers = core::array::from_fn(|place| seen.containers[place].as_ref().map(own));
-        self.given.change(&Given { containers, ..Given::default() }, out);
+        self.given.change(|place| seen.containers[place].as_ref().map(own), |_| None, out);
     }
 
     fn next_wakeup(&self) -> Option<Nanos> {

@@ -48,6 +48,9 @@ pub enum Verb {
     /// Measure what Sidelane itself costs, leaks and gains on this machine
     #[command(subcommand)]
     Bench(Bench),
+    /// Share a whole machine between services and batch containers, by what a file says
+    #[command(subcommand)]
+    Agent(Agent),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
     /// Put the machine right when the agent dies (not for users)
@@ -67,6 +70,41 @@ pub enum Verb {
         #[arg(last = true, required = true)]
         command: Vec<OsString>,
     },
+}
+
+/// What can be done with the agent's file.
+#[derive(Debug, Subcommand)]
+pub enum Agent {
+    /// Say what is wrong with a file: each line, and what to do
+    #[command(after_help = "Exit code: 0 if nothing is wrong with the file, else 2.")]
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Say what a file comes to on this machine now: services, containers, CPUs, all settings, what is missing
+    #[command(after_help = "Exit code: 0, or 1 if the agent would not start here, or 2 if the file is wrong.")]
+    Show(ShowArgs),
+    /// Print a file in which everything is said, with comments
+    Example,
+}
+
+/// Arguments of `sidelane agent show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The file
+    #[command(flatten)]
+    pub agent: AgentFile,
+    /// Write it here, for programs
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// The agent's file.
+#[derive(Debug, Args)]
+pub struct AgentFile {
+    /// The file, as `sidelane agent example` prints one
+    #[arg(long, value_name = "FILE", default_value = "sidelane.toml")]
+    pub config: PathBuf,
 }
 
 /// Arguments of `sidelane doctor`.

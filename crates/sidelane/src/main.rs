@@ -5,6 +5,8 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
+use sidelane::agent::config::{Config, EXAMPLE};
+use sidelane::agent::show::Shown;
 use sidelane::bench;
 use sidelane::bench::guard::GuardOptions;
 use sidelane::bench::lanes::LanesOptions;
@@ -12,8 +14,9 @@ use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::sibling::SiblingOptions;
 use sidelane::cli::{
-    Bench, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs,
-    PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, SiblingArgs, SimArgs, Verb,
+    Agent, Bench, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs,
+    PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs,
+    Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -31,8 +34,8 @@ use sidelane_host::service::Target;
 use sidelane_report::{Column, ResultFile, html, table, terminal, write_whole};
 use sidelane_sim::Choices;
 
-/// The exit code for a scenario that cannot be run: it is an argument, and wrong.
-const WRONG_SCENARIO: u8 = 2;
+/// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
+const WRONG_FILE: u8 = 2;
 
 fn main() -> ExitCode {
     machine::begin();
@@ -63,6 +66,12 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
+        Verb::Agent(Agent::Check { file }) => check_agent_file(&file),
+        Verb::Agent(Agent::Show(args)) => show_agent_file(&args),
+        Verb::Agent(Agent::Example) => {
+            print!("{EXAMPLE}");
+            Ok(0)
+        }
         Verb::Sim(args) => simulate(args),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
@@ -299,6 +308,29 @@ fn bench_sibling(args: SiblingArgs) -> Result<u8> {
     show(&result, &all, args.json.as_deref())
 }
 
+fn check_agent_file(file: &Path) -> Result<u8> {
+    let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
+    println!("{}: {}", file.display(), config.in_words());
+    Ok(0)
+}
+
+fn show_agent_file(args: &ShowArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let file = &args.agent.config;
+    let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
+    let shown = Shown::now(file, &config)?;
+    print!("{}", shown.render(terminal::width(), terminal::color_wanted()));
+    if let Some(path) = &args.json {
+        write_whole(path, &serde_json::to_vec_pretty(&shown)?)?;
+    }
+    Ok(shown.exit_code())
+}
+
+/// The agent's file; what is wrong with it is said.
+fn read_agent_file(file: &Path) -> Option<Config> {
+    Config::load(file).map_err(|problems| eprintln!("{problems}")).ok()
+}
+
 fn simulate(args: SimArgs) -> Result<u8> {
     check_files(&args.files)?;
     let choices = Choices { seed: args.seed, quick: args.quick };
@@ -306,7 +338,7 @@ fn simulate(args: SimArgs) -> Result<u8> {
         Ok(simulated) => simulated,
         Err(error) => {
             eprintln!("sidelane: {error}");
-            return Ok(WRONG_SCENARIO);
+            return Ok(WRONG_FILE);
         }
     };
     let result = &simulated.result;

@@ -25,6 +25,8 @@ pub enum Stream {
     Submissions = 6,
     /// The work of containers.
     ContainerWork = 7,
+    /// Latencies of whoever decides for a whole machine.
+    Control = 8,
 }
 
 /// A seed for part `index` of an experiment, independent of the seeds of all other parts.

@@ -5,7 +5,9 @@ mod common;
 use std::alloc::{GlobalAlloc, Layout, System};
 use std::sync::atomic::{AtomicUsize, Ordering};
 
-use common::experiment;
+use common::{experiment, machine};
+use sidelane_sim::machine::model::Model as Whole;
+use sidelane_sim::machine::sweep;
 use sidelane_sim::model::Until;
 use sidelane_sim::sweep::run_machine;
 
@@ -34,6 +36,14 @@ unsafe impl GlobalAlloc for Counting {
 #[global_allocator]
 static ALLOCATOR: Counting = Counting;
 
+/// Most of the memory that a run takes beyond what is held.
+fn most_of(run: impl FnOnce()) -> usize {
+    let before = HELD.load(Ordering::Relaxed);
+    MOST.store(before, Ordering::Relaxed);
+    run();
+    MOST.load(Ordering::Relaxed) - before
+}
+
 #[test]
 fn a_hundred_times_the_requests_take_no_more_memory() {
     let text = "requests = 1\n[service]\narrivals = { kind = \"poisson\", load_percent = 60 }\n\
@@ -41,14 +51,44 @@ fn a_hundred_times_the_requests_take_no_more_memory() {
                 [slo]\nlimit_ms = 100\n[[setting]]\npolicy = \"dynamic-refresh\"\nbudget = \"slo\"\n";
     let model = experiment(text).points[0].runs[0].clone();
     let most_of = |requests: u64| {
-        let before = HELD.load(Ordering::Relaxed);
-        MOST.store(before, Ordering::Relaxed);
-        let figures = run_machine(&sidelane_sim::Model { until: Until::Requests(requests), ..model.clone() });
-        assert_eq!(figures.requests, requests);
-        MOST.load(Ordering::Relaxed) - before
+        most_of(|| {
+            let figures = run_machine(&sidelane_sim::Model { until: Until::Requests(requests), ..model.clone() });
+            assert_eq!(figures.requests, requests);
+        })
     };
     let (short, long) = (most_of(20_000), most_of(2_000_000));
     println!("{short} bytes for 20 000 requests, {long} for 2 000 000");
     // The long run may have had a longer queue once: a queue doubles its memory when it grows.
+    assert!(long <= short + short / 4, "{short} {long}");
+    whole_machines_take_no_more_memory();
+}
+
+/// A chain with a fan-out, containers that come and go, and Holmes. Not a test of its own: memory is counted for all
+/// threads.
+fn whole_machines_take_no_more_memory() {
+    let service = |name: &str, cpus: &str, rest: &str| {
+        let demand = "demand = { kind = \"exponential\", mean_ms = 0.1 }";
+        format!("[[service]]\nname = \"{name}\"\ncpus = \"{cpus}\"\nworkers = 2\n{demand}\n{rest}\n")
+    };
+    let arrivals =
+        "arrivals = { kind = \"poisson\", load_percent = 40 }\ncalls = [{ service = \"leaf\", fan_out = 2 }]";
+    let text = format!(
+        "requests = 1\n[machine]\ncores_per_package = 8\n{}{}\
+         [[container]]\nname = \"sort\"\ncount = 6\ncpus = 4\nwork = {{ kind = \"exponential\", mean_ms = 5 }}\n\
+         [slowdown.front]\nsort = 1.5\n[memory.front]\naccesses_per_us = 20\nstall_share = 0.3\n\
+         [memory.sort]\npressure = 0.9\n[[setting]]\npolicy = \"holmes\"\ns_ms = 1\n",
+        service("front", "0-1", arrivals),
+        service("leaf", "2-5", ""),
+    );
+    let model = machine(&text).points[0].runs[0].clone();
+    let most_of = |requests: u64| {
+        most_of(|| {
+            let model = Whole { until: Until::Requests(requests), ..model.clone() };
+            let figures = sweep::run_machine(&model, &[]);
+            assert!(figures.services[0].whole.count == requests && figures.finished() > requests / 1_000);
+        })
+    };
+    let (short, long) = (most_of(5_000), most_of(500_000));
+    println!("{short} bytes for 5 000 requests, {long} for 500 000");
     assert!(long <= short + short / 4, "{short} {long}");
 }

@@ -112,7 +112,7 @@ fn unknown_names() {
     wrong(
         "kind = \"poisson\"",
         "kind = \"random\"",
-        "a.toml:10: `service.arrivals.kind` is \"random\"; allowed: poisson, bursty, trace",
+        "a.toml:10: `service.arrivals.kind` is \"random\"; allowed: poisson, bursty, on-off, trace",
     );
 }
 
@@ -206,7 +206,11 @@ fn empty_sweeps() {
 
 #[test]
 fn what_is_missing() {
-    wrong("kind = \"poisson\", ", "", "a.toml:10: `service.arrivals.kind` is missing; allowed: poisson, bursty, trace");
+    wrong(
+        "kind = \"poisson\", ",
+        "",
+        "a.toml:10: `service.arrivals.kind` is missing; allowed: poisson, bursty, on-off, trace",
+    );
     wrong(
         "[slo]\nlimit_ms = 100\n",
         "",

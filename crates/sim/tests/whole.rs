@@ -75,6 +75,7 @@ struct Case {
     services: Vec<(usize, u64, u32)>,
     containers: Vec<(u64, u64, u64, bool)>,
     pressure: bool,
+    gated: bool,
     policy: u8,
     seed: u64,
 }
@@ -82,13 +83,14 @@ struct Case {
 fn cases() -> impl Strategy<Value = Case> {
     let services = prop::collection::vec((1_usize..5, 20_u64..400, 0_u32..4), 1..4);
     let containers = prop::collection::vec((1_u64..6, 1_u64..4, 1_u64..60, any::<bool>()), 0..4);
-    (2_usize..5, 1_usize..3, services, containers, any::<bool>(), 0_u8..4, 0_u64..1 << 60).prop_map(
-        |(cores, lanes, services, containers, pressure, policy, seed)| Case {
+    (2_usize..5, 1_usize..3, services, containers, any::<bool>(), any::<bool>(), 0_u8..5, 0_u64..1 << 60).prop_map(
+        |(cores, lanes, services, containers, pressure, gated, policy, seed)| Case {
             cores,
             lanes,
             services,
             containers,
             pressure,
+            gated,
             policy,
             seed,
         },
@@ -136,10 +138,11 @@ impl Case {
             );
         }
         let text = merged(&text);
-        let policy = ["alone", "unmanaged", "holmes", "holmes"][usize::from(self.policy)];
+        let policy = ["alone", "unmanaged", "perfiso", "holmes", "holmes"][usize::from(self.policy)];
+        let gate = if self.gated && self.policy > 1 { "gate = { kind = \"holder\" }\n" } else { "" };
         format!(
             "{text}[memory.s0]\naccesses_per_us = 50\nstall_share = 0.4\n[memory.c0]\npressure = 0.9\n\
-             [control]\nlook_us = 300\nring_p50_us = 20\n[[setting]]\npolicy = \"{policy}\"\n"
+             [control]\nlook_us = 300\nring_p50_us = 20\n[[setting]]\npolicy = \"{policy}\"\n{gate}"
         )
     }
 
@@ -152,7 +155,7 @@ impl Case {
     fn engine(&self) -> Engine {
         let anything: Option<Box<CpuPolicy>> = Some(Box::new(Anything(self.seed | 1)));
         match self.policy {
-            3 => Engine::with_policy(self.model(), anything),
+            4 => Engine::with_policy(self.model(), anything),
             _ => Engine::new(self.model()),
         }
     }

@@ -12,6 +12,7 @@
 use crate::Nanos;
 
 use super::average::Average;
+use super::mask::{CpuMask, MAX_CPUS};
 
 /// The longest wait, in calm times.
 const WAIT_MAX: u32 = 32;
@@ -20,70 +21,93 @@ const SOON: u64 = 2;
 /// A core with less of its time spent on services has no traffic: a service's own clock is below that.
 const TRAFFIC_LEAST: f64 = 0.02;
 
+/// The cores of a machine, by number.
+#[derive(Clone, Debug)]
+pub(crate) struct CoreClocks {
+    /// S.
+    calm_ns: Nanos,
+    clocks: [CoreClock; MAX_CPUS],
+    taken: CpuMask,
+}
+
+impl CoreClocks {
+    pub(crate) fn new(calm_ns: Nanos) -> Self {
+        Self { calm_ns, clocks: [CoreClock::default(); MAX_CPUS], taken: CpuMask::EMPTY }
+    }
+
+    /// The cores from which batch stays away.
+    pub(crate) fn taken(&self) -> CpuMask {
+        self.taken
+    }
+
+    /// There is interference on the core. Whether batch has to leave for it.
+    pub(crate) fn onset(&mut self, core: usize, now: Nanos) -> bool {
+        let has_to_leave = !self.taken.contains(core);
+        self.clocks[core].onset(now, self.calm_ns);
+        self.taken.insert(core);
+        has_to_leave
+    }
+
+    /// There is no interference on a core that was taken; for the last `for_ns` services had the share `serving` of
+    /// it. Whether batch may come back.
+    pub(crate) fn calm(&mut self, core: usize, now: Nanos, serving: f64, for_ns: Nanos) -> bool {
+        let is_over = self.clocks[core].calm(now, self.calm_ns, serving, for_ns);
+        if is_over {
+            self.taken.remove(core);
+        }
+        is_over
+    }
+
+    /// Batch may come back to all cores but these.
+    pub(crate) fn forget_all_but(&mut self, cores: &CpuMask) {
+        self.taken.without(cores).iter().for_each(|core| self.clocks[core] = CoreClock::default());
+        self.taken = self.taken.and(cores);
+    }
+
+    /// When batch may come back to the first core if all stays calm.
+    pub(crate) fn until(&self) -> Option<Nanos> {
+        self.taken.iter().map(|core| self.clocks[core].until(self.calm_ns)).min()
+    }
+}
+
 /// What is known of one core.
 #[derive(Clone, Copy, Debug, Default)]
-pub(crate) struct CoreClock {
-    state: State,
+struct CoreClock {
+    /// Since the last interference, if batch stays away.
+    calm_since: Nanos,
+    /// Since batch came back, if it is there and was not.
+    back_since: Option<Nanos>,
     /// How long the calm has to last, in calm times.
     wait: u32,
     traffic: Average,
 }
 
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-enum State {
-    /// Batch may be there; since it came back.
-    Open { since: Option<Nanos> },
-    /// Batch stays away; since the last interference.
-    Taken { calm_since: Nanos },
-}
-
-impl Default for State {
-    fn default() -> Self {
-        Self::Open { since: None }
-    }
-}
-
 impl CoreClock {
-    /// Whether batch stays away from the core.
-    pub(crate) fn is_taken(&self) -> bool {
-        matches!(self.state, State::Taken { .. })
-    }
-
-    /// There is interference. Whether batch has to leave for it.
-    pub(crate) fn onset(&mut self, now: Nanos, calm_ns: Nanos) -> bool {
-        let was_open = !self.is_taken();
-        if let State::Open { since } = self.state {
-            let soon_ns = SOON * self.wait_ns(calm_ns);
-            let is_soon = since.is_some_and(|since| now - since <= soon_ns);
-            self.wait = if is_soon { (2 * self.wait).min(WAIT_MAX) } else { 1 };
-        }
-        self.state = State::Taken { calm_since: now };
+    fn onset(&mut self, now: Nanos, calm_ns: Nanos) {
+        self.wait = match self.back_since.take() {
+            Some(since) if now - since <= SOON * self.wait_ns(calm_ns) => (2 * self.wait).min(WAIT_MAX),
+            Some(_) => 1,
+            None => self.wait.max(1),
+        };
+        self.calm_since = now;
         self.traffic = Average::default();
-        was_open
     }
 
-    /// There is no interference; for the last `for_ns` services had the share `serving` of the core. Whether batch
-    /// may come back.
-    pub(crate) fn calm(&mut self, now: Nanos, calm_ns: Nanos, serving: f64, for_ns: Nanos) -> bool {
-        let State::Taken { calm_since } = self.state else { return false };
+    fn calm(&mut self, now: Nanos, calm_ns: Nanos, serving: f64, for_ns: Nanos) -> bool {
         let no_traffic = self.traffic.add(serving, for_ns, calm_ns).is_some_and(|mean| mean < TRAFFIC_LEAST);
-        let is_over = no_traffic || now - calm_since >= self.wait_ns(calm_ns);
+        let is_over = no_traffic || now >= self.until(calm_ns);
         if is_over {
-            self.state = State::Open { since: Some(now) };
+            self.back_since = Some(now);
         }
         is_over
     }
 
-    /// When batch may come back if all stays calm, while it stays away.
-    pub(crate) fn until(&self, calm_ns: Nanos) -> Option<Nanos> {
-        match self.state {
-            State::Taken { calm_since } => Some(calm_since.saturating_add(self.wait_ns(calm_ns))),
-            State::Open { .. } => None,
-        }
+    fn until(&self, calm_ns: Nanos) -> Nanos {
+        self.calm_since.saturating_add(self.wait_ns(calm_ns))
     }
 
     fn wait_ns(&self, calm_ns: Nanos) -> Nanos {
-        calm_ns.saturating_mul(u64::from(self.wait.max(1)))
+        calm_ns.saturating_mul(u64::from(self.wait))
     }
 }
 
@@ -93,45 +117,48 @@ mod tests {
 
     const S: Nanos = 100;
 
+    const CORE: usize = 3;
+
     /// Looks every 10 ns from one onset on, with a working service, until batch is back.
-    fn back_after(clock: &mut CoreClock, onset: Nanos) -> Nanos {
-        clock.onset(onset, S);
-        (1..).map(|look| onset + 10 * look).find(|now| clock.calm(*now, S, 0.5, 10)).expect("it comes back") - onset
+    fn back_after(clocks: &mut CoreClocks, onset: Nanos) -> Nanos {
+        clocks.onset(CORE, onset);
+        let mut looks = (1..).map(|look| onset + 10 * look);
+        looks.find(|now| clocks.calm(CORE, *now, 0.5, 10)).expect("it comes back") - onset
     }
 
     #[test]
     fn batch_comes_back_after_the_calm_time() {
-        let mut clock = CoreClock::default();
-        assert!(clock.onset(1_000, S));
-        assert!(!clock.onset(1_050, S), "it has left already");
-        assert_eq!(clock.until(S), Some(1_150));
-        assert!(!clock.calm(1_149, S, 0.5, 99));
-        assert!(clock.calm(1_150, S, 0.5, 1));
-        assert!(!clock.is_taken());
+        let mut clocks = CoreClocks::new(S);
+        assert!(clocks.onset(CORE, 1_000));
+        assert!(!clocks.onset(CORE, 1_050), "it has left already");
+        assert_eq!(clocks.until(), Some(1_150));
+        assert!(!clocks.calm(CORE, 1_149, 0.5, 99));
+        assert!(clocks.calm(CORE, 1_150, 0.5, 1));
+        assert_eq!((clocks.taken(), clocks.until()), (CpuMask::EMPTY, None));
     }
 
     #[test]
     fn interference_soon_after_batch_came_back_doubles_the_wait_up_to_a_limit() {
-        let mut clock = CoreClock::default();
+        let mut clocks = CoreClocks::new(S);
         let mut now = 0;
         let mut waits = std::vec::Vec::new();
         for _ in 0..8 {
-            let wait = back_after(&mut clock, now);
+            let wait = back_after(&mut clocks, now);
             now += wait + 50;
             waits.push(wait / S);
         }
         assert_eq!(waits, [1, 2, 4, 8, 16, 32, 32, 32]);
-        assert_eq!(back_after(&mut clock, now + 2 * 32 * S), S, "it was calm for long enough beside batch");
+        assert_eq!(back_after(&mut clocks, now + 2 * 32 * S), S, "it was calm for long enough beside batch");
     }
 
     #[test]
     fn the_end_of_traffic_is_waited_for_no_longer_than_the_calm_time() {
-        let mut clock = CoreClock::default();
-        let wait = back_after(&mut clock, 0);
-        clock.onset(wait + 10, S);
+        let mut clocks = CoreClocks::new(S);
+        let wait = back_after(&mut clocks, 0);
+        clocks.onset(CORE, wait + 10);
         let end = wait + 10 + S;
-        assert_eq!(clock.until(S), Some(end + S));
-        assert!(clock.calm(end, S, 0.01, S), "only the service's own clock ran");
+        assert_eq!(clocks.until(), Some(end + S));
+        assert!(clocks.calm(CORE, end, 0.01, S), "only the service's own clock ran");
     }
 
     extern crate std;

@@ -8,11 +8,14 @@ use super::mask::{CpuMask, MAX_CPUS};
 pub struct Cores {
     /// By CPU number: the lowest CPU of its core, which is the core's number.
     core_of: [u16; MAX_CPUS],
+    /// By CPU number: the next CPU of its core, after the highest the lowest.
+    next: [u16; MAX_CPUS],
 }
 
 impl Default for Cores {
     fn default() -> Self {
-        Self { core_of: core::array::from_fn(|cpu| cpu as u16) }
+        let own = core::array::from_fn(|cpu| cpu as u16);
+        Self { core_of: own, next: own }
     }
 }
 
@@ -21,8 +24,11 @@ impl Cores {
     pub fn of(cores: impl IntoIterator<Item = CpuMask>) -> Self {
         let mut machine = Self::default();
         for core in cores {
-            let lowest = core.first().unwrap_or_default() as u16;
-            core.iter().for_each(|cpu| machine.core_of[cpu] = lowest);
+            let following = core.iter().skip(1).chain(core.first());
+            for (cpu, next) in core.iter().zip(following) {
+                machine.core_of[cpu] = core.first().unwrap_or(cpu) as u16;
+                machine.next[cpu] = next as u16;
+            }
         }
         machine
     }
@@ -39,7 +45,13 @@ impl Cores {
 
     /// The CPUs of the cores with these numbers.
     pub fn cpus(&self, numbers: &CpuMask) -> CpuMask {
-        (0..MAX_CPUS).filter(|cpu| numbers.contains(self.core(*cpu))).collect()
+        numbers.iter().flat_map(|core| self.cpus_of(core)).collect()
+    }
+
+    /// The CPUs of the core with this number.
+    pub fn cpus_of(&self, core: usize) -> impl Iterator<Item = usize> + '_ {
+        let next = move |cpu: &usize| Some(usize::from(self.next[*cpu])).filter(|next| *next != core);
+        core::iter::successors(Some(core), next)
     }
 
     /// These CPUs and their siblings.

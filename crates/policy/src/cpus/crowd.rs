@@ -75,9 +75,9 @@ impl Crowd {
         }
     }
 
-    /// The CPUs of each container, by place.
-    pub(crate) fn cpus(&self) -> [Option<CpuMask>; MAX_CONTAINERS] {
-        self.containers.map(|container| container.map(|container| container.cpus))
+    /// The CPUs of the container at this place.
+    pub(crate) fn cpus(&self, place: usize) -> Option<CpuMask> {
+        self.containers[place].map(|container| container.cpus)
     }
 
     /// The CPUs that any container has.

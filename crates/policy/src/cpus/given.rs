@@ -19,26 +19,36 @@ impl Default for Given {
 }
 
 impl Given {
-    /// Appends what turns `self` into `next`: first what takes CPUs from containers, then the services, so that these
-    /// find their CPUs empty, then what only gives. Nothing is said to those that are gone.
-    pub(crate) fn change(&mut self, next: &Self, out: &mut Actions) {
-        self.change_containers(next, out, |change| change != Change::Gives);
-        for (service, (before, cpus)) in self.services.iter().zip(&next.services).enumerate() {
-            if let Some(cpus) = cpus.filter(|cpus| *before != Some(*cpus)) {
+    /// Appends what gives the containers and services these CPUs, by place: first what takes CPUs from containers, then
+    /// the services, so that these find their CPUs empty, then what only gives. Nothing is said to those that are gone.
+    pub(crate) fn change(
+        &mut self,
+        containers: impl Fn(usize) -> Option<CpuMask>,
+        services: impl Fn(usize) -> Option<CpuMask>,
+        out: &mut Actions,
+    ) {
+        self.change_containers(&containers, out, Change::Takes);
+        for (service, told) in self.services.iter_mut().enumerate() {
+            let cpus = services(service);
+            if let Some(cpus) = cpus.filter(|_| *told != cpus) {
                 out.push(Action::Place { service, cpus });
             }
+            *told = cpus;
         }
-        self.change_containers(next, out, |change| change == Change::Gives);
-        self.clone_from(next);
+        self.change_containers(&containers, out, Change::Gives);
     }
 
-    fn change_containers(&self, next: &Self, out: &mut Actions, which: impl Fn(Change) -> bool) {
-        for (container, (before, after)) in self.containers.iter().zip(&next.containers).enumerate() {
-            let Some(cpus) = *after else { continue };
-            if *before == *after || !which(Change::of(before.as_ref(), &cpus)) {
+    fn change_containers(&mut self, to: &impl Fn(usize) -> Option<CpuMask>, out: &mut Actions, which: Change) {
+        for (container, told) in self.containers.iter_mut().enumerate() {
+            let cpus = to(container);
+            if *told == cpus || Change::of(told.as_ref(), cpus.as_ref()) != which {
                 continue;
             }
-            out.push(if cpus.is_empty() { Action::Pause { container } } else { Action::Confine { container, cpus } });
+            *told = cpus;
+            out.extend(cpus.map(|cpus| match cpus.is_empty() {
+                true => Action::Pause { container },
+                false => Action::Confine { container, cpus },
+            }));
         }
     }
 }
@@ -52,7 +62,8 @@ enum Change {
 
 impl Change {
     /// A container that was told nothing yet may run anywhere, so the first word takes.
-    fn of(before: Option<&CpuMask>, after: &CpuMask) -> Self {
-        if before.is_some_and(|before| before.is_subset(after)) { Self::Gives } else { Self::Takes }
+    fn of(before: Option<&CpuMask>, after: Option<&CpuMask>) -> Self {
+        let only_gives = before.zip(after).is_some_and(|(before, after)| before.is_subset(after));
+        if only_gives { Self::Gives } else { Self::Takes }
     }
 }

@@ -23,7 +23,7 @@ pub use mask::{CpuMask, MAX_CPUS};
 pub use seen::{ContainerSeen, CpuSeen, MAX_CONTAINERS, MAX_SERVICES, Observation, ServiceSeen};
 
 pub(crate) use average::Average;
-pub(crate) use core_clock::CoreClock;
+pub(crate) use core_clock::CoreClocks;
 pub(crate) use crowd::{Crowd, Pass, Turnover};
 pub(crate) use given::Given;
 pub(crate) use ground::Ground;

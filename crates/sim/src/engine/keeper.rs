@@ -14,8 +14,8 @@ use sidelane_policy::Policy;
 use sidelane_policy::borrow::{Action, Actions, Observation, Want, Watched};
 
 use super::Engine;
-use super::state::keeper::{Keeper, State};
 use super::watch::Watch;
+use crate::keeper::{Keeper, State};
 use crate::model::{Beside, Decider};
 use crate::time::{NEVER, Nanos};
 

@@ -19,6 +19,7 @@ pub mod watch;
 use sidelane_policy::borrow::{Terms, terms};
 
 use crate::arrivals::Client;
+use crate::keeper::Keeper;
 use crate::model::{Beside, Model, Until};
 use crate::queues::Queues;
 use crate::rng::{Rng, Stream, seed_of};
@@ -28,7 +29,6 @@ use crate::time::{NEVER, Nanos};
 use books::Books;
 use state::core::{Core, Queued, Request};
 use state::faults::{Faults, Incident};
-use state::keeper::Keeper;
 use state::lane::BatchLane;
 use state::terms::TermsKeeper;
 use watch::Watch;

@@ -126,6 +126,9 @@ impl Engine {
         if before == gives {
             return;
         }
+        if before.is_none() {
+            self.container_came(cpu);
+        }
         for (change, more) in [(before, false), (gives, true)] {
             let Some((place, speed)) = change else { continue };
             let Some(container) = &mut self.places.all[place] else { continue };

@@ -105,6 +105,8 @@ pub struct Books {
     pub rings: u64,
     /// Actions.
     pub actions: u64,
+    /// Summonses of keepers.
+    pub summons: u64,
     /// From the first interference at the threshold until containers had left the sibling.
     pub onset: Latencies,
     /// Clients' requests that were answered.
@@ -128,6 +130,7 @@ impl Books {
             looks: 0,
             rings: 0,
             actions: 0,
+            summons: 0,
             onset: Latencies::new(),
             answered: 0,
             events: 0,
@@ -141,7 +144,7 @@ impl Books {
         self.ended.fill(0);
         (self.batch_busy_ns, self.batch_work, self.migration_work, self.migrations) = (0, 0, 0, 0);
         self.active_ns = [0; LANES_MAX + 1];
-        (self.looks, self.rings, self.actions, self.answered) = (0, 0, 0, 0);
+        (self.looks, self.rings, self.actions, self.summons, self.answered) = (0, 0, 0, 0, 0);
         self.onset.reset();
     }
 }

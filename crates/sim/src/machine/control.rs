@@ -86,7 +86,7 @@ impl Engine {
     /// Whoever runs on a CPU has another speed: perhaps a service is disturbed there now.
     pub(super) fn notice(&mut self, at: usize) {
         let Some(controller) = &mut self.controller else { return };
-        let Some(threshold) = controller.control.threshold else { return };
+        let Some(threshold) = controller.control.by.threshold() else { return };
         let cpu = &mut self.cpus[at];
         let interference = cpu.pace.vpi(self.model.machine.clock_ghz).filter(|_| cpu.thread.is_some());
         let was_disturbed = std::mem::replace(&mut cpu.disturbed, interference.is_some_and(|value| value >= threshold));
@@ -105,12 +105,12 @@ impl Engine {
         }
     }
 
-    /// A container has left a CPU because the policy wanted it so. On siblings without containers beside them, that
+    /// Containers have left a CPU because the policy or a keeper wanted it so. On siblings without containers beside them, that
     /// is the end of what began there.
-    fn onset_is_over(&mut self, left: usize) {
+    pub(super) fn onset_is_over(&mut self, left: usize) {
         for sibling in self.layout.siblings(left) {
-            let beside = self.layout.siblings(sibling).any(|cpu| !self.cpus[cpu].batch.is_empty());
-            if beside {
+            let mut siblings = self.layout.siblings(sibling);
+            if siblings.any(|cpu| !self.cpus[cpu].batch.is_empty() && !self.cpus[cpu].held) {
                 continue;
             }
             if let Some(since) = self.cpus[sibling].onset.take() {

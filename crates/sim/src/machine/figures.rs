@@ -30,6 +30,8 @@ pub struct MachineFigures {
     pub rings: u64,
     /// Actions.
     pub actions: u64,
+    /// Summonses of keepers, where a lane gate is set.
+    pub summons: u64,
     /// Energy consumption.
     pub energy_j: f64,
     /// All events, warm-up included.
@@ -110,6 +112,7 @@ impl MachineFigures {
             looks: books.looks,
             rings: books.rings,
             actions: books.actions,
+            summons: books.summons,
             energy_j: energy_j(&model.machine, &books.active_ns, elapsed_ns),
             events: books.events,
         }

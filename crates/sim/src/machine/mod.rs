@@ -18,6 +18,9 @@
 //! Containers on one CPU take turns. The kernel moves a thread only to even out how many there are on each CPU, and
 //! never out of its container's CPUs (`batch.rs`, `spread.rs`).
 //!
+//! *Lanes.* Where a lane gate is set, keepers hold the siblings of services' CPUs as in the other engine, under borrow
+//! idle: containers run there while the service does not (`lanes.rs`).
+//!
 //! *Whoever decides* looks at regular times, and when the kernel program rings; each of its actions takes effect
 //! after a time of its own (`control.rs`).
 
@@ -27,6 +30,7 @@ pub mod chip;
 mod control;
 mod decider;
 pub mod figures;
+mod lanes;
 pub mod layout;
 pub mod model;
 mod pace;
@@ -43,6 +47,7 @@ use std::collections::VecDeque;
 use sidelane_policy::cpus::CpuMask;
 
 use crate::model::Until;
+use crate::rng::{Rng, Stream};
 use crate::slots::Slots;
 use crate::time::{NEVER, Nanos};
 
@@ -75,6 +80,8 @@ pub struct Engine {
     places: Places,
     queues: Vec<Queue>,
     controller: Option<Controller>,
+    /// Of lane gates.
+    gate_latency: Rng,
     books: Books,
 }
 
@@ -115,6 +122,7 @@ impl Engine {
             places,
             queues: kinds.iter().enumerate().map(|(number, kind)| Queue::new(kind, model.seed, number)).collect(),
             controller: Controller::new(&model, policy),
+            gate_latency: Rng::new(model.seed, Stream::Gate),
             books: Books::new(model.services.len(), model.kinds.len()),
             model,
         };
@@ -123,6 +131,7 @@ impl Engine {
     }
 
     fn begin(&mut self) {
+        self.place_keepers();
         (0..self.services.len()).for_each(|service| self.expect_client(service));
         (0..self.queues.len()).for_each(|kind| self.expect_container(kind));
         let end = match self.model.until {
@@ -162,6 +171,8 @@ impl Engine {
         match source {
             Source::Cpu(cpu) if self.cpus[cpu].thread.is_some() => self.finish(cpu),
             Source::Cpu(cpu) => self.turn(cpu),
+            Source::Keeper(cpu) => self.keeper_due(cpu),
+            Source::Gate(cpu) => self.gate_opens(cpu),
             Source::Container(place) => self.leave(place),
             Source::Arrival(service) => self.arrive(service),
             Source::Coming(kind) => self.coming(kind),
@@ -196,7 +207,7 @@ impl Engine {
 
     /// The interference from which on a service counts as disturbed.
     pub fn threshold(&self) -> Option<f64> {
-        self.controller.as_ref()?.control.threshold
+        self.controller.as_ref()?.control.by.threshold()
     }
 
     /// Requests under way, those included that wait for others.

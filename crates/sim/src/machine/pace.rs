@@ -3,7 +3,7 @@
 use super::Engine;
 use super::sources::Source;
 use super::state::cpu::{Pace, Rate};
-use crate::smt::{Class, Interference};
+use crate::smt::{Class, Interference, NAP};
 use crate::time::{NEVER, Nanos};
 
 impl Engine {
@@ -85,7 +85,8 @@ impl Engine {
         let pace = self.class_on(at).map_or(Pace::IDLE, |class| self.pace(at, class, memory_extra));
         let cpu = &mut self.cpus[at];
         cpu.pace = pace;
-        let (gives, due) = match (cpu.thread, cpu.batch.as_slice()) {
+        let batch = if cpu.held { &[] } else { cpu.batch.as_slice() };
+        let (gives, due) = match (cpu.thread, batch) {
             (Some(thread), _) => {
                 let left = self.visits.of(thread.visit).left;
                 (None, self.now.saturating_add(left.time_at(pace.speed)))
@@ -103,10 +104,11 @@ impl Engine {
     fn class_on(&self, cpu: usize) -> Option<Class> {
         let cpu = &self.cpus[cpu];
         let of_container = || {
-            let container = self.places.all[*cpu.batch.first()?].as_ref()?;
+            let container = self.places.all[cpu.container()?].as_ref()?;
             Some(self.model.kinds[container.kind].class)
         };
-        cpu.thread.map(|thread| self.model.services[thread.service].class).or_else(of_container)
+        let of_service = cpu.thread.map(|thread| self.model.services[thread.service].class);
+        of_service.or_else(of_container).or(cpu.naps().then_some(NAP))
     }
 
     /// Siblings cost as in [`Interference`], a slower chip costs the share of the time that `class` stalls on memory.
@@ -124,9 +126,11 @@ impl Engine {
         }
         let of_core = self.model.machine.speed_of(self.layout.core_of(cpu));
         let work = of_core / (1.0 + extra);
+        // Of a class without accesses nothing is known.
+        let known = own.accesses_per_us > 0.0;
         Pace {
             speed: Interference::speed(of_core, extra),
-            stalls: Rate::of(stalled * work),
+            stalls: if known { Rate::of(stalled * work) } else { Rate::default() },
             accesses: Rate::of(own.accesses_per_us / 1e3 * work),
             beside_batch,
         }

@@ -31,6 +31,7 @@ impl Engine {
                 self.settle_around(cpu);
                 self.put(thread, cpu);
                 self.resume_around(cpu);
+                self.service_changed(cpu);
             }
             None => self.homeless.push_back(thread),
         }
@@ -95,6 +96,7 @@ impl Engine {
             self.homeless.push_front(thread);
             self.house(cpu);
             self.resume_around(cpu);
+            self.service_changed(cpu);
         }
         let (own, others) = self.homeless.drain(..).partition(|thread| thread.service == service);
         self.homeless = others;

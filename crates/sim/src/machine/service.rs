@@ -51,6 +51,7 @@ impl Engine {
         self.homeless.extend(next);
         self.house(cpu);
         self.resume_around(cpu);
+        self.service_changed(cpu);
         // Whoever waited for this CPU has it; perhaps there is another one.
         if next.is_some() && self.homeless.back() == next.as_ref() {
             self.homeless.pop_back();

@@ -1,8 +1,9 @@
 //! One way of sharing the CPUs of a whole machine. Data only, as in [`super::model`].
 
 use sidelane_policy::holmes::HolmesConfig;
+use sidelane_policy::perfiso::PerfIsoConfig;
 
-use crate::gate::Latency;
+use crate::gate::{Gate, Latency};
 use crate::time::Nanos;
 
 /// A setting of an experiment.
@@ -37,6 +38,18 @@ pub enum Beside {
 pub enum Decider {
     /// Holmes.
     Holmes(HolmesConfig),
+    /// PerfIso.
+    PerfIso(PerfIsoConfig),
+}
+
+impl Decider {
+    /// The interference of a service's CPU from which on it counts as disturbed, in the unit of VPI.
+    pub fn threshold(&self) -> Option<f64> {
+        match self {
+            Self::Holmes(config) => Some(config.threshold),
+            Self::PerfIso(_) => None,
+        }
+    }
 }
 
 /// Who looks at the machine when, and how fast what was decided is done.
@@ -46,10 +59,10 @@ pub struct Control {
     pub by: Decider,
     /// From one regular look to the next.
     pub look_ns: Nanos,
-    /// The interference of a service's CPU from which on it counts as disturbed, in the unit of VPI.
-    pub threshold: Option<f64>,
     /// Besides, the kernel program rings when a service is disturbed: the time from then to the look.
     pub ring: Option<Latency>,
+    /// The gate that keeps containers off the siblings of services' CPUs while a service runs there (borrow idle).
+    pub gate: Option<Gate>,
     /// From the decision, or the action before, to the effect of an action.
     pub act: Latency,
 }

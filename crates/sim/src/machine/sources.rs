@@ -7,6 +7,10 @@ use crate::time::{NEVER, Nanos};
 pub enum Source {
     /// A request on this CPU ends, or the turn of a container there.
     Cpu(usize),
+    /// The keeper of this CPU looks or reaches it.
+    Keeper(usize),
+    /// The keeper of this CPU has left it to containers.
+    Gate(usize),
     /// The container at this place has done its work.
     Container(usize),
     /// A client's request arrives at this service.
@@ -39,11 +43,13 @@ impl Sources {
     /// The slot of a source.
     #[inline]
     pub fn slot(self, source: Source) -> usize {
-        let arrivals = self.cpus + self.places;
+        let arrivals = 3 * self.cpus + self.places;
         let once = arrivals + self.services + self.kinds;
         match source {
             Source::Cpu(cpu) => cpu,
-            Source::Container(place) => self.cpus + place,
+            Source::Keeper(cpu) => self.cpus + cpu,
+            Source::Gate(cpu) => 2 * self.cpus + cpu,
+            Source::Container(place) => 3 * self.cpus + place,
             Source::Arrival(service) => arrivals + service,
             Source::Coming(kind) => arrivals + self.services + kind,
             Source::Control => once,
@@ -55,7 +61,7 @@ impl Sources {
     /// The source of a slot.
     #[inline]
     pub fn of(self, slot: usize) -> Source {
-        let sizes = [self.cpus, self.places, self.services, self.kinds];
+        let sizes = [self.cpus, self.cpus, self.cpus, self.places, self.services, self.kinds];
         let (mut index, mut part) = (slot, 0);
         while part < sizes.len() && index >= sizes[part] {
             index -= sizes[part];
@@ -63,9 +69,11 @@ impl Sources {
         }
         match (part, index) {
             (0, cpu) => Source::Cpu(cpu),
-            (1, place) => Source::Container(place),
-            (2, service) => Source::Arrival(service),
-            (3, kind) => Source::Coming(kind),
+            (1, cpu) => Source::Keeper(cpu),
+            (2, cpu) => Source::Gate(cpu),
+            (3, place) => Source::Container(place),
+            (4, service) => Source::Arrival(service),
+            (5, kind) => Source::Coming(kind),
             (_, 0) => Source::Control,
             (_, 1) => Source::WarmUp,
             _ => Source::End,
@@ -85,9 +93,9 @@ mod tests {
     #[test]
     fn each_source_has_a_slot_of_its_own() {
         let sources = Sources { cpus: 4, places: 3, services: 2, kinds: 1 };
-        assert_eq!(sources.count(), 13);
-        let found = (0..13).map(|slot| sources.slot(sources.of(slot)));
-        assert!(found.eq(0..13));
-        assert_eq!(sources.of(7), Source::Arrival(0));
+        assert_eq!(sources.count(), 21);
+        let found = (0..21).map(|slot| sources.slot(sources.of(slot)));
+        assert!(found.eq(0..21));
+        assert_eq!(sources.of(15), Source::Arrival(0));
     }
 }

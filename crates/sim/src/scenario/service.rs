@@ -78,12 +78,14 @@ fn lognormal(reader: &Reader, mean_ns: f64) -> Result<Demand> {
 enum ArrivalKind {
     Poisson,
     Bursty,
+    OnOff,
     Trace,
 }
 
 /// `work_ns` is the work that arrives at one worker with each request.
 pub(super) fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arrivals> {
-    let kinds = [("poisson", ArrivalKind::Poisson), ("bursty", ArrivalKind::Bursty), ("trace", ArrivalKind::Trace)];
+    use ArrivalKind::*;
+    let kinds = [("poisson", Poisson), ("bursty", Bursty), ("on-off", OnOff), ("trace", Trace)];
     let kind = reader.chosen("kind", &kinds)?;
     let rate = reader.number("rate_per_s", 1e-3..=1e8)?;
     let load = reader.number("load_percent", 0.01..=200.0)?;
@@ -95,18 +97,16 @@ pub(super) fn arrivals(reader: Reader, work_ns: f64, files: Files) -> Result<Arr
             return Err(reader.refuse("load_percent", "is given beside rate_per_s", "one of the two"));
         }
     };
-    let arrivals = match kind {
-        ArrivalKind::Trace => {
-            let trace = Arrivals::Trace(recorded(&reader, files, gaps)?);
-            gap_ns.map_or(trace.clone(), |gap_ns| trace.with_mean_gap(gap_ns))
-        }
-        _ => {
-            let gap_ns = gap_ns.ok_or_else(|| reader.lacks("rate_per_s", "rate_per_s or load_percent"))?;
-            match kind {
-                ArrivalKind::Bursty => bursty(&reader)?.with_mean_gap(gap_ns),
-                _ => Arrivals::Poisson { gap_ns },
-            }
-        }
+    let pattern = match kind {
+        Poisson => Arrivals::Poisson { gap_ns: 1.0 },
+        Bursty => bursty(&reader)?,
+        OnOff => on_off(&reader)?,
+        Trace => Arrivals::Trace(recorded(&reader, files, gaps)?),
+    };
+    let arrivals = match (gap_ns, kind) {
+        (Some(gap_ns), _) => pattern.with_mean_gap(gap_ns),
+        (None, Trace) => pattern,
+        (None, _) => return Err(reader.lacks("rate_per_s", "rate_per_s or load_percent")),
     };
     reader.finish()?;
     Ok(arrivals)
@@ -119,6 +119,23 @@ fn bursty(reader: &Reader) -> Result<Arrivals> {
         calm_ns: reader.wanted("calm_ms", LONGER)? * 1e6,
         burst_ns: reader.wanted("burst_ms", LONGER)? * 1e6,
     })
+}
+
+fn on_off(reader: &Reader) -> Result<Arrivals> {
+    Ok(Arrivals::OnOff {
+        gap_ns: 1e6,
+        on_ns: shortest_and_longest(reader, "on_ms")?,
+        off_ns: shortest_and_longest(reader, "off_ms")?,
+    })
+}
+
+fn shortest_and_longest(reader: &Reader, key: &str) -> Result<(f64, f64)> {
+    let allowed = "a list of the shortest and the longest time, such as [60_000, 90_000]";
+    match reader.numbers(key, LONGER)?.as_deref() {
+        None => Err(reader.lacks(key, allowed)),
+        Some([shortest, longest]) if shortest <= longest => Ok((shortest * 1e6, longest * 1e6)),
+        Some(_) => Err(reader.refuse(key, "is something else", allowed)),
+    }
 }
 
 /// Numbers from the file that the key `file` names: microseconds, one on each line; or the result

@@ -7,7 +7,7 @@ use sidelane_host::service::Service;
 
 use super::found::{Changes, FoundService, GroupId, ServiceId};
 use super::groups::Member;
-use super::processes::{Found, Listing};
+use super::processes::Found;
 use super::roles::Role;
 use super::{Finder, LeftOut};
 use crate::agent::config::{Class, Fit, Match, ServiceTerms};
@@ -129,9 +129,9 @@ impl Finder {
         if self.searches.is_empty() {
             return;
         }
-        let listing = Listing::read(&self.searches);
+        self.listing.read(&self.searches);
         for number in 0..self.searches.len() {
-            let found = self.searches[number].look(&listing);
+            let found = self.searches[number].look(&self.listing);
             self.searched(number, found, changes);
         }
     }
@@ -192,7 +192,7 @@ impl Finder {
             if let Some(container) = held {
                 self.containers.remove(&container);
                 self.left_out.insert(container.clone(), LeftOut::Holds(id));
-                changes.containers_gone.push(container);
+                changes.withdraw(container);
             }
         }
     }

@@ -1,6 +1,6 @@
 //! A batch lane: where its job is, and whether it may run.
 
-use super::keeper::Keeper;
+use crate::keeper::Keeper;
 use crate::smt::{Class, NAP};
 use crate::time::{Speed, Work};
 

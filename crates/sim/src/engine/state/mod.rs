@@ -2,7 +2,5 @@
 
 pub mod core;
 pub mod faults;
-pub mod keeper;
 pub mod lane;
-pub mod rule;
 pub mod terms;

@@ -41,7 +41,7 @@ impl Controller {
             looked_at: 0,
             look_at: 0,
             ring_at: None,
-            latency: Rng::new(model.seed, Stream::Gate),
+            latency: Rng::new(model.seed, Stream::Control),
         })
     }
 

@@ -1,5 +1,6 @@
 //! A CPU: who runs there and who waits, how fast, and what its counters say.
 
+use crate::keeper::Keeper;
 use crate::time::{Nanos, Speed};
 
 /// A thread of a service with its request.
@@ -98,6 +99,12 @@ pub struct Cpu {
     pub window: Window,
     /// Interference is at the threshold or above.
     pub disturbed: bool,
+    /// Who keeps containers off while the service runs on a sibling, where a lane gate does that.
+    pub keeper: Option<Keeper>,
+    /// Containers are kept off.
+    pub held: bool,
+    /// When the siblings became busy with a service, or idle.
+    pub flipped: Nanos,
     /// Since when a service has met interference beside containers that are still there.
     pub onset: Option<Nanos>,
 }
@@ -112,18 +119,26 @@ impl Cpu {
             gives: None,
             window: Window::default(),
             disturbed: false,
+            keeper: None,
+            held: false,
+            flipped: 0,
             onset: None,
         }
     }
 
-    /// Whether anybody runs.
+    /// Whether a service or a container runs.
     pub fn busy(&self) -> bool {
-        self.thread.is_some() || !self.batch.is_empty()
+        self.thread.is_some() || self.container().is_some()
     }
 
     /// The container that runs.
     pub fn container(&self) -> Option<usize> {
-        if self.thread.is_some() { None } else { self.batch.first().copied() }
+        if self.thread.is_some() || self.held { None } else { self.batch.first().copied() }
+    }
+
+    /// A keeper naps here.
+    pub fn naps(&self) -> bool {
+        self.thread.is_none() && self.keeper.as_ref().is_some_and(Keeper::naps)
     }
 }
 

@@ -26,7 +26,7 @@ pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Ve
     let services = services::services(top, layout, &smt, files)?;
     let kinds = containers::kinds(top, layout, &smt, files)?;
     let (seed, (warm_up_ns, until)) = (seed(top, choices)?, length(top)?);
-    let settings = settings::settings(top, layout, &services, &smt)?;
+    let settings = settings::settings(top, &settings::Machine { layout, services: &services, smt: &smt, files })?;
     let run = |setting: Setting| Model {
         machine: machine.clone(),
         chip: chip.clone(),

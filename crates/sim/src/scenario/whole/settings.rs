@@ -4,15 +4,17 @@ use std::ops::RangeInclusive;
 
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::holmes::HolmesConfig;
+use sidelane_policy::perfiso::PerfIsoConfig;
 
 use super::cpus;
 use crate::gate::Latency;
 use crate::machine::layout::Layout;
 use crate::machine::model::Service;
 use crate::machine::setting::{Beside, Control, Decider, Setting};
-use crate::scenario::given::Result;
+use crate::scenario::given::{Files, Result};
 use crate::scenario::parts::{LONGER, ms, us};
 use crate::scenario::reader::Reader;
+use crate::scenario::settings::gate;
 use crate::smt::Interference;
 use crate::time::{Nanos, US};
 
@@ -23,20 +25,22 @@ enum Way {
     Alone,
     Unmanaged,
     Holmes,
+    PerfIso,
 }
 
-const WAYS: [(&str, Way); 3] = [("alone", Way::Alone), ("unmanaged", Way::Unmanaged), ("holmes", Way::Holmes)];
+const WAYS: [(&str, Way); 4] =
+    [("alone", Way::Alone), ("unmanaged", Way::Unmanaged), ("holmes", Way::Holmes), ("perfiso", Way::PerfIso)];
 
 /// What settings are read with.
-struct Machine<'m> {
-    layout: Layout,
-    services: &'m [Service],
-    smt: &'m Interference,
+pub(super) struct Machine<'m> {
+    pub(super) layout: Layout,
+    pub(super) services: &'m [Service],
+    pub(super) smt: &'m Interference,
+    pub(super) files: Files<'m>,
 }
 
 /// All settings; their names must differ.
-pub(super) fn settings(top: &Reader, layout: Layout, services: &[Service], smt: &Interference) -> Result<Vec<Setting>> {
-    let machine = Machine { layout, services, smt };
+pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<Setting>> {
     let default = timing(top.table("control")?)?;
     let mut settings: Vec<Setting> = Vec::new();
     for reader in top.tables("setting")? {
@@ -46,7 +50,7 @@ pub(super) fn settings(top: &Reader, layout: Layout, services: &[Service], smt: 
         if settings.iter().any(|other| other.name == name) {
             return Err(reader.refuse("name", format!("is \"{name}\" for the second time"), "another name"));
         }
-        settings.push(Setting { name, beside: beside(&reader, way, &default, &machine)? });
+        settings.push(Setting { name, beside: beside(&reader, way, &default, machine)? });
         reader.finish()?;
     }
     match settings.is_empty() {
@@ -61,9 +65,12 @@ fn beside(reader: &Reader, way: Way, default: &Timing, machine: &Machine) -> Res
         Way::Unmanaged => Ok(Beside::Unmanaged),
         Way::Holmes => {
             counted(reader, machine)?;
-            let config = holmes(reader, machine)?;
-            let by = Decider::Holmes(config);
-            Ok(Beside::Managed(control(reader, default, by, Some(config.threshold))?))
+            let by = Decider::Holmes(holmes(reader, machine)?);
+            Ok(Beside::Managed(control(reader, default, machine.files, by)?))
+        }
+        Way::PerfIso => {
+            let by = Decider::PerfIso(perfiso(reader, machine)?);
+            Ok(Beside::Managed(control(reader, default, machine.files, by)?))
         }
     }
 }
@@ -94,6 +101,16 @@ fn holmes(reader: &Reader, machine: &Machine) -> Result<HolmesConfig> {
     })
 }
 
+fn perfiso(reader: &Reader, machine: &Machine) -> Result<PerfIsoConfig> {
+    let default = PerfIsoConfig::default();
+    let cpus = |key| Ok(reader.count(key, 0..=machine.layout.cpus() as u64)?.map(|cpus| cpus as usize));
+    Ok(PerfIsoConfig {
+        buffer: cpus("buffer")?.unwrap_or(default.buffer),
+        floor: cpus("floor")?.unwrap_or(default.floor),
+        window_ns: reader.number("window_ms", LONGER)?.map_or(default.window_ns, ms),
+    })
+}
+
 /// The CPUs of all services, unless others are given.
 fn reserved(reader: &Reader, machine: &Machine) -> Result<CpuMask> {
     let of_services = || machine.services.iter().fold(CpuMask::EMPTY, |all, service| all.or(&service.cpus));
@@ -101,12 +118,13 @@ fn reserved(reader: &Reader, machine: &Machine) -> Result<CpuMask> {
 }
 
 /// `[setting.control]` goes before `[control]`, which goes before what is usual.
-fn control(reader: &Reader, default: &Timing, by: Decider, threshold: Option<f64>) -> Result<Control> {
+fn control(reader: &Reader, default: &Timing, files: Files, by: Decider) -> Result<Control> {
     let own = timing(reader.table("control")?)?;
     let look_ns = own.look_us.or(default.look_us).map_or(LOOK_NS, us);
     let ring = own.ring.or(default.ring.clone());
     let act = own.act.or(default.act.clone()).unwrap_or(Latency::constant(ACT_NS));
-    Ok(Control { by, look_ns, threshold, ring, act })
+    let gate = gate(reader.table("gate")?, files)?;
+    Ok(Control { by, look_ns, ring, gate, act })
 }
 
 /// The paper's loop (§5).

@@ -2,9 +2,9 @@
 
 use sidelane_policy::borrow::{AnyRule, Borrow, Want, Watched};
 
-use super::rule::SimRule;
 use crate::gate::Gate;
 use crate::model::{Decider, Lending};
+use crate::rule::SimRule;
 
 /// Where a keeper is.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

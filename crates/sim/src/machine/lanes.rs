@@ -1,0 +1,157 @@
+//! Lane gates: keepers hold the siblings of services' CPUs, so that containers run there only while the service does
+//! not. As in the other engine a keeper sleeps while containers may run, is summoned when the service starts beside
+//! them, and naps on the CPU until the policy of lanes lets containers back.
+//!
+//! The policy of lanes is borrow idle. Where it evicts, containers stay off as under a hold, and nobody naps.
+
+use sidelane_policy::Policy;
+use sidelane_policy::borrow::{Actions, BorrowConfig, Observation, PolicyKind, Terms, Want, Watched};
+
+use super::Engine;
+use super::setting::Beside;
+use super::sources::{Source, when};
+use crate::gate::Gate;
+use crate::keeper::{Keeper, State};
+use crate::model::{Budget, Lending};
+use crate::time::{NEVER, Work};
+
+impl Engine {
+    /// A keeper for each sibling of a service's CPU that is not a service's CPU itself.
+    pub(super) fn place_keepers(&mut self) {
+        let Some(gate) = self.gate().cloned() else { return };
+        let lending = Lending::by(PolicyKind::BorrowIdle, BorrowConfig::default(), Budget::None);
+        let is_services = |cpu: usize| self.model.services.iter().any(|service| service.cpus.contains(cpu));
+        let beside = |cpu: &usize| !is_services(*cpu) && self.layout.siblings(*cpu).any(is_services);
+        let lanes: Vec<usize> = (0..self.layout.cpus()).filter(beside).collect();
+        lanes.into_iter().for_each(|lane| self.cpus[lane].keeper = Some(Keeper::new(&lending, &gate)));
+    }
+
+    fn gate(&self) -> Option<&Gate> {
+        match &self.model.setting.beside {
+            Beside::Managed(control) => control.gate.as_ref(),
+            Beside::Nothing | Beside::Unmanaged => None,
+        }
+    }
+
+    /// A service started, or stopped, on a CPU: the keepers of its siblings take note.
+    pub(super) fn service_changed(&mut self, cpu: usize) {
+        let siblings = self.layout.siblings(cpu);
+        for lane in siblings {
+            let busy = self.beside_service(lane);
+            let Some(keeper) = &self.cpus[lane].keeper else { continue };
+            if keeper.watched == watched(busy) {
+                continue;
+            }
+            let (state, evicted) = (keeper.state, keeper.want == Want::Evicted);
+            self.note(lane, busy);
+            match (state, busy) {
+                (State::Awake, _) => self.look_at_lane(lane),
+                (State::Asleep, true) if self.cpus[lane].container().is_some() => {
+                    self.summon(lane);
+                    self.pay_for_summons(cpu);
+                }
+                (State::Asleep, false) if evicted => self.summon(lane),
+                _ => {}
+            }
+        }
+    }
+
+    /// A container runs on a CPU on which none did. If a service runs beside it, the keeper is summoned.
+    pub(super) fn container_came(&mut self, lane: usize) {
+        let asleep = self.cpus[lane].keeper.as_ref().is_some_and(|keeper| keeper.state == State::Asleep);
+        if asleep && self.beside_service(lane) {
+            self.summon(lane);
+        }
+    }
+
+    fn beside_service(&self, lane: usize) -> bool {
+        self.layout.siblings(lane).any(|sibling| self.cpus[sibling].thread.is_some())
+    }
+
+    fn note(&mut self, lane: usize, busy: bool) {
+        self.cpus[lane].flipped = self.now;
+        if let Some(keeper) = &mut self.cpus[lane].keeper {
+            keeper.watched = watched(busy);
+        }
+    }
+
+    fn summon(&mut self, lane: usize) {
+        self.books.summons += 1;
+        self.wake_keeper(lane);
+    }
+
+    fn wake_keeper(&mut self, lane: usize) {
+        let Some(off) = self.gate().map(|gate| gate.off.clone()) else { return };
+        let off_ns = off.draw(&mut self.gate_latency);
+        if let Some(keeper) = &mut self.cpus[lane].keeper {
+            keeper.state = State::Waking { summoned: true };
+        }
+        self.set(Source::Keeper(lane), self.now + off_ns);
+    }
+
+    /// The service's start sends the wake-up and pays for it.
+    fn pay_for_summons(&mut self, cpu: usize) {
+        let cost = self.gate().map_or(0, |gate| gate.lc_cost_ns);
+        let Some(thread) = self.cpus[cpu].thread.filter(|_| cost > 0) else { return };
+        self.settle_around(cpu);
+        let left = &mut self.visits.of(thread.visit).left;
+        *left = left.plus(Work::of_ns(cost));
+        self.resume_around(cpu);
+    }
+
+    /// The keeper's time has come.
+    pub(super) fn keeper_due(&mut self, lane: usize) {
+        match self.cpus[lane].keeper.as_ref().map(|keeper| keeper.state) {
+            Some(State::Asleep) => self.wake_keeper(lane),
+            Some(State::Waking { .. }) => {
+                self.hold(lane, true);
+                self.look_at_lane(lane);
+                self.onset_is_over(lane);
+            }
+            _ => self.look_at_lane(lane),
+        }
+    }
+
+    fn hold(&mut self, lane: usize, held: bool) {
+        self.set(Source::Gate(lane), NEVER);
+        self.settle_around(lane);
+        self.cpus[lane].held = held;
+        self.resume_around(lane);
+    }
+
+    /// Asks the policy of lanes from the lane, and leaves the lane if it says so.
+    fn look_at_lane(&mut self, lane: usize) {
+        let busy = self.beside_service(lane);
+        let seen = Observation {
+            request_busy: busy,
+            request_since: self.cpus[lane].flipped,
+            service_on_batch_lane: self.cpus[lane].thread.is_some(),
+            requests: None,
+            terms: Terms::default(),
+        };
+        self.settle_around(lane);
+        let Some(keeper) = &mut self.cpus[lane].keeper else { return };
+        let mut actions = Actions::default();
+        keeper.policy.observe(self.now, &seen, &mut actions);
+        keeper.want = actions.iter().fold(keeper.want, |_, action| Want::after(action));
+        keeper.state = if keeper.is_needed(busy, false) { State::Awake } else { State::Asleep };
+        let due = when(keeper.policy.next_wakeup());
+        let leaves = keeper.state == State::Asleep && keeper.want != Want::Evicted;
+        self.resume_around(lane);
+        self.set(Source::Keeper(lane), due);
+        if leaves {
+            let on_ns = self.gate().map(|gate| gate.on.clone()).map_or(0, |on| on.draw(&mut self.gate_latency));
+            self.set(Source::Gate(lane), self.now + on_ns);
+        }
+    }
+
+    /// The keeper has left: containers run again, and find the service as it is by now.
+    pub(super) fn gate_opens(&mut self, lane: usize) {
+        self.hold(lane, false);
+    }
+}
+
+/// Under borrow idle a keeper watches whether the service runs.
+fn watched(busy: bool) -> Watched {
+    Watched::of(busy, None, true)
+}

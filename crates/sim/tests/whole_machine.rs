@@ -1,0 +1,244 @@
+//! What a whole machine does, compared with sums computed by hand.
+
+mod common;
+
+use common::machine;
+use sidelane_policy::cpus::{Action, Actions, CpuMask, Observation, Reason};
+use sidelane_policy::{Nanos, Policy};
+use sidelane_sim::machine::Engine;
+use sidelane_sim::machine::figures::MachineFigures;
+use sidelane_sim::machine::model::Model;
+use sidelane_sim::machine::sweep::run_machine;
+
+/// A service that is half busy with requests of 1 ms, on CPU 0 of one core with two lanes.
+const SERVICE: &str = r#"
+run_s = 20
+warm_up_s = 1
+[machine]
+migration_us = 0
+clock_ghz = 2
+[[service]]
+name = "kv"
+cpus = "0"
+demand = { kind = "exponential", mean_ms = 1 }
+arrivals = { kind = "poisson", load_percent = 50 }
+[memory.kv]
+accesses_per_us = 20
+stall_share = 0.2
+[slowdown.kv]
+sort = 1.5
+[slowdown.sort]
+kv = 1.4
+sort = 1.2
+[memory.sort]
+pressure = 0.6
+"#;
+
+fn model(rest: &str) -> Model {
+    machine(&format!("{SERVICE}{rest}")).points[0].runs[0].clone()
+}
+
+fn run(rest: &str) -> MachineFigures {
+    run_machine(&model(rest), &[])
+}
+
+#[track_caller]
+fn near(measured: f64, wanted: f64, tolerance: f64) {
+    assert!((measured / wanted - 1.0).abs() <= tolerance, "{measured} is not {wanted}");
+}
+
+const ENDLESS: &str = "work = { kind = \"constant\", mean_ms = 1_000_000 }\n";
+
+fn sort(cpus: u32, rest: &str) -> String {
+    format!("[[container]]\nname = \"sort\"\ncpus = {cpus}\n{rest}\n")
+}
+
+/// On the sibling batch always runs: every request takes 1.5 times as long, batch 1.4 times while there is one.
+#[test]
+fn a_container_on_the_sibling_slows_the_service_and_the_other_way_round() {
+    let figures = run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
+    let kv = &figures.services[0];
+    near(kv.busy_cpus, 0.75, 0.02);
+    assert_eq!(kv.beside_batch, 1.0);
+    near(figures.batch_work_ns, figures.elapsed_ns as f64 * (1.0 - kv.busy_cpus + kv.busy_cpus / 1.4), 1e-4);
+    near(figures.utilisation, (1.0 + kv.busy_cpus) / 2.0, 1e-6);
+}
+
+/// 20 accesses and 0.2 µs of stalls per microsecond of work; beside batch 0.5 µs are lost, 60 % of it to memory.
+#[test]
+fn vpi_shows_the_stalls_that_batch_adds() {
+    let alone = run(&format!("{}[[setting]]\npolicy = \"alone\"\n", sort(1, ENDLESS)));
+    near(alone.services[0].vpi.unwrap(), 0.2 * 2_000.0 / 20.0, 1e-4);
+    let beside = run(&format!("{}allowed = \"1\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
+    near(beside.services[0].vpi.unwrap(), (0.2 + 0.3) * 2_000.0 / 20.0, 1e-4);
+}
+
+/// A service displaces batch on its own CPU: batch has what is left, and nobody is slower.
+#[test]
+fn a_service_displaces_a_container_on_its_cpu() {
+    let figures = run(&format!("{}allowed = \"0\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS)));
+    let alone = run(&format!("{}[[setting]]\npolicy = \"alone\"\n", sort(1, ENDLESS)));
+    assert_eq!(figures.services, alone.services);
+    near(figures.batch_work_ns, figures.elapsed_ns as f64 * (1.0 - alone.services[0].busy_cpus), 1e-6);
+    assert_eq!(figures.utilisation, 0.5);
+}
+
+/// A request stalls for 0.2 of its time; memory that takes twice as long makes it 1.2 times as long.
+#[test]
+fn pressure_on_the_chip_makes_memory_slower() {
+    let chip = "[chip]\nslowdown = [{ pressure = 1, times = 1 }, { pressure = 3, times = 2 }]\n\
+                [chip.intensity]\nsort = 3\n";
+    let rest = format!("{chip}{}allowed = \"2\"\n[[setting]]\npolicy = \"unmanaged\"\n", sort(1, ENDLESS));
+    let text = format!("{SERVICE}{rest}").replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\n");
+    // Lane 1 of core 0 is CPU 2; core 1 is CPU 1.
+    let figures = run_machine(&machine(&text.replace("allowed = \"2\"", "allowed = \"1\"")).points[0].runs[0], &[]);
+    near(figures.services[0].busy_cpus, 0.5 * 1.2, 0.02);
+    near(figures.services[0].vpi.unwrap(), 0.4 * 2_000.0 / 20.0, 1e-4);
+    let apart = text.replace("cores_per_package = 2", "packages = 2").replace("allowed = \"2\"", "allowed = \"1\"");
+    let figures = run_machine(&machine(&apart).points[0].runs[0], &[]);
+    near(figures.services[0].busy_cpus, 0.5, 0.02);
+}
+
+/// 100 ms of work for two threads on two CPUs of their own, one after the other: 20 in a second, less the gaps.
+#[test]
+fn containers_come_again_when_their_work_is_done() {
+    let work = "work = { kind = \"constant\", mean_ms = 100 }\ngap_ms = 50\nallowed = \"1-2\"";
+    let text = format!("{SERVICE}{}[[setting]]\npolicy = \"unmanaged\"\n", sort(2, work));
+    let text = text.replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 3\nlanes_per_core = 1\n");
+    let figures = run_machine(&machine(&text).points[0].runs[0], &[]);
+    assert_eq!(figures.finished(), 200);
+    near(figures.batch_work_ns, 200.0 * 1e8, 1e-3);
+    // Two on the same CPUs take turns: together they do as much.
+    let two = text.replace("cpus = 2\n", "cpus = 2\ncount = 2\n").replace("gap_ms = 50", "gap_ms = 0");
+    let figures = run_machine(&machine(&two).points[0].runs[0], &[]);
+    near(figures.finished() as f64, 400.0, 0.01);
+}
+
+/// Containers that are submitted come as fast as they are, up to what the machine can do.
+#[test]
+fn submitted_containers_wait_for_room() {
+    let finished = |rate: f64| {
+        let work = "work = { kind = \"constant\", mean_ms = 100 }\nallowed = \"1\"\ncount = 2";
+        let arrivals = format!("{work}\narrivals = {{ kind = \"poisson\", rate_per_s = {rate} }}");
+        let text = format!("{SERVICE}{}[[setting]]\npolicy = \"unmanaged\"\n", sort(1, &arrivals));
+        let text = text.replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\nlanes_per_core = 1\n");
+        run_machine(&machine(&text).points[0].runs[0], &[]).finished() as f64
+    };
+    near(finished(3.0), 60.0, 0.3);
+    near(finished(50.0), 200.0, 0.01);
+}
+
+/// Confines the only container to its CPUs at the first look, pauses it at the second, and looks no more.
+struct Script {
+    looks: usize,
+    seen: std::sync::Arc<std::sync::Mutex<Vec<Observation>>>,
+}
+
+impl Policy for Script {
+    type Observation = Observation;
+    type Actions = Actions;
+    type Reason = Reason;
+
+    fn observe(&mut self, _: Nanos, seen: &Observation, out: &mut Actions) {
+        self.seen.lock().unwrap().push(seen.clone());
+        self.looks += 1;
+        match self.looks {
+            2 => out.push(Action::Confine { container: 0, cpus: CpuMask::from_iter([1]) }),
+            3 => out.push(Action::Pause { container: 0 }),
+            4 => out.push(Action::Place { service: 0, cpus: CpuMask::from_iter([1]) }),
+            _ => {}
+        }
+    }
+
+    fn next_wakeup(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn why(&self) -> Reason {
+        Reason::Steady
+    }
+}
+
+/// Looks are 1 s apart; an action takes effect 10 ms after the look.
+#[test]
+fn what_a_policy_sees_is_what_was_and_what_it_says_is_done_when_it_takes_effect() {
+    let text = format!(
+        "{}[control]\nlook_us = 1_000_000\nact_p50_us = 10_000\n[[setting]]\npolicy = \"perfiso\"\n",
+        sort(2, ENDLESS)
+    );
+    let seen = std::sync::Arc::default();
+    let script = Script { looks: 0, seen: std::sync::Arc::clone(&seen) };
+    let mut engine = Engine::with_policy(model(&text), Some(Box::new(script)));
+    let on = |engine: &Engine| [0, 1].map(|cpu| engine.on(cpu).1.len());
+    for (at_ms, wanted) in [(500, [1, 1]), (1_009, [1, 1]), (1_010, [0, 1]), (2_009, [0, 1]), (2_010, [0, 0])] {
+        engine.run_to(at_ms * 1_000_000);
+        assert_eq!(on(&engine), wanted, "{at_ms} ms");
+    }
+    engine.run_to(4_500_000_000);
+    let seen = seen.lock().unwrap();
+    let mask = |cpus: &[usize]| cpus.iter().copied().collect::<CpuMask>();
+    // In the first second both CPUs were busy all the time, CPU 0 for the service about three quarters of it.
+    let first = &seen[1];
+    assert_eq!([first.cpus[0].busy, first.cpus[1].busy, first.cpus[1].serving], [1.0, 1.0, 0.0]);
+    assert!(first.cpus[0].online && !first.cpus[2].online);
+    near(first.cpus[0].serving, 0.75, 0.2);
+    near(first.cpus[0].interference.unwrap(), 50.0, 1e-3);
+    let service = first.services[0].unwrap();
+    assert_eq!((service.allowed, service.ran_on), (mask(&[0]), mask(&[0])));
+    let container = first.containers[0].unwrap();
+    assert_eq!((container.allowed, container.wanted), (mask(&[0, 1]), 2));
+    // The service was placed on CPU 1 after the fourth look.
+    let last = seen[4].services[0].unwrap();
+    assert_eq!((last.allowed, last.ran_on.contains(1)), (mask(&[1]), true));
+    assert_eq!(engine.books().actions, 3);
+}
+
+/// Of five seconds of calm and of bursts, Holmes gives batch the calm ones.
+const BURSTS: &str = r#"
+[[setting]]
+policy = "alone"
+[[setting]]
+policy = "unmanaged"
+[[setting]]
+policy = "perfiso"
+buffer = 1
+[[setting]]
+policy = "holmes"
+s_ms = 5
+[[setting]]
+name = "rung"
+policy = "holmes"
+s_ms = 5
+control = { look_us = 10_000, ring_p50_us = 30, act_p50_us = 20 }
+[[setting]]
+name = "gated"
+policy = "holmes"
+s_ms = 5
+gate = { kind = "holder" }
+"#;
+
+#[test]
+fn holmes_protects_the_service_and_a_gate_gives_batch_more() {
+    let bursts = "kind = \"bursty\", load_percent = 15, burst_factor = 20, calm_ms = 100, burst_ms = 50";
+    let text = format!("{SERVICE}{}{BURSTS}", sort(3, ENDLESS))
+        .replace("kind = \"poisson\", load_percent = 50", bursts)
+        .replace("clock_ghz = 2\n", "clock_ghz = 2\ncores_per_package = 2\n")
+        .replace("mean_ms = 1 }", "mean_ms = 0.1 }")
+        .replace("accesses_per_us = 20", "accesses_per_us = 12.5");
+    let runs = machine(&text).points[0].runs.clone();
+    let figures: Vec<MachineFigures> = runs.iter().map(|run| run_machine(run, &[])).collect();
+    let [alone, unmanaged, perfiso, holmes, rung, gated] = figures.as_slice() else { panic!("six settings") };
+    let mean_ns = |figures: &MachineFigures| figures.services[0].whole.mean_ns;
+    assert!(mean_ns(unmanaged) > 1.5 * mean_ns(alone));
+    assert!(mean_ns(perfiso) > 1.5 * mean_ns(alone), "it knows no siblings");
+    for protected in [holmes, rung, gated] {
+        assert!(mean_ns(protected) < 1.05 * mean_ns(alone), "{} {}", mean_ns(protected), mean_ns(alone));
+    }
+    assert!(holmes.batch_work_ns > 0.5 * unmanaged.batch_work_ns);
+    assert!(gated.batch_work_ns > 1.05 * holmes.batch_work_ns);
+    // A look every 50 µs and 10 µs for the action; or 30 µs from the ring, and 20 µs.
+    let [polled, rung_at] = [holmes, rung].map(|figures| figures.onset.unwrap());
+    assert!(polled.count > 10 && polled.p50_ns <= 80_000 && polled.max_ns < 10_000_000, "{polled:?}");
+    assert!(rung_at.p50_ns >= 50_000 && rung_at.p50_ns < 52_000, "{rung_at:?}");
+    assert!(rung.looks < holmes.looks / 20 && rung.rings > 0 && holmes.rings == 0);
+}
