@@ -12,10 +12,15 @@ use anyhow::{Context, Result, bail, ensure};
 use serde_json::Value;
 
 use super::way::Way;
-use crate::experiment::stage::{Stage, cpu_ns};
+use crate::experiment::place::Place;
+use crate::experiment::stage::cpu_ns;
 
 /// Where a running agent tells about itself.
 const SOCKET: &str = "/run/sidelane-agent.sock";
+/// Page faults in a nanosecond of the service: what an emulated sibling makes it do while it makes up for its loss.
+const FORMULA: &str = "page-faults / task-clock";
+/// Five in a window of 50 µs.
+const E: &str = "0.0001";
 /// It finds a service by its port at its first look.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -114,7 +119,9 @@ fn ask() -> Option<Value> {
 /// What an agent is told of this experiment.
 pub(super) struct Told<'a> {
     pub(super) way: Way,
-    pub(super) stages: &'a [Stage],
+    pub(super) place: Place,
+    /// Where services listen.
+    pub(super) ports: &'a [u32],
     /// The group of all containers.
     pub(super) batch: &'a str,
     /// S.
@@ -124,20 +131,19 @@ pub(super) struct Told<'a> {
 impl Told<'_> {
     /// The agent's file.
     pub(super) fn file(&self) -> String {
-        let place = self.stages[0].place;
-        let (request, batch) = (place.request, place.batch);
-        let service = |stage: &Stage| {
-            let port = stage.port;
-            format!("[[service]]\nname = \"port-{port}\"\nport = {port}\ncpus = \"{request}\"\n\n")
-        };
-        let services: String = self.stages.iter().map(service).collect();
+        let (request, batch) = (self.place.request, self.place.batch);
+        let service =
+            |port: &u32| format!("[[service]]\nname = \"port-{port}\"\nport = {port}\ncpus = \"{request}\"\n\n");
+        let services: String = self.ports.iter().map(service).collect();
         let kind = match self.way {
             Way::PerfIso => "kind = \"perfiso\"\nidle = 1\n".to_owned(),
-            _ => format!("kind = \"holmes\"\ns = \"{}us\"\nreserved = \"{request}\"\n", self.calm.as_micros()),
+            _ => format!("kind = \"holmes\"\ne = {E}\ns = \"{}us\"\nreserved = \"{request}\"\n", self.calm.as_micros()),
         };
+        let metric = format!("\n[metric]\nsource = \"counters\"\nformula = \"{FORMULA}\"\n");
+        let metric = if self.way == Way::PerfIso { String::new() } else { metric };
         let siblings = format!("siblings = [\"{request},{batch}\"]\n");
         let gate =
             if self.way == Way::HolmesGate { "\n[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"\n" } else { "" };
-        format!("{services}[[batch]]\ncgroup = \"{}\"\n\n[policy]\n{kind}{siblings}{gate}", self.batch)
+        format!("{services}[[batch]]\ncgroup = \"{}\"\n\n[policy]\n{kind}{siblings}{metric}{gate}", self.batch)
     }
 }

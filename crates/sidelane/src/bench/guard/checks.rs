@@ -1,8 +1,9 @@
 //! The checks: what each way of sharing must keep.
 
 use super::cells::{Cells, Figures, Measured};
+use super::reaction::Reactions;
 use super::way::Way;
-use crate::bench::interval::of_median;
+use crate::bench::interval::{of_all, of_median};
 use sidelane_report::{Check, Interval, Unit};
 
 /// From here on batch disturbs a store so much that it can be judged whether somebody prevents that.
@@ -11,6 +12,7 @@ const P99_OVER_ALONE: f64 = 1.1;
 const AGENT_IDLE_PERCENT: f64 = 0.3;
 const AGENT_BUSY_PERCENT: f64 = 3.0;
 const AGENT_MIB: f64 = 30.0;
+const REACTION_US: f64 = 200.0;
 
 /// All checks.
 pub(super) fn of(measured: &Measured) -> Vec<Check> {
@@ -26,7 +28,21 @@ pub(super) fn of(measured: &Measured) -> Vec<Check> {
     let memory = [most(|run| run.agent_memory_mib), idle.and_then(|idle| idle.memory_mib)];
     let memory = memory.into_iter().flatten().reduce(f64::max);
     checks.extend(memory.map(|memory| Check::at_most("agent's memory, MiB", memory, AGENT_MIB, Unit::Count)));
+    let p99_us = measured.reactions.as_ref().map(|reactions| {
+        let title = "onset of interference to batch off, p99";
+        Check::interval_at_most(title, p99_of(&reactions.0), REACTION_US, Unit::Us)
+    });
+    checks.extend(p99_us);
     checks
+}
+
+/// In microseconds, over all reactions: each begins after batch is back, so they are independent.
+fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
+    of_all(reactions_ns, |drawn| {
+        let mut sorted: Vec<u64> = drawn.iter().map(|ns| **ns).collect();
+        sorted.sort_unstable();
+        Reactions(sorted).percentile_us(99.0)
+    })
 }
 
 /// The checks on one group of stores.

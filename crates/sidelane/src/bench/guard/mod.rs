@@ -7,7 +7,7 @@
 //! - `plan`: which stores, mixes and containers, how often and for how long
 //! - `way`: the ways of sharing; `agent`: the agent's process and its file
 //! - `run`: one run of one way; `cells`: all of them
-//! - `idle`: what an agent costs that has nothing to do
+//! - `idle`: what an agent costs that has nothing to do; `reaction`: from interference to batch being off
 //! - `checks`, `rows`, `words`, `pictures`: what is told
 
 mod agent;
@@ -17,6 +17,7 @@ mod idle;
 mod options;
 mod pictures;
 mod plan;
+mod reaction;
 mod rows;
 mod run;
 mod way;
@@ -38,7 +39,7 @@ use sidelane_report::ResultFile;
 pub use way::Way;
 
 /// The columns of the tables on a terminal; the page shows all.
-pub const COLUMNS: [&str; 10] = [
+pub const COLUMNS: [&str; 14] = [
     "mean_us",
     "p99_us",
     "p99_over_alone",
@@ -49,6 +50,10 @@ pub const COLUMNS: [&str; 10] = [
     "agent_memory_mib_count",
     "rounds_count",
     "requests_count",
+    "reaction_p50_us",
+    "reaction_p99_us",
+    "reaction_max_us",
+    "reactions_count",
 ];
 
 /// Measures everything.
@@ -56,7 +61,8 @@ pub fn run(options: &GuardOptions) -> Result<ResultFile> {
     let lab = Lab::find()?;
     let plan = Plan::of(options, &lab)?;
     let place = Place::choose(options.lanes.as_deref())?;
-    let mut measured = Measured { emulated: None, groups: Vec::new(), idle: None, notes: plan.notes.clone() };
+    let mut measured =
+        Measured { emulated: None, groups: Vec::new(), idle: None, reactions: None, notes: plan.notes.clone() };
     for group in &plan.groups {
         let cells = of_group(options, &plan, group, place, &lab, &mut measured);
         measured.groups.push(cells.with_context(|| group.name())?);
@@ -83,6 +89,7 @@ fn of_group(
     let ground = Ground::prepare(plan, group, place, lab, sibling)?;
     if measured.idle.is_none() && plan.ways.contains(&Way::Holmes) {
         measured.idle = Some(idle::measure(&ground, plan)?);
+        measured.reactions = Some(reaction::measure(&ground, plan.reactions).context("reactions")?);
     }
     let mut cells = Cells::of(group);
     until_decided(

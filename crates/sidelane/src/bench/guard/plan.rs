@@ -35,6 +35,8 @@ pub(super) struct Plan {
     pub(super) learning: Duration,
     /// For how long an idle agent is watched.
     pub(super) idle: Duration,
+    /// How often it is measured how fast batch leaves.
+    pub(super) reactions: usize,
     /// The paper's lengths of bursts, and S, are multiplied by it.
     pub(super) scale: f64,
     pub(super) stays: Vec<Stay>,
@@ -86,6 +88,7 @@ impl Plan {
             warm_up,
             learning,
             idle: if quick { s(2) } else { s(10) },
+            reactions: if quick { 60 } else { 1_000 },
             scale: if quick { 0.005 } else { 0.02 },
             stays: stays(quick, &mut notes),
             notes,

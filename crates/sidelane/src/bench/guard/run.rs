@@ -117,7 +117,9 @@ impl Ground {
 
     pub(super) fn agent(&self, plan: &Plan, way: Way, containers: &Containers) -> Result<Agent> {
         let batch = containers.path().context("the containers' group has no path")?;
-        let told = Told { way, stages: &self.stages, batch: &batch, calm: CALM.mul_f64(plan.scale) };
+        let ports: Vec<u32> = self.stages.iter().map(|stage| stage.port).collect();
+        let (place, calm) = (self.stages[0].place, CALM.mul_f64(plan.scale));
+        let told = Told { way, place, ports: &ports, batch: &batch, calm };
         Agent::start(&told.file(), self.stages[0].scratch.path(), self.stages.len())
     }
 
