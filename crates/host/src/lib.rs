@@ -7,6 +7,7 @@ pub mod cgroup;
 pub mod clock;
 pub mod corecookie;
 pub mod cpulist;
+pub mod cpuset;
 pub mod events;
 pub mod freezer;
 pub mod median;

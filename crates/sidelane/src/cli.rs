@@ -48,11 +48,12 @@ pub enum Verb {
     /// Measure what Sidelane itself costs, leaks and gains on this machine
     #[command(subcommand)]
     Bench(Bench),
-    /// Share a whole machine between services and batch containers, by what a file says
-    #[command(subcommand)]
-    Agent(Agent),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
+    /// Share the whole machine between services and batch containers, by what a file says
+    Agent(AgentArgs),
+    /// Say what runs where and why, from the running agent
+    Status(StatusArgs),
     /// Put the machine right when the agent dies (not for users)
     #[command(name = crate::undo::guardian::VERB, hide = true)]
     Guardian {
@@ -105,6 +106,30 @@ pub struct AgentFile {
     /// The file, as `sidelane agent example` prints one
     #[arg(long, value_name = "FILE", default_value = "sidelane.toml")]
     pub config: PathBuf,
+}
+
+/// Arguments of `sidelane agent`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Exit code: 0 after SIGTERM or SIGINT, 1 if the agent cannot go on, 2 if the file is wrong.")]
+pub struct AgentArgs {
+    /// What to do with the file instead
+    #[command(subcommand)]
+    pub verb: Option<Agent>,
+    /// The agent's file
+    #[command(flatten)]
+    pub file: AgentFile,
+    /// Only say what would be done: nothing is changed
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `sidelane status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
 }
 
 /// Arguments of `sidelane doctor`.

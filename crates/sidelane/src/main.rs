@@ -7,6 +7,8 @@ use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
 use sidelane::agent::config::{Config, EXAMPLE};
 use sidelane::agent::show::Shown;
+use sidelane::agent::status::StatusOptions;
+use sidelane::agent::{self, AgentOptions};
 use sidelane::bench;
 use sidelane::bench::guard::GuardOptions;
 use sidelane::bench::lanes::LanesOptions;
@@ -14,9 +16,9 @@ use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::sibling::SiblingOptions;
 use sidelane::cli::{
-    Agent, Bench, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs,
-    PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs,
-    Verb,
+    Agent, AgentArgs, Bench, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs,
+    Outputs, PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs,
+    SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -66,13 +68,9 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
-        Verb::Agent(Agent::Check { file }) => check_agent_file(&file),
-        Verb::Agent(Agent::Show(args)) => show_agent_file(&args),
-        Verb::Agent(Agent::Example) => {
-            print!("{EXAMPLE}");
-            Ok(0)
-        }
         Verb::Sim(args) => simulate(args),
+        Verb::Agent(args) => run_agent(args),
+        Verb::Status(args) => agent::status::run(StatusOptions { json: args.json }),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
             Ok(batch::main(entrance_fd, BatchClass::of_name(&class), &command) as u8)
@@ -306,6 +304,22 @@ fn bench_sibling(args: SiblingArgs) -> Result<u8> {
     let result = bench::sibling::run(&options)?;
     let all = Column::of_rows(&result.rows);
     show(&result, &all, args.json.as_deref())
+}
+
+fn run_agent(args: AgentArgs) -> Result<u8> {
+    let AgentArgs { verb, file, dry_run } = args;
+    match verb {
+        Some(Agent::Check { file }) => check_agent_file(&file),
+        Some(Agent::Show(args)) => show_agent_file(&args),
+        Some(Agent::Example) => {
+            print!("{EXAMPLE}");
+            Ok(0)
+        }
+        None => match read_agent_file(&file.config) {
+            Some(config) => agent::run(config, AgentOptions { config: file.config, dry_run }),
+            None => Ok(WRONG_FILE),
+        },
+    }
 }
 
 fn check_agent_file(file: &Path) -> Result<u8> {

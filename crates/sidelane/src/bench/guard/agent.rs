@@ -9,14 +9,13 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
 use super::way::Way;
+use crate::agent::SOCKET;
+use crate::agent::status::Snapshot;
 use crate::experiment::place::Place;
 use crate::experiment::stage::cpu_ns;
 
-/// Where a running agent tells about itself.
-const SOCKET: &str = "/run/sidelane-agent.sock";
 /// Page faults in a nanosecond of the service: what an emulated sibling makes it do while it makes up for its loss.
 const FORMULA: &str = "page-faults / task-clock";
 /// Five in a window of 50 µs.
@@ -42,13 +41,12 @@ impl Agent {
         command.args(["agent", "--config"]).arg(&file).stdin(Stdio::null());
         command.stdout(said.try_clone()?).stderr(said);
         let agent = Self { child: command.spawn().context("cannot start the agent")?, log };
-        let count = |seen: &Value, what: &str| seen[what].as_array().map_or(0, Vec::len);
-        let knows = |seen: &Value| count(seen, "services") >= services && count(seen, "containers") > 0;
+        let knows = |seen: &Snapshot| seen.services.len() >= services && !seen.containers.is_empty();
         agent.wait_until(knows)?;
         Ok(agent)
     }
 
-    fn wait_until(&self, is_so: impl Fn(&Value) -> bool) -> Result<()> {
+    fn wait_until(&self, is_so: impl Fn(&Snapshot) -> bool) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         while !ask().is_some_and(|seen| is_so(&seen)) {
             ensure!(cpu_ns(self.child.id()).is_some(), "the agent has ended: {}", self.said());
@@ -73,7 +71,7 @@ impl Agent {
 
     /// From what it tells interference, in its own words.
     pub(super) fn metric(&self) -> Option<String> {
-        ask()?["agent"]["metric"].as_str().map(str::to_owned)
+        ask().map(|seen| seen.agent.metric)
     }
 
     /// Asks it to end, and waits until it has put everything right.
@@ -110,7 +108,7 @@ impl Drop for Agent {
 }
 
 /// Asks the running agent about itself.
-fn ask() -> Option<Value> {
+fn ask() -> Option<Snapshot> {
     let mut text = String::new();
     UnixStream::connect(SOCKET).ok()?.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()

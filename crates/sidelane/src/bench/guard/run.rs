@@ -26,8 +26,8 @@ use sidelane_host::cpulist::CpuSet;
 const TICK: Duration = Duration::from_millis(20);
 /// For how long each kind of work is measured with the lane to itself, at least.
 const WORK_ALONE: Duration = Duration::from_millis(400);
-/// S of the paper's experiments, before it is scaled.
-const CALM: Duration = Duration::from_secs(4);
+/// S, before it is scaled: the agent's own default.
+const CALM: Duration = Duration::from_secs(1);
 
 /// The stores and what batch needs, for all runs of a group.
 pub(super) struct Ground {

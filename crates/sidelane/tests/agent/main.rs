@@ -1,0 +1,11 @@
+//! The agent on real groups and processes: what it decides is done, whatever happens meanwhile, and undone.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod daemon;
+mod faults;
+mod groups;
+mod lanes;
+mod others;
+mod service;
+mod shares;
