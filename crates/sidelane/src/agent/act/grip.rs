@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result, ensure};
-use sidelane_host::cgroup::processes;
+use sidelane_host::cgroup::{Hierarchy, processes};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::procfs::is_alive;
 use sidelane_host::service::Target;
@@ -56,6 +56,15 @@ impl Found {
         let root_of = |dir: &Path| root_above(dir, &container.id.path, &container.top);
         let cpuset = adoptee.cpuset.map(|leaf| (root_of(&leaf.dir), leaf.dir));
         Ok(Self { dir, cpuset, freezer: adoptee.freezable })
+    }
+
+    /// There are groups of its path that could do what its own cannot, and that hold other processes or none: whoever
+    /// makes it may be putting it into one after the other.
+    pub(super) fn is_in_the_making(&self, container: &Container) -> bool {
+        let dirs = Hierarchy::all().into_iter().map(|hierarchy| container.dir(&hierarchy));
+        let lacks_freezer = |dir: &PathBuf| self.freezer.is_none() && Freezer::of(dir).is_some();
+        let lacks_list = |dir: &PathBuf| self.cpuset.is_none() && dir.join("cpuset.cpus").exists();
+        dirs.filter(|dir| dir.is_dir()).any(|dir| lacks_freezer(&dir) || lacks_list(&dir))
     }
 }
 

@@ -29,9 +29,9 @@ use tree::HeldTree;
 /// Why a container is not held.
 #[derive(Debug, thiserror::Error)]
 pub enum TakeError {
-    /// It has no process yet, or no more.
-    #[error("it is empty")]
-    Empty,
+    /// It has no process yet or no more, or is still being put into its groups.
+    #[error("it is not complete")]
+    Incomplete,
     /// It must not be touched.
     #[error(transparent)]
     Refused(AdoptError),
@@ -43,7 +43,7 @@ pub enum TakeError {
 impl From<AdoptError> for TakeError {
     fn from(error: AdoptError) -> Self {
         match error {
-            AdoptError::Empty(_) | AdoptError::NoGroup(_) => Self::Empty,
+            AdoptError::Empty(_) | AdoptError::NoGroup(_) => Self::Incomplete,
             error => Self::Refused(error),
         }
     }
@@ -74,9 +74,19 @@ impl Hands {
         &mut self.guardian
     }
 
-    /// Takes a container, whose CPUs stay as they are until somebody decides. Returns those that it may be given.
-    pub fn take(&mut self, place: usize, container: &Container, services: &BTreeSet<u32>) -> Result<CpuSet, TakeError> {
+    /// Takes a container, whose CPUs stay as they are until somebody decides. Returns those that it may be given. One
+    /// that has waited for long is taken as it is.
+    pub fn take(
+        &mut self,
+        place: usize,
+        container: &Container,
+        services: &BTreeSet<u32>,
+        has_waited: bool,
+    ) -> Result<CpuSet, TakeError> {
         let found = Found::of(container, services)?;
+        if !has_waited && found.is_in_the_making(container) {
+            return Err(TakeError::Incomplete);
+        }
         let (means, allowed) = match found.cpuset.clone() {
             Some((root, dir)) => {
                 let allowed = self.admit(&root, &dir)?;

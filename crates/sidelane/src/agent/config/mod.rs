@@ -27,7 +27,7 @@ use sidelane_policy::borrow::{Objective, PolicyKind};
 use crate::lane::gate::GateChoice;
 pub use glob::{Fit, Glob, GlobError};
 pub use kubernetes::Class;
-pub use machine::{OnMachine, Unfit, mask, set};
+pub use machine::{Counters, OnMachine, Told, Unfit, mask, set};
 pub use problem::{Problem, Problems};
 
 /// A file in which everything is said, with comments.

@@ -1,8 +1,11 @@
 //! How they share the machine: `[policy]`, `[intervals]` and `[metric]`.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::events::{Formula, FormulaError};
+use sidelane_host::perf::Event;
 use sidelane_policy::holmes::HolmesConfig;
 use sidelane_policy::perfiso::PerfIsoConfig;
 
@@ -162,12 +165,27 @@ pub(super) fn metric(reader: Reader) -> Metric {
         (_, Some(_)) => reader.wrong("replay", "is given, and source is another", "write source = \"replay\""),
         (_, None) => {}
     }
-    let formula = reader.text("formula", "write events and how they go together, as in \"stalls / (loads + stores)\"");
-    let formula = reader.setting("formula", formula.map(|text| Some(text.to_owned())), None, |formula| {
+    let formula =
+        reader.parsed("formula", parse_formula, "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"");
+    let formula = reader.setting("formula", formula.map(Some), None, |formula| {
         formula.as_ref().map_or("the processor's own".to_owned(), |formula| quoted(formula))
     });
     reader.finish();
     Metric { source, formula }
+}
+
+/// Which events there are is the machine's to say; any name may be one.
+fn parse_formula(text: &str) -> Result<String, &'static str> {
+    let number = Cell::new(0);
+    let event = |_: &str| {
+        number.set(number.get() + 1);
+        Some(Event::raw(number.get()))
+    };
+    match Formula::parse_with(text, event) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(FormulaError::TooMany { .. }) => Err("has more events than are counted at the same time"),
+        Err(FormulaError::Form { .. } | FormulaError::Event { .. }) => Err("is not a formula"),
+    }
 }
 
 /// A time as the file has it.

@@ -46,6 +46,8 @@ use doors::{Bells, Doors, Woken};
 
 /// Between two looks while no service or no batch runs.
 const IDLE_LOOK_NS: Nanos = 500_000_000;
+/// Whoever makes a container puts it into all its groups within this time.
+const MAKING_NS: Nanos = 1_000_000_000;
 /// Between two slow looks while both do.
 const SLOW_LOOK_NS: Nanos = 200_000_000;
 
@@ -72,8 +74,8 @@ pub struct Agent {
     hands: Option<Hands>,
     owners: Owners,
     claim: Option<Claim>,
-    /// Containers that have no process yet, or are still being put into their groups.
-    waiting: Vec<Container>,
+    /// Containers that have no process yet or are still being put into their groups, and since when they wait.
+    waiting: Vec<(Container, Nanos)>,
     chosen: Chosen,
     metric: Metric,
     looker: Looker,

@@ -6,7 +6,7 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::Nanos;
 
-use super::{Agent, IDLE_LOOK_NS, SLOW_LOOK_NS};
+use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS};
 use crate::agent::act::{Hands, TakeError};
 use crate::agent::discover::{Changes, Container, FoundService};
 use crate::agent::masks::mask_of;
@@ -58,14 +58,15 @@ impl Agent {
             }
         }
         for id in changes.containers_gone {
-            self.waiting.retain(|container| container.id != id);
+            self.waiting.retain(|(container, _)| container.id != id);
             if let Some(place) = self.tracked.place_of_container(&id) {
                 self.drop_container(place)?;
             }
         }
         changes.services_grew.into_iter().for_each(|found| self.tracked.grow_service(found));
         changes.services_came.into_iter().for_each(|found| self.add_service(found));
-        self.waiting.extend(changes.containers_came);
+        let now_ns = now_ns();
+        self.waiting.extend(changes.containers_came.into_iter().map(|container| (container, now_ns)));
         Ok(())
     }
 
@@ -99,18 +100,18 @@ impl Agent {
 
     /// Takes those containers that are complete by now.
     fn take_waiting(&mut self) -> Result<()> {
-        for container in std::mem::take(&mut self.waiting) {
+        for (container, since_ns) in std::mem::take(&mut self.waiting) {
             let name = container.name.clone();
-            match self.add_container(container) {
+            match self.add_container(container, now_ns() - since_ns > MAKING_NS) {
                 Ok(()) => {}
-                Err((container, TakeError::Empty)) => self.waiting.push(container),
+                Err((container, TakeError::Incomplete)) => self.waiting.push((container, since_ns)),
                 Err((_, error)) => self.note(format!("{name} is left alone: {error:#}")),
             }
         }
         Ok(())
     }
 
-    fn add_container(&mut self, container: Container) -> Result<(), (Container, TakeError)> {
+    fn add_container(&mut self, container: Container, has_waited: bool) -> Result<(), (Container, TakeError)> {
         let services = self.tracked.service_pids();
         let (name, thing) = (container.name.clone(), Thing::Group(container.id.path.clone()));
         if let Err(owned) = self.owners.take(thing.clone(), Owner::Policy) {
@@ -119,7 +120,7 @@ impl Agent {
         let copy = container.clone();
         let place = self.tracked.add_container(container).map_err(|error| (copy.clone(), TakeError::Other(error)))?;
         let taken = match &mut self.hands {
-            Some(hands) => hands.take(place, &copy, &services),
+            Some(hands) => hands.take(place, &copy, &services, has_waited),
             None => Ok(self.usable.clone()),
         };
         match taken {

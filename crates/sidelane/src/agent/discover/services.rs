@@ -94,9 +94,11 @@ impl Finder {
     }
 
     fn bring_up_to_date(&mut self, id: ServiceId, known: Known) {
-        if let Some(service) = self.services.get_mut(&id) {
-            (service.name, service.terms, service.rule) = (known.name, known.terms, known.rule);
+        let Some(service) = self.services.get_mut(&id) else { return };
+        if service.group.as_ref().is_none_or(|group| service.name != with_path(&known.name, group)) {
+            service.name = known.name;
         }
+        (service.terms, service.rule) = (known.terms, known.rule);
     }
 
     /// Takes in a group, once it has processes.
@@ -226,7 +228,7 @@ impl Finder {
     fn unused(&self, name: String, group: Option<&GroupId>) -> String {
         let is_used = self.services.values().any(|service| service.name == name);
         match group.filter(|_| is_used) {
-            Some(group) => format!("{name} {}", group.path),
+            Some(group) => with_path(&name, group),
             None => name,
         }
     }
@@ -240,4 +242,9 @@ impl Finder {
         }
         changes.services_gone.push(id);
     }
+}
+
+/// The name of a group that shares its last part with another one.
+fn with_path(name: &str, group: &GroupId) -> String {
+    format!("{name} {}", group.path)
 }

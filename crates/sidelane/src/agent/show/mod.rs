@@ -12,7 +12,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::Topology;
 
-use super::config::{Config, Kind, MetricSource, OnMachine};
+use super::config::{Config, Kind, MetricSource, OnMachine, Setting, Told};
 use super::discover::{Container, Finder, FoundService};
 use crate::lane::objective::written;
 
@@ -115,6 +115,7 @@ impl Shown {
     pub fn of(file: &Path, config: &Config, finder: &Finder) -> Result<Self> {
         let here = config.here()?;
         let unfit = here.as_ref().err().map_or_else(Vec::new, |unfit| unfit.iter().map(ToString::to_string).collect());
+        let stands_in = here.as_ref().ok().and_then(|here| stand_in(config, here));
         Ok(Self {
             file: file.display().to_string(),
             machine: Topology::read(Path::new("/sys"))?.describe(),
@@ -122,7 +123,7 @@ impl Shown {
             containers: finder.containers().map(|container| ContainerShown::of(container, finder)).collect(),
             cpus: here.ok().map(|here| CpusShown::of(config, &here)),
             settings: config.settings.iter().map(SettingShown::of).collect(),
-            missing: finder.lacks().iter().map(ToString::to_string).collect(),
+            missing: finder.lacks().iter().map(ToString::to_string).chain(stands_in).collect(),
             unfit,
         })
     }
@@ -131,6 +132,17 @@ impl Shown {
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.unfit.is_empty())
     }
+}
+
+/// What is told from something else than was hoped for.
+fn stand_in(config: &Config, here: &OnMachine) -> Option<String> {
+    let is_holmes = matches!(config.policy.kind, Kind::Holmes(_));
+    let stands_in = is_holmes && here.told == Told::Harm && config.metric.source == MetricSource::Auto;
+    stands_in.then(|| {
+        "metric: nothing can be counted here, so that interference is told from the services' own request times, and \
+         batch has to disturb some requests first; run where the processor's counters can be used"
+            .to_owned()
+    })
 }
 
 impl ServiceShown {
@@ -163,10 +175,10 @@ impl ContainerShown {
 
 impl CpusShown {
     fn of(config: &Config, here: &OnMachine) -> Self {
-        let interference = match &here.source {
-            MetricSource::Counters => "the processor's counters".to_owned(),
-            MetricSource::Replay(file) => format!("counters that were recorded in {}", file.display()),
-            MetricSource::Harm | MetricSource::Auto => "the services' own request times".to_owned(),
+        let interference = match &here.told {
+            Told::Counters(formula) => formula.to_string(),
+            Told::Replay(file) => format!("counters that were recorded in {}", file.display()),
+            Told::Harm => "the services' own request times".to_owned(),
         };
         let is_holmes = matches!(config.policy.kind, Kind::Holmes(_));
         Self {
@@ -179,7 +191,7 @@ impl CpusShown {
 }
 
 impl SettingShown {
-    fn of(setting: &super::config::Setting) -> Self {
+    fn of(setting: &Setting) -> Self {
         let from = setting.line.map_or_else(|| "default".to_owned(), |line| format!("line {line}"));
         Self { key: setting.key.clone(), value: setting.value.clone(), from }
     }

@@ -128,9 +128,3 @@ fn hand_down(leaf: &Leaf) {
         let _ = leaf.write("cgroup.subtree_control", &format!("+{controller}"));
     }
 }
-
-/// Where a program is on the PATH.
-fn on_path(program: &str) -> Option<PathBuf> {
-    let path = std::env::var_os("PATH").unwrap_or_default();
-    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
-}

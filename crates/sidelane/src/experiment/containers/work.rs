@@ -7,7 +7,6 @@ use std::process::{Command, Stdio};
 
 use anyhow::{Context, Result, ensure};
 
-use super::on_path;
 use crate::experiment::sibling::Sibling;
 use crate::lab::Lab;
 
@@ -137,6 +136,12 @@ fn has_spark() -> bool {
     let mut python = Command::new("python3");
     python.args(["-c", "import pyspark"]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     on_path("java").is_some() && python.status().is_ok_and(|status| status.success())
+}
+
+/// Where a program is on the PATH.
+fn on_path(program: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    std::env::split_paths(&path).map(|dir| dir.join(program)).find(|file| file.is_file())
 }
 
 #[cfg(test)]

@@ -106,6 +106,10 @@ fn each_group_of_a_pattern_is_a_service_of_its_own() {
         ["/batch/x/jobs/1", "/batch/y/jobs/1"]
     );
     assert!(look.again().is_empty());
+    files.add_group("/a.slice/redis@3.service 4:redis");
+    look.again();
+    assert_eq!(look.services()[1], "redis:redis@1.service /b.slice/redis@1.service");
+    assert_eq!(look.services().len(), 4);
 }
 
 #[test]
@@ -142,4 +146,42 @@ fn another_file_keeps_who_is_in_both() {
     );
     let changes = look.again();
     assert_eq!((changes.services_gone.len(), changes.containers_gone.len()), (1, 1));
+}
+
+/// A file system at a hierarchy's place, until it is dropped.
+struct Mount(std::path::PathBuf);
+
+impl Mount {
+    fn over(dir: &std::path::Path) -> Option<Self> {
+        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(dir).output();
+        mounted.is_ok_and(|output| output.status.success()).then(|| Self(dir.to_owned()))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_hierarchy_that_is_mounted_anew_is_read_anew() {
+    let files = Files::of("hierarchy v2");
+    let dir = files.path().join("cgroup/v2");
+    let Some(first) = Mount::over(&dir) else {
+        return sidelane_skip::skip("needs to mount a file system, which is not allowed here".to_owned());
+    };
+    files.add_group("/batch/a");
+    let mut look = files.finder(BATCH);
+    assert_eq!(look.again().containers_came.len(), 1);
+    drop(first);
+    let _second = Mount::over(&dir);
+    files.add_group("/batch/b");
+    let changes = look.again();
+    assert_eq!(
+        (changes.containers_came[0].id.path.as_str(), changes.containers_gone[0].path.as_str()),
+        ("/batch/b", "/batch/a")
+    );
+    files.add_group("/batch/c");
+    assert_eq!(look.again().containers_came.len(), 1);
 }
