@@ -76,6 +76,10 @@ notes! {
         WorkMissing { work: &'static str = "spark", why: &'static str = "PySpark is missing" } =>
             "batch had no {work} among its containers",
             "install what is missing ({why})";
+        NoStandIn { why: String = "there are no counters".to_owned() } =>
+            "the agent told interference from request times, which is slow, and how fast it takes batch away was not \
+             measured: it cannot count page faults, which stand in for stalls here ({why})",
+            "see what sidelane doctor says of perf events";
         LittleHarm { what: String = "redis, mix a".to_owned(), times: String = "1.2".to_owned() } =>
             "{what}: unmanaged batch made the p99 only {times} times as long as alone, so nothing is checked there",
             "run it where batch disturbs the service more";

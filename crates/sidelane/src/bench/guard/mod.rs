@@ -31,6 +31,7 @@ use crate::experiment::sibling::{Emulated, Sibling};
 use crate::lab::Lab;
 use crate::machine;
 use crate::note::written;
+use agent::Source;
 use cells::{Cells, Measured};
 pub use options::GuardOptions;
 use plan::{Group, Plan};
@@ -86,10 +87,10 @@ fn of_group(
 ) -> Result<Cells> {
     let sibling = Sibling::choose_with_stand_in(options.sibling, place, lab)?;
     measured.emulated = Emulated::of(sibling.as_ref(), &place.lanes());
-    let ground = Ground::prepare(plan, group, place, lab, sibling)?;
-    if measured.idle.is_none() && plan.ways.contains(&Way::Holmes) {
-        measured.idle = Some(idle::measure(&ground, plan)?);
-        measured.reactions = Some(reaction::measure(&ground, plan.reactions).context("reactions")?);
+    let mut ground = Ground::prepare(plan, group, place, lab, sibling)?;
+    if plan.ways.contains(&Way::Holmes) {
+        measured.notes.extend(ground.choose_source()?);
+        of_agent(plan, &ground, measured)?;
     }
     let mut cells = Cells::of(group);
     until_decided(
@@ -100,4 +101,15 @@ fn of_group(
         checks::of_group,
     )?;
     Ok(cells)
+}
+
+/// What concerns the agent alone is measured once. How fast it reacts can only be told where it counts.
+fn of_agent(plan: &Plan, ground: &Ground, measured: &mut Measured) -> Result<()> {
+    if measured.idle.is_none() {
+        measured.idle = Some(idle::measure(ground, plan)?);
+    }
+    if measured.reactions.is_none() && ground.source == Source::StandIn {
+        measured.reactions = Some(reaction::measure(ground, plan.reactions).context("reactions")?);
+    }
+    Ok(())
 }

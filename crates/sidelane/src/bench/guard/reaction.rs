@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::agent::{Agent, Told};
+use super::agent::{Agent, Source, Told};
 use super::run::Ground;
 use super::way::Way;
 use crate::experiment::containers::{Containers, Work};
@@ -46,7 +46,7 @@ pub(super) fn measure(ground: &Ground, times: usize) -> Result<Reactions> {
     wait_until(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;
     let batch = containers.path().context("the containers' group has no path")?;
     let ports = [service.ready("port")?];
-    let told = Told { way: Way::Holmes, place, ports: &ports, batch: &batch, calm: CALM };
+    let told = Told { way: Way::Holmes, place, ports: &ports, batch: &batch, calm: CALM, source: Source::StandIn };
     let agent = Agent::start(&told.file(), ground.stages[0].scratch.path(), 1)?;
     let reactions = (0..times).map(|_| react(&mut service, &containers)).collect::<Result<Vec<_>>>();
     agent.end()?;

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::agent::{Agent, Told};
+use super::agent::{Agent, Source, Told};
 use super::cells::{Cells, Figures, Latency, Run};
 use super::plan::{Group, Plan, RUNS_A_BLOCK};
 use super::way::Way;
@@ -19,6 +19,7 @@ use crate::experiment::stage::Stage;
 use crate::experiment::store;
 use crate::lab::Lab;
 use crate::lane::beside::keep_off;
+use crate::note::Note;
 use crate::undo::guardian::Guardian;
 use sidelane_host::cpulist::CpuSet;
 
@@ -36,6 +37,7 @@ pub(super) struct Ground {
     /// How fast each kind of work is with the batch lane to itself, a second.
     alone_per_s: BTreeMap<&'static str, f64>,
     rates_per_s: Vec<f64>,
+    pub(super) source: Source,
 }
 
 impl Ground {
@@ -56,7 +58,7 @@ impl Ground {
         let first = stages.first().context("no store to measure")?;
         let workshop = Workshop::make(lab, first.sibling.as_ref(), first.scratch.path())?;
         let rates_per_s = stages.iter().map(|stage| group.rate_per_s(stage.mean_service_us)).collect();
-        let mut ground = Self { stages, workshop, alone_per_s: BTreeMap::new(), rates_per_s };
+        let mut ground = Self { stages, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::StandIn };
         for stay in &plan.stays {
             ground.alone_per_s.insert(stay.work.name(), ground.work_alone_per_s(stay)?);
         }
@@ -74,6 +76,16 @@ impl Ground {
         let per_s = (last - first) as f64 / began.elapsed().as_secs_f64();
         containers.finish()?;
         Ok(per_s)
+    }
+
+    /// Finds out from what an agent can tell interference here. Returns what it cannot.
+    pub(super) fn choose_source(&mut self) -> Result<Option<Note>> {
+        let (place, folder) = (self.stages[0].place, self.stages[0].scratch.path());
+        let ports = [self.stages[0].port];
+        let told = Told { way: Way::Holmes, place, ports: &ports, batch: "/none", calm: CALM, source: Source::StandIn };
+        let (source, why) = Source::choose(&told, folder)?;
+        self.source = source;
+        Ok(why.map(|why| Note::NoStandIn { why }))
     }
 
     pub(super) fn workshop(&self) -> &Workshop {
@@ -119,7 +131,7 @@ impl Ground {
         let batch = containers.path().context("the containers' group has no path")?;
         let ports: Vec<u32> = self.stages.iter().map(|stage| stage.port).collect();
         let (place, calm) = (self.stages[0].place, CALM.mul_f64(plan.scale));
-        let told = Told { way, place, ports: &ports, batch: &batch, calm };
+        let told = Told { way, place, ports: &ports, batch: &batch, calm, source: self.source };
         Agent::start(&told.file(), self.stages[0].scratch.path(), self.stages.len())
     }
 

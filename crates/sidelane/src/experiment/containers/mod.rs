@@ -8,8 +8,6 @@ mod churn;
 mod container;
 mod work;
 
-use std::path::PathBuf;
-
 use anyhow::{Context, Result, ensure};
 
 pub use churn::{Churn, Stay};
