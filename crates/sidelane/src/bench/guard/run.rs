@@ -151,6 +151,8 @@ impl Ground {
             told = now;
             Ok(())
         })?;
+        // Whoever was to go while the load ended.
+        churn.as_deref_mut().map_or(Ok(()), |churn| churn.tick(told, plan.run.max(told)))?;
         let used = Used::now(self, churn.as_deref(), agent)?;
         let length = used.at - before.at;
         let share = |now: u64, then: u64| (now - then) as f64 / length.as_nanos() as f64;
