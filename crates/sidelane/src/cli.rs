@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind};
 
+use crate::bench::guard::Way;
 use crate::bench::rounds::Patience;
 use crate::channel::signal::Signal;
 use crate::experiment::sibling::Carrier;
@@ -519,6 +520,9 @@ pub struct GuardArgs {
     /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
     #[arg(long, value_name = "HOW", value_enum)]
     pub sibling: Option<Carrier>,
+    /// The ways of sharing to measure, besides the stores alone [default: all]
+    #[arg(long, value_name = "WAY", value_enum, value_delimiter = ',')]
+    pub ways: Option<Vec<Way>>,
     /// Where results go
     #[command(flatten)]
     pub files: ResultFiles,

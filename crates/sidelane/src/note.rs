@@ -76,6 +76,10 @@ notes! {
         WorkMissing { work: &'static str = "spark", why: &'static str = "PySpark is missing" } =>
             "batch had no {work} among its containers",
             "install what is missing ({why})";
+        NoStandIn { why: String = "there are no counters".to_owned() } =>
+            "the agent told interference from request times, which is slow, and how fast it takes batch away was not \
+             measured: it cannot count page faults, which stand in for stalls here ({why})",
+            "see what sidelane doctor says of perf events";
         LittleHarm { what: String = "redis, mix a".to_owned(), times: String = "1.2".to_owned() } =>
             "{what}: unmanaged batch made the p99 only {times} times as long as alone, so nothing is checked there",
             "run it where batch disturbs the service more";
@@ -286,6 +290,11 @@ notes! {
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: the lab's programs spin for as long; from others a real-time thread takes \
              it in slices of 0.5 to 2 ms. --sibling none switches it off";
+        EmulatedSiblingInside { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
+            "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
+             {batch_loss} % to the service: the lab's programs, and servers with a library of the lab's preloaded, spin \
+             for as long, and make page faults meanwhile, which stand in for stalls; from others a real-time thread \
+             takes it. --sibling none switches it off";
         EmulatedSiblingByThief { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: a real-time thread on each lane takes that, in slices of 0.5 to 2 ms. \

@@ -93,10 +93,17 @@ impl Mix {
 }
 
 /// Puts it up at `place`, fills it, and finds out roughly what a request takes. The lab's programs make up themselves
-/// for what `sibling` takes, if that is so.
-pub fn stage(place: Place, lab: Lab, sibling: Option<Sibling>, store: Store, mix: Mix) -> Result<Stage> {
+/// for what the sibling takes, if that is so: the stage's own, or that of another stage.
+pub fn stage(
+    place: Place,
+    lab: Lab,
+    sibling: Option<Sibling>,
+    others: Option<&Sibling>,
+    store: Store,
+    mix: Mix,
+) -> Result<Stage> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
-    let server = Server::start(store, &lab, place.request, scratch.path(), sibling.as_ref())?;
+    let server = Server::start(store, &lab, place.request, scratch.path(), sibling.as_ref().or(others))?;
     let records = mix.records.to_string();
     let questions = ["--protocol", store.protocol(), "--mix", mix.name, "--records", &records].map(OsString::from);
     let mut stage = Stage {
@@ -121,7 +128,7 @@ pub fn stage(place: Place, lab: Lab, sibling: Option<Sibling>, store: Store, mix
 /// As [`stage`], and finds out well what a request takes at half load: a server that is asked often takes several
 /// requests at a time.
 pub fn measured_stage(place: Place, lab: Lab, sibling: Option<Sibling>, store: Store, mix: Mix) -> Result<Stage> {
-    let mut stage = stage(place, lab, sibling, store, mix)?;
+    let mut stage = stage(place, lab, sibling, None, store, mix)?;
     let watched = stage.sockets.take();
     stage.mean_service_us = mean_service_us(&stage, stage.rate_per_s(TRIAL_LOAD))?;
     stage.sockets = watched;
@@ -164,7 +171,7 @@ impl Server {
             }
             Store::RocksDb | Store::WiredTiger => return store.serve(lab, dir, Some(cpu), sibling).map(Server::Lab),
         };
-        let server = Server::Program { child: start(words, cpu)?, port };
+        let server = Server::Program { child: start(words, cpu, sibling)?, port };
         server.wait_until_ready(words[0], port)?;
         Ok(server)
     }
@@ -203,8 +210,9 @@ impl Drop for Server {
     }
 }
 
-fn start(words: &[&str], cpu: u32) -> Result<Child> {
+fn start(words: &[&str], cpu: u32, sibling: Option<&Sibling>) -> Result<Child> {
     let mut command = Command::new(words[0]);
+    command.envs(sibling.into_iter().flat_map(Sibling::variables));
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
     // SAFETY: one async-signal-safe system call between fork and exec.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };

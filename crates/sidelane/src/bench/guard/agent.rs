@@ -9,13 +9,17 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
-use serde_json::Value;
 
 use super::way::Way;
-use crate::experiment::stage::{Stage, cpu_ns};
+use crate::agent::SOCKET;
+use crate::agent::status::Snapshot;
+use crate::experiment::place::Place;
+use crate::experiment::stage::cpu_ns;
 
-/// Where a running agent tells about itself.
-const SOCKET: &str = "/run/sidelane-agent.sock";
+/// Page faults in a nanosecond of the service: what an emulated sibling makes it do while it makes up for its loss.
+const FORMULA: &str = "page-faults / task-clock";
+/// Five in a window of 50 µs.
+const E: &str = "e = 0.0001\n";
 /// It finds a service by its port at its first look.
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 const END_TIMEOUT: Duration = Duration::from_secs(10);
@@ -28,7 +32,7 @@ pub(super) struct Agent {
 }
 
 impl Agent {
-    /// Starts it, and waits until it knows all services and some container.
+    /// Starts it, and waits until it knows so many services, and some container if there are services.
     pub(super) fn start(config: &str, folder: &Path, services: usize) -> Result<Self> {
         let (file, log) = (folder.join("sidelane.toml"), folder.join("agent.log"));
         fs::write(&file, config).context("cannot write the agent's file")?;
@@ -36,17 +40,16 @@ impl Agent {
         let mut command = Command::new("/proc/self/exe");
         command.args(["agent", "--config"]).arg(&file).stdin(Stdio::null());
         command.stdout(said.try_clone()?).stderr(said);
-        let agent = Self { child: command.spawn().context("cannot start the agent")?, log };
-        let count = |seen: &Value, what: &str| seen[what].as_array().map_or(0, Vec::len);
-        let knows = |seen: &Value| count(seen, "services") >= services && count(seen, "containers") > 0;
+        let mut agent = Self { child: command.spawn().context("cannot start the agent")?, log };
+        let knows = |seen: &Snapshot| services == 0 || (seen.services.len() >= services && !seen.containers.is_empty());
         agent.wait_until(knows)?;
         Ok(agent)
     }
 
-    fn wait_until(&self, is_so: impl Fn(&Value) -> bool) -> Result<()> {
+    fn wait_until(&mut self, is_so: impl Fn(&Snapshot) -> bool) -> Result<()> {
         let deadline = Instant::now() + START_TIMEOUT;
         while !ask().is_some_and(|seen| is_so(&seen)) {
-            ensure!(cpu_ns(self.child.id()).is_some(), "the agent has ended: {}", self.said());
+            ensure!(self.child.try_wait()?.is_none(), "the agent has ended: {}", self.said());
             ensure!(Instant::now() < deadline, "the agent does not know its services after 10 s: {}", self.said());
             thread::sleep(ASK_EVERY);
         }
@@ -68,7 +71,7 @@ impl Agent {
 
     /// From what it tells interference, in its own words.
     pub(super) fn metric(&self) -> Option<String> {
-        ask()?["agent"]["metric"].as_str().map(str::to_owned)
+        ask().map(|seen| seen.agent.metric)
     }
 
     /// Asks it to end, and waits until it has put everything right.
@@ -105,39 +108,63 @@ impl Drop for Agent {
 }
 
 /// Asks the running agent about itself.
-fn ask() -> Option<Value> {
+fn ask() -> Option<Snapshot> {
     let mut text = String::new();
     UnixStream::connect(SOCKET).ok()?.read_to_string(&mut text).ok()?;
     serde_json::from_str(&text).ok()
 }
 
+/// From what the agent is to tell interference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Source {
+    /// Page faults, which whoever makes up for an emulated sibling makes meanwhile.
+    StandIn,
+    /// The services' own request times.
+    Harm,
+}
+
+impl Source {
+    /// The stand-in, if an agent counts it here; else the reason why not.
+    pub(super) fn choose(told: &Told<'_>, folder: &Path) -> Result<(Self, Option<String>)> {
+        match Agent::start(&told.file(), folder, 0) {
+            Ok(agent) => agent.end().map(|()| (Self::StandIn, None)),
+            Err(why) => Ok((Self::Harm, Some(format!("{why:#}")))),
+        }
+    }
+}
+
 /// What an agent is told of this experiment.
 pub(super) struct Told<'a> {
     pub(super) way: Way,
-    pub(super) stages: &'a [Stage],
+    pub(super) place: Place,
+    /// Where services listen.
+    pub(super) ports: &'a [u32],
     /// The group of all containers.
     pub(super) batch: &'a str,
     /// S.
     pub(super) calm: Duration,
+    pub(super) source: Source,
 }
 
 impl Told<'_> {
     /// The agent's file.
     pub(super) fn file(&self) -> String {
-        let place = self.stages[0].place;
-        let (request, batch) = (place.request, place.batch);
-        let service = |stage: &Stage| {
-            let port = stage.port;
-            format!("[[service]]\nname = \"port-{port}\"\nport = {port}\ncpus = \"{request}\"\n\n")
-        };
-        let services: String = self.stages.iter().map(service).collect();
+        let (request, batch) = (self.place.request, self.place.batch);
+        let service =
+            |port: &u32| format!("[[service]]\nname = \"port-{port}\"\nport = {port}\ncpus = \"{request}\"\n\n");
+        let services: String = self.ports.iter().map(service).collect();
         let kind = match self.way {
             Way::PerfIso => "kind = \"perfiso\"\nidle = 1\n".to_owned(),
             _ => format!("kind = \"holmes\"\ns = \"{}us\"\nreserved = \"{request}\"\n", self.calm.as_micros()),
         };
+        let (e, metric) = match (self.way, self.source) {
+            (Way::PerfIso, _) => ("", String::new()),
+            (_, Source::StandIn) => (E, format!("\n[metric]\nsource = \"counters\"\nformula = \"{FORMULA}\"\n")),
+            (_, Source::Harm) => ("", "\n[metric]\nsource = \"harm\"\n".to_owned()),
+        };
         let siblings = format!("siblings = [\"{request},{batch}\"]\n");
         let gate =
             if self.way == Way::HolmesGate { "\n[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"\n" } else { "" };
-        format!("{services}[[batch]]\ncgroup = \"{}\"\n\n[policy]\n{kind}{siblings}{gate}", self.batch)
+        format!("{services}[[batch]]\ncgroup = \"{}\"\n\n[policy]\n{kind}{e}{siblings}{metric}{gate}", self.batch)
     }
 }

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use super::idle::Idle;
 use super::plan::Group;
+use super::reaction::Reactions;
 use super::way::Way;
 use crate::experiment::sibling::Emulated;
 use crate::note::Note;
@@ -15,6 +16,7 @@ pub(super) struct Measured {
     pub(super) emulated: Option<Emulated>,
     pub(super) groups: Vec<Cells>,
     pub(super) idle: Option<Idle>,
+    pub(super) reactions: Option<Reactions>,
     pub(super) notes: BTreeSet<Note>,
 }
 

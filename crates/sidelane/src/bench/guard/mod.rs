@@ -7,7 +7,7 @@
 //! - `plan`: which stores, mixes and containers, how often and for how long
 //! - `way`: the ways of sharing; `agent`: the agent's process and its file
 //! - `run`: one run of one way; `cells`: all of them
-//! - `idle`: what an agent costs that has nothing to do
+//! - `idle`: what an agent costs that has nothing to do; `reaction`: from interference to batch being off
 //! - `checks`, `rows`, `words`, `pictures`: what is told
 
 mod agent;
@@ -17,6 +17,7 @@ mod idle;
 mod options;
 mod pictures;
 mod plan;
+mod reaction;
 mod rows;
 mod run;
 mod way;
@@ -30,14 +31,16 @@ use crate::experiment::sibling::{Emulated, Sibling};
 use crate::lab::Lab;
 use crate::machine;
 use crate::note::written;
+use agent::Source;
 use cells::{Cells, Measured};
 pub use options::GuardOptions;
 use plan::{Group, Plan};
 use run::Ground;
 use sidelane_report::ResultFile;
+pub use way::Way;
 
 /// The columns of the tables on a terminal; the page shows all.
-pub const COLUMNS: [&str; 10] = [
+pub const COLUMNS: [&str; 14] = [
     "mean_us",
     "p99_us",
     "p99_over_alone",
@@ -48,6 +51,10 @@ pub const COLUMNS: [&str; 10] = [
     "agent_memory_mib_count",
     "rounds_count",
     "requests_count",
+    "reaction_p50_us",
+    "reaction_p99_us",
+    "reaction_max_us",
+    "reactions_count",
 ];
 
 /// Measures everything.
@@ -55,7 +62,8 @@ pub fn run(options: &GuardOptions) -> Result<ResultFile> {
     let lab = Lab::find()?;
     let plan = Plan::of(options, &lab)?;
     let place = Place::choose(options.lanes.as_deref())?;
-    let mut measured = Measured { emulated: None, groups: Vec::new(), idle: None, notes: plan.notes.clone() };
+    let mut measured =
+        Measured { emulated: None, groups: Vec::new(), idle: None, reactions: None, notes: plan.notes.clone() };
     for group in &plan.groups {
         let cells = of_group(options, &plan, group, place, &lab, &mut measured);
         measured.groups.push(cells.with_context(|| group.name())?);
@@ -77,11 +85,12 @@ fn of_group(
     lab: &Lab,
     measured: &mut Measured,
 ) -> Result<Cells> {
-    let sibling = Sibling::choose(options.sibling, place, lab)?;
+    let sibling = Sibling::choose_with_stand_in(options.sibling, place, lab)?;
     measured.emulated = Emulated::of(sibling.as_ref(), &place.lanes());
-    let ground = Ground::prepare(plan, group, place, lab, sibling)?;
-    if measured.idle.is_none() {
-        measured.idle = Some(idle::measure(&ground, plan)?);
+    let mut ground = Ground::prepare(plan, group, place, lab, sibling)?;
+    if plan.ways.contains(&Way::Holmes) {
+        measured.notes.extend(ground.choose_source()?);
+        of_agent(plan, &ground, measured)?;
     }
     let mut cells = Cells::of(group);
     until_decided(
@@ -89,7 +98,18 @@ fn of_group(
         plan.limit,
         &mut cells,
         |cells, turn| ground.block(plan, cells, &turn),
-        |cells| checks::of_group(cells),
+        checks::of_group,
     )?;
     Ok(cells)
+}
+
+/// What concerns the agent alone is measured once. How fast it reacts can only be told where it counts.
+fn of_agent(plan: &Plan, ground: &Ground, measured: &mut Measured) -> Result<()> {
+    if measured.idle.is_none() {
+        measured.idle = Some(idle::measure(ground, plan)?);
+    }
+    if measured.reactions.is_none() && ground.source == Source::StandIn {
+        measured.reactions = Some(reaction::measure(ground, plan.reactions).context("reactions")?);
+    }
+    Ok(())
 }

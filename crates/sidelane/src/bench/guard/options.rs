@@ -1,5 +1,6 @@
 //! The options of `sidelane bench guard`.
 
+use super::way::Way;
 use crate::bench::rounds::Patience;
 use crate::experiment::sibling::Carrier;
 
@@ -12,4 +13,6 @@ pub struct GuardOptions {
     pub lanes: Option<String>,
     /// `--sibling`, if given.
     pub sibling: Option<Carrier>,
+    /// The ways of sharing; all by default. The stores alone are always among them.
+    pub ways: Option<Vec<Way>>,
 }

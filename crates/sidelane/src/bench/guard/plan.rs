@@ -6,6 +6,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::options::GuardOptions;
+use super::way::Way;
 use crate::bench::rounds::{Limit, Patience};
 use crate::experiment::containers::{Stay, Work};
 use crate::experiment::store::{Mix, Store};
@@ -25,6 +26,7 @@ const SCAN_LOAD: f64 = 0.25;
 pub(super) struct Plan {
     pub(super) patience: Patience,
     pub(super) groups: Vec<Group>,
+    pub(super) ways: Vec<Way>,
     /// Of blocks.
     pub(super) limit: Limit,
     pub(super) run: Duration,
@@ -33,6 +35,8 @@ pub(super) struct Plan {
     pub(super) learning: Duration,
     /// For how long an idle agent is watched.
     pub(super) idle: Duration,
+    /// How often it is measured how fast batch leaves.
+    pub(super) reactions: usize,
     /// The paper's lengths of bursts, and S, are multiplied by it.
     pub(super) scale: f64,
     pub(super) stays: Vec<Stay>,
@@ -68,6 +72,8 @@ impl Plan {
         let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
         let mut notes = BTreeSet::new();
         let groups = groups(quick).into_iter().filter(|group| can_be_put_up(group, lab, &mut notes)).collect();
+        let is_wanted =
+            |way: &Way| *way == Way::Alone || options.ways.as_ref().is_none_or(|wanted| wanted.contains(way));
         let limit = match quick {
             true => Limit { first: BLOCKS_MIN, rounds: BLOCKS_MIN, time: s(60) },
             false => Limit { first: BLOCKS_MIN, rounds: 4 * BLOCKS_MIN, time: s(240) },
@@ -76,11 +82,13 @@ impl Plan {
         Ok(Self {
             patience: options.patience,
             groups,
+            ways: Way::ALL.into_iter().filter(is_wanted).collect(),
             limit: options.patience.limit(limit, limit),
             run,
             warm_up,
             learning,
             idle: if quick { s(2) } else { s(10) },
+            reactions: if quick { 60 } else { 1_000 },
             scale: if quick { 0.005 } else { 0.02 },
             stays: stays(quick, &mut notes),
             notes,

@@ -14,12 +14,24 @@ pub(super) fn of(measured: &Measured) -> Vec<Row> {
         row.put("agent_memory_mib_count", idle.memory_mib);
         row
     }));
+    rows.extend(measured.reactions.iter().map(|reactions| {
+        let mut row = Row::new("onset_to_off/holmes");
+        row.put("reaction_p50_us", reactions.percentile_us(50.0));
+        row.put("reaction_p99_us", reactions.percentile_us(99.0));
+        row.put("reaction_max_us", reactions.percentile_us(100.0));
+        row.put("reactions_count", reactions.0.len() as f64);
+        row
+    }));
     rows
 }
 
 fn of_group(cells: &Cells) -> Vec<Row> {
     let stores = 0..cells.group.stores.len();
-    stores.flat_map(|store| Way::ALL.map(|way| row(cells, store, way))).collect()
+    stores
+        .flat_map(|store| {
+            Way::ALL.into_iter().filter(|way| cells.at(*way).next().is_some()).map(move |way| row(cells, store, way))
+        })
+        .collect()
 }
 
 /// Medians over the rounds; ratios are worked out within a round first. `redis_a/holmes`.

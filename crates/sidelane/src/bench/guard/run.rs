@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::agent::{Agent, Told};
+use super::agent::{Agent, Source, Told};
 use super::cells::{Cells, Figures, Latency, Run};
 use super::plan::{Group, Plan, RUNS_A_BLOCK};
 use super::way::Way;
@@ -19,6 +19,7 @@ use crate::experiment::stage::Stage;
 use crate::experiment::store;
 use crate::lab::Lab;
 use crate::lane::beside::keep_off;
+use crate::note::Note;
 use crate::undo::guardian::Guardian;
 use sidelane_host::cpulist::CpuSet;
 
@@ -26,8 +27,8 @@ use sidelane_host::cpulist::CpuSet;
 const TICK: Duration = Duration::from_millis(20);
 /// For how long each kind of work is measured with the lane to itself, at least.
 const WORK_ALONE: Duration = Duration::from_millis(400);
-/// S of the paper's experiments, before it is scaled.
-const CALM: Duration = Duration::from_secs(4);
+/// S, before it is scaled: the agent's own default.
+const CALM: Duration = Duration::from_secs(1);
 
 /// The stores and what batch needs, for all runs of a group.
 pub(super) struct Ground {
@@ -36,6 +37,7 @@ pub(super) struct Ground {
     /// How fast each kind of work is with the batch lane to itself, a second.
     alone_per_s: BTreeMap<&'static str, f64>,
     rates_per_s: Vec<f64>,
+    pub(super) source: Source,
 }
 
 impl Ground {
@@ -47,15 +49,16 @@ impl Ground {
         sibling: Option<Sibling>,
     ) -> Result<Self> {
         keep_off(&[place.request].into_iter().collect()).context("cannot leave the request lane")?;
-        let mut sibling = sibling;
-        let mut stages = Vec::new();
+        let (mut sibling, mut stages) = (sibling, Vec::<Stage>::new());
         for one in &group.stores {
-            stages.push(store::stage(place, lab.clone(), sibling.take(), *one, group.mix)?);
+            let others = stages.first().and_then(|stage| stage.sibling.as_ref());
+            let stage = store::stage(place, lab.clone(), sibling.take(), others, *one, group.mix)?;
+            stages.push(stage);
         }
         let first = stages.first().context("no store to measure")?;
         let workshop = Workshop::make(lab, first.sibling.as_ref(), first.scratch.path())?;
         let rates_per_s = stages.iter().map(|stage| group.rate_per_s(stage.mean_service_us)).collect();
-        let mut ground = Self { stages, workshop, alone_per_s: BTreeMap::new(), rates_per_s };
+        let mut ground = Self { stages, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::StandIn };
         for stay in &plan.stays {
             ground.alone_per_s.insert(stay.work.name(), ground.work_alone_per_s(stay)?);
         }
@@ -75,6 +78,16 @@ impl Ground {
         Ok(per_s)
     }
 
+    /// Finds out from what an agent can tell interference here. Returns what it cannot.
+    pub(super) fn choose_source(&mut self) -> Result<Option<Note>> {
+        let (place, folder) = (self.stages[0].place, self.stages[0].scratch.path());
+        let ports = [self.stages[0].port];
+        let told = Told { way: Way::Holmes, place, ports: &ports, batch: "/none", calm: CALM, source: Source::StandIn };
+        let (source, why) = Source::choose(&told, folder)?;
+        self.source = source;
+        Ok(why.map(|why| Note::NoStandIn { why }))
+    }
+
     pub(super) fn workshop(&self) -> &Workshop {
         &self.workshop
     }
@@ -89,7 +102,7 @@ impl Ground {
     /// Some runs of each way; they take turns to be first.
     pub(super) fn block(&self, plan: &Plan, cells: &mut Cells, turn: &Turn<'_>) -> Result<()> {
         let first = turn.round as usize;
-        for way in Way::ALL.into_iter().cycle().skip(first * 2).take(Way::ALL.len()) {
+        for way in plan.ways.iter().copied().cycle().skip(first * 2).take(plan.ways.len()) {
             turn.bar.set_message(way.title());
             let rounds = (0..RUNS_A_BLOCK).map(|run| turn.round * RUNS_A_BLOCK + run);
             self.runs(plan, way, rounds, cells).with_context(|| way.title())?;
@@ -116,7 +129,9 @@ impl Ground {
 
     pub(super) fn agent(&self, plan: &Plan, way: Way, containers: &Containers) -> Result<Agent> {
         let batch = containers.path().context("the containers' group has no path")?;
-        let told = Told { way, stages: &self.stages, batch: &batch, calm: CALM.mul_f64(plan.scale) };
+        let ports: Vec<u32> = self.stages.iter().map(|stage| stage.port).collect();
+        let (place, calm) = (self.stages[0].place, CALM.mul_f64(plan.scale));
+        let told = Told { way, place, ports: &ports, batch: &batch, calm, source: self.source };
         Agent::start(&told.file(), self.stages[0].scratch.path(), self.stages.len())
     }
 
@@ -136,6 +151,8 @@ impl Ground {
             told = now;
             Ok(())
         })?;
+        // Whoever was to go while the load ended.
+        churn.as_deref_mut().map_or(Ok(()), |churn| churn.tick(told, plan.run.max(told)))?;
         let used = Used::now(self, churn.as_deref(), agent)?;
         let length = used.at - before.at;
         let share = |now: u64, then: u64| (now - then) as f64 / length.as_nanos() as f64;

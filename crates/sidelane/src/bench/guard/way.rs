@@ -1,17 +1,21 @@
 //! The ways of sharing the machine that are compared.
 
+use clap::ValueEnum;
+
 /// Who decides where batch may run.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+#[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
+pub enum Way {
     /// There is no batch.
     Alone,
     /// Nobody.
     Unmanaged,
     /// The agent, with PerfIso.
+    #[value(name = "perfiso")]
     PerfIso,
     /// The agent, with Holmes.
     Holmes,
-    /// The same, and a gate keeps batch off its lanes while requests run.
+    /// The agent, with Holmes, and a gate that keeps batch off its lanes while requests run.
+    #[value(name = "holmes-gate")]
     HolmesGate,
 }
 

@@ -1,6 +1,6 @@
 //! One container: its groups, and a command that is started again in them whenever it ends.
 
-use std::fs::{File, OpenOptions};
+use std::fs::{self, File, OpenOptions};
 use std::io::{self, Write};
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
@@ -56,6 +56,14 @@ impl Container {
     /// Units of the lab's kernels; else, how often its command has ended.
     pub(super) fn work_done(&self) -> u64 {
         self.counter.as_deref().map_or_else(|| self.shared.runs.load(Ordering::Relaxed), batch::work_done)
+    }
+
+    /// The last time that it stored.
+    pub(super) fn last_at_work_ns(&self) -> Option<u64> {
+        const STAMP: std::ops::Range<usize> = 24..32;
+        let bytes = fs::read(self.counter.as_deref()?).ok()?;
+        let stamp_ns = u64::from_ne_bytes(bytes.get(STAMP)?.try_into().ok()?);
+        (stamp_ns > 0).then_some(stamp_ns)
     }
 
     /// Ends all that is in it, and returns how much work it has done.

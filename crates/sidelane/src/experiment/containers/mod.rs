@@ -61,6 +61,11 @@ impl Containers {
         Ok(())
     }
 
+    /// When a container with [`Work::Stamps`] was last at work, by the clock of `sidelane_host::clock`.
+    pub fn last_at_work_ns(&self, name: &str) -> Option<u64> {
+        self.there.iter().find(|container| container.name() == name)?.last_at_work_ns()
+    }
+
     /// CPU time of all that has ever run in the containers, where the kernel tells.
     pub fn cpu_ns(&self) -> Option<u64> {
         let text = self.leaves.iter().find_map(|leaf| leaf.read("cpu.stat").ok().filter(|text| text.contains(USED)))?;

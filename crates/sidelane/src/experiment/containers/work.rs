@@ -28,6 +28,8 @@ pub enum Work {
     Compress,
     /// A job of Apache Spark on one thread.
     Spark,
+    /// A kernel that also stores the time after each unit.
+    Stamps,
     /// Nothing: a process that waits.
     Wait,
 }
@@ -40,6 +42,7 @@ impl Work {
             Work::Compile => "compile",
             Work::Compress => "zstd",
             Work::Spark => "spark",
+            Work::Stamps => "stamps",
             Work::Wait => "wait",
         }
     }
@@ -47,7 +50,7 @@ impl Work {
     /// Why it cannot be done here, and what to do.
     pub fn missing(&self) -> Option<&'static str> {
         match self {
-            Work::Kernel(_) | Work::Wait => None,
+            Work::Kernel(_) | Work::Stamps | Work::Wait => None,
             Work::Compile => on_path("gcc").is_none().then_some("gcc is missing: `apt-get install gcc`"),
             Work::Compress => on_path("zstd").is_none().then_some("zstd is missing: `apt-get install zstd`"),
             Work::Spark => (!has_spark()).then_some("PySpark or Java is missing: `pip install pyspark`, and a JRE"),
@@ -59,18 +62,20 @@ impl Work {
         let _ = fs::remove_file(&counter);
         let file = |name: &str| workshop.folder.join(name).into_os_string();
         let words = |words: &[&str]| words.iter().map(OsString::from).collect::<Vec<_>>();
+        let kernel = |name: &str| {
+            let words = [workshop.lab.path().to_owned(), "batch".into(), name.into(), "--counter".into()];
+            let more = workshop.sibling_options.iter().map(OsString::from);
+            words.into_iter().chain([counter.clone().into_os_string()]).chain(more).collect::<Vec<_>>()
+        };
         let words = match self {
-            Work::Kernel(kernel) => {
-                let words = [workshop.lab.path().to_owned(), "batch".into(), kernel.into(), "--counter".into()];
-                let more = workshop.sibling_options.iter().map(OsString::from);
-                words.into_iter().chain([counter.clone().into_os_string()]).chain(more).collect()
-            }
+            Work::Kernel(name) => kernel(name),
+            Work::Stamps => [kernel("loop"), words(&["--stamps"])].concat(),
             Work::Compile => [words(&["gcc", "-O2", "-c", "-o", "/dev/null"]), vec![file("source.c")]].concat(),
             Work::Compress => [words(&["zstd", "-q", "-6", "-c", "--single-thread"]), vec![file("text")]].concat(),
             Work::Spark => [words(&["python3"]), vec![file("spark.py")]].concat(),
             Work::Wait => words(&["sleep", "infinity"]),
         };
-        Ok(Prepared { words, counter: matches!(self, Work::Kernel(_)).then_some(counter) })
+        Ok(Prepared { words, counter: matches!(self, Work::Kernel(_) | Work::Stamps).then_some(counter) })
     }
 }
 
