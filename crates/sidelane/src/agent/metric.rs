@@ -1,8 +1,10 @@
-//! How interference is told: by counters, by harm, or not at all.
+//! How interference is told: by counters, by harm, from a recording, or not at all.
 
 use std::os::fd::BorrowedFd;
+use std::path::{Path, PathBuf};
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
+use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_kernel::interference::Interference;
 use sidelane_kernel::tracker::Tracker;
@@ -12,6 +14,10 @@ use sidelane_policy::cpus::{Cores, CpuMask, Inflation, MAX_CPUS};
 use super::config::{OnMachine, Told};
 use super::seen::Span;
 use super::tracked::Tracked;
+use crate::interference::replay::Replay;
+
+/// A service of which nothing was recorded for so long was not active, as with counters.
+const VALUE_LASTS_NS: Nanos = 10_000_000;
 
 /// From what interference is told.
 pub enum Metric {
@@ -21,6 +27,8 @@ pub enum Metric {
     Counters(Interference),
     /// By the services' own request times.
     Harm(Harm),
+    /// From a recording.
+    Replay(Replayed),
 }
 
 impl Metric {
@@ -36,7 +44,7 @@ impl Metric {
                 counters.set_threshold(&here.online, here.e);
                 Ok(counters)
             }
-            Told::Replay(_) => bail!("recordings cannot be replayed yet"),
+            Told::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
         }
     }
 
@@ -55,6 +63,22 @@ impl Metric {
             Self::Harm(_) => {
                 "harm: request times beside batch against those alone, since nothing is counted".to_owned()
             }
+            Self::Replay(replayed) => format!("replay: the recording {}", replayed.file.display()),
+        }
+    }
+
+    /// When there is something new to be read, though nobody rings.
+    pub fn due_ns(&self) -> Option<Nanos> {
+        match self {
+            Self::Replay(replayed) => Some(replayed.began_ns + replayed.replay.next_ns()?),
+            _ => None,
+        }
+    }
+
+    /// Takes in what is due.
+    pub fn follow(&mut self, now_ns: Nanos) {
+        if let Self::Replay(replayed) = self {
+            replayed.follow(now_ns);
         }
     }
 
@@ -64,6 +88,7 @@ impl Metric {
             Self::None => None,
             Self::Counters(counters) => counters.read(cpu),
             Self::Harm(harm) => harm.values.get(cpu as usize).copied().flatten(),
+            Self::Replay(replayed) => replayed.values.get(cpu as usize).copied().flatten().map(|(_, value)| value),
         }
     }
 
@@ -98,6 +123,31 @@ impl Metric {
     /// Whether requests have to be known for it.
     pub fn needs_requests(&self) -> bool {
         matches!(self, Self::Harm(_))
+    }
+}
+
+/// A recording that is told again since the agent started.
+pub struct Replayed {
+    file: PathBuf,
+    replay: Replay,
+    began_ns: Nanos,
+    /// By CPU: when the last value came, and it.
+    values: Vec<Option<(Nanos, f64)>>,
+}
+
+impl Replayed {
+    fn start(file: &Path) -> Result<Self> {
+        let (replay, values) = (Replay::read(file)?, vec![None; MAX_CPUS]);
+        Ok(Self { file: file.to_owned(), replay, began_ns: now_ns(), values })
+    }
+
+    fn follow(&mut self, now_ns: Nanos) {
+        let (values, began_ns) = (&mut self.values, self.began_ns);
+        self.replay.advance(now_ns.saturating_sub(began_ns), |recorded| {
+            values[recorded.cpu as usize] = Some((now_ns, recorded.value));
+        });
+        let is_old = |(at_ns, _): (Nanos, f64)| now_ns.saturating_sub(at_ns) > VALUE_LASTS_NS;
+        values.iter_mut().filter(|value| value.is_some_and(is_old)).for_each(|value| *value = None);
     }
 }
 

@@ -30,3 +30,24 @@ fn batch_leaves_a_sibling_where_a_service_is_disturbed_and_comes_back_after_calm
     assert!(paused["seen"]["interference"].as_f64() >= Some(0.5), "{paused}");
     assert!(!batch.is_frozen() && batch.cpus() == "0-1");
 }
+
+#[test]
+fn a_recording_is_told_again_until_its_end() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let batch = tree.container("one");
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("counters.jsonl");
+    // A quarter of a minute of interference, every 5 ms.
+    let line = |number: u64| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", number * 5_000_000);
+    std::fs::write(&recording, (0..3_000).map(line).collect::<String>()).unwrap();
+    let metric = format!("e = 40\ns = \"50ms\"\n\n[metric]\nsource = \"replay\"\nreplay = \"{}\"", recording.display());
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let daemon = Daemon::start(&file.replace("[metric]\nsource = \"harm\"", &metric), 1, 1);
+    wait_until("batch was paused", || batch.is_frozen());
+    wait_until("batch came back after the recording's end", || batch.cpus() == "1" && !batch.is_frozen());
+    daemon.end();
+    service.must_be_untouched();
+}

@@ -14,11 +14,9 @@ use sidelane_host::posix_signals::PosixSignals;
 use sidelane_policy::Nanos;
 
 use crate::agent::metrics::Listener;
-use crate::agent::status::Snapshot;
+use crate::agent::status::{SOCKET, Snapshot};
 use crate::undo::Undo;
 
-/// Where `sidelane status` finds the agent.
-pub const SOCKET: &str = "/run/sidelane-agent.sock";
 /// Room for a snapshot of a large machine, so that nobody has to wait for a reader.
 const SEND_BYTES: usize = 4 << 20;
 

@@ -42,7 +42,6 @@ use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
 use crate::lane::claim::Claim;
-pub use doors::SOCKET;
 use doors::{Bells, Doors, Woken};
 
 /// Between two looks while no service or no batch runs.
@@ -149,14 +148,14 @@ impl Agent {
             if woken.crossing {
                 self.diary.onset_ns = self.metric.answer();
             }
-            if woken.lanes || woken.crossing || now_ns >= self.times.look_ns {
+            if woken.lanes || woken.crossing || now_ns >= self.look_due_ns() {
                 self.look()?;
             }
         }
     }
 
     fn wait(&self, signals: &PosixSignals) -> io::Result<Woken> {
-        let due_ns = self.times.look_ns.min(self.times.slow_ns);
+        let due_ns = self.look_due_ns().min(self.times.slow_ns);
         let bells = Bells {
             groups: self.finder.fd(),
             lanes: self.gates.as_ref().map(|gates| gates.book().bell()),
@@ -177,6 +176,7 @@ impl Agent {
     /// Looks at the machine, asks the policy, and does what it says.
     fn look(&mut self) -> Result<()> {
         let now_ns = now_ns();
+        self.metric.follow(now_ns);
         let memory = self.tracked.tracker().memory();
         let span = self.looker.look(&memory, now_ns);
         self.times.is_active = span.batch_ns() > 0 && !self.tracked.services.is_empty();
@@ -195,6 +195,10 @@ impl Agent {
         }
         self.times.look_ns = now_ns + self.look_every_ns();
         Ok(())
+    }
+
+    fn look_due_ns(&self) -> Nanos {
+        self.metric.due_ns().map_or(self.times.look_ns, |due_ns| due_ns.min(self.times.look_ns))
     }
 
     fn look_every_ns(&self) -> Nanos {

@@ -6,8 +6,7 @@ use std::time::Duration;
 
 use anyhow::{Context, Result, bail};
 
-use super::Snapshot;
-use crate::agent::daemon::SOCKET;
+use super::{SOCKET, Snapshot};
 
 /// An agent answers between two looks, which come every few milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);

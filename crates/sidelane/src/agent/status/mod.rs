@@ -7,6 +7,9 @@ use serde::{Deserialize, Serialize};
 
 pub use ask::{StatusOptions, run};
 
+/// Where the agent is found.
+pub const SOCKET: &str = "/run/sidelane-agent.sock";
+
 /// All that an agent tells about itself at one moment. Figures are of the last fraction of a second; what is not known
 /// is missing.
 #[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
