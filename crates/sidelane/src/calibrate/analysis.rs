@@ -220,7 +220,7 @@ mod tests {
     fn what_does_not_fit_is_refused() {
         let refused = |samples: &[Sample]| analyse(samples).conclusion.unwrap_err();
         let mut poor = paper();
-        poor.iter_mut().for_each(|sample| drop(sample.values.remove(0)));
+        poor.iter_mut().for_each(|sample| sample.values = sample.values.split_off(1));
         assert!(matches!(refused(&poor), Refusal::PoorFit { best } if best < 0.5));
 
         let mut uncounted = paper();
