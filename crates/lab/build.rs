@@ -1,10 +1,13 @@
-//! Compiles the kernel program of the emulated sibling. The result is embedded in the binary, so users need no clang.
+//! Compiles the kernel program of the emulated sibling, and the library that other programs are slowed with. Both are
+//! embedded in the binary, so users need no clang.
 
 use std::env;
 use std::path::PathBuf;
+use std::process::Command;
 
 use libbpf_cargo::SkeletonBuilder;
 
+const PRELOAD: &str = "src/sibling/preload.c";
 const SOURCE: &str = "src/sibling/bpf/sibling.bpf.c";
 /// The declarations of the kernel's types, shared with Sidelane's own kernel programs.
 const KERNEL_TYPES: &str = "../kernel/bpf";
@@ -20,6 +23,14 @@ fn main() {
     if let Err(error) = built {
         panic!("cannot compile {SOURCE}: {error:#}\nit needs clang: `apt-get install clang`, or `make deps`");
     }
+    let mut clang = Command::new("clang");
+    clang
+        .args(["-O2", "-shared", "-fPIC", "-Wall", "-Wextra", "-o"])
+        .arg(out.join("preload.so"))
+        .args([PRELOAD, "-ldl"]);
+    let built = clang.status();
+    assert!(built.is_ok_and(|status| status.success()), "cannot compile {PRELOAD}: it needs clang and libc6-dev");
+    println!("cargo:rerun-if-changed={PRELOAD}");
     println!("cargo:rerun-if-changed=src/sibling/bpf");
     println!("cargo:rerun-if-changed={KERNEL_TYPES}/kernel/types.h");
     println!("cargo:rerun-if-changed={KERNEL_TYPES}/kernel/preempted.h");

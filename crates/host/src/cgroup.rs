@@ -153,7 +153,7 @@ pub struct Leaf {
 }
 
 impl Leaf {
-    /// Makes the leaf `name` in `hierarchy`.
+    /// Makes the leaf `name` in `hierarchy`. A name with a slash is that of a leaf below a group that was made so.
     pub fn make(hierarchy: &Hierarchy, name: &str) -> io::Result<Self> {
         let own = hierarchy.own_dir().ok_or(io::ErrorKind::NotFound)?;
         let leaf = Self { dir: own.join(name) };
@@ -162,7 +162,8 @@ impl Leaf {
             return Ok(leaf);
         }
         // A v1 cpuset accepts no task before its CPUs and memory nodes are set.
-        match leaf.copy(&own, "cpuset.mems").and_then(|()| leaf.copy(&own, "cpuset.cpus")) {
+        let above = leaf.dir.parent().unwrap_or(&own);
+        match leaf.copy(above, "cpuset.mems").and_then(|()| leaf.copy(above, "cpuset.cpus")) {
             Ok(()) => Ok(leaf),
             Err(error) => leaf.remove().and(Err(error)),
         }

@@ -4,6 +4,8 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use crate::sock_diag;
+
 /// State of a listening socket in the kernel's socket tables.
 const LISTEN: &str = "0A";
 
@@ -41,8 +43,21 @@ fn socket_inode(link: &str) -> Option<String> {
     Some(link.strip_prefix("socket:[")?.strip_suffix(']')?.to_owned())
 }
 
+/// Inode and local port of each socket that listens in this process's network namespace.
+pub fn listening_here() -> Vec<(String, u16)> {
+    let asked =
+        sock_diag::listening().map(|sockets| sockets.into_iter().map(|(inode, port)| (inode.to_string(), port)));
+    asked.map_or_else(|_| listening_in_tables(), Iterator::collect)
+}
+
+/// The same, where the kernel cannot be asked.
+fn listening_in_tables() -> Vec<(String, u16)> {
+    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+    tables.iter().flat_map(|table| listening_sockets(table)).collect()
+}
+
 /// Inode and local port of each listening socket in one of the kernel's TCP tables.
-pub fn listening_sockets(table: &str) -> Vec<(String, u16)> {
+fn listening_sockets(table: &str) -> Vec<(String, u16)> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
         let (_, port) = fields.get(1)?.rsplit_once(':')?;
@@ -66,6 +81,16 @@ mod tests {
    1: 0100007F:18EC 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1
 ";
         assert_eq!(listening_sockets(table), [("4711".to_owned(), 6379)]);
+    }
+
+    #[test]
+    fn the_kernels_answer_is_what_its_tables_say() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let port = listener.local_addr().unwrap().port();
+        let of_port =
+            |sockets: Vec<(String, u16)>| sockets.into_iter().filter(|(_, found)| *found == port).collect::<Vec<_>>();
+        let found = of_port(listening_here());
+        assert_eq!((found.len(), &found), (1, &of_port(listening_in_tables())));
     }
 
     #[test]

@@ -41,6 +41,11 @@ pub fn make_this_thread_fifo(priority: i32) -> io::Result<()> {
     schedule_this_thread(libc::SCHED_FIFO, priority)
 }
 
+/// The same for a thread whose children are to begin in the ordinary class.
+pub fn make_only_this_thread_fifo(priority: i32) -> io::Result<()> {
+    schedule_this_thread(libc::SCHED_FIFO | libc::SCHED_RESET_ON_FORK, priority)
+}
+
 /// Puts the calling thread, and its children to come, into SCHED_IDLE.
 pub fn make_this_thread_idle() -> io::Result<()> {
     schedule_this_thread(libc::SCHED_IDLE, 0)

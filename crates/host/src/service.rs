@@ -11,7 +11,7 @@ use std::str::FromStr;
 use thiserror::Error;
 
 use crate::cgroup::Group;
-use crate::ports::listening_sockets;
+use crate::ports::listening_here;
 use crate::procfs::{all_pids, family, is_alive};
 
 /// How the service is named on the command line.
@@ -125,16 +125,9 @@ fn named(comm: &str) -> BTreeSet<u32> {
 
 /// The processes that hold a socket listening on `port`.
 fn listening(port: u16) -> BTreeSet<u32> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
-    let inodes: BTreeSet<String> = tables.iter().flat_map(|table| listening_inodes(table, port)).collect();
-    let links: BTreeSet<String> = inodes.iter().map(|inode| format!("socket:[{inode}]")).collect();
+    let sockets = listening_here().into_iter().filter(|(_, listening)| *listening == port);
+    let links: BTreeSet<String> = sockets.map(|(inode, _)| format!("socket:[{inode}]")).collect();
     all_pids().into_iter().filter(|pid| !links.is_empty() && holds_any(*pid, &links)).collect()
-}
-
-/// The socket inodes in one of the kernel's TCP tables that listen on `port`.
-fn listening_inodes(table: &str, port: u16) -> Vec<String> {
-    let sockets = listening_sockets(table).into_iter();
-    sockets.filter(|(_, local_port)| *local_port == port).map(|(inode, _)| inode).collect()
 }
 
 fn holds_any(pid: u32, links: &BTreeSet<String>) -> bool {
@@ -162,17 +155,6 @@ mod tests {
             let error = text.parse::<Target>().unwrap_err().to_string();
             assert!(error.contains("port:6379"), "{error}");
         }
-    }
-
-    #[test]
-    fn only_listening_sockets_of_the_port_count() {
-        let table = "\
-  sl  local_address rem_address   st tx_queue rx_queue tr tm->when retrnsmt   uid  timeout inode
-   0: 0100007F:18EB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1
-   1: 0100007F:18EB 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1
-   2: 0100007F:0050 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4713 1
-";
-        assert_eq!(listening_inodes(table, 6379), ["4711"]);
     }
 
     #[test]

@@ -1,8 +1,14 @@
 //! One thread, told from every other one that bears or bore its number: by when it started.
 
+use std::collections::BTreeSet;
+use std::io;
+
 use serde::{Deserialize, Serialize};
 
 use crate::procfs;
+
+/// A thread forks no faster than those it makes are found; this many rounds have never been needed.
+const ROUNDS_MAX: usize = 1000;
 
 /// A thread, or a process by its first thread.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash, Serialize, Deserialize)]
@@ -30,6 +36,29 @@ impl Thread {
         procfs::started(self.tid) == Some(self.started)
             && !matches!(procfs::state(&format!("/proc/{}/stat", self.tid)), None | Some('Z' | 'X'))
     }
+}
+
+/// Changes each thread once, until a round finds none that is new: those that are made meanwhile may be like those
+/// that made them were. A thread that has ended is no error.
+///
+/// # Errors
+/// When a thread that is there cannot be changed.
+pub fn change_all(
+    threads: impl Fn() -> Vec<Thread>,
+    mut change: impl FnMut(&Thread) -> io::Result<()>,
+) -> io::Result<()> {
+    let mut done = BTreeSet::new();
+    for _ in 0..ROUNDS_MAX {
+        let new: Vec<Thread> = threads().into_iter().filter(|thread| !done.contains(thread)).collect();
+        if new.is_empty() {
+            break;
+        }
+        for thread in new {
+            change(&thread).or_else(|error| if thread.is_there() { Err(error) } else { Ok(()) })?;
+            done.insert(thread);
+        }
+    }
+    Ok(())
 }
 
 #[cfg(test)]

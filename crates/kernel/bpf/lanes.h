@@ -50,7 +50,8 @@ struct sidelane_group {
 	uint32_t reserved;  /* 12 */
 };
 
-#define SIDELANE_GROUPS_MAX 256
+/* Each service, and each container of batch that an agent looks after. */
+#define SIDELANE_GROUPS_MAX 512
 /* Ports of all services in all network namespaces. */
 #define SIDELANE_LISTENERS_MAX 4096
 
@@ -136,6 +137,19 @@ struct sidelane_lane_turns {
 	struct sidelane_turn turns[SIDELANE_TURNS]; /* 64 */
 };
 
+/* Who had a CPU for how long, of all that are tracked and of the idle task: by that CPU's own switches, which are
+ * counted up to the last one. src/shares.rs mirrors it. */
+#define SIDELANE_SHARES (2 * SIDELANE_NUMBERS)
+
+struct sidelane_cpu_shares {
+	uint64_t since_ns; /*  0: start of the present turn; 0 before the first and while one is written */
+	uint32_t class_;   /*  8: enum sidelane_class of whoever has it */
+	uint32_t identity; /* 12: its place in ran_ns */
+	uint64_t idle_ns;  /* 16 */
+	uint64_t reserved; /* 24 */
+	uint64_t ran_ns[SIDELANE_SHARES]; /* 32: by number times two, and one more for batch */
+};
+
 /* How it is known what the hypervisor takes. */
 enum sidelane_stolen_from {
 	SIDELANE_STOLEN_UNSEEN = 0,
@@ -160,7 +174,7 @@ struct sidelane_settings {
 	uint32_t counters;     /* 24: 1: request lanes have counters */
 	uint32_t groups;       /* 28: 1: cgroups may have an identity */
 	uint32_t interference; /* 32: 1: counters say how much a service is disturbed */
-	uint32_t reserved;     /* 36 */
+	uint32_t shares;       /* 36: 1: who had each CPU for how long is written down */
 };
 
 #endif

@@ -77,6 +77,15 @@ struct {
 	__type(value, struct sidelane_lane_stats);
 } lane_stats SEC(".maps");
 
+/* One entry a CPU only where shares are written down. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_cpu_shares);
+} cpu_shares SEC(".maps");
+
 /* One entry a lane only where requests are emitted. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);

@@ -18,6 +18,7 @@ pub mod mapped;
 pub mod promises;
 pub mod requests;
 pub mod scheduler;
+pub mod shares;
 pub mod stolen;
 pub mod summons;
 pub mod tracker;

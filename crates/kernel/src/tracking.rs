@@ -3,6 +3,7 @@
 //! A service or job is tracked as long as its value lives. Its processes are given their identity when it is added
 //! and whenever its owner looks again; what they fork, and whoever joins its cgroup, follows by the kernel program.
 
+use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -110,7 +111,8 @@ impl ServiceTracking {
         self.counters.as_ref().map(|counters| counters.as_ref().map(|_| ()))
     }
 
-    fn identity(&self) -> Identity {
+    /// Whose its processes are.
+    pub fn identity(&self) -> Identity {
         Identity::Service(self.number)
     }
 }
@@ -130,7 +132,7 @@ impl Drop for ServiceTracking {
 pub struct BatchTracking {
     tracker: Rc<Tracker>,
     number: Number,
-    group: Option<Group>,
+    groups: RefCell<Vec<Group>>,
 }
 
 /// Says which processes a batch job has at the moment.
@@ -139,11 +141,31 @@ pub type Census = Box<dyn Fn() -> Vec<u32> + Send + Sync>;
 impl BatchTracking {
     /// Adds a job, which has no processes yet but those in `group`.
     pub fn start(tracker: &Rc<Tracker>, group: Option<Group>) -> Result<Self, TrackerError> {
-        let new = Self { tracker: Rc::clone(tracker), number: tracker.new_job()?, group };
-        if let Some(group) = &new.group {
-            tracker.name_group(group, new.identity())?;
-        }
+        let new = Self { tracker: Rc::clone(tracker), number: tracker.new_job()?, groups: RefCell::default() };
+        group.map_or(Ok(()), |group| new.join(group))?;
         Ok(new)
+    }
+
+    /// Whoever is in the group, or joins it, is of the job from now on. All groups of a job are of one hierarchy.
+    pub fn join(&self, group: Group) -> Result<(), TrackerError> {
+        self.tracker.name_group(&group, self.identity())?;
+        self.groups.borrow_mut().push(group);
+        Ok(())
+    }
+
+    /// Nobody is of the job any more because of the group.
+    pub fn part(&self, group: &Group) {
+        let mut groups = self.groups.borrow_mut();
+        if groups.contains(group) {
+            groups.retain(|other| other != group);
+            self.tracker.forget_group(group);
+            group.processes().iter().for_each(|pid| self.release(*pid));
+        }
+    }
+
+    /// Whose its processes are.
+    pub fn identity(&self) -> Identity {
+        Identity::Batch(self.number)
     }
 
     /// The process is of the job.
@@ -171,17 +193,11 @@ impl BatchTracking {
         let (identities, identity): (Arc<Identities>, _) = (self.tracker.identities(), self.identity());
         Box::new(move || identities.all(identity))
     }
-
-    fn identity(&self) -> Identity {
-        Identity::Batch(self.number)
-    }
 }
 
 impl Drop for BatchTracking {
     fn drop(&mut self) {
-        if let Some(group) = &self.group {
-            self.tracker.forget_group(group);
-        }
+        self.groups.borrow().iter().for_each(|group| self.tracker.forget_group(group));
         self.tracker.identities().take_from_all(self.identity());
         self.tracker.free_job(self.number);
     }

@@ -8,6 +8,7 @@
 //! - `rest`: ceases; answers `rested_ns=N faults=M`, with the number of pages touched since `fault`
 
 use std::io::{Read, Write, stdin, stdout};
+use std::net::{Ipv4Addr, TcpListener};
 use std::ptr;
 
 use anyhow::{Context, Result, ensure};
@@ -31,13 +32,15 @@ pub struct Args {
     idle_us: u64,
 }
 
-/// Prints `ready pid=N` and works until its input ends.
+/// Prints `ready pid=N port=N` and works until its input ends. It listens on that port, where it can be found, and
+/// answers nobody.
 pub fn run(args: &Args) -> Result<()> {
     place::pin_to(args.cpu)?;
     place::wake_on_time()?;
     rustix::io::ioctl_fionbio(stdin(), true).context("the input cannot be read without waiting")?;
     let mut service = Service { pages: Pages::map()?, faulting: false, line: Vec::new() };
-    println!("ready pid={}", std::process::id());
+    let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
+    println!("ready pid={} port={}", std::process::id(), door.local_addr()?.port());
     while service.turn(now_ns().saturating_add(args.busy_us.saturating_mul(1000)))? {
         if args.idle_us > 0 {
             sleep_until(now_ns().saturating_add(args.idle_us.saturating_mul(1000)))?;
@@ -104,13 +107,14 @@ impl Service {
 const PAGES: usize = 8;
 
 /// Pages that are given back before each use, so that each use is a fault.
-struct Pages {
+pub struct Pages {
     start: *mut u8,
     touched: u64,
 }
 
 impl Pages {
-    fn map() -> Result<Self> {
+    /// Maps them.
+    pub fn map() -> Result<Self> {
         let protection = ProtFlags::READ | ProtFlags::WRITE;
         // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
         let start = unsafe { mmap_anonymous(ptr::null_mut(), bytes(), protection, MapFlags::PRIVATE) };
@@ -121,7 +125,7 @@ impl Pages {
     }
 
     /// Gives all pages back and writes to each.
-    fn touch(&mut self) -> Result<()> {
+    pub fn touch(&mut self) -> Result<()> {
         // SAFETY: the mapping is private and anonymous, and nobody holds a reference into it.
         unsafe { madvise(self.start.cast(), bytes(), Advice::LinuxDontNeed) }.context("pages cannot be given back")?;
         for page in 0..PAGES {

@@ -200,3 +200,34 @@ fn what_makes_no_core_is_refused() {
     );
     assert!(gone.contains("no emulated sibling"), "{gone}");
 }
+
+/// Page faults of a process so far, without those that read a disk.
+fn faults(pid: u32) -> u64 {
+    let stat = std::fs::read_to_string(format!("/proc/{pid}/stat")).unwrap();
+    stat.rsplit(')').next().and_then(|rest| rest.split_whitespace().nth(7)?.parse().ok()).expect("minflt")
+}
+
+#[test]
+fn a_program_with_the_library_makes_up_for_its_overlap_and_faults_meanwhile() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let library = folder.path().join("preload.so");
+    let slowdown = "service:batch=2";
+    let preload = ["--preload", library.to_str().unwrap(), "--thief", "none", "--slowdown", slowdown, "--stand-in"];
+    let mut sibling = Sibling::start(&preload);
+    let mut writer = Command::new("taskset");
+    writer.args(["-c", "0", "dd", "if=/dev/zero", "of=/dev/null", "bs=64"]).stderr(Stdio::null());
+    writer.env("LD_PRELOAD", &library).env("SIDELANE_LAB_SIBLING", &sibling.at);
+    let mut writer = writer.spawn().unwrap();
+    let _batch = Worker::start(folder.path(), "1", &[]);
+    sibling.wait_for(SERVICE, "spun_ns");
+    let (before, spun_ns) = (faults(writer.id()), sibling.figure(SERVICE, "spun_ns"));
+    while sibling.figure(SERVICE, "spun_ns") < spun_ns + 50_000_000 {
+        thread::sleep(Duration::from_millis(1));
+    }
+    // Stolen time can make one of them as long as some milliseconds.
+    let more = faults(writer.id()) - before;
+    let goes_on = writer.try_wait().unwrap().is_none();
+    writer.kill().and_then(|()| writer.wait()).unwrap();
+    assert!(goes_on && more > 100, "{more} page faults in 50 ms");
+}

@@ -16,7 +16,7 @@ use sidelane_policy::Reason;
 const RING_ENTRIES: usize = 8192;
 
 /// What becomes a line of the log. It is made where it must not cost anything, and written out elsewhere.
-pub trait Line: Copy + Send + 'static {
+pub trait Line: Send + 'static {
     /// Its fields, without the time.
     fn fields(&self) -> Map<String, Value>;
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind};
 
+use crate::bench::guard::Way;
 use crate::bench::rounds::Patience;
 use crate::channel::signal::Signal;
 use crate::experiment::sibling::Carrier;
@@ -36,6 +37,8 @@ pub enum Verb {
     Doctor(DoctorArgs),
     /// Show it: a search service and a batch job on one core, with and without Sidelane
     Demo(DemoArgs),
+    /// Find out which counters tell interference on this processor, and from which value on
+    Calibrate(CalibrateArgs),
     /// Look at a service's requests: how many, how long, how many waited
     Requests(RequestsArgs),
     /// Say what can be observed of a service: its signals, and where they are found
@@ -49,6 +52,10 @@ pub enum Verb {
     Bench(Bench),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
+    /// Share the whole machine between services and batch containers, by what a file says
+    Agent(AgentArgs),
+    /// Say what runs where and why, from the running agent
+    Status(StatusArgs),
     /// Put the machine right when the agent dies (not for users)
     #[command(name = crate::undo::guardian::VERB, hide = true)]
     Guardian {
@@ -68,6 +75,65 @@ pub enum Verb {
     },
 }
 
+/// What can be done with the agent's file.
+#[derive(Debug, Subcommand)]
+pub enum Agent {
+    /// Say what is wrong with a file: each line, and what to do
+    #[command(after_help = "Exit code: 0 if nothing is wrong with the file, else 2.")]
+    Check {
+        /// The file
+        file: PathBuf,
+    },
+    /// Say what a file comes to on this machine now: services, containers, CPUs, all settings, what is missing
+    #[command(after_help = "Exit code: 0, or 1 if the agent would not start here, or 2 if the file is wrong.")]
+    Show(ShowArgs),
+    /// Print a file in which everything is said, with comments
+    Example,
+}
+
+/// Arguments of `sidelane agent show`.
+#[derive(Debug, Args)]
+pub struct ShowArgs {
+    /// The file
+    #[command(flatten)]
+    pub agent: AgentFile,
+    /// Write it here, for programs
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// The agent's file.
+#[derive(Debug, Args)]
+pub struct AgentFile {
+    /// The file, as `sidelane agent example` prints one
+    #[arg(long, value_name = "FILE", default_value = "sidelane.toml")]
+    pub config: PathBuf,
+}
+
+/// Arguments of `sidelane agent`.
+#[derive(Debug, Args)]
+#[command(args_conflicts_with_subcommands = true)]
+#[command(after_help = "Exit code: 0 after SIGTERM or SIGINT, 1 if the agent cannot go on, 2 if the file is wrong.")]
+pub struct AgentArgs {
+    /// What to do with the file instead
+    #[command(subcommand)]
+    pub verb: Option<Agent>,
+    /// The agent's file
+    #[command(flatten)]
+    pub file: AgentFile,
+    /// Only say what would be done: nothing is changed
+    #[arg(long)]
+    pub dry_run: bool,
+}
+
+/// Arguments of `sidelane status`.
+#[derive(Debug, Args)]
+pub struct StatusArgs {
+    /// As JSON
+    #[arg(long)]
+    pub json: bool,
+}
+
 /// Arguments of `sidelane doctor`.
 #[derive(Debug, Args)]
 pub struct DoctorArgs {
@@ -78,6 +144,24 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
     /// Write findings and figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code: 0 if there is a metric and a threshold, 1 if nothing is concluded.")]
+pub struct CalibrateArgs {
+    /// Fewer and shorter steps
+    #[arg(long)]
+    pub quick: bool,
+    /// The pair of CPUs [default: two SMT siblings, or CPUs 0 and 1]
+    #[arg(long, value_name = "ONE:OTHER")]
+    pub lanes: Option<String>,
+    /// A formula to try, such as 'page-faults / task-clock'; may be repeated [default: this processor's candidates]
+    #[arg(long, value_name = "FORMULA")]
+    pub events: Vec<String>,
+    /// Write the results here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }
@@ -147,6 +231,8 @@ pub enum Bench {
     Observe(ObserveBenchArgs),
     /// How fast lanes sleep, and what each way of sharing a core costs the service and gains
     Lanes(LanesArgs),
+    /// What each way of sharing a machine costs services and gains: PerfIso, Holmes, and a gate beside it
+    Guard(GuardArgs),
     /// Check on a simulated machine what papers draw from their figures
     Papers(PapersArgs),
     /// Run a scenario for real and simulated, and compare
@@ -419,6 +505,27 @@ pub struct LanesArgs {
     /// Directory that keeps the search index between runs [default: the user's cache directory]
     #[arg(long, value_name = "DIR")]
     pub cache: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane bench guard`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct GuardArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub sibling: Option<Carrier>,
+    /// The ways of sharing to measure, besides the stores alone [default: all]
+    #[arg(long, value_name = "WAY", value_enum, value_delimiter = ',')]
+    pub ways: Option<Vec<Way>>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
 }
 
 /// Arguments of `sidelane sim`.

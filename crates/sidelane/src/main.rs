@@ -5,14 +5,21 @@ use std::process::ExitCode;
 
 use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
+use sidelane::agent::config::{Config, EXAMPLE};
+use sidelane::agent::show::Shown;
+use sidelane::agent::status::StatusOptions;
+use sidelane::agent::{self, AgentOptions};
 use sidelane::bench;
+use sidelane::bench::guard::GuardOptions;
 use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::sibling::SiblingOptions;
+use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
-    Bench, Cli, DemoArgs, DoctorArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs,
-    PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, SiblingArgs, SimArgs, Verb,
+    Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs,
+    ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs,
+    ShowArgs, SiblingArgs, SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -30,8 +37,11 @@ use sidelane_host::service::Target;
 use sidelane_report::{Column, ResultFile, html, table, terminal, write_whole};
 use sidelane_sim::Choices;
 
-/// The exit code for a scenario that cannot be run: it is an argument, and wrong.
-const WRONG_SCENARIO: u8 = 2;
+/// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
+const WRONG_FILE: u8 = 2;
+
+/// The exit code of a calibration that found no metric.
+const NO_CONCLUSION: u8 = 1;
 
 fn main() -> ExitCode {
     machine::begin();
@@ -49,6 +59,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Run(args) => run_beside(args),
         Verb::Doctor(args) => examine(args),
         Verb::Demo(args) => demonstrate(args),
+        Verb::Calibrate(args) => find_metric(args),
         Verb::Requests(args) => watch_requests(args),
         Verb::List(args) => list_of(args),
         Verb::Observe(args) => observe(args),
@@ -58,10 +69,13 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Requests(args)) => bench_pair(args, bench::requests::run),
         Verb::Bench(Bench::Observe(args)) => bench_observe(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
+        Verb::Bench(Bench::Guard(args)) => bench_guard(args),
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
         Verb::Sim(args) => simulate(args),
+        Verb::Agent(args) => run_agent(args),
+        Verb::Status(args) => agent::status::run(StatusOptions { json: args.json }),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
         Verb::Batch { entrance_fd, class, command } => {
             Ok(batch::main(entrance_fd, BatchClass::of_name(&class), &command) as u8)
@@ -112,6 +126,15 @@ fn refuse(why: &str) -> ! {
 fn examine(args: DoctorArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json })
+}
+
+fn find_metric(args: CalibrateArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let options = CalibrateOptions { lanes: args.lanes, events: args.events, quick: args.quick };
+    let calibration = calibrate::run(&options, |step| eprintln!("{step}"))?;
+    let files = ResultFiles { json: args.json, page: None };
+    show_tables(&calibration.result, |_| true, &files)?;
+    Ok(if calibration.concluded { 0 } else { NO_CONCLUSION })
 }
 
 /// A result that cannot be written is found out before the run, not after it.
@@ -262,6 +285,14 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
     show_tables(&result, |column| bench::lanes::COLUMNS.contains(&column.key.as_str()), &args.files)
 }
 
+fn bench_guard(args: GuardArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let options =
+        GuardOptions { patience: args.patience.into(), lanes: args.lanes, sibling: args.sibling, ways: args.ways };
+    let result = bench::guard::run(&options)?;
+    show_tables(&result, |column| bench::guard::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
 fn bench_papers(args: PapersArgs) -> Result<u8> {
     check_files(&args.files)?;
     let result = bench::papers::run(args.quick)?;
@@ -289,6 +320,45 @@ fn bench_sibling(args: SiblingArgs) -> Result<u8> {
     show(&result, &all, args.json.as_deref())
 }
 
+fn run_agent(args: AgentArgs) -> Result<u8> {
+    let AgentArgs { verb, file, dry_run } = args;
+    match verb {
+        Some(Agent::Check { file }) => check_agent_file(&file),
+        Some(Agent::Show(args)) => show_agent_file(&args),
+        Some(Agent::Example) => {
+            print!("{EXAMPLE}");
+            Ok(0)
+        }
+        None => match read_agent_file(&file.config) {
+            Some(config) => agent::run(config, AgentOptions { config: file.config, dry_run }),
+            None => Ok(WRONG_FILE),
+        },
+    }
+}
+
+fn check_agent_file(file: &Path) -> Result<u8> {
+    let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
+    println!("{}: {}", file.display(), config.in_words());
+    Ok(0)
+}
+
+fn show_agent_file(args: &ShowArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let file = &args.agent.config;
+    let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
+    let shown = Shown::now(file, &config)?;
+    print!("{}", shown.render(terminal::width(), terminal::color_wanted()));
+    if let Some(path) = &args.json {
+        write_whole(path, &serde_json::to_vec_pretty(&shown)?)?;
+    }
+    Ok(shown.exit_code())
+}
+
+/// The agent's file; what is wrong with it is said.
+fn read_agent_file(file: &Path) -> Option<Config> {
+    Config::load(file).map_err(|problems| eprintln!("{problems}")).ok()
+}
+
 fn simulate(args: SimArgs) -> Result<u8> {
     check_files(&args.files)?;
     let choices = Choices { seed: args.seed, quick: args.quick };
@@ -296,7 +366,7 @@ fn simulate(args: SimArgs) -> Result<u8> {
         Ok(simulated) => simulated,
         Err(error) => {
             eprintln!("sidelane: {error}");
-            return Ok(WRONG_SCENARIO);
+            return Ok(WRONG_FILE);
         }
     };
     let result = &simulated.result;

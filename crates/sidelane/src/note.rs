@@ -69,6 +69,21 @@ notes! {
              a second before, and whose parents have ended, keep the batch lanes' CPUs",
             "end sidelane with SIGTERM, or adopt batch that has a group of its own";
 
+        // Of an experiment with many parts.
+        StoreMissing { store: &'static str = "rocksdb", why: String = "a library is missing".to_owned() } =>
+            "{store} was left out: it cannot be put up here ({why})",
+            "install what is missing";
+        WorkMissing { work: &'static str = "spark", why: &'static str = "PySpark is missing" } =>
+            "batch had no {work} among its containers",
+            "install what is missing ({why})";
+        NoStandIn { why: String = "there are no counters".to_owned() } =>
+            "the agent told interference from request times, which is slow, and how fast it takes batch away was not \
+             measured: it cannot count page faults, which stand in for stalls here ({why})",
+            "see what sidelane doctor says of perf events";
+        LittleHarm { what: String = "redis, mix a".to_owned(), times: String = "1.2".to_owned() } =>
+            "{what}: unmanaged batch made the p99 only {times} times as long as alone, so nothing is checked there",
+            "run it where batch disturbs the service more";
+
         // Of a session.
         MissedAlone { slo: Slo = Slo::example() } =>
             "the service missed {slo} without batch beside any request; batch only borrowed its idle moments",
@@ -120,6 +135,39 @@ notes! {
         PromisesBroken { times: u64 = 3 } =>
             "{times} times the batch program did not look for itself for 1 ms, and was held instead",
             "build the program with more checks, as in its loops, or choose --gate holder";
+
+        // Of interference.
+        InterferenceNearest { formula: String = "STALL / (LOADS + STORES)".to_owned() } =>
+            "interference is {formula}: this processor does not count what Holmes' VPI is made of, and these events \
+             come nearest",
+            "find the threshold with sidelane calibrate";
+        InterferenceOfGivenEvents { formula: String = "page-faults / task-clock".to_owned() } =>
+            "interference is {formula}, as it was given: what that tells is up to who gave it",
+            "leave the formula out to have the processor's own";
+        InterferenceByHarm { why: String = "no PMU".to_owned() } =>
+            "interference was not counted ({why}): how much longer than alone the service's own requests take stands \
+             in for it",
+            "in a virtual machine, ask its host for a virtual PMU";
+        InterferenceReplayed { file: String = "counters.jsonl".to_owned() } =>
+            "interference was not counted here: it is of the recording {file}",
+            "leave the recording out to have this machine's own";
+        InterferenceUnknown { why: String = "no PMU".to_owned() } =>
+            "nothing tells interference here ({why}), and no decision is based on it",
+            "in a virtual machine, ask its host for a virtual PMU";
+        CountersAway { percent: u64 = 12 } =>
+            "others used the interference counters for {percent} % of the time, which is not in the values",
+            "end other uses of perf events, such as the NMI watchdog";
+
+        // Of a calibration.
+        CalibratedWithoutSiblings { cpus: String = "0 and 1".to_owned() } =>
+            "CPUs {cpus} are no siblings: what they do to each other, they do through caches and memory that they share",
+            "calibrate where the kernel shows siblings, or name two with --lanes";
+        NothingCounted { cpu: u32 = 0, error: String = "No such file or directory".to_owned() } =>
+            "no event could be counted on CPU {cpu} ({error}), so none can be compared with latency",
+            "in a virtual machine, ask its host for a virtual PMU, or name other events with --events";
+        ProcessorUnknown =>
+            "this processor is not in the table of events",
+            "name events with --events, as in --events 'r140014a3 / (r81d0 + r82d0)'";
 
         // Of a log.
         RequestLogCut { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
@@ -229,6 +277,12 @@ notes! {
         ServiceCameBack { target: Target = Target::Port(6379) } =>
             "{target} came back as another process and is looked after again";
 
+        // Of interference.
+        InterferenceCounted { formula: String = "STALLS / (LOADS + STORES)".to_owned() } =>
+            "interference is VPI, as Holmes counts it: {formula}";
+        EventsFrom { processors: &'static str = "Zen 4", source: &'static str = "AMD's manual" } =>
+            "events of {processors} ({source})";
+
         // Of an experiment.
         DeclaredPair =>
             "lanes: a declared pair of CPUs that share no core; the explanation says what is real";
@@ -236,10 +290,22 @@ notes! {
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: the lab's programs spin for as long; from others a real-time thread takes \
              it in slices of 0.5 to 2 ms. --sibling none switches it off";
+        EmulatedSiblingInside { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
+            "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
+             {batch_loss} % to the service: the lab's programs, and servers with a library of the lab's preloaded, spin \
+             for as long, and make page faults meanwhile, which stand in for stalls; from others a real-time thread \
+             takes it. --sibling none switches it off";
         EmulatedSiblingByThief { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: a real-time thread on each lane takes that, in slices of 0.5 to 2 ms. \
              --sibling none switches it off";
+        GuardMetric { metric: String = "harm".to_owned() } =>
+            "interference was told from {metric}; the paper tells it from counters of the processor (VPI)";
+        FewCpus { cpus: u64 = 2 } =>
+            "{cpus} CPUs: PerfIso keeps one of them idle, and Holmes reserves one, so that each has a single CPU to give \
+             to batch or not; the paper's machine had 64";
+        Bursts { scale: String = "0.01".to_owned() } =>
+            "bursts: the paper's 60 to 90 s of load and 5 to 10 s without are multiplied by {scale}, and so is S";
         FreezerEmulated =>
             "cgroup freezer: emulated, as borrow idle that evicts at each hold (evict_after 0): the holder takes the \
              lane, freezes batch and leaves";

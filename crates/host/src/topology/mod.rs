@@ -18,11 +18,13 @@ use std::path::Path;
 
 use crate::cpulist::CpuSet;
 
+mod online;
 mod pairs;
 mod read;
 #[cfg(test)]
 mod tests;
 
+pub use online::online_cpus;
 pub use pairs::{BatchLane, LaneError, Lanes, PairKind};
 pub use read::ReadError;
 

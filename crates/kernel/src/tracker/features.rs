@@ -20,6 +20,8 @@ pub struct Features {
     pub scheduler: bool,
     /// Each service has a single request lane: its wake-ups are seen before the kernel looks for a place.
     pub single_lanes: bool,
+    /// Who has each CPU for how long is written down, for a look at the whole machine.
+    pub shares: bool,
     /// A thread of this process plays the hypervisor, and says what it takes: to see how true the books are.
     pub thief: bool,
 }

@@ -35,6 +35,8 @@ const ONE_ENTRY_A_LANE: [&str; 9] = [
 
 /// Who plays the hypervisor.
 pub const THIEVES: &str = "thieves";
+/// Who had each CPU for how long.
+pub const SHARES: &str = "cpu_shares";
 /// Turns of the lanes.
 pub const TURNS: &str = "lane_turns";
 /// `struct sidelane_settings` of `bpf/lanes.h`.
@@ -48,7 +50,7 @@ struct Settings {
     counters: u32,
     groups: u32,
     interference: u32,
-    reserved: u32,
+    shares: u32,
 }
 
 impl Settings {
@@ -62,13 +64,13 @@ impl Settings {
             counters: features.counters.into(),
             groups: features.groups.into(),
             interference: features.interference.into(),
-            reserved: 0,
+            shares: features.shares.into(),
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
         let before = [self.stolen_from, self.requests, self.turns, self.self_checking, self.counters];
-        let numbers = before.into_iter().chain([self.groups, self.interference, self.reserved]);
+        let numbers = before.into_iter().chain([self.groups, self.interference, self.shares]);
         self.stolen_offset.to_ne_bytes().into_iter().chain(numbers.flat_map(u32::to_ne_bytes)).collect()
     }
 }
@@ -98,6 +100,9 @@ pub(super) fn open_and_load(
         }
         if name == TURNS && features.turns {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the lanes' turns"))?;
+        }
+        if name == SHARES && features.shares {
+            map.set_max_entries(cpu_count as u32).map_err(bpf("size the CPUs' shares"))?;
         }
         if name == THIEVES && stolen_from == StolenFrom::Told {
             map.set_max_entries(cpu_count as u32).map_err(bpf("size the thieves' array"))?;
@@ -173,7 +178,7 @@ mod tests {
             counters,
             groups,
             interference,
-            reserved
+            shares
         );
         let settings = Settings::of(Features::default(), StolenFrom::Unseen);
         assert_eq!(settings.bytes().len(), size_of::<Settings>());

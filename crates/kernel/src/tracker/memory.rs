@@ -11,10 +11,11 @@ use crate::books::{Books, LaneStats, TraceEvent};
 use crate::gate_books::GateBooks;
 use crate::mapped::MappedArray;
 use crate::promises::Promises;
+use crate::shares::CpuShares;
 use crate::stolen::{StolenFrom, Thief, note_gap};
 use crate::tracker::error::TrackerError;
 use crate::tracker::features::Features;
-use crate::tracker::load::{THIEVES, TURNS, array};
+use crate::tracker::load::{SHARES, THIEVES, TURNS, array};
 use crate::turns::LaneTurns;
 use sidelane_host::topology::{BatchLane, Lanes};
 
@@ -53,6 +54,7 @@ pub struct LaneMemory {
     stats: MappedArray<LaneStats>,
     trace: MappedArray<TraceEvent>,
     turns: MappedArray<LaneTurns>,
+    shares: MappedArray<CpuShares>,
     stolen_from: StolenFrom,
     thieves: MappedArray<Thief>,
     variables: MappedArray<Variables>,
@@ -85,6 +87,7 @@ impl LaneMemory {
             stats: array(maps, "lane_stats", cpu_count)?,
             trace: array(maps, "trace_events", TRACE_EVENTS)?,
             turns: array(maps, TURNS, if features.turns { cpu_count } else { 1 })?,
+            shares: array(maps, SHARES, if features.shares { cpu_count } else { 1 })?,
             stolen_from,
             thieves: array(maps, THIEVES, if stolen_from == StolenFrom::Told { cpu_count } else { 1 })?,
             variables: array(maps, ".bss", 1)?,
@@ -166,6 +169,11 @@ impl LaneMemory {
     /// The last turns on `cpu`; only where requests are emitted.
     pub fn turns(&self, cpu: u32) -> &LaneTurns {
         self.turns.get(cpu as usize)
+    }
+
+    /// Who had `cpu` for how long; only where shares are written down.
+    pub fn shares(&self, cpu: u32) -> &CpuShares {
+        self.shares.get(cpu as usize)
     }
 
     /// How the kernel program knows what the hypervisor takes.

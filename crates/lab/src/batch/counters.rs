@@ -14,6 +14,7 @@ pub struct Counter {
     units: AtomicU64,
     busy_ns: AtomicU64,
     made_up_ns: AtomicU64,
+    stamp_ns: AtomicU64,
 }
 
 const _: () = assert!(size_of::<Counter>() == 64);
@@ -37,6 +38,11 @@ impl Counter {
         let made_up_ns = self.made_up_ns.load(Ordering::Relaxed);
         self.made_up_ns.store(made_up_ns.wrapping_add(length_ns), Ordering::Relaxed);
     }
+
+    /// Stores the time at which the owning thread was last at work.
+    pub fn stamp(&self, now_ns: u64) {
+        self.stamp_ns.store(now_ns, Ordering::Relaxed);
+    }
 }
 
 /// The counters of all threads.
@@ -59,6 +65,7 @@ impl Counters {
             counter.units.store(0, Ordering::Relaxed);
             counter.busy_ns.store(0, Ordering::Relaxed);
             counter.made_up_ns.store(0, Ordering::Relaxed);
+            counter.stamp_ns.store(0, Ordering::Relaxed);
         }
         Ok(counters)
     }

@@ -31,7 +31,7 @@ pub struct Args {
     kernel: Kernel,
     /// File of the counters: 64 bytes for each thread. The first 8 bytes are its units, the next 8
     /// the nanoseconds that it worked on them, the next 8 those in which it made up for a sibling
-    /// lane, as numbers in the machine's byte order
+    /// lane, the next 8 the time of --stamps, as numbers in the machine's byte order
     #[arg(long, value_name = "FILE")]
     counter: PathBuf,
     /// Seconds to run; until SIGTERM or SIGINT if not given
@@ -40,6 +40,9 @@ pub struct Args {
     /// Check the lane often, as programs built with `gcc -pg` do (see `sidelane run --gate`); not for zstd
     #[arg(long)]
     checks: bool,
+    /// Store the time (CLOCK_MONOTONIC) after each unit
+    #[arg(long)]
+    stamps: bool,
     /// Number of threads
     #[arg(long, default_value_t = 1, value_name = "N")]
     #[arg(value_parser = clap::value_parser!(u16).range(1..))]
@@ -75,10 +78,19 @@ pub fn run(args: &Args) -> Result<()> {
     let sibling = Arc::new(args.pace.find()?.filter(|_| args.kernel.is_in_process()));
     for thread in 0..usize::from(args.threads) {
         let (counters, sibling) = (Arc::clone(&counters), Arc::clone(&sibling));
-        let (kernel, checks, rest) = (args.kernel, args.checks, args.rest);
+        let (kernel, checks, stamps, rest) = (args.kernel, args.checks, args.stamps, args.rest);
         thread::Builder::new()
             .name(format!("batch-{thread}"))
-            .spawn(move || work(kernel, checks, rest, sibling.as_ref().as_ref(), counters.of_thread(thread)))
+            .spawn(move || {
+                let counter = counters.of_thread(thread);
+                let count = |counter: &Counter| {
+                    counter.count_one();
+                    if stamps {
+                        counter.stamp(now_ns());
+                    }
+                };
+                work(kernel, checks, rest, sibling.as_ref().as_ref(), counter, count)
+            })
             .context("cannot start a batch thread")?;
     }
     signals.wait(args.seconds.map(|seconds| now_ns().saturating_add(seconds_to_ns(seconds).max(SECOND_NS / 1000))));
@@ -89,14 +101,21 @@ pub fn run(args: &Args) -> Result<()> {
 /// Units between two looks at the other lane and at the clock: some tens of microseconds.
 const UNITS_A_LOOK: u64 = 16;
 
-fn work(kernel: Kernel, checks: bool, rest: Option<Rest>, sibling: Option<&Sibling>, counter: &Counter) {
+fn work(
+    kernel: Kernel,
+    checks: bool,
+    rest: Option<Rest>,
+    sibling: Option<&Sibling>,
+    counter: &Counter,
+    count: impl Fn(&Counter),
+) {
     let check = if checks { Check::join() } else { Check::none() };
     let mut unit = kernel.unit(check).expect("it could be made a moment ago");
     let mut pace = sibling.map(|sibling| sibling.join().unwrap_or_else(|error| give_up(&error)));
     let mut began_ns = now_ns();
     for done in 1_u64.. {
         unit();
-        counter.count_one();
+        count(counter);
         let rest = rest.filter(|rest| done.is_multiple_of(rest.after_units));
         if !done.is_multiple_of(UNITS_A_LOOK) && rest.is_none() {
             continue;

@@ -85,7 +85,7 @@ pub struct Thread {
 pub struct Shared {
     cpus: [AtomicU32; LANES],
     generation: AtomicU32,
-    _reserved: u32,
+    stand_in: AtomicU32,
     loss_ppm: [[AtomicU64; LOADS]; LANES],
     _reserved_2: [u64; 2],
     tids: [AtomicU32; THREADS],
@@ -152,6 +152,17 @@ impl Shared {
         }
         self.lanes.iter().for_each(Lane::reset);
         self.threads.iter().for_each(Thread::reset);
+    }
+
+    /// From now on whoever makes up for overlap makes page faults meanwhile, or makes none: they stand in for stalls,
+    /// where no counter tells those.
+    pub fn set_stand_in(&self, on: bool) {
+        self.stand_in.store(u32::from(on), Ordering::Release);
+    }
+
+    /// Whether whoever makes up for overlap makes page faults.
+    pub fn has_stand_in(&self) -> bool {
+        self.stand_in.load(Ordering::Acquire) != 0
     }
 
     /// Begins a generation, in which the two CPUs are one core, or ends it.

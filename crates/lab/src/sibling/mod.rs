@@ -7,7 +7,7 @@
 //! - `bpf/`, `program`, `core`: the kernel program that measures for how long both lanes worked at
 //!   once
 //! - `pace`: programs that make up for their own overlap, exactly: `--sibling` of the lab's
-//!   services and batch
+//!   services and batch; `preload.c` does it in programs that are not the lab's
 //! - `thief`: one thread for each lane, which takes the lost time from any other program
 //! - `slowdown`: the size of the loss; `report`: the loss that was achieved
 //!
@@ -22,7 +22,9 @@ mod report;
 mod slowdown;
 mod thief;
 
+use std::fs;
 use std::io::{BufRead, Write, stdin, stdout};
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
@@ -50,7 +52,18 @@ pub struct Args {
     /// On which lanes a thief takes the loss from programs that do not make up for it themselves
     #[arg(long, value_enum, value_delimiter = ',', value_name = "LANE,…", default_value = "service,batch")]
     thief: Vec<Whose>,
+    /// While programs make up for their loss themselves, they make page faults: these stand in for what a counter of
+    /// stalls would tell
+    #[arg(long)]
+    stand_in: bool,
+    /// Write a library there: a program that is started with LD_PRELOAD=FILE and SIDELANE_LAB_SIBLING=PID:FD makes up
+    /// for its loss itself
+    #[arg(long, value_name = "FILE")]
+    preload: Option<PathBuf>,
 }
+
+/// The library for other programs.
+static PRELOAD: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/preload.so"));
 
 /// Where a thief works.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
@@ -72,6 +85,9 @@ fn lanes(text: &str) -> Result<[u32; LANES], String> {
 /// answered with one line. Prints the result at the end.
 pub fn run(args: &Args) -> Result<()> {
     let signals = EndingSignals::block()?;
+    if let Some(file) = &args.preload {
+        fs::write(file, PRELOAD).with_context(|| format!("cannot write {}", file.display()))?;
+    }
     let core = Arc::new(Mutex::new(Emulated::start(args)?));
     let fd = core.lock().expect("nobody panics here").program.fd();
     println!("ready pid={} fd={fd}", std::process::id());
@@ -101,6 +117,7 @@ struct Emulated {
 impl Emulated {
     fn start(args: &Args) -> Result<Self> {
         let program = Program::load(args.lanes)?;
+        program.core().set_stand_in(args.stand_in);
         let thief = |lane: usize, whose: Whose| {
             let wanted = args.thief.contains(&whose);
             wanted.then(|| Thief::start(program.core(), lane, args.lanes[lane])).transpose()

@@ -24,6 +24,7 @@ use rustix::thread::gettid;
 
 use super::core::{Core, Thread};
 use crate::clock::{Nanos, now_ns};
+use crate::faults::Pages;
 use crate::place;
 
 /// Shortest time between two checks whether `sidelane-lab sibling` still runs: a check takes a
@@ -74,7 +75,8 @@ impl Sibling {
         // The kernel program notices a thread when the thread is switched in.
         place::leave_and_return()?;
         let (generation, seen_alive_ns) = (self.core.generation(), now_ns());
-        Ok(Pace { sibling: self, place, generation, spun_ns: 0, looks: 0, seen_alive_ns })
+        let pages = self.core.has_stand_in().then(Pages::map).transpose()?;
+        Ok(Pace { sibling: self, place, generation, spun_ns: 0, looks: 0, seen_alive_ns, pages })
     }
 
     fn is_alive(&self) -> bool {
@@ -93,6 +95,8 @@ pub struct Pace<'s> {
     /// Looks that are not in the shared counter yet.
     looks: u64,
     seen_alive_ns: Nanos,
+    /// What it touches meanwhile, if it has to be seen that it makes up for something.
+    pages: Option<Pages>,
 }
 
 impl Pace<'_> {
@@ -136,6 +140,8 @@ impl Pace<'_> {
         let mut turns = thread.turns.load(Ordering::Acquire);
         let mut last_ns = now_ns();
         while self.lost_ns(thread) > self.spun_ns && self.sibling.core.generation() == self.generation {
+            // Without memory there is nothing to be seen; the time is made up for all the same.
+            let _ = self.pages.as_mut().map(Pages::touch);
             std::hint::spin_loop();
             let now = now_ns();
             let turns_now = thread.turns.load(Ordering::Acquire);

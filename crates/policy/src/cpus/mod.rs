@@ -13,12 +13,14 @@ mod crowd;
 mod given;
 mod ground;
 mod hosts;
+mod inflation;
 mod mask;
 mod reserve;
 mod seen;
 
 pub use action::{Action, Actions, MAX_ACTIONS, Reason};
 pub use cores::Cores;
+pub use inflation::{Inflation, Served};
 pub use mask::{CpuMask, MAX_CPUS};
 pub use seen::{ContainerSeen, CpuSeen, MAX_CONTAINERS, MAX_SERVICES, Observation, ServiceSeen};
 

@@ -1,4 +1,21 @@
 //! The agent: shares a whole machine between services and batch containers, by what a file says (Holmes).
 
+mod act;
+mod choice;
 pub mod config;
+mod cost;
+mod daemon;
 pub mod discover;
+mod lanes;
+mod log;
+mod metric;
+mod metrics;
+mod owners;
+mod places;
+mod requests;
+mod seen;
+pub mod show;
+pub mod status;
+mod tracked;
+
+pub use daemon::{AgentOptions, SOCKET, run};

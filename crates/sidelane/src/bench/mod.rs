@@ -3,6 +3,7 @@
 
 pub mod estimate;
 pub mod gate;
+pub mod guard;
 pub mod hold;
 pub mod interval;
 mod ladder;

@@ -18,7 +18,7 @@ use anyhow::{Context, Result};
 
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::learn::Experience;
-use crate::experiment::load::Rhythm;
+use crate::experiment::load::{Rhythm, Shape};
 use crate::experiment::place::Place;
 use crate::experiment::run::{Figures, Task};
 use crate::experiment::setting::Setting;
@@ -117,7 +117,7 @@ fn take_round(options: &DemoOptions, stage: &Stage, pace: Pace, turn: Turn<'_>, 
 /// The task of all settings of a round: the same requests at the same times.
 fn task<'stage>(options: &'stage DemoOptions, stage: &'stage Stage, pace: Pace, round: u64) -> Result<Task<'stage>> {
     let rate_per_s = stage.rate_per_s(options.load);
-    let rhythm = Rhythm { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, step: None };
+    let rhythm = Rhythm { rate_per_s, run: pace.run, warm_up: pace.warm_up, seed: round + 1, shape: Shape::Steady };
     let batch_alone_per_s = batch::alone_per_s(stage, &options.batch, pace.batch_alone, round)?;
     Ok(Task {
         stage,

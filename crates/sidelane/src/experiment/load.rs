@@ -25,8 +25,19 @@ pub struct Rhythm {
     pub warm_up: Duration,
     /// The same requests at the same times for the same seed.
     pub seed: u64,
-    /// A change of the rate on the way.
-    pub step: Option<Step>,
+    /// How the rate changes on the way.
+    pub shape: Shape,
+}
+
+/// How the rate of a load changes.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Shape {
+    /// Not at all.
+    Steady,
+    /// Once.
+    Step(Step),
+    /// Requests come in bursts (Holmes §6.1), 60 to 90 s with 5 to 10 s between, each times this.
+    Bursts(f64),
 }
 
 /// A change of the rate.
@@ -45,7 +56,9 @@ pub struct Step {
 pub struct Latencies {
     /// Requests measured.
     pub requests: u64,
-    /// Latencies from the intended start of a request.
+    /// Mean of the latencies, which count from the intended start of a request.
+    pub mean_us: f64,
+    /// Half of them took at most this.
     pub p50_us: f64,
     /// The same, of 5 % more than this.
     pub p95_us: f64,
@@ -121,8 +134,18 @@ impl Rhythm {
             ("--warmup-seconds", self.warm_up.as_secs_f64().to_string()),
             ("--seed", self.seed.to_string()),
         ];
-        options.extend(self.step.iter().flat_map(Step::options));
+        options.extend(self.shape.options());
         options.into_iter().flat_map(|(name, value)| [name.to_owned(), value]).collect()
+    }
+}
+
+impl Shape {
+    fn options(&self) -> Vec<(&'static str, String)> {
+        match self {
+            Shape::Steady => Vec::new(),
+            Shape::Step(step) => step.options().to_vec(),
+            Shape::Bursts(scale) => vec![("--burst-scale", scale.to_string())],
+        }
     }
 }
 

@@ -1,10 +1,12 @@
 //! The emulated sibling: two CPUs that slow each other as the lanes of one core do, where the machine has no such
 //! core. `sidelane-lab sibling` does it; here it is chosen, started and put into words.
 
+use std::ffi::{OsStr, OsString};
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
 use clap::ValueEnum;
+use tempfile::TempPath;
 
 use super::place::Place;
 use crate::lab::{Lab, Service};
@@ -56,6 +58,8 @@ impl Slowdown {
 
 /// Two CPUs that are one core for as long as this lives.
 pub struct Sibling {
+    /// A library that makes a program that is not the lab's make up for its loss itself.
+    preload: Option<TempPath>,
     service: Service,
     carrier: Carrier,
     at: String,
@@ -82,8 +86,36 @@ impl Sibling {
     /// Starts one that does nothing yet.
     pub fn start(place: Place, lab: &Lab, carrier: Carrier) -> Result<Self> {
         let service = lab.start(["sibling", "--lanes", &place.lanes()]).context("cannot start the emulated sibling")?;
-        let at = format!("{}:{}", service.ready("pid")?, service.ready("fd")?);
-        Ok(Self { service, carrier, at, slowdown: SLOWDOWN })
+        Ok(Self { preload: None, at: place_of(&service)?, service, carrier, slowdown: SLOWDOWN })
+    }
+
+    /// As [`Sibling::choose`], and who makes up for its loss itself makes page faults meanwhile, which stand in for
+    /// stalls. With [`Carrier::BuiltIn`] these are also programs that get [`Sibling::variables`].
+    pub fn choose_with_stand_in(choice: Option<Carrier>, place: Place, lab: &Lab) -> Result<Option<Self>> {
+        let Some(plain) = Self::choose(choice, place, lab)? else { return Ok(None) };
+        let carrier = plain.carrier;
+        drop(plain);
+        let file = tempfile::NamedTempFile::new().context("cannot make a file for a library")?.into_temp_path();
+        let lanes = place.lanes();
+        let words: [&OsStr; 6] = [
+            "sibling".as_ref(),
+            "--lanes".as_ref(),
+            lanes.as_ref(),
+            "--stand-in".as_ref(),
+            "--preload".as_ref(),
+            file.as_os_str(),
+        ];
+        let service = lab.start(words).context("cannot start the emulated sibling")?;
+        let preload = (carrier == Carrier::BuiltIn).then_some(file);
+        let mut sibling = Self { preload, at: place_of(&service)?, service, carrier, slowdown: SLOWDOWN };
+        sibling.begin(SLOWDOWN)?;
+        Ok(Some(sibling))
+    }
+
+    /// The environment of a program that is not the lab's and makes up for its loss itself.
+    pub(super) fn variables(&self) -> Vec<(&'static str, OsString)> {
+        let pairs = |file: &TempPath| [("LD_PRELOAD", file.into()), ("SIDELANE_LAB_SIBLING", self.at.clone().into())];
+        self.preload.iter().flat_map(pairs).collect()
     }
 
     /// From now on the CPUs are one core whose lanes slow each other so much.
@@ -138,6 +170,7 @@ impl Sibling {
         let batch_loss = self.slowdown.batch_loss_percent().round() as u64;
         match self.carrier {
             Carrier::Thief => Note::EmulatedSiblingByThief { service_loss, batch_loss },
+            _ if self.preload.is_some() => Note::EmulatedSiblingInside { service_loss, batch_loss },
             Carrier::None | Carrier::BuiltIn => Note::EmulatedSibling { service_loss, batch_loss },
         }
     }
@@ -153,6 +186,10 @@ impl Sibling {
             self.slowdown.batch_loss_percent()
         )
     }
+}
+
+fn place_of(service: &Service) -> Result<String> {
+    Ok(format!("{}:{}", service.ready("pid")?, service.ready("fd")?))
 }
 
 /// What a result says of an emulated sibling that may be gone by then.

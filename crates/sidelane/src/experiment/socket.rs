@@ -22,6 +22,8 @@ use sidelane_report::Percentile;
 pub struct AtSocket {
     /// Requests that arrived after the warm-up.
     pub requests: u64,
+    /// Their mean.
+    pub mean_us: f64,
     /// Half of them took at most this.
     pub p50_us: f64,
     /// The same, of all but 5 %.
@@ -94,6 +96,7 @@ fn of_requests(seen: &[(u64, u64)], warm_up_ns: u64) -> Option<AtSocket> {
     let at = |percentile| percentile_us(&latencies_ns, percentile);
     Some(AtSocket {
         requests: latencies_ns.len() as u64,
+        mean_us: latencies_ns.iter().sum::<u64>() as f64 / 1e3 / latencies_ns.len().max(1) as f64,
         p50_us: at(50.0)?,
         p95_us: at(95.0)?,
         p99_us: at(99.0)?,

@@ -55,17 +55,17 @@ impl Stage {
     }
 
     /// A run begins at the service's sockets, if they are watched.
-    pub(super) fn begin_at_sockets(&self) -> Result<()> {
+    pub fn begin_at_sockets(&self) -> Result<()> {
         self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().begin())
     }
 
     /// Takes what has finished there; to be called some times a second.
-    pub(super) fn drain_sockets(&self) -> Result<()> {
+    pub fn drain_sockets(&self) -> Result<()> {
         self.sockets.as_ref().map_or(Ok(()), |sockets| sockets.borrow_mut().drain())
     }
 
     /// What was seen there of `rhythm`.
-    pub(super) fn at_socket(&self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
+    pub fn at_socket(&self, rhythm: Rhythm) -> Result<Option<AtSocket>> {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
     }
 

@@ -14,7 +14,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, ServiceError, Target};
-use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology};
+use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology, online_cpus};
 use sidelane_kernel::tracker::LaneMemory;
 
 /// A thread of ordinary priority gets a turn on any lane within some milliseconds, unless a
@@ -182,8 +182,7 @@ impl Beside {
 
 /// Moves this thread, and those it will start, off the request lanes, if there is anywhere else.
 pub fn keep_off(requests: &CpuSet) -> io::Result<()> {
-    let online: CpuSet = std::fs::read_to_string("/sys/devices/system/cpu/online")?.trim().parse().unwrap_or_default();
-    let elsewhere: Vec<u32> = online.difference(requests).iter().collect();
+    let elsewhere: Vec<u32> = online_cpus()?.difference(requests).iter().collect();
     if elsewhere.is_empty() { Ok(()) } else { pin_this_thread(&elsewhere) }
 }
 

@@ -1,7 +1,8 @@
-//! Claims: one Sidelane a batch lane.
+//! Claims: one Sidelane a batch lane, and one agent a machine.
 //!
 //! A claim is a locked file in /run; the lock goes with the process (and its guardian, which
-//! inherits it), so a claim never outlives what it stands for.
+//! inherits it), so a claim never outlives what it stands for. A `sidelane run` claims its batch lanes; an agent
+//! claims every CPU that it may give to batch. So neither has a CPU that the other one has.
 
 use std::fs::{self, File, OpenOptions};
 use std::io::{self, Read, Write};
@@ -30,11 +31,30 @@ pub enum ClaimError {
         /// Its owner, or "unknown".
         owner: String,
     },
-    /// The file could not be made or locked.
-    #[error("cannot claim batch lane {cpu} at {path}, which takes root")]
-    Io {
+    /// The agent has it.
+    #[error(
+        "CPU {cpu} belongs to the agent (process {owner}), which shares this machine between services and batch: give \
+         it the batch (a group in a tree of [[batch]]), leave the CPU out of its file, or stop it"
+    )]
+    Agents {
         /// The lane.
         cpu: u32,
+        /// The agent, or "unknown".
+        owner: String,
+    },
+    /// There is an agent.
+    #[error(
+        "an agent runs on this machine already (process {owner}), and there is room for one: see `sidelane status`"
+    )]
+    TwoAgents {
+        /// It, or "unknown".
+        owner: String,
+    },
+    /// The file could not be made or locked.
+    #[error("cannot claim {what} at {path}, which takes root")]
+    Io {
+        /// What was to be claimed.
+        what: String,
         /// The claim's file.
         path: PathBuf,
         /// What the system said.
@@ -42,7 +62,29 @@ pub enum ClaimError {
     },
 }
 
-/// The right to use one batch lane, until dropped.
+/// Who claims a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Claimant {
+    /// A `sidelane run`.
+    Run,
+    /// The agent.
+    Agent,
+}
+
+impl Claimant {
+    /// Follows the process in the file of an agent's claim.
+    const AGENT: &str = "agent";
+
+    fn words(self) -> String {
+        let pid = std::process::id();
+        match self {
+            Self::Run => pid.to_string(),
+            Self::Agent => format!("{pid} {}", Self::AGENT),
+        }
+    }
+}
+
+/// The right to use one batch lane, or to be the agent, until dropped.
 #[derive(Debug)]
 pub struct Claim {
     path: PathBuf,
@@ -52,25 +94,44 @@ pub struct Claim {
 impl Claim {
     /// Claims the batch lane `cpu`.
     pub fn take(cpu: u32) -> Result<Self, ClaimError> {
-        Self::take_in(Path::new(DIR), cpu)
+        Self::take_in(Path::new(DIR), cpu, Claimant::Run)
     }
 
-    fn take_in(dir: &Path, cpu: u32) -> Result<Self, ClaimError> {
+    /// Claims a CPU for the agent.
+    pub fn take_for_agent(cpu: u32) -> Result<Self, ClaimError> {
+        Self::take_in(Path::new(DIR), cpu, Claimant::Agent)
+    }
+
+    /// Claims to be this machine's agent.
+    pub fn to_be_the_agent() -> Result<Self, ClaimError> {
+        Self::lock(&Path::new(DIR).join("sidelane-agent.lock"), "to be the agent", Claimant::Agent)?
+            .map_err(|owner| ClaimError::TwoAgents { owner: process_of(&owner) })
+    }
+
+    fn take_in(dir: &Path, cpu: u32, claimant: Claimant) -> Result<Self, ClaimError> {
         let path = dir.join(format!("sidelane-lane-{cpu}.lock"));
-        let failed = |source| ClaimError::Io { cpu, path: path.clone(), source };
+        Self::lock(&path, &format!("batch lane {cpu}"), claimant)?.map_err(|owner| {
+            let is_agents = owner.ends_with(Claimant::AGENT);
+            let owner = process_of(&owner);
+            if is_agents { ClaimError::Agents { cpu, owner } } else { ClaimError::Taken { cpu, owner } }
+        })
+    }
+
+    /// Locks the file, or says what is in it.
+    fn lock(path: &Path, what: &str, claimant: Claimant) -> Result<Result<Self, String>, ClaimError> {
+        let failed = |source| ClaimError::Io { what: what.to_owned(), path: path.to_owned(), source };
         loop {
-            let mut file = open(&path).map_err(failed)?;
+            let mut file = open(path).map_err(failed)?;
             if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
                 let mut owner = String::new();
                 let _ = file.read_to_string(&mut owner);
-                let owner = if owner.trim().is_empty() { "unknown".to_owned() } else { owner.trim().to_owned() };
-                return Err(ClaimError::Taken { cpu, owner });
+                return Ok(Err(owner.trim().to_owned()));
             }
             // The last owner may have removed the file between our open and our lock.
-            let still_there = fs::metadata(&path).is_ok_and(|found| Some(found.ino()) == inode(&file));
+            let still_there = fs::metadata(path).is_ok_and(|found| Some(found.ino()) == inode(&file));
             if still_there {
-                file.set_len(0).and_then(|()| write!(file, "{}", std::process::id())).map_err(failed)?;
-                return Ok(Self { path, file });
+                file.set_len(0).and_then(|()| write!(file, "{}", claimant.words())).map_err(failed)?;
+                return Ok(Ok(Self { path: path.to_owned(), file }));
             }
         }
     }
@@ -100,6 +161,11 @@ impl Drop for Claim {
     }
 }
 
+/// The process in a claim's file.
+fn process_of(owner: &str) -> String {
+    owner.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned()
+}
+
 fn open(path: &Path) -> io::Result<File> {
     OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
 }
@@ -115,12 +181,21 @@ mod tests {
     #[test]
     fn a_lane_is_lent_once_and_again_after_it_is_given_back() {
         let dir = tempfile::tempdir().unwrap();
-        let claim = Claim::take_in(dir.path(), 3).unwrap();
-        let refused = Claim::take_in(dir.path(), 3).unwrap_err().to_string();
+        let take = |cpu| Claim::take_in(dir.path(), cpu, Claimant::Run);
+        let claim = take(3).unwrap();
+        let refused = take(3).unwrap_err().to_string();
         assert!(refused.contains("lane 3") && refused.contains(&std::process::id().to_string()), "{refused}");
-        assert!(Claim::take_in(dir.path(), 4).is_ok());
+        assert!(take(4).is_ok());
         drop(claim);
-        assert!(Claim::take_in(dir.path(), 3).is_ok());
+        assert!(take(3).is_ok());
         assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+    }
+
+    #[test]
+    fn a_run_is_told_that_the_agent_has_its_lane() {
+        let dir = tempfile::tempdir().unwrap();
+        let _claim = Claim::take_in(dir.path(), 3, Claimant::Agent).unwrap();
+        let refused = Claim::take_in(dir.path(), 3, Claimant::Run).unwrap_err().to_string();
+        assert!(refused.contains(&format!("CPU 3 belongs to the agent (process {})", std::process::id())), "{refused}");
     }
 }

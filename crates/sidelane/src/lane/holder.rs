@@ -17,8 +17,8 @@ use std::time::Duration;
 
 use sidelane_policy::borrow::{LanePolicy, Observation, Reason, Want};
 
-use super::decider::{Decider, Means, Shared};
-pub use super::decider::{Evictor, HolderBooks};
+use super::decider::{Decider, Shared};
+pub use super::decider::{Evictor, HolderBooks, Means};
 use crate::lane::gate::backstop::Backstop;
 use crate::lane::log::LaneAudit;
 use sidelane_host::clock::now_ns;

@@ -188,14 +188,15 @@ impl TermsKeeper {
         self.lending.budget
     }
 
-    /// Takes in the requests that have finished since the last call.
-    pub fn learn(&mut self, source: &mut RequestSource) -> Result<(), RequestError> {
+    /// Takes in the requests that have finished since the last call, and hands them on.
+    pub fn learn(&mut self, source: &mut RequestSource, mut each: impl FnMut(&Request)) -> Result<(), RequestError> {
         let emitted = source.name() == Source::Emitted;
         let mut finished = Vec::new();
         source.drain(|request| finished.push(*request))?;
         // Later than all of them.
         let history = (emitted && !finished.is_empty()).then(|| History::read(&self.memory, &self.lanes, now_ns()));
         for request in &finished {
+            each(request);
             match &history {
                 None => self.finished(request),
                 Some(history) => self.emitted(request, history),

@@ -2,7 +2,7 @@
 
 pub(crate) mod pictures;
 pub(crate) mod rows;
-mod whole;
+pub(crate) mod whole;
 mod words;
 
 use std::path::{Path, PathBuf};

@@ -31,7 +31,7 @@ pub(super) const COLUMNS: [&str; 11] = [
 ];
 
 /// Runs `experiment`, on all CPU cores.
-pub(super) fn outcomes(experiment: &Experiment<Model>) -> Vec<MachineOutcome> {
+pub(crate) fn outcomes(experiment: &Experiment<Model>) -> Vec<MachineOutcome> {
     with_bar(experiment.machines(), |tell| sweep::run(experiment, parallel::threads(), tell))
 }
 
@@ -44,9 +44,7 @@ pub(super) fn to_result(
 ) -> ResultFile {
     let settings = words::settings(experiment, scenario, choices);
     let mut result = ResultFile::new(words::machine(experiment), settings);
-    let per_point = experiment.settings().count().max(1);
-    result.rows = outcomes.chunks(per_point).flat_map(services_of).collect();
-    result.rows.extend(outcomes.iter().map(machine));
+    result.rows = rows(experiment, outcomes);
     let mut notes = vec![Note::Simulated];
     let refused = outcomes.iter().flat_map(|outcome| &outcome.figures.services).map(|service| service.refused).sum();
     if refused > 0 {
@@ -54,6 +52,13 @@ pub(super) fn to_result(
     }
     result.notes = written(&notes);
     result
+}
+
+/// The rows of all services, then those of the machines.
+pub(crate) fn rows(experiment: &Experiment<Model>, outcomes: &[MachineOutcome]) -> Vec<Row> {
+    let per_point = experiment.settings().count().max(1);
+    let services = outcomes.chunks(per_point).flat_map(services_of);
+    services.chain(outcomes.iter().map(machine)).collect()
 }
 
 /// Of one point, the rows of the first service with each setting, then those of the next.

@@ -8,10 +8,12 @@ use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::cpuset::{self, Found};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{ThreadClass, pin_thread};
 use sidelane_host::procfs;
 use sidelane_host::thread::Thread;
+use sidelane_host::topology::online_cpus;
 
 use super::groups::{self, Fate};
 use super::newcomers::Newcomers;
@@ -47,6 +49,8 @@ pub enum Undo {
         /// What its list of CPUs said; may be empty.
         cpus: String,
     },
+    /// Groups of a tree of somebody else's were put on other CPUs.
+    Cpusets(Found),
     /// A group was made.
     Group {
         /// Its directory.
@@ -100,6 +104,7 @@ impl Undo {
             }),
             // An empty list can only be written as an empty line.
             Undo::Cpuset { dir, cpus } => unless_gone(dir, || fs::write(dir.join("cpuset.cpus"), format!("{cpus}\n"))),
+            Undo::Cpusets(found) => unless_gone(&found.root, || cpuset::give_back(found, &online_cpus()?)),
             Undo::Group { dir, fate } => groups::remove(dir, fate),
             Undo::Member { process, group, from } => unless_gone(from, || groups::move_back(process, group, from)),
             Undo::Newcomers(newcomers) => {

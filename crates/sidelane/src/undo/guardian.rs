@@ -113,6 +113,18 @@ impl Guardian {
         pipe.write_all(&lines)
     }
 
+    /// Another guardian, who was told nothing yet, takes over all that is to be undone, also from one that has ended.
+    pub fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
+        let list = std::mem::take(&mut self.list);
+        let tickets: Vec<Ticket> = list.iter().map(|(ticket, _)| ticket).collect();
+        new.succeed(list)?;
+        std::mem::swap(self, &mut new);
+        // One that has ended hears nothing.
+        let _ = new.withdraw(tickets);
+        let _ = new.dismiss();
+        Ok(())
+    }
+
     /// Whether it still watches.
     pub fn is_alive(&mut self) -> bool {
         matches!(self.child.try_wait(), Ok(None))

@@ -26,8 +26,8 @@ pub struct Newcomers {
     pub confined: CpuSet,
     /// The CPUs that newcomers get.
     pub cpus: CpuSet,
-    /// The class that newcomers get.
-    pub class: ThreadClass,
+    /// The class that newcomers get, if the changed threads were given another one.
+    pub class: Option<ThreadClass>,
 }
 
 impl Newcomers {
@@ -50,8 +50,8 @@ impl Newcomers {
     /// Gives one thread what newcomers get. Whoever has left with less is no worse off than before.
     pub fn give(&self, thread: &Thread) {
         let _ = give_cpus(thread, &self.cpus);
-        if ThreadClass::of(thread.tid).is_some_and(|class| class.is_idle()) {
-            let _ = give_class(thread, self.class);
+        if let Some(class) = self.class.filter(|_| is_idle(thread)) {
+            let _ = give_class(thread, class);
         }
     }
 
@@ -65,8 +65,12 @@ impl Newcomers {
     /// Whoever was born to a thread that had its own back already has inherited that.
     fn is_changed(&self, thread: &Thread) -> bool {
         let confined = procfs::thread_cpus(thread.tid, thread.tid).is_some_and(|cpus| cpus.is_subset(&self.confined));
-        confined || ThreadClass::of(thread.tid).is_some_and(|class| class.is_idle())
+        confined || (self.class.is_some() && is_idle(thread))
     }
+}
+
+fn is_idle(thread: &Thread) -> bool {
+    ThreadClass::of(thread.tid).is_some_and(|class| class.is_idle())
 }
 
 #[cfg(test)]
@@ -93,8 +97,8 @@ mod tests {
         let mut children = [born_idle(), born_idle()];
         let [newcomer, known] = [0, 1].map(|child: usize| Thread::of(children[child].id()).unwrap());
         let families = vec![newcomer, known];
-        let newcomers =
-            Newcomers { groups: vec![], families, confined: CpuSet::default(), cpus: cpus.clone(), class: ordinary };
+        let (confined, class) = (CpuSet::default(), Some(ordinary));
+        let newcomers = Newcomers { groups: vec![], families, confined, cpus: cpus.clone(), class };
         newcomers.give_back(&BTreeSet::from([known]));
         let classes = [newcomer, known].map(|thread| ThreadClass::of(thread.tid).unwrap());
         // To leave SCHED_IDLE may take a privilege.

@@ -55,6 +55,16 @@ impl Run {
         run.and(arguments)
     }
 
+    /// Where its audit log is expected.
+    pub fn audit_path(&self) -> PathBuf {
+        self.dir.path().join("audit.jsonl")
+    }
+
+    /// Whether it has any arguments yet.
+    pub fn has_arguments(&self) -> bool {
+        !self.arguments.is_empty()
+    }
+
     /// Adds arguments.
     pub fn and(mut self, arguments: &[impl AsRef<OsStr>]) -> Self {
         self.arguments.extend(arguments.iter().map(|argument| argument.as_ref().to_owned()));
@@ -140,6 +150,11 @@ impl Running {
     /// The agent's process id.
     pub fn pid(&self) -> u32 {
         self.child.id()
+    }
+
+    /// Where its audit log is expected.
+    pub fn audit_path(&self) -> PathBuf {
+        self.dir.path().join("audit.jsonl")
     }
 
     /// The input of the batch command. Dropping it ends the input.
@@ -232,7 +247,8 @@ impl Running {
         text(&self.dir, "stdout")
     }
 
-    fn errors(&self) -> String {
+    /// All that was printed to standard error so far.
+    pub fn errors(&self) -> String {
         text(&self.dir, "stderr")
     }
 

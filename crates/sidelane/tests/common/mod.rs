@@ -25,7 +25,7 @@ pub use agent::{Finished, Run, Running};
 pub use deadline::{TIMEOUT, holds_within, wait_until};
 pub use footprint::Footprint;
 pub use job::Job;
-pub use lanes::{lab, lanes_if_possible, lanes_to_ourselves};
+pub use lanes::{Turn, lab, lanes_if_possible, lanes_to_ourselves};
 pub use service::{Service, ServiceOnCommand};
 pub use words::Words;
 

@@ -18,7 +18,7 @@ const BURSTS: &str = "while :; do i=0; while [ $i -lt 20000 ]; do i=$((i+1)); do
 const REST: &str = "exec sleep 1000";
 
 /// Reads file names, and works until a file of that name exists.
-const ON_COMMAND: &str = "while read -r end; do while [ ! -e \"$end\" ]; do :; done; done";
+pub const ON_COMMAND: &str = "while read -r end; do while [ ! -e \"$end\" ]; do :; done; done";
 
 /// A running service. Dropping it ends it.
 pub struct Service {

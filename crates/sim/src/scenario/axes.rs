@@ -1,4 +1,4 @@
-//! The swept keys, and the changes of a short run.
+//! The swept keys, the cases, and the changes of a short run.
 
 use super::error::ScenarioError;
 use super::reader::{Document, Value, shown};
@@ -12,6 +12,27 @@ const POINTS_MAX: usize = 100_000;
 pub(super) struct Axis<'t> {
     pub(super) path: String,
     values: Vec<&'t Value<'t>>,
+}
+
+/// Values that change together, under one name.
+pub(super) struct Case<'t> {
+    pub(super) name: &'t str,
+    pub(super) values: Vec<(String, &'t Value<'t>)>,
+}
+
+/// `[[case]]`, in order; their names differ.
+pub(super) fn cases<'t>(document: &Document<'t>) -> Result<Vec<Case<'t>>> {
+    let mut cases: Vec<Case> = Vec::new();
+    for reader in document.top().tables("case")? {
+        let name = reader.text("name", "a name")?.ok_or_else(|| reader.lacks("name", "a name"))?;
+        if cases.iter().any(|other| other.name == name) {
+            return Err(reader.refuse("name", format!("is \"{name}\" for the second time"), "another name"));
+        }
+        let values = reader.table("set")?.entries().into_iter().map(|(path, _, value)| (path.to_owned(), value));
+        cases.push(Case { name, values: values.collect() });
+        reader.finish()?;
+    }
+    Ok(cases)
 }
 
 /// `[quick]` without its sweep: paths and values.

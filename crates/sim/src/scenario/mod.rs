@@ -2,7 +2,7 @@
 //! and the swept keys.
 //!
 //! `[sweep]` has a list for each key that varies, by its whole path. The experiment has a point for
-//! each combination, in which those values replace the file's. `[quick]` has the changes of a short
+//! each combination, in which those values replace the file's. `[[case]]` has values that change together. `[quick]` has the changes of a short
 //! run in the same form, and `[quick.sweep]` shorter lists. All points are parsed before any of
 //! them runs, so every error is reported at once, with the line of the wrong value.
 //!
@@ -24,7 +24,7 @@ use std::path::Path;
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
-use axes::{Axis, axes, combinations, overrides};
+use axes::{Axis, Case, axes, cases, combinations, overrides};
 pub use error::ScenarioError;
 pub use given::{Choices, Files};
 use given::{Result, length, seed};
@@ -219,14 +219,26 @@ fn experiment<R>(file: &str, text: &str, choices: Choices, read: Read<R>) -> Res
     let document = |over| Document { file, text, root: root.get_ref(), over, asked: Default::default() };
     let bare = document(Vec::new());
     let shortened = if choices.quick { overrides(&bare)? } else { Vec::new() };
-    let axes = axes(&bare, choices.quick)?;
+    let (axes, cases) = (axes(&bare, choices.quick)?, cases(&bare)?);
     let mut points = Vec::new();
-    for combination in combinations(&axes) {
-        let over = shortened.iter().cloned().chain(combination.iter().cloned()).collect();
-        points.push(point(&document(over), &axes, read)?);
+    for case in either_case(&cases) {
+        let of_case = case.map_or(&[][..], |case| &case.values);
+        for combination in combinations(&axes) {
+            let over = of_case.iter().chain(&shortened).chain(&combination).cloned().collect();
+            points.push(point(&document(over), &axes, case, read)?);
+        }
     }
     let (title, explanation) = words(&bare.top())?;
-    Ok(Experiment { title, explanation, swept: axes.into_iter().map(|axis| axis.path).collect(), points })
+    let swept = cases.first().map(|_| CASE.to_owned()).into_iter().chain(axes.into_iter().map(|axis| axis.path));
+    Ok(Experiment { title, explanation, swept: swept.collect(), points })
+}
+
+/// The path under which a point has the name of its case.
+const CASE: &str = "case";
+
+/// Each case; without any, the file as it is.
+fn either_case<'c, 't>(cases: &'c [Case<'t>]) -> Vec<Option<&'c Case<'t>>> {
+    if cases.is_empty() { vec![None] } else { cases.iter().map(Some).collect() }
 }
 
 fn words(top: &Reader) -> Result<(String, Vec<String>)> {
@@ -235,10 +247,10 @@ fn words(top: &Reader) -> Result<(String, Vec<String>)> {
     Ok((title, explanation.into_iter().map(str::to_owned).collect()))
 }
 
-fn point<R>(document: &Document, axes: &[Axis], read: Read<R>) -> Result<Point<R>> {
+fn point<R>(document: &Document, axes: &[Axis], case: Option<&Case>, read: Read<R>) -> Result<Point<R>> {
     let top = document.top();
     let (runs, fleet) = read(&top)?;
-    for known in ["title", "explanation", "sweep", "quick"] {
+    for known in ["title", "explanation", CASE, "sweep", "quick"] {
         top.value(known);
     }
     top.finish()?;
@@ -247,8 +259,9 @@ fn point<R>(document: &Document, axes: &[Axis], read: Read<R>) -> Result<Point<R
         return Err(document.error(value.span(), path, "is swept, but is not a key here", allowed));
     }
     let swept = document.over.iter().filter(|(path, _)| axes.iter().any(|axis| axis.path == *path));
-    let at = swept.map(|(path, value)| (path.clone(), point_value(value.get_ref()))).collect();
-    Ok(Point { at, runs, fleet })
+    let swept = swept.map(|(path, value)| (path.clone(), point_value(value.get_ref())));
+    let case = case.map(|case| (CASE.to_owned(), PointValue::Text(case.name.to_owned())));
+    Ok(Point { at: case.into_iter().chain(swept).collect(), runs, fleet })
 }
 
 fn point_value(value: &DeValue) -> PointValue {

@@ -51,7 +51,7 @@ struct sibling_thread {
 struct sibling_core {
 	uint32_t cpus[SIBLING_LANES];
 	uint32_t generation; /* odd while the two CPUs are one core; counters start at 0 in each */
-	uint32_t reserved;
+	uint32_t stand_in;   /* whether who makes up for overlap makes page faults meanwhile */
 	/* The share of time that each lane loses beside each load of the other lane, in millionths. */
 	uint64_t loss_ppm[SIBLING_LANES][SIBLING_LOADS];
 	uint64_t reserved_2[2];

@@ -6,6 +6,7 @@
 mod glob;
 mod kubernetes;
 mod lanes;
+mod machine;
 mod overlap;
 mod policy;
 mod problem;
@@ -26,6 +27,7 @@ use sidelane_policy::borrow::{Objective, PolicyKind};
 use crate::lane::gate::GateChoice;
 pub use glob::{Fit, Glob, GlobError};
 pub use kubernetes::Class;
+pub use machine::{Counters, E_OF_HARM, OnMachine, Told, Unfit, mask, set};
 pub use problem::{Problem, Problems};
 
 /// A file in which everything is said, with comments.
@@ -138,6 +140,17 @@ pub enum Kind {
     },
     /// Batch is left alone.
     Unmanaged,
+}
+
+impl Kind {
+    /// Its name in the file.
+    pub fn name(&self) -> &'static str {
+        match self {
+            Self::Holmes(_) => "holmes",
+            Self::PerfIso { .. } => "perfiso",
+            Self::Unmanaged => "unmanaged",
+        }
+    }
 }
 
 /// What Holmes needs (Holmes §4.3).

@@ -1,8 +1,13 @@
 //! How they share the machine: `[policy]`, `[intervals]` and `[metric]`.
 
+use std::cell::Cell;
 use std::time::Duration;
 
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::events::{Formula, FormulaError};
+use sidelane_host::perf::Event;
+use sidelane_policy::holmes::HolmesConfig;
+use sidelane_policy::perfiso::PerfIsoConfig;
 
 use super::reader::Reader;
 use super::roles::parse_cpus;
@@ -12,10 +17,6 @@ use super::{Holmes, Intervals, Kind, Metric, MetricSource, PolicyConfig, Reserve
 const RESERVED: Share = Share::OneIn(8);
 /// PerfIso's authors keep 8 of 48 idle.
 const IDLE: Share = Share::OneIn(6);
-/// The paper has no number for S.
-const CALM: Duration = Duration::from_secs(1);
-/// T (Holmes §5).
-const BUSY: f64 = 0.8;
 const CPUS_MAX: i64 = 512;
 const RESERVED_ADVICE: &str = "write how many, as in 4, or which, as in \"0-3\" or [0, 1]";
 
@@ -52,8 +53,9 @@ pub(super) fn policy(reader: Reader) -> PolicyConfig {
         Name::Unmanaged => Kind::Unmanaged,
     };
     let floor = match name {
+        Name::Holmes => floor(&reader, HolmesConfig::default().floor),
+        Name::PerfIso => floor(&reader, PerfIsoConfig::default().floor),
         Name::Unmanaged => 0,
-        _ => reader.setting("floor", reader.whole("floor", 0..=CPUS_MAX), 0, i64::to_string) as u32,
     };
     let siblings = siblings(&reader);
     reader.finish();
@@ -68,12 +70,17 @@ fn holmes(reader: &Reader) -> Holmes {
     let e = reader.positive("e", "write the interference from which on batch leaves a sibling, as in 40");
     let s = reader.time("s", Duration::from_micros(1));
     let t = reader.percent("t");
+    let default = HolmesConfig::default();
     Holmes {
         e: reader.setting("e", e.map(Some), None, |e| e.map_or("the metric's".to_owned(), |e| e.to_string())),
-        s: reader.setting("s", s, CALM, time),
-        t: reader.setting("t", t, BUSY, |share| quoted(&format!("{}%", share * 100.0))),
+        s: reader.setting("s", s, Duration::from_nanos(default.calm_ns), time),
+        t: reader.setting("t", t, default.busy_most, |share| quoted(&format!("{}%", share * 100.0))),
         reserved: reserved(reader),
     }
+}
+
+fn floor(reader: &Reader, default: usize) -> u32 {
+    reader.setting("floor", reader.whole("floor", 0..=CPUS_MAX), default as i64, i64::to_string) as u32
 }
 
 fn reserved(reader: &Reader) -> Reserved {
@@ -158,12 +165,27 @@ pub(super) fn metric(reader: Reader) -> Metric {
         (_, Some(_)) => reader.wrong("replay", "is given, and source is another", "write source = \"replay\""),
         (_, None) => {}
     }
-    let formula = reader.text("formula", "write events and how they go together, as in \"stalls / (loads + stores)\"");
-    let formula = reader.setting("formula", formula.map(|text| Some(text.to_owned())), None, |formula| {
+    let formula =
+        reader.parsed("formula", parse_formula, "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"");
+    let formula = reader.setting("formula", formula.map(Some), None, |formula| {
         formula.as_ref().map_or("the processor's own".to_owned(), |formula| quoted(formula))
     });
     reader.finish();
     Metric { source, formula }
+}
+
+/// Which events there are is the machine's to say; any name may be one.
+fn parse_formula(text: &str) -> Result<String, &'static str> {
+    let number = Cell::new(0);
+    let event = |_: &str| {
+        number.set(number.get() + 1);
+        Some(Event::raw(number.get()))
+    };
+    match Formula::parse_with(text, event) {
+        Ok(_) => Ok(text.to_owned()),
+        Err(FormulaError::TooMany { .. }) => Err("has more events than are counted at the same time"),
+        Err(FormulaError::Form { .. } | FormulaError::Event { .. }) => Err("is not a formula"),
+    }
 }
 
 /// A time as the file has it.

@@ -50,6 +50,16 @@ impl Config {
     }
 }
 
+impl Config {
+    /// What it is about, in a line.
+    pub fn in_words(&self) -> String {
+        let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
+        let pods = if self.kubernetes.is_some() { ", pods" } else { "" };
+        let (services, trees) = (some(self.services.len(), "service"), some(self.batch.len(), "tree"));
+        format!("{services}, {trees} of batch{pods}, policy {}; nothing is wrong", self.policy.kind.name())
+    }
+}
+
 fn whole(top: Reader) -> Config {
     let (services, batch) = (top.tables("service"), top.tables("batch"));
     let mut lines = Lines { kubernetes: top.line("kubernetes"), ..Lines::default() };

@@ -113,6 +113,16 @@ fn what_the_example_leaves_out_is_right() {
 }
 
 #[test]
+fn each_key_is_in_the_reference() {
+    let reference = include_str!("../../../../../docs/agent.md");
+    let keys = EXAMPLE.lines().filter_map(|line| line.trim_start_matches("# ").split_once(" = "));
+    let is_key = |key: &&str| key.chars().all(|letter| letter.is_ascii_lowercase() || letter == '_');
+    let missing: Vec<&str> =
+        keys.map(|(key, _)| key).filter(is_key).filter(|key| !reference.contains(&format!("`{key}`"))).collect();
+    assert_eq!(missing, Vec::<&str>::new());
+}
+
+#[test]
 fn all_problems_are_told_at_once() {
     refused(
         "[[service]]\nname = 3\n\n[policy]\nkind = \"holms\"\ns = 1\nE = 40\n",
@@ -340,6 +350,21 @@ fn a_replay_has_its_file_and_no_other_source_has() {
     refused(&text, &["a.toml:24: `metric.replay` is missing; write the file with the recorded counters"]);
     let text = format!("{GOOD}\n[metric]\nreplay = \"a.jsonl\"\n");
     refused(&text, &["a.toml:25: `metric.replay` is given, and source is another; write source = \"replay\""]);
+}
+
+#[test]
+fn formulas_have_the_right_form_whatever_their_events() {
+    const ADVICE: &str = "write at most four events, as in \"r140014a3 / (r81d0 + r82d0)\"";
+    for (formula, why) in [
+        ("stalls", "is not a formula"),
+        ("stalls / (loads, stores)", "is not a formula"),
+        ("a / (b + c + d + e)", "has more events than are counted at the same time"),
+    ] {
+        let text = format!("{GOOD}\n[metric]\nformula = \"{formula}\"\n");
+        refused(&text, &[&format!("a.toml:25: `metric.formula` is \"{formula}\", which {why}; {ADVICE}")]);
+    }
+    let text = format!("{GOOD}\n[metric]\nformula = \"STALLS / (LOADS + STORES)\"\n");
+    assert_eq!(read(&text).metric.formula.as_deref(), Some("STALLS / (LOADS + STORES)"));
 }
 
 #[test]

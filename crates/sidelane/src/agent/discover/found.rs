@@ -103,7 +103,7 @@ impl fmt::Display for WantedFrom {
     }
 }
 
-/// What has changed since the last look. Whoever went and came again is in both lists.
+/// What has changed since the last look. A group that went and was made again is in both lists, by two identities.
 #[derive(Clone, Debug, Default, PartialEq)]
 pub struct Changes {
     /// Services that were not there before.
@@ -119,6 +119,15 @@ pub struct Changes {
 }
 
 impl Changes {
+    /// A container is none after all.
+    pub(super) fn withdraw(&mut self, container: ContainerId) {
+        let told = self.containers_came.len();
+        self.containers_came.retain(|came| came.id != container);
+        if self.containers_came.len() == told {
+            self.containers_gone.push(container);
+        }
+    }
+
     /// Whether nothing has changed.
     pub fn is_empty(&self) -> bool {
         self.services_came.is_empty()

@@ -19,7 +19,7 @@ mod watch;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_policy::Nanos;
@@ -29,7 +29,7 @@ pub use found::{Changes, Container, ContainerId, FoundService, GroupId, ServiceI
 use groups::Groups;
 pub use lack::Lack;
 use pods::Pods;
-use processes::Search;
+use processes::{Listing, Search};
 use roles::{Role, Roles};
 
 /// A group without processes says nothing when it gets one (version 1), so it is looked at as often.
@@ -67,6 +67,7 @@ pub struct Finder {
     groups: Groups,
     pods: Pods,
     searches: Vec<Search>,
+    listing: Listing,
     services: BTreeMap<ServiceId, FoundService>,
     containers: BTreeMap<ContainerId, Container>,
     /// Groups that are not told, and why.
@@ -104,6 +105,7 @@ impl Finder {
             hierarchies,
             pods: Pods::new(machine.pod_logs.clone()),
             searches: Search::all_of(config, &[]),
+            listing: Listing::default(),
             config: config.clone(),
             machine,
             services: BTreeMap::new(),
@@ -120,6 +122,8 @@ impl Finder {
     /// next look.
     pub fn reload(&mut self, config: &Config) {
         self.searches = Search::all_of(config, &self.searches);
+        // The first round reads all.
+        self.listing = Listing::default();
         self.config = config.clone();
         self.taken.clear();
         self.left_out.clear();
@@ -180,6 +184,11 @@ impl Finder {
     /// A container of the last look.
     pub fn container(&self, id: &ContainerId) -> Option<&Container> {
         self.containers.get(id)
+    }
+
+    /// The processes in a group and below it.
+    pub fn processes(&self, group: &GroupId) -> Vec<u32> {
+        self.groups.processes(Path::new(&group.path))
     }
 
     fn new_id(&mut self) -> ServiceId {

@@ -1,12 +1,14 @@
 //! Services that are named by a port or by their processes' name.
 //!
-//! All processes are read for a name, and the table of listening sockets for a port. Who holds a socket is looked for
-//! only when the sockets of a port are others than before, since that reads every file of every process.
+//! A search is cheap as long as nothing changes. For a name only processes are read that came since the last search
+//! but one: whoever starts a program does so as a new process, mostly. Each [`THOROUGH_EVERY`]th search reads all. For a
+//! port the kernel is asked who listens; who holds a socket is looked for only when the sockets of the port are others
+//! than before, since that reads every file of every process.
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
 
-use sidelane_host::ports::listening_sockets;
+use sidelane_host::ports::listening_here;
 use sidelane_host::procfs::all_pids;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::thread::Thread;
@@ -14,6 +16,8 @@ use sidelane_host::thread::Thread;
 use super::found::ServiceId;
 use crate::agent::config::{Config, Match};
 
+/// A process may become another program long after it came.
+const THOROUGH_EVERY: u64 = 10;
 /// The kernel keeps so much of a process's name.
 const COMM_LEN: usize = 15;
 
@@ -42,10 +46,16 @@ pub(super) enum Found {
     Gone,
 }
 
-/// What all searches need, read once.
+/// What all searches need, read once for each of their rounds.
+#[derive(Debug, Default)]
 pub(super) struct Listing {
     named: BTreeMap<String, Vec<u32>>,
     listening: BTreeMap<u16, BTreeSet<String>>,
+    /// Processes of the last round.
+    seen: BTreeSet<u32>,
+    /// Those of them that were new then.
+    recent: BTreeSet<u32>,
+    round: u64,
 }
 
 impl Search {
@@ -125,32 +135,31 @@ impl Search {
 
 impl Listing {
     /// Reads what these searches need.
-    pub(super) fn read(searches: &[Search]) -> Self {
+    pub(super) fn read(&mut self, searches: &[Search]) {
         let wants = |wanted: fn(&Target) -> bool| searches.iter().any(|search| wanted(&search.target));
-        let mut listing = Self { named: BTreeMap::new(), listening: BTreeMap::new() };
+        self.named.clear();
+        self.listening.clear();
         if wants(|target| matches!(target, Target::Comm(_))) {
-            listing.read_names();
+            self.read_names();
         }
         if wants(|target| matches!(target, Target::Port(_))) {
-            listing.read_sockets();
-        }
-        listing
-    }
-
-    fn read_names(&mut self) {
-        let own = std::process::id();
-        for pid in all_pids().into_iter().filter(|pid| *pid != own) {
-            if let Ok(comm) = fs::read_to_string(format!("/proc/{pid}/comm")) {
-                self.named.entry(comm.trim_end().to_owned()).or_default().push(pid);
-            }
-        }
-    }
-
-    fn read_sockets(&mut self) {
-        for table in ["/proc/net/tcp", "/proc/net/tcp6"] {
-            for (inode, port) in listening_sockets(&fs::read_to_string(table).unwrap_or_default()) {
+            for (inode, port) in listening_here() {
                 self.listening.entry(port).or_default().insert(inode);
             }
         }
+        self.round += 1;
+    }
+
+    fn read_names(&mut self) {
+        let is_thorough = self.round.is_multiple_of(THOROUGH_EVERY);
+        let mut now: BTreeSet<u32> = all_pids().into_iter().collect();
+        now.remove(&std::process::id());
+        let new: BTreeSet<u32> = now.difference(&self.seen).copied().collect();
+        for pid in now.iter().filter(|pid| is_thorough || new.contains(pid) || self.recent.contains(pid)) {
+            if let Ok(comm) = fs::read_to_string(format!("/proc/{pid}/comm")) {
+                self.named.entry(comm.trim_end().to_owned()).or_default().push(*pid);
+            }
+        }
+        (self.seen, self.recent) = (now, new);
     }
 }

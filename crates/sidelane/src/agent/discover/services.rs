@@ -7,7 +7,7 @@ use sidelane_host::service::Service;
 
 use super::found::{Changes, FoundService, GroupId, ServiceId};
 use super::groups::Member;
-use super::processes::{Found, Listing};
+use super::processes::Found;
 use super::roles::Role;
 use super::{Finder, LeftOut};
 use crate::agent::config::{Class, Fit, Match, ServiceTerms};
@@ -24,7 +24,7 @@ impl Finder {
     /// Compares the groups that are services with those of the last look. Whether all of them hold somebody.
     pub(super) fn settle_services(&mut self, changes: &mut Changes) -> bool {
         let members: Vec<Member> = self.groups.services().collect();
-        let (mut there, mut all) = (BTreeSet::new(), true);
+        let (mut there, mut newcomers) = (BTreeSet::new(), Vec::new());
         for member in members {
             let Some(known) = self.known(&member) else { continue };
             match self.found_at(&member) {
@@ -32,17 +32,19 @@ impl Finder {
                     there.insert(id);
                     self.bring_up_to_date(id, known);
                 }
-                None => {
-                    let welcome = self.welcome(&member, known, changes);
-                    all &= welcome.is_some();
-                    there.extend(welcome);
-                }
+                None => newcomers.push((member, known)),
             }
         }
+        // Before anybody comes: their names are free again.
+        self.dismiss_others(&there, changes);
+        newcomers.into_iter().fold(true, |all, (member, known)| all & self.welcome(&member, known, changes))
+    }
+
+    /// Services that are groups, and are there no more.
+    fn dismiss_others(&mut self, there: &BTreeSet<ServiceId>, changes: &mut Changes) {
         let of_groups = self.services.iter().filter(|(_, service)| service.group.is_some());
         let gone: Vec<ServiceId> = of_groups.map(|(id, _)| *id).filter(|id| !there.contains(id)).collect();
         gone.into_iter().for_each(|id| self.dismiss(id, changes));
-        all
     }
 
     /// Whether a group is a service, and which.
@@ -94,20 +96,23 @@ impl Finder {
     }
 
     fn bring_up_to_date(&mut self, id: ServiceId, known: Known) {
-        if let Some(service) = self.services.get_mut(&id) {
-            (service.name, service.terms, service.rule) = (known.name, known.terms, known.rule);
+        let Some(service) = self.services.get_mut(&id) else { return };
+        if service.group.as_ref().is_none_or(|group| service.name != with_path(&known.name, group)) {
+            service.name = known.name;
         }
+        (service.terms, service.rule) = (known.terms, known.rule);
     }
 
-    /// Takes in a group, once it has processes.
-    fn welcome(&mut self, member: &Member, known: Known, changes: &mut Changes) -> Option<ServiceId> {
+    /// Takes in a group, if it has processes.
+    fn welcome(&mut self, member: &Member, known: Known, changes: &mut Changes) -> bool {
         let pids: BTreeSet<u32> = self.groups.processes(&member.path).into_iter().collect();
         if pids.is_empty() {
-            return None;
+            return false;
         }
         self.take_from_searches(&pids, &known.name, changes);
         let service = Service { pids, group: self.groups.group(&member.path) };
-        Some(self.take_in(known, service, Some(GroupId::of(member)), changes))
+        self.take_in(known, service, Some(GroupId::of(member)), changes);
+        true
     }
 
     /// A group that is a service has its processes, whoever found them before.
@@ -129,9 +134,9 @@ impl Finder {
         if self.searches.is_empty() {
             return;
         }
-        let listing = Listing::read(&self.searches);
+        self.listing.read(&self.searches);
         for number in 0..self.searches.len() {
-            let found = self.searches[number].look(&listing);
+            let found = self.searches[number].look(&self.listing);
             self.searched(number, found, changes);
         }
     }
@@ -192,7 +197,7 @@ impl Finder {
             if let Some(container) = held {
                 self.containers.remove(&container);
                 self.left_out.insert(container.clone(), LeftOut::Holds(id));
-                changes.containers_gone.push(container);
+                changes.withdraw(container);
             }
         }
     }
@@ -226,7 +231,7 @@ impl Finder {
     fn unused(&self, name: String, group: Option<&GroupId>) -> String {
         let is_used = self.services.values().any(|service| service.name == name);
         match group.filter(|_| is_used) {
-            Some(group) => format!("{name} {}", group.path),
+            Some(group) => with_path(&name, group),
             None => name,
         }
     }
@@ -240,4 +245,9 @@ impl Finder {
         }
         changes.services_gone.push(id);
     }
+}
+
+/// The name of a group that shares its last part with another one.
+fn with_path(name: &str, group: &GroupId) -> String {
+    format!("{name} {}", group.path)
 }

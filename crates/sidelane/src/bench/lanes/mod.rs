@@ -28,8 +28,10 @@ use anyhow::{Context, Result};
 use crate::doctor;
 use crate::experiment::place::Place;
 use crate::experiment::reaction::pair::TestPair;
-use crate::experiment::sibling::{Carrier, Emulated};
-use crate::experiment::{redis, search};
+use crate::experiment::search;
+use crate::experiment::sibling::{Carrier, Emulated, Sibling};
+use crate::experiment::store::{self, Mix, Store};
+use crate::lab::Lab;
 use crate::lane::claim::Claim;
 use crate::machine;
 use crate::note::written;
@@ -72,7 +74,7 @@ pub const COLUMNS: [&str; 20] = [
 pub fn run(options: &LanesOptions) -> Result<ResultFile> {
     let plan = Plan::of(options)?;
     let place = Place::choose(options.lanes.as_deref())?;
-    plan.redis.as_ref().map_or(Ok(()), |_| redis::ensure_installed())?;
+    plan.redis.as_ref().map_or(Ok(()), |_| Store::Redis.ensure_installed(&Lab::find()?))?;
     eprintln!("sidelane: naps");
     let ladder = climb(options, &plan)?;
     let search = search::stage(place, options.sibling, &options.cache).context("cannot start the search service")?;
@@ -91,7 +93,10 @@ pub fn run(options: &LanesOptions) -> Result<ResultFile> {
 }
 
 fn sweep_redis(place: Place, sibling: Option<Carrier>, plan: &plan::SweepPlan) -> Result<Sweep> {
-    sweep::run(&redis::stage(place, sibling)?, plan, None, checks::of_redis)
+    let lab = Lab::find()?;
+    let sibling = Sibling::choose(sibling, place, &lab)?;
+    let stage = store::measured_stage(place, lab, sibling, Store::Redis, Mix::PLAIN)?;
+    sweep::run(&stage, plan, None, checks::of_redis)
 }
 
 /// Measures the naps. The guard removes its groups whatever happens.

@@ -13,7 +13,7 @@ use super::objective::rounded;
 use crate::bench::rounds::{self, Turn, until_decided};
 use crate::experiment::batch;
 use crate::experiment::learn::Experience;
-use crate::experiment::load::{Load, Rhythm, Step};
+use crate::experiment::load::{Load, Rhythm, Shape, Step};
 use crate::experiment::run::{self, Figures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
@@ -91,7 +91,7 @@ pub(super) fn run(stage: &Stage, plan: StepPlan, given_us: Option<f64>) -> Resul
 
 fn alone_p99_us(stage: &Stage, plan: StepPlan) -> Result<f64> {
     let (rate_per_s, run) = (stage.rate_per_s(plan.after), plan.run - plan.at);
-    let rhythm = Rhythm { rate_per_s, run, warm_up: Duration::from_secs(1), seed: 1, step: None };
+    let rhythm = Rhythm { rate_per_s, run, warm_up: Duration::from_secs(1), seed: 1, shape: Shape::Steady };
     Ok(Load::start(stage, rhythm)?.finish()?.p99_us)
 }
 
@@ -99,7 +99,7 @@ fn rhythm(stage: &Stage, plan: StepPlan, slo: Objective, seed: u64) -> Rhythm {
     let step =
         Step { then_per_s: stage.rate_per_s(plan.after), at: plan.at, limit: Duration::from_nanos(slo.limit_ns) };
     let (rate_per_s, warm_up) = (stage.rate_per_s(plan.before), Duration::from_millis(500));
-    Rhythm { rate_per_s, run: plan.run, warm_up, seed, step: Some(step) }
+    Rhythm { rate_per_s, run: plan.run, warm_up, seed, shape: Shape::Step(step) }
 }
 
 /// The longest uninterrupted time above the objective in any repetition.

@@ -12,7 +12,7 @@ use super::plan::SweepPlan;
 use crate::bench::rounds::{Turn, until_decided};
 use crate::experiment::batch;
 use crate::experiment::learn::Experience;
-use crate::experiment::load::Rhythm;
+use crate::experiment::load::{Rhythm, Shape};
 use crate::experiment::run::{self, BesideFigures, Task};
 use crate::experiment::setting::Setting;
 use crate::experiment::stage::Stage;
@@ -91,7 +91,7 @@ fn calibrate(stage: &Stage, plan: &SweepPlan) -> Result<BTreeMap<u8, f64>> {
 /// The same requests at the same times for all runs of a round.
 fn rhythm(stage: &Stage, plan: &SweepPlan, load: u8, seed: u64) -> Rhythm {
     let rate_per_s = stage.rate_per_s(f64::from(load) / 100.0);
-    Rhythm { rate_per_s, run: plan.run, warm_up: plan.warm_up, seed, step: None }
+    Rhythm { rate_per_s, run: plan.run, warm_up: plan.warm_up, seed, shape: Shape::Steady }
 }
 
 impl Sweep {

@@ -16,6 +16,7 @@ mod fig2;
 mod fig4;
 mod fig5;
 mod figures;
+mod holmes;
 mod policies;
 mod statement;
 
@@ -55,12 +56,12 @@ pub fn run(quick: bool) -> Result<ResultFile, ScenarioError> {
     for figure in &FIGURES {
         add(&mut result, figure, quick)?;
     }
+    holmes::add(&mut result, quick)?;
     result.notes.push(Note::Simulated.to_string());
     Ok(result)
 }
 
 fn add(result: &mut ResultFile, figure: &Figure, quick: bool) -> Result<(), ScenarioError> {
-    let names_no_file = |file: &str| Err(format!("{file}: the bench reads no files"));
     let experiment = Experiment::parse(figure.file, figure.text, Choices { seed: None, quick }, &names_no_file)?;
     let evidence = Evidence { outcomes: outcomes(&experiment), idle_ns: idle_ns(figure, &experiment) };
     result.checks.extend(figure.statements.iter().map(|statement| statement.check(&evidence)));
@@ -69,6 +70,10 @@ fn add(result: &mut ResultFile, figure: &Figure, quick: bool) -> Result<(), Scen
     let picture = pictures::of(&experiment, &evidence.outcomes);
     result.multiples.extend(picture.map(|picture| with_paper(figure, picture)));
     Ok(())
+}
+
+fn names_no_file(file: &str) -> Result<String, String> {
+    Err(format!("{file}: the bench reads no files"))
 }
 
 fn of_figure(figure: &Figure, row: Row) -> Row {
@@ -93,7 +98,10 @@ fn idle_ns(figure: &Figure, experiment: &Experiment) -> Vec<u64> {
 
 fn machine() -> Machine {
     Machine {
-        cpu: "simulated: Elfen's Xeon D-1540, one core or seven of two lanes at 2 GHz".to_owned(),
+        cpu:
+            "simulated: Elfen's Xeon D-1540, one core or seven of two lanes at 2 GHz; Holmes' server, 16 cores of two \
+              lanes at 2.8 GHz"
+                .to_owned(),
         lanes: 16,
         pair: Pair::Smt,
         kernel: "none".to_owned(),
@@ -107,15 +115,15 @@ fn machine() -> Machine {
 
 fn settings(quick: bool) -> Map<String, Value> {
     let settings = json!({
-        "title": "Elfen's figures, simulated",
+        "title": "Elfen's and Holmes' figures, simulated",
         "explanation": [
-            "What Elfen (USENIX ATC'16) draws from its Figs. 2, 4, 5, 10, 11 and 12, checked on a simulated machine. \
-             The policies that decide are Sidelane's own code, Elfen's as the paper prints them among them; requests, slowdowns and latencies come from a model \
+            "What Elfen (USENIX ATC'16) draws from its Figs. 2, 4, 5, 10, 11 and 12, and Holmes (HPDC'22) from its Figs. 7 to \
+             14 and Tables 3 and 4, checked on a simulated machine. The policies that decide are Sidelane's own code, Elfen's as the paper prints them among them; requests, slowdowns and latencies come from a model \
              that is fitted to what the paper says of its service alone.",
             Note::Simulated.to_string(),
         ],
         "simulated": true,
-        "scenarios": FIGURES.map(|figure| figure.file),
+        "scenarios": FIGURES.iter().map(|figure| figure.file).chain(holmes::files()).collect::<Vec<_>>(),
         "quick": quick,
     });
     settings.as_object().cloned().unwrap_or_default()

@@ -16,9 +16,8 @@ pub(super) enum Wanted {
     AtLeast(f64),
 }
 
-/// One conclusion that the paper draws from a figure.
-#[derive(Clone, Copy)]
-pub(super) struct Statement {
+/// One conclusion that the paper draws from a figure, whose runs are `E`.
+pub(super) struct Statement<E = Evidence> {
     /// Its place in the paper.
     pub(super) source: &'static str,
     /// The statement, with its number if it has one.
@@ -26,11 +25,11 @@ pub(super) struct Statement {
     pub(super) wanted: Wanted,
     pub(super) unit: Unit,
     /// `None` if a run that this needs is missing.
-    pub(super) measured: fn(&Evidence) -> Option<f64>,
+    pub(super) measured: fn(&E) -> Option<f64>,
 }
 
-impl Statement {
-    pub(super) fn check(&self, evidence: &Evidence) -> Check {
+impl<E> Statement<E> {
+    pub(super) fn check(&self, evidence: &E) -> Check {
         let name = format!("{}: {}", self.source, self.says);
         let measured = (self.measured)(evidence);
         match self.wanted {
@@ -47,6 +46,6 @@ fn readable(limit: f64) -> f64 {
 
 /// The statements that do not hold.
 #[cfg(test)]
-pub(super) fn failing(statements: &[Statement], evidence: &Evidence) -> Vec<&'static str> {
+pub(super) fn failing<E>(statements: &[Statement<E>], evidence: &E) -> Vec<&'static str> {
     statements.iter().filter(|statement| !statement.check(evidence).ok).map(|statement| statement.says).collect()
 }

@@ -21,7 +21,7 @@ use sidelane_sim::{Choices, Experiment, Model};
 
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::experiment::learn::Experience;
-use crate::experiment::load::{Load, Rhythm};
+use crate::experiment::load::{Load, Rhythm, Shape};
 use crate::experiment::place::Place;
 use crate::experiment::run::{self, Task};
 use crate::experiment::sibling::{Carrier, Sibling};
@@ -93,8 +93,13 @@ fn record(stage: &Stage) -> Result<String> {
     let log = stage.scratch.path().join(RECORDED);
     let watched = WatchOptions { target: Target::Pid(stage.pid), length: RECORD, log: Some(log.clone()) };
     let run = RECORD - 2 * RECORD_MARGIN;
-    let rhythm =
-        Rhythm { rate_per_s: stage.rate_per_s(RECORD_LOAD), run, warm_up: Duration::ZERO, seed: 1, step: None };
+    let rhythm = Rhythm {
+        rate_per_s: stage.rate_per_s(RECORD_LOAD),
+        run,
+        warm_up: Duration::ZERO,
+        seed: 1,
+        shape: Shape::Steady,
+    };
     thread::scope(|scope| -> Result<()> {
         let watch = scope.spawn(|| watch::run(&watched).map(drop));
         thread::sleep(RECORD_MARGIN);

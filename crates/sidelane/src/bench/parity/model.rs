@@ -10,7 +10,7 @@ use sidelane_sim::smt::NAP;
 use sidelane_sim::{Model, sweep};
 
 use super::compare::Seen;
-use crate::experiment::load::Rhythm;
+use crate::experiment::load::{Rhythm, Shape};
 use crate::experiment::run;
 use crate::experiment::setting::Setting;
 use crate::experiment::sibling::Slowdown;
@@ -49,7 +49,7 @@ pub(super) fn real(model: &Model) -> Result<Real<'_>> {
         run: Duration::from_nanos(run_ns),
         warm_up: Duration::from_nanos(model.warm_up_ns),
         seed: 1,
-        step: None,
+        shape: Shape::Steady,
     };
     let batch = match &model.batch[..] {
         [job] => job.name.as_str(),

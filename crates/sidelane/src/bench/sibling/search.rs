@@ -10,7 +10,7 @@ use super::SiblingOptions;
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::experiment::learn::Experience;
-use crate::experiment::load::Rhythm;
+use crate::experiment::load::{Rhythm, Shape};
 use crate::experiment::place::Place;
 use crate::experiment::run::{self, Figures, Task};
 use crate::experiment::setting::Setting;
@@ -57,7 +57,7 @@ fn one_round(stage: &Stage, round: u64, length: Duration) -> Result<[Figures; 3]
         run: length,
         warm_up: Duration::from_millis(400),
         seed: round + 1,
-        step: None,
+        shape: Shape::Steady,
     };
     let batch_alone_per_s = batch::alone_per_s(stage, BATCH, BATCH_ALONE, round)?;
     let task = Task { stage, rhythm, batch: BATCH, batch_alone_per_s, draw: false, experience: Experience::default() };

@@ -27,7 +27,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{ThreadClass, pin_thread};
 use sidelane_host::procfs::{is_alive, thread_cpus};
-use sidelane_host::thread::Thread;
+use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::BatchTracking;
 
 /// A process forks no faster than its children are taken in; this many rounds have never been needed.
@@ -82,7 +82,7 @@ impl Adopted {
             Members::Group(dir) => (vec![dir.clone()], vec![]),
             Members::Family(root) => (leaf.iter().map(|own| own.leaf.dir.clone()).collect(), vec![*root]),
         };
-        let newcomers = Newcomers { groups, families, confined: lanes.clone(), cpus, class };
+        let newcomers = Newcomers { groups, families, confined: lanes.clone(), cpus, class: Some(class) };
         let cpuset = adoptee.cpuset.clone();
         let newcomers_ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
@@ -268,22 +268,13 @@ impl Adopted {
 /// Puts every thread of a process into SCHED_IDLE and on these CPUs, until a round finds none that is new.
 fn change_threads(pid: u32, lanes: Option<&CpuSet>) -> io::Result<()> {
     let cpus: Option<Vec<u32>> = lanes.map(|lanes| lanes.iter().collect());
-    let mut done = BTreeSet::new();
-    for _ in 0..ROUNDS_MAX {
-        let new: Vec<Thread> = Thread::all_of(pid).filter(|thread| !done.contains(thread)).collect();
-        if new.is_empty() {
-            break;
-        }
-        for thread in new {
-            let changed = ThreadClass::IDLE.give(thread.tid);
-            let changed = changed.and_then(|()| cpus.as_ref().map_or(Ok(()), |cpus| pin_thread(thread.tid, cpus)));
-            if changed.is_err() && thread.is_there() {
-                return changed;
-            }
-            done.insert(thread);
-        }
-    }
-    Ok(())
+    change_all(
+        || Thread::all_of(pid).collect(),
+        |thread| {
+            ThreadClass::IDLE.give(thread.tid)?;
+            cpus.as_ref().map_or(Ok(()), |cpus| pin_thread(thread.tid, cpus))
+        },
+    )
 }
 
 /// A group below the one that the batch's root is in, so that the batch keeps every limit that it has.

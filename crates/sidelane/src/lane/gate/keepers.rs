@@ -17,12 +17,25 @@ use sidelane_kernel::scheduler::Scheduler;
 use sidelane_kernel::summons::SummonsRing;
 use sidelane_kernel::tracker::Tracker;
 
-/// What every keeper of a session is given.
+/// What every keeper by batch's scheduler is given.
 #[derive(Clone)]
 struct Outfit {
     means: Means,
     cage: Arc<Cage>,
     lending: Lending,
+}
+
+/// Starts a holder for each batch lane.
+pub fn hold(lanes: &Lanes, tracker: &Tracker, lending: Lending, means: &Means) -> Result<Vec<LaneKeeper>> {
+    let start =
+        |lane: &BatchLane| Ok(LaneKeeper::Holder(holder(lane, tracker.ring(lane.cpu)?, lending, means.clone())?));
+    lanes.batch.iter().map(start).collect::<io::Result<_>>().context(NO_HOLDER)
+}
+
+fn holder(lane: &BatchLane, ring: SummonsRing, lending: Lending, means: Means) -> io::Result<Holder> {
+    let policy = lending.policy.policy(lending.config);
+    let Means { memory, evictor, audit } = means;
+    Holder::start(lane.clone(), memory, ring, policy, evictor, audit)
 }
 
 /// Starts a keeper for each batch lane, and batch's scheduler if the gate is one.
@@ -40,9 +53,7 @@ pub fn start(
     match gate {
         Gate::CoreSched | Gate::SchedIdle => Ok((Vec::new(), None)),
         Gate::Holder | Gate::Instrumented { .. } | Gate::Freezer => {
-            let start = |lane: &BatchLane| Ok(LaneKeeper::Holder(outfit.hold(lane, tracker.ring(lane.cpu)?)?));
-            let holders = lanes.batch.iter().map(start).collect::<io::Result<_>>().context(NO_HOLDER)?;
-            Ok((holders, None))
+            Ok((hold(lanes, tracker, lending, &outfit.means)?, None))
         }
         Gate::SchedExt => {
             let scheduler = Scheduler::start(tracker)?;
@@ -57,12 +68,6 @@ const NO_HOLDER: &str =
     "cannot hold the batch lanes: SCHED_FIFO is needed (root, or CAP_SYS_NICE and a real-time limit)";
 
 impl Outfit {
-    fn hold(&self, lane: &BatchLane, ring: SummonsRing) -> io::Result<Holder> {
-        let policy = self.lending.policy.policy(self.lending.config);
-        let Means { memory, evictor, audit } = self.means.clone();
-        Holder::start(lane.clone(), memory, ring, policy, evictor, audit)
-    }
-
     fn keep_by(&self, scheduler: &Scheduler, tracker: &Tracker, lane: &BatchLane) -> io::Result<ExtKeeper> {
         let policy = self.lending.policy.policy(ExtKeeper::CONFIG);
         let succeed = self.successor(lane, tracker.ring(lane.cpu)?);
@@ -73,7 +78,7 @@ impl Outfit {
     fn successor(&self, lane: &BatchLane, ring: SummonsRing) -> Successor {
         let (outfit, lane) = (self.clone(), lane.clone());
         Box::new(move || {
-            let holder = outfit.hold(&lane, ring);
+            let holder = holder(&lane, ring, outfit.lending, outfit.means.clone());
             outfit.cage.make_idle();
             holder
         })

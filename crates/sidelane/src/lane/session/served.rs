@@ -55,6 +55,7 @@ impl Guest {
             groups: any(&|guest| guest.beside.service.group.is_some()),
             scheduler,
             single_lanes: guests.iter().all(|guest| guest.beside.lanes.request_lanes.len() == 1),
+            shares: false,
             thief: false,
         };
         if features.requests {

@@ -47,7 +47,7 @@ impl Session {
             let served = &mut self.served[index];
             let Some(terms) = &mut served.terms else { continue };
             if let Some(requests) = &mut served.requests {
-                terms.learn(requests)?;
+                terms.learn(requests, |_| ())?;
             }
             let (budget, standing) = (terms.budget(), terms.keep());
             let Budget::Slo(slo) = budget else { continue };

@@ -3,6 +3,7 @@
 //! `hierarchy v2` or the controllers of version 1; `pod NAMESPACE_NAME_UID`; `group PATH PID:COMM...`, made in every
 //! hierarchy; `file PATH NAME VALUE`. What is there may be added to and removed.
 
+use std::cell::Cell;
 use std::fs;
 use std::path::{Path, PathBuf};
 
@@ -18,11 +19,14 @@ const LATER_NS: u64 = 10_000_000_000;
 pub(super) struct Files {
     dir: TempDir,
     hierarchies: Vec<Hierarchy>,
+    /// How many groups were.
+    removed: Cell<usize>,
 }
 
 impl Files {
     pub(super) fn of(listing: &str) -> Self {
-        let mut files = Self { dir: tempfile::tempdir().expect("a temporary directory"), hierarchies: Vec::new() };
+        let dir = tempfile::tempdir().expect("a temporary directory");
+        let mut files = Self { dir, hierarchies: Vec::new(), removed: Cell::new(0) };
         for line in listing.lines().filter(|line| !line.starts_with('#')) {
             let (kind, rest) = line.split_once(' ').expect("a kind and what it is");
             match kind {
@@ -66,9 +70,14 @@ impl Files {
         self.dirs(path).for_each(|dir| fs::write(dir.join(name), format!("{value}\n")).expect("a file"));
     }
 
-    /// Removes a group with all below it.
+    /// Removes a group with all below it, if it is there. It is moved elsewhere: the kernel never gives the inode of a
+    /// group to another one, and a file system would.
     pub(super) fn remove_group(&self, path: &str) {
-        self.dirs(path).for_each(|dir| fs::remove_dir_all(dir).expect("it is there"));
+        for dir in self.dirs(path).filter(|dir| dir.exists()) {
+            self.removed.set(self.removed.get() + 1);
+            let elsewhere = self.dir.path().join(format!("removed-{}", self.removed.get()));
+            fs::rename(dir, elsewhere).expect("it is there");
+        }
     }
 
     fn dirs<'a>(&'a self, path: &'a str) -> impl Iterator<Item = PathBuf> + 'a {

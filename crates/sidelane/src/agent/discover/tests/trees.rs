@@ -1,5 +1,9 @@
 //! Trees of batch and groups of services, as they come and go.
 
+use std::collections::BTreeSet;
+
+use proptest::prelude::*;
+
 use super::machine::Files;
 use crate::agent::config::Config;
 
@@ -65,9 +69,6 @@ fn a_group_that_is_made_again_is_another_one() {
         let before = look.again();
         files.remove_group("/batch/a");
         files.remove_group("/web");
-        // So that no inode is used again by this file system.
-        files.add_group("/other");
-        files.add_group("/other/more");
         files.add_group("/batch/a");
         files.add_group("/web 10:nginx");
         let after = look.again();
@@ -106,6 +107,10 @@ fn each_group_of_a_pattern_is_a_service_of_its_own() {
         ["/batch/x/jobs/1", "/batch/y/jobs/1"]
     );
     assert!(look.again().is_empty());
+    files.add_group("/a.slice/redis@3.service 4:redis");
+    look.again();
+    assert_eq!(look.services()[1], "redis:redis@1.service /b.slice/redis@1.service");
+    assert_eq!(look.services().len(), 4);
 }
 
 #[test]
@@ -142,4 +147,88 @@ fn another_file_keeps_who_is_in_both() {
     );
     let changes = look.again();
     assert_eq!((changes.services_gone.len(), changes.containers_gone.len()), (1, 1));
+}
+
+/// A file system at a hierarchy's place, until it is dropped.
+struct Mount(std::path::PathBuf);
+
+impl Mount {
+    fn over(dir: &std::path::Path) -> Option<Self> {
+        let mounted = std::process::Command::new("mount").args(["-t", "tmpfs", "none"]).arg(dir).output();
+        mounted.is_ok_and(|output| output.status.success()).then(|| Self(dir.to_owned()))
+    }
+}
+
+impl Drop for Mount {
+    fn drop(&mut self) {
+        let _ = std::process::Command::new("umount").arg(&self.0).status();
+    }
+}
+
+#[test]
+fn a_hierarchy_that_is_mounted_anew_is_read_anew() {
+    let files = Files::of("hierarchy v2");
+    let dir = files.path().join("cgroup/v2");
+    let Some(first) = Mount::over(&dir) else {
+        return sidelane_skip::skip("needs to mount a file system, which is not allowed here".to_owned());
+    };
+    files.add_group("/batch/a");
+    let mut look = files.finder(BATCH);
+    assert_eq!(look.again().containers_came.len(), 1);
+    drop(first);
+    let _second = Mount::over(&dir);
+    files.add_group("/batch/b");
+    let changes = look.again();
+    assert_eq!(
+        (changes.containers_came[0].id.path.as_str(), changes.containers_gone[0].path.as_str()),
+        ("/batch/b", "/batch/a")
+    );
+    files.add_group("/batch/c");
+    assert_eq!(look.again().containers_came.len(), 1);
+}
+
+/// What somebody does to a tree.
+#[derive(Clone, Copy, Debug)]
+enum Deed {
+    Make(&'static str),
+    Remove(&'static str),
+    Look,
+}
+
+fn deeds() -> impl Strategy<Value = Vec<Deed>> {
+    let paths = || prop::sample::select(vec!["/batch", "/batch/a", "/batch/a/b", "/batch/a-b", "/batch/c", "/web"]);
+    let deed =
+        prop_oneof![3 => paths().prop_map(Deed::Make), 2 => paths().prop_map(Deed::Remove), 2 => Just(Deed::Look)];
+    prop::collection::vec(deed, 0..20)
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(50))]
+
+    /// Whoever follows knows what one knows who has just come, and was told each change once.
+    #[test]
+    fn who_follows_knows_what_is_there(deeds in deeds(), version in 0_usize..2) {
+        let files = Files::of(BOTH[version]);
+        let mut look = files.finder(BATCH);
+        let (mut containers, mut services) = (BTreeSet::new(), BTreeSet::new());
+        for deed in deeds.into_iter().chain([Deed::Look]) {
+            match deed {
+                Deed::Make(path) => files.add_group(&format!("{path} 7:work")),
+                Deed::Remove(path) => files.remove_group(path),
+                Deed::Look => {
+                    let changes = look.again();
+                    changes.containers_gone.iter().for_each(|id| assert!(containers.remove(id), "{id:?} was not there"));
+                    changes.containers_came.iter().for_each(|came| assert!(containers.insert(came.id.clone())));
+                    changes.services_gone.iter().for_each(|id| assert!(services.remove(id), "{id:?} was not there"));
+                    changes.services_came.iter().for_each(|came| assert!(services.insert(came.id)));
+                }
+            }
+        }
+        let mut fresh = files.finder(BATCH);
+        fresh.again();
+        prop_assert_eq!((look.containers(), look.services()), (fresh.containers(), fresh.services()));
+        let told: BTreeSet<_> = look.finder.containers().map(|container| container.id.clone()).collect();
+        prop_assert_eq!((containers, services.len()), (told, look.services().len()));
+        prop_assert!(look.again().is_empty());
+    }
 }

@@ -1,0 +1,112 @@
+//! In which order the CPUs of a tree of groups are written, so that no write can fail half-way.
+//!
+//! The kernel wants a group's CPUs to be among those of the group above it (version 1 refuses anything else, in
+//! either direction). So each group first gets what it has and what it is to have, from the top down; then what it is
+//! to have, from the bottom up. Whatever ends the writer after any of the writes, the tree is one that the kernel
+//! allows, and nobody has less than both sets have in common.
+
+use crate::cpulist::CpuSet;
+
+/// One group of a tree.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Node {
+    /// The place of the group above it, which comes before it; `None` for the root.
+    pub parent: Option<usize>,
+    /// The CPUs that it has.
+    pub now: CpuSet,
+    /// The CPUs that it is to have.
+    pub target: CpuSet,
+}
+
+/// One write.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct Step {
+    /// The place of the group.
+    pub node: usize,
+    /// What it gets.
+    pub cpus: CpuSet,
+}
+
+/// The writes that lead from what is to what is to be. Both have to be sound: a group's CPUs are among those of the
+/// group above it.
+pub fn plan(nodes: &[Node]) -> Vec<Step> {
+    let wide: Vec<CpuSet> = nodes.iter().map(|node| node.now.union(&node.target)).collect();
+    let widen = nodes.iter().enumerate().filter(|(at, node)| wide[*at] != node.now);
+    let widen = widen.map(|(node, _)| Step { node, cpus: wide[node].clone() });
+    let narrow = nodes.iter().enumerate().rev().filter(|(at, node)| wide[*at] != node.target);
+    let narrow = narrow.map(|(at, node)| Step { node: at, cpus: node.target.clone() });
+    widen.chain(narrow).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    #[test]
+    fn a_container_and_the_group_above_it_move_to_other_cpus() {
+        let node = |parent, now, target| Node { parent, now: set(now), target: set(target) };
+        let step = |node, cpus| Step { node, cpus: set(cpus) };
+        let tree = [node(None, "0", "1"), node(Some(0), "0", "1")];
+        assert_eq!(plan(&tree), [step(0, "0-1"), step(1, "0-1"), step(1, "1"), step(0, "1")]);
+        let narrower = [node(None, "0-3", "0-1"), node(Some(0), "0-3", "1"), node(Some(0), "0", "0")];
+        assert_eq!(plan(&narrower), [step(1, "1"), step(0, "0-1")]);
+        let same = [node(None, "0-3", "0-3"), node(Some(0), "1", "1")];
+        assert_eq!(plan(&same), []);
+    }
+
+    /// What version 1 of cgroups checks at each write: within the group above, around the groups below, not empty.
+    fn allows(nodes: &[Node], has: &[CpuSet], step: &Step) -> bool {
+        let above = nodes[step.node].parent.is_none_or(|parent| step.cpus.is_subset(&has[parent]));
+        let is_child = |(_, node): &(usize, &Node)| node.parent == Some(step.node);
+        let below = nodes.iter().enumerate().filter(is_child).all(|(child, _)| has[child].is_subset(&step.cpus));
+        above && below && !step.cpus.is_empty()
+    }
+
+    /// CPUs that are some of those above, and at least one.
+    fn some_of(above: &CpuSet, choice: u16) -> CpuSet {
+        let some: CpuSet = above.iter().filter(|cpu| choice >> (cpu % 16) & 1 == 1).collect();
+        if some.is_empty() { above.iter().take(1).collect() } else { some }
+    }
+
+    /// A sound tree of any shape.
+    fn trees() -> impl Strategy<Value = Vec<Node>> {
+        let group = (any::<prop::sample::Index>(), any::<u16>(), any::<u16>());
+        prop::collection::vec(group, 1..12).prop_map(|groups| {
+            let mut nodes: Vec<Node> = Vec::new();
+            for (above, now, target) in groups {
+                let parent = (!nodes.is_empty()).then(|| above.index(nodes.len()));
+                let all = set("0-11");
+                let (now_above, target_above) =
+                    parent.map_or((&all, &all), |parent| (&nodes[parent].now, &nodes[parent].target));
+                let (now, target) = (some_of(now_above, now), some_of(target_above, target));
+                nodes.push(Node { parent, now, target });
+            }
+            nodes
+        })
+    }
+
+    proptest! {
+        #[test]
+        fn the_kernel_allows_each_write_and_the_last_one_reaches_the_target(nodes in trees()) {
+            let mut has: Vec<CpuSet> = nodes.iter().map(|node| node.now.clone()).collect();
+            for step in plan(&nodes) {
+                prop_assert!(allows(&nodes, &has, &step), "{step:?} on {has:?}");
+                has[step.node] = step.cpus;
+            }
+            let targets: Vec<CpuSet> = nodes.iter().map(|node| node.target.clone()).collect();
+            prop_assert_eq!(has, targets);
+        }
+
+        #[test]
+        fn nobody_is_written_more_than_twice(nodes in trees()) {
+            let steps = plan(&nodes);
+            prop_assert!((0..nodes.len()).all(|node| steps.iter().filter(|step| step.node == node).count() <= 2));
+        }
+    }
+}

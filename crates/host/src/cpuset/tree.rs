@@ -1,0 +1,285 @@
+//! A tree of groups with their CPUs, on the machine.
+
+use std::collections::BTreeMap;
+use std::fs;
+use std::io;
+use std::path::{Path, PathBuf};
+
+use serde::{Deserialize, Serialize};
+use thiserror::Error;
+
+use super::plan::{Node, plan};
+use crate::cpulist::CpuSet;
+
+const LIST: &str = "cpuset.cpus";
+/// What a group has in effect, in version 2 and version 1.
+const EFFECTIVE: [&str; 2] = ["cpuset.cpus.effective", "cpuset.effective_cpus"];
+/// Somebody else may change the tree between a look and a write; so many looks have never been needed.
+const LOOKS_MAX: usize = 10;
+
+/// A group's CPUs cannot be changed.
+#[derive(Debug, Error)]
+#[error("cannot give the group {} CPUs {cpus}: the kernel, or who made the group, allows it others only", dir.display())]
+pub struct CpusetError {
+    /// The group.
+    pub dir: PathBuf,
+    /// What it was to get.
+    pub cpus: CpuSet,
+    /// What the system said.
+    #[source]
+    pub source: io::Error,
+}
+
+/// A tree of groups as it was found: what the list of each group said. Groups of version 2 may have an empty one.
+#[derive(Clone, Debug, Default, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Found {
+    /// The uppermost group.
+    pub root: PathBuf,
+    /// The list of each group, by directory.
+    pub lists: BTreeMap<PathBuf, String>,
+}
+
+/// One group, as it is now.
+#[derive(Clone, Debug, PartialEq, Eq)]
+struct Group {
+    dir: PathBuf,
+    parent: Option<usize>,
+    list: String,
+    cpus: CpuSet,
+}
+
+/// A tree of groups, as it is now; those above before those below.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Tree {
+    root: PathBuf,
+    groups: Vec<Group>,
+}
+
+impl Tree {
+    /// Looks at a group and all below it. Groups that vanish meanwhile, or that have no CPUs yet, are left out.
+    pub fn read(root: &Path) -> Self {
+        let mut tree = Self { root: root.to_owned(), groups: Vec::new() };
+        tree.add(root, None);
+        tree
+    }
+
+    fn add(&mut self, dir: &Path, parent: Option<usize>) {
+        let Some(group) = Group::read(dir, parent) else { return };
+        let place = self.groups.len();
+        self.groups.push(group);
+        let children = fs::read_dir(dir).into_iter().flatten().flatten();
+        for child in children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
+            self.add(&child.path(), Some(place));
+        }
+    }
+
+    /// What the lists said when they were read.
+    pub fn found(&self) -> Found {
+        let lists = self.groups.iter().map(|group| (group.dir.clone(), group.list.clone()));
+        Found { root: self.root.clone(), lists: lists.collect() }
+    }
+
+    /// What the list of a group said when it was read.
+    pub fn list(&self, dir: &Path) -> Option<&str> {
+        self.groups.iter().find(|group| group.dir == dir).map(|group| group.list.as_str())
+    }
+
+    /// The CPUs that a group has.
+    pub fn cpus(&self, dir: &Path) -> Option<&CpuSet> {
+        self.groups.iter().find(|group| group.dir == dir).map(|group| &group.cpus)
+    }
+
+    /// Gives groups the CPUs that they are `told`, and those above and below them what follows from it. Returns how
+    /// many writes it took.
+    ///
+    /// # Errors
+    /// When the kernel refuses a write time and again. Groups that have vanished are no error.
+    pub fn confine(&mut self, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Result<usize, CpusetError> {
+        let (mut writes, mut refused) = (0, None);
+        for _ in 0..LOOKS_MAX {
+            refused = self.carry_out(told, &mut writes).err();
+            if refused.is_none() {
+                break;
+            }
+            // Somebody else has changed it since.
+            self.look_again();
+        }
+        refused.map_or(Ok(writes), Err)
+    }
+
+    /// Looks at all groups again.
+    pub fn look_again(&mut self) {
+        *self = Self::read(&self.root);
+    }
+
+    fn carry_out(&mut self, told: &dyn Fn(&Path) -> Option<CpuSet>, writes: &mut usize) -> Result<(), CpusetError> {
+        for step in plan(&self.nodes(self.targets(told))) {
+            let group = &mut self.groups[step.node];
+            match write(&group.dir, &step.cpus.to_string()) {
+                Ok(()) => {
+                    group.cpus = step.cpus;
+                    *writes += 1;
+                }
+                Err(_) if !group.dir.exists() => {}
+                Err(source) => return Err(CpusetError { dir: group.dir.clone(), cpus: step.cpus, source }),
+            }
+        }
+        Ok(())
+    }
+
+    /// What each group is to have, if some are told so. A group below one that is told stays within that; a group
+    /// above has what those below it have; any other stays as it is.
+    fn targets(&self, told: &dyn Fn(&Path) -> Option<CpuSet>) -> Vec<CpuSet> {
+        let mut targets: Vec<Option<CpuSet>> = Vec::new();
+        for group in &self.groups {
+            let above = || group.parent.and_then(|parent| targets[parent].clone());
+            let target = told(&group.dir).or_else(|| above().map(|above| within(&group.cpus, above)));
+            targets.push(target);
+        }
+        let mut below = vec![CpuSet::default(); self.groups.len()];
+        for (place, group) in self.groups.iter().enumerate().rev() {
+            let unbound = || if below[place].is_empty() { &group.cpus } else { &below[place] }.clone();
+            let target = targets[place].get_or_insert_with(unbound);
+            if let Some(parent) = group.parent {
+                below[parent] = below[parent].union(target);
+            }
+        }
+        targets.into_iter().flatten().collect()
+    }
+
+    fn nodes(&self, targets: Vec<CpuSet>) -> Vec<Node> {
+        let both = self.groups.iter().zip(targets);
+        both.map(|(group, target)| Node { parent: group.parent, now: group.cpus.clone(), target }).collect()
+    }
+}
+
+impl Group {
+    fn read(dir: &Path, parent: Option<usize>) -> Option<Self> {
+        let list = fs::read_to_string(dir.join(LIST)).ok()?.trim().to_owned();
+        let effective = EFFECTIVE.iter().find_map(|file| fs::read_to_string(dir.join(file)).ok());
+        let cpus: CpuSet = effective.as_deref().unwrap_or(&list).parse().ok()?;
+        (!cpus.is_empty()).then(|| Self { dir: dir.to_owned(), parent, list, cpus })
+    }
+
+    fn is_v2(&self) -> bool {
+        self.dir.join("cgroup.controllers").exists()
+    }
+
+    fn unless_gone(&self, error: io::Error) -> io::Result<()> {
+        if self.dir.exists() { Err(error) } else { Ok(()) }
+    }
+}
+
+/// Those of `cpus` that are in `bound`, or else all of it.
+fn within(cpus: &CpuSet, bound: CpuSet) -> CpuSet {
+    let both = cpus.intersection(&bound);
+    if both.is_empty() { bound } else { both }
+}
+
+impl Found {
+    /// The CPUs that a group may use as far as it and those above it were found to. A group that nobody had found has
+    /// what the group above it had.
+    pub fn cpus(&self, dir: &Path) -> CpuSet {
+        let known = dir.ancestors().take_while(|above| above.starts_with(&self.root));
+        let lists = known.filter_map(|above| self.lists.get(above)?.parse().ok());
+        lists.chain(above(&self.root)).filter(|cpus: &CpuSet| !cpus.is_empty()).reduce(within_first).unwrap_or_default()
+    }
+
+    /// Adds a group, if it has not been found yet.
+    pub fn add(&mut self, dir: &Path, list: String) {
+        self.lists.entry(dir.to_owned()).or_insert(list);
+    }
+}
+
+/// The CPUs of the group above the uppermost one.
+fn above(root: &Path) -> Option<CpuSet> {
+    Some(Group::read(root.parent()?, None)?.cpus)
+}
+
+/// What a group has whose own list is the first.
+fn within_first(own: CpuSet, above: CpuSet) -> CpuSet {
+    within(&own, above)
+}
+
+/// Gives every group of a tree its list back, as far as its CPUs are there still. A group that nobody had found gets
+/// what the group above it had.
+///
+/// # Errors
+/// As [`Tree::confine`]. Whatever can be given back is.
+pub fn give_back(found: &Found, online: &CpuSet) -> io::Result<()> {
+    let told = |dir: &Path| Some(found.cpus(dir).intersection(online)).filter(|cpus| !cpus.is_empty());
+    let outcome = Tree::read(&found.root).confine(&told).map(drop).map_err(io::Error::other);
+    // A list of version 2 may be empty, or name CPUs that its group does not have.
+    let now = Tree::read(&found.root);
+    let lists =
+        now.groups.iter().filter(|group| group.is_v2()).filter_map(|group| Some((group, found.lists.get(&group.dir)?)));
+    let differ = lists.filter(|(group, list)| group.list != **list);
+    let written = differ.map(|(group, list)| write(&group.dir, list).or_else(|error| group.unless_gone(error)));
+    written.fold(outcome, io::Result::and)
+}
+
+/// An empty list can only be written as an empty line.
+fn write(dir: &Path, list: &str) -> io::Result<()> {
+    fs::write(dir.join(LIST), format!("{list}\n"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn set(list: &str) -> CpuSet {
+        list.parse().unwrap()
+    }
+
+    /// Groups as plain files, which refuse nothing.
+    fn tree(groups: &[(&str, &str)]) -> tempfile::TempDir {
+        let dir = tempfile::tempdir().unwrap();
+        for (name, list) in groups {
+            fs::create_dir_all(dir.path().join(name)).unwrap();
+            fs::write(dir.path().join(name).join(LIST), format!("{list}\n")).unwrap();
+        }
+        dir
+    }
+
+    fn lists(root: &Path) -> Vec<String> {
+        Tree::read(root).found().lists.into_values().collect()
+    }
+
+    #[test]
+    fn those_above_follow_and_those_below_stay_within() {
+        let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("b", "0-3"), ("c", "0")]);
+        let told = |group: &Path| group.ends_with("a").then(|| set("1-2"));
+        assert_eq!(Tree::read(dir.path()).confine(&told).unwrap(), 3);
+        assert_eq!(lists(dir.path()), ["0-3", "1-2", "1-2", "0-3", "0"]);
+        let told = |group: &Path| ["a", "b"].iter().any(|name| group.ends_with(name)).then(|| set("1"));
+        Tree::read(dir.path()).confine(&told).unwrap();
+        assert_eq!(lists(dir.path()), ["0-1", "1", "1", "1", "0"]);
+    }
+
+    #[test]
+    fn all_is_given_back_and_a_newcomer_gets_what_was_above_it() {
+        let dir = tree(&[("", "0-3"), ("a", "0-3"), ("a/inner", "3"), ("gone", "2")]);
+        let before = Tree::read(dir.path()).found();
+        Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| set("0"))).unwrap();
+        fs::remove_dir_all(dir.path().join("gone")).unwrap();
+        fs::create_dir_all(dir.path().join("new")).unwrap();
+        fs::write(dir.path().join("new").join(LIST), "0\n").unwrap();
+        give_back(&before, &set("0-3")).unwrap();
+        assert_eq!(lists(dir.path()), ["0-3", "0-3", "3", "0-3"]);
+    }
+
+    #[test]
+    fn a_cpu_that_went_offline_is_not_given_back() {
+        let dir = tree(&[("", "0-3"), ("a", "2-3")]);
+        let before = Tree::read(dir.path()).found();
+        Tree::read(dir.path()).confine(&|group| group.ends_with("a").then(|| set("2"))).unwrap();
+        give_back(&before, &set("0-2")).unwrap();
+        assert_eq!(lists(dir.path()), ["0-2", "2"]);
+    }
+
+    #[test]
+    fn a_group_that_vanished_is_no_error() {
+        let dir = tree(&[]);
+        assert_eq!(Tree::read(&dir.path().join("gone")).confine(&|_| Some(set("0"))).unwrap(), 0);
+    }
+}

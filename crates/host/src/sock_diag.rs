@@ -1,0 +1,128 @@
+//! The sockets that listen, asked of the kernel without reading its tables.
+//!
+//! `/proc/net/tcp` goes through the table of all connections, which takes milliseconds on a machine with much memory,
+//! however few there are. A request for sockets in one state (sock_diag(7)) goes only through those that listen.
+
+use std::io;
+use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
+
+const SOCK_DIAG_BY_FAMILY: u16 = 20;
+/// A socket that listens, as a bit.
+const LISTENING: u32 = 1 << 10;
+
+const HEADER_LEN: usize = 16;
+/// A header, and what is asked for: family, protocol and state, and nothing of the socket itself.
+const REQUEST_LEN: usize = HEADER_LEN + 56;
+/// Where an answer has the port and the inode.
+const PORT_AT: usize = HEADER_LEN + 4;
+const INODE_AT: usize = HEADER_LEN + 68;
+/// As large as the kernel makes an answer.
+const BUFFER_LEN: usize = 32 << 10;
+
+/// Inode and port of each TCP socket that listens in this network namespace.
+pub fn listening() -> io::Result<Vec<(u32, u16)>> {
+    let socket = open()?;
+    let mut found = Vec::new();
+    for family in [libc::AF_INET, libc::AF_INET6] {
+        send(&socket, &request(family as u8))?;
+        while receive(&socket, &mut found)? {}
+    }
+    Ok(found)
+}
+
+fn open() -> io::Result<OwnedFd> {
+    // SAFETY: plain system call.
+    let socket =
+        unsafe { libc::socket(libc::AF_NETLINK, libc::SOCK_DGRAM | libc::SOCK_CLOEXEC, libc::NETLINK_SOCK_DIAG) };
+    if socket < 0 {
+        return Err(io::Error::last_os_error());
+    }
+    // SAFETY: the kernel has just given it to us.
+    Ok(unsafe { OwnedFd::from_raw_fd(socket) })
+}
+
+fn request(family: u8) -> [u8; REQUEST_LEN] {
+    let mut request = [0; REQUEST_LEN];
+    let flags = (libc::NLM_F_REQUEST | libc::NLM_F_DUMP) as u16;
+    request[..4].copy_from_slice(&(REQUEST_LEN as u32).to_ne_bytes());
+    request[4..6].copy_from_slice(&SOCK_DIAG_BY_FAMILY.to_ne_bytes());
+    request[6..8].copy_from_slice(&flags.to_ne_bytes());
+    request[HEADER_LEN] = family;
+    request[HEADER_LEN + 1] = libc::IPPROTO_TCP as u8;
+    request[HEADER_LEN + 4..HEADER_LEN + 8].copy_from_slice(&LISTENING.to_ne_bytes());
+    request
+}
+
+fn send(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
+    // SAFETY: the bytes are there for the length that is given.
+    let sent = unsafe { libc::send(socket.as_raw_fd(), request.as_ptr().cast(), request.len(), 0) };
+    if sent < 0 { Err(io::Error::last_os_error()) } else { Ok(()) }
+}
+
+/// Takes in one answer. Whether there are more.
+fn receive(socket: &OwnedFd, found: &mut Vec<(u32, u16)>) -> io::Result<bool> {
+    let mut buffer = [0_u8; BUFFER_LEN];
+    // SAFETY: the buffer is there for the length that is given.
+    let len = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
+    let len = usize::try_from(len).map_err(|_| io::Error::last_os_error())?;
+    messages(&buffer[..len], found)
+}
+
+/// The sockets in an answer. Whether there are more of them.
+fn messages(mut answer: &[u8], found: &mut Vec<(u32, u16)>) -> io::Result<bool> {
+    const ALIGNMENT: usize = 4;
+    while answer.len() >= HEADER_LEN {
+        let len = word(answer, 0) as usize;
+        match i32::from(u16::from_ne_bytes([answer[4], answer[5]])) {
+            libc::NLMSG_DONE => return Ok(false),
+            libc::NLMSG_ERROR => return Err(io::Error::from_raw_os_error(-(word(answer, HEADER_LEN) as i32))),
+            _ if len >= INODE_AT + 4 && len <= answer.len() => {
+                found.push((word(answer, INODE_AT), u16::from_be_bytes([answer[PORT_AT], answer[PORT_AT + 1]])));
+            }
+            _ => {}
+        }
+        let next = len.max(HEADER_LEN).next_multiple_of(ALIGNMENT).min(answer.len());
+        answer = &answer[next..];
+    }
+    Ok(true)
+}
+
+/// Four bytes as a number; 0 where there are fewer.
+fn word(bytes: &[u8], at: usize) -> u32 {
+    bytes.get(at..at + 4).map_or(0, |word| u32::from_ne_bytes([word[0], word[1], word[2], word[3]]))
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{TcpListener, TcpStream};
+
+    use super::*;
+
+    #[test]
+    fn who_listens_is_told_and_who_is_connected_is_not() {
+        let listeners = ["127.0.0.1:0", "[::1]:0"].map(|address| TcpListener::bind(address).ok());
+        let mut ports = listeners.iter().flatten().map(|listener| listener.local_addr().unwrap().port());
+        let found = match listening() {
+            Ok(found) => found,
+            Err(why) => return sidelane_skip::skip(format!("the kernel tells nothing of sockets (INET_DIAG): {why}")),
+        };
+        assert!(ports.clone().count() > 0 && ports.clone().all(|port| found.iter().any(|(_, known)| *known == port)));
+        let client = TcpStream::connect(("127.0.0.1", ports.next().unwrap())).unwrap();
+        let own = client.local_addr().unwrap().port();
+        assert!(!listening().unwrap().iter().any(|(_, port)| *port == own));
+    }
+
+    #[test]
+    fn an_answer_that_is_cut_off_ends() {
+        let mut found = Vec::new();
+        for len in 0..64 {
+            let answer = vec![0; len];
+            assert!(messages(&answer, &mut found).unwrap());
+        }
+        assert_eq!(found, []);
+        let mut refused = vec![0; HEADER_LEN + 4];
+        refused[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());
+        refused[HEADER_LEN..].copy_from_slice(&(-libc::EPERM).to_ne_bytes());
+        assert_eq!(messages(&refused, &mut found).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+}

@@ -1,0 +1,36 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Shares: who had a CPU for how long, of all services and jobs and of the idle task. For whoever looks after a whole
+ * machine, of which most CPUs are nobody's lanes.
+ */
+#ifndef SIDELANE_SHARES_H
+#define SIDELANE_SHARES_H
+
+#include "maps.h"
+#include "who.h"
+
+/* A turn ends, and the next one begins: that of `class_` and `identity`. Dead code where nobody asks. */
+static __always_inline void note_share(uint32_t cpu, uint32_t class_, uint32_t identity, uint64_t now_ns)
+{
+	struct sidelane_cpu_shares *shares;
+
+	if (!settings.shares)
+		return;
+	shares = bpf_map_lookup_elem(&cpu_shares, &cpu);
+	if (!shares)
+		return;
+	uint64_t since_ns = shares->since_ns;
+	uint64_t turn_ns = since_ns && now_ns > since_ns ? now_ns - since_ns : 0;
+	uint64_t *ran_ns = &shares->ran_ns[shares->identity & (SIDELANE_SHARES - 1)];
+
+	store_once(shares->since_ns, 0);
+	if (shares->class_ == SIDELANE_IDLE)
+		store_once(shares->idle_ns, shares->idle_ns + turn_ns);
+	else
+		store_once(*ran_ns, *ran_ns + turn_ns);
+	store_once(shares->class_, class_);
+	store_once(shares->identity, number_of(identity) << 1 | (identity & SIDELANE_IDENTITY_BATCH));
+	store_once(shares->since_ns, now_ns);
+}
+
+#endif

@@ -1,0 +1,240 @@
+//! Acting: what a policy of CPUs asks for is done to containers and services, and undone.
+//!
+//! A container's CPUs are those of its group, where that has a list of CPUs, else those of each of its threads. It is
+//! paused by its freezer. A service is moved only where its owner's file says so, thread by thread; it is never
+//! stopped or signalled. The guardian is told of each change before it is made. What vanishes meanwhile is let go of.
+
+mod grip;
+mod threads;
+mod tree;
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Error, Result};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_policy::cpus::Action;
+
+pub use threads::Whose;
+
+use super::config::set;
+use super::discover::Container;
+use crate::lane::adopt::AdoptError;
+use crate::undo::guardian::Guardian;
+use grip::{Found, Grip, Means, members};
+use threads::Threads;
+use tree::HeldTree;
+
+/// Why a container is not held.
+#[derive(Debug, thiserror::Error)]
+pub enum TakeError {
+    /// It has no process yet or no more, or is still being put into its groups.
+    #[error("it is not complete")]
+    Incomplete,
+    /// It must not be touched.
+    #[error(transparent)]
+    Refused(AdoptError),
+    /// Anything else.
+    #[error(transparent)]
+    Other(#[from] Error),
+}
+
+impl From<AdoptError> for TakeError {
+    fn from(error: AdoptError) -> Self {
+        match error {
+            AdoptError::Empty(_) | AdoptError::NoGroup(_) => Self::Incomplete,
+            error => Self::Refused(error),
+        }
+    }
+}
+
+/// All that is held, by place.
+pub struct Hands {
+    guardian: Guardian,
+    trees: BTreeMap<PathBuf, HeldTree>,
+    containers: BTreeMap<usize, Grip>,
+    services: BTreeMap<usize, Threads>,
+    /// Batch must not run while the agent is stopped.
+    lanes_are_held: bool,
+}
+
+/// Where the threads of a service are found, by its place.
+pub type FindService<'a> = &'a dyn Fn(usize) -> Option<Whose>;
+
+impl Hands {
+    /// Holds nothing.
+    pub fn new(guardian: Guardian, lanes_are_held: bool) -> Self {
+        let (trees, containers, services) = Default::default();
+        Self { guardian, trees, containers, services, lanes_are_held }
+    }
+
+    /// The guardian.
+    pub fn guardian(&mut self) -> &mut Guardian {
+        &mut self.guardian
+    }
+
+    /// Takes a container, whose CPUs stay as they are until somebody decides. Returns those that it may be given. One
+    /// that has waited for long is taken as it is.
+    pub fn take(
+        &mut self,
+        place: usize,
+        container: &Container,
+        services: &BTreeSet<u32>,
+        has_waited: bool,
+    ) -> Result<CpuSet, TakeError> {
+        let found = Found::of(container, services)?;
+        if !has_waited && found.is_in_the_making(container) {
+            return Err(TakeError::Incomplete);
+        }
+        let (means, allowed) = match found.cpuset.clone() {
+            Some((root, dir)) => {
+                let allowed = self.admit(&root, &dir)?;
+                (Means::Cpuset { root, dir }, allowed)
+            }
+            None => {
+                let threads = Threads::note(&members(&found.dir), &mut self.guardian)?;
+                let allowed = threads.allowed().clone();
+                (Means::Threads(threads), allowed)
+            }
+        };
+        let mut grip = Grip::new(found, means);
+        if self.lanes_are_held {
+            grip.tell_of_freezer(&mut self.guardian)?;
+        }
+        self.containers.insert(place, grip);
+        Ok(allowed)
+    }
+
+    fn admit(&mut self, root: &Path, dir: &Path) -> Result<CpuSet> {
+        let tree = match self.trees.entry(root.to_owned()) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => entry.insert(HeldTree::take(root, &mut self.guardian)?),
+        };
+        tree.admit(dir, &mut self.guardian)
+    }
+
+    /// Does all that was asked for, in order. Returns what could not be done, and to whom.
+    pub fn carry_out(&mut self, actions: impl Iterator<Item = Action>, find: FindService<'_>) -> Vec<(Action, Error)> {
+        let (mut failed, mut touched) = (Vec::new(), BTreeMap::new());
+        for action in actions {
+            if !matches!(action, Action::Confine { .. }) {
+                self.flush(&mut touched, &mut failed);
+            }
+            let done = match action {
+                Action::Confine { container, cpus } => self.confine(container, &set(&cpus), action, &mut touched),
+                Action::Pause { container } => self.pause(container),
+                Action::Place { service, cpus } => self.place(service, &set(&cpus), find),
+            };
+            failed.extend(done.err().map(|error| (action, error)));
+        }
+        self.flush(&mut touched, &mut failed);
+        failed
+    }
+
+    fn confine(
+        &mut self,
+        place: usize,
+        cpus: &CpuSet,
+        why: Action,
+        touched: &mut BTreeMap<PathBuf, Action>,
+    ) -> Result<()> {
+        let Some(grip) = self.containers.get_mut(&place) else { return Ok(()) };
+        match &grip.means {
+            Means::Cpuset { root, dir } => {
+                if let Some(tree) = self.trees.get_mut(root) {
+                    tree.tell(dir, cpus.clone());
+                    touched.insert(root.clone(), why);
+                }
+                // It must not run where it was before for even a moment.
+                if grip.is_paused() {
+                    self.trees.get_mut(root).map_or(Ok(0), HeldTree::carry_out)?;
+                }
+            }
+            Means::Threads(threads) => threads.confine(|| members(&grip.dir), cpus)?,
+        }
+        grip.pause(false, &mut self.guardian)
+    }
+
+    /// Writes the lists of the trees in which containers were told their CPUs.
+    fn flush(&mut self, touched: &mut BTreeMap<PathBuf, Action>, failed: &mut Vec<(Action, Error)>) {
+        for (root, action) in std::mem::take(touched) {
+            let done = self.trees.get_mut(&root).map_or(Ok(0), HeldTree::carry_out);
+            failed.extend(done.err().map(|error| (action, error.into())));
+        }
+    }
+
+    fn pause(&mut self, place: usize) -> Result<()> {
+        let Some(grip) = self.containers.get_mut(&place) else { return Ok(()) };
+        grip.pause(true, &mut self.guardian)
+    }
+
+    fn place(&mut self, place: usize, cpus: &CpuSet, find: FindService<'_>) -> Result<()> {
+        let Some(whose) = find(place) else { return Ok(()) };
+        if !self.services.contains_key(&place) {
+            self.services.insert(place, Threads::note(&whose, &mut self.guardian)?);
+        }
+        let moved = self.services[&place].confine(|| find(place).unwrap_or_else(|| whose.clone()), cpus);
+        moved.with_context(|| format!("cannot place the service on CPUs {cpus}"))
+    }
+
+    /// Whether the container can be paused at all.
+    pub fn can_pause(&self, place: usize) -> bool {
+        self.containers.get(&place).is_some_and(Grip::can_pause)
+    }
+
+    /// Whether its group has a list of CPUs; else its threads are moved one by one.
+    pub fn has_list(&self, place: usize) -> bool {
+        self.containers.get(&place).is_some_and(|grip| matches!(grip.means, Means::Cpuset { .. }))
+    }
+
+    /// Looks whether somebody else has changed what was decided, and puts it right. Returns how many writes that took.
+    pub fn check(&mut self) -> Result<usize> {
+        let mut writes = 0;
+        for tree in self.trees.values_mut().filter(|tree| !tree.is_idle()) {
+            writes += tree.check()?;
+        }
+        Ok(writes)
+    }
+
+    /// Gives a container back as it was found, as far as it is there still.
+    pub fn let_go(&mut self, place: usize) -> Result<()> {
+        let Some(mut grip) = self.containers.remove(&place) else { return Ok(()) };
+        let tickets = grip.tickets();
+        if let Means::Cpuset { root, dir } = &grip.means {
+            let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| tree.let_go(dir, &mut self.guardian));
+            self.drop_tree(root)?;
+            let_go?;
+        }
+        grip.pause(false, &mut self.guardian)?;
+        Ok(self.guardian.undo_these(&tickets)?)
+    }
+
+    /// A tree without containers is as it was found.
+    fn drop_tree(&mut self, root: &PathBuf) -> Result<()> {
+        let is_used = self
+            .containers
+            .values()
+            .any(|grip| matches!(&grip.means, Means::Cpuset { root: other, .. } if other == root));
+        match self.trees.get(root) {
+            Some(tree) if !is_used => {
+                let ticket = tree.ticket();
+                self.trees.remove(root);
+                Ok(self.guardian.undo_these(&[ticket])?)
+            }
+            _ => Ok(()),
+        }
+    }
+
+    /// Gives a service that was placed its CPUs back.
+    pub fn let_service_go(&mut self, place: usize) -> Result<()> {
+        let Some(threads) = self.services.remove(&place) else { return Ok(()) };
+        Ok(self.guardian.undo_these(threads.tickets())?)
+    }
+
+    /// Gives everything back.
+    pub fn finish(mut self) -> Result<()> {
+        let undone = self.guardian.undo_all();
+        self.guardian.dismiss().and(undone).context("cannot put the machine right")
+    }
+}

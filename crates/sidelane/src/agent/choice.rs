@@ -1,0 +1,58 @@
+//! The policy that the file names, on this machine.
+
+use sidelane_policy::cpus::{Actions, Observation, Reason};
+use sidelane_policy::holmes::{Holmes, HolmesConfig};
+use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
+use sidelane_policy::{Nanos, Policy};
+
+use super::config::{Kind, OnMachine, PolicyConfig, mask};
+
+/// A policy of CPUs, whichever it is.
+pub type AnyPolicy = Box<dyn Policy<Observation = Observation, Actions = Actions, Reason = Reason>>;
+
+/// Batch is left alone.
+struct Unmanaged;
+
+impl Policy for Unmanaged {
+    type Observation = Observation;
+    type Actions = Actions;
+    type Reason = Reason;
+
+    fn observe(&mut self, _now: Nanos, _seen: &Observation, _out: &mut Actions) {}
+
+    fn next_wakeup(&self) -> Option<Nanos> {
+        None
+    }
+
+    fn why(&self) -> Reason {
+        Reason::Steady
+    }
+}
+
+/// Makes the policy.
+pub fn choose(config: &PolicyConfig, here: &OnMachine) -> AnyPolicy {
+    let floor = config.floor as usize;
+    match &config.kind {
+        Kind::Holmes(holmes) => {
+            let config = HolmesConfig {
+                threshold: here.e,
+                calm_ns: holmes.s.as_nanos() as Nanos,
+                reserved: mask(&here.reserved),
+                busy_most: holmes.t,
+                floor,
+                ..HolmesConfig::default()
+            };
+            Box::new(Holmes::new(config, here.cores.clone()))
+        }
+        Kind::PerfIso { idle } => {
+            let buffer = idle.of(here.online.len());
+            Box::new(PerfIso::new(PerfIsoConfig { buffer, floor, ..PerfIsoConfig::default() }))
+        }
+        Kind::Unmanaged => Box::new(Unmanaged),
+    }
+}
+
+/// Whether the policy goes by interference.
+pub fn goes_by_interference(config: &PolicyConfig) -> bool {
+    matches!(config.kind, Kind::Holmes(_))
+}

@@ -1,0 +1,81 @@
+//! What a decision of the policy leads to: acts, and words about them.
+
+use anyhow::{Context, Result};
+use sidelane_host::clock::now_ns;
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::{Action, Reason};
+
+use super::Agent;
+use crate::agent::choice::goes_by_interference;
+use crate::agent::log::{CpuLine, Seen, in_words, name_of, sentence};
+use crate::agent::tracked::Given;
+
+impl Agent {
+    /// Does what the policy has just asked for, and writes it down. Returns whether any of it failed.
+    pub(super) fn act(&mut self, now_ns: Nanos) -> Result<bool> {
+        if self.actions.iter().next().is_none() {
+            return Ok(false);
+        }
+        self.diary.why = self.policy.why();
+        self.diary.seen = Seen::of(&self.seen, self.threshold());
+        let mut any_failed = false;
+        if let Some(hands) = &mut self.hands {
+            let failed = hands.carry_out(self.actions.iter(), &|place| self.tracked.whose(place));
+            any_failed = !failed.is_empty();
+            for (action, error) in failed {
+                let name = name_of(action, &self.tracked);
+                self.note(format!("cannot {}: {error:#}", sentence(action, &name)));
+            }
+        }
+        self.note_reaction();
+        for action in self.actions.iter().collect::<Vec<_>>() {
+            self.keep(action);
+            self.tell(action, now_ns);
+        }
+        self.log.as_mut().map_or(Ok(()), |log| log.drain()).context("cannot write the audit log")?;
+        Ok(any_failed)
+    }
+
+    /// How long it took from the onset of interference until batch had been taken away.
+    fn note_reaction(&mut self) {
+        let is_about_it = self.diary.why == Reason::Interference;
+        if let Some(onset_ns) = self.diary.onset_ns.filter(|_| is_about_it) {
+            let took_ns = now_ns().saturating_sub(onset_ns);
+            self.diary.reaction.record(took_ns);
+            self.diary.reaction_sum_ns += took_ns;
+        }
+    }
+
+    /// Interference from which on the policy acts, if it goes by that.
+    pub(super) fn threshold(&self) -> Option<f64> {
+        goes_by_interference(&self.config.policy).then_some(self.here.e)
+    }
+
+    /// Remembers what was decided.
+    fn keep(&mut self, action: Action) {
+        let contained = |agent: &mut Self, place, given| {
+            if let Some(contained) = agent.tracked.containers.get_mut(place) {
+                contained.given = given;
+            }
+        };
+        match action {
+            Action::Confine { container, cpus } => contained(self, container, Given::Cpus(cpus)),
+            Action::Pause { container } => contained(self, container, Given::Paused),
+            Action::Place { service, cpus } => {
+                if let Some(served) = self.tracked.services.get_mut(service) {
+                    served.placed = Some(cpus);
+                }
+            }
+        }
+    }
+
+    fn tell(&mut self, action: Action, now_ns: Nanos) {
+        let (why, seen) = (self.diary.why, self.diary.seen);
+        let name = name_of(action, &self.tracked);
+        *self.diary.decisions.entry((in_words(action).1, why)).or_default() += 1;
+        if self.hands.is_none() {
+            println!("would {}: {why}", sentence(action, &name));
+        }
+        self.pen.record(now_ns, CpuLine { action, name, why, seen });
+    }
+}

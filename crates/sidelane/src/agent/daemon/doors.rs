@@ -1,0 +1,127 @@
+//! Where the daemon waits: signals, whoever asks for its status, and time.
+
+use std::fs;
+use std::io::{self, Write};
+use std::net::SocketAddr;
+use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::MetadataExt;
+use std::os::unix::net::{UnixListener, UnixStream};
+use std::path::Path;
+
+use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use sidelane_host::posix_signals::PosixSignals;
+use sidelane_policy::Nanos;
+
+use crate::agent::metrics::Listener;
+use crate::agent::status::Snapshot;
+use crate::undo::Undo;
+
+/// Where `sidelane status` finds the agent.
+pub const SOCKET: &str = "/run/sidelane-agent.sock";
+/// Room for a snapshot of a large machine, so that nobody has to wait for a reader.
+const SEND_BYTES: usize = 4 << 20;
+
+/// What woke the daemon.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Woken {
+    pub(super) signal: bool,
+    pub(super) groups: bool,
+    pub(super) status: bool,
+    pub(super) metrics: bool,
+    pub(super) lanes: bool,
+    pub(super) crossing: bool,
+}
+
+/// What rings within the agent.
+pub struct Bells<'a> {
+    /// A group has come or gone.
+    pub(super) groups: Option<BorrowedFd<'a>>,
+    /// A keeper asks for batch to leave its lane, or lets it back.
+    pub(super) lanes: Option<BorrowedFd<'a>>,
+    /// Interference has crossed its threshold.
+    pub(super) crossing: Option<BorrowedFd<'a>>,
+}
+
+/// The doors.
+pub struct Doors {
+    status: Option<UnixListener>,
+    metrics: Option<Listener>,
+}
+
+impl Doors {
+    /// Nobody can ask: nothing is left on the machine.
+    pub(super) fn none() -> Self {
+        Self { status: None, metrics: None }
+    }
+
+    /// Opens them. The caller is the only agent.
+    pub(super) fn open(metrics: Option<SocketAddr>) -> Result<Self> {
+        let path = Path::new(SOCKET);
+        // Of an agent that was killed together with its guardian.
+        let _ = fs::remove_file(path);
+        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {SOCKET}"))?;
+        listener.set_nonblocking(true)?;
+        Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
+    }
+
+    /// How they are removed if the agent is killed.
+    pub(super) fn undos(&self) -> impl Iterator<Item = Undo> {
+        let file = self.status.as_ref().and_then(|_| Some((SOCKET.into(), fs::metadata(SOCKET).ok()?.ino())));
+        file.into_iter().map(|(file, inode)| Undo::Claim { file, inode })
+    }
+
+    /// Waits until somebody comes or a bell rings, `timeout_ns` at most.
+    pub(super) fn wait(&self, signals: &PosixSignals, bells: Bells<'_>, timeout_ns: Nanos) -> io::Result<Woken> {
+        let Bells { groups, lanes, crossing } = bells;
+        let (status, metrics) = (self.status.as_ref().map(AsFd::as_fd), self.metrics.as_ref().map(AsFd::as_fd));
+        let fds = [Some(signals.as_fd()), groups, lanes, crossing, status, metrics];
+        let mut doors: Vec<PollFd<'_>> =
+            fds.iter().flatten().map(|fd| PollFd::from_borrowed_fd(*fd, PollFlags::IN)).collect();
+        match poll(&mut doors, Some(&timespec(timeout_ns))) {
+            Ok(_) | Err(rustix::io::Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+        let mut ready = doors.iter().map(|door| !door.revents().is_empty());
+        let mut is_ready = |is_open: bool| is_open && ready.next().unwrap_or(false);
+        Ok(Woken {
+            signal: is_ready(true),
+            groups: is_ready(groups.is_some()),
+            lanes: is_ready(lanes.is_some()),
+            crossing: is_ready(crossing.is_some()),
+            status: is_ready(status.is_some()),
+            metrics: is_ready(metrics.is_some()),
+        })
+    }
+
+    /// Answers everybody who waits for the status. Nobody is waited for: who does not read loses it.
+    pub(super) fn tell_status(&self, snapshot: &Snapshot) {
+        let text = serde_json::to_vec(snapshot).unwrap_or_default();
+        while let Some(Ok((stream, _))) = self.status.as_ref().map(UnixListener::accept) {
+            let _ = send(stream, &text);
+        }
+    }
+
+    /// Answers everybody who waits for the metrics.
+    pub(super) fn tell_metrics(&self, text: &str) {
+        self.metrics.iter().for_each(|listener| listener.tell(text));
+    }
+
+    /// Closes them.
+    pub(super) fn close(&mut self) {
+        if self.status.take().is_some() {
+            let _ = fs::remove_file(SOCKET);
+        }
+    }
+}
+
+fn send(mut stream: UnixStream, text: &[u8]) -> io::Result<()> {
+    rustix::net::sockopt::set_socket_send_buffer_size(&stream, SEND_BYTES)?;
+    stream.set_nonblocking(true)?;
+    stream.write_all(text)
+}
+
+fn timespec(ns: Nanos) -> Timespec {
+    const SECOND_NS: Nanos = 1_000_000_000;
+    Timespec { tv_sec: (ns / SECOND_NS) as _, tv_nsec: (ns % SECOND_NS) as _ }
+}

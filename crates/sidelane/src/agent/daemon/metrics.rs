@@ -1,0 +1,152 @@
+//! The agent's metrics, as they are at one moment.
+
+use prometheus_client::registry::Unit;
+use sidelane_policy::Nanos;
+
+use super::Agent;
+use crate::agent::cost::resident_bytes;
+use crate::agent::lanes::KeptLanes;
+use crate::agent::metrics::{Exposition, Family, Kind, latency};
+use crate::agent::tracked::{Given, Served};
+use crate::lane::holder::HolderBooks;
+
+type Labels = Vec<(&'static str, String)>;
+
+const SECONDS: Option<Unit> = Some(Unit::Seconds);
+const RATIOS: Option<Unit> = Some(Unit::Ratios);
+
+fn seconds(ns: Nanos) -> f64 {
+    ns as f64 / 1e9
+}
+
+fn label(name: &'static str, value: impl ToString) -> Labels {
+    vec![(name, value.to_string())]
+}
+
+impl Agent {
+    pub(super) fn exposition(&self) -> Exposition {
+        let mut all = self.of_services();
+        all.extend(self.of_cpus());
+        all.extend(self.of_lanes());
+        all.extend(self.of_batch());
+        all.extend(self.of_itself());
+        Exposition(all)
+    }
+
+    fn each_service<'a, T>(&'a self, value: impl Fn(&'a Served) -> T) -> impl Iterator<Item = (Labels, T)> {
+        self.tracked.services.iter().map(move |(_, served)| (label("service", &served.found.name), value(served)))
+    }
+
+    fn of_services(&self) -> Vec<Family> {
+        let span = self.slow.span();
+        let known = |served: &&Served| served.measured.why_not().is_none();
+        let latencies =
+            self.each_service(|served| served).filter(|(_, served)| known(served)).map(|(labels, served)| {
+                (labels, latency(&served.measured.all.latency, served.measured.all.latency_sum_ns))
+            });
+        let help = "Time from a request's arrival to its finish";
+        let latencies =
+            Family { name: "service_latency", unit: SECONDS, help, kind: Kind::Histogram, values: latencies.collect() };
+        let attainment = ("service_slo_attainment", RATIOS, Kind::Gauge, "Share of requests in time for the objective");
+        let interference = ("service_interference", None, Kind::Gauge, "The most interference on a CPU of the service");
+        let used = ("service_cpus", None, Kind::Gauge, "CPUs' worth of time that the service used lately");
+        let attained = |served: &Served| served.measured.objective().and(served.measured.all.attainment());
+        let disturbed = |served: &Served| {
+            let cpus = span.ran_on(served.tracking.identity());
+            cpus.iter().filter_map(|cpu| self.metric.read(cpu as u32)).reduce(f64::max)
+        };
+        let length_ns = span.length_ns.max(1) as f64;
+        let uses = |served: &Served| Some(span.ran_ns(served.tracking.identity()) as f64 / length_ns);
+        vec![
+            latencies,
+            Family::of(attainment, self.each_service(attained)),
+            Family::of(interference, self.each_service(disturbed)),
+            Family::of(used, self.each_service(uses)),
+        ]
+    }
+
+    fn of_cpus(&self) -> Vec<Family> {
+        let total = |value: fn(&sidelane_kernel::shares::Shares) -> Nanos| {
+            let known = self.usable.iter().filter_map(move |cpu| Some((cpu, self.slow.total(cpu as usize)?)));
+            known.map(move |(cpu, shares)| (label("cpu", cpu), Some(seconds(value(shares)))))
+        };
+        let busy = ("cpu_busy", SECONDS, Kind::Counter, "Time in which the CPU ran anything");
+        let service = ("cpu_service", SECONDS, Kind::Counter, "Time in which the CPU ran a service");
+        let batch = ("cpu_batch", SECONDS, Kind::Counter, "Time in which the CPU ran batch");
+        let interference = ("cpu_interference", None, Kind::Gauge, "How much whoever runs on the CPU is disturbed");
+        let values = self.usable.iter().map(|cpu| (label("cpu", cpu), self.metric.read(cpu)));
+        vec![
+            Family::of(busy, total(|shares| shares.all_ns() - shares.idle_ns)),
+            Family::of(service, total(|shares| shares.services_ns())),
+            Family::of(batch, total(|shares| shares.batch_ns())),
+            Family::of(interference, values),
+        ]
+    }
+
+    /// Batch lanes that the gate keeps, by CPU.
+    fn of_lanes(&self) -> Vec<Family> {
+        let kept = self.tracked.services.iter().filter_map(|(_, served)| served.kept.as_ref());
+        let keepers: Vec<(u32, HolderBooks)> = kept.flat_map(KeptLanes::books).collect();
+        if keepers.is_empty() {
+            return Vec::new();
+        }
+        let books = self.tracked.tracker().memory().books();
+        let each = |value: &dyn Fn(u32, &HolderBooks) -> f64| {
+            let values = keepers.iter().map(|(cpu, keeper)| (label("cpu", cpu), Some(value(*cpu, keeper))));
+            values.collect::<Vec<_>>().into_iter()
+        };
+        let held = ("lane_held", SECONDS, Kind::Counter, "Time that a holder kept the batch lane empty");
+        let batch = ("lane_batch", SECONDS, Kind::Counter, "Time that batch ran on the batch lane");
+        let lent = ("lane_lent", SECONDS, Kind::Counter, "Time that batch ran beside a request, on its budget");
+        let overlap = ("lane_overlap", SECONDS, Kind::Counter, "Time that batch ran beside a request without leave");
+        let holds = ("lane_holds", None, Kind::Counter, "Times that the batch lane was taken from batch");
+        let evictions = ("lane_evictions", None, Kind::Counter, "Holds that lasted until batch was sent away");
+        vec![
+            Family::of(held, each(&|_, keeper| seconds(keeper.napped_ns))),
+            Family::of(batch, each(&|cpu, _| seconds(books.lane(cpu).batch_ns))),
+            Family::of(lent, each(&|cpu, _| seconds(books.lane(cpu).lent_overlap_ns))),
+            Family::of(overlap, each(&|cpu, _| seconds(books.lane(cpu).overlap_ns))),
+            Family::of(holds, each(&|_, keeper| keeper.holds as f64)),
+            Family::of(evictions, each(&|_, keeper| keeper.evictions as f64)),
+        ]
+    }
+
+    fn of_batch(&self) -> Vec<Family> {
+        let state = |given: Given| match given {
+            Given::AsFound => "as_found",
+            Given::Cpus(_) => "running",
+            Given::Paused => "paused",
+        };
+        let states = ["as_found", "running", "paused"].map(|name| {
+            let in_state = |given: &Given| state(*given) == name;
+            let count = self.tracked.containers.iter().filter(|(_, contained)| in_state(&contained.given)).count();
+            (label("state", name), Some(count as f64))
+        });
+        let containers = ("containers", None, Kind::Gauge, "Containers of batch, by state");
+        let decisions = ("decisions", None, Kind::Counter, "Actions taken, by what and why");
+        let counted = self.diary.decisions.iter().map(|((action, why), count)| {
+            (vec![("action", (*action).to_owned()), ("reason", why.to_string())], Some(*count as f64))
+        });
+        vec![Family::of(containers, states.into_iter()), Family::of(decisions, counted)]
+    }
+
+    fn of_itself(&self) -> Vec<Family> {
+        let one = |value: Option<f64>| std::iter::once((Labels::new(), value));
+        let cpu = ("agent_cpu", SECONDS, Kind::Counter, "CPU time of the agent itself");
+        let memory = ("agent_resident", Some(Unit::Bytes), Kind::Gauge, "Memory of the agent itself");
+        let reaction = Family {
+            name: "agent_reaction",
+            unit: SECONDS,
+            help: "Time from an onset of interference until batch had been taken away",
+            kind: Kind::Histogram,
+            values: vec![(Labels::new(), latency(&self.diary.reaction, self.diary.reaction_sum_ns))],
+        };
+        let repaired = ("agent_repairs", None, Kind::Counter, "Changes of somebody else that were put right");
+        vec![
+            reaction,
+            Family::of(cpu, one(Some(seconds(self.cost.cpu_ns())))),
+            Family::of(memory, one(resident_bytes().map(|bytes| bytes as f64))),
+            Family::of(repaired, one(Some(self.diary.repaired as f64))),
+        ]
+    }
+}

@@ -1,0 +1,249 @@
+//! The daemon: one thread that looks, asks the policy and acts, from start to end.
+//!
+//! It waits for what the kernel program says about interference, for POSIX signals, for whoever asks what it does, and
+//! for its own time: every few milliseconds while a service and batch run, far more rarely while they do not. What may
+//! take longer (looking for services and containers, checks, requests) is done by a slow look, a few times a second.
+//!
+//! Order is everything here. What can fail without touching the machine comes first; the guardian knows of each change
+//! before it is made. At the end, and at a signal, everything is as it was found.
+
+mod acts;
+mod doors;
+mod lanes;
+mod metrics;
+mod reload;
+mod slow;
+mod snapshot;
+mod start;
+
+use std::collections::BTreeMap;
+use std::fs::File;
+use std::io::{self, BufWriter};
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::posix_signals::{Caught, PosixSignals};
+use sidelane_kernel::histogram::Histogram;
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::{Actions, Observation, Reason};
+
+use super::act::Hands;
+use super::choice::AnyPolicy;
+use super::config::{Config, OnMachine};
+use super::cost::Cost;
+use super::discover::{Container, Finder};
+use super::lanes::LaneGates;
+use super::log::{CpuAudit, CpuLog, Seen};
+use super::metric::Metric;
+use super::owners::Owners;
+use super::seen::{Looker, fill};
+use super::tracked::Tracked;
+use crate::lane::claim::Claim;
+pub use doors::SOCKET;
+use doors::{Bells, Doors, Woken};
+
+/// Between two looks while no service or no batch runs.
+const IDLE_LOOK_NS: Nanos = 500_000_000;
+/// Whoever makes a container puts it into all its groups within this time.
+const MAKING_NS: Nanos = 1_000_000_000;
+/// Between two slow looks while both do.
+const SLOW_LOOK_NS: Nanos = 200_000_000;
+
+/// What the agent was asked to do.
+#[derive(Clone, Debug)]
+pub struct AgentOptions {
+    /// Its file.
+    pub config: PathBuf,
+    /// Only say what would be done.
+    pub dry_run: bool,
+}
+
+/// The running agent.
+pub struct Agent {
+    options: AgentOptions,
+    config: Config,
+    finder: Finder,
+    /// What the file comes to on this machine.
+    here: OnMachine,
+    /// CPUs that are online and its own.
+    usable: CpuSet,
+    tracked: Tracked,
+    /// `None`: nothing is done, only said.
+    hands: Option<Hands>,
+    owners: Owners,
+    claim: Option<Claim>,
+    /// Containers that have no process yet or are still being put into their groups, and since when they wait.
+    waiting: Vec<(Container, Nanos)>,
+    policy: AnyPolicy,
+    metric: Metric,
+    looker: Looker,
+    slow: Looker,
+    seen: Box<Observation>,
+    actions: Box<Actions>,
+    log: Option<CpuLog<BufWriter<File>>>,
+    pen: CpuAudit,
+    doors: Doors,
+    /// Keeps batch lanes, where the file says so.
+    gates: Option<LaneGates>,
+    times: Times,
+    diary: Diary,
+    cost: Cost,
+}
+
+/// When what is to be done.
+#[derive(Clone, Copy, Debug, Default)]
+struct Times {
+    began_ns: Nanos,
+    look_ns: Nanos,
+    slow_ns: Nanos,
+    /// Services and batch both run.
+    is_active: bool,
+}
+
+/// What is told about decisions.
+#[derive(Debug, Default)]
+struct Diary {
+    /// Each action, by its word and reason.
+    decisions: BTreeMap<(&'static str, Reason), u64>,
+    /// Why things are as they are.
+    why: Reason,
+    /// What was seen at the last decision.
+    seen: Seen,
+    /// What went wrong or is degraded, in words, and how often.
+    notes: BTreeMap<String, u64>,
+    /// When interference reached its threshold, if that is what the present look is about.
+    onset_ns: Option<Nanos>,
+    /// From there until batch had been taken away.
+    reaction: Histogram,
+    reaction_sum_ns: Nanos,
+    /// Times that somebody else had changed what was decided.
+    repaired: u64,
+}
+
+/// Runs the agent by this file until a signal asks it to end.
+pub fn run(config: Config, options: AgentOptions) -> Result<u8> {
+    // Before any thread is started, so that no thread takes a signal away.
+    let signals = PosixSignals::listen().context("cannot listen for signals")?;
+    let mut agent = Agent::start(config, options)?;
+    let served = agent.serve(&signals);
+    agent.end().and(served).map(|()| 0)
+}
+
+impl Agent {
+    /// Works until a signal asks it to end.
+    fn serve(&mut self, signals: &PosixSignals) -> Result<()> {
+        loop {
+            let woken = self.wait(signals).context("cannot wait")?;
+            let caught = if woken.signal { signals.wait(0).context("cannot read a signal")? } else { None };
+            if caught.is_some_and(|caught| !self.hear(caught)) {
+                return Ok(());
+            }
+            self.answer(woken);
+            let now_ns = now_ns();
+            if woken.groups || now_ns >= self.times.slow_ns {
+                self.look_around(now_ns)?;
+            }
+            if woken.crossing {
+                self.diary.onset_ns = self.metric.answer();
+            }
+            if woken.lanes || woken.crossing || now_ns >= self.times.look_ns {
+                self.look()?;
+            }
+        }
+    }
+
+    fn wait(&self, signals: &PosixSignals) -> io::Result<Woken> {
+        let due_ns = self.times.look_ns.min(self.times.slow_ns);
+        let bells = Bells {
+            groups: self.finder.fd(),
+            lanes: self.gates.as_ref().map(|gates| gates.book().bell()),
+            crossing: self.metric.bell(),
+        };
+        self.doors.wait(signals, bells, due_ns.saturating_sub(now_ns()))
+    }
+
+    /// Whether to go on.
+    fn hear(&mut self, caught: Caught) -> bool {
+        if caught.signal == libc::SIGHUP {
+            self.reload();
+            return true;
+        }
+        !caught.asks_to_end()
+    }
+
+    /// Looks at the machine, asks the policy, and does what it says.
+    fn look(&mut self) -> Result<()> {
+        let now_ns = now_ns();
+        let memory = self.tracked.tracker().memory();
+        let span = self.looker.look(&memory, now_ns);
+        self.times.is_active = span.batch_ns() > 0 && !self.tracked.services.is_empty();
+        let asked = self.gates.as_ref().map(|gates| gates.book().asked());
+        // A lane that batch was sent away from is no CPU of batch's.
+        let usable = asked.as_ref().map_or_else(|| self.usable.clone(), |asked| self.usable.difference(&asked.lanes));
+        fill(&mut self.seen, span, &self.tracked, &usable, |cpu| self.metric.peak(cpu));
+        self.actions.clear();
+        self.policy.observe(now_ns, &self.seen, &mut self.actions);
+        self.tracked.services.were_seen();
+        self.tracked.containers.were_seen();
+        let failed = self.act(now_ns)?;
+        self.diary.onset_ns = None;
+        if let (Some(gates), Some(asked)) = (&self.gates, asked) {
+            gates.book().has_acted(&asked, failed);
+        }
+        self.times.look_ns = now_ns + self.look_every_ns();
+        Ok(())
+    }
+
+    fn look_every_ns(&self) -> Nanos {
+        let every = self.config.intervals.poll.unwrap_or(self.config.intervals.look);
+        if self.times.is_active { nanos(every) } else { nanos(every).max(IDLE_LOOK_NS) }
+    }
+
+    /// Answers whoever is at a door.
+    fn answer(&mut self, woken: Woken) {
+        if woken.status {
+            let snapshot = self.snapshot();
+            self.doors.tell_status(&snapshot);
+        }
+        if woken.metrics {
+            match self.exposition().text() {
+                Ok(text) => self.doors.tell_metrics(&text),
+                Err(error) => self.note(format!("cannot write the metrics: {error}")),
+            }
+        }
+    }
+
+    /// Notes something; it is printed the first time.
+    fn note(&mut self, what: String) {
+        let times = self.diary.notes.entry(what.clone()).or_default();
+        *times += 1;
+        if *times == 1 {
+            eprintln!("sidelane: {what}");
+            if let Some(log) = &mut self.log {
+                let _ = log.note(now_ns(), "note", &what);
+            }
+        }
+    }
+
+    /// Gives everything back.
+    fn end(mut self) -> Result<()> {
+        self.gates.iter().for_each(|gates| gates.book().close());
+        let finished = self.hands.take().map_or(Ok(()), Hands::finish);
+        self.doors.close();
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.kept = None);
+        self.tracked.tracker().detach();
+        self.gates.as_mut().map_or(Ok(()), LaneGates::drain)?;
+        if let Some(log) = &mut self.log {
+            log.note(now_ns(), "end", "the agent was asked to end; everything is as it was found")?;
+        }
+        drop((self.owners, self.claim));
+        finished
+    }
+}
+
+fn nanos(time: Duration) -> Nanos {
+    time.as_nanos() as Nanos
+}

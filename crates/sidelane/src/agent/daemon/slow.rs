@@ -1,0 +1,219 @@
+//! The slow look: who came and went, whose the CPUs are, whether all is as it was decided, what requests take.
+
+use anyhow::{Context, Result};
+use sidelane_host::clock::now_ns;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::topology::online_cpus;
+use sidelane_policy::Nanos;
+
+use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS};
+use crate::agent::act::{Hands, TakeError};
+use crate::agent::config::mask;
+use crate::agent::discover::{Changes, Container, FoundService};
+use crate::agent::metric::Metric;
+use crate::agent::owners::{Owner, Thing};
+use crate::agent::tracked::Served;
+use crate::undo::guardian::Guardian;
+
+impl Agent {
+    pub(super) fn look_around(&mut self, now_ns: Nanos) -> Result<()> {
+        self.look_at_cpus()?;
+        let changes = self.finder.look(now_ns);
+        self.follow(changes)?;
+        self.take_waiting()?;
+        self.check();
+        self.look_after_guardian()?;
+        let memory = self.tracked.tracker().memory();
+        self.slow.look(&memory, now_ns);
+        self.fetch_requests();
+        self.look_after_lanes()?;
+        self.keep_off_services();
+        self.cost.note();
+        self.times.slow_ns = now_ns + if self.times.is_active { SLOW_LOOK_NS } else { IDLE_LOOK_NS };
+        Ok(())
+    }
+
+    /// CPUs go and come, and so do runs that have claimed some.
+    fn look_at_cpus(&mut self) -> Result<()> {
+        let online = online_cpus().context("cannot read which CPUs are online")?;
+        let Some(hands) = &mut self.hands else {
+            self.usable = online;
+            return Ok(());
+        };
+        let new = self.owners.claim(&online)?;
+        if !new.is_empty() {
+            // The new claims' locks are held by a new guardian, too.
+            hands.guardian().add(new)?;
+            replace_guardian(hands, &self.owners, self.claim.as_ref())?;
+        }
+        self.usable = self.owners.cpus().intersection(&online);
+        Ok(())
+    }
+
+    /// Who came is looked after, who went is not.
+    pub(super) fn follow(&mut self, changes: Changes) -> Result<()> {
+        for id in changes.services_gone {
+            if let Some(place) = self.tracked.place_of(id) {
+                self.drop_service(place)?;
+            }
+        }
+        for id in changes.containers_gone {
+            self.waiting.retain(|(container, _)| container.id != id);
+            if let Some(place) = self.tracked.place_of_container(&id) {
+                self.drop_container(place)?;
+            }
+        }
+        changes.services_grew.into_iter().for_each(|found| self.tracked.grow_service(found));
+        changes.services_came.into_iter().for_each(|found| self.add_service(found));
+        let now_ns = now_ns();
+        self.waiting.extend(changes.containers_came.into_iter().map(|container| (container, now_ns)));
+        Ok(())
+    }
+
+    pub(super) fn add_service(&mut self, found: FoundService) {
+        let name = found.name.clone();
+        if let Err(owned) = self.owners.take(Thing::Service(name.clone()), Owner::Policy) {
+            return self.note(owned.to_string());
+        }
+        let lent = self.lanes_beside(&found);
+        let added = self.tracked.add_service(found, lent.as_ref().map(|(lanes, lending)| (lanes, *lending)));
+        match added {
+            Ok(place) => {
+                lent.into_iter().for_each(|(lanes, lending)| self.keep_lanes(place, lanes, lending));
+                let why_not = self.tracked.services.get(place).and_then(|served| served.measured.why_not());
+                let why_not = why_not.filter(|_| self.metric.needs_requests()).map(str::to_owned);
+                why_not.into_iter().for_each(|why| self.note(format!("harm to {name} is not known: {why}")));
+                self.log_note("came", &format!("service {name} is looked after"));
+            }
+            Err(error) => self.note(format!("{error:#}")),
+        }
+    }
+
+    pub(super) fn drop_service(&mut self, place: usize) -> Result<()> {
+        let kept = self.tracked.services.get(place).and_then(|served| Some(served.kept.as_ref()?.cpus()));
+        self.drop_lanes(&kept.unwrap_or_default());
+        let Some(served) = self.tracked.services.remove(place) else { return Ok(()) };
+        self.owners.free(&Thing::Service(served.found.name.clone()));
+        self.log_note("went", &format!("service {} is looked after no more", served.found.name));
+        self.hands.as_mut().map_or(Ok(()), |hands| hands.let_service_go(place))
+    }
+
+    /// Takes those containers that are complete by now.
+    fn take_waiting(&mut self) -> Result<()> {
+        for (container, since_ns) in std::mem::take(&mut self.waiting) {
+            let name = container.name.clone();
+            match self.add_container(container, now_ns() - since_ns > MAKING_NS) {
+                Ok(()) => {}
+                Err((container, TakeError::Incomplete)) => self.waiting.push((container, since_ns)),
+                Err((_, error)) => self.note(format!("{name} is left alone: {error:#}")),
+            }
+        }
+        Ok(())
+    }
+
+    fn add_container(&mut self, container: Container, has_waited: bool) -> Result<(), (Container, TakeError)> {
+        let services = self.tracked.service_pids();
+        let (name, thing) = (container.name.clone(), Thing::Group(container.id.path.clone()));
+        if let Err(owned) = self.owners.take(thing.clone(), Owner::Policy) {
+            return Err((container, TakeError::Other(owned.into())));
+        }
+        let copy = container.clone();
+        let place = self.tracked.add_container(container).map_err(|error| (copy.clone(), TakeError::Other(error)))?;
+        let taken = match &mut self.hands {
+            Some(hands) => hands.take(place, &copy, &services, has_waited),
+            None => Ok(self.usable.clone()),
+        };
+        match taken {
+            Ok(allowed) => {
+                let contained = self.tracked.containers.get_mut(place).expect("it was put there");
+                contained.allowed = mask(&allowed);
+                self.note_means(place, &name);
+                self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));
+                Ok(())
+            }
+            Err(error) => {
+                self.tracked.remove_container(place);
+                self.owners.free(&thing);
+                Err((copy, error))
+            }
+        }
+    }
+
+    /// Says what cannot be done to a container.
+    fn note_means(&mut self, place: usize, name: &str) {
+        let Some(hands) = &self.hands else { return };
+        let (has_list, can_pause) = (hands.has_list(place), hands.can_pause(place));
+        if !has_list {
+            self.note(format!("{name} has no list of CPUs (cpuset): its threads are moved one by one"));
+        }
+        if !can_pause {
+            self.note(format!("{name} has no freezer: it cannot be paused, and keeps its CPUs instead"));
+        }
+    }
+
+    pub(super) fn drop_container(&mut self, place: usize) -> Result<()> {
+        let Some(container) = self.tracked.remove_container(place) else { return Ok(()) };
+        self.owners.free(&Thing::Group(container.id.path));
+        self.log_note("went", &format!("container {} is looked after no more", container.name));
+        self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(place))
+    }
+
+    /// Puts right what somebody else has changed.
+    fn check(&mut self) {
+        match self.hands.as_mut().map_or(Ok(0), Hands::check) {
+            Ok(0) => {}
+            Ok(writes) => self.diary.repaired += writes as u64,
+            Err(error) => self.note(format!("{error:#}")),
+        }
+    }
+
+    fn look_after_guardian(&mut self) -> Result<()> {
+        let Some(hands) = &mut self.hands else { return Ok(()) };
+        if hands.guardian().is_alive() {
+            return Ok(());
+        }
+        replace_guardian(hands, &self.owners, self.claim.as_ref())?;
+        self.note("the guardian process was ended, and was replaced".to_owned());
+        Ok(())
+    }
+
+    fn fetch_requests(&mut self) {
+        let fetch = |served: &mut Served| served.measured.fetch(served.kept.as_mut().map(|kept| &mut kept.terms));
+        let fetched: Vec<Result<()>> = self.tracked.services.iter_mut().map(|(_, served)| fetch(served)).collect();
+        fetched.into_iter().filter_map(Result::err).for_each(|error| self.note(format!("{error:#}")));
+        if let Metric::Harm(harm) = &mut self.metric {
+            harm.note(self.slow.span(), &self.tracked);
+        }
+    }
+
+    /// Works on CPUs where no service does, if there are any.
+    fn keep_off_services(&mut self) {
+        let ran = |served: &Served| self.slow.span().ran_on(served.tracking.identity());
+        let services = self.tracked.services.iter().map(|(_, served)| ran(served));
+        let serving = services.fold(Default::default(), |sum: sidelane_policy::cpus::CpuMask, cpus| sum.or(&cpus));
+        let elsewhere: Vec<u32> = self.usable.iter().filter(|cpu| !serving.contains(*cpu as usize)).collect();
+        if !elsewhere.is_empty() {
+            // One that is refused now is tried again soon.
+            let _ = pin_this_thread(&elsewhere);
+        }
+    }
+
+    pub(super) fn log_note(&mut self, action: &str, why: &str) {
+        if let Some(log) = &mut self.log {
+            // A log that cannot be written is told of at the next decision.
+            let _ = log.note(now_ns(), action, why).and_then(|()| log.drain());
+        }
+    }
+}
+
+/// Starts a guardian that holds all claims and knows all that is to be undone, in place of the one there is or was.
+fn replace_guardian(
+    hands: &mut Hands,
+    owners: &crate::agent::owners::Owners,
+    claim: Option<&crate::lane::claim::Claim>,
+) -> Result<()> {
+    let mut locks = owners.share().context("cannot share the claims")?;
+    locks.extend(claim.map(|claim| claim.share()).transpose()?);
+    let new = Guardian::start(&locks).context("cannot start the guardian process")?;
+    hands.guardian().hand_over_to(new).context("cannot brief the guardian")
+}

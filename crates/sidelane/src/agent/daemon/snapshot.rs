@@ -1,0 +1,141 @@
+//! What the agent tells about itself.
+
+use sidelane_host::clock::now_ns;
+use sidelane_policy::cpus::CpuMask;
+
+use super::Agent;
+use crate::agent::config::Kind;
+use crate::agent::config::set;
+use crate::agent::cost::resident_bytes;
+use crate::agent::owners::{Owner, Thing};
+use crate::agent::status::{
+    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, RequestStatus, ServiceStatus, Snapshot,
+};
+use crate::agent::tracked::{Contained, Given, Served};
+use crate::note::Slo;
+
+impl Agent {
+    pub(super) fn snapshot(&self) -> Snapshot {
+        let decisions = self.diary.decisions.iter();
+        let decisions = decisions.map(|((action, why), count)| DecisionCount {
+            action: (*action).to_owned(),
+            why: why.to_string(),
+            count: *count,
+        });
+        let notes = self.diary.notes.iter().map(|(note, times)| NoteStatus { note: note.clone(), times: *times });
+        Snapshot {
+            agent: self.own_status(),
+            cpus: self.usable.iter().chain(self.others()).map(|cpu| self.cpu_status(cpu)).collect(),
+            services: self.tracked.services.iter().map(|(_, served)| self.service_status(served)).collect(),
+            containers: self.tracked.containers.iter().map(|(_, contained)| container_status(contained)).collect(),
+            decisions: decisions.collect(),
+            notes: notes.collect(),
+        }
+    }
+
+    fn own_status(&self) -> AgentStatus {
+        let policy = match self.config.policy.kind {
+            Kind::Holmes(_) => "holmes",
+            Kind::PerfIso { .. } => "perfiso",
+            Kind::Unmanaged => "unmanaged",
+        };
+        AgentStatus {
+            pid: std::process::id(),
+            version: env!("CARGO_PKG_VERSION").to_owned(),
+            config: self.options.config.display().to_string(),
+            uptime_s: (now_ns() - self.times.began_ns) as f64 / 1e9,
+            policy: policy.to_owned(),
+            metric: self.metric.words(),
+            threshold: self.threshold(),
+            why: self.diary.why.to_string(),
+            repaired: self.diary.repaired,
+            reactions_count: self.diary.reaction.count(),
+            reaction_p50_ns: self.diary.reaction.percentile_ns(50.0),
+            reaction_p99_ns: self.diary.reaction.percentile_ns(99.0),
+            cpu_percent: self.cost.recent().map(|share| share * 100.0),
+            cpu_s: self.cost.cpu_ns() as f64 / 1e9,
+            resident_bytes: resident_bytes(),
+        }
+    }
+
+    /// CPUs that another Sidelane has.
+    fn others(&self) -> impl Iterator<Item = u32> {
+        self.owners.iter().filter_map(|(thing, owner)| match (thing, owner) {
+            (Thing::Cpu(cpu), Owner::Run(_)) => Some(*cpu),
+            _ => None,
+        })
+    }
+
+    fn cpu_status(&self, cpu: u32) -> CpuStatus {
+        let span = self.slow.span();
+        let percent = |part_ns: u64| span.share(part_ns) * 100.0;
+        let shares = span.of(cpu as usize).copied().unwrap_or_default();
+        let may_run = |contained: &Contained| cpus_of(contained).contains(cpu as usize);
+        CpuStatus {
+            cpu,
+            owner: self.owners.of(&Thing::Cpu(cpu)).map_or_else(|| "nobody".to_owned(), ToString::to_string),
+            containers_count: self.tracked.containers.iter().filter(|(_, contained)| may_run(contained)).count(),
+            reserved: self.here.reserved.contains(cpu),
+            busy_percent: percent(shares.all_ns() - shares.idle_ns),
+            service_percent: percent(shares.services_ns()),
+            batch_percent: percent(shares.batch_ns()),
+            interference: self.metric.read(cpu),
+        }
+    }
+
+    fn service_status(&self, served: &Served) -> ServiceStatus {
+        let (span, identity) = (self.slow.span(), served.tracking.identity());
+        let ran_on = span.ran_on(identity);
+        let values = ran_on.iter().filter_map(|cpu| self.metric.read(cpu as u32));
+        let ran_ns = span.ran_ns(identity);
+        ServiceStatus {
+            name: served.found.name.clone(),
+            ran_on: ran_on.to_string(),
+            allowed: served.allowed.to_string(),
+            placed: served.placed.map(|cpus| cpus.to_string()),
+            used_percent: if span.length_ns == 0 { 0.0 } else { ran_ns as f64 * 100.0 / span.length_ns as f64 },
+            interference: values.reduce(f64::max),
+            requests: served.measured.why_not().is_none().then(|| request_status(served)),
+            requests_missing: served.measured.why_not().map(str::to_owned),
+        }
+    }
+}
+
+fn request_status(served: &Served) -> RequestStatus {
+    let (all, objective) = (&served.measured.all, served.measured.objective());
+    RequestStatus {
+        count: all.count(),
+        latency_p50_ns: all.latency.percentile_ns(50.0),
+        latency_p99_ns: all.latency.percentile_ns(99.0),
+        slo: objective.map(|objective| Slo(objective).to_string()),
+        in_time_percent: objective.and(all.attainment()).map(|share| share * 100.0),
+        lost: served.measured.lost,
+    }
+}
+
+/// The CPUs that a container may run on.
+fn cpus_of(contained: &Contained) -> CpuMask {
+    match contained.given {
+        Given::AsFound => contained.allowed,
+        Given::Cpus(cpus) => cpus,
+        Given::Paused => CpuMask::EMPTY,
+    }
+}
+
+fn container_status(contained: &Contained) -> ContainerStatus {
+    let container = &contained.container;
+    let state = match contained.given {
+        Given::AsFound => "as found",
+        Given::Cpus(_) => "running",
+        Given::Paused => "paused",
+    };
+    ContainerStatus {
+        name: container.name.clone(),
+        state: state.to_owned(),
+        cpus: set(&cpus_of(contained)).to_string(),
+        allowed: contained.allowed.to_string(),
+        wanted: container.wanted.cpus,
+        wanted_from: container.wanted.from.to_string(),
+        priority: container.priority,
+    }
+}

@@ -1,0 +1,140 @@
+//! How the agent starts.
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::path::Path;
+use std::rc::Rc;
+
+use anyhow::{Context, Result, anyhow};
+use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
+use sidelane_host::topology::online_cpus;
+use sidelane_kernel::tracker::{Features, Tracker};
+use sidelane_policy::borrow::PolicyKind;
+
+use super::{Agent, AgentOptions, Diary, Times};
+use crate::agent::act::Hands;
+use crate::agent::choice::{choose, goes_by_interference};
+use crate::agent::config::{Config, LaneGate, OnMachine, Told};
+use crate::agent::cost::Cost;
+use crate::agent::daemon::doors::Doors;
+use crate::agent::discover::Finder;
+use crate::agent::lanes::LaneGates;
+use crate::agent::log::{CpuAudit, CpuLog};
+use crate::agent::metric::Metric;
+use crate::agent::owners::{Owners, be_the_agent};
+use crate::agent::seen::Looker;
+use crate::agent::tracked::Tracked;
+use crate::lane::beside::settle;
+use crate::lane::claim::Claim;
+use crate::request::can_track;
+use crate::undo::guardian::Guardian;
+
+impl Agent {
+    /// Finds out what there is, and claims it. Nothing is changed yet.
+    pub(super) fn start(config: Config, options: AgentOptions) -> Result<Self> {
+        let here = fit(&config)?;
+        let claim = if options.dry_run { None } else { Some(be_the_agent()?) };
+        // Before anything is claimed, because its errors name the privileges that are missing.
+        let is_needed = goes_by_interference(&config.policy);
+        let tracker = Rc::new(Tracker::load(features(&config, is_needed.then_some(&here.told))?)?);
+        let metric = Metric::start(&here, is_needed, &tracker)?;
+        tracker.attach()?;
+        let online = online_cpus().context("cannot read which CPUs are online")?;
+        settle(&tracker.memory(), &online)?;
+        let (log, pen) = config.audit.as_deref().map(open_log).transpose()?.unzip();
+        let mut owners = Owners::default();
+        let (hands, doors, usable) = match &claim {
+            Some(claim) => {
+                let (hands, doors) = take_charge(&mut owners, &online, claim, &config)?;
+                (Some(hands), doors, owners.cpus())
+            }
+            None => (None, Doors::none(), online),
+        };
+        let policy = choose(&config.policy, &here);
+        let gates = config.lanes.as_ref().filter(|_| hands.is_some());
+        let gates = gates.map(|lanes| LaneGates::new(lanes, config.audit.as_deref().map(append).transpose()?));
+        let gates = gates.transpose()?;
+        let began_ns = now_ns();
+        // Neither batch nor a holder that naps must keep it from its work.
+        let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY + 1);
+        let mut agent = Self {
+            finder: Finder::new(&config),
+            tracked: Tracked::new(tracker),
+            times: Times { began_ns, look_ns: began_ns, slow_ns: began_ns, is_active: false },
+            pen: pen.unwrap_or_else(CpuAudit::default),
+            options,
+            config,
+            here,
+            usable,
+            hands,
+            owners,
+            claim,
+            policy,
+            metric,
+            log,
+            doors,
+            gates,
+            waiting: Vec::new(),
+            looker: Looker::default(),
+            slow: Looker::default(),
+            seen: Box::default(),
+            actions: Box::default(),
+            diary: Diary::default(),
+            cost: Cost::new(),
+        };
+        if let Err(error) = urgent {
+            agent.note(format!("cannot work in SCHED_FIFO ({error}): batch may leave late; run as root"));
+        }
+        Ok(agent)
+    }
+}
+
+/// What the file comes to on this machine.
+pub(super) fn fit(config: &Config) -> Result<OnMachine> {
+    let fits = config.here()?;
+    fits.map_err(|unfit| {
+        let all: Vec<String> = unfit.iter().map(ToString::to_string).collect();
+        anyhow!("the file does not fit this machine: {}", all.join("; "))
+    })
+}
+
+/// Requests are tracked only where somebody asks for them: it costs a service 2 µs each.
+fn features(config: &Config, told: Option<&Told>) -> Result<Features> {
+    let has_objective = config.services.iter().any(|service| service.terms.slo.is_some())
+        || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.terms.slo.is_some());
+    let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
+    let requests = config.lanes.as_ref().is_some_and(by_requests)
+        || told == Some(&Told::Harm)
+        || has_objective
+        || config.metrics.is_some();
+    if requests {
+        can_track()?;
+    }
+    let turns = config.lanes.as_ref().is_some_and(|lanes| lanes.policy.is_none_or(PolicyKind::needs_requests));
+    let interference = matches!(told, Some(Told::Counters(_)));
+    Ok(Features { requests, turns, interference, groups: true, shares: true, ..Features::default() })
+}
+
+fn open_log(path: &Path) -> Result<(CpuLog<BufWriter<File>>, CpuAudit)> {
+    let (mut log, pen) = CpuLog::new(BufWriter::new(append(path)?));
+    log.note(now_ns(), "start", "the agent has started").context("cannot write the audit log")?;
+    Ok((log, pen))
+}
+
+fn append(path: &Path) -> Result<File> {
+    let file = File::options().append(true).create(true).open(path);
+    file.with_context(|| format!("cannot write the audit log {}", path.display()))
+}
+
+/// Claims the CPUs, and starts the guardian, who holds the claims, too.
+fn take_charge(owners: &mut Owners, online: &CpuSet, claim: &Claim, config: &Config) -> Result<(Hands, Doors)> {
+    let claims = owners.claim(online)?;
+    let doors = Doors::open(config.metrics)?;
+    let mut locks = owners.share().context("cannot share the claims")?;
+    locks.push(claim.share()?);
+    let mut guardian = Guardian::start(&locks).context("cannot start the guardian process")?;
+    guardian.add([claim.undo()].into_iter().chain(claims).chain(doors.undos()))?;
+    Ok((Hands::new(guardian, config.lanes.is_some()), doors))
+}

@@ -1,0 +1,111 @@
+//! The lane gate: where batch may have the sibling of a service's CPU, a holder keeps it off there while the service
+//! runs, within microseconds (Elfen). The policy decides which CPUs batch has; on those beside a service, the gate
+//! decides when.
+
+mod book;
+mod pairs;
+
+use std::fs::File;
+use std::io::BufWriter;
+use std::sync::Arc;
+
+use anyhow::{Context, Result};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::topology::Lanes;
+use sidelane_kernel::tracker::Tracker;
+use sidelane_policy::borrow::{Lending, Objective};
+
+pub use book::Book;
+pub use pairs::lanes_of;
+
+use super::config::LaneGate;
+use crate::lane::gate::{Gate, LaneKeeper, keepers};
+use crate::lane::holder::{Evictor, HolderBooks, Means};
+use crate::lane::log::{LaneAudit, LaneLog};
+use crate::lane::terms::{LendingError, TermsKeeper};
+
+/// What all keepers have in common.
+pub struct LaneGates {
+    gate: Gate,
+    config: LaneGate,
+    book: Arc<Book>,
+    log: Option<LaneLog<BufWriter<File>>>,
+    pen: LaneAudit,
+}
+
+impl LaneGates {
+    /// As the file says. `audit` is the agent's own log, which these decisions go to, too.
+    pub fn new(config: &LaneGate, audit: Option<File>) -> Result<Self> {
+        let (log, pen) = audit.map(|file| LaneLog::new(BufWriter::new(file))).unzip();
+        Ok(Self {
+            gate: Gate::choose_for_adopted(config.gate)?,
+            config: config.clone(),
+            book: Arc::new(Book::new().context("cannot make a bell for the lanes' keepers")?),
+            log,
+            pen: pen.unwrap_or_default(),
+        })
+    }
+
+    /// Which lanes batch was sent away from.
+    pub fn book(&self) -> &Book {
+        &self.book
+    }
+
+    /// How the lanes of a service with this objective are lent.
+    pub fn lending(&self, slo: Option<Objective>) -> Result<Lending> {
+        let lending = self.config.lending(slo).map_err(LendingError::from)?;
+        Ok(if self.gate == Gate::Freezer { lending.evicting_at_once() } else { lending })
+    }
+
+    /// Keeps the lanes from now on. The service is tracked with them.
+    pub fn keep(&self, lanes: Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
+        let memory = tracker.memory();
+        let terms = TermsKeeper::new(lending, &lanes, Arc::clone(&memory));
+        let evictor: Arc<dyn Evictor> = Arc::clone(&self.book) as _;
+        let means = Means { memory, evictor, audit: self.pen.clone() };
+        let keepers = match self.gate {
+            Gate::SchedIdle => Vec::new(),
+            _ => keepers::hold(&lanes, tracker, lending, &means)?,
+        };
+        Ok(KeptLanes { keepers, terms })
+    }
+
+    /// Writes what the keepers have decided.
+    pub fn drain(&mut self) -> Result<()> {
+        self.log.as_mut().map_or(Ok(()), |log| log.drain()).context("cannot write the audit log")
+    }
+}
+
+/// The lanes beside one service. Dropping this leaves them to batch.
+pub struct KeptLanes {
+    keepers: Vec<LaneKeeper>,
+    /// On what terms they are lent.
+    pub terms: TermsKeeper,
+}
+
+impl KeptLanes {
+    /// The lanes that are kept.
+    pub fn cpus(&self) -> CpuSet {
+        self.keepers.iter().map(LaneKeeper::cpu).collect()
+    }
+
+    /// Each lane with what its keeper did.
+    pub fn books(&self) -> impl Iterator<Item = (u32, HolderBooks)> {
+        self.keepers.iter().map(|keeper| (keeper.cpu(), keeper.books()))
+    }
+
+    /// Lets go of lanes that are not among these.
+    pub fn retain(&mut self, cpus: &CpuSet) {
+        self.keepers.retain(|keeper| cpus.contains(keeper.cpu()));
+    }
+
+    /// The service may run on these CPUs. A lane that it visited, and cannot visit any more, can be kept again; one
+    /// that it may visit must not be.
+    pub fn receive_visitors(&mut self, allowed: impl FnOnce() -> CpuSet) {
+        if !self.keepers.iter().any(LaneKeeper::visited) {
+            return;
+        }
+        let allowed = allowed();
+        self.keepers.iter().filter(|keeper| !allowed.contains(keeper.cpu())).for_each(LaneKeeper::visitors_gone);
+    }
+}

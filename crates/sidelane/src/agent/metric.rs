@@ -1,0 +1,157 @@
+//! How interference is told: by counters, by harm, or not at all.
+
+use std::os::fd::BorrowedFd;
+
+use anyhow::{Context, Result, bail};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_kernel::interference::Interference;
+use sidelane_kernel::tracker::Tracker;
+use sidelane_policy::Nanos;
+use sidelane_policy::cpus::{Cores, CpuMask, Inflation, MAX_CPUS};
+
+use super::config::{OnMachine, Told};
+use super::seen::Span;
+use super::tracked::Tracked;
+
+/// From what interference is told.
+pub enum Metric {
+    /// It is not: the policy does not go by it.
+    None,
+    /// By counters, which the kernel program reads.
+    Counters(Interference),
+    /// By the services' own request times.
+    Harm(Harm),
+}
+
+impl Metric {
+    /// What the file comes to here. The tracker was loaded for it.
+    pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
+        match &here.told {
+            _ if !is_needed => Ok(Self::None),
+            Told::Harm => Ok(Self::Harm(Harm::new(here.cores.clone()))),
+            Told::Counters(formula) => {
+                let opened = Interference::open(formula, &here.online, tracker);
+                let counters =
+                    Self::Counters(opened.context("cannot count interference; write [metric] source = \"harm\"")?);
+                counters.set_threshold(&here.online, here.e);
+                Ok(counters)
+            }
+            Told::Replay(_) => bail!("recordings cannot be replayed yet"),
+        }
+    }
+
+    /// From this value on a value is a crossing, of which the kernel program tells.
+    pub fn set_threshold(&self, cpus: &CpuSet, e: f64) {
+        if let Self::Counters(counters) = self {
+            cpus.iter().for_each(|cpu| counters.set_threshold(cpu, Some(e)));
+        }
+    }
+
+    /// In words, for every output.
+    pub fn words(&self) -> String {
+        match self {
+            Self::None => "nothing: the policy does not go by it".to_owned(),
+            Self::Counters(counters) => format!("counters: {}", counters.formula()),
+            Self::Harm(_) => {
+                "harm: request times beside batch against those alone, since nothing is counted".to_owned()
+            }
+        }
+    }
+
+    /// Interference on a CPU; `None` where nothing is known.
+    pub fn read(&self, cpu: u32) -> Option<f64> {
+        match self {
+            Self::None => None,
+            Self::Counters(counters) => counters.read(cpu),
+            Self::Harm(harm) => harm.values.get(cpu as usize).copied().flatten(),
+        }
+    }
+
+    /// The most that there was on a CPU since this was last asked.
+    pub fn peak(&self, cpu: u32) -> Option<f64> {
+        match self {
+            Self::Counters(counters) => counters.take_peak(cpu),
+            _ => self.read(cpu),
+        }
+    }
+
+    /// Becomes readable when a value has crossed the threshold.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Counters(counters) => Some(counters.bell()),
+            _ => None,
+        }
+    }
+
+    /// Answers the bell. Returns when a value first reached its threshold since the last answer, if one did.
+    pub fn answer(&mut self) -> Option<Nanos> {
+        let Self::Counters(counters) = self else { return None };
+        let mut onset_ns = None;
+        counters.answer(|crossing| {
+            if crossing.above {
+                onset_ns = Some(onset_ns.map_or(crossing.at_ns, |other: Nanos| other.min(crossing.at_ns)));
+            }
+        });
+        onset_ns
+    }
+
+    /// Whether requests have to be known for it.
+    pub fn needs_requests(&self) -> bool {
+        matches!(self, Self::Harm(_))
+    }
+}
+
+/// Harm to each service, and on each CPU that a service ran on.
+pub struct Harm {
+    cores: Cores,
+    /// By place.
+    services: Vec<(u32, Inflation)>,
+    values: Vec<Option<f64>>,
+}
+
+impl Harm {
+    /// Nothing is known yet.
+    pub fn new(cores: Cores) -> Self {
+        Self { cores, services: Vec::new(), values: vec![None; MAX_CPUS] }
+    }
+
+    /// Takes in what the services' requests took in the span.
+    pub fn note(&mut self, span: &Span, tracked: &Tracked) {
+        self.values.fill(None);
+        self.services
+            .retain(|(number, _)| tracked.services.iter().any(|(_, served)| served.tracking.number().get() == *number));
+        for (_, served) in tracked.services.iter() {
+            let (number, ran_on) = (served.tracking.number().get(), span.ran_on(served.tracking.identity()));
+            let share = batch_share(span, &self.siblings(&ran_on));
+            let inflation = self.of(number);
+            inflation.note(served.measured.recent().server, share);
+            let value = inflation.value();
+            ran_on.iter().for_each(|cpu| self.values[cpu] = most(self.values[cpu], value));
+        }
+    }
+
+    fn of(&mut self, number: u32) -> &mut Inflation {
+        let known = self.services.iter().position(|(other, _)| *other == number);
+        let at = known.unwrap_or_else(|| {
+            self.services.push((number, Inflation::default()));
+            self.services.len() - 1
+        });
+        &mut self.services[at].1
+    }
+
+    /// The other CPUs of the cores.
+    fn siblings(&self, cpus: &CpuMask) -> CpuMask {
+        self.cores.whole(cpus).without(cpus)
+    }
+}
+
+/// The higher of two values that may not be known.
+fn most(one: Option<f64>, other: Option<f64>) -> Option<f64> {
+    one.into_iter().chain(other).reduce(f64::max)
+}
+
+/// The share of these CPUs' time that batch had.
+fn batch_share(span: &Span, cpus: &CpuMask) -> f64 {
+    let batch_ns: u64 = cpus.iter().filter_map(|cpu| span.of(cpu)).map(|shares| shares.batch_ns()).sum();
+    if cpus.is_empty() { 0.0 } else { span.share(batch_ns / cpus.len() as u64) }
+}

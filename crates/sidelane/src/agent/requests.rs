@@ -1,0 +1,134 @@
+//! What a service's requests take, where they can be seen.
+
+use std::collections::BTreeSet;
+
+use anyhow::{Context, Result};
+use sidelane_kernel::histogram::Histogram;
+use sidelane_kernel::tracking::ServiceTracking;
+use sidelane_policy::borrow::Objective;
+use sidelane_policy::cpus::Served as ServerTimes;
+
+use super::discover::FoundService;
+use crate::lane::terms::TermsKeeper;
+use crate::request::emitted::Emitters;
+use crate::request::{Request, RequestSource, Requests};
+
+/// Figures of some requests.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// From arrival to finish.
+    pub latency: Histogram,
+    /// Together, so that a mean can be told.
+    pub latency_sum_ns: u64,
+    /// From start to finish.
+    pub server: ServerTimes,
+    /// How many were in time, where there is an objective.
+    pub in_time: u64,
+}
+
+impl Figures {
+    fn add(&mut self, request: &Request, objective: Option<Objective>) {
+        self.latency.record(request.latency_ns());
+        self.latency_sum_ns += request.latency_ns();
+        self.server.count += 1;
+        self.server.sum_ns += request.server_ns();
+        self.in_time += u64::from(objective.is_some_and(|objective| request.latency_ns() <= objective.limit_ns));
+    }
+
+    fn join(&mut self, other: &Self) {
+        self.latency.add(&other.latency);
+        self.latency_sum_ns += other.latency_sum_ns;
+        self.server.count += other.server.count;
+        self.server.sum_ns += other.server.sum_ns;
+        self.in_time += other.in_time;
+    }
+
+    /// How many.
+    pub fn count(&self) -> u64 {
+        self.server.count
+    }
+
+    /// The share that was in time.
+    pub fn attainment(&self) -> Option<f64> {
+        (self.count() > 0).then(|| self.in_time as f64 / self.count() as f64)
+    }
+}
+
+/// Where the lanes beside it are kept, the request words are the service's own.
+fn emitted(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource {
+    if tracking.tracker().features().turns && !tracking.lanes().batch.is_empty() {
+        let words = emitters.words(tracking.number(), &tracking.lanes().request_lanes);
+        tracking.tracker().memory().hear_from(tracking.number(), Box::new(words));
+    }
+    RequestSource::Emitted(emitters)
+}
+
+/// The requests of one service.
+pub struct Measured {
+    source: Option<RequestSource>,
+    /// Why they cannot be seen, if so.
+    why_not: Option<String>,
+    objective: Option<Objective>,
+    recent: Figures,
+    /// Since the agent began to look.
+    pub all: Figures,
+    /// Requests whose records were lost.
+    pub lost: u64,
+}
+
+impl Measured {
+    /// Begins to look, if the tracker was loaded for it. What the service emits is preferred.
+    pub fn of(tracking: &ServiceTracking, found: &FoundService) -> Self {
+        let pids = &found.service.pids;
+        let emitted = Emitters::find(pids).map(|emitters| emitted(emitters, tracking));
+        let at_sockets = || match tracking.tracker().features().requests {
+            true => {
+                Requests::track(tracking, &found.name, pids).map(RequestSource::Sockets).map_err(|why| why.to_string())
+            }
+            false => Err("no objective, no [metrics] and no metric asks for them".to_owned()),
+        };
+        let (source, why_not) = match emitted.map_or_else(at_sockets, Ok) {
+            Ok(source) => (Some(source), None),
+            Err(why) => (None, Some(why)),
+        };
+        let (recent, all) = Default::default();
+        Self { source, why_not, objective: found.terms.slo, recent, all, lost: 0 }
+    }
+
+    /// The service consists of these processes now.
+    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
+        // Ports that are not found today are tomorrow.
+        let _ = self.source.as_mut().map(|source| source.look_again(pids));
+    }
+
+    /// Why nothing is known of its requests, if so.
+    pub fn why_not(&self) -> Option<&str> {
+        self.why_not.as_deref()
+    }
+
+    /// Whether its objective was told.
+    pub fn objective(&self) -> Option<Objective> {
+        self.objective
+    }
+
+    /// What the last look fetched.
+    pub fn recent(&self) -> &Figures {
+        &self.recent
+    }
+
+    /// Fetches what has finished since the last call; `terms` learns from it, too.
+    pub fn fetch(&mut self, terms: Option<&mut TermsKeeper>) -> Result<()> {
+        self.recent = Figures::default();
+        let Some(source) = &mut self.source else { return Ok(()) };
+        let (recent, objective) = (&mut self.recent, self.objective);
+        let add = |request: &Request| recent.add(request, objective);
+        let fetched = match terms {
+            Some(terms) => terms.learn(source, add),
+            None => source.drain(add),
+        };
+        fetched.context("cannot read a service's requests")?;
+        self.lost += source.take_window().counts.dropped;
+        self.all.join(&self.recent);
+        Ok(())
+    }
+}

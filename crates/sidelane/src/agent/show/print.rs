@@ -1,0 +1,160 @@
+//! Prints what is shown on a terminal.
+
+use sidelane_host::cpulist::CpuSet;
+use sidelane_report::grid::{Ink, length, widest, wrap};
+
+use super::{ContainerShown, CpusShown, ServiceShown, Shown};
+
+const MARGIN: &str = "  ";
+/// So many processes are named one by one.
+const PIDS_SHOWN: usize = 4;
+
+impl Shown {
+    /// The text for a terminal of `width` columns.
+    pub fn render(&self, width: usize, color: bool) -> String {
+        let ink = Ink { color };
+        let settings = self.settings.iter().map(|set| vec![set.key.clone(), set.value.clone(), set.from.clone()]);
+        let sections = [
+            ("Services", table(&SERVICE, self.services.iter().map(service).collect(), ink)),
+            ("Containers", table(&CONTAINER, self.containers.iter().map(container).collect(), ink)),
+            ("CPUs", self.cpus.as_ref().map_or_else(String::new, |cpus| table(&[], cpus_of(cpus), ink))),
+            ("Settings", table(&SETTING, settings.collect(), ink)),
+            ("Missing here", sentences(&self.missing, width)),
+            ("The agent would not start here", sentences(&self.unfit, width)),
+        ];
+        let there = sections.into_iter().filter(|(_, text)| !text.is_empty());
+        let text: String = there.map(|(title, text)| format!("\n{}\n{text}", ink.bold(title))).collect();
+        format!("{} on {}\n{text}", self.file, self.machine)
+    }
+}
+
+const SERVICE: [&str; 5] = ["name", "processes", "CPUs", "slo", "may be placed"];
+const CONTAINER: [&str; 5] = ["name", "priority", "wants", "CPUs", "processes"];
+const SETTING: [&str; 3] = ["key", "value", "from"];
+
+fn service(service: &ServiceShown) -> Vec<String> {
+    let slo = service.slo.clone().unwrap_or_else(|| "none".to_owned());
+    let placed = if service.may_be_placed { "yes" } else { "no" };
+    vec![service.name.clone(), pids(&service.pids), cpus_text(&service.cpus), slo, placed.to_owned()]
+}
+
+fn pids(pids: &[u32]) -> String {
+    let first: Vec<String> = pids.iter().take(PIDS_SHOWN).map(u32::to_string).collect();
+    let rest = pids.len().saturating_sub(PIDS_SHOWN);
+    if rest == 0 { first.join(" ") } else { format!("{} and {rest} more", first.join(" ")) }
+}
+
+fn container(container: &ContainerShown) -> Vec<String> {
+    let wants = format!("{} ({})", container.wants_cpus, container.wants_by);
+    let (priority, processes) = (container.priority.to_string(), container.processes.to_string());
+    vec![container.name.clone(), priority, wants, cpus_text(&container.cpus), processes]
+}
+
+fn cpus_text(cpus: &CpuSet) -> String {
+    if cpus.is_empty() { "none".to_owned() } else { cpus.to_string() }
+}
+
+fn cpus_of(cpus: &CpusShown) -> Vec<Vec<String>> {
+    let mut rows = vec![("never batch", cpus_text(&cpus.reserved)), ("batch", cpus_text(&cpus.batch))];
+    if let Some(e) = cpus.e {
+        rows.push(("batch leaves a sibling at", format!("{e}, told from {}", cpus.interference)));
+    }
+    rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect()
+}
+
+/// Columns of text, aligned left.
+fn table(titles: &[&str], mut rows: Vec<Vec<String>>, ink: Ink) -> String {
+    if rows.is_empty() {
+        return String::new();
+    }
+    let has_titles = !titles.is_empty();
+    if has_titles {
+        rows.insert(0, titles.iter().map(|title| (*title).to_owned()).collect());
+    }
+    let columns = rows.iter().map(Vec::len).max().unwrap_or(0);
+    let widths: Vec<usize> = (0..columns).map(|column| widest(rows.iter().map(|row| row[column].as_str()))).collect();
+    let line = |row: &Vec<String>| {
+        let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell}{}", " ".repeat(width - length(cell))));
+        format!("{MARGIN}{}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
+    };
+    let shown = |(number, row)| match has_titles && number == 0 {
+        true => ink.dim(&line(row)) + "\n",
+        false => line(row) + "\n",
+    };
+    rows.iter().enumerate().map(shown).collect()
+}
+
+fn sentences(all: &[String], width: usize) -> String {
+    let width = width.saturating_sub(MARGIN.len() + 2).max(20);
+    let lines = |sentence: &String| {
+        let lines = wrap(sentence, width);
+        let begin = |number| if number == 0 { "– " } else { "  " };
+        lines.iter().enumerate().map(|(number, line)| format!("{MARGIN}{}{line}\n", begin(number))).collect::<String>()
+    };
+    all.iter().map(lines).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::SettingShown;
+    use super::*;
+
+    #[test]
+    fn all_that_is_found_and_missing_is_shown() {
+        let shown = Shown {
+            file: "a.toml".into(),
+            machine: "2 CPUs".into(),
+            services: vec![ServiceShown {
+                name: "redis".into(),
+                group: None,
+                pids: vec![1, 2, 3, 4, 5, 6],
+                cpus: "0".parse().unwrap(),
+                slo: Some("p99=5ms".into()),
+                may_be_placed: false,
+            }],
+            containers: vec![ContainerShown {
+                name: "/batch/a".into(),
+                group: "/batch/a".into(),
+                priority: 0,
+                wants_cpus: 2,
+                wants_by: "its limit".into(),
+                cpus: CpuSet::default(),
+                processes: 0,
+            }],
+            cpus: Some(CpusShown {
+                reserved: "0".parse().unwrap(),
+                batch: "1".parse().unwrap(),
+                interference: "the services' own request times".into(),
+                e: Some(0.1),
+            }),
+            settings: vec![SettingShown { key: "policy.t".into(), value: "\"80%\"".into(), from: "default".into() }],
+            missing: vec!["batch /more: there is no such group; it is followed".into()],
+            unfit: Vec::new(),
+        };
+        let expected = "\
+a.toml on 2 CPUs
+
+Services
+  name   processes           CPUs  slo      may be placed
+  redis  1 2 3 4 and 2 more  0     p99=5ms  no
+
+Containers
+  name      priority  wants          CPUs  processes
+  /batch/a  0         2 (its limit)  none  0
+
+CPUs
+  never batch                0
+  batch                      1
+  batch leaves a sibling at  0.1, told from the services' own request times
+
+Settings
+  key       value  from
+  policy.t  \"80%\"  default
+
+Missing here
+  – batch /more: there is no such
+    group; it is followed
+";
+        assert_eq!(shown.render(36, false), expected);
+    }
+}

@@ -1,0 +1,174 @@
+//! What runs where and why: as the running agent tells it, and as `sidelane status` shows it.
+
+mod ask;
+mod show;
+
+use serde::{Deserialize, Serialize};
+
+pub use ask::{StatusOptions, run};
+
+/// All that an agent tells about itself at one moment. Figures are of the last fraction of a second; what is not known
+/// is missing.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct Snapshot {
+    /// The agent.
+    pub agent: AgentStatus,
+    /// CPUs that are online.
+    pub cpus: Vec<CpuStatus>,
+    /// Services.
+    pub services: Vec<ServiceStatus>,
+    /// Containers.
+    pub containers: Vec<ContainerStatus>,
+    /// How often each action was taken, and why.
+    pub decisions: Vec<DecisionCount>,
+    /// What went wrong or is degraded.
+    pub notes: Vec<NoteStatus>,
+}
+
+/// The agent itself.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct AgentStatus {
+    /// Its process id.
+    pub pid: u32,
+    /// Its version.
+    pub version: String,
+    /// Its file.
+    pub config: String,
+    /// For how long it has run.
+    pub uptime_s: f64,
+    /// Who decides: `holmes`, `perfiso` or `unmanaged`.
+    pub policy: String,
+    /// From what interference is told.
+    pub metric: String,
+    /// Interference from which on batch leaves.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub threshold: Option<f64>,
+    /// Why the last action was taken.
+    pub why: String,
+    /// Changes of somebody else that were put right.
+    pub repaired: u64,
+    /// Onsets of interference at which batch was taken away at once.
+    #[serde(default)]
+    pub reactions_count: u64,
+    /// From such an onset until batch had been taken away.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reaction_p50_ns: Option<u64>,
+    /// From such an onset until batch had been taken away.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reaction_p99_ns: Option<u64>,
+    /// Its part of one CPU, lately.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub cpu_percent: Option<f64>,
+    /// Its CPU time since it began.
+    pub cpu_s: f64,
+    /// Its memory.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub resident_bytes: Option<u64>,
+}
+
+/// One CPU.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct CpuStatus {
+    /// Its number.
+    pub cpu: u32,
+    /// Who may give it to batch.
+    pub owner: String,
+    /// Containers that may run there.
+    pub containers_count: usize,
+    /// Batch never runs there.
+    pub reserved: bool,
+    /// The share of the time in which it ran anything, in percent.
+    pub busy_percent: f64,
+    /// The share in which it ran a service.
+    pub service_percent: f64,
+    /// The share in which it ran batch.
+    pub batch_percent: f64,
+    /// How much whoever runs there is disturbed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interference: Option<f64>,
+}
+
+/// One service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ServiceStatus {
+    /// Its name.
+    pub name: String,
+    /// The CPUs that it ran on lately.
+    pub ran_on: String,
+    /// The CPUs that it was found with.
+    pub allowed: String,
+    /// The CPUs that it was placed on, where its file allows that.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub placed: Option<String>,
+    /// CPUs' worth of time that it used, in percent of one CPU.
+    pub used_percent: f64,
+    /// The most interference on any CPU that it ran on.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub interference: Option<f64>,
+    /// Its requests; missing where they cannot be seen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub requests: Option<RequestStatus>,
+    /// Why its requests cannot be seen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub requests_missing: Option<String>,
+}
+
+/// A service's requests.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct RequestStatus {
+    /// Since the agent began to look.
+    pub count: u64,
+    /// From arrival to finish.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_p50_ns: Option<u64>,
+    /// From arrival to finish.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub latency_p99_ns: Option<u64>,
+    /// What is owed.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub slo: Option<String>,
+    /// The share of requests that were in time, in percent.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub in_time_percent: Option<f64>,
+    /// Requests whose records were lost.
+    pub lost: u64,
+}
+
+/// One container.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ContainerStatus {
+    /// Its name.
+    pub name: String,
+    /// `running`, `paused`, or `as found`: nothing was decided for it.
+    pub state: String,
+    /// The CPUs that it may run on.
+    pub cpus: String,
+    /// The CPUs that it may be given.
+    pub allowed: String,
+    /// How many it asks for, and who says so.
+    pub wanted: u32,
+    /// Who says so.
+    pub wanted_from: String,
+    /// Who has more is given CPUs before others.
+    pub priority: i32,
+}
+
+/// How often something was done.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct DecisionCount {
+    /// What.
+    pub action: String,
+    /// Why.
+    pub why: String,
+    /// How often.
+    pub count: u64,
+}
+
+/// Something that went wrong or is degraded.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct NoteStatus {
+    /// In words.
+    pub note: String,
+    /// How often.
+    pub times: u64,
+}

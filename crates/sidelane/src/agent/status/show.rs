@@ -1,0 +1,117 @@
+//! A status for people: what matters first.
+
+use std::fmt;
+
+use super::{ContainerStatus, CpuStatus, ServiceStatus, Snapshot};
+
+impl fmt::Display for Snapshot {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.write_summary(f)?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "  ! {} ({} times)", note.note, note.times))?;
+        if !self.services.is_empty() {
+            writeln!(f, "\nservices")?;
+        }
+        self.services.iter().try_for_each(|service| write_service(f, service))?;
+        if !self.containers.is_empty() {
+            writeln!(f, "\ncontainers")?;
+        }
+        self.containers.iter().try_for_each(|container| write_container(f, container))?;
+        writeln!(f, "\nCPUs")?;
+        self.cpus.iter().try_for_each(|cpu| write_cpu(f, cpu))?;
+        if !self.decisions.is_empty() {
+            writeln!(f, "\ndecisions")?;
+        }
+        self.decisions.iter().try_for_each(|one| writeln!(f, "  {:>8} x {:8} {}", one.count, one.action, one.why))
+    }
+}
+
+impl Snapshot {
+    fn write_summary(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let agent = &self.agent;
+        let paused = self.containers.iter().filter(|container| container.state == "paused").count();
+        let (services, containers) = (self.services.len(), self.containers.len());
+        writeln!(
+            f,
+            "{services} service(s), {containers} container(s) of batch, {paused} of them paused; {}",
+            agent.why
+        )?;
+        let threshold = agent.threshold.map_or_else(String::new, |e| format!(", threshold {e}"));
+        writeln!(f, "policy {}; interference by {}{threshold}", agent.policy, agent.metric)?;
+        if let (Some(p50), Some(p99)) = (agent.reaction_p50_ns, agent.reaction_p99_ns) {
+            let (p50, p99, count) = (p50 as f64 / 1e3, p99 as f64 / 1e3, agent.reactions_count);
+            writeln!(f, "batch taken away after an onset within p50 {p50:.0} µs, p99 {p99:.0} µs ({count} onsets)")?;
+        }
+        let cpu = agent.cpu_percent.map_or_else(|| "not measured yet".to_owned(), |cpu| format!("{cpu:.2} % of a CPU"));
+        let memory = agent.resident_bytes.map_or(0.0, |bytes| bytes as f64 / 1e6);
+        let uptime = agent.uptime_s;
+        writeln!(
+            f,
+            "agent {} (process {}) for {uptime:.0} s: {cpu}, {memory:.1} MB; file {}",
+            agent.version, agent.pid, agent.config
+        )
+    }
+}
+
+fn write_service(f: &mut fmt::Formatter<'_>, service: &ServiceStatus) -> fmt::Result {
+    let ran_on =
+        if service.ran_on.is_empty() { "no CPU lately".to_owned() } else { format!("CPUs {}", service.ran_on) };
+    let placed = service.placed.as_ref().map_or_else(String::new, |cpus| format!(", placed on {cpus}"));
+    write!(
+        f,
+        "  {}: on {ran_on} (may use {}{placed}), {:.1} % of a CPU",
+        service.name, service.allowed, service.used_percent
+    )?;
+    if let Some(interference) = service.interference {
+        write!(f, ", interference {interference:.3}")?;
+    }
+    if let Some(requests) = &service.requests {
+        let us = |ns: Option<u64>| ns.map_or_else(|| "-".to_owned(), |ns| format!("{:.0} µs", ns as f64 / 1e3));
+        let (p50, p99) = (us(requests.latency_p50_ns), us(requests.latency_p99_ns));
+        write!(f, "; {} requests, p50 {p50}, p99 {p99}", requests.count)?;
+        if let (Some(slo), Some(percent)) = (&requests.slo, requests.in_time_percent) {
+            write!(f, ", {percent:.2} % in time for {slo}")?;
+        }
+    }
+    writeln!(f)
+}
+
+fn write_container(f: &mut fmt::Formatter<'_>, container: &ContainerStatus) -> fmt::Result {
+    let ContainerStatus { name, state, cpus, allowed, wanted, wanted_from, .. } = container;
+    writeln!(f, "  {name}: {state} on CPUs {cpus} (may use {allowed}, wants {wanted} by {wanted_from})")
+}
+
+fn write_cpu(f: &mut fmt::Formatter<'_>, cpu: &CpuStatus) -> fmt::Result {
+    let CpuStatus { cpu: number, owner, containers_count, busy_percent, service_percent, batch_percent, .. } = cpu;
+    let reserved = if cpu.reserved { ", reserved" } else { "" };
+    let interference = cpu.interference.map_or_else(String::new, |value| format!(", interference {value:.3}"));
+    writeln!(
+        f,
+        "  {number:>4}: busy {busy_percent:5.1} %, services {service_percent:5.1} %, batch {batch_percent:5.1} %; \
+         {containers_count} container(s); of {owner}{reserved}{interference}"
+    )
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::AgentStatus;
+    use super::*;
+
+    #[test]
+    fn the_first_line_says_what_matters() {
+        let container = ContainerStatus { name: "/batch/a".into(), state: "paused".into(), ..Default::default() };
+        let agent = AgentStatus { why: "interference".into(), policy: "holmes".into(), ..Default::default() };
+        let snapshot = Snapshot { agent, containers: vec![container], ..Default::default() };
+        let shown = snapshot.to_string();
+        let first = shown.lines().next().unwrap();
+        assert_eq!(first, "0 service(s), 1 container(s) of batch, 1 of them paused; interference");
+        assert!(shown.contains("  /batch/a: paused"), "{shown}");
+    }
+
+    #[test]
+    fn what_was_told_is_read_again() {
+        let snapshot =
+            Snapshot { services: vec![ServiceStatus { name: "a".into(), ..Default::default() }], ..Default::default() };
+        let text = serde_json::to_string(&snapshot).unwrap();
+        assert_eq!(serde_json::from_str::<Snapshot>(&text).unwrap(), snapshot);
+    }
+}

@@ -1,0 +1,191 @@
+//! Who is tracked: services and containers, each in its place, all on one tracker.
+
+use std::collections::btree_map::Entry;
+use std::collections::{BTreeMap, BTreeSet};
+use std::rc::Rc;
+use std::thread;
+
+use anyhow::{Context, Result};
+use sidelane_host::cgroup::Group;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::topology::Lanes;
+use sidelane_kernel::identities::Identity;
+use sidelane_kernel::tracker::{LaneMemory, Tracker};
+use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
+use sidelane_policy::borrow::Lending;
+use sidelane_policy::cpus::{CpuMask, MAX_CONTAINERS, MAX_SERVICES};
+use sidelane_signal::LaneClass;
+
+use super::act::Whose;
+use super::config::mask;
+use super::discover::{Container, ContainerId, FoundService, ServiceId};
+use super::lanes::KeptLanes;
+use super::places::Places;
+use super::requests::Measured;
+
+/// A service that is tracked.
+pub struct Served {
+    /// As it was found, with all processes that were found since.
+    pub found: FoundService,
+    /// In the kernel program.
+    pub tracking: ServiceTracking,
+    /// The CPUs that it was found with.
+    pub allowed: CpuMask,
+    /// What its requests take.
+    pub measured: Measured,
+    /// The CPUs that it was placed on, if it was.
+    pub placed: Option<CpuMask>,
+    /// The lanes beside it that are kept, if any are.
+    pub kept: Option<KeptLanes>,
+}
+
+/// A container that is tracked.
+pub struct Contained {
+    /// As it was found.
+    pub container: Container,
+    /// Its group, in the hierarchy in which the kernel program knows it.
+    group: Option<Group>,
+    /// The CPUs that it may be given.
+    pub allowed: CpuMask,
+    /// What was decided for it last.
+    pub given: Given,
+}
+
+/// What was decided for a container.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Given {
+    /// Nothing: it is as it was found.
+    #[default]
+    AsFound,
+    /// These CPUs.
+    Cpus(CpuMask),
+    /// It does not run.
+    Paused,
+}
+
+/// All of them.
+pub struct Tracked {
+    tracker: Rc<Tracker>,
+    /// By place.
+    pub services: Places<Served>,
+    /// By place.
+    pub containers: Places<Contained>,
+    /// Batch is one job in each hierarchy.
+    jobs: BTreeMap<u32, BatchTracking>,
+}
+
+impl Tracked {
+    /// Nobody yet.
+    pub fn new(tracker: Rc<Tracker>) -> Self {
+        let (services, containers) = (Places::new(MAX_SERVICES), Places::new(MAX_CONTAINERS));
+        Self { tracker, services, containers, jobs: BTreeMap::new() }
+    }
+
+    /// The kernel's side.
+    pub fn tracker(&self) -> &Rc<Tracker> {
+        &self.tracker
+    }
+
+    /// Tracks a service, with the lanes that are to be lent beside it. Returns its place.
+    pub fn add_service(&mut self, found: FoundService, lent: Option<(&Lanes, Lending)>) -> Result<usize> {
+        let nowhere = Lanes::only_watched(CpuSet::default());
+        let lends_to_waited = lent.is_some_and(|(_, lending)| !lending.policy.spares_waited());
+        let (lanes, lane_use) =
+            (lent.map_or(&nowhere, |(lanes, _)| lanes), LaneUse { lends_to_waited, ..LaneUse::default() });
+        let started = ServiceTracking::start(&self.tracker, &found.service, lanes, lane_use);
+        let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
+        let cpus = found.terms.cpus.clone().unwrap_or_else(|| allowed_cpus(&found.service.pids));
+        let measured = Measured::of(&tracking, &found);
+        let served = Served { tracking, allowed: mask(&cpus), measured, placed: None, kept: None, found };
+        let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;
+        self.see_switches();
+        Ok(place)
+    }
+
+    /// More processes of a service were found.
+    pub fn grow_service(&mut self, found: FoundService) {
+        let Some(place) = self.place_of(found.id) else { return };
+        let Some(served) = self.services.get_mut(place) else { return };
+        served.tracking.take_in(&found.service.pids);
+        served.measured.look_again(&found.service.pids);
+        served.found = found;
+        self.see_switches();
+    }
+
+    /// Tracks a container. Returns its place.
+    pub fn add_container(&mut self, container: Container) -> Result<usize> {
+        let contained = Contained { container, group: None, allowed: CpuMask::EMPTY, given: Given::AsFound };
+        let path = |contained: Contained| full("containers", &contained.container.name);
+        let place = self.containers.add(contained).map_err(path)?;
+        let contained = self.containers.get_mut(place).expect("it was put there");
+        let group = Group::find(&contained.container.id.path);
+        if let Some(group) = group {
+            contained.group = Some(group.clone());
+            if let Entry::Vacant(entry) = self.jobs.entry(group.hierarchy) {
+                entry.insert(BatchTracking::start(&self.tracker, None)?);
+            }
+            self.jobs[&group.hierarchy].join(group)?;
+        }
+        self.see_switches();
+        Ok(place)
+    }
+
+    /// A container has gone.
+    pub fn remove_container(&mut self, place: usize) -> Option<Container> {
+        let contained = self.containers.remove(place)?;
+        if let Some(group) = &contained.group
+            && let Some(job) = self.jobs.get(&group.hierarchy)
+        {
+            job.part(group);
+        }
+        Some(contained.container)
+    }
+
+    /// The place of a service.
+    pub fn place_of(&self, id: ServiceId) -> Option<usize> {
+        self.services.find(|served| served.found.id == id)
+    }
+
+    /// The place of a container.
+    pub fn place_of_container(&self, id: &ContainerId) -> Option<usize> {
+        self.containers.find(|contained| contained.container.id == *id)
+    }
+
+    /// All processes of services that were found.
+    pub fn service_pids(&self) -> BTreeSet<u32> {
+        self.services.iter().flat_map(|(_, served)| served.found.service.pids.iter().copied()).collect()
+    }
+
+    /// Whose threads a service's are, for whoever moves them.
+    pub fn whose(&self, place: usize) -> Option<Whose> {
+        let served = self.services.get(place)?;
+        let group = served.found.service.group.as_ref().map(|group| group.dir.clone());
+        Some(Whose { pids: served.tracking.processes(), group })
+    }
+
+    /// A CPU that runs somebody who was nobody a moment ago says so only after its next switch: makes one.
+    fn see_switches(&self) {
+        let memory = self.tracker.memory();
+        for cpu in (0..memory.cpu_count() as u32).filter(|cpu| is_stale(&self.tracker, &memory, *cpu)) {
+            // One turn of an ordinary thread. Nobody waits for it: a real-time thread may own the CPU.
+            thread::spawn(move || pin_this_thread(&[cpu]));
+        }
+    }
+}
+
+/// Whether the CPU's word says something else than who runs there is known to be.
+fn is_stale(tracker: &Tracker, memory: &LaneMemory, cpu: u32) -> bool {
+    let Some(word) = memory.word(cpu).snapshot() else { return false };
+    let class = match tracker.identities().of(word.tgid) {
+        Some(Identity::Service(_)) => LaneClass::Lc,
+        Some(Identity::Batch(_)) => LaneClass::Batch,
+        None => return false,
+    };
+    word.class != class as u32
+}
+
+fn full(what: &str, name: &str) -> anyhow::Error {
+    anyhow::anyhow!("{name} is left alone: there are as many {what} as can be looked after")
+}

@@ -1,0 +1,170 @@
+//! What was measured: figures of each run, medians over the runs, and ratios within rounds.
+
+use std::collections::BTreeSet;
+
+use super::idle::Idle;
+use super::plan::Group;
+use super::reaction::Reactions;
+use super::way::Way;
+use crate::experiment::sibling::Emulated;
+use crate::note::Note;
+use sidelane_host::median::median;
+use sidelane_report::Percentile;
+
+/// All measurements of the bench.
+pub(super) struct Measured {
+    pub(super) emulated: Option<Emulated>,
+    pub(super) groups: Vec<Cells>,
+    pub(super) idle: Option<Idle>,
+    pub(super) reactions: Option<Reactions>,
+    pub(super) notes: BTreeSet<Note>,
+}
+
+/// What one store's clients saw in one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Latency {
+    pub(super) requests: u64,
+    pub(super) mean_us: f64,
+    pub(super) p99_us: f64,
+    pub(super) curve: Vec<Percentile>,
+}
+
+impl Latency {
+    /// The latency that `percentile` per cent of the requests did not exceed, between the points of the curve.
+    pub(super) fn at_us(&self, percentile: f64) -> Option<f64> {
+        let after = self.curve.iter().position(|point| point.percentile >= percentile)?;
+        let (next, before) = (&self.curve[after], &self.curve[after.checked_sub(1)?]);
+        let part = (percentile - before.percentile) / (next.percentile - before.percentile);
+        Some(before.us + part * (next.us - before.us))
+    }
+
+    /// The share of requests that took longer than `us`, in percent, between the points of the curve.
+    pub(super) fn above_percent(&self, us: f64) -> Option<f64> {
+        let Some(after) = self.curve.iter().position(|point| point.us > us) else {
+            return self.curve.last().map(|_| 0.0);
+        };
+        let next = &self.curve[after];
+        let Some(before) = after.checked_sub(1).map(|before| &self.curve[before]) else { return Some(100.0) };
+        let part = (us - before.us) / (next.us - before.us);
+        Some(100.0 - before.percentile - part * (next.percentile - before.percentile))
+    }
+}
+
+/// The figures of one run.
+#[derive(Clone, Debug, Default, PartialEq)]
+pub(super) struct Figures {
+    /// By store, in the order of the group.
+    pub(super) stores: Vec<Latency>,
+    /// Both lanes' time in which services or batch ran; 2 at most.
+    pub(super) utilisation: Option<f64>,
+    /// Batch's work, over what one lane would have done in that time without anybody beside it.
+    pub(super) batch_work: Option<f64>,
+    pub(super) agent_cpu_percent: Option<f64>,
+    pub(super) agent_memory_mib: Option<f64>,
+    /// From what the agent told interference.
+    pub(super) metric: Option<String>,
+}
+
+/// One run.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) round: u64,
+    pub(super) way: Way,
+    pub(super) figures: Figures,
+}
+
+/// All runs of a group.
+pub(super) struct Cells {
+    pub(super) group: Group,
+    pub(super) runs: Vec<Run>,
+}
+
+impl Cells {
+    pub(super) fn of(group: &Group) -> Self {
+        Self { group: group.clone(), runs: Vec::new() }
+    }
+
+    pub(super) fn at(&self, way: Way) -> impl Iterator<Item = &Run> {
+        self.runs.iter().filter(move |run| run.way == way)
+    }
+
+    /// The median of a figure over the rounds.
+    pub(super) fn median(&self, way: Way, figure: impl Fn(&Figures) -> Option<f64>) -> Option<f64> {
+        median(self.at(way).filter_map(|run| figure(&run.figures)))
+    }
+
+    /// A figure of each round, from the run of `way` and that of `other` in the same round.
+    pub(super) fn pairs(&self, way: Way, other: Way, figure: impl Fn(&Figures, &Figures) -> Option<f64>) -> Vec<f64> {
+        let pair = |run: &Run| {
+            let other = self.at(other).find(|other| other.round == run.round)?;
+            figure(&run.figures, &other.figures).filter(|value| value.is_finite())
+        };
+        self.at(way).filter_map(pair).collect()
+    }
+
+    /// A store's p99 over that of the same round under `other`.
+    pub(super) fn p99_over(&self, store: usize, way: Way, other: Way) -> Vec<f64> {
+        self.pairs(way, other, |one, other| Some(one.stores.get(store)?.p99_us / other.stores.get(store)?.p99_us))
+    }
+
+    /// The share of requests beyond the SLO, which is the p90 alone of the same round (§6.1), in percent.
+    pub(super) fn violations_percent(&self, store: usize, way: Way) -> Vec<f64> {
+        self.pairs(way, Way::Alone, |one, alone| {
+            let slo_us = alone.stores.get(store)?.at_us(SLO_PERCENTILE)?;
+            one.stores.get(store)?.above_percent(slo_us)
+        })
+    }
+}
+
+/// The paper's SLO is what 90 % of the requests keep that a service gets alone.
+const SLO_PERCENTILE: f64 = 90.0;
+
+#[cfg(test)]
+pub(super) mod tests {
+    use super::*;
+    use crate::experiment::store::{Mix, Store};
+
+    fn curve(points: &[(f64, f64)]) -> Vec<Percentile> {
+        points.iter().map(|(percentile, us)| Percentile { percentile: *percentile, us: *us }).collect()
+    }
+
+    /// A run of one store with this p99; nine in ten of its requests take at most half of that.
+    pub(in crate::bench::guard) fn run(round: u64, way: Way, p99_us: f64, batch_work: f64) -> Run {
+        let curve = curve(&[(0.0, 1.0), (50.0, p99_us / 4.0), (90.0, p99_us / 2.0), (99.0, p99_us)]);
+        let store = Latency { requests: 1000, mean_us: p99_us / 4.0, p99_us, curve };
+        let batch_work = way.has_batch().then_some(batch_work);
+        Run { round, way, figures: Figures { stores: vec![store], batch_work, ..Figures::default() } }
+    }
+
+    pub(in crate::bench::guard) fn cells(runs: Vec<Run>) -> Cells {
+        Cells { group: Group { stores: vec![Store::Redis], mix: Mix { name: "a", records: 10 } }, runs }
+    }
+
+    #[test]
+    fn pairs_are_of_the_same_round() {
+        let cells = cells(vec![
+            run(0, Way::Alone, 100.0, 0.0),
+            run(1, Way::Alone, 200.0, 0.0),
+            run(1, Way::Holmes, 220.0, 0.5),
+            run(0, Way::Holmes, 120.0, 0.5),
+            run(2, Way::Holmes, 999.0, 0.5),
+        ]);
+        assert_eq!(cells.p99_over(0, Way::Holmes, Way::Alone), [1.1, 1.2]);
+        assert_eq!(cells.p99_over(1, Way::Holmes, Way::Alone), [0.0; 0], "there is no second store");
+    }
+
+    #[test]
+    fn violations_are_counted_against_nine_in_ten_alone() {
+        let cells = cells(vec![run(0, Way::Alone, 100.0, 0.0), run(0, Way::Unmanaged, 200.0, 0.5)]);
+        assert_eq!(cells.violations_percent(0, Way::Alone), [10.0]);
+        assert_eq!(cells.violations_percent(0, Way::Unmanaged), [50.0]);
+    }
+
+    #[test]
+    fn a_curve_is_read_between_its_points() {
+        let seen = Latency { curve: curve(&[(0.0, 10.0), (50.0, 20.0), (100.0, 40.0)]), ..Latency::default() };
+        assert_eq!((seen.at_us(25.0), seen.at_us(75.0)), (Some(15.0), Some(30.0)));
+        assert_eq!((seen.above_percent(30.0), seen.above_percent(40.0)), (Some(25.0), Some(0.0)));
+        assert_eq!((seen.above_percent(5.0), Latency::default().above_percent(5.0)), (Some(100.0), None));
+    }
+}

@@ -1,0 +1,37 @@
+//! What an agent costs that has nothing to do: its services get no requests.
+
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::Result;
+
+use super::plan::Plan;
+use super::run::Ground;
+use super::way::Way;
+use crate::experiment::containers::Work;
+
+/// An idle agent.
+#[derive(Clone, Copy, Debug)]
+pub(super) struct Idle {
+    /// Its part of one CPU.
+    pub(super) cpu_percent: f64,
+    /// The most memory that it had.
+    pub(super) memory_mib: Option<f64>,
+}
+
+/// Watches an agent with Holmes, services that are not asked, and a container that waits.
+pub(super) fn measure(ground: &Ground, plan: &Plan) -> Result<Idle> {
+    let mut containers = ground.containers()?;
+    containers.start("waits", &Work::Wait, ground.workshop())?;
+    let agent = ground.agent(plan, Way::Holmes, &containers)?;
+    let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
+    thread::sleep(plan.idle.max(Duration::from_millis(1)));
+    let used_ns = agent.cpu_ns()? - before_ns;
+    let idle = Idle {
+        cpu_percent: 100.0 * used_ns as f64 / began.elapsed().as_nanos() as f64,
+        memory_mib: agent.memory_mib(),
+    };
+    agent.end()?;
+    containers.finish()?;
+    Ok(idle)
+}

@@ -1,0 +1,115 @@
+//! `sidelane bench guard`: Holmes' evaluation (§6), on this machine.
+//!
+//! Key-value stores are asked in bursts, batch comes and goes in containers, and five ways of sharing the machine take
+//! turns with the same requests: the stores alone, batch unmanaged, and `sidelane agent` with PerfIso, with Holmes, and
+//! with Holmes and a gate on the lanes that batch borrows. The agent is the real one: a process with a file.
+//!
+//! - `plan`: which stores, mixes and containers, how often and for how long
+//! - `way`: the ways of sharing; `agent`: the agent's process and its file
+//! - `run`: one run of one way; `cells`: all of them
+//! - `idle`: what an agent costs that has nothing to do; `reaction`: from interference to batch being off
+//! - `checks`, `rows`, `words`, `pictures`: what is told
+
+mod agent;
+mod cells;
+mod checks;
+mod idle;
+mod options;
+mod pictures;
+mod plan;
+mod reaction;
+mod rows;
+mod run;
+mod way;
+mod words;
+
+use anyhow::{Context, Result};
+
+use crate::bench::rounds::until_decided;
+use crate::experiment::place::Place;
+use crate::experiment::sibling::{Emulated, Sibling};
+use crate::lab::Lab;
+use crate::machine;
+use crate::note::written;
+use agent::Source;
+use cells::{Cells, Measured};
+pub use options::GuardOptions;
+use plan::{Group, Plan};
+use run::Ground;
+use sidelane_report::ResultFile;
+pub use way::Way;
+
+/// The columns of the tables on a terminal; the page shows all.
+pub const COLUMNS: [&str; 14] = [
+    "mean_us",
+    "p99_us",
+    "p99_over_alone",
+    "slo_violations_percent",
+    "utilisation_ratio",
+    "batch_work_ratio",
+    "agent_cpu_percent",
+    "agent_memory_mib_count",
+    "rounds_count",
+    "requests_count",
+    "reaction_p50_us",
+    "reaction_p99_us",
+    "reaction_max_us",
+    "reactions_count",
+];
+
+/// Measures everything.
+pub fn run(options: &GuardOptions) -> Result<ResultFile> {
+    let lab = Lab::find()?;
+    let plan = Plan::of(options, &lab)?;
+    let place = Place::choose(options.lanes.as_deref())?;
+    let mut measured =
+        Measured { emulated: None, groups: Vec::new(), idle: None, reactions: None, notes: plan.notes.clone() };
+    for group in &plan.groups {
+        let cells = of_group(options, &plan, group, place, &lab, &mut measured);
+        measured.groups.push(cells.with_context(|| group.name())?);
+    }
+    let mut result = ResultFile::new(machine::describe(place.kind), words::settings(&plan, place, &measured));
+    result.rows = rows::of(&measured);
+    result.checks = checks::of(&measured);
+    result.multiples = pictures::of(&measured);
+    result.notes = written(&words::notes(&measured, place));
+    plan.patience.advise(&mut result, plan.limit.rounds);
+    Ok(result)
+}
+
+fn of_group(
+    options: &GuardOptions,
+    plan: &Plan,
+    group: &Group,
+    place: Place,
+    lab: &Lab,
+    measured: &mut Measured,
+) -> Result<Cells> {
+    let sibling = Sibling::choose_with_stand_in(options.sibling, place, lab)?;
+    measured.emulated = Emulated::of(sibling.as_ref(), &place.lanes());
+    let mut ground = Ground::prepare(plan, group, place, lab, sibling)?;
+    if plan.ways.contains(&Way::Holmes) {
+        measured.notes.extend(ground.choose_source()?);
+        of_agent(plan, &ground, measured)?;
+    }
+    let mut cells = Cells::of(group);
+    until_decided(
+        &group.name(),
+        plan.limit,
+        &mut cells,
+        |cells, turn| ground.block(plan, cells, &turn),
+        checks::of_group,
+    )?;
+    Ok(cells)
+}
+
+/// What concerns the agent alone is measured once. How fast it reacts can only be told where it counts.
+fn of_agent(plan: &Plan, ground: &Ground, measured: &mut Measured) -> Result<()> {
+    if measured.idle.is_none() {
+        measured.idle = Some(idle::measure(ground, plan)?);
+    }
+    if measured.reactions.is_none() && ground.source == Source::StandIn {
+        measured.reactions = Some(reaction::measure(ground, plan.reactions).context("reactions")?);
+    }
+    Ok(())
+}

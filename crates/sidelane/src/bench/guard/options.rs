@@ -1,0 +1,18 @@
+//! The options of `sidelane bench guard`.
+
+use super::way::Way;
+use crate::bench::rounds::Patience;
+use crate::experiment::sibling::Carrier;
+
+/// The options of a run of `sidelane bench guard`.
+#[derive(Clone, Debug)]
+pub struct GuardOptions {
+    /// Whether to measure fewer stores and mixes, and the limit of rounds.
+    pub patience: Patience,
+    /// `--lanes`; by default SMT siblings if there are any, else CPUs 0 and 1.
+    pub lanes: Option<String>,
+    /// `--sibling`, if given.
+    pub sibling: Option<Carrier>,
+    /// The ways of sharing; all by default. The stores alone are always among them.
+    pub ways: Option<Vec<Way>>,
+}

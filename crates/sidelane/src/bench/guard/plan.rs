@@ -1,0 +1,161 @@
+//! The plan: what is measured, how often and for how long, so that the run ends in time.
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::options::GuardOptions;
+use super::way::Way;
+use crate::bench::rounds::{Limit, Patience};
+use crate::experiment::containers::{Stay, Work};
+use crate::experiment::store::{Mix, Store};
+use crate::lab::Lab;
+use crate::note::Note;
+
+/// Runs of one way in a row: an agent is started once for them.
+pub(super) const RUNS_A_BLOCK: u64 = 2;
+/// Six runs of each way, the fewest that have an interval.
+const BLOCKS_MIN: u64 = 3;
+/// The rate of the short mixes; the promise on the agent's cost is about two services at this rate.
+const RATE_PER_S: f64 = 5_000.0;
+/// The load of the request lane with scans, which take far longer.
+const SCAN_LOAD: f64 = 0.25;
+
+/// The whole bench.
+pub(super) struct Plan {
+    pub(super) patience: Patience,
+    pub(super) groups: Vec<Group>,
+    pub(super) ways: Vec<Way>,
+    /// Of blocks.
+    pub(super) limit: Limit,
+    pub(super) run: Duration,
+    pub(super) warm_up: Duration,
+    /// Load for a fresh agent before its first measured run.
+    pub(super) learning: Duration,
+    /// For how long an idle agent is watched.
+    pub(super) idle: Duration,
+    /// How often it is measured how fast batch leaves.
+    pub(super) reactions: usize,
+    /// The paper's lengths of bursts, and S, are multiplied by it.
+    pub(super) scale: f64,
+    pub(super) stays: Vec<Stay>,
+    pub(super) notes: BTreeSet<Note>,
+}
+
+/// Stores that are asked at the same time.
+#[derive(Clone, Debug, PartialEq)]
+pub(super) struct Group {
+    pub(super) stores: Vec<Store>,
+    pub(super) mix: Mix,
+}
+
+impl Group {
+    fn of(stores: &[Store], mix: &'static str) -> Self {
+        Self { stores: stores.to_vec(), mix: Mix { name: mix, records: 20_000 } }
+    }
+
+    /// For people, while it is measured.
+    pub(super) fn name(&self) -> String {
+        let names: Vec<&str> = self.stores.iter().map(|store| store.name()).collect();
+        format!("{}, mix {}", names.join(" and "), self.mix.name)
+    }
+
+    /// How often a store is asked that takes so long for a request.
+    pub(super) fn rate_per_s(&self, mean_service_us: f64) -> f64 {
+        if self.mix.name == "e" { SCAN_LOAD * 1e6 / mean_service_us } else { RATE_PER_S }
+    }
+}
+
+impl Plan {
+    pub(super) fn of(options: &GuardOptions, lab: &Lab) -> Result<Self> {
+        let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
+        let mut notes = BTreeSet::new();
+        let groups = groups(quick).into_iter().filter(|group| can_be_put_up(group, lab, &mut notes)).collect();
+        let is_wanted =
+            |way: &Way| *way == Way::Alone || options.ways.as_ref().is_none_or(|wanted| wanted.contains(way));
+        let limit = match quick {
+            true => Limit { first: BLOCKS_MIN, rounds: BLOCKS_MIN, time: s(60) },
+            false => Limit { first: BLOCKS_MIN, rounds: 4 * BLOCKS_MIN, time: s(240) },
+        };
+        let (run, warm_up, learning) = if quick { (ms(800), ms(150), ms(500)) } else { (s(3), ms(400), s(4)) };
+        Ok(Self {
+            patience: options.patience,
+            groups,
+            ways: Way::ALL.into_iter().filter(is_wanted).collect(),
+            limit: options.patience.limit(limit, limit),
+            run,
+            warm_up,
+            learning,
+            idle: if quick { s(2) } else { s(10) },
+            reactions: if quick { 60 } else { 1_000 },
+            scale: if quick { 0.005 } else { 0.02 },
+            stays: stays(quick, &mut notes),
+            notes,
+        })
+    }
+}
+
+fn groups(quick: bool) -> Vec<Group> {
+    let both = [Store::Redis, Store::Memcached];
+    if quick {
+        return vec![Group::of(&both, "a")];
+    }
+    let mut groups = vec![Group::of(&both, "a"), Group::of(&both, "b"), Group::of(&both[..1], "e")];
+    for store in [Store::RocksDb, Store::WiredTiger] {
+        groups.extend(["a", "b", "e"].map(|mix| Group::of(&[store], mix)));
+    }
+    groups
+}
+
+/// A store that is missing is left out, and said.
+fn can_be_put_up(group: &Group, lab: &Lab, notes: &mut BTreeSet<Note>) -> bool {
+    let missing = group.stores.iter().find_map(|store| Some((store, store.ensure_installed(lab).err()?)));
+    let note = missing.map(|(store, why)| Note::StoreMissing { store: store.name(), why: format!("{why:#}") });
+    let there = note.is_none();
+    notes.extend(note);
+    there
+}
+
+/// One container stays, the others come and go.
+fn stays(quick: bool, notes: &mut BTreeSet<Note>) -> Vec<Stay> {
+    let stay = |name, work, from, to| Stay { name, work, from, to };
+    let mut stays = vec![
+        stay("always", Work::Kernel("matrix"), 0.0, 2.0),
+        stay("compile", Work::Compile, 0.2, 0.6),
+        stay("compress", Work::Compress, 0.5, 0.9),
+    ];
+    if !quick {
+        stays.push(stay("spark", Work::Spark, 0.0, 2.0));
+    }
+    let mut is_possible = |stay: &Stay| {
+        let note = stay.work.missing().map(|why| Note::WorkMissing { work: stay.work.name(), why });
+        let possible = note.is_none();
+        notes.extend(note);
+        possible
+    };
+    stays.retain(|stay| is_possible(stay));
+    stays
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_full_bench_has_every_store_and_mix_that_go_together() {
+        let groups = groups(false);
+        let has = |store, mix| groups.iter().any(|group| group.stores.contains(&store) && group.mix.name == mix);
+        for store in [Store::Redis, Store::RocksDb, Store::WiredTiger] {
+            assert!(["a", "b", "e"].into_iter().all(|mix| has(store, mix)), "{store:?}");
+        }
+        assert!(has(Store::Memcached, "a") && has(Store::Memcached, "b") && !has(Store::Memcached, "e"));
+        assert_eq!(groups[0].name(), "redis and memcached, mix a");
+    }
+
+    #[test]
+    fn scans_are_asked_for_by_load_and_the_rest_at_the_promised_rate() {
+        assert_eq!(Group::of(&[Store::Redis], "a").rate_per_s(100.0), 5_000.0);
+        assert_eq!(Group::of(&[Store::Redis], "e").rate_per_s(100.0), 2_500.0);
+    }
+}

@@ -1,0 +1,83 @@
+//! Holmes' Fig. 11: how many requests miss the objective, which is the 90th percentile of the service alone.
+
+use sidelane_report::Unit;
+use sidelane_sim::machine::figures::ServiceFigures;
+
+use super::evidence::{Evidence, INSENSITIVE, median};
+use crate::bench::papers::evidence::{least, most};
+use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::{ABOUT, Statement};
+
+/// By definition of the objective.
+const ALONE: f64 = 0.1;
+
+pub(super) const STATEMENTS: [Statement<Evidence>; 4] = [
+    Statement {
+        source: "Holmes §6.2, Fig. 11",
+        says: "in most cases as many requests miss the objective as alone (median of the workloads)",
+        wanted: AtMost(ALONE * (1.0 + ABOUT)),
+        unit: Unit::Ratio,
+        measured: |seen| median(missed(seen, "holmes")?),
+    },
+    Statement {
+        source: "Holmes §6.2, Fig. 11",
+        says: "under PerfIso significantly more, wherever its latency is higher at all (least ÷ alone)",
+        wanted: AtLeast(1.0 + ABOUT),
+        unit: Unit::OverAlone,
+        measured: |seen| {
+            let ratios = seen.ratios(("perfiso", "alone"), violations)?;
+            least(ratios.into_iter().filter(|(workload, _)| *workload != INSENSITIVE).map(|(_, ratio)| ratio))
+        },
+    },
+    Statement {
+        source: "Holmes §6.2, Fig. 11",
+        says: "under PerfIso usually above 25 % (median of the workloads)",
+        wanted: AtLeast(0.25),
+        unit: Unit::Ratio,
+        measured: |seen| median(missed(seen, "perfiso")?),
+    },
+    Statement {
+        source: "Holmes §6.2, Fig. 11",
+        says: "around 90 % in the worst case",
+        wanted: AtLeast(0.9 * (1.0 - ABOUT)),
+        unit: Unit::Ratio,
+        measured: |seen| most(missed(seen, "perfiso")?),
+    },
+];
+
+/// NaN without an objective, since then nothing was measured.
+fn violations(service: &ServiceFigures) -> f64 {
+    service.violations.unwrap_or(f64::NAN)
+}
+
+fn missed(seen: &Evidence, setting: &str) -> Option<Vec<f64>> {
+    seen.of(setting).map(|(_, figures)| Some(violations(figures.services.first()?))).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::evidence::tests::run;
+    use super::*;
+    use crate::bench::papers::statement::failing;
+
+    /// Three workloads whose requests miss the objective so many times as often as alone.
+    fn says(holmes: [f64; 3], perfiso: [f64; 3]) -> Vec<&'static str> {
+        let mut outcomes = Vec::new();
+        for (at, workload) in ["redis-a", "redis-b", "rocksdb-a"].into_iter().enumerate() {
+            outcomes.push(run(workload, "alone", 1.0));
+            outcomes.push(run(workload, "holmes", holmes[at]));
+            outcomes.push(run(workload, "perfiso", perfiso[at]));
+        }
+        failing(&STATEMENTS, &Evidence { outcomes })
+    }
+
+    #[test]
+    fn what_the_paper_saw_passes_and_anything_less_fails() {
+        let all = STATEMENTS.map(|statement| statement.says);
+        assert_eq!(says([1.0, 5.0, 1.0], [3.0, 9.0, 2.6]), [""; 0]);
+        assert_eq!(says([1.0, 5.0, 1.2], [3.0, 9.0, 2.6]), [all[0]]);
+        assert_eq!(says([1.0, 1.0, 1.0], [3.0, 9.0, 1.05]), [all[1]]);
+        assert_eq!(says([1.0, 1.0, 1.0], [2.0, 9.0, 1.5]), [all[2]]);
+        assert_eq!(says([1.0, 1.0, 1.0], [3.0, 7.0, 2.6]), [all[3]]);
+    }
+}

@@ -1,0 +1,183 @@
+//! Holmes' Figs. 12 and 13, Tables 3 and 4: utilisation, VPI, finished jobs, and how soon batch leaves.
+
+use sidelane_report::Unit;
+use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
+
+use super::evidence::{Evidence, STORES, median};
+use crate::bench::papers::evidence::{least, most};
+use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::{READ, Statement};
+
+/// The workload of Table 3.
+const COUNTED: &str = "redis-a";
+/// As in the scenario: the mean work of a job, and how much time stands for an hour.
+const JOB_NS: f64 = 21e9;
+const HOUR_NS: f64 = 60e9;
+
+pub(super) const STATEMENTS: [Statement<Evidence>; 13] = [
+    Statement {
+        source: "Holmes §6.3, Fig. 12",
+        says: "utilisation under Holmes is 72.4 % or more (least)",
+        wanted: AtLeast(72.4 * (1.0 - READ)),
+        unit: Unit::Percent,
+        measured: |seen| least(utilisations(seen, "holmes")),
+    },
+    Statement {
+        source: "Holmes §6.3, Fig. 12",
+        says: "and 85.8 % or less (most)",
+        wanted: AtMost(85.8 * (1.0 + READ)),
+        unit: Unit::Percent,
+        measured: |seen| most(utilisations(seen, "holmes")),
+    },
+    Statement {
+        source: "Holmes §6.3, Fig. 12",
+        says: "under PerfIso it is 83.4 % or more (least)",
+        wanted: AtLeast(83.4 * (1.0 - READ)),
+        unit: Unit::Percent,
+        measured: |seen| least(utilisations(seen, "perfiso")),
+    },
+    Statement {
+        source: "Holmes §6.3, Fig. 12",
+        says: "and 88.5 % or less (most)",
+        wanted: AtMost(88.5 * (1.0 + READ)),
+        unit: Unit::Percent,
+        measured: |seen| most(utilisations(seen, "perfiso")),
+    },
+    Statement {
+        source: "Holmes §6.3, Fig. 12",
+        says: "PerfIso slightly outperforms Holmes in that (÷ Holmes, least)",
+        wanted: AtLeast(1.0),
+        unit: Unit::Ratio,
+        measured: perfiso_over_holmes,
+    },
+    Statement {
+        source: "Holmes §6.3, Fig. 12",
+        says: "there is no significant difference between the workloads of a store (most ÷ least)",
+        wanted: AtMost(1.0 + READ),
+        unit: Unit::Ratio,
+        measured: |seen| most(STORES.iter().map(|store| spread(seen, store)).collect::<Option<Vec<f64>>>()?),
+    },
+    Statement {
+        source: "Holmes §6.3, Fig. 13",
+        says: "PerfIso renders the highest VPI (of rocksdb-a, ÷ Holmes)",
+        wanted: AtLeast(1.0 + READ),
+        unit: Unit::Ratio,
+        measured: |seen| seen.ratio("rocksdb-a", ("perfiso", "holmes"), vpi),
+    },
+    Statement {
+        source: "Holmes §6.3, Table 3",
+        says: "with PerfIso 78 jobs are done in an hour",
+        wanted: AtLeast(78.0 * (1.0 - READ)),
+        unit: Unit::Count,
+        measured: |seen| seen.one(COUNTED, "perfiso").map(jobs_an_hour),
+    },
+    Statement {
+        source: "Holmes §6.3, Table 3",
+        says: "with Holmes 73 jobs",
+        wanted: AtLeast(73.0 * (1.0 - READ)),
+        unit: Unit::Count,
+        measured: |seen| seen.one(COUNTED, "holmes").map(jobs_an_hour),
+    },
+    Statement {
+        source: "Holmes §6.3, Table 3",
+        says: "with PerfIso the CPUs are used to 84.6 %",
+        wanted: AtLeast(84.6 * (1.0 - READ)),
+        unit: Unit::Percent,
+        measured: |seen| seen.one(COUNTED, "perfiso").map(percent),
+    },
+    Statement {
+        source: "Holmes §6.3, Table 3",
+        says: "with Holmes to 75.0 %",
+        wanted: AtLeast(75.0 * (1.0 - READ)),
+        unit: Unit::Percent,
+        measured: |seen| seen.one(COUNTED, "holmes").map(percent),
+    },
+    Statement {
+        source: "Holmes §6.3, Table 3",
+        says: "alone to 1.1 % (fitted)",
+        wanted: AtMost(1.1 * (1.0 + READ)),
+        unit: Unit::Percent,
+        measured: |seen| seen.one(COUNTED, "alone").map(percent),
+    },
+    Statement {
+        source: "Holmes §6.5, Table 4",
+        says: "Holmes has converged after 50 to 100 µs (onset until batch has left, median of the workloads' p99)",
+        wanted: AtMost(100.0 * (1.0 + READ)),
+        unit: Unit::Us,
+        measured: |seen| {
+            let p99_us =
+                |figures: &MachineFigures| Some(figures.onset.filter(|onset| onset.count > 0)?.p99_ns as f64 / 1e3);
+            median(seen.of("holmes").filter_map(|(_, figures)| p99_us(figures)).collect())
+        },
+    },
+];
+
+fn percent(figures: &MachineFigures) -> f64 {
+    100.0 * figures.utilisation
+}
+
+fn utilisations(seen: &Evidence, setting: &str) -> Vec<f64> {
+    seen.of(setting).map(|(_, figures)| percent(figures)).collect()
+}
+
+fn perfiso_over_holmes(seen: &Evidence) -> Option<f64> {
+    let ratio = |(workload, holmes)| Some(percent(seen.one(workload, "perfiso")?) / percent(holmes));
+    least(seen.of("holmes").map(ratio).collect::<Option<Vec<f64>>>()?)
+}
+
+/// The highest utilisation under Holmes of the workloads of a store, divided by the lowest.
+fn spread(seen: &Evidence, store: &str) -> Option<f64> {
+    let of_store = || seen.of("holmes").filter(|(workload, _)| workload.starts_with(store));
+    Some(
+        most(of_store().map(|(_, figures)| percent(figures)))?
+            / least(of_store().map(|(_, figures)| percent(figures)))?,
+    )
+}
+
+/// NaN without accesses, since then nothing was measured.
+fn vpi(service: &ServiceFigures) -> f64 {
+    service.vpi.unwrap_or(f64::NAN)
+}
+
+/// Of the work that was done, since a run is too short to count whole jobs.
+fn jobs_an_hour(figures: &MachineFigures) -> f64 {
+    figures.batch_work_ns / JOB_NS * HOUR_NS / figures.elapsed_ns as f64
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_sim::machine::figures::LatencyFigures;
+
+    use super::super::evidence::tests::run;
+    use super::*;
+    use crate::bench::papers::statement::failing;
+
+    /// Utilisation of the setting, and jobs of an hour in which nothing else limits them.
+    fn says(holmes: (f64, f64), perfiso: (f64, f64), onset_us: u64) -> Vec<&'static str> {
+        let mut outcomes = Vec::new();
+        for workload in ["redis-a", "rocksdb-a", "wiredtiger-a", "memcached-a"] {
+            for (setting, times, (utilisation, jobs)) in
+                [("alone", 1.0, (0.011, 0.0)), ("holmes", 1.0, holmes), ("perfiso", 1.9, perfiso)]
+            {
+                let mut run = run(workload, setting, times);
+                run.figures.utilisation = utilisation;
+                run.figures.elapsed_ns = HOUR_NS as u64;
+                run.figures.batch_work_ns = jobs * JOB_NS;
+                run.figures.onset = Some(LatencyFigures { count: 5, p99_ns: onset_us * 1000, ..Default::default() });
+                outcomes.push(run);
+            }
+        }
+        failing(&STATEMENTS, &Evidence { outcomes })
+    }
+
+    #[test]
+    fn what_the_paper_saw_passes_and_anything_less_fails() {
+        let all = STATEMENTS.map(|statement| statement.says);
+        assert_eq!(says((0.75, 73.0), (0.846, 78.0), 90), [""; 0]);
+        assert_eq!(says((0.68, 73.0), (0.846, 78.0), 90), [all[0], all[10]]);
+        assert_eq!(says((0.75, 60.0), (0.846, 78.0), 90), [all[8]]);
+        assert_eq!(says((0.85, 73.0), (0.846, 78.0), 90), [all[4]]);
+        assert_eq!(says((0.75, 73.0), (0.75, 60.0), 90), [all[2], all[7], all[9]]);
+        assert_eq!(says((0.75, 73.0), (0.95, 78.0), 200), [all[3], all[12]]);
+    }
+}

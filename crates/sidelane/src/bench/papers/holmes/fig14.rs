@@ -1,0 +1,95 @@
+//! Holmes' Fig. 14: latency at thresholds E from 40 to 80, against that of alone.
+
+use sidelane_report::Unit;
+use sidelane_sim::Outcome;
+use sidelane_sim::machine::figures::{MachineFigures, ServiceFigures};
+
+use super::evidence::{Evidence, Number, mean_ns, p99_ns};
+use crate::bench::papers::evidence::{least, most};
+use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::{READ, Statement};
+
+/// As in the scenario.
+const THRESHOLD: &str = "setting.1.e";
+const THRESHOLDS: [f64; 5] = [40.0, 50.0, 60.0, 70.0, 80.0];
+/// Two runs differ by less though nothing differs but which container was where.
+const SAME: f64 = 0.01;
+
+const MEASURES: [Number; 4] =
+    [mean_ns, |service| service.whole.p50_ns as f64, |service| service.whole.p90_ns as f64, p99_ns];
+
+pub(super) const STATEMENTS: [Statement<Evidence>; 3] = [
+    Statement {
+        source: "Holmes §6.4, Fig. 14",
+        says: "with E = 40 latency is almost that of alone (mean, p50, p90, p99; most)",
+        wanted: AtMost(1.0 + READ),
+        unit: Unit::OverAlone,
+        measured: |seen| {
+            most(MEASURES.iter().map(|number| most(at(seen, 40.0, *number)?)).collect::<Option<Vec<f64>>>()?)
+        },
+    },
+    Statement {
+        source: "Holmes §6.4, Fig. 14",
+        says: "a higher E never yields a lower latency (mean at one E ÷ at the E before, least)",
+        wanted: AtLeast(1.0 - SAME),
+        unit: Unit::Ratio,
+        measured: |seen| {
+            let step = |pair: &[f64]| least(over(&at(seen, pair[1], mean_ns)?, &at(seen, pair[0], mean_ns)?));
+            least(THRESHOLDS.windows(2).map(step).collect::<Option<Vec<f64>>>()?)
+        },
+    },
+    Statement {
+        source: "Holmes §6.4, Fig. 14",
+        says: "and E = 80 a higher one (mean ÷ at E = 40, least)",
+        wanted: AtLeast(1.0 + READ),
+        unit: Unit::Ratio,
+        measured: |seen| least(over(&at(seen, 80.0, mean_ns)?, &at(seen, 40.0, mean_ns)?)),
+    },
+];
+
+/// A number of each store at this threshold, divided by that of alone. `None` without any.
+fn at(seen: &Evidence, threshold: f64, number: Number) -> Option<Vec<f64>> {
+    let of = |setting: &'static str| {
+        let own =
+            move |run: &&Outcome<MachineFigures>| run.setting == setting && run.number(THRESHOLD) == Some(threshold);
+        seen.outcomes.iter().filter(own).map(|run| run.figures.services.first())
+    };
+    let ratio = |(own, alone): (Option<&ServiceFigures>, Option<&ServiceFigures>)| Some(number(own?) / number(alone?));
+    let ratios: Vec<f64> = of("holmes").zip(of("alone")).map(ratio).collect::<Option<_>>()?;
+    (!ratios.is_empty()).then_some(ratios)
+}
+
+fn over(own: &[f64], other: &[f64]) -> Vec<f64> {
+    own.iter().zip(other).map(|(own, other)| own / other).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_sim::scenario::PointValue;
+
+    use super::super::evidence::tests::run;
+    use super::*;
+    use crate::bench::papers::statement::failing;
+
+    /// Latency over that of alone, at each threshold.
+    fn says(times: [f64; 5]) -> Vec<&'static str> {
+        let mut outcomes = Vec::new();
+        for (threshold, times) in THRESHOLDS.into_iter().zip(times) {
+            for (setting, times) in [("alone", 1.0), ("holmes", times)] {
+                let mut run = run("redis-a", setting, times);
+                run.at.push((THRESHOLD.to_owned(), PointValue::Number(threshold)));
+                outcomes.push(run);
+            }
+        }
+        failing(&STATEMENTS, &Evidence { outcomes })
+    }
+
+    #[test]
+    fn what_the_paper_saw_passes_and_anything_less_fails() {
+        let all = STATEMENTS.map(|statement| statement.says);
+        assert_eq!(says([1.0, 1.1, 1.1, 1.3, 1.4]), [""; 0]);
+        assert_eq!(says([1.1, 1.1, 1.1, 1.3, 1.4]), [all[0]]);
+        assert_eq!(says([1.0, 1.2, 1.1, 1.3, 1.4]), [all[1]]);
+        assert_eq!(says([1.0, 1.0, 1.0, 1.0, 1.0]), [all[2]]);
+    }
+}

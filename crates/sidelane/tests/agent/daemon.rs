@@ -1,0 +1,110 @@
+//! A running agent, and its file.
+
+use std::ffi::OsStr;
+use std::path::{Path, PathBuf};
+
+use serde_json::Value;
+
+use crate::common::{Finished, Run, Running};
+
+/// The agent's file.
+#[derive(Clone, Debug, Default)]
+pub struct File(String);
+
+impl File {
+    /// Holmes with CPU 0 reserved, on a machine of one core with two lanes.
+    pub fn holmes() -> Self {
+        Self(
+            "[policy]\nkind = \"holmes\"\nreserved = \"0\"\nsiblings = [\"0,1\"]\n\n[metric]\nsource = \"harm\"\n"
+                .to_owned(),
+        )
+    }
+
+    /// The same with a service that never starts, and batch that never starts.
+    pub fn of_nobody() -> Self {
+        Self::holmes().with_service("comm = \"nobody\"").with_batch("/nobody")
+    }
+
+    /// A service, and how it is found.
+    pub fn with_service(self, table: &str) -> Self {
+        Self(format!("{}\n[[service]]\nname = \"the service\"\n{table}\n", self.0))
+    }
+
+    /// Batch below this group.
+    pub fn with_batch(self, path: &str) -> Self {
+        Self(format!("{}\n[[batch]]\ncgroup = \"{path}\"\n", self.0))
+    }
+
+    /// More lines.
+    pub fn and(self, lines: &str) -> Self {
+        Self(format!("{}\n{lines}\n", self.0))
+    }
+
+    /// The same with other words.
+    pub fn replace(&self, from: &str, to: &str) -> Self {
+        assert!(self.0.contains(from), "no `{from}` in {}", self.0);
+        Self(self.0.replace(from, to))
+    }
+
+    fn write(&self, path: &Path) {
+        std::fs::write(path, &self.0).expect("a file can be written in a temporary directory");
+    }
+}
+
+/// An agent that runs.
+pub struct Daemon {
+    pub run: Running,
+    config: PathBuf,
+    _dir: tempfile::TempDir,
+}
+
+impl Daemon {
+    /// Starts it, and waits until it looks after as many services and containers.
+    #[track_caller]
+    pub fn start(file: &File, services: usize, containers: usize) -> Self {
+        let mut daemon = Self::launch(file, Run::with_arguments(&[]));
+        daemon.wait_for(services, containers);
+        daemon
+    }
+
+    /// Starts it, as `run` says.
+    pub fn launch(file: &File, run: Run) -> Self {
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let config = dir.path().join("sidelane.toml");
+        let run = if run.has_arguments() { run } else { run.and(&["agent"]) };
+        let run = run.and(&[OsStr::new("--config"), config.as_os_str()]);
+        let audit = run.audit_path();
+        file.clone().and(&format!("[audit]\nfile = \"{}\"", audit.display())).write(&config);
+        Self { run: run.start_as_is(), config, _dir: dir }
+    }
+
+    /// Waits until it looks after as many services and containers.
+    #[track_caller]
+    pub fn wait_for(&mut self, services: usize, containers: usize) {
+        let count = |status: &Value, what: &str| status[what].as_array().map(Vec::len);
+        self.run.wait_until(&format!("it looked after {services} services and {containers} containers"), |_| {
+            let status = status();
+            count(&status, "services") == Some(services) && count(&status, "containers") == Some(containers)
+        });
+    }
+
+    /// Has it read another file.
+    pub fn reload(&self, file: &File) {
+        let audit = self.run.audit_path();
+        file.clone().and(&format!("[audit]\nfile = \"{}\"", audit.display())).write(&self.config);
+        self.run.signal(libc::SIGHUP);
+    }
+
+    /// Ends it.
+    #[track_caller]
+    pub fn end(self) -> Finished {
+        self.run.signal(libc::SIGTERM);
+        self.run.wait_for_end().must_exit(0)
+    }
+}
+
+/// What the running agent tells; nothing if there is none.
+pub fn status() -> Value {
+    let asked = Run::with_arguments(&["status", "--json"]).start_as_is().wait_for_end();
+    serde_json::from_str(&asked.stdout).unwrap_or_default()
+}

@@ -1,0 +1,185 @@
+//! Faults: whatever goes wrong, the machine is put right and the service is untouched.
+
+use std::fs;
+
+use crate::common::{Footprint, Run, lanes_to_ourselves, process, wait_until};
+use crate::daemon::{Daemon, File, status};
+use crate::groups::{Place, Tree};
+use crate::service::Program;
+
+#[track_caller]
+fn a_killed_agent_gives_everything_back(place: Place) {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let Some(tree) = Tree::make(place) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container("one");
+    let lists = [tree.list(), one.list()];
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let mut daemon = Daemon::start(&file, 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    daemon.run.kill();
+    wait_until("batch had its CPUs back", || one.cpus() == "0-1");
+    wait_until("the groups had their lists back", || [tree.list(), one.list()] == lists);
+    // Another one begins from the machine as it is.
+    let daemon = Daemon::start(&file, 1, 1);
+    wait_until("batch had left the reserved CPU again", || one.cpus() == "1");
+    daemon.end();
+    assert_eq!([tree.list(), one.list()], lists);
+    assert_eq!(one.cpus(), "0-1");
+    service.must_be_untouched();
+    drop((one, tree));
+    before.must_come_back();
+}
+
+#[test]
+fn a_killed_agent_gives_back_the_lists_of_groups() {
+    a_killed_agent_gives_everything_back(Place::Lists);
+}
+
+#[test]
+fn a_killed_agent_gives_back_the_cpus_of_threads() {
+    a_killed_agent_gives_everything_back(Place::NoLists);
+}
+
+#[test]
+fn a_killed_agent_gives_a_placed_service_its_cpus_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let program = Program::new();
+    let service = program.start("0-1");
+    let table = format!("{}\nmay_be_placed = true", program.rule());
+    let mut daemon = Daemon::start(&File::holmes().with_service(&table).with_batch("/nobody"), 1, 0);
+    wait_until("the service was placed", || service.cpus() == "0");
+    daemon.run.kill();
+    wait_until("the service had its CPUs back", || service.cpus() == "0-1");
+    service.must_be_untouched();
+}
+
+#[test]
+fn containers_that_vanish_at_any_moment_are_let_go_of() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let steady = tree.container("steady");
+    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    for round in 0..20 {
+        let some: Vec<_> = (0..3).map(|number| tree.container(&format!("brief-{round}-{number}"))).collect();
+        if round % 2 == 0 {
+            daemon
+                .run
+                .wait_until("one of them was seen", |_| status()["containers"].as_array().map(Vec::len) > Some(1));
+        }
+        drop(some);
+    }
+    daemon.wait_for(1, 1);
+    wait_until("the steady one is where it was", || steady.cpus() == "1");
+    let ended = daemon.end();
+    assert!(!ended.stderr.contains("cannot"), "{ended}");
+    assert_eq!([steady.cpus(), tree.list()], ["0-1", "0-1"]);
+    service.must_be_untouched();
+}
+
+#[test]
+fn a_change_of_somebody_else_is_put_right() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container("one");
+    let daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1" && tree.list() == "1");
+    tree.set_list("0-1");
+    one.set_list("0");
+    wait_until("batch was where it should be", || one.cpus() == "1");
+    assert!(status()["agent"]["repaired"].as_u64() > Some(0));
+    daemon.end();
+    assert_eq!(one.cpus(), "0-1");
+    service.must_be_untouched();
+}
+
+#[test]
+fn a_cpu_that_goes_offline_is_left_and_used_again_when_it_is_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let offline = dir.path().join("offline");
+    fs::write(&offline, "").unwrap();
+    let one = tree.container("one");
+    let file = File::of_nobody().replace("/nobody", tree.path());
+    let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
+    let mut daemon = Daemon::launch(&file, run);
+    daemon.wait_for(0, 1);
+    wait_until("batch had the CPU that is not reserved", || one.cpus() == "1");
+    fs::write(&offline, "1").unwrap();
+    wait_until("batch that has no CPU was paused", || one.is_frozen());
+    assert_eq!(status()["cpus"].as_array().map(Vec::len), Some(1));
+    fs::write(&offline, "").unwrap();
+    wait_until("batch went on there", || one.cpus() == "1" && !one.is_frozen());
+    fs::write(&offline, "1").unwrap();
+    wait_until("batch was paused again", || one.is_frozen());
+    daemon.end();
+    assert!(!one.is_frozen());
+}
+
+#[test]
+fn a_bad_file_changes_nothing_and_a_good_one_is_taken_over() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container("one");
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let mut daemon = Daemon::start(&file, 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    daemon.reload(&file.replace("holmes", "homes"));
+    daemon.run.wait_until("the bad file was refused", |run| run.errors().contains("was not taken over"));
+    assert_eq!(one.cpus(), "1");
+    daemon.reload(&file.replace("reserved = \"0\"", "reserved = \"1\""));
+    wait_until("batch had left the other CPU", || one.cpus() == "0");
+    daemon.reload(&file.replace(tree.path(), "/somewhere-else"));
+    wait_until("batch that is not named any more had its CPUs back", || one.cpus() == "0-1");
+    daemon.wait_for(1, 0);
+    daemon.end();
+    service.must_be_untouched();
+}
+
+#[test]
+fn a_service_that_is_started_again_is_found_again() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let file = File::holmes()
+        .with_service(&program.rule())
+        .with_batch("/nobody")
+        .replace("[metric]", "[intervals]\nprocesses = \"100ms\"\n[metric]");
+    let mut daemon = Daemon::start(&file, 1, 0);
+    drop(service);
+    daemon.wait_for(0, 0);
+    let again = program.start("0");
+    daemon.wait_for(1, 0);
+    daemon.end();
+    again.must_be_untouched();
+}
+
+#[test]
+fn a_killed_guardian_is_replaced_and_the_new_one_knows_what_to_undo() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container("one");
+    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    let guardian = daemon.run.guardian_other_than(None);
+    process::kill(guardian);
+    daemon.run.guardian_other_than(Some(guardian));
+    daemon.run.wait_until("that was noted", |run| run.errors().contains("was replaced"));
+    daemon.run.kill();
+    wait_until("batch had its CPUs back", || one.cpus() == "0-1");
+    service.must_be_untouched();
+    drop((one, tree));
+    before.must_come_back();
+}

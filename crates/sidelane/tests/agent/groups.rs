@@ -1,0 +1,166 @@
+//! Batch containers: groups with busy processes in them, as a runtime makes them.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use sidelane_host::cgroup::{Hierarchy, Leaf};
+
+use crate::common::{SPIN, process, wait_until};
+
+/// Where a tree of groups is to be.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Place {
+    /// Where groups have lists of CPUs.
+    Lists,
+    /// Where they have none, and can be frozen.
+    NoLists,
+}
+
+impl Place {
+    fn hierarchies(self) -> Vec<Hierarchy> {
+        let all = Hierarchy::all().into_iter();
+        let has_lists = |found: &Hierarchy| {
+            found.controls("cpuset")
+                || (found.is_v2() && found.own_dir().is_some_and(|dir| dir.join("cpuset.cpus").exists()))
+        };
+        all.filter(|found| match self {
+            Self::Lists => has_lists(found) || found.controls("freezer"),
+            Self::NoLists => found.is_v2() && !has_lists(found),
+        })
+        .collect()
+    }
+}
+
+/// A tree of groups of that name, in each of its hierarchies. Dropping it removes it.
+pub struct Tree {
+    path: String,
+    leaves: Vec<Leaf>,
+}
+
+impl Tree {
+    /// Makes it; `None` if that cannot be done here, with a message.
+    pub fn make(place: Place) -> Option<Self> {
+        let name = format!("batch-test-{}-{:?}", std::process::id(), std::thread::current().id());
+        let name = name.replace(['(', ')'], "");
+        let dirs: Vec<PathBuf> =
+            place.hierarchies().iter().filter_map(|found| Some(found.own_dir()?.join(&name))).collect();
+        let leaves: Vec<Leaf> = dirs.into_iter().filter_map(|dir| make_group(&dir)).collect();
+        if leaves.is_empty() {
+            sidelane_skip::skip(format!("needs groups ({place:?}), which cannot be made here"));
+            return None;
+        }
+        Some(Self { path: format!("/{name}"), leaves })
+    }
+
+    /// Its path, as the agent's file has it.
+    pub fn path(&self) -> &str {
+        &self.path
+    }
+
+    /// Its own list of CPUs.
+    pub fn list(&self) -> String {
+        list_of(&self.leaves)
+    }
+
+    /// Gives it a list of CPUs, as its owner may.
+    pub fn set_list(&self, cpus: &str) {
+        set_list(&self.leaves, cpus);
+    }
+
+    /// A container with a busy process.
+    pub fn container(&self, name: &str) -> Container {
+        self.container_that(name, SPIN)
+    }
+
+    /// A container in which a shell runs a script.
+    pub fn container_that(&self, name: &str, script: &str) -> Container {
+        let leaves: Vec<Leaf> = self.leaves.iter().filter_map(|leaf| make_group(&leaf.dir.join(name))).collect();
+        assert_eq!(leaves.len(), self.leaves.len(), "a group can be made below another");
+        let enter: Vec<String> =
+            leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
+        let mut command = Command::new("sh");
+        let command = process::ends_with_the_test(&mut command);
+        let command = command.args(["-c", &format!("{} {script}", enter.concat())]).process_group(0);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell starts");
+        let pid = child.id().to_string();
+        let is_in = |leaf: &Leaf| leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid));
+        wait_until("the container was in its groups", || leaves.iter().all(is_in));
+        Container { child, leaves }
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
+    }
+}
+
+/// A container. Dropping it ends it.
+pub struct Container {
+    child: Child,
+    leaves: Vec<Leaf>,
+}
+
+impl Container {
+    /// Its first process.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The CPUs that its first process may run on.
+    pub fn cpus(&self) -> String {
+        process::allowed_cpus(self.pid()).unwrap_or_default()
+    }
+
+    /// What its list of CPUs says, if it has one.
+    pub fn list(&self) -> String {
+        list_of(&self.leaves)
+    }
+
+    /// Gives it a list of CPUs, as its owner may.
+    pub fn set_list(&self, cpus: &str) {
+        set_list(&self.leaves, cpus);
+    }
+
+    /// Whether it is frozen.
+    pub fn is_frozen(&self) -> bool {
+        let says =
+            |file: &str, word: &str| self.leaves.iter().any(|leaf| leaf.read(file).is_ok_and(|text| text == word));
+        says("freezer.self_freezing", "1") || says("cgroup.freeze", "1")
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        for leaf in &self.leaves {
+            let _ = leaf.write("freezer.state", "THAWED");
+        }
+        // SAFETY: plain system call; the child is not reaped yet, so the group is its own.
+        unsafe { libc::killpg(self.pid() as libc::pid_t, libc::SIGKILL) };
+        let _ = self.child.wait();
+        self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
+    }
+}
+
+/// As a runtime makes a group: a list of CPUs is that of the group above.
+fn make_group(dir: &Path) -> Option<Leaf> {
+    fs::create_dir(dir).ok()?;
+    if dir.join("cpuset.mems").exists() && !dir.join("cgroup.controllers").exists() {
+        let above = dir.parent()?;
+        for file in ["cpuset.mems", "cpuset.cpus"] {
+            fs::write(dir.join(file), fs::read(above.join(file)).ok()?).ok()?;
+        }
+    }
+    Some(Leaf { dir: dir.to_owned() })
+}
+
+fn list_of(leaves: &[Leaf]) -> String {
+    leaves.iter().find_map(|leaf| leaf.read("cpuset.cpus").ok()).unwrap_or_default()
+}
+
+fn set_list(leaves: &[Leaf], cpus: &str) {
+    let leaf = leaves.iter().find(|leaf| leaf.has("cpuset.cpus")).expect("it has a list");
+    leaf.write("cpuset.cpus", cpus).expect("the list can be written");
+}

@@ -1,0 +1,103 @@
+//! The lane gate beside the policy: the agent decides which CPUs batch has, holders keep it off a sibling while the
+//! service works.
+
+use crate::common::lanes::REQUEST_LANE;
+use crate::common::process::allowed_cpus;
+use crate::common::{Footprint, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until};
+use crate::daemon::{Daemon, File, status};
+use crate::groups::{Container, Place, Tree};
+use crate::service::Program;
+
+/// An agent with a gate, a service on the request lane, and batch on the other.
+struct Scene {
+    words: Words,
+    service: ServiceOnCommand,
+    daemon: Daemon,
+    file: File,
+    batch: Container,
+    tree: Tree,
+    before: Footprint,
+    _program: Program,
+    _turn: Turn,
+}
+
+impl Scene {
+    #[track_caller]
+    fn set() -> Option<Self> {
+        let turn = lanes_to_ourselves()?;
+        let before = Footprint::now();
+        let tree = Tree::make(Place::Lists)?;
+        let (program, service) = Program::on_command();
+        let batch = tree.container("one");
+        let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+        let file = file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
+        let mut daemon = Daemon::start(&file, 1, 1);
+        let words = Words::of(&mut daemon.run);
+        wait_until("batch was on its lane", || words.batch_is_on());
+        Some(Self { words, service, daemon, file, batch, tree, before, _program: program, _turn: turn })
+    }
+
+    #[track_caller]
+    fn must_end_well(self) {
+        let Self { service, daemon, batch, tree, before, .. } = self;
+        assert_eq!(allowed_cpus(service.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
+        daemon.end();
+        assert_eq!((batch.cpus().as_str(), batch.is_frozen()), ("0-1", false));
+        drop((batch, tree));
+        before.must_come_back();
+    }
+}
+
+#[test]
+fn batch_leaves_its_lane_at_each_turn_of_the_service() {
+    let Some(mut scene) = Scene::set() else { return };
+    for _ in 0..5 {
+        let summons = scene.words.summons();
+        scene.service.work();
+        wait_until("batch had left", || scene.words.is_kept() && scene.words.is_left());
+        assert!(scene.words.summons() > summons);
+        scene.words.must_stay_empty();
+        scene.service.rest();
+        wait_until("batch was back", || !scene.words.busy() && scene.words.batch_is_on());
+    }
+    let cpus = status()["cpus"].clone();
+    assert_eq!(cpus[1]["owner"], "the lane gate", "{cpus}");
+    scene.must_end_well();
+}
+
+#[test]
+fn a_lane_that_is_held_is_not_let_go_of_when_the_file_is_read_again() {
+    let Some(mut scene) = Scene::set() else { return };
+    scene.service.work();
+    wait_until("batch had left", || scene.words.is_kept() && scene.words.is_left());
+    let file = scene.file.replace("name = \"the service\"", "name = \"the service\"\nslo = \"p99=5ms\"");
+    scene.daemon.reload(&file);
+    scene.daemon.run.wait_until_audited("reload", 0);
+    scene.words.must_stay_empty();
+    assert!(scene.words.is_kept());
+    scene.service.rest();
+    wait_until("batch was back", || !scene.words.busy() && scene.words.batch_is_on());
+    scene.must_end_well();
+}
+
+#[test]
+fn batch_whose_only_lane_is_held_for_long_is_paused_until_the_service_rests() {
+    let Some(mut scene) = Scene::set() else { return };
+    scene.service.work();
+    wait_until("batch was paused", || scene.batch.is_frozen());
+    scene.service.rest();
+    wait_until("batch went on", || !scene.batch.is_frozen() && scene.words.batch_is_on());
+    scene.must_end_well();
+}
+
+#[test]
+fn an_agent_that_is_killed_while_it_holds_leaves_nothing_behind() {
+    let Some(mut scene) = Scene::set() else { return };
+    scene.service.work();
+    wait_until("batch had left", || scene.words.is_kept() && scene.words.is_left());
+    scene.daemon.run.kill();
+    wait_until("batch had its CPUs back", || scene.batch.cpus() == "0-1" && !scene.batch.is_frozen());
+    assert_eq!(allowed_cpus(scene.service.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
+    drop((scene.batch, scene.tree));
+    scene.before.must_come_back();
+}

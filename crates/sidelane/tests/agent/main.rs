@@ -1,0 +1,13 @@
+//! The agent on real groups and processes: what it decides is done, whatever happens meanwhile, and undone.
+
+#[path = "../common/mod.rs"]
+mod common;
+mod daemon;
+mod faults;
+mod groups;
+mod interference;
+mod lanes;
+mod metrics;
+mod others;
+mod service;
+mod shares;

@@ -1,0 +1,104 @@
+//! A service that nobody else on the machine has the name of.
+
+use std::fs;
+use std::os::unix::process::CommandExt;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
+
+use tempfile::TempDir;
+
+use crate::common::job::looks_of;
+use crate::common::service::ON_COMMAND;
+use crate::common::{Service, ServiceOnCommand, process, wait_until};
+
+static NUMBER: AtomicUsize = AtomicUsize::new(0);
+
+/// A program of a name of its own.
+pub struct Program {
+    comm: String,
+    path: PathBuf,
+    _dir: TempDir,
+}
+
+impl Program {
+    /// A copy of `sleep`.
+    pub fn new() -> Self {
+        Self::copy_of("/bin/sleep")
+    }
+
+    /// A copy of a shell that forks again and again on command, and so takes page faults.
+    pub fn faulting_on_command() -> (Self, ServiceOnCommand) {
+        Self::shell("while read -r end; do while [ ! -e \"$end\" ]; do (:); done; done")
+    }
+
+    /// A copy of a shell that works on command, and the service that it is, on the request lane.
+    pub fn on_command() -> (Self, ServiceOnCommand) {
+        Self::shell(ON_COMMAND)
+    }
+
+    fn shell(script: &str) -> (Self, ServiceOnCommand) {
+        let program = Self::copy_of("/bin/sh");
+        let path = program.path.to_str().expect("a readable path");
+        let service = Service::of_command_on_command(path, &["-c", script]);
+        (program, service)
+    }
+
+    fn copy_of(original: &str) -> Self {
+        // The kernel keeps 15 bytes.
+        let comm = format!("svc{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
+        let dir = tempfile::tempdir().expect("a temporary directory can be made");
+        let path = dir.path().join(&comm);
+        fs::copy(original, &path).expect("a program can be copied");
+        Self { comm, path, _dir: dir }
+    }
+
+    /// How the agent's file finds it.
+    pub fn rule(&self) -> String {
+        format!("comm = \"{}\"", self.comm)
+    }
+
+    /// Starts it on these CPUs.
+    pub fn start(&self, cpus: &str) -> Sleeper {
+        let mut command = Command::new("taskset");
+        let command = process::ends_with_the_test(&mut command).args(["-c", cpus]).arg(&self.path).arg("1000");
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).process_group(0).spawn();
+        let mut sleeper = Sleeper { child: child.expect("the service starts"), looked: String::new() };
+        let pid = sleeper.pid();
+        wait_until("the service ran its own program", || process::program(pid).as_ref() == Some(&self.path));
+        sleeper.looked = looks_of(pid);
+        sleeper
+    }
+}
+
+/// A service that sleeps. Dropping it ends it.
+pub struct Sleeper {
+    child: Child,
+    looked: String,
+}
+
+impl Sleeper {
+    /// Its process id.
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    /// The CPUs that it may run on.
+    pub fn cpus(&self) -> String {
+        process::allowed_cpus(self.pid()).unwrap_or_default()
+    }
+
+    /// Fails unless it is there, and is as it was: CPUs, class, groups.
+    #[track_caller]
+    pub fn must_be_untouched(&self) {
+        assert!(process::is_alive(self.pid()), "the service has ended");
+        assert_eq!(looks_of(self.pid()), self.looked);
+    }
+}
+
+impl Drop for Sleeper {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}

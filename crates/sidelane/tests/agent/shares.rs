@@ -1,0 +1,104 @@
+//! Sharing: containers get the CPUs that the policy gives them, by whatever means there are, and get back what they
+//! had.
+
+use crate::common::{Footprint, Run, lanes_to_ourselves, wait_until};
+use crate::daemon::{Daemon, File, status};
+use crate::groups::{Place, Tree};
+use crate::service::Program;
+
+#[track_caller]
+fn batch_leaves_reserved_cpus(place: Place) {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let Some(tree) = Tree::make(place) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let (one, other) = (tree.container("one"), tree.container("other"));
+    let lists = [tree.list(), one.list(), other.list()];
+    assert_eq!([one.cpus(), other.cpus()], ["0-1", "0-1"]);
+    let daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 2);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1" && other.cpus() == "1");
+    let told = status();
+    assert_eq!(told["cpus"][0]["reserved"], true, "{told}");
+    assert_eq!(told["containers"][0]["cpus"], "1", "{told}");
+    service.must_be_untouched();
+    let ended = daemon.end();
+    let confined = ended.audit().into_iter().filter(|line| line["action"] == "confine").count();
+    assert!(confined >= 2, "{ended}");
+    assert_eq!([one.cpus(), other.cpus()], ["0-1", "0-1"]);
+    assert_eq!([tree.list(), one.list(), other.list()], lists);
+    service.must_be_untouched();
+    drop((one, other, tree));
+    before.must_come_back();
+}
+
+#[test]
+fn batch_leaves_reserved_cpus_by_the_lists_of_its_groups() {
+    batch_leaves_reserved_cpus(Place::Lists);
+}
+
+#[test]
+fn batch_leaves_reserved_cpus_thread_by_thread_where_groups_have_no_lists() {
+    batch_leaves_reserved_cpus(Place::NoLists);
+}
+
+#[test]
+fn a_container_that_comes_later_is_born_confined_and_gets_back_what_was_above_it() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container("one");
+    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    wait_until("the tree had left the reserved CPU", || tree.list() == "1");
+    let later = tree.container("later");
+    assert_eq!(later.cpus(), "1");
+    daemon.wait_for(1, 2);
+    daemon.end();
+    assert_eq!([one.cpus(), later.cpus(), later.list(), tree.list()], ["0-1", "0-1", "0-1", "0-1"]);
+    service.must_be_untouched();
+}
+
+#[test]
+fn a_service_is_placed_only_where_its_file_says_so() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let (free, placed) = (Program::new(), Program::new());
+    let (left_alone, moved) = (free.start("0-1"), placed.start("0-1"));
+    let _batch = tree.container("one");
+    let table = |name, rule, more| format!("[[service]]\nname = \"{name}\"\n{rule}\n{more}");
+    let file = File::holmes().with_batch(tree.path()).and(&table("left alone", free.rule(), ""));
+    let file = file.and(&table("placed", placed.rule(), "may_be_placed = true"));
+    let daemon = Daemon::start(&file, 2, 1);
+    wait_until("the service was placed", || moved.cpus() == "0");
+    left_alone.must_be_untouched();
+    daemon.end();
+    left_alone.must_be_untouched();
+    moved.must_be_untouched();
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let before = Footprint::now();
+    let program = Program::new();
+    let service = program.start("0");
+    let batch = tree.container("one");
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let mut daemon = Daemon::launch(&file, Run::with_arguments(&["agent", "--dry-run"]));
+    daemon.run.wait_until("it was said what would be done", |run| run.output().contains("would run"));
+    let claims: Vec<String> = before.left_over().into_iter().filter(|what| what.starts_with("claim")).collect();
+    assert_eq!((batch.cpus().as_str(), claims), ("0-1", vec![]));
+    let ended = daemon.end();
+    assert!(ended.stdout.contains("/one on CPUs 1:"), "{ended}");
+    assert_eq!(batch.cpus(), "0-1");
+    service.must_be_untouched();
+}
+
+#[test]
+fn without_an_agent_the_status_says_how_to_start_one() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let asked = Run::with_arguments(&["status"]).start_as_is().wait_for_end();
+    asked.must_exit(1).must_say(&["no agent runs", "sidelane agent --config FILE"]);
+}

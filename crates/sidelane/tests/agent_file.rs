@@ -1,0 +1,240 @@
+//! `sidelane agent check`, `show` and `example`, and what is found in real groups.
+
+mod common;
+
+use std::fs;
+use std::net::TcpListener;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Output, Stdio};
+
+use sidelane::agent::config::Config;
+use sidelane::agent::discover::{Changes, Finder};
+use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::clock::now_ns;
+
+const EXIT_USAGE: i32 = 2;
+
+fn agent(arguments: &[&str]) -> Output {
+    Command::new(env!("CARGO_BIN_EXE_sidelane")).arg("agent").args(arguments).output().expect("sidelane starts")
+}
+
+fn text(bytes: &[u8]) -> String {
+    String::from_utf8_lossy(bytes).into_owned()
+}
+
+/// A file, and its name.
+fn written(dir: &Path, content: &str) -> String {
+    let path = dir.join("sidelane.toml");
+    fs::write(&path, content).expect("a file can be written");
+    path.display().to_string()
+}
+
+#[test]
+fn the_example_passes_the_check() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = written(dir.path(), &text(&agent(&["example"]).stdout));
+    let check = agent(&["check", &file]);
+    let said = format!("{file}: 1 service, 1 tree of batch, policy holmes; nothing is wrong\n");
+    assert_eq!((check.status.code(), text(&check.stdout), text(&check.stderr)), (Some(0), said, String::new()));
+}
+
+#[test]
+fn all_that_is_wrong_is_a_usage_error() {
+    let dir = tempfile::tempdir().unwrap();
+    let file =
+        written(dir.path(), "[[service]]\nname = \"a\"\nport = 0\n[[batch]]\ncgroup = \"/b\"\n[policy]\ns = 1\n");
+    let said = format!(
+        "{file}:3: `service.port` is 0; write a whole number from 1 to 65535\n\
+         {file}:7: `policy.s` is 1, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \"8us\" \
+         or \"1.5s\"\n"
+    );
+    for verb in [&["check", &file][..], &["show", "--config", &file]] {
+        let wrong = agent(verb);
+        assert_eq!(
+            (wrong.status.code(), text(&wrong.stdout), text(&wrong.stderr)),
+            (Some(EXIT_USAGE), String::new(), said.clone())
+        );
+    }
+}
+
+#[test]
+fn a_file_that_does_not_fit_the_machine_is_shown_with_what_to_do() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = written(
+        dir.path(),
+        "[[service]]\nname = \"a\"\ncomm = \"no-such-service\"\n[[batch]]\ncgroup = \"/no-such-group\"\n\
+         [policy]\nreserved = \"7000\"\n",
+    );
+    let shown = agent(&["show", "--config", &file]);
+    let said = text(&shown.stdout).split_whitespace().collect::<Vec<_>>().join(" ");
+    assert_eq!(shown.status.code(), Some(1), "{said}");
+    assert!(said.contains("service a: nothing is found by comm no-such-service; it is followed"), "{said}");
+    assert!(said.contains("batch /no-such-group: there is no such group;"), "{said}");
+    assert!(said.contains("policy.reserved names CPUs 7000, and the machine has 0"), "{said}");
+    assert!(said.contains("policy.reserved \"7000\" line 7"), "{said}");
+    assert!(said.contains("policy.t \"80%\" default"), "{said}");
+}
+
+/// A tree of groups in the hierarchies of this machine that batch can be told by.
+struct Tree {
+    leaves: Vec<Leaf>,
+    processes: Vec<Child>,
+}
+
+impl Tree {
+    fn make() -> Option<Self> {
+        let name = format!("containers-{}-{:?}", std::process::id(), std::thread::current().id());
+        let name = name.replace(['(', ')'], "");
+        let wanted = |found: &Hierarchy| found.is_v2() || found.controls("cpuset") || found.controls("freezer");
+        let hierarchies = Hierarchy::all().into_iter().filter(wanted);
+        let leaves: Vec<Leaf> = hierarchies.filter_map(|found| Leaf::make(&found, &name).ok()).collect();
+        if leaves.is_empty() {
+            sidelane_skip::skip("needs control groups of its own, which cannot be made here".to_owned());
+            return None;
+        }
+        Some(Self { leaves, processes: Vec::new() })
+    }
+
+    /// Its path, as the agent's file names it.
+    fn path(&self) -> String {
+        let mounts = Hierarchy::all().into_iter().map(|found| found.mount);
+        let below = mounts.filter_map(|mount| Some(self.leaves[0].dir.strip_prefix(mount).ok()?.to_owned()));
+        format!("/{}", below.min_by_key(|path| path.as_os_str().len()).expect("it is in a hierarchy").display())
+    }
+
+    fn dirs(&self, name: &str) -> Vec<PathBuf> {
+        self.leaves.iter().map(|leaf| leaf.dir.join(name)).collect()
+    }
+
+    /// Makes a container with one process.
+    fn start(&mut self, name: &str) -> u32 {
+        let sleeper = Command::new("sleep").arg("1000").stdin(Stdio::null()).spawn().expect("sleep starts");
+        let pid = sleeper.id();
+        for dir in self.dirs(name) {
+            fs::create_dir(&dir).expect("a group can be made");
+            for file in ["cpuset.mems", "cpuset.cpus"].iter().filter(|file| dir.join(file).exists()) {
+                let above = fs::read(dir.parent().expect("it has one").join(file)).expect("it can be read");
+                // Version 2 may have nothing to copy.
+                let _ = fs::write(dir.join(file), above);
+            }
+            fs::write(dir.join("cgroup.procs"), pid.to_string()).expect("the group takes a process");
+        }
+        self.processes.push(sleeper);
+        pid
+    }
+
+    fn stop(&mut self, name: &str) {
+        self.processes.drain(..).for_each(|mut child| {
+            let _ = child.kill();
+            let _ = child.wait();
+        });
+        self.dirs(name).iter().for_each(|dir| drop(Leaf { dir: dir.clone() }.remove()));
+    }
+}
+
+impl Drop for Tree {
+    fn drop(&mut self) {
+        ["a", "b"].into_iter().for_each(|name| self.stop(name));
+        self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
+    }
+}
+
+fn names(changes: &Changes) -> (Vec<&str>, Vec<&str>) {
+    let came = changes.containers_came.iter().map(|container| container.name.as_str());
+    (came.collect(), changes.containers_gone.iter().map(|id| id.path.as_str()).collect())
+}
+
+#[test]
+fn real_containers_come_and_go() {
+    let Some(mut tree) = Tree::make() else { return };
+    let path = tree.path();
+    let file = format!("[[service]]\nname = \"x\"\ncgroup = \"/no-such-group\"\n[[batch]]\ncgroup = \"{path}\"\n");
+    let mut finder = Finder::new(&Config::parse("a.toml", &file).unwrap());
+    assert_eq!(finder.look(now_ns()), Changes::default());
+
+    let (a, b) = (format!("{path}/a"), format!("{path}/b"));
+    let pid = tree.start("a");
+    let changes = finder.look(now_ns());
+    assert_eq!(names(&changes), (vec![a.as_str()], vec![]));
+    let first = changes.containers_came[0].id.clone();
+    assert_eq!(finder.processes(&first), [pid]);
+    assert_eq!(finder.look(now_ns()), Changes::default());
+
+    tree.stop("a");
+    tree.start("a");
+    let changes = finder.look(now_ns());
+    assert_eq!(names(&changes), (vec![a.as_str()], vec![a.as_str()]), "it was made again");
+    assert_ne!(changes.containers_came[0].id, first);
+
+    tree.start("b");
+    assert_eq!(names(&finder.look(now_ns())), (vec![b.as_str()], vec![]));
+    tree.stop("a");
+    assert_eq!(names(&finder.look(now_ns())), (vec![], vec![a.as_str()]));
+    assert_eq!(finder.look(now_ns()), Changes::default());
+}
+
+/// A process of a name that nobody else bears, until it is dropped.
+struct Named(Child);
+
+impl Named {
+    fn start(dir: &Path, name: &str) -> Self {
+        fs::copy("/bin/sleep", dir.join(name)).expect("sleep can be copied");
+        let named = Self(Command::new(dir.join(name)).arg("1000").stdin(Stdio::null()).spawn().expect("it starts"));
+        let comm = || fs::read_to_string(format!("/proc/{}/comm", named.0.id())).unwrap_or_default();
+        common::wait_until("it had its name", || comm().trim_end() == name);
+        named
+    }
+}
+
+impl Drop for Named {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+#[test]
+fn a_service_and_a_container_are_shown_to_people_and_programs() {
+    let Some(mut tree) = Tree::make() else { return };
+    tree.start("a");
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("sl-{}", std::process::id());
+    let service = Named::start(dir.path(), &name);
+    let content = format!(
+        "[[service]]\nname = \"here\"\ncomm = \"{name}\"\nslo = \"p99=5ms\"\n\
+         [[batch]]\ncgroup = \"{}\"\ncpus = 1\n[policy]\nkind = \"unmanaged\"\n",
+        tree.path()
+    );
+    let file = written(dir.path(), &content);
+    let json = dir.path().join("shown.json");
+    let shown = agent(&["show", "--config", &file, "--json", &json.display().to_string()]);
+    assert!(shown.status.success(), "{}", text(&shown.stderr));
+    assert!(text(&shown.stdout).contains("1 (the file)"), "{}", text(&shown.stdout));
+    let shown: serde_json::Value = serde_json::from_str(&fs::read_to_string(json).unwrap()).unwrap();
+    assert_eq!(shown["services"][0]["name"], "here");
+    assert_eq!(shown["services"][0]["slo"], "p99=5ms");
+    assert_eq!(shown["services"][0]["pids"], serde_json::json!([service.0.id()]));
+    assert_eq!(shown["containers"][0]["group"], format!("{}/a", tree.path()));
+    assert_eq!(shown["containers"][0]["processes"], 1);
+    assert_eq!(shown["missing"], serde_json::json!([]));
+}
+
+/// The test's own port makes all that it has started part of the service.
+#[test]
+fn a_container_that_holds_a_service_is_left_alone() {
+    let Some(mut tree) = Tree::make() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let file = format!("[[service]]\nname = \"x\"\nport = {port}\n[[batch]]\ncgroup = \"{}\"\n", tree.path());
+    let mut finder = Finder::new(&Config::parse("a.toml", &file).unwrap());
+    tree.start("a");
+    let changes = finder.look(now_ns());
+    assert_eq!((changes.services_came.len(), finder.containers().count()), (1, 0));
+    assert!(changes.containers_came.is_empty() && changes.containers_gone.is_empty());
+    assert!(finder.lacks()[0].to_string().contains("/a: it holds processes of the service x"), "{:?}", finder.lacks());
+    drop(listener);
+    // Longer than all intervals: services are searched, and then its groups are free.
+    let (first, second) = (now_ns() + 10_000_000_000, now_ns() + 20_000_000_000);
+    assert_eq!(finder.look(first).services_gone, [changes.services_came[0].id]);
+    assert_eq!(finder.look(second).containers_came.len(), 1);
+}

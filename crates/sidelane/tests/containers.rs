@@ -1,0 +1,60 @@
+//! Batch containers of experiments: real groups, real commands.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use common::{Footprint, lab, lanes_to_ourselves, wait_until};
+use sidelane::experiment::containers::{Churn, Containers, Stay, Work, Workshop};
+use sidelane::lab::Lab;
+use sidelane_host::cgroup::{Group, processes};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::allowed_cpus;
+
+const NAME: &str = "sidelane-test-containers";
+const STAYS: [Stay; 2] = [
+    Stay { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },
+    Stay { name: "visitor", work: Work::Compress, from: 0.5, to: 0.9 },
+];
+/// Only a unit of time: the test reads no clock.
+const LENGTH: Duration = Duration::from_secs(10);
+
+#[test]
+fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let before = Footprint::now();
+    let folder = tempfile::tempdir().unwrap();
+    let workshop = Workshop::make(&Lab::at(lab), None, folder.path()).unwrap();
+    let cpus: CpuSet = "1".parse().unwrap();
+    let containers = Containers::make(NAME, &cpus, None).unwrap();
+    let path = containers.path().unwrap();
+    let mut churn = Churn::start(&STAYS, LENGTH, containers, &workshop).unwrap();
+    let done = |churn: &Churn<'_>, work| churn.work_done().get(work).copied().unwrap_or(0);
+    wait_until("the kernel works", || done(&churn, "matrix") > 100);
+    let group = Group::find(&format!("{path}/always")).expect("the container's group");
+    let found: BTreeSet<u32> = processes(&group.dir).into_iter().collect();
+    assert_eq!((found.len(), allowed_cpus(&found)), (1, cpus));
+
+    churn.tick(Duration::ZERO, LENGTH.mul_f64(0.6)).unwrap();
+    wait_until("files are compressed", || done(&churn, "zstd") >= 2);
+    churn.tick(LENGTH.mul_f64(0.6), LENGTH).unwrap();
+    assert!(Group::find(&format!("{path}/visitor")).is_none(), "the visitor has gone");
+    assert!(done(&churn, "zstd") >= 2, "{:?}", churn.work_done());
+    churn.finish().unwrap();
+    before.must_come_back();
+}
+
+/// A command that fails is no work.
+#[test]
+fn a_container_whose_command_fails_is_said() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let workshop = Workshop::make(&Lab::at("/nonexistent/lab".into()), None, folder.path()).unwrap();
+    let mut containers = Containers::make(NAME, &"1".parse().unwrap(), None).unwrap();
+    containers.start("broken", &Work::Kernel("matrix"), &workshop).unwrap();
+    let said = format!("{:#}", containers.stop("broken").unwrap_err());
+    assert!(said.contains("container broken") && said.contains("/nonexistent/lab"), "{said}");
+    containers.finish().unwrap();
+}
