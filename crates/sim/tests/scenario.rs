@@ -243,6 +243,31 @@ fn quick_runs_are_shorter() {
 
 /// The same seed gives the same result on any number of threads; another seed gives another result.
 #[test]
+fn cases_are_values_that_change_together() {
+    let case = |name: &str, limit: u32, run_s: u32| {
+        format!("[[case]]\nname = \"{name}\"\nset = {{ run_s = {run_s}, \"service.queue_limit\" = {limit} }}\n")
+    };
+    let text = format!("{GOOD}\n[quick]\nrun_s = 1\n{}{}", case("few", 1, 3), case("many", 4, 5));
+    let read = |quick| read_with(&text, Choices { quick, seed: None }).unwrap();
+    let limits = |experiment: &Experiment| {
+        experiment.points.iter().map(|point| point.runs[0].service.queue_limit).collect::<Vec<_>>()
+    };
+    assert_eq!(limits(&read(false)), [1, 1, 4, 4], "each with each value of the sweep");
+    assert_eq!(read(false).points[2].value("case"), Some(&PointValue::Text("many".to_owned())));
+    let seconds = |quick: bool, s: u64| {
+        assert_eq!(read(quick).points[3].runs[0].until, sidelane_sim::model::Until::Time(s * 1_000_000_000));
+    };
+    seconds(false, 5);
+    seconds(true, 1);
+    let twice = format!("{GOOD}\n{}{}", case("few", 1, 3), case("few", 4, 5));
+    let error = read_with(&twice, Choices::default()).unwrap_err();
+    assert_eq!(error, "a.toml:36: `case.1.name` is \"few\" for the second time; allowed: another name");
+    let unknown = format!("{GOOD}\n{}", case("few", 1, 3).replace("queue_limit", "queue_limits"));
+    let error = read_with(&unknown, Choices::default()).unwrap_err();
+    assert!(error.contains("`service.queue_limits` is swept, but is not a key here"), "{error}");
+}
+
+#[test]
 fn results_are_the_seeds() {
     let experiment = read(GOOD).unwrap();
     let runs = |threads, experiment: &Experiment| sweep::run(experiment, threads, &|_| ());
