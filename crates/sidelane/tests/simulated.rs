@@ -28,6 +28,23 @@ fn a_scenario_becomes_a_table_a_file_and_a_page() {
     assert!(std::fs::read_to_string(page).unwrap().contains("<svg"));
 }
 
+/// Two tables: a row for each service, and one for each machine.
+#[test]
+fn a_whole_machine_has_a_row_for_each_service_and_one_for_itself() {
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("a.json").display().to_string();
+    let run = sim(&["scenarios/chain.toml", "--quick", "--json", &json]);
+    assert!(run.status.success(), "{}", text(&run.stderr));
+    let result: serde_json::Value = serde_json::from_str(&std::fs::read_to_string(json).unwrap()).unwrap();
+    let rows = result["rows"].as_array().unwrap();
+    assert_eq!(rows.len(), 6 * (3 + 1));
+    let row = |setting: &str| rows.iter().find(|row| row["setting"] == setting).unwrap();
+    assert_eq!(row("leaf/alone")["beside_batch_percent"], 0);
+    assert!(row("leaf/unmanaged")["p99_over_alone"].as_f64() > row("leaf/holmes")["p99_over_alone"].as_f64());
+    assert!(row("machine/holmes")["onset_to_action_p50_us"].is_number());
+    assert!(row("machine/perfiso")["onset_to_action_p50_us"].is_null());
+}
+
 #[test]
 fn the_same_scenario_is_the_same_result_and_another_seed_another() {
     let table = |seed: &str| text(&sim(&["scenarios/elfen-fig11.toml", "--quick", "--seed", seed]).stdout);

@@ -249,9 +249,9 @@ fn holmes_protects_the_service_and_a_gate_gives_batch_more() {
     }
     assert!(holmes.batch_work_ns > 0.5 * unmanaged.batch_work_ns);
     assert!(gated.batch_work_ns > 1.05 * holmes.batch_work_ns);
-    // A look every 50 µs and 10 µs for the action; or 30 µs from the ring, and 20 µs.
+    // A look every 50 µs and 10 µs for the action; or until a window of 50 µs ends, 30 µs for the ring, and 20 µs.
     let [polled, rung_at] = [holmes, rung].map(|figures| figures.onset.unwrap());
     assert!(polled.count > 10 && polled.p50_ns <= 80_000 && polled.max_ns < 10_000_000, "{polled:?}");
-    assert!(rung_at.p50_ns >= 50_000 && rung_at.p50_ns < 52_000, "{rung_at:?}");
+    assert!(rung_at.p50_ns >= 100_000 && rung_at.p50_ns < 400_000, "{rung_at:?}");
     assert!(rung.looks < holmes.looks / 20 && rung.rings > 0 && holmes.rings == 0);
 }

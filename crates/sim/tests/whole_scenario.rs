@@ -218,6 +218,6 @@ fn results_are_the_same_on_every_machine() {
     let batch = (outcome.finished(), outcome.batch_work_ns.to_bits(), outcome.migrations);
     assert_eq!(
         (bits, batch),
-        ((7942, 3_407_871, 4_509_695, 4_696_085_850_120_978_019, 79_596, 154), (137, 4_754_308_023_842_766_848, 168))
+        ((7942, 3_411_967, 4_517_887, 4_696_113_710_102_873_879, 83_272, 142), (142, 4_754_684_709_346_213_888, 284))
     );
 }

@@ -65,7 +65,9 @@ impl Engine {
 
     /// The container at a place has done its work.
     pub(super) fn leave(&mut self, place: usize) {
+        let left = self.places.all[place].as_ref().map_or(CpuMask::EMPTY, |container| container.on);
         self.confine(place, CpuMask::EMPTY, false);
+        left.iter().for_each(|cpu| self.onset_is_void(cpu));
         self.set(Source::Container(place), NEVER);
         let Some(container) = self.places.leave(place) else { return };
         let kind = container.kind;
@@ -90,7 +92,7 @@ impl Engine {
         self.settle_around(cpu);
         self.cpus[cpu].batch.rotate_left(1);
         self.cpus[cpu].turn_ends = self.now + TURN_NS;
-        self.pay_for_switch(cpu);
+        self.pay_for_switch(self.cpus[cpu].batch[0]);
         self.resume_around(cpu);
     }
 
@@ -146,11 +148,9 @@ impl Engine {
         self.charge(place, self.model.machine.migration_ns * threads);
     }
 
-    /// The container that is next on a settled CPU loses the time of a context switch.
-    pub(super) fn pay_for_switch(&mut self, cpu: usize) {
-        if let Some(place) = self.cpus[cpu].container() {
-            self.charge(place, self.model.machine.context_switch_ns);
-        }
+    /// A container loses the time of a context switch.
+    pub(super) fn pay_for_switch(&mut self, place: usize) {
+        self.charge(place, self.model.machine.context_switch_ns);
     }
 
     /// A container has so much more to do.

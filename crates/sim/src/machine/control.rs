@@ -5,7 +5,7 @@ use sidelane_policy::cpus::{Action, ContainerSeen, CpuMask, CpuSeen, ServiceSeen
 use super::Engine;
 use super::sources::Source;
 use super::state::control::Controller;
-use super::state::cpu::{Counted, Window};
+use super::state::cpu::Window;
 use crate::time::Nanos;
 
 impl Engine {
@@ -55,13 +55,15 @@ impl Engine {
     fn see(&mut self, controller: &mut Controller) {
         let passed_ns = self.now - controller.looked_at;
         let (counters, clock_ghz) = (self.model.machine.counters, self.model.machine.clock_ghz);
-        let threshold = controller.control.by.threshold();
+        let (threshold, rings) = (controller.control.by.threshold(), controller.control.ring.is_some());
         for (cpu, seen) in self.cpus.iter_mut().zip(&mut controller.seen.cpus) {
             let window = std::mem::take(&mut cpu.window);
             *seen = cpu_seen(&window, passed_ns);
-            seen.interference = window.counted.vpi(clock_ghz).filter(|_| counters);
-            let disturbed = cpu.disturbed || seen.interference >= threshold;
-            cpu.onset = cpu.onset.filter(|_| disturbed);
+            let vpi = if rings { cpu.guard.take_peak() } else { window.vpi(clock_ghz) };
+            seen.interference = vpi.filter(|_| counters);
+            // What was gone before anybody saw it is not counted.
+            let calm = !cpu.disturbed && seen.interference.is_some_and(|vpi| threshold.is_none_or(|e| vpi < e));
+            cpu.onset = cpu.onset.filter(|_| !calm);
         }
         self.see_services(controller);
         for (place, container) in self.places.all.iter().enumerate() {
@@ -82,46 +84,6 @@ impl Engine {
         for (number, cpu) in self.cpus.iter().enumerate() {
             if let Some(thread) = cpu.thread {
                 self.services[thread.service].ran_on.insert(number);
-            }
-        }
-    }
-
-    /// Whoever runs on a CPU has another speed: perhaps a service is disturbed there now.
-    pub(super) fn notice(&mut self, at: usize) {
-        let Some(controller) = &mut self.controller else { return };
-        let Some(threshold) = controller.control.by.threshold() else { return };
-        let cpu = &mut self.cpus[at];
-        let interference = cpu.pace.vpi(self.model.machine.clock_ghz).filter(|_| cpu.thread.is_some());
-        let was_disturbed = std::mem::replace(&mut cpu.disturbed, interference.is_some_and(|value| value >= threshold));
-        if !cpu.disturbed || was_disturbed {
-            return;
-        }
-        if cpu.pace.beside_batch {
-            cpu.onset.get_or_insert(self.now);
-        }
-        let Some(ring) = &controller.control.ring else { return };
-        // The kernel program compares what it counted since the switch.
-        cpu.window.counted = Counted::default();
-        if controller.ring_at.is_some() {
-            return;
-        }
-        controller.ring_at = Some(self.now + ring.draw(&mut controller.latency));
-        if controller.to_do.is_empty() {
-            let next = controller.next_look(self.now);
-            self.set(Source::Control, next);
-        }
-    }
-
-    /// Containers have left a CPU because the policy or a keeper wanted it so. On siblings without containers beside them, that
-    /// is the end of what began there.
-    pub(super) fn onset_is_over(&mut self, left: usize) {
-        for sibling in self.layout.siblings(left) {
-            let mut siblings = self.layout.siblings(sibling);
-            if siblings.any(|cpu| !self.cpus[cpu].batch.is_empty() && !self.cpus[cpu].held) {
-                continue;
-            }
-            if let Some(since) = self.cpus[sibling].onset.take() {
-                self.books.onset.record(self.now - since);
             }
         }
     }

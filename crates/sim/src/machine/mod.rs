@@ -21,8 +21,8 @@
 //! *Lanes.* Where a lane gate is set, keepers hold the siblings of services' CPUs as in the other engine, under borrow
 //! idle: containers run there while the service does not (`lanes.rs`).
 //!
-//! *Whoever decides* looks at regular times, and when the kernel program rings; each of its actions takes effect
-//! after a time of its own (`control.rs`).
+//! *Whoever decides* looks at regular times, and when the kernel program rings (`ring.rs`); each of its actions takes
+//! effect after a time of its own (`control.rs`).
 
 mod batch;
 pub mod books;
@@ -35,6 +35,7 @@ pub mod layout;
 pub mod model;
 mod pace;
 mod placing;
+mod ring;
 mod service;
 pub mod setting;
 mod sources;
@@ -171,6 +172,7 @@ impl Engine {
         match source {
             Source::Cpu(cpu) if self.cpus[cpu].thread.is_some() => self.finish(cpu),
             Source::Cpu(cpu) => self.turn(cpu),
+            Source::Tick(cpu) => self.tick(cpu),
             Source::Keeper(cpu) => self.keeper_due(cpu),
             Source::Gate(cpu) => self.gate_opens(cpu),
             Source::Container(place) => self.leave(place),

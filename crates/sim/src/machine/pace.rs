@@ -73,6 +73,7 @@ impl Engine {
             self.books.batch_busy_ns += u128::from(passed_ns);
             return true;
         };
+        cpu.guard.add(passed_ns, &cpu.pace);
         self.visits.of(thread.visit).left.take(passed_ns, cpu.pace.speed);
         let books = &mut self.books.services[thread.service];
         books.busy_ns += u128::from(passed_ns);

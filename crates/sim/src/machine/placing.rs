@@ -31,6 +31,7 @@ impl Engine {
                 self.settle_around(cpu);
                 self.put(thread, cpu);
                 self.resume_around(cpu);
+                self.expect_tick(cpu);
                 self.service_changed(cpu);
             }
             None => self.homeless.push_back(thread),
@@ -61,7 +62,9 @@ impl Engine {
     /// A thread gets a settled CPU.
     fn put(&mut self, thread: Thread, cpu: usize) {
         let wake_ns = self.wake_ns(cpu);
-        self.pay_for_switch(cpu);
+        if let Some((displaced, _)) = self.cpus[cpu].gives {
+            self.pay_for_switch(displaced);
+        }
         let left = &mut self.visits.of(thread.visit).left;
         *left = left.plus(Work::of_ns(wake_ns));
         let serving = &mut self.services[thread.service];
@@ -97,6 +100,7 @@ impl Engine {
             self.homeless.push_front(thread);
             self.house(cpu);
             self.resume_around(cpu);
+            self.expect_tick(cpu);
             self.service_changed(cpu);
         }
         let (own, others) = self.homeless.drain(..).partition(|thread| thread.service == service);

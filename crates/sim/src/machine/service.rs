@@ -46,11 +46,13 @@ impl Engine {
     /// thread waits for that.
     pub(super) fn finish(&mut self, cpu: usize) {
         self.settle_around(cpu);
+        self.switch(cpu);
         let Some(thread) = self.cpus[cpu].thread.take() else { return };
         let next = self.next_of(thread);
         self.homeless.extend(next);
         self.house(cpu);
         self.resume_around(cpu);
+        self.expect_tick(cpu);
         self.service_changed(cpu);
         // Whoever waited for this CPU has it; perhaps there is another one.
         if next.is_some() && self.homeless.back() == next.as_ref() {

@@ -7,6 +7,8 @@ use crate::time::{NEVER, Nanos};
 pub enum Source {
     /// A request on this CPU ends, or the turn of a container there.
     Cpu(usize),
+    /// The kernel looks at the counters of this CPU.
+    Tick(usize),
     /// The keeper of this CPU looks or reaches it.
     Keeper(usize),
     /// The keeper of this CPU has left it to containers.
@@ -43,13 +45,14 @@ impl Sources {
     /// The slot of a source.
     #[inline]
     pub fn slot(self, source: Source) -> usize {
-        let arrivals = 3 * self.cpus + self.places;
+        let arrivals = 4 * self.cpus + self.places;
         let once = arrivals + self.services + self.kinds;
         match source {
             Source::Cpu(cpu) => cpu,
             Source::Keeper(cpu) => self.cpus + cpu,
             Source::Gate(cpu) => 2 * self.cpus + cpu,
-            Source::Container(place) => 3 * self.cpus + place,
+            Source::Tick(cpu) => 3 * self.cpus + cpu,
+            Source::Container(place) => 4 * self.cpus + place,
             Source::Arrival(service) => arrivals + service,
             Source::Coming(kind) => arrivals + self.services + kind,
             Source::Control => once,
@@ -61,7 +64,7 @@ impl Sources {
     /// The source of a slot.
     #[inline]
     pub fn of(self, slot: usize) -> Source {
-        let sizes = [self.cpus, self.cpus, self.cpus, self.places, self.services, self.kinds];
+        let sizes = [self.cpus, self.cpus, self.cpus, self.cpus, self.places, self.services, self.kinds];
         let (mut index, mut part) = (slot, 0);
         while part < sizes.len() && index >= sizes[part] {
             index -= sizes[part];
@@ -71,9 +74,10 @@ impl Sources {
             (0, cpu) => Source::Cpu(cpu),
             (1, cpu) => Source::Keeper(cpu),
             (2, cpu) => Source::Gate(cpu),
-            (3, place) => Source::Container(place),
-            (4, service) => Source::Arrival(service),
-            (5, kind) => Source::Coming(kind),
+            (3, cpu) => Source::Tick(cpu),
+            (4, place) => Source::Container(place),
+            (5, service) => Source::Arrival(service),
+            (6, kind) => Source::Coming(kind),
             (_, 0) => Source::Control,
             (_, 1) => Source::WarmUp,
             _ => Source::End,
@@ -93,9 +97,9 @@ mod tests {
     #[test]
     fn each_source_has_a_slot_of_its_own() {
         let sources = Sources { cpus: 4, places: 3, services: 2, kinds: 1 };
-        assert_eq!(sources.count(), 21);
-        let found = (0..21).map(|slot| sources.slot(sources.of(slot)));
-        assert!(found.eq(0..21));
-        assert_eq!(sources.of(15), Source::Arrival(0));
+        assert_eq!(sources.count(), 25);
+        let found = (0..25).map(|slot| sources.slot(sources.of(slot)));
+        assert!(found.eq(0..25));
+        assert_eq!(sources.of(19), Source::Arrival(0));
     }
 }

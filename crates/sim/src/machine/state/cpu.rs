@@ -1,5 +1,6 @@
 //! A CPU: who runs there and who waits, how fast, and what its counters say.
 
+use super::guard::Guard;
 use crate::keeper::Keeper;
 use crate::time::{Nanos, Speed};
 
@@ -73,7 +74,7 @@ impl Pace {
 pub struct Window {
     pub busy_ns: Nanos,
     pub serving_ns: Nanos,
-    pub counted: Counted,
+    counted: Counted,
 }
 
 impl Window {
@@ -81,6 +82,11 @@ impl Window {
         self.busy_ns += passed_ns;
         self.serving_ns += if serving { passed_ns } else { 0 };
         self.counted.add(passed_ns, pace);
+    }
+
+    /// VPI of whoever ran.
+    pub fn vpi(&self, clock_ghz: f64) -> Option<f64> {
+        self.counted.vpi(clock_ghz)
     }
 }
 
@@ -97,7 +103,9 @@ pub struct Cpu {
     /// The container that runs, and its speed as that container counts it.
     pub gives: Option<(usize, Speed)>,
     pub window: Window,
-    /// Interference is at the threshold or above.
+    /// What the kernel program counts here.
+    pub guard: Guard,
+    /// Interference is at the threshold or above at this moment.
     pub disturbed: bool,
     /// Who keeps containers off while the service runs on a sibling, where a lane gate does that.
     pub keeper: Option<Keeper>,
@@ -118,6 +126,7 @@ impl Cpu {
             pace: Pace::IDLE,
             gives: None,
             window: Window::default(),
+            guard: Guard::default(),
             disturbed: false,
             keeper: None,
             held: false,

@@ -3,5 +3,6 @@
 pub mod container;
 pub mod control;
 pub mod cpu;
+pub mod guard;
 pub mod serving;
 pub mod visits;
