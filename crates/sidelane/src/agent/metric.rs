@@ -24,9 +24,9 @@ pub enum Metric {
     /// It is not: the policy does not go by it.
     None,
     /// By counters, which the kernel program reads.
-    Counters(Interference),
+    Counters(Box<Interference>),
     /// By the services' own request times.
-    Harm(Harm),
+    Harm(Box<Harm>),
     /// From a recording.
     Replay(Replayed),
 }
@@ -36,11 +36,11 @@ impl Metric {
     pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
         match &here.told {
             _ if !is_needed => Ok(Self::None),
-            Told::Harm => Ok(Self::Harm(Harm::new(here.cores.clone()))),
+            Told::Harm => Ok(Self::Harm(Box::new(Harm::new(here.cores.clone())))),
             Told::Counters(formula) => {
                 let opened = Interference::open(formula, &here.online, tracker);
-                let counters =
-                    Self::Counters(opened.context("cannot count interference; write [metric] source = \"harm\"")?);
+                let opened = opened.context("cannot count interference; write [metric] source = \"harm\"")?;
+                let counters = Self::Counters(Box::new(opened));
                 counters.set_threshold(&here.online, here.e);
                 Ok(counters)
             }

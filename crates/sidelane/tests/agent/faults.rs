@@ -1,6 +1,9 @@
 //! Faults: whatever goes wrong, the machine is put right and the service is untouched.
 
 use std::fs;
+use std::process::Command;
+
+use sidelane_host::cgroup::Hierarchy;
 
 use crate::common::{Footprint, Run, lanes_to_ourselves, process, wait_until};
 use crate::daemon::{Daemon, File, status};
@@ -182,4 +185,36 @@ fn a_killed_guardian_is_replaced_and_the_new_one_knows_what_to_undo() {
     service.must_be_untouched();
     drop((one, tree));
     before.must_come_back();
+}
+
+/// In a mount namespace of its own, where nobody else loses the hierarchy.
+#[test]
+fn a_hierarchy_that_is_mounted_again_has_the_groups_that_were_found() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let cpuset = Hierarchy::all().into_iter().find(|found| found.controls("cpuset"));
+    let Some(mount) = cpuset.map(|found| found.mount.display().to_string()) else {
+        return sidelane_skip::skip("needs a hierarchy of version 1 with lists of CPUs".to_owned());
+    };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container("one");
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let mut daemon = Daemon::launch(&file, Run::with_arguments(&[]).through(&["unshare", "--mount"]));
+    daemon.wait_for(1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    let inside = |words: &[&str]| {
+        let pid = daemon.run.pid().to_string();
+        let done = Command::new("nsenter").args(["--target", &pid, "--mount"]).args(words).status();
+        assert!(done.is_ok_and(|status| status.success()), "{words:?}");
+    };
+    inside(&["umount", &mount]);
+    let list_is = |words: bool| status()["notes"].to_string().contains("no list of CPUs") == words;
+    wait_until("the agent had seen that there are no lists", || list_is(true));
+    inside(&["mount", "-t", "cgroup", "-o", "cpuset", "cgroup", &mount]);
+    one.set_list("0-1");
+    wait_until("the list is kept again", || one.list() == "1");
+    daemon.end();
+    assert_eq!([one.list(), tree.list(), one.cpus()], ["0-1", "0-1", "0-1"]);
+    service.must_be_untouched();
 }

@@ -107,6 +107,11 @@ impl Hands {
     }
 
     fn admit(&mut self, root: &Path, dir: &Path) -> Result<CpuSet> {
+        if let Some(other) = self.trees.get(root).filter(|tree| !tree.is_it(root)) {
+            let ticket = other.ticket();
+            self.trees.remove(root);
+            self.guardian.withdraw([ticket])?;
+        }
         let tree = match self.trees.entry(root.to_owned()) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => entry.insert(HeldTree::take(root, &mut self.guardian)?),
@@ -217,7 +222,8 @@ impl Hands {
             .values()
             .any(|grip| matches!(&grip.means, Means::Cpuset { root: other, .. } if other == root));
         match self.trees.get(root) {
-            Some(tree) if !is_used => {
+            // One that is not to be seen may be mounted again.
+            Some(tree) if !is_used && root.exists() => {
                 let ticket = tree.ticket();
                 self.trees.remove(root);
                 Ok(self.guardian.undo_these(&[ticket])?)

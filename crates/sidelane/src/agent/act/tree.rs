@@ -1,6 +1,11 @@
 //! A tree of groups whose CPUs the agent keeps: those of its containers are told, the others follow.
+//!
+//! A hierarchy can be unmounted and mounted again. Its groups are the same then, so what they were found with is kept
+//! as long as the tree is not to be seen.
 
 use std::collections::BTreeMap;
+use std::fs;
+use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
@@ -13,6 +18,8 @@ use crate::undo::{Ticket, Undo};
 /// The tree, as it was found and as it is to be.
 pub struct HeldTree {
     tree: Tree,
+    /// The inode number of the uppermost group, by which it is known again.
+    inode: Option<u64>,
     found: Found,
     /// The guardian knows how to give it back.
     ticket: Ticket,
@@ -25,7 +32,12 @@ impl HeldTree {
         let tree = Tree::read(root);
         let found = tree.found();
         let ticket = guardian.add([Undo::Cpusets(found.clone())])?[0];
-        Ok(Self { tree, found, ticket, told: BTreeMap::new() })
+        Ok(Self { tree, inode: inode(root), found, ticket, told: BTreeMap::new() })
+    }
+
+    /// Whether the tree is there, or not to be seen at all; else another one has its path.
+    pub fn is_it(&self, root: &Path) -> bool {
+        inode(root).is_none_or(|inode| Some(inode) == self.inode)
     }
 
     /// A container has come. Returns the CPUs that it may be given at all.
@@ -66,7 +78,7 @@ impl HeldTree {
         let was_told = self.told.insert(dir.to_owned(), self.found.cpus(dir)).is_some();
         let done = if was_told && dir.exists() { self.carry_out() } else { Ok(0) };
         self.told.remove(dir);
-        if !dir.exists() && self.found.lists.remove(dir).is_some() {
+        if !dir.exists() && self.found.root.exists() && self.found.lists.remove(dir).is_some() {
             self.tell_guardian(guardian)?;
         }
         Ok(done.map(drop)?)
@@ -86,4 +98,8 @@ impl HeldTree {
     pub fn ticket(&self) -> Ticket {
         self.ticket
     }
+}
+
+fn inode(dir: &Path) -> Option<u64> {
+    fs::metadata(dir).ok().map(|found| found.ino())
 }

@@ -1,6 +1,6 @@
 //! The slow look: who came and went, whose the CPUs are, whether all is as it was decided, what requests take.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::online_cpus;
@@ -101,42 +101,40 @@ impl Agent {
     /// Takes those containers that are complete by now.
     fn take_waiting(&mut self) -> Result<()> {
         for (container, since_ns) in std::mem::take(&mut self.waiting) {
-            let name = container.name.clone();
-            match self.add_container(container, now_ns() - since_ns > MAKING_NS) {
+            match self.add_container(&container, now_ns() - since_ns > MAKING_NS) {
                 Ok(()) => {}
-                Err((container, TakeError::Incomplete)) => self.waiting.push((container, since_ns)),
-                Err((_, error)) => self.note(format!("{name} is left alone: {error:#}")),
+                Err(TakeError::Incomplete) => self.waiting.push((container, since_ns)),
+                Err(error) => self.note(format!("{} is left alone: {error:#}", container.name)),
             }
         }
         Ok(())
     }
 
-    fn add_container(&mut self, container: Container, has_waited: bool) -> Result<(), (Container, TakeError)> {
-        let services = self.tracked.service_pids();
-        let (name, thing) = (container.name.clone(), Thing::Group(container.id.path.clone()));
-        if let Err(owned) = self.owners.take(thing.clone(), Owner::Policy) {
-            return Err((container, TakeError::Other(owned.into())));
+    fn add_container(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
+        let thing = Thing::Group(container.id.path.clone());
+        self.owners.take(thing.clone(), Owner::Policy).map_err(Error::from)?;
+        let added = self.track_and_take(container, has_waited);
+        if added.is_err() {
+            self.owners.free(&thing);
         }
-        let copy = container.clone();
-        let place = self.tracked.add_container(container).map_err(|error| (copy.clone(), TakeError::Other(error)))?;
+        added
+    }
+
+    fn track_and_take(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
+        let services = self.tracked.service_pids();
+        let place = self.tracked.add_container(container.clone())?;
         let taken = match &mut self.hands {
-            Some(hands) => hands.take(place, &copy, &services, has_waited),
+            Some(hands) => hands.take(place, container, &services, has_waited),
             None => Ok(self.usable.clone()),
         };
-        match taken {
-            Ok(allowed) => {
-                let contained = self.tracked.containers.get_mut(place).expect("it was put there");
-                contained.allowed = mask(&allowed);
-                self.note_means(place, &name);
-                self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));
-                Ok(())
-            }
-            Err(error) => {
-                self.tracked.remove_container(place);
-                self.owners.free(&thing);
-                Err((copy, error))
-            }
+        let allowed = taken.inspect_err(|_| drop(self.tracked.remove_container(place)))?;
+        if let Some(contained) = self.tracked.containers.get_mut(place) {
+            contained.allowed = mask(&allowed);
         }
+        self.note_means(place, &container.name);
+        let name = &container.name;
+        self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));
+        Ok(())
     }
 
     /// Says what cannot be done to a container.
