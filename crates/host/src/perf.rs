@@ -105,6 +105,25 @@ pub fn open(event: Event, cpu: u32, group: Option<&OwnedFd>) -> io::Result<Owned
     Ok(unsafe { OwnedFd::from_raw_fd(fd as c_int) })
 }
 
+/// Opens the events of a formula on `cpu`, in their order. The processor's are a group: all of them count, or none
+/// does. The kernel's always count, and some of them (its clocks) do not when they are in a group.
+pub fn open_together(events: &[Event], cpu: u32) -> Result<Vec<OwnedFd>, (usize, io::Error)> {
+    let mut opened: Vec<OwnedFd> = Vec::with_capacity(events.len());
+    let leader = events.iter().position(Event::is_hardware);
+    for (place, event) in events.iter().enumerate() {
+        let group = leader.filter(|leader| event.is_hardware() && *leader < place).map(|leader| &opened[leader]);
+        opened.push(open(*event, cpu, group).map_err(|error| (place, error))?);
+    }
+    Ok(opened)
+}
+
+/// What a counter has counted so far.
+pub fn read(counter: &OwnedFd) -> io::Result<u64> {
+    let mut count = [0; size_of::<u64>()];
+    rustix::io::read(counter, &mut count)?;
+    Ok(u64::from_ne_bytes(count))
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;

@@ -4,7 +4,9 @@
 
 use clap::{Parser, Subcommand};
 
-use crate::{batch, bounce, echo, faults, index, kv, load, noise, pulse, queries, serve, service_times, sibling};
+use crate::{
+    batch, bounce, echo, faults, index, kv, load, memory_requests, noise, pulse, queries, serve, service_times, sibling,
+};
 
 /// Workloads and load for Sidelane's experiments.
 #[derive(Debug, Parser)]
@@ -44,6 +46,8 @@ pub enum Command {
     EchoClient(echo::client::Args),
     /// Run a synthetic service that makes page faults on command
     Faults(faults::Args),
+    /// Send requests to memory at a steady rate
+    MemoryRequests(memory_requests::Args),
     /// Make two CPUs slow each other as the lanes of one core do
     Sibling(sibling::Args),
 }

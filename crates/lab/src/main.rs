@@ -15,6 +15,7 @@ mod faults;
 mod index;
 mod kv;
 mod load;
+mod memory_requests;
 mod noise;
 mod numbers;
 mod place;
@@ -62,6 +63,7 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::EchoServer(args) => echo::server::run(&args),
         Command::EchoClient(args) => echo::client::run(&args),
         Command::Faults(args) => faults::run(&args),
+        Command::MemoryRequests(args) => memory_requests::run(&args),
         Command::Sibling(args) => sibling::run(&args),
     }
 }

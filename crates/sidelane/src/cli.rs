@@ -37,6 +37,8 @@ pub enum Verb {
     Doctor(DoctorArgs),
     /// Show it: a search service and a batch job on one core, with and without Sidelane
     Demo(DemoArgs),
+    /// Find out which counters tell interference on this processor, and from which value on
+    Calibrate(CalibrateArgs),
     /// Look at a service's requests: how many, how long, how many waited
     Requests(RequestsArgs),
     /// Say what can be observed of a service: its signals, and where they are found
@@ -142,6 +144,24 @@ pub struct DoctorArgs {
     #[arg(long, value_name = "REQUEST:BATCH")]
     pub lanes: Option<String>,
     /// Write findings and figures here
+    #[arg(long, value_name = "FILE")]
+    pub json: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code: 0 if there is a metric and a threshold, 1 if nothing is concluded.")]
+pub struct CalibrateArgs {
+    /// Fewer and shorter steps
+    #[arg(long)]
+    pub quick: bool,
+    /// The pair of CPUs [default: two SMT siblings, or CPUs 0 and 1]
+    #[arg(long, value_name = "ONE:OTHER")]
+    pub lanes: Option<String>,
+    /// A formula to try, such as 'page-faults / task-clock'; may be repeated [default: this processor's candidates]
+    #[arg(long, value_name = "FORMULA")]
+    pub events: Vec<String>,
+    /// Write the results here
     #[arg(long, value_name = "FILE")]
     pub json: Option<PathBuf>,
 }

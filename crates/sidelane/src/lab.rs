@@ -101,11 +101,17 @@ impl Service {
 
     /// Sends it a line and returns the line of its answer.
     pub fn ask(&mut self, question: &str) -> Result<String> {
-        writeln!(self.input, "{question}")?;
+        self.tell(question)?;
         self.line()
     }
 
-    fn line(&mut self) -> Result<String> {
+    /// Sends it a line.
+    pub fn tell(&mut self, line: &str) -> Result<()> {
+        Ok(writeln!(self.input, "{line}")?)
+    }
+
+    /// The next line of its answers.
+    pub fn line(&mut self) -> Result<String> {
         let mut line = String::new();
         if self.output.read_line(&mut line)? == 0 {
             bail!("it closed its standard output");

@@ -3,11 +3,13 @@
 pub mod agent;
 pub mod audit;
 pub mod bench;
+pub mod calibrate;
 pub mod channel;
 pub mod cli;
 pub mod demo;
 pub mod doctor;
 pub mod experiment;
+pub mod interference;
 pub mod lab;
 pub mod lane;
 pub mod list;

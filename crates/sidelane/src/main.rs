@@ -15,10 +15,11 @@ use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::sibling::SiblingOptions;
+use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
-    Agent, AgentArgs, Bench, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs,
-    Outputs, PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs,
-    SimArgs, Verb,
+    Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs,
+    ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs,
+    ShowArgs, SiblingArgs, SimArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -39,6 +40,9 @@ use sidelane_sim::Choices;
 /// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
 const WRONG_FILE: u8 = 2;
 
+/// The exit code of a calibration that found no metric.
+const NO_CONCLUSION: u8 = 1;
+
 fn main() -> ExitCode {
     machine::begin();
     match dispatch(Cli::parse().verb) {
@@ -55,6 +59,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Run(args) => run_beside(args),
         Verb::Doctor(args) => examine(args),
         Verb::Demo(args) => demonstrate(args),
+        Verb::Calibrate(args) => find_metric(args),
         Verb::Requests(args) => watch_requests(args),
         Verb::List(args) => list_of(args),
         Verb::Observe(args) => observe(args),
@@ -121,6 +126,15 @@ fn refuse(why: &str) -> ! {
 fn examine(args: DoctorArgs) -> Result<u8> {
     args.json.as_deref().map_or(Ok(()), check_writable)?;
     doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json })
+}
+
+fn find_metric(args: CalibrateArgs) -> Result<u8> {
+    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    let options = CalibrateOptions { lanes: args.lanes, events: args.events, quick: args.quick };
+    let calibration = calibrate::run(&options, |step| eprintln!("{step}"))?;
+    let files = ResultFiles { json: args.json, page: None };
+    show_tables(&calibration.result, |_| true, &files)?;
+    Ok(if calibration.concluded { 0 } else { NO_CONCLUSION })
 }
 
 /// A result that cannot be written is found out before the run, not after it.

@@ -140,43 +140,36 @@ impl Interference {
         Ok(new)
     }
 
-    /// Opens the counters of one CPU. The processor's are a group: all of them count, or none does. The kernel's
-    /// always count, and some of them (its clocks) do not when they are in a group.
     fn open_on(&mut self, cpu: u32) -> Result<(), NoCounters> {
-        let mut leader: Option<usize> = None;
-        for (place, (event, name)) in self.formula.events().iter().zip(self.formula.names()).enumerate() {
-            let group = leader.filter(|_| event.is_hardware()).map(|leader| &self.counters[leader]);
-            let counter = perf::open(*event, cpu, group).map_err(|source| NoCounters::Event {
-                name: name.clone(),
-                cpu,
-                source,
-            })?;
+        let name = |place: usize| self.formula.names()[place].clone();
+        let opened = perf::open_together(self.formula.events(), cpu).map_err(|(place, source)| NoCounters::Event {
+            name: name(place),
+            cpu,
+            source,
+        })?;
+        for (place, counter) in opened.iter().enumerate() {
             let fd = counter.as_raw_fd().to_ne_bytes();
-            self.events
-                .update(&event_key(cpu, place), &fd, MapFlags::ANY)
-                .map_err(bpf("hand a counter to the kernel"))?;
-            if event.is_hardware() {
-                leader.get_or_insert(self.counters.len());
-            }
-            self.counters.push(counter);
+            let given = self.events.update(&event_key(cpu, place), &fd, MapFlags::ANY);
+            given.map_err(bpf("hand a counter to the kernel"))?;
         }
+        self.counters.extend(opened);
         Ok(())
     }
 
     /// From here on the kernel program counts on this CPU.
-    fn begin(&mut self, cpu: u32) {
+    fn begin(&self, cpu: u32) {
         let word = self.words.get(cpu as usize);
         let ns = |time: Duration| time.as_nanos() as u64;
         word.threshold.store(threshold(None), Ordering::Relaxed);
         word.window_ns.store(ns(self.windows.window), Ordering::Relaxed);
         word.window_max_ns.store(ns(self.windows.window_max), Ordering::Relaxed);
-        word.tick_ns.store(self.windows.tick.map_or(0, ns), Ordering::Relaxed);
         word.activity_min.store(self.windows.activity_min, Ordering::Relaxed);
         word.numerator.store(self.formula.numerator(), Ordering::Relaxed);
         word.denominator.store(self.formula.denominator(), Ordering::Relaxed);
         word.read_ns.store(0, Ordering::Relaxed);
         // Nothing is known of its turns: they may be long.
         word.long_turns.store(1, Ordering::Relaxed);
+        self.set_tick(cpu, self.windows.tick);
         word.event_count.store(self.formula.events().len() as u32, Ordering::Release);
     }
 
@@ -193,6 +186,13 @@ impl Interference {
     /// From now on, a value of this CPU that is as high is a crossing; `None`: no value is.
     pub fn set_threshold(&self, cpu: u32, value: Option<f64>) {
         self.words.get(cpu as usize).threshold.store(threshold(value), Ordering::Release);
+    }
+
+    /// From now on, the counters of this CPU are read so often while the service runs on; `None`: only where it comes
+    /// and goes. Ticks are the service's own time, so there need be none where nobody can disturb it.
+    pub fn set_tick(&self, cpu: u32, tick: Option<Duration>) {
+        let tick_ns = tick.map_or(0, |tick| tick.as_nanos() as u64);
+        self.words.get(cpu as usize).tick_ns.store(tick_ns, Ordering::Release);
     }
 
     /// The value of this CPU; nothing if no service was active there in the last [`Windows::window_max`].

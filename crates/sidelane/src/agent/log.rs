@@ -5,7 +5,7 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sidelane_policy::cpus::{Action, Observation, Reason};
 
-use super::masks::set_of;
+use super::config::set;
 use super::tracked::Tracked;
 use crate::audit::{Audit, AuditLog, Line};
 
@@ -49,7 +49,7 @@ impl Seen {
         let most = online().filter_map(|(number, cpu)| Some((cpu.interference?, number as u32)));
         Self {
             interference: most.max_by(|one, other| one.0.total_cmp(&other.0)),
-            threshold: threshold.filter(|e| e.is_finite()),
+            threshold,
             busy: online().map(|(_, cpu)| cpu.busy).sum(),
             serving: online().map(|(_, cpu)| cpu.serving).sum(),
             cpus: online().count(),
@@ -97,9 +97,9 @@ pub fn in_words(action: Action) -> (&'static str, &'static str, Option<String>) 
 /// As it is told to people.
 pub fn sentence(action: Action, name: &str) -> String {
     match action {
-        Action::Confine { cpus, .. } => format!("run {name} on CPUs {}", set_of(&cpus)),
+        Action::Confine { cpus, .. } => format!("run {name} on CPUs {}", set(&cpus)),
         Action::Pause { .. } => format!("pause {name}"),
-        Action::Place { cpus, .. } => format!("place {name} on CPUs {}", set_of(&cpus)),
+        Action::Place { cpus, .. } => format!("place {name} on CPUs {}", set(&cpus)),
     }
 }
 

@@ -1,51 +1,60 @@
-//! How interference is told: by harm, from what was recorded, or not at all.
+//! How interference is told: by counters, by harm, or not at all.
 
-use anyhow::{Result, bail};
+use std::os::fd::BorrowedFd;
+
+use anyhow::{Context, Result, bail};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_kernel::interference::Interference;
+use sidelane_kernel::tracker::Tracker;
+use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Cores, CpuMask, Inflation, MAX_CPUS};
 
-use super::config::{Config, Kind, MetricSource};
-use super::masks::mask_of;
+use super::config::{OnMachine, Told};
 use super::seen::Span;
 use super::tracked::Tracked;
 
-/// E where interference is harm: a service that takes a fifth longer is disturbed.
-const HARM_E: f64 = 0.2;
-
 /// From what interference is told.
 pub enum Metric {
-    /// It is not.
+    /// It is not: the policy does not go by it.
     None,
-    /// From the services' own request times.
+    /// By counters, which the kernel program reads.
+    Counters(Interference),
+    /// By the services' own request times.
     Harm(Harm),
 }
 
 impl Metric {
-    /// What the file asks for, as far as the machine has it.
-    pub fn choose(config: &Config, cores: &[CpuSet]) -> Result<Self> {
-        let harm = || Self::Harm(Harm::new(Cores::of(cores.iter().map(mask_of))));
-        let is_needed = matches!(config.policy.kind, Kind::Holmes(_));
-        match &config.metric.source {
-            MetricSource::Auto if !is_needed => Ok(Self::None),
-            MetricSource::Auto | MetricSource::Harm => Ok(harm()),
-            MetricSource::Counters => bail!("there are no counters here: use [metric] source = \"harm\""),
-            MetricSource::Replay(_) => bail!("nothing can be replayed yet"),
+    /// What the file comes to here. The tracker was loaded for it.
+    pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
+        match &here.told {
+            _ if !is_needed => Ok(Self::None),
+            Told::Harm => Ok(Self::Harm(Harm::new(here.cores.clone()))),
+            Told::Counters(formula) => {
+                let opened = Interference::open(formula, &here.online, tracker);
+                let counters =
+                    Self::Counters(opened.context("cannot count interference; write [metric] source = \"harm\"")?);
+                counters.set_threshold(&here.online, here.e);
+                Ok(counters)
+            }
+            Told::Replay(_) => bail!("recordings cannot be replayed yet"),
+        }
+    }
+
+    /// From this value on a value is a crossing, of which the kernel program tells.
+    pub fn set_threshold(&self, cpus: &CpuSet, e: f64) {
+        if let Self::Counters(counters) = self {
+            cpus.iter().for_each(|cpu| counters.set_threshold(cpu, Some(e)));
         }
     }
 
     /// In words, for every output.
-    pub fn words(&self) -> &'static str {
+    pub fn words(&self) -> String {
         match self {
-            Self::None => "nothing: the policy does not go by it",
-            Self::Harm(_) => "harm: request times beside batch against those alone, since there are no counters",
-        }
-    }
-
-    /// E where the file says none.
-    pub fn default_e(&self) -> f64 {
-        match self {
-            Self::None => f64::INFINITY,
-            Self::Harm(_) => HARM_E,
+            Self::None => "nothing: the policy does not go by it".to_owned(),
+            Self::Counters(counters) => format!("counters: {}", counters.formula()),
+            Self::Harm(_) => {
+                "harm: request times beside batch against those alone, since nothing is counted".to_owned()
+            }
         }
     }
 
@@ -53,8 +62,37 @@ impl Metric {
     pub fn read(&self, cpu: u32) -> Option<f64> {
         match self {
             Self::None => None,
+            Self::Counters(counters) => counters.read(cpu),
             Self::Harm(harm) => harm.values.get(cpu as usize).copied().flatten(),
         }
+    }
+
+    /// The most that there was on a CPU since this was last asked.
+    pub fn peak(&self, cpu: u32) -> Option<f64> {
+        match self {
+            Self::Counters(counters) => counters.take_peak(cpu),
+            _ => self.read(cpu),
+        }
+    }
+
+    /// Becomes readable when a value has crossed the threshold.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Counters(counters) => Some(counters.bell()),
+            _ => None,
+        }
+    }
+
+    /// Answers the bell. Returns when a value first reached its threshold since the last answer, if one did.
+    pub fn answer(&mut self) -> Option<Nanos> {
+        let Self::Counters(counters) = self else { return None };
+        let mut onset_ns = None;
+        counters.answer(|crossing| {
+            if crossing.above {
+                onset_ns = Some(onset_ns.map_or(crossing.at_ns, |other: Nanos| other.min(crossing.at_ns)));
+            }
+        });
+        onset_ns
     }
 
     /// Whether requests have to be known for it.

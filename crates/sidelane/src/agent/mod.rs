@@ -8,7 +8,6 @@ mod daemon;
 pub mod discover;
 mod lanes;
 mod log;
-mod masks;
 mod metric;
 mod metrics;
 mod owners;

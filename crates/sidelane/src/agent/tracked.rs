@@ -19,9 +19,9 @@ use sidelane_policy::cpus::{CpuMask, MAX_CONTAINERS, MAX_SERVICES};
 use sidelane_signal::LaneClass;
 
 use super::act::Whose;
+use super::config::mask;
 use super::discover::{Container, ContainerId, FoundService, ServiceId};
 use super::lanes::KeptLanes;
-use super::masks::mask_of;
 use super::places::Places;
 use super::requests::Measured;
 
@@ -98,7 +98,7 @@ impl Tracked {
         let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
         let cpus = found.terms.cpus.clone().unwrap_or_else(|| allowed_cpus(&found.service.pids));
         let measured = Measured::of(&tracking, &found);
-        let served = Served { tracking, allowed: mask_of(&cpus), measured, placed: None, kept: None, found };
+        let served = Served { tracking, allowed: mask(&cpus), measured, placed: None, kept: None, found };
         let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;
         self.see_switches();
         Ok(place)

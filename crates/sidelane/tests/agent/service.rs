@@ -27,11 +27,20 @@ impl Program {
         Self::copy_of("/bin/sleep")
     }
 
+    /// A copy of a shell that forks again and again on command, and so takes page faults.
+    pub fn faulting_on_command() -> (Self, ServiceOnCommand) {
+        Self::shell("while read -r end; do while [ ! -e \"$end\" ]; do (:); done; done")
+    }
+
     /// A copy of a shell that works on command, and the service that it is, on the request lane.
     pub fn on_command() -> (Self, ServiceOnCommand) {
+        Self::shell(ON_COMMAND)
+    }
+
+    fn shell(script: &str) -> (Self, ServiceOnCommand) {
         let program = Self::copy_of("/bin/sh");
         let path = program.path.to_str().expect("a readable path");
-        let service = Service::of_command_on_command(path, &["-c", ON_COMMAND]);
+        let service = Service::of_command_on_command(path, &["-c", script]);
         (program, service)
     }
 

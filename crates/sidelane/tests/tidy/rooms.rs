@@ -5,7 +5,7 @@ use std::fs;
 use crate::modules::{crates, modules, parse, root, uses};
 
 /// A room of the tool, and the rooms that it must not use.
-const FORBIDDEN: [(&str, &[&str]); 13] = [
+const FORBIDDEN: [(&str, &[&str]); 15] = [
     (
         "note",
         &[
@@ -25,6 +25,24 @@ const FORBIDDEN: [(&str, &[&str]); 13] = [
     ),
     ("audit", &["agent", "bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"]),
     ("undo", &["agent", "bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim"]),
+    (
+        "interference",
+        &[
+            "agent",
+            "bench",
+            "calibrate",
+            "channel",
+            "demo",
+            "doctor",
+            "experiment",
+            "lane",
+            "list",
+            "observe",
+            "sim",
+            "undo",
+        ],
+    ),
+    ("calibrate", &["agent", "bench", "channel", "demo", "doctor", "lane", "list", "observe", "sim", "undo"]),
     ("channel", &["agent", "bench", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"]),
     ("request", &["agent", "bench", "channel", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"]),
     ("lane", &["agent", "bench", "channel", "demo", "doctor", "experiment", "list", "observe", "sim"]),

@@ -18,8 +18,8 @@ use sidelane_policy::cpus::Action;
 
 pub use threads::Whose;
 
+use super::config::set;
 use super::discover::Container;
-use super::masks::set_of;
 use crate::lane::adopt::AdoptError;
 use crate::undo::guardian::Guardian;
 use grip::{Found, Grip, Means, members};
@@ -122,9 +122,9 @@ impl Hands {
                 self.flush(&mut touched, &mut failed);
             }
             let done = match action {
-                Action::Confine { container, cpus } => self.confine(container, &set_of(&cpus), action, &mut touched),
+                Action::Confine { container, cpus } => self.confine(container, &set(&cpus), action, &mut touched),
                 Action::Pause { container } => self.pause(container),
-                Action::Place { service, cpus } => self.place(service, &set_of(&cpus), find),
+                Action::Place { service, cpus } => self.place(service, &set(&cpus), find),
             };
             failed.extend(done.err().map(|error| (action, error)));
         }

@@ -1,10 +1,12 @@
 //! What a decision of the policy leads to: acts, and words about them.
 
 use anyhow::{Context, Result};
+use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
-use sidelane_policy::cpus::Action;
+use sidelane_policy::cpus::{Action, Reason};
 
 use super::Agent;
+use crate::agent::choice::goes_by_interference;
 use crate::agent::log::{CpuLine, Seen, in_words, name_of, sentence};
 use crate::agent::tracked::Given;
 
@@ -14,8 +16,8 @@ impl Agent {
         if self.actions.iter().next().is_none() {
             return Ok(false);
         }
-        self.told.why = self.chosen.policy.why();
-        self.told.seen = Seen::of(&self.seen, self.chosen.threshold);
+        self.diary.why = self.policy.why();
+        self.diary.seen = Seen::of(&self.seen, self.threshold());
         let mut any_failed = false;
         if let Some(hands) = &mut self.hands {
             let failed = hands.carry_out(self.actions.iter(), &|place| self.tracked.whose(place));
@@ -25,12 +27,28 @@ impl Agent {
                 self.note(format!("cannot {}: {error:#}", sentence(action, &name)));
             }
         }
+        self.note_reaction();
         for action in self.actions.iter().collect::<Vec<_>>() {
             self.keep(action);
             self.tell(action, now_ns);
         }
         self.log.as_mut().map_or(Ok(()), |log| log.drain()).context("cannot write the audit log")?;
         Ok(any_failed)
+    }
+
+    /// How long it took from the onset of interference until batch had been taken away.
+    fn note_reaction(&mut self) {
+        let is_about_it = self.diary.why == Reason::Interference;
+        if let Some(onset_ns) = self.diary.onset_ns.filter(|_| is_about_it) {
+            let took_ns = now_ns().saturating_sub(onset_ns);
+            self.diary.reaction.record(took_ns);
+            self.diary.reaction_sum_ns += took_ns;
+        }
+    }
+
+    /// Interference from which on the policy acts, if it goes by that.
+    pub(super) fn threshold(&self) -> Option<f64> {
+        goes_by_interference(&self.config.policy).then_some(self.here.e)
     }
 
     /// Remembers what was decided.
@@ -52,9 +70,9 @@ impl Agent {
     }
 
     fn tell(&mut self, action: Action, now_ns: Nanos) {
-        let (why, seen) = (self.told.why, self.told.seen);
+        let (why, seen) = (self.diary.why, self.diary.seen);
         let name = name_of(action, &self.tracked);
-        *self.told.decisions.entry((in_words(action).1, why)).or_default() += 1;
+        *self.diary.decisions.entry((in_words(action).1, why)).or_default() += 1;
         if self.hands.is_none() {
             println!("would {}: {why}", sentence(action, &name));
         }

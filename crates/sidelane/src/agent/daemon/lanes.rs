@@ -22,7 +22,7 @@ impl Agent {
         self.drop_lanes(&own);
         let others = self.tracked.services.iter().map(|(_, served)| allowed_cpus(&served.found.service.pids));
         let others = others.fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
-        let lanes = lanes_of(&self.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
+        let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
         match (lanes, self.gates.as_ref()?.lending(found.terms.slo)) {
             (Some(lanes), Ok(lending)) => Some((lanes, lending)),
             (None, _) => {

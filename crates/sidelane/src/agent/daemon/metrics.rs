@@ -124,7 +124,7 @@ impl Agent {
         });
         let containers = ("containers", None, Kind::Gauge, "Containers of batch, by state");
         let decisions = ("decisions", None, Kind::Counter, "Actions taken, by what and why");
-        let counted = self.told.decisions.iter().map(|((action, why), count)| {
+        let counted = self.diary.decisions.iter().map(|((action, why), count)| {
             (vec![("action", (*action).to_owned()), ("reason", why.to_string())], Some(*count as f64))
         });
         vec![Family::of(containers, states.into_iter()), Family::of(decisions, counted)]
@@ -134,11 +134,19 @@ impl Agent {
         let one = |value: Option<f64>| std::iter::once((Labels::new(), value));
         let cpu = ("agent_cpu", SECONDS, Kind::Counter, "CPU time of the agent itself");
         let memory = ("agent_resident", Some(Unit::Bytes), Kind::Gauge, "Memory of the agent itself");
+        let reaction = Family {
+            name: "agent_reaction",
+            unit: SECONDS,
+            help: "Time from an onset of interference until batch had been taken away",
+            kind: Kind::Histogram,
+            values: vec![(Labels::new(), latency(&self.diary.reaction, self.diary.reaction_sum_ns))],
+        };
         let repaired = ("agent_repairs", None, Kind::Counter, "Changes of somebody else that were put right");
         vec![
+            reaction,
             Family::of(cpu, one(Some(seconds(self.cost.cpu_ns())))),
             Family::of(memory, one(resident_bytes().map(|bytes| bytes as f64))),
-            Family::of(repaired, one(Some(self.told.repaired as f64))),
+            Family::of(repaired, one(Some(self.diary.repaired as f64))),
         ]
     }
 }

@@ -26,12 +26,13 @@ use anyhow::{Context, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::{Caught, PosixSignals};
+use sidelane_kernel::histogram::Histogram;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Actions, Observation, Reason};
 
 use super::act::Hands;
-use super::choice::Chosen;
-use super::config::Config;
+use super::choice::AnyPolicy;
+use super::config::{Config, OnMachine};
 use super::cost::Cost;
 use super::discover::{Container, Finder};
 use super::lanes::LaneGates;
@@ -65,8 +66,8 @@ pub struct Agent {
     options: AgentOptions,
     config: Config,
     finder: Finder,
-    /// CPUs of one core.
-    cores: Vec<CpuSet>,
+    /// What the file comes to on this machine.
+    here: OnMachine,
     /// CPUs that are online and its own.
     usable: CpuSet,
     tracked: Tracked,
@@ -76,7 +77,7 @@ pub struct Agent {
     claim: Option<Claim>,
     /// Containers that have no process yet or are still being put into their groups, and since when they wait.
     waiting: Vec<(Container, Nanos)>,
-    chosen: Chosen,
+    policy: AnyPolicy,
     metric: Metric,
     looker: Looker,
     slow: Looker,
@@ -88,7 +89,7 @@ pub struct Agent {
     /// Keeps batch lanes, where the file says so.
     gates: Option<LaneGates>,
     times: Times,
-    told: Told,
+    diary: Diary,
     cost: Cost,
 }
 
@@ -104,7 +105,7 @@ struct Times {
 
 /// What is told about decisions.
 #[derive(Debug, Default)]
-struct Told {
+struct Diary {
     /// Each action, by its word and reason.
     decisions: BTreeMap<(&'static str, Reason), u64>,
     /// Why things are as they are.
@@ -113,6 +114,11 @@ struct Told {
     seen: Seen,
     /// What went wrong or is degraded, in words, and how often.
     notes: BTreeMap<String, u64>,
+    /// When interference reached its threshold, if that is what the present look is about.
+    onset_ns: Option<Nanos>,
+    /// From there until batch had been taken away.
+    reaction: Histogram,
+    reaction_sum_ns: Nanos,
     /// Times that somebody else had changed what was decided.
     repaired: u64,
 }
@@ -140,6 +146,9 @@ impl Agent {
             if woken.groups || now_ns >= self.times.slow_ns {
                 self.look_around(now_ns)?;
             }
+            if woken.crossing {
+                self.diary.onset_ns = self.metric.answer();
+            }
             if woken.lanes || woken.crossing || now_ns >= self.times.look_ns {
                 self.look()?;
             }
@@ -151,7 +160,7 @@ impl Agent {
         let bells = Bells {
             groups: self.finder.fd(),
             lanes: self.gates.as_ref().map(|gates| gates.book().bell()),
-            crossing: None,
+            crossing: self.metric.bell(),
         };
         self.doors.wait(signals, bells, due_ns.saturating_sub(now_ns()))
     }
@@ -174,12 +183,13 @@ impl Agent {
         let asked = self.gates.as_ref().map(|gates| gates.book().asked());
         // A lane that batch was sent away from is no CPU of batch's.
         let usable = asked.as_ref().map_or_else(|| self.usable.clone(), |asked| self.usable.difference(&asked.lanes));
-        fill(&mut self.seen, span, &self.tracked, &usable, |cpu| self.metric.read(cpu));
+        fill(&mut self.seen, span, &self.tracked, &usable, |cpu| self.metric.peak(cpu));
         self.actions.clear();
-        self.chosen.policy.observe(now_ns, &self.seen, &mut self.actions);
+        self.policy.observe(now_ns, &self.seen, &mut self.actions);
         self.tracked.services.were_seen();
         self.tracked.containers.were_seen();
         let failed = self.act(now_ns)?;
+        self.diary.onset_ns = None;
         if let (Some(gates), Some(asked)) = (&self.gates, asked) {
             gates.book().has_acted(&asked, failed);
         }
@@ -208,7 +218,7 @@ impl Agent {
 
     /// Notes something; it is printed the first time.
     fn note(&mut self, what: String) {
-        let times = self.told.notes.entry(what.clone()).or_default();
+        let times = self.diary.notes.entry(what.clone()).or_default();
         *times += 1;
         if *times == 1 {
             eprintln!("sidelane: {what}");

@@ -1,23 +1,20 @@
 //! SIGHUP: the file is read again. What stays as it is in it is not let go of.
 
-use std::path::Path;
-
-use anyhow::Result;
+use anyhow::{Error, Result};
 use sidelane_host::clock::now_ns;
-use sidelane_host::topology::Topology;
 
 use super::Agent;
-use crate::agent::choice::{choose, cores};
+use super::start::fit;
+use crate::agent::choice::choose;
 use crate::agent::config::Config;
 
 impl Agent {
     /// Reads the file again. With a bad one everything goes on as before.
     pub(super) fn reload(&mut self) {
-        let config = match Config::load(&self.options.config) {
-            Ok(config) => config,
-            Err(problems) => {
-                return self.note(format!("the file was not taken over, and nothing is changed: {problems}"));
-            }
+        let read = Config::load(&self.options.config).map_err(Error::from);
+        let (config, here) = match read.and_then(|config| Ok((fit(&config)?, config))) {
+            Ok((here, config)) => (config, here),
+            Err(error) => return self.note(format!("the file was not taken over, and nothing is changed: {error:#}")),
         };
         if config.metric != self.config.metric
             || config.metrics != self.config.metrics
@@ -27,24 +24,17 @@ impl Agent {
                 "[metric], [metrics] and [audit] are read at the start alone: restart the agent for them".to_owned(),
             );
         }
-        let policy_changed = config.policy != self.config.policy;
-        self.config = config;
-        if policy_changed && let Err(error) = self.choose_again() {
-            self.note(format!("{error:#}"));
+        if config.policy != self.config.policy {
+            self.policy = choose(&config.policy, &here);
+            self.metric.set_threshold(&here.online, here.e);
         }
+        (self.config, self.here) = (config, here);
         if let Err(error) = self.find_again() {
             self.note(format!("{error:#}"));
         }
         self.log_note("reload", "the file was read again");
         let now_ns = now_ns();
         (self.times.slow_ns, self.times.look_ns) = (now_ns, now_ns);
-    }
-
-    fn choose_again(&mut self) -> Result<()> {
-        let topology = Topology::read(Path::new("/sys"))?;
-        self.cores = cores(&topology, &self.config.policy.siblings);
-        self.chosen = choose(&self.config.policy, &self.cores, &self.usable, self.metric.default_e());
-        Ok(())
     }
 
     /// Who is named still is kept, with what was decided.

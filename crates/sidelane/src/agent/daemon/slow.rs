@@ -8,8 +8,8 @@ use sidelane_policy::Nanos;
 
 use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS};
 use crate::agent::act::{Hands, TakeError};
+use crate::agent::config::mask;
 use crate::agent::discover::{Changes, Container, FoundService};
-use crate::agent::masks::mask_of;
 use crate::agent::metric::Metric;
 use crate::agent::owners::{Owner, Thing};
 use crate::agent::tracked::Served;
@@ -126,7 +126,7 @@ impl Agent {
         match taken {
             Ok(allowed) => {
                 let contained = self.tracked.containers.get_mut(place).expect("it was put there");
-                contained.allowed = mask_of(&allowed);
+                contained.allowed = mask(&allowed);
                 self.note_means(place, &name);
                 self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));
                 Ok(())
@@ -162,7 +162,7 @@ impl Agent {
     fn check(&mut self) {
         match self.hands.as_mut().map_or(Ok(0), Hands::check) {
             Ok(0) => {}
-            Ok(writes) => self.told.repaired += writes as u64,
+            Ok(writes) => self.diary.repaired += writes as u64,
             Err(error) => self.note(format!("{error:#}")),
         }
     }

@@ -5,8 +5,8 @@ use sidelane_policy::cpus::CpuMask;
 
 use super::Agent;
 use crate::agent::config::Kind;
+use crate::agent::config::set;
 use crate::agent::cost::resident_bytes;
-use crate::agent::masks::set_of;
 use crate::agent::owners::{Owner, Thing};
 use crate::agent::status::{
     AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, RequestStatus, ServiceStatus, Snapshot,
@@ -16,13 +16,13 @@ use crate::note::Slo;
 
 impl Agent {
     pub(super) fn snapshot(&self) -> Snapshot {
-        let decisions = self.told.decisions.iter();
+        let decisions = self.diary.decisions.iter();
         let decisions = decisions.map(|((action, why), count)| DecisionCount {
             action: (*action).to_owned(),
             why: why.to_string(),
             count: *count,
         });
-        let notes = self.told.notes.iter().map(|(note, times)| NoteStatus { note: note.clone(), times: *times });
+        let notes = self.diary.notes.iter().map(|(note, times)| NoteStatus { note: note.clone(), times: *times });
         Snapshot {
             agent: self.own_status(),
             cpus: self.usable.iter().chain(self.others()).map(|cpu| self.cpu_status(cpu)).collect(),
@@ -45,10 +45,13 @@ impl Agent {
             config: self.options.config.display().to_string(),
             uptime_s: (now_ns() - self.times.began_ns) as f64 / 1e9,
             policy: policy.to_owned(),
-            metric: self.metric.words().to_owned(),
-            threshold: self.chosen.threshold.filter(|e| e.is_finite()),
-            why: self.told.why.to_string(),
-            repaired: self.told.repaired,
+            metric: self.metric.words(),
+            threshold: self.threshold(),
+            why: self.diary.why.to_string(),
+            repaired: self.diary.repaired,
+            reactions_count: self.diary.reaction.count(),
+            reaction_p50_ns: self.diary.reaction.percentile_ns(50.0),
+            reaction_p99_ns: self.diary.reaction.percentile_ns(99.0),
             cpu_percent: self.cost.recent().map(|share| share * 100.0),
             cpu_s: self.cost.cpu_ns() as f64 / 1e9,
             resident_bytes: resident_bytes(),
@@ -72,7 +75,7 @@ impl Agent {
             cpu,
             owner: self.owners.of(&Thing::Cpu(cpu)).map_or_else(|| "nobody".to_owned(), ToString::to_string),
             containers_count: self.tracked.containers.iter().filter(|(_, contained)| may_run(contained)).count(),
-            reserved: self.chosen.reserved.contains(cpu as usize),
+            reserved: self.here.reserved.contains(cpu),
             busy_percent: percent(shares.all_ns() - shares.idle_ns),
             service_percent: percent(shares.services_ns()),
             batch_percent: percent(shares.batch_ns()),
@@ -129,7 +132,7 @@ fn container_status(contained: &Contained) -> ContainerStatus {
     ContainerStatus {
         name: container.name.clone(),
         state: state.to_owned(),
-        cpus: set_of(&cpus_of(contained)).to_string(),
+        cpus: set(&cpus_of(contained)).to_string(),
         allowed: contained.allowed.to_string(),
         wanted: container.wanted.cpus,
         wanted_from: container.wanted.from.to_string(),

@@ -5,18 +5,18 @@ use std::io::BufWriter;
 use std::path::Path;
 use std::rc::Rc;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, anyhow};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
-use sidelane_host::topology::{Topology, online_cpus};
+use sidelane_host::topology::online_cpus;
 use sidelane_kernel::tracker::{Features, Tracker};
 use sidelane_policy::borrow::PolicyKind;
 
-use super::{Agent, AgentOptions, Times, Told};
+use super::{Agent, AgentOptions, Diary, Times};
 use crate::agent::act::Hands;
-use crate::agent::choice::{choose, cores};
-use crate::agent::config::{Config, LaneGate};
+use crate::agent::choice::{choose, goes_by_interference};
+use crate::agent::config::{Config, LaneGate, OnMachine, Told};
 use crate::agent::cost::Cost;
 use crate::agent::daemon::doors::Doors;
 use crate::agent::discover::Finder;
@@ -34,12 +34,12 @@ use crate::undo::guardian::Guardian;
 impl Agent {
     /// Finds out what there is, and claims it. Nothing is changed yet.
     pub(super) fn start(config: Config, options: AgentOptions) -> Result<Self> {
-        let topology = Topology::read(Path::new("/sys"))?;
-        let cores = cores(&topology, &config.policy.siblings);
-        let metric = Metric::choose(&config, &cores)?;
+        let here = fit(&config)?;
         let claim = if options.dry_run { None } else { Some(be_the_agent()?) };
         // Before anything is claimed, because its errors name the privileges that are missing.
-        let tracker = Rc::new(Tracker::load(features(&config, &metric)?)?);
+        let is_needed = goes_by_interference(&config.policy);
+        let tracker = Rc::new(Tracker::load(features(&config, is_needed.then_some(&here.told))?)?);
+        let metric = Metric::start(&here, is_needed, &tracker)?;
         tracker.attach()?;
         let online = online_cpus().context("cannot read which CPUs are online")?;
         settle(&tracker.memory(), &online)?;
@@ -52,7 +52,7 @@ impl Agent {
             }
             None => (None, Doors::none(), online),
         };
-        let chosen = choose(&config.policy, &cores, &usable, metric.default_e());
+        let policy = choose(&config.policy, &here);
         let gates = config.lanes.as_ref().filter(|_| hands.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, config.audit.as_deref().map(append).transpose()?));
         let gates = gates.transpose()?;
@@ -66,12 +66,12 @@ impl Agent {
             pen: pen.unwrap_or_else(CpuAudit::default),
             options,
             config,
-            cores,
+            here,
             usable,
             hands,
             owners,
             claim,
-            chosen,
+            policy,
             metric,
             log,
             doors,
@@ -81,7 +81,7 @@ impl Agent {
             slow: Looker::default(),
             seen: Box::default(),
             actions: Box::default(),
-            told: Told::default(),
+            diary: Diary::default(),
             cost: Cost::new(),
         };
         if let Err(error) = urgent {
@@ -91,20 +91,30 @@ impl Agent {
     }
 }
 
+/// What the file comes to on this machine.
+pub(super) fn fit(config: &Config) -> Result<OnMachine> {
+    let fits = config.here()?;
+    fits.map_err(|unfit| {
+        let all: Vec<String> = unfit.iter().map(ToString::to_string).collect();
+        anyhow!("the file does not fit this machine: {}", all.join("; "))
+    })
+}
+
 /// Requests are tracked only where somebody asks for them: it costs a service 2 µs each.
-fn features(config: &Config, metric: &Metric) -> Result<Features> {
+fn features(config: &Config, told: Option<&Told>) -> Result<Features> {
     let has_objective = config.services.iter().any(|service| service.terms.slo.is_some())
         || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.terms.slo.is_some());
     let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
     let requests = config.lanes.as_ref().is_some_and(by_requests)
-        || metric.needs_requests()
+        || told == Some(&Told::Harm)
         || has_objective
         || config.metrics.is_some();
     if requests {
         can_track()?;
     }
     let turns = config.lanes.as_ref().is_some_and(|lanes| lanes.policy.is_none_or(PolicyKind::needs_requests));
-    Ok(Features { requests, turns, groups: true, shares: true, ..Features::default() })
+    let interference = matches!(told, Some(Told::Counters(_)));
+    Ok(Features { requests, turns, interference, groups: true, shares: true, ..Features::default() })
 }
 
 fn open_log(path: &Path) -> Result<(CpuLog<BufWriter<File>>, CpuAudit)> {

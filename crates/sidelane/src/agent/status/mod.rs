@@ -47,6 +47,15 @@ pub struct AgentStatus {
     pub why: String,
     /// Changes of somebody else that were put right.
     pub repaired: u64,
+    /// Onsets of interference at which batch was taken away at once.
+    #[serde(default)]
+    pub reactions_count: u64,
+    /// From such an onset until batch had been taken away.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reaction_p50_ns: Option<u64>,
+    /// From such an onset until batch had been taken away.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub reaction_p99_ns: Option<u64>,
     /// Its part of one CPU, lately.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub cpu_percent: Option<f64>,

@@ -37,6 +37,10 @@ impl Snapshot {
         )?;
         let threshold = agent.threshold.map_or_else(String::new, |e| format!(", threshold {e}"));
         writeln!(f, "policy {}; interference by {}{threshold}", agent.policy, agent.metric)?;
+        if let (Some(p50), Some(p99)) = (agent.reaction_p50_ns, agent.reaction_p99_ns) {
+            let (p50, p99, count) = (p50 as f64 / 1e3, p99 as f64 / 1e3, agent.reactions_count);
+            writeln!(f, "batch taken away after an onset within p50 {p50:.0} µs, p99 {p99:.0} µs ({count} onsets)")?;
+        }
         let cpu = agent.cpu_percent.map_or_else(|| "not measured yet".to_owned(), |cpu| format!("{cpu:.2} % of a CPU"));
         let memory = agent.resident_bytes.map_or(0.0, |bytes| bytes as f64 / 1e6);
         let uptime = agent.uptime_s;

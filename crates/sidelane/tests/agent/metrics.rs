@@ -1,0 +1,46 @@
+//! What the agent tells programs: metrics for Prometheus.
+
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+
+use crate::common::{lanes_to_ourselves, wait_until};
+use crate::daemon::{Daemon, File};
+use crate::groups::{Place, Tree};
+use crate::service::Program;
+
+/// Asks the port for a path.
+fn ask(port: u16, path: &str) -> String {
+    let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port is open");
+    write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request can be sent");
+    let mut answer = String::new();
+    stream.read_to_string(&mut answer).expect("an answer comes");
+    answer
+}
+
+#[test]
+fn prometheus_reads_what_there_is_and_a_silent_reader_keeps_nobody_waiting() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let batch = tree.container("one");
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let daemon = Daemon::start(&file.and(&format!("[metrics]\nlisten = \"127.0.0.1:{port}\"")), 1, 1);
+    wait_until("batch had left the reserved CPU", || batch.cpus() == "1");
+    let _silent: Vec<TcpStream> = (0..3).map(|_| TcpStream::connect(("127.0.0.1", port)).unwrap()).collect();
+    let answer = ask(port, "/metrics");
+    assert!(answer.starts_with("HTTP/1.1 200 OK\r\n") && answer.ends_with("# EOF\n"), "{answer}");
+    for line in [
+        "sidelane_containers{state=\"running\"} 1",
+        "sidelane_decisions_total{action=\"confine\",reason=",
+        "sidelane_cpu_batch_seconds_total{cpu=\"1\"}",
+        "sidelane_service_cpus{service=\"the service\"}",
+        "sidelane_agent_cpu_seconds_total ",
+    ] {
+        assert!(answer.contains(line), "no {line} in {answer}");
+    }
+    assert!(ask(port, "/other").starts_with("HTTP/1.1 404"));
+    daemon.end();
+    service.must_be_untouched();
+}

@@ -1,0 +1,49 @@
+//! `sidelane calibrate` as a command: what it says, and what it does not conclude.
+
+mod common;
+
+use std::process::{Command, Output};
+
+use common::agent::SIDELANE;
+use common::{lab, lanes_to_ourselves};
+use serde_json::Value;
+
+fn calibrate(arguments: &[&str]) -> Output {
+    Command::new(SIDELANE).arg("calibrate").args(arguments).output().expect("sidelane starts")
+}
+
+#[test]
+fn without_counters_nothing_is_concluded_and_what_was_seen_is_said() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if lab().is_none() {
+        return;
+    }
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("result.json");
+    // No processor counts this.
+    let events = "rffffffffffffffff / page-faults";
+    let ended = calibrate(&["--quick", "--events", events, "--json", json.to_str().unwrap()]);
+    let said = String::from_utf8_lossy(&ended.stdout);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains("no conclusion: ") && said.contains("alone and up to"), "{said}");
+    let result: Value = serde_json::from_slice(&std::fs::read(&json).unwrap()).unwrap();
+    assert!(result["settings"].get("e").is_none());
+    let rows = result["rows"].as_array().unwrap();
+    let (alone, beside): (Vec<&Value>, Vec<&Value>) = rows
+        .iter()
+        .filter(|row| row.get("latency_us").is_some())
+        .partition(|row| row["setting"].as_str().is_some_and(|name| name.starts_with("one thread")));
+    assert!(alone.len() >= 3 && beside.len() >= 3, "{rows:?}");
+    assert!(alone.iter().chain(&beside).all(|row| row["latency_us"].as_f64().is_some_and(|latency| latency > 0.0)));
+    let notes: Vec<&str> = result["notes"].as_array().unwrap().iter().filter_map(Value::as_str).collect();
+    assert!(notes.iter().any(|note| note.contains("no event could be counted on CPU")), "{notes:?}");
+}
+
+#[test]
+fn a_formula_that_is_none_is_refused_before_anything_is_measured() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let ended = calibrate(&["--events", "reticulations / page-faults"]);
+    assert_eq!(ended.status.code(), Some(1));
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(said.contains("`reticulations` is no event"), "{said}");
+}
