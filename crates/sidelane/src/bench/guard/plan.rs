@@ -14,9 +14,9 @@ use crate::lab::Lab;
 use crate::note::Note;
 
 /// Runs of one way in a row: an agent is started once for them.
-pub(super) const RUNS_A_BLOCK: u64 = 2;
+pub(super) const RUNS_A_BLOCK: u64 = 3;
 /// Six runs of each way, the fewest that have an interval.
-const BLOCKS_MIN: u64 = 3;
+const BLOCKS_MIN: u64 = 2;
 /// The rate of the short mixes; the promise on the agent's cost is about two services at this rate.
 const RATE_PER_S: f64 = 5_000.0;
 /// The load of the request lane with scans, which take far longer.
@@ -76,9 +76,9 @@ impl Plan {
             |way: &Way| *way == Way::Alone || options.ways.as_ref().is_none_or(|wanted| wanted.contains(way));
         let limit = match quick {
             true => Limit { first: BLOCKS_MIN, rounds: BLOCKS_MIN, time: s(60) },
-            false => Limit { first: BLOCKS_MIN, rounds: 4 * BLOCKS_MIN, time: s(240) },
+            false => Limit { first: BLOCKS_MIN, rounds: 8 * BLOCKS_MIN, time: s(240) },
         };
-        let (run, warm_up, learning) = if quick { (ms(800), ms(150), ms(500)) } else { (s(3), ms(400), s(4)) };
+        let (run, warm_up, learning) = if quick { (ms(500), ms(100), ms(300)) } else { (s(3), ms(400), s(4)) };
         Ok(Self {
             patience: options.patience,
             groups,
@@ -87,7 +87,7 @@ impl Plan {
             run,
             warm_up,
             learning,
-            idle: if quick { s(2) } else { s(10) },
+            idle: if quick { ms(1_500) } else { s(10) },
             reactions: if quick { 60 } else { 1_000 },
             scale: if quick { 0.005 } else { 0.02 },
             stays: stays(quick, &mut notes),

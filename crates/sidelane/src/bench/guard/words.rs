@@ -7,6 +7,7 @@ use serde_json::{Map, Value, json};
 use super::cells::Measured;
 use super::checks::{harm, is_disturbed, names};
 use super::plan::Plan;
+use super::way::Way;
 use crate::experiment::place::Place;
 use crate::note::Note;
 use sidelane_host::topology::PairKind;
@@ -33,7 +34,7 @@ pub(super) fn settings(plan: &Plan, place: Place, measured: &Measured) -> Map<St
 
 /// From what agents told interference.
 fn metrics(measured: &Measured) -> BTreeSet<String> {
-    let runs = measured.groups.iter().flat_map(|cells| &cells.runs);
+    let runs = measured.groups.iter().flat_map(|cells| &cells.runs).filter(|run| run.way != Way::PerfIso);
     runs.filter_map(|run| run.figures.metric.clone()).collect()
 }
 
