@@ -18,4 +18,4 @@ pub mod show;
 pub mod status;
 mod tracked;
 
-pub use daemon::{AgentOptions, SOCKET, run};
+pub use daemon::{AgentOptions, run};

@@ -11,7 +11,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail, ensure};
 
 use super::way::Way;
-use crate::agent::SOCKET;
+use crate::agent::status::SOCKET;
 use crate::agent::status::Snapshot;
 use crate::experiment::place::Place;
 use crate::experiment::stage::cpu_ns;
