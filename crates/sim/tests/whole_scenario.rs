@@ -125,7 +125,7 @@ fn unknown_keys_and_names() {
     wrong(
         "[[setting]]\npolicy = \"alone\"",
         "[gate]\nkind = \"holder\"\n[[setting]]\npolicy = \"alone\"",
-        "a.toml:37: `gate` is not a key here; allowed: chip, container, control, explanation, machine, memory, quick, \
+        "a.toml:37: `gate` is not a key here; allowed: case, chip, container, control, explanation, machine, memory, quick, \
          requests, run_s, seed, service, setting, slowdown, sweep, title, warm_up_s",
     );
     wrong(
