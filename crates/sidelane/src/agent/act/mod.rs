@@ -13,6 +13,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result};
+use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::cpus::Action;
 
@@ -87,6 +88,9 @@ impl Hands {
         if !has_waited && found.is_in_the_making(container) {
             return Err(TakeError::Incomplete);
         }
+        if found.cpuset.is_none() && self.is_unmounted(&container.top) {
+            return Err(TakeError::Incomplete);
+        }
         let (means, allowed) = match found.cpuset.clone() {
             Some((root, dir)) => {
                 let allowed = self.admit(&root, &dir)?;
@@ -104,6 +108,13 @@ impl Hands {
         }
         self.containers.insert(place, grip);
         Ok(allowed)
+    }
+
+    /// The lists of this tree are held, and their hierarchy is not mounted now. What its threads have comes from there.
+    fn is_unmounted(&self, top: &str) -> bool {
+        let mounts: Vec<PathBuf> = Hierarchy::all().into_iter().map(|found| found.mount).collect();
+        let held = self.trees.keys().filter(|root| root.ends_with(top.trim_start_matches('/')));
+        held.into_iter().any(|root| !mounts.iter().any(|mount| root.starts_with(mount)))
     }
 
     fn admit(&mut self, root: &Path, dir: &Path) -> Result<CpuSet> {
