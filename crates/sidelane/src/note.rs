@@ -292,9 +292,8 @@ notes! {
              it in slices of 0.5 to 2 ms. --sibling none switches it off";
         EmulatedSiblingInside { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
-             {batch_loss} % to the service: the lab's programs, and servers with a library of the lab's preloaded, spin \
-             for as long, and make page faults meanwhile, which stand in for stalls; from others a real-time thread \
-             takes it. --sibling none switches it off";
+             {batch_loss} % to the service: programs of the lab, and servers with its library, spin for as long and make \
+             page faults, which stand in for stalls. --sibling none switches it off";
         EmulatedSiblingByThief { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: a real-time thread on each lane takes that, in slices of 0.5 to 2 ms. \

@@ -4,8 +4,8 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::cells::Measured;
 use super::checks::{harm, is_disturbed, names};
+use super::measured::Measured;
 use super::plan::Plan;
 use super::way::Way;
 use crate::experiment::place::Place;
