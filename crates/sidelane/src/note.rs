@@ -303,8 +303,6 @@ notes! {
         FewCpus { cpus: u64 = 2 } =>
             "{cpus} CPUs: PerfIso keeps one of them idle, and Holmes reserves one, so that each has a single CPU to give \
              to batch or not; the paper's machine had 64";
-        Bursts { scale: String = "0.01".to_owned() } =>
-            "bursts: the paper's 60 to 90 s of load and 5 to 10 s without are multiplied by {scale}, and so is S";
         FreezerEmulated =>
             "cgroup freezer: emulated, as borrow idle that evicts at each hold (evict_after 0): the holder takes the \
              lane, freezes batch and leaves";

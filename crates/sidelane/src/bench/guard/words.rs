@@ -12,6 +12,9 @@ use crate::experiment::place::Place;
 use crate::note::Note;
 use sidelane_host::topology::PairKind;
 
+/// Up to here there is one CPU to give to batch, or none.
+const FEW_CPUS: u64 = 2;
+
 pub(super) fn settings(plan: &Plan, place: Place, measured: &Measured) -> Map<String, Value> {
     let settings = json!({
         "title": "Sidelane bench: guard",
@@ -67,6 +70,10 @@ pub(super) fn notes(measured: &Measured, place: Place) -> BTreeSet<Note> {
         notes.insert(Note::DeclaredPair);
     }
     notes.extend(measured.emulated.as_ref().map(|emulated| emulated.note.clone()));
+    let cpus = std::thread::available_parallelism().map_or(0, |count| count.get() as u64);
+    if (1..=FEW_CPUS).contains(&cpus) {
+        notes.insert(Note::FewCpus { cpus });
+    }
     notes.extend(metrics(measured).into_iter().map(|metric| Note::GuardMetric { metric }));
     for cells in &measured.groups {
         let undisturbed = names(cells).into_iter().enumerate().filter(|(store, _)| !is_disturbed(cells, *store));
