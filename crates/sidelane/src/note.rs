@@ -292,9 +292,8 @@ notes! {
              it in slices of 0.5 to 2 ms. --sibling none switches it off";
         EmulatedSiblingInside { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
-             {batch_loss} % to the service: the lab's programs, and servers with a library of the lab's preloaded, spin \
-             for as long, and make page faults meanwhile, which stand in for stalls; from others a real-time thread \
-             takes it. --sibling none switches it off";
+             {batch_loss} % to the service: programs of the lab, and servers with its library, spin for as long and make \
+             page faults, which stand in for stalls. --sibling none switches it off";
         EmulatedSiblingByThief { service_loss: u64 = 40, batch_loss: u64 = 29 } =>
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: a real-time thread on each lane takes that, in slices of 0.5 to 2 ms. \
@@ -304,8 +303,6 @@ notes! {
         FewCpus { cpus: u64 = 2 } =>
             "{cpus} CPUs: PerfIso keeps one of them idle, and Holmes reserves one, so that each has a single CPU to give \
              to batch or not; the paper's machine had 64";
-        Bursts { scale: String = "0.01".to_owned() } =>
-            "bursts: the paper's 60 to 90 s of load and 5 to 10 s without are multiplied by {scale}, and so is S";
         FreezerEmulated =>
             "cgroup freezer: emulated, as borrow idle that evicts at each hold (evict_after 0): the holder takes the \
              lane, freezes batch and leaves";

@@ -12,13 +12,16 @@ use sidelane_host::cgroup::{Group, processes};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
 
-const NAME: &str = "sidelane-test-containers";
 const STAYS: [Stay; 2] = [
     Stay { name: "always", work: Work::Kernel("matrix"), from: 0.0, to: 2.0 },
     Stay { name: "visitor", work: Work::Compress, from: 0.5, to: 0.9 },
 ];
 /// Only a unit of time: the test reads no clock.
 const LENGTH: Duration = Duration::from_secs(10);
+
+fn name() -> String {
+    format!("sidelane-test-containers-{}", std::process::id())
+}
 
 #[test]
 fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
@@ -28,7 +31,7 @@ fn containers_come_work_on_their_cpus_and_go_without_a_trace() {
     let folder = tempfile::tempdir().unwrap();
     let workshop = Workshop::make(&Lab::at(lab), None, folder.path()).unwrap();
     let cpus: CpuSet = "1".parse().unwrap();
-    let containers = Containers::make(NAME, &cpus, None).unwrap();
+    let containers = Containers::make(&name(), &cpus, None).unwrap();
     let path = containers.path().unwrap();
     let mut churn = Churn::start(&STAYS, LENGTH, containers, &workshop).unwrap();
     let done = |churn: &Churn<'_>, work| churn.work_done().get(work).copied().unwrap_or(0);
@@ -52,7 +55,7 @@ fn a_container_whose_command_fails_is_said() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let folder = tempfile::tempdir().unwrap();
     let workshop = Workshop::make(&Lab::at("/nonexistent/lab".into()), None, folder.path()).unwrap();
-    let mut containers = Containers::make(NAME, &"1".parse().unwrap(), None).unwrap();
+    let mut containers = Containers::make(&name(), &"1".parse().unwrap(), None).unwrap();
     containers.start("broken", &Work::Kernel("matrix"), &workshop).unwrap();
     let said = format!("{:#}", containers.stop("broken").unwrap_err());
     assert!(said.contains("container broken") && said.contains("/nonexistent/lab"), "{said}");

@@ -1,24 +1,9 @@
 //! What was measured: figures of each run, medians over the runs, and ratios within rounds.
 
-use std::collections::BTreeSet;
-
-use super::idle::Idle;
 use super::plan::Group;
-use super::reaction::Reactions;
 use super::way::Way;
-use crate::experiment::sibling::Emulated;
-use crate::note::Note;
 use sidelane_host::median::median;
 use sidelane_report::Percentile;
-
-/// All measurements of the bench.
-pub(super) struct Measured {
-    pub(super) emulated: Option<Emulated>,
-    pub(super) groups: Vec<Cells>,
-    pub(super) idle: Option<Idle>,
-    pub(super) reactions: Option<Reactions>,
-    pub(super) notes: BTreeSet<Note>,
-}
 
 /// What one store's clients saw in one run.
 #[derive(Clone, Debug, Default, PartialEq)]

@@ -1,6 +1,7 @@
 //! The checks: what each way of sharing must keep.
 
-use super::cells::{Cells, Figures, Measured};
+use super::cells::{Cells, Figures};
+use super::measured::Measured;
 use super::reaction::Reactions;
 use super::way::Way;
 use crate::bench::interval::{of_all, of_median};

@@ -1,7 +1,8 @@
 //! Figs. 7 to 10: the distribution of latencies under each way of sharing, a panel for each store and mix.
 
-use super::cells::{Cells, Measured};
+use super::cells::Cells;
 use super::checks::names;
+use super::measured::Measured;
 use super::way::Way;
 use sidelane_report::Unit;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};

@@ -1,6 +1,7 @@
 //! The rows: a store, its mix and a way of sharing each.
 
-use super::cells::{Cells, Figures, Latency, Measured};
+use super::cells::{Cells, Figures, Latency};
+use super::measured::Measured;
 use super::way::Way;
 use sidelane_host::median::median;
 use sidelane_report::Row;

@@ -4,13 +4,16 @@ use std::collections::BTreeSet;
 
 use serde_json::{Map, Value, json};
 
-use super::cells::Measured;
 use super::checks::{harm, is_disturbed, names};
+use super::measured::Measured;
 use super::plan::Plan;
 use super::way::Way;
 use crate::experiment::place::Place;
 use crate::note::Note;
 use sidelane_host::topology::PairKind;
+
+/// Up to here there is one CPU to give to batch, or none.
+const FEW_CPUS: u64 = 2;
 
 pub(super) fn settings(plan: &Plan, place: Place, measured: &Measured) -> Map<String, Value> {
     let settings = json!({
@@ -67,6 +70,10 @@ pub(super) fn notes(measured: &Measured, place: Place) -> BTreeSet<Note> {
         notes.insert(Note::DeclaredPair);
     }
     notes.extend(measured.emulated.as_ref().map(|emulated| emulated.note.clone()));
+    let cpus = std::thread::available_parallelism().map_or(0, |count| count.get() as u64);
+    if (1..=FEW_CPUS).contains(&cpus) {
+        notes.insert(Note::FewCpus { cpus });
+    }
     notes.extend(metrics(measured).into_iter().map(|metric| Note::GuardMetric { metric }));
     for cells in &measured.groups {
         let undisturbed = names(cells).into_iter().enumerate().filter(|(store, _)| !is_disturbed(cells, *store));

@@ -93,7 +93,19 @@ impl Containers {
         for leaf in &self.leaves {
             leaf.remove().with_context(|| format!("cannot remove {}", leaf.dir.display()))?;
         }
-        self.guardian.map_or(Ok(()), Guardian::finish).context("cannot send the guardian home")
+        self.guardian.take().map_or(Ok(()), Guardian::finish).context("cannot send the guardian home")
+    }
+}
+
+impl Drop for Containers {
+    /// Of an experiment that failed: what is left ends.
+    fn drop(&mut self) {
+        for container in std::mem::take(&mut self.there) {
+            let _ = container.stop();
+        }
+        for leaf in &self.leaves {
+            let _ = leaf.remove();
+        }
     }
 }
 
