@@ -2,6 +2,7 @@
 
 use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
+use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sidelane_host::clock::now_ns;
@@ -33,7 +34,7 @@ pub enum Metric {
 
 impl Metric {
     /// What the file comes to here. The tracker was loaded for it.
-    pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
+    pub fn start(here: &OnMachine, is_needed: bool, tick: Duration, tracker: &Tracker) -> Result<Self> {
         match &here.told {
             _ if !is_needed => Ok(Self::None),
             Told::Harm => Ok(Self::Harm(Box::new(Harm::new(here.cores.clone())))),
@@ -42,6 +43,7 @@ impl Metric {
                 let opened = opened.context("cannot count interference; write [metric] source = \"harm\"")?;
                 let counters = Self::Counters(Box::new(opened));
                 counters.set_threshold(&here.online, here.e);
+                counters.set_tick(&here.online, tick);
                 Ok(counters)
             }
             Told::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
@@ -52,6 +54,13 @@ impl Metric {
     pub fn set_threshold(&self, cpus: &CpuSet, e: f64) {
         if let Self::Counters(counters) = self {
             cpus.iter().for_each(|cpu| counters.set_threshold(cpu, Some(e)));
+        }
+    }
+
+    /// How often counters are read while a service runs on.
+    pub fn set_tick(&self, cpus: &CpuSet, tick: Duration) {
+        if let Self::Counters(counters) = self {
+            cpus.iter().for_each(|cpu| counters.set_tick(cpu, Some(tick)));
         }
     }
 

@@ -212,6 +212,8 @@ pub struct Intervals {
     pub processes: Duration,
     /// Between two readings of the metric, as the paper does it. `None`: the kernel program says when it crosses E.
     pub poll: Option<Duration>,
+    /// Between two readings of the counters while a service runs on, which cost the service time.
+    pub tick: Duration,
 }
 
 /// `[metric]`: how interference is told.

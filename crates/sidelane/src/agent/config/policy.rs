@@ -6,6 +6,7 @@ use std::time::Duration;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::events::{Formula, FormulaError};
 use sidelane_host::perf::Event;
+use sidelane_kernel::interference::Windows;
 use sidelane_policy::holmes::HolmesConfig;
 use sidelane_policy::perfiso::PerfIsoConfig;
 
@@ -131,15 +132,18 @@ pub(super) fn intervals(reader: Reader) -> Intervals {
     const PROCESSES: Duration = Duration::from_secs(1);
     const SHORTEST_LOOK: Duration = Duration::from_millis(1);
     const SHORTEST_POLL: Duration = Duration::from_micros(10);
+    let usual_tick = Windows::default().tick;
     let look = reader.time("look", SHORTEST_LOOK);
     let processes = reader.time("processes", SHORTEST_LOOK);
     let poll = reader.time("poll", SHORTEST_POLL);
+    let tick = reader.time("tick", SHORTEST_POLL);
     let intervals = Intervals {
         look: reader.setting("look", look, LOOK, time),
         processes: reader.setting("processes", processes, PROCESSES, time),
         poll: reader.setting("poll", poll.map(Some), None, |poll| {
             poll.map_or("none: the kernel program wakes the agent".to_owned(), |poll| time(&poll))
         }),
+        tick: reader.setting("tick", tick, usual_tick, time),
     };
     reader.finish();
     intervals

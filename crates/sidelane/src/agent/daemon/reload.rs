@@ -17,17 +17,20 @@ impl Agent {
             Err(error) => return self.note(format!("the file was not taken over, and nothing is changed: {error:#}")),
         };
         if config.metric != self.config.metric
+            || config.lanes != self.config.lanes
             || config.metrics != self.config.metrics
             || config.audit != self.config.audit
         {
             self.note(
-                "[metric], [metrics] and [audit] are read at the start alone: restart the agent for them".to_owned(),
+                "[metric], [lanes], [metrics] and [audit] are read at the start alone: restart the agent for them"
+                    .to_owned(),
             );
         }
         if config.policy != self.config.policy {
             self.policy = choose(&config.policy, &here);
             self.metric.set_threshold(&here.online, here.e);
         }
+        self.metric.set_tick(&here.online, config.intervals.tick);
         (self.config, self.here) = (config, here);
         if let Err(error) = self.find_again() {
             self.note(format!("{error:#}"));

@@ -39,7 +39,7 @@ impl Agent {
         // Before anything is claimed, because its errors name the privileges that are missing.
         let is_needed = goes_by_interference(&config.policy);
         let tracker = Rc::new(Tracker::load(features(&config, is_needed.then_some(&here.told))?)?);
-        let metric = Metric::start(&here, is_needed, &tracker)?;
+        let metric = Metric::start(&here, is_needed, config.intervals.tick, &tracker)?;
         tracker.attach()?;
         let online = online_cpus().context("cannot read which CPUs are online")?;
         settle(&tracker.memory(), &online)?;

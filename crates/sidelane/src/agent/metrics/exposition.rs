@@ -155,7 +155,7 @@ mod tests {
         let text = Exposition(vec![family, empty]).text().unwrap();
         assert_eq!(
             text,
-            "# HELP sidelane_cpu_batch_seconds Time that batch ran.\n# TYPE sidelane_cpu_batch_seconds counter\n\
+            "# HELP sidelane_cpu_batch_seconds Time that batch ran\n# TYPE sidelane_cpu_batch_seconds counter\n\
              # UNIT sidelane_cpu_batch_seconds seconds\nsidelane_cpu_batch_seconds_total{cpu=\"0\"} 1.5\n# EOF\n"
         );
     }
