@@ -7,7 +7,7 @@ use std::time::Duration;
 use clap::{Args, Parser, Subcommand};
 use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind};
 
-use crate::bench::guard::Way;
+use crate::bench::guard::{Source, Way};
 use crate::bench::rounds::Patience;
 use crate::channel::signal::Signal;
 use crate::experiment::sibling::Carrier;
@@ -523,6 +523,9 @@ pub struct GuardArgs {
     /// The ways of sharing to measure, besides the stores alone [default: all]
     #[arg(long, value_name = "WAY", value_enum, value_delimiter = ',')]
     pub ways: Option<Vec<Way>>,
+    /// From what the agent tells how much services are disturbed
+    #[arg(long, value_name = "FROM", value_enum, default_value = "harm")]
+    pub interference: Source,
     /// Where results go
     #[command(flatten)]
     pub files: ResultFiles,

@@ -287,8 +287,13 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
 
 fn bench_guard(args: GuardArgs) -> Result<u8> {
     check_files(&args.files)?;
-    let options =
-        GuardOptions { patience: args.patience.into(), lanes: args.lanes, sibling: args.sibling, ways: args.ways };
+    let options = GuardOptions {
+        patience: args.patience.into(),
+        lanes: args.lanes,
+        sibling: args.sibling,
+        ways: args.ways,
+        source: args.interference,
+    };
     let result = bench::guard::run(&options)?;
     show_tables(&result, |column| bench::guard::COLUMNS.contains(&column.key.as_str()), &args.files)
 }

@@ -115,21 +115,19 @@ fn ask() -> Option<Snapshot> {
 }
 
 /// From what the agent is to tell interference.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Source {
-    /// Page faults, which whoever makes up for an emulated sibling makes meanwhile.
-    StandIn,
-    /// The services' own request times.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, clap::ValueEnum)]
+pub enum Source {
+    /// The services' own request times
     Harm,
+    /// Counted page faults, which whoever makes up for an emulated sibling makes meanwhile
+    StandIn,
 }
 
-impl Source {
-    /// The stand-in, if an agent counts it here; else the reason why not.
-    pub(super) fn choose(told: &Told<'_>, folder: &Path) -> Result<(Self, Option<String>)> {
-        match Agent::start(&told.file(), folder, 0) {
-            Ok(agent) => agent.end().map(|()| (Self::StandIn, None)),
-            Err(why) => Ok((Self::Harm, Some(format!("{why:#}")))),
-        }
+/// Why an agent cannot count the stand-in here, if it cannot.
+pub(super) fn why_not_counted(told: &Told<'_>, folder: &Path) -> Result<Option<String>> {
+    match Agent::start(&told.file(), folder, 0) {
+        Ok(agent) => agent.end().map(|()| None),
+        Err(why) => Ok(Some(format!("{why:#}"))),
     }
 }
 

@@ -32,7 +32,7 @@ use crate::experiment::sibling::{Emulated, Sibling};
 use crate::lab::Lab;
 use crate::machine;
 use crate::note::written;
-use agent::Source;
+pub use agent::Source;
 use cells::Cells;
 use measured::Measured;
 pub use options::GuardOptions;
@@ -91,8 +91,9 @@ fn of_group(
     measured.emulated = Emulated::of(sibling.as_ref(), &place.lanes());
     let mut ground = Ground::prepare(plan, group, place, lab, sibling)?;
     if plan.ways.contains(&Way::Holmes) {
-        measured.notes.extend(ground.choose_source()?);
-        of_agent(plan, &ground, measured)?;
+        let uncounted = ground.choose_source(options.source)?;
+        of_agent(plan, &ground, uncounted.is_none(), measured)?;
+        measured.notes.extend(uncounted);
     }
     let mut cells = Cells::of(group);
     until_decided(
@@ -106,11 +107,11 @@ fn of_group(
 }
 
 /// What concerns the agent alone is measured once. How fast it reacts can only be told where it counts.
-fn of_agent(plan: &Plan, ground: &Ground, measured: &mut Measured) -> Result<()> {
+fn of_agent(plan: &Plan, ground: &Ground, counts: bool, measured: &mut Measured) -> Result<()> {
     if measured.idle.is_none() {
         measured.idle = Some(idle::measure(ground, plan)?);
     }
-    if measured.reactions.is_none() && ground.source == Source::StandIn {
+    if measured.reactions.is_none() && counts {
         measured.reactions = Some(reaction::measure(ground, plan.reactions).context("reactions")?);
     }
     Ok(())

@@ -1,5 +1,6 @@
 //! The options of `sidelane bench guard`.
 
+use super::agent::Source;
 use super::way::Way;
 use crate::bench::rounds::Patience;
 use crate::experiment::sibling::Carrier;
@@ -15,4 +16,6 @@ pub struct GuardOptions {
     pub sibling: Option<Carrier>,
     /// The ways of sharing; all by default. The stores alone are always among them.
     pub ways: Option<Vec<Way>>,
+    /// From what the agent tells interference, if it can.
+    pub source: Source,
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::agent::{Agent, Source, Told};
+use super::agent::{Agent, Source, Told, why_not_counted};
 use super::cells::{Cells, Figures, Latency, Run};
 use super::plan::{Group, Plan, RUNS_A_BLOCK};
 use super::way::Way;
@@ -58,7 +58,7 @@ impl Ground {
         let first = stages.first().context("no store to measure")?;
         let workshop = Workshop::make(lab, first.sibling.as_ref(), first.scratch.path())?;
         let rates_per_s = stages.iter().map(|stage| group.rate_per_s(stage.mean_service_us)).collect();
-        let mut ground = Self { stages, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::StandIn };
+        let mut ground = Self { stages, workshop, alone_per_s: BTreeMap::new(), rates_per_s, source: Source::Harm };
         for stay in &plan.stays {
             ground.alone_per_s.insert(stay.work.name(), ground.work_alone_per_s(stay)?);
         }
@@ -78,13 +78,13 @@ impl Ground {
         Ok(per_s)
     }
 
-    /// Finds out from what an agent can tell interference here. Returns what it cannot.
-    pub(super) fn choose_source(&mut self) -> Result<Option<Note>> {
+    /// Finds out whether an agent can count the stand-in here, and goes by `wanted` if so. Returns what it cannot.
+    pub(super) fn choose_source(&mut self, wanted: Source) -> Result<Option<Note>> {
         let (place, folder) = (self.stages[0].place, self.stages[0].scratch.path());
         let ports = [self.stages[0].port];
         let told = Told { way: Way::Holmes, place, ports: &ports, batch: "/none", calm: CALM, source: Source::StandIn };
-        let (source, why) = Source::choose(&told, folder)?;
-        self.source = source;
+        let why = why_not_counted(&told, folder)?;
+        self.source = if why.is_none() { wanted } else { Source::Harm };
         Ok(why.map(|why| Note::NoStandIn { why }))
     }
 
