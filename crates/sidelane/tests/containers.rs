@@ -57,6 +57,7 @@ fn a_container_whose_command_fails_is_said() {
     let workshop = Workshop::make(&Lab::at("/nonexistent/lab".into()), None, folder.path()).unwrap();
     let mut containers = Containers::make(&name(), &"1".parse().unwrap(), None).unwrap();
     containers.start("broken", &Work::Kernel("matrix"), &workshop).unwrap();
+    wait_until("the command has failed", || containers.has_failed("broken"));
     let said = format!("{:#}", containers.stop("broken").unwrap_err());
     assert!(said.contains("container broken") && said.contains("/nonexistent/lab"), "{said}");
     containers.finish().unwrap();

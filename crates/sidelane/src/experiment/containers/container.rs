@@ -53,6 +53,10 @@ impl Container {
         &self.name
     }
 
+    pub(super) fn has_failed(&self) -> bool {
+        self.thread.is_finished()
+    }
+
     /// Units of the lab's kernels; else, how often its command has ended.
     pub(super) fn work_done(&self) -> u64 {
         self.counter.as_deref().map_or_else(|| self.shared.runs.load(Ordering::Relaxed), batch::work_done)

@@ -73,6 +73,11 @@ impl Containers {
         Some(used_us * 1_000)
     }
 
+    /// Whether a container has ended by itself, since its command failed. [`Containers::stop`] says why.
+    pub fn has_failed(&self, name: &str) -> bool {
+        self.there.iter().any(|container| container.name() == name && container.has_failed())
+    }
+
     /// Ends a container, and returns how much work it has done.
     pub fn stop(&mut self, name: &str) -> Result<u64> {
         let place = self.there.iter().position(|container| container.name() == name);
