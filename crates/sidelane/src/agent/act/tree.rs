@@ -86,7 +86,7 @@ impl HeldTree {
 
     fn tell_guardian(&self, guardian: &mut Guardian) -> Result<()> {
         let told = guardian.replace(self.ticket, Undo::Cpusets(self.found.clone()));
-        told.context("cannot brief the guardian")
+        told.context("cannot tell the guardian what to undo")
     }
 
     /// Whether nothing is told any more.

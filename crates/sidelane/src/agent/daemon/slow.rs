@@ -213,5 +213,5 @@ fn replace_guardian(
     let mut locks = owners.share().context("cannot share the claims")?;
     locks.extend(claim.map(|claim| claim.share()).transpose()?);
     let new = Guardian::start(&locks).context("cannot start the guardian process")?;
-    hands.guardian().hand_over_to(new).context("cannot brief the guardian")
+    hands.guardian().hand_over_to(new).context("cannot tell the guardian what to undo")
 }
