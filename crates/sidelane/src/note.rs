@@ -137,26 +137,9 @@ notes! {
             "build the program with more checks, as in its loops, or choose --gate holder";
 
         // Of interference.
-        InterferenceNearest { formula: String = "STALL / (LOADS + STORES)".to_owned() } =>
-            "interference is {formula}: this processor does not count what Holmes' VPI is made of, and these events \
-             come nearest",
-            "find the threshold with sidelane calibrate";
         InterferenceOfGivenEvents { formula: String = "page-faults / task-clock".to_owned() } =>
             "interference is {formula}, as it was given: what that tells is up to who gave it",
             "leave the formula out to have the processor's own";
-        InterferenceByHarm { why: String = "no PMU".to_owned() } =>
-            "interference was not counted ({why}): how much longer than alone the service's own requests take stands \
-             in for it",
-            "in a virtual machine, ask its host for a virtual PMU";
-        InterferenceReplayed { file: String = "counters.jsonl".to_owned() } =>
-            "interference was not counted here: it is of the recording {file}",
-            "leave the recording out to have this machine's own";
-        InterferenceUnknown { why: String = "no PMU".to_owned() } =>
-            "nothing tells interference here ({why}), and no decision is based on it",
-            "in a virtual machine, ask its host for a virtual PMU";
-        CountersAway { percent: u64 = 12 } =>
-            "others used the interference counters for {percent} % of the time, which is not in the values",
-            "end other uses of perf events, such as the NMI watchdog";
 
         // Of a calibration.
         CalibratedWithoutSiblings { cpus: String = "0 and 1".to_owned() } =>
@@ -278,8 +261,6 @@ notes! {
             "{target} came back as another process and is looked after again";
 
         // Of interference.
-        InterferenceCounted { formula: String = "STALLS / (LOADS + STORES)".to_owned() } =>
-            "interference is VPI, as Holmes counts it: {formula}";
         EventsFrom { processors: &'static str = "Zen 4", source: &'static str = "AMD's manual" } =>
             "events of {processors} ({source})";
 

@@ -10,7 +10,6 @@
 //! - `setting`: how batch runs beside the service, as data
 //! - `run`: one run
 //! - `reaction`: how fast batch gets off a lane, gate by gate
-//! - `onset`: how soon batch is off after a service begins to be disturbed
 //! - `learn`: load before it, until the session knows its service
 //! - `socket`: what the service's sockets show of one run, where the client is in its own way
 //! - `timeline`: who ran on the lanes, in one short stretch of it
@@ -19,7 +18,6 @@ pub mod batch;
 pub mod containers;
 pub mod learn;
 pub mod load;
-pub mod onset;
 pub mod place;
 pub mod reaction;
 pub mod run;
