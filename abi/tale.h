@@ -1,0 +1,90 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+ *
+ * Records of a trace: what happened on the way of a service's requests. They are Tailor's TALECHAIN
+ * events (thesis "SHIM and Its Applications", Table 4.1), in the form of an event slot (abi/slot.h):
+ * the same 64 bytes lie in a lane's slot, in a ring, and in a log. crates/tale/src/record.rs
+ * mirrors this file.
+ *
+ *   timestamp_ns  CLOCK_MONOTONIC
+ *   type          one of enum sidelane_tale_type
+ *   seq           number of the record among those of its CPU, from 1 on; a gap is a loss
+ *   tid, pid      the thread that did it, 0 if no thread did (softirq, idle)
+ *   payload[0]    low half: CPU on which it happened; high half: detail, as the type says
+ *   payload[1]    low half: another thread; high half: its process; 0 for none
+ *   payload[2]    socket: its cookie, 0 for none
+ *   payload[3]    number of the request, 0 if unknown
+ *   payload[4]    value, as the type says
+ *
+ * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
+ */
+#ifndef SIDELANE_ABI_TALE_H
+#define SIDELANE_ABI_TALE_H
+
+#include "slot.h"
+
+/* Numbers are part of logs: new types come at the end, none is used again. */
+enum sidelane_tale_type {
+	/* ---- Network ---- */
+	SIDELANE_TALE_SEGMENT = 1,       /* a segment left the network device's queue; value: bytes */
+	SIDELANE_TALE_DATA_READY = 2,    /* data reached the socket; value: bytes; detail: end of its sequence */
+	SIDELANE_TALE_RECEIVED = 3,      /* the thread took data from the socket; value: bytes */
+	SIDELANE_TALE_SENT = 4,          /* the thread gave data to the socket; value: bytes; detail: end of its sequence */
+	SIDELANE_TALE_TRANSMITTED = 5,   /* a segment of the socket left for the device; value: bytes; detail: end of its sequence */
+	SIDELANE_TALE_RETRANSMITTED = 6, /* a segment was sent again; value: bytes */
+	SIDELANE_TALE_ACKNOWLEDGED = 7,  /* the peer acknowledged; detail: up to here */
+	SIDELANE_TALE_SOCKET_STATE = 8,  /* detail: old state << 16 | new state (TCP_ESTABLISHED = 1 ...); value: peer's port << 16 | own port */
+
+	/* ---- Requests, as request tracking sees them ---- */
+	SIDELANE_TALE_REQUEST_STARTED = 9,   /* the thread took the request up; value: when it arrived */
+	SIDELANE_TALE_REQUEST_FINISHED = 10, /* its response, so far, was given to the socket; value: when it started; detail: sends */
+
+	/* ---- Threads ---- */
+	SIDELANE_TALE_SWITCHED = 11,     /* the thread left the CPU, the other came; detail: enum sidelane_tale_leave; value: the other's wake-up, 0 if it was preempted */
+	SIDELANE_TALE_WOKEN = 12,        /* the thread (0: an interrupt) woke the other; detail: CPU it will run on */
+	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from */
+	SIDELANE_TALE_SYSCALL_ENTERED = 14, /* detail: number; value: first argument */
+	SIDELANE_TALE_SYSCALL_LEFT = 15, /* detail: number; value: result */
+	SIDELANE_TALE_PAGE_FAULT = 16,   /* value: address; detail: 1 at its begin, 2 at its end where that can be seen */
+	SIDELANE_TALE_LOCK_WAIT_BEGAN = 17, /* a lock of the kernel; value: its address */
+	SIDELANE_TALE_LOCK_WAIT_ENDED = 18, /* value: its address */
+	SIDELANE_TALE_RECLAIM_BEGAN = 19, /* the thread frees memory before it gets any */
+	SIDELANE_TALE_RECLAIM_ENDED = 20,
+	SIDELANE_TALE_SIGNAL_DELIVERED = 21, /* detail: number of the POSIX signal */
+	SIDELANE_TALE_FROZEN = 22,       /* the group of the thread is frozen; detail: 1, or 0 when it goes on */
+
+	/* ---- CPUs ---- */
+	SIDELANE_TALE_INTERRUPT = 23,    /* an interrupt's handler ended; detail: its number; value: how long it ran, ns */
+	SIDELANE_TALE_SOFTIRQ = 24,      /* a softirq ended; detail: its vector; value: how long it ran, ns */
+	SIDELANE_TALE_IDLE_LEFT = 25,    /* the CPU left an idle state; detail: the state; value: how long it was in it, ns */
+	SIDELANE_TALE_STOLEN = 26,       /* the hypervisor took the CPU; value: how long, ns, until now */
+	SIDELANE_TALE_THROTTLED = 27,    /* the thread's group has used up its quota; detail: 1, or 0 when it goes on */
+	SIDELANE_TALE_OVERLAP = 28,      /* batch ran on a lane of the same core beside the thread; value: how long, ns, until now; detail: the lane */
+
+	/* ---- Disks ---- */
+	SIDELANE_TALE_DISK_ISSUED = 29,  /* value: sector; detail: device */
+	SIDELANE_TALE_DISK_COMPLETED = 30, /* value: sector; detail: device */
+
+	/* ---- Runtimes and programs, from user space ---- */
+	SIDELANE_TALE_PAUSE_BEGAN = 31,  /* all threads of the process are stopped by its runtime; detail: enum sidelane_tale_pause */
+	SIDELANE_TALE_PAUSE_ENDED = 32,
+	SIDELANE_TALE_PROGRAM = 33,      /* an event of the program itself; detail: its number */
+};
+
+/* Why a thread left the CPU. */
+enum sidelane_tale_leave {
+	SIDELANE_TALE_LEFT_PREEMPTED = 0, /* it would have run on */
+	SIDELANE_TALE_LEFT_SLEEPS = 1,    /* waits, interruptibly */
+	SIDELANE_TALE_LEFT_BLOCKED = 2,   /* waits for the kernel: disk, lock, memory */
+	SIDELANE_TALE_LEFT_STOPPED = 3,   /* stopped by a POSIX signal or a debugger */
+	SIDELANE_TALE_LEFT_ENDED = 4,
+};
+
+enum sidelane_tale_pause {
+	SIDELANE_TALE_PAUSE_OTHER = 0,
+	SIDELANE_TALE_PAUSE_YOUNG_COLLECTION = 1,
+	SIDELANE_TALE_PAUSE_FULL_COLLECTION = 2,
+	SIDELANE_TALE_PAUSE_SAFEPOINT = 3,
+	SIDELANE_TALE_PAUSE_CLASS_LOADING = 4,
+};
+
+#endif

@@ -1,0 +1,114 @@
+//! Where a request's time went. A closed list: each cause has its words, what evidence it needs, and what to do.
+
+use serde::{Deserialize, Serialize};
+
+use crate::record::{Kind, Kinds};
+
+/// What a request waited for, or was worked on, during a span of its timeline.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Cause {
+    /// A thread of the service worked on it.
+    OnCpu,
+    /// From its first segment until its data was at the socket.
+    NetworkReceive,
+    /// Its data was at the socket, or in a queue of the service, and all threads that could take it worked on others.
+    ServiceQueue,
+    /// A thread could run on and another had the CPU.
+    RunQueue,
+    /// The thread moved to another CPU, from there to its first moment on it.
+    Migration,
+    /// The CPU woke from an idle state.
+    IdleExit,
+    /// An interrupt or softirq had the CPU.
+    Interrupt,
+    /// The hypervisor had the CPU.
+    Stolen,
+    /// Batch, or another thread, ran on a lane of the same core: the part of the time on CPU that it cost.
+    Sibling,
+    /// The kernel filled in a page.
+    PageFault,
+    /// The runtime stopped all threads of the service to collect garbage.
+    Collection,
+    /// The runtime stopped all threads for another reason: a safepoint, class loading.
+    Safepoint,
+    /// It waited for a lock, in the kernel or in user space, that another thread held.
+    Lock,
+    /// Its thread slept, and another thread of the service woke it: a hand-over inside the service.
+    HandOver,
+    /// It waited for a disk.
+    Disk,
+    /// The kernel freed memory first.
+    Reclaim,
+    /// The group had used up its CPU quota.
+    Throttled,
+    /// The group was frozen, or the process stopped.
+    Frozen,
+    /// The response lay in the send buffer: Nagle's algorithm waited for an acknowledgement that the peer delayed.
+    SendBuffer,
+    /// A segment was lost and sent again.
+    Retransmission,
+    /// It waited for the answer of another service.
+    Downstream,
+    /// No record tells.
+    NotExplained,
+}
+
+impl Cause {
+    /// All causes.
+    pub const ALL: [Cause; 22] = [
+        Cause::OnCpu,
+        Cause::NetworkReceive,
+        Cause::ServiceQueue,
+        Cause::RunQueue,
+        Cause::Migration,
+        Cause::IdleExit,
+        Cause::Interrupt,
+        Cause::Stolen,
+        Cause::Sibling,
+        Cause::PageFault,
+        Cause::Collection,
+        Cause::Safepoint,
+        Cause::Lock,
+        Cause::HandOver,
+        Cause::Disk,
+        Cause::Reclaim,
+        Cause::Throttled,
+        Cause::Frozen,
+        Cause::SendBuffer,
+        Cause::Retransmission,
+        Cause::Downstream,
+        Cause::NotExplained,
+    ];
+
+    /// The kinds of records without which this cause cannot be told.
+    pub fn needs(self) -> &'static [Kind] {
+        match self {
+            Cause::NetworkReceive => &[Kind::DataReady],
+            Cause::ServiceQueue => &[Kind::DataReady, Kind::RequestStarted],
+            Cause::OnCpu | Cause::RunQueue => &[Kind::Switched],
+            Cause::Migration => &[Kind::Migrated, Kind::Switched],
+            Cause::IdleExit => &[Kind::IdleLeft],
+            Cause::Interrupt => &[Kind::Interrupt, Kind::Softirq],
+            Cause::Stolen => &[Kind::Stolen],
+            Cause::Sibling => &[Kind::Overlap],
+            Cause::PageFault => &[Kind::PageFault],
+            Cause::Collection | Cause::Safepoint => &[Kind::PauseBegan, Kind::PauseEnded],
+            Cause::Lock => &[Kind::Switched, Kind::Woken, Kind::SyscallEntered],
+            Cause::HandOver => &[Kind::Switched, Kind::Woken],
+            Cause::Disk => &[Kind::DiskIssued, Kind::DiskCompleted],
+            Cause::Reclaim => &[Kind::ReclaimBegan, Kind::ReclaimEnded],
+            Cause::Throttled => &[Kind::Throttled],
+            Cause::Frozen => &[Kind::Frozen, Kind::SignalDelivered],
+            Cause::SendBuffer => &[Kind::Sent, Kind::Transmitted],
+            Cause::Retransmission => &[Kind::Retransmitted],
+            Cause::Downstream => &[Kind::Sent, Kind::DataReady, Kind::Received],
+            Cause::NotExplained => &[],
+        }
+    }
+
+    /// Whether this cause can be told where only `recorded` can be recorded.
+    pub fn can_be_told(self, recorded: Kinds) -> bool {
+        self.needs().iter().all(|kind| recorded.has(*kind))
+    }
+}

@@ -1,0 +1,218 @@
+//! Records of a trace; `abi/tale.h` is the format.
+
+/// Bytes of a record.
+pub const RECORD_SIZE: usize = 64;
+
+/// What a record says happened; the numbers are those of `enum sidelane_tale_type`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, PartialOrd, Ord)]
+#[repr(u32)]
+#[allow(missing_docs, reason = "abi/tale.h says what each means")]
+pub enum Kind {
+    Segment = 1,
+    DataReady = 2,
+    Received = 3,
+    Sent = 4,
+    Transmitted = 5,
+    Retransmitted = 6,
+    Acknowledged = 7,
+    SocketState = 8,
+    RequestStarted = 9,
+    RequestFinished = 10,
+    Switched = 11,
+    Woken = 12,
+    Migrated = 13,
+    SyscallEntered = 14,
+    SyscallLeft = 15,
+    PageFault = 16,
+    LockWaitBegan = 17,
+    LockWaitEnded = 18,
+    ReclaimBegan = 19,
+    ReclaimEnded = 20,
+    SignalDelivered = 21,
+    Frozen = 22,
+    Interrupt = 23,
+    Softirq = 24,
+    IdleLeft = 25,
+    Stolen = 26,
+    Throttled = 27,
+    Overlap = 28,
+    DiskIssued = 29,
+    DiskCompleted = 30,
+    PauseBegan = 31,
+    PauseEnded = 32,
+    Program = 33,
+}
+
+impl Kind {
+    /// All kinds, in the order of their numbers.
+    pub const ALL: [Kind; 33] = [
+        Kind::Segment,
+        Kind::DataReady,
+        Kind::Received,
+        Kind::Sent,
+        Kind::Transmitted,
+        Kind::Retransmitted,
+        Kind::Acknowledged,
+        Kind::SocketState,
+        Kind::RequestStarted,
+        Kind::RequestFinished,
+        Kind::Switched,
+        Kind::Woken,
+        Kind::Migrated,
+        Kind::SyscallEntered,
+        Kind::SyscallLeft,
+        Kind::PageFault,
+        Kind::LockWaitBegan,
+        Kind::LockWaitEnded,
+        Kind::ReclaimBegan,
+        Kind::ReclaimEnded,
+        Kind::SignalDelivered,
+        Kind::Frozen,
+        Kind::Interrupt,
+        Kind::Softirq,
+        Kind::IdleLeft,
+        Kind::Stolen,
+        Kind::Throttled,
+        Kind::Overlap,
+        Kind::DiskIssued,
+        Kind::DiskCompleted,
+        Kind::PauseBegan,
+        Kind::PauseEnded,
+        Kind::Program,
+    ];
+
+    /// The kind with this number.
+    pub fn of(number: u32) -> Option<Kind> {
+        Kind::ALL.get((number as usize).checked_sub(1)?).copied()
+    }
+}
+
+/// A set of kinds: those that a kernel can record.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Kinds(u64);
+
+impl Kinds {
+    /// Every kind.
+    pub fn all() -> Kinds {
+        Kind::ALL.into_iter().fold(Kinds::default(), Kinds::with)
+    }
+
+    /// These and `kind`.
+    pub fn with(self, kind: Kind) -> Kinds {
+        Kinds(self.0 | 1 << kind as u32)
+    }
+
+    /// Whether `kind` is one of them.
+    pub fn has(self, kind: Kind) -> bool {
+        self.0 & 1 << kind as u32 != 0
+    }
+}
+
+/// A thread and its process; 0 and 0 where no thread did something.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default, PartialOrd, Ord)]
+pub struct Task {
+    /// Number of the thread.
+    pub tid: u32,
+    /// Number of its process.
+    pub pid: u32,
+}
+
+/// One record: `struct sidelane_event_slot` with the payload of `abi/tale.h`.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Record {
+    /// CLOCK_MONOTONIC nanoseconds.
+    pub at_ns: u64,
+    /// What happened.
+    pub kind: Kind,
+    /// Number of the record among those of its CPU, from 1 on; wraps.
+    pub seq: u32,
+    /// Who did it.
+    pub task: Task,
+    /// Where it happened.
+    pub cpu: u32,
+    /// As the kind says.
+    pub detail: u32,
+    /// Another thread, as the kind says.
+    pub other: Task,
+    /// Cookie of the socket, 0 for none.
+    pub socket: u64,
+    /// Number of the request, 0 if unknown.
+    pub request: u64,
+    /// As the kind says.
+    pub value: u64,
+}
+
+impl Record {
+    /// The record in `bytes`; none if its kind is not known or it was never written.
+    pub fn from_bytes(bytes: &[u8; RECORD_SIZE]) -> Option<Record> {
+        let word = |at: usize| u64::from_le_bytes(bytes[at..at + 8].try_into().expect("eight bytes"));
+        let half = |at: usize| u32::from_le_bytes(bytes[at..at + 4].try_into().expect("four bytes"));
+        let at_ns = word(0);
+        let kind = Kind::of(half(8)).filter(|_| at_ns != 0)?;
+        Some(Record {
+            at_ns,
+            kind,
+            seq: half(12),
+            task: Task { tid: half(16), pid: half(20) },
+            cpu: half(24),
+            detail: half(28),
+            other: Task { tid: half(32), pid: half(36) },
+            socket: word(40),
+            request: word(48),
+            value: word(56),
+        })
+    }
+
+    /// The record as it is in a ring or a log.
+    pub fn to_bytes(&self) -> [u8; RECORD_SIZE] {
+        let mut bytes = [0; RECORD_SIZE];
+        let mut put = |at: usize, value: &[u8]| bytes[at..at + value.len()].copy_from_slice(value);
+        put(0, &self.at_ns.to_le_bytes());
+        let halves = [
+            self.kind as u32,
+            self.seq,
+            self.task.tid,
+            self.task.pid,
+            self.cpu,
+            self.detail,
+            self.other.tid,
+            self.other.pid,
+        ];
+        for (index, half) in halves.into_iter().enumerate() {
+            put(8 + index * 4, &half.to_le_bytes());
+        }
+        for (index, word) in [self.socket, self.request, self.value].into_iter().enumerate() {
+            put(40 + index * 8, &word.to_le_bytes());
+        }
+        bytes
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    #[test]
+    fn numbers_are_those_of_the_order() {
+        for (index, kind) in Kind::ALL.into_iter().enumerate() {
+            assert_eq!(kind as usize, index + 1);
+            assert_eq!(Kind::of(kind as u32), Some(kind));
+        }
+        assert_eq!((Kind::of(0), Kind::of(34)), (None, None));
+    }
+
+    proptest! {
+        #[test]
+        fn any_bytes_are_read_without_a_panic_and_written_back(bytes: [u8; 32], more: [u8; 32]) {
+            let mut record = [0; RECORD_SIZE];
+            record[..32].copy_from_slice(&bytes);
+            record[32..].copy_from_slice(&more);
+            record[8] %= 40;
+            record[9..12].fill(0);
+            if let Some(read) = Record::from_bytes(&record) {
+                prop_assert_eq!(read.to_bytes(), record);
+            }
+        }
+    }
+}

@@ -1,0 +1,58 @@
+//! A request's timeline: its time from arrival to the end of its response, divided among causes.
+
+use serde::{Deserialize, Serialize};
+
+use crate::cause::Cause;
+
+/// A part of a request's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Span {
+    /// CLOCK_MONOTONIC nanoseconds.
+    pub from_ns: u64,
+    /// Where the next span begins.
+    pub to_ns: u64,
+    /// What the time went to.
+    pub cause: Cause,
+    /// Thread on whose way the request was, 0 for none (network).
+    pub tid: u32,
+    /// CPU, where one matters.
+    pub cpu: Option<u32>,
+    /// Who had the CPU, held the lock, woke the thread: thread and process; 0 if unknown.
+    pub by_tid: u32,
+    /// Process of that thread.
+    pub by_pid: u32,
+}
+
+/// One request, whole.
+///
+/// Spans lie end to end: the first begins at `arrived_ns`, the last ends at `ended_ns`, so their lengths sum to the
+/// latency.
+#[derive(Debug, Clone, PartialEq, Eq, Serialize, Deserialize)]
+pub struct Timeline {
+    /// Number of the request.
+    pub request: u64,
+    /// Cookie of its socket.
+    pub socket: u64,
+    /// Its first segment was seen, or, where segments are not recorded, its data was at the socket.
+    pub arrived_ns: u64,
+    /// A thread took it up.
+    pub started_ns: u64,
+    /// Its response was given to the socket.
+    pub finished_ns: u64,
+    /// The last of its response left for the device, or `finished_ns` where that is not recorded.
+    pub ended_ns: u64,
+    /// End to end.
+    pub spans: Vec<Span>,
+}
+
+impl Timeline {
+    /// From the first segment to the last of the response.
+    pub fn latency_ns(&self) -> u64 {
+        self.ended_ns - self.arrived_ns
+    }
+
+    /// Time that went to `cause`.
+    pub fn of_cause_ns(&self, cause: Cause) -> u64 {
+        self.spans.iter().filter(|span| span.cause == cause).map(|span| span.to_ns - span.from_ns).sum()
+    }
+}
