@@ -34,7 +34,7 @@ pub enum Metric {
 
 impl Metric {
     /// What the file comes to here. The tracker was loaded for it.
-    pub fn start(here: &OnMachine, is_needed: bool, tick: Duration, tracker: &Tracker) -> Result<Self> {
+    pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
         match &here.told {
             _ if !is_needed => Ok(Self::None),
             Told::Harm => Ok(Self::Harm(Box::new(Harm::new(here.cores.clone())))),
@@ -43,7 +43,6 @@ impl Metric {
                 let opened = opened.context("cannot count interference; write [metric] source = \"harm\"")?;
                 let counters = Self::Counters(Box::new(opened));
                 counters.set_threshold(&here.online, here.e);
-                counters.set_tick(&here.online, tick);
                 Ok(counters)
             }
             Told::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
@@ -57,10 +56,12 @@ impl Metric {
         }
     }
 
-    /// How often counters are read while a service runs on.
-    pub fn set_tick(&self, cpus: &CpuSet, tick: Duration) {
+    /// How often counters are read while a service runs on: so often on these CPUs of all, and where it comes and goes
+    /// alone on the others.
+    pub fn set_ticks(&self, all: &CpuSet, ticking: &CpuMask, tick: Duration) {
         if let Self::Counters(counters) = self {
-            cpus.iter().for_each(|cpu| counters.set_tick(cpu, Some(tick)));
+            let of = |cpu: u32| ticking.contains(cpu as usize).then_some(tick);
+            all.iter().for_each(|cpu| counters.set_tick(cpu, of(cpu)));
         }
     }
 
@@ -115,6 +116,11 @@ impl Metric {
             Self::Counters(counters) => Some(counters.bell()),
             _ => None,
         }
+    }
+
+    /// Whether the bell has rung and was not answered.
+    pub fn has_rung(&self) -> bool {
+        matches!(self, Self::Counters(counters) if counters.has_rung())
     }
 
     /// Answers the bell. Returns when a value first reached its threshold since the last answer, if one did.

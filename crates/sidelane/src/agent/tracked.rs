@@ -153,6 +153,21 @@ impl Tracked {
         self.containers.find(|contained| contained.container.id == *id)
     }
 
+    /// The CPUs that any container may run on now.
+    pub fn batch_cpus(&self) -> CpuMask {
+        let of = |contained: &Contained| match contained.given {
+            Given::AsFound => contained.allowed,
+            Given::Cpus(cpus) => cpus,
+            Given::Paused => CpuMask::EMPTY,
+        };
+        self.containers.iter().fold(CpuMask::EMPTY, |sum, (_, contained)| sum.or(&of(contained)))
+    }
+
+    /// Whether a container would run if it were let.
+    pub fn is_batch_paused(&self) -> bool {
+        self.containers.iter().any(|(_, contained)| contained.given == Given::Paused)
+    }
+
     /// All processes of services that were found.
     pub fn service_pids(&self) -> BTreeSet<u32> {
         self.services.iter().flat_map(|(_, served)| served.found.service.pids.iter().copied()).collect()

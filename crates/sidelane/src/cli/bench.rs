@@ -161,9 +161,10 @@ pub struct GuardArgs {
     /// The ways of sharing to measure, besides the stores alone [default: all]
     #[arg(long, value_name = "WAY", value_enum, value_delimiter = ',')]
     pub ways: Option<Vec<Way>>,
-    /// From what the agent tells how much services are disturbed
-    #[arg(long, value_name = "FROM", value_enum, default_value = "harm")]
-    pub interference: Source,
+    /// From what the agent tells how much services are disturbed [default: stand-in beside an emulated sibling, else
+    /// harm]
+    #[arg(long, value_name = "FROM", value_enum)]
+    pub interference: Option<Source>,
     /// Where results go
     #[command(flatten)]
     pub files: ResultFiles,

@@ -30,7 +30,7 @@ impl Agent {
             self.policy = choose(&config.policy, &here);
             self.metric.set_threshold(&here.online, here.e);
         }
-        self.metric.set_tick(&here.online, config.intervals.tick);
+        self.beside_batch = None;
         (self.config, self.here) = (config, here);
         if let Err(error) = self.find_again() {
             self.note(format!("{error:#}"));

@@ -6,7 +6,7 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::Nanos;
 
-use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS};
+use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, WAITING_LOOK_NS};
 use crate::agent::act::{Hands, TakeError};
 use crate::agent::config::mask;
 use crate::agent::discover::{Changes, Container, FoundService};
@@ -18,14 +18,19 @@ use crate::undo::guardian::Guardian;
 impl Agent {
     pub(super) fn look_around(&mut self, now_ns: Nanos) -> Result<()> {
         self.look_at_cpus()?;
+        self.heed()?;
         let changes = self.finder.look(now_ns);
+        self.heed()?;
         self.follow(changes)?;
         self.take_waiting()?;
+        self.heed()?;
         self.check();
         self.look_after_guardian()?;
+        self.heed()?;
         let memory = self.tracked.tracker().memory();
         self.slow.look(&memory, now_ns);
         self.fetch_requests();
+        self.heed()?;
         self.look_after_lanes()?;
         self.keep_off_services();
         self.cost.note();
@@ -99,7 +104,7 @@ impl Agent {
     }
 
     /// Takes those containers that are complete by now.
-    fn take_waiting(&mut self) -> Result<()> {
+    pub(super) fn take_waiting(&mut self) -> Result<()> {
         for (container, since_ns) in std::mem::take(&mut self.waiting) {
             match self.add_container(&container, now_ns() - since_ns > MAKING_NS) {
                 Ok(()) => {}
@@ -107,6 +112,10 @@ impl Agent {
                 Err(error) => self.note(format!("{} is left alone: {error:#}", container.name)),
             }
         }
+        let now_ns = now_ns();
+        let again_ns = |since_ns: Nanos| now_ns + (now_ns - since_ns).clamp(WAITING_LOOK_NS, SLOW_LOOK_NS);
+        self.times.waiting_ns =
+            self.waiting.iter().map(|(_, since_ns)| again_ns(*since_ns)).min().unwrap_or(Nanos::MAX);
         Ok(())
     }
 
@@ -131,6 +140,8 @@ impl Agent {
         if let Some(contained) = self.tracked.containers.get_mut(place) {
             contained.allowed = mask(&allowed);
         }
+        // Batch may have to stay away: the policy is asked at once.
+        self.times.look_ns = 0;
         self.note_means(place, &container.name);
         let name = &container.name;
         self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));

@@ -11,6 +11,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
 use sidelane_host::topology::online_cpus;
 use sidelane_kernel::tracker::{Features, Tracker};
+use sidelane_policy::Nanos;
 use sidelane_policy::borrow::PolicyKind;
 
 use super::{Agent, AgentOptions, Diary, Times};
@@ -39,7 +40,7 @@ impl Agent {
         // Before anything is claimed, because its errors name the privileges that are missing.
         let is_needed = goes_by_interference(&config.policy);
         let tracker = Rc::new(Tracker::load(features(&config, is_needed.then_some(&here.told))?)?);
-        let metric = Metric::start(&here, is_needed, config.intervals.tick, &tracker)?;
+        let metric = Metric::start(&here, is_needed, &tracker)?;
         tracker.attach()?;
         let online = online_cpus().context("cannot read which CPUs are online")?;
         settle(&tracker.memory(), &online)?;
@@ -62,7 +63,7 @@ impl Agent {
         let mut agent = Self {
             finder: Finder::new(&config),
             tracked: Tracked::new(tracker),
-            times: Times { began_ns, look_ns: began_ns, slow_ns: began_ns, is_active: false },
+            times: Times { began_ns, look_ns: began_ns, slow_ns: began_ns, waiting_ns: Nanos::MAX, is_active: false },
             pen: pen.unwrap_or_else(CpuAudit::default),
             options,
             config,
@@ -81,6 +82,7 @@ impl Agent {
             slow: Looker::default(),
             seen: Box::default(),
             actions: Box::default(),
+            beside_batch: None,
             diary: Diary::default(),
             cost: Cost::new(),
         };
