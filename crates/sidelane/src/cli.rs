@@ -9,6 +9,7 @@ use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKi
 
 use crate::bench::guard::{Source, Way};
 use crate::bench::rounds::Patience;
+use crate::bench::tail::Part;
 use crate::channel::signal::Signal;
 use crate::experiment::sibling::Carrier;
 use crate::lane::adopt::{AdoptError, Adoptee};
@@ -233,6 +234,8 @@ pub enum Bench {
     Lanes(LanesArgs),
     /// What each way of sharing a machine costs services and gains: PerfIso, Holmes, and a gate beside it
     Guard(GuardArgs),
+    /// Why requests are slow, whether that is told rightly, and what helps
+    Tail(TailArgs),
     /// Check on a simulated machine what papers draw from their figures
     Papers(PapersArgs),
     /// Run a scenario for real and simulated, and compare
@@ -526,6 +529,27 @@ pub struct GuardArgs {
     /// From what the agent tells how much services are disturbed
     #[arg(long, value_name = "FROM", value_enum, default_value = "harm")]
     pub interference: Source,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane bench tail`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct TailArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The service's lane and the other one [default: two SMT siblings, or CPUs 0 and 1]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// The parts to measure [default: all]
+    #[arg(long = "part", value_name = "PART", value_enum, value_delimiter = ',')]
+    pub parts: Option<Vec<Part>>,
+    /// Directory that keeps what was built between runs [default: the user's cache directory]
+    #[arg(long, value_name = "DIR")]
+    pub cache: Option<PathBuf>,
     /// Where results go
     #[command(flatten)]
     pub files: ResultFiles,
