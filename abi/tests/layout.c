@@ -11,6 +11,7 @@
 
 #include "../emit.h"
 #include "../gate.h"
+#include "../hazard.h"
 #include "../lane.h"
 #include "../request.h"
 #include "../signal.h"
@@ -183,6 +184,27 @@ static void emitted_signals(void)
 	CONSTANT(SIDELANE_SIGNAL_COUNTER);
 }
 
+static void hazards(void)
+{
+	STRUCT(sidelane_hazard_head);
+	FIELD(sidelane_hazard_head, magic);
+	FIELD(sidelane_hazard_head, version);
+	FIELD(sidelane_hazard_head, servers);
+	FIELD(sidelane_hazard_head, reserved);
+	STRUCT(sidelane_hazard_word);
+	FIELD(sidelane_hazard_word, since_ns);
+	FIELD(sidelane_hazard_word, hazards);
+	FIELD(sidelane_hazard_word, began);
+	FIELD(sidelane_hazard_word, reserved);
+	CONSTANT(SIDELANE_HAZARD_VERSION);
+	CONSTANT(SIDELANE_HAZARD_SERVERS);
+	CONSTANT(SIDELANE_HAZARD_JVM_GC);
+	CONSTANT(SIDELANE_HAZARD_SAFEPOINT);
+	CONSTANT(SIDELANE_HAZARD_STOPPED);
+	CONSTANT(SIDELANE_HAZARD_THROTTLED);
+	CONSTANT(SIDELANE_HAZARD_RESTART);
+}
+
 int main(void)
 {
 	event_slot();
@@ -194,5 +216,6 @@ int main(void)
 	gate_word();
 	emitted();
 	emitted_signals();
+	hazards();
 	return 0;
 }

@@ -12,6 +12,7 @@ use core::fmt;
 
 pub mod borrow;
 pub mod cpus;
+pub mod hedge;
 pub mod holmes;
 pub mod perfiso;
 

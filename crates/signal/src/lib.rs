@@ -11,6 +11,7 @@
 //! - [`RequestWord`]: the request that a lane works on; [`ServiceWord`]: how many requests wait.
 //! - [`EmitHead`], [`EmitThread`], [`EmitEvent`]: requests that a service emits itself.
 //! - [`SignalsHead`], [`EmittedSignal`]: tags and counters that a program emits itself.
+//! - [`HazardWord`]: what makes a server slow at the moment, for the proxy in front of it.
 //! - [`LaneTerms`], [`GateWord`]: the terms on which a batch lane is lent, and the accounting of
 //!   batch that checks its own lane.
 //!
@@ -36,6 +37,8 @@ mod emit;
 #[cfg(not(loom))]
 mod emit_signal;
 mod gate;
+#[cfg(not(loom))]
+mod hazard;
 mod histogram;
 mod hold;
 #[cfg(any(test, loom))]
@@ -57,6 +60,8 @@ pub use emit_signal::{
     SignalsHead,
 };
 pub use gate::{GATE_ENV, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, LaneTerms};
+#[cfg(not(loom))]
+pub use hazard::{HAZARD_MAGIC, HAZARD_SERVERS, HAZARD_VERSION, HazardBit, HazardHead, HazardWord, HazardsSeen};
 pub use histogram::{hist_bucket, hist_record};
 pub use hold::{HoldState, HoldWord, UnknownHoldState};
 pub use lane::{LaneClass, LaneSnapshot, LaneWord, UnknownLaneClass};

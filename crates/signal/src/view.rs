@@ -9,8 +9,8 @@ use core::sync::atomic::AtomicU8;
 
 use crate::sync::AtomicU64;
 use crate::{
-    EmitEvent, EmitHead, EmitThread, EmittedSignal, EventSlot, GateWord, HoldWord, LaneTerms, LaneWord, RequestWord,
-    ServiceWord, SignalsHead,
+    EmitEvent, EmitHead, EmitThread, EmittedSignal, EventSlot, GateWord, HazardHead, HazardWord, HoldWord, LaneTerms,
+    LaneWord, RequestWord, ServiceWord, SignalsHead,
 };
 
 /// A part of the wire format that may be used in memory to which others store.
@@ -44,6 +44,10 @@ unsafe impl Shared for GateWord {}
 unsafe impl Shared for SignalsHead {}
 // SAFETY: as for `EventSlot`, in 128 bytes.
 unsafe impl Shared for EmittedSignal {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for HazardHead {}
+// SAFETY: as for `EventSlot`.
+unsafe impl Shared for HazardWord {}
 // SAFETY: an atomic integer: a byte of text.
 unsafe impl Shared for AtomicU8 {}
 // SAFETY: an atomic integer: 64 threads' bits.

@@ -6,9 +6,9 @@ use std::mem::offset_of;
 
 use sidelane_signal::{
     EMIT_EVENTS, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitKind, EmitThread, EmittedKind, EmittedSignal,
-    EventSlot, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, HoldState, HoldWord, LaneClass, LaneTerms,
-    LaneWord, PAYLOAD_WORDS, RequestWord, SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_VERSION, ServiceWord,
-    SignalsHead,
+    EventSlot, GATE_HIST_BUCKETS, GATE_PARTNERS, GATE_VERSION, GateWord, HAZARD_SERVERS, HAZARD_VERSION, HazardBit,
+    HazardHead, HazardWord, HoldState, HoldWord, LaneClass, LaneTerms, LaneWord, PAYLOAD_WORDS, RequestWord,
+    SIGNAL_NAME_BYTES, SIGNAL_NAMES, SIGNALS, SIGNALS_VERSION, ServiceWord, SignalsHead,
 };
 
 mod support;
@@ -100,6 +100,14 @@ fn emitted_signals() -> Vec<String> {
     [head, signal].concat()
 }
 
+fn hazards() -> Vec<String> {
+    let head = layout!(HazardHead, "sidelane_hazard_head":
+        "magic" magic, "version" version, "servers" servers, "reserved" reserved);
+    let word = layout!(HazardWord, "sidelane_hazard_word":
+        "since_ns" since_ns, "hazards" hazards, "began" began, "reserved" reserved);
+    [head, word].concat()
+}
+
 fn constants() -> Vec<String> {
     let values = [
         ("SIDELANE_PAYLOAD_WORDS", PAYLOAD_WORDS as u32),
@@ -127,13 +135,20 @@ fn constants() -> Vec<String> {
         ("SIDELANE_SIGNAL_NAMES", SIGNAL_NAMES as u32),
         ("SIDELANE_SIGNAL_TAG", EmittedKind::Tag as u32),
         ("SIDELANE_SIGNAL_COUNTER", EmittedKind::Counter as u32),
+        ("SIDELANE_HAZARD_VERSION", HAZARD_VERSION),
+        ("SIDELANE_HAZARD_SERVERS", HAZARD_SERVERS as u32),
+        ("SIDELANE_HAZARD_JVM_GC", HazardBit::JvmGc as u32),
+        ("SIDELANE_HAZARD_SAFEPOINT", HazardBit::Safepoint as u32),
+        ("SIDELANE_HAZARD_STOPPED", HazardBit::Stopped as u32),
+        ("SIDELANE_HAZARD_THROTTLED", HazardBit::Throttled as u32),
+        ("SIDELANE_HAZARD_RESTART", HazardBit::Restart as u32),
     ];
     values.map(|(name, value)| format!("{name} {value}")).to_vec()
 }
 
 fn in_rust() -> Vec<String> {
     let words = [lane_word(), hold_word(), request_word(), service_word(), lane_terms(), gate_word()];
-    let emitted = [emitted(), emitted_signals()];
+    let emitted = [emitted(), emitted_signals(), hazards()];
     sorted([event_slot(), words.concat(), emitted.concat(), constants()].concat())
 }
 

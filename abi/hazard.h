@@ -1,0 +1,49 @@
+/* SPDX-License-Identifier: Apache-2.0 OR GPL-2.0-only
+ *
+ * Hazards: what makes a server slow for a while, told by whoever watches the server to a proxy in
+ * front of it (thesis "SHIM and Its Applications", section 4.2.3: the profiler tells the proxy).
+ * crates/sidelane/src/proxy/watch writes this format, crates/proxy reads it,
+ * crates/signal/src/hazard.rs mirrors it and asserts every offset. Any language can write it.
+ *
+ * A page of shared memory holds
+ *
+ *   struct sidelane_hazard_head
+ *   SIDELANE_HAZARD_SERVERS times: struct sidelane_hazard_word
+ *
+ * and an eventfd goes with it. One watcher writes the word of a server: since_ns and began first,
+ * then hazards (release); then it writes to the eventfd, which wakes the proxy. The proxy reads
+ * hazards (acquire), then the rest.
+ *
+ * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
+ */
+#ifndef SIDELANE_ABI_HAZARD_H
+#define SIDELANE_ABI_HAZARD_H
+
+#define SIDELANE_HAZARD_MAGIC 0x6472617a61687364ull /* "dshazard", little-endian */
+#define SIDELANE_HAZARD_VERSION 1
+#define SIDELANE_HAZARD_SERVERS 2
+
+/* Bits of hazards, by number. */
+enum sidelane_hazard {
+	SIDELANE_HAZARD_JVM_GC = 0,    /* its JVM collects garbage */
+	SIDELANE_HAZARD_SAFEPOINT = 1, /* its JVM has stopped all threads */
+	SIDELANE_HAZARD_STOPPED = 2,   /* it is stopped or frozen */
+	SIDELANE_HAZARD_THROTTLED = 3, /* its group has used up its quota of CPU time */
+	SIDELANE_HAZARD_RESTART = 4,   /* it has ended, and nobody listens for it yet */
+};
+
+struct sidelane_hazard_head {
+	uint64_t magic;   /*  0 */
+	uint32_t version; /*  8 */
+	uint32_t servers; /* 12: SIDELANE_HAZARD_SERVERS */
+	uint64_t reserved[6];
+};
+
+struct sidelane_hazard_word {
+	uint64_t since_ns; /*  0: when the latest hazard began, CLOCK_MONOTONIC */
+	uint32_t hazards;  /*  8: bits of those that there are now */
+	uint32_t began;    /* 12: how many have begun so far */
+	uint64_t reserved[6];
+};
+
+#endif

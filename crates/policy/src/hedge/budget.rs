@@ -1,0 +1,89 @@
+//! How many hedges there may be: successes pay for them.
+//!
+//! Problem. When both servers are slow because there is too much work, hedges make more of it, and both get slower.
+//!
+//! Approach. Each answered request adds a part of a hedge to the budget, up to a limit; each hedge takes a whole one.
+//! So the extra load stays below that part of what is answered. An empty budget stops new hedges and nothing else:
+//! first attempts never ask, and neither does a request whose server was lost.
+
+/// One hedge.
+const ONE_MILLI: u64 = 1000;
+
+/// The tunables of [`Budget`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct BudgetConfig {
+    /// Thousandths of a hedge that each answered request adds: the extra load in the long run.
+    pub per_success_milli: u64,
+    /// The most hedges that can be saved up, which is also what there is at first.
+    pub burst: u64,
+}
+
+impl Default for BudgetConfig {
+    /// A tenth of the load, and a hundred requests at once.
+    fn default() -> Self {
+        Self { per_success_milli: 100, burst: 100 }
+    }
+}
+
+/// What is left.
+#[derive(Clone, Debug)]
+pub struct Budget {
+    config: BudgetConfig,
+    left_milli: u64,
+}
+
+impl Budget {
+    /// A full budget.
+    pub fn new(config: BudgetConfig) -> Self {
+        Self { config, left_milli: config.burst.saturating_mul(ONE_MILLI) }
+    }
+
+    /// A request was answered.
+    pub fn success(&mut self) {
+        let limit = self.config.burst.saturating_mul(ONE_MILLI);
+        self.left_milli = self.left_milli.saturating_add(self.config.per_success_milli).min(limit);
+    }
+
+    /// Takes a hedge, if there is one.
+    pub fn take(&mut self) -> bool {
+        let is_enough = self.left_milli >= ONE_MILLI;
+        if is_enough {
+            self.left_milli -= ONE_MILLI;
+        }
+        is_enough
+    }
+
+    /// Hedges that are left.
+    pub fn left(&self) -> u64 {
+        self.left_milli / ONE_MILLI
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn ten_successes_pay_for_a_hedge_at_a_tenth() {
+        let mut budget = Budget::new(BudgetConfig { per_success_milli: 100, burst: 2 });
+        assert_eq!([budget.take(), budget.take(), budget.take()], [true, true, false]);
+        (0..9).for_each(|_| budget.success());
+        assert!(!budget.take());
+        budget.success();
+        assert!(budget.take() && !budget.take());
+    }
+
+    #[test]
+    fn no_more_is_saved_up_than_the_limit() {
+        let mut budget = Budget::new(BudgetConfig { per_success_milli: 100, burst: 2 });
+        (0..1000).for_each(|_| budget.success());
+        assert_eq!(budget.left(), 2);
+    }
+
+    #[test]
+    fn a_budget_of_nothing_allows_nothing() {
+        let mut budget = Budget::new(BudgetConfig { per_success_milli: 0, burst: 0 });
+        budget.success();
+        assert!(!budget.take());
+    }
+}

@@ -1,0 +1,66 @@
+//! What is known of one server.
+
+use crate::Nanos;
+
+use super::hazard::{Hazard, Hazards};
+
+/// How bad it is to ask a server, from good to bad.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub(super) enum Rank {
+    /// Nothing is known against it.
+    Well,
+    /// It was started anew, and still loads and compiles what it needs.
+    Cold,
+    /// A hazard that passes: it answers later.
+    Slow,
+    /// It does not answer.
+    Away,
+}
+
+/// What is known of one server.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Condition {
+    hazards: Hazards,
+    /// When it is looked for again, while it cannot be reached.
+    pub(super) probe_at: Option<Nanos>,
+    /// Until when it is warmed up.
+    pub(super) warm_until: Option<Nanos>,
+}
+
+impl Condition {
+    /// The watchers' hazards are these now. Whether it has just come back.
+    pub(super) fn set_watched(&mut self, watched: Hazards) -> bool {
+        let was_away = self.hazards.contains(Hazard::Restart);
+        self.hazards = watched.with(Hazard::Unreachable, self.probe_at.is_some());
+        was_away && !watched.contains(Hazard::Restart)
+    }
+
+    /// A connection failed. Whether that is news.
+    pub(super) fn unreachable(&mut self, probe_at: Nanos) -> bool {
+        let is_new = self.probe_at.is_none();
+        self.hazards = self.hazards.with(Hazard::Unreachable, true);
+        self.probe_at.get_or_insert(probe_at);
+        is_new
+    }
+
+    /// A connection was made. Whether it has just come back.
+    pub(super) fn reached(&mut self) -> bool {
+        self.hazards = self.hazards.with(Hazard::Unreachable, false);
+        self.probe_at.take().is_some()
+    }
+
+    pub(super) fn rank(&self) -> Rank {
+        let away = [Hazard::Restart, Hazard::Unreachable];
+        match () {
+            () if away.iter().any(|hazard| self.hazards.contains(*hazard)) => Rank::Away,
+            () if !self.hazards.is_empty() => Rank::Slow,
+            () if self.warm_until.is_some() => Rank::Cold,
+            () => Rank::Well,
+        }
+    }
+
+    /// The hazard that a swap is put down to: that of the highest number, since those that are away come last.
+    pub(super) fn worst(&self) -> Option<Hazard> {
+        self.hazards.iter().last()
+    }
+}

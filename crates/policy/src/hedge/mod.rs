@@ -1,0 +1,53 @@
+//! Hedging: which of two servers is asked, and which requests are sent to both (Tailor, thesis §4.2.3).
+//!
+//! A *hazard* is something that makes a server slow for a while: a collection of garbage, a restart. [`Roles`] is told
+//! of hazards as they begin and end. It swaps active and backup, and says whose requests in flight are sent again. A
+//! request that is sent again although nothing was lost is a *hedge*; [`Budget`] bounds how many there are. Who sends
+//! what, and over what, is not known here.
+
+mod budget;
+mod condition;
+mod hazard;
+mod roles;
+
+pub use budget::{Budget, BudgetConfig};
+pub use hazard::{Hazard, Hazards};
+pub use roles::{Action, Actions, Mode, Reason, Roles, RolesConfig, Seen};
+
+use core::fmt;
+
+/// One of the two servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, Hash)]
+pub enum Server {
+    /// The one that is active at first.
+    First,
+    /// The one that is the backup at first.
+    Second,
+}
+
+impl Server {
+    /// Both.
+    pub const BOTH: [Self; 2] = [Self::First, Self::Second];
+
+    /// The other one.
+    pub fn other(self) -> Self {
+        match self {
+            Self::First => Self::Second,
+            Self::Second => Self::First,
+        }
+    }
+
+    /// Its place in an array of both.
+    pub fn index(self) -> usize {
+        self as usize
+    }
+}
+
+impl fmt::Display for Server {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::First => "first",
+            Self::Second => "second",
+        })
+    }
+}

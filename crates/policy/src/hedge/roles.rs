@@ -1,0 +1,239 @@
+//! Who is active, and whose requests are sent again: Figure 4.9 of the thesis.
+//!
+//! Problem. A hazard of the active server delays every request that it has, and those that come while it lasts.
+//!
+//! Approach. When a hazard of the active server begins and the backup is better off, they swap, and what the former
+//! active has in flight is sent to the new one, too. Nothing happens when the hazard ends: the former active is the
+//! backup from then on. A server that comes back after a restart is warmed up before it counts as well.
+//!
+//! What is ours: servers are compared by rank, well before cold before slow before away. So nobody swaps to a server
+//! that is no better, and when both have hazards they swap as soon as one of them is over. A server to which no
+//! connection can be made is away, and looked for again from time to time.
+
+use core::fmt;
+
+use crate::{Nanos, Policy};
+
+use super::Server;
+use super::condition::{Condition, Rank};
+use super::hazard::{Hazard, Hazards};
+
+/// When requests are sent to both servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Mode {
+    /// When a hazard of the server that has them begins.
+    Hazard,
+    /// When they have not been answered for so long (Dean and Barroso, 2013).
+    Timer {
+        /// For how long.
+        after_ns: Nanos,
+    },
+    /// Never.
+    Never,
+}
+
+/// The tunables of [`Roles`].
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RolesConfig {
+    /// When requests are sent to both servers. Hazards that are watched count only under [`Mode::Hazard`].
+    pub mode: Mode,
+    /// Whether there is a backup.
+    pub has_backup: bool,
+    /// Servers that come back are warmed up for so long at most; 0: not at all.
+    pub warm_up_ns: Nanos,
+    /// A server that cannot be reached is looked for so often.
+    pub probe_ns: Nanos,
+}
+
+impl Default for RolesConfig {
+    /// A backup that hazards swap, ten looks a second, and ten seconds to get warm.
+    fn default() -> Self {
+        Self { mode: Mode::Hazard, has_backup: true, warm_up_ns: 10_000_000_000, probe_ns: 100_000_000 }
+    }
+}
+
+/// What is told.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Seen {
+    /// The hazards that a server has from now on, as watchers see them.
+    Watched(Server, Hazards),
+    /// A connection to it could not be made.
+    Unreachable(Server),
+    /// A connection to it was made.
+    Reached(Server),
+    /// It has answered as many requests as it takes to get warm, or nobody knows any.
+    Warmed(Server),
+    /// Time went by.
+    Nothing,
+}
+
+/// One thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// New requests go to this server from now on.
+    Swap {
+        /// The new active server.
+        to: Server,
+        /// What befell the former one.
+        because: Hazard,
+    },
+    /// Requests in flight that are safe to repeat are sent to the other server, too.
+    Resend {
+        /// The server that has them.
+        from: Server,
+        /// What befell it.
+        because: Hazard,
+    },
+    /// Requests whose answers nobody waits for are sent to it.
+    WarmUp(Server),
+    /// A connection to it is tried.
+    Probe(Server),
+}
+
+/// All that one event can cause: a swap, a resend, and both servers looked for and warmed up.
+pub type Actions = crate::Actions<Action, 6>;
+
+/// Why the active server is the active one.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Reason {
+    /// It was named so.
+    Start,
+    /// The other one had this hazard.
+    Swapped(Hazard),
+    /// It has a hazard, and the other one is no better off.
+    NoBetter(Hazard),
+}
+
+impl crate::Reason for Reason {}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Start => f.write_str("it was named as the active server"),
+            Self::Swapped(hazard) => write!(f, "hazard of the other server: {hazard}"),
+            Self::NoBetter(hazard) => write!(f, "it has a hazard ({hazard}), and the other server is no better off"),
+        }
+    }
+}
+
+/// Who is active.
+#[derive(Clone, Debug)]
+pub struct Roles {
+    config: RolesConfig,
+    active: Server,
+    conditions: [Condition; 2],
+    ranks: [Rank; 2],
+    why: Reason,
+}
+
+impl Roles {
+    /// The first server is active, and nothing is known against either.
+    pub fn new(config: RolesConfig) -> Self {
+        let conditions = [Condition::default(); 2];
+        Self { config, active: Server::First, conditions, ranks: [Rank::Well; 2], why: Reason::Start }
+    }
+
+    /// The server that new requests go to.
+    pub fn active(&self) -> Server {
+        self.active
+    }
+
+    /// Whether there is another server, and no reason not to ask it.
+    pub fn can_ask(&self, server: Server) -> bool {
+        (server == Server::First || self.config.has_backup) && self.rank(server) != Rank::Away
+    }
+
+    fn rank(&self, server: Server) -> Rank {
+        self.conditions[server.index()].rank()
+    }
+
+    /// What is told changes what is known of a server.
+    fn note(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
+        let counts = self.config.mode == Mode::Hazard;
+        match *seen {
+            Seen::Watched(server, hazards) if counts => {
+                let is_back = self.conditions[server.index()].set_watched(hazards);
+                self.warm_up(now, server, is_back, out);
+            }
+            Seen::Unreachable(server) => {
+                self.conditions[server.index()].unreachable(now + self.config.probe_ns);
+            }
+            Seen::Reached(server) => {
+                let is_back = self.conditions[server.index()].reached();
+                self.warm_up(now, server, is_back, out);
+            }
+            Seen::Warmed(server) => self.conditions[server.index()].warm_until = None,
+            Seen::Watched(..) | Seen::Nothing => {}
+        }
+    }
+
+    /// A server that has just come back is warmed up, if another one can work meanwhile.
+    fn warm_up(&mut self, now: Nanos, server: Server, is_back: bool, out: &mut Actions) {
+        let condition = &mut self.conditions[server.index()];
+        let is_needed = is_back && condition.warm_until.is_none() && condition.rank() != Rank::Away;
+        if is_needed && self.config.has_backup && self.config.warm_up_ns > 0 {
+            condition.warm_until = Some(now + self.config.warm_up_ns);
+            out.push(Action::WarmUp(server));
+        }
+    }
+
+    /// What time brings: an end of warming up, and looks for servers that are away.
+    fn pass(&mut self, now: Nanos, out: &mut Actions) {
+        for server in Server::BOTH {
+            let condition = &mut self.conditions[server.index()];
+            condition.warm_until = condition.warm_until.filter(|until| now < *until);
+            if condition.probe_at.is_some_and(|at| now >= at) {
+                condition.probe_at = Some(now + self.config.probe_ns);
+                out.push(Action::Probe(server));
+            }
+        }
+    }
+
+    /// Swaps and sends again, if the ranks have changed.
+    fn judge(&mut self, out: &mut Actions) {
+        let ranks = Server::BOTH.map(|server| self.rank(server));
+        if ranks == self.ranks || !self.config.has_backup {
+            return;
+        }
+        self.ranks = ranks;
+        let (active, backup) = (self.active, self.active.other());
+        let hazard = self.conditions[active.index()].worst();
+        if ranks[backup.index()] < ranks[active.index()] {
+            // A server that is only cold has no hazard any more; it had one that ended it.
+            let because = hazard.unwrap_or(Hazard::Restart);
+            self.active = backup;
+            self.why = Reason::Swapped(because);
+            out.push(Action::Swap { to: backup, because });
+        } else if let Some(hazard) = hazard {
+            self.why = Reason::NoBetter(hazard);
+        }
+        self.resend(out);
+    }
+
+    fn resend(&self, out: &mut Actions) {
+        let from = self.active.other();
+        let is_worse = self.rank(from) >= Rank::Slow && self.rank(self.active) < self.rank(from);
+        let hazard = self.conditions[from.index()].worst().filter(|_| is_worse && self.config.mode == Mode::Hazard);
+        out.extend(hazard.map(|because| Action::Resend { from, because }));
+    }
+}
+
+impl Policy for Roles {
+    type Observation = Seen;
+    type Actions = Actions;
+    type Reason = Reason;
+
+    fn observe(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
+        self.note(now, seen, out);
+        self.pass(now, out);
+        self.judge(out);
+    }
+
+    fn next_wakeup(&self) -> Option<Nanos> {
+        self.conditions.iter().flat_map(|condition| [condition.probe_at, condition.warm_until]).flatten().min()
+    }
+
+    fn why(&self) -> Reason {
+        self.why
+    }
+}

@@ -1,0 +1,4 @@
+//! Hedging: vectors worked by hand from the thesis, and properties over random histories.
+
+mod properties;
+mod roles;

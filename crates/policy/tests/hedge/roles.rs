@@ -1,0 +1,125 @@
+//! Vectors: Figure 4.9, and what is beside it.
+
+use sidelane_policy::Policy;
+use sidelane_policy::hedge::{Action, Actions, Hazard, Hazards, Mode, Reason, Roles, RolesConfig, Seen, Server};
+
+use Server::{First, Second};
+
+/// What is told at each moment, and what has to be done then.
+fn play<const N: usize>(config: RolesConfig, steps: [(u64, Seen, &[Action]); N]) -> Roles {
+    let mut roles = Roles::new(config);
+    for (now, seen, wanted) in steps {
+        let mut out = Actions::default();
+        roles.observe(now, &seen, &mut out);
+        assert_eq!(out.iter().collect::<Vec<_>>(), wanted, "at {now}: {seen:?}");
+    }
+    roles
+}
+
+fn on(server: Server, hazard: Hazard) -> Seen {
+    Seen::Watched(server, [hazard].into_iter().collect())
+}
+
+fn off(server: Server) -> Seen {
+    Seen::Watched(server, Hazards::NONE)
+}
+
+fn swap(to: Server, because: Hazard) -> Action {
+    Action::Swap { to, because }
+}
+
+fn resend(from: Server, because: Hazard) -> Action {
+    Action::Resend { from, because }
+}
+
+fn config() -> RolesConfig {
+    RolesConfig { mode: Mode::Hazard, has_backup: true, warm_up_ns: 1000, probe_ns: 100 }
+}
+
+#[test]
+fn a_collection_swaps_and_sends_again_and_its_end_changes_nothing() {
+    let gc = Hazard::JvmGc;
+    let roles = play(
+        config(),
+        [
+            (10, on(First, gc), &[swap(Second, gc), resend(First, gc)]),
+            (11, on(First, gc), &[]),
+            (20, off(First), &[]),
+            (30, on(Second, gc), &[swap(First, gc), resend(Second, gc)]),
+        ],
+    );
+    assert_eq!((roles.active(), roles.why()), (First, Reason::Swapped(gc)));
+}
+
+#[test]
+fn a_server_that_was_restarted_is_warmed_up_before_it_is_as_good() {
+    let (gc, restart) = (Hazard::JvmGc, Hazard::Restart);
+    play(
+        config(),
+        [
+            (10, on(First, restart), &[swap(Second, restart), resend(First, restart)]),
+            (50, off(First), &[Action::WarmUp(First)]),
+            // Cold is better than slow, and not as good as well.
+            (60, on(Second, gc), &[swap(First, gc), resend(Second, gc)]),
+            (70, off(Second), &[swap(Second, restart)]),
+            (80, Seen::Warmed(First), &[]),
+            (90, on(Second, gc), &[swap(First, gc), resend(Second, gc)]),
+        ],
+    );
+}
+
+#[test]
+fn nobody_swaps_to_a_server_that_is_no_better_until_it_is() {
+    let (gc, stopped) = (Hazard::JvmGc, Hazard::Stopped);
+    let roles = play(
+        config(),
+        [
+            (10, on(Second, stopped), &[resend(Second, stopped)]),
+            (20, on(First, gc), &[]),
+            (30, off(Second), &[swap(Second, gc), resend(First, gc)]),
+        ],
+    );
+    assert_eq!(roles.active(), Second);
+}
+
+#[test]
+fn a_server_that_cannot_be_reached_is_looked_for_until_it_can() {
+    let away = Hazard::Unreachable;
+    let mut roles = play(
+        config(),
+        [
+            (10, Seen::Unreachable(First), &[swap(Second, away), resend(First, away)]),
+            (15, Seen::Unreachable(First), &[]),
+            (109, Seen::Nothing, &[]),
+            (110, Seen::Nothing, &[Action::Probe(First)]),
+            (111, Seen::Unreachable(First), &[]),
+            (215, Seen::Nothing, &[Action::Probe(First)]),
+            (220, Seen::Reached(First), &[Action::WarmUp(First)]),
+        ],
+    );
+    assert_eq!(roles.next_wakeup(), Some(1220), "the end of warming up");
+    let mut out = Actions::default();
+    roles.observe(1220, &Seen::Nothing, &mut out);
+    assert_eq!((out.iter().count(), roles.next_wakeup()), (0, None));
+}
+
+#[test]
+fn without_a_backup_it_observes() {
+    let alone = RolesConfig { has_backup: false, ..config() };
+    play(
+        alone,
+        [
+            (10, on(First, Hazard::JvmGc), &[]),
+            (20, on(First, Hazard::Restart), &[]),
+            (30, off(First), &[]),
+            (40, Seen::Unreachable(First), &[]),
+        ],
+    );
+}
+
+#[test]
+fn under_a_timer_only_a_server_that_cannot_be_reached_is_left() {
+    let timer = RolesConfig { mode: Mode::Timer { after_ns: 5 }, ..config() };
+    let away = Hazard::Unreachable;
+    play(timer, [(10, on(First, Hazard::JvmGc), &[]), (20, Seen::Unreachable(First), &[swap(Second, away)])]);
+}
