@@ -15,11 +15,12 @@ use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::sibling::SiblingOptions;
+use sidelane::bench::tail::TailOptions;
 use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
     Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, JsonFile, LanesArgs, ListArgs,
     ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles,
-    RunArgs, ShowArgs, SiblingArgs, SimArgs, Verb,
+    RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -70,6 +71,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Observe(args)) => bench_observe(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Bench(Bench::Guard(args)) => bench_guard(args),
+        Verb::Bench(Bench::Tail(args)) => bench_tail(args),
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
@@ -301,6 +303,17 @@ fn bench_guard(args: GuardArgs) -> Result<u8> {
     };
     let result = bench::guard::run(&options)?;
     show_tables(&result, |column| bench::guard::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
+fn bench_tail(args: TailArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::tail::run(&TailOptions {
+        patience: args.patience.into(),
+        lanes: args.lanes,
+        parts: args.parts,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show_tables(&result, |_| true, &args.files)
 }
 
 fn bench_papers(args: PapersArgs) -> Result<u8> {

@@ -73,6 +73,9 @@ notes! {
         StoreMissing { store: &'static str = "rocksdb", why: String = "a library is missing".to_owned() } =>
             "{store} was left out: it cannot be put up here ({why})",
             "install what is missing";
+        LuceneMissing { why: String = "there is no Maven".to_owned() } =>
+            "the search server over Lucene was left out: it cannot be put up here ({why})",
+            "apt-get install openjdk-17-jdk-headless maven";
         WorkMissing { work: &'static str = "spark", why: &'static str = "PySpark is missing" } =>
             "batch had no {work} among its containers",
             "install what is missing ({why})";

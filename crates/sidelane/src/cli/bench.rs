@@ -7,6 +7,7 @@ use sidelane_policy::borrow::Objective;
 
 use super::common::{CacheDir, CoreArgs, EXIT_CODES, JsonFile, PatienceArgs, ResultFiles};
 use crate::bench::guard::{Source, Way};
+use crate::bench::tail::Part;
 use crate::lane::objective::parse_objective;
 
 /// Arguments of `sidelane doctor`.
@@ -83,6 +84,8 @@ pub enum Bench {
     Lanes(LanesArgs),
     /// What each way of sharing a machine costs services and gains: PerfIso, Holmes, and a gate beside it
     Guard(GuardArgs),
+    /// Why requests are slow, whether that is told rightly, and what helps
+    Tail(TailArgs),
     /// Check on a simulated machine what papers draw from their figures
     Papers(PapersArgs),
     /// Run a scenario for real and simulated, and compare
@@ -165,6 +168,27 @@ pub struct GuardArgs {
     /// harm]
     #[arg(long, value_name = "FROM", value_enum)]
     pub interference: Option<Source>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane bench tail`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct TailArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The service's lane and the other one [default: two SMT siblings, or CPUs 0 and 1]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// The parts to measure [default: all]
+    #[arg(long = "part", value_name = "PART", value_enum, value_delimiter = ',')]
+    pub parts: Option<Vec<Part>>,
+    /// What was built
+    #[command(flatten)]
+    pub cache: CacheDir,
     /// Where results go
     #[command(flatten)]
     pub files: ResultFiles,

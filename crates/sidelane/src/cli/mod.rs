@@ -14,7 +14,7 @@ use clap::{Parser, Subcommand};
 pub use agent::{Agent, AgentArgs, AgentFile, ShowArgs, StatusArgs};
 pub use bench::{
     Bench, CalibrateArgs, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ObserveBenchArgs, PairArgs, PapersArgs,
-    ParityArgs, SiblingArgs,
+    ParityArgs, SiblingArgs, TailArgs,
 };
 pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles};
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
