@@ -27,6 +27,7 @@ mod tiling;
 mod waits;
 mod world;
 
+pub use machine::SOFTIRQ;
 pub use settings::{Counts, Settings};
 
 use attribute::View;
