@@ -44,7 +44,7 @@ enum sidelane_tale_type {
 	/* ---- Threads ---- */
 	SIDELANE_TALE_SWITCHED = 11,     /* the thread left the CPU, the other came; detail: enum sidelane_tale_leave; value: the other's wake-up, 0 if it was preempted */
 	SIDELANE_TALE_WOKEN = 12,        /* the thread (0: an interrupt) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
-	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from */
+	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from; value: CPU it goes to */
 	SIDELANE_TALE_SYSCALL_ENTERED = 14, /* detail: number; value: first argument */
 	SIDELANE_TALE_SYSCALL_LEFT = 15, /* detail: number; value: result */
 	SIDELANE_TALE_PAGE_FAULT = 16,   /* value: address; detail: 1 at its begin, 2 at its end where that can be seen */

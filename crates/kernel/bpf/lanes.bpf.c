@@ -312,3 +312,7 @@ int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 #ifdef SIDELANE_SCX
 #include "scx/ops.h"
 #endif
+
+#ifdef SIDELANE_TALE
+#include "tale/tale.h"
+#endif

@@ -119,8 +119,12 @@ static __always_inline bool is_open(struct connection *conn)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 {
-	if (length <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_a_services_port(sock))
+	if (length <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE))
 		return 0;
+	if (!is_a_services_port(sock)) {
+		tale_elsewhere(sock, SIDELANE_TALE_RECEIVED, length);
+		return 0;
+	}
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tcp_sock *tcp = tcp_of(sock);
 	uint32_t identity = identity_of(task->tgid), service = number_of(identity);
@@ -154,6 +158,7 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	else
 		works_on(thread, conn->number, conn->arrived_ns, conn->started_ns, conn->waited);
 	show_request(cpu, thread, 0, now_ns);
+	tale_received(sock, tcp, conn, length, cpu, now_ns);
 	if (begins && conn->waited && !conn->handed)
 		request_that_waited_starts(cpu);
 	return 0;

@@ -66,7 +66,7 @@ const ALLOWED: [(&str, &[&str]); 10] = [
     ("sidelane_gate", &["sidelane_look", "sidelane_nap", "sidelane_policy", "sidelane_signal"]),
     ("sidelane_sim", &["sidelane_policy"]),
     ("sidelane_host", &["sidelane_nap", "sidelane_signal"]),
-    ("sidelane_kernel", &["sidelane_host", "sidelane_policy", "sidelane_signal"]),
+    ("sidelane_kernel", &["sidelane_host", "sidelane_policy", "sidelane_signal", "sidelane_tale"]),
 ];
 
 /// All rooms: crates, the folders of the tool's source, and the files beside them.
