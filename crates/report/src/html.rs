@@ -127,7 +127,7 @@ fn checks(checks: &[Check]) -> String {
         "Checks",
         &format!(
             "<table class=\"checks\">\n<thead><tr><th scope=\"col\">Check</th>\
-             <th scope=\"col\">Measured</th><th scope=\"col\">Wanted</th></tr></thead>\n\
+             <th scope=\"col\">Found</th><th scope=\"col\">Wanted</th></tr></thead>\n\
              <tbody>\n{lines}</tbody>\n</table>"
         ),
     )
@@ -175,7 +175,7 @@ fn rows(result: &ResultFile) -> String {
         return String::new();
     }
     let tables: String = tables(&result.rows).into_iter().map(|rows| table(result, rows)).collect();
-    section("rows", "What was measured", &tables)
+    section("rows", "Figures", &tables)
 }
 
 fn table(result: &ResultFile, rows: &[Row]) -> String {

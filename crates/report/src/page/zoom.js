@@ -70,8 +70,8 @@ class View {
     return html('div', attributes, ...BUTTONS.map(button), this.shown);
   }
 
-  /** Draws `canvases` now and whenever their width changes; those outside the window when they are
-   * scrolled into it. */
+  /** Draws all `canvases` now, so that a picture of the whole page shows them. Later, when the view or
+   * their width changes, those outside the window are drawn when they are scrolled into it. */
   show(canvases) {
     this.canvases = canvases;
     const of = new Map(canvases.map((canvas) => [canvas.canvas, canvas]));
@@ -82,7 +82,9 @@ class View {
       }
     }, { rootMargin: '300px' });
     for (const { canvas } of canvases) watch.observe(canvas);
-    addEventListener('beforeprint', () => canvases.forEach((canvas) => canvas.draw()));
+    const drawAll = () => canvases.forEach((canvas) => canvas.draw());
+    addEventListener('beforeprint', drawAll);
+    drawAll();
     onWidth(canvases[0].canvas, () => this.redraw());
   }
 }

@@ -22,7 +22,7 @@ use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::{Caught, PosixSignals};
@@ -42,6 +42,7 @@ use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
 use crate::lane::claim::Claim;
+use crate::note::Note;
 use doors::{Bells, Doors, Woken};
 
 /// Between two looks while no service or no batch runs.
@@ -117,8 +118,8 @@ struct Diary {
     why: Reason,
     /// What was seen at the last decision.
     seen: Seen,
-    /// What went wrong or is degraded, in words, and how often.
-    notes: BTreeMap<String, u64>,
+    /// What went wrong or is degraded, and how often.
+    notes: BTreeMap<Note, u64>,
     /// When interference reached its threshold, if that is what the present look is about.
     onset_ns: Option<Nanos>,
     /// From there until batch had been taken away.
@@ -245,14 +246,15 @@ impl Agent {
         if woken.metrics {
             match self.exposition().text() {
                 Ok(text) => self.doors.tell_metrics(&text),
-                Err(error) => self.note(format!("cannot write the metrics: {error}")),
+                Err(error) => self.failed(anyhow!("cannot write the metrics: {error}")),
             }
         }
     }
 
     /// Notes something; it is printed the first time.
-    fn note(&mut self, what: String) {
-        let times = self.diary.notes.entry(what.clone()).or_default();
+    fn note(&mut self, note: Note) {
+        let what = note.to_string();
+        let times = self.diary.notes.entry(note).or_default();
         *times += 1;
         if *times == 1 {
             eprintln!("sidelane: {what}");
@@ -260,6 +262,11 @@ impl Agent {
                 let _ = log.note(now_ns(), "note", &what);
             }
         }
+    }
+
+    /// Notes an error after which the agent goes on.
+    fn failed(&mut self, error: impl Into<Error>) {
+        self.note(Note::Failed { what: format!("{:#}", error.into()) });
     }
 
     /// Gives everything back.

@@ -29,6 +29,7 @@ use crate::agent::seen::Looker;
 use crate::agent::tracked::Tracked;
 use crate::lane::beside::settle;
 use crate::lane::claim::Claim;
+use crate::note::Note;
 use crate::request::can_track;
 use crate::undo::guardian::Guardian;
 
@@ -87,8 +88,9 @@ impl Agent {
             cost: Cost::new(),
         };
         if let Err(error) = urgent {
-            agent.note(format!("cannot work in SCHED_FIFO ({error}): batch may leave late; run as root"));
+            agent.note(Note::NotUrgent { error: error.to_string() });
         }
+        agent.here.notes.clone().into_iter().for_each(|note| agent.note(note));
         Ok(agent)
     }
 }

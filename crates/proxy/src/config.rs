@@ -1,0 +1,79 @@
+//! What a proxy is told at its start.
+
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use crate::desk::DeskConfig;
+use crate::resp::Repeatable;
+
+/// What clients and servers speak.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Protocol {
+    /// HTTP/1.1 and HTTP/1.0.
+    Http,
+    /// RESP: Redis and its kin.
+    Redis,
+}
+
+/// Everything that a proxy is told.
+#[derive(Clone, Debug)]
+pub struct Config {
+    /// Where clients come.
+    pub listen: SocketAddr,
+    /// The server that is active at first.
+    pub active: SocketAddr,
+    /// The other one.
+    pub backup: Option<SocketAddr>,
+    /// What they speak.
+    pub protocol: Protocol,
+    /// Methods or commands that are safe to repeat.
+    pub repeatable: Repeatable,
+    /// Decisions.
+    pub desk: DeskConfig,
+    /// What clients and servers may take.
+    pub limits: Limits,
+    /// So many requests warm a server up.
+    pub warm_up_requests: u32,
+}
+
+/// The methods of HTTP that are safe to repeat unless the user says otherwise.
+pub const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
+
+/// What clients and servers may take.
+#[derive(Clone, Copy, Debug)]
+pub struct Limits {
+    /// Bytes of a head.
+    pub head_bytes: usize,
+    /// From the first byte of a request's head to its last.
+    pub head_time: Duration,
+    /// Without a byte, in either direction.
+    pub idle_time: Duration,
+    /// From a request to the begin of its answer.
+    pub answer_time: Duration,
+    /// To make a connection.
+    pub connect_time: Duration,
+    /// Bytes of a request that is kept so that it can be sent once more.
+    pub copy_bytes: usize,
+    /// Bytes of a command or reply of Redis.
+    pub frame_bytes: usize,
+    /// Commands of one client that are not answered; it is not read from until fewer are.
+    pub pipeline: usize,
+    /// Clients at once; nothing: as many as open files allow.
+    pub clients: Option<usize>,
+}
+
+impl Default for Limits {
+    fn default() -> Self {
+        Self {
+            head_bytes: 16 << 10,
+            head_time: Duration::from_secs(10),
+            idle_time: Duration::from_secs(60),
+            answer_time: Duration::from_secs(60),
+            connect_time: Duration::from_secs(2),
+            copy_bytes: 64 << 10,
+            frame_bytes: 1 << 20,
+            pipeline: 1024,
+            clients: None,
+        }
+    }
+}

@@ -1,0 +1,55 @@
+//! What the desk counts.
+
+use serde::Serialize;
+use sidelane_policy::hedge::Hazard;
+
+use super::record::{End, Record};
+
+/// Counted since the start.
+#[derive(Clone, Debug, Default, Serialize)]
+pub struct Counts {
+    /// Requests that came.
+    pub requests: u64,
+    /// Those whose answer was forwarded to the end.
+    pub answered: u64,
+    /// Those that got an error of the proxy's own.
+    pub failed: u64,
+    /// Those whose answer broke off in the middle.
+    pub cut: u64,
+    /// Those whose client went away.
+    pub left: u64,
+    /// Requests that were sent to the second server, too, although nothing was lost.
+    pub hedges: u64,
+    /// Hedges that answered first.
+    pub wins: u64,
+    /// Hedges that the budget did not allow.
+    pub refused: u64,
+    /// Copies that were sent because another one was lost.
+    pub sent_again: u64,
+    /// Later answers that were dropped.
+    pub dropped: u64,
+    /// How long servers had those copies whose answers were dropped.
+    pub wasted_ns: u64,
+    /// Swaps, by the number of the hazard.
+    pub swaps: [u64; Hazard::ALL.len()],
+    /// Servers that were warmed up.
+    pub warm_ups: u64,
+    /// Requests that were sent to warm a server up.
+    pub warm_up_requests: u64,
+    /// Time of all answered requests together, from their arrival to the end of their answer.
+    pub answered_ns: u64,
+}
+
+impl Counts {
+    pub(super) fn finish(&mut self, record: &Record, end: End) {
+        match end {
+            End::Answered => {
+                self.answered += 1;
+                self.answered_ns += record.duration_ns().unwrap_or_default();
+            }
+            End::Failed(_) => self.failed += 1,
+            End::Cut => self.cut += 1,
+            End::ClientLeft => self.left += 1,
+        }
+    }
+}

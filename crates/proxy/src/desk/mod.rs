@@ -1,0 +1,299 @@
+//! The desk: what is known of each request, and what is done with it. Pure: events with a time go in, answers come out.
+//!
+//! Each request in flight has at most one *copy* at each server. A copy is out from when it is sent until it is
+//! answered or lost. What the desk guarantees, whatever the servers do:
+//!
+//! - a request that is not safe to repeat is sent once; to a second server only if no byte of it went to the first;
+//! - one answer is forwarded, and a later one is dropped and counted;
+//! - a request is given up only when no copy of it is out and none may be sent.
+
+mod count;
+mod record;
+mod table;
+
+use sidelane_policy::hedge::{Action, Actions, Budget, BudgetConfig, Hazard, Mode, Roles, RolesConfig, Seen, Server};
+use sidelane_policy::{Nanos, Policy};
+
+pub use count::Counts;
+pub use record::{CopyState, End, Label, Record, Why};
+pub use table::Ticket;
+
+use table::Table;
+
+/// How many copies of a request that is safe to repeat may be sent to one server, if the earlier ones were lost.
+const TRIES_MAX: u8 = 2;
+
+/// What a request is.
+#[derive(Clone, Copy, Debug)]
+pub struct Class {
+    /// Whether it may be sent twice.
+    pub is_repeatable: bool,
+    /// It goes to this server, because an earlier request of the same client that it has to follow is there.
+    pub follows: Option<Server>,
+    /// What the tale calls it.
+    pub label: Label,
+}
+
+/// What the desk asks for of its own accord.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Effect<O> {
+    /// The owner of the request sends a copy of it to this server.
+    Send {
+        /// Whose request it is.
+        owner: O,
+        /// Which one.
+        ticket: Ticket,
+        /// Where to.
+        to: Server,
+    },
+    /// Requests whose answers nobody waits for are sent to this server.
+    WarmUp(Server),
+    /// A connection to this server is tried.
+    Probe(Server),
+}
+
+/// What is to be done when a copy was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Next {
+    /// A copy is sent to this server; it counts as sent already.
+    Send(Server),
+    /// Another copy is out, or the request is over.
+    Wait,
+    /// The client gets an error.
+    GiveUp,
+}
+
+/// How a copy was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// No byte of it was sent.
+    NotSent,
+    /// It may have been carried out.
+    Sent,
+}
+
+/// The tunables.
+#[derive(Clone, Copy, Debug)]
+pub struct DeskConfig {
+    /// Of the roles.
+    pub roles: RolesConfig,
+    /// Of hedges.
+    pub budget: BudgetConfig,
+    /// How many finished requests are remembered.
+    pub last: usize,
+    /// Requests that are not safe to repeat stay at the first server, whoever is active.
+    pub unsafe_stay: bool,
+}
+
+impl Default for DeskConfig {
+    fn default() -> Self {
+        Self { roles: RolesConfig::default(), budget: BudgetConfig::default(), last: 4096, unsafe_stay: false }
+    }
+}
+
+/// All requests. `O` is whoever sends a request's copies.
+pub struct Desk<O> {
+    config: DeskConfig,
+    roles: Roles,
+    budget: Budget,
+    table: Table<O>,
+    counts: Counts,
+    effects: Vec<Effect<O>>,
+}
+
+impl<O: Clone> Desk<O> {
+    /// No request yet.
+    pub fn new(config: DeskConfig) -> Self {
+        Self {
+            config,
+            roles: Roles::new(config.roles),
+            budget: Budget::new(config.budget),
+            table: Table::new(config.last),
+            counts: Counts::default(),
+            effects: Vec::new(),
+        }
+    }
+
+    /// A request came: it counts as sent to the server that is told.
+    pub fn admit(&mut self, now: Nanos, class: Class, owner: O) -> (Ticket, Server) {
+        let stays = self.config.unsafe_stay && !class.is_repeatable;
+        let to = match class.follows {
+            Some(server) => server,
+            None if stays => Server::First,
+            None => self.roles.active(),
+        };
+        let ticket = self.table.insert(Record::new(now, class, to), owner, self.timer(now, class.is_repeatable));
+        self.counts.requests += 1;
+        (ticket, to)
+    }
+
+    /// When the request is hedged if it has not been answered.
+    fn timer(&self, now: Nanos, is_repeatable: bool) -> Option<Nanos> {
+        match self.config.roles.mode {
+            Mode::Timer { after_ns } if is_repeatable && self.config.roles.has_backup => Some(now + after_ns),
+            _ => None,
+        }
+    }
+
+    /// An answer of this server has begun. Whether it is forwarded: only the first is.
+    pub fn answered(&mut self, now: Nanos, ticket: Ticket, by: Server) -> bool {
+        let Some(record) = self.table.get_mut(ticket) else { return false };
+        let is_first = record.answer(now, by);
+        if is_first && record.hedged_to() == Some(by) {
+            self.counts.wins += 1;
+        }
+        is_first
+    }
+
+    /// The copy at this server was lost before it was answered.
+    pub fn lost(&mut self, now: Nanos, ticket: Ticket, at: Server, loss: Loss) -> Next {
+        let Some(record) = self.table.get_mut(ticket) else { return Next::Wait };
+        record.lose(at, loss);
+        if record.is_answered() || record.is_out(at.other()) {
+            return Next::Wait;
+        }
+        let can_ask = |server| self.roles.can_ask(server);
+        let candidates = [at.other(), at];
+        let next = candidates.into_iter().find(|server| can_ask(*server) && record.may_be_sent(*server, TRIES_MAX));
+        match next {
+            Some(server) => {
+                record.send(now, server, Why::Lost);
+                self.counts.sent_again += 1;
+                Next::Send(server)
+            }
+            None => Next::GiveUp,
+        }
+    }
+
+    /// The request is over: the answer has been forwarded, or could not be.
+    pub fn finished(&mut self, now: Nanos, ticket: Ticket, end: End) {
+        let Some(record) = self.table.get_mut(ticket) else { return };
+        record.finish(now, end);
+        self.counts.finish(record, end);
+        if end == End::Answered {
+            self.budget.success();
+        }
+        self.table.retire(ticket);
+    }
+
+    /// A later answer was dropped, or is no longer waited for.
+    pub fn dropped(&mut self, now: Nanos, ticket: Ticket, of: Server) {
+        self.counts.dropped += 1;
+        if let Some(record) = self.table.find_mut(ticket) {
+            self.counts.wasted_ns += record.drop_copy(now, of);
+        }
+    }
+
+    /// Something was seen of a server, or time went by.
+    pub fn seen(&mut self, now: Nanos, seen: Seen) {
+        let mut actions = Actions::default();
+        self.roles.observe(now, &seen, &mut actions);
+        for action in actions.iter() {
+            match action {
+                Action::Swap { because, .. } => self.counts.swaps[because as usize] += 1,
+                Action::Resend { from, because } => self.resend(now, from, because),
+                Action::WarmUp(server) => {
+                    self.counts.warm_ups += 1;
+                    self.effects.push(Effect::WarmUp(server));
+                }
+                Action::Probe(server) => self.effects.push(Effect::Probe(server)),
+            }
+        }
+        self.timers(now);
+    }
+
+    fn resend(&mut self, now: Nanos, from: Server, because: Hazard) {
+        for ticket in self.table.tickets_at(from) {
+            self.hedge(now, ticket, from.other(), Why::Hazard(because));
+        }
+    }
+
+    /// Hedges requests that have been in flight for too long.
+    fn timers(&mut self, now: Nanos) {
+        while let Some(ticket) = self.table.due(now) {
+            let Some(record) = self.table.get_mut(ticket) else { continue };
+            let to = record.first().other();
+            if self.roles.can_ask(to) {
+                self.hedge(now, ticket, to, Why::Timer);
+            }
+        }
+    }
+
+    fn hedge(&mut self, now: Nanos, ticket: Ticket, to: Server, why: Why) {
+        let Some((record, owner)) = self.table.get_with_owner(ticket) else { return };
+        if !record.may_be_hedged(to) {
+            return;
+        }
+        if !self.budget.take() {
+            self.counts.refused += 1;
+            return;
+        }
+        record.send(now, to, why);
+        self.counts.hedges += 1;
+        self.effects.push(Effect::Send { owner, ticket, to });
+    }
+
+    /// The request must not be sent twice any more: something that depends on its order follows it.
+    pub fn pin(&mut self, ticket: Ticket) {
+        if let Some(record) = self.table.get_mut(ticket) {
+            record.is_repeatable = false;
+        }
+    }
+
+    /// The owner could not send a hedge after all: the request has no complete copy.
+    pub fn hedge_not_sent(&mut self, ticket: Ticket, to: Server) {
+        if let Some(record) = self.table.get_mut(ticket) {
+            record.lose(to, Loss::NotSent);
+        }
+    }
+
+    /// A server that is warmed up answered a request.
+    pub fn warmed_with_one(&mut self) {
+        self.counts.warm_up_requests += 1;
+    }
+
+    /// Whether a server may be asked: it is there, and can be reached as far as is known.
+    pub fn can_ask(&self, server: Server) -> bool {
+        self.roles.can_ask(server)
+    }
+
+    /// What has to be done now, in order.
+    pub fn take_effects(&mut self) -> Vec<Effect<O>> {
+        std::mem::take(&mut self.effects)
+    }
+
+    /// When [`Desk::seen`] wants to be called even if nothing is seen.
+    pub fn next_wakeup(&self) -> Option<Nanos> {
+        [self.roles.next_wakeup(), self.table.next_due()].into_iter().flatten().min()
+    }
+
+    /// The server that new requests go to.
+    pub fn active(&self) -> Server {
+        self.roles.active()
+    }
+
+    /// Why it does.
+    pub fn why(&self) -> sidelane_policy::hedge::Reason {
+        self.roles.why()
+    }
+
+    /// What was counted so far.
+    pub fn counts(&self) -> &Counts {
+        &self.counts
+    }
+
+    /// Hedges that the budget allows now.
+    pub fn hedges_left(&self) -> u64 {
+        self.budget.left()
+    }
+
+    /// How many requests are in flight.
+    pub fn in_flight(&self) -> usize {
+        self.table.in_flight()
+    }
+
+    /// What is known of a request: one in flight, or of the last that finished.
+    pub fn tale(&self, id: u64) -> Option<&Record> {
+        self.table.find(id)
+    }
+}

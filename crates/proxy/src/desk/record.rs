@@ -1,0 +1,214 @@
+//! What is known of one request.
+
+use std::fmt;
+
+use serde::Serialize;
+use sidelane_policy::Nanos;
+use sidelane_policy::hedge::{Hazard, Server};
+
+use super::{Class, Loss};
+
+/// The start of a request, for people: its first line, cut off after so many bytes.
+#[derive(Clone, Copy)]
+pub struct Label {
+    bytes: [u8; Self::MAX],
+    len: u8,
+}
+
+impl Label {
+    /// The most bytes of it.
+    pub const MAX: usize = 63;
+
+    /// The start of a text.
+    pub fn of(text: &[u8]) -> Self {
+        let len = text.len().min(Self::MAX);
+        let mut bytes = [0; Self::MAX];
+        bytes[..len].copy_from_slice(&text[..len]);
+        Self { bytes, len: len as u8 }
+    }
+
+    /// As text; what is not text is replaced.
+    pub fn text(&self) -> String {
+        String::from_utf8_lossy(&self.bytes[..usize::from(self.len)]).into_owned()
+    }
+}
+
+impl fmt::Debug for Label {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        fmt::Debug::fmt(&self.text(), f)
+    }
+}
+
+/// Why a copy was sent.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Why {
+    /// The request came.
+    Came,
+    /// The server that had it got a hazard.
+    Hazard(Hazard),
+    /// It had been in flight for too long.
+    Timer,
+    /// The other copy was lost.
+    Lost,
+}
+
+impl fmt::Display for Why {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Came => f.write_str("the request came"),
+            Self::Hazard(hazard) => write!(f, "hazard of the other server: {hazard}"),
+            Self::Timer => f.write_str("not answered in time"),
+            Self::Lost => f.write_str("the other copy was lost"),
+        }
+    }
+}
+
+/// What became of a copy.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, Serialize)]
+#[serde(rename_all = "snake_case")]
+pub enum CopyState {
+    /// There was none.
+    #[default]
+    None,
+    /// It waits for its answer.
+    Out,
+    /// Its answer was forwarded.
+    Answered,
+    /// Its answer came later than the other one, and was dropped.
+    Dropped,
+    /// Its connection was lost.
+    Lost,
+    /// It could not be sent.
+    NotSent,
+}
+
+/// How a request ended.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum End {
+    /// An answer was forwarded whole.
+    Answered,
+    /// The client got this error of the proxy's own.
+    Failed(u16),
+    /// The answer broke off in the middle.
+    Cut,
+    /// The client went away.
+    ClientLeft,
+}
+
+/// One copy of a request.
+#[derive(Clone, Copy, Debug, Default)]
+pub struct Sent {
+    /// What became of it.
+    pub state: CopyState,
+    /// When it was sent last.
+    pub at_ns: Nanos,
+    /// Why.
+    pub why: Option<Why>,
+    tries: u8,
+}
+
+/// What is known of one request.
+#[derive(Clone, Debug)]
+pub struct Record {
+    /// When its head had come.
+    pub arrived_ns: Nanos,
+    /// Its first line.
+    pub label: Label,
+    /// Whether it may be sent twice.
+    pub is_repeatable: bool,
+    /// Its copies, by server.
+    pub copies: [Sent; 2],
+    /// Who answered first, and when that began.
+    pub answered: Option<(Server, Nanos)>,
+    /// How it ended, and when.
+    pub ended: Option<(End, Nanos)>,
+    first: Server,
+    hedge: Option<Server>,
+}
+
+impl Record {
+    pub(super) fn new(now: Nanos, class: Class, to: Server) -> Self {
+        let Class { is_repeatable, label, .. } = class;
+        let copies = [Sent::default(); 2];
+        let mut record =
+            Self { arrived_ns: now, label, is_repeatable, copies, answered: None, ended: None, first: to, hedge: None };
+        record.send(now, to, Why::Came);
+        record
+    }
+
+    /// The server that it was sent to at first.
+    pub fn first(&self) -> Server {
+        self.first
+    }
+
+    /// The server that it was hedged to.
+    pub fn hedged_to(&self) -> Option<Server> {
+        self.hedge
+    }
+
+    /// From its arrival to its end.
+    pub fn duration_ns(&self) -> Option<Nanos> {
+        Some(self.ended?.1.saturating_sub(self.arrived_ns))
+    }
+
+    pub(super) fn is_answered(&self) -> bool {
+        self.answered.is_some()
+    }
+
+    pub(super) fn is_out(&self, server: Server) -> bool {
+        self.copies[server.index()].state == CopyState::Out
+    }
+
+    /// Whether a copy may be sent there, none being out.
+    pub(super) fn may_be_sent(&self, server: Server, tries_max: u8) -> bool {
+        let was_sent = self.copies.iter().any(|copy| copy.state == CopyState::Lost);
+        let copy = &self.copies[server.index()];
+        // After a failed connection the same server is not tried again, or a client would wait for nothing.
+        let is_worth_it = copy.state != CopyState::NotSent && copy.tries < tries_max;
+        is_worth_it && (self.is_repeatable || !was_sent)
+    }
+
+    /// Whether a hedge may be sent there.
+    pub(super) fn may_be_hedged(&self, to: Server) -> bool {
+        let is_waiting = self.is_out(to.other()) && !self.is_answered() && self.ended.is_none();
+        self.is_repeatable && is_waiting && self.copies[to.index()].state == CopyState::None
+    }
+
+    pub(super) fn send(&mut self, now: Nanos, to: Server, why: Why) {
+        let copy = &mut self.copies[to.index()];
+        *copy = Sent { state: CopyState::Out, at_ns: now, why: Some(why), tries: copy.tries + 1 };
+        if matches!(why, Why::Hazard(_) | Why::Timer) {
+            self.hedge = Some(to);
+        }
+    }
+
+    /// Whether this answer is the first.
+    pub(super) fn answer(&mut self, now: Nanos, by: Server) -> bool {
+        let is_first = self.answered.is_none() && self.is_out(by);
+        if is_first {
+            self.answered = Some((by, now));
+            self.copies[by.index()].state = CopyState::Answered;
+        }
+        is_first
+    }
+
+    pub(super) fn lose(&mut self, at: Server, loss: Loss) {
+        let copy = &mut self.copies[at.index()];
+        if copy.state == CopyState::Out {
+            copy.state = if loss == Loss::NotSent { CopyState::NotSent } else { CopyState::Lost };
+        }
+    }
+
+    pub(super) fn finish(&mut self, now: Nanos, end: End) {
+        self.ended = Some((end, now));
+    }
+
+    /// How long the server had the copy.
+    pub(super) fn drop_copy(&mut self, now: Nanos, of: Server) -> Nanos {
+        let copy = &mut self.copies[of.index()];
+        if copy.state == CopyState::Out {
+            copy.state = CopyState::Dropped;
+        }
+        now.saturating_sub(copy.at_ns)
+    }
+}

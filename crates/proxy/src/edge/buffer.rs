@@ -1,0 +1,84 @@
+//! Bytes that were read and not used yet.
+
+use std::cell::RefCell;
+use std::io;
+
+use tokio::net::TcpStream;
+
+/// The room for one read.
+const ROOM: usize = 16 << 10;
+/// Buffers that are kept for the next reader.
+const SPARE_MAX: usize = 256;
+
+thread_local! {
+    /// Idle connections have no buffer: there may be thousands of them.
+    static SPARE: RefCell<Vec<Vec<u8>>> = const { RefCell::new(Vec::new()) };
+}
+
+/// Bytes that were read and not used yet. It has memory only while it has bytes.
+#[derive(Debug, Default)]
+pub(super) struct Buffer {
+    bytes: Vec<u8>,
+    start: usize,
+}
+
+impl Buffer {
+    pub(super) fn data(&self) -> &[u8] {
+        &self.bytes[self.start..]
+    }
+
+    pub(super) fn is_empty(&self) -> bool {
+        self.start == self.bytes.len()
+    }
+
+    /// These bytes have been used.
+    pub(super) fn consume(&mut self, count: usize) {
+        self.start += count;
+        if self.is_empty() {
+            self.give_back();
+        }
+    }
+
+    /// Reads what there is: 0 at the end of the stream.
+    pub(super) fn fill(&mut self, stream: &TcpStream) -> io::Result<usize> {
+        self.make_room();
+        let result = stream.try_read_buf(&mut self.bytes);
+        if self.is_empty() {
+            self.give_back();
+        }
+        result
+    }
+
+    fn make_room(&mut self) {
+        if self.bytes.capacity() == 0 {
+            self.bytes = SPARE.with_borrow_mut(Vec::pop).unwrap_or_else(|| Vec::with_capacity(ROOM));
+        }
+        if self.bytes.len() == self.bytes.capacity() {
+            self.bytes.drain(..self.start);
+            self.start = 0;
+            self.bytes.reserve(ROOM);
+        }
+    }
+
+    fn give_back(&mut self) {
+        let mut bytes = std::mem::take(&mut self.bytes);
+        self.start = 0;
+        bytes.clear();
+        if bytes.capacity() == ROOM {
+            SPARE.with_borrow_mut(|spare| {
+                if spare.len() < SPARE_MAX {
+                    spare.push(bytes);
+                }
+            });
+        }
+    }
+}
+
+impl Drop for Buffer {
+    fn drop(&mut self) {
+        // At the end of the thread there is nothing to give back to.
+        if SPARE.try_with(|_| ()).is_ok() {
+            self.give_back();
+        }
+    }
+}

@@ -1,0 +1,232 @@
+//! One client: its requests, one after the other.
+
+use std::io;
+use std::rc::Rc;
+use std::task::Poll;
+
+use tokio::net::TcpStream;
+
+use super::super::buffer::Buffer;
+use super::super::mailbox::Owner;
+use super::super::patience::{Patience, TooLate};
+use super::super::shared::Shared;
+use super::exchange::{After, exchange};
+use super::own;
+use crate::config::Limits;
+use crate::desk::{Class, Label};
+use crate::http::{Body, Refused, RequestHead, read_request, write_error};
+
+/// The start of a target that the proxy answers itself.
+const OWN: &[u8] = b"/.sidelane/";
+/// What is read and thrown away after an error, so that the client gets to read it.
+const LINGER_BYTES: usize = 256 << 10;
+const LINGER_TIME: std::time::Duration = std::time::Duration::from_secs(2);
+
+/// A client's connection.
+pub(super) struct Client {
+    pub(super) stream: TcpStream,
+    pub(super) input: Buffer,
+    pub(super) patience: Patience,
+    /// What is written next; kept, so that its memory is used again.
+    pub(super) out: Vec<u8>,
+    /// The request as the server sees it.
+    pub(super) request: Vec<u8>,
+    pub(super) mailbox: Owner,
+}
+
+/// The client is gone, or did not read.
+#[derive(Debug)]
+pub(super) struct Gone;
+
+/// Why no request comes.
+enum Nothing {
+    /// The client is done, or gone.
+    Closed,
+    /// The client is told what is wrong.
+    Error(u16, String),
+}
+
+impl From<Refused> for Nothing {
+    fn from(refused: Refused) -> Self {
+        Self::Error(refused.status(), refused.to_string())
+    }
+}
+
+/// Serves a client until one of both is done.
+pub(in super::super) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
+    let patience = Patience::new(&shared.config.limits);
+    let (out, request) = (Vec::new(), Vec::new());
+    let mut client = Client { stream, input: Buffer::default(), patience, out, request, mailbox: Owner::default() };
+    loop {
+        match client.next_request(&shared).await {
+            Ok((head, class)) => {
+                if client.answer(&shared, head, class).await == After::Close {
+                    return;
+                }
+            }
+            Err(Nothing::Closed) => return,
+            Err(Nothing::Error(status, why)) => return client.refuse(status, &why).await,
+        }
+    }
+}
+
+impl Client {
+    async fn answer(&mut self, shared: &Rc<Shared>, head: RequestHead, class: Option<Class>) -> After {
+        match class {
+            Some(class) => exchange(shared, self, head, class).await,
+            None => After::Close,
+        }
+    }
+
+    /// The next request, whole if it is safe to repeat. No class: it was for the proxy itself, which has answered.
+    async fn next_request(&mut self, shared: &Rc<Shared>) -> Result<(RequestHead, Option<Class>), Nothing> {
+        let limits = &shared.config.limits;
+        let mut head = self.next_head(limits).await?;
+        let label = self.label(&head);
+        let is_listed = shared.config.repeatable.contains(&self.input.data()[head.method.0..head.method.1]);
+        if self.input.data()[head.target.0..head.target.1].starts_with(OWN) {
+            let target = self.input.data()[head.target.0..head.target.1].to_vec();
+            self.refuse_with(own::answer(shared, &target)).await;
+            return Err(Nothing::Closed);
+        }
+        self.input.consume(head.bytes);
+        let is_repeatable = is_listed && !head.upgrades && self.has_whole_body(&mut head, limits).await?;
+        Ok((head, Some(Class { is_repeatable, follows: None, label })))
+    }
+
+    fn label(&self, head: &RequestHead) -> Label {
+        Label::of(&self.input.data()[head.method.0..head.target.1])
+    }
+
+    async fn next_head(&mut self, limits: &Limits) -> Result<RequestHead, Nothing> {
+        self.patience.start(if self.input.is_empty() { limits.idle_time } else { limits.head_time });
+        let mut looked = 0;
+        loop {
+            // A client that sends byte by byte is not read anew at each of them.
+            let is_worth_it =
+                self.input.data()[looked..].contains(&b'\n') || self.input.data().len() >= limits.head_bytes;
+            if is_worth_it && let Some(head) = read_request(self.input.data(), limits.head_bytes, &mut self.request)? {
+                return Ok(head);
+            }
+            looked = self.input.data().len();
+            let had_none = self.input.is_empty();
+            match self.more().await {
+                Ok(0) if had_none => return Err(Nothing::Closed),
+                Ok(0) => return Err(Refused::Malformed("it ends in the middle").into()),
+                Ok(_) if had_none => self.patience.start(limits.head_time),
+                Ok(_) => {}
+                Err(Some(TooLate)) if had_none => return Err(Nothing::Closed),
+                Err(Some(TooLate)) => return Err(late(limits)),
+                Err(None) => return Err(Nothing::Closed),
+            }
+        }
+    }
+
+    /// Reads the body to the end of `request` if it is short enough to be sent once more. Whether it is.
+    async fn has_whole_body(&mut self, head: &mut RequestHead, limits: &Limits) -> Result<bool, Nothing> {
+        let Body::Length(length) = head.body else { return Ok(false) };
+        if length as usize > limits.copy_bytes || head.expects_continue {
+            return Ok(length == 0);
+        }
+        self.patience.start(limits.head_time);
+        while !head.body.is_over() {
+            self.take_body(&mut head.body).map_err(|_| Refused::Malformed("its body"))?;
+            if head.body.is_over() {
+                break;
+            }
+            match self.more().await {
+                Ok(0) => return Err(Refused::Malformed("it ends in the middle").into()),
+                Ok(_) => {}
+                Err(Some(TooLate)) => return Err(late(limits)),
+                Err(None) => return Err(Nothing::Closed),
+            }
+        }
+        Ok(true)
+    }
+
+    /// Moves what has come of the body to the end of `request`.
+    pub(super) fn take_body(&mut self, body: &mut Body) -> Result<usize, crate::http::BadBody> {
+        let count = body.take(self.input.data())?;
+        self.request.extend_from_slice(&self.input.data()[..count]);
+        self.input.consume(count);
+        Ok(count)
+    }
+
+    /// Waits for more bytes: 0 at the end of the stream.
+    pub(super) async fn more(&mut self) -> Result<usize, Option<TooLate>> {
+        loop {
+            let ready = self.patience.wait(self.stream.readable()).await.map_err(Some)?;
+            ready.map_err(|_| None)?;
+            match self.input.fill(&self.stream) {
+                Ok(count) => return Ok(count),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+                Err(_) => return Err(None),
+            }
+        }
+    }
+
+    /// Writes `out` to the client, and empties it.
+    pub(super) async fn write_out(&mut self, limits: &Limits) -> Result<(), Gone> {
+        let mut written = 0;
+        while written < self.out.len() {
+            match self.stream.try_write(&self.out[written..]) {
+                Ok(count) => written += count,
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => {
+                    self.patience.start(limits.idle_time);
+                    let ready = self.patience.wait(self.stream.writable()).await.map_err(|_| Gone)?;
+                    ready.map_err(|_| Gone)?;
+                }
+                Err(_) => return Err(Gone),
+            }
+        }
+        self.out.clear();
+        Ok(())
+    }
+
+    /// Tells the client of an error and closes.
+    pub(super) async fn refuse(&mut self, status: u16, why: &str) {
+        let mut answer = Vec::new();
+        write_error(status, why, &mut answer);
+        self.refuse_with(answer).await;
+    }
+
+    /// Answers and closes. What the client still sends is read, or it might not get to read the answer.
+    async fn refuse_with(&mut self, answer: Vec<u8>) {
+        self.out = answer;
+        self.patience.start(LINGER_TIME);
+        if self.write_out(&Limits { idle_time: LINGER_TIME, ..Limits::default() }).await.is_err() {
+            return;
+        }
+        linger(&self.stream, &mut self.patience).await;
+    }
+}
+
+fn late(limits: &Limits) -> Nothing {
+    Nothing::Error(408, format!("the request did not come whole within {} ms", limits.head_time.as_millis()))
+}
+
+/// Ends our direction, and reads to the end of the other one, within limits.
+pub(in super::super) async fn linger(stream: &TcpStream, patience: &mut Patience) {
+    if rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_err() {
+        return;
+    }
+    patience.start(LINGER_TIME);
+    let (mut thrown, mut bytes) = (0, [0; 4096]);
+    let _ = patience
+        .wait(std::future::poll_fn(|cx| {
+            while thrown < LINGER_BYTES {
+                match stream.try_read(&mut bytes) {
+                    Ok(0) => return Poll::Ready(()),
+                    Ok(count) => thrown += count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => match stream.poll_read_ready(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => return Poll::Ready(()),
+                        Poll::Pending => return Poll::Pending,
+                    },
+                    Err(_) => return Poll::Ready(()),
+                }
+            }
+            Poll::Ready(())
+        }))
+        .await;
+}

@@ -1,0 +1,242 @@
+//! One request and its answer: copies at up to two servers, of which the first that answers counts.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use sidelane_policy::hedge::Server;
+use tokio::task::spawn_local;
+
+use super::super::link::Link;
+use super::super::shared::{Shared, now};
+use super::answer::{drop_answer, relay};
+use super::client::{Client, Gone};
+use super::upload;
+use crate::desk::{Class, End, Loss, Next, Ticket};
+use crate::http::{RequestHead, ResponseHead, Wanted, read_response};
+
+/// What becomes of the client's connection.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum After {
+    Goes,
+    Close,
+}
+
+/// No answer came.
+#[derive(Debug)]
+pub(super) enum Failure {
+    /// The client is told so.
+    Error(u16, &'static str),
+    /// The client is gone.
+    Gone,
+}
+
+impl From<Gone> for Failure {
+    fn from(_: Gone) -> Self {
+        Self::Gone
+    }
+}
+
+pub(super) const LOST: Failure = Failure::Error(502, "no server could be reached, or the one that was asked was lost");
+pub(super) const MALFORMED: Failure = Failure::Error(502, "what the server answered is no HTTP");
+pub(super) const LATE: Failure = Failure::Error(504, "no server answered in time");
+
+/// A copy of the request at one server.
+pub(super) enum Copy {
+    /// A connection is being made.
+    Connecting(Pin<Box<dyn Future<Output = Option<Link>>>>),
+    /// So many bytes of the request were sent.
+    There(Link, usize),
+}
+
+/// A request on its way.
+pub(super) struct Exchange<'a> {
+    pub(super) shared: &'a Rc<Shared>,
+    pub(super) client: &'a mut Client,
+    pub(super) ticket: Ticket,
+    pub(super) wanted: Wanted,
+    pub(super) is_repeatable: bool,
+    copies: [Option<Copy>; 2],
+}
+
+/// What happens while an answer is waited for.
+enum Event {
+    Order(Ticket, Server),
+    Connected(Server, Option<Link>),
+    Readable(Server),
+    Broken(Server),
+    Late,
+}
+
+/// Sends a request on and brings its answer.
+pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: RequestHead, class: Class) -> After {
+    let (ticket, to) = shared.admit(class, &client.mailbox);
+    let keeps_alive = head.keeps_alive;
+    let wanted = Wanted { id: ticket.id, is_head: head.is_head, is_old: head.is_old, keeps_alive };
+    let is_repeatable = class.is_repeatable;
+    let mut exchange = Exchange { shared, client, ticket, wanted, is_repeatable, copies: [None, None] };
+    let outcome = exchange.run(head, to).await;
+    let (end, after) = match outcome {
+        Ok(after) => after,
+        Err(Failure::Gone) => (End::ClientLeft, After::Close),
+        Err(Failure::Error(status, why)) => {
+            shared.desk.borrow_mut().finished(now(), ticket, End::Failed(status));
+            client.refuse(status, why).await;
+            return After::Close;
+        }
+    };
+    shared.desk.borrow_mut().finished(now(), ticket, end);
+    after
+}
+
+impl Exchange<'_> {
+    async fn run(&mut self, mut head: RequestHead, to: Server) -> Result<(End, After), Failure> {
+        self.client.patience.start(self.shared.config.limits.answer_time);
+        if !head.body.is_over() {
+            let (by, link, answer) = upload::send(self, to, &mut head.body).await?;
+            return relay(self, link, by, answer, head.upgrades, head.body.is_over()).await;
+        }
+        self.start(to);
+        let (by, link, answer) = self.first_answer().await?;
+        self.drop_other(by);
+        if self.is_repeatable {
+            self.shared.samples.borrow_mut().note(&self.client.request);
+        }
+        relay(self, link, by, answer, head.upgrades, true).await
+    }
+
+    /// Begins a copy that the desk counts as sent.
+    fn start(&mut self, to: Server) {
+        self.copies[to.index()] = Some(match self.shared.idle_link(to) {
+            Some(link) => Copy::There(link, 0),
+            None => Copy::Connecting(Box::pin(Rc::clone(self.shared).new_link(to))),
+        });
+    }
+
+    /// Waits for the first answer, and does meanwhile what the desk says.
+    async fn first_answer(&mut self) -> Result<(Server, Link, ResponseHead), Failure> {
+        loop {
+            match std::future::poll_fn(|cx| self.poll_event(cx)).await {
+                Event::Order(ticket, to) if ticket == self.ticket => self.start(to),
+                Event::Order(..) => {}
+                Event::Connected(server, Some(link)) => self.copies[server.index()] = Some(Copy::There(link, 0)),
+                Event::Connected(server, None) => self.lose(server, Loss::NotSent)?,
+                Event::Broken(server) => self.lose_link(server)?,
+                Event::Readable(server) => {
+                    if let Some(answer) = self.read(server).await? {
+                        return Ok(answer);
+                    }
+                }
+                Event::Late => return Err(LATE),
+            }
+        }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        if let Some((ticket, to)) = self.client.mailbox.next(cx) {
+            return Poll::Ready(Event::Order(ticket, to));
+        }
+        for server in Server::BOTH {
+            let Some(copy) = &mut self.copies[server.index()] else { continue };
+            if let Poll::Ready(event) = poll_copy(copy, server, &self.client.request, cx) {
+                return Poll::Ready(event);
+            }
+        }
+        self.client.patience.poll_over(cx).map(|()| Event::Late)
+    }
+
+    /// Reads what has come from this server: an answer, if its head is whole.
+    async fn read(&mut self, server: Server) -> Result<Option<(Server, Link, ResponseHead)>, Failure> {
+        let limits = self.shared.config.limits;
+        let Some(Copy::There(link, _)) = &mut self.copies[server.index()] else { return Ok(None) };
+        match link.input.fill(&link.stream) {
+            Ok(0) => return self.lose_link(server).map(|()| None),
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => return Ok(None),
+            Err(_) => return self.lose_link(server).map(|()| None),
+        }
+        loop {
+            let Some(Copy::There(link, _)) = &mut self.copies[server.index()] else { return Ok(None) };
+            self.client.out.clear();
+            let read = read_response(link.input.data(), limits.head_bytes, self.wanted, &mut self.client.out);
+            let Some(answer) = read.map_err(|_| MALFORMED)? else { return Ok(None) };
+            link.input.consume(answer.bytes);
+            if answer.is_interim() {
+                self.pass_interim().await?;
+                continue;
+            }
+            if !self.shared.desk.borrow_mut().answered(now(), self.ticket, server) {
+                return Ok(None);
+            }
+            let Some(Copy::There(link, _)) = self.copies[server.index()].take() else { return Ok(None) };
+            return Ok(Some((server, link, answer)));
+        }
+    }
+
+    /// An interim answer, in `out`, is passed on where only one server can send one.
+    async fn pass_interim(&mut self) -> Result<(), Failure> {
+        if self.is_repeatable || self.wanted.is_old {
+            self.client.out.clear();
+        }
+        Ok(self.client.write_out(&self.shared.config.limits).await?)
+    }
+
+    fn lose_link(&mut self, server: Server) -> Result<(), Failure> {
+        let sent = match &self.copies[server.index()] {
+            Some(Copy::There(_, sent)) => *sent,
+            _ => 0,
+        };
+        self.lose(server, if sent == 0 { Loss::NotSent } else { Loss::Sent })
+    }
+
+    /// The copy at this server is lost; the desk says what is done.
+    pub(super) fn lose(&mut self, server: Server, loss: Loss) -> Result<(), Failure> {
+        self.copies[server.index()] = None;
+        let next = self.shared.desk.borrow_mut().lost(now(), self.ticket, server, loss);
+        match next {
+            Next::Send(to) => self.start(to),
+            Next::Wait => {}
+            Next::GiveUp => return Err(LOST),
+        }
+        Ok(())
+    }
+
+    /// The answer of the other server, if it was asked, is dropped when it comes.
+    fn drop_other(&mut self, by: Server) {
+        let other = by.other();
+        match self.copies[other.index()].take() {
+            Some(Copy::There(link, sent)) if sent == self.client.request.len() => {
+                let shared = Rc::clone(self.shared);
+                drop(spawn_local(drop_answer(shared, link, other, self.ticket, self.wanted.is_head)));
+            }
+            Some(Copy::There(..)) => self.shared.desk.borrow_mut().dropped(now(), self.ticket, other),
+            Some(Copy::Connecting(_)) => self.shared.desk.borrow_mut().hedge_not_sent(self.ticket, other),
+            None => {}
+        }
+    }
+}
+
+fn poll_copy(copy: &mut Copy, server: Server, request: &[u8], cx: &mut Context<'_>) -> Poll<Event> {
+    match copy {
+        Copy::Connecting(connecting) => connecting.as_mut().poll(cx).map(|link| Event::Connected(server, link)),
+        Copy::There(link, sent) => {
+            while *sent < request.len() {
+                match link.stream.try_write(&request[*sent..]) {
+                    Ok(count) => *sent += count,
+                    Err(error) if error.kind() == io::ErrorKind::WouldBlock => match link.stream.poll_write_ready(cx) {
+                        Poll::Ready(Ok(())) => {}
+                        Poll::Ready(Err(_)) => return Poll::Ready(Event::Broken(server)),
+                        Poll::Pending => break,
+                    },
+                    Err(_) => return Poll::Ready(Event::Broken(server)),
+                }
+            }
+            link.stream.poll_read_ready(cx).map(|ready| match ready {
+                Ok(()) => Event::Readable(server),
+                Err(_) => Event::Broken(server),
+            })
+        }
+    }
+}

@@ -1,0 +1,71 @@
+//! What the proxy answers itself: `/.sidelane/tale/NUMBER`.
+
+use std::io::Write;
+use std::rc::Rc;
+
+use serde_json::{Value, json};
+use sidelane_policy::hedge::Server;
+
+use super::super::shared::Shared;
+use crate::desk::{CopyState, End, Record};
+use crate::http::write_error;
+
+const TALE: &[u8] = b"/.sidelane/tale/";
+
+/// The answer to a request for this target.
+pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
+    let mut out = Vec::new();
+    let number = target.strip_prefix(TALE).and_then(|number| std::str::from_utf8(number).ok()?.parse::<u64>().ok());
+    let Some(id) = number else {
+        write_error(404, "there is /.sidelane/tale/NUMBER, with the number of the field Sidelane-Request", &mut out);
+        return out;
+    };
+    match shared.desk.borrow().tale(id) {
+        Some(record) => write_json(&tale(shared, id, record), &mut out),
+        None => write_error(404, "no such request: only those in flight and the last are remembered", &mut out),
+    }
+    out
+}
+
+/// What the proxy knows of a request. Times are counted from its arrival.
+fn tale(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
+    let since = |at_ns: u64| at_ns.saturating_sub(record.arrived_ns);
+    let copies = Server::BOTH.into_iter().filter_map(|server| {
+        let copy = &record.copies[server.index()];
+        (copy.state != CopyState::None).then(|| {
+            json!({
+                "server": shared.address(server).to_string(),
+                "sent_ns": since(copy.at_ns),
+                "why": copy.why.map(|why| why.to_string()),
+                "state": copy.state,
+            })
+        })
+    });
+    json!({
+        "id": id,
+        "request": record.label.text(),
+        "safe_to_repeat": record.is_repeatable,
+        "arrived_at_ns": record.arrived_ns,
+        "copies": copies.collect::<Vec<_>>(),
+        "answered_by": record.answered.map(|(by, _)| shared.address(by).to_string()),
+        "answered_ns": record.answered.map(|(_, at)| since(at)),
+        "ended": record.ended.map(|(end, _)| words(end)),
+        "ended_ns": record.ended.map(|(_, at)| since(at)),
+    })
+}
+
+fn words(end: End) -> String {
+    match end {
+        End::Answered => "answered".to_owned(),
+        End::Failed(status) => format!("failed with {status}"),
+        End::Cut => "the answer broke off".to_owned(),
+        End::ClientLeft => "the client went away".to_owned(),
+    }
+}
+
+fn write_json(value: &Value, out: &mut Vec<u8>) {
+    let body = value.to_string();
+    let head = "Content-Type: application/json\r\nConnection: close\r\n";
+    // Writing to memory does not fail.
+    let _ = write!(out, "HTTP/1.1 200 OK\r\n{head}Content-Length: {}\r\n\r\n{body}\n", body.len() + 1);
+}

@@ -1,0 +1,110 @@
+//! Sockets and time: the proxy's only I/O. It runs on one thread; each client has a task.
+
+mod buffer;
+mod clock;
+mod http;
+mod link;
+mod listen;
+mod mailbox;
+mod patience;
+mod resp;
+mod samples;
+mod shared;
+mod warm_up;
+
+use std::io;
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use serde::Serialize;
+use sidelane_policy::hedge::{Hazard, Server};
+use tokio::net::TcpListener;
+
+use crate::config::Config;
+use crate::desk::Counts;
+use crate::page::HazardPage;
+use shared::Shared;
+
+/// A proxy that listens.
+pub struct Proxy {
+    shared: Rc<Shared>,
+    listener: TcpListener,
+}
+
+/// Tells what a running proxy does.
+#[derive(Clone)]
+pub struct View(Rc<Shared>);
+
+/// What a proxy does, and has done.
+#[derive(Clone, Debug, Serialize)]
+pub struct State {
+    /// The server that new requests go to.
+    pub active: SocketAddr,
+    /// Why.
+    pub why: String,
+    /// Requests that are not answered.
+    pub in_flight: usize,
+    /// Clients that are connected.
+    pub clients: usize,
+    /// Clients that were turned away, because there were too many.
+    pub turned_away: u64,
+    /// Hedges that the budget allows.
+    pub hedges_left: u64,
+    /// Hazards that began so far, by server, as watchers told them.
+    pub hazards_begun: [u32; 2],
+    /// Counted since the start.
+    pub counts: Counts,
+}
+
+impl Proxy {
+    /// Listens. To be called, as all else, within a tokio runtime of one thread, in a `LocalSet`.
+    pub fn open(config: Config, page: Arc<HazardPage>) -> io::Result<Self> {
+        let listener = listen::open(config.listen)?;
+        Ok(Self { shared: Shared::new(config, page), listener })
+    }
+
+    /// Where clients come, if the port was left to the system.
+    pub fn address(&self) -> io::Result<SocketAddr> {
+        self.listener.local_addr()
+    }
+
+    /// Tells what it does.
+    pub fn view(&self) -> View {
+        View(Rc::clone(&self.shared))
+    }
+
+    /// Serves clients until it is dropped, or cannot go on.
+    pub async fn run(self) -> io::Result<()> {
+        let (hear, tick) = (clock::hear(Rc::clone(&self.shared)), clock::tick(Rc::clone(&self.shared)));
+        tokio::select! {
+            result = hear => result,
+            () = tick => Ok(()),
+            result = listen::accept(&self.shared, &self.listener) => result,
+        }
+    }
+}
+
+impl View {
+    /// What it does now.
+    pub fn state(&self) -> State {
+        let (shared, desk) = (&self.0, self.0.desk.borrow());
+        State {
+            active: shared.address(desk.active()),
+            why: desk.why().to_string(),
+            in_flight: desk.in_flight(),
+            clients: shared.clients.get(),
+            turned_away: shared.turned_away.get(),
+            hedges_left: desk.hedges_left(),
+            hazards_begun: Server::BOTH.map(|server| shared.page.word(server).read().began),
+            counts: desk.counts().clone(),
+        }
+    }
+}
+
+impl State {
+    /// Swaps so far, by hazard.
+    pub fn swaps(&self) -> impl Iterator<Item = (Hazard, u64)> {
+        Hazard::ALL.into_iter().map(|hazard| (hazard, self.counts.swaps[hazard as usize]))
+    }
+}

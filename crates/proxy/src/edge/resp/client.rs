@@ -1,0 +1,291 @@
+//! One client: its commands, in order.
+
+use std::io;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use sidelane_policy::hedge::Server;
+use tokio::net::TcpStream;
+
+use super::super::buffer::Buffer;
+use super::super::mailbox::Owner;
+use super::super::patience::Patience;
+use super::super::shared::{Shared, now};
+use super::side::{Side, SideEvent};
+use super::tunnel;
+use crate::desk::{Class, End, Label, Loss, Next, Ticket};
+use crate::resp::{Kind, Lineup, Reply, Scanner, kind_of, name_of};
+
+/// Replies that the client has not read; nothing is read from it until there are fewer.
+const UNREAD_MAX: usize = 256 << 10;
+const LOST: &[u8] = b"-ERR sidelane: the server was lost before it answered; the command may have been carried out\r\n";
+const LATE: &[u8] = b"-ERR sidelane: no server answered in time\r\n";
+const NO_RESP: &[u8] = b"-ERR sidelane: that is no RESP, or too long\r\n";
+
+/// One client's task.
+struct Session {
+    shared: Rc<Shared>,
+    stream: TcpStream,
+    input: Buffer,
+    scanner: Scanner,
+    out: Vec<u8>,
+    sides: [Side; 2],
+    lineup: Lineup,
+    mailbox: Owner,
+    patience: Patience,
+    /// The next command gives the connection a state; it is sent when all before it are answered.
+    state_comes: bool,
+    /// The client sends nothing any more.
+    has_ended: bool,
+}
+
+enum Event {
+    FromClient,
+    ToClient,
+    Order(Ticket, Server),
+    Side(Server, SideEvent),
+    Late,
+}
+
+/// The client is gone, or what it sends cannot be understood.
+struct Over;
+
+/// Serves a client until one of both is done.
+pub(in super::super) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
+    let limits = shared.config.limits;
+    let side = || Side::new(limits.frame_bytes);
+    let mut session = Session {
+        stream,
+        input: Buffer::default(),
+        scanner: Scanner::of_commands(limits.frame_bytes),
+        out: Vec::new(),
+        sides: [side(), side()],
+        lineup: Lineup::default(),
+        mailbox: Owner::default(),
+        patience: Patience::new(&limits),
+        state_comes: false,
+        has_ended: false,
+        shared,
+    };
+    while session.step().await.is_ok() {}
+    session.end();
+}
+
+impl Session {
+    async fn step(&mut self) -> Result<(), Over> {
+        self.take_commands()?;
+        self.collect_replies();
+        let is_idle = self.lineup.waiting() == 0 && self.out.is_empty();
+        if self.state_comes && is_idle {
+            self.pass().await;
+            return Err(Over);
+        }
+        if self.has_ended && is_idle {
+            return Err(Over);
+        }
+        match std::future::poll_fn(|cx| self.poll_event(cx)).await {
+            Event::FromClient => self.read_client(),
+            Event::ToClient => self.write_client(),
+            Event::Order(ticket, to) => {
+                self.copy(ticket, to);
+                Ok(())
+            }
+            Event::Side(server, event) => {
+                self.on_side(server, event);
+                Ok(())
+            }
+            Event::Late => self.late(),
+        }
+    }
+
+    fn poll_event(&mut self, cx: &mut Context<'_>) -> Poll<Event> {
+        if let Some((ticket, to)) = self.mailbox.next(cx) {
+            return Poll::Ready(Event::Order(ticket, to));
+        }
+        if !self.out.is_empty() && self.stream.poll_write_ready(cx).is_ready() {
+            return Poll::Ready(Event::ToClient);
+        }
+        for server in Server::BOTH {
+            if let Poll::Ready(event) = self.sides[server.index()].poll(cx) {
+                return Poll::Ready(Event::Side(server, event));
+            }
+        }
+        if self.wants_more() && self.stream.poll_read_ready(cx).is_ready() {
+            return Poll::Ready(Event::FromClient);
+        }
+        self.patience.poll_over(cx).map(|()| Event::Late)
+    }
+
+    fn wants_more(&self) -> bool {
+        let has_room = self.lineup.waiting() < self.shared.config.limits.pipeline && self.out.len() < UNREAD_MAX;
+        has_room && !self.has_ended && !self.state_comes
+    }
+
+    /// Sends on all commands that have come whole.
+    fn take_commands(&mut self) -> Result<(), Over> {
+        while !self.input.is_empty() && self.wants_more_or_ended() {
+            match self.scanner.next(self.input.data()) {
+                Ok(Some(length)) => self.take_command(length),
+                Ok(None) => break,
+                Err(_) => return self.refuse(),
+            }
+        }
+        Ok(())
+    }
+
+    fn wants_more_or_ended(&self) -> bool {
+        self.lineup.waiting() < self.shared.config.limits.pipeline && !self.state_comes
+    }
+
+    fn take_command(&mut self, length: usize) {
+        let command = &self.input.data()[..length];
+        let name = name_of(command);
+        if name.is_empty() {
+            self.input.consume(length);
+            return;
+        }
+        let kind = kind_of(name, &self.shared.config.repeatable);
+        if kind == Kind::Stateful {
+            self.state_comes = true;
+            return;
+        }
+        let follows = self.lineup.tied_to();
+        // A command that follows one that changes something waits its turn at the same server.
+        let class =
+            Class { is_repeatable: kind == Kind::Repeatable && follows.is_none(), follows, label: Label::of(name) };
+        if kind == Kind::Once {
+            let mut desk = self.shared.desk.borrow_mut();
+            self.lineup.pin().into_iter().for_each(|ticket| desk.pin(ticket));
+        }
+        if self.lineup.waiting() == 0 {
+            self.patience.start(self.shared.config.limits.answer_time);
+        }
+        let (ticket, to) = self.shared.admit(class, &self.mailbox);
+        self.lineup.ask(ticket, to, command, class.is_repeatable);
+        self.sides[to.index()].send(&self.shared, to, command);
+        if class.is_repeatable {
+            self.shared.samples.borrow_mut().note(command);
+        }
+        self.input.consume(length);
+    }
+
+    /// The desk wants a copy there.
+    fn copy(&mut self, ticket: Ticket, to: Server) {
+        match self.lineup.copy(ticket, to) {
+            Some(command) => self.sides[to.index()].send(&self.shared, to, command),
+            None => self.shared.desk.borrow_mut().hedge_not_sent(ticket, to),
+        }
+    }
+
+    fn on_side(&mut self, server: Server, event: SideEvent) {
+        let lost = match event {
+            SideEvent::Readable => self.read_side(server).is_err().then_some(Loss::Sent),
+            SideEvent::Lost(loss) => Some(loss),
+        };
+        if let Some(loss) = lost {
+            self.lose(server, loss);
+        }
+    }
+
+    fn read_side(&mut self, server: Server) -> io::Result<()> {
+        // What came before an end counts.
+        let read = self.sides[server.index()].read();
+        while let Some(bytes) = self.sides[server.index()].next_reply()? {
+            let ticket = self.lineup.replied(server).ok_or(io::ErrorKind::InvalidData)?;
+            let mut desk = self.shared.desk.borrow_mut();
+            if desk.answered(now(), ticket, server) {
+                self.lineup.answer(Reply { ticket, bytes, is_servers: true });
+                self.patience.start(self.shared.config.limits.answer_time);
+            } else {
+                desk.dropped(now(), ticket, server);
+            }
+        }
+        read
+    }
+
+    /// The connection to a server is lost: the desk says what becomes of each command.
+    fn lose(&mut self, server: Server, loss: Loss) {
+        self.sides[server.index()].close();
+        for ticket in self.lineup.lose(server) {
+            let next = self.shared.desk.borrow_mut().lost(now(), ticket, server, loss);
+            match next {
+                Next::Send(to) => self.copy(ticket, to),
+                Next::Wait => {}
+                Next::GiveUp => self.lineup.answer(Reply { ticket, bytes: LOST.to_vec(), is_servers: false }),
+            }
+        }
+    }
+
+    fn collect_replies(&mut self) {
+        while let Some(reply) = self.lineup.next_reply() {
+            let end = if reply.is_servers { End::Answered } else { End::Failed(502) };
+            self.shared.desk.borrow_mut().finished(now(), reply.ticket, end);
+            self.out.extend_from_slice(&reply.bytes);
+        }
+        if self.lineup.waiting() == 0 && self.input.is_empty() {
+            self.patience.start(self.shared.config.limits.idle_time);
+        }
+    }
+
+    fn read_client(&mut self) -> Result<(), Over> {
+        match self.input.fill(&self.stream) {
+            Ok(0) => self.has_ended = true,
+            Ok(_) => {}
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Err(Over),
+        }
+        Ok(())
+    }
+
+    fn write_client(&mut self) -> Result<(), Over> {
+        match self.stream.try_write(&self.out) {
+            Ok(count) => drop(self.out.drain(..count)),
+            Err(error) if error.kind() == io::ErrorKind::WouldBlock => {}
+            Err(_) => return Err(Over),
+        }
+        Ok(())
+    }
+
+    /// The client sends something else.
+    fn refuse(&mut self) -> Result<(), Over> {
+        self.say_last(NO_RESP);
+        Err(Over)
+    }
+
+    /// No server answers, or the client is idle.
+    fn late(&mut self) -> Result<(), Over> {
+        if self.lineup.waiting() > 0 {
+            self.say_last(LATE);
+        }
+        Err(Over)
+    }
+
+    fn say_last(&mut self, what: &[u8]) {
+        // The connection ends; what does not fit is not waited for.
+        let _ = self.stream.try_write(&self.out).and_then(|_| self.stream.try_write(what));
+    }
+
+    /// From here on the connection is one server's.
+    async fn pass(&mut self) {
+        let to = if self.shared.config.desk.unsafe_stay { Server::First } else { self.shared.desk.borrow().active() };
+        let link = self.sides[to.index()].take_link();
+        let came = self.input.data().to_vec();
+        tunnel::pass(&self.shared, &mut self.stream, to, &came, link).await;
+    }
+
+    /// What is not answered is over; connections that owe nothing are kept.
+    fn end(&mut self) {
+        let mut desk = self.shared.desk.borrow_mut();
+        let at = now();
+        for ticket in self.lineup.tickets() {
+            desk.finished(at, ticket, End::ClientLeft);
+        }
+        for server in Server::BOTH {
+            let owed: Vec<Ticket> = self.lineup.owed_by(server).collect();
+            owed.iter().for_each(|ticket| desk.dropped(at, *ticket, server));
+            if let Some(link) = self.sides[server.index()].take_link().filter(|_| owed.is_empty()) {
+                self.shared.keep_link(server, link);
+            }
+        }
+    }
+}

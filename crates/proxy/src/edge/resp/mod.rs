@@ -1,0 +1,26 @@
+//! RESP at sockets: one task a client.
+
+mod client;
+mod side;
+mod tunnel;
+
+pub(super) use client::serve;
+
+use super::http::more;
+use super::link::Link;
+use crate::config::Limits;
+use crate::resp::Scanner;
+
+/// Reads a whole reply and drops it. The connection, if it can be used again.
+pub(super) async fn swallow(mut link: Link, limits: &Limits) -> Option<Link> {
+    let mut scanner = Scanner::of_replies(limits.frame_bytes);
+    loop {
+        match scanner.next(link.input.data()).ok()? {
+            Some(length) => {
+                link.input.consume(length);
+                return Some(link);
+            }
+            None => more(&mut link).await?,
+        }
+    }
+}

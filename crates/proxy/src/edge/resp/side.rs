@@ -1,0 +1,121 @@
+//! One server, as one client's task has it: its connection, and what is still to be written to it.
+
+use std::future::Future;
+use std::io;
+use std::pin::Pin;
+use std::rc::Rc;
+use std::task::{Context, Poll};
+
+use sidelane_policy::hedge::Server;
+
+use super::super::link::Link;
+use super::super::shared::Shared;
+use crate::desk::Loss;
+use crate::resp::Scanner;
+
+/// The connection.
+#[derive(Default)]
+enum Way {
+    #[default]
+    None,
+    Connecting(Pin<Box<dyn Future<Output = Option<Link>>>>),
+    There(Link),
+}
+
+/// One server, as one client's task has it.
+pub(super) struct Side {
+    way: Way,
+    unsent: Vec<u8>,
+    scanner: Scanner,
+    frame_bytes: usize,
+}
+
+/// What happened.
+pub(super) enum SideEvent {
+    /// Replies may have come.
+    Readable,
+    /// The connection is lost; what it owes does not come.
+    Lost(Loss),
+}
+
+impl Side {
+    pub(super) fn new(frame_bytes: usize) -> Self {
+        Self { way: Way::None, unsent: Vec::new(), scanner: Scanner::of_replies(frame_bytes), frame_bytes }
+    }
+
+    /// The command is written as soon as it can be.
+    pub(super) fn send(&mut self, shared: &Rc<Shared>, server: Server, command: &[u8]) {
+        self.unsent.extend_from_slice(command);
+        if matches!(self.way, Way::None) {
+            self.way = match shared.idle_link(server) {
+                Some(link) => Way::There(link),
+                None => Way::Connecting(Box::pin(Rc::clone(shared).new_link(server))),
+            };
+        }
+    }
+
+    pub(super) fn poll(&mut self, cx: &mut Context<'_>) -> Poll<SideEvent> {
+        if let Way::Connecting(connecting) = &mut self.way {
+            match connecting.as_mut().poll(cx) {
+                Poll::Ready(Some(link)) => self.way = Way::There(link),
+                Poll::Ready(None) => return Poll::Ready(SideEvent::Lost(Loss::NotSent)),
+                Poll::Pending => return Poll::Pending,
+            }
+        }
+        let Way::There(link) = &self.way else { return Poll::Pending };
+        let lost = Poll::Ready(SideEvent::Lost(Loss::Sent));
+        while !self.unsent.is_empty() {
+            match link.stream.try_write(&self.unsent) {
+                Ok(count) => drop(self.unsent.drain(..count)),
+                Err(error) if error.kind() == io::ErrorKind::WouldBlock => match link.stream.poll_write_ready(cx) {
+                    Poll::Ready(Ok(())) => {}
+                    Poll::Ready(Err(_)) => return lost,
+                    Poll::Pending => break,
+                },
+                Err(_) => return lost,
+            }
+        }
+        match link.stream.poll_read_ready(cx) {
+            Poll::Ready(Ok(())) => Poll::Ready(SideEvent::Readable),
+            Poll::Ready(Err(_)) => lost,
+            Poll::Pending => Poll::Pending,
+        }
+    }
+
+    /// Takes in what has come; an error is the end of the connection.
+    pub(super) fn read(&mut self) -> io::Result<()> {
+        let Way::There(link) = &mut self.way else { return Ok(()) };
+        match link.input.fill(&link.stream) {
+            Ok(0) => Err(io::ErrorKind::UnexpectedEof.into()),
+            Err(error) if error.kind() != io::ErrorKind::WouldBlock => Err(error),
+            _ => Ok(()),
+        }
+    }
+
+    /// The next whole reply.
+    pub(super) fn next_reply(&mut self) -> io::Result<Option<Vec<u8>>> {
+        let Way::There(link) = &mut self.way else { return Ok(None) };
+        if link.input.is_empty() {
+            return Ok(None);
+        }
+        let length = self.scanner.next(link.input.data()).map_err(io::Error::other)?;
+        Ok(length.map(|length| {
+            let reply = link.input.data()[..length].to_vec();
+            link.input.consume(length);
+            reply
+        }))
+    }
+
+    /// The connection is given up.
+    pub(super) fn close(&mut self) {
+        *self = Self::new(self.frame_bytes);
+    }
+
+    /// Takes the connection away, if nothing is on its way.
+    pub(super) fn take_link(&mut self) -> Option<Link> {
+        match std::mem::take(&mut self.way) {
+            Way::There(link) if self.unsent.is_empty() => Some(link),
+            _ => None,
+        }
+    }
+}

@@ -1,0 +1,117 @@
+//! What all tasks of a proxy share. They run on one thread.
+
+use std::cell::{Cell, RefCell};
+use std::net::SocketAddr;
+use std::rc::Rc;
+use std::sync::Arc;
+
+use sidelane_policy::Nanos;
+use sidelane_policy::hedge::{Mode, Seen, Server};
+use tokio::sync::Notify;
+use tokio::task::spawn_local;
+
+use super::link::{Link, Pool};
+use super::mailbox::Owner;
+use super::samples::Samples;
+use super::warm_up::{probe, warm_up};
+use crate::config::Config;
+use crate::desk::{Class, Desk, Effect, Ticket};
+use crate::page::HazardPage;
+
+pub(super) struct Shared {
+    pub(super) config: Config,
+    pub(super) page: Arc<HazardPage>,
+    pub(super) desk: RefCell<Desk<Owner>>,
+    pools: [RefCell<Pool>; 2],
+    pub(super) samples: RefCell<Samples>,
+    /// Clients that are connected.
+    pub(super) clients: Cell<usize>,
+    /// Clients that were turned away, since there were too many.
+    pub(super) turned_away: Cell<u64>,
+    /// The clock has to look when it is to ring next.
+    pub(super) sooner: Notify,
+    /// When the clock rings next.
+    pub(super) rings_at: Cell<Nanos>,
+}
+
+/// The monotonic clock, which is that of hazards, too.
+pub(super) fn now() -> Nanos {
+    let time = rustix::time::clock_gettime(rustix::time::ClockId::Monotonic);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
+}
+
+impl Shared {
+    pub(super) fn new(config: Config, page: Arc<HazardPage>) -> Rc<Self> {
+        let desk = RefCell::new(Desk::new(config.desk));
+        Rc::new(Self {
+            config,
+            page,
+            desk,
+            pools: Default::default(),
+            samples: RefCell::default(),
+            clients: Cell::new(0),
+            turned_away: Cell::new(0),
+            sooner: Notify::new(),
+            rings_at: Cell::new(Nanos::MAX),
+        })
+    }
+
+    /// Where a server is; only those that there are, are asked for.
+    pub(super) fn address(&self, server: Server) -> SocketAddr {
+        match server {
+            Server::First => self.config.active,
+            Server::Second => self.config.backup.unwrap_or(self.config.active),
+        }
+    }
+
+    pub(super) fn admit(&self, class: Class, owner: &Owner) -> (Ticket, Server) {
+        let admitted = self.desk.borrow_mut().admit(now(), class, Rc::clone(owner));
+        if matches!(self.config.desk.roles.mode, Mode::Timer { .. }) {
+            self.look_sooner();
+        }
+        admitted
+    }
+
+    /// Something was seen of a server: the desk decides, and what it asks for is done.
+    pub(super) fn seen(self: &Rc<Self>, seen: Seen) {
+        let effects = {
+            let mut desk = self.desk.borrow_mut();
+            desk.seen(now(), seen);
+            desk.take_effects()
+        };
+        for effect in effects {
+            match effect {
+                Effect::Send { owner, ticket, to } => owner.order(ticket, to),
+                Effect::WarmUp(server) => drop(spawn_local(warm_up(Rc::clone(self), server))),
+                Effect::Probe(server) => drop(spawn_local(probe(Rc::clone(self), server))),
+            }
+        }
+        self.look_sooner();
+    }
+
+    fn look_sooner(&self) {
+        if self.desk.borrow().next_wakeup().is_some_and(|at| at < self.rings_at.get()) {
+            self.sooner.notify_one();
+        }
+    }
+
+    /// A connection that nobody uses.
+    pub(super) fn idle_link(&self, server: Server) -> Option<Link> {
+        self.pools[server.index()].borrow_mut().take()
+    }
+
+    /// A new connection. The desk is told whether it can be made.
+    pub(super) async fn new_link(self: Rc<Self>, server: Server) -> Option<Link> {
+        let link = Link::open(self.address(server), self.config.limits.connect_time).await.ok();
+        self.seen(if link.is_some() { Seen::Reached(server) } else { Seen::Unreachable(server) });
+        link
+    }
+
+    pub(super) fn keep_link(&self, server: Server, link: Link) {
+        self.pools[server.index()].borrow_mut().put(link);
+    }
+
+    pub(super) fn sweep(&self) {
+        self.pools.iter().for_each(|pool| pool.borrow_mut().sweep());
+    }
+}

@@ -1,0 +1,156 @@
+//! Header fields that concern the connection or the framing, and what they say.
+
+/// What the fields of a head say about connection and framing.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Said {
+    pub(super) content_length: Option<u64>,
+    pub(super) is_chunked: bool,
+    pub(super) closes: bool,
+    pub(super) keeps_alive: bool,
+    /// `Connection: upgrade`.
+    pub(super) upgrades: bool,
+    /// There is an `Upgrade` field.
+    pub(super) has_upgrade: bool,
+    pub(super) hosts: u8,
+    pub(super) expects_continue: bool,
+}
+
+/// What is wrong with the fields.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub(super) enum Wrong {
+    #[error("the length of the body is said twice")]
+    TwoLengths,
+    #[error("Content-Length is no number")]
+    NoNumber,
+    #[error("a Transfer-Encoding other than chunked")]
+    Encoding,
+    #[error("an Expect other than 100-continue")]
+    Expectation,
+}
+
+/// Whose field it is.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Field {
+    ContentLength,
+    TransferEncoding,
+    Connection,
+    Upgrade,
+    Host,
+    Expect,
+    /// About this connection alone, and of no use to us.
+    HopByHop,
+    Other,
+}
+
+/// Lengths tell nearly all others apart, so the names of most fields are not compared with anything.
+fn field(name: &str) -> Field {
+    let is = |wanted: &str| name.eq_ignore_ascii_case(wanted);
+    match name.len() {
+        2 if is("te") => Field::HopByHop,
+        4 if is("host") => Field::Host,
+        6 if is("expect") => Field::Expect,
+        7 if is("upgrade") => Field::Upgrade,
+        10 if is("connection") => Field::Connection,
+        10 if is("keep-alive") => Field::HopByHop,
+        14 if is("content-length") => Field::ContentLength,
+        16 if is("proxy-connection") => Field::HopByHop,
+        17 if is("transfer-encoding") => Field::TransferEncoding,
+        _ => Field::Other,
+    }
+}
+
+/// Takes in all fields.
+pub(super) fn take_in(fields: &[httparse::Header<'_>]) -> Result<Said, Wrong> {
+    let mut said = Said::default();
+    for header in fields {
+        match field(header.name) {
+            Field::ContentLength => said.set_length(header.value)?,
+            Field::TransferEncoding => said.set_encoding(header.value)?,
+            Field::Connection => said.set_connection(header.value),
+            Field::Upgrade => said.has_upgrade = true,
+            Field::Host => said.hosts = said.hosts.saturating_add(1),
+            Field::Expect if header.value.eq_ignore_ascii_case(b"100-continue") => said.expects_continue = true,
+            Field::Expect => return Err(Wrong::Expectation),
+            Field::HopByHop | Field::Other => {}
+        }
+    }
+    Ok(said)
+}
+
+impl Said {
+    fn set_length(&mut self, value: &[u8]) -> Result<(), Wrong> {
+        if self.content_length.is_some() || self.is_chunked {
+            return Err(Wrong::TwoLengths);
+        }
+        self.content_length = Some(number(value).ok_or(Wrong::NoNumber)?);
+        Ok(())
+    }
+
+    fn set_encoding(&mut self, value: &[u8]) -> Result<(), Wrong> {
+        if self.content_length.is_some() || self.is_chunked {
+            return Err(Wrong::TwoLengths);
+        }
+        if !value.eq_ignore_ascii_case(b"chunked") {
+            return Err(Wrong::Encoding);
+        }
+        self.is_chunked = true;
+        Ok(())
+    }
+
+    fn set_connection(&mut self, value: &[u8]) {
+        for option in options(value) {
+            self.closes |= option.eq_ignore_ascii_case(b"close");
+            self.keeps_alive |= option.eq_ignore_ascii_case(b"keep-alive");
+            self.upgrades |= option.eq_ignore_ascii_case(b"upgrade");
+        }
+    }
+}
+
+fn options(value: &[u8]) -> impl Iterator<Item = &[u8]> {
+    value.split(|byte| *byte == b',').map(<[u8]>::trim_ascii)
+}
+
+/// Digits alone: no sign, no space.
+fn number(value: &[u8]) -> Option<u64> {
+    let is_number = !value.is_empty() && value.len() < 20 && value.iter().all(u8::is_ascii_digit);
+    is_number.then(|| value.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0')))
+}
+
+/// Writes all fields that the other side is to see.
+pub(super) fn write(fields: &[httparse::Header<'_>], said: &Said, keep_upgrade: bool, out: &mut Vec<u8>) {
+    let nominates = fields.iter().any(|header| field(header.name) == Field::Connection && names_others(header.value));
+    for header in fields {
+        let is_for_us = match field(header.name) {
+            Field::Connection | Field::HopByHop => true,
+            Field::Upgrade => !keep_upgrade,
+            Field::ContentLength | Field::TransferEncoding | Field::Host | Field::Expect => false,
+            Field::Other => nominates && is_nominated(fields, header.name),
+        };
+        if !is_for_us {
+            line(header.name.as_bytes(), header.value, out);
+        }
+    }
+    if keep_upgrade && said.upgrades {
+        line(b"Connection", b"upgrade", out);
+    }
+}
+
+/// Writes one field.
+pub(super) fn line(name: &[u8], value: &[u8], out: &mut Vec<u8>) {
+    out.extend_from_slice(name);
+    out.extend_from_slice(b": ");
+    out.extend_from_slice(value);
+    out.extend_from_slice(b"\r\n");
+}
+
+fn names_others(connection: &[u8]) -> bool {
+    let ours: [&[u8]; 3] = [b"close", b"keep-alive", b"upgrade"];
+    options(connection).any(|option| !ours.iter().any(|own| option.eq_ignore_ascii_case(own)))
+}
+
+/// Whether `Connection` names the field as one for this connection alone.
+fn is_nominated(fields: &[httparse::Header<'_>], name: &str) -> bool {
+    let connections = fields.iter().filter(|header| field(header.name) == Field::Connection);
+    let mut named = connections.flat_map(|header| options(header.value));
+    named.any(|option| option.eq_ignore_ascii_case(name.as_bytes()))
+}

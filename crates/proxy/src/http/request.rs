@@ -1,0 +1,228 @@
+//! Heads of requests.
+
+use std::mem::MaybeUninit;
+
+use super::FIELDS_MAX;
+use super::body::Body;
+use super::fields::{self, Said, Wrong};
+
+/// A head that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestHead {
+    /// How many bytes it has.
+    pub bytes: usize,
+    /// The bytes of the method, among them.
+    pub method: (usize, usize),
+    /// The bytes of the target, among them.
+    pub target: (usize, usize),
+    /// Whether it is HTTP/1.0.
+    pub is_old: bool,
+    /// Its body.
+    pub body: Body,
+    /// Whether the client waits for "100 Continue" before it sends its body.
+    pub expects_continue: bool,
+    /// Whether the client goes on with the connection afterwards.
+    pub keeps_alive: bool,
+    /// Whether the client wants another protocol on this connection.
+    pub upgrades: bool,
+    /// Whether only the head of an answer comes.
+    pub is_head: bool,
+}
+
+/// Why a request is refused. The number is the status of the answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+pub enum Refused {
+    /// Not HTTP, or HTTP that two readers could read in two ways.
+    #[error("the request is malformed: {0}")]
+    Malformed(&'static str),
+    /// The head is longer than allowed, or has too many fields.
+    #[error("the head of the request is too long")]
+    TooLarge,
+    /// It wants something that is not done here.
+    #[error("{0} is not done by this proxy")]
+    NotDone(&'static str),
+}
+
+impl Refused {
+    /// The status of the answer.
+    pub fn status(self) -> u16 {
+        match self {
+            Self::Malformed(_) => 400,
+            Self::TooLarge => 431,
+            Self::NotDone(_) => 501,
+        }
+    }
+}
+
+impl From<Wrong> for Refused {
+    fn from(wrong: Wrong) -> Self {
+        match wrong {
+            Wrong::TwoLengths => Self::Malformed("the length of its body is said twice"),
+            Wrong::NoNumber => Self::Malformed("its Content-Length is no number"),
+            Wrong::Encoding => Self::NotDone("a Transfer-Encoding other than chunked"),
+            Wrong::Expectation => Self::NotDone("an Expect other than 100-continue"),
+        }
+    }
+}
+
+/// Reads the head at the start of `bytes` and writes to `out` what the server is to see. `None`: it has not come
+/// whole, and `limit` bytes is the most that it may have.
+pub fn read_request(bytes: &[u8], limit: usize, out: &mut Vec<u8>) -> Result<Option<RequestHead>, Refused> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut request = httparse::Request::new(&mut []);
+    let length = match request.parse_with_uninit_headers(bytes, &mut fields) {
+        Ok(httparse::Status::Complete(length)) if length <= limit => length,
+        Ok(httparse::Status::Partial) if bytes.len() < limit => return Ok(None),
+        Ok(_) | Err(httparse::Error::TooManyHeaders) => return Err(Refused::TooLarge),
+        Err(error) => return Err(Refused::Malformed(words(error))),
+    };
+    let (method, target) = (request.method.unwrap_or_default(), request.path.unwrap_or_default());
+    let is_old = request.version == Some(0);
+    let said = fields::take_in(request.headers)?;
+    check(method, is_old, &said)?;
+    let upgrades = said.upgrades && said.has_upgrade && !is_old;
+    write(method, target, is_old, out);
+    fields::write(request.headers, &said, upgrades, out);
+    out.extend_from_slice(b"\r\n");
+    Ok(Some(RequestHead {
+        bytes: length,
+        method: place(bytes, method),
+        target: place(bytes, target),
+        is_old,
+        body: body(&said),
+        expects_continue: said.expects_continue && !is_old,
+        keeps_alive: if is_old { said.keeps_alive } else { !said.closes },
+        upgrades,
+        is_head: method == "HEAD",
+    }))
+}
+
+fn check(method: &str, is_old: bool, said: &Said) -> Result<(), Refused> {
+    match () {
+        () if method == "CONNECT" => Err(Refused::NotDone("CONNECT")),
+        () if said.hosts > 1 || (said.hosts == 0 && !is_old) => Err(Refused::Malformed("it has not one Host")),
+        () if is_old && said.is_chunked => Err(Refused::Malformed("HTTP/1.0 with Transfer-Encoding")),
+        () => Ok(()),
+    }
+}
+
+fn body(said: &Said) -> Body {
+    if said.is_chunked { Body::CHUNKED } else { Body::Length(said.content_length.unwrap_or(0)) }
+}
+
+/// A server that is asked in HTTP/1.0 answers so, which is all that such a client reads.
+fn write(method: &str, target: &str, is_old: bool, out: &mut Vec<u8>) {
+    out.clear();
+    out.extend_from_slice(method.as_bytes());
+    out.push(b' ');
+    out.extend_from_slice(target.as_bytes());
+    out.extend_from_slice(if is_old { b" HTTP/1.0\r\n" } else { b" HTTP/1.1\r\n" });
+}
+
+/// Where a part of the bytes lies in them.
+fn place(bytes: &[u8], part: &str) -> (usize, usize) {
+    let start = part.as_ptr().addr() - bytes.as_ptr().addr();
+    (start, start + part.len())
+}
+
+fn words(error: httparse::Error) -> &'static str {
+    match error {
+        httparse::Error::HeaderName => "a field has no valid name",
+        httparse::Error::HeaderValue => "a field has no valid value",
+        httparse::Error::NewLine => "a line does not end as it has to",
+        httparse::Error::Status => "its status is no number",
+        httparse::Error::Token => "its first line is not that of a request",
+        httparse::Error::TooManyHeaders => "it has too many fields",
+        httparse::Error::Version => "it is not HTTP/1.0 or HTTP/1.1",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const LIMIT: usize = 200;
+
+    fn read(text: &str) -> Result<Option<(RequestHead, String)>, Refused> {
+        let mut out = Vec::new();
+        let head = read_request(text.as_bytes(), LIMIT, &mut out)?;
+        Ok(head.map(|head| (head, String::from_utf8(out).unwrap())))
+    }
+
+    #[test]
+    fn what_is_for_this_connection_alone_is_left_out() {
+        let text = "GET /a?b HTTP/1.1\r\nHost: h\r\nConnection: keep-alive, X-One\r\nKeep-Alive: 5\r\nX-One: 1\r\nX-Two:2\r\n\r\nGET";
+        let (head, out) = read(text).unwrap().unwrap();
+        assert_eq!(out, "GET /a?b HTTP/1.1\r\nHost: h\r\nX-Two: 2\r\n\r\n");
+        assert_eq!((head.bytes, head.body, head.keeps_alive), (text.len() - 3, Body::EMPTY, true));
+        assert_eq!(&text[head.method.0..head.method.1], "GET");
+        assert_eq!(&text[head.target.0..head.target.1], "/a?b");
+    }
+
+    #[test]
+    fn a_head_that_has_not_come_whole_is_waited_for_up_to_the_limit() {
+        assert_eq!(read("GET / HTTP/1.1\r\nHost: h\r\n"), Ok(None));
+        let long = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}", "x".repeat(LIMIT));
+        assert_eq!(read(&long), Err(Refused::TooLarge));
+        let whole = format!("{long}\r\n\r\n");
+        assert_eq!(read(&whole), Err(Refused::TooLarge));
+        let many = format!("GET / HTTP/1.1\r\n{}", "a:b\r\n".repeat(FIELDS_MAX + 1));
+        assert_eq!(read_request(many.as_bytes(), 1 << 20, &mut Vec::new()), Err(Refused::TooLarge));
+    }
+
+    #[test]
+    fn bodies_are_as_the_fields_say() {
+        let body = |fields: &str| {
+            read(&format!("POST / HTTP/1.1\r\nHost: h\r\n{fields}\r\n")).map(|head| head.unwrap().0.body)
+        };
+        assert_eq!(body("Content-Length: 12\r\n"), Ok(Body::Length(12)));
+        assert_eq!(body("Transfer-Encoding: Chunked\r\n"), Ok(Body::CHUNKED));
+        let two = Refused::Malformed("the length of its body is said twice");
+        assert_eq!(body("Content-Length: 5\r\nContent-Length: 5\r\n"), Err(two));
+        assert_eq!(body("Content-Length: 5\r\nTransfer-Encoding: chunked\r\n"), Err(two));
+        assert_eq!(body("Transfer-Encoding: chunked\r\nContent-Length: 5\r\n"), Err(two));
+        for wrong in ["+5", "5, 5", "0x5", "", "99999999999999999999"] {
+            let refused = body(&format!("Content-Length: {wrong}\r\n"));
+            assert_eq!(refused, Err(Refused::Malformed("its Content-Length is no number")), "{wrong}");
+        }
+        assert!(matches!(body("Transfer-Encoding: gzip, chunked\r\n"), Err(Refused::NotDone(_))));
+    }
+
+    #[test]
+    fn what_two_readers_could_read_in_two_ways_is_refused() {
+        let wrong = [
+            "GET / HTTP/1.1\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost : a\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\r\n folded\r\n\r\n",
+            "GET / HTTP/1.1\r\nHost: a\rb\r\n\r\n",
+            "GET / HTTP/2.0\r\nHost: a\r\n\r\n",
+            "GET  / HTTP/1.1\r\nHost: a\r\n\r\n",
+            "POST / HTTP/1.0\r\nTransfer-Encoding: chunked\r\n\r\n",
+            "nonsense\r\n\r\n",
+        ];
+        for text in wrong {
+            assert!(matches!(read(text), Err(Refused::Malformed(_))), "{text:?}: {:?}", read(text));
+        }
+        assert!(matches!(read("CONNECT a:1 HTTP/1.1\r\nHost: a\r\n\r\n"), Err(Refused::NotDone("CONNECT"))));
+    }
+
+    #[test]
+    fn an_upgrade_is_passed_on() {
+        let text = "GET / HTTP/1.1\r\nHost: h\r\nConnection: Upgrade\r\nUpgrade: websocket\r\n\r\n";
+        let (head, out) = read(text).unwrap().unwrap();
+        assert!(head.upgrades);
+        assert_eq!(out, "GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\nConnection: upgrade\r\n\r\n");
+        let (head, out) = read("GET / HTTP/1.1\r\nHost: h\r\nUpgrade: websocket\r\n\r\n").unwrap().unwrap();
+        assert!(!head.upgrades && !out.contains("websocket"), "nobody asked for it on this connection");
+    }
+
+    #[test]
+    fn old_clients_close_unless_they_say_otherwise() {
+        let keeps = |text: &str| read(text).unwrap().unwrap().0.keeps_alive;
+        assert!(!keeps("GET / HTTP/1.0\r\n\r\n"));
+        assert!(keeps("GET / HTTP/1.0\r\nConnection: keep-alive\r\n\r\n"));
+        assert!(keeps("GET / HTTP/1.1\r\nHost: h\r\n\r\n"));
+        assert!(!keeps("GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"));
+    }
+}

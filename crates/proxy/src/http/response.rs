@@ -1,0 +1,216 @@
+//! Heads of responses, and the proxy's own errors.
+
+use std::io::Write;
+use std::mem::MaybeUninit;
+
+use super::FIELDS_MAX;
+use super::body::Body;
+use super::fields::{self, Said};
+
+/// The field in which a client finds its request's number, for `/.sidelane/tale/NUMBER`.
+const NUMBER: &[u8] = b"Sidelane-Request";
+
+/// A head that was read.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct ResponseHead {
+    /// How many bytes it has.
+    pub bytes: usize,
+    /// Its status.
+    pub status: u16,
+    /// Its body.
+    pub body: Body,
+    /// Whether the server goes on with the connection afterwards.
+    pub keeps_alive: bool,
+}
+
+impl ResponseHead {
+    /// Whether another head follows.
+    pub fn is_interim(&self) -> bool {
+        (100..200).contains(&self.status) && !self.is_switch()
+    }
+
+    /// Whether the connection goes on in another protocol.
+    pub fn is_switch(&self) -> bool {
+        self.status == 101
+    }
+}
+
+/// What the client asked for, as far as its answer depends on that.
+#[derive(Clone, Copy, Debug)]
+pub struct Wanted {
+    /// The request's number.
+    pub id: u64,
+    /// Only the head of the answer comes.
+    pub is_head: bool,
+    /// The client reads HTTP/1.0.
+    pub is_old: bool,
+    /// The connection to the client is kept if the answer allows it.
+    pub keeps_alive: bool,
+}
+
+/// What the server sent is no answer.
+#[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
+#[error("the server's answer is malformed or its head too long")]
+pub struct BadResponse;
+
+/// Reads the head at the start of `bytes` and writes to `out` what the client is to see. `None`: it has not come whole.
+pub fn read_response(
+    bytes: &[u8],
+    limit: usize,
+    wanted: Wanted,
+    out: &mut Vec<u8>,
+) -> Result<Option<ResponseHead>, BadResponse> {
+    let mut fields = [const { MaybeUninit::uninit() }; FIELDS_MAX];
+    let mut response = httparse::Response::new(&mut []);
+    let parsed =
+        httparse::ParserConfig::default().parse_response_with_uninit_headers(&mut response, bytes, &mut fields);
+    let length = match parsed {
+        Ok(httparse::Status::Complete(length)) if length <= limit => length,
+        Ok(httparse::Status::Partial) if bytes.len() < limit => return Ok(None),
+        Ok(_) | Err(_) => return Err(BadResponse),
+    };
+    let said = fields::take_in(response.headers).map_err(|_| BadResponse)?;
+    let status = response.code.unwrap_or_default();
+    let is_old = response.version == Some(0);
+    let keeps_alive = if is_old { said.keeps_alive } else { !said.closes };
+    let body = body(status, wanted.is_head, &said);
+    let head = ResponseHead { bytes: length, status, body, keeps_alive: keeps_alive && body != Body::UntilClose };
+    write_status(status, response.reason.unwrap_or_default(), wanted.is_old, out);
+    fields::write(response.headers, &said, head.is_switch(), out);
+    finish(&head, wanted, out);
+    Ok(Some(head))
+}
+
+/// Whether the client's connection goes on after this answer.
+pub(crate) fn client_goes_on(head: &ResponseHead, wanted: Wanted) -> bool {
+    wanted.keeps_alive && head.body != Body::UntilClose
+}
+
+fn body(status: u16, is_head: bool, said: &Said) -> Body {
+    match status {
+        _ if is_head => Body::EMPTY,
+        100..=199 | 204 | 304 => Body::EMPTY,
+        _ if said.is_chunked => Body::CHUNKED,
+        _ => said.content_length.map_or(Body::UntilClose, Body::Length),
+    }
+}
+
+fn write_status(status: u16, reason: &str, is_old: bool, out: &mut Vec<u8>) {
+    let hundreds = [status / 100, status / 10 % 10, status % 10].map(|digit| b'0' + digit as u8);
+    out.extend_from_slice(if is_old { b"HTTP/1.0 " } else { b"HTTP/1.1 " });
+    out.extend_from_slice(&hundreds);
+    out.push(b' ');
+    out.extend_from_slice(reason.as_bytes());
+    out.extend_from_slice(b"\r\n");
+}
+
+/// The last fields, which are ours.
+fn finish(head: &ResponseHead, wanted: Wanted, out: &mut Vec<u8>) {
+    if !head.is_interim() {
+        let mut digits = [0; 20];
+        fields::line(NUMBER, decimal(wanted.id, &mut digits), out);
+        if !head.is_switch() {
+            write_connection(client_goes_on(head, wanted), wanted.is_old, out);
+        }
+    }
+    out.extend_from_slice(b"\r\n");
+}
+
+fn write_connection(goes_on: bool, is_old: bool, out: &mut Vec<u8>) {
+    match (goes_on, is_old) {
+        (true, true) => fields::line(b"Connection", b"keep-alive", out),
+        (false, _) => fields::line(b"Connection", b"close", out),
+        (true, false) => {}
+    }
+}
+
+fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
+    let mut at = digits.len();
+    loop {
+        at -= 1;
+        digits[at] = b'0' + (number % 10) as u8;
+        number /= 10;
+        if number == 0 {
+            return &digits[at..];
+        }
+    }
+}
+
+/// Writes an answer of the proxy's own, after which the connection is closed.
+pub fn write_error(status: u16, why: &str, out: &mut Vec<u8>) {
+    let reason = match status {
+        400 => "Bad Request",
+        404 => "Not Found",
+        408 => "Request Timeout",
+        431 => "Request Header Fields Too Large",
+        501 => "Not Implemented",
+        502 => "Bad Gateway",
+        503 => "Service Unavailable",
+        504 => "Gateway Timeout",
+        _ => "Error",
+    };
+    let length = why.len() + 1;
+    let head = "Content-Type: text/plain\r\nConnection: close\r\n";
+    // Writing to memory does not fail.
+    let _ = write!(out, "HTTP/1.1 {status} {reason}\r\n{head}Content-Length: {length}\r\n\r\n{why}\n");
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const WANTED: Wanted = Wanted { id: 17, is_head: false, is_old: false, keeps_alive: true };
+
+    fn read(text: &str, wanted: Wanted) -> Result<Option<(ResponseHead, String)>, BadResponse> {
+        let mut out = Vec::new();
+        let head = read_response(text.as_bytes(), 200, wanted, &mut out)?;
+        Ok(head.map(|head| (head, String::from_utf8(out).unwrap())))
+    }
+
+    #[test]
+    fn the_client_sees_the_answer_and_its_number() {
+        let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nhi";
+        let (head, out) = read(text, WANTED).unwrap().unwrap();
+        assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSidelane-Request: 17\r\n\r\n");
+        assert_eq!((head.bytes, head.body, head.keeps_alive), (text.len() - 2, Body::Length(2), true));
+    }
+
+    #[test]
+    fn an_answer_without_a_length_ends_both_connections() {
+        let (head, out) = read("HTTP/1.1 200 OK\r\n\r\n", WANTED).unwrap().unwrap();
+        assert_eq!((head.body, head.keeps_alive), (Body::UntilClose, false));
+        assert!(out.contains("Connection: close\r\n"), "{out}");
+    }
+
+    #[test]
+    fn some_answers_have_no_body_whatever_they_say() {
+        let fields = "Content-Length: 5\r\n\r\n";
+        let head = Wanted { is_head: true, ..WANTED };
+        assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{fields}"), head).unwrap().unwrap().0.body, Body::EMPTY);
+        assert_eq!(read(&format!("HTTP/1.1 304 NM\r\n{fields}"), WANTED).unwrap().unwrap().0.body, Body::EMPTY);
+        let (head, out) = read("HTTP/1.1 100 Continue\r\n\r\n", WANTED).unwrap().unwrap();
+        assert!(head.is_interim() && head.keeps_alive);
+        assert_eq!(out, "HTTP/1.1 100 Continue\r\n\r\n");
+    }
+
+    #[test]
+    fn an_answer_that_could_be_read_in_two_ways_is_none() {
+        for fields in ["Content-Length: 1\r\nContent-Length: 2", "Content-Length: 1\r\nTransfer-Encoding: chunked", "X"]
+        {
+            assert_eq!(read(&format!("HTTP/1.1 200 OK\r\n{fields}\r\n\r\n"), WANTED), Err(BadResponse));
+        }
+        assert_eq!(read("nonsense\r\n", WANTED), Err(BadResponse));
+        assert_eq!(read(&"x".repeat(300), WANTED), Err(BadResponse));
+    }
+
+    #[test]
+    fn an_error_says_what_happened() {
+        let mut out = Vec::new();
+        write_error(504, "no answer", &mut out);
+        let text = String::from_utf8(out).unwrap();
+        assert!(
+            text.starts_with("HTTP/1.1 504 Gateway Timeout\r\n")
+                && text.ends_with("Content-Length: 10\r\n\r\nno answer\n")
+        );
+    }
+}

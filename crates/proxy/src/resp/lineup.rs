@@ -1,0 +1,112 @@
+//! Whose reply is whose: a server answers in the order in which it was asked, and the client is answered in the order
+//! in which it asked.
+
+use std::collections::VecDeque;
+
+use sidelane_policy::hedge::Server;
+
+use crate::desk::Ticket;
+
+/// A command of one client.
+#[derive(Debug)]
+struct Asked {
+    ticket: Ticket,
+    is_repeatable: bool,
+    /// The whole command, kept as long as it may have to be sent once more.
+    command: Vec<u8>,
+    reply: Option<Reply>,
+}
+
+/// What the client gets.
+#[derive(Debug, PartialEq, Eq)]
+pub struct Reply {
+    /// The command's.
+    pub ticket: Ticket,
+    /// As bytes.
+    pub bytes: Vec<u8>,
+    /// Whether it is the server's, and no error of our own.
+    pub is_servers: bool,
+}
+
+/// The commands of one client that are not answered yet, in order.
+#[derive(Debug, Default)]
+pub struct Lineup {
+    asked: VecDeque<Asked>,
+    /// By server: what it was sent and has not answered, in order.
+    sent: [VecDeque<Ticket>; 2],
+    /// Commands that may be sent twice, as far as they have been looked through.
+    repeatable: Vec<Ticket>,
+}
+
+impl Lineup {
+    /// The client asked. The command counts as sent to this server.
+    pub fn ask(&mut self, ticket: Ticket, to: Server, command: &[u8], is_repeatable: bool) {
+        self.asked.push_back(Asked { ticket, is_repeatable, command: command.to_vec(), reply: None });
+        self.sent[to.index()].push_back(ticket);
+        if is_repeatable {
+            self.repeatable.push(ticket);
+        }
+    }
+
+    /// A copy goes to this server, too: its bytes, if the command is not answered.
+    pub fn copy(&mut self, ticket: Ticket, to: Server) -> Option<&[u8]> {
+        let asked = self.asked.iter().find(|asked| asked.ticket == ticket && asked.reply.is_none())?;
+        self.sent[to.index()].push_back(ticket);
+        Some(&asked.command)
+    }
+
+    /// A reply came from this server: whose it is. Nobody's, if it owes none.
+    pub fn replied(&mut self, by: Server) -> Option<Ticket> {
+        self.sent[by.index()].pop_front()
+    }
+
+    /// The command is answered so. Nothing changes if it has been.
+    pub fn answer(&mut self, reply: Reply) {
+        let waiting = self.asked.iter_mut().find(|asked| asked.ticket == reply.ticket);
+        if let Some(asked) = waiting.filter(|asked| asked.reply.is_none()) {
+            asked.reply = Some(reply);
+        }
+    }
+
+    /// The next reply that the client may get.
+    pub fn next_reply(&mut self) -> Option<Reply> {
+        let reply = self.asked.front_mut()?.reply.take()?;
+        self.asked.pop_front();
+        if self.asked.is_empty() {
+            self.repeatable.clear();
+        }
+        Some(reply)
+    }
+
+    /// The connection to this server was lost: whose replies will not come.
+    pub fn lose(&mut self, server: Server) -> Vec<Ticket> {
+        std::mem::take(&mut self.sent[server.index()]).into()
+    }
+
+    /// What is still to come for this client.
+    pub fn tickets(&self) -> impl Iterator<Item = Ticket> {
+        self.asked.iter().map(|asked| asked.ticket)
+    }
+
+    /// The server that has the latest command that is sent once and is not answered: what follows goes there, too, and
+    /// waits its turn there.
+    pub fn tied_to(&self) -> Option<Server> {
+        let once = self.asked.iter().rev().find(|asked| !asked.is_repeatable && asked.reply.is_none())?;
+        Server::BOTH.into_iter().find(|server| self.sent[server.index()].contains(&once.ticket))
+    }
+
+    /// Commands that might be sent twice, to be kept from it, since one that changes something follows them.
+    pub fn pin(&mut self) -> Vec<Ticket> {
+        std::mem::take(&mut self.repeatable)
+    }
+
+    /// How many commands have not been answered to the client.
+    pub fn waiting(&self) -> usize {
+        self.asked.len()
+    }
+
+    /// What this server owes, in order.
+    pub fn owed_by(&self, server: Server) -> impl Iterator<Item = Ticket> {
+        self.sent[server.index()].iter().copied()
+    }
+}
