@@ -52,8 +52,8 @@ fn another_request_had_the_thread() {
     let mut trace = request_is_taken_up();
     trace.ready(130, 8, 20);
     answered(&mut trace, 500, 1);
-    trace.received(510, 1, 8, 20).started(510, 1, 8, 2, 130);
-    trace.transmitted(600, 8, 30).sent(600, 1, 8, 30).finished(600, 1, 8, 2, 510);
+    trace.received(510, 1, 8, 20, 2).started(510, 1, 8, 2, 130);
+    trace.transmitted(600, 8, 30).sent(600, 1, 8, 30, 2).finished(600, 1, 8, 2, 510);
     let second = trace.timelines().into_iter().find(|timeline| timeline.request == 2).expect("it ended");
     assert_eq!(parts(&second), [(130, 500, ServiceQueue), (500, 510, ServiceQueue), (510, 600, OnCpu)]);
     assert_eq!((second.spans[0].behind, second.spans[0].by_tid), (1, 1));
@@ -73,7 +73,7 @@ fn another_thread_had_the_cpu() {
 fn the_thread_was_moved() {
     let mut trace = request_is_taken_up();
     trace.switched(200, 1, 902, leave::PREEMPTED);
-    trace.event(205, Kind::Migrated, 1, 0).on_cpu(1);
+    trace.add(205, Kind::Migrated, 1, |record| record.value = 1);
     trace.comes(300, 1).on_cpu(1);
     answered(&mut trace, 500, 1);
     trace.records.iter_mut().filter(|record| record.at_ns >= at(400)).for_each(|record| record.cpu = 1);
@@ -232,8 +232,8 @@ fn it_was_frozen_or_stopped() {
 #[test]
 fn its_response_lay_in_the_send_buffer() {
     let mut trace = request_is_taken_up();
-    trace.transmitted(300, 7, 10).sent(300, 1, 7, 10).finished(300, 1, 7, 1, 120);
-    trace.sent(310, 1, 7, 30).finished(310, 1, 7, 1, 120).sleeps(320, 1);
+    trace.transmitted(300, 7, 10).sent(300, 1, 7, 10, 1).finished(300, 1, 7, 1, 120);
+    trace.sent(310, 1, 7, 30, 1).finished(310, 1, 7, 1, 120).sleeps(320, 1);
     trace.event(40_300, Kind::Acknowledged, NOBODY, 10).transmitted(40_305, 7, 30);
     assert_eq!(then(&trace), [(120, 310, OnCpu), (310, 40_305, SendBuffer)]);
     assert_eq!(span(&trace, SendBuffer).detail, 20);
@@ -255,10 +255,10 @@ fn another_service_was_asked() {
     trace.add(1, Kind::SocketState, NOBODY, |record| {
         (record.socket, record.detail, record.value) = (9, 2 << 16 | 1, 6379 << 16 | 40_000);
     });
-    trace.sent(200, 1, 9, 5).sleeps(210, 1);
-    trace.ready(400, 9, 50).woken(401, NOBODY, 1).comes(405, 1).received(410, 1, 9, 50);
+    trace.elsewhere(200, Kind::Sent, 1, 9).sleeps(210, 1);
+    trace.woken(400, NOBODY, 1).comes(405, 1).elsewhere(410, Kind::Received, 1, 9);
     answered(&mut trace, 500, 1);
-    assert_eq!(then(&trace)[..2], [(120, 200, OnCpu), (200, 400, Downstream)]);
+    assert_eq!(then(&trace)[..3], [(120, 200, OnCpu), (200, 400, Downstream), (400, 405, RunQueue)]);
     assert_eq!(span(&trace, Downstream).detail, 6379);
     assert_eq!(then(&trace).last(), Some(&(405, 500, OnCpu)));
 }
@@ -285,7 +285,7 @@ fn a_busy_worker_takes_it_up_when_it_is_free_and_that_is_told_in_hindsight() {
     trace.comes(1, 2).on_cpu(1).started(90, 2, 8, 5, 80).on_cpu(1).finished(300, 2, 8, 5, 90).on_cpu(1);
     trace.sleeps(130, 1);
     trace.started(300, 2, 7, 1, 100).on_cpu(1);
-    trace.transmitted(500, 7, 10).on_cpu(1).sent(500, 2, 7, 10).on_cpu(1).finished(500, 2, 7, 1, 300).on_cpu(1);
+    trace.transmitted(500, 7, 10).on_cpu(1).sent(500, 2, 7, 10, 1).on_cpu(1).finished(500, 2, 7, 1, 300).on_cpu(1);
     assert_eq!(then(&trace), [(120, 300, ServiceQueue), (300, 500, OnCpu)]);
     assert_eq!(span(&trace, ServiceQueue).behind, 5);
 }

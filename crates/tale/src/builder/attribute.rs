@@ -53,7 +53,8 @@ impl View<'_> {
     pub fn lay(&self, to_ns: u64, tiling: &mut Tiling) {
         let states = &self.thread.states;
         let mut index = states.first_after(tiling.at_ns());
-        let mut has_slept = false;
+        let before = index.checked_sub(1).and_then(|before| states.get(before));
+        let mut has_slept = before.is_some_and(|state| self.is_fresh(state, false));
         while let Some(state) = states.get(index).filter(|state| state.from_ns < to_ns) {
             self.lay_state(state, to_ns.min(state.to_ns), has_slept, tiling);
             has_slept = self.is_fresh(state, has_slept);
@@ -139,7 +140,9 @@ impl View<'_> {
             ..nothing()
         });
         match state.state {
-            State::Running if self.is_others(state) || (self.is_queued && !has_slept) => self.queued(span),
+            State::Running if self.is_others(state) || (self.is_queued && !has_slept && state.request == 0) => {
+                self.queued(span)
+            }
             State::Asleep if self.is_others(state) && is_of_the_request(state.cause) => self.queued(span),
             State::Asleep if self.is_queued => Span { cause: cause_while_idle(state), ..span },
             _ => span,
@@ -179,28 +182,29 @@ impl View<'_> {
             [&thread.faults.track, &thread.locks.track, &thread.reclaims.track].into_iter().for_each(&mut add);
         }
         if state.state != State::Running {
-            self.add_process(to_ns, from_ns, &mut overlays, count);
+            self.add_spells((from_ns, to_ns), &mut overlays, count);
         }
         overlays
     }
 
-    fn add_process<'a>(&'a self, to_ns: u64, from_ns: u64, overlays: &mut Overlays<'a>, mut count: usize) {
-        for pid in [self.thread.pid, 0] {
-            let Some(process) = self.machine.process(pid) else { continue };
-            for spell in [&process.frozen, &process.throttled, &process.pauses] {
-                let mut overlay = Overlay::of(&spell.track, from_ns);
-                overlay.lasting = spell.lasting(to_ns);
-                if overlay.at(from_ns).is_some_and(|fact| fact.from_ns < to_ns) {
-                    overlays[count] = Some(overlay);
-                    count += 1;
-                }
+    /// Adds what keeps the thread, its process or all from running.
+    fn add_spells<'a>(&'a self, (from_ns, to_ns): (u64, u64), overlays: &mut Overlays<'a>, mut count: usize) {
+        let processes = [self.thread.pid, 0].map(|pid| self.machine.process(pid)).into_iter().flatten();
+        let of_processes = processes.flat_map(|process| [&process.frozen, &process.throttled, &process.pauses]);
+        for spell in [&self.thread.frozen, &self.thread.throttled].into_iter().chain(of_processes) {
+            let mut overlay = Overlay::of(&spell.track, from_ns);
+            overlay.lasting = spell.lasting(to_ns);
+            if overlay.at(from_ns).is_some_and(|fact| fact.from_ns < to_ns) {
+                overlays[count] = Some(overlay);
+                count += 1;
             }
         }
     }
 }
 
-/// At most: three of the CPU, one of the thread's state, three of its waits, three of its process and three of all.
-type Overlays<'a> = [Option<Overlay<'a>>; 13];
+/// At most: three of the CPU, one of the thread's state, three of its waits, two of its own spells, three of its process
+/// and three of all.
+type Overlays<'a> = [Option<Overlay<'a>>; 15];
 
 /// Whether a thread sleeps for the request that it works on, and not because something holds it up.
 fn is_of_the_request(cause: Cause) -> bool {

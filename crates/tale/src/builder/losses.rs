@@ -43,8 +43,12 @@ impl Losses {
         &mut self.cpus[index]
     }
 
-    /// A record of `cpu` has this number. Records of a CPU may come a little out of the order of their numbers.
+    /// A record of `cpu` has this number; 0 for one that is no CPU's. Records of a CPU may come a little out of the order
+    /// of their numbers.
     pub fn record(&mut self, cpu: u32, seq: u32, at_ns: u64) {
+        if seq == 0 {
+            return;
+        }
         let numbers = self.numbers(cpu);
         let (before, is_first) = (*numbers, numbers.next == 0);
         let ahead = if is_first { seq.wrapping_sub(1) as i32 } else { seq.wrapping_sub(before.next) as i32 };
@@ -162,6 +166,16 @@ mod tests {
         assert!(losses.lost == 0 && losses.seen_by_all_ns() == 200);
         losses.passed(0, 3, 300);
         assert!(losses.lost == 2 && losses.any_in(250, 260) && losses.seen_by_all_ns() == 200);
+    }
+
+    #[test]
+    fn what_has_no_number_is_no_cpus() {
+        let mut losses = Losses::default();
+        losses.record(0, 0, 50);
+        losses.record(0, 1, 100);
+        losses.record(0, 0, 150);
+        losses.record(0, 2, 200);
+        assert!(losses.lost == 0 && !losses.any_in(0, 1_000));
     }
 
     #[test]

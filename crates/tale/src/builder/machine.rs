@@ -88,7 +88,7 @@ impl Cpu {
 /// Marks a softirq's vector in the detail of an interrupt.
 pub const SOFTIRQ: u32 = 1 << 31;
 
-/// Something that all threads of a process share, and that may still last.
+/// Something that begins and ends, and may still last.
 #[derive(Debug, Default)]
 pub struct Spell {
     pub track: Track,
@@ -110,7 +110,8 @@ impl Spell {
         }
     }
 
-    fn turn(&mut self, begins: bool, record: &Record, cause: Cause) {
+    /// It begins, or ends.
+    pub fn turn(&mut self, begins: bool, record: &Record, cause: Cause) {
         if begins { self.begin(record.at_ns, cause, record.detail) } else { self.end(record.at_ns) }
     }
 

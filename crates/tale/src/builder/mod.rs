@@ -27,6 +27,7 @@ mod tiling;
 mod waits;
 mod world;
 
+pub use machine::SOFTIRQ;
 pub use settings::{Counts, Settings};
 
 use attribute::View;
@@ -95,9 +96,10 @@ impl Builder {
         self.go_on(out);
     }
 
-    /// A start that is told in hindsight may come at any time. Another record that is late is lost.
+    /// A start that is told in hindsight may come at any time, and so may what no CPU recorded. Another record that is
+    /// late is lost.
     fn came_late(&mut self, record: &Record) {
-        if record.kind == Kind::RequestStarted {
+        if record.kind == Kind::RequestStarted || record.seq == 0 {
             self.losses.record(record.cpu, record.seq, record.at_ns);
             self.world.handle(record);
         } else {

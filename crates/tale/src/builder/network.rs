@@ -47,47 +47,46 @@ impl World {
         self.acts(record);
         let socket = self.socket(record.socket);
         socket.arrivals.receive(record.detail);
+        // What is received elsewhere has no place in a sequence.
+        socket.is_asked |= record.request != 0 && record.detail != 0;
         let (before, is_asked) = (socket.request, socket.is_asked);
-        if socket.call.is_some() {
+        if socket.call.is_some() && !is_asked {
             self.answer_taken(record);
         } else if is_asked {
             self.begin_or_go_on(record, before);
         }
     }
 
-    /// A thread received data from a client: a request begins, whose number comes with its start, which may be told in
-    /// hindsight. Or it is more of one that begins.
+    /// A thread received data from a client: a request begins, or it is more of one. The start, which tells when it had
+    /// arrived, comes next or in hindsight.
     fn begin_or_go_on(&mut self, record: &Record, before: Id) {
         match self.requests.open_mut(before) {
-            Some(open) if open.number != 0 => (),
-            Some(open) => {
-                (open.started_ns, open.receiver, open.touched_ns) = (record.at_ns, record.task.tid, record.at_ns);
-                self.thread(record.task).works_on(record.at_ns, before, 0);
-            }
-            None => {
+            Some(open) if open.number == record.request => (),
+            _ => {
                 self.set_aside(before);
-                self.begin(record, 0, record.at_ns);
+                self.begin(record, record.at_ns);
             }
         }
     }
 
-    /// A thread took some of what another service answered.
+    /// A thread took some of what another service answered. If it slept since it asked, it waited for that.
     fn answer_taken(&mut self, record: &Record) {
         let tid = record.task.tid;
-        let came_ns = self.threads.get(&tid).map_or(0, |thread| thread.came_ns);
+        let woken_ns = self.threads.get(&tid).map_or(0, |thread| thread.woken_ns);
         let socket = self.socket(record.socket);
         let port = socket.peer_port;
         let Some(call) = &mut socket.call else { return };
-        let was = *call;
-        (call.sent_ns, call.ready_ns, call.taken_ns) = (record.at_ns, 0, record.at_ns);
-        call.from = tid;
-        // Of an answer in parts, the next part was waited for if the thread slept.
-        let has_waited = was.taken_ns == 0 || came_ns > was.taken_ns;
-        if was.ready_ns == 0 || !has_waited || !self.requests.is_open(was.request) {
+        let Call { request, from, sent_ns, ready_ns } = *call;
+        (call.from, call.sent_ns, call.ready_ns) = (tid, record.at_ns, 0);
+        if !self.requests.is_open(request) {
             return;
         }
-        let Call { request, from, sent_ns, ready_ns, .. } = was;
-        self.requests.link(request, Link::Called { sent_ns, from, ready_ns, taken_ns: record.at_ns, to: tid, port });
+        // Where it is not recorded when the answer came, it woke the thread.
+        let ready_ns = if ready_ns == 0 { woken_ns } else { ready_ns };
+        if woken_ns > sent_ns {
+            let (ready_ns, taken_ns) = (ready_ns.max(sent_ns), record.at_ns);
+            self.requests.link(request, Link::Called { sent_ns, from, ready_ns, taken_ns, to: tid, port });
+        }
         self.thread(record.task).works_on(record.at_ns, request, from);
     }
 
@@ -99,14 +98,14 @@ impl World {
         let socket = self.socket(record.socket);
         if !socket.is_asked {
             let from = record.task.tid;
-            let call = Call { request, from, sent_ns: record.at_ns, ready_ns: 0, taken_ns: 0 };
+            let call = Call { request, from, sent_ns: record.at_ns, ready_ns: 0 };
             socket.call = (request != 0).then_some(call);
             return;
         }
         let unsent = if sees_leaving { socket.unsent(record.detail, length) } else { 0 };
         let (last, leaving) = (socket.request, socket.first_leaving());
-        let is_unknown = |id: &Id| self.requests.get(*id).is_some_and(|request| request.end_seq.is_none());
-        let is_of_the_one_before = leaving.filter(is_unknown);
+        let is_it = |id: &Id| self.requests.number(*id) == record.request;
+        let is_of_the_one_before = leaving.filter(is_it);
         let Some(request) = self.requests.get_mut(is_of_the_one_before.unwrap_or(last)) else { return };
         request.end_seq = Some(record.detail);
         (request.unsent, request.held) = (unsent, unsent);
@@ -168,20 +167,21 @@ impl World {
         socket.is_asked |= old == SYN_RECEIVED && new == ESTABLISHED;
     }
 
-    /// A request begins; it has the number `number`, 0 if that is not known.
-    fn begin(&mut self, record: &Record, number: u64, data_ns: u64) -> Id {
+    /// A request begins, whose data was there at `data_ns`, or earlier.
+    fn begin(&mut self, record: &Record, data_ns: u64) -> Id {
         let (at_ns, tid) = (record.at_ns, record.task.tid);
-        let arrived_ns = match (record.socket, number) {
-            (0, _) | (_, 0) => data_ns,
-            (cookie, _) => self.socket(cookie).arrivals.take(data_ns),
+        let arrived_ns = match record.socket {
+            0 => data_ns,
+            cookie => self.socket(cookie).arrivals.take(data_ns),
         };
         let id = self.requests.add(Request {
-            number,
+            number: record.request,
             socket: record.socket,
             arrived_ns,
             data_ns,
             started_ns: at_ns,
             receiver: tid,
+            is_told: record.kind == Kind::RequestStarted,
             touched_ns: self.now_ns,
             ..Request::default()
         });
@@ -208,23 +208,24 @@ impl World {
         socket.is_asked = true;
         socket.call = None;
         let last = socket.request;
-        let known = self.requests.open_mut(last).filter(|open| open.number == record.request || open.number == 0);
+        let known = self.requests.open_mut(last).filter(|open| open.number == record.request);
         let Some(known) = known else {
             self.set_aside(last);
-            self.begin(record, record.request, data_ns);
+            self.begin(record, data_ns);
             return;
         };
-        let is_new = known.number == 0;
-        known.number = record.request;
-        if !is_new && known.receiver == record.task.tid && is_now {
+        let is_more = known.is_told && known.receiver == record.task.tid && is_now;
+        if is_more {
             known.started_ns = known.started_ns.max(record.at_ns);
         }
-        let started_ns = known.started_ns;
+        let (started_ns, was_told) = (known.started_ns, known.is_told);
         let data_ns = data_ns.min(started_ns);
         let first_ns = self.socket(record.socket).arrivals.take(data_ns).min(data_ns);
         if let Some(known) = self.requests.open_mut(last) {
-            known.arrived_ns = if is_new { first_ns } else { known.arrived_ns.min(first_ns) };
-            known.data_ns = data_ns.max(known.arrived_ns);
+            known.is_told = true;
+            // When it is told for the first time, it is known to belong to what had arrived by then.
+            known.arrived_ns = known.arrived_ns.min(first_ns);
+            known.data_ns = if was_told { known.data_ns.max(data_ns) } else { data_ns };
         }
     }
 
@@ -235,7 +236,7 @@ impl World {
         if self.emitted.len() >= EMITTED_MAX {
             return self.is_too_much(record);
         }
-        let id = self.begin(record, record.request, data_ns);
+        let id = self.begin(record, data_ns);
         self.emitted.insert(record.request, id);
     }
 

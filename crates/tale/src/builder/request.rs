@@ -29,7 +29,7 @@ const ALL_LINKS_MAX: usize = 262_144;
 #[derive(Debug, Clone, Default)]
 pub struct Request {
     pub id: Id,
-    /// As request tracking counts; 0 while that is not known.
+    /// As request tracking counts.
     pub number: u64,
     pub socket: u64,
     /// Its first segment, or the first of its data.
@@ -37,6 +37,8 @@ pub struct Request {
     /// The last of its data was at the socket.
     pub data_ns: u64,
     pub started_ns: u64,
+    /// Its start was told, which may be in hindsight.
+    pub is_told: bool,
     /// Thread that received it.
     pub receiver: u32,
     /// Its response, so far, was given to the socket.

@@ -14,7 +14,7 @@ impl World {
         match record.kind {
             Kind::Switched => self.switched(record),
             Kind::Woken => self.woken(record),
-            Kind::Migrated => self.thread(record.task).moves_to(record.at_ns, record.cpu),
+            Kind::Migrated => self.thread(record.task).moves_to(record.at_ns, record.value as u32),
             Kind::DiskCompleted => {
                 let device = u64::from(record.detail);
                 self.thread(record.task).disk_answers(record.at_ns, device);
@@ -41,8 +41,14 @@ impl World {
             return;
         }
         let by = record.task;
-        let handed = self.threads.get(&by.tid).filter(|_| by.tid != 0).map_or(0, |waker| waker.request);
-        self.thread(record.other).is_woken(record.at_ns, by, record.detail);
+        let waker = self.threads.get(&by.tid).filter(|_| by.tid != 0);
+        let (handed, (disk, answered_ns)) = waker.map_or((0, (0, 0)), |waker| (waker.request, waker.disk()));
+        let thread = self.thread(record.other);
+        if answered_ns > thread.disk().1 {
+            // A thread of the kernel asked the disk on its behalf.
+            thread.disk_answers(answered_ns, disk);
+        }
+        thread.is_woken(record.at_ns, by, record.detail);
         if handed != 0 && by.pid == record.other.pid && self.requests.is_open(handed) {
             self.hands_over(record, handed);
         }
@@ -63,6 +69,16 @@ impl World {
         {
             thread.works_on(record.at_ns, id, from);
         }
+    }
+
+    /// Its group does not let a thread run, or lets it again.
+    pub(super) fn denied(&mut self, record: &Record) {
+        let thread = self.thread(record.task);
+        let (spell, cause) = match record.kind {
+            Kind::Frozen => (&mut thread.frozen, Cause::Frozen),
+            _ => (&mut thread.throttled, Cause::Throttled),
+        };
+        spell.turn(record.detail != 0, record, cause);
     }
 
     fn overlap(&mut self, record: &Record) {

@@ -76,8 +76,6 @@ pub struct Call {
     pub sent_ns: u64,
     /// When the answer came; 0 before that.
     pub ready_ns: u64,
-    /// When a thread last took some of the answer.
-    pub taken_ns: u64,
 }
 
 /// A socket of the service.

@@ -1,6 +1,7 @@
 //! What a thread did: its states one after the other, and what lay over them.
 
 use crate::builder::fact::{Fact, State, Track};
+use crate::builder::machine::Spell;
 use crate::builder::request::Id;
 use crate::builder::sleep::Sleep;
 use crate::builder::waits::{Faults, Waits};
@@ -18,6 +19,8 @@ pub struct Thread {
     pub faults: Faults,
     pub locks: Waits,
     pub reclaims: Waits,
+    pub frozen: Spell,
+    pub throttled: Spell,
     /// Moves to other CPUs.
     pub moves: Track,
     /// Time in which batch ran beside it.
@@ -28,6 +31,8 @@ pub struct Thread {
     pub handed_by: u32,
     /// It last came to a CPU.
     pub came_ns: u64,
+    /// It was last woken.
+    pub woken_ns: u64,
     /// It was last heard of.
     pub touched_ns: u64,
     /// The system call that it is in.
@@ -50,11 +55,14 @@ impl Thread {
             faults: Faults::default(),
             locks: Waits::default(),
             reclaims: Waits::default(),
+            frozen: Spell::default(),
+            throttled: Spell::default(),
             moves: Track::default(),
             overlaps: Track::default(),
             request: 0,
             handed_by: 0,
             came_ns: 0,
+            woken_ns: 0,
             touched_ns: at_ns,
             call: None,
             disk: (0, 0),
@@ -114,6 +122,7 @@ impl Thread {
             _ => return,
         }
         self.woken = true;
+        self.woken_ns = at_ns;
         self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, Task::default());
     }
 
@@ -177,13 +186,28 @@ impl Thread {
         self.call = None;
     }
 
-    /// A disk answered it.
+    /// The disk that last answered it, and when.
+    pub fn disk(&self) -> (u64, u64) {
+        self.disk
+    }
+
+    /// A disk answered it, or the thread that asked the disk for it.
     pub fn disk_answers(&mut self, at_ns: u64, device: u64) {
         self.disk = (device, at_ns);
     }
 
-    fn tracks(&self) -> [&Track; 6] {
-        [&self.states, &self.faults.track, &self.locks.track, &self.reclaims.track, &self.moves, &self.overlaps]
+    fn tracks(&self) -> [&Track; 8] {
+        let spells = [&self.frozen.track, &self.throttled.track];
+        [
+            &self.states,
+            &self.faults.track,
+            &self.locks.track,
+            &self.reclaims.track,
+            &self.moves,
+            &self.overlaps,
+            spells[0],
+            spells[1],
+        ]
     }
 
     /// How many facts it has.
@@ -204,5 +228,7 @@ impl Thread {
         self.reclaims.track.forget(floor_ns);
         self.moves.forget(floor_ns);
         self.overlaps.forget(floor_ns);
+        self.frozen.track.forget(floor_ns);
+        self.throttled.track.forget(floor_ns);
     }
 }

@@ -65,6 +65,7 @@ impl World {
             Kind::Segment | Kind::Interrupt | Kind::Softirq | Kind::IdleLeft | Kind::Stolen => {
                 self.machine.cpu_mut(record.cpu).note(record);
             }
+            Kind::Frozen | Kind::Throttled if record.task.tid != 0 => self.denied(record),
             Kind::Frozen | Kind::Throttled | Kind::PauseBegan | Kind::PauseEnded => {
                 if !self.machine.note_process(record) {
                     self.is_too_much(record);
@@ -133,10 +134,10 @@ impl World {
     /// A request's thread, or nobody's, takes it up: `request` is no longer waited for on its socket.
     pub fn set_aside(&mut self, id: Id) {
         let Some(request) = self.requests.get(id) else { return };
-        let (cookie, numbered, is_open) = (request.socket, request.number != 0, request.is_open());
+        let (cookie, is_open) = (request.socket, request.is_open());
         let waits_for_sent = request.end_seq.is_none() && self.settings.kinds.has(Kind::Sent);
         if is_open {
-            self.counts.unanswered += u64::from(numbered);
+            self.counts.unanswered += 1;
             self.requests.remove(id);
         } else if request.unsent == 0 && !waits_for_sent {
             self.close(id);

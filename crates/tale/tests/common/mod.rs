@@ -74,8 +74,16 @@ impl Trace {
         self.add(us, Kind::DataReady, NOBODY, |record| (record.socket, record.detail) = (socket, end_seq))
     }
 
-    pub fn received(&mut self, us: u64, tid: u32, socket: u64, up_to: u32) -> &mut Trace {
-        self.add(us, Kind::Received, tid, |record| (record.socket, record.detail, record.value) = (socket, up_to, 10))
+    /// A thread took data up to `up_to`, of this request.
+    pub fn received(&mut self, us: u64, tid: u32, socket: u64, up_to: u32, request: u64) -> &mut Trace {
+        self.add(us, Kind::Received, tid, |record| {
+            (record.socket, record.detail, record.value, record.request) = (socket, up_to, 10, request);
+        })
+    }
+
+    /// Something was sent or received on a socket that is not the service's own.
+    pub fn elsewhere(&mut self, us: u64, kind: Kind, tid: u32, socket: u64) -> &mut Trace {
+        self.add(us, kind, tid, |record| (record.socket, record.value, record.request) = (socket, 10, 1))
     }
 
     pub fn started(&mut self, us: u64, tid: u32, socket: u64, request: u64, arrived_us: u64) -> &mut Trace {
@@ -90,8 +98,10 @@ impl Trace {
         })
     }
 
-    pub fn sent(&mut self, us: u64, tid: u32, socket: u64, end_seq: u32) -> &mut Trace {
-        self.add(us, Kind::Sent, tid, |record| (record.socket, record.detail, record.value) = (socket, end_seq, 10))
+    pub fn sent(&mut self, us: u64, tid: u32, socket: u64, end_seq: u32, request: u64) -> &mut Trace {
+        self.add(us, Kind::Sent, tid, |record| {
+            (record.socket, record.detail, record.value, record.request) = (socket, end_seq, 10, request);
+        })
     }
 
     pub fn transmitted(&mut self, us: u64, socket: u64, end_seq: u32) -> &mut Trace {
@@ -185,11 +195,11 @@ pub fn request_is_taken_up() -> Trace {
     trace.add(0, Kind::SocketState, NOBODY, |record| (record.socket, record.detail) = (7, 3 << 16 | 1));
     trace.comes(1, 1).sleeps(2, 1);
     trace.ready(100, 7, 10).woken(102, NOBODY, 1).comes(110, 1);
-    trace.received(120, 1, 7, 10).started(120, 1, 7, 1, 100);
+    trace.received(120, 1, 7, 10, 1).started(120, 1, 7, 1, 100);
     trace
 }
 
 /// The response to that request is sent by `tid` at `us` and leaves at once.
 pub fn answered(trace: &mut Trace, us: u64, tid: u32) -> &mut Trace {
-    trace.transmitted(us, 7, 10).sent(us, tid, 7, 10).finished(us, tid, 7, 1, 120)
+    trace.transmitted(us, 7, 10).sent(us, tid, 7, 10, 1).finished(us, tid, 7, 1, 120)
 }
