@@ -2,10 +2,15 @@
 //!
 //! One file a part; `--part` chooses some:
 //!
+//! - `planted`: slow requests of a known cause, and what a trace names for them
+//! - `redis`: whether all requests of a busy service are rebuilt
 //! - `lucene`: a search server over Lucene, step by step without what made it slow: Figure 4.14
 
 mod lucene;
 mod options;
+mod planted;
+mod redis;
+mod traced;
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -43,6 +48,8 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
 /// Each adds its rows, checks, notes and pictures.
 fn measure(part: Part, stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
     match part {
+        Part::Planted => planted::measure(stage, result),
+        Part::Redis => redis::measure(stage, result),
         Part::Lucene => lucene::measure(stage, result),
     }
 }

@@ -30,6 +30,10 @@ impl TailOptions {
 /// What can be measured by itself.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, ValueEnum)]
 pub enum Part {
+    /// Causes that are planted, and what a trace names
+    Planted,
+    /// Redis at 20 000 requests a second: whether each is rebuilt
+    Redis,
     /// A Lucene search server: plain, and with one remedy after the other
     Lucene,
 }
@@ -38,6 +42,8 @@ impl Part {
     /// Its name on the command line.
     pub(super) fn name(self) -> &'static str {
         match self {
+            Part::Planted => "planted",
+            Part::Redis => "redis",
             Part::Lucene => "lucene",
         }
     }

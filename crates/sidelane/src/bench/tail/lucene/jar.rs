@@ -14,7 +14,7 @@ macro_rules! source {
     };
 }
 
-const SOURCES: [(&str, &str); 9] = [
+const SOURCES: [(&str, &str); 10] = [
     source!("pom.xml"),
     source!("src/main/java/dev/sidelane/lab/lucene/Main.java"),
     source!("src/main/java/dev/sidelane/lab/lucene/Documents.java"),
@@ -24,11 +24,12 @@ const SOURCES: [(&str, &str); 9] = [
     source!("src/main/java/dev/sidelane/lab/lucene/Coordinator.java"),
     source!("src/main/java/dev/sidelane/lab/lucene/Worker.java"),
     source!("src/main/java/dev/sidelane/lab/lucene/Classes.java"),
+    source!("src/main/java/dev/sidelane/lab/lucene/Live.java"),
 ];
 const QUERIES: &str = "1000";
 
 /// What a server needs.
-pub(super) struct Lucene {
+pub(in crate::bench::tail) struct Lucene {
     pub(super) jar: PathBuf,
     pub(super) index: PathBuf,
     pub(super) queries: PathBuf,
@@ -36,7 +37,7 @@ pub(super) struct Lucene {
 
 impl Lucene {
     /// Builds what is not in `cache` yet.
-    pub(super) fn prepare(cache: &Path) -> Result<Self> {
+    pub(in crate::bench::tail) fn prepare(cache: &Path) -> Result<Self> {
         let home = cache.join("lucene");
         let whole = Lucene {
             jar: home.join("target/lucene-server.jar"),

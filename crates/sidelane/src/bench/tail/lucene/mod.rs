@@ -20,11 +20,11 @@ use serde::Deserialize;
 use super::Stage;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::note::Note;
-use jar::Lucene;
-use server::Server;
+pub(super) use jar::Lucene;
+pub(super) use server::Server;
 use sidelane_host::median::median;
 use sidelane_report::{ResultFile, Row};
-use way::Way;
+pub(super) use way::Way;
 
 /// As in the thesis.
 const ITERATIONS: usize = 20;
@@ -93,7 +93,7 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
 
 /// Starts the server, and asks it from its first moment on.
 fn run(stage: &Stage<'_>, lucene: &Lucene, way: Way, round: u64) -> Result<Vec<Iteration>> {
-    let server = Server::start(lucene, way, stage.place.request)?;
+    let server = Server::start(lucene, way, stage.place.request, 0)?;
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let json = scratch.path().join("load.json");
     let requests = if stage.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };

@@ -4,7 +4,7 @@ use crate::bench::rounds::Patience;
 
 /// A way to run the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum Way {
+pub(in crate::bench::tail) enum Way {
     /// As it comes: Nagle's algorithm, a heap that is touched when it is used
     Plain,
     /// With TCP_NODELAY
@@ -16,7 +16,7 @@ pub(super) enum Way {
 impl Way {
     pub(super) const ALL: [Way; 3] = [Way::Plain, Way::Nodelay, Way::Pretouch];
     /// With every remedy.
-    pub(super) const TREATED: Way = Way::Pretouch;
+    pub(in crate::bench::tail) const TREATED: Way = Way::Pretouch;
 
     /// The ways to measure: in a hurry the first and the last one.
     pub(super) fn of(patience: Patience) -> impl Iterator<Item = Way> {

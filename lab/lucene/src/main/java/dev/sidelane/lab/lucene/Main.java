@@ -9,9 +9,10 @@ import java.nio.file.Path;
  * reads requests and hands them to workers, which search and answer.
  *
  * <pre>
- * lucene-server index DIR                  build the index
- * lucene-server queries DIR COUNT          print queries that take less than 2.5 ms
- * lucene-server serve DIR WORKERS NODELAY  serve on a free port of 127.0.0.1; NODELAY is nagle or nodelay
+ * lucene-server index DIR                       build the index
+ * lucene-server queries DIR COUNT               print queries that take less than 2.5 ms
+ * lucene-server serve DIR WORKERS NODELAY LIVE  serve on a free port of 127.0.0.1; NODELAY is nagle or nodelay, LIVE
+ *                                               the size of other live objects, in MiB
  * </pre>
  */
 public final class Main {
@@ -22,9 +23,9 @@ public final class Main {
         switch (verb) {
             case "index" -> Documents.write(Path.of(words[1]));
             case "queries" -> printQueries(Path.of(words[1]), Integer.parseInt(words[2]));
-            case "serve" -> serve(Path.of(words[1]), Integer.parseInt(words[2]), words[3].equals("nodelay"));
+            case "serve" -> serve(words);
             default -> {
-                System.err.println("usage: index DIR | queries DIR COUNT | serve DIR WORKERS nagle|nodelay");
+                System.err.println("usage: index DIR | queries DIR COUNT | serve DIR WORKERS nagle|nodelay LIVE");
                 System.exit(2);
             }
         }
@@ -36,15 +37,17 @@ public final class Main {
         }
     }
 
-    private static void serve(Path index, int workers, boolean nodelay) throws IOException {
-        Coordinator coordinator = new Coordinator(nodelay);
-        Searches searches = new Searches(index);
+    private static void serve(String[] words) throws IOException {
+        Searches searches = new Searches(Path.of(words[1]));
+        int workers = Integer.parseInt(words[2]);
+        Coordinator coordinator = new Coordinator(words[3].equals("nodelay"), Live.objects(Integer.parseInt(words[4])));
         for (int number = 0; number < workers; number++) {
             Thread worker = new Thread(new Worker(coordinator, searches), "worker-" + number);
             worker.setDaemon(true);
             worker.start();
         }
-        System.out.println("ready port=" + coordinator.port() + " pid=" + ProcessHandle.current().pid());
+        System.out.println("ready port=" + coordinator.port() + " pid=" + ProcessHandle.current().pid()
+                + " live=" + coordinator.live());
         Thread.currentThread().setName("coordinator");
         coordinator.run();
     }
