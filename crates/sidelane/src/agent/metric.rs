@@ -122,7 +122,7 @@ impl Metric {
 
     /// Whether the bell has rung and was not answered.
     pub fn has_rung(&self) -> bool {
-        matches!(self, Self::Counters(counters) if counters.has_rung())
+        matches!(self, Self::Counters(counters) if counters.open.has_rung())
     }
 
     /// Answers the bell. Returns when a value first reached its threshold since the last answer, if one did.
