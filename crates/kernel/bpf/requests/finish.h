@@ -106,7 +106,7 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 					   struct sidelane_request_books *books, struct task_struct *task, uint32_t cpu,
 					   uint64_t now_ns)
 {
-	struct lane_load *load = lane_load(cpu);
+	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 	uint64_t batch_ns = partners_batch_ns(cpu, now_ns);
 
 	if (conn->receiver != (uint32_t)task->pid) {

@@ -39,7 +39,7 @@ static __always_inline void take_messages(struct connection *conn, struct tcp_so
 /* It arrived before another request on this lane had finished. */
 static __always_inline bool has_waited(struct connection *conn, struct message *message, uint32_t cpu)
 {
-	struct lane_load *load = lane_load(cpu);
+	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 	struct sidelane_request_word *word = request_word(cpu);
 
 	if (!load || !word)
@@ -52,7 +52,7 @@ static __always_inline bool has_waited(struct connection *conn, struct message *
 
 static __always_inline void count_on_lane(struct connection *conn, uint32_t cpu)
 {
-	struct lane_load *load = lane_load(cpu);
+	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 
 	if (!load)
 		return;
@@ -62,7 +62,7 @@ static __always_inline void count_on_lane(struct connection *conn, uint32_t cpu)
 
 static __always_inline void uncount_on_lane(struct connection *conn)
 {
-	struct lane_load *load = lane_load(conn->lane);
+	struct lane_load *load = settings.lanes ? lane_load(conn->lane) : 0;
 
 	if (!load || !conn->on_lane)
 		return;

@@ -76,7 +76,8 @@ pub(crate) fn is_left_out(name: &str, options: &TraceOptions, kernel: &Tracepoin
 
 fn can_load(program: &Program, options: &TraceOptions, kernel: &Tracepoints) -> bool {
     let missing = options.missing.contains(&program.tracepoint) || !kernel.has(program.tracepoint);
-    !missing && !(options.light && program.heavy)
+    let left_out = options.light && program.heavy;
+    !missing && !left_out
 }
 
 /// The kinds of records that the programs make, if the kernel also knows what is stolen and lends lanes. Those of

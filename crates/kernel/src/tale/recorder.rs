@@ -9,7 +9,7 @@ use sidelane_host::ports::{Listener, listeners};
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
-use sidelane_tale::record::{Kinds, Record};
+use sidelane_tale::record::{Kind, Kinds, Record};
 use thiserror::Error;
 
 use super::memory::{Place, TaleCpu, TaleThread};
@@ -158,8 +158,11 @@ impl Recorder {
     fn fetch(&mut self) {
         let (merge, names, threads) = (&mut self.merge, &mut self.names, &self.threads);
         let mut add = |record: Record| {
-            names.see(record.task.tid, threads);
-            names.see(record.other.tid, threads);
+            // Whoever does anything was switched to before that, or answers requests without ever being switched.
+            if matches!(record.kind, Kind::Switched | Kind::Woken | Kind::RequestFinished) {
+                names.see(record.task.tid, threads);
+                names.see(record.other.tid, threads);
+            }
             merge.add(record);
         };
         let places = self.places.as_slice();
