@@ -12,6 +12,8 @@ mod planted;
 mod redis;
 mod traced;
 
+use std::collections::BTreeMap;
+
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
 
@@ -22,6 +24,7 @@ use crate::note::Note;
 pub use options::{Part, TailOptions};
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
+use sidelane_tale::cause::Cause;
 
 /// What every part is given.
 struct Stage<'a> {
@@ -43,6 +46,13 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
     }
     options.patience.advise(&mut result, lucene::rounds(options.patience).rounds);
     Ok(result)
+}
+
+/// Plants a cause once, by the lab's name of it. Says what it is, and how often what was claimed for its slow requests;
+/// nothing where no cause explains most of a request.
+pub fn claims(lab: Lab, options: &TailOptions, planted: &str) -> Result<(Cause, BTreeMap<Option<Cause>, u64>)> {
+    let stage = Stage { lab, place: Place::choose(options.lanes.as_deref())?, options };
+    planted::claims(&stage, planted)
 }
 
 /// Each adds its rows, checks, notes and pictures.

@@ -9,6 +9,7 @@ mod named;
 mod rows;
 mod truth;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
@@ -24,6 +25,7 @@ use cause::{Place, Planted};
 use named::Named;
 use sidelane_host::service::Target;
 use sidelane_report::ResultFile;
+use sidelane_tale::cause::Cause;
 
 /// Of a planted request; twice as long as what counts as slow.
 pub(super) const DELAY_MS: u64 = 20;
@@ -69,6 +71,12 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
     notes.dedup();
     result.notes.extend(notes);
     Ok(())
+}
+
+/// Plants one cause once, and says how often what was claimed for its slow requests.
+pub(super) fn claims(stage: &Stage<'_>, name: &str) -> Result<(Cause, BTreeMap<Option<Cause>, u64>)> {
+    let planted = Planted::ALL.iter().find(|planted| planted.name == name).context("no such cause")?;
+    Ok((planted.cause, run(stage, planted)?.of_planted))
 }
 
 fn rounds(patience: Patience) -> Limit {
@@ -118,7 +126,7 @@ impl Running {
     fn start(stage: &Stage<'_>, planted: &Planted) -> Result<Self> {
         if let Place::Lucene(_) = planted.place {
             let lucene = Lucene::prepare(&stage.options.cache)?;
-            return Ok(Self::Lucene(Server::start(&lucene, Way::TREATED, stage.place.request, LIVE_MIB)?));
+            return Ok(Self::Lucene(Server::start(&lucene, Way::Pretouch, stage.place.request, LIVE_MIB, 0)?));
         }
         let (delay, cpu, other) =
             (DELAY_MS.to_string(), stage.place.request.to_string(), stage.place.batch.to_string());
