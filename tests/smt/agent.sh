@@ -1,6 +1,7 @@
 # shellcheck shell=sh
 # shellcheck disable=SC2154 # lib.sh sets service
-# Run by name alone so far. The agent on two cores of two lanes: real groups with lists of CPUs, and interference from a recording.
+# The agent on two cores of two lanes: real groups with lists of CPUs, and interference from a recording. Run by name
+# alone so far.
 
 # shellcheck disable=SC2034 # init.sh uses it
 AGENT_TESTS="agent_shares_cores"
