@@ -83,6 +83,14 @@ pub struct TaleThread {
     reserved: [AtomicU64; 3],
 }
 
+impl TaleCpu {
+    /// Nobody is known to run there: to be called before its programs are attached again.
+    pub(super) fn forget(&self) {
+        [&self.tid, &self.pid, &self.service, &self.follow].iter().for_each(|id| id.store(0, Ordering::Relaxed));
+        self.waiting.store(0, Ordering::Release);
+    }
+}
+
 impl TaleThread {
     /// The name of the thread `tid`, if this is its place.
     pub(super) fn name_of(&self, tid: u32) -> Option<String> {

@@ -148,9 +148,10 @@ impl Recorder {
         self.merge.settled(now_ns, records);
     }
 
-    /// Stops recording, and fetches what is left.
+    /// Stops recording, and fetches what is left. [`Tracker::attach`] goes on.
     pub fn finish(&mut self, records: &mut Vec<Record>) {
         self.tracker.detach();
+        self.cpus.iter().for_each(TaleCpu::forget);
         self.fetch();
         self.merge.rest(records);
     }

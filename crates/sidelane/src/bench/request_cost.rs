@@ -78,7 +78,7 @@ fn with(tracking: &ServiceTracking, spent_us: &dyn Fn() -> Result<f64>) -> Resul
 }
 
 /// CPU time of a round trip.
-fn round_trips_us(server: &RealServer) -> Result<f64> {
+pub(super) fn round_trips_us(server: &RealServer) -> Result<f64> {
     let (mut stream, question, answer) = server.ask_on()?;
     let mut got = vec![0; answer.len()];
     let before_ns = own_cpu_ns() + server.cpu_ns();

@@ -153,6 +153,11 @@ impl RealServer {
         self.child.id()
     }
 
+    /// Where it listens.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
     /// Sends the server a whole load; returns the client's measurements.
     pub fn load(&self, lab: &Lab, place: Place, rate: f64, seconds: f64) -> Result<Value> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;

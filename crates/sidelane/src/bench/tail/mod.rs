@@ -4,8 +4,10 @@
 //!
 //! - `planted`: slow requests of a known cause, and what a trace names for them
 //! - `redis`: whether all requests of a busy service are rebuilt
+//! - `cost`: what a trace costs, beside empty programs at the same tracepoints and other tools
 //! - `lucene`: a search server over Lucene, step by step without what made it slow: Figure 4.14
 
+mod cost;
 mod lucene;
 mod options;
 mod planted;
@@ -60,6 +62,7 @@ fn measure(part: Part, stage: &Stage<'_>, result: &mut ResultFile) -> Result<()>
     match part {
         Part::Planted => planted::measure(stage, result),
         Part::Redis => redis::measure(stage, result),
+        Part::Cost => cost::measure(stage, result),
         Part::Lucene => lucene::measure(stage, result),
     }
 }

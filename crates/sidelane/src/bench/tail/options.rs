@@ -34,6 +34,8 @@ pub enum Part {
     Planted,
     /// Redis at 20 000 requests a second: whether each is rebuilt
     Redis,
+    /// What a trace costs Redis, beside empty programs, perf and bpftrace
+    Cost,
     /// A Lucene search server: plain, and with one remedy after the other
     Lucene,
 }
@@ -44,6 +46,7 @@ impl Part {
         match self {
             Part::Planted => "planted",
             Part::Redis => "redis",
+            Part::Cost => "cost",
             Part::Lucene => "lucene",
         }
     }

@@ -1,0 +1,41 @@
+//! What a trace costs the service it looks at, beside empty programs at the same tracepoints and beside peers that
+//! record the same events.
+//!
+//! - `request`: CPU time of one request, with the client on the service's own CPU, so that nothing is left out
+//! - `saturation`: requests a second when the service has no idle time, and p99 at 20 000 requests/s
+//!
+//! In each round every setting has its turn.
+
+mod peer;
+mod request;
+mod saturation;
+mod setting;
+
+use std::thread;
+
+use anyhow::{Context, Result};
+
+use super::Stage;
+use crate::bench::subject::{Place, Real, RealServer};
+use crate::note::Note;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_report::ResultFile;
+
+/// Measures both.
+pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+    if !Real::Redis.is_installed() {
+        result.notes.push(Note::NotInstalled { program: Real::Redis.program() }.to_string());
+        return Ok(());
+    }
+    let place = Place { server_cpu: stage.place.request, client_cpu: stage.place.client };
+    let server = RealServer::start(Real::Redis, place)?;
+    // Whoever reads records stays off the service's CPU; a thread of its own, since it stays pinned.
+    thread::scope(|scope| {
+        let measured = scope.spawn(|| {
+            pin_this_thread(&[place.client_cpu]).context("cannot stay off the service's CPU")?;
+            request::measure(stage, &server, place, result)?;
+            saturation::measure(stage, &server, place, result)
+        });
+        measured.join().expect("measuring does not panic")
+    })
+}
