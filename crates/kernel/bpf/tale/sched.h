@@ -56,13 +56,26 @@ static __always_inline uint32_t follow_of(struct task_struct *task, uint32_t cla
 	return thread && thread->tid == (uint32_t)task->pid ? thread->follow : 0;
 }
 
+/* What a thread works on that leaves. The lanes' own program has shown what the next one works on already. */
+static __always_inline uint64_t request_that_leaves(struct sidelane_tale_cpu *state, uint32_t cpu,
+						    struct task_struct *task)
+{
+	struct request_thread *thread = 0;
+
+	if (!settings.lanes)
+		return present_request(state, cpu);
+	if (state->service)
+		thread = bpf_task_storage_get(&request_threads, task, 0, 0);
+	return thread ? thread->running : 0;
+}
+
 static __always_inline void leaves(struct sidelane_tale_cpu *state, uint32_t cpu, struct task_struct *task,
-				   bool preempted, uint64_t now_ns)
+				   uint64_t request, bool preempted, uint64_t now_ns)
 {
 	struct sidelane_tale_thread *thread = state->service ? 0 : tale_thread(task->pid);
 
 	if (state->service) {
-		tell_of_overlap(state, cpu, present_request(state, cpu), now_ns);
+		tell_of_overlap(state, cpu, request, now_ns);
 		note_denied(state, cpu, task, preempted, now_ns);
 		if (preempted)
 			change_waiting(cpu, 1);
@@ -122,12 +135,13 @@ int BPF_PROG(tale_switch, bool preempt, struct task_struct *prev, struct task_st
 	uint32_t was = state->service ? SIDELANE_LC : SIDELANE_OTHER;
 	bool preempted = was_preempted(preempt, prev) || is_thief(cpu, prev);
 
+	uint64_t request = request_that_leaves(state, cpu, prev);
+
 	look_at_stolen(state, cpu, next, now_ns);
 	if (state->tid)
-		leaves(state, cpu, prev, preempted, now_ns);
+		leaves(state, cpu, prev, request, preempted, now_ns);
 	else if (prev->pid)
 		see_thread(prev);
-	uint64_t request = present_request(state, cpu);
 	uint64_t woken_ns = comes(state, cpu, next, identity, follow, now_ns);
 	struct tale tale = {
 		.at_ns = now_ns,
