@@ -58,14 +58,6 @@ impl Run {
         let sockets: BTreeSet<u64> = traced.timelines.iter().map(|timeline| timeline.socket).collect();
         let first = sockets.first().copied();
         let of_load = traced.timelines.iter().filter(|timeline| Some(timeline.socket) != first);
-        if std::env::var_os("PLANT_DEBUG").is_some() {
-            eprintln!("DEBUG redis {:?}", traced.counts);
-            let mut why = std::collections::BTreeMap::new();
-            for timeline in &traced.timelines {
-                *why.entry(format!("{:?} first {}", timeline.incomplete, Some(timeline.socket) == first)).or_insert(0) += 1;
-            }
-            eprintln!("DEBUG redis {why:?} sent {sent} sockets {}", sockets.len());
-        }
         Self {
             sent,
             whole: of_load.filter(|timeline| timeline.incomplete.is_none()).count() as f64,

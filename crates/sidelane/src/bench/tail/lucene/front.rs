@@ -68,7 +68,8 @@ impl Proxy {
         command.args(["--active", &address(active), "--backup", &address(backup)]);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
         let mut command = dying_with_us(command);
-        let child = with_this_thread_on(&[stage.place.client], || command.spawn())?.context("cannot start the proxy")?;
+        let child =
+            with_this_thread_on(&[stage.place.client], || command.spawn())?.context("cannot start the proxy")?;
         let proxy = Self { child, port: port.into() };
         let began = Instant::now();
         while TcpStream::connect((Ipv4Addr::LOCALHOST, port)).is_err() {

@@ -13,7 +13,7 @@ use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::Stage;
 use super::lucene::{Lucene, Server, Way};
@@ -93,6 +93,7 @@ fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
     stage.lab.run(question(stage, planted, &service, warm_up, &file)?)?;
     let words = question(stage, planted, &service, size, &file)?;
     let (traced, ()) = while_running(&Target::Pid(service.pid()), || stage.lab.run(words))?;
+    ensure!(planted.cause.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.cause.words());
     Ok(Named::of(planted, &truth::read(&file)?, &traced))
 }
 

@@ -36,17 +36,6 @@ pub(super) struct Named {
 impl Named {
     pub(super) fn of(planted: &'static Planted, asked: &[Asked], traced: &Traced) -> Named {
         let whole: Vec<&Timeline> = traced.timelines.iter().filter(|timeline| timeline.incomplete.is_none()).collect();
-        if std::env::var_os("PLANT_DEBUG").is_some() {
-            eprintln!("DEBUG == {} {:?}", planted.name, traced.counts);
-            for asked in asked.iter().filter(|asked| asked.planted).take(3) {
-                for timeline in traced.timelines.iter().filter(|timeline| asked.is(timeline)) {
-                    eprintln!("DEBUG {:?} latency {}", timeline.incomplete, timeline.latency_ns());
-                    for span in timeline.spans.iter().take(40) {
-                        eprintln!("DEBUG   {} {:?} tid {} by {} detail {}", span.length_ns(), span.cause, span.tid, span.by_tid, span.detail);
-                    }
-                }
-            }
-        }
         let diagnoser = diagnoser(&whole, traced.recorded);
         let of = |planted: bool| {
             let mut named = BTreeMap::new();
@@ -109,11 +98,6 @@ fn diagnoser(whole: &[&Timeline], recorded: Kinds) -> Diagnoser {
 /// All tail time, and what of it is not explained.
 fn tail(diagnoser: &Diagnoser) -> (u64, u64) {
     let diagnosis = diagnoser.diagnose(&|_| None);
-    if std::env::var_os("PLANT_DEBUG").is_some() {
-        for finding in &diagnosis.findings {
-            eprintln!("DEBUG {:?} {} {:.3} {:?}", finding.cause, finding.requests, finding.share, finding.evidence);
-        }
-    }
     let not_explained = diagnosis.findings.iter().filter(|finding| finding.cause == Cause::NotExplained);
     (diagnosis.tail_ns, not_explained.map(|finding| finding.tail_ns).sum())
 }
