@@ -5,14 +5,14 @@
  * the same 64 bytes lie in a lane's slot, in a ring, and in a log. crates/tale/src/record.rs
  * mirrors this file.
  *
- *   timestamp_ns  CLOCK_MONOTONIC
+ *   timestamp_ns  CLOCK_MONOTONIC; of one CPU they go back a little where an interrupt came in between
  *   type          one of enum sidelane_tale_type
  *   seq           number of the record among those of its CPU, from 1 on; a gap is a loss
  *   tid, pid      the thread that did it, 0 if no thread did (softirq, idle)
  *   payload[0]    low half: CPU on which it happened; high half: detail, as the type says
  *   payload[1]    low half: another thread; high half: its process; 0 for none
  *   payload[2]    socket: its cookie, 0 for none
- *   payload[3]    number of the request, 0 if unknown
+ *   payload[3]    number of the request that the thread works on, 0 if it is none or unknown
  *   payload[4]    value, as the type says
  *
  * The includer provides the fixed-width types (<stdint.h> or the kernel's own).
@@ -25,27 +25,30 @@
 /* Numbers are part of logs: new types come at the end, none is used again. */
 enum sidelane_tale_type {
 	/* ---- Network ---- */
-	SIDELANE_TALE_SEGMENT = 1,       /* a segment left the network device's queue; value: bytes */
+	SIDELANE_TALE_SEGMENT = 1,       /* a segment with data left the network device's queue, for a port of the service; value: bytes; detail: end of its sequence; its socket is not known yet */
 	SIDELANE_TALE_DATA_READY = 2,    /* data reached the socket; value: bytes; detail: end of its sequence */
-	SIDELANE_TALE_RECEIVED = 3,      /* the thread took data from the socket; value: bytes */
-	SIDELANE_TALE_SENT = 4,          /* the thread gave data to the socket; value: bytes; detail: end of its sequence */
+	SIDELANE_TALE_RECEIVED = 3,      /* the thread took data from the socket; value: bytes; detail: up to here in its sequence */
+	SIDELANE_TALE_SENT = 4,          /* the thread has given data to the socket: the call returns, and what was transmitted at once has been; value: bytes; detail: end of its sequence */
 	SIDELANE_TALE_TRANSMITTED = 5,   /* a segment of the socket left for the device; value: bytes; detail: end of its sequence */
 	SIDELANE_TALE_RETRANSMITTED = 6, /* a segment was sent again; value: bytes */
-	SIDELANE_TALE_ACKNOWLEDGED = 7,  /* the peer acknowledged; detail: up to here */
+	SIDELANE_TALE_ACKNOWLEDGED = 7,  /* the peer acknowledged while data waited in the socket or for an answer that is late; detail: up to here */
 	SIDELANE_TALE_SOCKET_STATE = 8,  /* detail: old state << 16 | new state (TCP_ESTABLISHED = 1 ...); value: peer's port << 16 | own port */
 
 	/* ---- Requests, as request tracking sees them ---- */
+	/* Either replaces an earlier one with the same number: more of the request came, or more of its response went. A
+	 * request that one thread received and another answered starts in hindsight: its REQUEST_STARTED comes with its
+	 * first REQUEST_FINISHED and may be older than records read before. */
 	SIDELANE_TALE_REQUEST_STARTED = 9,   /* the thread took the request up; value: when it arrived */
 	SIDELANE_TALE_REQUEST_FINISHED = 10, /* its response, so far, was given to the socket; value: when it started; detail: sends */
 
 	/* ---- Threads ---- */
 	SIDELANE_TALE_SWITCHED = 11,     /* the thread left the CPU, the other came; detail: enum sidelane_tale_leave; value: the other's wake-up, 0 if it was preempted */
-	SIDELANE_TALE_WOKEN = 12,        /* the thread (0: an interrupt) woke the other; detail: CPU it will run on */
-	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from */
+	SIDELANE_TALE_WOKEN = 12,        /* the thread (0: an interrupt) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
+	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from; value: CPU it goes to */
 	SIDELANE_TALE_SYSCALL_ENTERED = 14, /* detail: number; value: first argument */
 	SIDELANE_TALE_SYSCALL_LEFT = 15, /* detail: number; value: result */
 	SIDELANE_TALE_PAGE_FAULT = 16,   /* value: address; detail: 1 at its begin, 2 at its end where that can be seen */
-	SIDELANE_TALE_LOCK_WAIT_BEGAN = 17, /* a lock of the kernel; value: its address */
+	SIDELANE_TALE_LOCK_WAIT_BEGAN = 17, /* a lock of the kernel; value: its address; detail: its kind, as the kernel's contention_begin says; other: who holds it, where that is known */
 	SIDELANE_TALE_LOCK_WAIT_ENDED = 18, /* value: its address */
 	SIDELANE_TALE_RECLAIM_BEGAN = 19, /* the thread frees memory before it gets any */
 	SIDELANE_TALE_RECLAIM_ENDED = 20,
@@ -53,16 +56,16 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_FROZEN = 22,       /* the group of the thread is frozen; detail: 1, or 0 when it goes on */
 
 	/* ---- CPUs ---- */
-	SIDELANE_TALE_INTERRUPT = 23,    /* an interrupt's handler ended; detail: its number; value: how long it ran, ns */
-	SIDELANE_TALE_SOFTIRQ = 24,      /* a softirq ended; detail: its vector; value: how long it ran, ns */
-	SIDELANE_TALE_IDLE_LEFT = 25,    /* the CPU left an idle state; detail: the state; value: how long it was in it, ns */
+	SIDELANE_TALE_INTERRUPT = 23,    /* an interrupt's handler ended that took long; detail: its number; value: how long it ran, ns */
+	SIDELANE_TALE_SOFTIRQ = 24,      /* a softirq ended that took long; detail: its vector; value: how long it ran, ns */
+	SIDELANE_TALE_IDLE_LEFT = 25,    /* the CPU left an idle state, and a thread waits for it; detail: the state; value: how long it was in it, ns */
 	SIDELANE_TALE_STOLEN = 26,       /* the hypervisor took the CPU; value: how long, ns, until now */
 	SIDELANE_TALE_THROTTLED = 27,    /* the thread's group has used up its quota; detail: 1, or 0 when it goes on */
 	SIDELANE_TALE_OVERLAP = 28,      /* batch ran on a lane of the same core beside the thread; value: how long, ns, until now; detail: the lane */
 
 	/* ---- Disks ---- */
-	SIDELANE_TALE_DISK_ISSUED = 29,  /* value: sector; detail: device */
-	SIDELANE_TALE_DISK_COMPLETED = 30, /* value: sector; detail: device */
+	SIDELANE_TALE_DISK_ISSUED = 29,  /* value: sector; detail: device, major << 20 | minor */
+	SIDELANE_TALE_DISK_COMPLETED = 30, /* the same, of the same thread */
 
 	/* ---- Runtimes and programs, from user space ---- */
 	SIDELANE_TALE_PAUSE_BEGAN = 31,  /* all threads of the process are stopped by its runtime; detail: enum sidelane_tale_pause */

@@ -6,8 +6,13 @@ use std::path::{Path, PathBuf};
 use libbpf_cargo::SkeletonBuilder;
 
 /// What is made of which source, with which definitions.
-const OBJECTS: [(&str, &str, &[&str]); 3] =
-    [("lanes", "lanes", &[]), ("lanes_scx", "lanes", &["-DSIDELANE_SCX"]), ("floor", "floor", &[])];
+const OBJECTS: [(&str, &str, &[&str]); 5] = [
+    ("lanes", "lanes", &[]),
+    ("lanes_scx", "lanes", &["-DSIDELANE_SCX"]),
+    ("lanes_tale", "lanes", &["-DSIDELANE_TALE"]),
+    ("floor", "floor", &[]),
+    ("tale_floor", "tale/floor", &[]),
+];
 
 fn main() {
     let out = PathBuf::from(env::var_os("OUT_DIR").expect("cargo sets OUT_DIR"));

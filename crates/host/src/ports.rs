@@ -20,23 +20,30 @@ pub struct Listener {
 
 /// The ports that any of these processes listens on.
 pub fn listeners(pids: &BTreeSet<u32>) -> BTreeSet<Listener> {
-    pids.iter().flat_map(|pid| listeners_of(*pid)).collect()
+    let own = network_of("self").map(|network| (network, listening_here()));
+    pids.iter().flat_map(|pid| listeners_of(*pid, own.as_ref())).collect()
 }
 
-fn listeners_of(pid: u32) -> BTreeSet<Listener> {
-    let network = fs::metadata(format!("/proc/{pid}/ns/net")).map(|namespace| namespace.ino() as u32);
-    network.map_or_else(
-        |_| BTreeSet::new(),
-        |network| ports_of(pid).into_iter().map(|port| Listener { network, port }).collect(),
-    )
+/// The inode number of a process's network namespace.
+fn network_of(pid: &str) -> Option<u32> {
+    fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|namespace| namespace.ino() as u32)
 }
 
-fn ports_of(pid: u32) -> BTreeSet<u16> {
-    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default());
-    let listening: BTreeMap<String, u16> = tables.iter().flat_map(|table| listening_sockets(table)).collect();
+/// The ports of one process; `own` are the sockets of this process's network namespace.
+fn listeners_of(pid: u32, own: Option<&(u32, Vec<(String, u16)>)>) -> BTreeSet<Listener> {
+    let Some(network) = network_of(&pid.to_string()) else { return BTreeSet::new() };
+    let ports = match own {
+        Some((here, sockets)) if *here == network => ports_of(pid, sockets),
+        _ => ports_of(pid, &listening_in_tables(&format!("/proc/{pid}"))),
+    };
+    ports.into_iter().map(|port| Listener { network, port }).collect()
+}
+
+fn ports_of(pid: u32, listening: &[(String, u16)]) -> BTreeSet<u16> {
+    let listening: BTreeMap<&str, u16> = listening.iter().map(|(inode, port)| (inode.as_str(), *port)).collect();
     let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
     let inodes = files.filter_map(|file| socket_inode(fs::read_link(file.path()).ok()?.to_str()?));
-    inodes.filter_map(|inode| listening.get(&inode).copied()).collect()
+    inodes.filter_map(|inode| listening.get(inode.as_str()).copied()).collect()
 }
 
 fn socket_inode(link: &str) -> Option<String> {
@@ -47,12 +54,12 @@ fn socket_inode(link: &str) -> Option<String> {
 pub fn listening_here() -> Vec<(String, u16)> {
     let asked =
         sock_diag::listening().map(|sockets| sockets.into_iter().map(|(inode, port)| (inode.to_string(), port)));
-    asked.map_or_else(|_| listening_in_tables(), Iterator::collect)
+    asked.map_or_else(|_| listening_in_tables("/proc"), Iterator::collect)
 }
 
-/// The same, where the kernel cannot be asked.
-fn listening_in_tables() -> Vec<(String, u16)> {
-    let tables = ["/proc/net/tcp", "/proc/net/tcp6"].map(|path| fs::read_to_string(path).unwrap_or_default());
+/// The same, where the kernel cannot be asked: of the namespace whose tables are in `folder`.
+fn listening_in_tables(folder: &str) -> Vec<(String, u16)> {
+    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("{folder}/net/{name}")).unwrap_or_default());
     tables.iter().flat_map(|table| listening_sockets(table)).collect()
 }
 
@@ -90,7 +97,7 @@ mod tests {
         let of_port =
             |sockets: Vec<(String, u16)>| sockets.into_iter().filter(|(_, found)| *found == port).collect::<Vec<_>>();
         let found = of_port(listening_here());
-        assert_eq!((found.len(), &found), (1, &of_port(listening_in_tables())));
+        assert_eq!((found.len(), &found), (1, &of_port(listening_in_tables("/proc"))));
     }
 
     #[test]

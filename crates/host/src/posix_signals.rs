@@ -112,8 +112,24 @@ impl AsFd for PosixSignals {
 }
 
 impl Drop for PosixSignals {
+    /// Whoever was asked to end and does so is often asked twice: `timeout` and service managers send a POSIX signal to
+    /// the process and to its group. Those that wait here would end the program before it has said what it found.
     fn drop(&mut self) {
+        while let Ok(Some(_)) = self.read() {}
         // SAFETY: restores the mask that `listen` saved.
         unsafe { libc::pthread_sigmask(libc::SIG_SETMASK, &self.before, std::ptr::null_mut()) };
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_waits_at_the_end_ends_nobody() {
+        let signals = PosixSignals::listen().unwrap();
+        // SAFETY: sends to this thread alone, which has blocked it.
+        unsafe { libc::pthread_kill(libc::pthread_self(), libc::SIGTERM) };
+        drop(signals);
     }
 }

@@ -109,13 +109,13 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 {
 	struct sidelane_hold_word *hold = s->hold;
 
-	if (s->was != SIDELANE_BATCH && hold->batch_waits && is_holder(hold, s->next) &&
+	if (s->was != SIDELANE_BATCH && hold->batch_waits && is_holder(hold, s->next->pid) &&
 	    !looks_for_itself(hold->waiting_pid))
 		holder_was_first(s->role, s->stats);
 	if (s->was == SIDELANE_BATCH)
 		note_cut_nap(s->cpu, s->stats, s->prev->pid, s->word->since_ns, s->now_ns);
 	if (s->was == SIDELANE_BATCH && s->is != SIDELANE_BATCH) {
-		batch_turn_ends(s->role, s->stats, hold, s->prev->pid, s->now_ns);
+		batch_turn_ends(s->cpu, s->prev->pid, s->now_ns);
 		store_once(hold->waiting_pid, s->prev->pid);
 		store_once(hold->batch_waits, s->preempted);
 	} else if (s->is == SIDELANE_BATCH || s->is == SIDELANE_IDLE) {
@@ -129,13 +129,13 @@ static __always_inline void tell_partners(const struct lane_switch *s, bool star
 	bool batch_is_on = s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_BATCH;
 
 	if (s->role->role == SIDELANE_ROLE_REQUEST && starts)
-		service_starts(s->cpu, s->role);
+		service_starts(s->cpu);
 	else if (s->role->role == SIDELANE_ROLE_REQUEST && stops)
-		service_stops(s->role);
+		service_stops(s->cpu);
 	else if (batch_is_on && s->was != SIDELANE_BATCH)
-		batch_turn_begins(s->cpu, s->role, s->stats, s->hold, s->prev, s->next, s->now_ns);
+		batch_turn_begins(s->cpu, s->prev->pid, s->next->pid, s->now_ns);
 	else if (batch_is_on && (settings.self_checking || ext_is_on()))
-		batch_turn_goes_on(s->cpu, s->role, s->next);
+		batch_turn_goes_on(s->cpu, s->next->pid);
 }
 
 SEC("tp_btf/sched_switch")
@@ -181,7 +181,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	if (settings.requests)
 		request_switch(cpu, prev, s.was, s.preempted, next, s.is, s.now_ns);
 	if (load_once(trace_on))
-		trace(cpu, is_holder(s.hold, next) ? SIDELANE_TRACE_HOLDER : s.is, s.now_ns);
+		trace(cpu, is_holder(s.hold, next->pid) ? SIDELANE_TRACE_HOLDER : s.is, s.now_ns);
 	if (s.stats->switches % COST_SAMPLE_EVERY == 0) {
 		s.stats->cost_ns += bpf_ktime_get_ns() - s.now_ns;
 		s.stats->cost_samples++;
@@ -291,7 +291,7 @@ static __always_inline void note_departure(struct task_struct *task, uint32_t cp
 	if (!role || !word || role->role != SIDELANE_ROLE_REQUEST || load_once(word->lc_since_ns))
 		return;
 	if (classify(task) == SIDELANE_LC && make_idle(word, bpf_ktime_get_ns()))
-		service_stops(role);
+		service_stops(cpu);
 }
 
 SEC("tp_btf/sched_migrate_task")
@@ -311,4 +311,8 @@ int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 
 #ifdef SIDELANE_SCX
 #include "scx/ops.h"
+#endif
+
+#ifdef SIDELANE_TALE
+#include "tale/tale.h"
 #endif

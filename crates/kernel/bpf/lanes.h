@@ -175,6 +175,54 @@ struct sidelane_settings {
 	uint32_t groups;       /* 28: 1: cgroups may have an identity */
 	uint32_t interference; /* 32: 1: counters say how much a service is disturbed */
 	uint32_t shares;       /* 36: 1: who had each CPU for how long is written down */
+	uint32_t lanes;        /* 40: 1: the programs of lanes are loaded, and know about requests what those of a trace know else */
+	uint32_t trace_carrier; /* 44: enum sidelane_trace_carrier */
+	uint32_t trace_records; /* 48: places in the ring of each CPU, a power of two */
+	uint32_t trace_long_ns; /* 52: interrupts and softirqs that took as long are recorded */
+	int64_t preempt_count_offset; /* 56: from a CPU's run queue to what says that it serves an interrupt; 0: not known */
 };
+
+/* Where the records of a trace (abi/tale.h) go. */
+enum sidelane_trace_carrier {
+	SIDELANE_TRACE_RINGS = 0, /* a ring for each CPU: everything, as long as it is read in time */
+	SIDELANE_TRACE_SLOTS = 1, /* two slots for each CPU: whatever an observer sees */
+};
+
+/* A trace's state of one CPU, written there, but for `waiting`. src/tale/memory.rs mirrors it. */
+struct sidelane_tale_cpu {
+	uint64_t written;  /*  0: records so far; the ring's place of the next is its remainder */
+	uint64_t torn;     /*  8: records that found their slot half written */
+	uint32_t tid;      /* 16: the thread that runs, if it is on the way of requests; else 0 */
+	uint32_t pid;      /* 20 */
+	uint32_t service;  /* 24: number of its service; 0 if it only was woken on the way */
+	uint32_t follow;   /* 28: how many wake-ups from here on are followed */
+	uint64_t looked_ns; /* 32: when a switch was last looked at */
+	uint64_t softirq_since_ns; /* 40 */
+	uint64_t irq_since_ns; /* 48 */
+	uint64_t idle_since_ns; /* 56 */
+	int64_t waiting;   /* 64: threads of the service that wait for this CPU, more or less; written from any CPU */
+	uint64_t stolen_seen_ns; /* 72: what the hypervisor had taken at the last look */
+	uint64_t overlap_mark_ns; /* 80: batch's clock beside this CPU when OVERLAP was last told */
+	uint64_t preempt_count; /* 88: where it is */
+	uint32_t idle_state; /* 96 */
+	uint32_t reserved[7];
+};
+
+/* Threads seen, by the lowest bits of their ids; a newer one takes the place of an older. src/tale/memory.rs
+ * mirrors it. */
+#define SIDELANE_TALE_THREADS 4096
+
+struct sidelane_tale_thread {
+	uint32_t tid;      /*  0 */
+	uint32_t follow;   /*  4: how many wake-ups from it on are followed; 0: it is not on the way of requests */
+	uint64_t woken_ns; /*  8: 0 once it has run */
+	char comm[16];     /* 16 */
+	uint32_t frozen;   /* 32 */
+	uint32_t throttled; /* 36 */
+	uint64_t reserved[3];
+};
+
+/* Of each CPU: its slot of system calls and page faults, and that of everything else. */
+#define SIDELANE_TALE_SLOTS 2
 
 #endif

@@ -154,6 +154,11 @@ struct {
 uint64_t trace_count;
 uint32_t trace_on;
 
+/* A function that the kernel's verifier checks once, by itself, and not again on each way on which the program comes
+ * to it. With loops over partners those ways are many: checked in one piece the switch took most of a second to load.
+ * Such a function takes plain numbers, and looks up for itself what belongs to a CPU. */
+#define CHECKED_ALONE __noinline
+
 #define load_once(x) (*(volatile typeof(x) *)&(x))
 #define store_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
 

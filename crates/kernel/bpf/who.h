@@ -60,9 +60,9 @@ static __always_inline uint32_t classify(struct task_struct *task)
 	return task->tgid ? class_of(identity_of(task->tgid)) : SIDELANE_IDLE;
 }
 
-static __always_inline bool is_holder(struct sidelane_hold_word *hold, struct task_struct *task)
+static __always_inline bool is_holder(struct sidelane_hold_word *hold, uint32_t pid)
 {
-	return hold->holder_pid && hold->holder_pid == (uint32_t)task->pid;
+	return hold->holder_pid && hold->holder_pid == pid;
 }
 
 /* ---- Groups ---- */

@@ -12,14 +12,17 @@ macro_rules! assert_layout {
 }
 pub(crate) use assert_layout;
 
-/// The object with everything in it.
-const OBJECT: &str = concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o");
+/// The objects that together have everything.
+const OBJECTS: [&str; 2] =
+    [concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"), concat!(env!("OUT_DIR"), "/lanes_tale.bpf.o")];
 
 /// `fields` are all of them, with their offsets in bytes.
 pub(crate) fn compare(name: &str, bytes: usize, fields: &[(&str, usize)]) {
-    let btf = Btf::from_path(OBJECT).expect("the object that was built has type information");
-    let shared: Struct<'_> =
-        btf.type_by_name(name).unwrap_or_else(|| panic!("the kernel program has no struct {name}"));
+    let types = OBJECTS.map(|object| Btf::from_path(object).expect("the object that was built has type information"));
+    let shared: Struct<'_> = types
+        .iter()
+        .find_map(|types| types.type_by_name(name))
+        .unwrap_or_else(|| panic!("the kernel program has no struct {name}"));
     let c: Vec<(String, usize)> =
         shared.iter().map(|member| (member_name(&member.name), offset(&member.attr))).collect();
     let rust: Vec<(String, usize)> = fields.iter().map(|(name, at)| ((*name).to_owned(), *at)).collect();

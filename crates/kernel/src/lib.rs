@@ -21,6 +21,8 @@ pub mod scheduler;
 pub mod shares;
 pub mod stolen;
 pub mod summons;
+pub mod tale;
+pub mod tracepoints;
 pub mod tracker;
 pub mod tracking;
 pub mod turns;

@@ -111,61 +111,33 @@ impl Counts {
     }
 }
 
-/// What is shared with the kernel program for the requests of one service. Its sockets are watched as long as this
-/// lives.
-pub struct RequestMemory {
-    lanes: Arc<LaneMemory>,
+/// The sockets of one service, which are watched as long as this lives.
+pub struct WatchedSockets {
     number: Number,
     books: MappedArray<RequestBooks>,
     ports: MappedArray<AtomicU64>,
-    records: MapHandle,
-    rings: MapHandle,
     listeners: MapHandle,
     listens: Mutex<BTreeSet<Listener>>,
 }
 
-impl RequestMemory {
-    /// Maps the arrays of a tracker that was loaded for requests, and makes the service a ring.
+impl WatchedSockets {
+    /// Maps the arrays of a tracker that was loaded for requests.
     pub fn map(service: &ServiceTracking) -> Result<Self, TrackerError> {
         let (tracker, number) = (service.tracker(), service.number());
-        let records = new_ring(RING_BYTES).map_err(bpf("make a ring of requests"))?;
-        let books: MappedArray<RequestBooks> = array(tracker.maps(), "request_books", NUMBERS)?;
-        let handle = |name| MapHandle::try_from(tracker.map(name)).map_err(bpf("keep the program's maps"));
         let new = Self {
-            lanes: tracker.memory(),
             number,
-            books,
+            books: array(tracker.maps(), "request_books", NUMBERS)?,
             ports: array(tracker.maps(), "service_ports", PORT_WORDS)?,
-            records,
-            rings: handle("record_rings")?,
-            listeners: handle("listeners")?,
+            listeners: handle(service, "listeners")?,
             listens: Mutex::default(),
         };
         new.own().service.store(number.get().into(), Ordering::Relaxed);
         new.own().next_number.fetch_max(u64::from(number.get()) << NUMBER_BITS, Ordering::Relaxed);
-        let ring = new.records.as_fd().as_raw_fd().to_ne_bytes();
-        let installed = new.rings.update(&number.get().to_ne_bytes(), &ring, MapFlags::ANY);
-        installed.map_err(bpf("install a ring of requests"))?;
         Ok(new)
     }
 
     fn own(&self) -> &RequestBooks {
         self.books.get(self.number.get() as usize)
-    }
-
-    /// The ring of records.
-    pub fn records(&self) -> &MapHandle {
-        &self.records
-    }
-
-    /// What the lane `cpu` works on.
-    pub fn word(&self, cpu: u32) -> &RequestWord {
-        self.lanes.request(cpu)
-    }
-
-    /// The service as a whole.
-    pub fn service(&self) -> &ServiceWord {
-        self.lanes.service(self.number)
     }
 
     /// What was counted since the program was loaded.
@@ -191,15 +163,78 @@ impl RequestMemory {
     }
 }
 
-impl Drop for RequestMemory {
+impl Drop for WatchedSockets {
     /// The bit of a port stays: another service may listen there in another network namespace.
     fn drop(&mut self) {
-        self.service().tracked.store(0, Ordering::Release);
         for listener in self.listens.lock().expect("nobody panics with the list").iter() {
             // Gone already is as good.
             let _ = self.listeners.delete(&listener_key(*listener));
         }
-        let _ = self.rings.delete(&self.number.get().to_ne_bytes());
+    }
+}
+
+fn handle(service: &ServiceTracking, name: &str) -> Result<MapHandle, TrackerError> {
+    MapHandle::try_from(service.tracker().map(name)).map_err(bpf("keep the program's maps"))
+}
+
+/// What is shared with the kernel program for the requests of one service.
+pub struct RequestMemory {
+    lanes: Arc<LaneMemory>,
+    sockets: WatchedSockets,
+    records: MapHandle,
+    rings: MapHandle,
+}
+
+impl RequestMemory {
+    /// Maps the arrays of a tracker that was loaded for requests, and makes the service a ring.
+    pub fn map(service: &ServiceTracking) -> Result<Self, TrackerError> {
+        let records = new_ring(RING_BYTES).map_err(bpf("make a ring of requests"))?;
+        let new = Self {
+            lanes: service.tracker().memory(),
+            sockets: WatchedSockets::map(service)?,
+            records,
+            rings: handle(service, "record_rings")?,
+        };
+        let ring = new.records.as_fd().as_raw_fd().to_ne_bytes();
+        let installed = new.rings.update(&new.number().get().to_ne_bytes(), &ring, MapFlags::ANY);
+        installed.map_err(bpf("install a ring of requests"))?;
+        Ok(new)
+    }
+
+    fn number(&self) -> Number {
+        self.sockets.number
+    }
+
+    /// The ring of records.
+    pub fn records(&self) -> &MapHandle {
+        &self.records
+    }
+
+    /// What the lane `cpu` works on.
+    pub fn word(&self, cpu: u32) -> &RequestWord {
+        self.lanes.request(cpu)
+    }
+
+    /// The service as a whole.
+    pub fn service(&self) -> &ServiceWord {
+        self.lanes.service(self.number())
+    }
+
+    /// What was counted since the program was loaded.
+    pub fn counts(&self) -> Counts {
+        self.sockets.counts()
+    }
+
+    /// Connections to `listener` are the service's from now on.
+    pub fn listen(&self, listener: Listener) -> Result<(), TrackerError> {
+        self.sockets.listen(listener)
+    }
+}
+
+impl Drop for RequestMemory {
+    fn drop(&mut self) {
+        self.service().tracked.store(0, Ordering::Release);
+        let _ = self.rings.delete(&self.number().get().to_ne_bytes());
     }
 }
 

@@ -71,14 +71,18 @@ impl fmt::Display for StolenFrom {
     }
 }
 
-/// From a CPU's run queue to its steal clock: both are variables of which each CPU has one.
 fn steal_clock_offset(kernel: &Btf<'_>) -> Option<i64> {
+    offset_from_run_queue(kernel, "steal_time")
+}
+
+/// From a CPU's run queue to another variable of which each CPU has one.
+pub(crate) fn offset_from_run_queue(kernel: &Btf<'_>, variable: &str) -> Option<i64> {
     let section = kernel.type_by_name::<DataSec<'_>>(".data..percpu")?;
     let offset_of = |name: &str| {
         let is_it = |ty| kernel.type_by_id::<Var<'_>>(ty).is_some_and(|variable| is_named(&variable, name));
         Some(i64::from(section.iter().find(|variable| is_it(variable.ty))?.offset))
     };
-    Some(offset_of("steal_time")? - offset_of("runqueues")?)
+    Some(offset_of(variable)? - offset_of("runqueues")?)
 }
 
 fn is_named(ty: &BtfType<'_>, name: &str) -> bool {

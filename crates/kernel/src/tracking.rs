@@ -78,6 +78,13 @@ impl ServiceTracking {
         Self::start(&tracker, service, lanes, lane_use)
     }
 
+    /// Its lanes are these from now on.
+    pub fn lend(&mut self, lanes: &Lanes, lends_to_waited: bool) -> Result<(), TrackerError> {
+        self.tracker.withdraw(&self.lanes);
+        self.lanes = lanes.clone();
+        self.tracker.lend(lanes, self.number, lends_to_waited)
+    }
+
     /// These processes are the service's, too. Members of its group are so already.
     pub fn take_in(&self, pids: &BTreeSet<u32>) {
         match &self.group {

@@ -5,7 +5,8 @@
 use clap::{Parser, Subcommand};
 
 use crate::{
-    batch, bounce, echo, faults, index, kv, load, memory_requests, noise, pulse, queries, serve, service_times, sibling,
+    batch, bounce, echo, faults, index, kv, load, memory_requests, noise, plant, pulse, queries, serve, service_times,
+    sibling,
 };
 
 /// Workloads and load for Sidelane's experiments.
@@ -44,6 +45,10 @@ pub enum Command {
     EchoServer(echo::server::Args),
     /// Send requests to it on time, some in ways that hide where a request ends
     EchoClient(echo::client::Args),
+    /// Run a service in which some requests are slow, of one known cause
+    Plant(plant::Args),
+    /// Ask such a service one request at a time, and write the truth down
+    Ask(plant::ask::Args),
     /// Run a synthetic service that makes page faults on command
     Faults(faults::Args),
     /// Send requests to memory at a steady rate

@@ -19,6 +19,7 @@ mod memory_requests;
 mod noise;
 mod numbers;
 mod place;
+mod plant;
 mod poisson;
 mod pulse;
 mod queries;
@@ -62,6 +63,8 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Noise(args) => noise::run(&args),
         Command::EchoServer(args) => echo::server::run(&args),
         Command::EchoClient(args) => echo::client::run(&args),
+        Command::Plant(args) => plant::run(&args),
+        Command::Ask(args) => plant::ask::run(&args),
         Command::Faults(args) => faults::run(&args),
         Command::MemoryRequests(args) => memory_requests::run(&args),
         Command::Sibling(args) => sibling::run(&args),

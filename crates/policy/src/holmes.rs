@@ -25,8 +25,8 @@
 //!   happens; they are never reserved ones.
 
 use crate::cpus::{
-    Actions, CoreClocks, Cores, CpuMask, Crowd, Given, Ground, Hosts, Observation, Pass, Reason, Reserve, ServiceSeen,
-    Turnover, Usage,
+    Actions, Begun, CoreClocks, Cores, CpuMask, Crowd, Given, Ground, Hosts, Looks, Observation, Pass, Reason, Reserve,
+    ServiceSeen, Turnover, Usage,
 };
 use crate::{Nanos, Policy};
 
@@ -69,8 +69,7 @@ impl Default for HolmesConfig {
 pub struct Holmes {
     config: HolmesConfig,
     cores: Cores,
-    looked: Option<Nanos>,
-    online: CpuMask,
+    looks: Looks,
     hosts: Hosts,
     clocks: CoreClocks,
     reserve: Reserve,
@@ -80,7 +79,6 @@ pub struct Holmes {
     /// What containers had to choose from last, if none of them moved.
     settled: Option<Ground>,
     given: Given,
-    why: Reason,
 }
 
 impl Holmes {
@@ -89,8 +87,7 @@ impl Holmes {
         Self {
             config,
             cores,
-            looked: None,
-            online: CpuMask::EMPTY,
+            looks: Looks::default(),
             hosts: Hosts::default(),
             clocks: CoreClocks::new(config.calm_ns),
             reserve: Reserve::new(config.reserved),
@@ -98,7 +95,6 @@ impl Holmes {
             crowd: Crowd::default(),
             settled: None,
             given: Given::default(),
-            why: Reason::Start,
         }
     }
 
@@ -110,12 +106,12 @@ impl Holmes {
     /// The CPUs that batch had to leave, for interference or for a reserved sibling.
     pub fn taken(&self) -> CpuMask {
         let taken = self.cores.cpus(&self.clocks.taken());
-        taken.and(&self.online).without(&self.reserved()).without(&self.kept)
+        taken.and(&self.looks.online()).without(&self.reserved()).without(&self.kept)
     }
 
     /// The CPUs that batch may use.
     pub fn batch(&self) -> CpuMask {
-        self.online.without(&self.reserved()).without(&self.taken())
+        self.looks.online().without(&self.reserved()).without(&self.taken())
     }
 }
 
@@ -133,7 +129,7 @@ impl Holmes {
     /// Lines 1 and 2: the cores on which a service is disturbed.
     fn disturbed(&self, seen: &Observation, hosting: &CpuMask) -> CpuMask {
         let is_disturbed = |cpu: &usize| seen.cpus[*cpu].interference.is_some_and(|vpi| vpi >= self.config.threshold);
-        self.cores.numbers(&hosting.and(&self.online).iter().filter(is_disturbed).collect())
+        self.cores.numbers(&hosting.and(&self.looks.online()).iter().filter(is_disturbed).collect())
     }
 
     /// Lines 3 to 5: batch leaves these cores. Whether it was not away from all of them already.
@@ -143,7 +139,7 @@ impl Holmes {
             has_to_leave |= self.clocks.onset(core, now);
         }
         if has_to_leave {
-            self.because(Reason::Interference);
+            self.looks.because(Reason::Interference);
         }
         has_to_leave
     }
@@ -153,7 +149,7 @@ impl Holmes {
         for core in self.clocks.taken().without(disturbed).iter() {
             let serving = self.cores.cpus_of(core).map(|cpu| seen.cpus[cpu].serving).sum();
             if self.clocks.calm(core, now, serving, for_ns) {
-                self.because(Reason::Calm);
+                self.looks.because(Reason::Calm);
             }
         }
     }
@@ -163,13 +159,13 @@ impl Holmes {
         if let Some(cpu) = self.get_or_deprive(hosting) {
             self.reserve.add(cpu);
             self.clocks.onset(self.cores.core(cpu), now);
-            self.because(Reason::ReservedBusy);
+            self.looks.because(Reason::ReservedBusy);
         }
     }
 
     /// Line 18: not a sibling of a CPU that hosts a service; one whose core batch does not use, if there is one.
     fn get_or_deprive(&self, hosting: &CpuMask) -> Option<usize> {
-        let others = self.online.without(&self.reserved());
+        let others = self.looks.online().without(&self.reserved());
         let candidates = others.without(&self.cores.whole(hosting));
         let used = self.cores.whole(&self.crowd.used());
         let leaves_the_floor = others.len() > self.config.floor;
@@ -181,7 +177,7 @@ impl Holmes {
         let is_long = now - since >= self.config.calm_ns.saturating_mul(ROOMY_FOR);
         if let Some(cpu) = self.reserve.added().iter().last().filter(|_| is_long) {
             self.reserve.remove(cpu);
-            self.because(Reason::ReservedIdle);
+            self.looks.because(Reason::ReservedIdle);
         }
     }
 
@@ -215,15 +211,12 @@ impl Holmes {
         if self.hosts.any() { self.hosts.cpus().or(&self.reserved()) } else { CpuMask::EMPTY }
     }
 
-    fn note_cpus(&mut self, seen: &Observation) {
-        let online = seen.online();
-        if online != self.online && !self.online.is_empty() {
-            self.because(Reason::CpusChanged);
-        }
-        self.online = online;
+    /// Reserved CPUs that were added are given up where they went, without services, and for the floor's sake.
+    fn keep_reserved(&mut self) {
+        let online = self.looks.online();
         let needed = if self.hosts.any() { online } else { CpuMask::EMPTY };
         self.reserve.keep(&needed);
-        while self.online.without(&self.reserved()).len() < self.config.floor
+        while online.without(&self.reserved()).len() < self.config.floor
             && let Some(cpu) = self.reserve.added().first()
         {
             self.reserve.remove(cpu);
@@ -232,10 +225,10 @@ impl Holmes {
 
     fn note_turnover(&mut self, turnover: Turnover, came: bool, ended: bool) {
         if turnover.ended || ended {
-            self.because(Reason::Exited);
+            self.looks.because(Reason::Exited);
         }
         if turnover.came || turnover.changed || came {
-            self.because(Reason::Launched);
+            self.looks.because(Reason::Launched);
         }
     }
 
@@ -251,7 +244,7 @@ impl Holmes {
 
     /// What batch may use at this look.
     fn ground(&mut self, hosting: &CpuMask) -> Ground {
-        let others = self.online.without(&self.reserved());
+        let others = self.looks.online().without(&self.reserved());
         let free = others.without(&self.cores.cpus(&self.clocks.taken()));
         let (away, short) = (others.without(&free), self.config.floor.saturating_sub(free.len()));
         // Those that were kept before, so that nobody moves.
@@ -270,14 +263,9 @@ impl Holmes {
     }
 
     fn tell(&mut self, seen: &Observation, out: &mut Actions) {
-        let reserved = self.reserved().and(&self.online);
+        let reserved = self.reserved().and(&self.looks.online());
         let service = |place: usize| Self::launch_service(seen.services[place].as_ref()?, &reserved);
         self.given.change(|place| self.crowd.cpus(place), service, out);
-    }
-
-    /// Of several reasons the first of the list is told.
-    fn because(&mut self, reason: Reason) {
-        self.why = self.why.min(reason);
     }
 }
 
@@ -287,11 +275,10 @@ impl Policy for Holmes {
     type Reason = Reason;
 
     fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
-        let for_ns = now - self.looked.replace(now).unwrap_or(now);
-        self.why = Reason::Steady;
+        let Begun { for_ns, .. } = self.looks.begin(now, seen);
         let turnover = self.crowd.note(seen);
         let services = self.hosts.note(now, seen, self.config.calm_ns);
-        self.note_cpus(seen);
+        self.keep_reserved();
         self.note_turnover(turnover, services.came, services.ended);
         let hosting = self.hosting();
         if services.ended {
@@ -316,11 +303,11 @@ impl Policy for Holmes {
     fn next_wakeup(&self) -> Option<Nanos> {
         let calm = self.clocks.until();
         let must_look = self.hosts.any() || self.settled.is_none();
-        let window = self.looked.filter(|_| must_look).map(|looked| looked + self.config.window_ns.max(1));
+        let window = self.looks.after(self.config.window_ns).filter(|_| must_look);
         calm.into_iter().chain(window).min()
     }
 
     fn why(&self) -> Reason {
-        self.why
+        self.looks.why()
     }
 }

@@ -12,7 +12,7 @@
 //! [`PerfIsoConfig::window_ns`], rounded. S gets smaller by as many CPUs as are missing, larger by one. Batch has
 //! the CPUs with the highest numbers, at first all but B, and [`PerfIsoConfig::floor`] of them whatever happens.
 
-use crate::cpus::{Actions, Average, ContainerSeen, CpuMask, Given, Observation, Reason};
+use crate::cpus::{Actions, Average, Begun, ContainerSeen, CpuMask, Given, Looks, Observation, Reason};
 use crate::{Nanos, Policy};
 
 /// The tunables of [`PerfIso`].
@@ -37,33 +37,24 @@ impl Default for PerfIsoConfig {
 #[derive(Clone, Debug)]
 pub struct PerfIso {
     config: PerfIsoConfig,
-    looked: Option<Nanos>,
-    online: CpuMask,
+    looks: Looks,
     /// S, once there was a look.
     size: Option<usize>,
     idle: Average,
     given: Given,
-    why: Reason,
 }
 
 impl PerfIso {
     /// PerfIso, before it has looked.
     pub fn new(config: PerfIsoConfig) -> Self {
-        Self {
-            config,
-            looked: None,
-            online: CpuMask::EMPTY,
-            size: None,
-            idle: Average::default(),
-            given: Given::default(),
-            why: Reason::Start,
-        }
+        Self { config, looks: Looks::default(), size: None, idle: Average::default(), given: Given::default() }
     }
 
     /// The CPUs that batch may use.
     pub fn batch(&self) -> CpuMask {
-        let others = self.online.len().saturating_sub(self.size.unwrap_or_default());
-        self.online.iter().skip(others).collect()
+        let online = self.looks.online();
+        let others = online.len().saturating_sub(self.size.unwrap_or_default());
+        online.iter().skip(others).collect()
     }
 
     /// "CPU blind isolation": S after a window in which so many CPUs were idle.
@@ -76,26 +67,21 @@ impl PerfIso {
         };
         let size = self.within(size);
         if self.size.replace(size) != Some(size) {
-            self.because(reason);
+            self.looks.because(reason);
         }
     }
 
     /// S has to be at least the floor, if there are so many CPUs.
     fn within(&self, size: usize) -> usize {
-        size.max(self.config.floor).min(self.online.len())
+        size.max(self.config.floor).min(self.looks.online().len())
     }
 
-    /// S at the first look, and when CPUs went or came.
-    fn note_cpus(&mut self, seen: &Observation) {
-        let online = seen.online();
-        if online != self.online {
-            if !self.online.is_empty() {
-                self.because(Reason::CpusChanged);
-            }
-            self.online = online;
+    /// S at the first look, and when there are `other_cpus` than before.
+    fn note_cpus(&mut self, other_cpus: bool) {
+        if other_cpus {
             self.idle = Average::default();
         }
-        let at_first = self.online.len().saturating_sub(self.config.buffer);
+        let at_first = self.looks.online().len().saturating_sub(self.config.buffer);
         self.size = Some(self.within(self.size.unwrap_or(at_first)));
     }
 
@@ -104,16 +90,11 @@ impl PerfIso {
         let came = pairs().any(|(before, now)| before.is_none() && now.is_some());
         let ended = pairs().any(|(before, now)| before.is_some() && now.is_none());
         if came {
-            self.because(Reason::Launched);
+            self.looks.because(Reason::Launched);
         }
         if ended {
-            self.because(Reason::Exited);
+            self.looks.because(Reason::Exited);
         }
-    }
-
-    /// Of several reasons the first of the list is told.
-    fn because(&mut self, reason: Reason) {
-        self.why = self.why.min(reason);
     }
 }
 
@@ -123,11 +104,10 @@ impl Policy for PerfIso {
     type Reason = Reason;
 
     fn observe(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
-        let for_ns = now - self.looked.replace(now).unwrap_or(now);
-        self.why = Reason::Steady;
-        self.note_cpus(seen);
+        let Begun { for_ns, other_cpus } = self.looks.begin(now, seen);
+        self.note_cpus(other_cpus);
         self.note_containers(seen);
-        let idle = self.online.iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
+        let idle = self.looks.online().iter().map(|cpu| 1.0 - seen.cpus[cpu].busy).sum();
         if let Some(idle) = self.idle.add(idle, for_ns, self.config.window_ns) {
             // To the nearest: a service's own clock does not cost batch a CPU.
             self.adjust((idle + 0.5) as usize);
@@ -138,10 +118,10 @@ impl Policy for PerfIso {
     }
 
     fn next_wakeup(&self) -> Option<Nanos> {
-        self.looked.map(|looked| looked + self.config.window_ns.max(1))
+        self.looks.after(self.config.window_ns)
     }
 
     fn why(&self) -> Reason {
-        self.why
+        self.looks.why()
     }
 }

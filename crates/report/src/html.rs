@@ -20,7 +20,7 @@ use crate::unit::{MISSING, Unit, title_of_key};
 use crate::whole_file::{WriteError, write_whole};
 
 const TEMPLATE: &str = include_str!("page/page.html");
-const STYLE: &str = include_str!("page/page.css");
+const STYLE: &str = concat!(include_str!("page/page.css"), include_str!("page/tale.css"));
 /// shared.js comes first: the other scripts draw as soon as they are read.
 const SCRIPT: &str = concat!(
     include_str!("page/shared.js"),
@@ -28,6 +28,7 @@ const SCRIPT: &str = concat!(
     include_str!("page/zoom.js"),
     include_str!("page/timelines.js"),
     include_str!("page/series.js"),
+    include_str!("page/tale.js"),
 );
 
 /// The page of `result`.
@@ -43,6 +44,7 @@ pub fn page(result: &ResultFile) -> String {
             ("opening", &opening),
             ("explanation", &explanation),
             ("notes", &notes(&result.notes)),
+            ("tale", &result.tale.as_ref().map_or_else(String::new, drawing::tale::tale)),
             ("checks", &checks(&result.checks)),
             ("series", series(result)),
             ("pictures", &drawing::pictures(result)),
@@ -69,7 +71,11 @@ pub fn open_page(page: &Path) -> bool {
     opener.is_ok_and(|status| status.success())
 }
 
+/// The verdict of the checks. A trace has none, and its finding comes first.
 fn verdict(result: &ResultFile) -> String {
+    if result.tale.is_some() && result.checks.is_empty() {
+        return String::new();
+    }
     let class = if result.checks.is_empty() { "none" } else { class_of(result.outcome()) };
     format!(r#"<p class="verdict {class}">{}</p>"#, escape(&result.verdict()))
 }
@@ -121,7 +127,7 @@ fn checks(checks: &[Check]) -> String {
         "Checks",
         &format!(
             "<table class=\"checks\">\n<thead><tr><th scope=\"col\">Check</th>\
-             <th scope=\"col\">Measured</th><th scope=\"col\">Wanted</th></tr></thead>\n\
+             <th scope=\"col\">Found</th><th scope=\"col\">Wanted</th></tr></thead>\n\
              <tbody>\n{lines}</tbody>\n</table>"
         ),
     )
@@ -169,7 +175,7 @@ fn rows(result: &ResultFile) -> String {
         return String::new();
     }
     let tables: String = tables(&result.rows).into_iter().map(|rows| table(result, rows)).collect();
-    section("rows", "What was measured", &tables)
+    section("rows", "Figures", &tables)
 }
 
 fn table(result: &ResultFile, rows: &[Row]) -> String {
@@ -321,6 +327,42 @@ mod tests {
         assert!(html.contains("1 of 2 checks is undecided; what would decide it: run it without --quick"));
         assert!(html.contains("aria-label=\"undecided\">?</span>"));
         assert!(html.contains("<small title=\"95 %: median, by order statistics\">1.01× to 1.11×</small>"));
+    }
+
+    #[test]
+    fn a_trace_opens_with_its_finding_and_says_causes_and_advice_without_the_script() {
+        let page = page(&sample::trace());
+        let (html, _) = page.split_once("<script type").unwrap();
+        let place = |text: &str| html.find(text).unwrap_or_else(|| panic!("{text}"));
+        let order = [
+            "1 of 2 requests took longer",
+            "give it a CPU of its own",
+            "id=\"spread\"",
+            "id=\"slowest\"",
+            "id=\"tale\"",
+        ];
+        assert!(order.map(place).is_sorted(), "{:?}", order.map(place));
+        assert!(html.contains("no records of disks") && !html.contains("nothing was checked"));
+        assert!(html.contains("data-request=\"7\"") && html.contains("100 µs (usual)"));
+    }
+
+    #[test]
+    fn the_texts_of_a_trace_cannot_leave_their_place() {
+        let evil = "\"><script>alert(1)</script>";
+        let mut result = sample::trace();
+        let tale = result.tale.as_mut().unwrap();
+        tale.limit_name = evil.into();
+        tale.found[0].advice = evil.into();
+        tale.found[0].evidence = vec![evil.into()];
+        tale.cannot_tell[0].why = evil.into();
+        for words in &mut tale.causes {
+            (words.name, words.meaning) = (evil.into(), evil.into());
+        }
+        tale.spread[0].time[0].cause = evil.into();
+        tale.requests[0].time[0].cause = evil.into();
+        let page = page(&result);
+        assert!(!page.contains("<script>alert"));
+        assert_eq!(serde_json::from_str::<ResultFile>(embedded(&page)).unwrap(), result);
     }
 
     #[test]

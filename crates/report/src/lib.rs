@@ -20,6 +20,7 @@ pub mod picture;
 pub mod result;
 pub mod row;
 pub mod table;
+pub mod tale;
 pub mod terminal;
 pub mod unit;
 mod whole_file;

@@ -1,8 +1,8 @@
 //! The results format: the one JSON object that every measuring command writes.
 //!
 //! Programs may rely on the keys `version`, `machine`, `settings`, `rows`, `checks` and `notes`.
-//! The keys `curves`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps` and `bars` are
-//! present only if there is something to draw. Unknown keys are ignored on reading, so an older
+//! The keys `curves`, `timelines`, `series`, `intervals`, `multiples`, `heatmaps`, `bars` and `tale`
+//! are present only if there is something to draw. Unknown keys are ignored on reading, so an older
 //! Sidelane can show a newer file.
 
 use std::path::Path;
@@ -14,6 +14,7 @@ use crate::chart::{Bars, Heatmap, Intervals, Multiples};
 use crate::check::{Check, Verdict};
 use crate::picture::{Curve, Series, Timeline};
 use crate::row::Row;
+use crate::tale::Tale;
 use crate::whole_file::{WriteError, write_whole};
 
 /// All measurements of one run, and the machine.
@@ -54,6 +55,9 @@ pub struct ResultFile {
     /// Bars, for the page.
     #[serde(default, skip_serializing_if = "Vec::is_empty")]
     pub bars: Vec<Bars>,
+    /// Why requests were slow.
+    #[serde(default, skip_serializing_if = "Option::is_none")]
+    pub tale: Option<Tale>,
 }
 
 /// The machine of a run.
@@ -118,6 +122,7 @@ impl ResultFile {
             multiples: Vec::new(),
             heatmaps: Vec::new(),
             bars: Vec::new(),
+            tale: None,
         }
     }
 
@@ -220,7 +225,7 @@ mod tests {
     fn a_file_reads_back_as_it_was_written() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("demo.json");
-        for written in [sample::demo(), sample::observation()] {
+        for written in [sample::demo(), sample::observation(), sample::trace()] {
             written.write_json(&path).unwrap();
             let text = std::fs::read_to_string(&path).unwrap();
             assert!(text.ends_with("}\n"));
@@ -242,6 +247,7 @@ mod tests {
         assert_eq!(keys(&result), always);
         let seen = sample::observation();
         assert_eq!(keys(&seen), format!("{always} series heatmaps bars"));
+        assert_eq!(keys(&sample::trace()), format!("{always} tale"));
     }
 
     #[test]

@@ -13,6 +13,7 @@ use crate::interval::{Interval, Method};
 use crate::picture::{Class, Curve, LaneTrack, Percentile, Role, Seen, Series, SignalSeries, Span, Timeline};
 use crate::result::{Machine, Pair, ResultFile};
 use crate::row::Row;
+use crate::tale::{self, Bar, CannotTell, CauseWords, Found, Part, Request, Tale};
 use crate::unit::Unit;
 
 const TIMELINE_NS: u64 = 50_000_000;
@@ -53,6 +54,67 @@ pub(crate) fn undecided() -> ResultFile {
     check.decided_by = Some("run it without --quick".into());
     result.checks = vec![check, Check::at_most("overlap", 0.24, 1.0, Unit::Percent)];
     result
+}
+
+/// A trace with one slow request, which waited for a CPU, and a usual one.
+pub(crate) fn trace() -> ResultFile {
+    let mut result = ResultFile::new(machine(), Map::new());
+    result.settings.insert("title".into(), "Why requests of port:8080 were slow".into());
+    result.settings.insert("finding".into(), "1 of 2 requests took longer than 2 ms.".into());
+    result.tale = Some(tale());
+    result
+}
+
+fn tale() -> Tale {
+    let words = |cause: &str, name: &str| CauseWords {
+        cause: cause.into(),
+        name: name.into(),
+        meaning: format!("the meaning of {name}"),
+    };
+    Tale {
+        limit_us: 2_000.0,
+        limit_name: "objective".into(),
+        length_us: 1e6,
+        causes: vec![words("on-cpu", "work"), words("run-queue", "wait for a CPU"), words("disk", "disk")],
+        found: vec![Found {
+            cause: "run-queue".into(),
+            requests_count: 1,
+            tail_us: 2_900.0,
+            share_percent: 100.0,
+            examples: vec![7],
+            evidence: vec!["stress-ng had the CPU".into()],
+            advice: "give it a CPU of its own".into(),
+        }],
+        cannot_tell: vec![CannotTell { cause: "disk".into(), why: "no records of disks".into() }],
+        spread: vec![bar(100.0, &[("on-cpu", 100.0)]), bar(3_000.0, &[("on-cpu", 100.0), ("run-queue", 2_900.0)])],
+        requests: vec![request(7, 3_000.0), request(8, 100.0)],
+    }
+}
+
+fn bar(us: f64, time: &[(&str, f64)]) -> Bar {
+    Bar { from_us: us / 2.0, to_us: us * 2.0, requests_count: 1, time: parts(time) }
+}
+
+fn parts(time: &[(&str, f64)]) -> Vec<Part> {
+    time.iter().map(|(cause, us)| Part { cause: (*cause).into(), us: *us }).collect()
+}
+
+fn request(number: u64, latency_us: f64) -> Request {
+    let span = |from_us, to_us, cause: &str| tale::Span {
+        from_us,
+        to_us,
+        cause: cause.into(),
+        words: "server on lane 1".into(),
+        row: Some(0),
+    };
+    Request {
+        number,
+        arrived_us: number as f64 * 1e4,
+        latency_us,
+        time: parts(&[("run-queue", latency_us - 100.0), ("on-cpu", 100.0)]),
+        spans: vec![span(0.0, latency_us - 100.0, "run-queue"), span(latency_us - 100.0, latency_us, "on-cpu")],
+        ..Request::default()
+    }
 }
 
 /// Two kinds of naps, one of them with the paper's value.

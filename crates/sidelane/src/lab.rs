@@ -50,9 +50,7 @@ impl Lab {
     pub fn command<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Command {
         let mut command = Command::new(&self.path);
         command.args(args);
-        // SAFETY: one async-signal-safe system call between fork and exec.
-        unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
-        command
+        dying_with_us(command)
     }
 
     /// Runs a command of the lab and waits for its end.
@@ -66,16 +64,15 @@ impl Lab {
 
     /// Starts a command of the lab that prints a line `ready …` when it can serve.
     pub fn start<S: AsRef<OsStr>>(&self, args: impl IntoIterator<Item = S>) -> Result<Service> {
-        let mut command = self.command(args);
-        command.stdin(Stdio::piped()).stdout(Stdio::piped());
-        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
-        let input = child.stdin.take().context("no standard input")?;
-        let output = BufReader::new(child.stdout.take().context("no standard output")?);
-        let mut service = Service { child, input, output, ready: String::new() };
-        service.ready = service.line().with_context(|| format!("{command:?} ended before it was ready"))?;
-        ensure!(service.ready.starts_with("ready"), "{command:?} said `{}` where `ready` was expected", service.ready);
-        Ok(service)
+        Service::start(self.command(args))
     }
+}
+
+/// `command`, which dies with this process.
+pub fn dying_with_us(mut command: Command) -> Command {
+    // SAFETY: one async-signal-safe system call between fork and exec.
+    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
+    command
 }
 
 /// A running command of the lab. Ended when dropped.
@@ -87,6 +84,18 @@ pub struct Service {
 }
 
 impl Service {
+    /// Starts a command that prints a line `ready …` when it can serve.
+    pub fn start(mut command: Command) -> Result<Self> {
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
+        let mut child = command.spawn().with_context(|| format!("cannot start {command:?}"))?;
+        let input = child.stdin.take().context("no standard input")?;
+        let output = BufReader::new(child.stdout.take().context("no standard output")?);
+        let mut service = Service { child, input, output, ready: String::new() };
+        service.ready = service.line().with_context(|| format!("{command:?} ended before it was ready"))?;
+        ensure!(service.ready.starts_with("ready"), "{command:?} said `{}` where `ready` was expected", service.ready);
+        Ok(service)
+    }
+
     /// Its process id.
     pub fn pid(&self) -> u32 {
         self.child.id()

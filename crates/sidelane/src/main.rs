@@ -15,11 +15,12 @@ use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::sibling::SiblingOptions;
+use sidelane::bench::tail::TailOptions;
 use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
-    Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ListArgs, ObserveArgs,
-    ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs, ReportArgs, RequestsArgs, ResultFiles,
-    RunArgs, ShowArgs, SiblingArgs, SimArgs, Verb,
+    Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, JsonFile, LanesArgs, ListArgs,
+    ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs, ReportArgs, RequestsArgs,
+    ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -72,6 +73,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Observe(args)) => bench_observe(args),
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Bench(Bench::Guard(args)) => bench_guard(args),
+        Verb::Bench(Bench::Tail(args)) => bench_tail(args),
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
@@ -86,7 +88,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
 }
 
 fn run_beside(args: RunArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    check_json(&args.json)?;
     let lending = args.lending().unwrap_or_else(|error| refuse(&error.to_string()));
     let options = run::RunOptions {
         services: pair_lanes(args.services, args.lanes),
@@ -102,7 +104,7 @@ fn run_beside(args: RunArgs) -> Result<u8> {
     };
     let (exit_code, summary) = run::run(options)?;
     eprint!("{summary}");
-    if let Some(path) = args.json {
+    if let Some(path) = args.json.file {
         summary.to_result().write_json(&path)?;
     }
     Ok(exit_code)
@@ -126,12 +128,12 @@ fn refuse(why: &str) -> ! {
 }
 
 fn examine(args: DoctorArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
-    doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json })
+    check_json(&args.json)?;
+    doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json.file })
 }
 
 fn find_metric(args: CalibrateArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    check_json(&args.json)?;
     let options = CalibrateOptions { lanes: args.lanes, events: args.events, quick: args.quick };
     let calibration = calibrate::run(&options, |step| eprintln!("{step}"))?;
     let files = ResultFiles { json: args.json, page: None };
@@ -146,31 +148,36 @@ fn check_writable(path: &Path) -> Result<()> {
     Ok(())
 }
 
+fn check_json(json: &JsonFile) -> Result<()> {
+    json.file.as_deref().map_or(Ok(()), check_writable)
+}
+
 fn check_files(files: &ResultFiles) -> Result<()> {
-    [&files.json, &files.page].into_iter().flatten().try_for_each(|path| check_writable(path))
+    check_json(&files.json)?;
+    files.page.as_deref().map_or(Ok(()), check_writable)
 }
 
 fn demonstrate(args: DemoArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    check_json(&args.json)?;
     let options = DemoOptions {
         patience: args.patience.into(),
-        lanes: args.lanes,
-        sibling: args.sibling,
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
         load: f64::from(args.load) / 100.0,
         batch: args.batch,
         out: args.out,
-        cache: args.cache.unwrap_or_else(default_cache),
+        cache: args.cache.dir.unwrap_or_else(default_cache),
     };
     let result = demo::run(&options)?;
-    let code = show(&result, &demo::COLUMNS.map(Column::of_key), args.json.as_deref())?;
+    let code = show(&result, &demo::COLUMNS.map(Column::of_key), args.json.file.as_deref())?;
     println!("\nresults: {0}/result.json, page: {0}/index.html", options.out.display());
     Ok(code)
 }
 
 /// Where the XDG base directory specification puts caches.
 fn pass_on(args: ProxyArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let json = args.json.clone();
+    check_json(&args.json)?;
+    let json = args.json.file.clone();
     let summary = proxy::run(args.into())?;
     print!("{summary}");
     if let Some(path) = json {
@@ -186,10 +193,10 @@ fn default_cache() -> PathBuf {
 }
 
 fn watch_requests(args: RequestsArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    check_json(&args.json)?;
     let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
     print!("{summary}");
-    if let Some(path) = args.json {
+    if let Some(path) = args.json.file {
         summary.to_result().write_json(&path)?;
     }
     Ok(0)
@@ -198,7 +205,7 @@ fn watch_requests(args: RequestsArgs) -> Result<u8> {
 fn observe(args: ObserveArgs) -> Result<u8> {
     check_outputs(&args.outputs)?;
     if let Some(target) = &args.list {
-        return list_signals(target, args.filter.as_deref(), args.outputs.files.json.as_deref());
+        return list_signals(target, args.filter.as_deref(), args.outputs.files.json.file.as_deref());
     }
     let observation = session::run(&ObserveOptions {
         target: args.service,
@@ -217,8 +224,8 @@ fn observe(args: ObserveArgs) -> Result<u8> {
 }
 
 fn list_of(args: ListArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
-    list_signals(&args.service, args.filter.as_deref(), args.json.as_deref())
+    check_json(&args.json)?;
+    list_signals(&args.service, args.filter.as_deref(), args.json.file.as_deref())
 }
 
 /// What can be observed of each process of the target.
@@ -252,7 +259,7 @@ fn check_outputs(outputs: &Outputs) -> Result<()> {
 /// What was observed, for people and for programs.
 fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
-    outputs.files.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path))?;
     print!("{}", observation.histograms(terminal::width()));
     print!("{}", table::render_tables(&result, |_| true, terminal::width(), terminal::color_wanted()));
@@ -273,9 +280,9 @@ fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&st
 
 /// Runs a bench that needs a pair of lanes, and no more.
 fn bench_pair(args: PairArgs, run: fn(&str, Patience) -> Result<ResultFile>) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    check_json(&args.json)?;
     let result = run(&args.lanes, args.patience.into())?;
-    show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
+    show(&result, &Column::of_rows(&result.rows), args.json.file.as_deref())
 }
 
 fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
@@ -288,12 +295,12 @@ fn bench_lanes(args: LanesArgs) -> Result<u8> {
     check_files(&args.files)?;
     let result = bench::lanes::run(&LanesOptions {
         patience: args.patience.into(),
-        lanes: args.lanes,
-        sibling: args.sibling,
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
         loads: args.loads,
         batches: args.batches,
         slo: args.slo,
-        cache: args.cache.unwrap_or_else(default_cache),
+        cache: args.cache.dir.unwrap_or_else(default_cache),
     })?;
     show_tables(&result, |column| bench::lanes::COLUMNS.contains(&column.key.as_str()), &args.files)
 }
@@ -302,13 +309,24 @@ fn bench_guard(args: GuardArgs) -> Result<u8> {
     check_files(&args.files)?;
     let options = GuardOptions {
         patience: args.patience.into(),
-        lanes: args.lanes,
-        sibling: args.sibling,
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
         ways: args.ways,
         source: args.interference,
     };
     let result = bench::guard::run(&options)?;
     show_tables(&result, |column| bench::guard::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
+fn bench_tail(args: TailArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::tail::run(&TailOptions {
+        patience: args.patience.into(),
+        lanes: args.lanes,
+        parts: args.parts,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show_tables(&result, |_| true, &args.files)
 }
 
 fn bench_papers(args: PapersArgs) -> Result<u8> {
@@ -318,24 +336,24 @@ fn bench_papers(args: PapersArgs) -> Result<u8> {
 }
 
 fn bench_parity(args: ParityArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    check_json(&args.json)?;
     let result = bench::parity::run(&ParityOptions {
         scenario: args.scenario,
         patience: args.patience.into(),
-        lanes: args.lanes,
-        sibling: args.sibling,
-        cache: args.cache.unwrap_or_else(default_cache),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
     })?;
-    show(&result, &Column::of_rows(&result.rows), args.json.as_deref())
+    show(&result, &Column::of_rows(&result.rows), args.json.file.as_deref())
 }
 
 fn bench_sibling(args: SiblingArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let cache = args.cache.unwrap_or_else(default_cache);
+    check_json(&args.json)?;
+    let cache = args.cache.dir.unwrap_or_else(default_cache);
     let options = SiblingOptions { patience: args.patience.into(), lanes: args.lanes, cache };
     let result = bench::sibling::run(&options)?;
     let all = Column::of_rows(&result.rows);
-    show(&result, &all, args.json.as_deref())
+    show(&result, &all, args.json.file.as_deref())
 }
 
 fn run_agent(args: AgentArgs) -> Result<u8> {
@@ -361,12 +379,12 @@ fn check_agent_file(file: &Path) -> Result<u8> {
 }
 
 fn show_agent_file(args: &ShowArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
+    check_json(&args.json)?;
     let file = &args.agent.config;
     let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
     let shown = Shown::now(file, &config)?;
     print!("{}", shown.render(terminal::width(), terminal::color_wanted()));
-    if let Some(path) = &args.json {
+    if let Some(path) = &args.json.file {
         write_whole(path, &serde_json::to_vec_pretty(&shown)?)?;
     }
     Ok(shown.exit_code())
@@ -388,7 +406,7 @@ fn simulate(args: SimArgs) -> Result<u8> {
         }
     };
     let result = &simulated.result;
-    args.files.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    args.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     let shown = |column: &Column| simulated.shows(&column.key);
     print!("{}", table::render_tables(result, shown, terminal::width(), terminal::color_wanted()));
     write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html"))?;
@@ -398,7 +416,7 @@ fn simulate(args: SimArgs) -> Result<u8> {
 /// Writes a result that takes long to get, before the terminal, which may be gone by then; and prints a
 /// table for each kind of its rows.
 fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
-    files.json.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path))?;
     print!("{}", table::render_tables(result, shown, terminal::width(), terminal::color_wanted()));
     Ok(result.exit_code())

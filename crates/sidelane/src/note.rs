@@ -73,6 +73,12 @@ notes! {
         StoreMissing { store: &'static str = "rocksdb", why: String = "a library is missing".to_owned() } =>
             "{store} was left out: it cannot be put up here ({why})",
             "install what is missing";
+        NotPlanted { cause: &'static str = "freeze", why: String = "there is no cgroup freezer".to_owned() } =>
+            "the cause {cause} was left out at least once: it cannot be planted here, or not be traced ({why})",
+            "run as root on a kernel that has what is missing";
+        LuceneMissing { why: String = "there is no Maven".to_owned() } =>
+            "the search server over Lucene was left out: it cannot be put up here ({why})",
+            "apt-get install openjdk-17-jdk-headless maven";
         WorkMissing { work: &'static str = "spark", why: &'static str = "PySpark is missing" } =>
             "batch had no {work} among its containers",
             "install what is missing ({why})";
@@ -140,6 +146,40 @@ notes! {
         InterferenceOfGivenEvents { formula: String = "page-faults / task-clock".to_owned() } =>
             "interference is {formula}, as it was given: what that tells is up to who gave it",
             "leave the formula out to have the processor's own";
+
+        // Of the agent.
+        NotUrgent { error: String = "Operation not permitted".to_owned() } =>
+            "the agent cannot work in SCHED_FIFO ({error}), so that batch may leave late",
+            "run the agent as root";
+        HarmUnknown { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
+            "harm to {service} is not known: {why}",
+            "see what sidelane requests shows of it";
+        HarmForCounters =>
+            "metric: nothing can be counted here, so that interference is told from the services' own request times, \
+             and batch has to disturb some requests first",
+            "run where the processor's counters can be used";
+        ThresholdOfNearestEvents { e: String = "40".to_owned(), processors: &'static str = "Zen 2" } =>
+            "e is {e}, the paper's, and {processors} counts only what comes nearest to the paper's events",
+            "find e with sidelane calibrate, and write it in [policy]";
+        ThresholdOfGivenEvents { e: String = "40".to_owned(), formula: String = "page-faults / task-clock".to_owned() } =>
+            "e is {e}, which the paper has for its own events, and interference is {formula}, as the file gives it",
+            "find e with sidelane calibrate --events '{formula}', and write it in [policy]";
+        CountersShared { cpu: u32 = 3, percent: u64 = 40 } =>
+            "other programs had the counters of CPU {cpu} for up to {percent} % of the time, in which no interference \
+             was seen",
+            "end what counts there, such as perf, or the NMI watchdog (sysctl kernel.nmi_watchdog=0)";
+        NoCpuList { container: String = "/batch/a".to_owned() } =>
+            "{container} has no list of CPUs (cpuset), so that its threads are moved one by one",
+            "give its group the cpuset controller";
+        NoPause { container: String = "/batch/a".to_owned() } =>
+            "{container} has no freezer, so that it cannot be paused, and keeps its CPUs instead",
+            "put it into a group of cgroup v2, or of the freezer of v1";
+        NoLaneBeside { service: String = "redis".to_owned(), cpus: String = "0-3".to_owned() } =>
+            "no lane is kept beside {service}: it may run on CPUs {cpus}, with no sibling to spare",
+            "confine it to one CPU of each core before the agent finds it, or write may_be_placed = true";
+        ReadAtTheStart =>
+            "[metric], [lanes], [metrics] and [audit] were changed, and are read at the start alone",
+            "restart the agent for them";
 
         // Of a calibration.
         CalibratedWithoutSiblings { cpus: String = "0 and 1".to_owned() } =>
@@ -263,6 +303,10 @@ notes! {
         // Of interference.
         EventsFrom { processors: &'static str = "Zen 4", source: &'static str = "AMD's manual" } =>
             "events of {processors} ({source})";
+
+        // Of the agent: errors say themselves what to do.
+        Failed { what: String = "cannot place the service on CPUs 0-1: Operation not permitted".to_owned() } =>
+            "{what}";
 
         // Of an experiment.
         DeclaredPair =>

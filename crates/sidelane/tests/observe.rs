@@ -8,7 +8,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use common::agent::SIDELANE;
-use common::lanes_if_possible;
+use common::{lanes_if_possible, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
 
@@ -98,14 +98,17 @@ fn a_tag_alone_is_watched_at_the_highest_rate() {
     let _turn = lanes_if_possible();
     let Some(phases) = Phases::build() else { return };
     let args = ["--signal", "tag:phases.phase", "--progress", "counter:phases.done", "--cpu", "0", "--for", "1s"];
-    let (_, result) = phases.observed(&args, &["2000"]);
-    let observer = row(&result, "observer");
+    let mut observer = Value::Null;
+    // A pause in which a busy machine ran something else than the target tells nothing.
+    wait_until("the target ran in a pause of the observer", || {
+        observer = row(&phases.observed(&args, &["2000"]).1, "observer").clone();
+        observer["slowdown_pairs_count"].as_f64().is_some_and(|pairs| pairs >= 1.0)
+    });
     // The watching loop reads many times for each reading of the clock; the sampling loop reads the
     // clock in each sample.
     const READS_A_LOOK: u64 = 1024;
     let reads = observer["samples_count"].as_f64().unwrap() as u64;
     assert!(reads > 0 && reads.is_multiple_of(READS_A_LOOK), "{observer}");
-    assert!(observer["slowdown_pairs_count"].as_f64().unwrap() >= 1.0, "{observer}");
 }
 
 #[test]

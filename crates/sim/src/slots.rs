@@ -68,6 +68,19 @@ impl Slots {
         let slot = self.winners[1] as usize;
         (slot, self.times[slot])
     }
+
+    /// Moves `now` on to the next event and says whose it is, if there is one by `until`. Else moves it on to `until`;
+    /// up to [`NEVER`] it stays at the last event.
+    #[inline]
+    pub fn next(&self, now: &mut Nanos, until: Nanos) -> Option<usize> {
+        let (slot, at) = self.first();
+        debug_assert!(at >= *now, "time goes back from {now} to {at} (slot {slot})");
+        let is_due = at <= until && at < NEVER;
+        if is_due || until < NEVER {
+            *now = at.min(until);
+        }
+        is_due.then_some(slot)
+    }
 }
 
 #[cfg(test)]
@@ -87,6 +100,18 @@ mod tests {
         assert_eq!(slots.first(), (4, 5));
         slots.set(4, 20);
         assert_eq!(slots.first(), (3, 10));
+    }
+
+    #[test]
+    fn time_moves_on_to_each_event_and_then_to_the_end() {
+        let mut slots = Slots::new(2);
+        slots.set(1, 5);
+        let mut now = 0;
+        assert_eq!((slots.next(&mut now, 4), now), (None, 4));
+        assert_eq!((slots.next(&mut now, 5), now), (Some(1), 5));
+        slots.set(1, NEVER);
+        assert_eq!((slots.next(&mut now, 7), now), (None, 7));
+        assert_eq!((slots.next(&mut now, NEVER), now), (None, 7));
     }
 
     proptest! {

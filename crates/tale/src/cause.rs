@@ -24,7 +24,8 @@ pub enum Cause {
     Interrupt,
     /// The hypervisor had the CPU.
     Stolen,
-    /// Batch, or another thread, ran on a lane of the same core: the part of the time on CPU that it cost.
+    /// A thread of the service worked on it while batch ran on a lane of the same core. What that cost is what such time
+    /// exceeds the normal by.
     Sibling,
     /// The kernel filled in a page.
     PageFault,
@@ -34,8 +35,10 @@ pub enum Cause {
     Safepoint,
     /// It waited for a lock, in the kernel or in user space, that another thread held.
     Lock,
-    /// Its thread slept, and another thread of the service woke it: a hand-over inside the service.
+    /// Its thread slept until another thread woke it, and it is not known that it waited for a lock.
     HandOver,
+    /// Its thread slept until a time that the program had set.
+    Timer,
     /// It waited for a disk.
     Disk,
     /// The kernel freed memory first.
@@ -56,7 +59,7 @@ pub enum Cause {
 
 impl Cause {
     /// All causes.
-    pub const ALL: [Cause; 22] = [
+    pub const ALL: [Cause; 23] = [
         Cause::OnCpu,
         Cause::NetworkReceive,
         Cause::ServiceQueue,
@@ -71,6 +74,7 @@ impl Cause {
         Cause::Safepoint,
         Cause::Lock,
         Cause::HandOver,
+        Cause::Timer,
         Cause::Disk,
         Cause::Reclaim,
         Cause::Throttled,
@@ -88,7 +92,7 @@ impl Cause {
             Cause::ServiceQueue => &[Kind::DataReady, Kind::RequestStarted],
             Cause::OnCpu | Cause::RunQueue => &[Kind::Switched],
             Cause::Migration => &[Kind::Migrated, Kind::Switched],
-            Cause::IdleExit => &[Kind::IdleLeft],
+            Cause::IdleExit => &[Kind::IdleLeft, Kind::Switched],
             Cause::Interrupt => &[Kind::Interrupt, Kind::Softirq],
             Cause::Stolen => &[Kind::Stolen],
             Cause::Sibling => &[Kind::Overlap],
@@ -96,14 +100,65 @@ impl Cause {
             Cause::Collection | Cause::Safepoint => &[Kind::PauseBegan, Kind::PauseEnded],
             Cause::Lock => &[Kind::Switched, Kind::Woken, Kind::SyscallEntered],
             Cause::HandOver => &[Kind::Switched, Kind::Woken],
-            Cause::Disk => &[Kind::DiskIssued, Kind::DiskCompleted],
+            Cause::Timer => &[Kind::Switched, Kind::Woken, Kind::SyscallEntered],
+            Cause::Disk => &[Kind::Switched, Kind::DiskCompleted],
             Cause::Reclaim => &[Kind::ReclaimBegan, Kind::ReclaimEnded],
             Cause::Throttled => &[Kind::Throttled],
-            Cause::Frozen => &[Kind::Frozen, Kind::SignalDelivered],
+            Cause::Frozen => &[Kind::Frozen],
             Cause::SendBuffer => &[Kind::Sent, Kind::Transmitted],
             Cause::Retransmission => &[Kind::Retransmitted],
             Cause::Downstream => &[Kind::Sent, Kind::DataReady, Kind::Received],
             Cause::NotExplained => &[],
+        }
+    }
+
+    /// What it is called where people read.
+    pub fn words(self) -> &'static str {
+        match self {
+            Cause::OnCpu => "work on it",
+            Cause::NetworkReceive => "network, receiving",
+            Cause::ServiceQueue => "queue in the service",
+            Cause::RunQueue => "wait for a CPU",
+            Cause::Migration => "move to another CPU",
+            Cause::IdleExit => "wake-up of an idle CPU",
+            Cause::Interrupt => "interrupt",
+            Cause::Stolen => "stolen by the hypervisor",
+            Cause::Sibling => "work beside batch",
+            Cause::PageFault => "page fault",
+            Cause::Collection => "garbage collection",
+            Cause::Safepoint => "pause of the runtime",
+            Cause::Lock => "lock",
+            Cause::HandOver => "wait for another thread",
+            Cause::Timer => "sleep until a set time",
+            Cause::Disk => "disk",
+            Cause::Reclaim => "memory reclaim",
+            Cause::Throttled => "CPU quota used up",
+            Cause::Frozen => "frozen or stopped",
+            Cause::SendBuffer => "response in the send buffer",
+            Cause::Retransmission => "segment sent again",
+            Cause::Downstream => "answer of another service",
+            Cause::NotExplained => "not explained",
+        }
+    }
+
+    /// Its place in the order of precedence: where several are true at once, time goes to the highest. Those with 0 are
+    /// stretches of a request's way, of which one at a time is true.
+    pub fn precedence(self) -> u8 {
+        match self {
+            Cause::Stolen => 13,
+            Cause::Frozen => 12,
+            Cause::Throttled => 11,
+            Cause::Collection | Cause::Safepoint => 10,
+            Cause::Interrupt => 9,
+            Cause::Disk => 8,
+            Cause::Reclaim => 7,
+            Cause::PageFault => 6,
+            Cause::Lock => 5,
+            Cause::Migration => 4,
+            Cause::IdleExit => 3,
+            Cause::RunQueue => 2,
+            Cause::Sibling => 1,
+            _ => 0,
         }
     }
 

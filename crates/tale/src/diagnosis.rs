@@ -9,7 +9,7 @@ use crate::cause::Cause;
 pub struct Finding {
     /// The cause.
     pub cause: Cause,
-    /// Slow requests in which it took the largest part of the time above the normal.
+    /// Slow requests for which it is claimed: it took most of their time above the normal.
     pub requests: u64,
     /// Time above the normal that it explains, of all slow requests.
     pub tail_ns: u64,
@@ -30,10 +30,31 @@ pub struct Diagnosis {
     pub requests: u64,
     /// Of those, slower than the objective.
     pub slow: u64,
+    /// Of those, requests of which no cause explains most of the time above the normal.
+    pub mixed: u64,
+    /// Requests whose way is not known: records of them are missing.
+    pub incomplete: u64,
+    /// Latency of half of the requests that were not slow, at most.
+    pub normal_ns: u64,
+    /// Time above the normal of all slow requests.
+    pub tail_ns: u64,
     /// The objective; where none was given, the percentile that was taken for it.
     pub slo_ns: u64,
     /// The causes, the largest first. "Not explained" is one of them, where it is.
     pub findings: Vec<Finding>,
     /// Causes that could not be told here, and why.
     pub cannot_tell: Vec<(Cause, String)>,
+}
+
+/// Requests of about the same latency: what a picture of the distribution, coloured by cause, is made of.
+#[derive(Debug, Clone, PartialEq, Serialize, Deserialize)]
+pub struct Bar {
+    /// Latencies from here,
+    pub from_ns: u64,
+    /// up to here, this excluded.
+    pub to_ns: u64,
+    /// How many requests.
+    pub requests: u64,
+    /// What their time went to, all together.
+    pub causes: Vec<(Cause, u64)>,
 }

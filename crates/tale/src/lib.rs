@@ -11,7 +11,10 @@
 #![forbid(unsafe_code)]
 #![warn(missing_docs)]
 
+pub mod advice;
+pub mod builder;
 pub mod cause;
+pub mod diagnoser;
 pub mod diagnosis;
 pub mod record;
 pub mod timeline;

@@ -102,10 +102,35 @@ impl Kinds {
         Kinds(self.0 | 1 << kind as u32)
     }
 
+    /// These without `kind`.
+    pub fn without(self, kind: Kind) -> Kinds {
+        Kinds(self.0 & !(1 << kind as u32))
+    }
+
     /// Whether `kind` is one of them.
     pub fn has(self, kind: Kind) -> bool {
         self.0 & 1 << kind as u32 != 0
     }
+}
+
+/// Why a thread left the CPU, in the detail of [`Kind::Switched`]; the numbers of `enum sidelane_tale_leave`.
+#[allow(missing_docs, reason = "abi/tale.h says what each means")]
+pub mod leave {
+    pub const PREEMPTED: u32 = 0;
+    pub const SLEEPS: u32 = 1;
+    pub const BLOCKED: u32 = 2;
+    pub const STOPPED: u32 = 3;
+    pub const ENDED: u32 = 4;
+}
+
+/// What a runtime pauses for, in the detail of [`Kind::PauseBegan`]; the numbers of `enum sidelane_tale_pause`.
+#[allow(missing_docs, reason = "abi/tale.h says what each means")]
+pub mod pause {
+    pub const OTHER: u32 = 0;
+    pub const YOUNG_COLLECTION: u32 = 1;
+    pub const FULL_COLLECTION: u32 = 2;
+    pub const SAFEPOINT: u32 = 3;
+    pub const CLASS_LOADING: u32 = 4;
 }
 
 /// A thread and its process; 0 and 0 where no thread did something.

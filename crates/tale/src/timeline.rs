@@ -21,6 +21,32 @@ pub struct Span {
     pub by_tid: u32,
     /// Process of that thread.
     pub by_pid: u32,
+    /// What the cause says more: a lock's address, a pause (`record::pause`), a disk's device, an interrupt's number,
+    /// bytes that lay in the send buffer, the peer's port of a call. 0 for nothing.
+    pub detail: u64,
+    /// The request that the thread worked on then, if it was not this one; 0 for none.
+    pub behind: u64,
+}
+
+impl Span {
+    /// How long it is.
+    pub fn length_ns(&self) -> u64 {
+        self.to_ns - self.from_ns
+    }
+}
+
+/// Why nothing is told of a request but its times.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Serialize, Deserialize)]
+#[serde(rename_all = "kebab-case")]
+pub enum Incomplete {
+    /// Records were lost while it was under way.
+    Lost,
+    /// It began before the trace, or before what memory holds of it.
+    Earlier,
+    /// The trace, or its connection, ended before its response had left.
+    Cut,
+    /// It went through more threads, or lay in more pieces, than one request may keep.
+    TooMuch,
 }
 
 /// One request, whole.
@@ -43,6 +69,8 @@ pub struct Timeline {
     pub ended_ns: u64,
     /// End to end.
     pub spans: Vec<Span>,
+    /// Set if the records do not suffice: all its time is then one span, "not explained".
+    pub incomplete: Option<Incomplete>,
 }
 
 impl Timeline {
@@ -53,6 +81,6 @@ impl Timeline {
 
     /// Time that went to `cause`.
     pub fn of_cause_ns(&self, cause: Cause) -> u64 {
-        self.spans.iter().filter(|span| span.cause == cause).map(|span| span.to_ns - span.from_ns).sum()
+        self.spans.iter().filter(|span| span.cause == cause).map(Span::length_ns).sum()
     }
 }

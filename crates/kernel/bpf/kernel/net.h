@@ -26,8 +26,17 @@ enum {
 
 #pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
 
+struct sock;
+
 struct sk_buff {
+	struct sock *sk;
 	char cb[48];
+	unsigned int len;
+	__be16 protocol;
+	__u16 transport_header;
+	__u16 network_header;
+	unsigned char *head;
+	unsigned char *data;
 };
 
 struct sk_buff_head {
@@ -36,7 +45,31 @@ struct sk_buff_head {
 
 struct tcp_skb_cb {
 	__u8 tcp_flags;
+	__u32 ack_seq;
 };
+
+struct iphdr {
+	__u8 ihl : 4;
+	__be16 tot_len;
+	__u8 protocol;
+};
+
+struct ipv6hdr {
+	__be16 payload_len;
+	__u8 nexthdr;
+};
+
+struct tcphdr {
+	__be16 source;
+	__be16 dest;
+	__be32 seq;
+	__be32 ack_seq;
+	__u16 doff : 4;
+};
+
+typedef struct {
+	__s64 counter;
+} atomic64_t;
 
 struct ns_common {
 	unsigned int inum;
@@ -53,6 +86,9 @@ typedef struct {
 struct sock_common {
 	possible_net_t skc_net;
 	__u16 skc_num;
+	__be16 skc_dport;
+	__u16 skc_family;
+	atomic64_t skc_cookie;
 	volatile unsigned char skc_state;
 };
 
@@ -65,7 +101,10 @@ struct sock {
 struct tcp_sock {
 	__u32 rcv_nxt;
 	__u32 copied_seq;
+	__u32 snd_una;
+	__u32 snd_nxt;
 	__u32 write_seq;
+	__u32 retrans_out;
 	__u64 tcp_clock_cache;
 };
 

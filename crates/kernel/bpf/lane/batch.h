@@ -82,11 +82,17 @@ static __always_inline void lent_turn_ends(struct sidelane_lane_role *role, stru
 	stats->lent_overlap_ns += both_ns - leaked_ns;
 }
 
-static __always_inline void batch_turn_ends(struct sidelane_lane_role *role, struct sidelane_lane_stats *stats,
-					    struct sidelane_hold_word *hold, uint32_t pid, uint64_t now_ns)
+/* A turn of the thread `pid` of batch ends on `cpu`. */
+CHECKED_ALONE int batch_turn_ends(uint32_t cpu, uint32_t pid, uint64_t now_ns)
 {
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
+
+	if (!role || !stats || !hold)
+		return 0;
 	uint64_t began_ns = stats->batch_since_ns;
-	uint64_t clock_ns = partners_lc_clock_ns(role, now_ns);
+	uint64_t clock_ns = partners_lc_clock_ns(cpu, now_ns);
 	bool lent = ext_is_on() ? ext_turn_was_lent(stats, hold) : stats->turn_is_lent;
 	uint64_t stolen_ns = surely_stolen_ns(role, stats, !lent && (hold->holder_pid || ext_is_on()));
 	uint64_t both_ns = above(above(clock_ns, stats->overlap_mark_ns), stolen_ns);
@@ -96,11 +102,11 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role, str
 	if (looks_for_itself(pid)) {
 		/* Its own books say how much of this it napped, and how fast it reacted. */
 		stats->overlap_ns += both_ns;
-		return;
+		return 0;
 	}
 	if (lent) {
 		lent_turn_ends(role, stats, began_ns, both_ns, now_ns);
-		return;
+		return 0;
 	}
 	stats->overlap_ns += both_ns;
 	for_each_partner(lane, role) {
@@ -108,6 +114,7 @@ static __always_inline void batch_turn_ends(struct sidelane_lane_role *role, str
 		if (request && load_once(request->busy))
 			record(stats->off_hist, above(both_ran_ns(request, began_ns, now_ns), stolen_ns));
 	}
+	return 0;
 }
 
 /* The holder takes a lane for which batch waits, but on which it does not run: no reaction
@@ -121,11 +128,16 @@ static __always_inline void holder_was_first(struct sidelane_lane_role *role, st
 	}
 }
 
-static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane_role *role,
-					      struct sidelane_lane_stats *stats, struct sidelane_hold_word *hold,
-					      struct task_struct *prev, struct task_struct *next, uint64_t now_ns)
+/* A turn of the thread `pid` of batch begins on `cpu`, after the thread `before`. */
+CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid, uint64_t now_ns)
 {
-	bool after_hold = is_holder(hold, prev) || ext_took_back(cpu);
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	struct sidelane_lane_stats *stats = bpf_map_lookup_elem(&lane_stats, &cpu);
+	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
+
+	if (!role || !stats || !hold)
+		return 0;
+	bool after_hold = is_holder(hold, before) || ext_took_back(cpu);
 	uint64_t lc_off_ns = 0;
 	bool busy = a_partner_is_busy(role);
 	uint64_t stolen_ns = above(stats->stolen_seen_ns, load_once(stats->stolen_mark_ns));
@@ -133,7 +145,7 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 	begin_stolen(role, stats);
 	stats->batch_since_ns = now_ns;
 	stats->turn_is_lent = load_once(hold->state) == SIDELANE_LENT;
-	stats->overlap_mark_ns = partners_lc_clock_ns(role, now_ns);
+	stats->overlap_mark_ns = partners_lc_clock_ns(cpu, now_ns);
 	/* Where a lane is held from elsewhere, one that was let in just before is no leak. */
 	if (load_once(hold->state) == SIDELANE_HELD && (busy || !ext_is_on()))
 		stats->leaks++;
@@ -145,27 +157,31 @@ static __always_inline void batch_turn_begins(uint32_t cpu, struct sidelane_lane
 		if (off_ns > lc_off_ns)
 			lc_off_ns = off_ns;
 	}
-	if (looks_for_itself(next->pid))
-		return;
+	if (looks_for_itself(pid))
+		return 0;
 	if (stats->turn_is_lent && a_waited_request_runs(role))
 		summon(cpu, SIDELANE_LENT, false);
 	else if (busy)
 		summon(cpu, SIDELANE_RELEASED, false);
 	else if (after_hold && lc_off_ns && now_ns >= lc_off_ns)
 		record(stats->on_hist, above(now_ns - lc_off_ns, stolen_ns));
+	return 0;
 }
 
 /* One thread of batch follows another on a lane that nobody had to come to for that. If the service
  * has started meanwhile, the one before may have looked for itself, or been on its way out, and this
  * one is not: the second entrance is here, too. */
-static __always_inline void batch_turn_goes_on(uint32_t cpu, struct sidelane_lane_role *role, struct task_struct *next)
+CHECKED_ALONE int batch_turn_goes_on(uint32_t cpu, uint32_t pid)
 {
-	if (looks_for_itself(next->pid))
-		return;
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+
+	if (!role || looks_for_itself(pid))
+		return 0;
 	if (a_partner_is_busy(role))
 		summon(cpu, SIDELANE_RELEASED, false);
 	if (a_waited_request_runs(role))
 		summon(cpu, SIDELANE_LENT, false);
+	return 0;
 }
 
 #endif

@@ -29,10 +29,14 @@ static __always_inline uint64_t lc_clock_ns(uint32_t lane, uint64_t now_ns)
 	return done_ns + (since_ns && now_ns > since_ns ? now_ns - since_ns : 0);
 }
 
-static __always_inline uint64_t partners_lc_clock_ns(struct sidelane_lane_role *role, uint64_t now_ns)
+/* The same, on the partners of a batch lane. */
+CHECKED_ALONE uint64_t partners_lc_clock_ns(uint32_t cpu, uint64_t now_ns)
 {
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 	uint64_t sum_ns = 0;
 
+	if (!role)
+		return 0;
 	for_each_partner(lane, role)
 		sum_ns += lc_clock_ns(lane, now_ns);
 	return sum_ns;

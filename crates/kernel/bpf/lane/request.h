@@ -24,10 +24,13 @@ static __always_inline bool batch_is_on(uint32_t lane)
 }
 
 /* The caller has just set the lane's word to busy, with a full barrier. */
-static __always_inline void service_starts(uint32_t cpu, struct sidelane_lane_role *role)
+CHECKED_ALONE int service_starts(uint32_t cpu)
 {
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 	bool lc_pays = cpu == bpf_get_smp_processor_id();
 
+	if (!role)
+		return 0;
 	count_busy_lane(role, 1);
 	for_each_partner(lane, role) {
 		if (!batch_is_on(lane))
@@ -35,6 +38,7 @@ static __always_inline void service_starts(uint32_t cpu, struct sidelane_lane_ro
 		mark_stolen(lane);
 		summon(lane, SIDELANE_RELEASED, lc_pays);
 	}
+	return 0;
 }
 
 static __always_inline bool is_held(uint32_t lane)
@@ -45,8 +49,12 @@ static __always_inline bool is_held(uint32_t lane)
 }
 
 /* The caller has just set the lane's word to not busy, with a full barrier. */
-static __always_inline void service_stops(struct sidelane_lane_role *role)
+CHECKED_ALONE int service_stops(uint32_t cpu)
 {
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+
+	if (!role)
+		return 0;
 	count_busy_lane(role, -1);
 	for_each_partner(lane, role) {
 		if (is_held(lane))
@@ -54,6 +62,7 @@ static __always_inline void service_stops(struct sidelane_lane_role *role)
 		if (ext_is_on())
 			ext_let_in(lane);
 	}
+	return 0;
 }
 
 static __always_inline bool make_busy(struct sidelane_lane_word *word, uint64_t now_ns)
@@ -92,7 +101,7 @@ static __always_inline void service_woken(struct task_struct *task, uint32_t cpu
 	if (!role || !word || role->role != SIDELANE_ROLE_REQUEST || load_once(word->busy))
 		return;
 	if (classify(task) == SIDELANE_LC && may_run_on(task, cpu) && make_busy(word, bpf_ktime_get_ns()))
-		service_starts(cpu, role);
+		service_starts(cpu);
 }
 
 #endif

@@ -6,13 +6,23 @@
 #define SIDELANE_REQUEST_ARRIVAL_H
 
 #include "requests/queue.h"
+#ifdef SIDELANE_TALE
+#include "tale/sockets.h"
+#else
+#include "tale/none.h"
+#endif
 
-static __always_inline bool is_a_services_port(const struct sock *sock)
+static __always_inline bool is_services(uint32_t port)
 {
-	uint32_t port = sock->__sk_common.skc_num, index = port / 64;
+	uint32_t index = port / 64;
 	uint64_t *ports = bpf_map_lookup_elem(&service_ports, &index);
 
 	return ports && load_once(*ports) >> (port % 64) & 1;
+}
+
+static __always_inline bool is_a_services_port(const struct sock *sock)
+{
+	return is_services(sock->__sk_common.skc_num);
 }
 
 /* The service that listens at the connection's port, in its network namespace. */
@@ -112,8 +122,10 @@ int BPF_PROG(request_data, const struct sock *sock)
 	}
 	if ((int)(seq - conn->seen_seq) <= 0)
 		return 0;
+	uint32_t bytes = seq - conn->seen_seq;
 	conn->seen_seq = seq;
 	conn->data_ns = segment_came_ns(tcp);
+	tale_data_ready(sock, seq, bytes, conn->data_ns);
 	if (ends_message(sock))
 		message_arrives(conn, tcp, conn->data_ns);
 	return 0;

@@ -29,8 +29,12 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 {
 	uint32_t service = conn->service;
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
-	struct sidelane_request_record *record = ring ? bpf_ringbuf_reserve(ring, sizeof(*record), 0) : 0;
 
+	tale_finished(conn, cpu, now_ns);
+	/* Nobody wants records of this service. */
+	if (!ring)
+		return;
+	struct sidelane_request_record *record = bpf_ringbuf_reserve(ring, sizeof(*record), 0);
 	if (!record) {
 		__sync_fetch_and_add(&books->dropped, 1);
 		return;
@@ -79,6 +83,7 @@ static __always_inline void begin_next(struct connection *conn, struct request_t
 	conn->queue_len = message->queue_len;
 	begin_at(conn, message->arrived_ns, cpu, now_ns);
 	works_on(thread, conn->number, conn->arrived_ns, now_ns, true);
+	tale_started(conn, cpu);
 	thread->more = 1;
 }
 
@@ -101,11 +106,13 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 					   struct sidelane_request_books *books, struct task_struct *task, uint32_t cpu,
 					   uint64_t now_ns)
 {
-	struct lane_load *load = lane_load(cpu);
+	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 	uint64_t batch_ns = partners_batch_ns(cpu, now_ns);
 
-	if (conn->receiver != (uint32_t)task->pid)
+	if (conn->receiver != (uint32_t)task->pid) {
 		find_start(conn, thread, cpu);
+		tale_started(conn, cpu);
+	}
 	conn->left--;
 	conn->sends = 1;
 	/* Before the record: an atomic addition waits for all stores before it, and those to the ring are slow. */
@@ -128,12 +135,17 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 SEC("tp_btf/sock_send_length")
 int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 {
-	if (length <= 0 || !is_a_services_port(sock))
+	if (length <= 0)
 		return 0;
+	if (!is_a_services_port(sock)) {
+		tale_elsewhere(sock, SIDELANE_TALE_SENT, length);
+		return 0;
+	}
 	struct task_struct *task = bpf_get_current_task_btf();
+	struct tcp_sock *tcp = tcp_of(sock);
 	uint32_t identity = identity_of(task->tgid), service = number_of(identity);
 	struct sidelane_request_books *books = books_of(service);
-	if (!books || class_of(identity) != SIDELANE_LC || !tcp_of(sock))
+	if (!books || class_of(identity) != SIDELANE_LC || !tcp)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, sock, 0, 0);
 	if (conn && conn->service && conn->service != service)
@@ -148,6 +160,7 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 	thread->service = service;
 	uint32_t cpu = bpf_get_smp_processor_id();
 	uint64_t now_ns = bpf_ktime_get_ns();
+	tale_sent(sock, tcp, conn, length, cpu, now_ns);
 	if (conn->left) {
 		finish_request(conn, thread, books, task, cpu, now_ns);
 	} else {
@@ -160,6 +173,8 @@ int BPF_PROG(request_sent, struct sock *sock, int length, int flags)
 SEC("tp_btf/inet_sock_set_state")
 int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 {
+	if (is_a_services_port(sock))
+		tale_state(sock, old, new);
 	if (new != TCP_CLOSE)
 		return 0;
 	struct connection *conn = bpf_sk_storage_get(&connections, (void *)sock, 0, 0);

@@ -28,9 +28,11 @@ static __always_inline uint32_t publish_queue_len(struct sidelane_request_books 
 	return len;
 }
 
-/* Returns the queue's new length. */
+/* Returns the queue's new length. A trace alone has nobody who asks for it, only for what is handed over. */
 static __always_inline uint32_t change_queue(struct sidelane_request_books *books, int64_t queued, int64_t handed)
 {
+	if (!settings.lanes && !handed)
+		return 0;
 	if (queued)
 		__sync_fetch_and_add(&books->queued, queued);
 	if (handed)

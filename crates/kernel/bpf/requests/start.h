@@ -39,7 +39,7 @@ static __always_inline void take_messages(struct connection *conn, struct tcp_so
 /* It arrived before another request on this lane had finished. */
 static __always_inline bool has_waited(struct connection *conn, struct message *message, uint32_t cpu)
 {
-	struct lane_load *load = lane_load(cpu);
+	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 	struct sidelane_request_word *word = request_word(cpu);
 
 	if (!load || !word)
@@ -52,7 +52,7 @@ static __always_inline bool has_waited(struct connection *conn, struct message *
 
 static __always_inline void count_on_lane(struct connection *conn, uint32_t cpu)
 {
-	struct lane_load *load = lane_load(cpu);
+	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 
 	if (!load)
 		return;
@@ -62,7 +62,7 @@ static __always_inline void count_on_lane(struct connection *conn, uint32_t cpu)
 
 static __always_inline void uncount_on_lane(struct connection *conn)
 {
-	struct lane_load *load = lane_load(conn->lane);
+	struct lane_load *load = settings.lanes ? lane_load(conn->lane) : 0;
 
 	if (!load || !conn->on_lane)
 		return;
@@ -119,8 +119,12 @@ static __always_inline bool is_open(struct connection *conn)
 SEC("tp_btf/sock_recv_length")
 int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 {
-	if (length <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE) || !is_a_services_port(sock))
+	if (length <= 0 || flags & (MSG_PEEK | MSG_ERRQUEUE))
 		return 0;
+	if (!is_a_services_port(sock)) {
+		tale_elsewhere(sock, SIDELANE_TALE_RECEIVED, length);
+		return 0;
+	}
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tcp_sock *tcp = tcp_of(sock);
 	uint32_t identity = identity_of(task->tgid), service = number_of(identity);
@@ -154,6 +158,7 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	else
 		works_on(thread, conn->number, conn->arrived_ns, conn->started_ns, conn->waited);
 	show_request(cpu, thread, 0, now_ns);
+	tale_received(sock, tcp, conn, length, cpu, now_ns);
 	if (begins && conn->waited && !conn->handed)
 		request_that_waited_starts(cpu);
 	return 0;

@@ -138,6 +138,7 @@ struct connection {
 	uint64_t arrived_ns;
 	uint64_t started_ns;
 	uint64_t batch_ns; /* the partners' batch clock at its start */
+	uint64_t cookie; /* of the socket; only where there is a trace */
 	struct counts counts; /* at its start */
 	struct message messages[MESSAGES];
 };

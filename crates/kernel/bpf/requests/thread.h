@@ -38,9 +38,9 @@ static __always_inline uint64_t batch_clock_ns(uint32_t lane, uint64_t now_ns)
 
 /* The same on the partners of a request lane. Two readings differ by that time; one alone means
  * nothing, and may have wrapped. */
-static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
+CHECKED_ALONE uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
 {
-	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	struct sidelane_lane_role *role = settings.lanes ? bpf_map_lookup_elem(&lane_roles, &cpu) : 0;
 	uint64_t sum_ns = 0;
 
 	if (!role || role->role != SIDELANE_ROLE_REQUEST)
@@ -51,15 +51,16 @@ static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
 }
 
 /* A request that had to wait gets its lanes back, if they were lent beside the one before. */
-static __always_inline void request_that_waited_starts(uint32_t cpu)
+CHECKED_ALONE int request_that_waited_starts(uint32_t cpu)
 {
-	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+	struct sidelane_lane_role *role = settings.lanes ? bpf_map_lookup_elem(&lane_roles, &cpu) : 0;
 
 	if (!role || role->role != SIDELANE_ROLE_REQUEST || role->lends_to_waited)
-		return;
+		return 0;
 	for_each_partner(lane, role) {
 		summon(lane, SIDELANE_LENT, true);
 	}
+	return 0;
 }
 
 /* Says in the lane's word what the thread on it works on. `finished_ns` is not 0 if it has just
@@ -81,7 +82,11 @@ static __always_inline void show_request(uint32_t cpu, struct request_thread *th
 		store_once(word->finished_ns, finished_ns);
 		store_once(word->finished, word->finished + 1);
 	}
-	__sync_lock_test_and_set(&word->stamp_ns, now_ns > last_ns ? now_ns : last_ns + 1);
+	uint64_t stamp_ns = now_ns > last_ns ? now_ns : last_ns + 1;
+	if (settings.lanes)
+		__sync_lock_test_and_set(&word->stamp_ns, stamp_ns);
+	else
+		store_once(word->stamp_ns, stamp_ns);
 }
 
 static __always_inline void works_on(struct request_thread *thread, uint64_t number, uint64_t arrived_ns,

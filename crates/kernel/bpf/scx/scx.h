@@ -108,7 +108,7 @@ static __always_inline void ext_stop_lending(struct sidelane_hold_word *hold)
 
 /* Has the scheduler look at a lane that batch is to leave. A lane that is not lent is refused by
  * what its request lanes do, so its state stays; one that is lent is so no longer. */
-__noinline int ext_summon(uint32_t cpu, uint32_t from_state, uint32_t lc_pays)
+CHECKED_ALONE int ext_summon(uint32_t cpu, uint32_t from_state, uint32_t lc_pays)
 {
 	struct sidelane_hold_word *hold = bpf_map_lookup_elem(&hold_words, &cpu);
 
@@ -131,7 +131,7 @@ __noinline int ext_summon(uint32_t cpu, uint32_t from_state, uint32_t lc_pays)
 /* The service has stopped beside a lane. Whether batch waits for just this one is not known; that
  * it has anybody to run is. Whether the lane idles only the kick itself can tell: a lane that is
  * just leaving batch looks as if it ran it. */
-__noinline int ext_let_in(uint32_t cpu)
+CHECKED_ALONE int ext_let_in(uint32_t cpu)
 {
 	struct sidelane_ext_word *ext = ext_word();
 

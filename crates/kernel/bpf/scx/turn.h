@@ -17,7 +17,7 @@ static __always_inline bool ext_turn_was_lent(struct sidelane_lane_stats *stats,
 
 /* How long batch ran beside a request after the lane stopped being lent, in a turn that ends now
  * on this CPU. */
-__noinline uint64_t ext_after_lent_ns(uint64_t began_ns, uint64_t now_ns)
+CHECKED_ALONE uint64_t ext_after_lent_ns(uint64_t began_ns, uint64_t now_ns)
 {
 	uint32_t cpu = bpf_get_smp_processor_id();
 	struct sidelane_lane_role *role = batch_lane(cpu);

@@ -1,5 +1,7 @@
 //! What a tracker is able to do. What it does for each service and each lane is said when they are added.
 
+use crate::tale::TraceOptions;
+
 /// What is loaded into the kernel besides the tracking of lanes. The fewer, the cheaper is a switch.
 #[derive(Clone, Copy, Debug, Default)]
 pub struct Features {
@@ -22,6 +24,8 @@ pub struct Features {
     pub single_lanes: bool,
     /// Who has each CPU for how long is written down, for a look at the whole machine.
     pub shares: bool,
+    /// What happens on the way of requests is recorded: see [`crate::tale`]. Not together with a scheduler.
+    pub trace: Option<TraceOptions>,
     /// A thread of this process plays the hypervisor, and says what it takes: to see how true the books are.
     pub thief: bool,
 }

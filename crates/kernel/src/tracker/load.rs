@@ -3,13 +3,15 @@
 use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 
+use libbpf_rs::btf::Btf;
 use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder};
 
 use crate::mapped::MappedArray;
 
 use crate::identities::Identities;
 use crate::promises::Promises;
-use crate::stolen::StolenFrom;
+use crate::stolen::{StolenFrom, offset_from_run_queue};
+use crate::tale;
 
 use super::error::{TrackerError, bpf};
 use super::features::Features;
@@ -17,6 +19,9 @@ use super::parts::{choose_programs, prepare_counter_map, prepare_guard_map, prep
 use sidelane_host::cpulist::CpuSet;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
+
+/// The same with the programs of a trace in it.
+static PROGRAM_WITH_TRACE: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_tale.bpf.o"));
 
 /// The same with a scheduler for batch in it.
 static PROGRAM_WITH_SCHEDULER: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes_scx.bpf.o"));
@@ -51,10 +56,16 @@ struct Settings {
     groups: u32,
     interference: u32,
     shares: u32,
+    lanes: u32,
+    trace_carrier: u32,
+    trace_records: u32,
+    trace_long_ns: u32,
+    preempt_count_offset: i64,
 }
 
 impl Settings {
-    fn of(features: Features, stolen_from: StolenFrom) -> Self {
+    fn of(features: Features, stolen_from: StolenFrom, cpu_count: usize) -> Self {
+        let trace = features.trace.unwrap_or_default();
         Self {
             stolen_offset: stolen_from.offset(),
             stolen_from: stolen_from.number(),
@@ -65,14 +76,27 @@ impl Settings {
             groups: features.groups.into(),
             interference: features.interference.into(),
             shares: features.shares.into(),
+            lanes: features.trace.is_none_or(|trace| trace.lanes).into(),
+            trace_carrier: trace.carrier as u32,
+            trace_records: trace.records_a_cpu(cpu_count),
+            trace_long_ns: trace.long.as_nanos() as u32,
+            preempt_count_offset: features.trace.map_or(0, |_| preempt_count_offset()),
         }
     }
 
     fn bytes(&self) -> Vec<u8> {
         let before = [self.stolen_from, self.requests, self.turns, self.self_checking, self.counters];
-        let numbers = before.into_iter().chain([self.groups, self.interference, self.shares]);
-        self.stolen_offset.to_ne_bytes().into_iter().chain(numbers.flat_map(u32::to_ne_bytes)).collect()
+        let trace = [self.lanes, self.trace_carrier, self.trace_records, self.trace_long_ns];
+        let numbers = before.into_iter().chain([self.groups, self.interference, self.shares]).chain(trace);
+        let first = self.stolen_offset.to_ne_bytes().into_iter();
+        first.chain(numbers.flat_map(u32::to_ne_bytes)).chain(self.preempt_count_offset.to_ne_bytes()).collect()
     }
+}
+
+/// From a CPU's run queue to the count that says whether it serves an interrupt; 0 if that is not known.
+fn preempt_count_offset() -> i64 {
+    let kernel = Btf::from_vmlinux().ok();
+    kernel.and_then(|kernel| offset_from_run_queue(&kernel, "__preempt_count")).unwrap_or(0)
 }
 
 /// One array entry for each CPU that the kernel may ever number.
@@ -87,7 +111,11 @@ pub(super) fn open_and_load(
     features: Features,
     stolen_from: StolenFrom,
 ) -> Result<Object, TrackerError> {
-    let program = if features.scheduler { PROGRAM_WITH_SCHEDULER } else { PROGRAM };
+    let program = match features.trace {
+        _ if features.scheduler => PROGRAM_WITH_SCHEDULER,
+        Some(_) => PROGRAM_WITH_TRACE,
+        None => PROGRAM,
+    };
     let mut open = ObjectBuilder::default().open_memory(program).map_err(bpf("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
@@ -111,10 +139,14 @@ pub(super) fn open_and_load(
             map.set_max_entries(Identities::words() as u32).map_err(bpf("size the table of processes"))?;
         }
         if name.ends_with(".rodata") {
-            map.set_initial_value(&Settings::of(features, stolen_from).bytes()).map_err(bpf("set what is tracked"))?;
+            map.set_initial_value(&Settings::of(features, stolen_from, cpu_count).bytes())
+                .map_err(bpf("set what is tracked"))?;
         }
         prepare_request_map(&mut map, features.requests, cpu_count).map_err(bpf("size the request arrays"))?;
         prepare_counter_map(&mut map, features.counters).map_err(bpf("choose the counters' maps"))?;
+        if let Some(trace) = &features.trace {
+            tale::prepare_map(&mut map, trace, cpu_count).map_err(bpf("size the trace's arrays"))?;
+        }
         prepare_guard_map(&mut map, features.interference, cpu_count).map_err(bpf("size the guard's arrays"))?;
     }
     choose_programs(&mut open, features.requests);
@@ -127,6 +159,9 @@ pub(super) fn open_and_load(
     let needless = [woken, exec, timer, groups, guard];
     for mut program in open.progs_mut().filter(|program| needless.iter().any(|name| program.name() == *name)) {
         program.set_autoload(false);
+    }
+    if let Some(trace) = &features.trace {
+        tale::leave_out(&mut open, trace);
     }
     open.load().map_err(|source| match source.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),
@@ -178,9 +213,14 @@ mod tests {
             counters,
             groups,
             interference,
-            shares
+            shares,
+            lanes,
+            trace_carrier,
+            trace_records,
+            trace_long_ns,
+            preempt_count_offset
         );
-        let settings = Settings::of(Features::default(), StolenFrom::Unseen);
+        let settings = Settings::of(Features::default(), StolenFrom::Unseen, 2);
         assert_eq!(settings.bytes().len(), size_of::<Settings>());
     }
 }

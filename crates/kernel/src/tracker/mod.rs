@@ -201,6 +201,13 @@ impl Tracker {
         variables.trace_on.store(on.into(), Ordering::Release);
     }
 
+    /// How often a program was left out because an interrupt came while the same one ran on that CPU.
+    pub fn missed(&self) -> Result<u64, TrackerError> {
+        let object = self.object.borrow();
+        let loaded = object.progs().filter(|program| program.as_fd().as_raw_fd() >= 0);
+        loaded.map(|program| recursion_misses(program.as_fd().as_raw_fd())).sum()
+    }
+
     /// The map `name`.
     ///
     /// # Panics
@@ -247,6 +254,17 @@ impl Numbers {
 
     fn free(&self, number: Number) {
         self.taken.set(self.taken.get() & !(1 << number.get()));
+    }
+}
+
+fn recursion_misses(program: i32) -> Result<u64, TrackerError> {
+    let mut info = libbpf_sys::bpf_prog_info::default();
+    let mut len = size_of_val(&info) as u32;
+    // SAFETY: `info` is as long as `len` says, and asks for no array to be filled.
+    let error = unsafe { libbpf_sys::bpf_prog_get_info_by_fd(program, &mut info, &mut len) };
+    match error {
+        0 => Ok(info.recursion_misses),
+        _ => Err(bpf("ask how often it was left out")(libbpf_rs::Error::from_raw_os_error(-error))),
     }
 }
 

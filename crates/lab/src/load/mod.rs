@@ -82,6 +82,9 @@ pub struct Args {
     /// Report the longest time for which the p99 of the last second was above this
     #[arg(long, value_name = "US", value_parser = numbers::positive)]
     limit_us: Option<f64>,
+    /// Report the latencies of so many equal parts of the measured time
+    #[arg(long, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    iterations: Option<u64>,
     /// Seed of times and requests
     #[arg(long, default_value_t = 1)]
     seed: u64,
@@ -126,6 +129,9 @@ pub fn run(args: &Args) -> Result<()> {
         .with_context(|| format!("the load on {target} failed"))?;
     let mut report =
         Report::new(&outcome, args.rate, args.seconds).with_series(&outcome.series, measured_ns, args.limit_us);
+    if let Some(count) = args.iterations {
+        report = report.with_iterations(&outcome.series, measured_ns, count);
+    }
     if let Some((bursts, scale)) = bursts.zip(args.burst_scale) {
         report = report.with_bursts(&bursts, scale);
     }

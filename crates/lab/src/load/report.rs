@@ -8,7 +8,7 @@ use serde::Serialize;
 use super::bursts::Burst;
 use super::engine::Outcome;
 use super::protocol::Kind;
-use super::series::{Series, Window};
+use super::series::{Iteration, Series, Window};
 use crate::clock::{Nanos, SECOND_NS};
 use crate::summary::{CurvePoint, Durations};
 
@@ -42,6 +42,9 @@ pub struct Report {
     bursts: Option<BurstReport>,
     /// Latencies by the intended time of the requests, from the end of the warm-up.
     windows: Vec<Window>,
+    /// Latencies in equal parts of the measured time, where those were asked for.
+    #[serde(skip_serializing_if = "Vec::is_empty")]
+    iterations: Vec<Iteration>,
     /// The longest time for which the p99 of the last second was above the limit, if a limit was
     /// given.
     longest_above_s: Option<f64>,
@@ -104,6 +107,7 @@ impl Report {
             kinds: outcome.kinds.iter().map(|(kind, latency)| (*kind, KindReport::of(latency))).collect(),
             bursts: None,
             windows: Vec::new(),
+            iterations: Vec::new(),
             longest_above_s: None,
         }
     }
@@ -120,6 +124,11 @@ impl Report {
         let (start_ns, end_ns) = measured_ns;
         let above_s = |limit_us| series.longest_above_s((limit_us * 1e3) as Nanos, start_ns, end_ns);
         Report { windows: series.windows(start_ns, end_ns), longest_above_s: limit_us.map(above_s), ..self }
+    }
+
+    /// Adds the latencies of `count` equal parts of the measured range.
+    pub fn with_iterations(self, series: &Series, (start_ns, end_ns): (Nanos, Nanos), count: u64) -> Self {
+        Report { iterations: series.iterations(start_ns, end_ns, count), ..self }
     }
 }
 

@@ -27,6 +27,15 @@ pub struct Window {
     p99_us: Option<f64>,
 }
 
+/// An equal part of the measured time.
+#[derive(Debug, Serialize, PartialEq)]
+pub struct Iteration {
+    requests: usize,
+    p50_us: Option<f64>,
+    p999_us: Option<f64>,
+    max_us: Option<f64>,
+}
+
 impl Series {
     /// Adds a request.
     pub fn add(&mut self, intended_ns: Nanos, latency_ns: Nanos) {
@@ -40,10 +49,16 @@ impl Series {
         let window = |number: Nanos| {
             let from_ns = number * WINDOW_NS;
             let latencies = self.between(start_ns + from_ns, start_ns + from_ns + WINDOW_NS);
-            let (requests, p99_us) = (latencies.len(), p99_ns(latencies).map(|ns| ns as f64 / 1e3));
+            let (requests, p99_us) = (latencies.len(), percentile_ns(latencies, PERCENTILE).map(|ns| ns as f64 / 1e3));
             Window { from_s: from_ns as f64 / SECOND_NS as f64, requests, p99_us }
         };
         (0..count).map(window).collect()
+    }
+
+    /// The time from `start_ns` to `end_ns` in `count` equal parts.
+    pub fn iterations(&self, start_ns: Nanos, end_ns: Nanos, count: u64) -> Vec<Iteration> {
+        let at_ns = |number: u64| start_ns + (end_ns - start_ns) * number / count;
+        (0..count).map(|number| Iteration::of(self.between(at_ns(number), at_ns(number + 1)))).collect()
     }
 
     /// The longest time in seconds for which the p99 of the last second was above `limit_ns`.
@@ -51,7 +66,8 @@ impl Series {
         let (mut above, mut longest) = (0_u64, 0);
         let mut now_ns = start_ns + SLIDING_NS;
         while now_ns <= end_ns {
-            let is_above = p99_ns(self.between(now_ns - SLIDING_NS, now_ns)).is_some_and(|p99_ns| p99_ns > limit_ns);
+            let is_above = percentile_ns(self.between(now_ns - SLIDING_NS, now_ns), PERCENTILE)
+                .is_some_and(|p99_ns| p99_ns > limit_ns);
             above = if is_above { above + 1 } else { 0 };
             longest = longest.max(above);
             now_ns += SLIDE_NS;
@@ -65,9 +81,18 @@ impl Series {
     }
 }
 
-fn p99_ns(mut latencies: Vec<Nanos>) -> Option<Nanos> {
+impl Iteration {
+    fn of(latencies: Vec<Nanos>) -> Self {
+        let requests = latencies.len();
+        let at_us = |percentile| Some(percentile_ns(latencies.clone(), percentile)? as f64 / 1e3);
+        Iteration { requests, p50_us: at_us(50.0), p999_us: at_us(99.9), max_us: at_us(100.0) }
+    }
+}
+
+/// The nearest rank.
+fn percentile_ns(mut latencies: Vec<Nanos>, percentile: f64) -> Option<Nanos> {
     latencies.sort_unstable();
-    let rank = (latencies.len() as f64 * PERCENTILE / 100.0).ceil() as usize;
+    let rank = (latencies.len() as f64 * percentile / 100.0).ceil() as usize;
     latencies.get(rank.checked_sub(1)?).copied()
 }
 
@@ -93,6 +118,14 @@ mod tests {
         assert!(windows.iter().all(|window| window.requests == 100));
         let quiet = Series::default().windows(0, SECOND_NS);
         assert!(quiet.iter().all(|window| window.p99_us.is_none()), "{quiet:?}");
+    }
+
+    #[test]
+    fn iterations_are_equal_parts_with_their_own_slowest_request() {
+        let series = series(2, |sent_ns| if sent_ns == SECOND_NS { 40 * MS } else { MS });
+        let iterations = series.iterations(0, 2 * SECOND_NS, 4);
+        let of = |max_us| Iteration { requests: 100, p50_us: Some(1e3), p999_us: Some(max_us), max_us: Some(max_us) };
+        assert_eq!(iterations, [of(1e3), of(1e3), of(40e3), of(1e3)]);
     }
 
     #[test]

@@ -79,9 +79,11 @@ impl Sibling {
         Ok(Pace { sibling: self, place, generation, spun_ns: 0, looks: 0, seen_alive_ns, pages })
     }
 
+    /// A poll that fails, as for a POSIX signal, says nothing.
     fn is_alive(&self) -> bool {
         let mut ended = [PollFd::new(&self.process, PollFlags::IN)];
-        poll(&mut ended, Some(&Timespec::default())).is_ok_and(|ready| ready == 0)
+        let _ = poll(&mut ended, Some(&Timespec::default()));
+        !ended[0].revents().contains(PollFlags::IN)
     }
 }
 

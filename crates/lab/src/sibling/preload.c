@@ -150,7 +150,8 @@ static bool emulator_is_there(uint64_t now)
 	if (now - me.seen_alive_ns < ALIVE_EVERY_NS)
 		return true;
 	me.seen_alive_ns = now;
-	if (poll(&ended, 1, 0) == 0)
+	/* A poll that fails, as for a POSIX signal, says nothing. */
+	if (poll(&ended, 1, 0) <= 0 || !(ended.revents & POLLIN))
 		return true;
 	core = NULL;
 	return false;

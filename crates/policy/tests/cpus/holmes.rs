@@ -215,6 +215,22 @@ fn when_a_container_beside_no_service_ends_those_on_siblings_move_there() {
     assert_eq!(holmes.why(), Reason::Exited);
 }
 
+/// All of it on the machine of `tests/smt/agent.sh`, where the agent decides the same with real groups.
+#[test]
+fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
+    let cores = Cores::of([mask(&[0, 1]), mask(&[2, 3])]);
+    let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::of(4));
+    scene.service(0, &[0]);
+    (0..2).for_each(|container| scene.container(container, 4));
+    let (all, away) = ([1, 2, 3], [2, 3]);
+    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &all), confine(1, &all), place(0, &[0])]);
+    scene.interference(0, 50.0);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &away), confine(1, &away)]);
+    scene.seen.cpus[0].interference = None;
+    assert_eq!(scene.look(&mut holmes, 100 * MS), [confine(0, &all)]);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &all)]);
+}
+
 // What the paper leaves open.
 
 /// Batch is the cause: S doubles each time it comes back too soon.

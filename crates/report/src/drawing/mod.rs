@@ -8,6 +8,7 @@ mod heatmap;
 mod intervals;
 mod multiples;
 pub(crate) mod svg;
+pub(crate) mod tale;
 
 use crate::result::ResultFile;
 

@@ -2,7 +2,7 @@
 // that draw it. All canvases of a figure share one view, so that they can be compared at every
 // zoom.
 
-/** Width for names and numbers at the left of every canvas. */
+/** Width for names and numbers at the left of a canvas, unless it says otherwise. */
 const GUTTER = 62;
 const AXIS_HEIGHT = 22;
 
@@ -16,11 +16,11 @@ const BUTTONS = [
   ['▶', 'Later', 'ArrowRight'], ['All', 'Show everything', '0'],
 ];
 
-/** The visible time range: `from` to `to`, within `0` to `end`, in microseconds. */
+/** The visible time range: `from` to `to`, within `start` to `end`, in microseconds. */
 class View {
   /** The view is never shorter than `narrowest`. */
   constructor(end, narrowest) {
-    Object.assign(this, { from: 0, to: end, end, narrowest, canvases: [], due: false });
+    Object.assign(this, { start: 0, from: 0, to: end, end, narrowest, canvases: [], due: false });
     this.shown = html('output', {});
     matchMedia('(prefers-color-scheme: dark)').addEventListener('change', () => this.redraw());
   }
@@ -29,11 +29,20 @@ class View {
     return this.to - this.from;
   }
 
+  /** The whole range, all of which becomes visible. */
+  set(start, end) {
+    Object.assign(this, { start, end, from: start, to: end });
+  }
+
+  get whole() {
+    return this.end - this.start;
+  }
+
   /** Zooms around the point at share `around` of the view, then moves by the share `shift` of it. */
   change(factor, shift, around = 0.5) {
-    const length = clamp(this.length * factor, Math.min(this.narrowest, this.end), this.end);
+    const length = clamp(this.length * factor, Math.min(this.narrowest, this.whole), this.whole);
     const from = this.from + (this.length - length) * around + shift * length;
-    this.from = clamp(from, 0, this.end - length);
+    this.from = clamp(from, this.start, this.end - length);
     this.to = this.from + length;
     if (this.due) return;
     // Wheel events come more often than frames.
@@ -61,8 +70,8 @@ class View {
     return html('div', attributes, ...BUTTONS.map(button), this.shown);
   }
 
-  /** Draws `canvases` now and whenever their width changes; those outside the window when they are
-   * scrolled into it. */
+  /** Draws all `canvases` now, so that a picture of the whole page shows them. Later, when the view or
+   * their width changes, those outside the window are drawn when they are scrolled into it. */
   show(canvases) {
     this.canvases = canvases;
     const of = new Map(canvases.map((canvas) => [canvas.canvas, canvas]));
@@ -73,7 +82,9 @@ class View {
       }
     }, { rootMargin: '300px' });
     for (const { canvas } of canvases) watch.observe(canvas);
-    addEventListener('beforeprint', () => canvases.forEach((canvas) => canvas.draw()));
+    const drawAll = () => canvases.forEach((canvas) => canvas.draw());
+    addEventListener('beforeprint', drawAll);
+    drawAll();
     onWidth(canvases[0].canvas, () => this.redraw());
   }
 }
@@ -81,7 +92,7 @@ class View {
 /** A canvas of the view. `paint` draws it; `point` gives the tooltip at the pointer. */
 class TimeCanvas {
   constructor(view, height, words) {
-    Object.assign(this, { view, isSeen: false, isStale: false });
+    Object.assign(this, { view, gutter: GUTTER, isSeen: false, isStale: false });
     this.canvas = html('canvas', {
       tabindex: 0, role: 'img', style: `height: ${height}px`,
       'aria-label': `${words}. Plus and minus zoom, arrows move, 0 shows all.`,
@@ -90,15 +101,15 @@ class TimeCanvas {
   }
 
   get plotWidth() {
-    return this.canvas.clientWidth - GUTTER;
+    return this.canvas.clientWidth - this.gutter;
   }
 
   xOf(us) {
-    return GUTTER + (us - this.view.from) / this.view.length * this.plotWidth;
+    return this.gutter + (us - this.view.from) / this.view.length * this.plotWidth;
   }
 
   usOf(x) {
-    return this.view.from + (x - GUTTER) / this.plotWidth * this.view.length;
+    return this.view.from + (x - this.gutter) / this.plotWidth * this.view.length;
   }
 
   /** Canvases outside the window are not drawn again until they are visible. */
@@ -133,13 +144,13 @@ class TimeCanvas {
 
   drawAxis(pen, color, top) {
     const { step, moments } = this.ticks();
-    const right = GUTTER + this.plotWidth;
+    const right = this.gutter + this.plotWidth;
     // Every label has the unit of the step, so that labels can be compared.
     const [scale, unit] = step >= 1e5 ? [1e6, 's'] : step >= 100 ? [1000, 'ms'] : [1, 'µs'];
     pen.fillStyle = color('faint');
     for (const us of moments) {
       const x = this.xOf(us);
-      pen.textAlign = x < GUTTER + 24 ? 'left' : x > right - 24 ? 'right' : 'center';
+      pen.textAlign = x < this.gutter + 24 ? 'left' : x > right - 24 ? 'right' : 'center';
       pen.fillRect(Math.min(x, right - 1), top + 2, 1, 4);
       pen.fillText(`${+(us / scale).toFixed(3)} ${unit}`, x, top + 14);
     }
@@ -164,9 +175,9 @@ class TimeCanvas {
     canvas.addEventListener('pointerleave', hideTip);
     canvas.addEventListener('wheel', (event) => {
       // When the whole range is visible, the wheel scrolls the page.
-      if (event.deltaY > 0 && view.length >= view.end) return;
+      if (event.deltaY > 0 && view.length >= view.whole) return;
       event.preventDefault();
-      view.change(1.0015 ** event.deltaY, 0, clamp((event.offsetX - GUTTER) / this.plotWidth, 0, 1));
+      view.change(1.0015 ** event.deltaY, 0, clamp((event.offsetX - this.gutter) / this.plotWidth, 0, 1));
       this.point(event);
     }, { passive: false });
     canvas.addEventListener('keydown', (event) => {
@@ -180,5 +191,6 @@ class TimeCanvas {
 
 /** A time to the nanosecond: both ends of a short span must be distinguishable. */
 function exact(us) {
+  if (us < 0) return `−${exact(-us)}`;
   return us >= 1000 ? `${+(us / 1000).toFixed(6)} ms` : `${+us.toFixed(3)} µs`;
 }

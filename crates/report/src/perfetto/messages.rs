@@ -104,6 +104,9 @@ pub struct TrackEvent {
     /// The name of the slice that begins.
     #[prost(string, optional, tag = "23")]
     pub name: Option<String>,
+    /// Arrows: those events that have a number in common are joined, in the order of time.
+    #[prost(fixed64, repeated, packed = "false", tag = "47")]
+    pub flow_ids: Vec<u64>,
     /// The value from this time on.
     #[prost(double, optional, tag = "44")]
     pub double_counter_value: Option<f64>,
@@ -119,6 +122,8 @@ pub enum EventType {
     SliceBegin = 1,
     /// The slice that began last ends.
     SliceEnd = 2,
+    /// Something that takes no time.
+    Instant = 3,
     /// A counter changes.
     Counter = 4,
 }

@@ -1,5 +1,5 @@
-//! A trace for Perfetto: numbers and activities over time, for ui.perfetto.dev and for trace
-//! queries.
+//! A trace for Perfetto: numbers and activities over time, and arrows between activities, for
+//! ui.perfetto.dev and for trace queries.
 //!
 //! All times are of `CLOCK_MONOTONIC`. By default readers take times for those of the boot time
 //! clock, and cannot convert between the two. So each packet names its clock, and the first packet
@@ -55,18 +55,23 @@ impl Trace {
 
     /// A track of numbers.
     pub fn counter(&mut self, name: &str) -> Track {
-        self.add(name, Some(CounterDescriptor {}))
+        self.add(self.root, name, Some(CounterDescriptor {}))
     }
 
     /// A track of activities, one after the other.
     pub fn slices(&mut self, name: &str) -> Track {
-        self.add(name, None)
+        self.add(self.root, name, None)
     }
 
-    fn add(&mut self, name: &str, counter: Option<CounterDescriptor>) -> Track {
+    /// As [`slices`](Trace::slices), below another track.
+    pub fn slices_below(&mut self, parent: Track, name: &str) -> Track {
+        self.add(parent, name, None)
+    }
+
+    fn add(&mut self, parent: Track, name: &str, counter: Option<CounterDescriptor>) -> Track {
         let track = Track(FIRST_TRACK + self.tracks);
         self.tracks += 1;
-        self.describe(track, Some(self.root), name, counter);
+        self.describe(track, Some(parent), name, counter);
         track
     }
 
@@ -82,22 +87,29 @@ impl Trace {
 
     /// Sets the value of `track` from `at_ns` on.
     pub fn value(&mut self, track: Track, at_ns: u64, value: f64) {
-        self.event(track, at_ns, EventType::Counter, None, Some(value));
+        let event = event(track, EventType::Counter);
+        self.push_at(at_ns, TrackEvent { double_counter_value: Some(value), ..event });
     }
 
     /// Adds an activity `name` to `track`, from `from_ns` to `to_ns`.
-    pub fn slice(&mut self, track: Track, (from_ns, to_ns): (u64, u64), name: &str) {
-        self.event(track, from_ns, EventType::SliceBegin, Some(name), None);
-        self.event(track, to_ns, EventType::SliceEnd, None, None);
+    pub fn slice(&mut self, track: Track, times_ns: (u64, u64), name: &str) {
+        self.joined_slice(track, times_ns, name, &[]);
     }
 
-    fn event(&mut self, track: Track, at_ns: u64, kind: EventType, name: Option<&str>, value: Option<f64>) {
-        let event = TrackEvent {
-            r#type: Some(kind as i32),
-            track_uuid: Some(track.0),
-            name: name.map(str::to_owned),
-            double_counter_value: value,
-        };
+    /// As [`slice`](Trace::slice), with the arrows that go through it: events that have an arrow's
+    /// number are joined in the order of their times.
+    pub fn joined_slice(&mut self, track: Track, (from_ns, to_ns): (u64, u64), name: &str, arrows: &[u64]) {
+        let begin = TrackEvent { flow_ids: arrows.to_vec(), ..named(track, EventType::SliceBegin, name) };
+        self.push_at(from_ns, begin);
+        self.push_at(to_ns, event(track, EventType::SliceEnd));
+    }
+
+    /// Adds a moment `name` to `track`, with the arrows that go through it.
+    pub fn moment(&mut self, track: Track, at_ns: u64, name: &str, arrows: &[u64]) {
+        self.push_at(at_ns, TrackEvent { flow_ids: arrows.to_vec(), ..named(track, EventType::Instant, name) });
+    }
+
+    fn push_at(&mut self, at_ns: u64, event: TrackEvent) {
         self.push(&packet(Some(at_ns), Data::TrackEvent(event)));
     }
 
@@ -110,6 +122,14 @@ impl Trace {
     pub fn write(&self, path: &Path) -> Result<(), WriteError> {
         write_whole(path, &self.bytes)
     }
+}
+
+fn named(track: Track, kind: EventType, name: &str) -> TrackEvent {
+    TrackEvent { name: Some(name.to_owned()), ..event(track, kind) }
+}
+
+fn event(track: Track, kind: EventType) -> TrackEvent {
+    TrackEvent { r#type: Some(kind as i32), track_uuid: Some(track.0), ..TrackEvent::default() }
 }
 
 fn packet(timestamp: Option<u64>, data: Data) -> TracePacket {
@@ -142,6 +162,20 @@ pub mod read {
 
     pub(super) fn packets(trace: &Trace) -> Vec<TracePacket> {
         messages::Trace::decode(&trace.bytes[..]).unwrap().packet
+    }
+
+    /// The arrows: the number of each, and the names of its moments in the order of time.
+    pub fn arrows(trace: &Trace) -> BTreeMap<u64, Vec<(u64, String)>> {
+        let mut arrows = BTreeMap::<u64, Vec<(u64, String)>>::new();
+        for packet in packets(trace) {
+            let Some(Data::TrackEvent(event)) = packet.data else { continue };
+            for arrow in event.flow_ids {
+                let moment = (packet.timestamp.unwrap(), event.name.clone().unwrap_or_default());
+                arrows.entry(arrow).or_default().push(moment);
+            }
+        }
+        arrows.values_mut().for_each(|moments| moments.sort());
+        arrows
     }
 
     pub fn tracks(trace: &Trace) -> Read {
@@ -211,11 +245,22 @@ mod tests {
         assert_eq!(tracks.iter().map(|track| track.counter.is_some()).collect::<Vec<_>>(), [false, true, false]);
     }
 
+    #[test]
+    fn arrows_join_moments_and_slices_of_tracks_below_others() {
+        let mut trace = Trace::new("a target", 1_000);
+        let lanes = trace.slices("lanes");
+        let (one, other) = (trace.slices_below(lanes, "lane 0"), trace.slices_below(lanes, "lane 1"));
+        trace.joined_slice(other, (1_300, 1_400), "works", &[7]);
+        trace.moment(one, 1_200, "wakes", &[7]);
+        assert_eq!(read::arrows(&trace)[&7], [(1_200, "wakes".to_owned()), (1_300, "works".to_owned())]);
+        assert_eq!(read::tracks(&trace)["lane 0"], [(1_200, Some(Happened::Began("wakes".into())))]);
+    }
+
     /// The exact bytes: the numbers of fields are the format.
     #[test]
     fn the_wire_format_is_perfettos() {
         let mut trace = Trace { bytes: Vec::new(), root: Track(1), tracks: 1 };
-        trace.event(Track(2), 5, EventType::SliceBegin, Some("a"), None);
+        trace.push_at(5, named(Track(2), EventType::SliceBegin, "a"));
         let event = [0x48, 1, 0x58, 2, 0xba, 1, 1, b'a'];
         let head = [0x40, 5, 0xd0, 3, 3, 0x50, 1, 0x5a, event.len() as u8];
         let whole = [&[0x0a, (head.len() + event.len()) as u8][..], &head, &event].concat();

@@ -12,6 +12,7 @@ use sidelane_kernel::tracker::Tracker;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Cores, CpuMask, Inflation, MAX_CPUS};
 
+use super::away::Away;
 use super::config::{OnMachine, Told};
 use super::seen::Span;
 use super::tracked::Tracked;
@@ -25,7 +26,7 @@ pub enum Metric {
     /// It is not: the policy does not go by it.
     None,
     /// By counters, which the kernel program reads.
-    Counters(Box<Interference>),
+    Counters(Box<Counters>),
     /// By the services' own request times.
     Harm(Box<Harm>),
     /// From a recording.
@@ -34,16 +35,16 @@ pub enum Metric {
 
 impl Metric {
     /// What the file comes to here. The tracker was loaded for it.
-    pub fn start(here: &OnMachine, is_needed: bool, tick: Duration, tracker: &Tracker) -> Result<Self> {
+    pub fn start(here: &OnMachine, is_needed: bool, tracker: &Tracker) -> Result<Self> {
         match &here.told {
             _ if !is_needed => Ok(Self::None),
             Told::Harm => Ok(Self::Harm(Box::new(Harm::new(here.cores.clone())))),
             Told::Counters(formula) => {
                 let opened = Interference::open(formula, &here.online, tracker);
                 let opened = opened.context("cannot count interference; write [metric] source = \"harm\"")?;
-                let counters = Self::Counters(Box::new(opened));
+                let counters = Counters { open: opened, cpus: here.online.clone(), away: Away::default() };
+                let counters = Self::Counters(Box::new(counters));
                 counters.set_threshold(&here.online, here.e);
-                counters.set_tick(&here.online, tick);
                 Ok(counters)
             }
             Told::Replay(file) => Ok(Self::Replay(Replayed::start(file)?)),
@@ -53,14 +54,16 @@ impl Metric {
     /// From this value on a value is a crossing, of which the kernel program tells.
     pub fn set_threshold(&self, cpus: &CpuSet, e: f64) {
         if let Self::Counters(counters) = self {
-            cpus.iter().for_each(|cpu| counters.set_threshold(cpu, Some(e)));
+            cpus.iter().for_each(|cpu| counters.open.set_threshold(cpu, Some(e)));
         }
     }
 
-    /// How often counters are read while a service runs on.
-    pub fn set_tick(&self, cpus: &CpuSet, tick: Duration) {
+    /// How often counters are read while a service runs on: so often on these CPUs of all, and where it comes and goes
+    /// alone on the others.
+    pub fn set_ticks(&self, all: &CpuSet, ticking: &CpuMask, tick: Duration) {
         if let Self::Counters(counters) = self {
-            cpus.iter().for_each(|cpu| counters.set_tick(cpu, Some(tick)));
+            let of = |cpu: u32| ticking.contains(cpu as usize).then_some(tick);
+            all.iter().for_each(|cpu| counters.open.set_tick(cpu, of(cpu)));
         }
     }
 
@@ -68,7 +71,7 @@ impl Metric {
     pub fn words(&self) -> String {
         match self {
             Self::None => "nothing: the policy does not go by it".to_owned(),
-            Self::Counters(counters) => format!("counters: {}", counters.formula()),
+            Self::Counters(counters) => format!("counters: {}", counters.open.formula()),
             Self::Harm(_) => {
                 "harm: request times beside batch against those alone, since nothing is counted".to_owned()
             }
@@ -95,7 +98,7 @@ impl Metric {
     pub fn read(&self, cpu: u32) -> Option<f64> {
         match self {
             Self::None => None,
-            Self::Counters(counters) => counters.read(cpu),
+            Self::Counters(counters) => counters.open.read(cpu),
             Self::Harm(harm) => harm.values.get(cpu as usize).copied().flatten(),
             Self::Replay(replayed) => replayed.values.get(cpu as usize).copied().flatten().map(|(_, value)| value),
         }
@@ -104,7 +107,7 @@ impl Metric {
     /// The most that there was on a CPU since this was last asked.
     pub fn peak(&self, cpu: u32) -> Option<f64> {
         match self {
-            Self::Counters(counters) => counters.take_peak(cpu),
+            Self::Counters(counters) => counters.open.take_peak(cpu),
             _ => self.read(cpu),
         }
     }
@@ -112,16 +115,21 @@ impl Metric {
     /// Becomes readable when a value has crossed the threshold.
     pub fn bell(&self) -> Option<BorrowedFd<'_>> {
         match self {
-            Self::Counters(counters) => Some(counters.bell()),
+            Self::Counters(counters) => Some(counters.open.bell()),
             _ => None,
         }
+    }
+
+    /// Whether the bell has rung and was not answered.
+    pub fn has_rung(&self) -> bool {
+        matches!(self, Self::Counters(counters) if counters.open.has_rung())
     }
 
     /// Answers the bell. Returns when a value first reached its threshold since the last answer, if one did.
     pub fn answer(&mut self) -> Option<Nanos> {
         let Self::Counters(counters) = self else { return None };
         let mut onset_ns = None;
-        counters.answer(|crossing| {
+        counters.open.answer(|crossing| {
             if crossing.above {
                 onset_ns = Some(onset_ns.map_or(crossing.at_ns, |other: Nanos| other.min(crossing.at_ns)));
             }
@@ -129,10 +137,25 @@ impl Metric {
         onset_ns
     }
 
+    /// On which CPU other programs have the counters, and for how much of the time in percent, if that is news.
+    pub fn shared(&mut self, now_ns: Nanos) -> Option<(u32, u64)> {
+        let Self::Counters(counters) = self else { return None };
+        let Counters { open, cpus, away } = &mut **counters;
+        away.look(now_ns, cpus.iter().map(|cpu| (cpu, open.counted(cpu))))
+    }
+
     /// Whether requests have to be known for it.
     pub fn needs_requests(&self) -> bool {
         matches!(self, Self::Harm(_))
     }
+}
+
+/// Open counters.
+pub struct Counters {
+    open: Interference,
+    cpus: CpuSet,
+    /// When they count for others.
+    away: Away,
 }
 
 /// A recording that is told again since the agent started.

@@ -1,6 +1,7 @@
 //! The agent: shares a whole machine between services and batch containers, by what a file says (Holmes).
 
 mod act;
+mod away;
 mod choice;
 pub mod config;
 mod cost;

@@ -39,6 +39,8 @@ pub struct Served {
     pub placed: Option<CpuMask>,
     /// The lanes beside it that are kept, if any are.
     pub kept: Option<KeptLanes>,
+    /// It may run on other CPUs since its lanes were looked for.
+    pub has_moved: bool,
 }
 
 /// A container that is tracked.
@@ -91,17 +93,25 @@ impl Tracked {
     /// Tracks a service, with the lanes that are to be lent beside it. Returns its place.
     pub fn add_service(&mut self, found: FoundService, lent: Option<(&Lanes, Lending)>) -> Result<usize> {
         let nowhere = Lanes::only_watched(CpuSet::default());
-        let lends_to_waited = lent.is_some_and(|(_, lending)| !lending.policy.spares_waited());
+        let lends_to_waited = lent.is_some_and(|(_, lending)| lends_to_waited(lending));
         let (lanes, lane_use) =
             (lent.map_or(&nowhere, |(lanes, _)| lanes), LaneUse { lends_to_waited, ..LaneUse::default() });
         let started = ServiceTracking::start(&self.tracker, &found.service, lanes, lane_use);
         let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
         let cpus = found.terms.cpus.clone().unwrap_or_else(|| allowed_cpus(&found.service.pids));
         let measured = Measured::of(&tracking, &found);
-        let served = Served { tracking, allowed: mask(&cpus), measured, placed: None, kept: None, found };
+        let served =
+            Served { tracking, allowed: mask(&cpus), measured, placed: None, kept: None, has_moved: false, found };
         let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;
         self.see_switches();
         Ok(place)
+    }
+
+    /// Lanes are to be lent beside a service that had none.
+    pub fn lend(&mut self, place: usize, lanes: &Lanes, lending: Lending) -> Result<()> {
+        let Some(served) = self.services.get_mut(place) else { return Ok(()) };
+        let lent = served.tracking.lend(lanes, lends_to_waited(lending));
+        lent.with_context(|| format!("cannot lend the lanes beside {}", served.found.name))
     }
 
     /// More processes of a service were found.
@@ -110,7 +120,7 @@ impl Tracked {
         let Some(served) = self.services.get_mut(place) else { return };
         served.tracking.take_in(&found.service.pids);
         served.measured.look_again(&found.service.pids);
-        served.found = found;
+        (served.found, served.has_moved) = (found, true);
         self.see_switches();
     }
 
@@ -153,6 +163,21 @@ impl Tracked {
         self.containers.find(|contained| contained.container.id == *id)
     }
 
+    /// The CPUs that any container may run on now.
+    pub fn batch_cpus(&self) -> CpuMask {
+        let of = |contained: &Contained| match contained.given {
+            Given::AsFound => contained.allowed,
+            Given::Cpus(cpus) => cpus,
+            Given::Paused => CpuMask::EMPTY,
+        };
+        self.containers.iter().fold(CpuMask::EMPTY, |sum, (_, contained)| sum.or(&of(contained)))
+    }
+
+    /// Whether a container would run if it were let.
+    pub fn is_batch_paused(&self) -> bool {
+        self.containers.iter().any(|(_, contained)| contained.given == Given::Paused)
+    }
+
     /// All processes of services that were found.
     pub fn service_pids(&self) -> BTreeSet<u32> {
         self.services.iter().flat_map(|(_, served)| served.found.service.pids.iter().copied()).collect()
@@ -173,6 +198,10 @@ impl Tracked {
             thread::spawn(move || pin_this_thread(&[cpu]));
         }
     }
+}
+
+fn lends_to_waited(lending: Lending) -> bool {
+    !lending.policy.spares_waited()
 }
 
 /// Whether the CPU's word says something else than who runs there is known to be.

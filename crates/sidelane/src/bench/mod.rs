@@ -16,5 +16,6 @@ pub mod requests;
 pub mod rounds;
 pub mod sibling;
 pub mod subject;
+pub mod tail;
 mod theft;
 pub mod workshop;

@@ -1,7 +1,7 @@
 //! The emulated sibling: two CPUs that slow each other as the lanes of one core do, where the machine has no such
 //! core. `sidelane-lab sibling` does it; here it is chosen, started and put into words.
 
-use std::ffi::{OsStr, OsString};
+use std::ffi::OsString;
 use std::process::Command;
 
 use anyhow::{Context, Result, bail, ensure};
@@ -95,18 +95,14 @@ impl Sibling {
         let Some(plain) = Self::choose(choice, place, lab)? else { return Ok(None) };
         let carrier = plain.carrier;
         drop(plain);
-        let file = tempfile::NamedTempFile::new().context("cannot make a file for a library")?.into_temp_path();
-        let lanes = place.lanes();
-        let words: [&OsStr; 6] = [
-            "sibling".as_ref(),
-            "--lanes".as_ref(),
-            lanes.as_ref(),
-            "--stand-in".as_ref(),
-            "--preload".as_ref(),
-            file.as_os_str(),
-        ];
+        let mut words = ["sibling", "--lanes", &place.lanes(), "--stand-in"].map(OsString::from).to_vec();
+        let preload = (carrier == Carrier::BuiltIn).then(library).transpose()?;
+        if let Some(file) = &preload {
+            // Services make up for their loss themselves. A thief on their lane would take the losses of whoever else
+            // runs there for a moment, 0.5 ms and more at a time, while services wait.
+            words.extend(["--preload".into(), file.into(), "--thief".into(), "batch".into()]);
+        }
         let service = lab.start(words).context("cannot start the emulated sibling")?;
-        let preload = (carrier == Carrier::BuiltIn).then_some(file);
         let mut sibling = Self { preload, at: place_of(&service)?, service, carrier, slowdown: SLOWDOWN };
         sibling.begin(SLOWDOWN)?;
         Ok(Some(sibling))
@@ -144,6 +140,11 @@ impl Sibling {
     /// What the service loses for each moment beside batch, of 1.
     pub fn service_loss(&self) -> f64 {
         self.slowdown.service_loss_percent() / 100.0
+    }
+
+    /// Whether programs make up for their loss themselves.
+    pub fn is_built_in(&self) -> bool {
+        self.carrier == Carrier::BuiltIn
     }
 
     /// For a program of the lab that can make up for its overlap itself.
@@ -186,6 +187,11 @@ impl Sibling {
             self.slowdown.batch_loss_percent()
         )
     }
+}
+
+/// A file for the library that is preloaded.
+fn library() -> Result<TempPath> {
+    Ok(tempfile::NamedTempFile::new().context("cannot make a file for a library")?.into_temp_path())
 }
 
 fn place_of(service: &Service) -> Result<String> {

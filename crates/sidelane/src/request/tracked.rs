@@ -2,7 +2,6 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
-use std::fs;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -15,11 +14,12 @@ use super::window::Window;
 use sidelane_host::clock::now_ns;
 use sidelane_host::ports::{Listener, listeners};
 use sidelane_kernel::requests::{Counts, RequestMemory};
+use sidelane_kernel::tracepoints::Tracepoints;
 use sidelane_kernel::tracker::TrackerError;
 use sidelane_kernel::tracking::ServiceTracking;
 
-/// Tracepoints of Linux 6.3, in the kernel's own type information.
-const NEEDED: [&str; 3] = ["btf_trace_sk_data_ready", "btf_trace_sock_send_length", "btf_trace_sock_recv_length"];
+/// Tracepoints of Linux 6.3.
+const NEEDED: [&str; 3] = ["sk_data_ready", "sock_send_length", "sock_recv_length"];
 
 /// Why requests cannot be tracked.
 #[derive(Debug, Error)]
@@ -40,7 +40,7 @@ pub enum RequestError {
          newer, or let the service emit its requests through runtime/c/sidelane.h"
     )]
     NoTracepoint {
-        /// The kernel's type of the first that is missing.
+        /// The first that is missing.
         name: &'static str,
     },
     /// Memory shared with the kernel program.
@@ -53,13 +53,9 @@ pub enum RequestError {
 
 /// Whether this kernel has what requests are seen through.
 pub fn can_track() -> Result<(), RequestError> {
-    let types = fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default();
-    let missing = NEEDED.into_iter().find(|name| !holds(&types, name.as_bytes()));
+    let kernel = Tracepoints::of_kernel();
+    let missing = NEEDED.into_iter().find(|name| !kernel.has(name));
     missing.map_or(Ok(()), |name| Err(RequestError::NoTracepoint { name }))
-}
-
-fn holds(bytes: &[u8], word: &[u8]) -> bool {
-    bytes.split(|byte| *byte == 0).any(|name| name == word)
 }
 
 /// A service whose requests are tracked.
@@ -170,12 +166,6 @@ fn open_ring(memory: &RequestMemory, fetched: Rc<RefCell<Vec<Request>>>) -> libb
 #[cfg(test)]
 mod tests {
     use super::*;
-
-    #[test]
-    fn a_name_is_found_whole_only() {
-        assert!(holds(b"\0one\0two\0", b"two"));
-        assert!(!holds(b"\0one\0twofold\0", b"two"));
-    }
 
     #[test]
     fn a_service_without_a_port_is_told_what_to_do() {

@@ -42,14 +42,7 @@ pub enum Undo {
         /// How it was found.
         frozen: bool,
     },
-    /// A group of somebody else was put on other CPUs.
-    Cpuset {
-        /// The group's directory.
-        dir: PathBuf,
-        /// What its list of CPUs said; may be empty.
-        cpus: String,
-    },
-    /// Groups of a tree of somebody else's were put on other CPUs.
+    /// A group of somebody else, or a tree of groups, was put on other CPUs.
     Cpusets(Found),
     /// A group was made.
     Group {
@@ -102,8 +95,6 @@ impl Undo {
                 Some(freezer) => freezer.set(*frozen),
                 None => Ok(()),
             }),
-            // An empty list can only be written as an empty line.
-            Undo::Cpuset { dir, cpus } => unless_gone(dir, || fs::write(dir.join("cpuset.cpus"), format!("{cpus}\n"))),
             Undo::Cpusets(found) => unless_gone(&found.root, || cpuset::give_back(found, &online_cpus()?)),
             Undo::Group { dir, fate } => groups::remove(dir, fate),
             Undo::Member { process, group, from } => unless_gone(from, || groups::move_back(process, group, from)),

@@ -3,7 +3,7 @@
 use std::collections::BTreeMap;
 use std::fs::{self, File};
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::Path;
 use std::process::{Child, Command, Stdio};
 
 use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
@@ -24,9 +24,30 @@ const STEADY: [&str; 6] =
 /// What is to be as it was: CPUs, class, priority and nice value of each thread, and the process's groups.
 pub type Looks = BTreeMap<u32, String>;
 
-/// The job. Dropping it ends it.
+/// The names of its groups begin with this; the number of the test's process follows.
+const NAME: &str = "adoptee-";
+/// Waits for the end of its input, thaws the groups, kills the process group until it is empty, and removes the groups.
+/// After 1000 tries it ends: zombies that nobody reaps are members for ever.
+const UNDERTAKER: &str = r#"
+read -r _
+root=$1; shift; tries=1000
+for group; do
+    [ ! -e "$group/cgroup.freeze" ] || echo 0 >"$group/cgroup.freeze"
+    [ ! -e "$group/freezer.state" ] || echo THAWED >"$group/freezer.state"
+done
+while [ $((tries -= 1)) -gt 0 ] && kill -9 -- "-$root"; do sleep 0.01; done
+for group; do
+    while [ $((tries -= 1)) -gt 0 ] && ! rmdir "$group" && [ -e "$group" ]; do
+        kill -9 $(cat "$group/cgroup.procs")
+        sleep 0.01
+    done
+done
+"#;
+
+/// The job. Dropping it ends it; so does the end of the test, however it comes.
 pub struct Job {
     root: Child,
+    undertaker: Child,
     leaves: Vec<Leaf>,
     dir: TempDir,
 }
@@ -39,10 +60,11 @@ impl Job {
 
     /// In a group of each of these hierarchies that there is; None if there is none.
     pub fn in_groups(wanted: impl Fn(&Hierarchy) -> bool) -> Option<Self> {
-        let name = format!("adoptee-{}-{:?}", std::process::id(), std::thread::current().id());
+        let name = format!("{NAME}{}-{:?}", std::process::id(), std::thread::current().id());
         let name = name.replace(['(', ')'], "");
         let hierarchies = Hierarchy::all().into_iter().filter(wanted);
         let leaves: Vec<Leaf> = hierarchies.filter_map(|hierarchy| Leaf::make(&hierarchy, &name).ok()).collect();
+        leaves.iter().filter_map(|leaf| leaf.dir.parent()).for_each(bury);
         if leaves.is_empty() {
             sidelane_skip::skip("needs a control group of its own, which cannot be made here".to_owned());
             return None;
@@ -63,7 +85,7 @@ impl Job {
         let command = process::ends_with_the_test(&mut command).args(["-c", &script]).process_group(0);
         command.env("END", dir.path().join("end")).env("NEWCOMER", dir.path().join("newcomer"));
         let root = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("the job starts");
-        let job = Self { root, leaves, dir };
+        let job = Self { undertaker: undertaker(root.id(), &leaves), root, leaves, dir };
         wait_until("the job was all there", || job.steady().len() == STEADY.len() + 1);
         job
     }
@@ -184,29 +206,41 @@ pub fn looks_of(pid: u32) -> String {
 
 impl Drop for Job {
     fn drop(&mut self) {
-        let dirs: Vec<PathBuf> = self.leaves.iter().map(|leaf| leaf.dir.clone()).collect();
-        let thaw = |dir: &PathBuf| {
-            let leaf = Leaf { dir: dir.clone() };
-            ["cgroup.freeze", "freezer.state"].iter().filter(|file| leaf.has(file)).for_each(|file| {
-                let _ = leaf.write(file, if *file == "cgroup.freeze" { "0" } else { "THAWED" });
-            });
-        };
-        dirs.iter().for_each(thaw);
-        // Those whose parents have ended are found in the process group alone; until there is none, since it forks
-        // all the time.
-        for _ in 0..1000 {
-            if self.root.try_wait().is_ok_and(|ended| ended.is_none()) {
-                // SAFETY: plain system call; the root is not reaped yet, so the group is its own.
-                unsafe { libc::killpg(self.pid() as libc::pid_t, libc::SIGKILL) };
-            }
-            let left = self.members();
-            if left.iter().all(|pid| *pid == self.pid()) {
-                break;
-            }
-            left.into_iter().for_each(process::kill);
-            std::thread::yield_now();
-        }
+        // The end of its standard input is what the undertaker waits for.
+        drop(self.undertaker.stdin.take());
         let _ = self.root.wait();
-        self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
+        let _ = self.undertaker.wait();
+    }
+}
+
+/// Starts a process that ends the process group of `root` and removes its groups when this test has dropped its end of
+/// the pipe, or has died in any way.
+fn undertaker(root: u32, leaves: &[Leaf]) -> Child {
+    let mut command = Command::new("sh");
+    let command = command.args(["-c", UNDERTAKER, "sh", &root.to_string()]).args(leaves.iter().map(|leaf| &leaf.dir));
+    // A signal for the test's process group is not for it.
+    let command = command.process_group(0).stdin(Stdio::piped()).stdout(Stdio::null()).stderr(Stdio::null());
+    command.spawn().expect("a shell can be started")
+}
+
+/// Removes groups of jobs whose test has died together with its undertaker.
+fn bury(above: &Path) {
+    for entry in fs::read_dir(above).into_iter().flatten().flatten() {
+        let name = entry.file_name().to_string_lossy().into_owned();
+        let test = name.strip_prefix(NAME).and_then(|rest| rest.split('-').next()?.parse().ok());
+        if test.is_some_and(|test| !is_alive(test)) {
+            let dir = entry.path();
+            thaw(&dir);
+            processes(&dir).into_iter().for_each(process::kill);
+            wait_until("a job of a test that has died was gone", || processes(&dir).is_empty());
+            let _ = fs::remove_dir(&dir);
+        }
+    }
+}
+
+fn thaw(dir: &Path) {
+    let leaf = Leaf { dir: dir.to_owned() };
+    for (file, thawed) in [("cgroup.freeze", "0"), ("freezer.state", "THAWED")] {
+        let _ = leaf.has(file).then(|| leaf.write(file, thawed));
     }
 }

@@ -56,17 +56,18 @@ const FORBIDDEN: [(&str, &[&str]); 15] = [
 ];
 
 /// A crate, and the workspace's crates that it may use.
-const ALLOWED: [(&str, &[&str]); 10] = [
+const ALLOWED: [(&str, &[&str]); 11] = [
     ("sidelane_signal", &[]),
     ("sidelane_policy", &[]),
     ("sidelane_nap", &[]),
     ("sidelane_report", &[]),
+    ("sidelane_toml", &[]),
     ("sidelane_tale", &[]),
     ("sidelane_look", &["sidelane_policy", "sidelane_signal"]),
     ("sidelane_gate", &["sidelane_look", "sidelane_nap", "sidelane_policy", "sidelane_signal"]),
-    ("sidelane_sim", &["sidelane_policy"]),
+    ("sidelane_sim", &["sidelane_policy", "sidelane_toml"]),
     ("sidelane_host", &["sidelane_nap", "sidelane_signal"]),
-    ("sidelane_kernel", &["sidelane_host", "sidelane_policy", "sidelane_signal"]),
+    ("sidelane_kernel", &["sidelane_host", "sidelane_policy", "sidelane_signal", "sidelane_tale"]),
 ];
 
 /// All rooms: crates, the folders of the tool's source, and the files beside them.

@@ -122,23 +122,16 @@ impl<W: Watch> Engine<W> {
 
     /// Runs to the end.
     pub fn run(&mut self) {
-        self.run_to(NEVER - 1);
+        self.run_to(NEVER);
     }
 
     /// Runs until `time`, or to the end. Returns whether it has reached the end.
     pub fn run_to(&mut self, time: Nanos) -> bool {
-        while !self.over {
-            let (slot, at) = self.slots.first();
-            if at > time {
-                break;
-            }
-            debug_assert!(at >= self.now, "time goes back from {} to {at} (slot {slot})", self.now);
-            self.now = at;
+        while !self.over
+            && let Some(slot) = self.slots.next(&mut self.now, time)
+        {
             self.books.events += 1;
             self.fire(slot);
-        }
-        if !self.over && time < NEVER - 1 {
-            self.now = time;
         }
         (0..self.cores.len()).for_each(|core| self.settle(core));
         self.over

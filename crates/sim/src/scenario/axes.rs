@@ -1,7 +1,9 @@
 //! The swept keys, the cases, and the changes of a short run.
 
+use sidelane_toml::{Value, shown};
+
 use super::error::ScenarioError;
-use super::reader::{Document, Value, shown};
+use super::reader::Document;
 
 type Result<T> = std::result::Result<T, ScenarioError>;
 

@@ -21,6 +21,7 @@ mod whole;
 use std::fmt;
 use std::path::Path;
 
+use sidelane_toml::{line_of, number_of, shown};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -204,7 +205,7 @@ fn text_of(path: &Path) -> Result<String> {
 fn root<'t>(file: &str, text: &'t str) -> Result<Spanned<DeTable<'t>>> {
     DeTable::parse(text).map_err(|error| ScenarioError {
         file: file.to_owned(),
-        line: Some(reader::line_of(text, error.span().map_or(0, |span| span.start))),
+        line: Some(line_of(text, error.span().map_or(0, |span| span.start))),
         key: "file".to_owned(),
         problem: format!("is not TOML: {}", error.message().trim()),
         allowed: "TOML as in the files of scenarios/".to_owned(),
@@ -265,8 +266,8 @@ fn point<R>(document: &Document, axes: &[Axis], case: Option<&Case>, read: Read<
 }
 
 fn point_value(value: &DeValue) -> PointValue {
-    let text = |value: &DeValue| value.as_str().map_or_else(|| reader::shown(value), str::to_owned);
-    match (reader::number_of(value), value) {
+    let text = |value: &DeValue| value.as_str().map_or_else(|| shown(value), str::to_owned);
+    match (number_of(value), value) {
         (Some(number), _) => PointValue::Number(number),
         (None, DeValue::Array(list)) => {
             PointValue::Text(list.iter().map(|value| text(value.get_ref())).collect::<Vec<_>>().join("+"))

@@ -9,12 +9,12 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::ops::{Range, RangeInclusive};
 
+use sidelane_toml::{Value, line_of, number_of, shown, whole_of};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
 use super::error::ScenarioError;
 
-pub(super) type Value<'t> = Spanned<DeValue<'t>>;
 type Result<T> = std::result::Result<T, ScenarioError>;
 
 /// A file, and the values that override it.
@@ -50,10 +50,6 @@ impl<'t> Document<'t> {
         let asked = self.asked.borrow();
         self.over.iter().find(|(path, _)| !asked.contains(path))
     }
-}
-
-pub(super) fn line_of(text: &str, at: usize) -> usize {
-    text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
 }
 
 /// One table.
@@ -224,32 +220,4 @@ impl<'d, 't> Reader<'d, 't> {
 
 fn names<T>(choices: &[(&str, T)]) -> String {
     choices.iter().map(|(name, _)| *name).collect::<Vec<_>>().join(", ")
-}
-
-fn whole_of(value: &DeValue) -> Option<u64> {
-    value.as_integer().and_then(|integer| u64::from_str_radix(integer.as_str(), integer.radix()).ok())
-}
-
-pub(super) fn number_of(value: &DeValue) -> Option<f64> {
-    match value {
-        DeValue::Integer(integer) => {
-            i64::from_str_radix(integer.as_str(), integer.radix()).ok().map(|integer| integer as f64)
-        }
-        DeValue::Float(float) => float.as_str().parse().ok(),
-        _ => None,
-    }
-}
-
-/// A value as messages show it.
-pub(super) fn shown(value: &DeValue) -> String {
-    match value {
-        DeValue::String(text) => format!("\"{text}\""),
-        DeValue::Integer(integer) => integer.to_string(),
-        DeValue::Float(float) => float.to_string(),
-        DeValue::Boolean(flag) => flag.to_string(),
-        DeValue::Array(list) if list.is_empty() => "an empty list".to_owned(),
-        DeValue::Array(_) => "a list".to_owned(),
-        DeValue::Table(_) => "a table".to_owned(),
-        DeValue::Datetime(_) => "a date".to_owned(),
-    }
 }

@@ -12,6 +12,7 @@ use thiserror::Error;
 
 use super::{Config, Kind, Metric, MetricSource, Reserved};
 use crate::machine::has_pmu;
+use crate::note::Note;
 
 /// E where interference is told by request times: a service that takes a fifth longer is disturbed.
 pub const E_OF_HARM: f64 = 0.2;
@@ -86,6 +87,8 @@ pub struct OnMachine {
     pub told: Told,
     /// E: from which interference on batch leaves.
     pub e: f64,
+    /// What of that is not as the paper has it.
+    pub notes: Vec<Note>,
 }
 
 impl Config {
@@ -107,7 +110,10 @@ impl Config {
         let reserved = self.reserved(&cores, &online);
         let mut unfit = self.unfit(&online, &reserved);
         match self.metric.told(counters) {
-            Ok(told) if unfit.is_empty() => Ok(OnMachine { e: self.e(&told), online, cores, reserved, told }),
+            Ok(told) if unfit.is_empty() => {
+                let (e, notes) = (self.e(&told), self.notes(&told, counters));
+                Ok(OnMachine { online, cores, reserved, told, e, notes })
+            }
             told => {
                 unfit.extend(told.err());
                 Err(unfit)
@@ -141,6 +147,24 @@ impl Config {
             Told::Harm => E_OF_HARM,
             Told::Counters(_) | Told::Replay(_) => HolmesConfig::default().threshold,
         })
+    }
+
+    /// Where interference, or its threshold, is not the paper's and nobody asked for that.
+    fn notes(&self, told: &Told, counters: Counters) -> Vec<Note> {
+        let Kind::Holmes(holmes) = &self.policy.kind else { return Vec::new() };
+        let e = || HolmesConfig::default().threshold.to_string();
+        let note = match (told, &self.metric.formula, counters.row) {
+            (Told::Harm, ..) if self.metric.source == MetricSource::Auto => Some(Note::HarmForCounters),
+            (Told::Counters(_), ..) if holmes.e.is_some() => None,
+            (Told::Counters(_), Some(formula), _) => {
+                Some(Note::ThresholdOfGivenEvents { e: e(), formula: formula.clone() })
+            }
+            (Told::Counters(_), None, Some(row)) if !row.exact => {
+                Some(Note::ThresholdOfNearestEvents { e: e(), processors: row.processors })
+            }
+            _ => None,
+        };
+        note.into_iter().collect()
     }
 
     fn unfit(&self, online: &CpuSet, reserved: &CpuSet) -> Vec<Unfit> {
@@ -264,6 +288,23 @@ mod tests {
         assert_eq!(on("[metric]\nsource = \"replay\"\nreplay = \"a\"").unwrap().e, 40.0);
         assert_eq!(on("e = 7").unwrap().e, 7.0);
         assert_eq!(counting("").unwrap().e, 40.0);
+    }
+
+    #[test]
+    fn a_threshold_that_is_not_the_metrics_own_is_noted() {
+        let zen = row_of(&Processor { vendor: Vendor::Amd, family: 0x19, model: 0x21 }).expect("Zen 3 is in the table");
+        let near = |policy: &str| with(policy, Counters { are_there: true, row: Some(zen) }).unwrap().notes;
+        let note = Note::ThresholdOfNearestEvents { e: "40".to_owned(), processors: "Zen 3" };
+        assert_eq!(near(""), [note]);
+        assert_eq!(near("e = 7"), []);
+        assert_eq!(near("kind = \"perfiso\""), []);
+        assert_eq!(counting("").unwrap().notes, [], "the paper's own events");
+        let formula = "page-faults / context-switches".to_owned();
+        let given = format!("[metric]\nformula = \"{formula}\"");
+        assert_eq!(counting(&given).unwrap().notes, [Note::ThresholdOfGivenEvents { e: "40".to_owned(), formula }]);
+        assert_eq!(counting(&format!("e = 7\n{given}")).unwrap().notes, []);
+        assert_eq!(on("").unwrap().notes, [Note::HarmForCounters]);
+        assert_eq!(on("[metric]\nsource = \"harm\"").unwrap().notes, [], "it was asked for");
     }
 
     #[test]

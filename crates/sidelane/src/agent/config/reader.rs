@@ -9,6 +9,7 @@ use std::fmt::Display;
 use std::ops::{Range, RangeInclusive};
 use std::time::Duration;
 
+use sidelane_toml::{Value, line_of, number_of, shown, whole_of};
 use toml::Spanned;
 use toml::de::{DeTable, DeValue};
 
@@ -16,8 +17,6 @@ use sidelane_host::units::parse_time;
 
 use super::Setting;
 use super::problem::Problem;
-
-type Value<'t> = Spanned<DeValue<'t>>;
 
 /// A file, and what was found out about it.
 pub(super) struct Document<'t> {
@@ -36,7 +35,7 @@ impl<'t> Document<'t> {
     }
 
     pub(super) fn line(&self, at: usize) -> usize {
-        self.text.as_bytes().iter().take(at).filter(|byte| **byte == b'\n').count() + 1
+        line_of(self.text, at)
     }
 
     pub(super) fn problem(&self, line: Option<usize>, key: &str, problem: impl Display, advice: impl Display) {
@@ -205,7 +204,7 @@ impl<'d, 't> Reader<'d, 't> {
         let value = self.value(key)?;
         let item = |item: &Value| match item.get_ref() {
             DeValue::String(text) => Some(text.to_string()),
-            other => whole_of(other).map(|number| number.to_string()),
+            other => whole_of::<i64>(other).map(|number| number.to_string()),
         };
         let of_list = |list: &[Value]| list.iter().map(item).collect::<Option<Vec<String>>>();
         let list = value.get_ref().as_array().and_then(|list| of_list(list)).filter(|list| !list.is_empty());
@@ -294,29 +293,4 @@ fn did_you_mean(name: Option<&str>) -> String {
 
 fn quoted(names: &[&str]) -> String {
     names.iter().map(|name| format!("`{name}`")).collect::<Vec<_>>().join(", ")
-}
-
-fn whole_of(value: &DeValue) -> Option<i64> {
-    value.as_integer().and_then(|integer| i64::from_str_radix(integer.as_str(), integer.radix()).ok())
-}
-
-fn number_of(value: &DeValue) -> Option<f64> {
-    match value {
-        DeValue::Float(float) => float.as_str().parse().ok(),
-        value => whole_of(value).map(|integer| integer as f64),
-    }
-}
-
-/// A value as messages show it.
-fn shown(value: &DeValue) -> String {
-    match value {
-        DeValue::String(text) => format!("\"{text}\""),
-        DeValue::Integer(integer) => integer.to_string(),
-        DeValue::Float(float) => float.to_string(),
-        DeValue::Boolean(flag) => flag.to_string(),
-        DeValue::Array(list) if list.is_empty() => "an empty list".to_owned(),
-        DeValue::Array(_) => "a list".to_owned(),
-        DeValue::Table(_) => "a table".to_owned(),
-        DeValue::Datetime(_) => "a date".to_owned(),
-    }
 }

@@ -24,7 +24,7 @@ impl Agent {
             any_failed = !failed.is_empty();
             for (action, error) in failed {
                 let name = name_of(action, &self.tracked);
-                self.note(format!("cannot {}: {error:#}", sentence(action, &name)));
+                self.failed(error.context(format!("cannot {}", sentence(action, &name))));
             }
         }
         self.note_reaction();
@@ -63,7 +63,7 @@ impl Agent {
             Action::Pause { container } => contained(self, container, Given::Paused),
             Action::Place { service, cpus } => {
                 if let Some(served) = self.tracked.services.get_mut(service) {
-                    served.placed = Some(cpus);
+                    (served.placed, served.has_moved) = (Some(cpus), true);
                 }
             }
         }

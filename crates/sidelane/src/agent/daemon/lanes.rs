@@ -12,6 +12,8 @@ use super::Agent;
 use crate::agent::discover::FoundService;
 use crate::agent::lanes::{KeptLanes, LaneGates, lanes_of};
 use crate::agent::owners::{Owner, Thing};
+use crate::agent::tracked::Served;
+use crate::note::Note;
 
 impl Agent {
     /// The lanes beside a service that has come, and how they are lent. Lanes beside others that it may run on are
@@ -20,21 +22,39 @@ impl Agent {
         self.gates.as_ref()?;
         let own = allowed_cpus(&found.service.pids);
         self.drop_lanes(&own);
-        let others = self.tracked.services.iter().map(|(_, served)| allowed_cpus(&served.found.service.pids));
-        let others = others.fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
+        let others = self.tracked.services.iter().filter(|(_, served)| served.found.id != found.id);
+        let others = others
+            .map(|(_, served)| allowed_cpus(&served.found.service.pids))
+            .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
         let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
         match (lanes, self.gates.as_ref()?.lending(found.terms.slo)) {
             (Some(lanes), Ok(lending)) => Some((lanes, lending)),
             (None, _) => {
-                self.note(format!(
-                    "no lane is kept beside {}: it may run on CPUs {own}, with no sibling to spare",
-                    found.name
-                ));
+                self.note(Note::NoLaneBeside { service: found.name.clone(), cpus: own.to_string() });
                 None
             }
             (_, Err(error)) => {
-                self.note(format!("no lane is kept beside {}: {error:#}", found.name));
+                self.failed(error.context(format!("no lane is kept beside {}", found.name)));
                 None
+            }
+        }
+    }
+
+    /// A service that was placed may leave siblings to batch that it could use itself before.
+    fn find_lanes_again(&mut self) {
+        let has_none = |served: &Served| served.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
+        let mut moved = Vec::new();
+        for (place, served) in self.tracked.services.iter_mut() {
+            if std::mem::take(&mut served.has_moved) && has_none(served) {
+                moved.push((place, served.found.clone()));
+            }
+        }
+        for (place, found) in moved {
+            self.diary.notes.retain(|note, _| !is_of(note, &found.name));
+            let Some((lanes, lending)) = self.lanes_beside(&found) else { continue };
+            match self.tracked.lend(place, &lanes, lending) {
+                Ok(()) => self.keep_lanes(place, lanes, lending),
+                Err(error) => self.failed(error),
             }
         }
     }
@@ -51,7 +71,7 @@ impl Agent {
                     served.kept = Some(kept);
                 }
             }
-            Err(error) => self.note(format!("{error:#}")),
+            Err(error) => self.failed(error),
         }
     }
 
@@ -59,6 +79,9 @@ impl Agent {
     pub(super) fn look_after_lanes(&mut self) -> Result<()> {
         let gone = self.kept_cpus().difference(&self.usable);
         self.drop_lanes(&gone);
+        if self.gates.is_some() {
+            self.find_lanes_again();
+        }
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(kept) = &mut served.kept {
                 let pids = &served.found.service.pids;
@@ -90,8 +113,13 @@ impl Agent {
     fn pass_lanes_on(&mut self, cpus: &CpuSet, from: &Owner, to: &Owner) {
         for cpu in cpus {
             if let Err(owned) = self.owners.pass_on(&Thing::Cpu(cpu), from, to.clone()) {
-                self.note(owned.to_string());
+                self.failed(owned);
             }
         }
     }
+}
+
+/// Whether the note says that the service has no lane.
+fn is_of(note: &Note, name: &str) -> bool {
+    matches!(note, Note::NoLaneBeside { service, .. } if service == name)
 }

@@ -22,13 +22,13 @@ use std::io::{self, BufWriter};
 use std::path::PathBuf;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result, anyhow};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::posix_signals::{Caught, PosixSignals};
 use sidelane_kernel::histogram::Histogram;
 use sidelane_policy::Nanos;
-use sidelane_policy::cpus::{Actions, Observation, Reason};
+use sidelane_policy::cpus::{Actions, CpuMask, Observation, Reason};
 
 use super::act::Hands;
 use super::choice::AnyPolicy;
@@ -42,6 +42,7 @@ use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
 use crate::lane::claim::Claim;
+use crate::note::Note;
 use doors::{Bells, Doors, Woken};
 
 /// Between two looks while no service or no batch runs.
@@ -50,6 +51,8 @@ const IDLE_LOOK_NS: Nanos = 500_000_000;
 const MAKING_NS: Nanos = 1_000_000_000;
 /// Between two slow looks while both do.
 const SLOW_LOOK_NS: Nanos = 200_000_000;
+/// After a container was made, its first process is looked for so soon, then ever more rarely.
+const WAITING_LOOK_NS: Nanos = 1_000_000;
 
 /// What the agent was asked to do.
 #[derive(Clone, Debug)]
@@ -82,6 +85,8 @@ pub struct Agent {
     slow: Looker,
     seen: Box<Observation>,
     actions: Box<Actions>,
+    /// The CPUs of the cores that batch may use, as the kernel program was told; `None`: it is to be told anew.
+    beside_batch: Option<CpuMask>,
     log: Option<CpuLog<BufWriter<File>>>,
     pen: CpuAudit,
     doors: Doors,
@@ -98,7 +103,9 @@ struct Times {
     began_ns: Nanos,
     look_ns: Nanos,
     slow_ns: Nanos,
-    /// Services and batch both run.
+    /// When containers that are not complete are looked at again.
+    waiting_ns: Nanos,
+    /// Services and batch both run, or batch would if it were let.
     is_active: bool,
 }
 
@@ -111,8 +118,8 @@ struct Diary {
     why: Reason,
     /// What was seen at the last decision.
     seen: Seen,
-    /// What went wrong or is degraded, in words, and how often.
-    notes: BTreeMap<String, u64>,
+    /// What went wrong or is degraded, and how often.
+    notes: BTreeMap<Note, u64>,
     /// When interference reached its threshold, if that is what the present look is about.
     onset_ns: Option<Nanos>,
     /// From there until batch had been taken away.
@@ -140,22 +147,24 @@ impl Agent {
             if caught.is_some_and(|caught| !self.hear(caught)) {
                 return Ok(());
             }
+            if woken.crossing {
+                self.react()?;
+            }
             self.answer(woken);
             let now_ns = now_ns();
             if woken.groups || now_ns >= self.times.slow_ns {
                 self.look_around(now_ns)?;
+            } else if now_ns >= self.times.waiting_ns {
+                self.take_waiting()?;
             }
-            if woken.crossing {
-                self.diary.onset_ns = self.metric.answer();
-            }
-            if woken.lanes || woken.crossing || now_ns >= self.look_due_ns() {
+            if woken.lanes || now_ns >= self.look_due_ns() {
                 self.look()?;
             }
         }
     }
 
     fn wait(&self, signals: &PosixSignals) -> io::Result<Woken> {
-        let due_ns = self.look_due_ns().min(self.times.slow_ns);
+        let due_ns = self.look_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns);
         let bells = Bells {
             groups: self.finder.fd(),
             lanes: self.gates.as_ref().map(|gates| gates.book().bell()),
@@ -173,13 +182,25 @@ impl Agent {
         !caught.asks_to_end()
     }
 
+    /// Interference has crossed its threshold.
+    fn react(&mut self) -> Result<()> {
+        self.diary.onset_ns = self.metric.answer();
+        self.look()
+    }
+
+    /// Reacts if there is something to react to: called between the steps of whatever takes longer.
+    fn heed(&mut self) -> Result<()> {
+        if self.metric.has_rung() { self.react() } else { Ok(()) }
+    }
+
     /// Looks at the machine, asks the policy, and does what it says.
     fn look(&mut self) -> Result<()> {
         let now_ns = now_ns();
         self.metric.follow(now_ns);
         let memory = self.tracked.tracker().memory();
         let span = self.looker.look(&memory, now_ns);
-        self.times.is_active = span.batch_ns() > 0 && !self.tracked.services.is_empty();
+        let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
+        self.times.is_active = has_batch && !self.tracked.services.is_empty();
         let asked = self.gates.as_ref().map(|gates| gates.book().asked());
         // A lane that batch was sent away from is no CPU of batch's.
         let usable = asked.as_ref().map_or_else(|| self.usable.clone(), |asked| self.usable.difference(&asked.lanes));
@@ -190,11 +211,21 @@ impl Agent {
         self.tracked.containers.were_seen();
         let failed = self.act(now_ns)?;
         self.diary.onset_ns = None;
+        self.tick_beside_batch();
         if let (Some(gates), Some(asked)) = (&self.gates, asked) {
             gates.book().has_acted(&asked, failed);
         }
         self.times.look_ns = now_ns + self.look_every_ns();
         Ok(())
+    }
+
+    /// A tick is the service's own time, so there is none where batch cannot disturb it.
+    fn tick_beside_batch(&mut self) {
+        let beside = Some(self.here.cores.whole(&self.tracked.batch_cpus()));
+        if let Some(cpus) = beside.filter(|_| beside != self.beside_batch) {
+            self.metric.set_ticks(&self.here.online, &cpus, self.config.intervals.tick);
+            self.beside_batch = beside;
+        }
     }
 
     fn look_due_ns(&self) -> Nanos {
@@ -215,14 +246,15 @@ impl Agent {
         if woken.metrics {
             match self.exposition().text() {
                 Ok(text) => self.doors.tell_metrics(&text),
-                Err(error) => self.note(format!("cannot write the metrics: {error}")),
+                Err(error) => self.failed(anyhow!("cannot write the metrics: {error}")),
             }
         }
     }
 
     /// Notes something; it is printed the first time.
-    fn note(&mut self, what: String) {
-        let times = self.diary.notes.entry(what.clone()).or_default();
+    fn note(&mut self, note: Note) {
+        let what = note.to_string();
+        let times = self.diary.notes.entry(note).or_default();
         *times += 1;
         if *times == 1 {
             eprintln!("sidelane: {what}");
@@ -230,6 +262,11 @@ impl Agent {
                 let _ = log.note(now_ns(), "note", &what);
             }
         }
+    }
+
+    /// Notes an error after which the agent goes on.
+    fn failed(&mut self, error: impl Into<Error>) {
+        self.note(Note::Failed { what: format!("{:#}", error.into()) });
     }
 
     /// Gives everything back.

@@ -7,6 +7,7 @@ use super::Agent;
 use super::start::fit;
 use crate::agent::choice::choose;
 use crate::agent::config::Config;
+use crate::note::Note;
 
 impl Agent {
     /// Reads the file again. With a bad one everything goes on as before.
@@ -14,26 +15,26 @@ impl Agent {
         let read = Config::load(&self.options.config).map_err(Error::from);
         let (config, here) = match read.and_then(|config| Ok((fit(&config)?, config))) {
             Ok((here, config)) => (config, here),
-            Err(error) => return self.note(format!("the file was not taken over, and nothing is changed: {error:#}")),
+            Err(error) => return self.failed(error.context("the file was not taken over, and nothing is changed")),
         };
         if config.metric != self.config.metric
             || config.lanes != self.config.lanes
             || config.metrics != self.config.metrics
             || config.audit != self.config.audit
         {
-            self.note(
-                "[metric], [lanes], [metrics] and [audit] are read at the start alone: restart the agent for them"
-                    .to_owned(),
-            );
+            self.note(Note::ReadAtTheStart);
         }
         if config.policy != self.config.policy {
             self.policy = choose(&config.policy, &here);
             self.metric.set_threshold(&here.online, here.e);
         }
-        self.metric.set_tick(&here.online, config.intervals.tick);
-        (self.config, self.here) = (config, here);
+        self.beside_batch = None;
+        let before = std::mem::replace(&mut self.here, here).notes;
+        self.diary.notes.retain(|note, _| !before.contains(note));
+        self.here.notes.clone().into_iter().for_each(|note| self.note(note));
+        self.config = config;
         if let Err(error) = self.find_again() {
-            self.note(format!("{error:#}"));
+            self.failed(error);
         }
         self.log_note("reload", "the file was read again");
         let now_ns = now_ns();

@@ -6,28 +6,35 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::Nanos;
 
-use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS};
+use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, WAITING_LOOK_NS};
 use crate::agent::act::{Hands, TakeError};
 use crate::agent::config::mask;
 use crate::agent::discover::{Changes, Container, FoundService};
 use crate::agent::metric::Metric;
 use crate::agent::owners::{Owner, Thing};
 use crate::agent::tracked::Served;
+use crate::note::Note;
 use crate::undo::guardian::Guardian;
 
 impl Agent {
     pub(super) fn look_around(&mut self, now_ns: Nanos) -> Result<()> {
         self.look_at_cpus()?;
+        self.heed()?;
         let changes = self.finder.look(now_ns);
+        self.heed()?;
         self.follow(changes)?;
         self.take_waiting()?;
+        self.heed()?;
         self.check();
         self.look_after_guardian()?;
+        self.heed()?;
         let memory = self.tracked.tracker().memory();
         self.slow.look(&memory, now_ns);
         self.fetch_requests();
+        self.heed()?;
         self.look_after_lanes()?;
         self.keep_off_services();
+        self.look_at_counters(now_ns);
         self.cost.note();
         self.times.slow_ns = now_ns + if self.times.is_active { SLOW_LOOK_NS } else { IDLE_LOOK_NS };
         Ok(())
@@ -73,7 +80,7 @@ impl Agent {
     pub(super) fn add_service(&mut self, found: FoundService) {
         let name = found.name.clone();
         if let Err(owned) = self.owners.take(Thing::Service(name.clone()), Owner::Policy) {
-            return self.note(owned.to_string());
+            return self.failed(owned);
         }
         let lent = self.lanes_beside(&found);
         let added = self.tracked.add_service(found, lent.as_ref().map(|(lanes, lending)| (lanes, *lending)));
@@ -82,10 +89,10 @@ impl Agent {
                 lent.into_iter().for_each(|(lanes, lending)| self.keep_lanes(place, lanes, lending));
                 let why_not = self.tracked.services.get(place).and_then(|served| served.measured.why_not());
                 let why_not = why_not.filter(|_| self.metric.needs_requests()).map(str::to_owned);
-                why_not.into_iter().for_each(|why| self.note(format!("harm to {name} is not known: {why}")));
+                why_not.into_iter().for_each(|why| self.note(Note::HarmUnknown { service: name.clone(), why }));
                 self.log_note("came", &format!("service {name} is looked after"));
             }
-            Err(error) => self.note(format!("{error:#}")),
+            Err(error) => self.failed(error),
         }
     }
 
@@ -99,14 +106,18 @@ impl Agent {
     }
 
     /// Takes those containers that are complete by now.
-    fn take_waiting(&mut self) -> Result<()> {
+    pub(super) fn take_waiting(&mut self) -> Result<()> {
         for (container, since_ns) in std::mem::take(&mut self.waiting) {
             match self.add_container(&container, now_ns() - since_ns > MAKING_NS) {
                 Ok(()) => {}
                 Err(TakeError::Incomplete) => self.waiting.push((container, since_ns)),
-                Err(error) => self.note(format!("{} is left alone: {error:#}", container.name)),
+                Err(error) => self.failed(Error::from(error).context(format!("{} is left alone", container.name))),
             }
         }
+        let now_ns = now_ns();
+        let again_ns = |since_ns: Nanos| now_ns + (now_ns - since_ns).clamp(WAITING_LOOK_NS, SLOW_LOOK_NS);
+        self.times.waiting_ns =
+            self.waiting.iter().map(|(_, since_ns)| again_ns(*since_ns)).min().unwrap_or(Nanos::MAX);
         Ok(())
     }
 
@@ -131,6 +142,8 @@ impl Agent {
         if let Some(contained) = self.tracked.containers.get_mut(place) {
             contained.allowed = mask(&allowed);
         }
+        // Batch may have to stay away: the policy is asked at once.
+        self.times.look_ns = 0;
         self.note_means(place, &container.name);
         let name = &container.name;
         self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));
@@ -142,10 +155,10 @@ impl Agent {
         let Some(hands) = &self.hands else { return };
         let (has_list, can_pause) = (hands.has_list(place), hands.can_pause(place));
         if !has_list {
-            self.note(format!("{name} has no list of CPUs (cpuset): its threads are moved one by one"));
+            self.note(Note::NoCpuList { container: name.to_owned() });
         }
         if !can_pause {
-            self.note(format!("{name} has no freezer: it cannot be paused, and keeps its CPUs instead"));
+            self.note(Note::NoPause { container: name.to_owned() });
         }
     }
 
@@ -161,7 +174,7 @@ impl Agent {
         match self.hands.as_mut().map_or(Ok(0), Hands::check) {
             Ok(0) => {}
             Ok(writes) => self.diary.repaired += writes as u64,
-            Err(error) => self.note(format!("{error:#}")),
+            Err(error) => self.failed(error),
         }
     }
 
@@ -171,16 +184,24 @@ impl Agent {
             return Ok(());
         }
         replace_guardian(hands, &self.owners, self.claim.as_ref())?;
-        self.note("the guardian process was ended, and was replaced".to_owned());
+        self.note(Note::GuardianEnded);
         Ok(())
     }
 
     fn fetch_requests(&mut self) {
         let fetch = |served: &mut Served| served.measured.fetch(served.kept.as_mut().map(|kept| &mut kept.terms));
         let fetched: Vec<Result<()>> = self.tracked.services.iter_mut().map(|(_, served)| fetch(served)).collect();
-        fetched.into_iter().filter_map(Result::err).for_each(|error| self.note(format!("{error:#}")));
+        fetched.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
         if let Metric::Harm(harm) = &mut self.metric {
             harm.note(self.slow.span(), &self.tracked);
+        }
+    }
+
+    /// Counters that other programs use, too, see a part of the interference.
+    fn look_at_counters(&mut self, now_ns: Nanos) {
+        if let Some((cpu, percent)) = self.metric.shared(now_ns) {
+            self.diary.notes.retain(|note, _| !matches!(note, Note::CountersShared { .. }));
+            self.note(Note::CountersShared { cpu, percent });
         }
     }
 

@@ -22,7 +22,7 @@ impl Agent {
             why: why.to_string(),
             count: *count,
         });
-        let notes = self.diary.notes.iter().map(|(note, times)| NoteStatus { note: note.clone(), times: *times });
+        let notes = self.diary.notes.iter().map(|(note, times)| NoteStatus { note: note.to_string(), times: *times });
         Snapshot {
             agent: self.own_status(),
             cpus: self.usable.iter().chain(self.others()).map(|cpu| self.cpu_status(cpu)).collect(),

@@ -11,6 +11,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
 use sidelane_host::topology::online_cpus;
 use sidelane_kernel::tracker::{Features, Tracker};
+use sidelane_policy::Nanos;
 use sidelane_policy::borrow::PolicyKind;
 
 use super::{Agent, AgentOptions, Diary, Times};
@@ -28,6 +29,7 @@ use crate::agent::seen::Looker;
 use crate::agent::tracked::Tracked;
 use crate::lane::beside::settle;
 use crate::lane::claim::Claim;
+use crate::note::Note;
 use crate::request::can_track;
 use crate::undo::guardian::Guardian;
 
@@ -39,7 +41,7 @@ impl Agent {
         // Before anything is claimed, because its errors name the privileges that are missing.
         let is_needed = goes_by_interference(&config.policy);
         let tracker = Rc::new(Tracker::load(features(&config, is_needed.then_some(&here.told))?)?);
-        let metric = Metric::start(&here, is_needed, config.intervals.tick, &tracker)?;
+        let metric = Metric::start(&here, is_needed, &tracker)?;
         tracker.attach()?;
         let online = online_cpus().context("cannot read which CPUs are online")?;
         settle(&tracker.memory(), &online)?;
@@ -62,7 +64,7 @@ impl Agent {
         let mut agent = Self {
             finder: Finder::new(&config),
             tracked: Tracked::new(tracker),
-            times: Times { began_ns, look_ns: began_ns, slow_ns: began_ns, is_active: false },
+            times: Times { began_ns, look_ns: began_ns, slow_ns: began_ns, waiting_ns: Nanos::MAX, is_active: false },
             pen: pen.unwrap_or_else(CpuAudit::default),
             options,
             config,
@@ -81,12 +83,14 @@ impl Agent {
             slow: Looker::default(),
             seen: Box::default(),
             actions: Box::default(),
+            beside_batch: None,
             diary: Diary::default(),
             cost: Cost::new(),
         };
         if let Err(error) = urgent {
-            agent.note(format!("cannot work in SCHED_FIFO ({error}): batch may leave late; run as root"));
+            agent.note(Note::NotUrgent { error: error.to_string() });
         }
+        agent.here.notes.clone().into_iter().for_each(|note| agent.note(note));
         Ok(agent)
     }
 }

@@ -12,9 +12,10 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::Topology;
 
-use super::config::{Config, Kind, MetricSource, OnMachine, Setting, Told};
+use super::config::{Config, Kind, OnMachine, Setting, Told};
 use super::discover::{Container, Finder, FoundService};
 use crate::lane::objective::written;
+use crate::note::Note;
 
 /// All that there is to show.
 #[derive(Clone, Debug, Serialize)]
@@ -115,7 +116,8 @@ impl Shown {
     pub fn of(file: &Path, config: &Config, finder: &Finder) -> Result<Self> {
         let here = config.here()?;
         let unfit = here.as_ref().err().map_or_else(Vec::new, |unfit| unfit.iter().map(ToString::to_string).collect());
-        let stands_in = here.as_ref().ok().and_then(|here| stand_in(config, here));
+        let notes = here.as_ref().map_or(&[][..], |here| &here.notes).iter().map(Note::to_string);
+        let missing = finder.lacks().iter().map(ToString::to_string).chain(notes).collect();
         Ok(Self {
             file: file.display().to_string(),
             machine: Topology::read(Path::new("/sys"))?.describe(),
@@ -123,7 +125,7 @@ impl Shown {
             containers: finder.containers().map(|container| ContainerShown::of(container, finder)).collect(),
             cpus: here.ok().map(|here| CpusShown::of(config, &here)),
             settings: config.settings.iter().map(SettingShown::of).collect(),
-            missing: finder.lacks().iter().map(ToString::to_string).chain(stands_in).collect(),
+            missing,
             unfit,
         })
     }
@@ -132,17 +134,6 @@ impl Shown {
     pub fn exit_code(&self) -> u8 {
         u8::from(!self.unfit.is_empty())
     }
-}
-
-/// What is told from something else than was hoped for.
-fn stand_in(config: &Config, here: &OnMachine) -> Option<String> {
-    let is_holmes = matches!(config.policy.kind, Kind::Holmes(_));
-    let stands_in = is_holmes && here.told == Told::Harm && config.metric.source == MetricSource::Auto;
-    stands_in.then(|| {
-        "metric: nothing can be counted here, so that interference is told from the services' own request times, and \
-         batch has to disturb some requests first; run where the processor's counters can be used"
-            .to_owned()
-    })
 }
 
 impl ServiceShown {

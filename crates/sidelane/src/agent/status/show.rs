@@ -2,12 +2,12 @@
 
 use std::fmt;
 
-use super::{ContainerStatus, CpuStatus, ServiceStatus, Snapshot};
+use super::{ContainerStatus, CpuStatus, NoteStatus, ServiceStatus, Snapshot};
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         self.write_summary(f)?;
-        self.notes.iter().try_for_each(|note| writeln!(f, "  ! {} ({} times)", note.note, note.times))?;
+        self.notes.iter().try_for_each(|note| write_note(f, note))?;
         if !self.services.is_empty() {
             writeln!(f, "\nservices")?;
         }
@@ -50,6 +50,11 @@ impl Snapshot {
             agent.version, agent.pid, agent.config
         )
     }
+}
+
+fn write_note(f: &mut fmt::Formatter<'_>, note: &NoteStatus) -> fmt::Result {
+    let times = if note.times > 1 { format!(" ({} times)", note.times) } else { String::new() };
+    writeln!(f, "  ! {}{times}", note.note)
 }
 
 fn write_service(f: &mut fmt::Formatter<'_>, service: &ServiceStatus) -> fmt::Result {

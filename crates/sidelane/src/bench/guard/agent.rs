@@ -131,6 +131,38 @@ pub(super) fn why_not_counted(told: &Told<'_>, folder: &Path) -> Result<Option<S
     }
 }
 
+/// How the agent hears of interference.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Heard {
+    /// The kernel program rings, with the ticks that are usual.
+    Bell,
+    /// It rings, with ticks as often as the paper looks.
+    ShortTicks,
+    /// The agent looks as often as the paper's (§6.5).
+    Polling,
+}
+
+impl Heard {
+    pub(super) const ALL: [Self; 3] = [Self::Bell, Self::ShortTicks, Self::Polling];
+
+    /// Its name in results.
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Self::Bell => "holmes",
+            Self::ShortTicks => "holmes_tick_50us",
+            Self::Polling => "holmes_poll_50us",
+        }
+    }
+
+    fn intervals(self) -> &'static str {
+        match self {
+            Self::Bell => "",
+            Self::ShortTicks => "\n[intervals]\ntick = \"50us\"\n",
+            Self::Polling => "\n[intervals]\npoll = \"50us\"\n",
+        }
+    }
+}
+
 /// What an agent is told of this experiment.
 pub(super) struct Told<'a> {
     pub(super) way: Way,
@@ -142,6 +174,7 @@ pub(super) struct Told<'a> {
     /// S.
     pub(super) calm: Duration,
     pub(super) source: Source,
+    pub(super) heard: Heard,
 }
 
 impl Told<'_> {
@@ -163,6 +196,7 @@ impl Told<'_> {
         let siblings = format!("siblings = [\"{request},{batch}\"]\n");
         let gate =
             if self.way == Way::HolmesGate { "\n[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"\n" } else { "" };
-        format!("{services}[[batch]]\ncgroup = \"{}\"\n\n[policy]\n{kind}{e}{siblings}{metric}{gate}", self.batch)
+        let (batch, intervals) = (self.batch, self.heard.intervals());
+        format!("{services}[[batch]]\ncgroup = \"{batch}\"\n\n[policy]\n{kind}{e}{siblings}{metric}{gate}{intervals}")
     }
 }

@@ -1,8 +1,9 @@
 //! The checks: what each way of sharing must keep.
 
+use super::agent::Heard;
 use super::cells::{Cells, Figures};
 use super::measured::Measured;
-use super::reaction::Reactions;
+use super::reaction::percentile_us;
 use super::way::Way;
 use crate::bench::interval::{of_all, of_median};
 use sidelane_report::{Check, Interval, Unit};
@@ -29,9 +30,10 @@ pub(super) fn of(measured: &Measured) -> Vec<Check> {
     let memory = [most(|run| run.agent_memory_mib), idle.and_then(|idle| idle.memory_mib)];
     let memory = memory.into_iter().flatten().reduce(f64::max);
     checks.extend(memory.map(|memory| Check::at_most("agent's memory, MiB", memory, AGENT_MIB, Unit::Count)));
-    let p99_us = measured.reactions.as_ref().map(|reactions| {
+    let usual = measured.reactions.iter().find(|reactions| reactions.heard == Heard::Bell);
+    let p99_us = usual.map(|reactions| {
         let title = "onset of interference to batch off, p99";
-        Check::interval_at_most(title, p99_of(&reactions.0), REACTION_US, Unit::Us)
+        Check::interval_at_most(title, p99_of(&reactions.sorted_ns), REACTION_US, Unit::Us)
     });
     checks.extend(p99_us);
     checks
@@ -42,7 +44,7 @@ fn p99_of(reactions_ns: &[u64]) -> Option<Interval> {
     of_all(reactions_ns, |drawn| {
         let mut sorted: Vec<u64> = drawn.iter().map(|ns| **ns).collect();
         sorted.sort_unstable();
-        Reactions(sorted).percentile_us(99.0)
+        percentile_us(&sorted, 99.0)
     })
 }
 

@@ -13,6 +13,7 @@ pub(super) struct Measured {
     pub(super) emulated: Option<Emulated>,
     pub(super) groups: Vec<Cells>,
     pub(super) idle: Option<Idle>,
-    pub(super) reactions: Option<Reactions>,
+    /// One for each way of hearing that was tried.
+    pub(super) reactions: Vec<Reactions>,
     pub(super) notes: BTreeSet<Note>,
 }

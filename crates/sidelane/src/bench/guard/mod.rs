@@ -65,7 +65,7 @@ pub fn run(options: &GuardOptions) -> Result<ResultFile> {
     let plan = Plan::of(options, &lab)?;
     let place = Place::choose(options.lanes.as_deref())?;
     let mut measured =
-        Measured { emulated: None, groups: Vec::new(), idle: None, reactions: None, notes: plan.notes.clone() };
+        Measured { emulated: None, groups: Vec::new(), idle: None, reactions: Vec::new(), notes: plan.notes.clone() };
     for group in &plan.groups {
         let cells = of_group(options, &plan, group, place, &lab, &mut measured);
         measured.groups.push(cells.with_context(|| group.name())?);
@@ -111,8 +111,10 @@ fn of_agent(plan: &Plan, ground: &Ground, counts: bool, measured: &mut Measured)
     if measured.idle.is_none() {
         measured.idle = Some(idle::measure(ground, plan)?);
     }
-    if measured.reactions.is_none() && counts {
-        measured.reactions = Some(reaction::measure(ground, plan.reactions).context("reactions")?);
+    if measured.reactions.is_empty() && counts {
+        for heard in plan.heard {
+            measured.reactions.push(reaction::measure(ground, plan.reactions, *heard).context("reactions")?);
+        }
     }
     Ok(())
 }

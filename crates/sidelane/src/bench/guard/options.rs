@@ -16,6 +16,7 @@ pub struct GuardOptions {
     pub sibling: Option<Carrier>,
     /// The ways of sharing; all by default. The stores alone are always among them.
     pub ways: Option<Vec<Way>>,
-    /// From what the agent tells interference, if it can.
-    pub source: Source,
+    /// `--interference`: from what the agent tells it, if it can; by default what stands in for counters, where
+    /// somebody makes it.
+    pub source: Option<Source>,
 }

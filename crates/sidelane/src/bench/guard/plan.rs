@@ -5,6 +5,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
+use super::agent::Heard;
 use super::options::GuardOptions;
 use super::way::Way;
 use crate::bench::rounds::{Limit, Patience};
@@ -35,8 +36,9 @@ pub(super) struct Plan {
     pub(super) learning: Duration,
     /// For how long an idle agent is watched.
     pub(super) idle: Duration,
-    /// How often it is measured how fast batch leaves.
+    /// How often it is measured how fast batch leaves, with each of these.
     pub(super) reactions: usize,
+    pub(super) heard: &'static [Heard],
     /// The paper's lengths of bursts, and S, are multiplied by it.
     pub(super) scale: f64,
     pub(super) stays: Vec<Stay>,
@@ -88,7 +90,8 @@ impl Plan {
             warm_up,
             learning,
             idle: if quick { ms(1_500) } else { s(10) },
-            reactions: if quick { 60 } else { 1_000 },
+            reactions: if quick { 100 } else { 1_000 },
+            heard: if quick { &Heard::ALL[..1] } else { &Heard::ALL },
             scale: if quick { 0.005 } else { 0.02 },
             stays: stays(quick, &mut notes),
             notes,

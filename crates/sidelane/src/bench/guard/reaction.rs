@@ -9,7 +9,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::agent::{Agent, Source, Told};
+use super::agent::{Agent, Heard, Source, Told};
 use super::run::Ground;
 use super::way::Way;
 use crate::experiment::containers::{Containers, Work};
@@ -20,23 +20,34 @@ const OFF: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Some seconds are far longer than it takes to bring batch back.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// S, short: batch is to come back soon.
-const CALM: Duration = Duration::from_millis(1);
+/// S, short: batch is to come back soon, though S doubles each time.
+const CALM: Duration = Duration::from_micros(100);
 const BATCH: &str = "stamps";
 
-/// How long it took, each time, in nanoseconds, from the shortest to the longest.
-pub(super) struct Reactions(pub(super) Vec<u64>);
+/// Reactions of an agent.
+pub(super) struct Reactions {
+    pub(super) heard: Heard,
+    /// How long each took, in nanoseconds, from the shortest to the longest.
+    pub(super) sorted_ns: Vec<u64>,
+    /// What the agent used meanwhile.
+    pub(super) agent_cpu_percent: f64,
+}
 
 impl Reactions {
-    /// The nearest rank.
+    /// In microseconds.
     pub(super) fn percentile_us(&self, percentile: f64) -> Option<f64> {
-        let rank = (self.0.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
-        self.0.get(rank - 1).map(|ns| *ns as f64 / 1e3)
+        percentile_us(&self.sorted_ns, percentile)
     }
 }
 
-/// Disturbs the service so many times.
-pub(super) fn measure(ground: &Ground, times: usize) -> Result<Reactions> {
+/// The nearest rank of sorted nanoseconds.
+pub(super) fn percentile_us(sorted_ns: &[u64], percentile: f64) -> Option<f64> {
+    let rank = (sorted_ns.len() as f64 * percentile / 100.0).ceil().max(1.0) as usize;
+    sorted_ns.get(rank - 1).map(|ns| *ns as f64 / 1e3)
+}
+
+/// Disturbs the service so many times, under an agent that hears of it so.
+pub(super) fn measure(ground: &Ground, times: usize, heard: Heard) -> Result<Reactions> {
     let place = ground.stages[0].place;
     let lab = &ground.stages[0].lab;
     let cpu = place.request.to_string();
@@ -46,14 +57,18 @@ pub(super) fn measure(ground: &Ground, times: usize) -> Result<Reactions> {
     wait_until(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;
     let batch = containers.path().context("the containers' group has no path")?;
     let ports = [service.ready("port")?];
-    let told = Told { way: Way::Holmes, place, ports: &ports, batch: &batch, calm: CALM, source: Source::StandIn };
+    let told =
+        Told { way: Way::Holmes, place, ports: &ports, batch: &batch, calm: CALM, source: Source::StandIn, heard };
     let agent = Agent::start(&told.file(), ground.stages[0].scratch.path(), 1)?;
+    let (began, before_ns) = (Instant::now(), agent.cpu_ns()?);
     let reactions = (0..times).map(|_| react(&mut service, &containers)).collect::<Result<Vec<_>>>();
+    let used_ns = agent.cpu_ns()? - before_ns;
+    let agent_cpu_percent = 100.0 * used_ns as f64 / began.elapsed().as_nanos() as f64;
     agent.end()?;
     containers.finish()?;
-    let mut reactions = reactions?;
-    reactions.sort_unstable();
-    Ok(Reactions(reactions))
+    let mut sorted_ns = reactions?;
+    sorted_ns.sort_unstable();
+    Ok(Reactions { heard, sorted_ns, agent_cpu_percent })
 }
 
 /// Disturbs the service, waits until batch is off, then until it is back.
@@ -104,8 +119,8 @@ mod tests {
 
     #[test]
     fn percentiles_are_nearest_ranks() {
-        let reactions = Reactions((1..=100).map(|us| us * 1_000).collect());
-        assert_eq!((reactions.percentile_us(50.0), reactions.percentile_us(99.0)), (Some(50.0), Some(99.0)));
-        assert_eq!(Reactions(Vec::new()).percentile_us(99.0), None);
+        let sorted_ns: Vec<u64> = (1..=100).map(|us| us * 1_000).collect();
+        assert_eq!([50.0, 99.0].map(|at| percentile_us(&sorted_ns, at)), [Some(50.0), Some(99.0)]);
+        assert_eq!(percentile_us(&[], 99.0), None);
     }
 }

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
 
-use super::agent::{Agent, Source, Told, why_not_counted};
+use super::agent::{Agent, Heard, Source, Told, why_not_counted};
 use super::cells::{Cells, Figures, Latency, Run};
 use super::plan::{Group, Plan, RUNS_A_BLOCK};
 use super::way::Way;
@@ -21,12 +21,16 @@ use crate::lab::Lab;
 use crate::lane::beside::keep_off;
 use crate::note::Note;
 use crate::undo::guardian::Guardian;
+use rustix::process::{Pid, setpriority_process};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::threads;
 
 /// How often containers come and go, and requests are taken from the kernel.
 const TICK: Duration = Duration::from_millis(20);
 /// For how long each kind of work is measured with the lane to itself, at least.
 const WORK_ALONE: Duration = Duration::from_millis(400);
+/// The first of the ordinary threads.
+const MOST_URGENT: i32 = -20;
 /// S, before it is scaled: the agent's own default.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -53,6 +57,7 @@ impl Ground {
         for one in &group.stores {
             let others = stages.first().and_then(|stage| stage.sibling.as_ref());
             let stage = store::stage(place, lab.clone(), sibling.take(), others, *one, group.mix)?;
+            put_first(stage.pid).with_context(|| format!("cannot put {} first on its lane", one.name()))?;
             stages.push(stage);
         }
         let first = stages.first().context("no store to measure")?;
@@ -79,13 +84,20 @@ impl Ground {
     }
 
     /// Finds out whether an agent can count the stand-in here, and goes by `wanted` if so. Returns what it cannot.
-    pub(super) fn choose_source(&mut self, wanted: Source) -> Result<Option<Note>> {
+    pub(super) fn choose_source(&mut self, wanted: Option<Source>) -> Result<Option<Note>> {
         let (place, folder) = (self.stages[0].place, self.stages[0].scratch.path());
-        let ports = [self.stages[0].port];
-        let told = Told { way: Way::Holmes, place, ports: &ports, batch: "/none", calm: CALM, source: Source::StandIn };
+        let (ports, heard) = ([self.stages[0].port], Heard::Bell);
+        let told =
+            Told { way: Way::Holmes, place, ports: &ports, batch: "/none", calm: CALM, source: Source::StandIn, heard };
         let why = why_not_counted(&told, folder)?;
-        self.source = if why.is_none() { wanted } else { Source::Harm };
+        let usual = if self.makes_stand_in() { Source::StandIn } else { Source::Harm };
+        self.source = if why.is_none() { wanted.unwrap_or(usual) } else { Source::Harm };
         Ok(why.map(|why| Note::NoStandIn { why }))
+    }
+
+    /// Whether stores that are disturbed make what stands in for counters.
+    fn makes_stand_in(&self) -> bool {
+        self.stages[0].sibling.as_ref().is_some_and(Sibling::is_built_in)
     }
 
     pub(super) fn workshop(&self) -> &Workshop {
@@ -131,7 +143,7 @@ impl Ground {
         let batch = containers.path().context("the containers' group has no path")?;
         let ports: Vec<u32> = self.stages.iter().map(|stage| stage.port).collect();
         let (place, calm) = (self.stages[0].place, CALM.mul_f64(plan.scale));
-        let told = Told { way, place, ports: &ports, batch: &batch, calm, source: self.source };
+        let told = Told { way, place, ports: &ports, batch: &batch, calm, source: self.source, heard: Heard::Bell };
         Agent::start(&told.file(), self.stages[0].scratch.path(), self.stages.len())
     }
 
@@ -237,6 +249,13 @@ impl Used {
             work: churn.map(Churn::work_done).unwrap_or_default(),
         })
     }
+}
+
+/// Whoever else runs on the services' lane for a moment (threads of the kernel, of the machine's owner) is to disturb
+/// them little. Batch never runs there, and all ways of sharing get the same.
+fn put_first(pid: u32) -> Result<()> {
+    let first = |tid: u32| setpriority_process(Pid::from_raw(tid as i32), MOST_URGENT);
+    Ok(threads(pid).into_iter().try_for_each(first)?)
 }
 
 /// Waits until more than `so_far` is done.

@@ -24,6 +24,7 @@ use crate::undo::newcomers::Newcomers;
 use crate::undo::{Ticket, Undo};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::cpuset::Tree;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{ThreadClass, pin_thread};
 use sidelane_host::procfs::{is_alive, thread_cpus};
@@ -95,8 +96,9 @@ impl Adopted {
         }
         // After its threads: it is undone before them, since they may get back only what their group has.
         if let Some(leaf) = &adopted.cpuset {
-            let cpus = leaf.read("cpuset.cpus").context("cannot read the CPUs of the batch's group")?;
-            guardian.add([Undo::Cpuset { dir: leaf.dir.clone(), cpus }])?;
+            let found = Tree::read(&leaf.dir).found();
+            ensure!(!found.lists.is_empty(), "cannot read the CPUs of the batch's group {}", leaf.dir.display());
+            guardian.add([Undo::Cpusets(found)])?;
         }
         Ok(adopted)
     }

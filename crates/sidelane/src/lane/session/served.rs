@@ -57,6 +57,7 @@ impl Guest {
             single_lanes: guests.iter().all(|guest| guest.beside.lanes.request_lanes.len() == 1),
             shares: false,
             thief: false,
+            trace: None,
         };
         if features.requests {
             can_track()?;

@@ -6,6 +6,7 @@ use std::process::{Child, Command};
 
 use proptest::prelude::*;
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::cpuset::Found;
 use sidelane_host::priority::{ThreadClass, pin_thread};
 use sidelane_host::procfs::thread_cpus;
 use sidelane_host::thread::Thread;
@@ -13,9 +14,21 @@ use sidelane_host::thread::Thread;
 use super::*;
 use crate::undo::groups::Fate;
 
-/// A change of a file that says what it said before: any folder will do for a group.
+/// What a group's list of CPUs says as long as nothing is undone.
+const AT_FIRST: &str = "99";
+
+/// A folder that is taken for a group of version 2.
+fn group() -> tempfile::TempDir {
+    let dir = tempfile::tempdir().unwrap();
+    for (file, says) in [("cgroup.controllers", "cpuset"), ("cpuset.cpus", AT_FIRST)] {
+        fs::write(dir.path().join(file), says).unwrap();
+    }
+    dir
+}
+
+/// A change of a group whose list of CPUs said this before.
 fn said(dir: &Path, before: usize) -> Undo {
-    Undo::Cpuset { dir: dir.to_owned(), cpus: before.to_string() }
+    Undo::Cpusets(Found { root: dir.to_owned(), lists: [(dir.to_owned(), before.to_string())].into() })
 }
 
 fn says(dir: &Path) -> String {
@@ -26,14 +39,14 @@ proptest! {
     /// One value after the other was written over the one before; some changes were undone since.
     #[test]
     fn undoing_all_leaves_what_the_first_change_that_is_left_found(withdrawn in prop::collection::vec(any::<bool>(), 1..20)) {
-        let dir = tempfile::tempdir().unwrap();
+        let dir = group();
         let mut list = UndoList::default();
         let tickets: Vec<Ticket> = (0..withdrawn.len()).map(|before| list.add(said(dir.path(), before))).collect();
         tickets.iter().zip(&withdrawn).filter(|(_, gone)| **gone).for_each(|(ticket, _)| list.withdraw(*ticket));
         let (undone, outcome) = list.carry_out(|_, _| true);
         outcome.unwrap();
         let first = withdrawn.iter().position(|gone| !gone);
-        prop_assert_eq!(says(dir.path()), first.map_or(String::new(), |first| first.to_string()));
+        prop_assert_eq!(says(dir.path()), first.map_or(AT_FIRST.to_owned(), |first| first.to_string()));
         let left: Vec<Ticket> = list.iter().rev().map(|(ticket, _)| ticket).collect();
         prop_assert_eq!(undone, left);
     }
@@ -59,7 +72,7 @@ proptest! {
 
 #[test]
 fn what_replaces_a_change_is_undone_in_its_place() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = group();
     let mut list = UndoList::default();
     let first = list.add(said(dir.path(), 1));
     list.add(said(dir.path(), 2));
@@ -71,7 +84,7 @@ fn what_replaces_a_change_is_undone_in_its_place() {
 
 #[test]
 fn one_that_fails_keeps_no_other_from_being_undone() {
-    let dir = tempfile::tempdir().unwrap();
+    let dir = group();
     let mut list = UndoList::default();
     list.add(said(dir.path(), 1));
     // A folder that is not empty cannot be removed.

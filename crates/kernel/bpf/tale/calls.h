@@ -1,0 +1,183 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What threads ask of the kernel, and what keeps them in it: system calls, page faults, the kernel's own locks,
+ * reclaim of memory, signals.
+ */
+#ifndef SIDELANE_TALE_CALLS_H
+#define SIDELANE_TALE_CALLS_H
+
+#include "tale/who.h"
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+#if defined(__TARGET_ARCH_x86)
+struct pt_regs {
+	unsigned long di;
+	unsigned long orig_ax;
+};
+#define first_argument(regs) ((regs)->di)
+#else
+struct pt_regs;
+#define first_argument(regs) 0
+#endif
+
+typedef atomic64_t atomic_long_t;
+
+struct mutex {
+	atomic_long_t owner;
+};
+
+struct rw_semaphore {
+	atomic_long_t owner;
+};
+
+#pragma clang attribute pop
+
+/* ---- System calls and page faults: of the service alone ---- */
+
+static __always_inline void tell_of_service(uint32_t type, uint32_t detail, uint64_t value)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (state && state->service)
+		tell_of_present(state, cpu, type, detail, value);
+}
+
+SEC("tp_btf/sys_enter")
+int BPF_PROG(tale_call, struct pt_regs *regs, long number)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (state && state->service)
+		tell_of_present(state, cpu, SIDELANE_TALE_SYSCALL_ENTERED, number, first_argument(regs));
+	return 0;
+}
+
+/* Part of the kernel's interface; a number above says which entry it came through. */
+#if defined(__TARGET_ARCH_x86)
+#define number_of_call(regs) ((regs)->orig_ax)
+#else
+#define number_of_call(regs) 0
+#endif
+
+SEC("tp_btf/sys_exit")
+int BPF_PROG(tale_return, struct pt_regs *regs, long result)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (state && state->service)
+		tell_of_present(state, cpu, SIDELANE_TALE_SYSCALL_LEFT, number_of_call(regs), result);
+	return 0;
+}
+
+SEC("tp_btf/page_fault_user")
+int BPF_PROG(tale_fault, unsigned long address)
+{
+	tell_of_service(SIDELANE_TALE_PAGE_FAULT, 1, address);
+	return 0;
+}
+
+/* The kernel met it while it copied to or from the thread's memory. */
+SEC("tp_btf/page_fault_kernel")
+int BPF_PROG(tale_fault_in_kernel, unsigned long address)
+{
+	tell_of_service(SIDELANE_TALE_PAGE_FAULT, 1, address);
+	return 0;
+}
+
+SEC("tp_btf/signal_deliver")
+int BPF_PROG(tale_signal, int number)
+{
+	tell_of_service(SIDELANE_TALE_SIGNAL_DELIVERED, number, 0);
+	return 0;
+}
+
+/* ---- Of whoever is on the way ---- */
+
+static __always_inline void tell_of_any(uint32_t type)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (state && state->tid && !is_interrupt(state))
+		tell_of_present(state, cpu, type, 0, 0);
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_begin")
+int BPF_PROG(tale_reclaim_begins)
+{
+	tell_of_any(SIDELANE_TALE_RECLAIM_BEGAN);
+	return 0;
+}
+
+SEC("tp_btf/mm_vmscan_direct_reclaim_end")
+int BPF_PROG(tale_reclaim_ends)
+{
+	tell_of_any(SIDELANE_TALE_RECLAIM_ENDED);
+	return 0;
+}
+
+/* Of the flags of contention_begin, include/trace/events/lock.h. */
+#define LOCK_SPINS 0x01
+#define LOCK_READS 0x02
+#define LOCK_WRITES 0x04
+#define LOCK_IS_MUTEX 0x20
+/* The lowest bits of an owner are the lock's own. */
+#define OWNER_MASK (~7ul)
+
+/* Who holds it: a mutex always knows, a semaphore as long as a writer has it. */
+static __always_inline struct task_struct *holder_of(const void *lock, uint32_t flags)
+{
+	uint64_t owner = 0;
+
+	if (flags & LOCK_IS_MUTEX) {
+		struct mutex *mutex = bpf_rdonly_cast(lock, bpf_core_type_id_kernel(struct mutex));
+		owner = mutex->owner.counter;
+	} else if (flags == LOCK_READS || flags == LOCK_WRITES) {
+		struct rw_semaphore *semaphore = bpf_rdonly_cast(lock, bpf_core_type_id_kernel(struct rw_semaphore));
+		owner = semaphore->owner.counter;
+	}
+	return owner & OWNER_MASK ?
+		       bpf_rdonly_cast((void *)(owner & OWNER_MASK), bpf_core_type_id_kernel(struct task_struct)) :
+		       0;
+}
+
+SEC("tp_btf/contention_begin")
+int BPF_PROG(tale_lock_wait, void *lock, unsigned int flags)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (!state || !state->tid || is_interrupt(state))
+		return 0;
+	struct task_struct *holder = holder_of(lock, flags);
+	struct tale tale = {
+		.at_ns = bpf_ktime_get_ns(),
+		.type = SIDELANE_TALE_LOCK_WAIT_BEGAN,
+		.detail = flags,
+		.tid = state->tid,
+		.pid = state->pid,
+		.other_tid = holder ? holder->pid : 0,
+		.other_pid = holder ? holder->tgid : 0,
+		.request = present_request(state, cpu),
+		.value = (uint64_t)lock,
+	};
+	tell(state, cpu, &tale);
+	return 0;
+}
+
+SEC("tp_btf/contention_end")
+int BPF_PROG(tale_lock_taken, void *lock)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (state && state->tid && !is_interrupt(state))
+		tell_of_present(state, cpu, SIDELANE_TALE_LOCK_WAIT_ENDED, 0, (uint64_t)lock);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,133 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Segments of a service's connections, on their way in and out.
+ */
+#ifndef SIDELANE_TALE_NETWORK_H
+#define SIDELANE_TALE_NETWORK_H
+
+#include "requests/arrival.h"
+#include "tale/sockets.h"
+
+/* Part of the protocols. */
+#define ETH_P_IP 0x0800
+#define ETH_P_IPV6 0x86dd
+#define IPV6_HEADER_BYTES 40
+
+/* A segment of TCP. */
+struct segment {
+	uint32_t own_port; /* of the side that sends */
+	uint32_t peer_port;
+	uint32_t bytes; /* of data */
+	uint32_t end_seq;
+};
+
+static __always_inline void read_tcp(const void *header, uint32_t tcp_bytes, struct segment *segment)
+{
+	struct tcphdr *tcp = bpf_rdonly_cast(header, bpf_core_type_id_kernel(struct tcphdr));
+	uint32_t header_bytes = BPF_CORE_READ_BITFIELD(tcp, doff) * 4;
+
+	segment->own_port = bpf_ntohs(tcp->source);
+	segment->peer_port = bpf_ntohs(tcp->dest);
+	segment->bytes = tcp_bytes > header_bytes ? tcp_bytes - header_bytes : 0;
+	segment->end_seq = bpf_ntohl(tcp->seq) + segment->bytes;
+}
+
+/* Reads the headers from the network's on; no port if it is not TCP. Headers lie in one piece. */
+static __always_inline void read_segment(const struct sk_buff *skb, const void *header, struct segment *segment)
+{
+	if (skb->protocol == bpf_htons(ETH_P_IP)) {
+		struct iphdr *ip = bpf_rdonly_cast(header, bpf_core_type_id_kernel(struct iphdr));
+		uint32_t bytes = bpf_ntohs(ip->tot_len) ?: skb->len, own_bytes = BPF_CORE_READ_BITFIELD(ip, ihl) * 4;
+		if (ip->protocol == IPPROTO_TCP)
+			read_tcp(header + own_bytes, bytes - own_bytes, segment);
+	} else if (skb->protocol == bpf_htons(ETH_P_IPV6)) {
+		struct ipv6hdr *ip = bpf_rdonly_cast(header, bpf_core_type_id_kernel(struct ipv6hdr));
+		uint32_t bytes = bpf_ntohs(ip->payload_len) ?: skb->len - IPV6_HEADER_BYTES;
+		if (ip->nexthdr == IPPROTO_TCP)
+			read_tcp(header + IPV6_HEADER_BYTES, bytes, segment);
+	}
+}
+
+SEC("tp_btf/netif_receive_skb")
+int BPF_PROG(tale_segment, struct sk_buff *skb)
+{
+	struct segment segment = {};
+
+	read_segment(skb, skb->data, &segment);
+	if (!segment.bytes || !is_services(segment.peer_port))
+		return 0;
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+	struct tale tale = {
+		.at_ns = bpf_ktime_get_ns(),
+		.type = SIDELANE_TALE_SEGMENT,
+		.detail = segment.end_seq,
+		.value = segment.bytes,
+	};
+	if (state)
+		tell(state, cpu, &tale);
+	return 0;
+}
+
+/* What the socket of a segment is known by. It may be a small one, of a connection that is not there yet. */
+static __always_inline void tell_of_segment(const struct sock *sock, uint32_t type, uint32_t detail, uint32_t value)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+	bool by_thread = state && state->service && !is_interrupt(state);
+	struct tale tale = {
+		.at_ns = bpf_ktime_get_ns(),
+		.type = type,
+		.detail = detail,
+		.socket = sock->__sk_common.skc_cookie.counter,
+		.value = value,
+	};
+
+	if (by_thread) {
+		tale.tid = state->tid;
+		tale.pid = state->pid;
+		tale.request = present_request(state, cpu);
+	}
+	if (state)
+		tell(state, cpu, &tale);
+}
+
+SEC("tp_btf/net_dev_start_xmit")
+int BPF_PROG(tale_transmit, const struct sk_buff *skb)
+{
+	struct sock *sock = skb->sk;
+	struct segment segment = {};
+
+	if (!sock || !is_services(sock->__sk_common.skc_num))
+		return 0;
+	read_segment(skb, skb->head + skb->network_header, &segment);
+	if (segment.bytes && segment.own_port == sock->__sk_common.skc_num)
+		tell_of_segment(sock, SIDELANE_TALE_TRANSMITTED, segment.end_seq, segment.bytes);
+	return 0;
+}
+
+SEC("tp_btf/tcp_retransmit_skb")
+int BPF_PROG(tale_retransmit, const struct sock *sock, const struct sk_buff *skb)
+{
+	if (is_a_services_port(sock))
+		tell_of_segment(sock, SIDELANE_TALE_RETRANSMITTED, 0, skb->len);
+	return 0;
+}
+
+/* A segment from the peer, before TCP takes it in. What it acknowledges matters where that lets data go that waited,
+ * or ends a wait for what was lost. */
+SEC("tp_btf/tcp_probe")
+int BPF_PROG(tale_acknowledge, struct sock *sock, const struct sk_buff *skb)
+{
+	struct tcp_sock *tcp = is_a_services_port(sock) ? tcp_of(sock) : 0;
+
+	if (!tcp || (tcp->snd_nxt == tcp->write_seq && !tcp->retrans_out))
+		return 0;
+	struct tcp_skb_cb *control = (void *)skb + bpf_core_field_offset(struct sk_buff, cb);
+	control = bpf_rdonly_cast(control, bpf_core_type_id_kernel(struct tcp_skb_cb));
+	if ((int)(control->ack_seq - tcp->snd_una) > 0)
+		tell_of_segment(sock, SIDELANE_TALE_ACKNOWLEDGED, control->ack_seq, 0);
+	return 0;
+}
+
+#endif

@@ -1,0 +1,33 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * The object without a trace: what requests do is told to nobody.
+ */
+#ifndef SIDELANE_NO_TALE_H
+#define SIDELANE_NO_TALE_H
+
+#include "abi/tale.h"
+#include "requests/state.h"
+
+static __always_inline void tale_data_ready(const struct sock *sock, uint32_t end_seq, uint32_t bytes, uint64_t at_ns)
+{
+}
+
+static __always_inline void tale_received(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn,
+					  int bytes, uint32_t cpu, uint64_t now_ns)
+{
+}
+
+static __always_inline void tale_sent(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn, int bytes,
+				      uint32_t cpu, uint64_t now_ns)
+{
+}
+
+static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t type, int bytes) {}
+
+static __always_inline void tale_started(struct connection *conn, uint32_t cpu) {}
+
+static __always_inline void tale_finished(struct connection *conn, uint32_t cpu, uint64_t now_ns) {}
+
+static __always_inline void tale_state(const struct sock *sock, int old, int new) {}
+
+#endif

@@ -1,0 +1,219 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Threads on the way of requests come, go, wait and are woken. While a service's thread waits for a CPU, whoever
+ * has it is told, too.
+ */
+#ifndef SIDELANE_TALE_SCHED_H
+#define SIDELANE_TALE_SCHED_H
+
+#include "tale/lost.h"
+
+/* Of enum task_state, as in include/linux/sched.h. */
+#define TASK_UNINTERRUPTIBLE 0x2
+#define TASK_STOPPED_OR_TRACED 0xc
+#define TASK_ENDED 0xb0 /* zombie, dead, its last switch */
+#define TASK_NOLOAD 0x400 /* it only seems to be blocked */
+
+#pragma clang attribute push(__attribute__((preserve_access_index)), apply_to = record)
+
+struct task_struct___on_rq {
+	int on_rq;
+};
+
+#pragma clang attribute pop
+
+static __always_inline uint32_t why_it_leaves(struct task_struct *task, bool preempted)
+{
+	unsigned int state = task->__state;
+
+	if (preempted)
+		return SIDELANE_TALE_LEFT_PREEMPTED;
+	if (state & TASK_STOPPED_OR_TRACED)
+		return SIDELANE_TALE_LEFT_STOPPED;
+	if (state & TASK_ENDED)
+		return SIDELANE_TALE_LEFT_ENDED;
+	if (state & TASK_UNINTERRUPTIBLE && !(state & TASK_NOLOAD))
+		return SIDELANE_TALE_LEFT_BLOCKED;
+	return SIDELANE_TALE_LEFT_SLEEPS;
+}
+
+/* One more or one less thread of the service waits for the CPU. */
+static __always_inline void change_waiting(uint32_t cpu, int64_t by)
+{
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (state && (by > 0 || load_once(state->waiting) > 0))
+		__sync_fetch_and_add(&state->waiting, by);
+}
+
+/* How far wake-ups by this thread are followed; 0: it is not on the way. */
+static __always_inline uint32_t follow_of(struct task_struct *task, uint32_t class_)
+{
+	struct sidelane_tale_thread *thread = class_ == SIDELANE_OTHER ? tale_thread(task->pid) : 0;
+
+	if (class_ == SIDELANE_LC)
+		return FOLLOWED_WAKES;
+	return thread && thread->tid == (uint32_t)task->pid ? thread->follow : 0;
+}
+
+static __always_inline void leaves(struct sidelane_tale_cpu *state, uint32_t cpu, struct task_struct *task,
+				   bool preempted, uint64_t now_ns)
+{
+	struct sidelane_tale_thread *thread = state->service ? 0 : tale_thread(task->pid);
+
+	if (state->service) {
+		tell_of_overlap(state, cpu, present_request(state, cpu), now_ns);
+		note_denied(state, cpu, task, preempted, now_ns);
+		if (preempted)
+			change_waiting(cpu, 1);
+	} else if (thread && !preempted && why_it_leaves(task, false) != SIDELANE_TALE_LEFT_BLOCKED) {
+		/* It has done what it was woken for. */
+		thread->follow = 0;
+	}
+}
+
+/* Returns when the thread was woken, 0 if it only comes back. */
+static __always_inline uint64_t comes(struct sidelane_tale_cpu *state, uint32_t cpu, struct task_struct *task,
+				      uint32_t identity, uint32_t follow, uint64_t now_ns)
+{
+	struct sidelane_tale_thread *thread = task->pid ? see_thread(task) : 0;
+	uint64_t woken_ns = 0;
+
+	if (thread) {
+		woken_ns = thread->woken_ns;
+		thread->woken_ns = 0;
+	}
+	if (follow && identity) {
+		change_waiting(cpu, -1);
+		if (thread)
+			note_allowed(state, cpu, task, thread, now_ns);
+	}
+	return woken_ns;
+}
+
+static __always_inline void is_on(struct sidelane_tale_cpu *state, uint32_t cpu, struct task_struct *task,
+				  uint32_t identity, uint32_t follow, uint64_t now_ns)
+{
+	state->tid = follow ? task->pid : 0;
+	state->pid = follow ? task->tgid : 0;
+	state->follow = follow;
+	state->service = follow ? number_of(identity) : 0;
+	if (state->service)
+		tell_of_overlap(state, cpu, 0, now_ns);
+	/* Nobody waits for a CPU that has nothing to do, whatever was lost count of. */
+	if (!task->pid)
+		store_once(state->waiting, 0);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(tale_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+	uint32_t identity = next->tgid ? identity_of(next->tgid) : 0, is = class_of(identity);
+
+	if (!state || is_thief(cpu, next) || (is_thief(cpu, prev) && state->tid == (uint32_t)next->pid))
+		return 0;
+	uint32_t follow = follow_of(next, is);
+	if (!follow && !state->tid && load_once(state->waiting) <= 0)
+		return 0;
+	find_preempt_count(state, next);
+	uint64_t now_ns = bpf_ktime_get_ns();
+	uint32_t was = state->service ? SIDELANE_LC : SIDELANE_OTHER;
+	bool preempted = was_preempted(preempt, prev) || is_thief(cpu, prev);
+
+	look_at_stolen(state, cpu, next, now_ns);
+	if (state->tid)
+		leaves(state, cpu, prev, preempted, now_ns);
+	else if (prev->pid)
+		see_thread(prev);
+	uint64_t request = present_request(state, cpu);
+	uint64_t woken_ns = comes(state, cpu, next, identity, follow, now_ns);
+	struct tale tale = {
+		.at_ns = now_ns,
+		.type = SIDELANE_TALE_SWITCHED,
+		.detail = why_it_leaves(prev, preempted),
+		.tid = prev->pid,
+		.pid = prev->tgid,
+		.other_tid = next->pid,
+		.other_pid = next->tgid,
+		.request = request,
+		.value = woken_ns,
+	};
+	tell(state, cpu, &tale);
+	is_on(state, cpu, next, identity, follow, now_ns);
+	if (!settings.lanes)
+		request_switch(cpu, prev, was, preempted, next, is, now_ns);
+	return 0;
+}
+
+/* A thread is woken by the one that runs here, or by an interrupt. */
+static __always_inline void is_woken(struct task_struct *task)
+{
+	uint32_t cpu = bpf_get_smp_processor_id(), class_ = classify(task);
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+	struct task_struct___on_rq *queued = (void *)task;
+
+	if (!state || (class_ != SIDELANE_LC && state->follow <= 1))
+		return;
+	bool by_interrupt = is_interrupt(state);
+	if (class_ != SIDELANE_LC && by_interrupt)
+		return;
+	struct sidelane_tale_thread *thread = see_thread(task);
+	struct tale tale = {
+		.at_ns = bpf_ktime_get_ns(),
+		.type = SIDELANE_TALE_WOKEN,
+		.detail = task->thread_info.cpu,
+		.tid = by_interrupt ? 0 : state->tid,
+		.pid = by_interrupt ? 0 : state->pid,
+		.other_tid = task->pid,
+		.other_pid = task->tgid,
+		.request = by_interrupt ? 0 : present_request(state, cpu),
+	};
+	if (thread) {
+		thread->woken_ns = tale.at_ns;
+		thread->follow = class_ == SIDELANE_LC ? 0 : state->follow - 1;
+	}
+	if (class_ == SIDELANE_LC && !queued->on_rq)
+		change_waiting(task->thread_info.cpu, 1);
+	tell(state, cpu, &tale);
+}
+
+/* Before the kernel looks for a place for the thread, on the waker's CPU. */
+SEC("tp_btf/sched_waking")
+int BPF_PROG(tale_waking, struct task_struct *task)
+{
+	is_woken(task);
+	return 0;
+}
+
+SEC("tp_btf/sched_wakeup_new")
+int BPF_PROG(tale_wakeup_new, struct task_struct *task)
+{
+	is_woken(task);
+	return 0;
+}
+
+SEC("tp_btf/sched_migrate_task")
+int BPF_PROG(tale_migrate, struct task_struct *task, int to_cpu)
+{
+	uint32_t cpu = bpf_get_smp_processor_id(), from_cpu = task->thread_info.cpu;
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (!state || classify(task) != SIDELANE_LC)
+		return 0;
+	change_waiting(from_cpu, -1);
+	change_waiting(to_cpu, 1);
+	struct tale tale = {
+		.at_ns = bpf_ktime_get_ns(),
+		.type = SIDELANE_TALE_MIGRATED,
+		.detail = from_cpu,
+		.tid = task->pid,
+		.pid = task->tgid,
+		.value = to_cpu,
+	};
+	tell(state, cpu, &tale);
+	return 0;
+}
+
+#endif

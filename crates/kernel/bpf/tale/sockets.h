@@ -1,0 +1,158 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What request tracking tells a trace, from the places where it sees a service's sockets and requests.
+ */
+#ifndef SIDELANE_TALE_SOCKETS_H
+#define SIDELANE_TALE_SOCKETS_H
+
+#include <bpf/bpf_endian.h>
+#include "tale/lost.h"
+
+static __always_inline uint64_t cookie_of(const struct sock *sock)
+{
+	uint64_t cookie = sock->__sk_common.skc_cookie.counter;
+
+	return cookie ?: bpf_get_socket_cookie((void *)sock);
+}
+
+/* The port of a service has data. Nothing of it is the work of the thread that an interrupt came upon. */
+static __always_inline void tale_data_ready(const struct sock *sock, uint32_t end_seq, uint32_t bytes, uint64_t at_ns)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+	struct tale tale = {
+		.at_ns = at_ns,
+		.type = SIDELANE_TALE_DATA_READY,
+		.detail = end_seq,
+		.socket = cookie_of(sock),
+		.value = bytes,
+	};
+
+	if (!state)
+		return;
+	if (!is_interrupt(state)) {
+		tale.tid = state->tid;
+		tale.pid = state->pid;
+	}
+	tell(state, cpu, &tale);
+}
+
+static __always_inline void tell_of_socket(struct sidelane_tale_cpu *state, uint32_t cpu, const struct sock *sock,
+					   uint32_t type, uint32_t seq, int bytes, uint64_t request, uint64_t now_ns)
+{
+	struct tale tale = {
+		.at_ns = now_ns,
+		.type = type,
+		.detail = seq,
+		.tid = state->tid,
+		.pid = state->pid,
+		.socket = cookie_of(sock),
+		.request = request,
+		.value = bytes,
+	};
+	tell(state, cpu, &tale);
+}
+
+static __always_inline void tell_of_request(struct sidelane_tale_cpu *state, uint32_t cpu, struct connection *conn,
+					    uint32_t type, uint32_t detail, uint64_t value, uint64_t at_ns)
+{
+	struct tale tale = {
+		.at_ns = at_ns,
+		.type = type,
+		.detail = detail,
+		.tid = state->tid,
+		.pid = state->pid,
+		.socket = conn->cookie,
+		.request = conn->number,
+		.value = value,
+	};
+	tell(state, cpu, &tale);
+}
+
+/* The request starts on this CPU, or did so in hindsight. */
+static __always_inline void tale_started(struct connection *conn, uint32_t cpu)
+{
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (state)
+		tell_of_request(state, cpu, conn, SIDELANE_TALE_REQUEST_STARTED, 0, conn->arrived_ns, conn->started_ns);
+}
+
+/* A thread that ran already when it became the service's was never seen to come. */
+static __always_inline void know_present(struct sidelane_tale_cpu *state, uint32_t service)
+{
+	struct task_struct *task = state->service ? 0 : bpf_get_current_task_btf();
+
+	if (!task)
+		return;
+	see_thread(task);
+	state->tid = task->pid;
+	state->pid = task->tgid;
+	state->follow = FOLLOWED_WAKES;
+	state->service = service;
+}
+
+/* The thread took data; if it takes up a request with that, or more of one, that starts. */
+static __always_inline void tale_received(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn,
+					  int bytes, uint32_t cpu, uint64_t now_ns)
+{
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (!state)
+		return;
+	know_present(state, conn->service);
+	conn->cookie = cookie_of(sock);
+	tell_of_socket(state, cpu, sock, SIDELANE_TALE_RECEIVED, tcp->copied_seq, bytes, conn->number, now_ns);
+	if (!conn->handed && conn->started_ns == now_ns)
+		tale_started(conn, cpu);
+}
+
+static __always_inline void tale_sent(const struct sock *sock, struct tcp_sock *tcp, struct connection *conn, int bytes,
+				      uint32_t cpu, uint64_t now_ns)
+{
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (state)
+		tell_of_socket(state, cpu, sock, SIDELANE_TALE_SENT, tcp->write_seq, bytes, conn->number, now_ns);
+}
+
+/* The request has finished, so far. */
+static __always_inline void tale_finished(struct connection *conn, uint32_t cpu, uint64_t now_ns)
+{
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (!state)
+		return;
+	tell_of_overlap(state, cpu, conn->number, now_ns);
+	tell_of_request(state, cpu, conn, SIDELANE_TALE_REQUEST_FINISHED, conn->sends, conn->started_ns, now_ns);
+}
+
+/* A thread of a service uses a socket that is not at the service's own port: it asks others, or is not asked by
+ * TCP. */
+static __always_inline void tale_elsewhere(const struct sock *sock, uint32_t type, int bytes)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (state && state->service && !is_interrupt(state))
+		tell_of_socket(state, cpu, sock, type, 0, bytes, present_request(state, cpu), bpf_ktime_get_ns());
+}
+
+static __always_inline void tale_state(const struct sock *sock, int old, int new)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+	uint64_t peer_port = bpf_ntohs(sock->__sk_common.skc_dport);
+	struct tale tale = {
+		.at_ns = bpf_ktime_get_ns(),
+		.type = SIDELANE_TALE_SOCKET_STATE,
+		.detail = (uint32_t)old << 16 | (uint32_t)new,
+		.socket = cookie_of(sock),
+		.value = peer_port << 16 | sock->__sk_common.skc_num,
+	};
+
+	if (state)
+		tell(state, cpu, &tale);
+}
+
+#endif

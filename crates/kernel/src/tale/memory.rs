@@ -1,0 +1,126 @@
+//! The memory of a trace, as `bpf/lanes.h` and `abi/slot.h` lay it out.
+
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
+
+use sidelane_tale::record::RECORD_SIZE;
+
+/// Words of a record.
+const WORDS: usize = RECORD_SIZE / 8;
+/// Its number is the upper half of this one.
+const NUMBER_WORD: usize = 1;
+
+/// A place in a ring, or a slot: `struct sidelane_event_slot`.
+#[repr(C, align(64))]
+pub struct Place {
+    words: [AtomicU64; WORDS],
+}
+
+impl Place {
+    /// The number of the record that was last completed here; 0 before the first.
+    pub fn number(&self) -> u32 {
+        (self.words[NUMBER_WORD].load(Ordering::Acquire) >> 32) as u32
+    }
+
+    /// The timestamp; 0 while a slot is being written.
+    pub fn at_ns(&self) -> u64 {
+        self.words[0].load(Ordering::Acquire)
+    }
+
+    /// Whatever is here, whole or not.
+    pub fn copy(&self) -> [u8; RECORD_SIZE] {
+        let mut bytes = [0; RECORD_SIZE];
+        for (word, into) in self.words.iter().zip(bytes.chunks_exact_mut(8)) {
+            into.copy_from_slice(&word.load(Ordering::Relaxed).to_le_bytes());
+        }
+        bytes
+    }
+
+    /// Writes a record with its number.
+    #[cfg(test)]
+    pub fn write(&self, bytes: &[u8; RECORD_SIZE]) {
+        for (word, from) in self.words.iter().zip(bytes.chunks_exact(8)) {
+            word.store(u64::from_le_bytes(from.try_into().expect("eight bytes")), Ordering::Release);
+        }
+    }
+
+    /// An empty one.
+    #[cfg(test)]
+    pub fn empty() -> Self {
+        Self { words: Default::default() }
+    }
+}
+
+/// `struct sidelane_tale_cpu` of `bpf/lanes.h`.
+#[repr(C)]
+pub struct TaleCpu {
+    pub(super) written: AtomicU64,
+    pub(super) torn: AtomicU64,
+    tid: AtomicU32,
+    pid: AtomicU32,
+    service: AtomicU32,
+    follow: AtomicU32,
+    looked_ns: AtomicU64,
+    softirq_since_ns: AtomicU64,
+    irq_since_ns: AtomicU64,
+    idle_since_ns: AtomicU64,
+    waiting: AtomicI64,
+    stolen_seen_ns: AtomicU64,
+    overlap_mark_ns: AtomicU64,
+    preempt_count: AtomicU64,
+    idle_state: AtomicU32,
+    reserved: [AtomicU32; 7],
+}
+
+/// `struct sidelane_tale_thread` of `bpf/lanes.h`.
+#[repr(C)]
+pub struct TaleThread {
+    tid: AtomicU32,
+    follow: AtomicU32,
+    woken_ns: AtomicU64,
+    comm: [AtomicU64; 2],
+    frozen: AtomicU32,
+    throttled: AtomicU32,
+    reserved: [AtomicU64; 3],
+}
+
+impl TaleThread {
+    /// The name of the thread `tid`, if this is its place.
+    pub(super) fn name_of(&self, tid: u32) -> Option<String> {
+        let is_its = || self.tid.load(Ordering::Acquire) == tid;
+        let comm = || self.comm.iter().flat_map(|word| word.load(Ordering::Acquire).to_ne_bytes());
+        let name: Vec<u8> = is_its().then(|| comm().take_while(|byte| *byte != 0).collect())?;
+        is_its().then(|| String::from_utf8_lossy(&name).into_owned())
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::layout::assert_layout;
+
+    #[test]
+    fn the_layout_is_the_kernel_programs() {
+        assert_layout!(
+            TaleCpu,
+            "sidelane_tale_cpu",
+            written,
+            torn,
+            tid,
+            pid,
+            service,
+            follow,
+            looked_ns,
+            softirq_since_ns,
+            irq_since_ns,
+            idle_since_ns,
+            waiting,
+            stolen_seen_ns,
+            overlap_mark_ns,
+            preempt_count,
+            idle_state,
+            reserved
+        );
+        assert_layout!(TaleThread, "sidelane_tale_thread", tid, follow, woken_ns, comm, frozen, throttled, reserved);
+        assert_eq!(size_of::<Place>(), RECORD_SIZE);
+    }
+}

@@ -1,0 +1,144 @@
+//! Which kernel programs make which records, and which of them are loaded.
+
+use sidelane_tale::record::{Kind, Kinds};
+
+use super::TraceOptions;
+use crate::tracepoints::Tracepoints;
+
+/// A program of the kernel's, its tracepoint, and the kinds of records that there are none of without it.
+struct Program {
+    name: &'static str,
+    tracepoint: &'static str,
+    kinds: &'static [Kind],
+    /// A light trace does without it.
+    heavy: bool,
+}
+
+const fn program(name: &'static str, tracepoint: &'static str, kinds: &'static [Kind]) -> Program {
+    Program { name, tracepoint, kinds, heavy: false }
+}
+
+const fn heavy(name: &'static str, tracepoint: &'static str, kinds: &'static [Kind]) -> Program {
+    Program { name, tracepoint, kinds, heavy: true }
+}
+
+/// Of `bpf/tale/`, and of `bpf/requests/` what tells a trace something.
+const PROGRAMS: [Program; 29] = [
+    program("request_data", "sk_data_ready", &[Kind::DataReady]),
+    program("request_received", "sock_recv_length", &[Kind::Received, Kind::RequestStarted]),
+    program("request_sent", "sock_send_length", &[Kind::Sent, Kind::RequestFinished]),
+    program("request_closed", "inet_sock_set_state", &[Kind::SocketState]),
+    heavy("tale_segment", "netif_receive_skb", &[Kind::Segment]),
+    program("tale_transmit", "net_dev_start_xmit", &[Kind::Transmitted]),
+    program("tale_retransmit", "tcp_retransmit_skb", &[Kind::Retransmitted]),
+    program("tale_acknowledge", "tcp_probe", &[Kind::Acknowledged]),
+    program("tale_switch", "sched_switch", &[Kind::Switched, Kind::Throttled, Kind::Frozen]),
+    program("tale_waking", "sched_waking", &[Kind::Woken]),
+    program("tale_wakeup_new", "sched_wakeup_new", &[]),
+    program("tale_migrate", "sched_migrate_task", &[Kind::Migrated]),
+    heavy("tale_call", "sys_enter", &[Kind::SyscallEntered]),
+    heavy("tale_return", "sys_exit", &[Kind::SyscallLeft]),
+    program("tale_fault", "page_fault_user", &[Kind::PageFault]),
+    program("tale_fault_in_kernel", "page_fault_kernel", &[]),
+    program("tale_signal", "signal_deliver", &[Kind::SignalDelivered]),
+    program("tale_lock_wait", "contention_begin", &[Kind::LockWaitBegan]),
+    program("tale_lock_taken", "contention_end", &[Kind::LockWaitEnded]),
+    program("tale_reclaim_begins", "mm_vmscan_direct_reclaim_begin", &[Kind::ReclaimBegan]),
+    program("tale_reclaim_ends", "mm_vmscan_direct_reclaim_end", &[Kind::ReclaimEnded]),
+    heavy("tale_softirq_begins", "softirq_entry", &[Kind::Softirq]),
+    heavy("tale_softirq_ends", "softirq_exit", &[Kind::Softirq]),
+    program("tale_irq_begins", "irq_handler_entry", &[Kind::Interrupt]),
+    program("tale_irq_ends", "irq_handler_exit", &[Kind::Interrupt]),
+    program("tale_idle", "cpu_idle", &[Kind::IdleLeft]),
+    program("tale_timer", "hrtimer_expire_exit", &[]),
+    program("tale_disk_asked", "block_rq_issue", &[Kind::DiskIssued]),
+    program("tale_disk_answers", "block_rq_complete", &[Kind::DiskCompleted]),
+];
+
+/// The programs of lanes, which a trace alone does without.
+const OF_LANES: [&str; 8] = [
+    "lane_switch",
+    "lane_timer",
+    "lane_waking",
+    "lane_wakeup",
+    "lane_migrate",
+    "lane_wakeup_new",
+    "lane_exec",
+    "guard_timer",
+];
+
+/// Whether a program of the object is left out of this trace.
+pub(crate) fn is_left_out(name: &str, options: &TraceOptions, kernel: &Tracepoints) -> bool {
+    let listed = PROGRAMS.iter().find(|program| program.name == name);
+    let cannot = listed.is_some_and(|program| !can_load(program, options, kernel));
+    cannot || (!options.lanes && OF_LANES.contains(&name))
+}
+
+fn can_load(program: &Program, options: &TraceOptions, kernel: &Tracepoints) -> bool {
+    let missing = options.missing.contains(&program.tracepoint) || !kernel.has(program.tracepoint);
+    let left_out = options.light && program.heavy;
+    !missing && !left_out
+}
+
+/// The kinds of records that the programs make, if the kernel also knows what is stolen and lends lanes. Those of
+/// user space are nobody's here.
+pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, stolen_is_seen: bool) -> Kinds {
+    let unable = |kind: &Kind| PROGRAMS.iter().any(|p| p.kinds.contains(kind) && !can_load(p, options, kernel));
+    let made = PROGRAMS.iter().flat_map(|program| program.kinds).filter(|kind| !unable(kind));
+    let kinds = made.fold(Kinds::default(), |kinds, kind| kinds.with(*kind));
+    let switches = kinds.has(Kind::Switched);
+    let also = [(Kind::Stolen, switches && stolen_is_seen), (Kind::Overlap, switches && options.lanes)];
+    also.into_iter().filter(|(_, is_made)| *is_made).fold(kinds, |kinds, (kind, _)| kinds.with(kind))
+}
+
+/// The tracepoints without which no request is seen, that this kernel lacks.
+pub(super) fn missing_for_requests(options: &TraceOptions, kernel: &Tracepoints) -> Vec<&'static str> {
+    let needed =
+        PROGRAMS.iter().filter(|program| program.name.starts_with("request_") || program.name == "tale_switch");
+    needed.filter(|program| !can_load(program, options, kernel)).map(|program| program.tracepoint).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn kernel() -> Tracepoints {
+        let types = PROGRAMS.iter().map(|program| format!("\0btf_trace_{}\0", program.tracepoint)).collect::<String>();
+        Tracepoints::in_types(types.as_bytes())
+    }
+
+    #[test]
+    fn what_a_kernel_lacks_is_no_kind_and_no_program() {
+        let (all, lacking) = (kernel(), kernel().without("softirq_exit").without("sched_waking"));
+        let options = TraceOptions::default();
+        assert!(kinds(&options, &all, true).has(Kind::Softirq) && kinds(&options, &all, true).has(Kind::Woken));
+        let made = kinds(&options, &lacking, true);
+        assert!(!made.has(Kind::Softirq) && !made.has(Kind::Woken) && made.has(Kind::Switched));
+        assert!(is_left_out("tale_waking", &options, &lacking) && !is_left_out("tale_waking", &options, &all));
+    }
+
+    #[test]
+    fn a_light_trace_has_neither_system_calls_nor_softirqs() {
+        let light = TraceOptions { light: true, ..TraceOptions::default() };
+        let made = kinds(&light, &kernel(), true);
+        for kind in [Kind::SyscallEntered, Kind::SyscallLeft, Kind::Softirq, Kind::Segment] {
+            assert!(!made.has(kind), "{kind:?}");
+        }
+        assert!(made.has(Kind::DataReady) && made.has(Kind::Switched) && made.has(Kind::Transmitted));
+    }
+
+    #[test]
+    fn overlap_needs_lanes_and_stolen_time_somebody_who_tells() {
+        let beside = TraceOptions { lanes: true, ..TraceOptions::default() };
+        assert!(kinds(&beside, &kernel(), false).has(Kind::Overlap));
+        assert!(!kinds(&beside, &kernel(), false).has(Kind::Stolen));
+        assert!(!kinds(&TraceOptions::default(), &kernel(), true).has(Kind::Overlap));
+    }
+
+    #[test]
+    fn without_its_sockets_no_request_is_seen() {
+        let lacking = kernel().without("sk_data_ready");
+        assert_eq!(missing_for_requests(&TraceOptions::default(), &lacking), ["sk_data_ready"]);
+        assert!(missing_for_requests(&TraceOptions::default(), &kernel()).is_empty());
+    }
+}

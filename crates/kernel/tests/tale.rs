@@ -1,0 +1,273 @@
+//! A trace of real services: every record that there has to be, in order, and nothing lost unseen.
+
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{Ipv4Addr, SocketAddrV4, TcpListener, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+use std::sync::mpsc;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use sidelane_host::service::{Service, Target};
+use sidelane_kernel::tale::{Carrier, Recorder, TraceError, TraceOptions};
+use sidelane_tale::record::{Kind, Record};
+
+const REQUESTS: usize = 500;
+const DEADLINE: Duration = Duration::from_secs(30);
+
+/// Whether the kernel program can be loaded here; says so if not.
+fn can_trace() -> bool {
+    let has_btf = Path::new("/sys/kernel/btf/vmlinux").exists();
+    let can = rustix::process::geteuid().is_root() && has_btf;
+    if !can {
+        sidelane_skip::skip("needs root, and a kernel with BTF");
+    }
+    can
+}
+
+struct Redis {
+    child: Child,
+    address: SocketAddrV4,
+}
+
+impl Drop for Redis {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Redis {
+    /// Nothing if it is not installed; says so.
+    fn start() -> Option<Self> {
+        let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", "127.0.0.1", "--port", &port.to_string(), "--save", "", "--appendonly", "no"]);
+        let Ok(child) = command.stdout(Stdio::null()).spawn() else {
+            sidelane_skip::skip("needs redis-server: apt-get install redis-server");
+            return None;
+        };
+        let new = Self { child, address: SocketAddrV4::new(Ipv4Addr::LOCALHOST, port) };
+        wait_until("redis listens", || TcpStream::connect(new.address).is_ok());
+        Some(new)
+    }
+
+    fn service(&self) -> Service {
+        Target::Port(self.address.port()).find().unwrap()
+    }
+
+    fn ask(&self, times: usize) {
+        let mut connection = BufReader::new(TcpStream::connect(self.address).unwrap());
+        let mut answer = String::new();
+        for _ in 0..times {
+            connection.get_mut().write_all(b"PING\r\n").unwrap();
+            answer.clear();
+            connection.read_line(&mut answer).unwrap();
+            assert_eq!(answer, "+PONG\r\n");
+        }
+    }
+}
+
+fn wait_until(what: &str, mut is: impl FnMut() -> bool) {
+    let began = Instant::now();
+    while !is() {
+        assert!(began.elapsed() < DEADLINE, "{what}: not within {DEADLINE:?}");
+        thread::yield_now();
+    }
+}
+
+/// Records of one kind.
+fn of(records: &[Record], kind: Kind) -> Vec<&Record> {
+    records.iter().filter(|record| record.kind == kind).collect()
+}
+
+#[test]
+fn every_request_of_redis_is_told_from_its_arrival_to_its_answer() {
+    let Some(redis) = can_trace().then(Redis::start).flatten() else { return };
+    let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
+    let mut records = Vec::new();
+    redis.ask(REQUESTS);
+    recorder.read(&mut records);
+    recorder.finish(&mut records);
+
+    assert_eq!((recorder.lost(), recorder.missed().unwrap()), (0, 0));
+    assert!(records.is_sorted_by_key(|record| record.at_ns));
+    let finished = of(&records, Kind::RequestFinished);
+    assert_eq!(finished.len(), REQUESTS);
+    let started = of(&records, Kind::RequestStarted);
+    assert_eq!(started.len(), REQUESTS);
+    let socket = finished[0].socket;
+    assert!(socket != 0 && finished.iter().all(|record| record.socket == socket));
+    let kinds = [Kind::DataReady, Kind::Received, Kind::RequestStarted, Kind::Transmitted, Kind::Sent];
+    let steps = kinds.map(|kind| of(&records, kind).into_iter().filter(|r| r.socket == socket).collect::<Vec<_>>());
+    assert!(steps.iter().all(|step| step.len() == REQUESTS), "{:?}", steps.map(|step| step.len()));
+    for (request, finished) in finished.iter().enumerate() {
+        must_be_one_request(steps.each_ref().map(|step| step[request]), finished);
+    }
+    must_have_come_by_segments(&records, &steps[0]);
+    let name = recorder.name_of(finished[0].task.tid);
+    assert_eq!(name, Some("redis-server"));
+}
+
+/// The next request may arrive before the send of this one's answer has returned.
+fn must_be_one_request(steps: [&Record; 5], finished: &Record) {
+    assert!(steps.is_sorted_by_key(|step| step.at_ns) && finished.at_ns >= steps[4].at_ns, "{steps:#?}");
+    let [data, received, started, transmitted, sent] = steps;
+    assert_eq!((data.value, received.value), (6, 6));
+    assert_eq!(data.detail, received.detail, "what arrived was received");
+    assert_eq!(started.value, data.at_ns, "it arrived with its data");
+    assert_eq!((transmitted.value, sent.value), (7, 7));
+    assert_eq!(transmitted.detail, sent.detail, "what was sent was transmitted");
+    assert_eq!((finished.value, finished.detail), (started.at_ns, 1));
+    assert!(started.request != 0 && [received, sent, finished].iter().all(|record| record.request == started.request));
+    assert!([received, started, sent, finished].iter().all(|record| record.task == finished.task));
+}
+
+fn must_have_come_by_segments(records: &[Record], data: &[&Record]) {
+    let segments = of(records, Kind::Segment);
+    for data in data {
+        let segment = segments.iter().find(|segment| segment.detail == data.detail && segment.at_ns <= data.at_ns);
+        assert_eq!(segment.map(|segment| segment.value), Some(data.value), "{data:?}");
+    }
+}
+
+#[test]
+fn the_service_sleeps_is_woken_and_calls_the_kernel() {
+    let Some(redis) = can_trace().then(Redis::start).flatten() else { return };
+    let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
+    redis.ask(REQUESTS);
+    let mut records = Vec::new();
+    recorder.finish(&mut records);
+    let tid = of(&records, Kind::RequestFinished)[0].task.tid;
+
+    let comes = records.iter().filter(|r| r.kind == Kind::Switched && r.other.tid == tid && r.value != 0);
+    let woken: Vec<u64> = of(&records, Kind::Woken).iter().filter(|r| r.other.tid == tid).map(|r| r.at_ns).collect();
+    let mut came = 0;
+    for switch in comes {
+        assert!(woken.contains(&switch.value), "woken when that was told: {switch:?}");
+        came += 1;
+    }
+    assert!(came > 0, "it slept at least once in {REQUESTS} requests");
+    let calls = |kind| of(&records, kind).iter().filter(|r| r.task.tid == tid).map(|r| r.detail).collect::<Vec<_>>();
+    let (entered, left) = (calls(Kind::SyscallEntered), calls(Kind::SyscallLeft));
+    assert!(entered.len() >= REQUESTS * 2, "a receive and a send for each request");
+    // It may be in a call at either end.
+    let left = if left[0] == entered[0] { &left[..] } else { &left[1..] };
+    assert!(entered.starts_with(left) || left.starts_with(&entered), "calls end in their order");
+}
+
+#[test]
+fn a_request_is_followed_from_the_thread_that_receives_to_the_one_that_answers() {
+    if !can_trace() {
+        return;
+    }
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let (hand, take) = mpsc::channel::<TcpStream>();
+    let worker = thread::spawn(move || {
+        while let Ok(mut connection) = take.recv() {
+            connection.write_all(b"!").unwrap();
+        }
+        rustix::thread::gettid().as_raw_nonzero().get() as u32
+    });
+    let receiver = thread::spawn(move || {
+        let (mut connection, _) = listener.accept().unwrap();
+        let mut byte = [0; 1];
+        while connection.read_exact(&mut byte).is_ok() {
+            hand.send(connection.try_clone().unwrap()).unwrap();
+        }
+        rustix::thread::gettid().as_raw_nonzero().get() as u32
+    });
+    let me = Service::of_process(std::process::id());
+    let mut recorder = Recorder::start(&TraceOptions::default(), &[me]).unwrap();
+    let mut client = TcpStream::connect(address).unwrap();
+    for _ in 0..REQUESTS {
+        client.write_all(b"?").unwrap();
+        client.read_exact(&mut [0; 1]).unwrap();
+    }
+    drop(client);
+    let (receiver, worker) = (receiver.join().unwrap(), worker.join().unwrap());
+    let mut records = Vec::new();
+    recorder.finish(&mut records);
+
+    let finished = of(&records, Kind::RequestFinished);
+    assert_eq!(finished.len(), REQUESTS);
+    assert!(finished.iter().all(|record| record.task.tid == worker));
+    let handed = |r: &&&Record| r.task.tid == receiver && r.other.tid == worker;
+    let woken = of(&records, Kind::Woken);
+    let woken: Vec<&&Record> = woken.iter().filter(handed).collect();
+    assert!(!woken.is_empty(), "the worker slept at least once");
+    for request in &finished {
+        let started = of(&records, Kind::RequestStarted);
+        let last = started.iter().rfind(|started| started.request == request.request).expect("each starts");
+        assert_eq!((last.at_ns, last.task.tid), (request.value, worker), "in hindsight, by the one that answers");
+    }
+}
+
+#[test]
+fn what_is_not_read_in_time_is_counted() {
+    let Some(redis) = can_trace().then(Redis::start).flatten() else { return };
+    let small = TraceOptions { records: Some(64), ..TraceOptions::default() };
+    let mut recorder = Recorder::start(&small, &[redis.service()]).unwrap();
+    redis.ask(REQUESTS);
+    let mut records = Vec::new();
+    recorder.finish(&mut records);
+    assert!(recorder.lost() > 0 && records.len() <= 2 * 64 * rustix::param::page_size());
+    let numbers: u64 = (0..u32::MAX).map_while(|cpu| last_number(&records, cpu)).sum();
+    assert_eq!(recorder.lost() + records.len() as u64, numbers, "each has a number, and was read or is lost");
+}
+
+/// The number of the last record that a CPU's ring gave; nothing if there is no such CPU.
+fn last_number(records: &[Record], cpu: u32) -> Option<u64> {
+    let is_there = Path::new(&format!("/sys/devices/system/cpu/cpu{cpu}")).exists();
+    let numbers = records.iter().filter(|record| record.cpu == cpu).map(|record| u64::from(record.seq));
+    is_there.then(|| numbers.max().unwrap_or(0))
+}
+
+#[test]
+fn what_the_kernel_lacks_is_named_and_not_recorded() {
+    let Some(redis) = can_trace().then(Redis::start).flatten() else { return };
+    let lacking = TraceOptions { missing: &["sys_enter", "sched_waking"], ..TraceOptions::default() };
+    let mut recorder = Recorder::start(&lacking, &[redis.service()]).unwrap();
+    redis.ask(REQUESTS);
+    let mut records = Vec::new();
+    recorder.finish(&mut records);
+    for kind in [Kind::SyscallEntered, Kind::Woken] {
+        assert!(!recorder.recorded().has(kind) && of(&records, kind).is_empty(), "{kind:?}");
+    }
+    assert_eq!(of(&records, Kind::RequestFinished).len(), REQUESTS);
+
+    let blind = TraceOptions { missing: &["sk_data_ready"], ..TraceOptions::default() };
+    let refused = Recorder::start(&blind, &[redis.service()]).err().expect("nothing would be seen");
+    assert!(matches!(&refused, TraceError::NoRequests(missing) if missing == &["sk_data_ready"]), "{refused}");
+}
+
+#[test]
+fn a_light_trace_has_requests_and_no_calls() {
+    let Some(redis) = can_trace().then(Redis::start).flatten() else { return };
+    let light = TraceOptions { light: true, ..TraceOptions::default() };
+    let mut recorder = Recorder::start(&light, &[redis.service()]).unwrap();
+    redis.ask(REQUESTS);
+    let mut records = Vec::new();
+    recorder.finish(&mut records);
+    assert!(records.iter().all(|record| recorder.recorded().has(record.kind)));
+    assert!(of(&records, Kind::SyscallEntered).is_empty());
+    assert_eq!(of(&records, Kind::RequestFinished).len(), REQUESTS);
+}
+
+#[test]
+fn an_observer_sees_slots_and_counts_what_it_missed() {
+    let Some(redis) = can_trace().then(Redis::start).flatten() else { return };
+    let slots = TraceOptions { carrier: Carrier::Slots, ..TraceOptions::default() };
+    let mut recorder = Recorder::start(&slots, &[redis.service()]).unwrap();
+    let mut records = Vec::new();
+    thread::scope(|threads| {
+        let client = threads.spawn(|| redis.ask(REQUESTS));
+        while !client.is_finished() {
+            recorder.read(&mut records);
+        }
+    });
+    recorder.finish(&mut records);
+    assert!(!records.is_empty());
+    assert!(records.iter().all(|record| recorder.recorded().has(record.kind)));
+}

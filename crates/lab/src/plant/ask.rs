@@ -1,0 +1,169 @@
+//! `sidelane-lab ask`: a client that asks one request at a time and writes the truth down: which requests were planted
+//! ones, and when each was sent and answered.
+//!
+//! One at a time: what slows a planted request then slows no other one. By its time alone each request can be found
+//! again in what somebody else saw.
+
+use std::fs::File;
+use std::io::{BufWriter, ErrorKind, Read, Write};
+use std::net::{SocketAddrV4, TcpStream};
+use std::os::fd::AsRawFd;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use anyhow::{Context, Result, bail, ensure};
+
+use crate::clock::{Nanos, SECOND_NS, now_ns, sleep_until};
+use crate::rng::Rng;
+use crate::{numbers, place};
+
+/// A service that has not answered for so long is taken for dead.
+const SILENCE_MAX: Duration = Duration::from_secs(20);
+
+/// Options of `ask`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// Address of the service
+    #[arg(long, value_name = "IP:PORT")]
+    target: SocketAddrV4,
+    /// Requests in all
+    #[arg(long, default_value_t = 500, value_parser = clap::value_parser!(u64).range(1..))]
+    requests: u64,
+    /// Each one of so many is a planted one
+    #[arg(long, default_value_t = 50, value_name = "N", value_parser = clap::value_parser!(u64).range(1..))]
+    every: u64,
+    /// Pause before each request, in microseconds, on average (exponentially distributed)
+    #[arg(long, default_value_t = 1000.0, value_name = "US", value_parser = numbers::positive)]
+    pause_us: f64,
+    /// Path of planted requests
+    #[arg(long, default_value = "/planted", value_name = "PATH")]
+    planted: String,
+    /// Paths of the others, in turn
+    #[arg(long = "plain", default_value = "/plain", value_name = "PATH")]
+    plain: Vec<String>,
+    /// Lose what comes in the first milliseconds of a planted request
+    #[arg(long, value_name = "MS")]
+    lose_ms: Option<u64>,
+    /// File for the truth: number,planted,sent_ns,answered_ns
+    #[arg(long, value_name = "FILE")]
+    truth: PathBuf,
+    /// CPU to run on
+    #[arg(long)]
+    cpu: Option<usize>,
+}
+
+/// Asks, writes the truth and prints `asked=N`.
+pub fn run(args: &Args) -> Result<()> {
+    place::wake_on_time()?;
+    args.cpu.map_or(Ok(()), place::pin_to)?;
+    let mut client = Client::connect(args)?;
+    let mut rng = Rng::new(1, 1);
+    let mut truth = Vec::new();
+    for number in 1..=args.requests {
+        sleep_until(now_ns() + rng.exponential(args.pause_us * 1e3) as Nanos)?;
+        let planted = number.is_multiple_of(args.every);
+        let sent_ns = now_ns();
+        client.ask(number, planted)?;
+        truth.push((number, planted, sent_ns, now_ns()));
+    }
+    let file = File::create(&args.truth).with_context(|| format!("cannot write {}", args.truth.display()))?;
+    let mut file = BufWriter::new(file);
+    for (number, planted, sent_ns, answered_ns) in truth {
+        writeln!(file, "{number},{},{sent_ns},{answered_ns}", u8::from(planted)).context("cannot write the truth")?;
+    }
+    file.flush().context("cannot write the truth")?;
+    println!("asked={}", args.requests);
+    Ok(())
+}
+
+struct Client<'a> {
+    args: &'a Args,
+    stream: TcpStream,
+}
+
+impl<'a> Client<'a> {
+    fn connect(args: &'a Args) -> Result<Self> {
+        let stream = TcpStream::connect(args.target).context("cannot connect; is the service running there?")?;
+        stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE_MAX))?;
+        Ok(Self { args, stream })
+    }
+
+    /// Sends a request and reads the whole response.
+    fn ask(&mut self, number: u64, planted: bool) -> Result<()> {
+        let plain = &self.args.plain[number as usize % self.args.plain.len()];
+        let path = if planted { &self.args.planted } else { plain };
+        let request = format!("GET {path} HTTP/1.1\r\nHost: sidelane-lab\r\n\r\n");
+        match self.args.lose_ms.filter(|_| planted) {
+            Some(lose_ms) => self.send_and_lose(&request, lose_ms)?,
+            None => self.send(&request)?,
+        }
+        self.read_response()
+    }
+
+    fn send(&mut self, request: &str) -> Result<()> {
+        self.stream.write_all(request.as_bytes()).context("cannot send; did the service close the connection?")
+    }
+
+    /// What comes in the first milliseconds is lost.
+    fn send_and_lose(&mut self, request: &str, lose_ms: u64) -> Result<()> {
+        become_deaf(&self.stream)?;
+        let until_ns = now_ns() + lose_ms * SECOND_NS / 1000;
+        self.send(request)?;
+        sleep_until(until_ns)?;
+        set(&self.stream, libc::SO_DETACH_FILTER, &0_i32)
+    }
+
+    fn read_response(&mut self) -> Result<()> {
+        let mut received = Vec::new();
+        let mut chunk = [0; 4096];
+        while !is_whole(&received)? {
+            match self.stream.read(&mut chunk) {
+                Ok(0) => bail!("the service closed the connection"),
+                Ok(length) => received.extend_from_slice(&chunk[..length]),
+                Err(error) if error.kind() == ErrorKind::Interrupted => {}
+                Err(error) => return Err(error).context("no answer"),
+            }
+        }
+        Ok(())
+    }
+}
+
+/// Whether a response has ended. It says how long it is.
+fn is_whole(received: &[u8]) -> Result<bool> {
+    let Some(end) = received.windows(4).position(|bytes| bytes == b"\r\n\r\n") else { return Ok(false) };
+    let head = String::from_utf8_lossy(&received[..end]).to_ascii_lowercase();
+    ensure!(head.starts_with("http/1.1 200"), "the service answered: {}", head.lines().next().unwrap_or_default());
+    let length = head.lines().find_map(|line| line.strip_prefix("content-length:")?.trim().parse::<usize>().ok());
+    Ok(received.len() >= end + 4 + length.context("a response does not say how long it is")?)
+}
+
+/// From now on the kernel drops every segment that comes for the socket, as if the network had lost it.
+fn become_deaf(stream: &TcpStream) -> Result<()> {
+    // One instruction of classic BPF: keep no byte.
+    let mut nothing = libc::sock_filter { code: (libc::BPF_RET | libc::BPF_K) as u16, jt: 0, jf: 0, k: 0 };
+    set(stream, libc::SO_ATTACH_FILTER, &libc::sock_fprog { len: 1, filter: &mut nothing })
+}
+
+fn set<T>(stream: &TcpStream, option: libc::c_int, value: &T) -> Result<()> {
+    let (value, length) = (std::ptr::from_ref(value).cast(), size_of::<T>() as libc::socklen_t);
+    // SAFETY: `value` is valid for `length` bytes during the call, and so is what it points to.
+    let outcome = unsafe { libc::setsockopt(stream.as_raw_fd(), libc::SOL_SOCKET, option, value, length) };
+    ensure!(outcome == 0, "the socket takes no filter: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_response_is_whole_at_its_last_byte() {
+        let response = b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\nok";
+        for length in 0..response.len() {
+            assert!(!is_whole(&response[..length]).unwrap(), "{length} bytes");
+        }
+        assert!(is_whole(response).unwrap());
+        assert!(is_whole(b"HTTP/1.1 404 Not Found\r\nContent-Length: 0\r\n\r\n").is_err());
+    }
+}

@@ -1,0 +1,90 @@
+//! A control group of the service's own: to freeze it, or to give it little CPU time.
+
+use std::fs;
+use std::path::{Path, PathBuf};
+
+use anyhow::{Context, Result};
+
+/// A group with this process in it.
+#[derive(Debug, Clone)]
+pub struct Group {
+    path: PathBuf,
+    is_v2: bool,
+}
+
+impl Group {
+    /// A group that can be frozen: of cgroup v2 if there is one, since the kernel tells of freezing there.
+    pub fn to_freeze() -> Result<Self> {
+        let (mount, is_v2) = mount_of_v2()
+            .map(|mount| (mount, true))
+            .or_else(|| Some((mount_of_v1("freezer")?, false)))
+            .context("there is no cgroup freezer here")?;
+        Self::make(&mount, is_v2)
+    }
+
+    /// A group that may run for `quota_us` in each `period_us`.
+    pub fn with_quota(quota_us: u64, period_us: u64) -> Result<Self> {
+        let (mount, is_v2) = mount_of_v1("cpu")
+            .map(|mount| (mount, false))
+            .or_else(|| Some((mount_of_v2()?, true)))
+            .context("there is no cgroup controller of CPU time here")?;
+        let group = Self::make(&mount, is_v2)?;
+        if is_v2 {
+            group.write("cpu.max", &format!("{quota_us} {period_us}"))?;
+        } else {
+            group.write("cpu.cfs_period_us", &period_us.to_string())?;
+            group.write("cpu.cfs_quota_us", &quota_us.to_string())?;
+        }
+        Ok(group)
+    }
+
+    fn make(mount: &Path, is_v2: bool) -> Result<Self> {
+        let path = mount.join(format!("sidelane-plant-{}", std::process::id()));
+        fs::create_dir(&path).with_context(|| format!("cannot make the group {}; run as root", path.display()))?;
+        Ok(Self { path, is_v2 })
+    }
+
+    /// Moves this process there.
+    pub fn enter(&self) -> Result<()> {
+        self.write("cgroup.procs", &std::process::id().to_string())
+    }
+
+    /// Freezes the group, or lets it go on.
+    pub fn freeze(&self, frozen: bool) -> Result<()> {
+        match (self.is_v2, frozen) {
+            (true, _) => self.write("cgroup.freeze", if frozen { "1" } else { "0" }),
+            (false, true) => self.write("freezer.state", "FROZEN"),
+            (false, false) => self.write("freezer.state", "THAWED"),
+        }
+    }
+
+    /// Removes it, as soon as nobody is in it.
+    pub fn remove(&self) {
+        while self.path.exists() && fs::remove_dir(&self.path).is_err() {
+            std::thread::sleep(std::time::Duration::from_millis(1));
+        }
+    }
+
+    fn write(&self, file: &str, text: &str) -> Result<()> {
+        let path = self.path.join(file);
+        fs::write(&path, text).with_context(|| format!("cannot write {text} to {}", path.display()))
+    }
+}
+
+/// Where a controller of cgroup v1 is mounted.
+fn mount_of_v1(controller: &str) -> Option<PathBuf> {
+    mount(|kind, options| kind == "cgroup" && options.split(',').any(|option| option == controller))
+}
+
+fn mount_of_v2() -> Option<PathBuf> {
+    mount(|kind, _| kind == "cgroup2")
+}
+
+fn mount(is_it: impl Fn(&str, &str) -> bool) -> Option<PathBuf> {
+    let mounts = fs::read_to_string("/proc/self/mounts").ok()?;
+    mounts.lines().find_map(|line| {
+        let mut words = line.split(' ').skip(1);
+        let (path, kind, options) = (words.next()?, words.next()?, words.next()?);
+        is_it(kind, options).then(|| path.into())
+    })
+}

@@ -1,0 +1,101 @@
+//! Causes that take the CPU away: others on it, a quota, moves to another CPU.
+
+use anyhow::{Result, ensure};
+use rustix::process::setpriority_process;
+
+use crate::clock::{Nanos, now_ns};
+use crate::place;
+use crate::plant::accomplice::Accomplice;
+use crate::plant::group::Group;
+use crate::plant::{Args, Way, spin};
+
+const NICEST: i32 = -20;
+const REAL_TIME_PRIORITY: i32 = 50;
+
+/// A process of a far higher priority.
+pub fn hog(args: &Args) -> Result<Intruder> {
+    intruder(args, || Ok(setpriority_process(None, NICEST)?))
+}
+
+/// A real-time thread.
+pub fn thief(args: &Args) -> Result<Intruder> {
+    intruder(args, || place::run_as_fifo(REAL_TIME_PRIORITY))
+}
+
+fn intruder(args: &Args, rise: impl FnOnce() -> Result<()>) -> Result<Intruder> {
+    let (cpu, length_ns) = (args.cpu, args.delay_ns());
+    let prepare = || {
+        place::pin_to(cpu)?;
+        rise()?;
+        Ok(move || {
+            spin(length_ns);
+            Ok(())
+        })
+    };
+    Ok(Intruder(Accomplice::start(prepare, || ())?))
+}
+
+/// A process that runs on the service's CPU while a request does.
+pub struct Intruder(Accomplice);
+
+impl Way for Intruder {
+    fn strike(&mut self) -> Result<()> {
+        self.0.strike()
+    }
+}
+
+/// A CPU quota that is enough for plain requests.
+pub struct Quota {
+    /// Removes the group at the end.
+    _janitor: Accomplice,
+    delay_ns: Nanos,
+}
+
+impl Quota {
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let period_us = (args.delay_ms * 2_000).min(1_000_000);
+        let group = Group::with_quota((period_us / 5).max(1_000), period_us)?;
+        let of_janitor = group.clone();
+        let janitor = Accomplice::start(|| Ok(|| Ok(())), move || of_janitor.remove())?;
+        group.enter()?;
+        Ok(Self { _janitor: janitor, delay_ns: args.delay_ns() })
+    }
+}
+
+impl Way for Quota {
+    /// Works until the quota is used up, which shows as a gap.
+    fn strike(&mut self) -> Result<()> {
+        let began_ns = now_ns();
+        let mut last_ns = began_ns;
+        loop {
+            let now_ns = now_ns();
+            if now_ns - last_ns > self.delay_ns / 2 {
+                return Ok(());
+            }
+            ensure!(now_ns - began_ns < 50 * self.delay_ns, "the quota was not used up");
+            last_ns = now_ns;
+        }
+    }
+}
+
+/// Moves of the thread to another CPU and back.
+pub struct Moves {
+    cpus: [usize; 2],
+    length_ns: Nanos,
+}
+
+impl Moves {
+    pub fn prepare(args: &Args) -> Self {
+        Self { cpus: [args.other_cpu, args.cpu], length_ns: args.delay_ns() }
+    }
+}
+
+impl Way for Moves {
+    fn strike(&mut self) -> Result<()> {
+        let end_ns = now_ns() + self.length_ns;
+        while now_ns() < end_ns {
+            self.cpus.into_iter().try_for_each(place::pin_to)?;
+        }
+        Ok(())
+    }
+}

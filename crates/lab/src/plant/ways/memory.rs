@@ -1,0 +1,46 @@
+//! Memory that is used for the first time.
+
+use std::ptr;
+
+use anyhow::{Context, Result};
+use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
+
+use crate::clock::{Nanos, now_ns};
+use crate::plant::{Args, Way};
+
+/// Some huge pages, as of a heap that grows.
+const BYTES: usize = 16 << 20;
+
+/// A heap that is given back before each use.
+pub struct Faults {
+    start: *mut u8,
+    length_ns: Nanos,
+}
+
+impl Faults {
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let protection = ProtFlags::READ | ProtFlags::WRITE;
+        // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
+        let start = unsafe { mmap_anonymous(ptr::null_mut(), BYTES, protection, MapFlags::PRIVATE) };
+        let start: *mut u8 = start.context("no memory")?.cast();
+        // SAFETY: the mapping of a moment ago. A kernel without huge pages refuses, and fills in small ones.
+        let _ = unsafe { madvise(start.cast(), BYTES, Advice::LinuxHugepage) };
+        Ok(Self { start, length_ns: args.delay_ns() })
+    }
+}
+
+impl Way for Faults {
+    fn strike(&mut self) -> Result<()> {
+        let end_ns = now_ns() + self.length_ns;
+        while now_ns() < end_ns {
+            // SAFETY: the mapping is private and anonymous, and nobody holds a reference into it.
+            unsafe { madvise(self.start.cast(), BYTES, Advice::LinuxDontNeed) }
+                .context("pages cannot be given back")?;
+            for at in (0..BYTES).step_by(rustix::param::page_size()) {
+                // SAFETY: inside the mapping, which lives as long as the process.
+                unsafe { self.start.add(at).write_volatile(1) };
+            }
+        }
+        Ok(())
+    }
+}

@@ -1,0 +1,97 @@
+//! Causes outside the service: it is stopped or frozen, or asks a service that is slow.
+
+use std::io::{Read, Write};
+use std::net::{Ipv4Addr, TcpListener, TcpStream};
+
+use anyhow::{Context, Result};
+use rustix::process::{Pid, Signal, kill_process};
+
+use crate::clock::{Nanos, now_ns, sleep_until};
+use crate::place;
+use crate::plant::accomplice::Accomplice;
+use crate::plant::group::Group;
+use crate::plant::{Args, Way};
+
+/// Somebody stops the process, and lets it go on.
+pub fn stop(args: &Args) -> Result<Meddler> {
+    let service = Pid::from_raw(std::process::id() as i32).context("this process has a number")?;
+    let set = move |stopped: bool| {
+        let signal = if stopped { Signal::STOP } else { Signal::CONT };
+        kill_process(service, signal).context("cannot send a signal")
+    };
+    meddler(args, set, || ())
+}
+
+/// Somebody freezes the group, and lets it go on.
+pub fn freeze(args: &Args) -> Result<Meddler> {
+    let group = Group::to_freeze()?;
+    let (of_meddler, of_janitor) = (group.clone(), group.clone());
+    let meddler = meddler(args, move |frozen| of_meddler.freeze(frozen), move || of_janitor.remove())?;
+    group.enter()?;
+    Ok(meddler)
+}
+
+fn meddler(args: &Args, set: impl Fn(bool) -> Result<()>, put_right: impl FnOnce()) -> Result<Meddler> {
+    let (cpu, length_ns) = (args.other_cpu, args.delay_ns());
+    let prepare = || {
+        place::pin_to(cpu)?;
+        Ok(move || {
+            set(true)?;
+            sleep_until(now_ns() + length_ns)?;
+            set(false)
+        })
+    };
+    Ok(Meddler(Accomplice::start(prepare, put_right)?))
+}
+
+/// A process elsewhere that holds the service up while a request runs.
+pub struct Meddler(Accomplice);
+
+impl Way for Meddler {
+    fn strike(&mut self) -> Result<()> {
+        self.0.strike()
+    }
+}
+
+/// A second service, which takes its time.
+pub struct Downstream {
+    connection: TcpStream,
+    /// The second service's process.
+    _process: Accomplice,
+}
+
+impl Downstream {
+    pub fn prepare(args: &Args) -> Result<Self> {
+        let (cpu, length_ns) = (args.other_cpu, args.delay_ns());
+        let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
+        let address = door.local_addr()?;
+        let prepare = move || {
+            place::pin_to(cpu)?;
+            let (client, _) = door.accept()?;
+            answer_late(client, length_ns)?;
+            Ok(|| Ok(()))
+        };
+        let process = Accomplice::start(prepare, || ())?;
+        let connection = TcpStream::connect(address).context("cannot reach the second service")?;
+        connection.set_nodelay(true)?;
+        Ok(Self { connection, _process: process })
+    }
+}
+
+/// Until the first service is gone.
+fn answer_late(mut client: TcpStream, length_ns: Nanos) -> Result<()> {
+    client.set_nodelay(true)?;
+    let mut question = [0];
+    while client.read(&mut question).is_ok_and(|length| length == 1) {
+        sleep_until(now_ns() + length_ns)?;
+        client.write_all(&question)?;
+    }
+    Ok(())
+}
+
+impl Way for Downstream {
+    fn strike(&mut self) -> Result<()> {
+        self.connection.write_all(&[1])?;
+        self.connection.read_exact(&mut [0]).context("the second service is gone")
+    }
+}

@@ -1,0 +1,77 @@
+//! What each policy of CPUs keeps from one look to the next: the time, the CPUs, and why it decided.
+
+use crate::Nanos;
+
+use super::action::Reason;
+use super::mask::CpuMask;
+use super::seen::Observation;
+
+/// The looks of a policy.
+#[derive(Clone, Debug, Default)]
+pub(crate) struct Looks {
+    last: Option<Nanos>,
+    online: CpuMask,
+    why: Reason,
+}
+
+/// How a look begins.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(crate) struct Begun {
+    /// The time since the last look, of which it tells.
+    pub(crate) for_ns: Nanos,
+    /// CPUs went or came since, or it is the first look.
+    pub(crate) other_cpus: bool,
+}
+
+impl Looks {
+    /// A look begins: nothing is decided yet.
+    pub(crate) fn begin(&mut self, now: Nanos, seen: &Observation) -> Begun {
+        let for_ns = now - self.last.replace(now).unwrap_or(now);
+        self.why = Reason::Steady;
+        let before = core::mem::replace(&mut self.online, seen.online());
+        let other_cpus = before != self.online;
+        if other_cpus && !before.is_empty() {
+            self.because(Reason::CpusChanged);
+        }
+        Begun { for_ns, other_cpus }
+    }
+
+    /// The CPUs that could run threads at the last look.
+    pub(crate) fn online(&self) -> CpuMask {
+        self.online
+    }
+
+    /// Of several reasons the first of the list is told.
+    pub(crate) fn because(&mut self, reason: Reason) {
+        self.why = self.why.min(reason);
+    }
+
+    /// Why the last look ended as it did.
+    pub(crate) fn why(&self) -> Reason {
+        self.why
+    }
+
+    /// When the window ends that began at the last look.
+    pub(crate) fn after(&self, window_ns: Nanos) -> Option<Nanos> {
+        self.last.map(|last| last + window_ns.max(1))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_look_is_about_the_time_since_the_last_one() {
+        let (mut looks, mut seen) = (Looks::default(), Observation::default());
+        assert_eq!((looks.why(), looks.after(10)), (Reason::Start, None));
+        seen.cpus[3].online = true;
+        assert_eq!(looks.begin(100, &seen), Begun { for_ns: 0, other_cpus: true });
+        assert_eq!((looks.why(), looks.after(10)), (Reason::Steady, Some(110)), "the first CPUs have not changed");
+        assert_eq!(looks.begin(130, &seen), Begun { for_ns: 30, other_cpus: false });
+        seen.cpus[3].online = false;
+        assert_eq!(looks.begin(150, &seen), Begun { for_ns: 20, other_cpus: true });
+        looks.because(Reason::Exited);
+        assert_eq!(looks.why(), Reason::CpusChanged, "the first of the list");
+    }
+}

@@ -1,0 +1,74 @@
+//! What made requests slow: each cause with its share, what was seen, and what to do.
+
+use crate::markup::{escape, section};
+use crate::tale::{Found, Tale};
+use crate::unit::Unit;
+
+use super::{color, swatch};
+
+/// The causes, the largest first, and what could not be told.
+pub(super) fn causes(tale: &Tale) -> String {
+    let found: String = tale.found.iter().map(|found| one(tale, found)).collect();
+    let missing = cannot_tell(tale);
+    if found.is_empty() && missing.is_empty() {
+        return String::new();
+    }
+    section(
+        "causes",
+        "What made requests slow, and what to do",
+        &format!("<ol class=\"causes\">\n{found}</ol>{missing}"),
+    )
+}
+
+fn one(tale: &Tale, found: &Found) -> String {
+    let share = found.share_percent.clamp(0.0, 100.0);
+    let evidence: String = found.evidence.iter().map(|seen| format!("<li>{}</li>", escape(seen))).collect();
+    format!(
+        "<li>\n<h3>{}{}</h3>\n<div class=\"share\"><i style=\"width: {share:.1}%; background: {}\"></i></div>\n\
+         <p class=\"faint\">{}</p>\n<ul class=\"seen\">{evidence}</ul>\n<p><strong>What to do:</strong> {}</p>\n{}</li>\n",
+        swatch(&found.cause),
+        escape(tale.name_of(&found.cause)),
+        color(&found.cause),
+        escape(&figures(found)),
+        escape(&found.advice),
+        examples(tale, &found.examples),
+    )
+}
+
+fn figures(found: &Found) -> String {
+    let requests = match found.requests_count {
+        1 => "most of it in 1 slow request".to_owned(),
+        many => format!("most of it in {} slow requests", Unit::Count.human(many as f64)),
+    };
+    let share = Unit::Percent.human(found.share_percent);
+    format!("{share} of the time that slow requests lost ({}), {requests}", Unit::Us.human(found.tail_us))
+}
+
+/// Buttons that lead to the requests which show it best, of those that were kept.
+fn examples(tale: &Tale, examples: &[u64]) -> String {
+    let kept = examples.iter().filter(|number| tale.requests.iter().any(|request| request.number == **number));
+    let buttons: Vec<String> = kept.map(|number| button(*number)).collect();
+    if buttons.is_empty() {
+        String::new()
+    } else {
+        format!("<p class=\"shown-by\">Shown by {}</p>\n", buttons.join(" "))
+    }
+}
+
+/// A button that shows a request in the timeline below.
+pub(super) fn button(number: u64) -> String {
+    format!("<button type=\"button\" class=\"request\" data-request=\"{number}\">request {number}</button>")
+}
+
+fn cannot_tell(tale: &Tale) -> String {
+    if tale.cannot_tell.is_empty() {
+        return String::new();
+    }
+    let item = |missing: &crate::tale::CannotTell| {
+        format!("<li><strong>{}</strong>: {}</li>\n", escape(tale.name_of(&missing.cause)), escape(&missing.why))
+    };
+    let items: String = tale.cannot_tell.iter().map(item).collect();
+    format!(
+        "<details class=\"cannot-tell\">\n<summary>What could not be told here, and why</summary>\n<ul>\n{items}</ul>\n</details>"
+    )
+}

@@ -1,0 +1,133 @@
+//! Figure 4.14: the client's slowest requests of a Lucene search server, plain, and then with one remedy after the
+//! other.
+//!
+//! A run is one start of the server and twenty iterations of its load: its first requests are part of it, as in the
+//! thesis. Runs of all ways take turns.
+
+mod checks;
+mod jar;
+mod pictures;
+mod server;
+mod way;
+
+use std::ffi::OsString;
+use std::fs;
+use std::time::Duration;
+
+use anyhow::{Context, Result, ensure};
+use serde::Deserialize;
+
+use super::Stage;
+use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
+use crate::note::Note;
+pub(super) use jar::Lucene;
+pub(super) use server::Server;
+use sidelane_host::median::median;
+use sidelane_report::{ResultFile, Row};
+pub(super) use way::Way;
+
+/// As in the thesis.
+const ITERATIONS: usize = 20;
+const RATE_PER_S: f64 = 1_000.0;
+/// The thesis' iterations have 1 000 requests.
+const REQUESTS: f64 = 1_000.0;
+const REQUESTS_QUICK: f64 = 50.0;
+/// Enough that the client sends on time though every response is late by 40 ms.
+const CONNECTIONS: &str = "256";
+
+/// Rounds: a run of each way.
+const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(900) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(25) };
+
+/// One run of one way.
+struct Run {
+    round: u64,
+    way: Way,
+    iterations: Vec<Iteration>,
+}
+
+/// What the client saw in one iteration.
+#[derive(Clone, Copy, Debug, Deserialize)]
+struct Iteration {
+    p50_us: Option<f64>,
+    p999_us: Option<f64>,
+    max_us: Option<f64>,
+}
+
+impl Run {
+    /// Of all iterations.
+    fn max_us(&self) -> Option<f64> {
+        self.iterations.iter().filter_map(|iteration| iteration.max_us).reduce(f64::max)
+    }
+}
+
+/// The limit of rounds.
+pub(super) fn rounds(patience: Patience) -> Limit {
+    patience.limit(ROUNDS_QUICK, ROUNDS)
+}
+
+/// Runs all ways in turn.
+pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+    let lucene = match Lucene::prepare(&stage.options.cache) {
+        Ok(lucene) => lucene,
+        Err(why) => {
+            result.notes.push(Note::LuceneMissing { why: format!("{why:#}") }.to_string());
+            return Ok(());
+        }
+    };
+    let mut runs = Vec::new();
+    let round = |runs: &mut Vec<Run>, turn: Turn<'_>| {
+        for way in Way::of(stage.options.patience) {
+            turn.bar.set_message(way.title());
+            let iterations = run(stage, &lucene, way, turn.round).with_context(|| way.title())?;
+            runs.push(Run { round: turn.round, way, iterations });
+        }
+        Ok(())
+    };
+    until_decided("lucene", rounds(stage.options.patience), &mut runs, round, |runs| checks::of(runs))?;
+    result.rows.extend(Way::of(stage.options.patience).map(|way| row(&runs, way)));
+    result.checks.extend(checks::of(&runs));
+    result.multiples.extend(pictures::of(&runs));
+    Ok(())
+}
+
+/// Starts the server, and asks it from its first moment on.
+fn run(stage: &Stage<'_>, lucene: &Lucene, way: Way, round: u64) -> Result<Vec<Iteration>> {
+    let server = Server::start(lucene, way, stage.place.request, 0)?;
+    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+    let json = scratch.path().join("load.json");
+    let requests = if stage.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
+    let seconds = (ITERATIONS as f64 * requests / RATE_PER_S).to_string();
+    let (rate, iterations, seed) = (RATE_PER_S.to_string(), ITERATIONS.to_string(), round.to_string());
+    let target = format!("127.0.0.1:{}", server.port()?);
+    let plain = ["load", "--protocol", "search", "--connections", CONNECTIONS, "--warmup-seconds", "0"];
+    let given = ["--target", &target, "--rate", &rate, "--seconds", &seconds, "--iterations", &iterations];
+    let words = plain.into_iter().chain(given).chain(["--seed", &seed]).map(OsString::from);
+    let words = words.chain(stage.place.client_options().map(OsString::from));
+    let files = ["--queries".into(), lucene.queries.clone().into(), "--json".into(), json.clone().into()];
+    stage.lab.run(words.chain(files))?;
+    let report: Report = serde_json::from_slice(&fs::read(&json)?).context("the client's result is not JSON")?;
+    ensure!(report.iterations.len() == ITERATIONS, "the client told {} iterations", report.iterations.len());
+    Ok(report.iterations)
+}
+
+/// The client's result.
+#[derive(Deserialize)]
+struct Report {
+    iterations: Vec<Iteration>,
+}
+
+/// Medians over the runs.
+fn row(runs: &[Run], way: Way) -> Row {
+    let of_way = || runs.iter().filter(move |run| run.way == way);
+    let each =
+        |figure: fn(&Iteration) -> Option<f64>| median(of_way().flat_map(|run| &run.iterations).filter_map(figure));
+    let mut row = Row::new(format!("lucene/{}", way.name()));
+    row.put("max_us", median(of_way().filter_map(Run::max_us)));
+    row.put("iteration_max_us", each(|iteration| iteration.max_us));
+    row.put("iteration_p999_us", each(|iteration| iteration.p999_us));
+    row.put("iteration_p50_us", each(|iteration| iteration.p50_us));
+    row.put("first_iteration_max_us", median(of_way().filter_map(|run| run.iterations.first()?.max_us)));
+    row.put("runs_count", of_way().count() as f64);
+    row
+}

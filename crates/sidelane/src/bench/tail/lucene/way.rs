@@ -1,0 +1,49 @@
+//! The ways to run the server: each has the remedies of those before it, and one more.
+
+use crate::bench::rounds::Patience;
+
+/// A way to run the server.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(in crate::bench::tail) enum Way {
+    /// As it comes: Nagle's algorithm, a heap that is touched when it is used
+    Plain,
+    /// With TCP_NODELAY
+    Nodelay,
+    /// With AlwaysPreTouch, too
+    Pretouch,
+}
+
+impl Way {
+    pub(super) const ALL: [Way; 3] = [Way::Plain, Way::Nodelay, Way::Pretouch];
+    /// With every remedy.
+    pub(in crate::bench::tail) const TREATED: Way = Way::Pretouch;
+
+    /// The ways to measure: in a hurry the first and the last one.
+    pub(super) fn of(patience: Patience) -> impl Iterator<Item = Way> {
+        Way::ALL.into_iter().filter(move |way| !patience.quick || [Way::Plain, Way::TREATED].contains(way))
+    }
+
+    pub(super) fn name(self) -> &'static str {
+        match self {
+            Way::Plain => "plain",
+            Way::Nodelay => "nodelay",
+            Way::Pretouch => "pretouch",
+        }
+    }
+
+    pub(super) fn title(self) -> &'static str {
+        match self {
+            Way::Plain => "plain",
+            Way::Nodelay => "TCP_NODELAY",
+            Way::Pretouch => "+ AlwaysPreTouch",
+        }
+    }
+
+    pub(super) fn has_nodelay(self) -> bool {
+        self != Way::Plain
+    }
+
+    pub(super) fn has_pretouch(self) -> bool {
+        !matches!(self, Way::Plain | Way::Nodelay)
+    }
+}

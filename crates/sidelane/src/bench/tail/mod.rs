@@ -1,0 +1,74 @@
+//! `sidelane bench tail`: Tailor's evaluation (thesis "SHIM and Its Applications", chapter 4), on this machine.
+//!
+//! One file a part; `--part` chooses some:
+//!
+//! - `planted`: slow requests of a known cause, and what a trace names for them
+//! - `redis`: whether all requests of a busy service are rebuilt
+//! - `lucene`: a search server over Lucene, step by step without what made it slow: Figure 4.14
+//! - `proxy`: the proxy beside haproxy and nginx
+
+mod lucene;
+mod options;
+mod planted;
+mod proxy;
+mod redis;
+mod traced;
+
+use anyhow::{Context, Result};
+use serde_json::{Map, Value, json};
+
+use crate::experiment::place::Place;
+use crate::lab::Lab;
+use crate::machine;
+use crate::note::Note;
+pub use options::{Part, TailOptions};
+use sidelane_host::topology::PairKind;
+use sidelane_report::ResultFile;
+
+/// What every part is given.
+struct Stage<'a> {
+    lab: Lab,
+    /// Services run on the request lane; clients, and what disturbs a service, on the other one.
+    place: Place,
+    options: &'a TailOptions,
+}
+
+/// Measures the parts that were asked for.
+pub fn run(options: &TailOptions) -> Result<ResultFile> {
+    let stage = Stage { lab: Lab::find()?, place: Place::choose(options.lanes.as_deref())?, options };
+    let mut result = ResultFile::new(machine::describe(stage.place.kind), settings(&stage));
+    for part in options.parts() {
+        measure(part, &stage, &mut result).with_context(|| part.name().to_owned())?;
+    }
+    if stage.place.kind == PairKind::Declared {
+        result.notes.push(Note::DeclaredPair.to_string());
+    }
+    options.patience.advise(&mut result, lucene::rounds(options.patience).rounds);
+    Ok(result)
+}
+
+/// Each adds its rows, checks, notes and pictures.
+fn measure(part: Part, stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+    match part {
+        Part::Planted => planted::measure(stage, result),
+        Part::Redis => redis::measure(stage, result),
+        Part::Lucene => lucene::measure(stage, result),
+        Part::Proxy => proxy::measure(stage, result),
+    }
+}
+
+fn settings(stage: &Stage<'_>) -> Map<String, Value> {
+    let parts: Vec<&str> = stage.options.parts().into_iter().map(Part::name).collect();
+    let settings = json!({
+        "title": "Sidelane bench: tail",
+        "explanation": EXPLANATION,
+        "lanes": stage.place.lanes(),
+        "client_cpu": stage.place.client,
+        "parts": parts,
+        "quick": stage.options.patience.quick,
+    });
+    settings.as_object().cloned().unwrap_or_default()
+}
+
+const EXPLANATION: &str = "Why requests are slow, and what helps (thesis \"SHIM and Its Applications\", chapter 4). \
+                           Latencies are the client's, from the moment at which a request should have been sent.";

@@ -1,0 +1,51 @@
+//! What is planted, and what it should be called.
+
+use sidelane_tale::cause::Cause;
+
+/// A cause that is planted.
+#[derive(Debug, PartialEq, Eq)]
+pub(super) struct Planted {
+    /// The lab's name of it.
+    pub(super) name: &'static str,
+    /// What a diagnosis should say.
+    pub(super) cause: Cause,
+    /// Where it is planted.
+    pub(super) place: Place,
+}
+
+/// Where a cause is planted.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) enum Place {
+    /// In the lab's service of that name
+    Service,
+    /// There, and the client loses the first response
+    Loss,
+    /// In the search server over Lucene, by requests of that path
+    Lucene(&'static str),
+}
+
+const fn planted(name: &'static str, cause: Cause) -> Planted {
+    Planted { name, cause, place: Place::Service }
+}
+
+impl Planted {
+    /// All of them.
+    ///
+    /// A thief of SCHED_FIFO is not called stolen time: the kernel sees who it is.
+    pub(super) const ALL: &[Planted] = &[
+        planted("nagle", Cause::SendBuffer),
+        planted("faults", Cause::PageFault),
+        planted("hog", Cause::RunQueue),
+        planted("thief", Cause::RunQueue),
+        planted("throttle", Cause::Throttled),
+        planted("lock", Cause::Lock),
+        planted("disk", Cause::Disk),
+        planted("migrate", Cause::Migration),
+        planted("stop", Cause::Frozen),
+        planted("freeze", Cause::Frozen),
+        planted("hand-over", Cause::HandOver),
+        planted("downstream", Cause::Downstream),
+        Planted { name: "retransmit", cause: Cause::Retransmission, place: Place::Loss },
+        Planted { name: "jvm-gc", cause: Cause::Collection, place: Place::Lucene("/gc") },
+    ];
+}

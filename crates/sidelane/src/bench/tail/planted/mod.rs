@@ -1,0 +1,143 @@
+//! Planted causes: is each slow request explained by what made it slow?
+//!
+//! A service of the lab is slow for some of its requests, each for one cause that is known (`sidelane-lab plant`). Its
+//! client writes down which they were. The service is traced meanwhile, and what the trace names is compared.
+
+mod cause;
+mod checks;
+mod named;
+mod rows;
+mod truth;
+
+use std::ffi::OsString;
+use std::path::Path;
+
+use anyhow::{Context, Result};
+
+use super::Stage;
+use super::lucene::{Lucene, Server, Way};
+use super::traced::while_running;
+use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
+use crate::lab::Service;
+use crate::note::Note;
+use cause::{Place, Planted};
+use named::Named;
+use sidelane_host::service::Target;
+use sidelane_report::ResultFile;
+
+/// Of a planted request; twice as long as what counts as slow.
+pub(super) const DELAY_MS: u64 = 20;
+const SLOW_NS: u64 = DELAY_MS * 1_000_000 / 2;
+/// Live objects of a Java service: a collection of all of them takes some ten milliseconds.
+const LIVE_MIB: u32 = 48;
+const PLAIN_SEARCH: &str = "/search?q=and+w10+w20";
+/// What comes in the first milliseconds of a request that shall be sent again.
+const LOSE_MS: &str = "10";
+
+const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: std::time::Duration::from_secs(600) };
+/// One round is all there is time for; its requests are judged one by one.
+const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: std::time::Duration::from_secs(25) };
+
+/// Requests of a run, and which of them are planted ones.
+#[derive(Clone, Copy)]
+struct Size {
+    requests: u64,
+    every: u64,
+}
+
+const SIZE: Size = Size { requests: 1_000, every: 50 };
+const SIZE_QUICK: Size = Size { requests: 150, every: 15 };
+
+/// Plants every cause in turn.
+pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+    let mut seen: Vec<Named> = Vec::new();
+    let mut notes = Vec::new();
+    let round = |seen: &mut Vec<Named>, turn: Turn<'_>| {
+        for planted in Planted::ALL {
+            turn.bar.set_message(planted.name);
+            match run(stage, planted) {
+                Ok(named) => seen.push(named),
+                Err(why) => notes.push(Note::NotPlanted { cause: planted.name, why: format!("{why:#}") }.to_string()),
+            }
+        }
+        Ok(())
+    };
+    until_decided("planted causes", rounds(stage.options.patience), &mut seen, round, |seen| checks::of(seen))?;
+    result.rows.extend(rows::of(&seen));
+    result.checks.extend(checks::of(&seen));
+    result.bars.extend(rows::confusion(&seen));
+    notes.dedup();
+    result.notes.extend(notes);
+    Ok(())
+}
+
+fn rounds(patience: Patience) -> Limit {
+    patience.limit(ROUNDS_QUICK, ROUNDS)
+}
+
+/// Plants one cause, and compares.
+fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
+    let service = Running::start(stage, planted)?;
+    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
+    let file = scratch.path().join("truth");
+    let size = if stage.options.patience.quick { SIZE_QUICK } else { SIZE };
+    let warm_up = Size { every: size.requests + 1, ..size };
+    stage.lab.run(question(stage, planted, &service, warm_up, &file)?)?;
+    let words = question(stage, planted, &service, size, &file)?;
+    let (traced, ()) = while_running(&Target::Pid(service.pid()), || stage.lab.run(words))?;
+    Ok(Named::of(planted, &truth::read(&file)?, &traced))
+}
+
+/// The client's command.
+fn question(
+    stage: &Stage<'_>,
+    planted: &Planted,
+    service: &Running,
+    size: Size,
+    truth: &Path,
+) -> Result<Vec<OsString>> {
+    let address = format!("127.0.0.1:{}", service.port()?);
+    let (requests, every, cpu) = (size.requests.to_string(), size.every.to_string(), stage.place.client.to_string());
+    let words = ["ask", "--target", &address, "--requests", &requests, "--every", &every, "--cpu", &cpu];
+    let of_place: Vec<&str> = match planted.place {
+        Place::Service => Vec::new(),
+        Place::Loss => vec!["--lose-ms", LOSE_MS],
+        Place::Lucene(path) => vec!["--planted", path, "--plain", PLAIN_SEARCH],
+    };
+    let words = words.into_iter().chain(of_place).map(OsString::from);
+    Ok(words.chain(["--truth".into(), truth.into()]).collect())
+}
+
+/// The service in which a cause is planted.
+enum Running {
+    Lab(Service),
+    Lucene(Server),
+}
+
+impl Running {
+    fn start(stage: &Stage<'_>, planted: &Planted) -> Result<Self> {
+        if let Place::Lucene(_) = planted.place {
+            let lucene = Lucene::prepare(&stage.options.cache)?;
+            return Ok(Self::Lucene(Server::start(&lucene, Way::TREATED, stage.place.request, LIVE_MIB)?));
+        }
+        let (delay, cpu, other) =
+            (DELAY_MS.to_string(), stage.place.request.to_string(), stage.place.batch.to_string());
+        let words = ["plant", planted.name, "--delay-ms", &delay, "--cpu", &cpu, "--other-cpu", &other, "--dir"];
+        let words = words.into_iter().map(OsString::from).chain([stage.options.cache.clone().into()]);
+        Ok(Self::Lab(stage.lab.start(words)?))
+    }
+
+    fn pid(&self) -> u32 {
+        match self {
+            Running::Lab(service) => service.pid(),
+            Running::Lucene(server) => server.pid(),
+        }
+    }
+
+    fn port(&self) -> Result<u32> {
+        match self {
+            Running::Lab(service) => service.ready("port"),
+            Running::Lucene(server) => server.port(),
+        }
+    }
+}

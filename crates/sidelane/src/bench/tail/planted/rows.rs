@@ -1,0 +1,82 @@
+//! The rows and the picture: planted against named.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use sidelane_host::median::median;
+use sidelane_report::chart::{BarRow, Bars, Quantity};
+use sidelane_report::{Row, Unit};
+use sidelane_tale::cause::Cause;
+
+use super::cause::Planted;
+use super::named::Named;
+
+type Counts = BTreeMap<Option<Cause>, u64>;
+
+/// A row for each cause that was planted.
+pub(super) fn of(seen: &[Named]) -> Vec<Row> {
+    Planted::ALL.iter().filter_map(|planted| row(planted, &of_cause(seen, planted))).collect()
+}
+
+fn of_cause<'a>(seen: &'a [Named], planted: &Planted) -> Vec<&'a Named> {
+    seen.iter().filter(|run| run.planted == planted).collect()
+}
+
+fn row(planted: &Planted, runs: &[&Named]) -> Option<Row> {
+    let sum = |of: fn(&Named) -> u64| runs.iter().map(|run| of(run)).sum::<u64>() as f64;
+    if runs.is_empty() {
+        return None;
+    }
+    let mut row = Row::new(format!("planted/{}", planted.name));
+    row.put("client_p50_us", median(runs.iter().flat_map(|run| &run.planted_ns).map(|ns| *ns as f64 / 1e3)));
+    row.put("slow_count", sum(|run| run.right().0));
+    row.put("named_percent", sum(|run| run.right().1) * 100.0 / sum(|run| run.right().0));
+    row.put("wrongly_percent", sum(Named::wrong) * 100.0 / sum(|run| run.others));
+    row.put("not_explained_percent", sum(|run| run.not_explained_ns) * 100.0 / sum(|run| run.tail_ns));
+    row.put("rebuilt_percent", sum(|run| run.whole) * 100.0 / sum(|run| run.asked));
+    for (named, count) in counts(runs) {
+        row.put(&format!("as_{}_count", key(named)), count as f64);
+    }
+    Some(row)
+}
+
+fn counts(runs: &[&Named]) -> Counts {
+    let mut all = Counts::new();
+    for (named, count) in runs.iter().flat_map(|run| &run.of_planted) {
+        *all.entry(*named).or_default() += count;
+    }
+    all
+}
+
+/// `run_queue`, as in results.
+fn key(named: Option<Cause>) -> String {
+    let Some(cause) = named else { return "nothing".to_owned() };
+    let text = serde_json::to_value(cause).ok().and_then(|value| value.as_str().map(str::to_owned));
+    text.unwrap_or_default().replace('-', "_")
+}
+
+/// Of a hundred slow requests with a planted cause: what was named for them.
+pub(super) fn confusion(seen: &[Named]) -> Option<Bars> {
+    let runs = |planted: &Planted| of_cause(seen, planted);
+    let named: BTreeSet<Option<Cause>> =
+        seen.iter().flat_map(|run| run.of_planted.keys().copied().chain([Some(run.planted.cause)])).collect();
+    let percent = |counts: &Counts, cause: &Option<Cause>| {
+        let all: u64 = counts.values().sum();
+        (all > 0).then(|| counts.get(cause).copied().unwrap_or(0) as f64 * 100.0 / all as f64)
+    };
+    let line = |planted: &Planted| {
+        let counts = counts(&runs(planted));
+        BarRow { name: planted.name.to_owned(), values: named.iter().map(|cause| percent(&counts, cause)).collect() }
+    };
+    let bars = Bars {
+        title: "Planted against named".to_owned(),
+        caption: "Of a hundred slow requests of each planted cause, what the trace named for them.".to_owned(),
+        of: "planted".to_owned(),
+        columns: named.iter().map(|cause| Quantity { name: words(*cause).to_owned(), unit: Unit::Percent }).collect(),
+        rows: Planted::ALL.iter().filter(|planted| !runs(planted).is_empty()).map(line).collect(),
+    };
+    Some(bars).filter(|bars| !bars.rows.is_empty())
+}
+
+fn words(named: Option<Cause>) -> &'static str {
+    named.map_or("nothing", Cause::words)
+}

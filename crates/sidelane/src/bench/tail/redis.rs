@@ -1,0 +1,91 @@
+//! Redis at 20 000 requests a second: is every request rebuilt, and nothing lost?
+
+use std::collections::BTreeSet;
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Stage;
+use super::traced::{Traced, while_running};
+use crate::bench::interval::of_median;
+use crate::bench::rounds::{Limit, Turn, until_decided};
+use crate::bench::subject::{Place, Real, RealServer};
+use crate::note::Note;
+use sidelane_host::median::median;
+use sidelane_host::service::Target;
+use sidelane_report::{Check, ResultFile, Row, Unit};
+
+const RATE_PER_S: f64 = 20_000.0;
+const REBUILT_PERCENT: f64 = 99.9;
+
+const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(120) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(8) };
+
+/// One trace.
+struct Run {
+    sent: f64,
+    whole: f64,
+    lost: f64,
+    records: f64,
+}
+
+/// Traces it again and again.
+pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+    if !Real::Redis.is_installed() {
+        result.notes.push(Note::NotInstalled { program: Real::Redis.program() }.to_string());
+        return Ok(());
+    }
+    let place = Place { server_cpu: stage.place.request, client_cpu: stage.place.client };
+    let server = RealServer::start(Real::Redis, place)?;
+    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let seconds = if stage.options.patience.quick { 0.5 } else { 5.0 };
+    let mut runs: Vec<Run> = Vec::new();
+    let round = |runs: &mut Vec<Run>, _: Turn<'_>| {
+        let load = || server.load(&stage.lab, place, RATE_PER_S, seconds);
+        let (traced, client) = while_running(&Target::Pid(server.pid()), load)?;
+        runs.push(Run::of(&traced, client["requests"].as_f64().unwrap_or(0.0)));
+        Ok(())
+    };
+    until_decided("redis", limit, &mut runs, round, |runs| checks(runs))?;
+    result.rows.push(row(&runs));
+    result.checks.extend(checks(&runs));
+    Ok(())
+}
+
+impl Run {
+    /// Requests of the client's first connection prepared the data; they are not of the load.
+    fn of(traced: &Traced, sent: f64) -> Self {
+        let sockets: BTreeSet<u64> = traced.timelines.iter().map(|timeline| timeline.socket).collect();
+        let first = sockets.first().copied();
+        let of_load = traced.timelines.iter().filter(|timeline| Some(timeline.socket) != first);
+        Self {
+            sent,
+            whole: of_load.filter(|timeline| timeline.incomplete.is_none()).count() as f64,
+            lost: (traced.lost.max(traced.counts.lost)) as f64,
+            records: traced.counts.records as f64,
+        }
+    }
+
+    fn rebuilt_percent(&self) -> f64 {
+        self.whole.min(self.sent) * 100.0 / self.sent
+    }
+}
+
+fn checks(runs: &[Run]) -> Vec<Check> {
+    let rebuilt = of_median(runs.iter().map(Run::rebuilt_percent));
+    vec![
+        Check::interval_at_least("redis: requests that are rebuilt", rebuilt, REBUILT_PERCENT, Unit::Percent),
+        Check::at_most("redis: records lost", runs.iter().map(|run| run.lost).sum::<f64>(), 0.0, Unit::Count),
+    ]
+}
+
+fn row(runs: &[Run]) -> Row {
+    let sum = |of: fn(&Run) -> f64| runs.iter().map(of).sum::<f64>();
+    let mut row = Row::new("redis/20000_per_s");
+    row.put("requests_count", sum(|run| run.sent));
+    row.put("rebuilt_percent", median(runs.iter().map(Run::rebuilt_percent)));
+    row.put("lost_count", sum(|run| run.lost));
+    row.put("records_a_request_ratio", sum(|run| run.records) / sum(|run| run.sent));
+    row.put("rounds_count", runs.len() as f64);
+    row
+}

@@ -1,0 +1,246 @@
+//! Arguments of the verbs that measure: `doctor`, `calibrate`, `demo` and the benches.
+
+use std::path::PathBuf;
+
+use clap::{Args, Subcommand};
+use sidelane_policy::borrow::Objective;
+
+use super::common::{CacheDir, CoreArgs, EXIT_CODES, JsonFile, PatienceArgs, ResultFiles};
+use crate::bench::guard::{Source, Way};
+use crate::bench::tail::Part;
+use crate::lane::objective::parse_objective;
+
+/// Arguments of `sidelane doctor`.
+#[derive(Debug, Args)]
+pub struct DoctorArgs {
+    /// Fewer rounds: ends within 8 s
+    #[arg(long)]
+    pub quick: bool,
+    /// The lane pair to try [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+}
+
+/// Arguments of `sidelane calibrate`.
+#[derive(Debug, Args)]
+#[command(after_help = "Exit code: 0 if there is a metric and a threshold, 1 if nothing is concluded.")]
+pub struct CalibrateArgs {
+    /// Fewer and shorter steps
+    #[arg(long)]
+    pub quick: bool,
+    /// The pair of CPUs [default: two SMT siblings, or CPUs 0 and 1]
+    #[arg(long, value_name = "ONE:OTHER")]
+    pub lanes: Option<String>,
+    /// A formula to try, such as 'page-faults / task-clock'; may be repeated [default: this processor's candidates]
+    #[arg(long, value_name = "FORMULA")]
+    pub events: Vec<String>,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+}
+
+/// Arguments of `sidelane demo`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct DemoArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The core
+    #[command(flatten)]
+    pub core: CoreArgs,
+    /// How busy the load keeps the request lane, in percent
+    #[arg(long, value_name = "PERCENT", default_value_t = 50, value_parser = clap::value_parser!(u8).range(5..=95))]
+    pub load: u8,
+    /// The batch job: a kernel, or a real compression
+    #[arg(long, default_value = "matrix", value_parser = ["loop", "matrix", "flush", "zstd"])]
+    pub batch: String,
+    /// Directory for result.json and index.html
+    #[arg(long, value_name = "DIR", default_value = "sidelane-demo")]
+    pub out: PathBuf,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+}
+
+/// The benches.
+#[derive(Debug, Subcommand)]
+pub enum Bench {
+    /// The cost of tracking and of holds to the service, and the leak of a long hold
+    Hold(PairArgs),
+    /// The cost of checks in batch programs, and how fast they nap
+    Gate(PairArgs),
+    /// How well requests are seen at a service's sockets, and what that costs it
+    Requests(PairArgs),
+    /// How finely signals are observed, how truly, and what that costs the target
+    Observe(ObserveBenchArgs),
+    /// How fast lanes sleep, and what each way of sharing a core costs the service and gains
+    Lanes(LanesArgs),
+    /// What each way of sharing a machine costs services and gains: PerfIso, Holmes, and a gate beside it
+    Guard(GuardArgs),
+    /// Why requests are slow, whether that is told rightly, and what helps
+    Tail(TailArgs),
+    /// Check on a simulated machine what papers draw from their figures
+    Papers(PapersArgs),
+    /// Run a scenario for real and simulated, and compare
+    Parity(ParityArgs),
+    /// How truly two CPUs that are made one core slow each other, and what that costs
+    Sibling(SiblingArgs),
+}
+
+/// Arguments of the benches that need a pair of lanes, and no more.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct PairArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The lane pair to measure on
+    #[arg(long, value_name = "REQUEST:BATCH", default_value = "0:1")]
+    pub lanes: String,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+}
+
+/// Arguments of `sidelane bench observe`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct ObserveBenchArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The target's lane and the observer's
+    #[arg(long, value_name = "TARGET:OBSERVER", default_value = "0:1")]
+    pub lanes: String,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane bench lanes`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct LanesArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The core
+    #[command(flatten)]
+    pub core: CoreArgs,
+    /// How busy the load keeps the request lane, in percent [default: 10,30,50,70,90]
+    #[arg(long, value_name = "PERCENT", value_delimiter = ',', value_parser = clap::value_parser!(u8).range(5..=95))]
+    pub loads: Option<Vec<u8>>,
+    /// The batch jobs [default: loop,matrix,flush,zstd]
+    #[arg(long, value_name = "JOB", value_delimiter = ',', value_parser = ["loop", "matrix", "flush", "zstd"])]
+    pub batches: Option<Vec<String>>,
+    /// What searches may take, as in p99=50ms [default: 2.5 times their p99 alone at half load]
+    #[arg(long, value_name = "OBJECTIVE", value_parser = parse_objective)]
+    pub slo: Option<Objective>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+}
+
+/// Arguments of `sidelane bench guard`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct GuardArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The core
+    #[command(flatten)]
+    pub core: CoreArgs,
+    /// The ways of sharing to measure, besides the stores alone [default: all]
+    #[arg(long, value_name = "WAY", value_enum, value_delimiter = ',')]
+    pub ways: Option<Vec<Way>>,
+    /// From what the agent tells how much services are disturbed [default: stand-in beside an emulated sibling, else
+    /// harm]
+    #[arg(long, value_name = "FROM", value_enum)]
+    pub interference: Option<Source>,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane bench tail`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct TailArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The service's lane and the other one [default: two SMT siblings, or CPUs 0 and 1]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// The parts to measure [default: all]
+    #[arg(long = "part", value_name = "PART", value_enum, value_delimiter = ',')]
+    pub parts: Option<Vec<Part>>,
+    /// What was built
+    #[command(flatten)]
+    pub cache: CacheDir,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane bench papers`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct PapersArgs {
+    /// Shorter runs, as the scenarios' [quick] says
+    #[arg(long)]
+    pub quick: bool,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
+/// Arguments of `sidelane bench parity`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct ParityArgs {
+    /// The experiment, such as scenarios/parity.toml
+    #[arg(value_name = "SCENARIO")]
+    pub scenario: PathBuf,
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The core
+    #[command(flatten)]
+    pub core: CoreArgs,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+}
+
+/// Arguments of `sidelane bench sibling`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct SiblingArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// Two CPUs that share no core [default: CPUs 0 and 1]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+}

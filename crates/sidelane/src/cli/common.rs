@@ -1,0 +1,68 @@
+//! Options that several verbs have.
+
+use std::path::PathBuf;
+
+use clap::Args;
+
+use crate::bench::rounds::Patience;
+use crate::experiment::sibling::Carrier;
+
+/// How far a measurement goes on by itself.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct PatienceArgs {
+    /// Fewer and shorter rounds, for a first look: more may stay undecided
+    #[arg(long)]
+    pub quick: bool,
+    /// Go on to so many rounds, however long it takes, while a check is undecided
+    #[arg(long, value_name = "NUMBER", value_parser = clap::value_parser!(u64).range(1..))]
+    pub rounds: Option<u64>,
+}
+
+impl From<PatienceArgs> for Patience {
+    fn from(PatienceArgs { quick, rounds }: PatienceArgs) -> Self {
+        Self { quick, rounds }
+    }
+}
+
+/// What a measurement's exit code says.
+pub(super) const EXIT_CODES: &str = "\
+Exit code: 0 if all checks hold, 1 if one is missed, 3 if none is missed but some are undecided: their
+95 % intervals contain the bound, and the last line says what would decide it.";
+
+/// The core on which is measured, and what makes it one.
+#[derive(Debug, Args)]
+pub struct CoreArgs {
+    /// The lane pair [default: two SMT siblings, or CPUs 0 and 1 as a declared pair]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Option<String>,
+    /// What makes lanes that share no core slow each other [default: built-in; none where they share one]
+    #[arg(long, value_name = "HOW", value_enum)]
+    pub sibling: Option<Carrier>,
+}
+
+/// Where the search index is.
+#[derive(Debug, Args)]
+pub struct CacheDir {
+    /// Directory that keeps the search index between runs [default: the user's cache directory]
+    #[arg(id = "cache", long = "cache", value_name = "DIR")]
+    pub dir: Option<PathBuf>,
+}
+
+/// Where a result goes for programs.
+#[derive(Debug, Args)]
+pub struct JsonFile {
+    /// Write the results here, as JSON
+    #[arg(id = "json", long = "json", value_name = "FILE")]
+    pub file: Option<PathBuf>,
+}
+
+/// Where a result goes, besides the terminal.
+#[derive(Debug, Args)]
+pub struct ResultFiles {
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// Write them here too, as a page with pictures
+    #[arg(long, value_name = "FILE")]
+    pub page: Option<PathBuf>,
+}

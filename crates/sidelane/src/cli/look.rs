@@ -1,0 +1,154 @@
+//! Arguments of the verbs that look at services: `requests`, `list`, `observe` and `report`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use sidelane_host::service::Target;
+use sidelane_host::units::parse_time;
+
+use super::common::{JsonFile, ResultFiles};
+use crate::channel::signal::Signal;
+use crate::observe::period::Period;
+
+/// Arguments of `sidelane requests`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sidelane requests --of port:6379
+  sidelane requests --of comm:memcached --for 1s --log requests.jsonl
+
+Requests are seen at the service's TCP sockets, without its help and whatever it speaks: a receive
+after a send begins one, the sends that follow are its response. Requests that came together and
+were answered together count as one. A service that emits its requests through runtime/c/sidelane.h
+is believed instead.")]
+pub struct RequestsArgs {
+    /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
+    #[arg(long, visible_alias = "of", value_name = "SERVICE")]
+    pub service: Target,
+    /// For how long; Ctrl-C ends it sooner
+    #[arg(long = "for", value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    pub length: Duration,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// Write every request here, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+}
+
+/// Arguments of `sidelane list`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sidelane list pid:1234
+  sidelane list port:6379 --filter stat_")]
+pub struct ListArgs {
+    /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
+    #[arg(value_name = "SERVICE")]
+    pub service: Target,
+    /// Only what has this in its name
+    #[arg(long, value_name = "TEXT")]
+    pub filter: Option<String>,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+}
+
+/// Arguments of `sidelane observe`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sidelane observe --service pid:1234 --signals lane,request,jvm --for 10s --open
+  sidelane observe --signal tag:myapp.phase --signal counter:myapp.done --cpu 1 -- ./myapp
+
+Signals:
+  tag:NAME, counter:NAME, rate:NAME   what the program emits (runtime/c/sidelane_signal.h)
+  lane                                which thread runs on the observed lane
+  request                             whether it works on a request, how many wait, how many are done
+  jvm, jvm:NAME                       HotSpot's counters, without an agent
+  tag:mem:[PID:]SYMBOL[+OFFSET][/u32] a variable of a process, or a field: server.stat_numcommands
+  counter:file:PATH#FIELD             a number in a file of /proc or a cgroup
+  ipc, perf:EVENT                     instructions a cycle; counters of processor and kernel
+  cpc                                 cycles a cycle: 1, and how far from it is the observer's error
+Every counter gets a rate, and every rate is told for each value of every tag.")]
+pub struct ObserveArgs {
+    /// As sidelane list
+    #[arg(long, value_name = "SERVICE", hide = true, conflicts_with_all = ["service", "signals", "command"])]
+    pub list: Option<Target>,
+    /// As in sidelane list
+    #[arg(long, value_name = "TEXT", hide = true, requires = "list")]
+    pub filter: Option<String>,
+    /// What to observe: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
+    #[arg(long, visible_alias = "target", value_name = "SERVICE", conflicts_with = "command")]
+    pub service: Option<Target>,
+    /// The signals, several times or with commas between
+    #[arg(long = "signal", alias = "signals", value_name = "SIGNAL", value_delimiter = ',')]
+    pub signals: Vec<Signal>,
+    /// A counter of what the target gets done, for what observing costs it [default: the first one observed]
+    #[arg(long, value_name = "SIGNAL")]
+    pub progress: Option<Signal>,
+    /// For how long; Ctrl-C and the target's end end it sooner
+    #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
+    pub length: Option<Duration>,
+    /// How far samples lie apart: max, or in the mean so much, as in 1200cycles or 10us
+    #[arg(long, value_name = "PERIOD", default_value = "max")]
+    pub period: Period,
+    /// The lane that is observed; a command is put on it [default: the only one that the target may use]
+    #[arg(long, value_name = "CPU")]
+    pub cpu: Option<u32>,
+    /// The observer's lane [default: one that the target does not use, of another core for signals in memory]
+    #[arg(long, value_name = "CPU")]
+    pub observer_cpu: Option<u32>,
+    /// By how many percent the two readings of the clock may differ
+    #[arg(long, value_name = "PERCENT", default_value_t = 1.0, value_parser = parse_percent)]
+    pub tolerance: f64,
+    /// Write every sample here; sidelane report reads it again
+    #[arg(long, value_name = "FILE")]
+    pub log: Option<PathBuf>,
+    /// Where results go
+    #[command(flatten)]
+    pub outputs: Outputs,
+    /// The command to observe
+    #[arg(last = true, value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+/// Arguments of `sidelane report`.
+#[derive(Debug, Args)]
+pub struct ReportArgs {
+    /// The log
+    pub log: PathBuf,
+    /// From so long after the first sample on
+    #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time)]
+    pub from: Duration,
+    /// Up to so long after the first sample [default: to the end]
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub to: Option<Duration>,
+    /// By how many percent the two readings of the clock may differ [default: as it was observed]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
+    pub tolerance: Option<f64>,
+    /// Where results go
+    #[command(flatten)]
+    pub outputs: Outputs,
+}
+
+/// Where the results of an observation go, besides the terminal.
+#[derive(Debug, Args)]
+pub struct Outputs {
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+    /// Write a trace for Perfetto here (ui.perfetto.dev); of a log, with each change of a tag
+    #[arg(long, value_name = "FILE")]
+    pub perfetto: Option<PathBuf>,
+    /// Open the page when all is done
+    #[arg(long)]
+    pub open: bool,
+}
+
+pub(super) fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("a percentage lies between 0 and 100".into()) }
+}

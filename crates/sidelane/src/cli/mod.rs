@@ -1,0 +1,82 @@
+//! The command line: typed arguments, nothing else.
+
+mod agent;
+mod bench;
+mod common;
+mod look;
+mod proxy;
+mod run;
+mod sim;
+
+use std::ffi::OsString;
+
+use clap::{Parser, Subcommand};
+
+pub use agent::{Agent, AgentArgs, AgentFile, ShowArgs, StatusArgs};
+pub use bench::{
+    Bench, CalibrateArgs, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ObserveBenchArgs, PairArgs, PapersArgs,
+    ParityArgs, SiblingArgs, TailArgs,
+};
+pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles};
+pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
+pub use proxy::ProxyArgs;
+pub use run::RunArgs;
+pub use sim::SimArgs;
+
+/// Run batch work in the idle moments of latency-critical services, on the same cores.
+#[derive(Debug, Parser)]
+#[command(name = "sidelane", version, arg_required_else_help = true)]
+pub struct Cli {
+    /// What to do.
+    #[command(subcommand)]
+    pub verb: Verb,
+}
+
+/// The verbs.
+#[derive(Debug, Subcommand)]
+pub enum Verb {
+    /// Run a batch command while the service is idle
+    Run(RunArgs),
+    /// Say what this machine can do, what it lacks and how fast batch leaves a lane here
+    Doctor(DoctorArgs),
+    /// Show it: a search service and a batch job on one core, with and without Sidelane
+    Demo(DemoArgs),
+    /// Find out which counters tell interference on this processor, and from which value on
+    Calibrate(CalibrateArgs),
+    /// Look at a service's requests: how many, how long, how many waited
+    Requests(RequestsArgs),
+    /// Say what can be observed of a service: its signals, and where they are found
+    List(ListArgs),
+    /// Look at signals of running programs through a microscope: tags, counters and rates
+    Observe(ObserveArgs),
+    /// Show an observation again, from the log that `sidelane observe --log` wrote
+    Report(ReportArgs),
+    /// Measure what Sidelane itself costs, leaks and gains on this machine
+    #[command(subcommand)]
+    Bench(Bench),
+    /// Run an experiment on a simulated machine, with the same policies
+    Sim(SimArgs),
+    /// Pass requests on to a server, and to another one while that is slow for a known reason
+    Proxy(Box<ProxyArgs>),
+    /// Share the whole machine between services and batch containers, by what a file says
+    Agent(AgentArgs),
+    /// Say what runs where and why, from the running agent
+    Status(StatusArgs),
+    /// Put the machine right when the agent dies (not for users)
+    #[command(name = crate::undo::guardian::VERB, hide = true)]
+    Guardian {
+        /// The agent's process id.
+        agent_pid: u32,
+    },
+    /// Wait at the gate and become the batch command (not for users)
+    #[command(name = crate::lane::batch::VERB, hide = true)]
+    Batch {
+        /// Where the gate is.
+        entrance_fd: i32,
+        /// `idle`, `ext` or `ordinary`.
+        class: String,
+        /// The batch command.
+        #[arg(last = true, required = true)]
+        command: Vec<OsString>,
+    },
+}

@@ -1,0 +1,97 @@
+//! Arguments of `sidelane run`.
+
+use std::ffi::OsString;
+use std::path::PathBuf;
+use std::time::Duration;
+
+use clap::Args;
+use sidelane_host::service::Target;
+use sidelane_host::units::parse_time;
+use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind};
+
+use super::common::JsonFile;
+use crate::lane::adopt::{AdoptError, Adoptee};
+use crate::lane::gate::GateChoice;
+use crate::lane::objective::parse_objective;
+use crate::lane::terms::LendingError;
+
+/// Arguments of `sidelane run`.
+#[derive(Debug, Args)]
+#[command(after_help = "\
+Examples:
+  sidelane run --service port:6379 -- make -j2
+  sidelane run --service pid:1234 --lanes 0:1 -- ./train.py
+  sidelane run --service port:8080 --slo p99=100ms -- ./train.py
+  sidelane run --service port:6379 --lanes 0:1 --service port:8080 --lanes 2:3 -- make -j2
+  sidelane run --service port:6379 --adopt cgroup:/batch.slice/job
+
+Sidelane never ends adopted batch: at Ctrl-C, and if sidelane is killed, each of its processes goes on with the
+CPUs, the scheduling class and the groups that it had.
+
+A budget or an objective needs to know the service's requests: they are seen at its TCP sockets, or it
+emits them through runtime/c/sidelane.h and is believed instead.
+
+The exit code is the batch command's own, or 0 if batch was adopted and given back; 1 if it could not be started
+or adopted, 2 for wrong arguments.")]
+pub struct RunArgs {
+    /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH; once for each of several
+    #[arg(long = "service", visible_alias = "beside", value_name = "SERVICE", required = true)]
+    pub services: Vec<Target>,
+    /// Request and batch lanes, e.g. 0:1 or 0:1,2:3; once for each service [default: the service's CPUs and their
+    /// SMT siblings]
+    #[arg(long, value_name = "REQUEST:BATCH")]
+    pub lanes: Vec<String>,
+    /// Confine the service to its request lanes for the time of the run
+    #[arg(long)]
+    pub pin_service: bool,
+    /// How batch gets off its lane when the service starts
+    #[arg(long, value_enum, default_value_t)]
+    pub gate: GateChoice,
+    /// When batch may run beside a request: borrow-idle, fixed-budget, refresh-budget, dynamic-refresh
+    /// or deadline; to compare with, elfen-fixed, elfen-refresh or elfen-dynamic [default: borrow-idle;
+    /// with a budget dynamic-refresh; with an objective deadline]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<PolicyKind>,
+    /// How much later batch may make a request; under deadline, how old a request gets before batch
+    /// leaves it
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "slo")]
+    pub budget: Option<Duration>,
+    /// What requests may take, as in p99=100ms: what batch may cost is what this leaves
+    #[arg(long, value_name = "OBJECTIVE", value_parser = parse_objective)]
+    pub slo: Option<Objective>,
+    /// How long the service must have been idle before batch gets its lane back
+    #[arg(long, value_name = "TIME", default_value = "8us", value_parser = parse_time)]
+    pub min_idle: Duration,
+    /// How long batch may go on after a signal that asks it to end
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    pub grace: Duration,
+    /// The results
+    #[command(flatten)]
+    pub json: JsonFile,
+    /// Write every decision and its reason here, one JSON object a line
+    #[arg(long, value_name = "FILE")]
+    pub audit: Option<PathBuf>,
+    /// Batch that runs already, instead of a command: pid:NUMBER or cgroup:/PATH
+    #[arg(long, value_name = "BATCH", value_parser = parse_adoptee, conflicts_with = "command")]
+    pub adopt: Option<Target>,
+    /// The batch command
+    #[arg(last = true, required_unless_present = "adopt", value_name = "COMMAND")]
+    pub command: Vec<OsString>,
+}
+
+fn parse_adoptee(text: &str) -> Result<Target, AdoptError> {
+    Adoptee::parse(text)
+}
+
+impl RunArgs {
+    /// How lanes are lent, if the options go together.
+    pub fn lending(&self) -> Result<Lending, LendingError> {
+        let budget = match (self.budget, self.slo) {
+            (Some(budget), _) => Budget::Given(budget.as_nanos() as u64),
+            (None, Some(objective)) => Budget::Slo(objective),
+            (None, None) => Budget::None,
+        };
+        let config = BorrowConfig { min_idle_ns: self.min_idle.as_nanos() as u64, ..Default::default() };
+        Ok(Lending::new(self.policy, budget, config)?)
+    }
+}

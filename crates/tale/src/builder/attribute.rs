@@ -1,0 +1,223 @@
+//! Divides the time that a request spent with a thread among causes.
+//!
+//! The thread's states lie end to end and give the cause where nothing else is known. Over them lie facts of the thread,
+//! its process and its CPU; of those that are true at once the one with the highest precedence has the time
+//! ([`Cause::precedence`]).
+
+use crate::builder::fact::{Fact, State, Track};
+use crate::builder::machine::Machine;
+use crate::builder::request::Id;
+use crate::builder::thread::Thread;
+use crate::builder::tiling::{Tiling, nothing};
+use crate::cause::Cause;
+use crate::timeline::Span;
+
+/// A CPU that idles for longer than this while a thread waits for it does not only wake up.
+const IDLE_EXIT_AT_MOST_NS: u64 = 2_000_000;
+
+/// A thread's time, seen from one request.
+pub struct View<'a> {
+    pub machine: &'a Machine,
+    pub thread: &'a Thread,
+    pub tid: u32,
+    pub request: Id,
+    /// The number of a request that the thread works on.
+    pub number: &'a dyn Fn(Id) -> u64,
+    /// Whether the request waits for the thread to take it up.
+    pub is_queued: bool,
+}
+
+/// Facts that may lie over a state.
+struct Overlay<'a> {
+    track: &'a Track,
+    next: usize,
+    lasting: Option<Fact>,
+}
+
+impl<'a> Overlay<'a> {
+    fn of(track: &'a Track, from_ns: u64) -> Overlay<'a> {
+        Overlay { track, next: track.first_after(from_ns), lasting: None }
+    }
+
+    /// The fact that is true at `at_ns`, or begins next.
+    fn at(&mut self, at_ns: u64) -> Option<Fact> {
+        while self.track.get(self.next).is_some_and(|fact| fact.to_ns <= at_ns) {
+            self.next += 1;
+        }
+        self.track.get(self.next).copied().or(self.lasting)
+    }
+}
+
+impl View<'_> {
+    /// Lays spans until `to_ns`.
+    pub fn lay(&self, to_ns: u64, tiling: &mut Tiling) {
+        let states = &self.thread.states;
+        let mut index = states.first_after(tiling.at_ns());
+        let before = index.checked_sub(1).and_then(|before| states.get(before));
+        let mut has_slept = before.is_some_and(|state| self.is_fresh(state, false));
+        while let Some(state) = states.get(index).filter(|state| state.from_ns < to_ns) {
+            self.lay_state(state, to_ns.min(state.to_ns), has_slept, tiling);
+            has_slept = self.is_fresh(state, has_slept);
+            index += 1;
+        }
+        let now = Fact { to_ns: u64::MAX, ..self.thread.state };
+        if now.from_ns < to_ns {
+            self.lay_state(&now, to_ns, has_slept, tiling);
+        }
+        tiling.until(to_ns, self.span(nothing()));
+    }
+
+    /// Whether the thread has come for this request, after `state`: it slept, and has worked on nothing since.
+    fn is_fresh(&self, state: &Fact, has_slept: bool) -> bool {
+        match state.state {
+            State::Asleep => !self.is_others(state),
+            State::Running => has_slept && !self.is_others(state),
+            _ => has_slept,
+        }
+    }
+
+    fn is_others(&self, state: &Fact) -> bool {
+        state.request != 0 && state.request != self.request
+    }
+
+    fn lay_state(&self, state: &Fact, to_ns: u64, has_slept: bool, tiling: &mut Tiling) {
+        // What was before the thread's first record.
+        tiling.until(state.from_ns.min(to_ns), self.span(nothing()));
+        let base = self.base(state, has_slept);
+        let mut overlays = self.overlays(state, tiling.at_ns(), to_ns);
+        if overlays.iter().all(Option::is_none) {
+            tiling.until(to_ns, base);
+            return;
+        }
+        while tiling.at_ns() < to_ns {
+            let (until_ns, span) = self.next(state, &base, &mut overlays, tiling.at_ns());
+            tiling.until(until_ns.min(to_ns), span);
+        }
+    }
+
+    /// What has the time at `at_ns`, and until when nothing changes.
+    fn next(&self, state: &Fact, base: &Span, overlays: &mut Overlays, at_ns: u64) -> (u64, Span) {
+        let mut until_ns = u64::MAX;
+        let mut best = *base;
+        for overlay in overlays.iter_mut().flatten() {
+            let Some(fact) = overlay.at(at_ns) else { continue };
+            if fact.from_ns > at_ns {
+                until_ns = until_ns.min(fact.from_ns);
+                continue;
+            }
+            if fact.to_ns <= at_ns {
+                continue;
+            }
+            until_ns = until_ns.min(fact.to_ns);
+            if fact.cause.precedence() > best.cause.precedence() {
+                best = self.over(state, &fact, base);
+            }
+        }
+        (until_ns, best)
+    }
+
+    fn over(&self, state: &Fact, fact: &Fact, base: &Span) -> Span {
+        let is_long = fact.cause == Cause::IdleExit && state.to_ns.saturating_sub(state.from_ns) > IDLE_EXIT_AT_MOST_NS;
+        let cause = if is_long { Cause::NotExplained } else { fact.cause };
+        let by = if fact.by.tid != 0 { (fact.by.tid, fact.by.pid) } else { (0, 0) };
+        Span { cause, by_tid: by.0, by_pid: by.1, detail: fact.detail, ..*base }
+    }
+
+    fn span(&self, like: Span) -> Span {
+        Span { tid: self.tid, ..like }
+    }
+
+    /// The span of a state over which nothing lies.
+    fn base(&self, state: &Fact, has_slept: bool) -> Span {
+        let cpu = (state.state != State::Unknown && state.state != State::Asleep).then_some(state.cpu);
+        let span = self.span(Span {
+            cause: state.cause,
+            cpu,
+            by_tid: state.by.tid,
+            by_pid: state.by.pid,
+            detail: state.detail,
+            behind: if self.is_others(state) { (self.number)(state.request) } else { 0 },
+            ..nothing()
+        });
+        match state.state {
+            State::Running if self.is_others(state) || (self.is_queued && !has_slept && state.request == 0) => {
+                self.queued(span)
+            }
+            State::Asleep if self.is_others(state) && is_of_the_request(state.cause) => self.queued(span),
+            State::Asleep if self.is_queued => Span { cause: cause_while_idle(state), ..span },
+            _ => span,
+        }
+    }
+
+    fn queued(&self, span: Span) -> Span {
+        Span { cause: Cause::ServiceQueue, by_tid: self.tid, by_pid: self.thread.pid, detail: 0, ..span }
+    }
+
+    /// What may lie over `state` between these moments.
+    fn overlays(&self, state: &Fact, from_ns: u64, to_ns: u64) -> Overlays<'_> {
+        let mut overlays = Overlays::default();
+        let mut count = 0;
+        let mut add = |track| {
+            let overlay = Overlay::of(track, from_ns);
+            if overlay.track.get(overlay.next).is_some_and(|fact| fact.from_ns < to_ns) {
+                overlays[count] = Some(overlay);
+                count += 1;
+            }
+        };
+        let thread = self.thread;
+        let is_on_cpu = matches!(state.state, State::Running | State::Ready);
+        if let Some(cpu) = self.machine.cpu(state.cpu).filter(|_| is_on_cpu) {
+            add(&cpu.stolen);
+            add(&cpu.interrupts);
+            if state.state == State::Ready {
+                add(&cpu.idle);
+            }
+        }
+        match state.state {
+            State::Ready => add(&thread.moves),
+            State::Running if !self.is_others(state) => add(&thread.overlaps),
+            _ => (),
+        }
+        if state.state != State::Ready {
+            [&thread.faults.track, &thread.locks.track, &thread.reclaims.track].into_iter().for_each(&mut add);
+        }
+        if state.state != State::Running {
+            self.add_spells((from_ns, to_ns), &mut overlays, count);
+        }
+        overlays
+    }
+
+    /// Adds what keeps the thread, its process or all from running.
+    fn add_spells<'a>(&'a self, (from_ns, to_ns): (u64, u64), overlays: &mut Overlays<'a>, mut count: usize) {
+        let processes = [self.thread.pid, 0].map(|pid| self.machine.process(pid)).into_iter().flatten();
+        let of_processes = processes.flat_map(|process| [&process.frozen, &process.throttled, &process.pauses]);
+        for spell in [&self.thread.frozen, &self.thread.throttled].into_iter().chain(of_processes) {
+            let mut overlay = Overlay::of(&spell.track, from_ns);
+            overlay.lasting = spell.lasting(to_ns);
+            if overlay.at(from_ns).is_some_and(|fact| fact.from_ns < to_ns) {
+                overlays[count] = Some(overlay);
+                count += 1;
+            }
+        }
+    }
+}
+
+/// At most: three of the CPU, one of the thread's state, three of its waits, two of its own spells, three of its process
+/// and three of all.
+type Overlays<'a> = [Option<Overlay<'a>>; 15];
+
+/// Whether a thread sleeps for the request that it works on, and not because something holds it up.
+fn is_of_the_request(cause: Cause) -> bool {
+    matches!(cause, Cause::NotExplained | Cause::HandOver | Cause::Timer | Cause::SendBuffer)
+}
+
+/// Why a thread that works on no request sleeps.
+fn cause_while_idle(state: &Fact) -> Cause {
+    match state.cause {
+        // It was woken as data came.
+        Cause::NotExplained if state.by.tid == 0 => Cause::NetworkReceive,
+        // It waited for work in a queue that is guarded by a futex.
+        Cause::Lock if state.request == 0 => Cause::HandOver,
+        cause => cause,
+    }
+}

@@ -1,0 +1,181 @@
+//! What was so during an interval: the history from which spans are cut.
+
+use std::collections::VecDeque;
+
+use crate::cause::Cause;
+use crate::record::Task;
+
+/// What a thread did.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum State {
+    /// It ran.
+    Running,
+    /// It could run and did not.
+    Ready,
+    /// It slept.
+    Asleep,
+    /// Nothing is known.
+    Unknown,
+}
+
+/// Something that was so from one moment to another: a state of a thread, an interrupt, a pause.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Fact {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    /// The request that the thread worked on.
+    pub request: u64,
+    pub detail: u64,
+    /// Who had the CPU, held the lock, woke the thread.
+    pub by: Task,
+    pub cpu: u32,
+    /// For facts that are not states of threads: `Unknown`.
+    pub state: State,
+    pub cause: Cause,
+}
+
+impl Fact {
+    /// A fact that is no state of a thread.
+    pub fn of(cause: Cause, from_ns: u64, to_ns: u64, detail: u64) -> Fact {
+        Fact { from_ns, to_ns, request: 0, detail, by: Task::default(), cpu: 0, state: State::Unknown, cause }
+    }
+
+    /// Whether it says the same as `other`, which follows it.
+    fn goes_on_as(&self, other: &Fact) -> bool {
+        self.to_ns == other.from_ns
+            && (self.request, self.detail, self.by, self.cpu, self.state, self.cause)
+                == (other.request, other.detail, other.by, other.cpu, other.state, other.cause)
+    }
+}
+
+/// Facts of one kind in the order of time; no two overlap.
+#[derive(Debug, Default)]
+pub struct Track {
+    facts: VecDeque<Fact>,
+}
+
+/// Facts that one that reaches back over them is fitted between.
+const FITTED_BETWEEN: usize = 16;
+
+impl Track {
+    /// Adds a fact that begins where the last one ended, or later. What overlaps the last one is left out.
+    pub fn push(&mut self, mut fact: Fact) {
+        if let Some(last) = self.facts.back_mut() {
+            fact.from_ns = fact.from_ns.max(last.to_ns);
+            if last.goes_on_as(&fact) && fact.from_ns < fact.to_ns {
+                last.to_ns = fact.to_ns;
+                return;
+            }
+        }
+        if fact.from_ns < fact.to_ns {
+            self.facts.push_back(fact);
+        }
+    }
+
+    /// Adds a fact that ends last and may reach back over others: it fills the time between them. A softirq that
+    /// interrupts have interrupted is such a fact.
+    pub fn push_around(&mut self, fact: Fact) {
+        let mut at = self.facts.len();
+        let mut end_ns = fact.to_ns;
+        for _ in 0..FITTED_BETWEEN {
+            let Some(before) = at.checked_sub(1).map(|before| self.facts[before]) else { break };
+            if before.to_ns <= fact.from_ns {
+                break;
+            }
+            if before.to_ns < end_ns {
+                self.facts.insert(at, Fact { from_ns: before.to_ns, to_ns: end_ns, ..fact });
+            }
+            end_ns = end_ns.min(before.from_ns);
+            at -= 1;
+        }
+        let from_ns = fact.from_ns.max(at.checked_sub(1).map_or(0, |before| self.facts[before].to_ns));
+        if from_ns < end_ns {
+            self.facts.insert(at, Fact { from_ns, to_ns: end_ns, ..fact });
+        }
+    }
+
+    /// The index of the first fact that ends after `from_ns`.
+    pub fn first_after(&self, from_ns: u64) -> usize {
+        // Requests are built soon after they ended: what is looked for is near the end.
+        if self.facts.back().is_none_or(|last| last.to_ns <= from_ns) {
+            return self.facts.len();
+        }
+        self.facts.partition_point(|fact| fact.to_ns <= from_ns)
+    }
+
+    /// The fact with this index.
+    pub fn get(&self, index: usize) -> Option<&Fact> {
+        self.facts.get(index)
+    }
+
+    /// Forgets what ended before `floor_ns`, and gives memory back.
+    pub fn forget(&mut self, floor_ns: u64) {
+        while self.facts.front().is_some_and(|fact| fact.to_ns < floor_ns) {
+            self.facts.pop_front();
+        }
+        if self.facts.capacity() > 64 && self.facts.capacity() / 4 > self.facts.len() {
+            self.facts.shrink_to(self.facts.len() * 2);
+        }
+    }
+
+    /// How many facts it has.
+    pub fn len(&self) -> usize {
+        self.facts.len()
+    }
+
+    /// Bytes that it takes beside itself.
+    pub fn bytes(&self) -> usize {
+        self.facts.capacity() * size_of::<Fact>()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn interrupt(from_ns: u64, to_ns: u64, detail: u64) -> Fact {
+        Fact::of(Cause::Interrupt, from_ns, to_ns, detail)
+    }
+
+    fn parts(track: &Track) -> Vec<(u64, u64, u64)> {
+        track.facts.iter().map(|fact| (fact.from_ns, fact.to_ns, fact.detail)).collect()
+    }
+
+    #[test]
+    fn a_fact_begins_where_the_last_one_ended() {
+        let mut track = Track::default();
+        track.push(interrupt(10, 20, 1));
+        track.push(interrupt(15, 30, 2));
+        track.push(interrupt(12, 18, 3));
+        assert_eq!(parts(&track), [(10, 20, 1), (20, 30, 2)]);
+    }
+
+    #[test]
+    fn what_goes_on_is_one_fact() {
+        let mut track = Track::default();
+        track.push(interrupt(10, 20, 1));
+        track.push(interrupt(20, 30, 1));
+        assert_eq!(parts(&track), [(10, 30, 1)]);
+    }
+
+    #[test]
+    fn a_fact_that_others_have_interrupted_lies_around_them() {
+        let mut track = Track::default();
+        track.push(interrupt(0, 5, 1));
+        track.push(interrupt(20, 30, 2));
+        track.push(interrupt(40, 50, 3));
+        track.push_around(interrupt(3, 60, 9));
+        assert_eq!(parts(&track), [(0, 5, 1), (5, 20, 9), (20, 30, 2), (30, 40, 9), (40, 50, 3), (50, 60, 9)]);
+    }
+
+    #[test]
+    fn what_ended_before_the_floor_is_forgotten() {
+        let mut track = Track::default();
+        (0..100).for_each(|i| track.push(interrupt(i * 10, i * 10 + 5, i)));
+        track.forget(905);
+        assert_eq!(track.len(), 10);
+        assert_eq!(track.first_after(0), 0);
+        assert_eq!(track.first_after(915), 2);
+        assert_eq!(track.first_after(2_000), 10);
+    }
+}

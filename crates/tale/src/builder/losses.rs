@@ -1,0 +1,190 @@
+//! Which records are missing: gaps in the numbers of each CPU's records.
+
+use std::collections::VecDeque;
+
+/// The most CPUs that a machine has.
+pub const CPUS_MAX: u32 = 4096;
+/// The most losses that are known apart; of more, the two oldest become one.
+const LOSSES_MAX: usize = 256;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Numbers {
+    /// The number that comes next; 0 for a CPU that has not been heard of.
+    next: u32,
+    /// Up to here nothing of this CPU is missing that is not known as lost.
+    seen_ns: u64,
+}
+
+/// Records of a CPU that are missing. They were written between these moments.
+#[derive(Debug, Clone, Copy)]
+struct Loss {
+    cpu: u32,
+    first: u32,
+    missing: u32,
+    from_ns: u64,
+    to_ns: u64,
+}
+
+/// What is missing, and up to when it is known.
+#[derive(Debug, Default)]
+pub struct Losses {
+    cpus: Vec<Numbers>,
+    losses: VecDeque<Loss>,
+    /// Records that are missing.
+    pub lost: u64,
+}
+
+impl Losses {
+    fn numbers(&mut self, cpu: u32) -> &mut Numbers {
+        let index = cpu as usize;
+        if index >= self.cpus.len() {
+            self.cpus.resize(index + 1, Numbers::default());
+        }
+        &mut self.cpus[index]
+    }
+
+    /// A record of `cpu` has this number; 0 for one that is no CPU's. Records of a CPU may come a little out of the order
+    /// of their numbers.
+    pub fn record(&mut self, cpu: u32, seq: u32, at_ns: u64) {
+        if seq == 0 {
+            return;
+        }
+        let numbers = self.numbers(cpu);
+        let (before, is_first) = (*numbers, numbers.next == 0);
+        let ahead = if is_first { seq.wrapping_sub(1) as i32 } else { seq.wrapping_sub(before.next) as i32 };
+        numbers.seen_ns = before.seen_ns.max(at_ns);
+        if ahead >= 0 || is_first {
+            numbers.next = seq.wrapping_add(1).max(1);
+        }
+        if is_first && ahead != 0 {
+            self.miss(Loss { cpu, first: 1, missing: seq.wrapping_sub(1), from_ns: 0, to_ns: at_ns });
+        } else if ahead > 0 {
+            let missing = ahead as u32;
+            self.miss(Loss { cpu, first: before.next, missing, from_ns: before.seen_ns, to_ns: at_ns });
+        } else if ahead < 0 {
+            self.found(cpu, seq);
+        }
+    }
+
+    /// `cpu` had written records up to this number at `at_ns`, and whatever was not lost has been given.
+    pub fn passed(&mut self, cpu: u32, seq: u32, at_ns: u64) {
+        let numbers = self.numbers(cpu);
+        let first = numbers.next.max(1);
+        let missing = seq.wrapping_sub(first).wrapping_add(1) as i32;
+        let from_ns = numbers.seen_ns;
+        numbers.seen_ns = from_ns.max(at_ns);
+        numbers.next = first;
+        if missing > 0 {
+            numbers.next = seq.wrapping_add(1).max(1);
+            self.miss(Loss { cpu, first, missing: missing as u32, from_ns, to_ns: at_ns });
+        }
+    }
+
+    fn miss(&mut self, loss: Loss) {
+        self.lost += u64::from(loss.missing);
+        if self.losses.len() == LOSSES_MAX
+            && let (Some(oldest), Some(next)) = (self.losses.pop_front(), self.losses.front_mut())
+        {
+            next.from_ns = next.from_ns.min(oldest.from_ns);
+            next.to_ns = next.to_ns.max(oldest.to_ns);
+            // Two CPUs' numbers, maybe: nothing that comes yet makes this good.
+            next.cpu = CPUS_MAX;
+        }
+        self.losses.push_back(loss);
+    }
+
+    fn found(&mut self, cpu: u32, seq: u32) {
+        let is_here = |loss: &Loss| loss.cpu == cpu && seq.wrapping_sub(loss.first) < loss.missing;
+        let Some(index) = self.losses.iter().rposition(is_here) else { return };
+        self.lost -= 1;
+        // Only neighbours of a gap come late; which of its numbers are left does not matter.
+        self.losses[index].missing -= 1;
+        if seq == self.losses[index].first {
+            self.losses[index].first = seq.wrapping_add(1);
+        }
+        if self.losses[index].missing == 0 {
+            self.losses.remove(index);
+        }
+    }
+
+    /// Whether a record may be missing from this time.
+    pub fn any_in(&self, from_ns: u64, to_ns: u64) -> bool {
+        self.losses.iter().any(|loss| loss.from_ns <= to_ns && from_ns <= loss.to_ns)
+    }
+
+    /// Up to here it is known what is missing.
+    pub fn seen_by_all_ns(&self) -> u64 {
+        self.cpus.iter().filter(|numbers| numbers.next != 0).map(|numbers| numbers.seen_ns).min().unwrap_or(0)
+    }
+
+    /// Forgets losses from before `floor_ns`.
+    pub fn forget(&mut self, floor_ns: u64) {
+        self.losses.retain(|loss| loss.to_ns >= floor_ns);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_gap_in_the_numbers_is_a_loss_between_its_neighbours() {
+        let mut losses = Losses::default();
+        losses.record(0, 1, 100);
+        losses.record(0, 2, 200);
+        losses.record(0, 5, 300);
+        assert_eq!(losses.lost, 2);
+        assert!(losses.any_in(250, 260) && losses.any_in(0, 200) && losses.any_in(300, 400));
+        assert!(!losses.any_in(0, 199) && !losses.any_in(301, 400));
+    }
+
+    #[test]
+    fn what_comes_late_was_not_lost() {
+        let mut losses = Losses::default();
+        for (seq, at_ns) in [(1, 100), (3, 110), (4, 120), (2, 130)] {
+            losses.record(7, seq, at_ns);
+        }
+        assert!(losses.lost == 0 && !losses.any_in(0, 1_000));
+    }
+
+    #[test]
+    fn what_was_before_a_cpus_first_record_is_lost_unless_that_is_number_one() {
+        let mut losses = Losses::default();
+        losses.record(0, 1, 100);
+        assert!(!losses.any_in(0, 1_000));
+        losses.record(1, 9, 500);
+        assert!(losses.any_in(0, 10) && !losses.any_in(501, 600));
+    }
+
+    #[test]
+    fn the_last_records_of_a_cpu_are_missed_when_it_says_how_many_there_were() {
+        let mut losses = Losses::default();
+        losses.record(0, 1, 100);
+        assert_eq!(losses.seen_by_all_ns(), 100);
+        losses.passed(0, 1, 200);
+        losses.passed(1, 0, 200);
+        assert!(losses.lost == 0 && losses.seen_by_all_ns() == 200);
+        losses.passed(0, 3, 300);
+        assert!(losses.lost == 2 && losses.any_in(250, 260) && losses.seen_by_all_ns() == 200);
+    }
+
+    #[test]
+    fn what_has_no_number_is_no_cpus() {
+        let mut losses = Losses::default();
+        losses.record(0, 0, 50);
+        losses.record(0, 1, 100);
+        losses.record(0, 0, 150);
+        losses.record(0, 2, 200);
+        assert!(losses.lost == 0 && !losses.any_in(0, 1_000));
+    }
+
+    #[test]
+    fn numbers_wrap() {
+        let mut losses = Losses::default();
+        losses.record(0, u32::MAX, 100);
+        let lost = losses.lost;
+        losses.record(0, 1, 110);
+        losses.record(0, 2, 120);
+        assert_eq!(losses.lost, lost);
+    }
+}

@@ -1,0 +1,231 @@
+//! What was so on each CPU and for each process.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use crate::builder::fact::{Fact, Track};
+use crate::cause::Cause;
+use crate::record::{Kind, Record, pause};
+
+/// Segments that a CPU has taken in and that have not come to their sockets.
+const SEGMENTS: usize = 32;
+/// A segment comes to its socket this soon, or was not for it.
+const SEGMENT_AT_MOST_NS: u64 = 10_000_000;
+
+/// One CPU.
+#[derive(Debug, Default)]
+pub struct Cpu {
+    /// Interrupts and softirqs.
+    pub interrupts: Track,
+    /// Idle states.
+    pub idle: Track,
+    /// Time that the hypervisor took.
+    pub stolen: Track,
+    segments: VecDeque<(u64, u32)>,
+}
+
+impl Cpu {
+    /// Something ended that took `length_ns`.
+    fn took(track: &mut Track, cause: Cause, record: &Record) {
+        let from_ns = record.at_ns.saturating_sub(record.value);
+        track.push_around(Fact::of(cause, from_ns, record.at_ns, u64::from(record.detail)));
+    }
+
+    /// Notes a record about this CPU.
+    pub fn note(&mut self, record: &Record) {
+        match record.kind {
+            Kind::Interrupt => Self::took(&mut self.interrupts, Cause::Interrupt, record),
+            // Vectors of softirqs come after the numbers of interrupts.
+            Kind::Softirq => {
+                let vector = Record { detail: record.detail | SOFTIRQ, ..*record };
+                Self::took(&mut self.interrupts, Cause::Interrupt, &vector);
+            }
+            Kind::IdleLeft => Self::took(&mut self.idle, Cause::IdleExit, record),
+            Kind::Stolen => Self::took(&mut self.stolen, Cause::Stolen, record),
+            Kind::Segment => self.segment(record.at_ns, record.detail),
+            _ => (),
+        }
+    }
+
+    fn segment(&mut self, at_ns: u64, end_seq: u32) {
+        if self.segments.len() == SEGMENTS {
+            self.segments.pop_front();
+        }
+        self.segments.push_back((at_ns, end_seq));
+    }
+
+    /// When the segment came whose data ends at `end_seq` and is at its socket at `at_ns`.
+    pub fn segment_came_ns(&mut self, end_seq: u32, at_ns: u64) -> Option<u64> {
+        let is_it = |(_, end): &(u64, u32)| *end == end_seq;
+        let index = self.segments.iter().rposition(is_it)?;
+        let (came_ns, _) = self.segments[index];
+        self.segments.drain(..=index);
+        (came_ns <= at_ns && at_ns - came_ns <= SEGMENT_AT_MOST_NS).then_some(came_ns)
+    }
+
+    /// How many facts it has.
+    pub fn facts(&self) -> usize {
+        self.interrupts.len() + self.idle.len() + self.stolen.len()
+    }
+
+    /// Bytes that it takes beside itself.
+    pub fn bytes(&self) -> usize {
+        self.interrupts.bytes()
+            + self.idle.bytes()
+            + self.stolen.bytes()
+            + self.segments.capacity() * size_of::<(u64, u32)>()
+    }
+
+    /// Forgets what ended before `floor_ns`.
+    pub fn forget(&mut self, floor_ns: u64) {
+        self.interrupts.forget(floor_ns);
+        self.idle.forget(floor_ns);
+        self.stolen.forget(floor_ns);
+    }
+}
+
+/// Marks a softirq's vector in the detail of an interrupt.
+pub const SOFTIRQ: u32 = 1 << 31;
+
+/// Something that begins and ends, and may still last.
+#[derive(Debug, Default)]
+pub struct Spell {
+    pub track: Track,
+    since_ns: u64,
+    cause: Option<Cause>,
+    detail: u64,
+}
+
+impl Spell {
+    fn begin(&mut self, at_ns: u64, cause: Cause, detail: u32) {
+        if self.cause.is_none() {
+            (self.since_ns, self.cause, self.detail) = (at_ns, Some(cause), u64::from(detail));
+        }
+    }
+
+    fn end(&mut self, at_ns: u64) {
+        if let Some(cause) = self.cause.take() {
+            self.track.push(Fact::of(cause, self.since_ns, at_ns, self.detail));
+        }
+    }
+
+    /// It begins, or ends.
+    pub fn turn(&mut self, begins: bool, record: &Record, cause: Cause) {
+        if begins { self.begin(record.at_ns, cause, record.detail) } else { self.end(record.at_ns) }
+    }
+
+    /// The fact that lasts, as far as `now_ns`.
+    pub fn lasting(&self, now_ns: u64) -> Option<Fact> {
+        let cause = self.cause.filter(|_| self.since_ns < now_ns)?;
+        Some(Fact::of(cause, self.since_ns, now_ns, self.detail))
+    }
+}
+
+/// One process.
+#[derive(Debug, Default)]
+pub struct Process {
+    pub frozen: Spell,
+    pub throttled: Spell,
+    pub pauses: Spell,
+    touched_ns: u64,
+}
+
+impl Process {
+    fn note(&mut self, record: &Record) {
+        self.touched_ns = record.at_ns;
+        match record.kind {
+            Kind::Frozen => self.frozen.turn(record.detail != 0, record, Cause::Frozen),
+            Kind::Throttled => self.throttled.turn(record.detail != 0, record, Cause::Throttled),
+            Kind::PauseBegan => self.pauses.begin(record.at_ns, cause_of_pause(record.detail), record.detail),
+            Kind::PauseEnded => self.pauses.end(record.at_ns),
+            _ => (),
+        }
+    }
+
+    fn tracks(&mut self) -> [&mut Track; 3] {
+        [&mut self.frozen.track, &mut self.throttled.track, &mut self.pauses.track]
+    }
+
+    fn is_in_a_spell(&self) -> bool {
+        [&self.frozen, &self.throttled, &self.pauses].iter().any(|spell| spell.cause.is_some())
+    }
+
+    fn facts(&self) -> usize {
+        self.frozen.track.len() + self.throttled.track.len() + self.pauses.track.len()
+    }
+
+    fn bytes(&self) -> usize {
+        self.frozen.track.bytes() + self.throttled.track.bytes() + self.pauses.track.bytes()
+    }
+}
+
+fn cause_of_pause(detail: u32) -> Cause {
+    match detail {
+        pause::YOUNG_COLLECTION | pause::FULL_COLLECTION => Cause::Collection,
+        _ => Cause::Safepoint,
+    }
+}
+
+/// The most processes that are known.
+const PROCESSES_MAX: usize = 4096;
+
+/// All CPUs and processes.
+#[derive(Debug, Default)]
+pub struct Machine {
+    cpus: Vec<Cpu>,
+    /// What is so for all processes has the number 0.
+    processes: FxHashMap<u32, Process>,
+}
+
+impl Machine {
+    /// The CPU with this number.
+    pub fn cpu_mut(&mut self, number: u32) -> &mut Cpu {
+        let index = number as usize;
+        if index >= self.cpus.len() {
+            self.cpus.resize_with(index + 1, Cpu::default);
+        }
+        &mut self.cpus[index]
+    }
+
+    /// The CPU with this number, if it was heard of.
+    pub fn cpu(&self, number: u32) -> Option<&Cpu> {
+        self.cpus.get(number as usize)
+    }
+
+    /// Notes a record about a process; false if there are too many processes.
+    pub fn note_process(&mut self, record: &Record) -> bool {
+        if self.processes.len() >= PROCESSES_MAX && !self.processes.contains_key(&record.task.pid) {
+            return false;
+        }
+        self.processes.entry(record.task.pid).or_default().note(record);
+        true
+    }
+
+    /// The process with this number, if anything was so for it.
+    pub fn process(&self, number: u32) -> Option<&Process> {
+        if self.processes.is_empty() { None } else { self.processes.get(&number) }
+    }
+
+    /// Forgets what ended before `floor_ns`.
+    pub fn forget(&mut self, floor_ns: u64) {
+        self.cpus.iter_mut().for_each(|cpu| cpu.forget(floor_ns));
+        self.processes.retain(|_, process| {
+            process.tracks().into_iter().for_each(|track| track.forget(floor_ns));
+            process.touched_ns >= floor_ns || process.facts() > 0 || process.is_in_a_spell()
+        });
+    }
+
+    /// How many facts there are.
+    pub fn facts(&self) -> usize {
+        self.cpus.iter().map(Cpu::facts).sum::<usize>() + self.processes.values().map(Process::facts).sum::<usize>()
+    }
+
+    /// Bytes that all this takes.
+    pub fn bytes(&self) -> usize {
+        self.cpus.capacity() * size_of::<Cpu>()
+            + self.cpus.iter().map(Cpu::bytes).sum::<usize>()
+            + self.processes.capacity() * size_of::<(u32, Process)>()
+            + self.processes.values().map(Process::bytes).sum::<usize>()
+    }
+}

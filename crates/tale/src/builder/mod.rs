@@ -1,0 +1,325 @@
+//! From records to timelines.
+//!
+//! ```text
+//! push ──► Order ──► World ──► closed requests ──► way ──► spans ──► Timeline
+//!         (time)    (history)  (held until it is known of all CPUs that nothing is missing)
+//! ```
+//!
+//! A request's way is looked for when it has ended, in the history of threads, CPUs and processes. Records that tell of
+//! the past (an interrupt ended, time was stolen, a worker took a request up) need no care so. The history is as long as
+//! the oldest request that is not given out, and bounded: what has no room is forgotten, and requests that would need it
+//! are given out without their way.
+
+mod attribute;
+mod fact;
+mod losses;
+mod machine;
+mod network;
+mod order;
+mod path;
+mod request;
+mod scheduling;
+mod settings;
+mod sleep;
+mod socket;
+mod thread;
+mod tiling;
+mod waits;
+mod world;
+
+pub use machine::SOFTIRQ;
+pub use settings::{Counts, Settings};
+
+use attribute::View;
+use losses::{CPUS_MAX, Losses};
+use order::Order;
+use path::{Place, Stretch};
+use request::Request;
+use tiling::{Tiling, nothing};
+use world::World;
+
+use crate::cause::Cause;
+use crate::record::{Kind, Record};
+use crate::timeline::{Incomplete, Span, Timeline};
+
+/// After so many records, or so much time, what is no longer needed is forgotten.
+const SWEEP_RECORDS: u32 = 8_192;
+const SWEEP_NS: u64 = 50_000_000;
+/// Facts that the history has at most between two sweeps.
+const FACTS_MAX: usize = 400_000;
+/// Such statements that wait at most; more are not needed.
+const PASSED_MAX: usize = 65_536;
+/// Records that tell of the past come at most so late.
+const HINDSIGHT_NS: u64 = 5_000_000;
+
+/// Builds timelines from records.
+#[derive(Debug)]
+pub struct Builder {
+    order: Order,
+    losses: Losses,
+    /// What CPUs said of how many records they had written: time, CPU, number.
+    passed: Vec<(u64, u32, u32)>,
+    /// The first of them.
+    passed_ns: u64,
+    world: World,
+    since_sweep: u32,
+    swept_ns: u64,
+    /// Up to here it is known of all CPUs what is missing.
+    seen_ns: u64,
+    stretches: Vec<Stretch>,
+}
+
+impl Builder {
+    /// A builder that knows nothing yet.
+    pub fn new(settings: Settings) -> Builder {
+        Builder {
+            order: Order::new(settings.horizon_ns),
+            losses: Losses::default(),
+            passed: Vec::new(),
+            passed_ns: u64::MAX,
+            world: World::new(settings),
+            since_sweep: 0,
+            swept_ns: 0,
+            seen_ns: 0,
+            stretches: Vec::new(),
+        }
+    }
+
+    /// Takes in a record, and gives out the requests that have ended.
+    pub fn push(&mut self, record: Record, out: &mut dyn FnMut(Timeline)) {
+        self.world.counts.records += 1;
+        if record.cpu >= CPUS_MAX {
+            self.world.is_too_much(&record);
+        } else if !self.order.push(record) {
+            self.came_late(&record);
+        }
+        self.go_on(out);
+    }
+
+    /// A start that is told in hindsight may come at any time, and so may what no CPU recorded. Another record that is
+    /// late is lost.
+    fn came_late(&mut self, record: &Record) {
+        if record.kind == Kind::RequestStarted || record.seq == 0 {
+            self.losses.record(record.cpu, record.seq, record.at_ns);
+            self.world.handle(record);
+        } else {
+            self.world.counts.late += 1;
+        }
+    }
+
+    /// Says that `cpu` had written records up to number `seq` at `at_ns`, and that those that were not lost have been
+    /// pushed. So losses are known early, and requests are given out early; without it a request waits for a record of
+    /// each CPU, or for [`Settings::hold_ns`].
+    pub fn passed(&mut self, cpu: u32, seq: u32, at_ns: u64) {
+        if cpu < CPUS_MAX && self.passed.len() < PASSED_MAX {
+            self.passed.push((at_ns, cpu, seq));
+            self.passed_ns = self.passed_ns.min(at_ns);
+        }
+    }
+
+    /// Says that no record from before `now_ns` comes any more.
+    pub fn advance(&mut self, now_ns: u64, out: &mut dyn FnMut(Timeline)) {
+        self.order.advance(now_ns);
+        self.go_on(out);
+        self.look_at_passed(self.order.done_ns());
+        self.world.now_ns = self.world.now_ns.max(self.order.done_ns());
+        self.sweep();
+        self.give_out(out);
+    }
+
+    /// Says that no record comes any more, and gives out what has ended.
+    pub fn finish(&mut self, out: &mut dyn FnMut(Timeline)) {
+        self.order.advance(u64::MAX);
+        self.go_on(out);
+        self.look_at_passed(u64::MAX);
+        while let Some((_, id)) = self.world.answered.pop_front() {
+            self.world.close(id);
+        }
+        let cookies: Vec<u64> = self.world.sockets.keys().copied().collect();
+        cookies.into_iter().for_each(|cookie| self.world.close_leaving(cookie));
+        while let Some((_, request)) = self.world.closed.pop_front() {
+            self.build_and_give(&request, out);
+        }
+    }
+
+    /// What was seen so far.
+    pub fn counts(&self) -> Counts {
+        Counts {
+            lost: self.losses.lost,
+            given_up: self.world.counts.given_up + self.world.requests.given_up,
+            ..self.world.counts
+        }
+    }
+
+    /// Bytes that it takes.
+    pub fn bytes(&self) -> usize {
+        self.order.bytes() + self.world.bytes() + self.stretches.capacity() * size_of::<Stretch>()
+    }
+
+    fn go_on(&mut self, out: &mut dyn FnMut(Timeline)) {
+        while let Some(record) = self.order.pop() {
+            self.look_at_passed(record.at_ns);
+            self.losses.record(record.cpu, record.seq, record.at_ns);
+            self.world.handle(&record);
+            self.since_sweep += 1;
+            if self.since_sweep >= SWEEP_RECORDS || record.at_ns - self.swept_ns >= SWEEP_NS {
+                self.sweep();
+            }
+            if !self.world.closed.is_empty() {
+                self.give_out(out);
+            }
+        }
+    }
+
+    fn look_at_passed(&mut self, now_ns: u64) {
+        if now_ns < self.passed_ns {
+            return;
+        }
+        let mut index = 0;
+        while let Some(&(at_ns, cpu, seq)) = self.passed.get(index) {
+            if at_ns <= now_ns {
+                self.losses.passed(cpu, seq, at_ns);
+                self.passed.swap_remove(index);
+            } else {
+                index += 1;
+            }
+        }
+        self.passed_ns = self.passed.iter().map(|(at_ns, ..)| *at_ns).min().unwrap_or(u64::MAX);
+    }
+
+    /// Whether it is known of all CPUs what is missing up to `until_ns`.
+    fn is_seen(&mut self, until_ns: u64) -> bool {
+        if self.seen_ns < until_ns {
+            self.seen_ns = self.losses.seen_by_all_ns();
+        }
+        self.seen_ns >= until_ns
+    }
+
+    fn give_out(&mut self, out: &mut dyn FnMut(Timeline)) {
+        while let Some((closed_ns, request)) = self.world.closed.front() {
+            let (now_ns, ended_ns) = (self.world.now_ns, request.ended_ns());
+            if now_ns < closed_ns.saturating_add(HINDSIGHT_NS) {
+                return;
+            }
+            let has_waited = now_ns >= ended_ns.saturating_add(self.world.settings.hold_ns);
+            if !has_waited && !self.is_seen(ended_ns) {
+                return;
+            }
+            let (_, request) = self.world.closed.pop_front().expect("it was there");
+            self.build_and_give(&request, out);
+        }
+    }
+
+    fn build_and_give(&mut self, request: &Request, out: &mut dyn FnMut(Timeline)) {
+        if request.number == 0 || request.is_open() {
+            return;
+        }
+        let timeline = self.build(request);
+        match timeline.incomplete {
+            None => self.world.counts.whole += 1,
+            Some(_) => self.world.counts.incomplete += 1,
+        }
+        out(timeline);
+    }
+
+    fn build(&mut self, request: &Request) -> Timeline {
+        let incomplete = self.what_is_missing(request);
+        let ended_ns = request.ended_ns();
+        let mut tiling = Tiling::new(request.arrived_ns);
+        if incomplete.is_none() {
+            path::walk(request, &mut self.stretches);
+            for stretch in &self.stretches {
+                lay(&self.world, request, stretch, &mut tiling);
+            }
+        }
+        Timeline {
+            request: request.number,
+            socket: request.socket,
+            arrived_ns: request.arrived_ns,
+            started_ns: request.started_ns,
+            finished_ns: request.finished_ns,
+            ended_ns,
+            spans: tiling.finish(ended_ns),
+            incomplete,
+        }
+    }
+
+    fn what_is_missing(&self, request: &Request) -> Option<Incomplete> {
+        if self.losses.any_in(request.arrived_ns, request.ended_ns()) {
+            Some(Incomplete::Lost)
+        } else if request.arrived_ns < self.world.known_from_ns {
+            Some(Incomplete::Earlier)
+        } else if request.unsent > 0 {
+            Some(Incomplete::Cut)
+        } else {
+            request.has_too_many_links.then_some(Incomplete::TooMuch)
+        }
+    }
+}
+
+fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling) {
+    let like = |cause, detail| Span { cause, detail, ..nothing() };
+    let (tid, is_queued) = match stretch.place {
+        Place::Network => return tiling.until(stretch.to_ns, like(Cause::NetworkReceive, 0)),
+        Place::Call(port) => return tiling.until(stretch.to_ns, like(Cause::Downstream, u64::from(port))),
+        Place::Response { again_ns } => {
+            tiling.until(again_ns.min(stretch.to_ns), like(Cause::Retransmission, 0));
+            return tiling.until(stretch.to_ns, like(Cause::SendBuffer, u64::from(request.held)));
+        }
+        Place::Queue(tid) => (tid, true),
+        Place::Thread(tid) => (tid, false),
+    };
+    if let Some(thread) = world.threads.get(&tid) {
+        let number = |id| world.requests.number(id);
+        let view = View { machine: &world.machine, thread, tid, request: request.id, number: &number, is_queued };
+        view.lay(stretch.to_ns, tiling);
+    }
+    tiling.until(stretch.to_ns, Span { tid, ..nothing() });
+}
+
+impl Builder {
+    /// Closes what has settled, and forgets what nobody needs any more.
+    fn sweep(&mut self) {
+        self.since_sweep = 0;
+        self.swept_ns = self.world.now_ns;
+        self.settle();
+        let world = &mut self.world;
+        let oldest_ns = world.now_ns.saturating_sub(world.settings.give_up_ns);
+        world.requests.give_up_before(oldest_ns);
+        let closed_ns = world.closed.iter().map(|(_, request)| request.arrived_ns).min();
+        let needed_ns = [world.requests.oldest_ns(), closed_ns].into_iter().flatten().min();
+        // A request that arrived is known only when it is taken up.
+        let recent_ns = world.now_ns.saturating_sub(world.settings.hold_ns);
+        let mut floor_ns = needed_ns.unwrap_or(u64::MAX).min(recent_ns);
+        self.forget(floor_ns);
+        while self.world.facts() > FACTS_MAX {
+            floor_ns = floor_ns.max(self.world.known_from_ns);
+            floor_ns += (self.world.now_ns - floor_ns) / 2 + 1;
+            self.world.known_from_ns = floor_ns;
+            self.forget(floor_ns);
+        }
+    }
+
+    fn forget(&mut self, floor_ns: u64) {
+        self.losses.forget(floor_ns);
+        self.world.machine.forget(floor_ns);
+        let world = &mut self.world;
+        for thread in world.threads.values_mut() {
+            thread.forget(floor_ns);
+        }
+    }
+
+    fn settle(&mut self) {
+        let world = &mut self.world;
+        while let Some(&(due_ns, id)) = world.answered.front().filter(|(due_ns, _)| *due_ns <= world.now_ns) {
+            world.answered.pop_front();
+            let Some(request) = world.requests.get(id) else { continue };
+            let mut next_ns = request.touched_ns.saturating_add(world.settings.settle_ns);
+            if request.unsent > 0 {
+                // It lies in the send buffer, for as long as the peer likes.
+                next_ns = next_ns.max(due_ns.saturating_add(world.settings.settle_ns));
+            }
+            if next_ns > world.now_ns { world.answered.push_back((next_ns, id)) } else { world.close(id) }
+        }
+    }
+}

@@ -1,0 +1,270 @@
+//! Records of sockets and requests.
+
+use crate::builder::request::{Id, Link, Request};
+use crate::builder::socket::Call;
+use crate::builder::world::World;
+use crate::record::{Kind, Record};
+
+/// States of a socket in the kernel's numbers.
+const ESTABLISHED: u32 = 1;
+const SYN_RECEIVED: u32 = 3;
+const CLOSED: u32 = 7;
+
+/// Requests that programs emit and that are under way.
+const EMITTED_MAX: usize = 16_384;
+
+impl World {
+    pub(super) fn network(&mut self, record: &Record) {
+        if record.socket == 0 {
+            return;
+        }
+        match record.kind {
+            Kind::DataReady => self.data_ready(record),
+            Kind::Received => self.received(record),
+            Kind::Sent => self.sent(record),
+            Kind::Transmitted => self.transmitted(record),
+            Kind::Retransmitted => self.sent_again(record),
+            _ => self.socket_state(record),
+        }
+    }
+
+    fn data_ready(&mut self, record: &Record) {
+        let came_ns = self.machine.cpu_mut(record.cpu).segment_came_ns(record.detail, record.at_ns);
+        let socket = self.socket(record.socket);
+        match &mut socket.call {
+            Some(call) if call.ready_ns == 0 => call.ready_ns = record.at_ns,
+            _ => socket.arrivals.add(came_ns.unwrap_or(record.at_ns), record.detail),
+        }
+    }
+
+    fn acts(&mut self, record: &Record) {
+        let thread = self.thread(record.task);
+        thread.faults.goes_on(record.at_ns);
+        thread.acts(record.at_ns, record.cpu);
+    }
+
+    fn received(&mut self, record: &Record) {
+        self.acts(record);
+        let socket = self.socket(record.socket);
+        socket.arrivals.receive(record.detail);
+        // What is received elsewhere has no place in a sequence.
+        socket.is_asked |= record.request != 0 && record.detail != 0;
+        let (before, is_asked) = (socket.request, socket.is_asked);
+        if socket.call.is_some() && !is_asked {
+            self.answer_taken(record);
+        } else if is_asked {
+            self.begin_or_go_on(record, before);
+        }
+    }
+
+    /// A thread received data from a client: a request begins, or it is more of one. The start, which tells when it had
+    /// arrived, comes next or in hindsight.
+    fn begin_or_go_on(&mut self, record: &Record, before: Id) {
+        match self.requests.open_mut(before) {
+            Some(open) if open.number == record.request => (),
+            _ => {
+                self.set_aside(before);
+                self.begin(record, record.at_ns);
+            }
+        }
+    }
+
+    /// A thread took some of what another service answered. If it slept since it asked, it waited for that.
+    fn answer_taken(&mut self, record: &Record) {
+        let tid = record.task.tid;
+        let woken_ns = self.threads.get(&tid).map_or(0, |thread| thread.woken_ns);
+        let socket = self.socket(record.socket);
+        let port = socket.peer_port;
+        let Some(call) = &mut socket.call else { return };
+        let Call { request, from, sent_ns, ready_ns } = *call;
+        (call.from, call.sent_ns, call.ready_ns) = (tid, record.at_ns, 0);
+        if !self.requests.is_open(request) {
+            return;
+        }
+        // Where it is not recorded when the answer came, it woke the thread.
+        let ready_ns = if ready_ns == 0 { woken_ns } else { ready_ns };
+        if woken_ns > sent_ns {
+            let (ready_ns, taken_ns) = (ready_ns.max(sent_ns), record.at_ns);
+            self.requests.link(request, Link::Called { sent_ns, from, ready_ns, taken_ns, to: tid, port });
+        }
+        self.thread(record.task).works_on(record.at_ns, request, from);
+    }
+
+    fn sent(&mut self, record: &Record) {
+        self.acts(record);
+        let length = u32::try_from(record.value).unwrap_or(u32::MAX);
+        let request = self.threads.get(&record.task.tid).map_or(0, |thread| thread.request);
+        let sees_leaving = self.settings.kinds.has(Kind::Transmitted);
+        let socket = self.socket(record.socket);
+        if !socket.is_asked {
+            let from = record.task.tid;
+            let call = Call { request, from, sent_ns: record.at_ns, ready_ns: 0 };
+            socket.call = (request != 0).then_some(call);
+            return;
+        }
+        let unsent = if sees_leaving { socket.unsent(record.detail, length) } else { 0 };
+        let (last, leaving) = (socket.request, socket.first_leaving());
+        let is_it = |id: &Id| self.requests.number(*id) == record.request;
+        let is_of_the_one_before = leaving.filter(is_it);
+        let Some(request) = self.requests.get_mut(is_of_the_one_before.unwrap_or(last)) else { return };
+        request.end_seq = Some(record.detail);
+        (request.unsent, request.held) = (unsent, unsent);
+        request.touched_ns = record.at_ns;
+        if is_of_the_one_before.is_some() && unsent == 0 {
+            self.first_has_left(record.socket);
+        }
+    }
+
+    fn first_has_left(&mut self, cookie: u64) {
+        let socket = self.socket(cookie);
+        let Some(id) = socket.first_leaving() else { return };
+        socket.forget_first_leaving();
+        self.close(id);
+    }
+
+    fn transmitted(&mut self, record: &Record) {
+        if record.value == 0 || !self.socket(record.socket).transmit(record.detail, record.at_ns) {
+            return;
+        }
+        while let Some(id) = self.socket(record.socket).first_leaving() {
+            if !self.leaves(id, record) {
+                return;
+            }
+            self.first_has_left(record.socket);
+        }
+        let last = self.socket(record.socket).request;
+        self.leaves(last, record);
+    }
+
+    /// Some of the response of a request left. Whether nothing of it is left to leave.
+    fn leaves(&mut self, id: Id, record: &Record) -> bool {
+        let Some(request) = self.requests.get_mut(id) else { return true };
+        let Some(end_seq) = request.end_seq else { return false };
+        request.touched_ns = record.at_ns;
+        if request.unsent > 0 {
+            request.unsent = (end_seq.wrapping_sub(record.detail) as i32).max(0) as u32;
+            request.left_ns = record.at_ns;
+        }
+        request.unsent == 0
+    }
+
+    fn sent_again(&mut self, record: &Record) {
+        let socket = self.socket(record.socket);
+        let (leaving, last) = (socket.first_leaving(), socket.request);
+        if let Some(request) = self.requests.get_mut(leaving.unwrap_or(last)).filter(|request| !request.is_open()) {
+            request.again_ns = record.at_ns;
+            request.touched_ns = record.at_ns;
+        }
+    }
+
+    fn socket_state(&mut self, record: &Record) {
+        let (old, new) = (record.detail >> 16, record.detail & 0xffff);
+        if new == CLOSED {
+            return self.close_socket(record.socket);
+        }
+        let socket = self.socket(record.socket);
+        socket.peer_port = (record.value >> 16) as u32 & 0xffff;
+        socket.is_asked |= old == SYN_RECEIVED && new == ESTABLISHED;
+    }
+
+    /// A request begins, whose data was there at `data_ns`, or earlier.
+    fn begin(&mut self, record: &Record, data_ns: u64) -> Id {
+        let (at_ns, tid) = (record.at_ns, record.task.tid);
+        let arrived_ns = match record.socket {
+            0 => data_ns,
+            cookie => self.socket(cookie).arrivals.take(data_ns),
+        };
+        let id = self.requests.add(Request {
+            number: record.request,
+            socket: record.socket,
+            arrived_ns,
+            data_ns,
+            started_ns: at_ns,
+            receiver: tid,
+            is_told: record.kind == Kind::RequestStarted,
+            touched_ns: self.now_ns,
+            ..Request::default()
+        });
+        if record.socket != 0 {
+            self.socket(record.socket).request = id;
+        }
+        // One that is told in hindsight is not begun now.
+        if at_ns >= self.now_ns {
+            self.thread(record.task).works_on(at_ns, id, 0);
+        }
+        id
+    }
+
+    pub(super) fn request_started(&mut self, record: &Record) {
+        let is_now = record.at_ns >= self.now_ns;
+        if is_now {
+            self.acts(record);
+        }
+        let data_ns = if record.value == 0 { record.at_ns } else { record.value.min(record.at_ns) };
+        if record.socket == 0 {
+            return self.emitted_started(record, data_ns);
+        }
+        let socket = self.socket(record.socket);
+        socket.is_asked = true;
+        socket.call = None;
+        let last = socket.request;
+        let known = self.requests.open_mut(last).filter(|open| open.number == record.request);
+        let Some(known) = known else {
+            self.set_aside(last);
+            self.begin(record, data_ns);
+            return;
+        };
+        let is_more = known.is_told && known.receiver == record.task.tid && is_now;
+        if is_more {
+            known.started_ns = known.started_ns.max(record.at_ns);
+        }
+        let (started_ns, was_told) = (known.started_ns, known.is_told);
+        let data_ns = data_ns.min(started_ns);
+        let first_ns = self.socket(record.socket).arrivals.take(data_ns).min(data_ns);
+        if let Some(known) = self.requests.open_mut(last) {
+            known.is_told = true;
+            // When it is told for the first time, it is known to belong to what had arrived by then.
+            known.arrived_ns = known.arrived_ns.min(first_ns);
+            known.data_ns = if was_told { known.data_ns.max(data_ns) } else { data_ns };
+        }
+    }
+
+    fn emitted_started(&mut self, record: &Record, data_ns: u64) {
+        if self.emitted.len() >= EMITTED_MAX {
+            self.emitted.retain(|_, id| self.requests.is_open(*id));
+        }
+        if self.emitted.len() >= EMITTED_MAX {
+            return self.is_too_much(record);
+        }
+        let id = self.begin(record, data_ns);
+        self.emitted.insert(record.request, id);
+    }
+
+    pub(super) fn request_finished(&mut self, record: &Record) {
+        self.acts(record);
+        let is_emitted = record.socket == 0;
+        let id = if is_emitted {
+            self.emitted.remove(&record.request).unwrap_or(0)
+        } else {
+            self.socket(record.socket).request
+        };
+        let Some(request) = self.requests.get_mut(id).filter(|request| request.number == record.request) else {
+            self.counts.unknown += 1;
+            return;
+        };
+        let (is_first, receiver) = (request.is_open(), request.receiver);
+        request.finished_ns = record.at_ns;
+        request.finisher = record.task.tid;
+        request.taken_up_ns = record.value;
+        request.touched_ns = record.at_ns;
+        self.thread(record.task).works_on(record.at_ns, 0, 0);
+        if let Some(thread) = self.threads.get_mut(&receiver).filter(|thread| thread.request == id) {
+            thread.works_on(record.at_ns, 0, 0);
+        }
+        if is_emitted {
+            self.close(id);
+        } else if is_first {
+            self.answered.push_back((record.at_ns.saturating_add(self.settings.settle_ns), id));
+        }
+    }
+}

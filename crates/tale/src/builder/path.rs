@@ -1,0 +1,143 @@
+//! The way of a request: which thread had it when, from its last moment back to its first.
+
+use crate::builder::request::{Link, Request};
+
+/// Where a request is during a stretch of its way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Place {
+    /// Its data is on its way to the socket.
+    Network,
+    /// It waits until this thread takes it up.
+    Queue(u32),
+    /// This thread has it.
+    Thread(u32),
+    /// Another service has it; the port there.
+    Call(u32),
+    /// Its response is on its way out; until a segment was sent again for the last time, if one was.
+    Response { again_ns: u64 },
+}
+
+/// A stretch of a request's way.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Stretch {
+    pub from_ns: u64,
+    pub to_ns: u64,
+    pub place: Place,
+}
+
+/// Collects stretches from the last to the first.
+struct Back<'a> {
+    stretches: &'a mut Vec<Stretch>,
+    at_ns: u64,
+}
+
+impl Back<'_> {
+    fn to(&mut self, from_ns: u64, place: Place) {
+        let from_ns = from_ns.min(self.at_ns);
+        if from_ns < self.at_ns {
+            self.stretches.push(Stretch { from_ns, to_ns: self.at_ns, place });
+        }
+        self.at_ns = from_ns;
+    }
+}
+
+/// Puts the way of `request` into `stretches`, end to end, in the order of time.
+///
+/// From the thread that answered it goes back along the links: whoever handed the request to a thread had it before. What
+/// a thread did while it waited for a thread that it had handed the request to, or for another service, is not on the way.
+pub fn walk(request: &Request, stretches: &mut Vec<Stretch>) {
+    stretches.clear();
+    let mut back = Back { stretches, at_ns: request.ended_ns() };
+    back.to(request.finished_ns, Place::Response { again_ns: request.again_ns });
+    let mut thread = request.finisher;
+    // Links are in the order of time: each is looked at once.
+    for link in request.links.iter().rev() {
+        let (to, since_ns) = link.brings();
+        if to != thread || since_ns >= back.at_ns || since_ns < request.started_ns {
+            continue;
+        }
+        back.to(since_ns, Place::Thread(thread));
+        thread = follow(link, request.started_ns, &mut back);
+    }
+    if thread != request.receiver && request.taken_up_ns > request.started_ns && thread == request.finisher {
+        // It lay in a queue of the service, from which its thread took it.
+        back.to(request.taken_up_ns, Place::Thread(thread));
+        back.to(request.started_ns, Place::Queue(thread));
+    }
+    back.to(request.started_ns, Place::Thread(thread));
+    back.to(request.data_ns, Place::Queue(request.receiver));
+    back.to(request.arrived_ns, Place::Network);
+    stretches.reverse();
+}
+
+/// Goes back over a link, no further than to the request's start; the thread that had the request before.
+fn follow(link: &Link, started_ns: u64, back: &mut Back) -> u32 {
+    match *link {
+        Link::Handed { from, .. } => from,
+        Link::Called { sent_ns, from, ready_ns, to, port, .. } => {
+            back.to(ready_ns.max(started_ns), Place::Queue(to));
+            back.to(sent_ns.max(started_ns), Place::Call(port));
+            from
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn request(links: Vec<Link>, finisher: u32) -> Request {
+        Request {
+            arrived_ns: 100,
+            data_ns: 110,
+            started_ns: 120,
+            receiver: 1,
+            finished_ns: 900,
+            finisher,
+            links,
+            ..Request::default()
+        }
+    }
+
+    fn way(request: &Request) -> Vec<(u64, u64, Place)> {
+        let mut stretches = Vec::new();
+        walk(request, &mut stretches);
+        stretches.into_iter().map(|stretch| (stretch.from_ns, stretch.to_ns, stretch.place)).collect()
+    }
+
+    #[test]
+    fn one_thread_does_it_all() {
+        let way = way(&request(vec![], 1));
+        assert_eq!(way, [(100, 110, Place::Network), (110, 120, Place::Queue(1)), (120, 900, Place::Thread(1))]);
+    }
+
+    #[test]
+    fn it_goes_from_thread_to_thread_and_back() {
+        let there = Link::Handed { at_ns: 200, from: 1, to: 2 };
+        let aside = Link::Handed { at_ns: 300, from: 2, to: 7 };
+        let back = Link::Handed { at_ns: 700, from: 2, to: 1 };
+        let way = way(&request(vec![there, aside, back], 1));
+        let threads = [(120, 200, Place::Thread(1)), (200, 700, Place::Thread(2)), (700, 900, Place::Thread(1))];
+        assert_eq!(way[2..], threads);
+    }
+
+    #[test]
+    fn without_a_link_the_thread_that_answered_took_it_up_when_it_was_free() {
+        let way = way(&Request { taken_up_ns: 500, ..request(vec![], 2) });
+        assert_eq!(way[2..], [(120, 500, Place::Queue(2)), (500, 900, Place::Thread(2))]);
+    }
+
+    #[test]
+    fn an_answer_of_another_service_is_waited_for() {
+        let call = Link::Called { sent_ns: 200, from: 1, ready_ns: 600, taken_ns: 650, to: 1, port: 6379 };
+        let way = way(&request(vec![call], 1));
+        assert_eq!(way[2..4], [(120, 200, Place::Thread(1)), (200, 600, Place::Call(6379))]);
+        assert_eq!(way[4..], [(600, 650, Place::Queue(1)), (650, 900, Place::Thread(1))]);
+    }
+
+    #[test]
+    fn the_response_leaves_after_it_was_given_to_the_socket() {
+        let way = way(&Request { left_ns: 950, ..request(vec![], 1) });
+        assert_eq!(way[3], (900, 950, Place::Response { again_ns: 0 }));
+    }
+}

@@ -1,0 +1,110 @@
+//! Records of what threads do: they come to CPUs and leave them, wake each other, and wait in the kernel.
+
+use crate::builder::fact::Fact;
+use crate::builder::request::Link;
+use crate::builder::world::World;
+use crate::cause::Cause;
+use crate::record::{Kind, Record};
+
+/// Details of page faults.
+const FAULT_BEGINS: u32 = 1;
+
+impl World {
+    pub(super) fn scheduling(&mut self, record: &Record) {
+        match record.kind {
+            Kind::Switched => self.switched(record),
+            Kind::Woken => self.woken(record),
+            Kind::Migrated => self.thread(record.task).moves_to(record.at_ns, record.value as u32),
+            Kind::DiskCompleted => {
+                let device = u64::from(record.detail);
+                self.thread(record.task).disk_answers(record.at_ns, device);
+            }
+            Kind::Overlap => self.overlap(record),
+            _ if record.task.tid == 0 => (),
+            _ => self.in_the_kernel(record),
+        }
+    }
+
+    fn switched(&mut self, record: &Record) {
+        if record.task.tid != 0 {
+            let thread = self.thread(record.task);
+            thread.acts(record.at_ns, record.cpu);
+            thread.leaves(record.at_ns, record.detail, record.other);
+        }
+        if record.other.tid != 0 {
+            self.thread(record.other).comes(record.at_ns, record.cpu, record.task, record.value);
+        }
+    }
+
+    fn woken(&mut self, record: &Record) {
+        if record.other.tid == 0 {
+            return;
+        }
+        let by = record.task;
+        let waker = self.threads.get(&by.tid).filter(|_| by.tid != 0);
+        let (handed, (disk, answered_ns)) = waker.map_or((0, (0, 0)), |waker| (waker.request, waker.disk()));
+        let thread = self.thread(record.other);
+        if answered_ns > thread.disk().1 {
+            // A thread of the kernel asked the disk on its behalf.
+            thread.disk_answers(answered_ns, disk);
+        }
+        thread.is_woken(record.at_ns, by, record.detail);
+        if handed != 0 && by.pid == record.other.pid && self.requests.is_open(handed) {
+            self.hands_over(record, handed);
+        }
+    }
+
+    /// A thread that has a request wakes another one of its process: that one has the request now, unless it has another
+    /// one, which it did not get from the same thread.
+    fn hands_over(&mut self, record: &Record, id: u64) {
+        let (from, to) = (record.task.tid, record.other.tid);
+        let Some(thread) = self.threads.get(&to) else { return };
+        let (has, handed_by) = (thread.request, thread.handed_by);
+        if has != id && has != 0 && handed_by != from && self.requests.is_open(has) {
+            return;
+        }
+        self.requests.link(id, Link::Handed { at_ns: record.at_ns, from, to });
+        if has != id
+            && let Some(thread) = self.threads.get_mut(&to)
+        {
+            thread.works_on(record.at_ns, id, from);
+        }
+    }
+
+    /// Its group does not let a thread run, or lets it again.
+    pub(super) fn denied(&mut self, record: &Record) {
+        let thread = self.thread(record.task);
+        let (spell, cause) = match record.kind {
+            Kind::Frozen => (&mut thread.frozen, Cause::Frozen),
+            _ => (&mut thread.throttled, Cause::Throttled),
+        };
+        spell.turn(record.detail != 0, record, cause);
+    }
+
+    fn overlap(&mut self, record: &Record) {
+        let from_ns = record.at_ns.saturating_sub(record.value);
+        let fact = Fact::of(Cause::Sibling, from_ns, record.at_ns, u64::from(record.detail));
+        self.thread(record.task).overlaps.push(fact);
+    }
+
+    /// The thread is on a CPU, maybe in the kernel.
+    fn in_the_kernel(&mut self, record: &Record) {
+        let at_ns = record.at_ns;
+        let thread = self.thread(record.task);
+        thread.acts(at_ns, record.cpu);
+        match record.kind {
+            Kind::PageFault if record.detail == FAULT_BEGINS => thread.faults.begin(at_ns, record.value),
+            Kind::PageFault => thread.faults.end(at_ns),
+            Kind::LockWaitBegan => thread.locks.begin(at_ns, record.value, record.other),
+            Kind::LockWaitEnded => thread.locks.end(at_ns, Cause::Lock),
+            Kind::ReclaimBegan => thread.reclaims.begin(at_ns, 0, record.other),
+            Kind::ReclaimEnded => thread.reclaims.end(at_ns, Cause::Reclaim),
+            Kind::SyscallEntered => {
+                thread.faults.goes_on(at_ns);
+                thread.enters(record.detail, record.value);
+            }
+            Kind::SyscallLeft => thread.returns(),
+            _ => thread.faults.goes_on(at_ns),
+        }
+    }
+}

@@ -1,0 +1,181 @@
+//! Sockets: what has arrived there, which request is under way on it, what of its response has left.
+
+use crate::builder::request::Id;
+
+/// Arrivals that wait to be taken up on one socket.
+const ARRIVALS: usize = 8;
+/// Request tracking takes the time of an arrival from TCP's clock, which was read a moment before the record was.
+const CLOCKS_DIFFER_NS: u64 = 20_000;
+/// Responses that are on their way out of one socket, while the next request is under way.
+const RESPONSES: usize = 8;
+
+#[derive(Debug, Clone, Copy, Default)]
+struct Arrival {
+    first_ns: u64,
+    end_seq: u32,
+    /// A thread has received it.
+    taken: bool,
+}
+
+/// Data that has come to a socket and belongs to no request yet.
+#[derive(Debug, Default)]
+pub struct Arrivals {
+    waiting: [Arrival; ARRIVALS],
+    count: usize,
+}
+
+impl Arrivals {
+    /// Data up to `end_seq` is there, whose first segment came at `first_ns`.
+    pub fn add(&mut self, first_ns: u64, end_seq: u32) {
+        if self.count < ARRIVALS {
+            self.waiting[self.count] = Arrival { first_ns, end_seq, taken: false };
+            self.count += 1;
+        }
+    }
+
+    fn keep(&mut self, mut which: impl FnMut(&mut Arrival) -> bool) {
+        let mut kept = 0;
+        for index in 0..self.count {
+            let mut arrival = self.waiting[index];
+            if which(&mut arrival) {
+                self.waiting[kept] = arrival;
+                kept += 1;
+            }
+        }
+        self.count = kept;
+    }
+
+    /// Data up to `end_seq` was received. What an earlier call received belongs to a request, or to none.
+    pub fn receive(&mut self, end_seq: u32) {
+        self.keep(|arrival| {
+            let was_taken = arrival.taken;
+            arrival.taken = arrival.end_seq.wrapping_sub(end_seq) as i32 <= 0;
+            !was_taken
+        });
+    }
+
+    /// A request whose data was there at `data_ns` begins: when the first of it came.
+    pub fn take(&mut self, data_ns: u64) -> u64 {
+        let mut first_ns = data_ns;
+        self.keep(|arrival| {
+            let is_its = arrival.first_ns <= data_ns.saturating_add(CLOCKS_DIFFER_NS);
+            if is_its {
+                first_ns = first_ns.min(arrival.first_ns);
+            }
+            !is_its
+        });
+        first_ns
+    }
+}
+
+/// A question to another service that was sent on a socket.
+#[derive(Debug, Clone, Copy)]
+pub struct Call {
+    pub request: Id,
+    pub from: u32,
+    pub sent_ns: u64,
+    /// When the answer came; 0 before that.
+    pub ready_ns: u64,
+}
+
+/// A socket of the service.
+#[derive(Debug, Default)]
+pub struct Socket {
+    pub arrivals: Arrivals,
+    /// Clients ask here.
+    pub is_asked: bool,
+    pub peer_port: u32,
+    /// The request that was last taken up here.
+    pub request: Id,
+    pub call: Option<Call>,
+    pub touched_ns: u64,
+    /// Answered requests before `request` whose responses have not left.
+    leaving: [Id; RESPONSES],
+    leaving_count: usize,
+    /// Up to here data has left for the device, and when.
+    left: Option<(u32, u64)>,
+}
+
+impl Socket {
+    /// Data up to `end_seq` has left for the device. Whether that is more than before.
+    pub fn transmit(&mut self, end_seq: u32, at_ns: u64) -> bool {
+        let is_more = self.left.is_none_or(|(before, _)| end_seq.wrapping_sub(before) as i32 > 0);
+        if is_more {
+            self.left = Some((end_seq, at_ns));
+        }
+        is_more
+    }
+
+    /// Bytes up to `end_seq` that have not left, the last `length` of which were just given to the socket.
+    pub fn unsent(&self, end_seq: u32, length: u32) -> u32 {
+        self.left.map_or(length, |(left, _)| (end_seq.wrapping_sub(left) as i32).max(0) as u32)
+    }
+
+    /// Notes a response that is to leave while the next request is under way. The request that is no longer waited for,
+    /// if there are too many.
+    pub fn leaves_later(&mut self, request: Id) -> Option<Id> {
+        let oldest = (self.leaving_count == RESPONSES).then(|| self.leaving[0]);
+        if oldest.is_some() {
+            self.leaving.copy_within(1.., 0);
+            self.leaving_count -= 1;
+        }
+        self.leaving[self.leaving_count] = request;
+        self.leaving_count += 1;
+        oldest
+    }
+
+    /// The oldest response that has not left.
+    pub fn first_leaving(&self) -> Option<Id> {
+        self.leaving[..self.leaving_count].first().copied()
+    }
+
+    /// Forgets it.
+    pub fn forget_first_leaving(&mut self) {
+        self.leaving.copy_within(1.., 0);
+        self.leaving_count -= 1;
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_request_takes_what_had_arrived_and_begins_with_the_first_of_it() {
+        let mut arrivals = Arrivals::default();
+        arrivals.add(1_000_000, 10);
+        arrivals.add(1_500_000, 20);
+        arrivals.add(9_000_000, 30);
+        assert_eq!(arrivals.take(1_500_000), 1_000_000);
+        assert_eq!(arrivals.take(9_000_000), 9_000_000);
+        assert_eq!(arrivals.take(9_500_000), 9_500_000);
+    }
+
+    #[test]
+    fn data_that_no_request_took_is_forgotten_at_the_next_receive() {
+        let mut arrivals = Arrivals::default();
+        arrivals.add(1_000_000, 10);
+        arrivals.receive(10);
+        arrivals.add(5_000_000, 20);
+        arrivals.receive(20);
+        assert_eq!(arrivals.take(5_000_000), 5_000_000);
+    }
+
+    #[test]
+    fn what_has_not_left_is_known_once_something_has() {
+        let mut socket = Socket::default();
+        assert_eq!(socket.unsent(100, 7), 7);
+        assert!(socket.transmit(u32::MAX - 9, 1) && !socket.transmit(u32::MAX - 19, 2));
+        assert_eq!(socket.unsent(90, 7), 100);
+        assert!(socket.transmit(90, 3));
+        assert_eq!(socket.unsent(90, 7), 0);
+    }
+
+    #[test]
+    fn of_many_responses_that_do_not_leave_the_oldest_is_no_longer_waited_for() {
+        let mut socket = Socket::default();
+        assert!((1..=RESPONSES as u64).all(|id| socket.leaves_later(id).is_none()));
+        assert_eq!(socket.leaves_later(99), Some(1));
+        assert_eq!(socket.first_leaving(), Some(2));
+    }
+}

@@ -1,0 +1,234 @@
+//! What a thread did: its states one after the other, and what lay over them.
+
+use crate::builder::fact::{Fact, State, Track};
+use crate::builder::machine::Spell;
+use crate::builder::request::Id;
+use crate::builder::sleep::Sleep;
+use crate::builder::waits::{Faults, Waits};
+use crate::cause::Cause;
+use crate::record::{Task, leave};
+
+/// A thread, with its history.
+#[derive(Debug)]
+pub struct Thread {
+    pub pid: u32,
+    /// Its states, up to the present one.
+    pub states: Track,
+    /// Its present state; `to_ns` is not known.
+    pub state: Fact,
+    pub faults: Faults,
+    pub locks: Waits,
+    pub reclaims: Waits,
+    pub frozen: Spell,
+    pub throttled: Spell,
+    /// Moves to other CPUs.
+    pub moves: Track,
+    /// Time in which batch ran beside it.
+    pub overlaps: Track,
+    /// The request that it works on.
+    pub request: Id,
+    /// The thread that handed it that request, 0 if it received it.
+    pub handed_by: u32,
+    /// It last came to a CPU.
+    pub came_ns: u64,
+    /// It was last woken.
+    pub woken_ns: u64,
+    /// It was last heard of.
+    pub touched_ns: u64,
+    /// The system call that it is in.
+    call: Option<(u32, u64)>,
+    /// The last disk that answered it, and when.
+    disk: (u64, u64),
+    /// Why it left the CPU.
+    leave: u32,
+    /// Set if it is ready because it was woken.
+    woken: bool,
+    moved_ns: u64,
+}
+
+impl Thread {
+    pub fn new(pid: u32, at_ns: u64) -> Thread {
+        Thread {
+            pid,
+            states: Track::default(),
+            state: Fact { state: State::Unknown, ..Fact::of(Cause::NotExplained, at_ns, at_ns, 0) },
+            faults: Faults::default(),
+            locks: Waits::default(),
+            reclaims: Waits::default(),
+            frozen: Spell::default(),
+            throttled: Spell::default(),
+            moves: Track::default(),
+            overlaps: Track::default(),
+            request: 0,
+            handed_by: 0,
+            came_ns: 0,
+            woken_ns: 0,
+            touched_ns: at_ns,
+            call: None,
+            disk: (0, 0),
+            leave: leave::PREEMPTED,
+            woken: false,
+            moved_ns: 0,
+        }
+    }
+
+    /// Ends the present state and begins another one.
+    fn turn(&mut self, at_ns: u64, state: State, cause: Cause, cpu: u32, by: Task) {
+        self.states.push(Fact { to_ns: at_ns, ..self.state });
+        self.state = Fact { from_ns: at_ns, to_ns: at_ns, request: self.request, detail: 0, by, cpu, state, cause };
+    }
+
+    /// It did something, so it runs.
+    pub fn acts(&mut self, at_ns: u64, cpu: u32) {
+        self.touched_ns = at_ns;
+        if self.state.state != State::Running || self.state.cpu != cpu {
+            self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
+        }
+    }
+
+    /// It works on another request from now on.
+    pub fn works_on(&mut self, at_ns: u64, request: Id, handed_by: u32) {
+        self.handed_by = handed_by;
+        if self.request != request {
+            self.request = request;
+            let now = self.state;
+            self.turn(at_ns, now.state, now.cause, now.cpu, now.by);
+        }
+    }
+
+    /// It left the CPU to `other`.
+    pub fn leaves(&mut self, at_ns: u64, why: u32, other: Task) {
+        self.touched_ns = at_ns;
+        self.faults.leaves(at_ns);
+        let cpu = self.state.cpu;
+        self.leave = why;
+        self.woken = false;
+        self.moved_ns = 0;
+        match why {
+            // A CPU that idles although a thread can run on it: the thread must not run.
+            leave::PREEMPTED if other.tid == 0 => self.turn(at_ns, State::Ready, Cause::Throttled, cpu, other),
+            leave::PREEMPTED => self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, other),
+            leave::ENDED => self.turn(at_ns, State::Unknown, Cause::NotExplained, cpu, other),
+            _ => self.turn(at_ns, State::Asleep, Cause::NotExplained, cpu, Task::default()),
+        }
+    }
+
+    /// `by` woke it; it is to run on `cpu`.
+    pub fn is_woken(&mut self, at_ns: u64, by: Task, cpu: u32) {
+        self.touched_ns = at_ns;
+        match self.state.state {
+            State::Asleep => self.end_sleep(at_ns, by),
+            State::Unknown => (),
+            _ => return,
+        }
+        self.woken = true;
+        self.woken_ns = at_ns;
+        self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, Task::default());
+    }
+
+    fn end_sleep(&mut self, at_ns: u64, by: Task) {
+        let (disk, answered_ns) = self.disk;
+        let sleep = Sleep {
+            leave: self.leave,
+            call: self.call,
+            by,
+            disk: (answered_ns >= self.state.from_ns).then_some(disk),
+            in_fault: self.faults.is_in_one(),
+            lock: self.locks.what(),
+        };
+        (self.state.cause, self.state.detail, self.state.by) = sleep.cause();
+        self.state.to_ns = at_ns;
+    }
+
+    /// It came to `cpu`, after `before`. If it was woken, then at `woken_ns`.
+    pub fn comes(&mut self, at_ns: u64, cpu: u32, before: Task, woken_ns: u64) {
+        self.touched_ns = at_ns;
+        if self.state.state == State::Unknown && self.states.len() == 0 && woken_ns != 0 {
+            // Its first record: where it was when it was woken is not known.
+            self.state.from_ns = woken_ns.min(at_ns);
+        }
+        let was_asleep = self.state.state == State::Asleep;
+        if was_asleep || (self.state.state == State::Unknown && woken_ns != 0) {
+            let woken_ns = if woken_ns == 0 { at_ns } else { woken_ns.clamp(self.state.from_ns, at_ns) };
+            self.is_woken(woken_ns, Task::default(), cpu);
+        }
+        if self.state.state == State::Ready && self.woken {
+            self.state.by = before;
+        }
+        if self.moved_ns != 0 && before.tid == 0 {
+            self.moves.push(Fact::of(Cause::Migration, self.moved_ns, at_ns, 0));
+        }
+        self.moved_ns = 0;
+        self.came_ns = at_ns;
+        self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
+    }
+
+    /// It was moved to `cpu`. A move at a wake-up is part of that.
+    pub fn moves_to(&mut self, at_ns: u64, cpu: u32) {
+        self.touched_ns = at_ns;
+        if self.state.state != State::Ready {
+            return;
+        }
+        let by = self.state.by;
+        if !self.woken {
+            self.moved_ns = at_ns;
+        }
+        self.turn(at_ns, State::Ready, Cause::RunQueue, cpu, by);
+    }
+
+    /// It entered a system call.
+    pub fn enters(&mut self, number: u32, argument: u64) {
+        self.call = Some((number, argument));
+    }
+
+    /// It is out of its system call.
+    pub fn returns(&mut self) {
+        self.call = None;
+    }
+
+    /// The disk that last answered it, and when.
+    pub fn disk(&self) -> (u64, u64) {
+        self.disk
+    }
+
+    /// A disk answered it, or the thread that asked the disk for it.
+    pub fn disk_answers(&mut self, at_ns: u64, device: u64) {
+        self.disk = (device, at_ns);
+    }
+
+    fn tracks(&self) -> [&Track; 8] {
+        let spells = [&self.frozen.track, &self.throttled.track];
+        [
+            &self.states,
+            &self.faults.track,
+            &self.locks.track,
+            &self.reclaims.track,
+            &self.moves,
+            &self.overlaps,
+            spells[0],
+            spells[1],
+        ]
+    }
+
+    /// How many facts it has.
+    pub fn facts(&self) -> usize {
+        self.tracks().iter().map(|track| track.len()).sum()
+    }
+
+    /// Bytes that it takes beside itself.
+    pub fn bytes(&self) -> usize {
+        self.tracks().iter().map(|track| track.bytes()).sum()
+    }
+
+    /// Forgets what ended before `floor_ns`.
+    pub fn forget(&mut self, floor_ns: u64) {
+        self.states.forget(floor_ns);
+        self.faults.track.forget(floor_ns);
+        self.locks.track.forget(floor_ns);
+        self.reclaims.track.forget(floor_ns);
+        self.moves.forget(floor_ns);
+        self.overlaps.forget(floor_ns);
+        self.frozen.track.forget(floor_ns);
+        self.throttled.track.forget(floor_ns);
+    }
+}

@@ -1,0 +1,128 @@
+//! Lays spans end to end.
+
+use crate::cause::Cause;
+use crate::timeline::Span;
+
+/// The most spans of a timeline that is drawn as it is.
+const SPANS_MAX: usize = 1024;
+/// A timeline of more spans is cut into so many parts. In each of them all spans that say the same are one.
+const PARTS: u64 = 64;
+
+/// Spans that lie end to end, from one moment on.
+#[derive(Debug)]
+pub struct Tiling {
+    at_ns: u64,
+    spans: Vec<Span>,
+}
+
+fn say_the_same(one: &Span, other: &Span) -> bool {
+    let key = |span: &Span| (span.cause, span.tid, span.cpu, span.by_tid, span.by_pid, span.detail, span.behind);
+    key(one) == key(other)
+}
+
+impl Tiling {
+    pub fn new(at_ns: u64) -> Tiling {
+        Tiling { at_ns, spans: Vec::new() }
+    }
+
+    /// Where the next span begins.
+    pub fn at_ns(&self) -> u64 {
+        self.at_ns
+    }
+
+    /// A span like this one, from the end of the last one until `to_ns`; nothing if that is not later.
+    pub fn until(&mut self, to_ns: u64, like: Span) {
+        if to_ns <= self.at_ns {
+            return;
+        }
+        let span = Span { from_ns: self.at_ns, to_ns, ..like };
+        self.at_ns = to_ns;
+        match self.spans.last_mut() {
+            Some(last) if say_the_same(last, &span) => last.to_ns = to_ns,
+            _ => self.spans.push(span),
+        }
+    }
+
+    /// The spans, up to `to_ns`; what is missing is not explained.
+    pub fn finish(mut self, to_ns: u64) -> Vec<Span> {
+        self.until(to_ns, nothing());
+        if self.spans.len() > SPANS_MAX { coarser(&self.spans) } else { self.spans }
+    }
+}
+
+/// A span that says nothing.
+pub fn nothing() -> Span {
+    Span {
+        from_ns: 0,
+        to_ns: 0,
+        cause: Cause::NotExplained,
+        tid: 0,
+        cpu: None,
+        by_tid: 0,
+        by_pid: 0,
+        detail: 0,
+        behind: 0,
+    }
+}
+
+/// The same time, in at most about [`SPANS_MAX`] spans: in each part the time of each cause is right, not its order.
+fn coarser(spans: &[Span]) -> Vec<Span> {
+    let (Some(first), Some(last)) = (spans.first(), spans.last()) else { return Vec::new() };
+    let part_ns = (last.to_ns - first.from_ns).div_ceil(PARTS).max(1);
+    let mut tiling = Tiling::new(first.from_ns);
+    let mut part: Vec<Span> = Vec::new();
+    for span in spans {
+        if (span.from_ns - first.from_ns) / part_ns != (tiling.at_ns - first.from_ns) / part_ns {
+            lay(&mut part, &mut tiling);
+        }
+        match part.iter_mut().find(|other| other.cause == span.cause && other.tid == span.tid) {
+            Some(other) => other.to_ns += span.length_ns(),
+            None => part.push(*span),
+        }
+    }
+    lay(&mut part, &mut tiling);
+    tiling.spans
+}
+
+/// Lays a part's spans, each as long as all of its kind together.
+fn lay(part: &mut Vec<Span>, tiling: &mut Tiling) {
+    for span in part.drain(..) {
+        tiling.until(tiling.at_ns + span.length_ns(), span);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn span(cause: Cause) -> Span {
+        Span { cause, ..nothing() }
+    }
+
+    #[test]
+    fn spans_lie_end_to_end_and_what_says_the_same_is_one() {
+        let mut tiling = Tiling::new(10);
+        tiling.until(20, span(Cause::OnCpu));
+        tiling.until(15, span(Cause::Disk));
+        tiling.until(30, span(Cause::OnCpu));
+        tiling.until(40, span(Cause::Disk));
+        let spans = tiling.finish(50);
+        let parts: Vec<_> = spans.iter().map(|span| (span.from_ns, span.to_ns, span.cause)).collect();
+        assert_eq!(parts, [(10, 30, Cause::OnCpu), (30, 40, Cause::Disk), (40, 50, Cause::NotExplained)]);
+    }
+
+    #[test]
+    fn a_timeline_of_very_many_spans_gets_coarser_and_its_sums_stay() {
+        let mut tiling = Tiling::new(0);
+        for index in 0..100_000 {
+            tiling.until(index * 10 + 3, span(Cause::OnCpu));
+            tiling.until(index * 10 + 10, span(Cause::RunQueue));
+        }
+        let spans = tiling.finish(1_000_000);
+        assert!(spans.len() <= SPANS_MAX);
+        let on_cpu_ns: u64 = spans.iter().filter(|span| span.cause == Cause::OnCpu).map(Span::length_ns).sum();
+        assert_eq!(on_cpu_ns, 300_000);
+        assert!(spans.windows(2).all(|pair| pair[0].to_ns == pair[1].from_ns));
+        assert_eq!((spans[0].from_ns, spans[spans.len() - 1].to_ns), (0, 1_000_000));
+    }
+}

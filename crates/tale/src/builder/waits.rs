@@ -1,0 +1,102 @@
+//! Waits of a thread in the kernel that lie over its states: page faults, locks, reclaim.
+
+use crate::builder::fact::{Fact, Track};
+use crate::cause::Cause;
+use crate::record::Task;
+
+/// Waits in the kernel that have a begin and an end.
+#[derive(Debug, Default)]
+pub struct Waits {
+    pub track: Track,
+    since_ns: u64,
+    what: u64,
+    by: Task,
+}
+
+impl Waits {
+    /// One begins; `what` is waited for, which `by` holds.
+    pub fn begin(&mut self, at_ns: u64, what: u64, by: Task) {
+        (self.since_ns, self.what, self.by) = (at_ns, what, by);
+    }
+
+    /// It ends.
+    pub fn end(&mut self, at_ns: u64, cause: Cause) {
+        if self.since_ns != 0 {
+            self.track.push(Fact { by: self.by, ..Fact::of(cause, self.since_ns, at_ns, self.what) });
+        }
+        self.since_ns = 0;
+    }
+
+    /// What is waited for now.
+    pub fn what(&self) -> Option<(u64, Task)> {
+        (self.since_ns != 0).then_some((self.what, self.by))
+    }
+}
+
+/// Page faults. Where their ends cannot be seen, a fault lasts until the thread's next record if that comes so soon that
+/// there was time for nothing else.
+#[derive(Debug, Default)]
+pub struct Faults {
+    pub track: Track,
+    since_ns: u64,
+    address: u64,
+    /// Set once an end was seen.
+    ends_are_seen: bool,
+}
+
+/// What comes this soon after a fault's begin ends it.
+const FAULT_AT_MOST_NS: u64 = 10_000;
+/// A fault on the next huge page, or one in which the thread sleeps, ends one that began at most so long ago.
+const LONG_FAULT_AT_MOST_NS: u64 = 10_000_000;
+/// log2 of the size of a huge page.
+const HUGE_PAGE_BITS: u32 = 21;
+
+impl Faults {
+    /// One begins.
+    pub fn begin(&mut self, at_ns: u64, address: u64) {
+        let is_next_huge_page = address >> HUGE_PAGE_BITS == (self.address >> HUGE_PAGE_BITS) + 1;
+        let at_most_ns = if is_next_huge_page { LONG_FAULT_AT_MOST_NS } else { FAULT_AT_MOST_NS };
+        self.end_unseen(at_ns, at_most_ns);
+        (self.since_ns, self.address) = (at_ns, address);
+    }
+
+    /// It ends.
+    pub fn end(&mut self, at_ns: u64) {
+        self.ends_are_seen = true;
+        self.end_here(at_ns);
+    }
+
+    fn end_here(&mut self, at_ns: u64) {
+        if self.since_ns != 0 {
+            self.track.push(Fact::of(Cause::PageFault, self.since_ns, at_ns, self.address));
+        }
+        self.since_ns = 0;
+    }
+
+    fn end_unseen(&mut self, at_ns: u64, at_most_ns: u64) {
+        if self.since_ns == 0 || self.ends_are_seen {
+            return;
+        }
+        if at_ns - self.since_ns <= at_most_ns {
+            self.end_here(at_ns);
+        }
+        self.since_ns = 0;
+    }
+
+    /// The thread does something that it does not in a fault.
+    pub fn goes_on(&mut self, at_ns: u64) {
+        self.end_unseen(at_ns, FAULT_AT_MOST_NS);
+    }
+
+    /// The thread leaves the CPU, maybe because of the fault.
+    pub fn leaves(&mut self, at_ns: u64) {
+        if self.since_ns != 0 && !self.ends_are_seen && at_ns - self.since_ns <= FAULT_AT_MOST_NS {
+            self.track.push(Fact::of(Cause::PageFault, self.since_ns, at_ns, self.address));
+        }
+    }
+
+    /// Whether the thread is in a fault now.
+    pub fn is_in_one(&self) -> bool {
+        self.since_ns != 0
+    }
+}

@@ -1,0 +1,194 @@
+//! What is known while a trace goes on: threads, sockets, requests under way, CPUs and processes.
+
+use std::collections::VecDeque;
+
+use rustc_hash::FxHashMap;
+
+use crate::builder::machine::Machine;
+use crate::builder::request::{Id, Request, Requests};
+use crate::builder::settings::{Counts, Settings};
+use crate::builder::socket::Socket;
+use crate::builder::thread::Thread;
+use crate::record::{Kind, Record, Task};
+
+/// The most threads and sockets that are kept. Of more, those that were not heard of for longest are forgotten.
+const THREADS_MAX: usize = 16_384;
+const SOCKETS_MAX: usize = 65_536;
+/// The most requests that ended and are not given out.
+const CLOSED_MAX: usize = 65_536;
+
+/// All that a builder knows.
+#[derive(Debug)]
+pub struct World {
+    pub settings: Settings,
+    pub counts: Counts,
+    /// The last record's time, or later.
+    pub now_ns: u64,
+    /// From here on everything is known.
+    pub known_from_ns: u64,
+    pub threads: FxHashMap<u32, Thread>,
+    pub sockets: FxHashMap<u64, Socket>,
+    pub requests: Requests,
+    pub machine: Machine,
+    /// Requests that the program itself emits, by number.
+    pub emitted: FxHashMap<u64, Id>,
+    /// Requests that were answered, and when to look whether more follows.
+    pub answered: VecDeque<(u64, Id)>,
+    /// Requests that ended, and when that was learned.
+    pub closed: VecDeque<(u64, Request)>,
+}
+
+impl World {
+    pub fn new(settings: Settings) -> World {
+        World {
+            settings,
+            counts: Counts::default(),
+            now_ns: 0,
+            known_from_ns: 0,
+            threads: FxHashMap::default(),
+            sockets: FxHashMap::default(),
+            requests: Requests::default(),
+            machine: Machine::default(),
+            emitted: FxHashMap::default(),
+            answered: VecDeque::new(),
+            closed: VecDeque::new(),
+        }
+    }
+
+    /// Takes in a record, the next in the order of time.
+    pub fn handle(&mut self, record: &Record) {
+        if self.now_ns == 0 {
+            self.known_from_ns = record.at_ns;
+        }
+        self.now_ns = self.now_ns.max(record.at_ns);
+        match record.kind {
+            Kind::Segment | Kind::Interrupt | Kind::Softirq | Kind::IdleLeft | Kind::Stolen => {
+                self.machine.cpu_mut(record.cpu).note(record);
+            }
+            Kind::Frozen | Kind::Throttled if record.task.tid != 0 => self.denied(record),
+            Kind::Frozen | Kind::Throttled | Kind::PauseBegan | Kind::PauseEnded => {
+                if !self.machine.note_process(record) {
+                    self.is_too_much(record);
+                }
+            }
+            Kind::DataReady
+            | Kind::Received
+            | Kind::Sent
+            | Kind::Transmitted
+            | Kind::Retransmitted
+            | Kind::SocketState => self.network(record),
+            Kind::RequestStarted => self.request_started(record),
+            Kind::RequestFinished => self.request_finished(record),
+            Kind::Acknowledged | Kind::DiskIssued => (),
+            _ => self.scheduling(record),
+        }
+    }
+
+    /// A record has no place here: what it is about is not told.
+    pub fn is_too_much(&mut self, record: &Record) {
+        self.counts.strange += 1;
+        self.known_from_ns = self.known_from_ns.max(record.at_ns);
+    }
+
+    /// The thread of a task.
+    pub fn thread(&mut self, task: Task) -> &mut Thread {
+        if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&task.tid) {
+            self.forget_threads();
+        }
+        let now_ns = self.now_ns;
+        let thread = self.threads.entry(task.tid).or_insert_with(|| Thread::new(task.pid, now_ns));
+        if task.pid != 0 {
+            thread.pid = task.pid;
+        }
+        thread
+    }
+
+    fn forget_threads(&mut self) {
+        let mut touched: Vec<u64> = self.threads.values().map(|thread| thread.touched_ns).collect();
+        let middle = touched.len() / 2;
+        let floor_ns = *touched.select_nth_unstable(middle).1;
+        self.threads.retain(|_, thread| thread.touched_ns > floor_ns);
+        self.known_from_ns = self.known_from_ns.max(floor_ns + 1);
+    }
+
+    /// The socket with this cookie.
+    pub fn socket(&mut self, cookie: u64) -> &mut Socket {
+        if self.sockets.len() >= SOCKETS_MAX && !self.sockets.contains_key(&cookie) {
+            self.forget_sockets();
+        }
+        let now_ns = self.now_ns;
+        let socket = self.sockets.entry(cookie).or_default();
+        socket.touched_ns = now_ns;
+        socket
+    }
+
+    fn forget_sockets(&mut self) {
+        let mut touched: Vec<u64> = self.sockets.values().map(|socket| socket.touched_ns).collect();
+        let middle = touched.len() / 2;
+        let floor_ns = *touched.select_nth_unstable(middle).1;
+        let old = |(cookie, socket): (&u64, &Socket)| (socket.touched_ns <= floor_ns).then_some(*cookie);
+        let forgotten: Vec<u64> = self.sockets.iter().filter_map(old).collect();
+        forgotten.into_iter().for_each(|cookie| self.close_socket(cookie));
+    }
+
+    /// A request's thread, or nobody's, takes it up: `request` is no longer waited for on its socket.
+    pub fn set_aside(&mut self, id: Id) {
+        let Some(request) = self.requests.get(id) else { return };
+        let (cookie, is_open) = (request.socket, request.is_open());
+        let waits_for_sent = request.end_seq.is_none() && self.settings.kinds.has(Kind::Sent);
+        if is_open {
+            self.counts.unanswered += 1;
+            self.requests.remove(id);
+        } else if request.unsent == 0 && !waits_for_sent {
+            self.close(id);
+        } else if let Some(oldest) = self.socket(cookie).leaves_later(id) {
+            self.close(oldest);
+        }
+    }
+
+    /// A connection is over.
+    pub fn close_socket(&mut self, cookie: u64) {
+        self.close_leaving(cookie);
+        let Some(socket) = self.sockets.remove(&cookie) else { return };
+        if self.requests.is_open(socket.request) {
+            self.counts.unanswered += 1;
+            self.requests.remove(socket.request);
+        }
+        self.close(socket.request);
+    }
+
+    /// Nothing more leaves from this socket.
+    pub fn close_leaving(&mut self, cookie: u64) {
+        while let Some(id) = self.sockets.get(&cookie).and_then(Socket::first_leaving) {
+            self.sockets.entry(cookie).and_modify(Socket::forget_first_leaving);
+            self.close(id);
+        }
+    }
+
+    /// Nothing more happens to this request.
+    pub fn close(&mut self, id: Id) {
+        let Some(request) = self.requests.remove(id) else { return };
+        if self.closed.len() == CLOSED_MAX {
+            self.closed.pop_front();
+            self.counts.given_up += 1;
+        }
+        self.closed.push_back((self.now_ns, request));
+    }
+
+    /// Bytes that all this takes.
+    pub fn bytes(&self) -> usize {
+        self.threads.capacity() * size_of::<(u32, Thread)>()
+            + self.threads.values().map(Thread::bytes).sum::<usize>()
+            + self.sockets.capacity() * size_of::<(u64, Socket)>()
+            + self.requests.bytes()
+            + self.machine.bytes()
+            + self.emitted.capacity() * size_of::<(u64, Id)>()
+            + self.answered.capacity() * size_of::<(u64, Id)>()
+            + self.closed.capacity() * size_of::<(u64, Request)>()
+    }
+
+    /// Facts that the history has.
+    pub fn facts(&self) -> usize {
+        self.threads.values().map(Thread::facts).sum::<usize>() + self.machine.facts()
+    }
+}

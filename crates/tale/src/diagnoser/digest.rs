@@ -1,0 +1,74 @@
+//! What is kept of a request whose timeline is not.
+
+use crate::cause::Cause;
+use crate::diagnoser::normal::{Times, place};
+use crate::record::Task;
+use crate::timeline::{Span, Timeline};
+
+/// Who or what was behind a part of a request's time.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Clue {
+    pub cause: Cause,
+    pub by: Task,
+    pub detail: u64,
+    /// All together, and the longest at once.
+    pub sum_ns: u64,
+    pub longest_ns: u64,
+}
+
+/// Clues of a request that are kept: those that took most.
+const CLUES: usize = 5;
+/// Clues of a request that are told apart.
+const CLUES_AT_MOST: usize = 64;
+
+/// A request in short.
+#[derive(Debug, Clone)]
+pub struct Digest {
+    pub request: u64,
+    pub latency_ns: u64,
+    pub times: Times,
+    pub clues: Vec<Clue>,
+}
+
+/// What a timeline's time went to.
+pub fn times_of(timeline: &Timeline) -> Times {
+    let mut times = Times::default();
+    timeline.spans.iter().for_each(|span| times[place(span.cause)] += span.length_ns());
+    times
+}
+
+impl Digest {
+    pub fn of(timeline: &Timeline, times: Times) -> Digest {
+        let mut clues: Vec<Clue> = Vec::new();
+        for span in &timeline.spans {
+            let clue = clue_of(span);
+            let same = |other: &&mut Clue| (other.cause, other.by, other.detail) == (clue.cause, clue.by, clue.detail);
+            if let Some(known) = clues.iter_mut().find(same) {
+                known.sum_ns += clue.sum_ns;
+                known.longest_ns = known.longest_ns.max(clue.longest_ns);
+            } else if clues.len() < CLUES_AT_MOST {
+                clues.push(clue);
+            }
+        }
+        clues.sort_unstable_by_key(|clue| std::cmp::Reverse(clue.sum_ns));
+        clues.truncate(CLUES);
+        clues.shrink_to_fit();
+        Digest { request: timeline.request, latency_ns: timeline.latency_ns(), times, clues }
+    }
+}
+
+/// The clue that a span is. Details that differ each time are left out, and of a busy CPU the process counts.
+fn clue_of(span: &Span) -> Clue {
+    let by = match span.cause {
+        Cause::RunQueue if span.by_pid != 0 => Task { tid: 0, pid: span.by_pid },
+        Cause::OnCpu | Cause::Downstream => Task::default(),
+        _ => Task { tid: span.by_tid, pid: span.by_pid },
+    };
+    let detail = match span.cause {
+        Cause::PageFault | Cause::ServiceQueue => 0,
+        // A power of two: how much it was, about.
+        Cause::SendBuffer => span.detail.next_power_of_two(),
+        _ => span.detail,
+    };
+    Clue { cause: span.cause, by, detail, sum_ns: span.length_ns(), longest_ns: span.length_ns() }
+}

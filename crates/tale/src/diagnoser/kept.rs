@@ -1,0 +1,84 @@
+//! Timelines that are kept: the slowest, and of each cause those that it took most of.
+
+use std::cmp::Reverse;
+
+use crate::cause::Cause;
+use crate::diagnoser::normal::{Times, place};
+use crate::timeline::Timeline;
+
+/// Timelines kept for each cause.
+const OF_EACH_CAUSE: usize = 3;
+
+/// The timelines with the highest scores.
+#[derive(Debug, Default)]
+struct Best {
+    timelines: Vec<(u64, Timeline)>,
+}
+
+impl Best {
+    /// Whether one with this score would be kept, of `most`.
+    fn wants(&self, score: u64, most: usize) -> bool {
+        score > 0 && (self.timelines.len() < most || self.timelines.last().is_some_and(|(last, _)| *last < score))
+    }
+
+    fn keep(&mut self, score: u64, timeline: &Timeline, most: usize) {
+        if !self.wants(score, most) {
+            return;
+        }
+        let at = self.timelines.partition_point(|(other, _)| *other >= score);
+        self.timelines.insert(at, (score, timeline.clone()));
+        self.timelines.truncate(most);
+    }
+}
+
+/// Timelines that may be asked for.
+#[derive(Debug)]
+pub struct Kept {
+    slowest: Best,
+    slowest_count: usize,
+    causes: Vec<Best>,
+}
+
+impl Kept {
+    pub fn new(slowest_count: usize) -> Kept {
+        let causes = Cause::ALL.iter().map(|_| Best::default()).collect();
+        Kept { slowest: Best::default(), slowest_count, causes }
+    }
+
+    /// Keeps a timeline, if it is one to be kept.
+    pub fn consider(&mut self, timeline: &Timeline, times: &Times) {
+        self.slowest.keep(timeline.latency_ns(), timeline, self.slowest_count);
+        for (best, time_ns) in self.causes.iter_mut().zip(times) {
+            best.keep(*time_ns, timeline, OF_EACH_CAUSE);
+        }
+    }
+
+    /// The slowest requests, the slowest first.
+    pub fn slowest(&self) -> impl Iterator<Item = &Timeline> {
+        self.slowest.timelines.iter().map(|(_, timeline)| timeline)
+    }
+
+    /// The timelines that a cause took most of, and the slowest, each once.
+    pub fn of_cause(&self, cause: Cause) -> Vec<&Timeline> {
+        let own = self.causes[place(cause)].timelines.iter().map(|(_, timeline)| timeline);
+        let mut all: Vec<&Timeline> = own.chain(self.slowest()).collect();
+        all.sort_by_key(|timeline| (Reverse(timeline.of_cause_ns(cause)), timeline.request));
+        all.dedup_by_key(|timeline| timeline.request);
+        all
+    }
+
+    /// The timeline of this request, if it was kept.
+    pub fn find(&self, request: u64) -> Option<&Timeline> {
+        let of_causes = self.causes.iter().flat_map(|best| best.timelines.iter().map(|(_, timeline)| timeline));
+        self.slowest().chain(of_causes).find(|timeline| timeline.request == request)
+    }
+
+    /// Bytes that they take.
+    pub fn bytes(&self) -> usize {
+        let bytes = |best: &Best| -> usize {
+            let spans = best.timelines.iter().map(|(_, timeline)| timeline.spans.capacity());
+            spans.map(|spans| spans * size_of::<crate::timeline::Span>() + size_of::<Timeline>()).sum()
+        };
+        self.causes.iter().map(bytes).sum::<usize>() + bytes(&self.slowest)
+    }
+}

@@ -1,0 +1,355 @@
+//! From timelines to a diagnosis: what made requests slow.
+//!
+//! Memory is bounded. Of each class of latency (a quarter of an octave) all requests count, and of its requests a sample
+//! is kept in short. So what is slow can be decided at the end. The slow ones are rare, and mostly all of them are kept.
+
+mod digest;
+mod histogram;
+mod kept;
+mod normal;
+mod words;
+
+use std::cmp::Reverse;
+use std::collections::BTreeMap;
+
+use crate::advice::advice;
+use crate::cause::Cause;
+use crate::diagnosis::{Bar, Diagnosis, Finding};
+use crate::record::{Kind, Kinds};
+use crate::timeline::Timeline;
+
+use digest::{Clue, Digest, times_of};
+use histogram::{Histogram, bucket, first_of};
+use kept::Kept;
+use normal::{Normal, Normals, Times, most_of, place};
+pub use words::{Names, time};
+
+/// log2 of the classes of latency an octave.
+const CLASS_BITS: u32 = 2;
+/// Requests of a class that are kept in short.
+const DIGESTS: usize = 128;
+/// Examples of a finding.
+const EXAMPLES: usize = 3;
+/// Sentences of evidence about who or what it was.
+const SENTENCES: usize = 3;
+
+/// What slow means.
+#[derive(Debug, Clone, Copy, PartialEq)]
+pub enum Objective {
+    /// Slower than this.
+    Latency(u64),
+    /// Slower than this share of requests, for example 0.99.
+    Percentile(f64),
+}
+
+/// How a diagnoser is set.
+#[derive(Debug, Clone, Copy)]
+pub struct DiagnoserSettings {
+    /// What slow means.
+    pub objective: Objective,
+    /// What the kernel records.
+    pub kinds: Kinds,
+    /// How many of the slowest requests are kept with their timelines.
+    pub slowest: usize,
+}
+
+impl Default for DiagnoserSettings {
+    fn default() -> DiagnoserSettings {
+        DiagnoserSettings { objective: Objective::Percentile(0.99), kinds: Kinds::all(), slowest: 50 }
+    }
+}
+
+/// Requests of about the same latency.
+#[derive(Debug, Default)]
+struct Class {
+    requests: u64,
+    times: Times,
+    digests: Vec<Digest>,
+}
+
+impl Class {
+    /// How many requests one that is kept stands for.
+    fn weight(&self) -> f64 {
+        self.requests as f64 / self.digests.len() as f64
+    }
+}
+
+/// Learns from timelines what made requests slow.
+#[derive(Debug)]
+pub struct Diagnoser {
+    settings: DiagnoserSettings,
+    latencies: Histogram,
+    normals: Normals,
+    normal_latencies: Histogram,
+    classes: BTreeMap<usize, Class>,
+    kept: Kept,
+    incomplete: u64,
+    slow: u64,
+    random: u64,
+}
+
+impl Diagnoser {
+    /// One that knows nothing yet.
+    pub fn new(settings: DiagnoserSettings) -> Diagnoser {
+        Diagnoser {
+            settings,
+            latencies: Histogram::default(),
+            normals: Normals::default(),
+            normal_latencies: Histogram::default(),
+            classes: BTreeMap::new(),
+            kept: Kept::new(settings.slowest),
+            incomplete: 0,
+            slow: 0,
+            random: 0x9e37_79b9_7f4a_7c15,
+        }
+    }
+
+    /// Learns from a request.
+    pub fn add(&mut self, timeline: &Timeline) {
+        if timeline.incomplete.is_some() {
+            self.incomplete += 1;
+            return;
+        }
+        let (latency_ns, times) = (timeline.latency_ns(), times_of(timeline));
+        self.latencies.add(latency_ns);
+        // Under a percentile all but a few are normal, and medians do not mind the few.
+        if matches!(self.settings.objective, Objective::Latency(slo_ns) if latency_ns > slo_ns) {
+            self.slow += 1;
+        } else {
+            self.normals.add(&times);
+            self.normal_latencies.add(latency_ns);
+        }
+        self.kept.consider(timeline, &times);
+        self.sample(timeline, times);
+    }
+
+    fn sample(&mut self, timeline: &Timeline, times: Times) {
+        let class = self.classes.entry(bucket(timeline.latency_ns(), CLASS_BITS)).or_default();
+        class.requests += 1;
+        class.times.iter_mut().zip(times).for_each(|(sum, time_ns)| *sum = sum.saturating_add(time_ns));
+        if class.digests.len() < DIGESTS {
+            class.digests.push(Digest::of(timeline, times));
+            return;
+        }
+        // Each request of the class is kept with the same probability.
+        self.random ^= self.random << 13;
+        self.random ^= self.random >> 7;
+        self.random ^= self.random << 17;
+        let place = (self.random % class.requests) as usize;
+        if place < DIGESTS {
+            class.digests[place] = Digest::of(timeline, times);
+        }
+    }
+
+    /// The objective; where a percentile is one, what it is by now.
+    pub fn slo_ns(&self) -> u64 {
+        match self.settings.objective {
+            Objective::Latency(slo_ns) => slo_ns,
+            Objective::Percentile(share) => self.latencies.at(share),
+        }
+    }
+
+    /// The cause that is claimed for a request: it explains most of its time above the normal. None if the request is not
+    /// slow, not whole, or if no cause does.
+    pub fn claim(&self, timeline: &Timeline) -> Option<Cause> {
+        claim(&self.normals.normal(), self.slo_ns(), timeline)
+    }
+
+    /// The slowest requests, the slowest first.
+    pub fn slowest(&self) -> impl Iterator<Item = &Timeline> {
+        self.kept.slowest()
+    }
+
+    /// The timeline of a request, if it is one of the slowest or an example.
+    pub fn timeline(&self, request: u64) -> Option<&Timeline> {
+        self.kept.find(request)
+    }
+
+    /// The distribution of latency, with what the time went to.
+    pub fn bars(&self) -> Vec<Bar> {
+        let bar = |(index, class): (&usize, &Class)| Bar {
+            from_ns: first_of(*index, CLASS_BITS),
+            to_ns: first_of(*index + 1, CLASS_BITS),
+            requests: class.requests,
+            causes: Cause::ALL.into_iter().zip(class.times).filter(|(_, sum_ns)| *sum_ns > 0).collect(),
+        };
+        self.classes.iter().map(bar).collect()
+    }
+
+    /// Bytes that it takes, about.
+    pub fn bytes(&self) -> usize {
+        let digests: usize = self.classes.values().map(|class| class.digests.capacity()).sum();
+        self.kept.bytes() + digests * (size_of::<Digest>() + 5 * size_of::<Clue>()) + (1 << 20)
+    }
+
+    /// What made requests slow. `names` says what threads and processes are called.
+    pub fn diagnose(&self, names: Names) -> Diagnosis {
+        let tail = Tail::of(self);
+        let is_exact = matches!(self.settings.objective, Objective::Latency(_));
+        let mut findings: Vec<Finding> = tail.findings(self, names).collect();
+        findings.sort_by_key(|finding| (Reverse(finding.tail_ns), finding.cause));
+        Diagnosis {
+            requests: self.latencies.total(),
+            slow: if is_exact { self.slow } else { tail.slow.round() as u64 },
+            mixed: tail.mixed.round() as u64,
+            incomplete: self.incomplete,
+            normal_ns: self.normal_latencies.at(0.5),
+            tail_ns: tail.sum_ns().round() as u64,
+            slo_ns: self.slo_ns(),
+            findings,
+            cannot_tell: cannot_tell(self.settings.kinds),
+        }
+    }
+}
+
+fn claim(normal: &Normal, slo_ns: u64, timeline: &Timeline) -> Option<Cause> {
+    if timeline.incomplete.is_some() || timeline.latency_ns() <= slo_ns {
+        return None;
+    }
+    most_of(&normal.above(&times_of(timeline)))
+}
+
+/// The causes that cannot be told where only `kinds` are recorded, and why.
+fn cannot_tell(kinds: Kinds) -> Vec<(Cause, String)> {
+    let missing = |cause: Cause| {
+        let kinds: Vec<String> =
+            cause.needs().iter().filter(|kind| !kinds.has(**kind)).map(|kind: &Kind| format!("{kind:?}")).collect();
+        (!kinds.is_empty()).then(|| (cause, format!("no records of this kind: {}", kinds.join(", "))))
+    };
+    Cause::ALL.into_iter().filter_map(missing).collect()
+}
+
+/// What slow requests have above the normal.
+struct Tail<'a> {
+    normal: Normal,
+    slo_ns: u64,
+    slow: f64,
+    mixed: f64,
+    by_cause: Vec<Share<'a>>,
+}
+
+/// One cause's part of it.
+#[derive(Default)]
+struct Share<'a> {
+    tail_ns: f64,
+    /// Requests for which it is claimed.
+    claimed: f64,
+    /// Those of them that are kept, with what it takes above the normal.
+    examples: Vec<(u64, &'a Digest)>,
+    /// Slow requests in which it takes anything above the normal.
+    requests: f64,
+    clues: Vec<(Clue, f64)>,
+}
+
+impl<'a> Tail<'a> {
+    fn of(diagnoser: &'a Diagnoser) -> Tail<'a> {
+        let mut tail = Tail {
+            normal: diagnoser.normals.normal(),
+            slo_ns: diagnoser.slo_ns(),
+            slow: 0.0,
+            mixed: 0.0,
+            by_cause: Cause::ALL.iter().map(|_| Share::default()).collect(),
+        };
+        for class in diagnoser.classes.values() {
+            class.digests.iter().for_each(|digest| tail.add(digest, class.weight()));
+        }
+        tail
+    }
+
+    fn add(&mut self, digest: &'a Digest, weight: f64) {
+        if digest.latency_ns <= self.slo_ns {
+            return;
+        }
+        self.slow += weight;
+        let above = self.normal.above(&digest.times);
+        match most_of(&above) {
+            Some(cause) => {
+                let share = &mut self.by_cause[place(cause)];
+                share.claimed += weight;
+                share.examples.push((above[place(cause)], digest));
+            }
+            None => self.mixed += weight,
+        }
+        for (share, above_ns) in self.by_cause.iter_mut().zip(above).filter(|(_, above_ns)| *above_ns > 0) {
+            share.tail_ns += above_ns as f64 * weight;
+            share.requests += weight;
+        }
+        for clue in digest.clues.iter().filter(|clue| above[place(clue.cause)] > 0) {
+            self.by_cause[place(clue.cause)].note(clue, weight);
+        }
+    }
+
+    fn sum_ns(&self) -> f64 {
+        self.by_cause.iter().map(|share| share.tail_ns).sum()
+    }
+
+    fn findings(&self, diagnoser: &Diagnoser, names: Names) -> impl Iterator<Item = Finding> {
+        let sum_ns = self.sum_ns();
+        let shares = Cause::ALL.into_iter().zip(&self.by_cause).filter(|(_, share)| share.tail_ns >= 1.0);
+        shares.map(move |(cause, share)| {
+            let detail = share.first_clue().map_or(0, |clue| clue.detail);
+            Finding {
+                cause,
+                requests: share.claimed.round() as u64,
+                tail_ns: share.tail_ns.round() as u64,
+                share: share.tail_ns / sum_ns,
+                examples: self.examples(cause, share, diagnoser),
+                evidence: share.evidence(self.slow, names),
+                advice: advice(cause, detail).to_owned(),
+            }
+        })
+    }
+
+    /// Requests for which the cause is claimed: first those whose timelines are kept, then the clearest.
+    fn examples(&self, cause: Cause, share: &Share, diagnoser: &Diagnoser) -> Vec<u64> {
+        let is_clear = |timeline: &&&Timeline| claim(&self.normal, self.slo_ns, timeline) == Some(cause);
+        let kept = diagnoser.kept.of_cause(cause);
+        let mut examples: Vec<u64> = kept.iter().filter(is_clear).map(|timeline| timeline.request).collect();
+        let mut others: Vec<&(u64, &Digest)> = share.examples.iter().collect();
+        others.sort_by_key(|(above_ns, digest)| (Reverse(*above_ns), digest.request));
+        for (_, digest) in others {
+            if !examples.contains(&digest.request) {
+                examples.push(digest.request);
+            }
+        }
+        examples.truncate(EXAMPLES);
+        examples
+    }
+}
+
+impl Share<'_> {
+    fn note(&mut self, clue: &Clue, weight: f64) {
+        let same = |(other, _): &&mut (Clue, f64)| (other.by, other.detail) == (clue.by, clue.detail);
+        match self.clues.iter_mut().find(same) {
+            Some((known, sum_ns)) => {
+                known.longest_ns = known.longest_ns.max(clue.longest_ns);
+                *sum_ns += clue.sum_ns as f64 * weight;
+            }
+            None => self.clues.push((*clue, clue.sum_ns as f64 * weight)),
+        }
+    }
+
+    fn sorted_clues(&self) -> Vec<&(Clue, f64)> {
+        let mut clues: Vec<&(Clue, f64)> = self.clues.iter().collect();
+        clues.sort_by(|one, other| other.1.total_cmp(&one.1).then(one.0.detail.cmp(&other.0.detail)));
+        clues
+    }
+
+    fn first_clue(&self) -> Option<&Clue> {
+        self.sorted_clues().first().map(|(clue, _)| clue)
+    }
+
+    fn evidence(&self, slow: f64, names: Names) -> Vec<String> {
+        let mean_ns = (self.tail_ns / self.requests).round() as u64;
+        let first = format!(
+            "in {:.0} of {slow:.0} slow requests, {} above the normal on average",
+            self.requests,
+            time(mean_ns)
+        );
+        let clues = self.sorted_clues().into_iter().take(SENTENCES).map(|(clue, sum_ns)| {
+            let times = format!("{} together, {} at once", time(sum_ns.round() as u64), time(clue.longest_ns));
+            format!("{}: {times}", words::what(clue, names))
+        });
+        std::iter::once(first).chain(clues).collect()
+    }
+}

@@ -1,0 +1,106 @@
+//! What is normal, and what of a slow request's time is above it.
+
+use crate::cause::Cause;
+use crate::diagnoser::histogram::Histogram;
+
+/// A time for each cause.
+pub type Times = [u64; Cause::ALL.len()];
+
+/// What each cause usually takes: medians of requests that were not slow.
+///
+/// Work on a CPU counts as one, whether batch ran beside it or not: what it takes longer beside batch is what batch cost.
+#[derive(Debug, Clone, Default)]
+pub struct Normal {
+    times: Times,
+}
+
+/// The cause's place in [`Times`].
+pub fn place(cause: Cause) -> usize {
+    cause as usize
+}
+
+impl Normal {
+    /// What `times` have above the normal, by cause.
+    pub fn above(&self, times: &Times) -> Times {
+        let mut above = Times::default();
+        for (index, time_ns) in times.iter().enumerate() {
+            above[index] = time_ns.saturating_sub(self.times[index]);
+        }
+        let (alone, beside) = (place(Cause::OnCpu), place(Cause::Sibling));
+        let longer_ns = (times[alone] + times[beside]).saturating_sub(self.times[alone]);
+        above[beside] = longer_ns.min(times[beside]);
+        above[alone] = longer_ns - above[beside];
+        above
+    }
+}
+
+/// Learns what is normal.
+#[derive(Debug, Clone)]
+pub struct Normals {
+    causes: Vec<Histogram>,
+}
+
+impl Default for Normals {
+    fn default() -> Normals {
+        Normals { causes: vec![Histogram::default(); Cause::ALL.len()] }
+    }
+}
+
+impl Normals {
+    /// Adds a request that was not slow.
+    pub fn add(&mut self, times: &Times) {
+        for (index, histogram) in self.causes.iter_mut().enumerate() {
+            let beside_ns = if index == place(Cause::OnCpu) { times[place(Cause::Sibling)] } else { 0 };
+            histogram.add(times[index] + beside_ns);
+        }
+    }
+
+    /// What is normal by now.
+    pub fn normal(&self) -> Normal {
+        let mut normal = Normal::default();
+        for (time_ns, histogram) in normal.times.iter_mut().zip(&self.causes) {
+            *time_ns = histogram.at(0.5);
+        }
+        normal
+    }
+}
+
+/// The cause that explains most of the time above the normal; none if no cause explains more than half of it.
+pub fn most_of(above: &Times) -> Option<Cause> {
+    let tail_ns: u64 = above.iter().sum();
+    Cause::ALL.into_iter().find(|cause| above[place(*cause)] > tail_ns / 2)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn times(of: &[(Cause, u64)]) -> Times {
+        let mut times = Times::default();
+        of.iter().for_each(|(cause, time_ns)| times[place(*cause)] = *time_ns);
+        times
+    }
+
+    #[test]
+    fn places_are_those_of_the_list() {
+        assert!(Cause::ALL.into_iter().enumerate().all(|(index, cause)| place(cause) == index));
+    }
+
+    #[test]
+    fn batch_cost_what_work_beside_it_took_longer() {
+        let mut normals = Normals::default();
+        (0..9).for_each(|_| normals.add(&times(&[(Cause::OnCpu, 1_000)])));
+        let above = normals.normal().above(&times(&[(Cause::OnCpu, 200), (Cause::Sibling, 1_500)]));
+        let most_ns = normals.normal().times[place(Cause::OnCpu)];
+        assert_eq!((above[place(Cause::OnCpu)], above[place(Cause::Sibling)]), (0, 1_700 - most_ns));
+        let above = normals.normal().above(&times(&[(Cause::OnCpu, 9_000), (Cause::Sibling, 100)]));
+        assert_eq!((above[place(Cause::OnCpu)], above[place(Cause::Sibling)]), (9_000 - most_ns, 100));
+    }
+
+    #[test]
+    fn a_cause_is_claimed_if_it_explains_most() {
+        assert_eq!(most_of(&times(&[(Cause::Disk, 51), (Cause::Lock, 49)])), Some(Cause::Disk));
+        assert_eq!(most_of(&times(&[(Cause::Disk, 50), (Cause::Lock, 50)])), None);
+        assert_eq!(most_of(&Times::default()), None);
+    }
+}

@@ -1,0 +1,111 @@
+//! Evidence in words.
+
+use crate::builder::SOFTIRQ;
+use crate::cause::Cause;
+use crate::diagnoser::digest::Clue;
+use crate::record::{Task, pause};
+
+/// What a thread or process is called; none if that is not known.
+pub type Names<'a> = &'a dyn Fn(Task) -> Option<String>;
+
+/// A time, in a unit that suits it.
+pub fn time(ns: u64) -> String {
+    match ns {
+        0..1_000 => format!("{ns} ns"),
+        1_000..1_000_000 => format!("{:.1} µs", ns as f64 / 1e3),
+        1_000_000..1_000_000_000 => format!("{:.1} ms", ns as f64 / 1e6),
+        _ => format!("{:.2} s", ns as f64 / 1e9),
+    }
+}
+
+fn who(task: Task, names: Names) -> String {
+    let name = names(task).map(|name| format!("{name}, ")).unwrap_or_default();
+    match task {
+        Task { tid: 0, pid: 0 } => "nobody known".to_owned(),
+        Task { tid: 0, pid } => format!("{name}process {pid}"),
+        Task { tid, pid: 0 } => format!("{name}thread {tid}"),
+        Task { tid, pid } => format!("{name}thread {tid} of process {pid}"),
+    }
+}
+
+/// What was seen of a clue, without its times.
+pub fn what(clue: &Clue, names: Names) -> String {
+    let by = |verb: &str| format!("{} {verb}", who(clue.by, names));
+    let is_known = clue.by != Task::default();
+    match clue.cause {
+        Cause::OnCpu => "its own threads worked on it".to_owned(),
+        Cause::NetworkReceive => "its data came to the socket, and a thread was woken".to_owned(),
+        Cause::ServiceQueue => by("worked on others"),
+        Cause::RunQueue if is_known => by("had the CPU"),
+        Cause::RunQueue => "its thread was woken and did not run yet".to_owned(),
+        Cause::Migration => "its thread was moved to an idle CPU".to_owned(),
+        Cause::IdleExit => format!("the CPU left idle state {}", clue.detail),
+        Cause::Interrupt => interrupt(clue.detail as u32),
+        Cause::Stolen => "the hypervisor's steal clock went on".to_owned(),
+        Cause::Sibling => format!("batch ran on CPU {} of the same core", clue.detail),
+        Cause::PageFault => "the kernel filled pages in".to_owned(),
+        Cause::Collection | Cause::Safepoint => pause_of(clue.detail as u32).to_owned(),
+        Cause::Lock if clue.detail != 0 => by(&format!("held the lock at {:#x}", clue.detail)),
+        Cause::Lock => by("held a lock"),
+        Cause::HandOver => by("woke it"),
+        Cause::Timer => "its thread slept until a time that it had set".to_owned(),
+        Cause::Disk => format!("disk {}:{} answered", clue.detail >> 20, clue.detail & 0xf_ffff),
+        Cause::Reclaim => "its thread freed memory to get some".to_owned(),
+        Cause::Throttled => "the group had used up its CPU quota".to_owned(),
+        Cause::Frozen if is_known => by("let it go on"),
+        Cause::Frozen => "the group was frozen".to_owned(),
+        Cause::SendBuffer => format!("up to {} bytes of the response waited to be sent", clue.detail),
+        Cause::Retransmission => "a segment of the response was sent again".to_owned(),
+        Cause::Downstream if clue.detail != 0 => format!("the service at port {} had not answered", clue.detail),
+        Cause::Downstream => "another service had not answered".to_owned(),
+        Cause::NotExplained => "no record tells".to_owned(),
+    }
+}
+
+fn interrupt(detail: u32) -> String {
+    const SOFTIRQS: [&str; 10] =
+        ["HI", "TIMER", "NET_TX", "NET_RX", "BLOCK", "IRQ_POLL", "TASKLET", "SCHED", "HRTIMER", "RCU"];
+    if detail & SOFTIRQ == 0 {
+        return format!("interrupt {detail} had the CPU");
+    }
+    let vector = detail & !SOFTIRQ;
+    let name = SOFTIRQS.get(vector as usize).map_or_else(|| vector.to_string(), |name| (*name).to_owned());
+    format!("softirq {name} had the CPU")
+}
+
+fn pause_of(kind: u32) -> &'static str {
+    match kind {
+        pause::YOUNG_COLLECTION => "the runtime collected young objects",
+        pause::FULL_COLLECTION => "the runtime collected the whole heap",
+        pause::SAFEPOINT => "the runtime stopped all threads",
+        pause::CLASS_LOADING => "the runtime loaded classes",
+        _ => "the runtime paused",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn who_and_what_is_named() {
+        let names = |task: Task| (task.pid == 900).then(|| "stress".to_owned());
+        let clue = |cause, by, detail| Clue { cause, by, detail, sum_ns: 0, longest_ns: 0 };
+        let hog = clue(Cause::RunQueue, Task { tid: 0, pid: 900 }, 0);
+        assert_eq!(what(&hog, &names), "stress, process 900 had the CPU");
+        let lock = clue(Cause::Lock, Task { tid: 6, pid: 100 }, 0xbeef);
+        assert_eq!(what(&lock, &names), "thread 6 of process 100 held the lock at 0xbeef");
+        let softirq = clue(Cause::Interrupt, Task::default(), u64::from(SOFTIRQ | 3));
+        assert_eq!(what(&softirq, &names), "softirq NET_RX had the CPU");
+        let disk = clue(Cause::Disk, Task::default(), 8 << 20 | 1);
+        assert_eq!(what(&disk, &names), "disk 8:1 answered");
+    }
+
+    #[test]
+    fn times_have_suitable_units() {
+        assert_eq!(
+            [time(999), time(1_500), time(40_300_000), time(2_000_000_000)],
+            ["999 ns", "1.5 µs", "40.3 ms", "2.00 s"]
+        );
+    }
+}

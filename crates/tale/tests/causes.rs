@@ -1,0 +1,299 @@
+//! Each cause, in a trace written by hand.
+
+mod common;
+
+use common::*;
+use sidelane_tale::cause::Cause::{self, *};
+use sidelane_tale::record::{Kind, leave, pause};
+use sidelane_tale::timeline::Span;
+
+/// What every such request begins with.
+const BEGIN: [(u64, u64, Cause); 3] = [(100, 102, NetworkReceive), (102, 110, RunQueue), (110, 120, OnCpu)];
+
+/// The spans of request 1 after it was taken up, which is told as it should be.
+#[track_caller]
+fn then(trace: &Trace) -> Vec<(u64, u64, Cause)> {
+    let timeline = trace.first();
+    assert_eq!(timeline.incomplete, None);
+    let mut parts = parts(&timeline);
+    assert_eq!(parts[..2], BEGIN[..2]);
+    assert_eq!((parts[2].0, parts[2].2), (110, OnCpu));
+    parts[2].0 = 120;
+    parts.drain(..2 + usize::from(parts[2].1 == 120));
+    parts
+}
+
+/// The span with this cause.
+#[track_caller]
+fn span(trace: &Trace, cause: Cause) -> Span {
+    trace.first().spans.into_iter().find(|span| span.cause == cause).expect("such a span")
+}
+
+#[test]
+fn a_thread_works_on_it() {
+    let mut trace = request_is_taken_up();
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace), [(120, 500, OnCpu)]);
+    assert_eq!(trace.first().latency_ns(), 400_000);
+}
+
+#[test]
+fn its_first_segment_came_before_the_last_of_its_data() {
+    let mut trace = request_is_taken_up();
+    trace.add(50, Kind::Segment, NOBODY, |record| record.detail = 5).ready(55, 7, 5);
+    answered(&mut trace, 500, 1);
+    let timeline = trace.first();
+    assert_eq!(timeline.arrived_ns, at(50));
+    assert_eq!(parts(&timeline)[..2], [(50, 100, NetworkReceive), (100, 102, NetworkReceive)]);
+}
+
+#[test]
+fn another_request_had_the_thread() {
+    let mut trace = request_is_taken_up();
+    trace.ready(130, 8, 20);
+    answered(&mut trace, 500, 1);
+    trace.received(510, 1, 8, 20, 2).started(510, 1, 8, 2, 130);
+    trace.transmitted(600, 8, 30).sent(600, 1, 8, 30, 2).finished(600, 1, 8, 2, 510);
+    let second = trace.timelines().into_iter().find(|timeline| timeline.request == 2).expect("it ended");
+    assert_eq!(parts(&second), [(130, 500, ServiceQueue), (500, 510, ServiceQueue), (510, 600, OnCpu)]);
+    assert_eq!((second.spans[0].behind, second.spans[0].by_tid), (1, 1));
+}
+
+#[test]
+fn another_thread_had_the_cpu() {
+    let mut trace = request_is_taken_up();
+    trace.switched(200, 1, 901, leave::PREEMPTED).switched(300, 901, 1, leave::PREEMPTED);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace), [(120, 200, OnCpu), (200, 300, RunQueue), (300, 500, OnCpu)]);
+    let waited = trace.first().spans.into_iter().rfind(|span| span.cause == RunQueue).expect("a wait");
+    assert_eq!((waited.by_tid, waited.by_pid), (901, STRANGER));
+}
+
+#[test]
+fn the_thread_was_moved() {
+    let mut trace = request_is_taken_up();
+    trace.switched(200, 1, 902, leave::PREEMPTED);
+    trace.add(205, Kind::Migrated, 1, |record| record.value = 1);
+    trace.comes(300, 1).on_cpu(1);
+    answered(&mut trace, 500, 1);
+    trace.records.iter_mut().filter(|record| record.at_ns >= at(400)).for_each(|record| record.cpu = 1);
+    assert_eq!(then(&trace)[1..3], [(200, 205, RunQueue), (205, 300, Migration)]);
+}
+
+#[test]
+fn its_cpu_was_idle_when_it_was_woken() {
+    let mut trace = request_is_taken_up();
+    trace.took(108, Kind::IdleLeft, NOBODY, 50, 1);
+    answered(&mut trace, 500, 1);
+    let parts = parts(&trace.first());
+    assert_eq!(parts[1..3], [(102, 108, IdleExit), (108, 110, RunQueue)]);
+}
+
+#[test]
+fn an_interrupt_had_the_cpu() {
+    let mut trace = request_is_taken_up();
+    trace.took(300, Kind::Softirq, NOBODY, 100, 3).took(260, Kind::Interrupt, NOBODY, 20, 40);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1..4], [(200, 240, Interrupt), (240, 260, Interrupt), (260, 300, Interrupt)]);
+}
+
+#[test]
+fn the_hypervisor_had_the_cpu() {
+    let mut trace = request_is_taken_up();
+    trace.took(300, Kind::Stolen, NOBODY, 100, 0).took(290, Kind::Interrupt, NOBODY, 20, 40);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace), [(120, 200, OnCpu), (200, 300, Stolen), (300, 500, OnCpu)]);
+}
+
+#[test]
+fn batch_ran_beside_it() {
+    let mut trace = request_is_taken_up();
+    trace.took(300, Kind::Overlap, 1, 100, 3);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace), [(120, 200, OnCpu), (200, 300, Sibling), (300, 500, OnCpu)]);
+}
+
+#[test]
+fn a_page_was_filled_in() {
+    let mut trace = request_is_taken_up();
+    trace.event(200, Kind::PageFault, 1, 1).event(300, Kind::PageFault, 1, 2);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace), [(120, 200, OnCpu), (200, 300, PageFault), (300, 500, OnCpu)]);
+}
+
+#[test]
+fn faults_whose_ends_are_not_seen_last_until_the_next_record_if_that_is_soon() {
+    let mut trace = request_is_taken_up();
+    for us in [200, 203, 206, 400] {
+        trace.event(us, Kind::PageFault, 1, 1);
+    }
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[..3], [(120, 200, OnCpu), (200, 206, PageFault), (206, 500, OnCpu)]);
+}
+
+#[test]
+fn the_runtime_paused() {
+    for (kind, cause) in [(pause::YOUNG_COLLECTION, Collection), (pause::CLASS_LOADING, Safepoint)] {
+        let mut trace = request_is_taken_up();
+        trace.event(200, Kind::PauseBegan, 5, kind);
+        trace.enters(205, 1, 202, 0xbeef).sleeps(210, 1);
+        trace.woken(400, 6, 1).event(395, Kind::PauseEnded, 5, kind).comes(410, 1).returns(411, 1);
+        answered(&mut trace, 500, 1);
+        let expected =
+            [(120, 210, OnCpu), (210, 395, cause), (395, 400, Lock), (400, 410, RunQueue), (410, 500, OnCpu)];
+        assert_eq!(then(&trace), expected);
+    }
+}
+
+#[test]
+fn another_thread_held_a_lock() {
+    let mut trace = request_is_taken_up();
+    trace.enters(200, 1, 202, 0xbeef).sleeps(210, 1);
+    trace.woken(400, 6, 1).comes(410, 1).returns(411, 1);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1..3], [(210, 400, Lock), (400, 410, RunQueue)]);
+    let lock = span(&trace, Lock);
+    assert_eq!((lock.by_tid, lock.by_pid, lock.detail), (6, SERVICE, 0xbeef));
+}
+
+#[test]
+fn the_kernel_had_a_lock_that_another_thread_held() {
+    let mut trace = request_is_taken_up();
+    trace.add(200, Kind::LockWaitBegan, 1, |record| (record.other, record.value) = (task(6), 0xfeed));
+    trace.switched(210, 1, NOBODY, leave::BLOCKED).woken(400, 6, 1).comes(400, 1).event(402, Kind::LockWaitEnded, 1, 0);
+    answered(&mut trace, 500, 1);
+    assert_eq!(trace.first().of_cause_ns(Lock), 202_000);
+    assert_eq!((span(&trace, Lock).by_tid, span(&trace, Lock).detail), (6, 0xfeed));
+}
+
+#[test]
+fn it_slept_until_another_thread_woke_it() {
+    let mut trace = request_is_taken_up();
+    trace.sleeps(210, 1).woken(400, 6, 1).comes(410, 1);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1], (210, 400, HandOver));
+    assert_eq!(span(&trace, HandOver).by_tid, 6);
+}
+
+#[test]
+fn the_program_slept() {
+    let mut trace = request_is_taken_up();
+    trace.enters(200, 1, 35, 0).sleeps(210, 1).woken(400, NOBODY, 1).comes(410, 1).returns(410, 1);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1], (210, 400, Timer));
+}
+
+#[test]
+fn a_disk_answered() {
+    let mut trace = request_is_taken_up();
+    trace.event(205, Kind::DiskIssued, 1, 8 << 20).switched(210, 1, NOBODY, leave::BLOCKED);
+    trace.event(398, Kind::DiskCompleted, 1, 8 << 20).woken(400, NOBODY, 1).comes(410, 1);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1], (210, 400, Disk));
+    assert_eq!(span(&trace, Disk).detail, 8 << 20);
+}
+
+#[test]
+fn the_kernel_freed_memory_in_a_page_fault() {
+    let mut trace = request_is_taken_up();
+    trace.event(200, Kind::PageFault, 1, 1).event(210, Kind::ReclaimBegan, 1, 0);
+    trace.event(290, Kind::ReclaimEnded, 1, 0).event(300, Kind::PageFault, 1, 2);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1..4], [(200, 210, PageFault), (210, 290, Reclaim), (290, 300, PageFault)]);
+}
+
+#[test]
+fn the_quota_was_used_up() {
+    let mut trace = request_is_taken_up();
+    trace.switched(200, 1, 901, leave::PREEMPTED).event(201, Kind::Throttled, 1, 1);
+    trace.event(300, Kind::Throttled, 1, 0).switched(310, 901, 1, leave::PREEMPTED);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1..4], [(200, 201, RunQueue), (201, 300, Throttled), (300, 310, RunQueue)]);
+}
+
+#[test]
+fn a_cpu_that_idles_while_the_thread_could_run_is_one_that_it_must_not_use() {
+    let mut trace = request_is_taken_up();
+    trace.switched(200, 1, NOBODY, leave::PREEMPTED).comes(300, 1);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1], (200, 300, Throttled));
+}
+
+#[test]
+fn it_was_frozen_or_stopped() {
+    let mut trace = request_is_taken_up();
+    trace.event(200, Kind::Frozen, 1, 1).sleeps(201, 1).event(300, Kind::Frozen, 1, 0).woken(300, 901, 1).comes(310, 1);
+    trace.switched(350, 1, NOBODY, leave::STOPPED).woken(400, 901, 1).comes(410, 1);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1], (201, 300, Frozen));
+    assert_eq!(then(&trace)[4], (350, 400, Frozen));
+}
+
+#[test]
+fn its_response_lay_in_the_send_buffer() {
+    let mut trace = request_is_taken_up();
+    trace.transmitted(300, 7, 10).sent(300, 1, 7, 10, 1).finished(300, 1, 7, 1, 120);
+    trace.sent(310, 1, 7, 30, 1).finished(310, 1, 7, 1, 120).sleeps(320, 1);
+    trace.event(40_300, Kind::Acknowledged, NOBODY, 10).transmitted(40_305, 7, 30);
+    assert_eq!(then(&trace), [(120, 310, OnCpu), (310, 40_305, SendBuffer)]);
+    assert_eq!(span(&trace, SendBuffer).detail, 20);
+    let timeline = trace.first();
+    assert_eq!((timeline.finished_ns, timeline.ended_ns), (at(310), at(40_305)));
+}
+
+#[test]
+fn a_segment_of_its_response_was_sent_again() {
+    let mut trace = request_is_taken_up();
+    answered(&mut trace, 500, 1).sleeps(510, 1);
+    trace.add(200_500, Kind::Retransmitted, NOBODY, |record| (record.socket, record.value) = (7, 10));
+    assert_eq!(then(&trace), [(120, 500, OnCpu), (500, 200_500, Retransmission)]);
+}
+
+#[test]
+fn another_service_was_asked() {
+    let mut trace = request_is_taken_up();
+    trace.add(1, Kind::SocketState, NOBODY, |record| {
+        (record.socket, record.detail, record.value) = (9, 2 << 16 | 1, 6379 << 16 | 40_000);
+    });
+    trace.elsewhere(200, Kind::Sent, 1, 9).sleeps(210, 1);
+    trace.woken(400, NOBODY, 1).comes(405, 1).elsewhere(410, Kind::Received, 1, 9);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[..3], [(120, 200, OnCpu), (200, 400, Downstream), (400, 405, RunQueue)]);
+    assert_eq!(span(&trace, Downstream).detail, 6379);
+    assert_eq!(then(&trace).last(), Some(&(405, 500, OnCpu)));
+}
+
+#[test]
+fn a_thread_received_it_another_one_worked_and_the_first_one_answered() {
+    let mut trace = request_is_taken_up();
+    trace.woken(200, 1, 2).sleeps(210, 1);
+    trace.comes(220, 2).on_cpu(1).woken(400, 2, 1).on_cpu(1).comes(410, 1).sleeps(411, 2).on_cpu(1);
+    answered(&mut trace, 500, 1);
+    assert_eq!(
+        then(&trace),
+        [(120, 200, OnCpu), (200, 220, RunQueue), (220, 400, OnCpu), (400, 410, RunQueue), (410, 500, OnCpu)]
+    );
+    let threads: Vec<u32> = trace.first().spans.iter().skip(3).map(|span| span.tid).collect();
+    assert_eq!(threads, [2, 2, 1, 1]);
+}
+
+#[test]
+fn a_busy_worker_takes_it_up_when_it_is_free_and_that_is_told_in_hindsight() {
+    let mut trace = request_is_taken_up();
+    trace.records.retain(|record| record.kind != Kind::RequestStarted);
+    // Worker 2 has request 5 until 300, takes ours up then, and sends at 500.
+    trace.comes(1, 2).on_cpu(1).started(90, 2, 8, 5, 80).on_cpu(1).finished(300, 2, 8, 5, 90).on_cpu(1);
+    trace.sleeps(130, 1);
+    trace.started(300, 2, 7, 1, 100).on_cpu(1);
+    trace.transmitted(500, 7, 10).on_cpu(1).sent(500, 2, 7, 10, 1).on_cpu(1).finished(500, 2, 7, 1, 300).on_cpu(1);
+    assert_eq!(then(&trace), [(120, 300, ServiceQueue), (300, 500, OnCpu)]);
+    assert_eq!(span(&trace, ServiceQueue).behind, 5);
+}
+
+#[test]
+fn what_no_record_tells_is_not_explained() {
+    let mut trace = request_is_taken_up();
+    trace.switched(210, 1, NOBODY, leave::BLOCKED).woken(400, NOBODY, 1).comes(410, 1);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1], (210, 400, NotExplained));
+}

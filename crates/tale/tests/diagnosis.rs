@@ -1,0 +1,147 @@
+//! What made requests slow, from timelines written by hand.
+
+use sidelane_tale::cause::Cause::{self, *};
+use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
+use sidelane_tale::diagnosis::{Diagnosis, Finding};
+use sidelane_tale::record::{Kind, Kinds, Task};
+use sidelane_tale::timeline::{Incomplete, Span, Timeline};
+
+const MS: u64 = 1_000_000;
+
+/// A request whose time went to these causes.
+fn timeline(request: u64, times: &[(Cause, u64)]) -> Timeline {
+    let (from_ns, mut at_ns) = (1_000_000 * request, 1_000_000 * request);
+    let mut span = |&(cause, length_ns): &(Cause, u64)| {
+        at_ns += length_ns;
+        let by_pid = if cause == RunQueue { 900 } else { 0 };
+        let ends = (at_ns - length_ns, at_ns);
+        Span { from_ns: ends.0, to_ns: ends.1, cause, tid: 1, cpu: None, by_tid: by_pid, by_pid, detail: 0, behind: 0 }
+    };
+    let spans: Vec<Span> = times.iter().map(&mut span).collect();
+    let ends = (from_ns, at_ns);
+    Timeline {
+        request,
+        socket: 7,
+        arrived_ns: ends.0,
+        started_ns: ends.0,
+        finished_ns: ends.1,
+        ended_ns: ends.1,
+        spans,
+        incomplete: None,
+    }
+}
+
+fn diagnoser(objective: Objective) -> Diagnoser {
+    let mut diagnoser = Diagnoser::new(DiagnoserSettings { objective, ..DiagnoserSettings::default() });
+    (1..=1_000).for_each(|request| diagnoser.add(&timeline(request, &[(RunQueue, 10_000), (OnCpu, 300_000)])));
+    diagnoser
+}
+
+fn diagnose(diagnoser: &Diagnoser) -> Diagnosis {
+    diagnoser.diagnose(&|task: Task| (task.pid == 900).then(|| "stress".to_owned()))
+}
+
+#[track_caller]
+fn finding(diagnosis: &Diagnosis, cause: Cause) -> &Finding {
+    diagnosis.findings.iter().find(|finding| finding.cause == cause).expect("such a finding")
+}
+
+#[test]
+fn causes_are_ranked_by_the_tail_time_that_they_explain() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    diagnoser.add(&timeline(2_001, &[(RunQueue, 10 * MS), (OnCpu, 300_000)]));
+    diagnoser.add(&timeline(2_002, &[(RunQueue, 10_000), (OnCpu, 300_000), (SendBuffer, 40 * MS)]));
+    diagnoser.add(&timeline(2_003, &[(RunQueue, 5 * MS), (OnCpu, 300_000)]));
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.requests, diagnosis.slow, diagnosis.mixed), (1_003, 3, 0));
+    let causes: Vec<(Cause, u64)> =
+        diagnosis.findings.iter().map(|finding| (finding.cause, finding.requests)).collect();
+    assert_eq!(causes, [(SendBuffer, 1), (RunQueue, 2)]);
+    assert_eq!(finding(&diagnosis, SendBuffer).examples, [2_002]);
+    assert_eq!(finding(&diagnosis, RunQueue).examples, [2_001, 2_003]);
+    assert!(finding(&diagnosis, SendBuffer).advice.contains("TCP_NODELAY"));
+    let shares: f64 = diagnosis.findings.iter().map(|finding| finding.share).sum();
+    assert!((shares - 1.0).abs() < 1e-9);
+    let evidence = &finding(&diagnosis, RunQueue).evidence;
+    assert_eq!(evidence[0], "in 2 of 3 slow requests, 7.5 ms above the normal on average");
+    assert_eq!(evidence[1], "stress, process 900 had the CPU: 15.0 ms together, 10.0 ms at once");
+}
+
+#[test]
+fn a_cause_that_does_not_explain_most_is_not_claimed() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    let mixed = timeline(2_001, &[(RunQueue, 4 * MS), (Disk, 4 * MS), (Lock, 4 * MS), (OnCpu, 300_000)]);
+    diagnoser.add(&mixed);
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.slow, diagnosis.mixed), (1, 1));
+    assert!(diagnosis.findings.iter().all(|finding| finding.requests == 0));
+    assert_eq!(diagnoser.claim(&mixed), None);
+}
+
+#[test]
+fn what_batch_cost_is_what_work_beside_it_took_longer() {
+    let mut diagnoser = diagnoser(Objective::Latency(MS / 2));
+    let slow = timeline(2_001, &[(RunQueue, 10_000), (OnCpu, 100_000), (Sibling, 600_000)]);
+    diagnoser.add(&slow);
+    assert_eq!(diagnoser.claim(&slow), Some(Sibling));
+    let diagnosis = diagnose(&diagnoser);
+    let longer_ns = finding(&diagnosis, Sibling).tail_ns;
+    assert!((380_000..=400_000).contains(&longer_ns), "{longer_ns}");
+    assert!(finding(&diagnosis, Sibling).advice.contains("sidelane run"));
+}
+
+#[test]
+fn without_an_objective_the_slowest_hundredth_is_slow() {
+    let mut diagnoser = diagnoser(Objective::Percentile(0.99));
+    (2_001..=2_008).for_each(|request| diagnoser.add(&timeline(request, &[(Disk, 5 * MS), (OnCpu, 300_000)])));
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.slow, diagnosis.findings[0].cause, diagnosis.findings[0].requests), (8, Disk, 8));
+    assert!((310_000..350_000).contains(&diagnosis.slo_ns), "{}", diagnosis.slo_ns);
+}
+
+#[test]
+fn requests_whose_way_is_not_known_count_apart() {
+    let mut diagnoser = diagnoser(Objective::Latency(MS));
+    let slow = Timeline { incomplete: Some(Incomplete::Lost), ..timeline(2_001, &[(NotExplained, 9 * MS)]) };
+    diagnoser.add(&slow);
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.requests, diagnosis.slow, diagnosis.incomplete), (1_000, 0, 1));
+    assert!(diagnosis.findings.is_empty() && diagnoser.claim(&slow).is_none());
+}
+
+#[test]
+fn what_cannot_be_told_is_said_with_the_kinds_that_are_missing() {
+    let kinds = Kinds::all().without(Kind::Softirq).without(Kind::Stolen);
+    let diagnoser = Diagnoser::new(DiagnoserSettings { kinds, ..DiagnoserSettings::default() });
+    let expected = [(Interrupt, "no records of this kind: Softirq"), (Stolen, "no records of this kind: Stolen")];
+    assert_eq!(diagnose(&diagnoser).cannot_tell, expected.map(|(cause, why)| (cause, why.to_owned())));
+}
+
+#[test]
+fn the_slowest_are_kept_and_the_distribution_has_all() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    (2_001..2_100).for_each(|request| diagnoser.add(&timeline(request, &[(Disk, request * 10_000)])));
+    let slowest: Vec<u64> = diagnoser.slowest().map(|timeline| timeline.request).collect();
+    assert_eq!((slowest.len(), slowest[0], slowest[49]), (50, 2_099, 2_050));
+    assert!(diagnoser.timeline(2_099).is_some() && diagnoser.timeline(2_001).is_none());
+    let bars = diagnoser.bars();
+    assert_eq!(bars.iter().map(|bar| bar.requests).sum::<u64>(), 1_099);
+    assert!(bars.windows(2).all(|pair| pair[0].to_ns <= pair[1].from_ns));
+    let disk_ns: u64 =
+        bars.iter().flat_map(|bar| &bar.causes).filter(|(cause, _)| *cause == Disk).map(|(_, ns)| ns).sum();
+    assert_eq!(disk_ns, (2_001..2_100).map(|request| request * 10_000).sum::<u64>());
+}
+
+#[test]
+fn memory_does_not_grow_with_the_requests_and_sums_stay_about_right() {
+    let mut diagnoser = diagnoser(Objective::Latency(2 * MS));
+    for request in 0..200_000 {
+        let slow = timeline(10_000 + request, &[(Disk, 5 * MS + request % 100), (OnCpu, 300_000)]);
+        diagnoser.add(if request % 10 == 0 { &slow } else { continue });
+    }
+    let diagnosis = diagnose(&diagnoser);
+    assert_eq!((diagnosis.slow, finding(&diagnosis, Disk).requests), (20_000, 20_000));
+    let expected_ns = 20_000 * 5 * MS;
+    assert!(finding(&diagnosis, Disk).tail_ns.abs_diff(expected_ns) < expected_ns / 100);
+    assert!(diagnoser.bytes() < 4 << 20, "{}", diagnoser.bytes());
+}
