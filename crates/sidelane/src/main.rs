@@ -176,8 +176,8 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
 
 /// Where the XDG base directory specification puts caches.
 fn pass_on(args: ProxyArgs) -> Result<u8> {
-    args.json.as_deref().map_or(Ok(()), check_writable)?;
-    let json = args.json.clone();
+    check_json(&args.json)?;
+    let json = args.json.file.clone();
     let summary = proxy::run(args.into())?;
     print!("{summary}");
     if let Some(path) = json {

@@ -1,14 +1,13 @@
-//! Arguments of the verb that stands in front of servers.
+//! The command line of `sidelane proxy`.
 
 use std::net::SocketAddr;
-use std::path::PathBuf;
 use std::time::Duration;
 
 use clap::Args;
 use sidelane_host::units::parse_time;
 use sidelane_proxy::config::{Limits, Protocol};
 
-use super::common::parse_percent;
+use super::common::{JsonFile, parse_percent};
 use crate::proxy::options::{Hedge, ProxyOptions, Watched, parse_address};
 
 /// Arguments of `sidelane proxy`.
@@ -77,9 +76,9 @@ pub struct ProxyArgs {
     /// For how long [default: until it is ended]
     #[arg(long = "for", value_name = "TIME", value_parser = parse_time)]
     pub length: Option<Duration>,
-    /// Write the summary here, for programs
-    #[arg(long, value_name = "FILE")]
-    pub json: Option<PathBuf>,
+    /// The summary
+    #[command(flatten)]
+    pub json: JsonFile,
 }
 
 impl From<ProxyArgs> for ProxyOptions {

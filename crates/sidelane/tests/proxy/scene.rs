@@ -43,8 +43,7 @@ impl Proxy {
             let limit = rustix::process::Rlimit { current: Some(files), maximum: Some(files) };
             // SAFETY: one async-signal-safe system call between fork and exec.
             unsafe {
-                command
-                    .pre_exec(move || Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, limit.clone())?))
+                command.pre_exec(move || Ok(rustix::process::setrlimit(rustix::process::Resource::Nofile, limit)?))
             };
         }
         let mut child = ends_with_the_test(&mut command).spawn().unwrap();

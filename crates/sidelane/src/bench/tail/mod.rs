@@ -6,11 +6,13 @@
 //! - `redis`: whether all requests of a busy service are rebuilt
 //! - `cost`: what a trace costs, beside empty programs at the same tracepoints and other tools
 //! - `lucene`: a search server over Lucene, step by step without what made it slow: Figure 4.14
+//! - `proxy`: the proxy beside haproxy and nginx
 
 mod cost;
 mod lucene;
 mod options;
 mod planted;
+mod proxy;
 mod redis;
 mod traced;
 
@@ -64,6 +66,7 @@ fn measure(part: Part, stage: &Stage<'_>, result: &mut ResultFile) -> Result<()>
         Part::Redis => redis::measure(stage, result),
         Part::Cost => cost::measure(stage, result),
         Part::Lucene => lucene::measure(stage, result),
+        Part::Proxy => proxy::measure(stage, result),
     }
 }
 
