@@ -3,7 +3,7 @@
 
 SIDELANE := target/release/sidelane
 
-.PHONY: demo test test-noise test-java test-smt build java check loom clean deps
+.PHONY: demo test test-noise test-java test-smt build java check loom fuzz clean deps
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
 demo: build
@@ -44,6 +44,10 @@ test-smt: build
 # Model checking of the lock-free protocols.
 loom:
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p sidelane-signal --release --test loom
+
+# Ten million mutated inputs for the proxy's parsers.
+fuzz:
+	cargo test -p sidelane-proxy --release --test fuzz -- --ignored
 
 # Checks that a change has to pass besides the tests.
 check: deps

@@ -33,9 +33,12 @@ echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r
 . /observe.sh
 # shellcheck source=tests/smt/services.sh
 . /services.sh
+# shellcheck source=tests/smt/agent.sh
+. /agent.sh
 
 wanted=$(cat /wanted)
-for test in ${wanted:-$TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS $POLICY_TESTS $OBSERVE_TESTS $SERVICE_TESTS}; do
+all="$TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS $POLICY_TESTS $OBSERVE_TESTS $SERVICE_TESTS"
+for test in ${wanted:-$all}; do
 	run_test "$test"
 done
 echo "SMT-TEST done after $(cut -d ' ' -f 1 /proc/uptime) s"

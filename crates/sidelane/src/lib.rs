@@ -16,6 +16,7 @@ pub mod list;
 pub mod machine;
 pub mod note;
 pub mod observe;
+pub mod proxy;
 pub mod request;
 pub mod sim;
 pub mod undo;

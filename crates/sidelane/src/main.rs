@@ -19,8 +19,8 @@ use sidelane::bench::tail::TailOptions;
 use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
     Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, JsonFile, LanesArgs, ListArgs,
-    ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ReportArgs, RequestsArgs, ResultFiles,
-    RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, Verb,
+    ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs, ReportArgs, RequestsArgs,
+    ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -31,6 +31,7 @@ use sidelane::machine;
 use sidelane::observe::observed::Observed;
 use sidelane::observe::replay::{ReplayOptions, replay};
 use sidelane::observe::session::{self, ObserveOptions};
+use sidelane::proxy;
 use sidelane::request::watch::{self, WatchOptions};
 use sidelane::sim::{self, SimOptions};
 use sidelane::undo::guardian;
@@ -63,6 +64,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Calibrate(args) => find_metric(args),
         Verb::Requests(args) => watch_requests(args),
         Verb::List(args) => list_of(args),
+        Verb::Proxy(args) => pass_on(*args),
         Verb::Observe(args) => observe(args),
         Verb::Report(args) => report_again(args),
         Verb::Bench(Bench::Hold(args)) => bench_pair(args, bench::hold::run),
@@ -173,6 +175,17 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
 }
 
 /// Where the XDG base directory specification puts caches.
+fn pass_on(args: ProxyArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    let json = args.json.file.clone();
+    let summary = proxy::run(args.into())?;
+    print!("{summary}");
+    if let Some(path) = json {
+        write_whole(&path, &serde_json::to_vec_pretty(&summary)?)?;
+    }
+    Ok(0)
+}
+
 fn default_cache() -> PathBuf {
     let of_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
     let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home);

@@ -74,7 +74,7 @@ notes! {
             "{store} was left out: it cannot be put up here ({why})",
             "install what is missing";
         NotPlanted { cause: &'static str = "freeze", why: String = "there is no cgroup freezer".to_owned() } =>
-            "the cause {cause} was left out at least once: it cannot be planted here, or not be traced ({why})",
+            "the planted cause {cause} was left out at least once ({why})",
             "run as root on a kernel that has what is missing";
         LuceneMissing { why: String = "there is no Maven".to_owned() } =>
             "the search server over Lucene was left out: it cannot be put up here ({why})",

@@ -156,8 +156,7 @@ impl Tree {
 impl Group {
     fn read(dir: &Path, parent: Option<usize>) -> Option<Self> {
         let list = fs::read_to_string(dir.join(LIST)).ok()?.trim().to_owned();
-        let effective = EFFECTIVE.iter().find_map(|file| fs::read_to_string(dir.join(file)).ok());
-        let cpus: CpuSet = effective.as_deref().unwrap_or(&list).parse().ok()?;
+        let cpus = in_effect(dir).unwrap_or_else(|| list.parse().unwrap_or_default());
         (!cpus.is_empty()).then(|| Self { dir: dir.to_owned(), parent, list, cpus })
     }
 
@@ -191,9 +190,16 @@ impl Found {
     }
 }
 
-/// The CPUs of the group above the uppermost one.
+/// The CPUs of the group above the uppermost one. Of a hierarchy's own uppermost group, version 2 shows no list.
 fn above(root: &Path) -> Option<CpuSet> {
-    Some(Group::read(root.parent()?, None)?.cpus)
+    let above = root.parent()?;
+    in_effect(above).or_else(|| fs::read_to_string(above.join(LIST)).ok()?.parse().ok())
+}
+
+/// What a group has in effect, if the kernel says so.
+fn in_effect(dir: &Path) -> Option<CpuSet> {
+    let says = EFFECTIVE.iter().find_map(|file| fs::read_to_string(dir.join(file)).ok());
+    says?.parse().ok()
 }
 
 /// What a group has whose own list is the first.
@@ -266,6 +272,18 @@ mod tests {
         fs::write(dir.path().join("new").join(LIST), "0\n").unwrap();
         give_back(&before, &set("0-3")).unwrap();
         assert_eq!(lists(dir.path()), ["0-3", "0-3", "3", "0-3"]);
+    }
+
+    /// As on version 2, where a hierarchy's uppermost group shows what it has in effect alone.
+    #[test]
+    fn a_group_without_a_list_has_what_is_above_it() {
+        let dir = tree(&[("batch", ""), ("batch/a", ""), ("batch/b", "1")]);
+        for group in ["", "batch", "batch/a", "batch/b"] {
+            fs::write(dir.path().join(group).join(EFFECTIVE[0]), "0-3\n").unwrap();
+        }
+        let found = Tree::read(&dir.path().join("batch")).found();
+        let cpus = ["", "a", "b"].map(|group| found.cpus(&dir.path().join("batch").join(group)).to_string());
+        assert_eq!(cpus, ["0-3", "0-3", "1"]);
     }
 
     #[test]

@@ -20,28 +20,28 @@ pub struct Accomplice {
 
 impl Accomplice {
     /// Forks it: this process must have one thread. `prepare` is called in the new process and returns the deed.
-    /// `put_right` is called when the service is gone.
+    /// `put_right` is called when the service is gone. It is no child of the service, so nobody takes it for part of it.
     pub fn start<D: FnMut() -> Result<()>>(
         prepare: impl FnOnce() -> Result<D>,
         put_right: impl FnOnce(),
     ) -> Result<Self> {
         let done = shared_word()?;
         let (ear, bell) = pipe().context("cannot make a pipe")?;
-        // SAFETY: this process has one thread, so the child may do whatever it could do.
-        match unsafe { libc::fork() } {
-            -1 => Err(std::io::Error::last_os_error()).context("cannot fork"),
-            0 => {
-                drop(bell);
-                if let Err(error) = serve(ear, done, prepare) {
-                    done.store(FAILED, Ordering::Release);
-                    eprintln!("sidelane-lab: the accomplice: {error:#}");
-                }
-                put_right();
-                // SAFETY: ends this process at once; nothing of the parent's is flushed twice.
-                unsafe { libc::_exit(0) }
-            }
-            _ => Ok(Self { bell, done, rung: 0 }),
+        if fork()? {
+            drop(ear);
+            reap();
+            return Ok(Self { bell, done, rung: 0 });
         }
+        drop(bell);
+        if fork().unwrap_or(true) {
+            end();
+        }
+        if let Err(error) = serve(ear, done, prepare) {
+            done.store(FAILED, Ordering::Release);
+            eprintln!("sidelane-lab: the accomplice: {error:#}");
+        }
+        put_right();
+        end()
     }
 
     /// Has it do its deed, and works until that is done.
@@ -54,6 +54,27 @@ impl Accomplice {
         ensure!(self.done.load(Ordering::Acquire) != FAILED, "the accomplice failed");
         Ok(())
     }
+}
+
+/// Whether this is the parent.
+fn fork() -> Result<bool> {
+    // SAFETY: this process has one thread, so the child may do whatever it could do.
+    match unsafe { libc::fork() } {
+        -1 => Err(std::io::Error::last_os_error()).context("cannot fork"),
+        child => Ok(child != 0),
+    }
+}
+
+/// Waits for the child that has forked the accomplice.
+fn reap() {
+    // SAFETY: a null pointer means that its exit code is not wanted.
+    unsafe { libc::wait(ptr::null_mut()) };
+}
+
+/// Ends this process at once, without the parent's output that waits to be written.
+fn end() -> ! {
+    // SAFETY: it does not return, and touches no memory.
+    unsafe { libc::_exit(0) }
 }
 
 /// Does the deed for each byte, until the service is gone.

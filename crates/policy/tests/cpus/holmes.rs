@@ -206,6 +206,36 @@ fn when_traffic_is_over_the_siblings_are_free() {
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[4])]);
 }
 
+/// The time without traffic begins anew with each onset.
+#[test]
+fn idle_time_before_an_onset_is_no_end_of_traffic() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    scene.interference(0, 50.0);
+    scene.look(&mut holmes, MS);
+    scene.interference(0, 0.0);
+    scene.seen.cpus[0].serving = 0.0;
+    assert_eq!(scene.look(&mut holmes, 90 * MS), []);
+    scene.seen.cpus[0].interference = Some(50.0);
+    assert_eq!(scene.look(&mut holmes, MS), []);
+    scene.seen.cpus[0].interference = None;
+    assert_eq!(scene.look(&mut holmes, 20 * MS), [], "only 20 ms are without traffic");
+    assert_eq!(scene.look(&mut holmes, 80 * MS), [confine(1, &[4])]);
+}
+
+/// S is doubled for interference that comes soon after batch came back, up to twice the wait, and is S again after more.
+#[test]
+fn a_wait_is_short_again_when_batch_was_there_for_long_without_disturbing() {
+    let (mut holmes, mut scene) = with_a_container_on_the_sibling();
+    let mut wait_after = |calm_ms: u64| {
+        scene.look(&mut holmes, calm_ms * MS);
+        scene.interference(0, 50.0);
+        assert_eq!(scene.look(&mut holmes, 0), [confine(1, &[1])]);
+        scene.interference(0, 0.0);
+        (1..).find(|_| !scene.look(&mut holmes, 10 * MS).is_empty()).unwrap() * 10
+    };
+    assert_eq!([wait_after(1), wait_after(200), wait_after(410)], [100, 200, 100]);
+}
+
 /// Lines 6 to 10.
 #[test]
 fn when_a_container_beside_no_service_ends_those_on_siblings_move_there() {
@@ -213,6 +243,22 @@ fn when_a_container_beside_no_service_ends_those_on_siblings_move_there() {
     scene.seen.containers[0] = None;
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])]);
     assert_eq!(holmes.why(), Reason::Exited);
+}
+
+/// All of it on the machine of `tests/smt/agent.sh`, where the agent decides the same with real groups.
+#[test]
+fn on_two_cores_batch_leaves_the_sibling_and_comes_back() {
+    let cores = Cores::of([mask(&[0, 1]), mask(&[2, 3])]);
+    let (mut holmes, mut scene) = (Holmes::new(config(), cores), Scene::of(4));
+    scene.service(0, &[0]);
+    (0..2).for_each(|container| scene.container(container, 4));
+    let (all, away) = ([1, 2, 3], [2, 3]);
+    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &all), confine(1, &all), place(0, &[0])]);
+    scene.interference(0, 50.0);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &away), confine(1, &away)]);
+    scene.seen.cpus[0].interference = None;
+    assert_eq!(scene.look(&mut holmes, 100 * MS), [confine(0, &all)]);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(1, &all)]);
 }
 
 // What the paper leaves open.

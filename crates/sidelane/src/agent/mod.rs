@@ -10,7 +10,7 @@ pub mod discover;
 mod lanes;
 mod log;
 mod metric;
-mod metrics;
+pub(crate) mod metrics;
 mod owners;
 mod places;
 mod requests;

@@ -66,3 +66,9 @@ pub struct ResultFiles {
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
 }
+
+/// A share in percent, with or without the sign.
+pub fn parse_percent(text: &str) -> Result<f64, String> {
+    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("a percentage lies between 0 and 100".into()) }
+}

@@ -8,7 +8,7 @@ use clap::Args;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
-use super::common::{JsonFile, ResultFiles};
+use super::common::{JsonFile, ResultFiles, parse_percent};
 use crate::channel::signal::Signal;
 use crate::observe::period::Period;
 
@@ -146,9 +146,4 @@ pub struct Outputs {
     /// Open the page when all is done
     #[arg(long)]
     pub open: bool,
-}
-
-fn parse_percent(text: &str) -> Result<f64, String> {
-    let percent = text.strip_suffix('%').unwrap_or(text).parse::<f64>().map_err(|error| error.to_string())?;
-    if (0.0..=100.0).contains(&percent) { Ok(percent) } else { Err("a percentage lies between 0 and 100".into()) }
 }

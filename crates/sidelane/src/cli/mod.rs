@@ -4,6 +4,7 @@ mod agent;
 mod bench;
 mod common;
 mod look;
+mod proxy;
 mod run;
 mod sim;
 
@@ -18,6 +19,7 @@ pub use bench::{
 };
 pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles};
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
+pub use proxy::ProxyArgs;
 pub use run::RunArgs;
 pub use sim::SimArgs;
 
@@ -54,6 +56,8 @@ pub enum Verb {
     Bench(Bench),
     /// Run an experiment on a simulated machine, with the same policies
     Sim(SimArgs),
+    /// Pass requests on to a server, and to another one while that is slow for a known reason
+    Proxy(Box<ProxyArgs>),
     /// Share the whole machine between services and batch containers, by what a file says
     Agent(AgentArgs),
     /// Say what runs where and why, from the running agent

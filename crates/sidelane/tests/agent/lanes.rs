@@ -101,3 +101,25 @@ fn an_agent_that_is_killed_while_it_holds_leaves_nothing_behind() {
     drop((scene.batch, scene.tree));
     scene.before.must_come_back();
 }
+
+#[test]
+fn a_service_that_is_placed_leaves_a_lane_to_batch_from_then_on() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0-1");
+    let batch = tree.container("one");
+    let rule = format!("{}\nmay_be_placed = true", program.rule());
+    let file = File::holmes()
+        .with_service(&rule)
+        .with_batch(tree.path())
+        .and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
+    let daemon = Daemon::start(&file, 1, 1);
+    wait_until("the service was placed", || service.cpus() == REQUEST_LANE);
+    wait_until("the sibling was kept", || status()["cpus"][1]["owner"] == "the lane gate");
+    let notes = status()["notes"].to_string();
+    assert!(!notes.contains("no lane is kept"), "{notes}");
+    daemon.end();
+    service.must_be_untouched();
+    assert_eq!(batch.cpus(), "0-1");
+}

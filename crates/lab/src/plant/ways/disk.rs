@@ -11,8 +11,9 @@ use crate::clock::{Nanos, now_ns};
 use crate::plant::{Args, Way};
 use crate::rng::Rng;
 
-const BLOCK: usize = 4096;
-const BLOCKS: usize = 4096;
+/// Large, so that the disk takes longer than to ask it.
+const BLOCK: usize = 1 << 20;
+const BLOCKS: usize = 32;
 
 /// Alignment that every disk is content with.
 #[repr(align(4096))]

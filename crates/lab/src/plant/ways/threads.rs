@@ -7,80 +7,104 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use crate::clock::{now_ns, sleep_until};
-use crate::plant::{Args, Way};
+use crate::clock::{Nanos, now_ns, sleep_until};
+use crate::plant::{Args, Way, spin};
 
-/// A lock that another thread takes first.
+/// How often a thread looks whether it is to begin. Nobody wakes it: then it would work for the request.
+const LOOK_EVERY_NS: Nanos = 500_000;
+
+/// Tells a thread to begin something, without a system call.
+#[derive(Default)]
+struct Cue {
+    wanted: AtomicU64,
+    begun: AtomicU64,
+}
+
+impl Cue {
+    /// Returns when the thread has begun.
+    fn give(&self) {
+        let number = self.wanted.fetch_add(1, Ordering::AcqRel) + 1;
+        while self.begun.load(Ordering::Acquire) < number {
+            thread::yield_now();
+        }
+    }
+
+    /// Waits until it is given.
+    fn wait(&self) -> Result<()> {
+        while self.wanted.load(Ordering::Acquire) == self.begun.load(Ordering::Relaxed) {
+            sleep_until(now_ns() + LOOK_EVERY_NS)?;
+        }
+        Ok(())
+    }
+
+    fn begin(&self) {
+        self.begun.fetch_add(1, Ordering::Release);
+    }
+}
+
+/// A lock that another thread has taken, which works meanwhile.
 pub struct Lock {
     lock: Arc<Mutex<()>>,
-    /// How often the other thread has taken it.
-    taken: Arc<AtomicU64>,
-    bell: PipeWriter,
-    rung: u64,
+    cue: Arc<Cue>,
 }
 
 impl Lock {
     pub fn prepare(args: &Args) -> Result<Self> {
-        let (lock, taken, length_ns) = (Arc::new(Mutex::new(())), Arc::new(AtomicU64::new(0)), args.delay_ns());
-        let (mut ear, bell) = pipe().context("cannot make a pipe")?;
-        let (of_holder, count) = (Arc::clone(&lock), Arc::clone(&taken));
+        let (lock, cue, length_ns) = (Arc::new(Mutex::new(())), Arc::new(Cue::default()), args.delay_ns());
+        let (of_holder, its_cue) = (Arc::clone(&lock), Arc::clone(&cue));
         let hold = move || -> Result<()> {
-            while heard(&mut ear) {
+            loop {
+                its_cue.wait()?;
                 let held = of_holder.lock().expect("nobody panics while holding it");
-                count.fetch_add(1, Ordering::Release);
-                sleep_until(now_ns() + length_ns)?;
+                its_cue.begin();
+                spin(length_ns);
                 drop(held);
             }
-            Ok(())
         };
         thread::Builder::new().name("lock-holder".to_owned()).spawn(hold).context("cannot start a thread")?;
-        Ok(Self { lock, taken, bell, rung: 0 })
+        Ok(Self { lock, cue })
     }
 }
 
 impl Way for Lock {
     fn strike(&mut self) -> Result<()> {
-        self.rung += 1;
-        self.bell.write_all(&[1])?;
-        while self.taken.load(Ordering::Acquire) < self.rung {
-            thread::yield_now();
-        }
+        self.cue.give();
         drop(self.lock.lock().expect("nobody panics while holding it"));
         Ok(())
     }
 }
 
-/// A thread that does the work, and has other work to do first.
+/// A thread that answers for the request, and is in the midst of other work.
 pub struct Pool {
+    cue: Arc<Cue>,
     jobs: PipeWriter,
     answers: PipeReader,
 }
 
 impl Pool {
     pub fn prepare(args: &Args) -> Result<Self> {
-        let length_ns = args.delay_ns();
+        let (cue, length_ns) = (Arc::new(Cue::default()), args.delay_ns());
         let (mut ear, jobs) = pipe().context("cannot make a pipe")?;
         let (answers, mut mouth) = pipe().context("cannot make a pipe")?;
+        let its_cue = Arc::clone(&cue);
         let work = move || -> Result<()> {
-            while heard(&mut ear) {
-                // What it does for somebody else.
-                sleep_until(now_ns() + length_ns)?;
+            loop {
+                its_cue.wait()?;
+                its_cue.begin();
+                spin(length_ns);
+                ear.read_exact(&mut [0])?;
                 mouth.write_all(&[1])?;
             }
-            Ok(())
         };
         thread::Builder::new().name("pool-worker".to_owned()).spawn(work).context("cannot start a thread")?;
-        Ok(Self { jobs, answers })
+        Ok(Self { cue, jobs, answers })
     }
 }
 
 impl Way for Pool {
     fn strike(&mut self) -> Result<()> {
+        self.cue.give();
         self.jobs.write_all(&[1])?;
         Ok(self.answers.read_exact(&mut [0])?)
     }
-}
-
-fn heard(ear: &mut PipeReader) -> bool {
-    ear.read(&mut [0]).is_ok_and(|length| length == 1)
 }

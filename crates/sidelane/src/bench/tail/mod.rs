@@ -6,13 +6,17 @@
 //! - `redis`: whether all requests of a busy service are rebuilt
 //! - `cost`: what a trace costs, beside empty programs at the same tracepoints and other tools
 //! - `lucene`: a search server over Lucene, step by step without what made it slow: Figure 4.14
+//! - `proxy`: the proxy beside haproxy and nginx
 
 mod cost;
 mod lucene;
 mod options;
 mod planted;
+mod proxy;
 mod redis;
 mod traced;
+
+use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use serde_json::{Map, Value, json};
@@ -24,6 +28,7 @@ use crate::note::Note;
 pub use options::{Part, TailOptions};
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
+use sidelane_tale::cause::Cause;
 
 /// What every part is given.
 struct Stage<'a> {
@@ -47,6 +52,13 @@ pub fn run(options: &TailOptions) -> Result<ResultFile> {
     Ok(result)
 }
 
+/// Plants a cause once, by the lab's name of it. Says what it is, and how often what was claimed for its slow requests;
+/// nothing where no cause explains most of a request.
+pub fn claims(lab: Lab, options: &TailOptions, planted: &str) -> Result<(Cause, BTreeMap<Option<Cause>, u64>)> {
+    let stage = Stage { lab, place: Place::choose(options.lanes.as_deref())?, options };
+    planted::claims(&stage, planted)
+}
+
 /// Each adds its rows, checks, notes and pictures.
 fn measure(part: Part, stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
     match part {
@@ -54,6 +66,7 @@ fn measure(part: Part, stage: &Stage<'_>, result: &mut ResultFile) -> Result<()>
         Part::Redis => redis::measure(stage, result),
         Part::Cost => cost::measure(stage, result),
         Part::Lucene => lucene::measure(stage, result),
+        Part::Proxy => proxy::measure(stage, result),
     }
 }
 

@@ -38,6 +38,8 @@ pub enum Part {
     Cost,
     /// A Lucene search server: plain, and with one remedy after the other
     Lucene,
+    /// The proxy beside haproxy and nginx
+    Proxy,
 }
 
 impl Part {
@@ -48,6 +50,7 @@ impl Part {
             Part::Redis => "redis",
             Part::Cost => "cost",
             Part::Lucene => "lucene",
+            Part::Proxy => "proxy",
         }
     }
 }

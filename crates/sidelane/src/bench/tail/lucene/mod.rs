@@ -5,6 +5,7 @@
 //! thesis. Runs of all ways take turns.
 
 mod checks;
+mod front;
 mod jar;
 mod pictures;
 mod server;
@@ -20,6 +21,7 @@ use serde::Deserialize;
 use super::Stage;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::note::Note;
+use front::Front;
 pub(super) use jar::Lucene;
 pub(super) use server::Server;
 use sidelane_host::median::median;
@@ -93,13 +95,29 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
 
 /// Starts the server, and asks it from its first moment on.
 fn run(stage: &Stage<'_>, lucene: &Lucene, way: Way, round: u64) -> Result<Vec<Iteration>> {
-    let server = Server::start(lucene, way, stage.place.request, 0)?;
+    let front = Front::start(stage, lucene, way)?;
+    let requests = if stage.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
+    let load = Load { per_s: RATE_PER_S, requests: ITERATIONS as f64 * requests, seed: round + 1 };
+    let iterations = self::load(stage, lucene, front.port(), load)?;
+    ensure!(iterations.len() == ITERATIONS, "the client told {} iterations", iterations.len());
+    Ok(iterations)
+}
+
+/// What a client sends.
+#[derive(Clone, Copy)]
+struct Load {
+    per_s: f64,
+    requests: f64,
+    seed: u64,
+}
+
+/// Sends it, and returns what the client saw.
+fn load(stage: &Stage<'_>, lucene: &Lucene, port: u32, load: Load) -> Result<Vec<Iteration>> {
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let json = scratch.path().join("load.json");
-    let requests = if stage.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
-    let seconds = (ITERATIONS as f64 * requests / RATE_PER_S).to_string();
-    let (rate, iterations, seed) = (RATE_PER_S.to_string(), ITERATIONS.to_string(), round.to_string());
-    let target = format!("127.0.0.1:{}", server.port()?);
+    let seconds = (load.requests / load.per_s).to_string();
+    let (rate, iterations, seed) = (load.per_s.to_string(), ITERATIONS.to_string(), load.seed.to_string());
+    let target = format!("127.0.0.1:{port}");
     let plain = ["load", "--protocol", "search", "--connections", CONNECTIONS, "--warmup-seconds", "0"];
     let given = ["--target", &target, "--rate", &rate, "--seconds", &seconds, "--iterations", &iterations];
     let words = plain.into_iter().chain(given).chain(["--seed", &seed]).map(OsString::from);
@@ -107,7 +125,6 @@ fn run(stage: &Stage<'_>, lucene: &Lucene, way: Way, round: u64) -> Result<Vec<I
     let files = ["--queries".into(), lucene.queries.clone().into(), "--json".into(), json.clone().into()];
     stage.lab.run(words.chain(files))?;
     let report: Report = serde_json::from_slice(&fs::read(&json)?).context("the client's result is not JSON")?;
-    ensure!(report.iterations.len() == ITERATIONS, "the client told {} iterations", report.iterations.len());
     Ok(report.iterations)
 }
 

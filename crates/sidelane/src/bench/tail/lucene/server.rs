@@ -18,13 +18,19 @@ const WORKERS: &str = "2";
 pub(in crate::bench::tail) struct Server(Service);
 
 impl Server {
-    /// Starts it on `cpu` with other live objects of `live_mib`, and waits until it listens.
-    pub(in crate::bench::tail) fn start(lucene: &Lucene, way: Way, cpu: u32, live_mib: u32) -> Result<Self> {
+    /// Starts it on `cpu` with other live objects of `live_mib`, and waits until it listens: on `port`, or on a free one
+    /// if that is 0.
+    pub(in crate::bench::tail) fn start(lucene: &Lucene, way: Way, cpu: u32, live_mib: u32, port: u32) -> Result<Self> {
         let mut java = Command::new("java");
         java.args([format!("-Xms{HEAP}"), format!("-Xmx{HEAP}")]).args(["-XX:+UseG1GC", "-XX:TieredStopAtLevel=1"]);
         java.args(["-XX:+AlwaysPreTouch"].into_iter().filter(|_| way.has_pretouch()));
         java.arg("-jar").arg(&lucene.jar).arg("serve").arg(&lucene.index);
-        java.args([WORKERS, if way.has_nodelay() { "nodelay" } else { "nagle" }, &live_mib.to_string()]);
+        java.args([
+            WORKERS,
+            if way.has_nodelay() { "nodelay" } else { "nagle" },
+            &live_mib.to_string(),
+            &port.to_string(),
+        ]);
         Ok(Self(with_this_thread_on(&[cpu], || Service::start(dying_with_us(java)))??))
     }
 

@@ -11,12 +11,14 @@ pub(in crate::bench::tail) enum Way {
     Nodelay,
     /// With AlwaysPreTouch, too
     Pretouch,
+    /// With a second server behind `sidelane proxy`, too
+    Backup,
 }
 
 impl Way {
-    pub(super) const ALL: [Way; 3] = [Way::Plain, Way::Nodelay, Way::Pretouch];
+    pub(super) const ALL: [Way; 4] = [Way::Plain, Way::Nodelay, Way::Pretouch, Way::Backup];
     /// With every remedy.
-    pub(in crate::bench::tail) const TREATED: Way = Way::Pretouch;
+    pub(in crate::bench::tail) const TREATED: Way = Way::Backup;
 
     /// The ways to measure: in a hurry the first and the last one.
     pub(super) fn of(patience: Patience) -> impl Iterator<Item = Way> {
@@ -28,6 +30,7 @@ impl Way {
             Way::Plain => "plain",
             Way::Nodelay => "nodelay",
             Way::Pretouch => "pretouch",
+            Way::Backup => "backup",
         }
     }
 
@@ -36,6 +39,7 @@ impl Way {
             Way::Plain => "plain",
             Way::Nodelay => "TCP_NODELAY",
             Way::Pretouch => "+ AlwaysPreTouch",
+            Way::Backup => "+ a backup server",
         }
     }
 

@@ -9,10 +9,11 @@ mod named;
 mod rows;
 mod truth;
 
+use std::collections::BTreeMap;
 use std::ffi::OsString;
 use std::path::Path;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 
 use super::Stage;
 use super::lucene::{Lucene, Server, Way};
@@ -24,6 +25,7 @@ use cause::{Place, Planted};
 use named::Named;
 use sidelane_host::service::Target;
 use sidelane_report::ResultFile;
+use sidelane_tale::cause::Cause;
 
 /// Of a planted request; twice as long as what counts as slow.
 pub(super) const DELAY_MS: u64 = 20;
@@ -71,6 +73,12 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
     Ok(())
 }
 
+/// Plants one cause once, and says how often what was claimed for its slow requests.
+pub(super) fn claims(stage: &Stage<'_>, name: &str) -> Result<(Cause, BTreeMap<Option<Cause>, u64>)> {
+    let planted = Planted::ALL.iter().find(|planted| planted.name == name).context("no such cause")?;
+    Ok((planted.cause, run(stage, planted)?.of_planted))
+}
+
 fn rounds(patience: Patience) -> Limit {
     patience.limit(ROUNDS_QUICK, ROUNDS)
 }
@@ -85,6 +93,7 @@ fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
     stage.lab.run(question(stage, planted, &service, warm_up, &file)?)?;
     let words = question(stage, planted, &service, size, &file)?;
     let (traced, ()) = while_running(&Target::Pid(service.pid()), || stage.lab.run(words))?;
+    ensure!(planted.cause.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.cause.words());
     Ok(Named::of(planted, &truth::read(&file)?, &traced))
 }
 
@@ -118,7 +127,7 @@ impl Running {
     fn start(stage: &Stage<'_>, planted: &Planted) -> Result<Self> {
         if let Place::Lucene(_) = planted.place {
             let lucene = Lucene::prepare(&stage.options.cache)?;
-            return Ok(Self::Lucene(Server::start(&lucene, Way::TREATED, stage.place.request, LIVE_MIB)?));
+            return Ok(Self::Lucene(Server::start(&lucene, Way::Pretouch, stage.place.request, LIVE_MIB, 0)?));
         }
         let (delay, cpu, other) =
             (DELAY_MS.to_string(), stage.place.request.to_string(), stage.place.batch.to_string());

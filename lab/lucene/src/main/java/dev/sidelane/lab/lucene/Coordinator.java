@@ -20,10 +20,10 @@ final class Coordinator implements Runnable {
     private final Selector selector = Selector.open();
     private final LinkedBlockingQueue<Client> queue = new LinkedBlockingQueue<>();
 
-    Coordinator(boolean nodelay, Object[] live) throws IOException {
+    Coordinator(int port, boolean nodelay, Object[] live) throws IOException {
         this.nodelay = nodelay;
         this.live = live;
-        door = ServerSocketChannel.open().bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), 0), 512);
+        door = ServerSocketChannel.open().bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), port), 512);
         door.configureBlocking(false);
         door.register(selector, SelectionKey.OP_ACCEPT);
     }

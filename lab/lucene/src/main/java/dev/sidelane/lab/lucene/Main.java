@@ -9,10 +9,10 @@ import java.nio.file.Path;
  * reads requests and hands them to workers, which search and answer.
  *
  * <pre>
- * lucene-server index DIR                       build the index
- * lucene-server queries DIR COUNT               print queries that take less than 2.5 ms
- * lucene-server serve DIR WORKERS NODELAY LIVE  serve on a free port of 127.0.0.1; NODELAY is nagle or nodelay, LIVE
- *                                               the size of other live objects, in MiB
+ * lucene-server index DIR                            build the index
+ * lucene-server queries DIR COUNT                    print queries that take less than 2.5 ms
+ * lucene-server serve DIR WORKERS NODELAY LIVE PORT  serve on a port of 127.0.0.1, 0 for a free one; NODELAY is nagle
+ *                                                    or nodelay, LIVE the size of other live objects, in MiB
  * </pre>
  */
 public final class Main {
@@ -25,7 +25,7 @@ public final class Main {
             case "queries" -> printQueries(Path.of(words[1]), Integer.parseInt(words[2]));
             case "serve" -> serve(words);
             default -> {
-                System.err.println("usage: index DIR | queries DIR COUNT | serve DIR WORKERS nagle|nodelay LIVE");
+                System.err.println("usage: index DIR | queries DIR COUNT | serve DIR WORKERS nagle|nodelay LIVE PORT");
                 System.exit(2);
             }
         }
@@ -40,7 +40,9 @@ public final class Main {
     private static void serve(String[] words) throws IOException {
         Searches searches = new Searches(Path.of(words[1]));
         int workers = Integer.parseInt(words[2]);
-        Coordinator coordinator = new Coordinator(words[3].equals("nodelay"), Live.objects(Integer.parseInt(words[4])));
+        boolean nodelay = words[3].equals("nodelay");
+        Object[] live = Live.objects(Integer.parseInt(words[4]));
+        Coordinator coordinator = new Coordinator(Integer.parseInt(words[5]), nodelay, live);
         for (int number = 0; number < workers; number++) {
             Thread worker = new Thread(new Worker(coordinator, searches), "worker-" + number);
             worker.setDaemon(true);

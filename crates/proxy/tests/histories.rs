@@ -1,0 +1,202 @@
+//! Random histories of requests at simulated servers: whatever servers and hazards do, no request that is not safe to
+//! repeat is carried out twice, nobody is answered twice, and nothing that was answered is lost.
+
+use std::collections::BTreeMap;
+
+use proptest::prelude::*;
+use sidelane_policy::hedge::{BudgetConfig, Hazards, Mode, RolesConfig, Seen, Server};
+use sidelane_proxy::desk::{Class, Desk, DeskConfig, Effect, End, Label, Loss, Next, Ticket};
+
+const BURST: u64 = 5;
+const PER_SUCCESS_MILLI: u64 = 200;
+
+/// What happens next.
+#[derive(Clone, Copy, Debug)]
+enum Step {
+    /// A request comes.
+    Come { is_repeatable: bool },
+    /// A copy that is out is carried out, and its answer arrives.
+    Answer { which: usize },
+    /// A copy that is out is lost, before or after it was carried out; or it was never sent.
+    Lose { which: usize, was_sent: bool },
+    /// Watchers tell of a server.
+    Watch { server: Server, bits: u32 },
+    /// A connection fails, or is made.
+    Connect { server: Server, works: bool },
+    /// A client goes away.
+    Leave { which: usize },
+    /// Time goes by.
+    Wait { ns: u64 },
+}
+
+fn server() -> impl Strategy<Value = Server> {
+    prop_oneof![Just(Server::First), Just(Server::Second)]
+}
+
+fn step() -> impl Strategy<Value = Step> {
+    let which = 0_usize..1000;
+    prop_oneof![
+        4 => any::<bool>().prop_map(|is_repeatable| Step::Come { is_repeatable }),
+        4 => which.clone().prop_map(|which| Step::Answer { which }),
+        2 => (which.clone(), any::<bool>()).prop_map(|(which, was_sent)| Step::Lose { which, was_sent }),
+        1 => (server(), prop_oneof![Just(0_u32), 1_u32..32]).prop_map(|(server, bits)| Step::Watch { server, bits }),
+        1 => (server(), any::<bool>()).prop_map(|(server, works)| Step::Connect { server, works }),
+        1 => which.prop_map(|which| Step::Leave { which }),
+        1 => (1_u64..500).prop_map(|ns| Step::Wait { ns }),
+    ]
+}
+
+fn mode() -> impl Strategy<Value = Mode> {
+    prop_oneof![3 => Just(Mode::Hazard), 1 => Just(Mode::Timer { after_ns: 100 }), 1 => Just(Mode::Never)]
+}
+
+/// A request, as its client and the servers know it.
+#[derive(Debug, Default)]
+struct Truth {
+    is_repeatable: bool,
+    /// Servers that may have carried it out.
+    carried_out: u32,
+    forwarded: u32,
+    given_up: bool,
+    has_left: bool,
+}
+
+/// The desk, and simulated servers and clients.
+struct World {
+    desk: Desk<()>,
+    now: u64,
+    /// Copies that are out.
+    out: Vec<(Ticket, Server)>,
+    truth: BTreeMap<u64, Truth>,
+    hedges: u64,
+    successes: u64,
+}
+
+impl World {
+    fn new(mode: Mode, has_backup: bool) -> Self {
+        let roles = RolesConfig { mode, has_backup, warm_up_ns: 200, probe_ns: 100 };
+        let budget = BudgetConfig { per_success_milli: PER_SUCCESS_MILLI, burst: BURST };
+        let desk = Desk::new(DeskConfig { roles, budget, last: 8, unsafe_stay: false });
+        Self { desk, now: 0, out: Vec::new(), truth: BTreeMap::new(), hedges: 0, successes: 0 }
+    }
+
+    fn step(&mut self, step: Step) {
+        self.now += 1;
+        match step {
+            Step::Come { is_repeatable } => {
+                let class = Class { is_repeatable, follows: None, label: Label::of(b"GET /") };
+                let (ticket, to) = self.desk.admit(self.now, class, ());
+                self.truth.insert(ticket.id, Truth { is_repeatable, ..Truth::default() });
+                self.out.push((ticket, to));
+            }
+            Step::Answer { which } => self.answer(which),
+            Step::Lose { which, was_sent } => self.lose(which, was_sent),
+            Step::Watch { server, bits } => self.seen(Seen::Watched(server, Hazards::from_bits(bits))),
+            Step::Connect { server, works: true } => self.seen(Seen::Reached(server)),
+            Step::Connect { server, works: false } => self.seen(Seen::Unreachable(server)),
+            Step::Leave { which } => self.leave(which),
+            Step::Wait { ns } => {
+                self.now += ns;
+                self.seen(Seen::Nothing);
+            }
+        }
+    }
+
+    fn seen(&mut self, seen: Seen) {
+        self.desk.seen(self.now, seen);
+        for effect in self.desk.take_effects() {
+            if let Effect::Send { ticket, to, .. } = effect {
+                self.hedges += 1;
+                let truth = &self.truth[&ticket.id];
+                assert!(truth.is_repeatable && truth.forwarded == 0 && !truth.given_up && !truth.has_left, "{truth:?}");
+                self.out.push((ticket, to));
+            }
+        }
+    }
+
+    fn take(&mut self, which: usize) -> Option<(Ticket, Server)> {
+        (!self.out.is_empty()).then(|| self.out.remove(which % self.out.len()))
+    }
+
+    fn answer(&mut self, which: usize) {
+        let Some((ticket, by)) = self.take(which) else { return };
+        let truth = self.truth.get_mut(&ticket.id).unwrap();
+        truth.carried_out += 1;
+        if self.desk.answered(self.now, ticket, by) {
+            truth.forwarded += 1;
+            self.successes += 1;
+            self.desk.finished(self.now, ticket, End::Answered);
+        } else {
+            self.desk.dropped(self.now, ticket, by);
+        }
+    }
+
+    fn lose(&mut self, which: usize, was_sent: bool) {
+        let Some((ticket, at)) = self.take(which) else { return };
+        let truth = self.truth.get_mut(&ticket.id).unwrap();
+        truth.carried_out += u32::from(was_sent);
+        let loss = if was_sent { Loss::Sent } else { Loss::NotSent };
+        match self.desk.lost(self.now, ticket, at, loss) {
+            Next::Send(to) => {
+                assert!(truth.is_repeatable || !was_sent, "it may have been carried out: {truth:?}");
+                self.out.push((ticket, to));
+            }
+            Next::Wait => {
+                let is_out = self.out.iter().any(|(out, _)| *out == ticket);
+                assert!(is_out || truth.forwarded + u32::from(truth.has_left) > 0, "nobody works on it: {truth:?}");
+            }
+            Next::GiveUp => {
+                assert!(truth.forwarded == 0 && !self.out.iter().any(|(out, _)| *out == ticket), "{truth:?}");
+                truth.given_up = true;
+                self.desk.finished(self.now, ticket, End::Failed(502));
+            }
+        }
+    }
+
+    fn leave(&mut self, which: usize) {
+        let Some((ticket, _)) = (!self.out.is_empty()).then(|| self.out[which % self.out.len()]) else { return };
+        let truth = self.truth.get_mut(&ticket.id).unwrap();
+        if truth.forwarded == 0 && !truth.has_left {
+            truth.has_left = true;
+            self.desk.finished(self.now, ticket, End::ClientLeft);
+        }
+    }
+
+    /// All that is out is answered.
+    fn finish(&mut self) {
+        while !self.out.is_empty() {
+            self.now += 1;
+            self.answer(0);
+        }
+    }
+
+    fn check(&self) {
+        for truth in self.truth.values() {
+            assert!(truth.is_repeatable || truth.carried_out <= 1, "carried out twice: {truth:?}");
+            let ends = truth.forwarded + u32::from(truth.given_up) + u32::from(truth.has_left);
+            assert_eq!(ends, 1, "each request ends once: {truth:?}");
+            assert!(truth.forwarded == 0 || truth.carried_out > 0, "an answer that no server gave: {truth:?}");
+        }
+        let counts = self.desk.counts();
+        assert_eq!(counts.hedges, self.hedges);
+        assert!(1000 * self.hedges <= 1000 * BURST + PER_SUCCESS_MILLI * self.successes);
+        assert_eq!(counts.requests, counts.answered + counts.failed + counts.left);
+        assert_eq!(self.desk.in_flight(), 0);
+    }
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn nothing_is_repeated_that_must_not_be_and_each_request_ends_once(
+        mode in mode(),
+        has_backup in any::<bool>(),
+        steps in proptest::collection::vec(step(), 0..80),
+    ) {
+        let mut world = World::new(mode, has_backup);
+        steps.into_iter().for_each(|step| world.step(step));
+        world.finish();
+        world.check();
+    }
+}

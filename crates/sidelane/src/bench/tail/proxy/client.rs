@@ -1,0 +1,81 @@
+//! Clients: one that asks as fast as it is answered, and one that asks on time.
+
+use std::io::{Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::process::Command;
+use std::thread;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+use sidelane_host::priority::pin_this_thread;
+
+/// Connections of the fast one.
+const CONNECTIONS: &str = "32";
+/// Connections of the one that is on time, each with a thread.
+const ON_TIME: u32 = 8;
+const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
+
+/// Requests that were answered, by wrk in a closed loop.
+pub(super) fn as_fast_as_possible(cpu: u32, at: SocketAddr, time: Duration) -> Result<f64> {
+    let seconds = format!("{}s", time.as_secs().max(1));
+    let mut command = Command::new("taskset");
+    command.args(["-c", &cpu.to_string(), "wrk", "-t1", "-c", CONNECTIONS, "-d", &seconds]);
+    let output = command.arg(format!("http://{at}/")).output().context("cannot run wrk")?;
+    let text = String::from_utf8_lossy(&output.stdout);
+    ensure!(!text.contains("Non-2xx") && !text.contains("Socket errors"), "not every request was answered: {text}");
+    let line = text.lines().find(|line| line.contains(" requests in ")).context("wrk tells no number of requests")?;
+    line.split_whitespace().next().and_then(|count| count.parse().ok()).context("wrk tells no number of requests")
+}
+
+/// Latencies in nanoseconds, sorted, from when requests were to be sent.
+pub(super) fn on_time(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> Result<Vec<u64>> {
+    let each = Duration::from_secs_f64(f64::from(ON_TIME) / per_s);
+    let begin = Instant::now() + Duration::from_millis(5);
+    let ask = move |number: u32| -> Result<Vec<u64>> {
+        pin_this_thread(&[cpu]).context("cannot pin the client")?;
+        let mut stream = TcpStream::connect(at)?;
+        stream.set_nodelay(true)?;
+        let first = begin + each * number / ON_TIME;
+        let count = (time.as_secs_f64() / each.as_secs_f64()) as u32;
+        (0..count).map(|turn| ask_once(&mut stream, first + each * turn)).collect()
+    };
+    let threads: Vec<_> = (0..ON_TIME).map(|number| thread::spawn(move || ask(number))).collect();
+    let mut all = Vec::new();
+    for asking in threads {
+        all.extend(asking.join().expect("it does not panic")?);
+    }
+    all.sort_unstable();
+    Ok(all)
+}
+
+fn ask_once(stream: &mut TcpStream, due: Instant) -> Result<u64> {
+    thread::sleep(due.saturating_duration_since(Instant::now()));
+    stream.write_all(REQUEST)?;
+    let mut answer = [0; 1024];
+    let mut length = 0;
+    // The body is one letter again and again, and no head ends so.
+    while !(answer[..length].ends_with(b"xx") && answer[..length].starts_with(b"HTTP/1.1 200")) {
+        let count = stream.read(&mut answer[length..])?;
+        ensure!(count > 0, "the connection ended");
+        length += count;
+    }
+    Ok(due.elapsed().as_nanos() as u64)
+}
+
+/// A percentile of sorted values.
+pub(super) fn percentile(sorted: &[u64], percent: f64) -> Option<f64> {
+    let rank = (sorted.len() as f64 * percent / 100.0).ceil() as usize;
+    Some(*sorted.get(rank.checked_sub(1)?)? as f64)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn percentiles_are_values_that_were_seen() {
+        let values: Vec<u64> = (1..=200).collect();
+        assert_eq!((percentile(&values, 50.0), percentile(&values, 99.0)), (Some(100.0), Some(198.0)));
+        assert_eq!(percentile(&[], 50.0), None);
+    }
+}

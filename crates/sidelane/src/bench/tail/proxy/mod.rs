@@ -1,0 +1,145 @@
+//! The proxy beside haproxy and nginx, one thread each, in turns: requests at saturation, and what each adds to
+//! latencies at half of it.
+
+mod client;
+mod peers;
+
+use std::time::Duration;
+
+use anyhow::Result;
+
+use super::Stage;
+use crate::bench::interval::of_median;
+use crate::bench::rounds::{Limit, Turn, until_decided};
+use crate::note::Note;
+use client::{as_fast_as_possible, on_time, percentile};
+use peers::{Peer, Running, start_server};
+use sidelane_host::median::median;
+use sidelane_report::{Check, ResultFile, Row, Unit};
+
+const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(150) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(40) };
+/// Of the requests of the better peer.
+const SPEED_RATIO: f64 = 0.9;
+/// Of the better peer's p99.
+const P99_RATIO: f64 = 1.0;
+
+/// What was seen of one proxy in one round.
+#[derive(Clone, Copy, Debug)]
+struct Seen {
+    per_s: f64,
+    cpu_us: f64,
+    p50_ns: Option<f64>,
+    p99_ns: Option<f64>,
+}
+
+/// All proxies in one round, in the order of [`Peer::ALL`], and the server without one.
+struct Round {
+    seen: [Seen; 3],
+    direct_p50_ns: Option<f64>,
+    direct_p99_ns: Option<f64>,
+}
+
+/// Compares them until that is decided.
+pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
+    if let Some(program) = Peer::missing() {
+        result.notes.push(Note::NotInstalled { program }.to_string());
+        return Ok(());
+    }
+    let scratch = tempfile::tempdir()?;
+    let server = start_server(stage.place.client, scratch.path())?;
+    let start = |peer: Peer| peer.start(stage.place.request, server.address, scratch.path());
+    let proxies = [start(Peer::ALL[0])?, start(Peer::ALL[1])?, start(Peer::ALL[2])?];
+    let time = Duration::from_secs(if stage.options.patience.quick { 1 } else { 3 });
+    let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
+    let field = Field { client_cpu: stage.place.client, proxies: &proxies, server: &server, time };
+    let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
+        rounds.push(field.round(turn.round)?);
+        Ok(())
+    };
+    let mut rounds = Vec::new();
+    until_decided("proxy", limit, &mut rounds, round, |rounds| checks(rounds))?;
+    result.rows.extend(rows(&rounds));
+    result.checks.extend(checks(&rounds));
+    Ok(())
+}
+
+struct Field<'a> {
+    client_cpu: u32,
+    proxies: &'a [Running; 3],
+    server: &'a Running,
+    time: Duration,
+}
+
+impl Field<'_> {
+    /// Each proxy at saturation, then each and the server itself at half of what the slowest did. Whose turn is first
+    /// changes from round to round.
+    fn round(&self, round: u64) -> Result<Round> {
+        let mut seen = [Seen { per_s: 0.0, cpu_us: 0.0, p50_ns: None, p99_ns: None }; 3];
+        let order: Vec<usize> = (0..3).map(|place| (place + round as usize) % 3).collect();
+        for place in &order {
+            (seen[*place].per_s, seen[*place].cpu_us) = self.saturate(&self.proxies[*place])?;
+        }
+        let slowest = seen.iter().map(|seen| seen.per_s).fold(f64::INFINITY, f64::min);
+        let at_half = |at| on_time(self.client_cpu, at, slowest / 2.0, self.time);
+        for place in &order {
+            let latencies = at_half(self.proxies[*place].address)?;
+            (seen[*place].p50_ns, seen[*place].p99_ns) = (percentile(&latencies, 50.0), percentile(&latencies, 99.0));
+        }
+        let direct = at_half(self.server.address)?;
+        Ok(Round { seen, direct_p50_ns: percentile(&direct, 50.0), direct_p99_ns: percentile(&direct, 99.0) })
+    }
+
+    /// Requests a second, and the proxy's CPU time for one in microseconds.
+    fn saturate(&self, proxy: &Running) -> Result<(f64, f64)> {
+        let before_ns = proxy.cpu_ns();
+        let requests = as_fast_as_possible(self.client_cpu, proxy.address, self.time)?;
+        let used_us = (proxy.cpu_ns() - before_ns) as f64 / 1e3;
+        Ok((requests / self.time.as_secs_f64(), used_us / requests))
+    }
+}
+
+/// Ours, then the peers'.
+fn of(rounds: &[Round], place: usize, number: impl Fn(&Seen) -> Option<f64>) -> Vec<Option<f64>> {
+    rounds.iter().map(|round| number(&round.seen[place])).collect()
+}
+
+/// The place of the peer with the best median: of the highest number, or of the lowest.
+fn best(rounds: &[Round], number: impl Fn(&Seen) -> Option<f64> + Copy, is_high_good: bool) -> usize {
+    let median_of = |place: usize| median(of(rounds, place, number).into_iter().flatten()).unwrap_or(f64::NAN);
+    let (haproxy, nginx) = (median_of(1), median_of(2));
+    if (nginx > haproxy) == is_high_good { 2 } else { 1 }
+}
+
+/// Ours over the better peer's, round by round.
+fn ratios(rounds: &[Round], number: impl Fn(&Seen) -> Option<f64> + Copy, is_high_good: bool) -> Vec<f64> {
+    let peer = best(rounds, number, is_high_good);
+    let pairs = of(rounds, 0, number).into_iter().zip(of(rounds, peer, number));
+    pairs.filter_map(|(own, peers)| Some(own? / peers?)).collect()
+}
+
+fn checks(rounds: &[Round]) -> Vec<Check> {
+    let per_s = of_median(ratios(rounds, |seen| Some(seen.per_s), true));
+    let p99 = of_median(ratios(rounds, |seen| seen.p99_ns, false));
+    let speed = "proxy: requests at saturation over those of the better of haproxy and nginx";
+    let late = "proxy: p99 at half of it over that of the better of haproxy and nginx";
+    vec![
+        Check::interval_at_least(speed, per_s, SPEED_RATIO, Unit::Ratio),
+        Check::interval_at_most(late, p99, P99_RATIO, Unit::Ratio),
+    ]
+}
+
+fn rows(rounds: &[Round]) -> Vec<Row> {
+    let added = |place: usize, own: fn(&Seen) -> Option<f64>, direct: fn(&Round) -> Option<f64>| {
+        median(rounds.iter().filter_map(|round| Some((own(&round.seen[place])? - direct(round)?) / 1e3)))
+    };
+    let row = |(place, peer): (usize, Peer)| {
+        let mut row = Row::new(peer.name());
+        row.put("requests_per_s", median(rounds.iter().map(|round| round.seen[place].per_s)));
+        row.put("cpu_of_a_request_us", median(rounds.iter().map(|round| round.seen[place].cpu_us)));
+        row.put("added_p50_us", added(place, |seen| seen.p50_ns, |round| round.direct_p50_ns));
+        row.put("added_p99_us", added(place, |seen| seen.p99_ns, |round| round.direct_p99_ns));
+        row
+    };
+    Peer::ALL.into_iter().enumerate().map(row).collect()
+}

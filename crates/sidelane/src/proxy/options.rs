@@ -1,0 +1,213 @@
+//! What a user asks a proxy for.
+
+use std::fmt;
+use std::net::{Ipv4Addr, SocketAddr};
+use std::str::FromStr;
+use std::time::Duration;
+
+use sidelane_host::units::parse_time;
+use sidelane_policy::hedge::{BudgetConfig, Hazard, Hazards, Mode, RolesConfig};
+use sidelane_proxy::config::{Config, Limits, METHODS, Protocol};
+use sidelane_proxy::desk::DeskConfig;
+use sidelane_proxy::resp::Repeatable;
+use thiserror::Error;
+
+/// Text on the command line that cannot be understood.
+#[derive(Clone, Debug, Error, PartialEq, Eq)]
+pub enum OptionError {
+    /// Not an address.
+    #[error(
+        "`{0}` is no address: write ADDRESS:PORT, as in 127.0.0.1:9001, or :8080 for every address of this machine"
+    )]
+    Address(String),
+    /// Not a hazard.
+    #[error(
+        "`{0}` is no hazard: there are jvm-gc, safepoint, stopped, throttled and restart, with commas between; or all, none"
+    )]
+    Hazard(String),
+    /// Not a way to hedge.
+    #[error("`{0}` is no way to hedge: it is hazard, timer:TIME (as in timer:20ms) or none")]
+    Hedge(String),
+}
+
+/// Where the proxy listens: `:8080` is every address of this machine.
+pub fn parse_address(text: &str) -> Result<SocketAddr, OptionError> {
+    let parsed = match text.strip_prefix(':') {
+        Some(port) => port.parse().ok().map(|port| SocketAddr::from((Ipv4Addr::UNSPECIFIED, port))),
+        None => text.parse().ok(),
+    };
+    parsed.ok_or_else(|| OptionError::Address(text.to_owned()))
+}
+
+/// Which hazards are watched for.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Watched {
+    /// All that can be seen; those that cannot are said.
+    All,
+    /// These; it is an error if one cannot be seen.
+    These(Hazards),
+}
+
+impl Watched {
+    /// Whether it is none.
+    pub fn is_none(&self) -> bool {
+        *self == Self::These(Hazards::NONE)
+    }
+
+    /// Whether this one is watched for, if it can be seen.
+    pub fn contains(&self, hazard: Hazard) -> bool {
+        match self {
+            Self::All => true,
+            Self::These(hazards) => hazards.contains(hazard),
+        }
+    }
+}
+
+impl FromStr for Watched {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let watchable = || Hazard::ALL.into_iter().filter(|hazard| *hazard != Hazard::Unreachable);
+        let named = |name: &str| {
+            let found = watchable().find(|hazard| hazard.name() == name.trim());
+            found.ok_or_else(|| OptionError::Hazard(name.to_owned()))
+        };
+        match text {
+            "all" => Ok(Self::All),
+            "none" => Ok(Self::These(Hazards::NONE)),
+            _ => Ok(Self::These(text.split(',').map(named).collect::<Result<_, _>>()?)),
+        }
+    }
+}
+
+/// When requests are sent to both servers.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Hedge(pub Mode);
+
+impl FromStr for Hedge {
+    type Err = OptionError;
+
+    fn from_str(text: &str) -> Result<Self, OptionError> {
+        let wrong = || OptionError::Hedge(text.to_owned());
+        match text.split_once(':') {
+            None if text == "hazard" => Ok(Self(Mode::Hazard)),
+            None if text == "none" => Ok(Self(Mode::Never)),
+            Some(("timer", time)) => {
+                let after = parse_time(time).ok().filter(|after| !after.is_zero()).ok_or_else(wrong)?;
+                Ok(Self(Mode::Timer { after_ns: after.as_nanos() as u64 }))
+            }
+            _ => Err(wrong()),
+        }
+    }
+}
+
+impl fmt::Display for Hedge {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self.0 {
+            Mode::Hazard => f.write_str("hazard"),
+            Mode::Timer { after_ns } => write!(f, "timer:{}us", after_ns / 1000),
+            Mode::Never => f.write_str("none"),
+        }
+    }
+}
+
+/// Everything that a user asks for.
+#[derive(Clone, Debug)]
+pub struct ProxyOptions {
+    /// Where clients come.
+    pub listen: SocketAddr,
+    /// The server that is active at first.
+    pub active: SocketAddr,
+    /// The other one.
+    pub backup: Option<SocketAddr>,
+    /// What they speak.
+    pub protocol: Protocol,
+    /// What is watched for.
+    pub hazards: Watched,
+    /// When requests are sent to both.
+    pub hedge: Hedge,
+    /// Methods or commands that are safe to repeat; none: the usual ones.
+    pub repeat: Vec<String>,
+    /// Requests that are not safe to repeat stay at the server that was named as active.
+    pub unsafe_stay: bool,
+    /// Of the requests, in percent.
+    pub budget_percent: f64,
+    /// Hedges at once.
+    pub burst: u64,
+    /// Requests to warm a server up with.
+    pub warm_up: u32,
+    /// How often hazards are looked for.
+    pub poll: Duration,
+    /// What clients and servers may take.
+    pub limits: Limits,
+    /// Where Prometheus reads.
+    pub metrics: Option<SocketAddr>,
+    /// For how long; nothing: until it is ended.
+    pub length: Option<Duration>,
+}
+
+impl ProxyOptions {
+    /// For the proxy itself.
+    pub(super) fn config(&self) -> Config {
+        let roles = RolesConfig {
+            mode: self.hedge.0,
+            has_backup: self.backup.is_some(),
+            warm_up_ns: if self.warm_up > 0 { RolesConfig::default().warm_up_ns } else { 0 },
+            ..RolesConfig::default()
+        };
+        let per_success_milli = (self.budget_percent * 10.0) as u64;
+        let budget = BudgetConfig { per_success_milli, burst: self.burst };
+        Config {
+            listen: self.listen,
+            active: self.active,
+            backup: self.backup,
+            protocol: self.protocol,
+            repeatable: self.repeatable(),
+            desk: DeskConfig { roles, budget, unsafe_stay: self.unsafe_stay, ..DeskConfig::default() },
+            limits: self.limits,
+            warm_up_requests: self.warm_up,
+        }
+    }
+
+    fn repeatable(&self) -> Repeatable {
+        match (self.repeat.is_empty(), self.protocol) {
+            (false, _) => Repeatable::of(self.repeat.iter().map(String::as_str)),
+            (true, Protocol::Http) => Repeatable::of(METHODS),
+            (true, Protocol::Redis) => Repeatable::default(),
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn addresses_need_a_port() {
+        assert_eq!(parse_address(":8080").unwrap().to_string(), "0.0.0.0:8080");
+        assert_eq!(parse_address("[::1]:80").unwrap().to_string(), "[::1]:80");
+        for wrong in ["", "8080", "localhost", ":", ":70000", "1.2.3.4"] {
+            assert!(parse_address(wrong).unwrap_err().to_string().contains("127.0.0.1:9001"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn hazards_are_named_or_all_or_none() {
+        let these: Hazards = [Hazard::JvmGc, Hazard::Restart].into_iter().collect();
+        assert_eq!("restart,jvm-gc".parse(), Ok(Watched::These(these)));
+        assert_eq!(("all".parse(), "none".parse::<Watched>().unwrap().is_none()), (Ok(Watched::All), true));
+        for wrong in ["", "gc", "jvm-gc,", "unreachable"] {
+            assert!(wrong.parse::<Watched>().unwrap_err().to_string().contains("safepoint"), "{wrong}");
+        }
+    }
+
+    #[test]
+    fn ways_to_hedge_are_read_as_printed() {
+        for text in ["hazard", "timer:20000us", "none"] {
+            assert_eq!(text.parse::<Hedge>().unwrap().to_string(), text);
+        }
+        for wrong in ["", "timer", "timer:", "timer:0ms", "timer:5", "always"] {
+            assert!(wrong.parse::<Hedge>().unwrap_err().to_string().contains("timer:20ms"), "{wrong}");
+        }
+    }
+}

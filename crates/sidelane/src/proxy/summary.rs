@@ -1,0 +1,76 @@
+//! What a proxy did, at its end: for people and for programs.
+
+use std::fmt;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use serde::Serialize;
+use sidelane_proxy::edge::State;
+
+use super::options::ProxyOptions;
+
+/// What a proxy did.
+#[derive(Clone, Debug, Serialize)]
+pub struct Summary {
+    version: &'static str,
+    listen: SocketAddr,
+    servers: Vec<SocketAddr>,
+    hedge: String,
+    /// Swaps by hazard, those that there were.
+    swaps: serde_json::Map<String, serde_json::Value>,
+    #[serde(flatten)]
+    state: State,
+}
+
+impl Summary {
+    pub(super) fn new(options: &ProxyOptions, state: &State) -> Self {
+        let swaps = state.swaps().filter(|(_, count)| *count > 0);
+        Self {
+            version: env!("CARGO_PKG_VERSION"),
+            listen: options.listen,
+            servers: [Some(options.active), options.backup].into_iter().flatten().collect(),
+            hedge: options.hedge.to_string(),
+            swaps: swaps.map(|(hazard, count)| (hazard.name().to_owned(), count.into())).collect(),
+            state: state.clone(),
+        }
+    }
+}
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let counts = &self.state.counts;
+        let of_requests = |count: u64| 100.0 * count as f64 / counts.requests.max(1) as f64;
+        write!(f, "requests   {}: {} answered", counts.requests, counts.answered)?;
+        let troubles = [(counts.failed, "failed"), (counts.cut, "cut off"), (counts.left, "left by the client")];
+        for (count, what) in troubles.into_iter().filter(|(count, _)| *count > 0) {
+            write!(f, ", {count} {what}")?;
+        }
+        writeln!(f)?;
+        writeln!(
+            f,
+            "hedges     {} ({:.2} % more requests), {} answered first, {} refused by the budget",
+            counts.hedges,
+            of_requests(counts.hedges),
+            counts.wins,
+            counts.refused
+        )?;
+        let wasted = Duration::from_nanos(counts.wasted_ns);
+        writeln!(f, "wasted     {} later answers dropped, after {wasted:.1?} at servers", counts.dropped)?;
+        writeln!(f, "swaps      {}", self.swaps_in_words())?;
+        writeln!(f, "sent again {} after a server was lost", counts.sent_again)?;
+        if counts.warm_ups > 0 {
+            writeln!(f, "warmed up  {} times, with {} requests", counts.warm_ups, counts.warm_up_requests)?;
+        }
+        if self.state.turned_away > 0 {
+            writeln!(f, "turned away {} clients: there were too many", self.state.turned_away)?;
+        }
+        writeln!(f, "active     {}: {}", self.state.active, self.state.why)
+    }
+}
+
+impl Summary {
+    fn swaps_in_words(&self) -> String {
+        let words: Vec<String> = self.swaps.iter().map(|(hazard, count)| format!("{count} by {hazard}")).collect();
+        if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+    }
+}

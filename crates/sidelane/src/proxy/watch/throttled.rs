@@ -1,0 +1,90 @@
+//! Whether a server's group is throttled.
+//!
+//! The kernel counts a throttled period when it is over, so the first one is seen at its end. But a group that used up
+//! its quota in one period mostly does so in the next ones, too: it counts as throttled until two periods passed
+//! without.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+use sidelane_host::cgroup::Hierarchy;
+
+/// Where a period is not told.
+const PERIOD: Duration = Duration::from_millis(100);
+
+/// Groups with a quota.
+pub(super) struct Throttled {
+    /// Their files, and how often each was throttled.
+    groups: Vec<(PathBuf, u64)>,
+    period: Duration,
+    seen_at: Option<Instant>,
+}
+
+impl Throttled {
+    /// The groups of these processes that have a quota, and those above them.
+    pub(super) fn find(pids: &BTreeSet<u32>) -> Option<Self> {
+        let hierarchies = Hierarchy::all().into_iter().filter(|found| found.is_v2() || found.controls("cpu"));
+        let mut dirs = BTreeSet::new();
+        for hierarchy in hierarchies {
+            let own = pids.iter().filter_map(|pid| hierarchy.dir_of(*pid));
+            dirs.extend(own.flat_map(|dir| dir.ancestors().map(Path::to_owned).collect::<Vec<_>>()));
+        }
+        let with_quota: Vec<PathBuf> = dirs.into_iter().filter(|dir| has_quota(dir)).collect();
+        let period = with_quota.iter().map(|dir| period(dir)).max()?;
+        let groups = with_quota.into_iter().map(|dir| dir.join("cpu.stat"));
+        let groups = groups.filter_map(|file| Some((file.clone(), throttled(&file)?))).collect();
+        Some(Self { groups, period, seen_at: None })
+    }
+
+    /// Whether one of them is throttled.
+    pub(super) fn look(&mut self) -> bool {
+        for (file, before) in &mut self.groups {
+            let now = throttled(file).unwrap_or(*before);
+            if std::mem::replace(before, now) < now {
+                self.seen_at = Some(Instant::now());
+            }
+        }
+        self.seen_at.is_some_and(|at| at.elapsed() < 2 * self.period)
+    }
+}
+
+fn has_quota(dir: &Path) -> bool {
+    let v2 = fs::read_to_string(dir.join("cpu.max")).is_ok_and(|text| !text.starts_with("max"));
+    let v1 = fs::read_to_string(dir.join("cpu.cfs_quota_us")).is_ok_and(|text| !text.starts_with('-'));
+    v2 || v1
+}
+
+fn period(dir: &Path) -> Duration {
+    let v2 = fs::read_to_string(dir.join("cpu.max")).ok();
+    let v1 = fs::read_to_string(dir.join("cpu.cfs_period_us")).ok();
+    let text = v2.as_deref().and_then(|text| text.split_whitespace().nth(1)).or(v1.as_deref());
+    text.and_then(|text| text.trim().parse().ok()).map_or(PERIOD, Duration::from_micros)
+}
+
+fn throttled(file: &Path) -> Option<u64> {
+    let text = fs::read_to_string(file).ok()?;
+    text.lines().find_map(|line| line.strip_prefix("nr_throttled ")?.parse().ok())
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_period_that_was_throttled_counts_until_two_more_have_passed() {
+        let dir = tempfile::tempdir().unwrap();
+        let stat = |count: u64| fs::write(dir.path().join("cpu.stat"), format!("nr_periods 9\nnr_throttled {count}\n"));
+        fs::write(dir.path().join("cpu.max"), "50000 100000\n").unwrap();
+        stat(3).unwrap();
+        assert!(has_quota(dir.path()) && period(dir.path()) == PERIOD);
+        let file = dir.path().join("cpu.stat");
+        let mut group = Throttled { groups: vec![(file.clone(), 3)], period: Duration::from_secs(3600), seen_at: None };
+        assert!(!group.look());
+        stat(4).unwrap();
+        assert!(group.look() && group.look());
+        group.period = Duration::ZERO;
+        assert!(!group.look());
+    }
+}

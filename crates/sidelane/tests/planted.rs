@@ -1,0 +1,60 @@
+//! Slow requests whose cause is known: a trace names it.
+//!
+//! How fast the machine is does not matter: planted requests are slower by 20 ms, and most of them have to be named, not
+//! all. `sidelane bench tail` says how many are.
+
+mod common;
+
+use std::path::PathBuf;
+
+use common::{Turn, lab, lanes_to_ourselves};
+use sidelane::bench::rounds::Patience;
+use sidelane::bench::tail::{TailOptions, claims};
+use sidelane::lab::Lab;
+use sidelane::request::can_track;
+
+fn ready() -> Option<(Turn, Lab)> {
+    let turn = lanes_to_ourselves()?;
+    if let Err(error) = can_track() {
+        sidelane_skip::skip(error);
+        return None;
+    }
+    lab().map(|path| (turn, Lab::at(path)))
+}
+
+/// Files for reads from a disk lie in the build's directory, which is on one.
+fn options() -> TailOptions {
+    let cache = PathBuf::from(env!("CARGO_TARGET_TMPDIR"));
+    TailOptions { patience: Patience { quick: true, rounds: None }, lanes: None, parts: None, cache }
+}
+
+/// Plants causes, and checks that each is named for most of its requests.
+fn are_named(planted: &[&str]) {
+    let Some((_turn, lab)) = ready() else { return };
+    for name in planted {
+        let (cause, claims) = claims(lab.clone(), &options(), name).unwrap();
+        let all: u64 = claims.values().sum();
+        let named = claims.get(&Some(cause)).copied().unwrap_or(0);
+        assert!(named * 2 > all, "{name}: {cause:?} was claimed for {named} of {all}: {claims:?}");
+    }
+}
+
+#[test]
+fn what_others_do_to_the_cpu_is_named() {
+    are_named(&["hog", "thief", "throttle"]);
+}
+
+#[test]
+fn what_stops_the_process_is_named() {
+    are_named(&["stop", "freeze"]);
+}
+
+#[test]
+fn what_threads_and_services_wait_for_is_named() {
+    are_named(&["lock", "hand-over", "downstream"]);
+}
+
+#[test]
+fn what_the_network_does_to_a_response_is_named() {
+    are_named(&["nagle", "retransmit"]);
+}

@@ -1,0 +1,100 @@
+//! Servers that are stopped, killed and started again.
+
+use serde_json::json;
+
+use crate::common::wait_until;
+use crate::scene::{Nginx, Proxy, say, telling_server};
+
+fn pair() -> Option<(Nginx, Nginx)> {
+    Some((Nginx::start("one")?, Nginx::start("two")?))
+}
+
+#[test]
+fn a_stopped_server_is_replaced_and_nobody_waits_for_it() {
+    let Some((one, two)) = pair() else { return };
+    let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "stopped"]);
+    assert!(proxy.get("/").ends_with("one"));
+    one.signal(libc::SIGSTOP);
+    // Some of these are in flight at the stopped server when that is seen.
+    for _ in 0..20 {
+        assert!(proxy.get("/").ends_with("two"));
+    }
+    one.signal(libc::SIGCONT);
+    two.signal(libc::SIGSTOP);
+    assert!(proxy.get("/").ends_with("one"));
+    two.signal(libc::SIGCONT);
+    let summary = proxy.finish();
+    assert_eq!(summary["swaps"], json!({"stopped": 2}), "{summary}");
+    assert_eq!(summary["counts"]["answered"], 22, "{summary}");
+}
+
+#[test]
+fn a_killed_server_is_replaced_comes_back_and_is_warmed_up() {
+    let Some((mut one, mut two)) = pair() else { return };
+    let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "restart", "--warm-up", "5"]);
+    assert!(proxy.get("/").ends_with("one"));
+    one.kill();
+    assert!(proxy.get("/").ends_with("two"));
+    one.restart();
+    // It is warmed up; then the other one may be killed.
+    wait_until("the proxy asks it again", || {
+        let is_warm = proxy.get("/").ends_with("two");
+        two.kill();
+        let is_back = proxy.get("/").ends_with("one");
+        two.restart();
+        is_warm && is_back
+    });
+    let summary = proxy.finish();
+    assert!(summary["counts"]["warm_up_requests"].as_u64() >= Some(1), "{summary}");
+}
+
+#[test]
+fn without_any_server_clients_are_told_and_with_one_again_they_are_answered() {
+    let Some((mut one, mut two)) = pair() else { return };
+    let proxy = Proxy::start(one.address, Some(two.address), &["--hazard", "none"]);
+    assert!(proxy.get("/").ends_with("one"));
+    two.kill();
+    assert!(proxy.get("/").ends_with("one"), "the backup is of no concern");
+    one.kill();
+    assert!(proxy.get("/").starts_with("HTTP/1.1 502 "));
+    two.restart();
+    wait_until("it is found", || proxy.get("/").ends_with("two"));
+    let summary = proxy.finish();
+    assert_eq!(
+        summary["counts"]["requests"],
+        json!(summary["counts"]["answered"].as_u64().unwrap() + summary["counts"]["failed"].as_u64().unwrap())
+    );
+}
+
+#[test]
+fn a_request_that_waits_for_too_long_is_hedged_and_the_first_answer_counts() {
+    let (slow, seen) = telling_server(|_, _| {
+        std::thread::park();
+        true
+    });
+    let (fast, _seen_too) = telling_server(|stream, _| say(stream, "fast"));
+    let proxy = Proxy::start(slow, Some(fast), &["--hedge", "timer:10ms", "--hazard", "none"]);
+    let answer = proxy.get("/");
+    assert!(answer.ends_with("fast"), "{answer}");
+    assert_eq!(seen.try_iter().count(), 1);
+    let number = answer.split("Sidelane-Request: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
+    let tale = proxy.get(&format!("/.sidelane/tale/{number}"));
+    let tale: serde_json::Value = serde_json::from_str(tale.split("\r\n\r\n").nth(1).unwrap()).unwrap();
+    assert_eq!((&tale["answered_by"], &tale["ended"]), (&json!(fast.to_string()), &json!("answered")), "{tale}");
+    assert_eq!(tale["copies"][1]["why"], "not answered in time", "{tale}");
+    let summary = proxy.finish();
+    assert_eq!((&summary["counts"]["hedges"], &summary["counts"]["wins"]), (&json!(1), &json!(1)));
+}
+
+#[test]
+fn without_a_budget_nothing_is_hedged() {
+    let (slow, _seen) = telling_server(|stream, _| {
+        std::thread::sleep(crate::scene::SHORT);
+        say(stream, "slow")
+    });
+    let (fast, seen) = telling_server(|stream, _| say(stream, "fast"));
+    let none = ["--hedge", "timer:1ms", "--budget", "0", "--burst", "0", "--hazard", "none"];
+    let proxy = Proxy::start(slow, Some(fast), &none);
+    assert!(proxy.get("/").ends_with("slow"));
+    assert_eq!((seen.try_iter().count(), &proxy.finish()["counts"]["refused"]), (0, &json!(1)));
+}

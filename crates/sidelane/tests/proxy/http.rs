@@ -1,0 +1,115 @@
+//! HTTP through the proxy: connections, bodies, and what must not be repeated.
+
+use std::io::{Read, Write};
+use std::net::Shutdown;
+
+use serde_json::json;
+
+use crate::scene::{Proxy, nowhere, read_to_end, read_until, say, server, telling_server};
+
+#[test]
+fn connections_are_kept_on_both_sides_and_pipelined_requests_are_answered_in_order() {
+    let (address, seen) = telling_server(|stream, head| say(stream, head.split(' ').nth(1).unwrap()));
+    let proxy = Proxy::start(address, None, &["--hazard", "none"]);
+    let get = |path: &str| format!("GET {path} HTTP/1.1\r\nHost: h\r\n\r\n");
+    let mut client = proxy.connect();
+    client.write_all((get("/a") + &get("/b") + &get("/c")).as_bytes()).unwrap();
+    client.shutdown(Shutdown::Write).unwrap();
+    let answers = read_to_end(&mut client);
+    let places = ["/a", "/b", "/c"].map(|path| answers.find(path).expect("an answer"));
+    assert!(places.is_sorted(), "{answers}");
+    assert_eq!((seen.try_iter().count(), &proxy.finish()["counts"]["answered"]), (3, &json!(3)));
+}
+
+#[test]
+fn a_request_that_is_not_safe_to_repeat_is_sent_once_though_its_server_is_lost() {
+    let (breaking, at_first) = telling_server(|_, _| false);
+    let (whole, at_second) = telling_server(|stream, _| say(stream, "whole"));
+    let proxy = Proxy::start(breaking, Some(whole), &["--hazard", "none"]);
+    let post = "POST /pay HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    assert!(proxy.send(post.as_bytes()).starts_with("HTTP/1.1 502 "));
+    assert_eq!((at_first.try_iter().count(), at_second.try_iter().count()), (1, 0));
+    assert!(proxy.get("/read").ends_with("whole"));
+    assert_eq!((at_first.try_iter().count(), at_second.try_iter().count()), (1, 1));
+    assert_eq!(proxy.finish()["counts"]["sent_again"], json!(1));
+}
+
+#[test]
+fn a_request_that_was_not_sent_may_go_to_the_other_server_whatever_it_is() {
+    let (there, seen) = telling_server(|stream, _| say(stream, "there"));
+    let proxy = Proxy::start(nowhere(), Some(there), &["--hazard", "none"]);
+    let post = "POST /pay HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: 0\r\n\r\n";
+    assert!(proxy.send(post.as_bytes()).ends_with("there"));
+    assert_eq!(seen.try_iter().count(), 1);
+}
+
+#[test]
+fn bodies_of_any_kind_arrive_whole_in_both_directions() {
+    const LONG: usize = 3_000_000;
+    let address = server(|mut stream| {
+        let head = read_until(&mut stream, "\r\n\r\n");
+        let mut body = vec![0; LONG];
+        match head.contains("chunked") {
+            true => body = read_until(&mut stream, "0\r\n\r\n").into_bytes(),
+            false => stream.read_exact(&mut body).unwrap(),
+        }
+        write!(stream, "HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n{:x}\r\n", body.len()).unwrap();
+        stream.write_all(&body).unwrap();
+        stream.write_all(b"\r\n0\r\n\r\n").unwrap();
+    });
+    let proxy = Proxy::start(address, None, &["--hazard", "none"]);
+    let body = "x".repeat(LONG);
+    let head = format!("POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nContent-Length: {LONG}\r\n\r\n");
+    let answer = proxy.send((head + &body).as_bytes());
+    assert!(answer.ends_with(&format!("{LONG:x}\r\n{body}\r\n0\r\n\r\n")), "{} bytes", answer.len());
+    let head = "POST / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nTransfer-Encoding: chunked\r\n\r\n";
+    let chunks = "5\r\nhello\r\n0\r\n\r\n";
+    assert!(proxy.send(format!("{head}{chunks}").as_bytes()).contains(chunks));
+}
+
+#[test]
+fn a_client_that_waits_for_100_continue_gets_it_from_the_server() {
+    let address = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        stream.write_all(b"HTTP/1.1 100 Continue\r\n\r\n").unwrap();
+        let body = read_until(&mut stream, "!");
+        say(&mut stream, &body);
+    });
+    let proxy = Proxy::start(address, None, &["--hazard", "none"]);
+    let mut client = proxy.connect();
+    let head = "PUT / HTTP/1.1\r\nHost: h\r\nConnection: close\r\nExpect: 100-continue\r\nContent-Length: 6\r\n\r\n";
+    client.write_all(head.as_bytes()).unwrap();
+    assert_eq!(read_until(&mut client, "\r\n\r\n"), "HTTP/1.1 100 Continue\r\n\r\n");
+    client.write_all(b"hello!").unwrap();
+    assert!(read_to_end(&mut client).ends_with("hello!"));
+}
+
+#[test]
+fn after_an_upgrade_bytes_are_passed_on_in_both_directions() {
+    let address = server(|mut stream| {
+        assert!(read_until(&mut stream, "\r\n\r\n").contains("Upgrade: echo\r\n"));
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+        stream.write_all(switch.as_bytes()).unwrap();
+        let said = read_until(&mut stream, "\n");
+        stream.write_all(said.to_uppercase().as_bytes()).unwrap();
+    });
+    let proxy = Proxy::start(address, None, &["--hazard", "none"]);
+    let mut client = proxy.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
+    assert!(read_until(&mut client, "\r\n\r\n").starts_with("HTTP/1.1 101 "));
+    client.write_all(b"hello\n").unwrap();
+    assert_eq!(read_to_end(&mut client), "HELLO\n");
+}
+
+#[test]
+fn an_answer_that_breaks_off_is_no_whole_answer() {
+    let address = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nContent-Length: 100\r\n\r\nhalf").unwrap();
+    });
+    let proxy = Proxy::start(address, None, &["--hazard", "none"]);
+    let answer = proxy.get("/");
+    assert!(answer.contains("Content-Length: 100") && answer.ends_with("half"), "{answer}");
+    let counts = &proxy.finish()["counts"];
+    assert_eq!((&counts["answered"], &counts["cut"]), (&json!(0), &json!(1)));
+}

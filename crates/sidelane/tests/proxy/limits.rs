@@ -1,0 +1,93 @@
+//! Clients and servers that do not keep to limits: clear errors, and everybody else is served.
+
+use std::io::Write;
+use std::net::TcpStream;
+
+use serde_json::json;
+
+use crate::common::wait_until;
+use crate::scene::{Proxy, nowhere, read_to_end, say, telling_server};
+
+const QUIET: [&str; 2] = ["--hazard", "none"];
+
+/// A proxy in front of a server that answers.
+fn working(options: &[&str]) -> Proxy {
+    let (address, seen) = telling_server(|stream, _| say(stream, "well"));
+    // The server ends when nobody can be told any more.
+    std::mem::forget(seen);
+    Proxy::start(address, None, &[&QUIET[..], options].concat())
+}
+
+#[test]
+fn what_is_no_http_is_refused_with_400() {
+    let proxy = working(&[]);
+    for wrong in ["hello\r\n\r\n", "GET / HTTP/1.1\r\n\r\n", "GET / HTTP/1.1\r\nHost: a\r\nHost: b\r\n\r\n"] {
+        assert!(proxy.send(wrong.as_bytes()).starts_with("HTTP/1.1 400 "), "{wrong:?}");
+    }
+    let chunks = "POST / HTTP/1.1\r\nHost: h\r\nTransfer-Encoding: chunked\r\n\r\nzz\r\n";
+    assert!(proxy.send(chunks.as_bytes()).starts_with("HTTP/1.1 400 "));
+    assert!(proxy.get("/").ends_with("well"));
+}
+
+#[test]
+fn a_head_that_is_too_long_is_refused_with_431() {
+    let proxy = working(&[]);
+    let long = format!("GET / HTTP/1.1\r\nHost: h\r\nX: {}\r\n\r\n", "x".repeat(40_000));
+    assert!(proxy.send(long.as_bytes()).starts_with("HTTP/1.1 431 "));
+    let many = format!("GET / HTTP/1.1\r\nHost: h\r\n{}\r\n", "a: b\r\n".repeat(200));
+    assert!(proxy.send(many.as_bytes()).starts_with("HTTP/1.1 431 "));
+}
+
+#[test]
+fn a_client_that_never_ends_its_head_is_told_and_others_are_served_meanwhile() {
+    let proxy = working(&["--head-time", "200ms"]);
+    let mut slow: Vec<TcpStream> = (0..50).map(|_| proxy.connect()).collect();
+    slow.iter_mut().for_each(|client| client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nX-").unwrap());
+    assert!(proxy.get("/").ends_with("well"));
+    for client in &mut slow {
+        let answer = read_to_end(client);
+        assert!(answer.starts_with("HTTP/1.1 408 "), "{answer}");
+    }
+}
+
+#[test]
+fn a_silent_server_is_504_and_one_that_is_not_there_502() {
+    let (silent, _seen) = telling_server(|_, _| {
+        std::thread::park();
+        true
+    });
+    let proxy = Proxy::start(silent, None, &[&QUIET[..], &["--answer-time", "200ms"]].concat());
+    assert!(proxy.get("/").starts_with("HTTP/1.1 504 "));
+    let proxy = Proxy::start(nowhere(), Some(nowhere()), &QUIET);
+    assert!(proxy.get("/").starts_with("HTTP/1.1 502 "));
+    assert_eq!(proxy.finish()["counts"]["failed"], json!(1));
+}
+
+#[test]
+fn a_flood_of_clients_is_turned_away_with_503_and_ends() {
+    const FILES: u64 = 128;
+    let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let proxy = Proxy::start_with_files(address, None, &QUIET, Some(FILES));
+    let mut flood: Vec<TcpStream> = (0..200).map(|_| proxy.connect()).collect();
+    let told = read_to_end(&mut flood[60]);
+    assert!(told.starts_with("HTTP/1.1 503 "), "{told}");
+    // Those that were let in are served.
+    flood[0].write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n").unwrap();
+    assert!(read_to_end(&mut flood[0]).ends_with("well"));
+    drop(flood);
+    wait_until("the flood is over", || proxy.get("/").ends_with("well"));
+    let summary = proxy.finish();
+    assert!(summary["turned_away"].as_u64() > Some(100), "{summary}");
+}
+
+#[test]
+fn options_that_are_wrong_are_named() {
+    let wrong = [("--active", "9001"), ("--hazard", "gc"), ("--hedge", "sometimes"), ("--budget", "200")];
+    for (option, value) in wrong {
+        let mut command = std::process::Command::new(env!("CARGO_BIN_EXE_sidelane"));
+        command.args(["proxy", "--listen", "127.0.0.1:0", "--active", "127.0.0.1:1", option, value]);
+        let output = command.output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr);
+        assert!(!output.status.success() && said.contains(option), "{said}");
+    }
+}

@@ -1,0 +1,10 @@
+//! `sidelane proxy` in front of real servers, and of scripted ones.
+
+#[path = "../common/mod.rs"]
+mod common;
+
+mod hazards;
+mod http;
+mod limits;
+mod redis;
+mod scene;
