@@ -81,6 +81,16 @@ fn the_thread_was_moved() {
 }
 
 #[test]
+fn the_thread_moved_itself_and_was_woken_elsewhere() {
+    let mut trace = request_is_taken_up();
+    trace.enters(190, 1, 203, 0).switched(200, 1, 902, leave::BLOCKED).woken(210, 902, 1);
+    trace.comes(300, 1).on_cpu(1).returns(310, 1);
+    answered(&mut trace, 500, 1);
+    trace.records.iter_mut().filter(|record| record.at_ns >= at(310)).for_each(|record| record.cpu = 1);
+    assert_eq!(trace.first().of_cause_ns(Migration), 100_000);
+}
+
+#[test]
 fn its_cpu_was_idle_when_it_was_woken() {
     let mut trace = request_is_taken_up();
     trace.took(108, Kind::IdleLeft, NOBODY, 50, 1);

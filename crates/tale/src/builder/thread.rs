@@ -134,7 +134,13 @@ impl Thread {
     pub fn is_woken(&mut self, at_ns: u64, by: Task, cpu: u32) {
         self.touched_ns = at_ns;
         match self.state.state {
-            State::Asleep => self.end_sleep(at_ns, by),
+            State::Asleep => {
+                self.end_sleep(at_ns, by);
+                if self.state.cause == Cause::Migration {
+                    // It moved itself: it sleeps until that is done, and is woken on the other CPU.
+                    self.moved_ns = at_ns;
+                }
+            }
             State::Unknown => (),
             _ => return,
         }

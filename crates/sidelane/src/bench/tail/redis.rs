@@ -1,6 +1,5 @@
 //! Redis at 20 000 requests a second: is every request rebuilt, and nothing lost?
 
-use std::collections::BTreeSet;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -42,7 +41,7 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
     let mut runs: Vec<Run> = Vec::new();
     let round = |runs: &mut Vec<Run>, _: Turn<'_>| {
         let load = || server.load(&stage.lab, place, RATE_PER_S, seconds);
-        let (traced, client) = while_running(&Target::Pid(server.pid()), load)?;
+        let (traced, client) = while_running(&Target::Pid(server.pid()), place.client_cpu, load)?;
         runs.push(Run::of(&traced, client["requests"].as_f64().unwrap_or(0.0)));
         Ok(())
     };
@@ -55,8 +54,8 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
 impl Run {
     /// Requests of the client's first connection prepared the data; they are not of the load.
     fn of(traced: &Traced, sent: f64) -> Self {
-        let sockets: BTreeSet<u64> = traced.timelines.iter().map(|timeline| timeline.socket).collect();
-        let first = sockets.first().copied();
+        let earliest = traced.timelines.iter().min_by_key(|timeline| timeline.arrived_ns);
+        let first = earliest.map(|timeline| timeline.socket);
         let of_load = traced.timelines.iter().filter(|timeline| Some(timeline.socket) != first);
         Self {
             sent,

@@ -4,6 +4,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
+use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::Target;
 use sidelane_kernel::tale::{Recorder, TraceOptions};
 use sidelane_tale::builder::{Builder, Counts, Settings};
@@ -21,8 +22,17 @@ pub(super) struct Traced {
     pub(super) recorded: Kinds,
 }
 
-/// Traces `target` while `load` runs, in a thread of its own.
-pub(super) fn while_running<T: Send>(target: &Target, load: impl FnOnce() -> Result<T> + Send) -> Result<(Traced, T)> {
+/// Traces `target` while `load` runs, in a thread of its own. Both are kept on `cpu`, so that neither is in the way of the
+/// service.
+pub(super) fn while_running<T: Send>(
+    target: &Target,
+    cpu: u32,
+    load: impl FnOnce() -> Result<T> + Send,
+) -> Result<(Traced, T)> {
+    with_this_thread_on(&[cpu], || trace(target, load)).context("cannot choose a CPU")?
+}
+
+fn trace<T: Send>(target: &Target, load: impl FnOnce() -> Result<T> + Send) -> Result<(Traced, T)> {
     let service = target.find()?;
     let mut recorder = Recorder::start(&TraceOptions::default(), &[service]).context("cannot trace")?;
     let recorded = recorder.recorded();

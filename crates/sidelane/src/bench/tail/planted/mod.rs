@@ -92,7 +92,7 @@ fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
     let warm_up = Size { every: size.requests + 1, ..size };
     stage.lab.run(question(stage, planted, &service, warm_up, &file)?)?;
     let words = question(stage, planted, &service, size, &file)?;
-    let (traced, ()) = while_running(&Target::Pid(service.pid()), || stage.lab.run(words))?;
+    let (traced, ()) = while_running(&Target::Pid(service.pid()), stage.place.client, || stage.lab.run(words))?;
     ensure!(planted.cause.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.cause.words());
     Ok(Named::of(planted, &truth::read(&file)?, &traced))
 }

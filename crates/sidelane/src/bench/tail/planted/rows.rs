@@ -12,9 +12,21 @@ use super::named::Named;
 
 type Counts = BTreeMap<Option<Cause>, u64>;
 
-/// A row for each cause that was planted.
+/// A row for each cause that was planted; after them, another one with what was named for it.
 pub(super) fn of(seen: &[Named]) -> Vec<Row> {
-    Planted::ALL.iter().filter_map(|planted| row(planted, &of_cause(seen, planted))).collect()
+    let planted = || Planted::ALL.iter().map(|planted| (planted, of_cause(seen, planted)));
+    let summaries = planted().filter_map(|(planted, runs)| row(planted, &runs));
+    let named = planted().filter(|(_, runs)| !runs.is_empty()).map(|(planted, runs)| named(planted, &runs));
+    summaries.chain(named).collect()
+}
+
+/// A line of the table of confusion.
+fn named(planted: &Planted, runs: &[&Named]) -> Row {
+    let mut row = Row::new(format!("named/{}", planted.name));
+    for (named, count) in counts(runs) {
+        row.put(&format!("{}_count", key(named)), count as f64);
+    }
+    row
 }
 
 fn of_cause<'a>(seen: &'a [Named], planted: &Planted) -> Vec<&'a Named> {
@@ -33,9 +45,6 @@ fn row(planted: &Planted, runs: &[&Named]) -> Option<Row> {
     row.put("wrongly_percent", sum(Named::wrong) * 100.0 / sum(|run| run.others));
     row.put("not_explained_percent", sum(|run| run.not_explained_ns) * 100.0 / sum(|run| run.tail_ns));
     row.put("rebuilt_percent", sum(|run| run.whole) * 100.0 / sum(|run| run.asked));
-    for (named, count) in counts(runs) {
-        row.put(&format!("as_{}_count", key(named)), count as f64);
-    }
     Some(row)
 }
 
