@@ -26,6 +26,8 @@ pub(super) struct Shared {
     pub(super) samples: RefCell<Samples>,
     /// Clients that are connected.
     pub(super) clients: Cell<usize>,
+    /// Later answers that are waited for.
+    pub(super) dropping: Cell<usize>,
     /// Clients that were turned away, since there were too many.
     pub(super) turned_away: Cell<u64>,
     /// The clock has to look when it is to ring next.
@@ -50,6 +52,7 @@ impl Shared {
             pools: Default::default(),
             samples: RefCell::default(),
             clients: Cell::new(0),
+            dropping: Cell::new(0),
             turned_away: Cell::new(0),
             sooner: Notify::new(),
             rings_at: Cell::new(Nanos::MAX),

@@ -73,7 +73,9 @@ async fn tunnel(client: &mut Client, mut link: Link, limits: &Limits) -> Result<
 /// Waits for an answer that came second, and drops it.
 pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, of: Server, ticket: Ticket, is_head: bool) {
     let limits = shared.config.limits;
+    shared.dropping.set(shared.dropping.get() + 1);
     let link = timeout(limits.answer_time, swallow(link, is_head, &limits)).await.ok().flatten();
+    shared.dropping.set(shared.dropping.get() - 1);
     shared.desk.borrow_mut().dropped(now(), ticket, of);
     if let Some(link) = link {
         shared.keep_link(of, link);

@@ -17,6 +17,9 @@ use super::upload;
 use crate::desk::{Class, End, Loss, Next, Ticket};
 use crate::http::{RequestHead, ResponseHead, Wanted, read_response};
 
+/// Later answers that are waited for, so that their connections can be used again.
+const DROPPING_MAX: usize = 32;
+
 /// What becomes of the client's connection.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub(super) enum After {
@@ -203,11 +206,16 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// The answer of the other server, if it was asked, is dropped when it comes.
+    /// Whether few later answers are waited for: each has an open file.
+    fn may_wait(&self) -> bool {
+        self.shared.dropping.get() < DROPPING_MAX
+    }
+
+    /// The answer of the other server, if it was asked, is dropped when it comes, or its connection is closed.
     fn drop_other(&mut self, by: Server) {
         let other = by.other();
         match self.copies[other.index()].take() {
-            Some(Copy::There(link, sent)) if sent == self.client.request.len() => {
+            Some(Copy::There(link, sent)) if sent == self.client.request.len() && self.may_wait() => {
                 let shared = Rc::clone(self.shared);
                 drop(spawn_local(drop_answer(shared, link, other, self.ticket, self.wanted.is_head)));
             }
