@@ -5,7 +5,7 @@ use std::fs;
 use crate::modules::{crates, modules, parse, root, uses};
 
 /// A room of the tool, and the rooms that it must not use.
-const FORBIDDEN: [(&str, &[&str]); 16] = [
+const FORBIDDEN: [(&str, &[&str]); 17] = [
     (
         "note",
         &[
@@ -49,10 +49,26 @@ const FORBIDDEN: [(&str, &[&str]); 16] = [
     ("agent", &["bench", "channel", "demo", "experiment", "list", "observe", "sim"]),
     ("list", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
     ("proxy", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"]),
-    ("observe", &["agent", "bench", "demo", "doctor", "experiment", "lane", "sim"]),
+    ("observe", &["agent", "bench", "demo", "doctor", "experiment", "lane", "sim", "tale"]),
     ("experiment", &["agent", "bench", "demo", "doctor", "observe", "sim"]),
     ("doctor", &["bench", "demo", "observe", "sim"]),
     ("sim", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request"]),
+    (
+        "tale",
+        &[
+            "agent",
+            "bench",
+            "calibrate",
+            "demo",
+            "doctor",
+            "experiment",
+            "interference",
+            "list",
+            "observe",
+            "sim",
+            "undo",
+        ],
+    ),
     ("machine", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
 ];
 
