@@ -13,7 +13,7 @@ use super::jar::Lucene;
 use super::server::Server;
 use super::way::Way;
 use super::{CONNECTIONS, Load};
-use crate::bench::tail::Stage;
+use crate::bench::tail::stage::Stage;
 use crate::lab::dying_with_us;
 use sidelane_host::priority::with_this_thread_on;
 

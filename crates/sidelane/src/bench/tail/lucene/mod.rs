@@ -18,7 +18,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, ensure};
 use serde::Deserialize;
 
-use super::Stage;
+use super::stage::Stage;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::note::Note;
 use front::Front;

@@ -15,8 +15,8 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::Stage;
 use super::lucene::{Lucene, Server, Way};
+use super::stage::Stage;
 use super::traced::while_running;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::lab::Service;
