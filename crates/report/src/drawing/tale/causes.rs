@@ -4,7 +4,7 @@ use crate::markup::{escape, section};
 use crate::tale::{Found, Tale};
 use crate::unit::Unit;
 
-use super::{color, swatch};
+use super::parts::{color, swatch};
 
 /// The causes, the largest first, and what could not be told.
 pub(super) fn causes(tale: &Tale) -> String {

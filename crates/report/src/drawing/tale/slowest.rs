@@ -5,7 +5,7 @@ use crate::tale::{Request, Tale};
 use crate::unit::Unit;
 
 use super::causes::button;
-use super::{color, main_part};
+use super::parts::{color, main_part};
 
 /// The table. It scrolls within its frame, so that hundreds of requests do not push the timeline away.
 pub(super) fn slowest(tale: &Tale) -> String {

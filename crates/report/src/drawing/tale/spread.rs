@@ -7,7 +7,7 @@ use crate::markup::{escape, section};
 use crate::tale::{Bar, Tale};
 use crate::unit::Unit;
 
-use super::{color, legend};
+use super::parts::{color, legend};
 
 const WIDTH: f64 = 1040.0;
 const HEIGHT: f64 = 300.0;
