@@ -93,7 +93,7 @@ pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, of: Server, tick
 }
 
 /// Reads a whole answer and drops it. The connection, if it can be used again.
-pub(in super::super) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<Link> {
+pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<Link> {
     let wanted = Wanted { id: 0, is_head, is_old: false, keeps_alive: true };
     let mut unused = Vec::new();
     let answer = loop {
@@ -118,7 +118,7 @@ pub(in super::super) async fn swallow(mut link: Link, is_head: bool, limits: &Li
 }
 
 /// Waits for more bytes of a server; nothing at the end.
-pub(in super::super) async fn more(link: &mut Link) -> Option<()> {
+pub(crate) async fn more(link: &mut Link) -> Option<()> {
     loop {
         link.stream.readable().await.ok()?;
         match link.input.fill(&link.stream) {

@@ -189,7 +189,7 @@ fn late(limits: &Limits) -> Nothing {
 }
 
 /// Ends our direction, and reads to the end of the other one, within limits.
-pub(in super::super) async fn linger(stream: &TcpStream, patience: &mut Patience) {
+pub(crate) async fn linger(stream: &TcpStream, patience: &mut Patience) {
     if rustix::net::shutdown(stream, rustix::net::Shutdown::Write).is_err() {
         return;
     }

@@ -10,7 +10,7 @@ use super::exchange::exchange;
 use super::outcome::After;
 
 /// Serves a client until one of both is done.
-pub(in super::super) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
+pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     let mut client = Client::new(stream, &shared.config.limits);
     loop {
         match client.next_request(&shared).await {

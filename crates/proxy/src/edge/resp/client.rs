@@ -51,7 +51,7 @@ enum Event {
 struct Over;
 
 /// Serves a client until one of both is done.
-pub(in super::super) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
+pub(crate) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
     let limits = shared.config.limits;
     let side = || Side::new(limits.frame_bytes);
     let mut session = Session {
