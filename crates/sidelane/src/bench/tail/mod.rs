@@ -14,6 +14,7 @@ mod options;
 mod planted;
 mod proxy;
 mod redis;
+mod stage;
 mod traced;
 
 use std::collections::BTreeMap;
@@ -29,14 +30,7 @@ pub use options::{Part, TailOptions};
 use sidelane_host::topology::PairKind;
 use sidelane_report::ResultFile;
 use sidelane_tale::cause::Cause;
-
-/// What every part is given.
-struct Stage<'a> {
-    lab: Lab,
-    /// Services run on the request lane; clients, and what disturbs a service, on the other one.
-    place: Place,
-    options: &'a TailOptions,
-}
+use stage::Stage;
 
 /// Measures the parts that were asked for.
 pub fn run(options: &TailOptions) -> Result<ResultFile> {

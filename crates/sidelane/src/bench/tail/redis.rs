@@ -4,7 +4,7 @@ use std::time::Duration;
 
 use anyhow::Result;
 
-use super::Stage;
+use super::stage::Stage;
 use super::traced::{Traced, while_running};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};

@@ -15,7 +15,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
-use super::Stage;
+use super::stage::Stage;
 use crate::bench::subject::{Place, Real, RealServer};
 use crate::note::Note;
 use sidelane_host::priority::pin_this_thread;

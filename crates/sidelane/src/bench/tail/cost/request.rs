@@ -9,7 +9,7 @@ use crate::bench::interval::of_all;
 use crate::bench::request_cost::round_trips_us;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::bench::subject::{Place, RealServer};
-use crate::bench::tail::Stage;
+use crate::bench::tail::stage::Stage;
 use sidelane_host::median::median;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_report::{Check, ResultFile, Row, Unit};

@@ -10,7 +10,7 @@ use super::setting::{Setting, Watchers};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use crate::bench::subject::{Place, RealServer};
-use crate::bench::tail::Stage;
+use crate::bench::tail::stage::Stage;
 use crate::note::Note;
 use sidelane_host::median::median;
 use sidelane_report::{Check, ResultFile, Row, Unit};
