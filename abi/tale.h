@@ -7,7 +7,7 @@
  *
  *   timestamp_ns  CLOCK_MONOTONIC; of one CPU they go back a little where an interrupt came in between
  *   type          one of enum sidelane_tale_type
- *   seq           number of the record among those of its CPU, from 1 on; a gap is a loss
+ *   seq           number of the record among those of its CPU, from 1 on; a gap is a loss; 0 for those of user space
  *   tid, pid      the thread that did it, 0 if no thread did (softirq, idle)
  *   payload[0]    low half: CPU on which it happened; high half: detail, as the type says
  *   payload[1]    low half: another thread; high half: its process; 0 for none

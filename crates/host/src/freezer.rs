@@ -23,6 +23,16 @@ impl Freezer {
         Some(Self { dir: dir.to_owned(), file })
     }
 
+    /// Whether it is of version 2.
+    pub fn is_v2(&self) -> bool {
+        self.file == V2
+    }
+
+    /// The group.
+    pub fn into_dir(self) -> PathBuf {
+        self.dir
+    }
+
     /// Whether the group itself is frozen, or asked to be.
     pub fn is_frozen(&self) -> io::Result<bool> {
         let file = if self.file == V1 { V1_ITSELF } else { V2 };

@@ -71,6 +71,40 @@ pub fn move_to_ext(tid: u32) -> bool {
         && schedule(tid, SCHED_EXT, 0).is_ok()
 }
 
+/// `struct sched_attr` of the kernel, in its first size.
+#[repr(C)]
+#[derive(Default)]
+struct Attributes {
+    size: u32,
+    policy: u32,
+    flags: u64,
+    nice: i32,
+    priority: u32,
+    runtime_ns: u64,
+    deadline_ns: u64,
+    period_ns: u64,
+}
+
+/// Nice value with the highest weight.
+const MOST_URGENT: i32 = -20;
+/// The shortest turn that the kernel takes. Whoever has shorter turns than the running thread need not wait for the end
+/// of its turn. Known since Linux 6.12; older ones pay no heed to it.
+const TURN_NS: u64 = 100_000;
+
+/// Puts the thread `tid` before all others of the ordinary class.
+pub fn put_first(tid: u32) -> io::Result<()> {
+    let attributes = Attributes {
+        size: size_of::<Attributes>() as u32,
+        policy: libc::SCHED_OTHER as u32,
+        nice: MOST_URGENT,
+        runtime_ns: TURN_NS,
+        ..Attributes::default()
+    };
+    // SAFETY: the kernel reads `size` bytes at the address, which are all there.
+    let done = unsafe { libc::syscall(libc::SYS_sched_setattr, tid as libc::pid_t, &attributes, 0) };
+    check(done as libc::c_int)
+}
+
 /// A thread's scheduling class. Its nice value is not part of it: that stays a thread's own in every class.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, Serialize, Deserialize)]
 pub struct ThreadClass {

@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::time::Duration;
 
 use anyhow::{Result, ensure};
 use clap::{CommandFactory, Parser};
@@ -20,7 +21,7 @@ use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
     Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, JsonFile, LanesArgs, ListArgs,
     ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs, ReportArgs, RequestsArgs,
-    ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, Verb,
+    ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, TraceArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -34,6 +35,12 @@ use sidelane::observe::session::{self, ObserveOptions};
 use sidelane::proxy;
 use sidelane::request::watch::{self, WatchOptions};
 use sidelane::sim::{self, SimOptions};
+use sidelane::tale::bound::Bound;
+use sidelane::tale::log::is_trace;
+use sidelane::tale::options::TraceOptions;
+use sidelane::tale::terminal::text;
+use sidelane::tale::told::Told;
+use sidelane::tale::{self, flight};
 use sidelane::undo::guardian;
 use sidelane_host::service::Target;
 use sidelane_report::{Column, ResultFile, html, table, terminal, write_whole};
@@ -41,6 +48,9 @@ use sidelane_sim::Choices;
 
 /// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
 const WRONG_FILE: u8 = 2;
+
+/// For how long is traced unless the user says otherwise.
+const TRACE_LENGTH: Duration = Duration::from_secs(10);
 
 /// The exit code of a calibration that found no metric.
 const NO_CONCLUSION: u8 = 1;
@@ -66,6 +76,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::List(args) => list_of(args),
         Verb::Proxy(args) => pass_on(*args),
         Verb::Observe(args) => observe(args),
+        Verb::Trace(args) => trace(args),
         Verb::Report(args) => report_again(args),
         Verb::Bench(Bench::Hold(args)) => bench_pair(args, bench::hold::run),
         Verb::Bench(Bench::Gate(args)) => bench_pair(args, bench::gate::run),
@@ -240,8 +251,38 @@ fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> R
     Ok(0)
 }
 
+fn trace(args: TraceArgs) -> Result<u8> {
+    check_outputs(&args.outputs)?;
+    args.log.as_deref().map_or(Ok(()), check_writable)?;
+    let options = TraceOptions {
+        target: args.service,
+        bound: args.slo.unwrap_or(Bound::P99),
+        length: args.length.unwrap_or(TRACE_LENGTH),
+        light: args.light,
+        log: args.log,
+    };
+    match args.record {
+        Some(dir) => flight::run(&options, dir, args.length).map(|()| 0),
+        None => tell_trace(&tale::trace::run(&options)?, args.outputs),
+    }
+}
+
+/// What was traced, for people and for programs.
+fn tell_trace(told: &Told, outputs: Outputs) -> Result<u8> {
+    let result = told.to_result();
+    outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    outputs.perfetto.as_deref().map_or(Ok(()), |path| told.to_trace().write(path))?;
+    print!("{}", text(told, terminal::width()));
+    write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html"))?;
+    Ok(result.exit_code())
+}
+
 fn report_again(args: ReportArgs) -> Result<u8> {
     check_outputs(&args.outputs)?;
+    if is_trace(&args.log) {
+        return report_trace(args);
+    }
+    ensure!(args.slo.is_none(), "--slo is for logs of sidelane trace, and {} is none", args.log.display());
     let options = ReplayOptions {
         from_s: args.from.as_secs_f64(),
         to_s: args.to.map(|to| to.as_secs_f64()),
@@ -249,6 +290,20 @@ fn report_again(args: ReportArgs) -> Result<u8> {
         turns: args.outputs.perfetto.is_some(),
     };
     tell(&replay(&args.log, &options)?, args.outputs)
+}
+
+fn report_trace(args: ReportArgs) -> Result<u8> {
+    let log = args.log.display();
+    ensure!(
+        args.tolerance.is_none(),
+        "--tolerance is for logs of sidelane observe, and {log} is one of sidelane trace"
+    );
+    let options = tale::replay::ReplayOptions {
+        from_s: args.from.as_secs_f64(),
+        to_s: args.to.map(|to| to.as_secs_f64()),
+        bound: args.slo,
+    };
+    tell_trace(&tale::replay::replay(&args.log, &options)?, args.outputs)
 }
 
 fn check_outputs(outputs: &Outputs) -> Result<()> {

@@ -193,6 +193,9 @@ notes! {
             "name events with --events, as in --events 'r140014a3 / (r81d0 + r82d0)'";
 
         // Of a log.
+        PausesUnseen { pid: u32 = 1234, error: String = "process 1234 cannot be searched".to_owned() } =>
+            "pauses of the runtime are not told: {error}",
+            "see sidelane list pid:{pid}";
         RequestLogCut { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
             "the log {log} is not whole: {error}",
             "free some space or log elsewhere";
@@ -290,11 +293,11 @@ notes! {
         Replayed { log: String = "/tmp/log".to_owned() } =>
             "read from the log {log}, on a machine that may be another one";
         LogUnreadable { error: String = "Input/output error".to_owned() } =>
-            "the log cannot be read further: {error}; the samples before that are here";
+            "the log cannot be read further: {error}; what was recorded before that is here";
         LogCutOff =>
-            "the log is cut off within a chunk; the samples before that are here";
+            "the log is cut off within a chunk; what was recorded before that is here";
         LogDamaged =>
-            "the head of a chunk of the log is damaged; the samples before that are here";
+            "the head of a chunk of the log is damaged; what was recorded before that is here";
 
         // Of a session.
         ServiceCameBack { target: Target = Target::Port(6379) } =>

@@ -12,7 +12,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::events::Formula;
 use sidelane_host::service::Service as Tracked;
 use sidelane_host::topology::Lanes;
-use sidelane_kernel::interference::{Crossing, Interference, NoCounters};
+use sidelane_kernel::interference::{Crossing, Interference, NoCounters, Windows};
 use sidelane_kernel::tracker::{Features, Tracker};
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
@@ -121,6 +121,29 @@ fn a_service_that_comes_and_goes_is_noticed() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     faults_are_noticed(&Lab::at(lab), "700");
+}
+
+#[test]
+fn a_value_that_is_clear_is_told_before_its_window_is_over() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let mut service = start(&Lab::at(lab), "700");
+    let tracker = tracker();
+    // Longer than the test waits for anything.
+    let window = Duration::from_secs(4);
+    let windows = Windows { window, window_max: 1000 * PATIENCE, ..Windows::default() };
+    let formula = Formula::parse(FAULTS).unwrap();
+    let mut interference = Interference::open_with(&formula, windows, &cpus(), &tracker).unwrap();
+    let lanes = Lanes::only_watched(cpus());
+    let tracked = Tracked::of_process(service.pid());
+    let _tracking = ServiceTracking::start(&tracker, &tracked, &lanes, LaneUse::default()).unwrap();
+    tracker.attach().unwrap();
+    // A thousand faults, which it makes within milliseconds.
+    interference.set_threshold(CPU, Some(1000.0 / window.as_nanos() as f64));
+    service.ask("fault").unwrap();
+    let up = wait_for_crossing(&mut interference, true);
+    let counted = interference.counted(CPU);
+    assert!(up.times == 1 && Duration::from_nanos(counted.service_ns) < window, "{counted:?}");
 }
 
 #[test]

@@ -107,7 +107,7 @@ impl Cause {
             Cause::Frozen => &[Kind::Frozen],
             Cause::SendBuffer => &[Kind::Sent, Kind::Transmitted],
             Cause::Retransmission => &[Kind::Retransmitted],
-            Cause::Downstream => &[Kind::Sent, Kind::DataReady, Kind::Received],
+            Cause::Downstream => &[Kind::Sent, Kind::Woken, Kind::Received],
             Cause::NotExplained => &[],
         }
     }

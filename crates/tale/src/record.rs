@@ -149,7 +149,7 @@ pub struct Record {
     pub at_ns: u64,
     /// What happened.
     pub kind: Kind,
-    /// Number of the record among those of its CPU, from 1 on; wraps.
+    /// Number of the record among those of its CPU, from 1 on; wraps. 0 for those of user space.
     pub seq: u32,
     /// Who did it.
     pub task: Task,

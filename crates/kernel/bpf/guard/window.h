@@ -20,6 +20,10 @@ struct {
 
 /* More would not fit above the point. */
 #define GUARD_COUNT_MAX ((1ULL << (64 - SIDELANE_GUARD_SHIFT)) - 1)
+/* There was no activity. No value is as high. */
+#define GUARD_NO_VALUE (~0ULL)
+/* Of a product that fits: thresholds up to 256, windows up to four seconds. */
+#define GUARD_PART_MAX (1ULL << 32)
 
 static __always_inline uint64_t window_sum(struct sidelane_guard_word *word, uint32_t events)
 {
@@ -66,23 +70,45 @@ static __always_inline void note_value(struct sidelane_guard_word *word, uint32_
 		crossed(word, cpu, above, now_ns);
 }
 
-/* Ends the window if it is long enough. No activity is no value. */
-static __always_inline void look_at_window(struct sidelane_guard_word *word, uint32_t cpu, uint64_t now_ns)
+/* The formula's value in a window; GUARD_NO_VALUE without activity. */
+static __always_inline uint64_t window_value(struct sidelane_guard_word *word)
 {
-	if (word->service_ns - word->window_service_ns < word->window_ns &&
-	    now_ns - word->opened_ns < word->window_max_ns)
-		return;
 	uint64_t above_line = window_sum(word, word->numerator);
 	uint64_t below_line = window_sum(word, word->denominator);
 
-	open_window(word, now_ns);
-	if (!below_line || below_line < word->activity_min) {
-		store_once(word->empty_windows, word->empty_windows + 1);
-		return;
-	}
+	if (!below_line || below_line < word->activity_min)
+		return GUARD_NO_VALUE;
 	if (above_line > GUARD_COUNT_MAX)
 		above_line = GUARD_COUNT_MAX;
-	note_value(word, cpu, (above_line << SIDELANE_GUARD_SHIFT) / below_line, now_ns);
+	return (above_line << SIDELANE_GUARD_SHIFT) / below_line;
+}
+
+/* A value that reaches the threshold even if nothing more is counted above the line until the window, of which the
+ * service has had `ran_ns`, is over. */
+static __always_inline bool is_above_already(struct sidelane_guard_word *word, uint64_t value, uint64_t ran_ns)
+{
+	uint64_t threshold = load_once(word->threshold);
+
+	if (value == GUARD_NO_VALUE || threshold > GUARD_PART_MAX || word->window_ns > GUARD_PART_MAX)
+		return false;
+	if (value > GUARD_PART_MAX)
+		value = GUARD_PART_MAX;
+	return value * ran_ns >= threshold * word->window_ns;
+}
+
+/* Ends the window if it is long enough, or if its end can change nothing. No activity is no value. */
+static __always_inline void look_at_window(struct sidelane_guard_word *word, uint32_t cpu, uint64_t now_ns)
+{
+	uint64_t ran_ns = word->service_ns - word->window_service_ns, value = window_value(word);
+	bool is_over = ran_ns >= word->window_ns || now_ns - word->opened_ns >= word->window_max_ns;
+
+	if (!is_over && !is_above_already(word, value, ran_ns))
+		return;
+	open_window(word, now_ns);
+	if (value == GUARD_NO_VALUE)
+		store_once(word->empty_windows, word->empty_windows + 1);
+	else
+		note_value(word, cpu, value, now_ns);
 }
 
 #endif

@@ -12,6 +12,8 @@
 
 /* Less is what any entry into the guest costs. */
 #define STOLEN_MIN_NS 1000
+/* A gap that is worth a record is longer than what lies between two looks. */
+#define STOLEN_LOOK_NS 50000
 /* Of enum task_state, as in include/linux/sched.h. */
 #define TASK_FROZEN 0x8000
 
@@ -38,7 +40,7 @@ static __always_inline void look_at_stolen(struct sidelane_tale_cpu *state, uint
 {
 	struct sidelane_lane_stats *stats = 0;
 
-	if (settings.stolen_from != SIDELANE_STOLEN_UNSEEN && now_ns - state->looked_ns >= STOLEN_TURN_MIN_NS)
+	if (settings.stolen_from != SIDELANE_STOLEN_UNSEEN && now_ns - state->looked_ns >= STOLEN_LOOK_NS)
 		stats = bpf_map_lookup_elem(&lane_stats, &cpu);
 	if (!stats)
 		return;

@@ -2,7 +2,9 @@
 
 use libbpf_rs::{Link, Object, ObjectBuilder};
 
-use super::{TraceError, TraceOptions, leave_out};
+use super::options::TraceOptions;
+use super::parts::leave_out;
+use super::recorder::TraceError;
 use crate::tracker::TrackerError;
 use crate::tracker::error::bpf;
 

@@ -35,12 +35,13 @@ impl Place {
         bytes
     }
 
-    /// Writes a record with its number.
+    /// Writes a record, its number last.
     #[cfg(test)]
     pub fn write(&self, bytes: &[u8; RECORD_SIZE]) {
-        for (word, from) in self.words.iter().zip(bytes.chunks_exact(8)) {
-            word.store(u64::from_le_bytes(from.try_into().expect("eight bytes")), Ordering::Release);
-        }
+        let word = |at: usize| u64::from_le_bytes(bytes[at * 8..at * 8 + 8].try_into().expect("eight bytes"));
+        let others = (0..WORDS).filter(|at| *at != NUMBER_WORD);
+        others.for_each(|at| self.words[at].store(word(at), Ordering::Relaxed));
+        self.words[NUMBER_WORD].store(word(NUMBER_WORD), Ordering::Release);
     }
 
     /// An empty one.

@@ -2,7 +2,7 @@
 
 use sidelane_tale::record::{Kind, Kinds};
 
-use super::TraceOptions;
+use super::options::TraceOptions;
 use crate::tracepoints::Tracepoints;
 
 /// A program of the kernel's, its tracepoint, and the kinds of records that there are none of without it.
@@ -68,7 +68,7 @@ const OF_LANES: [&str; 8] = [
 ];
 
 /// Whether a program of the object is left out of this trace.
-pub(crate) fn is_left_out(name: &str, options: &TraceOptions, kernel: &Tracepoints) -> bool {
+pub(super) fn is_left_out(name: &str, options: &TraceOptions, kernel: &Tracepoints) -> bool {
     let listed = PROGRAMS.iter().find(|program| program.name == name);
     let cannot = listed.is_some_and(|program| !can_load(program, options, kernel));
     cannot || (!options.lanes && OF_LANES.contains(&name))

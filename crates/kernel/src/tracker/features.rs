@@ -1,6 +1,6 @@
 //! What a tracker is able to do. What it does for each service and each lane is said when they are added.
 
-use crate::tale::TraceOptions;
+use crate::tale::options::TraceOptions;
 
 /// What is loaded into the kernel besides the tracking of lanes. The fewer, the cheaper is a switch.
 #[derive(Clone, Copy, Debug, Default)]

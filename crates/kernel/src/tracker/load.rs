@@ -11,7 +11,7 @@ use crate::mapped::MappedArray;
 use crate::identities::Identities;
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, offset_from_run_queue};
-use crate::tale;
+use crate::tale::parts::{leave_out, prepare_map};
 
 use super::error::{TrackerError, bpf};
 use super::features::Features;
@@ -145,7 +145,7 @@ pub(super) fn open_and_load(
         prepare_request_map(&mut map, features.requests, cpu_count).map_err(bpf("size the request arrays"))?;
         prepare_counter_map(&mut map, features.counters).map_err(bpf("choose the counters' maps"))?;
         if let Some(trace) = &features.trace {
-            tale::prepare_map(&mut map, trace, cpu_count).map_err(bpf("size the trace's arrays"))?;
+            prepare_map(&mut map, trace, cpu_count).map_err(bpf("size the trace's arrays"))?;
         }
         prepare_guard_map(&mut map, features.interference, cpu_count).map_err(bpf("size the guard's arrays"))?;
     }
@@ -161,7 +161,7 @@ pub(super) fn open_and_load(
         program.set_autoload(false);
     }
     if let Some(trace) = &features.trace {
-        tale::leave_out(&mut open, trace);
+        leave_out(&mut open, trace);
     }
     open.load().map_err(|source| match source.kind() {
         libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),

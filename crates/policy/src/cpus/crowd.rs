@@ -87,13 +87,16 @@ impl Crowd {
 
     /// The places of all containers in the order in which they choose: priority, then who has the fewest CPUs.
     pub(crate) fn order(&self) -> impl Iterator<Item = usize> + use<> {
-        let mut places: [u16; MAX_CONTAINERS] = core::array::from_fn(|place| place as u16);
+        let (mut places, mut count) = ([0_u16; MAX_CONTAINERS], 0);
+        for (place, _) in self.containers.iter().enumerate().filter(|(_, container)| container.is_some()) {
+            places[count] = place as u16;
+            count += 1;
+        }
         let key = |place: &u16| {
             let container = self.containers[usize::from(*place)].as_ref();
-            (container.is_none(), container.map(|own| (core::cmp::Reverse(own.seen.priority), own.cpus.len())), *place)
+            (container.map(|own| (core::cmp::Reverse(own.seen.priority), own.cpus.len())), *place)
         };
-        places.sort_unstable_by_key(key);
-        let count = self.containers.iter().flatten().count();
+        places[..count].sort_unstable_by_key(key);
         places.into_iter().take(count).map(usize::from)
     }
 

@@ -15,24 +15,13 @@ use sidelane_policy::hedge::{Action, Actions, Budget, BudgetConfig, Hazard, Mode
 use sidelane_policy::{Nanos, Policy};
 
 pub use count::Counts;
-pub use record::{CopyState, End, Label, Record, Why};
+pub use record::{Class, CopyState, End, Label, Loss, Record, Why};
 pub use table::Ticket;
 
 use table::Table;
 
 /// How many copies of a request that is safe to repeat may be sent to one server, if the earlier ones were lost.
 const TRIES_MAX: u8 = 2;
-
-/// What a request is.
-#[derive(Clone, Copy, Debug)]
-pub struct Class {
-    /// Whether it may be sent twice.
-    pub is_repeatable: bool,
-    /// It goes to this server, because an earlier request of the same client that it has to follow is there.
-    pub follows: Option<Server>,
-    /// What the tale calls it.
-    pub label: Label,
-}
 
 /// What the desk asks for of its own accord.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -61,15 +50,6 @@ pub enum Next {
     Wait,
     /// The client gets an error.
     GiveUp,
-}
-
-/// How a copy was lost.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub enum Loss {
-    /// No byte of it was sent.
-    NotSent,
-    /// It may have been carried out.
-    Sent,
 }
 
 /// The tunables.

@@ -6,8 +6,6 @@ use serde::Serialize;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Hazard, Server};
 
-use super::{Class, Loss};
-
 /// The start of a request, for people: its first line, cut off after so many bytes.
 #[derive(Clone, Copy)]
 pub struct Label {
@@ -37,6 +35,26 @@ impl fmt::Debug for Label {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         fmt::Debug::fmt(&self.text(), f)
     }
+}
+
+/// What a request is.
+#[derive(Clone, Copy, Debug)]
+pub struct Class {
+    /// Whether it may be sent twice.
+    pub is_repeatable: bool,
+    /// It goes to this server, because an earlier request of the same client that it has to follow is there.
+    pub follows: Option<Server>,
+    /// What the tale calls it.
+    pub label: Label,
+}
+
+/// How a copy was lost.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Loss {
+    /// No byte of it was sent.
+    NotSent,
+    /// It may have been carried out.
+    Sent,
 }
 
 /// Why a copy was sent.

@@ -125,8 +125,7 @@ impl<O: Clone> Table<O> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Class;
-    use super::super::record::{End, Label};
+    use super::super::record::{Class, End, Label};
     use super::*;
 
     fn record() -> Record {

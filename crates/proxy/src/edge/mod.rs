@@ -61,7 +61,7 @@ impl Proxy {
     /// Listens. To be called, as all else, within a tokio runtime of one thread, in a `LocalSet`.
     pub fn open(config: Config, page: Arc<HazardPage>) -> io::Result<Self> {
         let listener = listen::open(config.listen)?;
-        Ok(Self { shared: Shared::new(config, page), listener })
+        Ok(Self { shared: Shared::new(config, page, warm_up::HELPERS), listener })
     }
 
     /// Where clients come, if the port was left to the system.

@@ -8,17 +8,23 @@ use std::sync::Arc;
 use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Mode, Seen, Server};
 use tokio::sync::Notify;
-use tokio::task::spawn_local;
 
 use super::link::{Link, Pool};
 use super::mailbox::Owner;
 use super::samples::Samples;
-use super::warm_up::{probe, warm_up};
 use crate::config::Config;
 use crate::desk::{Class, Desk, Effect, Ticket};
 use crate::page::HazardPage;
 
+/// Who does what the desk asks for of a server; they know [`Shared`], which does not know them.
+#[derive(Clone, Copy)]
+pub(super) struct Helpers {
+    pub(super) warm_up: fn(Rc<Shared>, Server),
+    pub(super) probe: fn(Rc<Shared>, Server),
+}
+
 pub(super) struct Shared {
+    helpers: Helpers,
     pub(super) config: Config,
     pub(super) page: Arc<HazardPage>,
     pub(super) desk: RefCell<Desk<Owner>>,
@@ -26,6 +32,8 @@ pub(super) struct Shared {
     pub(super) samples: RefCell<Samples>,
     /// Clients that are connected.
     pub(super) clients: Cell<usize>,
+    /// Later answers that are waited for.
+    pub(super) dropping: Cell<usize>,
     /// Clients that were turned away, since there were too many.
     pub(super) turned_away: Cell<u64>,
     /// The clock has to look when it is to ring next.
@@ -41,15 +49,17 @@ pub(super) fn now() -> Nanos {
 }
 
 impl Shared {
-    pub(super) fn new(config: Config, page: Arc<HazardPage>) -> Rc<Self> {
+    pub(super) fn new(config: Config, page: Arc<HazardPage>, helpers: Helpers) -> Rc<Self> {
         let desk = RefCell::new(Desk::new(config.desk));
         Rc::new(Self {
+            helpers,
             config,
             page,
             desk,
             pools: Default::default(),
             samples: RefCell::default(),
             clients: Cell::new(0),
+            dropping: Cell::new(0),
             turned_away: Cell::new(0),
             sooner: Notify::new(),
             rings_at: Cell::new(Nanos::MAX),
@@ -82,8 +92,8 @@ impl Shared {
         for effect in effects {
             match effect {
                 Effect::Send { owner, ticket, to } => owner.order(ticket, to),
-                Effect::WarmUp(server) => drop(spawn_local(warm_up(Rc::clone(self), server))),
-                Effect::Probe(server) => drop(spawn_local(probe(Rc::clone(self), server))),
+                Effect::WarmUp(server) => (self.helpers.warm_up)(Rc::clone(self), server),
+                Effect::Probe(server) => (self.helpers.probe)(Rc::clone(self), server),
             }
         }
         self.look_sooner();

@@ -3,22 +3,29 @@
 use std::rc::Rc;
 
 use sidelane_policy::hedge::{Seen, Server};
+use tokio::task::spawn_local;
 use tokio::time::timeout;
 
 use super::link::Link;
-use super::shared::Shared;
+use super::shared::{Helpers, Shared};
 use super::{http, resp};
 use crate::config::Protocol;
 
+/// What the desk asks for, each in a task of its own.
+pub(super) const HELPERS: Helpers = Helpers {
+    warm_up: |shared, server| drop(spawn_local(warm_up(shared, server))),
+    probe: |shared, server| drop(spawn_local(probe(shared, server))),
+};
+
 /// Looks whether a connection can be made; the desk is told.
-pub(super) async fn probe(shared: Rc<Shared>, server: Server) {
+async fn probe(shared: Rc<Shared>, server: Server) {
     if let Some(link) = Rc::clone(&shared).new_link(server).await {
         shared.keep_link(server, link);
     }
 }
 
 /// Sends requests of the last to a server that has just come back, one after the other.
-pub(super) async fn warm_up(shared: Rc<Shared>, server: Server) {
+async fn warm_up(shared: Rc<Shared>, server: Server) {
     for number in 0..shared.config.warm_up_requests as usize {
         let request = shared.samples.borrow().get(number);
         let Some(request) = request else { break };

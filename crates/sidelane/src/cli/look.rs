@@ -11,6 +11,7 @@ use sidelane_host::units::parse_time;
 use super::common::{JsonFile, ResultFiles, parse_percent};
 use crate::channel::signal::Signal;
 use crate::observe::period::Period;
+use crate::tale::bound::Bound;
 
 /// Arguments of `sidelane requests`.
 #[derive(Debug, Args)]
@@ -120,27 +121,30 @@ pub struct ObserveArgs {
 pub struct ReportArgs {
     /// The log
     pub log: PathBuf,
-    /// From so long after the first sample on
+    /// From so long after the first sample, or the begin of the trace, on
     #[arg(long, value_name = "TIME", default_value = "0s", value_parser = parse_time)]
     pub from: Duration,
-    /// Up to so long after the first sample [default: to the end]
+    /// Up to so long after it [default: to the end]
     #[arg(long, value_name = "TIME", value_parser = parse_time)]
     pub to: Option<Duration>,
     /// By how many percent the two readings of the clock may differ [default: as it was observed]
     #[arg(long, value_name = "PERCENT", value_parser = parse_percent)]
     pub tolerance: Option<f64>,
+    /// What a request of a trace may take, as in 10ms [default: as it was traced]
+    #[arg(long, value_name = "OBJECTIVE", value_parser = Bound::parse)]
+    pub slo: Option<Bound>,
     /// Where results go
     #[command(flatten)]
     pub outputs: Outputs,
 }
 
-/// Where the results of an observation go, besides the terminal.
+/// Where the results of an observation or a trace go, besides the terminal.
 #[derive(Debug, Args)]
 pub struct Outputs {
     /// Where results go
     #[command(flatten)]
     pub files: ResultFiles,
-    /// Write a trace for Perfetto here (ui.perfetto.dev); of a log, with each change of a tag
+    /// Write a trace for Perfetto here (ui.perfetto.dev); of an observation's log, with each change of a tag
     #[arg(long, value_name = "FILE")]
     pub perfetto: Option<PathBuf>,
     /// Open the page when all is done

@@ -7,6 +7,7 @@ mod look;
 mod proxy;
 mod run;
 mod sim;
+mod trace;
 
 use std::ffi::OsString;
 
@@ -22,6 +23,7 @@ pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
 pub use run::RunArgs;
 pub use sim::SimArgs;
+pub use trace::TraceArgs;
 
 /// Run batch work in the idle moments of latency-critical services, on the same cores.
 #[derive(Debug, Parser)]
@@ -49,7 +51,9 @@ pub enum Verb {
     List(ListArgs),
     /// Look at signals of running programs through a microscope: tags, counters and rates
     Observe(ObserveArgs),
-    /// Show an observation again, from the log that `sidelane observe --log` wrote
+    /// Say why a service's requests are slow, request by request, and what to do about it
+    Trace(TraceArgs),
+    /// Show an observation or a trace again, from the log that `sidelane observe` or `trace` wrote
     Report(ReportArgs),
     /// Measure what Sidelane itself costs, leaks and gains on this machine
     #[command(subcommand)]

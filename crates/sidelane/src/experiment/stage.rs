@@ -69,6 +69,11 @@ impl Stage {
         self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end(rhythm))
     }
 
+    /// The same of those requests that did not wait for the host, and the share of the others, 0 to 1.
+    pub fn undisturbed_at_socket(&self, rhythm: Rhythm) -> Result<Option<(AtSocket, f64)>> {
+        self.sockets.as_ref().map_or(Ok(None), |sockets| sockets.borrow_mut().end_undisturbed(rhythm))
+    }
+
     /// CPU time of the service so far.
     pub fn service_cpu_ns(&self) -> Result<u64> {
         cpu_ns(self.pid).with_context(|| format!("the service (process {}) has ended", self.pid))

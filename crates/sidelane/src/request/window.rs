@@ -16,7 +16,8 @@ pub struct Times {
 }
 
 impl Times {
-    fn add(&mut self, time_ns: u64) {
+    /// Counts one.
+    pub fn add(&mut self, time_ns: u64) {
         self.histogram.record(time_ns);
         self.max_ns = self.max_ns.max(time_ns);
     }

@@ -35,10 +35,10 @@ for group; do
     [ ! -e "$group/cgroup.freeze" ] || echo 0 >"$group/cgroup.freeze"
     [ ! -e "$group/freezer.state" ] || echo THAWED >"$group/freezer.state"
 done
-while [ $((tries -= 1)) -gt 0 ] && kill -9 -- "-$root"; do sleep 0.01; done
+while [ $((tries -= 1)) -gt 0 ] && kill -s KILL -- "-$root"; do sleep 0.01; done
 for group; do
     while [ $((tries -= 1)) -gt 0 ] && ! rmdir "$group" && [ -e "$group" ]; do
-        kill -9 $(cat "$group/cgroup.procs")
+        kill -s KILL $(cat "$group/cgroup.procs")
         sleep 0.01
     done
 done
@@ -208,6 +208,7 @@ impl Drop for Job {
     fn drop(&mut self) {
         // The end of its standard input is what the undertaker waits for.
         drop(self.undertaker.stdin.take());
+        let _ = self.root.kill();
         let _ = self.root.wait();
         let _ = self.undertaker.wait();
     }

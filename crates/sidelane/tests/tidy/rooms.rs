@@ -5,7 +5,7 @@ use std::fs;
 use crate::modules::{crates, modules, parse, root, uses};
 
 /// A room of the tool, and the rooms that it must not use.
-const FORBIDDEN: [(&str, &[&str]); 15] = [
+const FORBIDDEN: [(&str, &[&str]); 17] = [
     (
         "note",
         &[
@@ -48,15 +48,32 @@ const FORBIDDEN: [(&str, &[&str]); 15] = [
     ("lane", &["agent", "bench", "channel", "demo", "doctor", "experiment", "list", "observe", "sim"]),
     ("agent", &["bench", "channel", "demo", "experiment", "list", "observe", "sim"]),
     ("list", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
-    ("observe", &["agent", "bench", "demo", "doctor", "experiment", "lane", "sim"]),
+    ("proxy", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"]),
+    ("observe", &["agent", "bench", "demo", "doctor", "experiment", "lane", "sim", "tale"]),
     ("experiment", &["agent", "bench", "demo", "doctor", "observe", "sim"]),
     ("doctor", &["bench", "demo", "observe", "sim"]),
     ("sim", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request"]),
+    (
+        "tale",
+        &[
+            "agent",
+            "bench",
+            "calibrate",
+            "demo",
+            "doctor",
+            "experiment",
+            "interference",
+            "list",
+            "observe",
+            "sim",
+            "undo",
+        ],
+    ),
     ("machine", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
 ];
 
 /// A crate, and the workspace's crates that it may use.
-const ALLOWED: [(&str, &[&str]); 11] = [
+const ALLOWED: [(&str, &[&str]); 12] = [
     ("sidelane_signal", &[]),
     ("sidelane_policy", &[]),
     ("sidelane_nap", &[]),
@@ -65,6 +82,7 @@ const ALLOWED: [(&str, &[&str]); 11] = [
     ("sidelane_tale", &[]),
     ("sidelane_look", &["sidelane_policy", "sidelane_signal"]),
     ("sidelane_gate", &["sidelane_look", "sidelane_nap", "sidelane_policy", "sidelane_signal"]),
+    ("sidelane_proxy", &["sidelane_policy", "sidelane_signal"]),
     ("sidelane_sim", &["sidelane_policy", "sidelane_toml"]),
     ("sidelane_host", &["sidelane_nap", "sidelane_signal"]),
     ("sidelane_kernel", &["sidelane_host", "sidelane_policy", "sidelane_signal", "sidelane_tale"]),

@@ -7,7 +7,7 @@
 use crate::builder::fact::{Fact, State, Track};
 use crate::builder::machine::Machine;
 use crate::builder::request::Id;
-use crate::builder::thread::Thread;
+use crate::builder::thread::{LOST, Thread};
 use crate::builder::tiling::{Tiling, nothing};
 use crate::cause::Cause;
 use crate::timeline::Span;
@@ -23,6 +23,8 @@ pub struct View<'a> {
     pub request: Id,
     /// The number of a request that the thread works on.
     pub number: &'a dyn Fn(Id) -> u64,
+    /// How often records were lost, and when for the last time.
+    pub epoch: (u32, u64),
     /// Whether the request waits for the thread to take it up.
     pub is_queued: bool,
 }
@@ -62,6 +64,7 @@ impl View<'_> {
         }
         let now = Fact { to_ns: u64::MAX, ..self.thread.state };
         if now.from_ns < to_ns {
+            tiling.is_missing |= self.thread.epoch != self.epoch.0 && self.epoch.1 < to_ns;
             self.lay_state(&now, to_ns, has_slept, tiling);
         }
         tiling.until(to_ns, self.span(nothing()));
@@ -82,7 +85,9 @@ impl View<'_> {
 
     fn lay_state(&self, state: &Fact, to_ns: u64, has_slept: bool, tiling: &mut Tiling) {
         // What was before the thread's first record.
+        tiling.is_missing |= state.from_ns > tiling.at_ns() && self.epoch.0 > 0;
         tiling.until(state.from_ns.min(to_ns), self.span(nothing()));
+        tiling.is_missing |= state.state == State::Unknown && state.detail == LOST && to_ns > tiling.at_ns();
         let base = self.base(state, has_slept);
         let mut overlays = self.overlays(state, tiling.at_ns(), to_ns);
         if overlays.iter().all(Option::is_none) {

@@ -25,11 +25,18 @@ struct Loss {
     to_ns: u64,
 }
 
+/// A record that is this late among those of its CPU is lost: interrupts come in between for less.
+const LATE_AT_MOST_NS: u64 = 1_000_000;
+
 /// What is missing, and up to when it is known.
 #[derive(Debug, Default)]
 pub struct Losses {
     cpus: Vec<Numbers>,
     losses: VecDeque<Loss>,
+    /// Gaps in the numbers that may still be filled.
+    gaps: Vec<Loss>,
+    /// Set if one was given up since there were too many.
+    has_too_many_gaps: bool,
     /// Records that are missing.
     pub lost: u64,
 }
@@ -44,10 +51,10 @@ impl Losses {
     }
 
     /// A record of `cpu` has this number; 0 for one that is no CPU's. Records of a CPU may come a little out of the order
-    /// of their numbers.
-    pub fn record(&mut self, cpu: u32, seq: u32, at_ns: u64) {
+    /// of their numbers. True if something that was missing is lost.
+    pub fn record(&mut self, cpu: u32, seq: u32, at_ns: u64) -> bool {
         if seq == 0 {
-            return;
+            return false;
         }
         let numbers = self.numbers(cpu);
         let (before, is_first) = (*numbers, numbers.next == 0);
@@ -64,10 +71,25 @@ impl Losses {
         } else if ahead < 0 {
             self.found(cpu, seq);
         }
+        self.give_up(cpu, at_ns, LATE_AT_MOST_NS)
     }
 
-    /// `cpu` had written records up to this number at `at_ns`, and whatever was not lost has been given.
-    pub fn passed(&mut self, cpu: u32, seq: u32, at_ns: u64) {
+    /// Gaps of `cpu` that are so old now are losses, until now. Whether there were any.
+    fn give_up(&mut self, cpu: u32, now_ns: u64, age_ns: u64) -> bool {
+        if self.gaps.is_empty() {
+            return false;
+        }
+        let is_old = |gap: &mut Loss| gap.cpu == cpu && now_ns.saturating_sub(gap.to_ns) >= age_ns;
+        let old: Vec<Loss> = self.gaps.extract_if(.., is_old).collect();
+        for gap in &old {
+            self.lose(Loss { to_ns: gap.to_ns.max(now_ns), ..*gap });
+        }
+        !old.is_empty() || std::mem::take(&mut self.has_too_many_gaps)
+    }
+
+    /// `cpu` had written records up to this number at `at_ns`, and whatever was not lost has been given. True if
+    /// something is lost.
+    pub fn passed(&mut self, cpu: u32, seq: u32, at_ns: u64) -> bool {
         let numbers = self.numbers(cpu);
         let first = numbers.next.max(1);
         let missing = seq.wrapping_sub(first).wrapping_add(1) as i32;
@@ -78,38 +100,43 @@ impl Losses {
             numbers.next = seq.wrapping_add(1).max(1);
             self.miss(Loss { cpu, first, missing: missing as u32, from_ns, to_ns: at_ns });
         }
+        self.give_up(cpu, at_ns, 0)
     }
 
-    fn miss(&mut self, loss: Loss) {
-        self.lost += u64::from(loss.missing);
+    fn miss(&mut self, gap: Loss) {
+        self.lost += u64::from(gap.missing);
+        if self.gaps.len() == LOSSES_MAX {
+            let oldest = self.gaps.remove(0);
+            self.lose(oldest);
+            self.has_too_many_gaps = true;
+        }
+        self.gaps.push(gap);
+    }
+
+    fn lose(&mut self, loss: Loss) {
         if self.losses.len() == LOSSES_MAX
             && let (Some(oldest), Some(next)) = (self.losses.pop_front(), self.losses.front_mut())
         {
             next.from_ns = next.from_ns.min(oldest.from_ns);
             next.to_ns = next.to_ns.max(oldest.to_ns);
-            // Two CPUs' numbers, maybe: nothing that comes yet makes this good.
-            next.cpu = CPUS_MAX;
         }
         self.losses.push_back(loss);
     }
 
     fn found(&mut self, cpu: u32, seq: u32) {
-        let is_here = |loss: &Loss| loss.cpu == cpu && seq.wrapping_sub(loss.first) < loss.missing;
-        let Some(index) = self.losses.iter().rposition(is_here) else { return };
+        let is_here = |gap: &Loss| gap.cpu == cpu && seq.wrapping_sub(gap.first) < gap.missing;
+        let Some(index) = self.gaps.iter().rposition(is_here) else { return };
         self.lost -= 1;
-        // Only neighbours of a gap come late; which of its numbers are left does not matter.
-        self.losses[index].missing -= 1;
-        if seq == self.losses[index].first {
-            self.losses[index].first = seq.wrapping_add(1);
-        }
-        if self.losses[index].missing == 0 {
-            self.losses.remove(index);
-        }
+        let gap = self.gaps.swap_remove(index);
+        let before = seq.wrapping_sub(gap.first);
+        let parts = [(gap.first, before), (seq.wrapping_add(1), gap.missing - before - 1)];
+        let left = parts.into_iter().filter(|(_, missing)| *missing > 0);
+        self.gaps.extend(left.map(|(first, missing)| Loss { first, missing, ..gap }));
     }
 
     /// Whether a record may be missing from this time.
     pub fn any_in(&self, from_ns: u64, to_ns: u64) -> bool {
-        self.losses.iter().any(|loss| loss.from_ns <= to_ns && from_ns <= loss.to_ns)
+        self.losses.iter().chain(&self.gaps).any(|loss| loss.from_ns <= to_ns && from_ns <= loss.to_ns)
     }
 
     /// Up to here it is known what is missing.
@@ -136,6 +163,7 @@ mod tests {
         assert_eq!(losses.lost, 2);
         assert!(losses.any_in(250, 260) && losses.any_in(0, 200) && losses.any_in(300, 400));
         assert!(!losses.any_in(0, 199) && !losses.any_in(301, 400));
+        assert!(losses.record(0, 6, 2_000_000) && losses.any_in(1_000_000, 1_000_001));
     }
 
     #[test]

@@ -115,6 +115,11 @@ impl Spell {
         if begins { self.begin(record.at_ns, cause, record.detail) } else { self.end(record.at_ns) }
     }
 
+    /// It is not known whether it lasts.
+    pub fn forget_begin(&mut self) {
+        self.cause = None;
+    }
+
     /// The fact that lasts, as far as `now_ns`.
     pub fn lasting(&self, now_ns: u64) -> Option<Fact> {
         let cause = self.cause.filter(|_| self.since_ns < now_ns)?;

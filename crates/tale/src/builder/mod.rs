@@ -96,11 +96,13 @@ impl Builder {
         self.go_on(out);
     }
 
-    /// A start that is told in hindsight may come at any time, and so may what no CPU recorded. Another record that is
-    /// late is lost.
+    /// A start that is told in hindsight may come at any time, and so may a runtime's pause. Another record that is late is
+    /// lost.
     fn came_late(&mut self, record: &Record) {
-        if record.kind == Kind::RequestStarted || record.seq == 0 {
-            self.losses.record(record.cpu, record.seq, record.at_ns);
+        if matches!(record.kind, Kind::RequestStarted | Kind::PauseBegan | Kind::PauseEnded) {
+            if self.losses.record(record.cpu, record.seq, self.world.now_ns) {
+                self.world.is_lost(self.world.now_ns);
+            }
             self.world.handle(record);
         } else {
             self.world.counts.late += 1;
@@ -137,8 +139,8 @@ impl Builder {
         }
         let cookies: Vec<u64> = self.world.sockets.keys().copied().collect();
         cookies.into_iter().for_each(|cookie| self.world.close_leaving(cookie));
-        while let Some((_, request)) = self.world.closed.pop_front() {
-            self.build_and_give(&request, out);
+        while let Some(closed) = self.world.closed.pop_front() {
+            self.build_and_give(&closed, out);
         }
     }
 
@@ -159,10 +161,12 @@ impl Builder {
     fn go_on(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some(record) = self.order.pop() {
             self.look_at_passed(record.at_ns);
-            self.losses.record(record.cpu, record.seq, record.at_ns);
+            if self.losses.record(record.cpu, record.seq, record.at_ns) {
+                self.world.is_lost(record.at_ns);
+            }
             self.world.handle(&record);
             self.since_sweep += 1;
-            if self.since_sweep >= SWEEP_RECORDS || record.at_ns - self.swept_ns >= SWEEP_NS {
+            if self.since_sweep >= SWEEP_RECORDS || record.at_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {
                 self.sweep();
             }
             if !self.world.closed.is_empty() {
@@ -172,13 +176,16 @@ impl Builder {
     }
 
     fn look_at_passed(&mut self, now_ns: u64) {
-        if now_ns < self.passed_ns {
+        if now_ns <= self.passed_ns {
             return;
         }
         let mut index = 0;
         while let Some(&(at_ns, cpu, seq)) = self.passed.get(index) {
-            if at_ns <= now_ns {
-                self.losses.passed(cpu, seq, at_ns);
+            // Records of this very moment count as written before it.
+            if at_ns < now_ns {
+                if self.losses.passed(cpu, seq, at_ns) {
+                    self.world.is_lost(at_ns);
+                }
                 self.passed.swap_remove(index);
             } else {
                 index += 1;
@@ -197,24 +204,21 @@ impl Builder {
 
     fn give_out(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some((closed_ns, request)) = self.world.closed.front() {
-            let (now_ns, ended_ns) = (self.world.now_ns, request.ended_ns());
-            if now_ns < closed_ns.saturating_add(HINDSIGHT_NS) {
+            let until_ns = closed_ns.saturating_add(HINDSIGHT_NS);
+            let has_waited = self.world.now_ns >= request.ended_ns().saturating_add(self.world.settings.hold_ns);
+            if self.world.now_ns < until_ns || !(has_waited || self.is_seen(until_ns)) {
                 return;
             }
-            let has_waited = now_ns >= ended_ns.saturating_add(self.world.settings.hold_ns);
-            if !has_waited && !self.is_seen(ended_ns) {
-                return;
-            }
-            let (_, request) = self.world.closed.pop_front().expect("it was there");
-            self.build_and_give(&request, out);
+            let closed = self.world.closed.pop_front().expect("it was there");
+            self.build_and_give(&closed, out);
         }
     }
 
-    fn build_and_give(&mut self, request: &Request, out: &mut dyn FnMut(Timeline)) {
+    fn build_and_give(&mut self, (closed_ns, request): &(u64, Request), out: &mut dyn FnMut(Timeline)) {
         if request.number == 0 || request.is_open() {
             return;
         }
-        let timeline = self.build(request);
+        let timeline = self.build(request, *closed_ns);
         match timeline.incomplete {
             None => self.world.counts.whole += 1,
             Some(_) => self.world.counts.incomplete += 1,
@@ -222,8 +226,8 @@ impl Builder {
         out(timeline);
     }
 
-    fn build(&mut self, request: &Request) -> Timeline {
-        let incomplete = self.what_is_missing(request);
+    fn build(&mut self, request: &Request, closed_ns: u64) -> Timeline {
+        let mut incomplete = self.what_is_missing(request, closed_ns);
         let ended_ns = request.ended_ns();
         let mut tiling = Tiling::new(request.arrived_ns);
         if incomplete.is_none() {
@@ -231,6 +235,10 @@ impl Builder {
             for stretch in &self.stretches {
                 lay(&self.world, request, stretch, &mut tiling);
             }
+        }
+        if tiling.is_missing {
+            incomplete = Some(Incomplete::Lost);
+            tiling = Tiling::new(request.arrived_ns);
         }
         Timeline {
             request: request.number,
@@ -244,8 +252,10 @@ impl Builder {
         }
     }
 
-    fn what_is_missing(&self, request: &Request) -> Option<Incomplete> {
-        if self.losses.any_in(request.arrived_ns, request.ended_ns()) {
+    /// More of its response may have been lost until it was closed, and what came until then tells of the past.
+    fn what_is_missing(&self, request: &Request, closed_ns: u64) -> Option<Incomplete> {
+        let until_ns = closed_ns.saturating_add(HINDSIGHT_NS);
+        if request.is_missing || self.losses.any_in(request.arrived_ns, until_ns) {
             Some(Incomplete::Lost)
         } else if request.arrived_ns < self.world.known_from_ns {
             Some(Incomplete::Earlier)
@@ -271,9 +281,11 @@ fn lay(world: &World, request: &Request, stretch: &Stretch, tiling: &mut Tiling)
     };
     if let Some(thread) = world.threads.get(&tid) {
         let number = |id| world.requests.number(id);
-        let view = View { machine: &world.machine, thread, tid, request: request.id, number: &number, is_queued };
+        let (machine, epoch) = (&world.machine, world.epoch);
+        let view = View { machine, thread, tid, request: request.id, number: &number, epoch, is_queued };
         view.lay(stretch.to_ns, tiling);
     }
+    tiling.is_missing |= tiling.at_ns() < stretch.to_ns && world.epoch.0 > 0;
     tiling.until(stretch.to_ns, Span { tid, ..nothing() });
 }
 
@@ -294,7 +306,7 @@ impl Builder {
         self.forget(floor_ns);
         while self.world.facts() > FACTS_MAX {
             floor_ns = floor_ns.max(self.world.known_from_ns);
-            floor_ns += (self.world.now_ns - floor_ns) / 2 + 1;
+            floor_ns += self.world.now_ns.saturating_sub(floor_ns) / 2 + 1;
             self.world.known_from_ns = floor_ns;
             self.forget(floor_ns);
         }

@@ -170,9 +170,13 @@ impl World {
     /// A request begins, whose data was there at `data_ns`, or earlier.
     fn begin(&mut self, record: &Record, data_ns: u64) -> Id {
         let (at_ns, tid) = (record.at_ns, record.task.tid);
-        let arrived_ns = match record.socket {
-            0 => data_ns,
-            cookie => self.socket(cookie).arrivals.take(data_ns),
+        let (arrived_ns, is_missing) = match record.socket {
+            0 => (data_ns, false),
+            cookie => {
+                let socket = self.socket(cookie);
+                let arrived_ns = socket.arrivals.take(data_ns);
+                (arrived_ns, socket.may_have_missed(arrived_ns, at_ns))
+            }
         };
         let id = self.requests.add(Request {
             number: record.request,
@@ -183,6 +187,7 @@ impl World {
             receiver: tid,
             is_told: record.kind == Kind::RequestStarted,
             touched_ns: self.now_ns,
+            is_missing,
             ..Request::default()
         });
         if record.socket != 0 {
@@ -253,7 +258,7 @@ impl World {
             return;
         };
         let (is_first, receiver) = (request.is_open(), request.receiver);
-        request.finished_ns = record.at_ns;
+        request.finished_ns = record.at_ns.max(request.started_ns);
         request.finisher = record.task.tid;
         request.taken_up_ns = record.value;
         request.touched_ns = record.at_ns;

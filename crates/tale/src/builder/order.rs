@@ -48,7 +48,7 @@ impl Order {
     /// The next record, if none that is earlier can come any more.
     pub fn pop(&mut self) -> Option<Record> {
         let front_ns = self.waiting.front()?.at_ns;
-        if self.newest_ns - front_ns <= self.horizon_ns && self.waiting.len() < WAITING_MAX {
+        if self.newest_ns.saturating_sub(front_ns) <= self.horizon_ns && self.waiting.len() < WAITING_MAX {
             return None;
         }
         self.released_ns = front_ns;

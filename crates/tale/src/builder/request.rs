@@ -60,6 +60,8 @@ pub struct Request {
     pub touched_ns: u64,
     pub links: Vec<Link>,
     pub has_too_many_links: bool,
+    /// Some of its data may have come unseen, since records were lost.
+    pub is_missing: bool,
 }
 
 impl Request {

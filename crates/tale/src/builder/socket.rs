@@ -88,6 +88,10 @@ pub struct Socket {
     /// The request that was last taken up here.
     pub request: Id,
     pub call: Option<Call>,
+    /// How often records had been lost when this was known of it.
+    pub epoch: u32,
+    /// Of requests that arrived before, some data may have come unseen.
+    pub clean_ns: u64,
     pub touched_ns: u64,
     /// Answered requests before `request` whose responses have not left.
     leaving: [Id; RESPONSES],
@@ -97,6 +101,23 @@ pub struct Socket {
 }
 
 impl Socket {
+    /// Records were lost: data may have come and left.
+    pub fn is_lost(&mut self, epoch: u32) {
+        self.epoch = epoch;
+        self.clean_ns = u64::MAX;
+        self.arrivals = Arrivals::default();
+        (self.call, self.left) = (None, None);
+    }
+
+    /// Whether some data of a request may have come unseen that arrived at `arrived_ns`, and is taken up at `at_ns`.
+    pub fn may_have_missed(&mut self, arrived_ns: u64, at_ns: u64) -> bool {
+        let is_missed = arrived_ns < self.clean_ns;
+        if self.clean_ns == u64::MAX {
+            self.clean_ns = at_ns;
+        }
+        is_missed
+    }
+
     /// Data up to `end_seq` has left for the device. Whether that is more than before.
     pub fn transmit(&mut self, end_seq: u32, at_ns: u64) -> bool {
         let is_more = self.left.is_none_or(|(before, _)| end_seq.wrapping_sub(before) as i32 > 0);

@@ -8,6 +8,9 @@ use crate::builder::waits::{Faults, Waits};
 use crate::cause::Cause;
 use crate::record::{Task, leave};
 
+/// Detail of a state that is not known because records were lost.
+pub const LOST: u64 = 1;
+
 /// A thread, with its history.
 #[derive(Debug)]
 pub struct Thread {
@@ -35,6 +38,8 @@ pub struct Thread {
     pub woken_ns: u64,
     /// It was last heard of.
     pub touched_ns: u64,
+    /// How often records had been lost when this was known of it.
+    pub epoch: u32,
     /// The system call that it is in.
     call: Option<(u32, u64)>,
     /// The last disk that answered it, and when.
@@ -47,7 +52,7 @@ pub struct Thread {
 }
 
 impl Thread {
-    pub fn new(pid: u32, at_ns: u64) -> Thread {
+    pub fn new(pid: u32, at_ns: u64, epoch: u32) -> Thread {
         Thread {
             pid,
             states: Track::default(),
@@ -64,12 +69,24 @@ impl Thread {
             came_ns: 0,
             woken_ns: 0,
             touched_ns: at_ns,
+            epoch,
             call: None,
             disk: (0, 0),
             leave: leave::PREEMPTED,
             woken: false,
             moved_ns: 0,
         }
+    }
+
+    /// Records were lost until `at_ns`: what was is no longer so, maybe.
+    pub fn is_lost(&mut self, at_ns: u64, epoch: u32) {
+        self.epoch = epoch;
+        (self.request, self.handed_by, self.call, self.moved_ns) = (0, 0, None, 0);
+        [&mut self.frozen, &mut self.throttled].into_iter().for_each(Spell::forget_begin);
+        [&mut self.locks, &mut self.reclaims].into_iter().for_each(Waits::forget_begin);
+        self.faults.forget_begin();
+        self.turn(at_ns.max(self.state.from_ns), State::Unknown, Cause::NotExplained, 0, Task::default());
+        self.state.detail = LOST;
     }
 
     /// Ends the present state and begins another one.
@@ -149,13 +166,13 @@ impl Thread {
     /// It came to `cpu`, after `before`. If it was woken, then at `woken_ns`.
     pub fn comes(&mut self, at_ns: u64, cpu: u32, before: Task, woken_ns: u64) {
         self.touched_ns = at_ns;
-        if self.state.state == State::Unknown && self.states.len() == 0 && woken_ns != 0 {
+        if self.state.state == State::Unknown && self.state.detail != LOST && self.states.len() == 0 && woken_ns != 0 {
             // Its first record: where it was when it was woken is not known.
             self.state.from_ns = woken_ns.min(at_ns);
         }
         let was_asleep = self.state.state == State::Asleep;
         if was_asleep || (self.state.state == State::Unknown && woken_ns != 0) {
-            let woken_ns = if woken_ns == 0 { at_ns } else { woken_ns.clamp(self.state.from_ns, at_ns) };
+            let woken_ns = if woken_ns == 0 { at_ns } else { woken_ns.max(self.state.from_ns).min(at_ns) };
             self.is_woken(woken_ns, Task::default(), cpu);
         }
         if self.state.state == State::Ready && self.woken {

@@ -12,6 +12,8 @@ const PARTS: u64 = 64;
 #[derive(Debug)]
 pub struct Tiling {
     at_ns: u64,
+    /// Set if lost records would have told of some of the time.
+    pub is_missing: bool,
     spans: Vec<Span>,
 }
 
@@ -22,7 +24,7 @@ fn say_the_same(one: &Span, other: &Span) -> bool {
 
 impl Tiling {
     pub fn new(at_ns: u64) -> Tiling {
-        Tiling { at_ns, spans: Vec::new() }
+        Tiling { at_ns, is_missing: false, spans: Vec::new() }
     }
 
     /// Where the next span begins.

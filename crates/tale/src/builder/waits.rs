@@ -27,6 +27,11 @@ impl Waits {
         self.since_ns = 0;
     }
 
+    /// It is not known whether anything is waited for.
+    pub fn forget_begin(&mut self) {
+        self.since_ns = 0;
+    }
+
     /// What is waited for now.
     pub fn what(&self) -> Option<(u64, Task)> {
         (self.since_ns != 0).then_some((self.what, self.by))
@@ -77,7 +82,7 @@ impl Faults {
         if self.since_ns == 0 || self.ends_are_seen {
             return;
         }
-        if at_ns - self.since_ns <= at_most_ns {
+        if at_ns.saturating_sub(self.since_ns) <= at_most_ns {
             self.end_here(at_ns);
         }
         self.since_ns = 0;
@@ -90,9 +95,14 @@ impl Faults {
 
     /// The thread leaves the CPU, maybe because of the fault.
     pub fn leaves(&mut self, at_ns: u64) {
-        if self.since_ns != 0 && !self.ends_are_seen && at_ns - self.since_ns <= FAULT_AT_MOST_NS {
+        if self.since_ns != 0 && !self.ends_are_seen && at_ns.saturating_sub(self.since_ns) <= FAULT_AT_MOST_NS {
             self.track.push(Fact::of(Cause::PageFault, self.since_ns, at_ns, self.address));
         }
+    }
+
+    /// It is not known whether the thread is in one.
+    pub fn forget_begin(&mut self) {
+        self.since_ns = 0;
     }
 
     /// Whether the thread is in a fault now.

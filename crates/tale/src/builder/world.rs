@@ -26,6 +26,8 @@ pub struct World {
     pub now_ns: u64,
     /// From here on everything is known.
     pub known_from_ns: u64,
+    /// How often records were lost, and when for the last time.
+    pub epoch: (u32, u64),
     pub threads: FxHashMap<u32, Thread>,
     pub sockets: FxHashMap<u64, Socket>,
     pub requests: Requests,
@@ -45,6 +47,7 @@ impl World {
             counts: Counts::default(),
             now_ns: 0,
             known_from_ns: 0,
+            epoch: (0, 0),
             threads: FxHashMap::default(),
             sockets: FxHashMap::default(),
             requests: Requests::default(),
@@ -84,6 +87,11 @@ impl World {
         }
     }
 
+    /// Records were lost, the last of them until `at_ns`.
+    pub fn is_lost(&mut self, at_ns: u64) {
+        self.epoch = (self.epoch.0.wrapping_add(1).max(1), self.now_ns.max(at_ns));
+    }
+
     /// A record has no place here: what it is about is not told.
     pub fn is_too_much(&mut self, record: &Record) {
         self.counts.strange += 1;
@@ -95,8 +103,11 @@ impl World {
         if self.threads.len() >= THREADS_MAX && !self.threads.contains_key(&task.tid) {
             self.forget_threads();
         }
-        let now_ns = self.now_ns;
-        let thread = self.threads.entry(task.tid).or_insert_with(|| Thread::new(task.pid, now_ns));
+        let (now_ns, (epoch, lost_ns)) = (self.now_ns, self.epoch);
+        let thread = self.threads.entry(task.tid).or_insert_with(|| Thread::new(task.pid, now_ns, epoch));
+        if thread.epoch != epoch {
+            thread.is_lost(lost_ns, epoch);
+        }
         if task.pid != 0 {
             thread.pid = task.pid;
         }
@@ -116,9 +127,12 @@ impl World {
         if self.sockets.len() >= SOCKETS_MAX && !self.sockets.contains_key(&cookie) {
             self.forget_sockets();
         }
-        let now_ns = self.now_ns;
+        let (now_ns, (epoch, _)) = (self.now_ns, self.epoch);
         let socket = self.sockets.entry(cookie).or_default();
         socket.touched_ns = now_ns;
+        if socket.epoch != epoch {
+            socket.is_lost(epoch);
+        }
         socket
     }
 

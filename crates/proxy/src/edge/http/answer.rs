@@ -10,29 +10,39 @@ use tokio::time::timeout;
 use super::super::link::Link;
 use super::super::shared::{Shared, now};
 use super::client::Client;
-use super::exchange::{After, Exchange, Failure, MALFORMED};
+use super::outcome::{After, Failure, MALFORMED};
 use crate::config::Limits;
 use crate::desk::{End, Ticket};
 use crate::http::{Body, ResponseHead, Wanted, client_goes_on, read_response};
 
-/// Forwards the answer, whose head is in `out`. `is_asked`: the whole request has been sent.
+/// Between whom an answer is passed on, and what they agreed on.
+pub(super) struct Passage<'a> {
+    pub(super) shared: &'a Shared,
+    pub(super) client: &'a mut Client,
+    pub(super) wanted: Wanted,
+    /// The client asked for another protocol.
+    pub(super) may_switch: bool,
+    /// The whole request has been sent.
+    pub(super) is_asked: bool,
+}
+
+/// Forwards the answer, whose head is in `out`.
 pub(super) async fn relay(
-    exchange: &mut Exchange<'_>,
+    passage: Passage<'_>,
     mut link: Link,
     by: Server,
     answer: ResponseHead,
-    may_switch: bool,
-    is_asked: bool,
 ) -> Result<(End, After), Failure> {
-    let limits = exchange.shared.config.limits;
+    let Passage { shared, client, wanted, may_switch, is_asked } = passage;
+    let limits = shared.config.limits;
     if answer.is_switch() {
-        return if may_switch { tunnel(exchange.client, link, &limits).await } else { Err(MALFORMED) };
+        return if may_switch { tunnel(client, link, &limits).await } else { Err(MALFORMED) };
     }
-    let is_whole = forward_body(exchange.client, &mut link, answer.body, &limits).await?;
+    let is_whole = forward_body(client, &mut link, answer.body, &limits).await?;
     if is_whole && answer.keeps_alive && is_asked {
-        exchange.shared.keep_link(by, link);
+        shared.keep_link(by, link);
     }
-    let goes_on = is_whole && is_asked && client_goes_on(&answer, exchange.wanted);
+    let goes_on = is_whole && is_asked && client_goes_on(&answer, wanted);
     Ok((if is_whole { End::Answered } else { End::Cut }, if goes_on { After::Goes } else { After::Close }))
 }
 
@@ -73,7 +83,9 @@ async fn tunnel(client: &mut Client, mut link: Link, limits: &Limits) -> Result<
 /// Waits for an answer that came second, and drops it.
 pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, of: Server, ticket: Ticket, is_head: bool) {
     let limits = shared.config.limits;
+    shared.dropping.set(shared.dropping.get() + 1);
     let link = timeout(limits.answer_time, swallow(link, is_head, &limits)).await.ok().flatten();
+    shared.dropping.set(shared.dropping.get() - 1);
     shared.desk.borrow_mut().dropped(now(), ticket, of);
     if let Some(link) = link {
         shared.keep_link(of, link);

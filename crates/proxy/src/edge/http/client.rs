@@ -1,4 +1,4 @@
-//! One client: its requests, one after the other.
+//! One client's connection: requests that come, and answers that go.
 
 use std::io;
 use std::rc::Rc;
@@ -10,7 +10,6 @@ use super::super::buffer::Buffer;
 use super::super::mailbox::Owner;
 use super::super::patience::{Patience, TooLate};
 use super::super::shared::Shared;
-use super::exchange::{After, exchange};
 use super::own;
 use crate::config::Limits;
 use crate::desk::{Class, Label};
@@ -34,12 +33,20 @@ pub(super) struct Client {
     pub(super) mailbox: Owner,
 }
 
+impl Client {
+    pub(super) fn new(stream: TcpStream, limits: &Limits) -> Self {
+        let (out, request) = (Vec::new(), Vec::new());
+        let patience = Patience::new(limits);
+        Self { stream, input: Buffer::default(), patience, out, request, mailbox: Owner::default() }
+    }
+}
+
 /// The client is gone, or did not read.
 #[derive(Debug)]
 pub(super) struct Gone;
 
 /// Why no request comes.
-enum Nothing {
+pub(super) enum Nothing {
     /// The client is done, or gone.
     Closed,
     /// The client is told what is wrong.
@@ -52,34 +59,10 @@ impl From<Refused> for Nothing {
     }
 }
 
-/// Serves a client until one of both is done.
-pub(in super::super) async fn serve(shared: Rc<Shared>, stream: TcpStream) {
-    let patience = Patience::new(&shared.config.limits);
-    let (out, request) = (Vec::new(), Vec::new());
-    let mut client = Client { stream, input: Buffer::default(), patience, out, request, mailbox: Owner::default() };
-    loop {
-        match client.next_request(&shared).await {
-            Ok((head, class)) => {
-                if client.answer(&shared, head, class).await == After::Close {
-                    return;
-                }
-            }
-            Err(Nothing::Closed) => return,
-            Err(Nothing::Error(status, why)) => return client.refuse(status, &why).await,
-        }
-    }
-}
-
 impl Client {
-    async fn answer(&mut self, shared: &Rc<Shared>, head: RequestHead, class: Option<Class>) -> After {
-        match class {
-            Some(class) => exchange(shared, self, head, class).await,
-            None => After::Close,
-        }
-    }
-
-    /// The next request, whole if it is safe to repeat. No class: it was for the proxy itself, which has answered.
-    async fn next_request(&mut self, shared: &Rc<Shared>) -> Result<(RequestHead, Option<Class>), Nothing> {
+    /// The next request, whole if it is safe to repeat. One that is for the proxy itself is answered, and ends the
+    /// connection.
+    pub(super) async fn next_request(&mut self, shared: &Rc<Shared>) -> Result<(RequestHead, Class), Nothing> {
         let limits = &shared.config.limits;
         let mut head = self.next_head(limits).await?;
         let label = self.label(&head);
@@ -91,7 +74,7 @@ impl Client {
         }
         self.input.consume(head.bytes);
         let is_repeatable = is_listed && !head.upgrades && self.has_whole_body(&mut head, limits).await?;
-        Ok((head, Some(Class { is_repeatable, follows: None, label })))
+        Ok((head, Class { is_repeatable, follows: None, label }))
     }
 
     fn label(&self, head: &RequestHead) -> Label {

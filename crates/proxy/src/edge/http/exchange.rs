@@ -11,37 +11,15 @@ use tokio::task::spawn_local;
 
 use super::super::link::Link;
 use super::super::shared::{Shared, now};
-use super::answer::{drop_answer, relay};
-use super::client::{Client, Gone};
+use super::answer::{Passage, drop_answer, relay};
+use super::client::Client;
+use super::outcome::{After, Failure, LATE, LOST, MALFORMED};
 use super::upload;
 use crate::desk::{Class, End, Loss, Next, Ticket};
 use crate::http::{RequestHead, ResponseHead, Wanted, read_response};
 
-/// What becomes of the client's connection.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(super) enum After {
-    Goes,
-    Close,
-}
-
-/// No answer came.
-#[derive(Debug)]
-pub(super) enum Failure {
-    /// The client is told so.
-    Error(u16, &'static str),
-    /// The client is gone.
-    Gone,
-}
-
-impl From<Gone> for Failure {
-    fn from(_: Gone) -> Self {
-        Self::Gone
-    }
-}
-
-pub(super) const LOST: Failure = Failure::Error(502, "no server could be reached, or the one that was asked was lost");
-pub(super) const MALFORMED: Failure = Failure::Error(502, "what the server answered is no HTTP");
-pub(super) const LATE: Failure = Failure::Error(504, "no server answered in time");
+/// Later answers that are waited for, so that their connections can be used again.
+const DROPPING_MAX: usize = 32;
 
 /// A copy of the request at one server.
 pub(super) enum Copy {
@@ -96,7 +74,7 @@ impl Exchange<'_> {
         self.client.patience.start(self.shared.config.limits.answer_time);
         if !head.body.is_over() {
             let (by, link, answer) = upload::send(self, to, &mut head.body).await?;
-            return relay(self, link, by, answer, head.upgrades, head.body.is_over()).await;
+            return relay(self.passage(head.upgrades, head.body.is_over()), link, by, answer).await;
         }
         self.start(to);
         let (by, link, answer) = self.first_answer().await?;
@@ -104,7 +82,11 @@ impl Exchange<'_> {
         if self.is_repeatable {
             self.shared.samples.borrow_mut().note(&self.client.request);
         }
-        relay(self, link, by, answer, head.upgrades, true).await
+        relay(self.passage(head.upgrades, true), link, by, answer).await
+    }
+
+    fn passage(&mut self, may_switch: bool, is_asked: bool) -> Passage<'_> {
+        Passage { shared: self.shared, client: self.client, wanted: self.wanted, may_switch, is_asked }
     }
 
     /// Begins a copy that the desk counts as sent.
@@ -203,11 +185,16 @@ impl Exchange<'_> {
         Ok(())
     }
 
-    /// The answer of the other server, if it was asked, is dropped when it comes.
+    /// Whether few later answers are waited for: each has an open file.
+    fn may_wait(&self) -> bool {
+        self.shared.dropping.get() < DROPPING_MAX
+    }
+
+    /// The answer of the other server, if it was asked, is dropped when it comes, or its connection is closed.
     fn drop_other(&mut self, by: Server) {
         let other = by.other();
         match self.copies[other.index()].take() {
-            Some(Copy::There(link, sent)) if sent == self.client.request.len() => {
+            Some(Copy::There(link, sent)) if sent == self.client.request.len() && self.may_wait() => {
                 let shared = Rc::clone(self.shared);
                 drop(spawn_local(drop_answer(shared, link, other, self.ticket, self.wanted.is_head)));
             }

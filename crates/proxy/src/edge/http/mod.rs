@@ -3,8 +3,11 @@
 mod answer;
 mod client;
 mod exchange;
+mod outcome;
 mod own;
+mod serve;
 mod upload;
 
 pub(super) use answer::{more, swallow};
-pub(super) use client::{linger, serve};
+pub(super) use client::linger;
+pub(super) use serve::serve;

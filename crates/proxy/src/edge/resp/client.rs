@@ -117,13 +117,12 @@ impl Session {
     }
 
     fn wants_more(&self) -> bool {
-        let has_room = self.lineup.waiting() < self.shared.config.limits.pipeline && self.out.len() < UNREAD_MAX;
-        has_room && !self.has_ended && !self.state_comes
+        self.has_room() && self.out.len() < UNREAD_MAX && !self.has_ended
     }
 
     /// Sends on all commands that have come whole.
     fn take_commands(&mut self) -> Result<(), Over> {
-        while !self.input.is_empty() && self.wants_more_or_ended() {
+        while !self.input.is_empty() && self.has_room() {
             match self.scanner.next(self.input.data()) {
                 Ok(Some(length)) => self.take_command(length),
                 Ok(None) => break,
@@ -133,7 +132,7 @@ impl Session {
         Ok(())
     }
 
-    fn wants_more_or_ended(&self) -> bool {
+    fn has_room(&self) -> bool {
         self.lineup.waiting() < self.shared.config.limits.pipeline && !self.state_comes
     }
 

@@ -152,8 +152,10 @@ impl Agent {
             }
             self.answer(woken);
             let now_ns = now_ns();
-            if woken.groups || now_ns >= self.times.slow_ns {
+            if now_ns >= self.times.slow_ns {
                 self.look_around(now_ns)?;
+            } else if woken.groups {
+                self.look_for_changes(now_ns)?;
             } else if now_ns >= self.times.waiting_ns {
                 self.take_waiting()?;
             }

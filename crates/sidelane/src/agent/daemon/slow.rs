@@ -20,10 +20,7 @@ impl Agent {
     pub(super) fn look_around(&mut self, now_ns: Nanos) -> Result<()> {
         self.look_at_cpus()?;
         self.heed()?;
-        let changes = self.finder.look(now_ns);
-        self.heed()?;
-        self.follow(changes)?;
-        self.take_waiting()?;
+        self.look_for_changes(now_ns)?;
         self.heed()?;
         self.check();
         self.look_after_guardian()?;
@@ -38,6 +35,14 @@ impl Agent {
         self.cost.note();
         self.times.slow_ns = now_ns + if self.times.is_active { SLOW_LOOK_NS } else { IDLE_LOOK_NS };
         Ok(())
+    }
+
+    /// Services and containers come and go.
+    pub(super) fn look_for_changes(&mut self, now_ns: Nanos) -> Result<()> {
+        let changes = self.finder.look(now_ns);
+        self.heed()?;
+        self.follow(changes)?;
+        self.take_waiting()
     }
 
     /// CPUs go and come, and so do runs that have claimed some.

@@ -12,6 +12,8 @@ pub(super) struct Latency {
     pub(super) mean_us: f64,
     pub(super) p99_us: f64,
     pub(super) curve: Vec<Percentile>,
+    /// Requests that are not among these, since they waited for the host; where that is known.
+    pub(super) left_out_percent: Option<f64>,
 }
 
 impl Latency {
@@ -116,7 +118,7 @@ pub(super) mod tests {
     /// A run of one store with this p99; nine in ten of its requests take at most half of that.
     pub(in crate::bench::guard) fn run(round: u64, way: Way, p99_us: f64, batch_work: f64) -> Run {
         let curve = curve(&[(0.0, 1.0), (50.0, p99_us / 4.0), (90.0, p99_us / 2.0), (99.0, p99_us)]);
-        let store = Latency { requests: 1000, mean_us: p99_us / 4.0, p99_us, curve };
+        let store = Latency { requests: 1000, mean_us: p99_us / 4.0, p99_us, curve, left_out_percent: None };
         let batch_work = way.has_batch().then_some(batch_work);
         Run { round, way, figures: Figures { stores: vec![store], batch_work, ..Figures::default() } }
     }

@@ -52,7 +52,7 @@ pub const COLUMNS: [&str; 14] = [
     "agent_cpu_percent",
     "agent_memory_mib_count",
     "rounds_count",
-    "requests_count",
+    "left_out_percent",
     "reaction_p50_us",
     "reaction_p99_us",
     "reaction_max_us",

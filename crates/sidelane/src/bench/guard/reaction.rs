@@ -10,7 +10,7 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::agent::{Agent, Heard, Source, Told};
-use super::run::Ground;
+use super::run::{Ground, put_first};
 use super::way::Way;
 use crate::experiment::containers::{Containers, Work};
 use crate::lab::Service;
@@ -52,6 +52,7 @@ pub(super) fn measure(ground: &Ground, times: usize, heard: Heard) -> Result<Rea
     let lab = &ground.stages[0].lab;
     let cpu = place.request.to_string();
     let mut service = lab.start(["faults", "--cpu", &cpu, "--busy-us", "300", "--idle-us", "200"])?;
+    put_first(service.pid()).context("cannot put a service first on its lane")?;
     let mut containers = ground.containers()?;
     containers.start(BATCH, &Work::Stamps, ground.workshop())?;
     wait_until(&containers, "batch works", |stamp_ns| stamp_ns > 0)?;

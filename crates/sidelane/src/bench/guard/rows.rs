@@ -53,6 +53,7 @@ fn row(cells: &Cells, store: usize, way: Way) -> Row {
         "requests_count",
         cells.at(way).filter_map(|run| run.figures.stores.get(store)).map(|seen| seen.requests as f64).sum::<f64>(),
     );
+    row.put("left_out_percent", cells.median(way, |run| run.stores.get(store).and_then(|seen| seen.left_out_percent)));
     row.put("rounds_count", cells.at(way).count() as f64);
     row
 }

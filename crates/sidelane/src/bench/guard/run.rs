@@ -21,16 +21,14 @@ use crate::lab::Lab;
 use crate::lane::beside::keep_off;
 use crate::note::Note;
 use crate::undo::guardian::Guardian;
-use rustix::process::{Pid, setpriority_process};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority;
 use sidelane_host::procfs::threads;
 
 /// How often containers come and go, and requests are taken from the kernel.
 const TICK: Duration = Duration::from_millis(20);
 /// For how long each kind of work is measured with the lane to itself, at least.
 const WORK_ALONE: Duration = Duration::from_millis(400);
-/// The first of the ordinary threads.
-const MOST_URGENT: i32 = -20;
 /// S, before it is scaled: the agent's own default.
 const CALM: Duration = Duration::from_secs(1);
 
@@ -210,16 +208,24 @@ impl Ground {
     }
 }
 
-/// From the socket on, where that was seen.
+/// From the socket on, where that was seen; then without requests that waited for the host.
 fn latency(stage: &Stage, rhythm: Rhythm, load: Load) -> Result<Latency> {
-    let (at_socket, client) = (stage.at_socket(rhythm)?, load.finish()?);
+    let (at_socket, client) = (stage.undisturbed_at_socket(rhythm)?, load.finish()?);
     Ok(match at_socket {
-        Some(seen) => {
-            Latency { requests: client.requests, mean_us: seen.mean_us, p99_us: seen.p99_us, curve: seen.curve }
-        }
-        None => {
-            Latency { requests: client.requests, mean_us: client.mean_us, p99_us: client.p99_us, curve: client.curve }
-        }
+        Some((seen, left_out)) => Latency {
+            requests: seen.requests,
+            mean_us: seen.mean_us,
+            p99_us: seen.p99_us,
+            curve: seen.curve,
+            left_out_percent: Some(100.0 * left_out),
+        },
+        None => Latency {
+            requests: client.requests,
+            mean_us: client.mean_us,
+            p99_us: client.p99_us,
+            curve: client.curve,
+            left_out_percent: None,
+        },
     })
 }
 
@@ -253,9 +259,8 @@ impl Used {
 
 /// Whoever else runs on the services' lane for a moment (threads of the kernel, of the machine's owner) is to disturb
 /// them little. Batch never runs there, and all ways of sharing get the same.
-fn put_first(pid: u32) -> Result<()> {
-    let first = |tid: u32| setpriority_process(Pid::from_raw(tid as i32), MOST_URGENT);
-    Ok(threads(pid).into_iter().try_for_each(first)?)
+pub(super) fn put_first(pid: u32) -> Result<()> {
+    Ok(threads(pid).into_iter().try_for_each(priority::put_first)?)
 }
 
 /// Waits until more than `so_far` is done.

@@ -50,7 +50,9 @@ fn explanation(plan: &Plan, place: Place, measured: &Measured) -> Vec<String> {
     let figures = format!(
         "The SLO is the p90 alone in the same round, so alone 10 % of the requests are beyond it. Utilisation is the \
          time of services and batch on both lanes, 2 at most. Batch's work is what the batch lane would have done in \
-         so many seconds by itself, a second. Bursts are {} times as long as the paper's.",
+         so many seconds by itself, a second. Bursts are {} times as long as the paper's. \
+         Requests that were under way while the host took more than 100 µs from the request lane, within 20 ms, are \
+         left out where latencies count from the socket.",
         plan.scale
     );
     let pair = match (&measured.emulated, place.kind) {

@@ -153,6 +153,12 @@ impl Jvm {
         counters
     }
 
+    /// The word of a counter that is a number, if this JVM has it.
+    pub fn number(&self, name: &str) -> Option<Word> {
+        let entry = self.entry(name).filter(|entry| matches!(entry.data, Data::Long))?;
+        Some(self.word(entry.offset, Width::U64))
+    }
+
     fn counter(&self, entry: &Entry) -> Option<Counter> {
         let value = match entry.data {
             Data::Long => Value::Number(self.word(entry.offset, Width::U64).read()),

@@ -161,7 +161,8 @@ impl Adoptee {
             target: target.clone(),
             members: Members::Group(dir.clone()),
             root: oldest.ok_or_else(|| AdoptError::Empty(path.to_owned()))?,
-            freezable: same.iter().find(|dir| Freezer::of(dir).is_some()).map(|dir| dir.to_path_buf()),
+            // That of version 2 is several times as fast.
+            freezable: same.iter().filter_map(|dir| Freezer::of(dir)).max_by_key(Freezer::is_v2).map(Freezer::into_dir),
             cpuset: same.iter().find(|dir| can_confine(dir)).map(|dir| Leaf { dir: dir.to_path_buf() }),
         })
     }

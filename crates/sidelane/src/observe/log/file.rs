@@ -4,17 +4,16 @@ use serde::{Deserialize, Serialize};
 
 use super::super::sample::Layout;
 use crate::channel::signal::Kind;
+use crate::log_file::Magic;
 use sidelane_host::tsc::Clock;
 
 /// The first bytes of a log: "SLNOBS", the format's version, and a line end.
-pub(super) const MAGIC: [u8; 8] = *b"SLNOBS1\n";
+pub(super) const MAGIC: Magic = *b"SLNOBS1\n";
 /// The first bytes of a chunk: "CHNK".
 pub(super) const CHUNK_MAGIC: u32 = 0x4b4e_4843;
 /// Magic, number of samples, number of samples left out before the chunk, whether the observer
 /// paused before it, and number of bytes.
 pub(super) const CHUNK_HEAD_BYTES: usize = 4 + 4 + 8 + 8 + 8;
-/// The longest valid head.
-pub(super) const HEAD_BYTES_MAX: u32 = 1 << 20;
 /// Words of a sample before its signals: start, end, thread.
 pub(super) const FIXED_WORDS: usize = 3;
 

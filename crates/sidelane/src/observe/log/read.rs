@@ -7,7 +7,8 @@ use std::path::Path;
 use thiserror::Error;
 
 use super::super::sample::{SIGNALS_MAX, Sample};
-use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, HEAD_BYTES_MAX, LogHead, MAGIC};
+use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, LogHead, MAGIC};
+use crate::log_file::read_head;
 use crate::note::Note;
 
 /// Why a log cannot be read.
@@ -51,21 +52,7 @@ impl LogReader<BufReader<File>> {
 impl<R: Read> LogReader<R> {
     /// Reads the head from `input`; an error in words if it is invalid.
     pub fn new(mut input: R) -> Result<Self, String> {
-        let mut magic = [0; MAGIC.len()];
-        input.read_exact(&mut magic).map_err(|_| "it is too short".to_owned())?;
-        if magic != MAGIC {
-            return Err("it does not begin as a log does".to_owned());
-        }
-        let mut bytes = [0; 4];
-        input.read_exact(&mut bytes).map_err(|_| "its head is cut off".to_owned())?;
-        let length = u32::from_le_bytes(bytes);
-        if length > HEAD_BYTES_MAX {
-            return Err(format!("its head claims to be {length} bytes long"));
-        }
-        let mut json = vec![0; length as usize];
-        input.read_exact(&mut json).map_err(|_| "its head is cut off".to_owned())?;
-        let head: LogHead =
-            serde_json::from_slice(&json).map_err(|error| format!("its head cannot be parsed: {error}"))?;
+        let head: LogHead = read_head(&mut input, &MAGIC)?;
         if head.signals.len() > SIGNALS_MAX || !(head.cycles_per_ns > 0.0 && head.cycles_per_ns.is_finite()) {
             return Err("its head describes no samples".to_owned());
         }

@@ -12,6 +12,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 use super::super::handover::{Handover, Takeover, handover};
 use super::super::sample::{Layout, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, LogHead, MAGIC};
+use crate::log_file::write_head;
 use crate::note::Note;
 
 /// The size of a chunk in words: 4 MiB.
@@ -96,7 +97,7 @@ pub struct LogWriter {
 /// Begins the log at `path`.
 pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
     let mut file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
-    write_head(&mut file, head).with_context(|| format!("cannot write the log {}", path.display()))?;
+    write_head(&mut file, &MAGIC, head).with_context(|| format!("cannot write the log {}", path.display()))?;
     let (give, mut take) = handover(CHUNKS);
     let chunk = || Box::new(Chunk { words: Vec::with_capacity(CHUNK_WORDS), samples: 0, left_out: 0, paused: false });
     (1..CHUNKS).for_each(|_| take.ask(chunk()));
@@ -111,13 +112,6 @@ impl LogWriter {
         let lost = Logged { problem: Some(Note::LogWriterDied), ..Logged::default() };
         self.thread.join().unwrap_or(lost)
     }
-}
-
-fn write_head(file: &mut File, head: &LogHead) -> io::Result<()> {
-    let json = serde_json::to_vec(head)?;
-    file.write_all(&MAGIC)?;
-    file.write_all(&(json.len() as u32).to_le_bytes())?;
-    file.write_all(&json)
 }
 
 fn write_all(mut file: File, path: &Path, mut take: Takeover<Chunk>) -> Logged {

@@ -1,0 +1,76 @@
+//! A JVM's own clock. It counts from a moment that the JVM does not tell, which is found out from what is seen to have
+//! happened between two looks.
+
+/// From ticks to `CLOCK_MONOTONIC`.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ticks {
+    ticks_per_s: u64,
+    /// The clock's zero lies between these.
+    zero_ns: (i128, i128),
+}
+
+impl Ticks {
+    /// A clock of which nothing is known but its pace.
+    pub fn new(ticks_per_s: u64) -> Self {
+        Self { ticks_per_s: ticks_per_s.max(1), zero_ns: (i128::MIN, i128::MAX) }
+    }
+
+    /// The moment `ticks` lay between `before_ns` and `after_ns`.
+    pub fn seen(&mut self, ticks: u64, (before_ns, after_ns): (u64, u64)) {
+        let since_ns = self.ns(ticks);
+        let (low, high) = (i128::from(before_ns) - since_ns, i128::from(after_ns) - since_ns);
+        let narrow = (self.zero_ns.0.max(low), self.zero_ns.1.min(high));
+        // The two clocks drift apart, however little: the latest look is right.
+        self.zero_ns = if narrow.0 <= narrow.1 { narrow } else { (low, high) };
+    }
+
+    /// `ticks` on `CLOCK_MONOTONIC`; none before anything was seen.
+    pub fn at_ns(&self, ticks: u64) -> Option<u64> {
+        let (low, high) = self.zero_ns;
+        let zero_ns = if low == i128::MIN { return None } else { low + (high - low) / 2 };
+        u64::try_from(zero_ns + self.ns(ticks)).ok()
+    }
+
+    fn ns(&self, ticks: u64) -> i128 {
+        i128::from(ticks) * 1_000_000_000 / i128::from(self.ticks_per_s)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    #[test]
+    fn nothing_is_said_before_anything_was_seen() {
+        assert_eq!(Ticks::new(1_000_000_000).at_ns(5), None);
+    }
+
+    #[test]
+    fn a_clock_that_was_set_is_believed_again() {
+        let mut ticks = Ticks::new(1_000_000_000);
+        ticks.seen(1_000, (10_000, 10_100));
+        ticks.seen(2_000, (50_000, 50_100));
+        assert_eq!(ticks.at_ns(2_000), Some(50_050));
+    }
+
+    proptest! {
+        /// Each look narrows it down, and never past the truth.
+        #[test]
+        fn looks_narrow_it_down(
+            zero_ns in 0..1_u64 << 40,
+            looks in prop::collection::vec((1..1_000_000_000_u64, 0..1_000_000_u64, 0..1_000_000_u64), 1..20),
+        ) {
+            let mut ticks = Ticks::new(1_000_000_000);
+            let mut width = u64::MAX;
+            for (at, before, after) in looks {
+                let at_ns = zero_ns + at;
+                ticks.seen(at, (at_ns.saturating_sub(before), at_ns + after));
+                width = width.min(before + after);
+                let told = ticks.at_ns(at).unwrap();
+                prop_assert!(told.abs_diff(at_ns) <= width / 2 + 1, "{told} for {at_ns}, {width}");
+            }
+        }
+    }
+}

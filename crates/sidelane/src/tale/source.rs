@@ -1,0 +1,106 @@
+//! Where the records of a running trace come from: the kernel's recorder, kept up with its service.
+
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, ensure};
+
+use sidelane_host::clock::now_ns;
+use sidelane_host::ports::listeners;
+use sidelane_host::posix_signals::PosixSignals;
+use sidelane_host::service::Target;
+use sidelane_kernel::tale::{self, Recorder};
+use sidelane_tale::record::{Kind, Kinds, Record};
+
+use super::options::TraceOptions;
+use super::pauses::Pauses;
+use super::words::Names;
+use crate::note::Note;
+
+/// How often a service that was started again is looked for.
+const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// A record comes at most so late.
+const SETTLED_NS: u64 = 100_000_000;
+/// How often records are fetched at most and at least.
+const FETCH_EVERY_MS: (u32, u32) = (1, 50);
+
+/// A running trace.
+pub struct Source {
+    target: Target,
+    recorder: Recorder,
+    pauses: Pauses,
+    signals: PosixSignals,
+    looked_at: Instant,
+}
+
+impl Source {
+    /// Starts to record.
+    ///
+    /// # Errors
+    /// If the service is not there, or if this kernel or this process's rights do not suffice.
+    pub fn start(options: &TraceOptions) -> Result<Self> {
+        let service = options.target.find()?;
+        ensure!(
+            !listeners(&service.pids).is_empty(),
+            "{} listens on no TCP port, so its requests cannot be seen: name the process that takes them, as in port:8080",
+            options.target
+        );
+        let signals = PosixSignals::listen().context("cannot listen for signals")?;
+        let how = tale::TraceOptions { light: options.light, ..tale::TraceOptions::default() };
+        let pauses = Pauses::watch(&service.pids)?;
+        let recorder = Recorder::start(&how, &[service])?;
+        Ok(Self { target: options.target.clone(), recorder, pauses, signals, looked_at: Instant::now() })
+    }
+
+    /// The kinds of records that there are here.
+    pub fn recorded(&self) -> Kinds {
+        let kernel = self.recorder.recorded();
+        let pauses = [Kind::PauseBegan, Kind::PauseEnded];
+        if self.pauses.are_seen() { pauses.into_iter().fold(kernel, Kinds::with) } else { kernel }
+    }
+
+    /// What is not seen here, beside what the kernel lacks.
+    pub fn notes(&self) -> Vec<Note> {
+        self.pauses.notes().to_vec()
+    }
+
+    /// Waits until records should be fetched; false if a POSIX signal asks to end.
+    pub fn wait(&self) -> Result<bool> {
+        let period_ms = u32::try_from(self.recorder.period().as_millis() / 2).unwrap_or(u32::MAX);
+        let caught = self.signals.wait(period_ms.clamp(FETCH_EVERY_MS.0, FETCH_EVERY_MS.1));
+        let caught = caught.context("cannot wait for signals")?;
+        Ok(!caught.is_some_and(|caught| caught.asks_to_end()))
+    }
+
+    /// Fetches what was recorded since the last call. Returns the moment up to which all is there.
+    pub fn read(&mut self, records: &mut Vec<Record>) -> Result<u64> {
+        let settled_ns = now_ns().saturating_sub(SETTLED_NS);
+        self.recorder.read(records);
+        self.pauses.merge(records);
+        if self.looked_at.elapsed() >= SERVICE_LOOK_EVERY {
+            self.looked_at = Instant::now();
+            // A service that is not there now may be there at the next look.
+            if let Ok(service) = self.target.find() {
+                self.recorder.look_again(0, &service)?;
+            }
+        }
+        Ok(settled_ns.min(self.pauses.held_since_ns()))
+    }
+
+    /// Ends recording, and fetches the rest.
+    pub fn finish(&mut self, records: &mut Vec<Record>) {
+        self.recorder.finish(records);
+        self.pauses.finish(records);
+    }
+
+    /// Records that were lost so far.
+    pub fn lost(&self) -> u64 {
+        self.recorder.lost()
+    }
+
+    /// The names of threads that records spoke of.
+    pub fn names(&self) -> Names {
+        let mut names = Names::default();
+        self.recorder.names().for_each(|(tid, name)| names.put(tid, name));
+        names
+    }
+}

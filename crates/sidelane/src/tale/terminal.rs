@@ -1,0 +1,242 @@
+//! A trace on the terminal: about ten lines. The first says what was found and what to do; then come the causes, what
+//! could not be told, and what tracing took. What is empty or zero has no line.
+
+use std::collections::BTreeMap;
+
+use sidelane_kernel::requests::own_number;
+use sidelane_report::Unit;
+use sidelane_report::grid::{fold, length};
+use sidelane_tale::cause::Cause;
+use sidelane_tale::diagnosis::Finding;
+
+use super::bound::Bound;
+use super::told::{Told, human_count, human_ns};
+
+/// More causes than this are summed up in one line.
+const CAUSES_MAX: usize = 3;
+/// A cause below this share has no line of its own.
+const SHARE_MIN: f64 = 0.05;
+/// And one below this is not worth a word, unless it is that time is not explained.
+const WORD_MIN: f64 = 0.01;
+/// What follows a cause's line is indented by this.
+const INDENT: &str = "        ";
+
+/// The whole text, in lines of at most `width` characters.
+pub fn text(told: &Told, width: usize) -> String {
+    let mut lines = vec![Line::plain(headline(told))];
+    lines.extend(causes(told));
+    let rest = [cannot_tell(told), missing(told), cost(told)];
+    lines.extend(rest.into_iter().flatten().map(Line::plain));
+    lines.extend(told.notes.iter().map(|note| Line::plain(format!("Note: {note}"))));
+    lines.iter().map(|line| line.folded(width)).collect()
+}
+
+/// A line, which may be longer than the terminal is wide.
+struct Line {
+    /// What stands before it.
+    begin: String,
+    text: String,
+}
+
+impl Line {
+    fn plain(text: String) -> Self {
+        Self { begin: String::new(), text }
+    }
+
+    /// What goes on stands below the text's beginning, or a little to the right of it.
+    fn folded(&self, width: usize) -> String {
+        let indent = " ".repeat(if self.begin.is_empty() { 2 } else { length(&self.begin) });
+        let lines = fold(&self.text, width.saturating_sub(indent.len()));
+        let begin = |number| if number == 0 { &self.begin } else { &indent };
+        lines.iter().enumerate().map(|(number, line)| format!("{}{line}\n", begin(number))).collect()
+    }
+}
+
+/// What was found, and what to do, in one or two sentences.
+pub fn headline(told: &Told) -> String {
+    let diagnosis = &told.diagnosis;
+    let traced = Unit::S.human(told.wall_s);
+    if diagnosis.requests == 0 {
+        return format!(
+            "No request of {} was seen from its beginning to its end in {traced}. Check that load reaches it here: \
+             sidelane requests --service {}",
+            told.service, told.service
+        );
+    }
+    let (requests, service) = (human_count(diagnosis.requests), &told.service);
+    if diagnosis.slow == 0 {
+        let longest = human_ns(told.latency.max_ns);
+        return format!(
+            "None of {requests} requests of {service} was slow in {traced}: the longest took {longest}, {}.",
+            limit(told)
+        );
+    }
+    let slow = format!(
+        "{} of {requests} requests of {service} took longer than {}.",
+        human_count(diagnosis.slow),
+        limit(told)
+    );
+    match diagnosis.findings.first() {
+        Some(first) if first.cause == Cause::NotExplained => {
+            format!("{slow} Most of the time that they lost is not explained. What to do: {}", first.advice)
+        }
+        Some(first) => format!(
+            "{slow} Largest cause: {}, {} of the time that they lost. What to do: {}",
+            first.cause.words(),
+            percent(first.share),
+            first.advice
+        ),
+        None => slow,
+    }
+}
+
+fn limit(told: &Told) -> String {
+    let limit = human_ns(told.diagnosis.slo_ns).replace(".0 ", " ");
+    match told.bound {
+        Bound::P99 => format!("{limit} (the p99 of this trace; --slo sets another limit)"),
+        bound => format!("{limit} ({})", bound.name()),
+    }
+}
+
+/// A line for each of the largest causes, what to do about all but the first, and one line for the rest.
+fn causes(told: &Told) -> Vec<Line> {
+    let findings = &told.diagnosis.findings;
+    let large = |finding: &&Finding| finding.share >= SHARE_MIN;
+    let shown = findings.iter().take(CAUSES_MAX).take_while(large).count();
+    let mut lines = Vec::new();
+    for (place, finding) in findings[..shown].iter().enumerate() {
+        lines.push(Line { begin: format!("{:>6}  ", percent(finding.share)), text: cause(told, finding) });
+        if place > 0 && !finding.advice.is_empty() {
+            lines.push(Line { begin: INDENT.to_owned(), text: format!("What to do: {}", finding.advice) });
+        }
+    }
+    let share = |finding: &Finding| format!("{} {}", finding.cause.words(), percent(finding.share));
+    let rest = findings[shown..].iter().filter(|f| f.share >= WORD_MIN || f.cause == Cause::NotExplained);
+    let rest: Vec<String> = rest.map(share).collect();
+    if !rest.is_empty() {
+        lines.push(Line { begin: "   and  ".to_owned(), text: rest.join(", ") });
+    }
+    lines
+}
+
+fn percent(share: f64) -> String {
+    if share < 0.01 { "< 1 %".to_owned() } else { format!("{:.0} %", share * 100.0) }
+}
+
+/// The cause, in how many requests, what was seen, and the clearest example.
+fn cause(told: &Told, finding: &Finding) -> String {
+    let requests = match finding.requests {
+        0 => None,
+        1 => Some("made 1 request slow".to_owned()),
+        many => Some(format!("made {} requests slow", human_count(many))),
+    };
+    // The first sentence says in how many requests it was seen, those that follow say who or what it was.
+    let seen = finding.evidence.get(1).or(finding.evidence.first()).cloned();
+    let parts = [requests, seen, clearest(told, finding)];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
+    format!("{}: {}", finding.cause.words(), parts.join("; "))
+}
+
+fn clearest(told: &Told, finding: &Finding) -> Option<String> {
+    let number = *finding.examples.first()?;
+    let clip = told.clips.iter().find(|clip| clip.timeline.request == number);
+    let times = clip.map_or_else(String::new, |clip| {
+        let (of_it, all) = (clip.timeline.of_cause_ns(finding.cause), clip.timeline.latency_ns());
+        format!(", {} of {}", human_ns(of_it), human_ns(all))
+    });
+    Some(format!("clearest: request {}{times}", own_number(number)))
+}
+
+/// Causes that could not be told, together where the reason is the same.
+fn cannot_tell(told: &Told) -> Option<String> {
+    let mut reasons: BTreeMap<&str, Vec<&str>> = BTreeMap::new();
+    for (cause, why) in &told.diagnosis.cannot_tell {
+        reasons.entry(why).or_default().push(cause.words());
+    }
+    let reasons: Vec<String> =
+        reasons.into_iter().map(|(why, causes)| format!("{} ({why})", causes.join(", "))).collect();
+    (!reasons.is_empty()).then(|| format!("Cannot be told here: {}", reasons.join("; ")))
+}
+
+/// Records and requests that are missing.
+fn missing(told: &Told) -> Option<String> {
+    let (lost, broken) = (told.counts.lost, told.diagnosis.incomplete);
+    let lost = (lost > 0).then(|| format!("{} of the records were lost", human_count(lost)));
+    let broken = (broken > 0).then(|| {
+        format!("{} requests could not be rebuilt from beginning to end and are not counted", human_count(broken))
+    });
+    let parts: Vec<String> = [lost, broken].into_iter().flatten().collect();
+    (!parts.is_empty()).then(|| format!("Missing: {}", parts.join("; ")))
+}
+
+/// What tracing took.
+fn cost(told: &Told) -> Option<String> {
+    let records = told.counts.records;
+    if records == 0 {
+        return None;
+    }
+    let a_request = records as f64 / told.diagnosis.requests.max(1) as f64;
+    let cpu = told.cpu_percent.map(|percent| format!(", {percent:.0} % of one CPU in sidelane itself"));
+    Some(format!(
+        "Traced for {}: {} records, {a_request:.0} a request{}",
+        Unit::S.human(told.wall_s),
+        human_count(records),
+        cpu.unwrap_or_default()
+    ))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::sample;
+    use super::super::told::Counts;
+    use super::*;
+
+    /// What is told of the invented trace in a terminal of 120 columns.
+    const WHOLE: &str = "\
+76 of 300 requests of port:8080 took longer than 2 ms (objective). Largest cause: response in the send buffer, 42 % of
+  the time that they lost. What to do: set TCP_NODELAY on the service's sockets
+  42 %  response in the send buffer: made 8 requests slow; one acknowledgement came 40 ms later; clearest: request 279,
+        40.3 ms of 40.4 ms
+  26 %  wait for a CPU: made 36 requests slow; stress-ng (900) had the CPU; clearest: request 238, 10.0 ms of 10.3 ms
+        What to do: give the service CPUs of its own, or run batch with sidelane run
+  24 %  garbage collection: made 20 requests slow; 11 young collections; clearest: request 234, 13.8 ms of 14.1 ms
+        What to do: give the heap more room, or put a backup server beside it
+   and  lock 8 %
+Cannot be told here: disk (this kernel records no disk events)
+Missing: 12 of the records were lost; 3 requests could not be rebuilt from beginning to end and are not counted
+Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itself
+";
+
+    #[test]
+    fn a_trace_is_told_in_about_ten_lines() {
+        assert_eq!(text(&sample::told(), 120), WHOLE);
+    }
+
+    #[test]
+    fn what_is_empty_has_no_line() {
+        let mut told = sample::told();
+        told.diagnosis.cannot_tell.clear();
+        told.counts = Counts { records: 0, lost: 0 };
+        told.diagnosis.incomplete = 0;
+        told.diagnosis.findings.truncate(1);
+        assert_eq!(text(&told, 400).lines().count(), 2, "{}", text(&told, 400));
+    }
+
+    #[test]
+    fn no_request_and_no_slow_one_are_said_as_they_are() {
+        let mut told = sample::told();
+        told.diagnosis.slow = 0;
+        told.diagnosis.findings.clear();
+        assert!(headline(&told).starts_with("None of 300 requests of port:8080 was slow in 15.1 s: the longest took "));
+        told.diagnosis.requests = 0;
+        assert!(headline(&told).ends_with("sidelane requests --service port:8080"));
+    }
+
+    #[test]
+    fn no_line_is_wider_than_the_terminal() {
+        for width in [60, 80, 120] {
+            let text = text(&sample::told(), width);
+            assert!(text.lines().all(|line| line.chars().count() <= width), "{width}:\n{text}");
+        }
+    }
+}

@@ -1,0 +1,133 @@
+//! Causes, spans and threads in words.
+
+use std::collections::BTreeMap;
+
+use sidelane_kernel::requests::own_number;
+use sidelane_report::tale::CauseWords;
+use sidelane_tale::cause::Cause;
+use sidelane_tale::record::Task;
+use sidelane_tale::timeline::Span;
+
+/// The key of a cause in results: `run-queue`.
+pub fn key(cause: Cause) -> String {
+    let value = serde_json::to_value(cause).expect("a cause is a word");
+    value.as_str().expect("a cause is a word").to_owned()
+}
+
+/// What a cause means.
+fn meaning(cause: Cause) -> &'static str {
+    match cause {
+        Cause::OnCpu => "a thread of the service worked on the request",
+        Cause::NetworkReceive => "from its first segment until its data was at the socket",
+        Cause::ServiceQueue => "all threads that could take it worked on other requests",
+        Cause::RunQueue => "its thread could run, and another thread had the CPU",
+        Cause::Migration => "its thread moved to another CPU and had not started there",
+        Cause::IdleExit => "the CPU came out of an idle state",
+        Cause::Interrupt => "an interrupt or softirq had the CPU",
+        Cause::Stolen => "the hypervisor had taken the CPU from this machine",
+        Cause::Sibling => "a thread worked on it while batch ran on a lane of the same core",
+        Cause::PageFault => "the kernel filled in memory that had not been touched",
+        Cause::Collection => "the runtime stopped all threads to collect garbage",
+        Cause::Safepoint => "the runtime stopped all threads, not for a collection",
+        Cause::Lock => "another thread held a lock that it needed",
+        Cause::HandOver => "its thread slept until another one woke it",
+        Cause::Timer => "its thread slept until a time that the program had set",
+        Cause::Disk => "its thread waited for a disk",
+        Cause::Reclaim => "the kernel freed memory before it gave any",
+        Cause::Throttled => "its group had used up its quota of CPU time",
+        Cause::Frozen => "its group was frozen, or its process stopped",
+        Cause::SendBuffer => "the response waited for an acknowledgement of the client",
+        Cause::Retransmission => "a segment was lost and sent again",
+        Cause::Downstream => "it waited for the answer of another service",
+        Cause::NotExplained => "no record tells where this time went",
+    }
+}
+
+/// A cause as the page's legend has it.
+pub fn words(cause: Cause) -> CauseWords {
+    CauseWords { cause: key(cause), name: cause.words().to_owned(), meaning: meaning(cause).to_owned() }
+}
+
+/// Names of threads, by their numbers.
+#[derive(Clone, Debug, Default, PartialEq, Eq)]
+pub struct Names(BTreeMap<u32, String>);
+
+impl Names {
+    /// Adds one, or gives it its new name.
+    pub fn put(&mut self, tid: u32, name: impl Into<String>) {
+        self.0.insert(tid, name.into());
+    }
+
+    /// The name of a thread.
+    pub fn name(&self, tid: u32) -> Option<&str> {
+        self.0.get(&tid).map(String::as_str)
+    }
+
+    /// What a thread is called, or a process: as its first thread.
+    pub fn of_task(&self, task: Task) -> Option<String> {
+        let tid = if task.tid == 0 { task.pid } else { task.tid };
+        self.name(tid).map(str::to_owned)
+    }
+
+    /// A thread in words: "redis-server (1234)".
+    pub fn words(&self, tid: u32) -> String {
+        self.name(tid).map_or_else(|| format!("thread {tid}"), |name| format!("{name} ({tid})"))
+    }
+
+    /// All of them.
+    pub fn all(&self) -> impl Iterator<Item = (u32, &str)> {
+        self.0.iter().map(|(tid, name)| (*tid, name.as_str()))
+    }
+}
+
+/// What a span says beside its cause: which thread, where, and whom it waited for.
+pub fn of_span(span: &Span, names: &Names) -> String {
+    let thread = (span.tid != 0).then(|| names.words(span.tid));
+    let lane = span.cpu.map(|cpu| format!("on lane {cpu}"));
+    let by = (span.by_tid != 0).then(|| format!("{} {}", role_of_by(span.cause), names.words(span.by_tid)));
+    let behind = (span.behind != 0).then(|| format!("for request {}", own_number(span.behind)));
+    [thread, lane, by, behind].into_iter().flatten().collect::<Vec<_>>().join(" ")
+}
+
+/// What the other thread of a span did.
+fn role_of_by(cause: Cause) -> &'static str {
+    match cause {
+        Cause::RunQueue => "behind",
+        Cause::Lock => "held by",
+        Cause::Sibling => "beside",
+        Cause::ServiceQueue => "after",
+        _ => "woken by",
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn keys_are_as_style_sheets_have_them() {
+        assert_eq!((key(Cause::RunQueue), key(Cause::OnCpu)), ("run-queue".to_owned(), "on-cpu".to_owned()));
+    }
+
+    #[test]
+    fn a_span_says_whom_it_waited_for() {
+        let mut names = Names::default();
+        names.put(7, "server");
+        names.put(9, "stress-ng");
+        let span = |cause, by_tid| Span {
+            from_ns: 0,
+            to_ns: 1,
+            cause,
+            tid: 7,
+            cpu: Some(1),
+            by_tid,
+            by_pid: by_tid,
+            detail: 0,
+            behind: 0,
+        };
+        assert_eq!(of_span(&span(Cause::RunQueue, 9), &names), "server (7) on lane 1 behind stress-ng (9)");
+        assert_eq!(of_span(&span(Cause::Lock, 8), &names), "server (7) on lane 1 held by thread 8");
+        assert_eq!(of_span(&span(Cause::OnCpu, 0), &names), "server (7) on lane 1");
+        assert_eq!(of_span(&Span { tid: 0, cpu: None, ..span(Cause::NetworkReceive, 0) }, &names), "");
+    }
+}

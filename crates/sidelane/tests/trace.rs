@@ -1,0 +1,179 @@
+//! `sidelane trace` of a real server under load: what it tells, what its log tells again, and what it leaves.
+
+mod common;
+
+use std::io::{BufRead, BufReader, Read};
+use std::net::UdpSocket;
+use std::path::Path;
+use std::process::{Child, ChildStderr, Command, Stdio};
+
+use common::agent::SIDELANE;
+use common::{Footprint, lab, lanes_to_ourselves};
+use serde_json::Value;
+use sidelane::bench::subject::{Place, Real, RealServer};
+use sidelane::lab::Lab;
+use sidelane::request::can_track;
+
+const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
+const RATE_PER_S: f64 = 300.0;
+const SECONDS: f64 = 2.0;
+
+/// The lab and a server, if all that these tests need exists.
+fn ready() -> Option<(common::lanes::Turn, Lab, RealServer)> {
+    let turn = lanes_to_ourselves()?;
+    if let Err(error) = can_track() {
+        sidelane_skip::skip(error);
+        return None;
+    }
+    if !Real::Redis.is_installed() {
+        sidelane_skip::skip("needs redis-server");
+        return None;
+    }
+    let lab = Lab::at(lab()?);
+    Some((turn, lab, RealServer::start(Real::Redis, PLACE).unwrap()))
+}
+
+/// A `sidelane trace` under way.
+struct Tracing {
+    child: Child,
+    said: BufReader<ChildStderr>,
+}
+
+impl Tracing {
+    /// Starts it, and waits until it traces.
+    fn start(service: &str, arguments: &[&str]) -> Self {
+        let mut command = Command::new(SIDELANE);
+        command.args(["trace", "--service", service]).args(arguments);
+        let mut child = command.stdout(Stdio::piped()).stderr(Stdio::piped()).spawn().expect("sidelane starts");
+        let mut tracing = Self { said: BufReader::new(child.stderr.take().expect("a pipe")), child };
+        let first = tracing.line();
+        assert!(first.contains("the requests of"), "{first}");
+        tracing
+    }
+
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        self.said.read_line(&mut line).unwrap();
+        line
+    }
+
+    /// Asks it to end, as Ctrl-C does; what it says on its standard output.
+    fn stop(mut self) -> String {
+        // SAFETY: plain system call; the child is not reaped yet.
+        unsafe { libc::kill(self.child.id() as libc::pid_t, libc::SIGINT) };
+        let mut told = String::new();
+        self.child.stdout.take().expect("a pipe").read_to_string(&mut told).unwrap();
+        let mut errors = String::new();
+        self.said.read_to_string(&mut errors).unwrap();
+        assert!(self.child.wait().unwrap().success(), "{errors}");
+        told
+    }
+}
+
+fn json_of(path: &Path) -> Value {
+    serde_json::from_slice(&std::fs::read(path).unwrap()).unwrap()
+}
+
+fn text(path: &Path) -> &str {
+    path.to_str().expect("a plain name")
+}
+
+fn report(log: &Path, json: &Path) {
+    let output = Command::new(SIDELANE).args(["report", text(log), "--json", text(json)]).output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+}
+
+#[test]
+fn a_trace_ends_with_a_diagnosis_and_leaves_nothing_behind() {
+    let Some((_turn, lab, server)) = ready() else { return };
+    let before = Footprint::now();
+    let dir = tempfile::tempdir().unwrap();
+    let [json, page, perfetto] = ["t.json", "t.html", "t.pftrace"].map(|name| dir.path().join(name));
+    let files = ["--json", text(&json), "--page", text(&page), "--perfetto", text(&perfetto)];
+    // Any request is slower than that.
+    let options = ["--slo", "1ns", "--for", "100s"];
+    let tracing = Tracing::start(&format!("pid:{}", server.pid()), &[&options[..], &files].concat());
+    let client = server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    let told = tracing.stop();
+    let result = json_of(&json);
+    let row = |key: &str| result["rows"][0][key].as_u64().unwrap();
+    let sent = client["requests"].as_u64().unwrap();
+    assert!(row("requests_count") + row("broken_requests_count") >= sent, "{sent} were sent: {told}");
+    assert_eq!(row("slow_count"), row("requests_count"));
+    assert!(told.contains("took longer than 1.0 ns (objective). Largest cause: "), "{told}");
+    assert!(told.contains("What to do: ") && told.contains("Traced for "), "{told}");
+    for request in result["tale"]["requests"].as_array().unwrap() {
+        let sum: f64 = request["spans"].as_array().unwrap().iter().map(length_us).sum();
+        assert!((sum - request["latency_us"].as_f64().unwrap()).abs() < 1e-3, "{request}");
+    }
+    assert!(std::fs::read_to_string(page).unwrap().contains("What made requests slow"));
+    assert!(std::fs::metadata(perfetto).unwrap().len() > 0);
+    before.must_come_back();
+}
+
+fn length_us(span: &Value) -> f64 {
+    span["to_us"].as_f64().unwrap() - span["from_us"].as_f64().unwrap()
+}
+
+#[test]
+fn a_log_tells_what_the_trace_told() {
+    let Some((_turn, lab, server)) = ready() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let [log, json, again] = ["t.log", "t.json", "again.json"].map(|name| dir.path().join(name));
+    let options = ["--for", "100s", "--log", text(&log), "--json", text(&json)];
+    let tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
+    server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    tracing.stop();
+    report(&log, &again);
+    let (told, again) = (json_of(&json), json_of(&again));
+    assert!(told["rows"][0]["requests_count"].as_u64().unwrap() > 0, "{}", told["rows"]);
+    assert!(told["rows"] == again["rows"], "{}\n{}", told["rows"], again["rows"]);
+    for key in ["limit_us", "found", "cannot_tell", "spread", "causes"] {
+        assert!(told["tale"][key] == again["tale"][key], "{key}");
+    }
+}
+
+#[test]
+fn a_flight_recorder_writes_when_the_objective_breaks() {
+    let Some((_turn, lab, server)) = ready() else { return };
+    let before = Footprint::now();
+    let dir = tempfile::tempdir().unwrap();
+    let options = ["--slo", "1ns", "--record", text(dir.path())];
+    let mut tracing = Tracing::start(&format!("pid:{}", server.pid()), &options);
+    server.load(&lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    let broken = tracing.line();
+    assert!(broken.starts_with("sidelane: a request took "), "{broken}");
+    while !tracing.line().contains("written to ") {}
+    tracing.stop();
+    let written: Vec<_> = std::fs::read_dir(dir.path()).unwrap().map(|entry| entry.unwrap().path()).collect();
+    assert_eq!(written.len(), 2, "a log and a page: {written:?}");
+    let log = written.iter().find(|path| path.extension().is_some_and(|ending| ending == "log")).unwrap();
+    report(log, &dir.path().join("again.json"));
+    before.must_come_back();
+}
+
+#[test]
+fn what_cannot_be_traced_is_refused_with_advice() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let _socket = UdpSocket::bind("127.0.0.1:0").unwrap();
+    let service = common::Service::idle();
+    let output = Command::new(SIDELANE).args(["trace", "--service", &service.target()]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    assert_eq!(output.status.code(), Some(1), "{said}");
+    assert!(said.contains("listens on no TCP port") && said.contains("as in port:8080"), "{said}");
+}
+
+#[test]
+fn wrong_arguments_are_told_exactly() {
+    for (arguments, wanted) in [
+        (&["trace"][..], "--service <SERVICE>"),
+        (&["trace", "--service", "port:8080", "--slo", "10"], "as in p99=10ms"),
+        (&["trace", "--service", "port:8080", "--record", ".", "--log", "x"], "cannot be used with"),
+        (&["trace", "--service", "port:8080", "--log", "/nowhere/at/all"], "there is no directory /nowhere/at"),
+        (&["report", "/dev/null", "--slo", "1ms"], "--slo is for logs of sidelane trace"),
+    ] {
+        let output = Command::new(SIDELANE).args(arguments).output().unwrap();
+        let said = String::from_utf8_lossy(&output.stderr).into_owned();
+        assert!(!output.status.success() && said.contains(wanted), "{arguments:?}: {said}");
+    }
+}
