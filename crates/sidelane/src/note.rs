@@ -75,7 +75,7 @@ notes! {
             "install what is missing";
         NotPlanted { cause: &'static str = "freeze", why: String = "there is no cgroup freezer".to_owned() } =>
             "the planted cause {cause} was left out at least once ({why})",
-            "run as root on a kernel that has what is missing";
+            "run it where that is possible";
         LuceneMissing { why: String = "there is no Maven".to_owned() } =>
             "the search server over Lucene was left out: it cannot be put up here ({why})",
             "apt-get install openjdk-17-jdk-headless maven";

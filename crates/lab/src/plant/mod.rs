@@ -6,96 +6,26 @@
 //!
 //! - `accomplice`: a process beside the service that disturbs it when it is told to
 //! - `group`: a control group of the service's own
-//! - `ways`: how each cause is produced
+//! - `way`: what is planted; `ways`: how each cause is produced
 
 mod accomplice;
 pub mod ask;
 mod group;
+mod way;
 mod ways;
 
 use std::io::{Read, Write, stdout};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::path::PathBuf;
 
 use anyhow::{Context, Result};
-use clap::ValueEnum;
 
-use crate::clock::{Nanos, now_ns};
+use crate::clock::Nanos;
 use crate::place;
+pub use way::Args;
+use way::{Way, spin};
 
 /// Longer heads are no requests of our client.
 const HEAD_BYTES_MAX: usize = 4096;
-
-/// Options of `plant`.
-#[derive(Debug, clap::Args)]
-pub struct Args {
-    /// What slows the planted requests
-    #[arg(value_enum)]
-    cause: Planted,
-    /// CPU of the service
-    #[arg(long, default_value_t = 0)]
-    cpu: usize,
-    /// CPU of what disturbs it from elsewhere, and to which it is moved
-    #[arg(long, default_value_t = 1)]
-    other_cpu: usize,
-    /// How long a planted request is disturbed, at least (the kernel decides for Nagle's algorithm)
-    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
-    delay_ms: u64,
-    /// Microseconds of work for each request
-    #[arg(long, value_name = "US", default_value_t = 50)]
-    work_us: u64,
-    /// Directory on a disk, for reads from it
-    #[arg(long, value_name = "DIR", default_value = ".")]
-    dir: PathBuf,
-}
-
-impl Args {
-    fn delay_ns(&self) -> Nanos {
-        self.delay_ms * 1_000_000
-    }
-}
-
-/// Causes that can be planted.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
-pub enum Planted {
-    /// The response goes out in two writes, and the client delays its acknowledgement
-    Nagle,
-    /// Memory is used for the first time
-    Faults,
-    /// A process of higher priority has the CPU
-    Hog,
-    /// A real-time thread has the CPU
-    Thief,
-    /// The group has used up its CPU quota
-    Throttle,
-    /// Another thread of the service holds a lock
-    Lock,
-    /// The request reads from a disk
-    Disk,
-    /// The thread is moved from CPU to CPU
-    Migrate,
-    /// The process is stopped
-    Stop,
-    /// The group is frozen
-    Freeze,
-    /// The request is handed to a thread that is busy
-    HandOver,
-    /// Another service is asked, which is slow
-    Downstream,
-    /// Nothing; the client loses the response (ask --lose-ms)
-    Retransmit,
-}
-
-/// What a planted request meets.
-trait Way {
-    /// Disturbs the request that runs now.
-    fn strike(&mut self) -> Result<()>;
-
-    /// Whether responses go out in two writes, with Nagle's algorithm.
-    fn in_two_writes(&self) -> bool {
-        false
-    }
-}
 
 /// Prints `ready port=N pid=N` and serves until killed.
 pub fn run(args: &Args) -> Result<()> {
@@ -146,13 +76,5 @@ fn answer(stream: &mut TcpStream, in_two_writes: bool) -> std::io::Result<()> {
         stream.write_all(BODY)
     } else {
         stream.write_all(&[HEAD, BODY].concat())
-    }
-}
-
-/// Works for so long, without a system call.
-fn spin(length_ns: Nanos) {
-    let end_ns = now_ns() + length_ns;
-    while now_ns() < end_ns {
-        std::hint::spin_loop();
     }
 }

@@ -7,7 +7,7 @@ use crate::clock::{Nanos, now_ns};
 use crate::place;
 use crate::plant::accomplice::Accomplice;
 use crate::plant::group::Group;
-use crate::plant::{Args, Way, spin};
+use crate::plant::way::{Args, Way, spin};
 
 const NICEST: i32 = -20;
 const REAL_TIME_PRIORITY: i32 = 50;

@@ -8,7 +8,7 @@ use std::path::Path;
 use anyhow::{Context, Result};
 
 use crate::clock::{Nanos, now_ns};
-use crate::plant::{Args, Way};
+use crate::plant::way::{Args, Way};
 use crate::rng::Rng;
 
 /// Large, so that the disk takes longer than to ask it.

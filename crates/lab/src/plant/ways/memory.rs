@@ -6,7 +6,7 @@ use anyhow::{Context, Result};
 use rustix::mm::{Advice, MapFlags, ProtFlags, madvise, mmap_anonymous};
 
 use crate::clock::{Nanos, now_ns};
-use crate::plant::{Args, Way};
+use crate::plant::way::{Args, Way};
 
 /// Some huge pages, as of a heap that grows.
 const BYTES: usize = 16 << 20;

@@ -8,7 +8,7 @@ mod threads;
 
 use anyhow::Result;
 
-use super::{Args, Planted, Way};
+use super::way::{Args, Planted, Way};
 
 /// What `args` ask for. This process must have one thread.
 pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {

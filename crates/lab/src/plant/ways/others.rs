@@ -10,7 +10,7 @@ use crate::clock::{Nanos, now_ns, sleep_until};
 use crate::place;
 use crate::plant::accomplice::Accomplice;
 use crate::plant::group::Group;
-use crate::plant::{Args, Way};
+use crate::plant::way::{Args, Way};
 
 /// Somebody stops the process, and lets it go on.
 pub fn stop(args: &Args) -> Result<Meddler> {

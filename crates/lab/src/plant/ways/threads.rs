@@ -8,7 +8,7 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use crate::clock::{Nanos, now_ns, sleep_until};
-use crate::plant::{Args, Way, spin};
+use crate::plant::way::{Args, Way, spin};
 
 /// How often a thread looks whether it is to begin. Nobody wakes it: then it would work for the request.
 const LOOK_EVERY_NS: Nanos = 500_000;

@@ -1,6 +1,6 @@
 //! What the remedies must do.
 
-use super::Run;
+use super::runs::Run;
 use super::way::Way;
 use crate::bench::interval::of_median;
 use sidelane_report::{Check, Unit};
@@ -19,7 +19,7 @@ pub(super) fn of(runs: &[Run]) -> Vec<Check> {
 
 #[cfg(test)]
 mod tests {
-    use super::super::Iteration;
+    use super::super::load::Iteration;
     use super::*;
     use sidelane_report::Verdict;
 

@@ -10,9 +10,9 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::jar::Lucene;
+use super::load::{CONNECTIONS, Load};
 use super::server::Server;
 use super::way::Way;
-use super::{CONNECTIONS, Load};
 use crate::bench::tail::stage::Stage;
 use crate::lab::dying_with_us;
 use sidelane_host::priority::with_this_thread_on;
@@ -41,7 +41,7 @@ impl Front {
         let backup = start(stage.place.batch, 0)?;
         let port = active.port()?;
         let proxy = Proxy::start(stage, port, backup.port()?)?;
-        super::load(stage, lucene, backup.port()?, WARM_UP)?;
+        WARM_UP.send(stage, lucene, backup.port()?)?;
         drop(active);
         let active = start(stage.place.request, port)?;
         Ok(Self { port: proxy.port, _servers: vec![active, backup], _proxy: Some(proxy) })

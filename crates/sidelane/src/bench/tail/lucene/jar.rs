@@ -29,7 +29,7 @@ const SOURCES: [(&str, &str); 10] = [
 const QUERIES: &str = "1000";
 
 /// What a server needs.
-pub(in crate::bench::tail) struct Lucene {
+pub struct Lucene {
     pub(super) jar: PathBuf,
     pub(super) index: PathBuf,
     pub(super) queries: PathBuf,
@@ -37,7 +37,7 @@ pub(in crate::bench::tail) struct Lucene {
 
 impl Lucene {
     /// Builds what is not in `cache` yet.
-    pub(in crate::bench::tail) fn prepare(cache: &Path) -> Result<Self> {
+    pub fn prepare(cache: &Path) -> Result<Self> {
         let home = cache.join("lucene");
         let whole = Lucene {
             jar: home.join("target/lucene-server.jar"),

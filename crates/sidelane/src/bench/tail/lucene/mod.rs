@@ -7,62 +7,38 @@
 mod checks;
 mod front;
 mod jar;
+mod load;
 mod pictures;
+mod runs;
 mod server;
 mod way;
 
-use std::ffi::OsString;
-use std::fs;
 use std::time::Duration;
 
 use anyhow::{Context, Result, ensure};
-use serde::Deserialize;
 
 use super::stage::Stage;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::note::Note;
 use front::Front;
 pub(super) use jar::Lucene;
+use load::{ITERATIONS, Iteration, Load};
+use runs::Run;
 pub(super) use server::Server;
 use sidelane_host::median::median;
 use sidelane_report::{ResultFile, Row};
 pub(super) use way::Way;
 
 /// As in the thesis.
-const ITERATIONS: usize = 20;
 const RATE_PER_S: f64 = 1_000.0;
 /// The thesis' iterations have 1 000 requests.
 const REQUESTS: f64 = 1_000.0;
 const REQUESTS_QUICK: f64 = 50.0;
-/// Enough that the client sends on time though every response is late by 40 ms.
-const CONNECTIONS: &str = "256";
 
 /// Rounds: a run of each way.
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(900) };
 /// Too few to decide anything: a first look.
 const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(12) };
-
-/// One run of one way.
-struct Run {
-    round: u64,
-    way: Way,
-    iterations: Vec<Iteration>,
-}
-
-/// What the client saw in one iteration.
-#[derive(Clone, Copy, Debug, Deserialize)]
-struct Iteration {
-    p50_us: Option<f64>,
-    p999_us: Option<f64>,
-    max_us: Option<f64>,
-}
-
-impl Run {
-    /// Of all iterations.
-    fn max_us(&self) -> Option<f64> {
-        self.iterations.iter().filter_map(|iteration| iteration.max_us).reduce(f64::max)
-    }
-}
 
 /// The limit of rounds.
 pub(super) fn rounds(patience: Patience) -> Limit {
@@ -99,40 +75,9 @@ fn run(stage: &Stage<'_>, lucene: &Lucene, way: Way, round: u64) -> Result<Vec<I
     let front = Front::start(stage, lucene, way)?;
     let requests = if stage.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
     let load = Load { per_s: RATE_PER_S, requests: ITERATIONS as f64 * requests, seed: round + 1 };
-    let iterations = self::load(stage, lucene, front.port(), load)?;
+    let iterations = load.send(stage, lucene, front.port())?;
     ensure!(iterations.len() == ITERATIONS, "the client told {} iterations", iterations.len());
     Ok(iterations)
-}
-
-/// What a client sends.
-#[derive(Clone, Copy)]
-struct Load {
-    per_s: f64,
-    requests: f64,
-    seed: u64,
-}
-
-/// Sends it, and returns what the client saw.
-fn load(stage: &Stage<'_>, lucene: &Lucene, port: u32, load: Load) -> Result<Vec<Iteration>> {
-    let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
-    let json = scratch.path().join("load.json");
-    let seconds = (load.requests / load.per_s).to_string();
-    let (rate, iterations, seed) = (load.per_s.to_string(), ITERATIONS.to_string(), load.seed.to_string());
-    let target = format!("127.0.0.1:{port}");
-    let plain = ["load", "--protocol", "search", "--connections", CONNECTIONS, "--warmup-seconds", "0"];
-    let given = ["--target", &target, "--rate", &rate, "--seconds", &seconds, "--iterations", &iterations];
-    let words = plain.into_iter().chain(given).chain(["--seed", &seed]).map(OsString::from);
-    let words = words.chain(stage.place.client_options().map(OsString::from));
-    let files = ["--queries".into(), lucene.queries.clone().into(), "--json".into(), json.clone().into()];
-    stage.lab.run(words.chain(files))?;
-    let report: Report = serde_json::from_slice(&fs::read(&json)?).context("the client's result is not JSON")?;
-    Ok(report.iterations)
-}
-
-/// The client's result.
-#[derive(Deserialize)]
-struct Report {
-    iterations: Vec<Iteration>,
 }
 
 /// Medians over the runs.

@@ -1,7 +1,8 @@
 //! Figure 4.14: the slowest request of each iteration.
 
+use super::load::{ITERATIONS, Iteration};
+use super::runs::Run;
 use super::way::Way;
-use super::{ITERATIONS, Iteration, Run};
 use sidelane_host::median::median;
 use sidelane_report::Unit;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};

@@ -15,12 +15,12 @@ const HEAP: &str = "128m";
 const WORKERS: &str = "2";
 
 /// Ended when dropped.
-pub(in crate::bench::tail) struct Server(Service);
+pub struct Server(Service);
 
 impl Server {
     /// Starts it on `cpu` with other live objects of `live_mib`, and waits until it listens: on `port`, or on a free one
     /// if that is 0.
-    pub(in crate::bench::tail) fn start(lucene: &Lucene, way: Way, cpu: u32, live_mib: u32, port: u32) -> Result<Self> {
+    pub fn start(lucene: &Lucene, way: Way, cpu: u32, live_mib: u32, port: u32) -> Result<Self> {
         let mut java = Command::new("java");
         java.args([format!("-Xms{HEAP}"), format!("-Xmx{HEAP}")]).args(["-XX:+UseG1GC", "-XX:TieredStopAtLevel=1"]);
         java.args(["-XX:+AlwaysPreTouch"].into_iter().filter(|_| way.has_pretouch()));
@@ -34,11 +34,11 @@ impl Server {
         Ok(Self(with_this_thread_on(&[cpu], || Service::start(dying_with_us(java)))??))
     }
 
-    pub(in crate::bench::tail) fn port(&self) -> Result<u32> {
+    pub fn port(&self) -> Result<u32> {
         self.0.ready("port")
     }
 
-    pub(in crate::bench::tail) fn pid(&self) -> u32 {
+    pub fn pid(&self) -> u32 {
         self.0.pid()
     }
 }

@@ -4,7 +4,7 @@ use crate::bench::rounds::Patience;
 
 /// A way to run the server.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
-pub(in crate::bench::tail) enum Way {
+pub enum Way {
     /// As it comes: Nagle's algorithm, a heap that is touched when it is used
     Plain,
     /// With TCP_NODELAY
@@ -18,7 +18,7 @@ pub(in crate::bench::tail) enum Way {
 impl Way {
     pub(super) const ALL: [Way; 4] = [Way::Plain, Way::Nodelay, Way::Pretouch, Way::Backup];
     /// With every remedy.
-    pub(in crate::bench::tail) const TREATED: Way = Way::Backup;
+    pub const TREATED: Way = Way::Backup;
 
     /// The ways to measure: in a hurry the first and the last one.
     pub(super) fn of(patience: Patience) -> impl Iterator<Item = Way> {

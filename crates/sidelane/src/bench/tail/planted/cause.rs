@@ -2,6 +2,10 @@
 
 use sidelane_tale::cause::Cause;
 
+/// Of a planted request; twice as long as what counts as slow.
+pub(super) const DELAY_MS: u64 = 20;
+pub(super) const SLOW_NS: u64 = DELAY_MS * 1_000_000 / 2;
+
 /// A cause that is planted.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) struct Planted {

@@ -21,15 +21,12 @@ use super::traced::while_running;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::lab::Service;
 use crate::note::Note;
-use cause::{Place, Planted};
+use cause::{DELAY_MS, Place, Planted};
 use named::Named;
 use sidelane_host::service::Target;
 use sidelane_report::ResultFile;
 use sidelane_tale::cause::Cause;
 
-/// Of a planted request; twice as long as what counts as slow.
-pub(super) const DELAY_MS: u64 = 20;
-const SLOW_NS: u64 = DELAY_MS * 1_000_000 / 2;
 /// Live objects of a Java service: a collection of all of them takes some ten milliseconds.
 const LIVE_MIB: u32 = 48;
 const PLAIN_SEARCH: &str = "/search?q=and+w10+w20";
@@ -85,6 +82,8 @@ fn rounds(patience: Patience) -> Limit {
 
 /// Plants one cause, and compares.
 fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
+    let is_moved_to_the_client = planted.cause == Cause::Migration && stage.place.client_on_batch_lane();
+    ensure!(!is_moved_to_the_client, "there are two CPUs: a thread that moves waits for the client there");
     let service = Running::start(stage, planted)?;
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
     let file = scratch.path().join("truth");

@@ -7,8 +7,7 @@ use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
 use sidelane_tale::record::Kinds;
 use sidelane_tale::timeline::{Span, Timeline};
 
-use super::SLOW_NS;
-use super::cause::Planted;
+use super::cause::{Planted, SLOW_NS};
 use super::truth::Asked;
 use crate::bench::tail::traced::Traced;
 

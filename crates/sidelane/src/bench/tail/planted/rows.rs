@@ -16,15 +16,17 @@ type Counts = BTreeMap<Option<Cause>, u64>;
 pub(super) fn of(seen: &[Named]) -> Vec<Row> {
     let planted = || Planted::ALL.iter().map(|planted| (planted, of_cause(seen, planted)));
     let summaries = planted().filter_map(|(planted, runs)| row(planted, &runs));
-    let named = planted().filter(|(_, runs)| !runs.is_empty()).map(|(planted, runs)| named(planted, &runs));
+    let causes: BTreeSet<Option<Cause>> = seen.iter().flat_map(|run| run.of_planted.keys().copied()).collect();
+    let named = planted().filter(|(_, runs)| !runs.is_empty()).map(|(planted, runs)| named(planted, &runs, &causes));
     summaries.chain(named).collect()
 }
 
-/// A line of the table of confusion.
-fn named(planted: &Planted, runs: &[&Named]) -> Row {
+/// A line of the table of confusion, with a column for each of `causes`.
+fn named(planted: &Planted, runs: &[&Named], causes: &BTreeSet<Option<Cause>>) -> Row {
     let mut row = Row::new(format!("named/{}", planted.name));
-    for (named, count) in counts(runs) {
-        row.put(&format!("{}_count", key(named)), count as f64);
+    let counts = counts(runs);
+    for cause in causes {
+        row.put(&format!("{}_count", key(*cause)), counts.get(cause).copied().unwrap_or(0) as f64);
     }
     row
 }

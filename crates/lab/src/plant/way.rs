@@ -1,0 +1,88 @@
+//! What is planted, and what every way to do so is given and does.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+use clap::ValueEnum;
+
+use crate::clock::{Nanos, now_ns};
+
+/// Options of `plant`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// What slows the planted requests
+    #[arg(value_enum)]
+    pub cause: Planted,
+    /// CPU of the service
+    #[arg(long, default_value_t = 0)]
+    pub cpu: usize,
+    /// CPU of what disturbs it from elsewhere, and to which it is moved
+    #[arg(long, default_value_t = 1)]
+    pub other_cpu: usize,
+    /// How long a planted request is disturbed, at least (the kernel decides for Nagle's algorithm)
+    #[arg(long, value_name = "MS", default_value_t = 20, value_parser = clap::value_parser!(u64).range(1..=10_000))]
+    pub delay_ms: u64,
+    /// Microseconds of work for each request
+    #[arg(long, value_name = "US", default_value_t = 50)]
+    pub work_us: u64,
+    /// Directory on a disk, for reads from it
+    #[arg(long, value_name = "DIR", default_value = ".")]
+    pub dir: PathBuf,
+}
+
+impl Args {
+    /// How long a planted request is disturbed.
+    pub fn delay_ns(&self) -> Nanos {
+        self.delay_ms * 1_000_000
+    }
+}
+
+/// Causes that can be planted.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, ValueEnum)]
+pub enum Planted {
+    /// The response goes out in two writes, and the client delays its acknowledgement
+    Nagle,
+    /// Memory is used for the first time
+    Faults,
+    /// A process of higher priority has the CPU
+    Hog,
+    /// A real-time thread has the CPU
+    Thief,
+    /// The group has used up its CPU quota
+    Throttle,
+    /// Another thread of the service holds a lock
+    Lock,
+    /// The request reads from a disk
+    Disk,
+    /// The thread is moved from CPU to CPU
+    Migrate,
+    /// The process is stopped
+    Stop,
+    /// The group is frozen
+    Freeze,
+    /// The request is handed to a thread that is busy
+    HandOver,
+    /// Another service is asked, which is slow
+    Downstream,
+    /// Nothing; the client loses the response (ask --lose-ms)
+    Retransmit,
+}
+
+/// What a planted request meets.
+pub trait Way {
+    /// Disturbs the request that runs now.
+    fn strike(&mut self) -> Result<()>;
+
+    /// Whether responses go out in two writes, with Nagle's algorithm.
+    fn in_two_writes(&self) -> bool {
+        false
+    }
+}
+
+/// Works for so long, without a system call.
+pub fn spin(length_ns: Nanos) {
+    let end_ns = now_ns() + length_ns;
+    while now_ns() < end_ns {
+        std::hint::spin_loop();
+    }
+}
