@@ -180,7 +180,7 @@ fn a_killed_guardian_is_replaced_and_the_new_one_knows_what_to_undo() {
     let guardian = daemon.run.guardian_other_than(None);
     process::kill(guardian);
     daemon.run.guardian_other_than(Some(guardian));
-    daemon.run.wait_until("that was noted", |run| run.errors().contains("was replaced"));
+    daemon.run.wait_until("that was noted", |run| run.errors().contains("a new one took over"));
     daemon.run.kill();
     wait_until("batch had its CPUs back", || one.cpus() == "0-1");
     service.must_be_untouched();
