@@ -1,9 +1,15 @@
-//! How logs begin: a name of the format, and a head in JSON that says what follows.
+//! What logs have in common: a name of the format, a head in JSON that says what follows, and chunks, of which the last
+//! one may be cut off.
 
-use std::io::{self, Read, Write};
+use std::fs::File;
+use std::io::{self, BufReader, Read, Write};
+use std::path::Path;
 
 use serde::Serialize;
 use serde::de::DeserializeOwned;
+use thiserror::Error;
+
+use crate::note::Note;
 
 /// The first bytes of a log: its format and version, and a line end.
 pub type Magic = [u8; 8];
@@ -34,4 +40,55 @@ pub fn read_head<T: DeserializeOwned>(input: &mut impl Read, magic: &Magic) -> R
     let mut json = vec![0; length as usize];
     input.read_exact(&mut json).map_err(|_| "its head is cut off".to_owned())?;
     serde_json::from_slice(&json).map_err(|error| format!("its head cannot be parsed: {error}"))
+}
+
+/// Why a log cannot be read.
+#[derive(Debug, Error)]
+pub enum LogError {
+    /// The file cannot be read.
+    #[error("cannot read the log {path}")]
+    Io {
+        /// The file.
+        path: String,
+        /// The system's error.
+        source: io::Error,
+    },
+    /// The file is not a log.
+    #[error("{path} is not a log of sidelane {verb}: {what}")]
+    Head {
+        /// The file.
+        path: String,
+        /// The verb that writes such logs.
+        verb: &'static str,
+        /// What is wrong.
+        what: String,
+    },
+}
+
+/// Opens the log at `path`, whose beginning `begin` reads.
+pub fn open<L>(
+    path: &Path,
+    verb: &'static str,
+    begin: impl FnOnce(BufReader<File>) -> Result<L, String>,
+) -> Result<L, LogError> {
+    let name = || path.display().to_string();
+    let file = File::open(path).map_err(|source| LogError::Io { path: name(), source })?;
+    begin(BufReader::with_capacity(1 << 20, file)).map_err(|what| LogError::Head { path: name(), verb, what })
+}
+
+/// Fills `head` with the head of the next chunk; false if the log ends before it.
+pub fn read_chunk_head(input: &mut impl Read, head: &mut [u8]) -> Result<bool, Note> {
+    match input.read(&mut head[..1]) {
+        Ok(1) => input.read_exact(&mut head[1..]).map(|()| true).map_err(|_| Note::LogCutOff),
+        Ok(_) => Ok(false),
+        Err(error) => Err(Note::LogUnreadable { error: error.to_string() }),
+    }
+}
+
+/// The bytes of a chunk, and whether they are all there. The buffer grows with the bytes that exist, whatever length the
+/// head claims.
+pub fn read_chunk_body(input: &mut impl Read, length: u64) -> (Vec<u8>, bool) {
+    let mut bytes = Vec::new();
+    let read = input.take(length).read_to_end(&mut bytes);
+    (bytes, read.is_ok_and(|read| read as u64 == length))
 }

@@ -8,5 +8,5 @@ mod read;
 mod write;
 
 pub use file::{LogHead, LoggedSignal};
-pub use read::{LogError, LogReader};
+pub use read::LogReader;
 pub use write::{LogFeed, LogWriter, Logged, start};

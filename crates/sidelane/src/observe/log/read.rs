@@ -1,36 +1,13 @@
 //! Reads a log. From a damaged file it returns all samples before the damage.
 
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
-
-use thiserror::Error;
 
 use super::super::sample::{SIGNALS_MAX, Sample};
 use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, LogHead, MAGIC};
-use crate::log_file::read_head;
+use crate::log_file::{LogError, open, read_chunk_body, read_chunk_head, read_head};
 use crate::note::Note;
-
-/// Why a log cannot be read.
-#[derive(Debug, Error)]
-pub enum LogError {
-    /// The file cannot be read.
-    #[error("cannot read the log {path}")]
-    Io {
-        /// The file.
-        path: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The file is not a log.
-    #[error("{path} is not a log of sidelane observe: {what}")]
-    Head {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        what: String,
-    },
-}
 
 /// A log that is being read.
 pub struct LogReader<R> {
@@ -43,9 +20,7 @@ pub struct LogReader<R> {
 impl LogReader<BufReader<File>> {
     /// Opens the log at `path`.
     pub fn open(path: &Path) -> Result<Self, LogError> {
-        let name = || path.display().to_string();
-        let file = File::open(path).map_err(|source| LogError::Io { path: name(), source })?;
-        Self::new(BufReader::with_capacity(1 << 20, file)).map_err(|what| LogError::Head { path: name(), what })
+        open(path, "observe", Self::new)
     }
 }
 
@@ -90,13 +65,10 @@ impl<R: Read> LogReader<R> {
 
     fn next_chunk(&mut self) -> Option<ReadChunk> {
         let mut head = [0; CHUNK_HEAD_BYTES];
-        match self.input.read(&mut head[..1]) {
-            Ok(1) => (),
-            Ok(_) => return None,
-            Err(error) => return self.stop(Note::LogUnreadable { error: error.to_string() }),
-        }
-        if self.input.read_exact(&mut head[1..]).is_err() {
-            return self.stop(Note::LogCutOff);
+        match read_chunk_head(&mut self.input, &mut head) {
+            Ok(true) => (),
+            Ok(false) => return None,
+            Err(problem) => return self.stop(problem),
         }
         let number = |from: usize, to: usize| {
             head[from..to].iter().rev().fold(0_u64, |number, byte| number << 8 | u64::from(*byte))
@@ -107,11 +79,9 @@ impl<R: Read> LogReader<R> {
         if magic != u64::from(CHUNK_MAGIC) || samples * sample_bytes != length {
             return self.stop(Note::LogDamaged);
         }
-        let mut bytes = Vec::new();
-        // The buffer grows with the bytes that exist, whatever length the head claims.
-        match self.input.by_ref().take(length).read_to_end(&mut bytes) {
-            Ok(read) if read as u64 == length => (),
-            _ => self.problem = Some(Note::LogCutOff),
+        let (bytes, is_whole) = read_chunk_body(&mut self.input, length);
+        if !is_whole {
+            self.problem = Some(Note::LogCutOff);
         }
         Some(ReadChunk { left_out, paused: paused != 0, bytes })
     }

@@ -12,7 +12,7 @@ use sidelane_tale::record::{Kind, Kinds};
 
 use crate::log_file::Magic;
 
-pub use read::{LogError, LogReader, is_trace};
+pub use read::{LogReader, is_trace};
 pub use write::LogWriter;
 
 /// The first bytes of a log: "SLNTAL", the format's version, and a line end.

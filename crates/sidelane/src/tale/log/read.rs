@@ -2,41 +2,19 @@
 
 use std::collections::BTreeMap;
 use std::fs::File;
-use std::io::{self, BufReader, Read};
+use std::io::{BufReader, Read};
 use std::path::Path;
 
 use serde::de::DeserializeOwned;
 use sidelane_tale::record::{RECORD_SIZE, Record};
-use thiserror::Error;
 
 use super::super::words::Names;
 use super::{END, LogEnd, LogHead, MAGIC, NAMES, RECORDS};
-use crate::log_file::{Magic, read_head};
+use crate::log_file::{LogError, Magic, open, read_chunk_body, read_chunk_head, read_head};
 use crate::note::Note;
 
 /// The longest chunk that is read at once.
 const CHUNK_BYTES_MAX: u32 = 64 << 20;
-
-/// Why a log cannot be read.
-#[derive(Debug, Error)]
-pub enum LogError {
-    /// The file cannot be read.
-    #[error("cannot read the log {path}")]
-    Io {
-        /// The file.
-        path: String,
-        /// The system's error.
-        source: io::Error,
-    },
-    /// The file is not a log.
-    #[error("{path} is not a log of sidelane trace: {what}")]
-    Head {
-        /// The file.
-        path: String,
-        /// What is wrong.
-        what: String,
-    },
-}
 
 /// Whether the file at `path` begins as the log of a trace does. A file that cannot be read does not.
 pub fn is_trace(path: &Path) -> bool {
@@ -56,9 +34,7 @@ pub struct LogReader<R> {
 impl LogReader<BufReader<File>> {
     /// Opens the log at `path`.
     pub fn open(path: &Path) -> Result<Self, LogError> {
-        let name = || path.display().to_string();
-        let file = File::open(path).map_err(|source| LogError::Io { path: name(), source })?;
-        Self::new(BufReader::with_capacity(1 << 20, file)).map_err(|what| LogError::Head { path: name(), what })
+        open(path, "trace", Self::new)
     }
 }
 
@@ -129,27 +105,20 @@ impl<R: Read> LogReader<R> {
             return None;
         }
         let mut head = [0; 8];
-        match self.input.read(&mut head[..1]) {
-            Ok(1) => (),
-            Ok(_) => return self.at_end(),
-            Err(error) => return self.stop(Note::LogUnreadable { error: error.to_string() }),
-        }
-        if self.input.read_exact(&mut head[1..]).is_err() {
-            return self.stop(Note::LogCutOff);
+        match read_chunk_head(&mut self.input, &mut head) {
+            Ok(true) => (),
+            Ok(false) => return self.at_end(),
+            Err(problem) => return self.stop(problem),
         }
         let [a, b, c, d, length @ ..] = head;
         let length = u32::from_le_bytes(length);
         if length > CHUNK_BYTES_MAX {
             return self.stop(Note::LogDamaged);
         }
-        let mut bytes = Vec::new();
-        // The buffer grows with the bytes that exist, whatever length the head claims.
-        match self.input.by_ref().take(u64::from(length)).read_to_end(&mut bytes) {
-            Ok(read) if read as u64 == u64::from(length) => (),
-            _ => {
-                bytes.truncate(bytes.len() / RECORD_SIZE * RECORD_SIZE);
-                self.problem = Some(Note::LogCutOff);
-            }
+        let (mut bytes, is_whole) = read_chunk_body(&mut self.input, u64::from(length));
+        if !is_whole {
+            bytes.truncate(bytes.len() / RECORD_SIZE * RECORD_SIZE);
+            self.problem = Some(Note::LogCutOff);
         }
         Some(([a, b, c, d], bytes))
     }
