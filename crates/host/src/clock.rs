@@ -5,6 +5,20 @@ use rustix::time::{ClockId, clock_gettime};
 
 /// Now, in nanoseconds.
 pub fn now_ns() -> u64 {
-    let now = clock_gettime(ClockId::Monotonic);
-    now.tv_sec as u64 * 1_000_000_000 + now.tv_nsec as u64
+    read_ns(ClockId::Monotonic)
+}
+
+/// CPU time of this process so far, in nanoseconds.
+pub fn process_cpu_ns() -> u64 {
+    read_ns(ClockId::ProcessCPUTime)
+}
+
+/// CPU time of this thread so far, in nanoseconds.
+pub fn thread_cpu_ns() -> u64 {
+    read_ns(ClockId::ThreadCPUTime)
+}
+
+fn read_ns(clock: ClockId) -> u64 {
+    let time = clock_gettime(clock);
+    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -2,7 +2,7 @@
 
 use std::fs;
 
-use sidelane_host::clock::now_ns;
+use sidelane_host::clock::{now_ns, process_cpu_ns};
 
 /// What was used up to a moment.
 #[derive(Clone, Copy, Debug)]
@@ -13,14 +13,7 @@ struct Used {
 
 impl Used {
     fn now() -> Self {
-        // SAFETY: rusage is plain data that getrusage fills in.
-        let usage = unsafe {
-            let mut usage = std::mem::zeroed();
-            libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-            usage
-        };
-        let ns = |time: libc::timeval| time.tv_sec as u64 * 1_000_000_000 + time.tv_usec as u64 * 1_000;
-        Self { at_ns: now_ns(), cpu_ns: ns(usage.ru_utime) + ns(usage.ru_stime) }
+        Self { at_ns: now_ns(), cpu_ns: process_cpu_ns() }
     }
 }
 

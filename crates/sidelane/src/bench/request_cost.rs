@@ -8,11 +8,11 @@
 use std::io::{Read, Write};
 
 use anyhow::{Context, Result, ensure};
-use rustix::time::{ClockId, clock_gettime};
 
 use super::rounds::{Limit, numbers_until_decided};
 use super::subject::{Place, RealServer, tracking};
 use crate::request::Requests;
+use sidelane_host::clock::thread_cpu_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Target;
 use sidelane_kernel::tracking::ServiceTracking;
@@ -81,17 +81,12 @@ fn with(tracking: &ServiceTracking, spent_us: &dyn Fn() -> Result<f64>) -> Resul
 pub(super) fn round_trips_us(server: &RealServer) -> Result<f64> {
     let (mut stream, question, answer) = server.ask_on()?;
     let mut got = vec![0; answer.len()];
-    let before_ns = own_cpu_ns() + server.cpu_ns();
+    let before_ns = thread_cpu_ns() + server.cpu_ns();
     for _ in 0..ROUND_TRIPS {
         stream.write_all(question)?;
         stream.read_exact(&mut got)?;
         ensure!(got == answer, "not the answer that was expected: {:?}", String::from_utf8_lossy(&got));
     }
-    let spent_ns = own_cpu_ns() + server.cpu_ns() - before_ns;
+    let spent_ns = thread_cpu_ns() + server.cpu_ns() - before_ns;
     Ok(spent_ns as f64 / ROUND_TRIPS as f64 / 1e3)
-}
-
-fn own_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

@@ -12,9 +12,9 @@ use std::thread::{self, JoinHandle};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result};
-use rustix::time::{ClockId, clock_gettime};
 
 use crate::lane::session::Session;
+use sidelane_host::clock::thread_cpu_ns;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo, pin_this_thread};
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
@@ -113,7 +113,7 @@ fn steal(cpu: u32, memory: &LaneMemory, stop: &AtomicBool) {
         while began.elapsed() < gap {
             std::hint::spin_loop();
         }
-        word.stolen_ns.store(own_cpu_ns(), Ordering::Release);
+        word.stolen_ns.store(thread_cpu_ns(), Ordering::Release);
     }
 }
 
@@ -123,9 +123,4 @@ fn draw(random: &mut u64, [from, to]: [u64; 2]) -> u64 {
     *random ^= *random >> 7;
     *random ^= *random << 17;
     from + *random % (to - from)
-}
-
-fn own_cpu_ns() -> u64 {
-    let time = clock_gettime(ClockId::ThreadCPUTime);
-    time.tv_sec as u64 * 1_000_000_000 + time.tv_nsec as u64
 }

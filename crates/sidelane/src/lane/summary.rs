@@ -8,6 +8,7 @@ use super::session::{Ending, Outcome, ServiceOutcome};
 use crate::lane::gate::Gate;
 use crate::machine;
 use crate::note::{Note, written};
+use sidelane_host::clock::process_cpu_ns;
 use sidelane_host::topology::{Lanes, PairKind};
 use sidelane_kernel::books::{Books, reaction_figures, worst_reaction};
 use sidelane_kernel::gate_books::GateBooks;
@@ -178,7 +179,7 @@ impl Summary {
             stolen_percent: books.stolen_percent(&lanes),
             stolen_gap_max_us: books.stolen_gap_max_us(&lanes),
             stolen_from: books.stolen_from(),
-            own_cpu_s: (own_cpu_s() - napped_s).max(0.0),
+            own_cpu_s: (process_cpu_ns() as f64 / 1e9 - napped_s).max(0.0),
             napped_s,
             adopted: match &outcome.ending {
                 Ending::Command(_) => None,
@@ -353,15 +354,4 @@ fn percent(value: Option<f64>) -> String {
 
 fn micros(value_ns: Option<u64>) -> String {
     value_ns.map_or("n/a".to_owned(), |ns| format!("{:.1} µs", ns as f64 / 1e3))
-}
-
-fn own_cpu_s() -> f64 {
-    // SAFETY: rusage is plain data that getrusage fills in.
-    let usage = unsafe {
-        let mut usage: libc::rusage = std::mem::zeroed();
-        libc::getrusage(libc::RUSAGE_SELF, &mut usage);
-        usage
-    };
-    let time = |value: libc::timeval| value.tv_sec as f64 + value.tv_usec as f64 / 1e6;
-    time(usage.ru_utime) + time(usage.ru_stime)
 }

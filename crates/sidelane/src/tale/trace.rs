@@ -5,9 +5,8 @@ use std::time::{Duration, Instant};
 
 use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
-use rustix::time::{ClockId, clock_gettime};
 
-use sidelane_host::clock::now_ns;
+use sidelane_host::clock::{now_ns, process_cpu_ns};
 use sidelane_tale::timeline::Timeline;
 
 use super::log::{LogEnd, LogHead, LogWriter};
@@ -28,7 +27,7 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let mut progress = Progress::new(options);
     // Whoever wants to send requests, and have them traced, waits for this.
     eprintln!("sidelane: tracing the requests of {} for {:?}; Ctrl-C ends it sooner", options.target, options.length);
-    let (began, cpu_began) = (Instant::now(), cpu_time());
+    let (began, cpu_began) = (Instant::now(), process_cpu_ns());
     let mut records = Vec::new();
     let mut goes_on = true;
     while goes_on {
@@ -46,7 +45,7 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     }
     progress.bar.finish_and_clear();
     let wall = began.elapsed();
-    let cpu_percent = Some((cpu_time() - cpu_began).as_secs_f64() * 100.0 / wall.as_secs_f64());
+    let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall.as_nanos() as f64);
     let end = LogEnd { wall_s: wall.as_secs_f64(), lost: source.lost(), cpu_percent };
     let names = source.names();
     let notes = log.and_then(|log| log.end(&names, &end)).into_iter().chain(source.notes()).collect();
@@ -62,12 +61,6 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
         begin_ns,
     };
     options.log.as_ref().map(|path| LogWriter::create(path, &head)).transpose()
-}
-
-/// The CPU time of this process.
-fn cpu_time() -> Duration {
-    let time = clock_gettime(ClockId::ProcessCPUTime);
-    Duration::new(time.tv_sec as u64, time.tv_nsec as u32)
 }
 
 /// A line on the terminal that says how far the trace is.

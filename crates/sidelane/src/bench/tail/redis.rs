@@ -8,8 +8,6 @@ use super::stage::Stage;
 use super::traced::{Traced, while_running};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
-use crate::bench::subject::{Place, Real, RealServer};
-use crate::note::Note;
 use sidelane_host::median::median;
 use sidelane_host::service::Target;
 use sidelane_report::{Check, ResultFile, Row, Unit};
@@ -30,12 +28,7 @@ struct Run {
 
 /// Traces it again and again.
 pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
-    if !Real::Redis.is_installed() {
-        result.notes.push(Note::NotInstalled { program: Real::Redis.program() }.to_string());
-        return Ok(());
-    }
-    let place = Place { server_cpu: stage.place.request, client_cpu: stage.place.client };
-    let server = RealServer::start(Real::Redis, place)?;
+    let Some((server, place)) = stage.redis(result)? else { return Ok(()) };
     let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
     let seconds = if stage.options.patience.quick { 0.5 } else { 5.0 };
     let mut runs: Vec<Run> = Vec::new();

@@ -16,19 +16,12 @@ use std::thread;
 use anyhow::{Context, Result};
 
 use super::stage::Stage;
-use crate::bench::subject::{Place, Real, RealServer};
-use crate::note::Note;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_report::ResultFile;
 
 /// Measures both.
 pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
-    if !Real::Redis.is_installed() {
-        result.notes.push(Note::NotInstalled { program: Real::Redis.program() }.to_string());
-        return Ok(());
-    }
-    let place = Place { server_cpu: stage.place.request, client_cpu: stage.place.client };
-    let server = RealServer::start(Real::Redis, place)?;
+    let Some((server, place)) = stage.redis(result)? else { return Ok(()) };
     // Whoever reads records stays off the service's CPU; a thread of its own, since it stays pinned.
     thread::scope(|scope| {
         let measured = scope.spawn(|| {
