@@ -138,6 +138,16 @@ static __always_inline void tell_partners(const struct lane_switch *s, bool star
 		batch_turn_goes_on(s->cpu, s->next->pid);
 }
 
+/* Some kernels hide threads of theirs from every tracer, and with them the switches away from such a thread. Who came
+ * after it is known only now that it goes, too, so since when it was here is not. */
+static __always_inline void note_untold(struct lane_switch *s)
+{
+	if (s->stats->switches && (uint32_t)s->prev->pid != s->word->pid && !is_thief(s->cpu, s->prev)) {
+		store_once(s->stats->untold, s->stats->untold + 1);
+		guard_forget(s->cpu);
+	}
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
@@ -170,6 +180,7 @@ int BPF_PROG(lane_switch, bool preempt, struct task_struct *prev, struct task_st
 	if (s.role->role == SIDELANE_ROLE_BATCH || s.stats->batch_since_ns)
 		batch_lane_before(&s);
 	note_turn(cpu, s.word, s.was, s.now_ns);
+	note_untold(&s);
 	guard_switch(cpu, s.was, s.is, s.now_ns);
 	note_share(cpu, s.is, s.identity, s.now_ns);
 	write_word(&s);

@@ -41,11 +41,12 @@ pub struct LaneStats {
     stolen_beside_ns: AtomicU64,
     lc_stolen_mark_ns: AtomicU64,
     run_queue: AtomicU64,
+    untold: AtomicU64,
     off_hist: [AtomicU32; BUCKETS],
     on_hist: [AtomicU32; BUCKETS],
 }
 
-const _: () = assert!(size_of::<LaneStats>() == 192 + 2 * 4 * BUCKETS);
+const _: () = assert!(size_of::<LaneStats>() == 200 + 2 * 4 * BUCKETS);
 
 /// `struct sidelane_trace_event` of `bpf/lanes.h`: from `at_ns` on, `cpu` ran `class`.
 #[repr(C)]
@@ -93,6 +94,8 @@ pub struct LaneBooks {
     pub batch_strays: u64,
     /// The service switched in on a lane that is not a request lane.
     pub lc_strays: u64,
+    /// Switches that the kernel did not tell of: whoever came with one is counted as who was there before.
+    pub untold: u64,
     /// The kernel program's own time in the sampled switches.
     pub cost_ns: u64,
     /// The switches sampled for it.
@@ -350,6 +353,7 @@ impl LaneStats {
             leaks: get(&self.leaks),
             batch_strays: get(&self.batch_strays),
             lc_strays: get(&self.lc_strays),
+            untold: get(&self.untold),
             cost_ns: get(&self.cost_ns),
             cost_samples: get(&self.cost_samples),
             ..LaneBooks::default()
@@ -374,6 +378,7 @@ impl LaneBooks {
             leaks: self.leaks - earlier.leaks,
             batch_strays: self.batch_strays - earlier.batch_strays,
             lc_strays: self.lc_strays - earlier.lc_strays,
+            untold: self.untold - earlier.untold,
             cost_ns: self.cost_ns - earlier.cost_ns,
             cost_samples: self.cost_samples - earlier.cost_samples,
             summons: self.summons - earlier.summons,
@@ -414,6 +419,7 @@ mod tests {
             stolen_beside_ns,
             lc_stolen_mark_ns,
             run_queue,
+            untold,
             off_hist,
             on_hist
         );

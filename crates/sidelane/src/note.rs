@@ -135,6 +135,9 @@ notes! {
         ServiceStrays { times: u64 = 3 } =>
             "the service ran {times} times on CPUs that are not request lanes, unwatched",
             "name those CPUs in --lanes, or confine the service with --pin-service";
+        SwitchesUntold { times: u64 = 3, of: u64 = 900 } =>
+            "the kernel hid {times} of {of} switches from tracers; who came with one is counted as who was there before",
+            "ask who runs this machine for a kernel that traces all threads";
         EvictionsFailed { times: u64 = 3 } =>
             "batch could not be sent away from a lane or brought back {times} times; batch was held on",
             "see what sidelane doctor says of the freezer and of affinity";

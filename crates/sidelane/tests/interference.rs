@@ -36,15 +36,16 @@ fn start(lab: &Lab, idle_us: &str) -> Service {
     lab.start(["faults", "--cpu", "0", "--busy-us", "300", "--idle-us", idle_us]).unwrap()
 }
 
-/// Counts beside the process `pid` as the service.
-fn beside(pid: u32, script: impl FnOnce(&mut Interference)) {
+/// Counts beside the process `pid` as the service. The second argument tells whether the kernel has told of all
+/// switches so far: what is counted around a hidden one belongs to nobody.
+fn beside(pid: u32, script: impl FnOnce(&mut Interference, &dyn Fn() -> bool)) {
     let tracker = tracker();
     let mut interference = Interference::open(&Formula::parse(FAULTS).unwrap(), &cpus(), &tracker).unwrap();
     let lanes = Lanes::only_watched(cpus());
     let tracking = ServiceTracking::start(&tracker, &Tracked::of_process(pid), &lanes, LaneUse::default()).unwrap();
     tracker.attach().unwrap();
     interference.set_threshold(CPU, Some(THRESHOLD));
-    script(&mut interference);
+    script(&mut interference, &|| tracker.memory().books().sum(|lane| lane.untold) == 0);
     drop(tracking);
 }
 
@@ -77,7 +78,7 @@ fn faults_are_noticed(lab: &Lab, idle_us: &str) {
     // The first time, it also touches its own code.
     service.ask("fault").unwrap();
     service.ask("rest").unwrap();
-    beside(service.pid(), |interference| {
+    beside(service.pid(), |interference, all_told| {
         wait_for_windows(interference, 200);
         let before = interference.counted(CPU);
         let mut crossings = 0;
@@ -103,7 +104,8 @@ fn faults_are_noticed(lab: &Lab, idle_us: &str) {
         assert!(down.value < THRESHOLD && down.at_ns > up.at_ns);
         wait_for_windows(interference, 20);
         let counted = interference.counted(CPU);
-        assert!(counted.service[0] - before.service[0] >= faults, "{faults} faults, {counted:?}");
+        let seen = counted.service[0] - before.service[0];
+        assert!(seen >= faults || !all_told(), "{faults} faults, {counted:?}");
         assert_eq!((counted.failed_reads, counted.away_ns), (0, 0));
         assert!(counted.service_ns > before.service_ns);
     });
@@ -152,7 +154,7 @@ fn what_others_do_on_the_same_cpu_is_not_the_services() {
     let Some(lab) = lab() else { return };
     let lab = Lab::at(lab);
     let (service, mut other) = (start(&lab, "700"), start(&lab, "700"));
-    beside(service.pid(), |interference| {
+    beside(service.pid(), |interference, all_told| {
         wait_for_windows(interference, 20);
         interference.answer(|_| ());
         let before = interference.counted(CPU);
@@ -161,7 +163,8 @@ fn what_others_do_on_the_same_cpu_is_not_the_services() {
         let faults = number(&other.ask("rest").unwrap(), "faults");
         wait_for_windows(interference, 20);
         let counted = interference.counted(CPU);
-        assert!(counted.others[0] - before.others[0] >= faults, "{faults} faults, {counted:?}");
+        let seen = counted.others[0] - before.others[0];
+        assert!(seen >= faults || !all_told(), "{faults} faults, {counted:?}");
         assert_eq!(counted.service[0], before.service[0]);
         interference.answer(|crossing| panic!("{crossing:?}"));
     });
@@ -172,7 +175,7 @@ fn who_does_not_answer_is_rung_for_once_and_told_how_often() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab() else { return };
     let mut service = start(&Lab::at(lab), "0");
-    beside(service.pid(), |interference| {
+    beside(service.pid(), |interference, _| {
         wait_for_windows(interference, 20);
         interference.answer(|_| ());
         for _ in 0..3 {

@@ -41,6 +41,15 @@ static __always_inline void start_ticking(struct sidelane_guard_word *word, uint
 	word->ticking = !error;
 }
 
+/* What was counted since the last read belongs to nobody known. */
+static __always_inline void guard_forget(uint32_t cpu)
+{
+	struct sidelane_guard_word *word = settings.interference ? guard_word(cpu) : 0;
+
+	if (word)
+		word->read_ns = 0;
+}
+
 /* A switch from `was` to `is`. */
 static __always_inline void guard_switch(uint32_t cpu, uint32_t was, uint32_t is, uint64_t now_ns)
 {

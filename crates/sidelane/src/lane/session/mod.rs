@@ -310,16 +310,23 @@ impl Session {
     }
 }
 
+/// From this share of all switches on it is said that the kernel hides some.
+const UNTOLD_ONE_IN: u64 = 200;
+
 fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Note> {
     let leaks = books.sum(|lane| lane.leaks);
     let strays = books.sum(|lane| lane.batch_strays);
     let lc_strays = books.sum(|lane| lane.lc_strays);
+    let (untold, switches) = (books.sum(|lane| lane.untold), books.sum(|lane| lane.switches));
+    // Fewer change no figure that is shown.
+    let untold_share = untold * UNTOLD_ONE_IN / switches.max(1);
     let errors = holders.evictor_errors;
     let broken = holders.promises_broken;
     let notes = [
         (leaks, Note::Leaks { times: leaks }),
         (strays, Note::BatchStrays { times: strays }),
         (lc_strays, Note::ServiceStrays { times: lc_strays }),
+        (untold_share, Note::SwitchesUntold { times: untold, of: switches }),
         (errors, Note::EvictionsFailed { times: errors }),
         (broken, Note::PromisesBroken { times: broken }),
     ];
