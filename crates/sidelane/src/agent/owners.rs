@@ -122,7 +122,7 @@ impl Owners {
     }
 
     /// Claims those CPUs that are not claimed yet, and notes whose the others are. Returns the undos of those that
-    /// are new.
+    /// are new, and are to be announced when the guardian knows of them.
     pub fn claim(&mut self, cpus: &CpuSet) -> Result<Vec<Undo>, ClaimError> {
         let mut new = Vec::new();
         for cpu in cpus.iter().filter(|cpu| !self.claims.contains_key(cpu)).collect::<Vec<_>>() {
@@ -139,6 +139,20 @@ impl Owners {
             }
         }
         Ok(new)
+    }
+
+    /// Lets the claims stand, but for those of CPUs that a run has claimed since.
+    pub fn announce(&mut self) -> Result<(), ClaimError> {
+        for cpu in self.cpus().iter() {
+            match self.claims[&cpu].announce() {
+                Err(ClaimError::Taken { owner, .. }) => {
+                    self.claims.remove(&cpu);
+                    self.table.insert(Thing::Cpu(cpu), Owner::Run(owner));
+                }
+                other => other?,
+            }
+        }
+        Ok(())
     }
 
     /// Second handles on all claims, for the guardian to hold.

@@ -88,6 +88,7 @@ pub(crate) fn start_guardian(name: &str, claim: Option<&Claim>) -> Result<Guardi
     let mut guardian = Guardian::start(lock.as_slice()).context("cannot start the guardian process")?;
     let changes = claim.map(Claim::undo).into_iter().chain(own_groups(name));
     guardian.add(changes)?;
+    claim.map_or(Ok(()), Claim::announce)?;
     Ok(guardian)
 }
 

@@ -3,14 +3,18 @@
 //! A claim is a locked file in /run; the lock goes with the process (and its guardian, which
 //! inherits it), so a claim never outlives what it stands for. A `sidelane run` claims its batch lanes; an agent
 //! claims every CPU that it may give to batch. So neither has a CPU that the other one has.
+//!
+//! The file gets its name last, when it is locked and the guardian knows of it: whoever is killed before leaves nothing
+//! behind.
 
-use std::fs::{self, File, OpenOptions};
+use std::fs::{self, File};
 use std::io::{self, Read, Write};
-use std::os::fd::OwnedFd;
+use std::os::fd::{AsRawFd, OwnedFd};
 use std::os::unix::fs::MetadataExt;
 use std::path::{Path, PathBuf};
 
-use rustix::fs::{FlockOperation, flock};
+use rustix::fs::{AtFlags, CWD, FlockOperation, Mode, OFlags, flock, linkat, open as open_file};
+use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::undo::Undo;
@@ -84,66 +88,121 @@ impl Claimant {
     }
 }
 
-/// The right to use one batch lane, or to be the agent, until dropped.
+/// What a claim is for: its file, and whose it is.
+#[derive(Clone, Debug)]
+struct Title {
+    /// The batch lane; without one, to be the agent.
+    lane: Option<u32>,
+    path: PathBuf,
+}
+
+impl Title {
+    fn lane(dir: &Path, cpu: u32) -> Self {
+        Self { lane: Some(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
+    }
+
+    fn agent(dir: &Path) -> Self {
+        Self { lane: None, path: dir.join("sidelane-agent.lock") }
+    }
+
+    /// The claim is somebody else's, of whom the file says this.
+    fn refused(&self, words: &str) -> ClaimError {
+        let owner = words.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned();
+        match self.lane {
+            None => ClaimError::TwoAgents { owner },
+            Some(cpu) if words.ends_with(Claimant::AGENT) => ClaimError::Agents { cpu, owner },
+            Some(cpu) => ClaimError::Taken { cpu, owner },
+        }
+    }
+
+    fn failed(&self, source: io::Error) -> ClaimError {
+        let what = self.lane.map_or("to be the agent".to_owned(), |cpu| format!("batch lane {cpu}"));
+        ClaimError::Io { what, path: self.path.clone(), source }
+    }
+
+    /// The file, locked, if there is one; it is left over from somebody who is gone.
+    fn lock_found(&self) -> Result<Option<File>, ClaimError> {
+        loop {
+            let mut file = match File::options().read(true).write(true).open(&self.path) {
+                Ok(file) => file,
+                Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
+                Err(error) => return Err(self.failed(error)),
+            };
+            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
+                let mut words = String::new();
+                let _ = file.read_to_string(&mut words);
+                return Err(self.refused(words.trim()));
+            }
+            // The last owner may have removed the file between our open and our lock.
+            if is_at(&file, &self.path) {
+                return Ok(Some(file));
+            }
+        }
+    }
+
+    /// Gives the file its name. False: a file of that name is there.
+    fn name(&self, file: &File) -> Result<bool, ClaimError> {
+        let nameless = format!("/proc/self/fd/{}", file.as_raw_fd());
+        match linkat(CWD, nameless, CWD, &self.path, AtFlags::SYMLINK_FOLLOW) {
+            Ok(()) => Ok(true),
+            Err(Errno::EXIST) => Ok(false),
+            Err(error) => Err(self.failed(error.into())),
+        }
+    }
+}
+
+/// The right to use one batch lane, or to be the agent, until dropped. Others are refused from [`Claim::announce`] on.
 #[derive(Debug)]
 pub struct Claim {
-    path: PathBuf,
+    title: Title,
     file: File,
 }
 
 impl Claim {
     /// Claims the batch lane `cpu`.
     pub fn take(cpu: u32) -> Result<Self, ClaimError> {
-        Self::take_in(Path::new(DIR), cpu, Claimant::Run)
+        Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Run)
     }
 
     /// Claims a CPU for the agent.
     pub fn take_for_agent(cpu: u32) -> Result<Self, ClaimError> {
-        Self::take_in(Path::new(DIR), cpu, Claimant::Agent)
+        Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Agent)
     }
 
     /// Claims to be this machine's agent.
     pub fn to_be_the_agent() -> Result<Self, ClaimError> {
-        Self::lock(&Path::new(DIR).join("sidelane-agent.lock"), "to be the agent", Claimant::Agent)?
-            .map_err(|owner| ClaimError::TwoAgents { owner: process_of(&owner) })
+        Self::prepare(Title::agent(Path::new(DIR)), Claimant::Agent)
     }
 
-    fn take_in(dir: &Path, cpu: u32, claimant: Claimant) -> Result<Self, ClaimError> {
-        let path = dir.join(format!("sidelane-lane-{cpu}.lock"));
-        Self::lock(&path, &format!("batch lane {cpu}"), claimant)?.map_err(|owner| {
-            let is_agents = owner.ends_with(Claimant::AGENT);
-            let owner = process_of(&owner);
-            if is_agents { ClaimError::Agents { cpu, owner } } else { ClaimError::Taken { cpu, owner } }
-        })
+    /// Locks a file that has no name yet, or the one that somebody has left.
+    fn prepare(title: Title, claimant: Claimant) -> Result<Self, ClaimError> {
+        let mut file = match title.lock_found()? {
+            Some(file) => file,
+            None => nameless(&title.path).map_err(|error| title.failed(error))?,
+        };
+        file.set_len(0).and_then(|()| write!(file, "{}", claimant.words())).map_err(|error| title.failed(error))?;
+        Ok(Self { title, file })
     }
 
-    /// Locks the file, or says what is in it.
-    fn lock(path: &Path, what: &str, claimant: Claimant) -> Result<Result<Self, String>, ClaimError> {
-        let failed = |source| ClaimError::Io { what: what.to_owned(), path: path.to_owned(), source };
-        loop {
-            let mut file = open(path).map_err(failed)?;
-            if flock(&file, FlockOperation::NonBlockingLockExclusive).is_err() {
-                let mut owner = String::new();
-                let _ = file.read_to_string(&mut owner);
-                return Ok(Err(owner.trim().to_owned()));
-            }
-            // The last owner may have removed the file between our open and our lock.
-            let still_there = fs::metadata(path).is_ok_and(|found| Some(found.ino()) == inode(&file));
-            if still_there {
-                file.set_len(0).and_then(|()| write!(file, "{}", claimant.words())).map_err(failed)?;
-                return Ok(Ok(Self { path: path.to_owned(), file }));
+    /// Gives the file its name. Fails if somebody else was first. Call it when the guardian knows of [`Claim::undo`].
+    pub fn announce(&self) -> Result<(), ClaimError> {
+        while !is_at(&self.file, &self.title.path) && !self.title.name(&self.file)? {
+            // Nobody's: what is locked here is removed by nobody else.
+            if self.title.lock_found()?.is_some() {
+                fs::remove_file(&self.title.path).map_err(|error| self.title.failed(error))?;
             }
         }
+        Ok(())
     }
 
     /// The file that stands for the claim.
     pub fn path(&self) -> &Path {
-        &self.path
+        &self.title.path
     }
 
     /// How the claim is given up if its owner has died: who inherited the lock removes the file.
     pub fn undo(&self) -> Undo {
-        Undo::Claim { file: self.path.clone(), inode: inode(&self.file).unwrap_or(0) }
+        Undo::Claim { file: self.title.path.clone(), inode: Some(inode(&self.file).unwrap_or(0)) }
     }
 
     /// A second handle on the same lock, for the guardian to hold.
@@ -155,19 +214,26 @@ impl Claim {
 impl Drop for Claim {
     fn drop(&mut self) {
         // Removed while still locked, so nobody else's new file is hit; unless a guardian has removed it already.
-        if fs::metadata(&self.path).is_ok_and(|found| Some(found.ino()) == inode(&self.file)) {
-            let _ = fs::remove_file(&self.path);
+        if is_at(&self.file, &self.title.path) {
+            let _ = fs::remove_file(&self.title.path);
         }
     }
 }
 
-/// The process in a claim's file.
-fn process_of(owner: &str) -> String {
-    owner.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned()
+/// A locked file beside `path`. Where the file system knows no file without a name, it has that one at once.
+fn nameless(path: &Path) -> io::Result<File> {
+    let dir = path.parent().unwrap_or(Path::new(DIR));
+    let file = match open_file(dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o644)) {
+        Ok(file) => File::from(file),
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => File::options().read(true).write(true).create_new(true).open(path)?,
+        Err(error) => return Err(error.into()),
+    };
+    flock(&file, FlockOperation::NonBlockingLockExclusive)?;
+    Ok(file)
 }
 
-fn open(path: &Path) -> io::Result<File> {
-    OpenOptions::new().read(true).write(true).create(true).truncate(false).open(path)
+fn is_at(file: &File, path: &Path) -> bool {
+    fs::metadata(path).is_ok_and(|found| Some(found.ino()) == inode(file))
 }
 
 fn inode(file: &File) -> Option<u64> {
@@ -178,24 +244,63 @@ fn inode(file: &File) -> Option<u64> {
 mod tests {
     use super::*;
 
+    /// A claim that stands.
+    fn claim(dir: &Path, cpu: u32, claimant: Claimant) -> Result<Claim, ClaimError> {
+        let claim = Claim::prepare(Title::lane(dir, cpu), claimant)?;
+        claim.announce()?;
+        Ok(claim)
+    }
+
+    fn files(dir: &Path) -> usize {
+        fs::read_dir(dir).unwrap().count()
+    }
+
     #[test]
     fn a_lane_is_lent_once_and_again_after_it_is_given_back() {
         let dir = tempfile::tempdir().unwrap();
-        let take = |cpu| Claim::take_in(dir.path(), cpu, Claimant::Run);
-        let claim = take(3).unwrap();
+        let take = |cpu| claim(dir.path(), cpu, Claimant::Run);
+        let held = take(3).unwrap();
         let refused = take(3).unwrap_err().to_string();
         assert!(refused.contains("lane 3") && refused.contains(&std::process::id().to_string()), "{refused}");
         assert!(take(4).is_ok());
-        drop(claim);
+        drop(held);
         assert!(take(3).is_ok());
-        assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+        assert_eq!(files(dir.path()), 0);
     }
 
     #[test]
     fn a_run_is_told_that_the_agent_has_its_lane() {
         let dir = tempfile::tempdir().unwrap();
-        let _claim = Claim::take_in(dir.path(), 3, Claimant::Agent).unwrap();
-        let refused = Claim::take_in(dir.path(), 3, Claimant::Run).unwrap_err().to_string();
+        let _claim = claim(dir.path(), 3, Claimant::Agent).unwrap();
+        let refused = claim(dir.path(), 3, Claimant::Run).unwrap_err().to_string();
         assert!(refused.contains(&format!("CPU 3 belongs to the agent (process {})", std::process::id())), "{refused}");
+    }
+
+    #[test]
+    fn a_claim_that_was_not_announced_leaves_nothing_and_keeps_nobody_off() {
+        let dir = tempfile::tempdir().unwrap();
+        let prepare = || Claim::prepare(Title::lane(dir.path(), 3), Claimant::Run).unwrap();
+        let (first, second) = (prepare(), prepare());
+        assert_eq!(files(dir.path()), 0);
+        second.announce().unwrap();
+        second.announce().unwrap();
+        assert!(matches!(first.announce(), Err(ClaimError::Taken { cpu: 3, .. })));
+        drop(first);
+        assert!(is_at(&second.file, second.path()), "another claim removes its own file only");
+    }
+
+    #[test]
+    fn a_file_that_somebody_left_is_taken_over() {
+        let dir = tempfile::tempdir().unwrap();
+        let title = Title::lane(dir.path(), 3);
+        let before = Claim::prepare(title.clone(), Claimant::Run).unwrap();
+        fs::write(&title.path, "1").unwrap();
+        let after = Claim::prepare(title.clone(), Claimant::Run).unwrap();
+        assert!(is_at(&after.file, &title.path));
+        assert!(matches!(before.announce(), Err(ClaimError::Taken { .. })));
+        drop(after);
+        fs::write(&title.path, "1").unwrap();
+        before.announce().unwrap();
+        assert!(is_at(&before.file, &title.path));
     }
 }

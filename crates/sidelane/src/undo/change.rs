@@ -71,8 +71,8 @@ pub enum Undo {
     Claim {
         /// The file.
         file: PathBuf,
-        /// Its inode: somebody else may have made another file of that name since.
-        inode: u64,
+        /// Its inode, if somebody else may have made another file of that name since.
+        inode: Option<u64>,
     },
 }
 
@@ -103,9 +103,9 @@ impl Undo {
                 Ok(())
             }
             Undo::Family { .. } => Ok(()),
-            Undo::Claim { file, inode } => unless_gone(file, || match fs::metadata(file)?.ino() == *inode {
-                true => fs::remove_file(file),
-                false => Ok(()),
+            Undo::Claim { file, inode } => unless_gone(file, || {
+                let found = fs::metadata(file)?.ino();
+                if inode.is_none_or(|made| made == found) { fs::remove_file(file) } else { Ok(()) }
             }),
         }
     }

@@ -4,7 +4,6 @@ use std::fs;
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
-use std::os::unix::fs::MetadataExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -63,10 +62,9 @@ impl Doors {
         Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
     }
 
-    /// How they are removed if the agent is killed.
-    pub(super) fn undos(&self) -> impl Iterator<Item = Undo> {
-        let file = self.status.as_ref().and_then(|_| Some((SOCKET.into(), fs::metadata(SOCKET).ok()?.ino())));
-        file.into_iter().map(|(file, inode)| Undo::Claim { file, inode })
+    /// How they are removed if the agent is killed. Its guardian holds the agent's claim meanwhile.
+    pub(super) fn undo() -> Undo {
+        Undo::Claim { file: SOCKET.into(), inode: None }
     }
 
     /// Waits until somebody comes or a bell rings, `timeout_ns` at most.

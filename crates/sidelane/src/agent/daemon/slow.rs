@@ -57,6 +57,7 @@ impl Agent {
             // The new claims' locks are held by a new guardian, too.
             hands.guardian().add(new)?;
             replace_guardian(hands, &self.owners, self.claim.as_ref())?;
+            self.owners.announce()?;
         }
         self.usable = self.owners.cpus().intersection(&online);
         Ok(())

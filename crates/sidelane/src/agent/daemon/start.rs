@@ -135,10 +135,12 @@ fn append(path: &Path) -> Result<File> {
 /// Claims the CPUs, and starts the guardian, who holds the claims, too.
 fn take_charge(owners: &mut Owners, online: &CpuSet, claim: &Claim, config: &Config) -> Result<(Hands, Doors)> {
     let claims = owners.claim(online)?;
-    let doors = Doors::open(config.metrics)?;
     let mut locks = owners.share().context("cannot share the claims")?;
     locks.push(claim.share()?);
     let mut guardian = Guardian::start(&locks).context("cannot start the guardian process")?;
-    guardian.add([claim.undo()].into_iter().chain(claims).chain(doors.undos()))?;
+    guardian.add([claim.undo(), Doors::undo()].into_iter().chain(claims))?;
+    claim.announce()?;
+    owners.announce()?;
+    let doors = Doors::open(config.metrics)?;
     Ok((Hands::new(guardian, config.lanes.is_some()), doors))
 }

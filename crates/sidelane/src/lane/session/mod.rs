@@ -157,6 +157,7 @@ impl Session {
         let claims: Vec<Claim> = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;
         guardian.add(claims.iter().map(Claim::undo))?;
+        claims.iter().try_for_each(Claim::announce)?;
         let stage = Stage { served: &mut served, lanes: &lanes, tracker: &tracker, job: &job };
         let started = match wanted {
             Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),

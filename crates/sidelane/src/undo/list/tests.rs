@@ -100,7 +100,7 @@ fn what_has_gone_needs_no_undoing() {
     let gone = Path::new("/no/such/group");
     let thread = Thread { tid: std::process::id(), started: 0 };
     let mut list = UndoList::default();
-    list.add(Undo::Claim { file: gone.to_owned(), inode: 1 });
+    list.add(Undo::Claim { file: gone.to_owned(), inode: Some(1) });
     list.add(said(gone, 1));
     list.add(Undo::Freezer { dir: gone.to_owned(), frozen: false });
     list.add(Undo::Group { dir: gone.to_owned(), fate: Fate::Ended });
@@ -115,7 +115,7 @@ fn a_claim_that_somebody_else_made_since_stands() {
     let file = dir.path().join("claim");
     fs::write(&file, "").unwrap();
     let inode = fs::metadata(&file).unwrap().ino();
-    let undone = |inode| Undo::Claim { file: file.clone(), inode }.carry_out(&BTreeSet::new()).is_ok();
+    let undone = |inode| Undo::Claim { file: file.clone(), inode: Some(inode) }.carry_out(&BTreeSet::new()).is_ok();
     assert!(undone(inode + 1) && file.exists());
     assert!(undone(inode) && !file.exists());
 }
