@@ -32,6 +32,7 @@ const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// Runs the proxy until it is asked to end.
 pub fn run(options: ProxyOptions) -> Result<Summary> {
+    options.check()?;
     let signals = PosixSignals::listen().context("cannot wait for POSIX signals")?;
     let page = Arc::new(HazardPage::new().context("cannot make the page of hazards")?);
     let metrics = options.metrics.map(Listener::open).transpose()?;

@@ -25,6 +25,16 @@ pub enum OptionError {
         "`{0}` is no hazard: there are jvm-gc, safepoint, stopped, throttled and restart, with commas between; or all, none"
     )]
     Hazard(String),
+    /// One address for two.
+    #[error("{address} is given as {first} and as {second}: a proxy needs another address for each")]
+    Twice {
+        /// The address.
+        address: SocketAddr,
+        /// One option.
+        first: &'static str,
+        /// The other one.
+        second: &'static str,
+    },
     /// Not a way to hedge.
     #[error("`{0}` is no way to hedge: it is hazard, timer:TIME (as in timer:20ms) or none")]
     Hedge(String),
@@ -147,6 +157,18 @@ pub struct ProxyOptions {
 }
 
 impl ProxyOptions {
+    /// Each address is given once.
+    pub(super) fn check(&self) -> Result<(), OptionError> {
+        let all = [("--listen", Some(self.listen)), ("--active", Some(self.active)), ("--backup", self.backup)];
+        let given: Vec<(&str, SocketAddr)> = all.into_iter().filter_map(|(name, at)| Some((name, at?))).collect();
+        for (i, (second, address)) in given.iter().enumerate() {
+            if let Some((first, _)) = given[..i].iter().find(|(_, earlier)| earlier == address) {
+                return Err(OptionError::Twice { address: *address, first, second });
+            }
+        }
+        Ok(())
+    }
+
     /// For the proxy itself.
     pub(super) fn config(&self) -> Config {
         let roles = RolesConfig {

@@ -46,18 +46,23 @@ impl fmt::Display for Summary {
             write!(f, ", {count} {what}")?;
         }
         writeln!(f)?;
-        writeln!(
-            f,
-            "hedges     {} ({:.2} % more requests), {} answered first, {} refused by the budget",
-            counts.hedges,
-            of_requests(counts.hedges),
-            counts.wins,
-            counts.refused
-        )?;
-        let wasted = Duration::from_nanos(counts.wasted_ns);
-        writeln!(f, "wasted     {} later answers dropped, after {wasted:.1?} at servers", counts.dropped)?;
-        writeln!(f, "swaps      {}", self.swaps_in_words())?;
-        writeln!(f, "sent again {} after a server was lost", counts.sent_again)?;
+        if counts.hedges > 0 {
+            let (more_percent, won) = (of_requests(counts.hedges), counts.wins);
+            writeln!(f, "hedges     {} ({more_percent:.2} % more requests), {won} answered first", counts.hedges)?;
+        }
+        if counts.refused > 0 {
+            writeln!(f, "refused    {} hedges: the budget (--budget) was used up", counts.refused)?;
+        }
+        if counts.dropped > 0 {
+            let wasted = Duration::from_nanos(counts.wasted_ns);
+            writeln!(f, "wasted     {} later answers dropped, after {wasted:.1?} at servers", counts.dropped)?;
+        }
+        if !self.swaps.is_empty() {
+            writeln!(f, "swaps      {}", self.swaps_in_words())?;
+        }
+        if counts.sent_again > 0 {
+            writeln!(f, "sent again {} after a server was lost", counts.sent_again)?;
+        }
         if counts.warm_ups > 0 {
             writeln!(f, "warmed up  {} times, with {} requests", counts.warm_ups, counts.warm_up_requests)?;
         }
@@ -71,6 +76,6 @@ impl fmt::Display for Summary {
 impl Summary {
     fn swaps_in_words(&self) -> String {
         let words: Vec<String> = self.swaps.iter().map(|(hazard, count)| format!("{count} by {hazard}")).collect();
-        if words.is_empty() { "none".to_owned() } else { words.join(", ") }
+        words.join(", ")
     }
 }

@@ -2,6 +2,7 @@
 
 use std::io::Write;
 use std::net::TcpStream;
+use std::process::Command;
 
 use serde_json::json;
 
@@ -16,6 +17,16 @@ fn working(options: &[&str]) -> Proxy {
     // The server ends when nobody can be told any more.
     std::mem::forget(seen);
     Proxy::start(address, None, &[&QUIET[..], options].concat())
+}
+
+#[test]
+fn an_address_that_is_given_twice_is_refused() {
+    let address = nowhere().to_string();
+    let command = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--backup", &address];
+    let ended = Command::new(env!("CARGO_BIN_EXE_sidelane")).args(command).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert_eq!(ended.status.code(), Some(1), "{said}");
+    assert!(said.contains(&format!("{address} is given as --active and as --backup")), "{said}");
 }
 
 #[test]
