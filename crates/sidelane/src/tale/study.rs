@@ -35,8 +35,9 @@ struct Seen {
     recent: Recent,
     kept: Kept,
     latency: Times,
-    /// The first request counts from here on.
+    /// Requests count that arrive from here on
     from_ns: u64,
+    /// and before this moment.
     until_ns: u64,
 }
 
@@ -53,7 +54,8 @@ pub struct Ended {
 }
 
 impl Study {
-    /// A trace in which these kinds of records are made.
+    /// A trace in which all these kinds of records are made from `begin_ns` on. Of requests that arrived before, some
+    /// records are missing: they do not count.
     pub fn new(recorded: Kinds, bound: Bound, begin_ns: u64) -> Self {
         let settings = Settings { kinds: recorded, ..Settings::default() };
         let seen = Seen {
@@ -65,7 +67,7 @@ impl Study {
             recent: Recent::new(RECENT_NS, RECENT_MAX),
             kept: Kept::default(),
             latency: Times::default(),
-            from_ns: 0,
+            from_ns: begin_ns,
             until_ns: u64::MAX,
         };
         Self { builder: Builder::new(settings), seen, begin_ns, bound }

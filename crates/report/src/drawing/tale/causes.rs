@@ -6,18 +6,39 @@ use crate::unit::Unit;
 
 use super::parts::{color, swatch};
 
+/// A cause of less is named at the end, in one line.
+const LARGE_PERCENT: f64 = 1.0;
+
 /// The causes, the largest first, and what could not be told.
 pub(super) fn causes(tale: &Tale) -> String {
-    let found: String = tale.found.iter().map(|found| one(tale, found)).collect();
-    let missing = cannot_tell(tale);
-    if found.is_empty() && missing.is_empty() {
+    let is_large = |found: &&Found| found.share_percent >= LARGE_PERCENT;
+    let large: String = tale.found.iter().filter(is_large).map(|found| one(tale, found)).collect();
+    let (small, missing) = (small(tale), cannot_tell(tale));
+    if large.is_empty() && small.is_empty() && missing.is_empty() {
         return String::new();
     }
     section(
         "causes",
         "What made requests slow, and what to do",
-        &format!("<ol class=\"causes\">\n{found}</ol>{missing}"),
+        &format!("<ol class=\"causes\">\n{large}</ol>{small}{missing}"),
     )
+}
+
+fn small(tale: &Tale) -> String {
+    let small = tale.found.iter().filter(|found| found.share_percent < LARGE_PERCENT);
+    let item = |found: &Found| {
+        let (name, share) = (escape(tale.name_of(&found.cause)), Unit::Percent.human(found.share_percent));
+        format!("<li>{name}: {share} of the lost time</li>\n")
+    };
+    fold("Small causes", &small.map(item).collect::<String>())
+}
+
+/// A list that is closed at first; nothing if it is empty.
+fn fold(title: &str, items: &str) -> String {
+    if items.is_empty() {
+        return String::new();
+    }
+    format!("<details class=\"fold\">\n<summary>{title}</summary>\n<ul>\n{items}</ul>\n</details>")
 }
 
 fn one(tale: &Tale, found: &Found) -> String {
@@ -61,14 +82,8 @@ pub(super) fn button(number: u64) -> String {
 }
 
 fn cannot_tell(tale: &Tale) -> String {
-    if tale.cannot_tell.is_empty() {
-        return String::new();
-    }
     let item = |missing: &crate::tale::CannotTell| {
         format!("<li><strong>{}</strong>: {}</li>\n", escape(tale.name_of(&missing.cause)), escape(&missing.why))
     };
-    let items: String = tale.cannot_tell.iter().map(item).collect();
-    format!(
-        "<details class=\"cannot-tell\">\n<summary>What could not be told here, and why</summary>\n<ul>\n{items}</ul>\n</details>"
-    )
+    fold("What could not be told here, and why", &tale.cannot_tell.iter().map(item).collect::<String>())
 }
