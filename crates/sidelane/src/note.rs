@@ -180,6 +180,9 @@ notes! {
         NoLaneBeside { service: String = "redis".to_owned(), cpus: String = "0-3".to_owned() } =>
             "no lane is kept beside {service}: it may run on CPUs {cpus}, with no sibling to spare",
             "confine it to one CPU of each core before the agent finds it, or write may_be_placed = true";
+        HazardsUnwatched { server: String = "10.0.0.7:9001".to_owned() } =>
+            "hazards of {server} are not watched: it is not on this machine",
+            "run the proxy where its servers are, or ask for no hazards (hazard none)";
         ReadAtTheStart =>
             "[metric], [lanes], [metrics] and [audit] were changed, and are read at the start alone",
             "restart the agent for them";

@@ -6,7 +6,7 @@ use std::rc::Rc;
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
@@ -16,7 +16,7 @@ use super::{http, resp};
 use crate::config::{Limits, Protocol};
 use crate::http::write_error;
 
-const BACKLOG: u32 = 4096;
+const BACKLOG: i32 = 4096;
 /// A client may need so many open files: its own connection and one to each server.
 const FILES_OF_CLIENT: u64 = 3;
 /// Open files that are for all else.
@@ -26,11 +26,12 @@ const TOLD_MAX: usize = 16;
 /// How long is waited when the system has no open files left.
 const WITHOUT_FILES: Duration = Duration::from_millis(10);
 
-pub(super) fn open(at: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(at)?;
-    socket.listen(BACKLOG)
+pub(super) fn open(at: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(at)?;
+    // It listens already, with a shorter queue of clients.
+    rustix::net::listen(&listener, BACKLOG)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
 /// How many clients there may be at once.

@@ -9,5 +9,6 @@ mod interference;
 mod lanes;
 mod metrics;
 mod others;
+mod proxies;
 mod service;
 mod shares;

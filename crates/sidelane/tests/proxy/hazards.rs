@@ -2,8 +2,9 @@
 
 use serde_json::json;
 
+use crate::common::scripted::{say, telling_server};
 use crate::common::wait_until;
-use crate::scene::{Nginx, Proxy, say, telling_server};
+use crate::scene::{Nginx, Proxy};
 
 fn pair() -> Option<(Nginx, Nginx)> {
     Some((Nginx::start("one")?, Nginx::start("two")?))

@@ -10,6 +10,7 @@ mod machine;
 mod overlap;
 mod policy;
 mod problem;
+mod proxy;
 mod read;
 mod reader;
 mod roles;
@@ -25,6 +26,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::borrow::{Objective, PolicyKind};
 
 use crate::lane::gate::GateChoice;
+use crate::proxy::options::ProxyOptions;
 pub use glob::{Fit, Glob, GlobError};
 pub use kubernetes::Class;
 pub use machine::{Counters, E_OF_HARM, OnMachine, Told, Unfit, mask, set};
@@ -50,6 +52,8 @@ pub struct Config {
     pub metric: Metric,
     /// `[lanes]`: batch lanes are kept by a gate, too.
     pub lanes: Option<LaneGate>,
+    /// `[[proxy]]`, in the order of the file.
+    pub proxies: Vec<ProxyOptions>,
     /// `[metrics]`: where Prometheus reads.
     pub metrics: Option<SocketAddr>,
     /// `[audit]`: where decisions are written.

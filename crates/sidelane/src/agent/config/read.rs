@@ -9,7 +9,7 @@ use toml::de::DeTable;
 use super::overlap::{Lines, contradictions};
 use super::problem::{Problem, Problems};
 use super::reader::{Document, Reader};
-use super::{Config, Match, MetricSource, lanes, policy, roles};
+use super::{Config, Match, MetricSource, lanes, policy, proxy, roles};
 
 impl Config {
     /// Reads a file. The files that it names lie beside it.
@@ -56,17 +56,25 @@ impl Config {
         let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let pods = if self.kubernetes.is_some() { ", pods" } else { "" };
         let (services, trees) = (some(self.services.len(), "service"), some(self.batch.len(), "tree"));
-        format!("{services}, {trees} of batch{pods}, policy {}; nothing is wrong", self.policy.kind.name())
+        let proxies = match self.proxies.len() {
+            0 => String::new(),
+            1 => ", 1 proxy".to_owned(),
+            count => format!(", {count} proxies"),
+        };
+        format!("{services}, {trees} of batch{pods}, policy {}{proxies}; nothing is wrong", self.policy.kind.name())
     }
 }
 
 fn whole(top: Reader) -> Config {
     let (services, batch) = (top.tables("service"), top.tables("batch"));
-    let mut lines = Lines { kubernetes: top.line("kubernetes"), ..Lines::default() };
+    let metrics = top.table("metrics");
+    let mut lines = Lines { kubernetes: top.line("kubernetes"), metrics: metrics.line("listen"), ..Lines::default() };
     let rules = services.into_iter().filter_map(|reader| lined(reader, &mut lines.services, roles::service));
     let services = rules.collect();
     let trees = batch.into_iter().filter_map(|reader| lined(reader, &mut lines.batch, roles::batch));
     let batch = trees.collect();
+    let proxies = top.tables("proxy").into_iter();
+    let proxies = proxies.filter_map(|reader| lined(reader, &mut lines.proxies, proxy::proxy)).collect();
     let config = Config {
         services,
         batch,
@@ -75,7 +83,8 @@ fn whole(top: Reader) -> Config {
         intervals: policy::intervals(top.table("intervals")),
         metric: policy::metric(top.table("metric")),
         lanes: lanes::lanes(top.table("lanes")),
-        metrics: listen(top.table("metrics")),
+        proxies,
+        metrics: listen(metrics),
         audit: audit(top.table("audit")),
         settings: top.document.settings.take(),
     };

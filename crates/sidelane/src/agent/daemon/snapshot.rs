@@ -28,6 +28,7 @@ impl Agent {
             cpus: self.usable.iter().chain(self.others()).map(|cpu| self.cpu_status(cpu)).collect(),
             services: self.tracked.services.iter().map(|(_, served)| self.service_status(served)).collect(),
             containers: self.tracked.containers.iter().map(|(_, contained)| container_status(contained)).collect(),
+            proxies: self.proxies.status(),
             decisions: decisions.collect(),
             notes: notes.collect(),
         }

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ContainerStatus, CpuStatus, NoteStatus, ServiceStatus, Snapshot};
+use super::{ContainerStatus, CpuStatus, NoteStatus, ProxyStatus, ServiceStatus, Snapshot};
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -16,6 +16,10 @@ impl fmt::Display for Snapshot {
             writeln!(f, "\ncontainers")?;
         }
         self.containers.iter().try_for_each(|container| write_container(f, container))?;
+        if !self.proxies.is_empty() {
+            writeln!(f, "\nproxies")?;
+        }
+        self.proxies.iter().try_for_each(|proxy| write_proxy(f, proxy))?;
         writeln!(f, "\nCPUs")?;
         self.cpus.iter().try_for_each(|cpu| write_cpu(f, cpu))?;
         if !self.decisions.is_empty() {
@@ -83,6 +87,16 @@ fn write_service(f: &mut fmt::Formatter<'_>, service: &ServiceStatus) -> fmt::Re
 fn write_container(f: &mut fmt::Formatter<'_>, container: &ContainerStatus) -> fmt::Result {
     let ContainerStatus { name, state, cpus, allowed, wanted, wanted_from, .. } = container;
     writeln!(f, "  {name}: {state} on CPUs {cpus} (may use {allowed}, wants {wanted} by {wanted_from})")
+}
+
+fn write_proxy(f: &mut fmt::Formatter<'_>, proxy: &ProxyStatus) -> fmt::Result {
+    let ProxyStatus { listen, active, clients, in_flight, requests, answered, hedges, hedge_wins, swaps, .. } = proxy;
+    let why = proxy.why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    writeln!(
+        f,
+        "  {listen}: active {active}{why}; {clients} client(s), {in_flight} request(s) in flight; {requests} came, \
+         {answered} answered, {hedges} hedged, {hedge_wins} of them won; {swaps} swap(s)"
+    )
 }
 
 fn write_cpu(f: &mut fmt::Formatter<'_>, cpu: &CpuStatus) -> fmt::Result {
