@@ -183,6 +183,9 @@ notes! {
         HazardsUnwatched { server: String = "10.0.0.7:9001".to_owned() } =>
             "hazards of {server} are not watched: it is not on this machine",
             "run the proxy where its servers are, or ask for no hazards (hazard none)";
+        NotRecorded { service: String = "redis".to_owned(), why: String = "the kernel is too old".to_owned() } =>
+            "the flight recorder of {service} has ended: {why}",
+            "see what sidelane trace says of this service, and have the agent read its file again";
         ReadAtTheStart =>
             "[metric], [lanes], [metrics] and [audit] were changed, and are read at the start alone",
             "restart the agent for them";

@@ -14,13 +14,14 @@ use super::options::TraceOptions;
 use super::source::Source;
 use super::study::{Ended, Study};
 use super::told::{Told, human_count};
+use super::until::Until;
 
 /// How often the progress is shown.
 const SHOW_EVERY: Duration = Duration::from_millis(500);
 
 /// Traces to the end, or until a POSIX signal asks to end.
 pub fn run(options: &TraceOptions) -> Result<Told> {
-    let mut source = Source::start(options)?;
+    let mut source = Source::start(&options.target, options.light, Until::signal()?)?;
     let begin_ns = now_ns();
     let mut log = open_log(options, &source, begin_ns)?;
     let mut study = Study::new(source.recorded(), options.bound, begin_ns);

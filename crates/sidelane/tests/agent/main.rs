@@ -4,6 +4,7 @@
 mod common;
 mod daemon;
 mod faults;
+mod flights;
 mod groups;
 mod interference;
 mod lanes;

@@ -14,6 +14,7 @@ pub(super) struct Lines {
     pub(super) kubernetes: Option<usize>,
     pub(super) proxies: Vec<Option<usize>>,
     pub(super) metrics: Option<usize>,
+    pub(super) trace: Option<usize>,
 }
 
 /// Something that one rule alone may have.

@@ -9,7 +9,7 @@ use toml::de::DeTable;
 use super::overlap::{Lines, contradictions};
 use super::problem::{Problem, Problems};
 use super::reader::{Document, Reader};
-use super::{Config, Match, MetricSource, lanes, policy, proxy, roles};
+use super::{Config, Match, MetricSource, lanes, policy, proxy, roles, trace};
 
 impl Config {
     /// Reads a file. The files that it names lie beside it.
@@ -22,6 +22,9 @@ impl Config {
         let mut config = Self::parse(&name, &text)?;
         let beside = path.parent().unwrap_or(Path::new(""));
         config.audit = config.audit.map(|file| beside.join(file));
+        if let Some(trace) = &mut config.trace {
+            trace.dir = beside.join(&trace.dir);
+        }
         if let MetricSource::Replay(file) = &mut config.metric.source {
             *file = beside.join(&*file);
         }
@@ -61,14 +64,21 @@ impl Config {
             1 => ", 1 proxy".to_owned(),
             count => format!(", {count} proxies"),
         };
-        format!("{services}, {trees} of batch{pods}, policy {}{proxies}; nothing is wrong", self.policy.kind.name())
+        let trace = if self.trace.is_some() { ", flight recorders" } else { "" };
+        let policy = self.policy.kind.name();
+        format!("{services}, {trees} of batch{pods}, policy {policy}{proxies}{trace}; nothing is wrong")
     }
 }
 
 fn whole(top: Reader) -> Config {
     let (services, batch) = (top.tables("service"), top.tables("batch"));
-    let metrics = top.table("metrics");
-    let mut lines = Lines { kubernetes: top.line("kubernetes"), metrics: metrics.line("listen"), ..Lines::default() };
+    let (metrics, traced) = (top.table("metrics"), top.table("trace"));
+    let mut lines = Lines {
+        kubernetes: top.line("kubernetes"),
+        metrics: metrics.line("listen"),
+        trace: traced.line("services"),
+        ..Lines::default()
+    };
     let rules = services.into_iter().filter_map(|reader| lined(reader, &mut lines.services, roles::service));
     let services = rules.collect();
     let trees = batch.into_iter().filter_map(|reader| lined(reader, &mut lines.batch, roles::batch));
@@ -84,6 +94,7 @@ fn whole(top: Reader) -> Config {
         metric: policy::metric(top.table("metric")),
         lanes: lanes::lanes(top.table("lanes")),
         proxies,
+        trace: trace::trace(traced),
         metrics: listen(metrics),
         audit: audit(top.table("audit")),
         settings: top.document.settings.take(),
@@ -139,6 +150,7 @@ fn together(top: &Reader, config: &Config, lines: &Lines) {
     let mut problems = contradictions(config, lines);
     problems.extend(podless(config, lines));
     problems.extend(unspent(config, lines));
+    problems.extend(trace::unrecorded(config, lines));
     top.document.problems.borrow_mut().extend(problems);
 }
 

@@ -103,7 +103,7 @@ fn what_the_example_leaves_out_is_right() {
         "answer_time = ",
         "clients = ",
     ];
-    let variants: [(&[&str], &[&str]); 12] = [
+    let variants: [(&[&str], &[&str]); 13] = [
         (&[UNIT], &["cgroup = \"/system.slice/redis@*.service\""]),
         (&[UNIT], &["port = 6379"]),
         (&[UNIT], &["comm = "]),
@@ -128,6 +128,7 @@ fn what_the_example_leaves_out_is_right() {
         (&["source = "], &["source = \"replay\"", "replay = "]),
         (&[], &["[lanes]", "gate = ", "policy = ", "budget = \"5ms\"", "min_idle = "]),
         (&[], &PROXY),
+        (&[], &["[trace]", "services = ", "dir = ", "keep = ", "recordings = ", "light = "]),
     ];
     let begins = |line: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| line.starts_with(beginning));
     for (without, with) in variants {
@@ -189,7 +190,7 @@ fn unknown_keys() {
         "[lanes]",
         "[lane]",
         &["a.toml:21: `lane` is not a key here; did you mean `lanes`? there are `audit`, `batch`, `intervals`, \
-           `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`"],
+           `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`"],
     );
     wrong(
         "cgroup = \"/batch\"",
@@ -450,6 +451,33 @@ fn an_address_has_one_listener() {
     let two = proxy.replace(":8080", "127.0.0.1:8080")
         + "\n[[proxy]]\nlisten = \"127.0.0.2:8080\"\nactive = \"127.0.0.1:9001\"\n";
     assert_eq!(read(&two).proxies.len(), 2);
+}
+
+#[test]
+fn flight_recorders_are_of_services_that_owe_something() {
+    const SERVICES: &str = "write names of [[service]], as in [\"redis\"]";
+    const SLO: &str = "write what requests may take, as in slo = \"p99=5ms\"";
+    let with = |lines: &str| format!("{GOOD}\n[trace]\n{lines}\n");
+    let trace = read(&with("dir = \"/var/tmp\"")).trace.unwrap();
+    assert_eq!((trace.keep, trace.recordings, trace.light), (Duration::from_secs(10), 100, false));
+    let recorded: Vec<bool> = read(GOOD).services.iter().map(|rule| trace.names(rule)).collect();
+    assert_eq!(recorded, [true, false], "redis has an slo, web has none");
+    refused(
+        &with("services = [\"redis\", \"web\", \"sql\"]\nkeep = \"2000s\"\nrecordings = 0\nfiles = 3\ndir = \"a\""),
+        &[
+            &format!("a.toml:8: `service.slo` is missing, and [trace] names \"web\" and records what breaks it; {SLO}"),
+            &format!("a.toml:25: `trace.services` has \"sql\", and no [[service]] is named so; {SERVICES}"),
+            "a.toml:26: `trace.keep` is \"2000s\", and each second takes 3.2 MB of memory for each service; it is 60s at \
+             most",
+            "a.toml:27: `trace.recordings` is 0; write a whole number from 1 to 10000",
+            "a.toml:28: `trace.files` is not a key here; there are `dir`, `keep`, `light`, `recordings`, `services`",
+        ],
+    );
+    refused(&with(""), &["a.toml:24: `trace.dir` is missing; write the directory for recordings, as in \"/var/tmp\""]);
+    refused(
+        &with("dir = \"a\"").replace("slo = \"p99=5ms\"\n", ""),
+        &[&format!("a.toml:23: `trace.services` is missing, and no [[service]] has an slo that could break; {SLO}")],
+    );
 }
 
 #[test]

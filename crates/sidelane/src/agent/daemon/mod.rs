@@ -39,7 +39,7 @@ use super::discover::{Container, Finder};
 use super::lanes::LaneGates;
 use super::log::{CpuAudit, CpuLog, Seen};
 use super::metric::Metric;
-use super::modules::Proxies;
+use super::modules::{Flights, Proxies};
 use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
@@ -95,6 +95,7 @@ pub struct Agent {
     /// Keeps batch lanes, where the file says so.
     gates: Option<LaneGates>,
     proxies: Proxies,
+    flights: Flights,
     times: Times,
     diary: Diary,
     cost: Cost,
@@ -282,7 +283,7 @@ impl Agent {
         self.gates.iter().for_each(|gates| gates.book().close());
         let finished = self.hands.take().map_or(Ok(()), Hands::finish);
         self.doors.close();
-        let finished = finished.and(self.proxies.end());
+        let finished = finished.and(self.end_modules());
         self.tracked.services.iter_mut().for_each(|(_, served)| served.kept = None);
         self.tracked.tracker().detach();
         self.gates.as_mut().map_or(Ok(()), LaneGates::drain)?;

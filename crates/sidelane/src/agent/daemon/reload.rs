@@ -61,6 +61,9 @@ impl Agent {
                 contained.container = container.clone();
             }
         }
+        self.flights.forget_ended();
+        self.diary.notes.retain(|note, _| !matches!(note, Note::NotRecorded { .. }));
+        self.follow_flights();
         Ok(())
     }
 }

@@ -29,6 +29,7 @@ impl Agent {
             services: self.tracked.services.iter().map(|(_, served)| self.service_status(served)).collect(),
             containers: self.tracked.containers.iter().map(|(_, contained)| container_status(contained)).collect(),
             proxies: self.proxies.status(),
+            flights: self.flights.status(),
             decisions: decisions.collect(),
             notes: notes.collect(),
         }

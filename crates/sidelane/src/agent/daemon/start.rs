@@ -25,7 +25,7 @@ use crate::agent::discover::Finder;
 use crate::agent::lanes::LaneGates;
 use crate::agent::log::{CpuAudit, CpuLog};
 use crate::agent::metric::Metric;
-use crate::agent::modules::Proxies;
+use crate::agent::modules::{Flights, Proxies};
 use crate::agent::owners::{Owners, be_the_agent};
 use crate::agent::seen::Looker;
 use crate::agent::tracked::Tracked;
@@ -60,7 +60,7 @@ impl Agent {
         let gates = config.lanes.as_ref().filter(|_| hands.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, config.audit.as_deref().map(append).transpose()?));
         let gates = gates.transpose()?;
-        let proxies = Proxies::new(allowed_cpus(&[std::process::id()].into()).iter().collect());
+        let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         let began_ns = now_ns();
         // Neither batch nor a holder that naps must keep it from its work.
         let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY + 1);
@@ -81,7 +81,8 @@ impl Agent {
             log,
             doors,
             gates,
-            proxies,
+            proxies: Proxies::new(own_cpus.clone()),
+            flights: Flights::new(own_cpus),
             waiting: Vec::new(),
             looker: Looker::default(),
             slow: Looker::default(),

@@ -25,6 +25,9 @@ pub struct Snapshot {
     /// Proxies.
     #[serde(default)]
     pub proxies: Vec<ProxyStatus>,
+    /// Flight recorders.
+    #[serde(default)]
+    pub flights: Vec<FlightStatus>,
     /// How often each action was taken, and why.
     pub decisions: Vec<DecisionCount>,
     /// What went wrong or is degraded.
@@ -185,6 +188,25 @@ pub struct ProxyStatus {
     pub hedge_wins: u64,
     /// Times that the servers changed places.
     pub swaps: u64,
+}
+
+/// The flight recorder of a service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlightStatus {
+    /// The service.
+    pub service: String,
+    /// `begins`: it waits for the service to listen, or for the kernel; `records`; or `ended`.
+    pub state: String,
+    /// Why it has ended.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
+    /// What is owed.
+    pub slo: String,
+    /// Recordings that were written.
+    pub recordings: u32,
+    /// The page of the last one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last: Option<String>,
 }
 
 /// How often something was done.
