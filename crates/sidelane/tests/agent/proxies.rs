@@ -6,6 +6,7 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 
 use serde_json::Value;
 
+use crate::common::nginx::Nginx;
 use crate::common::process::{policy, threads_named};
 use crate::common::scripted::{nowhere, read_to_end, read_until, say, telling_server};
 use crate::common::{Footprint, TIMEOUT, lanes_to_ourselves, wait_until};
@@ -85,6 +86,25 @@ fn a_proxy_serves_on_threads_of_its_own_and_metrics_and_status_tell_of_it() {
     daemon.end();
     assert!(TcpStream::connect(listen).is_err(), "it has ended with the agent");
     before.must_come_back();
+}
+
+#[test]
+fn a_hazard_of_a_server_is_seen_on_threads_of_the_ordinary_class() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some((one, two)) = Nginx::start("one").zip(Nginx::start("two")) else { return };
+    let listen = nowhere();
+    let more = format!("backup = \"{}\"", two.address);
+    let table = section(listen, one.address, &more).replace("hazard = \"none\"", "hazard = \"stopped\"");
+    let daemon = Daemon::start(&File::of_nobody().and(&table), 0, 0);
+    Client::of(listen).must_hear("one");
+    one.signal(libc::SIGSTOP);
+    Client::of(listen).must_hear("two");
+    wait_until("the status told of it", || of_proxy(listen)["swaps"] == 1);
+    assert_eq!(of_proxy(listen)["active"], two.address.to_string());
+    one.signal(libc::SIGCONT);
+    let watches = threads_named(daemon.run.pid(), "sidelane-watch");
+    assert_eq!(watches.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [ORDINARY; 2]);
+    daemon.end();
 }
 
 #[test]

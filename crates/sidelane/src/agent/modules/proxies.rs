@@ -55,6 +55,12 @@ impl Proxies {
         Ok(told)
     }
 
+    /// Whether one of them asks this server.
+    pub fn ask(&self, server: &str) -> bool {
+        let servers = self.running.iter().flat_map(|proxy| [Some(proxy.options().active), proxy.options().backup]);
+        servers.flatten().any(|address| address.to_string() == server)
+    }
+
     /// One that changes takes its clients at the same socket, so that none of them is refused.
     fn ready(&self, options: &ProxyOptions) -> Result<ReadyProxy> {
         let before = self.running.iter().find(|proxy| proxy.options().listen == options.listen);
