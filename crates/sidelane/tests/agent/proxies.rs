@@ -7,11 +7,12 @@ use std::net::{SocketAddr, TcpListener, TcpStream};
 use serde_json::Value;
 
 use crate::common::nginx::Nginx;
-use crate::common::process::{policy, threads_named};
+use crate::common::process::{allowed_cpus, policy, threads_named};
 use crate::common::scripted::{nowhere, read_to_end, read_until, say, telling_server};
 use crate::common::{Footprint, TIMEOUT, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::metrics::ask;
+use crate::service::Program;
 
 /// The kernel's numbers of the ordinary class and of SCHED_FIFO.
 const ORDINARY: &str = "0";
@@ -123,6 +124,24 @@ fn a_reload_lets_a_proxy_that_is_as_it_was_go_on_and_restarts_the_others() {
     assert_eq!(read_to_end(&mut at_changed.0), "", "its proxy has ended");
     Client::of(changed).must_hear("three");
     Client::of(new).must_hear("four");
+    daemon.end();
+}
+
+#[test]
+fn a_proxy_that_comes_with_a_reload_may_run_on_all_cpus_though_the_agent_keeps_off_some() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let all = allowed_cpus(std::process::id()).expect("this process is there");
+    let (program, mut service) = Program::on_command();
+    let file = File::holmes().with_service(&program.rule()).with_batch("/nobody");
+    let mut daemon = Daemon::start(&file, 1, 0);
+    let pid = daemon.run.pid();
+    service.work();
+    wait_until("the agent kept off the service's CPU", || allowed_cpus(pid).is_some_and(|cpus| cpus != all));
+    daemon.reload(&file.and(&section(nowhere(), server("one"), "")));
+    daemon.run.wait_until_audited("reload", 0);
+    let threads = threads_named(pid, "sidelane-proxy");
+    assert_eq!(threads.iter().filter_map(|tid| allowed_cpus(*tid)).collect::<Vec<_>>(), [all]);
+    service.rest();
     daemon.end();
 }
 

@@ -2,7 +2,7 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 use toml::de::DeTable;
 
@@ -23,7 +23,9 @@ impl Config {
         let beside = path.parent().unwrap_or(Path::new(""));
         config.audit = config.audit.map(|file| beside.join(file));
         if let Some(trace) = &mut config.trace {
-            trace.dir = beside.join(&trace.dir);
+            // It is told where a recording is, to people who are in another directory.
+            let dir = beside.join(&trace.dir);
+            trace.dir = absolute(&dir).unwrap_or(dir);
         }
         if let MetricSource::Replay(file) = &mut config.metric.source {
             *file = beside.join(&*file);

@@ -33,6 +33,7 @@ pub(super) fn trace(reader: Reader) -> Option<TraceRule> {
         Some(names) => format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")),
         None => "each service with an slo".to_owned(),
     });
+    let dir = dir.map(|dir| reader.setting("dir", Some(dir), PathBuf::new(), |dir| quoted(&dir.display().to_string())));
     let keep = reader.setting("keep", keep(&reader), KEEP, time);
     let recordings = reader.setting("recordings", recordings, RECORDINGS, u32::to_string);
     let light = reader.setting("light", light, false, bool::to_string);
