@@ -3,7 +3,6 @@
 use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
-use prometheus_client::registry::Unit;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::Target;
 
@@ -89,6 +88,7 @@ impl Flights {
 
     /// Ends them all, and waits until all is written; then they can be looked at once more.
     pub fn end(&mut self) -> Result<()> {
+        self.running.values().for_each(|flight| flight.recorder.ask_to_end());
         let ended: Vec<Result<()>> = self.running.values_mut().map(|flight| flight.recorder.end()).collect();
         ended.into_iter().collect::<Result<()>>().context("a flight recorder could not go on")
     }
@@ -104,8 +104,7 @@ impl Flights {
             .running
             .iter()
             .map(|(service, flight)| (vec![("service", service.clone())], Some(f64::from(flight.recordings))));
-        let unit: Option<Unit> = None;
-        vec![Family::of(("trace_recordings", unit, Kind::Counter, "Recordings that were written"), recordings)]
+        vec![Family::of(("trace_recordings", None, Kind::Counter, "Recordings that were written"), recordings)]
     }
 }
 

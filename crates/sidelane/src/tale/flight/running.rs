@@ -67,7 +67,8 @@ impl RunningFlight {
         thread.join().map_err(|_| anyhow!("its thread ended early"))?
     }
 
-    fn ask_to_end(&self) {
+    /// Has it end, and does not wait for that.
+    pub fn ask_to_end(&self) {
         self.ends.store(true, Ordering::Release);
         self.thread.iter().for_each(|thread| thread.thread().unpark());
     }
