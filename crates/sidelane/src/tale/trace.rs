@@ -12,10 +12,11 @@ use super::progress::Progress;
 use super::source::Source;
 use super::study::{Ended, Study};
 use super::told::Told;
+use super::until::Until;
 
 /// Traces to the end, or until a POSIX signal asks to end.
 pub fn run(options: &TraceOptions) -> Result<Told> {
-    let mut source = Source::start(options)?;
+    let mut source = Source::start(&options.target, options.light, Until::signal()?)?;
     let begin_ns = now_ns();
     let log = open_log(options, &source, begin_ns)?;
     let study = Study::new(source.recorded(), options.bound, begin_ns);

@@ -2,8 +2,10 @@
 
 use serde_json::json;
 
+use crate::common::nginx::Nginx;
+use crate::common::scripted::{say, telling_server};
 use crate::common::wait_until;
-use crate::scene::{Nginx, Proxy, say, telling_server};
+use crate::scene::Proxy;
 
 fn pair() -> Option<(Nginx, Nginx)> {
     Some((Nginx::start("one")?, Nginx::start("two")?))
