@@ -2,11 +2,11 @@
 
 use core::fmt;
 
-use super::{MAX_THREADS, Thread};
+use super::seen::Thread;
 
 /// The actions of one observation. Each thread is in it twice at most: when cores went or came, and when it changed
 /// places.
-pub type Actions = crate::Actions<Action, { 2 * MAX_THREADS }>;
+pub type Actions = crate::Actions<Action, { 2 * super::seats::MAX_THREADS }>;
 
 /// One thing to do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]

@@ -10,7 +10,7 @@
 //! percentile relative to the best one, averaged over batches with falling weight. Of those that are as good as the
 //! best, the highest is taken: it moves the fewest requests, and uses big cores, which take more power, the least.
 
-use super::Learning;
+use super::config::Learning;
 use super::rehearsal::Rehearsal;
 use crate::Nanos;
 
@@ -107,7 +107,7 @@ impl Learner {
         let best_ns = self.percentiles_ns.into_iter().min().unwrap_or(0).max(1);
         for (score, percentile_ns) in self.scores_milli.iter_mut().zip(self.percentiles_ns) {
             let now = percentile_ns.saturating_mul(1000) / best_ns;
-            *score = if *score == 0 { now } else { (3 * *score + now) / 4 };
+            *score = if *score == 0 { now } else { (7 * *score + now) / 8 };
         }
         let best = self.scores_milli.into_iter().min().unwrap_or(0);
         let is_as_good = |score: &u64| *score * 1000 <= best * AS_GOOD_MILLI;

@@ -1,8 +1,8 @@
 //! Threads with long requests on little cores: lines 11 to 17.
 
-use super::seats::Seats;
+use super::seats::{MAX_THREADS, Seats};
+use super::seen::{Cores, Thread};
 use super::table::Table;
-use super::{Cores, MAX_THREADS, Thread};
 use crate::Nanos;
 
 /// A thread whose request has been on a little core for longer than the threshold.

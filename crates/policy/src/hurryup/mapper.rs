@@ -1,11 +1,13 @@
 //! The Hurry-up mapper: the loop of Algorithm 1.
 
+use super::action::{Actions, Reason};
+use super::config::{Config, Learning, Looks, Mapping, Threshold};
 use super::learning::{Learner, Served};
 use super::long::ThreadsOnLittle;
 use super::seats::Seats;
+use super::seen::{Cores, Request, Seen, Thread};
 use super::swap::{Outcome, Round};
 use super::table::{Lost, Table};
-use super::{Actions, Config, Cores, Learning, Looks, Mapping, Reason, Request, Seen, Thread, Threshold};
 use crate::cpus::CpuMask;
 use crate::{Nanos, Policy};
 

@@ -34,11 +34,6 @@ mod table;
 pub use action::{Action, Actions, Reason};
 pub use config::{Config, Learning, Looks, Mapping, Options, Threshold};
 pub use mapper::HurryUp;
+pub use seats::MAX_THREADS;
 pub use seen::{Cores, Request, Seen, Thread};
-pub use table::Lost;
-
-/// The most threads of a service that are moved; others stay where they are.
-pub const MAX_THREADS: usize = 256;
-
-/// The most requests under way that are remembered.
-pub const MAX_REQUESTS: usize = 512;
+pub use table::{Lost, MAX_REQUESTS};

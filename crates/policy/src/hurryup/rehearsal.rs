@@ -4,7 +4,7 @@
 //! Whoever is over the threshold on a little core takes an empty big core, or that of the request that began last.
 //! What is left out: threads that are more than cores, cores that a thread may not use, and the rest after a move.
 
-use super::Learning;
+use super::config::Learning;
 use super::learning::{SERVED_MAX, Served};
 use crate::Nanos;
 

@@ -3,9 +3,13 @@
 //! Threads are bound to cores, so the policy knows where each is without asking. At first a thread gets the core with
 //! the fewest threads (§III-C: round-robin, so that all cores have equally many).
 
-use super::{Action, MAX_THREADS, Thread};
+use super::action::Action;
+use super::seen::Thread;
 use crate::Nanos;
 use crate::cpus::CpuMask;
+
+/// The most threads of a service that are moved; others stay where they are.
+pub const MAX_THREADS: usize = 256;
 
 /// A thread and its core.
 #[derive(Clone, Copy, Debug, Default)]

@@ -6,10 +6,12 @@
 
 use core::cmp::Reverse;
 
+use super::action::Action;
+use super::config::Options;
 use super::long::{Long, ThreadsOnLittle};
 use super::seats::{Seat, Seats};
+use super::seen::{Cores, Thread};
 use super::table::Table;
-use super::{Action, Cores, Options, Thread};
 use crate::Nanos;
 use crate::cpus::CpuMask;
 

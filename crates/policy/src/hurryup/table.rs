@@ -7,8 +7,11 @@
 //! that one's end was missed. And the table is bounded: when it is full, the request that began first is dropped. Both
 //! are counted.
 
-use super::{MAX_REQUESTS, Request, Thread};
+use super::seen::{Request, Thread};
 use crate::Nanos;
+
+/// The most requests under way that are remembered.
+pub const MAX_REQUESTS: usize = 512;
 
 /// A request under way.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]

@@ -118,6 +118,9 @@ fn machine(outcome: &MachineOutcome) -> Row {
     row.put("onset_to_action_p99_us", onset.map(|onset| onset.p99_ns as f64 / 1e3));
     row.put("looks_count", figures.looks as f64).put("rings_count", figures.rings as f64);
     row.put("actions_count", figures.actions as f64);
+    row.put("thread_moves_count", figures.thread_moves.map(|moves| moves as f64));
+    row.put("threshold_us", figures.threshold_ns.map(|ns| ns as f64 / 1e3));
+    row.put("on_big_cores_percent", figures.on_big.map(|share| 100.0 * share));
     row.put("energy_joules_count", (figures.energy_j > 0.0).then_some(figures.energy_j));
     row.put("events_count", figures.events as f64);
     row
