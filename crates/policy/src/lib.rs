@@ -14,6 +14,7 @@ pub mod borrow;
 pub mod cpus;
 pub mod hedge;
 pub mod holmes;
+pub mod hurryup;
 pub mod perfiso;
 
 /// Nanoseconds on a monotonic clock. Only differences mean anything.

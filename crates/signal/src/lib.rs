@@ -12,6 +12,7 @@
 //! - [`EmitHead`], [`EmitThread`], [`EmitEvent`]: requests that a service emits itself.
 //! - [`SignalsHead`], [`EmittedSignal`]: tags and counters that a program emits itself.
 //! - [`HazardWord`]: what makes a server slow at the moment, for the proxy in front of it.
+//! - [`StatsLine`]: requests that a service writes to a pipe, as text.
 //! - [`LaneTerms`], [`GateWord`]: the terms on which a batch lane is lent, and the accounting of
 //!   batch that checks its own lane.
 //!
@@ -47,6 +48,8 @@ mod lane;
 mod request;
 mod slot;
 mod stamp;
+#[cfg(not(loom))]
+mod stats;
 mod sync;
 #[cfg(not(loom))]
 mod view;
@@ -67,5 +70,7 @@ pub use hold::{HoldState, HoldWord, UnknownHoldState};
 pub use lane::{LaneClass, LaneSnapshot, LaneWord, UnknownLaneClass};
 pub use request::{RequestWord, RunningRequest, ServiceWord};
 pub use slot::{Event, EventSlot, PAYLOAD_WORDS, Payload, Poll, SlotReader, SlotWriter};
+#[cfg(not(loom))]
+pub use stats::{STATS_LINE_MAX, StatsClock, StatsLine, StatsLines};
 #[cfg(not(loom))]
 pub use view::{Shared, view};

@@ -56,16 +56,23 @@ pub struct Sleep {
 }
 
 /// Power in watts.
-#[derive(Clone, Copy, Debug, Default, PartialEq)]
+#[derive(Clone, Debug, Default, PartialEq)]
 pub struct Power {
     /// Of each package, constant.
     pub package_w: f64,
     /// Of each idle core.
     pub core_idle_w: f64,
-    /// Of each core with one busy lane.
-    pub core_busy_w: f64,
+    /// Of each core with one busy lane; cores not listed need what the last does.
+    pub core_busy_w: Vec<f64>,
     /// In addition for each further busy lane.
     pub lane_w: f64,
+}
+
+impl Power {
+    /// Of a core with one busy lane.
+    pub fn busy_w(&self, core: usize) -> f64 {
+        self.core_busy_w.get(core).or(self.core_busy_w.last()).copied().unwrap_or(0.0)
+    }
 }
 
 impl Machine {
@@ -88,6 +95,12 @@ impl Machine {
     /// Number of cores.
     pub fn cores(&self) -> usize {
         self.packages * self.cores_per_package
+    }
+
+    /// The fastest cores; all, if they are equal.
+    pub fn big_cores(&self) -> impl Iterator<Item = usize> {
+        let fastest = (0..self.cores()).map(|core| self.speed_of(core)).fold(0.0, f64::max);
+        (0..self.cores()).filter(move |core| self.speed_of(*core) == fastest)
     }
 
     /// The speed of one core.

@@ -144,7 +144,7 @@ fn batch_alone(model: &Model) -> f64 {
     (0..model.batch_lanes()).map(rate).sum()
 }
 
-/// What one machine consumes whose cores had these numbers of busy lanes for these times. For the rest of the time
+/// What one machine consumes whose cores all need what the first does, and had these numbers of busy lanes for these times. For the rest of the time
 /// they were idle.
 pub(crate) fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos) -> f64 {
     let power = &machine.power;
@@ -153,7 +153,7 @@ pub(crate) fn energy_j(machine: &Machine, active_ns: &[u128], elapsed_ns: Nanos)
     let used = |(lanes, ns): (usize, &u128)| {
         let watts = match lanes {
             0 => power.core_idle_w,
-            lanes => power.core_busy_w + (lanes - 1) as f64 * power.lane_w,
+            lanes => power.busy_w(0) + (lanes - 1) as f64 * power.lane_w,
         };
         *ns as f64 * watts
     };

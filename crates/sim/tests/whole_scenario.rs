@@ -114,7 +114,7 @@ fn unknown_keys_and_names() {
     wrong(
         "policy = \"alone\"",
         "policy = \"borrow-idle\"",
-        "a.toml:38: `setting.0.policy` is \"borrow-idle\"; allowed: alone, unmanaged, holmes, perfiso",
+        "a.toml:38: `setting.0.policy` is \"borrow-idle\"; allowed: alone, unmanaged, holmes, perfiso, hurry-up, static, all-big, all-little",
     );
     wrong(
         "look_us",

@@ -16,7 +16,7 @@ use crate::note::{Note, written};
 type MachineOutcome = Outcome<MachineFigures>;
 
 /// The columns of whole machines on a terminal, besides swept parameters and those of cores with the same names.
-pub(super) const COLUMNS: [&str; 11] = [
+pub(super) const COLUMNS: [&str; 13] = [
     "mean_us",
     "p90_us",
     "slo_violations_percent",
@@ -28,6 +28,8 @@ pub(super) const COLUMNS: [&str; 11] = [
     "onset_to_action_p50_us",
     "onset_to_action_p99_us",
     "actions_count",
+    "thread_moves_count",
+    "threshold_us",
 ];
 
 /// Runs `experiment`, on all CPU cores.
@@ -118,6 +120,12 @@ fn machine(outcome: &MachineOutcome) -> Row {
     row.put("onset_to_action_p99_us", onset.map(|onset| onset.p99_ns as f64 / 1e3));
     row.put("looks_count", figures.looks as f64).put("rings_count", figures.rings as f64);
     row.put("actions_count", figures.actions as f64);
+    // Where no thread is bound there is no column for it.
+    if let Some(moves) = figures.thread_moves {
+        row.put("thread_moves_count", moves as f64);
+        row.put("threshold_us", figures.threshold_ns.map(|ns| ns as f64 / 1e3));
+        row.put("on_big_cores_percent", figures.on_big.map(|share| 100.0 * share));
+    }
     row.put("energy_joules_count", (figures.energy_j > 0.0).then_some(figures.energy_j));
     row.put("events_count", figures.events as f64);
     row

@@ -99,6 +99,10 @@ pub struct Books {
     pub migrations: u64,
     /// Time that cores had this number of busy lanes.
     pub active_ns: [u128; LANES_MAX + 1],
+    /// Time that each core had any busy lane.
+    pub core_busy_ns: Vec<u128>,
+    /// Threads of services that were sent to another core.
+    pub thread_moves: u64,
     /// Looks of whoever decides.
     pub looks: u64,
     /// Looks because the kernel program told of interference.
@@ -116,8 +120,8 @@ pub struct Books {
 }
 
 impl Books {
-    /// Empty accounting for so many services and kinds of containers.
-    pub fn new(services: usize, kinds: usize) -> Self {
+    /// Empty accounting for so many services, kinds of containers and cores.
+    pub fn new(services: usize, kinds: usize, cores: usize) -> Self {
         Self {
             since: 0,
             services: vec![ServiceBooks::new(); services],
@@ -127,6 +131,8 @@ impl Books {
             lost_work: 0,
             migrations: 0,
             active_ns: [0; LANES_MAX + 1],
+            core_busy_ns: vec![0; cores],
+            thread_moves: 0,
             looks: 0,
             rings: 0,
             actions: 0,
@@ -144,6 +150,8 @@ impl Books {
         self.ended.fill(0);
         (self.batch_busy_ns, self.batch_work, self.lost_work, self.migrations) = (0, 0, 0, 0);
         self.active_ns = [0; LANES_MAX + 1];
+        self.core_busy_ns.fill(0);
+        self.thread_moves = 0;
         (self.looks, self.rings, self.actions, self.summons, self.answered) = (0, 0, 0, 0, 0);
         self.onset.reset();
     }

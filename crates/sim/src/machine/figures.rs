@@ -32,6 +32,12 @@ pub struct MachineFigures {
     pub actions: u64,
     /// Summonses of keepers, where a lane gate is set.
     pub summons: u64,
+    /// Threads of services that were sent to another core, where they are bound.
+    pub thread_moves: Option<u64>,
+    /// The time on a little core after which a request is long, at the end, where long ones move.
+    pub threshold_ns: Option<Nanos>,
+    /// The share of the services' time on cores that are big, where threads are bound.
+    pub on_big: Option<f64>,
     /// Energy consumption.
     pub energy_j: f64,
     /// All events, warm-up included.
@@ -113,7 +119,10 @@ impl MachineFigures {
             rings: books.rings,
             actions: books.actions,
             summons: books.summons,
-            energy_j: energy_j(&model.machine, &books.active_ns, elapsed_ns),
+            thread_moves: model.setting.mapping.map(|_| books.thread_moves),
+            threshold_ns: engine.move_threshold_ns(),
+            on_big: model.setting.mapping.map(|_| on_big(engine)),
+            energy_j: energy_j(&model.machine, &books.active_ns, elapsed_ns) + more_j(engine),
             events: books.events,
         }
     }
@@ -127,6 +136,20 @@ impl MachineFigures {
     pub fn service(&self, name: &str) -> Option<&ServiceFigures> {
         self.services.iter().find(|service| service.name == name)
     }
+}
+
+/// What cores consume that need another power than the first while they are busy.
+fn more_j(engine: &Engine) -> f64 {
+    let power = &engine.model().machine.power;
+    let more_w = |core: usize| power.busy_w(core) - power.busy_w(0);
+    let of_core = |(core, ns): (usize, &u128)| *ns as f64 * more_w(core);
+    engine.books().core_busy_ns.iter().enumerate().map(of_core).sum::<f64>() / 1e9
+}
+
+fn on_big(engine: &Engine) -> f64 {
+    let (busy_ns, big) = (&engine.books().core_busy_ns, engine.model().machine.big_cores());
+    let on_big: u128 = big.map(|core| busy_ns[core]).sum();
+    on_big as f64 / busy_ns.iter().sum::<u128>().max(1) as f64
 }
 
 impl ServiceFigures {

@@ -21,6 +21,9 @@
 //! *Lanes.* Where a lane gate is set, keepers hold the siblings of services' CPUs as in the other engine, under borrow
 //! idle: containers run there while the service does not (`lanes.rs`).
 //!
+//! *Bound threads.* Where a setting maps threads to big and little cores, each has one core; `mapper.rs` drives Hurry-up
+//! (`crates/policy`), which is told of each request and moves threads.
+//!
 //! *Whoever decides* looks at regular times, and when the kernel program rings (`ring.rs`); each of its actions takes
 //! effect after a time of its own (`control.rs`).
 
@@ -32,6 +35,7 @@ mod decider;
 pub mod figures;
 mod lanes;
 pub mod layout;
+mod mapper;
 pub mod model;
 mod pace;
 mod placing;
@@ -57,6 +61,7 @@ use layout::Layout;
 use model::Model;
 use setting::Beside;
 use sources::{Source, Sources, when};
+use state::bound::Bound;
 use state::container::{Places, Queue};
 use state::control::Controller;
 pub use state::control::CpuPolicy;
@@ -81,6 +86,8 @@ pub struct Engine {
     places: Places,
     queues: Vec<Queue>,
     controller: Option<Controller>,
+    /// Where threads are bound to cores.
+    bound: Option<Box<Bound>>,
     /// Of lane gates.
     gate_latency: Rng,
     books: Books,
@@ -123,8 +130,9 @@ impl Engine {
             places,
             queues: kinds.iter().enumerate().map(|(number, kind)| Queue::new(kind, model.seed, number)).collect(),
             controller: Controller::new(&model, policy),
+            bound: Bound::new(&model),
             gate_latency: Rng::new(model.seed, Stream::Gate),
-            books: Books::new(model.services.len(), model.kinds.len()),
+            books: Books::new(model.services.len(), model.kinds.len(), layout.cores()),
             model,
         };
         engine.begin();
@@ -133,6 +141,7 @@ impl Engine {
 
     fn begin(&mut self) {
         self.place_keepers();
+        self.bind_all();
         (0..self.services.len()).for_each(|service| self.expect_client(service));
         (0..self.queues.len()).for_each(|kind| self.expect_container(kind));
         let end = match self.model.until {
@@ -172,6 +181,7 @@ impl Engine {
             Source::Arrival(service) => self.arrive(service),
             Source::Coming(kind) => self.coming(kind),
             Source::Control => self.control(),
+            Source::Mapper => self.mapper_due(),
             Source::WarmUp => {
                 self.settle_all();
                 self.books.reopen(self.now);

@@ -58,6 +58,7 @@ impl Engine {
         }
         self.books.active_ns[active] += u128::from(passed_ns);
         if active > 0 {
+            self.books.core_busy_ns[core] += u128::from(passed_ns);
             self.cores[core].used = self.now;
         }
     }

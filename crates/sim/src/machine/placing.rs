@@ -42,7 +42,13 @@ impl Engine {
         let serving = &self.services[thread.service];
         let last = serving.last_cpu[thread.worker];
         let suits = |cpu: usize| Some((self.suits(cpu, last == Some(cpu))?, cpu));
-        serving.allowed.iter().filter_map(suits).min().map(|(_, cpu)| cpu)
+        serving.allowed.iter().filter(|cpu| self.may_run(&thread, *cpu)).filter_map(suits).min().map(|(_, cpu)| cpu)
+    }
+
+    /// Whether a thread may run on a CPU: its service may, and it is not bound to another one.
+    pub(super) fn may_run(&self, thread: &Thread, cpu: usize) -> bool {
+        let bound = self.bound.as_ref().and_then(|bound| bound.core_of(thread));
+        self.services[thread.service].allowed.contains(cpu) && bound.is_none_or(|core| core == cpu)
     }
 
     /// `None`: a thread of a service runs there.
@@ -82,8 +88,7 @@ impl Engine {
 
     /// A settled CPU has no thread of a service: the first that waits and may run there does.
     pub(super) fn house(&mut self, cpu: usize) {
-        let may = |thread: &Thread| self.services[thread.service].allowed.contains(cpu);
-        let first = self.homeless.iter().position(may);
+        let first = self.homeless.iter().position(|thread| self.may_run(thread, cpu));
         if let Some(thread) = first.and_then(|first| self.homeless.remove(first)) {
             self.put(thread, cpu);
         }

@@ -35,7 +35,9 @@ impl Engine {
         let queues = &mut self.services[service].queues;
         if idle {
             queues.idle &= !(1 << worker);
-            self.wake(Thread { service, worker, visit });
+            let thread = Thread { service, worker, visit };
+            self.tell_begin(thread);
+            self.wake(thread);
         } else {
             queues.of(worker).push_back(visit);
             queues.len += 1;
@@ -49,6 +51,8 @@ impl Engine {
         self.switch(cpu);
         let Some(thread) = self.cpus[cpu].thread.take() else { return };
         let next = self.next_of(thread);
+        self.tell_end(thread);
+        next.into_iter().for_each(|next| self.tell_begin(next));
         self.homeless.extend(next);
         self.house(cpu);
         self.resume_around(cpu);

@@ -1,6 +1,7 @@
 //! One way of sharing the CPUs of a whole machine. Data only, as in [`super::model`].
 
 use sidelane_policy::holmes::HolmesConfig;
+use sidelane_policy::hurryup;
 use sidelane_policy::perfiso::PerfIsoConfig;
 
 use crate::gate::{Gate, Latency};
@@ -13,12 +14,19 @@ pub struct Setting {
     pub name: String,
     /// What runs beside the services, and how.
     pub beside: Beside,
+    /// How the threads of services are bound to cores; `None`: they are not, and the kernel places them.
+    pub mapping: Option<hurryup::Config>,
 }
 
 impl Setting {
     /// The services alone.
     pub fn alone() -> Self {
-        Self { name: "alone".to_owned(), beside: Beside::Nothing }
+        Self { name: "alone".to_owned(), beside: Beside::Nothing, mapping: None }
+    }
+
+    /// Whether there is nothing but the services, which run where the kernel places them.
+    pub fn is_alone(&self) -> bool {
+        self.beside == Beside::Nothing && self.mapping.is_none()
     }
 }
 

@@ -21,6 +21,8 @@ pub enum Source {
     Coming(usize),
     /// Whoever decides looks, or an action takes effect.
     Control,
+    /// Hurry-up is told what has happened, or looks.
+    Mapper,
     /// The counted time begins.
     WarmUp,
     /// The run ends.
@@ -56,8 +58,9 @@ impl Sources {
             Source::Arrival(service) => arrivals + service,
             Source::Coming(kind) => arrivals + self.services + kind,
             Source::Control => once,
-            Source::WarmUp => once + 1,
-            Source::End => once + 2,
+            Source::Mapper => once + 1,
+            Source::WarmUp => once + 2,
+            Source::End => once + 3,
         }
     }
 
@@ -79,7 +82,8 @@ impl Sources {
             (5, service) => Source::Arrival(service),
             (6, kind) => Source::Coming(kind),
             (_, 0) => Source::Control,
-            (_, 1) => Source::WarmUp,
+            (_, 1) => Source::Mapper,
+            (_, 2) => Source::WarmUp,
             _ => Source::End,
         }
     }
@@ -97,9 +101,9 @@ mod tests {
     #[test]
     fn each_source_has_a_slot_of_its_own() {
         let sources = Sources { cpus: 4, places: 3, services: 2, kinds: 1 };
-        assert_eq!(sources.count(), 25);
-        let found = (0..25).map(|slot| sources.slot(sources.of(slot)));
-        assert!(found.eq(0..25));
+        assert_eq!(sources.count(), 26);
+        let found = (0..26).map(|slot| sources.slot(sources.of(slot)));
+        assert!(found.eq(0..26));
         assert_eq!(sources.of(19), Source::Arrival(0));
     }
 }

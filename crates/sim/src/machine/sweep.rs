@@ -3,7 +3,6 @@
 use super::Engine;
 use super::figures::MachineFigures;
 use super::model::Model;
-use super::setting::Beside;
 use crate::parallel;
 use crate::scenario::{Experiment, Point};
 use crate::sweep::{Outcome, Progress, Tell};
@@ -33,7 +32,7 @@ pub fn run(experiment: &Experiment<Model>, threads: usize, tell: Tell) -> Vec<Ou
 
 fn figures(model: &Model, limits: &Limits) -> MachineFigures {
     match &limits.alone {
-        Some(alone) if model.setting.beside == Beside::Nothing => alone.clone(),
+        Some(alone) if model.setting.is_alone() => alone.clone(),
         _ => run_machine(model, &limits.limits_ns),
     }
 }

@@ -282,6 +282,13 @@ fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Vec<Model>, O
     let smt = parts::interference(top, parts::classes(top)?)?;
     let service = service::service(top.table("service")?, machine.cores(), &smt, files)?;
     let batch = parts::batch(top, &smt)?;
+    if machine.power.core_busy_w.len() > 1 {
+        return Err(top.refuse(
+            "machine.power.core_busy_w",
+            "is a list",
+            "one number, or a whole machine ([[service]])",
+        ));
+    }
     let gate = settings::gate(top.table("gate")?, files)?.unwrap_or_else(Gate::holder);
     let objective = parts::objective(top.table("slo")?)?;
     let faults = top.tables("fault")?.into_iter().map(parts::fault).collect::<Result<Vec<_>>>()?;

@@ -61,7 +61,7 @@ fn power(reader: Reader) -> Result<Power> {
     let power = Power {
         package_w: watts("package_w")?,
         core_idle_w: watts("core_idle_w")?,
-        core_busy_w: watts("core_busy_w")?,
+        core_busy_w: reader.one_or_more("core_busy_w", WATTS)?.unwrap_or_default(),
         lane_w: watts("lane_w")?,
     };
     reader.finish()?;

@@ -132,6 +132,14 @@ impl<'d, 't> Reader<'d, 't> {
         }
     }
 
+    /// A number or a list of numbers within a range.
+    pub(super) fn one_or_more(&self, key: &str, range: RangeInclusive<f64>) -> Result<Option<Vec<f64>>> {
+        match self.value(key).is_some_and(|value| value.get_ref().is_array()) {
+            true => self.numbers(key, range),
+            false => Ok(self.number(key, range)?.map(|number| vec![number])),
+        }
+    }
+
     /// A text, if the key exists.
     pub(super) fn text(&self, key: &str, allowed: &str) -> Result<Option<&'t str>> {
         self.value(key).map_or(Ok(None), |value| match value.get_ref().as_str() {

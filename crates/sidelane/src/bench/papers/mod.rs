@@ -17,6 +17,7 @@ mod fig4;
 mod fig5;
 mod figures;
 mod holmes;
+mod hurry;
 mod policies;
 mod statement;
 
@@ -57,6 +58,7 @@ pub fn run(quick: bool) -> Result<ResultFile, ScenarioError> {
         add(&mut result, figure, quick)?;
     }
     holmes::add(&mut result, quick)?;
+    hurry::add(&mut result, quick)?;
     result.notes.push(Note::Simulated.to_string());
     Ok(result)
 }
@@ -100,7 +102,7 @@ fn machine() -> Machine {
     Machine {
         cpu:
             "simulated: Elfen's Xeon D-1540, one core or seven of two lanes at 2 GHz; Holmes' server, 16 cores of two \
-              lanes at 2.8 GHz"
+              lanes at 2.8 GHz; Hurry-up's Juno r1, two big and four little cores"
                 .to_owned(),
         lanes: 16,
         pair: Pair::Smt,
@@ -115,15 +117,15 @@ fn machine() -> Machine {
 
 fn settings(quick: bool) -> Map<String, Value> {
     let settings = json!({
-        "title": "Elfen's and Holmes' figures, simulated",
+        "title": "Elfen's, Holmes' and Hurry-up's figures, simulated",
         "explanation": [
             "What Elfen (USENIX ATC'16) draws from its Figs. 2, 4, 5, 10, 11 and 12, and Holmes (HPDC'22) from its Figs. 7 to \
-             14 and Tables 3 and 4, checked on a simulated machine. The policies that decide are Sidelane's own code, Elfen's as the paper prints them among them; requests, slowdowns and latencies come from a model \
+             14 and Tables 3 and 4, and Hurry-up from its Figs. 6 to 9, checked on a simulated machine. The policies that decide are Sidelane's own code, Elfen's as the paper prints them among them; requests, slowdowns and latencies come from a model \
              that is fitted to what the paper says of its service alone.",
             Note::Simulated.to_string(),
         ],
         "simulated": true,
-        "scenarios": FIGURES.iter().map(|figure| figure.file).chain(holmes::files()).collect::<Vec<_>>(),
+        "scenarios": FIGURES.iter().map(|figure| figure.file).chain(holmes::files()).chain(hurry::files()).collect::<Vec<_>>(),
         "quick": quick,
     });
     settings.as_object().cloned().unwrap_or_default()

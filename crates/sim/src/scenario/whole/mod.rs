@@ -3,6 +3,7 @@
 mod chip;
 mod containers;
 mod cpus;
+mod mapping;
 mod names;
 mod services;
 mod settings;
@@ -26,7 +27,10 @@ pub(super) fn models(top: &Reader, choices: Choices, files: Files) -> Result<(Ve
     let services = services::services(top, layout, &smt, files)?;
     let kinds = containers::kinds(top, layout, &smt, files)?;
     let (seed, (warm_up_ns, until)) = (seed(top, choices)?, length(top)?);
-    let settings = settings::settings(top, &settings::Machine { layout, services: &services, smt: &smt, files })?;
+    let settings = settings::settings(
+        top,
+        &settings::Machine { hardware: &machine, layout, services: &services, smt: &smt, files },
+    )?;
     let run = |setting: Setting| Model {
         machine: machine.clone(),
         chip: chip.clone(),

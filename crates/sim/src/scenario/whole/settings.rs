@@ -4,9 +4,10 @@ use std::ops::RangeInclusive;
 
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::holmes::HolmesConfig;
+use sidelane_policy::hurryup;
 use sidelane_policy::perfiso::PerfIsoConfig;
 
-use super::cpus;
+use super::{cpus, mapping};
 use crate::gate::Latency;
 use crate::machine::layout::Layout;
 use crate::machine::model::Service;
@@ -26,13 +27,23 @@ enum Way {
     Unmanaged,
     Holmes,
     PerfIso,
+    Bound(hurryup::Mapping),
 }
 
-const WAYS: [(&str, Way); 4] =
-    [("alone", Way::Alone), ("unmanaged", Way::Unmanaged), ("holmes", Way::Holmes), ("perfiso", Way::PerfIso)];
+const WAYS: [(&str, Way); 8] = [
+    ("alone", Way::Alone),
+    ("unmanaged", Way::Unmanaged),
+    ("holmes", Way::Holmes),
+    ("perfiso", Way::PerfIso),
+    ("hurry-up", Way::Bound(hurryup::Mapping::HurryUp)),
+    ("static", Way::Bound(hurryup::Mapping::Static)),
+    ("all-big", Way::Bound(hurryup::Mapping::AllBig)),
+    ("all-little", Way::Bound(hurryup::Mapping::AllLittle)),
+];
 
 /// What settings are read with.
 pub(super) struct Machine<'m> {
+    pub(super) hardware: &'m crate::model::Machine,
     pub(super) layout: Layout,
     pub(super) services: &'m [Service],
     pub(super) smt: &'m Interference,
@@ -50,7 +61,11 @@ pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<Setting>> 
         if settings.iter().any(|other| other.name == name) {
             return Err(reader.refuse("name", format!("is \"{name}\" for the second time"), "another name"));
         }
-        settings.push(Setting { name, beside: beside(&reader, way, &default, machine)? });
+        let mapping = match way {
+            Way::Bound(mapping) => Some(mapping::config(&reader, mapping, machine.hardware)?),
+            _ => None,
+        };
+        settings.push(Setting { name, beside: beside(&reader, way, &default, machine)?, mapping });
         reader.finish()?;
     }
     match settings.is_empty() {
@@ -61,7 +76,7 @@ pub(super) fn settings(top: &Reader, machine: &Machine) -> Result<Vec<Setting>> 
 
 fn beside(reader: &Reader, way: Way, default: &Timing, machine: &Machine) -> Result<Beside> {
     match way {
-        Way::Alone => Ok(Beside::Nothing),
+        Way::Alone | Way::Bound(_) => Ok(Beside::Nothing),
         Way::Unmanaged => Ok(Beside::Unmanaged),
         Way::Holmes => {
             counted(reader, machine)?;

@@ -1,0 +1,54 @@
+//! What the policy answers, and why.
+
+use core::fmt;
+
+use super::seen::Thread;
+
+/// The actions of one observation. Each thread is in it twice at most: when cores went or came, and when it changed
+/// places.
+pub type Actions = crate::Actions<Action, { 2 * super::seats::MAX_THREADS }>;
+
+/// One thing to do.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Action {
+    /// The thread runs on this core alone from now on.
+    Map {
+        /// The thread.
+        thread: Thread,
+        /// The core.
+        cpu: usize,
+    },
+    /// None of the thread's cores is left: it may use all CPUs that it had.
+    Restore {
+        /// The thread.
+        thread: Thread,
+    },
+}
+
+/// Why threads are where they are.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub enum Reason {
+    /// No request has been on a little core for longer than the threshold.
+    #[default]
+    NoneLong,
+    /// Requests have been, and moved to big cores.
+    Moved,
+    /// Requests have been, and no big core is free for one of them: each has a request that is as long, or that has
+    /// just moved, or the thread may not run there.
+    NoBigCore,
+    /// Threads stay where they were put at first.
+    Fixed,
+}
+
+impl crate::Reason for Reason {}
+
+impl fmt::Display for Reason {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        f.write_str(match self {
+            Self::NoneLong => "no request on a little core is longer than the threshold",
+            Self::Moved => "long requests moved to big cores",
+            Self::NoBigCore => "no big core is free for a long request",
+            Self::Fixed => "threads stay where they were put",
+        })
+    }
+}

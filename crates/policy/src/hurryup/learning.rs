@@ -1,0 +1,150 @@
+//! The threshold, learnt from the requests that were served.
+//!
+//! Problem. The paper tunes the threshold by hand, and its effect is large (Fig. 9). A low one moves requests for
+//! nothing, a high one leaves long ones on little cores; which is which depends on the distribution of work, the cores
+//! and the load.
+//!
+//! Approach. Of each request that ends its begin and its work are known, since it is known on which cores it was. When
+//! a batch of requests is full, candidates are rehearsed on it, one at each further request that ends, so that no look
+//! takes long. Candidates are 0 and quantiles of the time that the requests would take on little cores. Each has the
+//! percentile relative to the best one, averaged over batches with falling weight. Of those that are as good as the
+//! best, the highest is taken: it moves the fewest requests, and uses big cores, which take more power, the least.
+
+use super::config::Learning;
+use super::rehearsal::Rehearsal;
+use crate::Nanos;
+
+/// Requests of a batch.
+pub(super) const SERVED_MAX: usize = 512;
+/// Hundredths of the requests that are shorter than each candidate.
+const QUANTILES: [usize; 11] = [0, 10, 20, 30, 40, 50, 60, 70, 80, 90, 95];
+/// Candidates whose percentile is at most so many thousandths of the best one's are as good.
+const AS_GOOD_MILLI: u64 = 1005;
+
+/// A request that was served.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Served {
+    pub(super) since: Nanos,
+    /// Its work, as time on a big core.
+    pub(super) work_ns: Nanos,
+}
+
+/// The learner.
+#[derive(Clone, Debug)]
+pub(super) struct Learner {
+    how: Learning,
+    threshold_ns: Nanos,
+    batch: [Served; SERVED_MAX],
+    len: usize,
+    candidates: [Nanos; QUANTILES.len()],
+    /// What the candidates of this batch came to; so many of them were rehearsed.
+    percentiles_ns: [Nanos; QUANTILES.len()],
+    rehearsed: usize,
+    /// Averages of their percentiles, in thousandths of the best one; 0 before the first batch.
+    scores_milli: [u64; QUANTILES.len()],
+}
+
+impl Learner {
+    pub(super) fn new(how: Learning) -> Self {
+        Self {
+            how,
+            threshold_ns: how.first_ns,
+            batch: [Served::default(); SERVED_MAX],
+            len: 0,
+            candidates: [0; QUANTILES.len()],
+            percentiles_ns: [0; QUANTILES.len()],
+            rehearsed: 0,
+            scores_milli: [0; QUANTILES.len()],
+        }
+    }
+
+    /// The threshold to use.
+    pub(super) fn threshold_ns(&self) -> Nanos {
+        self.threshold_ns
+    }
+
+    /// The time that work takes on a core.
+    pub(super) fn work_ns(&self, passed_ns: Nanos, is_little: bool) -> Nanos {
+        if is_little { passed_ns.saturating_mul(self.how.little_speed_milli.into()) / 1000 } else { passed_ns }
+    }
+
+    /// A request was served on a machine with so many big and little cores.
+    pub(super) fn served(&mut self, served: Served, cores: (usize, usize)) {
+        if self.len == SERVED_MAX {
+            return self.rehearse(cores);
+        }
+        self.batch[self.len] = served;
+        self.len += 1;
+        if self.len == SERVED_MAX {
+            self.propose();
+        }
+    }
+
+    /// Candidates for a batch that is full.
+    fn propose(&mut self) {
+        self.batch.sort_unstable_by_key(|served| served.work_ns);
+        let little_ns = |served: Served| served.work_ns * 1000 / Nanos::from(self.how.little_speed_milli.max(1));
+        self.candidates = QUANTILES.map(|percent| match percent {
+            0 => 0,
+            percent => little_ns(self.batch[SERVED_MAX * percent / 100]),
+        });
+        self.batch.sort_unstable_by_key(|served| served.since);
+        self.rehearsed = 0;
+    }
+
+    /// The next candidate; after the last one the threshold, and a new batch.
+    fn rehearse(&mut self, cores: (usize, usize)) {
+        let rehearsal = Rehearsal::new(&self.batch, self.how, cores);
+        self.percentiles_ns[self.rehearsed] = rehearsal.percentile(self.candidates[self.rehearsed]);
+        self.rehearsed += 1;
+        if self.rehearsed == QUANTILES.len() {
+            self.conclude();
+            self.len = 0;
+        }
+    }
+
+    fn conclude(&mut self) {
+        let best_ns = self.percentiles_ns.into_iter().min().unwrap_or(0).max(1);
+        for (score, percentile_ns) in self.scores_milli.iter_mut().zip(self.percentiles_ns) {
+            let now = percentile_ns.saturating_mul(1000) / best_ns;
+            *score = if *score == 0 { now } else { (7 * *score + now) / 8 };
+        }
+        let best = self.scores_milli.into_iter().min().unwrap_or(0);
+        let is_as_good = |score: &u64| *score * 1000 <= best * AS_GOOD_MILLI;
+        let chosen = self.scores_milli.iter().rposition(is_as_good).unwrap_or(0);
+        self.threshold_ns = self.candidates[chosen];
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn taught(requests: impl Iterator<Item = (Nanos, Nanos)>, cores: (usize, usize)) -> Nanos {
+        let how = Learning { first_ns: 7, percentile_e2: 9000, little_speed_milli: 250, move_ns: 1000 };
+        let mut learner = Learner::new(how);
+        requests.for_each(|(since, work_ns)| learner.served(Served { since, work_ns }, cores));
+        learner.threshold_ns()
+    }
+
+    /// One in five is fifty times as long.
+    fn mixed(count: u64, gap_ns: Nanos) -> impl Iterator<Item = (Nanos, Nanos)> {
+        (0..count).map(move |at| (at * gap_ns, if at % 5 == 0 { 50_000_000 } else { 1_000_000 }))
+    }
+
+    #[test]
+    fn until_a_batch_is_judged_the_threshold_is_the_first_one() {
+        assert_eq!(taught(mixed(SERVED_MAX as u64 + QUANTILES.len() as u64 - 1, 1_000_000), (2, 4)), 7);
+    }
+
+    #[test]
+    fn with_big_cores_to_spare_long_requests_do_not_wait_on_little_ones() {
+        let learnt = taught(mixed(5000, 100_000_000), (2, 4));
+        assert!(learnt <= 4_000_000, "{learnt}: short requests take 4 ms on little cores, long ones 200 ms");
+    }
+
+    #[test]
+    fn without_big_cores_no_threshold_is_better_and_the_highest_is_taken() {
+        assert_eq!(taught(mixed(5000, 100_000_000), (0, 6)), 200_000_000);
+    }
+}

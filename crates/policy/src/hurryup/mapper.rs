@@ -1,0 +1,206 @@
+//! The Hurry-up mapper: the loop of Algorithm 1.
+
+use super::action::{Actions, Reason};
+use super::config::{Config, Learning, Looks, Mapping, Threshold};
+use super::learning::{Learner, Served};
+use super::long::ThreadsOnLittle;
+use super::seats::Seats;
+use super::seen::{Cores, Request, Seen, Thread};
+use super::swap::{Outcome, Round};
+use super::table::{Lost, Table};
+use crate::cpus::CpuMask;
+use crate::{Nanos, Policy};
+
+/// Hurry-up for one service.
+#[derive(Clone, Debug)]
+pub struct HurryUp {
+    config: Config,
+    cores: Cores,
+    table: Table,
+    seats: Seats,
+    learner: Learner,
+    /// `StartSamplingTime`, once there was a look.
+    started: Option<Nanos>,
+    wakeup: Option<Nanos>,
+    why: Reason,
+}
+
+impl HurryUp {
+    /// Before anything is known: no cores, no threads (lines 1 and 2).
+    pub fn new(config: Config) -> Self {
+        let learning = match config.threshold {
+            Threshold::Given(first_ns) => Learning { first_ns, ..Learning::default() },
+            Threshold::Learnt(learning) => learning,
+        };
+        Self {
+            config,
+            cores: Cores::default(),
+            table: Table::new(),
+            seats: Seats::new(),
+            learner: Learner::new(learning),
+            started: None,
+            wakeup: None,
+            why: Reason::default(),
+        }
+    }
+
+    /// The time on a little core after which a request is long now.
+    pub fn threshold_ns(&self) -> Nanos {
+        self.learner.threshold_ns()
+    }
+
+    /// The core of a thread; `None` if it is not bound.
+    pub fn core_of(&self, thread: Thread) -> Option<usize> {
+        self.seats.of(thread)?.cpu
+    }
+
+    /// Requests under way.
+    pub fn under_way(&self) -> usize {
+        self.table.iter().count()
+    }
+
+    /// Requests that left the table without an end.
+    pub fn lost(&self) -> Lost {
+        self.table.lost()
+    }
+
+    fn learns(&self) -> bool {
+        matches!(self.config.threshold, Threshold::Learnt(_)) && self.config.mapping == Mapping::HurryUp
+    }
+
+    /// Line 4, and who is there.
+    fn note(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
+        match *seen {
+            Seen::Cores(cores) => self.use_cores(now, cores, out),
+            Seen::Joined { thread, allowed } => self.joined(thread, allowed, out),
+            Seen::Left { thread } => {
+                self.table.forget(thread);
+                self.seats.leave(thread);
+            }
+            Seen::Began { thread, request, since } => self.began(now, thread, request, since),
+            Seen::Ended { request } => self.ended(now, request),
+            // Lines 5 to 8.
+            Seen::Noted { request, .. } if self.table.contains(request) => self.ended(now, request),
+            Seen::Noted { thread, request, at } => self.began(now, thread, request, at),
+            Seen::Refused { thread, cpu } => self.seats.refused(thread, cpu),
+            Seen::Nothing => {}
+        }
+    }
+
+    /// What a thread of this number did before is over. A thread that is new may be at work already.
+    fn joined(&mut self, thread: Thread, allowed: CpuMask, out: &mut Actions) {
+        if self.seats.of(thread).is_some() {
+            self.table.forget(thread);
+        }
+        out.extend(self.seats.join(thread, allowed));
+    }
+
+    fn use_cores(&mut self, now: Nanos, cores: Cores, out: &mut Actions) {
+        self.settle(now);
+        self.cores = cores;
+        let usable: CpuMask = match self.config.mapping {
+            Mapping::HurryUp | Mapping::Static => cores.big.or(&cores.little),
+            Mapping::AllBig => cores.big,
+            Mapping::AllLittle => cores.little,
+        };
+        self.seats.use_only(usable, |action| out.push(action));
+    }
+
+    fn began(&mut self, now: Nanos, thread: Thread, request: Request, since: Nanos) {
+        self.table.begin(now, thread, request, since);
+        if let Some(seat) = self.seats.of_mut(thread) {
+            seat.moved = None;
+        }
+    }
+
+    fn ended(&mut self, now: Nanos, request: Request) {
+        if self.learns() {
+            self.settle(now);
+        }
+        let served = self.table.end(request).map(|entry| Served { since: entry.since, work_ns: entry.work_ns });
+        if let Some(served) = served.filter(|_| self.learns()) {
+            self.learner.served(served, (self.cores.big.len(), self.cores.little.len()));
+        }
+    }
+
+    /// Books the work of all requests up to now, since one of them is about to change its core or to end.
+    fn settle(&mut self, now: Nanos) {
+        for seat in self.seats.iter() {
+            let is_little = seat.cpu.is_some_and(|cpu| self.cores.little.contains(cpu));
+            if let Some(entry) = self.table.of(seat.thread) {
+                entry.work_ns += self.learner.work_ns(now - entry.settled, is_little);
+                entry.settled = now;
+            }
+        }
+    }
+
+    /// Lines 9 and 10: whether this is a time to look.
+    fn is_time(&mut self, now: Nanos) -> bool {
+        let started = *self.started.get_or_insert(now);
+        match self.config.looks {
+            Looks::Events => true,
+            Looks::Sampling(every_ns) => now - started >= every_ns,
+        }
+    }
+
+    /// Lines 11 to 27.
+    fn round(&mut self, now: Nanos, out: &mut Actions) -> Outcome {
+        let long = ThreadsOnLittle::find(now, self.threshold_ns(), &self.table, &self.seats, &self.cores);
+        if long.iter().next().is_some() && self.learns() {
+            self.settle(now);
+        }
+        let round = Round { now, table: &self.table, cores: &self.cores, options: self.config.options };
+        let outcome = round.run(&long, &mut self.seats, |action| out.push(action));
+        self.started = Some(now);
+        self.why = match outcome {
+            Outcome { left: 1.., .. } => Reason::NoBigCore,
+            Outcome { moved: 1.., .. } => Reason::Moved,
+            Outcome { .. } => Reason::NoneLong,
+        };
+        outcome
+    }
+
+    /// When a request is due, after a look in which some may have been left on little cores.
+    fn next_event(&self, now: Nanos, left: usize) -> Option<Nanos> {
+        let on_little = |thread: Thread| self.core_of(thread).is_some_and(|cpu| self.cores.little.contains(cpu));
+        let entries = self.table.iter().filter(|entry| on_little(entry.thread));
+        let due = entries.map(|entry| entry.since.saturating_add(self.threshold_ns()).saturating_add(1));
+        let rested = self.seats.iter().filter(|_| left > 0);
+        let rested = rested.filter_map(|seat| seat.rested_at(self.config.options.rest_ns));
+        due.chain(rested).filter(|at| *at > now).min()
+    }
+
+    fn next(&self, now: Nanos, outcome: Outcome) -> Option<Nanos> {
+        match self.config.looks {
+            _ if self.config.mapping != Mapping::HurryUp => None,
+            Looks::Events => self.next_event(now, outcome.left),
+            // Without requests it waits for the first one, as the paper's read of its pipe does.
+            Looks::Sampling(_) if self.under_way() == 0 => None,
+            Looks::Sampling(every_ns) => Some(self.started?.saturating_add(every_ns).max(now + 1)),
+        }
+    }
+}
+
+impl Policy for HurryUp {
+    type Observation = Seen;
+    type Actions = Actions;
+    type Reason = Reason;
+
+    fn observe(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
+        self.note(now, seen, out);
+        let moves = self.config.mapping == Mapping::HurryUp;
+        let outcome = if moves && self.is_time(now) { self.round(now, out) } else { Outcome::default() };
+        self.wakeup = self.next(now, outcome);
+        if !moves {
+            self.why = Reason::Fixed;
+        }
+    }
+
+    fn next_wakeup(&self) -> Option<Nanos> {
+        self.wakeup
+    }
+
+    fn why(&self) -> Reason {
+        self.why
+    }
+}

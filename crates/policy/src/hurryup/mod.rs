@@ -1,0 +1,39 @@
+//! Hurry-up (Nishtala et al.): long-running requests move to big cores, by Algorithm 1 of the paper.
+//!
+//! Problem. On a machine with big and little cores a request that happens to start on a little core takes several
+//! times as long there. Which requests are long is not known when they start, but it shows: they are still here.
+//!
+//! Approach. A service has a pool of threads, each bound to one core and each at work on one request at a time. A
+//! request that has been on a little core for longer than a threshold changes places with the thread on a big core,
+//! the longest first. [`HurryUp`] is told who joined and left the pool and which requests began and ended ([`Seen`]).
+//! It answers with the core of each thread ([`Action`]). Who carries that out is not known here.
+//!
+//! The lines of Algorithm 1, and where they are:
+//!
+//! | lines | what they do | where |
+//! |---|---|---|
+//! | 1, 4 to 8 | the table of requests | `table.rs` |
+//! | 2, 3, 9, 10, 27 | the sampling loop | `mapper.rs` |
+//! | 11 to 17 | threads with long requests on little cores | `long.rs` |
+//! | 18 to 26 | each changes places with the thread on a big core | `swap.rs` |
+//! | 15, 22, 24 | who is on which core | `seats.rs` |
+//!
+//! What the paper leaves open, or to whoever tunes it, is in [`Options`], [`Looks`] and [`Threshold`].
+
+mod action;
+mod config;
+mod learning;
+mod long;
+mod mapper;
+mod rehearsal;
+mod seats;
+mod seen;
+mod swap;
+mod table;
+
+pub use action::{Action, Actions, Reason};
+pub use config::{Config, Learning, Looks, Mapping, Options, Threshold};
+pub use mapper::HurryUp;
+pub use seats::MAX_THREADS;
+pub use seen::{Cores, Request, Seen, Thread};
+pub use table::{Lost, MAX_REQUESTS};

@@ -1,0 +1,183 @@
+//! What a threshold would have made of the last requests.
+//!
+//! The same requests, with the work that they had, come at the same times to as many cores, each to one that is idle.
+//! Whoever is over the threshold on a little core takes an empty big core, or that of the request that began last.
+//! What is left out: threads that are more than cores, cores that a thread may not use, and the rest after a move.
+
+use super::config::Learning;
+use super::learning::{SERVED_MAX, Served};
+use crate::Nanos;
+
+/// The most cores that are rehearsed; on a larger machine requests come less often by as much.
+const CORES_MAX: usize = 64;
+
+#[derive(Clone, Copy, Debug)]
+struct Job {
+    since: Nanos,
+    /// Work that is left, as time on a big core.
+    left_ns: Nanos,
+}
+
+/// One run through the last requests.
+pub(super) struct Rehearsal<'r> {
+    /// Those that are still to come, by their begin.
+    coming: &'r [Served],
+    how: Learning,
+    threshold_ns: Nanos,
+    /// Big cores come first.
+    cores: [Option<Job>; CORES_MAX],
+    count: usize,
+    big: usize,
+    now: Nanos,
+    /// The last random number.
+    random: u64,
+    /// Times of those that are done.
+    times_ns: [Nanos; SERVED_MAX],
+    done: usize,
+}
+
+impl<'r> Rehearsal<'r> {
+    /// With so many big and little cores.
+    pub(super) fn new(served: &'r [Served], how: Learning, (big, little): (usize, usize)) -> Self {
+        let (big, count) = match big + little {
+            all if all > CORES_MAX => ((big * CORES_MAX / all).max(1), CORES_MAX),
+            all => (big, all),
+        };
+        Self {
+            coming: served,
+            how,
+            threshold_ns: 0,
+            cores: [None; CORES_MAX],
+            count,
+            big,
+            now: 0,
+            random: 1,
+            times_ns: [0; SERVED_MAX],
+            done: 0,
+        }
+    }
+
+    /// The percentile of the times under this threshold.
+    pub(super) fn percentile(mut self, threshold_ns: Nanos) -> Nanos {
+        self.threshold_ns = threshold_ns;
+        while let Some(at) = self.next() {
+            self.pass(at);
+            self.finish();
+            self.start();
+            self.moves();
+        }
+        let times = &mut self.times_ns[..self.done];
+        let rank = times.len() * self.how.percentile_e2 as usize / 10_000;
+        let rank = rank.min(times.len().saturating_sub(1));
+        if times.is_empty() { 0 } else { *times.select_nth_unstable(rank).1 }
+    }
+
+    fn speed_milli(&self, core: usize) -> Nanos {
+        if core < self.big { 1000 } else { Nanos::from(self.how.little_speed_milli.max(1)) }
+    }
+
+    fn jobs(&self) -> impl Iterator<Item = (usize, Job)> + '_ {
+        let of = |(core, job): (usize, &Option<Job>)| Some((core, (*job)?));
+        self.cores[..self.count].iter().enumerate().filter_map(of)
+    }
+
+    /// When something happens next: a request is done, comes, or passes the threshold.
+    fn next(&self) -> Option<Nanos> {
+        let ends = self.jobs().map(|(core, job)| self.now + (job.left_ns * 1000).div_ceil(self.speed_milli(core)));
+        let long = self.jobs().filter(|(core, _)| *core >= self.big).map(|(_, job)| job.since + self.threshold_ns);
+        let has_room = self.jobs().count() < self.count;
+        let comes = self.coming.first().filter(|_| has_room).map(|next| next.since.max(self.now));
+        ends.chain(long.filter(|at| *at > self.now)).chain(comes).min()
+    }
+
+    fn pass(&mut self, to: Nanos) {
+        let passed_ns = to - self.now;
+        self.now = to;
+        for core in 0..self.count {
+            let work_ns = passed_ns * self.speed_milli(core) / 1000;
+            if let Some(job) = &mut self.cores[core] {
+                job.left_ns = job.left_ns.saturating_sub(work_ns);
+            }
+        }
+    }
+
+    fn finish(&mut self) {
+        for core in &mut self.cores[..self.count] {
+            if let Some(job) = core.take_if(|job| job.left_ns == 0) {
+                self.times_ns[self.done] = self.now - job.since;
+                self.done += 1;
+            }
+        }
+    }
+
+    /// Those that have come start, each on an idle core.
+    fn start(&mut self) {
+        while let Some((first, rest)) = self.coming.split_first().filter(|(first, _)| first.since <= self.now)
+            && let Some(core) = self.idle_core()
+        {
+            // A request without work would never be done.
+            self.cores[core] = Some(Job { since: first.since, left_ns: first.work_ns.max(1) });
+            self.coming = rest;
+        }
+    }
+
+    /// Any idle core, by a generator of Knuth's.
+    fn idle_core(&mut self) -> Option<usize> {
+        let idle = self.count - self.jobs().count();
+        self.random = self.random.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
+        let chosen = (self.random >> 33) as usize % idle.max(1);
+        (0..self.count).filter(|core| self.cores[*core].is_none()).nth(chosen)
+    }
+
+    /// Whoever is long goes to a big core, the longest first.
+    fn moves(&mut self) {
+        while let Some((little, long)) = self.longest()
+            && let Some(big) = self.big_core(long.since)
+        {
+            self.cores.swap(little, big);
+            for core in [little, big] {
+                self.cores[core].iter_mut().for_each(|job| job.left_ns += self.how.move_ns);
+            }
+        }
+    }
+
+    fn longest(&self) -> Option<(usize, Job)> {
+        let is_long = |job: &Job| self.now - job.since >= self.threshold_ns;
+        self.jobs().filter(|(core, job)| *core >= self.big && is_long(job)).min_by_key(|(_, job)| job.since)
+    }
+
+    /// An empty big core, else that of the request that began last, if it began after `since`.
+    fn big_core(&self, since: Nanos) -> Option<usize> {
+        let began = |core: &usize| self.cores[*core].map_or(Nanos::MAX, |job| job.since);
+        (0..self.big).max_by_key(began).filter(|core| began(core) > since)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const HOW: Learning = Learning { first_ns: 0, percentile_e2: 9999, little_speed_milli: 500, move_ns: 0 };
+
+    fn longest(served: &[(Nanos, Nanos)], cores: (usize, usize), threshold_ns: Nanos) -> Nanos {
+        let mut all = [Served::default(); 8];
+        all.iter_mut().zip(served).for_each(|(to, (since, work_ns))| *to = Served { since: *since, work_ns: *work_ns });
+        Rehearsal::new(&all[..served.len()], HOW, cores).percentile(threshold_ns)
+    }
+
+    #[test]
+    fn a_request_on_a_little_core_moves_when_it_passes_the_threshold() {
+        // A big core that does nothing but take it, and no threshold that it reaches: it starts anywhere.
+        assert_eq!(longest(&[(0, 100)], (0, 1), 1000), 200);
+        assert_eq!(longest(&[(0, 100)], (1, 0), 1000), 100);
+        // Two at once: the one on the little core has done 20 of 100 after 40, when the other one ends at 30.
+        assert!([130, 100 + 20].contains(&longest(&[(0, 30), (0, 100)], (1, 1), 40)));
+    }
+
+    #[test]
+    fn a_longer_one_keeps_its_big_core_and_others_wait_for_a_core() {
+        // Alone it is moved at once. The second one finds the big core taken by a longer one, and is long, too.
+        assert_eq!(longest(&[(0, 100), (10, 60)], (1, 1), 0), 105);
+        assert_eq!(longest(&[(0, 100), (10, 60)], (1, 0), 0), 150, "it waits for the only core");
+    }
+}

@@ -1,0 +1,180 @@
+//! Who is on which core: `GetRunningThread` and `GetRunningCore` of lines 15, 22 and 24.
+//!
+//! Threads are bound to cores, so the policy knows where each is without asking. At first a thread gets the core with
+//! the fewest threads (§III-C: round-robin, so that all cores have equally many).
+
+use super::action::Action;
+use super::seen::Thread;
+use crate::Nanos;
+use crate::cpus::CpuMask;
+
+/// The most threads of a service that are moved; others stay where they are.
+pub const MAX_THREADS: usize = 256;
+
+/// A thread and its core.
+#[derive(Clone, Copy, Debug, Default)]
+pub(super) struct Seat {
+    pub(super) thread: Thread,
+    /// The CPUs that it had, without those that were refused.
+    pub(super) allowed: CpuMask,
+    /// `None`: it may use all that it had.
+    pub(super) cpu: Option<usize>,
+    /// The core before that.
+    before: Option<usize>,
+    /// When its request last changed its core.
+    pub(super) moved: Option<Nanos>,
+}
+
+impl Seat {
+    /// Whether its request has just moved.
+    pub(super) fn rests(&self, now: Nanos, rest_ns: Nanos) -> bool {
+        self.rested_at(rest_ns).is_some_and(|at| now < at)
+    }
+
+    /// When the rest after its last move is over.
+    pub(super) fn rested_at(&self, rest_ns: Nanos) -> Option<Nanos> {
+        Some(self.moved?.saturating_add(rest_ns))
+    }
+
+    fn go(&mut self, cpu: Option<usize>) {
+        (self.before, self.cpu) = (self.cpu, cpu);
+    }
+}
+
+/// All threads.
+#[derive(Clone, Debug)]
+pub(super) struct Seats {
+    list: [Seat; MAX_THREADS],
+    len: usize,
+    /// Cores on which threads may be.
+    usable: CpuMask,
+}
+
+impl Seats {
+    pub(super) fn new() -> Self {
+        Self { list: [Seat::default(); MAX_THREADS], len: 0, usable: CpuMask::EMPTY }
+    }
+
+    pub(super) fn iter(&self) -> impl Iterator<Item = &Seat> {
+        self.list[..self.len].iter()
+    }
+
+    pub(super) fn of(&self, thread: Thread) -> Option<&Seat> {
+        self.iter().find(|seat| seat.thread == thread)
+    }
+
+    pub(super) fn of_mut(&mut self, thread: Thread) -> Option<&mut Seat> {
+        self.list[..self.len].iter_mut().find(|seat| seat.thread == thread)
+    }
+
+    /// The threads of a core.
+    pub(super) fn on(&self, cpu: usize) -> impl Iterator<Item = &Seat> {
+        self.iter().filter(move |seat| seat.cpu == Some(cpu))
+    }
+
+    /// A thread of the pool. Beyond [`MAX_THREADS`] it stays where it is.
+    pub(super) fn join(&mut self, thread: Thread, allowed: CpuMask) -> Option<Action> {
+        self.leave(thread);
+        *self.list.get_mut(self.len)? = Seat { thread, allowed, ..Seat::default() };
+        self.len += 1;
+        self.settle(self.len - 1)
+    }
+
+    pub(super) fn leave(&mut self, thread: Thread) {
+        let at = self.iter().position(|seat| seat.thread == thread);
+        if let Some(at) = at {
+            self.len -= 1;
+            self.list.swap(at, self.len);
+        }
+    }
+
+    /// Threads may be on these cores from now on. Those of other cores go to one of these.
+    pub(super) fn use_only(&mut self, usable: CpuMask, mut tell: impl FnMut(Action)) {
+        self.usable = usable;
+        for at in 0..self.len {
+            if self.list[at].cpu.is_none_or(|cpu| !usable.contains(cpu)) {
+                self.settle(at).into_iter().for_each(&mut tell);
+            }
+        }
+    }
+
+    /// A thread without a usable core gets the one with the fewest threads.
+    fn settle(&mut self, at: usize) -> Option<Action> {
+        let seat = self.list[at];
+        let open = seat.allowed.and(&self.usable);
+        let cpu = open.iter().min_by_key(|cpu| self.on(*cpu).count());
+        self.list[at].go(cpu);
+        match cpu {
+            Some(cpu) => Some(Action::Map { thread: seat.thread, cpu }),
+            None => seat.cpu.map(|_| Action::Restore { thread: seat.thread }),
+        }
+    }
+
+    /// A thread changes its core, its request with it if it has one.
+    pub(super) fn map(&mut self, thread: Thread, cpu: usize, request_moves: Option<Nanos>) -> Action {
+        if let Some(seat) = self.of_mut(thread) {
+            seat.go(Some(cpu));
+            seat.moved = request_moves;
+        }
+        Action::Map { thread, cpu }
+    }
+
+    /// A thread could not be sent to a core: it is where it was, and is not sent there again.
+    pub(super) fn refused(&mut self, thread: Thread, cpu: usize) {
+        if let Some(seat) = self.of_mut(thread) {
+            seat.allowed.remove(cpu);
+            if seat.cpu == Some(cpu) {
+                seat.cpu = seat.before.filter(|before| *before != cpu);
+            }
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+
+    use super::*;
+
+    fn mask(cpus: &[usize]) -> CpuMask {
+        cpus.iter().copied().collect()
+    }
+
+    fn seats() -> Seats {
+        let mut seats = Seats::new();
+        seats.use_only(mask(&[0, 1, 2]), |_| unreachable!("nobody is there"));
+        for thread in 0..4 {
+            seats.join(thread, mask(&[0, 1, 2, 3]));
+        }
+        seats
+    }
+
+    #[test]
+    fn threads_are_spread_evenly() {
+        assert!(seats().iter().map(|seat| seat.cpu).eq([Some(0), Some(1), Some(2), Some(0)]));
+        let mut seats = seats();
+        assert_eq!(seats.join(9, mask(&[0])), Some(Action::Map { thread: 9, cpu: 0 }), "it may not use another one");
+    }
+
+    #[test]
+    fn threads_of_a_core_that_went_get_another_one_or_all_that_they_had() {
+        let (mut seats, mut told) = (seats(), std::vec::Vec::new());
+        seats.join(9, mask(&[0]));
+        seats.use_only(mask(&[1, 2]), |action| told.push(action));
+        assert_eq!(
+            told,
+            [Action::Map { thread: 0, cpu: 1 }, Action::Map { thread: 3, cpu: 2 }, Action::Restore { thread: 9 }]
+        );
+        told.clear();
+        seats.use_only(mask(&[0, 1, 2]), |action| told.push(action));
+        assert_eq!(told, [Action::Map { thread: 9, cpu: 0 }]);
+    }
+
+    #[test]
+    fn a_thread_that_was_refused_a_core_is_where_it_was_and_not_sent_there_again() {
+        let mut seats = seats();
+        seats.map(1, 2, None);
+        seats.refused(1, 2);
+        assert_eq!(seats.of(1).map(|seat| (seat.cpu, seat.allowed)), Some((Some(1), mask(&[0, 1, 3]))));
+    }
+}

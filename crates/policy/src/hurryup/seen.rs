@@ -1,0 +1,70 @@
+//! What the policy is told.
+
+use crate::Nanos;
+use crate::cpus::CpuMask;
+
+/// A thread, by a number that no other thread of the service has.
+pub type Thread = u32;
+
+/// A request, by a number that no other request under way has.
+pub type Request = u64;
+
+/// The cores of a machine that are online.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Cores {
+    /// Big ones.
+    pub big: CpuMask,
+    /// Little ones.
+    pub little: CpuMask,
+}
+
+/// One thing that happened.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum Seen {
+    /// These cores are online from now on.
+    Cores(Cores),
+    /// A thread is in the pool from now on.
+    Joined {
+        /// The thread.
+        thread: Thread,
+        /// The CPUs that it had. It is never told to any other.
+        allowed: CpuMask,
+    },
+    /// A thread has ended.
+    Left {
+        /// The thread.
+        thread: Thread,
+    },
+    /// A thread began to work on a request.
+    Began {
+        /// The thread.
+        thread: Thread,
+        /// The request.
+        request: Request,
+        /// Since when. A time in the future, by a clock that was set back, counts as now.
+        since: Nanos,
+    },
+    /// A request is done.
+    Ended {
+        /// The request.
+        request: Request,
+    },
+    /// A line of the paper's pipe: the first of a request is its begin, the second its end.
+    Noted {
+        /// The thread.
+        thread: Thread,
+        /// The request.
+        request: Request,
+        /// When.
+        at: Nanos,
+    },
+    /// A thread could not be sent to this core, and is where it was before.
+    Refused {
+        /// The thread.
+        thread: Thread,
+        /// The core.
+        cpu: usize,
+    },
+    /// Nothing: time has passed.
+    Nothing,
+}

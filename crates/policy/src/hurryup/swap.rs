@@ -1,0 +1,109 @@
+//! Long requests change places with the threads on big cores: lines 18 to 26.
+//!
+//! As printed, the longest takes the first big core, the next the second, whoever is there. With the options of
+//! [`Options`] each takes the big core on which it disturbs least: an empty one, then one whose threads are between
+//! requests, then that of the request that began last.
+
+use core::cmp::Reverse;
+
+use super::action::Action;
+use super::config::Options;
+use super::long::{Long, ThreadsOnLittle};
+use super::seats::{Seat, Seats};
+use super::seen::{Cores, Thread};
+use super::table::Table;
+use crate::Nanos;
+use crate::cpus::CpuMask;
+
+/// What one round looks at.
+pub(super) struct Round<'r> {
+    pub(super) now: Nanos,
+    pub(super) table: &'r Table,
+    pub(super) cores: &'r Cores,
+    pub(super) options: Options,
+}
+
+/// The thread that leaves a big core, and its request's begin if it has one.
+#[derive(Clone, Copy)]
+struct Leaver {
+    thread: Thread,
+    since: Option<Nanos>,
+}
+
+/// How bad it is to take a big core, from good to bad.
+type Rank = (usize, Reverse<Nanos>, usize);
+
+/// What came of a round.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub(super) struct Outcome {
+    /// Requests that moved to big cores.
+    pub(super) moved: usize,
+    /// Requests that are long and found no big core.
+    pub(super) left: usize,
+}
+
+impl Round<'_> {
+    /// Lines 18 to 26. Each big core is taken once at most.
+    pub(super) fn run(&self, long: &ThreadsOnLittle, seats: &mut Seats, mut tell: impl FnMut(Action)) -> Outcome {
+        let (mut open, mut outcome) = (self.cores.big, Outcome::default());
+        for long in long.iter() {
+            let Some((big, leaver)) = self.choose(long, &open, seats) else {
+                outcome.left += 1;
+                continue;
+            };
+            open.remove(big);
+            outcome.moved += 1;
+            // Lines 25 and 26.
+            tell(seats.map(long.thread, big, Some(self.now)));
+            if let Some(leaver) = leaver {
+                tell(seats.map(leaver.thread, long.little, leaver.since.map(|_| self.now)));
+            }
+        }
+        outcome
+    }
+
+    /// The big core for a long request, and who leaves it (lines 21 and 22).
+    fn choose(&self, long: Long, open: &CpuMask, seats: &Seats) -> Option<(usize, Option<Leaver>)> {
+        let seat = seats.of(long.thread).filter(|seat| !seat.rests(self.now, self.options.rest_ns))?;
+        let cores = open.iter().filter(|big| seat.allowed.contains(*big));
+        let possible = cores.filter_map(|big| {
+            let leaver = self.leaver(big, seats);
+            self.may(long, leaver, seats).then(|| (self.rank(big, leaver, seats), big, leaver))
+        });
+        possible.min_by_key(|(rank, ..)| *rank).map(|(_, big, leaver)| (big, leaver))
+    }
+
+    /// `GetRunningThread`: of several requests on one core the one that began last, without any the first thread.
+    fn leaver(&self, big: usize, seats: &Seats) -> Option<Leaver> {
+        let all = seats.on(big).map(|seat| Leaver { thread: seat.thread, since: self.since(seat) });
+        all.min_by_key(|leaver| Reverse(leaver.since))
+    }
+
+    fn since(&self, seat: &Seat) -> Option<Nanos> {
+        self.table.iter().find(|entry| entry.thread == seat.thread).map(|entry| entry.since)
+    }
+
+    /// Whether whoever is on a big core may be sent to the little one.
+    fn may(&self, long: Long, leaver: Option<Leaver>, seats: &Seats) -> bool {
+        let Some(leaver) = leaver else { return true };
+        let Some(seat) = seats.of(leaver.thread) else { return true };
+        let is_shorter = leaver.since.is_none_or(|since| since > long.since);
+        let rests = leaver.since.is_some() && seat.rests(self.now, self.options.rest_ns);
+        seat.allowed.contains(long.little) && !rests && (is_shorter || !self.options.spare_longer)
+    }
+
+    fn rank(&self, big: usize, leaver: Option<Leaver>, seats: &Seats) -> Rank {
+        let working = seats.on(big).filter(|seat| self.since(seat).is_some()).count();
+        let kind = match leaver {
+            None if self.options.empty_first => 0,
+            _ if working == 0 && self.options.between_first => 1,
+            _ => 1 + working.max(1),
+        };
+        let since = leaver.and_then(|leaver| leaver.since).unwrap_or(Nanos::MAX);
+        match self.options.spare_longer {
+            true => (kind, Reverse(since), big),
+            false if self.options.empty_first || self.options.between_first => (kind, Reverse(0), big),
+            false => (0, Reverse(0), big),
+        }
+    }
+}

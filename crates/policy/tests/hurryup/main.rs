@@ -1,0 +1,5 @@
+//! Hurry-up: vectors worked by hand from the paper, and properties over random histories.
+
+mod paper;
+mod properties;
+mod vectors;

@@ -1,0 +1,255 @@
+//! Properties over random histories.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use proptest::prelude::*;
+use sidelane_policy::Policy;
+use sidelane_policy::cpus::CpuMask;
+use sidelane_policy::hurryup::{
+    Action, Actions, Config, Cores, HurryUp, Learning, Looks, Mapping, Options, Request, Seen, Thread, Threshold,
+};
+
+const CPUS: usize = 6;
+
+#[derive(Clone, Copy, Debug)]
+enum Event {
+    /// Which of the six cores are online; the first two are big.
+    Cores(u8),
+    Join(Thread, u8),
+    Leave(Thread),
+    Begin(Thread, Request, u64),
+    End(Request),
+    Note(Thread, Request, u64),
+    /// The last action is refused.
+    Refuse,
+    Pass,
+}
+
+fn mask(bits: u8) -> CpuMask {
+    (0..CPUS).filter(|cpu| bits >> cpu & 1 == 1).collect()
+}
+
+fn event() -> impl Strategy<Value = Event> {
+    let thread = || 0_u32..8;
+    let request = || 0_u64..12;
+    prop_oneof![
+        1 => (0_u8..64).prop_map(Event::Cores),
+        2 => (thread(), 1_u8..64).prop_map(|(thread, cpus)| Event::Join(thread, cpus)),
+        2 => thread().prop_map(|thread| Event::Join(thread, 63)),
+        1 => thread().prop_map(Event::Leave),
+        8 => (thread(), request(), 0_u64..20).prop_map(|(thread, request, ago)| Event::Begin(thread, request, ago)),
+        6 => request().prop_map(Event::End),
+        2 => (thread(), request(), 0_u64..20).prop_map(|(thread, request, ago)| Event::Note(thread, request, ago)),
+        1 => Just(Event::Refuse),
+        4 => Just(Event::Pass),
+    ]
+}
+
+fn config() -> impl Strategy<Value = Config> {
+    let flag = any::<bool>;
+    let options = (flag(), flag(), flag(), 0_u64..30);
+    (options, flag(), flag(), 0_u64..40).prop_map(|(options, events, learns, threshold_ns)| Config {
+        mapping: Mapping::HurryUp,
+        looks: if events { Looks::Events } else { Looks::Sampling(25) },
+        threshold: match learns {
+            true => Threshold::Learnt(Learning { first_ns: threshold_ns, ..Learning::default() }),
+            false => Threshold::Given(threshold_ns),
+        },
+        options: Options {
+            spare_longer: options.0,
+            empty_first: options.1,
+            between_first: options.2,
+            rest_ns: options.3,
+        },
+    })
+}
+
+/// What is known without the policy.
+struct World {
+    cores: Cores,
+    /// The CPUs that each thread had, without those that were refused.
+    had: BTreeMap<Thread, CpuMask>,
+    /// The CPUs that each thread has.
+    has: BTreeMap<Thread, CpuMask>,
+    /// What each thread works on.
+    works: BTreeMap<Thread, (Request, u64)>,
+    last: Option<(Thread, usize, CpuMask)>,
+}
+
+impl World {
+    fn usable(&self, thread: Thread) -> CpuMask {
+        self.had[&thread].and(&self.cores.big.or(&self.cores.little))
+    }
+
+    /// The event as it is told, if it can happen.
+    fn note(&mut self, now: u64, event: Event) -> Option<Seen> {
+        Some(match event {
+            Event::Cores(bits) => {
+                self.cores = Cores { big: mask(bits & 0b11), little: mask(bits & !0b11) };
+                Seen::Cores(self.cores)
+            }
+            Event::Join(thread, cpus) => {
+                let allowed = mask(cpus);
+                if self.had.insert(thread, allowed).is_some() {
+                    self.works.remove(&thread);
+                }
+                self.has.insert(thread, allowed);
+                self.last = None;
+                Seen::Joined { thread, allowed }
+            }
+            Event::Leave(thread) => {
+                self.had.remove(&thread)?;
+                self.has.remove(&thread);
+                self.works.remove(&thread);
+                self.last = None;
+                Seen::Left { thread }
+            }
+            Event::Begin(thread, request, ago) => self.begin(now, thread, request, ago),
+            Event::End(request) => {
+                self.works.retain(|_, (other, _)| *other != request);
+                Seen::Ended { request }
+            }
+            Event::Note(thread, request, ago) => {
+                let before = self.works.len();
+                self.works.retain(|_, (other, _)| *other != request);
+                if self.works.len() == before {
+                    self.begin(now, thread, request, ago);
+                }
+                Seen::Noted { thread, request, at: now.saturating_sub(ago) }
+            }
+            Event::Refuse => {
+                let (thread, cpu, before) = self.last.take()?;
+                self.had.get_mut(&thread)?.remove(cpu);
+                self.has.insert(thread, before);
+                Seen::Refused { thread, cpu }
+            }
+            Event::Pass => Seen::Nothing,
+        })
+    }
+
+    fn begin(&mut self, now: u64, thread: Thread, request: Request, ago: u64) -> Seen {
+        self.works.retain(|_, (other, _)| *other != request);
+        let since = now.saturating_sub(ago);
+        self.works.insert(thread, (request, since));
+        Seen::Began { thread, request, since }
+    }
+
+    /// How many actions are about threads that are given a first core, or another one since theirs went. They come
+    /// before the round.
+    fn places(&self, hurryup: &HurryUp, seen: &Seen) -> usize {
+        let online = self.cores.big.or(&self.cores.little);
+        match seen {
+            Seen::Joined { thread, .. } => usize::from(!self.usable(*thread).is_empty()),
+            Seen::Cores(_) => {
+                let core = |thread: &Thread| hurryup.core_of(*thread);
+                let is_homeless = |thread: &&Thread| core(thread).is_none_or(|cpu| !online.contains(cpu));
+                let is_told = |thread: &&Thread| core(thread).is_some() || !self.usable(**thread).is_empty();
+                self.had.keys().filter(is_homeless).filter(is_told).count()
+            }
+            _ => 0,
+        }
+    }
+
+    fn carry_out(&mut self, action: Action) {
+        let (thread, cpus) = match action {
+            Action::Map { thread, cpu } => (thread, [cpu].into_iter().collect()),
+            Action::Restore { thread } => (thread, self.had[&thread]),
+        };
+        let before = self.has.insert(thread, cpus).expect("only threads of the pool are told of");
+        self.last = match action {
+            Action::Map { thread, cpu } => Some((thread, cpu, before)),
+            Action::Restore { .. } => None,
+        };
+    }
+}
+
+/// A round: who was told to go where because of a long request, by what was so before it.
+fn check_round(world: &World, round: &[Action], config: &Config, now: u64) -> Result<(), TestCaseError> {
+    let (mut taken, mut told) = (BTreeSet::new(), BTreeSet::new());
+    let mut freed: Option<usize> = None;
+    for action in round {
+        let Action::Map { thread, cpu } = *action else {
+            return Err(TestCaseError::fail("a round leaves nobody without a core"));
+        };
+        prop_assert!(told.insert(thread), "nobody changes places twice");
+        if world.cores.big.contains(cpu) {
+            prop_assert!(taken.insert(cpu), "core {} twice", cpu);
+            let work = world.works.get(&thread);
+            prop_assert!(work.is_some(), "{} has no request", thread);
+            if let (Threshold::Given(threshold_ns), Some((_, since))) = (config.threshold, work) {
+                prop_assert!(now - since > threshold_ns);
+            }
+            freed = world.has[&thread].first();
+        } else {
+            prop_assert_eq!(Some(cpu), freed, "who leaves gets the core of who comes");
+        }
+    }
+    Ok(())
+}
+
+proptest! {
+    #![proptest_config(ProptestConfig::with_cases(10_000))]
+
+    #[test]
+    fn whatever_happens_every_thread_has_a_core_of_its_own_cpus_and_big_ones_are_taken_once_a_round(
+        config in config(),
+        history in proptest::collection::vec((0_u64..20, event()), 1..40),
+    ) {
+        let mut hurryup = HurryUp::new(config);
+        let (mut now, mut out) = (1_000, Actions::default());
+        let mut world = World {
+            cores: Cores::default(),
+            had: BTreeMap::new(),
+            has: BTreeMap::new(),
+            works: BTreeMap::new(),
+            last: None,
+        };
+        for (after, event) in history {
+            now += after;
+            let Some(seen) = world.note(now, event) else { continue };
+            let places = world.places(&hurryup, &seen);
+            out.clear();
+            hurryup.observe(now, &seen, &mut out);
+            let told: Vec<Action> = out.iter().collect();
+            told[..places].iter().for_each(|action| world.carry_out(*action));
+            check_round(&world, &told[places..], &config, now)?;
+            told[places..].iter().for_each(|action| world.carry_out(*action));
+
+            for (thread, has) in &world.has {
+                prop_assert!(!has.is_empty(), "{} has no CPU", thread);
+                let core = hurryup.core_of(*thread);
+                prop_assert!(core.is_none_or(|cpu| has.len() == 1 && has.contains(cpu)), "{} {:?}", thread, has);
+            }
+            prop_assert!(hurryup.next_wakeup().is_none_or(|at| at > now));
+        }
+    }
+
+    #[test]
+    fn with_longer_requests_spared_nothing_is_moved_for_a_shorter_one(
+        history in proptest::collection::vec((0_u64..20, 0_u32..6, any::<bool>()), 1..40),
+        rest_ns in 0_u64..20,
+    ) {
+        let options = Options { rest_ns, ..Options::default() };
+        let config = Config { looks: Looks::Events, threshold: Threshold::Given(10), options, ..Config::PAPER };
+        let mut hurryup = HurryUp::new(config);
+        let (mut now, mut out) = (1_000, Actions::default());
+        hurryup.observe(now, &Seen::Cores(Cores { big: mask(0b11), little: mask(0b11_1100) }), &mut out);
+        (0..6).for_each(|thread| hurryup.observe(now, &Seen::Joined { thread, allowed: mask(63) }, &mut out));
+        let mut works: BTreeMap<Thread, u64> = BTreeMap::new();
+        for (after, thread, begins) in history {
+            now += after;
+            let request = thread.into();
+            let seen = if begins { Seen::Began { thread, request, since: now } } else { Seen::Ended { request } };
+            if begins { works.insert(thread, now); } else { works.remove(&thread); }
+            out.clear();
+            hurryup.observe(now, &seen, &mut out);
+            let maps = out.iter().collect::<Vec<_>>();
+            for pair in maps.chunks(2) {
+                let [Action::Map { thread: comes, .. }, Action::Map { thread: leaves, .. }] = pair else {
+                    return Err(TestCaseError::fail("six threads on six cores change places"));
+                };
+                prop_assert!(works.get(leaves).is_none_or(|since| *since > works[comes]));
+            }
+        }
+    }
+}

@@ -1,0 +1,141 @@
+//! Vectors on what the paper leaves open.
+
+use sidelane_policy::Policy;
+use sidelane_policy::cpus::CpuMask;
+use sidelane_policy::hurryup::{Config, Cores, HurryUp, Looks, Lost, Mapping, Options, Seen, Thread, Threshold};
+
+use crate::paper::{juno, map, noted, pool, tell};
+
+const MS: u64 = 1_000_000;
+
+fn by_events(rest_ms: u64) -> Config {
+    let options = Options { rest_ns: rest_ms * MS, ..Options::default() };
+    Config { looks: Looks::Events, options, ..Config::PAPER }
+}
+
+fn all() -> CpuMask {
+    (0..6).collect()
+}
+
+fn joined(thread: Thread) -> Seen {
+    Seen::Joined { thread, allowed: all() }
+}
+
+/// Threads 0, 1, ... on cores 0, 1, ...
+fn threads(config: Config, count: u32) -> HurryUp {
+    let mut hurryup = HurryUp::new(config);
+    tell(&mut hurryup, 0, Seen::Cores(juno()));
+    (0..count).for_each(|thread| assert_eq!(tell(&mut hurryup, 0, joined(thread)), [map(thread, thread as usize)]));
+    hurryup
+}
+
+fn began(thread: Thread, at_ms: u64) -> Seen {
+    Seen::Began { thread, request: thread.into(), since: at_ms * MS }
+}
+
+#[test]
+fn an_empty_big_core_comes_before_one_whose_thread_is_between_requests() {
+    let mut hurryup = threads(by_events(0), 4);
+    tell(&mut hurryup, 1, Seen::Left { thread: 1 });
+    tell(&mut hurryup, 10, began(2, 10));
+    assert_eq!(hurryup.next_wakeup(), Some(60 * MS + 1));
+    tell(&mut hurryup, 61, Seen::Nothing);
+    assert_eq!((hurryup.core_of(2), hurryup.core_of(0)), (Some(1), Some(0)));
+}
+
+#[test]
+fn of_shorter_requests_on_big_cores_the_one_that_began_last_leaves() {
+    let mut hurryup = threads(by_events(0), 3);
+    tell(&mut hurryup, 10, began(2, 10));
+    tell(&mut hurryup, 20, began(1, 20));
+    tell(&mut hurryup, 30, began(0, 30));
+    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 0), map(0, 2)]);
+}
+
+#[test]
+fn a_request_that_moved_rests_and_then_goes_on() {
+    let mut hurryup = threads(by_events(40), 3);
+    tell(&mut hurryup, 10, began(2, 10));
+    tell(&mut hurryup, 20, began(0, 20));
+    tell(&mut hurryup, 21, began(1, 21));
+    // 1 began last; it goes to core 2 and is long there at 72.
+    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 1), map(1, 2)]);
+    assert_eq!(tell(&mut hurryup, 80, Seen::Ended { request: 2 }), [], "1 has just moved");
+    assert_eq!(hurryup.next_wakeup(), Some(101 * MS));
+    assert_eq!(tell(&mut hurryup, 101, Seen::Nothing), [map(1, 1), map(2, 2)]);
+}
+
+#[test]
+fn a_thread_is_not_sent_where_it_may_not_be_and_nobody_is_sent_away_for_it() {
+    let mut hurryup = threads(by_events(0), 2);
+    let little_only = Seen::Joined { thread: 9, allowed: [3].into_iter().collect() };
+    assert_eq!(tell(&mut hurryup, 0, little_only), [map(9, 3)]);
+    tell(&mut hurryup, 10, began(9, 10));
+    assert_eq!(tell(&mut hurryup, 100, Seen::Nothing), []);
+    // 8 may be on any core, but whoever is on the big ones may not come to its core.
+    let mut hurryup = HurryUp::new(by_events(0));
+    tell(&mut hurryup, 0, Seen::Cores(Cores { big: [0].into_iter().collect(), little: [2].into_iter().collect() }));
+    tell(&mut hurryup, 0, Seen::Joined { thread: 1, allowed: [0].into_iter().collect() });
+    assert_eq!(tell(&mut hurryup, 0, joined(8)), [map(8, 2)]);
+    tell(&mut hurryup, 10, began(8, 10));
+    assert_eq!(tell(&mut hurryup, 100, Seen::Nothing), []);
+}
+
+#[test]
+fn a_move_that_was_refused_is_not_tried_again() {
+    let mut hurryup = threads(by_events(0), 3);
+    tell(&mut hurryup, 10, began(2, 10));
+    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 0), map(0, 2)]);
+    assert_eq!(tell(&mut hurryup, 61, Seen::Refused { thread: 2, cpu: 0 }), [map(2, 1), map(1, 2)]);
+    assert_eq!(tell(&mut hurryup, 61, Seen::Refused { thread: 2, cpu: 1 }), []);
+    assert_eq!((hurryup.core_of(2), hurryup.next_wakeup()), (Some(2), None));
+}
+
+#[test]
+fn when_a_big_core_goes_offline_its_threads_get_another_core() {
+    let mut hurryup = threads(by_events(0), 6);
+    let cores = Cores { big: [1].into_iter().collect(), ..juno() };
+    assert_eq!(tell(&mut hurryup, 10, Seen::Cores(cores)), [map(0, 1)]);
+    assert_eq!(tell(&mut hurryup, 20, Seen::Cores(juno())), []);
+}
+
+#[test]
+fn baselines_never_move_anybody() {
+    for (mapping, cores) in [(Mapping::Static, 0..6), (Mapping::AllBig, 0..2), (Mapping::AllLittle, 2..6)] {
+        let mut hurryup = HurryUp::new(Config { mapping, ..by_events(0) });
+        tell(&mut hurryup, 0, Seen::Cores(juno()));
+        for thread in 0..6 {
+            tell(&mut hurryup, 0, joined(thread));
+            tell(&mut hurryup, 1, began(thread, 1));
+            assert!(hurryup.core_of(thread).is_some_and(|cpu| cores.contains(&cpu)), "{mapping:?}");
+        }
+        assert_eq!((tell(&mut hurryup, 500, Seen::Nothing), hurryup.next_wakeup()), (vec![], None));
+    }
+}
+
+#[test]
+fn a_clock_that_was_set_back_costs_a_request_its_age_and_nothing_else() {
+    let mut hurryup = pool(by_events(0));
+    // The line says that it began an hour from now.
+    tell(&mut hurryup, 28_000, noted((78, 1, 28_000 + 3_600_000)));
+    assert_eq!(hurryup.next_wakeup(), Some(28_050 * MS + 1));
+    assert_eq!(tell(&mut hurryup, 28_051, Seen::Nothing), [map(78, 0), map(75, 2)]);
+    tell(&mut hurryup, 28_060, noted((78, 1, 0)));
+    assert_eq!((hurryup.under_way(), hurryup.lost()), (0, Lost::default()));
+}
+
+#[test]
+fn a_learnt_threshold_falls_when_big_cores_have_time_for_long_requests() {
+    let mut config = by_events(0);
+    config.threshold = Threshold::Learnt(Default::default());
+    let mut hurryup = threads(config, 6);
+    assert_eq!(hurryup.threshold_ns(), 50 * MS);
+    for at in 0..2_000_u64 {
+        // One in five takes 40 ms, the others 1 ms, one after the other on any core.
+        let (thread, work_ms) = ((at % 6) as Thread, if at % 5 == 0 { 40 } else { 1 });
+        let request = 1_000 + at;
+        tell(&mut hurryup, 200 * at, Seen::Began { thread, request, since: 200 * at * MS });
+        tell(&mut hurryup, 200 * at + work_ms, Seen::Ended { request });
+    }
+    assert!(hurryup.threshold_ns() < 10 * MS, "{}", hurryup.threshold_ns());
+}

@@ -1,0 +1,113 @@
+//! Hurry-up's Fig. 9: tail latency and energy by threshold and load, and the threshold that is learnt.
+
+use sidelane_report::Unit;
+
+use super::evidence::{Evidence, Number, most_of, p90_ms, watts};
+use crate::bench::papers::evidence::{least, most};
+use crate::bench::papers::statement::Wanted::{AtLeast, AtMost};
+use crate::bench::papers::statement::{READ, Statement};
+
+/// The loads of which the text says that a higher threshold makes requests later and takes less energy.
+const LOADS: [f64; 4] = [10.0, 15.0, 20.0, 30.0];
+/// What a move costs on the paper's machine.
+const MOVE_US: Option<f64> = Some(50.0);
+/// How much worse than the best threshold of a sweep the learnt one may be.
+const LEARNT: f64 = 0.05;
+
+pub(super) const STATEMENTS: [Statement<Evidence>; 4] = [
+    Statement {
+        source: "Hurry-up §IV-B, Fig. 9",
+        says: "at 10 to 30 requests/s a higher threshold entails a higher latency (p90 ÷ that at the next lower one, least)",
+        wanted: AtLeast(1.0),
+        unit: Unit::Ratio,
+        measured: |seen| least(steps(seen, p90_ms)?),
+    },
+    Statement {
+        source: "Hurry-up §IV-B, Fig. 9",
+        says: "and a lower energy (÷ that at the next lower one, most)",
+        wanted: AtMost(1.0),
+        unit: Unit::Ratio,
+        measured: |seen| most(steps(seen, watts)?),
+    },
+    Statement {
+        source: "Hurry-up §IV-B, Fig. 9",
+        says: "at 40 requests/s the tail increases due to queuing, whatever the threshold (÷ at 30, least)",
+        wanted: AtLeast(1.0 + READ),
+        unit: Unit::Ratio,
+        measured: |seen| least(queuing(seen)?),
+    },
+    Statement {
+        source: "Hurry-up §IV-B, Fig. 9",
+        says: "ours: the learnt threshold is as good as the best of a sweep (p90 ÷ its p90, most of all loads and costs)",
+        wanted: AtMost(1.0 + LEARNT),
+        unit: Unit::Ratio,
+        measured: |seen| most_of(seen.moves_us().into_iter().map(|move_us| most(over_best(seen, move_us)?))),
+    },
+];
+
+/// At each load, a number at each threshold divided by that at the next lower one.
+fn steps(seen: &Evidence, number: Number) -> Option<Vec<f64>> {
+    let lines: Vec<_> = seen.settings("printed").iter().map(|name| seen.line(name, MOVE_US, number)).collect();
+    let at = |line: &[(f64, f64)], load: f64| line.iter().find(|(at, _)| *at == load).map(|(_, number)| *number);
+    let pairs = lines.windows(2).flat_map(|pair| LOADS.map(|load| Some(at(&pair[1], load)? / at(&pair[0], load)?)));
+    pairs.collect::<Option<Vec<f64>>>().filter(|steps| !steps.is_empty())
+}
+
+/// At each threshold, p90 at 40 requests/s divided by that at 30.
+fn queuing(seen: &Evidence) -> Option<Vec<f64>> {
+    let ratio = |name: &&str| {
+        let line = seen.line(name, MOVE_US, p90_ms);
+        let at = |load: f64| line.iter().find(|(at, _)| *at == load).map(|(_, p90)| *p90);
+        Some(at(40.0)? / at(30.0)?)
+    };
+    seen.settings("printed").iter().map(ratio).collect()
+}
+
+/// At each load, p90 with the learnt threshold divided by the lowest with a given one.
+fn over_best(seen: &Evidence, move_us: Option<f64>) -> Option<Vec<f64>> {
+    let given: Vec<_> = seen.settings("given").iter().map(|name| seen.line(name, move_us, p90_ms)).collect();
+    let best = |load: f64| least(given.iter().flatten().filter(|(at, _)| *at == load).map(|(_, p90)| *p90));
+    let learnt = seen.line("learnt", move_us, p90_ms);
+    learnt.into_iter().map(|(load, p90)| Some(p90 / best(load)?)).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_sim::Outcome;
+    use sidelane_sim::machine::figures::MachineFigures;
+
+    use super::super::evidence::tests::run;
+    use super::*;
+    use crate::bench::papers::statement::failing;
+
+    /// p90 grows from threshold to threshold by `step`, power falls by `less`, and p90 is so many times as high at 40.
+    fn runs(step: f64, less: f64, queuing: f64, learnt: f64) -> Vec<Outcome<MachineFigures>> {
+        let mut outcomes = Vec::new();
+        for (load, move_us) in
+            [5.0, 10.0, 15.0, 20.0, 30.0, 40.0].into_iter().flat_map(|load| [(load, 50.0), (load, 5e3)])
+        {
+            let at = (load, Some(move_us));
+            let base = if load == 40.0 { 200.0 * queuing } else { 200.0 };
+            for (place, name) in ["25 ms", "50 ms", "100 ms"].into_iter().enumerate() {
+                let p90 = base * step.powi(place as i32);
+                outcomes.push(run(&format!("printed {name}"), at, p90, 2.0 * less.powi(place as i32)));
+                outcomes.push(run(&format!("given {name}"), at, p90, 2.0));
+            }
+            outcomes.push(run("learnt", at, learnt * base, 2.0));
+        }
+        outcomes
+    }
+
+    #[test]
+    fn what_the_paper_saw_passes_and_anything_less_fails() {
+        let all = STATEMENTS.map(|statement| statement.says);
+        let says = |step, less, queuing, learnt| {
+            failing(&STATEMENTS, &Evidence { outcomes: runs(step, less, queuing, learnt) })
+        };
+        assert_eq!(says(1.1, 0.9, 2.0, 1.04), [""; 0]);
+        assert_eq!(says(0.99, 0.9, 2.0, 0.99), [all[0]]);
+        assert_eq!(says(1.1, 1.01, 2.0, 1.0), [all[1]]);
+        assert_eq!(says(1.1, 0.9, 1.0, 1.0), [all[2]]);
+        assert_eq!(says(1.1, 0.9, 2.0, 1.06), [all[3]]);
+    }
+}

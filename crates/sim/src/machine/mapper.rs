@@ -1,0 +1,86 @@
+//! Threads that are bound to cores, and go where Hurry-up sends them.
+//!
+//! What happens is told at the same moment, after it has happened: the agent of a real machine is some microseconds
+//! later, which is little beside requests of milliseconds. A thread in the middle of a request pays for each move
+//! (`migration_us`). Threads on one core run one after the other.
+
+use sidelane_policy::hurryup::{Request, Seen};
+
+use super::Engine;
+use super::sources::{Source, when};
+use super::state::cpu::Thread;
+use crate::time::{Nanos, Work};
+
+impl Engine {
+    /// The time on a little core after which a request is long, where long ones move.
+    pub fn move_threshold_ns(&self) -> Option<Nanos> {
+        self.bound.as_ref()?.threshold_ns()
+    }
+
+    /// Each thread gets its first core.
+    pub(super) fn bind_all(&mut self) {
+        if let Some(bound) = &mut self.bound {
+            bound.look(self.now);
+        }
+    }
+
+    /// A thread takes a request.
+    pub(super) fn tell_begin(&mut self, thread: Thread) {
+        if let Some(bound) = &mut self.bound {
+            bound.begin(thread, self.now);
+            self.set(Source::Mapper, self.now);
+        }
+    }
+
+    /// A thread has done the work of its request.
+    pub(super) fn tell_end(&mut self, thread: Thread) {
+        if let Some(bound) = &mut self.bound {
+            bound.tell(Seen::Ended { request: thread.visit as Request });
+            self.set(Source::Mapper, self.now);
+        }
+    }
+
+    /// It is told, or looks, and threads go where they are sent.
+    pub(super) fn mapper_due(&mut self) {
+        let Some(bound) = &mut self.bound else { return };
+        let moved = bound.look(self.now);
+        let next = when(bound.next_look());
+        self.books.thread_moves += moved as u64;
+        if moved > 0 {
+            self.leave_wrong_cores();
+            self.house_all();
+        }
+        self.set(Source::Mapper, next);
+    }
+
+    /// Threads with requests leave CPUs that they are no longer bound to.
+    fn leave_wrong_cores(&mut self) {
+        for cpu in 0..self.cpus.len() {
+            let stays = |thread: &Thread| self.may_run(thread, cpu);
+            let Some(thread) = self.cpus[cpu].thread.filter(|thread| !stays(thread)) else { continue };
+            self.settle_around(cpu);
+            let left = &mut self.visits.of(thread.visit).left;
+            *left = left.plus(Work::of_ns(self.model.machine.migration_ns));
+            self.cpus[cpu].thread = None;
+            self.homeless.push_front(thread);
+            self.refill(cpu);
+        }
+    }
+
+    /// Each CPU without a thread takes the first that waits for it.
+    fn house_all(&mut self) {
+        for cpu in 0..self.cpus.len() {
+            if self.cpus[cpu].thread.is_none() {
+                self.settle_around(cpu);
+                self.house(cpu);
+                self.refill(cpu);
+            }
+        }
+    }
+
+    fn refill(&mut self, cpu: usize) {
+        self.resume_around(cpu);
+        self.expect_tick(cpu);
+        self.service_changed(cpu);
+    }
+}

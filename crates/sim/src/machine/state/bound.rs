@@ -1,0 +1,86 @@
+//! Threads that are bound to cores: Hurry-up, and what it is still to be told.
+
+use sidelane_policy::Policy;
+use sidelane_policy::cpus::CpuMask;
+use sidelane_policy::hurryup::{Actions, Config, Cores, HurryUp, Mapping, Request, Seen, Thread as Number};
+
+use super::cpu::Thread;
+use crate::machine::model::{Model, WORKERS_MAX};
+use crate::time::Nanos;
+
+/// Who binds threads.
+pub struct Bound {
+    config: Config,
+    policy: HurryUp,
+    actions: Box<Actions>,
+    /// What has happened since it looked.
+    told: Vec<Seen>,
+}
+
+impl Bound {
+    /// Where the setting binds threads.
+    pub fn new(model: &Model) -> Option<Box<Self>> {
+        let config = model.setting.mapping?;
+        let policy = HurryUp::new(config);
+        let mut bound = Box::new(Self { config, policy, actions: Box::default(), told: Vec::new() });
+        bound.tell(Seen::Cores(cores(model)));
+        for (service, described) in model.services.iter().enumerate() {
+            for worker in 0..described.workers {
+                let thread = number(&Thread { service, worker, visit: 0 });
+                bound.tell(Seen::Joined { thread, allowed: described.cpus });
+            }
+        }
+        Some(bound)
+    }
+
+    /// Something happened.
+    pub fn tell(&mut self, seen: Seen) {
+        self.told.push(seen);
+    }
+
+    /// A thread takes a request.
+    pub fn begin(&mut self, thread: Thread, now: Nanos) {
+        self.tell(Seen::Began { thread: number(&thread), request: thread.visit as Request, since: now });
+    }
+
+    /// Tells the policy what has happened, or that time has passed. Returns how many threads it sends elsewhere.
+    pub fn look(&mut self, now: Nanos) -> usize {
+        if self.told.is_empty() {
+            self.told.push(Seen::Nothing);
+        }
+        self.actions.clear();
+        let mut count = 0;
+        for seen in self.told.drain(..) {
+            self.policy.observe(now, &seen, &mut self.actions);
+            count += self.actions.iter().count();
+            self.actions.clear();
+        }
+        count
+    }
+
+    /// When it wants to look again.
+    pub fn next_look(&self) -> Option<Nanos> {
+        self.policy.next_wakeup()
+    }
+
+    /// The core of a thread.
+    pub fn core_of(&self, thread: &Thread) -> Option<usize> {
+        self.policy.core_of(number(thread))
+    }
+
+    /// The time on a little core after which a request is long, where long ones move.
+    pub fn threshold_ns(&self) -> Option<Nanos> {
+        (self.config.mapping == Mapping::HurryUp).then(|| self.policy.threshold_ns())
+    }
+}
+
+fn number(thread: &Thread) -> Number {
+    (thread.service * WORKERS_MAX + thread.worker) as Number
+}
+
+/// Each core has one CPU, with its number.
+fn cores(model: &Model) -> Cores {
+    let big: CpuMask = model.machine.big_cores().collect();
+    let all: CpuMask = (0..model.machine.cores()).collect();
+    Cores { big, little: all.without(&big) }
+}

@@ -1,0 +1,104 @@
+//! Threads that are bound to big and little cores: vectors worked by hand, and what never happens.
+
+use sidelane_sim::machine::figures::MachineFigures;
+use sidelane_sim::machine::sweep::run_machine;
+use sidelane_sim::{Choices, Scenario};
+
+/// A machine with a big core of 2 W and a little one of half its speed and 0.5 W, beside 1 W.
+const MACHINE: &str = "
+[machine]
+cores_per_package = 2
+lanes_per_core = 1
+core_speed = [1, 0.5]
+migration_us = 1000
+[machine.power]
+package_w = 1
+core_busy_w = [2, 0.5]
+";
+
+/// A request of 100 ms every second.
+const SEARCH: &str = "
+[[service]]
+name = \"search\"
+workers = 2
+limit_ms = 500
+demand = { kind = \"constant\", mean_ms = 100 }
+arrivals = { kind = \"trace\", file = \"gaps\" }
+";
+
+fn parsed(text: &str) -> Result<Scenario, String> {
+    let gaps = |_: &str| Ok("1000000\n1000000\n".to_owned());
+    Scenario::parse("test", text, Choices::default(), &gaps).map_err(|error| error.to_string())
+}
+
+fn run(rest: &str) -> MachineFigures {
+    let text = format!("run_s = 100\n{MACHINE}{SEARCH}{rest}");
+    let Scenario::Machine(experiment) = parsed(&text).expect("it is right") else { panic!("a whole machine") };
+    run_machine(&experiment.points[0].runs[0], &[])
+}
+
+fn ms(ns: u64) -> u64 {
+    ns / 1_000_000
+}
+
+#[test]
+fn a_core_takes_as_long_as_its_speed_says_and_consumes_its_own_power() {
+    let big = run("[[setting]]\npolicy = \"all-big\"");
+    assert_eq!((ms(big.services[0].whole.max_ns), big.on_big), (100, Some(1.0)));
+    // A tenth of the time at 2 W.
+    assert!((big.energy_j - 120.0).abs() < 1.0, "{}", big.energy_j);
+    let little = run("[[setting]]\npolicy = \"all-little\"");
+    assert_eq!((ms(little.services[0].whole.p50_ns), little.on_big), (200, Some(0.0)));
+    assert!((little.energy_j - 110.0).abs() < 1.0, "{}", little.energy_j);
+}
+
+#[test]
+fn a_request_on_a_little_core_moves_at_its_threshold_and_pays_for_it() {
+    let moved = run("[[setting]]\npolicy = \"hurry-up\"\nthreshold_ms = 40");
+    // On the little core for 40 ms it does 20 ms of its work; 80 are left, and a millisecond for the move.
+    assert_eq!(ms(moved.services[0].whole.max_ns), 121);
+    assert_eq!(moved.threshold_ns, Some(40_000_000));
+    // Threads change places, so it is always the next one's turn to begin on the little core.
+    let moves = moved.thread_moves.expect("threads are bound");
+    assert!(moves > 0 && moves.is_multiple_of(2), "{moves}");
+    let fixed = run("[[setting]]\npolicy = \"static\"");
+    assert_eq!((ms(fixed.services[0].whole.p90_ns), fixed.thread_moves, fixed.threshold_ns), (200, Some(0), None));
+}
+
+#[test]
+fn by_the_papers_loop_it_moves_at_the_first_look_after_that() {
+    let moved = run("[[setting]]\npolicy = \"hurry-up\"\nas_printed = true\nthreshold_ms = 40\nsampling_ms = 25");
+    // Looks are 25 ms apart, from the begin of the request on: it moves after 50 ms, with 75 left.
+    assert_eq!(ms(moved.services[0].whole.max_ns), 126);
+}
+
+#[test]
+fn nothing_is_lost_or_made_up_under_any_mapping_and_load() {
+    for mapping in ["hurry-up", "static", "all-big", "all-little"] {
+        for queue in ["shared", "per-worker"] {
+            let text = format!(
+                "run_s = 500\n{MACHINE}[[service]]\nname = \"a\"\nworkers = 5\nqueue = \"{queue}\"\nlimit_ms = 1\n\
+                 demand = {{ kind = \"exponential\", mean_ms = 20 }}\n\
+                 arrivals = {{ kind = \"poisson\", rate_per_s = 20 }}\n[[setting]]\npolicy = \"{mapping}\""
+            );
+            let Scenario::Machine(experiment) = parsed(&text).expect("it is right") else { panic!("a whole machine") };
+            let mut engine = sidelane_sim::machine::Engine::new(experiment.points[0].runs[0].clone());
+            engine.run();
+            let books = &engine.books().services[0];
+            assert_eq!(books.arrived, books.whole.all.len() + engine.under_way() as u64, "{mapping} {queue}");
+            assert!(engine.under_way() < 50, "{mapping} {queue}: {}", engine.under_way());
+        }
+    }
+}
+
+#[test]
+fn it_needs_cores_of_two_speeds_and_says_so() {
+    let text = format!("run_s = 1\n[machine]\nlanes_per_core = 1\n{SEARCH}[[setting]]\npolicy = \"hurry-up\"");
+    let error = parsed(&text).expect_err("all cores are equal");
+    assert!(error.contains("cores of two speeds"), "{error}");
+    let cores = "run_s = 1\n[machine.power]\ncore_busy_w = [1, 2]\n[service]\nname = \"a\"\n\
+                 demand = { kind = \"constant\", mean_ms = 1 }\narrivals = { kind = \"poisson\", rate_per_s = 1 }\n\
+                 [[setting]]\npolicy = \"alone\"";
+    let error = parsed(cores).expect_err("cores that share have one power");
+    assert!(error.contains("one number"), "{error}");
+}
