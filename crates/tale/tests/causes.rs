@@ -142,6 +142,28 @@ fn faults_whose_ends_are_not_seen_last_until_the_next_record_if_that_is_soon() {
 }
 
 #[test]
+fn a_fault_whose_end_is_seen_takes_as_long_as_it_takes_and_others_are_as_before() {
+    let mut trace = request_is_taken_up();
+    trace.event(200, Kind::PageFault, 1, 1).event(9_000, Kind::PageFault, 1, 2);
+    // Pages that are counted twice, a fault that changes no number of pages, and much work after it.
+    trace.event(9_001, Kind::PageFault, 1, 2).event(9_100, Kind::PageFault, 1, 1);
+    trace.event(9_500, Kind::PageFault, 1, 1).event(9_503, Kind::PageFault, 1, 1).event(9_700, Kind::PageFault, 1, 2);
+    answered(&mut trace, 9_900, 1);
+    let faults = [(200, 9_000, PageFault), (9_000, 9_500, OnCpu), (9_500, 9_700, PageFault), (9_700, 9_900, OnCpu)];
+    assert_eq!(then(&trace)[1..5], faults);
+}
+
+#[test]
+fn a_fault_that_is_preempted_goes_on_afterwards() {
+    let mut trace = request_is_taken_up();
+    trace.event(200, Kind::PageFault, 1, 1).switched(250, 1, 901, leave::PREEMPTED);
+    trace.switched(300, 901, 1, leave::PREEMPTED).event(400, Kind::PageFault, 1, 2);
+    answered(&mut trace, 500, 1);
+    let parts = [(200, 250, PageFault), (250, 300, RunQueue), (300, 400, PageFault), (400, 500, OnCpu)];
+    assert_eq!(then(&trace)[1..5], parts);
+}
+
+#[test]
 fn the_runtime_paused() {
     for (kind, cause) in [(pause::YOUNG_COLLECTION, Collection), (pause::CLASS_LOADING, Safepoint)] {
         let mut trace = request_is_taken_up();
