@@ -14,7 +14,7 @@ pub mod flight;
 mod kept;
 pub mod log;
 pub mod options;
-mod pauses;
+pub mod pauses;
 mod perfetto;
 mod recent;
 pub mod replay;
