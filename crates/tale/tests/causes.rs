@@ -3,8 +3,9 @@
 mod common;
 
 use common::*;
+use sidelane_tale::builder::Settings;
 use sidelane_tale::cause::Cause::{self, *};
-use sidelane_tale::record::{Kind, leave, pause};
+use sidelane_tale::record::{Kind, Record, leave, pause};
 use sidelane_tale::timeline::Span;
 
 /// What every such request begins with.
@@ -320,6 +321,27 @@ fn a_busy_worker_takes_it_up_when_it_is_free_and_that_is_told_in_hindsight() {
     trace.transmitted(500, 7, 10).on_cpu(1).sent(500, 2, 7, 10, 1).on_cpu(1).finished(500, 2, 7, 1, 300).on_cpu(1);
     assert_eq!(then(&trace), [(120, 300, ServiceQueue), (300, 500, OnCpu)]);
     assert_eq!(span(&trace, ServiceQueue).behind, 5);
+}
+
+#[test]
+fn a_start_in_hindsight_has_a_late_number_and_nothing_is_missing_before_it() {
+    let mut trace = request_is_taken_up();
+    trace.records.retain(|record| record.kind != Kind::RequestStarted);
+    trace.comes(1, 2).on_cpu(1).sleeps(130, 1).started(300, 2, 7, 1, 100).on_cpu(1);
+    for us in [2_000, 4_000, 6_000] {
+        trace.enters(us, 2, 202, 0xbeef).on_cpu(1);
+    }
+    trace
+        .transmitted(8_000, 7, 10)
+        .on_cpu(1)
+        .sent(8_000, 2, 7, 10, 1)
+        .on_cpu(1)
+        .finished(8_000, 2, 7, 1, 300)
+        .on_cpu(1);
+    let is_start = |record: &Record| record.kind == Kind::RequestStarted;
+    let records = trace.numbered_as_written(|record| if is_start(record) { at(8_000) } else { record.at_ns });
+    let timelines = build(Settings::default(), records);
+    assert_eq!(timelines.iter().map(|timeline| timeline.incomplete).collect::<Vec<_>>(), [None]);
 }
 
 #[test]
