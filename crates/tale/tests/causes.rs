@@ -172,10 +172,20 @@ fn the_runtime_paused() {
         trace.enters(205, 1, 202, 0xbeef).sleeps(210, 1);
         trace.woken(400, 6, 1).event(395, Kind::PauseEnded, 5, kind).comes(410, 1).returns(411, 1);
         answered(&mut trace, 500, 1);
-        let expected =
-            [(120, 210, OnCpu), (210, 395, cause), (395, 400, Lock), (400, 410, RunQueue), (410, 500, OnCpu)];
-        assert_eq!(then(&trace), expected);
+        let held = [(200, 210, cause), (210, 395, cause), (395, 400, Lock), (400, 410, RunQueue)];
+        assert_eq!(then(&trace), [&[(120, 200, OnCpu)], &held[..], &[(410, 500, OnCpu)]].concat());
     }
+}
+
+#[test]
+fn a_thread_that_was_told_to_collect_garbage_works_for_the_pause() {
+    let mut trace = request_is_taken_up();
+    trace.woken(190, 1, 2).enters(192, 1, 202, 0xbeef).sleeps(195, 1).comes(196, 2);
+    trace.event(200, Kind::PauseBegan, 5, pause::FULL_COLLECTION).event(395, Kind::PauseEnded, 5, 0);
+    trace.woken(397, 2, 1).sleeps(398, 2).comes(400, 1).returns(401, 1);
+    answered(&mut trace, 500, 1);
+    let of_pause: u64 = then(&trace).iter().filter(|part| part.2 == Collection).map(|part| part.1 - part.0).sum();
+    assert_eq!(of_pause, 195);
 }
 
 #[test]
