@@ -18,8 +18,6 @@ pub enum Protocol {
 /// Everything that a proxy is told.
 #[derive(Clone, Debug)]
 pub struct Config {
-    /// Where clients come.
-    pub listen: SocketAddr,
     /// The server that is active at first.
     pub active: SocketAddr,
     /// The other one.
@@ -40,7 +38,7 @@ pub struct Config {
 pub const METHODS: [&str; 3] = ["GET", "HEAD", "OPTIONS"];
 
 /// What clients and servers may take.
-#[derive(Clone, Copy, Debug)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Limits {
     /// Bytes of a head.
     pub head_bytes: usize,

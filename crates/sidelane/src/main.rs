@@ -2,6 +2,7 @@
 
 use std::path::{Path, PathBuf};
 use std::process::ExitCode;
+use std::sync::Arc;
 use std::time::Duration;
 
 use anyhow::{Result, ensure};
@@ -35,12 +36,14 @@ use sidelane::observe::session::{self, ObserveOptions};
 use sidelane::proxy;
 use sidelane::request::watch::{self, WatchOptions};
 use sidelane::sim::{self, SimOptions};
+use sidelane::tale;
 use sidelane::tale::bound::Bound;
+use sidelane::tale::flight::{self, Event, FlightOptions};
 use sidelane::tale::log::is_trace;
 use sidelane::tale::options::TraceOptions;
 use sidelane::tale::terminal::text;
 use sidelane::tale::told::Told;
-use sidelane::tale::{self, flight};
+use sidelane::tale::until::Until;
 use sidelane::undo::guardian;
 use sidelane_host::service::Target;
 use sidelane_report::{Column, ResultFile, html, table, terminal, write_whole};
@@ -254,17 +257,32 @@ fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> R
 fn trace(args: TraceArgs) -> Result<u8> {
     check_outputs(&args.outputs)?;
     args.log.as_deref().map_or(Ok(()), check_writable)?;
-    let options = TraceOptions {
-        target: args.service,
-        bound: args.slo.unwrap_or(Bound::P99),
-        length: args.length.unwrap_or(TRACE_LENGTH),
-        light: args.light,
-        log: args.log,
-    };
-    match args.record {
-        Some(dir) => flight::run(&options, dir, args.length).map(|()| 0),
-        None => tell_trace(&tale::trace::run(&options)?, args.outputs),
+    let bound = args.slo.unwrap_or(Bound::P99);
+    if let Some(dir) = args.record {
+        return record(
+            &FlightOptions {
+                service: args.service.to_string(),
+                target: args.service,
+                bound,
+                light: args.light,
+                dir,
+                keep: flight::KEEP,
+                recordings: flight::RECORDINGS,
+            },
+            args.length,
+        );
     }
+    let length = args.length.unwrap_or(TRACE_LENGTH);
+    let options = TraceOptions { target: args.service, bound, length, light: args.light, log: args.log };
+    tell_trace(&tale::trace::run(&options)?, args.outputs)
+}
+
+fn record(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
+    let tell = |event: Event| match event {
+        Event::Began(_) => eprintln!("sidelane: {event}; Ctrl-C ends it"),
+        _ => eprintln!("sidelane: {event}"),
+    };
+    flight::run(options, length, Until::signal()?, Arc::new(tell)).map(|()| 0)
 }
 
 /// What was traced, for people and for programs.

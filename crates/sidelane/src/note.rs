@@ -180,6 +180,12 @@ notes! {
         NoLaneBeside { service: String = "redis".to_owned(), cpus: String = "0-3".to_owned() } =>
             "no lane is kept beside {service}: it may run on CPUs {cpus}, with no sibling to spare",
             "confine it to one CPU of each core before the agent finds it, or write may_be_placed = true";
+        HazardsUnwatched { server: String = "10.0.0.7:9001".to_owned() } =>
+            "hazards of {server} are not watched: it is not on this machine",
+            "run the proxy where its servers are, or ask for no hazards (hazard none)";
+        NotRecorded { service: String = "redis".to_owned(), why: String = "the kernel is too old".to_owned() } =>
+            "the flight recorder of {service} has ended: {why}",
+            "see what sidelane trace says of this service, and have the agent read its file again";
         ReadAtTheStart =>
             "[metric], [lanes], [metrics] and [audit] were changed, and are read at the start alone",
             "restart the agent for them";

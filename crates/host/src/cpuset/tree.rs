@@ -164,8 +164,16 @@ impl Group {
         self.dir.join("cgroup.controllers").exists()
     }
 
-    fn unless_gone(&self, error: io::Error) -> io::Result<()> {
-        if self.dir.exists() { Err(error) } else { Ok(()) }
+    /// Gives it the list that it was found with. The kernel takes no empty list from a group of version 2 with
+    /// processes below it: such a group keeps a list of all the CPUs that it had.
+    fn give_list(&self, list: &str) -> io::Result<()> {
+        write(&self.dir, list).or_else(|error| match error.kind() {
+            io::ErrorKind::StorageFull if list.is_empty() => Ok(()),
+            kind if self.dir.exists() => {
+                Err(io::Error::new(kind, format!("cannot give {} its CPUs `{list}` back: {error}", self.dir.display())))
+            }
+            _ => Ok(()),
+        })
     }
 }
 
@@ -220,7 +228,7 @@ pub fn give_back(found: &Found, online: &CpuSet) -> io::Result<()> {
     let lists =
         now.groups.iter().filter(|group| group.is_v2()).filter_map(|group| Some((group, found.lists.get(&group.dir)?)));
     let differ = lists.filter(|(group, list)| group.list != **list);
-    let written = differ.map(|(group, list)| write(&group.dir, list).or_else(|error| group.unless_gone(error)));
+    let written = differ.map(|(group, list)| group.give_list(list));
     written.fold(outcome, io::Result::and)
 }
 

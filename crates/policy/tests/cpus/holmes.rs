@@ -71,6 +71,56 @@ fn a_launched_container_has_siblings_only_when_the_others_have_containers_and_vp
     assert_eq!(scene.look(&mut holmes, MS), [confine(1, &[1])], "it shares a CPU with the other one");
 }
 
+/// A service that its owner keeps on CPU 1, and container 0 on all CPUs that are beside no service.
+fn with_a_service_elsewhere() -> (Holmes, Scene) {
+    let (mut holmes, mut scene) = (holmes(), Scene::of(8));
+    scene.service(0, &[1]);
+    scene.seen.services[0].as_mut().unwrap().may_be_placed = false;
+    scene.container(0, 4);
+    assert_eq!(scene.look(&mut holmes, 0), [confine(0, &[2, 3, 6, 7])]);
+    (holmes, scene)
+}
+
+/// Siblings of a service come before the CPU that it runs on itself, which it leaves only S after it last ran there.
+#[test]
+fn a_container_has_the_cpu_of_a_service_last_until_the_service_was_away_for_s() {
+    for (away_ms, cpus) in [(0, [4, 5]), (100, [4, 5]), (101, [1, 5])] {
+        let (mut holmes, mut scene) = with_a_service_elsewhere();
+        scene.look(&mut holmes, MS);
+        scene.seen.services[0].as_mut().unwrap().ran_on = mask(&[]);
+        scene.container(1, 2);
+        assert_eq!(scene.look(&mut holmes, away_ms * MS), [confine(1, &cpus)], "{away_ms} ms");
+    }
+}
+
+/// §4.3: what batch does to a service is seen before more of it comes.
+#[test]
+fn a_container_that_runs_gets_one_cpu_of_a_services_core_a_look() {
+    let (mut holmes, mut scene) = with_a_service_elsewhere();
+    scene.container(0, 7);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[2, 3, 4, 5, 6, 7])]);
+    assert_eq!(scene.look(&mut holmes, MS), [confine(0, &[1, 2, 3, 4, 5, 6, 7])]);
+}
+
+/// Four CPUs are batch's whatever it does to services; which ones changes only where it must.
+#[test]
+fn a_cpu_that_is_kept_for_the_floor_stays_the_same() {
+    let mut holmes = Holmes::new(HolmesConfig { floor: 4, ..config() }, four_cores());
+    let mut scene = Scene::of(8);
+    for (service, cpu) in [1, 2, 3].into_iter().enumerate() {
+        scene.service(service, &[cpu]);
+        scene.seen.services[service].as_mut().unwrap().may_be_placed = false;
+    }
+    scene.interference(2, 50.0);
+    scene.interference(3, 50.0);
+    scene.look(&mut holmes, 0);
+    assert_eq!(holmes.batch(), mask(&[1, 2, 4, 5]), "2 is kept");
+    scene.interference(3, 0.0);
+    scene.interference(1, 50.0);
+    scene.look(&mut holmes, 100 * MS);
+    assert_eq!(holmes.batch(), mask(&[2, 3, 4, 7]), "and 1 is not, though it comes first");
+}
+
 // Algorithm 2.
 
 /// Lines 1 to 8: VPI reaches E.

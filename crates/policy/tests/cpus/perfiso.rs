@@ -88,3 +88,14 @@ fn cpus_that_go_offline_are_not_counted() {
     assert_eq!(scene.look(&mut perfiso, 0), [confine(0, &[1, 2, 3, 4, 5, 6])]);
     assert_eq!(perfiso.why(), Reason::CpusChanged);
 }
+
+#[test]
+fn a_window_begins_anew_when_cpus_change() {
+    let (mut perfiso, mut scene) = started();
+    busy(&mut scene, &perfiso, 2.0);
+    assert_eq!(scene.look(&mut perfiso, MS / 2), []);
+    scene.seen.cpus[7].online = false;
+    assert_eq!(scene.look(&mut perfiso, 0), [confine(0, &[1, 2, 3, 4, 5, 6])]);
+    assert_eq!(scene.look(&mut perfiso, MS / 2), [], "half a window of these CPUs");
+    assert_ne!(scene.look(&mut perfiso, MS / 2), []);
+}

@@ -3,20 +3,21 @@
 use std::io;
 use std::net::SocketAddr;
 use std::rc::Rc;
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::time::Duration;
 
 use rustix::process::{Resource, getrlimit};
-use tokio::net::{TcpListener, TcpSocket, TcpStream};
+use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
 use super::patience::Patience;
 use super::shared::Shared;
 use super::{http, resp};
-use crate::config::{Limits, Protocol};
+use crate::config::Protocol;
 use crate::http::write_error;
 
-const BACKLOG: u32 = 4096;
+const BACKLOG: i32 = 4096;
 /// A client may need so many open files: its own connection and one to each server.
 const FILES_OF_CLIENT: u64 = 3;
 /// Open files that are for all else.
@@ -26,27 +27,53 @@ const TOLD_MAX: usize = 16;
 /// How long is waited when the system has no open files left.
 const WITHOUT_FILES: Duration = Duration::from_millis(10);
 
-pub(super) fn open(at: SocketAddr) -> io::Result<TcpListener> {
-    let socket = if at.is_ipv4() { TcpSocket::new_v4() } else { TcpSocket::new_v6() }?;
-    socket.set_reuseaddr(true)?;
-    socket.bind(at)?;
-    socket.listen(BACKLOG)
+pub(super) fn open(at: SocketAddr) -> io::Result<std::net::TcpListener> {
+    let listener = std::net::TcpListener::bind(at)?;
+    // It listens already, with a shorter queue of clients.
+    rustix::net::listen(&listener, BACKLOG)?;
+    listener.set_nonblocking(true)?;
+    Ok(listener)
 }
 
-/// How many clients there may be at once.
-fn clients_max(limits: &Limits) -> usize {
+/// Clients of all proxies of this process: they have its open files together.
+static CLIENTS: AtomicUsize = AtomicUsize::new(0);
+
+/// How many clients this process may have at once: those that there are, and as many as the files that are left allow.
+fn clients_max() -> usize {
     let files = getrlimit(Resource::Nofile).current.unwrap_or(u64::MAX);
-    let allowed = (files.saturating_sub(FILES_KEPT) / FILES_OF_CLIENT).max(1);
-    let allowed = usize::try_from(allowed).unwrap_or(usize::MAX);
-    limits.clients.map_or(allowed, |wanted| wanted.min(allowed))
+    let open = std::fs::read_dir("/proc/self/fd").map_or(0, |open| open.count() as u64);
+    let more = (files.saturating_sub(open + FILES_KEPT) / FILES_OF_CLIENT).max(1);
+    CLIENTS.load(Ordering::Relaxed).saturating_add(usize::try_from(more).unwrap_or(usize::MAX))
+}
+
+/// A client's place among those of its proxy and of the process, as long as it is there.
+struct Seat(Rc<Shared>);
+
+impl Seat {
+    fn take(shared: &Rc<Shared>) -> Self {
+        shared.clients.set(shared.clients.get() + 1);
+        CLIENTS.fetch_add(1, Ordering::Relaxed);
+        Self(Rc::clone(shared))
+    }
+}
+
+impl Drop for Seat {
+    fn drop(&mut self) {
+        self.0.clients.set(self.0.clients.get() - 1);
+        CLIENTS.fetch_sub(1, Ordering::Relaxed);
+    }
 }
 
 pub(super) async fn accept(shared: &Rc<Shared>, listener: &TcpListener) -> io::Result<()> {
-    let clients_max = clients_max(&shared.config.limits);
+    let (own_max, all_max) = (shared.config.limits.clients.unwrap_or(usize::MAX), clients_max());
+    let is_room = |more: usize| {
+        let (own, all) = (shared.clients.get(), CLIENTS.load(Ordering::Relaxed));
+        own < own_max.saturating_add(more) && all < all_max.saturating_add(more)
+    };
     loop {
         match listener.accept().await {
-            Ok((stream, _)) if shared.clients.get() < clients_max => welcome(shared, stream),
-            Ok((stream, _)) => turn_away(shared, stream, clients_max),
+            Ok((stream, _)) if is_room(0) => welcome(shared, stream),
+            Ok((stream, _)) => turn_away(shared, stream, is_room(TOLD_MAX)),
             // Of one client, or of the system: others come.
             Err(error) if is_about_files(&error) => sleep(WITHOUT_FILES).await,
             Err(error) if error.kind() == io::ErrorKind::InvalidInput => return Err(error),
@@ -64,18 +91,18 @@ fn is_about_files(error: &io::Error) -> bool {
 fn welcome(shared: &Rc<Shared>, stream: TcpStream) {
     // Without it answers are only later.
     let _ = stream.set_nodelay(true);
-    shared.clients.set(shared.clients.get() + 1);
-    let shared = Rc::clone(shared);
+    let seat = Seat::take(shared);
     drop(spawn_local(async move {
+        let shared = Rc::clone(&seat.0);
         match shared.config.protocol {
-            Protocol::Http => http::serve(Rc::clone(&shared), stream).await,
-            Protocol::Redis => resp::serve(Rc::clone(&shared), stream).await,
+            Protocol::Http => http::serve(shared, stream).await,
+            Protocol::Redis => resp::serve(shared, stream).await,
         }
-        shared.clients.set(shared.clients.get() - 1);
     }));
 }
 
-fn turn_away(shared: &Rc<Shared>, stream: TcpStream, clients_max: usize) {
+/// A client that finds no room is told so; one of few more stays until it has heard that.
+fn turn_away(shared: &Rc<Shared>, stream: TcpStream, stays: bool) {
     shared.turned_away.set(shared.turned_away.get() + 1);
     let mut answer = Vec::new();
     match shared.config.protocol {
@@ -84,12 +111,10 @@ fn turn_away(shared: &Rc<Shared>, stream: TcpStream, clients_max: usize) {
     }
     // If it does not fit into an empty socket, the client is gone.
     let _ = stream.try_write(&answer);
-    if shared.clients.get() < clients_max + TOLD_MAX {
-        shared.clients.set(shared.clients.get() + 1);
-        let shared = Rc::clone(shared);
+    if stays {
+        let seat = Seat::take(shared);
         drop(spawn_local(async move {
-            http::linger(&stream, &mut Patience::new(&shared.config.limits)).await;
-            shared.clients.set(shared.clients.get() - 1);
+            http::linger(&stream, &mut Patience::new(&seat.0.config.limits)).await;
         }));
     }
 }

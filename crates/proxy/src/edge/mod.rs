@@ -58,15 +58,16 @@ pub struct State {
 }
 
 impl Proxy {
-    /// Listens. To be called, as all else, within a tokio runtime of one thread, in a `LocalSet`.
-    pub fn open(config: Config, page: Arc<HazardPage>) -> io::Result<Self> {
-        let listener = listen::open(config.listen)?;
-        Ok(Self { shared: Shared::new(config, page, warm_up::HELPERS), listener })
+    /// Listens: clients may come from now on, and wait until a proxy serves them.
+    pub fn listen(at: SocketAddr) -> io::Result<std::net::TcpListener> {
+        listen::open(at)
     }
 
-    /// Where clients come, if the port was left to the system.
-    pub fn address(&self) -> io::Result<SocketAddr> {
-        self.listener.local_addr()
+    /// Takes the clients that come to `listener`, which [`Proxy::listen`] made. To be called, as all that follows, within
+    /// a tokio runtime of one thread, in a `LocalSet`.
+    pub fn open(listener: std::net::TcpListener, config: Config, page: Arc<HazardPage>) -> io::Result<Self> {
+        let listener = TcpListener::from_std(listener)?;
+        Ok(Self { shared: Shared::new(config, page, warm_up::HELPERS), listener })
     }
 
     /// Tells what it does.

@@ -11,6 +11,7 @@ mod lanes;
 mod log;
 mod metric;
 pub(crate) mod metrics;
+mod modules;
 mod owners;
 mod places;
 mod requests;

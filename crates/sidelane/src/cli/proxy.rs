@@ -4,11 +4,13 @@ use std::net::SocketAddr;
 use std::time::Duration;
 
 use clap::Args;
+use clap::builder::PossibleValuesParser;
 use sidelane_host::units::parse_time;
-use sidelane_proxy::config::{Limits, Protocol};
+use sidelane_proxy::config::Limits;
 
 use super::common::{JsonFile, parse_percent};
-use crate::proxy::options::{Hedge, ProxyOptions, Watched, parse_address};
+use crate::proxy::Wanted;
+use crate::proxy::options::{Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_address};
 
 /// Arguments of `sidelane proxy`.
 #[derive(Debug, Args)]
@@ -32,7 +34,7 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "ADDRESS", value_parser = parse_address)]
     pub backup: Option<SocketAddr>,
     /// What clients and servers speak
-    #[arg(long, value_name = "NAME", default_value = "http", value_parser = ["http", "redis"])]
+    #[arg(long, value_name = "NAME", default_value = "http", value_parser = names(PROTOCOLS))]
     pub protocol: String,
     /// What is watched for: jvm-gc, safepoint, stopped, throttled, restart; all that can be seen; none
     #[arg(long, value_name = "HAZARDS", default_value = "all")]
@@ -44,7 +46,7 @@ pub struct ProxyArgs {
     #[arg(long, value_name = "NAMES", value_delimiter = ',')]
     pub repeat: Vec<String>,
     /// Where requests go that are not safe to repeat: the active server, or always the first, as for a replica
-    #[arg(long, value_name = "WHERE", default_value = "active", value_parser = ["active", "first"])]
+    #[arg(long, value_name = "WHERE", default_value = "active", value_parser = names(ONCE_TO))]
     pub once_to: String,
     /// How many more requests servers get in the long run, in percent
     #[arg(long, value_name = "PERCENT", default_value_t = 10.0, value_parser = parse_percent)]
@@ -81,6 +83,20 @@ pub struct ProxyArgs {
     pub json: JsonFile,
 }
 
+fn names<T: Copy, const N: usize>(choices: [(&'static str, T); N]) -> PossibleValuesParser {
+    PossibleValuesParser::new(choices.map(|(name, _)| name))
+}
+
+fn named<T: Copy>(name: &str, choices: &[(&str, T)]) -> T {
+    choices.iter().find(|(known, _)| *known == name).expect("the parser knows the choices").1
+}
+
+impl From<ProxyArgs> for Wanted {
+    fn from(args: ProxyArgs) -> Self {
+        Self { metrics: args.metrics, length: args.length, proxy: args.into() }
+    }
+}
+
 impl From<ProxyArgs> for ProxyOptions {
     fn from(args: ProxyArgs) -> Self {
         let limits = Limits {
@@ -94,18 +110,36 @@ impl From<ProxyArgs> for ProxyOptions {
             listen: args.listen,
             active: args.active,
             backup: args.backup,
-            protocol: if args.protocol == "redis" { Protocol::Redis } else { Protocol::Http },
+            protocol: named(&args.protocol, &PROTOCOLS),
             hazards: args.hazard,
             hedge: args.hedge,
             repeat: args.repeat,
-            unsafe_stay: args.once_to == "first",
+            unsafe_stay: named(&args.once_to, &ONCE_TO),
             budget_percent: args.budget,
             burst: args.burst,
             warm_up: args.warm_up,
             poll: args.poll,
             limits,
-            metrics: args.metrics,
-            length: args.length,
         }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use clap::Parser;
+
+    use super::*;
+
+    #[derive(Parser)]
+    struct Line {
+        #[command(flatten)]
+        args: ProxyArgs,
+    }
+
+    #[test]
+    fn defaults_are_those_of_the_agents_file() {
+        let line = Line::parse_from(["proxy", "--listen", ":1", "--active", "127.0.0.1:2"]);
+        let [listen, active] = [":1", "127.0.0.1:2"].map(|text| parse_address(text).unwrap());
+        assert_eq!(ProxyOptions::from(line.args), ProxyOptions::new(listen, active));
     }
 }

@@ -34,9 +34,9 @@ pub trait Evictor: Send + Sync {
 pub struct Means {
     /// What it sees.
     pub memory: Arc<LaneMemory>,
-    /// Its long arm.
+    /// Who moves batch.
     pub evictor: Arc<dyn Evictor>,
-    /// Its pen.
+    /// Where decisions are noted.
     pub audit: LaneAudit,
 }
 
@@ -161,7 +161,7 @@ impl Shared {
 /// of which 2 are for looking.
 const HEAR_EVERY_NS: Nanos = 1_000_000;
 
-/// The policy of one lane, its eyes and its long arm.
+/// The policy of one lane, with what it sees and what it may do.
 pub(super) struct Decider<P> {
     pub(super) cpu: u32,
     pub(super) request_lanes: Vec<u32>,

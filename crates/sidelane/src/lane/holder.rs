@@ -55,6 +55,7 @@ impl Holder {
     ) -> io::Result<Self> {
         let shared = Arc::new(Shared::new(memory.word(lane.cpu))?);
         let cpu = lane.cpu;
+        let evictor = Arc::new(LeavesTheLane { evictor, memory: Arc::clone(&memory) });
         let means = Means { memory: Arc::clone(&memory), evictor, audit };
         let decider = Decider::new(&lane, means, Arc::clone(&shared), policy);
         let backstop = Backstop::new(Arc::clone(&memory), cpu);
@@ -100,6 +101,33 @@ impl Drop for Holder {
         if let Some(thread) = self.thread.take() {
             let _ = thread.join();
         }
+    }
+}
+
+/// To move batch takes system calls in which the holder may block: what batch runs meanwhile runs on a lane that
+/// nobody holds, and nobody is summoned for it.
+struct LeavesTheLane {
+    evictor: Arc<dyn Evictor>,
+    memory: Arc<LaneMemory>,
+}
+
+impl LeavesTheLane {
+    fn leave_for<T>(&self, cpu: u32, work: impl FnOnce() -> T) -> T {
+        let hold = self.memory.hold(cpu);
+        hold.evict();
+        let done = work();
+        hold.hold();
+        done
+    }
+}
+
+impl Evictor for LeavesTheLane {
+    fn evict(&self, cpu: u32) -> io::Result<()> {
+        self.leave_for(cpu, || self.evictor.evict(cpu))
+    }
+
+    fn restore(&self, cpu: u32) -> io::Result<()> {
+        self.leave_for(cpu, || self.evictor.restore(cpu))
     }
 }
 

@@ -26,18 +26,22 @@ pub enum OptionError {
     )]
     Hazard(String),
     /// One address for two.
-    #[error("{address} is given as {first} and as {second}: a proxy needs another address for each")]
-    Twice {
-        /// The address.
-        address: SocketAddr,
-        /// One option.
-        first: &'static str,
-        /// The other one.
-        second: &'static str,
-    },
+    #[error("{} is given as --{} and as --{}: a proxy needs another address for each", .0.address, .0.first, .0.second)]
+    Twice(Twice),
     /// Not a way to hedge.
     #[error("`{0}` is no way to hedge: it is hazard, timer:TIME (as in timer:20ms) or none")]
     Hedge(String),
+}
+
+/// One address for two.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct Twice {
+    /// The address.
+    pub address: SocketAddr,
+    /// One option.
+    pub first: &'static str,
+    /// The other one.
+    pub second: &'static str,
 }
 
 /// Where the proxy listens: `:8080` is every address of this machine.
@@ -111,6 +115,19 @@ impl FromStr for Hedge {
     }
 }
 
+impl fmt::Display for Watched {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::All => f.write_str("all"),
+            Self::These(_) if self.is_none() => f.write_str("none"),
+            Self::These(hazards) => {
+                let names = Hazard::ALL.into_iter().filter(|hazard| hazards.contains(*hazard)).map(Hazard::name);
+                f.write_str(&names.collect::<Vec<_>>().join(","))
+            }
+        }
+    }
+}
+
 impl fmt::Display for Hedge {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self.0 {
@@ -121,8 +138,13 @@ impl fmt::Display for Hedge {
     }
 }
 
-/// Everything that a user asks for.
-#[derive(Clone, Debug)]
+/// What servers may speak, by name.
+pub const PROTOCOLS: [(&str, Protocol); 2] = [("http", Protocol::Http), ("redis", Protocol::Redis)];
+/// Where requests go that are not safe to repeat, by name, and whether they stay at the first server.
+pub const ONCE_TO: [(&str, bool); 2] = [("active", false), ("first", true)];
+
+/// What a proxy is to be: options of `sidelane proxy`, or a `[[proxy]]` of the agent's file.
+#[derive(Clone, Debug, PartialEq)]
 pub struct ProxyOptions {
     /// Where clients come.
     pub listen: SocketAddr,
@@ -150,23 +172,36 @@ pub struct ProxyOptions {
     pub poll: Duration,
     /// What clients and servers may take.
     pub limits: Limits,
-    /// Where Prometheus reads.
-    pub metrics: Option<SocketAddr>,
-    /// For how long; nothing: until it is ended.
-    pub length: Option<Duration>,
 }
 
 impl ProxyOptions {
-    /// Each address is given once.
-    pub(super) fn check(&self) -> Result<(), OptionError> {
-        let all = [("--listen", Some(self.listen)), ("--active", Some(self.active)), ("--backup", self.backup)];
-        let given: Vec<(&str, SocketAddr)> = all.into_iter().filter_map(|(name, at)| Some((name, at?))).collect();
-        for (i, (second, address)) in given.iter().enumerate() {
-            if let Some((first, _)) = given[..i].iter().find(|(_, earlier)| earlier == address) {
-                return Err(OptionError::Twice { address: *address, first, second });
-            }
+    /// A proxy of which nothing else is said.
+    pub fn new(listen: SocketAddr, active: SocketAddr) -> Self {
+        Self {
+            listen,
+            active,
+            backup: None,
+            protocol: Protocol::Http,
+            hazards: Watched::All,
+            hedge: Hedge(Mode::Hazard),
+            repeat: Vec::new(),
+            unsafe_stay: false,
+            budget_percent: 10.0,
+            burst: 100,
+            warm_up: 200,
+            poll: Duration::from_micros(200),
+            limits: Limits::default(),
         }
-        Ok(())
+    }
+
+    /// The first address that is given for two, if there is one.
+    pub fn twice(&self) -> Option<Twice> {
+        let all = [("listen", Some(self.listen)), ("active", Some(self.active)), ("backup", self.backup)];
+        let given: Vec<(&str, SocketAddr)> = all.into_iter().filter_map(|(name, at)| Some((name, at?))).collect();
+        given.iter().enumerate().find_map(|(i, (second, address))| {
+            let (first, _) = given[..i].iter().find(|(_, earlier)| earlier == address)?;
+            Some(Twice { address: *address, first, second })
+        })
     }
 
     /// For the proxy itself.
@@ -180,7 +215,6 @@ impl ProxyOptions {
         let per_success_milli = (self.budget_percent * 10.0) as u64;
         let budget = BudgetConfig { per_success_milli, burst: self.burst };
         Config {
-            listen: self.listen,
             active: self.active,
             backup: self.backup,
             protocol: self.protocol,
@@ -217,6 +251,9 @@ mod tests {
     fn hazards_are_named_or_all_or_none() {
         let these: Hazards = [Hazard::JvmGc, Hazard::Restart].into_iter().collect();
         assert_eq!("restart,jvm-gc".parse(), Ok(Watched::These(these)));
+        for text in ["all", "none", "jvm-gc,restart"] {
+            assert_eq!(text.parse::<Watched>().unwrap().to_string(), text);
+        }
         assert_eq!(("all".parse(), "none".parse::<Watched>().unwrap().is_none()), (Ok(Watched::All), true));
         for wrong in ["", "gc", "jvm-gc,", "unreachable"] {
             assert!(wrong.parse::<Watched>().unwrap_err().to_string().contains("safepoint"), "{wrong}");

@@ -23,7 +23,7 @@ pub struct Summary {
 }
 
 impl Summary {
-    pub(super) fn new(options: &ProxyOptions, state: &State) -> Self {
+    pub(super) fn new(options: &ProxyOptions, state: State) -> Self {
         let swaps = state.swaps().filter(|(_, count)| *count > 0);
         Self {
             version: env!("CARGO_PKG_VERSION"),
@@ -31,7 +31,7 @@ impl Summary {
             servers: [Some(options.active), options.backup].into_iter().flatten().collect(),
             hedge: options.hedge.to_string(),
             swaps: swaps.map(|(hazard, count)| (hazard.name().to_owned(), count.into())).collect(),
-            state: state.clone(),
+            state,
         }
     }
 }

@@ -8,6 +8,7 @@
 //!
 //! Start with `study.rs`, what becomes of records; [`told`] is what all output is made from.
 
+mod analyst;
 pub mod bound;
 mod clip;
 pub mod flight;
@@ -16,6 +17,7 @@ pub mod log;
 pub mod options;
 pub mod pauses;
 mod perfetto;
+mod progress;
 mod recent;
 pub mod replay;
 mod result;
@@ -27,4 +29,5 @@ pub mod study;
 pub mod terminal;
 pub mod told;
 pub mod trace;
+pub mod until;
 pub mod words;

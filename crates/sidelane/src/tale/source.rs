@@ -2,17 +2,16 @@
 
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Result, ensure};
 
 use sidelane_host::clock::now_ns;
 use sidelane_host::ports::listeners;
-use sidelane_host::posix_signals::PosixSignals;
 use sidelane_host::service::Target;
 use sidelane_kernel::tale::{self, Recorder};
 use sidelane_tale::record::{Kinds, Record};
 
-use super::options::TraceOptions;
 use super::pauses::Pauses;
+use super::until::Until;
 use super::words::Names;
 use crate::note::Note;
 
@@ -28,27 +27,26 @@ pub struct Source {
     target: Target,
     recorder: Recorder,
     pauses: Pauses,
-    signals: PosixSignals,
+    until: Until,
     looked_at: Instant,
 }
 
 impl Source {
-    /// Starts to record.
+    /// Starts to record the service, until it is asked to end; `light`: without system calls and softirqs.
     ///
     /// # Errors
     /// If the service is not there, or if this kernel or this process's rights do not suffice.
-    pub fn start(options: &TraceOptions) -> Result<Self> {
-        let service = options.target.find()?;
+    pub fn start(target: &Target, light: bool, until: Until) -> Result<Self> {
+        let service = target.find()?;
         ensure!(
             !listeners(&service.pids).is_empty(),
-            "{} listens on no TCP port, so its requests cannot be seen: name the process that takes them, as in port:8080",
-            options.target
+            "{target} listens on no TCP port, so its requests cannot be seen: name the process that takes them, as in \
+             port:8080"
         );
-        let signals = PosixSignals::listen().context("cannot listen for signals")?;
-        let how = tale::TraceOptions { light: options.light, ..tale::TraceOptions::default() };
+        let how = tale::TraceOptions { light, ..tale::TraceOptions::default() };
         let pauses = Pauses::watch(&service.pids)?;
         let recorder = Recorder::start(&how, &[service])?;
-        Ok(Self { target: options.target.clone(), recorder, pauses, signals, looked_at: Instant::now() })
+        Ok(Self { target: target.clone(), recorder, pauses, until, looked_at: Instant::now() })
     }
 
     /// The kinds of records that there are here.
@@ -61,12 +59,10 @@ impl Source {
         self.pauses.notes().to_vec()
     }
 
-    /// Waits until records should be fetched; false if a POSIX signal asks to end.
+    /// Waits until records should be fetched; false if the trace is to end.
     pub fn wait(&self) -> Result<bool> {
         let period_ms = u32::try_from(self.recorder.period().as_millis() / 2).unwrap_or(u32::MAX);
-        let caught = self.signals.wait(period_ms.clamp(FETCH_EVERY_MS.0, FETCH_EVERY_MS.1));
-        let caught = caught.context("cannot wait for signals")?;
-        Ok(!caught.is_some_and(|caught| caught.asks_to_end()))
+        self.until.wait(period_ms.clamp(FETCH_EVERY_MS.0, FETCH_EVERY_MS.1))
     }
 
     /// Fetches what was recorded since the last call. Returns the moment up to which all is there.

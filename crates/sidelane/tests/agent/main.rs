@@ -4,10 +4,12 @@
 mod common;
 mod daemon;
 mod faults;
+mod flights;
 mod groups;
 mod interference;
 mod lanes;
 mod metrics;
 mod others;
+mod proxies;
 mod service;
 mod shares;

@@ -9,7 +9,7 @@ use crate::groups::{Place, Tree};
 use crate::service::Program;
 
 /// Asks the port for a path.
-fn ask(port: u16, path: &str) -> String {
+pub fn ask(port: u16, path: &str) -> String {
     let mut stream = TcpStream::connect(("127.0.0.1", port)).expect("the port is open");
     write!(stream, "GET {path} HTTP/1.1\r\nHost: localhost\r\n\r\n").expect("a request can be sent");
     let mut answer = String::new();

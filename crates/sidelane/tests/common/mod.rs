@@ -2,6 +2,8 @@
 //!
 //! - `lanes`: whether this machine can run the tests, and a lock for the lanes
 //! - `service`: stand-ins for a latency-critical service
+//! - `scripted`: servers of HTTP that do as a test says
+//! - `nginx`: a real server of HTTP
 //! - `agent`: a `sidelane run`, under way and ended
 //! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
@@ -17,7 +19,9 @@ pub mod deadline;
 pub mod footprint;
 pub mod job;
 pub mod lanes;
+pub mod nginx;
 pub mod process;
+pub mod scripted;
 pub mod service;
 pub mod words;
 

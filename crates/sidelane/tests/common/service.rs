@@ -178,7 +178,9 @@ impl ServiceOnCommand {
     /// the wake-up, so that program has run when this returns.
     pub fn work(&mut self) {
         self.turns += 1;
-        writeln!(self.input, "{}", self.end_of_turn()).expect("the service reads");
+        // In one write: half a line would be a turn of its own.
+        let line = format!("{}\n", self.end_of_turn());
+        self.input.write_all(line.as_bytes()).expect("the service reads");
     }
 
     /// Ends its turn.

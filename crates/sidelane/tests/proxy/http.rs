@@ -5,7 +5,8 @@ use std::net::Shutdown;
 
 use serde_json::json;
 
-use crate::scene::{Proxy, nowhere, read_to_end, read_until, say, server, telling_server};
+use crate::common::scripted::{nowhere, read_to_end, read_until, say, server, telling_server};
+use crate::scene::Proxy;
 
 #[test]
 fn connections_are_kept_on_both_sides_and_pipelined_requests_are_answered_in_order() {

@@ -6,8 +6,9 @@ use std::process::Command;
 
 use serde_json::json;
 
+use crate::common::scripted::{nowhere, read_to_end, say, telling_server};
 use crate::common::wait_until;
-use crate::scene::{Proxy, nowhere, read_to_end, say, telling_server};
+use crate::scene::Proxy;
 
 const QUIET: [&str; 2] = ["--hazard", "none"];
 

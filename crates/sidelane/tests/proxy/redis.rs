@@ -7,8 +7,9 @@ use std::process::{Child, Command, Stdio};
 use serde_json::json;
 
 use crate::common::process::ends_with_the_test;
+use crate::common::scripted::{nowhere, read_to_end, read_until};
 use crate::common::wait_until;
-use crate::scene::{Proxy, nowhere, read_to_end, read_until};
+use crate::scene::Proxy;
 
 struct Redis(Child, SocketAddr);
 

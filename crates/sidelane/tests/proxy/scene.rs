@@ -1,18 +1,17 @@
-//! The real proxy, servers on command, and clients that send bytes.
+//! The real proxy, and clients that send bytes.
 
-use std::io::{BufRead, BufReader, Read, Write};
-use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::io::{BufRead, BufReader, Write};
+use std::net::{SocketAddr, TcpStream};
 use std::os::unix::process::CommandExt;
-use std::path::Path;
 use std::process::{Child, Command, Stdio};
-use std::sync::mpsc::{Receiver, channel};
 use std::thread;
 use std::time::Duration;
 
 use serde_json::Value;
 
-use crate::common::process::{ends_with_the_test, is_alive, signal};
-use crate::common::{TIMEOUT, wait_until};
+use crate::common::TIMEOUT;
+use crate::common::process::{ends_with_the_test, signal};
+use crate::common::scripted::read_to_end;
 
 /// A `sidelane proxy` under way.
 pub struct Proxy {
@@ -81,138 +80,6 @@ impl Proxy {
 }
 
 impl Drop for Proxy {
-    fn drop(&mut self) {
-        signal(self.child.id(), libc::SIGKILL);
-        let _ = self.child.wait();
-    }
-}
-
-/// All that comes until the end. A reset is an end, too.
-pub fn read_to_end(client: &mut TcpStream) -> String {
-    let mut all = Vec::new();
-    let _ = client.read_to_end(&mut all);
-    String::from_utf8_lossy(&all).into_owned()
-}
-
-/// Reads until `end` has come.
-pub fn read_until(stream: &mut impl Read, end: &str) -> String {
-    let mut all = Vec::new();
-    let mut byte = [0];
-    while !all.ends_with(end.as_bytes()) {
-        match stream.read(&mut byte) {
-            Ok(1) => all.push(byte[0]),
-            other => panic!("{other:?} after {}", all.escape_ascii()),
-        }
-    }
-    String::from_utf8_lossy(&all).into_owned()
-}
-
-/// A server in this process: each connection is served by `serve`.
-pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
-    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let address = listener.local_addr().unwrap();
-    thread::spawn(move || {
-        for stream in listener.incoming().map_while(Result::ok) {
-            let serve = serve.clone();
-            thread::spawn(move || serve(stream));
-        }
-    });
-    address
-}
-
-/// A server that tells of each head that it reads, and then does `answer`.
-pub fn telling_server(
-    answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static,
-) -> (SocketAddr, Receiver<String>) {
-    let (sender, receiver) = channel();
-    let address = server(move |mut stream| {
-        while let Some(head) = read_head(&mut stream) {
-            let goes_on = sender.send(head.clone()).is_ok() && answer(&mut stream, &head);
-            if !goes_on {
-                let _ = stream.shutdown(Shutdown::Both);
-                return;
-            }
-        }
-    });
-    (address, receiver)
-}
-
-fn read_head(stream: &mut TcpStream) -> Option<String> {
-    let (mut all, mut byte) = (Vec::new(), [0]);
-    while !all.ends_with(b"\r\n\r\n") {
-        if stream.read(&mut byte).ok()? == 0 {
-            return None;
-        }
-        all.push(byte[0]);
-    }
-    Some(String::from_utf8_lossy(&all).into_owned())
-}
-
-/// An answer with this body.
-pub fn say(stream: &mut TcpStream, body: &str) -> bool {
-    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).is_ok()
-}
-
-/// An address where nobody listens.
-pub fn nowhere() -> SocketAddr {
-    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
-}
-
-/// A real server process, which says its name.
-pub struct Nginx {
-    child: Child,
-    pub address: SocketAddr,
-    dir: tempfile::TempDir,
-}
-
-impl Nginx {
-    /// Starts it; nothing without nginx.
-    pub fn start(name: &str) -> Option<Self> {
-        if !Path::new("/usr/sbin/nginx").exists() {
-            sidelane_skip::skip("needs nginx: apt-get install nginx-light");
-            return None;
-        }
-        let (address, dir) = (nowhere(), tempfile::tempdir().unwrap());
-        let config = format!(
-            "daemon off; master_process off; pid pid; error_log stderr crit; events {{}}\n\
-             http {{ access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;\n\
-             uwsgi_temp_path u; scgi_temp_path s;\n\
-             server {{ listen {address}; location / {{ return 200 \"{name}\"; }} }} }}\n"
-        );
-        std::fs::write(dir.path().join("conf"), config).unwrap();
-        let child = Self::spawn(dir.path());
-        let nginx = Self { child, address, dir };
-        nginx.wait();
-        Some(nginx)
-    }
-
-    fn spawn(dir: &Path) -> Child {
-        let mut command = Command::new("/usr/sbin/nginx");
-        command.args(["-c", "conf", "-p"]).arg(dir).stderr(Stdio::null());
-        ends_with_the_test(&mut command).spawn().unwrap()
-    }
-
-    fn wait(&self) {
-        wait_until("nginx listens", || TcpStream::connect(self.address).is_ok());
-    }
-
-    pub fn kill(&mut self) {
-        self.signal(libc::SIGKILL);
-        let _ = self.child.wait();
-    }
-
-    pub fn restart(&mut self) {
-        self.child = Self::spawn(self.dir.path());
-        self.wait();
-    }
-
-    pub fn signal(&self, number: i32) {
-        assert!(is_alive(self.child.id()));
-        signal(self.child.id(), number);
-    }
-}
-
-impl Drop for Nginx {
     fn drop(&mut self) {
         signal(self.child.id(), libc::SIGKILL);
         let _ = self.child.wait();

@@ -42,6 +42,9 @@ pub enum Unfit {
     /// It has no counters.
     #[error("the metric is to be counted, and the processor's counters are nobody's here; write source = \"harm\"")]
     NoCounters,
+    /// Recordings would have no place.
+    #[error("trace.dir is {}, and there is no such directory; make it, or name another", .0.display())]
+    NoDirectory(PathBuf),
     /// Nobody knows what to count.
     #[error("metric.source is \"counters\", and no events are known for this processor; write a formula, or \"harm\"")]
     NoRow,
@@ -97,7 +100,12 @@ impl Config {
     /// # Errors
     /// When its CPUs cannot be read.
     pub fn here(&self) -> Result<Result<OnMachine, Vec<Unfit>>, ReadError> {
-        Ok(self.on(&Topology::read(Path::new("/sys"))?, Counters::here()))
+        let on = self.on(&Topology::read(Path::new("/sys"))?, Counters::here());
+        let dir = self.trace.as_ref().map(|trace| &trace.dir).filter(|dir| !dir.is_dir());
+        Ok(match dir {
+            Some(dir) => Err(on.err().into_iter().flatten().chain([Unfit::NoDirectory(dir.clone())]).collect()),
+            None => on,
+        })
     }
 
     /// What the file comes to on a machine with this topology.

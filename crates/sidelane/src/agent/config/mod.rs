@@ -10,11 +10,13 @@ mod machine;
 mod overlap;
 mod policy;
 mod problem;
+mod proxy;
 mod read;
 mod reader;
 mod roles;
 #[cfg(test)]
 mod tests;
+mod trace;
 
 use std::fmt;
 use std::net::SocketAddr;
@@ -25,6 +27,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::borrow::{Objective, PolicyKind};
 
 use crate::lane::gate::GateChoice;
+use crate::proxy::options::ProxyOptions;
 pub use glob::{Fit, Glob, GlobError};
 pub use kubernetes::Class;
 pub use machine::{Counters, E_OF_HARM, OnMachine, Told, Unfit, mask, set};
@@ -50,6 +53,10 @@ pub struct Config {
     pub metric: Metric,
     /// `[lanes]`: batch lanes are kept by a gate, too.
     pub lanes: Option<LaneGate>,
+    /// `[[proxy]]`, in the order of the file.
+    pub proxies: Vec<ProxyOptions>,
+    /// `[trace]`: which services have a flight recorder.
+    pub trace: Option<TraceRule>,
     /// `[metrics]`: where Prometheus reads.
     pub metrics: Option<SocketAddr>,
     /// `[audit]`: where decisions are written.
@@ -261,6 +268,21 @@ pub struct LaneGate {
     pub budget: Option<Duration>,
     /// `--min-idle`.
     pub min_idle: Duration,
+}
+
+/// `[trace]`: flight recorders beside services, each with the service's objective.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct TraceRule {
+    /// The names of the services. `None`: those that have an objective.
+    pub services: Option<Vec<String>>,
+    /// Where recordings are written.
+    pub dir: PathBuf,
+    /// How much is kept in memory.
+    pub keep: Duration,
+    /// So many recordings are written of each service, no more.
+    pub recordings: u32,
+    /// Without system calls and softirqs.
+    pub light: bool,
 }
 
 /// A setting that has a default.

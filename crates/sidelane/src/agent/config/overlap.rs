@@ -1,5 +1,7 @@
 //! Roles that contradict each other: what two rules of the file claim.
 
+use std::net::SocketAddr;
+
 use super::glob::Glob;
 use super::problem::Problem;
 use super::{BatchTree, Config, Kubernetes, Match, ServiceRule};
@@ -10,6 +12,9 @@ pub(super) struct Lines {
     pub(super) services: Vec<Option<usize>>,
     pub(super) batch: Vec<Option<usize>>,
     pub(super) kubernetes: Option<usize>,
+    pub(super) proxies: Vec<Option<usize>>,
+    pub(super) metrics: Option<usize>,
+    pub(super) trace: Option<usize>,
 }
 
 /// Something that one rule alone may have.
@@ -28,6 +33,8 @@ enum What {
     /// As long as the kernel keeps it.
     Comm(String),
     Pods(String),
+    /// Where the agent listens itself.
+    Address(SocketAddr),
 }
 
 /// Every claim that contradicts an earlier one.
@@ -44,7 +51,7 @@ fn claims(config: &Config, lines: &Lines) -> Vec<Claim> {
     let services = config.services.iter().zip(&lines.services).flat_map(|(rule, line)| of_service(rule, *line));
     let batch = config.batch.iter().zip(&lines.batch).map(|(tree, line)| of_batch(tree, *line));
     let kubernetes = config.kubernetes.iter().flat_map(|kubernetes| of_kubernetes(kubernetes, lines.kubernetes));
-    let mut claims: Vec<Claim> = services.chain(batch).chain(kubernetes).collect();
+    let mut claims: Vec<Claim> = services.chain(batch).chain(kubernetes).chain(listening(config, lines)).collect();
     claims.sort_by_key(|claim| claim.line);
     claims
 }
@@ -72,6 +79,23 @@ fn of_kubernetes(kubernetes: &Kubernetes, line: Option<usize>) -> Vec<Claim> {
     kubernetes.groups().into_iter().map(claim).collect()
 }
 
+/// Addresses at which the agent listens itself.
+fn listening(config: &Config, lines: &Lines) -> impl Iterator<Item = Claim> {
+    let claim = |key, address: SocketAddr, line| {
+        let value = format!("\"{address}\"");
+        Claim { key, value, what: What::Address(address), line }
+    };
+    let proxies = config.proxies.iter().zip(&lines.proxies);
+    let proxies = proxies.map(move |(proxy, line)| claim("proxy.listen", proxy.listen, *line));
+    proxies.chain(config.metrics.map(|address| claim("metrics.listen", address, lines.metrics)))
+}
+
+/// Whether nobody can listen at one while somebody does at the other. The system chooses a port in place of 0.
+fn share_a_port(one: &SocketAddr, other: &SocketAddr) -> bool {
+    let (any, port) = ([one, other].iter().any(|address| address.ip().is_unspecified()), one.port());
+    port != 0 && port == other.port() && (any || one.ip() == other.ip())
+}
+
 impl What {
     fn contradicts(&self, other: &Self) -> bool {
         match (self, other) {
@@ -80,6 +104,7 @@ impl What {
             (What::Name(one), What::Name(other)) | (What::Pods(one), What::Pods(other)) => one == other,
             (What::Unit(one), What::Unit(other)) | (What::Comm(one), What::Comm(other)) => one == other,
             (What::Port(one), What::Port(other)) => one == other,
+            (What::Address(one), What::Address(other)) => share_a_port(one, other),
             _ => false,
         }
     }
@@ -95,6 +120,10 @@ impl Claim {
                     self.value, earlier.key, earlier.value
                 ),
                 "a group has one role: write patterns of which none can lie in the other",
+            ),
+            What::Address(_) => (
+                format!("is {}, where `{}`{place} listens already, {}", self.value, earlier.key, earlier.value),
+                "write another address or port for one of them",
             ),
             _ => (format!("is {}, as `{}`{place} is already", self.value, earlier.key), "write each once"),
         };

@@ -70,7 +70,7 @@ fn name_of(wanted: Name) -> &'static str {
 fn holmes(reader: &Reader) -> Holmes {
     let e = reader.positive("e", "write the interference from which on batch leaves a sibling, as in 40");
     let s = reader.time("s", Duration::from_micros(1));
-    let t = reader.percent("t");
+    let t = reader.percent("t", 1.0..=99.0, "80%").map(|percent| percent / 100.0);
     let default = HolmesConfig::default();
     Holmes {
         e: reader.setting("e", e.map(Some), None, |e| e.map_or("the metric's".to_owned(), |e| e.to_string())),
@@ -197,6 +197,6 @@ pub(super) fn time(time: &Duration) -> String {
     quoted(&format!("{time:?}").replace('µ', "u"))
 }
 
-fn quoted(text: &str) -> String {
+pub(super) fn quoted(text: &str) -> String {
     format!("\"{text}\"")
 }

@@ -2,14 +2,14 @@
 
 use std::fs;
 use std::net::SocketAddr;
-use std::path::{Path, PathBuf};
+use std::path::{Path, PathBuf, absolute};
 
 use toml::de::DeTable;
 
 use super::overlap::{Lines, contradictions};
 use super::problem::{Problem, Problems};
 use super::reader::{Document, Reader};
-use super::{Config, Match, MetricSource, lanes, policy, roles};
+use super::{Config, Match, MetricSource, lanes, policy, proxy, roles, trace};
 
 impl Config {
     /// Reads a file. The files that it names lie beside it.
@@ -22,6 +22,11 @@ impl Config {
         let mut config = Self::parse(&name, &text)?;
         let beside = path.parent().unwrap_or(Path::new(""));
         config.audit = config.audit.map(|file| beside.join(file));
+        if let Some(trace) = &mut config.trace {
+            // It is told where a recording is, to people who are in another directory.
+            let dir = beside.join(&trace.dir);
+            trace.dir = absolute(&dir).unwrap_or(dir);
+        }
         if let MetricSource::Replay(file) = &mut config.metric.source {
             *file = beside.join(&*file);
         }
@@ -56,17 +61,32 @@ impl Config {
         let some = |count: usize, what: &str| format!("{count} {what}{}", if count == 1 { "" } else { "s" });
         let pods = if self.kubernetes.is_some() { ", pods" } else { "" };
         let (services, trees) = (some(self.services.len(), "service"), some(self.batch.len(), "tree"));
-        format!("{services}, {trees} of batch{pods}, policy {}; nothing is wrong", self.policy.kind.name())
+        let proxies = match self.proxies.len() {
+            0 => String::new(),
+            1 => ", 1 proxy".to_owned(),
+            count => format!(", {count} proxies"),
+        };
+        let trace = if self.trace.is_some() { ", flight recorders" } else { "" };
+        let policy = self.policy.kind.name();
+        format!("{services}, {trees} of batch{pods}, policy {policy}{proxies}{trace}; nothing is wrong")
     }
 }
 
 fn whole(top: Reader) -> Config {
     let (services, batch) = (top.tables("service"), top.tables("batch"));
-    let mut lines = Lines { kubernetes: top.line("kubernetes"), ..Lines::default() };
+    let (metrics, traced) = (top.table("metrics"), top.table("trace"));
+    let mut lines = Lines {
+        kubernetes: top.line("kubernetes"),
+        metrics: metrics.line("listen"),
+        trace: traced.line("services"),
+        ..Lines::default()
+    };
     let rules = services.into_iter().filter_map(|reader| lined(reader, &mut lines.services, roles::service));
     let services = rules.collect();
     let trees = batch.into_iter().filter_map(|reader| lined(reader, &mut lines.batch, roles::batch));
     let batch = trees.collect();
+    let proxies = top.tables("proxy").into_iter();
+    let proxies = proxies.filter_map(|reader| lined(reader, &mut lines.proxies, proxy::proxy)).collect();
     let config = Config {
         services,
         batch,
@@ -75,7 +95,9 @@ fn whole(top: Reader) -> Config {
         intervals: policy::intervals(top.table("intervals")),
         metric: policy::metric(top.table("metric")),
         lanes: lanes::lanes(top.table("lanes")),
-        metrics: listen(top.table("metrics")),
+        proxies,
+        trace: trace::trace(traced),
+        metrics: listen(metrics),
         audit: audit(top.table("audit")),
         settings: top.document.settings.take(),
     };
@@ -130,6 +152,7 @@ fn together(top: &Reader, config: &Config, lines: &Lines) {
     let mut problems = contradictions(config, lines);
     problems.extend(podless(config, lines));
     problems.extend(unspent(config, lines));
+    problems.extend(trace::unrecorded(config, lines));
     top.document.problems.borrow_mut().extend(problems);
 }
 

@@ -31,7 +31,14 @@ impl<'t> Document<'t> {
     }
 
     pub(super) fn top<'d>(&'d self, root: &'t DeTable<'t>) -> Reader<'d, 't> {
-        Reader { document: self, path: String::new(), table: Some(root), at: 0..0, known: RefCell::default() }
+        Reader {
+            document: self,
+            path: String::new(),
+            name: None,
+            table: Some(root),
+            at: 0..0,
+            known: RefCell::default(),
+        }
     }
 
     pub(super) fn line(&self, at: usize) -> usize {
@@ -48,6 +55,8 @@ impl<'t> Document<'t> {
 pub(super) struct Reader<'d, 't> {
     pub(super) document: &'d Document<'t>,
     path: String,
+    /// What its settings are told as, where there are several such tables.
+    name: Option<String>,
     /// `None` if the file lacks the table.
     table: Option<&'t DeTable<'t>>,
     at: Range<usize>,
@@ -57,6 +66,12 @@ pub(super) struct Reader<'d, 't> {
 impl<'d, 't> Reader<'d, 't> {
     pub(super) fn path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
+    }
+
+    /// One of several such tables: its settings are told as those of `which`.
+    pub(super) fn one_of(mut self, which: impl Display) -> Self {
+        self.name = Some(format!("{}[{which}]", self.path));
+        self
     }
 
     /// Whether the file has this table.
@@ -138,18 +153,19 @@ impl<'d, 't> Reader<'d, 't> {
         time.filter(|time| *time >= min)
     }
 
-    /// A percentage with its sign, as a share.
-    pub(super) fn percent(&self, key: &'static str) -> Option<f64> {
-        const ADVICE: &str = "write a percentage from 1 to 99 with its sign, as in \"80%\"";
+    /// A percentage with its sign.
+    pub(super) fn percent(&self, key: &'static str, range: RangeInclusive<f64>, example: &str) -> Option<f64> {
+        let (least, most) = (range.start(), range.end());
+        let advice = format!("write a percentage from {least} to {most} with its sign, as in \"{example}\"");
         let value = self.value(key)?;
         let percent = value.get_ref().as_str().and_then(|text| text.strip_suffix('%')?.trim().parse::<f64>().ok());
-        let percent = percent.filter(|percent| (1.0..=99.0).contains(percent));
+        let percent = percent.filter(|percent| range.contains(percent));
         match (percent, number_of(value.get_ref())) {
-            (None, Some(_)) => self.wrong(key, format!("is {}, which has no unit", shown(value.get_ref())), ADVICE),
-            (None, None) => self.is(key, value, ADVICE),
+            (None, Some(_)) => self.wrong(key, format!("is {}, which has no unit", shown(value.get_ref())), advice),
+            (None, None) => self.is(key, value, advice),
             _ => {}
         }
-        percent.map(|percent| percent / 100.0)
+        percent
     }
 
     /// A number above 0.
@@ -249,14 +265,15 @@ impl<'d, 't> Reader<'d, 't> {
     }
 
     fn below(&self, key: &str, table: Option<&'t DeTable<'t>>, at: Range<usize>) -> Reader<'d, 't> {
-        Reader { document: self.document, path: self.path(key), table, at, known: RefCell::default() }
+        Reader { document: self.document, path: self.path(key), name: None, table, at, known: RefCell::default() }
     }
 
     /// Puts down what a key of this table is, or what it is without being in the file.
     pub(super) fn setting<T>(&self, key: &'static str, value: Option<T>, default: T, show: impl Fn(&T) -> String) -> T {
         let line = self.has(key).then(|| self.line(key)).flatten();
         let value = value.unwrap_or(default);
-        self.document.settings.borrow_mut().push(Setting { key: self.path(key), value: show(&value), line });
+        let path = self.name.as_ref().map_or_else(|| self.path(key), |name| format!("{name}.{key}"));
+        self.document.settings.borrow_mut().push(Setting { key: path, value: show(&value), line });
         value
     }
 

@@ -3,6 +3,7 @@
 use proptest::prelude::*;
 
 use super::*;
+use crate::proxy::options::parse_address;
 
 const GOOD: &str = r#"kubernetes = true
 
@@ -83,7 +84,26 @@ fn the_example_is_right() {
 fn what_the_example_leaves_out_is_right() {
     const UNIT: &str = "unit = ";
     const HOLMES: [&str; 3] = ["kind = ", "s = ", "t = "];
-    let variants: [(&[&str], &[&str]); 11] = [
+    const PROXY: [&str; 17] = [
+        "[[proxy]]",
+        "listen = ",
+        "active = ",
+        "backup = ",
+        "protocol = ",
+        "hazard = ",
+        "hedge = ",
+        "repeat = ",
+        "once_to = ",
+        "budget = \"10%\"",
+        "burst = ",
+        "warm_up = ",
+        "poll = \"200us\"",
+        "head_time = ",
+        "idle_time = ",
+        "answer_time = ",
+        "clients = ",
+    ];
+    let variants: [(&[&str], &[&str]); 13] = [
         (&[UNIT], &["cgroup = \"/system.slice/redis@*.service\""]),
         (&[UNIT], &["port = 6379"]),
         (&[UNIT], &["comm = "]),
@@ -97,7 +117,7 @@ fn what_the_example_leaves_out_is_right() {
                 "reserved = 4",
                 "siblings = ",
                 "tick = ",
-                "poll = ",
+                "poll = \"50us\"",
                 "formula = ",
             ],
         ),
@@ -106,7 +126,9 @@ fn what_the_example_leaves_out_is_right() {
         (&HOLMES, &["kind = \"perfiso\"", "idle = 8"]),
         (&["kind = ", "s = ", "t = ", "floor = "], &["kind = \"unmanaged\""]),
         (&["source = "], &["source = \"replay\"", "replay = "]),
-        (&[], &["[lanes]", "gate = ", "policy = ", "budget = ", "min_idle = "]),
+        (&[], &["[lanes]", "gate = ", "policy = ", "budget = \"5ms\"", "min_idle = "]),
+        (&[], &PROXY),
+        (&[], &["[trace]", "services = ", "dir = ", "keep = ", "recordings = ", "light = "]),
     ];
     let begins = |line: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| line.starts_with(beginning));
     for (without, with) in variants {
@@ -168,7 +190,7 @@ fn unknown_keys() {
         "[lanes]",
         "[lane]",
         &["a.toml:21: `lane` is not a key here; did you mean `lanes`? there are `audit`, `batch`, `intervals`, \
-           `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `service`"],
+           `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`"],
     );
     wrong(
         "cgroup = \"/batch\"",
@@ -353,6 +375,108 @@ fn lanes_that_cannot_be_kept() {
             "a.toml:23: `lanes.budget` is given, and borrow-idle never runs batch beside a request; leave it out, or choose \
            another policy, such as deadline",
         ],
+    );
+}
+
+/// The good file with a proxy, which begins in line 24.
+fn with_proxy(lines: &str) -> String {
+    format!("{GOOD}\n[[proxy]]\nlisten = \":8080\"\n{lines}\n")
+}
+
+#[test]
+fn a_proxy_has_the_defaults_of_its_verb() {
+    let config = read(&with_proxy("active = \"127.0.0.1:9001\""));
+    let [listen, active] = [":8080", "127.0.0.1:9001"].map(|text| parse_address(text).unwrap());
+    assert_eq!(config.proxies, [ProxyOptions::new(listen, active)]);
+    let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
+    assert_eq!(setting("proxy[0.0.0.0:8080].poll"), "\"200us\"");
+    assert_eq!(setting("proxy[0.0.0.0:8080].budget"), "\"10%\"");
+    assert_eq!(setting("proxy[0.0.0.0:8080].hazard"), "\"all\"");
+}
+
+#[test]
+fn proxies_that_cannot_be() {
+    const ADDRESS: &str =
+        "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
+    let active = "active = \"127.0.0.1:9001\"";
+    refused(&with_proxy(""), &[&format!("a.toml:24: `proxy.active` is missing; {ADDRESS}")]);
+    refused(
+        &with_proxy("active = \"9001\"\nbudgets = \"10%\""),
+        &[
+            &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
+            "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? there are `active`, `answer_time`, \
+             `backup`, `budget`, `burst`, `clients`, `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, `once_to`, \
+             `poll`, `protocol`, `repeat`, `warm_up`",
+        ],
+    );
+    refused(
+        &with_proxy(&format!("{active}\nbudget = 10\npoll = 200\nhedge = \"timer:20\"\nhazard = \"gc\"")),
+        &[
+            "a.toml:27: `proxy.budget` is 10, which has no unit; write a percentage from 0 to 100 with its sign, as in \
+             \"10%\"",
+            "a.toml:28: `proxy.poll` is 200, which has no unit; write a number and its unit, one of ns, us, ms, s, as in \
+             \"8us\" or \"1.5s\"",
+            "a.toml:29: `proxy.hedge` is \"timer:20\", which is no way to hedge; write \"hazard\", \"timer:TIME\" as in \
+             \"timer:20ms\", or \"none\"",
+            "a.toml:30: `proxy.hazard` is \"gc\", which is no list of hazards; write \"jvm-gc\", \"safepoint\", \
+             \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"",
+        ],
+    );
+    refused(
+        &with_proxy(&format!("{active}\nbackup = \"127.0.0.1:9001\"")),
+        &[
+            "a.toml:27: `proxy.backup` is \"127.0.0.1:9001\", as `proxy.active` is; a proxy needs another address for each",
+        ],
+    );
+}
+
+#[test]
+fn an_address_has_one_listener() {
+    const ADVICE: &str = "write another address or port for one of them";
+    let proxy = with_proxy("active = \"127.0.0.1:9001\"");
+    refused(
+        &format!("{proxy}\n[[proxy]]\nlisten = \"127.0.0.1:8080\"\nactive = \"127.0.0.1:9001\"\n"),
+        &[&format!(
+            "a.toml:28: `proxy.listen` is \"127.0.0.1:8080\", where `proxy.listen` of line 24 listens already, \
+             \"0.0.0.0:8080\"; {ADVICE}"
+        )],
+    );
+    refused(
+        &format!("{proxy}\n[metrics]\nlisten = \"127.0.0.1:8080\"\n"),
+        &[&format!(
+            "a.toml:29: `metrics.listen` is \"127.0.0.1:8080\", where `proxy.listen` of line 24 listens already, \
+             \"0.0.0.0:8080\"; {ADVICE}"
+        )],
+    );
+    let two = proxy.replace(":8080", "127.0.0.1:8080")
+        + "\n[[proxy]]\nlisten = \"127.0.0.2:8080\"\nactive = \"127.0.0.1:9001\"\n";
+    assert_eq!(read(&two).proxies.len(), 2);
+}
+
+#[test]
+fn flight_recorders_are_of_services_that_owe_something() {
+    const SERVICES: &str = "write names of [[service]], as in [\"redis\"]";
+    const SLO: &str = "write what requests may take, as in slo = \"p99=5ms\"";
+    let with = |lines: &str| format!("{GOOD}\n[trace]\n{lines}\n");
+    let trace = read(&with("dir = \"/var/tmp\"")).trace.unwrap();
+    assert_eq!((trace.keep, trace.recordings, trace.light), (Duration::from_secs(10), 100, false));
+    let recorded: Vec<bool> = read(GOOD).services.iter().map(|rule| trace.names(rule)).collect();
+    assert_eq!(recorded, [true, false], "redis has an slo, web has none");
+    refused(
+        &with("services = [\"redis\", \"web\", \"sql\"]\nkeep = \"2000s\"\nrecordings = 0\nfiles = 3\ndir = \"a\""),
+        &[
+            &format!("a.toml:8: `service.slo` is missing, and [trace] names \"web\" and records what breaks it; {SLO}"),
+            &format!("a.toml:25: `trace.services` has \"sql\", and no [[service]] is named so; {SERVICES}"),
+            "a.toml:26: `trace.keep` is \"2000s\", and each second takes 3.2 MB of memory for each service; it is 60s at \
+             most",
+            "a.toml:27: `trace.recordings` is 0; write a whole number from 1 to 10000",
+            "a.toml:28: `trace.files` is not a key here; there are `dir`, `keep`, `light`, `recordings`, `services`",
+        ],
+    );
+    refused(&with(""), &["a.toml:24: `trace.dir` is missing; write the directory for recordings, as in \"/var/tmp\""]);
+    refused(
+        &with("dir = \"a\"").replace("slo = \"p99=5ms\"\n", ""),
+        &[&format!("a.toml:23: `trace.services` is missing, and no [[service]] has an slo that could break; {SLO}")],
     );
 }
 

@@ -29,6 +29,8 @@ impl Agent {
         all.extend(self.of_cpus());
         all.extend(self.of_lanes());
         all.extend(self.of_batch());
+        all.extend(self.proxies.families());
+        all.extend(self.flights.families());
         all.extend(self.of_itself());
         Exposition(all)
     }

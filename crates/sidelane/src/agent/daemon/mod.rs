@@ -11,6 +11,7 @@ mod acts;
 mod doors;
 mod lanes;
 mod metrics;
+mod modules;
 mod reload;
 mod slow;
 mod snapshot;
@@ -38,6 +39,7 @@ use super::discover::{Container, Finder};
 use super::lanes::LaneGates;
 use super::log::{CpuAudit, CpuLog, Seen};
 use super::metric::Metric;
+use super::modules::{Flights, Proxies};
 use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
@@ -92,6 +94,8 @@ pub struct Agent {
     doors: Doors,
     /// Keeps batch lanes, where the file says so.
     gates: Option<LaneGates>,
+    proxies: Proxies,
+    flights: Flights,
     times: Times,
     diary: Diary,
     cost: Cost,
@@ -241,6 +245,9 @@ impl Agent {
 
     /// Answers whoever is at a door.
     fn answer(&mut self, woken: Woken) {
+        if woken.status || woken.metrics {
+            self.look_at_modules();
+        }
         if woken.status {
             let snapshot = self.snapshot();
             self.doors.tell_status(&snapshot);
@@ -276,6 +283,7 @@ impl Agent {
         self.gates.iter().for_each(|gates| gates.book().close());
         let finished = self.hands.take().map_or(Ok(()), Hands::finish);
         self.doors.close();
+        let finished = finished.and(self.end_modules());
         self.tracked.services.iter_mut().for_each(|(_, served)| served.kept = None);
         self.tracked.tracker().detach();
         self.gates.as_mut().map_or(Ok(()), LaneGates::drain)?;

@@ -33,6 +33,11 @@ impl Agent {
         self.diary.notes.retain(|note, _| !before.contains(note));
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
         self.config = config;
+        if self.hands.is_some()
+            && let Err(error) = self.follow_proxies()
+        {
+            self.failed(error.context("proxies were not taken over, and go on as before"));
+        }
         if let Err(error) = self.find_again() {
             self.failed(error);
         }
@@ -56,6 +61,9 @@ impl Agent {
                 contained.container = container.clone();
             }
         }
+        self.flights.forget_ended();
+        self.diary.notes.retain(|note, _| !matches!(note, Note::NotRecorded { .. }));
+        self.follow_flights();
         Ok(())
     }
 }

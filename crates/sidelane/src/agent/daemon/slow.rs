@@ -28,6 +28,7 @@ impl Agent {
         let memory = self.tracked.tracker().memory();
         self.slow.look(&memory, now_ns);
         self.fetch_requests();
+        self.look_at_modules();
         self.heed()?;
         self.look_after_lanes()?;
         self.keep_off_services();
@@ -42,6 +43,7 @@ impl Agent {
         let changes = self.finder.look(now_ns);
         self.heed()?;
         self.follow(changes)?;
+        self.follow_flights();
         self.take_waiting()
     }
 

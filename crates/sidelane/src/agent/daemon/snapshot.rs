@@ -28,6 +28,8 @@ impl Agent {
             cpus: self.usable.iter().chain(self.others()).map(|cpu| self.cpu_status(cpu)).collect(),
             services: self.tracked.services.iter().map(|(_, served)| self.service_status(served)).collect(),
             containers: self.tracked.containers.iter().map(|(_, contained)| container_status(contained)).collect(),
+            proxies: self.proxies.status(),
+            flights: self.flights.status(),
             decisions: decisions.collect(),
             notes: notes.collect(),
         }

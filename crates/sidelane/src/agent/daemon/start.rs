@@ -9,6 +9,7 @@ use anyhow::{Context, Result, anyhow};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
+use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::online_cpus;
 use sidelane_kernel::tracker::{Features, Tracker};
 use sidelane_policy::Nanos;
@@ -24,6 +25,7 @@ use crate::agent::discover::Finder;
 use crate::agent::lanes::LaneGates;
 use crate::agent::log::{CpuAudit, CpuLog};
 use crate::agent::metric::Metric;
+use crate::agent::modules::{Flights, Proxies};
 use crate::agent::owners::{Owners, be_the_agent};
 use crate::agent::seen::Looker;
 use crate::agent::tracked::Tracked;
@@ -58,6 +60,7 @@ impl Agent {
         let gates = config.lanes.as_ref().filter(|_| hands.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, config.audit.as_deref().map(append).transpose()?));
         let gates = gates.transpose()?;
+        let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         let began_ns = now_ns();
         // Neither batch nor a holder that naps must keep it from its work.
         let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY + 1);
@@ -78,6 +81,8 @@ impl Agent {
             log,
             doors,
             gates,
+            proxies: Proxies::new(own_cpus.clone()),
+            flights: Flights::new(own_cpus),
             waiting: Vec::new(),
             looker: Looker::default(),
             slow: Looker::default(),
@@ -91,6 +96,9 @@ impl Agent {
             agent.note(Note::NotUrgent { error: error.to_string() });
         }
         agent.here.notes.clone().into_iter().for_each(|note| agent.note(note));
+        if agent.hands.is_some() {
+            agent.follow_proxies()?;
+        }
         Ok(agent)
     }
 }

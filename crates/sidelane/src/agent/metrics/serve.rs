@@ -42,9 +42,11 @@ impl Listener {
             }
             let (text, readers) = (text.to_owned(), Arc::clone(&self.readers));
             thread::spawn(move || {
-                // A reader that goes away is none of ours.
-                let _ = answer(stream, &text);
+                // A reader that goes away is none of ours. One that has its answer may ask again at once: so its place
+                // is free before it sees the end.
+                let _ = answer(&stream, &text);
                 readers.fetch_sub(1, Ordering::AcqRel);
+                drop(stream);
             });
         }
     }
@@ -56,11 +58,11 @@ impl AsFd for Listener {
     }
 }
 
-fn answer(stream: TcpStream, text: &str) -> io::Result<()> {
+fn answer(mut stream: &TcpStream, text: &str) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(READER_TIMEOUT))?;
     stream.set_write_timeout(Some(READER_TIMEOUT))?;
-    let mut lines = BufReader::new(&stream).lines().take(REQUEST_LINES_MAX);
+    let mut lines = BufReader::new(stream).lines().take(REQUEST_LINES_MAX);
     let first = lines.next().transpose()?.unwrap_or_default();
     while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
     let (status, body) = match first.starts_with("GET /metrics ") || first.starts_with("GET / ") {
@@ -72,6 +74,6 @@ fn answer(stream: TcpStream, text: &str) -> io::Result<()> {
         "HTTP/1.1 {status}\r\nContent-Type: {kind}\r\nContent-Length: {}\r\nConnection: close\r\n\r\n",
         body.len()
     );
-    (&stream).write_all(head.as_bytes())?;
-    (&stream).write_all(body.as_bytes())
+    stream.write_all(head.as_bytes())?;
+    stream.write_all(body.as_bytes())
 }

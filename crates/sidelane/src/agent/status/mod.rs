@@ -22,6 +22,12 @@ pub struct Snapshot {
     pub services: Vec<ServiceStatus>,
     /// Containers.
     pub containers: Vec<ContainerStatus>,
+    /// Proxies.
+    #[serde(default)]
+    pub proxies: Vec<ProxyStatus>,
+    /// Flight recorders.
+    #[serde(default)]
+    pub flights: Vec<FlightStatus>,
     /// How often each action was taken, and why.
     pub decisions: Vec<DecisionCount>,
     /// What went wrong or is degraded.
@@ -154,6 +160,53 @@ pub struct ContainerStatus {
     pub wanted_from: String,
     /// Who has more is given CPUs before others.
     pub priority: i32,
+}
+
+/// One proxy. What it counts is since it was started.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct ProxyStatus {
+    /// Where clients come.
+    pub listen: String,
+    /// The server that new requests go to.
+    pub active: String,
+    /// Its servers, the one that was active at first before the other.
+    pub servers: Vec<String>,
+    /// Why that one is active; missing while the proxy begins.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
+    /// Clients that are connected.
+    pub clients: usize,
+    /// Requests that are not answered.
+    pub in_flight: usize,
+    /// Requests that came.
+    pub requests: u64,
+    /// Those whose answer was forwarded to the end.
+    pub answered: u64,
+    /// Requests that were sent to both servers.
+    pub hedges: u64,
+    /// Those of them that the second server answered first.
+    pub hedge_wins: u64,
+    /// Times that the servers changed places.
+    pub swaps: u64,
+}
+
+/// The flight recorder of a service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct FlightStatus {
+    /// The service.
+    pub service: String,
+    /// `begins`: it waits for the service to listen, or for the kernel; `records`; or `ended`.
+    pub state: String,
+    /// Why it has ended.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
+    /// What is owed.
+    pub slo: String,
+    /// Recordings that were written.
+    pub recordings: u32,
+    /// The page of the last one.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub last: Option<String>,
 }
 
 /// How often something was done.

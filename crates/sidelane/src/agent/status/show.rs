@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use super::{ContainerStatus, CpuStatus, NoteStatus, ServiceStatus, Snapshot};
+use super::{ContainerStatus, CpuStatus, FlightStatus, NoteStatus, ProxyStatus, ServiceStatus, Snapshot};
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -16,6 +16,14 @@ impl fmt::Display for Snapshot {
             writeln!(f, "\ncontainers")?;
         }
         self.containers.iter().try_for_each(|container| write_container(f, container))?;
+        if !self.proxies.is_empty() {
+            writeln!(f, "\nproxies")?;
+        }
+        self.proxies.iter().try_for_each(|proxy| write_proxy(f, proxy))?;
+        if !self.flights.is_empty() {
+            writeln!(f, "\nflight recorders")?;
+        }
+        self.flights.iter().try_for_each(|flight| write_flight(f, flight))?;
         writeln!(f, "\nCPUs")?;
         self.cpus.iter().try_for_each(|cpu| write_cpu(f, cpu))?;
         if !self.decisions.is_empty() {
@@ -85,6 +93,23 @@ fn write_container(f: &mut fmt::Formatter<'_>, container: &ContainerStatus) -> f
     writeln!(f, "  {name}: {state} on CPUs {cpus} (may use {allowed}, wants {wanted} by {wanted_from})")
 }
 
+fn write_proxy(f: &mut fmt::Formatter<'_>, proxy: &ProxyStatus) -> fmt::Result {
+    let ProxyStatus { listen, active, clients, in_flight, requests, answered, hedges, hedge_wins, swaps, .. } = proxy;
+    let why = proxy.why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    writeln!(
+        f,
+        "  {listen}: active {active}{why}; {clients} client(s), {in_flight} request(s) in flight; {requests} came, \
+         {answered} answered, {hedges} hedged, {hedge_wins} of them won; {swaps} swap(s)"
+    )
+}
+
+fn write_flight(f: &mut fmt::Formatter<'_>, flight: &FlightStatus) -> fmt::Result {
+    let FlightStatus { service, state, slo, recordings, .. } = flight;
+    let why = flight.why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    let last = flight.last.as_ref().map_or_else(String::new, |page| format!(", the last in {page}"));
+    writeln!(f, "  {service}: {state}{why}; {recordings} recording(s) of what broke {slo}{last}")
+}
+
 fn write_cpu(f: &mut fmt::Formatter<'_>, cpu: &CpuStatus) -> fmt::Result {
     let CpuStatus { cpu: number, owner, containers_count, busy_percent, service_percent, batch_percent, .. } = cpu;
     let reserved = if cpu.reserved { ", reserved" } else { "" };
@@ -110,6 +135,25 @@ mod tests {
         let first = shown.lines().next().unwrap();
         assert_eq!(first, "0 service(s), 1 container(s) of batch, 1 of them paused; interference");
         assert!(shown.contains("  /batch/a: paused"), "{shown}");
+    }
+
+    #[test]
+    fn proxies_and_flight_recorders_have_a_line_each() {
+        let [listen, active] = ["127.0.0.1:1", "127.0.0.1:2"].map(str::to_owned);
+        let proxy = ProxyStatus { listen, active, requests: 5, answered: 4, hedges: 1, ..Default::default() };
+        let [service, state, slo] = ["redis", "records", "p99=5ms"].map(str::to_owned);
+        let flight =
+            FlightStatus { service, state, slo, recordings: 1, last: Some("/a.html".into()), ..Default::default() };
+        let shown = Snapshot { proxies: vec![proxy], flights: vec![flight], ..Default::default() }.to_string();
+        let expected = "
+proxies
+  127.0.0.1:1: active 127.0.0.1:2; 0 client(s), 0 request(s) in flight; 5 came, 4 answered, 1 hedged, 0 of them won; \
+                        0 swap(s)
+
+flight recorders
+  redis: records; 1 recording(s) of what broke p99=5ms, the last in /a.html
+";
+        assert!(shown.contains(expected), "{shown}");
     }
 
     #[test]

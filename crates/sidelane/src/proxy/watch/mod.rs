@@ -11,7 +11,7 @@ use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
-use std::thread::{self, JoinHandle};
+use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -85,7 +85,7 @@ impl Watch {
     }
 
     /// Watches in a thread until `ends` is set.
-    pub(super) fn start(mut self, page: Arc<HazardPage>, ends: Arc<AtomicBool>) -> Result<JoinHandle<()>> {
+    pub(super) fn start(mut self, page: Arc<HazardPage>, ends: Arc<AtomicBool>) -> Result<()> {
         let run = move || {
             precise_sleep();
             while !ends.load(Ordering::Relaxed) {
@@ -94,7 +94,8 @@ impl Watch {
                 self.wait();
             }
         };
-        thread::Builder::new().name("sidelane-watch".to_owned()).spawn(run).context("cannot start a thread")
+        let thread = thread::Builder::new().name("sidelane-watch".to_owned()).spawn(run);
+        thread.map(drop).context("cannot start a thread")
     }
 
     /// The hazards that there are now.

@@ -12,7 +12,7 @@ const STEP_NS: u64 = 1_000_000_000;
 /// Two recordings begin at least so far apart.
 pub const APART_NS: u64 = 60_000_000_000;
 /// Without an objective so many requests tell what is usual.
-const USUAL_REQUESTS: u64 = 1_000;
+pub const USUAL_REQUESTS: u64 = 1_000;
 /// And what takes so many times as long as their p99 is not.
 const UNUSUAL: u64 = 3;
 

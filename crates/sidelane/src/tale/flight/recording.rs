@@ -1,6 +1,6 @@
 //! One recording: the last seconds as a log and a page.
 
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::{Duration, SystemTime, UNIX_EPOCH};
 
@@ -15,6 +15,7 @@ use super::super::study::{Ended, Study};
 use super::super::terminal::headline;
 use super::super::told::Told;
 use super::super::words::Names;
+use super::event::{Event, Tell};
 
 /// What a flight recorder held when the objective broke.
 pub(super) struct Recording {
@@ -40,19 +41,20 @@ impl Writing {
 
 impl Recording {
     /// Writes log and page into `dir`, beside whatever else goes on, and says where they are.
-    pub(super) fn write_aside(self, dir: &Path) -> Result<Writing> {
+    pub(super) fn write_aside(self, dir: &Path, tell: Tell) -> Result<Writing> {
         let since = SystemTime::now().duration_since(UNIX_EPOCH).unwrap_or_default();
-        let name = dir.join(format!("sidelane-trace-{}", since.as_secs()));
-        let write = move || self.write(&name);
+        let name = dir.join(format!("sidelane-trace-{}-{}", as_a_part_of_a_path(&self.service), since.as_secs()));
+        let write = move || self.write(&name, &tell);
         Ok(Writing(thread::Builder::new().name("sidelane-record".into()).spawn(write)?))
     }
 
-    fn write(self, name: &Path) -> Result<()> {
-        let (log, page) = (name.with_extension("log"), name.with_extension("html"));
+    fn write(self, name: &Path, tell: &Tell) -> Result<()> {
+        let with = |ending: &str| PathBuf::from(format!("{}.{ending}", name.display()));
+        let (log, page) = (with("log"), with("html"));
         let told = self.study(&log)?;
         html::write_page(&told.to_result(), &page)?;
-        eprintln!("sidelane: {}", headline(&told));
-        eprintln!("sidelane: written to {} and {}", page.display(), log.display());
+        tell(Event::Diagnosed(headline(&told)));
+        tell(Event::Written { page, log });
         Ok(())
     }
 
@@ -80,5 +82,23 @@ impl Recording {
         }
         let notes = log.end(&self.names, &end).into_iter().collect();
         Ok(study.end(Ended { service: self.service, end, names: self.names, notes }))
+    }
+}
+
+/// A service's name, as it can be in the name of a file.
+fn as_a_part_of_a_path(service: &str) -> String {
+    const CHARACTERS_MAX: usize = 64;
+    let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' };
+    service.chars().take(CHARACTERS_MAX).map(plain).collect()
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn names_of_services_are_plain_in_names_of_files() {
+        assert_eq!(as_a_part_of_a_path("cgroup:/a/redis@1.service"), "cgroup--a-redis-1.service");
+        assert_eq!(as_a_part_of_a_path(&"ä".repeat(100)), "-".repeat(64));
     }
 }

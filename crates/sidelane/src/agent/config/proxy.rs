@@ -1,0 +1,109 @@
+//! Another server while one is slow: `[[proxy]]`, with the names of `sidelane proxy`'s options.
+
+use std::fmt::Display;
+use std::net::SocketAddr;
+use std::time::Duration;
+
+use sidelane_proxy::config::Limits;
+
+use super::policy::{quoted, time};
+use super::reader::Reader;
+use crate::proxy::options::{Hedge, ONCE_TO, PROTOCOLS, ProxyOptions, Watched, parse_address};
+
+const ADDRESS: &str = "write ADDRESS:PORT, as in \"127.0.0.1:9001\", or \":8080\" for every address of this machine";
+const HAZARDS: &str = "write \"jvm-gc\", \"safepoint\", \"stopped\", \"throttled\" and \"restart\" with commas between, or \"all\", or \"none\"";
+const HEDGE: &str = "write \"hazard\", \"timer:TIME\" as in \"timer:20ms\", or \"none\"";
+const REPEAT: &str = "write a list of methods or commands, as in [\"GET\", \"POST\"]";
+const NUMBER_MAX: i64 = 1_000_000_000;
+/// Of nothing less anything could be done.
+const SHORTEST: Duration = Duration::from_micros(1);
+
+/// A `[[proxy]]`; `None` if it cannot be one.
+pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
+    let (listen, active) = (address(&reader, "listen"), address(&reader, "active"));
+    for key in ["listen", "active"].into_iter().filter(|key| !reader.has(key)) {
+        reader.wrong(key, "is missing", ADDRESS);
+    }
+    let reader = match listen {
+        Some(listen) => reader.one_of(listen),
+        None => reader,
+    };
+    let is_whole = listen.is_some() && active.is_some();
+    let nowhere = SocketAddr::from(([0, 0, 0, 0], 0));
+    let active = reader.setting("active", active, nowhere, in_quotes);
+    let proxy = options(&reader, ProxyOptions::new(listen.unwrap_or(nowhere), active));
+    if let Some(twice) = proxy.twice().filter(|_| is_whole) {
+        let problem = format!("is \"{}\", as `proxy.{}` is", twice.address, twice.first);
+        reader.wrong(twice.second, problem, "a proxy needs another address for each");
+    }
+    reader.finish();
+    is_whole.then_some(proxy)
+}
+
+fn address(reader: &Reader, key: &'static str) -> Option<SocketAddr> {
+    reader.parsed(key, |text| parse_address(text).map_err(|_| "is not an address with a port"), ADDRESS)
+}
+
+/// All that has a default.
+fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
+    let word = |text: &str| quoted(text);
+    let backup = reader.setting("backup", address(reader, "backup").map(Some), usual.backup, |backup| {
+        backup.map_or("none: hazards are only counted".to_owned(), |backup| word(&backup.to_string()))
+    });
+    let protocol = reader.choice("protocol", &PROTOCOLS);
+    let protocol = reader.setting("protocol", protocol, usual.protocol, |protocol| word(name_of(protocol, &PROTOCOLS)));
+    let hazards = reader.parsed("hazard", |text| text.parse::<Watched>().map_err(|_| "is no list of hazards"), HAZARDS);
+    let hedge = reader.parsed("hedge", |text| text.parse::<Hedge>().map_err(|_| "is no way to hedge"), HEDGE);
+    let once_to = reader.choice("once_to", &ONCE_TO);
+    let budget = reader.percent("budget", 0.0..=100.0, "10%");
+    let burst = whole(reader, "burst").map(|burst| burst as u64);
+    let warm_up = whole(reader, "warm_up").map(|requests| requests as u32);
+    ProxyOptions {
+        backup,
+        protocol,
+        hazards: reader.setting("hazard", hazards, usual.hazards, in_quotes),
+        hedge: reader.setting("hedge", hedge, usual.hedge, in_quotes),
+        repeat: repeat(reader),
+        unsafe_stay: reader.setting("once_to", once_to, usual.unsafe_stay, |stay| word(name_of(stay, &ONCE_TO))),
+        budget_percent: reader.setting("budget", budget, usual.budget_percent, |percent| word(&format!("{percent}%"))),
+        burst: reader.setting("burst", burst, usual.burst, u64::to_string),
+        warm_up: reader.setting("warm_up", warm_up, usual.warm_up, u32::to_string),
+        poll: reader.setting("poll", reader.time("poll", SHORTEST), usual.poll, time),
+        limits: limits(reader, usual.limits),
+        ..usual
+    }
+}
+
+fn repeat(reader: &Reader) -> Vec<String> {
+    let names = reader.list("repeat", REPEAT);
+    reader.setting("repeat", names, Vec::new(), |names| match names.is_empty() {
+        true => "GET, HEAD and OPTIONS, or commands that only read".to_owned(),
+        false => format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")),
+    })
+}
+
+fn limits(reader: &Reader, usual: Limits) -> Limits {
+    let read = |key| reader.time(key, SHORTEST);
+    let clients = reader.whole("clients", 1..=NUMBER_MAX).map(|clients| clients as usize);
+    Limits {
+        head_time: reader.setting("head_time", read("head_time"), usual.head_time, time),
+        idle_time: reader.setting("idle_time", read("idle_time"), usual.idle_time, time),
+        answer_time: reader.setting("answer_time", read("answer_time"), usual.answer_time, time),
+        clients: reader.setting("clients", clients.map(Some), usual.clients, |clients| {
+            clients.map_or("as many as open files allow".to_owned(), |clients| clients.to_string())
+        }),
+        ..usual
+    }
+}
+
+fn whole(reader: &Reader, key: &'static str) -> Option<i64> {
+    reader.whole(key, 0..=NUMBER_MAX)
+}
+
+fn in_quotes(value: &impl Display) -> String {
+    quoted(&value.to_string())
+}
+
+fn name_of<'n, T: PartialEq>(wanted: &T, choices: &[(&'n str, T)]) -> &'n str {
+    choices.iter().find(|(_, choice)| choice == wanted).map_or("", |(name, _)| name)
+}

@@ -1,0 +1,128 @@
+//! The proxies of the file.
+
+use anyhow::{Context, Error, Result};
+use sidelane_host::priority::with_this_thread_on;
+
+use crate::agent::metrics::Family;
+use crate::agent::status::ProxyStatus;
+use crate::note::Note;
+use crate::proxy::options::ProxyOptions;
+use crate::proxy::{Counted, ReadyProxy, RunningProxy, families};
+
+/// All that run.
+pub struct Proxies {
+    running: Vec<RunningProxy>,
+    /// Where their threads may run: wherever the agent itself could when it was started.
+    cpus: Vec<u32>,
+}
+
+/// What is to be told after proxies were started or ended.
+#[derive(Debug, Default)]
+pub struct Told {
+    /// What is degraded.
+    pub notes: Vec<Note>,
+    /// What has come and gone, in words.
+    pub changes: Vec<String>,
+}
+
+impl Proxies {
+    /// None yet. Their threads will run on these CPUs.
+    pub fn new(cpus: Vec<u32>) -> Self {
+        Self { running: Vec::new(), cpus }
+    }
+
+    /// Has exactly these run. Those that are as they were go on untouched.
+    ///
+    /// # Errors
+    /// If one cannot be started; then all are as they were before.
+    pub fn follow(&mut self, wanted: &[ProxyOptions]) -> Result<Told> {
+        let is_new = |options: &&ProxyOptions| !self.running.iter().any(|proxy| proxy.options() == *options);
+        let ready: Vec<ReadyProxy> =
+            wanted.iter().filter(is_new).map(|options| self.ready(options)).collect::<Result<_>>()?;
+        let notes = ready.iter().flat_map(|ready| ready.notes().to_vec()).collect();
+        let start = || ready.into_iter().map(ReadyProxy::start).collect::<Result<Vec<_>>>();
+        let started = with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for the proxies")??;
+        let mut told = Told { notes, ..Told::default() };
+        self.running.retain(|proxy| {
+            let stays = wanted.contains(proxy.options());
+            if !stays {
+                told.changes.push(format!("the proxy at {} has ended", proxy.address()));
+            }
+            stays
+        });
+        told.changes.extend(started.iter().map(|proxy| format!("proxy at {}", proxy.address())));
+        self.running.extend(started);
+        Ok(told)
+    }
+
+    /// Whether one of them asks this server.
+    pub fn ask(&self, server: &str) -> bool {
+        let servers = self.running.iter().flat_map(|proxy| [Some(proxy.options().active), proxy.options().backup]);
+        servers.flatten().any(|address| address.to_string() == server)
+    }
+
+    /// One that changes takes its clients at the same socket, so that none of them is refused.
+    fn ready(&self, options: &ProxyOptions) -> Result<ReadyProxy> {
+        let before = self.running.iter().find(|proxy| proxy.options().listen == options.listen);
+        let ready = match before {
+            Some(before) => before.successor(options.clone()),
+            None => ReadyProxy::new(options.clone()),
+        };
+        ready.with_context(|| format!("the proxy at {} cannot be started", options.listen))
+    }
+
+    /// Reads what they do. Those that could not go on are taken out, each with why.
+    pub fn look(&mut self) -> Vec<Error> {
+        self.running.iter_mut().for_each(RunningProxy::look);
+        let ended = self.running.extract_if(.., |proxy| proxy.has_ended());
+        ended.filter_map(|proxy| why_ended(proxy).err()).collect()
+    }
+
+    /// What Prometheus reads of them, as of the last look.
+    pub fn families(&self) -> Vec<Family> {
+        let counted = self.running.iter().filter_map(|proxy| {
+            let (listen, options) = (Some(proxy.address()), proxy.options());
+            Some(Counted { listen, options, state: proxy.state()? })
+        });
+        families(&counted.collect::<Vec<_>>())
+    }
+
+    /// What is shown of them, as of the last look.
+    pub fn status(&self) -> Vec<ProxyStatus> {
+        self.running.iter().map(status).collect()
+    }
+
+    /// Ends them all.
+    pub fn end(&mut self) -> Result<()> {
+        let ended: Vec<Result<()>> = self.running.drain(..).map(why_ended).collect();
+        ended.into_iter().collect()
+    }
+}
+
+fn why_ended(proxy: RunningProxy) -> Result<()> {
+    let address = proxy.address();
+    proxy.end().map(drop).with_context(|| format!("the proxy at {address} has ended"))
+}
+
+fn status(proxy: &RunningProxy) -> ProxyStatus {
+    let options = proxy.options();
+    let known = proxy.state();
+    let counts = known.map(|state| state.counts.clone()).unwrap_or_default();
+    ProxyStatus {
+        listen: proxy.address().to_string(),
+        active: known.map_or(options.active, |state| state.active).to_string(),
+        servers: [Some(options.active), options.backup]
+            .into_iter()
+            .flatten()
+            .map(|server| server.to_string())
+            .collect(),
+        why: known.map(|state| state.why.clone()),
+        clients: known.map_or(0, |state| state.clients),
+        in_flight: known.map_or(0, |state| state.in_flight),
+        requests: counts.requests,
+        answered: counts.answered,
+        hedges: counts.hedges,
+        hedge_wins: counts.wins,
+        swaps: counts.swaps.iter().sum(),
+    }
+}

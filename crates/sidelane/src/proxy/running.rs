@@ -1,0 +1,195 @@
+//! A proxy on a thread of its own, beside the threads that watch its servers.
+//!
+//! Whoever started it never waits for it: the proxy writes down what it does, and that is read unless it is being written
+//! at that moment.
+
+use std::net::{SocketAddr, TcpListener};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use anyhow::{Context, Result, anyhow};
+use sidelane_policy::hedge::Server;
+use sidelane_proxy::config::Config;
+use sidelane_proxy::edge::{Proxy, State, View};
+use sidelane_proxy::page::HazardPage;
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+use tokio::time::sleep;
+
+use super::options::ProxyOptions;
+use super::watch::Watch;
+use crate::note::Note;
+
+/// How often a proxy writes down what it does.
+const TELL_EVERY: Duration = Duration::from_millis(50);
+
+/// A proxy that has all it needs, and serves nobody yet.
+pub struct ReadyProxy {
+    options: ProxyOptions,
+    listener: TcpListener,
+    watches: Vec<Watch>,
+    notes: Vec<Note>,
+}
+
+impl ReadyProxy {
+    /// Listens, and finds out what can be watched.
+    ///
+    /// # Errors
+    /// If the address is taken, or a hazard that was named cannot be seen.
+    pub fn new(options: ProxyOptions) -> Result<Self> {
+        let listen = options.listen;
+        let listener = Proxy::listen(listen).with_context(|| {
+            format!("cannot listen at {listen}: choose another address for it, or see who does with ss -ltnp")
+        })?;
+        Self::at(listener, options)
+    }
+
+    fn at(listener: TcpListener, options: ProxyOptions) -> Result<Self> {
+        let mut ready = Self { options, listener, watches: Vec::new(), notes: Vec::new() };
+        if !ready.options.hazards.is_none() {
+            ready.find_watches()?;
+        }
+        Ok(ready)
+    }
+
+    fn find_watches(&mut self) -> Result<()> {
+        let servers = [(Server::First, Some(self.options.active)), (Server::Second, self.options.backup)];
+        for (server, address) in servers.into_iter().filter_map(|(server, address)| Some((server, address?))) {
+            match Watch::new(server, address, &self.options.hazards, self.options.poll)? {
+                Some(watch) => self.watches.push(watch),
+                None => self.notes.push(Note::HazardsUnwatched { server: address.to_string() }),
+            }
+        }
+        Ok(())
+    }
+
+    /// What is degraded.
+    pub fn notes(&self) -> &[Note] {
+        &self.notes
+    }
+
+    /// Serves clients from now on, on threads of its own.
+    pub fn start(self) -> Result<RunningProxy> {
+        let page = Arc::new(HazardPage::new().context("cannot make the page of hazards")?);
+        let shared = Arc::new(Shared::default());
+        let (address, listener) = (self.listener.local_addr()?, self.listener.try_clone()?);
+        let (config, for_proxy, its_page) = (self.options.config(), Arc::clone(&shared), Arc::clone(&page));
+        let serve = move || run(listener, config, its_page, &for_proxy);
+        let thread = thread::Builder::new().name("sidelane-proxy".to_owned()).spawn(serve);
+        let running = RunningProxy {
+            options: self.options,
+            address,
+            listener: self.listener,
+            state: None,
+            thread: Some(thread.context("cannot start a thread")?),
+            shared,
+        };
+        for watch in self.watches {
+            watch.start(Arc::clone(&page), Arc::clone(&running.shared.watches_end))?;
+        }
+        Ok(running)
+    }
+}
+
+/// What the proxy's threads and their owner share.
+#[derive(Default)]
+struct Shared {
+    ends: Notify,
+    watches_end: Arc<AtomicBool>,
+    state: Mutex<Option<State>>,
+}
+
+/// A proxy that runs. Dropping this ends it, and does not wait for its end.
+pub struct RunningProxy {
+    options: ProxyOptions,
+    address: SocketAddr,
+    listener: TcpListener,
+    /// What it had done at the last look.
+    state: Option<State>,
+    thread: Option<JoinHandle<Result<State>>>,
+    shared: Arc<Shared>,
+}
+
+impl RunningProxy {
+    /// What it was asked to be.
+    pub fn options(&self) -> &ProxyOptions {
+        &self.options
+    }
+
+    /// Where clients come.
+    pub fn address(&self) -> SocketAddr {
+        self.address
+    }
+
+    /// Makes another one ready that takes clients at the same address: none of them is refused meanwhile.
+    ///
+    /// # Errors
+    /// As those of [`ReadyProxy::new`].
+    pub fn successor(&self, options: ProxyOptions) -> Result<ReadyProxy> {
+        ReadyProxy::at(self.listener.try_clone().context("cannot hand the address on")?, options)
+    }
+
+    /// Reads what it does, unless it is being written now.
+    pub fn look(&mut self) {
+        if let Ok(state) = self.shared.state.try_lock() {
+            self.state.clone_from(&state);
+        }
+    }
+
+    /// What it did up to the last look; nothing before it has written anything down.
+    pub fn state(&self) -> Option<&State> {
+        self.state.as_ref()
+    }
+
+    /// Whether it has ended by itself.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Ends it, and waits until it serves nobody. Those who watch end soon after.
+    ///
+    /// # Errors
+    /// If it could not go on before.
+    pub fn end(mut self) -> Result<State> {
+        self.ask_to_end();
+        let thread = self.thread.take().expect("it is taken here alone");
+        thread.join().map_err(|_| anyhow!("the proxy's thread ended early"))?
+    }
+
+    fn ask_to_end(&self) {
+        self.shared.watches_end.store(true, Ordering::Relaxed);
+        self.shared.ends.notify_one();
+    }
+}
+
+impl Drop for RunningProxy {
+    fn drop(&mut self) {
+        self.ask_to_end();
+    }
+}
+
+/// The thread of a proxy.
+fn run(listener: TcpListener, config: Config, page: Arc<HazardPage>, shared: &Shared) -> Result<State> {
+    let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
+    LocalSet::new().block_on(&runtime, async {
+        let proxy = Proxy::open(listener, config, page).context("cannot take clients")?;
+        let view = proxy.view();
+        tokio::select! {
+            result = proxy.run() => result.context("the proxy cannot go on")?,
+            () = shared.ends.notified() => {}
+            () = tell(&view, &shared.state) => {}
+        }
+        Ok(view.state())
+    })
+}
+
+/// Writes down what the proxy does, for ever.
+async fn tell(view: &View, state: &Mutex<Option<State>>) {
+    loop {
+        let now = view.state();
+        *state.lock().unwrap_or_else(PoisonError::into_inner) = Some(now);
+        sleep(TELL_EVERY).await;
+    }
+}

@@ -1,0 +1,40 @@
+//! Who ends a trace.
+
+use std::sync::Arc;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::thread;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sidelane_host::posix_signals::PosixSignals;
+
+/// Who ends a trace.
+pub enum Until {
+    /// Whoever sends a POSIX signal to this process.
+    Signal(PosixSignals),
+    /// Whoever started its thread: sets this, and unparks the thread.
+    Told(Arc<AtomicBool>),
+}
+
+impl Until {
+    /// Ends at a POSIX signal that asks for it. To be called before any thread is started.
+    pub fn signal() -> Result<Self> {
+        PosixSignals::listen().map(Self::Signal).context("cannot listen for signals")
+    }
+
+    /// Waits for so long at most; false if the trace is to end.
+    pub fn wait(&self, time_ms: u32) -> Result<bool> {
+        match self {
+            Self::Signal(signals) => {
+                let caught = signals.wait(time_ms).context("cannot wait for signals")?;
+                Ok(!caught.is_some_and(|caught| caught.asks_to_end()))
+            }
+            Self::Told(ends) => {
+                if !ends.load(Ordering::Acquire) {
+                    thread::park_timeout(Duration::from_millis(time_ms.into()));
+                }
+                Ok(!ends.load(Ordering::Acquire))
+            }
+        }
+    }
+}

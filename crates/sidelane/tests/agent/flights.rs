@@ -1,0 +1,141 @@
+//! Flight recorders as a part of the agent: they write when a service breaks its objective, are told of, outlive a reload
+//! that is not about them, and end with the agent.
+
+use std::path::{Path, PathBuf};
+use std::process::Command;
+
+use sidelane::bench::subject::{Place, Real, RealServer};
+use sidelane::lab::Lab;
+use sidelane::request::can_track;
+
+use crate::common::agent::SIDELANE;
+use crate::common::process::{policy, threads_named};
+use crate::common::{Footprint, Turn, lab, lanes_to_ourselves, wait_until};
+use crate::daemon::{Daemon, File, status};
+use crate::service::Program;
+
+const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
+const RATE_PER_S: f64 = 300.0;
+const SECONDS: f64 = 1.0;
+/// The kernel's number of the ordinary class.
+const ORDINARY: &str = "0";
+
+/// A real server whose objective no request meets.
+struct Scene {
+    server: RealServer,
+    lab: Lab,
+    dir: tempfile::TempDir,
+    _turn: Turn,
+}
+
+impl Scene {
+    fn set() -> Option<Self> {
+        let turn = lanes_to_ourselves()?;
+        if let Err(error) = can_track() {
+            sidelane_skip::skip(error);
+            return None;
+        }
+        if !Real::Redis.is_installed() {
+            sidelane_skip::skip("needs redis-server");
+            return None;
+        }
+        let lab = Lab::at(lab()?);
+        let server = RealServer::start(Real::Redis, PLACE).unwrap();
+        Some(Self { server, lab, dir: tempfile::tempdir().unwrap(), _turn: turn })
+    }
+
+    fn file(&self) -> File {
+        let service = format!("port = {}\nslo = \"p50=1ns\"", self.server.address().port());
+        let trace = format!("[trace]\ndir = \"{}\"\nkeep = \"5s\"", self.dir.path().display());
+        File::holmes().with_service(&service).with_batch("/nobody").and(&trace)
+    }
+
+    /// The recorder's threads, once it records.
+    fn recorder(&self, daemon: &mut Daemon) -> Vec<u32> {
+        daemon.run.wait_until("it recorded", |_| status()["flights"][0]["state"] == "records");
+        threads_named(daemon.run.pid(), "sidelane-flight")
+    }
+
+    fn load(&self) {
+        self.server.load(&self.lab, PLACE, RATE_PER_S, SECONDS).unwrap();
+    }
+
+    fn written(&self, ending: &str) -> Vec<PathBuf> {
+        let entries = std::fs::read_dir(self.dir.path()).unwrap().map(|entry| entry.unwrap().path());
+        entries.filter(|path| path.extension().is_some_and(|found| found == ending)).collect()
+    }
+}
+
+fn must_be_readable(log: &Path) {
+    let report = Command::new(SIDELANE).arg("report").arg(log).output().unwrap();
+    assert!(report.status.success(), "{}", String::from_utf8_lossy(&report.stderr));
+}
+
+#[test]
+fn a_service_that_breaks_its_objective_is_recorded_and_told_of() {
+    let Some(scene) = Scene::set() else { return };
+    let before = Footprint::now();
+    let mut daemon = Daemon::start(&scene.file(), 1, 0);
+    let threads = scene.recorder(&mut daemon);
+    assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [ORDINARY]);
+    scene.load();
+    daemon.run.wait_until("a recording was written", |_| status()["flights"][0]["recordings"] == 1);
+    let told = status()["flights"][0].clone();
+    assert_eq!((&told["service"], &told["slo"]), (&"the service".into(), &"p50=1ns".into()), "{told}");
+    let (logs, pages) = (scene.written("log"), scene.written("html"));
+    assert_eq!((logs.len(), pages.len()), (1, 1));
+    assert_eq!(told["last"], pages[0].display().to_string());
+    must_be_readable(&logs[0]);
+    let ended = daemon.end();
+    let said = ended.audit().into_iter().filter(|line| line["action"] == "trace");
+    let said: Vec<String> = said.filter_map(|line| Some(line["why"].as_str()?.to_owned())).collect();
+    let written = format!("the service: written to {} and {}", pages[0].display(), logs[0].display());
+    assert!(said.contains(&written), "no `{written}` in {said:#?}");
+    assert!(said.iter().any(|line| line.contains("requests were beyond p50=1ns")), "{said:#?}");
+    before.must_come_back();
+}
+
+#[test]
+fn a_reload_lets_a_recorder_that_is_as_it_was_go_on() {
+    let Some(scene) = Scene::set() else { return };
+    let before = Footprint::now();
+    let mut daemon = Daemon::start(&scene.file(), 1, 0);
+    let first = scene.recorder(&mut daemon);
+    daemon.reload(&scene.file().and("[intervals]\nlook = \"20ms\""));
+    daemon.run.wait_until_audited("reload", 0);
+    assert_eq!(scene.recorder(&mut daemon), first);
+    daemon.reload(&scene.file().replace("keep = \"5s\"", "keep = \"6s\""));
+    wait_until("it was another one", || {
+        let now = threads_named(daemon.run.pid(), "sidelane-flight");
+        now.len() == 1 && now != first
+    });
+    scene.recorder(&mut daemon);
+    daemon.run.kill();
+    before.must_come_back();
+}
+
+#[test]
+fn a_recorder_waits_for_a_service_that_listens_nowhere_and_the_agent_goes_on() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if let Err(error) = can_track() {
+        return sidelane_skip::skip(error);
+    }
+    let program = Program::new();
+    let service = program.start("0");
+    let dir = tempfile::tempdir().unwrap();
+    let table = format!("{}\nslo = \"p99=5ms\"", program.rule());
+    let file = File::holmes().with_service(&table).with_batch("/nobody");
+    let daemon = Daemon::start(&file.and(&format!("[trace]\ndir = \"{}\"", dir.path().display())), 1, 0);
+    wait_until("it was told of", || status()["flights"][0]["state"] == "begins");
+    daemon.end();
+    service.must_be_untouched();
+}
+
+#[test]
+fn an_agent_without_the_directory_for_recordings_is_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let file = File::holmes().with_service("port = 1\nslo = \"p99=5ms\"").with_batch("/nobody");
+    let file = file.and("[trace]\ndir = \"/nonexistent\"");
+    let refused = Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().must_exit(1);
+    refused.must_say(&["trace.dir is /nonexistent, and there is no such directory; make it, or name another"]);
+}

@@ -1,0 +1,194 @@
+//! Proxies as a part of the agent: they serve, are told of, outlive a reload that is not about them, and end with the
+//! agent.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpListener, TcpStream};
+
+use serde_json::Value;
+
+use crate::common::nginx::Nginx;
+use crate::common::process::{allowed_cpus, policy, threads_named};
+use crate::common::scripted::{nowhere, read_to_end, read_until, say, telling_server};
+use crate::common::{Footprint, TIMEOUT, lanes_to_ourselves, wait_until};
+use crate::daemon::{Daemon, File, status};
+use crate::metrics::ask;
+use crate::service::Program;
+
+/// The kernel's numbers of the ordinary class and of SCHED_FIFO.
+const ORDINARY: &str = "0";
+const FIFO: &str = "1";
+
+/// A server that answers with its name.
+fn server(name: &'static str) -> SocketAddr {
+    let (address, seen) = telling_server(move |stream, _| say(stream, name));
+    // The server ends when nobody can be told any more.
+    std::mem::forget(seen);
+    address
+}
+
+/// A server that never answers.
+fn silent_server() -> SocketAddr {
+    let (address, seen) = telling_server(|_, _| {
+        std::thread::park();
+        true
+    });
+    std::mem::forget(seen);
+    address
+}
+
+fn section(listen: SocketAddr, active: SocketAddr, more: &str) -> String {
+    format!("[[proxy]]\nlisten = \"{listen}\"\nactive = \"{active}\"\nhazard = \"none\"\n{more}")
+}
+
+/// A client that asks again and again on one connection.
+struct Client(TcpStream);
+
+impl Client {
+    fn of(address: SocketAddr) -> Self {
+        let stream = TcpStream::connect(address).expect("the proxy listens");
+        stream.set_read_timeout(Some(TIMEOUT)).unwrap();
+        Self(stream)
+    }
+
+    /// Asks, and waits until `name` has answered.
+    fn must_hear(&mut self, name: &str) {
+        self.0.write_all(b"GET / HTTP/1.1\r\nHost: h\r\n\r\n").unwrap();
+        let answer = read_until(&mut self.0, &format!("\r\n\r\n{name}"));
+        assert!(answer.starts_with("HTTP/1.1 200 "), "{answer}");
+    }
+}
+
+fn of_proxy(listen: SocketAddr) -> Value {
+    let status = status();
+    let all = status["proxies"].as_array().cloned().unwrap_or_default();
+    all.into_iter().find(|proxy| proxy["listen"] == listen.to_string()).unwrap_or_default()
+}
+
+#[test]
+fn a_proxy_serves_on_threads_of_its_own_and_metrics_and_status_tell_of_it() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let (listen, metrics) = (nowhere(), nowhere());
+    let more = format!("backup = \"{}\"\nhedge = \"timer:1ms\"", server("two"));
+    let file = File::of_nobody().and(&section(listen, silent_server(), &more));
+    let daemon = Daemon::start(&file.and(&format!("[metrics]\nlisten = \"{metrics}\"")), 0, 0);
+    let mut client = Client::of(listen);
+    (0..3).for_each(|_| client.must_hear("two"));
+    wait_until("the status told of it", || of_proxy(listen)["answered"] == 3);
+    let told = of_proxy(listen);
+    assert_eq!((&told["requests"], &told["hedges"], &told["hedge_wins"]), (&3.into(), &3.into(), &3.into()), "{told}");
+    let counted = format!("sidelane_proxy_requests_total{{listen=\"{listen}\",end=\"answered\"}} 3");
+    let answer = ask(metrics.port(), "/metrics");
+    assert!(answer.contains(&counted), "no {counted} in {answer}");
+    let pid = daemon.run.pid();
+    assert_eq!(policy(pid).as_deref(), Some(FIFO), "the agent itself");
+    let threads = threads_named(pid, "sidelane-proxy");
+    assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [ORDINARY]);
+    daemon.end();
+    assert!(TcpStream::connect(listen).is_err(), "it has ended with the agent");
+    before.must_come_back();
+}
+
+#[test]
+fn a_hazard_of_a_server_is_seen_on_threads_of_the_ordinary_class() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some((one, two)) = Nginx::start("one").zip(Nginx::start("two")) else { return };
+    let listen = nowhere();
+    let more = format!("backup = \"{}\"", two.address);
+    let table = section(listen, one.address, &more).replace("hazard = \"none\"", "hazard = \"stopped\"");
+    let daemon = Daemon::start(&File::of_nobody().and(&table), 0, 0);
+    Client::of(listen).must_hear("one");
+    one.signal(libc::SIGSTOP);
+    Client::of(listen).must_hear("two");
+    wait_until("the status told of it", || of_proxy(listen)["swaps"] == 1);
+    assert_eq!(of_proxy(listen)["active"], two.address.to_string());
+    one.signal(libc::SIGCONT);
+    let watches = threads_named(daemon.run.pid(), "sidelane-watch");
+    assert_eq!(watches.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [ORDINARY; 2]);
+    daemon.end();
+}
+
+#[test]
+fn a_reload_lets_a_proxy_that_is_as_it_was_go_on_and_restarts_the_others() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (kept, changed, new) = (nowhere(), nowhere(), nowhere());
+    let file = File::of_nobody().and(&section(kept, server("one"), ""));
+    let mut daemon = Daemon::start(&file.clone().and(&section(changed, server("two"), "")), 0, 0);
+    let (mut at_kept, mut at_changed) = (Client::of(kept), Client::of(changed));
+    at_kept.must_hear("one");
+    at_changed.must_hear("two");
+    let file = file.and(&section(changed, server("three"), "")).and(&section(new, server("four"), ""));
+    daemon.reload(&file);
+    daemon.run.wait_until_audited("reload", 0);
+    at_kept.must_hear("one");
+    assert_eq!(read_to_end(&mut at_changed.0), "", "its proxy has ended");
+    Client::of(changed).must_hear("three");
+    Client::of(new).must_hear("four");
+    daemon.end();
+}
+
+#[test]
+fn a_proxy_that_comes_with_a_reload_may_run_on_all_cpus_though_the_agent_keeps_off_some() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let all = allowed_cpus(std::process::id()).expect("this process is there");
+    let (program, mut service) = Program::on_command();
+    let file = File::holmes().with_service(&program.rule()).with_batch("/nobody");
+    let mut daemon = Daemon::start(&file, 1, 0);
+    let pid = daemon.run.pid();
+    service.work();
+    wait_until("the agent kept off the service's CPU", || allowed_cpus(pid).is_some_and(|cpus| cpus != all));
+    daemon.reload(&file.and(&section(nowhere(), server("one"), "")));
+    daemon.run.wait_until_audited("reload", 0);
+    let threads = threads_named(pid, "sidelane-proxy");
+    assert_eq!(threads.iter().filter_map(|tid| allowed_cpus(*tid)).collect::<Vec<_>>(), [all]);
+    service.rest();
+    daemon.end();
+}
+
+#[test]
+fn proxies_of_which_one_cannot_start_are_not_taken_over() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (kept, taken) = (nowhere(), TcpListener::bind("127.0.0.1:0").unwrap());
+    let taken_at = taken.local_addr().unwrap();
+    let mut daemon = Daemon::start(&File::of_nobody().and(&section(kept, server("one"), "")), 0, 0);
+    let mut client = Client::of(kept);
+    client.must_hear("one");
+    let changed = section(kept, server("two"), "");
+    daemon.reload(&File::of_nobody().and(&changed).and(&section(taken_at, server("three"), "")));
+    daemon.run.wait_until_audited("reload", 0);
+    client.must_hear("one");
+    Client::of(kept).must_hear("one");
+    let told = status()["notes"].to_string();
+    let why = format!(
+        "proxies were not taken over, and go on as before: the proxy at {taken_at} cannot be started: cannot listen at \
+         {taken_at}: choose another address for it, or see who does with ss -ltnp"
+    );
+    assert!(told.contains(&why), "{told}");
+    daemon.end();
+}
+
+#[test]
+fn an_agent_whose_proxy_cannot_listen_is_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let taken = TcpListener::bind("127.0.0.1:0").unwrap();
+    let at = taken.local_addr().unwrap();
+    let file = File::of_nobody().and(&section(at, server("one"), ""));
+    let refused = Daemon::launch(&file, crate::common::Run::with_arguments(&[])).run.wait_for_end().must_exit(1);
+    refused.must_say(&[&format!("the proxy at {at} cannot be started: cannot listen at {at}"), "ss -ltnp"]);
+    before.must_come_back();
+}
+
+#[test]
+fn a_killed_agent_leaves_no_proxy_behind() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let listen = nowhere();
+    let mut daemon = Daemon::start(&File::of_nobody().and(&section(listen, server("one"), "")), 0, 0);
+    let mut client = Client::of(listen);
+    client.must_hear("one");
+    daemon.run.kill();
+    assert_eq!(read_to_end(&mut client.0), "");
+    assert!(TcpStream::connect(listen).is_err());
+    before.must_come_back();
+}

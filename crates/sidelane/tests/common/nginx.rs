@@ -1,0 +1,70 @@
+//! A real server of HTTP.
+
+use std::net::{SocketAddr, TcpStream};
+use std::path::Path;
+use std::process::{Child, Command, Stdio};
+
+use super::deadline::wait_until;
+use super::process::{ends_with_the_test, is_alive, signal};
+use super::scripted::nowhere;
+
+/// A real server process, which says its name.
+pub struct Nginx {
+    child: Child,
+    pub address: SocketAddr,
+    dir: tempfile::TempDir,
+}
+
+impl Nginx {
+    /// Starts it; nothing without nginx.
+    pub fn start(name: &str) -> Option<Self> {
+        if !Path::new("/usr/sbin/nginx").exists() {
+            sidelane_skip::skip("needs nginx: apt-get install nginx-light");
+            return None;
+        }
+        let (address, dir) = (nowhere(), tempfile::tempdir().unwrap());
+        let config = format!(
+            "daemon off; master_process off; pid pid; error_log stderr crit; events {{}}\n\
+             http {{ access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;\n\
+             uwsgi_temp_path u; scgi_temp_path s;\n\
+             server {{ listen {address}; location / {{ return 200 \"{name}\"; }} }} }}\n"
+        );
+        std::fs::write(dir.path().join("conf"), config).unwrap();
+        let child = Self::spawn(dir.path());
+        let nginx = Self { child, address, dir };
+        nginx.wait();
+        Some(nginx)
+    }
+
+    fn spawn(dir: &Path) -> Child {
+        let mut command = Command::new("/usr/sbin/nginx");
+        command.args(["-c", "conf", "-p"]).arg(dir).stderr(Stdio::null());
+        ends_with_the_test(&mut command).spawn().unwrap()
+    }
+
+    fn wait(&self) {
+        wait_until("nginx listens", || TcpStream::connect(self.address).is_ok());
+    }
+
+    pub fn kill(&mut self) {
+        self.signal(libc::SIGKILL);
+        let _ = self.child.wait();
+    }
+
+    pub fn restart(&mut self) {
+        self.child = Self::spawn(self.dir.path());
+        self.wait();
+    }
+
+    pub fn signal(&self, number: i32) {
+        assert!(is_alive(self.child.id()));
+        signal(self.child.id(), number);
+    }
+}
+
+impl Drop for Nginx {
+    fn drop(&mut self) {
+        signal(self.child.id(), libc::SIGKILL);
+        let _ = self.child.wait();
+    }
+}

@@ -1,0 +1,77 @@
+//! Servers of HTTP that do as a test says, and what clients read.
+
+use std::io::{Read, Write};
+use std::net::{Shutdown, SocketAddr, TcpListener, TcpStream};
+use std::sync::mpsc::{Receiver, channel};
+use std::thread;
+
+/// All that comes until the end. A reset is an end, too.
+pub fn read_to_end(client: &mut TcpStream) -> String {
+    let mut all = Vec::new();
+    let _ = client.read_to_end(&mut all);
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// Reads until `end` has come.
+pub fn read_until(stream: &mut impl Read, end: &str) -> String {
+    let mut all = Vec::new();
+    let mut byte = [0];
+    while !all.ends_with(end.as_bytes()) {
+        match stream.read(&mut byte) {
+            Ok(1) => all.push(byte[0]),
+            other => panic!("{other:?} after {}", all.escape_ascii()),
+        }
+    }
+    String::from_utf8_lossy(&all).into_owned()
+}
+
+/// A server in this process: each connection is served by `serve`.
+pub fn server(serve: impl Fn(TcpStream) + Send + Sync + Clone + 'static) -> SocketAddr {
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    thread::spawn(move || {
+        for stream in listener.incoming().map_while(Result::ok) {
+            let serve = serve.clone();
+            thread::spawn(move || serve(stream));
+        }
+    });
+    address
+}
+
+/// A server that tells of each head that it reads, and then does `answer`.
+pub fn telling_server(
+    answer: impl Fn(&mut TcpStream, &str) -> bool + Send + Sync + Clone + 'static,
+) -> (SocketAddr, Receiver<String>) {
+    let (sender, receiver) = channel();
+    let address = server(move |mut stream| {
+        while let Some(head) = read_head(&mut stream) {
+            let goes_on = sender.send(head.clone()).is_ok() && answer(&mut stream, &head);
+            if !goes_on {
+                let _ = stream.shutdown(Shutdown::Both);
+                return;
+            }
+        }
+    });
+    (address, receiver)
+}
+
+fn read_head(stream: &mut TcpStream) -> Option<String> {
+    let (mut all, mut byte) = (Vec::new(), [0]);
+    while !all.ends_with(b"\r\n\r\n") {
+        if stream.read(&mut byte).ok()? == 0 {
+            return None;
+        }
+        all.push(byte[0]);
+    }
+    Some(String::from_utf8_lossy(&all).into_owned())
+}
+
+/// An answer with this body.
+pub fn say(stream: &mut TcpStream, body: &str) -> bool {
+    write!(stream, "HTTP/1.1 200 OK\r\nContent-Length: {}\r\n\r\n{body}", body.len()).is_ok()
+}
+
+/// An address where nobody listens.
+pub fn nowhere() -> SocketAddr {
+    TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap()
+}
