@@ -47,7 +47,7 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from; value: CPU it goes to */
 	SIDELANE_TALE_SYSCALL_ENTERED = 14, /* detail: number; value: first argument */
 	SIDELANE_TALE_SYSCALL_LEFT = 15, /* detail: number; value: result */
-	SIDELANE_TALE_PAGE_FAULT = 16,   /* value: address; detail: 1 at its begin, 2 at its end where that can be seen */
+	SIDELANE_TALE_PAGE_FAULT = 16,   /* detail: 1 at its begin, 2 at its end where that can be seen; value, at its begin: address */
 	SIDELANE_TALE_LOCK_WAIT_BEGAN = 17, /* a lock of the kernel; value: its address; detail: its kind, as the kernel's contention_begin says; other: who holds it, where that is known */
 	SIDELANE_TALE_LOCK_WAIT_ENDED = 18, /* value: its address */
 	SIDELANE_TALE_RECLAIM_BEGAN = 19, /* the thread frees memory before it gets any */

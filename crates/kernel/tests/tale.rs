@@ -205,6 +205,35 @@ fn a_request_is_followed_from_the_thread_that_receives_to_the_one_that_answers()
 }
 
 #[test]
+fn a_fault_that_adds_pages_is_told_from_its_begin_to_its_end() {
+    const BYTES: usize = 4 << 20;
+    if !can_trace() {
+        return;
+    }
+    let me = Service::of_process(std::process::id());
+    let mut recorder = Recorder::start(&TraceOptions::default(), &[me]).unwrap();
+    // A thread is known from its first switch on.
+    let touches = thread::spawn(|| {
+        let mut memory = vec![0_u8; BYTES];
+        for at in (0..BYTES).step_by(rustix::param::page_size()) {
+            std::hint::black_box(&mut memory)[at] = 1;
+        }
+        let start = memory.as_ptr() as u64;
+        (rustix::thread::gettid().as_raw_nonzero().get() as u32, start..start + BYTES as u64)
+    });
+    let (tid, range) = touches.join().unwrap();
+    let mut records = Vec::new();
+    recorder.finish(&mut records);
+
+    let faults: Vec<&Record> = of(&records, Kind::PageFault).into_iter().filter(|r| r.task.tid == tid).collect();
+    let is_begin = |record: &Record| record.detail == 1 && range.contains(&record.value);
+    let begun = faults.iter().filter(|record| is_begin(record)).count();
+    let ended = faults.windows(2).filter(|pair| is_begin(pair[0]) && pair[1].detail == 2).count();
+    // Whoever had the CPU when the kernel hid a switch is not told.
+    assert!(begun > 0 && ended * 2 > begun, "{ended} of {begun}");
+}
+
+#[test]
 fn what_is_not_read_in_time_is_counted() {
     let Some(redis) = can_trace().then(Redis::start).flatten() else { return };
     let small = TraceOptions { records: Some(64), ..TraceOptions::default() };

@@ -3,8 +3,9 @@
 mod common;
 
 use common::*;
+use sidelane_tale::builder::Settings;
 use sidelane_tale::cause::Cause::{self, *};
-use sidelane_tale::record::{Kind, leave, pause};
+use sidelane_tale::record::{Kind, Record, leave, pause};
 use sidelane_tale::timeline::Span;
 
 /// What every such request begins with.
@@ -142,6 +143,28 @@ fn faults_whose_ends_are_not_seen_last_until_the_next_record_if_that_is_soon() {
 }
 
 #[test]
+fn a_fault_whose_end_is_seen_takes_as_long_as_it_takes_and_others_are_as_before() {
+    let mut trace = request_is_taken_up();
+    trace.event(200, Kind::PageFault, 1, 1).event(9_000, Kind::PageFault, 1, 2);
+    // Pages that are counted twice, a fault that changes no number of pages, and much work after it.
+    trace.event(9_001, Kind::PageFault, 1, 2).event(9_100, Kind::PageFault, 1, 1);
+    trace.event(9_500, Kind::PageFault, 1, 1).event(9_503, Kind::PageFault, 1, 1).event(9_700, Kind::PageFault, 1, 2);
+    answered(&mut trace, 9_900, 1);
+    let faults = [(200, 9_000, PageFault), (9_000, 9_500, OnCpu), (9_500, 9_700, PageFault), (9_700, 9_900, OnCpu)];
+    assert_eq!(then(&trace)[1..5], faults);
+}
+
+#[test]
+fn a_fault_that_is_preempted_goes_on_afterwards() {
+    let mut trace = request_is_taken_up();
+    trace.event(200, Kind::PageFault, 1, 1).switched(250, 1, 901, leave::PREEMPTED);
+    trace.switched(300, 901, 1, leave::PREEMPTED).event(400, Kind::PageFault, 1, 2);
+    answered(&mut trace, 500, 1);
+    let parts = [(200, 250, PageFault), (250, 300, RunQueue), (300, 400, PageFault), (400, 500, OnCpu)];
+    assert_eq!(then(&trace)[1..5], parts);
+}
+
+#[test]
 fn the_runtime_paused() {
     for (kind, cause) in [(pause::YOUNG_COLLECTION, Collection), (pause::CLASS_LOADING, Safepoint)] {
         let mut trace = request_is_taken_up();
@@ -149,10 +172,20 @@ fn the_runtime_paused() {
         trace.enters(205, 1, 202, 0xbeef).sleeps(210, 1);
         trace.woken(400, 6, 1).event(395, Kind::PauseEnded, 5, kind).comes(410, 1).returns(411, 1);
         answered(&mut trace, 500, 1);
-        let expected =
-            [(120, 210, OnCpu), (210, 395, cause), (395, 400, Lock), (400, 410, RunQueue), (410, 500, OnCpu)];
-        assert_eq!(then(&trace), expected);
+        let held = [(200, 210, cause), (210, 395, cause), (395, 400, Lock), (400, 410, RunQueue)];
+        assert_eq!(then(&trace), [&[(120, 200, OnCpu)], &held[..], &[(410, 500, OnCpu)]].concat());
     }
+}
+
+#[test]
+fn a_thread_that_was_told_to_collect_garbage_works_for_the_pause() {
+    let mut trace = request_is_taken_up();
+    trace.woken(190, 1, 2).enters(192, 1, 202, 0xbeef).sleeps(195, 1).comes(196, 2);
+    trace.event(200, Kind::PauseBegan, 5, pause::FULL_COLLECTION).event(395, Kind::PauseEnded, 5, 0);
+    trace.woken(397, 2, 1).sleeps(398, 2).comes(400, 1).returns(401, 1);
+    answered(&mut trace, 500, 1);
+    let of_pause: u64 = then(&trace).iter().filter(|part| part.2 == Collection).map(|part| part.1 - part.0).sum();
+    assert_eq!(of_pause, 195);
 }
 
 #[test]
@@ -298,6 +331,27 @@ fn a_busy_worker_takes_it_up_when_it_is_free_and_that_is_told_in_hindsight() {
     trace.transmitted(500, 7, 10).on_cpu(1).sent(500, 2, 7, 10, 1).on_cpu(1).finished(500, 2, 7, 1, 300).on_cpu(1);
     assert_eq!(then(&trace), [(120, 300, ServiceQueue), (300, 500, OnCpu)]);
     assert_eq!(span(&trace, ServiceQueue).behind, 5);
+}
+
+#[test]
+fn a_start_in_hindsight_has_a_late_number_and_nothing_is_missing_before_it() {
+    let mut trace = request_is_taken_up();
+    trace.records.retain(|record| record.kind != Kind::RequestStarted);
+    trace.comes(1, 2).on_cpu(1).sleeps(130, 1).started(300, 2, 7, 1, 100).on_cpu(1);
+    for us in [2_000, 4_000, 6_000] {
+        trace.enters(us, 2, 202, 0xbeef).on_cpu(1);
+    }
+    trace
+        .transmitted(8_000, 7, 10)
+        .on_cpu(1)
+        .sent(8_000, 2, 7, 10, 1)
+        .on_cpu(1)
+        .finished(8_000, 2, 7, 1, 300)
+        .on_cpu(1);
+    let is_start = |record: &Record| record.kind == Kind::RequestStarted;
+    let records = trace.numbered_as_written(|record| if is_start(record) { at(8_000) } else { record.at_ns });
+    let timelines = build(Settings::default(), records);
+    assert_eq!(timelines.iter().map(|timeline| timeline.incomplete).collect::<Vec<_>>(), [None]);
 }
 
 #[test]

@@ -86,6 +86,7 @@ struct thread_info {
 };
 
 struct rq;
+struct mm_struct;
 
 /* With CONFIG_FAIR_GROUP_SCHED, as these two are. */
 struct cfs_rq {
@@ -107,6 +108,7 @@ struct task_struct {
 	int nr_cpus_allowed;
 	const cpumask_t *cpus_ptr;
 	struct css_set *cgroups;
+	struct mm_struct *mm;
 };
 
 /* Before 5.14 the state was a signed long named `state`. */

@@ -58,8 +58,10 @@ int BPF_PROG(tale_call, struct pt_regs *regs, long number)
 /* Part of the kernel's interface; a number above says which entry it came through. */
 #if defined(__TARGET_ARCH_x86)
 #define number_of_call(regs) ((regs)->orig_ax)
+#define is_in_no_call(regs) ((long)(regs)->orig_ax == -1)
 #else
 #define number_of_call(regs) 0
+#define is_in_no_call(regs) ((void)(regs), false)
 #endif
 
 SEC("tp_btf/sys_exit")
@@ -73,10 +75,13 @@ int BPF_PROG(tale_return, struct pt_regs *regs, long result)
 	return 0;
 }
 
+#define FAULT_BEGINS 1
+#define FAULT_ENDS 2
+
 SEC("tp_btf/page_fault_user")
 int BPF_PROG(tale_fault, unsigned long address)
 {
-	tell_of_service(SIDELANE_TALE_PAGE_FAULT, 1, address);
+	tell_of_service(SIDELANE_TALE_PAGE_FAULT, FAULT_BEGINS, address);
 	return 0;
 }
 
@@ -84,7 +89,25 @@ int BPF_PROG(tale_fault, unsigned long address)
 SEC("tp_btf/page_fault_kernel")
 int BPF_PROG(tale_fault_in_kernel, unsigned long address)
 {
-	tell_of_service(SIDELANE_TALE_PAGE_FAULT, 1, address);
+	tell_of_service(SIDELANE_TALE_PAGE_FAULT, FAULT_BEGINS, address);
+	return 0;
+}
+
+/* Pages were added to a process's memory, or taken from it. Where the thread is in the kernel for no system call, it is
+ * for a fault, and this is next to the last that is done. Faults that change no number of pages have no end here. */
+SEC("tp_btf/rss_stat")
+int BPF_PROG(tale_fault_ends, struct mm_struct *memory)
+{
+	uint32_t cpu = bpf_get_smp_processor_id();
+	struct sidelane_tale_cpu *state = tale_cpu(cpu);
+
+	if (!state || !state->service)
+		return 0;
+	struct task_struct *task = bpf_get_current_task_btf();
+	struct pt_regs *regs = (struct pt_regs *)bpf_task_pt_regs(task);
+
+	if (is_in_no_call(regs) && task->mm == memory)
+		tell_of_present(state, cpu, SIDELANE_TALE_PAGE_FAULT, FAULT_ENDS, 0);
 	return 0;
 }
 

@@ -23,7 +23,7 @@ const fn heavy(name: &'static str, tracepoint: &'static str, kinds: &'static [Ki
 }
 
 /// Of `bpf/tale/`, and of `bpf/requests/` what tells a trace something.
-const PROGRAMS: [Program; 29] = [
+const PROGRAMS: [Program; 30] = [
     program("request_data", "sk_data_ready", &[Kind::DataReady]),
     program("request_received", "sock_recv_length", &[Kind::Received, Kind::RequestStarted]),
     program("request_sent", "sock_send_length", &[Kind::Sent, Kind::RequestFinished]),
@@ -40,6 +40,7 @@ const PROGRAMS: [Program; 29] = [
     heavy("tale_return", "sys_exit", &[Kind::SyscallLeft]),
     program("tale_fault", "page_fault_user", &[Kind::PageFault]),
     program("tale_fault_in_kernel", "page_fault_kernel", &[]),
+    program("tale_fault_ends", "rss_stat", &[]),
     program("tale_signal", "signal_deliver", &[Kind::SignalDelivered]),
     program("tale_lock_wait", "contention_begin", &[Kind::LockWaitBegan]),
     program("tale_lock_taken", "contention_end", &[Kind::LockWaitEnded]),

@@ -58,6 +58,14 @@ impl Group {
         }
     }
 
+    /// In how many periods its quota was used up.
+    pub fn times_throttled(&self) -> Result<u64> {
+        let path = self.path.join("cpu.stat");
+        let text = fs::read_to_string(&path).with_context(|| format!("cannot read {}", path.display()))?;
+        let times = text.lines().find_map(|line| line.strip_prefix("nr_throttled ")?.parse().ok());
+        times.with_context(|| format!("{} does not say how often it was throttled", path.display()))
+    }
+
     /// Removes it, as soon as nobody is in it.
     pub fn remove(&self) {
         while self.path.exists() && fs::remove_dir(&self.path).is_err() {

@@ -15,7 +15,7 @@ pub mod flight;
 mod kept;
 pub mod log;
 pub mod options;
-mod pauses;
+pub mod pauses;
 mod perfetto;
 mod progress;
 mod recent;

@@ -8,7 +8,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::ports::listeners;
 use sidelane_host::service::Target;
 use sidelane_kernel::tale::{self, Recorder};
-use sidelane_tale::record::{Kind, Kinds, Record};
+use sidelane_tale::record::{Kinds, Record};
 
 use super::pauses::Pauses;
 use super::until::Until;
@@ -51,9 +51,7 @@ impl Source {
 
     /// The kinds of records that there are here.
     pub fn recorded(&self) -> Kinds {
-        let kernel = self.recorder.recorded();
-        let pauses = [Kind::PauseBegan, Kind::PauseEnded];
-        if self.pauses.are_seen() { pauses.into_iter().fold(kernel, Kinds::with) } else { kernel }
+        self.pauses.kinds_beside(self.recorder.recorded())
     }
 
     /// What is not seen here, beside what the kernel lacks.

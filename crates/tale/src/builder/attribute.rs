@@ -186,17 +186,24 @@ impl View<'_> {
         if state.state != State::Ready {
             [&thread.faults.track, &thread.locks.track, &thread.reclaims.track].into_iter().for_each(&mut add);
         }
-        if state.state != State::Running {
-            self.add_spells((from_ns, to_ns), &mut overlays, count);
-        }
+        self.add_spells(state.state == State::Running, (from_ns, to_ns), &mut overlays, count);
         overlays
     }
 
-    /// Adds what keeps the thread, its process or all from running.
-    fn add_spells<'a>(&'a self, (from_ns, to_ns): (u64, u64), overlays: &mut Overlays<'a>, mut count: usize) {
-        let processes = [self.thread.pid, 0].map(|pid| self.machine.process(pid)).into_iter().flatten();
-        let of_processes = processes.flat_map(|process| [&process.frozen, &process.throttled, &process.pauses]);
-        for spell in [&self.thread.frozen, &self.thread.throttled].into_iter().chain(of_processes) {
+    /// Adds what keeps the thread, its process or all from running. A thread that runs while its runtime pauses works for
+    /// the pause: it collects garbage, for example.
+    fn add_spells<'a>(
+        &'a self,
+        runs: bool,
+        (from_ns, to_ns): (u64, u64),
+        overlays: &mut Overlays<'a>,
+        mut count: usize,
+    ) {
+        let processes = || [self.thread.pid, 0].map(|pid| self.machine.process(pid)).into_iter().flatten();
+        let of_thread = [&self.thread.frozen, &self.thread.throttled];
+        let held = of_thread.into_iter().chain(processes().flat_map(|process| [&process.frozen, &process.throttled]));
+        let pauses = processes().map(|process| &process.pauses);
+        for spell in held.filter(|_| !runs).chain(pauses) {
             let mut overlay = Overlay::of(&spell.track, from_ns);
             overlay.lasting = spell.lasting(to_ns);
             if overlay.at(from_ns).is_some_and(|fact| fact.from_ns < to_ns) {

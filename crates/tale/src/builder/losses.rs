@@ -6,6 +6,8 @@ use std::collections::VecDeque;
 pub const CPUS_MAX: u32 = 4096;
 /// The most losses that are known apart; of more, the two oldest become one.
 const LOSSES_MAX: usize = 256;
+/// The most numbers that are kept since they came early.
+const EARLY_MAX: usize = 4096;
 
 #[derive(Debug, Clone, Copy, Default)]
 struct Numbers {
@@ -35,6 +37,8 @@ pub struct Losses {
     losses: VecDeque<Loss>,
     /// Gaps in the numbers that may still be filled.
     gaps: Vec<Loss>,
+    /// CPU and number of records that came before those that were written before them.
+    early: Vec<(u32, u32)>,
     /// Set if one was given up since there were too many.
     has_too_many_gaps: bool,
     /// Records that are missing.
@@ -74,6 +78,18 @@ impl Losses {
         self.give_up(cpu, at_ns, LATE_AT_MOST_NS)
     }
 
+    /// A record that tells of the past comes, in the order of time, before others that were written before it: nothing is
+    /// missing between them. False if it is not ahead of any, or if too many are.
+    pub fn comes_early(&mut self, cpu: u32, seq: u32) -> bool {
+        let next = self.numbers(cpu).next.max(1);
+        let is_ahead = seq != 0 && seq.wrapping_sub(next) as i32 > 0;
+        let is_kept = is_ahead && self.early.len() < EARLY_MAX;
+        if is_kept {
+            self.early.push((cpu, seq));
+        }
+        is_kept
+    }
+
     /// Gaps of `cpu` that are so old now are losses, until now. Whether there were any.
     fn give_up(&mut self, cpu: u32, now_ns: u64, age_ns: u64) -> bool {
         if self.gaps.is_empty() {
@@ -111,6 +127,11 @@ impl Losses {
             self.has_too_many_gaps = true;
         }
         self.gaps.push(gap);
+        let is_in_it = |(cpu, seq): &(u32, u32)| *cpu == gap.cpu && seq.wrapping_sub(gap.first) < gap.missing;
+        while let Some(index) = self.early.iter().position(is_in_it) {
+            let (cpu, seq) = self.early.swap_remove(index);
+            self.found(cpu, seq);
+        }
     }
 
     fn lose(&mut self, loss: Loss) {
@@ -173,6 +194,27 @@ mod tests {
             losses.record(7, seq, at_ns);
         }
         assert!(losses.lost == 0 && !losses.any_in(0, 1_000));
+    }
+
+    #[test]
+    fn what_comes_early_is_neither_lost_nor_are_those_that_were_written_before_it() {
+        let mut losses = Losses::default();
+        losses.record(0, 1, 100);
+        assert!(losses.comes_early(0, 4) && losses.comes_early(0, 5) && !losses.comes_early(0, 2));
+        for (seq, at_ns) in [(2, 3_000_000), (3, 6_000_000), (6, 9_000_000), (8, 9_000_100)] {
+            losses.record(0, seq, at_ns);
+        }
+        assert_eq!(losses.lost, 1, "number 7");
+        assert!(!losses.any_in(0, 8_999_999) && losses.any_in(9_000_000, 9_000_100));
+    }
+
+    #[test]
+    fn a_cpu_may_be_heard_of_first_by_what_comes_early() {
+        let mut losses = Losses::default();
+        assert!(losses.comes_early(3, 2) && !losses.comes_early(3, 1));
+        losses.record(3, 1, 100);
+        losses.record(3, 3, 9_000_000);
+        assert!(losses.lost == 0 && !losses.any_in(0, 9_000_000));
     }
 
     #[test]

@@ -100,12 +100,18 @@ impl Builder {
     /// lost.
     fn came_late(&mut self, record: &Record) {
         if matches!(record.kind, Kind::RequestStarted | Kind::PauseBegan | Kind::PauseEnded) {
-            if self.losses.record(record.cpu, record.seq, self.world.now_ns) {
-                self.world.is_lost(self.world.now_ns);
-            }
+            self.count(record, self.world.now_ns);
             self.world.handle(record);
         } else {
             self.world.counts.late += 1;
+        }
+    }
+
+    /// Counts a record among those of its CPU. A start in hindsight may come before others with lower numbers.
+    fn count(&mut self, record: &Record, at_ns: u64) {
+        let is_early = record.kind == Kind::RequestStarted && self.losses.comes_early(record.cpu, record.seq);
+        if !is_early && self.losses.record(record.cpu, record.seq, at_ns) {
+            self.world.is_lost(at_ns);
         }
     }
 
@@ -161,9 +167,7 @@ impl Builder {
     fn go_on(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some(record) = self.order.pop() {
             self.look_at_passed(record.at_ns);
-            if self.losses.record(record.cpu, record.seq, record.at_ns) {
-                self.world.is_lost(record.at_ns);
-            }
+            self.count(&record, record.at_ns);
             self.world.handle(&record);
             self.since_sweep += 1;
             if self.since_sweep >= SWEEP_RECORDS || record.at_ns.saturating_sub(self.swept_ns) >= SWEEP_NS {

@@ -38,64 +38,46 @@ impl Waits {
     }
 }
 
-/// Page faults. Where their ends cannot be seen, a fault lasts until the thread's next record if that comes so soon that
+/// Page faults. Where the end of one is not seen, it lasts until the thread's next record if that comes so soon that
 /// there was time for nothing else.
 #[derive(Debug, Default)]
 pub struct Faults {
     pub track: Track,
     since_ns: u64,
     address: u64,
-    /// Set once an end was seen.
-    ends_are_seen: bool,
 }
 
 /// What comes this soon after a fault's begin ends it.
 const FAULT_AT_MOST_NS: u64 = 10_000;
-/// A fault on the next huge page, or one in which the thread sleeps, ends one that began at most so long ago.
-const LONG_FAULT_AT_MOST_NS: u64 = 10_000_000;
-/// log2 of the size of a huge page.
-const HUGE_PAGE_BITS: u32 = 21;
 
 impl Faults {
     /// One begins.
     pub fn begin(&mut self, at_ns: u64, address: u64) {
-        let is_next_huge_page = address >> HUGE_PAGE_BITS == (self.address >> HUGE_PAGE_BITS) + 1;
-        let at_most_ns = if is_next_huge_page { LONG_FAULT_AT_MOST_NS } else { FAULT_AT_MOST_NS };
-        self.end_unseen(at_ns, at_most_ns);
+        self.goes_on(at_ns);
         (self.since_ns, self.address) = (at_ns, address);
     }
 
     /// It ends.
     pub fn end(&mut self, at_ns: u64) {
-        self.ends_are_seen = true;
-        self.end_here(at_ns);
-    }
-
-    fn end_here(&mut self, at_ns: u64) {
-        if self.since_ns != 0 {
-            self.track.push(Fact::of(Cause::PageFault, self.since_ns, at_ns, self.address));
-        }
+        self.lasts_until(at_ns);
         self.since_ns = 0;
     }
 
-    fn end_unseen(&mut self, at_ns: u64, at_most_ns: u64) {
-        if self.since_ns == 0 || self.ends_are_seen {
-            return;
-        }
-        if at_ns.saturating_sub(self.since_ns) <= at_most_ns {
-            self.end_here(at_ns);
-        }
-        self.since_ns = 0;
-    }
-
-    /// The thread does something that it does not in a fault.
+    /// The thread does something that it does not in a fault: one that has not ended did so unseen.
     pub fn goes_on(&mut self, at_ns: u64) {
-        self.end_unseen(at_ns, FAULT_AT_MOST_NS);
+        self.leaves(at_ns);
+        self.since_ns = 0;
     }
 
     /// The thread leaves the CPU, maybe because of the fault.
     pub fn leaves(&mut self, at_ns: u64) {
-        if self.since_ns != 0 && !self.ends_are_seen && at_ns.saturating_sub(self.since_ns) <= FAULT_AT_MOST_NS {
+        if at_ns.saturating_sub(self.since_ns) <= FAULT_AT_MOST_NS {
+            self.lasts_until(at_ns);
+        }
+    }
+
+    fn lasts_until(&mut self, at_ns: u64) {
+        if self.since_ns != 0 {
             self.track.push(Fact::of(Cause::PageFault, self.since_ns, at_ns, self.address));
         }
     }

@@ -149,14 +149,20 @@ impl Trace {
 
     /// The records in the order of time, numbered.
     pub fn numbered(&self) -> Vec<Record> {
+        self.numbered_as_written(|record| record.at_ns)
+    }
+
+    /// The records in the order of time, with the numbers of the order in which they were written.
+    pub fn numbered_as_written(&self, written_ns: impl Fn(&Record) -> u64) -> Vec<Record> {
         let mut records = self.records.clone();
-        records.sort_by_key(|record| record.at_ns);
+        records.sort_by_key(written_ns);
         let mut last: BTreeMap<u32, u32> = BTreeMap::new();
         for record in &mut records {
             let seq = last.entry(record.cpu).or_default();
             *seq += 1;
             record.seq = *seq;
         }
+        records.sort_by_key(|record| record.at_ns);
         records
     }
 

@@ -7,11 +7,14 @@
 //! - `cost`: what a trace costs, beside empty programs at the same tracepoints and other tools
 //! - `lucene`: a search server over Lucene, step by step without what made it slow: Figure 4.14
 //! - `proxy`: the proxy beside haproxy and nginx
+//! - `hazard`: a server that collects garbage, hedged at hazards and by a timer
 
 mod cost;
+mod hazard;
 mod lucene;
 mod options;
 mod planted;
+mod proxied;
 mod proxy;
 mod redis;
 mod stage;
@@ -61,6 +64,7 @@ fn measure(part: Part, stage: &Stage<'_>, result: &mut ResultFile) -> Result<()>
         Part::Cost => cost::measure(stage, result),
         Part::Lucene => lucene::measure(stage, result),
         Part::Proxy => proxy::measure(stage, result),
+        Part::Hazard => hazard::measure(stage, result),
     }
 }
 

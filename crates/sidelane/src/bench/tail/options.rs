@@ -40,6 +40,8 @@ pub enum Part {
     Lucene,
     /// The proxy beside haproxy and nginx
     Proxy,
+    /// A server that collects garbage: hedged at hazards, and by a timer
+    Hazard,
 }
 
 impl Part {
@@ -51,6 +53,7 @@ impl Part {
             Part::Cost => "cost",
             Part::Lucene => "lucene",
             Part::Proxy => "proxy",
+            Part::Hazard => "hazard",
         }
     }
 }

@@ -4,6 +4,7 @@ use std::thread;
 
 use anyhow::{Context, Result};
 
+use crate::tale::pauses::Pauses;
 use sidelane_host::priority::with_this_thread_on;
 use sidelane_host::service::Target;
 use sidelane_kernel::tale::{Recorder, TraceOptions};
@@ -34,8 +35,9 @@ pub(super) fn while_running<T: Send>(
 
 fn trace<T: Send>(target: &Target, load: impl FnOnce() -> Result<T> + Send) -> Result<(Traced, T)> {
     let service = target.find()?;
+    let mut pauses = Pauses::watch(&service.pids).context("cannot watch the service's runtimes")?;
     let mut recorder = Recorder::start(&TraceOptions::default(), &[service]).context("cannot trace")?;
-    let recorded = recorder.recorded();
+    let recorded = pauses.kinds_beside(recorder.recorded());
     let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
     let (mut timelines, mut records) = (Vec::new(), Vec::new());
     let mut take = |records: &mut Vec<Record>, builder: &mut Builder| {
@@ -47,11 +49,13 @@ fn trace<T: Send>(target: &Target, load: impl FnOnce() -> Result<T> + Send) -> R
         while !load.is_finished() {
             thread::sleep(period);
             recorder.read(&mut records);
+            pauses.merge(&mut records);
             take(&mut records, &mut builder);
         }
         load.join().expect("the load does not panic")
     })?;
     recorder.finish(&mut records);
+    pauses.finish(&mut records);
     take(&mut records, &mut builder);
     builder.finish(&mut |timeline| timelines.push(timeline));
     let counts = builder.counts();

@@ -17,7 +17,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use sidelane_host::clock::now_ns;
-use sidelane_tale::record::Record;
+use sidelane_tale::record::{Kind, Kinds, Record};
 
 use crate::channel::hsperf::JvmError;
 use crate::note::Note;
@@ -64,8 +64,14 @@ impl Pauses {
     }
 
     /// Whether there is a runtime whose pauses are seen.
-    pub fn are_seen(&self) -> bool {
+    fn are_seen(&self) -> bool {
         self.thread.is_some()
+    }
+
+    /// The kinds of records that there are where the kernel makes these.
+    pub fn kinds_beside(&self, kernel: Kinds) -> Kinds {
+        let pauses = [Kind::PauseBegan, Kind::PauseEnded];
+        if self.are_seen() { pauses.into_iter().fold(kernel, Kinds::with) } else { kernel }
     }
 
     /// What cannot be seen.

@@ -12,45 +12,62 @@ use crate::bench::tail::stage::Stage;
 /// As in the thesis.
 pub(super) const ITERATIONS: usize = 20;
 /// Enough that the client sends on time though every response is late by 40 ms.
-pub(super) const CONNECTIONS: &str = "256";
+pub const CONNECTIONS: &str = "256";
 
 /// What the client saw in one iteration.
 #[derive(Clone, Copy, Debug, Deserialize)]
-pub(super) struct Iteration {
+pub struct Iteration {
     pub(super) p50_us: Option<f64>,
     pub(super) p999_us: Option<f64>,
     pub(super) max_us: Option<f64>,
 }
 
+/// A point of the distribution of latency: so many percent of the requests took at most so long.
+#[derive(Clone, Copy, Debug, Deserialize)]
+pub struct Point {
+    pub percentile: f64,
+    pub us: f64,
+}
+
+/// What the client saw.
+#[derive(Clone, Debug, Deserialize)]
+pub struct Report {
+    pub p50_us: f64,
+    pub p99_us: f64,
+    pub p999_us: f64,
+    pub max_us: f64,
+    pub curve: Vec<Point>,
+    pub iterations: Vec<Iteration>,
+}
+
 /// What a client sends.
 #[derive(Clone, Copy)]
-pub(super) struct Load {
-    pub(super) per_s: f64,
-    pub(super) requests: f64,
-    pub(super) seed: u64,
+pub struct Load {
+    pub per_s: f64,
+    /// So many seconds of it come before what counts.
+    pub warm_up_s: f64,
+    pub requests: f64,
+    pub seed: u64,
 }
 
 impl Load {
+    /// So much of it warms a server up.
+    pub const WARM_UP: Load = Load { per_s: 500.0, warm_up_s: 0.0, requests: 1_000.0, seed: 0 };
+
     /// Sends it, and returns what the client saw.
-    pub(super) fn send(self, stage: &Stage<'_>, lucene: &Lucene, port: u32) -> Result<Vec<Iteration>> {
+    pub fn send(self, stage: &Stage<'_>, lucene: &Lucene, port: u32) -> Result<Report> {
         let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
         let json = scratch.path().join("load.json");
         let seconds = (self.requests / self.per_s).to_string();
         let (rate, iterations, seed) = (self.per_s.to_string(), ITERATIONS.to_string(), self.seed.to_string());
         let target = format!("127.0.0.1:{port}");
-        let plain = ["load", "--protocol", "search", "--connections", CONNECTIONS, "--warmup-seconds", "0"];
+        let warm_up = self.warm_up_s.to_string();
+        let plain = ["load", "--protocol", "search", "--connections", CONNECTIONS, "--warmup-seconds", &warm_up];
         let given = ["--target", &target, "--rate", &rate, "--seconds", &seconds, "--iterations", &iterations];
         let words = plain.into_iter().chain(given).chain(["--seed", &seed]).map(OsString::from);
         let words = words.chain(stage.place.client_options().map(OsString::from));
         let files = ["--queries".into(), lucene.queries.clone().into(), "--json".into(), json.clone().into()];
         stage.lab.run(words.chain(files))?;
-        let report: Report = serde_json::from_slice(&fs::read(&json)?).context("the client's result is not JSON")?;
-        Ok(report.iterations)
+        serde_json::from_slice(&fs::read(&json)?).context("the client's result is not JSON")
     }
-}
-
-/// The client's result.
-#[derive(Deserialize)]
-struct Report {
-    iterations: Vec<Iteration>,
 }

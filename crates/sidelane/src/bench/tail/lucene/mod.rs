@@ -22,9 +22,10 @@ use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::note::Note;
 use front::Front;
 pub(super) use jar::Lucene;
-use load::{ITERATIONS, Iteration, Load};
+pub(super) use load::{CONNECTIONS, Load, Point, Report};
+use load::{ITERATIONS, Iteration};
 use runs::Run;
-pub(super) use server::Server;
+pub(super) use server::{Memory, Server};
 use sidelane_host::median::median;
 use sidelane_report::{ResultFile, Row};
 pub(super) use way::Way;
@@ -74,8 +75,8 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
 fn run(stage: &Stage<'_>, lucene: &Lucene, way: Way, round: u64) -> Result<Vec<Iteration>> {
     let front = Front::start(stage, lucene, way)?;
     let requests = if stage.options.patience.quick { REQUESTS_QUICK } else { REQUESTS };
-    let load = Load { per_s: RATE_PER_S, requests: ITERATIONS as f64 * requests, seed: round + 1 };
-    let iterations = load.send(stage, lucene, front.port())?;
+    let load = Load { per_s: RATE_PER_S, warm_up_s: 0.0, requests: ITERATIONS as f64 * requests, seed: round + 1 };
+    let iterations = load.send(stage, lucene, front.port())?.iterations;
     ensure!(iterations.len() == ITERATIONS, "the client told {} iterations", iterations.len());
     Ok(iterations)
 }

@@ -15,7 +15,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result, ensure};
 
-use super::lucene::{Lucene, Server, Way};
+use super::lucene::{Lucene, Memory, Server, Way};
 use super::stage::Stage;
 use super::traced::while_running;
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
@@ -28,7 +28,7 @@ use sidelane_report::ResultFile;
 use sidelane_tale::cause::Cause;
 
 /// Live objects of a Java service: a collection of all of them takes some ten milliseconds.
-const LIVE_MIB: u32 = 48;
+const MEMORY: Memory = Memory { live_mib: 48, ..Memory::SMALL };
 const PLAIN_SEARCH: &str = "/search?q=and+w10+w20";
 /// What comes in the first milliseconds of a request that shall be sent again.
 const LOSE_MS: &str = "10";
@@ -126,7 +126,7 @@ impl Running {
     fn start(stage: &Stage<'_>, planted: &Planted) -> Result<Self> {
         if let Place::Lucene(_) = planted.place {
             let lucene = Lucene::prepare(&stage.options.cache)?;
-            return Ok(Self::Lucene(Server::start(&lucene, Way::Pretouch, stage.place.request, LIVE_MIB, 0)?));
+            return Ok(Self::Lucene(Server::start(&lucene, Way::Pretouch, stage.place.request, MEMORY, 0)?));
         }
         let (delay, cpu, other) =
             (DELAY_MS.to_string(), stage.place.request.to_string(), stage.place.batch.to_string());

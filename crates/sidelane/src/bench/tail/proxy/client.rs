@@ -13,6 +13,8 @@ use sidelane_host::priority::pin_this_thread;
 const CONNECTIONS: &str = "32";
 /// Connections of the one that is on time, each with a thread.
 const ON_TIME: u32 = 8;
+/// Who has not answered for so long hangs.
+const SILENCE_MAX: Duration = Duration::from_secs(10);
 const REQUEST: &[u8] = b"GET / HTTP/1.1\r\nHost: bench\r\n\r\n";
 
 /// Requests that were answered, by wrk in a closed loop.
@@ -35,6 +37,7 @@ pub(super) fn on_time(cpu: u32, at: SocketAddr, per_s: f64, time: Duration) -> R
         pin_this_thread(&[cpu]).context("cannot pin the client")?;
         let mut stream = TcpStream::connect(at)?;
         stream.set_nodelay(true)?;
+        stream.set_read_timeout(Some(SILENCE_MAX))?;
         let first = begin + each * number / ON_TIME;
         let count = (time.as_secs_f64() / each.as_secs_f64()) as u32;
         (0..count).map(|turn| ask_once(&mut stream, first + each * turn)).collect()
@@ -55,7 +58,7 @@ fn ask_once(stream: &mut TcpStream, due: Instant) -> Result<u64> {
     let mut length = 0;
     // The body is one letter again and again, and no head ends so.
     while !(answer[..length].ends_with(b"xx") && answer[..length].starts_with(b"HTTP/1.1 200")) {
-        let count = stream.read(&mut answer[length..])?;
+        let count = stream.read(&mut answer[length..]).context("no answer")?;
         ensure!(count > 0, "the connection ended");
         length += count;
     }

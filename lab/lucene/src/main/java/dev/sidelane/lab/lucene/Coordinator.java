@@ -14,15 +14,12 @@ import java.util.concurrent.LinkedBlockingQueue;
 /** Reads requests from all connections and queues them for the workers. */
 final class Coordinator implements Runnable {
     private final boolean nodelay;
-    /** Reachable for as long as requests are served. */
-    private final Object[] live;
     private final ServerSocketChannel door;
     private final Selector selector = Selector.open();
     private final LinkedBlockingQueue<Client> queue = new LinkedBlockingQueue<>();
 
-    Coordinator(int port, boolean nodelay, Object[] live) throws IOException {
+    Coordinator(int port, boolean nodelay) throws IOException {
         this.nodelay = nodelay;
-        this.live = live;
         door = ServerSocketChannel.open().bind(new InetSocketAddress(InetAddress.getLoopbackAddress(), port), 512);
         door.configureBlocking(false);
         door.register(selector, SelectionKey.OP_ACCEPT);
@@ -30,11 +27,6 @@ final class Coordinator implements Runnable {
 
     int port() throws IOException {
         return ((InetSocketAddress) door.getLocalAddress()).getPort();
-    }
-
-    /** How many objects are kept alive. */
-    int live() {
-        return live.length;
     }
 
     /** A client with requests, as soon as there is one. */

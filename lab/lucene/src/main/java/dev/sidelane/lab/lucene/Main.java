@@ -11,8 +11,10 @@ import java.nio.file.Path;
  * <pre>
  * lucene-server index DIR                            build the index
  * lucene-server queries DIR COUNT                    print queries that take less than 2.5 ms
- * lucene-server serve DIR WORKERS NODELAY LIVE PORT  serve on a port of 127.0.0.1, 0 for a free one; NODELAY is nagle
- *                                                    or nodelay, LIVE the size of other live objects, in MiB
+ * lucene-server serve DIR WORKERS NODELAY LIVE RENEWED PORT
+ *                                                    serve on a port of 127.0.0.1, 0 for a free one; NODELAY is nagle
+ *                                                    or nodelay, LIVE the size of other live objects, in MiB, of which
+ *                                                    each search renews RENEWED
  * </pre>
  */
 public final class Main {
@@ -25,7 +27,7 @@ public final class Main {
             case "queries" -> printQueries(Path.of(words[1]), Integer.parseInt(words[2]));
             case "serve" -> serve(words);
             default -> {
-                System.err.println("usage: index DIR | queries DIR COUNT | serve DIR WORKERS nagle|nodelay LIVE PORT");
+                System.err.println("usage: index DIR | queries DIR COUNT | serve DIR WORKERS nagle|nodelay LIVE RENEWED PORT");
                 System.exit(2);
             }
         }
@@ -41,15 +43,15 @@ public final class Main {
         Searches searches = new Searches(Path.of(words[1]));
         int workers = Integer.parseInt(words[2]);
         boolean nodelay = words[3].equals("nodelay");
-        Object[] live = Live.objects(Integer.parseInt(words[4]));
-        Coordinator coordinator = new Coordinator(Integer.parseInt(words[5]), nodelay, live);
+        Live live = new Live(Integer.parseInt(words[4]), Integer.parseInt(words[5]));
+        Coordinator coordinator = new Coordinator(Integer.parseInt(words[6]), nodelay);
         for (int number = 0; number < workers; number++) {
-            Thread worker = new Thread(new Worker(coordinator, searches), "worker-" + number);
+            Thread worker = new Thread(new Worker(coordinator, searches, live), "worker-" + number);
             worker.setDaemon(true);
             worker.start();
         }
         System.out.println("ready port=" + coordinator.port() + " pid=" + ProcessHandle.current().pid()
-                + " live=" + coordinator.live());
+                + " live=" + live.count());
         Thread.currentThread().setName("coordinator");
         coordinator.run();
     }

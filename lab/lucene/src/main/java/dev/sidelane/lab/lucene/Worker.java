@@ -9,10 +9,12 @@ import java.nio.charset.StandardCharsets;
 final class Worker implements Runnable {
     private final Coordinator coordinator;
     private final Searches searches;
+    private final Live live;
 
-    Worker(Coordinator coordinator, Searches searches) {
+    Worker(Coordinator coordinator, Searches searches, Live live) {
         this.coordinator = coordinator;
         this.searches = searches;
+        this.live = live;
     }
 
     @Override
@@ -43,6 +45,7 @@ final class Worker implements Runnable {
 
     private void answer(Client client, String target) throws IOException {
         if (target.startsWith("/search?q=")) {
+            live.renewSome();
             String found = searches.search(URLDecoder.decode(target.substring(10), StandardCharsets.UTF_8));
             client.answer(found == null ? "400 Bad Request" : "200 OK", found == null ? "{}" : found);
         } else if (target.equals("/gc")) {

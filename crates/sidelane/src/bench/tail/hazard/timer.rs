@@ -1,0 +1,95 @@
+//! How long a timer waits that sends as many requests twice as there were at hazards.
+//!
+//! As many as took longer in runs without hedges, to begin with. The client's latencies are not the proxy's, and a timer
+//! is a little late, so what came out in earlier runs corrects it.
+
+use anyhow::{Context, Result};
+
+use super::run::{Hedging, Run, share};
+use crate::bench::tail::lucene::Point;
+use sidelane_host::median::median;
+
+/// A correction is by this factor at most.
+const CORRECTION_MAX: f64 = 4.0;
+
+/// A timer, and which part of the requests was to take longer.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub(super) struct Timer {
+    pub(super) after_ms: u64,
+    aim: f64,
+}
+
+impl Timer {
+    /// The next one. The timer counts whole milliseconds: the lower one, rather more hedges than at hazards.
+    pub(super) fn of(runs: &[Run]) -> Result<Self> {
+        let of_way = |hedging: Hedging| runs.iter().filter(move |run| run.hedging == hedging);
+        let wanted = share(of_way(Hedging::Hazard)).context("no run with hedges at hazards")?;
+        let aim = aim(wanted, runs);
+        let latencies_us = of_way(Hedging::Never).filter_map(|run| quantile_us(&run.seen.curve, 100.0 * (1.0 - aim)));
+        let latency_us = median(latencies_us).context("no run without hedges")?;
+        Ok(Self { after_ms: ((latency_us / 1e3) as u64).max(1), aim })
+    }
+}
+
+/// Which part of the requests shall take longer, so that all timers together come to what is wanted.
+fn aim(wanted: f64, runs: &[Run]) -> f64 {
+    let of_timers = || runs.iter().filter_map(|run| Some((run, run.timer?)));
+    let count = of_timers().count() as f64;
+    let Some(came) = share(of_timers().map(|(run, _)| run)) else { return wanted };
+    let aimed = of_timers().map(|(_, timer)| timer.aim).sum::<f64>() / count;
+    let lacking = (wanted - came) * count;
+    let next = (wanted + lacking).clamp(wanted / 2.0, wanted * 2.0);
+    next * (aimed / came).clamp(1.0 / CORRECTION_MAX, CORRECTION_MAX)
+}
+
+/// The last point of the curve up to there.
+fn quantile_us(curve: &[Point], percentile: f64) -> Option<f64> {
+    curve.iter().rfind(|point| point.percentile <= percentile).map(|point| point.us)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::checks::tests::run;
+    use super::*;
+
+    fn curve() -> Vec<Point> {
+        let points = [(50.0, 600.0), (96.0, 2_000.0), (99.0, 9_000.0), (99.5, 14_700.0), (100.0, 20_000.0)];
+        points.map(|(percentile, us)| Point { percentile, us }).to_vec()
+    }
+
+    /// A round's first two runs.
+    fn begun(hedges: u64) -> Vec<Run> {
+        let mut runs = vec![run(0, Hedging::Never, 0, 0.0), run(0, Hedging::Hazard, hedges, 0.0)];
+        runs[0].seen.curve = curve();
+        runs
+    }
+
+    #[test]
+    fn as_many_requests_took_longer_without_hedges() {
+        assert_eq!(quantile_us(&curve(), 99.7), Some(14_700.0));
+        assert_eq!(quantile_us(&curve(), 100.0), Some(20_000.0));
+        assert_eq!(quantile_us(&curve(), 10.0), None);
+    }
+
+    #[test]
+    fn the_first_timer_follows_from_the_latencies_in_whole_milliseconds() {
+        assert_eq!(Timer::of(&begun(5)).unwrap(), Timer { after_ms: 14, aim: 0.005 });
+        assert!(Timer::of(&begun(5)[..1]).is_err());
+    }
+
+    #[test]
+    fn what_came_out_corrects_the_next_one() {
+        let mut runs = begun(5);
+        // Half of what was wanted: twice as many, and what is lacking.
+        runs.push(Run { timer: Some(Timer { after_ms: 14, aim: 0.005 }), ..run(0, Hedging::Timer, 2, 0.0) });
+        let next = Timer::of(&runs).unwrap();
+        assert!((next.aim - 0.02).abs() < 1e-9 && next.after_ms == 2, "{next:?}");
+    }
+
+    #[test]
+    fn a_timer_without_hedges_is_corrected_within_bounds() {
+        let mut runs = begun(5);
+        runs.push(Run { timer: Some(Timer { after_ms: 20, aim: 0.005 }), ..run(0, Hedging::Timer, 0, 0.0) });
+        assert!((Timer::of(&runs).unwrap().aim - 0.04).abs() < 1e-9);
+    }
+}
