@@ -33,10 +33,11 @@ impl Column {
         Column::new(key, title_of_key(key))
     }
 
-    /// A column for every key of `rows`, in the order in which the rows first have them.
+    /// A column for every key of which some row has a number, in the order in which the rows first have the keys.
     pub fn of_rows(rows: &[Row]) -> Vec<Column> {
         let mut columns: Vec<Column> = Vec::new();
-        for key in rows.iter().flat_map(Row::keys) {
+        let is_measured = |key: &&str| rows.iter().any(|row| row.get(key).is_some());
+        for key in rows.iter().flat_map(Row::keys).filter(is_measured) {
             if columns.iter().all(|column| column.key != key) {
                 columns.push(Column::of_key(key));
             }
@@ -340,5 +341,8 @@ Sidelane demo (emulated sibling, 40 %)
         assert_eq!(columns[0], Column::new("p50_us", "p50"));
         assert!(columns.iter().any(|column| column.title == "batch share of idle"));
         assert_eq!(columns[0].cell(&Row::new("nothing measured")), MISSING);
+        let mut unmeasured = Row::new("nothing measured");
+        unmeasured.put("p50_us", None);
+        assert_eq!(Column::of_rows(&[unmeasured]), []);
     }
 }
