@@ -199,6 +199,11 @@ impl Hands {
         self.containers.get(&place).is_some_and(Grip::can_pause)
     }
 
+    /// Whether a process of it lives: of one that is ending, it cannot be said what can be done to it.
+    pub fn lives(&self, place: usize) -> bool {
+        self.containers.get(&place).is_some_and(|grip| !members(&grip.dir).pids.is_empty())
+    }
+
     /// Whether its group has a list of CPUs; else its threads are moved one by one.
     pub fn has_list(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(|grip| matches!(grip.means, Means::Cpuset { .. }))

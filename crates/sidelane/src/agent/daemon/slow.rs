@@ -162,6 +162,9 @@ impl Agent {
     fn note_means(&mut self, place: usize, name: &str) {
         let Some(hands) = &self.hands else { return };
         let (has_list, can_pause) = (hands.has_list(place), hands.can_pause(place));
+        if !hands.lives(place) {
+            return;
+        }
         if !has_list {
             self.note(Note::NoCpuList { container: name.to_owned() });
         }
