@@ -101,10 +101,14 @@ have_cpus() {
 	done
 }
 
-# A container was told these CPUs, in this order.
+# A container was told these CPUs, in this order. In between it may have had fewer: where the emulator is slow, the agent
+# itself keeps the reserved CPU busy, and another one is reserved for a while.
 must_have_been_decided() {
 	told=$(grep "\"container\":\"/batch/$1\"" /tmp/decisions | sed -n 's/.*"cpus":"\([^"]*\)".*/\1/p' | tr '\n' ' ')
-	[ "$told" = '1-3 2-3 1-3 ' ] || fail "container $1 was told '$told': $(tail -n 3 /tmp/decisions)"
+	case $told in
+	'1-3 2-3 '*'1-3 ') ;;
+	*) fail "container $1 was told '$told': $(tail -n 3 /tmp/decisions)" ;;
+	esac
 }
 
 are_given_back() {
