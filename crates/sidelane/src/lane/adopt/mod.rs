@@ -85,7 +85,10 @@ impl Adopted {
         };
         let newcomers = Newcomers { groups, families, confined: lanes.clone(), cpus, class: Some(class) };
         let cpuset = adoptee.cpuset.clone();
-        let newcomers_ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
+        // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer: one of them
+        // may have had the lanes' CPUs before.
+        let nobody = Newcomers { groups: vec![], families: vec![], ..newcomers.clone() };
+        let newcomers_ticket = guardian.add([Undo::Newcomers(nobody)])?[0];
         let (noted, counts) = (BTreeMap::new(), Counts::default());
         let mut adopted = Self { adoptee, leaf, cpuset, newcomers, newcomers_ticket, noted, counts };
         if let Some(dir) = &adopted.adoptee.freezable {
@@ -94,6 +97,7 @@ impl Adopted {
         for pid in adopted.adoptee.members.now() {
             adopted.note(pid, guardian)?;
         }
+        guardian.replace(newcomers_ticket, Undo::Newcomers(adopted.newcomers.clone()))?;
         // After its threads: it is undone before them, since they may get back only what their group has.
         if let Some(leaf) = &adopted.cpuset {
             let found = Tree::read(&leaf.dir).found();
