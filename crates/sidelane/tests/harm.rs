@@ -17,10 +17,10 @@ use std::time::{Duration, Instant};
 
 use common::deadline::TIMEOUT;
 use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
-use common::{SPIN, lab, lanes_to_ourselves, process, wait_until};
+use common::{SPIN, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
 use sidelane::lab::Lab;
 use sidelane::lane::terms::TermsKeeper;
-use sidelane::request::{Request, Requests, can_track};
+use sidelane::request::{Request, Requests};
 use sidelane_host::clock::now_ns;
 use sidelane_host::perf::Event;
 use sidelane_host::priority::pin_this_thread;
@@ -59,10 +59,6 @@ fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracki
     (tracking, requests)
 }
 
-fn can_track_here() -> bool {
-    can_track().inspect_err(|error| sidelane_skip::skip(error)).is_ok()
-}
-
 /// A busy loop on the batch lane. Ended when dropped.
 struct Batch(Child);
 
@@ -97,7 +93,7 @@ fn counted_part(request: &Request) -> Option<f64> {
 #[test]
 fn what_lanes_count_becomes_the_harm() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    let Some(lab) = lab().map(Lab::at).filter(|_| can_track_here()) else { return };
+    let Some(lab) = lab().map(Lab::at).filter(|_| requests_can_be_seen()) else { return };
     let scratch = tempfile::tempdir().unwrap();
     let journal = scratch.path().join("journal");
     let options = ["echo-server", "--design", "event-loop", "--cpu", REQUEST_LANE, "--fifo", "10", "--service-us"];
@@ -179,7 +175,7 @@ fn seen_of(lane_use: LaneUse, self_checking: bool, script: impl FnOnce(&mut Own,
 #[test]
 fn only_requests_that_had_their_lane_to_themselves_are_counted() {
     const EACH: usize = 20;
-    let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
+    let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };
     let seen = seen_of(counting(CLOCK_TWICE), false, |own, _| {
         (0..EACH).for_each(|_| own.request(|| ()));
         (0..EACH).for_each(|_| own.request(|| thread::sleep(Duration::from_micros(100))));
@@ -195,7 +191,7 @@ fn only_requests_that_had_their_lane_to_themselves_are_counted() {
 
 #[test]
 fn without_counters_requests_are_tracked_all_the_same() {
-    let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
+    let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };
     let nothing = Event { kind: u32::MAX, config: 0 };
     let nothing = EventPair { instructions: nothing, cycles: nothing };
     let seen = seen_of(counting(nothing), false, |own, tracking| {
@@ -238,7 +234,7 @@ fn co_run_parts(each: impl Fn(&GateWord, u32)) -> Vec<f64> {
 
 #[test]
 fn batch_that_naps_does_not_run_beside_a_request() {
-    let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
+    let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };
     let median = |mut parts: Vec<f64>| {
         parts.sort_unstable_by(f64::total_cmp);
         parts[parts.len() / 2]
@@ -255,7 +251,7 @@ fn batch_that_naps_does_not_run_beside_a_request() {
 /// Batch may write any value there.
 #[test]
 fn rubbish_in_the_books_of_naps_stays_within_the_request() {
-    let Some(_turn) = lanes_to_ourselves().filter(|_| can_track_here()) else { return };
+    let Some(_turn) = lanes_to_ourselves().filter(|_| requests_can_be_seen()) else { return };
     for rubbish in [1, 1 << 40, 1 << 63, u64::MAX] {
         co_run_parts(|gate, pid| {
             gate.nap_tid.store(pid, Ordering::Relaxed);

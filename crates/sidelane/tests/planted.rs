@@ -7,16 +7,14 @@ mod common;
 
 use std::path::PathBuf;
 
-use common::{Turn, lab, lanes_to_ourselves};
+use common::{Turn, lab, lanes_to_ourselves, requests_can_be_seen};
 use sidelane::bench::rounds::Patience;
 use sidelane::bench::tail::{TailOptions, claims};
 use sidelane::lab::Lab;
-use sidelane::request::can_track;
 
 fn ready() -> Option<(Turn, Lab)> {
     let turn = lanes_to_ourselves()?;
-    if let Err(error) = can_track() {
-        sidelane_skip::skip(error);
+    if !requests_can_be_seen() {
         return None;
     }
     lab().map(|path| (turn, Lab::at(path)))

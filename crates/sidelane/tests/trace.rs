@@ -8,30 +8,11 @@ use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
 use common::agent::SIDELANE;
-use common::{Footprint, lab, lanes_to_ourselves};
+use common::redis::{PLACE, RATE_PER_S, traceable_redis};
+use common::{Footprint, lanes_to_ourselves};
 use serde_json::Value;
-use sidelane::bench::subject::{Place, Real, RealServer};
-use sidelane::lab::Lab;
-use sidelane::request::can_track;
 
-const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
-const RATE_PER_S: f64 = 300.0;
 const SECONDS: f64 = 2.0;
-
-/// The lab and a server, if all that these tests need exists.
-fn ready() -> Option<(common::lanes::Turn, Lab, RealServer)> {
-    let turn = lanes_to_ourselves()?;
-    if let Err(error) = can_track() {
-        sidelane_skip::skip(error);
-        return None;
-    }
-    if !Real::Redis.is_installed() {
-        sidelane_skip::skip("needs redis-server");
-        return None;
-    }
-    let lab = Lab::at(lab()?);
-    Some((turn, lab, RealServer::start(Real::Redis, PLACE).unwrap()))
-}
 
 /// A `sidelane trace` under way.
 struct Tracing {
@@ -85,7 +66,7 @@ fn report(log: &Path, json: &Path) {
 
 #[test]
 fn a_trace_ends_with_a_diagnosis_and_leaves_nothing_behind() {
-    let Some((_turn, lab, server)) = ready() else { return };
+    let Some((_turn, lab, server)) = traceable_redis() else { return };
     let before = Footprint::now();
     let dir = tempfile::tempdir().unwrap();
     let [json, page, perfetto] = ["t.json", "t.html", "t.pftrace"].map(|name| dir.path().join(name));
@@ -117,7 +98,7 @@ fn length_us(span: &Value) -> f64 {
 
 #[test]
 fn a_log_tells_what_the_trace_told() {
-    let Some((_turn, lab, server)) = ready() else { return };
+    let Some((_turn, lab, server)) = traceable_redis() else { return };
     let dir = tempfile::tempdir().unwrap();
     let [log, json, again] = ["t.log", "t.json", "again.json"].map(|name| dir.path().join(name));
     let options = ["--for", "100s", "--log", text(&log), "--json", text(&json)];
@@ -135,7 +116,7 @@ fn a_log_tells_what_the_trace_told() {
 
 #[test]
 fn a_flight_recorder_writes_when_the_objective_breaks() {
-    let Some((_turn, lab, server)) = ready() else { return };
+    let Some((_turn, lab, server)) = traceable_redis() else { return };
     let before = Footprint::now();
     let dir = tempfile::tempdir().unwrap();
     let options = ["--slo", "1ns", "--record", text(dir.path())];

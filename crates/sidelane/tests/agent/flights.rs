@@ -4,18 +4,16 @@
 use std::path::{Path, PathBuf};
 use std::process::Command;
 
-use sidelane::bench::subject::{Place, Real, RealServer};
+use sidelane::bench::subject::RealServer;
 use sidelane::lab::Lab;
-use sidelane::request::can_track;
 
 use crate::common::agent::SIDELANE;
 use crate::common::process::{policy, threads_named};
-use crate::common::{Footprint, Turn, lab, lanes_to_ourselves, wait_until};
+use crate::common::redis::{PLACE, RATE_PER_S, traceable_redis};
+use crate::common::{Footprint, Turn, lanes_to_ourselves, requests_can_be_seen, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::service::Program;
 
-const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
-const RATE_PER_S: f64 = 300.0;
 const SECONDS: f64 = 1.0;
 /// The kernel's number of the ordinary class.
 const ORDINARY: &str = "0";
@@ -30,17 +28,7 @@ struct Scene {
 
 impl Scene {
     fn set() -> Option<Self> {
-        let turn = lanes_to_ourselves()?;
-        if let Err(error) = can_track() {
-            sidelane_skip::skip(error);
-            return None;
-        }
-        if !Real::Redis.is_installed() {
-            sidelane_skip::skip("needs redis-server");
-            return None;
-        }
-        let lab = Lab::at(lab()?);
-        let server = RealServer::start(Real::Redis, PLACE).unwrap();
+        let (turn, lab, server) = traceable_redis()?;
         Some(Self { server, lab, dir: tempfile::tempdir().unwrap(), _turn: turn })
     }
 
@@ -117,8 +105,8 @@ fn a_reload_lets_a_recorder_that_is_as_it_was_go_on() {
 #[test]
 fn a_recorder_waits_for_a_service_that_listens_nowhere_and_the_agent_goes_on() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    if let Err(error) = can_track() {
-        return sidelane_skip::skip(error);
+    if !requests_can_be_seen() {
+        return;
     }
     let program = Program::new();
     let service = program.start("0");

@@ -73,3 +73,8 @@ pub fn lab() -> Option<PathBuf> {
     }
     Some(path)
 }
+
+/// Whether this kernel and this process's rights let requests be seen; else the test is skipped.
+pub fn requests_can_be_seen() -> bool {
+    sidelane::request::can_track().inspect_err(|error| sidelane_skip::skip(error)).is_ok()
+}

@@ -7,6 +7,7 @@
 //! - `agent`: a `sidelane run`, under way and ended
 //! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
+//! - `redis`: a real Redis whose requests can be seen
 //! - `process`: facts about a process from /proc
 //! - `words`: the state of a run's lanes
 //! - `footprint`: the traces of a run on the machine
@@ -21,6 +22,7 @@ pub mod job;
 pub mod lanes;
 pub mod nginx;
 pub mod process;
+pub mod redis;
 pub mod scripted;
 pub mod service;
 pub mod words;
@@ -29,7 +31,7 @@ pub use agent::{Finished, Run, Running};
 pub use deadline::{TIMEOUT, holds_within, wait_until};
 pub use footprint::Footprint;
 pub use job::Job;
-pub use lanes::{Turn, lab, lanes_if_possible, lanes_to_ourselves};
+pub use lanes::{Turn, lab, lanes_if_possible, lanes_to_ourselves, requests_can_be_seen};
 pub use service::{Service, ServiceOnCommand};
 pub use words::Words;
 

@@ -18,6 +18,7 @@ mod fig5;
 mod figures;
 mod holmes;
 mod hurry;
+mod machine;
 mod policies;
 mod statement;
 
@@ -28,6 +29,7 @@ use crate::note::Note;
 use crate::sim::{outcomes, pictures, rows};
 use evidence::Evidence;
 use figures::{FIGURES, Figure};
+use machine::names_no_file;
 use sidelane_report::chart::{Line, Multiples};
 use sidelane_report::{Machine, Pair, ResultFile, Row};
 
@@ -57,8 +59,8 @@ pub fn run(quick: bool) -> Result<ResultFile, ScenarioError> {
     for figure in &FIGURES {
         add(&mut result, figure, quick)?;
     }
-    holmes::add(&mut result, quick)?;
-    hurry::add(&mut result, quick)?;
+    holmes::FIGURES.iter().try_for_each(|figure| figure.add(&mut result, quick))?;
+    hurry::FIGURES.iter().try_for_each(|figure| figure.add(&mut result, quick))?;
     result.notes.push(Note::Simulated.to_string());
     Ok(result)
 }
@@ -72,10 +74,6 @@ fn add(result: &mut ResultFile, figure: &Figure, quick: bool) -> Result<(), Scen
     let picture = pictures::of(&experiment, &evidence.outcomes);
     result.multiples.extend(picture.map(|picture| with_paper(figure, picture)));
     Ok(())
-}
-
-fn names_no_file(file: &str) -> Result<String, String> {
-    Err(format!("{file}: the bench reads no files"))
 }
 
 fn of_figure(figure: &Figure, row: Row) -> Row {
@@ -116,16 +114,20 @@ fn machine() -> Machine {
 }
 
 fn settings(quick: bool) -> Map<String, Value> {
+    let elfens = FIGURES.iter().map(|figure| figure.file);
+    let holmes = holmes::FIGURES.iter().map(|figure| figure.file);
+    let hurrys = hurry::FIGURES.iter().map(|figure| figure.file);
     let settings = json!({
         "title": "Elfen's, Holmes' and Hurry-up's figures, simulated",
         "explanation": [
             "What Elfen (USENIX ATC'16) draws from its Figs. 2, 4, 5, 10, 11 and 12, and Holmes (HPDC'22) from its Figs. 7 to \
-             14 and Tables 3 and 4, and Hurry-up from its Figs. 6 to 9, checked on a simulated machine. The policies that decide are Sidelane's own code, Elfen's as the paper prints them among them; requests, slowdowns and latencies come from a model \
-             that is fitted to what the paper says of its service alone.",
+             14 and Tables 3 and 4, and Hurry-up from its Figs. 6 to 9, checked on a simulated machine. The policies that \
+             decide are Sidelane's own code, Elfen's as the paper prints them among them; requests, slowdowns and \
+             latencies come from a model that is fitted to what the paper says of its service alone.",
             Note::Simulated.to_string(),
         ],
         "simulated": true,
-        "scenarios": FIGURES.iter().map(|figure| figure.file).chain(holmes::files()).chain(hurry::files()).collect::<Vec<_>>(),
+        "scenarios": elfens.chain(holmes).chain(hurrys).collect::<Vec<_>>(),
         "quick": quick,
     });
     settings.as_object().cloned().unwrap_or_default()

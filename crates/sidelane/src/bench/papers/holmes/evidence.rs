@@ -25,8 +25,14 @@ pub(super) fn p99_ns(service: &ServiceFigures) -> f64 {
 
 /// All results of a scenario.
 #[derive(Default)]
-pub(super) struct Evidence {
+pub(crate) struct Evidence {
     pub(super) outcomes: Vec<Outcome<MachineFigures>>,
+}
+
+impl From<Vec<Outcome<MachineFigures>>> for Evidence {
+    fn from(outcomes: Vec<Outcome<MachineFigures>>) -> Self {
+        Self { outcomes }
+    }
 }
 
 impl Evidence {

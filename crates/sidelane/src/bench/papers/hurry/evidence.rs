@@ -28,8 +28,14 @@ pub(super) fn watts(figures: &MachineFigures) -> f64 {
 
 /// All results of a scenario.
 #[derive(Default)]
-pub(super) struct Evidence {
+pub(crate) struct Evidence {
     pub(super) outcomes: Vec<Outcome<MachineFigures>>,
+}
+
+impl From<Vec<Outcome<MachineFigures>>> for Evidence {
+    fn from(outcomes: Vec<Outcome<MachineFigures>>) -> Self {
+        Self { outcomes }
+    }
 }
 
 impl Evidence {

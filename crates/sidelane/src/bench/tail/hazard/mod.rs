@@ -12,10 +12,9 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 
-use super::lucene::{Load, Lucene, Memory, Server, Way};
+use super::lucene::{Load, Memory, Server, Way, prepared};
 use super::stage::Stage;
 use crate::bench::rounds::{Limit, Turn, until_decided};
-use crate::note::Note;
 use run::{Field, Hedging, Run};
 use sidelane_host::median::median;
 use sidelane_report::{ResultFile, Row};
@@ -32,13 +31,7 @@ const SECONDS_QUICK: f64 = 2.2;
 
 /// Compares them until that is decided.
 pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
-    let lucene = match Lucene::prepare(&stage.options.cache) {
-        Ok(lucene) => lucene,
-        Err(why) => {
-            result.notes.push(Note::LuceneMissing { why: format!("{why:#}") }.to_string());
-            return Ok(());
-        }
-    };
+    let Some(lucene) = prepared(stage, result) else { return Ok(()) };
     let start = |cpu| Server::start(&lucene, Way::Pretouch, cpu, MEMORY, 0);
     let servers = [start(stage.place.request)?, start(stage.place.batch)?];
     for server in &servers {

@@ -46,15 +46,15 @@ pub(super) fn rounds(patience: Patience) -> Limit {
     patience.limit(ROUNDS_QUICK, ROUNDS)
 }
 
+/// The server's program; without it, the result says why.
+pub(super) fn prepared(stage: &Stage<'_>, result: &mut ResultFile) -> Option<Lucene> {
+    let prepared = Lucene::prepare(&stage.options.cache);
+    prepared.map_err(|why| result.notes.push(Note::LuceneMissing { why: format!("{why:#}") }.to_string())).ok()
+}
+
 /// Runs all ways in turn.
 pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> {
-    let lucene = match Lucene::prepare(&stage.options.cache) {
-        Ok(lucene) => lucene,
-        Err(why) => {
-            result.notes.push(Note::LuceneMissing { why: format!("{why:#}") }.to_string());
-            return Ok(());
-        }
-    };
+    let Some(lucene) = prepared(stage, result) else { return Ok(()) };
     let mut runs = Vec::new();
     let round = |runs: &mut Vec<Run>, turn: Turn<'_>| {
         for way in Way::of(stage.options.patience) {

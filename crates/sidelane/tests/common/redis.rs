@@ -1,0 +1,23 @@
+//! A real Redis whose requests can be seen, under load from the lab.
+
+use sidelane::bench::subject::{Place, Real, RealServer};
+use sidelane::lab::Lab;
+
+use super::lanes::{Turn, lab, lanes_to_ourselves, requests_can_be_seen};
+
+pub const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
+pub const RATE_PER_S: f64 = 300.0;
+
+/// The lanes, the lab and a server, if all that exists.
+pub fn traceable_redis() -> Option<(Turn, Lab, RealServer)> {
+    let turn = lanes_to_ourselves()?;
+    if !requests_can_be_seen() {
+        return None;
+    }
+    if !Real::Redis.is_installed() {
+        sidelane_skip::skip("needs redis-server");
+        return None;
+    }
+    let lab = Lab::at(lab()?);
+    Some((turn, lab, RealServer::start(Real::Redis, PLACE).unwrap()))
+}
