@@ -9,6 +9,7 @@ pub mod corecookie;
 pub mod cores;
 pub mod cpulist;
 pub mod cpuset;
+pub mod energy;
 pub mod events;
 #[cfg(test)]
 mod fixture;

@@ -1,0 +1,69 @@
+//! The energy of boards with meters: `class/hwmon/hwmonN/energyM_input`, in µJ since the boot.
+//!
+//! Such meters are of anything: graphics cards, power supplies, parts of each other. So only chips are taken of which it
+//! is known which of their meters add up to the CPUs with their memory controllers, or less.
+
+use super::meter::Meter;
+use crate::sysfs::{ReadError, Sysfs};
+
+const DIR: &str = "class/hwmon";
+
+/// A chip whose meters are known.
+struct Chip {
+    /// The name that its driver gives it.
+    name: &'static str,
+    /// Whether the meter with this label is one of those that add up.
+    takes: fn(&str) -> bool,
+}
+
+const CHIPS: [Chip; 3] = [
+    // Arm's Juno: big and little cluster, the rest of the chip, graphics. Hurry-up (§IV-A) adds up the first three.
+    Chip { name: "scpi_sensors", takes: |label| !label.contains("GPU") },
+    // Arm's Versatile Express: a chip for each cluster.
+    Chip { name: "vexpress_energy", takes: |_| true },
+    // AMD in kernels 5.8 to 5.12: sockets, and the cores in them.
+    Chip { name: "amd_energy", takes: |label| label.starts_with("Esocket") },
+];
+
+pub fn meters(sys: &Sysfs<'_>) -> Result<Result<Vec<Meter>, String>, ReadError> {
+    let (mut meters, mut others) = (Vec::new(), Vec::new());
+    for folder in sorted(sys.names(DIR)?) {
+        let inputs = inputs(sys, &folder)?;
+        let name = sys.text(&format!("{DIR}/{folder}/name"))?.unwrap_or_default();
+        match CHIPS.iter().find(|chip| chip.name == name) {
+            Some(chip) => meters.extend(open(sys, chip, &folder, &inputs)?),
+            None if !inputs.is_empty() => others.push(name),
+            None => {}
+        }
+    }
+    Ok(match (meters.is_empty(), others.is_empty()) {
+        (false, _) => Ok(meters),
+        (true, true) => Err("no energy meter in hwmon".to_owned()),
+        (true, false) => Err(format!("no energy meter in hwmon that is known to be the CPUs' ({})", others.join(", "))),
+    })
+}
+
+/// The files of energy meters in `folder`.
+fn inputs(sys: &Sysfs<'_>, folder: &str) -> Result<Vec<String>, ReadError> {
+    let mut files = sorted(sys.names(&format!("{DIR}/{folder}"))?);
+    files.retain(|file| file.starts_with("energy") && file.ends_with("_input"));
+    Ok(files)
+}
+
+/// Opens the meters of a chip that it takes.
+fn open(sys: &Sysfs<'_>, chip: &Chip, folder: &str, inputs: &[String]) -> Result<Vec<Meter>, ReadError> {
+    let mut meters = Vec::new();
+    for input in inputs {
+        let label = sys.text(&format!("{DIR}/{folder}/{}", input.replace("_input", "_label")))?;
+        let label = label.unwrap_or_else(|| format!("{folder}/{input}"));
+        if (chip.takes)(&label) {
+            meters.push(Meter::open(label, sys.path(&format!("{DIR}/{folder}/{input}")), None)?);
+        }
+    }
+    Ok(meters)
+}
+
+fn sorted(mut names: Vec<String>) -> Vec<String> {
+    names.sort();
+    names
+}
