@@ -6,9 +6,12 @@
 pub mod cgroup;
 pub mod clock;
 pub mod corecookie;
+pub mod cores;
 pub mod cpulist;
 pub mod cpuset;
 pub mod events;
+#[cfg(test)]
+mod fixture;
 pub mod freezer;
 pub mod median;
 pub mod nanonap;
@@ -21,6 +24,7 @@ pub mod procfs;
 pub mod sealed;
 pub mod service;
 pub mod sock_diag;
+mod sysfs;
 pub mod thread;
 pub mod topology;
 pub mod tsc;

@@ -17,6 +17,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::path::Path;
 
 use crate::cpulist::CpuSet;
+use crate::sysfs::Sysfs;
 
 mod online;
 mod pairs;
@@ -24,9 +25,9 @@ mod read;
 #[cfg(test)]
 mod tests;
 
+pub use crate::sysfs::ReadError;
 pub use online::online_cpus;
 pub use pairs::{BatchLane, LaneError, Lanes, PairKind};
-pub use read::ReadError;
 
 /// One snapshot of the machine's CPUs. CPUs that go on- or offline later do not change it.
 #[derive(Clone, Debug)]
@@ -52,12 +53,8 @@ pub struct Cpu {
     pub numa_node: u32,
     /// The online lanes of its core, itself included.
     pub siblings: CpuSet,
-    /// Whether its core is one of the fast or the slow cores.
+    /// Whether its core is a big or a little one ([`crate::cores`]).
     pub kind: CpuKind,
-    /// Relative speed in the scheduler's units; the fastest CPU has 1024. Mostly on Arm.
-    pub capacity: Option<u32>,
-    /// The highest frequency of the CPU. Unknown in most VMs.
-    pub freq_max_khz: Option<u32>,
 }
 
 /// A core of the machine, named by its lowest online lane.
@@ -68,10 +65,10 @@ pub struct CoreId(pub u32);
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Hash)]
 pub enum CpuKind {
     /// A fast core of a machine that also has slow ones: Intel P-core, Arm big.
-    Performance,
+    Big,
     /// A slow core of a machine that also has fast ones: Intel E-core, Arm little.
-    Efficiency,
-    /// A core of a machine whose cores are all alike, or whose kinds are unknown.
+    Little,
+    /// A core of a machine whose cores are all alike, or one that is offline.
     Uniform,
 }
 
@@ -83,7 +80,7 @@ impl Topology {
     /// If there is no list of CPUs at all, or an existing file cannot be read or parsed. A missing
     /// file gives the default documented on [`Cpu`].
     pub fn read(sys_root: &Path) -> Result<Topology, ReadError> {
-        read::topology(sys_root)
+        read::topology(&Sysfs::new(sys_root))
     }
 
     /// The CPU with this number, if the machine has it.
@@ -110,8 +107,8 @@ impl Topology {
         self.cores().any(|core| core.siblings.len() > 1)
     }
 
-    /// The machine in one line for users, such as `24 CPUs: 8 P-cores with 2 lanes, 8 E-cores, 1
-    /// socket`.
+    /// The machine in one line for users, such as `24 CPUs: 8 big cores with 2 lanes, 8 little
+    /// cores, 1 socket`.
     #[must_use]
     pub fn describe(&self) -> String {
         let mut parts = self.describe_cores();
@@ -179,8 +176,8 @@ impl Topology {
 
 fn describe_group(kind: CpuKind, lanes: usize, cores: usize) -> String {
     let noun = match kind {
-        CpuKind::Performance => "P-core",
-        CpuKind::Efficiency => "E-core",
+        CpuKind::Big => "big core",
+        CpuKind::Little => "little core",
         CpuKind::Uniform => "core",
     };
     match lanes {

@@ -1,58 +1,31 @@
 //! How each machine in `tests/fixtures/topology` is read and described. Its lanes are tested in
 //! `pairs`.
 
-use std::fs;
 use std::path::Path;
 
-use tempfile::TempDir;
-
 use crate::cpulist::CpuSet;
+use crate::fixture::{self, set, tree};
 use crate::topology::*;
 
 mod pairs;
 
 /// Reads the machine described by the fixture of that name.
 fn machine(name: &str) -> Topology {
-    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/topology");
-    let text = fs::read_to_string(dir.join(format!("{name}.txt"))).expect(name);
-    read_text(&text).expect(name)
+    Topology::read(fixture::machine(name).path()).expect(name)
 }
 
 /// Reads the machine described by `text`, in the form of the fixtures.
 fn read_text(text: &str) -> Result<Topology, ReadError> {
-    let root = TempDir::new().expect("a temporary directory");
-    for line in text.lines().filter(|line| !line.starts_with('#')) {
-        let (path, content) = line.split_once(':').expect(line);
-        for path in expand(path) {
-            write(&root.path().join(path), content.trim());
-        }
-    }
-    Topology::read(root.path())
-}
-
-/// Expands `cpu{0,4}/online` to `cpu0/online` and `cpu4/online`.
-fn expand(path: &str) -> Vec<String> {
-    let Some((before, rest)) = path.split_once('{') else {
-        return vec![path.to_owned()];
-    };
-    let (list, after) = rest.split_once('}').expect(path);
-    set(list).iter().map(|cpu| format!("{before}{cpu}{after}")).collect()
-}
-
-fn write(path: &Path, content: &str) {
-    fs::create_dir_all(path.parent().expect("a file in a directory")).expect("a directory");
-    fs::write(path, format!("{content}\n")).expect("a file");
-}
-
-fn set(list: &str) -> CpuSet {
-    list.parse().expect(list)
+    Topology::read(tree(text).path())
 }
 
 #[test]
 fn describes_each_machine_in_a_line() {
     let lines = [
-        ("big_little_arm", "8 CPUs: 4 P-cores, 4 E-cores, 1 socket, no SMT"),
-        ("hybrid_intel", "24 CPUs: 8 P-cores with 2 lanes, 8 E-cores, 1 socket"),
+        ("big_little_arm", "8 CPUs: 4 big cores, 4 little cores, 1 socket, no SMT"),
+        ("graviton", "4 CPUs, 1 socket, no SMT"),
+        ("hybrid_intel", "24 CPUs: 8 big cores with 2 lanes, 8 little cores, 1 socket"),
+        ("juno_r1", "6 CPUs: 2 big cores, 4 little cores, 1 socket, no SMT"),
         ("numa_2_socket", "16 CPUs: 8 cores with 2 lanes, 2 sockets, 2 NUMA nodes"),
         ("siblings_offline", "8 CPUs (2 offline): 2 cores with 2 lanes, 2 cores, 1 socket"),
         ("smt2_desktop", "8 CPUs: 4 cores with 2 lanes, 1 socket"),
@@ -67,21 +40,13 @@ fn describes_each_machine_in_a_line() {
 }
 
 #[test]
-fn kinds_come_from_intel_lists_or_arm_capacities() {
+fn cores_have_their_kinds() {
     let kind = |name: &str, cpu: u32| machine(name).cpu(cpu).map(|found| found.kind);
-    assert_eq!(kind("hybrid_intel", 15), Some(CpuKind::Performance));
-    assert_eq!(kind("hybrid_intel", 16), Some(CpuKind::Efficiency));
-    assert_eq!(kind("big_little_arm", 3), Some(CpuKind::Efficiency));
-    assert_eq!(kind("big_little_arm", 4), Some(CpuKind::Performance));
+    assert_eq!(kind("hybrid_intel", 15), Some(CpuKind::Big));
+    assert_eq!(kind("hybrid_intel", 16), Some(CpuKind::Little));
+    assert_eq!(kind("big_little_arm", 3), Some(CpuKind::Little));
+    assert_eq!(kind("big_little_arm", 4), Some(CpuKind::Big));
     assert_eq!(kind("vm_no_smt", 0), Some(CpuKind::Uniform));
-}
-
-#[test]
-fn speeds_are_read_where_the_machine_tells_them() {
-    let little = machine("big_little_arm").cpu(0).cloned().expect("CPU 0");
-    assert_eq!((little.capacity, little.freq_max_khz), (Some(462), Some(1_844_000)));
-    let bare = machine("vm_bare").cpu(0).cloned().expect("CPU 0");
-    assert_eq!((bare.capacity, bare.freq_max_khz), (None, None));
 }
 
 #[test]

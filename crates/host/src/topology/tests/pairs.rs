@@ -4,10 +4,15 @@ use proptest::prelude::*;
 
 use crate::topology::tests::*;
 
-const MACHINES: [&str; 9] = [
+const MACHINES: [&str; 14] = [
+    "apple_m1",
     "big_little_arm",
+    "graviton",
     "hybrid_intel",
+    "juno_r1",
     "numa_2_socket",
+    "preferred_cores",
+    "rk3588",
     "siblings_offline",
     "smt2_desktop",
     "smt4_power9",

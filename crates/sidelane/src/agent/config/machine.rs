@@ -243,8 +243,6 @@ mod tests {
             numa_node: 0,
             siblings: [id % 4, id % 4 + 4].into_iter().collect(),
             kind: CpuKind::Uniform,
-            capacity: None,
-            freq_max_khz: None,
         };
         Topology { cpus: (0..8).map(cpu).collect(), smt_switched_off: false }
     }

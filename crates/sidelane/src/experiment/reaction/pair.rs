@@ -64,8 +64,7 @@ mod tests {
             let siblings: CpuSet = siblings.parse().unwrap();
             let core = CoreId(siblings.first().unwrap());
             let (package, numa_node, kind) = (0, 0, CpuKind::Uniform);
-            let (capacity, freq_max_khz) = (None, None);
-            Cpu { id: id as u32, online: true, core, package, numa_node, siblings, kind, capacity, freq_max_khz }
+            Cpu { id: id as u32, online: true, core, package, numa_node, siblings, kind }
         };
         Topology { cpus: siblings.iter().enumerate().map(cpu).collect(), smt_switched_off: false }
     }

@@ -21,8 +21,6 @@ fn machine(siblings: &[&str]) -> Topology {
         numa_node: 0,
         siblings: set(siblings),
         kind: CpuKind::Uniform,
-        capacity: None,
-        freq_max_khz: None,
     };
     Topology { cpus: siblings.iter().enumerate().map(cpu).collect(), smt_switched_off: false }
 }

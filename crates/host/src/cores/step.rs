@@ -1,0 +1,100 @@
+//! Parts CPUs into big and little ones by a number that says how fast each is.
+//!
+//! The numbers are sorted, and CPUs are parted at the widest step between two neighbours.
+//!
+//! - *Why steps, and not the distance from the fastest.* Equal cores are ranked one below the other in small steps that
+//!   come to much: a Ryzen AI Max+ 395 with 16 equal cores has 33 to 47, so the last has 70 % of the first. Little cores
+//!   can be nearer: those of a Core i9-12900K have 75 % of the big ones' clock, in one step.
+//! - *Why the widest, with more than two sizes.* The tail is made by long requests on the slowest cores. So the CPUs to
+//!   get away from are those behind the widest step, and the more CPUs are before it, the more long requests find a
+//!   place: of 1024, 780 and 280 (prime, middle, little) the middle ones are big. Of equal steps, it is the lowest.
+
+use super::told::Speeds;
+use crate::cpulist::CpuSet;
+
+/// A step is wide if the slower CPU has at most this share of the faster one's speed. Big and little cores differ more:
+/// they have 75 to 78 % in their clocks (RK3588, Core i9-12900K, Juno, HiKey 960) and less in capacity. Where they differ
+/// less in their clocks (Core Ultra 9 285K: 4.6 and 5.5 GHz), lists tell them apart. Neighbours among equal cores differ
+/// less: favoured cores by 2 to 5 %, the halves of a Ryzen 9 7950X3D by 8 %.
+const WIDE_PERCENT: u64 = 80;
+
+/// The CPUs above the widest step and those below it, if it is wide.
+pub fn parted(speeds: &Speeds) -> Option<(CpuSet, CpuSet)> {
+    let mut sizes: Vec<u64> = speeds.values().map(|speed| u64::from(*speed)).collect();
+    sizes.sort_unstable();
+    sizes.dedup();
+    let steps = sizes.windows(2).map(|step| (step[0], step[1]));
+    // The smallest quotient; products compare it exactly.
+    let (below, above) = steps.min_by(|one, other| (one.0 * other.1).cmp(&(other.0 * one.1)))?;
+    if below * 100 > above * WIDE_PERCENT {
+        return None;
+    }
+    let all: CpuSet = speeds.keys().copied().collect();
+    let big = speeds.iter().filter(|(_, speed)| u64::from(**speed) >= above).map(|(cpu, _)| *cpu).collect();
+    let little = all.difference(&big);
+    Some((big, little))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use proptest::prelude::*;
+
+    /// CPUs 0, 1, … with these speeds.
+    fn speeds(speeds: &[u32]) -> Speeds {
+        (0..).zip(speeds.iter().copied()).collect()
+    }
+
+    fn parts(list: &[u32]) -> Option<(String, String)> {
+        parted(&speeds(list)).map(|(big, little)| (big.to_string(), little.to_string()))
+    }
+
+    fn sets(big: &str, little: &str) -> Option<(String, String)> {
+        Some((big.to_owned(), little.to_owned()))
+    }
+
+    #[test]
+    fn two_sizes_are_parted_where_they_differ_by_a_fifth() {
+        assert_eq!(parts(&[446, 1024, 1024, 446]), sets("1-2", "0,3"));
+        assert_eq!(parts(&[800, 1000]), sets("1", "0"));
+        assert_eq!(parts(&[801, 1000]), None);
+        assert_eq!(parts(&[1024, 1024]), None);
+        assert_eq!(parts(&[1024]), None);
+        assert_eq!(parts(&[]), None);
+    }
+
+    #[test]
+    fn of_three_sizes_those_before_the_widest_step_are_big() {
+        assert_eq!(parts(&[280, 280, 780, 1024]), sets("2-3", "0-1"));
+        assert_eq!(parts(&[400, 400, 500, 1024]), sets("3", "0-2"));
+        // Of equal steps, the lowest: the slowest CPUs make the tail.
+        assert_eq!(parts(&[250, 500, 1000]), sets("1-2", "0"));
+    }
+
+    #[test]
+    fn a_long_row_of_small_steps_parts_nobody() {
+        let row: Vec<u32> = (33..=47).collect();
+        assert_eq!(parts(&row), None);
+    }
+
+    proptest! {
+        #[test]
+        fn each_cpu_is_in_one_part_and_little_ones_are_slower_by_a_fifth(
+            list in proptest::collection::vec(1u32..5_000_000, 0..40),
+        ) {
+            let speeds = speeds(&list);
+            if let Some((big, little)) = parted(&speeds) {
+                prop_assert_eq!(big.len() + little.len(), speeds.len());
+                let slowest_big = big.iter().map(|cpu| u64::from(speeds[&cpu])).min().expect("a big CPU");
+                let fastest_little = little.iter().map(|cpu| u64::from(speeds[&cpu])).max().expect("a little CPU");
+                prop_assert!(fastest_little * 100 <= slowest_big * WIDE_PERCENT);
+            }
+        }
+
+        #[test]
+        fn the_unit_does_not_matter(list in proptest::collection::vec(1u32..4_000, 0..40), times in 2u32..1000) {
+            let scaled: Vec<u32> = list.iter().map(|speed| speed * times).collect();
+            prop_assert_eq!(parts(&list), parts(&scaled));
+        }
+    }
+}

@@ -1,0 +1,142 @@
+//! What each machine in `tests/fixtures/topology` comes to.
+
+use super::*;
+use crate::fixture::{machine, set, tree};
+
+fn found(name: &str) -> Cores {
+    Cores::find(machine(name).path()).expect(name)
+}
+
+/// What was looked at on a machine whose cores are equal.
+fn equal(sys: &Path) -> String {
+    match Cores::find(sys).expect_err("equal cores") {
+        CoresError::AllEqual(equal) => equal.looked_at,
+        error => panic!("{error}"),
+    }
+}
+
+fn given(big: &str, little: &str) -> Result<Cores, String> {
+    Cores::given(&set(big), &set(little), &set("0-5")).map_err(|error| error.to_string())
+}
+
+#[test]
+fn each_machine_is_told_in_a_line() {
+    let lines = [
+        ("juno_r1", "big CPUs 1-2, little CPUs 0,3-5 with 43.5 % of their speed (cpu_capacity: 446 to 1024)"),
+        ("rk3588", "big CPUs 4-7, little CPUs 0-3 with 38.7 % of their speed (cpu_capacity: 397 to 1024)"),
+        ("apple_m1", "big CPUs 4-7, little CPUs 0-3 with 48.1 % of their speed (cpu_capacity: 493 to 1024)"),
+        ("big_little_arm", "big CPUs 4-7, little CPUs 0-3 with 45.1 % of their speed (cpu_capacity: 462 to 1024)"),
+        ("hybrid_intel", "big CPUs 0-15, little CPUs 16-23 with 76.0 % of their speed (PMUs cpu_core and cpu_atom)"),
+    ];
+    for (name, line) in lines {
+        assert_eq!(found(name).to_string(), line, "{name}");
+    }
+}
+
+#[test]
+fn where_all_cores_are_equal_it_is_said_what_was_looked_at() {
+    let graviton = machine("graviton");
+    assert_eq!(
+        Cores::find(graviton.path()).expect_err("equal cores").to_string(),
+        "all cores are equal (cpu_capacity 1024 everywhere; no PMUs cpu_core and cpu_atom; no cpuinfo_max_freq; \
+         no acpi_cppc/highest_perf); if some of them are faster, name them with --big CPUS --little CPUS"
+    );
+    assert_eq!(
+        equal(machine("preferred_cores").path()),
+        "no cpu_capacity; no PMUs cpu_core and cpu_atom; cpuinfo_max_freq 5100000 everywhere; \
+         acpi_cppc/highest_perf 33 to 47 in small steps"
+    );
+}
+
+#[test]
+fn clocks_and_rankings_tell_where_nothing_better_does() {
+    let clocks = tree(
+        "devices/system/cpu/online: 0-3
+         devices/system/cpu/cpu{0-3}/cpu_capacity: 1024
+         devices/system/cpu/cpu{0-1}/cpufreq/cpuinfo_max_freq: 4900000
+         devices/system/cpu/cpu{2-3}/cpufreq/cpuinfo_max_freq: 3500000",
+    );
+    let clocks = Cores::find(clocks.path()).expect("two sizes");
+    assert_eq!(
+        clocks.to_string(),
+        "big CPUs 0-1, little CPUs 2-3 with 71.4 % of their speed (cpuinfo_max_freq: 3500000 to 4900000)"
+    );
+    let rankings = tree(
+        "devices/system/cpu/online: 0-2
+         devices/system/cpu/cpu{0-1}/acpi_cppc/highest_perf: 65
+         devices/system/cpu/cpu2/acpi_cppc/highest_perf: 39",
+    );
+    let rankings = Cores::find(rankings.path()).expect("two sizes");
+    // A ranking is no speed.
+    assert_eq!(rankings.to_string(), "big CPUs 0-1, little CPUs 2 (acpi_cppc/highest_perf: 39 to 65)");
+}
+
+#[test]
+fn an_offline_cpu_is_neither_big_nor_little() {
+    let one_off = tree(
+        "devices/system/cpu/present: 0-3
+         devices/system/cpu/online: 0,2-3
+         devices/system/cpu/cpu{0-1}/cpu_capacity: 1024
+         devices/system/cpu/cpu{2-3}/cpu_capacity: 446",
+    );
+    let cores = Cores::find(one_off.path()).expect("two sizes");
+    assert_eq!((cores.big, cores.little), (set("0"), set("2-3")));
+    let all_little_off = tree(
+        "devices/system/cpu/present: 0-3
+         devices/system/cpu/online: 0-1
+         devices/cpu_core/cpus: 0-1
+         devices/cpu_atom/cpus: 2-3
+         devices/system/cpu/cpu{0-1}/cpu_capacity: 1024
+         devices/system/cpu/cpu{2-3}/cpu_capacity: 446",
+    );
+    assert!(equal(all_little_off.path()).contains("PMU cpu_core without cpu_atom"));
+}
+
+#[test]
+fn a_number_that_a_cpu_lacks_parts_nobody() {
+    let missing = tree(
+        "devices/system/cpu/online: 0-2
+         devices/system/cpu/cpu0/cpu_capacity: 1024
+         devices/system/cpu/cpu1/cpu_capacity: 446
+         devices/system/cpu/cpu{0-2}/cpufreq/cpuinfo_max_freq: 0",
+    );
+    assert_eq!(
+        equal(missing.path()),
+        "no cpu_capacity of CPUs 2; no PMUs cpu_core and cpu_atom; no cpuinfo_max_freq; no acpi_cppc/highest_perf"
+    );
+}
+
+#[test]
+fn given_lists_are_taken_as_they_are() {
+    let cores = given("0,1", "2-5").expect("two lists");
+    assert_eq!((&cores.big, &cores.little, cores.little_speed_milli), (&set("0-1"), &set("2-5"), None));
+    assert_eq!(cores.to_string(), "big CPUs 0-1, little CPUs 2-5 (given)");
+    // Not every CPU has to be in one of them.
+    assert!(given("1", "0").is_ok());
+}
+
+#[test]
+fn given_lists_that_cannot_be_are_refused() {
+    let refusals = [
+        ("", "2-5", "--big names no CPU; name the CPUs of both kinds, as in --big 0,1 --little 2-5"),
+        ("0", "", "--little names no CPU; name"),
+        ("0-2", "2-5", "CPUs 2 are in --big and in --little; name each CPU in one of them"),
+        (
+            "0",
+            "4-7",
+            "--little names CPUs 6-7, which are not online; use some of 0-5, or switch a CPU on with `echo 1 > ",
+        ),
+    ];
+    for (big, little, start) in refusals {
+        let error = given(big, little).expect_err(start);
+        assert!(error.starts_with(start), "{error}");
+    }
+}
+
+#[test]
+fn this_machine_is_read_without_a_fault() {
+    match Cores::find(Path::new("/sys")) {
+        Ok(_) | Err(CoresError::AllEqual(_)) => {}
+        Err(error) => panic!("{error}"),
+    }
+}

@@ -1,0 +1,50 @@
+//! Small trees of files for tests, written as text: `path: content` in each line, relative to the root of the tree.
+//!
+//! `#` starts a comment line. A cpulist in braces repeats the line for each CPU: `cpu{0,4}/online: 1` stands for
+//! `cpu0/online: 1` and `cpu4/online: 1`.
+
+use std::fs;
+use std::path::Path;
+
+use tempfile::TempDir;
+
+use crate::cpulist::CpuSet;
+
+/// The sysfs of a machine in `tests/fixtures/topology`.
+pub fn machine(name: &str) -> TempDir {
+    let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/topology");
+    tree(&fs::read_to_string(dir.join(format!("{name}.txt"))).expect(name))
+}
+
+/// The tree that `text` describes.
+pub fn tree(text: &str) -> TempDir {
+    let root = TempDir::new().expect("a temporary directory");
+    for line in text.lines().map(str::trim).filter(|line| !line.is_empty() && !line.starts_with('#')) {
+        // A path may have a colon, too (`intel-rapl:0`), and content be empty.
+        let (path, content) = line.split_once(": ").or_else(|| Some((line.strip_suffix(':')?, ""))).expect(line);
+        for path in expand(path) {
+            write(&root.path().join(path), content.trim());
+        }
+    }
+    root
+}
+
+/// Expands `cpu{0,4}/online` to `cpu0/online` and `cpu4/online`.
+fn expand(path: &str) -> Vec<String> {
+    let Some((before, rest)) = path.split_once('{') else {
+        return vec![path.to_owned()];
+    };
+    let (list, after) = rest.split_once('}').expect(path);
+    set(list).iter().map(|cpu| format!("{before}{cpu}{after}")).collect()
+}
+
+/// Writes a file, as the kernel does with a line end.
+pub fn write(path: &Path, content: &str) {
+    fs::create_dir_all(path.parent().expect("a file in a directory")).expect("a directory");
+    fs::write(path, format!("{content}\n")).expect("a file");
+}
+
+/// The CPUs in a cpulist.
+pub fn set(list: &str) -> CpuSet {
+    list.parse().expect(list)
+}
