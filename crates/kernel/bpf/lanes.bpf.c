@@ -273,6 +273,7 @@ int BPF_PROG(lane_free, struct task_struct *task)
 	if (task->pid == task->tgid && identity_of(task->tgid))
 		give_identity(task->tgid, 0);
 	forget_promise(task->pid);
+	free_word(task);
 	return 0;
 }
 

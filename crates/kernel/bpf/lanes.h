@@ -180,7 +180,9 @@ struct sidelane_settings {
 	uint32_t trace_carrier; /* 44: enum sidelane_trace_carrier */
 	uint32_t trace_records; /* 48: places in the ring of each CPU, a power of two */
 	uint32_t trace_long_ns; /* 52: interrupts and softirqs that took as long are recorded */
-	int64_t preempt_count_offset; /* 56: from a CPU's run queue to what says that it serves an interrupt; 0: not known */
+	uint32_t threads;      /* 56: 1: what each thread of a service works on is written down */
+	uint32_t reserved;     /* 60 */
+	int64_t preempt_count_offset; /* 64: from a CPU's run queue to what says that it serves an interrupt; 0: not known */
 };
 
 /* Where the records of a trace (abi/tale.h) go. */

@@ -22,6 +22,7 @@ pub mod shares;
 pub mod stolen;
 pub mod summons;
 pub mod tale;
+pub mod threads;
 pub mod tracepoints;
 pub mod tracker;
 pub mod tracking;

@@ -128,6 +128,7 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 	else if (thread->takes_over && !thread->running)
 		take_over(thread, books, true, now_ns);
 	show_request(cpu, thread, now_ns, now_ns);
+	show_thread(thread, task->pid);
 	if (thread->running && thread->started_ns == now_ns)
 		request_that_waited_starts(cpu);
 }

@@ -158,6 +158,7 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	else
 		works_on(thread, conn->number, conn->arrived_ns, conn->started_ns, conn->waited);
 	show_request(cpu, thread, 0, now_ns);
+	show_thread(thread, tid);
 	tale_received(sock, tcp, conn, length, cpu, now_ns);
 	if (begins && conn->waited && !conn->handed)
 		request_that_waited_starts(cpu);

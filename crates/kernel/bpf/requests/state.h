@@ -88,6 +88,25 @@ struct {
 	__array(values, struct record_ring);
 } record_rings SEC(".maps");
 
+/* Threads of all services that work on requests, and can be told of at once. A power of two. */
+#define SIDELANE_THREAD_WORDS 512
+
+/* A thread that works on requests. The first two are set together, when it takes up its first one. */
+struct sidelane_thread_word {
+	uint32_t tid;      /*  0: 0: free */
+	uint32_t service;  /*  4: number of its service */
+	uint64_t since_ns; /*  8: since when it works on the request that it has, 0 if it has none */
+};
+
+/* One entry alone where nobody asks for it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_thread_word);
+} thread_words SEC(".maps");
+
 /* ---- From here on, the program's own ---- */
 
 /* A message is what the peer pushed as a whole: one or more segments, the last of them with
@@ -171,6 +190,7 @@ struct request_thread {
 	uint32_t service;     /* number of its service */
 	uint32_t holds;       /* 1: it has taken up one of request_books.handed */
 	uint32_t sleep_count; /* wraps */
+	uint32_t word;        /* its place in thread_words, and 1; 0 for none yet */
 	uint64_t asleep_ns;   /* since when it sleeps, 0 while it runs */
 	uint64_t finished_ns; /* when it last finished a request */
 	uint64_t batch_ns;    /* the partners' batch clock then */

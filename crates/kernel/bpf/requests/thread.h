@@ -13,6 +13,7 @@
 #include "lane/self_checking.h"
 #include "requests/queue.h"
 #include "lane/summons.h"
+#include "requests/word.h"
 
 /* A reader that got in between two writers of batch's clock looks once more. */
 #define BATCH_CLOCK_TRIES 2
@@ -144,15 +145,17 @@ static __always_inline void thread_sleeps(struct task_struct *task, uint64_t now
 		return;
 	thread->asleep_ns = now_ns;
 	/* Whoever has nothing left to do has answered all of what it received together. */
-	if (thread->more)
+	if (thread->more) {
 		thread->running = 0;
+		show_thread(thread, task->pid);
+	}
 	if (thread->holds) {
 		thread->holds = 0;
 		change_queue(books, 0, 1);
 	}
 }
 
-static __always_inline void thread_woke(struct request_thread *thread, uint32_t cpu, uint64_t now_ns)
+static __always_inline void thread_woke(struct request_thread *thread, uint32_t tid, uint32_t cpu, uint64_t now_ns)
 {
 	struct sidelane_request_books *books = books_of(thread->service);
 	struct sleep *sleep = &thread->sleeps[thread->sleep_count++ & (SLEEPS - 1)];
@@ -161,8 +164,10 @@ static __always_inline void thread_woke(struct request_thread *thread, uint32_t 
 	sleep->to_ns = now_ns;
 	sleep->batch_ns = partners_batch_ns(cpu, now_ns);
 	thread->asleep_ns = 0;
-	if (thread->takes_over && books)
+	if (thread->takes_over && books) {
 		take_over(thread, books, false, now_ns);
+		show_thread(thread, tid);
+	}
 }
 
 static __always_inline void thread_runs(struct task_struct *task, uint32_t cpu, uint64_t now_ns)
@@ -171,7 +176,7 @@ static __always_inline void thread_runs(struct task_struct *task, uint32_t cpu, 
 	struct sidelane_request_word *word = request_word(cpu);
 
 	if (thread && thread->asleep_ns)
-		thread_woke(thread, cpu, now_ns);
+		thread_woke(thread, task->pid, cpu, now_ns);
 	if (!word || load_once(word->running) == (thread ? thread->running : 0))
 		return;
 	struct request_thread none = {};

@@ -7,6 +7,8 @@ use crate::tale::options::TraceOptions;
 pub struct Features {
     /// Requests of services can be seen at their sockets.
     pub requests: bool,
+    /// What each thread of a service works on is written down: see [`crate::threads`]. Only with `requests`.
+    pub threads: bool,
     /// Services can emit their requests: who ran on which lane when is written down.
     pub turns: bool,
     /// Request lanes have counters of instructions and cycles.

@@ -12,6 +12,7 @@ use crate::identities::Identities;
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, offset_from_run_queue};
 use crate::tale::parts::{leave_out, prepare_map};
+use crate::threads::{THREAD_WORDS, WORDS};
 
 use super::error::{TrackerError, bpf};
 use super::features::Features;
@@ -60,6 +61,8 @@ struct Settings {
     trace_carrier: u32,
     trace_records: u32,
     trace_long_ns: u32,
+    threads: u32,
+    reserved: u32,
     preempt_count_offset: i64,
 }
 
@@ -80,6 +83,8 @@ impl Settings {
             trace_carrier: trace.carrier as u32,
             trace_records: trace.records_a_cpu(cpu_count),
             trace_long_ns: trace.long.as_nanos() as u32,
+            threads: features.threads.into(),
+            reserved: 0,
             preempt_count_offset: features.trace.map_or(0, |_| preempt_count_offset()),
         }
     }
@@ -87,7 +92,8 @@ impl Settings {
     fn bytes(&self) -> Vec<u8> {
         let before = [self.stolen_from, self.requests, self.turns, self.self_checking, self.counters];
         let trace = [self.lanes, self.trace_carrier, self.trace_records, self.trace_long_ns];
-        let numbers = before.into_iter().chain([self.groups, self.interference, self.shares]).chain(trace);
+        let last = [self.threads, self.reserved];
+        let numbers = before.into_iter().chain([self.groups, self.interference, self.shares]).chain(trace).chain(last);
         let first = self.stolen_offset.to_ne_bytes().into_iter();
         first.chain(numbers.flat_map(u32::to_ne_bytes)).chain(self.preempt_count_offset.to_ne_bytes()).collect()
     }
@@ -141,6 +147,9 @@ pub(super) fn open_and_load(
         if name.ends_with(".rodata") {
             map.set_initial_value(&Settings::of(features, stolen_from, cpu_count).bytes())
                 .map_err(bpf("set what is tracked"))?;
+        }
+        if name == WORDS && features.threads {
+            map.set_max_entries(THREAD_WORDS as u32).map_err(bpf("size the threads' words"))?;
         }
         prepare_request_map(&mut map, features.requests, cpu_count).map_err(bpf("size the request arrays"))?;
         prepare_counter_map(&mut map, features.counters).map_err(bpf("choose the counters' maps"))?;
@@ -218,6 +227,8 @@ mod tests {
             trace_carrier,
             trace_records,
             trace_long_ns,
+            threads,
+            reserved,
             preempt_count_offset
         );
         let settings = Settings::of(Features::default(), StolenFrom::Unseen, 2);

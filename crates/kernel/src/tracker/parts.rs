@@ -3,11 +3,13 @@
 use libbpf_rs::{OpenMapMut, OpenObject};
 use sidelane_host::events::EVENTS_MAX;
 
+use crate::threads::WORDS;
+
 /// The programs of `bpf/requests/requests.h`. Others never start with this.
 const PROGRAM_PREFIX: &str = "request_";
 /// Their own maps: of the words, which others read, there is always one.
-const REQUEST_MAPS: [&str; 7] =
-    ["service_ports", "request_books", "listeners", "record_rings", "connections", "request_threads", LOADS];
+const REQUEST_MAPS: [&str; 8] =
+    ["service_ports", "request_books", "listeners", "record_rings", "connections", "request_threads", WORDS, LOADS];
 /// The maps of counters, one for each of a pair: see [`crate::counters`].
 pub const COUNTER_MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
 /// The one of them with an entry a CPU.

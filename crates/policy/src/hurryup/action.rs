@@ -36,7 +36,7 @@ pub enum Reason {
     /// Requests have been, and no big core is free for one of them: each has a request that is as long, or that has
     /// just moved, or the thread may not run there.
     NoBigCore,
-    /// Threads stay where they were put at first.
+    /// Threads stay where they were put at first, if they were put anywhere.
     Fixed,
 }
 

@@ -14,6 +14,8 @@ pub enum Mapping {
     AllBig,
     /// On little cores only.
     AllLittle,
+    /// Wherever the kernel puts them: nothing is done to threads.
+    Kernel,
 }
 
 /// When the policy looks for long requests.

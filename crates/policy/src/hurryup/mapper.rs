@@ -54,6 +54,23 @@ impl HurryUp {
         self.seats.of(thread)?.cpu
     }
 
+    /// The request that a thread works on, and since when.
+    pub fn request_of(&self, thread: Thread) -> Option<(Request, Nanos)> {
+        let entry = self.table.iter().find(|entry| entry.thread == thread)?;
+        Some((entry.request, entry.since))
+    }
+
+    /// Since when a request is under way.
+    pub fn since(&self, request: Request) -> Option<Nanos> {
+        self.table.iter().find(|entry| entry.request == request).map(|entry| entry.since)
+    }
+
+    /// Books what happened at `at`, which is past, and looks for nobody: for whoever hears of several things at once. What
+    /// is long by now is up to the next observation.
+    pub fn book(&mut self, at: Nanos, seen: &Seen, out: &mut Actions) {
+        self.note(at, seen, out);
+    }
+
     /// Requests under way.
     pub fn under_way(&self) -> usize {
         self.table.iter().count()
@@ -102,6 +119,7 @@ impl HurryUp {
             Mapping::HurryUp | Mapping::Static => cores.big.or(&cores.little),
             Mapping::AllBig => cores.big,
             Mapping::AllLittle => cores.little,
+            Mapping::Kernel => CpuMask::EMPTY,
         };
         self.seats.use_only(usable, |action| out.push(action));
     }
@@ -128,8 +146,8 @@ impl HurryUp {
         for seat in self.seats.iter() {
             let is_little = seat.cpu.is_some_and(|cpu| self.cores.little.contains(cpu));
             if let Some(entry) = self.table.of(seat.thread) {
-                entry.work_ns += self.learner.work_ns(now - entry.settled, is_little);
-                entry.settled = now;
+                entry.work_ns += self.learner.work_ns(now.saturating_sub(entry.settled), is_little);
+                entry.settled = entry.settled.max(now);
             }
         }
     }

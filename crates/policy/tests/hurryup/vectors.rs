@@ -2,7 +2,7 @@
 
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
-use sidelane_policy::hurryup::{Config, Cores, HurryUp, Looks, Lost, Mapping, Options, Seen, Thread, Threshold};
+use sidelane_policy::hurryup::{Actions, Config, Cores, HurryUp, Looks, Lost, Mapping, Options, Seen, Thread, Threshold};
 
 use crate::paper::{juno, map, noted, pool, tell};
 
@@ -138,4 +138,38 @@ fn a_learnt_threshold_falls_when_big_cores_have_time_for_long_requests() {
         tell(&mut hurryup, 200 * at + work_ms, Seen::Ended { request });
     }
     assert!(hurryup.threshold_ns() < 10 * MS, "{}", hurryup.threshold_ns());
+}
+
+#[test]
+fn what_is_booked_moves_nobody_and_what_has_ended_meanwhile_is_not_moved() {
+    let mut hurryup = threads(by_events(0), 3);
+    let mut out = Actions::default();
+    hurryup.book(10 * MS, &began(2, 10), &mut out);
+    hurryup.book(10 * MS, &began(1, 10), &mut out);
+    assert_eq!((hurryup.request_of(2), hurryup.since(2)), (Some((2, 10 * MS)), Some(10 * MS)));
+    hurryup.book(200 * MS, &Seen::Ended { request: 2 }, &mut out);
+    assert_eq!((out.iter().count(), hurryup.request_of(2), hurryup.since(2)), (0, None, None));
+    assert_eq!(tell(&mut hurryup, 201, Seen::Nothing), [], "1 is on a big core, 2 has ended");
+}
+
+#[test]
+fn what_is_booked_out_of_order_is_booked() {
+    let mut hurryup = HurryUp::new(Config { looks: Looks::Events, ..Config::default() });
+    tell(&mut hurryup, 0, Seen::Cores(juno()));
+    (0..2).for_each(|thread| drop(tell(&mut hurryup, 0, joined(thread))));
+    let mut out = Actions::default();
+    hurryup.book(20 * MS, &began(0, 20), &mut out);
+    hurryup.book(5 * MS, &began(1, 5), &mut out);
+    hurryup.book(10 * MS, &Seen::Ended { request: 1 }, &mut out);
+    hurryup.book(25 * MS, &Seen::Ended { request: 0 }, &mut out);
+    assert_eq!((hurryup.under_way(), hurryup.lost()), (0, Lost::default()));
+}
+
+#[test]
+fn as_the_kernel_does_binds_nobody() {
+    let mut hurryup = HurryUp::new(Config { mapping: Mapping::Kernel, ..Config::PAPER });
+    tell(&mut hurryup, 0, Seen::Cores(juno()));
+    assert_eq!(tell(&mut hurryup, 0, joined(1)), []);
+    tell(&mut hurryup, 1, began(1, 1));
+    assert_eq!((tell(&mut hurryup, 999, Seen::Nothing), hurryup.core_of(1)), (vec![], None));
 }

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What each thread of a service works on, for whoever moves threads: one store at each begin and end of a request. The
+ * reader looks when it likes, so nobody is woken.
+ *
+ * A thread gets a word with its first request, and keeps it. Where all words near its place are taken it has none, and
+ * its requests are known by their records alone.
+ */
+#ifndef SIDELANE_REQUEST_WORD_H
+#define SIDELANE_REQUEST_WORD_H
+
+#include "requests/state.h"
+
+/* Words that a thread looks at for a free one. */
+#define WORDS_TRIED 16
+#define NO_WORD (SIDELANE_THREAD_WORDS + 1)
+
+static __always_inline struct sidelane_thread_word *thread_word(uint32_t place)
+{
+	return bpf_map_lookup_elem(&thread_words, &place);
+}
+
+/* Owner and service are one store, so that nobody reads one of them alone. */
+static __always_inline uint64_t owner_of(uint32_t tid, uint32_t service)
+{
+	struct sidelane_thread_word word = { .tid = tid, .service = service };
+
+	return *(uint64_t *)&word;
+}
+
+CHECKED_ALONE uint32_t find_word(uint32_t tid, uint32_t service)
+{
+	for (uint32_t i = 0; i < WORDS_TRIED; i++) {
+		uint32_t place = (tid + i) & (SIDELANE_THREAD_WORDS - 1);
+		struct sidelane_thread_word *word = thread_word(place);
+
+		if (word && !__sync_val_compare_and_swap((uint64_t *)word, 0, owner_of(tid, service)))
+			return place + 1;
+	}
+	return NO_WORD;
+}
+
+/* Says what the thread works on now. */
+static __always_inline void show_thread(struct request_thread *thread, uint32_t tid)
+{
+	if (!settings.threads)
+		return;
+	if (!thread->word)
+		thread->word = find_word(tid, thread->service);
+	struct sidelane_thread_word *word = thread_word(thread->word - 1);
+	if (word)
+		store_once(word->since_ns, thread->running ? thread->started_ns : 0);
+}
+
+/* The thread is gone. */
+static __always_inline void free_word(struct task_struct *task)
+{
+	if (!settings.requests || !settings.threads)
+		return;
+	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, 0);
+	struct sidelane_thread_word *word = thread ? thread_word(thread->word - 1) : 0;
+	if (!word)
+		return;
+	store_once(word->since_ns, 0);
+	__sync_lock_test_and_set((uint64_t *)word, 0);
+}
+
+#endif
