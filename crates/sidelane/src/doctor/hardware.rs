@@ -1,9 +1,13 @@
 //! The machine: CPUs, lanes, and features of the processor and the hypervisor.
 
+use std::fmt::Display;
 use std::fs;
+use std::path::Path;
 
 use super::finding::Finding;
 use crate::machine;
+use sidelane_host::cores::Cores;
+use sidelane_host::energy::Energy;
 use sidelane_host::nap::Nap;
 use sidelane_host::procfs::own_cpus;
 use sidelane_host::topology::{LaneError, Topology};
@@ -18,6 +22,8 @@ pub fn findings(topology: &Topology) -> Vec<Finding> {
         virtualised(&flags),
         nap(Nap::probe(), &flags, topology.has_smt()),
         pmu(machine::has_pmu()),
+        found_or_why("core sizes", Cores::find(Path::new("/sys"))),
+        found_or_why("energy", Energy::open(Path::new("/sys"))),
     ]
 }
 
@@ -92,6 +98,14 @@ fn pmu(present: bool) -> Finding {
         true => Finding::works(NAME, "hardware counters are there"),
         false => Finding::optional(NAME, "no hardware counters; dynamic-refresh does with server times")
             .with_fix("in a virtual machine, ask its host for a virtual PMU"),
+    }
+}
+
+/// What `sidelane run` does not need: what was found, or why nothing was and what to do, which errors say.
+fn found_or_why(name: &'static str, found: Result<impl Display, impl Into<anyhow::Error>>) -> Finding {
+    match found {
+        Ok(found) => Finding::works(name, found.to_string()),
+        Err(error) => Finding::optional(name, format!("{:#}", error.into())),
     }
 }
 
