@@ -63,6 +63,15 @@ impl Service {
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
     }
+
+    /// How often each of its threads was switched in.
+    pub fn thread_turns(&self) -> Vec<u64> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let schedstat = |thread: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap()
+        };
+        threads.map(schedstat).map(|text| text.split_whitespace().nth(2).unwrap().parse().unwrap()).collect()
+    }
 }
 
 impl Drop for Service {
