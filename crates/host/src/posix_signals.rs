@@ -2,6 +2,7 @@
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, FromRawFd, OwnedFd};
+use std::time::Duration;
 
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 
@@ -82,7 +83,13 @@ impl PosixSignals {
 
     /// Waits for a POSIX signal, at most `timeout_ms`.
     pub fn wait(&self, timeout_ms: u32) -> io::Result<Option<Caught>> {
-        let timeout = Timespec { tv_sec: 0, tv_nsec: i64::from(timeout_ms) * 1_000_000 };
+        self.wait_for(Duration::from_millis(timeout_ms.into()))
+    }
+
+    /// The same, with any time.
+    pub fn wait_for(&self, timeout: Duration) -> io::Result<Option<Caught>> {
+        let tv_sec = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
+        let timeout = Timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() };
         let mut door = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
         match poll(&mut door, Some(&timeout)) {
             Ok(0) | Err(rustix::io::Errno::INTR) => Ok(None),

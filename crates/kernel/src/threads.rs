@@ -7,8 +7,8 @@ use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
 use crate::identities::Number;
 use crate::mapped::MappedArray;
-use crate::tracker::error::TrackerError;
 use crate::tracker::array;
+use crate::tracker::error::TrackerError;
 use crate::tracking::ServiceTracking;
 
 /// The map of the words.

@@ -6,7 +6,7 @@ use clap::{Parser, Subcommand};
 
 use crate::{
     batch, bounce, echo, faults, index, kv, load, memory_requests, noise, plant, pulse, queries, serve, service_times,
-    sibling,
+    sibling, slow_cpu,
 };
 
 /// Workloads and load for Sidelane's experiments.
@@ -25,7 +25,7 @@ pub enum Command {
     Index(index::Args),
     /// Draw a query mix from an index's own terms
     Queries(queries::Args),
-    /// Serve searches over HTTP with one thread
+    /// Serve searches over HTTP
     Serve(serve::Args),
     /// Serve an embedded key-value store, RocksDB or WiredTiger, in the protocol of Redis
     Kv(kv::Args),
@@ -55,6 +55,8 @@ pub enum Command {
     MemoryRequests(memory_requests::Args),
     /// Make two CPUs slow each other as the lanes of one core do
     Sibling(sibling::Args),
+    /// Make a CPU slow, as a little core is
+    SlowCpu(slow_cpu::Args),
 }
 
 #[cfg(test)]

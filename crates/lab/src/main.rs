@@ -3,7 +3,7 @@
 //! Nothing here depends on gates or policies. The lab provides a latency-critical service with a
 //! realistic spread of demands (`index`, `queries`, `serve`), embedded key-value stores as services
 //! (`kv`), an open-loop client (`load`), batch work whose progress can be read (`batch`), two CPUs
-//! that behave like the lanes of one core (`sibling`), and small tools for measurements.
+//! that behave like the lanes of one core (`sibling`), a slow one (`slow_cpu`), and small tools for measurements.
 
 mod batch;
 mod bounce;
@@ -31,6 +31,7 @@ mod server;
 mod service_times;
 mod sibling;
 mod signals;
+mod slow_cpu;
 mod summary;
 mod zipfian;
 
@@ -68,5 +69,6 @@ fn run(command: Command) -> anyhow::Result<()> {
         Command::Faults(args) => faults::run(&args),
         Command::MemoryRequests(args) => memory_requests::run(&args),
         Command::Sibling(args) => sibling::run(&args),
+        Command::SlowCpu(args) => slow_cpu::run(&args),
     }
 }

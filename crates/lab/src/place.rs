@@ -34,7 +34,7 @@ pub fn wake_on_time() -> Result<()> {
     set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack to 1 ns")
 }
 
-/// Sleeps for the shortest time, so that the calling thread is switched out and in again.
+/// Sleeps for the shortest time, so that the calling thread is switched out and in again, as a rule.
 pub fn leave_and_return() -> Result<()> {
     let moment = Timespec { tv_sec: 0, tv_nsec: 1 };
     rustix::io::retry_on_intr(|| match nanosleep(&moment) {

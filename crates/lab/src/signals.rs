@@ -1,6 +1,7 @@
 //! POSIX signals that end a process. They are waited for, without a handler.
 
-use anyhow::{Result, ensure};
+use anyhow::{Context, Result, ensure};
+use rustix::process::{Signal, getppid, set_parent_process_death_signal};
 
 use crate::clock::{Nanos, now_ns, timespec};
 
@@ -42,4 +43,12 @@ impl EndingSignals {
         // SAFETY: as above, and `timeout` outlives the call.
         unsafe { libc::sigtimedwait(&self.0, std::ptr::null_mut(), &timeout) }
     }
+}
+
+/// Sends this process SIGTERM when its parent dies: nothing else would end it if the parent were killed.
+pub fn end_with_parent() -> Result<()> {
+    let parent = getppid();
+    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot ask to end with the parent")?;
+    ensure!(getppid() == parent, "the parent ended meanwhile");
+    Ok(())
 }

@@ -5,6 +5,7 @@ mod common;
 use std::path::Path;
 
 use common::{Service, lab, read_json, run_ok};
+use serde_json::Value;
 
 /// Writes enough words, each in a few documents, for a query mix.
 fn write_corpus(folder: &Path) {
@@ -59,31 +60,37 @@ impl Fixture {
     }
 }
 
-#[test]
-fn every_search_is_answered() {
+/// Asks a service with these options for a second; returns it and what the client saw.
+fn ask_for_a_second(more: &[&str]) -> (Service, Value) {
     let fixture = Fixture::new();
     fixture.index();
     fixture.queries("queries");
-    let service = Service::start(&["serve", "--index", &fixture.path("index"), "--port", "0"]);
+    let index = fixture.path("index");
+    let service = Service::start(&[&["serve", "--index", &index, "--port", "0"], more].concat());
     let mut load = lab(&["load", "--protocol", "search", "--target", &service.address()]);
-    load.args(["--queries", &fixture.path("queries")]).args(["--json", &fixture.path("result.json")]).args([
-        "--rate",
-        "300",
-        "--seconds",
-        "1",
-        "--warmup-seconds",
-        "0.2",
-        "--seed",
-        "3",
-    ]);
+    load.args(["--queries", &fixture.path("queries")]).args(["--json", &fixture.path("result.json")]);
+    load.args(["--rate", "300", "--seconds", "1", "--warmup-seconds", "0.2", "--seed", "3"]);
     run_ok(load);
+    (service, read_json(&fixture.path("result.json")))
+}
 
-    let result = read_json(&fixture.path("result.json"));
+#[test]
+fn every_search_is_answered() {
+    let (_service, result) = ask_for_a_second(&[]);
     let requests = result["requests"].as_u64().unwrap();
     assert!((200..400).contains(&requests), "{result}");
     assert_eq!(result["errors"], 0, "{result}");
     assert!(result["p50_us"].as_f64().unwrap() > 0.0, "{result}");
     assert!(result["curve"].as_array().unwrap().len() > 40, "{result}");
+}
+
+#[test]
+fn several_threads_take_turns() {
+    let (service, result) = ask_for_a_second(&["--workers", "3"]);
+    assert!((200..400).contains(&result["requests"].as_u64().unwrap()), "{result}");
+    assert_eq!(result["errors"], 0, "{result}");
+    let turns = service.thread_turns();
+    assert!(turns.len() == 3 && turns.iter().all(|turns| *turns > 20), "how often each was switched in: {turns:?}");
 }
 
 #[test]

@@ -3,13 +3,11 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Write};
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStdin, ChildStdout, Command, Stdio};
-use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::process::{Command, Stdio};
 use std::thread;
 use std::time::Duration;
 
+use common::emulation::{Emulation, Worker, lanes_to_ourselves};
 use common::{lab, run_failing};
 use serde_json::Value;
 
@@ -17,59 +15,20 @@ const SERVICE: usize = 0;
 const BATCH: usize = 1;
 const USAGE: i32 = 2;
 
-/// One test at a time: all use the same CPUs.
-static LANES: Mutex<()> = Mutex::new(());
-
-fn lanes_to_ourselves() -> Option<MutexGuard<'static, ()>> {
-    // SAFETY: plain system call.
-    let root = unsafe { libc::geteuid() } == 0;
-    let cpus = thread::available_parallelism().map_or(1, usize::from);
-    let reason = match (root, cpus) {
-        (false, _) => "it takes root to load a kernel program",
-        (_, 1) => "it takes two CPUs",
-        _ if !Path::new("/sys/kernel/btf/vmlinux").exists() => "the kernel has no BTF",
-        _ if are_siblings() => "CPUs 0 and 1 are real lanes of one core",
-        _ => return Some(LANES.lock().unwrap_or_else(PoisonError::into_inner)),
-    };
-    eprintln!("skipped: {reason}");
-    None
-}
-
-fn are_siblings() -> bool {
-    let list = std::fs::read_to_string("/sys/devices/system/cpu/cpu0/topology/thread_siblings_list");
-    list.is_ok_and(|list| list.trim() != "0")
-}
-
 /// A `sibling` that runs until dropped.
 struct Sibling {
-    child: Child,
-    input: ChildStdin,
-    output: BufReader<ChildStdout>,
+    emulation: Emulation,
     at: String,
 }
 
 impl Sibling {
     fn start(args: &[&str]) -> Self {
-        let mut command = lab(&["sibling", "--lanes", "0:1"]);
-        let mut child = command.args(args).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
-        let (input, output) = (child.stdin.take().unwrap(), BufReader::new(child.stdout.take().unwrap()));
-        let mut sibling = Self { child, input, output, at: String::new() };
-        let ready = sibling.line();
-        let word =
-            |key: &str| ready.split(' ').find_map(|word| word.strip_prefix(key)).unwrap_or_else(|| panic!("{ready}"));
-        sibling.at = format!("{}:{}", word("pid="), word("fd="));
-        sibling
-    }
-
-    fn line(&mut self) -> String {
-        let mut line = String::new();
-        self.output.read_line(&mut line).unwrap();
-        line.trim_end().to_owned()
+        let emulation = Emulation::start(&[&["sibling", "--lanes", "0:1"], args].concat());
+        Self { at: emulation.at.clone(), emulation }
     }
 
     fn ask(&mut self, question: &str) -> String {
-        writeln!(self.input, "{question}").unwrap();
-        self.line()
+        self.emulation.ask(question)
     }
 
     fn figure(&mut self, lane: usize, key: &str) -> u64 {
@@ -82,50 +41,6 @@ impl Sibling {
         while self.figure(lane, key) == 0 {
             thread::sleep(Duration::from_millis(1));
         }
-    }
-}
-
-impl Drop for Sibling {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
-    }
-}
-
-/// A batch job on one CPU that runs until dropped.
-struct Worker {
-    child: Child,
-    counter: PathBuf,
-}
-
-impl Worker {
-    fn start(folder: &Path, cpu: &str, more: &[&str]) -> Self {
-        let counter = folder.join(cpu);
-        let mut command = Command::new("taskset");
-        command.args(["-c", cpu, env!("CARGO_BIN_EXE_sidelane-lab"), "batch", "loop", "--counter"]);
-        let worker = Self { child: command.arg(&counter).args(more).spawn().unwrap(), counter };
-        worker.wait_for_units(1);
-        worker
-    }
-
-    fn units(&self) -> u64 {
-        let bytes = std::fs::read(&self.counter).unwrap_or_default();
-        bytes.first_chunk().map_or(0, |word| u64::from_ne_bytes(*word))
-    }
-
-    /// Waits until `more` further units are done.
-    fn wait_for_units(&self, more: u64) {
-        let wanted = self.units() + more;
-        while self.units() < wanted {
-            thread::sleep(Duration::from_millis(1));
-        }
-    }
-}
-
-impl Drop for Worker {
-    fn drop(&mut self) {
-        let _ = self.child.kill();
-        let _ = self.child.wait();
     }
 }
 

@@ -20,12 +20,13 @@ use sidelane::bench::sibling::SiblingOptions;
 use sidelane::bench::tail::TailOptions;
 use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
-    Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, JsonFile, LanesArgs, ListArgs,
-    ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs, ReportArgs, RequestsArgs,
-    ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, TraceArgs, Verb,
+    Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, HurryArgs, JsonFile, LanesArgs,
+    ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs, ReportArgs,
+    RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, TraceArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
+use sidelane::hurry;
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::run;
 use sidelane::list::{Listing, list};
@@ -43,9 +44,11 @@ use sidelane::tale::log::is_trace;
 use sidelane::tale::options::TraceOptions;
 use sidelane::tale::terminal::text;
 use sidelane::tale::told::Told;
-use sidelane::tale::until::Until;
 use sidelane::undo::guardian;
+use sidelane::until::Until;
+use sidelane_host::cores::Cores;
 use sidelane_host::service::Target;
+use sidelane_host::topology::online_cpus;
 use sidelane_report::{Column, ResultFile, html, table, terminal, write_whole};
 use sidelane_sim::Choices;
 
@@ -92,6 +95,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
         Verb::Sim(args) => simulate(args),
+        Verb::Hurry(args) => hurry_up(args),
         Verb::Agent(args) => run_agent(args),
         Verb::Status(args) => agent::status::run(StatusOptions { json: args.json }),
         Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
@@ -283,6 +287,34 @@ fn record(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
         _ => eprintln!("sidelane: {event}"),
     };
     flight::run(options, length, Until::signal()?, Arc::new(tell)).map(|()| 0)
+}
+
+fn hurry_up(args: HurryArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    args.log.as_deref().map_or(Ok(()), check_writable)?;
+    let cores = match (&args.big, &args.little) {
+        (Some(big), Some(little)) => Cores::given(big, little, &online_cpus()?)?,
+        _ => Cores::find(Path::new("/sys"))?,
+    };
+    let settings = hurry::Settings {
+        config: args.config(cores.little_speed_milli),
+        service: args.service,
+        cores,
+        told: args.stats.unwrap_or_default(),
+        log: args.log,
+    };
+    let until = Until::signal()?;
+    let mut is_told = false;
+    let summary = hurry::run(&settings, args.length, &until, |_| {
+        if !std::mem::replace(&mut is_told, true) {
+            eprintln!("{}; Ctrl-C ends it", settings.opening());
+        }
+    })?;
+    print!("{summary}");
+    if let Some(path) = args.json.file {
+        summary.to_result().write_json(&path)?;
+    }
+    Ok(0)
 }
 
 /// What was traced, for people and for programs.

@@ -190,6 +190,11 @@ notes! {
             "[metric], [lanes], [metrics] and [audit] were changed, and are read at the start alone",
             "restart the agent for them";
 
+        // Of threads on big and little cores.
+        MovedLate { error: String = "Operation not permitted".to_owned() } =>
+            "sidelane cannot work in SCHED_FIFO ({error}), so that long requests may move late",
+            "run it as root";
+
         // Of a calibration.
         CalibratedWithoutSiblings { cpus: String = "0 and 1".to_owned() } =>
             "CPUs {cpus} are no siblings: what they do to each other, they do through caches and memory that they share",

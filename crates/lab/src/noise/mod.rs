@@ -14,12 +14,11 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, mpsc};
 use std::thread;
 
-use anyhow::{Context, Result, ensure};
-use rustix::process::{Signal, getppid, set_parent_process_death_signal};
+use anyhow::{Context, Result};
 use rustix::thread::sched_getaffinity;
 
 use crate::clock::{Nanos, SECOND_NS, now_ns, seconds_to_ns};
-use crate::signals::EndingSignals;
+use crate::signals::{EndingSignals, end_with_parent};
 use crate::{numbers, place};
 use host::Gaps;
 
@@ -73,7 +72,7 @@ impl Noise {
 pub fn run(args: &Args) -> Result<()> {
     let gaps = Gaps::new(args.taken / 100.0, args.long_gaps)?;
     let signals = EndingSignals::block()?;
-    die_with_parent()?;
+    end_with_parent()?;
     let stop = Arc::new(AtomicBool::new(false));
     let cpus = own_cpus()?;
     let began_ns = now_ns();
@@ -132,14 +131,6 @@ fn start(name: String, noise: Noise, body: impl FnOnce(&Noise) -> Result<()> + S
 fn own_cpus() -> Result<Vec<usize>> {
     let allowed = sched_getaffinity(None).context("cannot learn which CPUs this process may use")?;
     Ok((0..rustix::thread::CpuSet::MAX_CPU).filter(|cpu| allowed.is_set(*cpu)).collect())
-}
-
-/// Ends this process when its parent dies: nothing else would end it if the parent were killed.
-fn die_with_parent() -> Result<()> {
-    let parent = getppid();
-    set_parent_process_death_signal(Some(Signal::TERM)).context("cannot ask to end with the parent")?;
-    ensure!(getppid() == parent, "the parent ended meanwhile");
-    Ok(())
 }
 
 /// The noise made, in one line.

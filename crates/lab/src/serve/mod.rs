@@ -3,6 +3,7 @@
 mod http;
 
 use std::path::PathBuf;
+use std::sync::Arc;
 
 use anyhow::Result;
 
@@ -20,6 +21,9 @@ pub struct Args {
     /// CPU to run on
     #[arg(long)]
     cpu: Option<usize>,
+    /// Threads that work
+    #[arg(long, default_value_t = 1, value_name = "N", value_parser = clap::value_parser!(u16).range(1..))]
+    workers: u16,
     #[command(flatten)]
     server: ServerArgs,
 }
@@ -29,10 +33,11 @@ pub fn run(args: &Args) -> Result<()> {
     if let Some(cpu) = args.cpu {
         place::pin_to(cpu)?;
     }
-    server::run(&args.server, Searches(Engine::open(&args.index)?))
+    let engine = Arc::new(Engine::open(&args.index)?);
+    server::run_threads(&args.server, (0..args.workers).map(|_| Searches(Arc::clone(&engine))).collect())
 }
 
-struct Searches(Engine);
+struct Searches(Arc<Engine>);
 
 impl Answer for Searches {
     fn answer(&mut self, received: &[u8], reply: &mut Vec<u8>) -> Answered {

@@ -23,6 +23,11 @@ impl Connection {
         Connection { stream, received: Vec::new(), reply: Vec::new() }
     }
 
+    /// The socket, for epoll.
+    pub fn stream(&self) -> &TcpStream {
+        &self.stream
+    }
+
     /// Reads what has arrived and answers the requests that are complete. `pace` delays each
     /// answer.
     pub fn serve(&mut self, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Fate {

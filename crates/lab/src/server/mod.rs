@@ -1,24 +1,31 @@
-//! A service of one thread: it does all work, and sleeps in the kernel when there is none.
+//! A service of one thread or a few: they do all work, and sleep in the kernel when there is none.
 //!
 //! It is like the Lucene demo server of Elfen's section 5, but requests queue in one place: they
 //! wait in their sockets, and epoll returns the sockets in the order in which they became ready.
 //! One thread makes service times independent of each other. What a request is, and what the answer
 //! to it, is up to an [`Answer`].
+//!
+//! Several threads take turns to wait for the next request, which one of them then receives, works on and answers. So
+//! each core gets requests of every length, as in a pool whose threads wait in line.
 
 mod connection;
+mod slots;
 
 use std::io::{ErrorKind, Write};
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
+use std::sync::{Mutex, MutexGuard, PoisonError};
+use std::thread;
 
 use anyhow::{Context, Result};
 use rustix::buffer::spare_capacity;
 use rustix::event::epoll;
 use rustix::fd::OwnedFd;
 
-use crate::sibling::{Pace, PaceArgs};
+use crate::sibling::{Pace, PaceArgs, Sibling};
 use connection::Connection;
+use slots::Slots;
 
-/// Sockets taken from epoll at a time.
+/// Sockets that a thread takes from epoll at a time, if it is the only one.
 const EVENTS_MAX: usize = 64;
 
 /// The listening socket's number in epoll; a connection's number is its slot.
@@ -57,14 +64,32 @@ pub struct ServerArgs {
     pace: PaceArgs,
 }
 
-/// Serves until killed.
+/// Serves until killed, with this thread.
 pub fn run(args: &ServerArgs, answer: impl Answer) -> Result<()> {
     let sibling = args.pace.find()?;
-    let mut pace = sibling.as_ref().map(|sibling| sibling.join()).transpose()?;
-    let mut server = Server::bind(answer, args.port)?;
-    announce(server.listener.local_addr()?.port())?;
-    loop {
-        server.serve_ready(&mut pace)?;
+    Server::open(args.port, false)?.work(answer, sibling.as_ref())
+}
+
+/// Serves until killed, with a thread for each of `answers`; this one has the last.
+pub fn run_threads<A: Answer + Send>(args: &ServerArgs, mut answers: Vec<A>) -> Result<()> {
+    let own = answers.pop().context("a service needs a thread")?;
+    let sibling = args.pace.find()?;
+    let server = Server::open(args.port, !answers.is_empty())?;
+    thread::scope(|scope| {
+        for (number, answer) in (1..).zip(answers) {
+            let work = || or_exit(server.work(answer, sibling.as_ref()));
+            thread::Builder::new().name(format!("worker-{number}")).spawn_scoped(scope, work)?;
+        }
+        or_exit(server.work(own, sibling.as_ref()));
+        Ok(())
+    })
+}
+
+/// A thread that cannot go on ends the service.
+fn or_exit(outcome: Result<()>) {
+    if let Err(error) = outcome {
+        eprintln!("sidelane-lab: {error:#}");
+        std::process::exit(1);
     }
 }
 
@@ -76,17 +101,20 @@ fn announce(port: u16) -> Result<()> {
         .context("cannot print on standard output that the service is ready")
 }
 
-struct Server<A> {
-    answer: A,
+/// What its threads share.
+struct Server {
     listener: TcpListener,
     epoll: OwnedFd,
-    events: Vec<epoll::Event>,
-    /// Slots of closed connections are `None` until used again.
-    connections: Vec<Option<Connection>>,
+    /// Whether there are several threads.
+    is_shared: bool,
+    /// Whoever has it waits for requests.
+    turn: Mutex<()>,
+    connections: Mutex<Slots<Connection>>,
 }
 
-impl<A: Answer> Server<A> {
-    fn bind(answer: A, port: u16) -> Result<Self> {
+impl Server {
+    /// Listens, and says so.
+    fn open(port: u16, is_shared: bool) -> Result<Self> {
         let listener = TcpListener::bind((Ipv4Addr::LOCALHOST, port)).with_context(|| {
             format!(
                 "cannot listen on 127.0.0.1:{port}; is another service there? \
@@ -96,32 +124,52 @@ impl<A: Answer> Server<A> {
         listener.set_nonblocking(true)?;
         let epoll = epoll::create(epoll::CreateFlags::CLOEXEC)?;
         epoll::add(&epoll, &listener, epoll::EventData::new_u64(LISTENER), epoll::EventFlags::IN)?;
-        Ok(Server { answer, listener, epoll, events: Vec::with_capacity(EVENTS_MAX), connections: Vec::new() })
+        announce(listener.local_addr()?.port())?;
+        Ok(Server { listener, epoll, is_shared, turn: Mutex::default(), connections: Mutex::default() })
     }
 
-    /// Waits until sockets are ready, and serves each once.
-    fn serve_ready(&mut self, pace: &mut Option<Pace<'_>>) -> Result<()> {
-        self.events.clear();
-        rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(&mut self.events), None))
-            .context("epoll_wait failed")?;
-        for position in 0..self.events.len() {
-            match self.events[position].data.u64() {
-                LISTENER => self.accept_all()?,
-                slot => self.serve_connection(slot as usize, pace),
+    /// The life of one thread.
+    fn work(&self, mut answer: impl Answer, sibling: Option<&Sibling>) -> Result<()> {
+        let mut pace = sibling.map(Sibling::join).transpose()?;
+        let mut events = Vec::with_capacity(if self.is_shared { 1 } else { EVENTS_MAX });
+        loop {
+            self.wait(&mut events)?;
+            for slot in events.iter().map(|event: &epoll::Event| event.data.u64()).filter(|slot| *slot != LISTENER) {
+                self.serve(slot as usize, &mut answer, &mut pace)?;
             }
+        }
+    }
+
+    /// Waits until sockets are ready. New connections are accepted before anybody else waits.
+    fn wait(&self, events: &mut Vec<epoll::Event>) -> Result<()> {
+        let _turn = self.turn.lock().unwrap_or_else(PoisonError::into_inner);
+        events.clear();
+        rustix::io::retry_on_intr(|| epoll::wait(&self.epoll, spare_capacity(events), None))
+            .context("epoll_wait failed")?;
+        if events.iter().any(|event| event.data.u64() == LISTENER) {
+            self.accept_all()?;
         }
         Ok(())
     }
 
-    fn serve_connection(&mut self, slot: usize, pace: &mut Option<Pace<'_>>) {
-        let connection = &mut self.connections[slot];
-        let fate = connection.as_mut().map(|open| open.serve(&mut self.answer, pace));
-        if fate == Some(Fate::Close) {
-            *connection = None;
+    fn serve(&self, slot: usize, answer: &mut impl Answer, pace: &mut Option<Pace<'_>>) -> Result<()> {
+        let Some(mut connection) = self.connections().take(slot) else { return Ok(()) };
+        let fate = connection.serve(answer, pace);
+        // Whoever is told of its next request waits for this lock.
+        let mut connections = self.connections();
+        if fate == Fate::Close {
+            connections.leave(slot);
+            return Ok(());
         }
+        if self.is_shared {
+            epoll::modify(&self.epoll, connection.stream(), epoll::EventData::new_u64(slot as u64), self.interest())
+                .context("cannot wait for a connection's next request")?;
+        }
+        connections.put_back(slot, connection);
+        Ok(())
     }
 
-    fn accept_all(&mut self) -> Result<()> {
+    fn accept_all(&self) -> Result<()> {
         loop {
             match self.listener.accept() {
                 Ok((stream, _peer)) => self.adopt(stream)?,
@@ -133,20 +181,22 @@ impl<A: Answer> Server<A> {
         }
     }
 
-    fn adopt(&mut self, stream: TcpStream) -> Result<()> {
+    fn adopt(&self, stream: TcpStream) -> Result<()> {
         stream.set_nonblocking(true)?;
         stream.set_nodelay(true)?;
-        let slot = self.free_slot();
-        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(slot as u64), epoll::EventFlags::IN)?;
-        self.connections[slot] = Some(Connection::new(stream));
+        let mut connections = self.connections();
+        let slot = connections.reserve();
+        epoll::add(&self.epoll, &stream, epoll::EventData::new_u64(slot as u64), self.interest())?;
+        connections.put_back(slot, Connection::new(stream));
         Ok(())
     }
 
-    fn free_slot(&mut self) -> usize {
-        let free = self.connections.iter().position(Option::is_none);
-        free.unwrap_or_else(|| {
-            self.connections.push(None);
-            self.connections.len() - 1
-        })
+    /// With several threads a connection is one thread's until its request is answered.
+    fn interest(&self) -> epoll::EventFlags {
+        if self.is_shared { epoll::EventFlags::IN | epoll::EventFlags::ONESHOT } else { epoll::EventFlags::IN }
+    }
+
+    fn connections(&self) -> MutexGuard<'_, Slots<Connection>> {
+        self.connections.lock().unwrap_or_else(PoisonError::into_inner)
     }
 }

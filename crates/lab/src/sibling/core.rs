@@ -12,6 +12,9 @@ use crate::clock::{Nanos, now_ns};
 
 /// Threads that can make up for their own overlap.
 pub const THREADS: usize = 16;
+/// In place of a lane's CPU: the lane is only thought, and works all the time. So what the other one loses beside work
+/// it loses always: it is slow.
+pub const NO_CPU: u32 = u32::MAX;
 
 /// A stopwatch in one word, so that it is read at once; see `bpf/sibling.h`.
 #[derive(Debug, Default)]
@@ -34,6 +37,11 @@ impl Stopwatch {
 
     fn reset(&self) {
         self.0.store(0, Ordering::Release);
+    }
+
+    /// It runs from `at` on, and never ends.
+    fn start(&self, at: u64) {
+        self.0.store((at.wrapping_neg() << 1) | 1, Ordering::Release);
     }
 }
 
@@ -152,6 +160,8 @@ impl Shared {
         }
         self.lanes.iter().for_each(Lane::reset);
         self.threads.iter().for_each(Thread::reset);
+        let thought = cpus.iter().zip(&self.lanes).filter(|(cpu, _)| **cpu == NO_CPU);
+        thought.for_each(|(_, lane)| lane.spent[0].start(now_ns()));
     }
 
     /// From now on whoever makes up for overlap makes page faults meanwhile, or makes none: they stand in for stalls,
@@ -255,6 +265,8 @@ mod tests {
         assert_eq!(runs.shows(4_999_000), 0, "a reading that is older than the start counts as 0");
         let stands = Stopwatch(AtomicU64::new(310 << 1));
         assert_eq!((stands.runs(), stands.shows(9_000_000)), (false, 310));
+        runs.start(9_000_000);
+        assert_eq!((runs.runs(), runs.shows(9_000_040)), (true, 40));
     }
 
     fn shared() -> Box<Shared> {
@@ -269,6 +281,17 @@ mod tests {
         let overlap = [Stopwatch(AtomicU64::new(1000 << 1)), Stopwatch(AtomicU64::new(100 << 1))];
         assert_eq!(shared.loss_ns(0, &overlap), 500 + 20);
         assert_eq!(shared.loss_ns(1, &overlap), 375);
+    }
+
+    #[test]
+    fn a_lane_without_a_cpu_works_all_the_time() {
+        let shared = shared();
+        let before_ns = now_ns();
+        shared.prepare([NO_CPU, 1], &Slowdown::of_lane(1, 2.0));
+        let (first_ns, then_ns) = (shared.other_spent_ns(1, 0), shared.other_spent_ns(1, 0));
+        assert!(first_ns <= then_ns && then_ns <= now_ns() - before_ns);
+        assert_eq!(shared.other_spent_ns(0, 0), 0, "nobody has run on the other one");
+        assert_eq!((shared.loss_ppm(1, 0), shared.loss_ppm(0, 0)), (500_000, 0));
     }
 
     #[test]

@@ -10,33 +10,36 @@
 //!   services and batch; `preload.c` does it in programs that are not the lab's
 //! - `thief`: one thread for each lane, which takes the lost time from any other program
 //! - `slowdown`: the size of the loss; `report`: the loss that was achieved
+//! - `emulation`: how an emulation is asked and ends
 //!
 //! The thief leaves alone a thread that makes up for its overlap itself, so both may be in use at
 //! once. Nothing outlives the process: the kernel removes its programs, and readers of the
 //! stopwatches notice that it ended.
 
-mod core;
+pub mod core;
+pub mod emulation;
 mod pace;
-mod program;
-mod report;
-mod slowdown;
-mod thief;
+pub mod program;
+pub mod report;
+pub mod slowdown;
+pub mod thief;
 
 use std::fs;
-use std::io::{BufRead, Write, stdin, stdout};
 use std::path::PathBuf;
-use std::sync::{Arc, Mutex};
-use std::thread;
 
 use anyhow::{Context, Result, bail};
 use clap::ValueEnum;
 
-use crate::signals::EndingSignals;
+use crate::clock::Nanos;
+use emulation::Emulation;
 pub use pace::{Pace, PaceArgs, Sibling};
 use program::Program;
 use report::LaneReport;
 use slowdown::{LANES, Slowdown};
-use thief::Thief;
+use thief::{Beat, Thief};
+
+/// Longest time between two looks of a thief while the lanes do not overlap.
+const LOOK_IDLE_NS: Nanos = 16_000_000;
 
 /// Options of `sibling`.
 #[derive(Debug, clap::Args)]
@@ -81,31 +84,12 @@ fn lanes(text: &str) -> Result<[u32; LANES], String> {
     parts.ok_or_else(|| "write REQUEST:BATCH, as in 0:1".to_owned())
 }
 
-/// Prints `ready pid=N fd=N`. Each line `on SLOWDOWN`, `off` or `report` on standard input is
-/// answered with one line. Prints the result at the end.
+/// Each line `on SLOWDOWN`, `off` or `report` on standard input is answered with one line.
 pub fn run(args: &Args) -> Result<()> {
-    let signals = EndingSignals::block()?;
     if let Some(file) = &args.preload {
         fs::write(file, PRELOAD).with_context(|| format!("cannot write {}", file.display()))?;
     }
-    let core = Arc::new(Mutex::new(Emulated::start(args)?));
-    let fd = core.lock().expect("nobody panics here").program.fd();
-    println!("ready pid={} fd={fd}", std::process::id());
-    let asked = Arc::clone(&core);
-    thread::spawn(move || answer_all(&asked));
-    signals.wait(None);
-    let core = core.lock().expect("nobody panics here");
-    core.report().iter().for_each(|lane| eprintln!("{lane}"));
-    Ok(())
-}
-
-/// Returns when standard input ends; the sibling goes on.
-fn answer_all(core: &Mutex<Emulated>) {
-    for line in stdin().lock().lines().map_while(Result::ok) {
-        let answer = core.lock().expect("nobody panics here").answer(&line);
-        println!("{}", answer.unwrap_or_else(|error| format!("error: {error:#}")));
-        let _ = stdout().flush();
-    }
+    emulation::run(|| Emulated::start(args))
 }
 
 /// The emulated core.
@@ -116,11 +100,13 @@ struct Emulated {
 
 impl Emulated {
     fn start(args: &Args) -> Result<Self> {
+        program::refuse_siblings(args.lanes)?;
         let program = Program::load(args.lanes)?;
         program.core().set_stand_in(args.stand_in);
         let thief = |lane: usize, whose: Whose| {
             let wanted = args.thief.contains(&whose);
-            wanted.then(|| Thief::start(program.core(), lane, args.lanes[lane])).transpose()
+            let beat = Beat { lane, cpu: args.lanes[lane], look_idle_ns: LOOK_IDLE_NS };
+            wanted.then(|| Thief::start(program.core(), beat)).transpose()
         };
         let thieves = [thief(0, Whose::Service)?, thief(1, Whose::Batch)?];
         let mut core = Self { program, thieves };
@@ -134,8 +120,18 @@ impl Emulated {
         Ok(())
     }
 
+    fn report(&self) -> [LaneReport; LANES] {
+        report::of(self.program.core(), &self.thieves)
+    }
+}
+
+impl Emulation for Emulated {
+    fn fd(&self) -> i32 {
+        self.program.fd()
+    }
+
     fn answer(&mut self, line: &str) -> Result<String> {
-        match line.trim().split_once(' ').unwrap_or((line.trim(), "")) {
+        match line.split_once(' ').unwrap_or((line, "")) {
             ("on", slowdown) => self.begin(&slowdown.parse()?).map(|()| "on".to_owned()),
             ("off", "") => {
                 self.program.end();
@@ -146,7 +142,7 @@ impl Emulated {
         }
     }
 
-    fn report(&self) -> [LaneReport; LANES] {
-        report::of(self.program.core(), &self.thieves)
+    fn result(&self) -> String {
+        self.report().map(|lane| lane.to_string()).join("\n")
     }
 }

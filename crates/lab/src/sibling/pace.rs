@@ -72,11 +72,21 @@ impl Sibling {
         let tid = gettid().as_raw_nonzero().get() as u32;
         let place = self.core.take_place(tid);
         let place = place.context("too many threads make up for their overlap: at most 16 at a time")?;
-        // The kernel program notices a thread when the thread is switched in.
-        place::leave_and_return()?;
+        self.be_noticed(&self.core.threads[place])?;
         let (generation, seen_alive_ns) = (self.core.generation(), now_ns());
         let pages = self.core.has_stand_in().then(Pages::map).transpose()?;
         Ok(Pace { sibling: self, place, generation, spun_ns: 0, looks: 0, seen_alive_ns, pages })
+    }
+
+    /// The kernel program notices a thread when it is switched in. A short sleep may be over before the thread leaves
+    /// its CPU, so one may not be enough.
+    fn be_noticed(&self, thread: &Thread) -> Result<()> {
+        loop {
+            place::leave_and_return()?;
+            if thread.turns.load(Ordering::Acquire) > 0 || !self.core.is_on() || !self.is_alive() {
+                return Ok(());
+            }
+        }
     }
 
     /// A poll that fails, as for a POSIX signal, says nothing.
@@ -190,7 +200,7 @@ impl Drop for Pace<'_> {
 /// Options of programs that make up for their own overlap.
 #[derive(Clone, Copy, Debug, clap::Args)]
 pub struct PaceArgs {
-    /// Be as slow beside this emulated sibling as beside a real one (see `sibling`)
+    /// Be as slow beside this emulated sibling as beside a real one (see `sibling`), or on this slow CPU (see `slow-cpu`)
     #[arg(long, value_name = "PID:FD")]
     sibling: Option<At>,
 }

@@ -7,7 +7,7 @@ use std::sync::Arc;
 use anyhow::{Context, Result, ensure};
 use libbpf_rs::{Link, MapCore, Object, ObjectBuilder};
 
-use super::core::Core;
+use super::core::{Core, NO_CPU};
 use super::slowdown::{LANES, Slowdown};
 use crate::place;
 
@@ -22,9 +22,8 @@ pub struct Program {
 }
 
 impl Program {
-    /// Loads the program. It has no effect before [`Program::begin`].
+    /// Loads the program. It has no effect before [`Program::begin`]. One of the lanes may be [`NO_CPU`].
     pub fn load(cpus: [u32; LANES]) -> Result<Self> {
-        refuse_siblings(cpus)?;
         libbpf_rs::set_print(None);
         let open = ObjectBuilder::default().open_memory(PROGRAM).context("cannot read the embedded kernel program")?;
         let object = open.load().context(
@@ -55,7 +54,7 @@ impl Program {
         self.core.set_on(true);
         // The kernel program has not seen the threads that run there already; a context switch
         // shows it them.
-        self.cpus.into_iter().try_for_each(|cpu| place::visit(cpu as usize))
+        self.cpus.into_iter().filter(|cpu| *cpu != NO_CPU).try_for_each(|cpu| place::visit(cpu as usize))
     }
 
     /// Makes them two separate CPUs again.
@@ -76,7 +75,7 @@ fn memory(object: &Object) -> libbpf_rs::Map<'_> {
 }
 
 /// Refuses real sibling lanes: they slow each other already.
-fn refuse_siblings([request, batch]: [u32; LANES]) -> Result<()> {
+pub fn refuse_siblings([request, batch]: [u32; LANES]) -> Result<()> {
     ensure!(request != batch, "a core needs two lanes; both of --lanes are CPU {request}");
     let path = format!("/sys/devices/system/cpu/cpu{request}/topology/thread_siblings_list");
     let siblings = std::fs::read_to_string(Path::new(&path))

@@ -41,7 +41,8 @@ pub fn of(core: &Core, thieves: &[Option<Thief>; LANES]) -> [LaneReport; LANES] 
     [0, 1].map(|lane| of_lane(core, lane, thieves[lane].as_ref()))
 }
 
-fn of_lane(core: &Core, lane: usize, thief: Option<&Thief>) -> LaneReport {
+/// One of them.
+pub fn of_lane(core: &Core, lane: usize, thief: Option<&Thief>) -> LaneReport {
     let words = &core.lanes[lane];
     let both_ns = words.both[0].shows(core.other_spent_ns(lane, 0));
     let spun_ns = words.spun_ns.load(Ordering::Relaxed);

@@ -15,7 +15,7 @@ pub const LOADS: usize = 2;
 
 /// Above this a thief would take nearly all of a lane, and the kernel's real-time throttling would
 /// stop the thief.
-const MOST: f64 = 10.0;
+pub const MOST: f64 = 10.0;
 /// The pairs of victim and aggressor, with their place in the matrix.
 const PAIRS: [(&str, usize, usize); 4] =
     [("service:batch", 0, 0), ("service:nap", 0, 1), ("batch:service", 1, 0), ("batch:nap", 1, 1)];
@@ -25,6 +25,13 @@ const PAIRS: [(&str, usize, usize); 4] =
 pub struct Slowdown([[f64; LOADS]; LANES]);
 
 impl Slowdown {
+    /// Of `lane` alone, beside work on the other one.
+    pub fn of_lane(lane: usize, times: f64) -> Self {
+        let mut slowdown = Self([[1.0; LOADS]; LANES]);
+        slowdown.0[lane][0] = times;
+        slowdown
+    }
+
     /// The share of the overlap that is lost, in millionths.
     pub fn loss_ppm(&self, lane: usize, load: usize) -> u64 {
         ((1.0 - 1.0 / self.0[lane][load]) * 1e6).round() as u64

@@ -7,8 +7,9 @@
 //!
 //! Approach. A SCHED_FIFO thread on the lane, below the lane holders and above ordinary programs,
 //! keeps a *debt*: the lane's loss so far, less the time taken. It wakes every 2 ms while the lanes
-//! overlap, and ever less often while they do not. A debt of 0.5 ms or more is taken at once, in a
-//! slice of at most 2 ms; then the program has the lane for a while. The kernel program counts the
+//! overlap, more often where slices of 2 ms would not be enough, and ever less often while the
+//! lanes do not overlap. A debt of 0.5 ms or more is taken at once, in a slice of at most 2 ms;
+//! then the program has the lane for a while. The kernel program counts the
 //! time taken from context switch to context switch, and only while a thread waits for the thief. A
 //! late wake-up interrupted the program too, so its lateness is added. Less than `1 − 1 ÷ 10` of a
 //! lane is ever taken, so real-time throttling is not reached.
@@ -30,10 +31,10 @@ const PRIORITY: i32 = 5;
 const SLICE_MIN_NS: Nanos = 500_000;
 /// A longer slice is a pause that a real sibling lane never causes.
 const SLICE_MAX_NS: Nanos = 2_000_000;
-/// Time between two slices, in which the program has its lane.
+/// Longest time between two slices, in which the program has its lane.
 const LOOK_EVERY_NS: Nanos = 2_000_000;
-/// Longest time between two looks while the lanes do not overlap.
-const LOOK_IDLE_NS: Nanos = 16_000_000;
+/// A debt that is due to a late look can be made up for if slices are usually this part of the longest one, in percent.
+const USUAL_SLICE_PERCENT: u64 = 75;
 /// A wake-up later than this did not wait for the timer alone, so its lateness is not counted.
 const LATE_MAX_NS: Nanos = 50_000;
 
@@ -48,6 +49,17 @@ pub struct Deeds {
     pub late_ns: AtomicU64,
 }
 
+/// Where a thief works.
+#[derive(Clone, Copy, Debug)]
+pub struct Beat {
+    /// The lane.
+    pub lane: usize,
+    /// Its CPU.
+    pub cpu: u32,
+    /// Longest time between two looks while the lane loses nothing.
+    pub look_idle_ns: Nanos,
+}
+
 /// The thief of one lane. It ends with the process.
 pub struct Thief {
     /// Its counters.
@@ -56,18 +68,17 @@ pub struct Thief {
 }
 
 impl Thief {
-    /// Starts the thief on `cpu`, the CPU of `lane` of `core`. It takes nothing before the first
-    /// generation.
-    pub fn start(core: &Arc<Core>, lane: usize, cpu: u32) -> Result<Self> {
+    /// Starts a thief of `core`. It takes nothing before the first generation.
+    pub fn start(core: &Arc<Core>, beat: Beat) -> Result<Self> {
         let (ready, when_ready) = std::sync::mpsc::sync_channel(1);
         let deeds = Arc::<Deeds>::default();
         let (core, for_thief) = (Arc::clone(core), Arc::clone(&deeds));
-        let thief = thread::Builder::new().name(format!("thief-{cpu}")).spawn(move || {
-            let prepared = prepare(&core.lanes[lane], cpu);
+        let thief = thread::Builder::new().name(format!("thief-{}", beat.cpu)).spawn(move || {
+            let prepared = prepare(&core.lanes[beat.lane], beat.cpu);
             let goes_on = prepared.is_ok();
             let _ = ready.send(prepared);
             if goes_on {
-                live(&core, lane, &for_thief);
+                live(&core, beat, &for_thief);
             }
         });
         let thread = thief.context("cannot start a thief")?.thread().clone();
@@ -92,21 +103,30 @@ fn prepare(lane: &Lane, cpu: u32) -> Result<()> {
     Ok(())
 }
 
-fn live(core: &Core, lane: usize, deeds: &Deeds) {
-    let mut look_ns = LOOK_EVERY_NS;
-    let mut lost_ns = 0;
+fn live(core: &Core, beat: Beat, deeds: &Deeds) {
+    let lane = beat.lane;
+    let (mut look_ns, mut lost_ns) = (0, 0);
     loop {
         if !core.is_on() {
             thread::park();
-            (look_ns, lost_ns) = (LOOK_EVERY_NS, 0);
+            (look_ns, lost_ns) = (0, 0);
             continue;
         }
+        let often_ns = look_every_ns(core.loss_ppm(lane, 0).max(core.loss_ppm(lane, 1)));
+        look_ns = look_ns.max(often_ns);
         sleep(look_ns, &core.lanes[lane], deeds);
         let now_lost_ns = core.loss_ns(lane, &core.lanes[lane].overlap);
         let took = take(core, lane, deeds);
-        look_ns = if took || now_lost_ns > lost_ns { LOOK_EVERY_NS } else { (look_ns * 2).min(LOOK_IDLE_NS) };
+        look_ns = if took || now_lost_ns > lost_ns { often_ns } else { (look_ns * 2).min(beat.look_idle_ns) };
         lost_ns = now_lost_ns;
     }
+}
+
+/// Time between two slices where a lane loses so much: so short that slices need not be longer than allowed.
+fn look_every_ns(loss_ppm: u64) -> Nanos {
+    let usual_slice_ns = SLICE_MAX_NS * USUAL_SLICE_PERCENT / 100;
+    let kept_ppm = 1_000_000u64.saturating_sub(loss_ppm);
+    (usual_slice_ns * kept_ppm).checked_div(loss_ppm).unwrap_or(LOOK_EVERY_NS).min(LOOK_EVERY_NS)
 }
 
 fn sleep(length_ns: Nanos, lane: &Lane, deeds: &Deeds) {
@@ -138,4 +158,20 @@ fn take(core: &Core, lane: usize, deeds: &Deeds) -> bool {
 fn debt_ns(core: &Core, lane: usize, deeds: &Deeds) -> Nanos {
     let taken_ns = core.lanes[lane].taken.shows(now_ns()) + deeds.late_ns.load(Ordering::Relaxed);
     core.loss_ns(lane, &core.lanes[lane].overlap).saturating_sub(taken_ns)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn slices_are_long_enough_for_any_loss() {
+        assert_eq!([0, 100_000, 400_000].map(look_every_ns), [LOOK_EVERY_NS; 3]);
+        assert_eq!(look_every_ns(600_000), 1_000_000, "1.5 ms of each 2.5 ms");
+        for loss_ppm in (1..=900_000).step_by(9) {
+            let look_ns = look_every_ns(loss_ppm);
+            let slice_ns = look_ns * loss_ppm / (1_000_000 - loss_ppm);
+            assert!(look_ns >= 160_000 && slice_ns <= SLICE_MAX_NS * USUAL_SLICE_PERCENT / 100, "{loss_ppm}");
+        }
+    }
 }

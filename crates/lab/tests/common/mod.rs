@@ -3,6 +3,8 @@
 // Each test file uses its own part of this.
 #![allow(dead_code)]
 
+pub mod emulation;
+
 use std::io::{BufRead, BufReader};
 use std::process::{Child, Command, Output, Stdio};
 
@@ -62,6 +64,15 @@ impl Service {
     /// The address that it listens on.
     pub fn address(&self) -> String {
         format!("127.0.0.1:{}", self.port)
+    }
+
+    /// How often each of its threads was switched in.
+    pub fn thread_turns(&self) -> Vec<u64> {
+        let threads = std::fs::read_dir(format!("/proc/{}/task", self.child.id())).unwrap();
+        let schedstat = |thread: std::io::Result<std::fs::DirEntry>| {
+            std::fs::read_to_string(thread.unwrap().path().join("schedstat")).unwrap()
+        };
+        threads.map(schedstat).map(|text| text.split_whitespace().nth(2).unwrap().parse().unwrap()).collect()
     }
 }
 

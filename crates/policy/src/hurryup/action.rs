@@ -36,6 +36,8 @@ pub enum Reason {
     /// Requests have been, and no big core is free for one of them: each has a request that is as long, or that has
     /// just moved, or the thread may not run there.
     NoBigCore,
+    /// Threads came, or cores went or came: threads are spread over the cores.
+    Spread,
     /// Threads stay where they were put at first, if they were put anywhere.
     Fixed,
 }
@@ -48,6 +50,7 @@ impl fmt::Display for Reason {
             Self::NoneLong => "no request on a little core is longer than the threshold",
             Self::Moved => "long requests moved to big cores",
             Self::NoBigCore => "no big core is free for a long request",
+            Self::Spread => "threads are spread evenly over the cores",
             Self::Fixed => "threads stay where they were put",
         })
     }

@@ -23,6 +23,7 @@ pub struct HurryUp {
     started: Option<Nanos>,
     wakeup: Option<Nanos>,
     why: Reason,
+    moved: u64,
 }
 
 impl HurryUp {
@@ -41,6 +42,7 @@ impl HurryUp {
             started: None,
             wakeup: None,
             why: Reason::default(),
+            moved: 0,
         }
     }
 
@@ -76,6 +78,11 @@ impl HurryUp {
         self.table.iter().count()
     }
 
+    /// Requests that moved to big cores.
+    pub fn moved(&self) -> u64 {
+        self.moved
+    }
+
     /// Requests that left the table without an end.
     pub fn lost(&self) -> Lost {
         self.table.lost()
@@ -106,6 +113,7 @@ impl HurryUp {
 
     /// What a thread of this number did before is over. A thread that is new may be at work already.
     fn joined(&mut self, thread: Thread, allowed: CpuMask, out: &mut Actions) {
+        self.why = Reason::Spread;
         if self.seats.of(thread).is_some() {
             self.table.forget(thread);
         }
@@ -114,6 +122,7 @@ impl HurryUp {
 
     fn use_cores(&mut self, now: Nanos, cores: Cores, out: &mut Actions) {
         self.settle(now);
+        self.why = Reason::Spread;
         self.cores = cores;
         let usable: CpuMask = match self.config.mapping {
             Mapping::HurryUp | Mapping::Static => cores.big.or(&cores.little),
@@ -170,6 +179,7 @@ impl HurryUp {
         let round = Round { now, table: &self.table, cores: &self.cores, options: self.config.options };
         let outcome = round.run(&long, &mut self.seats, |action| out.push(action));
         self.started = Some(now);
+        self.moved += outcome.moved as u64;
         self.why = match outcome {
             Outcome { left: 1.., .. } => Reason::NoBigCore,
             Outcome { moved: 1.., .. } => Reason::Moved,

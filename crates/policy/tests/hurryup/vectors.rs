@@ -2,7 +2,9 @@
 
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
-use sidelane_policy::hurryup::{Actions, Config, Cores, HurryUp, Looks, Lost, Mapping, Options, Seen, Thread, Threshold};
+use sidelane_policy::hurryup::{
+    Actions, Config, Cores, HurryUp, Looks, Lost, Mapping, Options, Seen, Thread, Threshold,
+};
 
 use crate::paper::{juno, map, noted, pool, tell};
 

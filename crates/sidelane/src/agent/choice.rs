@@ -5,7 +5,8 @@ use sidelane_policy::holmes::{Holmes, HolmesConfig};
 use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
 use sidelane_policy::{Nanos, Policy};
 
-use super::config::{Kind, OnMachine, PolicyConfig, mask};
+use super::config::{Kind, OnMachine, PolicyConfig};
+use crate::cpu_mask::mask;
 
 /// A policy of CPUs, whichever it is.
 pub type AnyPolicy = Box<dyn Policy<Observation = Observation, Actions = Actions, Reason = Reason>>;

@@ -5,9 +5,9 @@ use std::sync::Arc;
 use serde_json::{Map, Value, json};
 use sidelane_policy::cpus::{Action, Observation, Reason};
 
-use super::config::set;
 use super::tracked::Tracked;
 use crate::audit::{Audit, AuditLog, Line};
+use crate::cpu_mask::set;
 
 /// The pen of the agent.
 pub type CpuAudit = Audit<CpuLine>;

@@ -1,7 +1,7 @@
 //! Owners: every CPU, group and service that the agent changes has one part of Sidelane that may change it.
 //!
 //! Within the agent this is a table. Between processes it is the claims: an agent claims each CPU that it may give to
-//! batch, and leaves those alone that a `sidelane run` has claimed before; see [`crate::lane::claim`].
+//! batch, and leaves those alone that a `sidelane run` has claimed before; see [`crate::claim`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -13,7 +13,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::procfs::is_alive;
 use thiserror::Error;
 
-use crate::lane::claim::{Claim, ClaimError};
+use crate::claim::{Claim, ClaimError};
 use crate::undo::Undo;
 
 /// A guardian that puts the machine right after its agent was killed holds the claims for so long at most.

@@ -18,12 +18,12 @@ use sidelane_policy::borrow::Lending;
 use sidelane_policy::cpus::{CpuMask, MAX_CONTAINERS, MAX_SERVICES};
 use sidelane_signal::LaneClass;
 
-use super::act::Whose;
-use super::config::mask;
 use super::discover::{Container, ContainerId, FoundService, ServiceId};
 use super::lanes::KeptLanes;
 use super::places::Places;
 use super::requests::Measured;
+use crate::cpu_mask::mask;
+use crate::undo::threads::Whose;
 
 /// A service that is tracked.
 pub struct Served {

@@ -3,6 +3,7 @@
 mod agent;
 mod bench;
 mod common;
+mod hurry;
 mod look;
 mod proxy;
 mod run;
@@ -19,6 +20,7 @@ pub use bench::{
     ParityArgs, SiblingArgs, TailArgs,
 };
 pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles};
+pub use hurry::HurryArgs;
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
 pub use run::RunArgs;
@@ -62,6 +64,8 @@ pub enum Verb {
     Sim(SimArgs),
     /// Pass requests on to a server, and to another one while that is slow for a known reason
     Proxy(Box<ProxyArgs>),
+    /// Move a service's long-running requests to big cores, on a machine with big and little ones
+    Hurry(HurryArgs),
     /// Share the whole machine between services and batch containers, by what a file says
     Agent(AgentArgs),
     /// Say what runs where and why, from the running agent

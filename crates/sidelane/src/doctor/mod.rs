@@ -12,7 +12,7 @@ use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 
-use crate::lane::claim::Claim;
+use crate::claim::Claim;
 use crate::undo::change::own_groups;
 use crate::undo::guardian::Guardian;
 use sidelane_host::topology::Topology;

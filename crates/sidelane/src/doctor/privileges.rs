@@ -5,8 +5,8 @@ use std::io;
 use std::thread;
 
 use super::finding::{Finding, State};
+use crate::claim::{Claim, ClaimError};
 use crate::experiment::reaction::pair::TestPair;
-use crate::lane::claim::{Claim, ClaimError};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo};
 

@@ -7,7 +7,6 @@ pub mod adopt;
 pub mod batch;
 pub mod beside;
 pub mod cage;
-pub mod claim;
 mod decider;
 pub mod gate;
 pub mod holder;

@@ -83,16 +83,7 @@ impl Emitters {
     /// Fetches what was emitted and hands on what is finished. To be called often enough for
     /// 2048 events a thread.
     pub fn drain(&mut self, mut each: impl FnMut(&Request)) {
-        let mut events = Vec::new();
-        for (pid, file) in &mut self.files {
-            file.fetch(|_, event| events.push((*pid, event)));
-        }
-        // No event is of the future, whatever the service says.
-        let now_ns = now_ns();
-        events.iter_mut().for_each(|(_, event)| event.at_ns = event.at_ns.min(now_ns));
-        // Threads emit side by side: only the clock tells what came first.
-        events.sort_unstable_by_key(|(_, event)| event.at_ns);
-        for (pid, event) in events {
+        for (pid, event) in self.fetch_events() {
             self.joining.add(pid, event);
         }
         for request in self.joining.finished() {
@@ -102,16 +93,35 @@ impl Emitters {
         self.joining.make_room();
     }
 
+    /// Fetches what was emitted, with the process that did, in the order of time. Not to be mixed with [`Emitters::drain`].
+    pub fn fetch_events(&mut self) -> Vec<(u32, Emitted)> {
+        let mut events = Vec::new();
+        for (pid, file) in &mut self.files {
+            file.fetch(|_, event| events.push((*pid, event)));
+        }
+        // No event is of the future, whatever the service says.
+        let now_ns = now_ns();
+        events.iter_mut().for_each(|(_, event)| event.at_ns = event.at_ns.min(now_ns));
+        // Threads emit side by side: only the clock tells what came first.
+        events.sort_unstable_by_key(|(_, event)| event.at_ns);
+        events
+    }
+
     /// As [`Emitters::drain`], but what finished is handed on whatever is missing of it.
     pub fn finish(&mut self, mut each: impl FnMut(&Request)) {
         (0..=LOOKS_MAX).for_each(|_| self.drain(&mut each));
+    }
+
+    /// Events that were overwritten before they were fetched, since the last call.
+    pub fn take_lost(&mut self) -> u64 {
+        self.files.values_mut().fold(0_u64, |sum, file| sum.saturating_add(file.take_lost()))
     }
 
     /// What was handed on since the last call.
     pub fn take_window(&mut self) -> Window {
         let mut window = std::mem::take(&mut self.window);
         window.counts.finished = window.count();
-        window.counts.dropped = self.files.values_mut().fold(0_u64, |sum, file| sum.saturating_add(file.take_lost()));
+        window.counts.dropped = self.take_lost();
         window.counts.unanswered = std::mem::take(&mut self.joining.forgotten);
         window
     }

@@ -130,6 +130,21 @@ impl Requests {
         Ok(())
     }
 
+    /// Fetches what has finished and hands on each request whose first answer has gone out: for whoever cannot wait for
+    /// the last one. Not to be mixed with [`Requests::drain`].
+    pub fn fetch_answered(&mut self, each: impl FnMut(&Request)) -> Result<(), RequestError> {
+        self.ring.consume().map_err(RequestError::Ring)?;
+        let mut fetched = self.fetched.borrow_mut();
+        fetched.iter().filter(|request| request.sends == 1).for_each(each);
+        fetched.clear();
+        Ok(())
+    }
+
+    /// What was counted since the last call of [`Requests::take_window`].
+    pub fn counted(&self) -> Counts {
+        self.memory.counts().since(&self.counted)
+    }
+
     /// What was handed on since the last call.
     pub fn take_window(&mut self) -> Window {
         let counts = self.memory.counts();

@@ -29,5 +29,4 @@ pub mod study;
 pub mod terminal;
 pub mod told;
 pub mod trace;
-pub mod until;
 pub mod words;

@@ -11,9 +11,9 @@ use sidelane_kernel::tale::{self, Recorder};
 use sidelane_tale::record::{Kinds, Record};
 
 use super::pauses::Pauses;
-use super::until::Until;
 use super::words::Names;
 use crate::note::Note;
+use crate::until::Until;
 
 /// How often a service that was started again is looked for.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -62,7 +62,7 @@ impl Source {
     /// Waits until records should be fetched; false if the trace is to end.
     pub fn wait(&self) -> Result<bool> {
         let period_ms = u32::try_from(self.recorder.period().as_millis() / 2).unwrap_or(u32::MAX);
-        self.until.wait(period_ms.clamp(FETCH_EVERY_MS.0, FETCH_EVERY_MS.1))
+        self.until.wait(Duration::from_millis(period_ms.clamp(FETCH_EVERY_MS.0, FETCH_EVERY_MS.1).into()))
     }
 
     /// Fetches what was recorded since the last call. Returns the moment up to which all is there.

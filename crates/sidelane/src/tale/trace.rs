@@ -12,7 +12,7 @@ use super::progress::Progress;
 use super::source::Source;
 use super::study::{Ended, Study};
 use super::told::Told;
-use super::until::Until;
+use crate::until::Until;
 
 /// Traces to the end, or until a POSIX signal asks to end.
 pub fn run(options: &TraceOptions) -> Result<Told> {

@@ -10,6 +10,7 @@ pub mod groups;
 pub mod guardian;
 pub mod list;
 pub mod newcomers;
+pub mod threads;
 
 pub use change::Undo;
 pub use list::{Ticket, UndoList};

@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::time::Duration;
 
 use rustix::fs::{FlockOperation, flock};
-use sidelane::lane::claim::Claim;
+use sidelane::claim::Claim;
 
 use super::agent::SIDELANE;
 use super::deadline::TIMEOUT;

@@ -146,14 +146,27 @@ static __always_inline void program_begins(struct sibling_core *core, struct sib
 	}
 }
 
+/* A thread with a place is switched in on another CPU. It is told, as it could take the time before for its own. */
+static __always_inline void goes_on_elsewhere(struct sibling_core *core, uint32_t tid)
+{
+	struct sibling_thread *thread = tid ? thread_at(core, place_of(core, tid)) : 0;
+
+	if (thread)
+		store_once(thread->turns, thread->turns + 1);
+}
+
 SEC("tp_btf/sched_switch")
 int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task_struct *next)
 {
 	uint32_t zero = 0, cpu = bpf_get_smp_processor_id();
 	struct sibling_core *core = bpf_map_lookup_elem(&sibling_cores, &zero);
 
-	if (!core || (cpu != core->cpus[0] && cpu != core->cpus[1]))
+	if (!core)
 		return 0;
+	if (cpu != core->cpus[0] && cpu != core->cpus[1]) {
+		goes_on_elsewhere(core, next->pid);
+		return 0;
+	}
 	uint32_t number = cpu == core->cpus[1];
 	struct sibling_lane *lane = number ? &core->lanes[1] : &core->lanes[0];
 	struct sibling_lane *other = number ? &core->lanes[0] : &core->lanes[1];

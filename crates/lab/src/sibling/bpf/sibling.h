@@ -6,8 +6,6 @@
  * A *stopwatch* is one word, so that it is read at once. Stopped it holds (sum << 1), running ((sum
  * - start) << 1 | 1). The start is a time, or the reading of another stopwatch. So every reader
  * that knows the time can read it without a lock or a system call.
- * - start) << 1 | 1) while it runs. The start is a time, or the reading of another stopwatch. So
- * every reader that knows the time can read it without a lock or a system call.
  */
 #ifndef SIBLING_H
 #define SIBLING_H
@@ -43,13 +41,13 @@ struct sibling_lane {
 
 struct sibling_thread {
 	uint64_t overlap[SIBLING_LOADS]; /*  0: stopwatches: what the other lane did while this thread ran */
-	uint32_t turns;                  /* 16: how often it was switched in */
+	uint32_t turns;                  /* 16: how often it was switched in, on any CPU */
 	uint32_t lane;                   /* 20: the lane where it was switched in last */
 	uint64_t reserved[5];            /* 24 */
 };
 
 struct sibling_core {
-	uint32_t cpus[SIBLING_LANES];
+	uint32_t cpus[SIBLING_LANES]; /* ~0: no CPU; user space has started what such a lane spent */
 	uint32_t generation; /* odd while the two CPUs are one core; counters start at 0 in each */
 	uint32_t stand_in;   /* whether who makes up for overlap makes page faults meanwhile */
 	/* The share of time that each lane loses beside each load of the other lane, in millionths. */

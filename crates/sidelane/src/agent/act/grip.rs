@@ -9,10 +9,10 @@ use sidelane_host::freezer::Freezer;
 use sidelane_host::procfs::is_alive;
 use sidelane_host::service::Target;
 
-use super::threads::{Threads, Whose};
 use crate::agent::discover::Container;
 use crate::lane::adopt::{AdoptError, Adoptee, Members};
 use crate::undo::guardian::Guardian;
+use crate::undo::threads::{Threads, Whose};
 use crate::undo::{Ticket, Undo};
 
 /// How a container's CPUs are changed.
@@ -128,13 +128,13 @@ impl Grip {
         Ok(())
     }
 
-    /// What the guardian was told of it alone, the last first.
+    /// What the guardian was told of it alone.
     pub(super) fn tickets(&self) -> Vec<Ticket> {
         let threads = match &self.means {
             Means::Threads(threads) => threads.tickets(),
-            Means::Cpuset { .. } => &[],
+            Means::Cpuset { .. } => Vec::new(),
         };
-        self.freezer_ticket.into_iter().chain(threads.iter().rev().copied()).collect()
+        self.freezer_ticket.into_iter().chain(threads).collect()
     }
 }
 

@@ -5,7 +5,6 @@
 //! stopped or signalled. The guardian is told of each change before it is made. What vanishes meanwhile is let go of.
 
 mod grip;
-mod threads;
 mod tree;
 
 use std::collections::btree_map::Entry;
@@ -17,14 +16,12 @@ use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::cpus::Action;
 
-pub use threads::Whose;
-
-use super::config::set;
 use super::discover::Container;
+use crate::cpu_mask::set;
 use crate::lane::adopt::AdoptError;
 use crate::undo::guardian::Guardian;
+use crate::undo::threads::{Threads, Whose};
 use grip::{Found, Grip, Means, members};
-use threads::Threads;
 use tree::HeldTree;
 
 /// Why a container is not held.
@@ -251,7 +248,7 @@ impl Hands {
     /// Gives a service that was placed its CPUs back.
     pub fn let_service_go(&mut self, place: usize) -> Result<()> {
         let Some(threads) = self.services.remove(&place) else { return Ok(()) };
-        Ok(self.guardian.undo_these(threads.tickets())?)
+        Ok(self.guardian.undo_these(&threads.tickets())?)
     }
 
     /// Gives everything back.

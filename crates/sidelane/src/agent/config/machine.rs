@@ -6,11 +6,12 @@ use std::path::{Path, PathBuf};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::events::{Formula, FormulaError, Processor, Row, row_of};
 use sidelane_host::topology::{ReadError, Topology};
-use sidelane_policy::cpus::{Cores, CpuMask, MAX_CPUS};
+use sidelane_policy::cpus::Cores;
 use sidelane_policy::holmes::HolmesConfig;
 use thiserror::Error;
 
 use super::{Config, Kind, Metric, MetricSource, Reserved};
+use crate::cpu_mask::{mask, set};
 use crate::machine::has_pmu;
 use crate::note::Note;
 
@@ -214,16 +215,6 @@ impl Metric {
         let formula = Formula::parse_with(text, of_row).map_err(Unfit::Formula)?;
         if formula.needs_processor() && !counters.are_there { Err(Unfit::NoCounters) } else { Ok(Some(formula)) }
     }
-}
-
-/// As policies have it. A policy knows no CPU above [`MAX_CPUS`].
-pub fn mask(cpus: &CpuSet) -> CpuMask {
-    cpus.iter().map(|cpu| cpu as usize).filter(|cpu| *cpu < MAX_CPUS).collect()
-}
-
-/// As the kernel has it.
-pub fn set(cpus: &CpuMask) -> CpuSet {
-    cpus.iter().map(|cpu| cpu as u32).collect()
 }
 
 #[cfg(test)]

@@ -30,7 +30,7 @@ use crate::lane::gate::GateChoice;
 use crate::proxy::options::ProxyOptions;
 pub use glob::{Fit, Glob, GlobError};
 pub use kubernetes::Class;
-pub use machine::{Counters, E_OF_HARM, OnMachine, Told, Unfit, mask, set};
+pub use machine::{Counters, E_OF_HARM, OnMachine, Told, Unfit};
 pub use problem::{Problem, Problems};
 
 /// A file in which everything is said, with comments.

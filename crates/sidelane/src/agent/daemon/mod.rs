@@ -43,7 +43,7 @@ use super::modules::{Flights, Proxies};
 use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
-use crate::lane::claim::Claim;
+use crate::claim::Claim;
 use crate::note::Note;
 use doors::{Bells, Doors, Woken};
 

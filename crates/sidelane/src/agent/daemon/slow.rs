@@ -8,11 +8,11 @@ use sidelane_policy::Nanos;
 
 use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, WAITING_LOOK_NS};
 use crate::agent::act::{Hands, TakeError};
-use crate::agent::config::mask;
 use crate::agent::discover::{Changes, Container, FoundService};
 use crate::agent::metric::Metric;
 use crate::agent::owners::{Owner, Thing};
 use crate::agent::tracked::Served;
+use crate::cpu_mask::mask;
 use crate::note::Note;
 use crate::undo::guardian::Guardian;
 
@@ -240,7 +240,7 @@ impl Agent {
 fn replace_guardian(
     hands: &mut Hands,
     owners: &crate::agent::owners::Owners,
-    claim: Option<&crate::lane::claim::Claim>,
+    claim: Option<&crate::claim::Claim>,
 ) -> Result<()> {
     let mut locks = owners.share().context("cannot share the claims")?;
     locks.extend(claim.map(|claim| claim.share()).transpose()?);

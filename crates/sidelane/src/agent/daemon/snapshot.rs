@@ -5,13 +5,13 @@ use sidelane_policy::cpus::CpuMask;
 
 use super::Agent;
 use crate::agent::config::Kind;
-use crate::agent::config::set;
 use crate::agent::cost::resident_bytes;
 use crate::agent::owners::{Owner, Thing};
 use crate::agent::status::{
     AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, RequestStatus, ServiceStatus, Snapshot,
 };
 use crate::agent::tracked::{Contained, Given, Served};
+use crate::cpu_mask::set;
 use crate::note::Slo;
 
 impl Agent {

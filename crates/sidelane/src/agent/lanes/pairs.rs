@@ -4,7 +4,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::{BatchLane, Lanes, PairKind};
 use sidelane_policy::cpus::Cores;
 
-use crate::agent::config::{mask, set};
+use crate::cpu_mask::{mask, set};
 
 /// The lanes beside a service that may run on `own`: CPUs of its cores that are `usable` for batch, and that neither it
 /// nor any `other` service may run on, since a hold would make it wait. `None` if there are none.

@@ -25,6 +25,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 
+use crate::claim::Claim;
 use crate::doctor;
 use crate::experiment::place::Place;
 use crate::experiment::reaction::pair::TestPair;
@@ -32,7 +33,6 @@ use crate::experiment::search;
 use crate::experiment::sibling::{Carrier, Emulated, Sibling};
 use crate::experiment::store::{self, Mix, Store};
 use crate::lab::Lab;
-use crate::lane::claim::Claim;
 use crate::machine;
 use crate::note::written;
 use sidelane_host::procfs::own_cpus;

@@ -20,11 +20,11 @@ use std::time::Instant;
 use anyhow::{Context, Result, ensure};
 use sidelane_policy::borrow::Lending;
 
+use crate::claim::Claim;
 use crate::lane::adopt::Adoptee;
 use crate::lane::batch::{BatchClass, exit_code};
 use crate::lane::beside::{Beside, keep_off};
 use crate::lane::cage::Cage;
-use crate::lane::claim::Claim;
 use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
 use crate::lane::log::LaneLog;

@@ -48,6 +48,7 @@ impl Guest {
         let any = |needs: &dyn Fn(&Self) -> bool| guests.iter().any(needs);
         let features = Features {
             requests: any(&Self::is_seen_at_sockets),
+            threads: false,
             turns: any(&|guest| guest.emitters.is_some()),
             counters: any(&|guest| matches!(guest.lane_use.counters, Some(Ok(_)))),
             interference: false,

@@ -19,7 +19,7 @@ use sidelane_tale::timeline::Timeline;
 use super::bound::Bound;
 use super::recent::Recent;
 use super::source::Source;
-use super::until::Until;
+use crate::until::Until;
 use breaks::{Break, Breaks, USUAL_REQUESTS};
 pub use event::{Event, Tell};
 use recording::{Recording, Writing};

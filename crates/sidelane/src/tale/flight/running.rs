@@ -4,17 +4,18 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
+use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use sidelane_host::ports::listeners;
 use sidelane_host::service::Target;
 
-use super::super::until::Until;
 use super::event::{Event, Tell};
 use super::{FlightOptions, run};
+use crate::until::Until;
 
 /// How often it is looked whether a service listens, while it does not yet.
-const LISTENS_LOOK_MS: u32 = 500;
+const LISTENS_LOOK: Duration = Duration::from_millis(500);
 
 /// A flight recorder that runs. Dropping this ends it, and does not wait for its end.
 pub struct RunningFlight {
@@ -83,7 +84,7 @@ impl Drop for RunningFlight {
 /// Waits until the service listens: one that has just been started does not yet. False if the recorder is to end.
 fn listens(target: &Target, until: &Until) -> Result<bool> {
     while target.find().map_or(true, |service| listeners(&service.pids).is_empty()) {
-        if !until.wait(LISTENS_LOOK_MS)? {
+        if !until.wait(LISTENS_LOOK)? {
             return Ok(false);
         }
     }

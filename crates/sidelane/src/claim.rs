@@ -1,8 +1,9 @@
-//! Claims: one Sidelane a batch lane, and one agent a machine.
+//! Claims: one Sidelane a batch lane, one that moves the threads of a process, and one agent a machine.
 //!
 //! A claim is a locked file in /run; the lock goes with the process (and its guardian, which
 //! inherits it), so a claim never outlives what it stands for. A `sidelane run` claims its batch lanes; an agent
-//! claims every CPU that it may give to batch. So neither has a CPU that the other one has.
+//! claims every CPU that it may give to batch. So neither has a CPU that the other one has. A `sidelane hurry` claims the
+//! processes whose threads it moves.
 //!
 //! The file gets its name last, when it is locked and the guardian knows of it: whoever is killed before leaves nothing
 //! behind.
@@ -22,7 +23,7 @@ use crate::undo::Undo;
 /// Where claims lie.
 const DIR: &str = "/run";
 
-/// Why a lane cannot be claimed.
+/// Why something cannot be claimed.
 #[derive(Debug, Error)]
 pub enum ClaimError {
     /// Somebody else has it.
@@ -54,6 +55,17 @@ pub enum ClaimError {
         /// It, or "unknown".
         owner: String,
     },
+    /// Another one moves the threads.
+    #[error(
+        "the threads of process {pid} are moved by another sidelane already (process {owner}): end that one, or wait for \
+         its end"
+    )]
+    Moved {
+        /// The process.
+        pid: u32,
+        /// The other Sidelane, or "unknown".
+        owner: String,
+    },
     /// The file could not be made or locked.
     #[error("cannot claim {what} at {path}, which takes root")]
     Io {
@@ -66,10 +78,10 @@ pub enum ClaimError {
     },
 }
 
-/// Who claims a lane.
+/// Who claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimant {
-    /// A `sidelane run`.
+    /// A `sidelane run` or `hurry`.
     Run,
     /// The agent.
     Agent,
@@ -88,35 +100,54 @@ impl Claimant {
     }
 }
 
-/// What a claim is for: its file, and whose it is.
+/// What is claimed.
+#[derive(Clone, Copy, Debug)]
+enum Subject {
+    /// A batch lane.
+    Lane(u32),
+    /// To move the threads of a process.
+    Threads(u32),
+    /// To be the agent.
+    Agent,
+}
+
+/// What a claim is for, and its file.
 #[derive(Clone, Debug)]
 struct Title {
-    /// The batch lane; without one, to be the agent.
-    lane: Option<u32>,
+    subject: Subject,
     path: PathBuf,
 }
 
 impl Title {
     fn lane(dir: &Path, cpu: u32) -> Self {
-        Self { lane: Some(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
+        Self { subject: Subject::Lane(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
     }
 
     fn agent(dir: &Path) -> Self {
-        Self { lane: None, path: dir.join("sidelane-agent.lock") }
+        Self { subject: Subject::Agent, path: dir.join("sidelane-agent.lock") }
+    }
+
+    fn threads(dir: &Path, pid: u32) -> Self {
+        Self { subject: Subject::Threads(pid), path: dir.join(format!("sidelane-threads-{pid}.lock")) }
     }
 
     /// The claim is somebody else's, of whom the file says this.
     fn refused(&self, words: &str) -> ClaimError {
         let owner = words.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned();
-        match self.lane {
-            None => ClaimError::TwoAgents { owner },
-            Some(cpu) if words.ends_with(Claimant::AGENT) => ClaimError::Agents { cpu, owner },
-            Some(cpu) => ClaimError::Taken { cpu, owner },
+        match self.subject {
+            Subject::Agent => ClaimError::TwoAgents { owner },
+            Subject::Threads(pid) => ClaimError::Moved { pid, owner },
+            Subject::Lane(cpu) if words.ends_with(Claimant::AGENT) => ClaimError::Agents { cpu, owner },
+            Subject::Lane(cpu) => ClaimError::Taken { cpu, owner },
         }
     }
 
     fn failed(&self, source: io::Error) -> ClaimError {
-        let what = self.lane.map_or("to be the agent".to_owned(), |cpu| format!("batch lane {cpu}"));
+        let what = match self.subject {
+            Subject::Agent => "to be the agent".to_owned(),
+            Subject::Threads(pid) => format!("the threads of process {pid}"),
+            Subject::Lane(cpu) => format!("batch lane {cpu}"),
+        };
         ClaimError::Io { what, path: self.path.clone(), source }
     }
 
@@ -151,7 +182,7 @@ impl Title {
     }
 }
 
-/// The right to use one batch lane, or to be the agent, until dropped. Others are refused from [`Claim::announce`] on.
+/// The right to one batch lane, to move the threads of a process, or to be the agent, until dropped. Others are refused from [`Claim::announce`] on.
 #[derive(Debug)]
 pub struct Claim {
     title: Title,
@@ -167,6 +198,11 @@ impl Claim {
     /// Claims a CPU for the agent.
     pub fn take_for_agent(cpu: u32) -> Result<Self, ClaimError> {
         Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Agent)
+    }
+
+    /// Claims the threads of a process.
+    pub fn to_move_threads(pid: u32) -> Result<Self, ClaimError> {
+        Self::prepare(Title::threads(Path::new(DIR), pid), Claimant::Run)
     }
 
     /// Claims to be this machine's agent.

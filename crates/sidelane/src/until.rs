@@ -1,4 +1,4 @@
-//! Who ends a trace.
+//! Who ends what goes on until somebody ends it.
 
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
@@ -8,7 +8,7 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use sidelane_host::posix_signals::PosixSignals;
 
-/// Who ends a trace.
+/// Who ends it.
 pub enum Until {
     /// Whoever sends a POSIX signal to this process.
     Signal(PosixSignals),
@@ -22,16 +22,16 @@ impl Until {
         PosixSignals::listen().map(Self::Signal).context("cannot listen for signals")
     }
 
-    /// Waits for so long at most; false if the trace is to end.
-    pub fn wait(&self, time_ms: u32) -> Result<bool> {
+    /// Waits for so long at most; false if it is to end.
+    pub fn wait(&self, time: Duration) -> Result<bool> {
         match self {
             Self::Signal(signals) => {
-                let caught = signals.wait(time_ms).context("cannot wait for signals")?;
+                let caught = signals.wait_for(time).context("cannot wait for signals")?;
                 Ok(!caught.is_some_and(|caught| caught.asks_to_end()))
             }
             Self::Told(ends) => {
                 if !ends.load(Ordering::Acquire) {
-                    thread::park_timeout(Duration::from_millis(time_ms.into()));
+                    thread::park_timeout(time);
                 }
                 Ok(!ends.load(Ordering::Acquire))
             }

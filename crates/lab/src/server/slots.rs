@@ -1,0 +1,59 @@
+//! Numbered places for connections, each of which a thread may take out for a while.
+
+/// Places.
+#[derive(Debug)]
+pub struct Slots<T> {
+    places: Vec<Option<T>>,
+    /// Places that are nobody's. One whose owner was taken out is not among them.
+    free: Vec<usize>,
+}
+
+impl<T> Default for Slots<T> {
+    fn default() -> Self {
+        Self { places: Vec::new(), free: Vec::new() }
+    }
+}
+
+impl<T> Slots<T> {
+    /// A place for somebody who is put there next.
+    pub fn reserve(&mut self) -> usize {
+        self.free.pop().unwrap_or_else(|| {
+            self.places.push(None);
+            self.places.len() - 1
+        })
+    }
+
+    /// Takes out who is there.
+    pub fn take(&mut self, place: usize) -> Option<T> {
+        self.places[place].take()
+    }
+
+    /// Puts somebody into a place that is his.
+    pub fn put_back(&mut self, place: usize, owner: T) {
+        self.places[place] = Some(owner);
+    }
+
+    /// Who was taken out does not come back.
+    pub fn leave(&mut self, place: usize) {
+        self.free.push(place);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_place_is_its_owners_until_he_leaves() {
+        let mut slots = Slots::default();
+        let (a, b) = (slots.reserve(), slots.reserve());
+        slots.put_back(a, "a");
+        slots.put_back(b, "b");
+        assert_eq!((slots.take(a), slots.take(a)), (Some("a"), None));
+        assert_eq!(slots.reserve(), 2, "the place of one who is out is not free");
+        slots.put_back(a, "a");
+        assert_eq!(slots.take(b), Some("b"));
+        slots.leave(b);
+        assert_eq!((slots.reserve(), slots.take(a)), (b, Some("a")));
+    }
+}

@@ -1,0 +1,104 @@
+//! `sidelane-lab slow-cpu`: a CPU that is slow, as a little core is.
+//!
+//! All cores of an ordinary machine are equally fast, so an experiment with big and little cores needs a CPU on which
+//! programs lose a share of their time. That is the [emulated sibling](crate::sibling) beside a lane that is only
+//! thought and works all the time: with a speed of 0.4, whoever runs on the slow CPU loses 60 % of that time.
+//!
+//! - *Built in:* a program with `--sibling PID:FD` makes up for its time itself, at the end of each request, wherever
+//!   it is by then. That is exact for a request that moves, too. In the time t that it was on the slow CPU it did the
+//!   work of t, and should have done that of speed × t; the difference, (1 − speed) × t, is what any other CPU does in
+//!   that time. Nobody sees before the end of a request in which order it worked and lost.
+//! - *A thief* takes the time from any other program, 0.5 to 2 ms at once. What a program leaves behind when it sleeps,
+//!   ends or moves, less than a slice, is taken from the next one.
+//!
+//! A real-time thread loses nothing.
+
+mod report;
+mod speed;
+
+use anyhow::{Context, Result, bail};
+
+use crate::clock::Nanos;
+use crate::sibling::core::NO_CPU;
+use crate::sibling::emulation::{self, Emulation};
+use crate::sibling::program::Program;
+use crate::sibling::thief::{Beat, Thief};
+use report::SpeedReport;
+use speed::Speed;
+
+/// The slow CPU is the second lane, beside one that is only thought.
+const LANE: usize = 1;
+/// Longest time between two looks of the thief while the CPU is idle. A request that comes then should not be over
+/// before the thief looks.
+const LOOK_IDLE_NS: Nanos = 4_000_000;
+
+/// Options of `slow-cpu`.
+#[derive(Debug, clap::Args)]
+pub struct Args {
+    /// The CPU
+    #[arg(long, value_name = "CPU")]
+    cpu: u32,
+    /// How fast it is: a share of the speed that it has
+    #[arg(long, value_name = "SPEED")]
+    speed: Speed,
+    /// No thief: only programs with --sibling are slow there
+    #[arg(long)]
+    no_thief: bool,
+}
+
+/// Each line `on SPEED`, `off` or `report` on standard input is answered with one line.
+pub fn run(args: &Args) -> Result<()> {
+    emulation::run(|| SlowCpu::start(args))
+}
+
+/// The CPU, slow for as long as this lives.
+struct SlowCpu {
+    cpu: u32,
+    speed: Speed,
+    program: Program,
+    thief: Option<Thief>,
+}
+
+impl SlowCpu {
+    fn start(args: &Args) -> Result<Self> {
+        let program = Program::load([NO_CPU, args.cpu])?;
+        let beat = Beat { lane: LANE, cpu: args.cpu, look_idle_ns: LOOK_IDLE_NS };
+        let thief = (!args.no_thief).then(|| Thief::start(program.core(), beat)).transpose()?;
+        let mut cpu = Self { cpu: args.cpu, speed: args.speed, program, thief };
+        cpu.begin(args.speed)?;
+        Ok(cpu)
+    }
+
+    fn begin(&mut self, speed: Speed) -> Result<()> {
+        self.speed = speed;
+        self.program.begin(&speed.slowdown(LANE))?;
+        self.thief.iter().for_each(Thief::begin);
+        Ok(())
+    }
+
+    fn report(&self) -> SpeedReport {
+        SpeedReport::of(self.cpu, self.speed, self.program.core(), self.thief.as_ref())
+    }
+}
+
+impl Emulation for SlowCpu {
+    fn fd(&self) -> i32 {
+        self.program.fd()
+    }
+
+    fn answer(&mut self, line: &str) -> Result<String> {
+        match line.split_once(' ').unwrap_or((line, "")) {
+            ("on", speed) => self.begin(speed.parse()?).map(|()| "on".to_owned()),
+            ("off", "") => {
+                self.program.end();
+                Ok("off".to_owned())
+            }
+            ("report", "") => serde_json::to_string(&self.report()).context("cannot write the report"),
+            _ => bail!("`{line}` is not understood: write `on SPEED`, `off` or `report`"),
+        }
+    }
+
+    fn result(&self) -> String {
+        self.report().to_string()
+    }
+}

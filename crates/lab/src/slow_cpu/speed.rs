@@ -1,0 +1,66 @@
+//! The speed of a slow CPU: the share of its time in which programs make progress.
+
+use std::fmt;
+use std::str::FromStr;
+
+use anyhow::{Context, Result, ensure};
+
+use crate::sibling::slowdown::{MOST, Slowdown};
+
+/// 1 is the speed that the CPU has.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Speed(f64);
+
+impl Speed {
+    /// What `lane` has beside one that works all the time.
+    pub fn slowdown(self, lane: usize) -> Slowdown {
+        Slowdown::of_lane(lane, 1.0 / self.0)
+    }
+
+    /// The share.
+    pub fn share(self) -> f64 {
+        self.0
+    }
+}
+
+impl FromStr for Speed {
+    type Err = anyhow::Error;
+
+    fn from_str(text: &str) -> Result<Self> {
+        let share: f64 = text.parse().with_context(|| format!("`{text}` is not a number; write a speed as in 0.4"))?;
+        let least = 1.0 / MOST;
+        ensure!(
+            (least..=1.0).contains(&share),
+            "a speed lies between {least} and 1, the speed that the CPU has; {text} does not"
+        );
+        Ok(Self(share))
+    }
+}
+
+impl fmt::Display for Speed {
+    fn fmt(&self, out: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.0.fmt(out)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn what_a_slow_cpu_does_not_do_is_lost() {
+        for (speed, lost_ppm) in [("0.4", 600_000), ("0.31", 690_000), ("0.1", 900_000), ("1", 0)] {
+            let slowdown = speed.parse::<Speed>().unwrap().slowdown(1);
+            assert_eq!((slowdown.loss_ppm(1, 0), slowdown.loss_ppm(0, 0), slowdown.loss_ppm(1, 1)), (lost_ppm, 0, 0));
+        }
+    }
+
+    #[test]
+    fn what_is_no_speed_is_refused() {
+        for (text, why) in [("slow", "not a number"), ("0", "between 0.1 and 1"), ("1.5", "between 0.1 and 1")] {
+            let said = format!("{:#}", text.parse::<Speed>().unwrap_err());
+            assert!(said.contains(why), "{text}: {said}");
+        }
+        assert!("nan".parse::<Speed>().is_err());
+    }
+}

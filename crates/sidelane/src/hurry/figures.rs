@@ -1,0 +1,162 @@
+//! What came of it, for people and for programs.
+
+use std::fmt;
+
+use serde_json::{Map, json};
+use sidelane_host::topology::PairKind;
+use sidelane_policy::hurryup::{Lost, Mapping, Threshold};
+use sidelane_report::{ResultFile, Row, Unit};
+
+use super::settings::Settings;
+use super::work::LostWork;
+use crate::machine;
+use crate::note::{Note, written};
+use crate::request::Times;
+
+/// The figures so far.
+#[derive(Clone, Debug, Default)]
+pub struct Figures {
+    /// Threads that work on requests.
+    pub threads: usize,
+    /// From begin to answer, of all requests that were answered.
+    pub server: Times,
+    /// Requests that moved to big cores.
+    pub moved: u64,
+    /// Threads that were bound, the first time included.
+    pub calls: u64,
+    /// Moves that the system refused.
+    pub refused: u64,
+    /// The time on a little core after which a request is long, now.
+    pub threshold_ns: u64,
+    /// Requests without an end.
+    pub lost: Lost,
+    /// What was lost before it was heard.
+    pub missed: LostWork,
+    /// What was told of threads that are not the service's.
+    pub strangers: u64,
+    /// How long it went on.
+    pub wall_ns: u64,
+    /// The CPU time of this thread.
+    pub own_cpu_ns: u64,
+}
+
+impl Figures {
+    /// A request was answered.
+    pub fn served(&mut self, server_ns: u64) {
+        self.server.add(server_ns);
+    }
+
+    /// Requests that were answered.
+    pub fn requests(&self) -> u64 {
+        self.server.histogram.count()
+    }
+
+    /// What it took of one CPU, in percent.
+    pub fn own_percent(&self) -> Option<f64> {
+        (self.wall_ns > 0).then(|| 100.0 * self.own_cpu_ns as f64 / self.wall_ns as f64)
+    }
+}
+
+/// All of it, at the end.
+#[derive(Clone, Debug)]
+pub struct Summary {
+    /// What was asked for.
+    pub settings: Settings,
+    /// Where requests were learned from.
+    pub source: String,
+    /// What came of it.
+    pub figures: Figures,
+    /// What was degraded.
+    pub notes: Vec<Note>,
+}
+
+impl Summary {
+    /// The figures as a result of one row.
+    pub fn to_result(&self) -> ResultFile {
+        let Self { settings, figures, .. } = self;
+        let mut about = Map::new();
+        about.insert("service".into(), json!(settings.service.to_string()));
+        about.insert("source".into(), json!(self.source));
+        about.insert("big".into(), json!(settings.cores.big.to_string()));
+        about.insert("little".into(), json!(settings.cores.little.to_string()));
+        about.insert("cores_from".into(), json!(settings.cores.source.to_string()));
+        let mut result = ResultFile::new(machine::describe(PairKind::Declared), about);
+        let mut row = Row::new("hurry");
+        row.put("wall_s", figures.wall_ns as f64 / 1e9);
+        row.put("threads_count", figures.threads as f64);
+        row.put("requests_count", figures.requests() as f64);
+        row.put("moved_count", figures.moved as f64);
+        row.put("threshold_ns", figures.threshold_ns as f64);
+        for (percentile, name) in PERCENTILES {
+            row.put(&format!("server_{name}_ns"), figures.server.percentile_ns(percentile).map(|ns| ns as f64));
+        }
+        row.put("own_percent", figures.own_percent());
+        for (key, count, _) in self.troubles() {
+            row.put(key, count as f64);
+        }
+        result.rows.push(row);
+        result.notes = written(&self.notes);
+        result
+    }
+
+    /// What did not go as it should: key, count, and words.
+    fn troubles(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
+        let Figures { lost, missed, refused, strangers, .. } = &self.figures;
+        [
+            (
+                "refused_count",
+                *refused,
+                "moves were refused: the service's group does not have the core, or it is offline",
+            ),
+            ("dropped_count", lost.dropped, "requests had no place in the table of those under way"),
+            ("unended_count", lost.unended, "requests had no end that was told"),
+            ("missed_count", missed.records, "requests were overwritten before they were read"),
+            ("malformed_count", missed.malformed, "lines of the pipe are none"),
+            ("clock_steps_count", missed.clock_steps, "lines have a time that cannot be: the clock was set"),
+            ("strangers_count", *strangers, "times a thread was named that is none of the service's"),
+        ]
+        .into_iter()
+        .filter(|(_, count, _)| *count > 0)
+    }
+
+    fn threshold(&self) -> String {
+        let threshold = Unit::Ns.human(self.figures.threshold_ns as f64);
+        match self.settings.config.threshold {
+            Threshold::Given(_) => threshold,
+            Threshold::Learnt(_) => format!("{threshold} (learnt)"),
+        }
+    }
+}
+
+const PERCENTILES: [(f64, &str); 3] = [(50.0, "p50"), (90.0, "p90"), (99.0, "p99")];
+
+impl fmt::Display for Summary {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Self { settings, figures, .. } = self;
+        let requests = figures.requests();
+        writeln!(
+            f,
+            "sidelane: {} of {requests} requests of {} moved to big cores in {:.1} s",
+            figures.moved,
+            settings.service,
+            figures.wall_ns as f64 / 1e9
+        )?;
+        if settings.config.mapping == Mapping::HurryUp {
+            writeln!(f, "  {:<12}{}", "threshold", self.threshold())?;
+        }
+        let times = PERCENTILES.iter().filter_map(|(percentile, name)| {
+            let ns = figures.server.percentile_ns(*percentile)?;
+            Some(format!("{name} {}", Unit::Ns.human(ns as f64)))
+        });
+        if requests > 0 {
+            writeln!(f, "  {:<12}{}, {}", "server time", times.collect::<Vec<_>>().join("  "), self.source)?;
+        }
+        let (cores, threads) = (&settings.cores, figures.threads);
+        writeln!(f, "  {:<12}{threads} on big CPUs {} and little CPUs {}", "threads", cores.big, cores.little)?;
+        if let Some(percent) = figures.own_percent() {
+            writeln!(f, "  {:<12}{percent:.2} % of a CPU", "own cost")?;
+        }
+        self.troubles().try_for_each(|(_, count, words)| writeln!(f, "  {:<12}{count} {words}", "trouble"))?;
+        self.notes.iter().try_for_each(|note| writeln!(f, "  {:<12}{note}", "note"))
+    }
+}

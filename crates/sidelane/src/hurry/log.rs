@@ -1,0 +1,29 @@
+//! The audit log of threads: which was moved, why, and since when its request was there.
+
+use serde_json::{Map, Value, json};
+use sidelane_policy::hurryup::{Action, Reason};
+
+use crate::audit::{Audit, AuditLog, Decision, Seen};
+
+/// What was decided for one thread.
+pub type ThreadDecision = Decision<AtWork, Action, Reason>;
+/// The pen.
+pub type ThreadAudit = Audit<ThreadDecision>;
+/// The log.
+pub type ThreadLog<W> = AuditLog<W, ThreadDecision>;
+
+/// A thread when it was moved.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct AtWork {
+    /// Since when it worked on its request, if it did.
+    pub since_ns: Option<u64>,
+    /// The time on a little core after which a request is long.
+    pub threshold_ns: u64,
+}
+
+impl Seen for AtWork {
+    fn values(&self) -> Map<String, Value> {
+        let since = self.since_ns.map(|since_ns| ("since_ns".to_owned(), json!(since_ns)));
+        since.into_iter().chain([("threshold_ns".to_owned(), json!(self.threshold_ns))]).collect()
+    }
+}

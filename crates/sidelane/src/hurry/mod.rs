@@ -1,0 +1,26 @@
+//! `sidelane hurry`: moves long-running requests of a service to big cores, thread by thread (Nishtala et al.).
+//!
+//! [`sidelane_policy::hurryup`] decides. Here is what it is told and how it is carried out:
+//!
+//! - `work/`: which thread works on a request since when, from sockets, from the service's own word or from the paper's
+//!   pipe. Nobody is woken for a request: a request that begins after a look is due no sooner than the threshold after
+//!   it, so each look sees all that may be due before the next one ([`session`]).
+//! - `pool.rs`: the threads that work on requests, and the system calls that bind them to cores. The guardian knows what
+//!   CPUs each thread had before any of them is bound.
+//! - `mapper.rs`: the policy between the two.
+//!
+//! The service is neither stopped nor signalled, and has its CPUs back at the end, however that comes.
+
+mod figures;
+mod log;
+mod mapper;
+mod pool;
+mod running;
+mod session;
+mod settings;
+mod work;
+
+pub use figures::{Figures, Summary};
+pub use running::RunningHurry;
+pub use session::run;
+pub use settings::{HurryError, Settings, Told};

@@ -1,0 +1,89 @@
+//! What threads work on, seen at the service's sockets.
+//!
+//! A word of each thread says since when it works on a request, and each request that was answered leaves a record. The
+//! words are read before the records, so that a request that a word still shows and a record already tells of has ended.
+//!
+//! A thread that receives what others answer is taken to work on it until the kernel program knows better. So a thread that
+//! has answered nothing yet is told of only while it runs.
+
+use std::collections::{BTreeMap, BTreeSet};
+
+use anyhow::Result;
+use sidelane_host::procfs::{allowed_cpus, state};
+use sidelane_host::service::{Service, Target};
+use sidelane_host::topology::Lanes;
+use sidelane_kernel::threads::{ThreadWords, WorkingThread};
+use sidelane_kernel::tracker::Features;
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+
+use super::{LostWork, Work};
+use crate::request::{RequestError, Requests, can_track};
+
+/// A service whose threads are seen at work.
+pub struct Sockets {
+    words: ThreadWords,
+    requests: Requests,
+    tracking: ServiceTracking,
+    /// What the words said, read at once.
+    working: Vec<WorkingThread>,
+    /// What the records told, in the order in which requests were answered.
+    served: Vec<(u64, u64, u32)>,
+    /// When each thread answered last.
+    answered: BTreeMap<u32, u64>,
+}
+
+impl Sockets {
+    /// Loads the kernel program for this service.
+    pub fn watch(target: &Target, service: &Service) -> Result<Self> {
+        can_track()?;
+        let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
+        let features = Features { requests: true, threads: true, ..Features::default() };
+        let tracking = ServiceTracking::alone(service, &lanes, LaneUse::default(), features)?;
+        let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
+        let words = ThreadWords::map(&tracking)?;
+        tracking.tracker().attach()?;
+        tracking.take_in(&service.pids);
+        let (working, served, answered) = Default::default();
+        Ok(Self { words, requests, tracking, working, served, answered })
+    }
+
+    /// Tells what was answered since the last call, and what is worked on now.
+    pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<(), RequestError> {
+        self.working.clear();
+        self.working.extend(self.words.iter());
+        self.served.clear();
+        let served = &mut self.served;
+        self.requests.fetch_answered(|request| served.push((request.finished_ns, request.started_ns, request.tid)))?;
+        self.served.sort_unstable();
+        for (at_ns, since_ns, tid) in self.served.iter().copied() {
+            self.answered.insert(tid, at_ns);
+            tell(Work::Served { tid, since_ns: Some(since_ns), at_ns });
+        }
+        let working = self.working.iter().filter_map(|thread| Some((thread.tid, thread.since_ns?)));
+        working.filter(|(tid, since_ns)| self.works(*tid, *since_ns)).for_each(|(tid, since_ns)| {
+            tell(Work::Working { tid, since_ns });
+        });
+        Ok(())
+    }
+
+    /// Whether what a word says is so, and goes on.
+    fn works(&self, tid: u32, since_ns: u64) -> bool {
+        match self.answered.get(&tid) {
+            Some(answered_ns) => *answered_ns <= since_ns,
+            None => state(&format!("/proc/{tid}/stat")) == Some('R'),
+        }
+    }
+
+    /// The service consists of these processes now.
+    pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
+        let words = &self.words;
+        self.answered.retain(|tid, _| words.iter().any(|thread| thread.tid == *tid));
+        self.tracking.take_in(pids);
+        self.requests.look_again(pids)
+    }
+
+    /// What was lost.
+    pub fn lost(&self) -> LostWork {
+        LostWork { records: self.requests.counted().dropped, ..LostWork::default() }
+    }
+}

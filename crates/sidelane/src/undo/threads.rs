@@ -1,0 +1,133 @@
+//! The CPUs of somebody's threads, thread by thread: of containers without a list of CPUs, and of services that are placed
+//! or whose threads are mapped.
+
+use std::collections::BTreeMap;
+use std::io;
+use std::path::PathBuf;
+
+use anyhow::{Context, Result};
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::pin_thread;
+use sidelane_host::procfs::thread_cpus;
+use sidelane_host::thread::{Thread, change_all};
+
+use super::change::{Undo, give_cpus};
+use super::guardian::Guardian;
+use super::list::Ticket;
+use super::newcomers::Newcomers;
+
+/// Whose threads they are.
+#[derive(Clone, Debug)]
+pub struct Whose {
+    /// The processes, as of now.
+    pub pids: Vec<u32>,
+    /// The group that they are in, if they are found by that.
+    pub group: Option<PathBuf>,
+}
+
+impl Whose {
+    /// Their threads, as of now.
+    pub fn threads(&self) -> Vec<Thread> {
+        self.pids.iter().flat_map(|pid| Thread::all_of(*pid)).collect()
+    }
+}
+
+/// The threads of a container or service, with the CPUs that each was found with.
+pub struct Threads {
+    found: BTreeMap<Thread, Noted>,
+    newcomers: Newcomers,
+    ticket: Ticket,
+}
+
+/// How a thread was found.
+struct Noted {
+    cpus: CpuSet,
+    ticket: Ticket,
+}
+
+impl Threads {
+    /// Notes all threads, and how they are undone. Nothing is changed yet.
+    pub fn note(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
+        let none = CpuSet::default();
+        // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer.
+        let newcomers = Newcomers { groups: vec![], families: vec![], confined: none.clone(), cpus: none, class: None };
+        let ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
+        let mut threads = Self { found: BTreeMap::new(), newcomers, ticket };
+        let mut found = BTreeMap::new();
+        let note = |thread: &Thread| {
+            let cpus = thread_cpus(thread.tid, thread.tid).ok_or(io::ErrorKind::NotFound)?;
+            found.insert(*thread, cpus);
+            Ok(())
+        };
+        change_all(|| whose.threads(), note).context("cannot read the CPUs of the threads")?;
+        threads.add(found, guardian)?;
+        threads.name_newcomers(whose, guardian)?;
+        Ok(threads)
+    }
+
+    fn add(&mut self, found: BTreeMap<Thread, CpuSet>, guardian: &mut Guardian) -> Result<()> {
+        let undo = |(thread, cpus): (&Thread, &CpuSet)| Undo::Affinity { thread: *thread, cpus: cpus.clone() };
+        let tickets = guardian.add(found.iter().map(undo))?;
+        let noted = found.into_iter().zip(tickets);
+        self.found.extend(noted.map(|((thread, cpus), ticket)| (thread, Noted { cpus, ticket })));
+        Ok(())
+    }
+
+    fn name_newcomers(&mut self, whose: &Whose, guardian: &mut Guardian) -> Result<()> {
+        self.newcomers.cpus = self.found.values().fold(CpuSet::default(), |sum, noted| sum.union(&noted.cpus));
+        self.newcomers.confined = self.newcomers.cpus.clone();
+        match &whose.group {
+            Some(group) => self.newcomers.groups = vec![group.clone()],
+            None => self.newcomers.families = whose.pids.iter().filter_map(|pid| Thread::of(*pid)).collect(),
+        }
+        guardian.replace(self.ticket, Undo::Newcomers(self.newcomers.clone())).context("cannot tell the guardian")
+    }
+
+    /// Notes a thread that was born since, and says what CPUs are its own: whoever inherited what was done to its parent
+    /// has those that any thread was found with. `None` if it has ended.
+    pub fn note_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
+        if !self.found.contains_key(&thread) {
+            let Some(own) = thread_cpus(thread.tid, thread.tid) else { return Ok(None) };
+            let has_inherited = own.is_subset(&self.newcomers.confined);
+            let cpus = if has_inherited { self.newcomers.cpus.clone() } else { own };
+            self.add([(thread, cpus)].into(), guardian)?;
+        }
+        Ok(self.found.get(&thread).map(|noted| &noted.cpus))
+    }
+
+    /// Threads that were noted.
+    pub fn iter(&self) -> impl Iterator<Item = &Thread> {
+        self.found.keys()
+    }
+
+    /// Gives a thread back what it was found with.
+    pub fn give_back(&self, thread: &Thread) -> io::Result<()> {
+        self.found.get(thread).map_or(Ok(()), |noted| give_cpus(thread, &noted.cpus))
+    }
+
+    /// A thread has ended: nothing of it is left to undo.
+    pub fn forget(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
+        let tickets = self.found.remove(thread).map(|noted| noted.ticket);
+        guardian.withdraw(tickets)
+    }
+
+    /// The CPUs that any of them was found with.
+    pub fn allowed(&self) -> &CpuSet {
+        &self.newcomers.cpus
+    }
+
+    /// What the guardian was told.
+    pub fn tickets(&self) -> Vec<Ticket> {
+        [self.ticket].into_iter().chain(self.found.values().map(|noted| noted.ticket)).collect()
+    }
+
+    /// Confines them, and those who were born to them. A thread that had only some CPUs keeps to those, as long as
+    /// there are any among them.
+    pub fn confine(&self, whose: impl Fn() -> Whose, cpus: &CpuSet) -> io::Result<()> {
+        let of = |thread: &Thread| {
+            let own = self.found.get(thread).map(|noted| noted.cpus.intersection(cpus));
+            own.filter(|own| !own.is_empty()).unwrap_or_else(|| cpus.clone())
+        };
+        change_all(|| whose().threads(), |thread| pin_thread(thread.tid, &of(thread).iter().collect::<Vec<_>>()))
+    }
+}
