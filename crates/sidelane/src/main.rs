@@ -13,6 +13,7 @@ use sidelane::agent::status::StatusOptions;
 use sidelane::agent::{self, AgentOptions};
 use sidelane::bench;
 use sidelane::bench::guard::GuardOptions;
+use sidelane::bench::hurry::HurryOptions;
 use sidelane::bench::lanes::LanesOptions;
 use sidelane::bench::parity::ParityOptions;
 use sidelane::bench::rounds::Patience;
@@ -20,9 +21,9 @@ use sidelane::bench::sibling::SiblingOptions;
 use sidelane::bench::tail::TailOptions;
 use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
-    Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, HurryArgs, JsonFile, LanesArgs,
-    ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs, ReportArgs,
-    RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, TraceArgs, Verb,
+    Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, HurryArgs, HurryBenchArgs, JsonFile,
+    LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs,
+    ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, TraceArgs, Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -91,6 +92,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Bench(Bench::Lanes(args)) => bench_lanes(args),
         Verb::Bench(Bench::Guard(args)) => bench_guard(args),
         Verb::Bench(Bench::Tail(args)) => bench_tail(args),
+        Verb::Bench(Bench::Hurry(args)) => bench_hurry(args),
         Verb::Bench(Bench::Papers(args)) => bench_papers(args),
         Verb::Bench(Bench::Parity(args)) => bench_parity(args),
         Verb::Bench(Bench::Sibling(args)) => bench_sibling(args),
@@ -429,6 +431,18 @@ fn bench_tail(args: TailArgs) -> Result<u8> {
         patience: args.patience.into(),
         lanes: args.lanes,
         parts: args.parts,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show_tables(&result, |_| true, &args.files)
+}
+
+fn bench_hurry(args: HurryBenchArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::hurry::run(&HurryOptions {
+        patience: args.patience.into(),
+        cores: args.cores,
+        slow_cpu: args.slow_cpu,
+        speed: args.speed,
         cache: args.cache.dir.unwrap_or_else(default_cache),
     })?;
     show_tables(&result, |_| true, &args.files)

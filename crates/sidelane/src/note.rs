@@ -340,6 +340,14 @@ notes! {
             "sibling: emulated. While both lanes work the service loses {service_loss} % to batch, and batch \
              {batch_loss} % to the service: a real-time thread on each lane takes that, in slices of 0.5 to 2 ms. \
              --sibling none switches it off";
+        ClientOnLittleCore =>
+            "client: without a third core the client shares the little core, at a real-time priority above everything";
+        EmulatedLittleCore { cpu: u32 = 1, loss: u64 = 69 } =>
+            "CPU {cpu} is an emulated little core: the service's threads lose {loss} % of the time that they are there, by \
+             spinning for as long at the end of each request. --slow-cpu none switches it off";
+        EmulatedLittleCoreByThief { cpu: u32 = 1, loss: u64 = 69 } =>
+            "CPU {cpu} is an emulated little core: a real-time thread takes {loss} % of it while programs want it, in \
+             slices of 0.5 to 2 ms. --slow-cpu none switches it off";
         GuardMetric { metric: String = "harm".to_owned() } =>
             "interference was told from {metric}; the paper tells it from counters of the processor (VPI)";
         FewCpus { cpus: u64 = 2 } =>

@@ -21,7 +21,8 @@ pub struct SpeedReport {
     asked: f64,
     /// The speed that programs had: the share of `worked_ns` in which they made progress. `None` if nobody worked.
     speed: Option<f64>,
-    /// Time in which programs had the CPU, or waited for the thief.
+    /// Time in which programs that are slow there had the CPU, or waited for the thief. Without one, these are the
+    /// programs with `--sibling`.
     worked_ns: Nanos,
     /// Time that programs with `--sibling` spun for it, on any CPU.
     spun_ns: Nanos,
@@ -43,11 +44,14 @@ impl SpeedReport {
     /// So far.
     pub fn of(cpu: u32, asked: Speed, core: &Core, thief: Option<&Thief>) -> Self {
         let lane = of_lane(core, LANE, thief);
-        let LaneReport { worked_ns, spun_ns, taken_ns, looks, wake_ups, switches, switch_ns, .. } = lane;
+        let LaneReport { both_ns, spun_ns, taken_ns, looks, wake_ups, switches, switch_ns, .. } = lane;
+        let strangers_ns = core.lanes[LANE].overlap[0].shows(core.other_spent_ns(LANE, 0));
+        let worked_ns = if thief.is_some() { both_ns } else { both_ns.saturating_sub(strangers_ns) };
         let (slices, late_ns) = thief.map_or((0, 0), |thief| {
             (thief.deeds.slices.load(Ordering::Relaxed), thief.deeds.late_ns.load(Ordering::Relaxed))
         });
-        let (asked, speed) = (asked.share(), lane.slowdown.map(|times| 1.0 / times));
+        let speed = (worked_ns > 0).then(|| 1.0 - (spun_ns + taken_ns) as f64 / worked_ns as f64);
+        let asked = asked.share();
         Self { cpu, asked, speed, worked_ns, spun_ns, taken_ns, looks, wake_ups, slices, late_ns, switches, switch_ns }
     }
 }

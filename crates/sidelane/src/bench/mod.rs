@@ -5,6 +5,7 @@ pub mod estimate;
 pub mod gate;
 pub mod guard;
 pub mod hold;
+pub mod hurry;
 pub mod interval;
 mod ladder;
 pub mod lanes;

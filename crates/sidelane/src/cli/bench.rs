@@ -7,7 +7,9 @@ use sidelane_policy::borrow::Objective;
 
 use super::common::{CacheDir, CoreArgs, EXIT_CODES, JsonFile, PatienceArgs, ResultFiles};
 use crate::bench::guard::{Source, Way};
+use crate::bench::hurry::LITTLE_SPEED;
 use crate::bench::tail::Part;
+use crate::experiment::sibling::Carrier;
 use crate::lane::objective::parse_objective;
 
 /// Arguments of `sidelane doctor`.
@@ -86,6 +88,8 @@ pub enum Bench {
     Guard(GuardArgs),
     /// Why requests are slow, whether that is told rightly, and what helps
     Tail(TailArgs),
+    /// What moving long requests to big cores gains, beside leaving threads where they are: Hurry-up
+    Hurry(HurryBenchArgs),
     /// Check on a simulated machine what papers draw from their figures
     Papers(PapersArgs),
     /// Run a scenario for real and simulated, and compare
@@ -194,6 +198,30 @@ pub struct TailArgs {
     pub files: ResultFiles,
 }
 
+/// Arguments of `sidelane bench hurry`.
+#[derive(Debug, Args)]
+#[command(after_help = EXIT_CODES)]
+pub struct HurryBenchArgs {
+    /// How far it goes on
+    #[command(flatten)]
+    pub patience: PatienceArgs,
+    /// The big core and the little one [default: CPUs 0 and 1]
+    #[arg(long, value_name = "BIG:LITTLE", default_value = "0:1")]
+    pub cores: String,
+    /// Who makes the little core slow; none if it is little by itself
+    #[arg(long, value_name = "HOW", value_enum, default_value = "built-in")]
+    pub slow_cpu: Carrier,
+    /// How fast the little core is, of 1
+    #[arg(long, value_name = "SPEED", default_value_t = LITTLE_SPEED, value_parser = parse_speed)]
+    pub speed: f64,
+    /// The search index
+    #[command(flatten)]
+    pub cache: CacheDir,
+    /// Where results go
+    #[command(flatten)]
+    pub files: ResultFiles,
+}
+
 /// Arguments of `sidelane bench papers`.
 #[derive(Debug, Args)]
 #[command(after_help = EXIT_CODES)]
@@ -243,4 +271,10 @@ pub struct SiblingArgs {
     /// The search index
     #[command(flatten)]
     pub cache: CacheDir,
+}
+
+/// A speed, of 1; `sidelane-lab slow-cpu` makes a CPU no slower than a tenth of what it is.
+fn parse_speed(text: &str) -> Result<f64, String> {
+    let speed = text.parse::<f64>().map_err(|error| error.to_string())?;
+    if (0.1..=1.0).contains(&speed) { Ok(speed) } else { Err("a speed lies between 0.1 and 1".into()) }
 }

@@ -16,8 +16,8 @@ use clap::{Parser, Subcommand};
 
 pub use agent::{Agent, AgentArgs, AgentFile, ShowArgs, StatusArgs};
 pub use bench::{
-    Bench, CalibrateArgs, DemoArgs, DoctorArgs, GuardArgs, LanesArgs, ObserveBenchArgs, PairArgs, PapersArgs,
-    ParityArgs, SiblingArgs, TailArgs,
+    Bench, CalibrateArgs, DemoArgs, DoctorArgs, GuardArgs, HurryBenchArgs, LanesArgs, ObserveBenchArgs, PairArgs,
+    PapersArgs, ParityArgs, SiblingArgs, TailArgs,
 };
 pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles};
 pub use hurry::HurryArgs;

@@ -60,6 +60,8 @@ pub struct Latencies {
     pub mean_us: f64,
     /// Half of them took at most this.
     pub p50_us: f64,
+    /// Nine in ten took at most this.
+    pub p90_us: f64,
     /// The same, of 5 % more than this.
     pub p95_us: f64,
     /// The same, of 1 % more than this.
@@ -77,6 +79,25 @@ pub struct Latencies {
     pub windows: Vec<Window>,
     /// The longest time that the p99 of a second was above a step's limit.
     pub longest_above_s: Option<f64>,
+}
+
+/// The latency that `percentile` per cent of the requests did not exceed, between the points of a curve.
+pub fn at_us(curve: &[Percentile], percentile: f64) -> Option<f64> {
+    let after = curve.iter().position(|point| point.percentile >= percentile)?;
+    let (next, before) = (&curve[after], &curve[after.checked_sub(1)?]);
+    let part = (percentile - before.percentile) / (next.percentile - before.percentile);
+    Some(before.us + part * (next.us - before.us))
+}
+
+/// The share of requests that took longer than `us`, in percent, between the points of a curve.
+pub fn above_percent(curve: &[Percentile], us: f64) -> Option<f64> {
+    let Some(after) = curve.iter().position(|point| point.us > us) else {
+        return curve.last().map(|_| 0.0);
+    };
+    let next = &curve[after];
+    let Some(before) = after.checked_sub(1).map(|before| &curve[before]) else { return Some(100.0) };
+    let part = (us - before.us) / (next.us - before.us);
+    Some(100.0 - before.percentile - part * (next.percentile - before.percentile))
 }
 
 /// A stretch of half a second.
@@ -156,5 +177,18 @@ impl Step {
             ("--step-at-seconds", self.at.as_secs_f64().to_string()),
             ("--limit-us", (self.limit.as_secs_f64() * 1e6).to_string()),
         ]
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_curve_is_read_between_its_points() {
+        let curve = [(0.0, 10.0), (50.0, 20.0), (100.0, 40.0)].map(|(percentile, us)| Percentile { percentile, us });
+        assert_eq!((at_us(&curve, 25.0), at_us(&curve, 75.0)), (Some(15.0), Some(30.0)));
+        assert_eq!((above_percent(&curve, 30.0), above_percent(&curve, 40.0)), (Some(25.0), Some(0.0)));
+        assert_eq!((above_percent(&curve, 5.0), above_percent(&[], 5.0)), (Some(100.0), None));
     }
 }

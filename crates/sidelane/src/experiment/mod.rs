@@ -5,6 +5,7 @@
 //! - `stage`: a service that is ready to be asked; `search` and `store` put one up
 //! - `load`: the client
 //! - `sibling`: a core whose lanes slow each other, where the machine has none
+//! - `slow_cpu`: a little core, where the machine has none
 //! - `batch`: the batch job and its progress
 //! - `containers`: batch in groups of its own, which come and go
 //! - `setting`: how batch runs beside the service, as data
@@ -24,6 +25,7 @@ pub mod run;
 pub mod search;
 pub mod setting;
 pub mod sibling;
+pub mod slow_cpu;
 pub mod socket;
 pub mod stage;
 pub mod store;

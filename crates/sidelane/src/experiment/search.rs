@@ -1,21 +1,33 @@
-//! A full-text search service over real English text: one thread, requests of very different length.
+//! A full-text search service over real English text: one thread and requests of very different length, or a thread for
+//! each core.
 
 use std::cell::RefCell;
 use std::ffi::{OsStr, OsString};
 use std::fs;
-use std::path::Path;
+use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Result};
 use serde_json::Value;
 
 use super::place::Place;
 use super::sibling::{Carrier, Sibling};
+use super::slow_cpu::SlowCpu;
 use super::socket::SocketView;
 use super::stage::Stage;
-use crate::lab::{Lab, Service};
+use crate::lab::Lab;
 
-/// Enough that a run of some seconds hardly repeats itself, few enough to time each one.
-const QUERIES: &str = "3000";
+/// What the service is asked.
+struct Mix {
+    name: &'static str,
+    file: &'static str,
+    count: &'static str,
+}
+
+/// Searches of very different length. Enough that a run of some seconds hardly repeats itself, few enough to time each
+/// one.
+const TERMS: Mix = Mix { name: "terms", file: "queries.txt", count: "3000" };
+/// Searches as long as they have keywords.
+const KEYWORDS: Mix = Mix { name: "keywords", file: "keywords.txt", count: "600" };
 
 /// Puts it up at `place`, beside the emulated sibling that was chosen; index and queries are kept in `cache`
 /// between runs.
@@ -23,35 +35,66 @@ pub fn stage(place: Place, sibling: Option<Carrier>, cache: &Path) -> Result<Sta
     let lab = Lab::find()?;
     // First, since it may be refused.
     let sibling = Sibling::choose(sibling, place, &lab)?;
-    let (index, queries) = (cache.join("index"), cache.join("queries.txt"));
-    fs::create_dir_all(cache).with_context(|| format!("cannot make {}", cache.display()))?;
-    lab.run(["index".as_ref(), "--out".as_ref(), index.as_os_str()])?;
-    let draw: [&OsStr; 7] = [
-        "queries".as_ref(),
-        "--count".as_ref(),
-        QUERIES.as_ref(),
-        "--index".as_ref(),
-        index.as_os_str(),
-        "--out".as_ref(),
-        queries.as_os_str(),
-    ];
-    lab.run(draw)?;
+    let library = Library::open(&lab, cache, &TERMS)?;
+    let mut words: Vec<OsString> = ["--cpu".to_owned(), place.request.to_string()].map(OsString::from).to_vec();
+    words.extend(sibling.iter().flat_map(Sibling::options).map(OsString::from));
+    let stage = put_up(place, lab, &library, &words)?;
+    let sockets = SocketView::open(place, stage.pid)?.map(RefCell::new);
+    Ok(Stage { sockets, sibling, ..stage })
+}
+
+/// Puts it up with a thread for each CPU of `place`, where nothing keeps threads on theirs. Searches are as long as they
+/// have keywords.
+pub fn stage_on_cores(place: Place, slow: Option<&SlowCpu>, lab: Lab, cache: &Path) -> Result<Stage> {
+    let library = Library::open(&lab, cache, &KEYWORDS)?;
+    let mut words: Vec<OsString> = ["--workers", "2"].map(OsString::from).to_vec();
+    words.extend(slow.into_iter().flat_map(SlowCpu::options).map(OsString::from));
+    put_up(place, lab, &library, &words)
+}
+
+/// An index and what is asked of it.
+struct Library {
+    index: PathBuf,
+    queries: PathBuf,
+}
+
+impl Library {
+    /// Both are made unless they are there.
+    fn open(lab: &Lab, cache: &Path, mix: &Mix) -> Result<Self> {
+        fs::create_dir_all(cache).with_context(|| format!("cannot make {}", cache.display()))?;
+        let (index, queries) = (cache.join("index"), cache.join(mix.file));
+        lab.run(["index".as_ref(), "--out".as_ref(), index.as_os_str()])?;
+        let mut draw: Vec<&OsStr> = ["queries", "--mix", mix.name, "--count", mix.count].map(OsStr::new).to_vec();
+        draw.extend(["--index".as_ref(), index.as_os_str(), "--out".as_ref(), queries.as_os_str()]);
+        lab.run(draw)?;
+        Ok(Self { index, queries })
+    }
+}
+
+/// The service, on nobody's stage yet; `words` are further options of it.
+fn put_up(place: Place, lab: Lab, library: &Library, words: &[OsString]) -> Result<Stage> {
+    let Library { index, queries } = library;
     let scratch = tempfile::tempdir().context("cannot make a directory for scratch files")?;
-    let mean_service_us = mean_service_us(&lab, &index, &queries, scratch.path(), place.request)?;
-    let service = serve(&lab, &index, place.request, sibling.as_ref())?;
-    let questions = ["--protocol".into(), "search".into(), "--queries".into(), OsString::from(queries)];
+    let mean_service_us = mean_service_us(&lab, index, queries, scratch.path(), place.request)?;
+    let first = ["serve".as_ref(), "--index".as_ref(), index.as_os_str(), "--port".as_ref(), "0".as_ref()];
+    let service = lab.start(first.into_iter().chain(words.iter().map(OsString::as_os_str)))?;
     Ok(Stage {
         place,
         pid: service.pid(),
         port: service.ready("port")?,
-        questions: questions.to_vec(),
+        questions: questions(queries),
         mean_service_us,
-        sibling,
-        sockets: SocketView::open(place, service.pid())?.map(RefCell::new),
+        sibling: None,
+        sockets: None,
         _service: Box::new(service),
         scratch,
         lab,
     })
+}
+
+/// Searches of a file, one a line, as options of `load`.
+pub fn questions(file: &Path) -> Vec<OsString> {
+    ["--protocol".into(), "search".into(), "--queries".into(), OsString::from(file)].to_vec()
 }
 
 fn mean_service_us(lab: &Lab, index: &Path, queries: &Path, scratch: &Path, cpu: u32) -> Result<f64> {
@@ -70,19 +113,4 @@ fn mean_service_us(lab: &Lab, index: &Path, queries: &Path, scratch: &Path, cpu:
     ])?;
     let times: Value = serde_json::from_slice(&fs::read(&json)?)?;
     times["mean_us"].as_f64().context("no mean_us among the service times")
-}
-
-fn serve(lab: &Lab, index: &Path, cpu: u32, sibling: Option<&Sibling>) -> Result<Service> {
-    let cpu = cpu.to_string();
-    let words: [&OsStr; 7] = [
-        "serve".as_ref(),
-        "--index".as_ref(),
-        index.as_os_str(),
-        "--port".as_ref(),
-        "0".as_ref(),
-        "--cpu".as_ref(),
-        cpu.as_ref(),
-    ];
-    let sibling = sibling.into_iter().flat_map(Sibling::options).map(OsString::from);
-    lab.start(words.map(OsString::from).into_iter().chain(sibling))
 }

@@ -2,6 +2,7 @@
 
 use super::plan::Group;
 use super::way::Way;
+use crate::experiment::load::{above_percent, at_us};
 use sidelane_host::median::median;
 use sidelane_report::Percentile;
 
@@ -14,27 +15,6 @@ pub(super) struct Latency {
     pub(super) curve: Vec<Percentile>,
     /// Requests that are not among these, since they waited for the host; where that is known.
     pub(super) left_out_percent: Option<f64>,
-}
-
-impl Latency {
-    /// The latency that `percentile` per cent of the requests did not exceed, between the points of the curve.
-    pub(super) fn at_us(&self, percentile: f64) -> Option<f64> {
-        let after = self.curve.iter().position(|point| point.percentile >= percentile)?;
-        let (next, before) = (&self.curve[after], &self.curve[after.checked_sub(1)?]);
-        let part = (percentile - before.percentile) / (next.percentile - before.percentile);
-        Some(before.us + part * (next.us - before.us))
-    }
-
-    /// The share of requests that took longer than `us`, in percent, between the points of the curve.
-    pub(super) fn above_percent(&self, us: f64) -> Option<f64> {
-        let Some(after) = self.curve.iter().position(|point| point.us > us) else {
-            return self.curve.last().map(|_| 0.0);
-        };
-        let next = &self.curve[after];
-        let Some(before) = after.checked_sub(1).map(|before| &self.curve[before]) else { return Some(100.0) };
-        let part = (us - before.us) / (next.us - before.us);
-        Some(100.0 - before.percentile - part * (next.percentile - before.percentile))
-    }
 }
 
 /// The figures of one run.
@@ -97,8 +77,8 @@ impl Cells {
     /// The share of requests beyond the SLO, which is the p90 alone of the same round (§6.1), in percent.
     pub(super) fn violations_percent(&self, store: usize, way: Way) -> Vec<f64> {
         self.pairs(way, Way::Alone, |one, alone| {
-            let slo_us = alone.stores.get(store)?.at_us(SLO_PERCENTILE)?;
-            one.stores.get(store)?.above_percent(slo_us)
+            let slo_us = at_us(&alone.stores.get(store)?.curve, SLO_PERCENTILE)?;
+            above_percent(&one.stores.get(store)?.curve, slo_us)
         })
     }
 }
@@ -145,13 +125,5 @@ pub(super) mod tests {
         let cells = cells(vec![run(0, Way::Alone, 100.0, 0.0), run(0, Way::Unmanaged, 200.0, 0.5)]);
         assert_eq!(cells.violations_percent(0, Way::Alone), [10.0]);
         assert_eq!(cells.violations_percent(0, Way::Unmanaged), [50.0]);
-    }
-
-    #[test]
-    fn a_curve_is_read_between_its_points() {
-        let seen = Latency { curve: curve(&[(0.0, 10.0), (50.0, 20.0), (100.0, 40.0)]), ..Latency::default() };
-        assert_eq!((seen.at_us(25.0), seen.at_us(75.0)), (Some(15.0), Some(30.0)));
-        assert_eq!((seen.above_percent(30.0), seen.above_percent(40.0)), (Some(25.0), Some(0.0)));
-        assert_eq!((seen.above_percent(5.0), Latency::default().above_percent(5.0)), (Some(100.0), None));
     }
 }

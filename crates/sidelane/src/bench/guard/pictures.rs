@@ -4,6 +4,7 @@ use super::cells::Cells;
 use super::checks::names;
 use super::measured::Measured;
 use super::way::Way;
+use crate::experiment::load::at_us;
 use sidelane_report::Unit;
 use sidelane_report::chart::{Line, Multiples, Panel, ScaleKind};
 
@@ -39,6 +40,8 @@ fn of_group(cells: &Cells) -> Vec<Panel> {
 }
 
 fn line(cells: &Cells, store: usize, way: Way) -> Line {
-    let at = |percentile: f64| Some((percentile, cells.median(way, |run| run.stores.get(store)?.at_us(percentile))?));
+    let at = |percentile: f64| {
+        Some((percentile, cells.median(way, |run| at_us(&run.stores.get(store)?.curve, percentile))?))
+    };
     Line { setting: way.title().to_owned(), points: PERCENTILES.into_iter().filter_map(at).collect() }
 }

@@ -1,0 +1,135 @@
+//! One run: a search server with a thread for each core, its clients, and a mapper of its threads.
+
+use std::collections::BTreeMap;
+use std::time::Duration;
+
+use anyhow::{Context, Result};
+use sidelane_host::cores::Cores;
+use sidelane_host::cpulist::CpuSet;
+use sidelane_host::service::Target;
+use sidelane_host::topology::online_cpus;
+
+use super::cells::{Cells, MapperFigures, Turn};
+use super::options::HurryOptions;
+use super::plan::{Load, Plan, SWEEP_LOAD};
+use super::way::{Measures, Way};
+use crate::bench::rounds;
+use crate::experiment::load::{self, Latencies, Rhythm, Shape};
+use crate::experiment::place::Place;
+use crate::experiment::search;
+use crate::experiment::slow_cpu::SlowCpu;
+use crate::experiment::stage::Stage;
+use crate::hurry::{Figures, RunningHurry, Settings, Told};
+use crate::lab::Lab;
+
+/// How often it is looked whether the mapper goes on.
+const LOOK_EVERY: Duration = Duration::from_millis(100);
+/// Requests after which a threshold has been learnt: a batch of them and some more; and another batch where there is time.
+const LEARNING_REQUESTS: f64 = 1_100.0;
+const LEARNING_REQUESTS_QUICK: f64 = 560.0;
+/// The paper's threshold, in its milliseconds, until one has been learnt.
+const FIRST_THRESHOLD_MS: u64 = 50;
+
+/// The service, for all runs.
+pub(super) struct Ground {
+    pub(super) stage: Stage,
+    pub(super) slow: Option<SlowCpu>,
+    pub(super) measures: Measures,
+    cores: Cores,
+    /// What was learnt so far, by load.
+    known_ns: BTreeMap<Load, u64>,
+}
+
+impl Ground {
+    pub(super) fn prepare(options: &HurryOptions, place: Place) -> Result<Self> {
+        let lab = Lab::find()?;
+        let slow = SlowCpu::start(&lab, place.batch, options.speed, options.slow_cpu)?;
+        let stage = search::stage_on_cores(place, slow.as_ref(), lab, &options.cache)?;
+        let measures = Measures { mean_us: stage.mean_service_us, speed: options.speed };
+        let only = |cpu: u32| [cpu].into_iter().collect::<CpuSet>();
+        let cores = Cores::given(&only(place.request), &only(place.batch), &online_cpus()?)?;
+        Ok(Self { stage, slow, measures, cores, known_ns: BTreeMap::new() })
+    }
+
+    /// Learns thresholds before the first round.
+    pub(super) fn learn(&mut self, plan: &Plan) -> Result<()> {
+        let loads = if plan.learns_everywhere { Load::all(plan.quick) } else { &[SWEEP_LOAD] };
+        let requests = if plan.quick { LEARNING_REQUESTS_QUICK } else { LEARNING_REQUESTS };
+        for load in loads {
+            let rate_per_s = load.rate_per_s(self.measures);
+            let run = Duration::from_secs_f64(requests / rate_per_s);
+            let rhythm = Rhythm { rate_per_s, run, warm_up: Duration::ZERO, seed: 0, shape: Shape::Steady };
+            let mapper = self.start(Way::Hurry, *load)?;
+            let (_, figures) = self.under(mapper, &[rhythm])?;
+            self.known_ns.insert(*load, figures.threshold_ns);
+        }
+        Ok(())
+    }
+
+    /// All ways in turn.
+    pub(super) fn round(&mut self, plan: &Plan, cells: &mut Cells, turn: &rounds::Turn<'_>) -> Result<()> {
+        for (way, loads) in plan.turns(turn.round) {
+            turn.bar.set_message(way.title());
+            // What is learnt at one load is not for another one.
+            let together = if way == Way::Hurry && plan.learns_everywhere { 1 } else { loads.len() };
+            for loads in loads.chunks(together) {
+                let seen = self.turn(plan, way, loads, turn.round).with_context(|| way.title())?;
+                cells.turns.push(seen);
+            }
+        }
+        Ok(())
+    }
+
+    fn turn(&mut self, plan: &Plan, way: Way, loads: &[Load], round: u64) -> Result<Turn> {
+        let rhythms: Vec<Rhythm> = loads.iter().map(|load| plan.rhythm(*load, self.measures, round)).collect();
+        let mapper = self.start(way, loads[0])?;
+        let (seen, figures) = self.under(mapper, &rhythms)?;
+        if way == Way::Hurry {
+            self.known_ns.extend(loads.iter().map(|load| (*load, figures.threshold_ns)));
+        }
+        Ok(Turn { round, way, runs: loads.iter().copied().zip(seen).collect(), mapper: told(way, &figures) })
+    }
+
+    /// Starts a mapper of the service's threads, and waits until it maps.
+    pub(super) fn start(&self, way: Way, load: Load) -> Result<RunningHurry> {
+        let known_ns = self.known_ns.get(&load).or(self.known_ns.get(&SWEEP_LOAD)).copied();
+        let known_ns = known_ns.unwrap_or_else(|| self.measures.scaled_ns(FIRST_THRESHOLD_MS));
+        let mut mapper = RunningHurry::start(Settings {
+            service: Target::Pid(self.stage.pid),
+            cores: self.cores.clone(),
+            config: way.config(self.measures, known_ns),
+            told: Told::Found,
+            log: None,
+        })?;
+        mapper.wait_until_it_maps()?;
+        Ok(mapper)
+    }
+
+    /// Asks the service in each of `rhythms`, and ends the mapper.
+    fn under(&self, mut mapper: RunningHurry, rhythms: &[Rhythm]) -> Result<(Vec<Latencies>, Figures)> {
+        let seen: Result<Vec<_>> = rhythms.iter().map(|rhythm| self.ask(Some(&mut mapper), *rhythm)).collect();
+        let summary = mapper.end()?;
+        Ok((seen?, summary.figures))
+    }
+
+    /// Asks the service; a mapper that ends meanwhile is an error.
+    pub(super) fn ask(&self, mut mapper: Option<&mut RunningHurry>, rhythm: Rhythm) -> Result<Latencies> {
+        let clients = load::Load::start(&self.stage, rhythm)?;
+        while !clients.wait(LOOK_EVERY)? {
+            if let Some(why) = mapper.as_mut().and_then(|mapper| mapper.why_ended()) {
+                return Err(why.context("the mapper has ended"));
+            }
+        }
+        clients.finish()
+    }
+}
+
+fn told(way: Way, figures: &Figures) -> MapperFigures {
+    let has_threshold = matches!(way, Way::Hurry | Way::Paper | Way::Given(_));
+    let requests = figures.requests() as f64;
+    MapperFigures {
+        own_percent: figures.own_percent(),
+        moved_percent: (requests > 0.0).then(|| 100.0 * figures.moved as f64 / requests),
+        threshold_us: has_threshold.then(|| figures.threshold_ns as f64 / 1e3),
+    }
+}
