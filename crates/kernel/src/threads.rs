@@ -9,12 +9,8 @@ use crate::identities::Number;
 use crate::mapped::MappedArray;
 use crate::tracker::array;
 use crate::tracker::error::TrackerError;
+use crate::tracker::parts::{THREAD_WORDS, WORDS};
 use crate::tracking::ServiceTracking;
-
-/// The map of the words.
-pub(crate) const WORDS: &str = "thread_words";
-/// Threads of all services that can be told of at once: `SIDELANE_THREAD_WORDS` of `bpf/requests/state.h`.
-pub const THREAD_WORDS: usize = 512;
 
 /// `struct sidelane_thread_word` of `bpf/requests/state.h`.
 #[repr(C)]

@@ -12,11 +12,10 @@ use crate::identities::Identities;
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, offset_from_run_queue};
 use crate::tale::parts::{leave_out, prepare_map};
-use crate::threads::{THREAD_WORDS, WORDS};
 
 use super::error::{TrackerError, bpf};
 use super::features::Features;
-use super::parts::{choose_programs, prepare_counter_map, prepare_guard_map, prepare_request_map};
+use super::parts::{THREAD_WORDS, WORDS, choose_programs, prepare_counter_map, prepare_guard_map, prepare_request_map};
 use sidelane_host::cpulist::CpuSet;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));

@@ -3,8 +3,6 @@
 use libbpf_rs::{OpenMapMut, OpenObject};
 use sidelane_host::events::EVENTS_MAX;
 
-use crate::threads::WORDS;
-
 /// The programs of `bpf/requests/requests.h`. Others never start with this.
 const PROGRAM_PREFIX: &str = "request_";
 /// Their own maps: of the words, which others read, there is always one.
@@ -14,6 +12,11 @@ const REQUEST_MAPS: [&str; 8] =
 pub const COUNTER_MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
 /// The one of them with an entry a CPU.
 const LOADS: &str = "lane_loads";
+
+/// What each thread works on.
+pub const WORDS: &str = "thread_words";
+/// Threads of all services that can be told of at once: `SIDELANE_THREAD_WORDS` of `bpf/requests/state.h`.
+pub const THREAD_WORDS: usize = 512;
 
 /// Leaves a map out unless requests are tracked, and gives it its size if they are.
 pub fn prepare_request_map(map: &mut OpenMapMut<'_>, tracked: bool, cpu_count: usize) -> libbpf_rs::Result<()> {

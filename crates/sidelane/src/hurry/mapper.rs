@@ -130,7 +130,10 @@ impl Mapper {
         let since_ns = self.policy.request_of(thread).map(|(_, since)| since);
         let outcome = match action {
             Action::Map { thread, cpu } => self.pool.bind(thread, cpu as u32),
-            Action::Restore { thread } => Ok(self.pool.free(thread)),
+            Action::Restore { thread } => {
+                self.pool.free(thread);
+                Ok(())
+            }
         };
         let seen = AtWork { since_ns, threshold_ns: self.policy.threshold_ns() };
         self.audit.record(now_ns, Decision { on: ("thread", thread), action, why: self.policy.why(), seen });

@@ -118,7 +118,7 @@ impl Session {
 
     /// The service's processes, if it is time to look for them: a search takes a while.
     fn search(&mut self) -> Option<Service> {
-        let is_time = self.censuses % CENSUSES_A_SEARCH == 0 || !self.mapper.pool().is_there();
+        let is_time = self.censuses.is_multiple_of(CENSUSES_A_SEARCH) || !self.mapper.pool().is_there();
         is_time.then(|| self.settings.service.find().ok()).flatten()
     }
 

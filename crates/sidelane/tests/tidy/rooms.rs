@@ -5,7 +5,7 @@ use std::fs;
 use crate::modules::{crates, modules, parse, root, uses};
 
 /// A room of the tool, and the rooms that it must not use.
-const FORBIDDEN: [(&str, &[&str]); 17] = [
+const FORBIDDEN: [(&str, &[&str]); 18] = [
     (
         "note",
         &[
@@ -51,6 +51,23 @@ const FORBIDDEN: [(&str, &[&str]); 17] = [
     ("proxy", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"]),
     ("observe", &["agent", "bench", "demo", "doctor", "experiment", "lane", "sim", "tale"]),
     ("experiment", &["agent", "bench", "demo", "doctor", "observe", "sim"]),
+    (
+        "hurry",
+        &[
+            "agent",
+            "bench",
+            "channel",
+            "demo",
+            "doctor",
+            "experiment",
+            "lane",
+            "list",
+            "observe",
+            "proxy",
+            "sim",
+            "tale",
+        ],
+    ),
     ("doctor", &["bench", "demo", "observe", "sim"]),
     ("sim", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request"]),
     (

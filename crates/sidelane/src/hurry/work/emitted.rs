@@ -4,7 +4,7 @@ use std::collections::BTreeSet;
 
 use sidelane_signal::EmitKind;
 
-use super::{LostWork, Work};
+use super::event::{LostWork, Work};
 use crate::request::emitted::Emitters;
 
 /// A service that emits its requests.

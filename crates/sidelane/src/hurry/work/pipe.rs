@@ -15,7 +15,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_signal::{StatsClock, StatsLines};
 
 use super::super::settings::HurryError;
-use super::{LostWork, Work};
+use super::event::{LostWork, Work};
 
 /// The pipe, opened for reading.
 pub struct StatsPipe {
@@ -49,15 +49,17 @@ impl StatsPipe {
     /// Tells what was written since the last call.
     pub fn hear(&mut self, tell: &mut dyn FnMut(Work)) -> Result<()> {
         let mut bytes = [0; 4096];
-        loop {
+        let is_closed = loop {
             match self.file.read(&mut bytes) {
-                Ok(0) => return Ok(self.emptied(true)),
+                Ok(0) => break true,
                 Ok(count) => self.take(&bytes[..count], tell),
-                Err(error) if error.kind() == ErrorKind::WouldBlock => return Ok(self.emptied(false)),
+                Err(error) if error.kind() == ErrorKind::WouldBlock => break false,
                 Err(error) if error.kind() == ErrorKind::Interrupted => {}
                 Err(error) => return Err(error).context("cannot read the pipe of statistics"),
             }
-        }
+        };
+        self.emptied(is_closed);
+        Ok(())
     }
 
     fn take(&mut self, bytes: &[u8], tell: &mut dyn FnMut(Work)) {

@@ -16,7 +16,7 @@ use sidelane_kernel::threads::{ThreadWords, WorkingThread};
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
-use super::{LostWork, Work};
+use super::event::{LostWork, Work};
 use crate::request::{RequestError, Requests, can_track};
 
 /// A service whose threads are seen at work.

@@ -1,0 +1,42 @@
+//! What is heard of a thread.
+
+/// One thing that a thread does or has done. Times are of CLOCK_MONOTONIC, and never in the future.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Work {
+    /// It works on a request.
+    Working {
+        /// The thread.
+        tid: u32,
+        /// Since when.
+        since_ns: u64,
+    },
+    /// It has answered a request.
+    Served {
+        /// The thread.
+        tid: u32,
+        /// When it took it up, if that is known.
+        since_ns: Option<u64>,
+        /// When it answered.
+        at_ns: u64,
+    },
+    /// A line of the paper's pipe: the first of a request is its begin, the second its end.
+    Line {
+        /// The thread.
+        tid: u32,
+        /// The request.
+        request: u64,
+        /// When.
+        at_ns: u64,
+    },
+}
+
+/// What was lost on the way to here, since the begin.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct LostWork {
+    /// Requests that were answered, and whose records or events were overwritten.
+    pub records: u64,
+    /// Lines of the pipe that are none.
+    pub malformed: u64,
+    /// Lines whose time cannot be: a clock was set.
+    pub clock_steps: u64,
+}

@@ -1,0 +1,334 @@
+//! What `sidelane hurry` promises: long requests move to big cores, and the service has its CPUs back, whatever happens.
+//!
+//! On machines without big and little cores CPU 0 is said to be big. What moves is looked at here, not what is gained.
+
+mod common;
+
+use std::collections::BTreeMap;
+use std::fs::{self, OpenOptions};
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::{Path, PathBuf};
+use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::thread::{self, JoinHandle};
+use std::time::Duration;
+
+use common::agent::SIDELANE;
+use common::{Footprint, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use serde_json::Value;
+use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::procfs::{thread_cpus, threads};
+use tempfile::TempDir;
+
+const BIG: &str = "0";
+const LITTLE: &str = "1";
+/// How often an agent is killed; more of them find rarer moments.
+const KILLS_VARIABLE: &str = "SIDELANE_HURRY_KILLS";
+const KILLS: u64 = 8;
+const CLIENTS: usize = 4;
+/// Threads of the service that wait for connections, or for the end of its input.
+const OTHERS: usize = 2;
+const MOVED: &str = "long requests moved to big cores";
+
+/// A service with a thread for each connection, and clients that ask all the time. Requests take 3 ms in the mean.
+struct Busy {
+    child: Child,
+    clients: Vec<JoinHandle<()>>,
+    address: SocketAddr,
+    dir: TempDir,
+}
+
+impl Busy {
+    /// The service runs in this group, if one is given. `None`, with a message, if it cannot be.
+    fn start(design: &str, group: Option<&Leaf>) -> Option<Self> {
+        let lab = lab().filter(|_| requests_can_be_seen())?;
+        let dir = tempfile::tempdir().unwrap();
+        let enter = group.map_or(String::new(), |leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display()));
+        let script =
+            format!("{enter} exec {} echo-server --design {design} --service-us 3000 --log $LOG", lab.display());
+        let mut command = Command::new("sh");
+        let command = process::ends_with_the_test(&mut command).args(["-c", &script]);
+        let mut child =
+            command.env("LOG", dir.path().join("log")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let port = ready.trim().rsplit('=').next().and_then(|port| port.parse().ok());
+        let address = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or_else(|| panic!("it says {ready}"))));
+        let mut busy = Self { child, clients: vec![], address, dir };
+        busy.clients = (0..CLIENTS).map(|_| ask_until_closed(busy.address)).collect();
+        wait_until("each client has a thread", || busy.threads().len() >= CLIENTS + OTHERS);
+        Some(busy)
+    }
+
+    fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    fn target(&self) -> String {
+        format!("pid:{}", self.pid())
+    }
+
+    fn threads(&self) -> Vec<u32> {
+        threads(self.pid())
+    }
+
+    /// The CPUs of each thread.
+    fn cpus(&self) -> BTreeMap<u32, String> {
+        let cpus = |tid: &u32| Some((*tid, thread_cpus(*tid, *tid)?.to_string()));
+        self.threads().iter().filter_map(cpus).collect()
+    }
+
+    /// Threads that are bound to one CPU.
+    fn bound(&self) -> usize {
+        self.cpus().values().filter(|cpus| [BIG, LITTLE].contains(&cpus.as_str())).count()
+    }
+
+    fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.clients.drain(..).for_each(|client| client.join().unwrap());
+    }
+}
+
+/// A request of the echo service without a body, and its answer.
+const MESSAGE: usize = 16;
+
+fn ask(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.write_all(&[0; MESSAGE])
+}
+
+/// A client of the echo service asks one thing after the other until the service is gone.
+fn ask_until_closed(address: SocketAddr) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let Ok(mut stream) = TcpStream::connect(address) else { return };
+        while ask(&mut stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).is_ok() {}
+    })
+}
+
+/// A `sidelane hurry` under way.
+struct Hurrying {
+    child: Child,
+    said: BufReader<ChildStderr>,
+    log: PathBuf,
+}
+
+impl Hurrying {
+    fn command(busy: &Busy, arguments: &[&str]) -> Command {
+        let mut command = Command::new(SIDELANE);
+        command.args(["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE]).args(arguments);
+        command.arg("--log").arg(busy.file("moves")).env(process::MARK, process::mark_of_this_test());
+        command.stdout(Stdio::piped()).stderr(Stdio::piped());
+        command
+    }
+
+    /// Starts it, and waits until it maps threads.
+    fn start(busy: &Busy, arguments: &[&str]) -> Self {
+        let mut child = Self::command(busy, arguments).spawn().unwrap();
+        let mut hurrying = Self { said: BufReader::new(child.stderr.take().unwrap()), child, log: busy.file("moves") };
+        let mut first = String::new();
+        hurrying.said.read_line(&mut first).unwrap();
+        assert!(first.contains("mapping threads of"), "{first}");
+        hurrying
+    }
+
+    /// What was done so far.
+    fn moves(&self) -> Vec<Value> {
+        let log = fs::read_to_string(&self.log).unwrap();
+        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
+    }
+
+    fn has_moved(&self) -> bool {
+        self.moves().iter().any(|line| line["why"] == MOVED)
+    }
+
+    /// Asks it to end, as Ctrl-C does; what it says on its standard output.
+    fn stop(mut self) -> String {
+        process::signal(self.child.id(), libc::SIGINT);
+        let mut told = String::new();
+        self.child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
+        assert!(self.wait().success(), "{told}");
+        told
+    }
+
+    fn wait(mut self) -> ExitStatus {
+        let mut errors = String::new();
+        self.said.read_to_string(&mut errors).unwrap();
+        eprint!("{errors}");
+        self.child.wait().unwrap()
+    }
+}
+
+#[test]
+fn long_requests_move_to_big_cores_and_the_service_has_its_cpus_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let (cpus, before) = (busy.cpus(), Footprint::now());
+    let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
+    wait_until("each worker is bound", || busy.bound() >= CLIENTS);
+    wait_until("a long request moved", || hurrying.has_moved());
+    let moves = hurrying.moves();
+    for line in moves.iter().filter(|line| line["why"] == MOVED && line["action"].as_str().unwrap().contains("cpu: 0"))
+    {
+        let waited_ns = line["at_ns"].as_u64().unwrap() - line["seen"]["since_ns"].as_u64().unwrap();
+        assert!(waited_ns > 1_000_000, "it was not long: {line}");
+    }
+    let told = hurrying.stop();
+    assert!(told.contains("moved to big cores") && told.contains("big CPUs 0 and little CPUs 1"), "{told}");
+    assert_eq!(busy.cpus(), cpus);
+    before.must_come_back();
+}
+
+#[test]
+fn baselines_bind_threads_and_move_none() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let before = busy.cpus();
+    for (mapping, cpus) in [("all-big", BIG), ("all-little", LITTLE)] {
+        let hurrying = Hurrying::start(&busy, &["--mapping", mapping]);
+        wait_until(mapping, || busy.cpus().values().filter(|found| *found == cpus).count() >= CLIENTS);
+        assert!(!hurrying.has_moved());
+        hurrying.stop();
+        assert_eq!(busy.cpus(), before);
+    }
+    let hurrying = Hurrying::start(&busy, &["--mapping", "kernel", "--for", "1s"]);
+    assert!(hurrying.wait().success());
+    assert!(fs::read_to_string(busy.file("moves")).unwrap().is_empty(), "nothing was done to threads");
+}
+
+#[test]
+fn of_a_pool_whoever_answers_is_bound_and_not_whoever_receives() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("pool", None) else { return };
+    let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
+    wait_until("a long request moved", || hurrying.has_moved());
+    hurrying.stop();
+}
+
+/// As a process of any age finds it: each thread with CPUs of its own choice.
+fn choose_cpus(busy: &Busy) {
+    for (tid, cpus) in busy.threads().into_iter().zip([&[0_u32][..], &[1], &[0, 1]].into_iter().cycle()) {
+        sidelane_host::priority::pin_thread(tid, cpus).unwrap();
+    }
+}
+
+#[test]
+fn a_killed_agent_leaves_each_thread_the_cpus_that_it_had() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    choose_cpus(&busy);
+    let (cpus, before) = (busy.cpus(), Footprint::now());
+    let kills = std::env::var(KILLS_VARIABLE).map_or(KILLS, |kills| kills.parse().unwrap());
+    for kill in 0..kills {
+        let mut child = Hurrying::command(&busy, &["--threshold", "1ms"]).spawn().unwrap();
+        // Any moment will do: before it is ready, while threads are bound, and later.
+        thread::sleep(Duration::from_millis(kill * 7919 % 600));
+        child.kill().unwrap();
+        child.wait().unwrap();
+        wait_until("each thread has the CPUs that it had", || busy.cpus() == cpus);
+        before.must_come_back();
+    }
+}
+
+#[test]
+fn threads_that_end_at_any_moment_are_let_go_of() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
+    let mut streams = 0;
+    wait_until("threads came and went, and requests moved", || {
+        let mut stream = TcpStream::connect(busy.address).unwrap();
+        ask(&mut stream).unwrap();
+        streams += 1;
+        // Every second one is closed while its thread works on its request.
+        (streams % 2 == 0 || stream.read_exact(&mut [0; MESSAGE]).is_ok()) && streams >= 200 && hurrying.has_moved()
+    });
+    assert!(hurrying.stop().contains("moved to big cores"));
+    assert_eq!(busy.bound(), 0, "{:?}", busy.cpus());
+}
+
+#[test]
+fn a_core_that_the_services_group_does_not_have_is_refused_and_said() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let name = format!("hurry-{}", std::process::id());
+    let cpuset = Hierarchy::all().into_iter().find(|hierarchy| hierarchy.controls("cpuset"));
+    let Some(leaf) = cpuset.and_then(|hierarchy| Leaf::make(&hierarchy, &name).ok()) else {
+        return sidelane_skip::skip("needs a group with a list of CPUs (cpuset of cgroup v1)".to_owned());
+    };
+    {
+        let Some(busy) = Busy::start("thread-per-connection", Some(&leaf)) else { return };
+        let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
+        wait_until("a long request moved", || hurrying.has_moved());
+        leaf.write("cpuset.cpus", LITTLE).unwrap();
+        let calls = hurrying.moves().len();
+        wait_until("it was tried again", || hurrying.moves().len() > calls + CLIENTS);
+        assert!(hurrying.stop().contains("moves were refused: the service's group does not have the core"));
+        assert!(busy.cpus().values().all(|cpus| cpus == LITTLE), "{:?}", busy.cpus());
+    }
+    wait_until("the group is empty", || fs::remove_dir(&leaf.dir).is_ok());
+}
+
+#[test]
+fn who_moves_the_threads_already_is_named() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let first = Hurrying::start(&busy, &[]);
+    let output = Hurrying::command(&busy, &[]).output().unwrap();
+    let said = String::from_utf8_lossy(&output.stderr).into_owned();
+    let (pid, owner) = (busy.pid(), first.child.id());
+    let expected = format!(
+        "sidelane: the threads of process {pid} are moved by another sidelane already (process {owner}): end that one, \
+         or wait for its end\n"
+    );
+    assert_eq!((output.status.code(), said), (Some(1), expected));
+    first.stop();
+}
+
+#[test]
+fn lines_of_a_pipe_are_believed_whoever_writes_them() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let (pipe, workers) = (busy.file("pipe"), busy.threads().split_off(OTHERS));
+    let (first, second) = (workers[0], workers[1]);
+    let hurrying = Hurrying::start(&busy, &["--stats", &format!("pipe:{}", pipe.display()), "--threshold", "20ms"]);
+    // The first writer is killed in a line, and its clock is years ahead.
+    write(&pipe, &format!("{first};a;99999999999999\nnonsense\n{second};cut"));
+    wait_until("the first worker is bound", || busy.cpus()[&first] == BIG);
+    // The next one tells of an end, of somebody who is not the service's, and of a begin.
+    write(&pipe, &format!("{first};a;1\n1;b;1\n{second};c;1\n"));
+    wait_until("the second worker has moved to the big core", || hurrying.has_moved() && busy.cpus()[&second] == BIG);
+    let told = hurrying.stop();
+    for trouble in ["2 lines of the pipe are none", "1 times a thread was named", "lines have a time that cannot be"] {
+        assert!(told.contains(trouble), "{told}");
+    }
+    assert!(!pipe.exists(), "what was made is removed");
+}
+
+fn write(pipe: &Path, lines: &str) {
+    OpenOptions::new().write(true).open(pipe).unwrap().write_all(lines.as_bytes()).unwrap();
+}
+
+#[test]
+fn wrong_arguments_are_told_exactly() {
+    let refused = |arguments: &[&str]| {
+        let output = Command::new(SIDELANE).arg("hurry").args(arguments).output().unwrap();
+        (output.status.code(), String::from_utf8_lossy(&output.stderr).into_owned())
+    };
+    let (code, said) = refused(&["--service", "port:1", "--big", "0"]);
+    assert!(code == Some(2) && said.contains("--little <CPUS>"), "{said}");
+    let (code, said) = refused(&["--service", "port:1", "--stats", "hurry"]);
+    let advice = "`hurry` is no place for statistics: write pipe: and the path of a named pipe, as in pipe:/run/hurry";
+    assert!(code == Some(2) && said.contains(advice), "{said}");
+    let (code, said) = refused(&["--service", "port:1", "--big", "0", "--little", "0"]);
+    assert!(code == Some(1) && said.contains("--big") && said.contains("--little"), "{said}");
+    let file = tempfile::NamedTempFile::new().unwrap();
+    let stats = format!("pipe:{}", file.path().display());
+    let me = format!("pid:{}", std::process::id());
+    let (code, said) = refused(&["--service", &me, "--big", "0", "--little", "1", "--stats", &stats]);
+    assert!(code == Some(1) && said.contains("is no named pipe: remove it"), "{said}");
+}
