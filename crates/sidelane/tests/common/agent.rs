@@ -205,11 +205,13 @@ impl Running {
     /// Waits until the audit log has an `action` after `since_ns`.
     #[track_caller]
     pub fn wait_until_audited(&mut self, action: &str, since_ns: u64) {
-        self.wait_until(&format!("the audit log had a later {action}"), |run| {
-            audit_in(&run.dir)
-                .iter()
-                .any(|entry| entry["action"] == action && entry["at_ns"].as_u64() >= Some(since_ns))
-        });
+        self.wait_until(&format!("the audit log had a later {action}"), |run| run.has_audited(action, since_ns));
+    }
+
+    /// Whether the audit log has an `action` after `since_ns`.
+    pub fn has_audited(&self, action: &str, since_ns: u64) -> bool {
+        let mut entries = audit_in(&self.dir).into_iter();
+        entries.any(|entry| entry["action"] == action && entry["at_ns"].as_u64() >= Some(since_ns))
     }
 
     /// Waits for a guardian process other than `known`.
