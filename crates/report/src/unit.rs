@@ -31,14 +31,17 @@ pub enum Unit {
     PerS,
     /// Cycles of the processor.
     Cycles,
+    /// Joules.
+    Joules,
 }
 
 /// Suffix and unit; `_per_s` is before `_s`, in which it also ends.
-const SUFFIXES: [(&str, Unit); 10] = [
+const SUFFIXES: [(&str, Unit); 11] = [
     ("_per_s", Unit::PerS),
     ("_over_alone", Unit::OverAlone),
     ("_percent", Unit::Percent),
     ("_cycles", Unit::Cycles),
+    ("_joules", Unit::Joules),
     ("_ratio", Unit::Ratio),
     ("_count", Unit::Count),
     ("_ns", Unit::Ns),
@@ -70,6 +73,7 @@ impl Unit {
             Unit::Count => counted(value),
             Unit::PerS => format!("{} /s", counted(value)),
             Unit::Cycles => format!("{} cycles", counted(value)),
+            Unit::Joules => format!("{} J", short(value)),
         }
     }
 

@@ -129,7 +129,11 @@ impl Hurrying {
 
     /// Starts it, and waits until it maps threads.
     fn start(busy: &Busy, arguments: &[&str]) -> Self {
-        let mut child = Self::command(busy, arguments).spawn().unwrap();
+        Self::begin(&mut Self::command(busy, arguments), busy)
+    }
+
+    fn begin(command: &mut Command, busy: &Busy) -> Self {
+        let mut child = command.spawn().unwrap();
         let mut hurrying = Self { said: BufReader::new(child.stderr.take().unwrap()), child, log: busy.file("moves") };
         let mut first = String::new();
         hurrying.said.read_line(&mut first).unwrap();
@@ -271,6 +275,25 @@ fn a_core_that_the_services_group_does_not_have_is_refused_and_said() {
         assert!(busy.cpus().values().all(|cpus| cpus == LITTLE), "{:?}", busy.cpus());
     }
     wait_until("the group is empty", || fs::remove_dir(&leaf.dir).is_ok());
+}
+
+/// A CPU is said to be offline: nobody lets a test take one away from the machine.
+#[cfg(debug_assertions)]
+#[test]
+fn threads_leave_a_big_core_that_goes_offline_and_long_requests_use_it_when_it_is_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let offline = busy.file("offline");
+    fs::write(&offline, "").unwrap();
+    let mut command = Hurrying::command(&busy, &["--threshold", "1ms"]);
+    let hurrying = Hurrying::begin(command.env("SIDELANE_OFFLINE", &offline), &busy);
+    wait_until("a long request moved", || hurrying.has_moved());
+    fs::write(&offline, BIG).unwrap();
+    wait_until("no thread is bound to the core", || busy.cpus().values().all(|cpus| cpus != BIG));
+    fs::write(&offline, "").unwrap();
+    wait_until("a thread is on the core again", || busy.cpus().values().any(|cpus| cpus == BIG));
+    hurrying.stop();
+    assert_eq!(busy.bound(), 0, "{:?}", busy.cpus());
 }
 
 #[test]

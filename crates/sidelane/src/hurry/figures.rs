@@ -34,6 +34,8 @@ pub struct Figures {
     pub missed: LostWork,
     /// What was told of threads that are not the service's.
     pub strangers: u64,
+    /// What the machine's CPUs used, where that is measured.
+    pub energy_joules: Option<f64>,
     /// How long it went on.
     pub wall_ns: u64,
     /// The CPU time of this thread.
@@ -66,6 +68,8 @@ pub struct Summary {
     pub source: String,
     /// What came of it.
     pub figures: Figures,
+    /// Whose energy was measured, or why none was.
+    pub energy_of: String,
     /// What was degraded.
     pub notes: Vec<Note>,
 }
@@ -79,6 +83,7 @@ impl Summary {
         about.insert("source".into(), json!(self.source));
         about.insert("big".into(), json!(settings.cores.big.to_string()));
         about.insert("little".into(), json!(settings.cores.little.to_string()));
+        about.insert("energy".into(), json!(self.energy_of));
         about.insert("cores_from".into(), json!(settings.cores.source.to_string()));
         let mut result = ResultFile::new(machine::describe(PairKind::Declared), about);
         let mut row = Row::new("hurry");
@@ -91,6 +96,7 @@ impl Summary {
             row.put(&format!("server_{name}_ns"), figures.server.percentile_ns(percentile).map(|ns| ns as f64));
         }
         row.put("own_percent", figures.own_percent());
+        row.put("energy_joules", figures.energy_joules);
         for (key, count, _) in self.troubles() {
             row.put(key, count as f64);
         }
@@ -155,6 +161,9 @@ impl fmt::Display for Summary {
         writeln!(f, "  {:<12}{threads} on big CPUs {} and little CPUs {}", "threads", cores.big, cores.little)?;
         if let Some(percent) = figures.own_percent() {
             writeln!(f, "  {:<12}{percent:.2} % of a CPU", "own cost")?;
+        }
+        if let Some(joules) = figures.energy_joules {
+            writeln!(f, "  {:<12}{} ({})", "energy", Unit::Joules.human(joules), self.energy_of)?;
         }
         self.troubles().try_for_each(|(_, count, words)| writeln!(f, "  {:<12}{count} {words}", "trouble"))?;
         self.notes.iter().try_for_each(|note| writeln!(f, "  {:<12}{note}", "note"))

@@ -6,11 +6,13 @@
 
 use std::fs::File;
 use std::io::BufWriter;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sidelane_host::clock::{now_ns, thread_cpu_ns};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::energy::{Energy, EnergyError};
 use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
 use sidelane_host::service::Service;
 use sidelane_host::topology::online_cpus;
@@ -59,6 +61,7 @@ struct Session {
     mapper: Mapper,
     log: Option<ThreadLog<BufWriter<File>>>,
     online: CpuSet,
+    energy: Result<Energy, EnergyError>,
     began_ns: u64,
     cpu_began_ns: u64,
     census_ns: u64,
@@ -79,8 +82,9 @@ impl Session {
         let notes = urgent.err().map(|error| Note::MovedLate { error: error.to_string() }).into_iter().collect();
         let (settings, online) = (settings.clone(), CpuSet::default());
         let (census_ns, censuses) = (began_ns + CENSUS_EVERY_NS, 0);
+        let energy = Energy::open(Path::new("/sys"));
         let mut session =
-            Self { settings, source, mapper, log, online, began_ns, cpu_began_ns, census_ns, censuses, notes };
+            Self { settings, source, mapper, log, online, energy, began_ns, cpu_began_ns, census_ns, censuses, notes };
         session.use_cores(began_ns)?;
         Ok(session)
     }
@@ -136,6 +140,7 @@ impl Session {
     fn figures(&mut self) -> Figures {
         let mut figures = self.mapper.figures();
         figures.missed = self.source.lost();
+        figures.energy_joules = self.energy.as_mut().ok().and_then(|energy| energy.joules().ok());
         figures.wall_ns = now_ns() - self.began_ns;
         figures.own_cpu_ns = thread_cpu_ns() - self.cpu_began_ns;
         figures
@@ -145,7 +150,9 @@ impl Session {
         let figures = self.figures();
         self.mapper.end()?;
         self.log.as_mut().map_or(Ok(()), ThreadLog::drain).context("cannot write the log")?;
-        Ok(Summary { settings: self.settings, source: self.source.to_string(), figures, notes: self.notes })
+        let energy_of = self.energy.map_or_else(|error| error.to_string(), |energy| energy.to_string());
+        let source = self.source.to_string();
+        Ok(Summary { settings: self.settings, source, figures, energy_of, notes: self.notes })
     }
 }
 
