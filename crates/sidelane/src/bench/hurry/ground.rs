@@ -6,6 +6,8 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use sidelane_host::cores::Cores;
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::priority::put_first;
+use sidelane_host::procfs::threads;
 use sidelane_host::service::Target;
 use sidelane_host::topology::online_cpus;
 
@@ -26,7 +28,7 @@ use crate::lab::Lab;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Requests after which a threshold has been learnt: a batch of them and some more; and another batch where there is time.
 const LEARNING_REQUESTS: f64 = 1_100.0;
-const LEARNING_REQUESTS_QUICK: f64 = 560.0;
+const LEARNING_REQUESTS_QUICK: f64 = 540.0;
 /// The paper's threshold, in its milliseconds, until one has been learnt.
 const FIRST_THRESHOLD_MS: u64 = 50;
 
@@ -45,6 +47,9 @@ impl Ground {
         let lab = Lab::find()?;
         let slow = SlowCpu::start(&lab, place.batch, options.speed, options.slow_cpu)?;
         let stage = search::stage_on_cores(place, slow.as_ref(), lab, &options.cache)?;
+        for tid in threads(stage.pid) {
+            put_first(tid).context("cannot put the service before other programs on its cores")?;
+        }
         let measures = Measures { mean_us: stage.mean_service_us, speed: options.speed };
         let only = |cpu: u32| [cpu].into_iter().collect::<CpuSet>();
         let cores = Cores::given(&only(place.request), &only(place.batch), &online_cpus()?)?;
