@@ -49,10 +49,10 @@ const KEYWORDS_MEAN: f64 = 2.4;
 const KEYWORDS_SIGMA: f64 = 0.75;
 const KEYWORDS_MAX: f64 = 13.0;
 
-/// Words that a keyword stands for, and their ranks: some milliseconds in all, where one word takes
-/// some tens of microseconds.
-const WORDS_A_KEYWORD: usize = 60;
-const KEYWORD_RANKS: std::ops::Range<usize> = 50..1050;
+/// Words that a keyword stands for, and their ranks: a millisecond or two in all, where one word
+/// takes some tens of microseconds.
+const WORDS_A_KEYWORD: usize = 76;
+const KEYWORD_RANKS: std::ops::Range<usize> = 10..1010;
 
 /// After this many tries the index is called too small for a mix.
 const TRIES_MAX: usize = 1000;

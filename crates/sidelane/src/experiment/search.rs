@@ -27,7 +27,7 @@ struct Mix {
 /// one.
 const TERMS: Mix = Mix { name: "terms", file: "queries.txt", count: "3000" };
 /// Searches as long as they have keywords.
-const KEYWORDS: Mix = Mix { name: "keywords", file: "keywords.txt", count: "600" };
+const KEYWORDS: Mix = Mix { name: "keywords", file: "keywords.txt", count: "400" };
 
 /// Puts it up at `place`, beside the emulated sibling that was chosen; index and queries are kept in `cache`
 /// between runs.

@@ -13,8 +13,18 @@ use sidelane_host::median::median;
 pub(super) struct Turn {
     pub(super) round: u64,
     pub(super) way: Way,
-    pub(super) runs: Vec<(Load, Latencies)>,
+    pub(super) runs: Vec<Run>,
     pub(super) mapper: MapperFigures,
+}
+
+/// One load.
+#[derive(Clone, Debug)]
+pub(super) struct Run {
+    pub(super) load: Load,
+    /// What the client saw.
+    pub(super) seen: Latencies,
+    /// What all CPUs used meanwhile, where that is measured.
+    pub(super) joules: Option<f64>,
 }
 
 /// What the mapper told at the end of a turn.
@@ -34,8 +44,8 @@ pub(super) struct Cells {
 }
 
 impl Turn {
-    pub(super) fn at(&self, load: Load) -> Option<&Latencies> {
-        self.runs.iter().find(|(other, _)| *other == load).map(|(_, seen)| seen)
+    pub(super) fn at(&self, load: Load) -> Option<&Run> {
+        self.runs.iter().find(|run| run.load == load)
     }
 }
 
@@ -46,13 +56,13 @@ impl Cells {
     }
 
     /// The runs of a way at a load.
-    pub(super) fn at(&self, way: Way, load: Load) -> impl Iterator<Item = &Latencies> {
+    pub(super) fn at(&self, way: Way, load: Load) -> impl Iterator<Item = &Run> {
         self.of(way).filter_map(move |turn| turn.at(load))
     }
 
     /// The loads that a way was measured at, the lowest first.
     pub(super) fn loads(&self, way: Way) -> BTreeSet<Load> {
-        self.of(way).flat_map(|turn| turn.runs.iter().map(|(load, _)| *load)).collect()
+        self.of(way).flat_map(|turn| turn.runs.iter().map(|run| run.load)).collect()
     }
 
     /// The ways that were measured.
@@ -71,28 +81,28 @@ impl Cells {
 
     /// The median of a figure over the rounds.
     pub(super) fn median(&self, way: Way, load: Load, figure: impl Fn(&Latencies) -> Option<f64>) -> Option<f64> {
-        median(self.at(way, load).filter_map(figure))
+        median(self.at(way, load).filter_map(|run| figure(&run.seen)))
     }
 
     /// p90 over that of `other` in the same round, by round.
     pub(super) fn p90_over(&self, way: Way, other: Way, load: Load) -> Vec<(u64, f64)> {
-        self.pairs(way, other, load, |one, other| Some(one.p90_us / other.p90_us))
+        self.pairs(way, other, load, |one, other| Some(one.seen.p90_us / other.seen.p90_us))
     }
 
     /// The share of requests that took longer than the p90 of the static mapping in the same round, in percent: 10 for
     /// itself.
     pub(super) fn beyond_percent(&self, way: Way, load: Load) -> Option<f64> {
-        let beyond = |one: &Latencies, other: &Latencies| above_percent(&one.curve, other.p90_us);
+        let beyond = |one: &Run, other: &Run| above_percent(&one.seen.curve, other.seen.p90_us);
         median(self.pairs(way, Way::Static, load, beyond).into_iter().map(|(_, percent)| percent))
     }
 
-    fn pairs(
-        &self,
-        way: Way,
-        other: Way,
-        load: Load,
-        figure: impl Fn(&Latencies, &Latencies) -> Option<f64>,
-    ) -> Vec<(u64, f64)> {
+    /// The energy of a run over that of the static mapping in the same round.
+    pub(super) fn energy_over_static(&self, way: Way, load: Load) -> Option<f64> {
+        let over = |one: &Run, other: &Run| Some(one.joules? / other.joules?);
+        median(self.pairs(way, Way::Static, load, over).into_iter().map(|(_, over)| over))
+    }
+
+    fn pairs(&self, way: Way, other: Way, load: Load, figure: impl Fn(&Run, &Run) -> Option<f64>) -> Vec<(u64, f64)> {
         let pair = |turn: &Turn| {
             let other = self.of(other).filter(|other| other.round == turn.round).find_map(|other| other.at(load))?;
             let value = figure(turn.at(load)?, other).filter(|value| value.is_finite())?;
@@ -113,7 +123,8 @@ pub(super) mod tests {
             let curve = curve.map(|(percentile, us)| Percentile { percentile, us }).to_vec();
             Latencies { p90_us, curve, ..Latencies::default() }
         };
-        let runs = runs.iter().map(|(load, p90_us)| (*load, seen(*p90_us))).collect();
+        let run = |(load, p90_us): &(Load, f64)| Run { load: *load, seen: seen(*p90_us), joules: Some(*p90_us) };
+        let runs = runs.iter().map(run).collect();
         let mapper = MapperFigures { own_percent: Some(0.5), ..MapperFigures::default() };
         Turn { round, way, runs, mapper }
     }
@@ -151,5 +162,6 @@ pub(super) mod tests {
         let cells = Cells { turns };
         assert_eq!(cells.beyond_percent(Way::Static, load), Some(10.0));
         assert_eq!(cells.beyond_percent(Way::Hurry, load), Some(0.0));
+        assert_eq!(cells.energy_over_static(Way::Hurry, load), Some(0.5));
     }
 }

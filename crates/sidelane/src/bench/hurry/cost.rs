@@ -55,9 +55,11 @@ pub(super) fn measure(ground: &mut Ground, plan: &CostPlan) -> Result<Cost> {
         let without = service_us(ground, None, rhythm)?;
         let mut mapper = ground.start(Way::Static, SWEEP_LOAD)?;
         let with = service_us(ground, Some(&mut mapper), rhythm);
-        mapper.end()?;
+        let ended = mapper.end();
+        let added = with? - without;
+        ended?;
         without_us.push(without);
-        Ok(with? - without)
+        Ok(added)
     };
     let added_us = numbers_until_decided("cost for a request", plan.limit, pair, checks::of_cost)?;
     Ok(Cost { without_us, added_us })

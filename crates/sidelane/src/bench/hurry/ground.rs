@@ -1,15 +1,20 @@
 //! One run: a search server with a thread for each core, its clients, and a mapper of its threads.
 
+use std::cell::RefCell;
 use std::collections::BTreeMap;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
 use sidelane_host::cores::Cores;
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::energy::Energy;
+use sidelane_host::priority::put_first;
+use sidelane_host::procfs::threads;
 use sidelane_host::service::Target;
 use sidelane_host::topology::online_cpus;
 
-use super::cells::{Cells, MapperFigures, Turn};
+use super::cells::{Cells, MapperFigures, Run, Turn};
 use super::options::HurryOptions;
 use super::plan::{Load, Plan, SWEEP_LOAD};
 use super::way::{Measures, Way};
@@ -26,7 +31,7 @@ use crate::lab::Lab;
 const LOOK_EVERY: Duration = Duration::from_millis(100);
 /// Requests after which a threshold has been learnt: a batch of them and some more; and another batch where there is time.
 const LEARNING_REQUESTS: f64 = 1_100.0;
-const LEARNING_REQUESTS_QUICK: f64 = 560.0;
+const LEARNING_REQUESTS_QUICK: f64 = 540.0;
 /// The paper's threshold, in its milliseconds, until one has been learnt.
 const FIRST_THRESHOLD_MS: u64 = 50;
 
@@ -36,6 +41,7 @@ pub(super) struct Ground {
     pub(super) slow: Option<SlowCpu>,
     pub(super) measures: Measures,
     cores: Cores,
+    energy: Result<RefCell<Energy>, String>,
     /// What was learnt so far, by load.
     known_ns: BTreeMap<Load, u64>,
 }
@@ -45,10 +51,19 @@ impl Ground {
         let lab = Lab::find()?;
         let slow = SlowCpu::start(&lab, place.batch, options.speed, options.slow_cpu)?;
         let stage = search::stage_on_cores(place, slow.as_ref(), lab, &options.cache)?;
+        for tid in threads(stage.pid) {
+            put_first(tid).context("cannot put the service before other programs on its cores")?;
+        }
         let measures = Measures { mean_us: stage.mean_service_us, speed: options.speed };
         let only = |cpu: u32| [cpu].into_iter().collect::<CpuSet>();
         let cores = Cores::given(&only(place.request), &only(place.batch), &online_cpus()?)?;
-        Ok(Self { stage, slow, measures, cores, known_ns: BTreeMap::new() })
+        let energy = energy(slow.is_some());
+        Ok(Self { stage, slow, measures, cores, energy, known_ns: BTreeMap::new() })
+    }
+
+    /// Where energy is measured, or why it is not.
+    pub(super) fn energy_source(&self) -> String {
+        self.energy.as_ref().map_or_else(String::clone, |energy| energy.borrow().to_string())
     }
 
     /// Learns thresholds before the first round.
@@ -60,7 +75,7 @@ impl Ground {
             let run = Duration::from_secs_f64(requests / rate_per_s);
             let rhythm = Rhythm { rate_per_s, run, warm_up: Duration::ZERO, seed: 0, shape: Shape::Steady };
             let mapper = self.start(Way::Hurry, *load)?;
-            let (_, figures) = self.under(mapper, &[rhythm])?;
+            let (_, figures) = self.under(mapper, &[(*load, rhythm)])?;
             self.known_ns.insert(*load, figures.threshold_ns);
         }
         Ok(())
@@ -81,13 +96,13 @@ impl Ground {
     }
 
     fn turn(&mut self, plan: &Plan, way: Way, loads: &[Load], round: u64) -> Result<Turn> {
-        let rhythms: Vec<Rhythm> = loads.iter().map(|load| plan.rhythm(*load, self.measures, round)).collect();
+        let rhythms: Vec<_> = loads.iter().map(|load| (*load, plan.rhythm(*load, self.measures, round))).collect();
         let mapper = self.start(way, loads[0])?;
-        let (seen, figures) = self.under(mapper, &rhythms)?;
+        let (runs, figures) = self.under(mapper, &rhythms)?;
         if way == Way::Hurry {
             self.known_ns.extend(loads.iter().map(|load| (*load, figures.threshold_ns)));
         }
-        Ok(Turn { round, way, runs: loads.iter().copied().zip(seen).collect(), mapper: told(way, &figures) })
+        Ok(Turn { round, way, runs, mapper: told(way, &figures) })
     }
 
     /// Starts a mapper of the service's threads, and waits until it maps.
@@ -105,11 +120,21 @@ impl Ground {
         Ok(mapper)
     }
 
-    /// Asks the service in each of `rhythms`, and ends the mapper.
-    fn under(&self, mut mapper: RunningHurry, rhythms: &[Rhythm]) -> Result<(Vec<Latencies>, Figures)> {
-        let seen: Result<Vec<_>> = rhythms.iter().map(|rhythm| self.ask(Some(&mut mapper), *rhythm)).collect();
-        let summary = mapper.end()?;
-        Ok((seen?, summary.figures))
+    /// Asks the service at each load, and ends the mapper.
+    fn under(&self, mut mapper: RunningHurry, loads: &[(Load, Rhythm)]) -> Result<(Vec<Run>, Figures)> {
+        let mut run = |(load, rhythm): &(Load, Rhythm)| {
+            let before = self.joules()?;
+            let seen = self.ask(Some(&mut mapper), *rhythm)?;
+            let joules = self.joules()?.zip(before).map(|(after, before)| after - before);
+            Ok(Run { load: *load, seen, joules })
+        };
+        let runs: Result<Vec<Run>> = loads.iter().map(&mut run).collect();
+        let ended = mapper.end();
+        Ok((runs?, ended?.figures))
+    }
+
+    fn joules(&self) -> Result<Option<f64>> {
+        self.energy.as_ref().ok().map(|energy| Ok(energy.borrow_mut().joules()?)).transpose()
     }
 
     /// Asks the service; a mapper that ends meanwhile is an error.
@@ -122,6 +147,14 @@ impl Ground {
         }
         clients.finish()
     }
+}
+
+/// A core that is only made slow uses as much as a big one.
+fn energy(is_emulated: bool) -> Result<RefCell<Energy>, String> {
+    if is_emulated {
+        return Err("not measured: the little core is emulated".to_owned());
+    }
+    Energy::open(Path::new("/sys")).map(RefCell::new).map_err(|why| why.to_string())
 }
 
 fn told(way: Way, figures: &Figures) -> MapperFigures {

@@ -63,7 +63,7 @@ impl Plan {
             quick,
             limit: limit(rounds, Limit { first: 6, rounds: 24, time: s(2_400) }),
             run: if quick { ms(400) } else { s(5) },
-            warm_up: if quick { ms(100) } else { ms(500) },
+            warm_up: if quick { ms(60) } else { ms(500) },
             learns_everywhere: !quick,
             cost: CostPlan {
                 limit: limit(pairs, Limit { first: 12, rounds: 96, time: s(300) }),

@@ -27,10 +27,11 @@ fn row(cells: &Cells, way: Way, load: Load, measures: Measures) -> Row {
     row.put("p99_us", latency(|seen| seen.p99_us));
     row.put("p90_over_static_ratio", median(cells.p90_over(way, Way::Static, load).into_iter().map(|(_, over)| over)));
     row.put("beyond_static_p90_percent", cells.beyond_percent(way, load));
+    row.put("energy_over_static_ratio", cells.energy_over_static(way, load));
     row.put("threshold_us", mapper(|told| told.threshold_us));
     row.put("moved_percent", mapper(|told| told.moved_percent));
     row.put("own_percent", mapper(|told| told.own_percent));
-    row.put("requests_count", cells.at(way, load).map(|seen| seen.requests as f64).sum::<f64>());
+    row.put("requests_count", cells.at(way, load).map(|run| run.seen.requests as f64).sum::<f64>());
     row.put("rounds_count", turns().count() as f64);
     row
 }

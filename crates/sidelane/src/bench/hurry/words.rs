@@ -32,7 +32,7 @@ pub(super) fn settings(
         "loads_percent": loads,
         "run_s": plan.run.as_secs_f64(),
         "warm_up_s": plan.warm_up.as_secs_f64(),
-        "energy": "not measured",
+        "energy": ground.energy_source(),
         "quick": plan.quick,
     });
     settings.as_object().cloned().unwrap_or_default()
