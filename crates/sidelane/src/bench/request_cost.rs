@@ -6,6 +6,7 @@
 //! half of the arrival; over a network, the CPU that takes the interrupt does.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 
 use anyhow::{Context, Result, ensure};
 
@@ -79,14 +80,23 @@ fn with(tracking: &ServiceTracking, spent_us: &dyn Fn() -> Result<f64>) -> Resul
 
 /// CPU time of a round trip.
 pub(super) fn round_trips_us(server: &RealServer) -> Result<f64> {
-    let (mut stream, question, answer) = server.ask_on()?;
+    let (stream, question, answer) = server.ask_on()?;
+    spent_us(stream, (question, answer), || server.cpu_ns())
+}
+
+/// CPU time of a round trip of that request and its answer, service and client together.
+pub(super) fn spent_us(
+    mut stream: TcpStream,
+    (question, answer): (&[u8], &[u8]),
+    service_cpu_ns: impl Fn() -> u64,
+) -> Result<f64> {
     let mut got = vec![0; answer.len()];
-    let before_ns = thread_cpu_ns() + server.cpu_ns();
+    let before_ns = thread_cpu_ns() + service_cpu_ns();
     for _ in 0..ROUND_TRIPS {
         stream.write_all(question)?;
         stream.read_exact(&mut got)?;
         ensure!(got == answer, "not the answer that was expected: {:?}", String::from_utf8_lossy(&got));
     }
-    let spent_ns = thread_cpu_ns() + server.cpu_ns() - before_ns;
+    let spent_ns = thread_cpu_ns() + service_cpu_ns() - before_ns;
     Ok(spent_ns as f64 / ROUND_TRIPS as f64 / 1e3)
 }

@@ -82,7 +82,7 @@ fn put_up(place: Place, lab: Lab, library: &Library, words: &[OsString]) -> Resu
         place,
         pid: service.pid(),
         port: service.ready("port")?,
-        questions: questions(queries),
+        questions: ["--protocol".into(), "search".into(), "--queries".into(), OsString::from(queries)].to_vec(),
         mean_service_us,
         sibling: None,
         sockets: None,
@@ -90,11 +90,6 @@ fn put_up(place: Place, lab: Lab, library: &Library, words: &[OsString]) -> Resu
         scratch,
         lab,
     })
-}
-
-/// Searches of a file, one a line, as options of `load`.
-pub fn questions(file: &Path) -> Vec<OsString> {
-    ["--protocol".into(), "search".into(), "--queries".into(), OsString::from(file)].to_vec()
 }
 
 fn mean_service_us(lab: &Lab, index: &Path, queries: &Path, scratch: &Path, cpu: u32) -> Result<f64> {

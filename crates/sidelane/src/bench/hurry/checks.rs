@@ -13,7 +13,7 @@ const MEDIAN_OVER_STATIC: f64 = 0.75;
 const ANY_OVER_STATIC: f64 = 1.05;
 const LEARNT_OVER_BEST: f64 = 1.05;
 const OWN_PERCENT: f64 = 1.0;
-const SERVICE_US: f64 = 1.0;
+const REQUEST_US: f64 = 1.0;
 
 /// The checks on what clients and mapper saw.
 pub(super) fn of(cells: &Cells) -> Vec<Check> {
@@ -42,7 +42,7 @@ pub(super) fn of(cells: &Cells) -> Vec<Check> {
 /// The check on what it costs the service, from the differences of pairs.
 pub(super) fn of_cost(added_us: &[f64]) -> Check {
     let added = of_median(added_us.iter().copied());
-    Check::interval_at_most("service's CPU for a request, added", added, SERVICE_US, Unit::Us)
+    Check::interval_at_most("CPU for a request, added", added, REQUEST_US, Unit::Us)
 }
 
 /// Each round's median of the loads.

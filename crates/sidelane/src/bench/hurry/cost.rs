@@ -1,29 +1,29 @@
 //! What a mapper that moves nobody costs the service for each request.
 //!
-//! Threads stay on their cores with and without the mapper, no core is slow, and searches find nothing, so that all that
-//! differs is the kernel program.
+//! A client on the service's own CPU sends one request at a time, as in [`request_cost`](crate::bench::request_cost), so
+//! that nothing else differs than the kernel program. No core is slow meanwhile, and searches find nothing.
 
-use std::fs;
+use std::net::{Ipv4Addr, TcpStream};
 
-use anyhow::{Context, Result, ensure};
-use sidelane_host::priority::pin_thread;
+use anyhow::{Context, Result};
+use sidelane_host::median::median;
+use sidelane_host::priority::{pin_thread, with_this_thread_on};
 use sidelane_host::procfs::threads;
+use sidelane_report::Row;
 
 use super::checks;
 use super::ground::Ground;
-use super::plan::{CostPlan, SWEEP_LOAD};
+use super::plan::SWEEP_LOAD;
 use super::way::Way;
-use crate::bench::rounds::numbers_until_decided;
-use crate::experiment::load::{Rhythm, Shape};
-use crate::experiment::search::questions;
-use crate::hurry::RunningHurry;
-use sidelane_report::Row;
+use crate::bench::request_cost::spent_us;
+use crate::bench::rounds::{Limit, numbers_until_decided};
 
-const RATE_PER_S: f64 = 1_000.0;
 /// No text has this word.
-const NOTHING: &str = "and zqxjzqxjzqxj\n";
+const QUESTION: &[u8] = b"GET /search?q=and+zqxjzqxj HTTP/1.1\r\nHost: sidelane\r\n\r\n";
+const ANSWER: &[u8] = b"HTTP/1.1 200 OK\r\nContent-Type: application/json\r\nContent-Length: 19\r\n\r\n\
+                        {\"hits\":0,\"top\":[]}";
 
-/// CPU time of the service for a request, in pairs.
+/// CPU time of a request and its answer, service and client together, in pairs.
 pub(super) struct Cost {
     without_us: Vec<f64>,
     pub(super) added_us: Vec<f64>,
@@ -31,53 +31,43 @@ pub(super) struct Cost {
 
 impl Cost {
     pub(super) fn row(&self) -> Row {
-        let median = |values: &[f64]| sidelane_host::median::median(values.iter().copied());
-        let mut row = Row::new("cost/1000_per_s");
-        row.put("service_us", median(&self.without_us)).put("service_added_us", median(&self.added_us));
+        let mut row = Row::new("cost");
+        row.put("request_us", median(self.without_us.iter().copied()));
+        row.put("request_added_us", median(self.added_us.iter().copied()));
         row.put("pairs_count", self.added_us.len() as f64);
         row
     }
 }
 
-/// The last measurement on `ground`, whose service is asked other things from now on.
-pub(super) fn measure(ground: &mut Ground, plan: &CostPlan) -> Result<Cost> {
+/// The last measurement on `ground`, whose service is on the big core alone from now on.
+pub(super) fn measure(ground: &mut Ground, limit: Limit) -> Result<Cost> {
     ground.slow.as_mut().map_or(Ok(()), |slow| slow.end())?;
-    let file = ground.stage.scratch.path().join("nothing.txt");
-    fs::write(&file, NOTHING).with_context(|| format!("cannot write {}", file.display()))?;
-    ground.stage.questions = questions(&file);
-    bind(ground)?;
+    for tid in threads(ground.stage.pid) {
+        pin_thread(tid, &[ground.stage.place.request]).context("cannot bind a thread of the service")?;
+    }
     let mut without_us = Vec::new();
-    let mut seed = 0;
+    request_us(ground)?;
     let pair = || {
-        seed += 1;
-        let rhythm =
-            Rhythm { rate_per_s: RATE_PER_S, run: plan.run, warm_up: Default::default(), seed, shape: Shape::Steady };
-        let without = service_us(ground, None, rhythm)?;
-        let mut mapper = ground.start(Way::Static, SWEEP_LOAD)?;
-        let with = service_us(ground, Some(&mut mapper), rhythm);
+        let without = request_us(ground)?;
+        let mapper = ground.start(Way::Kernel, SWEEP_LOAD)?;
+        let with = request_us(ground);
         let ended = mapper.end();
         let added = with? - without;
         ended?;
         without_us.push(without);
         Ok(added)
     };
-    let added_us = numbers_until_decided("cost for a request", plan.limit, pair, checks::of_cost)?;
+    let added_us = numbers_until_decided("cost for a request", limit, pair, checks::of_cost)?;
     Ok(Cost { without_us, added_us })
 }
 
-/// Each thread of the service to the core to which the static mapping sends it, more or less.
-fn bind(ground: &Ground) -> Result<()> {
-    let cpus = [ground.stage.place.request, ground.stage.place.batch];
-    for (tid, cpu) in threads(ground.stage.pid).into_iter().zip(cpus.into_iter().cycle()) {
-        pin_thread(tid, &[cpu]).context("cannot bind a thread of the service")?;
-    }
-    Ok(())
-}
-
-fn service_us(ground: &Ground, mapper: Option<&mut RunningHurry>, rhythm: Rhythm) -> Result<f64> {
-    let before_ns = ground.stage.service_cpu_ns()?;
-    let requests = ground.ask(mapper, rhythm)?.requests;
-    let used_ns = ground.stage.service_cpu_ns()? - before_ns;
-    ensure!(requests > 0, "no request was answered");
-    Ok(used_ns as f64 / requests as f64 / 1e3)
+fn request_us(ground: &Ground) -> Result<f64> {
+    let stage = &ground.stage;
+    let port = u16::try_from(stage.port).context("the service has no port")?;
+    let ask = || {
+        let stream = TcpStream::connect((Ipv4Addr::LOCALHOST, port)).context("cannot connect to the service")?;
+        stream.set_nodelay(true)?;
+        spent_us(stream, (QUESTION, ANSWER), || stage.service_cpu_ns().unwrap_or(0))
+    };
+    with_this_thread_on(&[stage.place.request], ask).context("cannot join the service on its CPU")?
 }

@@ -38,7 +38,7 @@ pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let round = |cells: &mut Cells, turn: Turn<'_>| ground.round(&plan, cells, &turn);
     let rounds = until_decided("hurry", plan.limit, &mut cells, round, checks::of)?;
     let little_speed = ground.slow.as_mut().map(|slow| slow.speed()).transpose()?.flatten();
-    let cost = cost::measure(&mut ground, &plan.cost)?;
+    let cost = cost::measure(&mut ground, plan.cost)?;
     let settings = words::settings(options, &plan, place, &ground, little_speed);
     let mut result = ResultFile::new(machine::describe(place.kind), settings);
     result.rows = rows::of(&cells, &cost, ground.measures);

@@ -44,13 +44,8 @@ pub(super) struct Plan {
     pub(super) warm_up: Duration,
     /// At how many loads a threshold is learnt; the others get that of the load of Fig. 9.
     pub(super) learns_everywhere: bool,
-    pub(super) cost: CostPlan,
-}
-
-/// How the cost for a request is measured.
-pub(super) struct CostPlan {
-    pub(super) limit: Limit,
-    pub(super) run: Duration,
+    /// Of pairs with and without a mapper.
+    pub(super) cost: Limit,
 }
 
 impl Plan {
@@ -58,17 +53,14 @@ impl Plan {
         let (ms, s, quick) = (Duration::from_millis, Duration::from_secs, options.patience.quick);
         let limit = |quick, full| options.patience.limit(quick, full);
         let rounds = Limit { first: 6, rounds: 6, time: s(32) };
-        let pairs = Limit { first: 6, rounds: 6, time: s(8) };
+        let pairs = Limit { first: 6, rounds: 12, time: s(5) };
         Self {
             quick,
             limit: limit(rounds, Limit { first: 6, rounds: 24, time: s(2_400) }),
             run: if quick { ms(400) } else { s(5) },
             warm_up: if quick { ms(60) } else { ms(500) },
             learns_everywhere: !quick,
-            cost: CostPlan {
-                limit: limit(pairs, Limit { first: 12, rounds: 96, time: s(300) }),
-                run: if quick { ms(300) } else { s(1) },
-            },
+            cost: limit(pairs, Limit { first: 12, rounds: 96, time: s(120) }),
         }
     }
 
