@@ -27,7 +27,7 @@ use sidelane::cli::{
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
-use sidelane::hurry;
+use sidelane::hurry::{self, Sizes};
 use sidelane::lane::batch::{self, BatchClass};
 use sidelane::lane::run;
 use sidelane::list::{Listing, list};
@@ -49,7 +49,7 @@ use sidelane::undo::guardian;
 use sidelane::until::Until;
 use sidelane_host::cores::Cores;
 use sidelane_host::service::Target;
-use sidelane_host::topology::online_cpus;
+use sidelane_host::topology::{Topology, online_cpus};
 use sidelane_report::{Column, ResultFile, html, table, terminal, write_whole};
 use sidelane_sim::Choices;
 
@@ -294,14 +294,11 @@ fn record(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
 fn hurry_up(args: HurryArgs) -> Result<u8> {
     check_json(&args.json)?;
     args.log.as_deref().map_or(Ok(()), check_writable)?;
-    let cores = match (&args.big, &args.little) {
-        (Some(big), Some(little)) => Cores::given(big, little, &online_cpus()?)?,
-        _ => Cores::find(Path::new("/sys"))?,
-    };
+    let (sizes, little_speed_milli) = sizes_of(&args)?;
     let settings = hurry::Settings {
-        config: args.config(cores.little_speed_milli),
+        config: args.config(little_speed_milli),
         service: args.service,
-        cores,
+        sizes,
         told: args.stats.unwrap_or_default(),
         log: args.log,
     };
@@ -317,6 +314,18 @@ fn hurry_up(args: HurryArgs) -> Result<u8> {
         summary.to_result().write_json(&path)?;
     }
     Ok(0)
+}
+
+/// Which cores are big, and how fast a little one is, if that is known.
+fn sizes_of(args: &HurryArgs) -> Result<(Sizes, Option<u32>)> {
+    let sizes = match (&args.siblings, &args.big, &args.little) {
+        (Some(siblings), ..) if siblings.is_empty() => Sizes::of_siblings(&Topology::read(Path::new("/sys"))?)?,
+        (Some(siblings), ..) => Sizes::Lanes(siblings.clone()),
+        (None, Some(big), Some(little)) => Sizes::Cores(Cores::given(big, little, &online_cpus()?)?),
+        _ => Sizes::Cores(Cores::find(Path::new("/sys"))?),
+    };
+    let little_speed_milli = sizes.little_speed_milli();
+    Ok((sizes, little_speed_milli))
 }
 
 /// What was traced, for people and for programs.

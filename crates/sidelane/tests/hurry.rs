@@ -297,6 +297,19 @@ fn threads_leave_a_big_core_that_goes_offline_and_long_requests_use_it_when_it_i
 }
 
 #[test]
+fn where_all_cores_are_alike_siblings_can_be_named() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let mut command = Command::new(SIDELANE);
+    command.args(["hurry", "--service", &busy.target(), "--siblings", "0,1", "--threshold", "1ms", "--for", "1s"]);
+    let output = command.output().unwrap();
+    let (told, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
+    assert!(output.status.success() && said.contains("each of which is big while its siblings are idle"), "{said}");
+    assert!(told.contains("on lanes of the cores {0-1}"), "{told}");
+    assert_eq!(busy.bound(), 0, "{:?}", busy.cpus());
+}
+
+#[test]
 fn who_moves_the_threads_already_is_named() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };

@@ -73,6 +73,11 @@ impl HurryUp {
         self.note(at, seen, out);
     }
 
+    /// The cores with threads that work on requests.
+    pub fn working(&self) -> CpuMask {
+        self.table.iter().filter_map(|entry| self.core_of(entry.thread)).collect()
+    }
+
     /// Requests under way.
     pub fn under_way(&self) -> usize {
         self.table.iter().count()

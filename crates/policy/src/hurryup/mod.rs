@@ -22,6 +22,7 @@
 
 mod action;
 mod config;
+mod lanes;
 mod learning;
 mod long;
 mod mapper;
@@ -33,6 +34,7 @@ mod table;
 
 pub use action::{Action, Actions, Reason};
 pub use config::{Config, Learning, Looks, Mapping, Options, Threshold};
+pub use lanes::sizes_of_lanes;
 pub use mapper::HurryUp;
 pub use seats::MAX_THREADS;
 pub use seen::{Cores, Request, Seen, Thread};

@@ -35,6 +35,9 @@ pub struct HurryArgs {
     /// CPUs of little cores
     #[arg(long, value_name = "CPUS", requires = "big")]
     pub little: Option<CpuSet>,
+    /// All cores are alike: a lane is big while its siblings are idle. With CPUs, once for each core: these are siblings
+    #[arg(long, value_name = "CPUS", num_args = 0..=1, conflicts_with = "big")]
+    pub siblings: Option<Vec<CpuSet>>,
     /// How threads are mapped: the others are there to compare with
     #[arg(long, value_name = "HOW", value_enum, default_value = "hurry-up")]
     pub mapping: How,

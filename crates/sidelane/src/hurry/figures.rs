@@ -81,10 +81,8 @@ impl Summary {
         let mut about = Map::new();
         about.insert("service".into(), json!(settings.service.to_string()));
         about.insert("source".into(), json!(self.source));
-        about.insert("big".into(), json!(settings.cores.big.to_string()));
-        about.insert("little".into(), json!(settings.cores.little.to_string()));
+        about.insert("sizes".into(), json!(settings.sizes.to_string()));
         about.insert("energy".into(), json!(self.energy_of));
-        about.insert("cores_from".into(), json!(settings.cores.source.to_string()));
         let mut result = ResultFile::new(machine::describe(PairKind::Declared), about);
         let mut row = Row::new("hurry");
         row.put("wall_s", figures.wall_ns as f64 / 1e9);
@@ -157,8 +155,7 @@ impl fmt::Display for Summary {
         if requests > 0 {
             writeln!(f, "  {:<12}{}, {}", "server time", times.collect::<Vec<_>>().join("  "), self.source)?;
         }
-        let (cores, threads) = (&settings.cores, figures.threads);
-        writeln!(f, "  {:<12}{threads} on big CPUs {} and little CPUs {}", "threads", cores.big, cores.little)?;
+        writeln!(f, "  {:<12}{} on {}", "threads", figures.threads, settings.sizes)?;
         if let Some(percent) = figures.own_percent() {
             writeln!(f, "  {:<12}{percent:.2} % of a CPU", "own cost")?;
         }

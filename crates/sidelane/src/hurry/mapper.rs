@@ -3,11 +3,13 @@
 use anyhow::Result;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Policy;
-use sidelane_policy::hurryup::{Action, Actions, Config, Cores, HurryUp, Looks, Request, Seen};
+use sidelane_policy::cpus::{self, CpuMask};
+use sidelane_policy::hurryup::{Action, Actions, Config, Cores, HurryUp, Looks, Request, Seen, sizes_of_lanes};
 
 use super::figures::Figures;
 use super::log::{AtWork, ThreadAudit};
 use super::pool::{NotMoved, Pool};
+use super::settings::Sizes;
 use super::work::Work;
 use crate::audit::Decision;
 use crate::cpu_mask::mask;
@@ -17,10 +19,33 @@ const LOOK_MIN_NS: u64 = 1_000_000;
 /// At most: what is told has to be read before it is overwritten.
 const LOOK_MAX_NS: u64 = 50_000_000;
 
+/// Which cores are big.
+enum Sizing {
+    Fixed(Cores),
+    /// A lane is big while its siblings are idle: all lanes, and who they are.
+    Lanes(CpuMask, Box<cpus::Cores>),
+}
+
+impl Sizing {
+    fn of(sizes: &Sizes) -> Self {
+        match sizes {
+            Sizes::Cores(cores) => Self::Fixed(Cores { big: mask(&cores.big), little: mask(&cores.little) }),
+            Sizes::Lanes(cores) => {
+                let cores = || cores.iter().map(mask);
+                Self::Lanes(cores().fold(CpuMask::EMPTY, |all, core| all.or(&core)), Box::new(cpus::Cores::of(cores())))
+            }
+        }
+    }
+}
+
 /// Who maps threads to cores.
 pub struct Mapper {
     policy: Box<HurryUp>,
     looks: Looks,
+    sizes: Sizing,
+    online: CpuMask,
+    /// What the policy was told of sizes.
+    told: Option<Cores>,
     pool: Pool,
     actions: Box<Actions>,
     /// Those of `actions` that are being carried out.
@@ -32,15 +57,43 @@ pub struct Mapper {
 
 impl Mapper {
     /// Nobody is bound before it is heard of a thread.
-    pub fn new(config: Config, pool: Pool, audit: ThreadAudit) -> Self {
-        let policy = Box::new(HurryUp::new(config));
+    pub fn new(config: Config, sizes: &Sizes, pool: Pool, audit: ThreadAudit) -> Self {
+        let (policy, sizes) = (Box::new(HurryUp::new(config)), Sizing::of(sizes));
         let (actions, todo, figures) = Default::default();
-        Self { policy, looks: config.looks, pool, actions, todo, last_request: 0, figures, audit }
+        Self {
+            policy,
+            looks: config.looks,
+            sizes,
+            online: CpuMask::EMPTY,
+            told: None,
+            pool,
+            actions,
+            todo,
+            last_request: 0,
+            figures,
+            audit,
+        }
     }
 
-    /// These cores are online.
-    pub fn use_cores(&mut self, now_ns: u64, big: &CpuSet, little: &CpuSet) {
-        self.book(now_ns, Seen::Cores(Cores { big: mask(big), little: mask(little) }));
+    /// These CPUs are online.
+    pub fn use_online(&mut self, now_ns: u64, online: &CpuSet) {
+        self.online = mask(online);
+        self.told = None;
+        self.tell_sizes(now_ns);
+    }
+
+    /// Which cores are big, where that has changed.
+    fn tell_sizes(&mut self, now_ns: u64) {
+        let sizes = match &self.sizes {
+            Sizing::Fixed(cores) => Cores { big: cores.big.and(&self.online), little: cores.little.and(&self.online) },
+            Sizing::Lanes(lanes, siblings) => {
+                sizes_of_lanes(&lanes.and(&self.online), siblings, &self.policy.working())
+            }
+        };
+        if self.told != Some(sizes) {
+            self.told = Some(sizes);
+            self.book(now_ns, Seen::Cores(sizes));
+        }
     }
 
     /// A thread does something, or has done it.
@@ -100,6 +153,7 @@ impl Mapper {
 
     /// Moves whoever is to be moved now, and says when to look again.
     pub fn decide(&mut self, now_ns: u64) -> u64 {
+        self.tell_sizes(now_ns);
         self.actions.clear();
         self.policy.observe(now_ns, &Seen::Nothing, &mut self.actions);
         self.carry_out(now_ns);

@@ -76,7 +76,7 @@ impl Session {
         let source = WorkSource::begin(settings, &service)?;
         let pool = Pool::of(&service)?;
         let (began_ns, cpu_began_ns) = (now_ns(), thread_cpu_ns());
-        let mapper = Mapper::new(settings.config, pool, audit);
+        let mapper = Mapper::new(settings.config, &settings.sizes, pool, audit);
         // The service must not keep it from its work.
         let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY);
         let notes = urgent.err().map(|error| Note::MovedLate { error: error.to_string() }).into_iter().collect();
@@ -85,7 +85,7 @@ impl Session {
         let energy = Energy::open(Path::new("/sys"));
         let mut session =
             Self { settings, source, mapper, log, online, energy, began_ns, cpu_began_ns, census_ns, censuses, notes };
-        session.use_cores(began_ns)?;
+        session.use_online(began_ns)?;
         Ok(session)
     }
 
@@ -116,7 +116,7 @@ impl Session {
         }
         let gone = self.mapper.pool().look(service.as_ref())?;
         self.mapper.ended(now_ns, &gone);
-        self.use_cores(now_ns)?;
+        self.use_online(now_ns)?;
         self.log.as_mut().map_or(Ok(()), ThreadLog::drain).context("cannot write the log")
     }
 
@@ -127,11 +127,10 @@ impl Session {
     }
 
     /// A core may be taken offline, and come back.
-    fn use_cores(&mut self, now_ns: u64) -> Result<()> {
+    fn use_online(&mut self, now_ns: u64) -> Result<()> {
         let online = online_cpus().context("cannot read which CPUs are online")?;
         if online != self.online {
-            let cores = &self.settings.cores;
-            self.mapper.use_cores(now_ns, &cores.big.intersection(&online), &cores.little.intersection(&online));
+            self.mapper.use_online(now_ns, &online);
             self.online = online;
         }
         Ok(())

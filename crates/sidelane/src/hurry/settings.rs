@@ -5,7 +5,9 @@ use std::path::PathBuf;
 use std::str::FromStr;
 
 use sidelane_host::cores::Cores;
+use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::Target;
+use sidelane_host::topology::Topology;
 use sidelane_policy::hurryup::Config;
 use thiserror::Error;
 
@@ -15,7 +17,7 @@ pub struct Settings {
     /// The service.
     pub service: Target,
     /// Which cores are big and which little.
-    pub cores: Cores,
+    pub sizes: Sizes,
     /// How threads are mapped.
     pub config: Config,
     /// Who tells what threads work on.
@@ -27,8 +29,54 @@ pub struct Settings {
 impl Settings {
     /// What is said when all is ready.
     pub fn opening(&self) -> String {
-        let Cores { big, little, source, .. } = &self.cores;
-        format!("sidelane: mapping threads of {} to big CPUs {big} and little CPUs {little} ({source})", self.service)
+        format!("sidelane: mapping threads of {} to {}", self.service, self.sizes)
+    }
+}
+
+/// What a lane does while its sibling works, in thousandths of what it does alone: two busy lanes of a core do 1.2 times
+/// as much as one.
+const LANE_SPEED_MILLI: u32 = 600;
+
+/// Which cores are big and which little.
+#[derive(Clone, Debug, PartialEq)]
+pub enum Sizes {
+    /// Always the same ones.
+    Cores(Cores),
+    /// All are alike: a lane is big while its siblings are idle. The lanes of each core.
+    Lanes(Vec<CpuSet>),
+}
+
+impl Sizes {
+    /// The siblings of a machine.
+    ///
+    /// # Errors
+    /// If no core has several lanes.
+    pub fn of_siblings(topology: &Topology) -> Result<Self, HurryError> {
+        let shared = topology.cpus.iter().filter(|cpu| cpu.siblings.len() > 1 && cpu.core.0 == cpu.id);
+        let cores: Vec<CpuSet> = shared.map(|cpu| cpu.siblings.clone()).collect();
+        if cores.is_empty() { Err(HurryError::NoSiblings) } else { Ok(Self::Lanes(cores)) }
+    }
+
+    /// How fast a little core is, in thousandths of a big one, if that is known.
+    pub fn little_speed_milli(&self) -> Option<u32> {
+        match self {
+            Self::Cores(cores) => cores.little_speed_milli,
+            Self::Lanes(_) => Some(LANE_SPEED_MILLI),
+        }
+    }
+}
+
+impl fmt::Display for Sizes {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Cores(Cores { big, little, source, .. }) => {
+                write!(f, "big CPUs {big} and little CPUs {little} ({source})")
+            }
+            Self::Lanes(cores) => {
+                let cores: Vec<String> = cores.iter().map(|core| format!("{{{core}}}")).collect();
+                write!(f, "lanes of the cores {}, each of which is big while its siblings are idle", cores.join(" "))
+            }
+        }
     }
 }
 
@@ -48,6 +96,12 @@ pub enum HurryError {
     /// Not the name of a pipe.
     #[error("`{0}` is no place for statistics: write pipe: and the path of a named pipe, as in pipe:/run/hurry")]
     Syntax(String),
+    /// There are no siblings.
+    #[error(
+        "no core of this machine has several lanes: leave --siblings out, or say which CPUs share a core, as in \
+         --siblings 0,4 --siblings 1,5"
+    )]
+    NoSiblings,
     /// There is something else of this name.
     #[error("{0} is no named pipe: remove it, or choose another name for --stats")]
     NoPipe(PathBuf),

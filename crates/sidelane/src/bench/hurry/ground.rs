@@ -24,7 +24,7 @@ use crate::experiment::place::Place;
 use crate::experiment::search;
 use crate::experiment::slow_cpu::SlowCpu;
 use crate::experiment::stage::Stage;
-use crate::hurry::{Figures, RunningHurry, Settings, Told};
+use crate::hurry::{Figures, RunningHurry, Settings, Sizes, Told};
 use crate::lab::Lab;
 
 /// How often it is looked whether the mapper goes on.
@@ -111,7 +111,7 @@ impl Ground {
         let known_ns = known_ns.unwrap_or_else(|| self.measures.scaled_ns(FIRST_THRESHOLD_MS));
         let mut mapper = RunningHurry::start(Settings {
             service: Target::Pid(self.stage.pid),
-            cores: self.cores.clone(),
+            sizes: Sizes::Cores(self.cores.clone()),
             config: way.config(self.measures, known_ns),
             told: Told::Found,
             log: None,

@@ -1,0 +1,35 @@
+//! SMT in place of size: where all cores are alike, a lane has its core for itself while the other lanes of the core are
+//! idle. Such a lane is big, and one whose sibling works is little.
+
+use super::seen::Cores;
+use crate::cpus::{self, CpuMask};
+
+/// Which of these lanes are big while requests are worked on at `working`.
+pub fn sizes_of_lanes(lanes: &CpuMask, siblings: &cpus::Cores, working: &CpuMask) -> Cores {
+    let is_alone = |lane: &usize| {
+        let mut others = siblings.cpus_of(siblings.core(*lane)).filter(|other| other != lane);
+        !others.any(|other| working.contains(other))
+    };
+    let big: CpuMask = lanes.iter().filter(is_alone).collect();
+    Cores { big, little: lanes.without(&big) }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn mask(cpus: &[usize]) -> CpuMask {
+        cpus.iter().copied().collect()
+    }
+
+    #[test]
+    fn a_lane_is_big_while_its_siblings_are_idle() {
+        let siblings = cpus::Cores::of([mask(&[0, 4]), mask(&[1, 5])]);
+        let lanes = mask(&[0, 1, 4, 5]);
+        let sizes = |working: &[usize]| sizes_of_lanes(&lanes, &siblings, &mask(working));
+        assert_eq!(sizes(&[]), Cores { big: lanes, little: CpuMask::EMPTY });
+        assert_eq!(sizes(&[0]), Cores { big: mask(&[0, 1, 5]), little: mask(&[4]) });
+        assert_eq!(sizes(&[0, 4]), Cores { big: mask(&[1, 5]), little: mask(&[0, 4]) });
+        assert_eq!(sizes(&[0, 4, 1, 5]), Cores { big: CpuMask::EMPTY, little: lanes });
+    }
+}
