@@ -83,7 +83,7 @@ impl Ground {
 
     /// All ways in turn.
     pub(super) fn round(&mut self, plan: &Plan, cells: &mut Cells, turn: &rounds::Turn<'_>) -> Result<()> {
-        for (way, loads) in plan.turns(turn.round) {
+        for (way, loads) in plan.turns(turn.round, self.measures.speed) {
             turn.bar.set_message(way.title());
             // What is learnt at one load is not for another one.
             let together = if way == Way::Hurry && plan.learns_everywhere { 1 } else { loads.len() };

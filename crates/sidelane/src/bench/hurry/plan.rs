@@ -15,6 +15,9 @@ const PAPER_MEAN_S: f64 = 0.07;
 /// The load of Fig. 9, and of what is measured at one load.
 pub(super) const SWEEP_LOAD: Load = Load(20);
 
+/// Where the cores of a way would be busier than this, requests pile up.
+const FULL: f64 = 0.95;
+
 /// A load of Fig. 8, in the paper's requests a second. It is a share of what all cores can do.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord)]
 pub(super) struct Load(pub(super) u32);
@@ -65,10 +68,15 @@ impl Plan {
     }
 
     /// The ways of a round with their loads. In each round another one is the first.
-    pub(super) fn turns(&self, round: u64) -> Vec<(Way, &'static [Load])> {
+    pub(super) fn turns(&self, round: u64, speed: f64) -> Vec<(Way, Vec<Load>)> {
         let everywhere = Way::all(self.quick).into_iter().map(|way| (way, Load::all(self.quick)));
         let at_one = Way::of_sweep(self.quick).into_iter().map(|way| (way, &[SWEEP_LOAD][..]));
-        let mut turns: Vec<_> = everywhere.chain(at_one).collect();
+        let possible = |(way, loads): (Way, &[Load])| {
+            let has_room = |load: &&Load| load.percent() / 100.0 * (1.0 + speed) < FULL * way.capacity(speed);
+            Some((way, loads.iter().filter(has_room).copied().collect()))
+                .filter(|(_, loads): &(_, Vec<_>)| !loads.is_empty())
+        };
+        let mut turns: Vec<_> = everywhere.chain(at_one).filter_map(possible).collect();
         let first = round as usize % turns.len();
         turns.rotate_left(first);
         turns
@@ -109,13 +117,24 @@ mod tests {
     fn every_round_has_all_ways_and_each_is_first_in_turn() {
         for quick in [true, false] {
             let plan = plan(quick);
-            let count = plan.turns(0).len() as u64;
-            let first: Vec<Way> = (0..count).map(|round| plan.turns(round)[0].0).collect();
+            let count = plan.turns(0, 0.31).len() as u64;
+            let first: Vec<Way> = (0..count).map(|round| plan.turns(round, 0.31)[0].0).collect();
             for round in 0..count {
-                let turns = plan.turns(round);
+                let turns = plan.turns(round, 0.31);
                 assert!(first.iter().all(|way| turns.iter().filter(|(other, _)| other == way).count() == 1));
             }
             assert!(Load::all(quick).len() >= 3 && Load::all(quick).contains(&SWEEP_LOAD));
         }
+    }
+
+    #[test]
+    fn no_way_gets_more_than_its_cores_can_do() {
+        let turns = plan(false).turns(0, 0.31);
+        let loads = |way| turns.iter().find(|(other, _)| *other == way).map(|(_, loads)| loads.clone()).unwrap();
+        assert_eq!(loads(Way::Static), Load::all(false));
+        assert_eq!(loads(Way::AllBig), Load::all(false)[..4]);
+        assert_eq!(loads(Way::AllLittle), Load::all(false)[..2]);
+        let slow = plan(false).turns(0, 0.1);
+        assert!(slow.iter().all(|(way, loads)| *way != Way::AllLittle && !loads.is_empty()));
     }
 }

@@ -58,6 +58,15 @@ impl Way {
         thresholds.iter().copied().map(Self::Given).chain(paper).collect()
     }
 
+    /// What its cores can do, in big ones.
+    pub(super) fn capacity(self, speed: f64) -> f64 {
+        match self {
+            Self::AllBig => 1.0,
+            Self::AllLittle => speed,
+            _ => 1.0 + speed,
+        }
+    }
+
     /// Its name in results.
     pub(super) fn name(self) -> String {
         match self {
