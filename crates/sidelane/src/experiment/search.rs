@@ -43,13 +43,24 @@ pub fn stage(place: Place, sibling: Option<Carrier>, cache: &Path) -> Result<Sta
     Ok(Stage { sockets, sibling, ..stage })
 }
 
-/// Puts it up with a thread for each CPU of `place`, where nothing keeps threads on theirs. Searches are as long as they
-/// have keywords.
-pub fn stage_on_cores(place: Place, slow: Option<&SlowCpu>, lab: Lab, cache: &Path) -> Result<Stage> {
+/// A service on several cores.
+pub struct OnCores<'a> {
+    /// Its CPUs, a thread for each; nothing keeps threads on theirs.
+    pub place: Place,
+    /// The one of them that is made slow.
+    pub slow: Option<&'a SlowCpu>,
+    /// Each search is done so often.
+    pub repeats: u16,
+}
+
+/// Puts such a service up. Searches are as long as they have keywords.
+pub fn stage_on_cores(on: &OnCores<'_>, lab: Lab, cache: &Path) -> Result<Stage> {
     let library = Library::open(&lab, cache, &KEYWORDS)?;
-    let mut words: Vec<OsString> = ["--workers", "2"].map(OsString::from).to_vec();
-    words.extend(slow.into_iter().flat_map(SlowCpu::options).map(OsString::from));
-    put_up(place, lab, &library, &words)
+    let repeats = on.repeats.to_string();
+    let mut words: Vec<OsString> = ["--workers", "2", "--repeats", &repeats].map(OsString::from).to_vec();
+    words.extend(on.slow.into_iter().flat_map(SlowCpu::options).map(OsString::from));
+    let stage = put_up(on.place, lab, &library, &words)?;
+    Ok(Stage { mean_service_us: stage.mean_service_us * f64::from(on.repeats), ..stage })
 }
 
 /// An index and what is asked of it.

@@ -21,7 +21,7 @@ use super::way::{Measures, Way};
 use crate::bench::rounds;
 use crate::experiment::load::{self, Latencies, Rhythm, Shape};
 use crate::experiment::place::Place;
-use crate::experiment::search;
+use crate::experiment::search::{self, OnCores};
 use crate::experiment::slow_cpu::SlowCpu;
 use crate::experiment::stage::Stage;
 use crate::hurry::{Figures, RunningHurry, Settings, Sizes, Told};
@@ -47,10 +47,11 @@ pub(super) struct Ground {
 }
 
 impl Ground {
-    pub(super) fn prepare(options: &HurryOptions, place: Place) -> Result<Self> {
+    pub(super) fn prepare(options: &HurryOptions, plan: &Plan, place: Place) -> Result<Self> {
         let lab = Lab::find()?;
         let slow = SlowCpu::start(&lab, place.batch, options.speed, options.slow_cpu)?;
-        let stage = search::stage_on_cores(place, slow.as_ref(), lab, &options.cache)?;
+        let on = OnCores { place, slow: slow.as_ref(), repeats: plan.repeats };
+        let stage = search::stage_on_cores(&on, lab, &options.cache)?;
         for tid in threads(stage.pid) {
             put_first(tid).context("cannot put the service before other programs on its cores")?;
         }

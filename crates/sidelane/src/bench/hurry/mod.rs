@@ -32,7 +32,7 @@ use sidelane_report::ResultFile;
 pub fn run(options: &HurryOptions) -> Result<ResultFile> {
     let plan = Plan::of(options);
     let place = Place::choose(Some(&options.cores))?;
-    let mut ground = Ground::prepare(options, place)?;
+    let mut ground = Ground::prepare(options, &plan, place)?;
     ground.learn(&plan)?;
     let mut cells = Cells::default();
     let round = |cells: &mut Cells, turn: Turn<'_>| ground.round(&plan, cells, &turn);

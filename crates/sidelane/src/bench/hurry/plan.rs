@@ -43,6 +43,8 @@ impl Load {
 pub(super) struct Plan {
     pub(super) quick: bool,
     pub(super) limit: Limit,
+    /// How often each search is done: the paper's take longer, but in a hurry there have to be enough of them.
+    pub(super) repeats: u16,
     pub(super) run: Duration,
     pub(super) warm_up: Duration,
     /// At how many loads a threshold is learnt; the others get that of the load of Fig. 9.
@@ -60,6 +62,7 @@ impl Plan {
         Self {
             quick,
             limit: limit(rounds, Limit { first: 6, rounds: 24, time: s(2_400) }),
+            repeats: if quick { 1 } else { 3 },
             run: if quick { ms(400) } else { s(5) },
             warm_up: if quick { ms(60) } else { ms(500) },
             learns_everywhere: !quick,
