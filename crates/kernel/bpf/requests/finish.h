@@ -69,6 +69,9 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 	conn->started_ns = request_start(thread, received_ns, &conn->batch_ns);
 	if (conn->started_ns != received_ns)
 		conn->lane = cpu;
+	else
+		/* Nobody takes up what has not been received: of two starts at one time a trace cannot tell the last. */
+		conn->started_ns++;
 }
 
 /* The next of several requests that were received together. */

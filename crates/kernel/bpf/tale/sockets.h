@@ -78,12 +78,13 @@ static __always_inline void tale_started(struct connection *conn, uint32_t cpu)
 		tell_of_request(state, cpu, conn, SIDELANE_TALE_REQUEST_STARTED, 0, conn->arrived_ns, conn->started_ns);
 }
 
-/* A thread that ran already when it became the service's was never seen to come. */
+/* A thread that ran already when it became the service's was never seen to come, nor was one after a switch that the
+ * kernel hides. */
 static __always_inline void know_present(struct sidelane_tale_cpu *state, uint32_t service)
 {
-	struct task_struct *task = state->service ? 0 : bpf_get_current_task_btf();
+	struct task_struct *task = bpf_get_current_task_btf();
 
-	if (!task)
+	if (state->service && state->tid == (uint32_t)task->pid)
 		return;
 	see_thread(task);
 	state->tid = task->pid;
@@ -112,8 +113,10 @@ static __always_inline void tale_sent(const struct sock *sock, struct tcp_sock *
 {
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
 
-	if (state)
-		tell_of_socket(state, cpu, sock, SIDELANE_TALE_SENT, tcp->write_seq, bytes, conn->number, now_ns);
+	if (!state)
+		return;
+	know_present(state, conn->service);
+	tell_of_socket(state, cpu, sock, SIDELANE_TALE_SENT, tcp->write_seq, bytes, conn->number, now_ns);
 }
 
 /* The request has finished, so far. */
