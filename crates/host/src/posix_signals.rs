@@ -57,6 +57,17 @@ pub fn unmask() {
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &heard(), std::ptr::null_mut()) };
 }
 
+/// Waits until one of them is ready, for so long at most; false if none is.
+pub fn wait_for_any(doors: &mut [PollFd<'_>], timeout: Duration) -> io::Result<bool> {
+    let tv_sec = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
+    let timeout = Timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() };
+    match poll(doors, Some(&timeout)) {
+        Ok(0) | Err(rustix::io::Errno::INTR) => Ok(false),
+        Ok(_) => Ok(true),
+        Err(error) => Err(error.into()),
+    }
+}
+
 /// Receives POSIX signals. While this value exists, they do not interrupt the agent.
 pub struct PosixSignals {
     fd: OwnedFd,
@@ -88,14 +99,15 @@ impl PosixSignals {
 
     /// The same, with any time.
     pub fn wait_for(&self, timeout: Duration) -> io::Result<Option<Caught>> {
-        let tv_sec = i64::try_from(timeout.as_secs()).unwrap_or(i64::MAX);
-        let timeout = Timespec { tv_sec, tv_nsec: timeout.subsec_nanos().into() };
         let mut door = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
-        match poll(&mut door, Some(&timeout)) {
-            Ok(0) | Err(rustix::io::Errno::INTR) => Ok(None),
-            Ok(_) => self.read(),
-            Err(error) => Err(error.into()),
-        }
+        if wait_for_any(&mut door, timeout)? { self.read() } else { Ok(None) }
+    }
+
+    /// The same, also until `bell` can be read.
+    pub fn wait_for_bell(&self, bell: BorrowedFd<'_>, timeout: Duration) -> io::Result<Option<Caught>> {
+        let mut doors = [self.as_fd(), bell].map(|fd| PollFd::from_borrowed_fd(fd, PollFlags::IN));
+        let any = wait_for_any(&mut doors, timeout)?;
+        if any && !doors[0].revents().is_empty() { self.read() } else { Ok(None) }
     }
 
     fn read(&self) -> io::Result<Option<Caught>> {

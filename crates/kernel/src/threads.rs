@@ -1,15 +1,15 @@
 //! What each thread of a service works on at this moment, for whoever moves threads.
 //!
-//! The kernel program writes a word at each begin and end of a request, and wakes nobody; to look at all words is to
-//! read a few pages of memory.
+//! The kernel program writes a word at each begin and end of a request; to look at all words is to read a few pages of
+//! memory. It wakes nobody, but for whoever has armed the bell of a service ([`ThreadWords::arm`]), and once.
 
 use std::sync::atomic::{AtomicU32, AtomicU64, Ordering};
 
-use crate::identities::Number;
+use crate::identities::{NUMBERS, Number};
 use crate::mapped::MappedArray;
 use crate::tracker::array;
 use crate::tracker::error::TrackerError;
-use crate::tracker::parts::{THREAD_WORDS, WORDS};
+use crate::tracker::parts::{BELLS, THREAD_WORDS, WORDS};
 use crate::tracking::ServiceTracking;
 
 /// `struct sidelane_thread_word` of `bpf/requests/state.h`.
@@ -29,10 +29,20 @@ pub struct WorkingThread {
     pub since_ns: Option<u64>,
 }
 
+/// `struct sidelane_begin_bell` of `bpf/requests/state.h`.
+#[repr(C)]
+struct BeginBell {
+    armed: AtomicU64,
+    cpus: [AtomicU64; BELL_WORDS],
+}
+
+const BELL_WORDS: usize = 8;
+
 /// The threads of one service.
 pub struct ThreadWords {
     number: Number,
     words: MappedArray<ThreadWord>,
+    bells: MappedArray<BeginBell>,
 }
 
 impl ThreadWords {
@@ -42,7 +52,20 @@ impl ThreadWords {
     /// When the memory cannot be mapped.
     pub fn map(service: &ServiceTracking) -> Result<Self, TrackerError> {
         let words = array(service.tracker().maps(), WORDS, THREAD_WORDS)?;
-        Ok(Self { number: service.number(), words })
+        let bells = array(service.tracker().maps(), BELLS, NUMBERS)?;
+        Ok(Self { number: service.number(), words, bells })
+    }
+
+    /// The next request that is taken up on one of these CPUs wakes the reader of the service's records.
+    pub fn arm(&self, cpus: impl IntoIterator<Item = usize>) {
+        let mut masks = [0; BELL_WORDS];
+        for cpu in cpus.into_iter().filter(|cpu| *cpu < 64 * BELL_WORDS) {
+            masks[cpu / 64] |= 1 << (cpu % 64);
+        }
+        let bell = self.bells.get(self.number.get() as usize);
+        bell.cpus.iter().zip(masks).for_each(|(word, mask)| word.store(mask, Ordering::Relaxed));
+        // What is read after this began before it, or rings.
+        bell.armed.swap(1, Ordering::SeqCst);
     }
 
     /// The threads that have worked on a request, and what they do now.
@@ -66,5 +89,6 @@ mod tests {
     #[test]
     fn the_layout_is_the_kernel_programs() {
         assert_layout!(ThreadWord, "sidelane_thread_word", tid, service, since_ns);
+        assert_layout!(BeginBell, "sidelane_begin_bell", armed, cpus);
     }
 }

@@ -1,12 +1,14 @@
 //! Who ends what goes on until somebody ends it.
 
+use std::os::fd::BorrowedFd;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::thread;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use sidelane_host::posix_signals::PosixSignals;
+use rustix::event::{PollFd, PollFlags};
+use sidelane_host::posix_signals::{PosixSignals, wait_for_any};
 
 /// Who ends it.
 pub enum Until {
@@ -20,6 +22,23 @@ impl Until {
     /// Ends at a POSIX signal that asks for it. To be called before any thread is started.
     pub fn signal() -> Result<Self> {
         PosixSignals::listen().map(Self::Signal).context("cannot listen for signals")
+    }
+
+    /// Waits for so long at most, or until `bell` can be read; false if it is to end. Who is told of the end may hear of it
+    /// only after the wait.
+    pub fn wait_for_bell(&self, bell: BorrowedFd<'_>, time: Duration) -> Result<bool> {
+        match self {
+            Self::Signal(signals) => {
+                let caught = signals.wait_for_bell(bell, time).context("cannot wait for signals")?;
+                Ok(!caught.is_some_and(|caught| caught.asks_to_end()))
+            }
+            Self::Told(ends) => {
+                if !ends.load(Ordering::Acquire) {
+                    wait_for_any(&mut [PollFd::from_borrowed_fd(bell, PollFlags::IN)], time).context("cannot wait")?;
+                }
+                Ok(!ends.load(Ordering::Acquire))
+            }
+        }
     }
 
     /// Waits for so long at most; false if it is to end.

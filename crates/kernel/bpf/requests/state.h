@@ -107,6 +107,21 @@ struct {
 	__type(value, struct sidelane_thread_word);
 } thread_words SEC(".maps");
 
+/* Whoever moves threads of a service can sleep until one of them takes up a request on some CPUs. */
+struct sidelane_begin_bell {
+	uint64_t armed;   /*  0: 1: the next one rings, by waking the reader of the service's records, and sets this to 0 */
+	uint64_t cpus[8]; /*  8: one bit a CPU */
+};
+
+/* By number of the service; one entry alone where nobody asks for it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(map_flags, BPF_F_MMAPABLE);
+	__uint(max_entries, 1);
+	__type(key, uint32_t);
+	__type(value, struct sidelane_begin_bell);
+} begin_bells SEC(".maps");
+
 /* ---- From here on, the program's own ---- */
 
 /* A message is what the peer pushed as a whole: one or more segments, the last of them with

@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: GPL-2.0-only
  *
  * What each thread of a service works on, for whoever moves threads: one store at each begin and end of a request. The
- * reader looks when it likes, so nobody is woken.
+ * reader looks when it likes. It is woken only if it asked for that, once for each time that it asked.
  *
  * A thread gets a word with its first request, and keeps it. Where all words near its place are taken it has none, and
  * its requests are known by their records alone.
@@ -40,6 +40,27 @@ CHECKED_ALONE uint32_t find_word(uint32_t tid, uint32_t service)
 	return NO_WORD;
 }
 
+static __always_inline bool has_cpu(const struct sidelane_begin_bell *bell, uint32_t cpu)
+{
+	return cpu < 512 && load_once(bell->cpus[cpu / 64 & 7]) >> (cpu % 64) & 1;
+}
+
+/* A thread works on a request on this CPU. Wakes whoever sleeps until then, once. */
+CHECKED_ALONE int ring_for_begin(uint32_t service)
+{
+	struct sidelane_begin_bell *bell = bpf_map_lookup_elem(&begin_bells, &service);
+
+	if (!bell || !load_once(bell->armed) || !has_cpu(bell, bpf_get_smp_processor_id()))
+		return 0;
+	void *ring = bpf_map_lookup_elem(&record_rings, &service);
+	if (!ring || !__sync_lock_test_and_set(&bell->armed, 0))
+		return 0;
+	void *nothing = bpf_ringbuf_reserve(ring, sizeof(uint64_t), 0);
+	if (nothing)
+		bpf_ringbuf_discard(nothing, BPF_RB_FORCE_WAKEUP);
+	return 0;
+}
+
 /* Says what the thread works on now. */
 static __always_inline void show_thread(struct request_thread *thread, uint32_t tid)
 {
@@ -50,6 +71,8 @@ static __always_inline void show_thread(struct request_thread *thread, uint32_t 
 	struct sidelane_thread_word *word = thread_word(thread->word - 1);
 	if (word)
 		store_once(word->since_ns, thread->running ? thread->started_ns : 0);
+	if (thread->running)
+		ring_for_begin(thread->service);
 }
 
 /* The thread is gone. */

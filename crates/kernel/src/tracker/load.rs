@@ -8,14 +8,16 @@ use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder};
 
 use crate::mapped::MappedArray;
 
-use crate::identities::Identities;
+use crate::identities::{Identities, NUMBERS};
 use crate::promises::Promises;
 use crate::stolen::{StolenFrom, offset_from_run_queue};
 use crate::tale::parts::{leave_out, prepare_map};
 
 use super::error::{TrackerError, bpf};
 use super::features::Features;
-use super::parts::{THREAD_WORDS, WORDS, choose_programs, prepare_counter_map, prepare_guard_map, prepare_request_map};
+use super::parts::{
+    BELLS, THREAD_WORDS, WORDS, choose_programs, prepare_counter_map, prepare_guard_map, prepare_request_map,
+};
 use sidelane_host::cpulist::CpuSet;
 
 static PROGRAM: &[u8] = include_bytes!(concat!(env!("OUT_DIR"), "/lanes.bpf.o"));
@@ -149,6 +151,9 @@ pub(super) fn open_and_load(
         }
         if name == WORDS && features.threads {
             map.set_max_entries(THREAD_WORDS as u32).map_err(bpf("size the threads' words"))?;
+        }
+        if name == BELLS && features.threads {
+            map.set_max_entries(NUMBERS as u32).map_err(bpf("size the services' bells"))?;
         }
         prepare_request_map(&mut map, features.requests, cpu_count).map_err(bpf("size the request arrays"))?;
         prepare_counter_map(&mut map, features.counters).map_err(bpf("choose the counters' maps"))?;

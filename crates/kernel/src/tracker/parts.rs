@@ -6,8 +6,17 @@ use sidelane_host::events::EVENTS_MAX;
 /// The programs of `bpf/requests/requests.h`. Others never start with this.
 const PROGRAM_PREFIX: &str = "request_";
 /// Their own maps: of the words, which others read, there is always one.
-const REQUEST_MAPS: [&str; 8] =
-    ["service_ports", "request_books", "listeners", "record_rings", "connections", "request_threads", WORDS, LOADS];
+const REQUEST_MAPS: [&str; 9] = [
+    "service_ports",
+    "request_books",
+    "listeners",
+    "record_rings",
+    "connections",
+    "request_threads",
+    WORDS,
+    BELLS,
+    LOADS,
+];
 /// The maps of counters, one for each of a pair: see [`crate::counters`].
 pub const COUNTER_MAPS: [&str; 2] = ["lane_instructions", "lane_cycles"];
 /// The one of them with an entry a CPU.
@@ -15,6 +24,8 @@ const LOADS: &str = "lane_loads";
 
 /// What each thread works on.
 pub const WORDS: &str = "thread_words";
+/// Who sleeps until a request is taken up.
+pub const BELLS: &str = "begin_bells";
 /// Threads of all services that can be told of at once: `SIDELANE_THREAD_WORDS` of `bpf/requests/state.h`.
 pub const THREAD_WORDS: usize = 512;
 

@@ -4,20 +4,16 @@ use anyhow::Result;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::{self, CpuMask};
-use sidelane_policy::hurryup::{Action, Actions, Config, Cores, HurryUp, Looks, Request, Seen, sizes_of_lanes};
+use sidelane_policy::hurryup::{Action, Actions, Config, Cores, HurryUp, Request, Seen, sizes_of_lanes};
 
 use super::figures::Figures;
 use super::log::{AtWork, ThreadAudit};
+use super::pace::{Next, Pace};
 use super::pool::{NotMoved, Pool};
 use super::settings::Sizes;
 use super::work::Work;
 use crate::audit::Decision;
 use crate::cpu_mask::mask;
-
-/// Between two looks at least: a threshold of 0 is no reason to look all the time.
-const LOOK_MIN_NS: u64 = 1_000_000;
-/// At most: what is told has to be read before it is overwritten.
-const LOOK_MAX_NS: u64 = 50_000_000;
 
 /// Which cores are big.
 enum Sizing {
@@ -41,7 +37,7 @@ impl Sizing {
 /// Who maps threads to cores.
 pub struct Mapper {
     policy: Box<HurryUp>,
-    looks: Looks,
+    pace: Pace,
     sizes: Sizing,
     online: CpuMask,
     /// What the policy was told of sizes.
@@ -62,7 +58,7 @@ impl Mapper {
         let (actions, todo, figures) = Default::default();
         Self {
             policy,
-            looks: config.looks,
+            pace: Pace::new(config.looks),
             sizes,
             online: CpuMask::EMPTY,
             told: None,
@@ -151,19 +147,26 @@ impl Mapper {
         tids.iter().for_each(|tid| self.book(now_ns, Seen::Left { thread: *tid }));
     }
 
+    /// A look begins. On which CPUs a begin is to ring, if any is to.
+    pub fn begins(&mut self, now_ns: u64, can_ring: bool) -> Option<CpuMask> {
+        let wants_bell = self.pace.begins(now_ns, self.policy.threshold_ns(), can_ring);
+        self.told.map(|sizes| sizes.little).filter(|_| wants_bell)
+    }
+
+    /// So many looks have taken so much CPU time.
+    pub fn spent(&mut self, cpu_ns: u64, looks: u64) {
+        self.pace.spent(cpu_ns, looks);
+    }
+
     /// Moves whoever is to be moved now, and says when to look again.
-    pub fn decide(&mut self, now_ns: u64) -> u64 {
+    pub fn decide(&mut self, now_ns: u64) -> Next {
         self.tell_sizes(now_ns);
         self.actions.clear();
         self.policy.observe(now_ns, &Seen::Nothing, &mut self.actions);
         self.carry_out(now_ns);
-        let every_ns = match self.looks {
-            Looks::Events => self.policy.threshold_ns().clamp(LOOK_MIN_NS, LOOK_MAX_NS),
-            Looks::Sampling(every_ns) => every_ns.max(LOOK_MIN_NS),
-        };
-        let soonest_ns = now_ns + LOOK_MIN_NS.min(every_ns);
-        let due_ns = self.policy.next_wakeup().filter(|_| self.looks == Looks::Events);
-        due_ns.map_or(now_ns + every_ns, |due_ns| due_ns.max(soonest_ns).min(now_ns + every_ns))
+        let little = self.told.map_or(CpuMask::EMPTY, |sizes| sizes.little);
+        let is_quiet = self.policy.working().and(&little).is_empty();
+        self.pace.next(now_ns, self.policy.threshold_ns(), self.policy.next_wakeup(), is_quiet)
     }
 
     fn book(&mut self, at_ns: u64, seen: Seen) {

@@ -3,8 +3,8 @@
 //! [`sidelane_policy::hurryup`] decides. Here is what it is told and how it is carried out:
 //!
 //! - `work/`: which thread works on a request since when, from sockets, from the service's own word or from the paper's
-//!   pipe. Nobody is woken for a request: a request that begins after a look is due no sooner than the threshold after
-//!   it, so each look sees all that may be due before the next one ([`session`]).
+//!   pipe.
+//! - `session.rs`: looks, one after the other, and `pace.rs` when.
 //! - `pool.rs`: the threads that work on requests, and the system calls that bind them to cores. The guardian knows what
 //!   CPUs each thread had before any of them is bound.
 //! - `mapper.rs`: the policy between the two.
@@ -14,6 +14,7 @@
 mod figures;
 mod log;
 mod mapper;
+mod pace;
 mod pool;
 mod running;
 mod session;

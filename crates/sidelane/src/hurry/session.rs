@@ -1,8 +1,8 @@
 //! A service under `sidelane hurry`, from begin to end.
 //!
-//! Nobody is woken for a request. A request that begins after a look cannot be long before the threshold has passed since
-//! that look, so looks that are no further apart than the threshold see each long request before it is due; and for those
-//! that have been seen there is a look at that moment. With the paper's sampling, looks are that far apart.
+//! A request that begins after a look cannot be long before the threshold has passed since that look. So looks that are no
+//! further apart than the threshold see each long request before it is due, and for those that have been seen there is a
+//! look at that moment: the service wakes nobody. `pace.rs` has what is done where the threshold is short.
 
 use std::fs::File;
 use std::io::BufWriter;
@@ -20,6 +20,7 @@ use sidelane_host::topology::online_cpus;
 use super::figures::{Figures, Summary};
 use super::log::{ThreadAudit, ThreadLog};
 use super::mapper::Mapper;
+use super::pace::Next;
 use super::pool::Pool;
 use super::settings::Settings;
 use super::work::WorkSource;
@@ -47,9 +48,13 @@ pub fn run(
     tell(&session.figures());
     loop {
         let now_ns = now_ns();
-        let next_ns = session.look(now_ns, &mut tell)?.min(ends_ns);
-        let wait = Duration::from_nanos(next_ns.saturating_sub(now_ns));
-        if now_ns >= ends_ns || !until.wait(wait)? {
+        let next = session.look(now_ns, &mut tell)?;
+        let wait = Duration::from_nanos(next.at_ns.min(ends_ns).saturating_sub(now_ns));
+        let goes_on = match session.source.bell().filter(|_| next.or_bell) {
+            Some(bell) => until.wait_for_bell(bell, wait)?,
+            None => until.wait(wait)?,
+        };
+        if now_ns >= ends_ns || !goes_on {
             return session.end();
         }
     }
@@ -66,6 +71,9 @@ struct Session {
     cpu_began_ns: u64,
     census_ns: u64,
     censuses: u32,
+    /// CPU time at the last census, and looks since then.
+    cpu_ns: u64,
+    looks: u64,
     notes: Vec<Note>,
 }
 
@@ -80,22 +88,36 @@ impl Session {
         // The service must not keep it from its work.
         let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY);
         let notes = urgent.err().map(|error| Note::MovedLate { error: error.to_string() }).into_iter().collect();
-        let (settings, online) = (settings.clone(), CpuSet::default());
-        let (census_ns, censuses) = (began_ns + CENSUS_EVERY_NS, 0);
-        let energy = Energy::open(Path::new("/sys"));
-        let mut session =
-            Self { settings, source, mapper, log, online, energy, began_ns, cpu_began_ns, census_ns, censuses, notes };
+        let mut session = Self {
+            settings: settings.clone(),
+            source,
+            mapper,
+            log,
+            online: CpuSet::default(),
+            energy: Energy::open(Path::new("/sys")),
+            began_ns,
+            cpu_began_ns,
+            census_ns: began_ns + CENSUS_EVERY_NS,
+            censuses: 0,
+            cpu_ns: cpu_began_ns,
+            looks: 0,
+            notes,
+        };
         session.use_online(began_ns)?;
         Ok(session)
     }
 
     /// Hears what has happened, moves whoever is to be moved, and says when to look again.
-    fn look(&mut self, now_ns: u64, tell: &mut impl FnMut(&Figures)) -> Result<u64> {
+    fn look(&mut self, now_ns: u64, tell: &mut impl FnMut(&Figures)) -> Result<Next> {
         if now_ns >= self.census_ns {
             self.census(now_ns)?;
             tell(&self.figures());
         }
+        self.looks += 1;
         let Self { source, mapper, .. } = self;
+        if let Some(cpus) = mapper.begins(now_ns, source.bell().is_some()) {
+            source.arm(&cpus);
+        }
         let mut outcome = Ok(());
         source.hear(&mut |work| {
             if outcome.is_ok() {
@@ -103,13 +125,17 @@ impl Session {
             }
         })?;
         outcome?;
-        Ok(self.mapper.decide(now_ns).min(self.census_ns))
+        let next = self.mapper.decide(now_ns);
+        Ok(Next { at_ns: next.at_ns.min(self.census_ns), ..next })
     }
 
     /// Who and what has come and gone.
     fn census(&mut self, now_ns: u64) -> Result<()> {
         self.census_ns = now_ns + CENSUS_EVERY_NS;
         self.censuses += 1;
+        let (cpu_ns, looks) = (thread_cpu_ns(), std::mem::take(&mut self.looks));
+        self.mapper.spent(cpu_ns - self.cpu_ns, looks);
+        self.cpu_ns = cpu_ns;
         let service = self.search();
         if let Some(service) = &service {
             self.source.look_again(&service.pids)?;

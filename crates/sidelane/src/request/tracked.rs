@@ -2,6 +2,7 @@
 
 use std::cell::RefCell;
 use std::collections::BTreeSet;
+use std::os::fd::BorrowedFd;
 use std::rc::Rc;
 use std::sync::Arc;
 use std::sync::atomic::Ordering;
@@ -138,6 +139,12 @@ impl Requests {
         fetched.iter().filter(|request| request.sends == 1).for_each(each);
         fetched.clear();
         Ok(())
+    }
+
+    /// What becomes readable when the kernel program wakes whoever reads the records.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        // SAFETY: the ring has this descriptor open as long as it lives.
+        unsafe { BorrowedFd::borrow_raw(self.ring.epoll_fd()) }
     }
 
     /// What was counted since the last call of [`Requests::take_window`].

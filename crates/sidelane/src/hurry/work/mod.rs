@@ -7,9 +7,11 @@ mod sockets;
 
 use std::collections::BTreeSet;
 use std::fmt;
+use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 use sidelane_host::service::Service;
+use sidelane_policy::cpus::CpuMask;
 
 use self::emitted::Emissions;
 pub use self::event::{LostWork, Work};
@@ -50,6 +52,21 @@ impl WorkSource {
         match Emitters::find(&service.pids) {
             Some(emitters) => Ok(Self::Emitted(Emissions::new(emitters))),
             None => Ok(Self::Sockets(Box::new(Sockets::watch(&settings.service, service)?))),
+        }
+    }
+
+    /// The next request that is taken up on one of these CPUs makes the bell readable.
+    pub fn arm(&self, cpus: &CpuMask) {
+        if let Self::Sockets(sockets) = self {
+            sockets.arm(cpus);
+        }
+    }
+
+    /// What rings, if anything does here.
+    pub fn bell(&self) -> Option<BorrowedFd<'_>> {
+        match self {
+            Self::Sockets(sockets) => Some(sockets.bell()),
+            Self::Emitted(_) | Self::Pipe(_) => None,
         }
     }
 

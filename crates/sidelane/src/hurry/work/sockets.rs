@@ -7,6 +7,7 @@
 //! has answered nothing yet is told of only while it runs.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 use sidelane_host::procfs::{allowed_cpus, state};
@@ -15,6 +16,7 @@ use sidelane_host::topology::Lanes;
 use sidelane_kernel::threads::{ThreadWords, WorkingThread};
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+use sidelane_policy::cpus::CpuMask;
 
 use super::event::{LostWork, Work};
 use crate::request::{RequestError, Requests, can_track};
@@ -45,6 +47,16 @@ impl Sockets {
         tracking.take_in(&service.pids);
         let (working, served, answered) = Default::default();
         Ok(Self { words, requests, tracking, working, served, answered })
+    }
+
+    /// The next request that is taken up on one of these CPUs makes the bell readable.
+    pub fn arm(&self, cpus: &CpuMask) {
+        self.words.arm(cpus.iter());
+    }
+
+    /// What becomes readable then.
+    pub fn bell(&self) -> BorrowedFd<'_> {
+        self.requests.bell()
     }
 
     /// Tells what was answered since the last call, and what is worked on now.
