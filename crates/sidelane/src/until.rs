@@ -8,6 +8,9 @@ use std::time::Duration;
 use anyhow::{Context, Result};
 use sidelane_host::posix_signals::PosixSignals;
 
+/// Between two looks at something that is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// Who ends it.
 pub enum Until {
     /// Whoever sends a POSIX signal to this process.
@@ -20,6 +23,16 @@ impl Until {
     /// Ends at a POSIX signal that asks for it. To be called before any thread is started.
     pub fn signal() -> Result<Self> {
         PosixSignals::listen().map(Self::Signal).context("cannot listen for signals")
+    }
+
+    /// Waits until something is so, which is looked at a few times a second; false if it is to end before.
+    pub fn wait_until(&self, mut is_so: impl FnMut() -> bool) -> Result<bool> {
+        while !is_so() {
+            if !self.wait(LOOK_EVERY)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Waits for so long at most; false if it is to end.

@@ -9,6 +9,7 @@ use std::collections::BTreeSet;
 use std::fmt;
 
 use anyhow::Result;
+use sidelane_host::ports::listeners;
 use sidelane_host::service::Service;
 
 use self::emitted::Emissions;
@@ -51,6 +52,12 @@ impl WorkSource {
             Some(emitters) => Ok(Self::Emitted(Emissions::new(emitters))),
             None => Ok(Self::Sockets(Box::new(Sockets::watch(&settings.service, service)?))),
         }
+    }
+
+    /// Whether there is something to listen to: a service that has just been started may not listen yet.
+    pub fn is_there(settings: &Settings, service: &Service) -> bool {
+        let pids = &service.pids;
+        matches!(settings.told, Told::Pipe(_)) || Emitters::find(pids).is_some() || !listeners(pids).is_empty()
     }
 
     /// Tells all that has happened since the last call.
