@@ -9,7 +9,7 @@ use serde_json::{Value, json};
 use sidelane_host::cores::Cores;
 
 use crate::common::busy::{BIG, CLIENTS, LITTLE};
-use crate::common::process::threads_named;
+use crate::common::process::{policy, threads_named};
 use crate::common::scripted::nowhere;
 use crate::common::{Busy, Footprint, Run, lanes_to_ourselves, requests_can_be_seen, wait_until};
 use crate::daemon::{Daemon, File, status};
@@ -17,6 +17,8 @@ use crate::metrics::ask;
 use crate::service::Program;
 
 const THREAD: &str = "sidelane-hurry";
+/// The kernel's number of SCHED_FIFO.
+const FIFO: &str = "1";
 
 fn busy() -> Option<Busy> {
     Busy::start("thread-per-connection", None)
@@ -72,6 +74,8 @@ fn long_requests_of_a_service_move_and_its_threads_have_their_cpus_back_at_the_e
         assert_eq!(told[key], *value, "{key} in {told}");
     }
     assert!(told["requests"].as_u64() >= told["moved"].as_u64() && told["own_percent"].is_number(), "{told}");
+    let threads = threads_named(daemon.run.pid(), THREAD);
+    assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [FIFO]);
     let answer = ask(metrics.port(), "/metrics");
     for line in [
         "sidelane_hurry_moved_total{service=\"the service\"} ",

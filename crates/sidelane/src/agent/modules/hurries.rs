@@ -283,6 +283,7 @@ mod tests {
         let changed = WantedHurry { service: "b".to_owned(), ..first.clone() };
         hurries.follow(vec![first]).unwrap();
         hurries.follow(vec![changed.clone()]).unwrap();
+        assert_eq!(hurries.status(), [], "the first one has not been seen to end");
         while hurries.status().is_empty() {
             assert_eq!(hurries.look(), [], "one that had not begun has nothing to say");
             hurries.follow(vec![changed.clone()]).unwrap();
