@@ -186,6 +186,12 @@ notes! {
         NotRecorded { service: String = "redis".to_owned(), why: String = "the kernel is too old".to_owned() } =>
             "the flight recorder of {service} has ended: {why}",
             "see what sidelane trace says of this service, and have the agent read its file again";
+        NotMapped { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
+            "long requests of {service} do not move to big cores: {why}",
+            "see what sidelane hurry says of this service, and have the agent read its file again";
+        NoBigCores { why: String = "all cores are equal (cpu_capacity: missing)".to_owned() } =>
+            "no request moves to a big core: {why}",
+            "name the CPUs of both kinds in [hurry], as in big = \"0-3\" and little = \"4-7\", or leave the table out";
         ReadAtTheStart =>
             "[metric], [lanes], [metrics] and [audit] were changed, and are read at the start alone",
             "restart the agent for them";

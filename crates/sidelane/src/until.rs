@@ -10,6 +10,9 @@ use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags};
 use sidelane_host::posix_signals::{PosixSignals, wait_for_any};
 
+/// Between two looks at something that is waited for.
+const LOOK_EVERY: Duration = Duration::from_millis(500);
+
 /// Who ends it.
 pub enum Until {
     /// Whoever sends a POSIX signal to this process.
@@ -39,6 +42,16 @@ impl Until {
                 Ok(!ends.load(Ordering::Acquire))
             }
         }
+    }
+
+    /// Waits until something is so, which is looked at a few times a second; false if it is to end before.
+    pub fn wait_until(&self, mut is_so: impl FnMut() -> bool) -> Result<bool> {
+        while !is_so() {
+            if !self.wait(LOOK_EVERY)? {
+                return Ok(false);
+            }
+        }
+        Ok(true)
     }
 
     /// Waits for so long at most; false if it is to end.

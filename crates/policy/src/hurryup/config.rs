@@ -85,6 +85,15 @@ impl Default for Learning {
     }
 }
 
+impl Learning {
+    /// For this percentile, in hundredths, on cores that are so different, if that is known.
+    pub fn of(percentile_e2: u32, little_speed_milli: Option<u32>) -> Self {
+        let usual = Self::default();
+        let little_speed_milli = little_speed_milli.unwrap_or(usual.little_speed_milli);
+        Self { percentile_e2, little_speed_milli, ..usual }
+    }
+}
+
 /// All tunables.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub struct Config {

@@ -97,10 +97,7 @@ impl From<How> for Mapping {
 impl HurryArgs {
     /// What the policy is asked for, on a machine whose little cores are that fast.
     pub fn config(&self, little_speed_milli: Option<u32>) -> Config {
-        let usual = Learning::default();
-        let little_speed_milli = little_speed_milli.unwrap_or(usual.little_speed_milli);
-        let learning =
-            Learning { percentile_e2: (self.percentile * 100.0).round() as u32, little_speed_milli, ..usual };
+        let learning = Learning::of((self.percentile * 100.0).round() as u32, little_speed_milli);
         Config {
             mapping: self.mapping.into(),
             looks: self.sampling.map_or(Looks::Events, |every| Looks::Sampling(every.as_nanos() as u64)),

@@ -75,6 +75,12 @@ pub struct Summary {
 }
 
 impl Summary {
+    /// Of a mapper that was ended before it began.
+    pub fn of_nothing(settings: Settings) -> Self {
+        let (figures, notes) = Default::default();
+        Self { settings, source: "not seen".to_owned(), figures, energy_of: "not measured".to_owned(), notes }
+    }
+
     /// The figures as a result of one row.
     pub fn to_result(&self) -> ResultFile {
         let Self { settings, figures, .. } = self;

@@ -10,6 +10,7 @@ use anyhow::{Context, Result, anyhow};
 use super::figures::{Figures, Summary};
 use super::session::run;
 use super::settings::Settings;
+use super::work::WorkSource;
 use crate::until::Until;
 
 /// A mapper that runs. Dropping this ends it, and does not wait for its end.
@@ -26,11 +27,32 @@ impl RunningHurry {
     /// # Errors
     /// If a thread cannot be started.
     pub fn start(settings: Settings) -> Result<Self> {
+        Self::start_when(settings, |_, _| Ok(true))
+    }
+
+    /// Maps them as soon as the service is there and its requests can be seen.
+    ///
+    /// # Errors
+    /// If a thread cannot be started.
+    pub fn start_when_seen(settings: Settings) -> Result<Self> {
+        Self::start_when(settings, |settings, until| {
+            until.wait_until(|| settings.service.find().is_ok_and(|found| WorkSource::is_there(settings, &found)))
+        })
+    }
+
+    /// `begins` waits for the begin; false if there is to be none.
+    fn start_when(
+        settings: Settings,
+        begins: impl FnOnce(&Settings, &Until) -> Result<bool> + Send + 'static,
+    ) -> Result<Self> {
         let (sender, figures) = channel();
         let ends = Arc::new(AtomicBool::new(false));
         let (its, until) = (settings.clone(), Until::Told(Arc::clone(&ends)));
-        // Nobody hears it any more once its owner has dropped it.
-        let map = move || run(&its, None, &until, |figures| drop(sender.send(figures.clone())));
+        let map = move || match begins(&its, &until)? {
+            // Nobody hears it any more once its owner has dropped it.
+            true => run(&its, None, &until, |figures| drop(sender.send(figures.clone()))),
+            false => Ok(Summary::of_nothing(its)),
+        };
         let thread = thread::Builder::new().name("sidelane-hurry".to_owned()).spawn(map);
         Ok(Self { settings, figures, ends, thread: Some(thread.context("cannot start a thread")?) })
     }
@@ -76,7 +98,13 @@ impl RunningHurry {
         thread.join().map_err(|_| anyhow!("its thread ended early"))?
     }
 
-    fn ask_to_end(&self) {
+    /// Whether nothing is left to wait for at its end.
+    pub fn has_ended(&self) -> bool {
+        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+    }
+
+    /// Has it end, and does not wait for that.
+    pub fn ask_to_end(&self) {
         self.ends.store(true, Ordering::Release);
         self.thread.iter().for_each(|thread| thread.thread().unpark());
     }

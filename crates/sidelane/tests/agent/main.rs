@@ -6,6 +6,7 @@ mod daemon;
 mod faults;
 mod flights;
 mod groups;
+mod hurries;
 mod interference;
 mod lanes;
 mod metrics;

@@ -5,6 +5,7 @@
 //! - `scripted`: servers of HTTP that do as a test says
 //! - `nginx`: a real server of HTTP
 //! - `agent`: a `sidelane run`, under way and ended
+//! - `busy`: a service that is always busy
 //! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
 //! - `redis`: a real Redis whose requests can be seen
@@ -15,6 +16,7 @@
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 pub mod agent;
+pub mod busy;
 pub mod c_program;
 pub mod deadline;
 pub mod footprint;
@@ -28,6 +30,7 @@ pub mod service;
 pub mod words;
 
 pub use agent::{Finished, Run, Running};
+pub use busy::Busy;
 pub use deadline::{TIMEOUT, holds_within, wait_until};
 pub use footprint::Footprint;
 pub use job::Job;

@@ -10,8 +10,9 @@ use sidelane_policy::cpus::Cores;
 use sidelane_policy::holmes::HolmesConfig;
 use thiserror::Error;
 
-use super::{Config, Kind, Metric, MetricSource, Reserved};
+use super::{Config, HurryRule, Kind, Metric, MetricSource, Reserved};
 use crate::cpu_mask::{mask, set};
+use crate::hurry::Sizes;
 use crate::machine::has_pmu;
 use crate::note::Note;
 
@@ -43,9 +44,14 @@ pub enum Unfit {
     /// It has no counters.
     #[error("the metric is to be counted, and the processor's counters are nobody's here; write source = \"harm\"")]
     NoCounters,
-    /// Recordings would have no place.
-    #[error("trace.dir is {}, and there is no such directory; make it, or name another", .0.display())]
-    NoDirectory(PathBuf),
+    /// What is written would have no place.
+    #[error("{key} is {}, and there is no such directory; make it, or name another", .dir.display())]
+    NoDirectory {
+        /// Where.
+        key: &'static str,
+        /// The directory.
+        dir: PathBuf,
+    },
     /// Nobody knows what to count.
     #[error("metric.source is \"counters\", and no events are known for this processor; write a formula, or \"harm\"")]
     NoRow,
@@ -91,7 +97,9 @@ pub struct OnMachine {
     pub told: Told,
     /// E: from which interference on batch leaves.
     pub e: f64,
-    /// What of that is not as the paper has it.
+    /// Which cores are big, if threads are to be moved to them and there are any.
+    pub sizes: Option<Sizes>,
+    /// What of that is not as the paper has it, or not there.
     pub notes: Vec<Note>,
 }
 
@@ -102,11 +110,18 @@ impl Config {
     /// When its CPUs cannot be read.
     pub fn here(&self) -> Result<Result<OnMachine, Vec<Unfit>>, ReadError> {
         let on = self.on(&Topology::read(Path::new("/sys"))?, Counters::here());
-        let dir = self.trace.as_ref().map(|trace| &trace.dir).filter(|dir| !dir.is_dir());
-        Ok(match dir {
-            Some(dir) => Err(on.err().into_iter().flatten().chain([Unfit::NoDirectory(dir.clone())]).collect()),
-            None => on,
+        let missing: Vec<Unfit> = self.missing_directories().collect();
+        Ok(match (on, missing.is_empty()) {
+            (Ok(here), true) => Ok(here.with(self.hurry.as_ref().map(HurryRule::sizes_here))),
+            (on, _) => Err(on.err().into_iter().flatten().chain(missing).collect()),
         })
+    }
+
+    fn missing_directories(&self) -> impl Iterator<Item = Unfit> {
+        let trace = self.trace.as_ref().map(|trace| ("trace.dir", &trace.dir));
+        let hurry = self.hurry.as_ref().and_then(|hurry| Some(("hurry.log", hurry.log.as_ref()?)));
+        let missing = trace.into_iter().chain(hurry).filter(|(_, dir)| !dir.is_dir());
+        missing.map(|(key, dir)| Unfit::NoDirectory { key, dir: dir.clone() })
     }
 
     /// What the file comes to on a machine with this topology.
@@ -121,7 +136,7 @@ impl Config {
         match self.metric.told(counters) {
             Ok(told) if unfit.is_empty() => {
                 let (e, notes) = (self.e(&told), self.notes(&told, counters));
-                Ok(OnMachine { online, cores, reserved, told, e, notes })
+                Ok(OnMachine { online, cores, reserved, told, e, sizes: None, notes })
             }
             told => {
                 unfit.extend(told.err());
@@ -180,7 +195,14 @@ impl Config {
         let siblings = self.policy.siblings.iter().fold(CpuSet::default(), |all, core| all.union(core));
         let services = self.services.iter().filter_map(|rule| rule.terms.cpus.clone());
         let services = services.fold(CpuSet::default(), |all, cpus| all.union(&cpus));
-        let named = [("policy.reserved", reserved), ("policy.siblings", &siblings), ("service.cpus", &services)];
+        let (big, little) = self.hurry.as_ref().and_then(|hurry| hurry.cores.clone()).unwrap_or_default();
+        let named = [
+            ("policy.reserved", reserved),
+            ("policy.siblings", &siblings),
+            ("service.cpus", &services),
+            ("hurry.big", &big),
+            ("hurry.little", &little),
+        ];
         let missing = named.into_iter().map(|(key, cpus)| (key, cpus.difference(online)));
         let missing = missing.filter(|(_, missing)| !missing.is_empty());
         let mut unfit: Vec<Unfit> =
@@ -189,6 +211,17 @@ impl Config {
             unfit.push(Unfit::NothingLeft { online: online.clone() });
         }
         unfit
+    }
+}
+
+impl OnMachine {
+    /// The same with the cores that were found, or what is said instead.
+    fn with(mut self, sizes: Option<Result<Sizes, Note>>) -> Self {
+        match sizes.transpose() {
+            Ok(sizes) => self.sizes = sizes,
+            Err(note) => self.notes.push(note),
+        }
+        self
     }
 }
 

@@ -4,9 +4,11 @@
 //! All problems of a file are told at once, each with its line and what to do.
 
 mod glob;
+mod hurry;
 mod kubernetes;
 mod lanes;
 mod machine;
+mod named;
 mod overlap;
 mod policy;
 mod problem;
@@ -57,6 +59,8 @@ pub struct Config {
     pub proxies: Vec<ProxyOptions>,
     /// `[trace]`: which services have a flight recorder.
     pub trace: Option<TraceRule>,
+    /// `[hurry]`: of which services long requests move to big cores.
+    pub hurry: Option<HurryRule>,
     /// `[metrics]`: where Prometheus reads.
     pub metrics: Option<SocketAddr>,
     /// `[audit]`: where decisions are written.
@@ -283,6 +287,23 @@ pub struct TraceRule {
     pub recordings: u32,
     /// Without system calls and softirqs.
     pub light: bool,
+}
+
+/// `[hurry]`: services whose long requests move to big cores. The keys are options of `sidelane hurry`.
+#[derive(Clone, Debug, PartialEq)]
+pub struct HurryRule {
+    /// The names of the services. `None`: those that have an objective.
+    pub services: Option<Vec<String>>,
+    /// CPUs of big and of little cores. `None`: as the kernel tells them apart.
+    pub cores: Option<(CpuSet, CpuSet)>,
+    /// How long a request is on a little core before it is long. `None`: it is learnt.
+    pub threshold: Option<Duration>,
+    /// The percentile that a learnt threshold is to keep low.
+    pub percentile: f64,
+    /// Between two looks for long requests. `None`: there is one when one is due.
+    pub sampling: Option<Duration>,
+    /// Where the moves of each service are written.
+    pub log: Option<PathBuf>,
 }
 
 /// A setting that has a default.

@@ -15,6 +15,7 @@ pub(super) struct Lines {
     pub(super) proxies: Vec<Option<usize>>,
     pub(super) metrics: Option<usize>,
     pub(super) trace: Option<usize>,
+    pub(super) hurry: Option<usize>,
 }
 
 /// Something that one rule alone may have.

@@ -9,7 +9,7 @@ use toml::de::DeTable;
 use super::overlap::{Lines, contradictions};
 use super::problem::{Problem, Problems};
 use super::reader::{Document, Reader};
-use super::{Config, Match, MetricSource, lanes, policy, proxy, roles, trace};
+use super::{Config, Match, MetricSource, hurry, lanes, policy, proxy, roles, trace};
 
 impl Config {
     /// Reads a file. The files that it names lie beside it.
@@ -22,10 +22,13 @@ impl Config {
         let mut config = Self::parse(&name, &text)?;
         let beside = path.parent().unwrap_or(Path::new(""));
         config.audit = config.audit.map(|file| beside.join(file));
+        // It is told where a recording is, to people who are in another directory.
+        let in_full = |dir: &Path| absolute(beside.join(dir)).unwrap_or_else(|_| beside.join(dir));
         if let Some(trace) = &mut config.trace {
-            // It is told where a recording is, to people who are in another directory.
-            let dir = beside.join(&trace.dir);
-            trace.dir = absolute(&dir).unwrap_or(dir);
+            trace.dir = in_full(&trace.dir);
+        }
+        if let Some(log) = config.hurry.as_mut().and_then(|hurry| hurry.log.as_mut()) {
+            *log = in_full(log);
         }
         if let MetricSource::Replay(file) = &mut config.metric.source {
             *file = beside.join(&*file);
@@ -67,18 +70,20 @@ impl Config {
             count => format!(", {count} proxies"),
         };
         let trace = if self.trace.is_some() { ", flight recorders" } else { "" };
+        let hurry = if self.hurry.is_some() { ", long requests move to big cores" } else { "" };
         let policy = self.policy.kind.name();
-        format!("{services}, {trees} of batch{pods}, policy {policy}{proxies}{trace}; nothing is wrong")
+        format!("{services}, {trees} of batch{pods}, policy {policy}{proxies}{trace}{hurry}; nothing is wrong")
     }
 }
 
 fn whole(top: Reader) -> Config {
     let (services, batch) = (top.tables("service"), top.tables("batch"));
-    let (metrics, traced) = (top.table("metrics"), top.table("trace"));
+    let (metrics, traced, hurried) = (top.table("metrics"), top.table("trace"), top.table("hurry"));
     let mut lines = Lines {
         kubernetes: top.line("kubernetes"),
         metrics: metrics.line("listen"),
         trace: traced.line("services"),
+        hurry: hurried.line("services"),
         ..Lines::default()
     };
     let rules = services.into_iter().filter_map(|reader| lined(reader, &mut lines.services, roles::service));
@@ -97,6 +102,7 @@ fn whole(top: Reader) -> Config {
         lanes: lanes::lanes(top.table("lanes")),
         proxies,
         trace: trace::trace(traced),
+        hurry: hurry::hurry(hurried),
         metrics: listen(metrics),
         audit: audit(top.table("audit")),
         settings: top.document.settings.take(),
@@ -153,6 +159,7 @@ fn together(top: &Reader, config: &Config, lines: &Lines) {
     problems.extend(podless(config, lines));
     problems.extend(unspent(config, lines));
     problems.extend(trace::unrecorded(config, lines));
+    problems.extend(hurry::unmoved(config, lines));
     top.document.problems.borrow_mut().extend(problems);
 }
 

@@ -1,6 +1,7 @@
 //! Files that are right and files that are wrong. The texts of problems are exact: they are what users see.
 
 use proptest::prelude::*;
+use sidelane_policy::hurryup::{self, Learning, Looks, Threshold};
 
 use super::*;
 use crate::proxy::options::parse_address;
@@ -83,6 +84,8 @@ fn the_example_is_right() {
 #[test]
 fn what_the_example_leaves_out_is_right() {
     const UNIT: &str = "unit = ";
+    const TRACED: &str = "services = [\"redis\"]              # by name";
+    const HURRIED: &str = "services = [\"redis\"]              # whose";
     const HOLMES: [&str; 3] = ["kind = ", "s = ", "t = "];
     const PROXY: [&str; 17] = [
         "[[proxy]]",
@@ -103,7 +106,7 @@ fn what_the_example_leaves_out_is_right() {
         "answer_time = ",
         "clients = ",
     ];
-    let variants: [(&[&str], &[&str]); 13] = [
+    let variants: [(&[&str], &[&str]); 15] = [
         (&[UNIT], &["cgroup = \"/system.slice/redis@*.service\""]),
         (&[UNIT], &["port = 6379"]),
         (&[UNIT], &["comm = "]),
@@ -128,7 +131,9 @@ fn what_the_example_leaves_out_is_right() {
         (&["source = "], &["source = \"replay\"", "replay = "]),
         (&[], &["[lanes]", "gate = ", "policy = ", "budget = \"5ms\"", "min_idle = "]),
         (&[], &PROXY),
-        (&[], &["[trace]", "services = ", "dir = ", "keep = ", "recordings = ", "light = "]),
+        (&[], &["[trace]", TRACED, "dir = ", "keep = ", "recordings = ", "light = "]),
+        (&[], &["[hurry]", HURRIED, "big = ", "little = ", "threshold = ", "sampling = ", "log = "]),
+        (&[], &["[hurry]", "percentile = "]),
     ];
     let begins = |line: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| line.starts_with(beginning));
     for (without, with) in variants {
@@ -189,8 +194,10 @@ fn unknown_keys() {
     wrong(
         "[lanes]",
         "[lane]",
-        &["a.toml:21: `lane` is not a key here; did you mean `lanes`? there are `audit`, `batch`, `intervals`, \
-           `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`"],
+        &[
+            "a.toml:21: `lane` is not a key here; did you mean `lanes`? there are `audit`, `batch`, `hurry`, `intervals`, \
+           `kubernetes`, `lanes`, `metric`, `metrics`, `policy`, `proxy`, `service`, `trace`",
+        ],
     );
     wrong(
         "cgroup = \"/batch\"",
@@ -477,6 +484,75 @@ fn flight_recorders_are_of_services_that_owe_something() {
     refused(
         &with("dir = \"a\"").replace("slo = \"p99=5ms\"\n", ""),
         &[&format!("a.toml:23: `trace.services` is missing, and no [[service]] has an slo that could break; {SLO}")],
+    );
+}
+
+/// The good file with long requests that move, from line 24 on.
+fn with_hurry(lines: &str) -> String {
+    format!("{GOOD}\n[hurry]\n{lines}\n")
+}
+
+#[test]
+fn threads_are_mapped_as_by_the_verb() {
+    let config = read(&with_hurry(""));
+    let hurry = config.hurry.as_ref().unwrap();
+    let mapped: Vec<bool> = config.services.iter().map(|rule| hurry.names(rule)).collect();
+    assert_eq!(mapped, [true, false], "redis has an slo, web has none");
+    assert_eq!((hurry.cores.clone(), hurry.mapping(None)), (None, hurryup::Config::default()));
+    let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
+    assert_eq!(
+        (setting("hurry.big"), setting("hurry.threshold")),
+        ("as the kernel tells cores apart".into(), "learnt".into())
+    );
+    let given =
+        with_hurry("services = [\"web\"]\nbig = \"0-3\"\nlittle = \"4-7\"\nthreshold = \"50ms\"\nsampling = \"25ms\"");
+    let hurry = read(&given).hurry.unwrap();
+    let [big, little] = ["0-3", "4-7"].map(|cpus| cpus.parse().unwrap());
+    assert_eq!(hurry.cores, Some((big, little)));
+    let mapping = hurry.mapping(None);
+    assert_eq!((mapping.threshold, mapping.looks), (Threshold::Given(50_000_000), Looks::Sampling(25_000_000)));
+    let learnt = read(&with_hurry("percentile = 99.9")).hurry.unwrap().mapping(Some(500));
+    assert_eq!(learnt.threshold, Threshold::Learnt(Learning::of(9990, Some(500))));
+}
+
+#[test]
+fn threads_that_cannot_be_mapped() {
+    const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
+    refused(
+        &with_hurry(
+            "big = \"0-3\"\nlittle = \"3-7\"\nthreshold = 50\nsampling = \"1us\"\npercentiles = 90\nservices = [\"sql\"]",
+        ),
+        &[
+            "a.toml:26: `hurry.little` names CPU 3, which is in `big` already; write each CPU in one of them",
+            "a.toml:27: `hurry.threshold` is 50, which has no unit; write a number and its unit, one of ns, us, ms, s, as \
+             in \"8us\" or \"1.5s\"",
+            "a.toml:28: `hurry.sampling` is \"1us\"; it is 1ms at least",
+            "a.toml:29: `hurry.percentiles` is not a key here; did you mean `percentile`? there are `big`, `little`, `log`, \
+             `percentile`, `sampling`, `services`, `threshold`",
+            "a.toml:30: `hurry.services` has \"sql\", and no [[service]] is named so; write names of [[service]], as in \
+             [\"redis\"]",
+        ],
+    );
+    refused(
+        &with_hurry("little = \"4-x\"\nthreshold = \"50ms\"\npercentile = 100"),
+        &[
+            "a.toml:24: `hurry.big` is missing, and `little` is given; write both, or none to have them found",
+            &format!("a.toml:25: `hurry.little` is \"4-x\", which has `4-x` where CPUs belong; {CPUS}"),
+            "a.toml:27: `hurry.percentile` is 100; write a percentile above 0 and below 100, as in 90",
+            "a.toml:27: `hurry.percentile` is given beside `threshold`; write one of them: a given threshold is not learnt",
+        ],
+    );
+    refused(
+        &with_hurry("services = [\"web\"]").replace("port = 8080", "port = 8080\nmay_be_placed = true"),
+        &[
+            "a.toml:8: `service.may_be_placed` is true, and [hurry] moves the threads of \"web\", too; a thread has one \
+           owner: leave may_be_placed out, or name other services in [hurry]",
+        ],
+    );
+    refused(
+        &with_hurry("").replace("slo = \"p99=5ms\"\n", ""),
+        &["a.toml:23: `hurry.services` is missing, and no [[service]] has an slo; write names of [[service]], as in \
+           [\"redis\"]"],
     );
 }
 

@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 use std::time::Duration;
 
+use super::named::{self, Table};
 use super::overlap::Lines;
 use super::policy::{quoted, time};
 use super::problem::Problem;
@@ -10,7 +11,6 @@ use super::reader::Reader;
 use super::{Config, ServiceRule, TraceRule};
 use crate::tale::flight::{KEEP, RECORDINGS};
 
-const SERVICES: &str = "write names of [[service]], as in [\"redis\"]";
 const DIR: &str = "write the directory for recordings, as in \"/var/tmp\"";
 const SLO: &str = "write what requests may take, as in slo = \"p99=5ms\"";
 const KEEP_LEAST: Duration = Duration::from_secs(1);
@@ -22,17 +22,13 @@ pub(super) fn trace(reader: Reader) -> Option<TraceRule> {
     if !reader.is_there() {
         return None;
     }
-    let services = reader.list("services", SERVICES).map(Some);
     let dir = reader.text("dir", DIR).map(PathBuf::from);
     if !reader.has("dir") {
         reader.wrong("dir", "is missing", DIR);
     }
     let recordings = reader.whole("recordings", 1..=RECORDINGS_MAX).map(|recordings| recordings as u32);
     let light = reader.flag("light");
-    let services = reader.setting("services", services, None, |services| match services {
-        Some(names) => format!("[{}]", names.iter().map(|name| quoted(name)).collect::<Vec<_>>().join(", ")),
-        None => "each service with an slo".to_owned(),
-    });
+    let services = named::services(&reader);
     let dir = dir.map(|dir| reader.setting("dir", Some(dir), PathBuf::new(), |dir| quoted(&dir.display().to_string())));
     let keep = reader.setting("keep", keep(&reader), KEEP, time);
     let recordings = reader.setting("recordings", recordings, RECORDINGS, u32::to_string);
@@ -53,36 +49,22 @@ fn keep(reader: &Reader) -> Option<Duration> {
 impl TraceRule {
     /// Whether the service of this rule is recorded.
     pub fn names(&self, rule: &ServiceRule) -> bool {
-        match &self.services {
-            Some(names) => names.contains(&rule.name),
-            None => rule.terms.slo.is_some(),
-        }
+        named::are_named(self.services.as_deref(), rule)
     }
 }
 
 /// Services that are to be recorded, and that are none or owe nothing.
 pub(super) fn unrecorded(config: &Config, lines: &Lines) -> Vec<Problem> {
     let Some(trace) = &config.trace else { return Vec::new() };
-    let problem = |line, key: &str, problem: String, advice: &str| Problem {
+    let services = trace.services.as_deref();
+    let nobody = ("is missing, and no [[service]] has an slo that could break", SLO);
+    let table = Table { key: "trace.services", services, line: lines.trace, nobody };
+    let owe_nothing = named::lined(services, config, lines).filter(|(rule, _)| rule.terms.slo.is_none());
+    let nothing = owe_nothing.map(|(rule, line)| Problem {
         line,
-        key: key.to_owned(),
-        problem,
-        advice: advice.to_owned(),
-    };
-    let Some(names) = &trace.services else {
-        let is_any = config.services.iter().any(|rule| trace.names(rule));
-        let what = "is missing, and no [[service]] has an slo that could break".to_owned();
-        return if is_any { Vec::new() } else { vec![problem(lines.trace, "trace.services", what, SLO)] };
-    };
-    let unknown = names.iter().filter(|name| !config.services.iter().any(|rule| rule.name == **name));
-    let unknown = unknown.map(|name| {
-        problem(lines.trace, "trace.services", format!("has \"{name}\", and no [[service]] is named so"), SERVICES)
+        key: "service.slo".to_owned(),
+        problem: format!("is missing, and [trace] names \"{}\" and records what breaks it", rule.name),
+        advice: SLO.to_owned(),
     });
-    let owes_nothing = |(rule, _): &(&ServiceRule, _)| trace.names(rule) && rule.terms.slo.is_none();
-    let nothing = config.services.iter().zip(&lines.services).filter(owes_nothing);
-    let nothing = nothing.map(|(rule, line)| {
-        let what = format!("is missing, and [trace] names \"{}\" and records what breaks it", rule.name);
-        problem(*line, "service.slo", what, SLO)
-    });
-    unknown.chain(nothing).collect()
+    table.problems(config).into_iter().chain(nothing).collect()
 }

@@ -31,6 +31,7 @@ impl Agent {
         all.extend(self.of_batch());
         all.extend(self.proxies.families());
         all.extend(self.flights.families());
+        all.extend(self.hurries.families());
         all.extend(self.of_itself());
         Exposition(all)
     }

@@ -39,7 +39,7 @@ use super::discover::{Container, Finder};
 use super::lanes::LaneGates;
 use super::log::{CpuAudit, CpuLog, Seen};
 use super::metric::Metric;
-use super::modules::{Flights, Proxies};
+use super::modules::{Flights, Hurries, Proxies};
 use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
@@ -96,6 +96,7 @@ pub struct Agent {
     gates: Option<LaneGates>,
     proxies: Proxies,
     flights: Flights,
+    hurries: Hurries,
     times: Times,
     diary: Diary,
     cost: Cost,

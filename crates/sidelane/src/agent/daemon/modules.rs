@@ -1,9 +1,9 @@
-//! Proxies and flight recorders beside the agent's own work: started, read, told of and ended.
+//! Proxies, flight recorders and mappers of threads beside the agent's own work: started, read, told of and ended.
 
 use anyhow::Result;
 
 use super::Agent;
-use crate::agent::modules::{News, flight_of};
+use crate::agent::modules::{News, flight_of, hurry_of};
 use crate::note::Note;
 
 impl Agent {
@@ -17,32 +17,37 @@ impl Agent {
         Ok(())
     }
 
-    /// Has those services recorded that are there and that the file names, and no others.
-    pub(super) fn follow_flights(&mut self) {
+    /// Has those services recorded, and the threads of those mapped, that are there and that the file names, and of no
+    /// others.
+    pub(super) fn follow_services(&mut self) {
         if self.hands.is_none() {
             return;
         }
-        let services = self.tracked.services.iter();
-        let wanted = services.filter_map(|(_, served)| flight_of(&served.found, &self.config)).collect();
-        if let Err(error) = self.flights.follow(wanted) {
-            self.failed(error);
-        }
+        let Self { tracked, config, here, .. } = self;
+        let found = || tracked.services.iter().map(|(_, served)| &served.found);
+        let recorded = found().filter_map(|found| flight_of(found, config)).collect();
+        let mapped = found().filter_map(|found| hurry_of(found, config, here)).collect();
+        let followed = [self.flights.follow(recorded), self.hurries.follow(mapped)];
+        followed.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
     }
 
     /// Reads what they do, and tells of it.
     pub(super) fn look_at_modules(&mut self) {
         self.proxies.look().into_iter().for_each(|error| self.failed(error));
-        for (service, news) in self.flights.look() {
+        let flights = self.flights.look().into_iter().map(|news| ("trace", news));
+        let hurries = self.hurries.look().into_iter().map(|news| ("hurry", news));
+        for (action, (service, news)) in flights.chain(hurries).collect::<Vec<_>>() {
             match news {
-                News::Said(what) => self.say("trace", &format!("{service}: {what}")),
-                News::Lost(note) => self.note(note),
+                News::Said(what) => self.say(action, &format!("{service}: {what}")),
+                News::Noted(note) => self.note(note),
             }
         }
     }
 
-    /// Ends them, and waits until all is written.
+    /// Ends them, and waits until all is written and threads have their CPUs back.
     pub(super) fn end_modules(&mut self) -> Result<()> {
-        let ended = self.proxies.end().and(self.flights.end());
+        let ended = [self.hurries.end(), self.proxies.end(), self.flights.end()];
+        let ended = ended.into_iter().collect();
         self.look_at_modules();
         ended
     }

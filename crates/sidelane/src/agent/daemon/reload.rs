@@ -62,8 +62,9 @@ impl Agent {
             }
         }
         self.flights.forget_ended();
-        self.diary.notes.retain(|note, _| !matches!(note, Note::NotRecorded { .. }));
-        self.follow_flights();
+        self.hurries.forget_ended();
+        self.diary.notes.retain(|note, _| !matches!(note, Note::NotRecorded { .. } | Note::NotMapped { .. }));
+        self.follow_services();
         Ok(())
     }
 }

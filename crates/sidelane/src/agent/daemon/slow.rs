@@ -43,7 +43,7 @@ impl Agent {
         let changes = self.finder.look(now_ns);
         self.heed()?;
         self.follow(changes)?;
-        self.follow_flights();
+        self.follow_services();
         self.take_waiting()
     }
 

@@ -30,6 +30,7 @@ impl Agent {
             containers: self.tracked.containers.iter().map(|(_, contained)| container_status(contained)).collect(),
             proxies: self.proxies.status(),
             flights: self.flights.status(),
+            hurries: self.hurries.status(),
             decisions: decisions.collect(),
             notes: notes.collect(),
         }

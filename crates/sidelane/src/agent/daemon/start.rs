@@ -25,7 +25,7 @@ use crate::agent::discover::Finder;
 use crate::agent::lanes::LaneGates;
 use crate::agent::log::{CpuAudit, CpuLog};
 use crate::agent::metric::Metric;
-use crate::agent::modules::{Flights, Proxies};
+use crate::agent::modules::{Flights, Hurries, Proxies};
 use crate::agent::owners::{Owners, be_the_agent};
 use crate::agent::seen::Looker;
 use crate::agent::tracked::Tracked;
@@ -82,7 +82,8 @@ impl Agent {
             doors,
             gates,
             proxies: Proxies::new(own_cpus.clone()),
-            flights: Flights::new(own_cpus),
+            flights: Flights::new(own_cpus.clone()),
+            hurries: Hurries::new(own_cpus),
             waiting: Vec::new(),
             looker: Looker::default(),
             slow: Looker::default(),

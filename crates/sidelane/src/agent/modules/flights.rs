@@ -4,9 +4,10 @@ use std::collections::BTreeMap;
 
 use anyhow::{Context, Result};
 use sidelane_host::priority::with_this_thread_on;
-use sidelane_host::service::Target;
 
-use crate::agent::config::{Config, Match};
+use super::news::News;
+use super::target::target_of;
+use crate::agent::config::Config;
 use crate::agent::discover::FoundService;
 use crate::agent::metrics::{Family, Kind};
 use crate::agent::status::FlightStatus;
@@ -37,15 +38,6 @@ enum State {
     Records,
     /// It cannot.
     Ended { why: String },
-}
-
-/// What is to be told of one.
-#[derive(Debug, PartialEq)]
-pub enum News {
-    /// What it said.
-    Said(String),
-    /// Its service is not recorded any more.
-    Lost(Note),
 }
 
 impl Flights {
@@ -116,7 +108,7 @@ impl Flight {
         if let Some(error) = self.recorder.why_ended() {
             let why = format!("{error:#}");
             self.state = State::Ended { why: why.clone() };
-            news.push(News::Lost(Note::NotRecorded { service: service.to_owned(), why }));
+            news.push(News::Noted(Note::NotRecorded { service: service.to_owned(), why }));
         }
         news
     }
@@ -153,15 +145,9 @@ impl Flight {
 pub fn flight_of(found: &FoundService, config: &Config) -> Option<FlightOptions> {
     let trace = config.trace.as_ref()?;
     let rule = config.services.get(found.rule?).filter(|rule| trace.names(rule))?;
-    let target = match (&found.group, &rule.matches) {
-        (Some(group), _) => Target::Cgroup(group.path.clone()),
-        (None, Match::Port(port)) => Target::Port(*port),
-        (None, Match::Comm(comm)) => Target::Comm(comm.clone()),
-        (None, Match::Cgroup(_) | Match::Unit(_) | Match::Pod(_)) => return None,
-    };
     Some(FlightOptions {
         service: found.name.clone(),
-        target,
+        target: target_of(found, rule)?,
         bound: Bound::Percentile(found.terms.slo?),
         light: trace.light,
         dir: trace.dir.clone(),
@@ -177,6 +163,7 @@ mod tests {
     use std::time::Duration;
 
     use sidelane_host::procfs::allowed_cpus;
+    use sidelane_host::service::Target;
 
     use super::*;
 
@@ -201,7 +188,7 @@ mod tests {
             news = flights.look();
         }
         let why = "cannot write recordings: there is no directory /nonexistent".to_owned();
-        let lost = News::Lost(Note::NotRecorded { service: "a".to_owned(), why: why.clone() });
+        let lost = News::Noted(Note::NotRecorded { service: "a".to_owned(), why: why.clone() });
         assert_eq!(news, [("a".to_owned(), lost)]);
         flights.follow(vec![options]).unwrap();
         assert_eq!(flights.look(), [], "it is not tried again");

@@ -85,6 +85,8 @@ pub struct CpusShown {
     pub interference: String,
     /// From which value on batch leaves a sibling.
     pub e: Option<f64>,
+    /// The big and little cores that threads are mapped to, if any are.
+    pub mapped_to: Option<String>,
 }
 
 /// A setting.
@@ -177,6 +179,7 @@ impl CpusShown {
             batch: here.online.difference(&here.reserved),
             interference,
             e: is_holmes.then_some(here.e),
+            mapped_to: here.sizes.as_ref().map(ToString::to_string),
         }
     }
 }

@@ -59,6 +59,7 @@ fn cpus_of(cpus: &CpusShown) -> Vec<Vec<String>> {
     if let Some(e) = cpus.e {
         rows.push(("batch leaves a sibling at", format!("{e}, told from {}", cpus.interference)));
     }
+    rows.extend(cpus.mapped_to.iter().map(|cores| ("threads are mapped to", cores.clone())));
     rows.into_iter().map(|(name, text)| vec![name.to_owned(), text]).collect()
 }
 
@@ -126,6 +127,7 @@ mod tests {
                 batch: "1".parse().unwrap(),
                 interference: "the services' own request times".into(),
                 e: Some(0.1),
+                mapped_to: Some("big CPUs 0 and little CPUs 1 (given)".into()),
             }),
             settings: vec![SettingShown { key: "policy.t".into(), value: "\"80%\"".into(), from: "default".into() }],
             missing: vec!["batch /more: there is no such group; it is followed".into()],
@@ -146,6 +148,7 @@ CPUs
   never batch                0
   batch                      1
   batch leaves a sibling at  0.1, told from the services' own request times
+  threads are mapped to      big CPUs 0 and little CPUs 1 (given)
 
 Settings
   key       value  from

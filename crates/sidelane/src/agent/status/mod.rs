@@ -28,6 +28,9 @@ pub struct Snapshot {
     /// Flight recorders.
     #[serde(default)]
     pub flights: Vec<FlightStatus>,
+    /// Mappers of threads to big and little cores.
+    #[serde(default)]
+    pub hurries: Vec<HurryStatus>,
     /// How often each action was taken, and why.
     pub decisions: Vec<DecisionCount>,
     /// What went wrong or is degraded.
@@ -207,6 +210,40 @@ pub struct FlightStatus {
     /// The page of the last one.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub last: Option<String>,
+}
+
+/// The mapper of a service's threads to big and little cores. What it counts is since it began.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct HurryStatus {
+    /// The service.
+    pub service: String,
+    /// `begins`: it waits for the service to listen, or for the kernel; `maps`; or `ended`.
+    pub state: String,
+    /// Why it has ended.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub why: Option<String>,
+    /// Which cores are big and which little.
+    pub sizes: String,
+    /// Threads that work on requests, each bound to one CPU; missing, like what follows, until it maps.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub threads: Option<usize>,
+    /// Requests that were answered.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub requests: Option<u64>,
+    /// Requests that moved to big cores.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub moved: Option<u64>,
+    /// Moves that the system refused.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub refused: Option<u64>,
+    /// The time on a little core after which a request is long, now.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub threshold_ns: Option<u64>,
+    /// `learnt`, or `given`.
+    pub threshold_from: String,
+    /// Its part of one CPU, since it began.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub own_percent: Option<f64>,
 }
 
 /// How often something was done.

@@ -2,7 +2,9 @@
 
 use std::fmt;
 
-use super::{ContainerStatus, CpuStatus, FlightStatus, NoteStatus, ProxyStatus, ServiceStatus, Snapshot};
+use sidelane_report::Unit;
+
+use super::{ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, ProxyStatus, ServiceStatus, Snapshot};
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -24,6 +26,10 @@ impl fmt::Display for Snapshot {
             writeln!(f, "\nflight recorders")?;
         }
         self.flights.iter().try_for_each(|flight| write_flight(f, flight))?;
+        if !self.hurries.is_empty() {
+            writeln!(f, "\nthreads on big and little cores")?;
+        }
+        self.hurries.iter().try_for_each(|hurry| write_hurry(f, hurry))?;
         writeln!(f, "\nCPUs")?;
         self.cpus.iter().try_for_each(|cpu| write_cpu(f, cpu))?;
         if !self.decisions.is_empty() {
@@ -110,6 +116,22 @@ fn write_flight(f: &mut fmt::Formatter<'_>, flight: &FlightStatus) -> fmt::Resul
     writeln!(f, "  {service}: {state}{why}; {recordings} recording(s) of what broke {slo}{last}")
 }
 
+fn write_hurry(f: &mut fmt::Formatter<'_>, hurry: &HurryStatus) -> fmt::Result {
+    let HurryStatus { service, state, sizes, threshold_from, .. } = hurry;
+    let why = hurry.why.as_ref().map_or_else(String::new, |why| format!(" ({why})"));
+    write!(f, "  {service}: {state}{why}; {sizes}")?;
+    if let (Some(threads), Some(moved), Some(requests)) = (hurry.threads, hurry.moved, hurry.requests) {
+        let refused = hurry.refused.filter(|refused| *refused > 0);
+        let refused = refused.map_or_else(String::new, |refused| format!(", {refused} move(s) refused"));
+        write!(f, "; {threads} thread(s), {moved} of {requests} request(s) moved{refused}")?;
+    }
+    if let Some(threshold_ns) = hurry.threshold_ns {
+        write!(f, "; threshold {} ({threshold_from})", Unit::Ns.human(threshold_ns as f64))?;
+    }
+    let cost = hurry.own_percent.map_or_else(String::new, |percent| format!("; {percent:.2} % of a CPU"));
+    writeln!(f, "{cost}")
+}
+
 fn write_cpu(f: &mut fmt::Formatter<'_>, cpu: &CpuStatus) -> fmt::Result {
     let CpuStatus { cpu: number, owner, containers_count, busy_percent, service_percent, batch_percent, .. } = cpu;
     let reserved = if cpu.reserved { ", reserved" } else { "" };
@@ -152,6 +174,34 @@ proxies
 
 flight recorders
   redis: records; 1 recording(s) of what broke p99=5ms, the last in /a.html
+";
+        assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn mappers_have_a_line_each_with_what_is_known() {
+        let sizes = "big CPUs 0-3 and little CPUs 4-7 (given)";
+        let [service, state, sizes, learnt] = ["web", "maps", sizes, "learnt"].map(str::to_owned);
+        let begins =
+            HurryStatus { service, state: "begins".into(), sizes, threshold_from: learnt, ..Default::default() };
+        let maps = HurryStatus {
+            state,
+            threads: Some(8),
+            requests: Some(90),
+            moved: Some(7),
+            threshold_ns: Some(50_000_000),
+            own_percent: Some(0.25),
+            ..begins.clone()
+        };
+        let refused = HurryStatus { refused: Some(2), ..maps.clone() };
+        let shown = Snapshot { hurries: vec![begins, maps, refused], ..Default::default() }.to_string();
+        let expected = "
+threads on big and little cores
+  web: begins; big CPUs 0-3 and little CPUs 4-7 (given)
+  web: maps; big CPUs 0-3 and little CPUs 4-7 (given); 8 thread(s), 7 of 90 request(s) moved; threshold 50.0 ms \
+                        (learnt); 0.25 % of a CPU
+  web: maps; big CPUs 0-3 and little CPUs 4-7 (given); 8 thread(s), 7 of 90 request(s) moved, 2 move(s) refused; \
+                        threshold 50.0 ms (learnt); 0.25 % of a CPU
 ";
         assert!(shown.contains(expected), "{shown}");
     }

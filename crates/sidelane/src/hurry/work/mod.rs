@@ -10,6 +10,7 @@ use std::fmt;
 use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
+use sidelane_host::ports::listeners;
 use sidelane_host::service::Service;
 use sidelane_policy::cpus::CpuMask;
 
@@ -68,6 +69,12 @@ impl WorkSource {
             Self::Sockets(sockets) => Some(sockets.bell()),
             Self::Emitted(_) | Self::Pipe(_) => None,
         }
+    }
+
+    /// Whether there is something to listen to: a service that has just been started may not listen yet.
+    pub fn is_there(settings: &Settings, service: &Service) -> bool {
+        let pids = &service.pids;
+        matches!(settings.told, Told::Pipe(_)) || Emitters::find(pids).is_some() || !listeners(pids).is_empty()
     }
 
     /// Tells all that has happened since the last call.

@@ -22,6 +22,7 @@ use super::source::Source;
 use crate::until::Until;
 use breaks::{Break, Breaks, USUAL_REQUESTS};
 pub use event::{Event, Tell};
+pub use recording::as_a_part_of_a_path;
 use recording::{Recording, Writing};
 pub use running::RunningFlight;
 

@@ -86,7 +86,7 @@ impl Recording {
 }
 
 /// A service's name, as it can be in the name of a file.
-fn as_a_part_of_a_path(service: &str) -> String {
+pub fn as_a_part_of_a_path(service: &str) -> String {
     const CHARACTERS_MAX: usize = 64;
     let plain = |letter: char| if letter.is_ascii_alphanumeric() || letter == '.' { letter } else { '-' };
     service.chars().take(CHARACTERS_MAX).map(plain).collect()

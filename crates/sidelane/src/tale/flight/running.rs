@@ -4,7 +4,6 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::mpsc::{Receiver, channel};
 use std::thread::{self, JoinHandle};
-use std::time::Duration;
 
 use anyhow::{Context, Result, anyhow};
 use sidelane_host::ports::listeners;
@@ -13,9 +12,6 @@ use sidelane_host::service::Target;
 use super::event::{Event, Tell};
 use super::{FlightOptions, run};
 use crate::until::Until;
-
-/// How often it is looked whether a service listens, while it does not yet.
-const LISTENS_LOOK: Duration = Duration::from_millis(500);
 
 /// A flight recorder that runs. Dropping this ends it, and does not wait for its end.
 pub struct RunningFlight {
@@ -33,7 +29,10 @@ impl RunningFlight {
         // Nobody hears it any more once its owner has dropped it.
         let tell: Tell = Arc::new(move |event| drop(sender.send(event)));
         let (its, until) = (options.clone(), Until::Told(Arc::clone(&ends)));
-        let record = move || if listens(&its.target, &until)? { run(&its, None, until, tell) } else { Ok(()) };
+        let record = move || match until.wait_until(|| listens(&its.target))? {
+            true => run(&its, None, until, tell),
+            false => Ok(()),
+        };
         let thread = thread::Builder::new().name("sidelane-flight".to_owned()).spawn(record);
         Ok(Self { options, events, ends, thread: Some(thread.context("cannot start a thread")?) })
     }
@@ -81,12 +80,7 @@ impl Drop for RunningFlight {
     }
 }
 
-/// Waits until the service listens: one that has just been started does not yet. False if the recorder is to end.
-fn listens(target: &Target, until: &Until) -> Result<bool> {
-    while target.find().map_or(true, |service| listeners(&service.pids).is_empty()) {
-        if !until.wait(LISTENS_LOOK)? {
-            return Ok(false);
-        }
-    }
-    Ok(true)
+/// Whether the service listens: one that has just been started does not yet.
+fn listens(target: &Target) -> bool {
+    target.find().is_ok_and(|service| !listeners(&service.pids).is_empty())
 }

@@ -1,0 +1,234 @@
+//! Long requests that move to big cores as a part of the agent: threads are bound, are told of, are left alone by a reload
+//! that is not about them, and have their CPUs back at the end, however that comes.
+//!
+//! On machines without big and little cores CPU 0 is said to be big.
+
+use std::path::Path;
+
+use serde_json::{Value, json};
+use sidelane_host::cores::Cores;
+
+use crate::common::busy::{BIG, CLIENTS, LITTLE};
+use crate::common::process::{policy, threads_named};
+use crate::common::scripted::nowhere;
+use crate::common::{Busy, Footprint, Run, lanes_to_ourselves, requests_can_be_seen, wait_until};
+use crate::daemon::{Daemon, File, status};
+use crate::metrics::ask;
+use crate::service::Program;
+
+const THREAD: &str = "sidelane-hurry";
+/// The kernel's number of SCHED_FIFO.
+const FIFO: &str = "1";
+
+fn busy() -> Option<Busy> {
+    Busy::start("thread-per-connection", None)
+}
+
+/// Its service, and no table yet.
+fn file_of(busy: &Busy) -> File {
+    File::holmes().with_service(&format!("port = {}", busy.address.port())).with_batch("/nobody")
+}
+
+fn table(more: &str) -> String {
+    format!("[hurry]\nservices = [\"the service\"]\nbig = \"{BIG}\"\nlittle = \"{LITTLE}\"\n{more}")
+}
+
+/// The agent, once the service's threads are bound.
+fn binding(busy: &Busy, file: &File) -> Daemon {
+    let mut daemon = Daemon::start(file, 1, 0);
+    daemon.run.wait_until("each worker was bound", |_| busy.bound() >= CLIENTS);
+    daemon
+}
+
+fn told() -> Value {
+    status()["hurries"][0].clone()
+}
+
+fn notes() -> Vec<String> {
+    let notes = status()["notes"].as_array().cloned().unwrap_or_default();
+    notes.iter().filter_map(|note| Some(note["note"].as_str()?.to_owned())).collect()
+}
+
+#[test]
+fn long_requests_of_a_service_move_and_its_threads_have_their_cpus_back_at_the_end() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = busy() else { return };
+    let (cpus, before, metrics) = (busy.cpus(), Footprint::now(), nowhere());
+    let more = format!("threshold = \"1ms\"\nlog = \"{}\"", busy.file("").display());
+    let file = file_of(&busy).and(&table(&more)).and(&format!("[metrics]\nlisten = \"{metrics}\""));
+    let mut daemon = binding(&busy, &file);
+    daemon.run.wait_until("the status told of all workers, and of a request that moved", |_| {
+        told()["threads"] == CLIENTS && told()["moved"].as_u64() > Some(0)
+    });
+    let told = told();
+    let expected = json!({
+        "service": "the service",
+        "state": "maps",
+        "sizes": format!("big CPUs {BIG} and little CPUs {LITTLE} (given)"),
+        "threads": CLIENTS,
+        "refused": 0,
+        "threshold_ns": 1_000_000,
+        "threshold_from": "given",
+    });
+    for (key, value) in expected.as_object().unwrap() {
+        assert_eq!(told[key], *value, "{key} in {told}");
+    }
+    assert!(told["requests"].as_u64() >= told["moved"].as_u64() && told["own_percent"].is_number(), "{told}");
+    let threads = threads_named(daemon.run.pid(), THREAD);
+    assert_eq!(threads.iter().filter_map(|tid| policy(*tid)).collect::<Vec<_>>(), [FIFO]);
+    let answer = ask(metrics.port(), "/metrics");
+    for line in [
+        "sidelane_hurry_moved_total{service=\"the service\"} ",
+        "sidelane_hurry_refused_total{service=\"the service\"} 0",
+        "sidelane_hurry_threads{service=\"the service\"} 4",
+        "sidelane_hurry_threshold_seconds{service=\"the service\"} 0.001",
+    ] {
+        assert!(answer.contains(line), "no {line} in {answer}");
+    }
+    let ended = daemon.end();
+    assert_eq!(busy.cpus(), cpus);
+    let said = ended.audit().into_iter().filter(|line| line["action"] == "hurry");
+    let said: Vec<String> = said.filter_map(|line| Some(line["why"].as_str()?.to_owned())).collect();
+    let first = format!("the service: its threads are mapped to big CPUs {BIG} and little CPUs {LITTLE} (given)");
+    assert_eq!(said[0], first);
+    assert!(said[1].starts_with("the service: its threads have their CPUs back; "), "{said:?}");
+    let moves = std::fs::read_to_string(busy.file("sidelane-hurry-the-service.jsonl")).unwrap();
+    assert!(moves.contains("long requests moved to big cores"), "{moves}");
+    before.must_come_back();
+}
+
+#[test]
+fn a_killed_agent_gives_threads_their_cpus_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = busy() else { return };
+    let (cpus, before) = (busy.cpus(), Footprint::now());
+    let file = file_of(&busy).and(&table(""));
+    let mut daemon = binding(&busy, &file);
+    daemon.run.kill();
+    wait_until("each thread had the CPUs that it had", || busy.cpus() == cpus);
+    before.must_come_back();
+}
+
+#[test]
+fn a_reload_that_is_not_about_it_leaves_it_alone_and_one_that_is_begins_anew_or_ends_it() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = busy() else { return };
+    let cpus = busy.cpus();
+    let file = file_of(&busy);
+    let mut daemon = binding(&busy, &file.clone().and(&table("")));
+    let pid = daemon.run.pid();
+    let first = threads_named(pid, THREAD);
+    daemon.reload(&file.clone().and(&table("")).and("[intervals]\nlook = \"20ms\""));
+    daemon.run.wait_until_audited("reload", 0);
+    assert_eq!((threads_named(pid, THREAD), told()["threshold_from"].as_str()), (first.clone(), Some("learnt")));
+    daemon.reload(&file.clone().and(&table("threshold = \"2ms\"")));
+    daemon.run.wait_until("another one mapped", |_| {
+        told()["state"] == "maps" && told()["threshold_from"] == "given" && busy.bound() >= CLIENTS
+    });
+    assert!(threads_named(pid, THREAD).iter().all(|tid| !first.contains(tid)));
+    assert!(notes().iter().all(|note| !note.contains("do not move")), "{:?}", notes());
+    daemon.reload(&file);
+    wait_until("each thread had its CPUs back", || busy.cpus() == cpus);
+    daemon.run.wait_until("it was told of no more", |_| status()["hurries"] == Value::Array(vec![]));
+    assert_eq!(status()["services"][0]["name"], "the service");
+    daemon.end();
+    assert_eq!(busy.cpus(), cpus);
+}
+
+#[test]
+fn a_service_that_ends_is_let_go_of_and_the_agent_goes_on() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(service) = busy() else { return };
+    let mut daemon = binding(&service, &file_of(&service).and(&table("")));
+    drop(service);
+    daemon.wait_for(0, 0);
+    daemon.run.wait_until("its mapper had ended", |run| threads_named(run.pid(), THREAD).is_empty());
+    assert_eq!(status()["hurries"], Value::Array(vec![]));
+    daemon.end();
+}
+
+#[test]
+fn a_service_whose_threads_another_one_moves_is_told_of_once_and_tried_again_at_a_reload() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = busy() else { return };
+    let arguments = ["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE];
+    let mut other = Run::with_arguments(&arguments).start_as_is();
+    other.wait_until("it maps", |run| run.errors().contains("mapping threads"));
+    let file = file_of(&busy).and(&table(""));
+    let mut daemon = Daemon::start(&file, 1, 0);
+    let note = format!(
+        "long requests of the service do not move to big cores: the threads of process {} are moved by another sidelane \
+         already (process {}): end that one, or wait for its end; see what sidelane hurry says of this service, and have \
+         the agent read its file again",
+        busy.pid(),
+        other.pid()
+    );
+    daemon.run.wait_until("it was told of", |_| notes().contains(&note));
+    assert_eq!(told()["state"], "ended");
+    other.signal(libc::SIGINT);
+    other.wait_for_end().must_exit(0);
+    daemon.reload(&file);
+    daemon.run.wait_until("it mapped", |_| told()["state"] == "maps");
+    assert!(!notes().contains(&note));
+    daemon.end();
+}
+
+#[test]
+fn a_service_that_listens_nowhere_is_waited_for() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let program = Program::new();
+    let service = program.start("0-1");
+    let file = File::holmes().with_service(&program.rule()).with_batch("/nobody").and(&table(""));
+    let mut daemon = Daemon::start(&file, 1, 0);
+    daemon.run.wait_until("it was told of", |_| told()["state"] == "begins");
+    assert_eq!(told().get("threads"), None, "nothing was counted");
+    daemon.end();
+    service.must_be_untouched();
+}
+
+#[test]
+fn a_dry_run_binds_nobody() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = busy() else { return };
+    let cpus = busy.cpus();
+    let file = file_of(&busy).and(&table(""));
+    let mut daemon = Daemon::launch(&file, Run::with_arguments(&["agent", "--dry-run"]));
+    daemon.run.wait_until_audited("came", 0);
+    daemon.reload(&file);
+    daemon.run.wait_until_audited("reload", 0);
+    assert_eq!((threads_named(daemon.run.pid(), THREAD), busy.cpus()), (vec![], cpus));
+    daemon.end();
+}
+
+#[test]
+fn where_all_cores_are_equal_the_agent_says_so_and_goes_on() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if Cores::find(Path::new("/sys")).is_ok() {
+        return sidelane_skip::skip("needs a machine whose cores are equal".to_owned());
+    }
+    let Some(busy) = busy() else { return };
+    let cpus = busy.cpus();
+    let daemon = Daemon::start(&file_of(&busy).and("[hurry]\nservices = [\"the service\"]"), 1, 0);
+    let notes = notes();
+    let is_it = |note: &String| {
+        note.starts_with("no request moves to a big core: all cores are equal (")
+            && note.ends_with("in [hurry], as in big = \"0-3\" and little = \"4-7\", or leave the table out")
+    };
+    assert_eq!(notes.iter().filter(|note| is_it(note)).count(), 1, "{notes:?}");
+    assert_eq!((status()["hurries"].clone(), busy.cpus()), (Value::Array(vec![]), cpus));
+    daemon.end();
+}
+
+#[test]
+fn an_agent_without_the_directory_for_moves_or_with_cpus_that_are_not_there_is_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let file = File::of_nobody().and(&table("log = \"/nonexistent\"").replace("\"1\"", "\"7000\""));
+    let refused = Daemon::launch(&file, Run::with_arguments(&[])).run.wait_for_end().must_exit(1);
+    refused.must_say(&[
+        "hurry.little names CPUs 7000, and the machine has 0-",
+        "hurry.log is /nonexistent, and there is no such directory; make it, or name another",
+    ]);
+}

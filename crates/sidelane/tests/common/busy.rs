@@ -1,0 +1,102 @@
+//! A service that is always busy, and the threads of which are moved.
+
+use std::collections::BTreeMap;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{SocketAddr, TcpStream};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+use std::thread::{self, JoinHandle};
+
+use sidelane_host::cgroup::Leaf;
+use sidelane_host::procfs::{thread_cpus, threads};
+use tempfile::TempDir;
+
+use super::{lab, process, requests_can_be_seen, wait_until};
+
+/// What is said to be a big core, and a little one.
+pub const BIG: &str = "0";
+pub const LITTLE: &str = "1";
+pub const CLIENTS: usize = 4;
+/// Threads of the service that wait for connections, or for the end of its input.
+pub const OTHERS: usize = 2;
+
+/// A service with a thread for each connection, and clients that ask all the time. Requests take 3 ms in the mean.
+pub struct Busy {
+    child: Child,
+    clients: Vec<JoinHandle<()>>,
+    pub address: SocketAddr,
+    dir: TempDir,
+}
+
+impl Busy {
+    /// The service runs in this group, if one is given. `None`, with a message, if it cannot be.
+    pub fn start(design: &str, group: Option<&Leaf>) -> Option<Self> {
+        let lab = lab().filter(|_| requests_can_be_seen())?;
+        let dir = tempfile::tempdir().unwrap();
+        let enter = group.map_or(String::new(), |leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display()));
+        let script =
+            format!("{enter} exec {} echo-server --design {design} --service-us 3000 --log $LOG", lab.display());
+        let mut command = Command::new("sh");
+        let command = process::ends_with_the_test(&mut command).args(["-c", &script]);
+        let mut child =
+            command.env("LOG", dir.path().join("log")).stdin(Stdio::piped()).stdout(Stdio::piped()).spawn().unwrap();
+        let mut ready = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut ready).unwrap();
+        let port = ready.trim().rsplit('=').next().and_then(|port| port.parse().ok());
+        let address = SocketAddr::from(([127, 0, 0, 1], port.unwrap_or_else(|| panic!("it says {ready}"))));
+        let mut busy = Self { child, clients: vec![], address, dir };
+        busy.clients = (0..CLIENTS).map(|_| ask_until_closed(busy.address)).collect();
+        wait_until("each client has a thread", || busy.threads().len() >= CLIENTS + OTHERS);
+        Some(busy)
+    }
+
+    pub fn pid(&self) -> u32 {
+        self.child.id()
+    }
+
+    pub fn target(&self) -> String {
+        format!("pid:{}", self.pid())
+    }
+
+    pub fn threads(&self) -> Vec<u32> {
+        threads(self.pid())
+    }
+
+    /// The CPUs of each thread.
+    pub fn cpus(&self) -> BTreeMap<u32, String> {
+        let cpus = |tid: &u32| Some((*tid, thread_cpus(*tid, *tid)?.to_string()));
+        self.threads().iter().filter_map(cpus).collect()
+    }
+
+    /// Threads that are bound to one CPU.
+    pub fn bound(&self) -> usize {
+        self.cpus().values().filter(|cpus| [BIG, LITTLE].contains(&cpus.as_str())).count()
+    }
+
+    pub fn file(&self, name: &str) -> PathBuf {
+        self.dir.path().join(name)
+    }
+}
+
+impl Drop for Busy {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+        self.clients.drain(..).for_each(|client| client.join().unwrap());
+    }
+}
+
+/// A request of the echo service without a body, and its answer.
+pub const MESSAGE: usize = 16;
+
+pub fn ask(stream: &mut TcpStream) -> std::io::Result<()> {
+    stream.write_all(&[0; MESSAGE])
+}
+
+/// A client of the echo service asks one thing after the other until the service is gone.
+fn ask_until_closed(address: SocketAddr) -> JoinHandle<()> {
+    thread::spawn(move || {
+        let Ok(mut stream) = TcpStream::connect(address) else { return };
+        while ask(&mut stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).is_ok() {}
+    })
+}
