@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::fs;
+use std::io::Read;
 
 use crate::cpulist::CpuSet;
 
@@ -18,19 +19,36 @@ pub fn is_alive(pid: u32) -> bool {
     !threads(pid).into_iter().all(has_ended)
 }
 
+/// The fields of a `stat` file from the third one on, the state.
+fn from_state<T>(stat: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> {
+    // Longer than any such line. One read and no more: whoever moves threads asks often.
+    let mut bytes = [0; 1024];
+    let length = fs::File::open(stat).ok()?.read(&mut bytes).ok()?;
+    // The name in parentheses may contain any byte; the state follows the last `) `.
+    let name_end = bytes[..length].windows(2).rposition(|end| end == b") ")?;
+    read(std::str::from_utf8(&bytes[name_end + 2..length]).ok()?)
+}
+
 /// The state letter in the `stat` file of a process or thread, if the text has one.
 pub fn state(stat: &str) -> Option<char> {
-    let stat = fs::read_to_string(stat).ok()?;
-    // The name in parentheses may contain any character; the state follows the last `) `.
-    stat.rsplit_once(") ")?.1.chars().next()
+    from_state(stat, |fields| fields.chars().next())
 }
 
 /// When the thread that bears this number started, in clock ticks since boot.
 pub fn started(tid: u32) -> Option<u64> {
+    from_state(&format!("/proc/{tid}/stat"), start_time)
+}
+
+/// The same, unless it has ended and nobody has waited for it.
+pub fn started_and_lives(tid: u32) -> Option<u64> {
+    let lives = |fields: &&str| !fields.starts_with(['Z', 'X']);
+    from_state(&format!("/proc/{tid}/stat"), |fields| Some(fields).filter(lives).and_then(start_time))
+}
+
+fn start_time(fields: &str) -> Option<u64> {
     /// Counted from the state, which is the third field.
     const START_TIME: usize = 22 - 3;
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(START_TIME)?.parse().ok()
+    fields.split(' ').nth(START_TIME)?.parse().ok()
 }
 
 /// Whether a process is a thread of the kernel.

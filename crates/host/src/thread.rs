@@ -33,8 +33,7 @@ impl Thread {
 
     /// Whether its number is still its own, and it has not ended.
     pub fn is_there(&self) -> bool {
-        procfs::started(self.tid) == Some(self.started)
-            && !matches!(procfs::state(&format!("/proc/{}/stat", self.tid)), None | Some('Z' | 'X'))
+        procfs::started_and_lives(self.tid) == Some(self.started)
     }
 }
 
