@@ -11,6 +11,8 @@ const LEFT: f64 = 58.0;
 const RIGHT: f64 = 24.0;
 const TOP: f64 = 10.0;
 const BOTTOM: f64 = HEIGHT - 42.0;
+/// Of a line of text.
+const LABEL_HEIGHT: f64 = 14.0;
 /// Only lines with at most this many points get a dot at each point.
 const DOTS_MAX: usize = 40;
 
@@ -74,5 +76,7 @@ fn limit_line(panel: &Panel, up: &Axis) -> String {
     let Some(limit) = &panel.limit else { return String::new() };
     let y = up.at(limit.value);
     let name = format!("{} {}", limit.name, label(panel.unit, limit.value));
-    rule("limit", (LEFT, y), (WIDTH - RIGHT, y)) + &text(LEFT + 6.0, y - 5.0, "start", &name)
+    // Above the line, unless that is beyond the picture.
+    let beside = if y - TOP < LABEL_HEIGHT { LABEL_HEIGHT } else { -5.0 };
+    rule("limit", (LEFT, y), (WIDTH - RIGHT, y)) + &text(LEFT + 6.0, y + beside, "start", &name)
 }
