@@ -32,8 +32,12 @@ struct Hurrying {
 
 impl Hurrying {
     fn command(busy: &Busy, arguments: &[&str]) -> Command {
+        Self::command_for(&busy.target(), busy, arguments)
+    }
+
+    fn command_for(service: &str, busy: &Busy, arguments: &[&str]) -> Command {
         let mut command = Command::new(SIDELANE);
-        command.args(["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE]).args(arguments);
+        command.args(["hurry", "--service", service, "--big", BIG, "--little", LITTLE]).args(arguments);
         command.arg("--log").arg(busy.file("moves")).env(process::MARK, process::mark_of_this_test());
         command.stdout(Stdio::piped()).stderr(Stdio::piped());
         command
@@ -218,6 +222,20 @@ fn where_all_cores_are_alike_siblings_can_be_named() {
     let (told, said) = (String::from_utf8_lossy(&output.stdout), String::from_utf8_lossy(&output.stderr));
     assert!(output.status.success() && said.contains("each of which is big while its siblings are idle"), "{said}");
     assert!(told.contains("on lanes of the cores {0-1}"), "{told}");
+    assert_eq!(busy.bound(), 0, "{:?}", busy.cpus());
+}
+
+#[test]
+fn a_service_that_is_started_again_is_found() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let port = busy.address.port();
+    let hurrying = Hurrying::begin(&mut Hurrying::command_for(&format!("port:{port}"), &busy, &[]), &busy);
+    wait_until("each worker is bound", || busy.bound() >= CLIENTS);
+    drop(busy);
+    let Some(busy) = Busy::start_at(port, "thread-per-connection", None) else { return };
+    wait_until("each worker is bound again", || busy.bound() >= CLIENTS);
+    assert!(hurrying.stop().contains("threads"));
     assert_eq!(busy.bound(), 0, "{:?}", busy.cpus());
 }
 

@@ -10,7 +10,7 @@ use sidelane_host::procfs::{is_alive, threads};
 use sidelane_host::service::Service;
 use sidelane_host::thread::Thread;
 
-use crate::claim::Claim;
+use crate::claim::{Claim, ClaimError};
 use crate::undo::guardian::Guardian;
 use crate::undo::threads::{Threads, Whose};
 
@@ -36,8 +36,8 @@ pub struct Pool {
     /// All numbers of the last look.
     seen: BTreeSet<u32>,
     strangers: BTreeSet<u32>,
-    /// Kept as long as threads are moved.
-    claims: Vec<Claim>,
+    /// Of each process, as long as its threads are moved.
+    claims: BTreeMap<u32, Claim>,
 }
 
 impl Pool {
@@ -46,11 +46,11 @@ impl Pool {
     /// # Errors
     /// If somebody else moves them, or there can be no guardian.
     pub fn of(service: &Service) -> Result<Self> {
-        let claims: Vec<Claim> =
-            service.pids.iter().map(|pid| Claim::to_move_threads(*pid)).collect::<Result<_, _>>()?;
+        let claim = |pid: &u32| Ok((*pid, Claim::to_move_threads(*pid)?));
+        let claims: BTreeMap<u32, Claim> = service.pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
         let mut guardian = start_guardian(&claims)?;
-        guardian.add(claims.iter().map(Claim::undo))?;
-        claims.iter().try_for_each(Claim::announce)?;
+        guardian.add(claims.values().map(Claim::undo))?;
+        claims.values().try_for_each(Claim::announce)?;
         let whose = whose(service);
         let noted = Threads::note(&whose, &mut guardian)?;
         let seen = noted.iter().map(|thread| thread.tid).collect();
@@ -111,7 +111,7 @@ impl Pool {
     /// is given where its processes were looked for again.
     pub fn look(&mut self, service: Option<&Service>) -> Result<Vec<u32>> {
         if let Some(service) = service {
-            self.whose = whose(service);
+            self.follow(service)?;
         }
         self.strangers.clear();
         let now: BTreeSet<u32> = self.whose.pids.iter().flat_map(|pid| threads(*pid)).collect();
@@ -134,6 +134,24 @@ impl Pool {
         Ok(gone)
     }
 
+    /// The service consists of these processes now. Those whose threads somebody else moves are left alone.
+    fn follow(&mut self, service: &Service) -> Result<()> {
+        if service.pids.iter().eq(&self.whose.pids) {
+            return Ok(());
+        }
+        self.claims.retain(|pid, _| service.pids.contains(pid));
+        for pid in &service.pids {
+            if let (false, Ok(claim)) = (self.claims.contains_key(pid), Claim::to_move_threads(*pid)) {
+                self.guardian.add([claim.undo()])?;
+                claim.announce()?;
+                self.claims.insert(*pid, claim);
+            }
+        }
+        let pids = self.claims.keys().copied().collect();
+        self.whose = whose(&Service { pids, ..service.clone() });
+        self.noted.follow(&self.whose, &mut self.guardian)
+    }
+
     /// Whether all processes of the service are there, as far as is known.
     pub fn is_there(&self) -> bool {
         self.whose.pids.iter().all(|pid| is_alive(*pid))
@@ -151,8 +169,8 @@ impl Pool {
 }
 
 /// A guardian that holds the claims, too.
-fn start_guardian(claims: &[Claim]) -> Result<Guardian> {
-    let locks = claims.iter().map(Claim::share).collect::<io::Result<Vec<_>>>().context("cannot share the claims")?;
+fn start_guardian(claims: &BTreeMap<u32, Claim>) -> Result<Guardian> {
+    let locks = claims.values().map(Claim::share).collect::<io::Result<Vec<_>>>().context("cannot share the claims")?;
     Guardian::start(&locks).context("cannot start the guardian process")
 }
 

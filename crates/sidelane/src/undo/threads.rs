@@ -61,7 +61,9 @@ impl Threads {
         };
         change_all(|| whose.threads(), note).context("cannot read the CPUs of the threads")?;
         threads.add(found, guardian)?;
-        threads.name_newcomers(whose, guardian)?;
+        threads.newcomers.cpus = threads.found.values().fold(CpuSet::default(), |sum, noted| sum.union(&noted.cpus));
+        threads.newcomers.confined = threads.newcomers.cpus.clone();
+        threads.follow(whose, guardian)?;
         Ok(threads)
     }
 
@@ -73,9 +75,8 @@ impl Threads {
         Ok(())
     }
 
-    fn name_newcomers(&mut self, whose: &Whose, guardian: &mut Guardian) -> Result<()> {
-        self.newcomers.cpus = self.found.values().fold(CpuSet::default(), |sum, noted| sum.union(&noted.cpus));
-        self.newcomers.confined = self.newcomers.cpus.clone();
+    /// They are whose threads from now on: who is born to them is a newcomer.
+    pub fn follow(&mut self, whose: &Whose, guardian: &mut Guardian) -> Result<()> {
         match &whose.group {
             Some(group) => self.newcomers.groups = vec![group.clone()],
             None => self.newcomers.families = whose.pids.iter().filter_map(|pid| Thread::of(*pid)).collect(),

@@ -31,11 +31,18 @@ pub struct Busy {
 impl Busy {
     /// The service runs in this group, if one is given. `None`, with a message, if it cannot be.
     pub fn start(design: &str, group: Option<&Leaf>) -> Option<Self> {
+        Self::start_at(0, design, group)
+    }
+
+    /// The same at this port, which is free.
+    pub fn start_at(port: u16, design: &str, group: Option<&Leaf>) -> Option<Self> {
         let lab = lab().filter(|_| requests_can_be_seen())?;
         let dir = tempfile::tempdir().unwrap();
         let enter = group.map_or(String::new(), |leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display()));
-        let script =
-            format!("{enter} exec {} echo-server --design {design} --service-us 3000 --log $LOG", lab.display());
+        let script = format!(
+            "{enter} exec {} echo-server --design {design} --service-us 3000 --log $LOG --port {port}",
+            lab.display()
+        );
         let mut command = Command::new("sh");
         let command = process::ends_with_the_test(&mut command).args(["-c", &script]);
         let mut child =
