@@ -92,13 +92,8 @@ impl PosixSignals {
         Ok(Self { fd: unsafe { OwnedFd::from_raw_fd(fd) }, before })
     }
 
-    /// Waits for a POSIX signal, at most `timeout_ms`.
-    pub fn wait(&self, timeout_ms: u32) -> io::Result<Option<Caught>> {
-        self.wait_for(Duration::from_millis(timeout_ms.into()))
-    }
-
-    /// The same, with any time.
-    pub fn wait_for(&self, timeout: Duration) -> io::Result<Option<Caught>> {
+    /// Waits for a POSIX signal, at most so long.
+    pub fn wait(&self, timeout: Duration) -> io::Result<Option<Caught>> {
         let mut door = [PollFd::from_borrowed_fd(self.as_fd(), PollFlags::IN)];
         if wait_for_any(&mut door, timeout)? { self.read() } else { Ok(None) }
     }

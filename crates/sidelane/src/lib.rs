@@ -1,6 +1,7 @@
 //! Sidelane: batch work in the idle moments of latency-critical services.
 
 pub mod agent;
+pub mod aside;
 pub mod audit;
 pub mod bench;
 pub mod calibrate;

@@ -58,7 +58,7 @@ impl Until {
     pub fn wait(&self, time: Duration) -> Result<bool> {
         match self {
             Self::Signal(signals) => {
-                let caught = signals.wait_for(time).context("cannot wait for signals")?;
+                let caught = signals.wait(time).context("cannot wait for signals")?;
                 Ok(!caught.is_some_and(|caught| caught.asks_to_end()))
             }
             Self::Told(ends) => {

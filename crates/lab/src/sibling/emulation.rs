@@ -1,20 +1,30 @@
 //! How an emulation is found, asked and ended: over its standard streams.
 
 use std::io::{BufRead, Write, stdin, stdout};
+use std::str::FromStr;
 use std::sync::{Arc, Mutex};
 use std::thread;
 
-use anyhow::Result;
+use anyhow::{Context, Error, Result, bail};
 
 use crate::signals::{EndingSignals, end_with_parent};
 
 /// What makes CPUs other than they are, for as long as it lives.
 pub trait Emulation: Send + 'static {
+    /// How CPUs are, as the line `on HOW` says it.
+    type How: FromStr<Err: Into<Error>>;
+    /// What that is called.
+    const HOW: &str;
+
     /// The file descriptor by which other processes find its memory.
     fn fd(&self) -> i32;
-    /// Does what a line of standard input says, and answers with a line.
-    fn answer(&mut self, line: &str) -> Result<String>;
-    /// What it came to.
+    /// CPUs are so from now on.
+    fn begin(&mut self, how: Self::How) -> Result<()>;
+    /// CPUs are as they are from now on.
+    fn end(&mut self);
+    /// What it came to so far, as JSON.
+    fn report(&self) -> serde_json::Result<String>;
+    /// What it came to, for people.
     fn result(&self) -> String;
 }
 
@@ -35,8 +45,24 @@ pub fn run<T: Emulation>(start: impl FnOnce() -> Result<T>) -> Result<()> {
 /// Returns when standard input ends; the emulation goes on.
 fn answer_all(emulation: &Mutex<impl Emulation>) {
     for line in stdin().lock().lines().map_while(Result::ok) {
-        let answer = emulation.lock().expect("nobody panics here").answer(line.trim());
+        let answer = answer(&mut *emulation.lock().expect("nobody panics here"), line.trim());
         println!("{}", answer.unwrap_or_else(|error| format!("error: {error:#}")));
         let _ = stdout().flush();
+    }
+}
+
+/// Does what a line of standard input says, and answers with a line.
+fn answer<T: Emulation>(emulation: &mut T, line: &str) -> Result<String> {
+    match line.split_once(' ').unwrap_or((line, "")) {
+        ("on", how) => {
+            emulation.begin(how.parse().map_err(Into::into)?)?;
+            Ok("on".to_owned())
+        }
+        ("off", "") => {
+            emulation.end();
+            Ok("off".to_owned())
+        }
+        ("report", "") => emulation.report().context("cannot write the report"),
+        _ => bail!("`{line}` is not understood: write `on {}`, `off` or `report`", T::HOW),
     }
 }

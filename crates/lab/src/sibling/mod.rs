@@ -27,7 +27,7 @@ pub mod thief;
 use std::fs;
 use std::path::PathBuf;
 
-use anyhow::{Context, Result, bail};
+use anyhow::{Context, Result};
 use clap::ValueEnum;
 
 use crate::clock::Nanos;
@@ -110,39 +110,38 @@ impl Emulated {
         };
         let thieves = [thief(0, Whose::Service)?, thief(1, Whose::Batch)?];
         let mut core = Self { program, thieves };
-        args.slowdown.as_ref().map_or(Ok(()), |slowdown| core.begin(slowdown))?;
+        args.slowdown.map_or(Ok(()), |slowdown| core.begin(slowdown))?;
         Ok(core)
     }
 
-    fn begin(&mut self, slowdown: &Slowdown) -> Result<()> {
-        self.program.begin(slowdown)?;
-        self.thieves.iter().flatten().for_each(Thief::begin);
-        Ok(())
-    }
-
-    fn report(&self) -> [LaneReport; LANES] {
+    fn so_far(&self) -> [LaneReport; LANES] {
         report::of(self.program.core(), &self.thieves)
     }
 }
 
 impl Emulation for Emulated {
+    type How = Slowdown;
+    const HOW: &str = "SLOWDOWN";
+
     fn fd(&self) -> i32 {
         self.program.fd()
     }
 
-    fn answer(&mut self, line: &str) -> Result<String> {
-        match line.split_once(' ').unwrap_or((line, "")) {
-            ("on", slowdown) => self.begin(&slowdown.parse()?).map(|()| "on".to_owned()),
-            ("off", "") => {
-                self.program.end();
-                Ok("off".to_owned())
-            }
-            ("report", "") => serde_json::to_string(&self.report()).context("cannot write the report"),
-            _ => bail!("`{line}` is not understood: write `on SLOWDOWN`, `off` or `report`"),
-        }
+    fn begin(&mut self, slowdown: Slowdown) -> Result<()> {
+        self.program.begin(&slowdown)?;
+        self.thieves.iter().flatten().for_each(Thief::begin);
+        Ok(())
+    }
+
+    fn end(&mut self) {
+        self.program.end();
+    }
+
+    fn report(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.so_far())
     }
 
     fn result(&self) -> String {
-        self.report().map(|lane| lane.to_string()).join("\n")
+        self.so_far().map(|lane| lane.to_string()).join("\n")
     }
 }

@@ -16,7 +16,7 @@
 mod report;
 mod speed;
 
-use anyhow::{Context, Result, bail};
+use anyhow::Result;
 
 use crate::clock::Nanos;
 use crate::sibling::core::NO_CPU;
@@ -69,6 +69,19 @@ impl SlowCpu {
         Ok(cpu)
     }
 
+    fn so_far(&self) -> SpeedReport {
+        SpeedReport::of(self.cpu, self.speed, self.program.core(), self.thief.as_ref())
+    }
+}
+
+impl Emulation for SlowCpu {
+    type How = Speed;
+    const HOW: &str = "SPEED";
+
+    fn fd(&self) -> i32 {
+        self.program.fd()
+    }
+
     fn begin(&mut self, speed: Speed) -> Result<()> {
         self.speed = speed;
         self.program.begin(&speed.slowdown(LANE))?;
@@ -76,29 +89,15 @@ impl SlowCpu {
         Ok(())
     }
 
-    fn report(&self) -> SpeedReport {
-        SpeedReport::of(self.cpu, self.speed, self.program.core(), self.thief.as_ref())
-    }
-}
-
-impl Emulation for SlowCpu {
-    fn fd(&self) -> i32 {
-        self.program.fd()
+    fn end(&mut self) {
+        self.program.end();
     }
 
-    fn answer(&mut self, line: &str) -> Result<String> {
-        match line.split_once(' ').unwrap_or((line, "")) {
-            ("on", speed) => self.begin(speed.parse()?).map(|()| "on".to_owned()),
-            ("off", "") => {
-                self.program.end();
-                Ok("off".to_owned())
-            }
-            ("report", "") => serde_json::to_string(&self.report()).context("cannot write the report"),
-            _ => bail!("`{line}` is not understood: write `on SPEED`, `off` or `report`"),
-        }
+    fn report(&self) -> serde_json::Result<String> {
+        serde_json::to_string(&self.so_far())
     }
 
     fn result(&self) -> String {
-        self.report().to_string()
+        self.so_far().to_string()
     }
 }

@@ -67,12 +67,6 @@ impl HurryUp {
         self.table.iter().find(|entry| entry.request == request).map(|entry| entry.since)
     }
 
-    /// Books what happened at `at`, which is past, and looks for nobody: for whoever hears of several things at once. What
-    /// is long by now is up to the next observation.
-    pub fn book(&mut self, at: Nanos, seen: &Seen, out: &mut Actions) {
-        self.note(at, seen, out);
-    }
-
     /// The cores with threads that work on requests.
     pub fn working(&self) -> CpuMask {
         self.table.iter().filter_map(|entry| self.core_of(entry.thread)).collect()
@@ -97,8 +91,9 @@ impl HurryUp {
         matches!(self.config.threshold, Threshold::Learnt(_)) && self.config.mapping == Mapping::HurryUp
     }
 
-    /// Line 4, and who is there.
-    fn note(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
+    /// Line 4, and who is there: books what happened at `now`, which may be past, and looks for nobody. For whoever hears of
+    /// several things at once; what is long by now is up to the next observation.
+    pub fn book(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
         match *seen {
             Seen::Cores(cores) => self.use_cores(now, cores, out),
             Seen::Joined { thread, allowed } => self.joined(thread, allowed, out),
@@ -220,7 +215,7 @@ impl Policy for HurryUp {
     type Reason = Reason;
 
     fn observe(&mut self, now: Nanos, seen: &Seen, out: &mut Actions) {
-        self.note(now, seen, out);
+        self.book(now, seen, out);
         let moves = self.config.mapping == Mapping::HurryUp;
         let outcome = if moves && self.is_time(now) { self.round(now, out) } else { Outcome::default() };
         self.wakeup = self.next(now, outcome);

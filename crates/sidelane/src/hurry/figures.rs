@@ -22,8 +22,6 @@ pub struct Figures {
     pub server: Times,
     /// Requests that moved to big cores.
     pub moved: u64,
-    /// Threads that were bound, the first time included.
-    pub calls: u64,
     /// Moves that the system refused.
     pub refused: u64,
     /// The time on a little core after which a request is long, now.

@@ -74,7 +74,6 @@ impl Mapper {
     /// These CPUs are online.
     pub fn use_online(&mut self, now_ns: u64, online: &CpuSet) {
         self.online = mask(online);
-        self.told = None;
         self.tell_sizes(now_ns);
     }
 
@@ -195,7 +194,7 @@ impl Mapper {
         let seen = AtWork { since_ns, threshold_ns: self.policy.threshold_ns() };
         self.audit.record(now_ns, Decision { on: ("thread", thread), action, why: self.policy.why(), seen });
         match (outcome, action) {
-            (Ok(()), _) => self.figures.calls += 1,
+            (Ok(()), _) | (Err(NotMoved::Refused), Action::Restore { .. }) => {}
             (Err(NotMoved::Ended), _) => {
                 self.pool.forget(thread);
                 self.undone(now_ns, Seen::Left { thread });
@@ -204,7 +203,6 @@ impl Mapper {
                 self.figures.refused += 1;
                 self.undone(now_ns, Seen::Refused { thread, cpu });
             }
-            (Err(NotMoved::Refused), Action::Restore { .. }) => {}
         }
     }
 

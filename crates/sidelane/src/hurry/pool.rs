@@ -2,6 +2,7 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::path::Path;
 
 use anyhow::{Context, Result};
 use sidelane_host::cpulist::CpuSet;
@@ -85,7 +86,7 @@ impl Pool {
     }
 
     fn is_of_service(&self, tid: u32) -> bool {
-        self.whose.pids.iter().any(|pid| threads(*pid).contains(&tid))
+        self.whose.pids.iter().any(|pid| Path::new(&format!("/proc/{pid}/task/{tid}")).exists())
     }
 
     /// Binds a thread to one core.

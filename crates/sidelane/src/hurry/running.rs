@@ -1,24 +1,18 @@
 //! A mapper on a thread of its own.
 
-use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::{self, JoinHandle};
-
-use anyhow::{Context, Result, anyhow};
+use anyhow::{Context, Result};
 
 use super::figures::{Figures, Summary};
 use super::session::run;
 use super::settings::Settings;
 use super::work::WorkSource;
+use crate::aside::Aside;
 use crate::until::Until;
 
 /// A mapper that runs. Dropping this ends it, and does not wait for its end.
 pub struct RunningHurry {
     settings: Settings,
-    figures: Receiver<Figures>,
-    ends: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<Summary>>>,
+    thread: Aside<Figures, Summary>,
 }
 
 impl RunningHurry {
@@ -45,16 +39,12 @@ impl RunningHurry {
         settings: Settings,
         begins: impl FnOnce(&Settings, &Until) -> Result<bool> + Send + 'static,
     ) -> Result<Self> {
-        let (sender, figures) = channel();
-        let ends = Arc::new(AtomicBool::new(false));
-        let (its, until) = (settings.clone(), Until::Told(Arc::clone(&ends)));
-        let map = move || match begins(&its, &until)? {
-            // Nobody hears it any more once its owner has dropped it.
-            true => run(&its, None, &until, |figures| drop(sender.send(figures.clone()))),
+        let its = settings.clone();
+        let thread = Aside::start("sidelane-hurry", move |until, told| match begins(&its, &until)? {
+            true => run(&its, None, &until, |figures| drop(told.send(figures.clone()))),
             false => Ok(Summary::of_nothing(its)),
-        };
-        let thread = thread::Builder::new().name("sidelane-hurry".to_owned()).spawn(map);
-        Ok(Self { settings, figures, ends, thread: Some(thread.context("cannot start a thread")?) })
+        })?;
+        Ok(Self { settings, thread })
     }
 
     /// What it was asked to do.
@@ -67,21 +57,20 @@ impl RunningHurry {
     /// # Errors
     /// If it cannot.
     pub fn wait_until_it_maps(&mut self) -> Result<()> {
-        match self.figures.recv() {
-            Ok(_) => Ok(()),
-            Err(_) => self.join().map(drop),
+        match self.thread.next_event() {
+            Some(_) => Ok(()),
+            None => self.join().map(drop),
         }
     }
 
     /// What it has told last since the last call.
     pub fn figures(&self) -> Option<Figures> {
-        self.figures.try_iter().last()
+        self.thread.events().last()
     }
 
     /// Why it has ended by itself, once it has.
     pub fn why_ended(&mut self) -> Option<anyhow::Error> {
-        self.thread.as_ref().filter(|thread| thread.is_finished())?;
-        self.join().err()
+        self.thread.why_ended()
     }
 
     /// Ends it, and waits until all threads have their CPUs back.
@@ -94,24 +83,16 @@ impl RunningHurry {
     }
 
     fn join(&mut self) -> Result<Summary> {
-        let thread = self.thread.take().context("it has ended already")?;
-        thread.join().map_err(|_| anyhow!("its thread ended early"))?
+        self.thread.join().context("it has ended already")?
     }
 
     /// Whether nothing is left to wait for at its end.
     pub fn has_ended(&self) -> bool {
-        self.thread.as_ref().is_none_or(JoinHandle::is_finished)
+        self.thread.has_ended()
     }
 
     /// Has it end, and does not wait for that.
     pub fn ask_to_end(&self) {
-        self.ends.store(true, Ordering::Release);
-        self.thread.iter().for_each(|thread| thread.thread().unpark());
-    }
-}
-
-impl Drop for RunningHurry {
-    fn drop(&mut self) {
-        self.ask_to_end();
+        self.thread.ask_to_end();
     }
 }

@@ -17,7 +17,7 @@ use sidelane_host::posix_signals::{Caught, PosixSignals};
 use sidelane_host::service::Target;
 
 /// How often the session looks after what is not decided lane by lane.
-const SUPERVISE_EVERY_MS: u32 = 100;
+const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
 
 /// What `sidelane run` was asked to do.
 #[derive(Debug)]
@@ -91,7 +91,7 @@ pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
 fn watch(session: &mut Session, signals: &PosixSignals, grace: Duration) -> Result<()> {
     let mut deadline: Option<Instant> = None;
     while !session.has_ended() {
-        if let Some(caught) = signals.wait(SUPERVISE_EVERY_MS).context("cannot wait for signals")? {
+        if let Some(caught) = signals.wait(SUPERVISE_EVERY).context("cannot wait for signals")? {
             pass_on(session, caught);
             let asked_to_end = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].contains(&caught.signal);
             if asked_to_end && session.is_adopted() {

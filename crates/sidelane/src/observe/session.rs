@@ -298,7 +298,7 @@ impl Watch {
     ) -> Result<Ended> {
         let mut fetched = Instant::now();
         loop {
-            let caught = signals.wait(self.wait_ms()).context("cannot wait for signals")?;
+            let caught = signals.wait(self.until_due()).context("cannot wait for signals")?;
             if caught.is_some_and(|caught| caught.asks_to_end()) {
                 return Ok(Ended::Interrupted);
             }
@@ -321,9 +321,9 @@ impl Watch {
         }
     }
 
-    fn wait_ms(&self) -> u32 {
+    fn until_due(&self) -> Duration {
         let due = self.cost.as_ref().map(|cost| cost.due().saturating_duration_since(Instant::now()));
-        due.map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY)).as_millis() as u32
+        due.map_or(LOOK_EVERY, |due| due.min(LOOK_EVERY))
     }
 
     /// A failure of the meter ends only the measurement of the cost, not the observation.

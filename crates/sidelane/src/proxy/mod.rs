@@ -24,7 +24,7 @@ pub use running::{ReadyProxy, RunningProxy};
 pub use summary::Summary;
 
 /// How often readers of metrics, and the end, are looked for.
-const LOOK_EVERY_MS: u32 = 50;
+const LOOK_EVERY: Duration = Duration::from_millis(50);
 
 /// What `sidelane proxy` was asked to do.
 #[derive(Clone, Debug)]
@@ -48,7 +48,7 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
     eprintln!("sidelane: proxy at {}", proxy.address());
     let end = wanted.length.map(|length| Instant::now() + length);
     while end.is_none_or(|end| Instant::now() < end) && !proxy.has_ended() {
-        if signals.wait(LOOK_EVERY_MS)?.is_some_and(|caught| caught.asks_to_end()) {
+        if signals.wait(LOOK_EVERY)?.is_some_and(|caught| caught.asks_to_end()) {
             break;
         }
         if let Some(listener) = metrics.as_ref().filter(|listener| has_reader(listener)) {

@@ -22,7 +22,7 @@ use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
-const DRAIN_EVERY_MS: u32 = 50;
+const DRAIN_EVERY: Duration = Duration::from_millis(50);
 /// How often a service that was started again is looked for.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -61,7 +61,7 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
 }
 
 fn is_asked_to_end(signals: &PosixSignals) -> Result<bool> {
-    let caught = signals.wait(DRAIN_EVERY_MS).context("cannot wait for signals")?;
+    let caught = signals.wait(DRAIN_EVERY).context("cannot wait for signals")?;
     Ok(caught.is_some_and(|caught| caught.asks_to_end()))
 }
 

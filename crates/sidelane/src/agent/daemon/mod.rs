@@ -148,7 +148,8 @@ impl Agent {
     fn serve(&mut self, signals: &PosixSignals) -> Result<()> {
         loop {
             let woken = self.wait(signals).context("cannot wait")?;
-            let caught = if woken.signal { signals.wait(0).context("cannot read a signal")? } else { None };
+            let caught =
+                if woken.signal { signals.wait(Duration::ZERO).context("cannot read a signal")? } else { None };
             if caught.is_some_and(|caught| !self.hear(caught)) {
                 return Ok(());
             }

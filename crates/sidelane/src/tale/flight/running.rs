@@ -1,40 +1,33 @@
 //! A flight recorder on a thread of its own. Whoever started it never waits for it while it records.
 
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, Ordering};
-use std::sync::mpsc::{Receiver, channel};
-use std::thread::{self, JoinHandle};
 
-use anyhow::{Context, Result, anyhow};
+use anyhow::Result;
 use sidelane_host::ports::listeners;
 use sidelane_host::service::Target;
 
 use super::event::{Event, Tell};
 use super::{FlightOptions, run};
-use crate::until::Until;
+use crate::aside::Aside;
 
 /// A flight recorder that runs. Dropping this ends it, and does not wait for its end.
 pub struct RunningFlight {
     options: FlightOptions,
-    events: Receiver<Event>,
-    ends: Arc<AtomicBool>,
-    thread: Option<JoinHandle<Result<()>>>,
+    thread: Aside<Event, ()>,
 }
 
 impl RunningFlight {
     /// Records as soon as the service listens at a port.
     pub fn start(options: FlightOptions) -> Result<Self> {
-        let (sender, events) = channel();
-        let ends = Arc::new(AtomicBool::new(false));
-        // Nobody hears it any more once its owner has dropped it.
-        let tell: Tell = Arc::new(move |event| drop(sender.send(event)));
-        let (its, until) = (options.clone(), Until::Told(Arc::clone(&ends)));
-        let record = move || match until.wait_until(|| listens(&its.target))? {
-            true => run(&its, None, until, tell),
-            false => Ok(()),
-        };
-        let thread = thread::Builder::new().name("sidelane-flight".to_owned()).spawn(record);
-        Ok(Self { options, events, ends, thread: Some(thread.context("cannot start a thread")?) })
+        let its = options.clone();
+        let thread = Aside::start("sidelane-flight", move |until, events| {
+            let tell: Tell = Arc::new(move |event| drop(events.send(event)));
+            match until.wait_until(|| listens(&its.target))? {
+                true => run(&its, None, until, tell),
+                false => Ok(()),
+            }
+        })?;
+        Ok(Self { options, thread })
     }
 
     /// What it was asked to do.
@@ -44,13 +37,12 @@ impl RunningFlight {
 
     /// What it has told since the last call.
     pub fn events(&self) -> impl Iterator<Item = Event> {
-        self.events.try_iter()
+        self.thread.events()
     }
 
     /// Why it has ended by itself, once it has.
     pub fn why_ended(&mut self) -> Option<anyhow::Error> {
-        self.thread.as_ref().filter(|thread| thread.is_finished())?;
-        self.join().err()
+        self.thread.why_ended()
     }
 
     /// Ends it, and waits until all is written. What it told last can still be asked for.
@@ -59,24 +51,12 @@ impl RunningFlight {
     /// If it could not go on before, or could not write.
     pub fn end(&mut self) -> Result<()> {
         self.ask_to_end();
-        self.join()
-    }
-
-    fn join(&mut self) -> Result<()> {
-        let Some(thread) = self.thread.take() else { return Ok(()) };
-        thread.join().map_err(|_| anyhow!("its thread ended early"))?
+        self.thread.join().unwrap_or(Ok(()))
     }
 
     /// Has it end, and does not wait for that.
     pub fn ask_to_end(&self) {
-        self.ends.store(true, Ordering::Release);
-        self.thread.iter().for_each(|thread| thread.thread().unpark());
-    }
-}
-
-impl Drop for RunningFlight {
-    fn drop(&mut self) {
-        self.ask_to_end();
+        self.thread.ask_to_end();
     }
 }
 
