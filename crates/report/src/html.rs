@@ -71,9 +71,10 @@ pub fn open_page(page: &Path) -> bool {
     opener.is_ok_and(|status| status.success())
 }
 
-/// The verdict of the checks. A trace has none, and its finding comes first.
+/// The verdict of the checks. A result without checks has none if it has a finding, which comes first.
 fn verdict(result: &ResultFile) -> String {
-    if result.tale.is_some() && result.checks.is_empty() {
+    let is_told = result.tale.is_some() || !result.finding().is_empty();
+    if is_told && result.checks.is_empty() {
         return String::new();
     }
     let class = if result.checks.is_empty() { "none" } else { class_of(result.outcome()) };
@@ -84,25 +85,18 @@ fn verdict(result: &ResultFile) -> String {
 /// explanation then follows the tables; without a finding the explanation has to come first.
 fn opening(result: &ResultFile) -> (String, String) {
     let explanation = explanation(result);
-    match result.finding() {
-        Some(finding) => {
-            let lead = format!("<p class=\"finding\">{}</p>", escape(finding));
-            (
-                lead,
-                if explanation.is_empty() { explanation } else { section("explanation", "What this is", &explanation) },
-            )
-        }
-        None => (explanation, String::new()),
+    let finding = result.finding();
+    if finding.is_empty() {
+        return (explanation, String::new());
     }
+    let lead = finding.iter().map(|text| format!("<p class=\"finding\">{}</p>", escape(text)));
+    let below = if explanation.is_empty() { explanation } else { section("explanation", "What this is", &explanation) };
+    (lead.collect::<Vec<_>>().join("\n"), below)
 }
 
 fn explanation(result: &ResultFile) -> String {
-    let paragraphs: Vec<&str> = match result.settings.get("explanation") {
-        Some(Value::String(text)) => text.split("\n\n").collect(),
-        Some(Value::Array(texts)) => texts.iter().filter_map(Value::as_str).collect(),
-        _ => Vec::new(),
-    };
-    let paragraphs: String = paragraphs.iter().map(|text| format!("<p>{}</p>\n", escape(text))).collect();
+    let paragraphs = result.texts("explanation").into_iter().flat_map(|text| text.split("\n\n"));
+    let paragraphs: String = paragraphs.map(|text| format!("<p>{}</p>\n", escape(text))).collect();
     if paragraphs.is_empty() { paragraphs } else { format!("<div class=\"explanation\">\n{paragraphs}</div>") }
 }
 

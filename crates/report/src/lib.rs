@@ -29,10 +29,11 @@ mod whole_file;
 pub(crate) mod sample;
 
 pub use check::{Check, Verdict};
+pub use grid::fold;
 pub use interval::{Interval, Method};
 pub use picture::{Class, Curve, LaneTrack, Percentile, Role, Span, Timeline};
 pub use result::{Machine, Pair, ResultFile};
 pub use row::Row;
-pub use table::Column;
+pub use table::{Column, Detail};
 pub use unit::Unit;
 pub use whole_file::{WriteError, write_whole};

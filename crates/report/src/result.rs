@@ -24,8 +24,8 @@ pub struct ResultFile {
     pub version: String,
     /// The machine it measured on.
     pub machine: Machine,
-    /// The options of the run. Some keys are text for users: `title`; `finding`, the conclusion in
-    /// one sentence; `explanation` (one string or several), which says what is real and what is
+    /// The options of the run. Some keys are text for users: `title`; `finding`, the conclusion (one
+    /// string, or several of which the first says most); `explanation` (one string or several), which says what is real and what is
     /// not; `sibling`, which sibling was emulated, if one was.
     pub settings: Map<String, Value>,
     /// The measurements, a row for each setting.
@@ -182,6 +182,15 @@ impl ResultFile {
         self.settings.get(key).and_then(Value::as_str)
     }
 
+    /// The texts of a setting whose value is one or several.
+    pub fn texts(&self, key: &str) -> Vec<&str> {
+        match self.settings.get(key) {
+            Some(Value::String(text)) => vec![text],
+            Some(Value::Array(texts)) => texts.iter().filter_map(Value::as_str).collect(),
+            _ => Vec::new(),
+        }
+    }
+
     /// The title, with the emulated sibling if there was one, so that no reader overlooks the
     /// emulation.
     pub fn title(&self) -> Option<String> {
@@ -192,9 +201,9 @@ impl ResultFile {
         })
     }
 
-    /// The conclusion in one sentence, for users who have read nothing else.
-    pub fn finding(&self) -> Option<&str> {
-        self.text("finding")
+    /// The conclusion in a few sentences, for users who have read nothing else.
+    pub fn finding(&self) -> Vec<&str> {
+        self.texts("finding")
     }
 
     /// Writes the object to `path`, completely or not at all.

@@ -64,6 +64,15 @@ impl Row {
         self.numbers.get(key).and_then(Value::as_f64)
     }
 
+    /// The row with only those keys for which `wanted` holds.
+    pub fn only(&self, wanted: impl Fn(&str) -> bool) -> Row {
+        let numbers = self.numbers.iter().filter(|(key, _)| wanted(key));
+        Row {
+            setting: self.setting.clone(),
+            numbers: numbers.map(|(key, value)| (key.clone(), value.clone())).collect(),
+        }
+    }
+
     /// The keys in insertion order, including those of missing numbers.
     pub fn keys(&self) -> impl Iterator<Item = &str> {
         self.numbers.keys().map(String::as_str)

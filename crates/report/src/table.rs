@@ -13,6 +13,18 @@ use crate::result::ResultFile;
 use crate::row::{Row, tables};
 use crate::unit::{Unit, title_of_key};
 
+/// How much of a result is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub enum Detail {
+    /// What was found and what failed.
+    Quiet,
+    /// The tables, too, without what is empty or rare.
+    #[default]
+    Usual,
+    /// Everything.
+    All,
+}
+
 /// A column: a key of the rows, and its title.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Column {
@@ -74,16 +86,16 @@ pub fn render(result: &ResultFile, columns: &[Column], width: usize, color: bool
 /// The finding, the tables, the checks and the verdict.
 fn around(tables: Vec<String>, result: &ResultFile, width: usize, ink: Ink) -> String {
     let head = [
-        paragraph(result.finding(), width, Ink::plain),
-        paragraph(result.title().as_deref(), width, |text| ink.bold(text)),
+        result.finding().into_iter().map(|sentence| paragraph(sentence, width, Ink::plain)).collect(),
+        result.title().map_or_else(String::new, |title| paragraph(&title, width, |text| ink.bold(text))),
     ];
     let judged = checks(&result.checks, width, ink) + &verdict(result, width, ink);
     let parts = head.into_iter().chain(tables).chain([judged, notes(&result.notes, width, ink)]);
     parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
-fn paragraph(text: Option<&str>, width: usize, ink: impl Fn(&str) -> String) -> String {
-    text.into_iter().flat_map(|text| fold(text, width)).map(|line| ink(&line) + "\n").collect()
+fn paragraph(text: &str, width: usize, ink: impl Fn(&str) -> String) -> String {
+    fold(text, width).iter().map(|line| ink(line) + "\n").collect()
 }
 
 fn rows(rows: &[Row], columns: &[Column], width: usize, ink: Ink) -> String {

@@ -43,14 +43,14 @@ use sidelane::tale::bound::Bound;
 use sidelane::tale::flight::{self, Event, FlightOptions};
 use sidelane::tale::log::is_trace;
 use sidelane::tale::options::TraceOptions;
-use sidelane::tale::terminal::text;
+use sidelane::tale::terminal::{headline, text};
 use sidelane::tale::told::Told;
 use sidelane::undo::guardian;
 use sidelane::until::Until;
 use sidelane_host::cores::Cores;
 use sidelane_host::service::Target;
 use sidelane_host::topology::{Topology, online_cpus};
-use sidelane_report::{Column, ResultFile, html, table, terminal, write_whole};
+use sidelane_report::{Column, Detail, ResultFile, fold, html, table, terminal, write_whole};
 use sidelane_sim::Choices;
 
 /// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
@@ -333,7 +333,18 @@ fn tell_trace(told: &Told, outputs: Outputs) -> Result<u8> {
     let result = told.to_result();
     outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     outputs.perfetto.as_deref().map_or(Ok(()), |path| told.to_trace().write(path))?;
-    print!("{}", text(told, terminal::width()));
+    let width = terminal::width();
+    match Detail::from(outputs.detail) {
+        Detail::Quiet => fold(&headline(told), width).iter().for_each(|line| println!("{line}")),
+        Detail::Usual => print!("{}", text(told, width)),
+        Detail::All => {
+            print!(
+                "{}\n{}",
+                text(told, width),
+                table::render_tables(&result, |_| true, width, terminal::color_wanted())
+            );
+        }
+    }
     write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html"))?;
     Ok(result.exit_code())
 }
@@ -377,8 +388,12 @@ fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
     outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path))?;
-    print!("{}", observation.histograms(terminal::width()));
-    print!("{}", table::render_tables(&result, |_| true, terminal::width(), terminal::color_wanted()));
+    let (width, detail) = (terminal::width(), Detail::from(outputs.detail));
+    let shown = observation.shown(&result, width, detail);
+    print!("{}", table::render_tables(&shown, |_| true, width, terminal::color_wanted()));
+    if detail == Detail::All {
+        print!("\n{}", observation.histograms(width));
+    }
     write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html"))?;
     Ok(result.exit_code())
 }

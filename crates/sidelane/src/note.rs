@@ -236,9 +236,6 @@ notes! {
         LaneInterrupted { lane: u32 = 0 } =>
             "counters of lane {lane} are read by the kernel, which interrupts the lane at each sample",
             "keep --period long";
-        SlowdownUnknown =>
-            "slowdown not measured: nothing counts what the target gets done",
-            "name a counter with --progress";
 
         // Of an experiment.
         TermsUnknown { setting: &'static str = "dynamic refresh", load_s: u64 = 30 } =>
@@ -310,6 +307,8 @@ notes! {
         ClockUncertain =>
             "the time stamp counter may change its pace: neither the processor nor its hypervisor says that it ticks \
              alike in all states";
+        UsualLeftOut { signal: &'static str = "request", why: String = "it listens at no port".to_owned() } =>
+            "{signal} not observed, unless named with --signal: {why}";
         Replayed { log: String = "/tmp/log".to_owned() } =>
             "read from the log {log}, on a machine that may be another one";
         LogUnreadable { error: String = "Input/output error".to_owned() } =>

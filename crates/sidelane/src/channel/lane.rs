@@ -20,6 +20,8 @@ use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
 /// The name of the tag for the running thread.
 pub const LANE: &str = "lane";
+/// What the names of the signals of requests begin with.
+pub const REQUEST: &str = "request.";
 
 /// The kernel program, loaded for the observed lane; it tracks until this value is dropped.
 pub struct LaneTracking {
@@ -85,14 +87,14 @@ impl LaneTracking {
         let state = RequestState { memory: Arc::clone(&memory), lane: self.lane };
         vec![
             Channel {
-                name: "request.state".to_owned(),
+                name: format!("{REQUEST}state"),
                 kind: Kind::Tag,
                 reader: Reader::Call(Box::new(state)),
                 meaning: Some(Arc::new(|state| Some(STATES.get(state as usize)?.to_string()))),
                 notes: Vec::new(),
             },
-            channel("request.queued", Kind::Tag, queued, None),
-            channel("request.finished", Kind::Counter, finished, None),
+            channel(&format!("{REQUEST}queued"), Kind::Tag, queued, None),
+            channel(&format!("{REQUEST}finished"), Kind::Counter, finished, None),
         ]
     }
 }

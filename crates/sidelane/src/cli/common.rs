@@ -3,6 +3,7 @@
 use std::path::PathBuf;
 
 use clap::Args;
+use sidelane_report::Detail;
 
 use crate::bench::rounds::Patience;
 use crate::experiment::sibling::Carrier;
@@ -65,6 +66,27 @@ pub struct ResultFiles {
     /// Write them here too, as a page with pictures
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
+}
+
+/// How much of a result the terminal shows.
+#[derive(Clone, Copy, Debug, Args)]
+pub struct DetailArgs {
+    /// Show everything: each row, and histograms where there are some
+    #[arg(short, long, conflicts_with = "quiet")]
+    pub verbose: bool,
+    /// Show only what was found and what failed, without tables
+    #[arg(short, long)]
+    pub quiet: bool,
+}
+
+impl From<DetailArgs> for Detail {
+    fn from(DetailArgs { verbose, quiet }: DetailArgs) -> Self {
+        match (verbose, quiet) {
+            (true, _) => Detail::All,
+            (_, true) => Detail::Quiet,
+            _ => Detail::Usual,
+        }
+    }
 }
 
 /// A share in percent, with or without the sign.

@@ -8,7 +8,7 @@ use clap::Args;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
-use super::common::{JsonFile, ResultFiles, parse_percent};
+use super::common::{DetailArgs, JsonFile, ResultFiles, parse_percent};
 use crate::channel::signal::Signal;
 use crate::observe::period::Period;
 use crate::tale::bound::Bound;
@@ -61,7 +61,8 @@ pub struct ListArgs {
 #[derive(Debug, Args)]
 #[command(after_help = "\
 Examples:
-  sidelane observe --service pid:1234 --signals lane,request,jvm --for 10s --open
+  sidelane observe --service pid:1234 --for 10s
+  sidelane observe --service pid:1234 --signals lane,jvm --for 10s --open
   sidelane observe --signal tag:myapp.phase --signal counter:myapp.done --cpu 1 -- ./myapp
 
 Signals:
@@ -84,10 +85,10 @@ pub struct ObserveArgs {
     /// What to observe: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, visible_alias = "target", value_name = "SERVICE", conflicts_with = "command")]
     pub service: Option<Target>,
-    /// The signals, several times or with commas between
+    /// The signals, several times or with commas between [default: lane, request, and jvm where there is one]
     #[arg(long = "signal", alias = "signals", value_name = "SIGNAL", value_delimiter = ',')]
     pub signals: Vec<Signal>,
-    /// A counter of what the target gets done, for what observing costs it [default: the first one observed]
+    /// A counter of what the target gets done, for what observing costs it [default: the first one with enough events]
     #[arg(long, value_name = "SIGNAL")]
     pub progress: Option<Signal>,
     /// For how long; Ctrl-C and the target's end end it sooner
@@ -150,4 +151,7 @@ pub struct Outputs {
     /// Open the page when all is done
     #[arg(long)]
     pub open: bool,
+    /// How much the terminal shows
+    #[command(flatten)]
+    pub detail: DetailArgs,
 }

@@ -9,6 +9,7 @@
 pub mod analysis;
 pub mod cost;
 pub mod dte;
+pub mod finding;
 pub mod handover;
 pub mod log;
 pub mod observed;

@@ -111,10 +111,20 @@ impl Names {
         }
     }
 
-    /// The names for a log's signals, whose values are numbers.
-    pub fn plain(signals: Vec<String>, counters: usize) -> Self {
+    /// The names for a log's signals, with the names of values that it has.
+    pub fn of_log(signals: Vec<String>, counters: usize, values: &[(usize, u64, String)]) -> Self {
         let tags = signals.len() - counters;
-        Self { signals, counters, meanings: vec![None; tags], learnt: vec![HashMap::new(); tags] }
+        let mut learnt = vec![HashMap::new(); tags];
+        for (tag, value, name) in values.iter().filter(|(tag, ..)| *tag < tags) {
+            learnt[*tag].insert(*value, name.clone());
+        }
+        Self { signals, counters, meanings: vec![None; tags], learnt }
+    }
+
+    /// The names of values, for a log: the tag's number, the value, the name.
+    pub fn learnt(&self) -> Vec<(usize, u64, String)> {
+        let tags = self.learnt.iter().enumerate();
+        tags.flat_map(|(tag, names)| names.iter().map(move |(value, name)| (tag, *value, name.clone()))).collect()
     }
 
     /// A signal's name.
@@ -186,7 +196,7 @@ pub(crate) mod sample {
             places: None,
             analysis,
             turns: None,
-            names: Names::plain(["hits", "misses", "phase"].map(str::to_owned).to_vec(), LAYOUT.counters),
+            names: Names::of_log(["hits", "misses", "phase"].map(str::to_owned).to_vec(), LAYOUT.counters, &[]),
             slowdown: None,
             ended: Ended::Whole,
             exit: None,

@@ -50,7 +50,7 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
     ensure!(analysis.samples > 0, "{} holds no sample of the time that was asked for", path.display());
     let turns = turns.map(Turns::whole).transpose().map_err(|full_at| window.too_much(full_at))?;
     let logged = Logged { samples: analysis.samples, left_out: log.left_out(), problem: log.problem().cloned() };
-    let layout = head.layout();
+    let signals = head.signals.iter().map(|signal| signal.name.clone()).collect();
     Ok(Observed {
         target: head.title.clone(),
         period: Period::Max,
@@ -61,8 +61,8 @@ pub fn replay(path: &Path, options: &ReplayOptions) -> Result<Observed> {
         places: None,
         analysis,
         turns,
-        names: Names::plain(head.signals.iter().map(|signal| signal.name.clone()).collect(), layout.counters),
-        slowdown: None,
+        names: Names::of_log(signals, head.layout().counters, &log.foot().names),
+        slowdown: log.foot().slowdown.clone(),
         ended: Ended::Whole,
         exit: None,
         clock: head.clock(),

@@ -10,15 +10,15 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, ensure};
 
 use super::analysis::{Analysis, Recipe};
-use super::cost::{CostMeter, Order};
+use super::cost::{CostMeter, Order, Progress};
 use super::handover::{Takeover, handover};
-use super::log::{self, LogFeed, LogHead, LogWriter, LoggedSignal};
+use super::log::{self, LogFeed, LogFoot, LogHead, LogWriter, LoggedSignal};
 use super::observed::{Ended, Names, Observed};
 use super::observer::{Controls, End, Observer};
 use super::period::{Pace, Period};
 use super::place::{Places, Wishes, choose};
 use super::subject::Subject;
-use super::wanted::{Wanted, need_lane, need_same_core};
+use super::wanted::{Wanted, need_lane, need_same_core, usual};
 use crate::channel::perf::check_period;
 use crate::channel::signal::Signal;
 use crate::channel::{Channel, Gone, Reader};
@@ -43,9 +43,9 @@ pub struct ObserveOptions {
     pub target: Option<Target>,
     /// The command to start.
     pub command: Vec<OsString>,
-    /// The signals.
+    /// The signals; by default the lane, requests, and a JVM's counters, as far as the target has them.
     pub signals: Vec<Signal>,
-    /// A counter of the target's progress, for the slowdown; by default the first observed counter.
+    /// A counter of the target's progress, for the slowdown; by default the first observed counter that counts enough.
     pub progress: Option<Signal>,
     /// The duration; by default until the target ends or a POSIX signal arrives.
     pub length: Option<Duration>,
@@ -67,11 +67,11 @@ pub struct ObserveOptions {
 pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let signals = PosixSignals::listen().context("cannot listen for signals")?;
     let clock = Clock::calibrate();
-    let (mut subject, places) = set_up(options)?;
-    let mut wanted = Wanted::find(&options.signals, &mut subject, &places)?;
+    let Stage { mut subject, signals: asked, places, notes: left_out } = set_up(options)?;
+    let mut wanted = Wanted::find(&asked, &mut subject, &places)?;
     check_period(&wanted.counters, options.period.ns(&clock))?;
     let progress = progress(options, &wanted, &mut subject, &places)?;
-    let notes = notes(&wanted, &places, &mut subject, progress.is_some());
+    let notes = [left_out, notes(&wanted, &places, &subject)].concat();
     let names = Names::of(&wanted);
     let (feed, writer) = open_log(options, &wanted, &clock, subject.name())?.unzip();
     let recipe = wanted.recipe(options.tolerance);
@@ -81,7 +81,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
         eprintln!("sidelane: observing {}, from CPU {}", subject.name(), places.observer);
     }
     let mut watch = Watch {
-        cost: progress.map(CostMeter::new),
+        cost: (!progress.is_empty()).then(|| CostMeter::new(progress)),
         whole: Analysis::new(recipe),
         live: Live::new(options.live && stderr().is_terminal()),
         crew,
@@ -97,7 +97,7 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
         period: options.period,
         tolerance: options.tolerance,
         wall_s: began.elapsed().as_secs_f64(),
-        logged: writer.map(LogWriter::join),
+        logged: writer.map(|writer| writer.join(&LogFoot { names: names.learnt(), slowdown: slowdown.clone() })),
         log: options.log.clone(),
         places: Some(places),
         analysis,
@@ -111,56 +111,83 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     })
 }
 
-/// Finds or starts the target, and the lanes.
-fn set_up(options: &ObserveOptions) -> Result<(Subject, Places)> {
-    let topology = Topology::read(Path::new("/sys"))?;
+/// What is observed, and from where.
+struct Stage {
+    subject: Subject,
+    signals: Vec<Signal>,
+    places: Places,
+    /// Usual signals that are left out.
+    notes: Vec<Note>,
+}
+
+/// Finds or starts the target, the signals and the lanes.
+fn set_up(options: &ObserveOptions) -> Result<Stage> {
     let allowed = own_cpus();
-    let wishes = Wishes {
-        observed: options.cpu,
-        observer: options.observer_cpu,
-        needs_lane: need_lane(&options.signals),
-        same_core: need_same_core(&options.signals),
-    };
     match &options.target {
         Some(target) => {
             let subject = Subject::find(target)?;
-            let places = choose(&wishes, &topology, &allowed, Some(&subject.cpus()))?;
-            Ok((subject, places))
+            let (signals, notes) = signals(options, Some(&subject))?;
+            let places = choose(&wishes(options, &signals), &topology()?, &allowed, Some(&subject.cpus()))?;
+            Ok(Stage { subject, signals, places, notes })
         }
         None => {
             ensure!(
                 !options.command.is_empty(),
                 "nothing to observe: name it with --service, or put a command after --"
             );
-            let mut places = choose(&wishes, &topology, &allowed, None)?;
+            let (signals, notes) = signals(options, None)?;
+            let wishes = wishes(options, &signals);
+            let mut places = choose(&wishes, &topology()?, &allowed, None)?;
             let on_one = wishes.needs_lane || options.cpu.is_some();
             let not_the_observers = allowed.difference(&CpuSet::from_iter([places.observer]));
             let cpus = if on_one { CpuSet::from_iter(places.observed) } else { not_the_observers };
             places.observed = places.observed.filter(|_| on_one);
-            Ok((Subject::launch(&options.command, &cpus)?, places))
+            Ok(Stage { subject: Subject::launch(&options.command, &cpus)?, signals, places, notes })
         }
     }
 }
 
-/// A reader of the target's progress, separate from the observer's.
+fn topology() -> Result<Topology> {
+    Ok(Topology::read(Path::new("/sys"))?)
+}
+
+fn wishes(options: &ObserveOptions, signals: &[Signal]) -> Wishes {
+    Wishes {
+        observed: options.cpu,
+        observer: options.observer_cpu,
+        needs_lane: need_lane(signals),
+        same_core: need_same_core(signals),
+    }
+}
+
+/// The signals that were asked for, or the usual ones.
+fn signals(options: &ObserveOptions, subject: Option<&Subject>) -> Result<(Vec<Signal>, Vec<Note>)> {
+    match options.signals.as_slice() {
+        [] => usual(subject, options.cpu),
+        asked => Ok((asked.to_vec(), Vec::new())),
+    }
+}
+
+/// Readers of the target's progress, separate from the observer's.
 fn progress(
     options: &ObserveOptions,
     wanted: &Wanted,
     subject: &mut Subject,
     places: &Places,
-) -> Result<Option<Reader>> {
+) -> Result<Vec<Progress>> {
     if let Some(signal) = &options.progress {
         let found = Wanted::find(std::slice::from_ref(signal), subject, places).context("--progress")?;
         let counter = found.counters.into_iter().next().context("--progress has to name a counter")?;
-        return Ok(Some(counter.reader));
+        return Ok(vec![Progress { name: counter.name, reader: counter.reader }]);
     }
-    Ok(wanted.counters.iter().find_map(|channel| match &channel.reader {
-        Reader::Word(word) => Some(Reader::Word(word.clone())),
+    let words = wanted.counters.iter().filter_map(|channel| match &channel.reader {
+        Reader::Word(word) => Some(Progress { name: channel.name.clone(), reader: Reader::Word(word.clone()) }),
         _ => None,
-    }))
+    });
+    Ok(words.collect())
 }
 
-fn notes(wanted: &Wanted, places: &Places, subject: &mut Subject, has_progress: bool) -> Vec<Note> {
+fn notes(wanted: &Wanted, places: &Places, subject: &Subject) -> Vec<Note> {
     let channels = wanted.counters.iter().chain(&wanted.tags);
     let mut notes: Vec<Note> = channels.flat_map(|channel| channel.notes.clone()).collect();
     if subject.cpus().contains(places.observer) {
@@ -168,9 +195,6 @@ fn notes(wanted: &Wanted, places: &Places, subject: &mut Subject, has_progress: 
     }
     if !is_invariant() {
         notes.push(Note::ClockUncertain);
-    }
-    if !has_progress {
-        notes.push(Note::SlowdownUnknown);
     }
     notes
 }

@@ -18,6 +18,9 @@ use crate::channel::perf;
 use crate::channel::perf::Vantage;
 use crate::channel::signal::{Kind, Signal, Source};
 use crate::channel::{file, hsperf, memory};
+use crate::note::Note;
+use crate::request::can_track;
+use sidelane_host::ports::listeners;
 
 /// How long a program may take from its start until it emits the signal.
 const APPEARS_WITHIN: Duration = Duration::from_secs(10);
@@ -43,6 +46,40 @@ pub fn need_lane(signals: &[Signal]) -> bool {
 /// Whether any of these is a counter that can be read only on the target's own core.
 pub fn need_same_core(signals: &[Signal]) -> bool {
     signals.iter().any(|signal| matches!(signal.source, Source::Ipc | Source::Perf(_)))
+}
+
+/// The signals of an observation for which none was named: the lane, its requests, and a JVM's counters, as far as the
+/// target has them; `subject` is a target that runs already. What is left out is noted.
+pub fn usual(subject: Option<&Subject>, cpu: Option<u32>) -> Result<(Vec<Signal>, Vec<Note>)> {
+    let left_out = |signal: &'static str, why: String| vec![Note::UsualLeftOut { signal, why }];
+    let Some(subject) = subject else {
+        let why = "they are looked for in programs that run already".to_owned();
+        return Ok((vec!["lane".parse()?], left_out("request and jvm", why)));
+    };
+    let is_on_one_lane = cpu.is_some() || subject.cpus().len() == 1;
+    let (mut names, notes) = match lack_of_requests(subject) {
+        _ if !is_on_one_lane => {
+            let why = "the target may run on several CPUs; say which one with --cpu".to_owned();
+            (vec![], left_out("lane and request", why))
+        }
+        Some(why) => (vec!["lane"], left_out("request", why)),
+        None => (vec!["lane", "request"], vec![]),
+    };
+    names.extend(subject.pids().iter().any(|pid| hsperf::Jvm::open(*pid).is_ok()).then_some("jvm"));
+    ensure!(
+        !names.is_empty(),
+        "nothing to observe: the target may run on several CPUs; say which one with --cpu, or name a signal with \
+         --signal; sidelane list says what there is"
+    );
+    Ok((names.into_iter().map(str::parse).collect::<Result<_, _>>()?, notes))
+}
+
+/// Why requests of a program cannot be observed, if they cannot.
+fn lack_of_requests(subject: &Subject) -> Option<String> {
+    match can_track() {
+        Err(error) => Some(error.to_string()),
+        Ok(()) => listeners(subject.pids()).is_empty().then(|| "it listens at no TCP port".to_owned()),
+    }
 }
 
 impl Wanted {

@@ -67,8 +67,8 @@ impl Rounds {
         let target = stage.phases(every)?;
         let look = Look { signals: &["tag:phases.phase"], progress: Some("counter:phases.done"), period, length };
         let seen = stage.observe(&target, &look)?;
-        self.slowdown_percent.extend(seen.slowdown.map(|slowdown| slowdown.percent));
-        self.pairs += seen.slowdown.map_or(0, |slowdown| slowdown.pairs);
+        self.slowdown_percent.extend(seen.slowdown.as_ref().and_then(|slowdown| slowdown.percent));
+        self.pairs += seen.slowdown.as_ref().map_or(0, |slowdown| slowdown.pairs);
         self.sampled_mean_cycles.extend(seen.analysis.periods.mean());
         let turns: u64 = seen.analysis.tags.iter().map(|tags| tags.turns()).sum();
         self.seen_changes_per_s.push(turns as f64 / seen.wall_s);

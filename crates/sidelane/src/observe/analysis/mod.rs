@@ -3,13 +3,15 @@
 //! All memory is allocated at the start. The observer fills one analysis. Once a turn it may
 //! exchange the analysis for an empty one, and the receiver merges it into the whole.
 
+pub mod events;
 pub mod grid;
 pub mod series;
 pub mod spread;
 pub mod tags;
 
 use super::dte::{Dte, cpc};
-use super::sample::{Layout, Sample};
+use super::sample::{Layout, SIGNALS_MAX, Sample};
+use events::Events;
 use grid::{GRID, grid_bucket};
 use series::Series;
 use spread::Spread;
@@ -84,6 +86,8 @@ pub struct Analysis {
     pub tag_series: Vec<Series>,
     /// The rates' samples, by rate.
     pub rates: Vec<RateSamples>,
+    /// The counters' events, by counter.
+    pub events: Vec<Events>,
     /// The grid of the first two rates, if there are two; its rows are those of the second.
     pub grid: Vec<u32>,
     /// Distances between consecutive samples.
@@ -101,6 +105,10 @@ pub struct Analysis {
     pub kept: u64,
     /// Number of periods with invalid rates.
     pub discarded: u64,
+    /// Cycles in which the observer looked.
+    pub looked_cycles: u64,
+    /// The events since the sample before, by counter, and whether there are any.
+    grown: ([u64; SIGNALS_MAX], bool),
     /// The last sample, if it was used.
     before: Option<Sample>,
     /// Time of the last sample, 0 after an interruption.
@@ -119,9 +127,10 @@ impl Analysis {
         };
         let tags = recipe.layout.tags;
         Self {
-            tags: (0..tags).map(|_| TagTable::new(recipe.rates.len())).collect(),
+            tags: (0..tags).map(|_| TagTable::new(recipe.rates.len(), recipe.layout.counters)).collect(),
             tag_series: vec![Series::default(); tags],
             rates: recipe.rates.iter().map(rate).collect(),
+            events: vec![Events::default(); recipe.layout.counters],
             grid: vec![0; if recipe.rates.len() > 1 { GRID * GRID } else { 0 }],
             periods: Spread::default(),
             gaps: Spread::default(),
@@ -130,6 +139,8 @@ impl Analysis {
             attributed: 0,
             kept: 0,
             discarded: 0,
+            looked_cycles: 0,
+            grown: ([0; SIGNALS_MAX], false),
             before: None,
             last_start: 0,
             last_kept: 0,
@@ -146,6 +157,8 @@ impl Analysis {
     #[inline(always)]
     pub fn record(&mut self, sample: &Sample) {
         self.samples += 1;
+        self.looked_cycles += self.since_last(sample);
+        self.note_events(sample);
         if self.recipe.only_target && sample.thread == 0 {
             return self.of_somebody_else(sample);
         }
@@ -158,10 +171,33 @@ impl Analysis {
         self.last_start = sample.start;
     }
 
+    /// Counts the events since the sample before, whoever ran.
+    #[inline(always)]
+    fn note_events(&mut self, sample: &Sample) {
+        let looked = self.last_start != 0;
+        self.grown.1 = false;
+        for (counter, events) in self.events.iter_mut().enumerate() {
+            let grown = events.record(sample.start, sample.values[counter], looked);
+            self.grown.0[counter] = grown;
+            self.grown.1 |= grown > 0;
+        }
+    }
+
+    /// Counts a sample's tag, with the events that it shows. Returns the place of the tag's value.
+    #[inline(always)]
+    fn count_tag(&mut self, tag: usize, sample: &Sample, cycles: u64) -> usize {
+        let place = self.tags[tag].count(sample.tag(self.recipe.layout, tag), 1, cycles);
+        if self.grown.1 {
+            for counter in 0..self.recipe.layout.counters {
+                self.tags[tag].add_events(place, counter, self.grown.0[counter]);
+            }
+        }
+        place
+    }
+
     fn of_somebody_else(&mut self, sample: &Sample) {
         if let Some(tag) = self.recipe.lane_tag {
-            let cycles = self.since_last(sample);
-            self.tags[tag].count(sample.tag(self.recipe.layout, tag), 1, cycles);
+            self.count_tag(tag, sample, self.since_last(sample));
         }
         self.last_start = sample.start;
         self.before = None;
@@ -175,7 +211,7 @@ impl Analysis {
     fn first_of_a_turn(&mut self, sample: &Sample) {
         for tag in 0..self.recipe.layout.tags {
             let cycles = if self.recipe.lane_tag == Some(tag) { self.since_last(sample) } else { 0 };
-            self.tags[tag].count(sample.tag(self.recipe.layout, tag), 1, cycles);
+            self.count_tag(tag, sample, cycles);
         }
     }
 
@@ -190,7 +226,7 @@ impl Analysis {
         }
         for tag in 0..self.recipe.layout.tags {
             let value = now.tag(self.recipe.layout, tag);
-            let place = self.tags[tag].count(value, 1, cycles);
+            let place = self.count_tag(tag, now, cycles);
             self.tag_series[tag].record(now.start, value as f64);
             if keeps {
                 for (number, rate) in self.recipe.rates.iter().enumerate() {
@@ -246,6 +282,7 @@ impl Analysis {
     #[inline(always)]
     pub fn block(&mut self, reads: u64, began: u64, end: u64, value: u64) {
         self.samples += reads;
+        self.looked_cycles += end.wrapping_sub(began);
         self.attributed += reads;
         self.periods.record_times(end.wrapping_sub(began) as f64 / reads as f64, reads);
         self.tag_series[0].record(end, value as f64);
@@ -268,6 +305,7 @@ impl Analysis {
             rate.sum.merge(&later.sum);
             rate.series.append(&later.series);
         }
+        self.events.iter_mut().zip(&later.events).for_each(|(events, later)| events.append(later));
         self.grid.iter_mut().zip(&later.grid).for_each(|(count, later)| *count = count.saturating_add(*later));
         [(&mut self.periods, &later.periods), (&mut self.gaps, &later.gaps), (&mut self.cpc, &later.cpc)]
             .into_iter()
@@ -276,6 +314,7 @@ impl Analysis {
         self.attributed += later.attributed;
         self.kept += later.kept;
         self.discarded += later.discarded;
+        self.looked_cycles += later.looked_cycles;
     }
 
     /// Resets the analysis to empty.
@@ -288,9 +327,10 @@ impl Analysis {
             rate.sum = RateSum::default();
             rate.series.clear();
         }
+        self.events.iter_mut().for_each(Events::clear);
         self.grid.fill(0);
         [&mut self.periods, &mut self.gaps, &mut self.cpc].into_iter().for_each(Spread::clear);
-        (self.samples, self.attributed, self.kept, self.discarded) = (0, 0, 0, 0);
+        (self.samples, self.attributed, self.kept, self.discarded, self.looked_cycles) = (0, 0, 0, 0, 0);
         self.interrupt();
     }
 

@@ -1,4 +1,4 @@
-//! Samples by tag: how often a value was read, for how long, and the rates during that time.
+//! Samples by tag: how often a value was read, for how long, and the rates and events during that time.
 //!
 //! The table has a fixed size, since the observer allocates nothing. Values that do not fit are
 //! counted together. Equal values mostly follow each other, so the place of the last value is
@@ -64,7 +64,12 @@ pub struct TagTable {
     /// The sums of `rates` rates for each place.
     sums: Box<[RateSum]>,
     rates: usize,
+    /// The events of `counters` counters for each place.
+    events: Box<[u64]>,
+    counters: usize,
     last: usize,
+    /// The first and the last value that were counted.
+    ends: Option<(u64, u64)>,
     /// The counts of all values that do not fit; its `value` has no meaning.
     others: Seen,
 }
@@ -74,13 +79,16 @@ type PlaceOfValue = usize;
 const NO_PLACE: PlaceOfValue = VALUES_MAX;
 
 impl TagTable {
-    /// An empty table, with room for `rates` rates of each value.
-    pub fn new(rates: usize) -> Self {
+    /// An empty table, with room for `rates` rates and `counters` counters of each value.
+    pub fn new(rates: usize, counters: usize) -> Self {
         Self {
             seen: vec![Seen::default(); VALUES_MAX].into(),
             sums: vec![RateSum::default(); (VALUES_MAX + 1) * rates].into(),
             rates,
+            events: vec![0; (VALUES_MAX + 1) * counters].into(),
+            counters,
             last: NO_PLACE,
+            ends: None,
             others: Seen::default(),
         }
     }
@@ -100,6 +108,7 @@ impl TagTable {
 
     fn turn_to(&mut self, value: u64, samples: u64, cycles: u64) -> PlaceOfValue {
         self.last = self.place(value);
+        self.ends = Some((self.ends.map_or(value, |ends| ends.0), value));
         let seen = match self.last {
             NO_PLACE => &mut self.others,
             place => &mut self.seen[place],
@@ -117,6 +126,12 @@ impl TagTable {
         self.sums[place * self.rates + rate].add(count, per);
     }
 
+    /// Adds events of a counter to the value at `place`.
+    #[inline(always)]
+    pub fn add_events(&mut self, place: PlaceOfValue, counter: usize, count: u64) {
+        self.events[place * self.counters + counter] += count;
+    }
+
     /// The value's place. A place without counts is free.
     fn place(&self, value: u64) -> PlaceOfValue {
         let start = (value.wrapping_mul(SPREAD) >> (64 - VALUES_MAX.trailing_zeros())) as usize;
@@ -130,17 +145,43 @@ impl TagTable {
         NO_PLACE
     }
 
-    /// Adds another table's counts.
+    /// Adds the counts of a later table.
     pub fn merge(&mut self, other: &TagTable) {
+        let goes_on = self.ends.zip(other.ends).filter(|(own, others)| own.1 == others.0).map(|(own, _)| own.1);
         for (from, seen) in other.seen.iter().enumerate().filter(|(_, seen)| seen.samples > 0) {
             let place = self.place(seen.value);
             let into = if place == NO_PLACE { &mut self.others } else { &mut self.seen[place] };
             *into = sum(seen, into);
             self.merge_rates(place, other.rates_at(from));
+            self.merge_events(place, other.events_at(from));
         }
         self.others = sum(&other.others, &self.others);
         self.merge_rates(NO_PLACE, other.rates_at(NO_PLACE));
+        self.merge_events(NO_PLACE, other.events_at(NO_PLACE));
         self.last = NO_PLACE;
+        goes_on.into_iter().for_each(|value| self.join_turns(value));
+        self.ends = match (self.ends, other.ends) {
+            (Some((first, _)), Some((_, last))) => Some((first, last)),
+            (own, others) => own.or(others),
+        };
+    }
+
+    /// The value's last turn in one table and its first one in the next are one turn.
+    fn join_turns(&mut self, value: u64) {
+        let seen = match self.place(value) {
+            NO_PLACE => &mut self.others,
+            place => &mut self.seen[place],
+        };
+        seen.turns = seen.turns.saturating_sub(1);
+    }
+
+    fn merge_events(&mut self, place: PlaceOfValue, others: &[u64]) {
+        let events = &mut self.events[place * self.counters..][..self.counters];
+        events.iter_mut().zip(others).for_each(|(count, other)| *count += other);
+    }
+
+    fn events_at(&self, place: PlaceOfValue) -> &[u64] {
+        &self.events[place * self.counters..][..self.counters]
     }
 
     fn merge_rates(&mut self, place: PlaceOfValue, others: &[RateSum]) {
@@ -156,6 +197,8 @@ impl TagTable {
     pub fn clear(&mut self) {
         self.seen.fill(Seen::default());
         self.sums.fill(RateSum::default());
+        self.events.fill(0);
+        self.ends = None;
         self.others = Seen::default();
         self.last = NO_PLACE;
     }
@@ -166,6 +209,13 @@ impl TagTable {
         let mut all: Vec<_> = seen.map(|(place, seen)| (*seen, self.rates_at(place))).collect();
         all.sort_by_key(|(seen, _)| (std::cmp::Reverse(seen.samples), seen.value));
         all
+    }
+
+    /// How many events of `counter` there were beside each value that had any.
+    pub fn events_of(&self, counter: usize) -> Vec<(Seen, u64)> {
+        let seen = self.seen.iter().chain([&self.others]).enumerate();
+        let all = seen.map(|(place, seen)| (*seen, self.events_at(place)[counter]));
+        all.filter(|(_, events)| *events > 0).collect()
     }
 
     /// The share of time of each value: by the periods of its samples, or by the number of samples
@@ -210,7 +260,7 @@ mod tests {
 
     #[test]
     fn what_is_counted_is_found_by_value() {
-        let mut table = TagTable::new(1);
+        let mut table = TagTable::new(1, 1);
         for (value, count) in [(7, 10), (7, 30), (9, 5), (7, 20)] {
             let place = table.count(value, 1, 100);
             table.add_rate(place, 0, count, 100);
@@ -225,7 +275,7 @@ mod tests {
 
     #[test]
     fn values_without_a_place_are_counted_together() {
-        let mut table = TagTable::new(1);
+        let mut table = TagTable::new(1, 1);
         let values = VALUES_MAX as u64 + 1_000;
         for value in 0..values {
             let place = table.count(value, 2, 1);
@@ -243,7 +293,7 @@ mod tests {
             values in prop::collection::vec(0_u64..50, 0..400),
             cut in 0_usize..400,
         ) {
-            let (mut whole, mut first, mut second) = (TagTable::new(1), TagTable::new(1), TagTable::new(1));
+            let (mut whole, mut first, mut second) = (TagTable::new(1, 1), TagTable::new(1, 1), TagTable::new(1, 1));
             let mut model = BTreeMap::new();
             for (number, value) in values.iter().enumerate() {
                 let half = if number < cut { &mut first } else { &mut second };
@@ -259,6 +309,7 @@ mod tests {
             };
             prop_assert_eq!(samples(&first), model.clone());
             prop_assert_eq!(samples(&whole), model);
+            prop_assert_eq!(first.turns(), whole.turns());
             let rates = |table: &TagTable| table.hottest().iter().map(|(_, rates)| rates[0]).collect::<Vec<_>>();
             prop_assert_eq!(rates(&first), rates(&whole));
         }

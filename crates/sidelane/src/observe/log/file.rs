@@ -2,6 +2,7 @@
 
 use serde::{Deserialize, Serialize};
 
+use super::super::cost::Slowdown;
 use super::super::sample::Layout;
 use crate::channel::signal::Kind;
 use crate::log_file::Magic;
@@ -11,6 +12,8 @@ use sidelane_host::tsc::Clock;
 pub(super) const MAGIC: Magic = *b"SLNOBS1\n";
 /// The first bytes of a chunk: "CHNK".
 pub(super) const CHUNK_MAGIC: u32 = 0x4b4e_4843;
+/// The first bytes of the foot, which has a chunk's head: "FOOT".
+pub(super) const FOOT_MAGIC: u32 = 0x544f_4f46;
 /// Magic, number of samples, number of samples left out before the chunk, whether the observer
 /// paused before it, and number of bytes.
 pub(super) const CHUNK_HEAD_BYTES: usize = 4 + 4 + 8 + 8 + 8;
@@ -36,6 +39,16 @@ pub struct LogHead {
     pub only_target: bool,
     /// By how much CPC may differ from 1.
     pub tolerance: f64,
+}
+
+/// What is known of the samples at their end only.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+#[serde(default)]
+pub struct LogFoot {
+    /// Names of tags' values: the tag's number among the tags, the value, its name.
+    pub names: Vec<(usize, u64, String)>,
+    /// What observing cost the target.
+    pub slowdown: Option<Slowdown>,
 }
 
 /// A signal in a log.

@@ -7,6 +7,6 @@ mod file;
 mod read;
 mod write;
 
-pub use file::{LogHead, LoggedSignal};
+pub use file::{LogFoot, LogHead, LoggedSignal};
 pub use read::LogReader;
 pub use write::{LogFeed, LogWriter, Logged, start};

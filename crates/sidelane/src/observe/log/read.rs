@@ -5,7 +5,7 @@ use std::io::{BufReader, Read};
 use std::path::Path;
 
 use super::super::sample::{SIGNALS_MAX, Sample};
-use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, LogHead, MAGIC};
+use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, FOOT_MAGIC, LogFoot, LogHead, MAGIC};
 use crate::log_file::{LogError, open, read_chunk_body, read_chunk_head, read_head};
 use crate::note::Note;
 
@@ -13,6 +13,7 @@ use crate::note::Note;
 pub struct LogReader<R> {
     input: R,
     head: LogHead,
+    foot: LogFoot,
     left_out: u64,
     problem: Option<Note>,
 }
@@ -31,12 +32,17 @@ impl<R: Read> LogReader<R> {
         if head.signals.len() > SIGNALS_MAX || !(head.cycles_per_ns > 0.0 && head.cycles_per_ns.is_finite()) {
             return Err("its head describes no samples".to_owned());
         }
-        Ok(Self { input, head, left_out: 0, problem: None })
+        Ok(Self { input, head, foot: LogFoot::default(), left_out: 0, problem: None })
     }
 
     /// The head.
     pub fn head(&self) -> &LogHead {
         &self.head
+    }
+
+    /// The foot, once all samples are read; empty if the log has none.
+    pub fn foot(&self) -> &LogFoot {
+        &self.foot
     }
 
     /// Number of samples left out so far.
@@ -75,6 +81,9 @@ impl<R: Read> LogReader<R> {
         };
         let (magic, samples, left_out, paused) = (number(0, 4), number(4, 8), number(8, 16), number(16, 24));
         let length = number(24, 32);
+        if magic == u64::from(FOOT_MAGIC) {
+            return self.read_foot(length);
+        }
         let sample_bytes = 8 * (FIXED_WORDS + self.head.signals.len()) as u64;
         if magic != u64::from(CHUNK_MAGIC) || samples * sample_bytes != length {
             return self.stop(Note::LogDamaged);
@@ -84,6 +93,16 @@ impl<R: Read> LogReader<R> {
             self.problem = Some(Note::LogCutOff);
         }
         Some(ReadChunk { left_out, paused: paused != 0, bytes })
+    }
+
+    /// Reads the foot, which is the log's end.
+    fn read_foot<T>(&mut self, length: u64) -> Option<T> {
+        let (json, _) = read_chunk_body(&mut self.input, length);
+        match serde_json::from_slice(&json) {
+            Ok(foot) => self.foot = foot,
+            Err(_) => self.problem = Some(Note::LogCutOff),
+        }
+        None
     }
 
     fn stop<T>(&mut self, problem: Note) -> Option<T> {
@@ -130,6 +149,15 @@ mod tests {
         }
     }
 
+    fn foot() -> LogFoot {
+        LogFoot { names: vec![(0, u64::MAX, "the last phase".into())], slowdown: None }
+    }
+
+    /// The length of the foot in a file.
+    fn foot_bytes() -> usize {
+        CHUNK_HEAD_BYTES + serde_json::to_vec(&foot()).unwrap().len()
+    }
+
     fn samples(count: u64) -> Vec<Sample> {
         let sample = |number: u64| {
             let mut sample = Sample { start: number * 1000, end: number * 1000 + 60, thread: 7, ..Sample::default() };
@@ -147,7 +175,7 @@ mod tests {
         samples(count).iter().for_each(&mut write);
         feed.end();
         drop(feed);
-        assert_eq!(writer.join(), write::Logged { samples: count, ..Default::default() });
+        assert_eq!(writer.join(&foot()), write::Logged { samples: count, ..Default::default() });
         std::fs::read(&path).unwrap()
     }
 
@@ -166,6 +194,17 @@ mod tests {
     }
 
     #[test]
+    fn the_foot_is_read_after_the_samples_and_may_be_missing() {
+        let whole = written(3);
+        let mut reader = LogReader::new(whole.as_slice()).unwrap();
+        reader.read_all(|_, _| ());
+        assert_eq!(*reader.foot(), foot());
+        let without = &whole[..whole.len() - foot_bytes()];
+        assert_eq!(read(without), (samples(3), None));
+        assert_eq!(read(&whole[..whole.len() - 1]), (samples(3), Some(Note::LogCutOff)));
+    }
+
+    #[test]
     fn a_pause_is_a_gap_before_the_next_sample() {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("log");
@@ -178,7 +217,7 @@ mod tests {
         }
         feed.end();
         drop(feed);
-        assert_eq!(writer.join().samples, 4);
+        assert_eq!(writer.join(&foot()).samples, 4);
         let mut gaps = Vec::new();
         LogReader::open(&path).unwrap().read_all(|_, is_gap| gaps.push(is_gap));
         assert_eq!(gaps, [false, false, true, false]);
@@ -187,7 +226,7 @@ mod tests {
     #[test]
     fn of_a_log_that_was_cut_off_the_rest_is_read() {
         let whole = written(100);
-        let (read, problem) = read(&whole[..whole.len() - 21]);
+        let (read, problem) = read(&whole[..whole.len() - foot_bytes() - 21]);
         assert_eq!(read, samples(99), "a sample that is not whole is left out");
         assert_eq!(problem, Some(Note::LogCutOff));
     }
@@ -204,7 +243,7 @@ mod tests {
         #[test]
         fn no_bytes_make_the_reader_fail(garbage in prop::collection::vec(any::<u8>(), 0..300)) {
             let mut bytes = written(1);
-            let head = bytes.len() - 40 - CHUNK_HEAD_BYTES;
+            let head = bytes.len() - 40 - CHUNK_HEAD_BYTES - foot_bytes();
             bytes.truncate(head);
             bytes.extend(&garbage);
             let (_, problem) = read(&bytes);

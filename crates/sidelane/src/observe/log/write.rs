@@ -2,7 +2,7 @@
 
 use std::fs::File;
 use std::io::{self, Write};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
@@ -11,7 +11,7 @@ use rustix::fs::{FallocateFlags, fallocate};
 
 use super::super::handover::{Handover, Takeover, handover};
 use super::super::sample::{Layout, Sample};
-use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, LogHead, MAGIC};
+use super::file::{CHUNK_HEAD_BYTES, CHUNK_MAGIC, FIXED_WORDS, FOOT_MAGIC, LogFoot, LogHead, MAGIC};
 use crate::log_file::write_head;
 use crate::note::Note;
 
@@ -92,6 +92,8 @@ pub struct Logged {
 /// The thread that writes the log.
 pub struct LogWriter {
     thread: JoinHandle<Logged>,
+    file: File,
+    path: PathBuf,
 }
 
 /// Begins the log at `path`.
@@ -101,16 +103,21 @@ pub fn start(path: &Path, head: &LogHead) -> Result<(LogFeed, LogWriter)> {
     let (give, mut take) = handover(CHUNKS);
     let chunk = || Box::new(Chunk { words: Vec::with_capacity(CHUNK_WORDS), samples: 0, left_out: 0, paused: false });
     (1..CHUNKS).for_each(|_| take.ask(chunk()));
-    let path = path.to_owned();
-    let thread = thread::Builder::new().name("sidelane-log".into()).spawn(move || write_all(file, &path, take))?;
-    Ok((LogFeed { handover: give, chunk: chunk(), left_out: 0, paused: false }, LogWriter { thread }))
+    let (path, samples) = (path.to_owned(), (file.try_clone()?, path.to_owned()));
+    let write = move || write_all(samples.0, &samples.1, take);
+    let thread = thread::Builder::new().name("sidelane-log".into()).spawn(write)?;
+    Ok((LogFeed { handover: give, chunk: chunk(), left_out: 0, paused: false }, LogWriter { thread, file, path }))
 }
 
 impl LogWriter {
-    /// Waits until the log is written. The observer must have ended.
-    pub fn join(self) -> Logged {
+    /// Waits until the samples are written, and writes `foot` below them. The observer must have ended.
+    pub fn join(mut self, foot: &LogFoot) -> Logged {
         let lost = Logged { problem: Some(Note::LogWriterDied), ..Logged::default() };
-        self.thread.join().unwrap_or(lost)
+        let mut logged = self.thread.join().unwrap_or(lost);
+        if logged.problem.is_none() {
+            logged.problem = write_foot(&mut self.file, foot).err().map(|error| ends_early(&self.path, &error));
+        }
+        logged
     }
 }
 
@@ -141,10 +148,13 @@ fn write_or_leave_out(file: &mut File, path: &Path, chunk: &Chunk, logged: &mut 
         Ok(false) => logged.left_out += u64::from(chunk.samples),
         Err(error) => {
             logged.left_out += u64::from(chunk.samples);
-            let (log, error) = (path.display().to_string(), error.to_string());
-            logged.problem = Some(Note::LogEndsEarly { log, error });
+            logged.problem = Some(ends_early(path, &error));
         }
     }
+}
+
+fn ends_early(path: &Path, error: &io::Error) -> Note {
+    Note::LogEndsEarly { log: path.display().to_string(), error: error.to_string() }
 }
 
 /// Writes a chunk completely or, if the disk is full, not at all: space is allocated first.
@@ -153,16 +163,28 @@ fn write_chunk(file: &mut File, chunk: &Chunk) -> io::Result<bool> {
         return Ok(true);
     }
     let bytes: Vec<u8> = chunk.words.iter().flat_map(|word| word.to_le_bytes()).collect();
-    let mut head = Vec::with_capacity(CHUNK_HEAD_BYTES);
-    head.extend_from_slice(&CHUNK_MAGIC.to_le_bytes());
-    head.extend_from_slice(&chunk.samples.to_le_bytes());
-    head.extend_from_slice(&chunk.left_out.to_le_bytes());
-    head.extend_from_slice(&u64::from(chunk.paused).to_le_bytes());
-    head.extend_from_slice(&(bytes.len() as u64).to_le_bytes());
+    let head = chunk_head(CHUNK_MAGIC, chunk, bytes.len());
     set_space_aside(file, (head.len() + bytes.len()) as u64)?;
     file.write_all(&head)?;
     file.write_all(&bytes)?;
     Ok(true)
+}
+
+fn write_foot(file: &mut File, foot: &LogFoot) -> io::Result<()> {
+    let json = serde_json::to_vec(foot)?;
+    let none = Chunk { words: Vec::new(), samples: 0, left_out: 0, paused: false };
+    file.write_all(&chunk_head(FOOT_MAGIC, &none, json.len()))?;
+    file.write_all(&json)
+}
+
+fn chunk_head(magic: u32, chunk: &Chunk, bytes: usize) -> Vec<u8> {
+    let mut head = Vec::with_capacity(CHUNK_HEAD_BYTES);
+    head.extend_from_slice(&magic.to_le_bytes());
+    head.extend_from_slice(&chunk.samples.to_le_bytes());
+    head.extend_from_slice(&chunk.left_out.to_le_bytes());
+    head.extend_from_slice(&u64::from(chunk.paused).to_le_bytes());
+    head.extend_from_slice(&(bytes as u64).to_le_bytes());
+    head
 }
 
 fn set_space_aside(file: &mut File, bytes: u64) -> io::Result<()> {

@@ -2,5 +2,6 @@
 
 pub mod outcome;
 pub mod pictures;
+mod terminal;
 pub mod trace;
 pub mod view;

@@ -4,8 +4,11 @@ use serde_json::{Map, Value, json};
 
 use crate::machine;
 use crate::note::{Note, written};
+use crate::observe::analysis::events::Events;
 use crate::observe::analysis::tags::{RateSum, Seen};
 use crate::observe::analysis::{Rate, RateSamples};
+use crate::observe::cost::Slowdown;
+use crate::observe::finding::{Finding, finding};
 use crate::observe::observed::Observed;
 use crate::observe::show::view::{RateUnit, histograms, rate_unit};
 use sidelane_host::topology::PairKind;
@@ -22,7 +25,8 @@ impl Observed {
         let mut result = ResultFile::new(machine::describe(kind), self.settings());
         result.rows = vec![self.own_row()];
         result.rows.extend(self.rate_rows());
-        result.rows.extend(self.tag_rows());
+        result.rows.extend(self.event_rows());
+        result.rows.extend((0..self.analysis.tags.len()).flat_map(|tag| self.tag_rows(tag)));
         result.notes = written(&self.all_notes());
         self.draw(&mut result);
         result
@@ -37,6 +41,7 @@ impl Observed {
         let lane = |cpu: Option<u32>| cpu.map_or(Value::Null, Value::from);
         let settings = json!({
             "title": format!("Sidelane observe: {}", self.target),
+            "finding": sentences(finding(self)),
             "explanation": [
                 "An observer thread on a lane of its own read the signals below, again and again. Cycles are those of \
                  the time stamp counter. Rates are of the periods in which both readings of the clock agree \
@@ -57,7 +62,7 @@ impl Observed {
     }
 
     /// The observer's own row: its achieved rate and its cost.
-    fn own_row(&self) -> Row {
+    pub(super) fn own_row(&self) -> Row {
         let analysis = &self.analysis;
         let mut row = Row::new("observer");
         row.put("length_s", self.wall_s);
@@ -74,14 +79,13 @@ impl Observed {
             row.put("gap_p50_cycles", analysis.gaps.percentile(50.0));
             row.put("gap_max_cycles", analysis.gaps.max());
         }
-        row.put("slowdown_percent", self.slowdown.map(|slowdown| slowdown.percent));
-        row.put("slowdown_pairs_count", self.slowdown.map(|slowdown| slowdown.pairs as f64));
+        put_cost(&mut row, self.slowdown.as_ref());
         let turns: u64 = analysis.tags.iter().map(|tags| tags.turns()).sum();
         row.put("line_transfers_min_per_s", turns as f64 / self.wall_s);
         row
     }
 
-    fn rate_rows(&self) -> Vec<Row> {
+    pub(super) fn rate_rows(&self) -> Vec<Row> {
         let rates = self.analysis.recipe().rates.iter().zip(&self.analysis.rates);
         rates.map(|(rate, samples)| self.rate_row(rate, samples)).collect()
     }
@@ -103,21 +107,38 @@ impl Observed {
         row
     }
 
-    fn tag_rows(&self) -> Vec<Row> {
-        let mut rows = Vec::new();
-        for (number, table) in self.analysis.tags.iter().enumerate() {
-            let hottest = table.hottest();
-            let share_of = table.share();
-            let row = |(seen, rates): &(Seen, &[RateSum])| {
-                self.tag_row(number, &self.names.value(number, seen.value), seen, rates, share_of(seen))
-            };
-            rows.extend(hottest.iter().take(ROWS_A_TAG).map(row));
-            let others = table.others();
-            if others.samples > 0 {
-                rows.push(self.tag_row(number, "(no room in the table)", &others, &[], share_of(&others)));
-            }
+    /// A row for each counter, however often it changed.
+    pub(super) fn event_rows(&self) -> Vec<Row> {
+        let events = self.analysis.events.iter().enumerate();
+        events.map(|(counter, events)| self.event_row(&self.names.signals[counter], events)).collect()
+    }
+
+    fn event_row(&self, counter: &str, events: &Events) -> Row {
+        let ns = |cycles: Option<f64>| cycles.map(|cycles| cycles / self.clock.cycles_per_ns);
+        let seconds = self.clock.ns(events.cycles()) / 1e9;
+        let mut row = Row::new(format!("events of {counter}"));
+        row.put("events_count", events.count as f64);
+        row.put("events_per_s", (seconds > 0.0).then(|| events.count as f64 / seconds));
+        row.put("unseen_count", events.unseen as f64);
+        row.put("apart_min_ns", ns(events.apart.min()));
+        for percent in [1, 50, 99] {
+            row.put(&format!("apart_p{percent}_ns"), ns(events.apart.percentile(f64::from(percent))));
         }
-        rows
+        row.put("apart_max_ns", ns(events.apart.max()));
+        row
+    }
+
+    /// A row for each value of a tag, the hottest first.
+    pub(super) fn tag_rows(&self, tag: usize) -> Vec<Row> {
+        let table = &self.analysis.tags[tag];
+        let share_of = table.share();
+        let row = |(seen, rates): &(Seen, &[RateSum])| {
+            self.tag_row(tag, &self.names.value(tag, seen.value), seen, rates, share_of(seen))
+        };
+        let others = table.others();
+        let no_room =
+            (others.samples > 0).then(|| self.tag_row(tag, "(no room in the table)", &others, &[], share_of(&others)));
+        table.hottest().iter().take(ROWS_A_TAG).map(row).chain(no_room).collect()
     }
 
     fn tag_row(&self, tag: usize, value: &str, seen: &Seen, rates: &[RateSum], share: f64) -> Row {
@@ -126,8 +147,7 @@ impl Observed {
         row.put("reads_count", seen.samples as f64);
         row.put("turns_count", seen.turns as f64);
         for (rate, sum) in self.analysis.recipe().rates.iter().zip(rates) {
-            let key = format!("{}_{}", key_of(&rate.name), suffix(rate));
-            row.put(&key, sum.mean().map(|mean| self.scaled(rate, mean)));
+            row.put(&key_of_rate(rate), sum.mean().map(|mean| self.scaled(rate, mean)));
         }
         row
     }
@@ -140,7 +160,7 @@ impl Observed {
         }
     }
 
-    fn all_notes(&self) -> Vec<Note> {
+    pub(super) fn all_notes(&self) -> Vec<Note> {
         let mut notes: Vec<Note> = self.ended.note().into_iter().collect();
         if let Some(logged) = &self.logged {
             notes.extend(logged.problem.clone());
@@ -154,6 +174,22 @@ impl Observed {
     }
 }
 
+/// All sentences of a finding, in one list.
+fn sentences(finding: Finding) -> Vec<String> {
+    let Finding { mut sentences, cost, left_out } = finding;
+    sentences.push(cost);
+    sentences.extend(left_out);
+    sentences
+}
+
+fn put_cost(row: &mut Row, slowdown: Option<&Slowdown>) {
+    row.put("slowdown_percent", slowdown.and_then(|slowdown| slowdown.percent));
+    row.put("slowdown_low_percent", slowdown.and_then(|slowdown| slowdown.low_percent));
+    row.put("slowdown_high_percent", slowdown.and_then(|slowdown| slowdown.high_percent));
+    row.put("slowdown_pairs_count", slowdown.map(|slowdown| slowdown.pairs as f64));
+    row.put("events_a_pair_count", slowdown.map(|slowdown| slowdown.events_a_pair));
+}
+
 fn suffix(rate: &Rate) -> &'static str {
     match rate_unit(rate) {
         RateUnit::PerSecond => "per_s",
@@ -163,6 +199,11 @@ fn suffix(rate: &Rate) -> &'static str {
 
 fn percent(part: u64, whole: u64) -> Option<f64> {
     (whole > 0).then(|| 100.0 * part as f64 / whole as f64)
+}
+
+/// The key of a rate in the rows of tags.
+pub(super) fn key_of_rate(rate: &Rate) -> String {
+    format!("{}_{}", key_of(&rate.name), suffix(rate))
 }
 
 /// A signal's name in the form of a key.

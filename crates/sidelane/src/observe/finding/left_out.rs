@@ -1,0 +1,20 @@
+//! Signals that did not change, in one sentence.
+
+use super::seen::Seen;
+
+/// Counters that counted nothing, and tags with one value; `None` if all changed.
+pub(super) fn sentence(seen: &Seen<'_>) -> Option<String> {
+    let counters = seen.analysis.events.iter().enumerate().filter(|(_, events)| events.count == 0);
+    let counters = counters.map(|(counter, _)| seen.counter(counter).to_owned());
+    let tags = (0..seen.analysis.tags.len()).filter_map(|tag| constant(seen, tag));
+    let still: Vec<String> = counters.chain(tags).collect();
+    (!still.is_empty()).then(|| format!("Without a change: {}.", still.join(", ")))
+}
+
+/// A tag with its only value.
+fn constant(seen: &Seen<'_>, tag: usize) -> Option<String> {
+    let hottest = seen.analysis.tags[tag].hottest();
+    let [(value, _)] = hottest.as_slice() else { return None };
+    let is_only = seen.analysis.tags[tag].others().samples == 0;
+    is_only.then(|| format!("{} ({})", seen.names.tag(tag), seen.names.value(tag, value.value)))
+}

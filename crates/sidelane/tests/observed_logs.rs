@@ -1,0 +1,78 @@
+//! Recorded logs of real programs: `sidelane report` names in its first ten lines what stands out in them.
+//!
+//! `tests/fixtures/observed/README.md` says how each log was recorded. Beside each is what was said of it.
+
+use std::path::PathBuf;
+use std::process::Command;
+
+const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
+
+/// The first lines, which are to say what stands out.
+const LINES: usize = 10;
+
+fn fixtures() -> PathBuf {
+    PathBuf::from(env!("CARGO_MANIFEST_DIR")).join("tests/fixtures/observed")
+}
+
+/// What `sidelane report` says of a log, at `columns`.
+fn report(log: &str, columns: usize, args: &[&str]) -> String {
+    let mut report = Command::new(SIDELANE);
+    report.current_dir(fixtures()).args(["report", log]).args(args).env("COLUMNS", columns.to_string());
+    let output = report.output().unwrap();
+    assert!(output.status.success(), "{}", String::from_utf8_lossy(&output.stderr));
+    String::from_utf8(output.stdout).unwrap()
+}
+
+fn first_lines(said: &str) -> String {
+    said.lines().take(LINES).map(|line| format!("{line}\n")).collect()
+}
+
+/// The first lines are those beside the log, and have each of `finding` in them, however they are broken.
+fn check(name: &str, finding: &[&str]) {
+    let said = first_lines(&report(&format!("{name}.log"), 100, &[]));
+    let wanted = std::fs::read_to_string(fixtures().join(format!("{name}.txt"))).unwrap();
+    assert_eq!(said, wanted, "\n{said}");
+    let words = said.split_whitespace().collect::<Vec<_>>().join(" ");
+    for part in finding {
+        assert!(words.contains(part), "no `{part}` in\n{said}");
+    }
+}
+
+#[test]
+fn of_a_jvm_under_collection_the_pauses_are_named() {
+    check("jvm", &["jvm:sun.gc.cause is", "G1 Evacuation Pause for", "jvm:sun.gc.collector.0.invocations: "]);
+}
+
+#[test]
+fn of_a_go_program_the_phases_of_its_collector_are_named() {
+    check("go", &["tag:mem:runtime.gcphase is 1 for", "counter:mem:runtime.memstats.numgc: "]);
+}
+
+#[test]
+fn of_redis_the_requests_are_named() {
+    check("redis", &["request.finished: ", "events a second", "request.state is one runs for"]);
+}
+
+#[test]
+fn nothing_is_wider_than_asked_for_and_the_finding_comes_first_at_any_width() {
+    for name in ["jvm", "go", "redis"] {
+        for columns in [60, 80, 100, 140] {
+            for args in [&[][..], &["-v"], &["-q"]] {
+                let said = report(&format!("{name}.log"), columns, args);
+                let widest = said.lines().map(|line| line.chars().count()).max().unwrap();
+                assert!(widest <= columns, "{widest} of {columns} columns:\n{said}");
+                let first = first_lines(&said);
+                assert!(first.contains("What observing cost"), "{columns} columns, {args:?}:\n{first}");
+            }
+        }
+    }
+}
+
+#[test]
+fn quiet_is_the_finding_alone_and_verbose_has_the_histograms() {
+    let [quiet, usual, verbose] = [&["-q"][..], &[], &["-v"]].map(|args| report("jvm.log", 100, args));
+    assert!(quiet.contains("What observing cost") && !quiet.contains('─'), "{quiet}");
+    assert!(usual.contains('─') && !usual.contains('█'), "{usual}");
+    assert!(verbose.contains('█') && verbose.contains("rate of jvm:sun.rt.safepoints"), "{verbose}");
+    assert!(!usual.contains("rate of jvm:sun.rt.safepoints"), "events have no rate: {usual}");
+}
