@@ -7,13 +7,22 @@ pub const GAP: &str = "  ";
 pub struct Grid {
     /// The lines of each column's title.
     titles: Vec<Vec<String>>,
-    cells: Vec<Vec<String>>,
+    /// The lines of each row: a long setting has several.
+    lines: Vec<Vec<String>>,
     widths: Vec<usize>,
 }
 
+/// Settings have at most this share of the width, in fifths.
+const SETTING_FIFTHS: usize = 2;
+/// What a setting's further lines are indented by.
+const SETTING_INDENT: &str = "  ";
+
 impl Grid {
-    /// Aligns `cells`; each row has one cell for each of `titles`.
-    pub fn new(titles: &[&str], cells: Vec<Vec<String>>) -> Grid {
+    /// Aligns `cells`; each row has one cell for each of `titles`. Settings are broken so that numbers have room in
+    /// `width`.
+    pub fn new(titles: &[&str], cells: Vec<Vec<String>>, width: usize) -> Grid {
+        let cells: Vec<Vec<String>> =
+            cells.into_iter().flat_map(|row| lines_of_row(row, width * SETTING_FIFTHS / 5)).collect();
         let columns = titles.iter().enumerate();
         let (titles, widths) = columns
             .map(|(index, title)| {
@@ -23,7 +32,7 @@ impl Grid {
                 (title, width)
             })
             .unzip();
-        Grid { titles, cells, widths }
+        Grid { titles, lines: cells, widths }
     }
 
     /// The terminal columns that the table needs.
@@ -40,8 +49,8 @@ impl Grid {
         }
         text += &ink.dim(&"─".repeat(self.width()));
         text.push('\n');
-        for row in &self.cells {
-            text += &self.line(row);
+        for line in &self.lines {
+            text += &self.line(line);
             text.push('\n');
         }
         text
@@ -68,6 +77,44 @@ impl Grid {
     }
 }
 
+/// A row whose setting is at most `width` wide; what is longer goes on in further lines, without numbers.
+fn lines_of_row(mut row: Vec<String>, width: usize) -> Vec<Vec<String>> {
+    if length(&row[0]) <= width {
+        return vec![row];
+    }
+    let mut parts = fold(&row[0], width.saturating_sub(SETTING_INDENT.len())).into_iter();
+    let empty = vec![String::new(); row.len() - 1];
+    row[0] = parts.next().unwrap_or_default();
+    let below = parts.map(|part| std::iter::once(SETTING_INDENT.to_owned() + &part).chain(empty.clone()).collect());
+    std::iter::once(row).chain(below.collect::<Vec<_>>()).collect()
+}
+
+/// `text`, whose lines are laid out, with lines of at most `width`: a longer line goes on below, to the right of where it
+/// begins.
+pub fn fitted(text: &str, width: usize) -> String {
+    text.lines().map(|line| fitted_line(line, width)).collect()
+}
+
+fn fitted_line(line: &str, width: usize) -> String {
+    if length(line) <= width {
+        return format!("{line}\n");
+    }
+    let begin = length(line) - length(line.trim_start());
+    let indent = " ".repeat((begin + 2 * SETTING_INDENT.len()).min(width / 2));
+    let (first, rest) = line.split_at(break_at(line, width));
+    let below = fold(rest, width - indent.len()).into_iter().map(|part| format!("{indent}{part}\n"));
+    format!("{}\n{}", first.trim_end(), below.collect::<String>())
+}
+
+/// Where the last word that fits into `width` ends; within a word that is longer.
+fn break_at(line: &str, width: usize) -> usize {
+    let end = line.char_indices().nth(width).map_or(line.len(), |(at, _)| at);
+    let begin = line.len() - line.trim_start().len();
+    // A blank right after the last character that fits is as good.
+    let fits = &line[..end + line[end..].chars().next().map_or(0, char::len_utf8)];
+    fits.rfind(' ').filter(|at| *at > begin).unwrap_or(end)
+}
+
 /// `text` in lines of at most `width`, broken between words. A longer word gets a line of its own.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
     lines_of(text.split_whitespace(), width)
@@ -92,15 +139,23 @@ fn lines_of<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<Strin
     lines
 }
 
+/// Where a long word is best broken: after a part of a path or of a name.
+const JOINTS: [char; 5] = ['/', '-', '_', '.', ':'];
+
 /// `word` in pieces of at most `width`.
 fn pieces(word: &str, width: usize) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
-        let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| at);
+        let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| joint(rest, at));
         let (piece, after) = rest.split_at(end);
         rest = after;
         (!piece.is_empty()).then_some(piece)
     })
+}
+
+/// The end of the last part of `word` that ends by `end`, if that is not too short a piece.
+fn joint(word: &str, end: usize) -> usize {
+    word[..end].rfind(JOINTS).map(|at| at + 1).filter(|at| *at > end / 2).unwrap_or(end)
 }
 
 /// The length in terminal columns. All characters printed here are one column wide.
@@ -167,7 +222,7 @@ mod tests {
     #[test]
     fn a_long_title_breaks_and_short_ones_stand_at_its_foot() {
         let cells = vec![strings(&["a", "1 µs"]), strings(&["longer", "22 µs"])];
-        let grid = Grid::new(&["name", "batch off"], cells);
+        let grid = Grid::new(&["name", "batch off"], cells, 80);
         let expected = "        batch\nname      off\n─────────────\na        1 µs\nlonger  22 µs\n";
         assert_eq!(grid.draw(Ink { color: false }), expected);
         assert_eq!(grid.width(), 13);
@@ -181,8 +236,20 @@ mod tests {
     }
 
     #[test]
+    fn a_line_that_is_laid_out_keeps_its_layout_where_it_fits() {
+        let text = "  server time p50 9.0 µs  p95 12.0 µs\n  short   as   it is\n";
+        assert_eq!(fitted(text, 40), text);
+        assert_eq!(fitted(text, 26), "  server time p50 9.0 µs\n      p95 12.0 µs\n  short   as   it is\n");
+        assert_eq!(fitted("abcdefgh", 5), "abcde\n  fgh\n");
+        for width in 10..60 {
+            assert!(fitted(text, width).lines().all(|line| length(line) <= width), "{width}");
+        }
+    }
+
+    #[test]
     fn where_nothing_may_stick_out_a_long_word_is_broken() {
         assert_eq!(fold("a /path/of/it", 6), ["a", "/path/", "of/it"]);
         assert_eq!(fold("≤≤≤ ≥", 2), ["≤≤", "≤", "≥"]);
+        assert_eq!(fold("lucene+loop/dynamic-refresh", 16), ["lucene+loop/", "dynamic-refresh"]);
     }
 }

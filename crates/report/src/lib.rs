@@ -1,4 +1,4 @@
-//! Reports: the measurements of a run as one JSON object, a terminal table, a page and a trace.
+//! Reports: the measurements of a run as one JSON object, a terminal table, CSV, a page and a trace.
 //!
 //! Every command fills the same [`ResultFile`]. All output is derived from that object alone, so a
 //! page made later from the stored JSON shows the same.
@@ -9,6 +9,7 @@
 
 pub mod chart;
 pub mod check;
+mod csv;
 mod drawing;
 pub mod finding;
 pub mod grid;
@@ -29,11 +30,11 @@ mod whole_file;
 pub(crate) mod sample;
 
 pub use check::{Check, Verdict};
-pub use grid::fold;
+pub use grid::{fitted, fold};
 pub use interval::{Interval, Method};
 pub use picture::{Class, Curve, LaneTrack, Percentile, Role, Span, Timeline};
 pub use result::{Machine, Pair, ResultFile};
 pub use row::Row;
-pub use table::{Column, Detail};
+pub use table::{Column, Detail, Style};
 pub use unit::Unit;
 pub use whole_file::{WriteError, write_whole};

@@ -1,11 +1,11 @@
 //! The terminal table: a result as text, in as many columns as the terminal has.
 //!
-//! The finding comes first, in one sentence; then the measurements, the checks, and the verdict.
+//! What was found comes first, then the verdict and the checks that do not hold: the first lines say what matters. The
+//! tables follow, then the checks that hold, and the notes.
 //!
-//! Titles are longer than cells, so a title is broken into lines and a column is only as wide as
-//! its cells need. If the table is still too wide, it is split: the remaining columns follow below,
-//! with the settings repeated. If not even one column fits, each setting becomes a block of lines.
-//! A table is never cut off, and no row wraps.
+//! Titles and settings are longer than cells, so they are broken into lines. If the table is still too wide, it is
+//! split: the remaining columns follow below, with the settings repeated. A table is never cut off at the side. Long ones
+//! end with the number of rows that are left out, unless everything is asked for.
 
 use crate::check::{Check, Verdict};
 use crate::grid::{GAP, Grid, Ink, fold, length, widest};
@@ -63,89 +63,106 @@ impl Column {
     }
 }
 
+/// How a result is shown.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Style {
+    /// The terminal's columns.
+    pub width: usize,
+    /// Whether to use colours; the caller decides, by the terminal and `NO_COLOR`.
+    pub color: bool,
+    /// How much is shown.
+    pub detail: Detail,
+}
+
+impl Style {
+    fn ink(self) -> Ink {
+        Ink { color: self.color }
+    }
+}
+
+/// The most rows of a table, unless everything is shown.
+const ROWS_SHOWN: usize = 40;
+/// The most checks that hold, unless everything is shown.
+const HOLDING_SHOWN: usize = 12;
+
 /// As [`render`], with one table for each kind of rows. Each table has those columns of its own
 /// rows for which `wanted` holds.
-pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, width: usize, color: bool) -> String {
-    let ink = Ink { color };
+pub fn render_tables(result: &ResultFile, wanted: impl Fn(&Column) -> bool, style: Style) -> String {
     let table = |of: &[Row]| {
         let columns: Vec<Column> = Column::of_rows(of).into_iter().filter(|column| wanted(column)).collect();
-        rows(of, &columns, width, ink)
+        rows(of, &columns, style)
     };
-    let tables = tables(&result.rows).into_iter().map(table);
-    around(tables.collect(), result, width, ink)
+    around(|| tables(&result.rows).into_iter().map(table).collect(), result, style)
 }
 
-/// The rows, checks and notes of `result` as text with lines of at most `width` characters.
-///
-/// The caller decides `color`: whether the output is a terminal, and `NO_COLOR`.
-pub fn render(result: &ResultFile, columns: &[Column], width: usize, color: bool) -> String {
-    let ink = Ink { color };
-    around(vec![rows(&result.rows, columns, width, ink)], result, width, ink)
+/// The rows, checks and notes of `result` as text with lines of at most the style's width.
+pub fn render(result: &ResultFile, columns: &[Column], style: Style) -> String {
+    around(|| vec![rows(&result.rows, columns, style)], result, style)
 }
 
-/// The finding, the tables, the checks and the verdict.
-fn around(tables: Vec<String>, result: &ResultFile, width: usize, ink: Ink) -> String {
-    let head = [
-        result.finding().into_iter().map(|sentence| paragraph(sentence, width, Ink::plain)).collect(),
-        result.title().map_or_else(String::new, |title| paragraph(&title, width, |text| ink.bold(text))),
-    ];
-    let judged = checks(&result.checks, width, ink) + &verdict(result, width, ink);
-    let parts = head.into_iter().chain(tables).chain([judged, notes(&result.notes, width, ink)]);
-    parts.filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
+/// The finding, the verdict and what does not hold; then the tables, what holds, and the notes.
+fn around(tables: impl Fn() -> Vec<String>, result: &ResultFile, style: Style) -> String {
+    let (width, ink) = (style.width, style.ink());
+    let (holding, failing): (Vec<Check>, Vec<Check>) = result.checks.iter().cloned().partition(|check| check.ok);
+    let finding = result.finding().into_iter().map(|sentence| paragraph(sentence, width, Ink::plain)).collect();
+    let mut parts = vec![finding, verdict(result, width, ink) + &checks(&failing, width, ink)];
+    if style.detail != Detail::Quiet {
+        parts.push(result.title().map_or_else(String::new, |title| paragraph(&title, width, |text| ink.bold(text))));
+        parts.extend(tables());
+        parts.push(checks_that_hold(&holding, style));
+        parts.push(notes(&result.notes, width, ink));
+    }
+    parts.into_iter().filter(|part| !part.is_empty()).collect::<Vec<_>>().join("\n")
 }
 
 fn paragraph(text: &str, width: usize, ink: impl Fn(&str) -> String) -> String {
     fold(text, width).iter().map(|line| ink(line) + "\n").collect()
 }
 
-fn rows(rows: &[Row], columns: &[Column], width: usize, ink: Ink) -> String {
-    if rows.is_empty() {
+fn rows(rows: &[Row], columns: &[Column], style: Style) -> String {
+    if rows.is_empty() || columns.is_empty() {
         return String::new();
     }
-    match folded(rows, columns, width) {
-        Some(grids) => grids.iter().map(|grid| grid.draw(ink)).collect::<Vec<_>>().join("\n"),
-        None => blocks(rows, columns, ink),
+    let shown = if style.detail == Detail::All { rows.len() } else { rows.len().min(ROWS_SHOWN) };
+    let grids = folded(&rows[..shown], columns, style.width);
+    let text = grids.iter().map(|grid| grid.draw(style.ink())).collect::<Vec<_>>().join("\n");
+    match rows.len() - shown {
+        0 => text,
+        more => format!("{text}… and {more} more rows, which -v shows\n"),
     }
 }
 
-/// The table split into grids that fit, as few as possible; `None` if a column does not fit beside
-/// the settings.
-fn folded(rows: &[Row], columns: &[Column], width: usize) -> Option<Vec<Grid>> {
+/// The table split into grids that fit, as few as possible.
+fn folded(rows: &[Row], columns: &[Column], width: usize) -> Vec<Grid> {
     let mut grids = Vec::new();
     let mut rest = columns;
-    loop {
-        let fits = |count: &usize| grid(rows, &rest[..*count]).width() <= width;
-        let count = (1.min(rest.len())..=rest.len()).rev().find(fits)?;
-        grids.push(grid(rows, &rest[..count]));
+    while !rest.is_empty() {
+        let fits = |count: &usize| grid(rows, &rest[..*count], width).width() <= width;
+        let count = (1..=rest.len()).rev().find(fits).unwrap_or(1);
+        grids.push(grid(rows, &rest[..count], width));
         rest = &rest[count..];
-        if rest.is_empty() {
-            return Some(grids);
-        }
     }
+    grids
 }
 
-fn grid(rows: &[Row], columns: &[Column]) -> Grid {
+fn grid(rows: &[Row], columns: &[Column], width: usize) -> Grid {
     let names = columns.iter().map(|column| column.title.as_str());
     let titles: Vec<&str> = std::iter::once("setting").chain(names).collect();
-    Grid::new(&titles, rows.iter().map(|row| cells_of(row, columns)).collect())
+    Grid::new(&titles, rows.iter().map(|row| cells_of(row, columns)).collect(), width)
 }
 
 fn cells_of(row: &Row, columns: &[Column]) -> Vec<String> {
     std::iter::once(row.setting().to_owned()).chain(columns.iter().map(|column| column.cell(row))).collect()
 }
 
-/// Each setting as a block of lines, for a terminal too narrow for the grid.
-fn blocks(rows: &[Row], columns: &[Column], ink: Ink) -> String {
-    let title_width = widest(columns.iter().map(|column| column.title.as_str()));
-    let line = |row: &Row, column: &Column| {
-        let (title, cell) = (&column.title, column.cell(row));
-        format!("{GAP}{title:<title_width$}{GAP}{cell}\n")
-    };
-    let block = |row: &Row| {
-        let lines: String = columns.iter().map(|column| line(row, column)).collect();
-        format!("{}\n{lines}", ink.bold(row.setting()))
-    };
-    rows.iter().map(block).collect()
+/// The checks that hold, or their number if there are many.
+fn checks_that_hold(holding: &[Check], style: Style) -> String {
+    let (width, ink) = (style.width, style.ink());
+    if holding.len() <= HOLDING_SHOWN || style.detail == Detail::All {
+        return checks(holding, width, ink);
+    }
+    let many = format!("{} checks hold, which -v shows", holding.len());
+    marked(mark(Verdict::Holds, ink), &fold(&many, width.saturating_sub(MARK_WIDTH)))
 }
 
 fn checks(checks: &[Check], width: usize, ink: Ink) -> String {
@@ -195,7 +212,7 @@ fn verdict(result: &ResultFile, width: usize, ink: Ink) -> String {
         return String::new();
     }
     let lines = fold(&result.verdict(), width.saturating_sub(MARK_WIDTH));
-    format!("\n{}", marked(mark(result.outcome(), ink), &lines))
+    marked(mark(result.outcome(), ink), &lines)
 }
 
 fn notes(notes: &[String], width: usize, ink: Ink) -> String {
@@ -227,10 +244,21 @@ mod tests {
         ]
     }
 
+    fn style(width: usize, detail: Detail) -> Style {
+        Style { width, color: false, detail }
+    }
+
+    fn usual(result: &ResultFile, width: usize) -> String {
+        render(result, &few_columns(), style(width, Detail::Usual))
+    }
+
     #[test]
-    fn the_table_reads() {
-        let text = render(&sample::demo(), &few_columns(), 80, false);
-        let expected = "Sidelane demo
+    fn the_verdict_and_what_failed_come_before_the_table() {
+        let text = usual(&sample::demo(), 80);
+        let expected = "✗ 1 of 4 checks does not hold
+✗ overlap with borrow_idle  0.24 %  ≤ 0.20 %
+
+Sidelane demo
 
                        p99   batch
                       over     off
@@ -243,10 +271,7 @@ borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
 
 ✓ p99 with borrow_idle, over alone                   1.06×  ≤ 1.10×
 ✓ batch off its lane after the service starts, p50  4.4 µs  ≤ 5.0 µs
-✗ overlap with borrow_idle                          0.24 %  ≤ 0.20 %
 ✓ idle time given to batch                          91.0 %  ≥ 80.0 %
-
-✗ 1 of 4 checks does not hold
 
 ! No hardware counters in this machine: stalls per access are not measured.
 ! The two lanes are declared a pair and share no core, so batch slows the
@@ -257,10 +282,16 @@ borrow_idle  861 µs  1.06×  4.4 µs   0.24 %
     }
 
     #[test]
+    fn quiet_is_what_was_found_and_what_failed() {
+        let text = render(&sample::demo(), &few_columns(), style(80, Detail::Quiet));
+        assert_eq!(text, "✗ 1 of 4 checks does not hold\n✗ overlap with borrow_idle  0.24 %  ≤ 0.20 %\n");
+    }
+
+    #[test]
     fn a_table_that_is_too_wide_folds() {
         let mut result = sample::demo();
         (result.checks, result.notes) = Default::default();
-        let text = render(&result, &few_columns(), 30, false);
+        let text = usual(&result, 30);
         let expected = "Sidelane demo
 
                        p99
@@ -285,27 +316,30 @@ borrow_idle  4.4 µs   0.24 %
     }
 
     #[test]
-    fn where_no_column_fits_there_are_blocks() {
+    fn a_long_setting_is_broken_and_goes_on_below() {
         let mut result = sample::demo();
-        result.rows.truncate(1);
-        result.checks.truncate(1);
-        result.notes.clear();
-        result.rows[0] = result.rows[0].clone().named("search+matrix/dynamic_refresh");
-        let text = render(&result, &few_columns(), 34, false);
-        let expected = "Sidelane demo
+        result.rows =
+            vec![result.rows[0].clone().named("search beside matrix, dynamic refresh"), result.rows[1].clone()];
+        (result.checks, result.notes) = Default::default();
+        let text = usual(&result, 44);
+        let lines: Vec<&str> = text.lines().filter(|line| line.contains("search") || line.starts_with("  m")).collect();
+        assert_eq!(lines[..2], ["search beside      812 µs  1.00×      —", "  matrix, dynamic"], "{text}");
+        assert!(text.lines().all(|line| length(line) <= 44), "{text}");
+    }
 
-search+matrix/dynamic_refresh
-  p99              812 µs
-  p99 over alone   1.00×
-  batch off after  —
-  overlap          —
-
-✓ p99 with borrow_idle, over alone
-  1.06×, wanted ≤ 1.10×
-
-✓ the one check holds
-";
-        assert_eq!(text, expected, "\n{text}");
+    #[test]
+    fn of_many_rows_and_checks_the_number_is_told() {
+        let mut result = sample::demo();
+        result.rows = (0..50).map(|number| result.rows[0].clone().named(format!("row {number}"))).collect();
+        result.checks = (0..20).map(|_| result.checks[0].clone()).collect();
+        let text = usual(&result, 100);
+        assert!(text.contains("… and 10 more rows, which -v shows"), "{text}");
+        assert!(
+            text.starts_with("✓ all 20 checks hold\n") && text.contains("✓ 20 checks hold, which -v shows"),
+            "{text}"
+        );
+        let all = render(&result, &few_columns(), style(100, Detail::All));
+        assert!(all.contains("row 49") && all.matches("p99 with borrow_idle").count() == 20, "{all}");
     }
 
     #[test]
@@ -313,38 +347,36 @@ search+matrix/dynamic_refresh
         let result = sample::undecided();
         let columns = Column::of_rows(&result.rows);
         for width in [40, 60, 80, 100, 120, 200] {
-            let text = render(&result, &columns, width, false);
+            let text = render(&result, &columns, style(width, Detail::All));
             let widest = text.lines().map(length).max().unwrap();
             assert!(widest <= width, "{widest} characters for {width}:\n{text}");
         }
     }
 
     #[test]
-    fn what_was_found_comes_first_and_what_would_decide_the_rest_last() {
+    fn what_was_found_comes_first_and_what_would_decide_the_rest_with_it() {
         let mut result = sample::undecided();
         result.rows.clear();
         result.notes.clear();
-        let text = render(&result, &few_columns(), 80, false);
+        let text = usual(&result, 80);
         let expected = "Batch beside search made p99 3.8 times as long; with Sidelane it stayed as it
 was.
 
+? 1 of 2 checks is undecided; what would decide it: run it without --quick
+? p99 over alone  1.06×  1.01× to 1.11×  ≤ 1.10×
+
 Sidelane demo (emulated sibling, 40 %)
 
-? p99 over alone   1.06×  1.01× to 1.11×  ≤ 1.10×
-✓ overlap         0.24 %                  ≤ 1.0 %
-
-? 1 of 2 checks is undecided; what would decide it: run it without --quick
+✓ overlap  0.24 %  ≤ 1.0 %
 ";
         assert_eq!(text, expected, "\n{text}");
     }
 
     #[test]
     fn colour_only_when_asked_for() {
-        let result = sample::demo();
-        let colored = render(&result, &few_columns(), 100, true);
+        let colored = render(&sample::demo(), &few_columns(), Style { color: true, ..style(100, Detail::Usual) });
         assert!(colored.contains("\x1b[32m✓\x1b[0m"));
-        let plain = render(&result, &few_columns(), 100, false);
-        assert!(!plain.contains('\x1b'));
+        assert!(!usual(&sample::demo(), 100).contains('\x1b'));
     }
 
     #[test]

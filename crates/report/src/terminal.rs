@@ -5,7 +5,7 @@ use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
 
 /// Columns to fill where standard output is not a terminal.
-const WIDTH_WITHOUT_TERMINAL: usize = 120;
+const WIDTH_WITHOUT_TERMINAL: usize = 100;
 /// The smallest width used; lines wrap on a narrower terminal.
 const WIDTH_MIN: usize = 40;
 

@@ -72,7 +72,7 @@ impl Unit {
             Unit::Ratio | Unit::OverAlone => format!("{value:.2}×"),
             Unit::Count => counted(value),
             Unit::PerS => format!("{} /s", counted(value)),
-            Unit::Cycles => format!("{} cycles", counted(value)),
+            Unit::Cycles => human_cycles(value),
             Unit::Joules => format!("{} J", short(value)),
         }
     }
@@ -111,11 +111,27 @@ fn split_key(key: &str) -> Option<(&str, Unit)> {
     })
 }
 
+/// Large numbers in millions: a clock has thousands of them a microsecond.
+fn human_cycles(cycles: f64) -> String {
+    const MILLION: f64 = 1e6;
+    if cycles.abs() < MILLION {
+        return format!("{} cycles", counted(cycles));
+    }
+    format!("{} M cycles", counted_short(cycles / MILLION))
+}
+
+/// As [`short`] below 1000, else with separators of thousands.
+fn counted_short(value: f64) -> String {
+    if value.abs() < 999.5 { short(value) } else { counted(value) }
+}
+
 fn human_time(ns: f64) -> String {
     // 999.5 would be printed as 1000, so it is in the next unit.
     const STEPS: [(f64, &str); 3] = [(1e9, "s"), (1e6, "ms"), (1e3, "µs")];
     let (scale, name) = STEPS.into_iter().find(|(scale, _)| ns.abs() >= 0.9995 * scale).unwrap_or((1.0, "ns"));
-    format!("{} {name}", short(ns / scale))
+    let value = ns / scale;
+    // A second is a long time: of one to ten, hundredths are told.
+    if name == "s" && value.abs() < 9.995 { format!("{value:.2} s") } else { format!("{} {name}", short(value)) }
 }
 
 /// About three digits, the precision of these measurements.
@@ -182,7 +198,10 @@ mod tests {
             (Unit::Ns, 4_400.0, "4.4 µs"),
             (Unit::Ns, 45.0, "45.0 ns"),
             (Unit::Ns, 999_700.0, "1.0 ms"),
+            (Unit::Us, 1_157_627.9, "1.16 s"),
             (Unit::Ms, 12_345.0, "12.3 s"),
+            (Unit::Cycles, 227_584.0, "227,584 cycles"),
+            (Unit::Cycles, 2_535_424.0, "2.5 M cycles"),
             (Unit::S, 0.0, "0 ns"),
         ];
         for (unit, value, cell) in cells {

@@ -21,6 +21,7 @@ pub mod log_file;
 pub mod machine;
 pub mod note;
 pub mod observe;
+pub mod progress_lines;
 pub mod proxy;
 pub mod request;
 pub mod sim;

@@ -23,7 +23,8 @@ use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
     Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, HurryArgs, HurryBenchArgs, JsonFile,
     LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs,
-    ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs, TraceArgs, Verb,
+    ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TableArgs, TailArgs, TraceArgs,
+    Verb,
 };
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
@@ -50,7 +51,7 @@ use sidelane::until::Until;
 use sidelane_host::cores::Cores;
 use sidelane_host::service::Target;
 use sidelane_host::topology::{Topology, online_cpus};
-use sidelane_report::{Column, Detail, ResultFile, fold, html, table, terminal, write_whole};
+use sidelane_report::{Column, Detail, ResultFile, Style, fitted, html, table, terminal, write_whole};
 use sidelane_sim::Choices;
 
 /// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
@@ -154,9 +155,10 @@ fn examine(args: DoctorArgs) -> Result<u8> {
 
 fn find_metric(args: CalibrateArgs) -> Result<u8> {
     check_json(&args.json)?;
+    check_table(&args.table)?;
     let options = CalibrateOptions { lanes: args.lanes, events: args.events, quick: args.quick };
     let calibration = calibrate::run(&options, |step| eprintln!("{step}"))?;
-    let files = ResultFiles { json: args.json, page: None };
+    let files = ResultFiles { json: args.json, page: None, table: args.table };
     show_tables(&calibration.result, |_| true, &files)?;
     Ok(if calibration.concluded { 0 } else { NO_CONCLUSION })
 }
@@ -172,13 +174,19 @@ fn check_json(json: &JsonFile) -> Result<()> {
     json.file.as_deref().map_or(Ok(()), check_writable)
 }
 
+fn check_table(table: &TableArgs) -> Result<()> {
+    table.csv.as_deref().map_or(Ok(()), check_writable)
+}
+
 fn check_files(files: &ResultFiles) -> Result<()> {
     check_json(&files.json)?;
+    check_table(&files.table)?;
     files.page.as_deref().map_or(Ok(()), check_writable)
 }
 
 fn demonstrate(args: DemoArgs) -> Result<u8> {
     check_json(&args.json)?;
+    check_table(&args.table)?;
     let options = DemoOptions {
         patience: args.patience.into(),
         lanes: args.core.lanes,
@@ -189,7 +197,7 @@ fn demonstrate(args: DemoArgs) -> Result<u8> {
         cache: args.cache.dir.unwrap_or_else(default_cache),
     };
     let result = demo::run(&options)?;
-    let code = show(&result, &demo::COLUMNS.map(Column::of_key), args.json.file.as_deref())?;
+    let code = show(&result, &demo::COLUMNS.map(Column::of_key), &args.json, &args.table)?;
     println!("\nresults: {0}/result.json, page: {0}/index.html", options.out.display());
     Ok(code)
 }
@@ -199,7 +207,7 @@ fn pass_on(args: ProxyArgs) -> Result<u8> {
     check_json(&args.json)?;
     let json = args.json.file.clone();
     let summary = proxy::run(args.into())?;
-    print!("{summary}");
+    print_fitted(&summary.to_string());
     if let Some(path) = json {
         write_whole(&path, &serde_json::to_vec_pretty(&summary)?)?;
     }
@@ -214,11 +222,15 @@ fn default_cache() -> PathBuf {
 
 fn watch_requests(args: RequestsArgs) -> Result<u8> {
     check_json(&args.json)?;
+    check_table(&args.table)?;
     let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
-    print!("{summary}");
-    if let Some(path) = args.json.file {
-        summary.to_result().write_json(&path)?;
+    let (result, style) = (summary.to_result(), style(&args.table));
+    print_fitted(&summary.text(style.detail));
+    if style.detail == Detail::All {
+        print!("\n{}", table::render_tables(&result, |_| true, style));
     }
+    args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     Ok(0)
 }
 
@@ -309,7 +321,7 @@ fn hurry_up(args: HurryArgs) -> Result<u8> {
             eprintln!("{}; Ctrl-C ends it", settings.opening());
         }
     })?;
-    print!("{summary}");
+    print_fitted(&summary.to_string());
     if let Some(path) = args.json.file {
         summary.to_result().write_json(&path)?;
     }
@@ -333,17 +345,14 @@ fn tell_trace(told: &Told, outputs: Outputs) -> Result<u8> {
     let result = told.to_result();
     outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     outputs.perfetto.as_deref().map_or(Ok(()), |path| told.to_trace().write(path))?;
-    let width = terminal::width();
-    match Detail::from(outputs.detail) {
-        Detail::Quiet => fold(&headline(told), width).iter().for_each(|line| println!("{line}")),
-        Detail::Usual => print!("{}", text(told, width)),
-        Detail::All => {
-            print!(
-                "{}\n{}",
-                text(told, width),
-                table::render_tables(&result, |_| true, width, terminal::color_wanted())
-            );
-        }
+    outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    let style = style(&outputs.files.table);
+    match style.detail {
+        Detail::Quiet => print_fitted(&headline(told)),
+        _ => print!("{}", text(told, style.width)),
+    }
+    if style.detail == Detail::All {
+        print!("\n{}", table::render_tables(&result, |_| true, style));
     }
     write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html"))?;
     Ok(result.exit_code())
@@ -388,11 +397,12 @@ fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
     let result = observation.to_result();
     outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path))?;
-    let (width, detail) = (terminal::width(), Detail::from(outputs.detail));
-    let shown = observation.shown(&result, width, detail);
-    print!("{}", table::render_tables(&shown, |_| true, width, terminal::color_wanted()));
-    if detail == Detail::All {
-        print!("\n{}", observation.histograms(width));
+    outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    let style = style(&outputs.files.table);
+    let shown = observation.shown(&result, style.width, style.detail);
+    print!("{}", table::render_tables(&shown, |_| true, style));
+    if style.detail == Detail::All {
+        print!("\n{}", observation.histograms(style.width));
     }
     write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html"))?;
     Ok(result.exit_code())
@@ -412,8 +422,9 @@ fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&st
 /// Runs a bench that needs a pair of lanes, and no more.
 fn bench_pair(args: PairArgs, run: fn(&str, Patience) -> Result<ResultFile>) -> Result<u8> {
     check_json(&args.json)?;
+    check_table(&args.table)?;
     let result = run(&args.lanes, args.patience.into())?;
-    show(&result, &Column::of_rows(&result.rows), args.json.file.as_deref())
+    show(&result, &Column::of_rows(&result.rows), &args.json, &args.table)
 }
 
 fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
@@ -480,6 +491,7 @@ fn bench_papers(args: PapersArgs) -> Result<u8> {
 
 fn bench_parity(args: ParityArgs) -> Result<u8> {
     check_json(&args.json)?;
+    check_table(&args.table)?;
     let result = bench::parity::run(&ParityOptions {
         scenario: args.scenario,
         patience: args.patience.into(),
@@ -487,16 +499,17 @@ fn bench_parity(args: ParityArgs) -> Result<u8> {
         sibling: args.core.sibling,
         cache: args.cache.dir.unwrap_or_else(default_cache),
     })?;
-    show(&result, &Column::of_rows(&result.rows), args.json.file.as_deref())
+    show(&result, &Column::of_rows(&result.rows), &args.json, &args.table)
 }
 
 fn bench_sibling(args: SiblingArgs) -> Result<u8> {
     check_json(&args.json)?;
+    check_table(&args.table)?;
     let cache = args.cache.dir.unwrap_or_else(default_cache);
     let options = SiblingOptions { patience: args.patience.into(), lanes: args.lanes, cache };
     let result = bench::sibling::run(&options)?;
     let all = Column::of_rows(&result.rows);
-    show(&result, &all, args.json.file.as_deref())
+    show(&result, &all, &args.json, &args.table)
 }
 
 fn run_agent(args: AgentArgs) -> Result<u8> {
@@ -551,7 +564,8 @@ fn simulate(args: SimArgs) -> Result<u8> {
     let result = &simulated.result;
     args.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
     let shown = |column: &Column| simulated.shows(&column.key);
-    print!("{}", table::render_tables(result, shown, terminal::width(), terminal::color_wanted()));
+    args.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    print!("{}", table::render_tables(result, shown, style(&args.files.table)));
     write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html"))?;
     Ok(result.exit_code())
 }
@@ -560,16 +574,26 @@ fn simulate(args: SimArgs) -> Result<u8> {
 /// table for each kind of its rows.
 fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
     files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
     files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path))?;
-    print!("{}", table::render_tables(result, shown, terminal::width(), terminal::color_wanted()));
+    print!("{}", table::render_tables(result, shown, style(&files.table)));
     Ok(result.exit_code())
 }
 
-/// Prints a result for people and writes it for programs.
-fn show(result: &ResultFile, columns: &[Column], json: Option<&Path>) -> Result<u8> {
-    print!("{}", table::render(result, columns, terminal::width(), terminal::color_wanted()));
-    if let Some(path) = json {
-        result.write_json(path)?;
-    }
+/// Writes a result for programs, and prints it for people.
+fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &TableArgs) -> Result<u8> {
+    json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    print!("{}", table::render(result, columns, style(table)));
     Ok(result.exit_code())
+}
+
+/// How results are shown on this terminal, or in this pipe.
+fn style(table: &TableArgs) -> Style {
+    Style { width: terminal::width(), color: terminal::color_wanted(), detail: table.detail.into() }
+}
+
+/// Prints text that is laid out already; lines that are longer than the terminal is wide go on below.
+fn print_fitted(text: &str) {
+    print!("{}", fitted(text, terminal::width()));
 }

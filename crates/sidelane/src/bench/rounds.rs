@@ -11,6 +11,7 @@ use anyhow::Result;
 use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::machine;
+use crate::progress_lines::ProgressLines;
 use sidelane_report::{Check, ResultFile, Unit};
 
 /// From this share on, stolen time is named as a disturbance of the run.
@@ -87,7 +88,7 @@ pub fn until_decided<S>(
     mut round: impl FnMut(&mut S, Turn<'_>) -> Result<()>,
     checks: impl Fn(&S) -> Vec<Check>,
 ) -> Result<u64> {
-    let bar = progress_bar(what);
+    let (bar, lines) = (progress_bar(what), ProgressLines::new(what, "rounds"));
     say(&bar, &announcement(what, limit));
     let began = Instant::now();
     let (mut done, mut look) = (0, limit.first.min(limit.rounds));
@@ -97,6 +98,7 @@ pub fn until_decided<S>(
             round(state, Turn { round: done, bar: &bar })?;
             done += 1;
             bar.set_position(done);
+            lines.add(1, look);
         }
         let undecided: Vec<Check> = checks(state).into_iter().filter(Check::is_undecided).collect();
         let is_last = done < look || look == limit.rounds;

@@ -5,7 +5,7 @@ use std::path::PathBuf;
 use clap::{Args, Subcommand};
 use sidelane_policy::borrow::Objective;
 
-use super::common::{CacheDir, CoreArgs, EXIT_CODES, JsonFile, PatienceArgs, ResultFiles};
+use super::common::{CacheDir, CoreArgs, EXIT_CODES, JsonFile, PatienceArgs, ResultFiles, TableArgs};
 use crate::bench::guard::{Source, Way};
 use crate::bench::hurry::LITTLE_SPEED;
 use crate::bench::tail::Part;
@@ -42,6 +42,9 @@ pub struct CalibrateArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
 }
 
 /// Arguments of `sidelane demo`.
@@ -66,6 +69,9 @@ pub struct DemoArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
     /// The search index
     #[command(flatten)]
     pub cache: CacheDir,
@@ -111,6 +117,9 @@ pub struct PairArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
 }
 
 /// Arguments of `sidelane bench observe`.
@@ -250,6 +259,9 @@ pub struct ParityArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
     /// The search index
     #[command(flatten)]
     pub cache: CacheDir,
@@ -268,6 +280,9 @@ pub struct SiblingArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
     /// The search index
     #[command(flatten)]
     pub cache: CacheDir,

@@ -66,6 +66,9 @@ pub struct ResultFiles {
     /// Write them here too, as a page with pictures
     #[arg(long, value_name = "FILE")]
     pub page: Option<PathBuf>,
+    /// The tables
+    #[command(flatten)]
+    pub table: TableArgs,
 }
 
 /// How much of a result the terminal shows.
@@ -87,6 +90,17 @@ impl From<DetailArgs> for Detail {
             _ => Detail::Usual,
         }
     }
+}
+
+/// Where the tables of a result go, and how much of them the terminal shows.
+#[derive(Debug, Args)]
+pub struct TableArgs {
+    /// Write the tables here, as CSV
+    #[arg(long, value_name = "FILE")]
+    pub csv: Option<PathBuf>,
+    /// How much the terminal shows
+    #[command(flatten)]
+    pub detail: DetailArgs,
 }
 
 /// A share in percent, with or without the sign.

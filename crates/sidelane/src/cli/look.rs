@@ -8,7 +8,7 @@ use clap::Args;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
-use super::common::{DetailArgs, JsonFile, ResultFiles, parse_percent};
+use super::common::{JsonFile, ResultFiles, TableArgs, parse_percent};
 use crate::channel::signal::Signal;
 use crate::observe::period::Period;
 use crate::tale::bound::Bound;
@@ -34,6 +34,9 @@ pub struct RequestsArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
+    /// The table
+    #[command(flatten)]
+    pub table: TableArgs,
     /// Write every request here, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub log: Option<PathBuf>,
@@ -151,7 +154,4 @@ pub struct Outputs {
     /// Open the page when all is done
     #[arg(long)]
     pub open: bool,
-    /// How much the terminal shows
-    #[command(flatten)]
-    pub detail: DetailArgs,
 }

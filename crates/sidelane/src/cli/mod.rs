@@ -19,7 +19,7 @@ pub use bench::{
     Bench, CalibrateArgs, DemoArgs, DoctorArgs, GuardArgs, HurryBenchArgs, LanesArgs, ObserveBenchArgs, PairArgs,
     PapersArgs, ParityArgs, SiblingArgs, TailArgs,
 };
-pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles};
+pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles, TableArgs};
 pub use hurry::HurryArgs;
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
@@ -29,7 +29,7 @@ pub use trace::TraceArgs;
 
 /// Run batch work in the idle moments of latency-critical services, on the same cores.
 #[derive(Debug, Parser)]
-#[command(name = "sidelane", version, arg_required_else_help = true)]
+#[command(name = "sidelane", version, arg_required_else_help = true, max_term_width = 100)]
 pub struct Cli {
     /// What to do.
     #[command(subcommand)]

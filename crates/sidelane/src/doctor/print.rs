@@ -5,7 +5,7 @@ use super::gates::{Gate, Outcome};
 use crate::experiment::reaction::latency::Figures;
 use crate::experiment::reaction::pair::TestPair;
 use sidelane_host::topology::PairKind;
-use sidelane_report::grid::{Grid, Ink, length, wrap};
+use sidelane_report::grid::{Grid, Ink, fitted, length, wrap};
 use sidelane_report::unit::Unit;
 
 /// Details are wrapped to this width at most: longer lines are hard to read.
@@ -43,7 +43,8 @@ impl Printer {
             PairKind::Declared => "declared; no core is known to be shared",
         };
         let title = self.ink.bold("Gates");
-        format!("{title}: service on CPU {request}, batch on CPU {batch} ({share}); takes some seconds\n")
+        let line = format!("{title}: service on CPU {request}, batch on CPU {batch} ({share}); takes some seconds");
+        fitted(&line, self.width)
     }
 
     /// The gates: a table of those that were measured, and a line for each of the others.
@@ -59,7 +60,7 @@ impl Printer {
         if rows.is_empty() {
             return String::new();
         }
-        let grid = Grid::new(&TITLES, rows).draw(self.ink);
+        let grid = Grid::new(&TITLES, rows, self.width).draw(self.ink);
         let lines: String = grid.lines().map(|line| format!("  {line}\n")).collect();
         let mut key = KEY.to_owned();
         if gates.iter().any(gone_before) {

@@ -2,7 +2,7 @@
 
 use crate::channel::hsperf::Value;
 use crate::list::{Group, Listed, Listing};
-use sidelane_report::grid::{Ink, length, widest, wrap};
+use sidelane_report::grid::{Ink, fitted, length, widest, wrap};
 
 /// Longer names move the columns after them to the right, in their own line only.
 const NAME_WIDTH_MAX: usize = 48;
@@ -27,9 +27,10 @@ fn render(group: &Group, width: usize, ink: Ink) -> String {
     for (listed, value) in group.signals.iter().zip(&values) {
         let name = &listed.signal;
         let gap = if value_width == 0 { "" } else { "  " };
-        let line = format!("{:MARGIN$}{name:name_width$}{gap}{value:>value_width$}  {}", "", ink.dim(&listed.about));
-        text += line.trim_end();
-        text.push('\n');
+        let begin = format!("{:MARGIN$}{name:name_width$}{gap}{value:>value_width$}  ", "");
+        let fits = length(&begin) + length(&listed.about) <= width;
+        let about = if fits { ink.dim(&listed.about) } else { listed.about.to_string() };
+        text += &fitted(format!("{begin}{about}").trim_end(), if fits { usize::MAX } else { width });
     }
     for note in &group.notes {
         for line in wrap(note, width.saturating_sub(MARGIN).max(20)) {

@@ -9,7 +9,7 @@ use super::window::{Times, Window};
 use crate::machine;
 use crate::note::{Note, written};
 use sidelane_host::topology::PairKind;
-use sidelane_report::{ResultFile, Row, Unit};
+use sidelane_report::{Detail, ResultFile, Row, Unit};
 
 /// The figures of one watch. Everything was measured in it.
 #[derive(Clone, Debug)]
@@ -74,6 +74,14 @@ fn figures(times: &Times) -> [(&'static str, Option<f64>); 4] {
     let percentile = |p| times.percentile_ns(p).map(|ns| ns as f64);
     let max = (times.histogram.count() > 0).then_some(times.max_ns as f64);
     [("p50", percentile(50.0)), ("p95", percentile(95.0)), ("p99", percentile(99.0)), ("max", max)]
+}
+
+impl Summary {
+    /// The figures for people: the first line has what matters most.
+    pub fn text(&self, detail: Detail) -> String {
+        let lines = if detail == Detail::Quiet { 1 } else { usize::MAX };
+        self.to_string().split_inclusive('\n').take(lines).collect()
+    }
 }
 
 impl fmt::Display for Summary {

@@ -13,6 +13,7 @@ use sidelane_sim::sweep::Progress;
 use sidelane_sim::{Choices, Experiment, Outcome, Scenario, ScenarioError, parallel, sweep};
 
 use crate::note::written;
+use crate::progress_lines::ProgressLines;
 use sidelane_report::ResultFile;
 
 /// The options of `sidelane sim`.
@@ -75,9 +76,12 @@ pub(crate) fn outcomes(experiment: &Experiment) -> Vec<Outcome> {
 
 /// Shows how much of so many machines is done.
 fn with_bar<T>(machines: usize, run: impl FnOnce(sweep::Tell) -> T) -> T {
-    let bar = progress_bar(machines as u64);
+    let (bar, lines) = (progress_bar(machines as u64), ProgressLines::new("simulating", "machines"));
     let done = run(&|progress| match progress {
-        Progress::Machines(machines) => bar.inc(machines as u64),
+        Progress::Machines(done) => {
+            bar.inc(done as u64);
+            lines.add(done as u64, machines as u64);
+        }
         Progress::Run(setting) => bar.set_message(setting.to_owned()),
     });
     bar.finish_and_clear();

@@ -1,0 +1,46 @@
+//! Help of every verb fits into narrow terminals, and is not cut.
+
+use std::process::Command;
+
+use clap::{Command as Verb, CommandFactory};
+use sidelane::cli::Cli;
+
+const SIDELANE: &str = env!("CARGO_BIN_EXE_sidelane");
+
+/// Each verb with the verbs above it, as one types them.
+fn verbs(of: &Verb, above: &[String]) -> Vec<Vec<String>> {
+    let shown = of.get_subcommands().filter(|verb| !verb.is_hide_set() && verb.get_name() != "help");
+    let below = shown.flat_map(|verb| verbs(verb, &[above, &[verb.get_name().to_owned()]].concat()));
+    std::iter::once(above.to_vec()).chain(below).collect()
+}
+
+fn help(verb: &[String], columns: usize) -> String {
+    let output = Command::new(SIDELANE).args(verb).arg("--help").env("COLUMNS", columns.to_string()).output().unwrap();
+    String::from_utf8(output.stdout).unwrap()
+}
+
+#[test]
+fn no_line_of_help_is_wider_than_the_terminal() {
+    let verbs = verbs(&Cli::command(), &[]);
+    assert!(verbs.len() > 20, "{verbs:?}");
+    let mut wide = Vec::new();
+    for columns in [60, 100] {
+        for verb in &verbs {
+            let help = help(verb, columns);
+            assert!(help.contains("Usage:"), "{verb:?}: {help}");
+            // A command is one line, however long.
+            let prose = help.lines().filter(|line| !line.starts_with("Usage: "));
+            let lines = prose.filter(|line| line.chars().count() > columns);
+            wide.extend(lines.map(|line| format!("{columns}: {}: {line}", verb.join(" "))));
+        }
+    }
+    assert!(wide.is_empty(), "{}", wide.join("\n"));
+}
+
+#[test]
+fn every_word_of_help_is_there_at_any_width() {
+    let words = |text: &str| text.split_whitespace().map(str::to_owned).collect::<Vec<_>>();
+    for verb in verbs(&Cli::command(), &[]) {
+        assert_eq!(words(&help(&verb, 60)), words(&help(&verb, 100)), "{verb:?}");
+    }
+}
