@@ -78,7 +78,8 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     let crew = Crew::start(&mut wanted, &recipe, options.period, &clock, &places, feed)?;
     // Scripts wait for this line before they continue.
     if options.live {
-        eprintln!("sidelane: observing {}, from CPU {}", subject.name(), places.observer);
+        let length = options.length.map_or_else(String::new, |length| format!(" for {length:?}"));
+        eprintln!("sidelane: observing {}, from CPU {}{length}; Ctrl-C ends it", subject.name(), places.observer);
     }
     let mut watch = Watch {
         cost: (!progress.is_empty()).then(|| CostMeter::new(progress)),

@@ -45,7 +45,8 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     let mut watched = Watched::begin(&options.target, &service)?;
     let source = watched.requests.name();
     // Whoever wants to send it requests, and see them all, waits for this.
-    eprintln!("sidelane: watching the requests of {}, {source}", options.target);
+    let (watched_service, length) = (&options.target, options.length);
+    eprintln!("sidelane: watching the requests of {watched_service}, {source}, for {length:?}; Ctrl-C ends it sooner");
     let (began, mut looked_at) = (Instant::now(), Instant::now());
     while began.elapsed() < options.length && !is_asked_to_end(&signals)? {
         watched.requests.drain(|request| log.write(request))?;

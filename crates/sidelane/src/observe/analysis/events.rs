@@ -124,7 +124,9 @@ mod tests {
 
     fn of(readings: &[(u64, u64)]) -> Events {
         let mut events = Events::default();
-        readings.iter().for_each(|(at, value)| drop(events.record(*at, *value, true)));
+        for (at, value) in readings {
+            events.record(*at, *value, true);
+        }
         events
     }
 
@@ -157,7 +159,9 @@ mod tests {
     fn a_counter_of_few_changes_or_of_single_events_changes_seldom() {
         let every = |of: u64, step: u64| {
             let mut events = Events::default();
-            (0..1_000).for_each(|number| drop(events.record(number, number / of * step, true)));
+            for number in 0..1_000 {
+                events.record(number, number / of * step, true);
+            }
             events.is_seldom()
         };
         assert!(every(11, 1_000) && !every(9, 1_000), "one change in ten samples");
