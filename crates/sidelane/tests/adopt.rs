@@ -16,7 +16,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::thread_cpus;
 use sidelane_signal::HoldState;
 
-const EXIT_FAILURE: i32 = 1;
+const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
 /// How often an agent is killed; more of them find rarer moments.
 const KILLS_VARIABLE: &str = "SIDELANE_ADOPT_KILLS";
