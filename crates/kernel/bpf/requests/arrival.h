@@ -85,7 +85,7 @@ static __always_inline void message_arrives(struct connection *conn, struct tcp_
 	bool room = conn->arrived - load_once(conn->taken) < MESSAGES;
 	struct message *message = &conn->messages[(room ? conn->arrived : conn->arrived - 1) & (MESSAGES - 1)];
 
-	if (!books)
+	if (!books || load_once(conn->foreign))
 		return;
 	message->end_seq = conn->seen_seq;
 	if (!room)
