@@ -134,6 +134,17 @@ notes! {
         RequestEventsLost { events: u64 = 12 } =>
             "{events} events of requests were lost before they were read; the budget is from the others",
             "leave sidelane more time on the CPUs that are no lanes";
+        OtherSockets { service: String = "comm:caddy".to_owned(), sockets: String = "UDP port 443".to_owned() } =>
+            "{service} may take requests at {sockets}, too, which are not seen: what is said of its requests, and an \
+             objective, is of TCP alone",
+            "let it emit its requests (runtime/c/sidelane.h)";
+        RequestsJoined { percent: u64 = 12 } =>
+            "{percent} % of the requests took in more after they had begun: parts of one, or several that came on one \
+             connection (pipelining, HTTP/2, gRPC); counts and times are of what looks like one",
+            "let the service emit its requests (runtime/c/sidelane.h)";
+        AnswersStream { percent: u64 = 12 } =>
+            "{percent} % of the answers went on for over 100 ms after their first part: streams count as one request",
+            "let the service emit its requests (runtime/c/sidelane.h)";
         HarmWithoutCounters { cpu: u32 = 0, error: String = "No such file or directory".to_owned() } =>
             "what batch costs a request was worked out from server times: request lane {cpu} has no counters of \
              instructions and cycles ({error})",

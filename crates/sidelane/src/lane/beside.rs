@@ -12,7 +12,7 @@ use thiserror::Error;
 use crate::undo::{Undo, affinity};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
-use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::procfs::{allowed_cpus, have_one_place_each};
 use sidelane_host::service::{Service, ServiceError, Target};
 use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology, online_cpus};
 use sidelane_kernel::tracker::LaneMemory;
@@ -123,6 +123,14 @@ impl Beside {
         let beside = Self { target, service, lanes, pin_service };
         beside.check(&allowed)?;
         Ok(beside)
+    }
+
+    /// Whether each thread of the service may run on one CPU alone, or will be confined to one.
+    pub fn has_one_place_a_thread(&self) -> bool {
+        match self.pin_service {
+            true => self.lanes.request_lanes.len() == 1,
+            false => have_one_place_each(&self.service.pids),
+        }
     }
 
     /// What to pin, if pinning is wanted: empty where there is nothing to do.

@@ -12,7 +12,7 @@ use super::log;
 use super::records::Request;
 use super::source::RequestSource;
 use super::summary::Summary;
-use super::tracked::{Requests, can_track};
+use super::tracked::{Requests, can_track, unseen};
 use super::window::Window;
 use crate::note::Note;
 use sidelane_host::posix_signals::PosixSignals;
@@ -56,7 +56,7 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     }
     let wall_s = began.elapsed().as_secs_f64();
     let window = watched.end(&mut |request| log.write(request))?;
-    let notes = log.end()?.into_iter().collect();
+    let notes = log.end()?.into_iter().chain(window.notes()).chain(watched.unseen(&options.target)).collect();
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
@@ -98,6 +98,12 @@ impl Watched {
             tracking.take_in(&found.pids);
         }
         Ok(self.requests.look_again(&found.pids)?)
+    }
+
+    /// Where else the service may take requests, if its sockets are looked at.
+    fn unseen(&self, target: &Target) -> Option<Note> {
+        let tracking = self.tracking.as_ref()?;
+        unseen(&target.to_string(), &tracking.processes().into_iter().collect(), tracking.port())
     }
 
     fn end(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {

@@ -13,7 +13,7 @@ use crate::lane::session::SessionOptions;
 use crate::lane::terms::{FinalTerms, TermsKeeper};
 use crate::note::Note;
 use crate::request::emitted::Emitters;
-use crate::request::{RequestSource, Requests, can_track};
+use crate::request::{RequestSource, Requests, can_track, unseen};
 use sidelane_kernel::counters::EventPair;
 use sidelane_kernel::tracker::{Features, LaneMemory, Tracker};
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
@@ -76,7 +76,7 @@ impl Guest {
             self_checking: options.gate.is_instrumented(),
             groups: any(&|guest| guest.beside.service.group.is_some()),
             scheduler,
-            single_lanes: guests.iter().all(|guest| guest.beside.lanes.request_lanes.len() == 1),
+            single_places: guests.iter().all(|guest| guest.beside.has_one_place_a_thread()),
             shares: false,
             thief: false,
             trace: None,
@@ -135,17 +135,26 @@ impl Served {
         self.terms = Some(TermsKeeper::new(lending, &self.beside.lanes, memory));
     }
 
-    /// What was lost of its requests, and why harm was worked out from server times, if it was.
+    /// What was lost or not told apart of its requests, and why harm was worked out from server times, if it was.
     pub(super) fn notes(&mut self) -> Vec<Note> {
-        let lost = self.requests.as_mut().and_then(lost_note);
+        let window = self.requests.as_mut().map(RequestSource::take_window).unwrap_or_default();
+        let events = window.counts.dropped;
+        let lost = (events > 0).then_some(Note::RequestEventsLost { events });
         let harm = self.terms.as_ref().map(TermsKeeper::present).and_then(|terms| harm_note(&self.tracking, &terms));
-        lost.into_iter().chain(harm).chain(self.unseen.take()).collect()
+        // Where nobody looks now and then, some of a connection is not told apart from the rest: nobody lends by that.
+        let lends_by_requests =
+            self.terms.as_ref().is_some_and(|terms| terms.present().lending.policy.needs_requests());
+        let vague = if lends_by_requests { window.notes() } else { Vec::new() };
+        let also = self.elsewhere().into_iter().chain(self.unseen.take());
+        lost.into_iter().chain(harm).chain(vague).chain(also).collect()
     }
-}
 
-fn lost_note(requests: &mut RequestSource) -> Option<Note> {
-    let events = requests.take_window().counts.dropped;
-    (events > 0).then_some(Note::RequestEventsLost { events })
+    /// Where else the service may take requests, if its sockets are looked at.
+    fn elsewhere(&self) -> Option<Note> {
+        let at_sockets = matches!(self.requests, Some(RequestSource::Sockets(_)));
+        let pids = self.tracking.processes().into_iter().collect();
+        at_sockets.then(|| unseen(&self.beside.target.to_string(), &pids, self.tracking.port())).flatten()
+    }
 }
 
 fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<Note> {

@@ -171,20 +171,22 @@ impl Session {
     fn look_after_service(&mut self, index: usize) -> Result<BTreeSet<u32>> {
         let Served { beside, tracking, requests, .. } = &mut self.served[index];
         let mut pids: BTreeSet<u32> = tracking.processes().into_iter().collect();
-        let mut note = None;
-        if pids.is_empty() {
-            pids = beside.target.find().map(|service| service.pids).unwrap_or_default();
-            tracking.take_in(&pids);
-            if let Some(requests) = requests {
+        let had_gone = pids.is_empty();
+        if had_gone || beside.target.may_grow() {
+            let found = beside.target.find().map(|service| service.pids).unwrap_or_default();
+            let new: BTreeSet<u32> = found.into_iter().filter(|pid| tracking.is_free(*pid)).collect();
+            tracking.take_in(&new);
+            pids.extend(&new);
+            if let Some(requests) = requests.as_mut().filter(|_| !new.is_empty()) {
                 requests.look_again(&pids)?;
             }
-            note = Some(match pids.is_empty() {
-                true => Note::ServiceEnded { target: beside.target.clone() },
-                false => Note::ServiceCameBack { target: beside.target.clone() },
-            });
-            if beside.pin_service && !pids.is_empty() {
-                self.pin_again(index, &pids)?;
-            }
+        }
+        let note = had_gone.then(|| match pids.is_empty() {
+            true => Note::ServiceEnded { target: beside.target.clone() },
+            false => Note::ServiceCameBack { target: beside.target.clone() },
+        });
+        if note.is_some() && beside.pin_service && !pids.is_empty() {
+            self.pin_again(index, &pids)?;
         }
         let Served { requests, .. } = &mut self.served[index];
         if let Some(requests @ RequestSource::Emitted(_)) = requests {
