@@ -40,6 +40,8 @@ pub struct Cage {
 #[derive(Default)]
 struct State {
     evicted: BTreeSet<u32>,
+    /// As for a Ctrl-Z.
+    paused: bool,
     /// Nothing is changed any more.
     retired: bool,
 }
@@ -86,13 +88,22 @@ impl Cage {
         work(if usable.is_empty() { &self.lanes } else { &usable })
     }
 
-    /// Applies once more what the keepers have asked for: batch has only now come into the cage.
+    /// Applies once more what was asked for: batch has only now come into the cage, or somebody else has frozen it.
     pub fn settle_again(&self) -> io::Result<()> {
         let state = self.state.lock().expect("no holder panics");
+        if state.retired {
+            return Ok(());
+        }
         if self.freezer.is_none() && self.usable(&state.evicted).is_empty() {
             return self.confine(&self.lanes);
         }
-        self.settle(&state.evicted)
+        self.settle(&state)
+    }
+
+    /// Stops everything in the cage, whatever the keepers ask for, or lets that be as they ask.
+    pub fn pause(&self, paused: bool) -> io::Result<()> {
+        self.state.lock().expect("no holder panics").paused = paused;
+        self.settle_again()
     }
 
     /// Changes nothing from now on: batch is about to be given back.
@@ -163,8 +174,7 @@ impl Cage {
         (0..ROUNDS_MAX).take_while(|_| one_round() > 0).count() > 0
     }
 
-    /// Stops or resumes everything in the cage.
-    pub fn freeze(&self, frozen: bool) -> io::Result<()> {
+    fn freeze(&self, frozen: bool) -> io::Result<()> {
         match &self.freezer {
             Some(freezer) => freezer.set(frozen || self.found_frozen),
             None => Err(io::Error::from(io::ErrorKind::Unsupported)),
@@ -193,15 +203,15 @@ impl Cage {
         }
     }
 
-    /// Applies a changed set of evicted lanes.
-    fn settle(&self, evicted: &BTreeSet<u32>) -> io::Result<()> {
-        let lanes = self.usable(evicted);
+    /// Applies what was asked for. The only one that thaws.
+    fn settle(&self, state: &State) -> io::Result<()> {
+        let lanes = self.usable(&state.evicted);
         if lanes.is_empty() {
             return self.freeze(true);
         }
         self.confine(&lanes)?;
         // A machine without a freezer never froze anything.
-        if self.freezer.is_some() { self.freeze(false) } else { Ok(()) }
+        if self.freezer.is_some() { self.freeze(state.paused) } else { Ok(()) }
     }
 }
 
@@ -212,14 +222,14 @@ impl Evictor for Cage {
             return Err(io::Error::other("batch has been given back"));
         }
         state.evicted.insert(cpu);
-        self.settle(&state.evicted).inspect_err(|_| {
+        self.settle(&state).inspect_err(|_| {
             state.evicted.remove(&cpu);
         })
     }
 
     fn restore(&self, cpu: u32) -> io::Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
-        if state.evicted.remove(&cpu) && !state.retired { self.settle(&state.evicted) } else { Ok(()) }
+        if state.evicted.remove(&cpu) && !state.retired { self.settle(&state) } else { Ok(()) }
     }
 }
 

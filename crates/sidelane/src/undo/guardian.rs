@@ -4,24 +4,26 @@
 //! groups and affinities do not. So the agent tells its guardian how to undo each change *before*
 //! it makes it, over a pipe, and withdraws what it has undone itself. The guardian does nothing else
 //! but wait: when the pipe closes, it undoes what is still on its list, last change first. Of an agent that
-//! ended well, that is nothing. While the agent is stopped (SIGSTOP) nobody holds lanes, so every group on the list
-//! that can be frozen stays frozen until the agent runs again.
+//! ended well, that is nothing. While the agent is stopped (SIGSTOP) nobody holds lanes, so the guardian freezes every
+//! group on the list that can be frozen, and says so. It thaws none: what was sent away from its lane has to stay
+//! frozen, and only the agent knows that. So the agent alone thaws, when it runs again and hears of it.
 //!
 //! It runs in a session of its own, so that neither Ctrl-C nor a kill of the agent's process
 //! group reaches it.
 
+use std::collections::BTreeSet;
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, Command, Stdio};
+use std::process::{Child, ChildStdout, Command, Stdio};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::fs::{OFlags, fcntl_setfl};
 use serde::{Deserialize, Serialize};
 
 use super::change::Undo;
 use super::list::{Ticket, UndoList};
-use sidelane_host::freezer::Freezer;
 use sidelane_host::procfs;
 
 /// The hidden verb under which the binary is its own guardian.
@@ -40,6 +42,8 @@ enum Told {
 pub struct Guardian {
     child: Child,
     list: UndoList,
+    /// Freezers of others that were given back.
+    given_back: Vec<Undo>,
 }
 
 impl Guardian {
@@ -47,7 +51,7 @@ impl Guardian {
     pub fn start(keep: &[OwnedFd]) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("sidelane-guardian").arg(VERB).arg(std::process::id().to_string());
-        command.stdin(Stdio::piped()).stdout(Stdio::null());
+        command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let kept: Vec<OwnedFd> = keep.iter().map(|fd| fd.try_clone()).collect::<io::Result<_>>()?;
         // SAFETY: only async-signal-safe calls between fork and exec.
         unsafe {
@@ -59,7 +63,19 @@ impl Guardian {
                 Ok(())
             });
         }
-        Ok(Self { child: command.spawn()?, list: UndoList::default() })
+        let mut guardian = Self { child: command.spawn()?, list: UndoList::default(), given_back: Vec::new() };
+        fcntl_setfl(guardian.says(), OFlags::NONBLOCK)?;
+        Ok(guardian)
+    }
+
+    fn says(&mut self) -> &ChildStdout {
+        self.child.stdout.as_ref().expect("the pipe is open until the end")
+    }
+
+    /// Whether it has frozen groups since this was asked last, because this process was stopped. What may run is to be
+    /// thawed.
+    pub fn has_frozen(&mut self) -> bool {
+        rustix::io::read(self.says(), &mut [0; 64]).is_ok_and(|bytes| bytes > 0)
     }
 
     /// Tells of changes; call it before they are made.
@@ -132,6 +148,8 @@ impl Guardian {
 
     /// Undoes everything here but claims, which stand as long as anything is left to do.
     pub fn undo_all(&mut self) -> io::Result<()> {
+        let is_freezer = |undo: &&Undo| matches!(undo, Undo::Freezer { .. });
+        self.given_back = self.list.iter().map(|(_, undo)| undo).filter(is_freezer).cloned().collect();
         let (undone, outcome) = self.list.carry_out(|_, undo| !matches!(undo, Undo::Claim { .. }));
         self.withdraw(undone).and(outcome)
     }
@@ -139,7 +157,10 @@ impl Guardian {
     /// Sends the guardian home. What is still on the list, and still there, it undoes.
     pub fn dismiss(mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
-        self.child.wait().map(drop)
+        self.child.wait()?;
+        // It may have found this process stopped just before a group was given back, and frozen that just after.
+        let given_back = if self.has_frozen() { std::mem::take(&mut self.given_back) } else { Vec::new() };
+        given_back.iter().try_for_each(|undo| undo.carry_out(&BTreeSet::new()))
     }
 
     /// Undoes everything and sends the guardian home.
@@ -154,14 +175,11 @@ pub fn main(agent_pid: u32) -> io::Result<()> {
     let stdin = io::stdin();
     let mut lines = BufReader::new(stdin.lock());
     let mut list = UndoList::default();
-    let mut halted: Option<Halted> = None;
     loop {
         if !lines.buffer().contains(&b'\n') && !input_within(&LOOK_EVERY)? {
-            match (is_stopped(agent_pid), halted.take()) {
-                (true, None) => halted = Some(Halted::all_of(&list)),
-                (true, still) => halted = still,
-                (false, Some(over)) => over.resume(),
-                (false, None) => {}
+            // Told after the last write to a freezer, so that no group stays frozen that the agent does not hear of.
+            if is_stopped(agent_pid) && freeze_all(&list) {
+                let _ = rustix::io::write(io::stdout(), b".");
             }
             continue;
         }
@@ -177,20 +195,12 @@ pub fn main(agent_pid: u32) -> io::Result<()> {
     }
 }
 
-/// The groups that were frozen because the agent is stopped.
-struct Halted(Vec<Freezer>);
-
-impl Halted {
-    /// Freezes every group of the list that can be frozen and is not.
-    fn all_of(list: &UndoList) -> Self {
-        let freezers = list.iter().filter_map(|(_, undo)| undo.freezer());
-        let running = freezers.filter(|freezer| freezer.is_frozen().is_ok_and(|frozen| !frozen));
-        Self(running.inspect(|freezer| drop(freezer.set(true))).collect())
-    }
-
-    fn resume(self) {
-        self.0.iter().for_each(|freezer| drop(freezer.set(false)));
-    }
+/// Freezes every group of the list that can be frozen and is not. Whether there was one. A thread of the agent may have
+/// thawed one on its way to a stop, so this is done at each look.
+fn freeze_all(list: &UndoList) -> bool {
+    let freezers = list.iter().filter_map(|(_, undo)| undo.freezer());
+    let running = freezers.filter(|freezer| freezer.is_frozen().is_ok_and(|frozen| !frozen));
+    running.map(|freezer| freezer.set(true)).filter(Result::is_ok).count() > 0
 }
 
 fn input_within(timeout: &Timespec) -> io::Result<bool> {

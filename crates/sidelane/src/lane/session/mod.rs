@@ -251,7 +251,7 @@ impl Session {
 
     /// Freezes or thaws the batch command, as for a Ctrl-Z of the agent.
     pub fn pause(&self, paused: bool) {
-        let _ = self.cage.freeze(paused);
+        let _ = self.cage.pause(paused);
     }
 
     /// Takes down what was put up, batch first. Works at any time.

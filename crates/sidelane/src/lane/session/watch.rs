@@ -85,13 +85,18 @@ impl Session {
     }
 
     fn look_after_guardian(&mut self) -> Result<()> {
-        if self.guardian.is_alive() {
-            return Ok(());
+        let alive = self.guardian.is_alive();
+        if !alive {
+            self.note(Note::GuardianEnded);
+            let list = self.guardian.list().clone();
+            self.guardian = start_guardian(&self.claims)?;
+            self.guardian.succeed(list).context("cannot tell the guardian what to undo")?;
         }
-        self.note(Note::GuardianEnded);
-        let list = self.guardian.list().clone();
-        self.guardian = start_guardian(&self.claims)?;
-        self.guardian.succeed(list).context("cannot tell the guardian what to undo")
+        // One that has ended may not have said what it froze.
+        if !alive || self.guardian.has_frozen() {
+            self.cage.settle_again().context("cannot let batch go on after this process was stopped")?;
+        }
+        Ok(())
     }
 
     /// Finds services that were restarted, and lets lanes be held again that one had visited.
