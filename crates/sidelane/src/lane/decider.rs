@@ -136,7 +136,7 @@ impl Shared {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Blocks until summoned or rung for, `timeout_ns` at most. Whether somebody woke it.
+    /// Blocks until summoned or rung for, `timeout_ns` at most. Whether it was, also if only just after its time was up.
     pub(super) fn sleep(&self, ring: &SummonsRing, timeout_ns: Option<Nanos>) -> bool {
         let timeout = timeout_ns.map(timespec);
         let mut doors = [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
@@ -146,11 +146,10 @@ impl Shared {
         if summoned {
             self.lateness.delay();
         }
-        ring.drain();
         if rung {
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         }
-        woken
+        ring.take() || woken
     }
 }
 
