@@ -305,7 +305,9 @@ impl<P: LanePolicy> Decider<P> {
 
     /// Whether somebody has to be on the lane, by what is true now.
     pub(super) fn needs_keeper(&self) -> bool {
-        self.want.needs_keeper(|| self.busy(), || self.waited_meanwhile() || self.visited())
+        // One that was there at the last look is where no hold can help it.
+        let visited_since = || self.visited() && !self.seen.service_on_batch_lane;
+        self.want.needs_keeper(|| self.busy(), || self.waited_meanwhile(), visited_since)
     }
 
     /// How long to nap at most, so as to hear of the next request.
