@@ -154,7 +154,9 @@ impl Session {
         let job = BatchTracking::start(&tracker, None)?;
         keep_off(&lanes.request_lanes).context("cannot leave the request lanes")?;
         // A moment before the guardian, who is to hold them too.
-        let claims: Vec<Claim> = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
+        let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
+        let claims = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).chain(requests);
+        let claims: Vec<Claim> = claims.collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;
         guardian.add(claims.iter().map(Claim::undo))?;
         claims.iter().try_for_each(Claim::announce)?;
