@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::undo::{Undo, affinity};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::allowed_cpus;
@@ -116,14 +115,6 @@ impl Beside {
         let beside = Self { target, service, lanes, pin_service };
         beside.check(&allowed)?;
         Ok(beside)
-    }
-
-    /// What to pin, if pinning is wanted: empty where there is nothing to do.
-    pub fn pins(&self) -> Vec<Undo> {
-        match self.pin_service {
-            true => affinity::outside(&self.service.pids, &self.lanes.request_lanes),
-            false => Vec::new(),
-        }
     }
 
     /// The lanes of several services together, once it is sure that none is in the way of another.

@@ -4,6 +4,7 @@
 //! guardian knows of each change before it is made; batch runs last. At the end batch goes
 //! first, and the lanes are let go only when nothing is left to run in them.
 
+mod pinned;
 mod served;
 mod start;
 mod watch;
@@ -266,6 +267,9 @@ impl Session {
             adopted.note_families(&self.job, &mut self.guardian)?;
         }
         // Adopted batch goes on, and where it does is no concern of these books.
+        for served in &mut self.served {
+            served.follow_pinned(&served.tracking.processes().into_iter().collect(), &mut self.guardian)?;
+        }
         let at_end = self.is_adopted().then(|| self.memory().books());
         if let Err(error) = self.guardian.undo_all() {
             let _ = self.guardian.dismiss();

@@ -14,9 +14,7 @@ use super::start::start_guardian;
 use super::work::Work;
 use crate::note::{Note, Slo};
 use crate::request::RequestSource;
-use crate::undo::{Ticket, Undo, affinity};
 use sidelane_host::procfs::allowed_cpus;
-use sidelane_host::thread::Thread;
 
 /// How often a service that has gone is looked for, one that strayed is looked at, and who joined adopted batch.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -103,6 +101,7 @@ impl Session {
     fn look_after_services(&mut self) -> Result<()> {
         for index in 0..self.served.len() {
             let pids = self.look_after_service(index)?;
+            self.served[index].follow_pinned(&pids, &mut self.guardian)?;
             let lanes = self.served[index].beside.lanes.batch_cpus();
             if self.keepers.iter().any(|keeper| lanes.contains(keeper.cpu()) && keeper.visited()) {
                 self.receive_visitors(index, pids)?;
@@ -135,18 +134,11 @@ impl Session {
     }
 
     fn receive_visitors(&mut self, index: usize, pids: BTreeSet<u32>) -> Result<()> {
-        self.served[index].beside.service.pids = pids;
         self.note(Note::ServiceVisited);
-        let pins = self.served[index].beside.pins();
-        let moved: BTreeSet<Thread> = pins.iter().filter_map(Undo::thread).collect();
-        let is_older = |undo: &Undo| undo.thread().is_some_and(|thread| moved.contains(&thread));
-        let older = self.guardian.list().iter().filter(|(_, undo)| is_older(undo)).map(|(ticket, _)| ticket);
-        let older: Vec<Ticket> = older.collect();
-        self.guardian.add(pins.iter().cloned())?;
-        // A thread that was moved again gets back what its owner gave it last.
-        self.guardian.withdraw(older)?;
-        let beside = &self.served[index].beside;
-        affinity::pin(&pins, &beside.lanes.request_lanes)?;
+        let served = &mut self.served[index];
+        served.beside.service.pids = pids;
+        served.pin_again(&mut self.guardian)?;
+        let beside = &served.beside;
         let allowed = allowed_cpus(&beside.service.pids);
         let lanes = beside.lanes.batch_cpus();
         let left = |keeper: &&LaneKeeper| lanes.contains(keeper.cpu()) && !allowed.contains(keeper.cpu());
