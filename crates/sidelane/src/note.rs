@@ -136,6 +136,9 @@ notes! {
             "the service ran {times} times on CPUs that are not request lanes, unwatched",
             "name those CPUs in --lanes, or confine the service with --pin-service";
         SwitchesUntold { times: u64 = 3, of: u64 = 900 } =>
+        BatchLeftGroup =>
+            "batch left the group by which it is paused and ended, and was put back there",
+            "have it start no containers or scopes of its own, or name those with --adopt";
             "the kernel hid {times} of {of} switches from tracers; who came with one is counted as who was there before",
             "ask who runs this machine for a kernel that traces all threads";
         EvictionsFailed { times: u64 = 3 } =>

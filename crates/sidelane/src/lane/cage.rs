@@ -20,6 +20,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
 use sidelane_host::procfs::threads;
+use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::Census;
 
 /// The groups of one batch command, or of a batch that was adopted.
@@ -131,9 +132,26 @@ impl Cage {
         lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, note)| note).collect()
     }
 
-    /// The processes in the cage.
+    /// The processes of batch: those in the cage, and those that have left it.
     pub fn processes(&self) -> Vec<u32> {
-        self.leaves.first().map_or_else(&self.census, |leaf| processes(&leaf.dir))
+        let inside = self.leaves.first().map_or_else(Vec::new, |leaf| processes(&leaf.dir));
+        let all: BTreeSet<u32> = (self.census)().into_iter().chain(inside).collect();
+        all.into_iter().collect()
+    }
+
+    /// Puts those back that have left a group, and so would be neither frozen with it nor ended by the guardian. Returns
+    /// how many had.
+    pub fn fetch_back(&self) -> usize {
+        let _undisturbed = self.state.lock().expect("no holder panics");
+        let fetched = |leaf: &Leaf| self.outside(leaf).into_iter().filter(|pid| leaf.admit(*pid).is_ok()).count();
+        self.leaves.iter().map(fetched).max().unwrap_or(0)
+    }
+
+    /// Who is born to a member between these two looks is a member in the second.
+    fn outside(&self, leaf: &Leaf) -> Vec<u32> {
+        let all = (self.census)();
+        let inside: BTreeSet<u32> = processes(&leaf.dir).into_iter().collect();
+        all.into_iter().filter(|pid| !inside.contains(pid)).collect()
     }
 
     /// Ends everything in the cage, whether or not there are groups. Safe to repeat. Adopted batch is not ours to
@@ -142,17 +160,19 @@ impl Cage {
         if self.adopted {
             return;
         }
-        if self.leaves.is_empty() {
-            return kill_until_none(&self.census);
-        }
         self.leaves.iter().for_each(|leaf| kill_all(&leaf.dir));
+        match self.leaves.first() {
+            Some(leaf) => kill_until_none(|| self.outside(leaf)),
+            None => kill_until_none(&self.census),
+        }
     }
 
     /// Puts threads that left the batch lanes back.
     pub fn put_back(&self) {
         let lanes = self.usable(&self.state.lock().expect("no holder panics").evicted);
         if !lanes.is_empty() {
-            self.pin_all(&lanes);
+            // Who cannot be put back now is found outside again.
+            let _ = self.pin_all(&lanes);
         }
     }
 
@@ -188,19 +208,15 @@ impl Cage {
     fn confine(&self, lanes: &CpuSet) -> io::Result<()> {
         match &self.cpuset {
             Some(leaf) => leaf.set_cpus(lanes),
-            None => {
-                self.pin_all(lanes);
-                Ok(())
-            }
+            None => self.pin_all(lanes),
         }
     }
 
-    fn pin_all(&self, lanes: &CpuSet) {
+    /// A thread that is made meanwhile may be where the one that made it was.
+    fn pin_all(&self, lanes: &CpuSet) -> io::Result<()> {
         let cpus: Vec<u32> = lanes.iter().collect();
-        for tid in self.processes().into_iter().flat_map(threads) {
-            // A thread that has ended meanwhile needs no lane.
-            let _ = pin_thread(tid, &cpus);
-        }
+        let threads = || self.processes().into_iter().flat_map(Thread::all_of).collect();
+        change_all(threads, |thread| pin_thread(thread.tid, &cpus))
     }
 
     /// Applies what was asked for. The only one that thaws.
@@ -224,6 +240,8 @@ impl Evictor for Cage {
         state.evicted.insert(cpu);
         self.settle(&state).inspect_err(|_| {
             state.evicted.remove(&cpu);
+            // Some may have been moved.
+            let _ = self.settle(&state);
         })
     }
 
@@ -236,4 +254,38 @@ impl Evictor for Cage {
 fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {
     let hierarchies = Hierarchy::all();
     Leaf::make(hierarchies.iter().find(|found| wanted(found))?, name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use sidelane_host::procfs::thread_cpus;
+
+    use super::*;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().unwrap()
+    }
+
+    /// The second process is born, on all lanes, just after the first look.
+    #[test]
+    fn whoever_is_made_while_batch_is_sent_away_is_sent_away_too() {
+        let lanes: CpuSet = [0, 1].into_iter().collect();
+        let mut children = [sleeper(), sleeper()];
+        let pids = [0, 1].map(|child: usize| children[child].id());
+        let looks = AtomicUsize::new(0);
+        let census: Census = Box::new(move || pids[..1 + looks.fetch_add(1, Ordering::Relaxed).min(1)].to_vec());
+        let sent = Cage::around(lanes, census, None, false, None).evict(1);
+        let cpus = pids.map(|pid| thread_cpus(pid, pid).map(|cpus| cpus.to_string()));
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        match sent {
+            Ok(()) => assert_eq!(cpus, [Some("0".into()), Some("0".into())]),
+            Err(error) => sidelane_skip::skip(format!("needs CPUs 0 and 1: {error}")),
+        }
+    }
 }

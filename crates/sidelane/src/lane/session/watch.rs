@@ -31,6 +31,7 @@ impl Session {
         self.look_after_guardian()?;
         if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.service_looked_at = Instant::now();
+            self.fetch_batch_back();
             self.look_after_services()?;
             if let Work::Adopted(adopted) = &mut self.work {
                 adopted.look(&self.cage, &self.job, &mut self.guardian)?;
@@ -72,6 +73,12 @@ impl Session {
             self.note(Note::LeftSchedulerClass);
         }
         Ok(())
+    }
+
+    fn fetch_batch_back(&mut self) {
+        if self.cage.fetch_back() > 0 {
+            self.note(Note::BatchLeftGroup);
+        }
     }
 
     fn put_strays_back(&mut self) {
