@@ -76,6 +76,8 @@ impl std::ops::Add for HolderBooks {
 /// What a keeper's thread shares with the thread that started it.
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
+    /// The keeper is not on its lane any more.
+    pub(super) displaced: AtomicBool,
     /// Arrivals of service threads on the batch lane that have been dealt with.
     visitors_known: AtomicU32,
     pub(super) napped_ns: AtomicU64,
@@ -92,6 +94,7 @@ impl Shared {
     pub(super) fn new(batch_lane: &LaneWord) -> io::Result<Self> {
         Ok(Self {
             stop: AtomicBool::new(false),
+            displaced: AtomicBool::new(false),
             visitors_known: AtomicU32::new(batch_lane.lc_visitors()),
             napped_ns: AtomicU64::new(0),
             holds: AtomicU64::new(0),
@@ -232,6 +235,14 @@ impl<P: LanePolicy> Decider<P> {
         } else {
             self.shared.evictor_errors.fetch_add(1, Ordering::Relaxed);
             self.want = Want::after_failed_eviction(self.visited());
+        }
+    }
+
+    /// Sends batch away whatever the policy says: nobody can keep the lane.
+    pub(super) fn give_up(&mut self) {
+        if self.want != Want::Evicted {
+            self.want = Want::Evicted;
+            self.evict();
         }
     }
 

@@ -15,6 +15,7 @@ use super::work::Work;
 use crate::note::{Note, Slo};
 use crate::request::RequestSource;
 use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::topology::online_cpus;
 
 /// How often a service that has gone is looked for, one that strayed is looked at, and who joined adopted batch.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
@@ -27,10 +28,13 @@ impl Session {
         }
         self.keep_terms()?;
         self.look_after_scheduler()?;
+        self.must_keep(self.keepers.iter().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
         self.put_strays_back();
         self.look_after_guardian()?;
         if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.service_looked_at = Instant::now();
+            let online = online_cpus().context("cannot read which CPUs are online")?;
+            self.must_keep(self.lanes.batch_cpus().difference(&online).iter().next())?;
             self.fetch_batch_back();
             self.look_after_services()?;
             if let Work::Adopted(adopted) = &mut self.work {
@@ -73,6 +77,15 @@ impl Session {
             self.note(Note::LeftSchedulerClass);
         }
         Ok(())
+    }
+
+    /// A lane that nobody can keep, if there is one, is no place for batch.
+    fn must_keep(&self, gone: Option<u32>) -> Result<()> {
+        let Some(cpu) = gone else { return Ok(()) };
+        bail!(
+            "batch lane {cpu} cannot be kept any more: it went offline, or its holder was moved to another CPU; the run \
+             has ended for that: choose other lanes with --lanes"
+        )
     }
 
     fn fetch_batch_back(&mut self) {
