@@ -60,6 +60,10 @@ notes! {
             "no cpuset can be used here: batch is confined by affinity, which it can change itself, and is put back \
              each time it strays",
             "delegate the cpuset controller to the group of this process";
+        GuardianInGroup =>
+            "the guardian is in the control group of this process: if all of that is ended at once, nobody puts the \
+             machine right",
+            "start sidelane where it may move a process to the uppermost group, or without memory.oom.group";
         NoGroupsForCommand =>
             "no control groups can be used here: after a SIGKILL of sidelane, background processes that have left the \
              batch command's family go on",

@@ -24,6 +24,7 @@ use serde::{Deserialize, Serialize};
 
 use super::change::Undo;
 use super::list::{Ticket, UndoList};
+use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::procfs;
 
 /// The hidden verb under which the binary is its own guardian.
@@ -44,6 +45,7 @@ pub struct Guardian {
     list: UndoList,
     /// Freezers of others that were given back.
     given_back: Vec<Undo>,
+    is_apart: bool,
 }
 
 impl Guardian {
@@ -63,9 +65,16 @@ impl Guardian {
                 Ok(())
             });
         }
-        let mut guardian = Self { child: command.spawn()?, list: UndoList::default(), given_back: Vec::new() };
+        let child = command.spawn()?;
+        let is_apart = stands_apart(child.id());
+        let mut guardian = Self { child, list: UndoList::default(), given_back: Vec::new(), is_apart };
         fcntl_setfl(guardian.says(), OFlags::NONBLOCK)?;
         Ok(guardian)
+    }
+
+    /// Whether it outlives this process's group, if all that is in that is ended at once.
+    pub fn is_apart(&self) -> bool {
+        self.is_apart
     }
 
     fn says(&mut self) -> &ChildStdout {
@@ -90,14 +99,14 @@ impl Guardian {
     /// Tells that it takes something else to undo a change. It stays where it is in the order of changes.
     pub fn replace(&mut self, ticket: Ticket, undo: Undo) -> io::Result<()> {
         self.list.insert(ticket, undo.clone());
-        self.tell([Told::Add(ticket, undo)])
+        unless_ended(self.tell([Told::Add(ticket, undo)]))
     }
 
     /// Tells that changes were undone.
     pub fn withdraw(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> io::Result<()> {
         let tickets: Vec<Ticket> = tickets.into_iter().collect();
         tickets.iter().for_each(|ticket| self.list.withdraw(*ticket));
-        self.tell(tickets.into_iter().map(Told::Withdraw))
+        unless_ended(self.tell(tickets.into_iter().map(Told::Withdraw)))
     }
 
     /// Undoes these changes, last to first, and withdraws them.
@@ -170,27 +179,51 @@ impl Guardian {
     }
 }
 
-/// The guardian's own program: keeps the list that it is told over standard input until that closes.
+/// A guardian that has ended needs not be told what there is to undo no more, or otherwise: the next one is told all
+/// that is left.
+fn unless_ended(told: io::Result<()>) -> io::Result<()> {
+    told.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
+}
+
+/// Puts a process into the uppermost group: this process's group may be ended as a whole, when it is out of memory
+/// (memory.oom.group), by a service manager, or by `cgroup.kill`. Whether the process is in another group than this one
+/// then, or there is no other.
+fn stands_apart(pid: u32) -> bool {
+    let Some(unified) = Hierarchy::all().into_iter().find(Hierarchy::is_v2) else { return true };
+    let uppermost = Leaf { dir: unified.mount.clone() };
+    unified.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.admit(pid).is_ok()
+}
+
+/// The guardian's own program: keeps the list that it is told over standard input until that closes. Whatever it is
+/// told or not: what it knows then it undoes.
 pub fn main(agent_pid: u32) -> io::Result<()> {
+    let mut list = UndoList::default();
+    let heard = listen(agent_pid, &mut list);
+    list.carry_out(|_, _| true).1.and(heard)
+}
+
+/// Keeps the list, and looks whether the agent is stopped.
+fn listen(agent_pid: u32, list: &mut UndoList) -> io::Result<()> {
     let stdin = io::stdin();
     let mut lines = BufReader::new(stdin.lock());
-    let mut list = UndoList::default();
+    let mut heard = Ok(());
     loop {
         if !lines.buffer().contains(&b'\n') && !input_within(&LOOK_EVERY)? {
             // Told after the last write to a freezer, so that no group stays frozen that the agent does not hear of.
-            if is_stopped(agent_pid) && freeze_all(&list) {
+            if is_stopped(agent_pid) && freeze_all(list) {
                 let _ = rustix::io::write(io::stdout(), b".");
             }
             continue;
         }
-        let mut line = String::new();
+        let mut line = Vec::new();
         // A change is made only after its whole line was written.
-        if lines.read_line(&mut line)? == 0 || !line.ends_with('\n') {
-            return list.carry_out(|_, _| true).1;
+        if lines.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
+            return heard;
         }
-        match serde_json::from_str(&line)? {
-            Told::Add(ticket, undo) => list.insert(ticket, undo),
-            Told::Withdraw(ticket) => list.withdraw(ticket),
+        match serde_json::from_slice(&line) {
+            Ok(Told::Add(ticket, undo)) => list.insert(ticket, undo),
+            Ok(Told::Withdraw(ticket)) => list.withdraw(ticket),
+            Err(error) => heard = heard.and(Err(error.into())),
         }
     }
 }
@@ -215,4 +248,31 @@ fn input_within(timeout: &Timespec) -> io::Result<bool> {
 
 fn is_stopped(pid: u32) -> bool {
     matches!(procfs::state(&format!("/proc/{pid}/stat")), Some('T' | 't'))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// The program of this test knows no guardian's verb, and ends.
+    fn one_that_has_ended() -> Guardian {
+        let mut guardian = Guardian::start(&[]).unwrap();
+        while guardian.is_alive() {
+            std::thread::yield_now();
+        }
+        guardian
+    }
+
+    #[test]
+    fn what_is_undone_is_undone_though_the_guardian_has_just_ended() {
+        let dir = tempfile::tempdir().unwrap();
+        let file = dir.path().join("claim");
+        std::fs::write(&file, "").unwrap();
+        let mut guardian = one_that_has_ended();
+        let ticket = guardian.list.add(Undo::Claim { file: file.clone(), inode: None });
+        guardian.replace(ticket, Undo::Claim { file: file.clone(), inode: None }).unwrap();
+        guardian.undo_these(&[ticket]).unwrap();
+        assert!(!file.exists() && guardian.list().iter().next().is_none());
+        guardian.dismiss().unwrap();
+    }
 }

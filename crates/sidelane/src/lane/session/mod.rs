@@ -171,7 +171,8 @@ impl Session {
             Err(error) => return Err(undo(guardian, error)),
         };
         let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
-        let notes = cage.missing().into_iter().collect();
+        let beside = (!guardian.is_apart()).then_some(Note::GuardianInGroup);
+        let notes = cage.missing().into_iter().chain(beside).collect();
         Ok(Self {
             served,
             lanes,
