@@ -267,10 +267,10 @@ impl Session {
         if let Work::Adopted(adopted) = &mut self.work {
             adopted.note_families(&self.job, &mut self.guardian)?;
         }
-        // Adopted batch goes on, and where it does is no concern of these books.
         for served in &mut self.served {
             served.follow_pinned(&served.tracking.processes().into_iter().collect(), &mut self.guardian)?;
         }
+        // Adopted batch goes on, and where it does is no concern of these books.
         let at_end = self.is_adopted().then(|| self.memory().books());
         if let Err(error) = self.guardian.undo_all() {
             let _ = self.guardian.dismiss();
@@ -330,6 +330,7 @@ fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Note>
     let untold_share = untold * UNTOLD_ONE_IN / switches.max(1);
     let errors = holders.evictor_errors;
     let broken = holders.promises_broken;
+    let unbelieved_ms = books.sum(|lane| lane.unbelieved_ns).div_ceil(1_000_000);
     let notes = [
         (leaks, Note::Leaks { times: leaks }),
         (strays, Note::BatchStrays { times: strays }),
@@ -337,6 +338,7 @@ fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Note>
         (untold_share, Note::SwitchesUntold { times: untold, of: switches }),
         (errors, Note::EvictionsFailed { times: errors }),
         (broken, Note::PromisesBroken { times: broken }),
+        (unbelieved_ms, Note::ExcusesNotBelieved { ms: unbelieved_ms }),
     ];
     notes.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note)
 }
