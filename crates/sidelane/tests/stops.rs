@@ -3,10 +3,14 @@
 mod common;
 
 use std::fs;
+use std::ops::Range;
+use std::thread::{self, sleep};
+use std::time::Duration;
 
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::process::{cpu_ticks, signal, wants_cpu};
-use common::{Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
+use common::{Footprint, Random, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
+use sidelane_host::clock::now_ns;
 use sidelane_signal::HoldState;
 
 /// Consecutive reads: more than enough to see batch that runs for a scheduler's tick.
@@ -38,8 +42,7 @@ impl Scene {
 
     fn send_batch_away(&mut self) {
         self.service.work();
-        let (lane, batch) = (self.lane, self.batch);
-        self.run.wait_until("batch was sent away", |_| lane.state() == HoldState::Evicted && !wants_cpu(batch));
+        self.wait_until_away();
     }
 
     fn stop_agent(&self, how: i32) {
@@ -68,9 +71,18 @@ impl Scene {
         assert_eq!(cpu_ticks(self.batch), away_at_ticks, "batch ran on");
     }
 
-    fn end(mut self) {
+    /// The service rests, and batch comes back.
+    fn let_batch_back(&mut self) {
         self.service.rest();
         self.wait_for_batch();
+    }
+
+    fn end(mut self) {
+        self.let_batch_back();
+        self.end_at_rest();
+    }
+
+    fn end_at_rest(self) {
         self.run.signal(libc::SIGTERM);
         self.run.wait_for_end().must_exit(128 + libc::SIGTERM);
     }
@@ -129,4 +141,103 @@ fn sleeps(pid: u32) -> u64 {
     let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
     let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
     count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// How many moments, and of which seed; without a seed it is a new one each time.
+const MOMENTS_VARIABLE: &str = "SIDELANE_STOPS_MOMENTS";
+const SEED_VARIABLE: &str = "SIDELANE_STOPS_SEED";
+const MOMENTS: u64 = 12;
+/// Who else wants the lanes gets them after so many.
+const MOMENTS_A_TURN: u64 = 25;
+/// A hold becomes an eviction after 250 ms.
+const MOMENT_MS_MAX: u64 = 400;
+
+/// What befalls the agent.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    Kill,
+    Stop,
+    StopWithGuardian,
+    CtrlZ,
+}
+
+impl Blow {
+    const ALL: [Self; 4] = [Self::Kill, Self::Stop, Self::StopWithGuardian, Self::CtrlZ];
+}
+
+impl Scene {
+    /// The service begins to work. At any moment since, also while batch is being sent away, the agent is hit.
+    fn hit(mut self, blow: Blow, after: Duration) -> Option<Self> {
+        self.service.work();
+        sleep(after);
+        let was_away =
+            (self.lane.state() == HoldState::Evicted && !wants_cpu(self.batch)).then(|| cpu_ticks(self.batch));
+        match blow {
+            Blow::Kill => {
+                self.run.kill();
+                return None;
+            }
+            Blow::Stop => self.stop_for_a_while(libc::SIGSTOP),
+            Blow::CtrlZ => self.stop_for_a_while(libc::SIGTSTP),
+            Blow::StopWithGuardian => {
+                let guardian = self.run.guardian_other_than(None);
+                self.stop_agent(libc::SIGSTOP);
+                signal(guardian, libc::SIGSTOP);
+                self.run.signal(libc::SIGCONT);
+                self.wait_until_away();
+                signal(guardian, libc::SIGCONT);
+            }
+        }
+        self.wait_until_away();
+        let ticks = cpu_ticks(self.batch);
+        assert!(was_away.is_none_or(|before| before == ticks), "batch that was away ran");
+        self.batch_must_be_away();
+        self.let_batch_back();
+        Some(self)
+    }
+
+    fn stop_for_a_while(&mut self, how: i32) {
+        self.stop_agent(how);
+        let batch = self.batch;
+        wait_until("batch stood still", || !wants_cpu(batch));
+        self.run.signal(libc::SIGCONT);
+    }
+
+    /// A service that works without a pause has batch sent away in the end, whatever happened.
+    fn wait_until_away(&mut self) {
+        let (lane, batch) = (self.lane, self.batch);
+        self.run.wait_until("batch was away", |_| lane.state() == HoldState::Evicted && !wants_cpu(batch));
+    }
+}
+
+/// Batch is never beside the service without leave once it was sent away, and comes back; of who was killed nothing is
+/// left.
+#[test]
+fn batch_stays_away_and_nothing_is_left_whatever_moment_the_agent_is_hit() {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let (moments, seed) =
+        (variable(MOMENTS_VARIABLE).unwrap_or(MOMENTS), variable(SEED_VARIABLE).unwrap_or_else(now_ns));
+    let mut random = Random::of_seed(seed);
+    for first in (0..moments).step_by(MOMENTS_A_TURN as usize) {
+        let turn = || hit_in_turn(first..moments.min(first + MOMENTS_A_TURN), seed, &mut random);
+        // A thread of its own: it stays on the request lane.
+        thread::scope(|scope| scope.spawn(turn).join()).expect("batch stayed away");
+    }
+}
+
+fn hit_in_turn(moments: Range<u64>, seed: u64, random: &mut Random) {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let mut scene = None;
+    for number in moments {
+        let blow = Blow::ALL[random.below(Blow::ALL.len() as u64) as usize];
+        let after = Duration::from_millis(random.below(MOMENT_MS_MAX));
+        eprintln!("moment {number} of seed {seed}: {blow:?} after {after:?}");
+        scene = scene.take().unwrap_or_else(Scene::start).hit(blow, after);
+        if scene.is_none() {
+            before.must_come_back();
+        }
+    }
+    scene.into_iter().for_each(Scene::end_at_rest);
+    before.must_come_back();
 }
