@@ -23,7 +23,7 @@ pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles};
 pub use hurry::HurryArgs;
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
-pub use run::RunArgs;
+pub use run::{RunArgs, WhenBlocked};
 pub use sim::SimArgs;
 pub use trace::TraceArgs;
 

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use sidelane_policy::borrow::worth::Worth;
 use sidelane_policy::borrow::{LanePolicy, Observation, Reason, Want};
 
 use super::decider::{Decider, Shared};
@@ -92,6 +93,16 @@ impl Holder {
     /// Whether it is not on its lane any more, and cannot keep it.
     pub fn is_displaced(&self) -> bool {
         self.shared.displaced.load(Ordering::Acquire)
+    }
+
+    /// Why batch may not run on the lane; `None`: it may.
+    pub fn kept_by(&self) -> Option<Reason> {
+        self.shared.kept_by()
+    }
+
+    /// When batch may have the lane from now on.
+    pub fn agree(&self, worth: Worth) {
+        self.shared.agree(worth);
     }
 
     /// What it did so far.
@@ -241,6 +252,7 @@ impl<P: LanePolicy> Body<P> {
         let over = || {
             decider.watched() != before
                 || decider.visited() != seen.service_on_batch_lane
+                || decider.shared.kept_off() != seen.terms.kept_off
                 || decider.shared.stop.load(Ordering::Relaxed)
                 || self.is_displaced()
         };
