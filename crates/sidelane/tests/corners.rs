@@ -1,5 +1,5 @@
 //! Corners that break promises where nobody looks: groups below groups, batch that leaves its own, threads that are born
-//! during a run, a lane that goes away, a group that is ended as a whole.
+//! during a run, lanes that cross, a lane that goes away, a group that is ended as a whole.
 
 mod common;
 
@@ -16,6 +16,9 @@ use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
 use sidelane_host::priority::pin_thread;
 use sidelane_host::procfs::family;
 use sidelane_signal::HoldState;
+
+/// Of `sidelane run`, where it was not batch that failed.
+const EXIT_OWN_FAILURE: i32 = 125;
 
 /// A group of the test in each hierarchy where one can be made; gone with the test.
 struct Groups(Vec<Leaf>);
@@ -140,6 +143,23 @@ fn groups_that_batch_has_made_are_removed_and_its_exit_code_is_told() {
     before.must_come_back();
 }
 
+/// The holder of one would be where the service of the other one runs.
+#[test]
+fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (service, other) = (Service::idle(), Service::idle());
+    other.move_to(BATCH_LANE);
+    let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
+    run.first_line();
+    let crossed =
+        Run::with_arguments(&["run", "--lanes", "1:0", "--beside", &other.target()]).complete(&["echo", "ran"]);
+    let owner = format!("process {}", run.pid());
+    let crossed = crossed.must_exit(EXIT_OWN_FAILURE);
+    let crossed = crossed.must_say(&["CPU 0 is a request lane of another sidelane", &owner, "--lanes"]);
+    assert_eq!(crossed.stdout, "");
+    run.wait_for_end().must_exit(0);
+}
+
 /// As when its lane goes offline: the kernel moves whoever is there.
 #[test]
 fn a_holder_that_is_not_on_its_lane_any_more_keeps_nobody_waiting_and_ends_the_run() {
@@ -153,7 +173,7 @@ fn a_holder_that_is_not_on_its_lane_any_more_keeps_nobody_waiting_and_ends_the_r
     run.wait_until("the lane was kept", |_| lane.is_kept());
     let holder = threads_named(run.pid(), "holder-1")[0];
     pin_thread(holder, &[REQUEST_LANE.parse().unwrap()]).unwrap();
-    let ended = run.wait_for_end().must_exit(1);
+    let ended = run.wait_for_end().must_exit(EXIT_OWN_FAILURE);
     ended.must_say(&[&format!("batch lane {BATCH_LANE} cannot be kept any more"), "--lanes"]);
     assert!(is_alive(service.pid()));
     before.must_come_back();

@@ -204,17 +204,3 @@ fn pid_of_the_past() -> u32 {
 fn port_of_the_past() -> u16 {
     TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port()
 }
-
-/// The holder of one would be where the service of the other one runs.
-#[test]
-fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
-    let Some(_turn) = lanes_to_ourselves() else { return };
-    let (service, other) = (Service::idle(), Service::idle());
-    other.move_to(BATCH_LANE);
-    let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
-    run.first_line();
-    let crossed = Run::with_arguments(&["run", "--lanes", "1:0", "--beside", &other.target()]);
-    let owner = format!("process {}", run.pid());
-    refused(crossed).must_say(&["CPU 0 is a request lane of another sidelane", &owner, "--lanes"]);
-    run.wait_for_end().must_exit(0);
-}
