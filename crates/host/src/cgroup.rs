@@ -139,11 +139,15 @@ impl Group {
 /// The processes in the group `dir` and below it.
 pub fn processes(dir: &Path) -> Vec<u32> {
     let mut found: Vec<u32> = read_pids(&dir.join("cgroup.procs"));
-    let children = fs::read_dir(dir).into_iter().flatten().flatten();
-    for child in children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        found.extend(processes(&child.path()));
-    }
+    groups_below(dir).iter().for_each(|below| found.extend(processes(below)));
     found
+}
+
+/// The groups just below the group `dir`.
+pub fn groups_below(dir: &Path) -> Vec<PathBuf> {
+    let children = fs::read_dir(dir).into_iter().flatten().flatten();
+    let groups = children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    groups.map(|entry| entry.path()).collect()
 }
 
 fn read_pids(file: &Path) -> Vec<u32> {
@@ -205,8 +209,9 @@ impl Leaf {
         self.write("cpuset.cpus", &cpus.to_string())
     }
 
-    /// Removes the group. Its tasks must be dead, or about to die.
+    /// Removes the group, and those that somebody has made below it. Its tasks must be dead, or about to die.
     pub fn remove(&self) -> io::Result<()> {
+        groups_below(&self.dir).into_iter().try_for_each(|dir| Self { dir }.remove())?;
         let deadline = Instant::now() + REMOVE_TIMEOUT;
         loop {
             match fs::remove_dir(&self.dir) {

@@ -62,6 +62,10 @@ notes! {
             "no cpuset can be used here: batch is confined by affinity, which it can change itself, and is put back \
              each time it strays",
             "delegate the cpuset controller to the group of this process";
+        GuardianInGroup =>
+            "the guardian is in the control group of this process: if all of that is ended at once, nobody puts the \
+             machine right",
+            "start sidelane where it may move a process to the uppermost group, or without memory.oom.group";
         NoGroupsForCommand =>
             "no control groups can be used here: after a SIGKILL of sidelane, background processes that have left the \
              batch command's family go on",
@@ -159,6 +163,9 @@ notes! {
         BatchStrays { times: u64 = 3 } =>
             "batch ran {times} times outside its lanes before it was put back",
             "have batch keep its affinity, or delegate the cpuset controller to the group of this process";
+        BatchLeftGroup =>
+            "batch left the group by which it is paused and ended, and was put back there",
+            "have it start no containers or scopes of its own, or name those with --adopt";
         ServiceStrays { times: u64 = 3 } =>
             "the service ran {times} times on CPUs that are not request lanes, unwatched",
             "name those CPUs in --lanes, or confine the service with --pin-service";
@@ -171,6 +178,10 @@ notes! {
         PromisesBroken { times: u64 = 3 } =>
             "{times} times the batch program did not look for itself for 1 ms, and was held instead",
             "build the program with more checks, as in its loops, or choose --gate holder";
+        ExcusesNotBelieved { ms: u64 = 12 } =>
+            "the batch program says that it napped {ms} ms longer than it ran; nothing that it says was taken off the \
+             overlap",
+            "choose --gate holder for programs that are not trusted: the page on security says with what";
 
         // Of interference.
         InterferenceOfGivenEvents { formula: String = "page-faults / task-clock".to_owned() } =>

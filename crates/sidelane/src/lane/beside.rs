@@ -9,7 +9,6 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::undo::{Undo, affinity};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::procfs::{allowed_cpus, have_one_place_each};
@@ -130,14 +129,6 @@ impl Beside {
         match self.pin_service {
             true => self.lanes.request_lanes.len() == 1,
             false => have_one_place_each(&self.service.pids),
-        }
-    }
-
-    /// What to pin, if pinning is wanted: empty where there is nothing to do.
-    pub fn pins(&self) -> Vec<Undo> {
-        match self.pin_service {
-            true => affinity::outside(&self.service.pids, &self.lanes.request_lanes),
-            false => Vec::new(),
         }
     }
 
