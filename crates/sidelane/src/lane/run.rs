@@ -70,7 +70,8 @@ pub fn run(options: RunOptions) -> Result<(u8, Summary)> {
         .as_deref()
         .map(|path| File::create(path).with_context(|| format!("cannot write the audit log {}", path.display())));
     let class = gate.batch_class();
-    let session_options = SessionOptions { class, hold: Some(options.lending), gate, audit: audit.transpose()? };
+    let session_options =
+        SessionOptions { class, hold: Some(options.lending), gate, audit: audit.transpose()?, quiet: false };
     // Before any thread is started, so that no thread takes a signal away.
     let signals = PosixSignals::listen().context("cannot listen for signals")?;
     let mut session = match wanted {

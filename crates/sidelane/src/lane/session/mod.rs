@@ -59,6 +59,8 @@ pub struct SessionOptions {
     pub gate: Gate,
     /// Where the audit log goes.
     pub audit: Option<File>,
+    /// A command gets no input, and its output is nobody's: it is started several times.
+    pub quiet: bool,
 }
 
 /// What a session came to.
