@@ -11,6 +11,7 @@ use super::ground::Ground;
 use super::obstacle::{Obstacle, Stop, traffic_changed};
 use super::verdict::Judged;
 use super::words::{Lanes, finding};
+use crate::bench::interval::ROUNDS_MIN;
 use crate::bench::rounds::Patience;
 use crate::machine;
 use crate::note::{Note, written};
@@ -48,9 +49,10 @@ impl Compared {
         result.curves = Setting::ALL.into_iter().filter_map(|setting| curve(setting, &self.rounds)).collect();
         let obstacle = Obstacle::find(&self.rounds, self.stop, options.plan(self.run));
         if judged.outcome() == Verdict::Undecided {
+            let advice = obstacle.map(|obstacle| obstacle.advice()).or_else(|| judged.needs_quiet());
             let open = result.checks.iter_mut().filter(|check| check.is_undecided());
-            open.for_each(|check| check.decided_by = obstacle.map(|obstacle| obstacle.advice()));
-            patience.advise(&mut result, self.rounds.len() as u64);
+            open.for_each(|check| check.decided_by = advice.clone());
+            patience.advise(&mut result, self.rounds.len().max(ROUNDS_MIN / 2) as u64);
         }
         let lanes = Lanes {
             request: lanes.request_lanes.to_string(),
@@ -87,7 +89,10 @@ impl Compared {
     fn notes(&self, ground: &Ground<'_>) -> BTreeSet<Note> {
         let mut notes = ground.notes().clone();
         if let Some(Obstacle::TrafficChanged { from_per_s, to_per_s }) = traffic_changed(&self.rounds) {
-            notes.insert(Note::TrafficChanged { from_per_s: from_per_s as u64, to_per_s: to_per_s as u64 });
+            notes.insert(Note::TrafficChanged {
+                from_per_s: from_per_s.round() as u64,
+                to_per_s: to_per_s.round() as u64,
+            });
         }
         notes.extend(unequal_load(&self.rounds));
         let events = ground.lost();

@@ -50,6 +50,15 @@ impl Measure {
         Check::interval_at_least(self.name(setting), self.value, self.limit, self.unit)
     }
 
+    /// The interval gets narrower with the root of the number of rounds.
+    fn is_far_too_wide(&self) -> bool {
+        const TIMES: f64 = 10.0;
+        let ends = |interval: Interval| Some((interval.measured, interval.low?, interval.high?));
+        let Some((measured, low, high)) = self.value.and_then(ends) else { return false };
+        let reach = if measured <= self.limit { high - measured } else { measured - low };
+        reach > (measured - self.limit).abs() * TIMES.sqrt()
+    }
+
     fn name(&self, setting: Setting) -> String {
         match self.unit {
             Unit::OverAlone => format!("{} over alone, {}", self.what, setting.in_words()),
@@ -108,6 +117,14 @@ impl Judged {
     pub(super) fn open(&self) -> Vec<Check> {
         let is_missed = self.outcome() == Verdict::Missed;
         self.all().filter(|check| !is_missed && check.is_undecided()).cloned().collect()
+    }
+
+    /// What to do where an open interval is so wide that ten times the rounds would not close it.
+    pub(super) fn needs_quiet(&self) -> Option<String> {
+        let mut judged = self.kept.iter().chain([&self.gain]);
+        let wide = judged.find(|one| one.check.is_undecided() && one.measure.is_far_too_wide())?;
+        let what = &wide.measure.what;
+        Some(format!("a quieter machine, where the service's {what} varies less, or a wider bound (--max-slowdown)"))
     }
 
     pub(super) fn outcome(&self) -> Verdict {
@@ -207,6 +224,20 @@ mod tests {
             round.put(Setting::Sidelane, slow.figures());
         }
         assert_eq!(Judged::of(&uneven, BOUNDS).outcome(), Verdict::Holds);
+    }
+
+    #[test]
+    fn more_rounds_are_advised_where_they_can_help() {
+        let advice = |p99s_us: [f64; 2]| {
+            let mut rounds = rounds(12, [Run::default(), Run { p99_us: 1_800.0, ..Run::default() }, Run::default()]);
+            for (at, round) in rounds.iter_mut().enumerate() {
+                round.put(Setting::Sidelane, Run { p99_us: p99s_us[at % 2], ..Run::default() }.figures());
+            }
+            Judged::of(&rounds, BOUNDS).needs_quiet()
+        };
+        // Medians of 1.01 and of 1.10; intervals 0.95 to 1.07 and 0.2 to 2.
+        assert_eq!(advice([950.0, 1_070.0]), None);
+        assert!(advice([200.0, 2_000.0]).is_some_and(|advice| advice.contains("a quieter machine")));
     }
 
     #[test]

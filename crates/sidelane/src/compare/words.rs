@@ -32,7 +32,11 @@ pub(super) fn finding(
         ),
         Verdict::Missed => format!("Not worth it here: {}.", reasons(judged, rounds, lanes).join("; ")),
         Verdict::Undecided => {
-            let why = obstacle.map_or_else(|| open(judged, rounds), |obstacle| obstacle.to_string());
+            let why = match obstacle {
+                Some(obstacle @ Obstacle::TrafficChanged { .. }) => format!("{obstacle}; {}", known(judged, rounds)),
+                Some(obstacle) => obstacle.to_string(),
+                None => format!("{}; {}", open(judged), known(judged, rounds)),
+            };
             format!("Undecided: {why}; what would decide it: {advice}.")
         }
     }
@@ -79,16 +83,19 @@ fn later_us(rounds: &[Round]) -> Option<f64> {
     of_median(rounds.iter().filter_map(later)).map(|later| later.measured).filter(|later| *later >= 1.0)
 }
 
-/// The first open check, and what is known of the rest.
-fn open(judged: &Judged, rounds: &[Round]) -> String {
-    let open = judged.open();
-    let question = open.first().map(|check| {
+/// The first open check.
+fn open(judged: &Judged) -> String {
+    let question = judged.open().into_iter().next().map(|check| {
         let interval = check.interval_text().unwrap_or_else(|| "not measured".to_owned());
         format!("whether {} is {} is open ({interval})", check.name, check.wanted_text())
     });
-    let rest =
-        format!("batch gets {}, {}, unmanaged {}", cpu(rounds, Setting::Sidelane), kept(judged), judged.gain.measure);
-    question.into_iter().chain([rest]).collect::<Vec<_>>().join("; ")
+    question.unwrap_or_else(|| "nothing was measured".to_owned())
+}
+
+/// What is known all the same.
+fn known(judged: &Judged, rounds: &[Round]) -> String {
+    let cpu = cpu(rounds, Setting::Sidelane);
+    format!("batch gets {cpu}, {}, unmanaged {}", kept(judged), judged.gain.measure)
 }
 
 /// "41 CPU seconds a minute"
