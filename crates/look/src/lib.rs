@@ -68,6 +68,7 @@ fn agreed(terms: &LaneTerms) -> Terms {
         budget_ns: terms.budget_ns.load(Ordering::Relaxed),
         harm,
         queued_ns: terms.queued_ns.load(Ordering::Relaxed),
+        ..Terms::default()
     }
 }
 

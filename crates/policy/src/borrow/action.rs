@@ -42,6 +42,8 @@ pub enum Reason {
     RequestWaited,
     /// A request runs that is too old, or has too many behind it.
     RequestTooOld,
+    /// Batch is kept off the lane, whatever the service does: [`super::Terms::kept_off`].
+    KeptOff,
 }
 
 impl fmt::Display for Reason {
@@ -57,6 +59,7 @@ impl fmt::Display for Reason {
             Reason::BudgetSpent => "the request's budget is spent",
             Reason::RequestWaited => "a request that had to wait runs",
             Reason::RequestTooOld => "a request runs that is too old, or has too many behind it",
+            Reason::KeptOff => "batch is kept off, to compare requests without it or to spare them",
         })
     }
 }

@@ -11,7 +11,8 @@
 //!
 //! [`harm`] and [`headroom`] work out what the rules are told: how much a request loses to batch
 //! beside it, and how much it may lose. [`terms`] puts that together, ten times a second. [`delay`] is what
-//! a request has lost at most.
+//! a request has lost at most. [`slowdown`] is what batch costs requests however it does, measured in
+//! [`windows`] of time; [`worth`] keeps it under a bound.
 
 mod action;
 pub mod deadline;
@@ -24,17 +25,21 @@ pub mod headroom;
 mod idle;
 mod kind;
 mod lane;
+mod latencies;
 mod lending;
 #[cfg(test)]
 mod queue;
 mod refresh;
 mod rule;
 mod seen;
+pub mod slowdown;
 pub mod terms;
 #[cfg(test)]
 mod vectors;
 mod want;
 mod window;
+pub mod windows;
+pub mod worth;
 
 pub use action::{Action, Actions, Reason};
 pub use deadline::Deadline;
@@ -44,6 +49,7 @@ pub use fixed::FixedBudget;
 pub use idle::Idle;
 pub use kind::{AnyRule, PolicyKind, UnknownPolicy};
 pub use lane::{Borrow, BorrowConfig};
+pub use latencies::Latencies;
 pub use lending::{Budget, Lending, Objective, Unfit};
 pub use refresh::RefreshBudget;
 pub use rule::Rule;

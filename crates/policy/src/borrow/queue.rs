@@ -151,7 +151,7 @@ fn sparing() -> impl Strategy<Value = PolicyKind> {
 }
 
 fn terms(budget_ns: Nanos, harm: Harm) -> Terms {
-    Terms { budget_ns, harm, queued_ns: 0 }
+    Terms { budget_ns, harm, ..Terms::default() }
 }
 
 proptest! {
@@ -206,7 +206,7 @@ proptest! {
     fn under_a_deadline_batch_is_never_beside_a_request_that_is_too_old(
         requests in requests(), limit_ns in 0_u64..300, queued_ns in 0_u64..30, harm_ppm in 0_u32..=900_000,
     ) {
-        let terms = Terms { budget_ns: limit_ns, harm: Harm::from_ppm(harm_ppm), queued_ns };
+        let terms = Terms { budget_ns: limit_ns, harm: Harm::from_ppm(harm_ppm), queued_ns, ..Terms::default() };
         for fate in serve(&requests, Some(Keeper::new(PolicyKind::Deadline)), terms) {
             prop_assert!(fate.co_ran_at_age.is_none_or(|age| age < limit_ns), "{limit_ns}: {fate:?}");
         }

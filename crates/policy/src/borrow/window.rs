@@ -9,11 +9,10 @@
 //! second have a histogram each. An older look only counts while all that are newer have less than a hundred
 //! requests; so of all older ones but the oldest a short list is enough, and the oldest, if it is too large for
 //! the list, is what is left of the sum without all others.
-//!
-//! Buckets are a 32nd of a power of two wide, so what is read is within 2 %.
 
 use crate::Nanos;
 use crate::borrow::headroom::LastSecond;
+use crate::borrow::latencies::{Latencies, bucket};
 
 /// The looks of the last second count...
 const LOOKS_MIN: usize = 10;
@@ -21,45 +20,8 @@ const LOOKS_MIN: usize = 10;
 const LOOKS_MAX: u64 = 100;
 const REQUESTS_WANTED: u64 = 100;
 
-/// Buckets of a power of two, as a power of two.
-const SUB_BITS: u32 = 5;
-/// Latencies of this many bits, 18 minutes, and longer ones are not told apart.
-const BITS: u32 = 40;
-const BUCKETS: usize = ((BITS - SUB_BITS + 1) as usize) << SUB_BITS;
-
 /// The most requests in the list of older looks: less than are wanted, and the oldest look, which has less, too.
 const LISTED_MAX: usize = 2 * REQUESTS_WANTED as usize;
-
-/// What finished between two looks.
-#[derive(Clone, Debug)]
-struct Look {
-    counts: [u32; BUCKETS],
-    requests: u64,
-}
-
-impl Look {
-    const EMPTY: Self = Self { counts: [0; BUCKETS], requests: 0 };
-
-    fn add(&mut self, bucket: usize) {
-        self.counts[bucket] += 1;
-        self.requests += 1;
-    }
-
-    fn clear(&mut self) {
-        self.counts.fill(0);
-        self.requests = 0;
-    }
-
-    fn merge(&mut self, other: &Self) {
-        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
-        self.requests += other.requests;
-    }
-
-    fn take_off(&mut self, other: &Self) {
-        self.counts.iter_mut().zip(&other.counts).for_each(|(count, less)| *count -= less);
-        self.requests -= other.requests;
-    }
-}
 
 /// A request of an older look.
 #[derive(Clone, Copy, Debug)]
@@ -79,9 +41,9 @@ struct Size {
 #[derive(Clone, Debug)]
 pub struct LatencyWindow {
     /// Of all looks that count.
-    sum: Look,
+    sum: Latencies,
     /// The last of them, each at its number modulo their count.
-    latest: [Look; LOOKS_MIN],
+    latest: [Latencies; LOOKS_MIN],
     /// The number of the present look.
     present: u64,
     /// The requests of older ones, oldest first.
@@ -101,8 +63,8 @@ impl LatencyWindow {
     /// Nothing has finished yet.
     pub const fn new() -> Self {
         Self {
-            sum: Look::EMPTY,
-            latest: [Look::EMPTY; LOOKS_MIN],
+            sum: Latencies::EMPTY,
+            latest: [Latencies::EMPTY; LOOKS_MIN],
             present: 0,
             listed: [Listed { look: 0, bucket: 0 }; LISTED_MAX],
             listed_len: 0,
@@ -120,7 +82,7 @@ impl LatencyWindow {
     /// What `percentile` of 100 are below or at, of those that count now.
     pub fn last_second(&mut self, percentile: f64) -> LastSecond {
         self.forget_old();
-        LastSecond { requests: self.sum.requests, latency_ns: self.percentile_ns(percentile) }
+        LastSecond { requests: self.sum.requests, latency_ns: self.sum.percentile_ns(percentile) }
     }
 
     /// What finishes from now on belongs to the next look.
@@ -191,50 +153,19 @@ impl LatencyWindow {
         self.latest.iter().for_each(|look| self.sum.merge(look));
         self.listed[..self.listed_len].iter().for_each(|request| self.sum.add(usize::from(request.bucket)));
     }
-
-    fn percentile_ns(&self, percentile: f64) -> Nanos {
-        let exact = self.sum.requests as f64 * percentile / 100.0;
-        let whole = exact as u64;
-        let rank = (whole + u64::from((whole as f64) < exact)).max(1);
-        let mut seen = 0;
-        let at = self.sum.counts.iter().position(|count| {
-            seen += u64::from(*count);
-            seen >= rank
-        });
-        at.map_or(0, middle_ns)
-    }
-}
-
-fn bucket(ns: Nanos) -> usize {
-    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(SUB_BITS + 1);
-    (((shift as usize) << SUB_BITS) + (ns >> shift) as usize).min(BUCKETS - 1)
-}
-
-fn middle_ns(bucket: usize) -> Nanos {
-    let shift = (bucket >> SUB_BITS).saturating_sub(1);
-    let low = bucket - (shift << SUB_BITS);
-    ((low as u64) << shift) + (1 << shift) / 2
 }
 
 #[cfg(test)]
 mod tests {
     extern crate std;
     use super::*;
+    use crate::borrow::latencies::middle_ns;
     use proptest::prelude::*;
     use std::boxed::Box;
     use std::vec::Vec;
 
     fn window() -> Box<LatencyWindow> {
         Box::default()
-    }
-
-    #[test]
-    fn a_bucket_stands_for_its_latencies_within_2_percent() {
-        for ns in [0, 1, 31, 32, 33, 63, 64, 100, 999, 4_400, 123_456, 9_999_999_999, (1 << BITS) - 1] {
-            let read = middle_ns(bucket(ns));
-            assert!(read.abs_diff(ns) * 50 <= ns, "{ns} read as {read}");
-        }
-        assert_eq!(bucket(u64::MAX), bucket((1 << BITS) - 1));
     }
 
     #[test]

@@ -124,7 +124,7 @@ impl<R: Rule> Borrow<R> {
     /// When batch gets a lane back that is held or evicted, if the request lanes stay as they are:
     /// idle, or busy with a request that has budget left.
     fn release_at(&self, seen: &Observation) -> Nanos {
-        seen.request_since.saturating_add(self.config.min_idle_ns)
+        seen.request_since.saturating_add(self.config.min_idle_ns.max(seen.terms.min_idle_ns))
     }
 
     fn released(&mut self, now: Nanos, seen: &Observation, until: Option<Nanos>, out: &mut Actions) {
@@ -238,6 +238,13 @@ impl<R: Rule> Policy for Borrow<R> {
             match self.state {
                 State::Evicted => self.rest(Reason::ServiceOnBatchLane, None),
                 _ => self.evict(Reason::ServiceOnBatchLane, now, out),
+            }
+            return;
+        }
+        if seen.terms.kept_off {
+            match self.state {
+                State::Evicted => self.rest(Reason::KeptOff, Some(self.look_evicted_at(now))),
+                _ => self.evict(Reason::KeptOff, now, out),
             }
             return;
         }

@@ -6,7 +6,7 @@ use std::vec::Vec;
 
 use proptest::prelude::*;
 
-use super::super::Idle;
+use super::super::{Idle, Terms};
 use super::*;
 
 const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 10, evict_after_ns: 1_000 };
@@ -229,4 +229,28 @@ proptest! {
             prop_assert!(evicted || held_ns * 100 <= window_ns * 82);
         }
     }
+}
+
+fn kept_off(since: Nanos) -> Observation {
+    let terms = Terms { kept_off: true, ..Terms::default() };
+    Observation { terms, ..idle(since) }
+}
+
+#[test]
+fn batch_that_is_kept_off_leaves_an_idle_lane_and_is_back_after_it() {
+    let mut policy = Borrow::new(CONFIG, Idle);
+    assert_eq!(look(&mut policy, 100, kept_off(0)), [Action::Evict]);
+    assert_eq!((policy.why(), policy.next_wakeup()), (Reason::KeptOff, Some(100 + LOOK_EVICTED_MIN_NS)));
+    assert_eq!(look(&mut policy, 60_000, kept_off(0)), []);
+    assert_eq!(look(&mut policy, 60_001, idle(0)), [Action::Restore]);
+}
+
+#[test]
+fn an_idle_moment_has_to_be_as_long_as_the_terms_say() {
+    let mut policy = Borrow::new(CONFIG, Idle);
+    let idle_long = |since| Observation { terms: Terms { min_idle_ns: 500, ..Terms::default() }, ..idle(since) };
+    look(&mut policy, 0, busy(0));
+    assert_eq!(look(&mut policy, 50, idle_long(20)), []);
+    assert_eq!((policy.why(), policy.next_wakeup()), (Reason::IdleTooShort, Some(520)));
+    assert_eq!(look(&mut policy, 520, idle_long(20)), [Action::Release]);
 }

@@ -1,0 +1,163 @@
+//! Latencies as a histogram of fixed size.
+//!
+//! Buckets are a 32nd of a power of two wide, so what is read is within 2 %.
+
+use crate::Nanos;
+
+/// Buckets of a power of two, as a power of two.
+const SUB_BITS: u32 = 5;
+/// Latencies of this many bits, 18 minutes, and longer ones are not told apart.
+const BITS: u32 = 40;
+const BUCKETS: usize = ((BITS - SUB_BITS + 1) as usize) << SUB_BITS;
+
+/// How many requests had which latency.
+#[derive(Clone, Debug)]
+pub struct Latencies {
+    pub(super) counts: [u32; BUCKETS],
+    pub(super) requests: u64,
+}
+
+impl Latencies {
+    /// Of no request.
+    pub const EMPTY: Self = Self { counts: [0; BUCKETS], requests: 0 };
+
+    /// A request has finished.
+    pub fn record(&mut self, latency_ns: Nanos) {
+        self.add(bucket(latency_ns));
+    }
+
+    /// Of how many requests.
+    pub fn requests(&self) -> u64 {
+        self.requests
+    }
+
+    pub(super) fn add(&mut self, bucket: usize) {
+        self.counts[bucket] += 1;
+        self.requests += 1;
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        self.counts.fill(0);
+        self.requests = 0;
+    }
+
+    /// Takes in those of `other`, too.
+    pub fn merge(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);
+        self.requests += other.requests;
+    }
+
+    pub(super) fn take_off(&mut self, other: &Self) {
+        self.counts.iter_mut().zip(&other.counts).for_each(|(count, less)| *count -= less);
+        self.requests -= other.requests;
+    }
+
+    /// What `percentile` of 100 are below or at; 0 of none.
+    pub fn percentile_ns(&self, percentile: f64) -> Nanos {
+        let exact = self.requests as f64 * percentile / 100.0;
+        let whole = exact as u64;
+        let rank = (whole + u64::from((whole as f64) < exact)).max(1);
+        self.bucket_of_rank(rank).map_or(0, |(at, _)| middle_ns(at))
+    }
+
+    /// Between which latencies the percentile of the service lies, of which these requests are a sample: by their
+    /// ranks, at `deviations` of the binomial distribution. `None` with too few requests to tell.
+    pub fn percentile_between_ns(&self, percentile: f64, deviations: f64) -> Option<(f64, f64)> {
+        let part = percentile / 100.0;
+        let exact = self.requests as f64 * part;
+        let margin = deviations * square_root(exact * (1.0 - part));
+        let low = (exact - margin) as u64;
+        let high = (exact + margin) as u64 + 2;
+        (exact >= margin && low >= 1 && high <= self.requests).then(|| (self.at_rank_ns(low), self.at_rank_ns(high)))
+    }
+
+    /// The latency of the request of this rank, counted from 1; between the edges of its bucket by its place there.
+    fn at_rank_ns(&self, rank: u64) -> f64 {
+        let Some((at, before)) = self.bucket_of_rank(rank) else { return 0.0 };
+        let place = ((rank - before) as f64 - 0.5) / f64::from(self.counts[at]);
+        low_ns(at) as f64 + place * width_ns(at) as f64
+    }
+
+    /// Its bucket, and how many requests are in those before it.
+    fn bucket_of_rank(&self, rank: u64) -> Option<(usize, u64)> {
+        let mut before = 0;
+        for (at, count) in self.counts.iter().enumerate() {
+            let seen = before + u64::from(*count);
+            if seen >= rank {
+                return Some((at, before));
+            }
+            before = seen;
+        }
+        None
+    }
+}
+
+/// To three digits after the point: `core` has it for whole numbers alone.
+fn square_root(value: f64) -> f64 {
+    ((value * 1e6) as u64).isqrt() as f64 / 1e3
+}
+
+pub(super) fn bucket(ns: Nanos) -> usize {
+    let shift = (u64::BITS - ns.leading_zeros()).saturating_sub(SUB_BITS + 1);
+    (((shift as usize) << SUB_BITS) + (ns >> shift) as usize).min(BUCKETS - 1)
+}
+
+fn low_ns(bucket: usize) -> Nanos {
+    let shift = (bucket >> SUB_BITS).saturating_sub(1);
+    ((bucket - (shift << SUB_BITS)) as u64) << shift
+}
+
+fn width_ns(bucket: usize) -> Nanos {
+    1 << (bucket >> SUB_BITS).saturating_sub(1)
+}
+
+pub(super) fn middle_ns(bucket: usize) -> Nanos {
+    low_ns(bucket) + width_ns(bucket) / 2
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_bucket_stands_for_its_latencies_within_2_percent() {
+        for ns in [0, 1, 31, 32, 33, 63, 64, 100, 999, 4_400, 123_456, 9_999_999_999, (1 << BITS) - 1] {
+            let read = middle_ns(bucket(ns));
+            assert!(read.abs_diff(ns) * 50 <= ns, "{ns} read as {read}");
+        }
+        assert_eq!(bucket(u64::MAX), bucket((1 << BITS) - 1));
+    }
+
+    /// Latencies of 1 to `count` µs, each once.
+    fn steps(count: u64) -> Latencies {
+        let mut latencies = Latencies::EMPTY;
+        (1..=count).for_each(|us| latencies.record(us * 1_000));
+        latencies
+    }
+
+    #[test]
+    fn ranks_are_read_within_their_buckets() {
+        let latencies = steps(1_000);
+        for rank in [1, 10, 500, 990, 1_000] {
+            let (read, wanted) = (latencies.at_rank_ns(rank), rank as f64 * 1_000.0);
+            assert!((read - wanted).abs() <= 0.02 * wanted + 500.0, "rank {rank}: {read}");
+        }
+    }
+
+    #[test]
+    fn a_percentile_is_known_better_with_more_requests() {
+        // Of 1000 requests the median is between ranks 500 - 2 x 15.8 and 500 + 2 x 15.8.
+        let (low, high) = steps(1_000).percentile_between_ns(50.0, 2.0).unwrap();
+        assert!((460_000.0..475_000.0).contains(&low) && (525_000.0..545_000.0).contains(&high), "{low} to {high}");
+        let many = steps(100_000).percentile_between_ns(50.0, 2.0).unwrap();
+        assert!((many.1 - many.0) / 50e6 < 0.02, "{many:?}");
+    }
+
+    #[test]
+    fn of_too_few_requests_nothing_is_known() {
+        assert_eq!(Latencies::EMPTY.percentile_between_ns(50.0, 2.0), None);
+        assert_eq!(steps(100).percentile_between_ns(99.0, 2.0), None);
+        assert!(steps(100).percentile_between_ns(50.0, 2.0).is_some());
+    }
+}

@@ -1,0 +1,241 @@
+//! What batch costs requests: those that arrive while batch may have the lane, against those that arrive while batch
+//! is kept off it.
+//!
+//! Problem. A request pays for batch in ways that no single one shows: it wakes a holder, it finds caches that batch
+//! has filled, batch is still there for some microseconds. A comparison with other hours, or with requests that
+//! happened to find the lane empty, compares different loads.
+//!
+//! Approach. [`super::windows`] keeps batch off now and then, for a moment, and the moment before that is the
+//! other side of the comparison. Latencies of both sides are collected. A percentile of each lies between two of
+//! its ranks (binomial, two deviations); the slowdown lies between the quotients of those.
+//!
+//! A neighbour's noise hits one side or the other. So the pairs of windows are dealt to two *halves*, and batch is
+//! found guilty only if both halves say so.
+
+use crate::Nanos;
+use crate::borrow::latencies::Latencies;
+
+/// The percentiles that are compared.
+pub const PERCENTILES: [f64; 2] = [50.0, 99.0];
+/// Of all pairs together.
+const DEVIATIONS: f64 = 2.0;
+/// Of each half: one in ten is beyond it by chance, of both one in a hundred.
+const DEVIATIONS_OF_HALF: f64 = 1.3;
+/// With fewer requests on a side nothing is said.
+const REQUESTS_MIN: u64 = 30;
+
+/// Where batch was while a request arrived.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Side {
+    /// Batch had the lane as far as the policy gave it.
+    Beside,
+    /// Batch was kept off.
+    Apart,
+}
+
+/// Latencies of both sides.
+#[derive(Clone, Debug)]
+struct Sides {
+    beside: Latencies,
+    apart: Latencies,
+}
+
+impl Sides {
+    const EMPTY: Self = Self { beside: Latencies::EMPTY, apart: Latencies::EMPTY };
+
+    fn merge(&mut self, other: &Self) {
+        self.beside.merge(&other.beside);
+        self.apart.merge(&other.apart);
+    }
+
+    fn ratio(&self, percentile: f64, deviations: f64) -> Option<Ratio> {
+        if self.beside.requests().min(self.apart.requests()) < REQUESTS_MIN {
+            return None;
+        }
+        let beside = self.beside.percentile_between_ns(percentile, deviations)?;
+        let apart = self.apart.percentile_between_ns(percentile, deviations)?;
+        let of = |value: f64, by: f64| value / by.max(1.0);
+        let middle = of(self.beside.percentile_ns(percentile) as f64, self.apart.percentile_ns(percentile) as f64);
+        let (low, high) = (of(beside.0, apart.1), of(beside.1, apart.0));
+        Some(Ratio { low, middle: middle.clamp(low, high), high })
+    }
+}
+
+/// A latency beside batch, as a multiple of that without.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Ratio {
+    /// Of the interval in which it lies.
+    pub low: f64,
+    /// What was measured.
+    pub middle: f64,
+    /// Of the interval in which it lies.
+    pub high: f64,
+}
+
+/// What a bound on the slowdown comes to.
+#[derive(Clone, Copy, Debug, Default, PartialEq)]
+pub enum Verdict {
+    /// Too few requests to tell, or too close to the bound.
+    #[default]
+    Undecided,
+    /// No percentile is slowed down by more than the bound.
+    Within,
+    /// This percentile is slowed down by more than the bound.
+    Beyond {
+        /// Which one.
+        percentile: f64,
+        /// By how much.
+        ratio: Ratio,
+    },
+}
+
+/// Collects latencies, and compares.
+#[derive(Clone, Debug)]
+pub struct Slowdown {
+    halves: [Sides; 2],
+}
+
+impl Default for Slowdown {
+    fn default() -> Self {
+        Self::new()
+    }
+}
+
+impl Slowdown {
+    /// Of no request.
+    pub const fn new() -> Self {
+        Self { halves: [Sides::EMPTY, Sides::EMPTY] }
+    }
+
+    /// A request has finished that arrived in the windows of number `pair`.
+    pub fn record(&mut self, pair: u64, side: Side, latency_ns: Nanos) {
+        let half = &mut self.halves[(pair % 2) as usize];
+        match side {
+            Side::Beside => half.beside.record(latency_ns),
+            Side::Apart => half.apart.record(latency_ns),
+        }
+    }
+
+    /// Forgets all.
+    pub fn clear(&mut self) {
+        for half in &mut self.halves {
+            half.beside.clear();
+            half.apart.clear();
+        }
+    }
+
+    /// Requests of a side.
+    pub fn requests(&self, side: Side) -> u64 {
+        self.halves.iter().map(|half| half.of(side).requests()).sum()
+    }
+
+    /// A percentile of a side; nothing of no request.
+    pub fn percentile_ns(&self, side: Side, percentile: f64) -> Option<Nanos> {
+        let mut all = self.halves[0].of(side).clone();
+        all.merge(self.halves[1].of(side));
+        (all.requests() > 0).then(|| all.percentile_ns(percentile))
+    }
+
+    /// How much longer a percentile is beside batch, with its interval; nothing of too few requests.
+    pub fn ratio(&self, percentile: f64) -> Option<Ratio> {
+        let mut all = self.halves[0].clone();
+        all.merge(&self.halves[1]);
+        all.ratio(percentile, DEVIATIONS)
+    }
+
+    /// Whether requests are slowed down by more than `bound`, as 0.05 for 5 %.
+    pub fn verdict(&self, bound: f64) -> Verdict {
+        let most = 1.0 + bound;
+        let guilty = |percentile: &f64| {
+            self.halves.iter().all(|half| half.ratio(*percentile, DEVIATIONS_OF_HALF).is_some_and(|r| r.low > most))
+        };
+        if let Some((percentile, ratio)) =
+            PERCENTILES.iter().filter(|at| guilty(at)).find_map(|at| Some((*at, self.ratio(*at)?)))
+        {
+            return Verdict::Beyond { percentile, ratio };
+        }
+        let within = |percentile: &f64| self.ratio(*percentile).is_some_and(|ratio| ratio.high <= most);
+        if PERCENTILES.iter().all(within) { Verdict::Within } else { Verdict::Undecided }
+    }
+}
+
+impl Sides {
+    fn of(&self, side: Side) -> &Latencies {
+        match side {
+            Side::Beside => &self.beside,
+            Side::Apart => &self.apart,
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    extern crate std;
+    use super::*;
+    use std::boxed::Box;
+
+    const BOUND: f64 = 0.05;
+
+    /// `requests` a side in each of ten pairs: 100 µs apart with some spread, `beside` of the pair times as long beside.
+    fn measured(requests: u64, beside: impl Fn(u64) -> f64) -> Box<Slowdown> {
+        let mut slowdown = Box::new(Slowdown::new());
+        for pair in 0..10 {
+            for number in 0..requests {
+                let apart_ns = 90_000 + 20_000 * number / requests;
+                slowdown.record(pair, Side::Apart, apart_ns);
+                slowdown.record(pair, Side::Beside, (apart_ns as f64 * beside(pair)) as u64);
+            }
+        }
+        slowdown
+    }
+
+    #[test]
+    fn what_costs_nothing_is_within_the_bound() {
+        let slowdown = measured(1_000, |_| 1.0);
+        assert_eq!(slowdown.verdict(BOUND), Verdict::Within);
+        let ratio = slowdown.ratio(50.0).unwrap();
+        assert!(ratio.low <= 1.0 && 1.0 <= ratio.high && ratio.high - ratio.low < 0.05, "{ratio:?}");
+        assert_eq!((slowdown.requests(Side::Beside), slowdown.requests(Side::Apart)), (10_000, 10_000));
+    }
+
+    #[test]
+    fn a_slowdown_is_found_with_its_size() {
+        let slowdown = measured(100, |_| 1.5);
+        let Verdict::Beyond { percentile, ratio } = slowdown.verdict(BOUND) else {
+            panic!("{:?}", slowdown.ratio(50.0))
+        };
+        assert_eq!(percentile, 50.0);
+        assert!((1.45..1.55).contains(&ratio.middle) && ratio.low > 1.4 && ratio.high < 1.6, "{ratio:?}");
+        assert_eq!(slowdown.verdict(0.6), Verdict::Within);
+    }
+
+    #[test]
+    fn noise_in_one_pair_finds_nobody_guilty() {
+        // One pair of ten was twice as long: a tenth of the requests, so the p99 of one half.
+        let slowdown = measured(200, |pair| if pair == 4 { 2.0 } else { 1.0 });
+        assert_eq!(slowdown.verdict(BOUND), Verdict::Undecided);
+    }
+
+    #[test]
+    fn few_requests_decide_nothing() {
+        assert_eq!(measured(2, |_| 3.0).verdict(BOUND), Verdict::Undecided);
+        assert_eq!(Slowdown::new().percentile_ns(Side::Apart, 50.0), None);
+        let mut some = measured(100, |_| 3.0);
+        some.clear();
+        assert_eq!((some.verdict(BOUND), some.requests(Side::Beside)), (Verdict::Undecided, 0));
+    }
+
+    #[test]
+    fn only_the_tail_can_be_slowed_down() {
+        let mut slowdown = Box::new(Slowdown::new());
+        for number in 0..40_000_u64 {
+            let latency_ns = 100_000 + number % 97;
+            slowdown.record(number / 100, Side::Apart, latency_ns);
+            slowdown.record(number / 100, Side::Beside, if number % 30 == 0 { 2 * latency_ns } else { latency_ns });
+        }
+        let Verdict::Beyond { percentile, ratio } = slowdown.verdict(BOUND) else {
+            panic!("{:?}", slowdown.ratio(99.0))
+        };
+        assert!(percentile == 99.0 && ratio.middle > 1.9, "{ratio:?}");
+    }
+}

@@ -1,0 +1,187 @@
+//! When requests are compared: windows of time in which batch may have the lane, and in which it is kept off.
+//!
+//! A pair of windows is one after the other, so that both see the same load; the rest of the time nobody looks, and
+//! nobody pays for looking. At first pairs follow each other soon, for whoever costs too much should be known of at
+//! once; later they take 3 % of batch's time.
+
+use crate::Nanos;
+use crate::borrow::slowdown::Side;
+
+/// The shortest window, and the one to begin with.
+const LENGTH_MIN_NS: Nanos = 30_000_000;
+/// The longest.
+const LENGTH_MAX_NS: Nanos = 500_000_000;
+/// How many typical requests find room one after the other in a window, so that few cross its end.
+const REQUESTS_A_WINDOW: Nanos = 20;
+/// The time between two pairs, in windows: at first, and later.
+const REST_AT_FIRST: u64 = 4;
+const REST_LATER: u64 = 30;
+/// How long pairs follow each other soon, after a change.
+const AT_FIRST_NS: Nanos = 10_000_000_000;
+/// Requests that arrive in this part of a window, at its beginning, do not count: batch is on its way.
+const BEGINNING: Nanos = 8;
+/// Pairs whose requests may still come to be known.
+const PAIRS_KEPT: usize = 8;
+
+/// What is to be done now.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Phase {
+    /// Requests need not be seen.
+    Rest,
+    /// Requests are seen while batch may have the lane, or is kept off.
+    Seen(Side),
+}
+
+#[derive(Clone, Copy, Debug, Default)]
+struct Pair {
+    number: u64,
+    beside_from: Nanos,
+    apart_from: Nanos,
+    until: Nanos,
+}
+
+impl Pair {
+    fn side_of(&self, arrived: Nanos) -> Option<Side> {
+        let counts = |from: Nanos, until: Nanos| {
+            let beginning_ns = until.saturating_sub(from) / BEGINNING;
+            (from + beginning_ns..until).contains(&arrived)
+        };
+        if counts(self.beside_from, self.apart_from) {
+            return Some(Side::Beside);
+        }
+        counts(self.apart_from, self.until).then_some(Side::Apart)
+    }
+}
+
+/// The windows of a session.
+#[derive(Clone, Debug)]
+pub struct Windows {
+    phase: Phase,
+    since: Nanos,
+    length_ns: Nanos,
+    soon_until: Nanos,
+    pairs: [Pair; PAIRS_KEPT],
+    number: u64,
+}
+
+impl Windows {
+    /// The first pair begins after a rest.
+    pub fn new(now: Nanos) -> Self {
+        Self {
+            phase: Phase::Rest,
+            since: now,
+            length_ns: LENGTH_MIN_NS,
+            soon_until: now.saturating_add(AT_FIRST_NS),
+            pairs: [Pair::default(); PAIRS_KEPT],
+            number: 0,
+        }
+    }
+
+    /// What is to be done now.
+    pub fn phase(&self) -> Phase {
+        self.phase
+    }
+
+    /// Something has changed: pairs follow each other soon again.
+    pub fn look_closely(&mut self, now: Nanos) {
+        self.soon_until = now.saturating_add(AT_FIRST_NS);
+    }
+
+    /// Requests take so long: windows are to have room for some.
+    pub fn fit(&mut self, latency_ns: Nanos) {
+        self.length_ns = latency_ns.saturating_mul(REQUESTS_A_WINDOW).clamp(LENGTH_MIN_NS, LENGTH_MAX_NS);
+    }
+
+    /// When the present phase ends.
+    pub fn due(&self) -> Nanos {
+        let windows = match self.phase {
+            Phase::Seen(_) => 1,
+            Phase::Rest if self.since < self.soon_until => REST_AT_FIRST,
+            Phase::Rest => REST_LATER,
+        };
+        self.since.saturating_add(self.length_ns.saturating_mul(windows))
+    }
+
+    /// Goes on to the next phase, if the present one is over. Returns whether it was.
+    pub fn step(&mut self, now: Nanos) -> bool {
+        if now < self.due() {
+            return false;
+        }
+        let place = self.number as usize % PAIRS_KEPT;
+        self.phase = match self.phase {
+            Phase::Rest => {
+                let number = self.number;
+                self.pairs[place] = Pair { number, beside_from: now, apart_from: Nanos::MAX, until: Nanos::MAX };
+                Phase::Seen(Side::Beside)
+            }
+            Phase::Seen(Side::Beside) => {
+                self.pairs[place].apart_from = now;
+                Phase::Seen(Side::Apart)
+            }
+            Phase::Seen(Side::Apart) => {
+                self.pairs[place].until = now;
+                self.number += 1;
+                Phase::Rest
+            }
+        };
+        self.since = now;
+        true
+    }
+
+    /// The pair in which a request arrived, and its side, if it counts. Of the pair that is not over, none does.
+    pub fn pair_of(&self, arrived: Nanos) -> Option<(u64, Side)> {
+        let over = self.pairs.iter().filter(|pair| pair.until != Nanos::MAX && pair.until > 0);
+        over.into_iter().find_map(|pair| Some((pair.number, pair.side_of(arrived)?)))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    const MS: Nanos = 1_000_000;
+
+    /// The phases from `from`, with their lengths in ms, in the order in which they come.
+    fn phases<const COUNT: usize>(windows: &mut Windows) -> [(Phase, u64); COUNT] {
+        core::array::from_fn(|_| {
+            let (phase, began, due) = (windows.phase(), windows.since, windows.due());
+            assert!(!windows.step(due - 1) && windows.step(due));
+            (phase, (due - began) / MS)
+        })
+    }
+
+    #[test]
+    fn pairs_take_turns_with_rests() {
+        use Phase::{Rest, Seen};
+        let mut windows = Windows::new(0);
+        let first = [(Rest, 120), (Seen(Side::Beside), 30), (Seen(Side::Apart), 30), (Rest, 120)];
+        assert_eq!(phases(&mut windows), first);
+        windows.since = AT_FIRST_NS;
+        windows.phase = Rest;
+        assert_eq!(phases(&mut windows), [(Rest, 900), (Seen(Side::Beside), 30), (Seen(Side::Apart), 30), (Rest, 900)]);
+        let now = windows.since;
+        windows.look_closely(now);
+        windows.fit(10 * MS);
+        windows.phase = Rest;
+        assert_eq!(phases(&mut windows), [(Rest, 800), (Seen(Side::Beside), 200)]);
+    }
+
+    #[test]
+    fn a_request_belongs_to_the_window_that_it_arrived_in() {
+        let mut windows = Windows::new(0);
+        let _: [_; 3] = phases(&mut windows);
+        // Beside from 120 to 150 ms, apart from 150 to 180.
+        let of = |windows: &Windows, at_ms: Nanos| windows.pair_of(at_ms * MS);
+        assert_eq!([119, 121, 123, 180].map(|at| of(&windows, at)), [None, None, None, None]);
+        assert_eq!([124, 149].map(|at| of(&windows, at)), [Some((0, Side::Beside)); 2]);
+        assert_eq!([151, 154, 179].map(|at| of(&windows, at)), [None, Some((0, Side::Apart)), Some((0, Side::Apart))]);
+        let _: [_; 2] = phases(&mut windows);
+        assert_eq!(of(&windows, 310), None, "its pair is not over");
+        let _: [_; 1] = phases(&mut windows);
+        assert_eq!(of(&windows, 310), Some((1, Side::Beside)));
+        for _ in 0..PAIRS_KEPT {
+            let _: [_; 3] = phases(&mut windows);
+        }
+        assert_eq!(of(&windows, 124), None, "too long ago");
+    }
+}

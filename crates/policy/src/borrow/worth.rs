@@ -1,0 +1,125 @@
+//! From which idle moment on batch gets a lane, so that requests are not slowed down by more than a bound.
+//!
+//! Problem. Each release of a lane costs the next request a wake-up and a reaction. What that is to a request depends
+//! on the request: 20 µs are nothing to a search of 5 ms, and a third of an answer of redis. `min_idle` bounds how
+//! often it is paid, and the right one depends on machine and service.
+//!
+//! Approach. [`super::slowdown`] measures. Each time that the bound is found broken, an idle moment has to be
+//! [`STEP`] times as long before batch gets the lane: a service whose idle moments are all shorter pays for none.
+//! After [`LEVELS`] such steps batch is kept off altogether. A minute later one step is taken back, to see whether the
+//! service has changed; if not, the next attempt is after twice that time, up to an hour.
+
+use crate::Nanos;
+use crate::borrow::slowdown::Verdict;
+
+/// By how much an idle moment has to be longer, from one level to the next.
+const STEP: u64 = 4;
+/// Levels at which batch gets the lane; from 8 µs up to 8 ms.
+const LEVELS: u32 = 6;
+/// How long after a step one is taken back.
+const EASE_AFTER_NS: Nanos = 60_000_000_000;
+/// How often that time doubles.
+const DOUBLINGS_MAX: u32 = 6;
+
+/// When batch may have a lane.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Worth {
+    /// When the service has been idle for so long.
+    AfterIdle(Nanos),
+    /// Not at all.
+    Never,
+}
+
+/// Finds the idle time that keeps the bound.
+#[derive(Clone, Copy, Debug)]
+pub struct WorthFinder {
+    min_idle_ns: Nanos,
+    level: u32,
+    since: Nanos,
+    /// The last step was one back.
+    eased: bool,
+    doublings: u32,
+}
+
+impl WorthFinder {
+    /// Begins with the idle time that the policy has.
+    pub fn new(min_idle_ns: Nanos) -> Self {
+        Self { min_idle_ns: min_idle_ns.max(1), level: 0, since: 0, eased: false, doublings: 0 }
+    }
+
+    /// When batch may have the lane now.
+    pub fn present(&self) -> Worth {
+        if self.level >= LEVELS {
+            return Worth::Never;
+        }
+        Worth::AfterIdle(self.min_idle_ns.saturating_mul(STEP.pow(self.level)))
+    }
+
+    /// Takes in what was found at `now`, of what was measured since the last change. Returns whether [`present`]
+    /// has changed.
+    ///
+    /// [`present`]: Self::present
+    pub fn judged(&mut self, now: Nanos, verdict: Verdict) -> bool {
+        let steps_back = now.saturating_sub(self.since) >= EASE_AFTER_NS << self.doublings;
+        match verdict {
+            Verdict::Beyond { .. } if self.level < LEVELS => {
+                if self.eased {
+                    self.doublings = (self.doublings + 1).min(DOUBLINGS_MAX);
+                }
+                self.enter(self.level + 1, now, false);
+                true
+            }
+            _ if self.level > 0 && steps_back => {
+                self.enter(self.level - 1, now, true);
+                true
+            }
+            _ => false,
+        }
+    }
+
+    fn enter(&mut self, level: u32, now: Nanos, eased: bool) {
+        (self.level, self.since, self.eased) = (level, now, eased);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::borrow::slowdown::Ratio;
+
+    const SECOND: Nanos = 1_000_000_000;
+    const BEYOND: Verdict = Verdict::Beyond { percentile: 50.0, ratio: Ratio { low: 1.2, middle: 1.3, high: 1.4 } };
+
+    #[test]
+    fn each_step_asks_for_a_longer_idle_moment_and_the_last_keeps_batch_off() {
+        let mut worth = WorthFinder::new(8_000);
+        for us in [8, 32, 128, 512, 2_048, 8_192] {
+            assert_eq!(worth.present(), Worth::AfterIdle(us * 1_000));
+            assert!(worth.judged(0, BEYOND));
+        }
+        assert_eq!(worth.present(), Worth::Never);
+        assert!(!worth.judged(0, BEYOND), "there is no further step");
+    }
+
+    #[test]
+    fn what_is_within_or_undecided_stays() {
+        let mut worth = WorthFinder::new(8_000);
+        assert!(!worth.judged(3_600 * SECOND, Verdict::Within) && !worth.judged(7_200 * SECOND, Verdict::Undecided));
+        assert_eq!(worth.present(), Worth::AfterIdle(8_000));
+    }
+
+    #[test]
+    fn a_step_is_taken_back_after_a_minute_and_then_later_and_later() {
+        let mut worth = WorthFinder::new(8_000);
+        let mut now = 0;
+        assert!(worth.judged(now, BEYOND));
+        for minutes in [1, 2, 4, 8, 16, 32, 64, 64, 64] {
+            assert!(!worth.judged(now + 60 * minutes * SECOND - 1, Verdict::Within), "{minutes}");
+            now += 60 * minutes * SECOND;
+            assert!(worth.judged(now, Verdict::Undecided), "{minutes}");
+            assert_eq!(worth.present(), Worth::AfterIdle(8_000));
+            assert!(worth.judged(now, BEYOND));
+            assert_eq!(worth.present(), Worth::AfterIdle(32_000));
+        }
+    }
+}
