@@ -61,7 +61,7 @@ impl Measure {
 
     fn name(&self, setting: Setting) -> String {
         match self.unit {
-            Unit::OverAlone => format!("{} over alone, {}", self.what, setting.in_words()),
+            Unit::OverAlone => format!("{} {} over alone", self.what, setting.in_words()),
             _ => format!("{} {}", self.what, setting.in_words()),
         }
     }

@@ -183,7 +183,7 @@ mod tests {
         }
         assert_eq!(
             said(&wide, None, true),
-            "Undecided: whether p99 over alone, with Sidelane is ≤ 1.05× is open (1.00× to 1.20×); batch gets 40 CPU \
+            "Undecided: whether p99 with Sidelane over alone is ≤ 1.05× is open (1.00× to 1.20×); batch gets 40 CPU \
              seconds a minute, p99 +10 % (0 to +20), p50 0 % (0 to 0), unmanaged p99 +300 % (+300 to +300); what would \
              decide it: more rounds: --rounds 24."
         );
