@@ -16,6 +16,9 @@ use crate::bench::interval::of_median;
 /// CPU time that batch has to get: less is not worth a tool.
 const BATCH_MIN_A_MINUTE_S: f64 = 1.0;
 
+/// The measure of half of the requests.
+pub(super) const P50: &str = "p50";
+
 /// What requests may lose.
 #[derive(Clone, Copy, Debug)]
 pub(super) struct Bounds {
@@ -28,7 +31,7 @@ pub(super) struct Bounds {
 /// A figure by which a setting is judged: the larger, the worse for the service.
 #[derive(Clone, Debug)]
 pub(super) struct Measure {
-    what: String,
+    pub(super) what: String,
     value: Option<Interval>,
     limit: f64,
     unit: Unit,
@@ -147,7 +150,7 @@ fn measures(rounds: &[Round], setting: Setting, bounds: Bounds) -> Vec<Measure> 
     let between = |figures: &Figures| figures.requests_per_s().map(f64::recip);
     let traffic = Measure { is_of_rate: true, ..Measure::of_ratio("time between requests", rounds, setting, between) };
     let (p99, p50) = (Figures::p99_us, Figures::p50_us);
-    let times = [Measure::of_ratio("p99", rounds, setting, p99), Measure::of_ratio("p50", rounds, setting, p50)];
+    let times = [Measure::of_ratio("p99", rounds, setting, p99), Measure::of_ratio(P50, rounds, setting, p50)];
     times.into_iter().chain([traffic]).map(|one| Measure { limit: bounds.max_slowdown, ..one }).collect()
 }
 

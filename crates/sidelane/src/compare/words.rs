@@ -4,7 +4,7 @@ use sidelane_report::{Interval, Verdict};
 
 use super::figures::{Figures, Round, Setting, all_of};
 use super::obstacle::Obstacle;
-use super::verdict::{Judged, Judgement};
+use super::verdict::{Judged, Judgement, P50};
 use crate::bench::interval::of_median;
 
 /// What the sentence has to know of the lanes.
@@ -48,19 +48,18 @@ fn kept(judged: &Judged) -> String {
 }
 
 fn reasons(judged: &Judged, rounds: &[Round], lanes: &Lanes) -> Vec<String> {
-    let missed = |one: &&Judgement| one.check.verdict == Verdict::Missed;
+    let missed = |one: &Judgement| one.check.verdict == Verdict::Missed;
     let mut reasons = Vec::new();
     if judged.batch.verdict == Verdict::Missed {
         reasons.push(format!("batch gets only {} with Sidelane", cpu(rounds, Setting::Sidelane)));
     }
-    if missed(&&judged.gain) {
+    if missed(&judged.gain) {
         reasons.push(nothing_to_gain(judged, rounds, lanes));
     }
-    let costs: Vec<String> = judged.kept.iter().filter(missed).map(|one| one.measure.to_string()).collect();
+    let costs: Vec<String> = judged.kept.iter().filter(|one| missed(one)).map(|one| cost(one, rounds)).collect();
     if !costs.is_empty() {
-        let later = later_us(rounds).map(|us| format!(", {us:.0} µs for half of the requests")).unwrap_or_default();
-        reasons.push(format!("with Sidelane {}{later}", costs.join(", ")));
-        if !missed(&&judged.gain) {
+        reasons.push(format!("with Sidelane {}", costs.join(", ")));
+        if !missed(&judged.gain) {
             reasons.push(format!("unmanaged {}", judged.gain.measure));
         }
     }
@@ -75,6 +74,13 @@ fn nothing_to_gain(judged: &Judged, rounds: &[Round], lanes: &Lanes) -> String {
         judged.gain.measure,
         cpu(rounds, Setting::Unmanaged)
     )
+}
+
+/// "p50 +28 % (+25 to +31), which is 14 µs"
+fn cost(one: &Judgement, rounds: &[Round]) -> String {
+    let later_us = later_us(rounds).filter(|_| one.measure.what == P50);
+    let which_is = later_us.map(|us| format!(", which is {us:.0} µs")).unwrap_or_default();
+    format!("{}{which_is}", one.measure)
 }
 
 /// How much later half of the requests are, where that is more than nothing.
@@ -162,8 +168,8 @@ mod tests {
         assert_eq!(
             said(&harmless, None, false),
             "Not worth it here: batch on CPU 1 hardly slows the service on CPU 0, with which it shares no core (unmanaged \
-             p99 −1 % (−1 to −1), and batch gets 40 CPU seconds a minute); with Sidelane p50 +28 % (+28 to +28), 28 µs for \
-             half of the requests."
+             p99 −1 % (−1 to −1), and batch gets 40 CPU seconds a minute); with Sidelane p50 +28 % (+28 to +28), which is 28 \
+             µs."
         );
         let costly = rounds(12, [Run::default(), run(300.0, 4_000.0), run(100.0, 1_400.0)]);
         assert_eq!(
