@@ -191,7 +191,7 @@ fn a_service_without_requests_is_an_error_that_says_what_to_do() {
     let Some((_turn, _lab, server)) = traceable_redis() else { return };
     let before = Footprint::now();
     let run = compare(&of(&server)).complete(&BATCH).must_exit(FAILURE);
-    assert_eq!(run.must_say(&["got no requests", "load generator", "sidelane requests"]).stdout, "");
+    assert_eq!(run.must_say(&["answered no request", "load generator", "sidelane requests"]).stdout, "");
     before.must_come_back();
 }
 

@@ -65,7 +65,7 @@ impl Traffic {
         let length = began.elapsed().as_secs_f64();
         ensure!(
             self.end()?.is_some(),
-            "{} got no requests in {length:.0} s, so there is nothing to compare: send it its usual traffic, or that of \
+            "{} answered no request in {length:.0} s, so there is nothing to compare: send it its usual traffic, or that of \
              a load generator at a fixed rate, and compare meanwhile (sidelane requests --service {} shows what comes)",
             self.target,
             self.target
