@@ -12,6 +12,12 @@ pub fn threads(pid: u32) -> Vec<u32> {
     tasks.filter_map(|task| task.file_name().to_str()?.parse().ok()).collect()
 }
 
+/// The name of a process, if it lives: 15 characters at most.
+pub fn command_name(pid: u32) -> Option<String> {
+    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    Some(name.trim_end().to_owned())
+}
+
 /// Whether any thread of the process is alive: dead threads stay in the process table until they
 /// are reaped, and the first thread may end before the others.
 pub fn is_alive(pid: u32) -> bool {

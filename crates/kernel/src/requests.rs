@@ -2,7 +2,7 @@
 
 use std::collections::BTreeSet;
 use std::os::fd::{AsFd, AsRawFd};
-use std::sync::atomic::{AtomicI64, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicI64, AtomicU32, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 
 use libbpf_rs::{MapCore, MapFlags, MapHandle};
@@ -38,7 +38,8 @@ pub struct RequestBooks {
     next_number: AtomicU64,
     queued: AtomicI64,
     handed: AtomicI64,
-    service: AtomicU64,
+    service: AtomicU32,
+    epoch: AtomicU32,
 }
 
 const _: () = assert!(size_of::<RequestBooks>() == 64);
@@ -117,7 +118,13 @@ pub struct WatchedSockets {
     books: MappedArray<RequestBooks>,
     ports: MappedArray<AtomicU64>,
     listeners: MapHandle,
-    listens: Mutex<BTreeSet<Listener>>,
+    listens: Mutex<Listens>,
+}
+
+#[derive(Default)]
+struct Listens {
+    at: BTreeSet<Listener>,
+    paused: bool,
 }
 
 impl WatchedSockets {
@@ -131,7 +138,9 @@ impl WatchedSockets {
             listeners: handle(service, "listeners")?,
             listens: Mutex::default(),
         };
-        new.own().service.store(number.get().into(), Ordering::Relaxed);
+        new.own().service.store(number.get(), Ordering::Relaxed);
+        // What an earlier service with this number left on connections is not this one's.
+        new.own().epoch.fetch_add(1, Ordering::Release);
         new.own().next_number.fetch_max(u64::from(number.get()) << NUMBER_BITS, Ordering::Relaxed);
         Ok(new)
     }
@@ -157,16 +166,41 @@ impl WatchedSockets {
         let value = self.number.get().to_ne_bytes();
         let told = self.listeners.update(&listener_key(listener), &value, MapFlags::ANY);
         told.map_err(bpf("say where the service listens"))?;
-        self.ports.get(usize::from(listener.port / 64)).fetch_or(1 << (listener.port % 64), Ordering::Release);
-        self.listens.lock().expect("nobody panics with the list").insert(listener);
+        let mut listens = self.listens.lock().expect("nobody panics with the list");
+        listens.at.insert(listener);
+        if !listens.paused {
+            self.show_port(listener);
+        }
         Ok(())
+    }
+
+    /// Stops watching for now: the service pays hardly anything, and nothing is known of its requests. Those of other
+    /// services at the same ports, in other network namespaces, are not seen either.
+    pub fn pause(&self) {
+        let mut listens = self.listens.lock().expect("nobody panics with the list");
+        listens.paused = true;
+        for Listener { port, .. } in &listens.at {
+            self.ports.get(usize::from(port / 64)).fetch_and(!(1 << (port % 64)), Ordering::Release);
+        }
+    }
+
+    /// Watches again. What is under way on connections is not known.
+    pub fn resume(&self) {
+        let mut listens = self.listens.lock().expect("nobody panics with the list");
+        listens.paused = false;
+        self.own().epoch.fetch_add(1, Ordering::Release);
+        listens.at.iter().for_each(|listener| self.show_port(*listener));
+    }
+
+    fn show_port(&self, Listener { port, .. }: Listener) {
+        self.ports.get(usize::from(port / 64)).fetch_or(1 << (port % 64), Ordering::Release);
     }
 }
 
 impl Drop for WatchedSockets {
     /// The bit of a port stays: another service may listen there in another network namespace.
     fn drop(&mut self) {
-        for listener in self.listens.lock().expect("nobody panics with the list").iter() {
+        for listener in &self.listens.lock().expect("nobody panics with the list").at {
             // Gone already is as good.
             let _ = self.listeners.delete(&listener_key(*listener));
         }
@@ -225,9 +259,9 @@ impl RequestMemory {
         self.sockets.counts()
     }
 
-    /// Connections to `listener` are the service's from now on.
-    pub fn listen(&self, listener: Listener) -> Result<(), TrackerError> {
-        self.sockets.listen(listener)
+    /// The sockets whose requests these are.
+    pub fn sockets(&self) -> &WatchedSockets {
+        &self.sockets
     }
 }
 
@@ -260,7 +294,8 @@ mod tests {
             next_number,
             queued,
             handed,
-            service
+            service,
+            epoch
         );
         assert_layout!(
             RequestRecord,

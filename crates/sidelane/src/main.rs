@@ -24,14 +24,15 @@ use sidelane::cli::{
     Agent, AgentArgs, Bench, CalibrateArgs, Cli, CompareArgs, DemoArgs, DoctorArgs, GuardArgs, HurryArgs,
     HurryBenchArgs, JsonFile, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs,
     ParityArgs, ProxyArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TailArgs,
-    TraceArgs, Verb,
+    TraceArgs, Verb, WhenBlocked,
 };
 use sidelane::compare;
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::hurry::{self, Sizes};
 use sidelane::lane::batch::{self, BatchClass};
-use sidelane::lane::run;
+use sidelane::lane::run::{self, OnBlocked};
+use sidelane::lane::talk::TalkOptions;
 use sidelane::list::{Listing, list};
 use sidelane::machine;
 use sidelane::observe::observed::Observed;
@@ -61,18 +62,25 @@ const WRONG_FILE: u8 = 2;
 /// For how long is traced unless the user says otherwise.
 const TRACE_LENGTH: Duration = Duration::from_secs(10);
 
+/// The exit code of an error.
+const EXIT_FAILURE: u8 = 1;
+/// The exit code of an error in a run, whose batch may well end with 1.
+const EXIT_OWN_FAILURE: u8 = 125;
+/// The exit code of a run whose objective was missed, if the user asks for one.
+const EXIT_OBJECTIVE_MISSED: u8 = 99;
+
 /// The exit code of a calibration that found no metric.
 const NO_CONCLUSION: u8 = 1;
 
 fn main() -> ExitCode {
     machine::begin();
-    match dispatch(Cli::parse().verb) {
-        Ok(code) => ExitCode::from(code),
-        Err(error) => {
-            eprintln!("sidelane: {error:#}");
-            ExitCode::FAILURE
-        }
-    }
+    let verb = Cli::parse().verb;
+    // The exit codes of `run` are batch's own but for a few, as with env and timeout.
+    let failure = if matches!(verb, Verb::Run(_)) { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
+    dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| {
+        eprintln!("sidelane: {error:#}");
+        ExitCode::from(failure)
+    })
 }
 
 fn dispatch(verb: Verb) -> Result<u8> {
@@ -118,19 +126,29 @@ fn run_beside(args: RunArgs) -> Result<u8> {
         pin_service: args.pin_service,
         gate: args.lend.gate,
         lending,
-        audit: args.audit,
+        max_slowdown: args.lend.max_slowdown,
+        audit: args.audit.map(|path| (path, args.audit_level)),
         grace: args.grace,
+        on_blocked: OnBlocked { after: args.blocked_after, ends: args.on_blocked == WhenBlocked::Fail },
+        talk: TalkOptions { quiet: args.quiet, status_every: args.status },
         batch: match args.adopt {
             Some(target) => run::RunBatch::Adopted(target),
             None => run::RunBatch::Command(args.command),
         },
     };
-    let (exit_code, summary) = run::run(options)?;
-    eprint!("{summary}");
+    let plan = run::Plan::make(options)?;
+    if args.dry_run {
+        plan.lines().iter().for_each(|line| println!("{line}"));
+        return Ok(0);
+    }
+    let (exit_code, summary) = plan.run()?;
+    if !args.quiet {
+        eprint!("{summary}");
+    }
     if let Some(path) = args.json.file {
         summary.to_result().write_json(&path)?;
     }
-    Ok(exit_code)
+    Ok(if args.fail_on_slo && summary.misses_objective() { EXIT_OBJECTIVE_MISSED } else { exit_code })
 }
 
 /// Each service with its lanes: those of none, or of all, are named.

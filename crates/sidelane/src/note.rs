@@ -10,6 +10,8 @@ use std::time::Duration;
 
 use sidelane_host::service::Target;
 use sidelane_policy::borrow::Objective;
+use sidelane_policy::borrow::slowdown::Verdict;
+use sidelane_policy::borrow::worth::Worth;
 
 macro_rules! notes {
     (
@@ -97,6 +99,17 @@ notes! {
         Late { slo: Slo = Slo::example() } =>
             "the service was beyond {slo}; batch left its requests alone",
             "set a longer objective to lend batch more";
+        SlowsDown { target: Target = Target::Port(6379), percent: u64 = 55, percentile: u64 = 50, idle_us: u64 = 128 } =>
+            "batch made the p{percentile} of {target} {percent} % longer, so batch now waits until the service has been \
+             idle for {idle_us} µs",
+            "allow more with --max-slowdown if batch is worth it";
+        KeptOff { target: Target = Target::Port(6379), percent: u64 = 55, percentile: u64 = 50 } =>
+            "batch is kept off: beside batch, however long batch waited, the p{percentile} of {target} was {percent} % \
+             longer",
+            "allow more with --max-slowdown, or give batch other lanes";
+        CostUnknown { target: Target = Target::Port(53), why: String = "it listens at no TCP port".to_owned() } =>
+            "what batch costs the requests of {target} is not known: {why}",
+            "see what sidelane requests shows of it";
         SchedulerPutOut { why: String = "sysrq".to_owned() } =>
             "the kernel has put batch's scheduler out ({why}); batch went on in SCHED_IDLE, and holders took over",
             "start the run again to load the scheduler again, or choose --gate holder";
@@ -109,9 +122,12 @@ notes! {
         ServiceEnded { target: Target = Target::Port(6379) } =>
             "{target} has ended; its lanes are idle, batch went on",
             "start the service again to have it looked after again";
-        ServiceVisited =>
-            "the service moved to a batch lane; batch left that lane until the service was gone",
-            "confine the service to the request lanes (taskset -a -c -p, or --pin-service)";
+        ServiceVisited { target: Target = Target::Port(6379), requests: String = "0".to_owned() } =>
+            "{target} moved to a batch lane; batch leaves that lane until the service is gone",
+            "confine the service to its request lanes (taskset -a -c -p {requests} PID), or add --pin-service";
+        Blocked { seconds: u64 = 10, why: String = "the service runs".to_owned() } =>
+            "batch has been kept off its lanes for {seconds} s: {why}",
+            "give the service more lanes or batch other ones, or let batch run beside requests (--slo)";
         LeftoversEnded { processes: usize = 2 } =>
             "{processes} background process(es) of the batch command were ended with it",
             "have the command wait for its background processes if their work is wanted";
@@ -414,6 +430,28 @@ impl Note {
             Note::TermsUnknown { .. } | Note::TermsVague { .. } | Note::In { .. } => self,
             note => Note::In { setting, note: Box::new(note) },
         }
+    }
+}
+
+/// A ratio above 1 as a percentage.
+fn percent_above_one(ratio: f64) -> u64 {
+    ((ratio - 1.0).max(0.0) * 100.0).round() as u64
+}
+
+impl Note {
+    /// What becomes of batch after what was found of its cost to `target`. Nothing where a step was taken back.
+    pub fn of_worth(target: Target, worth: Worth, found: Verdict) -> Option<Note> {
+        let Verdict::Beyond { percentile, ratio } = found else { return None };
+        let (percentile, percent) = (percentile.round() as u64, percent_above_one(ratio.middle));
+        Some(match worth {
+            Worth::Never => Note::KeptOff { target, percent, percentile },
+            Worth::AfterIdle(ns) => Note::SlowsDown { target, percent, percentile, idle_us: ns / 1_000 },
+        })
+    }
+
+    /// Whether it says when batch may have the lanes of `target`.
+    pub fn is_worth_of(&self, of: &Target) -> bool {
+        matches!(self, Note::SlowsDown { target, .. } | Note::KeptOff { target, .. } if target == of)
     }
 }
 

@@ -79,14 +79,12 @@ static __always_inline uint64_t segment_came_ns(struct tcp_sock *tcp)
 	return bpf_core_field_exists(tcp->tcp_clock_cache) ? tcp->tcp_clock_cache : bpf_ktime_get_ns();
 }
 
-static __always_inline void message_arrives(struct connection *conn, struct tcp_sock *tcp, uint64_t now_ns)
+static __always_inline void message_arrives(struct connection *conn, struct sidelane_request_books *books,
+					    struct tcp_sock *tcp, uint64_t now_ns)
 {
-	struct sidelane_request_books *books = books_of(conn->service);
 	bool room = conn->arrived - load_once(conn->taken) < MESSAGES;
 	struct message *message = &conn->messages[(room ? conn->arrived : conn->arrived - 1) & (MESSAGES - 1)];
 
-	if (!books)
-		return;
 	message->end_seq = conn->seen_seq;
 	if (!room)
 		return;
@@ -111,12 +109,15 @@ int BPF_PROG(request_data, const struct sock *sock)
 		return 0;
 	if (!conn->service)
 		conn->service = service_at(sock);
-	if (!conn->service)
+	struct sidelane_request_books *books = conn->service ? books_of(conn->service) : 0;
+	if (!books)
 		return 0;
 	/* The end of the peer's data takes a number of its own. */
 	uint32_t seq = tcp->rcv_nxt - (state == TCP_CLOSE_WAIT);
-	if (!conn->known) {
-		conn->known = 1;
+	uint32_t epoch = load_once(books->epoch);
+	if (conn->known != epoch) {
+		forget(conn, books);
+		conn->known = epoch;
 		conn->seen_seq = tcp->copied_seq;
 		conn->write_seq = tcp->write_seq;
 	}
@@ -127,7 +128,7 @@ int BPF_PROG(request_data, const struct sock *sock)
 	conn->data_ns = segment_came_ns(tcp);
 	tale_data_ready(sock, seq, bytes, conn->data_ns);
 	if (ends_message(sock))
-		message_arrives(conn, tcp, conn->data_ns);
+		message_arrives(conn, books, tcp, conn->data_ns);
 	return 0;
 }
 

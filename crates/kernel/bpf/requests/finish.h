@@ -186,12 +186,9 @@ int BPF_PROG(request_closed, const struct sock *sock, int old, int new)
 
 	if (!conn || !books)
 		return 0;
-	change_queue(books, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);
-	uncount_on_lane(conn);
 	if (is_open(conn))
 		__sync_fetch_and_add(&books->unanswered, 1);
-	conn->handed = conn->number = 0;
-	conn->taken = conn->arrived;
+	forget(conn, books);
 	return 0;
 }
 

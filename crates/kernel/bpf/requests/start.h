@@ -60,16 +60,6 @@ static __always_inline void count_on_lane(struct connection *conn, uint32_t cpu)
 	__sync_fetch_and_add(&load->unfinished, 1);
 }
 
-static __always_inline void uncount_on_lane(struct connection *conn)
-{
-	struct lane_load *load = settings.lanes ? lane_load(conn->lane) : 0;
-
-	if (!load || !conn->on_lane)
-		return;
-	conn->on_lane = 0;
-	__sync_fetch_and_add(&load->unfinished, -1);
-}
-
 /* Times of the request under way: its data is there, and `cpu` has received it. */
 static __always_inline void begin_at(struct connection *conn, uint64_t arrived_ns, uint32_t cpu, uint64_t now_ns)
 {

@@ -42,7 +42,8 @@ struct sidelane_request_books {
 	uint64_t next_number; /* 32: begins with the service's number in the upper 16 bits, so that no two are alike */
 	int64_t queued;       /* 40: requests that have arrived and no thread has received */
 	int64_t handed;       /* 48: received, and handed to a thread that has not taken them up */
-	uint64_t service;     /* 56: its number; by user space */
+	uint32_t service;     /* 56: its number; by user space */
+	uint32_t epoch;       /* 60: from 1 on, one more each time that its sockets are watched again; by user space */
 };
 
 /* Local TCP ports of any service in any network namespace: one bit a port. A quick no for all other sockets. */
@@ -153,7 +154,7 @@ struct connection {
 	uint64_t data_ns;  /* the last arrival of data, be it a whole message or not */
 	uint32_t arrived;  /* messages arrived, wraps */
 	uint32_t seen_seq; /* end of the data that has arrived */
-	uint32_t known;    /* 0 before the first arrival */
+	uint32_t known;    /* the epoch in which it is known, 0 before the first arrival */
 	uint32_t service;  /* number of the service whose connection it is, 0 while none is known */
 
 	uint32_t taken;     /* messages received, wraps */

@@ -44,6 +44,26 @@ pub enum Reason {
     RequestTooOld,
     /// Batch is kept off the lane, whatever the service does: [`super::Terms::kept_off`].
     KeptOff,
+    /// Batch's time on the lane is over: whoever kept it leaves.
+    End,
+}
+
+impl Reason {
+    /// All of them, each at its number.
+    pub const ALL: [Self; 12] = [
+        Self::Start,
+        Self::RequestBusy,
+        Self::IdleTooShort,
+        Self::RequestIdle,
+        Self::HeldTooLong,
+        Self::ServiceOnBatchLane,
+        Self::CoRunning,
+        Self::BudgetSpent,
+        Self::RequestWaited,
+        Self::RequestTooOld,
+        Self::KeptOff,
+        Self::End,
+    ];
 }
 
 impl fmt::Display for Reason {
@@ -59,6 +79,7 @@ impl fmt::Display for Reason {
             Reason::BudgetSpent => "the request's budget is spent",
             Reason::RequestWaited => "a request that had to wait runs",
             Reason::RequestTooOld => "a request runs that is too old, or has too many behind it",
+            Reason::End => "the run is over",
             Reason::KeptOff => "batch is kept off, to compare requests without it or to spare them",
         })
     }
@@ -68,3 +89,13 @@ impl crate::Reason for Reason {}
 
 /// The actions of one observation.
 pub type Actions = crate::Actions<Action>;
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn each_reason_is_at_its_number() {
+        Reason::ALL.iter().enumerate().for_each(|(place, why)| assert_eq!(*why as usize, place));
+    }
+}

@@ -35,6 +35,8 @@ pub enum Phase {
 #[derive(Clone, Copy, Debug, Default)]
 struct Pair {
     number: u64,
+    /// What does not count at the beginning of each window.
+    beginning_ns: Nanos,
     beside_from: Nanos,
     apart_from: Nanos,
     until: Nanos,
@@ -42,10 +44,7 @@ struct Pair {
 
 impl Pair {
     fn side_of(&self, arrived: Nanos) -> Option<Side> {
-        let counts = |from: Nanos, until: Nanos| {
-            let beginning_ns = until.saturating_sub(from) / BEGINNING;
-            (from + beginning_ns..until).contains(&arrived)
-        };
+        let counts = |from: Nanos, until: Nanos| (from.saturating_add(self.beginning_ns)..until).contains(&arrived);
         if counts(self.beside_from, self.apart_from) {
             return Some(Side::Beside);
         }
@@ -110,8 +109,9 @@ impl Windows {
         let place = self.number as usize % PAIRS_KEPT;
         self.phase = match self.phase {
             Phase::Rest => {
-                let number = self.number;
-                self.pairs[place] = Pair { number, beside_from: now, apart_from: Nanos::MAX, until: Nanos::MAX };
+                let (number, beginning_ns) = (self.number, self.length_ns / BEGINNING);
+                self.pairs[place] =
+                    Pair { number, beginning_ns, beside_from: now, apart_from: Nanos::MAX, until: Nanos::MAX };
                 Phase::Seen(Side::Beside)
             }
             Phase::Seen(Side::Beside) => {
@@ -128,10 +128,10 @@ impl Windows {
         true
     }
 
-    /// The pair in which a request arrived, and its side, if it counts. Of the pair that is not over, none does.
+    /// The pair in which a request arrived, and its side, if it counts.
     pub fn pair_of(&self, arrived: Nanos) -> Option<(u64, Side)> {
-        let over = self.pairs.iter().filter(|pair| pair.until != Nanos::MAX && pair.until > 0);
-        over.into_iter().find_map(|pair| Some((pair.number, pair.side_of(arrived)?)))
+        let begun = self.pairs.iter().filter(|pair| pair.until > 0);
+        begun.into_iter().find_map(|pair| Some((pair.number, pair.side_of(arrived)?)))
     }
 }
 
@@ -175,9 +175,9 @@ mod tests {
         assert_eq!([119, 121, 123, 180].map(|at| of(&windows, at)), [None, None, None, None]);
         assert_eq!([124, 149].map(|at| of(&windows, at)), [Some((0, Side::Beside)); 2]);
         assert_eq!([151, 154, 179].map(|at| of(&windows, at)), [None, Some((0, Side::Apart)), Some((0, Side::Apart))]);
-        let _: [_; 2] = phases(&mut windows);
-        assert_eq!(of(&windows, 310), None, "its pair is not over");
         let _: [_; 1] = phases(&mut windows);
+        assert_eq!(of(&windows, 310), Some((1, Side::Beside)), "its window goes on");
+        let _: [_; 2] = phases(&mut windows);
         assert_eq!(of(&windows, 310), Some((1, Side::Beside)));
         for _ in 0..PAIRS_KEPT {
             let _: [_; 3] = phases(&mut windows);

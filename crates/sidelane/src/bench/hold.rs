@@ -324,6 +324,7 @@ impl Bench<'_> {
             }),
             gate: Gate::Holder,
             audit: None,
+            max_slowdown: None,
             quiet: false,
         };
         let counter = self.scratch.path().join("counter");

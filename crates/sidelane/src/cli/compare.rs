@@ -7,7 +7,7 @@ use clap::{Args, ValueEnum};
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 
-use super::common::{ResultFiles, parse_percent};
+use super::common::ResultFiles;
 use super::run::LendArgs;
 use crate::compare::{CompareOptions, WorkCounter};
 use crate::lane::batch::BatchClass;
@@ -48,9 +48,6 @@ pub struct CompareArgs {
     /// How long each setting lasts before it is measured, for batch to get going
     #[arg(long, value_name = "TIME", default_value = "500ms", value_parser = parse_time)]
     pub settle: Duration,
-    /// By how much half of the requests, and the slowest one in a hundred, may be slower
-    #[arg(long, value_name = "PERCENT", default_value = "5", value_parser = parse_percent)]
-    pub max_slowdown: f64,
     /// A file in which batch counts what it has done, as a number; PATH#FIELD for the number after that word
     #[arg(long, value_name = "FILE")]
     pub work_counter: Option<String>,
@@ -94,7 +91,7 @@ impl CompareArgs {
             run: self.round,
             settle: self.settle,
             grace: self.grace,
-            max_slowdown_percent: self.max_slowdown,
+            max_slowdown: self.lend.max_slowdown,
             work_counter: self.work_counter.map(|place| WorkCounter { place }),
             command: self.command,
         })

@@ -25,7 +25,7 @@ pub use compare::CompareArgs;
 pub use hurry::HurryArgs;
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
-pub use run::RunArgs;
+pub use run::{RunArgs, WhenBlocked};
 pub use sim::SimArgs;
 pub use trace::TraceArgs;
 

@@ -4,15 +4,17 @@ use std::ffi::OsString;
 use std::path::PathBuf;
 use std::time::Duration;
 
-use clap::Args;
+use clap::{Args, ValueEnum};
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
 use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKind};
 
-use super::common::JsonFile;
+use super::common::{JsonFile, parse_percent};
+use crate::audit::AuditLevel;
 use crate::lane::adopt::{AdoptError, Adoptee};
 use crate::lane::gate::GateChoice;
 use crate::lane::objective::parse_objective;
+use crate::lane::slowdown::MaxSlowdown;
 use crate::lane::terms::LendingError;
 
 /// Arguments of `sidelane run`.
@@ -31,8 +33,9 @@ CPUs, the scheduling class and the groups that it had.
 A budget or an objective needs to know the service's requests: they are seen at its TCP sockets, or it
 emits them through runtime/c/sidelane.h and is believed instead.
 
-The exit code is the batch command's own, or 0 if batch was adopted and given back; 1 if it could not be started
-or adopted, 2 for wrong arguments.")]
+Exit code: the batch command's own, 128 and the number of the signal that ended it, or 0 if batch was adopted and
+given back; 2 for wrong arguments, 99 if --fail-on-slo and the objective was missed, 125 if sidelane refuses or fails,
+126 if the command cannot be run, 127 if it is not found.")]
 pub struct RunArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH; once for each of several
     #[arg(long = "service", visible_alias = "beside", value_name = "SERVICE", required = true)]
@@ -53,15 +56,53 @@ pub struct RunArgs {
     /// The results
     #[command(flatten)]
     pub json: JsonFile,
-    /// Write every decision and its reason here, one JSON object a line
+    /// Write decisions and their reasons here, one JSON object a line
     #[arg(long, value_name = "FILE")]
     pub audit: Option<PathBuf>,
+    /// What is in the audit log
+    #[arg(long, value_name = "LEVEL", value_enum, default_value_t, requires = "audit")]
+    pub audit_level: AuditLevel,
+    /// Say how batch is getting on, so often
+    #[arg(long, value_name = "TIME", value_parser = parse_time)]
+    pub status: Option<Duration>,
+    /// Say nothing but errors
+    #[arg(long, short, conflicts_with = "status")]
+    pub quiet: bool,
+    /// When batch has been kept off all its lanes for --blocked-after: say so and wait, or end the run
+    #[arg(long, value_name = "WHAT", value_enum, default_value_t)]
+    pub on_blocked: WhenBlocked,
+    /// How long batch may be kept off before that
+    #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
+    pub blocked_after: Duration,
+    /// End with exit code 99 if the objective was missed
+    #[arg(long, requires = "slo")]
+    pub fail_on_slo: bool,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Batch that runs already, instead of a command: pid:NUMBER or cgroup:/PATH
     #[arg(long, value_name = "BATCH", value_parser = parse_adoptee, conflicts_with = "command")]
     pub adopt: Option<Target>,
     /// The batch command
     #[arg(last = true, required_unless_present = "adopt", value_name = "COMMAND")]
     pub command: Vec<OsString>,
+}
+
+/// What to do about batch that is kept off for long.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq, ValueEnum)]
+pub enum WhenBlocked {
+    /// Say so, and wait
+    #[default]
+    Wait,
+    /// End the run
+    Fail,
+}
+
+fn parse_max_slowdown(text: &str) -> Result<MaxSlowdown, String> {
+    match text {
+        "none" => Ok(MaxSlowdown::Any),
+        _ => parse_percent(text).map(|percent| MaxSlowdown::Bound(percent / 100.0)),
+    }
 }
 
 fn parse_adoptee(text: &str) -> Result<Target, AdoptError> {
@@ -89,6 +130,11 @@ pub struct LendArgs {
     /// How long the service must have been idle before batch gets its lane back
     #[arg(long, value_name = "TIME", default_value = "8us", value_parser = parse_time)]
     pub min_idle: Duration,
+    /// By how much batch may slow down requests at p50 and p99, or none to allow anything: batch waits for longer
+    /// idle moments as needed, and is kept off if that is not enough. With --gate holder, without --budget and
+    /// --slo [default: 5%]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_max_slowdown)]
+    pub max_slowdown: Option<MaxSlowdown>,
 }
 
 impl LendArgs {

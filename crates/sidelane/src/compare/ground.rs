@@ -14,6 +14,7 @@ use crate::channel::Call;
 use crate::channel::file::Number;
 use crate::lane::beside::{Beside, keep_off};
 use crate::lane::gate::Gate;
+use crate::lane::run::max_slowdown;
 use crate::lane::session::{Outcome, Session, SessionOptions};
 use crate::lane::terms::Learned;
 use crate::note::Note;
@@ -28,6 +29,8 @@ pub(super) struct Ground<'a> {
     until: Until,
     lanes: Lanes,
     gate: Gate,
+    /// What `run` would keep.
+    max_slowdown: Option<f64>,
     traffic: Traffic,
     /// What the last session knew of the service: the next one goes on from there.
     learned: Option<Learned>,
@@ -39,9 +42,19 @@ impl<'a> Ground<'a> {
     pub(super) fn find(options: &'a CompareOptions, until: Until) -> Result<Self> {
         let beside = beside(options, options.pin_service)?;
         let gate = Gate::choose(options.gate, &options.command)?;
+        let max_slowdown = max_slowdown(options.max_slowdown, &gate, &options.lending)?;
         keep_off(&beside.lanes.request_lanes).context("cannot leave the request lanes")?;
         let traffic = Traffic::watch(&options.target, &beside.service)?;
-        Ok(Self { options, until, lanes: beside.lanes, gate, traffic, learned: None, notes: BTreeSet::new() })
+        Ok(Self {
+            options,
+            until,
+            lanes: beside.lanes,
+            gate,
+            max_slowdown,
+            traffic,
+            learned: None,
+            notes: BTreeSet::new(),
+        })
     }
 
     pub(super) fn lanes(&self) -> &Lanes {
@@ -107,10 +120,12 @@ impl<'a> Ground<'a> {
 
     fn session_options(&self, managed: bool) -> SessionOptions {
         let (gate, audit, quiet) = (self.gate.clone(), None, true);
-        match managed {
-            true => SessionOptions { class: gate.batch_class(), hold: Some(self.options.lending), gate, audit, quiet },
-            false => SessionOptions { class: self.options.unmanaged, hold: None, gate: Gate::Holder, audit, quiet },
+        if managed {
+            let (class, hold, max_slowdown) = (gate.batch_class(), Some(self.options.lending), self.max_slowdown);
+            return SessionOptions { class, hold, gate, audit, max_slowdown, quiet };
         }
+        let (class, gate) = (self.options.unmanaged, Gate::Holder);
+        SessionOptions { class, hold: None, gate, audit, max_slowdown: None, quiet }
     }
 
     /// The figures of one run, after what comes before it.

@@ -28,6 +28,7 @@ use sidelane_policy::borrow::{Budget, Lending};
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::lane::batch::BatchClass;
 use crate::lane::gate::GateChoice;
+use crate::lane::slowdown::{BOUND, MaxSlowdown};
 use crate::until::Until;
 use ground::Ground;
 pub use ground::WorkCounter;
@@ -65,7 +66,7 @@ pub struct CompareOptions {
     /// How long batch may go on when it is asked to end.
     pub grace: Duration,
     /// How much slower requests may be.
-    pub max_slowdown_percent: f64,
+    pub max_slowdown: Option<MaxSlowdown>,
     /// Where batch counts what it has done.
     pub work_counter: Option<WorkCounter>,
     /// The batch command.
@@ -78,7 +79,11 @@ impl CompareOptions {
             Budget::Slo(objective) => Some(objective),
             _ => None,
         };
-        Bounds { max_slowdown: 1.0 + self.max_slowdown_percent / 100.0, objective }
+        let bound = match self.max_slowdown {
+            Some(MaxSlowdown::Bound(bound)) => bound,
+            Some(MaxSlowdown::Any) | None => BOUND,
+        };
+        Bounds { max_slowdown: 1.0 + bound, objective }
     }
 
     fn plan(&self, run: Duration) -> Plan {

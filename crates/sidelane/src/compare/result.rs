@@ -81,7 +81,7 @@ impl Compared {
             "rounds_count": self.rounds.len(),
             "run_s": self.run.as_secs_f64(),
             "settle_s": options.settle.as_secs_f64(),
-            "max_slowdown_percent": options.max_slowdown_percent,
+            "max_slowdown_percent": ((options.bounds().max_slowdown - 1.0) * 1e4).round() / 1e2,
         });
         settings.as_object().cloned().unwrap_or_default()
     }

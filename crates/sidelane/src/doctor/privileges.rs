@@ -1,42 +1,19 @@
 //! Privileges: what this process may do, and what `sidelane run` needs.
 
-use std::fs;
 use std::io;
 use std::thread;
 
 use super::finding::{Finding, State};
 use crate::claim::{Claim, ClaimError};
 use crate::experiment::reaction::pair::TestPair;
+use crate::lane::run::GRANT;
+use sidelane_host::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE, Capabilities};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo};
 
-const CAP_SYS_ADMIN: u32 = 21;
-const CAP_SYS_NICE: u32 = 23;
-const CAP_PERFMON: u32 = 38;
-const CAP_BPF: u32 = 39;
-/// How an unprivileged user gets all the privileges needed.
-const GRANT: &str = "run as root, or `setcap cap_bpf,cap_perfmon,cap_sys_nice+ep` on the sidelane binary";
-
-/// The effective capabilities of a process.
-#[derive(Clone, Copy, Debug, PartialEq, Eq)]
-struct Capabilities(u64);
-
-impl Capabilities {
-    /// From the text of /proc/PID/status.
-    fn parse(status: &str) -> Option<Self> {
-        let bits = status.lines().find_map(|line| line.strip_prefix("CapEff:"))?;
-        u64::from_str_radix(bits.trim(), 16).ok().map(Self)
-    }
-
-    fn has(self, capability: u32) -> bool {
-        self.0 & (1 << capability) != 0
-    }
-}
-
 /// The privileges of this process.
 pub fn findings() -> Vec<Finding> {
-    let status = fs::read_to_string("/proc/self/status").unwrap_or_default();
-    let held = Capabilities::parse(&status).unwrap_or(Capabilities(0));
+    let held = Capabilities::own();
     vec![bpf(held), real_time(held, try_fifo()), group_access(&unwritable_groups())]
 }
 
@@ -45,8 +22,7 @@ fn bpf(held: Capabilities) -> Finding {
     if held.has(CAP_SYS_ADMIN) {
         return Finding::works(NAME, "CAP_SYS_ADMIN");
     }
-    let needed = [(CAP_BPF, "CAP_BPF"), (CAP_PERFMON, "CAP_PERFMON")];
-    let lacking: Vec<&str> = needed.iter().filter(|(bit, _)| !held.has(*bit)).map(|(_, name)| *name).collect();
+    let lacking = held.missing_for_bpf();
     match lacking.is_empty() {
         true => Finding::works(NAME, "CAP_BPF and CAP_PERFMON"),
         false => Finding::blocks(NAME, format!("lacking {}", lacking.join(" and ")), GRANT),
@@ -118,6 +94,8 @@ pub fn is_lent(claimed: &Finding) -> bool {
 
 #[cfg(test)]
 mod tests {
+    use sidelane_host::capabilities::{CAP_BPF, CAP_PERFMON};
+
     use super::*;
 
     fn capabilities(bits: &[u32]) -> Capabilities {

@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use sidelane_policy::hurryup::{Action, Reason};
 
-use crate::audit::{Audit, AuditLog, Decision, Seen};
+use crate::audit::{Audit, AuditLog, Decision, Seen, Weight};
 
 /// What was decided for one thread.
 pub type ThreadDecision = Decision<AtWork, Action, Reason>;
@@ -19,6 +19,12 @@ pub struct AtWork {
     pub since_ns: Option<u64>,
     /// The time on a little core after which a request is long.
     pub threshold_ns: u64,
+}
+
+impl Weight for Action {
+    fn is_event(&self) -> bool {
+        true
+    }
 }
 
 impl Seen for AtWork {

@@ -92,6 +92,13 @@ pub enum BesideError {
     },
 }
 
+impl BesideError {
+    /// Whether the service may be there, and this process not be allowed to see it.
+    pub fn is_unseen(&self) -> bool {
+        matches!(self, Self::Service(_))
+    }
+}
+
 /// What a session stands on.
 #[derive(Debug)]
 pub struct Beside {

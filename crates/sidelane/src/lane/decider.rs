@@ -3,13 +3,14 @@
 
 use std::io;
 use std::sync::Arc;
-use std::sync::atomic::{AtomicBool, AtomicU32, AtomicU64, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicU8, AtomicU32, AtomicU64, Ordering};
 
 use rustix::event::{EventfdFlags, PollFd, PollFlags, Timespec, eventfd, poll};
 use rustix::fd::OwnedFd;
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::PolicyKind;
-use sidelane_policy::borrow::{Action, Actions, LanePolicy, Observation, Want, Watched};
+use sidelane_policy::borrow::worth::Worth;
+use sidelane_policy::borrow::{Action, Actions, LanePolicy, Observation, Reason, Terms, Want, Watched};
 use sidelane_signal::{LaneWord, hist_record};
 
 use super::lateness::Lateness;
@@ -84,6 +85,12 @@ pub(super) struct Shared {
     evictor_errors: AtomicU64,
     pub(super) promises_broken: AtomicU64,
     late_ns: AtomicU64,
+    /// [`sidelane_policy::borrow::Terms::kept_off`].
+    kept_off: AtomicBool,
+    /// [`sidelane_policy::borrow::Terms::min_idle_ns`].
+    min_idle_ns: AtomicU64,
+    /// Why batch may not run on the lane, as the place of a [`Reason`] among all, and 1; 0: it may.
+    kept_by: AtomicU8,
     lateness: Lateness,
     bell: OwnedFd,
 }
@@ -99,6 +106,9 @@ impl Shared {
             evictor_errors: AtomicU64::new(0),
             promises_broken: AtomicU64::new(0),
             late_ns: AtomicU64::new(0),
+            kept_off: AtomicBool::new(false),
+            min_idle_ns: AtomicU64::new(0),
+            kept_by: AtomicU8::new(0),
             lateness: Lateness::of_environment(),
             bell: eventfd(0, EventfdFlags::CLOEXEC | EventfdFlags::NONBLOCK)?,
         })
@@ -112,6 +122,33 @@ impl Shared {
     pub(super) fn visitors_gone(&self, batch_lane: &LaneWord) {
         self.visitors_known.store(batch_lane.lc_visitors(), Ordering::Release);
         self.ring_bell();
+    }
+
+    /// When batch may have the lane from now on.
+    pub(super) fn agree(&self, worth: Worth) {
+        let (kept_off, min_idle_ns) = match worth {
+            Worth::Never => (true, 0),
+            Worth::AfterIdle(ns) => (false, ns),
+        };
+        let changes = self.kept_off.swap(kept_off, Ordering::Relaxed) != kept_off;
+        if self.min_idle_ns.swap(min_idle_ns, Ordering::Relaxed) != min_idle_ns || changes {
+            self.ring_bell();
+        }
+    }
+
+    fn tell(&self, want: Want, why: Reason) {
+        let kept_by = if want.lets_batch_run() { 0 } else { why as u8 + 1 };
+        self.kept_by.store(kept_by, Ordering::Relaxed);
+    }
+
+    /// Why batch may not run on the lane; `None`: it may.
+    pub(super) fn kept_by(&self) -> Option<Reason> {
+        let place = self.kept_by.load(Ordering::Relaxed).checked_sub(1)?;
+        Reason::ALL.get(usize::from(place)).copied()
+    }
+
+    pub(super) fn kept_off(&self) -> bool {
+        self.kept_off.load(Ordering::Relaxed)
     }
 
     pub(super) fn books(&self) -> HolderBooks {
@@ -208,12 +245,13 @@ impl<P: LanePolicy> Decider<P> {
         self.seen = *seen;
         self.policy.observe(now, seen, &mut actions);
         for action in actions.iter() {
-            self.act(action, now);
+            self.act(action, self.policy.why(), now);
         }
+        self.shared.tell(self.want, self.policy.why());
     }
 
-    fn act(&mut self, action: Action, now: u64) {
-        self.audit.record(now, decision(self.cpu, action, self.policy.why(), self.seen));
+    fn act(&mut self, action: Action, why: Reason, now: u64) {
+        self.audit.record(now, decision(self.cpu, action, why, self.seen));
         self.want = Want::after(action);
         match action {
             Action::Hold => _ = self.shared.holds.fetch_add(1, Ordering::Relaxed),
@@ -239,7 +277,7 @@ impl<P: LanePolicy> Decider<P> {
     /// Brings batch back if it was sent away: nobody will keep the lane from now on.
     pub(super) fn let_back(&mut self) {
         if self.want == Want::Evicted {
-            self.act(Action::Restore, now_ns());
+            self.act(Action::Restore, Reason::End, now_ns());
         }
     }
 
@@ -250,7 +288,9 @@ impl<P: LanePolicy> Decider<P> {
             self.note_late(&seen);
         }
         self.looked_ns = now_ns();
-        Observation { service_on_batch_lane: self.visited(), ..seen }
+        let (kept_off, min_idle_ns) = (self.shared.kept_off(), self.shared.min_idle_ns.load(Ordering::Relaxed));
+        let terms = Terms { kept_off, min_idle_ns, ..seen.terms };
+        Observation { service_on_batch_lane: self.visited(), terms, ..seen }
     }
 
     /// Batch has had the lane since the last look. If a request that waited runs, it should not have.

@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use sidelane_policy::borrow::worth::Worth;
 use sidelane_policy::borrow::{LanePolicy, Observation, Reason, Want};
 
 use super::decider::{Decider, Shared};
@@ -87,6 +88,16 @@ impl Holder {
     /// Says that the service can no longer run on the batch lane, whatever happened before.
     pub fn visitors_gone(&self) {
         self.shared.visitors_gone(self.memory.word(self.cpu));
+    }
+
+    /// Why batch may not run on the lane; `None`: it may.
+    pub fn kept_by(&self) -> Option<Reason> {
+        self.shared.kept_by()
+    }
+
+    /// When batch may have the lane from now on.
+    pub fn agree(&self, worth: Worth) {
+        self.shared.agree(worth);
     }
 
     /// What it did so far.
@@ -213,6 +224,7 @@ impl<P: LanePolicy> Body<P> {
         let over = || {
             decider.watched() != before
                 || decider.visited() != seen.service_on_batch_lane
+                || decider.shared.kept_off() != seen.terms.kept_off
                 || decider.shared.stop.load(Ordering::Relaxed)
         };
         let mut now = began;

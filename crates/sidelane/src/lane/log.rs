@@ -3,7 +3,7 @@
 use serde_json::{Map, Value, json};
 use sidelane_policy::borrow::{Action, Observation, Reason};
 
-use crate::audit::{Audit, AuditLog, Decision, Seen};
+use crate::audit::{Audit, AuditLog, Decision, Seen, Weight};
 
 /// What was decided for one batch lane.
 pub type LaneDecision = Decision<Observation, Action, Reason>;
@@ -15,6 +15,12 @@ pub type LaneLog<W> = AuditLog<W, LaneDecision>;
 /// `action` for the batch lane `cpu`.
 pub fn decision(cpu: u32, action: Action, why: Reason, seen: Observation) -> LaneDecision {
     Decision { on: ("lane", cpu), action, why, seen }
+}
+
+impl Weight for Action {
+    fn is_event(&self) -> bool {
+        matches!(self, Action::Evict | Action::Restore)
+    }
 }
 
 impl Seen for Observation {

@@ -4,7 +4,10 @@ use std::fmt;
 
 use serde_json::{Map, json};
 
+use super::objective::written as written_objective;
 use super::session::{Ending, Outcome, ServiceOutcome};
+use super::slowdown::SlowdownOutcome;
+use super::terms::{FinalTerms, ObjectiveOutcome};
 use crate::lane::gate::Gate;
 use crate::machine;
 use crate::note::{Note, written};
@@ -14,6 +17,7 @@ use sidelane_kernel::books::{Books, reaction_figures, worst_reaction};
 use sidelane_kernel::gate_books::GateBooks;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::stolen::StolenFrom;
+use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
 use sidelane_report::{ResultFile, Row};
 
 /// The figures of one run. Everything was measured in that run.
@@ -109,7 +113,7 @@ impl ServiceSummary {
             ("overlap_percent", self.overlap_percent),
             ("lent_overlap_percent", self.lent_overlap_percent),
         ];
-        for (key, value) in figures.into_iter().chain(self.of_terms()) {
+        for (key, value) in figures.into_iter().chain(self.of_terms()).chain(self.of_cost()) {
             row.put(key, value);
         }
         row
@@ -117,7 +121,7 @@ impl ServiceSummary {
 
     /// On what terms its lanes were lent.
     fn of_terms(&self) -> [(&'static str, Option<f64>); 5] {
-        let terms = self.outcome.terms;
+        let terms = self.outcome.terms.filter(|terms| terms.lending.policy.needs_requests());
         let requests = terms.filter(|_| self.outcome.requests.is_some()).map(|terms| terms.requests as f64);
         let values = [
             terms.map(|terms| terms.budget_ns as f64 / 1e6),
@@ -140,6 +144,32 @@ impl ServiceSummary {
         source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", terms.requests))
     }
 
+    /// The lines about what batch cost its requests.
+    fn show_cost(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        self.outcome.objective.iter().try_for_each(|objective| show_objective(objective, f))?;
+        self.outcome.slowdown.iter().try_for_each(|slowdown| show_slowdown(slowdown, f))
+    }
+
+    /// What batch cost its requests: the objective, and percentiles beside batch and without.
+    fn of_cost(&self) -> [(&'static str, Option<f64>); 8] {
+        let objective = self.outcome.objective;
+        let slowdown = self.outcome.slowdown.as_ref();
+        let us = |ns: u64| ns as f64 / 1e3;
+        let at =
+            |side, percentile| slowdown.and_then(|slowdown| slowdown.whole.percentile_ns(side, percentile)).map(us);
+        let by = |percentile| Some((slowdown?.whole.ratio(percentile)?.middle - 1.0) * 100.0);
+        [
+            ("objective_us", objective.map(|objective| us(objective.all_ns))),
+            ("objective_missed_s", objective.map(|objective| seconds(objective.missed_ns))),
+            ("p50_beside_us", at(Side::Beside, 50.0)),
+            ("p50_apart_us", at(Side::Apart, 50.0)),
+            ("p50_slowdown_percent", by(50.0)),
+            ("p99_beside_us", at(Side::Beside, 99.0)),
+            ("p99_apart_us", at(Side::Apart, 99.0)),
+            ("p99_slowdown_percent", by(99.0)),
+        ]
+    }
+
     /// One of several.
     fn show(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let ServiceOutcome { target, lanes, .. } = &self.outcome;
@@ -151,11 +181,17 @@ impl ServiceSummary {
             percent(self.overlap_percent),
             percent(self.batch_share_of_idle_percent)
         )?;
+        self.show_cost(f)?;
         self.show_terms(f)
     }
 }
 
 impl Summary {
+    /// Whether the objective of any service was missed.
+    pub fn misses_objective(&self) -> bool {
+        self.services.iter().filter_map(|service| service.outcome.objective).any(|objective| !objective.is_kept())
+    }
+
     /// The figures of `outcome`.
     pub fn new(outcome: &Outcome, lanes: Lanes) -> Self {
         let books = &outcome.books;
@@ -202,7 +238,10 @@ impl Summary {
         let services: Vec<String> = self.services.iter().map(|service| service.outcome.target.to_string()).collect();
         settings.insert("services".into(), json!(services));
         let first = self.services.first().map(|service| &service.outcome);
-        if let Some(requests) = first.and_then(|first| first.requests) {
+        let lends_by_requests = |terms: &FinalTerms| terms.lending.policy.needs_requests();
+        if let Some(requests) =
+            first.filter(|f| f.terms.as_ref().is_some_and(lends_by_requests)).and_then(|f| f.requests)
+        {
             settings.insert("requests".into(), json!(requests.to_string()));
         }
         if let Some(terms) = first.and_then(|first| first.terms).filter(|terms| terms.lending.policy.needs_harm()) {
@@ -215,6 +254,11 @@ impl Summary {
         let mut row = Row::new(self.policy());
         for (key, value) in self.figures() {
             row.put(key, value);
+        }
+        if let [only] = &self.services[..] {
+            for (key, value) in only.of_cost() {
+                row.put(key, value);
+            }
         }
         result.rows.push(row);
         if self.services.len() > 1 {
@@ -286,6 +330,9 @@ impl fmt::Display for Summary {
         };
         writeln!(f, "sidelane: {:.1} s, batch on lane {batch} beside lane {requests} ({pair})", self.wall_s)?;
         self.show_adopted(f)?;
+        if let [only] = &self.services[..] {
+            only.show_cost(f)?;
+        }
         writeln!(
             f,
             "  batch      {:.2} s of CPU, {} of the request lanes' idle time",
@@ -341,6 +388,51 @@ impl fmt::Display for Summary {
             )?;
         }
         self.notes.iter().try_for_each(|note| writeln!(f, "  note       {note}"))
+    }
+}
+
+/// Whether the objective was kept, and what the percentile was.
+fn show_objective(outcome: &ObjectiveOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let name = format!("p{}", outcome.slo.percentile);
+    let (verdict, slo) = (if outcome.is_kept() { "✓ kept" } else { "✗ missed" }, written_objective(outcome.slo));
+    write!(f, "  objective  {slo} {verdict}: {name} was {}", time(outcome.all_ns))?;
+    if let (Some(beside), Some(apart)) = (outcome.beside_ns, outcome.apart_ns) {
+        write!(f, " ({} with batch beside it, {} without)", time(beside), time(apart))?;
+    }
+    if outcome.missed_ns > 0 {
+        write!(f, "; beyond it for {:.1} s", seconds(outcome.missed_ns))?;
+    }
+    writeln!(f)
+}
+
+/// By how much requests were slower beside batch, where enough were seen.
+fn show_slowdown(outcome: &SlowdownOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+    let whole = &outcome.whole;
+    let seen = [Side::Beside, Side::Apart].map(|side| whole.requests(side));
+    let told: Vec<String> = PERCENTILES
+        .iter()
+        .filter_map(|percentile| {
+            let by = whole.ratio(*percentile)?;
+            let [middle, low, high] = [by.middle, by.low, by.high].map(|ratio| (ratio - 1.0) * 100.0);
+            let [beside, apart] = [Side::Beside, Side::Apart].map(|side| whole.percentile_ns(side, *percentile));
+            let (beside, apart) = (time(beside?), time(apart?));
+            Some(format!("p{percentile} {beside}, {apart} without ({middle:+.0} %, {low:+.0} to {high:+.0})"))
+        })
+        .collect();
+    match told.is_empty() {
+        true => writeln!(
+            f,
+            "  requests   too few to tell what batch costs them ({} beside batch, {} without were seen)",
+            seen[0], seen[1]
+        ),
+        false => writeln!(f, "  requests   beside batch {}; seen {} and {}", told.join("; "), seen[0], seen[1]),
+    }
+}
+
+fn time(ns: u64) -> String {
+    match ns {
+        0..10_000_000 => micros(Some(ns)),
+        _ => format!("{:.1} ms", ns as f64 / 1e6),
     }
 }
 

@@ -11,8 +11,9 @@ use sidelane_policy::borrow::deadline::{QUEUE_WEIGHT, QueuedCost};
 use sidelane_policy::borrow::delay::DelayBound;
 use sidelane_policy::borrow::harm::{Finished, HarmEstimate, HarmSource};
 use sidelane_policy::borrow::headroom::Standing;
+use sidelane_policy::borrow::terms::EVERY_NS;
 use sidelane_policy::borrow::{
-    BorrowConfig, Budget, Harm, LatencyWindow, Lending, PolicyKind, Terms, TermsMeter, Unfit,
+    BorrowConfig, Budget, Harm, Latencies, LatencyWindow, Lending, Objective, PolicyKind, Terms, TermsMeter, Unfit,
 };
 use thiserror::Error;
 
@@ -91,6 +92,62 @@ fn source_of_harm(source: HarmSource) -> &'static str {
     }
 }
 
+/// How a service stood with its objective.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct ObjectiveOutcome {
+    /// The objective.
+    pub slo: Objective,
+    /// The objective's percentile of all requests.
+    pub all_ns: u64,
+    /// Of those that batch ran beside.
+    pub beside_ns: Option<u64>,
+    /// Of the others.
+    pub apart_ns: Option<u64>,
+    /// For how long a second of requests was beyond the objective.
+    pub missed_ns: u64,
+    /// All requests.
+    pub requests: u64,
+}
+
+impl ObjectiveOutcome {
+    /// Whether the run as a whole was within the objective.
+    pub fn is_kept(&self) -> bool {
+        self.all_ns <= self.slo.limit_ns
+    }
+}
+
+/// Latencies of a whole session, for what is said at its end.
+struct Kept {
+    slo: Objective,
+    beside: Latencies,
+    apart: Latencies,
+    /// Of requests of which it is not known.
+    rest: Latencies,
+    missed_looks: u64,
+}
+
+impl Kept {
+    fn new(slo: Objective) -> Box<Self> {
+        let [beside, apart, rest] = [Latencies::EMPTY; 3];
+        Box::new(Self { slo, beside, apart, rest, missed_looks: 0 })
+    }
+
+    fn outcome(&self) -> Option<ObjectiveOutcome> {
+        let mut all = self.beside.clone();
+        all.merge(&self.apart);
+        all.merge(&self.rest);
+        let of = |some: &Latencies| (some.requests() > 0).then(|| some.percentile_ns(self.slo.percentile));
+        Some(ObjectiveOutcome {
+            slo: self.slo,
+            all_ns: of(&all)?,
+            beside_ns: of(&self.beside),
+            apart_ns: of(&self.apart),
+            missed_ns: self.missed_looks * EVERY_NS,
+            requests: all.requests(),
+        })
+    }
+}
+
 /// Options that do not go together.
 #[derive(Clone, Copy, Debug, Error, PartialEq, Eq)]
 pub enum LendingError {
@@ -151,6 +208,7 @@ pub struct TermsKeeper {
     meter: TermsMeter<Box<LatencyWindow>>,
     /// Of one request lane; of several, a request also pays for what ran beside others.
     delays: Option<Delays>,
+    kept: Option<Box<Kept>>,
     requests: u64,
 }
 
@@ -164,6 +222,7 @@ impl TermsKeeper {
             memory,
             meter: TermsMeter::new(lending.budget, lending.policy.is_by_age(), queued, Box::default),
             delays: (lanes.request_lanes.len() == 1).then(Delays::default),
+            kept: if let Budget::Slo(slo) = lending.budget { Some(Kept::new(slo)) } else { None },
             requests: 0,
         };
         keeper.lanes.batch.iter().for_each(|lane| keeper.introduce(lane));
@@ -214,6 +273,7 @@ impl TermsKeeper {
             Some(co_run_ns) => self.finished(&Request { co_run_ns, ..*request }),
             None => {
                 self.requests += 1;
+                self.kept.iter_mut().for_each(|kept| kept.rest.record(request.latency_ns()));
                 self.meter.finished_unseen(request.latency_ns(), request.server_ns());
             }
         }
@@ -223,6 +283,10 @@ impl TermsKeeper {
     pub fn finished(&mut self, request: &Request) {
         let harm = self.meter.harm();
         self.delays.iter_mut().for_each(|delays| delays.add(request, harm));
+        if let Some(kept) = &mut self.kept {
+            let side = if request.co_run_ns > 0 { &mut kept.beside } else { &mut kept.apart };
+            side.record(request.latency_ns());
+        }
         self.requests += 1;
         let finished = Finished {
             server_ns: request.server_ns(),
@@ -239,7 +303,14 @@ impl TermsKeeper {
         let before = self.meter.standing();
         let terms = self.meter.agree();
         self.write(terms);
+        let misses = matches!(self.meter.standing(), Standing::Late | Standing::MissedAlone);
+        self.kept.iter_mut().for_each(|kept| kept.missed_looks += u64::from(misses));
         Some(self.meter.standing()).filter(|standing| *standing != before)
+    }
+
+    /// How the service stood with its objective, if it has one and any request was seen.
+    pub fn objective(&self) -> Option<ObjectiveOutcome> {
+        self.kept.as_ref()?.outcome()
     }
 
     /// The terms that are agreed now.

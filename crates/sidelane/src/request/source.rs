@@ -65,6 +65,20 @@ impl RequestSource {
         }
     }
 
+    /// Looks away for now, where looking costs the service anything.
+    pub fn pause(&self) {
+        if let Self::Sockets(requests) = self {
+            requests.pause();
+        }
+    }
+
+    /// Looks again; see [`Requests::resume`].
+    pub fn resume(&self) {
+        if let Self::Sockets(requests) = self {
+            requests.resume();
+        }
+    }
+
     /// What was handed on since the last call.
     pub fn take_window(&mut self) -> Window {
         match self {

@@ -80,7 +80,7 @@ impl Requests {
             return Err(RequestError::NoPort { service: service.to_owned() });
         }
         let memory = RequestMemory::map(tracking)?;
-        listeners.iter().try_for_each(|listener| memory.listen(*listener))?;
+        listeners.iter().try_for_each(|listener| memory.sockets().listen(*listener))?;
         memory.service().tracked.store(1, Ordering::Release);
         let fetched = Rc::new(RefCell::new(Vec::new()));
         Ok(Self {
@@ -108,10 +108,20 @@ impl Requests {
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
         for listener in listeners(pids) {
             if self.listeners.insert(listener) {
-                self.memory.listen(listener)?;
+                self.memory.sockets().listen(listener)?;
             }
         }
         Ok(())
+    }
+
+    /// Looks away for now, so that the service pays hardly anything; see [`Requests::resume`].
+    pub fn pause(&self) {
+        self.memory.sockets().pause();
+    }
+
+    /// Looks again. Requests that arrived meanwhile may be told with a wrong arrival, before this moment.
+    pub fn resume(&self) {
+        self.memory.sockets().resume();
     }
 
     /// Fetches what has finished and hands on what is settled. To be called some times a

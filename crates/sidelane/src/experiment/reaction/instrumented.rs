@@ -52,8 +52,14 @@ pub(crate) fn beside_pulses(
 ) -> Result<Books> {
     let pulse = Lab::find()?.start(["pulse", "--cpu", &request.to_string()].into_iter().chain(RHYTHM))?;
     let beside = Beside::find(Target::Pid(pulse.pid()), Some(lanes), false)?;
-    let options =
-        SessionOptions { class: gate.batch_class(), hold: Some(Lending::default()), gate, audit: None, quiet: false };
+    let options = SessionOptions {
+        class: gate.batch_class(),
+        hold: Some(Lending::default()),
+        gate,
+        audit: None,
+        max_slowdown: None,
+        quiet: false,
+    };
     let mut session = Session::start(vec![beside], command, options)?;
     thread::sleep(start);
     let before = session.memory().books();

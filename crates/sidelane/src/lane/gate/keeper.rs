@@ -2,6 +2,8 @@
 
 use super::super::holder::{Holder, HolderBooks};
 use super::sched_ext::ExtKeeper;
+use sidelane_policy::borrow::Reason;
+use sidelane_policy::borrow::worth::Worth;
 
 /// The keeper of one batch lane. Dropping it leaves the lane to batch.
 pub enum LaneKeeper {
@@ -34,6 +36,21 @@ impl LaneKeeper {
         match self {
             Self::Holder(holder) => holder.visitors_gone(),
             Self::SchedExt(keeper) => keeper.visitors_gone(),
+        }
+    }
+
+    /// Why batch may not run on the lane; `None`: it may, or that is for its scheduler to say.
+    pub fn kept_by(&self) -> Option<Reason> {
+        match self {
+            Self::Holder(holder) => holder.kept_by(),
+            Self::SchedExt(_) => None,
+        }
+    }
+
+    /// When batch may have the lane from now on. Batch's scheduler wakes nobody for a request: nothing is agreed there.
+    pub fn agree(&self, worth: Worth) {
+        if let Self::Holder(holder) = self {
+            holder.agree(worth);
         }
     }
 

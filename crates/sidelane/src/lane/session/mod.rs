@@ -15,11 +15,12 @@ use std::fs::File;
 use std::io::BufWriter;
 use std::rc::Rc;
 use std::sync::Arc;
-use std::time::Instant;
+use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use sidelane_policy::borrow::Lending;
+use sidelane_policy::borrow::{Lending, Reason};
 
+use crate::audit::AuditLevel;
 use crate::claim::Claim;
 use crate::lane::adopt::Adoptee;
 use crate::lane::batch::{BatchClass, exit_code};
@@ -28,7 +29,8 @@ use crate::lane::cage::Cage;
 use crate::lane::gate::{Gate, LaneKeeper};
 use crate::lane::holder::HolderBooks;
 use crate::lane::log::LaneLog;
-use crate::lane::terms::{FinalTerms, Learned, TermsKeeper};
+use crate::lane::slowdown::{SlowdownKeeper, SlowdownOutcome};
+use crate::lane::terms::{FinalTerms, Learned, ObjectiveOutcome, TermsKeeper};
 use crate::note::Note;
 use crate::request::{RequestSource, Source};
 use crate::undo::guardian::Guardian;
@@ -58,7 +60,10 @@ pub struct SessionOptions {
     /// How batch gets off a lane.
     pub gate: Gate,
     /// Where the audit log goes.
-    pub audit: Option<File>,
+    pub audit: Option<(File, AuditLevel)>,
+    /// By how much batch may slow down requests, as 0.05 for 5 %, where a holder keeps the lanes and the policy does
+    /// not ask for requests itself; `None`: that is not looked at.
+    pub max_slowdown: Option<f64>,
     /// A command gets no input, and its output is nobody's: it is started several times.
     pub quiet: bool,
 }
@@ -90,11 +95,18 @@ pub struct ServiceOutcome {
     pub terms: Option<FinalTerms>,
     /// Where its requests were learned from, if the policy had to know them.
     pub requests: Option<Source>,
+    /// How it stood with its objective, if it has one.
+    pub objective: Option<ObjectiveOutcome>,
+    /// What batch cost its requests, if that was looked at and they could be seen.
+    pub slowdown: Option<SlowdownOutcome>,
 }
 
 impl ServiceOutcome {
-    fn of(served: &Served) -> Self {
+    fn of((index, served): (usize, &Served), slowdown: Option<&SlowdownKeeper>) -> Self {
+        let slowdown = slowdown.filter(|_| served.requests.is_some());
         Self {
+            objective: served.terms.as_ref().and_then(TermsKeeper::objective),
+            slowdown: slowdown.map(|slowdown| slowdown.outcome(index)),
             target: served.beside.target.clone(),
             lanes: served.beside.lanes.clone(),
             terms: served.terms.as_ref().map(TermsKeeper::present),
@@ -129,9 +141,21 @@ pub struct Session {
     claims: Vec<Claim>,
     log: Option<LaneLog<BufWriter<File>>>,
     notes: BTreeSet<Note>,
+    slowdown: Option<SlowdownKeeper>,
     began: Books,
     strays_seen: u64,
     service_looked_at: Instant,
+    /// Notes that nobody has been told of.
+    news: Vec<Note>,
+    blocked: Blocked,
+}
+
+/// Since when batch may not run on any lane, and how long it had run then.
+#[derive(Clone, Copy, Debug)]
+struct Blocked {
+    since: Instant,
+    batch_ns: u64,
+    why: Option<Reason>,
 }
 
 impl Session {
@@ -147,9 +171,9 @@ impl Session {
 
     fn begin(services: Vec<Beside>, wanted: Wanted<'_>, options: SessionOptions) -> Result<Self> {
         let lanes = Beside::together(&services)?;
-        let (gate, lending) = (options.gate.clone(), options.hold);
+        let gate = options.gate.clone();
         ensure!(services.len() == 1 || !gate.is_instrumented(), INSTRUMENTED_BESIDE_ONE);
-        let guests: Vec<Guest> = services.into_iter().map(|beside| Guest::new(beside, lending)).collect();
+        let guests: Vec<Guest> = services.into_iter().map(|beside| Guest::new(beside, &options)).collect();
         // First, because its errors name the privileges that are missing.
         let tracker = Guest::load_tracker(&guests, &options, gate == Gate::SchedExt)?;
         let mut served = guests.into_iter().map(|guest| guest.track(&tracker)).collect::<Result<Vec<_>>>()?;
@@ -160,6 +184,7 @@ impl Session {
         let mut guardian = start_guardian(&claims)?;
         guardian.add(claims.iter().map(Claim::undo))?;
         claims.iter().try_for_each(Claim::announce)?;
+        let slowdown = Self::measure_slowdown(&served, &options);
         let stage = Stage { served: &mut served, lanes: &lanes, tracker: &tracker, job: &job };
         let started = match wanted {
             Wanted::Command(command) => start_batch(stage, &mut guardian, command, options),
@@ -185,10 +210,35 @@ impl Session {
             claims,
             log,
             notes,
+            slowdown,
             began,
             strays_seen,
             service_looked_at: Instant::now(),
+            news: Vec::new(),
+            blocked: Blocked { since: Instant::now(), batch_ns: 0, why: None },
         })
+    }
+
+    /// Nothing where no request can be seen, or nobody asks.
+    fn measure_slowdown(served: &[Served], options: &SessionOptions) -> Option<SlowdownKeeper> {
+        let min_idle_ns = options.hold?.config.min_idle_ns;
+        let bound = options.max_slowdown.filter(|_| served.iter().any(|served| served.requests.is_some()))?;
+        Some(SlowdownKeeper::new(bound, served.len(), min_idle_ns, now_ns()))
+    }
+
+    /// What was noted since the last call.
+    pub fn take_news(&mut self) -> Vec<Note> {
+        std::mem::take(&mut self.news)
+    }
+
+    /// What was counted so far.
+    pub fn books(&self) -> Books {
+        self.memory().books().since(&self.began)
+    }
+
+    /// For how long batch has not been allowed to run on any of its lanes, and why.
+    pub fn blocked(&self) -> Option<(Duration, Reason)> {
+        Some((self.blocked.since.elapsed(), self.blocked.why?))
     }
 
     /// The lanes of all its services.
@@ -274,7 +324,8 @@ impl Session {
         let holders = self.keepers.iter().map(LaneKeeper::books).fold(HolderBooks::default(), |sum, one| sum + one);
         let mut books = at_end.unwrap_or_else(|| self.tracker.memory().books()).since(&self.began);
         self.keepers.iter().for_each(|keeper| books.charge(keeper.cpu(), keeper.books().late_ns));
-        let services = self.served.iter().map(ServiceOutcome::of).collect();
+        let of_service = |served| ServiceOutcome::of(served, self.slowdown.as_ref());
+        let services = self.served.iter().enumerate().map(of_service).collect();
         let (ending, why) = self.work.finish()?;
         self.keepers.clear();
         self.tracker.detach();
@@ -304,12 +355,21 @@ impl Session {
         Ok(())
     }
 
+    /// Batch has been kept off for so long.
+    pub fn note_blocked(&mut self, after: Duration, why: Reason) {
+        if why != Reason::ServiceOnBatchLane && why != Reason::KeptOff {
+            self.note(Note::Blocked { seconds: after.as_secs(), why: why.to_string() });
+        }
+    }
+
     /// Notes something once, however often it is seen.
     fn note(&mut self, what: Note) {
         if let Some(log) = self.log.as_mut().filter(|_| !self.notes.contains(&what)) {
             let _ = log.note(now_ns(), "note", &what.to_string());
         }
-        self.notes.insert(what);
+        if self.notes.insert(what.clone()) {
+            self.news.push(what);
+        }
     }
 }
 

@@ -23,33 +23,54 @@ pub(super) struct Guest {
     beside: Beside,
     emitters: Option<Emitters>,
     lane_use: LaneUse,
-    needs_requests: bool,
+    requests: Wanted,
+}
+
+/// What the requests of a service are wanted for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+enum Wanted {
+    /// Nothing.
+    No,
+    /// To see what batch costs them. It can be done without.
+    ForTheirSlowdown,
+    /// The policy lends by them.
+    ForThePolicy,
 }
 
 impl Guest {
-    pub(super) fn new(beside: Beside, lending: Option<Lending>) -> Self {
-        let needs_requests = lending.is_some_and(|lending| lending.policy.needs_requests());
+    pub(super) fn new(beside: Beside, options: &SessionOptions) -> Self {
+        let lending = options.hold;
+        let requests = match lending {
+            Some(lending) if lending.policy.needs_requests() => Wanted::ForThePolicy,
+            _ if options.max_slowdown.is_some() => Wanted::ForTheirSlowdown,
+            _ => Wanted::No,
+        };
         // The service's own word is better than what its sockets show.
-        let emitters = needs_requests.then(|| Emitters::find(&beside.service.pids)).flatten();
+        let emitters = (requests != Wanted::No).then(|| Emitters::find(&beside.service.pids)).flatten();
         let counting = lending.filter(|lending| lending.policy.needs_harm());
         let lane_use = LaneUse {
             lends_to_waited: lending.is_some_and(|lending| !lending.policy.spares_waited()),
             ..counting.map_or_else(LaneUse::default, |_| LaneUse::counting(EventPair::HARDWARE, &beside.lanes))
         };
-        Self { beside, emitters, lane_use, needs_requests }
+        Self { beside, emitters, lane_use, requests }
     }
 
     fn is_seen_at_sockets(&self) -> bool {
-        self.needs_requests && self.emitters.is_none()
+        self.requests != Wanted::No && self.emitters.is_none()
+    }
+
+    fn emits_for_the_policy(&self) -> bool {
+        self.requests == Wanted::ForThePolicy && self.emitters.is_some()
     }
 
     /// A tracker for all of them.
     pub(super) fn load_tracker(guests: &[Self], options: &SessionOptions, scheduler: bool) -> Result<Rc<Tracker>> {
         let any = |needs: &dyn Fn(&Self) -> bool| guests.iter().any(needs);
+        let can_track = can_track();
         let features = Features {
-            requests: any(&Self::is_seen_at_sockets),
+            requests: any(&Self::is_seen_at_sockets) && can_track.is_ok(),
             threads: false,
-            turns: any(&|guest| guest.emitters.is_some()),
+            turns: any(&Self::emits_for_the_policy),
             counters: any(&|guest| matches!(guest.lane_use.counters, Some(Ok(_)))),
             interference: false,
             self_checking: options.gate.is_instrumented(),
@@ -60,29 +81,39 @@ impl Guest {
             thief: false,
             trace: None,
         };
-        if features.requests {
-            can_track()?;
+        if any(&|guest| guest.is_seen_at_sockets() && guest.requests == Wanted::ForThePolicy) {
+            can_track?;
         }
         Ok(Rc::new(Tracker::load(features)?))
     }
 
     /// Begins to track the service.
     pub(super) fn track(self, tracker: &Rc<Tracker>) -> Result<Served> {
-        let at_sockets = self.is_seen_at_sockets();
+        let (at_sockets, for_the_policy) = (self.is_seen_at_sockets(), self.requests == Wanted::ForThePolicy);
         let Self { beside, emitters, lane_use, .. } = self;
         let tracking = ServiceTracking::start(tracker, &beside.service, &beside.lanes, lane_use)?;
+        let mut unseen = None;
         let requests = match emitters {
+            Some(emitters) if !for_the_policy => Some(RequestSource::Emitted(emitters)),
             Some(mut emitters) => {
                 let words = emitters.words(tracking.number(), &beside.lanes.request_lanes);
                 tracker.memory().hear_from(tracking.number(), Box::new(words));
                 Some(RequestSource::Emitted(emitters))
             }
+            None if !at_sockets => None,
             None => {
                 let track = || Requests::track(&tracking, &beside.target.to_string(), &beside.service.pids);
-                at_sockets.then(track).transpose()?.map(RequestSource::Sockets)
+                match can_track().and_then(|()| track()) {
+                    Ok(requests) => Some(RequestSource::Sockets(requests)),
+                    Err(error) if for_the_policy => return Err(error.into()),
+                    Err(error) => {
+                        unseen = Some(Note::CostUnknown { target: beside.target.clone(), why: error.to_string() });
+                        None
+                    }
+                }
             }
         };
-        Ok(Served { beside, tracking, requests, terms: None })
+        Ok(Served { beside, tracking, requests, unseen, terms: None })
     }
 }
 
@@ -92,6 +123,8 @@ pub(super) struct Served {
     pub(super) tracking: ServiceTracking,
     /// Its requests, if the policy has to know them.
     pub(super) requests: Option<RequestSource>,
+    /// Why what batch costs its requests cannot be known, if it was to be.
+    unseen: Option<Note>,
     /// On what terms its lanes are lent, if they are held at all.
     pub(super) terms: Option<TermsKeeper>,
 }
@@ -106,7 +139,7 @@ impl Served {
     pub(super) fn notes(&mut self) -> Vec<Note> {
         let lost = self.requests.as_mut().and_then(lost_note);
         let harm = self.terms.as_ref().map(TermsKeeper::present).and_then(|terms| harm_note(&self.tracking, &terms));
-        lost.into_iter().chain(harm).collect()
+        lost.into_iter().chain(harm).chain(self.unseen.take()).collect()
     }
 }
 

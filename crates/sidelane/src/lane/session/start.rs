@@ -15,6 +15,7 @@ use super::super::gate::{Gate, LaneKeeper, Pass, keepers};
 use super::SessionOptions;
 use super::served::Served;
 use super::work::Work;
+use crate::audit::AuditLevel;
 use crate::claim::Claim;
 use crate::lane::log::{LaneAudit, LaneLog};
 use crate::undo::change::own_groups;
@@ -139,7 +140,7 @@ struct Kept {
 }
 
 fn keep_lanes(stage: Stage<'_>, cage: &Arc<Cage>, options: SessionOptions, what: &str) -> Result<(Kept, Log)> {
-    let (log, pen) = options.audit.map(|file| open_log(file, &stage, what)).transpose()?.unzip();
+    let (log, pen) = options.audit.map(|audit| open_log(audit, &stage, what)).transpose()?.unzip();
     let pen = pen.unwrap_or_default();
     let Some(lending) = options.hold else {
         return Ok((Kept { keepers: Vec::new(), scheduler: None }, log));
@@ -158,8 +159,12 @@ fn make_pass(tracking: &ServiceTracking, gate: &Gate) -> Result<Option<Pass>> {
 }
 
 /// The audit log, beginning with what was done to the machine so far.
-fn open_log(file: File, stage: &Stage<'_>, what: &str) -> Result<(LaneLog<BufWriter<File>>, LaneAudit)> {
-    let (mut log, pen) = LaneLog::new(BufWriter::new(file));
+fn open_log(
+    (file, level): (File, AuditLevel),
+    stage: &Stage<'_>,
+    what: &str,
+) -> Result<(LaneLog<BufWriter<File>>, LaneAudit)> {
+    let (mut log, pen) = LaneLog::at_level(BufWriter::new(file), level);
     let mut note = |what, why: &str| log.note(now_ns(), what, why).context("cannot write the audit log");
     for beside in stage.served.iter().map(|served| &served.beside) {
         let (requests, batch) = (&beside.lanes.request_lanes, beside.lanes.batch_cpus());

@@ -6,18 +6,24 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::Budget;
 use sidelane_policy::borrow::headroom::Standing;
+use sidelane_policy::borrow::worth::Worth;
 
+use super::super::beside::Beside;
 use super::super::gate::LaneKeeper;
-use super::Session;
 use super::served::Served;
 use super::start::start_guardian;
 use super::work::Work;
+use super::{Blocked, Session};
+use crate::lane::slowdown::Change;
 use crate::note::{Note, Slo};
 use crate::request::RequestSource;
 use crate::undo::{Ticket, Undo, affinity};
+use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::thread::Thread;
 
+/// How often the session looks after what is not decided lane by lane.
+const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
 /// How often a service that has gone is looked for, one that strayed is looked at, and who joined adopted batch.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
@@ -28,6 +34,8 @@ impl Session {
             log.drain().context("cannot write the audit log")?;
         }
         self.keep_terms()?;
+        self.keep_slowdown();
+        self.look_at_blocked();
         self.look_after_scheduler()?;
         self.put_strays_back();
         self.look_after_guardian()?;
@@ -44,10 +52,12 @@ impl Session {
     /// Learns from the requests that have finished, and agrees new terms.
     fn keep_terms(&mut self) -> Result<()> {
         for index in 0..self.served.len() {
-            let served = &mut self.served[index];
+            let (served, slowdown) = (&mut self.served[index], &mut self.slowdown);
             let Some(terms) = &mut served.terms else { continue };
             if let Some(requests) = &mut served.requests {
-                terms.learn(requests, |_| ())?;
+                terms.learn(requests, |request| {
+                    slowdown.iter_mut().for_each(|slowdown| slowdown.finished(index, request));
+                })?;
             }
             let (budget, standing) = (terms.budget(), terms.keep());
             let Budget::Slo(slo) = budget else { continue };
@@ -59,6 +69,58 @@ impl Session {
             }
         }
         Ok(())
+    }
+
+    /// When to look after the session again, at the latest.
+    pub fn due(&self) -> Duration {
+        let due_ns = self.slowdown.as_ref().map(|slowdown| slowdown.due().saturating_sub(now_ns()));
+        due_ns.map_or(SUPERVISE_EVERY, |due_ns| SUPERVISE_EVERY.min(Duration::from_nanos(due_ns)))
+    }
+
+    /// Sees requests, or not, and keeps batch off, or not, as the windows of comparison go on.
+    fn keep_slowdown(&mut self) {
+        let Some(slowdown) = &mut self.slowdown else { return };
+        let now = now_ns();
+        if !slowdown.step(now) {
+            return;
+        }
+        let changes = slowdown.judge(now);
+        let (sees, worth): (bool, Vec<Worth>) =
+            (slowdown.sees_requests(), (0..self.served.len()).map(|index| slowdown.worth(index)).collect());
+        for (served, worth) in self.served.iter().zip(worth) {
+            let Some(requests) = &served.requests else { continue };
+            if sees {
+                requests.resume()
+            } else {
+                requests.pause()
+            }
+            let lanes = served.beside.lanes.batch_cpus();
+            self.keepers.iter().filter(|keeper| lanes.contains(keeper.cpu())).for_each(|keeper| keeper.agree(worth));
+        }
+        for change in changes {
+            self.tell_worth(&change);
+        }
+    }
+
+    /// Batch is blocked while every keeper keeps it off and it does not run on its lanes.
+    fn look_at_blocked(&mut self) {
+        let keepers = self.keepers.iter().map(LaneKeeper::kept_by);
+        let kept_by = keepers.reduce(|one, other| one.and(other)).flatten();
+        let batch_ns = self.books().batch_ns(&self.lanes);
+        let goes_on = kept_by.is_some() && batch_ns == self.blocked.batch_ns;
+        if !goes_on {
+            self.blocked = Blocked { since: Instant::now(), batch_ns, why: None };
+        }
+        self.blocked.why = kept_by;
+    }
+
+    /// Of several changes the last one stays.
+    fn tell_worth(&mut self, change: &Change) {
+        let target = self.served[change.service].beside.target.clone();
+        self.notes.retain(|note| !note.is_worth_of(&target));
+        if let Some(note) = Note::of_worth(target, change.worth, change.verdict) {
+            self.note(note);
+        }
     }
 
     /// Says once that batch's scheduler was put out, and puts back who has left its class.
@@ -100,7 +162,7 @@ impl Session {
             let pids = self.look_after_service(index)?;
             let lanes = self.served[index].beside.lanes.batch_cpus();
             if self.keepers.iter().any(|keeper| lanes.contains(keeper.cpu()) && keeper.visited()) {
-                self.receive_visitors(index, pids)?;
+                self.receive_visitors(index, &pids)?;
             }
         }
         Ok(())
@@ -120,7 +182,11 @@ impl Session {
                 true => Note::ServiceEnded { target: beside.target.clone() },
                 false => Note::ServiceCameBack { target: beside.target.clone() },
             });
+            if beside.pin_service && !pids.is_empty() {
+                self.pin_again(index, &pids)?;
+            }
         }
+        let Served { requests, .. } = &mut self.served[index];
         if let Some(requests @ RequestSource::Emitted(_)) = requests {
             // A process may emit its first request at any time.
             requests.look_again(&pids)?;
@@ -129,9 +195,9 @@ impl Session {
         Ok(pids)
     }
 
-    fn receive_visitors(&mut self, index: usize, pids: BTreeSet<u32>) -> Result<()> {
-        self.served[index].beside.service.pids = pids;
-        self.note(Note::ServiceVisited);
+    /// Confines these processes of a service to its request lanes, where the user wants that.
+    fn pin_again(&mut self, index: usize, pids: &BTreeSet<u32>) -> Result<()> {
+        self.served[index].beside.service.pids = pids.clone();
         let pins = self.served[index].beside.pins();
         let moved: BTreeSet<Thread> = pins.iter().filter_map(Undo::thread).collect();
         let is_older = |undo: &Undo| undo.thread().is_some_and(|thread| moved.contains(&thread));
@@ -142,6 +208,15 @@ impl Session {
         self.guardian.withdraw(older)?;
         let beside = &self.served[index].beside;
         affinity::pin(&pins, &beside.lanes.request_lanes)?;
+        Ok(())
+    }
+
+    fn receive_visitors(&mut self, index: usize, pids: &BTreeSet<u32>) -> Result<()> {
+        let Beside { target, lanes, .. } = &self.served[index].beside;
+        let (target, requests) = (target.clone(), lanes.request_lanes.to_string());
+        self.note(Note::ServiceVisited { target, requests });
+        self.pin_again(index, pids)?;
+        let beside = &self.served[index].beside;
         let allowed = allowed_cpus(&beside.service.pids);
         let lanes = beside.lanes.batch_cpus();
         let left = |keeper: &&LaneKeeper| lanes.contains(keeper.cpu()) && !allowed.contains(keeper.cpu());

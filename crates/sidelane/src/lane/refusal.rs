@@ -1,0 +1,126 @@
+//! Why a run cannot be: all that is in its way at once, and the command that would do.
+
+use std::ffi::OsStr;
+use std::fmt;
+
+use super::beside::BesideError;
+
+/// All that is in the way of a run.
+#[derive(Debug, Default)]
+pub struct Refusal {
+    problems: Vec<anyhow::Error>,
+    lacks_privileges: bool,
+}
+
+impl Refusal {
+    /// Notes what is in the way; the value if nothing is.
+    pub fn note<T, E: Into<anyhow::Error>>(&mut self, found: Result<T, E>) -> Option<T> {
+        found.map_err(|error| self.problems.push(error.into())).ok()
+    }
+
+    /// Notes that privileges are missing. What is not seen without them says nothing.
+    pub fn note_privileges(&mut self, missing: &[&str], grant: &str) {
+        if !missing.is_empty() {
+            self.lacks_privileges = true;
+            self.problems.insert(0, anyhow::anyhow!("this process lacks {}: {grant}", missing.join(" and ")));
+        }
+    }
+
+    /// Whether privileges are missing.
+    pub fn lacks_privileges(&self) -> bool {
+        self.lacks_privileges
+    }
+
+    /// Nothing is in the way.
+    ///
+    /// # Errors
+    /// What is.
+    pub fn end(self) -> Result<(), Self> {
+        if self.problems.is_empty() { Ok(()) } else { Err(self) }
+    }
+
+    /// The command line with what would mend it, if that is known of all problems.
+    pub fn mended<A: AsRef<OsStr>>(&self, arguments: impl IntoIterator<Item = A>) -> Option<String> {
+        let needs_pin = |error: &anyhow::Error| {
+            matches!(error.downcast_ref::<BesideError>(), Some(BesideError::ServiceOnBatchLane { .. }))
+        };
+        let pins = self.problems.iter().filter(|error| needs_pin(error)).count();
+        if pins + usize::from(self.lacks_privileges) != self.problems.len() {
+            return None;
+        }
+        let mut words: Vec<String> = arguments.into_iter().map(|word| quoted(word.as_ref())).collect();
+        if pins > 0 {
+            let place = words.iter().position(|word| word == "run")? + 1;
+            words.insert(place, "--pin-service".to_owned());
+        }
+        let sudo = if self.lacks_privileges { "sudo " } else { "" };
+        Some(format!("{sudo}{}", words.join(" ")))
+    }
+}
+
+/// As a shell reads it as one word.
+fn quoted(word: &OsStr) -> String {
+    let word = word.to_string_lossy();
+    let plain = |c: char| c.is_ascii_alphanumeric() || "-_./:=,+@%".contains(c);
+    if !word.is_empty() && word.chars().all(plain) {
+        word.into_owned()
+    } else {
+        format!("'{}'", word.replace('\'', r"'\''"))
+    }
+}
+
+impl std::error::Error for Refusal {}
+
+impl fmt::Display for Refusal {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match &self.problems[..] {
+            [only] => write!(f, "{only:#}"),
+            several => {
+                write!(f, "{} things are in the way of this run:", several.len())?;
+                several.iter().enumerate().try_for_each(|(at, error)| write!(f, "\n  {}. {error:#}", at + 1))
+            }
+        }?;
+        self.mended(std::env::args_os()).map_or(Ok(()), |command| write!(f, "\ntry: {command}"))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use sidelane_host::service::Target;
+
+    fn on_batch_lane() -> BesideError {
+        let cpus = |text: &str| text.parse().unwrap();
+        let (allowed, shared, requests) = (cpus("0-1"), cpus("1"), cpus("0"));
+        BesideError::ServiceOnBatchLane { target: Target::Port(7000), allowed, shared, requests }
+    }
+
+    #[test]
+    fn nothing_in_the_way_is_no_refusal() {
+        let mut refusal = Refusal::default();
+        assert_eq!(refusal.note(Ok::<_, BesideError>(7)), Some(7));
+        refusal.note_privileges(&[], "run as root");
+        assert!(refusal.end().is_ok());
+    }
+
+    #[test]
+    fn all_is_told_at_once_privileges_first_with_the_command_that_would_do() {
+        let mut refusal = Refusal::default();
+        assert_eq!(refusal.note(Err::<(), _>(on_batch_lane())), None);
+        refusal.note_privileges(&["CAP_BPF", "CAP_PERFMON"], "run as root");
+        let command = ["sidelane", "run", "--service", "port:7000", "--", "sh", "-c", "it's on"];
+        let mended = refusal.mended(command).unwrap();
+        assert_eq!(mended, r"sudo sidelane run --pin-service --service port:7000 -- sh -c 'it'\''s on'");
+        let said = refusal.end().unwrap_err().to_string();
+        assert!(said.contains("1. this process lacks CAP_BPF and CAP_PERFMON: run as root"), "{said}");
+        assert!(said.contains("2. port:7000 may run on CPUs 0-1"), "{said}");
+    }
+
+    #[test]
+    fn where_one_problem_has_to_be_thought_about_no_command_is_told() {
+        let mut refusal = Refusal::default();
+        refusal.note(Err::<(), _>(on_batch_lane()));
+        refusal.note(Err::<(), _>(anyhow::anyhow!("there is no such group")));
+        assert_eq!(refusal.mended(["sidelane", "run"]), None);
+    }
+}

@@ -1,0 +1,186 @@
+//! What batch costs requests is measured all the time, and kept under a bound.
+//!
+//! The policies' side says how: [`slowdown`], [`windows`] and [`worth`]. Here requests are seen or not, and the lanes'
+//! keepers are told.
+//!
+//! [`slowdown`]: sidelane_policy::borrow::slowdown
+//! [`windows`]: sidelane_policy::borrow::windows
+//! [`worth`]: sidelane_policy::borrow::worth
+
+use sidelane_policy::Nanos;
+use sidelane_policy::borrow::slowdown::{Side, Slowdown, Verdict};
+use sidelane_policy::borrow::windows::{Phase, Windows};
+use sidelane_policy::borrow::worth::{Worth, WorthFinder};
+
+use crate::request::Request;
+
+/// The slowdown of requests that is allowed unless the user says otherwise: 5 %.
+pub const BOUND: f64 = 0.05;
+/// In which windows have room for some: the median.
+const TYPICAL: f64 = 50.0;
+
+/// By how much batch may slow down requests.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub enum MaxSlowdown {
+    /// That is not looked at.
+    Any,
+    /// As 0.05 for 5 %.
+    Bound(f64),
+}
+
+/// What is known of the requests of one service.
+#[derive(Clone, Debug)]
+struct Measured {
+    worth: WorthFinder,
+    /// Since the last change of `worth`.
+    recent: Box<Slowdown>,
+    whole: Box<Slowdown>,
+}
+
+/// When batch may have the lanes of a service from now on, and why.
+#[derive(Clone, Copy, Debug, PartialEq)]
+pub struct Change {
+    /// Which service, in the order in which they were named.
+    pub service: usize,
+    /// When batch may have its lanes.
+    pub worth: Worth,
+    /// What was found; [`Verdict::Undecided`] or [`Verdict::Within`] where a step is taken back.
+    pub verdict: Verdict,
+}
+
+/// Measures the slowdown of a session's services.
+#[derive(Clone, Debug)]
+pub struct SlowdownKeeper {
+    bound: f64,
+    windows: Windows,
+    services: Vec<Measured>,
+}
+
+impl SlowdownKeeper {
+    /// For so many services, whose lanes batch gets after `min_idle_ns`. `bound` is 0.05 for 5 %.
+    pub fn new(bound: f64, services: usize, min_idle_ns: Nanos, now: Nanos) -> Self {
+        let fresh = Measured { worth: WorthFinder::new(min_idle_ns), recent: Box::default(), whole: Box::default() };
+        Self { bound, windows: Windows::new(now), services: vec![fresh; services] }
+    }
+
+    /// When [`SlowdownKeeper::step`] has something to do again.
+    pub fn due(&self) -> Nanos {
+        self.windows.due()
+    }
+
+    /// A request of a service has finished.
+    pub fn finished(&mut self, service: usize, request: &Request) {
+        let Some((pair, side)) = self.windows.pair_of(request.arrived_ns) else { return };
+        let measured = &mut self.services[service];
+        measured.recent.record(pair, side, request.latency_ns());
+        measured.whole.record(pair, side, request.latency_ns());
+    }
+
+    /// Goes on to the next window, if it is time. Returns whether it was.
+    pub fn step(&mut self, now: Nanos) -> bool {
+        self.windows.step(now)
+    }
+
+    /// Whether requests have to be seen now.
+    pub fn sees_requests(&self) -> bool {
+        matches!(self.windows.phase(), Phase::Seen(_))
+    }
+
+    /// When batch may have the lanes of a service now.
+    pub fn worth(&self, service: usize) -> Worth {
+        match self.windows.phase() {
+            Phase::Seen(Side::Apart) => Worth::Never,
+            _ => self.services[service].worth.present(),
+        }
+    }
+
+    /// Judges what is known so far. To be called where a pair of windows begins, so that all earlier ones are over.
+    pub fn judge(&mut self, now: Nanos) -> Vec<Change> {
+        if self.windows.phase() != Phase::Seen(Side::Beside) {
+            return Vec::new();
+        }
+        let typical = self.services.iter().filter_map(|of| of.whole.percentile_ns(Side::Apart, TYPICAL)).max();
+        typical.into_iter().for_each(|latency_ns| self.windows.fit(latency_ns));
+        let bound = self.bound;
+        let judged = self.services.iter_mut().enumerate().filter_map(|(service, of)| {
+            let verdict = of.recent.verdict(bound);
+            let changes = of.worth.judged(now, verdict);
+            // What is decided is measured anew: the service may change.
+            if changes || verdict == Verdict::Within {
+                of.recent.clear();
+            }
+            changes.then(|| Change { service, worth: of.worth.present(), verdict })
+        });
+        let changes: Vec<Change> = judged.collect();
+        if !changes.is_empty() {
+            self.windows.look_closely(now);
+        }
+        changes
+    }
+
+    /// What it came to for a service.
+    pub fn outcome(&self, service: usize) -> SlowdownOutcome {
+        let of = &self.services[service];
+        SlowdownOutcome { bound: self.bound, worth: of.worth.present(), whole: of.whole.clone() }
+    }
+}
+
+/// What batch cost the requests of a service.
+#[derive(Clone, Debug)]
+pub struct SlowdownOutcome {
+    /// What was allowed.
+    pub bound: f64,
+    /// When batch may have the lanes, at the end.
+    pub worth: Worth,
+    /// Requests of the windows of the whole session.
+    pub whole: Box<Slowdown>,
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Requests of a service that is asked every millisecond and answers in 50 µs, 30 µs later where batch may have
+    /// the lane.
+    fn serve(keeper: &mut SlowdownKeeper, from: Nanos, until: Nanos) {
+        for arrived_ns in (from..until).step_by(1_000_000) {
+            let beside = keeper.windows.pair_of(arrived_ns).is_some_and(|(_, side)| side == Side::Beside);
+            let spread_ns = arrived_ns / 1_000_000 % 7 * 300;
+            let finished_ns = arrived_ns + 50_000 + spread_ns + if beside { 30_000 } else { 0 };
+            keeper.finished(0, &Request { arrived_ns, finished_ns, ..Request::default() });
+        }
+    }
+
+    #[test]
+    fn batch_that_costs_too_much_waits_longer_and_longer_and_is_kept_off_in_the_end() {
+        let mut keeper = SlowdownKeeper::new(BOUND, 1, 8_000, 0);
+        let (mut changes, mut told_until) = (Vec::new(), 0);
+        while changes.len() < 6 {
+            let now = keeper.due();
+            assert!(now < 60_000_000_000, "after a minute: {changes:?}");
+            assert!(keeper.step(now));
+            assert_eq!(keeper.sees_requests(), keeper.windows.phase() != Phase::Rest);
+            if keeper.windows.phase() == Phase::Seen(Side::Beside) {
+                serve(&mut keeper, told_until, now);
+                told_until = now;
+                changes.extend(keeper.judge(now));
+            }
+        }
+        let waits: Vec<Worth> = changes.iter().map(|change| change.worth).collect();
+        let after = |us: u64| Worth::AfterIdle(us * 1_000);
+        assert_eq!(waits, [after(32), after(128), after(512), after(2_048), after(8_192), Worth::Never]);
+        assert!(changes.iter().all(|change| matches!(change.verdict, Verdict::Beyond { percentile: 50.0, .. })));
+        let outcome = keeper.outcome(0);
+        assert!(outcome.whole.ratio(50.0).unwrap().middle > 1.5 && outcome.worth == Worth::Never);
+    }
+
+    #[test]
+    fn batch_is_kept_off_in_the_second_window_of_each_pair() {
+        let mut keeper = SlowdownKeeper::new(BOUND, 1, 8_000, 0);
+        for wanted in [Worth::AfterIdle(8_000), Worth::Never, Worth::AfterIdle(8_000)] {
+            let now = keeper.due();
+            assert!(keeper.step(now) && keeper.judge(now).is_empty());
+            assert_eq!(keeper.worth(0), wanted);
+        }
+    }
+}
