@@ -278,6 +278,19 @@ notes! {
             "slowdown not measured: nothing counts what the target gets done",
             "name a counter with --progress";
 
+        // Of a comparison.
+        TrafficChanged { from_per_s: u64 = 800, to_per_s: u64 = 1_400 } =>
+            "the traffic changed between rounds, from {from_per_s} to {to_per_s} requests a second; each round compares \
+             its own runs",
+            "compare again while the traffic is steady";
+        UnequalLoad { setting: &'static str = "unmanaged", percent: u64 = 40 } =>
+            "the service got {percent} % fewer requests {setting} than alone: its clients wait for answers, or for a CPU \
+             that batch has, so times are of unequal load",
+            "compare with clients on CPUs of their own that send at a fixed rate";
+        RequestsUnread { events: u64 = 12 } =>
+            "{events} events of requests were lost before they were read; figures are of the others",
+            "leave sidelane more time on the CPUs that are no lanes";
+
         // Of an experiment.
         TermsUnknown { setting: &'static str = "dynamic refresh", load_s: u64 = 30 } =>
             "{setting}: {load_s} s of load were too few to learn its terms; what batch costs a request \

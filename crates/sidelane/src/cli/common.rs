@@ -49,7 +49,7 @@ pub struct CacheDir {
 }
 
 /// Where a result goes for programs.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct JsonFile {
     /// Write the results here, as JSON
     #[arg(id = "json", long = "json", value_name = "FILE")]
@@ -57,7 +57,7 @@ pub struct JsonFile {
 }
 
 /// Where a result goes, besides the terminal.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ResultFiles {
     /// The results
     #[command(flatten)]

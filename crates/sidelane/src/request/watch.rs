@@ -22,9 +22,9 @@ use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
-const DRAIN_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const DRAIN_EVERY: Duration = Duration::from_millis(50);
 /// How often a service that was started again is looked for.
-const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What `sidelane requests` was asked to do.
 #[derive(Debug)]
@@ -66,15 +66,15 @@ fn is_asked_to_end(signals: &PosixSignals) -> Result<bool> {
 }
 
 /// A service under watch.
-struct Watched {
-    requests: RequestSource,
+pub(crate) struct Watched {
+    pub(crate) requests: RequestSource,
     /// The kernel's side, where it has one.
     tracking: Option<ServiceTracking>,
 }
 
 impl Watched {
     /// The service's own word is better than what its sockets show.
-    fn begin(target: &Target, service: &Service) -> Result<Self> {
+    pub(crate) fn begin(target: &Target, service: &Service) -> Result<Self> {
         if let Some(emitters) = Emitters::find(&service.pids) {
             return Ok(Self { requests: RequestSource::Emitted(emitters), tracking: None });
         }
@@ -92,7 +92,8 @@ impl Watched {
         Ok(Self { requests: RequestSource::Sockets(requests), tracking: Some(tracking) })
     }
 
-    fn look_again(&mut self, target: &Target) -> Result<()> {
+    /// Finds a service again that may have been started anew.
+    pub(crate) fn look_again(&mut self, target: &Target) -> Result<()> {
         let Ok(found) = target.find() else { return Ok(()) };
         if let Some(tracking) = &self.tracking {
             tracking.take_in(&found.pids);

@@ -65,6 +65,8 @@ pub struct SessionOptions {
     /// By how much batch may slow down requests, as 0.05 for 5 %, where a holder keeps the lanes and the policy does
     /// not ask for requests itself; `None`: that is not looked at.
     pub max_slowdown: Option<f64>,
+    /// A command gets no input, and its output is nobody's: it is started several times.
+    pub quiet: bool,
 }
 
 /// What a session came to.

@@ -87,8 +87,8 @@ pub(super) fn start_batch(
     stage.pin_services(guardian)?;
     let cage = make_cage(&stage, guardian)?;
     let pass = make_pass(&stage.served[0].tracking, &options.gate)?;
-    let barrier =
-        StartBarrier::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
+    let barrier = StartBarrier::start(command, options.class, options.quiet, pass.as_ref())
+        .context("cannot start the batch command")?;
     let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
     guardian.add([Undo::Family { process }])?;
     cage.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
