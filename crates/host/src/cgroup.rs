@@ -51,13 +51,20 @@ impl Hierarchy {
         self.dir_of(std::process::id())
     }
 
-    /// The group that a process is in. None for a process that is ending: version 1 then names the uppermost group,
-    /// whichever group the process was in.
+    /// The group that a process is in. None if it has no directory here, and for a process that is ending: version 1 then
+    /// names the uppermost group, whichever group the process was in.
     pub fn dir_of(&self, pid: u32) -> Option<PathBuf> {
         let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
         let group = memberships.lines().find_map(|line| self.membership(line))?;
         // Asked last: a process that is not ending now was not ending when its groups were read.
-        (!is_exiting(pid)).then(|| self.dir(group))
+        self.seen_dir(group).filter(|_| !is_exiting(pid))
+    }
+
+    /// The directory of a group, if it lies in the part that is mounted here. A cgroup namespace names what is outside
+    /// of it by `..`, and a mount from outside has such a root, below which a group's own name is not told.
+    fn seen_dir(&self, group: &str) -> Option<PathBuf> {
+        let below = Path::new(group).strip_prefix(&self.root).ok()?;
+        (!below.starts_with("..")).then(|| self.mount.join(below))
     }
 
     /// The hierarchy's number in /proc/PID/cgroup; 0 for v2.
@@ -132,11 +139,15 @@ impl Group {
 /// The processes in the group `dir` and below it.
 pub fn processes(dir: &Path) -> Vec<u32> {
     let mut found: Vec<u32> = read_pids(&dir.join("cgroup.procs"));
-    let children = fs::read_dir(dir).into_iter().flatten().flatten();
-    for child in children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir())) {
-        found.extend(processes(&child.path()));
-    }
+    groups_below(dir).iter().for_each(|below| found.extend(processes(below)));
     found
+}
+
+/// The groups just below the group `dir`.
+pub fn groups_below(dir: &Path) -> Vec<PathBuf> {
+    let children = fs::read_dir(dir).into_iter().flatten().flatten();
+    let groups = children.filter(|entry| entry.file_type().is_ok_and(|kind| kind.is_dir()));
+    groups.map(|entry| entry.path()).collect()
 }
 
 fn read_pids(file: &Path) -> Vec<u32> {
@@ -198,8 +209,9 @@ impl Leaf {
         self.write("cpuset.cpus", &cpus.to_string())
     }
 
-    /// Removes the group. Its tasks must be dead, or about to die.
+    /// Removes the group, and those that somebody has made below it. Its tasks must be dead, or about to die.
     pub fn remove(&self) -> io::Result<()> {
+        groups_below(&self.dir).into_iter().try_for_each(|dir| Self { dir }.remove())?;
         let deadline = Instant::now() + REMOVE_TIMEOUT;
         loop {
             match fs::remove_dir(&self.dir) {
@@ -251,6 +263,18 @@ mod tests {
             assert_eq!(hierarchy.dir_of(ended.id()), None, "{hierarchy:?}");
         }
         ended.wait().unwrap();
+    }
+
+    #[test]
+    fn a_group_outside_of_the_namespace_has_no_directory_here() {
+        let mounted = |root: &str| Hierarchy { mount: "/cg".into(), root: root.into(), controllers: vec![] };
+        let dir = |root, group| mounted(root).seen_dir(group);
+        assert_eq!(dir("/", "/job/..x"), Some("/cg/job/..x".into()));
+        assert_eq!(dir("/docker/abc", "/docker/abc/job"), Some("/cg/job".into()));
+        assert_eq!((dir("/", "/.."), dir("/", "/../other.slice"), dir("/docker/abc", "/other")), (None, None, None));
+        // Mounted before the namespace was made, whose uppermost group is two levels below.
+        assert_eq!(dir("/../..", "/../../other.slice"), Some("/cg/other.slice".into()));
+        assert_eq!((dir("/../..", "/"), dir("/../..", "/../../..")), (None, None));
     }
 
     #[test]

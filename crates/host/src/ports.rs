@@ -1,6 +1,7 @@
-//! The TCP ports that a service listens on.
+//! The TCP ports that a service listens on, and at what else it may take requests.
 
 use std::collections::{BTreeMap, BTreeSet};
+use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
@@ -18,10 +19,11 @@ pub struct Listener {
     pub port: u16,
 }
 
-/// The ports that any of these processes listens on.
-pub fn listeners(pids: &BTreeSet<u32>) -> BTreeSet<Listener> {
+/// The ports that any of these processes listens on: all of them, or `only` that one.
+pub fn listeners(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<Listener> {
     let own = network_of("self").map(|network| (network, listening_here()));
-    pids.iter().flat_map(|pid| listeners_of(*pid, own.as_ref())).collect()
+    let all = pids.iter().flat_map(|pid| listeners_of(*pid, own.as_ref()));
+    all.filter(|listener| only.is_none_or(|port| listener.port == port)).collect()
 }
 
 /// The inode number of a process's network namespace.
@@ -74,9 +76,71 @@ fn listening_sockets(table: &str) -> Vec<(String, u16)> {
     table.lines().skip(1).filter_map(socket).collect()
 }
 
+/// A socket, other than of TCP, at which requests may come in.
+#[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
+pub enum OtherSocket {
+    /// A UDP port: datagrams, or QUIC.
+    Udp(u16),
+    /// A Unix socket that listens, by its path; one without a file begins with `@`.
+    Unix(String),
+}
+
+impl fmt::Display for OtherSocket {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Udp(port) => write!(f, "UDP port {port}"),
+            Self::Unix(path) => write!(f, "Unix socket {path}"),
+        }
+    }
+}
+
+/// The sockets, other than of TCP, at which these processes may take requests: all of them, or at the port `only`.
+pub fn other_sockets(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<OtherSocket> {
+    let all: BTreeSet<OtherSocket> = pids.iter().flat_map(|pid| other_sockets_of(*pid)).collect();
+    all.into_iter().filter(|socket| only.is_none_or(|port| *socket == OtherSocket::Udp(port))).collect()
+}
+
+fn other_sockets_of(pid: u32) -> Vec<OtherSocket> {
+    let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    let udp = ["udp", "udp6"].map(table);
+    let mut tables: BTreeMap<String, OtherSocket> = udp.iter().flat_map(|table| udp_servers(table)).collect();
+    tables.extend(unix_servers(&table("unix")));
+    let files = fs::read_dir(format!("/proc/{pid}/fd")).into_iter().flatten().flatten();
+    let inodes = files.filter_map(|file| socket_inode(fs::read_link(file.path()).ok()?.to_str()?));
+    inodes.filter_map(|inode| tables.get(&inode).cloned()).collect()
+}
+
+/// Ports from here on are what the system gives to clients, on most machines.
+const CLIENT_PORTS: u16 = 32_768;
+
+/// Inode and port of each UDP socket that has no peer, as servers have none, at a port that somebody chose.
+fn udp_servers(table: &str) -> Vec<(String, OtherSocket)> {
+    let socket = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let port = |at: usize| u16::from_str_radix(fields.get(at)?.rsplit_once(':')?.1, 16).ok();
+        let (local, peer, inode) = (port(1)?, port(2)?, (*fields.get(9)?).to_owned());
+        (peer == 0 && (1..CLIENT_PORTS).contains(&local)).then_some((inode, OtherSocket::Udp(local)))
+    };
+    table.lines().skip(1).filter_map(socket).collect()
+}
+
+/// Inode and path of each Unix socket that listens.
+fn unix_servers(table: &str) -> Vec<(String, OtherSocket)> {
+    /// `__SO_ACCEPTCON` of the kernel's.
+    const LISTENS: u32 = 1 << 16;
+    let socket = |line: &str| {
+        let fields: Vec<&str> = line.split_whitespace().collect();
+        let flags = u32::from_str_radix(fields.get(3)?, 16).ok()?;
+        let (inode, path) = ((*fields.get(6)?).to_owned(), (*fields.get(7)?).to_owned());
+        (flags & LISTENS != 0).then_some((inode, OtherSocket::Unix(path)))
+    };
+    table.lines().skip(1).filter_map(socket).collect()
+}
+
 #[cfg(test)]
 mod tests {
-    use std::net::{TcpListener, TcpStream};
+    use std::net::{TcpListener, TcpStream, UdpSocket};
+    use std::os::unix::net::UnixListener;
 
     use super::*;
 
@@ -88,6 +152,26 @@ mod tests {
    1: 0100007F:18EC 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1
 ";
         assert_eq!(listening_sockets(table), [("4711".to_owned(), 6379)]);
+    }
+
+    #[test]
+    fn where_requests_come_in_beside_tcp_is_found() {
+        let me = BTreeSet::from([std::process::id()]);
+        let folder = tempfile::tempdir().unwrap();
+        let path = folder.path().join("socket");
+        let listener = UnixListener::bind(&path).unwrap();
+        let unix = OtherSocket::Unix(path.display().to_string());
+        let free = (20_000..CLIENT_PORTS).find_map(|port| UdpSocket::bind(("127.0.0.1", port)).ok());
+        let server = free.expect("one of so many ports is free");
+        let udp = OtherSocket::Udp(server.local_addr().unwrap().port());
+        let client = UdpSocket::bind("127.0.0.1:0").unwrap();
+        client.connect(server.local_addr().unwrap()).unwrap();
+        let found = other_sockets(&me, None);
+        assert!(found.contains(&unix) && found.contains(&udp), "{found:?}");
+        assert!(!found.contains(&OtherSocket::Udp(client.local_addr().unwrap().port())));
+        assert_eq!(other_sockets(&me, Some(server.local_addr().unwrap().port())), BTreeSet::from([udp]));
+        drop(listener);
+        assert!(!other_sockets(&me, None).contains(&unix));
     }
 
     #[test]
@@ -105,7 +189,10 @@ mod tests {
         let four = TcpListener::bind("127.0.0.1:0").unwrap();
         let six = TcpListener::bind("[::1]:0");
         let client = TcpStream::connect(four.local_addr().unwrap()).unwrap();
-        let listeners = listeners(&BTreeSet::from([std::process::id()]));
+        let me = BTreeSet::from([std::process::id()]);
+        let of_one = listeners(&me, Some(four.local_addr().unwrap().port()));
+        assert!(of_one.iter().all(|listener| listener.port == four.local_addr().unwrap().port()) && of_one.len() == 1);
+        let listeners = listeners(&me, None);
         let ports: BTreeSet<u16> = listeners.iter().map(|listener| listener.port).collect();
         assert!(ports.contains(&four.local_addr().unwrap().port()));
         assert!(six.is_err() || ports.contains(&six.unwrap().local_addr().unwrap().port()));

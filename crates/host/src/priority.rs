@@ -117,6 +117,8 @@ pub struct ThreadClass {
 impl ThreadClass {
     /// Any other task that needs the CPU gets it at once.
     pub const IDLE: Self = Self { policy: libc::SCHED_IDLE, priority: 0 };
+    /// The class of most threads.
+    pub const ORDINARY: Self = Self { policy: libc::SCHED_OTHER, priority: 0 };
 
     /// The class of the thread `tid`, unless it has ended.
     pub fn of(tid: u32) -> Option<Self> {

@@ -121,6 +121,40 @@ pub fn allowed_cpus(pids: &BTreeSet<u32>) -> CpuSet {
     all.fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
 }
 
+/// The number that a process or thread has in its own PID namespace, and whether that is another namespace than this
+/// process's. `task` is its folder in `/proc`.
+fn own_number(task: &str) -> Option<(u32, bool)> {
+    last_number(&status_field(&format!("{task}/status"), "NSpid:")?)
+}
+
+/// Of a thread's numbers, from the outer namespace to its own, the last; and whether there are others.
+fn last_number(numbers: &str) -> Option<(u32, bool)> {
+    let numbers: Vec<&str> = numbers.split_whitespace().collect();
+    Some((numbers.last()?.parse().ok()?, numbers.len() > 1))
+}
+
+/// The number by which a process knows itself, which in a container is another one than `pid`.
+pub fn own_pid(pid: u32) -> Option<u32> {
+    own_number(&format!("/proc/{pid}")).map(|(own, _)| own)
+}
+
+/// Whether a process knows itself and its threads by other numbers than those that are seen here.
+pub fn has_numbers_of_its_own(pid: u32) -> bool {
+    own_number(&format!("/proc/{pid}")).is_some_and(|(_, other)| other)
+}
+
+/// The threads of a process, by the numbers by which it knows them itself.
+pub fn threads_by_own_number(pid: u32) -> BTreeMap<u32, u32> {
+    let numbered = |tid| Some((own_number(&format!("/proc/{pid}/task/{tid}"))?.0, tid));
+    threads(pid).into_iter().filter_map(numbered).collect()
+}
+
+/// Whether each thread of these processes may run on one CPU alone, be it another one for each.
+pub fn have_one_place_each(pids: &BTreeSet<u32>) -> bool {
+    let places = pids.iter().flat_map(|pid| threads(*pid).into_iter().filter_map(|tid| thread_cpus(*pid, tid)));
+    places.into_iter().all(|cpus| cpus.len() == 1)
+}
+
 /// The highest process id on any 64-bit kernel.
 const PID_MAX: u32 = 1 << 22;
 
@@ -133,4 +167,40 @@ pub fn pid_max() -> u32 {
 /// The CPUs this process may use.
 pub fn own_cpus() -> CpuSet {
     allowed_cpus(&BTreeSet::from([std::process::id()]))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn the_last_number_is_a_threads_own() {
+        assert_eq!(last_number("4711"), Some((4711, false)));
+        assert_eq!(last_number("4711\t23\t1"), Some((1, true)));
+        assert_eq!(last_number(""), None);
+        let me = std::process::id();
+        assert_eq!((own_pid(me), has_numbers_of_its_own(me)), (Some(me), false));
+        assert!(threads_by_own_number(me).iter().all(|(own, tid)| own == tid));
+    }
+
+    #[test]
+    fn who_may_run_on_two_cpus_has_no_place_of_its_own() {
+        let me = BTreeSet::from([std::process::id()]);
+        assert_eq!(have_one_place_each(&me), own_cpus().len() == 1);
+        let mut pinned = std::process::Command::new("taskset");
+        let cpu = own_cpus().iter().next().expect("this thread runs").to_string();
+        let Ok(mut child) = pinned.args(["-c", &cpu, "sleep", "1000"]).spawn() else {
+            return sidelane_skip::skip("needs taskset");
+        };
+        let theirs = BTreeSet::from([child.id()]);
+        while own_comm(child.id()) != "sleep" {
+            std::thread::yield_now();
+        }
+        assert!(have_one_place_each(&theirs));
+        child.kill().and_then(|()| child.wait()).unwrap();
+    }
+
+    fn own_comm(pid: u32) -> String {
+        fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+    }
 }

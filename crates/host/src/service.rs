@@ -43,6 +43,64 @@ pub enum ServiceError {
         /// What the user can check.
         hint: String,
     },
+    /// Who listens there is not the service.
+    #[error("{target} is held by {stand}")]
+    StandIn {
+        /// The target, as the user gave it.
+        target: Target,
+        /// Who holds it.
+        stand: Stand,
+    },
+}
+
+/// Who listens in place of a service.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Stand {
+    /// Whoever starts a service that is not there yet with its first connection.
+    Activation {
+        /// Its process.
+        pid: u32,
+        /// What it is called.
+        comm: String,
+    },
+    /// A proxy that passes connections on to a container.
+    ContainerProxy {
+        /// Its process.
+        pid: u32,
+        /// What it is called.
+        comm: String,
+    },
+}
+
+impl Stand {
+    fn of(pid: u32, comm: &str) -> Option<Self> {
+        const ACTIVATORS: [&str; 3] = ["systemd", "inetd", "xinetd"];
+        /// Of Docker and of rootless containers.
+        const PROXIES: [&str; 4] = ["docker-proxy", "rootlesskit", "rootlessport", "slirp4netns"];
+        let comm = comm.to_owned();
+        match comm.as_str() {
+            name if ACTIVATORS.contains(&name) => Some(Self::Activation { pid, comm }),
+            name if PROXIES.contains(&name) => Some(Self::ContainerProxy { pid, comm }),
+            _ => None,
+        }
+    }
+}
+
+impl fmt::Display for Stand {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Activation { pid, comm } => write!(
+                f,
+                "{comm} (process {pid}), which starts the service with its first connection: start the service first, \
+                 as with one connection, or name its group (cgroup:/system.slice/NAME.service)"
+            ),
+            Self::ContainerProxy { pid, comm } => write!(
+                f,
+                "{comm} (process {pid}), which passes connections on to a container: name the container's group \
+                 (cgroup:) or its process (pid:, as `docker inspect -f '{{{{.State.Pid}}}}' NAME` tells)"
+            ),
+        }
+    }
 }
 
 impl fmt::Display for Target {
@@ -79,12 +137,14 @@ pub struct Service {
     /// Its cgroup, if it was named by one: every process that joins the group belongs to the
     /// service.
     pub group: Option<Group>,
+    /// Its port, if it was named by one: what its processes listen on beside it is another service's.
+    pub port: Option<u16>,
 }
 
 impl Service {
     /// A service of this process alone.
     pub fn of_process(pid: u32) -> Self {
-        Self { pids: BTreeSet::from([pid]), group: None }
+        Self { pids: BTreeSet::from([pid]), ..Self::default() }
     }
 }
 
@@ -94,7 +154,7 @@ impl Target {
         let mut service = match self {
             Target::Pid(pid) => Service { pids: family(&BTreeSet::from([*pid])), ..Service::default() },
             Target::Comm(comm) => Service { pids: family(&named(comm)), ..Service::default() },
-            Target::Port(port) => Service { pids: family(&listening(*port)), ..Service::default() },
+            Target::Port(port) => self.at_port(*port)?,
             Target::Cgroup(path) => in_group(path),
         };
         service.pids.retain(|pid| is_alive(*pid));
@@ -104,23 +164,47 @@ impl Target {
         Ok(service)
     }
 
+    /// Whether processes that descend from none of the service's may belong to it later: another one of that name, or one
+    /// that listens beside it while it is started anew.
+    pub fn may_grow(&self) -> bool {
+        matches!(self, Target::Port(_) | Target::Comm(_))
+    }
+
+    /// The processes that accept connections at the port, as far as it can be told from who holds its sockets.
+    fn at_port(&self, port: u16) -> Result<Service, ServiceError> {
+        let holders = listening(port).into_iter().map(|pid| (pid, Stand::of(pid, &comm(pid))));
+        let (stands, rest): (Vec<_>, Vec<_>) = holders.partition(|(_, stand)| stand.is_some());
+        // Whoever activates a service by its socket goes on to hold it, beside the service.
+        match stands.into_iter().find_map(|(_, stand)| stand).filter(|_| rest.is_empty()) {
+            Some(stand) => Err(ServiceError::StandIn { target: self.clone(), stand }),
+            None => {
+                let pids = family(&rest.into_iter().map(|(pid, _)| pid).collect());
+                Ok(Service { pids, port: Some(port), ..Service::default() })
+            }
+        }
+    }
+
     fn hint(&self) -> String {
         match self {
             Target::Pid(pid) => format!("no process {pid} is running"),
-            Target::Port(port) => format!("no process that is visible here listens on TCP port {port}; see `ss -ltnp`"),
+            Target::Port(port) => format!(
+                "no process that is visible here listens on TCP port {port}; see `ss -ltnp`. In a container with a \
+                 network of its own, name its process (pid:) or group (cgroup:)"
+            ),
             Target::Comm(comm) => format!("no running process is named {comm}; see `ps -e -o comm`"),
             Target::Cgroup(path) => format!("the group {path} does not exist or holds no process; see `systemd-cgls`"),
         }
     }
 }
 
-fn named(comm: &str) -> BTreeSet<u32> {
-    let is_named = |pid: &u32| {
-        // The kernel keeps the first 15 bytes of a name.
-        let found = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default();
-        found.trim_end() == comm.chars().take(15).collect::<String>() && *pid != std::process::id()
-    };
-    all_pids().into_iter().filter(is_named).collect()
+/// The name of a process, of which the kernel keeps the first 15 bytes.
+fn comm(pid: u32) -> String {
+    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+}
+
+fn named(name: &str) -> BTreeSet<u32> {
+    let kept: String = name.chars().take(15).collect();
+    all_pids().into_iter().filter(|pid| comm(*pid) == kept && *pid != std::process::id()).collect()
 }
 
 /// The processes that hold a socket listening on `port`.
@@ -139,7 +223,7 @@ fn holds_any(pid: u32, links: &BTreeSet<String>) -> bool {
 fn in_group(path: &str) -> Service {
     let group = Group::find(path);
     let pids = group.iter().flat_map(Group::processes).collect();
-    Service { pids, group }
+    Service { pids, group, port: None }
 }
 
 #[cfg(test)]
@@ -162,8 +246,22 @@ mod tests {
         let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
         let port = listener.local_addr().unwrap().port();
         let me = std::process::id();
-        assert!(Target::Port(port).find().unwrap().pids.contains(&me));
+        let found = Target::Port(port).find().unwrap();
+        assert!(found.pids.contains(&me) && found.port == Some(port));
         assert!(Target::Pid(me).find().unwrap().pids.contains(&me));
+    }
+
+    #[test]
+    fn who_listens_for_others_is_said_with_what_to_do() {
+        let of = |comm| {
+            let stand = Stand::of(7, comm)?;
+            Some(ServiceError::StandIn { target: Target::Port(80), stand }.to_string())
+        };
+        assert_eq!(of("redis-server"), None);
+        assert!(of("systemd").unwrap().contains("start the service first"));
+        let proxy = of("docker-proxy").unwrap();
+        assert!(proxy.starts_with("port:80 is held by docker-proxy (process 7)"), "{proxy}");
+        assert!(proxy.contains("'{{.State.Pid}}'"), "{proxy}");
     }
 
     #[test]

@@ -222,7 +222,7 @@ SEC("tp_btf/sched_waking")
 int BPF_PROG(lane_waking, struct task_struct *task)
 {
 	if (task->nr_cpus_allowed == 1)
-		service_woken(task, task->thread_info.cpu);
+		service_woken(task, cpu_of(task));
 	return 0;
 }
 
@@ -230,7 +230,7 @@ int BPF_PROG(lane_waking, struct task_struct *task)
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(lane_wakeup, struct task_struct *task)
 {
-	service_woken(task, task->thread_info.cpu);
+	service_woken(task, cpu_of(task));
 	return 0;
 }
 
@@ -309,7 +309,7 @@ static __always_inline void note_departure(struct task_struct *task, uint32_t cp
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(lane_migrate, struct task_struct *task, int to_cpu)
 {
-	note_departure(task, task->thread_info.cpu);
+	note_departure(task, cpu_of(task));
 	note_arrival(task, to_cpu);
 	return 0;
 }
@@ -317,8 +317,22 @@ int BPF_PROG(lane_migrate, struct task_struct *task, int to_cpu)
 SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 {
-	note_arrival(task, task->thread_info.cpu);
+	note_arrival(task, cpu_of(task));
 	return 0;
+}
+
+/* ---- What the kernel says of the thread that asks, and who asks knows better (src/tracker/self_check.rs) ---- */
+
+SEC("raw_tp")
+int self_cpu(void *nothing)
+{
+	return cpu_of(bpf_get_current_task_btf());
+}
+
+SEC("raw_tp")
+int self_pid(void *nothing)
+{
+	return bpf_get_current_pid_tgid() >> 32;
 }
 
 #ifdef SIDELANE_SCX

@@ -9,6 +9,7 @@
 #define SIDELANE_WHO_H
 
 #include "maps.h"
+#include "kernel/place.h"
 #include "kernel/preempted.h"
 
 /* Groups lie no deeper than this in any tree that was met. */
@@ -67,17 +68,28 @@ static __always_inline bool is_holder(struct sidelane_hold_word *hold, uint32_t 
 
 /* ---- Groups ---- */
 
+/* The id of the group `level` levels below the root, which is `group` or above it. */
+static __always_inline uint64_t ancestor_id(struct cgroup *group, int level)
+{
+	struct cgroup___before_6_1 *old = (void *)group;
+	struct cgroup *ancestor = 0;
+	uint64_t id = 0;
+
+	if (bpf_core_field_exists(old->ancestor_ids)) {
+		bpf_core_read(&id, sizeof(id), &old->ancestor_ids[level]);
+		return id;
+	}
+	bpf_core_read(&ancestor, sizeof(ancestor), &group->ancestors[level]);
+	return BPF_CORE_READ(ancestor, kn, id);
+}
+
 /* The identity that the processes of a group have because of it, or of the nearest named one above it. */
 static __always_inline uint32_t group_identity(struct cgroup *group, uint32_t hierarchy)
 {
 	int level = BPF_CORE_READ(group, level);
 
 	for (int above = 0; above < GROUP_DEPTH_MAX && above <= level; above++) {
-		struct cgroup *ancestor = 0;
-		struct sidelane_group key = { .hierarchy = hierarchy };
-
-		bpf_core_read(&ancestor, sizeof(ancestor), &group->ancestors[level - above]);
-		key.id = BPF_CORE_READ(ancestor, kn, id);
+		struct sidelane_group key = { .id = ancestor_id(group, level - above), .hierarchy = hierarchy };
 		uint32_t *identity = bpf_map_lookup_elem(&named_groups, &key);
 		if (identity)
 			return *identity | SIDELANE_IDENTITY_BY_GROUP;

@@ -106,6 +106,8 @@ pub struct LaneBooks {
     pub lc_summons: u64,
     /// What batch that looks for itself did; the times above are already put right by it.
     pub gate: GateBooks,
+    /// What it says that it napped, or had leave for, beyond the time that it ran: then nothing above is put right by it.
+    pub unbelieved_ns: u64,
 }
 
 /// The books of all lanes at one moment, or (after [`Books::since`]) of a span of time.
@@ -384,6 +386,7 @@ impl LaneBooks {
             summons: self.summons - earlier.summons,
             lc_summons: self.lc_summons - earlier.lc_summons,
             gate: self.gate.since(&earlier.gate),
+            unbelieved_ns: self.unbelieved_ns.saturating_sub(earlier.unbelieved_ns),
         }
     }
 }

@@ -68,8 +68,23 @@ impl GateBooks {
     }
 }
 
-/// The kernel's books of a lane without what was not so.
+/// Excuses may be so much longer than the time that they are for: the two are not read in one moment.
+const BEYOND_NS_MAX: u64 = 1_000_000;
+
+/// What the threads say that they napped, or had leave for, beyond the time that they ran at all. Batch can write what it
+/// likes there.
+fn beyond_own_time_ns(kernels: &LaneBooks, gate: &GateBooks) -> u64 {
+    let own_ns = kernels.batch_ns + kernels.stolen_batch_ns;
+    let beyond_ns = gate.napped_ns.saturating_add(gate.lent_lc_ns).saturating_sub(own_ns);
+    if beyond_ns > BEYOND_NS_MAX.max(own_ns / 100) { beyond_ns } else { 0 }
+}
+
+/// The kernel's books of a lane without what was not so. Excuses that cannot be true excuse nothing.
 pub fn settle(kernels: LaneBooks, gate: GateBooks) -> LaneBooks {
+    let unbelieved_ns = beyond_own_time_ns(&kernels, &gate);
+    if unbelieved_ns > 0 {
+        return LaneBooks { gate, unbelieved_ns, ..kernels };
+    }
     let excused_ns = gate.napped_lc_ns + gate.lent_lc_ns;
     LaneBooks {
         batch_ns: kernels.batch_ns.saturating_sub(gate.napped_ns),
@@ -90,6 +105,19 @@ mod tests {
         let gate = GateBooks { napped_ns: 600, napped_lc_ns: 400, lent_lc_ns: 90, ..GateBooks::default() };
         let settled = settle(kernels, gate);
         assert_eq!((settled.batch_ns, settled.overlap_ns, settled.lent_overlap_ns), (400, 10, 90));
+    }
+
+    #[test]
+    fn excuses_that_are_longer_than_the_time_that_they_are_for_excuse_nothing() {
+        let ran = LaneBooks { batch_ns: 10_000_000, overlap_ns: 5_000_000, ..LaneBooks::default() };
+        let naps = |napped_ns, napped_lc_ns| GateBooks { napped_ns, napped_lc_ns, ..GateBooks::default() };
+        for lie in [naps(12_000_000, 5_000_000), naps(u64::MAX, u64::MAX)] {
+            let settled = settle(ran, lie);
+            assert_eq!((settled.batch_ns, settled.overlap_ns), (ran.batch_ns, ran.overlap_ns), "{lie:?}");
+            assert!(settled.unbelieved_ns >= 2_000_000, "{settled:?}");
+        }
+        let all_of_it = settle(ran, naps(10_000_000, 5_000_000));
+        assert_eq!((all_of_it.overlap_ns, all_of_it.unbelieved_ns), (0, 0));
     }
 
     #[test]

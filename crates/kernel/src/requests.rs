@@ -40,9 +40,13 @@ pub struct RequestBooks {
     handed: AtomicI64,
     service: AtomicU32,
     epoch: AtomicU32,
+    joined: AtomicU64,
+    parked: AtomicU64,
+    hands_over: AtomicU64,
+    reserved: [AtomicU64; 5],
 }
 
-const _: () = assert!(size_of::<RequestBooks>() == 64);
+const _: () = assert!(size_of::<RequestBooks>() == 128);
 
 /// `struct sidelane_request_record` of `bpf/requests/state.h`: a request whose response went out, or went on going
 /// out.
@@ -98,6 +102,10 @@ pub struct Counts {
     pub unasked: u64,
     /// Requests whose connection ended before an answer.
     pub unanswered: u64,
+    /// Requests that took in more messages once they had begun: parts of theirs, or other requests.
+    pub joined: u64,
+    /// Requests that were open and kept nobody waiting.
+    pub parked: u64,
 }
 
 impl Counts {
@@ -108,6 +116,8 @@ impl Counts {
             dropped: self.dropped - earlier.dropped,
             unasked: self.unasked - earlier.unasked,
             unanswered: self.unanswered - earlier.unanswered,
+            joined: self.joined - earlier.joined,
+            parked: self.parked - earlier.parked,
         }
     }
 }
@@ -158,6 +168,8 @@ impl WatchedSockets {
             dropped: get(&books.dropped),
             unasked: get(&books.unasked),
             unanswered: get(&books.unanswered),
+            joined: get(&books.joined),
+            parked: get(&books.parked),
         }
     }
 
@@ -295,7 +307,11 @@ mod tests {
             queued,
             handed,
             service,
-            epoch
+            epoch,
+            joined,
+            parked,
+            hands_over,
+            reserved
         );
         assert_layout!(
             RequestRecord,

@@ -1,22 +1,23 @@
 //! The bell of a holder: a BPF ring buffer that wakes whoever polls it.
 //!
 //! A summons carries no news, since the holder looks at the lane words anyway; so this end
-//! only sleeps on the ring and moves its consumer position past whatever has been written.
+//! only sleeps on the ring, and takes whatever has been written without reading it.
 
 use std::io;
 use std::os::fd::{AsFd, BorrowedFd, OwnedFd};
 use std::ptr::NonNull;
-use std::sync::atomic::{AtomicUsize, Ordering};
+use std::sync::atomic::AtomicU64;
 
 use rustix::mm::{MapFlags, ProtFlags, mmap, munmap};
+use sidelane_signal::take_tokens;
 
 /// The reader's end of one lane's ring.
 pub struct SummonsRing {
     fd: OwnedFd,
     /// Page 0 of the ring: how far the reader is. Ours to write.
-    consumed: NonNull<AtomicUsize>,
+    consumed: NonNull<AtomicU64>,
     /// Page 1 of the ring: how far the writer is. Read-only.
-    produced: NonNull<AtomicUsize>,
+    produced: NonNull<AtomicU64>,
 }
 
 // SAFETY: the two mappings belong to this value alone and hold atomics.
@@ -35,11 +36,13 @@ impl SummonsRing {
         self.fd.as_fd()
     }
 
-    /// Forgets all summons up to now, so that the next one wakes again.
-    pub fn drain(&self) {
-        // SAFETY: both pages stay mapped as long as self, and start with the position.
+    /// Takes all summonses up to now, so that the next one wakes again. Whether there was one.
+    #[must_use = "whoever was summoned has to come"]
+    pub fn take(&self) -> bool {
+        // SAFETY: both pages stay mapped as long as self, and start with the position: the kernel's unsigned long, which
+        // has 64 bits on the machines that this is for.
         let (consumed, produced) = unsafe { (self.consumed.as_ref(), self.produced.as_ref()) };
-        consumed.store(produced.load(Ordering::Acquire), Ordering::Release);
+        take_tokens(consumed, produced)
     }
 }
 
@@ -52,7 +55,7 @@ impl Drop for SummonsRing {
     }
 }
 
-fn map_page(fd: BorrowedFd<'_>, index: u64, protection: ProtFlags) -> io::Result<NonNull<AtomicUsize>> {
+fn map_page(fd: BorrowedFd<'_>, index: u64, protection: ProtFlags) -> io::Result<NonNull<AtomicU64>> {
     let page_bytes = rustix::param::page_size();
     // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
     let page =

@@ -9,6 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sidelane_host::cgroup::Group;
+use sidelane_host::procfs::have_one_place_each;
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 
@@ -39,6 +40,7 @@ pub struct ServiceTracking {
     number: Number,
     lanes: Lanes,
     group: Option<Group>,
+    port: Option<u16>,
     counters: Option<Result<LaneCounters, NoCounters>>,
 }
 
@@ -51,8 +53,8 @@ impl ServiceTracking {
         lane_use: LaneUse,
     ) -> Result<Self, TrackerError> {
         let number = tracker.new_service()?;
-        let (group, counters) = (service.group.clone(), lane_use.counters);
-        let new = Self { tracker: Rc::clone(tracker), number, lanes: lanes.clone(), group, counters };
+        let (group, port, counters) = (service.group.clone(), service.port, lane_use.counters);
+        let new = Self { tracker: Rc::clone(tracker), number, lanes: lanes.clone(), group, port, counters };
         if let Some(Ok(counters)) = &new.counters {
             counters.hand_to(tracker).map_err(bpf("hand the lanes' counters to the kernel"))?;
         }
@@ -71,10 +73,10 @@ impl ServiceTracking {
         lane_use: LaneUse,
         features: Features,
     ) -> Result<Self, TrackerError> {
-        let single_lanes = lanes.request_lanes.len() == 1;
+        let single_places = have_one_place_each(&service.pids);
         let groups = features.groups || service.group.is_some();
         let counters = matches!(lane_use.counters, Some(Ok(_)));
-        let tracker = Rc::new(Tracker::load(Features { single_lanes, groups, counters, ..features })?);
+        let tracker = Rc::new(Tracker::load(Features { single_places, groups, counters, ..features })?);
         Self::start(&tracker, service, lanes, lane_use)
     }
 
@@ -96,6 +98,16 @@ impl ServiceTracking {
     /// Its processes that are alive.
     pub fn processes(&self) -> Vec<u32> {
         self.tracker.identities().all(self.identity())
+    }
+
+    /// Whether the process belongs to nobody that is tracked.
+    pub fn is_free(&self, pid: u32) -> bool {
+        self.tracker.identities().of(pid).is_none()
+    }
+
+    /// Where its requests come in, if it is the service of one port alone.
+    pub fn port(&self) -> Option<u16> {
+        self.port
     }
 
     /// The number that its processes, lanes and requests carry.

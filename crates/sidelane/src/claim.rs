@@ -5,6 +5,10 @@
 //! claims every CPU that it may give to batch. So neither has a CPU that the other one has. A `sidelane hurry` claims the
 //! processes whose threads it moves.
 //!
+//! A request lane is claimed, too, by each run with a file of its own: several may have the same one, and none that is
+//! somebody's batch lane. Each of two that start at once gives its file a name before it looks for the other's, so at
+//! least one sees the other.
+//!
 //! The file gets its name last, when it is locked and the guardian knows of it: whoever is killed before leaves nothing
 //! behind.
 
@@ -45,6 +49,28 @@ pub enum ClaimError {
         /// The lane.
         cpu: u32,
         /// The agent, or "unknown".
+        owner: String,
+    },
+    /// Somebody else's service runs there.
+    #[error(
+        "CPU {cpu} is a request lane of another sidelane (process {owner}), and its holder would make that one's service \
+         wait: wait for it, or choose other lanes with --lanes"
+    )]
+    Serves {
+        /// The lane.
+        cpu: u32,
+        /// Whose it is, or "unknown".
+        owner: String,
+    },
+    /// Somebody else lends it to batch.
+    #[error(
+        "request lane {cpu} is a batch lane of another sidelane (process {owner}), which would make the service wait: wait \
+         for it, or choose other lanes with --lanes"
+    )]
+    Lent {
+        /// The lane.
+        cpu: u32,
+        /// Whose it is, or "unknown".
         owner: String,
     },
     /// There is an agent.
@@ -105,6 +131,8 @@ impl Claimant {
 enum Subject {
     /// A batch lane.
     Lane(u32),
+    /// A request lane.
+    Requests(u32),
     /// To move the threads of a process.
     Threads(u32),
     /// To be the agent.
@@ -123,6 +151,16 @@ impl Title {
         Self { subject: Subject::Lane(cpu), path: dir.join(format!("sidelane-lane-{cpu}.lock")) }
     }
 
+    fn requests(dir: &Path, cpu: u32) -> Self {
+        let path = dir.join(format!("{}{}.lock", Self::requests_of_any(cpu), std::process::id()));
+        Self { subject: Subject::Requests(cpu), path }
+    }
+
+    /// What the names of all claims of a request lane begin with.
+    fn requests_of_any(cpu: u32) -> String {
+        format!("sidelane-request-{cpu}-")
+    }
+
     fn agent(dir: &Path) -> Self {
         Self { subject: Subject::Agent, path: dir.join("sidelane-agent.lock") }
     }
@@ -133,12 +171,31 @@ impl Title {
 
     /// The claim is somebody else's, of whom the file says this.
     fn refused(&self, words: &str) -> ClaimError {
-        let owner = words.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned();
+        let owner = owner_in(words);
         match self.subject {
             Subject::Agent => ClaimError::TwoAgents { owner },
             Subject::Threads(pid) => ClaimError::Moved { pid, owner },
-            Subject::Lane(cpu) if words.ends_with(Claimant::AGENT) => ClaimError::Agents { cpu, owner },
+            Subject::Lane(cpu) | Subject::Requests(cpu) if words.ends_with(Claimant::AGENT) => {
+                ClaimError::Agents { cpu, owner }
+            }
             Subject::Lane(cpu) => ClaimError::Taken { cpu, owner },
+            Subject::Requests(cpu) => ClaimError::Lent { cpu, owner },
+        }
+    }
+
+    /// Nobody else has the lane for what cannot go together with this.
+    fn must_go_together(&self) -> Result<(), ClaimError> {
+        let dir = self.path.parent().unwrap_or(Path::new(DIR));
+        match self.subject {
+            Subject::Lane(cpu) => match owner_among(dir, &Self::requests_of_any(cpu)) {
+                Some(words) => Err(ClaimError::Serves { cpu, owner: owner_in(&words) }),
+                None => Ok(()),
+            },
+            Subject::Requests(cpu) => {
+                let lane = Self::lane(dir, cpu).path;
+                owner_of(&lane).map_or(Ok(()), |words| Err(self.refused(&words)))
+            }
+            Subject::Threads(_) | Subject::Agent => Ok(()),
         }
     }
 
@@ -147,6 +204,7 @@ impl Title {
             Subject::Agent => "to be the agent".to_owned(),
             Subject::Threads(pid) => format!("the threads of process {pid}"),
             Subject::Lane(cpu) => format!("batch lane {cpu}"),
+            Subject::Requests(cpu) => format!("request lane {cpu}"),
         };
         ClaimError::Io { what, path: self.path.clone(), source }
     }
@@ -182,7 +240,27 @@ impl Title {
     }
 }
 
-/// The right to one batch lane, to move the threads of a process, or to be the agent, until dropped. Others are refused from [`Claim::announce`] on.
+/// What the claim's file says, if somebody has it locked.
+fn owner_of(path: &Path) -> Option<String> {
+    let mut file = File::open(path).ok()?;
+    let is_free = flock(&file, FlockOperation::NonBlockingLockShared).is_ok();
+    let mut words = String::new();
+    let _ = file.read_to_string(&mut words);
+    (!is_free).then(|| words.trim().to_owned())
+}
+
+/// The same of the first claim whose name begins so and that somebody has locked.
+fn owner_among(dir: &Path, beginning: &str) -> Option<String> {
+    let files = fs::read_dir(dir).into_iter().flatten().flatten();
+    let mut named = files.filter(|entry| entry.file_name().to_string_lossy().starts_with(beginning));
+    named.find_map(|entry| owner_of(&entry.path()))
+}
+
+fn owner_in(words: &str) -> String {
+    words.split(' ').next().filter(|pid| !pid.is_empty()).unwrap_or("unknown").to_owned()
+}
+
+/// The right to one batch lane, to serve requests on a lane, to move the threads of a process, or to be the agent, until dropped. Others are refused from [`Claim::announce`] on.
 #[derive(Debug)]
 pub struct Claim {
     title: Title,
@@ -193,6 +271,11 @@ impl Claim {
     /// Claims the batch lane `cpu`.
     pub fn take(cpu: u32) -> Result<Self, ClaimError> {
         Self::prepare(Title::lane(Path::new(DIR), cpu), Claimant::Run)
+    }
+
+    /// Claims the lane `cpu` for requests; others may do so, too.
+    pub fn take_for_requests(cpu: u32) -> Result<Self, ClaimError> {
+        Self::prepare(Title::requests(Path::new(DIR), cpu), Claimant::Run)
     }
 
     /// Claims a CPU for the agent.
@@ -212,6 +295,7 @@ impl Claim {
 
     /// Locks a file that has no name yet, or the one that somebody has left.
     fn prepare(title: Title, claimant: Claimant) -> Result<Self, ClaimError> {
+        title.must_go_together()?;
         let mut file = match title.lock_found()? {
             Some(file) => file,
             None => nameless(&title.path).map_err(|error| title.failed(error))?,
@@ -228,7 +312,8 @@ impl Claim {
                 fs::remove_file(&self.title.path).map_err(|error| self.title.failed(error))?;
             }
         }
-        Ok(())
+        // Once more: who was not to be seen before sees this one.
+        self.title.must_go_together()
     }
 
     /// The file that stands for the claim.
@@ -302,6 +387,41 @@ mod tests {
         drop(held);
         assert!(take(3).is_ok());
         assert_eq!(files(dir.path()), 0);
+    }
+
+    #[test]
+    fn a_lane_serves_requests_of_several_and_is_lent_to_batch_by_none_of_them() {
+        let dir = tempfile::tempdir().unwrap();
+        let requests = |cpu| Claim::prepare(Title::requests(dir.path(), cpu), Claimant::Run);
+        let (one, of_eleven) = (requests(1).unwrap(), requests(11).unwrap());
+        one.announce().unwrap();
+        of_eleven.announce().unwrap();
+        assert!(matches!(claim(dir.path(), 1, Claimant::Run), Err(ClaimError::Serves { cpu: 1, .. })));
+        assert!(matches!(claim(dir.path(), 1, Claimant::Agent), Err(ClaimError::Serves { cpu: 1, .. })));
+        let other = Title { subject: Subject::Requests(1), path: dir.path().join("sidelane-request-1-other.lock") };
+        Claim::prepare(other, Claimant::Run).and_then(|other| other.announce()).unwrap();
+        drop(one);
+        let lent = claim(dir.path(), 1, Claimant::Run).unwrap();
+        assert!(matches!(requests(1), Err(ClaimError::Lent { cpu: 1, .. })));
+        drop((lent, of_eleven));
+        assert_eq!(files(dir.path()), 0);
+    }
+
+    /// Neither was to be seen when the other one looked.
+    #[test]
+    fn of_two_that_claim_at_once_one_is_refused() {
+        let dir = tempfile::tempdir().unwrap();
+        let requests = Claim::prepare(Title::requests(dir.path(), 1), Claimant::Run).unwrap();
+        let lane = Claim::prepare(Title::lane(dir.path(), 1), Claimant::Run).unwrap();
+        requests.announce().unwrap();
+        assert!(matches!(lane.announce(), Err(ClaimError::Serves { cpu: 1, .. })));
+    }
+
+    #[test]
+    fn a_request_lane_of_one_who_was_killed_keeps_nobody_off() {
+        let dir = tempfile::tempdir().unwrap();
+        fs::write(dir.path().join("sidelane-request-1-7.lock"), "7").unwrap();
+        assert!(claim(dir.path(), 1, Claimant::Run).is_ok());
     }
 
     #[test]

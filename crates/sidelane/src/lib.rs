@@ -8,6 +8,7 @@ pub mod calibrate;
 pub mod channel;
 pub mod claim;
 pub mod cli;
+pub mod compare;
 pub mod cpu_mask;
 pub mod demo;
 pub mod doctor;

@@ -22,11 +22,12 @@ use sidelane::bench::sibling::SiblingOptions;
 use sidelane::bench::tail::TailOptions;
 use sidelane::calibrate::{self, CalibrateOptions};
 use sidelane::cli::{
-    Agent, AgentArgs, Bench, CalibrateArgs, Cli, DemoArgs, DoctorArgs, GuardArgs, HurryArgs, HurryBenchArgs, JsonFile,
-    LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs, ParityArgs, ProxyArgs,
-    ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TableArgs, TailArgs, TraceArgs,
-    Verb, WhenBlocked,
+    Agent, AgentArgs, Bench, CalibrateArgs, Cli, CompareArgs, DemoArgs, DoctorArgs, GuardArgs, HurryArgs,
+    HurryBenchArgs, JsonFile, LanesArgs, ListArgs, ObserveArgs, ObserveBenchArgs, Outputs, PairArgs, PapersArgs,
+    ParityArgs, ProxyArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TableArgs,
+    TailArgs, TraceArgs, Verb, WhenBlocked,
 };
+use sidelane::compare;
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::hurry::{self, Sizes};
@@ -88,6 +89,7 @@ fn dispatch(verb: Verb) -> Result<u8> {
         Verb::Run(args) => run_beside(args),
         Verb::Doctor(args) => examine(args),
         Verb::Demo(args) => demonstrate(args),
+        Verb::Compare(args) => weigh(*args),
         Verb::Calibrate(args) => find_metric(args),
         Verb::Requests(args) => watch_requests(args),
         Verb::List(args) => list_of(args),
@@ -119,13 +121,13 @@ fn dispatch(verb: Verb) -> Result<u8> {
 
 fn run_beside(args: RunArgs) -> Result<u8> {
     check_json(&args.json)?;
-    let lending = args.lending().unwrap_or_else(|error| refuse(&error.to_string()));
+    let lending = args.lend.lending().unwrap_or_else(|error| refuse(&error.to_string()));
     let options = run::RunOptions {
         services: pair_lanes(args.services, args.lanes),
         pin_service: args.pin_service,
-        gate: args.gate,
+        gate: args.lend.gate,
         lending,
-        max_slowdown: args.max_slowdown,
+        max_slowdown: args.lend.max_slowdown,
         audit: args.audit.map(|path| (path, args.audit_level)),
         grace: args.grace,
         on_blocked: OnBlocked { after: args.blocked_after, ends: args.on_blocked == WhenBlocked::Fail },
@@ -170,6 +172,14 @@ fn refuse(why: &str) -> ! {
 fn examine(args: DoctorArgs) -> Result<u8> {
     check_json(&args.json)?;
     doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json.file })
+}
+
+fn weigh(mut args: CompareArgs) -> Result<u8> {
+    let files = std::mem::take(&mut args.files);
+    check_files(&files)?;
+    let options = args.options().unwrap_or_else(|error| refuse(&error.to_string()));
+    let result = compare::run(&options)?;
+    show_tables(&result, |column| compare::COLUMNS.contains(&column.key.as_str()), &files)
 }
 
 fn find_metric(args: CalibrateArgs) -> Result<u8> {

@@ -62,6 +62,10 @@ notes! {
             "no cpuset can be used here: batch is confined by affinity, which it can change itself, and is put back \
              each time it strays",
             "delegate the cpuset controller to the group of this process";
+        GuardianInGroup =>
+            "the guardian is in the control group of this process: if all of that is ended at once, nobody puts the \
+             machine right",
+            "start sidelane where it may move a process to the uppermost group, or without memory.oom.group";
         NoGroupsForCommand =>
             "no control groups can be used here: after a SIGKILL of sidelane, background processes that have left the \
              batch command's family go on",
@@ -134,6 +138,17 @@ notes! {
         RequestEventsLost { events: u64 = 12 } =>
             "{events} events of requests were lost before they were read; the budget is from the others",
             "leave sidelane more time on the CPUs that are no lanes";
+        OtherSockets { service: String = "comm:caddy".to_owned(), sockets: String = "UDP port 443".to_owned() } =>
+            "{service} may take requests at {sockets}, too, which are not seen: what is said of its requests, and an \
+             objective, is of TCP alone",
+            "let it emit its requests (runtime/c/sidelane.h)";
+        RequestsJoined { percent: u64 = 12 } =>
+            "{percent} % of the requests took in more after they had begun: parts of one, or several that came on one \
+             connection (pipelining, HTTP/2, gRPC); counts and times are of what looks like one",
+            "let the service emit its requests (runtime/c/sidelane.h)";
+        AnswersStream { percent: u64 = 12 } =>
+            "{percent} % of the answers went on for over 100 ms after their first part: streams count as one request",
+            "let the service emit its requests (runtime/c/sidelane.h)";
         HarmWithoutCounters { cpu: u32 = 0, error: String = "No such file or directory".to_owned() } =>
             "what batch costs a request was worked out from server times: request lane {cpu} has no counters of \
              instructions and cycles ({error})",
@@ -148,6 +163,9 @@ notes! {
         BatchStrays { times: u64 = 3 } =>
             "batch ran {times} times outside its lanes before it was put back",
             "have batch keep its affinity, or delegate the cpuset controller to the group of this process";
+        BatchLeftGroup =>
+            "batch left the group by which it is paused and ended, and was put back there",
+            "have it start no containers or scopes of its own, or name those with --adopt";
         ServiceStrays { times: u64 = 3 } =>
             "the service ran {times} times on CPUs that are not request lanes, unwatched",
             "name those CPUs in --lanes, or confine the service with --pin-service";
@@ -160,6 +178,10 @@ notes! {
         PromisesBroken { times: u64 = 3 } =>
             "{times} times the batch program did not look for itself for 1 ms, and was held instead",
             "build the program with more checks, as in its loops, or choose --gate holder";
+        ExcusesNotBelieved { ms: u64 = 12 } =>
+            "the batch program says that it napped {ms} ms longer than it ran; nothing that it says was taken off the \
+             overlap",
+            "choose --gate holder for programs that are not trusted: the page on security says with what";
 
         // Of interference.
         InterferenceOfGivenEvents { formula: String = "page-faults / task-clock".to_owned() } =>
@@ -252,6 +274,19 @@ notes! {
         LaneInterrupted { lane: u32 = 0 } =>
             "counters of lane {lane} are read by the kernel, which interrupts the lane at each sample",
             "keep --period long";
+
+        // Of a comparison.
+        TrafficChanged { from_per_s: u64 = 800, to_per_s: u64 = 1_400 } =>
+            "the traffic changed between rounds, from {from_per_s} to {to_per_s} requests a second; each round compares \
+             its own runs",
+            "compare again while the traffic is steady";
+        UnequalLoad { setting: &'static str = "unmanaged", percent: u64 = 40 } =>
+            "the service got {percent} % fewer requests {setting} than alone: its clients wait for answers, or for a CPU \
+             that batch has, so times are of unequal load",
+            "compare with clients on CPUs of their own that send at a fixed rate";
+        RequestsUnread { events: u64 = 12 } =>
+            "{events} events of requests were lost before they were read; figures are of the others",
+            "leave sidelane more time on the CPUs that are no lanes";
 
         // Of an experiment.
         TermsUnknown { setting: &'static str = "dynamic refresh", load_s: u64 = 30 } =>

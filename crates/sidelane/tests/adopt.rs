@@ -10,13 +10,13 @@ use std::time::Duration;
 use common::job::{Looks, is_held, looks_of};
 use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE};
 use common::process::{cpu_ticks, kill, wants_cpu};
-use common::{Finished, Footprint, Job, Run, Running, Service, Words, lanes_to_ourselves, process, wait_until};
+use common::{Finished, Footprint, Job, Random, Run, Running, Service, Words, lanes_to_ourselves, process, wait_until};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::thread_cpus;
 use sidelane_signal::HoldState;
 
-const EXIT_FAILURE: i32 = 1;
+const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
 /// How often an agent is killed; more of them find rarer moments.
 const KILLS_VARIABLE: &str = "SIDELANE_ADOPT_KILLS";
@@ -325,16 +325,6 @@ fn who_joins_is_held_and_who_leaves_is_given_back() {
     before.must_come_back(&job);
 }
 
-/// A number that is different each time, below `bound`.
-struct Random(u64);
-
-impl Random {
-    fn below(&mut self, bound: u64) -> u64 {
-        self.0 = self.0.wrapping_mul(6_364_136_223_846_793_005).wrapping_add(1_442_695_040_888_963_407);
-        (self.0 >> 33) % bound
-    }
-}
-
 /// The agent dies at any moment: before it has changed anything, while it changes the job, while it freezes and
 /// thaws it, while it gives it back.
 #[track_caller]
@@ -342,7 +332,7 @@ fn killed_at_any_moment(job: &Job) {
     let before = Before::of(job);
     let service = Service::in_bursts();
     let seed = now_ns();
-    let mut random = Random(seed);
+    let mut random = Random::of_seed(seed);
     let kills = std::env::var(KILLS_VARIABLE).ok().and_then(|kills| kills.parse().ok()).unwrap_or(KILLS);
     for number in 0..kills {
         let gate = ["holder", "freezer"][random.below(2) as usize];

@@ -9,6 +9,7 @@ use common::c_program::compile;
 use common::lanes::Turn;
 use common::{Finished, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
 use sidelane::request::emitted::Emitters;
+use sidelane_host::procfs::family;
 use sidelane_policy::borrow::Harm;
 use sidelane_signal::HoldState;
 use tempfile::TempDir;
@@ -46,12 +47,18 @@ struct Turns {
 
 impl Turns {
     fn start(at_once: &str, budget: &str) -> Option<Self> {
+        Self::start_through(&[], at_once, budget)
+    }
+
+    /// The service is started by another command, which executes the command after it.
+    fn start_through(wrapper: &[&str], at_once: &str, budget: &str) -> Option<Self> {
         let turn = lanes_to_ourselves()?;
         let dir = tempfile::tempdir().unwrap();
         let program = compile("cc", &["-std=gnu99"], "emit_turns", dir.path())?;
-        let service = Service::of_command_on_command(program.to_str().unwrap(), &[at_once]);
-        let pids = BTreeSet::from([service.pid()]);
-        wait_until("the service emits", || Emitters::find(&pids).is_some());
+        let words = [wrapper, &[program.to_str().unwrap(), at_once]].concat();
+        let service = Service::of_command_on_command(words[0], &words[1..]);
+        let emits = || Emitters::find(&family(&BTreeSet::from([service.pid()]))).is_some();
+        wait_until("the service emits", emits);
         let options = ["--policy", "fixed-budget", "--budget", budget];
         let mut run = Run::beside(service.target()).and(&options).start_script(&format!("echo $$; {SPIN}"));
         run.batch_pid();
@@ -113,6 +120,23 @@ fn batch_runs_beside_an_emitted_request_for_its_budget() {
     assert!(run.figure("lent_overlap_percent") > 0.0, "{:?}", run.figures());
     assert!((1.0..=TURNS as f64).contains(&run.figure("requests_count")), "{:?}", run.figures());
     assert_eq!(run.result().settings["requests"], "emitted by the service");
+}
+
+/// Its threads have other numbers inside than those that the kernel sees on the lane.
+#[test]
+fn a_request_that_is_emitted_in_a_container_pays_for_its_budget_too() {
+    if std::process::Command::new("unshare").arg("--version").output().is_err() {
+        return sidelane_skip::skip("needs unshare(1)");
+    }
+    let container = ["unshare", "--pid", "--fork", "--kill-child", "--mount-proc"];
+    let Some(mut turns) = Turns::start_through(&container, "1", "5ms") else { return };
+    (0..3).for_each(|_| {
+        turns.begin();
+        turns.end_held();
+    });
+    let run = turns.end().must_say(&["emitted by the service"]);
+    let spent = |(_, why): &(u64, String)| why == "the request's budget is spent";
+    assert!(holds(&run).iter().any(spent), "{:?}", run.audit());
 }
 
 /// The budget is longer than both requests of a pair, and longer than this test.

@@ -127,7 +127,7 @@ fn an_audit_log_that_cannot_be_written_ends_the_run() {
     let service = Service::in_bursts();
     let arguments = ["run", "--beside", &service.target(), "--lanes", LANES, "--audit", "/dev/full"];
     let run = Run::with_arguments(&arguments).complete(&["sh", "-c", SPIN]);
-    run.must_exit(1).must_say(&["cannot write the audit log", "No space left"]);
+    run.must_exit(125).must_say(&["cannot write the audit log", "No space left"]);
     before.must_come_back();
 }
 
@@ -161,7 +161,7 @@ fn a_dead_service_that_nobody_reaps_is_not_found() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::in_bursts();
     service.die_unreaped();
-    Run::beside(service.target()).complete(&["true"]).must_exit(1).must_say(&["no service found"]);
+    Run::beside(service.target()).complete(&["true"]).must_exit(125).must_say(&["no service found"]);
 }
 
 #[test]
@@ -206,7 +206,7 @@ fn batch_leaves_to(mut service: Service, once_moved: impl Fn(&mut Service)) {
     service.move_to(REQUEST_LANE);
     wait_until("batch was back", || cpu_ticks(batch) > away_at_ticks);
     run.signal(libc::SIGTERM);
-    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["the service moved to a batch lane"]);
+    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["moved to a batch lane"]);
     let why = "the service has threads on the batch lane";
     assert!(run.audit().iter().any(|entry| entry["action"] == "evict" && entry["why"] == why), "{:?}", run.audit());
 }

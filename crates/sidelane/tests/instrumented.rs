@@ -273,7 +273,7 @@ fn without_its_library_the_gate_is_refused_and_auto_does_without() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let run = || Run::beside(service.target()).with_variable("SIDELANE_GATE_LIBRARY", "/no/such/library.so");
-    let refused = run().and(&["--gate", "instrumented"]).complete(&["true"]).must_exit(1);
+    let refused = run().and(&["--gate", "instrumented"]).complete(&["true"]).must_exit(125);
     refused.must_say(&["libsidelane_gate.so", "/no/such/library.so", "--gate holder"]);
     run().complete(&["true"]).must_exit(0);
 }

@@ -11,7 +11,7 @@ use common::agent::SIDELANE;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
 use common::{Finished, Footprint, Run, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves};
 
-const EXIT_FAILURE: i32 = 1;
+const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
 /// The user id of `nobody` on every Linux.
 const NOBODY: &str = "65534";

@@ -13,7 +13,8 @@ use std::thread;
 
 use common::lanes::LANES;
 use common::{lanes_to_ourselves, wait_until};
-use sidelane::request::{Requests, can_track};
+use sidelane::request::{Request, Requests, can_track};
+use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::Service;
 use sidelane_host::topology::Topology;
@@ -53,11 +54,19 @@ impl Connection {
 struct Seen<'a> {
     memory: &'a RequestMemory,
     tracker: &'a Tracker,
+    requests: &'a mut Requests,
 }
 
 impl Seen<'_> {
     fn running(&self) -> RunningRequest {
         self.memory.word(REQUEST_LANE).snapshot().expect("this thread is the only writer, on its own lane")
+    }
+
+    /// All requests that were told of.
+    fn told(&mut self) -> Vec<Request> {
+        let mut told = Vec::new();
+        self.requests.finish(|request| told.push(*request)).unwrap();
+        told
     }
 
     fn queue_len(&self) -> u32 {
@@ -66,7 +75,7 @@ impl Seen<'_> {
 }
 
 /// Runs a script on the request lane, with two connections.
-fn on_the_request_lane(script: impl FnOnce(&Seen<'_>, [Connection; 2])) {
+fn on_the_request_lane(script: impl FnOnce(&mut Seen<'_>, [Connection; 2])) {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if let Err(error) = can_track() {
         return sidelane_skip::skip(error);
@@ -78,11 +87,11 @@ fn on_the_request_lane(script: impl FnOnce(&Seen<'_>, [Connection; 2])) {
     let me = std::process::id();
     let features = Features { requests: true, ..Features::default() };
     let tracking = ServiceTracking::alone(&Service::of_process(me), &lanes, LaneUse::default(), features).unwrap();
-    let requests = Requests::track(&tracking, "this test", &BTreeSet::from([me])).unwrap();
+    let mut requests = Requests::track(&tracking, "this test", &BTreeSet::from([me])).unwrap();
     tracking.tracker().attach().unwrap();
     let memory = requests.memory();
     assert_eq!(memory.service().tracked.load(Ordering::Acquire), 1);
-    script(&Seen { memory: &memory, tracker: tracking.tracker() }, connections);
+    script(&mut Seen { memory: &memory, tracker: tracking.tracker(), requests: &mut requests }, connections);
 }
 
 #[test]
@@ -168,6 +177,35 @@ fn a_connection_that_ends_leaves_nothing_queued() {
         other.ask();
         other.receive();
         assert!(!seen.running().waited);
+    });
+}
+
+#[test]
+fn while_nobody_looks_nothing_is_seen_and_after_it_no_request_has_a_wrong_arrival() {
+    on_the_request_lane(|seen, [mut one, mut other]| {
+        // One is under way when nobody looks any more, one comes and one goes meanwhile.
+        one.ask();
+        one.receive();
+        seen.requests.pause();
+        one.answer();
+        other.ask();
+        other.receive();
+        other.answer();
+        other.ask();
+        assert_eq!(seen.told(), []);
+        let resumed_ns = now_ns();
+        seen.requests.resume();
+        other.receive();
+        other.answer();
+        one.ask();
+        assert_eq!(seen.queue_len(), 1);
+        one.receive();
+        assert_eq!(seen.queue_len(), 0);
+        one.answer();
+        let told = seen.told();
+        let right: Vec<&Request> = told.iter().filter(|request| request.arrived_ns >= resumed_ns).collect();
+        assert!(right.len() == 1 && right[0].sends == 1, "{told:?}");
+        assert!(told.iter().all(|request| request.arrived_ns >= resumed_ns || request.finished_ns >= resumed_ns));
     });
 }
 

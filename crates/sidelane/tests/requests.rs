@@ -17,7 +17,11 @@ use common::{Footprint, lab, lanes_to_ourselves};
 use serde_json::Value;
 use sidelane::bench::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
 use sidelane::lab::Lab;
-use sidelane::request::{Request, can_track};
+use sidelane::request::{Request, Requests, can_track};
+use sidelane_host::service::{Service, Target};
+use sidelane_host::topology::Lanes;
+use sidelane_kernel::tracker::Features;
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
 const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
 const RATE_PER_S: f64 = 500.0;
@@ -149,6 +153,47 @@ fn a_peek_and_an_empty_receive_take_nothing() {
         send(server, b"answer");
     });
     assert_eq!(seen.map_or(1, |seen| seen.len()), 1);
+}
+
+/// Nothing tells several requests on one connection from parts of one.
+#[test]
+fn what_cannot_be_told_apart_is_counted() {
+    let Some((_turn, _)) = ready() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let mut client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_nodelay(true).unwrap();
+    let (mut server, _) = listener.accept().unwrap();
+    let run = || {
+        for parts in [2, 1, 3] {
+            (0..parts).for_each(|_| {
+                send(&mut client, b"ask");
+                receive(&mut server, 3);
+            });
+            send(&mut server, b"answer");
+        }
+        Ok(())
+    };
+    let (seen, window) = seen_during(std::process::id(), PLACE, run).unwrap();
+    assert_eq!((seen.len(), window.counts.joined), (3, 2));
+    assert!(window.notes().any(|note| note.to_string().contains("67 % of the requests")));
+}
+
+#[test]
+fn a_service_that_is_named_by_its_port_is_measured_there_alone() {
+    let Some((_turn, _)) = ready() else { return };
+    let listeners = [0, 1].map(|_| TcpListener::bind("127.0.0.1:0").unwrap());
+    let [port, other] = listeners.each_ref().map(|listener| listener.local_addr().unwrap().port());
+    let ports = |target: Target| {
+        let service = Service { pids: BTreeSet::from([std::process::id()]), ..target.find().unwrap() };
+        let lanes = Lanes::only_watched("0".parse().unwrap());
+        let features = Features { requests: true, ..Features::default() };
+        let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), features).unwrap();
+        let mut requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
+        requests.look_again(&service.pids).unwrap();
+        requests.ports()
+    };
+    assert_eq!(ports(Target::Port(port)), BTreeSet::from([port]));
+    assert!(ports(Target::Pid(std::process::id())).is_superset(&BTreeSet::from([port, other])));
 }
 
 #[test]

@@ -148,7 +148,7 @@ fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
 fn two_services_take_turns_on_one_tracker_with_books_of_their_own() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab().map(Lab::at) else { return };
-    let tracker = tracker(Features { single_lanes: true, ..Features::default() });
+    let tracker = tracker(Features { single_places: true, ..Features::default() });
     take_a_turn(&lab, &tracker, "0:1");
     take_a_turn(&lab, &tracker, "1:0");
     take_a_turn(&lab, &tracker, "0:1");
@@ -207,7 +207,7 @@ fn whoever_is_in_a_named_group_is_the_services_at_any_depth_and_until_it_leaves(
     let group = Group::find(&Path::new("/").join(name).display().to_string()).expect("it has a process");
     let tracker = tracker(Features { groups: true, ..Features::default() });
     tracker.attach().unwrap();
-    let service = Service { pids: group.processes().into_iter().collect(), group: Some(group) };
+    let service = Service { pids: group.processes().into_iter().collect(), group: Some(group), ..Service::default() };
     let tracking = ServiceTracking::start(&tracker, &service, &request_lane(0), LaneUse::default()).unwrap();
     let (identities, ours) = (tracker.identities(), Some(Identity::Service(tracking.number())));
     assert_eq!(identities.of(early.id()), ours, "it was there before");

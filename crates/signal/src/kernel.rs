@@ -51,6 +51,13 @@ impl LanePair {
         self.request.busy() && self.summon(HoldState::Released)
     }
 
+    /// A thread of the service is put on the batch lane. Returns whether the holder was summoned.
+    pub fn service_visits(&self) -> bool {
+        self.batch.lc_visitors.fetch_add(1, Ordering::Relaxed);
+        fence(Ordering::SeqCst);
+        self.summon(HoldState::Released)
+    }
+
     /// Number of wake-ups sent.
     pub fn summons(&self) -> u64 {
         self.hold.summons.load(Ordering::Relaxed)

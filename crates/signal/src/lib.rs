@@ -51,6 +51,7 @@ mod stamp;
 #[cfg(not(loom))]
 mod stats;
 mod sync;
+mod token;
 #[cfg(not(loom))]
 mod view;
 
@@ -72,5 +73,6 @@ pub use request::{RequestWord, RunningRequest, ServiceWord};
 pub use slot::{Event, EventSlot, PAYLOAD_WORDS, Payload, Poll, SlotReader, SlotWriter};
 #[cfg(not(loom))]
 pub use stats::{STATS_LINE_MAX, StatsClock, StatsLine, StatsLines};
+pub use token::take_tokens;
 #[cfg(not(loom))]
 pub use view::{Shared, view};

@@ -13,11 +13,12 @@
 #![cfg(loom)]
 
 use loom::sync::Arc;
+use loom::sync::atomic::AtomicU64;
 use loom::thread;
 
 use sidelane_signal::kernel::{self, LanePair};
 use sidelane_signal::{Event, EventSlot, LaneWord, Poll, SlotReader, SlotWriter};
-use sidelane_signal::{HoldState, LaneClass};
+use sidelane_signal::{HoldState, LaneClass, take_tokens};
 
 mod slot {
     use super::*;
@@ -197,6 +198,39 @@ mod hold {
             });
             assert_eq!(pair.summons(), 0);
             assert_eq!(pair.hold.state(), Ok(HoldState::Evicted));
+        });
+    }
+
+    /// The sleep of a holder has ended by its timer: unless it was summoned it sleeps on. What it has not taken by then
+    /// wakes it from the next sleep.
+    #[test]
+    fn a_summons_that_races_with_the_end_of_a_sleep_is_not_lost() {
+        loom::model(|| {
+            let pair = LanePair::new(LaneClass::Batch, HoldState::Released, false);
+            let read = AtomicU64::new(0);
+            let end_sleep = move |pair: &LanePair| {
+                let summoned = take_tokens(&read, &pair.hold.summons);
+                assert!(!summoned || pair.request.busy(), "summoned without a reason");
+                (summoned, read)
+            };
+            let (pair, (summoned, read)) = race(pair, end_sleep, |pair| {
+                pair.service_starts();
+            });
+            let wakes_later = take_tokens(&read, &pair.hold.summons);
+            assert!(summoned || wakes_later, "the holder sleeps on, and the summons is gone");
+        });
+    }
+
+    /// A thread of the service comes to the batch lane itself.
+    #[test]
+    fn a_visit_that_races_with_a_release_is_noticed() {
+        loom::model(|| {
+            let pair = LanePair::new(LaneClass::Other, HoldState::Held, false);
+            let release = |pair: &LanePair| pair.hold.release(|| pair.request.busy() || pair.batch.lc_visitors() != 0);
+            let (pair, left) = race(pair, release, |pair| {
+                pair.service_visits();
+            });
+            assert_someone_comes(&pair, left);
         });
     }
 

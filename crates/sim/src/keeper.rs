@@ -63,6 +63,6 @@ impl Keeper {
 
     /// Whether batch would run beside this without leave, if nobody were on the lane.
     pub fn is_needed(&self, busy: bool, waited: bool) -> bool {
-        self.want.needs_keeper(|| busy, || self.spares(waited))
+        self.want.needs_keeper(|| busy, || self.spares(waited), || false)
     }
 }

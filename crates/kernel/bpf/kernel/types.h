@@ -73,6 +73,12 @@ struct cgroup {
 	struct cgroup *ancestors[];
 };
 
+/* Before 6.1 a group had the ids of those above it, and no pointers to them. */
+struct cgroup___before_6_1 {
+	int level;
+	__u64 ancestor_ids[];
+};
+
 struct css_set {
 	struct cgroup *dfl_cgrp;
 };
@@ -114,6 +120,11 @@ struct task_struct {
 /* Before 5.14 the state was a signed long named `state`. */
 struct task_struct___before_5_14 {
 	long state;
+};
+
+/* Before 5.16, and on kernels to which thread_info.cpu was added without being kept right. */
+struct task_struct___before_5_16 {
+	unsigned int cpu;
 };
 
 struct linux_binprm;

@@ -5,7 +5,7 @@
 #ifndef SIDELANE_REQUEST_ARRIVAL_H
 #define SIDELANE_REQUEST_ARRIVAL_H
 
-#include "requests/queue.h"
+#include "requests/forget.h"
 #ifdef SIDELANE_TALE
 #include "tale/sockets.h"
 #else
@@ -85,6 +85,8 @@ static __always_inline void message_arrives(struct connection *conn, struct side
 	bool room = conn->arrived - load_once(conn->taken) < MESSAGES;
 	struct message *message = &conn->messages[(room ? conn->arrived : conn->arrived - 1) & (MESSAGES - 1)];
 
+	if (load_once(conn->foreign))
+		return;
 	message->end_seq = conn->seen_seq;
 	if (!room)
 		return;

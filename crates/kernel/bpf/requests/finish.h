@@ -57,10 +57,13 @@ static __always_inline void write_record(struct connection *conn, struct sidelan
 }
 
 /* The thread that answers is not the one that received. */
-static __always_inline void find_start(struct connection *conn, struct request_thread *thread, uint32_t cpu)
+static __always_inline void find_start(struct connection *conn, struct request_thread *thread,
+				       struct sidelane_request_books *books, uint32_t cpu)
 {
 	uint64_t received_ns = conn->started_ns;
 
+	if (!load_once(books->hands_over))
+		store_once(books->hands_over, 1);
 	thread->takes_over = 1;
 	conn->by_other = 1;
 	/* Where and when it started is learned too late to have counted there. */
@@ -113,7 +116,7 @@ static __always_inline void finish_request(struct connection *conn, struct reque
 	uint64_t batch_ns = partners_batch_ns(cpu, now_ns);
 
 	if (conn->receiver != (uint32_t)task->pid) {
-		find_start(conn, thread, cpu);
+		find_start(conn, thread, books, cpu);
 		tale_started(conn, cpu);
 	}
 	conn->left--;

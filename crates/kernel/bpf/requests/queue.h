@@ -40,23 +40,4 @@ static __always_inline uint32_t change_queue(struct sidelane_request_books *book
 	return publish_queue_len(books);
 }
 
-static __always_inline void uncount_on_lane(struct connection *conn)
-{
-	struct lane_load *load = settings.lanes ? lane_load(conn->lane) : 0;
-
-	if (!load || !conn->on_lane)
-		return;
-	conn->on_lane = 0;
-	__sync_fetch_and_add(&load->unfinished, -1);
-}
-
-/* What is under way on a connection is known no more: nobody watches it, or it has ended. */
-static __always_inline void forget(struct connection *conn, struct sidelane_request_books *books)
-{
-	change_queue(books, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);
-	uncount_on_lane(conn);
-	conn->handed = conn->left = conn->sends = conn->number = 0;
-	conn->taken = conn->arrived;
-}
-
 #endif

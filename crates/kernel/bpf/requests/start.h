@@ -7,6 +7,7 @@
 
 #include "requests/arrival.h"
 #include "requests/counters.h"
+#include "requests/open.h"
 #include "requests/thread.h"
 #include "who.h"
 
@@ -37,27 +38,25 @@ static __always_inline void take_messages(struct connection *conn, struct tcp_so
 }
 
 /* It arrived before another request on this lane had finished. */
-static __always_inline bool has_waited(struct connection *conn, struct message *message, uint32_t cpu)
+static __always_inline bool has_waited(struct connection *conn, struct message *message, struct request_thread *thread,
+				       struct sidelane_request_books *books, uint32_t cpu, uint64_t now_ns)
 {
 	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
 	struct sidelane_request_word *word = request_word(cpu);
 
 	if (!load || !word)
 		return false;
-	if (load_once(load->unfinished) > 0)
+	bool behind_own = leave_open(thread, books, message->arrived_ns);
+	if (is_kept_waiting(cpu, now_ns, conn->service) || behind_own)
 		return true;
 	bool own_predecessor = message->answered && load->finished_number == conn->number;
 	return word->finished_ns > message->arrived_ns && !own_predecessor;
 }
 
-static __always_inline void count_on_lane(struct connection *conn, uint32_t cpu)
+static __always_inline void count_on_lane(struct connection *conn, struct request_thread *thread, uint32_t cpu)
 {
-	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
-
-	if (!load)
-		return;
-	conn->on_lane = 1;
-	__sync_fetch_and_add(&load->unfinished, 1);
+	conn->on_lane = thread->on_lane = open_on_lane(cpu, conn->number);
+	thread->lane = cpu;
 }
 
 /* Times of the request under way: its data is there, and `cpu` has received it. */
@@ -73,32 +72,51 @@ static __always_inline void begin_at(struct connection *conn, uint64_t arrived_n
 static __always_inline void begin_request(struct connection *conn, struct taken *taken, struct request_thread *thread,
 					  struct sidelane_request_books *books, uint32_t cpu, uint64_t now_ns)
 {
-	conn->waited = has_waited(conn, &taken->first, cpu);
+	conn->waited = has_waited(conn, &taken->first, thread, books, cpu, now_ns);
 	conn->queue_len = taken->first.queue_len;
 	conn->number = new_number(books);
 	if (!conn->first_number)
 		conn->first_number = conn->number;
 	conn->left = taken->whole ?: 1;
-	conn->sends = 0;
+	conn->sends = conn->joined = 0;
 	conn->handed = thread->hands_over;
 	begin_at(conn, taken->first.arrived_ns, cpu, now_ns);
 	if (!conn->handed)
-		count_on_lane(conn, cpu);
+		count_on_lane(conn, thread, cpu);
 }
 
 /* More of a request that has not been answered: maybe the end of its data. */
-static __always_inline void continue_request(struct connection *conn, struct taken *taken, uint32_t cpu,
-					     uint64_t now_ns)
+static __always_inline void continue_request(struct connection *conn, struct taken *taken,
+					     struct request_thread *thread, struct sidelane_request_books *books,
+					     uint32_t cpu, uint64_t now_ns)
 {
 	if (taken->whole)
 		conn->left += taken->whole - 1;
+	if (taken->whole && !conn->joined) {
+		conn->joined = 1;
+		__sync_fetch_and_add(&books->joined, 1);
+	}
 	if (taken->last_arrived_ns <= conn->started_ns)
 		return;
-	bool counted = conn->on_lane;
-	uncount_on_lane(conn);
+	bool counted = uncount_on_lane(conn);
 	begin_at(conn, taken->last_arrived_ns, cpu, now_ns);
 	if (counted)
-		count_on_lane(conn, cpu);
+		count_on_lane(conn, thread, cpu);
+}
+
+/* Whoever received is not of the service: it listens at the same port beside it, or at another address. What arrives
+ * waits for nobody of the service. One that is not known yet may become known. */
+static __always_inline void disown(struct connection *conn)
+{
+	struct sidelane_request_books *books = conn->service ? books_of(conn->service) : 0;
+
+	if (!books)
+		return;
+	change_queue(books, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);
+	uncount_on_lane(conn);
+	conn->taken = conn->arrived;
+	conn->handed = conn->number = 0;
+	store_once(conn->foreign, 1);
 }
 
 static __always_inline bool is_open(struct connection *conn)
@@ -118,12 +136,17 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	struct task_struct *task = bpf_get_current_task_btf();
 	struct tcp_sock *tcp = tcp_of(sock);
 	uint32_t identity = identity_of(task->tgid), service = number_of(identity);
-	if (!tcp || class_of(identity) != SIDELANE_LC)
+	struct connection *conn = tcp ? bpf_sk_storage_get(&connections, sock, 0, 0) : 0;
+	if (!conn)
 		return 0;
-	struct connection *conn = bpf_sk_storage_get(&connections, sock, 0, 0);
+	if (class_of(identity) != SIDELANE_LC || conn->service != service) {
+		disown(conn);
+		return 0;
+	}
+	store_once(conn->foreign, 0);
 	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, BPF_LOCAL_STORAGE_GET_F_CREATE);
 	struct sidelane_request_books *books = books_of(service);
-	if (!conn || conn->service != service || !thread || !books)
+	if (!thread || !books)
 		return 0;
 	thread->service = service;
 
@@ -137,7 +160,7 @@ int BPF_PROG(request_received, struct sock *sock, int length, int flags)
 	if (begins)
 		begin_request(conn, &taken, thread, books, cpu, now_ns);
 	else
-		continue_request(conn, &taken, cpu, now_ns);
+		continue_request(conn, &taken, thread, books, cpu, now_ns);
 	conn->receiver = tid;
 	conn->by_other = 0;
 	if (taken.whole || (begins && conn->handed))

@@ -33,7 +33,7 @@ struct sidelane_request_record {
  * with. */
 struct sidelane_request_record *record_type;
 
-/* Counters of the requests of one service. The last three are the program's own. */
+/* Counters of the requests of one service. From next_number to service they are the program's own. */
 struct sidelane_request_books {
 	uint64_t finished;    /*  0: requests answered */
 	uint64_t dropped;     /*  8: records that found the ring full */
@@ -44,6 +44,10 @@ struct sidelane_request_books {
 	int64_t handed;       /* 48: received, and handed to a thread that has not taken them up */
 	uint32_t service;     /* 56: its number; by user space */
 	uint32_t epoch;       /* 60: from 1 on, one more each time that its sockets are watched again; by user space */
+	uint64_t joined;      /* 64: requests that took in more messages once they had begun: parts, or others' */
+	uint64_t parked;      /* 72: requests that were left for another one, or slept, and so made nobody wait */
+	uint64_t hands_over;  /* 80: 1: a request was answered by another thread than received it; the program's own */
+	uint64_t reserved[5]; /* 88 */
 };
 
 /* Local TCP ports of any service in any network namespace: one bit a port. A quick no for all other sockets. */
@@ -155,6 +159,7 @@ struct connection {
 	uint32_t arrived;  /* messages arrived, wraps */
 	uint32_t seen_seq; /* end of the data that has arrived */
 	uint32_t known;    /* the epoch in which it is known, 0 before the first arrival */
+	uint32_t foreign;  /* 1: whoever received on it last is not of the service */
 	uint32_t service;  /* number of the service whose connection it is, 0 while none is known */
 
 	uint32_t taken;     /* messages received, wraps */
@@ -165,7 +170,8 @@ struct connection {
 	uint32_t by_other;  /* 1: another thread than the receiver answered */
 	uint32_t handed;    /* 1: counted in request_books.handed */
 	uint32_t lane;      /* where it was received */
-	uint32_t on_lane;   /* 1: counted in unfinished of that lane */
+	uint32_t on_lane;   /* its place among those open on that lane, and 1; 0 for none */
+	uint32_t joined;    /* 1: counted in request_books.joined */
 	uint32_t waited;
 	uint32_t queue_len;
 	uint64_t first_number;
@@ -207,6 +213,8 @@ struct request_thread {
 	uint32_t holds;       /* 1: it has taken up one of request_books.handed */
 	uint32_t sleep_count; /* wraps */
 	uint32_t word;        /* its place in thread_words, and 1; 0 for none yet */
+	uint32_t lane;        /* where `running` is open, if it is counted there */
+	uint32_t on_lane;     /* as in struct connection */
 	uint64_t asleep_ns;   /* since when it sleeps, 0 while it runs */
 	uint64_t finished_ns; /* when it last finished a request */
 	uint64_t batch_ns;    /* the partners' batch clock then */
@@ -220,9 +228,19 @@ struct {
 	__type(value, struct request_thread);
 } request_threads SEC(".maps");
 
-/* Of each lane: requests received there and not answered, and which finished there last. */
+/* A request that was received on a lane and not answered. */
+struct open_request {
+	uint64_t number;    /* 0: the place is free */
+	uint64_t asleep_ns; /* since when the thread sleeps that took it up, 0 while it runs */
+};
+
+/* So many of a lane are told apart; a power of two. */
+#define LANE_OPEN 8
+
+/* Of each lane: its open requests, how many more there are, and which finished there last. */
 struct lane_load {
-	int64_t unfinished;
+	struct open_request open[LANE_OPEN];
+	int64_t more;
 	uint64_t finished_number;
 };
 

@@ -13,6 +13,7 @@
 #include "lane/self_checking.h"
 #include "requests/queue.h"
 #include "lane/summons.h"
+#include "requests/open.h"
 #include "requests/word.h"
 
 /* A reader that got in between two writers of batch's clock looks once more. */
@@ -144,6 +145,7 @@ static __always_inline void thread_sleeps(struct task_struct *task, uint64_t now
 	if (!thread || !books)
 		return;
 	thread->asleep_ns = now_ns;
+	note_sleep(thread, now_ns);
 	/* Whoever has nothing left to do has answered all of what it received together. */
 	if (thread->more) {
 		thread->running = 0;
@@ -164,6 +166,7 @@ static __always_inline void thread_woke(struct request_thread *thread, uint32_t 
 	sleep->to_ns = now_ns;
 	sleep->batch_ns = partners_batch_ns(cpu, now_ns);
 	thread->asleep_ns = 0;
+	note_sleep(thread, 0);
 	if (thread->takes_over && books) {
 		take_over(thread, books, false, now_ns);
 		show_thread(thread, tid);

@@ -177,7 +177,7 @@ static __always_inline void is_woken(struct task_struct *task)
 	struct tale tale = {
 		.at_ns = bpf_ktime_get_ns(),
 		.type = SIDELANE_TALE_WOKEN,
-		.detail = task->thread_info.cpu,
+		.detail = cpu_of(task),
 		.tid = by_interrupt ? 0 : state->tid,
 		.pid = by_interrupt ? 0 : state->pid,
 		.other_tid = task->pid,
@@ -189,7 +189,7 @@ static __always_inline void is_woken(struct task_struct *task)
 		thread->follow = class_ == SIDELANE_LC ? 0 : state->follow - 1;
 	}
 	if (class_ == SIDELANE_LC && !queued->on_rq)
-		change_waiting(task->thread_info.cpu, 1);
+		change_waiting(cpu_of(task), 1);
 	tell(state, cpu, &tale);
 }
 
@@ -211,7 +211,7 @@ int BPF_PROG(tale_wakeup_new, struct task_struct *task)
 SEC("tp_btf/sched_migrate_task")
 int BPF_PROG(tale_migrate, struct task_struct *task, int to_cpu)
 {
-	uint32_t cpu = bpf_get_smp_processor_id(), from_cpu = task->thread_info.cpu;
+	uint32_t cpu = bpf_get_smp_processor_id(), from_cpu = cpu_of(task);
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
 
 	if (!state || classify(task) != SIDELANE_LC)

@@ -128,7 +128,7 @@ impl Recorder {
     pub fn look_again(&mut self, index: usize, service: &Service) -> Result<(), TraceError> {
         let traced = &mut self.traced[index];
         traced.tracking.take_in(&service.pids);
-        for listener in listeners(&service.pids) {
+        for listener in listeners(&service.pids, service.port) {
             if traced.listens.insert(listener) {
                 traced.sockets.listen(listener)?;
             }

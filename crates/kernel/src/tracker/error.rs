@@ -19,6 +19,37 @@ pub enum TrackerError {
          CAP_PERFMON and CAP_SYS_NICE; in a container, allow the bpf system call"
     )]
     Refused(#[source] libbpf_rs::Error),
+    /// Processes have other numbers here than in the kernel.
+    #[error(
+        "lane tracker: this process is in a PID namespace of its own, or its /proc is another one's, so the kernel \
+         knows every process by another number than is seen here, and none would be recognised: share the host's \
+         (docker or podman run --pid=host, hostPID: true in a pod, with the host's /proc), or run it on the host"
+    )]
+    OtherPids,
+    /// The kernel's own account of where threads are is not true.
+    #[error(
+        "lane tracker: this kernel says that the thread on CPU {is} is on CPU {said}, so nobody could be told where \
+         the service starts: boot another kernel (those that were tried are in docs/kernels.md)"
+    )]
+    OtherCpus {
+        /// What it says.
+        said: u32,
+        /// What is true.
+        is: u32,
+    },
+    /// A lane has more partners than a role can name.
+    #[error(
+        "lane tracker: CPU {cpu} would have {partners} partner lanes, and the kernel program is told of {most} at \
+         most: name fewer lanes with --lanes"
+    )]
+    TooManyPartners {
+        /// The lane.
+        cpu: u32,
+        /// How many it would have.
+        partners: usize,
+        /// How many there may be.
+        most: usize,
+    },
     /// All numbers are used up.
     #[error("lane tracker: there are 63 services or batch jobs already; remove one first")]
     TooMany,

@@ -22,8 +22,8 @@ pub struct Features {
     /// Batch can have a scheduler of its own, which is off at first; see [`crate::scheduler`]. Only where there is
     /// sched_ext.
     pub scheduler: bool,
-    /// Each service has a single request lane: its wake-ups are seen before the kernel looks for a place.
-    pub single_lanes: bool,
+    /// Each thread of the services may run on one CPU alone: its wake-ups are seen before the kernel looks for a place.
+    pub single_places: bool,
     /// Who has each CPU for how long is written down, for a look at the whole machine.
     pub shares: bool,
     /// What happens on the way of requests is recorded: see [`crate::tale`]. Not together with a scheduler.

@@ -163,8 +163,8 @@ pub(super) fn open_and_load(
         prepare_guard_map(&mut map, features.interference, cpu_count).map_err(bpf("size the guard's arrays"))?;
     }
     choose_programs(&mut open, features.requests);
-    // A service with one place to run is seen before it is placed, others after.
-    let woken = if features.single_lanes { "lane_wakeup" } else { "lane_waking" };
+    // A thread with one place to run is seen before it is placed, others after.
+    let woken = if features.single_places { "lane_wakeup" } else { "lane_waking" };
     let exec = if features.self_checking { "" } else { "lane_exec" };
     let timer = if stolen_from == StolenFrom::Unseen { "lane_timer" } else { "" };
     let groups = if features.groups { "" } else { "lane_regroup" };

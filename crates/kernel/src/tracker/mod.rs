@@ -13,6 +13,7 @@ mod load;
 mod memory;
 pub(crate) mod parts;
 mod roles;
+mod self_check;
 
 use std::cell::{Cell, RefCell};
 use std::collections::BTreeMap;
@@ -63,6 +64,7 @@ impl Tracker {
         let cpu_count = lane_count();
         let stolen_from = if features.thief { StolenFrom::Told } else { StolenFrom::find() };
         let object = open_and_load(cpu_count, features, stolen_from)?;
+        self_check::check(&object)?;
         let maps = load::handles(&object)?;
         let identities = array(&maps, "process_identities", Identities::words())?;
         let memory = LaneMemory::map(&maps, cpu_count, features, stolen_from)?;
@@ -159,7 +161,7 @@ impl Tracker {
 
     /// These lanes are lent beside the service `number` from now on.
     pub(crate) fn lend(&self, lanes: &Lanes, number: Number, lends_to_waited: bool) -> Result<(), TrackerError> {
-        for (cpu, role) in roles(lanes, number, lends_to_waited) {
+        for (cpu, role) in roles(lanes, number, lends_to_waited)? {
             self.put("lane_roles", &cpu.to_ne_bytes(), &role.bytes(), "tell the kernel the lanes' roles")?;
         }
         for lane in &lanes.batch {

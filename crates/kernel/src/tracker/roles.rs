@@ -2,9 +2,10 @@
 
 use std::collections::BTreeMap;
 
-use sidelane_host::topology::Lanes;
+use sidelane_host::topology::{BatchLane, Lanes};
 
 use crate::identities::Number;
+use crate::tracker::error::TrackerError;
 
 const MAX_PARTNERS: usize = 7;
 /// `enum sidelane_role` of `bpf/lanes.h`.
@@ -24,13 +25,14 @@ pub struct LaneRole {
 }
 
 impl LaneRole {
-    fn new(role: u32, service: Number, lends_to_waited: bool, partners: impl Iterator<Item = u32>) -> Self {
-        let mut new = Self { role, service: service.get(), lends_to_waited: lends_to_waited.into(), ..Self::default() };
-        for (place, cpu) in new.partners.iter_mut().zip(partners) {
-            *place = cpu;
-            new.partner_count += 1;
-        }
-        new
+    /// With these partners. A lane that has more of them has none: half of them would be guarded and half not.
+    fn with_partners(self, cpu: u32, partners: &[u32]) -> Result<Self, TrackerError> {
+        let mut new = Self { partner_count: partners.len() as u32, ..self };
+        let most = new.partners.len();
+        let places = new.partners.get_mut(..partners.len());
+        let too_many = || TrackerError::TooManyPartners { cpu, partners: partners.len(), most };
+        places.ok_or_else(too_many)?.copy_from_slice(partners);
+        Ok(new)
     }
 
     /// As the kernel program reads it.
@@ -41,22 +43,28 @@ impl LaneRole {
 }
 
 /// The roles of all lanes that are lent beside the service `number`, by CPU.
-pub(super) fn roles(lanes: &Lanes, number: Number, lends_to_waited: bool) -> BTreeMap<u32, LaneRole> {
-    let request = |cpu| {
-        let partners = lanes.batch.iter().filter(move |lane| lane.request_lanes.contains(cpu)).map(|lane| lane.cpu);
-        (cpu, LaneRole::new(REQUEST, number, lends_to_waited, partners))
+pub(super) fn roles(
+    lanes: &Lanes,
+    number: Number,
+    lends_to_waited: bool,
+) -> Result<BTreeMap<u32, LaneRole>, TrackerError> {
+    let role =
+        |role| LaneRole { role, service: number.get(), lends_to_waited: lends_to_waited.into(), ..LaneRole::default() };
+    let request = |cpu: u32| {
+        let partners = lanes.batch.iter().filter(|lane| lane.request_lanes.contains(cpu)).map(|lane| lane.cpu);
+        Ok((cpu, role(REQUEST).with_partners(cpu, &partners.collect::<Vec<_>>())?))
     };
-    let requests = lanes.request_lanes.iter().map(request);
-    let batch = lanes
-        .batch
-        .iter()
-        .map(|lane| (lane.cpu, LaneRole::new(BATCH, number, lends_to_waited, lane.request_lanes.iter())));
-    requests.chain(batch).collect()
+    let batch = |lane: &BatchLane| {
+        let partners: Vec<u32> = lane.request_lanes.iter().collect();
+        Ok((lane.cpu, role(BATCH).with_partners(lane.cpu, &partners)?))
+    };
+    lanes.request_lanes.iter().map(request).chain(lanes.batch.iter().map(batch)).collect()
 }
 
 #[cfg(test)]
 mod tests {
-    use sidelane_host::topology::{BatchLane, PairKind};
+    use sidelane_host::cpulist::CpuSet;
+    use sidelane_host::topology::PairKind;
 
     use super::*;
     use crate::layout::assert_layout;
@@ -67,12 +75,25 @@ mod tests {
         let lanes =
             Lanes { batch, request_lanes: [0, 1].into_iter().collect(), needs_pin: false, kind: PairKind::Declared };
         let number = Number::all().nth(4).unwrap();
-        let roles = roles(&lanes, number, true);
+        let roles = roles(&lanes, number, true).unwrap();
         assert_eq!(roles.len(), 3);
         assert_eq!((roles[&0].role, roles[&0].partner_count, roles[&0].partners[0]), (REQUEST, 1, 2));
         assert_eq!((roles[&2].role, roles[&2].partner_count, roles[&2].partners[1]), (BATCH, 2, 1));
         assert!(roles.values().all(|role| role.service == 5 && role.lends_to_waited == 1));
         assert_eq!(roles[&0].bytes().len(), size_of::<LaneRole>());
+    }
+
+    #[test]
+    fn a_lane_with_more_partners_than_can_be_told_of_is_refused() {
+        let lanes_beside = |count: u32| {
+            let request_lanes: CpuSet = (0..count).collect();
+            let batch = vec![BatchLane { cpu: count, request_lanes: request_lanes.clone() }];
+            Lanes { batch, request_lanes, needs_pin: false, kind: PairKind::Declared }
+        };
+        let number = Number::all().next().unwrap();
+        assert_eq!(roles(&lanes_beside(7), number, true).unwrap()[&7].partner_count, 7);
+        let said = roles(&lanes_beside(8), number, true).unwrap_err().to_string();
+        assert!(said.contains("CPU 8 would have 8 partner lanes") && said.contains("--lanes"), "{said}");
     }
 
     #[test]

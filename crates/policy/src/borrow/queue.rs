@@ -55,7 +55,7 @@ impl Keeper {
     /// Looks if it is awake or has a reason to wake up.
     fn tick(&mut self, now: Nanos, seen: &Observation, starts: bool) {
         let waited = seen.requests.is_some_and(|requests| requests.waited());
-        let summoned = starts && self.want.needs_keeper(|| true, || waited && self.spares_waited);
+        let summoned = starts && self.want.needs_keeper(|| true, || waited && self.spares_waited, || false);
         let due = self.policy.next_wakeup().is_some_and(|at| now >= at);
         if self.want.lets_batch_run() && !summoned && !due {
             return;

@@ -43,12 +43,18 @@ impl Want {
         matches!(self, Self::Free | Self::Lent)
     }
 
-    /// Whether somebody has to keep batch off the lane: while the service is `busy` beside a lane that is free, and
-    /// while a request runs that `must_be_spared` beside one that is lent. What does not matter is not asked.
-    pub fn needs_keeper(self, busy: impl FnOnce() -> bool, must_be_spared: impl FnOnce() -> bool) -> bool {
+    /// Whether somebody has to keep batch off the lane: while the service is `busy` beside a lane that is free, while a
+    /// request runs that `must_be_spared` beside one that is lent, and in both cases when the service was put on the
+    /// batch lane itself and nobody has dealt with these `visitors`. What does not matter is not asked.
+    pub fn needs_keeper(
+        self,
+        busy: impl FnOnce() -> bool,
+        must_be_spared: impl FnOnce() -> bool,
+        visitors: impl FnOnce() -> bool,
+    ) -> bool {
         match self {
-            Self::Free => busy(),
-            Self::Lent => must_be_spared(),
+            Self::Free => busy() || visitors(),
+            Self::Lent => must_be_spared() || visitors(),
             Self::Held => true,
             Self::Evicted => false,
         }
@@ -122,8 +128,10 @@ mod tests {
             (Want::Evicted, [false; 4]),
         ] {
             let found = [(false, false), (true, false), (false, true), (true, true)]
-                .map(|(busy, spared)| want.needs_keeper(|| busy, || spared));
+                .map(|(busy, spared)| want.needs_keeper(|| busy, || spared, || false));
             assert_eq!(found, needed, "{want:?}");
+            let visited = want.needs_keeper(|| false, || false, || true);
+            assert_eq!(visited, want != Want::Evicted, "{want:?}");
         }
     }
 

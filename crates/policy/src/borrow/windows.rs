@@ -128,6 +128,13 @@ impl Windows {
         true
     }
 
+    /// Nobody asked the service anything, so there is nothing to compare: batch may stay, and the pair does not count.
+    pub fn skip(&mut self, now: Nanos) {
+        self.pairs[self.number as usize % PAIRS_KEPT].until = 0;
+        self.number += 1;
+        (self.phase, self.since) = (Phase::Rest, now);
+    }
+
     /// The pair in which a request arrived, and its side, if it counts.
     pub fn pair_of(&self, arrived: Nanos) -> Option<(u64, Side)> {
         let begun = self.pairs.iter().filter(|pair| pair.until > 0);
@@ -164,6 +171,14 @@ mod tests {
         windows.fit(10 * MS);
         windows.phase = Rest;
         assert_eq!(phases(&mut windows), [(Rest, 800), (Seen(Side::Beside), 200)]);
+    }
+
+    #[test]
+    fn a_pair_that_is_skipped_goes_on_with_a_rest_and_does_not_count() {
+        let mut windows = Windows::new(0);
+        let _: [_; 1] = phases(&mut windows);
+        windows.skip(150 * MS);
+        assert_eq!((windows.phase(), windows.due(), windows.pair_of(140 * MS)), (Phase::Rest, 270 * MS, None));
     }
 
     #[test]

@@ -1,7 +1,7 @@
 //! Owners: every CPU, group and service that the agent changes has one part of Sidelane that may change it.
 //!
 //! Within the agent this is a table. Between processes it is the claims: an agent claims each CPU that it may give to
-//! batch, and leaves those alone that a `sidelane run` has claimed before; see [`crate::claim`].
+//! batch, and leaves those alone that a `sidelane run` has claimed before, for batch or for requests; see [`crate::claim`].
 
 use std::collections::BTreeMap;
 use std::fmt;
@@ -132,7 +132,7 @@ impl Owners {
                     self.claims.insert(cpu, claim);
                     self.table.insert(Thing::Cpu(cpu), Owner::Policy);
                 }
-                Err(ClaimError::Taken { owner, .. }) => {
+                Err(ClaimError::Taken { owner, .. } | ClaimError::Serves { owner, .. }) => {
                     self.table.insert(Thing::Cpu(cpu), Owner::Run(owner));
                 }
                 Err(error) => return Err(error),
@@ -145,7 +145,7 @@ impl Owners {
     pub fn announce(&mut self) -> Result<(), ClaimError> {
         for cpu in self.cpus().iter() {
             match self.claims[&cpu].announce() {
-                Err(ClaimError::Taken { owner, .. }) => {
+                Err(ClaimError::Taken { owner, .. } | ClaimError::Serves { owner, .. }) => {
                     self.claims.remove(&cpu);
                     self.table.insert(Thing::Cpu(cpu), Owner::Run(owner));
                 }

@@ -325,6 +325,7 @@ impl Bench<'_> {
             gate: Gate::Holder,
             audit: None,
             max_slowdown: None,
+            quiet: false,
         };
         let counter = self.scratch.path().join("counter");
         let command = ["batch", "loop", "--counter"].map(OsString::from);

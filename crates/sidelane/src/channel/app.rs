@@ -13,6 +13,7 @@ use sidelane_signal::{
 
 use crate::channel::signal::Kind;
 use crate::channel::{Channel, Meaning, Reader, Width, Word};
+use sidelane_host::procfs::own_pid;
 use sidelane_host::sealed::SealedFile;
 
 const SIGNALS_OFFSET: usize = size_of::<SignalsHead>();
@@ -40,7 +41,9 @@ impl Emitted {
     /// The signals of the process: one file for each part of the program that emits, such as a JVM
     /// and a native library.
     pub fn find(pid: u32) -> Vec<Self> {
-        let files = SealedFile::find(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_of(file, pid));
+        // A program in a container knows itself by another number.
+        let own = own_pid(pid).unwrap_or(pid);
+        let files = SealedFile::find(pid, SIGNALS_NAME, FILE_BYTES).filter(|file| is_of(file, own));
         files.map(|file| Self { file: Arc::new(file) }).collect()
     }
 

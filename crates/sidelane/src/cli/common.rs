@@ -50,7 +50,7 @@ pub struct CacheDir {
 }
 
 /// Where a result goes for programs.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct JsonFile {
     /// Write the results here, as JSON
     #[arg(id = "json", long = "json", value_name = "FILE")]
@@ -58,7 +58,7 @@ pub struct JsonFile {
 }
 
 /// Where a result goes, besides the terminal.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct ResultFiles {
     /// The results
     #[command(flatten)]
@@ -72,7 +72,7 @@ pub struct ResultFiles {
 }
 
 /// How much of a result the terminal shows.
-#[derive(Clone, Copy, Debug, Args)]
+#[derive(Clone, Copy, Debug, Default, Args)]
 pub struct DetailArgs {
     /// Show everything: each row, and histograms where there are some
     #[arg(short, long, conflicts_with = "quiet")]
@@ -93,7 +93,7 @@ impl From<DetailArgs> for Detail {
 }
 
 /// Where the tables of a result go, and how much of them the terminal shows.
-#[derive(Debug, Args)]
+#[derive(Debug, Default, Args)]
 pub struct TableArgs {
     /// Write the tables here, as CSV
     #[arg(long, value_name = "FILE")]

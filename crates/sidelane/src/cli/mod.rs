@@ -3,6 +3,7 @@
 mod agent;
 mod bench;
 mod common;
+mod compare;
 mod hurry;
 mod look;
 mod proxy;
@@ -20,6 +21,7 @@ pub use bench::{
     PapersArgs, ParityArgs, SiblingArgs, TailArgs,
 };
 pub use common::{CacheDir, CoreArgs, JsonFile, PatienceArgs, ResultFiles, TableArgs};
+pub use compare::CompareArgs;
 pub use hurry::HurryArgs;
 pub use look::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
 pub use proxy::ProxyArgs;
@@ -45,6 +47,8 @@ pub enum Verb {
     Doctor(DoctorArgs),
     /// Show it: a search service and a batch job on one core, with and without Sidelane
     Demo(DemoArgs),
+    /// Say whether Sidelane is worth it for a service of yours, under its own traffic
+    Compare(Box<CompareArgs>),
     /// Find out which counters tell interference on this processor, and from which value on
     Calibrate(CalibrateArgs),
     /// Look at a service's requests: how many, how long, how many waited

@@ -47,29 +47,9 @@ pub struct RunArgs {
     /// Confine the service to its request lanes for the time of the run
     #[arg(long)]
     pub pin_service: bool,
-    /// How batch gets off its lane when the service starts
-    #[arg(long, value_enum, default_value_t)]
-    pub gate: GateChoice,
-    /// When batch may run beside a request: borrow-idle, fixed-budget, refresh-budget, dynamic-refresh
-    /// or deadline; to compare with, elfen-fixed, elfen-refresh or elfen-dynamic [default: borrow-idle;
-    /// with a budget dynamic-refresh; with an objective deadline]
-    #[arg(long, value_name = "POLICY")]
-    pub policy: Option<PolicyKind>,
-    /// How much later batch may make a request; under deadline, how old a request gets before batch
-    /// leaves it
-    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "slo")]
-    pub budget: Option<Duration>,
-    /// What requests may take, as in p99=100ms: what batch may cost is what this leaves
-    #[arg(long, value_name = "OBJECTIVE", value_parser = parse_objective)]
-    pub slo: Option<Objective>,
-    /// How long the service must have been idle before batch gets its lane back
-    #[arg(long, value_name = "TIME", default_value = "8us", value_parser = parse_time)]
-    pub min_idle: Duration,
-    /// By how much batch may slow down requests at p50 and p99, or none to allow anything: batch waits for longer
-    /// idle moments as needed, and is kept off if that is not enough. With --gate holder, without --budget and
-    /// --slo [default: 5%]
-    #[arg(long, value_name = "PERCENT", value_parser = parse_max_slowdown)]
-    pub max_slowdown: Option<MaxSlowdown>,
+    /// How lanes are lent
+    #[command(flatten)]
+    pub lend: LendArgs,
     /// How long batch may go on after a signal that asks it to end
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub grace: Duration,
@@ -129,7 +109,35 @@ fn parse_adoptee(text: &str) -> Result<Target, AdoptError> {
     Adoptee::parse(text)
 }
 
-impl RunArgs {
+/// How lanes are lent to batch.
+#[derive(Debug, Args)]
+pub struct LendArgs {
+    /// How batch gets off its lane when the service starts
+    #[arg(long, value_enum, default_value_t)]
+    pub gate: GateChoice,
+    /// When batch may run beside a request: borrow-idle, fixed-budget, refresh-budget, dynamic-refresh
+    /// or deadline; to compare with, elfen-fixed, elfen-refresh or elfen-dynamic [default: borrow-idle;
+    /// with a budget dynamic-refresh; with an objective deadline]
+    #[arg(long, value_name = "POLICY")]
+    pub policy: Option<PolicyKind>,
+    /// How much later batch may make a request; under deadline, how old a request gets before batch
+    /// leaves it
+    #[arg(long, value_name = "TIME", value_parser = parse_time, conflicts_with = "slo")]
+    pub budget: Option<Duration>,
+    /// What requests may take, as in p99=100ms: what batch may cost is what this leaves
+    #[arg(long, value_name = "OBJECTIVE", value_parser = parse_objective)]
+    pub slo: Option<Objective>,
+    /// How long the service must have been idle before batch gets its lane back
+    #[arg(long, value_name = "TIME", default_value = "8us", value_parser = parse_time)]
+    pub min_idle: Duration,
+    /// By how much batch may slow down requests at p50 and p99, or none to allow anything: batch waits for longer
+    /// idle moments as needed, and is kept off if that is not enough. With --gate holder, without --budget and
+    /// --slo [default: 5%]
+    #[arg(long, value_name = "PERCENT", value_parser = parse_max_slowdown)]
+    pub max_slowdown: Option<MaxSlowdown>,
+}
+
+impl LendArgs {
     /// How lanes are lent, if the options go together.
     pub fn lending(&self) -> Result<Lending, LendingError> {
         let budget = match (self.budget, self.slo) {

@@ -35,6 +35,7 @@ pub fn findings() -> Vec<Finding> {
         sched_ext(available()),
         throttling(sysctl("sched_rt_runtime_us"), sysctl("sched_rt_period_us")),
         fair_server(&machine::kernel_release(), fair_server_ns()),
+        preemption(is_realtime()),
     ]
 }
 
@@ -136,6 +137,24 @@ fn fair_server(release: &str, runtime_ns: Option<u64>) -> Finding {
     }
 }
 
+/// Whether the kernel is one of PREEMPT_RT, which says so since it is.
+fn is_realtime() -> bool {
+    fs::read_to_string("/sys/kernel/realtime").is_ok_and(|text| text.trim() == "1")
+}
+
+fn preemption(is_realtime: bool) -> Finding {
+    const NAME: &str = "PREEMPT_RT";
+    match is_realtime {
+        false => Finding::works(NAME, "no: interrupts come before every thread"),
+        true => Finding::optional(
+            NAME,
+            "yes: a summons goes through a thread of the kernel (irq_work), and threads that serve interrupts come \
+             before a holder, so that lanes are held later than elsewhere; not tried",
+        )
+        .with_fix("see how fast the gates below are here, or boot the distribution's kernel without PREEMPT_RT"),
+    }
+}
+
 /// The first two numbers of a kernel release.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().ok());
@@ -156,6 +175,16 @@ mod tests {
         assert!(found.detail.starts_with("lacking: sched_waking "), "{}", found.detail);
         assert_eq!(request_events(&there).state, State::Optional);
         assert_eq!(request_events(&BTreeSet::from(REQUEST_EVENTS)).state, State::Works);
+    }
+
+    #[test]
+    fn a_real_time_kernel_is_said_with_what_it_means() {
+        assert_eq!(preemption(false).state, State::Works);
+        let found = preemption(true);
+        assert!(
+            found.state == State::Optional && found.detail.contains("irq_work") && found.fix.is_some(),
+            "{found:?}"
+        );
     }
 
     #[test]

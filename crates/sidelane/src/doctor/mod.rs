@@ -19,11 +19,13 @@ use sidelane_host::topology::Topology;
 use sidelane_report::grid::Ink;
 use sidelane_report::terminal;
 
+mod container;
 mod cookie;
 mod finding;
 pub(crate) mod gates;
 mod groups;
 mod hardware;
+mod interrupts;
 mod kernel;
 mod load;
 mod print;
@@ -137,6 +139,7 @@ impl Doctor<'_> {
     fn machine(&self, summary: &Summary) -> Group {
         let mut findings = hardware::findings(&self.topology);
         findings.extend(self.pair.map(load::finding));
+        findings.extend(self.pair.map(interrupts::finding));
         let measured = self.pair.zip(summary.slowdown_percent);
         findings.extend(measured.map(|(pair, percent)| siblings::finding(pair, percent)));
         Group { title: "Machine", findings }
@@ -152,6 +155,7 @@ impl Doctor<'_> {
 
     fn privileges(&self, _: &Summary) -> Group {
         let mut findings = privileges::findings();
+        findings.extend(container::findings());
         findings.extend(self.claimed.clone());
         Group { title: "Privileges", findings }
     }

@@ -47,6 +47,9 @@ fn refused(name: &'static str, error: &anyhow::Error) -> Finding {
         Some(TrackerError::Refused(source)) => {
             (format!("the kernel refuses to load it: {source}"), "see BPF privilege below; in a container, allow bpf()")
         }
+        Some(TrackerError::OtherPids) => {
+            ("processes have other numbers here than in the kernel".to_owned(), "see process numbers below")
+        }
         Some(other) => (other.to_string(), "allow the bpf system call (container, kernel lockdown)"),
         None => (error.to_string(), "choose other lanes with --lanes"),
     };
@@ -62,6 +65,7 @@ mod tests {
         let fix = |error: TrackerError| refused("lane tracker", &error.into()).fix;
         let denied = libbpf_rs::Error::from_raw_os_error(libc::EPERM);
         assert_eq!(fix(TrackerError::NoBtf).as_deref(), Some("see BTF above"));
+        assert_eq!(fix(TrackerError::OtherPids).as_deref(), Some("see process numbers below"));
         assert!(fix(TrackerError::Refused(denied)).is_some_and(|fix| fix.contains("privilege")));
     }
 }

@@ -116,8 +116,14 @@ fn run_beside(task: Task<'_>, setting: &Setting, terms: BatchTerms) -> Result<Fi
     let stage = task.stage;
     let counter = stage.counter(&format!("{}-{}", task.batch, setting.name));
     let _ = std::fs::remove_file(&counter);
-    let options =
-        SessionOptions { class: terms.class, hold: terms.hold, gate: Gate::Holder, audit: None, max_slowdown: None };
+    let options = SessionOptions {
+        class: terms.class,
+        hold: terms.hold,
+        gate: Gate::Holder,
+        audit: None,
+        max_slowdown: None,
+        quiet: false,
+    };
     let mut session = Session::start(vec![stage.beside()?], &command(stage, task.batch, &counter), options)?;
     let measured = measure(task, setting, &mut session, &counter);
     session.kill();

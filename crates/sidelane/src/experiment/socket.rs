@@ -34,6 +34,24 @@ pub struct AtSocket {
     pub curve: Vec<Percentile>,
 }
 
+impl AtSocket {
+    /// Of requests that arrived at this time or later, each with its arrival and its latency; nothing without any.
+    pub fn of(seen: &[(u64, u64)], from_ns: u64) -> Option<Self> {
+        let measured = seen.iter().filter(|(arrived_ns, _)| *arrived_ns >= from_ns);
+        let mut latencies_ns: Vec<u64> = measured.map(|(_, latency_ns)| *latency_ns).collect();
+        latencies_ns.sort_unstable();
+        let at = |percentile| percentile_us(&latencies_ns, percentile);
+        Some(Self {
+            requests: latencies_ns.len() as u64,
+            mean_us: latencies_ns.iter().sum::<u64>() as f64 / 1e3 / latencies_ns.len().max(1) as f64,
+            p50_us: at(50.0)?,
+            p95_us: at(95.0)?,
+            p99_us: at(99.0)?,
+            curve: curve(&latencies_ns),
+        })
+    }
+}
+
 /// A service whose requests are watched.
 pub(super) struct SocketView {
     /// Attached for as long as this lives.
@@ -129,7 +147,7 @@ impl SocketView {
         let first_ns = self.seen.iter().map(|(arrived_ns, _)| *arrived_ns).min().unwrap_or(0);
         let host = &self.host;
         self.seen.retain(|(arrived_ns, latency_ns)| !host.disturbed(*arrived_ns, *latency_ns));
-        let left = of_requests_from(&self.seen, first_ns + rhythm.warm_up.as_nanos() as u64);
+        let left = AtSocket::of(&self.seen, first_ns + rhythm.warm_up.as_nanos() as u64);
         Ok(left.map(|left| {
             let left_out = 1.0 - left.requests as f64 / all.requests as f64;
             (left, left_out)
@@ -147,22 +165,7 @@ impl SocketView {
 
 /// The warm-up begins with the first arrival, some microseconds after the client's own beginning.
 fn of_requests(seen: &[(u64, u64)], warm_up_ns: u64) -> Option<AtSocket> {
-    of_requests_from(seen, seen.iter().map(|(arrived_ns, _)| *arrived_ns).min()? + warm_up_ns)
-}
-
-fn of_requests_from(seen: &[(u64, u64)], from_ns: u64) -> Option<AtSocket> {
-    let measured = seen.iter().filter(|(arrived_ns, _)| *arrived_ns >= from_ns);
-    let mut latencies_ns: Vec<u64> = measured.map(|(_, latency_ns)| *latency_ns).collect();
-    latencies_ns.sort_unstable();
-    let at = |percentile| percentile_us(&latencies_ns, percentile);
-    Some(AtSocket {
-        requests: latencies_ns.len() as u64,
-        mean_us: latencies_ns.iter().sum::<u64>() as f64 / 1e3 / latencies_ns.len().max(1) as f64,
-        p50_us: at(50.0)?,
-        p95_us: at(95.0)?,
-        p99_us: at(99.0)?,
-        curve: curve(&latencies_ns),
-    })
+    AtSocket::of(seen, seen.iter().map(|(arrived_ns, _)| *arrived_ns).min()? + warm_up_ns)
 }
 
 /// The nearest rank.

@@ -9,7 +9,7 @@ use std::ffi::OsString;
 use std::io::{self, Read, Write};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 use std::os::unix::process::{CommandExt, ExitStatusExt};
-use std::process::{Child, Command, ExitStatus};
+use std::process::{Child, Command, ExitStatus, Stdio};
 
 use rustix::pipe::{PipeFlags, pipe_with};
 
@@ -70,12 +70,15 @@ pub struct StartBarrier {
 }
 
 impl StartBarrier {
-    /// Starts `command` behind the barrier; with a pass, so that it can check for itself.
-    pub fn start(command: &[OsString], class: BatchClass, pass: Option<&Pass>) -> io::Result<Self> {
+    /// Starts `command` behind the barrier, without input and output if it is to be quiet; with a pass, so that it can check for itself.
+    pub fn start(command: &[OsString], class: BatchClass, quiet: bool, pass: Option<&Pass>) -> io::Result<Self> {
         let (entrance, barrier) = pipe_with(PipeFlags::CLOEXEC)?;
         let mut waiting = Command::new("/proc/self/exe");
         waiting.arg(VERB).arg(entrance.as_raw_fd().to_string());
         waiting.arg(class.name()).arg("--").args(command);
+        if quiet {
+            waiting.stdin(Stdio::null()).stdout(Stdio::null());
+        }
         match pass {
             Some(pass) => pass.announce(&mut waiting),
             None => keep_out(&mut waiting),

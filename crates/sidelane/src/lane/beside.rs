@@ -9,10 +9,9 @@ use std::time::Duration;
 
 use thiserror::Error;
 
-use crate::undo::{Undo, affinity};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
-use sidelane_host::procfs::allowed_cpus;
+use sidelane_host::procfs::{allowed_cpus, have_one_place_each};
 use sidelane_host::service::{Service, ServiceError, Target};
 use sidelane_host::topology::{LaneError, Lanes, ReadError, Topology, online_cpus};
 use sidelane_kernel::tracker::LaneMemory;
@@ -125,11 +124,11 @@ impl Beside {
         Ok(beside)
     }
 
-    /// What to pin, if pinning is wanted: empty where there is nothing to do.
-    pub fn pins(&self) -> Vec<Undo> {
+    /// Whether each thread of the service may run on one CPU alone, or will be confined to one.
+    pub fn has_one_place_a_thread(&self) -> bool {
         match self.pin_service {
-            true => affinity::outside(&self.service.pids, &self.lanes.request_lanes),
-            false => Vec::new(),
+            true => self.lanes.request_lanes.len() == 1,
+            false => have_one_place_each(&self.service.pids),
         }
     }
 

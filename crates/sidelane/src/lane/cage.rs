@@ -20,6 +20,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_host::freezer::Freezer;
 use sidelane_host::priority::{move_from_ext_to_idle, move_to_ext, pin_thread};
 use sidelane_host::procfs::threads;
+use sidelane_host::thread::{Thread, change_all};
 use sidelane_kernel::tracking::Census;
 
 /// The groups of one batch command, or of a batch that was adopted.
@@ -40,6 +41,8 @@ pub struct Cage {
 #[derive(Default)]
 struct State {
     evicted: BTreeSet<u32>,
+    /// As for a Ctrl-Z.
+    paused: bool,
     /// Nothing is changed any more.
     retired: bool,
 }
@@ -86,13 +89,22 @@ impl Cage {
         work(if usable.is_empty() { &self.lanes } else { &usable })
     }
 
-    /// Applies once more what the keepers have asked for: batch has only now come into the cage.
+    /// Applies once more what was asked for: batch has only now come into the cage, or somebody else has frozen it.
     pub fn settle_again(&self) -> io::Result<()> {
         let state = self.state.lock().expect("no holder panics");
+        if state.retired {
+            return Ok(());
+        }
         if self.freezer.is_none() && self.usable(&state.evicted).is_empty() {
             return self.confine(&self.lanes);
         }
-        self.settle(&state.evicted)
+        self.settle(&state)
+    }
+
+    /// Stops everything in the cage, whatever the keepers ask for, or lets that be as they ask.
+    pub fn pause(&self, paused: bool) -> io::Result<()> {
+        self.state.lock().expect("no holder panics").paused = paused;
+        self.settle_again()
     }
 
     /// Changes nothing from now on: batch is about to be given back.
@@ -120,9 +132,25 @@ impl Cage {
         lacks.into_iter().filter(|(lacks, _)| *lacks).map(|(_, note)| note).collect()
     }
 
-    /// The processes in the cage.
+    /// The processes of batch: those in the cage, and those that have left it.
     pub fn processes(&self) -> Vec<u32> {
-        self.leaves.first().map_or_else(&self.census, |leaf| processes(&leaf.dir))
+        let inside = self.leaves.first().map_or_else(Vec::new, |leaf| processes(&leaf.dir));
+        let all: BTreeSet<u32> = (self.census)().into_iter().chain(inside).collect();
+        all.into_iter().collect()
+    }
+
+    /// Puts those back that have left a group, and so would be neither frozen with it nor ended by the guardian. Returns
+    /// how many had.
+    pub fn fetch_back(&self) -> usize {
+        let fetched = |leaf: &Leaf| self.outside(leaf).into_iter().filter(|pid| leaf.admit(*pid).is_ok()).count();
+        self.leaves.iter().map(fetched).max().unwrap_or(0)
+    }
+
+    /// Who is born to a member between these two looks is a member in the second.
+    fn outside(&self, leaf: &Leaf) -> Vec<u32> {
+        let all = (self.census)();
+        let inside: BTreeSet<u32> = processes(&leaf.dir).into_iter().collect();
+        all.into_iter().filter(|pid| !inside.contains(pid)).collect()
     }
 
     /// Ends everything in the cage, whether or not there are groups. Safe to repeat. Adopted batch is not ours to
@@ -131,17 +159,19 @@ impl Cage {
         if self.adopted {
             return;
         }
-        if self.leaves.is_empty() {
-            return kill_until_none(&self.census);
-        }
         self.leaves.iter().for_each(|leaf| kill_all(&leaf.dir));
+        match self.leaves.first() {
+            Some(leaf) => kill_until_none(|| self.outside(leaf)),
+            None => kill_until_none(&self.census),
+        }
     }
 
     /// Puts threads that left the batch lanes back.
     pub fn put_back(&self) {
         let lanes = self.usable(&self.state.lock().expect("no holder panics").evicted);
         if !lanes.is_empty() {
-            self.pin_all(&lanes);
+            // Who cannot be put back now is found outside again.
+            let _ = self.pin_all(&lanes);
         }
     }
 
@@ -163,8 +193,7 @@ impl Cage {
         (0..ROUNDS_MAX).take_while(|_| one_round() > 0).count() > 0
     }
 
-    /// Stops or resumes everything in the cage.
-    pub fn freeze(&self, frozen: bool) -> io::Result<()> {
+    fn freeze(&self, frozen: bool) -> io::Result<()> {
         match &self.freezer {
             Some(freezer) => freezer.set(frozen || self.found_frozen),
             None => Err(io::Error::from(io::ErrorKind::Unsupported)),
@@ -178,30 +207,26 @@ impl Cage {
     fn confine(&self, lanes: &CpuSet) -> io::Result<()> {
         match &self.cpuset {
             Some(leaf) => leaf.set_cpus(lanes),
-            None => {
-                self.pin_all(lanes);
-                Ok(())
-            }
+            None => self.pin_all(lanes),
         }
     }
 
-    fn pin_all(&self, lanes: &CpuSet) {
+    /// A thread that is made meanwhile may be where the one that made it was.
+    fn pin_all(&self, lanes: &CpuSet) -> io::Result<()> {
         let cpus: Vec<u32> = lanes.iter().collect();
-        for tid in self.processes().into_iter().flat_map(threads) {
-            // A thread that has ended meanwhile needs no lane.
-            let _ = pin_thread(tid, &cpus);
-        }
+        let threads = || self.processes().into_iter().flat_map(Thread::all_of).collect();
+        change_all(threads, |thread| pin_thread(thread.tid, &cpus))
     }
 
-    /// Applies a changed set of evicted lanes.
-    fn settle(&self, evicted: &BTreeSet<u32>) -> io::Result<()> {
-        let lanes = self.usable(evicted);
+    /// Applies what was asked for. The only one that thaws.
+    fn settle(&self, state: &State) -> io::Result<()> {
+        let lanes = self.usable(&state.evicted);
         if lanes.is_empty() {
             return self.freeze(true);
         }
         self.confine(&lanes)?;
         // A machine without a freezer never froze anything.
-        if self.freezer.is_some() { self.freeze(false) } else { Ok(()) }
+        if self.freezer.is_some() { self.freeze(state.paused) } else { Ok(()) }
     }
 }
 
@@ -212,18 +237,54 @@ impl Evictor for Cage {
             return Err(io::Error::other("batch has been given back"));
         }
         state.evicted.insert(cpu);
-        self.settle(&state.evicted).inspect_err(|_| {
+        self.settle(&state).inspect_err(|_| {
             state.evicted.remove(&cpu);
+            // Some may have been moved.
+            let _ = self.settle(&state);
         })
     }
 
     fn restore(&self, cpu: u32) -> io::Result<()> {
         let mut state = self.state.lock().expect("no holder panics");
-        if state.evicted.remove(&cpu) && !state.retired { self.settle(&state.evicted) } else { Ok(()) }
+        if state.evicted.remove(&cpu) && !state.retired { self.settle(&state) } else { Ok(()) }
     }
 }
 
 fn leaf_in(name: &str, wanted: impl Fn(&Hierarchy) -> bool) -> Option<Leaf> {
     let hierarchies = Hierarchy::all();
     Leaf::make(hierarchies.iter().find(|found| wanted(found))?, name).ok()
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+    use std::sync::atomic::{AtomicUsize, Ordering};
+
+    use sidelane_host::procfs::thread_cpus;
+
+    use super::*;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().unwrap()
+    }
+
+    /// The second process is born, on all lanes, just after the first look.
+    #[test]
+    fn whoever_is_made_while_batch_is_sent_away_is_sent_away_too() {
+        let lanes: CpuSet = [0, 1].into_iter().collect();
+        let mut children = [sleeper(), sleeper()];
+        let pids = [0, 1].map(|child: usize| children[child].id());
+        let looks = AtomicUsize::new(0);
+        let census: Census = Box::new(move || pids[..1 + looks.fetch_add(1, Ordering::Relaxed).min(1)].to_vec());
+        let sent = Cage::around(lanes, census, None, false, None).evict(1);
+        let cpus = pids.map(|pid| thread_cpus(pid, pid).map(|cpus| cpus.to_string()));
+        for child in &mut children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+        match sent {
+            Ok(()) => assert_eq!(cpus, [Some("0".into()), Some("0".into())]),
+            Err(error) => sidelane_skip::skip(format!("needs CPUs 0 and 1: {error}")),
+        }
+    }
 }

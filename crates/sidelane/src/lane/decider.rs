@@ -77,6 +77,8 @@ impl std::ops::Add for HolderBooks {
 /// What a keeper's thread shares with the thread that started it.
 pub(super) struct Shared {
     pub(super) stop: AtomicBool,
+    /// The keeper is not on its lane any more.
+    pub(super) displaced: AtomicBool,
     /// Arrivals of service threads on the batch lane that have been dealt with.
     visitors_known: AtomicU32,
     pub(super) napped_ns: AtomicU64,
@@ -99,6 +101,7 @@ impl Shared {
     pub(super) fn new(batch_lane: &LaneWord) -> io::Result<Self> {
         Ok(Self {
             stop: AtomicBool::new(false),
+            displaced: AtomicBool::new(false),
             visitors_known: AtomicU32::new(batch_lane.lc_visitors()),
             napped_ns: AtomicU64::new(0),
             holds: AtomicU64::new(0),
@@ -173,7 +176,7 @@ impl Shared {
         let _ = rustix::io::write(&self.bell, &1_u64.to_ne_bytes());
     }
 
-    /// Blocks until summoned or rung for, `timeout_ns` at most. Whether somebody woke it.
+    /// Blocks until summoned or rung for, `timeout_ns` at most. Whether it was, also if only just after its time was up.
     pub(super) fn sleep(&self, ring: &SummonsRing, timeout_ns: Option<Nanos>) -> bool {
         let timeout = timeout_ns.map(timespec);
         let mut doors = [PollFd::from_borrowed_fd(ring.fd(), PollFlags::IN), PollFd::new(&self.bell, PollFlags::IN)];
@@ -183,11 +186,10 @@ impl Shared {
         if summoned {
             self.lateness.delay();
         }
-        ring.drain();
         if rung {
             let _ = rustix::io::read(&self.bell, &mut [0; 8]);
         }
-        woken
+        ring.take() || woken
     }
 }
 
@@ -274,6 +276,14 @@ impl<P: LanePolicy> Decider<P> {
         }
     }
 
+    /// Sends batch away whatever the policy says: nobody can keep the lane.
+    pub(super) fn give_up(&mut self) {
+        if self.want != Want::Evicted {
+            self.want = Want::Evicted;
+            self.evict();
+        }
+    }
+
     /// Brings batch back if it was sent away: nobody will keep the lane from now on.
     pub(super) fn let_back(&mut self) {
         if self.want == Want::Evicted {
@@ -346,7 +356,9 @@ impl<P: LanePolicy> Decider<P> {
 
     /// Whether somebody has to be on the lane, by what is true now.
     pub(super) fn needs_keeper(&self) -> bool {
-        self.want.needs_keeper(|| self.busy(), || self.waited_meanwhile() || self.visited())
+        // One that was there at the last look is where no hold can help it.
+        let visited_since = || self.visited() && !self.seen.service_on_batch_lane;
+        self.want.needs_keeper(|| self.busy(), || self.waited_meanwhile(), visited_since)
     }
 
     /// How long to nap at most, so as to hear of the next request.

@@ -25,7 +25,7 @@ use crate::lane::log::LaneAudit;
 use sidelane_host::clock::now_ns;
 use sidelane_host::nap::Nap;
 use sidelane_host::priority;
-use sidelane_host::priority::HOLDER_PRIORITY;
+use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass};
 use sidelane_host::topology::BatchLane;
 use sidelane_kernel::summons::SummonsRing;
 use sidelane_kernel::tracker::LaneMemory;
@@ -90,6 +90,11 @@ impl Holder {
         self.shared.visitors_gone(self.memory.word(self.cpu));
     }
 
+    /// Whether it is not on its lane any more, and cannot keep it.
+    pub fn is_displaced(&self) -> bool {
+        self.shared.displaced.load(Ordering::Acquire)
+    }
+
     /// Why batch may not run on the lane; `None`: it may.
     pub fn kept_by(&self) -> Option<Reason> {
         self.shared.kept_by()
@@ -142,6 +147,10 @@ impl Evictor for LeavesTheLane {
     }
 }
 
+fn own_tid() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
 /// The holder's thread.
 struct Body<P> {
     decider: Decider<P>,
@@ -155,17 +164,36 @@ impl<P: LanePolicy> Body<P> {
         let cpu = self.decider.cpu;
         priority::pin_this_thread(&[cpu])?;
         priority::make_this_thread_fifo(HOLDER_PRIORITY)?;
-        let tid = rustix::thread::gettid().as_raw_nonzero().get() as u32;
-        self.decider.memory.hold(cpu).holder_pid.store(tid, Ordering::Release);
+        self.decider.memory.hold(cpu).holder_pid.store(own_tid(), Ordering::Release);
         Ok(())
     }
 
     fn run(mut self) {
-        while !self.decider.must_stop() {
+        while !self.decider.must_stop() && !self.is_displaced() {
             self.serve();
-            while self.sleep() {}
+            while !self.is_displaced() && self.sleep() {}
+        }
+        if self.is_displaced() {
+            self.stand_down();
         }
         self.leave();
+    }
+
+    /// Whether it is on another CPU: its own went offline, or somebody has moved it. The service may be there.
+    fn is_displaced(&self) -> bool {
+        // SAFETY: reads no memory of ours.
+        unsafe { libc::sched_getcpu() as u32 != self.decider.cpu }
+    }
+
+    /// Keeps nobody waiting where it is, and sends batch away from a lane that nobody keeps.
+    fn stand_down(&mut self) {
+        let _ = ThreadClass::ORDINARY.give(own_tid());
+        self.decider.give_up();
+        self.decider.memory.hold(self.decider.cpu).evict();
+        self.decider.shared.displaced.store(true, Ordering::Release);
+        while !self.decider.must_stop() {
+            self.decider.shared.sleep(&self.ring, None);
+        }
     }
 
     /// Blocks until summoned, rung for or the policy's own time. Returns whether to sleep on.
@@ -187,7 +215,7 @@ impl<P: LanePolicy> Body<P> {
         let hold = self.decider.memory.hold(self.decider.cpu);
         // Running is holding: until the policy has spoken, no further summons are needed.
         hold.hold();
-        while !self.decider.must_stop() {
+        while !self.decider.must_stop() && !self.is_displaced() {
             let seen = self.decider.look();
             self.decider.ask(&seen);
             if self.may_sleep() {
@@ -226,6 +254,7 @@ impl<P: LanePolicy> Body<P> {
                 || decider.visited() != seen.service_on_batch_lane
                 || decider.shared.kept_off() != seen.terms.kept_off
                 || decider.shared.stop.load(Ordering::Relaxed)
+                || self.is_displaced()
         };
         let mut now = began;
         while !over() && now < deadline {

@@ -147,6 +147,7 @@ impl Plan {
             gate: self.gate,
             audit: self.audit.map(create).transpose()?,
             max_slowdown: self.max_slowdown,
+            quiet: false,
         };
         // Before any thread is started, so that no thread takes a signal away.
         let signals = PosixSignals::listen().context("cannot listen for signals")?;
@@ -218,7 +219,7 @@ fn writable(path: &Path) -> Result<()> {
 }
 
 /// The bound on the slowdown of requests, where there is one.
-fn max_slowdown(wanted: Option<MaxSlowdown>, gate: &Gate, lending: &Lending) -> Result<Option<f64>> {
+pub(crate) fn max_slowdown(wanted: Option<MaxSlowdown>, gate: &Gate, lending: &Lending) -> Result<Option<f64>> {
     let can_keep = *gate == Gate::Holder && !lending.policy.needs_requests();
     match wanted {
         Some(MaxSlowdown::Bound(_)) if !can_keep => bail!(MAX_SLOWDOWN_ALONE),

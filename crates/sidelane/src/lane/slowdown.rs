@@ -54,13 +54,15 @@ pub struct SlowdownKeeper {
     bound: f64,
     windows: Windows,
     services: Vec<Measured>,
+    /// Some request has been seen since the last pair of windows began.
+    asked: bool,
 }
 
 impl SlowdownKeeper {
     /// For so many services, whose lanes batch gets after `min_idle_ns`. `bound` is 0.05 for 5 %.
     pub fn new(bound: f64, services: usize, min_idle_ns: Nanos, now: Nanos) -> Self {
         let fresh = Measured { worth: WorthFinder::new(min_idle_ns), recent: Box::default(), whole: Box::default() };
-        Self { bound, windows: Windows::new(now), services: vec![fresh; services] }
+        Self { bound, windows: Windows::new(now), services: vec![fresh; services], asked: false }
     }
 
     /// When [`SlowdownKeeper::step`] has something to do again.
@@ -70,6 +72,7 @@ impl SlowdownKeeper {
 
     /// A request of a service has finished.
     pub fn finished(&mut self, service: usize, request: &Request) {
+        self.asked = true;
         let Some((pair, side)) = self.windows.pair_of(request.arrived_ns) else { return };
         let measured = &mut self.services[service];
         measured.recent.record(pair, side, request.latency_ns());
@@ -78,6 +81,14 @@ impl SlowdownKeeper {
 
     /// Goes on to the next window, if it is time. Returns whether it was.
     pub fn step(&mut self, now: Nanos) -> bool {
+        let ended = self.windows.phase();
+        if ended == Phase::Seen(Side::Beside) && !self.asked && now >= self.windows.due() {
+            self.windows.skip(now);
+            return true;
+        }
+        if ended == Phase::Seen(Side::Apart) && now >= self.windows.due() {
+            self.asked = false;
+        }
         self.windows.step(now)
     }
 
@@ -179,8 +190,19 @@ mod tests {
         let mut keeper = SlowdownKeeper::new(BOUND, 1, 8_000, 0);
         for wanted in [Worth::AfterIdle(8_000), Worth::Never, Worth::AfterIdle(8_000)] {
             let now = keeper.due();
+            keeper.finished(0, &Request::default());
             assert!(keeper.step(now) && keeper.judge(now).is_empty());
             assert_eq!(keeper.worth(0), wanted);
+        }
+    }
+
+    #[test]
+    fn batch_beside_a_service_that_nobody_asks_is_left_alone() {
+        let mut keeper = SlowdownKeeper::new(BOUND, 1, 8_000, 0);
+        for _ in 0..20 {
+            let now = keeper.due();
+            assert!(keeper.step(now) && keeper.judge(now).is_empty());
+            assert_eq!(keeper.worth(0), Worth::AfterIdle(8_000));
         }
     }
 }

@@ -78,7 +78,7 @@ pub fn usual(subject: Option<&Subject>, cpu: Option<u32>) -> Result<(Vec<Signal>
 fn lack_of_requests(subject: &Subject) -> Option<String> {
     match can_track() {
         Err(error) => Some(error.to_string()),
-        Ok(()) => listeners(subject.pids()).is_empty().then(|| "it listens at no TCP port".to_owned()),
+        Ok(()) => listeners(subject.pids(), None).is_empty().then(|| "it listens at no TCP port".to_owned()),
     }
 }
 

@@ -1,12 +1,15 @@
 //! The file in which a process emits its requests: found among its open files, mapped, and read
 //! without making it wait.
 
+use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
 use sidelane_signal::{
     EMIT_EVENTS, EMIT_MAGIC, EMIT_NAME, EMIT_THREADS, EMIT_VERSION, EmitEvent, EmitHead, EmitThread, Emitted,
 };
 
+use super::emit_owners::Owners;
+use sidelane_host::procfs::own_pid;
 use sidelane_host::sealed::SealedFile;
 
 const RING_BYTES: usize = size_of::<EmitThread>() + EMIT_EVENTS * size_of::<EmitEvent>();
@@ -27,13 +30,24 @@ pub(super) struct EmitFile {
     read: Vec<u64>,
     lost: u64,
     head_lost: u64,
+    owners: Arc<Owners>,
 }
 
 impl EmitFile {
     /// What the process emits from now on; `None` if it does not.
     pub(super) fn find(pid: u32) -> Option<Self> {
-        let file = SealedFile::find(pid, EMIT_NAME, FILE_BYTES).find(|file| is_of(file, pid))?;
-        let mut opened = Self { file, read: vec![], lost: 0, head_lost: 0 };
+        Self::with_owners(pid, Arc::new(Owners::of(pid)))
+    }
+
+    /// The same file for another reader.
+    pub(super) fn again(&self, pid: u32) -> Option<Self> {
+        Self::with_owners(pid, Arc::clone(&self.owners))
+    }
+
+    fn with_owners(pid: u32, owners: Arc<Owners>) -> Option<Self> {
+        let own = own_pid(pid)?;
+        let file = SealedFile::find(pid, EMIT_NAME, FILE_BYTES).find(|file| is_of(file, own))?;
+        let mut opened = Self { file, read: vec![], lost: 0, head_lost: 0, owners };
         opened.read = (0..EMIT_THREADS).map(|ring| opened.thread(ring).written.load(Ordering::Acquire)).collect();
         opened.head_lost = opened.head().lost.load(Ordering::Relaxed);
         Some(opened)
@@ -50,13 +64,19 @@ impl EmitFile {
             for number in oldest..written {
                 let place = (number % EMIT_EVENTS as u64) as usize;
                 match self.events(ring)[place].read(number + 1) {
-                    Some(event) => each(ring, event),
+                    Some(event) => each(ring, Emitted { tid: self.owners.thread(ring, event.tid), ..event }),
                     None => self.lost = self.lost.saturating_add(1),
                 }
             }
             *read = written.max(*read);
         }
         self.read = read;
+    }
+
+    /// Finds out which threads of this machine those that emit are. For whoever has time.
+    pub(super) fn learn_owners(&self) {
+        let owner = |ring| (ring, self.thread(ring).owner.load(Ordering::Relaxed));
+        self.owners.learn((0..self.used()).map(owner));
     }
 
     /// Each thread that emits, and what it took up last.
@@ -68,7 +88,7 @@ impl EmitFile {
         let thread = self.thread(ring);
         let since_ns = thread.running_since_ns.load(Ordering::Acquire);
         let id = thread.running.load(Ordering::Relaxed);
-        Head { owner: thread.owner.load(Ordering::Relaxed), id, since_ns }
+        Head { owner: self.owners.thread(ring, thread.owner.load(Ordering::Relaxed)), id, since_ns }
     }
 
     /// Events that were overwritten before they were read, or found no ring, since the last call.
@@ -110,6 +130,7 @@ impl EmitFile {
     }
 }
 
+/// Whether the process wrote it that calls itself `pid`, and not one that it was forked from.
 fn is_of(file: &SealedFile, pid: u32) -> bool {
     let head = &file.at::<EmitHead>(0, 1)[0];
     let sizes = [&head.version, &head.pid, &head.threads, &head.events];

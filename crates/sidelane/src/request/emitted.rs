@@ -43,7 +43,8 @@ impl Emitters {
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
         for pid in pids {
             if !self.files.contains_key(pid) {
-                self.files.extend(EmitFile::find(*pid).inspect(|_| self.tell_of(*pid)).map(|file| (*pid, file)));
+                let found = EmitFile::find(*pid).inspect(|file| self.tell_of(*pid, file));
+                self.files.extend(found.map(|file| (*pid, file)));
             }
         }
         let gone: Vec<u32> = self.files.keys().filter(|pid| !pids.contains(pid)).copied().collect();
@@ -57,13 +58,13 @@ impl Emitters {
     pub(crate) fn words(&mut self, number: Number, lanes: &CpuSet) -> EmittedWords {
         let (words, listener) = EmittedWords::new(number, lanes);
         self.listener = Some(listener);
-        self.files.keys().for_each(|pid| self.tell_of(*pid));
+        self.files.iter().for_each(|(pid, file)| self.tell_of(*pid, file));
         words
     }
 
     /// Each reader reads a file for itself.
-    fn tell_of(&self, pid: u32) {
-        if let Some(file) = self.listener.as_ref().and_then(|_| EmitFile::find(pid)) {
+    fn tell_of(&self, pid: u32, file: &EmitFile) {
+        if let Some(file) = self.listener.as_ref().and_then(|_| file.again(pid)) {
             self.tell(News::Came(pid, file));
         }
     }
@@ -97,13 +98,14 @@ impl Emitters {
     pub fn fetch_events(&mut self) -> Vec<(u32, Emitted)> {
         let mut events = Vec::new();
         for (pid, file) in &mut self.files {
+            file.learn_owners();
             file.fetch(|_, event| events.push((*pid, event)));
         }
         // No event is of the future, whatever the service says.
         let now_ns = now_ns();
         events.iter_mut().for_each(|(_, event)| event.at_ns = event.at_ns.min(now_ns));
-        // Threads emit side by side: only the clock tells what came first.
-        events.sort_unstable_by_key(|(_, event)| event.at_ns);
+        // Threads emit side by side: only the clock tells what came first, and of one moment the order in which each wrote.
+        events.sort_by_key(|(_, event)| event.at_ns);
         events
     }
 
@@ -123,6 +125,7 @@ impl Emitters {
         window.counts.finished = window.count();
         window.counts.dropped = self.take_lost();
         window.counts.unanswered = std::mem::take(&mut self.joining.forgotten);
+        window.counts.unasked = std::mem::take(&mut self.joining.unasked);
         window
     }
 }
@@ -133,6 +136,7 @@ struct Heard {
     number: u64,
     received_ns: Option<u64>,
     started_ns: Option<u64>,
+    /// When, and by which thread.
     finished: Option<(u64, u32)>,
     queue_len: u32,
     looks: u32,
@@ -147,13 +151,19 @@ impl Heard {
         self.received_ns.is_some() && self.started_ns.is_none() && self.finished.is_none()
     }
 
-    fn into_request(self) -> Request {
-        let (finished_ns, tid) = self.finished.unwrap_or_default();
-        let started_ns = self.started_ns.or(self.received_ns).unwrap_or(finished_ns);
+    /// The event is of a later request with the same id.
+    fn is_over_before(&self, event: &Emitted) -> bool {
+        self.finished.is_some_and(|(finished_ns, _)| event.at_ns >= finished_ns)
+    }
+
+    /// `None` if nothing but its finish is known: how long it took is not.
+    fn into_request(self) -> Option<Request> {
+        let (finished_ns, tid) = self.finished?;
+        let started_ns = self.started_ns.or(self.received_ns)?;
         let arrived_ns = self.received_ns.unwrap_or(started_ns);
         let (number, queue_len) = (self.number, self.queue_len);
         let waited = started_ns > arrived_ns && queue_len > 1;
-        Request {
+        Some(Request {
             number,
             connection: number,
             arrived_ns,
@@ -164,7 +174,7 @@ impl Heard {
             sends: 1,
             waited,
             ..Request::default()
-        }
+        })
     }
 }
 
@@ -172,9 +182,13 @@ impl Heard {
 #[derive(Debug, Default)]
 struct Joining {
     heard: BTreeMap<(u32, u64), Heard>,
+    /// Whose id was used again before they were taken.
+    over: Vec<Heard>,
     last_number: u64,
     queue_len: u32,
     forgotten: u64,
+    /// Finishes of requests of which nothing else was heard.
+    unasked: u64,
 }
 
 impl Joining {
@@ -193,6 +207,9 @@ impl Joining {
 
     fn add(&mut self, pid: u32, event: Emitted) {
         let heard = self.heard.entry((pid, event.id)).or_default();
+        if heard.is_over_before(&event) {
+            self.over.push(std::mem::take(heard));
+        }
         if heard.number == 0 {
             self.last_number += 1;
             heard.number = self.last_number;
@@ -218,8 +235,10 @@ impl Joining {
         self.heard.values_mut().filter(|heard| heard.finished.is_some()).for_each(|heard| heard.looks += 1);
         let whole: Vec<(u32, u64)> =
             self.heard.iter().filter(|(_, heard)| heard.is_whole()).map(|(id, _)| *id).collect();
-        let taken = whole.iter().filter_map(|id| self.heard.remove(id));
-        let mut requests: Vec<Request> = taken.map(Heard::into_request).collect();
+        let taken = whole.iter().filter_map(|id| self.heard.remove(id)).chain(self.over.drain(..));
+        let taken: Vec<Option<Request>> = taken.map(Heard::into_request).collect();
+        self.unasked += taken.iter().filter(|request| request.is_none()).count() as u64;
+        let mut requests: Vec<Request> = taken.into_iter().flatten().collect();
         requests.sort_unstable_by_key(|request| request.finished_ns);
         requests
     }
@@ -253,6 +272,27 @@ mod tests {
         assert_eq!(joining.finished(), []);
         let request = joining.finished().remove(0);
         assert_eq!((request.queueing_ns(), request.server_ns()), (0, 10));
+    }
+
+    #[test]
+    fn an_id_that_is_used_again_at_once_is_another_request() {
+        let mut joining = Joining::default();
+        for began_ns in [10, 30, 50] {
+            joining.add(1, event(EmitKind::Received, 5, began_ns));
+            joining.add(1, event(EmitKind::Started, 5, began_ns + 1));
+            joining.add(1, event(EmitKind::Finished, 5, began_ns + 7));
+        }
+        let requests = joining.finished();
+        assert_eq!(requests.iter().map(|request| request.arrived_ns).collect::<Vec<_>>(), [10, 30, 50]);
+        assert!(requests.iter().all(|request| (request.queueing_ns(), request.server_ns()) == (1, 6)), "{requests:?}");
+        assert_eq!((joining.queue_len, joining.unasked), (0, 0));
+    }
+
+    #[test]
+    fn a_request_of_which_only_the_finish_is_known_took_no_known_time() {
+        let mut joining = Joining::default();
+        joining.add(1, event(EmitKind::Finished, 5, 30));
+        assert_eq!((joining.finished(), joining.finished(), joining.unasked), (vec![], vec![], 1));
     }
 
     #[test]

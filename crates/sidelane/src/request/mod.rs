@@ -15,6 +15,7 @@
 //! counted; the service never waits for its reader.
 
 mod emit_file;
+mod emit_owners;
 pub mod emitted;
 pub(crate) mod emitted_words;
 mod ledger;
@@ -31,5 +32,6 @@ mod window;
 pub use records::{Request, SETTLE_NS};
 pub use source::{RequestSource, Source};
 pub use summary::Summary;
+pub(crate) use tracked::unseen;
 pub use tracked::{RequestError, Requests, can_track};
 pub use window::{Times, Window};

@@ -28,6 +28,8 @@ pub struct Request {
     pub started_ns: u64,
     /// The last of its response was handed to the socket.
     pub finished_ns: u64,
+    /// The first of it was, if that is known.
+    pub answered_ns: u64,
     /// Time batch ran on the partner lanes between start and finish.
     pub co_run_ns: u64,
     /// The thread that answered it.
@@ -54,6 +56,7 @@ impl Request {
             arrived_ns: record.arrived_ns,
             started_ns: record.started_ns,
             finished_ns: record.finished_ns,
+            answered_ns: record.finished_ns,
             co_run_ns: record.co_run_ns,
             tid: record.tid,
             lane: record.lane,
@@ -62,6 +65,11 @@ impl Request {
             waited: record.waited != 0,
             counters: counted(record.instructions, record.cycles),
         })
+    }
+
+    /// Whether its response went on for longer than those in parts do.
+    pub fn streams(&self) -> bool {
+        self.sends > 1 && self.finished_ns.saturating_sub(self.answered_ns) > SETTLE_NS
     }
 
     /// From its start to its finish.
@@ -89,9 +97,10 @@ pub(super) struct Settling {
 
 impl Settling {
     /// Takes in a record; returns the request that it settles, if any.
-    pub(super) fn add(&mut self, request: Request) -> Option<Request> {
-        let before = self.latest.get(&request.connection);
-        let goes_on = before.is_some_and(|before| before.number == request.number);
+    pub(super) fn add(&mut self, mut request: Request) -> Option<Request> {
+        let before = self.latest.get(&request.connection).filter(|before| before.number == request.number);
+        let goes_on = before.is_some();
+        request.answered_ns = before.map_or(request.answered_ns, |before| before.answered_ns);
         if !goes_on && request.sends > 1 {
             // Handed on already: a stream, not an answer.
             self.late_sends += 1;

@@ -12,8 +12,9 @@ use thiserror::Error;
 
 use super::records::{Request, Settling};
 use super::window::Window;
+use crate::note::Note;
 use sidelane_host::clock::now_ns;
-use sidelane_host::ports::{Listener, listeners};
+use sidelane_host::ports::{Listener, listeners, other_sockets};
 use sidelane_kernel::requests::{Counts, RequestMemory};
 use sidelane_kernel::tracepoints::Tracepoints;
 use sidelane_kernel::tracker::TrackerError;
@@ -69,13 +70,15 @@ pub struct Requests {
     window: Window,
     counted: Counts,
     listeners: BTreeSet<Listener>,
+    /// Only at this one, if the service was named by it.
+    port: Option<u16>,
 }
 
 impl Requests {
     /// Tracks what comes in at the TCP ports on which these processes listen. The tracker was
     /// loaded for requests; nothing is seen before it is attached.
     pub fn track(tracking: &ServiceTracking, service: &str, pids: &BTreeSet<u32>) -> Result<Self, RequestError> {
-        let listeners = listeners(pids);
+        let listeners = listeners(pids, tracking.port());
         if listeners.is_empty() {
             return Err(RequestError::NoPort { service: service.to_owned() });
         }
@@ -91,6 +94,7 @@ impl Requests {
             settling: Settling::default(),
             window: Window::default(),
             listeners,
+            port: tracking.port(),
         })
     }
 
@@ -106,7 +110,7 @@ impl Requests {
 
     /// A service that was started again may listen elsewhere.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
-        for listener in listeners(pids) {
+        for listener in listeners(pids, self.port) {
             if self.listeners.insert(listener) {
                 self.memory.sockets().listen(listener)?;
             }
@@ -184,6 +188,16 @@ impl Requests {
             each(request);
         }
     }
+}
+
+/// What is not seen of a service whose TCP sockets are looked at, if it may take requests elsewhere.
+pub(crate) fn unseen(service: &str, pids: &BTreeSet<u32>, port: Option<u16>) -> Option<Note> {
+    /// More of them make no clearer what to do.
+    const NAMED: usize = 3;
+    let sockets: Vec<String> = other_sockets(pids, port).iter().map(ToString::to_string).collect();
+    let more = if sockets.len() > NAMED { " and others" } else { "" };
+    let named = sockets[..sockets.len().min(NAMED)].join(", ") + more;
+    (!sockets.is_empty()).then(|| Note::OtherSockets { service: service.to_owned(), sockets: named })
 }
 
 fn open_ring(memory: &RequestMemory, fetched: Rc<RefCell<Vec<Request>>>) -> libbpf_rs::Result<RingBuffer<'static>> {

@@ -12,7 +12,7 @@ use super::log;
 use super::records::Request;
 use super::source::RequestSource;
 use super::summary::Summary;
-use super::tracked::{Requests, can_track};
+use super::tracked::{Requests, can_track, unseen};
 use super::window::Window;
 use crate::note::Note;
 use sidelane_host::posix_signals::PosixSignals;
@@ -22,9 +22,9 @@ use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 
-const DRAIN_EVERY: Duration = Duration::from_millis(50);
+pub(crate) const DRAIN_EVERY: Duration = Duration::from_millis(50);
 /// How often a service that was started again is looked for.
-const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+pub(crate) const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
 
 /// What `sidelane requests` was asked to do.
 #[derive(Debug)]
@@ -57,7 +57,7 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     }
     let wall_s = began.elapsed().as_secs_f64();
     let window = watched.end(&mut |request| log.write(request))?;
-    let notes = log.end()?.into_iter().collect();
+    let notes = log.end()?.into_iter().chain(window.notes()).chain(watched.unseen(&options.target)).collect();
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
@@ -67,15 +67,15 @@ fn is_asked_to_end(signals: &PosixSignals) -> Result<bool> {
 }
 
 /// A service under watch.
-struct Watched {
-    requests: RequestSource,
+pub(crate) struct Watched {
+    pub(crate) requests: RequestSource,
     /// The kernel's side, where it has one.
     tracking: Option<ServiceTracking>,
 }
 
 impl Watched {
     /// The service's own word is better than what its sockets show.
-    fn begin(target: &Target, service: &Service) -> Result<Self> {
+    pub(crate) fn begin(target: &Target, service: &Service) -> Result<Self> {
         if let Some(emitters) = Emitters::find(&service.pids) {
             return Ok(Self { requests: RequestSource::Emitted(emitters), tracking: None });
         }
@@ -93,12 +93,19 @@ impl Watched {
         Ok(Self { requests: RequestSource::Sockets(requests), tracking: Some(tracking) })
     }
 
-    fn look_again(&mut self, target: &Target) -> Result<()> {
+    /// Finds a service again that may have been started anew.
+    pub(crate) fn look_again(&mut self, target: &Target) -> Result<()> {
         let Ok(found) = target.find() else { return Ok(()) };
         if let Some(tracking) = &self.tracking {
             tracking.take_in(&found.pids);
         }
         Ok(self.requests.look_again(&found.pids)?)
+    }
+
+    /// Where else the service may take requests, if its sockets are looked at.
+    fn unseen(&self, target: &Target) -> Option<Note> {
+        let tracking = self.tracking.as_ref()?;
+        unseen(&target.to_string(), &tracking.processes().into_iter().collect(), tracking.port())
     }
 
     fn end(&mut self, each: &mut impl FnMut(&Request)) -> Result<Window> {

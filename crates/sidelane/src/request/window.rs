@@ -3,6 +3,7 @@
 use std::collections::BTreeSet;
 
 use super::records::Request;
+use crate::note::Note;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::requests::Counts;
 
@@ -53,6 +54,8 @@ pub struct Window {
     pub co_run_ns: u64,
     /// What could not be told apart, or was lost.
     pub counts: Counts,
+    /// Requests whose response was a stream.
+    pub streamed: u64,
     /// Sends that came after their request had been handed on.
     pub late_sends: u64,
 }
@@ -66,7 +69,22 @@ impl Window {
         self.queue_len.add(u64::from(request.queue_len));
         self.threads.insert(request.tid);
         self.waited += u64::from(request.waited);
+        self.streamed += u64::from(request.streams());
         self.co_run_ns += request.co_run_ns;
+    }
+
+    /// What of it cannot be what the service would call its requests, where that is enough to be said.
+    pub fn notes(&self) -> impl Iterator<Item = Note> {
+        let joined = self.share(self.counts.joined).map(|percent| Note::RequestsJoined { percent });
+        let streams = self.share(self.streamed + self.late_sends).map(|percent| Note::AnswersStream { percent });
+        joined.into_iter().chain(streams)
+    }
+
+    /// How many percent of all requests that is, if it is more than so few.
+    fn share(&self, requests: u64) -> Option<u64> {
+        const FEW_PERCENT: u64 = 1;
+        let (all, some) = (self.count().max(1), requests.min(self.count()));
+        (some * 100 > all * FEW_PERCENT).then(|| (some * 100).div_ceil(all))
     }
 
     /// How many requests.
@@ -78,6 +96,21 @@ impl Window {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn what_cannot_be_told_apart_is_said_above_one_percent() {
+        let mut window = Window::default();
+        (0..200).for_each(|_| window.add(&Request::default()));
+        window.counts.joined = 2;
+        assert_eq!(window.notes().next(), None);
+        window.counts.joined = 3;
+        assert_eq!(window.notes().collect::<Vec<_>>(), [Note::RequestsJoined { percent: 2 }]);
+        window.counts.joined = 0;
+        let (answered_ns, finished_ns) = (10, 11 + super::super::SETTLE_NS);
+        let stream = Request { answered_ns, finished_ns, sends: 2, ..Request::default() };
+        (0..50).for_each(|_| window.add(&stream));
+        assert_eq!(window.notes().collect::<Vec<_>>(), [Note::AnswersStream { percent: 20 }]);
+    }
 
     #[test]
     fn a_window_sums_up_its_requests() {

@@ -39,7 +39,7 @@ impl Source {
     pub fn start(target: &Target, light: bool, until: Until) -> Result<Self> {
         let service = target.find()?;
         ensure!(
-            !listeners(&service.pids).is_empty(),
+            !listeners(&service.pids, service.port).is_empty(),
             "{target} listens on no TCP port, so its requests cannot be seen: name the process that takes them, as in \
              port:8080"
         );

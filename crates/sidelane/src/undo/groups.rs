@@ -4,7 +4,7 @@ use std::io;
 use std::path::{Path, PathBuf};
 
 use serde::{Deserialize, Serialize};
-use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
+use sidelane_host::cgroup::{Hierarchy, Leaf, groups_below, processes};
 use sidelane_host::freezer::Freezer;
 use sidelane_host::thread::Thread;
 
@@ -56,11 +56,17 @@ pub fn kill_all(dir: &Path) {
     if leaf.has("cgroup.kill") && leaf.write("cgroup.kill", "1").is_ok() {
         return;
     }
-    if leaf.has("freezer.state") {
-        // A v1-frozen task does not die before it thaws.
-        let _ = leaf.write("freezer.state", "THAWED");
-    }
+    thaw_v1(dir);
     until_empty(dir, kill);
+}
+
+/// A v1-frozen task does not die before it thaws, nor does one in a group below that was frozen itself.
+fn thaw_v1(dir: &Path) {
+    let leaf = Leaf { dir: dir.to_owned() };
+    if leaf.has("freezer.state") {
+        let _ = leaf.write("freezer.state", "THAWED");
+        groups_below(dir).iter().for_each(|below| thaw_v1(below));
+    }
 }
 
 fn until_empty(dir: &Path, take: impl Fn(u32)) {

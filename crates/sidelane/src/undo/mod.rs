@@ -4,7 +4,6 @@
 //! [`guardian::Guardian`] is told of each before the change is made, and has a second process that undoes them all
 //! should this one die. Nothing here knows of lanes.
 
-pub mod affinity;
 pub mod change;
 pub mod groups;
 pub mod guardian;

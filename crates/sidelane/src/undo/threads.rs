@@ -1,5 +1,5 @@
-//! The CPUs of somebody's threads, thread by thread: of containers without a list of CPUs, and of services that are placed
-//! or whose threads are mapped.
+//! The CPUs of somebody's threads, thread by thread: of containers without a list of CPUs, and of services that are placed,
+//! confined to their request lanes, or whose threads are mapped.
 
 use std::collections::BTreeMap;
 use std::io;
@@ -7,7 +7,6 @@ use std::path::PathBuf;
 
 use anyhow::{Context, Result};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_host::priority::pin_thread;
 use sidelane_host::procfs::thread_cpus;
 use sidelane_host::thread::{Thread, change_all};
 
@@ -96,6 +95,25 @@ impl Threads {
         Ok(self.found.get(&thread).map(|noted| &noted.cpus))
     }
 
+    /// Who may run outside `confined` was moved there by its owner since: that is what it gets back.
+    pub fn note_moved(&mut self, whose: &Whose, confined: &CpuSet, guardian: &mut Guardian) -> Result<()> {
+        for thread in whose.threads() {
+            let Some(cpus) = thread_cpus(thread.tid, thread.tid).filter(|cpus| !cpus.is_subset(confined)) else {
+                continue;
+            };
+            match self.found.get_mut(&thread) {
+                Some(noted) if noted.cpus != cpus => {
+                    noted.cpus = cpus.clone();
+                    let told = guardian.replace(noted.ticket, Undo::Affinity { thread, cpus });
+                    told.context("cannot tell the guardian what to undo")?;
+                }
+                Some(_) => {}
+                None => self.add([(thread, cpus)].into(), guardian)?,
+            }
+        }
+        Ok(())
+    }
+
     /// Threads that were noted.
     pub fn iter(&self) -> impl Iterator<Item = &Thread> {
         self.found.keys()
@@ -129,6 +147,6 @@ impl Threads {
             let own = self.found.get(thread).map(|noted| noted.cpus.intersection(cpus));
             own.filter(|own| !own.is_empty()).unwrap_or_else(|| cpus.clone())
         };
-        change_all(|| whose().threads(), |thread| pin_thread(thread.tid, &of(thread).iter().collect::<Vec<_>>()))
+        change_all(|| whose().threads(), |thread| give_cpus(thread, &of(thread)))
     }
 }

@@ -8,6 +8,7 @@
 //! - `busy`: a service that is always busy
 //! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
+//! - `random`: random numbers of a seed
 //! - `redis`: a real Redis whose requests can be seen
 //! - `process`: facts about a process from /proc
 //! - `words`: the state of a run's lanes
@@ -24,6 +25,7 @@ pub mod job;
 pub mod lanes;
 pub mod nginx;
 pub mod process;
+pub mod random;
 pub mod redis;
 pub mod scripted;
 pub mod service;
@@ -35,6 +37,7 @@ pub use deadline::{TIMEOUT, holds_within, wait_until};
 pub use footprint::Footprint;
 pub use job::Job;
 pub use lanes::{Turn, lab, lanes_if_possible, lanes_to_ourselves, requests_can_be_seen};
+pub use random::Random;
 pub use service::{Service, ServiceOnCommand};
 pub use words::Words;
 

@@ -174,6 +174,11 @@ impl ServiceOnCommand {
         self.service.pid()
     }
 
+    /// Confines it to other CPUs.
+    pub fn move_to(&self, cpus: &str) {
+        self.service.move_to(cpus);
+    }
+
     /// Wakes it, and it works from then on. The CPU that wakes a thread runs the kernel program for
     /// the wake-up, so that program has run when this returns.
     pub fn work(&mut self) {

@@ -44,13 +44,16 @@ const FORBIDDEN: [(&str, &[&str]); 18] = [
     ),
     ("calibrate", &["agent", "bench", "channel", "demo", "doctor", "lane", "list", "observe", "sim", "undo"]),
     ("channel", &["agent", "bench", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"]),
-    ("request", &["agent", "bench", "channel", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"]),
-    ("lane", &["agent", "bench", "channel", "demo", "doctor", "experiment", "list", "observe", "sim"]),
-    ("agent", &["bench", "channel", "demo", "experiment", "list", "observe", "sim"]),
+    (
+        "request",
+        &["agent", "bench", "channel", "compare", "demo", "doctor", "experiment", "lane", "list", "observe", "sim"],
+    ),
+    ("lane", &["agent", "bench", "channel", "compare", "demo", "doctor", "experiment", "list", "observe", "sim"]),
+    ("agent", &["bench", "channel", "compare", "demo", "experiment", "list", "observe", "sim"]),
     ("list", &["agent", "bench", "demo", "doctor", "experiment", "lane", "observe", "request", "sim"]),
     ("proxy", &["bench", "demo", "doctor", "experiment", "lane", "list", "observe", "request", "sim", "undo"]),
     ("observe", &["agent", "bench", "demo", "doctor", "experiment", "lane", "sim", "tale"]),
-    ("experiment", &["agent", "bench", "demo", "doctor", "observe", "sim"]),
+    ("experiment", &["agent", "bench", "compare", "demo", "doctor", "observe", "sim"]),
     (
         "hurry",
         &[

@@ -102,18 +102,25 @@ impl Grip {
         if self.paused == paused {
             return Ok(());
         }
-        let Some((dir, freezer)) = &self.freezer else {
+        let Some((dir, _)) = &self.freezer else {
             ensure!(!paused, "cannot pause {}: it has no group that can be frozen", self.dir.display());
             return Ok(());
         };
         if self.freezer_ticket.is_none() {
             self.freezer_ticket = guardian.add([self.freezer_undo(dir)])?.pop();
         }
-        let set = freezer.set(paused || self.found_frozen);
+        let before = std::mem::replace(&mut self.paused, paused);
+        self.go_on().inspect_err(|_| self.paused = before)
+    }
+
+    /// Freezes or thaws it as was decided last: the guardian may have frozen it since.
+    pub(super) fn go_on(&self) -> Result<()> {
+        let Some((dir, freezer)) = self.freezer.as_ref().filter(|_| self.freezer_ticket.is_some()) else {
+            return Ok(());
+        };
+        let set = freezer.set(self.paused || self.found_frozen);
         let set = set.or_else(|error| if dir.exists() { Err(error) } else { Ok(()) });
-        set.with_context(|| format!("cannot freeze or thaw {}", dir.display()))?;
-        self.paused = paused;
-        Ok(())
+        set.with_context(|| format!("cannot freeze or thaw {}", dir.display()))
     }
 
     fn freezer_undo(&self, dir: &Path) -> Undo {

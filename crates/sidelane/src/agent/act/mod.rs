@@ -191,6 +191,15 @@ impl Hands {
         moved.with_context(|| format!("cannot place the service on CPUs {cpus}"))
     }
 
+    /// Thaws what may run, if the guardian has frozen it while the agent was stopped. `guardian_is_new`: the one before
+    /// may not have said so.
+    pub fn go_on(&mut self, guardian_is_new: bool) -> Result<()> {
+        if !self.guardian.has_frozen() && !guardian_is_new {
+            return Ok(());
+        }
+        self.containers.values().try_for_each(Grip::go_on)
+    }
+
     /// Whether the container can be paused at all.
     pub fn can_pause(&self, place: usize) -> bool {
         self.containers.get(&place).is_some_and(Grip::can_pause)

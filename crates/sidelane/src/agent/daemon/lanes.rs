@@ -77,7 +77,9 @@ impl Agent {
 
     /// Looks after what is not decided lane by lane.
     pub(super) fn look_after_lanes(&mut self) -> Result<()> {
-        let gone = self.kept_cpus().difference(&self.usable);
+        let kept = self.tracked.services.iter().filter_map(|(_, served)| served.kept.as_ref());
+        let forsaken: CpuSet = kept.flat_map(KeptLanes::forsaken).collect();
+        let gone = self.kept_cpus().difference(&self.usable).union(&forsaken);
         self.drop_lanes(&gone);
         if self.gates.is_some() {
             self.find_lanes_again();

@@ -183,6 +183,10 @@ impl Agent {
 
     /// Whether to go on.
     fn hear(&mut self, caught: Caught) -> bool {
+        if caught.signal == libc::SIGCONT {
+            // At once: containers stand still.
+            self.times.slow_ns = 0;
+        }
         if caught.signal == libc::SIGHUP {
             self.reload();
             return true;

@@ -59,6 +59,7 @@ impl Agent {
             // The new claims' locks are held by a new guardian, too.
             hands.guardian().add(new)?;
             replace_guardian(hands, &self.owners, self.claim.as_ref())?;
+            hands.go_on(true)?;
             self.owners.announce()?;
         }
         self.usable = self.owners.cpus().intersection(&online);
@@ -189,12 +190,14 @@ impl Agent {
         }
     }
 
-    fn look_after_guardian(&mut self) -> Result<()> {
+    /// Replaces a guardian that was ended, and lets go on what one has frozen while the agent was stopped.
+    pub(super) fn look_after_guardian(&mut self) -> Result<()> {
         let Some(hands) = &mut self.hands else { return Ok(()) };
         if hands.guardian().is_alive() {
-            return Ok(());
+            return hands.go_on(false);
         }
         replace_guardian(hands, &self.owners, self.claim.as_ref())?;
+        hands.go_on(true)?;
         self.note(Note::GuardianEnded);
         Ok(())
     }

@@ -105,7 +105,7 @@ impl Search {
                 let pids = fresh.iter().map(|thread| thread.tid).collect();
                 self.known.retain(Thread::is_there);
                 self.known.extend(fresh);
-                Found::Grew(Service { pids, group: None })
+                Found::Grew(Service { pids, ..Service::default() })
             }
             (false, true) if self.known.is_empty() => Found::Same,
             (false, _) => self.find(),

@@ -110,7 +110,7 @@ impl Finder {
             return false;
         }
         self.take_from_searches(&pids, &known.name, changes);
-        let service = Service { pids, group: self.groups.group(&member.path) };
+        let service = Service { pids, group: self.groups.group(&member.path), ..Service::default() };
         self.take_in(known, service, Some(GroupId::of(member)), changes);
         true
     }

@@ -89,6 +89,11 @@ impl KeptLanes {
         self.keepers.iter().map(LaneKeeper::cpu).collect()
     }
 
+    /// The lanes whose keepers are not there any more.
+    pub fn forsaken(&self) -> impl Iterator<Item = u32> {
+        self.keepers.iter().filter(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu)
+    }
+
     /// Each lane with what its keeper did.
     pub fn books(&self) -> impl Iterator<Item = (u32, HolderBooks)> {
         self.keepers.iter().map(|keeper| (keeper.cpu(), keeper.books()))

@@ -58,6 +58,7 @@ pub(crate) fn beside_pulses(
         gate,
         audit: None,
         max_slowdown: None,
+        quiet: false,
     };
     let mut session = Session::start(vec![beside], command, options)?;
     thread::sleep(start);

@@ -74,7 +74,7 @@ impl WorkSource {
     /// Whether there is something to listen to: a service that has just been started may not listen yet.
     pub fn is_there(settings: &Settings, service: &Service) -> bool {
         let pids = &service.pids;
-        matches!(settings.told, Told::Pipe(_)) || Emitters::find(pids).is_some() || !listeners(pids).is_empty()
+        matches!(settings.told, Told::Pipe(_)) || Emitters::find(pids).is_some() || !listeners(pids, None).is_empty()
     }
 
     /// Tells all that has happened since the last call.

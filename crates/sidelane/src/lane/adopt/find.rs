@@ -117,7 +117,7 @@ impl Adoptee {
     pub fn parse(text: &str) -> Result<Target, AdoptError> {
         match text.parse() {
             Ok(target @ (Target::Pid(_) | Target::Cgroup(_))) => Ok(target),
-            Ok(_) | Err(ServiceError::Syntax(_)) | Err(ServiceError::NotFound { .. }) => {
+            Ok(_) | Err(ServiceError::Syntax(_) | ServiceError::NotFound { .. } | ServiceError::StandIn { .. }) => {
                 Err(AdoptError::Syntax(text.to_owned()))
             }
         }

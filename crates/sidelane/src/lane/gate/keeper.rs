@@ -62,6 +62,14 @@ impl LaneKeeper {
         }
     }
 
+    /// Whether it is not on its lane any more, and cannot keep it.
+    pub fn is_displaced(&self) -> bool {
+        match self {
+            Self::Holder(holder) => holder.is_displaced(),
+            Self::SchedExt(keeper) => keeper.is_displaced(),
+        }
+    }
+
     /// Batch's scheduler is about to be ended: one that keeps by it goes, too.
     pub fn dismiss_from_scheduler(&self) {
         match self {

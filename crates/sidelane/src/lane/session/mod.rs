@@ -4,6 +4,7 @@
 //! guardian knows of each change before it is made; batch runs last. At the end batch goes
 //! first, and the lanes are let go only when nothing is left to run in them.
 
+mod pinned;
 mod served;
 mod start;
 mod watch;
@@ -64,6 +65,8 @@ pub struct SessionOptions {
     /// By how much batch may slow down requests, as 0.05 for 5 %, where a holder keeps the lanes and the policy does
     /// not ask for requests itself; `None`: that is not looked at.
     pub max_slowdown: Option<f64>,
+    /// A command gets no input, and its output is nobody's: it is started several times.
+    pub quiet: bool,
 }
 
 /// What a session came to.
@@ -178,7 +181,9 @@ impl Session {
         let job = BatchTracking::start(&tracker, None)?;
         keep_off(&lanes.request_lanes).context("cannot leave the request lanes")?;
         // A moment before the guardian, who is to hold them too.
-        let claims: Vec<Claim> = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).collect::<Result<_, _>>()?;
+        let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
+        let claims = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).chain(requests);
+        let claims: Vec<Claim> = claims.collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;
         guardian.add(claims.iter().map(Claim::undo))?;
         claims.iter().try_for_each(Claim::announce)?;
@@ -193,7 +198,8 @@ impl Session {
             Err(error) => return Err(undo(guardian, error)),
         };
         let (began, strays_seen) = (tracker.memory().books(), tracker.memory().batch_strays());
-        let notes = cage.missing().into_iter().collect();
+        let beside = (!guardian.is_apart()).then_some(Note::GuardianInGroup);
+        let notes = cage.missing().into_iter().chain(beside).collect();
         Ok(Self {
             served,
             lanes,
@@ -301,7 +307,7 @@ impl Session {
 
     /// Freezes or thaws the batch command, as for a Ctrl-Z of the agent.
     pub fn pause(&self, paused: bool) {
-        let _ = self.cage.freeze(paused);
+        let _ = self.cage.pause(paused);
     }
 
     /// Takes down what was put up, batch first. Works at any time.
@@ -312,6 +318,9 @@ impl Session {
         self.cage.retire();
         if let Work::Adopted(adopted) = &mut self.work {
             adopted.note_families(&self.job, &mut self.guardian)?;
+        }
+        for served in &mut self.served {
+            served.follow_pinned(&served.tracking.processes().into_iter().collect(), &mut self.guardian)?;
         }
         // Adopted batch goes on, and where it does is no concern of these books.
         let at_end = self.is_adopted().then(|| self.memory().books());
@@ -383,6 +392,7 @@ fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Note>
     let untold_share = untold * UNTOLD_ONE_IN / switches.max(1);
     let errors = holders.evictor_errors;
     let broken = holders.promises_broken;
+    let unbelieved_ms = books.sum(|lane| lane.unbelieved_ns).div_ceil(1_000_000);
     let notes = [
         (leaks, Note::Leaks { times: leaks }),
         (strays, Note::BatchStrays { times: strays }),
@@ -390,6 +400,7 @@ fn leak_notes(books: &Books, holders: HolderBooks) -> impl Iterator<Item = Note>
         (untold_share, Note::SwitchesUntold { times: untold, of: switches }),
         (errors, Note::EvictionsFailed { times: errors }),
         (broken, Note::PromisesBroken { times: broken }),
+        (unbelieved_ms, Note::ExcusesNotBelieved { ms: unbelieved_ms }),
     ];
     notes.into_iter().filter(|(count, _)| *count > 0).map(|(_, note)| note)
 }

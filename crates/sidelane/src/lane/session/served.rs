@@ -1,6 +1,7 @@
 //! One service of a session: how it is tracked, where its requests are learned from, and on what terms its lanes are
 //! lent.
 
+use std::collections::BTreeSet;
 use std::rc::Rc;
 use std::sync::Arc;
 
@@ -8,12 +9,15 @@ use anyhow::Result;
 use sidelane_policy::borrow::Lending;
 use sidelane_policy::borrow::harm::HarmSource;
 
+use super::pinned::Pinned;
 use crate::lane::beside::Beside;
 use crate::lane::session::SessionOptions;
 use crate::lane::terms::{FinalTerms, TermsKeeper};
 use crate::note::Note;
 use crate::request::emitted::Emitters;
-use crate::request::{RequestSource, Requests, can_track};
+use crate::request::{RequestSource, Requests, can_track, unseen};
+use crate::undo::guardian::Guardian;
+use crate::undo::threads::Whose;
 use sidelane_kernel::counters::EventPair;
 use sidelane_kernel::tracker::{Features, LaneMemory, Tracker};
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
@@ -76,7 +80,7 @@ impl Guest {
             self_checking: options.gate.is_instrumented(),
             groups: any(&|guest| guest.beside.service.group.is_some()),
             scheduler,
-            single_lanes: guests.iter().all(|guest| guest.beside.lanes.request_lanes.len() == 1),
+            single_places: guests.iter().all(|guest| guest.beside.has_one_place_a_thread()),
             shares: false,
             thief: false,
             trace: None,
@@ -113,7 +117,7 @@ impl Guest {
                 }
             }
         };
-        Ok(Served { beside, tracking, requests, unseen, terms: None })
+        Ok(Served { beside, tracking, requests, unseen, terms: None, pinned: None })
     }
 }
 
@@ -127,6 +131,8 @@ pub(super) struct Served {
     unseen: Option<Note>,
     /// On what terms its lanes are lent, if they are held at all.
     pub(super) terms: Option<TermsKeeper>,
+    /// How it is confined, if it is to be.
+    pinned: Option<Pinned>,
 }
 
 impl Served {
@@ -135,17 +141,51 @@ impl Served {
         self.terms = Some(TermsKeeper::new(lending, &self.beside.lanes, memory));
     }
 
-    /// What was lost of its requests, and why harm was worked out from server times, if it was.
-    pub(super) fn notes(&mut self) -> Vec<Note> {
-        let lost = self.requests.as_mut().and_then(lost_note);
-        let harm = self.terms.as_ref().map(TermsKeeper::present).and_then(|terms| harm_note(&self.tracking, &terms));
-        lost.into_iter().chain(harm).chain(self.unseen.take()).collect()
+    /// Confines it to its request lanes, if it is to be.
+    pub(super) fn pin(&mut self, guardian: &mut Guardian) -> Result<()> {
+        if self.beside.pin_service {
+            let group = self.beside.service.group.as_ref().map(|group| group.dir.clone());
+            let whose = Whose { pids: self.tracking.processes(), group };
+            self.pinned = Some(Pinned::begin(whose, self.beside.lanes.request_lanes.clone(), guardian)?);
+        }
+        Ok(())
     }
-}
 
-fn lost_note(requests: &mut RequestSource) -> Option<Note> {
-    let events = requests.take_window().counts.dropped;
-    (events > 0).then_some(Note::RequestEventsLost { events })
+    /// It consists of these processes now: who was born to it is to get back, too, what it had. One that has come back is
+    /// confined anew.
+    pub(super) fn follow_pinned(&mut self, pids: &BTreeSet<u32>, guardian: &mut Guardian) -> Result<()> {
+        match &mut self.pinned {
+            Some(pinned) if pinned.shares(pids) => pinned.follow(pids, guardian),
+            Some(_) if !pids.is_empty() => self.pin(guardian),
+            _ => Ok(()),
+        }
+    }
+
+    /// Confines it once more, if it is to be: it was moved.
+    pub(super) fn pin_again(&mut self, guardian: &mut Guardian) -> Result<()> {
+        self.pinned.as_mut().map_or(Ok(()), |pinned| pinned.confine_again(guardian))
+    }
+
+    /// What was lost or not told apart of its requests, and why harm was worked out from server times, if it was.
+    pub(super) fn notes(&mut self) -> Vec<Note> {
+        let window = self.requests.as_mut().map(RequestSource::take_window).unwrap_or_default();
+        let events = window.counts.dropped;
+        let lost = (events > 0).then_some(Note::RequestEventsLost { events });
+        let harm = self.terms.as_ref().map(TermsKeeper::present).and_then(|terms| harm_note(&self.tracking, &terms));
+        // Where nobody looks now and then, some of a connection is not told apart from the rest: nobody lends by that.
+        let lends_by_requests =
+            self.terms.as_ref().is_some_and(|terms| terms.present().lending.policy.needs_requests());
+        let vague = window.notes().filter(|_| lends_by_requests);
+        let also = self.elsewhere().into_iter().chain(self.unseen.take());
+        lost.into_iter().chain(harm).chain(vague).chain(also).collect()
+    }
+
+    /// Where else the service may take requests, if its sockets are looked at.
+    fn elsewhere(&self) -> Option<Note> {
+        let at_sockets = matches!(self.requests, Some(RequestSource::Sockets(_)));
+        let pids = self.tracking.processes().into_iter().collect();
+        at_sockets.then(|| unseen(&self.beside.target.to_string(), &pids, self.tracking.port())).flatten()
+    }
 }
 
 fn harm_note(tracking: &ServiceTracking, terms: &FinalTerms) -> Option<Note> {

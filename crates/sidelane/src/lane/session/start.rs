@@ -18,9 +18,9 @@ use super::work::Work;
 use crate::audit::AuditLevel;
 use crate::claim::Claim;
 use crate::lane::log::{LaneAudit, LaneLog};
+use crate::undo::Undo;
 use crate::undo::change::own_groups;
 use crate::undo::guardian::Guardian;
-use crate::undo::{Undo, affinity};
 use sidelane_host::clock::now_ns;
 use sidelane_host::corecookie::CoreCookie;
 use sidelane_host::thread::Thread;
@@ -49,13 +49,8 @@ pub(super) struct Stage<'a> {
 
 impl Stage<'_> {
     /// The first change to the machine: the services' affinities, if wanted.
-    fn pin_services(&self, guardian: &mut Guardian) -> Result<()> {
-        for beside in self.served.iter().map(|served| &served.beside) {
-            let pins = beside.pins();
-            guardian.add(pins.iter().cloned())?;
-            affinity::pin(&pins, &beside.lanes.request_lanes)?;
-        }
-        Ok(())
+    fn pin_services(&mut self, guardian: &mut Guardian) -> Result<()> {
+        self.served.iter_mut().try_for_each(|served| served.pin(guardian))
     }
 
     /// Tracking begins; whoever was forked since the services were looked at is taken in, too.
@@ -84,7 +79,7 @@ fn make_cage(stage: &Stage<'_>, guardian: &mut Guardian) -> Result<Arc<Cage>> {
 }
 
 pub(super) fn start_batch(
-    stage: Stage<'_>,
+    mut stage: Stage<'_>,
     guardian: &mut Guardian,
     command: &[OsString],
     options: SessionOptions,
@@ -92,8 +87,8 @@ pub(super) fn start_batch(
     stage.pin_services(guardian)?;
     let cage = make_cage(&stage, guardian)?;
     let pass = make_pass(&stage.served[0].tracking, &options.gate)?;
-    let barrier =
-        StartBarrier::start(command, options.class, pass.as_ref()).context("cannot start the batch command")?;
+    let barrier = StartBarrier::start(command, options.class, options.quiet, pass.as_ref())
+        .context("cannot start the batch command")?;
     let process = Thread::of(barrier.pid()).context("the batch command has ended before it ran")?;
     guardian.add([Undo::Family { process }])?;
     cage.admit(barrier.pid()).context("cannot put the batch command into its lanes")?;
@@ -111,7 +106,7 @@ pub(super) fn start_batch(
 
 /// Moves batch that is there already to its lanes. They are kept before it comes.
 pub(super) fn adopt_batch(
-    stage: Stage<'_>,
+    mut stage: Stage<'_>,
     guardian: &mut Guardian,
     adoptee: Adoptee,
     options: SessionOptions,

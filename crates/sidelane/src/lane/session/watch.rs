@@ -17,10 +17,9 @@ use super::{Blocked, Session};
 use crate::lane::slowdown::Change;
 use crate::note::{Note, Slo};
 use crate::request::RequestSource;
-use crate::undo::{Ticket, Undo, affinity};
 use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::allowed_cpus;
-use sidelane_host::thread::Thread;
+use sidelane_host::topology::online_cpus;
 
 /// How often the session looks after what is not decided lane by lane.
 const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
@@ -37,10 +36,14 @@ impl Session {
         self.keep_slowdown();
         self.look_at_blocked();
         self.look_after_scheduler()?;
+        self.must_keep(self.keepers.iter().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
         self.put_strays_back();
         self.look_after_guardian()?;
         if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.service_looked_at = Instant::now();
+            let online = online_cpus().context("cannot read which CPUs are online")?;
+            self.must_keep(self.lanes.batch_cpus().difference(&online).iter().next())?;
+            self.fetch_batch_back();
             self.look_after_services()?;
             if let Work::Adopted(adopted) = &mut self.work {
                 adopted.look(&self.cage, &self.job, &mut self.guardian)?;
@@ -138,6 +141,21 @@ impl Session {
         Ok(())
     }
 
+    /// A lane that nobody can keep, if there is one, is no place for batch.
+    fn must_keep(&self, gone: Option<u32>) -> Result<()> {
+        let Some(cpu) = gone else { return Ok(()) };
+        bail!(
+            "batch lane {cpu} cannot be kept any more: it went offline, or its holder was moved to another CPU; the run \
+             has ended for that: choose other lanes with --lanes"
+        )
+    }
+
+    fn fetch_batch_back(&mut self) {
+        if self.cage.fetch_back() > 0 {
+            self.note(Note::BatchLeftGroup);
+        }
+    }
+
     fn put_strays_back(&mut self) {
         let strays = self.memory().batch_strays();
         if strays > self.strays_seen {
@@ -147,19 +165,25 @@ impl Session {
     }
 
     fn look_after_guardian(&mut self) -> Result<()> {
-        if self.guardian.is_alive() {
-            return Ok(());
+        let alive = self.guardian.is_alive();
+        if !alive {
+            self.note(Note::GuardianEnded);
+            let list = self.guardian.list().clone();
+            self.guardian = start_guardian(&self.claims)?;
+            self.guardian.succeed(list).context("cannot tell the guardian what to undo")?;
         }
-        self.note(Note::GuardianEnded);
-        let list = self.guardian.list().clone();
-        self.guardian = start_guardian(&self.claims)?;
-        self.guardian.succeed(list).context("cannot tell the guardian what to undo")
+        // One that has ended may not have said what it froze.
+        if !alive || self.guardian.has_frozen() {
+            self.cage.settle_again().context("cannot let batch go on after this process was stopped")?;
+        }
+        Ok(())
     }
 
     /// Finds services that were restarted, and lets lanes be held again that one had visited.
     fn look_after_services(&mut self) -> Result<()> {
         for index in 0..self.served.len() {
             let pids = self.look_after_service(index)?;
+            self.served[index].follow_pinned(&pids, &mut self.guardian)?;
             let lanes = self.served[index].beside.lanes.batch_cpus();
             if self.keepers.iter().any(|keeper| lanes.contains(keeper.cpu()) && keeper.visited()) {
                 self.receive_visitors(index, &pids)?;
@@ -171,22 +195,20 @@ impl Session {
     fn look_after_service(&mut self, index: usize) -> Result<BTreeSet<u32>> {
         let Served { beside, tracking, requests, .. } = &mut self.served[index];
         let mut pids: BTreeSet<u32> = tracking.processes().into_iter().collect();
-        let mut note = None;
-        if pids.is_empty() {
-            pids = beside.target.find().map(|service| service.pids).unwrap_or_default();
-            tracking.take_in(&pids);
-            if let Some(requests) = requests {
+        let had_gone = pids.is_empty();
+        if had_gone || beside.target.may_grow() {
+            let found = beside.target.find().map(|service| service.pids).unwrap_or_default();
+            let new: BTreeSet<u32> = found.into_iter().filter(|pid| tracking.is_free(*pid)).collect();
+            tracking.take_in(&new);
+            pids.extend(&new);
+            if let Some(requests) = requests.as_mut().filter(|_| !new.is_empty()) {
                 requests.look_again(&pids)?;
             }
-            note = Some(match pids.is_empty() {
-                true => Note::ServiceEnded { target: beside.target.clone() },
-                false => Note::ServiceCameBack { target: beside.target.clone() },
-            });
-            if beside.pin_service && !pids.is_empty() {
-                self.pin_again(index, &pids)?;
-            }
         }
-        let Served { requests, .. } = &mut self.served[index];
+        let note = had_gone.then(|| match pids.is_empty() {
+            true => Note::ServiceEnded { target: beside.target.clone() },
+            false => Note::ServiceCameBack { target: beside.target.clone() },
+        });
         if let Some(requests @ RequestSource::Emitted(_)) = requests {
             // A process may emit its first request at any time.
             requests.look_again(&pids)?;
@@ -195,28 +217,14 @@ impl Session {
         Ok(pids)
     }
 
-    /// Confines these processes of a service to its request lanes, where the user wants that.
-    fn pin_again(&mut self, index: usize, pids: &BTreeSet<u32>) -> Result<()> {
-        self.served[index].beside.service.pids = pids.clone();
-        let pins = self.served[index].beside.pins();
-        let moved: BTreeSet<Thread> = pins.iter().filter_map(Undo::thread).collect();
-        let is_older = |undo: &Undo| undo.thread().is_some_and(|thread| moved.contains(&thread));
-        let older = self.guardian.list().iter().filter(|(_, undo)| is_older(undo)).map(|(ticket, _)| ticket);
-        let older: Vec<Ticket> = older.collect();
-        self.guardian.add(pins.iter().cloned())?;
-        // A thread that was moved again gets back what its owner gave it last.
-        self.guardian.withdraw(older)?;
-        let beside = &self.served[index].beside;
-        affinity::pin(&pins, &beside.lanes.request_lanes)?;
-        Ok(())
-    }
-
     fn receive_visitors(&mut self, index: usize, pids: &BTreeSet<u32>) -> Result<()> {
         let Beside { target, lanes, .. } = &self.served[index].beside;
         let (target, requests) = (target.clone(), lanes.request_lanes.to_string());
         self.note(Note::ServiceVisited { target, requests });
-        self.pin_again(index, pids)?;
-        let beside = &self.served[index].beside;
+        let served = &mut self.served[index];
+        served.beside.service.pids = pids.clone();
+        served.pin_again(&mut self.guardian)?;
+        let beside = &served.beside;
         let allowed = allowed_cpus(&beside.service.pids);
         let lanes = beside.lanes.batch_cpus();
         let left = |keeper: &&LaneKeeper| lanes.contains(keeper.cpu()) && !allowed.contains(keeper.cpu());

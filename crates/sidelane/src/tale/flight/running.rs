@@ -62,5 +62,5 @@ impl RunningFlight {
 
 /// Whether the service listens: one that has just been started does not yet.
 fn listens(target: &Target) -> bool {
-    target.find().is_ok_and(|service| !listeners(&service.pids).is_empty())
+    target.find().is_ok_and(|service| !listeners(&service.pids, service.port).is_empty())
 }

@@ -97,6 +97,11 @@ impl ExtKeeper {
         self.shared.books() + self.holder().map(Holder::books).unwrap_or_default()
     }
 
+    /// Its successor's; it needs not be on its lane itself.
+    pub fn is_displaced(&self) -> bool {
+        self.holder().is_some_and(Holder::is_displaced)
+    }
+
     /// Asks it to go; no holder takes over from now on.
     pub fn dismiss(&self) {
         self.shared.ask_to_stop();

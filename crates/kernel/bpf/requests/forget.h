@@ -1,0 +1,29 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * What is under way on a connection leaves its lane, and is forgotten.
+ */
+#ifndef SIDELANE_REQUEST_FORGET_H
+#define SIDELANE_REQUEST_FORGET_H
+
+#include "requests/open.h"
+#include "requests/queue.h"
+
+/* Returns whether it was counted. */
+static __always_inline bool uncount_on_lane(struct connection *conn)
+{
+	uint32_t on_lane = conn->on_lane;
+
+	conn->on_lane = 0;
+	return close_on_lane(conn->lane, on_lane, conn->number);
+}
+
+/* Nobody has watched the connection since, or it has ended. */
+static __always_inline void forget(struct connection *conn, struct sidelane_request_books *books)
+{
+	change_queue(books, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);
+	uncount_on_lane(conn);
+	conn->handed = conn->left = conn->sends = conn->number = 0;
+	conn->taken = conn->arrived;
+}
+
+#endif

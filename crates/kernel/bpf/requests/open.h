@@ -1,0 +1,111 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Requests that are open on a lane: received there, and not answered. One that arrives meanwhile has waited for them.
+ *
+ * A request may be open for minutes and keep nobody waiting: a long poll, a WebSocket, a proxy that waits for a
+ * server. It is in nobody's way any more once its thread has slept for long, or has had nothing to do and then
+ * taken up another one. Where threads hand requests over nothing is known of that: the thread that received sleeps
+ * while another one works.
+ */
+#ifndef SIDELANE_REQUEST_OPEN_H
+#define SIDELANE_REQUEST_OPEN_H
+
+#include "requests/state.h"
+
+/* Longer than a disk or another server takes to answer, mostly: whoever sleeps for less comes back to its lane soon. */
+#define PARKED_NS 10000000
+
+static __always_inline struct open_request *open_place(struct lane_load *load, uint32_t on_lane)
+{
+	return on_lane && on_lane <= LANE_OPEN ? &load->open[(on_lane - 1) & (LANE_OPEN - 1)] : 0;
+}
+
+/* Returns the request's place, and 1. */
+CHECKED_ALONE uint32_t open_on_lane(uint32_t cpu, uint64_t number)
+{
+	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
+
+	if (!load)
+		return 0;
+	for (uint32_t i = 0; i < LANE_OPEN; i++) {
+		struct open_request *place = &load->open[i];
+		if (__sync_val_compare_and_swap(&place->number, 0, number))
+			continue;
+		store_once(place->asleep_ns, 0);
+		return i + 1;
+	}
+	__sync_fetch_and_add(&load->more, 1);
+	return LANE_OPEN + 1;
+}
+
+/* Returns whether it was open there. Others may have found that it is in nobody's way. */
+static __always_inline bool close_on_lane(uint32_t cpu, uint32_t on_lane, uint64_t number)
+{
+	struct lane_load *load = on_lane ? lane_load(cpu) : 0;
+
+	if (!load)
+		return false;
+	struct open_request *place = open_place(load, on_lane);
+	if (place)
+		return __sync_val_compare_and_swap(&place->number, number, 0) == number;
+	__sync_fetch_and_add(&load->more, -1);
+	return true;
+}
+
+/* Whether a request of the lane is in the way of one that starts. */
+CHECKED_ALONE int is_kept_waiting(uint32_t cpu, uint64_t now_ns, uint32_t service)
+{
+	struct sidelane_request_books *books = books_of(service);
+	struct lane_load *load = lane_load(cpu);
+
+	if (!load || !books)
+		return 0;
+	int waits = load_once(load->more) > 0;
+	for (uint32_t i = 0; i < LANE_OPEN; i++) {
+		struct open_request *place = &load->open[i];
+		uint64_t number = load_once(place->number), asleep_ns = load_once(place->asleep_ns);
+		if (!number)
+			continue;
+		if (!asleep_ns || now_ns < asleep_ns + PARKED_NS || load_once(books->hands_over))
+			waits = 1;
+		else if (__sync_val_compare_and_swap(&place->number, number, 0) == number)
+			__sync_fetch_and_add(&books->parked, 1);
+	}
+	return waits;
+}
+
+/* The place of what the thread works on, if that is open. */
+static __always_inline struct open_request *own_place(struct request_thread *thread)
+{
+	struct lane_load *load = thread->running && thread->on_lane ? lane_load(thread->lane) : 0;
+	struct open_request *place = load ? open_place(load, thread->on_lane) : 0;
+
+	return place && load_once(place->number) == thread->running ? place : 0;
+}
+
+/* The thread sleeps from now on, or has woken (0). */
+static __always_inline void note_sleep(struct request_thread *thread, uint64_t asleep_ns)
+{
+	struct open_request *place = own_place(thread);
+
+	if (place)
+		store_once(place->asleep_ns, asleep_ns);
+}
+
+/* The thread is about to take up a request that arrived at `arrived_ns`, and leaves the one that it works on. Returns
+ * whether that one was in the way: a thread that slept in between, and was woken by what arrived, was not. */
+static __always_inline bool leave_open(struct request_thread *thread, struct sidelane_request_books *books,
+				       uint64_t arrived_ns)
+{
+	struct open_request *place = own_place(thread);
+	uint64_t slept_ns = thread->sleeps[(thread->sleep_count - 1) & (SLEEPS - 1)].from_ns;
+
+	if (!place || load_once(books->hands_over))
+		return false;
+	bool in_the_way = slept_ns < thread->started_ns || arrived_ns < slept_ns;
+	if (__sync_val_compare_and_swap(&place->number, thread->running, 0) == thread->running && !in_the_way)
+		__sync_fetch_and_add(&books->parked, 1);
+	return in_the_way;
+}
+
+#endif

@@ -1,0 +1,61 @@
+//! Before anything is tracked: does the kernel program see processes and CPUs under the numbers that this process
+//! knows them by? Where it does not, nobody would be recognised, and every figure would be a silent 0.
+
+use std::fs;
+
+use libbpf_rs::{Object, ProgramInput};
+use sidelane_host::topology::online_cpus;
+
+use super::error::{TrackerError, bpf};
+
+/// `BPF_F_TEST_RUN_ON_CPU` of the kernel's interface.
+const ON_CPU: u32 = 1;
+
+/// Refuses a PID namespace in which numbers are not the kernel's, and a kernel whose threads do not say where they are.
+pub(super) fn check(object: &Object) -> Result<(), TrackerError> {
+    check_pids(ask(object, "self_pid", None)?, proc_self(), std::process::id())?;
+    // Where the field is never written it says CPU 0, so any other one is asked.
+    let asked = online_cpus().ok().and_then(|online| online.iter().max()).filter(|cpu| *cpu > 0);
+    asked.map_or(Ok(()), |cpu| check_cpu(ask(object, "self_cpu", Some(cpu))?, cpu))
+}
+
+/// The process that `/proc` takes us for.
+fn proc_self() -> Option<u32> {
+    fs::read_link("/proc/self").ok()?.to_str()?.parse().ok()
+}
+
+fn check_pids(kernels: u32, proc_self: Option<u32>, own: u32) -> Result<(), TrackerError> {
+    if kernels == own && proc_self == Some(own) { Ok(()) } else { Err(TrackerError::OtherPids) }
+}
+
+fn check_cpu(said: u32, is: u32) -> Result<(), TrackerError> {
+    if said == is { Ok(()) } else { Err(TrackerError::OtherCpus { said, is }) }
+}
+
+/// What one of the kernel program's questions to itself returns, asked here or on another CPU.
+fn ask(object: &Object, name: &str, cpu: Option<u32>) -> Result<u32, TrackerError> {
+    let program = object.progs_mut().find(|program| program.name() == name).expect("the embedded program has it");
+    let input = ProgramInput { cpu: cpu.unwrap_or(0), flags: cpu.map_or(0, |_| ON_CPU), ..ProgramInput::default() };
+    Ok(program.test_run(input).map_err(bpf("ask it what it sees of this thread"))?.return_value)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn other_numbers_than_the_kernels_are_refused_with_what_to_do() {
+        assert!(check_pids(7, Some(7), 7).is_ok());
+        for (kernels, proc_self) in [(8, Some(7)), (7, Some(8)), (7, None)] {
+            let said = check_pids(kernels, proc_self, 7).unwrap_err().to_string();
+            assert!(said.contains("--pid=host") && said.contains("hostPID"), "{said}");
+        }
+    }
+
+    #[test]
+    fn a_kernel_that_says_another_cpu_is_refused() {
+        assert!(check_cpu(3, 3).is_ok());
+        let said = check_cpu(0, 3).unwrap_err().to_string();
+        assert!(said.contains("CPU 0") && said.contains("CPU 3"), "{said}");
+    }
+}

@@ -1,0 +1,219 @@
+//! Where it is compared: the user's service with its traffic, and one run of it in one setting.
+
+use std::collections::BTreeSet;
+use std::time::{Duration, Instant};
+
+use anyhow::{Context, Result, bail};
+
+use super::CompareOptions;
+use super::figures::{BatchFigures, Figures, Round, Setting};
+use super::obstacle::Stop;
+use super::traffic::Traffic;
+use crate::bench::rounds::Turn;
+use crate::channel::Call;
+use crate::channel::file::Number;
+use crate::lane::beside::{Beside, keep_off};
+use crate::lane::gate::Gate;
+use crate::lane::run::max_slowdown;
+use crate::lane::session::{Outcome, Session, SessionOptions};
+use crate::lane::terms::Learned;
+use crate::note::Note;
+use crate::request::watch::DRAIN_EVERY;
+use crate::until::Until;
+use sidelane_host::topology::Lanes;
+use sidelane_kernel::books::Books;
+
+/// The service, and what is started beside it.
+pub(super) struct Ground<'a> {
+    options: &'a CompareOptions,
+    until: Until,
+    lanes: Lanes,
+    gate: Gate,
+    /// What `run` would keep.
+    max_slowdown: Option<f64>,
+    traffic: Traffic,
+    /// What the last session knew of the service: the next one goes on from there.
+    learned: Option<Learned>,
+    notes: BTreeSet<Note>,
+}
+
+impl<'a> Ground<'a> {
+    /// Finds the service and refuses what `run` would refuse, before anything on the machine is changed.
+    pub(super) fn find(options: &'a CompareOptions, until: Until) -> Result<Self> {
+        let beside = beside(options, options.pin_service)?;
+        let gate = Gate::choose(options.gate, &options.command)?;
+        let max_slowdown = max_slowdown(options.max_slowdown, &gate, &options.lending)?;
+        keep_off(&beside.lanes.request_lanes).context("cannot leave the request lanes")?;
+        let traffic = Traffic::watch(&options.target, &beside.service)?;
+        Ok(Self {
+            options,
+            until,
+            lanes: beside.lanes,
+            gate,
+            max_slowdown,
+            traffic,
+            learned: None,
+            notes: BTreeSet::new(),
+        })
+    }
+
+    pub(super) fn lanes(&self) -> &Lanes {
+        &self.lanes
+    }
+
+    pub(super) fn gate(&self) -> &Gate {
+        &self.gate
+    }
+
+    pub(super) fn source(&self) -> String {
+        self.traffic.source()
+    }
+
+    pub(super) fn lost(&self) -> u64 {
+        self.traffic.lost()
+    }
+
+    pub(super) fn notes(&self) -> &BTreeSet<Note> {
+        &self.notes
+    }
+
+    /// See [`Traffic::first_look`].
+    pub(super) fn requests_per_s(&mut self) -> Result<Option<f64>> {
+        self.traffic.first_look(&self.until)
+    }
+
+    /// A run in each setting.
+    pub(super) fn round(&mut self, turn: &Turn<'_>, run: Duration) -> Result<Round> {
+        let mut round = Round::default();
+        for setting in Setting::in_order_of(turn.round) {
+            turn.bar.set_message(setting.in_words());
+            let figures = match setting {
+                Setting::Alone => self.measure(None, run),
+                Setting::Unmanaged | Setting::Sidelane => self.run_beside(setting, run),
+            };
+            round.put(setting, figures?);
+        }
+        Ok(round)
+    }
+
+    fn run_beside(&mut self, setting: Setting, run: Duration) -> Result<Figures> {
+        let managed = setting == Setting::Sidelane;
+        let beside = Beside { pin_service: self.options.pin_service && managed, ..beside(self.options, true)? };
+        let mut session = Session::start(vec![beside], &self.options.command, self.session_options(managed))?;
+        self.learned.iter().filter(|_| managed).for_each(|learned| session.take_over(learned));
+        let measured = self.measure(Some(&mut session), run);
+        self.learned = session.learned().or(self.learned);
+        let outcome = self.end(session)?;
+        let ended = measured.as_ref().is_err_and(|error| matches!(error.downcast_ref(), Some(Stop::BatchEnded { .. })));
+        if ended && outcome.exit_code() != 0 {
+            bail!(
+                "the batch command ended with exit code {}: name one that goes on until it is ended by SIGTERM",
+                outcome.exit_code()
+            );
+        }
+        if managed {
+            // Whoever ends batch ends what it started.
+            self.notes.extend(outcome.notes.into_iter().filter(|note| !matches!(note, Note::LeftoversEnded { .. })));
+        }
+        measured
+    }
+
+    fn session_options(&self, managed: bool) -> SessionOptions {
+        let (gate, audit, quiet) = (self.gate.clone(), None, true);
+        if managed {
+            let (class, hold, max_slowdown) = (gate.batch_class(), Some(self.options.lending), self.max_slowdown);
+            return SessionOptions { class, hold, gate, audit, max_slowdown, quiet };
+        }
+        let (class, gate) = (self.options.unmanaged, Gate::Holder);
+        SessionOptions { class, hold: None, gate, audit, max_slowdown: None, quiet }
+    }
+
+    /// The figures of one run, after what comes before it.
+    fn measure(&mut self, mut session: Option<&mut Session>, run: Duration) -> Result<Figures> {
+        let started = Instant::now();
+        self.go_on(self.options.settle, session.as_deref_mut(), started)?;
+        self.traffic.begin()?;
+        let (began, before) = (Instant::now(), self.counted(session.as_deref())?);
+        self.go_on(run, session.as_deref_mut(), started)?;
+        let (length, after) = (began.elapsed(), self.counted(session.as_deref())?);
+        let batch = before.zip(after).map(|(before, after)| after.since(&before, &self.lanes));
+        Ok(Figures { length, seen: self.traffic.end()?, batch })
+    }
+
+    /// Looks after session and traffic for so long.
+    fn go_on(&mut self, time: Duration, mut session: Option<&mut Session>, started: Instant) -> Result<()> {
+        let began = Instant::now();
+        while let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
+            if !self.until.wait(left.min(DRAIN_EVERY))? {
+                bail!(Stop::Asked);
+            }
+            self.traffic.drain()?;
+            let Some(session) = session.as_deref_mut() else { continue };
+            if session.has_ended() {
+                bail!(Stop::BatchEnded { after: started.elapsed() });
+            }
+            session.supervise()?;
+        }
+        Ok(())
+    }
+
+    fn counted(&self, session: Option<&Session>) -> Result<Option<Counted>> {
+        let Some(session) = session else { return Ok(None) };
+        let work = self.options.work_counter.as_ref().map(WorkCounter::read).transpose()?;
+        Ok(Some(Counted { books: session.memory().books(), work }))
+    }
+
+    /// Asks batch to end, and ends it when its grace is over, or at a second signal.
+    fn end(&mut self, mut session: Session) -> Result<Outcome> {
+        session.signal(libc::SIGTERM);
+        let began = Instant::now();
+        while !session.has_ended() && began.elapsed() < self.options.grace && self.until.wait(DRAIN_EVERY)? {
+            self.traffic.drain()?;
+            session.supervise()?;
+        }
+        session.kill();
+        session.end()
+    }
+}
+
+fn beside(options: &CompareOptions, pin_service: bool) -> Result<Beside> {
+    Ok(Beside::find(options.target.clone(), options.lanes.as_deref(), pin_service)?)
+}
+
+/// What was counted up to a moment.
+struct Counted {
+    books: Books,
+    work: Option<u64>,
+}
+
+impl Counted {
+    fn since(&self, before: &Self, lanes: &Lanes) -> BatchFigures {
+        let books = self.books.since(&before.books);
+        BatchFigures {
+            cpu: Duration::from_nanos(books.batch_ns(lanes)),
+            work: self.work.zip(before.work).and_then(|(after, before)| after.checked_sub(before)),
+            overlap_percent: books.overlap_percent(lanes),
+            paid_wake_ups: books.sum(|lane| lane.lc_summons),
+        }
+    }
+}
+
+/// A file in which batch counts what it has done.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub struct WorkCounter {
+    /// `PATH`, or `PATH#FIELD`, as `sidelane observe` reads `counter:file:`.
+    pub place: String,
+}
+
+impl WorkCounter {
+    /// Batch may make the file anew each time that it is started.
+    fn read(&self) -> Result<u64> {
+        let (path, field) = match self.place.split_once('#') {
+            Some((path, field)) => (path, Some(field)),
+            None => (self.place.as_str(), None),
+        };
+        let what = || format!("cannot read the work counter: batch has to keep it from {path} on its first steps on");
+        let mut number = Number::open(path.as_ref(), field).with_context(what)?;
+        number.read().ok().with_context(what)
+    }
+}

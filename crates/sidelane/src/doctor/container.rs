@@ -1,0 +1,87 @@
+//! What a container has to share with the host for `sidelane run` to work in it.
+
+use std::fs;
+use std::os::unix::fs::MetadataExt;
+use std::path::Path;
+
+use super::finding::Finding;
+
+/// Inode numbers of the host's own namespaces; part of the kernel's interface since 3.8.
+const HOSTS_PID: u64 = 0xEFFF_FFFC;
+const HOSTS_CGROUP: u64 = 0xEFFF_FFFB;
+
+/// Findings about namespaces and mounts.
+pub fn findings() -> Vec<Finding> {
+    let is_hosts = |kind: &str, inode| fs::metadata(format!("/proc/self/ns/{kind}")).map(|ns| ns.ino() == inode).ok();
+    vec![
+        processes(is_hosts("pid", HOSTS_PID)),
+        groups(is_hosts("cgroup", HOSTS_CGROUP)),
+        run_folder(
+            Path::new("/proc/1/root/run")
+                .metadata()
+                .ok()
+                .zip(Path::new("/run").metadata().ok())
+                .map(|(hosts, own)| (hosts.dev(), hosts.ino()) == (own.dev(), own.ino())),
+        ),
+    ]
+}
+
+fn processes(is_hosts: Option<bool>) -> Finding {
+    const NAME: &str = "process numbers";
+    match is_hosts {
+        Some(false) => Finding::blocks(
+            NAME,
+            "a PID namespace of its own: the kernel knows every process by another number than is seen here",
+            "share the host's: `--pid=host` of docker and podman, `hostPID: true` in a pod",
+        ),
+        _ => Finding::works(NAME, "those of the host"),
+    }
+}
+
+fn groups(is_hosts: Option<bool>) -> Finding {
+    const NAME: &str = "cgroup names";
+    match is_hosts {
+        Some(false) => Finding::optional(
+            NAME,
+            "a cgroup namespace of its own: of groups outside of it, none can be named or given CPUs",
+        )
+        .with_fix("share the host's: `--cgroupns=host`, and mount /sys/fs/cgroup of the host, writable"),
+        _ => Finding::works(NAME, "those of the host"),
+    }
+}
+
+/// Lanes are claimed by files in /run. Whether it is the host's, if that can be told.
+fn run_folder(is_hosts: Option<bool>) -> Finding {
+    const NAME: &str = "claims";
+    match is_hosts {
+        Some(false) => Finding::optional(
+            NAME,
+            "/run is this container's own: another Sidelane outside of it may lend the same lanes",
+        )
+        .with_fix("share the host's: `-v /run:/run` of docker and podman, a hostPath volume in a pod"),
+        _ => Finding::works(NAME, "in the host's /run"),
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::super::finding::State;
+    use super::*;
+
+    #[test]
+    fn what_is_not_shared_is_named_with_how_to_share_it() {
+        assert!(processes(Some(false)).fix.unwrap().contains("hostPID"));
+        assert!(groups(Some(false)).fix.unwrap().contains("--cgroupns=host"));
+        assert!(run_folder(Some(false)).fix.unwrap().contains("-v /run:/run"));
+        assert_eq!(processes(Some(false)).state, State::Blocks);
+    }
+
+    #[test]
+    fn what_is_the_hosts_or_cannot_be_told_is_no_lack() {
+        for known in [Some(true), None] {
+            assert!(
+                [processes(known), groups(known), run_folder(known)].iter().all(|found| found.state == State::Works)
+            );
+        }
+    }
+}

@@ -1,0 +1,210 @@
+//! `sidelane compare` on real services under load. What it measures depends on the machine, so that is asserted nowhere:
+//! only what it says, writes and leaves behind.
+
+mod common;
+
+use std::fs;
+use std::path::Path;
+use std::process::{Child, Stdio};
+
+use common::agent::batch_processes;
+use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE, Turn};
+use common::redis::traceable_redis;
+use common::{Finished, Footprint, Run, SPIN, Service, lab, lanes_to_ourselves, process, requests_can_be_seen};
+use sidelane::bench::subject::RealServer;
+use sidelane::lab::Lab;
+use sidelane_report::{ResultFile, Verdict};
+
+const UNDECIDED: i32 = 3;
+const FAILURE: i32 = 1;
+/// As short as a run can be: nothing is asserted of what it measures.
+const SHORT: [&str; 4] = ["--round", "300ms", "--settle", "100ms"];
+const BATCH: [&str; 3] = ["sh", "-c", SPIN];
+
+/// A client that asks a service all the time, from the batch lane. Dropping it ends it.
+struct Client(Child);
+
+impl Client {
+    fn start(lab: &Lab, protocol: &str, target: &str, more: &[&str]) -> Self {
+        let mut load = lab.command(["load", "--protocol", protocol, "--target", target, "--rate", "500"]);
+        load.args([
+            "--seconds",
+            "300",
+            "--warmup-seconds",
+            "0",
+            "--cpu",
+            BATCH_LANE,
+            "--fifo",
+            "80",
+            "--json",
+            "/dev/null",
+        ])
+        .args(more);
+        Self(load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the client starts"))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}
+
+/// The lanes, and a Redis under load.
+fn busy_redis() -> Option<(Turn, RealServer, Client)> {
+    let (turn, lab, server) = traceable_redis()?;
+    let client = Client::start(&lab, "redis", &server.address().to_string(), &[]);
+    Some((turn, server, client))
+}
+
+fn compare(target: &str) -> Run {
+    Run::with_arguments(&["compare", "--lanes", LANES, "--service", target]).and(&SHORT)
+}
+
+fn of(server: &RealServer) -> String {
+    format!("port:{}", server.address().port())
+}
+
+/// Fails unless the first line, the checks and the exit code agree.
+#[track_caller]
+fn must_agree(run: &Finished, result: &ResultFile) {
+    let (code, beginning) = match result.outcome() {
+        Verdict::Holds => (0, "Worth it: "),
+        Verdict::Missed => (1, "Not worth it here: "),
+        Verdict::Undecided => (UNDECIDED, "Undecided: "),
+    };
+    assert_eq!(run.code, Some(code), "{run}");
+    assert!(run.stdout.starts_with(beginning), "{run}");
+    assert!(result.finding().is_some_and(|finding| finding.starts_with(beginning)), "{run}");
+}
+
+#[track_caller]
+fn must_be_whole(result: &ResultFile) {
+    let settings: Vec<&str> = result.rows.iter().map(|row| row.setting()).collect();
+    assert_eq!(settings, ["alone", "unmanaged", "sidelane"]);
+    for row in &result.rows {
+        let measured = ["p50_us", "p50_over_alone", "requests_per_s", "requests_count"];
+        measured.iter().for_each(|key| assert!(row.get(key).is_some(), "{key}: {row:?}"));
+        assert!(row.keys().any(|key| key == "p99_over_alone"), "{row:?}");
+    }
+    for row in &result.rows[1..] {
+        let measured = ["batch_cpu_a_minute_s", "batch_work_per_s", "overlap_percent"];
+        measured.iter().for_each(|key| assert!(row.get(key).is_some(), "{key}: {row:?}"));
+    }
+    assert_eq!(result.checks.len() - usize::from(result.checks.len() > 4), 4, "{:?}", result.checks);
+    assert_eq!(result.curves.len(), 3);
+}
+
+#[test]
+fn a_search_service_beside_an_emulated_sibling_gets_a_verdict() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab().filter(|_| requests_can_be_seen()) else { return };
+    let lab = Lab::at(lab);
+    let before = Footprint::now();
+    let dir = tempfile::tempdir().unwrap();
+    let sibling =
+        lab.start(["sibling", "--lanes", LANES, "--slowdown", "service:batch=1.67,batch:service=1.4"]).unwrap();
+    let (index, queries) = library(&lab, dir.path());
+    let service = lab.start(["serve", "--index", &index, "--port", "0", "--cpu", REQUEST_LANE]).unwrap();
+    let target = format!("127.0.0.1:{}", service.ready("port").unwrap());
+    let client = Client::start(&lab, "search", &target, &["--queries", &queries]);
+    let path = |name: &str| dir.path().join(name).display().to_string();
+    let (json, page, done) = (path("result.json"), path("page.html"), path("done"));
+    let count = format!("i=0; while :; do i=$((i+1)); echo $i >{done}.new; mv {done}.new {done}; done");
+
+    let run = compare(&format!("pid:{}", service.pid())).and(&["--json", &json, "--page", &page, "--rounds", "6"]);
+    let run = run.and(&["--work-counter", &done]).complete(&["sh", "-c", &count]);
+    let result: ResultFile = serde_json::from_str(&fs::read_to_string(&json).expect("there is a result")).unwrap();
+    must_agree(&run, &result);
+    must_be_whole(&result);
+    assert!(fs::read_to_string(&page).unwrap().contains("class=\"finding\""));
+    drop((client, service, sibling));
+    before.must_come_back();
+}
+
+/// Words, their index and what is asked of it: paths of index and queries.
+fn library(lab: &Lab, dir: &Path) -> (String, String) {
+    let path = |name: &str| dir.join(name).display().to_string();
+    let (text, index, queries) = (path("text"), path("index"), path("queries"));
+    fs::create_dir(&text).unwrap();
+    let word =
+        |number: usize| number.to_string().bytes().map(|digit| (digit - b'0' + b'k') as char).collect::<String>();
+    let paragraph = |number: usize| {
+        let words: Vec<String> = (0..60).map(|place| word((number * 7 + place * place) % 400)).collect();
+        words.join(" ")
+    };
+    let paragraphs: Vec<String> = (0..500).map(paragraph).collect();
+    fs::write(format!("{text}/words.txt"), paragraphs.join("\n\n")).unwrap();
+    lab.run(["index", "--corpus-dir", &text, "--out", &index]).unwrap();
+    lab.run(["queries", "--index", &index, "--out", &queries, "--seed", "7", "--count", "200"]).unwrap();
+    (index, queries)
+}
+
+#[test]
+fn ctrl_c_leaves_nothing_behind_and_tells_what_is_known() {
+    let Some((_turn, server, _client)) = busy_redis() else { return };
+    let before = Footprint::now();
+    let mut run = compare(&of(&server)).start(&BATCH);
+    run.wait_until("batch ran", |_| !batch_processes().is_empty());
+    run.signal(libc::SIGINT);
+    let run = run.wait_for_end().must_exit(UNDECIDED);
+    assert!(run.stdout.starts_with("Undecided: it was ended after 0 of 6 rounds"), "{run}");
+    before.must_come_back();
+    assert_eq!(process::allowed_cpus(server.pid()).as_deref(), Some(REQUEST_LANE));
+}
+
+#[test]
+fn a_killed_comparison_leaves_nothing_behind() {
+    let Some((_turn, server, _client)) = busy_redis() else { return };
+    let before = Footprint::now();
+    let mut run = compare(&of(&server)).start(&BATCH);
+    run.wait_until("batch ran", |_| !batch_processes().is_empty());
+    run.kill();
+    before.must_come_back();
+    assert!(process::is_alive(server.pid()));
+}
+
+#[test]
+fn batch_that_ends_is_named() {
+    let Some((_turn, server, _client)) = busy_redis() else { return };
+    let before = Footprint::now();
+    let short = compare(&of(&server)).complete(&["sh", "-c", "exit 0"]).must_exit(UNDECIDED);
+    assert!(short.stdout.starts_with("Undecided: the batch command ended"), "{short}");
+    let failing = compare(&of(&server)).complete(&["sh", "-c", "exit 7"]).must_exit(FAILURE);
+    assert_eq!(failing.must_say(&["exit code 7", "SIGTERM"]).stdout, "");
+    before.must_come_back();
+}
+
+#[test]
+fn what_batch_prints_and_a_counter_that_is_not_there_do_not_blur_the_verdict() {
+    let Some((_turn, server, _client)) = busy_redis() else { return };
+    let chatty = compare(&of(&server)).and(&["--rounds", "1"]).complete(&["sh", "-c", "while :; do echo word; done"]);
+    assert!(chatty.must_exit(UNDECIDED).stdout.starts_with("Undecided: "));
+    let counter = ["--rounds", "1", "--work-counter", "/nonexistent/count"];
+    let without = compare(&of(&server)).and(&counter).complete(&BATCH).must_exit(FAILURE);
+    assert_eq!(without.must_say(&["cannot read the work counter", "/nonexistent/count"]).stdout, "");
+}
+
+#[test]
+fn a_service_without_requests_is_an_error_that_says_what_to_do() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    let before = Footprint::now();
+    let run = compare(&of(&server)).complete(&BATCH).must_exit(FAILURE);
+    assert_eq!(run.must_say(&["answered no request", "load generator", "sidelane requests"]).stdout, "");
+    before.must_come_back();
+}
+
+#[test]
+fn what_run_refuses_is_refused() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let idle = Service::idle();
+    compare(&idle.target()).complete(&BATCH).must_exit(FAILURE).must_say(&["listens on no TCP port"]);
+    let roaming = Service::on_both_lanes();
+    compare(&roaming.target()).complete(&BATCH).must_exit(FAILURE).must_say(&["taskset", "--pin-service"]);
+    roaming.must_be_unharmed("0-1");
+    compare("port:1").complete(&BATCH).must_exit(FAILURE).must_say(&["port 1", "ss -ltnp"]);
+}

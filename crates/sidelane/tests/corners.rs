@@ -1,0 +1,229 @@
+//! Corners that break promises where nobody looks: groups below groups, batch that leaves its own, threads that are born
+//! during a run, lanes that cross, a lane that goes away, a group that is ended as a whole.
+
+mod common;
+
+use std::fs;
+use std::io::Write;
+use std::path::PathBuf;
+use std::process::{Command, Stdio};
+
+use common::agent::{SIDELANE, batch_processes};
+use common::lanes::{BATCH_LANE, REQUEST_LANE};
+use common::process::{allowed_cpus, is_alive, marked, threads_named, wants_cpu};
+use common::{Footprint, Run, SPIN, Service, UNTIL_END_OF_INPUT, Words, lanes_to_ourselves, wait_until};
+use sidelane_host::cgroup::{Hierarchy, Leaf, processes};
+use sidelane_host::priority::pin_thread;
+use sidelane_host::procfs::family;
+use sidelane_signal::HoldState;
+
+/// Of `sidelane run`, where it was not batch that failed.
+const EXIT_OWN_FAILURE: i32 = 125;
+
+/// A group of the test in each hierarchy where one can be made; gone with the test.
+struct Groups(Vec<Leaf>);
+
+impl Groups {
+    fn make(wanted: impl Fn(&Hierarchy) -> bool) -> Self {
+        let name = format!("corner-{}-{:?}", std::process::id(), std::thread::current().id()).replace(['(', ')'], "");
+        let hierarchies = Hierarchy::all().into_iter().filter(wanted);
+        Self(hierarchies.filter_map(|found| Leaf::make(&found, &name).ok()).collect())
+    }
+
+    /// A shell's words that put it into all of them.
+    fn enter(&self) -> String {
+        self.0.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs; ", leaf.dir.display())).collect()
+    }
+}
+
+impl Drop for Groups {
+    fn drop(&mut self) {
+        self.0.iter().for_each(|leaf| drop(leaf.remove()));
+    }
+}
+
+/// A service with a process that forks on command and a thread-like child, which may run on both lanes.
+const FORKS: &str = "read -r _; sleep 1000 & echo $!; exec sleep 1000";
+
+#[test]
+fn who_is_born_to_a_pinned_service_gets_its_cpus_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    for kill in [false, true] {
+        let mut service = Command::new("sh");
+        let service = common::process::ends_with_the_test(&mut service).args(["-c", FORKS]);
+        let mut service = service.stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap();
+        let both = allowed_cpus(service.id());
+        let beside = Run::beside(format!("pid:{}", service.id())).and(&["--pin-service"]);
+        let mut run = beside.start_script(UNTIL_END_OF_INPUT);
+        run.first_line();
+        service.stdin.take().unwrap().write_all(b"fork\n").unwrap();
+        let newborn = || family(&[service.id()].into()).into_iter().find(|pid| *pid != service.id());
+        wait_until("a child was born to the service", || newborn().is_some());
+        let child = newborn().unwrap();
+        assert_eq!(allowed_cpus(child).as_deref(), Some(REQUEST_LANE));
+        if kill {
+            run.kill();
+            wait_until("the child had its CPUs", || allowed_cpus(child) == both);
+        } else {
+            run.wait_for_end().must_exit(0);
+            assert_eq!(allowed_cpus(child), both);
+        }
+        wait_until("the service had its CPUs", || allowed_cpus(service.id()) == both);
+        common::process::kill(child);
+        service.kill().unwrap();
+        service.wait().unwrap();
+    }
+}
+
+#[test]
+fn batch_that_leaves_its_group_is_put_back_and_ends_with_the_run() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let groups = Groups::make(|_| true);
+    let service = Service::idle();
+    let script = format!("(setsid sh -c '{SPIN}' &) & {} echo $$; {SPIN}", groups.enter());
+    let mut run = Run::beside(service.target()).start_script(&script);
+    let batch = run.batch_pid();
+    let cage = format!("sidelane-{}", run.pid());
+    let cages = Hierarchy::all().into_iter().filter_map(|found| Some(found.own_dir()?.join(&cage)));
+    let cages: Vec<PathBuf> = cages.filter(|dir| dir.exists()).collect();
+    let is_home = || cages.iter().all(|dir| processes(dir).contains(&batch));
+    run.wait_until("batch was back in its group", |_| is_home());
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["batch left the group"]);
+    drop(groups);
+    before.must_come_back();
+}
+
+/// Its end comes before anybody has seen that it left.
+#[test]
+fn batch_that_has_just_left_its_group_ends_with_the_run() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let groups = Groups::make(|_| true);
+    let service = Service::idle();
+    let script =
+        format!("{} setsid sh -c '{SPIN}' & while [ \"$(ls /proc/$!/exe)\" = '' ]; do :; done", groups.enter());
+    let run = Run::beside(service.target()).start_script(&script);
+    run.wait_for_end().must_exit(0);
+    assert_eq!(batch_processes(), Vec::<u32>::new());
+    drop(groups);
+    before.must_come_back();
+}
+
+#[test]
+fn batch_that_is_sent_away_is_away_though_it_had_left_its_group() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let groups = Groups::make(|_| true);
+    let mut service = Service::on_command();
+    let mut run = Run::beside(service.target()).start_script(&format!("{} echo $$; {SPIN}", groups.enter()));
+    let batch = run.batch_pid();
+    let lane = Words::of(&mut run);
+    service.work();
+    run.wait_until("batch was away", |_| lane.state() == HoldState::Evicted && !wants_cpu(batch));
+    service.rest();
+    run.wait_until("batch was back", |_| lane.is_batchs(HoldState::Released));
+    run.signal(libc::SIGTERM);
+    run.wait_for_end().must_exit(128 + libc::SIGTERM);
+}
+
+#[test]
+fn groups_that_batch_has_made_are_removed_and_its_exit_code_is_told() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::idle();
+    let above: Vec<PathBuf> = Hierarchy::all().iter().filter_map(Hierarchy::own_dir).collect();
+    let mkdir = |dir: &PathBuf| {
+        let own = format!("{}/sidelane-$PPID", dir.display());
+        format!("[ ! -d {own} ] || mkdir -p {own}/one/two {own}/other; ")
+    };
+    let script: String = above.iter().map(mkdir).collect();
+    let run = Run::beside(service.target()).complete(&["sh", "-c", &format!("{script} exit 7")]);
+    run.must_exit(7).figure("wall_s");
+    before.must_come_back();
+}
+
+/// The holder of one would be where the service of the other one runs.
+#[test]
+fn the_request_lane_of_a_run_is_no_batch_lane_of_another() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (service, other) = (Service::idle(), Service::idle());
+    other.move_to(BATCH_LANE);
+    let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
+    run.first_line();
+    let crossed =
+        Run::with_arguments(&["run", "--lanes", "1:0", "--beside", &other.target()]).complete(&["echo", "ran"]);
+    let owner = format!("process {}", run.pid());
+    let crossed = crossed.must_exit(EXIT_OWN_FAILURE);
+    let crossed = crossed.must_say(&["CPU 0 is a request lane of another sidelane", &owner, "--lanes"]);
+    assert_eq!(crossed.stdout, "");
+    run.wait_for_end().must_exit(0);
+}
+
+/// As when its lane goes offline: the kernel moves whoever is there.
+#[test]
+fn a_holder_that_is_not_on_its_lane_any_more_keeps_nobody_waiting_and_ends_the_run() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let mut service = Service::on_command();
+    let mut run = Run::beside(service.target()).start_script(&format!("echo $$; {SPIN}"));
+    run.batch_pid();
+    let lane = Words::of(&mut run);
+    service.work();
+    run.wait_until("the lane was kept", |_| lane.is_kept());
+    let holder = threads_named(run.pid(), "holder-1")[0];
+    pin_thread(holder, &[REQUEST_LANE.parse().unwrap()]).unwrap();
+    let ended = run.wait_for_end().must_exit(EXIT_OWN_FAILURE);
+    ended.must_say(&[&format!("batch lane {BATCH_LANE} cannot be kept any more"), "--lanes"]);
+    assert!(is_alive(service.pid()));
+    before.must_come_back();
+}
+
+/// More than a pipe holds, with a line that says nothing and one that was not written to its end.
+#[test]
+fn a_guardian_undoes_what_it_was_told_whatever_comes_after() {
+    let dir = tempfile::tempdir().unwrap();
+    let file = |number: usize| dir.path().join(format!("claim-{number}"));
+    let told = |number: usize| {
+        fs::write(file(number), "").unwrap();
+        let path = file(number).display().to_string();
+        format!("{{\"Add\":[{number},{{\"Claim\":{{\"file\":\"{path}\",\"inode\":null}}}}]}}\n")
+    };
+    let mut guardian = Command::new(SIDELANE);
+    let guardian = guardian.arg(sidelane::undo::guardian::VERB).arg(std::process::id().to_string());
+    let mut guardian = guardian.stdin(Stdio::piped()).stdout(Stdio::piped()).stderr(Stdio::null()).spawn().unwrap();
+    let mut pipe = guardian.stdin.take().unwrap();
+    let lines: String = (0..1000).map(told).collect();
+    assert!(lines.len() > 64 * 1024);
+    pipe.write_all(lines.as_bytes()).unwrap();
+    pipe.write_all(b"{\"Unheard\":1}\n").unwrap();
+    pipe.write_all(told(1000).as_bytes()).unwrap();
+    pipe.write_all("{\"Add\":[1001,{\"Claim\":{\"file\":\"/büro".as_bytes().split_last_chunk::<3>().unwrap().0)
+        .unwrap();
+    drop(pipe);
+    guardian.wait().unwrap();
+    assert_eq!(fs::read_dir(dir.path()).unwrap().count(), 0);
+}
+
+#[test]
+fn a_guardian_outlives_the_group_of_its_agent() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let groups = Groups::make(Hierarchy::is_v2);
+    let Some(group) = groups.0.first().filter(|group| group.has("cgroup.kill")) else {
+        return sidelane_skip::skip("needs a v2 group with cgroup.kill (Linux 5.14)".to_owned());
+    };
+    let before = Footprint::now();
+    let service = Service::on_both_lanes();
+    let both = service.allowed_cpus();
+    let beside = Run::beside(service.target()).and(&["--pin-service"]);
+    let beside = beside.through(&["sh", "-c", &format!("{} exec \"$0\" \"$@\"", groups.enter())]);
+    let mut run = beside.start_script(&format!("echo $$; {SPIN}"));
+    run.batch_pid();
+    assert_eq!(service.allowed_cpus(), REQUEST_LANE);
+    group.write("cgroup.kill", "1").unwrap();
+    wait_until("the agent was gone", || !is_alive(run.pid()));
+    wait_until("the service had its CPUs", || service.allowed_cpus() == both);
+    wait_until("all were gone", || marked().into_iter().all(|pid| !is_alive(pid)));
+    run.kill_if_there();
+    before.must_come_back();
+}

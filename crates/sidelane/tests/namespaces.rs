@@ -1,0 +1,230 @@
+//! Namespaces, as containers have them: what is in another one is found, counted and named right, or it is refused with
+//! what to do. Containers are made by unshare(1).
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{BufRead, BufReader, Write};
+use std::os::unix::process::CommandExt;
+use std::process::{Child, Command, Stdio};
+use std::sync::atomic::Ordering;
+
+use common::agent::SIDELANE;
+use common::c_program::compile;
+use common::lanes::LANES;
+use common::{SPIN, Service, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use sidelane::channel::app;
+use sidelane::request::emitted::Emitters;
+use sidelane::request::{Request, Requests};
+use sidelane_host::procfs::{family, own_pid, threads};
+use sidelane_host::service::Target;
+use sidelane_host::topology::Topology;
+use sidelane_kernel::tracker::Features;
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+
+/// A container whose first process runs this script.
+const CONTAINER: [&str; 5] = ["--pid", "--fork", "--kill-child", "--mount-proc", "--cgroup"];
+
+/// Processes in a container. Ended when dropped.
+struct Container(Child);
+
+impl Container {
+    /// With more namespaces of its own, and this program.
+    fn start(more: &[&str], program: &[&str]) -> Option<Self> {
+        let mut command = Command::new("unshare");
+        command.args(CONTAINER).args(more).args(program).stdin(Stdio::piped()).stdout(Stdio::piped()).process_group(0);
+        match process::ends_with_the_test(&mut command).spawn() {
+            Ok(child) => Some(Self(child)),
+            Err(error) => {
+                sidelane_skip::skip(format!("needs unshare(1): {error}"));
+                None
+            }
+        }
+    }
+
+    /// Those inside, by their numbers outside.
+    fn pids(&self) -> BTreeSet<u32> {
+        let all = family(&BTreeSet::from([self.0.id()]));
+        all.into_iter().filter(|pid| own_pid(*pid).is_some_and(|own| own != *pid)).collect()
+    }
+
+    /// Waits until it prints a line.
+    fn line(&mut self) -> String {
+        let mut line = String::new();
+        BufReader::new(self.0.stdout.as_mut().unwrap()).read_line(&mut line).unwrap();
+        line
+    }
+
+    fn write(&mut self, line: &str) {
+        writeln!(self.0.stdin.as_mut().unwrap(), "{line}").unwrap();
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        // SAFETY: plain system call; the child is not reaped yet, so the group is its own.
+        unsafe { libc::killpg(self.0.id() as libc::pid_t, libc::SIGKILL) };
+        let _ = self.0.wait();
+    }
+}
+
+/// What is in its file is by the numbers of the container, and the kernel has others.
+#[test]
+fn what_a_program_in_a_container_emits_is_read_with_the_threads_of_this_machine() {
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile("cc", &["-std=gnu99"], "emit_turns", dir.path()) else { return };
+    let Some(mut container) = Container::start(&[], &[program.to_str().unwrap(), "1"]) else { return };
+    wait_until("the program in the container emits", || Emitters::find(&container.pids()).is_some());
+    let pids = container.pids();
+    let mut emitters = Emitters::find(&pids).unwrap();
+    let mut seen: Vec<Request> = Vec::new();
+    emitters.drain(|request| seen.push(*request));
+    for turn in ["one", "two"] {
+        let end = dir.path().join(turn);
+        std::fs::File::create(&end).unwrap();
+        container.write(end.to_str().unwrap());
+        let before = seen.len();
+        wait_until("its request is read", || {
+            emitters.drain(|request| seen.push(*request));
+            seen.len() > before
+        });
+    }
+    let own: BTreeSet<u32> = pids.iter().flat_map(|pid| threads(*pid)).collect();
+    assert!(seen.iter().all(|request| own.contains(&request.tid)), "{seen:?} by {own:?}");
+}
+
+#[test]
+fn signals_that_a_program_in_a_container_emits_are_found() {
+    let dir = tempfile::tempdir().unwrap();
+    let source = dir.path().join("tag.c");
+    let header = concat!(env!("CARGO_MANIFEST_DIR"), "/../../runtime/c/sidelane_signal.h");
+    let main = "int main(void) { sidelane_set(sidelane_tag(\"phase\"), 1); puts(\"ready\"); fflush(stdout); return getchar(); }";
+    std::fs::write(&source, format!("#define _GNU_SOURCE\n#include <stdio.h>\n#include \"{header}\"\n{main}\n"))
+        .unwrap();
+    let program = dir.path().join("tag");
+    let compiled = Command::new("cc").args(["-pthread", "-o"]).arg(&program).arg(&source).output();
+    let Ok(compiled) = compiled else { return sidelane_skip::skip("needs cc") };
+    assert!(compiled.status.success(), "{}", String::from_utf8_lossy(&compiled.stderr));
+    let Some(mut container) = Container::start(&[], &[program.to_str().unwrap()]) else { return };
+    assert_eq!(container.line(), "ready\n");
+    let names: Vec<String> = container
+        .pids()
+        .into_iter()
+        .flat_map(app::Emitted::find)
+        .flat_map(|emitted| emitted.names())
+        .map(|emitted| emitted.name)
+        .collect();
+    assert_eq!(names, ["phase"]);
+}
+
+/// Inside, the numbers of processes are not the kernel's.
+#[test]
+fn without_the_hosts_processes_it_is_refused_with_what_to_do() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    for proc in [&["--mount-proc"][..], &[]] {
+        let script = format!("sleep 1000 & exec {SIDELANE} run --lanes {LANES} --pin-service --beside pid:$! -- true");
+        let mut command = Command::new("unshare");
+        command.args(["--pid", "--fork", "--kill-child"]).args(proc).args(["sh", "-c", &script]);
+        let Ok(output) = process::ends_with_the_test(&mut command).output() else {
+            return sidelane_skip::skip("needs unshare(1)");
+        };
+        let said = String::from_utf8_lossy(&output.stderr);
+        // Where /proc is another one's, the service may not even be found.
+        let refused = said.contains("--pid=host") && said.contains("hostPID");
+        assert!(!output.status.success() && (refused || proc.is_empty()), "{said}");
+    }
+}
+
+/// The service has a network, processes, groups and mounts of its own; the one who looks does, too, but for processes.
+#[test]
+fn requests_in_one_container_are_counted_from_the_host_and_from_another_one() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let installed = |program| Command::new(program).arg("--version").output().is_ok();
+    if !["redis-server", "redis-cli", "nsenter"].into_iter().all(installed) || Command::new("ip").output().is_err() {
+        return sidelane_skip::skip("needs redis-server, redis-cli, nsenter and ip");
+    }
+    const PORT: &str = "6379";
+    let serve = format!("ip link set lo up; exec redis-server --port {PORT} --save '' --loglevel warning");
+    let Some(container) = Container::start(&["--net", "--mount"], &["sh", "-c", &serve]) else { return };
+    let inside = || container.pids().first().map(ToString::to_string);
+    let ask = |what: &[&str]| {
+        let inside = inside().expect("the server runs");
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &inside, "--net", "redis-cli", "-p", PORT]).args(what).output().unwrap()
+    };
+    wait_until("the server answers", || inside().is_some() && ask(&["ping"]).stdout == b"PONG\n");
+    let target = format!("pid:{}", container.pids().first().unwrap());
+    for wrapper in [&[][..], &["unshare", "--net", "--mount", "--cgroup", "--ipc", "--uts"]] {
+        let mut words = wrapper.iter().copied().chain([SIDELANE, "requests", "--of", &target, "--for", "100s"]);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut watching = process::ends_with_the_test(&mut command).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(watching.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert!(said.contains("seen at its sockets"), "{said}");
+        // One connection, with ten requests after what it says of itself.
+        let asked = ask(&["-r", "10", "ping"]);
+        assert_eq!(asked.stdout, "PONG\n".repeat(10).as_bytes());
+        // SAFETY: plain system call; the child is not reaped yet.
+        unsafe { libc::kill(watching.id() as libc::pid_t, libc::SIGINT) };
+        let output = watching.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.starts_with("sidelane: 10 requests of "), "{wrapper:?}: {said}");
+    }
+}
+
+/// Two servers in one network namespace have the same port, at different addresses.
+#[test]
+fn what_another_server_receives_at_the_same_port_does_not_wait_for_the_service() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let listener = std::net::TcpListener::bind("127.0.0.1:0").unwrap();
+    let port = listener.local_addr().unwrap().port();
+    let start = |address: &str| {
+        let mut command = Command::new("redis-server");
+        command.args(["--bind", address, "--port", &port.to_string(), "--save", "", "--loglevel", "warning"]);
+        command.stdout(Stdio::null()).process_group(0);
+        process::ends_with_the_test(&mut command).spawn()
+    };
+    let Ok(other) = start("127.0.0.2").map(Container) else { return sidelane_skip::skip("needs redis-server") };
+    let ask = |count: &str| {
+        let port = port.to_string();
+        Command::new("redis-cli").args(["-h", "127.0.0.2", "-p", &port, "-r", count, "ping"]).output().unwrap().stdout
+    };
+    wait_until("the other server answers", || ask("1") == b"PONG\n");
+    let service = Target::Pid(std::process::id()).find().unwrap();
+    let service = sidelane_host::service::Service { pids: BTreeSet::from([std::process::id()]), ..service };
+    let lanes = Topology::read("/sys".as_ref()).unwrap().declared_pairs(LANES).unwrap();
+    let features = Features { requests: true, ..Features::default() };
+    let tracking = ServiceTracking::alone(&service, &lanes, LaneUse::default(), features).unwrap();
+    let requests = Requests::track(&tracking, "this test", &service.pids).unwrap();
+    assert!(requests.ports().contains(&port));
+    tracking.tracker().attach().unwrap();
+    assert_eq!(ask("20"), "PONG\n".repeat(20).as_bytes());
+    assert_eq!(requests.memory().service().queue_len.load(Ordering::Acquire), 0);
+    drop((listener, other));
+}
+
+/// A second process of the name, and one that listens beside the first, come while batch runs.
+#[test]
+fn a_process_that_the_service_gets_during_a_run_is_the_services() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let name = format!("svc-{}", std::process::id());
+    let program = dir.path().join(&name);
+    std::fs::copy("/bin/sh", &program).unwrap();
+    let program = program.to_str().unwrap();
+    let _idle = Service::of_command(program, &["-c", "while :; do sleep 1000; done"]);
+    let mut run = common::Run::beside(format!("comm:{name}")).start_script(&format!("echo ready; {SPIN}"));
+    run.first_line();
+    let busy = Service::of_command(program, &["-c", SPIN]);
+    run.wait_until_lane_is_held();
+    drop(busy);
+    run.signal(libc::SIGTERM);
+    run.wait_for_end();
+}

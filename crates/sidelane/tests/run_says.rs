@@ -1,0 +1,173 @@
+//! What `sidelane run` says: before a run, during it, at its end, and by its exit code.
+
+mod common;
+
+use std::io::{Read, Write};
+use std::net::TcpListener;
+
+use common::agent::SIDELANE;
+use common::lanes::{BATCH_LANE, REQUEST_LANE};
+use common::redis::traceable_redis;
+use common::{Finished, Footprint, Run, Running, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves};
+use sidelane::bench::subject::RealServer;
+
+const EXIT_OBJECTIVE_MISSED: i32 = 99;
+const EXIT_OWN_FAILURE: i32 = 125;
+/// A batch command that works until its input ends.
+const WORK: &str = "while :; do :; done & worker=$!; echo at work; cat >/dev/null; kill $worker";
+
+/// Waits until the run has said this.
+#[track_caller]
+fn wait_for(run: &mut Running, words: &str) {
+    run.wait_until(&format!("the run said `{words}`"), |run| run.errors().contains(words));
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_done_and_does_nothing() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (before, service) = (Footprint::now(), Service::idle());
+    let run = Run::beside(service.target()).and(&["--dry-run"]).complete(&["echo", "batch ran"]).must_exit(0);
+    for words in [&service.target(), "batch on CPU 1", "on CPU 0", "gate holder", "policy borrow-idle"] {
+        assert!(run.stdout.contains(words), "no `{words}` in: {run}");
+    }
+    assert!(!run.stdout.contains("batch ran"), "{run}");
+    before.must_come_back();
+}
+
+#[test]
+fn all_that_is_in_the_way_is_said_at_once_with_the_command_that_would_do() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::on_both_lanes();
+    let run = Run::with_arguments(&["run", "--lanes", "0:1", "--service", &service.target()]);
+    let audit = ["--audit", "/no/such/directory/log", "--max-slowdown", "1%", "--gate", "freezer"];
+    let run = run.and(&audit).complete(&["true"]).must_exit(EXIT_OWN_FAILURE);
+    run.must_say(&["3 things are in the way", "1. ", "--pin-service", "2. --max-slowdown is for", "3. cannot write"]);
+    let run = Run::with_arguments(&["run", "--lanes", "0:1", "--service", &service.target()]);
+    let run = run.complete(&["true"]).must_exit(EXIT_OWN_FAILURE);
+    run.must_say(&[&format!("try: {SIDELANE} run --pin-service --lanes 0:1 --service {}", service.target())]);
+}
+
+#[test]
+fn a_run_says_what_it_does_and_how_batch_is_getting_on_and_a_quiet_one_nothing() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let mut run = Run::beside(service.target()).and(&["--status", "100ms"]).start_script(WORK);
+    wait_for(&mut run, "s of CPU so far");
+    let said = run.wait_for_end().must_exit(0);
+    said.must_say(&[&format!("batch on CPU {BATCH_LANE} beside {}", service.target()), "gate holder"]);
+    let quiet = Run::beside(service.target()).and(&["--quiet"]).complete(&["true"]).must_exit(0);
+    assert_eq!(quiet.stderr, "");
+}
+
+#[test]
+fn a_service_that_comes_to_the_batch_lane_is_told_of_at_once_and_batch_goes_on_once_it_is_gone() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::in_bursts();
+    let mut run = Run::beside(service.target()).start_script(WORK);
+    run.first_line();
+    service.move_to(BATCH_LANE);
+    wait_for(
+        &mut run,
+        &format!(
+            "moved to a batch lane; batch leaves that lane until the service is gone; confine the \
+                                 service to its request lanes (taskset -a -c -p {REQUEST_LANE} PID)"
+        ),
+    );
+    run.wait_until_audited("evict", 0);
+    service.move_to(REQUEST_LANE);
+    run.wait_until_audited("restore", 0);
+    run.wait_for_end().must_exit(0);
+}
+
+#[test]
+fn batch_that_is_kept_off_is_said_to_be_or_the_run_ends() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let service = Service::busy();
+    let blocked = ["--blocked-after", "1s"];
+    let mut run = Run::beside(service.target()).and(&blocked).and(&["--grace", "100ms"]).start_script(common::SPIN);
+    wait_for(&mut run, "note: batch has been kept off its lanes for 1 s");
+    run.signal(libc::SIGTERM);
+    run.wait_for_end();
+    let failing = Run::beside(service.target()).and(&blocked).and(&["--on-blocked", "fail"]);
+    let failed = failing.start_script(common::SPIN).wait_for_end().must_exit(EXIT_OWN_FAILURE);
+    failed.must_say(&["batch was kept off its lanes for", "--on-blocked fail"]);
+    before.must_come_back();
+}
+
+#[test]
+fn an_audit_of_events_has_no_holds_and_both_clocks() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::in_bursts();
+    let run = Run::beside(service.target()).and(&["--audit-level", "events"]);
+    let audit = run.complete(&["timeout", "1", "sh", "-c", common::SPIN]).must_exit(124).audit();
+    let actions: Vec<&str> = audit.iter().map(|line| line["action"].as_str().unwrap()).collect();
+    assert!(!actions.contains(&"hold") && actions.contains(&"start") && actions.last() == Some(&"end"), "{audit:?}");
+    assert!(audit.iter().all(|line| line["at"].as_str().is_some_and(|at| at.ends_with('Z'))), "{audit:?}");
+}
+
+/// Asks a service until something is so.
+fn ask_until(server: &RealServer, mut over: impl FnMut() -> bool) {
+    let (mut stream, question, answer) = server.ask_on().unwrap();
+    while !over() {
+        stream.write_all(question).unwrap();
+        stream.read_exact(&mut vec![0; answer.len()]).unwrap();
+    }
+}
+
+/// A run beside this service until it has answered so many requests.
+fn answer(server: &RealServer, options: &[&str], mut requests: usize) -> Finished {
+    let mut run = Run::beside(format!("pid:{}", server.pid())).and(options).start_script(WORK);
+    run.first_line();
+    ask_until(server, || {
+        requests -= 1;
+        requests == 0
+    });
+    run.wait_for_end()
+}
+
+#[test]
+fn the_end_of_a_run_says_whether_the_objective_was_kept() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    let kept = answer(&server, &["--slo", "p99=100s", "--fail-on-slo"], 200);
+    let run = kept.must_exit(0).must_say(&["objective  p99=100s ✓ kept: p99 was"]);
+    assert!(run.figure("objective_us") > 0.0 && run.figure("objective_missed_s") == 0.0, "{run}");
+    let missed = answer(&server, &["--slo", "p99=1ns", "--fail-on-slo"], 200);
+    let run = missed.must_exit(EXIT_OBJECTIVE_MISSED).must_say(&["objective  p99=1ns ✗ missed: p99 was"]);
+    assert!(run.figure("objective_us") > 0.0, "{run}");
+}
+
+#[test]
+fn requests_are_compared_with_those_without_batch() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    let before = Footprint::now();
+    let mut run = Run::beside(format!("pid:{}", server.pid())).start_script(WORK);
+    run.first_line();
+    ask_until(&server, || run.has_audited("evict", 0) && run.has_audited("restore", 0));
+    let run = run.wait_for_end().must_exit(0).must_say(&["  requests   "]);
+    let why = "batch is kept off, to compare requests without it or to spare them";
+    assert!(run.audit().iter().any(|line| line["action"] == "evict" && line["why"] == why), "{run}");
+    before.must_come_back();
+}
+
+#[test]
+fn a_service_whose_requests_are_not_seen_is_said_to_be_one_and_batch_runs_all_the_same() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let mut run = Run::beside(service.target()).start_script(UNTIL_END_OF_INPUT);
+    run.first_line();
+    run.wait_for_end().must_exit(0).must_say(&["what batch costs the requests of", "listens on no TCP port"]);
+    // Nobody asks this one anything: batch is left alone.
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let service = Service::in_bursts_at(listener);
+    let run = Run::beside(service.target()).complete(&["timeout", "1", "sh", "-c", common::SPIN]).must_exit(124);
+    run.must_say(&["too few to tell what batch costs them (0 beside batch, 0 without were seen)"]);
+}
+
+#[test]
+fn help_has_the_exit_codes() {
+    let help = Run::with_arguments(&["run", "--help"]).start_as_is().wait_for_end().must_exit(0);
+    for code in ["125", "126", "127", "128", "99"] {
+        assert!(help.stdout.contains(code), "{help}");
+    }
+}

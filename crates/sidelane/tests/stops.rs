@@ -1,0 +1,243 @@
+//! Stops: whatever stops the agent or its guardian and lets it go on, batch that was sent away from its lane stays away.
+
+mod common;
+
+use std::fs;
+use std::ops::Range;
+use std::thread::{self, sleep};
+use std::time::Duration;
+
+use common::lanes::{BATCH_LANE, REQUEST_LANE};
+use common::process::{cpu_ticks, signal, wants_cpu};
+use common::{Footprint, Random, Run, Running, SPIN, Service, ServiceOnCommand, Words, lanes_to_ourselves, wait_until};
+use sidelane_host::clock::now_ns;
+use sidelane_signal::HoldState;
+
+/// Consecutive reads: more than enough to see batch that runs for a scheduler's tick.
+const LOOKS: usize = 5_000;
+
+/// A run beside a service on command, whose batch has the lane.
+struct Scene {
+    service: ServiceOnCommand,
+    run: Running,
+    batch: u32,
+    lane: Words,
+}
+
+impl Scene {
+    fn start() -> Self {
+        let service = Service::on_command();
+        let mut run = Run::beside(service.target()).start_script(&format!("trap : USR1 USR2; echo $$; {SPIN}"));
+        let batch = run.batch_pid();
+        let lane = Words::of(&mut run);
+        let mut scene = Self { service, run, batch, lane };
+        scene.wait_for_batch();
+        scene
+    }
+
+    fn wait_for_batch(&mut self) {
+        let lane = self.lane;
+        self.run.wait_until("batch had the lane", |_| lane.is_batchs(HoldState::Released));
+    }
+
+    fn send_batch_away(&mut self) {
+        self.service.work();
+        self.wait_until_away();
+    }
+
+    fn stop_agent(&self, how: i32) {
+        self.run.signal(how);
+        let agent = self.run.pid();
+        wait_until("the agent was stopped", || state(agent) == Some('T'));
+    }
+
+    /// Lets the agent go on, and waits until it has done what it does then: only after that it passes `token` on.
+    fn let_agent_go_on(&mut self, token: i32) {
+        self.run.signal(token);
+        self.run.signal(libc::SIGCONT);
+        let batch = self.batch;
+        // Batch that runs is what is looked for, too.
+        self.run.wait_until("the agent went on", |_| has_pending(batch, token) || wants_cpu(batch));
+    }
+
+    /// The service works, and nobody is on the lane who would keep batch off it.
+    #[track_caller]
+    fn batch_must_be_away(&self) {
+        assert!(!wants_cpu(self.batch), "batch was let go on: {:?}", self.lane.state());
+        let away_at_ticks = cpu_ticks(self.batch);
+        for _ in 0..LOOKS {
+            assert!(!self.lane.batch_is_on(), "batch runs beside the service: {:?}", self.lane.state());
+        }
+        assert_eq!(cpu_ticks(self.batch), away_at_ticks, "batch ran on");
+    }
+
+    /// The service rests, and batch comes back.
+    fn let_batch_back(&mut self) {
+        self.service.rest();
+        self.wait_for_batch();
+    }
+
+    fn end(mut self) {
+        self.let_batch_back();
+        self.end_at_rest();
+    }
+
+    fn end_at_rest(self) {
+        self.run.signal(libc::SIGTERM);
+        self.run.wait_for_end().must_exit(128 + libc::SIGTERM);
+    }
+}
+
+fn state(pid: u32) -> Option<char> {
+    sidelane_host::procfs::state(&format!("/proc/{pid}/stat"))
+}
+
+/// Whether the process was sent this signal and has not run since.
+fn has_pending(pid: u32, signal: i32) -> bool {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let pending = status.lines().find_map(|line| line.strip_prefix("ShdPnd:"));
+    let pending = pending.and_then(|bits| u64::from_str_radix(bits.trim(), 16).ok());
+    pending.is_some_and(|bits| bits >> (signal - 1) & 1 == 1)
+}
+
+#[test]
+fn batch_that_was_sent_away_stays_away_after_ctrl_z() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let mut scene = Scene::start();
+    scene.send_batch_away();
+    for (how, token) in [(libc::SIGTSTP, libc::SIGUSR1), (libc::SIGSTOP, libc::SIGUSR2)] {
+        scene.stop_agent(how);
+        scene.let_agent_go_on(token);
+        scene.batch_must_be_away();
+    }
+    scene.end();
+}
+
+/// The guardian freezes batch that may run. Before it looks again the agent goes on, and sends that batch away.
+#[test]
+fn a_guardian_that_is_late_does_not_bring_batch_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let mut scene = Scene::start();
+    let (batch, guardian) = (scene.batch, scene.run.guardian_other_than(None));
+    scene.stop_agent(libc::SIGSTOP);
+    wait_until("the guardian had frozen batch", || !wants_cpu(batch));
+    signal(guardian, libc::SIGSTOP);
+    wait_until("the guardian was stopped", || state(guardian) == Some('T'));
+    scene.run.signal(libc::SIGCONT);
+    scene.service.move_to(BATCH_LANE);
+    scene.service.work();
+    scene.run.wait_until_audited("evict", 0);
+    signal(guardian, libc::SIGCONT);
+    // Nothing comes of its looks that could be waited for.
+    let before = sleeps(guardian);
+    wait_until("the guardian had looked", || sleeps(guardian) >= before + 4);
+    scene.batch_must_be_away();
+    scene.service.move_to(REQUEST_LANE);
+    scene.end();
+}
+
+/// How often the process went to sleep.
+fn sleeps(pid: u32) -> u64 {
+    let status = fs::read_to_string(format!("/proc/{pid}/status")).unwrap_or_default();
+    let count = status.lines().find_map(|line| line.strip_prefix("voluntary_ctxt_switches:"));
+    count.and_then(|count| count.trim().parse().ok()).unwrap_or(0)
+}
+
+/// How many moments, and of which seed; without a seed it is a new one each time.
+const MOMENTS_VARIABLE: &str = "SIDELANE_STOPS_MOMENTS";
+const SEED_VARIABLE: &str = "SIDELANE_STOPS_SEED";
+const MOMENTS: u64 = 12;
+/// Who else wants the lanes gets them after so many.
+const MOMENTS_A_TURN: u64 = 25;
+/// A hold becomes an eviction after 250 ms.
+const MOMENT_MS_MAX: u64 = 400;
+
+/// What befalls the agent.
+#[derive(Clone, Copy, Debug)]
+enum Blow {
+    Kill,
+    Stop,
+    StopWithGuardian,
+    CtrlZ,
+}
+
+impl Blow {
+    const ALL: [Self; 4] = [Self::Kill, Self::Stop, Self::StopWithGuardian, Self::CtrlZ];
+}
+
+impl Scene {
+    /// The service begins to work. At any moment since, also while batch is being sent away, the agent is hit.
+    fn hit(mut self, blow: Blow, after: Duration) -> Option<Self> {
+        self.service.work();
+        sleep(after);
+        let was_away =
+            (self.lane.state() == HoldState::Evicted && !wants_cpu(self.batch)).then(|| cpu_ticks(self.batch));
+        match blow {
+            Blow::Kill => {
+                self.run.kill();
+                return None;
+            }
+            Blow::Stop => self.stop_for_a_while(libc::SIGSTOP),
+            Blow::CtrlZ => self.stop_for_a_while(libc::SIGTSTP),
+            Blow::StopWithGuardian => {
+                let guardian = self.run.guardian_other_than(None);
+                self.stop_agent(libc::SIGSTOP);
+                signal(guardian, libc::SIGSTOP);
+                self.run.signal(libc::SIGCONT);
+                self.wait_until_away();
+                signal(guardian, libc::SIGCONT);
+            }
+        }
+        self.wait_until_away();
+        let ticks = cpu_ticks(self.batch);
+        assert!(was_away.is_none_or(|before| before == ticks), "batch that was away ran");
+        self.batch_must_be_away();
+        self.let_batch_back();
+        Some(self)
+    }
+
+    fn stop_for_a_while(&mut self, how: i32) {
+        self.stop_agent(how);
+        let batch = self.batch;
+        wait_until("batch stood still", || !wants_cpu(batch));
+        self.run.signal(libc::SIGCONT);
+    }
+
+    /// A service that works without a pause has batch sent away in the end, whatever happened.
+    fn wait_until_away(&mut self) {
+        let (lane, batch) = (self.lane, self.batch);
+        self.run.wait_until("batch was away", |_| lane.state() == HoldState::Evicted && !wants_cpu(batch));
+    }
+}
+
+/// Batch is never beside the service without leave once it was sent away, and comes back; of who was killed nothing is
+/// left.
+#[test]
+fn batch_stays_away_and_nothing_is_left_whatever_moment_the_agent_is_hit() {
+    let variable = |name: &str| std::env::var(name).ok().and_then(|value| value.parse().ok());
+    let (moments, seed) =
+        (variable(MOMENTS_VARIABLE).unwrap_or(MOMENTS), variable(SEED_VARIABLE).unwrap_or_else(now_ns));
+    let mut random = Random::of_seed(seed);
+    for first in (0..moments).step_by(MOMENTS_A_TURN as usize) {
+        let turn = || hit_in_turn(first..moments.min(first + MOMENTS_A_TURN), seed, &mut random);
+        // A thread of its own: it stays on the request lane.
+        thread::scope(|scope| scope.spawn(turn).join()).expect("batch stayed away");
+    }
+}
+
+fn hit_in_turn(moments: Range<u64>, seed: u64, random: &mut Random) {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let before = Footprint::now();
+    let mut scene = None;
+    for number in moments {
+        let blow = Blow::ALL[random.below(Blow::ALL.len() as u64) as usize];
+        let after = Duration::from_millis(random.below(MOMENT_MS_MAX));
+        eprintln!("moment {number} of seed {seed}: {blow:?} after {after:?}");
+        scene = scene.take().unwrap_or_else(Scene::start).hit(blow, after);
+        if scene.is_none() {
+            before.must_come_back();
+        }
+    }
+    scene.into_iter().for_each(Scene::end_at_rest);
+    before.must_come_back();
+}
