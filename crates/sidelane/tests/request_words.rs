@@ -136,6 +136,32 @@ fn a_request_has_waited_if_another_was_under_way_when_it_arrived_or_started() {
 }
 
 #[test]
+fn a_request_whose_thread_sleeps_for_long_makes_nobody_wait() {
+    on_the_request_lane(|seen, [mut parked, mut other]| {
+        parked.ask();
+        let (wake, sleeps) = std::sync::mpsc::channel::<()>();
+        thread::scope(|scope| {
+            let sleeper = scope.spawn(move || {
+                parked.receive();
+                let _ = sleeps.recv();
+                parked.answer();
+            });
+            wait_until("the sleeper had taken it up", || seen.queue_len() == 0);
+            wait_until("a request did not wait for the sleeper", || {
+                other.ask();
+                other.receive();
+                let waited = seen.running().waited;
+                other.answer();
+                !waited
+            });
+            assert_eq!(seen.memory.counts().parked, 1);
+            drop(wake);
+            sleeper.join().unwrap();
+        });
+    });
+}
+
+#[test]
 fn a_request_that_waited_summons_the_holder_of_a_lane_that_was_lent() {
     on_the_request_lane(|seen, [mut one, mut other]| {
         let memory = seen.tracker.memory();
