@@ -159,12 +159,12 @@ fn users_without_privileges_are_told_what_they_lack() {
 }
 
 #[test]
-fn a_kernel_that_refuses_bpf_is_named() {
+fn root_without_the_capabilities_for_bpf_is_told_so() {
     const DROPPED: &str = "-sys_admin,-bpf,-perfmon";
     let Some(_turn) = lanes_to_ourselves() else { return };
     let without_bpf = ["setpriv", "--bounding-set", DROPPED, "--inh-caps", DROPPED];
     let run = refused_beside_service(&["--lanes", "0:1"], &without_bpf);
-    run.must_exit(EXIT_FAILURE).must_say(&["refuses to load the lane tracker", "CAP_BPF", "root"]);
+    run.must_exit(EXIT_FAILURE).must_say(&["lacks CAP_BPF and CAP_PERFMON", "root"]);
 }
 
 #[test]
