@@ -42,8 +42,8 @@ impl Drop for Groups {
     }
 }
 
-/// A service with a process that forks on command and a thread-like child, which may run on both lanes.
-const FORKS: &str = "read -r _; sleep 1000 & echo $!; exec sleep 1000";
+/// A service that forks on command.
+const FORKS: &str = "read -r _; sleep 300 & exec sleep 1000";
 
 #[test]
 fn who_is_born_to_a_pinned_service_gets_its_cpus_back() {

@@ -95,6 +95,12 @@ impl Threads {
         Ok(self.found.get(&thread).map(|noted| &noted.cpus))
     }
 
+    /// Those who are born are known by having no other CPUs than these, to which the others are confined; call
+    /// [`Threads::follow`] after this.
+    pub fn are_born_on(&mut self, cpus: &CpuSet) {
+        self.newcomers.confined = cpus.clone();
+    }
+
     /// Who may run outside `confined` was moved there by its owner since: that is what it gets back.
     pub fn note_moved(&mut self, whose: &Whose, confined: &CpuSet, guardian: &mut Guardian) -> Result<()> {
         for thread in whose.threads() {

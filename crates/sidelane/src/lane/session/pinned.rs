@@ -19,7 +19,10 @@ pub(super) struct Pinned {
 impl Pinned {
     /// Confines the service. The guardian knows of it before.
     pub(super) fn begin(whose: Whose, cpus: CpuSet, guardian: &mut Guardian) -> Result<Self> {
-        let threads = Threads::note(&whose, guardian)?;
+        let mut threads = Threads::note(&whose, guardian)?;
+        // Who joins the service from elsewhere was never confined, and keeps what it has.
+        threads.are_born_on(&cpus);
+        threads.follow(&whose, guardian)?;
         let pinned = Self { threads, whose, cpus };
         pinned.confine()?;
         Ok(pinned)
