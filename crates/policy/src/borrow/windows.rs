@@ -86,6 +86,11 @@ impl Windows {
         self.soon_until = now.saturating_add(AT_FIRST_NS);
     }
 
+    /// Another session has looked before: pairs follow each other soon for as long as they would have there.
+    pub fn go_on_from(&mut self, earlier: &Self) {
+        self.soon_until = earlier.soon_until;
+    }
+
     /// Requests take so long: windows are to have room for some.
     pub fn fit(&mut self, latency_ns: Nanos) {
         self.length_ns = latency_ns.saturating_mul(REQUESTS_A_WINDOW).clamp(LENGTH_MIN_NS, LENGTH_MAX_NS);

@@ -16,6 +16,7 @@ use crate::lane::beside::{Beside, keep_off};
 use crate::lane::gate::Gate;
 use crate::lane::run::max_slowdown;
 use crate::lane::session::{Outcome, Session, SessionOptions};
+use crate::lane::slowdown::SlowdownKeeper;
 use crate::lane::terms::Learned;
 use crate::note::Note;
 use crate::request::watch::DRAIN_EVERY;
@@ -34,6 +35,8 @@ pub(super) struct Ground<'a> {
     traffic: Traffic,
     /// What the last session knew of the service: the next one goes on from there.
     learned: Option<Learned>,
+    /// What it had found of what batch costs requests.
+    slowdown: Option<SlowdownKeeper>,
     notes: BTreeSet<Note>,
 }
 
@@ -53,6 +56,7 @@ impl<'a> Ground<'a> {
             max_slowdown,
             traffic,
             learned: None,
+            slowdown: None,
             notes: BTreeSet::new(),
         })
     }
@@ -101,8 +105,10 @@ impl<'a> Ground<'a> {
         let beside = Beside { pin_service: self.options.pin_service && managed, ..beside(self.options, true)? };
         let mut session = Session::start(vec![beside], &self.options.command, self.session_options(managed))?;
         self.learned.iter().filter(|_| managed).for_each(|learned| session.take_over(learned));
+        self.slowdown.iter().for_each(|earlier| session.go_on_from(earlier));
         let measured = self.measure(Some(&mut session), run);
         self.learned = session.learned().or(self.learned);
+        self.slowdown = session.slowdown().cloned().or(self.slowdown.take());
         let outcome = self.end(session)?;
         let ended = measured.as_ref().is_err_and(|error| matches!(error.downcast_ref(), Some(Stop::BatchEnded { .. })));
         if ended && outcome.exit_code() != 0 {

@@ -65,6 +65,14 @@ impl SlowdownKeeper {
         Self { bound, windows: Windows::new(now), services: vec![fresh; services], asked: false }
     }
 
+    /// Goes on from what another session has found of the same services beside the same batch.
+    pub fn go_on_from(&mut self, earlier: &Self) {
+        self.windows.go_on_from(&earlier.windows);
+        for (of, before) in self.services.iter_mut().zip(&earlier.services) {
+            (of.worth, of.recent) = (before.worth, before.recent.clone());
+        }
+    }
+
     /// When [`SlowdownKeeper::step`] has something to do again.
     pub fn due(&self) -> Nanos {
         self.windows.due()
@@ -149,6 +157,8 @@ pub struct SlowdownOutcome {
 
 #[cfg(test)]
 mod tests {
+    use sidelane_policy::borrow::slowdown::Ratio;
+
     use super::*;
 
     /// Requests of a service that is asked every millisecond and answers in 50 µs, 30 µs later where batch may have
@@ -194,6 +204,17 @@ mod tests {
             assert!(keeper.step(now) && keeper.judge(now).is_empty());
             assert_eq!(keeper.worth(0), wanted);
         }
+    }
+
+    #[test]
+    fn another_session_goes_on_where_one_has_ended() {
+        let mut first = SlowdownKeeper::new(BOUND, 1, 8_000, 0);
+        let beyond = Verdict::Beyond { percentile: 50.0, ratio: Ratio { low: 1.2, middle: 1.3, high: 1.4 } };
+        assert!(first.services[0].worth.judged(0, beyond));
+        let mut next = SlowdownKeeper::new(BOUND, 1, 8_000, 20_000_000_000);
+        next.go_on_from(&first);
+        assert_eq!(next.worth(0), Worth::AfterIdle(32_000));
+        assert_eq!(next.due(), 20_900_000_000, "pairs follow each other as they did at the end");
     }
 
     #[test]

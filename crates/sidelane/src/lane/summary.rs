@@ -274,7 +274,7 @@ impl Summary {
         terms.map_or("unmanaged".to_owned(), |terms| terms.lending.policy.name().replace('-', "_"))
     }
 
-    fn figures(&self) -> [(&'static str, Option<f64>); 29] {
+    fn figures(&self) -> [(&'static str, Option<f64>); 30] {
         let looked = |figure: fn(&GateBooks) -> u64| self.looked.as_ref().map(|books| figure(books) as f64);
         let only = (self.services.len() == 1).then(|| self.services[0].of_terms());
         let [budget, harm, requests, delay_mean, delay_max] = only.unwrap_or_else(|| OF_TERMS.map(|key| (key, None)));
@@ -286,6 +286,7 @@ impl Summary {
             ("lc_cpu_s", Some(self.lc_cpu_s)),
             ("batch_share_of_idle_percent", self.batch_share_of_idle_percent),
             ("overlap_percent", self.overlap_percent),
+            ("overlap_a_turn_us", self.overlap_a_turn_us()),
             ("lent_overlap_percent", self.lent_overlap_percent),
             budget,
             harm,
@@ -314,7 +315,24 @@ impl Summary {
     }
 }
 
+/// Of fewer turns no share is told: one turn that was cut off would decide it.
+const TURNS_MIN: u64 = 100;
+
 impl Summary {
+    /// The time in a turn of the service, and the part of all, in which batch ran beside it without leave.
+    fn overlap(&self) -> String {
+        let Some(turn_us) = self.overlap_a_turn_us() else { return "no turn".to_owned() };
+        match self.overlap_percent.filter(|_| self.lc_switches >= TURNS_MIN) {
+            Some(percent) => format!("{turn_us:.2} µs of each turn without leave, {percent:.2} % of all"),
+            None => format!("{turn_us:.2} µs of each turn without leave; too few turns for a share"),
+        }
+    }
+
+    fn overlap_a_turn_us(&self) -> Option<f64> {
+        let turns = Some(self.lc_switches as f64).filter(|turns| *turns > 0.0)?;
+        Some(self.overlap_percent? / 100.0 * self.lc_cpu_s * 1e6 / turns)
+    }
+
     fn show_adopted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         let mut adopted = self.adopted.iter();
         adopted.try_for_each(|batch| writeln!(f, "  adopted    {batch}; given back as they were found"))
@@ -341,10 +359,10 @@ impl fmt::Display for Summary {
         )?;
         writeln!(
             f,
-            "  service    {:.2} s of CPU in {} turns; batch overlapped {} of it",
+            "  service    {:.2} s of CPU in {} turns; batch overlapped {}",
             self.lc_cpu_s,
             self.lc_switches,
-            percent(self.overlap_percent)
+            self.overlap()
         )?;
         match &self.services[..] {
             [only] => only.show_terms(f)?,

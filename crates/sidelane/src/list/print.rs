@@ -65,7 +65,7 @@ mod tests {
         let listing = Listing { pid: 7, program: "java".into(), groups: vec![group] };
         let expected = "What can be observed of process 7 (java)\n\nJVM\n  jvm:a       7 events  counter\n  \
                         jvm:longer     No GC  tag\n  nothing else is there\n";
-        assert_eq!(listing.render(30, false), expected);
+        assert_eq!(listing.render(31, false), expected);
         let narrow = listing.render(20, false);
         assert!(narrow.lines().skip(1).all(|line| length(line) <= 20), "{narrow}");
     }

@@ -6,7 +6,6 @@ use std::time::{Duration, Instant};
 use anyhow::{Context, Result, bail};
 use sidelane_policy::borrow::Budget;
 use sidelane_policy::borrow::headroom::Standing;
-use sidelane_policy::borrow::worth::Worth;
 
 use super::super::beside::Beside;
 use super::super::gate::LaneKeeper;
@@ -14,7 +13,7 @@ use super::served::Served;
 use super::start::start_guardian;
 use super::work::Work;
 use super::{Blocked, Session};
-use crate::lane::slowdown::Change;
+use crate::lane::slowdown::{Change, SlowdownKeeper};
 use crate::note::{Note, Slo};
 use crate::request::RequestSource;
 use sidelane_host::clock::now_ns;
@@ -88,20 +87,37 @@ impl Session {
             return;
         }
         let changes = slowdown.judge(now);
-        let (sees, worth): (bool, Vec<Worth>) =
-            (slowdown.sees_requests(), (0..self.served.len()).map(|index| slowdown.worth(index)).collect());
-        for (served, worth) in self.served.iter().zip(worth) {
+        self.agree_worth();
+        for change in changes {
+            self.tell_worth(&change);
+        }
+    }
+
+    /// Tells whoever sees requests, and the keepers of lanes, what is to be done now.
+    fn agree_worth(&self) {
+        let Some(slowdown) = &self.slowdown else { return };
+        for (index, served) in self.served.iter().enumerate() {
             let Some(requests) = &served.requests else { continue };
-            if sees {
+            if slowdown.sees_requests() {
                 requests.resume()
             } else {
                 requests.pause()
             }
-            let lanes = served.beside.lanes.batch_cpus();
+            let (lanes, worth) = (served.beside.lanes.batch_cpus(), slowdown.worth(index));
             self.keepers.iter().filter(|keeper| lanes.contains(keeper.cpu())).for_each(|keeper| keeper.agree(worth));
         }
-        for change in changes {
-            self.tell_worth(&change);
+    }
+
+    /// What was found so far of what batch costs requests.
+    pub fn slowdown(&self) -> Option<&SlowdownKeeper> {
+        self.slowdown.as_ref()
+    }
+
+    /// Goes on from what another session has found of the same service and batch command.
+    pub fn go_on_from(&mut self, earlier: &SlowdownKeeper) {
+        if let Some(slowdown) = &mut self.slowdown {
+            slowdown.go_on_from(earlier);
+            self.agree_worth();
         }
     }
 
