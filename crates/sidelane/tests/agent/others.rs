@@ -24,7 +24,7 @@ fn a_run_is_refused_on_the_cpus_of_an_agent() {
     let daemon = Daemon::start(&File::of_nobody(), 0, 0);
     let run = Run::with_arguments(&["run", "--lanes", LANES, "--service", &service.target()]).complete(&["true"]);
     let agent = format!("CPU 1 belongs to the agent (process {})", daemon.run.pid());
-    run.must_exit(1).must_say(&[&agent]);
+    run.must_exit(125).must_say(&[&agent]);
     daemon.end();
 }
 
