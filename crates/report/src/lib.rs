@@ -37,4 +37,4 @@ pub use result::{Machine, Pair, ResultFile};
 pub use row::Row;
 pub use table::{Column, Detail, Style};
 pub use unit::Unit;
-pub use whole_file::{WriteError, write_whole};
+pub use whole_file::{NoDirectory, WriteError, check_writable, write_whole};

@@ -18,6 +18,25 @@ pub struct WriteError {
     pub source: io::Error,
 }
 
+/// A file that cannot be written, as is known beforehand.
+#[derive(Debug, thiserror::Error)]
+#[error("cannot write {}: there is no directory {}", path.display(), dir.display())]
+pub struct NoDirectory {
+    /// The path of the file.
+    pub path: PathBuf,
+    /// Where it would be.
+    pub dir: PathBuf,
+}
+
+/// Finds out before a run, and not after it, that a file has no place.
+pub fn check_writable(path: &Path) -> Result<(), NoDirectory> {
+    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
+    match dir.is_dir() {
+        true => Ok(()),
+        false => Err(NoDirectory { path: path.to_owned(), dir: dir.to_owned() }),
+    }
+}
+
 /// Writes `bytes` to `path` so that no reader sees a part of them.
 ///
 /// An existing `path` that is not a regular file (`/dev/stdout`, a pipe) is written to directly: a

@@ -38,7 +38,9 @@ pub trait Seen: Copy + Send + 'static {
 /// What a policy asks for, for the log.
 pub trait Weight {
     /// Whether it is of interest to people.
-    fn is_event(&self) -> bool;
+    fn is_event(&self) -> bool {
+        true
+    }
 }
 
 /// What a policy of any family decided, why, and what it had seen.

@@ -54,7 +54,7 @@ use sidelane::until::Until;
 use sidelane_host::cores::Cores;
 use sidelane_host::service::Target;
 use sidelane_host::topology::{Topology, online_cpus};
-use sidelane_report::{Column, Detail, ResultFile, Style, fitted, html, table, terminal, write_whole};
+use sidelane_report::{Column, Detail, ResultFile, Style, check_writable, fitted, html, table, terminal, write_whole};
 use sidelane_sim::Choices;
 
 /// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
@@ -192,25 +192,18 @@ fn find_metric(args: CalibrateArgs) -> Result<u8> {
     Ok(if calibration.concluded { 0 } else { NO_CONCLUSION })
 }
 
-/// A result that cannot be written is found out before the run, not after it.
-fn check_writable(path: &Path) -> Result<()> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    ensure!(dir.is_dir(), "cannot write {}: there is no directory {}", path.display(), dir.display());
-    Ok(())
-}
-
 fn check_json(json: &JsonFile) -> Result<()> {
-    json.file.as_deref().map_or(Ok(()), check_writable)
+    Ok(json.file.as_deref().map_or(Ok(()), check_writable)?)
 }
 
 fn check_table(table: &TableArgs) -> Result<()> {
-    table.csv.as_deref().map_or(Ok(()), check_writable)
+    Ok(table.csv.as_deref().map_or(Ok(()), check_writable)?)
 }
 
 fn check_files(files: &ResultFiles) -> Result<()> {
     check_json(&files.json)?;
     check_table(&files.table)?;
-    files.page.as_deref().map_or(Ok(()), check_writable)
+    Ok(files.page.as_deref().map_or(Ok(()), check_writable)?)
 }
 
 fn demonstrate(args: DemoArgs) -> Result<u8> {
@@ -418,7 +411,7 @@ fn report_trace(args: ReportArgs) -> Result<u8> {
 
 fn check_outputs(outputs: &Outputs) -> Result<()> {
     check_files(&outputs.files)?;
-    outputs.perfetto.as_deref().map_or(Ok(()), check_writable)
+    Ok(outputs.perfetto.as_deref().map_or(Ok(()), check_writable)?)
 }
 
 /// What was observed, for people and for programs.

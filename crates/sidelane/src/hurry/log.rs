@@ -21,11 +21,7 @@ pub struct AtWork {
     pub threshold_ns: u64,
 }
 
-impl Weight for Action {
-    fn is_event(&self) -> bool {
-        true
-    }
-}
+impl Weight for Action {}
 
 impl Seen for AtWork {
     fn values(&self) -> Map<String, Value> {

@@ -2,7 +2,7 @@
 
 use std::ffi::OsString;
 use std::fs::File;
-use std::path::{Path, PathBuf};
+use std::path::PathBuf;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
@@ -22,6 +22,7 @@ use sidelane_host::posix_signals::{Caught, PosixSignals};
 use sidelane_host::procfs::command_name;
 use sidelane_host::service::Target;
 use sidelane_host::topology::PairKind;
+use sidelane_report::check_writable;
 
 /// How an unprivileged user gets all the privileges needed.
 pub const GRANT: &str = "run as root, or `setcap cap_bpf,cap_perfmon,cap_sys_nice+ep` on the sidelane binary";
@@ -103,7 +104,7 @@ impl Plan {
         let gate = found.as_ref().map_or(Gate::Holder, |(gate, _)| gate.clone());
         let max_slowdown = refusal.note(max_slowdown(options.max_slowdown, &gate, &options.lending));
         if let Some((path, _)) = &options.audit {
-            refusal.note(writable(path));
+            refusal.note(check_writable(path));
         }
         refusal.end()?;
         let (gate, wanted) = found.expect("nothing was in the way");
@@ -186,7 +187,7 @@ fn find_services(named: Vec<(Target, Option<String>)>, pin_service: bool, refusa
     for (target, lanes) in named {
         let found = Beside::find(target, lanes.as_deref(), pin_service);
         // Without privileges other users' sockets are not seen.
-        if found.is_err() && refusal.lacks_privileges() && found.as_ref().is_err_and(BesideError::is_unseen) {
+        if refusal.lacks_privileges() && found.as_ref().is_err_and(BesideError::is_unseen) {
             continue;
         }
         services.extend(refusal.note(found));
@@ -206,15 +207,6 @@ fn find_batch(batch: RunBatch, gate: GateChoice, services: &[Beside], refusal: &
             let adoptee = refusal.note(Adoptee::find(&target, &pids));
             gate.zip(adoptee.map(Wanted::Adoptee))
         }
-    }
-}
-
-fn writable(path: &Path) -> Result<()> {
-    let dir = path.parent().filter(|dir| !dir.as_os_str().is_empty()).unwrap_or(Path::new("."));
-    if dir.is_dir() {
-        Ok(())
-    } else {
-        bail!("cannot write the audit log {}: there is no directory {}", path.display(), dir.display())
     }
 }
 
@@ -241,7 +233,7 @@ fn watch(
     while !session.has_ended() {
         if let Some(caught) = signals.wait(session.due()).context("cannot wait for signals")? {
             pass_on(session, caught);
-            let asked_to_end = [libc::SIGTERM, libc::SIGINT, libc::SIGHUP, libc::SIGQUIT].contains(&caught.signal);
+            let asked_to_end = caught.asks_to_end();
             if asked_to_end && session.is_adopted() {
                 return Ok(());
             }

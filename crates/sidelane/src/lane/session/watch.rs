@@ -124,13 +124,12 @@ impl Session {
     /// Batch is blocked while every keeper keeps it off and it does not run on its lanes.
     fn look_at_blocked(&mut self) {
         let keepers = self.keepers.iter().map(LaneKeeper::kept_by);
-        let kept_by = keepers.reduce(|one, other| one.and(other)).flatten();
-        let batch_ns = self.books().batch_ns(&self.lanes);
-        let goes_on = kept_by.is_some() && batch_ns == self.blocked.batch_ns;
-        if !goes_on {
-            self.blocked = Blocked { since: Instant::now(), batch_ns, why: None };
-        }
-        self.blocked.why = kept_by;
+        let why = keepers.reduce(|one, other| one.and(other)).flatten();
+        // The books are large: nobody asks for them while batch may run.
+        let batch_ns = if why.is_some() { self.books().batch_ns(&self.lanes) } else { 0 };
+        let goes_on = why.is_some() && batch_ns == self.blocked.batch_ns;
+        let since = if goes_on { self.blocked.since } else { Instant::now() };
+        self.blocked = Blocked { since, batch_ns, why };
     }
 
     /// Of several changes the last one stays.
