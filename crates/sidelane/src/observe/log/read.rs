@@ -59,7 +59,7 @@ impl<R: Read> LogReader<R> {
     /// it.
     pub fn read_all(&mut self, mut each: impl FnMut(&Sample, bool)) {
         while let Some(chunk) = self.next_chunk() {
-            self.left_out += chunk.left_out;
+            self.left_out = self.left_out.saturating_add(chunk.left_out);
             let words = FIXED_WORDS + self.head.signals.len();
             let mut is_gap = chunk.left_out > 0 || chunk.paused;
             for bytes in chunk.bytes.chunks_exact(words * 8) {
