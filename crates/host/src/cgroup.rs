@@ -284,4 +284,17 @@ mod tests {
         assert_eq!(found[0].membership("0::/a"), None);
         assert_eq!(found[2].membership("0::/a"), Some("/a"));
     }
+
+    #[test]
+    fn fuzzed_mounts_and_memberships_are_read_or_left_out() {
+        let known = parse_mounts(MOUNTS);
+        sidelane_fuzz::fuzz("mounts", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let found = parse_mounts(&text);
+            for hierarchy in found.iter().chain(&known) {
+                let groups = text.lines().filter_map(|line| hierarchy.membership(line));
+                groups.for_each(|group| drop((hierarchy.dir(group), hierarchy.seen_dir(group))));
+            }
+        });
+    }
 }

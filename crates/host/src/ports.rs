@@ -199,4 +199,14 @@ mod tests {
         assert!(six.is_err() || ports.contains(&six.unwrap().local_addr().unwrap().port()));
         assert!(!ports.contains(&client.local_addr().unwrap().port()));
     }
+
+    #[test]
+    fn fuzzed_tables_of_sockets_are_read_or_left_out() {
+        sidelane_fuzz::fuzz("socket-tables", |bytes| {
+            let table = String::from_utf8_lossy(bytes);
+            let lines = table.lines().count();
+            assert!(listening_sockets(&table).len() <= lines);
+            assert!(udp_servers(&table).len() + unix_servers(&table).len() <= 2 * lines);
+        });
+    }
 }

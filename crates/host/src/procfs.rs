@@ -232,4 +232,16 @@ mod tests {
         });
         named.unwrap().join().unwrap();
     }
+
+    #[test]
+    fn fuzzed_status_and_stat_are_read_or_left_out() {
+        sidelane_fuzz::fuzz("status", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            for field in ["PPid:", "Cpus_allowed_list:", "NSpid:", "Uid:"] {
+                let value = field_in(&text, field);
+                let _ = value.map(|value| (last_number(value), value.parse::<CpuSet>()));
+            }
+            let _ = after_name(bytes).map(|fields| (start_time(fields), flags_in(fields)));
+        });
+    }
 }

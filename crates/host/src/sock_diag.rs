@@ -127,4 +127,13 @@ mod tests {
         refused[HEADER_LEN..].copy_from_slice(&(-libc::EPERM).to_ne_bytes());
         assert_eq!(messages(&refused, &mut found).unwrap_err().raw_os_error(), Some(libc::EPERM));
     }
+
+    #[test]
+    fn fuzzed_answers_are_read_to_their_end() {
+        sidelane_fuzz::fuzz("netlink", |bytes| {
+            let mut found = Vec::new();
+            let _ = messages(bytes, &mut found);
+            assert!(found.len() * INODE_AT <= bytes.len());
+        });
+    }
 }

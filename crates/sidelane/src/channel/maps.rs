@@ -112,4 +112,14 @@ mod tests {
         assert_eq!(region.open(pid).unwrap().metadata().unwrap().ino(), number);
         assert_eq!(region.open_path(pid).unwrap().metadata().unwrap().ino(), number);
     }
+
+    #[test]
+    fn fuzzed_mappings_are_read_or_left_out() {
+        sidelane_fuzz::fuzz("maps", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            for region in text.lines().filter_map(parse) {
+                assert!(region.start <= region.end, "{region:?}");
+            }
+        });
+    }
 }

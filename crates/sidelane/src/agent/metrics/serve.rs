@@ -88,6 +88,14 @@ mod tests {
     use super::*;
 
     #[test]
+    fn fuzzed_requests_are_for_metrics_or_not() {
+        sidelane_fuzz::fuzz("scrape", |bytes| {
+            let asks = asks_for_metrics(bytes).unwrap_or(false);
+            assert!(!asks || bytes.starts_with(b"GET /"), "{}", bytes.escape_ascii());
+        });
+    }
+
+    #[test]
     fn a_request_without_an_end_is_read_up_to_a_bound() {
         let mut endless = io::repeat(b'a').take(2 * REQUEST_BYTES_MAX);
         assert!(!asks_for_metrics(&mut endless).unwrap());

@@ -282,4 +282,13 @@ mod tests {
         });
         run.unwrap();
     }
+
+    #[test]
+    fn fuzzed_debug_information_is_read_or_refused() {
+        sidelane_fuzz::fuzz("elf", |bytes| {
+            for name in ["server.queues[2].total", "server", "twin", "app::hits", "hits.x"] {
+                let _ = bytes_of(bytes, name);
+            }
+        });
+    }
 }

@@ -130,4 +130,14 @@ mod tests {
         assert_eq!(distance("", "abc", 9), Some(3));
         assert_eq!(distance("kitten", "sitting", 2), None);
     }
+
+    #[test]
+    fn fuzzed_names_of_linkers_are_read() {
+        sidelane_fuzz::fuzz("linker-names", |bytes| {
+            let name = String::from_utf8_lossy(bytes);
+            let shown = readable(&name);
+            assert!(is_meant(&shown, &shown));
+            closest("ns::counter", [&*shown, &*name].into_iter());
+        });
+    }
 }

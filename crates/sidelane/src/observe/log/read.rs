@@ -251,4 +251,14 @@ mod tests {
             let _ = LogReader::new(garbage.as_slice());
         }
     }
+
+    #[test]
+    fn fuzzed_logs_are_read_up_to_their_damage() {
+        sidelane_fuzz::fuzz("observe-log", |bytes| {
+            let Ok(mut reader) = LogReader::new(bytes) else { return };
+            let mut samples = 0;
+            reader.read_all(|_, _| samples += 1);
+            assert!(samples * 8 * FIXED_WORDS <= bytes.len(), "{samples} samples");
+        });
+    }
 }
