@@ -57,7 +57,8 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     }
     let wall_s = began.elapsed().as_secs_f64();
     let window = watched.end(&mut |request| log.write(request))?;
-    let notes = log.end()?.into_iter().chain(window.notes()).chain(watched.unseen(&options.target)).collect();
+    let unseen = watched.unseen(&options.target);
+    let notes = log.end()?.into_iter().chain(window.notes()).chain(source.note()).chain(unseen).collect();
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
