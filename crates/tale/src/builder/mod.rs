@@ -27,11 +27,12 @@ mod tiling;
 mod waits;
 mod world;
 
+pub use losses::CPUS_MAX;
 pub use machine::SOFTIRQ;
 pub use settings::{Counts, Settings};
 
 use attribute::View;
-use losses::{CPUS_MAX, Losses};
+use losses::Losses;
 use order::Order;
 use path::{Place, Stretch};
 use request::Request;
