@@ -262,6 +262,16 @@ notes! {
         PausesUnseen { pid: u32 = 1234, error: String = "process 1234 cannot be searched".to_owned() } =>
             "pauses of the runtime are not told: {error}",
             "see sidelane list pid:{pid}";
+        PausesMissed { pauses: u64 = 3 } =>
+            "{pauses} pauses of the runtime were followed by another one so soon that they were not seen: their time is told \
+             as something else",
+            "leave sidelane more time on the CPUs";
+        ServiceNotFollowed { error: String = "the table of listeners is full".to_owned() } =>
+            "the service was not looked after to the end, so requests at ports that it opened later are not seen: {error}",
+            "start the trace again";
+        BreakNotRecorded { late: Duration = Duration::from_secs(3) } =>
+            "the request that broke the objective arrived {late:.1?} before this recording begins, so its way is not in it",
+            "record less with --light (light = true in the agent's file), or keep more (keep)";
         RequestLogCut { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
             "the log {log} is not whole: {error}",
             "free some space or log elsewhere";

@@ -185,13 +185,13 @@ fn variability(code: u8) -> Variability {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// A file as HotSpot writes it: each value follows its name, with the least padding.
-    pub(crate) fn file(entries: &[(&str, u8, &[u8], u8)]) -> Vec<u8> {
+    pub(in super::super) fn file(entries: &[(&str, u8, &[u8], u8)]) -> Vec<u8> {
         let mut bytes = vec![0xca, 0xfe, 0xc0, 0xc0, NATIVE_ORDER, VERSION, 0, 1];
         bytes.extend([0; 16]);
         bytes.extend(32_i32.to_ne_bytes());

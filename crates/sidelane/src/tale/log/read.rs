@@ -152,11 +152,12 @@ mod tests {
             slo: Some("10ms".into()),
             kinds: LogHead::numbers(sample::kinds()),
             begin_ns: 5,
+            written: vec![0, 7],
         }
     }
 
     fn end() -> LogEnd {
-        LogEnd { wall_s: 1.5, lost: 3, cpu_percent: None }
+        LogEnd { wall_s: 1.5, lost: 3, left_out: Some(2), cpu_percent: None }
     }
 
     fn written(records: &[Record]) -> Vec<u8> {
