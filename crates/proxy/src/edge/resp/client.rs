@@ -172,7 +172,7 @@ impl Session {
     fn copy(&mut self, ticket: Ticket, to: Server) {
         match self.lineup.copy(ticket, to) {
             Some(command) => self.sides[to.index()].send(&self.shared, to, command),
-            None => self.shared.desk.borrow_mut().hedge_not_sent(ticket, to),
+            None => self.shared.desk.borrow_mut().not_sent(ticket, to),
         }
     }
 
