@@ -5,4 +5,5 @@
 mod scripted;
 
 mod http;
+mod redis;
 mod scene;
