@@ -2,7 +2,7 @@
 //!
 //! The corpora are `tests/fuzz/http` and `tests/fuzz/resp` at the root of the sources.
 
-use sidelane_proxy::http::{Body, Wanted, read_request, read_response};
+use sidelane_proxy::http::{Body, Number, Wanted, read_request, read_response};
 use sidelane_proxy::resp::Scanner;
 
 const LIMIT: usize = 4096;
@@ -18,7 +18,7 @@ fn message(bytes: &[u8], is_request: bool, out: &mut Vec<u8>) -> Option<(usize, 
         assert_eq!((second.body, second.is_old, &again), (head.body, head.is_old, &*out));
         (head.bytes, head.body)
     } else {
-        let wanted = Wanted { id: 1, is_head: false, is_old: false, keeps_alive: true };
+        let wanted = Wanted { number: Number { id: 1, mark: 2 }, is_head: false, is_old: false, keeps_alive: true };
         let head = read_response(bytes, LIMIT, wanted, out).ok()??;
         (head.bytes, head.body)
     };
