@@ -13,11 +13,11 @@ use std::process::Command;
 use std::thread;
 
 use common::agent::SIDELANE;
-use common::{Footprint, Watching, lab, lanes_to_ourselves};
+use common::{Footprint, Watching, lab, lanes_to_ourselves, requests_can_be_seen};
 use serde_json::Value;
 use sidelane::bench::subject::{DESIGNS, Place, Real, RealServer, echo, seen_during};
 use sidelane::lab::Lab;
-use sidelane::request::{Request, Requests, can_track};
+use sidelane::request::{Request, Requests};
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
@@ -30,8 +30,7 @@ const SECONDS: f64 = 2.0;
 /// The lab, if all that these tests need exists.
 fn ready() -> Option<(common::lanes::Turn, Lab)> {
     let turn = lanes_to_ourselves()?;
-    if let Err(error) = can_track() {
-        sidelane_skip::skip(error);
+    if !requests_can_be_seen() {
         return None;
     }
     lab().map(|path| (turn, Lab::at(path)))
