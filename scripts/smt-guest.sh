@@ -190,11 +190,11 @@ processor() {
 	esac
 }
 
-# Boots the guest and waits for its end; the console goes to a file.
+# Boots the guest and waits for its end; the console goes to a file. The kernel does not check its timer, since that fails
+# where the host takes the CPUs away meanwhile.
 boot() {
 	usr=$cache/qemu/usr
 	lib=$usr/lib/x86_64-linux-gnu
-	# The kernel's check of its timer fails where the host takes the CPUs away meanwhile.
 	# In the background, since a shell that waits for a foreground process delays POSIX signals.
 	LD_LIBRARY_PATH="$lib:$cache/qemu/lib/x86_64-linux-gnu" QEMU_MODULE_DIR="$lib/qemu" timeout "$timeout_s" \
 		"$usr/bin/qemu-system-x86_64" -accel tcg \
