@@ -96,13 +96,20 @@ impl Agent {
         match added {
             Ok(place) => {
                 lent.into_iter().for_each(|(lanes, lending)| self.keep_lanes(place, lanes, lending));
-                let why_not = self.tracked.services.get(place).and_then(|served| served.measured.why_not());
-                let why_not = why_not.filter(|_| self.metric.needs_requests()).map(str::to_owned);
-                why_not.into_iter().for_each(|why| self.note(Note::HarmUnknown { service: name.clone(), why }));
+                self.note_requests(place, &name);
                 self.log_note("came", &format!("service {name} is looked after"));
             }
             Err(error) => self.failed(error),
         }
+    }
+
+    /// What of its requests cannot be known.
+    fn note_requests(&mut self, place: usize, name: &str) {
+        let Some(served) = self.tracked.services.get(place) else { return };
+        let why_not = served.measured.why_not().filter(|_| self.metric.needs_requests());
+        let unknown = why_not.map(|why| Note::HarmUnknown { service: name.to_owned(), why: why.to_owned() });
+        let notes: Vec<Note> = unknown.into_iter().chain(served.measured.elsewhere().cloned()).collect();
+        notes.into_iter().for_each(|note| self.note(note));
     }
 
     pub(super) fn drop_service(&mut self, place: usize) -> Result<()> {
