@@ -321,3 +321,16 @@ proptest! {
         prop_assert!(all_tiled);
     }
 }
+
+#[test]
+fn fuzzed_records_are_tiled_too() {
+    sidelane_fuzz::fuzz("trace-records", |bytes| {
+        let mut builder = Builder::new(Settings::default());
+        let mut all_tiled = true;
+        let mut out = |timeline: Timeline| all_tiled &= is_tiled(&timeline);
+        let records = bytes.as_chunks::<RECORD_SIZE>().0.iter().filter_map(Record::from_bytes);
+        records.for_each(|record| builder.push(record, &mut out));
+        builder.finish(&mut out);
+        assert!(all_tiled);
+    });
+}

@@ -1,8 +1,9 @@
 //! Names of the threads that records speak of.
 
 use std::collections::HashMap;
-use std::fs;
 use std::time::{Duration, Instant};
+
+use sidelane_host::procfs::command_name;
 
 /// Threads that are looked for without a search, by the lowest bits of their ids.
 pub const SEEN: usize = 4096;
@@ -52,9 +53,7 @@ impl Names {
         if known.is_some_and(|(_, turn)| *turn == self.turn) {
             return;
         }
-        let lives = fs::read_to_string(format!("/proc/{tid}/comm")).ok().map(|name| name.trim_end().to_owned());
-        let name = lives.or_else(|| in_kernel(place));
-        if let Some(name) = name {
+        if let Some(name) = command_name(tid).or_else(|| in_kernel(place)) {
             self.make_room();
             self.names.insert(tid, (name, self.turn));
         }

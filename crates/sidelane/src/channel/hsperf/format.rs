@@ -284,4 +284,20 @@ pub(super) mod tests {
             }
         }
     }
+
+    #[test]
+    fn fuzzed_files_are_read_or_refused_and_never_beyond_their_end() {
+        sidelane_fuzz::fuzz("hsperf", |bytes| {
+            for entry in parse(bytes).unwrap_or_default() {
+                let length = match entry.data {
+                    Data::Long => LONG_BYTES,
+                    Data::Text(length) => length,
+                    Data::Other => 0,
+                };
+                assert!(entry.offset + length <= bytes.len(), "{entry:?}");
+                assert!(entry.data != Data::Long || entry.offset % LONG_BYTES == 0, "{entry:?}");
+                let _ = text_in(&bytes[entry.offset..]);
+            }
+        });
+    }
 }

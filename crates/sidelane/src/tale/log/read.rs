@@ -220,4 +220,15 @@ mod tests {
             let _ = LogReader::new(garbage.as_slice());
         }
     }
+
+    #[test]
+    fn fuzzed_logs_are_read_up_to_their_damage() {
+        sidelane_fuzz::fuzz("trace-log", |bytes| {
+            let Ok(mut reader) = LogReader::new(bytes) else { return };
+            let mut records = 0;
+            reader.read_all(|_| records += 1);
+            assert!(records * RECORD_SIZE <= bytes.len(), "{records} records");
+            let _ = reader.head().recorded();
+        });
+    }
 }
