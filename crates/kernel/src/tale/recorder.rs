@@ -20,7 +20,7 @@ use super::parts::{CPUS, RECORDS, SLOTS, SLOTS_A_CPU, THREADS};
 use super::programs;
 use super::ring::{RingReader, SlotReader};
 use crate::mapped::MappedArray;
-use crate::requests::WatchedSockets;
+use crate::requests::{Counts, WatchedSockets};
 use crate::stolen::StolenFrom;
 use crate::tracepoints::Tracepoints;
 use crate::tracker::{Features, Tracker, TrackerError, array};
@@ -137,6 +137,11 @@ impl Recorder {
     /// The number that begins the requests of a service, see [`crate::requests::own_number`].
     pub fn service_number(&self, index: usize) -> u32 {
         self.traced[index].tracking.number().get()
+    }
+
+    /// What request tracking counted of a service's requests.
+    pub fn counts(&self, index: usize) -> Counts {
+        self.traced[index].sockets.counts()
     }
 
     /// Fetches what was recorded, oldest first, but for the last [`super::merge::SETTLED_NS`], in which an older
