@@ -78,25 +78,32 @@ impl Window {
     }
 
     /// What of it cannot be what the service would call its requests, where that is enough to be said.
-    pub fn notes(&self) -> impl Iterator<Item = Note> {
-        let joined = self.share(self.counts.joined).map(|percent| Note::RequestsJoined { percent });
-        let streams = self.share(self.streamed + self.late_sends).map(|percent| Note::AnswersStream { percent });
-        let settling = self.share(HANDSHAKE_REQUESTS * self.counts.began);
-        let settling = settling.map(|percent| Note::HandshakesPossible { connections: self.counts.began, percent });
-        joined.into_iter().chain(streams).chain(settling)
-    }
-
-    /// How many percent of all requests that is, if it is more than so few.
-    fn share(&self, requests: u64) -> Option<u64> {
-        const FEW_PERCENT: u64 = 1;
-        let (all, some) = (self.count().max(1), requests.min(self.count()));
-        (some * 100 > all * FEW_PERCENT).then(|| (some * 100).div_ceil(all))
+    pub fn notes(&self) -> impl Iterator<Item = Note> + use<> {
+        notes_of(&self.counts, self.count(), self.streamed + self.late_sends)
     }
 
     /// How many requests.
     pub fn count(&self) -> u64 {
         self.server.histogram.count()
     }
+}
+
+/// What of so many requests, for which the kernel program counted this, cannot be what the service would call its
+/// requests, where that is enough to be said. Responses to so many of them went on as streams do.
+pub(crate) fn notes_of(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<Item = Note> + use<> {
+    let joined = share(counts.joined, requests).map(|percent| Note::RequestsJoined { percent });
+    let streams = share(streams, requests).map(|percent| Note::AnswersStream { percent });
+    let connections = counts.began;
+    let settling = share(HANDSHAKE_REQUESTS * connections, requests);
+    let settling = settling.map(|percent| Note::HandshakesPossible { connections, percent });
+    joined.into_iter().chain(streams).chain(settling)
+}
+
+/// How many percent of all requests some are, if it is more than so few.
+fn share(some: u64, all: u64) -> Option<u64> {
+    const FEW_PERCENT: u64 = 1;
+    let (all, some) = (all.max(1), some.min(all));
+    (some * 100 > all * FEW_PERCENT).then(|| (some * 100).div_ceil(all))
 }
 
 #[cfg(test)]

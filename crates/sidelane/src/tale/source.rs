@@ -13,6 +13,7 @@ use sidelane_tale::record::{Kinds, Record};
 use super::pauses::Pauses;
 use super::words::Names;
 use crate::note::Note;
+use crate::request::{notes_of, unseen};
 use crate::until::Until;
 
 /// How often a service that was started again is looked for.
@@ -31,6 +32,8 @@ pub struct Source {
     looked_at: Instant,
     /// Why the service could not be looked after any more.
     lost_sight: Option<String>,
+    /// Sockets of the service that are not looked at.
+    unseen: Option<Note>,
 }
 
 impl Source {
@@ -47,9 +50,10 @@ impl Source {
         );
         let how = tale::TraceOptions { light, ..tale::TraceOptions::default() };
         let pauses = Pauses::watch(&service.pids);
+        let unseen = unseen(&target.to_string(), &service.pids, service.port);
         let recorder = Recorder::start(&how, &[service])?;
         let (target, looked_at) = (target.clone(), Instant::now());
-        let mut source = Self { target, recorder, pauses, until, looked_at, lost_sight: None };
+        let mut source = Self { target, recorder, pauses, until, looked_at, lost_sight: None, unseen };
         // Who was born meanwhile.
         source.look_after();
         Ok(source)
@@ -60,10 +64,12 @@ impl Source {
         self.pauses.kinds_beside(self.recorder.recorded())
     }
 
-    /// What is not seen here, beside what the kernel lacks.
+    /// What is not seen here, beside what the kernel lacks, and what may be no request of the service's.
     pub fn notes(&self) -> Vec<Note> {
         let lost_sight = self.lost_sight.iter().map(|error| Note::ServiceNotFollowed { error: error.clone() });
-        self.pauses.notes().chain(lost_sight).collect()
+        let counts = self.recorder.counts(0);
+        let requests = notes_of(&counts, counts.finished, 0);
+        self.pauses.notes().chain(lost_sight).chain(requests).chain(self.unseen.clone()).collect()
     }
 
     /// Waits until records should be fetched; false if the trace is to end.

@@ -21,6 +21,7 @@ use super::bound::Bound;
 use super::recent::Recent;
 use super::source::Source;
 use super::words::Names;
+use crate::note::Note;
 use crate::until::Until;
 use breaks::{Break, Breaks, USUAL_REQUESTS};
 pub use event::{Event, Tell};
@@ -72,15 +73,15 @@ pub fn run(options: &FlightOptions, length: Option<Duration>, until: Until, tell
     let until_ns = length.map_or(u64::MAX, |length| began_ns + length.as_nanos() as u64);
     while now_ns() < until_ns && source.wait()? {
         let until_ns = source.read(&mut records)?;
-        flight.take(&mut records, until_ns, &|| source.names())?;
+        flight.take(&mut records, until_ns, &|| (source.names(), source.notes()))?;
     }
     source.finish(&mut records);
-    flight.take(&mut records, now_ns(), &|| source.names())?;
-    flight.end(&|| source.names())
+    flight.take(&mut records, now_ns(), &|| (source.names(), source.notes()))?;
+    flight.end(&|| (source.names(), source.notes()))
 }
 
-/// The names of threads, as they are known now.
-type NamesOf<'a> = &'a dyn Fn() -> Names;
+/// The names of threads, and what is not seen, as they are known now.
+type Known<'a> = &'a dyn Fn() -> (Names, Vec<Note>);
 
 /// A flight recorder.
 struct Flight<'o> {
@@ -126,20 +127,20 @@ impl<'o> Flight<'o> {
     }
 
     /// Takes in records; none from before `until_ns` comes any more.
-    fn take(&mut self, records: &mut Vec<Record>, until_ns: u64, names: NamesOf<'_>) -> Result<()> {
+    fn take(&mut self, records: &mut Vec<Record>, until_ns: u64, known: Known<'_>) -> Result<()> {
         for record in records.drain(..) {
             self.recent.push(&record);
             self.now_ns = self.now_ns.max(record.at_ns);
             self.look(|builder, each| builder.push(record, each));
             if self.due.as_ref().is_some_and(|due| self.recent.gone_ns() + ROOM_NS >= due.from_ns) {
-                self.write(names)?;
+                self.write(known)?;
             }
         }
         self.now_ns = self.now_ns.max(until_ns);
         self.look(|builder, each| builder.advance(until_ns, each));
         self.look_at_waiting(until_ns);
         if self.due.as_ref().is_some_and(|due| due.at_ns <= until_ns) {
-            self.write(names)?;
+            self.write(known)?;
         }
         self.look_at_writing()
     }
@@ -170,7 +171,7 @@ impl<'o> Flight<'o> {
         self.due.get_or_insert(Due { at_ns: now_ns + AFTER_NS, from_ns, broken });
     }
 
-    fn write(&mut self, names: NamesOf<'_>) -> Result<()> {
+    fn write(&mut self, known: Known<'_>) -> Result<()> {
         let Some(Due { from_ns, broken, .. }) = self.due.take() else { return Ok(()) };
         if self.recordings >= self.options.recordings {
             return Ok(());
@@ -178,7 +179,7 @@ impl<'o> Flight<'o> {
         self.finish_writing()?;
         self.recordings += 1;
         (self.tell)(Event::Broken(in_words(broken, self.options.bound)));
-        let recording = self.recording(from_ns, names());
+        let recording = self.recording(from_ns, known());
         let writing = recording.write_aside(&self.options.dir, Tell::clone(&self.tell));
         self.writing = Some(writing.context("cannot write the recording")?);
         if self.recordings == self.options.recordings {
@@ -187,7 +188,7 @@ impl<'o> Flight<'o> {
         Ok(())
     }
 
-    fn recording(&self, broken_from_ns: u64, names: Names) -> Recording {
+    fn recording(&self, broken_from_ns: u64, (names, notes): (Names, Vec<Note>)) -> Recording {
         Recording {
             records: self.recent.all().copied().collect(),
             service: self.options.service.clone(),
@@ -195,6 +196,7 @@ impl<'o> Flight<'o> {
             limit_ns: self.breaks.limit_ns(),
             recorded: self.recorded,
             names,
+            notes,
             written: self.recent.gone().to_vec(),
             broken_from_ns,
             end_ns: self.now_ns,
@@ -211,9 +213,9 @@ impl<'o> Flight<'o> {
     }
 
     /// No record comes any more: what breaks the objective yet is written.
-    fn end(mut self, names: NamesOf<'_>) -> Result<()> {
+    fn end(mut self, known: Known<'_>) -> Result<()> {
         self.look(Builder::finish);
-        self.write(names)?;
+        self.write(known)?;
         self.finish_writing()?;
         if self.recordings == 0 {
             (self.tell)(Event::Unbroken);
@@ -286,9 +288,9 @@ mod tests {
         let mut flight = Flight::new(&options, sample::kinds(), tell);
         let mut records = until_one_is_slow();
         let end_ns = records.last().unwrap().at_ns;
-        flight.take(&mut records, end_ns, &Names::default).unwrap();
+        flight.take(&mut records, end_ns, &Default::default).unwrap();
         assert!(events.lock().unwrap().is_empty());
-        flight.end(&Names::default).unwrap();
+        flight.end(&Default::default).unwrap();
         let events = events.lock().unwrap();
         assert!(!events.contains(&Event::Unbroken) && log_of(&events).is_some(), "{events:?}");
     }
@@ -302,9 +304,9 @@ mod tests {
         let all = sample::records();
         let answer_ns = all.iter().find(|record| is_answer(record)).unwrap().at_ns;
         let mut records: Vec<Record> = all.into_iter().take_while(|record| record.at_ns < answer_ns).collect();
-        flight.take(&mut records, answer_ns, &Names::default).unwrap();
-        flight.take(&mut records, answer_ns + 1_000_000_000, &Names::default).unwrap();
-        flight.end(&Names::default).unwrap();
+        flight.take(&mut records, answer_ns, &Default::default).unwrap();
+        flight.take(&mut records, answer_ns + 1_000_000_000, &Default::default).unwrap();
+        flight.end(&Default::default).unwrap();
         let events = events.lock().unwrap();
         assert!(events[0].to_string().contains("has no response yet"), "{events:?}");
         let diagnosed = events.iter().find(|event| matches!(event, Event::Diagnosed(_))).unwrap();
@@ -323,8 +325,8 @@ mod tests {
         let before = [0, 1].map(|cpu| Record { cpu, seq: 41, ..sample::record(begin_ns, Kind::IdleLeft) });
         records.iter_mut().for_each(|record| record.seq += 41);
         records.splice(0..0, before);
-        flight.take(&mut records, begin_ns, &Names::default).unwrap();
-        flight.end(&Names::default).unwrap();
+        flight.take(&mut records, begin_ns, &Default::default).unwrap();
+        flight.end(&Default::default).unwrap();
         let events = events.lock().unwrap();
         let log = log_of(&events).unwrap();
         assert_eq!(log.head().written, [41, 41]);
@@ -339,7 +341,7 @@ mod tests {
         let mut flight = Flight::new(&options, sample::kinds(), tell);
         let before = until_one_is_slow();
         let last_ns = before.last().unwrap().at_ns;
-        flight.take(&mut before.clone(), last_ns, &Names::default).unwrap();
+        flight.take(&mut before.clone(), last_ns, &Default::default).unwrap();
         // A flood, with which a request is told soon; it would push the request out before the recording is due.
         let mut written = [0, 1].map(|cpu| before.iter().filter(|record| record.cpu == cpu).count() as u32);
         let flood = (0..RECORDS_A_SECOND * 11).map(|number| {
@@ -347,8 +349,8 @@ mod tests {
             written[cpu as usize] += 1;
             Record { cpu, seq: written[cpu as usize], ..sample::record(at_ns, Kind::IdleLeft) }
         });
-        flight.take(&mut flood.collect(), last_ns, &Names::default).unwrap();
-        flight.end(&Names::default).unwrap();
+        flight.take(&mut flood.collect(), last_ns, &Default::default).unwrap();
+        flight.end(&Default::default).unwrap();
         let events = events.lock().unwrap();
         let mut log = log_of(&events).unwrap();
         let mut times_ns = Vec::new();
@@ -363,7 +365,7 @@ mod tests {
         let mut flight = Flight::new(&options, sample::kinds(), tell);
         let mut records = until_one_is_slow();
         let (mut now_ns, began) = (records.last().unwrap().at_ns, Instant::now());
-        while flight.take(&mut records, now_ns, &Names::default).is_ok() {
+        while flight.take(&mut records, now_ns, &Default::default).is_ok() {
             assert!(began.elapsed() < DEADLINE, "it was not told");
             now_ns += AFTER_NS;
         }

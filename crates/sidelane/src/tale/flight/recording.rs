@@ -30,6 +30,8 @@ pub(super) struct Recording {
     pub limit_ns: Option<u64>,
     pub recorded: Kinds,
     pub names: Names,
+    /// What is not seen.
+    pub notes: Vec<Note>,
     /// How many records each CPU had written before the first of these.
     pub written: Vec<u32>,
     /// The request that broke the objective arrived then.
@@ -74,18 +76,23 @@ impl Recording {
     fn write(self, name: &Path, tell: &Tell) -> Result<()> {
         let Files { log, page: (page, mut page_file) } = Files::claim(name)?;
         let path = log.0.clone();
+        let late = self.late();
         let told = self.study(log)?;
         let html = html::page(&told.to_result());
         page_file.write_all(html.as_bytes()).with_context(|| format!("cannot write {}", page.display()))?;
-        let notes = told.notes.iter().map(ToString::to_string);
-        tell(Event::Diagnosed([headline(&told)].into_iter().chain(notes).collect::<Vec<_>>().join(" ")));
+        let late = late.map_or_else(String::new, |late| format!(" Note: {late}"));
+        tell(Event::Diagnosed(headline(&told) + &late));
         tell(Event::Written { page, log: path });
         Ok(())
     }
 
-    /// What it cannot tell.
-    fn notes(&self, begin_ns: u64) -> Option<Note> {
-        let late_ns = begin_ns.saturating_sub(self.broken_from_ns);
+    fn begin_ns(&self) -> u64 {
+        self.records.first().map_or(self.end_ns, |record| record.at_ns)
+    }
+
+    /// Whether it begins too late for the request that broke the objective.
+    fn late(&self) -> Option<Note> {
+        let late_ns = self.begin_ns().saturating_sub(self.broken_from_ns);
         let late = Duration::from_nanos(late_ns);
         (late_ns > 0).then_some(Note::BreakNotRecorded { late })
     }
@@ -96,7 +103,7 @@ impl Recording {
             (Bound::P99, Some(limit_ns)) => Bound::Limit(Duration::from_nanos(limit_ns)),
             (bound, _) => bound,
         };
-        let begin_ns = self.records.first().map_or(self.end_ns, |record| record.at_ns);
+        let (begin_ns, late) = (self.begin_ns(), self.late());
         let head = LogHead {
             version: env!("CARGO_PKG_VERSION").to_owned(),
             service: self.service.clone(),
@@ -113,7 +120,7 @@ impl Recording {
         }
         let wall_s = self.end_ns.saturating_sub(begin_ns) as f64 / 1e9;
         let end = LogEnd { wall_s, lost: study.lost(), ..LogEnd::default() };
-        let notes = log.end(&self.names, &end).into_iter().chain(self.notes(begin_ns)).collect();
+        let notes = log.end(&self.names, &end).into_iter().chain(late).chain(self.notes).collect();
         Ok(study.end(Ended { service: self.service, end, names: self.names, notes }))
     }
 }
