@@ -45,9 +45,9 @@ test-smt: build
 loom:
 	RUSTFLAGS="--cfg loom" CARGO_TARGET_DIR=target/loom cargo test -p sidelane-signal --release --test loom
 
-# Ten million mutated inputs for the proxy's parsers.
+# Ten million mutated inputs for each parser of foreign bytes; `make fuzz ARGS='--seconds 60'` as many as that takes.
 fuzz:
-	cargo test -p sidelane-proxy --release --test fuzz -- --ignored
+	@scripts/fuzz.sh $(ARGS)
 
 # Checks that a change has to pass besides the tests.
 check: deps
