@@ -287,6 +287,7 @@ impl Agent {
     /// Gives everything back.
     fn end(mut self) -> Result<()> {
         self.gates.iter().for_each(|gates| gates.book().close());
+        self.follow_placed();
         let finished = self.hands.take().map_or(Ok(()), Hands::finish);
         self.doors.close();
         let finished = finished.and(self.end_modules());

@@ -9,6 +9,7 @@ use sidelane_policy::borrow::headroom::Standing;
 
 use super::super::beside::Beside;
 use super::super::gate::LaneKeeper;
+use super::super::gate::keepers::let_visitors_go;
 use super::served::Served;
 use super::start::start_guardian;
 use super::work::Work;
@@ -17,7 +18,6 @@ use crate::lane::slowdown::{Change, SlowdownKeeper};
 use crate::note::{Note, Slo};
 use crate::request::RequestSource;
 use sidelane_host::clock::now_ns;
-use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::online_cpus;
 
 /// How often the session looks after what is not decided lane by lane.
@@ -183,13 +183,12 @@ impl Session {
         let alive = self.guardian.is_alive();
         if !alive {
             self.note(Note::GuardianEnded);
-            let list = self.guardian.list().clone();
-            self.guardian = start_guardian(&self.claims)?;
-            self.guardian.succeed(list).context("cannot tell the guardian what to undo")?;
+            let new = start_guardian(&self.claims)?;
+            self.guardian.hand_over_to(new).context("cannot tell the guardian what to undo")?;
         }
-        // One that has ended may not have said what it froze.
-        if !alive || self.guardian.has_frozen() {
+        if !self.guardian.take_frozen().is_empty() {
             self.cage.settle_again().context("cannot let batch go on after this process was stopped")?;
+            self.guardian.heard().context("cannot tell the guardian that batch goes on")?;
         }
         Ok(())
     }
@@ -240,12 +239,9 @@ impl Session {
         served.beside.service.pids = pids.clone();
         served.pin_again(&mut self.guardian)?;
         let beside = &served.beside;
-        let allowed = allowed_cpus(&beside.service.pids);
         let lanes = beside.lanes.batch_cpus();
-        let left = |keeper: &&LaneKeeper| lanes.contains(keeper.cpu()) && !allowed.contains(keeper.cpu());
-        for keeper in self.keepers.iter().filter(left) {
-            keeper.visitors_gone();
-        }
+        let own = self.keepers.iter().filter(|keeper| lanes.contains(keeper.cpu()));
+        let_visitors_go(own, &beside.service.pids);
         Ok(())
     }
 }
