@@ -27,4 +27,4 @@ mod work;
 pub use figures::{Figures, Summary};
 pub use running::RunningHurry;
 pub use session::run;
-pub use settings::{HurryError, Settings, Sizes, Told};
+pub use settings::{HurryError, Settings, Sizes, Told, tuned};
