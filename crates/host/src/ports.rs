@@ -5,6 +5,7 @@ use std::fmt;
 use std::fs;
 use std::os::unix::fs::MetadataExt;
 
+use crate::procfs::text_of;
 use crate::sock_diag;
 
 /// State of a listening socket in the kernel's socket tables.
@@ -61,7 +62,7 @@ pub fn listening_here() -> Vec<(String, u16)> {
 
 /// The same, where the kernel cannot be asked: of the namespace whose tables are in `folder`.
 fn listening_in_tables(folder: &str) -> Vec<(String, u16)> {
-    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("{folder}/net/{name}")).unwrap_or_default());
+    let tables = ["tcp", "tcp6"].map(|name| text_of(&format!("{folder}/net/{name}")).unwrap_or_default());
     tables.iter().flat_map(|table| listening_sockets(table)).collect()
 }
 
@@ -101,7 +102,7 @@ pub fn other_sockets(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<OtherS
 }
 
 fn other_sockets_of(pid: u32) -> Vec<OtherSocket> {
-    let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    let table = |name: &str| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let udp = ["udp", "udp6"].map(table);
     let mut tables: BTreeMap<String, OtherSocket> = udp.iter().flat_map(|table| udp_servers(table)).collect();
     tables.extend(unix_servers(&table("unix")));
@@ -197,5 +198,15 @@ mod tests {
         assert!(ports.contains(&four.local_addr().unwrap().port()));
         assert!(six.is_err() || ports.contains(&six.unwrap().local_addr().unwrap().port()));
         assert!(!ports.contains(&client.local_addr().unwrap().port()));
+    }
+
+    #[test]
+    fn fuzzed_tables_of_sockets_are_read_or_left_out() {
+        sidelane_fuzz::fuzz("socket-tables", |bytes| {
+            let table = String::from_utf8_lossy(bytes);
+            let lines = table.lines().count();
+            assert!(listening_sockets(&table).len() <= lines);
+            assert!(udp_servers(&table).len() + unix_servers(&table).len() <= 2 * lines);
+        });
     }
 }

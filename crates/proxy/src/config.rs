@@ -52,8 +52,10 @@ pub struct Limits {
     pub connect_time: Duration,
     /// Bytes of a request that is kept so that it can be sent once more.
     pub copy_bytes: usize,
-    /// Bytes of a command or reply of Redis.
+    /// Bytes of a command of Redis.
     pub frame_bytes: usize,
+    /// Bytes of a reply of Redis.
+    pub reply_bytes: usize,
     /// Commands of one client that are not answered; it is not read from until fewer are.
     pub pipeline: usize,
     /// Clients at once; nothing: as many as open files allow.
@@ -70,6 +72,7 @@ impl Default for Limits {
             connect_time: Duration::from_secs(2),
             copy_bytes: 64 << 10,
             frame_bytes: 1 << 20,
+            reply_bytes: 64 << 20,
             pipeline: 1024,
             clients: None,
         }

@@ -27,12 +27,13 @@ use sidelane::cli::{
     ParityArgs, ProxyArgs, ReportArgs, RequestsArgs, ResultFiles, RunArgs, ShowArgs, SiblingArgs, SimArgs, TableArgs,
     TailArgs, TraceArgs, Verb, WhenBlocked,
 };
-use sidelane::compare;
+use sidelane::compare::{self, Comparison};
 use sidelane::demo::{self, DemoOptions};
 use sidelane::doctor::{self, DoctorOptions};
 use sidelane::hurry::{self, Sizes};
 use sidelane::lane::batch::{self, BatchClass};
-use sidelane::lane::run::{self, OnBlocked};
+use sidelane::lane::plan::{Asked, AskedBatch};
+use sidelane::lane::run::{OnBlocked, Run, RunOptions};
 use sidelane::lane::talk::TalkOptions;
 use sidelane::list::{Listing, list};
 use sidelane::machine;
@@ -120,29 +121,30 @@ fn dispatch(verb: Verb) -> Result<u8> {
 }
 
 fn run_beside(args: RunArgs) -> Result<u8> {
-    check_json(&args.json)?;
     let lending = args.lend.lending().unwrap_or_else(|error| refuse(&error.to_string()));
-    let options = run::RunOptions {
+    let asked = Asked {
         services: pair_lanes(args.services, args.lanes),
         pin_service: args.pin_service,
         gate: args.lend.gate,
         lending,
         max_slowdown: args.lend.max_slowdown,
+        batch: match args.adopt {
+            Some(target) => AskedBatch::Adopted(target),
+            None => AskedBatch::Command(args.command),
+        },
+    };
+    let run = Run::prepare(RunOptions {
+        asked,
         audit: args.audit.map(|path| (path, args.audit_level)),
+        json: args.json.file.clone(),
         grace: args.grace,
         on_blocked: OnBlocked { after: args.blocked_after, ends: args.on_blocked == WhenBlocked::Fail },
         talk: TalkOptions { quiet: args.quiet, status_every: args.status },
-        batch: match args.adopt {
-            Some(target) => run::RunBatch::Adopted(target),
-            None => run::RunBatch::Command(args.command),
-        },
-    };
-    let plan = run::Plan::make(options)?;
+    })?;
     if args.dry_run {
-        plan.lines().iter().for_each(|line| println!("{line}"));
-        return Ok(0);
+        return Ok(tell_plan(&run.lines()));
     }
-    let (exit_code, summary) = plan.run()?;
+    let (exit_code, summary) = run.run()?;
     if !args.quiet {
         eprint_fitted(&summary.to_string());
     }
@@ -150,6 +152,12 @@ fn run_beside(args: RunArgs) -> Result<u8> {
         summary.to_result().write_json(&path)?;
     }
     Ok(if args.fail_on_slo && summary.misses_objective() { EXIT_OBJECTIVE_MISSED } else { exit_code })
+}
+
+/// What would be done.
+fn tell_plan(lines: &[String]) -> u8 {
+    lines.iter().for_each(|line| print_fitted(line));
+    0
 }
 
 /// Each service with its lanes: those of none, or of all, are named.
@@ -175,11 +183,13 @@ fn examine(args: DoctorArgs) -> Result<u8> {
 }
 
 fn weigh(mut args: CompareArgs) -> Result<u8> {
-    let files = std::mem::take(&mut args.files);
-    check_files(&files)?;
+    let (files, dry_run) = (std::mem::take(&mut args.files), args.dry_run);
     let options = args.options().unwrap_or_else(|error| refuse(&error.to_string()));
-    let result = compare::run(&options)?;
-    show_tables(&result, |column| compare::COLUMNS.contains(&column.key.as_str()), &files)
+    let comparison = Comparison::prepare(options, files.paths())?;
+    if dry_run {
+        return Ok(tell_plan(&comparison.lines()));
+    }
+    show_tables(&comparison.run()?, |column| compare::COLUMNS.contains(&column.key.as_str()), &files)
 }
 
 fn find_metric(args: CalibrateArgs) -> Result<u8> {
@@ -201,9 +211,7 @@ fn check_table(table: &TableArgs) -> Result<()> {
 }
 
 fn check_files(files: &ResultFiles) -> Result<()> {
-    check_json(&files.json)?;
-    check_table(&files.table)?;
-    Ok(files.page.as_deref().map_or(Ok(()), check_writable)?)
+    Ok(files.paths().try_for_each(check_writable)?)
 }
 
 fn demonstrate(args: DemoArgs) -> Result<u8> {

@@ -1,7 +1,8 @@
 //! Names of the threads that records speak of.
 
 use std::collections::HashMap;
-use std::fs;
+
+use sidelane_host::procfs::command_name;
 
 use super::memory::TaleThread;
 use crate::mapped::MappedArray;
@@ -32,8 +33,7 @@ impl Names {
         }
         self.seen[place] = tid;
         if self.names.len() < NAMES_MAX && !self.names.contains_key(&tid) {
-            let lives = fs::read_to_string(format!("/proc/{tid}/comm")).ok();
-            let name = lives.map(|name| name.trim_end().to_owned()).or_else(|| threads.get(place).name_of(tid));
+            let name = command_name(tid).or_else(|| threads.get(place).name_of(tid));
             self.names.extend(name.map(|name| (tid, name)));
         }
     }

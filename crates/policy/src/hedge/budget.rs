@@ -4,7 +4,8 @@
 //!
 //! Approach. Each answered request adds a part of a hedge to the budget, up to a limit; each hedge takes a whole one.
 //! So the extra load stays below that part of what is answered. An empty budget stops new hedges and nothing else:
-//! first attempts never ask, and neither does a request whose server was lost.
+//! first attempts never ask, and neither does a request whose server was lost before it was hedged. A hedge of which no
+//! byte was sent is given back.
 
 /// One hedge.
 const ONE_MILLI: u64 = 1000;
@@ -53,6 +54,12 @@ impl Budget {
         is_enough
     }
 
+    /// A hedge was not sent after all.
+    pub fn give_back(&mut self) {
+        let limit = self.config.burst.saturating_mul(ONE_MILLI);
+        self.left_milli = self.left_milli.saturating_add(ONE_MILLI).min(limit);
+    }
+
     /// Hedges that are left.
     pub fn left(&self) -> u64 {
         self.left_milli / ONE_MILLI
@@ -74,8 +81,17 @@ mod tests {
     }
 
     #[test]
+    fn what_is_given_back_can_be_taken_again() {
+        let mut budget = Budget::new(BudgetConfig { per_success_milli: 0, burst: 1 });
+        assert!(budget.take() && !budget.take());
+        budget.give_back();
+        assert!(budget.take() && !budget.take());
+    }
+
+    #[test]
     fn no_more_is_saved_up_than_the_limit() {
         let mut budget = Budget::new(BudgetConfig { per_success_milli: 100, burst: 2 });
+        budget.give_back();
         (0..1000).for_each(|_| budget.success());
         assert_eq!(budget.left(), 2);
     }

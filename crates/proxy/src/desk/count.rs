@@ -18,7 +18,7 @@ pub struct Counts {
     pub cut: u64,
     /// Those whose client went away.
     pub left: u64,
-    /// Requests that were sent to the second server, too, although nothing was lost.
+    /// Requests that are over and were sent to both servers although nothing was lost.
     pub hedges: u64,
     /// Hedges that answered first.
     pub wins: u64,
@@ -36,12 +36,17 @@ pub struct Counts {
     pub warm_ups: u64,
     /// Requests that were sent to warm a server up.
     pub warm_up_requests: u64,
+    /// Connections that are one server's from some moment on, as those of WebSockets, or of Redis after AUTH. What is
+    /// asked on them is not counted.
+    pub tied: u64,
     /// Time of all answered requests together, from their arrival to the end of their answer.
     pub answered_ns: u64,
 }
 
 impl Counts {
     pub(super) fn finish(&mut self, record: &Record, end: End) {
+        self.hedges += u64::from(record.hedged_to().is_some());
+        self.wins += u64::from(record.is_win());
         match end {
             End::Answered => {
                 self.answered += 1;

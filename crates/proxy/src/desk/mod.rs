@@ -102,7 +102,9 @@ impl<O: Clone> Desk<O> {
             None if stays => Server::First,
             None => self.roles.active(),
         };
-        let ticket = self.table.insert(Record::new(now, class, to), owner, self.timer(now, class.is_repeatable));
+        let mut record = Record::new(now, class, to);
+        record.stays = stays;
+        let ticket = self.table.insert(record, owner, self.timer(now, class.is_repeatable));
         self.counts.requests += 1;
         (ticket, to)
     }
@@ -118,17 +120,13 @@ impl<O: Clone> Desk<O> {
     /// An answer of this server has begun. Whether it is forwarded: only the first is.
     pub fn answered(&mut self, now: Nanos, ticket: Ticket, by: Server) -> bool {
         let Some(record) = self.table.get_mut(ticket) else { return false };
-        let is_first = record.answer(now, by);
-        if is_first && record.hedged_to() == Some(by) {
-            self.counts.wins += 1;
-        }
-        is_first
+        record.answer(now, by)
     }
 
     /// The copy at this server was lost before it was answered.
     pub fn lost(&mut self, now: Nanos, ticket: Ticket, at: Server, loss: Loss) -> Next {
+        self.lose(ticket, at, loss);
         let Some(record) = self.table.get_mut(ticket) else { return Next::Wait };
-        record.lose(at, loss);
         if record.is_answered() || record.is_out(at.other()) {
             return Next::Wait;
         }
@@ -209,7 +207,6 @@ impl<O: Clone> Desk<O> {
             return;
         }
         record.send(now, to, why);
-        self.counts.hedges += 1;
         self.effects.push(Effect::Send { owner, ticket, to });
     }
 
@@ -220,11 +217,24 @@ impl<O: Clone> Desk<O> {
         }
     }
 
-    /// The owner could not send a hedge after all: the request has no complete copy.
-    pub fn hedge_not_sent(&mut self, ticket: Ticket, to: Server) {
-        if let Some(record) = self.table.get_mut(ticket) {
-            record.lose(to, Loss::NotSent);
+    /// The owner has sent nothing of the copy to this server, and will not.
+    pub fn not_sent(&mut self, ticket: Ticket, to: Server) {
+        self.lose(ticket, to, Loss::NotSent);
+    }
+
+    /// A hedge is given back if it turns out that only one server got the request.
+    fn lose(&mut self, ticket: Ticket, at: Server, loss: Loss) {
+        let Some(record) = self.table.get_mut(ticket) else { return };
+        record.lose(at, loss);
+        if record.take_unsent_hedge() {
+            self.budget.give_back();
+            self.counts.sent_again += u64::from(at == record.first());
         }
+    }
+
+    /// A connection is one server's from now on.
+    pub fn tied(&mut self) {
+        self.counts.tied += 1;
     }
 
     /// A server that is warmed up answered a request.

@@ -140,6 +140,8 @@ pub struct Record {
     pub answered: Option<(Server, Nanos)>,
     /// How it ended, and when.
     pub ended: Option<(End, Nanos)>,
+    /// It must not leave the server that it was sent to at first.
+    pub(super) stays: bool,
     first: Server,
     hedge: Option<Server>,
 }
@@ -148,8 +150,17 @@ impl Record {
     pub(super) fn new(now: Nanos, class: Class, to: Server) -> Self {
         let Class { is_repeatable, label, .. } = class;
         let copies = [Sent::default(); 2];
-        let mut record =
-            Self { arrived_ns: now, label, is_repeatable, copies, answered: None, ended: None, first: to, hedge: None };
+        let mut record = Self {
+            arrived_ns: now,
+            label,
+            is_repeatable,
+            copies,
+            answered: None,
+            ended: None,
+            stays: false,
+            first: to,
+            hedge: None,
+        };
         record.send(now, to, Why::Came);
         record
     }
@@ -183,7 +194,8 @@ impl Record {
         let copy = &self.copies[server.index()];
         // After a failed connection the same server is not tried again, or a client would wait for nothing.
         let is_worth_it = copy.state != CopyState::NotSent && copy.tries < tries_max;
-        is_worth_it && (self.is_repeatable || !was_sent)
+        let is_allowed = !self.stays || server == self.first;
+        is_worth_it && is_allowed && (self.is_repeatable || !was_sent)
     }
 
     /// Whether a hedge may be sent there.
@@ -215,6 +227,21 @@ impl Record {
         if copy.state == CopyState::Out {
             copy.state = if loss == Loss::NotSent { CopyState::NotSent } else { CopyState::Lost };
         }
+    }
+
+    /// Whether it counted as a hedge until now, though only one server got anything of it.
+    pub(super) fn take_unsent_hedge(&mut self) -> bool {
+        let was_never_sent = |copy: &Sent| copy.state == CopyState::NotSent && copy.tries == 1;
+        let is_none = self.hedge.is_some() && self.copies.iter().any(was_never_sent);
+        if is_none {
+            self.hedge = None;
+        }
+        is_none
+    }
+
+    /// Whether the hedge answered first.
+    pub(super) fn is_win(&self) -> bool {
+        self.answered.is_some_and(|(by, _)| self.hedge == Some(by))
     }
 
     pub(super) fn finish(&mut self, now: Nanos, end: End) {

@@ -33,6 +33,9 @@ pub(super) struct Table<O> {
     timers: VecDeque<(Nanos, Ticket)>,
 }
 
+/// Timers of requests that are over are kept until there are more of them than requests in flight, and so many more.
+const TIMERS_SPARE: usize = 64;
+
 impl<O: Clone> Table<O> {
     pub(super) fn new(last: usize) -> Self {
         let finished = VecDeque::with_capacity(last);
@@ -54,8 +57,19 @@ impl<O: Clone> Table<O> {
             }
         };
         let ticket = Ticket { id, slot };
-        self.timers.extend(timer.map(|at| (at, ticket)));
+        self.set_timer(timer, ticket);
         ticket
+    }
+
+    fn set_timer(&mut self, timer: Option<Nanos>, ticket: Ticket) {
+        let Some(at) = timer else { return };
+        if self.timers.len() >= 2 * self.in_flight() + TIMERS_SPARE {
+            let slots = &self.slots;
+            let is_in_flight =
+                |ticket: &Ticket| slots[ticket.slot as usize].as_ref().is_some_and(|entry| entry.id == ticket.id);
+            self.timers.retain(|(_, ticket)| is_in_flight(ticket));
+        }
+        self.timers.push_back((at, ticket));
     }
 
     fn entry(&mut self, ticket: Ticket) -> Option<&mut Entry<O>> {
@@ -164,5 +178,17 @@ mod tests {
             table.retire(ticket);
         }
         assert_eq!((table.slots.len(), table.finished.len(), table.in_flight()), (1, 10, 0));
+    }
+
+    #[test]
+    fn memory_does_not_grow_with_the_times_of_requests_that_are_over() {
+        let mut table = Table::<()>::new(10);
+        let slow = table.insert(record(), (), Some(1_000));
+        for _ in 0..10_000 {
+            let ticket = table.insert(record(), (), Some(1_000));
+            table.retire(ticket);
+        }
+        assert!(table.timers.len() < 1000, "{}", table.timers.len());
+        assert_eq!((table.next_due(), table.due(1_000)), (Some(1_000), Some(slow)));
     }
 }

@@ -4,10 +4,13 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
+use rustix::io::Errno;
+use rustix::net::sockopt::set_socket_linger;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::buffer::Buffer;
+use super::listen::is_about_files;
 
 /// Connections that are kept for one server.
 const IDLE_MAX: usize = 1024;
@@ -22,6 +25,17 @@ impl Link {
     /// Makes a connection.
     pub(super) async fn open(to: SocketAddr, within: Duration) -> io::Result<Self> {
         let stream = timeout(within, TcpStream::connect(to)).await.map_err(|_| io::ErrorKind::TimedOut)??;
+        Self::of(stream)
+    }
+
+    /// A local port at which nobody listens may be chosen for our own end of the connection, too: then it is one to
+    /// itself, and as long as there is it, no server can have the port.
+    fn of(stream: TcpStream) -> io::Result<Self> {
+        if stream.local_addr()? == stream.peer_addr()? {
+            // The port is free at once.
+            set_socket_linger(&stream, Some(Duration::ZERO))?;
+            return Err(io::ErrorKind::ConnectionRefused.into());
+        }
         stream.set_nodelay(true)?;
         Ok(Self { stream, input: Buffer::default() })
     }
@@ -31,6 +45,12 @@ impl Link {
         let read = self.stream.try_read(&mut [0]);
         self.input.is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
+}
+
+/// Whether a connection was not made because this machine lacks files, memory or ports, whatever the server does.
+pub(super) fn is_own_lack(error: &io::Error) -> bool {
+    let code = error.raw_os_error().map(Errno::from_raw_os_error);
+    is_about_files(error) || matches!(code, Some(Errno::ADDRNOTAVAIL | Errno::AGAIN))
 }
 
 /// Connections to one server that nobody uses.
@@ -58,5 +78,37 @@ impl Pool {
     /// Closes those that the server has closed.
     pub(super) fn sweep(&mut self) {
         self.0.retain(Link::is_fit);
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::{Ipv4Addr, SocketAddrV4, TcpListener};
+
+    use rustix::net::{AddressFamily, SocketType, bind, connect, socket};
+
+    use super::*;
+
+    #[test]
+    fn a_connection_to_itself_is_refused_and_leaves_the_port_free() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        let own = socket(AddressFamily::INET, SocketType::STREAM, None).unwrap();
+        bind(&own, &SocketAddrV4::new(Ipv4Addr::LOCALHOST, 0)).unwrap();
+        let own = std::net::TcpStream::from(own);
+        let address = own.local_addr().unwrap();
+        connect(&own, &address).unwrap();
+        own.set_nonblocking(true).unwrap();
+        runtime.block_on(async {
+            let link = Link::of(TcpStream::from_std(own).unwrap());
+            assert_eq!(link.err().map(|error| error.kind()), Some(io::ErrorKind::ConnectionRefused));
+        });
+        TcpListener::bind(address).expect("a server gets its port");
+    }
+
+    #[test]
+    fn what_this_machine_lacks_is_not_put_down_to_the_server() {
+        let is_own = |code: Errno| is_own_lack(&io::Error::from_raw_os_error(code.raw_os_error()));
+        assert!([Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ADDRNOTAVAIL].into_iter().all(is_own));
+        assert!(![Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::TIMEDOUT, Errno::CONNRESET].into_iter().any(is_own));
     }
 }

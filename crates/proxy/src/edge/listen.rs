@@ -82,7 +82,7 @@ pub(super) async fn accept(shared: &Rc<Shared>, listener: &TcpListener) -> io::R
     }
 }
 
-fn is_about_files(error: &io::Error) -> bool {
+pub(super) fn is_about_files(error: &io::Error) -> bool {
     let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
     use rustix::io::Errno;
     matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))

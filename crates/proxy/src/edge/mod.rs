@@ -10,6 +10,7 @@ mod patience;
 mod resp;
 mod samples;
 mod shared;
+mod tunnel;
 mod warm_up;
 
 use std::io;
@@ -49,6 +50,8 @@ pub struct State {
     pub clients: usize,
     /// Clients that were turned away, because there were too many.
     pub turned_away: u64,
+    /// Connections to servers that were not made, because this machine had no open files or ports left.
+    pub without_link: u64,
     /// Hedges that the budget allows.
     pub hedges_left: u64,
     /// Hazards that began so far, by server, as watchers told them.
@@ -96,6 +99,7 @@ impl View {
             in_flight: desk.in_flight(),
             clients: shared.clients.get(),
             turned_away: shared.turned_away.get(),
+            without_link: shared.without_link.get(),
             hedges_left: desk.hedges_left(),
             hazards_begun: Server::BOTH.map(|server| shared.page.word(server).read().began),
             counts: desk.counts().clone(),

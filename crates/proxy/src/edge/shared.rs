@@ -1,6 +1,7 @@
 //! What all tasks of a proxy share. They run on one thread.
 
 use std::cell::{Cell, RefCell};
+use std::hash::{BuildHasher, RandomState};
 use std::net::SocketAddr;
 use std::rc::Rc;
 use std::sync::Arc;
@@ -9,11 +10,12 @@ use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Mode, Seen, Server};
 use tokio::sync::Notify;
 
-use super::link::{Link, Pool};
+use super::link::{Link, Pool, is_own_lack};
 use super::mailbox::Owner;
 use super::samples::Samples;
 use crate::config::Config;
 use crate::desk::{Class, Desk, Effect, Ticket};
+use crate::http::Number;
 use crate::page::HazardPage;
 
 /// Who does what the desk asks for of a server; they know [`Shared`], which does not know them.
@@ -29,6 +31,8 @@ pub(super) struct Shared {
     pub(super) page: Arc<HazardPage>,
     pub(super) desk: RefCell<Desk<Owner>>,
     pools: [RefCell<Pool>; 2],
+    /// Of the marks of requests' numbers.
+    secret: RandomState,
     pub(super) samples: RefCell<Samples>,
     /// Clients that are connected.
     pub(super) clients: Cell<usize>,
@@ -36,6 +40,8 @@ pub(super) struct Shared {
     pub(super) dropping: Cell<usize>,
     /// Clients that were turned away, since there were too many.
     pub(super) turned_away: Cell<u64>,
+    /// Connections that were not made, since this machine had no open files or ports left.
+    pub(super) without_link: Cell<u64>,
     /// The clock has to look when it is to ring next.
     pub(super) sooner: Notify,
     /// When the clock rings next.
@@ -57,10 +63,12 @@ impl Shared {
             page,
             desk,
             pools: Default::default(),
+            secret: RandomState::new(),
             samples: RefCell::default(),
             clients: Cell::new(0),
             dropping: Cell::new(0),
             turned_away: Cell::new(0),
+            without_link: Cell::new(0),
             sooner: Notify::new(),
             rings_at: Cell::new(Nanos::MAX),
         })
@@ -105,16 +113,25 @@ impl Shared {
         }
     }
 
+    /// By which the client of a request asks what became of it.
+    pub(super) fn number(&self, id: u64) -> Number {
+        Number { id, mark: self.secret.hash_one(id) }
+    }
+
     /// A connection that nobody uses.
     pub(super) fn idle_link(&self, server: Server) -> Option<Link> {
         self.pools[server.index()].borrow_mut().take()
     }
 
-    /// A new connection. The desk is told whether it can be made.
+    /// A new connection. The desk is told whether it can be made, unless what is missing is on our side.
     pub(super) async fn new_link(self: Rc<Self>, server: Server) -> Option<Link> {
-        let link = Link::open(self.address(server), self.config.limits.connect_time).await.ok();
-        self.seen(if link.is_some() { Seen::Reached(server) } else { Seen::Unreachable(server) });
-        link
+        let link = Link::open(self.address(server), self.config.limits.connect_time).await;
+        match &link {
+            Ok(_) => self.seen(Seen::Reached(server)),
+            Err(error) if is_own_lack(error) => self.without_link.set(self.without_link.get() + 1),
+            Err(_) => self.seen(Seen::Unreachable(server)),
+        }
+        link.ok()
     }
 
     pub(super) fn keep_link(&self, server: Server, link: Link) {

@@ -48,9 +48,11 @@ async fn ask(shared: &Rc<Shared>, server: Server, request: &[u8]) -> Option<()> 
     let limits = &shared.config.limits;
     let link = match shared.config.protocol {
         Protocol::Http => http::swallow(link, request.starts_with(b"HEAD "), limits).await,
-        Protocol::Redis => resp::swallow(link, limits).await,
+        Protocol::Redis => resp::swallow(link, limits).await.map(Some),
     }?;
-    shared.keep_link(server, link);
+    if let Some(link) = link {
+        shared.keep_link(server, link);
+    }
     Some(())
 }
 

@@ -5,10 +5,12 @@
 
 mod body;
 mod fields;
+mod number;
 mod request;
 mod response;
 
 pub use body::{BadBody, Body};
+pub use number::Number;
 pub use request::{Refused, RequestHead, read_request};
 pub(crate) use response::client_goes_on;
 pub use response::{BadResponse, ResponseHead, Wanted, read_response, write_error};

@@ -6,9 +6,10 @@ use std::mem::MaybeUninit;
 use super::FIELDS_MAX;
 use super::body::Body;
 use super::fields::{self, Said};
+use super::number::Number;
 
 /// The field in which a client finds its request's number, for `/.sidelane/tale/NUMBER`.
-const NUMBER: &[u8] = b"Sidelane-Request";
+const NUMBER: &[u8] = b"Sidelane-Request: ";
 
 /// A head that was read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -39,7 +40,7 @@ impl ResponseHead {
 #[derive(Clone, Copy, Debug)]
 pub struct Wanted {
     /// The request's number.
-    pub id: u64,
+    pub number: Number,
     /// Only the head of the answer comes.
     pub is_head: bool,
     /// The client reads HTTP/1.0.
@@ -107,8 +108,9 @@ fn write_status(status: u16, reason: &str, is_old: bool, out: &mut Vec<u8>) {
 /// The last fields, which are ours.
 fn finish(head: &ResponseHead, wanted: Wanted, out: &mut Vec<u8>) {
     if !head.is_interim() {
-        let mut digits = [0; 20];
-        fields::line(NUMBER, decimal(wanted.id, &mut digits), out);
+        out.extend_from_slice(NUMBER);
+        wanted.number.write(out);
+        out.extend_from_slice(b"\r\n");
         if !head.is_switch() {
             write_connection(client_goes_on(head, wanted), wanted.is_old, out);
         }
@@ -121,18 +123,6 @@ fn write_connection(goes_on: bool, is_old: bool, out: &mut Vec<u8>) {
         (true, true) => fields::line(b"Connection", b"keep-alive", out),
         (false, _) => fields::line(b"Connection", b"close", out),
         (true, false) => {}
-    }
-}
-
-fn decimal(mut number: u64, digits: &mut [u8; 20]) -> &[u8] {
-    let mut at = digits.len();
-    loop {
-        at -= 1;
-        digits[at] = b'0' + (number % 10) as u8;
-        number /= 10;
-        if number == 0 {
-            return &digits[at..];
-        }
     }
 }
 
@@ -159,7 +149,8 @@ pub fn write_error(status: u16, why: &str, out: &mut Vec<u8>) {
 mod tests {
     use super::*;
 
-    const WANTED: Wanted = Wanted { id: 17, is_head: false, is_old: false, keeps_alive: true };
+    const WANTED: Wanted =
+        Wanted { number: Number { id: 17, mark: 0xfe }, is_head: false, is_old: false, keeps_alive: true };
 
     fn read(text: &str, wanted: Wanted) -> Result<Option<(ResponseHead, String)>, BadResponse> {
         let mut out = Vec::new();
@@ -171,7 +162,7 @@ mod tests {
     fn the_client_sees_the_answer_and_its_number() {
         let text = "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nConnection: keep-alive\r\n\r\nhi";
         let (head, out) = read(text, WANTED).unwrap().unwrap();
-        assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSidelane-Request: 17\r\n\r\n");
+        assert_eq!(out, "HTTP/1.1 200 OK\r\nContent-Length: 2\r\nSidelane-Request: 17-00000000000000fe\r\n\r\n");
         assert_eq!((head.bytes, head.body, head.keeps_alive), (text.len() - 2, Body::Length(2), true));
     }
 

@@ -1,7 +1,7 @@
 //! What a command is: safe to repeat, or not, or one that gives its connection a state of its own.
 
 /// Commands that only read, as they are listed without a word of the user's.
-const READING: [&str; 40] = [
+const READING: [&str; 39] = [
     "GET",
     "MGET",
     "EXISTS",
@@ -39,13 +39,13 @@ const READING: [&str; 40] = [
     "PING",
     "ECHO",
     "DBSIZE",
-    "SCAN",
     "XRANGE",
     "XLEN",
 ];
 
-/// Commands after which a connection is not like any other: what follows depends on it.
-const STATEFUL: [&str; 21] = [
+/// Commands that tie a connection to one server: what follows depends on them, or they say something that means nothing
+/// to the other server, as a cursor, or how many replicas have what was written on this connection.
+const STATEFUL: [&str; 27] = [
     "AUTH",
     "SELECT",
     "HELLO",
@@ -67,6 +67,12 @@ const STATEFUL: [&str; 21] = [
     "PSYNC",
     "READONLY",
     "ASKING",
+    "SCAN",
+    "SSCAN",
+    "HSCAN",
+    "ZSCAN",
+    "WAIT",
+    "WAITAOF",
 ];
 
 /// Which commands are safe to repeat.
@@ -103,10 +109,13 @@ pub enum Kind {
     Stateful,
 }
 
-/// What a command of this name is.
-pub fn kind_of(name: &[u8], repeatable: &Repeatable) -> Kind {
+/// What a whole command is.
+pub fn kind_of(command: &[u8], repeatable: &Repeatable) -> Kind {
+    let name = name_of(command);
     let is_stateful = STATEFUL.iter().any(|stateful| name.eq_ignore_ascii_case(stateful.as_bytes()));
     match () {
+        // Clients say so at the start what they are: that changes nothing of what they ask.
+        () if name.eq_ignore_ascii_case(b"CLIENT") && word(command, 1).eq_ignore_ascii_case(b"SETINFO") => Kind::Once,
         () if is_stateful || name.eq_ignore_ascii_case(b"QUIT") => Kind::Stateful,
         () if repeatable.contains(name) => Kind::Repeatable,
         () => Kind::Once,
@@ -115,10 +124,21 @@ pub fn kind_of(name: &[u8], repeatable: &Repeatable) -> Kind {
 
 /// The name of a whole command; nothing if it has none.
 pub fn name_of(command: &[u8]) -> &[u8] {
+    word(command, 0)
+}
+
+/// Whether the answer is about what was written on the same connection before.
+pub fn asks_of_writes(command: &[u8]) -> bool {
+    [&b"WAIT"[..], b"WAITAOF"].iter().any(|name| name_of(command).eq_ignore_ascii_case(name))
+}
+
+/// A word of a command, of those without line ends; nothing if it has fewer.
+fn word(command: &[u8], place: usize) -> &[u8] {
     let mut lines = command.split(|byte| *byte == b'\n').map(|line| line.strip_suffix(b"\r").unwrap_or(line));
     match command.first() {
-        Some(b'*') => lines.nth(2).unwrap_or_default(),
-        _ => lines.next().unwrap_or_default().split(u8::is_ascii_whitespace).next().unwrap_or_default(),
+        // A line with the length comes before each.
+        Some(b'*') => lines.nth(2 * (place + 1)).unwrap_or_default(),
+        _ => lines.next().unwrap_or_default().split(u8::is_ascii_whitespace).nth(place).unwrap_or_default(),
     }
 }
 
@@ -138,5 +158,20 @@ mod tests {
         let listed = Repeatable::of(["get", "select"]);
         let kinds = [&b"Get"[..], b"SET", b"select", b"quit", b""].map(|name| kind_of(name, &listed));
         assert_eq!(kinds, [Kind::Repeatable, Kind::Once, Kind::Stateful, Kind::Stateful, Kind::Once]);
+    }
+
+    #[test]
+    fn a_client_that_says_what_it_is_ties_nothing() {
+        let kinds =
+            ["CLIENT SETINFO lib-name x\r\n", "*2\r\n$6\r\nclient\r\n$7\r\nsetinfo\r\n", "CLIENT REPLY OFF\r\n"]
+                .map(|command| kind_of(command.as_bytes(), &Repeatable::default()));
+        assert_eq!(kinds, [Kind::Once, Kind::Once, Kind::Stateful]);
+    }
+
+    #[test]
+    fn what_means_something_to_one_server_alone_ties_to_it() {
+        for name in ["SCAN", "SSCAN", "HSCAN", "ZSCAN", "WAIT", "WAITAOF"] {
+            assert_eq!(kind_of(name.as_bytes(), &Repeatable::default()), Kind::Stateful, "{name}");
+        }
     }
 }

@@ -5,10 +5,16 @@ const LINE_MAX: usize = 64 << 10;
 /// The most parts of one frame.
 const PARTS_MAX: u64 = 1 << 24;
 
-/// Bytes that are not RESP, or a frame that is too long.
+/// Why a frame cannot be read.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, thiserror::Error)]
-#[error("not RESP, or too long")]
-pub struct BadFrame;
+pub enum BadFrame {
+    /// It could be read in two ways, or not at all.
+    #[error("not RESP")]
+    Malformed,
+    /// It has more bytes or parts than are kept.
+    #[error("too long")]
+    TooLong,
+}
 
 /// Finds the end of the frame at the start of a buffer, and goes on where it stopped when more has come.
 #[derive(Clone, Copy, Debug)]
@@ -41,7 +47,7 @@ impl Scanner {
             self.at = to;
             self.parts = self.parts - 1 + from;
             if self.at > self.limit || self.parts > PARTS_MAX {
-                return Err(BadFrame);
+                return Err(BadFrame::TooLong);
             }
         }
         let length = self.at;
@@ -53,7 +59,7 @@ impl Scanner {
     fn part(&self, bytes: &[u8]) -> Result<Option<(u64, usize)>, BadFrame> {
         let rest = &bytes[self.at..];
         let Some(line) = line(rest)? else {
-            return if rest.len() > self.limit { Err(BadFrame) } else { Ok(None) };
+            return if rest.len() > self.limit { Err(BadFrame::TooLong) } else { Ok(None) };
         };
         let after = self.at + line.len() + 2;
         let (kind, argument) = line.split_first().map_or((b' ', line), |(kind, argument)| (*kind, argument));
@@ -64,24 +70,31 @@ impl Scanner {
             // An attribute comes before the part that it is about.
             b'|' => Ok(Some((2 * count(argument)? + 1, after))),
             b'+' | b'-' | b':' | b'_' | b'#' | b',' | b'(' if !self.allows_inline => Ok(Some((0, after))),
-            _ if self.allows_inline && self.at == 0 => Ok(Some((0, after))),
-            _ => Err(BadFrame),
+            _ if self.allows_inline && self.at == 0 && is_plain(line) => Ok(Some((0, after))),
+            _ => Err(BadFrame::Malformed),
         }
     }
 
     /// A text of a length that is said before it.
     fn text(&self, bytes: &[u8], length: &[u8], after: usize) -> Result<Option<(u64, usize)>, BadFrame> {
         let Some(length) = signed(length)? else { return Ok(Some((0, after))) };
-        let end = usize::try_from(length).ok().and_then(|length| after.checked_add(length)).ok_or(BadFrame)?;
+        let end = usize::try_from(length).ok().and_then(|length| after.checked_add(length)).ok_or(BadFrame::TooLong)?;
         if end > self.limit {
-            return Err(BadFrame);
+            return Err(BadFrame::TooLong);
         }
         match bytes.get(end..end + 2) {
             Some(b"\r\n") => Ok(Some((0, end + 2))),
-            Some(_) => Err(BadFrame),
+            Some(_) => Err(BadFrame::Malformed),
             None => Ok(None),
         }
     }
+}
+
+/// Whether servers read the words of an inline command as they stand there: no quotes, which may be in the midst of a
+/// name, no blank before the name, and none that only some take for one.
+fn is_plain(line: &[u8]) -> bool {
+    let is_odd = |byte: &u8| matches!(byte, b'"' | b'\'') || (byte.is_ascii_control() && *byte != b'\t');
+    !line.first().is_some_and(u8::is_ascii_whitespace) && !line.iter().any(is_odd)
 }
 
 /// The line at the start, without its end.
@@ -89,14 +102,14 @@ fn line(bytes: &[u8]) -> Result<Option<&[u8]>, BadFrame> {
     let seen = &bytes[..bytes.len().min(LINE_MAX)];
     match seen.iter().position(|byte| *byte == b'\n') {
         Some(end) if end > 0 && bytes[end - 1] == b'\r' => Ok(Some(&bytes[..end - 1])),
-        Some(_) => Err(BadFrame),
-        None if seen.len() == LINE_MAX => Err(BadFrame),
+        Some(_) => Err(BadFrame::Malformed),
+        None if seen.len() == LINE_MAX => Err(BadFrame::TooLong),
         None => Ok(None),
     }
 }
 
 fn count(digits: &[u8]) -> Result<u64, BadFrame> {
-    signed(digits)?.map_or(Ok(0), |count| if count > PARTS_MAX { Err(BadFrame) } else { Ok(count) })
+    signed(digits)?.map_or(Ok(0), |count| if count > PARTS_MAX { Err(BadFrame::TooLong) } else { Ok(count) })
 }
 
 /// A number of digits alone; `-1` stands for nothing.
@@ -106,7 +119,7 @@ fn signed(digits: &[u8]) -> Result<Option<u64>, BadFrame> {
     }
     let is_number = !digits.is_empty() && digits.len() < 19 && digits.iter().all(u8::is_ascii_digit);
     if !is_number {
-        return Err(BadFrame);
+        return Err(BadFrame::Malformed);
     }
     Ok(Some(digits.iter().fold(0, |sum, digit| sum * 10 + u64::from(digit - b'0'))))
 }
@@ -149,10 +162,11 @@ mod tests {
 
     #[test]
     fn what_is_not_resp_or_too_long_is_refused() {
-        for wrong in [&b"$5\r\nabc\r\nxx\r\n"[..], b"$-2\r\n", b"*x\r\n", b"hello\r\n", b"+OK\n", b"$9999\r\n"] {
-            assert_eq!(Scanner::of_replies(1000).next(wrong), Err(BadFrame), "{}", wrong.escape_ascii());
+        for wrong in [&b"$5\r\nabc\r\nxx\r\n"[..], b"$-2\r\n", b"*x\r\n", b"hello\r\n", b"+OK\n"] {
+            assert_eq!(Scanner::of_replies(1000).next(wrong), Err(BadFrame::Malformed), "{}", wrong.escape_ascii());
         }
-        assert_eq!(Scanner::of_commands(10).next(&[b'x'; 11]), Err(BadFrame));
-        assert_eq!(Scanner::of_commands(1000).next(b"*99999999\r\n"), Err(BadFrame));
+        assert_eq!(Scanner::of_replies(1000).next(b"$9999\r\n"), Err(BadFrame::TooLong));
+        assert_eq!(Scanner::of_commands(10).next(&[b'x'; 11]), Err(BadFrame::TooLong));
+        assert_eq!(Scanner::of_commands(1000).next(b"*99999999\r\n"), Err(BadFrame::TooLong));
     }
 }

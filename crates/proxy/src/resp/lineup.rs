@@ -34,8 +34,10 @@ pub struct Lineup {
     asked: VecDeque<Asked>,
     /// By server: what it was sent and has not answered, in order.
     sent: [VecDeque<Ticket>; 2],
-    /// Commands that may be sent twice, as far as they have been looked through.
-    repeatable: Vec<Ticket>,
+    /// How many of `asked` have been looked through for those to be pinned.
+    pinned: usize,
+    /// Bytes of the replies that have come before their turn.
+    kept_bytes: usize,
 }
 
 impl Lineup {
@@ -43,9 +45,6 @@ impl Lineup {
     pub fn ask(&mut self, ticket: Ticket, to: Server, command: &[u8], is_repeatable: bool) {
         self.asked.push_back(Asked { ticket, is_repeatable, command: command.to_vec(), reply: None });
         self.sent[to.index()].push_back(ticket);
-        if is_repeatable {
-            self.repeatable.push(ticket);
-        }
     }
 
     /// A copy goes to this server, too: its bytes, if the command is not answered.
@@ -64,6 +63,7 @@ impl Lineup {
     pub fn answer(&mut self, reply: Reply) {
         let waiting = self.asked.iter_mut().find(|asked| asked.ticket == reply.ticket);
         if let Some(asked) = waiting.filter(|asked| asked.reply.is_none()) {
+            self.kept_bytes += reply.bytes.len();
             asked.reply = Some(reply);
         }
     }
@@ -72,9 +72,8 @@ impl Lineup {
     pub fn next_reply(&mut self) -> Option<Reply> {
         let reply = self.asked.front_mut()?.reply.take()?;
         self.asked.pop_front();
-        if self.asked.is_empty() {
-            self.repeatable.clear();
-        }
+        self.pinned = self.pinned.saturating_sub(1);
+        self.kept_bytes -= reply.bytes.len();
         Some(reply)
     }
 
@@ -97,7 +96,18 @@ impl Lineup {
 
     /// Commands that might be sent twice, to be kept from it, since one that changes something follows them.
     pub fn pin(&mut self) -> Vec<Ticket> {
-        std::mem::take(&mut self.repeatable)
+        let from = std::mem::replace(&mut self.pinned, self.asked.len());
+        self.asked.range(from..).filter(|asked| asked.is_repeatable).map(|asked| asked.ticket).collect()
+    }
+
+    /// Bytes of the replies that wait for the reply to an earlier command.
+    pub fn kept_bytes(&self) -> usize {
+        self.kept_bytes
+    }
+
+    /// Whether this server has the command whose reply comes next.
+    pub fn owes_next(&self, server: Server) -> bool {
+        self.asked.front().is_some_and(|asked| self.sent[server.index()].contains(&asked.ticket))
     }
 
     /// How many commands have not been answered to the client.
@@ -108,5 +118,35 @@ impl Lineup {
     /// What this server owes, in order.
     pub fn owed_by(&self, server: Server) -> impl Iterator<Item = Ticket> {
         self.sent[server.index()].iter().copied()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_policy::hedge::{Mode, RolesConfig};
+
+    use super::*;
+    use crate::desk::{Class, Desk, DeskConfig, Label};
+
+    #[test]
+    fn memory_does_not_grow_with_the_commands_that_are_answered() {
+        let roles = RolesConfig { mode: Mode::Never, ..RolesConfig::default() };
+        let mut desk = Desk::new(DeskConfig { roles, ..DeskConfig::default() });
+        let mut lineup = Lineup::default();
+        let mut ask = |lineup: &mut Lineup| {
+            let class = Class { is_repeatable: true, follows: None, label: Label::of(b"GET") };
+            let (ticket, to) = desk.admit(0, class, ());
+            lineup.ask(ticket, to, b"GET a", true);
+        };
+        ask(&mut lineup);
+        for _ in 0..1000 {
+            // There is always one that waits.
+            ask(&mut lineup);
+            let ticket = lineup.replied(Server::First).unwrap();
+            lineup.answer(Reply { ticket, bytes: Vec::new(), is_servers: true });
+            assert!(lineup.next_reply().is_some());
+        }
+        assert_eq!((lineup.waiting(), lineup.pin().len()), (1, 1));
+        assert_eq!(lineup.pin().len(), 0, "each is looked at once");
     }
 }

@@ -4,6 +4,6 @@ mod command;
 mod frame;
 mod lineup;
 
-pub use command::{Kind, Repeatable, kind_of, name_of};
+pub use command::{Kind, Repeatable, asks_of_writes, kind_of, name_of};
 pub use frame::{BadFrame, Scanner};
 pub use lineup::{Lineup, Reply};

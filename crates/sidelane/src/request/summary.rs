@@ -63,6 +63,7 @@ impl Summary {
         row.put("unasked_count", window.counts.unasked as f64);
         row.put("late_sends_count", window.late_sends as f64);
         row.put("joined_count", window.counts.joined as f64);
+        row.put("began_count", window.counts.began as f64);
         row.put("streamed_count", window.streamed as f64);
         row.put("parked_count", window.counts.parked as f64);
     }

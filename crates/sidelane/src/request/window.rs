@@ -7,6 +7,10 @@ use crate::note::Note;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::requests::Counts;
 
+/// What a TLS handshake looks like at most: two requests, the first of which the service answers with its certificate and
+/// the second with tickets. HTTP/2 and WebSockets have one of their own.
+const HANDSHAKE_REQUESTS: u64 = 2;
+
 /// A histogram and its largest value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
@@ -77,7 +81,9 @@ impl Window {
     pub fn notes(&self) -> impl Iterator<Item = Note> {
         let joined = self.share(self.counts.joined).map(|percent| Note::RequestsJoined { percent });
         let streams = self.share(self.streamed + self.late_sends).map(|percent| Note::AnswersStream { percent });
-        joined.into_iter().chain(streams)
+        let settling = self.share(HANDSHAKE_REQUESTS * self.counts.began);
+        let settling = settling.map(|percent| Note::HandshakesPossible { connections: self.counts.began, percent });
+        joined.into_iter().chain(streams).chain(settling)
     }
 
     /// How many percent of all requests that is, if it is more than so few.
@@ -105,7 +111,10 @@ mod tests {
         assert_eq!(window.notes().next(), None);
         window.counts.joined = 3;
         assert_eq!(window.notes().collect::<Vec<_>>(), [Note::RequestsJoined { percent: 2 }]);
-        window.counts.joined = 0;
+        window.counts = Counts { began: 2, ..Counts::default() };
+        let note = Note::HandshakesPossible { connections: 2, percent: 2 };
+        assert_eq!(window.notes().collect::<Vec<_>>(), [note]);
+        window.counts.began = 1;
         let (answered_ns, finished_ns) = (10, 11 + super::super::SETTLE_NS);
         let stream = Request { answered_ns, finished_ns, sends: 2, ..Request::default() };
         (0..50).for_each(|_| window.add(&stream));

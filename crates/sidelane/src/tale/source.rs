@@ -29,6 +29,8 @@ pub struct Source {
     pauses: Pauses,
     until: Until,
     looked_at: Instant,
+    /// Why the service could not be looked after any more.
+    lost_sight: Option<String>,
 }
 
 impl Source {
@@ -44,9 +46,13 @@ impl Source {
              port:8080"
         );
         let how = tale::TraceOptions { light, ..tale::TraceOptions::default() };
-        let pauses = Pauses::watch(&service.pids)?;
+        let pauses = Pauses::watch(&service.pids);
         let recorder = Recorder::start(&how, &[service])?;
-        Ok(Self { target: target.clone(), recorder, pauses, until, looked_at: Instant::now() })
+        let (target, looked_at) = (target.clone(), Instant::now());
+        let mut source = Self { target, recorder, pauses, until, looked_at, lost_sight: None };
+        // Who was born meanwhile.
+        source.look_after();
+        Ok(source)
     }
 
     /// The kinds of records that there are here.
@@ -56,7 +62,8 @@ impl Source {
 
     /// What is not seen here, beside what the kernel lacks.
     pub fn notes(&self) -> Vec<Note> {
-        self.pauses.notes().to_vec()
+        let lost_sight = self.lost_sight.iter().map(|error| Note::ServiceNotFollowed { error: error.clone() });
+        self.pauses.notes().chain(lost_sight).collect()
     }
 
     /// Waits until records should be fetched; false if the trace is to end.
@@ -72,12 +79,19 @@ impl Source {
         self.pauses.merge(records);
         if self.looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.looked_at = Instant::now();
-            // A service that is not there now may be there at the next look.
-            if let Ok(service) = self.target.find() {
-                self.recorder.look_again(0, &service)?;
-            }
+            self.look_after();
         }
         Ok(settled_ns.min(self.pauses.held_since_ns()))
+    }
+
+    /// The service may have been started again, or listen elsewhere, or have other JVMs.
+    fn look_after(&mut self) {
+        // One that is not there now may be there at the next look.
+        let Ok(service) = self.target.find() else { return };
+        if let Err(error) = self.recorder.look_again(0, &service) {
+            self.lost_sight = Some(error.to_string());
+        }
+        self.pauses.look_at(&service.pids);
     }
 
     /// Ends recording, and fetches the rest.
@@ -89,6 +103,12 @@ impl Source {
     /// Records that were lost so far.
     pub fn lost(&self) -> u64 {
         self.recorder.lost()
+    }
+
+    /// Runs of the kernel's program that were left out so far, since it was at work on that CPU already; none if the
+    /// kernel does not say.
+    pub fn left_out(&self) -> Option<u64> {
+        self.recorder.missed().ok()
     }
 
     /// The names of threads that records spoke of.

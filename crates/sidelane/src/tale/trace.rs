@@ -37,7 +37,7 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let (study, log) = analyst.end()?;
     let wall = began.elapsed();
     let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall.as_nanos() as f64);
-    let end = LogEnd { wall_s: wall.as_secs_f64(), lost: source.lost(), cpu_percent };
+    let end = LogEnd { wall_s: wall.as_secs_f64(), lost: source.lost(), left_out: source.left_out(), cpu_percent };
     let names = source.names();
     let notes = log.and_then(|log| log.end(&names, &end)).into_iter().chain(source.notes()).collect();
     Ok(study.end(Ended { service: options.target.to_string(), end, names, notes }))
@@ -50,6 +50,7 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
         slo: options.bound.limit_ns().map(|_| options.bound.to_string()),
         kinds: LogHead::numbers(source.recorded()),
         begin_ns,
+        written: Vec::new(),
     };
     options.log.as_ref().map(|path| LogWriter::create(path, &head)).transpose()
 }

@@ -275,4 +275,16 @@ mod tests {
         assert!(!file.exists() && guardian.list().iter().next().is_none());
         guardian.dismiss().unwrap();
     }
+
+    #[test]
+    fn fuzzed_lines_are_changes_or_refused() {
+        sidelane_fuzz::fuzz("guardian-lines", |bytes| {
+            for line in bytes.split(|byte| *byte == b'\n') {
+                if let Ok(told) = serde_json::from_slice::<Told>(line) {
+                    let line = serde_json::to_vec(&told).unwrap();
+                    assert_eq!(serde_json::from_slice::<Told>(&line).unwrap(), told);
+                }
+            }
+        });
+    }
 }

@@ -12,6 +12,7 @@
 //! - `random`: random numbers of a seed
 //! - `redis`: a real Redis whose requests can be seen
 //! - `process`: facts about a process from /proc
+//! - `watching`: a running `sidelane requests`
 //! - `words`: the state of a run's lanes
 //! - `footprint`: the traces of a run on the machine
 //! - `deadline`: waiting for conditions
@@ -31,6 +32,7 @@ pub mod random;
 pub mod redis;
 pub mod scripted;
 pub mod service;
+pub mod watching;
 pub mod words;
 
 pub use agent::{Finished, Run, Running};
@@ -42,6 +44,7 @@ pub use job::Job;
 pub use lanes::{Turn, lab, lanes_if_possible, lanes_to_ourselves, requests_can_be_seen};
 pub use random::Random;
 pub use service::{Service, ServiceOnCommand};
+pub use watching::Watching;
 pub use words::Words;
 
 /// A shell's busy loop.

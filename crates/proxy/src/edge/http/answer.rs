@@ -4,45 +4,43 @@ use std::io;
 use std::rc::Rc;
 
 use sidelane_policy::hedge::Server;
-use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use tokio::io::AsyncWriteExt;
 use tokio::time::timeout;
 
 use super::super::link::Link;
 use super::super::shared::{Shared, now};
+use super::super::tunnel;
 use super::client::Client;
+use super::exchange::Answered;
 use super::outcome::{After, Failure, MALFORMED};
 use crate::config::Limits;
 use crate::desk::{End, Ticket};
-use crate::http::{Body, ResponseHead, Wanted, client_goes_on, read_response};
+use crate::http::{Body, Number, Wanted, client_goes_on, read_response};
 
 /// Between whom an answer is passed on, and what they agreed on.
 pub(super) struct Passage<'a> {
     pub(super) shared: &'a Shared,
     pub(super) client: &'a mut Client,
+    pub(super) ticket: Ticket,
     pub(super) wanted: Wanted,
     /// The client asked for another protocol.
     pub(super) may_switch: bool,
-    /// The whole request has been sent.
-    pub(super) is_asked: bool,
+    /// The whole request has been read from the client.
+    pub(super) is_read: bool,
 }
 
 /// Forwards the answer, whose head is in `out`.
-pub(super) async fn relay(
-    passage: Passage<'_>,
-    mut link: Link,
-    by: Server,
-    answer: ResponseHead,
-) -> Result<(End, After), Failure> {
-    let Passage { shared, client, wanted, may_switch, is_asked } = passage;
-    let limits = shared.config.limits;
-    if answer.is_switch() {
-        return if may_switch { tunnel(client, link, &limits).await } else { Err(MALFORMED) };
+pub(super) async fn relay(passage: Passage<'_>, answered: Answered) -> Result<(End, After), Failure> {
+    let Answered { by, mut link, head, is_asked } = answered;
+    if head.is_switch() {
+        return if passage.may_switch { switch(passage, link).await } else { Err(MALFORMED) };
     }
-    let is_whole = forward_body(client, &mut link, answer.body, &limits).await?;
-    if is_whole && answer.keeps_alive && is_asked {
+    let Passage { shared, client, wanted, is_read, .. } = passage;
+    let is_whole = forward_body(client, &mut link, head.body, &shared.config.limits).await?;
+    if is_whole && head.keeps_alive && is_asked {
         shared.keep_link(by, link);
     }
-    let goes_on = is_whole && is_asked && client_goes_on(&answer, wanted);
+    let goes_on = is_whole && is_read && client_goes_on(&head, wanted);
     Ok((if is_whole { End::Answered } else { End::Cut }, if goes_on { After::Goes } else { After::Close }))
 }
 
@@ -67,15 +65,20 @@ async fn forward_body(client: &mut Client, link: &mut Link, mut body: Body, limi
     }
 }
 
-/// Both sides speak another protocol from now on: bytes are passed on until both have ended.
-async fn tunnel(client: &mut Client, mut link: Link, limits: &Limits) -> Result<(End, After), Failure> {
+/// Both sides speak another protocol from now on: the request is over, and bytes are passed on until both have ended.
+async fn switch(passage: Passage<'_>, mut link: Link) -> Result<(End, After), Failure> {
+    let Passage { shared, client, ticket, .. } = passage;
     client.out.extend_from_slice(link.input.data());
-    client.write_out(limits).await?;
+    client.write_out(&shared.config.limits).await?;
+    {
+        let mut desk = shared.desk.borrow_mut();
+        desk.finished(now(), ticket, End::Answered);
+        desk.tied();
+    }
     let early = client.input.data().to_vec();
     client.input.consume(early.len());
     if link.stream.write_all(&early).await.is_ok() {
-        // However it ends, both connections do.
-        let _ = copy_bidirectional(&mut client.stream, &mut link.stream).await;
+        tunnel::pass_on(&mut client.stream, &mut link.stream).await;
     }
     Ok((End::Answered, After::Close))
 }
@@ -84,7 +87,7 @@ async fn tunnel(client: &mut Client, mut link: Link, limits: &Limits) -> Result<
 pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, of: Server, ticket: Ticket, is_head: bool) {
     let limits = shared.config.limits;
     shared.dropping.set(shared.dropping.get() + 1);
-    let link = timeout(limits.answer_time, swallow(link, is_head, &limits)).await.ok().flatten();
+    let link = timeout(limits.answer_time, swallow(link, is_head, &limits)).await.ok().flatten().flatten();
     shared.dropping.set(shared.dropping.get() - 1);
     shared.desk.borrow_mut().dropped(now(), ticket, of);
     if let Some(link) = link {
@@ -92,9 +95,9 @@ pub(super) async fn drop_answer(shared: Rc<Shared>, link: Link, of: Server, tick
     }
 }
 
-/// Reads a whole answer and drops it. The connection, if it can be used again.
-pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<Link> {
-    let wanted = Wanted { id: 0, is_head, is_old: false, keeps_alive: true };
+/// Reads a whole answer and drops it; nothing if it did not come whole. The connection, if it can be used again.
+pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> Option<Option<Link>> {
+    let wanted = Wanted { number: Number::default(), is_head, is_old: false, keeps_alive: true };
     let mut unused = Vec::new();
     let answer = loop {
         let answer = read_response(link.input.data(), limits.head_bytes, wanted, &mut unused).ok()?;
@@ -111,9 +114,11 @@ pub(crate) async fn swallow(mut link: Link, is_head: bool, limits: &Limits) -> O
         let count = body.take(link.input.data()).ok()?;
         link.input.consume(count);
         if body.is_over() {
-            return answer.keeps_alive.then_some(link);
+            return Some(answer.keeps_alive.then_some(link));
         }
-        more(&mut link).await?;
+        if more(&mut link).await.is_none() {
+            return (body == Body::UntilClose).then_some(None);
+        }
     }
 }
 

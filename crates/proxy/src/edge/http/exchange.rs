@@ -29,6 +29,15 @@ pub(super) enum Copy {
     There(Link, usize),
 }
 
+/// The answer that counts, of which the head has come.
+pub(super) struct Answered {
+    pub(super) by: Server,
+    pub(super) link: Link,
+    pub(super) head: ResponseHead,
+    /// The whole request has been written to the server, which would take what is written next for the rest of it.
+    pub(super) is_asked: bool,
+}
+
 /// A request on its way.
 pub(super) struct Exchange<'a> {
     pub(super) shared: &'a Rc<Shared>,
@@ -52,10 +61,11 @@ enum Event {
 pub(super) async fn exchange(shared: &Rc<Shared>, client: &mut Client, head: RequestHead, class: Class) -> After {
     let (ticket, to) = shared.admit(class, &client.mailbox);
     let keeps_alive = head.keeps_alive;
-    let wanted = Wanted { id: ticket.id, is_head: head.is_head, is_old: head.is_old, keeps_alive };
+    let wanted = Wanted { number: shared.number(ticket.id), is_head: head.is_head, is_old: head.is_old, keeps_alive };
     let is_repeatable = class.is_repeatable;
     let mut exchange = Exchange { shared, client, ticket, wanted, is_repeatable, copies: [None, None] };
     let outcome = exchange.run(head, to).await;
+    exchange.drop_copies();
     let (end, after) = match outcome {
         Ok(after) => after,
         Err(Failure::Gone) => (End::ClientLeft, After::Close),
@@ -73,20 +83,21 @@ impl Exchange<'_> {
     async fn run(&mut self, mut head: RequestHead, to: Server) -> Result<(End, After), Failure> {
         self.client.patience.start(self.shared.config.limits.answer_time);
         if !head.body.is_over() {
-            let (by, link, answer) = upload::send(self, to, &mut head.body).await?;
-            return relay(self.passage(head.upgrades, head.body.is_over()), link, by, answer).await;
+            let answered = upload::send(self, to, &mut head.body).await?;
+            return relay(self.passage(head.upgrades, head.body.is_over()), answered).await;
         }
         self.start(to);
-        let (by, link, answer) = self.first_answer().await?;
-        self.drop_other(by);
+        let answered = self.first_answer().await?;
+        self.drop_other(answered.by);
         if self.is_repeatable {
             self.shared.samples.borrow_mut().note(&self.client.request);
         }
-        relay(self.passage(head.upgrades, true), link, by, answer).await
+        relay(self.passage(head.upgrades, true), answered).await
     }
 
-    fn passage(&mut self, may_switch: bool, is_asked: bool) -> Passage<'_> {
-        Passage { shared: self.shared, client: self.client, wanted: self.wanted, may_switch, is_asked }
+    fn passage(&mut self, may_switch: bool, is_read: bool) -> Passage<'_> {
+        let Self { shared, client, ticket, wanted, .. } = self;
+        Passage { shared, client, ticket: *ticket, wanted: *wanted, may_switch, is_read }
     }
 
     /// Begins a copy that the desk counts as sent.
@@ -98,7 +109,7 @@ impl Exchange<'_> {
     }
 
     /// Waits for the first answer, and does meanwhile what the desk says.
-    async fn first_answer(&mut self) -> Result<(Server, Link, ResponseHead), Failure> {
+    async fn first_answer(&mut self) -> Result<Answered, Failure> {
         loop {
             match std::future::poll_fn(|cx| self.poll_event(cx)).await {
                 Event::Order(ticket, to) if ticket == self.ticket => self.start(to),
@@ -130,7 +141,7 @@ impl Exchange<'_> {
     }
 
     /// Reads what has come from this server: an answer, if its head is whole.
-    async fn read(&mut self, server: Server) -> Result<Option<(Server, Link, ResponseHead)>, Failure> {
+    async fn read(&mut self, server: Server) -> Result<Option<Answered>, Failure> {
         let limits = self.shared.config.limits;
         let Some(Copy::There(link, _)) = &mut self.copies[server.index()] else { return Ok(None) };
         match link.input.fill(&link.stream) {
@@ -143,17 +154,22 @@ impl Exchange<'_> {
             let Some(Copy::There(link, _)) = &mut self.copies[server.index()] else { return Ok(None) };
             self.client.out.clear();
             let read = read_response(link.input.data(), limits.head_bytes, self.wanted, &mut self.client.out);
-            let Some(answer) = read.map_err(|_| MALFORMED)? else { return Ok(None) };
-            link.input.consume(answer.bytes);
-            if answer.is_interim() {
+            let head = match read {
+                Ok(Some(head)) => head,
+                Ok(None) => return Ok(None),
+                // The other server may have the request, too, or may be asked.
+                Err(_) => return self.lose(server, Loss::Sent).map(|()| None).map_err(|_| MALFORMED),
+            };
+            link.input.consume(head.bytes);
+            if head.is_interim() {
                 self.pass_interim().await?;
                 continue;
             }
             if !self.shared.desk.borrow_mut().answered(now(), self.ticket, server) {
                 return Ok(None);
             }
-            let Some(Copy::There(link, _)) = self.copies[server.index()].take() else { return Ok(None) };
-            return Ok(Some((server, link, answer)));
+            let Some(Copy::There(link, sent)) = self.copies[server.index()].take() else { return Ok(None) };
+            return Ok(Some(Answered { by: server, link, head, is_asked: sent == self.client.request.len() }));
         }
     }
 
@@ -198,8 +214,23 @@ impl Exchange<'_> {
                 let shared = Rc::clone(self.shared);
                 drop(spawn_local(drop_answer(shared, link, other, self.ticket, self.wanted.is_head)));
             }
-            Some(Copy::There(..)) => self.shared.desk.borrow_mut().dropped(now(), self.ticket, other),
-            Some(Copy::Connecting(_)) => self.shared.desk.borrow_mut().hedge_not_sent(self.ticket, other),
+            copy => self.drop_copy(other, copy),
+        }
+    }
+
+    /// Nobody waits for what is still out.
+    fn drop_copies(&mut self) {
+        for server in Server::BOTH {
+            let copy = self.copies[server.index()].take();
+            self.drop_copy(server, copy);
+        }
+    }
+
+    fn drop_copy(&self, of: Server, copy: Option<Copy>) {
+        let mut desk = self.shared.desk.borrow_mut();
+        match copy {
+            Some(Copy::There(_, sent)) if sent > 0 => desk.dropped(now(), self.ticket, of),
+            Some(Copy::There(..) | Copy::Connecting(_)) => desk.not_sent(self.ticket, of),
             None => {}
         }
     }

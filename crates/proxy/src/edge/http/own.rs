@@ -8,20 +8,21 @@ use sidelane_policy::hedge::Server;
 
 use super::super::shared::Shared;
 use crate::desk::{CopyState, End, Record};
-use crate::http::write_error;
+use crate::http::{Number, write_error};
 
 const TALE: &[u8] = b"/.sidelane/tale/";
 
 /// The answer to a request for this target.
 pub(super) fn answer(shared: &Rc<Shared>, target: &[u8]) -> Vec<u8> {
     let mut out = Vec::new();
-    let number = target.strip_prefix(TALE).and_then(|number| std::str::from_utf8(number).ok()?.parse::<u64>().ok());
-    let Some(id) = number else {
+    let Some(number) = target.strip_prefix(TALE).and_then(Number::read) else {
         write_error(404, "there is /.sidelane/tale/NUMBER, with the number of the field Sidelane-Request", &mut out);
         return out;
     };
-    match shared.desk.borrow().tale(id) {
-        Some(record) => write_json(&tale(shared, id, record), &mut out),
+    let desk = shared.desk.borrow();
+    // A number that was guessed is no number that was told.
+    match desk.tale(number.id).filter(|_| number == shared.number(number.id)) {
+        Some(record) => write_json(&tale(shared, number.id, record), &mut out),
         None => write_error(404, "no such request: only those in flight and the last are remembered", &mut out),
     }
     out

@@ -8,7 +8,7 @@ use sidelane_policy::hedge::Server;
 
 use super::super::link::Link;
 use super::super::shared::now;
-use super::exchange::Exchange;
+use super::exchange::{Answered, Exchange};
 use super::outcome::{Failure, LATE, LOST, MALFORMED};
 use crate::desk::{Loss, Next};
 use crate::http::{Body, ResponseHead, read_response};
@@ -25,11 +25,7 @@ enum Event {
 }
 
 /// Sends the request and the body as it comes, and returns the answer, which may come before the body has ended.
-pub(super) async fn send(
-    exchange: &mut Exchange<'_>,
-    to: Server,
-    body: &mut Body,
-) -> Result<(Server, Link, ResponseHead), Failure> {
+pub(super) async fn send(exchange: &mut Exchange<'_>, to: Server, body: &mut Body) -> Result<Answered, Failure> {
     let (to, mut link) = connect(exchange, to).await?;
     loop {
         exchange.client.take_body(body).map_err(|_| Failure::Error(400, "the body of the request is malformed"))?;
@@ -37,11 +33,15 @@ pub(super) async fn send(
             Event::FromClient => read_client(exchange)?,
             Event::Writable => write(exchange, &link, to)?,
             Event::FromServer => {
-                if let Some(answer) = read_server(exchange, &mut link, to).await? {
-                    return Ok((to, link, answer));
+                if let Some(head) = read_server(exchange, &mut link, to).await? {
+                    let is_asked = body.is_over() && exchange.client.request.is_empty();
+                    return Ok(Answered { by: to, link, head, is_asked });
                 }
             }
-            Event::Late => return Err(LATE),
+            Event::Late => {
+                exchange.shared.desk.borrow_mut().dropped(now(), exchange.ticket, to);
+                return Err(LATE);
+            }
         }
     }
 }
@@ -131,7 +131,11 @@ async fn read_server(
     loop {
         exchange.client.out.clear();
         let read = read_response(link.input.data(), limits.head_bytes, exchange.wanted, &mut exchange.client.out);
-        let Some(answer) = read.map_err(|_| MALFORMED)? else { return Ok(None) };
+        let answer = match read {
+            Ok(Some(answer)) => answer,
+            Ok(None) => return Ok(None),
+            Err(_) => return lost(exchange, to).map(|()| None).map_err(|_| MALFORMED),
+        };
         link.input.consume(answer.bytes);
         if answer.is_interim() {
             exchange.client.write_out(&limits).await?;

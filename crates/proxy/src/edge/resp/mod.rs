@@ -13,7 +13,7 @@ use crate::resp::Scanner;
 
 /// Reads a whole reply and drops it. The connection, if it can be used again.
 pub(super) async fn swallow(mut link: Link, limits: &Limits) -> Option<Link> {
-    let mut scanner = Scanner::of_replies(limits.frame_bytes);
+    let mut scanner = Scanner::of_replies(limits.reply_bytes);
     loop {
         match scanner.next(link.input.data()).ok()? {
             Some(length) => {

@@ -11,7 +11,7 @@ use sidelane_policy::hedge::Server;
 use super::super::link::Link;
 use super::super::shared::Shared;
 use crate::desk::Loss;
-use crate::resp::Scanner;
+use crate::resp::{BadFrame, Scanner};
 
 /// The connection.
 #[derive(Default)]
@@ -27,7 +27,7 @@ pub(super) struct Side {
     way: Way,
     unsent: Vec<u8>,
     scanner: Scanner,
-    frame_bytes: usize,
+    reply_bytes: usize,
 }
 
 /// What happened.
@@ -39,8 +39,8 @@ pub(super) enum SideEvent {
 }
 
 impl Side {
-    pub(super) fn new(frame_bytes: usize) -> Self {
-        Self { way: Way::None, unsent: Vec::new(), scanner: Scanner::of_replies(frame_bytes), frame_bytes }
+    pub(super) fn new(reply_bytes: usize) -> Self {
+        Self { way: Way::None, unsent: Vec::new(), scanner: Scanner::of_replies(reply_bytes), reply_bytes }
     }
 
     /// The command is written as soon as it can be.
@@ -93,12 +93,12 @@ impl Side {
     }
 
     /// The next whole reply.
-    pub(super) fn next_reply(&mut self) -> io::Result<Option<Vec<u8>>> {
+    pub(super) fn next_reply(&mut self) -> Result<Option<Vec<u8>>, BadFrame> {
         let Way::There(link) = &mut self.way else { return Ok(None) };
         if link.input.is_empty() {
             return Ok(None);
         }
-        let length = self.scanner.next(link.input.data()).map_err(io::Error::other)?;
+        let length = self.scanner.next(link.input.data())?;
         Ok(length.map(|length| {
             let reply = link.input.data()[..length].to_vec();
             link.input.consume(length);
@@ -108,7 +108,7 @@ impl Side {
 
     /// The connection is given up.
     pub(super) fn close(&mut self) {
-        *self = Self::new(self.frame_bytes);
+        *self = Self::new(self.reply_bytes);
     }
 
     /// Takes the connection away, if nothing is on its way.

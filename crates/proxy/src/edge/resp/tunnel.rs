@@ -3,11 +3,12 @@
 use std::rc::Rc;
 
 use sidelane_policy::hedge::Server;
-use tokio::io::{AsyncWriteExt, copy_bidirectional};
+use tokio::io::AsyncWriteExt;
 use tokio::net::TcpStream;
 
 use super::super::link::Link;
 use super::super::shared::Shared;
+use super::super::tunnel;
 
 const NO_SERVER: &[u8] = b"-ERR sidelane: no server could be reached\r\n";
 
@@ -23,7 +24,6 @@ pub(super) async fn pass(shared: &Rc<Shared>, client: &mut TcpStream, to: Server
         return;
     };
     if link.stream.write_all(came).await.is_ok() {
-        // However it ends, both connections do.
-        let _ = copy_bidirectional(client, &mut link.stream).await;
+        tunnel::pass_on(client, &mut link.stream).await;
     }
 }

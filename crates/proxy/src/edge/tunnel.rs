@@ -1,0 +1,52 @@
+//! Connections that are one server's from some moment on: bytes are passed on, whatever they say.
+
+use std::time::Duration;
+
+use rustix::net::sockopt;
+use tokio::io::copy_bidirectional;
+use tokio::net::TcpStream;
+
+/// A side that is silent for so long is asked whether it is still there.
+const SILENT: Duration = Duration::from_secs(60);
+/// How often it is asked, until it answers.
+const ASKED_EVERY: Duration = Duration::from_secs(10);
+const ASKED_MAX: u32 = 6;
+
+/// Passes bytes on until both sides have ended. Either may be silent for as long as it is there: a subscriber waits for
+/// hours.
+pub(super) async fn pass_on(client: &mut TcpStream, server: &mut TcpStream) {
+    for stream in [&*client, &*server] {
+        // Without it one that has vanished is noticed when something is sent to it.
+        let _ = notice_its_end(stream);
+    }
+    // However it ends, both connections do.
+    let _ = copy_bidirectional(client, server).await;
+}
+
+fn notice_its_end(stream: &TcpStream) -> rustix::io::Result<()> {
+    sockopt::set_tcp_keepidle(stream, SILENT)?;
+    sockopt::set_tcp_keepintvl(stream, ASKED_EVERY)?;
+    sockopt::set_tcp_keepcnt(stream, ASKED_MAX)?;
+    sockopt::set_socket_keepalive(stream, true)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_side_that_has_vanished_is_noticed() {
+        let runtime = tokio::runtime::Builder::new_current_thread().enable_io().build().unwrap();
+        runtime.block_on(async {
+            let listener = tokio::net::TcpListener::bind("127.0.0.1:0").await.unwrap();
+            let mut client = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            let mut server = TcpStream::connect(listener.local_addr().unwrap()).await.unwrap();
+            drop((listener.accept().await.unwrap(), listener.accept().await.unwrap()));
+            pass_on(&mut client, &mut server).await;
+            for stream in [&client, &server] {
+                assert!(sockopt::socket_keepalive(stream).unwrap());
+                assert_eq!(sockopt::tcp_keepidle(stream).unwrap(), SILENT);
+            }
+        });
+    }
+}

@@ -1,0 +1,116 @@
+//! HTTP.
+
+use std::io::{Read, Write};
+use std::sync::mpsc::channel;
+use std::sync::{Arc, Mutex};
+use std::thread;
+use std::time::Duration;
+
+use sidelane_policy::hedge::{Hazard, Server};
+use sidelane_proxy::resp::Repeatable;
+
+use crate::scene::{Proxy, hedged_after, http};
+use crate::scripted::{read_until, say, server, telling_server};
+
+#[test]
+fn an_answer_that_comes_before_the_whole_request_was_sent_leaves_no_half_sent_request_behind() {
+    /// More than the buffers of two sockets hold.
+    const LONG: usize = 64 << 20;
+    let (told, heads) = channel();
+    let address = server(move |mut stream| {
+        let head = read_until(&mut stream, "\r\n\r\n");
+        told.send(head).unwrap();
+        say(&mut stream, "well");
+        // It goes on, and reads nothing.
+        thread::park();
+    });
+    let mut config = http(address, None);
+    config.repeatable = Repeatable::of(["GET", "POST"]);
+    config.limits.copy_bytes = LONG;
+    config.limits.answer_time = Duration::from_secs(2);
+    let proxy = Proxy::start(config);
+    let mut client = proxy.connect();
+    let head = format!("POST /long HTTP/1.1\r\nHost: h\r\nContent-Length: {LONG}\r\n\r\n");
+    client.write_all((head + &"x".repeat(LONG)).as_bytes()).unwrap();
+    read_until(&mut client, "well");
+    assert!(heads.recv().unwrap().starts_with("POST /long "));
+    let answer = proxy.get("/next");
+    assert!(answer.ends_with("well"), "{answer}");
+    assert!(heads.recv().unwrap().starts_with("GET /next "));
+}
+
+#[test]
+fn a_wrong_answer_of_one_server_is_no_end_while_the_other_one_has_the_request() {
+    let (second_has_it, tell_first) = channel();
+    let (first_is_gone, tell_second) = channel();
+    let (tell_first, tell_second) = (Arc::new(Mutex::new(tell_first)), Arc::new(Mutex::new(tell_second)));
+    let ill = server(move |mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        tell_first.lock().unwrap().recv().unwrap();
+        stream.write_all(b"nonsense\r\n\r\n").unwrap();
+        // The proxy has read that when it closes.
+        let _ = stream.read(&mut [0]);
+        first_is_gone.send(()).unwrap();
+    });
+    let (well, _seen) = telling_server(move |stream, _| {
+        second_has_it.send(()).unwrap();
+        tell_second.lock().unwrap().recv().unwrap();
+        say(stream, "well")
+    });
+    let proxy = Proxy::start(hedged_after(http(ill, Some(well)), Duration::from_millis(1)));
+    let answer = proxy.get("/");
+    assert!(answer.ends_with("well"), "{answer}");
+    let counts = proxy.finish().counts;
+    assert_eq!((counts.answered, counts.hedges, counts.wins, counts.failed), (1, 1, 1, 0), "{counts:?}");
+}
+
+#[test]
+fn a_server_that_closes_its_connections_is_warmed_up_with_all_requests() {
+    const WARM_UP: u32 = 5;
+    let address = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        stream.write_all(b"HTTP/1.1 200 OK\r\nConnection: close\r\n\r\nwell").unwrap();
+    });
+    let (backup, _seen) = telling_server(|stream, _| say(stream, "backup"));
+    let mut config = http(address, Some(backup));
+    config.warm_up_requests = WARM_UP;
+    let proxy = Proxy::start(config);
+    assert!(proxy.get("/").ends_with("well"));
+    proxy.tell(Server::First, [Hazard::Restart]);
+    proxy.wait_until("the swap", |state| state.counts.swaps[Hazard::Restart as usize] == 1);
+    proxy.tell(Server::First, []);
+    proxy.wait_until("warming up", |state| state.counts.warm_up_requests == u64::from(WARM_UP));
+}
+
+#[test]
+fn what_became_of_a_request_is_told_to_whom_its_number_was_told() {
+    let (address, _seen) = telling_server(|stream, _| say(stream, "well"));
+    let proxy = Proxy::start(http(address, None));
+    let answer = proxy.get("/?token=secret");
+    let number = answer.split("Sidelane-Request: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
+    assert!(proxy.get(&format!("/.sidelane/tale/{number}")).contains("token=secret"));
+    let (id, mark) = number.split_once('-').unwrap_or((number, ""));
+    let guessed = u64::from_str_radix(mark, 16).unwrap_or_default() ^ 1;
+    for guess in [id.to_owned(), format!("{id}-"), format!("{id}-0"), format!("{id}-{guessed:016x}")] {
+        let told = proxy.get(&format!("/.sidelane/tale/{guess}"));
+        assert!(told.starts_with("HTTP/1.1 404 "), "{guess}: {told}");
+    }
+}
+
+#[test]
+fn a_request_is_over_when_its_connection_goes_on_in_another_protocol() {
+    let address = server(|mut stream| {
+        read_until(&mut stream, "\r\n\r\n");
+        let switch = "HTTP/1.1 101 Switching Protocols\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n";
+        stream.write_all(switch.as_bytes()).unwrap();
+        let said = read_until(&mut stream, "\n");
+        stream.write_all(said.to_uppercase().as_bytes()).unwrap();
+    });
+    let proxy = Proxy::start(http(address, None));
+    let mut client = proxy.connect();
+    client.write_all(b"GET / HTTP/1.1\r\nHost: h\r\nConnection: upgrade\r\nUpgrade: echo\r\n\r\n").unwrap();
+    assert!(read_until(&mut client, "\r\n\r\n").starts_with("HTTP/1.1 101 "));
+    proxy.wait_until("the end of the request", |state| state.in_flight == 0 && state.counts.answered == 1);
+    client.write_all(b"hello\n").unwrap();
+    assert_eq!(read_until(&mut client, "\n"), "HELLO\n");
+}

@@ -1,0 +1,9 @@
+//! The proxy at sockets, in front of servers that do as a test says.
+
+#[allow(dead_code, reason = "not every test needs all of it")]
+#[path = "../../../sidelane/tests/common/scripted.rs"]
+mod scripted;
+
+mod http;
+mod redis;
+mod scene;

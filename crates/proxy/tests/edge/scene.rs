@@ -1,0 +1,135 @@
+//! A proxy in this process, on a thread of its own.
+
+use std::io::Write;
+use std::net::{SocketAddr, TcpStream};
+use std::sync::{Arc, Mutex};
+use std::thread::{self, JoinHandle};
+use std::time::{Duration, Instant};
+
+use sidelane_policy::hedge::{Hazard, Hazards, Mode, RolesConfig, Server};
+use sidelane_proxy::config::{Config, Limits, METHODS, Protocol};
+use sidelane_proxy::desk::DeskConfig;
+use sidelane_proxy::edge::{self, State, View};
+use sidelane_proxy::page::HazardPage;
+use sidelane_proxy::resp::Repeatable;
+use tokio::sync::Notify;
+use tokio::task::LocalSet;
+
+use crate::scripted::read_to_end;
+
+/// What is waited for comes long before.
+pub const TIMEOUT: Duration = Duration::from_secs(20);
+
+/// A proxy of HTTP that hedges only if a test says so.
+pub fn http(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
+    let roles = RolesConfig { has_backup: backup.is_some(), ..RolesConfig::default() };
+    Config {
+        active,
+        backup,
+        protocol: Protocol::Http,
+        repeatable: Repeatable::of(METHODS),
+        desk: DeskConfig { roles, ..DeskConfig::default() },
+        limits: Limits::default(),
+        warm_up_requests: 0,
+    }
+}
+
+/// The same for Redis.
+pub fn redis(active: SocketAddr, backup: Option<SocketAddr>) -> Config {
+    Config { protocol: Protocol::Redis, repeatable: Repeatable::default(), ..http(active, backup) }
+}
+
+/// Hedges requests that wait for so long.
+pub fn hedged_after(mut config: Config, time: Duration) -> Config {
+    config.desk.roles.mode = Mode::Timer { after_ns: time.as_nanos() as u64 };
+    config
+}
+
+/// A proxy under way.
+pub struct Proxy {
+    address: SocketAddr,
+    page: Arc<HazardPage>,
+    ends: Arc<Notify>,
+    state: Arc<Mutex<Option<State>>>,
+    thread: Option<JoinHandle<State>>,
+}
+
+impl Proxy {
+    pub fn start(config: Config) -> Self {
+        let listener = edge::Proxy::listen("127.0.0.1:0".parse().unwrap()).unwrap();
+        let address = listener.local_addr().unwrap();
+        let (page, ends, state) = (Arc::new(HazardPage::new().unwrap()), Arc::new(Notify::new()), Arc::default());
+        let (its_page, its_end, its_state) = (Arc::clone(&page), Arc::clone(&ends), Arc::clone(&state));
+        let thread = thread::spawn(move || {
+            let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
+            LocalSet::new().block_on(&runtime, async move {
+                let proxy = edge::Proxy::open(listener, config, its_page).unwrap();
+                let view = proxy.view();
+                tokio::select! {
+                    result = proxy.run() => result.unwrap(),
+                    () = its_end.notified() => {}
+                    () = tell(&view, &its_state) => {}
+                }
+                view.state()
+            })
+        });
+        Self { address, page, ends, state, thread: Some(thread) }
+    }
+
+    pub fn connect(&self) -> TcpStream {
+        let client = TcpStream::connect(self.address).unwrap();
+        client.set_read_timeout(Some(TIMEOUT)).unwrap();
+        client
+    }
+
+    /// Sends bytes, and nothing more: all that comes back until the end.
+    pub fn send(&self, bytes: &str) -> String {
+        let mut client = self.connect();
+        client.write_all(bytes.as_bytes()).unwrap();
+        read_to_end(&mut client)
+    }
+
+    /// A GET of this path on a connection of its own.
+    pub fn get(&self, path: &str) -> String {
+        self.send(&format!("GET {path} HTTP/1.1\r\nHost: h\r\nConnection: close\r\n\r\n"))
+    }
+
+    /// A watcher tells of a server.
+    pub fn tell(&self, server: Server, hazards: impl IntoIterator<Item = Hazard>) {
+        self.page.tell(server, hazards.into_iter().collect::<Hazards>(), 1);
+    }
+
+    /// Waits until the proxy's state is so.
+    pub fn wait_until(&self, what: &str, holds: impl Fn(&State) -> bool) {
+        let end = Instant::now() + TIMEOUT;
+        loop {
+            let state = self.state.lock().unwrap().clone();
+            if state.as_ref().is_some_and(&holds) {
+                return;
+            }
+            assert!(Instant::now() < end, "{what} has not come: {state:?}");
+            thread::sleep(TELL_EVERY);
+        }
+    }
+
+    /// Ends it.
+    pub fn finish(mut self) -> State {
+        self.ends.notify_one();
+        self.thread.take().unwrap().join().unwrap()
+    }
+}
+
+impl Drop for Proxy {
+    fn drop(&mut self) {
+        self.ends.notify_one();
+    }
+}
+
+const TELL_EVERY: Duration = Duration::from_millis(5);
+
+async fn tell(view: &View, state: &Mutex<Option<State>>) {
+    loop {
+        *state.lock().unwrap() = Some(view.state());
+        tokio::time::sleep(TELL_EVERY).await;
+    }
+}
