@@ -28,6 +28,11 @@ pub enum Undo {
         /// The CPUs that it had.
         cpus: CpuSet,
     },
+    /// A thread was there before any was changed, and is not changed itself.
+    Known {
+        /// The thread.
+        thread: Thread,
+    },
     /// A thread was put into another scheduling class.
     Class {
         /// The thread.
@@ -104,7 +109,7 @@ impl Undo {
                 newcomers.give_back(known);
                 Ok(())
             }
-            Undo::Family { .. } | Undo::MayFreeze { .. } => Ok(()),
+            Undo::Family { .. } | Undo::MayFreeze { .. } | Undo::Known { .. } => Ok(()),
             Undo::Claim { file, inode } => unless_gone(file, || {
                 let found = fs::metadata(file)?.ino();
                 if inode.is_none_or(|made| made == found) { fs::remove_file(file) } else { Ok(()) }
@@ -115,7 +120,7 @@ impl Undo {
     /// The thread that it is about, if it is about one.
     pub fn thread(&self) -> Option<Thread> {
         match self {
-            Undo::Affinity { thread, .. } | Undo::Class { thread, .. } => Some(*thread),
+            Undo::Affinity { thread, .. } | Undo::Class { thread, .. } | Undo::Known { thread } => Some(*thread),
             _ => None,
         }
     }

@@ -38,24 +38,61 @@ pub struct Threads {
     ticket: Ticket,
     /// What they are confined to, if they are.
     confined_to: Option<CpuSet>,
+    changes: Changes,
 }
 
 /// How a thread was found.
 struct Noted {
     cpus: CpuSet,
+    /// What undoes its change, or says that it is known.
     ticket: Ticket,
     /// What it was given last.
     given: Option<CpuSet>,
+    /// It is changed, or is about to be.
+    changes: Changes,
+}
+
+/// Which of them will be changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changes {
+    All,
+    /// Those of [`Threads::will_change`]. What others choose later is theirs.
+    Some,
+}
+
+impl Changes {
+    fn undo(self, thread: Thread, cpus: &CpuSet) -> Undo {
+        match self {
+            Self::All => Undo::Affinity { thread, cpus: cpus.clone() },
+            Self::Some => Undo::Known { thread },
+        }
+    }
 }
 
 impl Threads {
     /// Notes all threads, and how they are undone. Nothing is changed yet.
     pub fn note(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
-        let none = CpuSet::default();
+        let mut threads = Self::note_who_is_there(whose, Changes::All, guardian)?;
+        threads.newcomers.confined = threads.newcomers.cpus.clone();
+        threads.follow(whose, guardian)?;
+        Ok(threads)
+    }
+
+    /// Notes all threads, of which some will be bound to one CPU each: [`Threads::will_change`] and
+    /// [`Threads::are_born_on`] say which and where, before that is done.
+    pub fn note_to_bind(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
+        let mut threads = Self::note_who_is_there(whose, Changes::Some, guardian)?;
+        threads.newcomers.alone = true;
+        threads.follow(whose, guardian)?;
+        Ok(threads)
+    }
+
+    fn note_who_is_there(whose: &Whose, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
+        let (groups, families, confined, cpus) = Default::default();
         // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer.
-        let newcomers = Newcomers { groups: vec![], families: vec![], confined: none.clone(), cpus: none, class: None };
+        let newcomers = Newcomers { groups, families, confined, alone: false, cpus, class: None };
         let ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
-        let mut threads = Self { found: BTreeMap::new(), newcomers, ticket, confined_to: None };
+        let mut threads = Self { found: BTreeMap::new(), newcomers, ticket, changes, confined_to: None };
         let mut found = BTreeMap::new();
         let note = |thread: &Thread| {
             let cpus = thread_cpus(thread.tid, thread.tid).ok_or(io::ErrorKind::NotFound)?;
@@ -63,18 +100,15 @@ impl Threads {
             Ok(())
         };
         change_all(|| whose.threads(), note).context("cannot read the CPUs of the threads")?;
-        threads.add(found, guardian)?;
+        threads.add(found, changes, guardian)?;
         threads.newcomers.cpus = threads.found.values().fold(CpuSet::default(), |sum, noted| sum.union(&noted.cpus));
-        threads.newcomers.confined = threads.newcomers.cpus.clone();
-        threads.follow(whose, guardian)?;
         Ok(threads)
     }
 
-    fn add(&mut self, found: BTreeMap<Thread, CpuSet>, guardian: &mut Guardian) -> Result<()> {
-        let undo = |(thread, cpus): (&Thread, &CpuSet)| Undo::Affinity { thread: *thread, cpus: cpus.clone() };
-        let tickets = guardian.add(found.iter().map(undo))?;
+    fn add(&mut self, found: BTreeMap<Thread, CpuSet>, changes: Changes, guardian: &mut Guardian) -> Result<()> {
+        let tickets = guardian.add(found.iter().map(|(thread, cpus)| changes.undo(*thread, cpus)))?;
         let noted = found.into_iter().zip(tickets);
-        self.found.extend(noted.map(|((thread, cpus), ticket)| (thread, Noted { cpus, ticket, given: None })));
+        self.found.extend(noted.map(|((thread, cpus), ticket)| (thread, Noted { cpus, ticket, given: None, changes })));
         Ok(())
     }
 
@@ -92,11 +126,41 @@ impl Threads {
     pub fn note_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
             let Some(own) = thread_cpus(thread.tid, thread.tid) else { return Ok(None) };
-            let has_inherited = own.is_subset(&self.newcomers.confined);
-            let cpus = if has_inherited { self.newcomers.cpus.clone() } else { own };
-            self.add([(thread, cpus)].into(), guardian)?;
+            match self.newcomers.are_inherited(&own) {
+                true => self.add([(thread, self.newcomers.cpus.clone())].into(), Changes::All, guardian)?,
+                false => self.add([(thread, own)].into(), self.changes, guardian)?,
+            }
         }
-        Ok(self.found.get(&thread).map(|noted| &noted.cpus))
+        Ok(self.own_cpus(&thread))
+    }
+
+    /// Notes a thread that was born since, to nobody who was changed: the CPUs that it has are its own. `None` if it has
+    /// ended.
+    pub fn note_own(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
+        if !self.found.contains_key(&thread) {
+            let Some(own) = thread_cpus(thread.tid, thread.tid) else { return Ok(None) };
+            self.add([(thread, own)].into(), self.changes, guardian)?;
+        }
+        Ok(self.own_cpus(&thread))
+    }
+
+    /// The CPUs that a thread was found with, or gets as a newcomer.
+    pub fn own_cpus(&self, thread: &Thread) -> Option<&CpuSet> {
+        self.found.get(thread).map(|noted| &noted.cpus)
+    }
+
+    /// A thread that was noted is about to be changed.
+    pub fn will_change(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
+        let noted = self.found.get_mut(thread).ok_or(io::ErrorKind::NotFound)?;
+        match std::mem::replace(&mut noted.changes, Changes::All) {
+            Changes::All => Ok(()),
+            Changes::Some => guardian.replace(noted.ticket, Changes::All.undo(*thread, &noted.cpus)),
+        }
+    }
+
+    /// Whether a thread was changed, or born to one that was.
+    pub fn is_changed(&self, thread: &Thread) -> bool {
+        self.found.get(thread).is_some_and(|noted| noted.changes == Changes::All)
     }
 
     /// Those who are born are known by having no other CPUs than these, to which the others are confined; call
@@ -114,7 +178,7 @@ impl Threads {
                 told.context("cannot tell the guardian what to undo")
             }
             Some(_) => Ok(()),
-            None => self.add([(thread, cpus)].into(), guardian),
+            None => self.add([(thread, cpus)].into(), self.changes, guardian),
         }
     }
 

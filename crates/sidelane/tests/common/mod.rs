@@ -6,6 +6,7 @@
 //! - `nginx`: a real server of HTTP
 //! - `agent`: a `sidelane run`, under way and ended
 //! - `busy`: a service that is always busy
+//! - `hurrying`: a `sidelane hurry` under way
 //! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
 //! - `random`: random numbers of a seed
@@ -22,6 +23,7 @@ pub mod busy;
 pub mod c_program;
 pub mod deadline;
 pub mod footprint;
+pub mod hurrying;
 pub mod job;
 pub mod lanes;
 pub mod nginx;
@@ -37,6 +39,7 @@ pub use agent::{Finished, Run, Running};
 pub use busy::Busy;
 pub use deadline::{TIMEOUT, holds_within, wait_until};
 pub use footprint::Footprint;
+pub use hurrying::Hurrying;
 pub use job::Job;
 pub use lanes::{Turn, lab, lanes_if_possible, lanes_to_ourselves, requests_can_be_seen};
 pub use random::Random;
