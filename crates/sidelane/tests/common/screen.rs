@@ -28,10 +28,9 @@ pub fn lines_of(command: &[&str], columns: u16) -> Vec<String> {
     let mut running = ends_with_the_test(&mut child).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
     // The command has copies, and so has its description.
     drop((theirs, child));
-    let mut shown = Vec::new();
-    let mut part = [0; 4096];
+    let (mut ours, mut shown, mut part) = (File::from(ours), Vec::new(), [0; 4096]);
     // The end of a terminal that nobody has open any more is an error.
-    while let Ok(length @ 1..) = File::from(ours.try_clone().expect("a copy of a descriptor")).read(&mut part) {
+    while let Ok(length @ 1..) = ours.read(&mut part) {
         shown.extend_from_slice(&part[..length]);
     }
     running.wait().expect("it has ended");
