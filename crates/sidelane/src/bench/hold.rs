@@ -17,7 +17,6 @@ use serde_json::{Map, json};
 use sidelane_policy::borrow::{BorrowConfig, Lending};
 
 use super::interval::{of_all, of_median};
-use super::restart::{Ground, Restarts};
 use super::rounds::{Limit, Patience, numbers_until_decided};
 use super::theft;
 use crate::lab::{Lab, Service};
@@ -87,8 +86,6 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
     let leak_percent = bench.long_hold(&mut result).context("long hold")?;
     let [overlap_percent, share_percent] = bench.reactions(&mut result).context("reactions")?;
     bench.theft(&mut result).context("known theft")?;
-    let restarts = bench.restarts(patience).context("restarts without a mask")?;
-    result.rows.push(restarts.row());
     result.checks = vec![
         tracking_check(&tracking_ns),
         over_empty_check(&tracking_ns, &floor_ns),
@@ -103,7 +100,6 @@ pub fn run(lanes: &str, patience: Patience) -> Result<ResultFile> {
         ),
         Check::interval_at_least("idle time between them", share_percent, PULSES_SHARE_LIMIT_PERCENT, Unit::Percent),
     ];
-    result.checks.extend(restarts.checks());
     patience.advise(&mut result, limit.rounds);
     Ok(result)
 }
@@ -283,13 +279,6 @@ impl Bench<'_> {
         Ok(())
     }
 
-    /// A service that is started again without its mask.
-    fn restarts(&self, patience: Patience) -> Result<Restarts> {
-        let hold = Some(BorrowConfig::default().min_idle_ns);
-        let ground = Ground::new(&self.lab, &self.pair, self.scratch.path())?;
-        ground.measure(patience, |beside| self.start_session_beside(beside, hold))
-    }
-
     /// What the kernel counted in each of `parts` of `length` with batch beside a pulse, and the
     /// holders' counters. The rhythm is busy and idle microseconds, and the number of pulses.
     fn watch_pulse(&self, rhythm: [&str; 3], length: Duration, parts: u32) -> Result<(Vec<Books>, HolderBooks)> {
@@ -327,10 +316,6 @@ impl Bench<'_> {
         let mut beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
         // Of the two bouncing processes the parent is the service, its child a bystander.
         beside.service.pids.retain(|pid| *pid == service);
-        self.start_session_beside(beside, min_idle_ns)
-    }
-
-    fn start_session_beside(&self, beside: Beside, min_idle_ns: Option<u64>) -> Result<Session> {
         let options = SessionOptions {
             class: BatchClass::Idle,
             hold: min_idle_ns.map(|min_idle_ns| Lending {

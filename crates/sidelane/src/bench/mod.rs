@@ -14,7 +14,6 @@ pub mod papers;
 pub mod parity;
 mod request_cost;
 pub mod requests;
-mod restart;
 pub mod rounds;
 pub mod sibling;
 pub mod subject;
