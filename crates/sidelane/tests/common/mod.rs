@@ -1,6 +1,7 @@
 //! The harness: real services, real batch commands and the real binary, on lanes 0:1.
 //!
 //! - `lanes`: whether this machine can run the tests, and a lock for the lanes
+//! - `screen`: commands on a pseudo-terminal
 //! - `service`: stand-ins for a latency-critical service
 //! - `scripted`: servers of HTTP that do as a test says
 //! - `nginx`: a real server of HTTP
@@ -15,12 +16,14 @@
 //! - `watching`: a running `sidelane requests`
 //! - `words`: the state of a run's lanes
 //! - `footprint`: the traces of a run on the machine
+//! - `client`: traffic for a service
 //! - `deadline`: waiting for conditions
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 pub mod agent;
 pub mod busy;
 pub mod c_program;
+pub mod client;
 pub mod deadline;
 pub mod footprint;
 pub mod hurrying;
@@ -30,6 +33,7 @@ pub mod nginx;
 pub mod process;
 pub mod random;
 pub mod redis;
+pub mod screen;
 pub mod scripted;
 pub mod service;
 pub mod watching;

@@ -24,6 +24,8 @@ use sidelane_host::topology::online_cpus;
 const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
 /// How often a service that has gone is looked for, one that strayed is looked at, and who joined adopted batch.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The same while a service is on a batch lane: batch waits for the end of that.
+const VISITED_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl Session {
     /// Looks after everything that is not decided lane by lane; to be called a few times a second.
@@ -38,7 +40,8 @@ impl Session {
         self.must_keep(self.keepers.iter().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
         self.put_strays_back();
         self.look_after_guardian()?;
-        if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
+        let is_visited = self.keepers.iter().any(LaneKeeper::visited);
+        if self.service_looked_at.elapsed() >= if is_visited { VISITED_LOOK_EVERY } else { SERVICE_LOOK_EVERY } {
             self.service_looked_at = Instant::now();
             let online = online_cpus().context("cannot read which CPUs are online")?;
             self.must_keep(self.lanes.batch_cpus().difference(&online).iter().next())?;
