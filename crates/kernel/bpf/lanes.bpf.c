@@ -104,6 +104,17 @@ static __always_inline void write_word(const struct lane_switch *s)
 	store_once(word->since_ns, s->now_ns);
 }
 
+/* A thread of a service on a batch lane. */
+static __always_inline void receive_visitor(struct sidelane_lane_word *word, uint32_t cpu)
+{
+	__sync_fetch_and_add(&word->lc_visitors, 1);
+	/* A holder that naps sees the visitor; one that sleeps has to be woken to evict batch. */
+	call_keeper(cpu, SIDELANE_RELEASED, false);
+	call_keeper(cpu, SIDELANE_LENT, false);
+	if (ext_is_on())
+		call_keeper(cpu, SIDELANE_HELD, false);
+}
+
 /* A batch lane's part of a switch, before its word is written. */
 static __always_inline void batch_lane_before(const struct lane_switch *s)
 {
@@ -121,6 +132,9 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 	} else if (s->is == SIDELANE_BATCH || s->is == SIDELANE_IDLE) {
 		store_once(hold->batch_waits, 0);
 	}
+	/* A process that became the service's after it had come here, as one that was started again does. */
+	if (s->role->role == SIDELANE_ROLE_BATCH && s->is == SIDELANE_LC && s->was != SIDELANE_LC)
+		receive_visitor(s->word, s->cpu);
 }
 
 /* What the switch means to others: the service has started or stopped, or batch has come. */
@@ -286,12 +300,7 @@ static __always_inline void note_arrival(struct task_struct *task, uint32_t cpu)
 
 	if (!role || !word || role->role != SIDELANE_ROLE_BATCH || classify(task) != SIDELANE_LC)
 		return;
-	__sync_fetch_and_add(&word->lc_visitors, 1);
-	/* A holder that naps sees the visitor; one that sleeps has to be woken to evict batch. */
-	call_keeper(cpu, SIDELANE_RELEASED, false);
-	call_keeper(cpu, SIDELANE_LENT, false);
-	if (ext_is_on())
-		call_keeper(cpu, SIDELANE_HELD, false);
+	receive_visitor(word, cpu);
 }
 
 /* A thread that waited for a request lane may be moved before it ran there. */

@@ -127,7 +127,7 @@ notes! {
             "{target} has ended; its lanes are idle, batch went on",
             "start the service again to have it looked after again";
         ServiceVisited { target: Target = Target::Port(6379), requests: String = "0".to_owned() } =>
-            "{target} moved to a batch lane; batch leaves that lane until the service is gone",
+            "{target} came to a batch lane; batch leaves that lane until the service is gone",
             "confine the service to its request lanes (taskset -a -c -p {requests} PID), or add --pin-service";
         Blocked { seconds: u64 = 10, why: String = "the service runs".to_owned() } =>
             "batch has been kept off its lanes for {seconds} s: {why}",

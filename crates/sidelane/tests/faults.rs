@@ -206,7 +206,7 @@ fn batch_leaves_to(mut service: Service, once_moved: impl Fn(&mut Service)) {
     service.move_to(REQUEST_LANE);
     wait_until("batch was back", || cpu_ticks(batch) > away_at_ticks);
     run.signal(libc::SIGTERM);
-    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["moved to a batch lane"]);
+    let run = run.wait_for_end().must_exit(128 + libc::SIGTERM).must_say(&["came to a batch lane"]);
     let why = "the service has threads on the batch lane";
     assert!(run.audit().iter().any(|entry| entry["action"] == "evict" && entry["why"] == why), "{:?}", run.audit());
 }

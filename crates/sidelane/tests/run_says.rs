@@ -66,17 +66,37 @@ fn a_service_that_comes_to_the_batch_lane_is_told_of_at_once_and_batch_goes_on_o
     let mut run = Run::beside(service.target()).start_script(WORK);
     run.first_line();
     service.move_to(BATCH_LANE);
+    drives_batch_away_until_it_is_gone(run, &service);
+}
+
+/// The service is on the batch lane: that is said with what to do, batch leaves, and comes back once that is done.
+#[track_caller]
+fn drives_batch_away_until_it_is_gone(mut run: Running, service: &Service) {
     wait_for(
         &mut run,
         &format!(
-            "moved to a batch lane; batch leaves that lane until the service is gone; confine the \
-                                 service to its request lanes (taskset -a -c -p {REQUEST_LANE} PID)"
+            "came to a batch lane; batch leaves that lane until the service is gone; confine the \
+             service to its request lanes (taskset -a -c -p {REQUEST_LANE} PID)"
         ),
     );
     run.wait_until_audited("evict", 0);
     service.move_to(REQUEST_LANE);
     run.wait_until_audited("restore", 0);
     run.wait_for_end().must_exit(0);
+}
+
+#[test]
+fn a_service_that_is_started_again_on_the_batch_lane_drives_batch_away_too() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let address = listener.local_addr().unwrap();
+    let service = Service::in_bursts_at(listener);
+    let mut run = Run::beside(format!("port:{}", address.port())).start_script(WORK);
+    run.first_line();
+    service.end();
+    wait_for(&mut run, "has ended");
+    let again = Service::in_bursts_on(BATCH_LANE, TcpListener::bind(address).unwrap());
+    drives_batch_away_until_it_is_gone(run, &again);
 }
 
 #[test]

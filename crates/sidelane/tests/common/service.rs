@@ -43,7 +43,12 @@ impl Service {
 
     /// As [`Service::in_bursts`], and listens on a TCP port.
     pub fn in_bursts_at(listener: TcpListener) -> Self {
-        Self::on(REQUEST_LANE, BURSTS, OwnedFd::from(listener).into())
+        Self::in_bursts_on(REQUEST_LANE, listener)
+    }
+
+    /// As [`Service::in_bursts_at`], on other CPUs.
+    pub fn in_bursts_on(cpus: &str, listener: TcpListener) -> Self {
+        Self::on(cpus, BURSTS, OwnedFd::from(listener).into())
     }
 
     /// Waits for [`Service::start_work`], runs for `work_s` seconds without a pause, and then
