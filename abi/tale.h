@@ -42,8 +42,8 @@ enum sidelane_tale_type {
 	SIDELANE_TALE_REQUEST_FINISHED = 10, /* its response, so far, was given to the socket; value: when it started; detail: sends */
 
 	/* ---- Threads ---- */
-	SIDELANE_TALE_SWITCHED = 11,     /* the thread left the CPU, the other came; detail: enum sidelane_tale_leave; value: the other's wake-up, 0 if it was preempted */
-	SIDELANE_TALE_WOKEN = 12,        /* the thread (0: an interrupt) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
+	SIDELANE_TALE_SWITCHED = 11,     /* the thread left the CPU, the other came; detail: enum sidelane_tale_leave; value: the other's wake-up; 0 if it was preempted, or if the wake-up is not known */
+	SIDELANE_TALE_WOKEN = 12,        /* the thread (0: an interrupt, or a kernel thread that is not on the way of a request) woke the other; detail: CPU it ran on last, and will again unless it is MIGRATED */
 	SIDELANE_TALE_MIGRATED = 13,     /* the thread moved; detail: CPU it came from; value: CPU it goes to */
 	SIDELANE_TALE_SYSCALL_ENTERED = 14, /* detail: number; value: first argument */
 	SIDELANE_TALE_SYSCALL_LEFT = 15, /* detail: number; value: result */

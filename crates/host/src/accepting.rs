@@ -4,7 +4,8 @@ use std::collections::BTreeSet;
 use std::net::SocketAddr;
 
 use crate::ports::listening_at;
-use crate::service::{Stand, comm, holders};
+use crate::procfs::command_name;
+use crate::service::{Stand, holders};
 
 /// Who accepts connections at an address.
 #[derive(Clone, Debug, PartialEq, Eq)]
@@ -25,8 +26,10 @@ pub fn accepting(address: SocketAddr, own: u32) -> Accepting {
     let sockets = listening_at(address);
     let mut holders = holders(&sockets);
     let is_own = holders.remove(&own);
-    let (stands, rest): (Vec<_>, Vec<_>) =
-        holders.into_iter().map(|pid| (pid, Stand::of(pid, &comm(pid)))).partition(|(_, stand)| stand.is_some());
+    let (stands, rest): (Vec<_>, Vec<_>) = holders
+        .into_iter()
+        .map(|pid| (pid, Stand::of(pid, &command_name(pid).unwrap_or_default())))
+        .partition(|(_, stand)| stand.is_some());
     match stands.into_iter().find_map(|(_, stand)| stand) {
         _ if !rest.is_empty() => Accepting::These(rest.into_iter().map(|(pid, _)| pid).collect()),
         Some(stand) => Accepting::StandIn(stand),

@@ -7,7 +7,7 @@ use std::path::{Path, PathBuf};
 use std::time::{Duration, Instant};
 
 use crate::cpulist::CpuSet;
-use crate::procfs::is_exiting;
+use crate::procfs::{is_exiting, text_of};
 
 /// The kernel removes a group only after its last task has ended, which takes a moment after a
 /// kill.
@@ -27,7 +27,7 @@ pub struct Hierarchy {
 impl Hierarchy {
     /// All hierarchies mounted here.
     pub fn all() -> Vec<Self> {
-        parse_mounts(&fs::read_to_string("/proc/self/mountinfo").unwrap_or_default())
+        parse_mounts(&text_of("/proc/self/mountinfo").unwrap_or_default())
     }
 
     /// Whether this is cgroup v2.
@@ -54,7 +54,7 @@ impl Hierarchy {
     /// The group that a process is in. None if it has no directory here, and for a process that is ending: version 1 then
     /// names the uppermost group, whichever group the process was in.
     pub fn dir_of(&self, pid: u32) -> Option<PathBuf> {
-        let memberships = fs::read_to_string(format!("/proc/{pid}/cgroup")).ok()?;
+        let memberships = text_of(&format!("/proc/{pid}/cgroup"))?;
         let group = memberships.lines().find_map(|line| self.membership(line))?;
         // Asked last: a process that is not ending now was not ending when its groups were read.
         self.seen_dir(group).filter(|_| !is_exiting(pid))
@@ -69,7 +69,7 @@ impl Hierarchy {
 
     /// The hierarchy's number in /proc/PID/cgroup; 0 for v2.
     pub fn number(&self) -> Option<u32> {
-        let memberships = fs::read_to_string("/proc/self/cgroup").ok()?;
+        let memberships = text_of("/proc/self/cgroup")?;
         let line = memberships.lines().find(|line| self.membership(line).is_some())?;
         line.split(':').next()?.parse().ok()
     }
@@ -283,5 +283,18 @@ mod tests {
         assert_eq!(found[0].membership("4:cpuset:/a:b"), Some("/a:b"));
         assert_eq!(found[0].membership("0::/a"), None);
         assert_eq!(found[2].membership("0::/a"), Some("/a"));
+    }
+
+    #[test]
+    fn fuzzed_mounts_and_memberships_are_read_or_left_out() {
+        let known = parse_mounts(MOUNTS);
+        sidelane_fuzz::fuzz("mounts", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let found = parse_mounts(&text);
+            for hierarchy in found.iter().chain(&known) {
+                let groups = text.lines().filter_map(|line| hierarchy.membership(line));
+                groups.for_each(|group| drop((hierarchy.dir(group), hierarchy.seen_dir(group))));
+            }
+        });
     }
 }

@@ -6,6 +6,7 @@ use std::fs;
 use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 
+use crate::procfs::text_of;
 use crate::sock_diag;
 
 /// State of a listening socket in the kernel's socket tables.
@@ -101,7 +102,7 @@ fn listening_in_tables(folder: &str) -> Vec<(String, u16)> {
 }
 
 fn sockets_in_tables(folder: &str) -> Vec<(String, SocketAddr)> {
-    let tables = ["tcp", "tcp6"].map(|name| fs::read_to_string(format!("{folder}/net/{name}")).unwrap_or_default());
+    let tables = ["tcp", "tcp6"].map(|name| text_of(&format!("{folder}/net/{name}")).unwrap_or_default());
     tables.iter().flat_map(|table| listening_sockets(table)).collect()
 }
 
@@ -152,7 +153,7 @@ pub fn other_sockets(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<OtherS
 }
 
 fn other_sockets_of(pid: u32) -> Vec<OtherSocket> {
-    let table = |name: &str| fs::read_to_string(format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    let table = |name: &str| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default();
     let udp = ["udp", "udp6"].map(table);
     let mut tables: BTreeMap<String, OtherSocket> = udp.iter().flat_map(|table| udp_servers(table)).collect();
     tables.extend(unix_servers(&table("unix")));
@@ -270,5 +271,15 @@ mod tests {
         assert!(ports.contains(&four.local_addr().unwrap().port()));
         assert!(six.is_err() || ports.contains(&six.unwrap().local_addr().unwrap().port()));
         assert!(!ports.contains(&client.local_addr().unwrap().port()));
+    }
+
+    #[test]
+    fn fuzzed_tables_of_sockets_are_read_or_left_out() {
+        sidelane_fuzz::fuzz("socket-tables", |bytes| {
+            let table = String::from_utf8_lossy(bytes);
+            let lines = table.lines().count();
+            assert!(listening_sockets(&table).len() <= lines);
+            assert!(udp_servers(&table).len() + unix_servers(&table).len() <= 2 * lines);
+        });
     }
 }

@@ -35,6 +35,11 @@ impl Caught {
     pub fn asks_to_end(&self) -> bool {
         [libc::SIGINT, libc::SIGTERM, libc::SIGHUP, libc::SIGQUIT].contains(&self.signal)
     }
+
+    /// Whether it asks its receiver to stop until it is continued (Ctrl-Z).
+    pub fn asks_to_stop(&self) -> bool {
+        self.signal == libc::SIGTSTP
+    }
 }
 
 fn heard() -> libc::sigset_t {
@@ -55,6 +60,12 @@ fn heard() -> libc::sigset_t {
 pub fn unmask() {
     // SAFETY: a valid pointer to an initialised set.
     unsafe { libc::pthread_sigmask(libc::SIG_UNBLOCK, &heard(), std::ptr::null_mut()) };
+}
+
+/// Stops this process, threads and all, until somebody continues it.
+pub fn stop_this_process() {
+    // SAFETY: a valid signal; nothing is written.
+    unsafe { libc::raise(libc::SIGSTOP) };
 }
 
 /// Waits until one of them is ready, for so long at most; false if none is.

@@ -14,7 +14,7 @@ pub fn threads(pid: u32) -> Vec<u32> {
 
 /// The name of a process, if it lives: 15 characters at most.
 pub fn command_name(pid: u32) -> Option<String> {
-    let name = fs::read_to_string(format!("/proc/{pid}/comm")).ok()?;
+    let name = text_of(&format!("/proc/{pid}/comm"))?;
     Some(name.trim_end().to_owned())
 }
 
@@ -30,9 +30,14 @@ fn from_state<T>(stat: &str, read: impl FnOnce(&str) -> Option<T>) -> Option<T> 
     // Longer than any such line. One read and no more: whoever moves threads asks often.
     let mut bytes = [0; 1024];
     let length = fs::File::open(stat).ok()?.read(&mut bytes).ok()?;
-    // The name in parentheses may contain any byte; the state follows the last `) `.
-    let name_end = bytes[..length].windows(2).rposition(|end| end == b") ")?;
-    read(std::str::from_utf8(&bytes[name_end + 2..length]).ok()?)
+    read(after_name(&bytes[..length])?)
+}
+
+/// What follows the name in a thread's `stat`. The name in parentheses may contain any byte; the state follows the last
+/// `) `.
+fn after_name(stat: &[u8]) -> Option<&str> {
+    let name_end = stat.windows(2).rposition(|end| end == b") ")?;
+    std::str::from_utf8(&stat[name_end + 2..]).ok()
 }
 
 /// The state letter in the `stat` file of a process or thread, if the text has one.
@@ -71,10 +76,13 @@ pub fn is_exiting(pid: u32) -> bool {
 
 /// The kernel's flags of a thread (`PF_`).
 fn flags(tid: u32) -> Option<u64> {
+    from_state(&format!("/proc/{tid}/stat"), flags_in)
+}
+
+fn flags_in(fields: &str) -> Option<u64> {
     /// Counted from the state, which is the third field.
     const FLAGS: usize = 9 - 3;
-    let stat = fs::read_to_string(format!("/proc/{tid}/stat")).ok()?;
-    stat.rsplit_once(") ")?.1.split(' ').nth(FLAGS)?.parse().ok()
+    fields.split(' ').nth(FLAGS)?.parse().ok()
 }
 
 /// These processes and all their descendants.
@@ -101,13 +109,41 @@ pub fn all_pids() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn parent(pid: u32) -> Option<u32> {
+/// These processes, as far as they live, and those descendants that each thread still has as its own children. A look at
+/// `family` reads the whole of `/proc`, this one the threads of a few processes. It finds nobody whose parent has ended.
+pub fn offspring(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    let mut rest: Vec<u32> = roots.iter().copied().filter(|pid| is_alive(*pid)).collect();
+    while let Some(pid) = rest.pop() {
+        if found.insert(pid) {
+            rest.extend(threads(pid).into_iter().flat_map(|tid| children(pid, tid)));
+        }
+    }
+    found
+}
+
+fn children(pid: u32, tid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+/// The process that a process is a child of.
+pub fn parent(pid: u32) -> Option<u32> {
     status_field(&format!("/proc/{pid}/status"), "PPid:")?.parse().ok()
 }
 
 fn status_field(path: &str, field: &str) -> Option<String> {
-    let status = fs::read_to_string(path).ok()?;
-    status.lines().find_map(|line| line.strip_prefix(field).map(|value| value.trim().to_owned()))
+    field_in(&text_of(path)?, field).map(str::to_owned)
+}
+
+fn field_in<'a>(status: &'a str, field: &str) -> Option<&'a str> {
+    status.lines().find_map(|line| line.strip_prefix(field).map(str::trim))
+}
+
+/// A file of /proc. The name of a process, which some have in them, may contain any byte: what is not UTF-8 in it is
+/// replaced.
+pub fn text_of(path: &str) -> Option<String> {
+    Some(String::from_utf8_lossy(&fs::read(path).ok()?).into_owned())
 }
 
 /// The CPUs that a thread may run on.
@@ -171,7 +207,29 @@ pub fn own_cpus() -> CpuSet {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead;
+
     use super::*;
+
+    #[test]
+    fn children_are_offspring_and_who_has_lost_its_parent_is_none() {
+        let script = "sleep 1000 & echo $!; (sleep 1000 >&- & echo $!); read -r _";
+        let mut command = std::process::Command::new("sh");
+        let command = command.args(["-c", script]).stdin(std::process::Stdio::piped());
+        let mut shell = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let said = std::io::BufReader::new(shell.stdout.take().unwrap());
+        let numbers: Vec<u32> = said.lines().take(2).map(|line| line.unwrap().parse().unwrap()).collect();
+        // The subshell has told of its child, and then it ends.
+        while parent(numbers[1]).is_some_and(|parent| is_alive(parent) && super::parent(parent) == Some(shell.id())) {
+            std::thread::yield_now();
+        }
+        let found = offspring(&BTreeSet::from([shell.id()]));
+        // SAFETY: plain system calls, on children of this test.
+        numbers.iter().for_each(|pid| drop(unsafe { libc::kill(*pid as libc::pid_t, libc::SIGKILL) }));
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        assert_eq!(found, BTreeSet::from([shell.id(), numbers[0]]));
+    }
 
     #[test]
     fn the_last_number_is_a_threads_own() {
@@ -202,5 +260,29 @@ mod tests {
 
     fn own_comm(pid: u32) -> String {
         fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
+    }
+
+    #[test]
+    fn whoever_has_a_name_that_is_no_text_is_seen_all_the_same() {
+        let named = std::thread::Builder::new().spawn(|| {
+            rustix::thread::set_name(c"\xff) R 1 (\n").unwrap();
+            let (pid, tid) = (std::process::id(), rustix::thread::gettid().as_raw_nonzero().get() as u32);
+            assert!(thread_cpus(pid, tid).is_some_and(|cpus| !cpus.is_empty()));
+            assert_eq!(own_number(&format!("/proc/{pid}/task/{tid}")).map(|(own, _)| own), Some(tid));
+            assert!(flags(tid).is_some() && started_and_lives(tid).is_some());
+        });
+        named.unwrap().join().unwrap();
+    }
+
+    #[test]
+    fn fuzzed_status_and_stat_are_read_or_left_out() {
+        sidelane_fuzz::fuzz("status", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            for field in ["PPid:", "Cpus_allowed_list:", "NSpid:", "Uid:"] {
+                let value = field_in(&text, field);
+                let _ = value.map(|value| (last_number(value), value.parse::<CpuSet>()));
+            }
+            let _ = after_name(bytes).map(|fields| (start_time(fields), flags_in(fields)));
+        });
     }
 }

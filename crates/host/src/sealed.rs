@@ -30,6 +30,10 @@ impl SealedFile {
     }
 
     fn open(path: &Path, bytes: usize) -> Option<Self> {
+        // Whoever opens a pipe waits, and in a mount namespace of its own a process gives one any name.
+        if !fs::metadata(path).is_ok_and(|found| found.is_file()) {
+            return None;
+        }
         let file = File::open(path).ok()?;
         let large = file.metadata().ok()?.len() >= bytes as u64;
         if !large || !cannot_shrink(&file) {
@@ -76,4 +80,21 @@ fn map(file: &File, bytes: usize) -> io::Result<NonNull<u8>> {
     // SAFETY: a fresh mapping chosen by the kernel; nothing else refers to it.
     let start = unsafe { mmap(std::ptr::null_mut(), bytes, ProtFlags::READ, MapFlags::SHARED, file, 0)? };
     Ok(NonNull::new(start.cast()).expect("mmap returns no null pointer"))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    /// Whoever opened it would wait for a writer.
+    #[test]
+    fn a_pipe_under_the_wanted_name_is_not_opened() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("memfd:sidelane");
+        let made = std::process::Command::new("mkfifo").arg(&pipe).status();
+        if !made.is_ok_and(|status| status.success()) {
+            return sidelane_skip::skip("needs mkfifo");
+        }
+        assert!(SealedFile::open(&pipe, 1).is_none());
+    }
 }

@@ -12,7 +12,7 @@ use thiserror::Error;
 
 use crate::cgroup::Group;
 use crate::ports::listening_here;
-use crate::procfs::{all_pids, family, is_alive};
+use crate::procfs::{all_pids, command_name, family, is_alive};
 
 /// How the service is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -172,7 +172,8 @@ impl Target {
 
     /// The processes that accept connections at the port, as far as it can be told from who holds its sockets.
     fn at_port(&self, port: u16) -> Result<Service, ServiceError> {
-        let holders = listening(port).into_iter().map(|pid| (pid, Stand::of(pid, &comm(pid))));
+        let holders =
+            listening(port).into_iter().map(|pid| (pid, Stand::of(pid, &command_name(pid).unwrap_or_default())));
         let (stands, rest): (Vec<_>, Vec<_>) = holders.partition(|(_, stand)| stand.is_some());
         // Whoever activates a service by its socket goes on to hold it, beside the service.
         match stands.into_iter().find_map(|(_, stand)| stand).filter(|_| rest.is_empty()) {
@@ -197,14 +198,13 @@ impl Target {
     }
 }
 
-/// The name of a process, of which the kernel keeps the first 15 bytes.
-pub(crate) fn comm(pid: u32) -> String {
-    fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned()
-}
-
 fn named(name: &str) -> BTreeSet<u32> {
-    let kept: String = name.chars().take(15).collect();
-    all_pids().into_iter().filter(|pid| comm(*pid) == kept && *pid != std::process::id()).collect()
+    // The kernel keeps so many bytes.
+    let kept = String::from_utf8_lossy(&name.as_bytes()[..name.len().min(15)]);
+    all_pids()
+        .into_iter()
+        .filter(|pid| command_name(*pid).is_some_and(|name| name == kept) && *pid != std::process::id())
+        .collect()
 }
 
 /// The processes that hold a socket listening on `port`.

@@ -78,7 +78,9 @@ fn messages(mut answer: &[u8], found: &mut Vec<(u32, SocketAddr)>) -> io::Result
         let len = word(answer, 0) as usize;
         match i32::from(u16::from_ne_bytes([answer[4], answer[5]])) {
             libc::NLMSG_DONE => return Ok(false),
-            libc::NLMSG_ERROR => return Err(io::Error::from_raw_os_error(-(word(answer, HEADER_LEN) as i32))),
+            libc::NLMSG_ERROR => {
+                return Err(io::Error::from_raw_os_error((word(answer, HEADER_LEN) as i32).wrapping_neg()));
+            }
             _ if len >= INODE_AT + 4 && len <= answer.len() => {
                 let port = u16::from_be_bytes([answer[PORT_AT], answer[PORT_AT + 1]]);
                 found.push((word(answer, INODE_AT), SocketAddr::new(ip(answer), port)));
@@ -138,5 +140,14 @@ mod tests {
         refused[4..6].copy_from_slice(&(libc::NLMSG_ERROR as u16).to_ne_bytes());
         refused[HEADER_LEN..].copy_from_slice(&(-libc::EPERM).to_ne_bytes());
         assert_eq!(messages(&refused, &mut found).unwrap_err().raw_os_error(), Some(libc::EPERM));
+    }
+
+    #[test]
+    fn fuzzed_answers_are_read_to_their_end() {
+        sidelane_fuzz::fuzz("netlink", |bytes| {
+            let mut found = Vec::new();
+            let _ = messages(bytes, &mut found);
+            assert!(found.len() * INODE_AT <= bytes.len());
+        });
     }
 }

@@ -43,7 +43,8 @@ pub struct RequestBooks {
     joined: AtomicU64,
     parked: AtomicU64,
     hands_over: AtomicU64,
-    reserved: [AtomicU64; 5],
+    began: AtomicU64,
+    reserved: [AtomicU64; 4],
 }
 
 const _: () = assert!(size_of::<RequestBooks>() == 128);
@@ -102,10 +103,12 @@ pub struct Counts {
     pub unasked: u64,
     /// Requests whose connection ended before an answer.
     pub unanswered: u64,
-    /// Requests that took in more messages once they had begun: parts of theirs, or other requests.
+    /// Requests with more messages than one: parts of theirs, or other requests.
     pub joined: u64,
     /// Requests that were open and kept nobody waiting.
     pub parked: u64,
+    /// Connections that began and had a second request.
+    pub began: u64,
 }
 
 impl Counts {
@@ -118,6 +121,7 @@ impl Counts {
             unanswered: self.unanswered - earlier.unanswered,
             joined: self.joined - earlier.joined,
             parked: self.parked - earlier.parked,
+            began: self.began - earlier.began,
         }
     }
 }
@@ -170,6 +174,7 @@ impl WatchedSockets {
             unanswered: get(&books.unanswered),
             joined: get(&books.joined),
             parked: get(&books.parked),
+            began: get(&books.began),
         }
     }
 
@@ -311,6 +316,7 @@ mod tests {
             joined,
             parked,
             hands_over,
+            began,
             reserved
         );
         assert_layout!(

@@ -300,3 +300,39 @@ fn an_observer_sees_slots_and_counts_what_it_missed() {
     assert!(!records.is_empty());
     assert!(records.iter().all(|record| recorder.recorded().has(record.kind)));
 }
+
+/// A program that reads its standard input to the end, once thread `tid` of this process waits in a full pipe. Nobody
+/// wakes it before that.
+fn late_reader(tid: u32) -> Child {
+    let sleeps_in = format!("/proc/{}/task/{tid}/wchan", std::process::id());
+    let script = format!("until grep -q pipe_write {sleeps_in}; do :; done; exec cat");
+    Command::new("sh").args(["-c", &script]).stdin(Stdio::piped()).stdout(Stdio::null()).spawn().unwrap()
+}
+
+#[test]
+fn who_reads_from_a_full_pipe_is_named_as_the_waker_though_it_is_a_stranger() {
+    const BYTES: usize = 1 << 20;
+    if !can_trace() {
+        return;
+    }
+    let (say, hear) = mpsc::channel();
+    let (hand, take) = mpsc::channel::<std::process::ChildStdin>();
+    let writer = thread::spawn(move || {
+        say.send(rustix::thread::gettid().as_raw_nonzero().get() as u32).unwrap();
+        take.recv().unwrap().write_all(&vec![0; BYTES]).unwrap();
+    });
+    let tid = hear.recv().unwrap();
+    let mut reader = late_reader(tid);
+    let me = Service::of_process(std::process::id());
+    let mut recorder = Recorder::start(&TraceOptions::default(), &[me]).unwrap();
+    hand.send(reader.stdin.take().unwrap()).unwrap();
+    writer.join().unwrap();
+    reader.wait().unwrap();
+    let mut records = Vec::new();
+    recorder.finish(&mut records);
+
+    let woken = of(&records, Kind::Woken).into_iter().filter(|record| record.other.tid == tid);
+    let first = woken.map(|record| record.task).find(|waker| waker.pid != std::process::id());
+    assert_eq!(first.map(|waker| waker.pid), Some(reader.id()));
+    assert_eq!(recorder.name_of(reader.id()), Some("cat"));
+}

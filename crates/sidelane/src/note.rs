@@ -143,9 +143,17 @@ notes! {
              objective, is of TCP alone",
             "let it emit its requests (runtime/c/sidelane.h)";
         RequestsJoined { percent: u64 = 12 } =>
-            "{percent} % of the requests took in more after they had begun: parts of one, or several that came on one \
-             connection (pipelining, HTTP/2, gRPC); counts and times are of what looks like one",
+            "{percent} % of the requests came in several pieces before they were answered: parts of one, or several on \
+             one connection (pipelining, HTTP/2, gRPC); counts and times are of what looks like one",
             "let the service emit its requests (runtime/c/sidelane.h)";
+        HandshakesPossible { connections: u64 = 120, percent: u64 = 12 } =>
+            "{connections} connections began: if they speak TLS, HTTP/2 or WebSocket, their handshakes are up to \
+             {percent} % of the requests",
+            "let the service emit its requests (runtime/c/sidelane.h), or its clients keep their connections";
+        CountedAtSockets =>
+            "a request is here what came in at once and was answered: several that a client writes in one go (pipelining, \
+             HTTP/2, gRPC) are one, and a handshake or `100 Continue` is one, too",
+            "where clients do so, let the service emit its requests (runtime/c/sidelane.h)";
         AnswersStream { percent: u64 = 12 } =>
             "{percent} % of the answers went on for over 100 ms after their first part: streams count as one request",
             "let the service emit its requests (runtime/c/sidelane.h)";
@@ -249,6 +257,9 @@ notes! {
         MovedLate { error: String = "Operation not permitted".to_owned() } =>
             "sidelane cannot work in SCHED_FIFO ({error}), so that long requests may move late",
             "run it as root";
+        MappedEnded { target: Target = Target::Pid(4711) } =>
+            "{target} has ended, so that there are no threads to map",
+            "name the service by its port, its name or its group: then it is found when it is started again";
 
         // Of a calibration.
         CalibratedWithoutSiblings { cpus: String = "0 and 1".to_owned() } =>
@@ -265,6 +276,16 @@ notes! {
         PausesUnseen { pid: u32 = 1234, error: String = "process 1234 cannot be searched".to_owned() } =>
             "pauses of the runtime are not told: {error}",
             "see sidelane list pid:{pid}";
+        PausesMissed { pauses: u64 = 3 } =>
+            "{pauses} pauses of the runtime were followed by another one so soon that they were not seen: their time is told \
+             as something else",
+            "leave sidelane more time on the CPUs";
+        ServiceNotFollowed { error: String = "the table of listeners is full".to_owned() } =>
+            "the service was not looked after to the end, so requests at ports that it opened later are not seen: {error}",
+            "start the trace again";
+        BreakNotRecorded { late: Duration = Duration::from_secs(3) } =>
+            "the request that broke the objective arrived {late:.1?} before this recording begins, so its way is not in it",
+            "record less with --light (light = true in the agent's file), or keep more (keep)";
         RequestLogCut { log: String = "/tmp/log".to_owned(), error: String = "No space left on device".to_owned() } =>
             "the log {log} is not whole: {error}",
             "free some space or log elsewhere";

@@ -8,10 +8,37 @@ use std::time::Duration;
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags};
-use sidelane_host::posix_signals::{PosixSignals, wait_for_any};
+use sidelane_host::posix_signals::{Caught, PosixSignals, stop_this_process, wait_for_any};
 
 /// Between two looks at something that is waited for.
 const LOOK_EVERY: Duration = Duration::from_millis(500);
+
+/// What was asked for.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Wish {
+    /// To end.
+    End,
+    /// To stop until somebody continues this process (Ctrl-Z).
+    Stop,
+}
+
+impl Wish {
+    fn of(caught: Caught) -> Option<Self> {
+        match caught {
+            _ if caught.asks_to_end() => Some(Self::End),
+            _ if caught.asks_to_stop() => Some(Self::Stop),
+            _ => None,
+        }
+    }
+
+    /// Stops this process if that is asked for; false if it is to end.
+    fn carry_out(wish: Option<Self>) -> bool {
+        if wish == Some(Self::Stop) {
+            stop_this_process();
+        }
+        wish != Some(Self::End)
+    }
+}
 
 /// Who ends it.
 pub enum Until {
@@ -33,7 +60,7 @@ impl Until {
         match self {
             Self::Signal(signals) => {
                 let caught = signals.wait_for_bell(bell, time).context("cannot wait for signals")?;
-                Ok(!caught.is_some_and(|caught| caught.asks_to_end()))
+                Ok(Wish::carry_out(caught.and_then(Wish::of)))
             }
             Self::Told(ends) => {
                 if !ends.load(Ordering::Acquire) {
@@ -54,18 +81,23 @@ impl Until {
         Ok(true)
     }
 
-    /// Waits for so long at most; false if it is to end.
+    /// Waits for so long at most; false if it is to end. A process that is to stop has stopped and was continued.
     pub fn wait(&self, time: Duration) -> Result<bool> {
+        Ok(Wish::carry_out(self.hear(time)?))
+    }
+
+    /// Waits for so long at most, for whoever has more to stop than this process.
+    pub fn hear(&self, time: Duration) -> Result<Option<Wish>> {
         match self {
             Self::Signal(signals) => {
                 let caught = signals.wait(time).context("cannot wait for signals")?;
-                Ok(!caught.is_some_and(|caught| caught.asks_to_end()))
+                Ok(caught.and_then(Wish::of))
             }
             Self::Told(ends) => {
                 if !ends.load(Ordering::Acquire) {
                     thread::park_timeout(time);
                 }
-                Ok(!ends.load(Ordering::Acquire))
+                Ok(ends.load(Ordering::Acquire).then_some(Wish::End))
             }
         }
     }

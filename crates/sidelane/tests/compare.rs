@@ -5,14 +5,17 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
 
-use common::agent::batch_processes;
-use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE, Turn};
-use common::redis::traceable_redis;
-use common::{Finished, Footprint, Run, SPIN, Service, lab, lanes_to_ourselves, process, requests_can_be_seen};
+use common::agent::{SIDELANE, batch_processes};
+use common::client::Client;
+use common::lanes::{LANES, REQUEST_LANE};
+use common::redis::{busy_redis, traceable_redis};
+use common::{
+    Finished, Footprint, Run, SPIN, Service, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until,
+};
 use sidelane::bench::subject::RealServer;
 use sidelane::lab::Lab;
+use sidelane_host::procfs::state;
 use sidelane_report::{ResultFile, Verdict};
 
 const UNDECIDED: i32 = 3;
@@ -20,43 +23,6 @@ const FAILURE: i32 = 1;
 /// As short as a run can be: nothing is asserted of what it measures.
 const SHORT: [&str; 4] = ["--round", "300ms", "--settle", "100ms"];
 const BATCH: [&str; 3] = ["sh", "-c", SPIN];
-
-/// A client that asks a service all the time, from the batch lane. Dropping it ends it.
-struct Client(Child);
-
-impl Client {
-    fn start(lab: &Lab, protocol: &str, target: &str, more: &[&str]) -> Self {
-        let mut load = lab.command(["load", "--protocol", protocol, "--target", target, "--rate", "500"]);
-        load.args([
-            "--seconds",
-            "300",
-            "--warmup-seconds",
-            "0",
-            "--cpu",
-            BATCH_LANE,
-            "--fifo",
-            "80",
-            "--json",
-            "/dev/null",
-        ])
-        .args(more);
-        Self(load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the client starts"))
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The lanes, and a Redis under load.
-fn busy_redis() -> Option<(Turn, RealServer, Client)> {
-    let (turn, lab, server) = traceable_redis()?;
-    let client = Client::start(&lab, "redis", &server.address().to_string(), &[]);
-    Some((turn, server, client))
-}
 
 fn compare(target: &str) -> Run {
     Run::with_arguments(&["compare", "--lanes", LANES, "--service", target]).and(&SHORT)
@@ -196,7 +162,7 @@ fn a_service_without_requests_is_an_error_that_says_what_to_do() {
 }
 
 #[test]
-fn what_run_refuses_is_refused() {
+fn what_run_refuses_is_refused_all_at_once() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     if !requests_can_be_seen() {
         return;
@@ -204,7 +170,46 @@ fn what_run_refuses_is_refused() {
     let idle = Service::idle();
     compare(&idle.target()).complete(&BATCH).must_exit(FAILURE).must_say(&["listens on no TCP port"]);
     let roaming = Service::on_both_lanes();
-    compare(&roaming.target()).complete(&BATCH).must_exit(FAILURE).must_say(&["taskset", "--pin-service"]);
+    let several = compare(&roaming.target()).and(&["--page", "/no/such/directory/page", "--gate", "freezer"]);
+    let several = several.and(&["--max-slowdown", "1%"]).complete(&BATCH).must_exit(FAILURE);
+    several.must_say(&["3 things are in the way", "taskset", "2. --max-slowdown is for", "/no/such/directory"]);
     roaming.must_be_unharmed("0-1");
     compare("port:1").complete(&BATCH).must_exit(FAILURE).must_say(&["port 1", "ss -ltnp"]);
+}
+
+#[test]
+fn the_command_that_would_do_is_told() {
+    let Some((_turn, lab, server)) = traceable_redis() else { return };
+    drop(lab);
+    process::move_to(server.pid(), "0-1");
+    let run = compare(&of(&server)).complete(&BATCH).must_exit(FAILURE);
+    run.must_say(&[&format!("try: {SIDELANE} compare --pin-service --lanes {LANES} --service {}", of(&server))]);
+}
+
+#[test]
+fn a_dry_run_says_what_would_be_compared_and_does_nothing() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    let before = Footprint::now();
+    let run = compare(&of(&server)).and(&["--dry-run"]).complete(&["no-such-command"]).must_exit(0);
+    for words in ["alone, beside batch unmanaged (ordinary)", &of(&server), "gate holder"] {
+        assert!(run.stdout.contains(words), "no `{words}` in: {run}");
+    }
+    before.must_come_back();
+}
+
+#[test]
+fn ctrl_z_stops_batch_too_and_both_go_on() {
+    let Some((_turn, server, _client)) = busy_redis() else { return };
+    let long = ["compare", "--lanes", LANES, "--round", "30s", "--service", &of(&server)];
+    let mut run = Run::with_arguments(&long).start(&BATCH);
+    run.wait_until("batch ran", |_| !batch_processes().is_empty());
+    let batch = batch_processes()[0];
+    run.signal(libc::SIGTSTP);
+    wait_until("sidelane was stopped", || state(&format!("/proc/{}/stat", run.pid())) == Some('T'));
+    wait_until("batch was frozen", || !process::wants_cpu(batch));
+    let frozen_at_ticks = process::cpu_ticks(batch);
+    run.signal(libc::SIGCONT);
+    wait_until("batch went on", || process::cpu_ticks(batch) > frozen_at_ticks);
+    run.signal(libc::SIGINT);
+    run.wait_for_end().must_exit(UNDECIDED);
 }

@@ -10,12 +10,12 @@ use std::process::{Child, Command, Stdio};
 use std::rc::Rc;
 use std::sync::Arc;
 
-use common::{SPIN, lab, lanes_to_ourselves, process, wait_until};
+use common::{SPIN, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
 use sidelane::audit::Audit;
 use sidelane::bench::subject::{Place, Real, RealServer};
 use sidelane::lab::Lab;
 use sidelane::lane::holder::{Evictor, Holder};
-use sidelane::request::{Request, Requests, can_track};
+use sidelane::request::{Request, Requests};
 use sidelane_host::cgroup::{Group, Hierarchy};
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::{Lanes, Topology};
@@ -44,8 +44,8 @@ fn ask(server: &RealServer, count: usize) {
 #[test]
 fn requests_of_two_services_are_their_own() {
     let Some(_turn) = lanes_to_ourselves() else { return };
-    if let Err(error) = can_track() {
-        return sidelane_skip::skip(error);
+    if !requests_can_be_seen() {
+        return;
     }
     if let Some(missing) = [Real::Redis, Real::Memcached].into_iter().find(|kind| !kind.is_installed()) {
         return sidelane_skip::skip(format!("needs {}", missing.program()));

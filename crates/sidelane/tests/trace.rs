@@ -2,8 +2,8 @@
 
 mod common;
 
-use std::io::{BufRead, BufReader, Read};
-use std::net::UdpSocket;
+use std::io::{BufRead, BufReader, Read, Write};
+use std::net::{TcpStream, UdpSocket};
 use std::path::Path;
 use std::process::{Child, ChildStderr, Command, Stdio};
 
@@ -157,4 +157,28 @@ fn wrong_arguments_are_told_exactly() {
         let said = String::from_utf8_lossy(&output.stderr).into_owned();
         assert!(!output.status.success() && said.contains(wanted), "{arguments:?}: {said}");
     }
+}
+
+#[test]
+fn a_request_that_has_no_response_at_the_end_is_said() {
+    let Some((_turn, _lab, server)) = traceable_redis() else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let json = dir.path().join("t.json");
+    let tracing = Tracing::start(&format!("pid:{}", server.pid()), &["--for", "100s", "--json", text(&json)]);
+    let mut stuck = TcpStream::connect(server.address()).unwrap();
+    stuck.write_all(b"BLPOP nothing 0\r\n").unwrap();
+    let mut asking = BufReader::new(TcpStream::connect(server.address()).unwrap());
+    let mut line = String::new();
+    while line.trim() != "blocked_clients:1" {
+        if line.is_empty() || line == "\r\n" {
+            asking.get_mut().write_all(b"INFO clients\r\n").unwrap();
+        }
+        line.clear();
+        asking.read_line(&mut line).unwrap();
+    }
+    let told = tracing.stop();
+    assert!(told.contains("1 request had no response at the end, the oldest after "), "{told}");
+    let row = &json_of(&json)["rows"][0];
+    assert_eq!(row["open_requests_count"].as_u64(), Some(1), "{row}");
+    assert!(row["oldest_open_ns"].as_u64().is_some_and(|age_ns| age_ns > 0), "{row}");
 }

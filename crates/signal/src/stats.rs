@@ -230,4 +230,14 @@ mod tests {
         clock.emptied(120 * MS);
         assert_eq!((clock.time_ns(&line, 130 * MS, 5_011), clock.steps()), (120 * MS, 2), "a millisecond is no step");
     }
+
+    #[test]
+    fn fuzzed_lines_are_told_or_counted_however_they_are_split() {
+        sidelane_fuzz::fuzz("stats", |bytes| {
+            let (told, malformed) = read(&[bytes]);
+            let ends = bytes.iter().filter(|byte| **byte == b'\n').count() as u64;
+            assert_eq!(told.len() as u64 + malformed, ends);
+            assert_eq!(read(&bytes.chunks(3).collect::<Vec<_>>()), (told, malformed));
+        });
+    }
 }

@@ -361,3 +361,36 @@ fn what_no_record_tells_is_not_explained() {
     answered(&mut trace, 500, 1);
     assert_eq!(then(&trace)[1], (210, 400, NotExplained));
 }
+
+#[test]
+fn a_full_pipe_is_no_send_buffer() {
+    let mut trace = request_is_taken_up();
+    trace.enters(200, 1, 1, 5).sleeps(210, 1).woken(400, 901, 1).comes(410, 1).returns(411, 1);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[1], (210, 400, HandOver));
+    assert_eq!((span(&trace, HandOver).by_tid, span(&trace, HandOver).by_pid), (901, STRANGER));
+}
+
+#[test]
+fn a_thread_that_comes_to_a_cpu_has_quota_though_no_record_says_so() {
+    let mut trace = request_is_taken_up();
+    trace.switched(200, 1, 901, leave::PREEMPTED).event(201, Kind::Throttled, 1, 1);
+    trace.switched(310, 901, 1, leave::PREEMPTED);
+    trace.switched(350, 1, 901, leave::PREEMPTED).switched(400, 901, 1, leave::PREEMPTED);
+    answered(&mut trace, 500, 1);
+    assert_eq!(then(&trace)[2..5], [(201, 310, Throttled), (310, 350, OnCpu), (350, 400, RunQueue)]);
+}
+
+#[test]
+fn a_thread_that_has_the_number_of_one_that_ended_has_nothing_of_its() {
+    let mut trace = request_is_taken_up();
+    // Thread 2 gets the request, enters a call, and ends.
+    trace.woken(130, 1, 2).switched(140, 1, 2, leave::SLEEPS).enters(150, 2, 202, 0xbeef);
+    trace.switched(160, 2, NOBODY, leave::ENDED);
+    // Another one with its number sleeps in no call, and wakes thread 3.
+    trace.woken(200, NOBODY, 2).comes(210, 2).sleeps(220, 2).woken(230, 6, 2).comes(240, 2);
+    trace.woken(250, 2, 3).switched(260, 2, 3, leave::SLEEPS).woken(300, 3, 1).switched(310, 3, 1, leave::SLEEPS);
+    answered(&mut trace, 500, 1);
+    let way: Vec<u32> = trace.first().spans.iter().map(|span| span.tid).collect();
+    assert!(!way.contains(&3), "what it had was not handed on: {way:?}");
+}

@@ -106,6 +106,7 @@ struct tcp_sock {
 	__u32 write_seq;
 	__u32 retrans_out;
 	__u64 tcp_clock_cache;
+	__u64 bytes_received;
 };
 
 #pragma clang attribute pop

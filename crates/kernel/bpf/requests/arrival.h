@@ -120,6 +120,8 @@ int BPF_PROG(request_data, const struct sock *sock)
 	if (conn->known != epoch) {
 		forget(conn, books);
 		conn->known = epoch;
+		/* Nothing of what has arrived was received yet. */
+		conn->fresh = tcp->bytes_received == tcp->rcv_nxt - tcp->copied_seq;
 		conn->seen_seq = tcp->copied_seq;
 		conn->write_seq = tcp->write_seq;
 	}

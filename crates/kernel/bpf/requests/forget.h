@@ -22,7 +22,7 @@ static __always_inline void forget(struct connection *conn, struct sidelane_requ
 {
 	change_queue(books, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);
 	uncount_on_lane(conn);
-	conn->handed = conn->left = conn->sends = conn->number = 0;
+	conn->handed = conn->left = conn->sends = conn->number = conn->fresh = 0;
 	conn->taken = conn->arrived;
 }
 

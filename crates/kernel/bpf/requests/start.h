@@ -69,16 +69,38 @@ static __always_inline void begin_at(struct connection *conn, uint64_t arrived_n
 	begin_counting(&conn->counts, cpu);
 }
 
+/* More messages than one make up what looks like one request, or k answers will follow them: nothing tells parts of a
+ * request from several. */
+static __always_inline void note_messages(struct connection *conn, uint32_t whole, struct sidelane_request_books *books)
+{
+	bool was_one = conn->whole < 2;
+
+	conn->whole += whole;
+	if (was_one && conn->whole > 1)
+		__sync_fetch_and_add(&books->joined, 1);
+}
+
+/* What a client and a service settle first, as for TLS, looks like requests; one that was asked once had nothing of it. */
+static __always_inline void note_second_request(struct connection *conn, struct sidelane_request_books *books)
+{
+	if (!conn->fresh || !conn->first_number)
+		return;
+	conn->fresh = 0;
+	__sync_fetch_and_add(&books->began, 1);
+}
+
 static __always_inline void begin_request(struct connection *conn, struct taken *taken, struct request_thread *thread,
 					  struct sidelane_request_books *books, uint32_t cpu, uint64_t now_ns)
 {
 	conn->waited = has_waited(conn, &taken->first, thread, books, cpu, now_ns);
 	conn->queue_len = taken->first.queue_len;
 	conn->number = new_number(books);
+	note_second_request(conn, books);
 	if (!conn->first_number)
 		conn->first_number = conn->number;
 	conn->left = taken->whole ?: 1;
-	conn->sends = conn->joined = 0;
+	conn->sends = conn->whole = 0;
+	note_messages(conn, taken->whole, books);
 	conn->handed = thread->hands_over;
 	begin_at(conn, taken->first.arrived_ns, cpu, now_ns);
 	if (!conn->handed)
@@ -92,10 +114,7 @@ static __always_inline void continue_request(struct connection *conn, struct tak
 {
 	if (taken->whole)
 		conn->left += taken->whole - 1;
-	if (taken->whole && !conn->joined) {
-		conn->joined = 1;
-		__sync_fetch_and_add(&books->joined, 1);
-	}
+	note_messages(conn, taken->whole, books);
 	if (taken->last_arrived_ns <= conn->started_ns)
 		return;
 	bool counted = uncount_on_lane(conn);

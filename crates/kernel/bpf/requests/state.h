@@ -44,10 +44,11 @@ struct sidelane_request_books {
 	int64_t handed;       /* 48: received, and handed to a thread that has not taken them up */
 	uint32_t service;     /* 56: its number; by user space */
 	uint32_t epoch;       /* 60: from 1 on, one more each time that its sockets are watched again; by user space */
-	uint64_t joined;      /* 64: requests that took in more messages once they had begun: parts, or others' */
+	uint64_t joined;      /* 64: requests with more messages than one: parts of one, or others' */
 	uint64_t parked;      /* 72: requests that were left for another one, or slept, and so made nobody wait */
 	uint64_t hands_over;  /* 80: 1: a request was answered by another thread than received it; the program's own */
-	uint64_t reserved[5]; /* 88 */
+	uint64_t began;       /* 88: connections that began under watch and had a second request */
+	uint64_t reserved[4]; /* 96 */
 };
 
 /* Local TCP ports of any service in any network namespace: one bit a port. A quick no for all other sockets. */
@@ -101,6 +102,7 @@ struct sidelane_thread_word {
 	uint32_t tid;      /*  0: 0: free */
 	uint32_t service;  /*  4: number of its service */
 	uint64_t since_ns; /*  8: since when it works on the request that it has, 0 if it has none */
+	uint64_t number;   /* 16: which request that is; changes while since_ns is 0 */
 };
 
 /* One entry alone where nobody asks for it. */
@@ -171,7 +173,8 @@ struct connection {
 	uint32_t handed;    /* 1: counted in request_books.handed */
 	uint32_t lane;      /* where it was received */
 	uint32_t on_lane;   /* its place among those open on that lane, and 1; 0 for none */
-	uint32_t joined;    /* 1: counted in request_books.joined */
+	uint32_t whole;     /* messages of the request that is under way */
+	uint32_t fresh;     /* 1: it began under watch, and has had no second request yet */
 	uint32_t waited;
 	uint32_t queue_len;
 	uint64_t first_number;

@@ -161,6 +161,17 @@ int BPF_PROG(tale_switch, bool preempt, struct task_struct *prev, struct task_st
 	return 0;
 }
 
+/* The thread of user space that runs here and is not on the way; none where it is not known that no interrupt does the
+ * work. A kernel thread may deliver segments as an interrupt does: it is taken for one. */
+static __always_inline struct task_struct *stranger_here(struct sidelane_tale_cpu *state, uint32_t cpu)
+{
+	struct task_struct *task = bpf_get_current_task_btf();
+
+	if (!settings.preempt_count_offset || !task->mm || is_thief(cpu, task))
+		return 0;
+	return task;
+}
+
 /* A thread is woken by the one that runs here, or by an interrupt. */
 static __always_inline void is_woken(struct task_struct *task)
 {
@@ -170,16 +181,20 @@ static __always_inline void is_woken(struct task_struct *task)
 
 	if (!state || (class_ != SIDELANE_LC && state->follow <= 1))
 		return;
+	find_preempt_count(state, bpf_get_current_task_btf());
 	bool by_interrupt = is_interrupt(state);
 	if (class_ != SIDELANE_LC && by_interrupt)
 		return;
+	struct task_struct *stranger = by_interrupt || state->tid ? 0 : stranger_here(state, cpu);
+	if (stranger)
+		see_thread(stranger);
 	struct sidelane_tale_thread *thread = see_thread(task);
 	struct tale tale = {
 		.at_ns = bpf_ktime_get_ns(),
 		.type = SIDELANE_TALE_WOKEN,
 		.detail = cpu_of(task),
-		.tid = by_interrupt ? 0 : state->tid,
-		.pid = by_interrupt ? 0 : state->pid,
+		.tid = by_interrupt ? 0 : stranger ? (uint32_t)stranger->pid : state->tid,
+		.pid = by_interrupt ? 0 : stranger ? (uint32_t)stranger->tgid : state->pid,
 		.other_tid = task->pid,
 		.other_pid = task->tgid,
 		.request = by_interrupt ? 0 : present_request(state, cpu),
@@ -205,6 +220,17 @@ SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(tale_wakeup_new, struct task_struct *task)
 {
 	is_woken(task);
+	return 0;
+}
+
+/* By prctl, or since it executes another program. */
+SEC("tp_btf/task_rename")
+int BPF_PROG(tale_rename, struct task_struct *task, const char *comm)
+{
+	struct sidelane_tale_thread *thread = tale_thread(task->pid);
+
+	if (thread && thread->tid == (uint32_t)task->pid)
+		bpf_probe_read_kernel_str(thread->comm, sizeof(thread->comm), comm);
 	return 0;
 }
 

@@ -1,50 +1,127 @@
 //! Names of the threads that records speak of.
 
 use std::collections::HashMap;
-use std::fs;
+use std::time::{Duration, Instant};
 
-use super::memory::TaleThread;
-use crate::mapped::MappedArray;
+use sidelane_host::procfs::command_name;
 
 /// Threads that are looked for without a search, by the lowest bits of their ids.
 pub const SEEN: usize = 4096;
 /// More names are not kept: a machine that starts threads all the time has no end of them.
 const NAMES_MAX: usize = 1 << 16;
+/// A name is read again when its thread is seen so long after it was read: threads change their names, and the numbers of
+/// those that ended are given to others.
+const READ_EVERY: Duration = Duration::from_secs(5);
 
 /// Names by thread.
 pub struct Names {
-    /// Who was seen last, of all with the same lowest bits.
+    /// Who was seen last, of all with the same lowest bits, since names were last read again.
     seen: Vec<u32>,
-    names: HashMap<u32, String>,
+    /// With the turn in which each was read.
+    names: HashMap<u32, (String, u32)>,
+    turn: u32,
+    turned: Instant,
 }
 
 impl Names {
     /// None yet.
     pub fn new() -> Self {
-        Self { seen: vec![0; SEEN], names: HashMap::new() }
+        Self { seen: vec![0; SEEN], names: HashMap::new(), turn: 0, turned: Instant::now() }
     }
 
-    /// The thread is in a record: learns its name, from the system while it lives, else from the kernel program.
-    pub fn see(&mut self, tid: u32, threads: &MappedArray<TaleThread>) {
+    /// Reads names again from now on, if that was last done some seconds ago.
+    pub fn turn(&mut self) {
+        if self.turned.elapsed() >= READ_EVERY {
+            self.read_again();
+        }
+    }
+
+    fn read_again(&mut self) {
+        (self.turned, self.turn) = (Instant::now(), self.turn.wrapping_add(1));
+        self.seen.fill(0);
+    }
+
+    /// The thread is in a record: learns its name, from the system while it lives, else from the kernel program, which
+    /// knows it by the thread's place.
+    pub fn see(&mut self, tid: u32, in_kernel: impl FnOnce(usize) -> Option<String>) {
         let place = tid as usize % SEEN;
         if self.seen[place] == tid || tid == 0 {
             return;
         }
         self.seen[place] = tid;
-        if self.names.len() < NAMES_MAX && !self.names.contains_key(&tid) {
-            let lives = fs::read_to_string(format!("/proc/{tid}/comm")).ok();
-            let name = lives.map(|name| name.trim_end().to_owned()).or_else(|| threads.get(place).name_of(tid));
-            self.names.extend(name.map(|name| (tid, name)));
+        let known = self.names.get(&tid);
+        if known.is_some_and(|(_, turn)| *turn == self.turn) {
+            return;
+        }
+        if let Some(name) = command_name(tid).or_else(|| in_kernel(place)) {
+            self.make_room();
+            self.names.insert(tid, (name, self.turn));
+        }
+    }
+
+    /// Those that were read longest ago go first.
+    fn make_room(&mut self) {
+        while self.names.len() >= NAMES_MAX {
+            let oldest = self.names.values().map(|(_, turn)| self.turn.wrapping_sub(*turn)).max().unwrap_or(0);
+            self.names.retain(|_, (_, turn)| self.turn.wrapping_sub(*turn) < oldest);
         }
     }
 
     /// The name of a thread, if it is known.
     pub fn get(&self, tid: u32) -> Option<&str> {
-        self.names.get(&tid).map(String::as_str)
+        self.names.get(&tid).map(|(name, _)| name.as_str())
     }
 
     /// All that are known.
     pub fn all(&self) -> impl Iterator<Item = (u32, &str)> {
-        self.names.iter().map(|(tid, name)| (*tid, name.as_str()))
+        self.names.iter().map(|(tid, (name, _))| (*tid, name.as_str()))
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::thread;
+
+    use super::*;
+
+    /// The number of the calling thread, which is called `name` from now on.
+    fn called(name: &std::ffi::CStr) -> u32 {
+        rustix::thread::set_name(name).unwrap();
+        rustix::thread::gettid().as_raw_nonzero().get() as u32
+    }
+
+    #[test]
+    fn a_thread_that_changes_its_name_is_called_by_the_new_one_some_time_later() {
+        let mut names = Names::new();
+        let see = |names: &mut Names, tid| {
+            names.see(tid, |_| None);
+            names.get(tid).map(str::to_owned)
+        };
+        let tid = called(c"before");
+        assert_eq!(see(&mut names, tid).as_deref(), Some("before"));
+        called(c"after");
+        assert_eq!(see(&mut names, tid).as_deref(), Some("before"), "it is not read each time");
+        names.read_again();
+        assert_eq!(see(&mut names, tid).as_deref(), Some("after"));
+    }
+
+    #[test]
+    fn a_thread_that_has_ended_keeps_its_name() {
+        let mut names = Names::new();
+        let tid = thread::spawn(|| called(c"short")).join().unwrap();
+        names.see(tid, |_| Some("short".to_owned()));
+        names.read_again();
+        names.see(tid, |_| None);
+        assert_eq!(names.get(tid), Some("short"));
+    }
+
+    #[test]
+    fn of_too_many_names_the_oldest_go() {
+        let mut names = Names::new();
+        let first = u32::MAX - 2 * NAMES_MAX as u32;
+        (first..first + NAMES_MAX as u32).for_each(|tid| names.see(tid, |_| Some("old".to_owned())));
+        names.read_again();
+        names.see(u32::MAX - 1, |_| Some("new".to_owned()));
+        assert_eq!((names.get(first), names.get(u32::MAX - 1)), (None, Some("new")));
     }
 }

@@ -23,7 +23,7 @@ const fn heavy(name: &'static str, tracepoint: &'static str, kinds: &'static [Ki
 }
 
 /// Of `bpf/tale/`, and of `bpf/requests/` what tells a trace something.
-const PROGRAMS: [Program; 30] = [
+const PROGRAMS: [Program; 31] = [
     program("request_data", "sk_data_ready", &[Kind::DataReady]),
     program("request_received", "sock_recv_length", &[Kind::Received, Kind::RequestStarted]),
     program("request_sent", "sock_send_length", &[Kind::Sent, Kind::RequestFinished]),
@@ -35,6 +35,7 @@ const PROGRAMS: [Program; 30] = [
     program("tale_switch", "sched_switch", &[Kind::Switched, Kind::Throttled, Kind::Frozen]),
     program("tale_waking", "sched_waking", &[Kind::Woken]),
     program("tale_wakeup_new", "sched_wakeup_new", &[]),
+    program("tale_rename", "task_rename", &[]),
     program("tale_migrate", "sched_migrate_task", &[Kind::Migrated]),
     heavy("tale_call", "sys_enter", &[Kind::SyscallEntered]),
     heavy("tale_return", "sys_exit", &[Kind::SyscallLeft]),

@@ -20,7 +20,7 @@ use super::parts::{CPUS, RECORDS, SLOTS, SLOTS_A_CPU, THREADS};
 use super::programs;
 use super::ring::{RingReader, SlotReader};
 use crate::mapped::MappedArray;
-use crate::requests::WatchedSockets;
+use crate::requests::{Counts, WatchedSockets};
 use crate::stolen::StolenFrom;
 use crate::tracepoints::Tracepoints;
 use crate::tracker::{Features, Tracker, TrackerError, array};
@@ -65,7 +65,7 @@ pub struct Recorder {
 
 impl Recorder {
     /// Loads the kernel program and starts to record these services: from their sockets, threads and processes, those
-    /// of now and those to come.
+    /// that were found and those to come. Who is born while it starts belongs to them from [`Recorder::look_again`] on.
     pub fn start(options: &TraceOptions, services: &[Service]) -> Result<Self, TraceError> {
         let groups = services.iter().any(|service| service.group.is_some());
         let features = Features { requests: true, groups, trace: Some(*options), ..Features::default() };
@@ -76,8 +76,6 @@ impl Recorder {
             new.trace(tracking, service)?;
         }
         new.tracker.attach()?;
-        // Those that were born between the look and now.
-        new.traced.iter().zip(services).for_each(|(traced, service)| traced.tracking.take_in(&service.pids));
         Ok(new)
     }
 
@@ -141,11 +139,17 @@ impl Recorder {
         self.traced[index].tracking.number().get()
     }
 
+    /// What request tracking counted of a service's requests.
+    pub fn counts(&self, index: usize) -> Counts {
+        self.traced[index].sockets.counts()
+    }
+
     /// Fetches what was recorded, oldest first, but for the last [`super::merge::SETTLED_NS`], in which an older
     /// record may still turn up. To be called as often as [`Recorder::period`] says; an observer of slots calls it
     /// without a pause.
     pub fn read(&mut self, records: &mut Vec<Record>) {
         let now_ns = now_ns();
+        self.names.turn();
         self.fetch();
         self.merge.settled(now_ns, records);
     }
@@ -163,8 +167,9 @@ impl Recorder {
         let mut add = |record: Record| {
             // Whoever does anything was switched to before that, or answers requests without ever being switched.
             if matches!(record.kind, Kind::Switched | Kind::Woken | Kind::RequestFinished) {
-                names.see(record.task.tid, threads);
-                names.see(record.other.tid, threads);
+                for tid in [record.task.tid, record.other.tid] {
+                    names.see(tid, |place| threads.get(place).name_of(tid));
+                }
             }
             merge.add(record);
         };

@@ -22,7 +22,8 @@ impl Group {
         Self::make(&mount, is_v2)
     }
 
-    /// A group that may run for `quota_us` in each `period_us`.
+    /// A group that may run for `quota_us` in each `period_us`, before all others: on a busy CPU a group of ordinary
+    /// weight would not use its quota up.
     pub fn with_quota(quota_us: u64, period_us: u64) -> Result<Self> {
         let (mount, is_v2) = mount_of_v1("cpu")
             .map(|mount| (mount, false))
@@ -31,9 +32,11 @@ impl Group {
         let group = Self::make(&mount, is_v2)?;
         if is_v2 {
             group.write("cpu.max", &format!("{quota_us} {period_us}"))?;
+            group.write("cpu.weight", "10000")?;
         } else {
             group.write("cpu.cfs_period_us", &period_us.to_string())?;
             group.write("cpu.cfs_quota_us", &quota_us.to_string())?;
+            group.write("cpu.shares", "262144")?;
         }
         Ok(group)
     }

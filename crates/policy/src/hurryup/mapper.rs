@@ -72,12 +72,22 @@ impl HurryUp {
         self.table.iter().filter_map(|entry| self.core_of(entry.thread)).collect()
     }
 
+    /// Threads that are moved: [`MAX_THREADS`](super::MAX_THREADS) at most.
+    pub fn threads(&self) -> usize {
+        self.seats.len()
+    }
+
+    /// Whether a thread is one of them.
+    pub fn has(&self, thread: Thread) -> bool {
+        self.seats.of(thread).is_some()
+    }
+
     /// Requests under way.
     pub fn under_way(&self) -> usize {
         self.table.iter().count()
     }
 
-    /// Requests that moved to big cores.
+    /// Requests that moved to big cores, without moves that were refused.
     pub fn moved(&self) -> u64 {
         self.moved
     }
@@ -106,7 +116,12 @@ impl HurryUp {
             // Lines 5 to 8.
             Seen::Noted { request, .. } if self.table.contains(request) => self.ended(now, request),
             Seen::Noted { thread, request, at } => self.began(now, thread, request, at),
-            Seen::Refused { thread, cpu } => self.seats.refused(thread, cpu),
+            Seen::Refused { thread, cpu } => self.moved -= u64::from(self.seats.refused(thread, cpu)),
+            Seen::Reconsider => {
+                self.why = Reason::Spread;
+                self.settle(now);
+                self.seats.reconsider(|action| out.push(action));
+            }
             Seen::Nothing => {}
         }
     }

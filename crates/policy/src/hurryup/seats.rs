@@ -15,14 +15,18 @@ pub const MAX_THREADS: usize = 256;
 #[derive(Clone, Copy, Debug, Default)]
 pub(super) struct Seat {
     pub(super) thread: Thread,
-    /// The CPUs that it had, without those that were refused.
-    pub(super) allowed: CpuMask,
+    /// The CPUs that it had.
+    allowed: CpuMask,
+    /// Those of them to which it could not be sent.
+    refused: CpuMask,
     /// `None`: it may use all that it had.
     pub(super) cpu: Option<usize>,
     /// The core before that.
     before: Option<usize>,
     /// When its request last changed its core.
     pub(super) moved: Option<Nanos>,
+    /// It has this core since its request was long, and this thread left it for that, if one had to.
+    came: Option<Option<Thread>>,
 }
 
 impl Seat {
@@ -36,8 +40,21 @@ impl Seat {
         Some(self.moved?.saturating_add(rest_ns))
     }
 
+    /// Whether it may be sent to this core.
+    pub(super) fn may_be_on(&self, cpu: usize) -> bool {
+        self.allowed.contains(cpu) && !self.refused.contains(cpu)
+    }
+
     fn go(&mut self, cpu: Option<usize>) {
-        (self.before, self.cpu) = (self.cpu, cpu);
+        (self.before, self.cpu, self.came) = (self.cpu, cpu, None);
+    }
+
+    /// It is not on this core, but where it was before.
+    fn stay(&mut self, cpu: usize) {
+        if self.cpu == Some(cpu) {
+            self.cpu = self.before.filter(|before| *before != cpu);
+            (self.came, self.moved) = (None, None);
+        }
     }
 }
 
@@ -88,9 +105,27 @@ impl Seats {
         }
     }
 
-    /// Threads may be on these cores from now on. Those of other cores go to one of these.
-    pub(super) fn use_only(&mut self, usable: CpuMask, mut tell: impl FnMut(Action)) {
+    /// How many there are.
+    pub(super) fn len(&self) -> usize {
+        self.len
+    }
+
+    /// Threads may be on these cores from now on. Those of other cores go to one of these. Cores that are new are tried
+    /// again, whoever was refused them.
+    pub(super) fn use_only(&mut self, usable: CpuMask, tell: impl FnMut(Action)) {
+        let new = usable.without(&self.usable);
         self.usable = usable;
+        self.forgive(|refused| refused.without(&new), tell);
+    }
+
+    /// All cores are tried again, whoever was refused them.
+    pub(super) fn reconsider(&mut self, tell: impl FnMut(Action)) {
+        self.forgive(|_| CpuMask::EMPTY, tell);
+    }
+
+    fn forgive(&mut self, still: impl Fn(&CpuMask) -> CpuMask, mut tell: impl FnMut(Action)) {
+        let usable = self.usable;
+        self.list[..self.len].iter_mut().for_each(|seat| seat.refused = still(&seat.refused));
         for at in 0..self.len {
             if self.list[at].cpu.is_none_or(|cpu| !usable.contains(cpu)) {
                 self.settle(at).into_iter().for_each(&mut tell);
@@ -101,13 +136,22 @@ impl Seats {
     /// A thread without a usable core gets the one with the fewest threads.
     fn settle(&mut self, at: usize) -> Option<Action> {
         let seat = self.list[at];
-        let open = seat.allowed.and(&self.usable);
+        let open = seat.allowed.without(&seat.refused).and(&self.usable);
         let cpu = open.iter().min_by_key(|cpu| self.on(*cpu).count());
         self.list[at].go(cpu);
         match cpu {
             Some(cpu) => Some(Action::Map { thread: seat.thread, cpu }),
             None => seat.cpu.map(|_| Action::Restore { thread: seat.thread }),
         }
+    }
+
+    /// A thread's request is long: it goes to a big core, and `leaver`, if there is one, is about to leave that for it.
+    pub(super) fn come(&mut self, thread: Thread, big: usize, leaver: Option<Thread>, now: Nanos) -> Action {
+        let action = self.map(thread, big, Some(now));
+        if let Some(seat) = self.of_mut(thread) {
+            seat.came = Some(leaver);
+        }
+        action
     }
 
     /// A thread changes its core, its request with it if it has one.
@@ -119,14 +163,19 @@ impl Seats {
         Action::Map { thread, cpu }
     }
 
-    /// A thread could not be sent to a core: it is where it was, and is not sent there again.
-    pub(super) fn refused(&mut self, thread: Thread, cpu: usize) {
-        if let Some(seat) = self.of_mut(thread) {
-            seat.allowed.remove(cpu);
-            if seat.cpu == Some(cpu) {
-                seat.cpu = seat.before.filter(|before| *before != cpu);
-            }
+    /// A thread could not be sent to a core: it is where it was, and is not sent there again. Who was to leave the core for
+    /// it stays. Whether it was to come because its request is long.
+    pub(super) fn refused(&mut self, thread: Thread, cpu: usize) -> bool {
+        let Some(seat) = self.of_mut(thread) else { return false };
+        seat.refused.insert(cpu);
+        let came = seat.came.filter(|_| seat.cpu == Some(cpu));
+        seat.stay(cpu);
+        if let Some(leaver) = came.flatten().and_then(|leaver| self.of_mut(leaver)).filter(|it| it.before == Some(cpu))
+            && let Some(little) = leaver.cpu
+        {
+            leaver.stay(little);
         }
+        came.is_some()
     }
 }
 
@@ -174,7 +223,31 @@ mod tests {
     fn a_thread_that_was_refused_a_core_is_where_it_was_and_not_sent_there_again() {
         let mut seats = seats();
         seats.map(1, 2, None);
-        seats.refused(1, 2);
-        assert_eq!(seats.of(1).map(|seat| (seat.cpu, seat.allowed)), Some((Some(1), mask(&[0, 1, 3]))));
+        assert!(!seats.refused(1, 2), "nobody was long");
+        let seat = *seats.of(1).unwrap();
+        assert_eq!((seat.cpu, [1, 2, 3].map(|cpu| seat.may_be_on(cpu))), (Some(1), [true, false, true]));
+        seats.use_only(mask(&[0, 1]), |_| ());
+        seats.use_only(mask(&[0, 1, 2]), |_| ());
+        assert!(seats.of(1).unwrap().may_be_on(2), "the core was away, and is back");
+    }
+
+    #[test]
+    fn a_thread_that_was_refused_all_its_cores_is_tried_again_later() {
+        let (mut seats, mut told) = (seats(), std::vec::Vec::new());
+        seats.join(9, mask(&[2]));
+        seats.refused(9, 2);
+        assert_eq!(seats.of(9).map(|seat| seat.cpu), Some(None));
+        seats.reconsider(|action| told.push(action));
+        assert_eq!(told, [Action::Map { thread: 9, cpu: 2 }]);
+    }
+
+    #[test]
+    fn whoever_was_to_leave_stays_if_nobody_comes() {
+        let mut seats = seats();
+        seats.map(0, 0, Some(5));
+        seats.come(1, 0, Some(0), 7);
+        seats.map(0, 1, Some(7));
+        assert!(seats.refused(1, 0));
+        assert_eq!([0, 1].map(|thread| seats.of(thread).unwrap().cpu), [Some(0), Some(1)]);
     }
 }

@@ -58,13 +58,16 @@ pub enum Seen {
         /// When.
         at: Nanos,
     },
-    /// A thread could not be sent to this core, and is where it was before.
+    /// A thread could not be sent to this core, and is where it was before; so is whoever was to leave the core for it. It is
+    /// not sent there again before the core goes offline and comes back, or [`Seen::Reconsider`].
     Refused {
         /// The thread.
         thread: Thread,
         /// The core.
         cpu: usize,
     },
+    /// What was refused may be possible now.
+    Reconsider,
     /// Nothing: time has passed.
     Nothing,
 }

@@ -54,7 +54,7 @@ impl Round<'_> {
             open.remove(big);
             outcome.moved += 1;
             // Lines 25 and 26.
-            tell(seats.map(long.thread, big, Some(self.now)));
+            tell(seats.come(long.thread, big, leaver.map(|leaver| leaver.thread), self.now));
             if let Some(leaver) = leaver {
                 tell(seats.map(leaver.thread, long.little, leaver.since.map(|_| self.now)));
             }
@@ -65,7 +65,7 @@ impl Round<'_> {
     /// The big core for a long request, and who leaves it (lines 21 and 22).
     fn choose(&self, long: Long, open: &CpuMask, seats: &Seats) -> Option<(usize, Option<Leaver>)> {
         let seat = seats.of(long.thread).filter(|seat| !seat.rests(self.now, self.options.rest_ns))?;
-        let cores = open.iter().filter(|big| seat.allowed.contains(*big));
+        let cores = open.iter().filter(|big| seat.may_be_on(*big));
         let possible = cores.filter_map(|big| {
             let leaver = self.leaver(big, seats);
             self.may(long, leaver, seats).then(|| (self.rank(big, leaver, seats), big, leaver))
@@ -89,7 +89,7 @@ impl Round<'_> {
         let Some(seat) = seats.of(leaver.thread) else { return true };
         let is_shorter = leaver.since.is_none_or(|since| since > long.since);
         let rests = leaver.since.is_some() && seat.rests(self.now, self.options.rest_ns);
-        seat.allowed.contains(long.little) && !rests && (is_shorter || !self.options.spare_longer)
+        seat.may_be_on(long.little) && !rests && (is_shorter || !self.options.spare_longer)
     }
 
     fn rank(&self, big: usize, leaver: Option<Leaver>, seats: &Seats) -> Rank {

@@ -22,6 +22,9 @@ enum Event {
     Note(Thread, Request, u64),
     /// The last action is refused.
     Refuse,
+    /// Who came last to a big core is refused, before whoever was to leave has gone.
+    RefuseExchange,
+    Reconsider,
     Pass,
 }
 
@@ -41,6 +44,8 @@ fn event() -> impl Strategy<Value = Event> {
         6 => request().prop_map(Event::End),
         2 => (thread(), request(), 0_u64..20).prop_map(|(thread, request, ago)| Event::Note(thread, request, ago)),
         1 => Just(Event::Refuse),
+        1 => Just(Event::RefuseExchange),
+        1 => Just(Event::Reconsider),
         4 => Just(Event::Pass),
     ]
 }
@@ -67,25 +72,47 @@ fn config() -> impl Strategy<Value = Config> {
 /// What is known without the policy.
 struct World {
     cores: Cores,
-    /// The CPUs that each thread had, without those that were refused.
+    /// The CPUs that each thread had.
     had: BTreeMap<Thread, CpuMask>,
+    /// Those to which it could not be sent.
+    refused: BTreeMap<Thread, CpuMask>,
     /// The CPUs that each thread has.
     has: BTreeMap<Thread, CpuMask>,
     /// What each thread works on.
     works: BTreeMap<Thread, (Request, u64)>,
-    last: Option<(Thread, usize, CpuMask)>,
+    last: Option<Moved>,
+    /// The last two actions of a round, if they exchanged two threads.
+    exchange: Option<(Moved, Moved)>,
 }
 
+/// A thread that was moved, where to, and the CPUs that it had before.
+type Moved = (Thread, usize, CpuMask);
+
 impl World {
+    fn online(&self) -> CpuMask {
+        self.cores.big.or(&self.cores.little)
+    }
+
     fn usable(&self, thread: Thread) -> CpuMask {
-        self.had[&thread].and(&self.cores.big.or(&self.cores.little))
+        let refused = self.refused.get(&thread).copied().unwrap_or(CpuMask::EMPTY);
+        self.had[&thread].without(&refused).and(&self.online())
+    }
+
+    fn refuse(&mut self, (thread, cpu, before): Moved) -> Option<Seen> {
+        self.had.get(&thread)?;
+        self.refused.entry(thread).or_insert(CpuMask::EMPTY).insert(cpu);
+        self.has.insert(thread, before);
+        Some(Seen::Refused { thread, cpu })
     }
 
     /// The event as it is told, if it can happen.
     fn note(&mut self, now: u64, event: Event) -> Option<Seen> {
         Some(match event {
             Event::Cores(bits) => {
+                let before = self.online();
                 self.cores = Cores { big: mask(bits & 0b11), little: mask(bits & !0b11) };
+                let new = self.online().without(&before);
+                self.refused.values_mut().for_each(|refused| *refused = refused.without(&new));
                 Seen::Cores(self.cores)
             }
             Event::Join(thread, cpus) => {
@@ -94,14 +121,15 @@ impl World {
                     self.works.remove(&thread);
                 }
                 self.has.insert(thread, allowed);
-                self.last = None;
+                self.refused.remove(&thread);
+                (self.last, self.exchange) = (None, None);
                 Seen::Joined { thread, allowed }
             }
             Event::Leave(thread) => {
                 self.had.remove(&thread)?;
                 self.has.remove(&thread);
                 self.works.remove(&thread);
-                self.last = None;
+                (self.last, self.exchange) = (None, None);
                 Seen::Left { thread }
             }
             Event::Begin(thread, request, ago) => self.begin(now, thread, request, ago),
@@ -118,10 +146,19 @@ impl World {
                 Seen::Noted { thread, request, at: now.saturating_sub(ago) }
             }
             Event::Refuse => {
-                let (thread, cpu, before) = self.last.take()?;
-                self.had.get_mut(&thread)?.remove(cpu);
-                self.has.insert(thread, before);
-                Seen::Refused { thread, cpu }
+                self.exchange = None;
+                let last = self.last.take()?;
+                return self.refuse(last);
+            }
+            Event::RefuseExchange => {
+                self.last = None;
+                let (came, (leaver, _, before)) = self.exchange.take()?;
+                self.has.insert(leaver, before);
+                return self.refuse(came);
+            }
+            Event::Reconsider => {
+                self.refused.clear();
+                Seen::Reconsider
             }
             Event::Pass => Seen::Nothing,
         })
@@ -137,10 +174,10 @@ impl World {
     /// How many actions are about threads that are given a first core, or another one since theirs went. They come
     /// before the round.
     fn places(&self, hurryup: &HurryUp, seen: &Seen) -> usize {
-        let online = self.cores.big.or(&self.cores.little);
+        let online = self.online();
         match seen {
             Seen::Joined { thread, .. } => usize::from(!self.usable(*thread).is_empty()),
-            Seen::Cores(_) => {
+            Seen::Cores(_) | Seen::Reconsider => {
                 let core = |thread: &Thread| hurryup.core_of(*thread);
                 let is_homeless = |thread: &&Thread| core(thread).is_none_or(|cpu| !online.contains(cpu));
                 let is_told = |thread: &&Thread| core(thread).is_some() || !self.usable(**thread).is_empty();
@@ -156,10 +193,21 @@ impl World {
             Action::Restore { thread } => (thread, self.had[&thread]),
         };
         let before = self.has.insert(thread, cpus).expect("only threads of the pool are told of");
+        self.exchange = None;
         self.last = match action {
             Action::Map { thread, cpu } => Some((thread, cpu, before)),
             Action::Restore { .. } => None,
         };
+    }
+
+    /// Who comes to a big core is told before who leaves it.
+    fn carry_out_round(&mut self, round: &[Action]) {
+        for (number, action) in round.iter().enumerate() {
+            let came = self.last.filter(|(_, cpu, _)| number > 0 && self.cores.big.contains(*cpu));
+            self.carry_out(*action);
+            let left = self.last.filter(|(_, cpu, _)| self.cores.little.contains(*cpu));
+            self.exchange = came.zip(left);
+        }
     }
 }
 
@@ -201,8 +249,10 @@ proptest! {
             cores: Cores::default(),
             had: BTreeMap::new(),
             has: BTreeMap::new(),
+            refused: BTreeMap::new(),
             works: BTreeMap::new(),
             last: None,
+            exchange: None,
         };
         for (after, event) in history {
             now += after;
@@ -213,7 +263,7 @@ proptest! {
             let told: Vec<Action> = out.iter().collect();
             told[..places].iter().for_each(|action| world.carry_out(*action));
             check_round(&world, &told[places..], &config, now)?;
-            told[places..].iter().for_each(|action| world.carry_out(*action));
+            world.carry_out_round(&told[places..]);
 
             for (thread, has) in &world.has {
                 prop_assert!(!has.is_empty(), "{} has no CPU", thread);

@@ -3,7 +3,7 @@
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::hurryup::{
-    Actions, Config, Cores, HurryUp, Looks, Lost, Mapping, Options, Seen, Thread, Threshold,
+    Actions, Config, Cores, HurryUp, Looks, Lost, MAX_THREADS, Mapping, Options, Seen, Thread, Threshold,
 };
 
 use crate::paper::{juno, map, noted, pool, tell};
@@ -91,6 +91,51 @@ fn a_move_that_was_refused_is_not_tried_again() {
     assert_eq!(tell(&mut hurryup, 61, Seen::Refused { thread: 2, cpu: 0 }), [map(2, 1), map(1, 2)]);
     assert_eq!(tell(&mut hurryup, 61, Seen::Refused { thread: 2, cpu: 1 }), []);
     assert_eq!((hurryup.core_of(2), hurryup.next_wakeup()), (Some(2), None));
+}
+
+#[test]
+fn a_move_that_was_refused_is_no_move_and_whoever_was_to_leave_stays() {
+    let mut hurryup = threads(by_events(0), 3);
+    let one = Cores { big: [0].into_iter().collect(), ..juno() };
+    tell(&mut hurryup, 1, Seen::Left { thread: 1 });
+    tell(&mut hurryup, 1, Seen::Cores(one));
+    tell(&mut hurryup, 10, began(2, 10));
+    assert_eq!((tell(&mut hurryup, 61, Seen::Nothing), hurryup.moved()), (vec![map(2, 0), map(0, 2)], 1));
+    assert_eq!(tell(&mut hurryup, 61, Seen::Refused { thread: 2, cpu: 0 }), []);
+    assert_eq!([hurryup.core_of(2), hurryup.core_of(0)], [Some(2), Some(0)]);
+    assert_eq!(hurryup.moved(), 0);
+}
+
+#[test]
+fn a_core_that_was_refused_is_used_when_it_is_back_or_when_it_may_be() {
+    let one = Cores { big: [0].into_iter().collect(), ..juno() };
+    let none = Cores { big: CpuMask::EMPTY, ..juno() };
+    for again in [&[Seen::Cores(none), Seen::Cores(one)][..], &[Seen::Reconsider]] {
+        let mut hurryup = HurryUp::new(by_events(0));
+        tell(&mut hurryup, 0, Seen::Cores(none));
+        assert_eq!(tell(&mut hurryup, 0, joined(2)), [map(2, 2)]);
+        tell(&mut hurryup, 0, Seen::Cores(one));
+        tell(&mut hurryup, 10, began(2, 10));
+        assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 0)]);
+        assert_eq!(tell(&mut hurryup, 62, Seen::Refused { thread: 2, cpu: 0 }), []);
+        let moves: Vec<_> = again.iter().flat_map(|seen| tell(&mut hurryup, 80, *seen)).collect();
+        assert_eq!((moves, hurryup.core_of(2)), (vec![map(2, 0)], Some(0)), "{again:?}");
+    }
+}
+
+#[test]
+fn of_too_many_threads_the_last_ones_are_told_of_and_have_a_place_when_one_leaves() {
+    let mut hurryup = HurryUp::new(by_events(0));
+    tell(&mut hurryup, 0, Seen::Cores(juno()));
+    let last = MAX_THREADS as u32;
+    (0..last).for_each(|thread| assert_eq!(tell(&mut hurryup, 0, joined(thread)).len(), 1));
+    assert_eq!(tell(&mut hurryup, 0, joined(last)), []);
+    assert_eq!((hurryup.threads(), hurryup.has(last)), (MAX_THREADS, false));
+    tell(&mut hurryup, 1, Seen::Left { thread: 7 });
+    assert_eq!(
+        (hurryup.threads(), tell(&mut hurryup, 1, joined(last)).len(), hurryup.has(last)),
+        (MAX_THREADS - 1, 1, true)
+    );
 }
 
 #[test]

@@ -135,4 +135,12 @@ mod tests {
         let names = parse_names("phase\t1\tparse\nother\t1\tx\nphase\ty\tz\nphase\t2\tflush\tit\n\nphase", "phase");
         assert_eq!(names, HashMap::from([(1, "parse".to_owned()), (2, "flush\tit".to_owned())]));
     }
+
+    #[test]
+    fn fuzzed_names_of_values_are_read_or_left_out() {
+        sidelane_fuzz::fuzz("value-names", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            assert!(parse_names(&text, "phase").len() <= text.lines().count());
+        });
+    }
 }

@@ -1,7 +1,6 @@
 //! The thread on the observed lane, and its requests: signals from the kernel program's words.
 
 use std::collections::BTreeSet;
-use std::fs;
 use std::ptr::NonNull;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU32, Ordering};
@@ -13,6 +12,7 @@ use crate::channel::signal::Kind;
 use crate::channel::{Call, Channel, Gone, Meaning, Reader, Width, Word};
 use crate::request::{Requests, can_track};
 use sidelane_host::cpulist::CpuSet;
+use sidelane_host::procfs::command_name;
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::{Features, LaneMemory};
@@ -130,6 +130,5 @@ fn name_of_thread(tid: u64) -> Option<String> {
     if tid == 0 {
         return Some("idle".to_owned());
     }
-    let comm = fs::read_to_string(format!("/proc/{tid}/comm")).ok()?;
-    Some(format!("{} ({tid})", comm.trim_end()))
+    Some(format!("{} ({tid})", command_name(u32::try_from(tid).ok()?)?))
 }

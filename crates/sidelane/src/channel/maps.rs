@@ -28,7 +28,9 @@ pub(crate) struct Region {
 
 /// The mappings of a process, by ascending address. Requires the right to trace the process.
 pub(crate) fn regions(pid: u32) -> io::Result<Vec<Region>> {
-    Ok(fs::read_to_string(format!("/proc/{pid}/maps"))?.lines().filter_map(parse).collect())
+    // A path may have any bytes.
+    let maps = fs::read(format!("/proc/{pid}/maps"))?;
+    Ok(String::from_utf8_lossy(&maps).lines().filter_map(parse).collect())
 }
 
 /// `start-end perms offset dev inode path`
@@ -41,11 +43,14 @@ fn parse(line: &str) -> Option<Region> {
     };
     let (range, permissions, offset, device) = (next()?, next()?, next()?, next()?);
     let (inode, path) = rest.split_once(' ').map_or((rest, ""), |(inode, path)| (inode, path.trim_start()));
-    let (start, end) = range.split_once('-')?;
     let hex = |text| u64::from_str_radix(text, 16).ok();
+    let (start, end) = range.split_once('-').and_then(|(start, end)| Some((hex(start)?, hex(end)?)))?;
+    if end < start {
+        return None;
+    }
     Some(Region {
-        start: hex(start)?,
-        end: hex(end)?,
+        start,
+        end,
         is_readable: permissions.starts_with('r'),
         is_executable: permissions.get(2..3) == Some("x"),
         is_shared: permissions.ends_with('s'),
@@ -106,5 +111,15 @@ mod tests {
         let number = fs::metadata(own).unwrap().ino();
         assert_eq!(region.open(pid).unwrap().metadata().unwrap().ino(), number);
         assert_eq!(region.open_path(pid).unwrap().metadata().unwrap().ino(), number);
+    }
+
+    #[test]
+    fn fuzzed_mappings_are_read_or_left_out() {
+        sidelane_fuzz::fuzz("maps", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            for region in text.lines().filter_map(parse) {
+                assert!(region.start <= region.end, "{region:?}");
+            }
+        });
     }
 }

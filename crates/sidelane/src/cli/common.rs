@@ -1,6 +1,6 @@
 //! Options that several verbs have.
 
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 
 use clap::Args;
 use sidelane_report::Detail;
@@ -69,6 +69,13 @@ pub struct ResultFiles {
     /// The tables
     #[command(flatten)]
     pub table: TableArgs,
+}
+
+impl ResultFiles {
+    /// All files that are wanted.
+    pub fn paths(&self) -> impl Iterator<Item = &Path> {
+        [&self.json.file, &self.page, &self.table.csv].into_iter().filter_map(|path| path.as_deref())
+    }
 }
 
 /// How much of a result the terminal shows.

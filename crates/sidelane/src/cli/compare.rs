@@ -57,6 +57,9 @@ pub struct CompareArgs {
     /// How long batch may go on after it was asked to end
     #[arg(long, value_name = "TIME", default_value = "2s", value_parser = parse_time)]
     pub grace: Duration,
+    /// Say what would be done, and do nothing
+    #[arg(long)]
+    pub dry_run: bool,
     /// Where results go
     #[command(flatten)]
     pub files: ResultFiles,

@@ -14,13 +14,14 @@ use crate::channel::Call;
 use crate::channel::file::Number;
 use crate::lane::beside::{Beside, keep_off};
 use crate::lane::gate::Gate;
-use crate::lane::run::max_slowdown;
+use crate::lane::plan::Plan;
 use crate::lane::session::{Outcome, Session, SessionOptions};
 use crate::lane::slowdown::SlowdownKeeper;
 use crate::lane::terms::Learned;
 use crate::note::Note;
 use crate::request::watch::DRAIN_EVERY;
-use crate::until::Until;
+use crate::until::{Until, Wish};
+use sidelane_host::posix_signals::stop_this_process;
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::books::Books;
 
@@ -41,11 +42,10 @@ pub(super) struct Ground<'a> {
 }
 
 impl<'a> Ground<'a> {
-    /// Finds the service and refuses what `run` would refuse, before anything on the machine is changed.
-    pub(super) fn find(options: &'a CompareOptions, until: Until) -> Result<Self> {
-        let beside = beside(options, options.pin_service)?;
-        let gate = Gate::choose(options.gate, &options.command)?;
-        let max_slowdown = max_slowdown(options.max_slowdown, &gate, &options.lending)?;
+    /// Begins to watch the service's requests.
+    pub(super) fn begin(options: &'a CompareOptions, plan: Plan, until: Until) -> Result<Self> {
+        let Plan { mut services, gate, max_slowdown, .. } = plan;
+        let beside = services.pop().expect("a plan has a service");
         keep_off(&beside.lanes.request_lanes).context("cannot leave the request lanes")?;
         let traffic = Traffic::watch(&options.target, &beside.service)?;
         Ok(Self {
@@ -102,7 +102,8 @@ impl<'a> Ground<'a> {
 
     fn run_beside(&mut self, setting: Setting, run: Duration) -> Result<Figures> {
         let managed = setting == Setting::Sidelane;
-        let beside = Beside { pin_service: self.options.pin_service && managed, ..beside(self.options, true)? };
+        let (target, lanes) = (self.options.target.clone(), self.options.lanes.as_deref());
+        let beside = Beside { pin_service: self.options.pin_service && managed, ..Beside::find(target, lanes, true)? };
         let mut session = Session::start(vec![beside], &self.options.command, self.session_options(managed))?;
         self.learned.iter().filter(|_| managed).for_each(|learned| session.take_over(learned));
         self.slowdown.iter().for_each(|earlier| session.go_on_from(earlier));
@@ -134,24 +135,47 @@ impl<'a> Ground<'a> {
         SessionOptions { class, hold: None, gate, audit, max_slowdown: None, quiet }
     }
 
-    /// The figures of one run, after what comes before it.
+    /// The figures of one run; anew if it was stopped meanwhile.
     fn measure(&mut self, mut session: Option<&mut Session>, run: Duration) -> Result<Figures> {
         let started = Instant::now();
-        self.go_on(self.options.settle, session.as_deref_mut(), started)?;
-        self.traffic.begin()?;
-        let (began, before) = (Instant::now(), self.counted(session.as_deref())?);
-        self.go_on(run, session.as_deref_mut(), started)?;
-        let (length, after) = (began.elapsed(), self.counted(session.as_deref())?);
-        let batch = before.zip(after).map(|(before, after)| after.since(&before, &self.lanes));
-        Ok(Figures { length, seen: self.traffic.end()?, batch })
+        loop {
+            if let Some(figures) = self.try_to_measure(session.as_deref_mut(), run, started)? {
+                return Ok(figures);
+            }
+        }
     }
 
-    /// Looks after session and traffic for so long.
-    fn go_on(&mut self, time: Duration, mut session: Option<&mut Session>, started: Instant) -> Result<()> {
+    /// The figures of one run, after what comes before it; nothing if it was stopped.
+    fn try_to_measure(
+        &mut self,
+        mut session: Option<&mut Session>,
+        run: Duration,
+        started: Instant,
+    ) -> Result<Option<Figures>> {
+        if !self.go_on(self.options.settle, session.as_deref_mut(), started)? {
+            return Ok(None);
+        }
+        self.traffic.begin()?;
+        let (began, before) = (Instant::now(), self.counted(session.as_deref())?);
+        if !self.go_on(run, session.as_deref_mut(), started)? {
+            return Ok(None);
+        }
+        let (length, after) = (began.elapsed(), self.counted(session.as_deref())?);
+        let batch = before.zip(after).map(|(before, after)| after.since(&before, &self.lanes));
+        Ok(Some(Figures { length, seen: self.traffic.end()?, batch }))
+    }
+
+    /// Looks after session and traffic for so long; false if all was stopped meanwhile.
+    fn go_on(&mut self, time: Duration, mut session: Option<&mut Session>, started: Instant) -> Result<bool> {
         let began = Instant::now();
         while let Some(left) = time.checked_sub(began.elapsed()).filter(|left| !left.is_zero()) {
-            if !self.until.wait(left.min(DRAIN_EVERY))? {
-                bail!(Stop::Asked);
+            match self.until.hear(left.min(DRAIN_EVERY))? {
+                Some(Wish::End) => bail!(Stop::Asked),
+                Some(Wish::Stop) => {
+                    session.as_deref().map_or_else(stop_this_process, Session::stop_with_batch);
+                    return Ok(false);
+                }
+                None => {}
             }
             self.traffic.drain()?;
             let Some(session) = session.as_deref_mut() else { continue };
@@ -160,7 +184,7 @@ impl<'a> Ground<'a> {
             }
             session.supervise()?;
         }
-        Ok(())
+        Ok(true)
     }
 
     fn counted(&self, session: Option<&Session>) -> Result<Option<Counted>> {
@@ -180,10 +204,6 @@ impl<'a> Ground<'a> {
         session.kill();
         session.end()
     }
-}
-
-fn beside(options: &CompareOptions, pin_service: bool) -> Result<Beside> {
-    Ok(Beside::find(options.target.clone(), options.lanes.as_deref(), pin_service)?)
 }
 
 /// What was counted up to a moment.

@@ -20,6 +20,7 @@ mod verdict;
 mod words;
 
 use std::ffi::OsString;
+use std::path::Path;
 use std::time::Duration;
 
 use anyhow::Result;
@@ -28,7 +29,10 @@ use sidelane_policy::borrow::{Budget, Lending};
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::lane::batch::BatchClass;
 use crate::lane::gate::GateChoice;
+use crate::lane::plan::{Asked, AskedBatch, Plan as LanePlan};
+use crate::lane::refusal::Refusal;
 use crate::lane::slowdown::{BOUND, MaxSlowdown};
+use crate::request::watch::can_watch;
 use crate::until::Until;
 use ground::Ground;
 pub use ground::WorkCounter;
@@ -36,7 +40,8 @@ use obstacle::{Plan, Stop};
 pub use result::COLUMNS;
 use result::Compared;
 use sidelane_host::service::Target;
-use sidelane_report::ResultFile;
+use sidelane_report::terminal::eprint_fitted;
+use sidelane_report::{ResultFile, check_writable};
 use verdict::{Bounds, Judged};
 
 /// Of the rounds. With the first look it takes two minutes at most.
@@ -86,35 +91,84 @@ impl CompareOptions {
         Bounds { max_slowdown: 1.0 + bound, objective }
     }
 
+    /// As `sidelane run` would be asked.
+    fn asked(&self) -> Asked {
+        Asked {
+            services: vec![(self.target.clone(), self.lanes.clone())],
+            pin_service: self.pin_service,
+            gate: self.gate,
+            lending: self.lending,
+            max_slowdown: self.max_slowdown,
+            batch: AskedBatch::Command(self.command.clone()),
+        }
+    }
+
     fn plan(&self, run: Duration) -> Plan {
         let percentile = self.bounds().objective.map_or(99.0, |objective| objective.percentile);
         Plan { settle: self.settle, run, percentile }
     }
 }
 
-/// Compares, and makes the result.
-///
-/// # Errors
-/// What `sidelane run` refuses, and a service without requests.
-pub fn run(options: &CompareOptions) -> Result<ResultFile> {
-    let mut ground = Ground::find(options, Until::signal()?)?;
-    let patience = Patience { quick: false, rounds: options.rounds };
-    let compared = compare(options, &mut ground, patience.limit(LIMIT, LIMIT))?;
-    Ok(compared.to_result(options, &ground, patience))
+/// A comparison that can be.
+pub struct Comparison {
+    options: CompareOptions,
+    plan: LanePlan,
+}
+
+impl Comparison {
+    /// Finds what the user has named. Nothing is changed. Results are to go to `outputs`.
+    ///
+    /// # Errors
+    /// All that is in the way, at once: what `sidelane run` refuses, and requests that cannot be seen.
+    pub fn prepare<'a>(options: CompareOptions, outputs: impl Iterator<Item = &'a Path>) -> Result<Self, Refusal> {
+        let mut refusal = Refusal::of_privileges();
+        let plan = LanePlan::find(options.asked(), &mut refusal);
+        let service = plan.as_ref().and_then(|plan| plan.services.first());
+        if let Some(beside) = service {
+            refusal.note(can_watch(&beside.target, &beside.service));
+        }
+        for path in outputs {
+            refusal.note(check_writable(path));
+        }
+        Ok(Self { plan: refusal.unless(plan)?, options })
+    }
+
+    /// What is going to happen.
+    pub fn lines(&self) -> Vec<String> {
+        let unmanaged = self.options.unmanaged.name();
+        let rounds = format!(
+            "in each round: {} alone, beside batch unmanaged ({unmanaged}), and beside batch under Sidelane",
+            self.options.target
+        );
+        [vec![rounds], self.plan.lines()].concat()
+    }
+
+    /// Compares, and makes the result.
+    ///
+    /// # Errors
+    /// Of a service without requests, among others.
+    pub fn run(self) -> Result<ResultFile> {
+        let Self { options, plan } = self;
+        let mut ground = Ground::begin(&options, plan, Until::signal()?)?;
+        let patience = Patience { quick: false, rounds: options.rounds };
+        let compared = compare(&options, &mut ground, patience.limit(LIMIT, LIMIT))?;
+        Ok(compared.to_result(&options, &ground, patience))
+    }
 }
 
 fn compare(options: &CompareOptions, ground: &mut Ground<'_>, limit: Limit) -> Result<Compared> {
     let given = options.run.unwrap_or_default();
+    eprint_fitted(&format!("sidelane: looking how many requests {} gets", options.target));
     let Some(per_s) = ground.requests_per_s()? else {
         return Ok(Compared { rounds: Vec::new(), run: given, stop: Some(Stop::Asked) });
     };
     let run = options.run.unwrap_or_else(|| traffic::run_for(per_s));
-    eprintln!(
+    eprint_fitted(&format!(
         "sidelane: {} gets {per_s:.0} requests a second, {}; a round measures it three times for {run:?}: alone, beside \
          batch unmanaged, and with Sidelane",
         options.target,
         ground.source()
-    );
+    ));
     let mut rounds = Vec::new();
     let round = |rounds: &mut Vec<_>, turn: Turn<'_>| {
         rounds.push(ground.round(&turn, run)?);

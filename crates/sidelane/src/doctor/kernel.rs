@@ -72,7 +72,7 @@ fn request_events(there: &BTreeSet<&str>) -> Finding {
         None => Finding::works(NAME, REQUEST_EVENTS.join(" ")),
         Some(lacking) => {
             Finding::optional(NAME, format!("lacking: {lacking}; requests of TCP services cannot be tracked"))
-                .with_fix("boot a kernel of 6.4 or later")
+                .with_fix("boot a kernel of 6.3 or later")
         }
     }
 }
@@ -155,6 +155,16 @@ fn preemption(is_realtime: bool) -> Finding {
     }
 }
 
+/// What to do about a lane tracker that this kernel does not take.
+pub fn another_for_the_tracker(release: &str) -> &'static str {
+    /// BPF has had the atomic operations that the kernel program uses since.
+    const FIRST: (u32, u32) = (5, 12);
+    match version(release) {
+        Some(this) if this < FIRST => "boot a kernel of 5.12 or later (those that were tried are in docs/kernels.md)",
+        _ => "allow the bpf system call (container, kernel lockdown)",
+    }
+}
+
 /// The first two numbers of a kernel release.
 fn version(release: &str) -> Option<(u32, u32)> {
     let mut numbers = release.split(|c: char| !c.is_ascii_digit()).map(|digits| digits.parse().ok());
@@ -193,6 +203,12 @@ mod tests {
         assert!(throttling(Some(-1), Some(1_000_000)).detail.starts_with("off"));
         assert!(throttling(Some(950_000), Some(1_000_000)).detail.contains("950 of 1000 ms"));
         assert_eq!(throttling(None, None).state, State::Optional);
+    }
+
+    #[test]
+    fn a_kernel_that_is_too_old_for_the_tracker_is_said_to_be() {
+        assert!(another_for_the_tracker("5.10.0-32-cloud-amd64").contains("5.12 or later"));
+        assert!(another_for_the_tracker("6.1.0-50-cloud-amd64").contains("bpf system call"));
     }
 
     #[test]

@@ -6,7 +6,7 @@ use std::thread;
 use super::finding::{Finding, State};
 use crate::claim::{Claim, ClaimError};
 use crate::experiment::reaction::pair::TestPair;
-use crate::lane::run::GRANT;
+use crate::lane::refusal::GRANT;
 use sidelane_host::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE, Capabilities};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo};

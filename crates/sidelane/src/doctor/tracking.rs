@@ -6,8 +6,10 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::finding::Finding;
+use super::kernel::another_for_the_tracker;
 use crate::experiment::reaction::pair::TestPair;
 use crate::lane::beside::settle;
+use crate::machine;
 use sidelane_host::service::Service;
 use sidelane_kernel::tracker::{Features, TrackerError};
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
@@ -50,7 +52,11 @@ fn refused(name: &'static str, error: &anyhow::Error) -> Finding {
         Some(TrackerError::OtherPids) => {
             ("processes have other numbers here than in the kernel".to_owned(), "see process numbers below")
         }
-        Some(other) => (other.to_string(), "allow the bpf system call (container, kernel lockdown)"),
+        // With what the kernel said.
+        Some(_) => (
+            format!("{error:#}").trim_start_matches("lane tracker: ").to_owned(),
+            another_for_the_tracker(&machine::kernel_release()),
+        ),
         None => (error.to_string(), "choose other lanes with --lanes"),
     };
     Finding::blocks(name, detail, fix)

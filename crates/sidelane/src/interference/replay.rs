@@ -191,4 +191,17 @@ mod tests {
         let error = Replay::read(Path::new("/nowhere")).unwrap_err().to_string();
         assert!(error.contains("/nowhere"), "{error}");
     }
+
+    #[test]
+    fn fuzzed_recordings_are_told_in_order_or_refused() {
+        sidelane_fuzz::fuzz("recording", |bytes| {
+            let Ok(mut replay) = Replay::of_bytes(bytes) else { return };
+            let mut before_ns = 0;
+            replay.advance(u64::MAX, |value| {
+                assert!(value.at_ns >= before_ns && value.value >= 0.0, "{value:?}");
+                before_ns = value.at_ns;
+            });
+            assert_eq!(replay.next_ns(), None);
+        });
+    }
 }

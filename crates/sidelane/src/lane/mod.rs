@@ -14,6 +14,7 @@ mod lateness;
 pub mod log;
 mod look;
 pub mod objective;
+pub mod plan;
 pub mod refusal;
 pub mod run;
 pub mod session;

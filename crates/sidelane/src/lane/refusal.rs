@@ -4,6 +4,13 @@ use std::ffi::OsStr;
 use std::fmt;
 
 use super::beside::BesideError;
+use sidelane_host::capabilities::Capabilities;
+
+/// How an unprivileged user gets all the privileges needed.
+pub const GRANT: &str = "run as root, or `setcap cap_bpf,cap_perfmon,cap_sys_nice+ep` on the sidelane binary";
+
+/// A command line begins with the program and its verb.
+const AFTER_VERB: usize = 2;
 
 /// All that is in the way of a run.
 #[derive(Debug, Default)]
@@ -13,16 +20,23 @@ pub struct Refusal {
 }
 
 impl Refusal {
+    /// Privileges that this process lacks, or nothing.
+    pub fn of_privileges() -> Self {
+        let mut refusal = Self::default();
+        refusal.note_privileges(&Capabilities::own().missing_for_bpf());
+        refusal
+    }
+
     /// Notes what is in the way; the value if nothing is.
     pub fn note<T, E: Into<anyhow::Error>>(&mut self, found: Result<T, E>) -> Option<T> {
         found.map_err(|error| self.problems.push(error.into())).ok()
     }
 
     /// Notes that privileges are missing. What is not seen without them says nothing.
-    pub fn note_privileges(&mut self, missing: &[&str], grant: &str) {
+    fn note_privileges(&mut self, missing: &[&str]) {
         if !missing.is_empty() {
             self.lacks_privileges = true;
-            self.problems.insert(0, anyhow::anyhow!("this process lacks {}: {grant}", missing.join(" and ")));
+            self.problems.insert(0, anyhow::anyhow!("this process lacks {}: {GRANT}", missing.join(" and ")));
         }
     }
 
@@ -31,12 +45,15 @@ impl Refusal {
         self.lacks_privileges
     }
 
-    /// Nothing is in the way.
+    /// What was found.
     ///
     /// # Errors
-    /// What is.
-    pub fn end(self) -> Result<(), Self> {
-        if self.problems.is_empty() { Ok(()) } else { Err(self) }
+    /// What is in the way; something is where nothing was found.
+    pub fn unless<T>(self, found: Option<T>) -> Result<T, Self> {
+        match self.problems[..] {
+            [] => Ok(found.expect("nothing was in the way")),
+            _ => Err(self),
+        }
     }
 
     /// The command line with what would mend it, if that is known of all problems.
@@ -50,8 +67,7 @@ impl Refusal {
         }
         let mut words: Vec<String> = arguments.into_iter().map(|word| quoted(word.as_ref())).collect();
         if pins > 0 {
-            let place = words.iter().position(|word| word == "run")? + 1;
-            words.insert(place, "--pin-service".to_owned());
+            words.insert(AFTER_VERB.min(words.len()), "--pin-service".to_owned());
         }
         let sudo = if self.lacks_privileges { "sudo " } else { "" };
         Some(format!("{sudo}{}", words.join(" ")))
@@ -76,7 +92,7 @@ impl fmt::Display for Refusal {
         match &self.problems[..] {
             [only] => write!(f, "{only:#}"),
             several => {
-                write!(f, "{} things are in the way of this run:", several.len())?;
+                write!(f, "{} things are in the way:", several.len())?;
                 several.iter().enumerate().try_for_each(|(at, error)| write!(f, "\n  {}. {error:#}", at + 1))
             }
         }?;
@@ -99,19 +115,19 @@ mod tests {
     fn nothing_in_the_way_is_no_refusal() {
         let mut refusal = Refusal::default();
         assert_eq!(refusal.note(Ok::<_, BesideError>(7)), Some(7));
-        refusal.note_privileges(&[], "run as root");
-        assert!(refusal.end().is_ok());
+        refusal.note_privileges(&[]);
+        assert_eq!(refusal.unless(Some(7)).unwrap(), 7);
     }
 
     #[test]
     fn all_is_told_at_once_privileges_first_with_the_command_that_would_do() {
         let mut refusal = Refusal::default();
         assert_eq!(refusal.note(Err::<(), _>(on_batch_lane())), None);
-        refusal.note_privileges(&["CAP_BPF", "CAP_PERFMON"], "run as root");
+        refusal.note_privileges(&["CAP_BPF", "CAP_PERFMON"]);
         let command = ["sidelane", "run", "--service", "port:7000", "--", "sh", "-c", "it's on"];
         let mended = refusal.mended(command).unwrap();
         assert_eq!(mended, r"sudo sidelane run --pin-service --service port:7000 -- sh -c 'it'\''s on'");
-        let said = refusal.end().unwrap_err().to_string();
+        let said = refusal.unless(None::<()>).unwrap_err().to_string();
         assert!(said.contains("1. this process lacks CAP_BPF and CAP_PERFMON: run as root"), "{said}");
         assert!(said.contains("2. port:7000 may run on CPUs 0-1"), "{said}");
     }

@@ -3,8 +3,6 @@
 mod files;
 mod print;
 
-use std::fs;
-
 use serde::Serialize;
 
 use crate::channel::app::{Emitted, EmittedName};
@@ -16,6 +14,7 @@ use crate::channel::symbols;
 use crate::channel::symbols::Variable;
 use crate::channel::{Call, Width};
 use crate::machine::has_pmu;
+use sidelane_host::procfs::command_name;
 
 /// How many signals of a group are shown without a filter: as many as fit on a screen.
 const SHOWN: usize = 16;
@@ -68,7 +67,7 @@ impl Listed {
 /// Lists the signals of a process. `filter` selects the JVM's counters and the variables whose name
 /// contains it.
 pub fn list(pid: u32, filter: Option<&str>) -> Listing {
-    let program = fs::read_to_string(format!("/proc/{pid}/comm")).unwrap_or_default().trim_end().to_owned();
+    let program = command_name(pid).unwrap_or_default();
     let groups = vec![lanes(), emitted(pid), jvm(pid, filter), variables(pid, filter), counters(), files::group(pid)];
     Listing { pid, program, groups }
 }

@@ -143,8 +143,12 @@ mod tests {
     use std::fs::File;
     use std::os::fd::{AsRawFd, FromRawFd};
     use std::os::unix::fs::FileExt;
+    use std::sync::Mutex;
 
     use super::*;
+
+    /// Of two such files one would be found by both tests.
+    static ONE_FILE: Mutex<()> = Mutex::new(());
 
     /// A file as a service of this process would have it.
     fn file_of_this_process() -> File {
@@ -166,6 +170,7 @@ mod tests {
 
     #[test]
     fn whatever_a_file_says_it_is_read_to_its_end() {
+        let _turn = ONE_FILE.lock().unwrap();
         let file = file_of_this_process();
         let mut opened = EmitFile::find(std::process::id()).expect("it is there");
         assert_eq!((opened.used(), opened.heads().count(), opened.queue_len()), (0, 0, 0));
@@ -181,5 +186,21 @@ mod tests {
         }
         let head = opened.heads().next().unwrap();
         assert_eq!(head, Head { owner: 7, id: u64::MAX, since_ns: u64::MAX });
+    }
+
+    #[test]
+    fn fuzzed_files_are_read_to_their_end() {
+        let _turn = ONE_FILE.lock().unwrap();
+        let file = file_of_this_process();
+        let mut opened = EmitFile::find(std::process::id()).expect("it is there");
+        let read = vec![0; EMIT_THREADS];
+        sidelane_fuzz::fuzz("emitted-file", |bytes| {
+            put(&file, size_of::<EmitHead>(), &bytes[..bytes.len().min(RING_BYTES)]);
+            opened.read.clone_from(&read);
+            let mut events = 0;
+            opened.fetch(|_, _| events += 1);
+            assert!(events <= EMIT_EVENTS * EMIT_THREADS && opened.heads().count() <= EMIT_THREADS);
+            let _ = (opened.queue_len(), opened.take_lost());
+        });
     }
 }

@@ -320,4 +320,21 @@ mod tests {
         whole(&mut joining, 1, 30);
         assert_eq!(joining.finished().iter().map(|request| request.number).collect::<Vec<_>>(), [3]);
     }
+
+    #[test]
+    fn fuzzed_events_are_put_together_and_none_is_kept_for_ever() {
+        const EVENT_BYTES: usize = 18;
+        sidelane_fuzz::fuzz("emitted-events", |bytes| {
+            let (mut joining, mut window) = (Joining::default(), Window::default());
+            for bytes in bytes.as_chunks::<EVENT_BYTES>().0 {
+                let number = |from: usize| u64::from_ne_bytes(bytes[from..from + 8].try_into().expect("eight bytes"));
+                let kinds = [EmitKind::Received, EmitKind::Started, EmitKind::Finished];
+                let kind = kinds[usize::from(bytes[16]) % kinds.len()];
+                joining.add(u32::from(bytes[17]), Emitted { id: number(0), at_ns: number(8), kind, tid: 7 });
+                joining.finished().iter().for_each(|request| window.add(request));
+            }
+            (0..=LOOKS_MAX).for_each(|_| joining.finished().iter().for_each(|request| window.add(request)));
+            assert!(joining.heard.values().all(|heard| heard.finished.is_none()));
+        });
+    }
 }

@@ -34,4 +34,5 @@ pub use source::{RequestSource, Source};
 pub use summary::Summary;
 pub(crate) use tracked::unseen;
 pub use tracked::{RequestError, Requests, can_track};
+pub(crate) use window::notes_of;
 pub use window::{Times, Window};

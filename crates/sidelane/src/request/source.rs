@@ -7,6 +7,7 @@ use super::emitted::Emitters;
 use super::records::Request;
 use super::tracked::{RequestError, Requests};
 use super::window::Window;
+use crate::note::Note;
 
 /// Where the requests were learned from.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
@@ -15,6 +16,13 @@ pub enum Source {
     Sockets,
     /// The service itself, through `runtime/c/sidelane.h`.
     Emitted,
+}
+
+impl Source {
+    /// What its counts cannot be read without.
+    pub(crate) fn note(self) -> Option<Note> {
+        (self == Self::Sockets).then_some(Note::CountedAtSockets)
+    }
 }
 
 impl fmt::Display for Source {

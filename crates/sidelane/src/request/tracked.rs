@@ -60,6 +60,19 @@ pub fn can_track() -> Result<(), RequestError> {
     missing.map_or(Ok(()), |name| Err(RequestError::NoTracepoint { name }))
 }
 
+/// Where these processes hear of requests: of all their TCP ports or of this one, one at least.
+pub(super) fn heard_at(
+    service: &str,
+    pids: &BTreeSet<u32>,
+    port: Option<u16>,
+) -> Result<BTreeSet<Listener>, RequestError> {
+    let listeners = listeners(pids, port);
+    match listeners.is_empty() {
+        true => Err(RequestError::NoPort { service: service.to_owned() }),
+        false => Ok(listeners),
+    }
+}
+
 /// A service whose requests are tracked.
 pub struct Requests {
     memory: Arc<RequestMemory>,
@@ -78,10 +91,7 @@ impl Requests {
     /// Tracks what comes in at the TCP ports on which these processes listen. The tracker was
     /// loaded for requests; nothing is seen before it is attached.
     pub fn track(tracking: &ServiceTracking, service: &str, pids: &BTreeSet<u32>) -> Result<Self, RequestError> {
-        let listeners = listeners(pids, tracking.port());
-        if listeners.is_empty() {
-            return Err(RequestError::NoPort { service: service.to_owned() });
-        }
+        let listeners = heard_at(service, pids, tracking.port())?;
         let memory = RequestMemory::map(tracking)?;
         listeners.iter().try_for_each(|listener| memory.sockets().listen(*listener))?;
         memory.service().tracked.store(1, Ordering::Release);

@@ -173,4 +173,12 @@ mod tests {
             prop_assert_eq!((agreement.missed, agreement.invented), (0, 1));
         }
     }
+
+    #[test]
+    fn fuzzed_journals_are_read_or_refused() {
+        sidelane_fuzz::fuzz("journal", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            assert!(text.lines().filter_map(|line| parse(line).ok()).count() <= text.lines().count());
+        });
+    }
 }

@@ -12,15 +12,18 @@ use super::log;
 use super::records::Request;
 use super::source::RequestSource;
 use super::summary::Summary;
-use super::tracked::{Requests, can_track, unseen};
+use super::tracked::{RequestError, Requests, can_track, heard_at, unseen};
 use super::window::Window;
 use crate::note::Note;
-use sidelane_host::posix_signals::PosixSignals;
+use crate::until::Until;
+use crate::watch_progress::WatchProgress;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+use sidelane_report::Unit;
+use sidelane_report::terminal::eprint_fitted;
 
 pub(crate) const DRAIN_EVERY: Duration = Duration::from_millis(50);
 /// How often a service that was started again is looked for.
@@ -41,29 +44,42 @@ pub struct WatchOptions {
 pub fn run(options: &WatchOptions) -> Result<Summary> {
     let service = options.target.find()?;
     let mut log = Log::create(options)?;
-    let signals = PosixSignals::listen().context("cannot listen for signals")?;
+    let until = Until::signal()?;
     let mut watched = Watched::begin(&options.target, &service)?;
     let source = watched.requests.name();
     // Whoever wants to send it requests, and see them all, waits for this.
     let (watched_service, length) = (&options.target, options.length);
-    eprintln!("sidelane: watching the requests of {watched_service}, {source}, for {length:?}; Ctrl-C ends it sooner");
+    eprint_fitted(&format!(
+        "sidelane: watching the requests of {watched_service}, {source}, for {length:?}; Ctrl-C ends it sooner"
+    ));
     let (began, mut looked_at) = (Instant::now(), Instant::now());
-    while began.elapsed() < options.length && !is_asked_to_end(&signals)? {
-        watched.requests.drain(|request| log.write(request))?;
+    let (mut progress, mut seen) = (WatchProgress::new(length), 0);
+    while began.elapsed() < length && until.wait(DRAIN_EVERY)? {
+        watched.requests.drain(|request| {
+            seen += 1;
+            log.write(request);
+        })?;
+        progress.show(|| format!("{} requests", Unit::Count.human(f64::from(seen))));
         if looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             looked_at = Instant::now();
             watched.look_again(&options.target)?;
         }
     }
+    progress.clear();
     let wall_s = began.elapsed().as_secs_f64();
     let window = watched.end(&mut |request| log.write(request))?;
-    let notes = log.end()?.into_iter().chain(window.notes()).chain(watched.unseen(&options.target)).collect();
+    let unseen = watched.unseen(&options.target);
+    let notes = log.end()?.into_iter().chain(window.notes()).chain(source.note()).chain(unseen).collect();
     Ok(Summary { service: options.target.to_string(), source, wall_s, window, notes })
 }
 
-fn is_asked_to_end(signals: &PosixSignals) -> Result<bool> {
-    let caught = signals.wait(DRAIN_EVERY).context("cannot wait for signals")?;
-    Ok(caught.is_some_and(|caught| caught.asks_to_end()))
+/// Whether the requests of a service can be learned. Nothing is loaded.
+pub(crate) fn can_watch(target: &Target, service: &Service) -> Result<(), RequestError> {
+    if Emitters::find(&service.pids).is_some() {
+        return Ok(());
+    }
+    can_track()?;
+    heard_at(&target.to_string(), &service.pids, service.port).map(drop)
 }
 
 /// A service under watch.

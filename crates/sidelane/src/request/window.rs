@@ -7,6 +7,10 @@ use crate::note::Note;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::requests::Counts;
 
+/// What a TLS handshake looks like at most: two requests, the first of which the service answers with its certificate and
+/// the second with tickets. HTTP/2 and WebSockets have one of their own.
+const HANDSHAKE_REQUESTS: u64 = 2;
+
 /// A histogram and its largest value.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct Times {
@@ -74,23 +78,32 @@ impl Window {
     }
 
     /// What of it cannot be what the service would call its requests, where that is enough to be said.
-    pub fn notes(&self) -> impl Iterator<Item = Note> {
-        let joined = self.share(self.counts.joined).map(|percent| Note::RequestsJoined { percent });
-        let streams = self.share(self.streamed + self.late_sends).map(|percent| Note::AnswersStream { percent });
-        joined.into_iter().chain(streams)
-    }
-
-    /// How many percent of all requests that is, if it is more than so few.
-    fn share(&self, requests: u64) -> Option<u64> {
-        const FEW_PERCENT: u64 = 1;
-        let (all, some) = (self.count().max(1), requests.min(self.count()));
-        (some * 100 > all * FEW_PERCENT).then(|| (some * 100).div_ceil(all))
+    pub fn notes(&self) -> impl Iterator<Item = Note> + use<> {
+        notes_of(&self.counts, self.count(), self.streamed + self.late_sends)
     }
 
     /// How many requests.
     pub fn count(&self) -> u64 {
         self.server.histogram.count()
     }
+}
+
+/// What of so many requests, for which the kernel program counted this, cannot be what the service would call its
+/// requests, where that is enough to be said. Responses to so many of them went on as streams do.
+pub(crate) fn notes_of(counts: &Counts, requests: u64, streams: u64) -> impl Iterator<Item = Note> + use<> {
+    let joined = share(counts.joined, requests).map(|percent| Note::RequestsJoined { percent });
+    let streams = share(streams, requests).map(|percent| Note::AnswersStream { percent });
+    let connections = counts.began;
+    let settling = share(HANDSHAKE_REQUESTS * connections, requests);
+    let settling = settling.map(|percent| Note::HandshakesPossible { connections, percent });
+    joined.into_iter().chain(streams).chain(settling)
+}
+
+/// How many percent of all requests some are, if it is more than so few.
+fn share(some: u64, all: u64) -> Option<u64> {
+    const FEW_PERCENT: u64 = 1;
+    let (all, some) = (all.max(1), some.min(all));
+    (some * 100 > all * FEW_PERCENT).then(|| (some * 100).div_ceil(all))
 }
 
 #[cfg(test)]
@@ -105,7 +118,10 @@ mod tests {
         assert_eq!(window.notes().next(), None);
         window.counts.joined = 3;
         assert_eq!(window.notes().collect::<Vec<_>>(), [Note::RequestsJoined { percent: 2 }]);
-        window.counts.joined = 0;
+        window.counts = Counts { began: 2, ..Counts::default() };
+        let note = Note::HandshakesPossible { connections: 2, percent: 2 };
+        assert_eq!(window.notes().collect::<Vec<_>>(), [note]);
+        window.counts.began = 1;
         let (answered_ns, finished_ns) = (10, 11 + super::super::SETTLE_NS);
         let stream = Request { answered_ns, finished_ns, sends: 2, ..Request::default() };
         (0..50).for_each(|_| window.add(&stream));

@@ -2,6 +2,7 @@
 
 use std::collections::VecDeque;
 
+use sidelane_tale::builder::CPUS_MAX;
 use sidelane_tale::record::Record;
 
 /// Records in the order of time, the oldest of which make room.
@@ -10,24 +11,55 @@ pub struct Recent {
     records: VecDeque<Record>,
     records_max: usize,
     length_ns: u64,
+    /// Of each CPU the last number that made room.
+    gone: Vec<u32>,
+    /// The last record that made room is of this time.
+    gone_ns: u64,
 }
 
 impl Recent {
     /// Keeps those of the last `length_ns`, and no more than `records_max`.
     pub fn new(length_ns: u64, records_max: usize) -> Self {
-        Self { records: VecDeque::new(), records_max: records_max.max(1), length_ns }
+        Self { records: VecDeque::new(), records_max: records_max.max(1), length_ns, gone: Vec::new(), gone_ns: 0 }
     }
 
     /// Adds the newest.
     pub fn push(&mut self, record: &Record) {
         if self.records.len() >= self.records_max {
-            self.records.pop_front();
+            self.make_room();
         }
         self.records.push_back(*record);
         let oldest_ns = record.at_ns.saturating_sub(self.length_ns);
         while self.records.front().is_some_and(|first| first.at_ns < oldest_ns) {
-            self.records.pop_front();
+            self.make_room();
         }
+    }
+
+    fn make_room(&mut self) {
+        let Some(oldest) = self.records.pop_front() else { return };
+        self.gone_ns = self.gone_ns.max(oldest.at_ns);
+        if oldest.seq == 0 || oldest.cpu >= CPUS_MAX {
+            return;
+        }
+        let cpu = oldest.cpu as usize;
+        if cpu >= self.gone.len() {
+            self.gone.resize(cpu + 1, 0);
+        }
+        let before = &mut self.gone[cpu];
+        // Of one CPU they come nearly in the order of their numbers.
+        if *before == 0 || oldest.seq.wrapping_sub(*before) as i32 > 0 {
+            *before = oldest.seq;
+        }
+    }
+
+    /// Of each CPU, by its number, the number of the last record that made room; 0 for none.
+    pub fn gone(&self) -> &[u32] {
+        &self.gone
+    }
+
+    /// The newest record that made room is of this time; 0 for none.
+    pub fn gone_ns(&self) -> u64 {
+        self.gone_ns
     }
 
     /// Those from `from_ns` up to and with `to_ns`.
@@ -59,6 +91,15 @@ mod tests {
         assert_eq!(at(&recent), [20, 30, 40]);
         recent.push(&record(135, Kind::Woken));
         assert_eq!(at(&recent), [40, 135], "30 is too long ago");
+    }
+
+    #[test]
+    fn of_what_made_room_the_last_number_of_each_cpu_is_known() {
+        let mut recent = Recent::new(1_000, 2);
+        let of = |at_ns, cpu, seq| Record { cpu, seq, ..record(at_ns, Kind::Woken) };
+        let records = [of(10, 2, 7), of(11, 0, 4), of(12, 2, 6), of(13, 2, 0), of(14, u32::MAX, 9), of(15, 0, 5)];
+        records.iter().for_each(|record| recent.push(record));
+        assert_eq!((recent.gone(), recent.gone_ns()), (&[4, 0, 7][..], 13));
     }
 
     #[test]

@@ -64,6 +64,12 @@ impl Told {
         row.put("records_count", self.counts.records as f64);
         row.put("lost_records_count", self.counts.lost as f64);
         row.put("broken_requests_count", self.diagnosis.incomplete as f64);
+        row.put("left_out_runs_count", self.counts.left_out as f64);
+        row.put("open_requests_count", self.counts.open as f64);
+        row.put("oldest_open_ns", (self.counts.open > 0).then_some(self.counts.oldest_open_ns as f64));
+        row.put("unanswered_requests_count", self.counts.unanswered as f64);
+        row.put("given_up_requests_count", self.counts.given_up as f64);
+        row.put("unknown_responses_count", self.counts.unknown as f64);
         row.put("normal_ns", (self.diagnosis.normal_ns > 0).then_some(self.diagnosis.normal_ns as f64));
         row.put("tracer_cpu_percent", self.cpu_percent);
         row

@@ -103,7 +103,7 @@ pub fn told() -> Told {
         bars: bars(&trace.clips),
         clips: kept.into_slowest_first(),
         names: trace.names,
-        counts: Counts { records: records().len() as u64, lost: 12 },
+        counts: Counts { records: records().len() as u64, lost: 12, ..Counts::default() },
         cpu_percent: Some(4.2),
         notes: Vec::new(),
     }
@@ -167,12 +167,17 @@ const FOUND: [(Cause, &str, &str); 4] = [
 pub fn records() -> Vec<Record> {
     let mut records: Vec<Record> = trace().clips.into_iter().flat_map(|clip| clip.records).collect();
     records.sort_by_key(|record| record.at_ns);
+    number(&mut records);
+    records
+}
+
+/// Numbers records by CPU.
+pub fn number(records: &mut [Record]) {
     let mut written = [0; 2];
-    for record in &mut records {
+    for record in records {
         written[record.cpu as usize] += 1;
         record.seq = written[record.cpu as usize];
     }
-    records
 }
 
 /// All kinds but those of disks, as a kernel without them records.

@@ -202,7 +202,8 @@ fn wakes(clip: &Clip, rows: &Rows, names: &Names, us: impl Fn(u64) -> f64) -> Ve
         let starts = |record: &&Record| record.kind == Kind::Switched && record.other.tid == woken.other.tid;
         let Some(started) = clip.records[index..].iter().find(starts) else { continue };
         let (Some(from_row), Some(to_row)) = (rows.lane(woken.cpu), rows.lane(started.cpu)) else { continue };
-        let waker = if woken.task.tid == 0 { "an interrupt".to_owned() } else { names.words(woken.task.tid) };
+        let waker =
+            if woken.task.tid == 0 { "an interrupt or the kernel".to_owned() } else { names.words(woken.task.tid) };
         arrows.push(Arrow {
             kind: ArrowKind::Wake,
             from_us: us(woken.at_ns),

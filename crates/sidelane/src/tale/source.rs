@@ -13,6 +13,7 @@ use sidelane_tale::record::{Kinds, Record};
 use super::pauses::Pauses;
 use super::words::Names;
 use crate::note::Note;
+use crate::request::{notes_of, unseen};
 use crate::until::Until;
 
 /// How often a service that was started again is looked for.
@@ -29,6 +30,10 @@ pub struct Source {
     pauses: Pauses,
     until: Until,
     looked_at: Instant,
+    /// Why the service could not be looked after any more.
+    lost_sight: Option<String>,
+    /// Sockets of the service that are not looked at.
+    unseen: Option<Note>,
 }
 
 impl Source {
@@ -44,9 +49,14 @@ impl Source {
              port:8080"
         );
         let how = tale::TraceOptions { light, ..tale::TraceOptions::default() };
-        let pauses = Pauses::watch(&service.pids)?;
+        let pauses = Pauses::watch(&service.pids);
+        let unseen = unseen(&target.to_string(), &service.pids, service.port);
         let recorder = Recorder::start(&how, &[service])?;
-        Ok(Self { target: target.clone(), recorder, pauses, until, looked_at: Instant::now() })
+        let (target, looked_at) = (target.clone(), Instant::now());
+        let mut source = Self { target, recorder, pauses, until, looked_at, lost_sight: None, unseen };
+        // Who was born meanwhile.
+        source.look_after();
+        Ok(source)
     }
 
     /// The kinds of records that there are here.
@@ -54,9 +64,12 @@ impl Source {
         self.pauses.kinds_beside(self.recorder.recorded())
     }
 
-    /// What is not seen here, beside what the kernel lacks.
+    /// What is not seen here, beside what the kernel lacks, and what may be no request of the service's.
     pub fn notes(&self) -> Vec<Note> {
-        self.pauses.notes().to_vec()
+        let lost_sight = self.lost_sight.iter().map(|error| Note::ServiceNotFollowed { error: error.clone() });
+        let counts = self.recorder.counts(0);
+        let requests = notes_of(&counts, counts.finished, 0);
+        self.pauses.notes().chain(lost_sight).chain(requests).chain(self.unseen.clone()).collect()
     }
 
     /// Waits until records should be fetched; false if the trace is to end.
@@ -72,12 +85,19 @@ impl Source {
         self.pauses.merge(records);
         if self.looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             self.looked_at = Instant::now();
-            // A service that is not there now may be there at the next look.
-            if let Ok(service) = self.target.find() {
-                self.recorder.look_again(0, &service)?;
-            }
+            self.look_after();
         }
         Ok(settled_ns.min(self.pauses.held_since_ns()))
+    }
+
+    /// The service may have been started again, or listen elsewhere, or have other JVMs.
+    fn look_after(&mut self) {
+        // One that is not there now may be there at the next look.
+        let Ok(service) = self.target.find() else { return };
+        if let Err(error) = self.recorder.look_again(0, &service) {
+            self.lost_sight = Some(error.to_string());
+        }
+        self.pauses.look_at(&service.pids);
     }
 
     /// Ends recording, and fetches the rest.
@@ -89,6 +109,12 @@ impl Source {
     /// Records that were lost so far.
     pub fn lost(&self) -> u64 {
         self.recorder.lost()
+    }
+
+    /// Runs of the kernel's program that were left out so far, since it was at work on that CPU already; none if the
+    /// kernel does not say.
+    pub fn left_out(&self) -> Option<u64> {
+        self.recorder.missed().ok()
     }
 
     /// The names of threads that records spoke of.

@@ -79,6 +79,17 @@ impl Study {
         self
     }
 
+    /// Of each CPU, by its number, so many records were written before the first of these.
+    pub fn begins(mut self, written: &[u32]) -> Self {
+        (0..).zip(written).for_each(|(cpu, seq)| self.builder.begins(cpu, *seq));
+        self
+    }
+
+    /// Records that are missing among those that were taken in.
+    pub fn lost(&self) -> u64 {
+        self.builder.counts().lost
+    }
+
     /// Takes in a record; `each` gets the requests that are whole with it.
     pub fn add(&mut self, record: &Record, each: &mut dyn FnMut(&Timeline)) {
         let Self { builder, seen, .. } = self;
@@ -102,7 +113,7 @@ impl Study {
     pub fn end(mut self, ended: Ended) -> Told {
         let Self { builder, seen, .. } = &mut self;
         builder.finish(&mut |timeline| seen.take(&timeline));
-        let counts = self.builder.counts();
+        let counts = self.counts(&ended.end);
         let Ended { service, end, names, notes } = ended;
         Told {
             service,
@@ -114,10 +125,30 @@ impl Study {
             latency: self.seen.latency,
             clips: self.seen.kept.into_slowest_first(),
             names,
-            counts: Counts { records: counts.records, lost: end.lost },
+            counts,
             cpu_percent: end.cpu_percent,
             notes,
         }
+    }
+
+    fn counts(&self, end: &LogEnd) -> Counts {
+        let known = self.builder.counts();
+        let (from_ns, until_ns) = (self.seen.from_ns, self.seen.until_ns);
+        let end_ns = from_ns.saturating_add((end.wall_s * 1e9) as u64);
+        let waiting = || self.builder.waiting().filter(|arrived_ns| (from_ns..until_ns).contains(arrived_ns));
+        let counts = Counts {
+            records: known.records,
+            lost: end.lost.max(known.lost),
+            left_out: end.left_out.unwrap_or(0),
+            open: waiting().count() as u64,
+            oldest_open_ns: waiting().min().map_or(0, |arrived_ns| end_ns.saturating_sub(arrived_ns)),
+            ..Counts::default()
+        };
+        if (from_ns, until_ns) != (self.begin_ns, u64::MAX) {
+            // When those requests arrived is not known.
+            return counts;
+        }
+        Counts { unanswered: known.unanswered, given_up: known.given_up, unknown: known.unknown, ..counts }
     }
 }
 
@@ -136,5 +167,54 @@ impl Seen {
         }
         self.latency.add(timeline.latency_ns());
         self.kept.offer(timeline, || clip(timeline, &self.recent));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::time::Duration;
+
+    use sidelane_tale::record::Kind;
+
+    use super::super::{sample, terminal};
+    use super::*;
+
+    fn told(records: &[Record], wall_s: f64) -> Told {
+        let begin_ns = sample::trace().begin_ns;
+        let bound = Bound::Limit(Duration::from_millis(2));
+        let mut study = Study::new(sample::kinds(), bound, begin_ns);
+        records.iter().for_each(|record| study.add(record, &mut |_| ()));
+        let end = LogEnd { wall_s, ..LogEnd::default() };
+        study.end(Ended { service: "port:8080".into(), end, names: Names::default(), notes: vec![] })
+    }
+
+    #[test]
+    fn requests_that_have_no_response_are_counted_and_said() {
+        let all = sample::records();
+        let number = all.iter().find(|record| record.kind == Kind::RequestFinished).unwrap().request;
+        // From then on the service answers nobody.
+        let is_answer = |record: &&Record| matches!(record.kind, Kind::Sent | Kind::RequestFinished);
+        let stuck_ns = all.iter().find(|record| record.request > number + 290 && is_answer(record)).unwrap().at_ns;
+        let mut records: Vec<Record> =
+            all.iter().filter(|record| record.at_ns < stuck_ns || !is_answer(record)).copied().collect();
+        sample::number(&mut records);
+        let told = told(&records, 20.0);
+        assert!(told.counts.open > 0 && told.counts.oldest_open_ns > 4_000_000_000, "{:?}", told.counts);
+        let text = terminal::text(&told, 1_000);
+        assert!(text.contains("had no response at the end"), "{text}");
+        assert_eq!(told.counts.lost, 0);
+    }
+
+    #[test]
+    fn what_was_written_before_is_not_missing() {
+        let mut records = sample::records();
+        let before = [1_000, 2_000];
+        records.iter_mut().for_each(|record| record.seq += before[record.cpu as usize]);
+        let mut study = Study::new(sample::kinds(), Bound::P99, records[0].at_ns).begins(&before);
+        records.iter().for_each(|record| study.add(record, &mut |_| ()));
+        assert_eq!(study.lost(), 0);
+        let end = LogEnd { wall_s: 16.0, ..LogEnd::default() };
+        let told = study.end(Ended { service: String::new(), end, names: Names::default(), notes: vec![] });
+        assert!(told.diagnosis.requests > 0 && told.diagnosis.incomplete == 0, "{:?}", told.diagnosis);
     }
 }

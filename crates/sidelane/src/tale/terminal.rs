@@ -52,8 +52,30 @@ impl Line {
     }
 }
 
-/// What was found, and what to do, in one or two sentences.
+/// What was found, and what to do, in one or two sentences; and whether requests wait that are slower than all that
+/// have ended.
 pub fn headline(told: &Told) -> String {
+    let (waits, longest) = (told.counts.oldest_open_ns, told.latency.max_ns.max(told.diagnosis.slo_ns));
+    match told.counts.open {
+        open if open > 0 && waits > longest => format!("{} {}.", found(told), no_response(told)),
+        _ => found(told),
+    }
+}
+
+fn no_response(told: &Told) -> String {
+    let counts = &told.counts;
+    format!(
+        "{} had no response at the end, the oldest after {}",
+        several(counts.open, "request"),
+        human_ns(counts.oldest_open_ns)
+    )
+}
+
+fn several(count: u64, what: &str) -> String {
+    format!("{} {what}{}", human_count(count), if count == 1 { "" } else { "s" })
+}
+
+fn found(told: &Told) -> String {
     let diagnosis = &told.diagnosis;
     let traced = Unit::S.human(told.wall_s);
     if diagnosis.requests == 0 {
@@ -160,12 +182,27 @@ fn cannot_tell(told: &Told) -> Option<String> {
 
 /// Records and requests that are missing.
 fn missing(told: &Told) -> Option<String> {
-    let (lost, broken) = (told.counts.lost, told.diagnosis.incomplete);
-    let lost = (lost > 0).then(|| format!("{} of the records were lost", human_count(lost)));
-    let broken = (broken > 0).then(|| {
-        format!("{} requests could not be rebuilt from beginning to end and are not counted", human_count(broken))
-    });
-    let parts: Vec<String> = [lost, broken].into_iter().flatten().collect();
+    let (counts, broken) = (&told.counts, told.diagnosis.incomplete);
+    let part = |count: u64, words: &dyn Fn() -> String| (count > 0).then(words);
+    let parts = [
+        part(counts.lost, &|| format!("{} of the records were lost", human_count(counts.lost))),
+        part(counts.left_out, &|| {
+            format!(
+                "{} of the kernel's program were left out, of which no record tells",
+                several(counts.left_out, "run")
+            )
+        }),
+        part(broken, &|| {
+            format!("{} could not be rebuilt from beginning to end and are not counted", several(broken, "request"))
+        }),
+        part(counts.open, &|| no_response(told)),
+        part(counts.unanswered, &|| format!("{} ended without a response", several(counts.unanswered, "request"))),
+        part(counts.given_up, &|| {
+            format!("{} of which nothing was heard for a minute were given up", several(counts.given_up, "request"))
+        }),
+        part(counts.unknown, &|| format!("{} to requests that had begun unseen", several(counts.unknown, "response"))),
+    ];
+    let parts: Vec<String> = parts.into_iter().flatten().collect();
     (!parts.is_empty()).then(|| format!("Missing: {}", parts.join("; ")))
 }
 
@@ -216,7 +253,7 @@ Traced for 15.1 s: 3,136 records, 10 a request, 4 % of one CPU in sidelane itsel
     fn what_is_empty_has_no_line() {
         let mut told = sample::told();
         told.diagnosis.cannot_tell.clear();
-        told.counts = Counts { records: 0, lost: 0 };
+        told.counts = Counts::default();
         told.diagnosis.incomplete = 0;
         told.diagnosis.findings.truncate(1);
         assert_eq!(text(&told, 400).lines().count(), 2, "{}", text(&told, 400));

@@ -45,6 +45,18 @@ pub struct Counts {
     pub records: u64,
     /// Records that were lost before they were read.
     pub lost: u64,
+    /// Runs of the kernel's program that were left out, each of which may have been a record.
+    pub left_out: u64,
+    /// Requests that were taken up and had no response at the end.
+    pub open: u64,
+    /// Since the oldest of them had arrived.
+    pub oldest_open_ns: u64,
+    /// Requests whose connection closed, or went on, without a response.
+    pub unanswered: u64,
+    /// Requests that were given up: nothing happened to them for long, or there were too many.
+    pub given_up: u64,
+    /// Responses to requests whose beginning was not seen.
+    pub unknown: u64,
 }
 
 /// A time for people.

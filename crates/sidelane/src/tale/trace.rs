@@ -13,6 +13,7 @@ use super::source::Source;
 use super::study::{Ended, Study};
 use super::told::Told;
 use crate::until::Until;
+use sidelane_report::terminal::eprint_fitted;
 
 /// Traces to the end, or until a POSIX signal asks to end.
 pub fn run(options: &TraceOptions) -> Result<Told> {
@@ -22,7 +23,8 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let study = Study::new(source.recorded(), options.bound, begin_ns);
     let mut analyst = Analyst::start(study, log, Progress::new(options))?;
     // Whoever wants to send requests, and have them traced, waits for this.
-    eprintln!("sidelane: tracing the requests of {} for {:?}; Ctrl-C ends it sooner", options.target, options.length);
+    let (target, length) = (&options.target, options.length);
+    eprint_fitted(&format!("sidelane: tracing the requests of {target} for {length:?}; Ctrl-C ends it sooner"));
     let (began, cpu_began) = (Instant::now(), process_cpu_ns());
     let mut records = Vec::new();
     while source.wait()? && began.elapsed() < options.length {
@@ -37,7 +39,7 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let (study, log) = analyst.end()?;
     let wall = began.elapsed();
     let cpu_percent = Some((process_cpu_ns() - cpu_began) as f64 * 100.0 / wall.as_nanos() as f64);
-    let end = LogEnd { wall_s: wall.as_secs_f64(), lost: source.lost(), cpu_percent };
+    let end = LogEnd { wall_s: wall.as_secs_f64(), lost: source.lost(), left_out: source.left_out(), cpu_percent };
     let names = source.names();
     let notes = log.and_then(|log| log.end(&names, &end)).into_iter().chain(source.notes()).collect();
     Ok(study.end(Ended { service: options.target.to_string(), end, names, notes }))
@@ -50,6 +52,7 @@ fn open_log(options: &TraceOptions, source: &Source, begin_ns: u64) -> Result<Op
         slo: options.bound.limit_ns().map(|_| options.bound.to_string()),
         kinds: LogHead::numbers(source.recorded()),
         begin_ns,
+        written: Vec::new(),
     };
     options.log.as_ref().map(|path| LogWriter::create(path, &head)).transpose()
 }

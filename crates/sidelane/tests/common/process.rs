@@ -21,6 +21,12 @@ pub fn allowed_cpus(pid: u32) -> Option<String> {
     status.lines().find_map(|line| Some(line.strip_prefix("Cpus_allowed_list:")?.trim().to_owned()))
 }
 
+/// Confines all its threads to other CPUs.
+pub fn move_to(pid: u32, cpus: &str) {
+    let moved = Command::new("taskset").args(["-a", "-c", "-p", cpus, &pid.to_string()]).output();
+    assert!(moved.is_ok_and(|moved| moved.status.success()), "process {pid} cannot be moved to {cpus}");
+}
+
 /// The CPU that it runs on, or ran on last.
 pub fn last_cpu(pid: u32) -> Option<String> {
     const PROCESSOR: usize = 39;

@@ -121,8 +121,7 @@ impl Service {
 
     /// Confines it to other CPUs.
     pub fn move_to(&self, cpus: &str) {
-        let moved = Command::new("taskset").args(["-a", "-c", "-p", cpus, &self.pid().to_string()]).output();
-        assert!(moved.is_ok_and(|moved| moved.status.success()), "the service cannot be moved to {cpus}");
+        process::move_to(self.pid(), cpus);
     }
 
     /// Kills it and leaves it in the process table as a zombie.

@@ -103,20 +103,16 @@ impl Losses {
         !old.is_empty() || std::mem::take(&mut self.has_too_many_gaps)
     }
 
-    /// `cpu` had written records up to this number at `at_ns`, and whatever was not lost has been given. True if
-    /// something is lost.
-    pub fn passed(&mut self, cpu: u32, seq: u32, at_ns: u64) -> bool {
-        let numbers = self.numbers(cpu);
-        let first = numbers.next.max(1);
-        let missing = seq.wrapping_sub(first).wrapping_add(1) as i32;
-        let from_ns = numbers.seen_ns;
-        numbers.seen_ns = from_ns.max(at_ns);
-        numbers.next = first;
-        if missing > 0 {
-            numbers.next = seq.wrapping_add(1).max(1);
-            self.miss(Loss { cpu, first, missing: missing as u32, from_ns, to_ns: at_ns });
-        }
-        self.give_up(cpu, at_ns, 0)
+    /// `cpu` had written records up to this number before what is told begins.
+    pub fn begins(&mut self, cpu: u32, seq: u32) {
+        self.numbers(cpu).next = seq.wrapping_add(1).max(1);
+    }
+
+    /// No record comes any more: what is missing now is lost. Whether anything was.
+    pub fn finish(&mut self, now_ns: u64) -> bool {
+        let mut cpus: Vec<u32> = self.gaps.iter().map(|gap| gap.cpu).collect();
+        cpus.dedup();
+        cpus.into_iter().fold(false, |any, cpu| self.give_up(cpu, now_ns, 0) || any)
     }
 
     fn miss(&mut self, gap: Loss) {
@@ -162,7 +158,7 @@ impl Losses {
 
     /// Up to here it is known what is missing.
     pub fn seen_by_all_ns(&self) -> u64 {
-        self.cpus.iter().filter(|numbers| numbers.next != 0).map(|numbers| numbers.seen_ns).min().unwrap_or(0)
+        self.cpus.iter().filter(|numbers| numbers.seen_ns != 0).map(|numbers| numbers.seen_ns).min().unwrap_or(0)
     }
 
     /// Forgets losses from before `floor_ns`.
@@ -227,15 +223,24 @@ mod tests {
     }
 
     #[test]
-    fn the_last_records_of_a_cpu_are_missed_when_it_says_how_many_there_were() {
+    fn what_was_written_before_all_began_is_not_lost_and_what_is_missing_after_it_is() {
+        let mut losses = Losses::default();
+        losses.begins(1, 999);
+        losses.record(1, 1_000, 500);
+        assert!(losses.lost == 0 && !losses.any_in(0, 1_000));
+        losses.begins(2, 41);
+        assert_eq!(losses.seen_by_all_ns(), 500, "nobody waits for a CPU that writes nothing");
+        losses.record(2, 43, 600);
+        assert!(losses.lost == 1 && losses.any_in(0, 10) && !losses.any_in(601, 700));
+    }
+
+    #[test]
+    fn at_the_end_what_is_missing_is_lost() {
         let mut losses = Losses::default();
         losses.record(0, 1, 100);
-        assert_eq!(losses.seen_by_all_ns(), 100);
-        losses.passed(0, 1, 200);
-        losses.passed(1, 0, 200);
-        assert!(losses.lost == 0 && losses.seen_by_all_ns() == 200);
-        losses.passed(0, 3, 300);
-        assert!(losses.lost == 2 && losses.any_in(250, 260) && losses.seen_by_all_ns() == 200);
+        assert!(!losses.finish(150));
+        losses.record(0, 3, 200);
+        assert!(losses.finish(300) && losses.any_in(299, 300) && !losses.finish(400));
     }
 
     #[test]

@@ -104,7 +104,8 @@ impl Spell {
         }
     }
 
-    fn end(&mut self, at_ns: u64) {
+    /// It ends, if it lasts.
+    pub fn end(&mut self, at_ns: u64) {
         if let Some(cause) = self.cause.take() {
             self.track.push(Fact::of(cause, self.since_ns, at_ns, self.detail));
         }

@@ -27,11 +27,12 @@ mod tiling;
 mod waits;
 mod world;
 
+pub use losses::CPUS_MAX;
 pub use machine::SOFTIRQ;
 pub use settings::{Counts, Settings};
 
 use attribute::View;
-use losses::{CPUS_MAX, Losses};
+use losses::Losses;
 use order::Order;
 use path::{Place, Stretch};
 use request::Request;
@@ -47,8 +48,6 @@ const SWEEP_RECORDS: u32 = 8_192;
 const SWEEP_NS: u64 = 50_000_000;
 /// Facts that the history has at most between two sweeps.
 const FACTS_MAX: usize = 400_000;
-/// Such statements that wait at most; more are not needed.
-const PASSED_MAX: usize = 65_536;
 /// Records that tell of the past come at most so late.
 const HINDSIGHT_NS: u64 = 5_000_000;
 
@@ -57,10 +56,6 @@ const HINDSIGHT_NS: u64 = 5_000_000;
 pub struct Builder {
     order: Order,
     losses: Losses,
-    /// What CPUs said of how many records they had written: time, CPU, number.
-    passed: Vec<(u64, u32, u32)>,
-    /// The first of them.
-    passed_ns: u64,
     world: World,
     since_sweep: u32,
     swept_ns: u64,
@@ -75,8 +70,6 @@ impl Builder {
         Builder {
             order: Order::new(settings.horizon_ns),
             losses: Losses::default(),
-            passed: Vec::new(),
-            passed_ns: u64::MAX,
             world: World::new(settings),
             since_sweep: 0,
             swept_ns: 0,
@@ -115,13 +108,10 @@ impl Builder {
         }
     }
 
-    /// Says that `cpu` had written records up to number `seq` at `at_ns`, and that those that were not lost have been
-    /// pushed. So losses are known early, and requests are given out early; without it a request waits for a record of
-    /// each CPU, or for [`Settings::hold_ns`].
-    pub fn passed(&mut self, cpu: u32, seq: u32, at_ns: u64) {
-        if cpu < CPUS_MAX && self.passed.len() < PASSED_MAX {
-            self.passed.push((at_ns, cpu, seq));
-            self.passed_ns = self.passed_ns.min(at_ns);
+    /// Says that `cpu` had written records up to number `seq` before what is told begins: none of them is missing.
+    pub fn begins(&mut self, cpu: u32, seq: u32) {
+        if cpu < CPUS_MAX && seq != 0 {
+            self.losses.begins(cpu, seq);
         }
     }
 
@@ -129,7 +119,6 @@ impl Builder {
     pub fn advance(&mut self, now_ns: u64, out: &mut dyn FnMut(Timeline)) {
         self.order.advance(now_ns);
         self.go_on(out);
-        self.look_at_passed(self.order.done_ns());
         self.world.now_ns = self.world.now_ns.max(self.order.done_ns());
         self.sweep();
         self.give_out(out);
@@ -139,7 +128,9 @@ impl Builder {
     pub fn finish(&mut self, out: &mut dyn FnMut(Timeline)) {
         self.order.advance(u64::MAX);
         self.go_on(out);
-        self.look_at_passed(u64::MAX);
+        if self.losses.finish(self.world.now_ns) {
+            self.world.is_lost(self.world.now_ns);
+        }
         while let Some((_, id)) = self.world.answered.pop_front() {
             self.world.close(id);
         }
@@ -159,6 +150,13 @@ impl Builder {
         }
     }
 
+    /// When each request arrived that was taken up and has no response yet. One whose response may have been lost is not
+    /// among them.
+    pub fn waiting(&self) -> impl Iterator<Item = u64> {
+        let arrived = self.world.requests.waiting();
+        arrived.filter(|arrived_ns| !self.losses.any_in(*arrived_ns, u64::MAX))
+    }
+
     /// Bytes that it takes.
     pub fn bytes(&self) -> usize {
         self.order.bytes() + self.world.bytes() + self.stretches.capacity() * size_of::<Stretch>()
@@ -166,7 +164,6 @@ impl Builder {
 
     fn go_on(&mut self, out: &mut dyn FnMut(Timeline)) {
         while let Some(record) = self.order.pop() {
-            self.look_at_passed(record.at_ns);
             self.count(&record, record.at_ns);
             self.world.handle(&record);
             self.since_sweep += 1;
@@ -177,25 +174,6 @@ impl Builder {
                 self.give_out(out);
             }
         }
-    }
-
-    fn look_at_passed(&mut self, now_ns: u64) {
-        if now_ns <= self.passed_ns {
-            return;
-        }
-        let mut index = 0;
-        while let Some(&(at_ns, cpu, seq)) = self.passed.get(index) {
-            // Records of this very moment count as written before it.
-            if at_ns < now_ns {
-                if self.losses.passed(cpu, seq, at_ns) {
-                    self.world.is_lost(at_ns);
-                }
-                self.passed.swap_remove(index);
-            } else {
-                index += 1;
-            }
-        }
-        self.passed_ns = self.passed.iter().map(|(at_ns, ..)| *at_ns).min().unwrap_or(u64::MAX);
     }
 
     /// Whether it is known of all CPUs what is missing up to `until_ns`.

@@ -205,6 +205,12 @@ impl Requests {
         old.into_iter().for_each(|index| self.give_up(index));
     }
 
+    /// When each of them arrived that nobody answered yet.
+    pub fn waiting(&self) -> impl Iterator<Item = u64> {
+        let requests = self.places.iter().filter_map(|place| place.request.as_ref());
+        requests.filter(|request| request.is_open() && request.number != 0).map(|request| request.arrived_ns)
+    }
+
     /// When the oldest of them arrived.
     pub fn oldest_ns(&self) -> Option<u64> {
         self.places.iter().filter_map(|place| Some(place.request.as_ref()?.arrived_ns)).min()

@@ -35,9 +35,10 @@ impl Default for Settings {
 pub struct Counts {
     /// Records that were given to it.
     pub records: u64,
-    /// Of those, records that came too late to be put in order. They count as lost, too.
+    /// Of those, records that came too late to be put in order. Their numbers are missing: they are among the lost, too.
     pub late: u64,
-    /// Of those, records of CPUs, threads, sockets or processes beyond what it keeps. They count as lost, too.
+    /// Of those, records of CPUs, processes or emitted requests beyond what it keeps. Requests that arrived before one of
+    /// them are given out without their way.
     pub strange: u64,
     /// Records that are missing.
     pub lost: u64,

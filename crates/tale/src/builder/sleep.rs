@@ -68,7 +68,8 @@ impl Sleep {
             }
             Some((call::FUTEX | call::FUTEX_WAIT | call::FUTEX_WAITV, address)) => (Cause::Timer, address, self.by),
             Some((call::NANOSLEEP | call::CLOCK_NANOSLEEP, _)) => (Cause::Timer, 0, self.by),
-            Some((call, _)) if sends(call) => (Cause::SendBuffer, 0, self.by),
+            // Whoever reads at the other end of a pipe is a thread; an acknowledgement comes with an interrupt.
+            Some((call, _)) if sends(call) && !woken_by_a_thread => (Cause::SendBuffer, 0, self.by),
             _ if self.in_fault => (Cause::PageFault, 0, self.by),
             _ if woken_by_a_thread => (Cause::HandOver, 0, self.by),
             _ => (Cause::NotExplained, 0, self.by),
@@ -124,7 +125,9 @@ mod tests {
     #[test]
     fn whoever_is_stopped_is_frozen_and_whoever_cannot_send_has_a_full_buffer() {
         assert_eq!(cause(Sleep { leave: leave::STOPPED, ..WAITS }), Cause::Frozen);
-        assert_eq!(cause(Sleep { call: Some((call::SENDMSG, 5)), ..WAITS }), Cause::SendBuffer);
+        let sends = Sleep { call: Some((call::SENDMSG, 5)), ..WAITS };
+        assert_eq!(cause(sends), Cause::SendBuffer);
+        assert_eq!(Sleep { by: OTHER, ..sends }.cause(), (Cause::HandOver, 0, OTHER));
         assert_eq!(cause(Sleep { call: Some((call::NANOSLEEP, 5)), ..WAITS }), Cause::Timer);
     }
 }

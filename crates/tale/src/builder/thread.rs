@@ -121,6 +121,9 @@ impl Thread {
         self.leave = why;
         self.woken = false;
         self.moved_ns = 0;
+        if why == leave::ENDED {
+            self.has_ended(at_ns);
+        }
         match why {
             // A CPU that idles although a thread can run on it: the thread must not run.
             leave::PREEMPTED if other.tid == 0 => self.turn(at_ns, State::Ready, Cause::Throttled, cpu, other),
@@ -128,6 +131,19 @@ impl Thread {
             leave::ENDED => self.turn(at_ns, State::Unknown, Cause::NotExplained, cpu, other),
             _ => self.turn(at_ns, State::Asleep, Cause::NotExplained, cpu, Task::default()),
         }
+    }
+
+    /// Whoever gets its number next has nothing of what it had.
+    fn has_ended(&mut self, at_ns: u64) {
+        (self.request, self.handed_by, self.call, self.disk) = (0, 0, None, (0, 0));
+        self.is_let_run(at_ns);
+        [&mut self.locks, &mut self.reclaims].into_iter().for_each(Waits::forget_begin);
+        self.faults.forget_begin();
+    }
+
+    /// It comes to a CPU: neither quota nor freezer keep it from one.
+    fn is_let_run(&mut self, at_ns: u64) {
+        [&mut self.frozen, &mut self.throttled].into_iter().for_each(|spell| spell.end(at_ns));
     }
 
     /// `by` woke it; it is to run on `cpu`.
@@ -183,6 +199,7 @@ impl Thread {
         }
         self.moved_ns = 0;
         self.came_ns = at_ns;
+        self.is_let_run(at_ns);
         self.turn(at_ns, State::Running, Cause::OnCpu, cpu, Task::default());
     }
 

@@ -244,4 +244,18 @@ mod tests {
             }
         }
     }
+
+    #[test]
+    fn fuzzed_patterns_match_or_not() {
+        sidelane_fuzz::fuzz("pattern", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let mut lines = text.lines();
+            let (Some(pattern), Some(path)) = (lines.next(), lines.next()) else { return };
+            let Ok(pattern) = Glob::relative(pattern) else { return };
+            let fits = pattern.fit(path);
+            if let Ok(other) = Glob::relative(path).as_ref() {
+                assert!(!other.is_path() || fits != Fit::Matches || pattern.meets(other), "{pattern:?} {path}");
+            }
+        });
+    }
 }

@@ -611,3 +611,11 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn fuzzed_files_are_read_or_refused_with_a_reason() {
+    sidelane_fuzz::fuzz("agent-file", |bytes| match Config::parse("a.toml", &String::from_utf8_lossy(bytes)) {
+        Ok(config) => drop(config.in_words()),
+        Err(problems) => assert!(problems.to_string().contains("a.toml"), "{problems}"),
+    });
+}

@@ -147,4 +147,15 @@ mod tests {
         assert_eq!(of("/a", &[1, 2], "pause"), Content::Work);
         assert_eq!(of("/crio-conmon-1.scope", &[1], "conmon"), Content::Overhead);
     }
+
+    #[test]
+    fn fuzzed_groups_are_a_pods_or_not() {
+        sidelane_fuzz::fuzz("pod-names", |bytes| {
+            let text = String::from_utf8_lossy(bytes);
+            let group = Path::new(&*text);
+            assert!(uid_of(group).is_none_or(|uid| !uid.contains('_')));
+            assert!(container_name(group).chars().count() <= ID_SHOWN);
+            content(group, &[1], |_| Some(text.to_string()));
+        });
+    }
 }

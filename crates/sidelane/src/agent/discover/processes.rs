@@ -6,10 +6,9 @@
 //! than before, since that reads every file of every process.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::fs;
 
 use sidelane_host::ports::listening_here;
-use sidelane_host::procfs::all_pids;
+use sidelane_host::procfs::{all_pids, command_name};
 use sidelane_host::service::{Service, Target};
 use sidelane_host::thread::Thread;
 
@@ -156,8 +155,8 @@ impl Listing {
         now.remove(&std::process::id());
         let new: BTreeSet<u32> = now.difference(&self.seen).copied().collect();
         for pid in now.iter().filter(|pid| is_thorough || new.contains(pid) || self.recent.contains(pid)) {
-            if let Ok(comm) = fs::read_to_string(format!("/proc/{pid}/comm")) {
-                self.named.entry(comm.trim_end().to_owned()).or_default().push(*pid);
+            if let Some(name) = command_name(*pid) {
+                self.named.entry(name).or_default().push(*pid);
             }
         }
         (self.seen, self.recent) = (now, new);

@@ -3,7 +3,7 @@
 //! The agent makes the text when somebody has connected, and a thread of its own hands it over, so a slow reader keeps
 //! nobody waiting.
 
-use std::io::{self, BufRead, BufReader, Write};
+use std::io::{self, BufRead, BufReader, Read, Write};
 use std::net::{SocketAddr, TcpListener, TcpStream};
 use std::os::fd::{AsFd, BorrowedFd};
 use std::sync::Arc;
@@ -17,7 +17,7 @@ use anyhow::{Context, Result};
 const READERS_MAX: usize = 4;
 const READER_TIMEOUT: Duration = Duration::from_secs(5);
 /// Longer requests are nobody's that only reads.
-const REQUEST_LINES_MAX: usize = 100;
+const REQUEST_BYTES_MAX: u64 = 16 << 10;
 
 /// The port.
 pub struct Listener {
@@ -62,10 +62,7 @@ fn answer(mut stream: &TcpStream, text: &str) -> io::Result<()> {
     stream.set_nonblocking(false)?;
     stream.set_read_timeout(Some(READER_TIMEOUT))?;
     stream.set_write_timeout(Some(READER_TIMEOUT))?;
-    let mut lines = BufReader::new(stream).lines().take(REQUEST_LINES_MAX);
-    let first = lines.next().transpose()?.unwrap_or_default();
-    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
-    let (status, body) = match first.starts_with("GET /metrics ") || first.starts_with("GET / ") {
+    let (status, body) = match asks_for_metrics(stream)? {
         true => ("200 OK", text),
         false => ("404 Not Found", "Metrics are at /metrics.\n"),
     };
@@ -76,4 +73,32 @@ fn answer(mut stream: &TcpStream, text: &str) -> io::Result<()> {
     );
     stream.write_all(head.as_bytes())?;
     stream.write_all(body.as_bytes())
+}
+
+/// Reads a request to its end, and whether it is for what is here.
+fn asks_for_metrics(from: impl Read) -> io::Result<bool> {
+    let mut lines = BufReader::new(from.take(REQUEST_BYTES_MAX)).lines();
+    let first = lines.next().transpose()?.unwrap_or_default();
+    while lines.next().transpose()?.is_some_and(|line| !line.is_empty()) {}
+    Ok(first.starts_with("GET /metrics ") || first.starts_with("GET / "))
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn fuzzed_requests_are_for_metrics_or_not() {
+        sidelane_fuzz::fuzz("scrape", |bytes| {
+            let asks = asks_for_metrics(bytes).unwrap_or(false);
+            assert!(!asks || bytes.starts_with(b"GET /"), "{}", bytes.escape_ascii());
+        });
+    }
+
+    #[test]
+    fn a_request_without_an_end_is_read_up_to_a_bound() {
+        let mut endless = io::repeat(b'a').take(2 * REQUEST_BYTES_MAX);
+        assert!(!asks_for_metrics(&mut endless).unwrap());
+        assert_eq!(endless.limit(), REQUEST_BYTES_MAX);
+    }
 }

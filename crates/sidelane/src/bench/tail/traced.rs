@@ -35,7 +35,7 @@ pub(super) fn while_running<T: Send>(
 
 fn trace<T: Send>(target: &Target, load: impl FnOnce() -> Result<T> + Send) -> Result<(Traced, T)> {
     let service = target.find()?;
-    let mut pauses = Pauses::watch(&service.pids).context("cannot watch the service's runtimes")?;
+    let mut pauses = Pauses::watch(&service.pids);
     let mut recorder = Recorder::start(&TraceOptions::default(), &[service]).context("cannot trace")?;
     let recorded = pauses.kinds_beside(recorder.recorded());
     let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });

@@ -155,4 +155,16 @@ mod tests {
             let _ = fields(&content);
         }
     }
+
+    #[test]
+    fn fuzzed_files_have_a_number_or_none() {
+        let fields_asked =
+            ["1", "2", "3", "22", "VmRSS", "total", "nr_throttled:", "(a)"].map(|name| Field::parse(Some(name)));
+        sidelane_fuzz::fuzz("proc-file", |content| {
+            for field in [Field::parse(None)].iter().chain(&fields_asked) {
+                let _ = place(content, field).map(|place| parse(&content[place]));
+            }
+            let _ = fields(content);
+        });
+    }
 }

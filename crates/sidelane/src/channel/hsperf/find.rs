@@ -48,7 +48,8 @@ pub(super) fn check(pid: u32, file: &File) -> Result<(), JvmError> {
 /// The user whose rights the process has.
 fn user(pid: u32) -> io::Result<u32> {
     const EFFECTIVE: usize = 1;
-    let status = fs::read_to_string(format!("/proc/{pid}/status"))?;
+    let status = fs::read(format!("/proc/{pid}/status"))?;
+    let status = String::from_utf8_lossy(&status);
     let users = status.lines().find_map(|line| line.strip_prefix("Uid:"));
     let user = users.and_then(|users| users.split_whitespace().nth(EFFECTIVE)?.parse().ok());
     user.ok_or_else(|| io::ErrorKind::InvalidData.into())

@@ -185,13 +185,13 @@ fn variability(code: u8) -> Variability {
 }
 
 #[cfg(test)]
-mod tests {
+pub(super) mod tests {
     use proptest::prelude::*;
 
     use super::*;
 
     /// A file as HotSpot writes it: each value follows its name, with the least padding.
-    pub(crate) fn file(entries: &[(&str, u8, &[u8], u8)]) -> Vec<u8> {
+    pub(in super::super) fn file(entries: &[(&str, u8, &[u8], u8)]) -> Vec<u8> {
         let mut bytes = vec![0xca, 0xfe, 0xc0, 0xc0, NATIVE_ORDER, VERSION, 0, 1];
         bytes.extend([0; 16]);
         bytes.extend(32_i32.to_ne_bytes());
@@ -283,5 +283,21 @@ mod tests {
                 prop_assert!(entry.data != Data::Long || entry.offset % LONG_BYTES == 0);
             }
         }
+    }
+
+    #[test]
+    fn fuzzed_files_are_read_or_refused_and_never_beyond_their_end() {
+        sidelane_fuzz::fuzz("hsperf", |bytes| {
+            for entry in parse(bytes).unwrap_or_default() {
+                let length = match entry.data {
+                    Data::Long => LONG_BYTES,
+                    Data::Text(length) => length,
+                    Data::Other => 0,
+                };
+                assert!(entry.offset + length <= bytes.len(), "{entry:?}");
+                assert!(entry.data != Data::Long || entry.offset % LONG_BYTES == 0, "{entry:?}");
+                let _ = text_in(&bytes[entry.offset..]);
+            }
+        });
     }
 }

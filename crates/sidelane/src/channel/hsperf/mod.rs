@@ -9,6 +9,7 @@ mod format;
 mod texts;
 
 use std::collections::BTreeSet;
+use std::fs::File;
 use std::io;
 use std::sync::Arc;
 
@@ -141,7 +142,12 @@ impl Jvm {
         let region = counters_region(pid, &regions)?;
         let file = region.open(pid).map_err(failed)?;
         check(pid, &file)?;
-        let mapping = Arc::new(Mapping::whole(&file).map_err(failed)?);
+        Self::of_file(pid, &file)
+    }
+
+    /// Maps the counters of a process, which are in this file.
+    pub(crate) fn of_file(pid: u32, file: &File) -> Result<Self, JvmError> {
+        let mapping = Arc::new(Mapping::whole(file).map_err(|source| JvmError::Open { pid, source })?);
         let entries = format::parse(mapping.as_bytes()).map_err(|source| JvmError::Format { pid, source })?;
         Ok(Self { pid, mapping, entries })
     }
@@ -260,5 +266,27 @@ fn kind(variability: Variability) -> Kind {
     match variability {
         Variability::Monotonic => Kind::Counter,
         Variability::Variable | Variability::Constant => Kind::Tag,
+    }
+}
+
+/// Files of counters for tests.
+#[cfg(test)]
+pub(crate) mod test_file {
+    use super::format;
+
+    /// The bytes of a file with these counters.
+    pub fn file_of_numbers(numbers: &[(String, u64)]) -> Vec<u8> {
+        let values: Vec<[u8; 8]> = numbers.iter().map(|(_, number)| number.to_ne_bytes()).collect();
+        let mut entries = Vec::new();
+        for ((name, _), value) in numbers.iter().zip(&values) {
+            entries.push((name.as_str(), b'J', &value[..], 2));
+        }
+        format::tests::file(&entries)
+    }
+
+    /// Where the value of a counter is in such a file.
+    pub fn offset_of(bytes: &[u8], name: &str) -> usize {
+        let entries = format::parse(bytes).expect("a file of counters");
+        entries.iter().find(|entry| entry.name == name).expect("such a counter").offset
     }
 }

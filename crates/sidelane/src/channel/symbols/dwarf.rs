@@ -91,9 +91,20 @@ fn load<'a>(elf: &object::File<'a>) -> Result<DwarfSections<Cow<'a, [u8]>>, Fiel
     ];
     DwarfSections::load(|id| {
         let section = NEEDED.contains(&id).then(|| elf.section_by_name(id.name())).flatten();
-        let data = section.map(|section| section.uncompressed_data()).transpose();
-        data.map(Option::unwrap_or_default).map_err(|error| FieldError::Format(error.to_string()))
+        section.map_or(Ok(Cow::default()), |section| uncompressed(&section))
     })
+}
+
+/// The bytes of a section. What it claims to be is allocated at once, so a claim has to be possible.
+fn uncompressed<'a>(section: &object::Section<'a, '_>) -> Result<Cow<'a, [u8]>, FieldError> {
+    /// zlib makes nothing smaller by more than this.
+    const RATIO_MAX: u64 = 1032;
+    let failed = |error: object::Error| FieldError::Format(error.to_string());
+    let compressed = section.compressed_data().map_err(failed)?;
+    if compressed.uncompressed_size > (compressed.data.len() as u64).saturating_mul(RATIO_MAX) {
+        return Err(FieldError::Format(format!("a section claims to have {} bytes", compressed.uncompressed_size)));
+    }
+    compressed.decompress().map_err(failed)
 }
 
 /// The ways to split a name into a variable and a path: names in Go, and of compiler-made copies,
@@ -270,5 +281,14 @@ mod tests {
             Ok(())
         });
         run.unwrap();
+    }
+
+    #[test]
+    fn fuzzed_debug_information_is_read_or_refused() {
+        sidelane_fuzz::fuzz("elf", |bytes| {
+            for name in ["server.queues[2].total", "server", "twin", "app::hits", "hits.x"] {
+                let _ = bytes_of(bytes, name);
+            }
+        });
     }
 }

@@ -1,19 +1,43 @@
 //! Names of variables in C++, Rust and Go, and suggestions for misspelt names.
 
 use std::borrow::Cow;
+use std::fmt;
 
-use cpp_demangle::Symbol;
+use cpp_demangle::{DemangleOptions, Symbol};
 
 /// How many names to suggest for an unknown one.
 const OFFERS: usize = 3;
+
+/// Of a longer name nothing can be told, and a short one for the linker can have very many characters in the source: each
+/// of its parts may be used twice in the next.
+const NAME_MAX: usize = 1 << 16;
 
 /// A linker's name as it is written in the source.
 pub(super) fn readable(name: &str) -> Cow<'_, str> {
     if let Ok(rust) = rustc_demangle::try_demangle(name) {
         return format!("{rust:#}").into();
     }
-    let demangled = name.starts_with("_Z").then(|| Symbol::new(name).ok()?.demangle().ok()).flatten();
+    let demangled = name.starts_with("_Z").then(|| of_cpp(name)).flatten();
     demangled.map_or(name.into(), Cow::from)
+}
+
+fn of_cpp(name: &str) -> Option<String> {
+    let mut written = Bounded(String::new());
+    Symbol::new(name).ok()?.structured_demangle(&mut written, &DemangleOptions::new()).ok()?;
+    Some(written.0)
+}
+
+/// A text of [`NAME_MAX`] bytes at most.
+struct Bounded(String);
+
+impl fmt::Write for Bounded {
+    fn write_str(&mut self, text: &str) -> fmt::Result {
+        if self.0.len() + text.len() > NAME_MAX {
+            return Err(fmt::Error);
+        }
+        self.0.push_str(text);
+        Ok(())
+    }
 }
 
 /// Whether `full` is `wanted`, or `wanted` in some namespace, package or crate.
@@ -63,6 +87,12 @@ fn distance(a: &str, b: &str, limit: usize) -> Option<usize> {
 mod tests {
     use super::*;
 
+    fn in_base_36(number: u32) -> String {
+        let digit = |digit| char::from_digit(digit, 36).unwrap().to_ascii_uppercase();
+        let high = (number >= 36).then(|| digit(number / 36));
+        high.into_iter().chain([digit(number % 36)]).collect()
+    }
+
     #[test]
     fn names_are_read_as_in_the_source() {
         assert_eq!(readable("counter"), "counter");
@@ -70,6 +100,11 @@ mod tests {
         assert_eq!(readable("_ZN2ns7counterE"), "ns::counter");
         assert_eq!(readable("_ZN4demo7COUNTER17h0123456789abcdefE"), "demo::COUNTER");
         assert_eq!(readable("_Znonsense"), "_Znonsense");
+        // P<int, int>, then again and again P of twice the last one: 2^60 characters.
+        let numbered = ["S0_".to_owned()].into_iter().chain((1..60).map(|number| format!("S{}_", in_base_36(number))));
+        let doubling: String = numbered.map(|part| format!("S_I{part}{part}E")).collect();
+        let name = format!("_Z1f1PIiiE{doubling}");
+        assert_eq!(readable(&name), name);
     }
 
     #[test]
@@ -94,5 +129,15 @@ mod tests {
         assert_eq!(distance("kitten", "sitting", 9), Some(3));
         assert_eq!(distance("", "abc", 9), Some(3));
         assert_eq!(distance("kitten", "sitting", 2), None);
+    }
+
+    #[test]
+    fn fuzzed_names_of_linkers_are_read() {
+        sidelane_fuzz::fuzz("linker-names", |bytes| {
+            let name = String::from_utf8_lossy(bytes);
+            let shown = readable(&name);
+            assert!(is_meant(&shown, &shown));
+            closest("ns::counter", [&*shown, &*name].into_iter());
+        });
     }
 }

@@ -9,8 +9,10 @@ use crate::channel::symbols::names::closest;
 
 /// A longer chain of type aliases is a loop.
 const ALIASES_MAX: usize = 64;
-/// A deeper nesting of unnamed types is a loop.
+/// A deeper nesting of arrays is a loop.
 const DEPTH_MAX: usize = 32;
+/// More unnamed parts of a type are a loop, or meant to take long: each may have two of the next.
+const UNNAMED_MAX: usize = 256;
 
 /// One step of a path into a variable.
 #[derive(Clone, Copy)]
@@ -86,7 +88,7 @@ impl<'a> Type<'a> {
         match (step, tag) {
             (Step::Field(field), dw::DW_TAG_structure_type | dw::DW_TAG_class_type | dw::DW_TAG_union_type) => {
                 let mut names = Vec::new();
-                let found = self.field(dwarf, field, &mut names, DEPTH_MAX)?;
+                let found = self.field(dwarf, field, &mut names, &mut UNNAMED_MAX.clone())?;
                 let close = || match closest(field, names.iter().map(String::as_str)) {
                     close if close.is_empty() => names.iter().take(8).cloned().collect(),
                     close => close,
@@ -99,16 +101,16 @@ impl<'a> Type<'a> {
         }
     }
 
-    /// A field, including those of base classes and of unnamed members. Collects the field names
-    /// that it passes.
+    /// A field, including those of base classes and of unnamed members, of which it looks into so many as are `left`.
+    /// Collects the field names that it passes.
     fn field(
         &self,
         dwarf: &Dwarf<'a>,
         field: &str,
         names: &mut Vec<String>,
-        depth: usize,
+        left: &mut usize,
     ) -> Result<Option<Part<'a>>, FieldError> {
-        let depth = depth.checked_sub(1).ok_or_else(|| FieldError::Elsewhere { of: field.to_owned() })?;
+        *left = left.checked_sub(1).ok_or_else(|| FieldError::Elsewhere { of: field.to_owned() })?;
         let mut tree = self.unit.entries_tree(Some(self.at))?;
         let mut children = tree.root()?.children();
         while let Some(child) = children.next()? {
@@ -127,7 +129,7 @@ impl<'a> Type<'a> {
                 }
                 _ => {
                     let Some(part) = Type::of(dwarf, &self.unit, entry)? else { continue };
-                    if let Some((offset, of)) = part.resolved(dwarf, field)?.field(dwarf, field, names, depth)? {
+                    if let Some((offset, of)) = part.resolved(dwarf, field)?.field(dwarf, field, names, left)? {
                         return Ok(Some((self.offset(entry, field)?.wrapping_add(offset), of)));
                     }
                 }
@@ -262,6 +264,8 @@ fn in_type_unit<'a>(
 
 #[cfg(test)]
 mod tests {
+    use gimli::{RunTimeEndian, SectionId};
+
     use super::*;
 
     fn shown(path: &str) -> Vec<String> {
@@ -283,5 +287,37 @@ mod tests {
     fn what_is_no_path_becomes_a_field_that_there_is_not() {
         assert_eq!(shown("[x].a"), [".[x].a"]);
         assert_eq!(shown(".a..b["), [".a", "..b["]);
+    }
+
+    /// Each of these types has two unnamed members of the next: 2^40 parts.
+    #[test]
+    fn a_type_of_very_many_parts_is_given_up() {
+        const TYPES: u32 = 40;
+        /// A unit's head and its own entry.
+        const FIRST: u32 = 12;
+        /// A type with two members.
+        const BYTES: u32 = 12;
+        let mut info = vec![0, 0, 0, 0, 4, 0, 0, 0, 0, 0, 8, 1];
+        for number in 0..TYPES {
+            let next = (FIRST + (number + 1) * BYTES).to_le_bytes();
+            info.push(2);
+            (0..2).for_each(|_| info.extend([&[3][..], &next].concat()));
+            info.push(0);
+        }
+        info.extend([4, 0]);
+        let length = (info.len() - 4) as u32;
+        info[..4].copy_from_slice(&length.to_le_bytes());
+        // A unit, a type with members, a member with a type, a type without.
+        let abbreviations: &[u8] =
+            &[1, 0x11, 1, 0, 0, 2, 0x13, 1, 0, 0, 3, 0x0d, 0, 0x49, 0x13, 0, 0, 4, 0x13, 0, 0, 0, 0];
+        let section = |id| match id {
+            SectionId::DebugInfo => &info[..],
+            SectionId::DebugAbbrev => abbreviations,
+            _ => &[],
+        };
+        let dwarf = Dwarf::load(|id| Ok::<_, gimli::Error>(Reader::new(section(id), RunTimeEndian::Little))).unwrap();
+        let unit = Rc::new(dwarf.unit(dwarf.units().next().unwrap().unwrap()).unwrap());
+        let found = Type { unit, at: UnitOffset(FIRST as usize) }.step(&dwarf, "deep", Step::Field("x"));
+        assert!(matches!(found, Err(FieldError::Elsewhere { .. })), "{:?}", found.err());
     }
 }

@@ -38,6 +38,7 @@ use crate::undo::guardian::Guardian;
 use crate::undo::{Ticket, Undo};
 use served::{Guest, Served};
 use sidelane_host::clock::now_ns;
+use sidelane_host::posix_signals::stop_this_process;
 use sidelane_host::service::Target;
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::books::Books;
@@ -305,9 +306,17 @@ impl Session {
         }
     }
 
-    /// Freezes or thaws the batch command, as for a Ctrl-Z of the agent.
-    pub fn pause(&self, paused: bool) {
+    /// Freezes or thaws the batch command.
+    fn pause(&self, paused: bool) {
         let _ = self.cage.pause(paused);
+    }
+
+    /// Ctrl-Z: batch stops first, then this process, until the shell continues it.
+    pub fn stop_with_batch(&self) {
+        self.pause(true);
+        stop_this_process();
+        self.signal(libc::SIGCONT);
+        self.pause(false);
     }
 
     /// Takes down what was put up, batch first. Works at any time.

@@ -175,7 +175,8 @@ impl Served {
         // Where nobody looks now and then, some of a connection is not told apart from the rest: nobody lends by that.
         let lends_by_requests =
             self.terms.as_ref().is_some_and(|terms| terms.present().lending.policy.needs_requests());
-        let vague = window.notes().filter(|_| lends_by_requests);
+        let source = self.requests.as_ref().filter(|_| window.count() > 0).map(RequestSource::name);
+        let vague = window.notes().chain(source.and_then(|source| source.note())).filter(|_| lends_by_requests);
         let also = self.elsewhere().into_iter().chain(self.unseen.take());
         lost.into_iter().chain(harm).chain(vague).chain(also).collect()
     }

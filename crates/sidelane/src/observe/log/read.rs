@@ -59,7 +59,7 @@ impl<R: Read> LogReader<R> {
     /// it.
     pub fn read_all(&mut self, mut each: impl FnMut(&Sample, bool)) {
         while let Some(chunk) = self.next_chunk() {
-            self.left_out += chunk.left_out;
+            self.left_out = self.left_out.saturating_add(chunk.left_out);
             let words = FIXED_WORDS + self.head.signals.len();
             let mut is_gap = chunk.left_out > 0 || chunk.paused;
             for bytes in chunk.bytes.chunks_exact(words * 8) {
@@ -250,5 +250,15 @@ mod tests {
             prop_assert!(garbage.is_empty() || problem.is_some() || garbage[..4] == CHUNK_MAGIC.to_le_bytes());
             let _ = LogReader::new(garbage.as_slice());
         }
+    }
+
+    #[test]
+    fn fuzzed_logs_are_read_up_to_their_damage() {
+        sidelane_fuzz::fuzz("observe-log", |bytes| {
+            let Ok(mut reader) = LogReader::new(bytes) else { return };
+            let mut samples = 0;
+            reader.read_all(|_, _| samples += 1);
+            assert!(samples * 8 * FIXED_WORDS <= bytes.len(), "{samples} samples");
+        });
     }
 }

@@ -27,6 +27,7 @@ use sidelane_proxy::page::HazardPage;
 use super::options::Watched;
 use crate::note::Note;
 use lack::Lack;
+use sidelane_report::terminal::eprint_fitted;
 use sources::Sources;
 
 /// How often it is looked who listens, while nobody does.
@@ -72,9 +73,9 @@ impl Watch {
                 watch.take(sources);
                 return Ok((Some(watch), notes));
             }
-            Ok(None) => {
-                eprintln!("sidelane: nobody is seen to listen at {address}: it is watched as soon as somebody is")
-            }
+            Ok(None) => eprint_fitted(&format!(
+                "sidelane: nobody is seen to listen at {address}: it is watched as soon as somebody is"
+            )),
             Err(out_of_sight) if *wanted == Watched::All => return Ok(unwatched(out_of_sight.to_string())),
             Err(out_of_sight) => {
                 bail!("{wanted} of {address} cannot be watched: {out_of_sight}; use --hazard all or none")
@@ -185,7 +186,7 @@ impl Watch {
 
     fn say(&mut self, what: String) {
         if self.said.insert(what.clone()) {
-            eprintln!("sidelane: {what}");
+            eprint_fitted(&format!("sidelane: {what}"));
         }
     }
 
@@ -202,7 +203,8 @@ impl Watch {
 fn precise_sleep() {
     // SAFETY: a plain system call that changes a number of this thread.
     if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) } != 0 {
-        eprintln!("sidelane: hazards are seen up to 50 µs later: {}", io::Error::last_os_error());
+        let error = io::Error::last_os_error();
+        eprint_fitted(&format!("sidelane: hazards are seen up to 50 µs later: {error}"));
     }
 }
 

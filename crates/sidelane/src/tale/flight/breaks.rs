@@ -25,6 +25,8 @@ pub struct Breaks {
     usual: Times,
     steps: VecDeque<Step>,
     broken_ns: Option<u64>,
+    /// Requests that arrived up to here broke it while they waited.
+    told_ns: u64,
 }
 
 /// Requests of one step of the window.
@@ -40,6 +42,8 @@ struct Step {
 pub enum Break {
     /// One request took so long.
     Request(u64),
+    /// One has waited for so long, and has no response yet.
+    Waiting(u64),
     /// So many of so many did.
     Percentile {
         /// Those beyond the objective.
@@ -53,7 +57,7 @@ impl Breaks {
     /// Watches `bound`.
     pub fn new(bound: Bound) -> Self {
         let limit_ns = bound.limit_ns();
-        Self { bound, limit_ns, usual: Times::default(), steps: VecDeque::new(), broken_ns: None }
+        Self { bound, limit_ns, usual: Times::default(), steps: VecDeque::new(), broken_ns: None, told_ns: 0 }
     }
 
     /// The latency above which a request is slow, once it is known.
@@ -72,6 +76,26 @@ impl Breaks {
             Bound::Percentile(objective) => self.count(at_ns, is_slow, objective.percentile),
             _ => is_slow.then_some(Break::Request(latency_ns)),
         };
+        self.once_in_a_while(at_ns, found)
+    }
+
+    /// Requests that arrived at these times have no response at `now_ns`: whether they break the objective, as they will
+    /// be slow if they ever end.
+    pub fn waiting(&mut self, now_ns: u64, arrived_ns: impl Iterator<Item = u64>) -> Option<Break> {
+        let limit_ns = self.limit_ns?;
+        let late = arrived_ns.filter(|arrived_ns| now_ns.saturating_sub(*arrived_ns) > limit_ns);
+        let late: Vec<u64> = late.filter(|arrived_ns| *arrived_ns > self.told_ns).collect();
+        let oldest_ns = *late.iter().min()?;
+        let found = match self.bound {
+            Bound::Percentile(objective) => self.judge(late.len() as u64, objective.percentile),
+            _ => Some(Break::Waiting(now_ns - oldest_ns)),
+        };
+        let found = self.once_in_a_while(now_ns, found)?;
+        self.told_ns = late.into_iter().max().unwrap_or(oldest_ns);
+        Some(found)
+    }
+
+    fn once_in_a_while(&mut self, at_ns: u64, found: Option<Break>) -> Option<Break> {
         let is_due = self.broken_ns.is_none_or(|before_ns| at_ns.saturating_sub(before_ns) >= APART_NS);
         let found = found.filter(|_| is_due)?;
         self.broken_ns = Some(at_ns);
@@ -97,8 +121,13 @@ impl Breaks {
         let last = self.steps.back_mut().expect("one was added");
         last.requests += 1;
         last.slow += u64::from(is_slow);
+        self.judge(0, percentile)
+    }
+
+    /// Whether too many of the window are slow, with so many that have not ended.
+    fn judge(&self, waiting: u64, percentile: f64) -> Option<Break> {
         let sum = |of: fn(&Step) -> u64| self.steps.iter().map(of).sum::<u64>();
-        let (slow, requests) = (sum(|step| step.slow), sum(|step| step.requests));
+        let (slow, requests) = (sum(|step| step.slow) + waiting, sum(|step| step.requests) + waiting);
         let allowed = 1.0 - percentile / 100.0;
         // Of fewer requests the percentile is that of the slowest one alone.
         let are_enough = requests as f64 * allowed >= 1.0;
@@ -120,6 +149,26 @@ mod tests {
         assert_eq!(breaks.request(2 * S, 11 * MS), Some(Break::Request(11 * MS)));
         assert_eq!(breaks.request(3 * S, 50 * MS), None, "too soon");
         assert_eq!(breaks.request(2 * S + APART_NS, 12 * MS), Some(Break::Request(12 * MS)));
+    }
+
+    #[test]
+    fn a_request_that_never_ends_breaks_a_limit_once() {
+        let mut breaks = Breaks::new(Bound::parse("10ms").unwrap());
+        let stuck = [S, S + MS];
+        assert_eq!(breaks.waiting(S + 9 * MS, stuck.into_iter()), None);
+        assert_eq!(breaks.waiting(S + 12 * MS, stuck.into_iter()), Some(Break::Waiting(12 * MS)));
+        assert_eq!(breaks.waiting(S + 2 * APART_NS, stuck.into_iter()), None, "told");
+        let others = stuck.into_iter().chain([3 * APART_NS]);
+        assert_eq!(breaks.waiting(4 * APART_NS, others), Some(Break::Waiting(APART_NS)));
+    }
+
+    #[test]
+    fn requests_that_never_end_count_among_the_slow_of_a_percentile() {
+        let mut breaks = Breaks::new(Bound::parse("p90=10ms").unwrap());
+        assert!((0..19).all(|number| breaks.request(S + number, MS).is_none()));
+        assert_eq!(breaks.waiting(S + 20 * MS, [S, S].into_iter()), None, "two of 21 may be slow");
+        let found = breaks.waiting(S + 20 * MS, [S, S, S].into_iter());
+        assert_eq!(found, Some(Break::Percentile { slow: 3, requests: 22 }));
     }
 
     #[test]

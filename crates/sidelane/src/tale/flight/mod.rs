@@ -14,11 +14,14 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::service::Target;
 use sidelane_report::Unit;
 use sidelane_tale::builder::{Builder, Settings};
+use sidelane_tale::record::{Kinds, Record};
 use sidelane_tale::timeline::Timeline;
 
 use super::bound::Bound;
 use super::recent::Recent;
 use super::source::Source;
+use super::words::Names;
+use crate::note::Note;
 use crate::until::Until;
 use breaks::{Break, Breaks, USUAL_REQUESTS};
 pub use event::{Event, Tell};
@@ -32,6 +35,10 @@ pub const KEEP: Duration = Duration::from_secs(10);
 const RECORDS_A_SECOND: u64 = (1 << 19) / 10;
 /// What follows a break for so long is kept, too.
 const AFTER_NS: u64 = 1_000_000_000;
+/// It is written sooner if what belongs to the break makes room within so long.
+const ROOM_NS: u64 = 10_000_000;
+/// Requests that have not ended are looked at so often.
+const WAITING_NS: u64 = 100_000_000;
 /// More recordings than this are not written by one flight recorder, unless the user says otherwise.
 pub const RECORDINGS: u32 = 100;
 
@@ -59,49 +66,83 @@ pub fn run(options: &FlightOptions, length: Option<Duration>, until: Until, tell
     let dir = &options.dir;
     ensure!(dir.is_dir(), "cannot write recordings: there is no directory {}", dir.display());
     let mut source = Source::start(&options.target, options.light, until)?;
-    let mut flight = Flight::new(options, &source, tell);
+    let mut flight = Flight::new(options, source.recorded(), tell);
     (flight.tell)(Event::Began(options.service.clone()));
     let mut records = Vec::new();
     let began_ns = now_ns();
     let until_ns = length.map_or(u64::MAX, |length| began_ns + length.as_nanos() as u64);
     while now_ns() < until_ns && source.wait()? {
         let until_ns = source.read(&mut records)?;
-        for record in records.drain(..) {
-            flight.recent.push(&record);
-            flight.look(|builder, each| builder.push(record, each));
-        }
-        flight.look(|builder, each| builder.advance(until_ns, each));
-        flight.write_if_due(&source)?;
+        flight.take(&mut records, until_ns, &|| (source.names(), source.notes()))?;
     }
-    flight.end()
+    source.finish(&mut records);
+    flight.take(&mut records, now_ns(), &|| (source.names(), source.notes()))?;
+    flight.end(&|| (source.names(), source.notes()))
 }
+
+/// The names of threads, and what is not seen, as they are known now.
+type Known<'a> = &'a dyn Fn() -> (Names, Vec<Note>);
 
 /// A flight recorder.
 struct Flight<'o> {
     options: &'o FlightOptions,
     tell: Tell,
+    recorded: Kinds,
     builder: Builder,
     recent: Recent,
     breaks: Breaks,
-    /// The recording is written at this time.
-    due: Option<(u64, Break)>,
+    due: Option<Due>,
     writing: Option<Writing>,
     recordings: u32,
+    waiting_seen_ns: u64,
+    /// All is there up to here.
+    now_ns: u64,
+}
+
+/// A recording that is to be written.
+struct Due {
+    /// When.
+    at_ns: u64,
+    /// The request that broke the objective arrived then.
+    from_ns: u64,
+    broken: Break,
 }
 
 impl<'o> Flight<'o> {
-    fn new(options: &'o FlightOptions, source: &Source, tell: Tell) -> Self {
+    fn new(options: &'o FlightOptions, recorded: Kinds, tell: Tell) -> Self {
         let records_max = RECORDS_A_SECOND * options.keep.as_secs().max(1);
         Self {
             options,
             tell,
-            builder: Builder::new(Settings { kinds: source.recorded(), ..Settings::default() }),
+            recorded,
+            builder: Builder::new(Settings { kinds: recorded, ..Settings::default() }),
             recent: Recent::new(options.keep.as_nanos() as u64, records_max as usize),
             breaks: Breaks::new(options.bound),
             due: None,
             writing: None,
             recordings: 0,
+            waiting_seen_ns: 0,
+            now_ns: 0,
         }
+    }
+
+    /// Takes in records; none from before `until_ns` comes any more.
+    fn take(&mut self, records: &mut Vec<Record>, until_ns: u64, known: Known<'_>) -> Result<()> {
+        for record in records.drain(..) {
+            self.recent.push(&record);
+            self.now_ns = self.now_ns.max(record.at_ns);
+            self.look(|builder, each| builder.push(record, each));
+            if self.due.as_ref().is_some_and(|due| self.recent.gone_ns() + ROOM_NS >= due.from_ns) {
+                self.write(known)?;
+            }
+        }
+        self.now_ns = self.now_ns.max(until_ns);
+        self.look(|builder, each| builder.advance(until_ns, each));
+        self.look_at_waiting(until_ns);
+        if self.due.as_ref().is_some_and(|due| due.at_ns <= until_ns) {
+            self.write(known)?;
+        }
+        self.look_at_writing()
     }
 
     /// Looks at the requests that the builder gives out when `go_on` is done with it.
@@ -110,7 +151,8 @@ impl<'o> Flight<'o> {
         let was_known = breaks.limit_ns().is_some();
         go_on(builder, &mut |timeline| {
             if let Some(broken) = breaks.request(timeline.ended_ns, timeline.latency_ns()) {
-                due.get_or_insert((timeline.ended_ns + AFTER_NS, broken));
+                let (at_ns, from_ns) = (timeline.ended_ns + AFTER_NS, timeline.arrived_ns);
+                due.get_or_insert(Due { at_ns, from_ns, broken });
             }
         });
         if let (false, Some(limit_ns)) = (was_known, self.breaks.limit_ns()) {
@@ -118,16 +160,26 @@ impl<'o> Flight<'o> {
         }
     }
 
-    fn write_if_due(&mut self, source: &Source) -> Result<()> {
-        let Some((_, broken)) = self.due.filter(|(due_ns, _)| *due_ns <= now_ns()) else { return Ok(()) };
-        self.due = None;
+    /// Requests without a response may break the objective, too.
+    fn look_at_waiting(&mut self, now_ns: u64) {
+        if now_ns < self.waiting_seen_ns.saturating_add(WAITING_NS) {
+            return;
+        }
+        self.waiting_seen_ns = now_ns;
+        let Some(broken) = self.breaks.waiting(now_ns, self.builder.waiting()) else { return };
+        let from_ns = self.builder.waiting().min().unwrap_or(now_ns);
+        self.due.get_or_insert(Due { at_ns: now_ns + AFTER_NS, from_ns, broken });
+    }
+
+    fn write(&mut self, known: Known<'_>) -> Result<()> {
+        let Some(Due { from_ns, broken, .. }) = self.due.take() else { return Ok(()) };
         if self.recordings >= self.options.recordings {
             return Ok(());
         }
         self.finish_writing()?;
         self.recordings += 1;
         (self.tell)(Event::Broken(in_words(broken, self.options.bound)));
-        let recording = self.recording(source);
+        let recording = self.recording(from_ns, known());
         let writing = recording.write_aside(&self.options.dir, Tell::clone(&self.tell));
         self.writing = Some(writing.context("cannot write the recording")?);
         if self.recordings == self.options.recordings {
@@ -136,23 +188,34 @@ impl<'o> Flight<'o> {
         Ok(())
     }
 
-    fn recording(&self, source: &Source) -> Recording {
+    fn recording(&self, broken_from_ns: u64, (names, notes): (Names, Vec<Note>)) -> Recording {
         Recording {
             records: self.recent.all().copied().collect(),
             service: self.options.service.clone(),
             bound: self.options.bound,
             limit_ns: self.breaks.limit_ns(),
-            recorded: source.recorded(),
-            names: source.names(),
-            lost: source.lost(),
+            recorded: self.recorded,
+            names,
+            notes,
+            written: self.recent.gone().to_vec(),
+            broken_from_ns,
+            end_ns: self.now_ns,
         }
+    }
+
+    /// A recording that cannot be written is told now, not at the next one.
+    fn look_at_writing(&mut self) -> Result<()> {
+        if self.writing.as_ref().is_some_and(Writing::is_over) { self.finish_writing() } else { Ok(()) }
     }
 
     fn finish_writing(&mut self) -> Result<()> {
         self.writing.take().map_or(Ok(()), Writing::join)
     }
 
-    fn end(mut self) -> Result<()> {
+    /// No record comes any more: what breaks the objective yet is written.
+    fn end(mut self, known: Known<'_>) -> Result<()> {
+        self.look(Builder::finish);
+        self.write(known)?;
         self.finish_writing()?;
         if self.recordings == 0 {
             (self.tell)(Event::Unbroken);
@@ -164,8 +227,147 @@ impl<'o> Flight<'o> {
 fn in_words(broken: Break, bound: Bound) -> String {
     match broken {
         Break::Request(latency_ns) => format!("a request took {}", Unit::Ns.human(latency_ns as f64)),
+        Break::Waiting(age_ns) => {
+            format!("a request has waited for {} and has no response yet", Unit::Ns.human(age_ns as f64))
+        }
         Break::Percentile { slow, requests } => {
             format!("{slow} of the last {requests} requests were beyond {bound}")
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::path::Path;
+    use std::sync::{Arc, Mutex};
+    use std::time::Instant;
+
+    use sidelane_tale::record::Kind;
+
+    use super::super::log::LogReader;
+    use super::super::sample;
+    use super::*;
+
+    const DEADLINE: Duration = Duration::from_secs(30);
+
+    fn options(dir: &Path) -> FlightOptions {
+        FlightOptions {
+            service: "port:8080".to_owned(),
+            target: Target::Port(8080),
+            bound: Bound::Limit(Duration::from_millis(2)),
+            light: false,
+            dir: dir.to_owned(),
+            keep: KEEP,
+            recordings: RECORDINGS,
+        }
+    }
+
+    fn heard() -> (Tell, Arc<Mutex<Vec<Event>>>) {
+        let events = Arc::new(Mutex::new(Vec::new()));
+        let into = Arc::clone(&events);
+        (Arc::new(move |event| into.lock().unwrap().push(event)), events)
+    }
+
+    /// The records up to and with the end of the first request that took longer than the objective.
+    fn until_one_is_slow() -> Vec<Record> {
+        let clip = sample::trace().clips.into_iter().find(|clip| clip.timeline.latency_ns() > 2_000_000).unwrap();
+        let ended_ns = clip.timeline.ended_ns;
+        sample::records().into_iter().filter(|record| record.at_ns <= ended_ns).collect()
+    }
+
+    fn log_of(events: &[Event]) -> Option<LogReader<std::io::BufReader<std::fs::File>>> {
+        let log =
+            events.iter().find_map(|event| if let Event::Written { log, .. } = event { Some(log) } else { None })?;
+        LogReader::open(log).ok()
+    }
+
+    #[test]
+    fn a_break_at_the_very_end_is_written_and_not_denied() {
+        let dir = tempfile::tempdir().unwrap();
+        let (options, (tell, events)) = (options(dir.path()), heard());
+        let mut flight = Flight::new(&options, sample::kinds(), tell);
+        let mut records = until_one_is_slow();
+        let end_ns = records.last().unwrap().at_ns;
+        flight.take(&mut records, end_ns, &Default::default).unwrap();
+        assert!(events.lock().unwrap().is_empty());
+        flight.end(&Default::default).unwrap();
+        let events = events.lock().unwrap();
+        assert!(!events.contains(&Event::Unbroken) && log_of(&events).is_some(), "{events:?}");
+    }
+
+    #[test]
+    fn a_service_that_answers_nobody_any_more_breaks_its_objective() {
+        let dir = tempfile::tempdir().unwrap();
+        let (options, (tell, events)) = (options(dir.path()), heard());
+        let mut flight = Flight::new(&options, sample::kinds(), tell);
+        let is_answer = |record: &Record| matches!(record.kind, Kind::Sent | Kind::RequestFinished);
+        let all = sample::records();
+        let answer_ns = all.iter().find(|record| is_answer(record)).unwrap().at_ns;
+        let mut records: Vec<Record> = all.into_iter().take_while(|record| record.at_ns < answer_ns).collect();
+        flight.take(&mut records, answer_ns, &Default::default).unwrap();
+        flight.take(&mut records, answer_ns + 1_000_000_000, &Default::default).unwrap();
+        flight.end(&Default::default).unwrap();
+        let events = events.lock().unwrap();
+        assert!(events[0].to_string().contains("has no response yet"), "{events:?}");
+        let diagnosed = events.iter().find(|event| matches!(event, Event::Diagnosed(_))).unwrap();
+        assert!(diagnosed.to_string().contains("1 request had no response at the end"), "{diagnosed}");
+    }
+
+    #[test]
+    fn a_recording_knows_what_was_written_before_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let options = FlightOptions { keep: Duration::from_secs(1), ..options(dir.path()) };
+        let (tell, events) = heard();
+        let mut flight = Flight::new(&options, sample::kinds(), tell);
+        let mut records = until_one_is_slow();
+        // Long before it everybody was quiet but for one record of each lane.
+        let begin_ns = records[0].at_ns - 3_000_000_000;
+        let before = [0, 1].map(|cpu| Record { cpu, seq: 41, ..sample::record(begin_ns, Kind::IdleLeft) });
+        records.iter_mut().for_each(|record| record.seq += 41);
+        records.splice(0..0, before);
+        flight.take(&mut records, begin_ns, &Default::default).unwrap();
+        flight.end(&Default::default).unwrap();
+        let events = events.lock().unwrap();
+        let log = log_of(&events).unwrap();
+        assert_eq!(log.head().written, [41, 41]);
+        let diagnosed = events.iter().find(|event| matches!(event, Event::Diagnosed(_))).unwrap();
+        assert!(diagnosed.to_string().starts_with("1 of "), "the request is told: {diagnosed}");
+    }
+
+    #[test]
+    fn what_belongs_to_the_break_is_written_before_it_makes_room() {
+        let dir = tempfile::tempdir().unwrap();
+        let (options, (tell, events)) = (options(dir.path()), heard());
+        let mut flight = Flight::new(&options, sample::kinds(), tell);
+        let before = until_one_is_slow();
+        let last_ns = before.last().unwrap().at_ns;
+        flight.take(&mut before.clone(), last_ns, &Default::default).unwrap();
+        // A flood, with which a request is told soon; it would push the request out before the recording is due.
+        let mut written = [0, 1].map(|cpu| before.iter().filter(|record| record.cpu == cpu).count() as u32);
+        let flood = (0..RECORDS_A_SECOND * 11).map(|number| {
+            let (at_ns, cpu) = (last_ns + 300_000_000 + number * 1_000, (number % 2) as u32);
+            written[cpu as usize] += 1;
+            Record { cpu, seq: written[cpu as usize], ..sample::record(at_ns, Kind::IdleLeft) }
+        });
+        flight.take(&mut flood.collect(), last_ns, &Default::default).unwrap();
+        flight.end(&Default::default).unwrap();
+        let events = events.lock().unwrap();
+        let mut log = log_of(&events).unwrap();
+        let mut times_ns = Vec::new();
+        log.read_all(|record| times_ns.push(record.at_ns));
+        assert!(times_ns[0] < last_ns, "the request is in the recording");
+    }
+
+    #[test]
+    fn a_recording_that_cannot_be_written_is_told_soon() {
+        let dir = tempfile::tempdir().unwrap();
+        let (options, (tell, _)) = (options(&dir.path().join("nowhere")), heard());
+        let mut flight = Flight::new(&options, sample::kinds(), tell);
+        let mut records = until_one_is_slow();
+        let (mut now_ns, began) = (records.last().unwrap().at_ns, Instant::now());
+        while flight.take(&mut records, now_ns, &Default::default).is_ok() {
+            assert!(began.elapsed() < DEADLINE, "it was not told");
+            now_ns += AFTER_NS;
         }
     }
 }

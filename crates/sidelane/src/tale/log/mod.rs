@@ -34,6 +34,10 @@ pub struct LogHead {
     pub kinds: Vec<u32>,
     /// When the trace began, on `CLOCK_MONOTONIC`.
     pub begin_ns: u64,
+    /// How many records each CPU, by its number, had written before the first one here; CPUs at the end that had written
+    /// none are left out.
+    #[serde(default)]
+    pub written: Vec<u32>,
 }
 
 impl LogHead {
@@ -55,6 +59,9 @@ pub struct LogEnd {
     pub wall_s: f64,
     /// Records that were lost before they were read.
     pub lost: u64,
+    /// Runs of the kernel's program that were left out, where that is known.
+    #[serde(default)]
+    pub left_out: Option<u64>,
     /// What tracing took of a CPU.
     pub cpu_percent: Option<f64>,
 }

@@ -152,11 +152,12 @@ mod tests {
             slo: Some("10ms".into()),
             kinds: LogHead::numbers(sample::kinds()),
             begin_ns: 5,
+            written: vec![0, 7],
         }
     }
 
     fn end() -> LogEnd {
-        LogEnd { wall_s: 1.5, lost: 3, cpu_percent: None }
+        LogEnd { wall_s: 1.5, lost: 3, left_out: Some(2), cpu_percent: None }
     }
 
     fn written(records: &[Record]) -> Vec<u8> {
@@ -218,5 +219,16 @@ mod tests {
             prop_assert!(reader.problem().is_some() || reader.end().is_some());
             let _ = LogReader::new(garbage.as_slice());
         }
+    }
+
+    #[test]
+    fn fuzzed_logs_are_read_up_to_their_damage() {
+        sidelane_fuzz::fuzz("trace-log", |bytes| {
+            let Ok(mut reader) = LogReader::new(bytes) else { return };
+            let mut records = 0;
+            reader.read_all(|_| records += 1);
+            assert!(records * RECORD_SIZE <= bytes.len(), "{records} records");
+            let _ = reader.head().recorded();
+        });
     }
 }

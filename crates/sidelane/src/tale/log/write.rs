@@ -30,8 +30,17 @@ impl LogWriter {
     /// # Errors
     /// If the file cannot be made.
     pub fn create(path: &Path, head: &LogHead) -> Result<Self> {
+        let file = File::create(path).with_context(|| format!("cannot write the log {}", path.display()))?;
+        Self::on(file, path, head)
+    }
+
+    /// Begins the log in this file, which is called `path`.
+    ///
+    /// # Errors
+    /// If it cannot be written to.
+    pub fn on(file: File, path: &Path, head: &LogHead) -> Result<Self> {
         let failed = || format!("cannot write the log {}", path.display());
-        let mut file = BufWriter::with_capacity(1 << 20, File::create(path).with_context(failed)?);
+        let mut file = BufWriter::with_capacity(1 << 20, file);
         write_head(&mut file, &MAGIC, head).with_context(failed)?;
         let chunk = Vec::with_capacity(CHUNK_RECORDS * RECORD_SIZE);
         Ok(Self { file, path: path.to_owned(), chunk, problem: None })

@@ -7,14 +7,12 @@ mod held;
 mod jvm;
 mod ticks;
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::mpsc::{Receiver, Sender, channel};
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
-
-use anyhow::Result;
 
 use sidelane_host::clock::now_ns;
 use sidelane_tale::record::{Kind, Kinds, Record};
@@ -26,14 +24,24 @@ use jvm::JvmPauses;
 
 /// How often the counters are looked at.
 const LOOK_EVERY: Duration = Duration::from_millis(1);
+/// After so many looks it is looked who has ended.
+const ENDS_EVERY: u32 = 64;
+/// A process is asked for its counters at so many looks of its owner: a JVM has none when it has just begun.
+const TRIES: u32 = 20;
 
 /// Watches the JVMs of a service.
 pub struct Pauses {
     held: Held,
     records: Receiver<Record>,
     shared: Arc<Shared>,
+    newcomers: Sender<JvmPauses>,
+    /// What takes the newcomers, until there is a thread that does.
+    door: Option<(Receiver<JvmPauses>, Sender<Record>)>,
     thread: Option<JoinHandle<()>>,
-    notes: Vec<Note>,
+    /// How often each process was asked.
+    asked: BTreeMap<u32, u32>,
+    /// JVMs whose counters cannot be read.
+    unseen: BTreeMap<u32, String>,
 }
 
 /// What the two threads share.
@@ -41,26 +49,62 @@ pub struct Pauses {
 struct Shared {
     /// Pauses that began before this have been sent.
     told_ns: AtomicU64,
+    /// Pauses that were not seen for others that followed them at once.
+    missed: AtomicU64,
     ends: AtomicBool,
 }
 
 impl Pauses {
     /// Watches those of these processes that are JVMs.
-    pub fn watch(pids: &BTreeSet<u32>) -> Result<Self> {
-        let (mut jvms, mut notes) = (Vec::new(), Vec::new());
+    pub fn watch(pids: &BTreeSet<u32>) -> Self {
+        let shared = Arc::new(Shared { told_ns: AtomicU64::new(now_ns()), ..Shared::default() });
+        let ((send, records), (newcomers, come)) = (channel(), channel());
+        let mut new = Self {
+            held: Held::default(),
+            records,
+            shared,
+            newcomers,
+            door: Some((come, send)),
+            thread: None,
+            asked: BTreeMap::new(),
+            unseen: BTreeMap::new(),
+        };
+        new.look_at(pids);
+        new
+    }
+
+    /// These are the service's processes now. Those that ended need not be told: that is seen.
+    pub fn look_at(&mut self, pids: &BTreeSet<u32>) {
+        self.asked.retain(|pid, _| pids.contains(pid));
         for pid in pids {
+            let asked = self.asked.entry(*pid).or_default();
+            if *asked == TRIES {
+                continue;
+            }
+            *asked += 1;
             match JvmPauses::open(*pid, now_ns()) {
-                Ok(jvm) => jvms.push(jvm),
+                Ok(jvm) => {
+                    *asked = TRIES;
+                    self.unseen.remove(pid);
+                    self.add(*pid, jvm);
+                }
                 Err(JvmError::NoJvm { .. } | JvmError::NoProcess { .. }) => (),
-                Err(error) => notes.push(Note::PausesUnseen { pid: *pid, error: error.to_string() }),
+                Err(error) => drop(self.unseen.insert(*pid, error.to_string())),
             }
         }
-        let shared = Arc::new(Shared { told_ns: AtomicU64::new(now_ns()), ..Shared::default() });
-        let (send, records) = channel();
-        let (look, is_jvm) = (Arc::clone(&shared), !jvms.is_empty());
-        let watch = move || look_on(jvms, &look, &send);
-        let thread = is_jvm.then(|| thread::Builder::new().name("sidelane-pauses".into()).spawn(watch)).transpose()?;
-        Ok(Self { held: Held::default(), records, shared, thread, notes })
+    }
+
+    fn add(&mut self, pid: u32, jvm: JvmPauses) {
+        if let Some((come, send)) = self.door.take() {
+            let shared = Arc::clone(&self.shared);
+            let watch = move || look_on(&come, &shared, &send);
+            match thread::Builder::new().name("sidelane-pauses".into()).spawn(watch) {
+                Ok(thread) => self.thread = Some(thread),
+                Err(error) => drop(self.unseen.insert(pid, error.to_string())),
+            }
+        }
+        // Without a thread that was said.
+        let _ = self.newcomers.send(jvm);
     }
 
     /// Whether there is a runtime whose pauses are seen.
@@ -75,8 +119,11 @@ impl Pauses {
     }
 
     /// What cannot be seen.
-    pub fn notes(&self) -> &[Note] {
-        &self.notes
+    pub fn notes(&self) -> impl Iterator<Item = Note> {
+        let unseen = self.unseen.iter();
+        let unseen = unseen.map(|(pid, error)| Note::PausesUnseen { pid: *pid, error: error.clone() });
+        let pauses = self.shared.missed.load(Ordering::Relaxed);
+        unseen.chain((pauses > 0).then_some(Note::PausesMissed { pauses }))
     }
 
     /// Puts pauses among `records`, which are in the order of time, and keeps those back that come too early.
@@ -116,16 +163,23 @@ impl Drop for Pauses {
     }
 }
 
-fn look_on(mut jvms: Vec<JvmPauses>, shared: &Shared, send: &Sender<Record>) {
-    let mut records = Vec::new();
+fn look_on(come: &Receiver<JvmPauses>, shared: &Shared, send: &Sender<Record>) {
+    let (mut jvms, mut records, mut looks) = (Vec::new(), Vec::new(), 0_u32);
     while !shared.ends.load(Ordering::Relaxed) {
         thread::sleep(LOOK_EVERY);
         let now_ns = now_ns();
+        looks = looks.wrapping_add(1);
+        jvms.extend(come.try_iter());
+        if looks.is_multiple_of(ENDS_EVERY) {
+            jvms.retain(|jvm| !jvm.has_ended(now_ns, &mut records));
+        }
         let told_ns = jvms.iter_mut().map(|jvm| jvm.look(now_ns, &mut records)).min().unwrap_or(now_ns);
         let was_sent = records.drain(..).all(|record| send.send(record).is_ok());
         if !was_sent {
             return;
         }
+        let missed = jvms.iter_mut().map(JvmPauses::take_missed).sum();
+        shared.missed.fetch_add(missed, Ordering::Relaxed);
         shared.told_ns.store(told_ns, Ordering::Release);
     }
 }

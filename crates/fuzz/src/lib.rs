@@ -1,0 +1,159 @@
+//! Mutated inputs for the parsers of foreign bytes.
+//!
+//! A test calls [`fuzz`] with the name of a parser. The parser gets each file of its corpus (`tests/fuzz/PARSER` at the
+//! root of the sources) as it is, and then mutations of them. An input fails if it makes the parser panic, take more
+//! memory than [`MEMORY_MAX_BYTES`], or not come to an end. Such an input is printed and put into the corpus, so that it
+//! comes first from then on.
+//!
+//! An ordinary test run tries some thousand inputs; `make fuzz` tries ten million.
+
+use std::env;
+use std::fs;
+use std::path::{Path, PathBuf};
+use std::time::{Duration, Instant};
+
+mod memory;
+mod mutation;
+mod watchdog;
+
+use mutation::Mutator;
+use watchdog::Watchdog;
+
+/// The environment variable with the number of inputs for each parser.
+pub const INPUTS: &str = "SIDELANE_FUZZ_INPUTS";
+/// The environment variable with the seconds after which a parser gets no more inputs.
+pub const SECONDS: &str = "SIDELANE_FUZZ_SECONDS";
+/// The environment variable with the number that random choices begin with.
+pub const SEED: &str = "SIDELANE_FUZZ_SEED";
+
+/// What a parser may allocate for one input.
+pub const MEMORY_MAX_BYTES: usize = 64 << 20;
+
+/// The environment variable with the only parser that gets inputs.
+pub const PARSER: &str = "SIDELANE_FUZZ_PARSER";
+
+/// Inputs in an ordinary run. Many parsers are compiled without optimisation there.
+const INPUTS_QUICK: u64 = 10_000;
+/// An ordinary run is about functions, so it ends early on a slow machine.
+const QUICK: Duration = Duration::from_secs(4);
+/// Inputs between two looks at the clock.
+const LOOK_EVERY: u64 = 64;
+
+/// Gives `read` the corpus of `parser` and mutations of it.
+///
+/// # Panics
+/// If `read` panics, or takes too much memory; if there is no corpus.
+pub fn fuzz(parser: &str, mut read: impl FnMut(&[u8])) {
+    if env::var(PARSER).is_ok_and(|only| !only.is_empty() && only != parser) {
+        return;
+    }
+    let corpus = Corpus::of(parser);
+    let mut tried = Tried { corpus: &corpus, watchdog: Watchdog::start(corpus.dir.clone()) };
+    corpus.inputs.iter().for_each(|input| tried.one(input, &mut read));
+    let (most, until) = limits();
+    let mut mutator = Mutator::new(number(SEED).unwrap_or(0x5eed_5eed_5eed_5eed), &corpus.inputs);
+    let began = Instant::now();
+    let mut count = 0;
+    while count < most && (count % LOOK_EVERY != 0 || until.is_none_or(|until| began.elapsed() < until)) {
+        tried.one(mutator.next(), &mut read);
+        count += 1;
+    }
+    println!("fuzz {parser}: {count} inputs in {:.0} s", began.elapsed().as_secs_f64());
+}
+
+/// The most inputs, and the time for them.
+fn limits() -> (u64, Option<Duration>) {
+    let inputs = number(INPUTS);
+    let seconds = number(SECONDS).map(Duration::from_secs);
+    match (inputs, seconds) {
+        (None, None) => (INPUTS_QUICK, Some(QUICK)),
+        (inputs, seconds) => (inputs.unwrap_or(u64::MAX), seconds),
+    }
+}
+
+fn number(variable: &str) -> Option<u64> {
+    let text = env::var(variable).ok().filter(|text| !text.is_empty())?;
+    Some(text.parse().unwrap_or_else(|_| panic!("{variable}={text} is not a number")))
+}
+
+/// The kept inputs of one parser.
+struct Corpus {
+    dir: PathBuf,
+    inputs: Vec<Vec<u8>>,
+}
+
+impl Corpus {
+    fn of(parser: &str) -> Self {
+        let dir = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../tests/fuzz").join(parser);
+        let entries = fs::read_dir(&dir).unwrap_or_else(|error| panic!("{}: {error}", dir.display()));
+        let mut files: Vec<PathBuf> = entries.flatten().map(|entry| entry.path()).collect();
+        files.sort();
+        let inputs: Vec<Vec<u8>> = files.iter().filter_map(|file| fs::read(file).ok()).collect();
+        assert!(!inputs.is_empty(), "{} has no inputs", dir.display());
+        Self { dir, inputs }
+    }
+}
+
+/// The parser under test.
+struct Tried<'a> {
+    corpus: &'a Corpus,
+    watchdog: Watchdog,
+}
+
+impl Tried<'_> {
+    fn one(&mut self, input: &[u8], read: &mut impl FnMut(&[u8])) {
+        self.watchdog.begin(input);
+        let finding = Finding { dir: &self.corpus.dir, input };
+        let before = memory::start();
+        read(input);
+        let took = memory::most().saturating_sub(before);
+        assert!(took <= MEMORY_MAX_BYTES, "{took} bytes of memory for {} bytes", input.len());
+        std::mem::forget(finding);
+    }
+}
+
+/// Tells of the input at a panic.
+struct Finding<'a> {
+    dir: &'a Path,
+    input: &'a [u8],
+}
+
+impl Drop for Finding<'_> {
+    fn drop(&mut self) {
+        keep(self.dir, self.input);
+    }
+}
+
+/// Puts an input into the corpus, and prints it.
+fn keep(dir: &Path, input: &[u8]) {
+    let hash = input
+        .iter()
+        .fold(0xcbf2_9ce4_8422_2325_u64, |hash, byte| (hash ^ u64::from(*byte)).wrapping_mul(0x0100_0000_01b3));
+    let file = dir.join(format!("finding-{hash:016x}"));
+    let kept = fs::write(&file, input);
+    eprintln!("the input, kept as {} ({kept:?}): {}", file.display(), input.escape_ascii());
+}
+
+#[cfg(test)]
+mod tests {
+    use std::cell::Cell;
+
+    use super::*;
+
+    #[test]
+    fn the_corpus_comes_first_and_as_it_is() {
+        let seen = Cell::new(0);
+        fuzz("itself", |input| {
+            assert!(seen.replace(seen.get() + 1) > 0 || input == b"kept 12345\n", "{}", input.escape_ascii());
+        });
+        assert!(seen.get() > 1, "mutations follow");
+    }
+
+    #[test]
+    fn what_an_input_takes_is_counted_though_it_is_given_back() {
+        let before = memory::start();
+        drop(vec![0_u8; 1 << 20]);
+        let took = memory::most() - before;
+        assert!((1 << 20..2 << 20).contains(&took), "{took}");
+    }
+}

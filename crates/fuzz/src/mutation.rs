@@ -1,0 +1,188 @@
+//! From kept inputs to new ones.
+
+/// No input is longer, unless a kept one is.
+const LENGTH_MAX: usize = 1 << 14;
+/// Changes of one input.
+const CHANGES_MAX: usize = 8;
+/// Bytes that one change takes away, repeats or takes from elsewhere.
+const PIECE_MAX: usize = 64;
+
+/// What parsers stumble over: ends, brackets, signs, and numbers at the edges of types.
+const WORDS: [&[u8]; 40] = [
+    b"\0",
+    b"\n",
+    b"\r\n",
+    b"\t",
+    b" ",
+    b":",
+    b";",
+    b",",
+    b".",
+    b"=",
+    b"-",
+    b"+",
+    b"/",
+    b"\\",
+    b"_",
+    b"\"",
+    b"'",
+    b"(",
+    b")",
+    b") ",
+    b"[",
+    b"]",
+    b"{",
+    b"}",
+    b"#",
+    b"\xff",
+    b"\xf0\x9f\x98\x80",
+    b"\xc3",
+    b"-1",
+    b"0",
+    b"00000000000000000000001",
+    b"2147483648",
+    b"4294967295",
+    b"4294967296",
+    b"9223372036854775808",
+    b"18446744073709551615",
+    b"18446744073709551616",
+    b"1e308",
+    b"0x7fffffffffffffff",
+    b"nan",
+];
+/// Numbers in binary, at the edges of types.
+const NUMBERS: [u64; 10] =
+    [0, 1, 0x7f, 0xff, 0x7fff, 0xffff, 0x7fff_ffff, 0xffff_ffff, 0x7fff_ffff_ffff_ffff, 0xffff_ffff_ffff_ffff];
+
+/// Random numbers (xorshift), the same for the same seed.
+struct Random(u64);
+
+impl Random {
+    fn below(&mut self, limit: usize) -> usize {
+        self.0 ^= self.0 << 13;
+        self.0 ^= self.0 >> 7;
+        self.0 ^= self.0 << 17;
+        // The high bits of a product are more random than a remainder of the low ones.
+        ((u128::from(self.0) * limit as u128) >> 64) as usize
+    }
+
+    fn of<'a, T>(&mut self, all: &'a [T]) -> &'a T {
+        &all[self.below(all.len())]
+    }
+}
+
+/// Makes inputs, always in the same memory.
+pub struct Mutator<'a> {
+    random: Random,
+    corpus: &'a [Vec<u8>],
+    length_max: usize,
+    input: Vec<u8>,
+}
+
+impl<'a> Mutator<'a> {
+    pub fn new(seed: u64, corpus: &'a [Vec<u8>]) -> Self {
+        let longest = corpus.iter().map(Vec::len).max().unwrap_or(0);
+        Self { random: Random(seed | 1), corpus, length_max: LENGTH_MAX.max(2 * longest), input: Vec::new() }
+    }
+
+    /// The next input: a kept one with some changes.
+    pub fn next(&mut self) -> &[u8] {
+        let base = self.random.of(self.corpus);
+        self.input.clear();
+        self.input.extend_from_slice(base);
+        for _ in 0..=self.random.below(CHANGES_MAX) {
+            self.change();
+        }
+        self.input.truncate(self.length_max);
+        &self.input
+    }
+
+    fn change(&mut self) {
+        let at = self.random.below(self.input.len() + 1);
+        let rest = self.input.len() - at;
+        match self.random.below(10) {
+            0 if rest > 0 => self.input[at] = self.random.below(256) as u8,
+            1 if rest > 0 => self.input[at] ^= 1 << self.random.below(8),
+            2 => drop(self.input.drain(at..at + self.random.below(PIECE_MAX).min(rest))),
+            3 => self.repeat(at),
+            4 => self.insert_word(at),
+            5 => self.overwrite_number(at),
+            6 => self.insert_of_another(at),
+            7 => self.go_on_as_another(at),
+            8 => self.count_otherwise(at),
+            _ if self.random.below(8) == 0 => self.input.truncate(at),
+            _ => {}
+        }
+    }
+
+    fn insert(&mut self, at: usize, piece: &[u8]) {
+        self.input.splice(at..at, piece.iter().copied());
+    }
+
+    fn repeat(&mut self, at: usize) {
+        let end = (at + self.random.below(PIECE_MAX)).min(self.input.len());
+        let piece = self.input[at..end].to_vec();
+        self.insert(at, &piece);
+    }
+
+    fn insert_word(&mut self, at: usize) {
+        let word = *self.random.of(&WORDS);
+        self.insert(at, word);
+    }
+
+    /// Of 1, 2, 4 or 8 bytes, near the edge of a type.
+    fn overwrite_number(&mut self, at: usize) {
+        let number = self.random.of(&NUMBERS).wrapping_add(self.random.below(5) as u64).wrapping_sub(2);
+        let bytes = number.to_le_bytes();
+        let end = (at + (1 << self.random.below(4))).min(self.input.len());
+        self.input[at..end].copy_from_slice(&bytes[..end - at]);
+    }
+
+    fn insert_of_another(&mut self, at: usize) {
+        let other = self.random.of(self.corpus);
+        let start = self.random.below(other.len() + 1);
+        let end = (start + self.random.below(PIECE_MAX)).min(other.len());
+        self.insert(at, &other[start..end]);
+    }
+
+    fn go_on_as_another(&mut self, at: usize) {
+        let other = self.random.of(self.corpus);
+        let start = self.random.below(other.len() + 1);
+        self.input.truncate(at);
+        self.input.extend_from_slice(&other[start..]);
+    }
+
+    /// Another digit in the place of one, so that a text stays what it is.
+    fn count_otherwise(&mut self, at: usize) {
+        let digit = self.input[at..].iter().position(u8::is_ascii_digit);
+        if let Some(place) = digit {
+            self.input[at + place] = b'0' + self.random.below(10) as u8;
+        }
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn first(count: usize, seed: u64) -> Vec<Vec<u8>> {
+        let corpus = [b"hello 17 (a) b".to_vec(), vec![], vec![7; 400]];
+        let mut mutator = Mutator::new(seed, &corpus);
+        (0..count).map(|_| mutator.next().to_vec()).collect()
+    }
+
+    #[test]
+    fn the_same_seed_gives_the_same_inputs_and_another_others() {
+        assert_eq!(first(1000, 1), first(1000, 1));
+        assert_ne!(first(1000, 1), first(1000, 9));
+    }
+
+    #[test]
+    fn inputs_are_of_many_kinds_and_no_longer_than_the_bound() {
+        let mut inputs = first(10_000, 3);
+        assert!(inputs.iter().all(|input| input.len() <= LENGTH_MAX));
+        inputs.sort();
+        inputs.dedup();
+        assert!(inputs.len() > 5_000, "{} different ones", inputs.len());
+    }
+}

@@ -1,0 +1,252 @@
+//! Real programs of several protocols: their requests are counted as their clients count them, or it is said that they
+//! are not.
+//!
+//! No payload is read, so nothing tells requests that a client writes in one go from one request, nor a handshake from
+//! a request. What is counted is compared with what each client was told to send.
+
+mod common;
+
+use std::ffi::OsStr;
+use std::fs;
+use std::net::TcpStream;
+use std::path::{Path, PathBuf};
+use std::process::{Child, Command, Stdio};
+
+use common::process::ends_with_the_test;
+use common::scripted::nowhere;
+use common::{Run, Turn, UNTIL_END_OF_INPUT, Watching, lanes_to_ourselves, requests_can_be_seen, wait_until};
+use serde_json::Value;
+use tempfile::TempDir;
+
+const REQUESTS: u32 = 1000;
+/// What a handshake, settings and a farewell of one connection may add.
+const OFF_PERCENT_MAX: f64 = 1.0;
+
+const PIECES: &str = "came in several pieces before they were answered";
+const IN_ONE_GO: &str = "several that a client writes in one go (pipelining, HTTP/2, gRPC) are one";
+const HANDSHAKES: &str = "if they speak TLS, HTTP/2 or WebSocket, their handshakes";
+
+/// A service on a port of its own, with a directory of its own. Ended when dropped.
+struct Service {
+    child: Child,
+    port: String,
+    dir: TempDir,
+    _turn: Turn,
+}
+
+impl Drop for Service {
+    fn drop(&mut self) {
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+impl Service {
+    /// Starts what `command` makes of a port and a directory.
+    fn start(needs: &[&str], command: impl FnOnce(&str, &Path) -> Command) -> Option<Self> {
+        let turn = lanes_to_ourselves()?;
+        if !requests_can_be_seen() || !all_installed(needs) {
+            return None;
+        }
+        let (address, dir) = (nowhere(), tempfile::tempdir().unwrap());
+        let port = address.port().to_string();
+        let mut command = command(&port, dir.path());
+        command.current_dir(dir.path()).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
+        let child = ends_with_the_test(&mut command).spawn().unwrap();
+        let service = Self { child, port, dir, _turn: turn };
+        wait_until("the service listens", || TcpStream::connect(address).is_ok());
+        Some(service)
+    }
+
+    /// What is counted and said of it while `client` asks it.
+    fn seen(&self, client: &mut Command) -> Seen {
+        let json = self.dir.path().join("figures.json");
+        let target = format!("port:{}", self.port);
+        let mut watching = Watching::start(&[&target, "--for", "100s", "--json", json.to_str().unwrap()]);
+        watching.ready();
+        let asked = client.stdin(Stdio::null()).output().unwrap();
+        assert!(asked.status.success(), "{client:?}: {}", String::from_utf8_lossy(&asked.stderr));
+        let said = watching.stop();
+        let figures: Value = serde_json::from_slice(&fs::read(json).unwrap()).unwrap();
+        let notes = figures["notes"].as_array().unwrap().iter().map(|note| note.as_str().unwrap().to_owned());
+        Seen { requests: figures["rows"][0]["requests_count"].as_f64().unwrap(), notes: notes.collect(), said }
+    }
+}
+
+struct Seen {
+    requests: f64,
+    notes: Vec<String>,
+    said: String,
+}
+
+impl Seen {
+    fn is_right(&self) -> bool {
+        (self.requests / f64::from(REQUESTS) - 1.0).abs() * 100.0 <= OFF_PERCENT_MAX
+    }
+
+    /// Counted as the client did, and nothing is said that would cast doubt on that, but what is always said.
+    fn must_be_right(&self) {
+        assert!(self.is_right() && !self.says(PIECES) && !self.says(HANDSHAKES), "{}", self.said);
+    }
+
+    /// Counted otherwise, with these words.
+    fn must_be_wrong_and_say(&self, words: &str) {
+        assert!(!self.is_right(), "{}", self.said);
+        self.must_say(words);
+    }
+
+    fn must_say(&self, words: &str) {
+        assert!(self.says(words), "no `{words}` in {}", self.said);
+    }
+
+    fn says(&self, words: &str) -> bool {
+        self.notes.iter().any(|note| note.contains(words))
+    }
+}
+
+/// Whether all of these are there: programs, and modules of Python as `python:NAME`.
+fn all_installed(needs: &[&str]) -> bool {
+    let missing = needs.iter().find(|need| match need.strip_prefix("python:") {
+        Some(module) => !succeeds(python().args(["-c", &format!("import {module}")])),
+        None => program(need).is_none(),
+    });
+    missing.inspect(|missing| sidelane_skip::skip(format!("needs {missing}: run scripts/deps.sh test"))).is_none()
+}
+
+fn succeeds(command: &mut Command) -> bool {
+    let ended = command.stdout(Stdio::null()).stderr(Stdio::null()).status();
+    ended.is_ok_and(|status| status.success())
+}
+
+fn program(name: &str) -> Option<PathBuf> {
+    let path = std::env::var_os("PATH").unwrap_or_default();
+    let places = std::env::split_paths(&path).chain([PathBuf::from("/usr/sbin")]);
+    places.map(|dir| dir.join(name)).find(|file| file.is_file())
+}
+
+fn command(name: &str, arguments: &[impl AsRef<OsStr>]) -> Command {
+    let mut command = Command::new(program(name).expect("it was looked for"));
+    command.args(arguments);
+    command
+}
+
+/// The system's: packages add modules to that one.
+fn python() -> Command {
+    Command::new("/usr/bin/python3")
+}
+
+/// A program of `protocols/`.
+fn script(name: &str, arguments: &[&str]) -> Command {
+    let mut command = python();
+    command.arg(Path::new(env!("CARGO_MANIFEST_DIR")).join("tests/protocols").join(name)).args(arguments);
+    command
+}
+
+/// A certificate that nobody has signed, and its key.
+fn certify(dir: &Path) {
+    let words = "req -x509 -newkey rsa:2048 -nodes -days 1 -subj /CN=localhost -keyout key -out certificate";
+    assert!(succeeds(command("openssl", &words.split(' ').collect::<Vec<_>>()).current_dir(dir)));
+}
+
+fn redis(port: &str, options: &str) -> Command {
+    let bare = ["--bind", "127.0.0.1", "--save", "", "--appendonly", "no"];
+    let mut redis = command("redis-server", &bare);
+    redis.args(options.replace("PORT", port).split(' '));
+    redis
+}
+
+fn redis_benchmark(service: &Service, options: &str) -> Command {
+    let options = format!("-p {} -n {REQUESTS} -t ping_mbulk {options}", service.port);
+    command("redis-benchmark", &options.split(' ').collect::<Vec<_>>())
+}
+
+const REDIS: [&str; 2] = ["redis-server", "redis-benchmark"];
+
+#[test]
+fn redis_is_counted_right_until_its_clients_pipeline() {
+    let Some(service) = Service::start(&REDIS, |port, _| redis(port, "--port PORT")) else { return };
+    service.seen(&mut redis_benchmark(&service, "-c 4")).must_be_right();
+    service.seen(&mut redis_benchmark(&service, "-c 4 -P 16")).must_be_wrong_and_say(IN_ONE_GO);
+}
+
+#[test]
+fn a_run_that_lends_by_requests_says_it_at_its_end() {
+    let Some(service) = Service::start(&REDIS, |port, _| redis(port, "--port PORT")) else { return };
+    let options = ["--pin-service", "--policy", "fixed-budget", "--budget", "2ms"];
+    let mut run = Run::beside(format!("port:{}", service.port)).and(&options).start_script(UNTIL_END_OF_INPUT);
+    run.first_line();
+    assert!(succeeds(&mut redis_benchmark(&service, "-c 4 -P 16")));
+    let run = run.wait_for_end().must_exit(0);
+    assert!(run.result().notes.iter().any(|note| note.contains(IN_ONE_GO)), "{run}");
+}
+
+/// Each record is received in two parts, head and body. It is one piece all the same.
+#[test]
+fn redis_over_tls_is_counted_right_on_connections_that_are_kept() {
+    let needs = [&REDIS[..], &["openssl"]].concat();
+    let options = "--port 0 --tls-port PORT --tls-cert-file certificate --tls-key-file key --tls-auth-clients no";
+    let service = Service::start(&needs, |port, dir| {
+        certify(dir);
+        redis(port, options)
+    });
+    let Some(service) = service else { return };
+    service.seen(&mut redis_benchmark(&service, "-c 1 --tls --insecure")).must_be_right();
+}
+
+#[test]
+fn http2_is_counted_right_with_one_stream_at_a_time() {
+    let service = Service::start(&["nghttpd", "h2load"], |port, dir| {
+        fs::write(dir.join("page"), "answer").unwrap();
+        command("nghttpd", &["--no-tls", "-d", ".", port])
+    });
+    let Some(service) = service else { return };
+    let page = format!("http://127.0.0.1:{}/page", service.port);
+    let requests = REQUESTS.to_string();
+    let load = |streams| command("h2load", &["-n", &requests, "-c", "1", "-m", streams, &page]);
+    service.seen(&mut load("1")).must_be_right();
+    service.seen(&mut load("10")).must_be_wrong_and_say(IN_ONE_GO);
+}
+
+#[test]
+fn grpc_is_counted_right_with_one_call_at_a_time() {
+    let service = Service::start(&["python:grpc"], |port, _| script("grpc_server.py", &[port]));
+    let Some(service) = service else { return };
+    let calls = |at_a_time| script("grpc_client.py", &[&service.port, &REQUESTS.to_string(), at_a_time]);
+    assert!(service.seen(&mut calls("1")).is_right());
+    service.seen(&mut calls("10")).must_say(PIECES);
+}
+
+#[test]
+fn websockets_are_counted_right_with_one_message_at_a_time() {
+    let service = Service::start(&["python:websockets"], |port, _| script("websocket_server.py", &[port]));
+    let Some(service) = service else { return };
+    let messages = |at_a_time| script("websocket_client.py", &[&service.port, &REQUESTS.to_string(), at_a_time]);
+    service.seen(&mut messages("1")).must_be_right();
+    service.seen(&mut messages("10")).must_say(PIECES);
+}
+
+/// nginx with a certificate.
+fn nginx() -> Option<Service> {
+    Service::start(&["nginx", "openssl"], |port, dir| {
+        certify(dir);
+        let config = include_str!("protocols/nginx.conf").replace("ADDRESS", &format!("127.0.0.1:{port}"));
+        fs::write(dir.join("conf"), config).unwrap();
+        command("nginx", &["-c", "conf", "-p", dir.to_str().unwrap()])
+    })
+}
+
+#[test]
+fn handshakes_of_tls_are_said_where_connections_are_not_kept() {
+    let Some(service) = nginx() else { return };
+    let requests = REQUESTS.to_string();
+    let ask = |on_each| script("https_client.py", &[&service.port, &requests, on_each]);
+    service.seen(&mut ask(&requests)).must_be_right();
+    service.seen(&mut ask("10")).must_be_wrong_and_say(HANDSHAKES);
+}
+
+#[test]
+fn to_be_told_to_go_on_is_counted_as_a_request_and_said() {
+    let Some(service) = Service::start(&[], |port, _| script("http_server.py", &[port])) else { return };
+    let seen = service.seen(&mut script("http_client.py", &[&service.port, &REQUESTS.to_string()]));
+    seen.must_be_wrong_and_say("a handshake or `100 Continue` is one, too");
+}

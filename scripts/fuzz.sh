@@ -1,0 +1,45 @@
+#!/bin/sh
+# Feeds mutated inputs to every parser of foreign bytes (crates/fuzz), each in a thread of its own test.
+set -eu
+
+INPUTS=10000000
+
+usage() {
+	cat <<-END
+	usage: scripts/fuzz.sh [--inputs N] [--seconds S] [--seed N] [PARSER]
+
+	Tries $INPUTS mutated inputs for every parser, or for one (a folder of tests/fuzz).
+	  --inputs N    so many for each parser
+	  --seconds S   for so long for each parser, and as many as that takes
+	  --seed N      other inputs than those of the last time
+	What makes a parser fail is printed, and put into the parser's corpus, tests/fuzz/PARSER.
+	END
+}
+
+inputs=
+seconds=
+seed=
+only=
+while [ $# -gt 0 ]; do
+	case $1 in
+	--inputs | --seconds | --seed)
+		[ $# -ge 2 ] || { usage >&2; exit 2; }
+		case $1 in
+		--inputs) inputs=$2 ;;
+		--seconds) seconds=$2 ;;
+		--seed) seed=$2 ;;
+		esac
+		shift
+		;;
+	-h | --help) usage; exit 0 ;;
+	-*) usage >&2; exit 2 ;;
+	*) only=$1 ;;
+	esac
+	shift
+done
+[ -n "$inputs$seconds" ] || inputs=$INPUTS
+export SIDELANE_FUZZ_PARSER="$only" SIDELANE_FUZZ_INPUTS="$inputs" SIDELANE_FUZZ_SECONDS="$seconds" SIDELANE_FUZZ_SEED="$seed"
+cd "$(dirname "$0")/.."
+# The tests with this word in their names.
+exec cargo test --profile fuzz --no-fail-fast -p sidelane-host -p sidelane-signal -p sidelane-proxy -p sidelane-sim \
+	-p sidelane-tale -p sidelane --lib --test fuzz --test properties -- fuzzed --nocapture
