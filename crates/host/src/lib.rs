@@ -3,6 +3,7 @@
 //! Every crate may use this one. It must not depend on Sidelane's own concepts: held lanes, the
 //! kernel program, batch. To [`service`] a service is only a set of processes that a user names.
 
+pub mod accepting;
 pub mod capabilities;
 pub mod cgroup;
 pub mod clock;

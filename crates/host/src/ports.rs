@@ -3,6 +3,7 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::fmt;
 use std::fs;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::unix::fs::MetadataExt;
 
 use crate::procfs::text_of;
@@ -55,26 +56,76 @@ fn socket_inode(link: &str) -> Option<String> {
 
 /// Inode and local port of each socket that listens in this process's network namespace.
 pub fn listening_here() -> Vec<(String, u16)> {
-    let asked =
-        sock_diag::listening().map(|sockets| sockets.into_iter().map(|(inode, port)| (inode.to_string(), port)));
-    asked.map_or_else(|_| listening_in_tables("/proc"), Iterator::collect)
+    sockets_here().into_iter().map(|(inode, address)| (inode, address.port())).collect()
 }
 
-/// The same, where the kernel cannot be asked: of the namespace whose tables are in `folder`.
+/// Inodes of the sockets of this network namespace that get the connections to an address of this machine: those at the
+/// address itself; without any, those at all addresses.
+pub fn listening_at(address: SocketAddr) -> BTreeSet<String> {
+    let ranked = sockets_here().into_iter().filter_map(|(inode, own)| Some((rank(own, address)?, inode)));
+    let ranked: Vec<(u8, String)> = ranked.collect();
+    let best = ranked.iter().map(|(rank, _)| *rank).max();
+    ranked.into_iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, inode)| inode).collect()
+}
+
+/// How well a socket at `own` fits a connection to `to`, as the kernel has it; nothing if it does not get it.
+fn rank(own: SocketAddr, to: SocketAddr) -> Option<u8> {
+    let (own_ip, to_ip) = (own.ip().to_canonical(), reached(to.ip().to_canonical()));
+    match () {
+        () if own.port() != to.port() => None,
+        () if own_ip == to_ip => Some(2),
+        () if own_ip.is_unspecified() && own_ip.is_ipv4() == to_ip.is_ipv4() => Some(1),
+        // A socket of IPv6 at all addresses gets connections of IPv4, too.
+        () if own_ip.is_unspecified() && own_ip.is_ipv6() => Some(0),
+        () => None,
+    }
+}
+
+/// A connection to no address in particular is one to this machine.
+fn reached(ip: IpAddr) -> IpAddr {
+    match ip {
+        IpAddr::V4(ip) if ip.is_unspecified() => Ipv4Addr::LOCALHOST.into(),
+        IpAddr::V6(ip) if ip.is_unspecified() => Ipv6Addr::LOCALHOST.into(),
+        ip => ip,
+    }
+}
+
+/// Inode and own address of each socket that listens in this process's network namespace.
+fn sockets_here() -> Vec<(String, SocketAddr)> {
+    let asked = sock_diag::listening().map(|sockets| sockets.into_iter().map(|(inode, own)| (inode.to_string(), own)));
+    asked.map_or_else(|_| sockets_in_tables("/proc"), Iterator::collect)
+}
+
+/// Inode and port, of the namespace whose tables are in `folder`.
 fn listening_in_tables(folder: &str) -> Vec<(String, u16)> {
+    sockets_in_tables(folder).into_iter().map(|(inode, own)| (inode, own.port())).collect()
+}
+
+fn sockets_in_tables(folder: &str) -> Vec<(String, SocketAddr)> {
     let tables = ["tcp", "tcp6"].map(|name| text_of(&format!("{folder}/net/{name}")).unwrap_or_default());
     tables.iter().flat_map(|table| listening_sockets(table)).collect()
 }
 
-/// Inode and local port of each listening socket in one of the kernel's TCP tables.
-fn listening_sockets(table: &str) -> Vec<(String, u16)> {
+/// Inode and own address of each listening socket in one of the kernel's TCP tables.
+fn listening_sockets(table: &str) -> Vec<(String, SocketAddr)> {
     let socket = |line: &str| {
         let fields: Vec<&str> = line.split_whitespace().collect();
-        let (_, port) = fields.get(1)?.rsplit_once(':')?;
+        let (ip, port) = fields.get(1)?.rsplit_once(':')?;
         let inode = fields.get(9).filter(|_| fields.get(3) == Some(&LISTEN))?;
-        Some(((*inode).to_owned(), u16::from_str_radix(port, 16).ok()?))
+        Some(((*inode).to_owned(), SocketAddr::new(ip_in_table(ip)?, u16::from_str_radix(port, 16).ok()?)))
     };
     table.lines().skip(1).filter_map(socket).collect()
+}
+
+/// The tables have addresses as words, each as this machine has numbers in memory.
+fn ip_in_table(digits: &str) -> Option<IpAddr> {
+    const WORD_DIGITS: usize = 8;
+    let word = |at: usize| u32::from_str_radix(digits.get(at..at + WORD_DIGITS)?, 16).ok().map(u32::to_ne_bytes);
+    let words: Vec<[u8; 4]> = (0..digits.len()).step_by(WORD_DIGITS).map(word).collect::<Option<_>>()?;
+    match words.as_slice() {
+        [v4] => Some(Ipv4Addr::from(*v4).into()),
+        v6 => Some(Ipv6Addr::from(<[u8; 16]>::try_from(v6.concat()).ok()?).into()),
+    }
 }
 
 /// A socket, other than of TCP, at which requests may come in.
@@ -152,7 +203,23 @@ mod tests {
    0: 0100007F:18EB 00000000:0000 0A 00000000:00000000 00:00000000 00000000     0        0 4711 1
    1: 0100007F:18EC 0100007F:9C40 01 00000000:00000000 00:00000000 00000000     0        0 4712 1
 ";
-        assert_eq!(listening_sockets(table), [("4711".to_owned(), 6379)]);
+        assert_eq!(listening_sockets(table), [("4711".to_owned(), "127.0.0.1:6379".parse().unwrap())]);
+        let six = "sl local rem st t t r u t i\n 0: 00000000000000000000000001000000:0050 x 0A x x x x x 7\n";
+        assert_eq!(listening_sockets(six), [("7".to_owned(), "[::1]:80".parse().unwrap())]);
+    }
+
+    #[test]
+    fn connections_go_to_the_socket_at_their_address_before_those_at_all() {
+        let rank = |own: &str, to: &str| rank(own.parse().unwrap(), to.parse().unwrap());
+        assert_eq!(rank("127.0.0.1:80", "127.0.0.1:80"), Some(2));
+        assert_eq!(rank("[::ffff:127.0.0.1]:80", "127.0.0.1:80"), Some(2));
+        assert_eq!(rank("0.0.0.0:80", "127.0.0.1:80"), Some(1));
+        assert_eq!(rank("[::]:80", "127.0.0.1:80"), Some(0));
+        assert_eq!((rank("[::]:80", "[::1]:80"), rank("127.0.0.1:80", "0.0.0.0:80")), (Some(1), Some(2)));
+        for (own, to) in [("127.0.0.2:80", "127.0.0.1:80"), ("0.0.0.0:81", "127.0.0.1:80"), ("0.0.0.0:80", "[::1]:80")]
+        {
+            assert_eq!(rank(own, to), None, "{own} {to}");
+        }
     }
 
     #[test]
@@ -183,6 +250,12 @@ mod tests {
             |sockets: Vec<(String, u16)>| sockets.into_iter().filter(|(_, found)| *found == port).collect::<Vec<_>>();
         let found = of_port(listening_here());
         assert_eq!((found.len(), &found), (1, &of_port(listening_in_tables("/proc"))));
+        let six = TcpListener::bind("[::1]:0").ok().and_then(|listener| Some((listener.local_addr().ok()?, listener)));
+        for address in [listener.local_addr().ok(), six.as_ref().map(|(address, _)| *address)].into_iter().flatten() {
+            let of_address =
+                |sockets: Vec<(String, SocketAddr)>| sockets.iter().filter(|(_, own)| *own == address).count();
+            assert_eq!((of_address(sockets_here()), of_address(sockets_in_tables("/proc"))), (1, 1));
+        }
     }
 
     #[test]

@@ -73,7 +73,7 @@ pub enum Stand {
 }
 
 impl Stand {
-    fn of(pid: u32, comm: &str) -> Option<Self> {
+    pub(crate) fn of(pid: u32, comm: &str) -> Option<Self> {
         const ACTIVATORS: [&str; 3] = ["systemd", "inetd", "xinetd"];
         /// Of Docker and of rootless containers.
         const PROXIES: [&str; 4] = ["docker-proxy", "rootlesskit", "rootlessport", "slirp4netns"];
@@ -210,7 +210,12 @@ fn named(name: &str) -> BTreeSet<u32> {
 /// The processes that hold a socket listening on `port`.
 fn listening(port: u16) -> BTreeSet<u32> {
     let sockets = listening_here().into_iter().filter(|(_, listening)| *listening == port);
-    let links: BTreeSet<String> = sockets.map(|(inode, _)| format!("socket:[{inode}]")).collect();
+    holders(&sockets.map(|(inode, _)| inode).collect())
+}
+
+/// The processes that hold one of these sockets, named by their inodes.
+pub(crate) fn holders(sockets: &BTreeSet<String>) -> BTreeSet<u32> {
+    let links: BTreeSet<String> = sockets.iter().map(|inode| format!("socket:[{inode}]")).collect();
     all_pids().into_iter().filter(|pid| !links.is_empty() && holds_any(*pid, &links)).collect()
 }
 

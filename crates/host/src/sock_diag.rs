@@ -4,6 +4,7 @@
 //! however few there are. A request for sockets in one state (sock_diag(7)) goes only through those that listen.
 
 use std::io;
+use std::net::{IpAddr, Ipv4Addr, Ipv6Addr, SocketAddr};
 use std::os::fd::{AsRawFd, FromRawFd, OwnedFd};
 
 const SOCK_DIAG_BY_FAMILY: u16 = 20;
@@ -13,14 +14,16 @@ const LISTENING: u32 = 1 << 10;
 const HEADER_LEN: usize = 16;
 /// A header, and what is asked for: family, protocol and state, and nothing of the socket itself.
 const REQUEST_LEN: usize = HEADER_LEN + 56;
-/// Where an answer has the port and the inode.
+/// Where an answer has the family, the port, the address and the inode.
+const FAMILY_AT: usize = HEADER_LEN;
 const PORT_AT: usize = HEADER_LEN + 4;
+const IP_AT: usize = HEADER_LEN + 8;
 const INODE_AT: usize = HEADER_LEN + 68;
 /// As large as the kernel makes an answer.
 const BUFFER_LEN: usize = 32 << 10;
 
-/// Inode and port of each TCP socket that listens in this network namespace.
-pub fn listening() -> io::Result<Vec<(u32, u16)>> {
+/// Inode and own address of each TCP socket that listens in this network namespace.
+pub fn listening() -> io::Result<Vec<(u32, SocketAddr)>> {
     let socket = open()?;
     let mut found = Vec::new();
     for family in [libc::AF_INET, libc::AF_INET6] {
@@ -60,7 +63,7 @@ fn send(socket: &OwnedFd, request: &[u8]) -> io::Result<()> {
 }
 
 /// Takes in one answer. Whether there are more.
-fn receive(socket: &OwnedFd, found: &mut Vec<(u32, u16)>) -> io::Result<bool> {
+fn receive(socket: &OwnedFd, found: &mut Vec<(u32, SocketAddr)>) -> io::Result<bool> {
     let mut buffer = [0_u8; BUFFER_LEN];
     // SAFETY: the buffer is there for the length that is given.
     let len = unsafe { libc::recv(socket.as_raw_fd(), buffer.as_mut_ptr().cast(), buffer.len(), 0) };
@@ -69,7 +72,7 @@ fn receive(socket: &OwnedFd, found: &mut Vec<(u32, u16)>) -> io::Result<bool> {
 }
 
 /// The sockets in an answer. Whether there are more of them.
-fn messages(mut answer: &[u8], found: &mut Vec<(u32, u16)>) -> io::Result<bool> {
+fn messages(mut answer: &[u8], found: &mut Vec<(u32, SocketAddr)>) -> io::Result<bool> {
     const ALIGNMENT: usize = 4;
     while answer.len() >= HEADER_LEN {
         let len = word(answer, 0) as usize;
@@ -79,7 +82,8 @@ fn messages(mut answer: &[u8], found: &mut Vec<(u32, u16)>) -> io::Result<bool> 
                 return Err(io::Error::from_raw_os_error((word(answer, HEADER_LEN) as i32).wrapping_neg()));
             }
             _ if len >= INODE_AT + 4 && len <= answer.len() => {
-                found.push((word(answer, INODE_AT), u16::from_be_bytes([answer[PORT_AT], answer[PORT_AT + 1]])));
+                let port = u16::from_be_bytes([answer[PORT_AT], answer[PORT_AT + 1]]);
+                found.push((word(answer, INODE_AT), SocketAddr::new(ip(answer), port)));
             }
             _ => {}
         }
@@ -87,6 +91,16 @@ fn messages(mut answer: &[u8], found: &mut Vec<(u32, u16)>) -> io::Result<bool> 
         answer = &answer[next..];
     }
     Ok(true)
+}
+
+/// The address of a socket in an answer that is long enough.
+fn ip(answer: &[u8]) -> IpAddr {
+    let mut bytes = [0; 16];
+    bytes.copy_from_slice(&answer[IP_AT..IP_AT + 16]);
+    match i32::from(answer[FAMILY_AT]) {
+        libc::AF_INET => Ipv4Addr::new(bytes[0], bytes[1], bytes[2], bytes[3]).into(),
+        _ => Ipv6Addr::from(bytes).into(),
+    }
 }
 
 /// Four bytes as a number; 0 where there are fewer.
@@ -103,15 +117,15 @@ mod tests {
     #[test]
     fn who_listens_is_told_and_who_is_connected_is_not() {
         let listeners = ["127.0.0.1:0", "[::1]:0"].map(|address| TcpListener::bind(address).ok());
-        let mut ports = listeners.iter().flatten().map(|listener| listener.local_addr().unwrap().port());
+        let mut own = listeners.iter().flatten().map(|listener| listener.local_addr().unwrap());
         let found = match listening() {
             Ok(found) => found,
             Err(why) => return sidelane_skip::skip(format!("the kernel tells nothing of sockets (INET_DIAG): {why}")),
         };
-        assert!(ports.clone().count() > 0 && ports.clone().all(|port| found.iter().any(|(_, known)| *known == port)));
-        let client = TcpStream::connect(("127.0.0.1", ports.next().unwrap())).unwrap();
-        let own = client.local_addr().unwrap().port();
-        assert!(!listening().unwrap().iter().any(|(_, port)| *port == own));
+        assert!(own.clone().count() > 0 && own.clone().all(|address| found.iter().any(|(_, known)| *known == address)));
+        let client = TcpStream::connect(own.next().unwrap()).unwrap();
+        let address = client.local_addr().unwrap();
+        assert!(!listening().unwrap().iter().any(|(_, known)| *known == address));
     }
 
     #[test]

@@ -226,9 +226,20 @@ notes! {
         NoLaneBeside { service: String = "redis".to_owned(), cpus: String = "0-3".to_owned() } =>
             "no lane is kept beside {service}: it may run on CPUs {cpus}, with no sibling to spare",
             "confine it to one CPU of each core before the agent finds it, or write may_be_placed = true";
-        HazardsUnwatched { server: String = "10.0.0.7:9001".to_owned() } =>
-            "hazards of {server} are not watched: it is not on this machine",
-            "run the proxy where its servers are, or ask for no hazards (hazard none)";
+        HazardsUnwatched {
+            server: String = "10.0.0.7:9001".to_owned(),
+            why: String = "it is not on this machine".to_owned()
+        } =>
+            "hazards of {server} are not watched: {why}",
+            "run the proxy where its servers are, in their container if they are in one, or ask for no hazards (hazard \
+             none)";
+        HazardUnseen {
+            server: String = "10.0.0.7:9001".to_owned(),
+            hazard: String = "jvm-gc".to_owned(),
+            why: String = "the JVM 1234 keeps no counters".to_owned()
+        } =>
+            "{hazard} of {server} is not seen: {why}",
+            "mend that, or name the hazards that count (hazard stopped,restart)";
         NotRecorded { service: String = "redis".to_owned(), why: String = "the kernel is too old".to_owned() } =>
             "the flight recorder of {service} has ended: {why}",
             "see what sidelane trace says of this service, and have the agent read its file again";

@@ -35,12 +35,10 @@ impl Condition {
         was_away && !watched.contains(Hazard::Restart)
     }
 
-    /// A connection failed. Whether that is news.
-    pub(super) fn unreachable(&mut self, probe_at: Nanos) -> bool {
-        let is_new = self.probe_at.is_none();
+    /// A connection failed.
+    pub(super) fn unreachable(&mut self, probe_at: Nanos) {
         self.hazards = self.hazards.with(Hazard::Unreachable, true);
         self.probe_at.get_or_insert(probe_at);
-        is_new
     }
 
     /// A connection was made. Whether it has just come back.

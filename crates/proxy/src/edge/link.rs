@@ -4,13 +4,11 @@ use std::io;
 use std::net::SocketAddr;
 use std::time::Duration;
 
-use rustix::io::Errno;
 use rustix::net::sockopt::set_socket_linger;
 use tokio::net::TcpStream;
 use tokio::time::timeout;
 
 use super::buffer::Buffer;
-use super::listen::is_about_files;
 
 /// Connections that are kept for one server.
 const IDLE_MAX: usize = 1024;
@@ -45,12 +43,6 @@ impl Link {
         let read = self.stream.try_read(&mut [0]);
         self.input.is_empty() && read.is_err_and(|error| error.kind() == io::ErrorKind::WouldBlock)
     }
-}
-
-/// Whether a connection was not made because this machine lacks files, memory or ports, whatever the server does.
-pub(super) fn is_own_lack(error: &io::Error) -> bool {
-    let code = error.raw_os_error().map(Errno::from_raw_os_error);
-    is_about_files(error) || matches!(code, Some(Errno::ADDRNOTAVAIL | Errno::AGAIN))
 }
 
 /// Connections to one server that nobody uses.
@@ -103,12 +95,5 @@ mod tests {
             assert_eq!(link.err().map(|error| error.kind()), Some(io::ErrorKind::ConnectionRefused));
         });
         TcpListener::bind(address).expect("a server gets its port");
-    }
-
-    #[test]
-    fn what_this_machine_lacks_is_not_put_down_to_the_server() {
-        let is_own = |code: Errno| is_own_lack(&io::Error::from_raw_os_error(code.raw_os_error()));
-        assert!([Errno::MFILE, Errno::NFILE, Errno::NOMEM, Errno::ADDRNOTAVAIL].into_iter().all(is_own));
-        assert!(![Errno::CONNREFUSED, Errno::HOSTUNREACH, Errno::TIMEDOUT, Errno::CONNRESET].into_iter().any(is_own));
     }
 }

@@ -11,6 +11,7 @@ use tokio::net::{TcpListener, TcpStream};
 use tokio::task::spawn_local;
 use tokio::time::sleep;
 
+use super::lack::is_about_files;
 use super::patience::Patience;
 use super::shared::Shared;
 use super::{http, resp};
@@ -80,12 +81,6 @@ pub(super) async fn accept(shared: &Rc<Shared>, listener: &TcpListener) -> io::R
             Err(_) => {}
         }
     }
-}
-
-pub(super) fn is_about_files(error: &io::Error) -> bool {
-    let code = error.raw_os_error().map(rustix::io::Errno::from_raw_os_error);
-    use rustix::io::Errno;
-    matches!(code, Some(Errno::MFILE | Errno::NFILE | Errno::NOBUFS | Errno::NOMEM))
 }
 
 fn welcome(shared: &Rc<Shared>, stream: TcpStream) {

@@ -3,6 +3,7 @@
 mod buffer;
 mod clock;
 mod http;
+mod lack;
 mod link;
 mod listen;
 mod mailbox;

@@ -10,7 +10,8 @@ use sidelane_policy::Nanos;
 use sidelane_policy::hedge::{Mode, Seen, Server};
 use tokio::sync::Notify;
 
-use super::link::{Link, Pool, is_own_lack};
+use super::lack::is_own_lack;
+use super::link::{Link, Pool};
 use super::mailbox::Owner;
 use super::samples::Samples;
 use crate::config::Config;

@@ -61,7 +61,7 @@ pub fn families(proxies: &[Counted<'_>]) -> Vec<Family> {
         one("proxy_answered_time", SECONDS, counter, "Time of answered requests", |state| {
             state.counts.answered_ns as f64 / SECOND_NS
         }),
-        one("proxy_hedges", None, counter, "Requests that were sent to both servers", |state| {
+        one("proxy_hedges", None, counter, "Requests that are over and were sent to both servers", |state| {
             state.counts.hedges as f64
         }),
         one("proxy_hedge_wins", None, counter, "Hedges that were answered first", |state| state.counts.wins as f64),
@@ -79,6 +79,12 @@ pub fn families(proxies: &[Counted<'_>]) -> Vec<Family> {
         each("proxy_active", gauge, "1: new requests go to this server", "server", |proxy| proxy.is_active()),
         one("proxy_in_flight", None, gauge, "Requests that are not answered", |state| state.in_flight as f64),
         one("proxy_clients", None, gauge, "Clients that are connected", |state| state.clients as f64),
+        one("proxy_tied", None, counter, "Connections that became one server's, uncounted", |state| {
+            state.counts.tied as f64
+        }),
+        one("proxy_without_link", None, counter, "Connections not made for lack of files or ports", |state| {
+            state.without_link as f64
+        }),
         one("proxy_turned_away", None, counter, "Clients that were too many", |state| state.turned_away as f64),
     ]
 }

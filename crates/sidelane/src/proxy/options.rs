@@ -56,7 +56,7 @@ pub fn parse_address(text: &str) -> Result<SocketAddr, OptionError> {
 /// Which hazards are watched for.
 #[derive(Clone, Debug, PartialEq, Eq)]
 pub enum Watched {
-    /// All that can be seen; those that cannot are said.
+    /// All that can be seen; those that a server may have although they cannot be seen are said.
     All,
     /// These; it is an error if one cannot be seen.
     These(Hazards),

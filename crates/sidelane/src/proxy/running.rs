@@ -57,10 +57,9 @@ impl ReadyProxy {
     fn find_watches(&mut self) -> Result<()> {
         let servers = [(Server::First, Some(self.options.active)), (Server::Second, self.options.backup)];
         for (server, address) in servers.into_iter().filter_map(|(server, address)| Some((server, address?))) {
-            match Watch::new(server, address, &self.options.hazards, self.options.poll)? {
-                Some(watch) => self.watches.push(watch),
-                None => self.notes.push(Note::HazardsUnwatched { server: address.to_string() }),
-            }
+            let (watch, notes) = Watch::new(server, address, &self.options.hazards, self.options.poll)?;
+            self.watches.extend(watch);
+            self.notes.extend(notes);
         }
         Ok(())
     }

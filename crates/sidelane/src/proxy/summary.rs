@@ -66,6 +66,14 @@ impl fmt::Display for Summary {
         if counts.warm_ups > 0 {
             writeln!(f, "warmed up  {} times, with {} requests", counts.warm_ups, counts.warm_up_requests)?;
         }
+        if counts.tied > 0 {
+            let what = "as by AUTH, or as WebSockets: what was asked on them is not counted";
+            writeln!(f, "tied       {} connections to one server, {what}", counts.tied)?;
+        }
+        if self.state.without_link > 0 {
+            let what = "this machine had no open files (ulimit -n) or ports left";
+            writeln!(f, "not made   {} connections to servers: {what}", self.state.without_link)?;
+        }
         if self.state.turned_away > 0 {
             writeln!(f, "turned away {} clients: there were too many", self.state.turned_away)?;
         }

@@ -1,7 +1,7 @@
 //! A real server of HTTP.
 
 use std::net::{SocketAddr, TcpStream};
-use std::path::Path;
+use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::deadline::wait_until;
@@ -13,16 +13,32 @@ pub struct Nginx {
     child: Child,
     pub address: SocketAddr,
     dir: tempfile::TempDir,
+    program: PathBuf,
 }
 
 impl Nginx {
     /// Starts it; nothing without nginx.
     pub fn start(name: &str) -> Option<Self> {
-        if !Path::new("/usr/sbin/nginx").exists() {
+        Self::start_at(name, nowhere())
+    }
+
+    /// The same, at this address.
+    pub fn start_at(name: &str, address: SocketAddr) -> Option<Self> {
+        Self::start_as(name, address, None)
+    }
+
+    /// The same, as a program of another name.
+    pub fn start_as(name: &str, address: SocketAddr, program: Option<&str>) -> Option<Self> {
+        const PROGRAM: &str = "/usr/sbin/nginx";
+        if !Path::new(PROGRAM).exists() {
             sidelane_skip::skip("needs nginx: apt-get install nginx-light");
             return None;
         }
-        let (address, dir) = (nowhere(), tempfile::tempdir().unwrap());
+        let dir = tempfile::tempdir().unwrap();
+        let program = program.map_or(PROGRAM.into(), |program| dir.path().join(program));
+        if program != Path::new(PROGRAM) {
+            std::fs::copy(PROGRAM, &program).unwrap();
+        }
         let config = format!(
             "daemon off; master_process off; pid pid; error_log stderr crit; events {{}}\n\
              http {{ access_log off; client_body_temp_path b; proxy_temp_path p; fastcgi_temp_path f;\n\
@@ -30,14 +46,14 @@ impl Nginx {
              server {{ listen {address}; location / {{ return 200 \"{name}\"; }} }} }}\n"
         );
         std::fs::write(dir.path().join("conf"), config).unwrap();
-        let child = Self::spawn(dir.path());
-        let nginx = Self { child, address, dir };
+        let child = Self::spawn(&program, dir.path());
+        let nginx = Self { child, address, dir, program };
         nginx.wait();
         Some(nginx)
     }
 
-    fn spawn(dir: &Path) -> Child {
-        let mut command = Command::new("/usr/sbin/nginx");
+    fn spawn(program: &Path, dir: &Path) -> Child {
+        let mut command = Command::new(program);
         command.args(["-c", "conf", "-p"]).arg(dir).stderr(Stdio::null());
         ends_with_the_test(&mut command).spawn().unwrap()
     }
@@ -52,7 +68,7 @@ impl Nginx {
     }
 
     pub fn restart(&mut self) {
-        self.child = Self::spawn(self.dir.path());
+        self.child = Self::spawn(&self.program, self.dir.path());
         self.wait();
     }
 

@@ -1,9 +1,12 @@
 //! Servers that are stopped, killed and started again.
 
+use std::net::Ipv4Addr;
+use std::process::Command;
+
 use serde_json::json;
 
 use crate::common::nginx::Nginx;
-use crate::common::scripted::{say, telling_server};
+use crate::common::scripted::{nowhere, say, telling_server};
 use crate::common::wait_until;
 use crate::scene::Proxy;
 
@@ -28,6 +31,45 @@ fn a_stopped_server_is_replaced_and_nobody_waits_for_it() {
     let summary = proxy.finish();
     assert_eq!(summary["swaps"], json!({"stopped": 2}), "{summary}");
     assert_eq!(summary["counts"]["answered"], 22, "{summary}");
+}
+
+#[test]
+fn servers_at_one_port_of_two_addresses_are_told_apart() {
+    let here = nowhere();
+    let there = (Ipv4Addr::new(127, 0, 0, 2), here.port()).into();
+    let (Some(one), Some(two)) = (Nginx::start_at("one", here), Nginx::start_at("two", there)) else { return };
+    let options = ["--hazard", "stopped", "--answer-time", "10s"];
+    let proxy = Proxy::start(one.address, Some(two.address), &options);
+    assert!(proxy.get("/").ends_with("one"));
+    one.signal(libc::SIGSTOP);
+    let answer = proxy.get("/");
+    let summary = proxy.finish();
+    one.signal(libc::SIGCONT);
+    assert!(answer.ends_with("two"), "{answer}");
+    assert_eq!(summary["hazards_begun"], json!([1, 0]), "{summary}");
+}
+
+#[test]
+fn a_server_that_is_out_of_sight_is_not_away() {
+    let behind = |name| Nginx::start_as(name, nowhere(), Some("docker-proxy"));
+    let (Some(mut one), Some(two)) = (behind("one"), behind("two")) else { return };
+    let proxy = Proxy::start(one.address, Some(two.address), &[]);
+    assert!(proxy.get("/").ends_with("one"));
+    one.kill();
+    let answer = proxy.get("/");
+    assert!(answer.ends_with("two"), "{answer}");
+    let summary = proxy.finish();
+    assert_eq!((&summary["hazards_begun"], &summary["swaps"]), (&json!([0, 0]), &json!({"unreachable": 1})));
+}
+
+#[test]
+fn a_hazard_that_was_named_and_is_out_of_sight_is_an_error() {
+    let Some(behind) = Nginx::start_as("one", nowhere(), Some("docker-proxy")) else { return };
+    let address = behind.address.to_string();
+    let command = ["proxy", "--listen", "127.0.0.1:0", "--active", &address, "--hazard", "stopped"];
+    let ended = Command::new(env!("CARGO_BIN_EXE_sidelane")).args(command).output().unwrap();
+    let said = String::from_utf8_lossy(&ended.stderr);
+    assert!(!ended.status.success() && said.contains("docker-proxy (process "), "{said}");
 }
 
 #[test]

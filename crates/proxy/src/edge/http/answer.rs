@@ -11,11 +11,19 @@ use super::super::link::Link;
 use super::super::shared::{Shared, now};
 use super::super::tunnel;
 use super::client::Client;
-use super::exchange::Answered;
 use super::outcome::{After, Failure, MALFORMED};
 use crate::config::Limits;
 use crate::desk::{End, Ticket};
-use crate::http::{Body, Number, Wanted, client_goes_on, read_response};
+use crate::http::{Body, Number, ResponseHead, Wanted, client_goes_on, read_response};
+
+/// The answer that counts, of which the head has come.
+pub(super) struct Answered {
+    pub(super) by: Server,
+    pub(super) link: Link,
+    pub(super) head: ResponseHead,
+    /// The whole request has been written to the server, which would take what is written next for the rest of it.
+    pub(super) is_asked: bool,
+}
 
 /// Between whom an answer is passed on, and what they agreed on.
 pub(super) struct Passage<'a> {

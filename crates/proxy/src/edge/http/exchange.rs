@@ -11,12 +11,12 @@ use tokio::task::spawn_local;
 
 use super::super::link::Link;
 use super::super::shared::{Shared, now};
-use super::answer::{Passage, drop_answer, relay};
+use super::answer::{Answered, Passage, drop_answer, relay};
 use super::client::Client;
 use super::outcome::{After, Failure, LATE, LOST, MALFORMED};
 use super::upload;
 use crate::desk::{Class, End, Loss, Next, Ticket};
-use crate::http::{RequestHead, ResponseHead, Wanted, read_response};
+use crate::http::{RequestHead, Wanted, read_response};
 
 /// Later answers that are waited for, so that their connections can be used again.
 const DROPPING_MAX: usize = 32;
@@ -27,15 +27,6 @@ pub(super) enum Copy {
     Connecting(Pin<Box<dyn Future<Output = Option<Link>>>>),
     /// So many bytes of the request were sent.
     There(Link, usize),
-}
-
-/// The answer that counts, of which the head has come.
-pub(super) struct Answered {
-    pub(super) by: Server,
-    pub(super) link: Link,
-    pub(super) head: ResponseHead,
-    /// The whole request has been written to the server, which would take what is written next for the rest of it.
-    pub(super) is_asked: bool,
 }
 
 /// A request on its way.

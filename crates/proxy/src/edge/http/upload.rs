@@ -8,7 +8,8 @@ use sidelane_policy::hedge::Server;
 
 use super::super::link::Link;
 use super::super::shared::now;
-use super::exchange::{Answered, Exchange};
+use super::answer::Answered;
+use super::exchange::Exchange;
 use super::outcome::{Failure, LATE, LOST, MALFORMED};
 use crate::desk::{Loss, Next};
 use crate::http::{Body, ResponseHead, read_response};

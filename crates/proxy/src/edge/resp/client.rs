@@ -189,6 +189,8 @@ impl Session {
             return;
         }
         let limits = &self.shared.config.limits;
+        // What a client says of itself writes nothing.
+        let may_write = !name.eq_ignore_ascii_case(b"CLIENT");
         let kind = match kind_of(command, &self.shared.config.repeatable) {
             // It is kept until it is answered, whatever it is; but no second server gets so much.
             Kind::Repeatable if length > limits.copy_bytes => Kind::Once,
@@ -210,7 +212,7 @@ impl Session {
             self.patience.start(limits.answer_time);
         }
         let (ticket, to) = self.shared.admit(class, &self.mailbox);
-        if kind == Kind::Once {
+        if kind == Kind::Once && may_write {
             self.writes.note(to);
         }
         self.lineup.ask(ticket, to, command, class.is_repeatable);

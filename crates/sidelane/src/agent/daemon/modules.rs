@@ -11,7 +11,13 @@ impl Agent {
     /// Has those proxies run that the file names, and no others.
     pub(super) fn follow_proxies(&mut self) -> Result<()> {
         let told = self.proxies.follow(&self.config.proxies)?;
-        let is_left = |note: &Note| matches!(note, Note::HazardsUnwatched { server } if !self.proxies.ask(server));
+        let is_left = |note: &Note| {
+            let server = match note {
+                Note::HazardsUnwatched { server, .. } | Note::HazardUnseen { server, .. } => server,
+                _ => return false,
+            };
+            !self.proxies.ask(server)
+        };
         self.diary.notes.retain(|note, _| !is_left(note));
         told.notes.into_iter().for_each(|note| self.note(note));
         told.changes.iter().for_each(|change| self.say("proxy", change));

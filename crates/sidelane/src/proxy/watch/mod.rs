@@ -1,12 +1,17 @@
 //! Watches one server for hazards, and tells the page.
 //!
-//! A thread of its own looks every so often, and at once when a process of the server ends. What is a load of a word of
-//! memory is looked at each time, what takes a system call less often.
+//! A thread of its own looks every so often, and at once when a process that listens for the server ends. What is a load
+//! of a word of memory is looked at each time, what takes a system call less often.
+//!
+//! A server that was never found is not one that is away: who listens may be out of sight.
 
 mod jvm;
+mod lack;
 mod process;
+mod sources;
 mod throttled;
 
+use std::collections::BTreeSet;
 use std::io;
 use std::net::{SocketAddr, TcpListener};
 use std::sync::Arc;
@@ -20,16 +25,16 @@ use sidelane_policy::hedge::{Hazard, Hazards, Server};
 use sidelane_proxy::page::HazardPage;
 
 use super::options::Watched;
-use jvm::JvmPauses;
-use process::Processes;
+use crate::note::Note;
+use lack::Lack;
 use sidelane_report::terminal::eprint_fitted;
-use throttled::Throttled;
+use sources::Sources;
 
 /// How often it is looked who listens, while nobody does.
 const FIND_EVERY: Duration = Duration::from_millis(10);
-/// How often files are read.
-const FILES_EVERY: Duration = Duration::from_millis(2);
-const HAZARDS: [Hazard; 5] = [Hazard::JvmGc, Hazard::Safepoint, Hazard::Stopped, Hazard::Throttled, Hazard::Restart];
+/// The same while somebody does who cannot be watched, and after one of several listeners has ended: that goes through all
+/// processes of the machine.
+const FIND_ALL_EVERY: Duration = Duration::from_secs(1);
 
 /// One server to be watched.
 pub(super) struct Watch {
@@ -38,53 +43,82 @@ pub(super) struct Watch {
     wanted: Watched,
     poll: Duration,
     found: Option<Sources>,
-}
-
-/// What is looked at, for one life of the server.
-struct Sources {
-    processes: Processes,
-    jvm: Option<JvmPauses>,
-    throttled: Option<Throttled>,
-    /// What was seen last of what takes system calls.
-    files: Hazards,
-    files_at: Instant,
+    /// Whether it was there at any time.
+    was_found: bool,
+    /// When it was looked for last.
+    looked_at: Instant,
+    /// Somebody listens who cannot be watched.
+    is_out_of_sight: bool,
+    /// What was said of it.
+    said: BTreeSet<String>,
 }
 
 impl Watch {
-    /// Finds out what of the server can be watched. Nothing if it is not on this machine; an error if a hazard that was
-    /// named cannot be seen.
-    pub(super) fn new(server: Server, address: SocketAddr, wanted: &Watched, poll: Duration) -> Result<Option<Self>> {
+    /// Finds out what of the server can be watched, and what is to be told of that. No watch if nothing can be; an error if
+    /// a hazard that was named cannot be seen.
+    pub(super) fn new(
+        server: Server,
+        address: SocketAddr,
+        wanted: &Watched,
+        poll: Duration,
+    ) -> Result<(Option<Self>, Vec<Note>)> {
+        let unwatched = |why: String| (None, vec![Note::HazardsUnwatched { server: address.to_string(), why }]);
         if TcpListener::bind((address.ip(), 0)).is_err() {
-            return Ok(None);
+            return Ok(unwatched("it is not on this machine".to_owned()));
         }
-        let found = Sources::find(address.port(), wanted);
-        let mut watch = Self { server, address, wanted: wanted.clone(), poll, found: None };
-        match found {
-            Some(sources) => {
-                watch.check(&sources)?;
-                watch.found = Some(sources);
+        let mut watch = Self::of(server, address, wanted, poll);
+        match Sources::find(address, wanted) {
+            Ok(Some(sources)) => {
+                let notes = watch.check(&sources)?;
+                watch.take(sources);
+                return Ok((Some(watch), notes));
             }
-            None => eprint_fitted(&format!(
-                "sidelane: nobody listens at {address} yet: it is watched as soon as somebody does"
+            Ok(None) => eprint_fitted(&format!(
+                "sidelane: nobody is seen to listen at {address}: it is watched as soon as somebody is"
             )),
+            Err(out_of_sight) if *wanted == Watched::All => return Ok(unwatched(out_of_sight.to_string())),
+            Err(out_of_sight) => {
+                bail!("{wanted} of {address} cannot be watched: {out_of_sight}; use --hazard all or none")
+            }
         }
-        Ok(Some(watch))
+        Ok((Some(watch), Vec::new()))
     }
 
-    /// Says what cannot be seen, if it was asked for by name.
-    fn check(&self, sources: &Sources) -> Result<()> {
-        if self.wanted == Watched::All {
-            return Ok(());
+    fn of(server: Server, address: SocketAddr, wanted: &Watched, poll: Duration) -> Self {
+        Self {
+            server,
+            address,
+            wanted: wanted.clone(),
+            poll,
+            found: None,
+            was_found: false,
+            looked_at: Instant::now(),
+            is_out_of_sight: false,
+            said: BTreeSet::new(),
         }
-        for hazard in HAZARDS.into_iter().filter(|hazard| self.wanted.contains(*hazard)) {
-            if let Some(lack) = sources.lack(hazard) {
-                bail!(
-                    "{hazard} of {} cannot be watched: {lack}; leave it out of --hazard, or use --hazard all",
-                    self.address
-                );
+    }
+
+    fn take(&mut self, sources: Sources) {
+        self.found = Some(sources);
+        self.was_found = true;
+    }
+
+    /// Hazards that cannot be seen: an error if one was named.
+    fn check(&mut self, sources: &Sources) -> Result<Vec<Note>> {
+        let mut notes = Vec::new();
+        for (hazard, lack) in sources.lacks() {
+            let server = self.address.to_string();
+            match lack {
+                _ if self.wanted != Watched::All => {
+                    bail!(
+                        "{hazard} of {server} cannot be watched: {lack}; leave it out of --hazard, or use --hazard all"
+                    )
+                }
+                Lack::Unreadable(why) => notes.push(Note::HazardUnseen { server, hazard: hazard.to_string(), why }),
+                Lack::NotThere(_) => {}
             }
         }
-        Ok(())
+        Ok(notes)
     }
 
     /// Watches in a thread until `ends` is set.
@@ -103,55 +137,64 @@ impl Watch {
 
     /// The hazards that there are now.
     fn look(&mut self) -> Hazards {
-        if self.found.as_ref().is_some_and(|sources| sources.processes.have_ended()) {
+        if self.found.as_mut().is_some_and(Sources::are_over) {
             self.found = None;
-        }
-        if self.found.is_none() {
-            self.found = Sources::find(self.address.port(), &self.wanted);
+            // At once: another process may listen already.
+            self.find();
+        } else if self.is_to_be_found() {
+            self.find();
         }
         match &mut self.found {
             Some(sources) => sources.look(),
-            None => Hazards::NONE.with(Hazard::Restart, self.wanted.contains(Hazard::Restart)),
+            None => Hazards::NONE.with(Hazard::Restart, self.was_found && self.wanted.contains(Hazard::Restart)),
+        }
+    }
+
+    fn is_to_be_found(&self) -> bool {
+        let every = match &self.found {
+            Some(sources) if sources.have_changed() => FIND_ALL_EVERY,
+            Some(_) => return false,
+            None if self.is_out_of_sight => FIND_ALL_EVERY,
+            None => FIND_EVERY,
+        };
+        self.looked_at.elapsed() >= every
+    }
+
+    fn find(&mut self) {
+        self.looked_at = Instant::now();
+        let found = Sources::find(self.address, &self.wanted);
+        self.is_out_of_sight = found.is_err();
+        match found {
+            Ok(Some(sources)) => {
+                self.say_lacks(&sources);
+                self.take(sources);
+            }
+            // Of several listeners one is left, or it is seen at the next look that all have ended.
+            Ok(None) => {}
+            Err(out_of_sight) => self.say(format!("hazards of {} are not watched: {out_of_sight}", self.address)),
+        }
+    }
+
+    /// In this life of the server something may be out of sight that was not in the last one.
+    fn say_lacks(&mut self, sources: &Sources) {
+        for (hazard, lack) in sources.lacks() {
+            if matches!(lack, Lack::Unreadable(_)) || self.wanted != Watched::All {
+                self.say(format!("{hazard} of {} is not seen: {}", self.address, lack.kind()));
+            }
+        }
+    }
+
+    fn say(&mut self, what: String) {
+        if self.said.insert(what.clone()) {
+            eprint_fitted(&format!("sidelane: {what}"));
         }
     }
 
     /// Until the next look, or until a process ends.
     fn wait(&self) {
         match &self.found {
-            Some(sources) => sources.processes.wait(self.poll),
+            Some(sources) => sources.wait(self.poll),
             None => thread::sleep(FIND_EVERY),
-        }
-    }
-}
-
-impl Sources {
-    /// Who listens at this port, if somebody does.
-    fn find(port: u16, wanted: &Watched) -> Option<Self> {
-        let processes = Processes::find(port)?;
-        let wants_jvm = wanted.contains(Hazard::JvmGc) || wanted.contains(Hazard::Safepoint);
-        let jvm = wants_jvm.then(|| JvmPauses::find(processes.pids(), wanted)).flatten();
-        let throttled = wanted.contains(Hazard::Throttled).then(|| Throttled::find(processes.pids())).flatten();
-        Some(Self { processes, jvm, throttled, files: Hazards::NONE, files_at: Instant::now() })
-    }
-
-    fn look(&mut self) -> Hazards {
-        if self.files_at.elapsed() >= FILES_EVERY {
-            self.files_at = Instant::now();
-            let is_throttled = self.throttled.as_mut().is_some_and(Throttled::look);
-            self.files =
-                Hazards::NONE.with(Hazard::Stopped, self.processes.are_stopped()).with(Hazard::Throttled, is_throttled);
-        }
-        self.jvm.as_mut().map_or(self.files, |jvm| jvm.look(self.files))
-    }
-
-    /// Why a hazard cannot be seen.
-    fn lack(&self, hazard: Hazard) -> Option<&'static str> {
-        match hazard {
-            Hazard::JvmGc | Hazard::Safepoint if self.jvm.is_none() => {
-                Some("it is no JVM, or one that keeps no counters that others can read")
-            }
-            Hazard::Throttled if self.throttled.is_none() => Some("its control group has no quota of CPU time"),
-            _ => None,
         }
     }
 }
@@ -162,5 +205,26 @@ fn precise_sleep() {
     if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) } != 0 {
         let error = io::Error::last_os_error();
         eprint_fitted(&format!("sidelane: hazards are seen up to 50 µs later: {error}"));
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_server_that_was_never_found_has_no_hazard() {
+        let nowhere = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap();
+        let mut watch = Watch::of(Server::First, nowhere, &Watched::All, FIND_EVERY);
+        watch.find();
+        assert_eq!(watch.look(), Hazards::NONE);
+        watch.was_found = true;
+        assert!(watch.look().contains(Hazard::Restart));
+    }
+
+    #[test]
+    fn what_this_process_listens_at_is_no_server() {
+        let own = TcpListener::bind("127.0.0.1:0").unwrap();
+        assert!(matches!(Sources::find(own.local_addr().unwrap(), &Watched::All), Ok(None)));
     }
 }

@@ -8,48 +8,57 @@ use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fd::OwnedFd;
 use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use sidelane_host::cgroup::Hierarchy;
-use sidelane_host::procfs::state;
-use sidelane_host::service::Target;
+use sidelane_host::procfs::{family, state};
 
-/// The processes that listen at a port, and their children.
+/// The processes that listen for a server, and their children.
 pub(super) struct Processes {
     pids: BTreeSet<u32>,
+    /// Of those that listen: children that work on a request come and go.
     ends: Vec<OwnedFd>,
     /// Files that say whether their groups are frozen.
     freezers: Vec<std::path::PathBuf>,
 }
 
 impl Processes {
-    pub(super) fn find(port: u16) -> Option<Self> {
-        let pids = Target::Port(port).find().ok()?.pids;
+    /// Those that listen, and their children; nothing if all that listened have ended meanwhile.
+    pub(super) fn of(listeners: &BTreeSet<u32>) -> Option<Self> {
         let end = |pid: &u32| pidfd_open(Pid::from_raw(i32::try_from(*pid).ok()?)?, PidfdFlags::empty()).ok();
-        let ends: Vec<OwnedFd> = pids.iter().filter_map(end).collect();
-        if ends.len() < pids.len() {
-            // One of them has just ended: whoever is left is looked for anew.
-            return None;
-        }
+        let ends: Vec<OwnedFd> = listeners.iter().filter_map(end).collect();
+        let pids = family(listeners);
         let freezers = freezers(&pids);
-        Some(Self { pids, ends, freezers })
+        (!ends.is_empty()).then_some(Self { pids, ends, freezers })
     }
 
     pub(super) fn pids(&self) -> &BTreeSet<u32> {
         &self.pids
     }
 
-    /// Waits, until one of them ends.
+    /// Waits, until one that listens ends.
     pub(super) fn wait(&self, time: Duration) {
-        self.poll(time);
+        self.ended(time);
     }
 
-    /// Whether one of them has ended.
-    pub(super) fn have_ended(&self) -> bool {
-        self.poll(Duration::ZERO)
+    /// Forgets those of the listeners that have ended. Whether there were any.
+    pub(super) fn forget_ended(&mut self) -> bool {
+        let ended = self.ended(Duration::ZERO);
+        let mut ends = ended.iter();
+        self.ends.retain(|_| !ends.next().is_some_and(|has_ended| *has_ended));
+        ended.contains(&true)
     }
 
-    fn poll(&self, time: Duration) -> bool {
+    /// Whether nobody is left who listens.
+    pub(super) fn are_over(&self) -> bool {
+        self.ends.is_empty()
+    }
+
+    /// Of each listener whether it has ended; nothing if none does in this time.
+    fn ended(&self, time: Duration) -> Vec<bool> {
         let mut ends: Vec<PollFd<'_>> = self.ends.iter().map(|end| PollFd::new(end, PollFlags::IN)).collect();
         let time = Timespec { tv_sec: time.as_secs() as i64, tv_nsec: i64::from(time.subsec_nanos()) };
-        poll(&mut ends, Some(&time)).is_ok_and(|ended| ended > 0)
+        match poll(&mut ends, Some(&time)) {
+            Ok(1..) => ends.iter().map(|end| !end.revents().is_empty()).collect(),
+            Ok(0) | Err(_) => Vec::new(),
+        }
     }
 
     /// Whether one of them is stopped or frozen.
@@ -79,18 +88,32 @@ fn is_frozen(file: &std::path::Path) -> bool {
 
 #[cfg(test)]
 mod tests {
-    use std::net::TcpListener;
+    use std::process::{Child, Command};
 
     use super::*;
 
+    fn child() -> Child {
+        Command::new("sleep").arg("100").spawn().unwrap()
+    }
+
+    fn end(mut child: Child) {
+        child.kill().unwrap();
+        child.wait().unwrap();
+    }
+
     #[test]
-    fn who_listens_is_found_and_nobody_at_a_port_where_nobody_does() {
-        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-        let port = listener.local_addr().unwrap().port();
-        let processes = Processes::find(port).unwrap();
-        assert!(processes.pids().contains(&std::process::id()));
-        assert!(!processes.are_stopped());
-        drop(listener);
-        assert!(Processes::find(port).is_none());
+    fn a_server_is_there_as_long_as_one_of_its_processes_listens() {
+        let (one, two, gone) = (child(), child(), child());
+        let listeners = BTreeSet::from([one.id(), two.id(), gone.id()]);
+        // It ends between the look for listeners and the look at each of them.
+        end(gone);
+        let mut processes = Processes::of(&listeners).expect("two are there");
+        assert!(!processes.forget_ended() && !processes.are_over() && !processes.are_stopped());
+        end(one);
+        assert!(processes.forget_ended() && !processes.are_over());
+        assert!(!processes.forget_ended());
+        end(two);
+        assert!(processes.forget_ended() && processes.are_over());
+        assert!(Processes::of(&listeners).is_none());
     }
 }

@@ -1,0 +1,58 @@
+//! Who accepts the connections that are made to an address of this machine.
+
+use std::collections::BTreeSet;
+use std::net::SocketAddr;
+
+use crate::ports::listening_at;
+use crate::procfs::command_name;
+use crate::service::{Stand, holders};
+
+/// Who accepts connections at an address.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum Accepting {
+    /// Nobody listens there, as far as it can be told from here: somebody may in another network namespace, to which the
+    /// kernel forwards.
+    Nobody,
+    /// These processes hold the sockets.
+    These(BTreeSet<u32>),
+    /// Somebody who does so for others.
+    StandIn(Stand),
+    /// Somebody whose processes cannot be looked into, or are not visible.
+    Hidden,
+}
+
+/// Who accepts connections at this address, beside the process `own`.
+pub fn accepting(address: SocketAddr, own: u32) -> Accepting {
+    let sockets = listening_at(address);
+    let mut holders = holders(&sockets);
+    let is_own = holders.remove(&own);
+    let (stands, rest): (Vec<_>, Vec<_>) = holders
+        .into_iter()
+        .map(|pid| (pid, Stand::of(pid, &command_name(pid).unwrap_or_default())))
+        .partition(|(_, stand)| stand.is_some());
+    match stands.into_iter().find_map(|(_, stand)| stand) {
+        _ if !rest.is_empty() => Accepting::These(rest.into_iter().map(|(pid, _)| pid).collect()),
+        Some(stand) => Accepting::StandIn(stand),
+        None if is_own || sockets.is_empty() => Accepting::Nobody,
+        None => Accepting::Hidden,
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::net::TcpListener;
+
+    use super::*;
+
+    #[test]
+    fn who_listens_at_the_address_is_found_and_at_another_one_with_that_port_is_not() {
+        let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+        let (address, me) = (listener.local_addr().unwrap(), std::process::id());
+        assert_eq!(accepting(address, 0), Accepting::These(BTreeSet::from([me])));
+        assert_eq!(accepting(address, me), Accepting::Nobody);
+        let other = SocketAddr::new("127.0.0.2".parse().unwrap(), address.port());
+        assert_eq!(accepting(other, 0), Accepting::Nobody);
+        drop(listener);
+        assert_eq!(accepting(address, 0), Accepting::Nobody);
+    }
+}
