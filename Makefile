@@ -3,7 +3,7 @@
 
 SIDELANE := target/release/sidelane
 
-.PHONY: demo test test-noise test-java test-smt build java check loom fuzz clean deps
+.PHONY: demo test test-noise test-java test-smt test-kernels build java check loom fuzz clean deps
 
 # The main job on real input. Needs root: it loads a kernel program and holds lanes.
 demo: build
@@ -40,6 +40,10 @@ java:
 # reason, without QEMU or the guest's kernel.
 test-smt: build
 	@nice -n 19 scripts/smt-guest.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
+
+# The same tests with each kernel that can be had, of Debian's and our own; docs/kernels.md gets the table.
+test-kernels: build
+	@nice -n 19 scripts/test-kernels.sh $(ARGS); code=$$?; [ $$code -eq 77 ] || exit $$code
 
 # Model checking of the lock-free protocols.
 loom:

@@ -62,8 +62,8 @@ write_sources() {
 	[ ! -e $keyring ] || options="$options signed-by=$keyring"
 	set -- "$codename" "$@"
 	[ "$codename" != bookworm ] || set -- "$@" bookworm-backports
-	for suite in "$@"; do
-		echo "deb [$options] $mirror $suite main"
+	printf '%s\n' "$@" | sort -u | while read -r wanted_suite; do
+		echo "deb [$options] $mirror $wanted_suite main"
 	done
 }
 

@@ -12,6 +12,7 @@ mount -t sysfs sys /sys
 mount -t devtmpfs dev /dev
 mount -t cgroup2 cgroup2 /sys/fs/cgroup
 mount -t tracefs trace /sys/kernel/tracing
+ip link set lo up
 exec </dev/null >/dev/console 2>&1
 # The kernel's messages go to its log only, not between the tests' lines.
 dmesg -n 1
@@ -19,6 +20,8 @@ dmesg -n 1
 echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r)"
 # shellcheck source=tests/smt/lib.sh
 . /lib.sh
+# shellcheck source=tests/smt/kernel.sh
+. /kernel.sh
 # shellcheck source=tests/smt/tests.sh
 . /tests.sh
 # shellcheck source=tests/smt/nanonap.sh
@@ -36,8 +39,9 @@ echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r
 # shellcheck source=tests/smt/agent.sh
 . /agent.sh
 
+ask_doctor
 wanted=$(cat /wanted)
-all="$TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS $POLICY_TESTS $OBSERVE_TESTS $SERVICE_TESTS"
+all="$KERNEL_TESTS $TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS $POLICY_TESTS $OBSERVE_TESTS $SERVICE_TESTS"
 for test in ${wanted:-$all}; do
 	run_test "$test"
 done

@@ -65,6 +65,48 @@ uptime_s() {
 	cut -d . -f 1 /proc/uptime
 }
 
+# ---- What the doctor says ----
+
+# Its findings, for all tests.
+DOCTOR=/doctor.json
+
+# Asks it once, and prints a line for each finding about the kernel that does not work here.
+ask_doctor() {
+	with_cpuset yes
+	for _ in 1 2 3; do
+		sidelane doctor --quick --json $DOCTOR >/tmp/doctor 2>&1
+		code=$?
+		# A gate that is measured fails if the host takes the CPUs away meanwhile.
+		[ $code -ne 0 ] && works 'lane tracker' || break
+	done
+	cat /tmp/doctor
+	echo "SMT-DOCTOR exit code $code"
+	for name in 'BTF' 'lane tracepoints' 'request tracepoints' 'sched_ext' 'core scheduling' 'lane tracker' \
+		'cgroup freezer' 'cgroup kill' 'cgroup cpuset' 'PREEMPT_RT'; do
+		works "$name" || echo "SMT-DOCTOR $name: $(detail_of "$name")$(said_of "$name" fix | sed 's/^\(.\)/; \1/')"
+	done
+}
+
+# said_of NAME FIELD: what the doctor's finding has there.
+said_of() {
+	sed -n "/^      \"$1\": {/,/^      }/s/^ *\"$2\": \(.*[^,]\),\{0,1\}$/\1/p" $DOCTOR | sed 's/^"\(.*\)"$/\1/; s/^null$//'
+}
+
+detail_of() {
+	said_of "$1" detail
+}
+
+works() {
+	[ "$(said_of "$1" state)" = works ]
+}
+
+# needs NAME...: ends the test that calls it as skipped, in the doctor's words, unless all of that works here.
+needs() {
+	for name; do
+		works "$name" || skip "doctor: $name: $(detail_of "$name")"
+	done
+}
+
 # ---- Services and batch ----
 
 # start_pulse CPU BUSY_MS IDLE_MS: a service with these busy and idle times; sets `service`.
@@ -77,6 +119,7 @@ start_pulse() {
 
 # Starts `sidelane run` with these arguments in the background; sets `agent`.
 start_run() {
+	needs 'lane tracker'
 	sidelane run --json /tmp/run.json --audit /tmp/audit "$@" >/tmp/run.out 2>/tmp/run.err &
 	agent=$!
 }

@@ -17,6 +17,7 @@ placed() {
 
 # Words in memory are read from another core, so the service's sibling lane stays free.
 test_observe_places() {
+	needs 'lane tracker'
 	start_pulse 0 20 20
 	start_observe --target "pid:$service" --signal lane --period 1ms --for 3s
 	wait $observer || fail "it ended with $?: $(cat /tmp/observe.err)"

@@ -7,6 +7,7 @@ TESTS="topology borrow_idle two_cores long_hold killed_agent strays_in_cpuset st
 
 # The siblings of the emulated cores are found, and the kernel's features work.
 test_topology() {
+	needs 'lane tracker'
 	with_cpuset yes
 	sidelane doctor --quick >/tmp/doctor || fail "doctor ended with $?: $(grep '✗' /tmp/doctor | head -n 3)"
 	for wanted in '4 CPUs: 2 cores with 2 lanes' 'lane pairs 0:1 2:3' 'cgroup cpuset .*v2' 'cgroup freezer .*v2'; do

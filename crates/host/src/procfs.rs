@@ -109,7 +109,26 @@ pub fn all_pids() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-fn parent(pid: u32) -> Option<u32> {
+/// These processes, as far as they live, and those descendants that each thread still has as its own children. A look at
+/// `family` reads the whole of `/proc`, this one the threads of a few processes. It finds nobody whose parent has ended.
+pub fn offspring(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
+    let mut found = BTreeSet::new();
+    let mut rest: Vec<u32> = roots.iter().copied().filter(|pid| is_alive(*pid)).collect();
+    while let Some(pid) = rest.pop() {
+        if found.insert(pid) {
+            rest.extend(threads(pid).into_iter().flat_map(|tid| children(pid, tid)));
+        }
+    }
+    found
+}
+
+fn children(pid: u32, tid: u32) -> Vec<u32> {
+    let children = fs::read_to_string(format!("/proc/{pid}/task/{tid}/children")).unwrap_or_default();
+    children.split_whitespace().filter_map(|child| child.parse().ok()).collect()
+}
+
+/// The process that a process is a child of.
+pub fn parent(pid: u32) -> Option<u32> {
     status_field(&format!("/proc/{pid}/status"), "PPid:")?.parse().ok()
 }
 
@@ -188,7 +207,29 @@ pub fn own_cpus() -> CpuSet {
 
 #[cfg(test)]
 mod tests {
+    use std::io::BufRead;
+
     use super::*;
+
+    #[test]
+    fn children_are_offspring_and_who_has_lost_its_parent_is_none() {
+        let script = "sleep 1000 & echo $!; (sleep 1000 >&- & echo $!); read -r _";
+        let mut command = std::process::Command::new("sh");
+        let command = command.args(["-c", script]).stdin(std::process::Stdio::piped());
+        let mut shell = command.stdout(std::process::Stdio::piped()).spawn().unwrap();
+        let said = std::io::BufReader::new(shell.stdout.take().unwrap());
+        let numbers: Vec<u32> = said.lines().take(2).map(|line| line.unwrap().parse().unwrap()).collect();
+        // The subshell has told of its child, and then it ends.
+        while parent(numbers[1]).is_some_and(|parent| is_alive(parent) && super::parent(parent) == Some(shell.id())) {
+            std::thread::yield_now();
+        }
+        let found = offspring(&BTreeSet::from([shell.id()]));
+        // SAFETY: plain system calls, on children of this test.
+        numbers.iter().for_each(|pid| drop(unsafe { libc::kill(*pid as libc::pid_t, libc::SIGKILL) }));
+        shell.kill().unwrap();
+        shell.wait().unwrap();
+        assert_eq!(found, BTreeSet::from([shell.id(), numbers[0]]));
+    }
 
     #[test]
     fn the_last_number_is_a_threads_own() {

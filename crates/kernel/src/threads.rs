@@ -18,6 +18,7 @@ struct ThreadWord {
     tid: AtomicU32,
     service: AtomicU32,
     since_ns: AtomicU64,
+    number: AtomicU64,
 }
 
 /// A thread that works on requests.
@@ -25,8 +26,17 @@ struct ThreadWord {
 pub struct WorkingThread {
     /// Its number.
     pub tid: u32,
-    /// Since when it works on the request that it has, by CLOCK_MONOTONIC; `None` between requests.
-    pub since_ns: Option<u64>,
+    /// What it works on; `None` between requests, and while its word changes.
+    pub request: Option<RequestOfThread>,
+}
+
+/// A request that a thread works on.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RequestOfThread {
+    /// Its number, which is the same until it is answered.
+    pub number: u64,
+    /// Since when, by CLOCK_MONOTONIC. Of a request that comes in several parts, the last one's time.
+    pub since_ns: u64,
 }
 
 /// `struct sidelane_begin_bell` of `bpf/requests/state.h`.
@@ -76,8 +86,17 @@ impl ThreadWords {
     fn read(&self, word: &ThreadWord) -> Option<WorkingThread> {
         let tid = word.tid.load(Ordering::Acquire);
         let is_own = tid != 0 && word.service.load(Ordering::Relaxed) == self.number.get();
-        let since_ns = Some(word.since_ns.load(Ordering::Acquire)).filter(|since_ns| *since_ns > 0);
-        is_own.then_some(WorkingThread { tid, since_ns })
+        is_own.then(|| WorkingThread { tid, request: word.request() })
+    }
+}
+
+impl ThreadWord {
+    /// The number changes only while there is no time beside it.
+    fn request(&self) -> Option<RequestOfThread> {
+        let since_ns = self.since_ns.load(Ordering::Acquire);
+        let number = self.number.load(Ordering::Acquire);
+        let is_whole = since_ns > 0 && since_ns == self.since_ns.load(Ordering::Acquire);
+        is_whole.then_some(RequestOfThread { number, since_ns })
     }
 }
 
@@ -88,7 +107,7 @@ mod tests {
 
     #[test]
     fn the_layout_is_the_kernel_programs() {
-        assert_layout!(ThreadWord, "sidelane_thread_word", tid, service, since_ns);
+        assert_layout!(ThreadWord, "sidelane_thread_word", tid, service, since_ns, number);
         assert_layout!(BeginBell, "sidelane_begin_bell", armed, cpus);
     }
 }

@@ -35,6 +35,22 @@ impl Grid {
         Grid { titles, lines: cells, widths }
     }
 
+    /// As [`Grid::new`]; a table that is wider than `width` is folded into several, each with the settings.
+    pub fn folded(titles: &[&str], cells: &[Vec<String>], width: usize) -> Vec<Grid> {
+        let part = |from: usize, to: usize| {
+            let titles = [&titles[..1], &titles[from..to]].concat();
+            Grid::new(&titles, cells.iter().map(|row| [&row[..1], &row[from..to]].concat()).collect(), width)
+        };
+        let (mut grids, mut from) = (Vec::new(), 1);
+        while from < titles.len() {
+            let fits = |to: &usize| part(from, *to).width() <= width;
+            let to = (from + 1..=titles.len()).rev().find(fits).unwrap_or(from + 1);
+            grids.push(part(from, to));
+            from = to;
+        }
+        grids
+    }
+
     /// The terminal columns that the table needs.
     pub fn width(&self) -> usize {
         self.widths.iter().sum::<usize>() + GAP.len() * self.widths.len().saturating_sub(1)
@@ -112,17 +128,19 @@ fn break_at(line: &str, width: usize) -> usize {
     let begin = line.len() - line.trim_start().len();
     // A blank right after the last character that fits is as good.
     let fits = &line[..end + line[end..].chars().next().map_or(0, char::len_utf8)];
-    fits.rfind(' ').filter(|at| *at > begin).unwrap_or(end)
+    let mut blanks = fits.rmatch_indices(' ').map(|(at, _)| at).take_while(|at| *at > begin);
+    blanks.find(|at| !is_within_quantity(line, *at)).unwrap_or_else(|| joint(line, end))
 }
 
-/// `text` in lines of at most `width`, broken between words. A longer word gets a line of its own.
+/// `text` in lines of at most `width`, broken between words. A longer word gets a line of its own. A number and its unit
+/// are one word.
 pub fn wrap(text: &str, width: usize) -> Vec<String> {
-    lines_of(text.split_whitespace(), width)
+    lines_of(words(text), width)
 }
 
 /// As [`wrap`], but a word longer than `width` is broken too, so no line is longer.
 pub fn fold(text: &str, width: usize) -> Vec<String> {
-    lines_of(text.split_whitespace().flat_map(|word| pieces(word, width.max(1))), width)
+    lines_of(words(text).flat_map(|word| pieces(word, width.max(1))), width)
 }
 
 fn lines_of<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<String> {
@@ -139,22 +157,57 @@ fn lines_of<'a>(words: impl Iterator<Item = &'a str>, width: usize) -> Vec<Strin
     lines
 }
 
-/// Where a long word is best broken: after a part of a path or of a name.
-const JOINTS: [char; 5] = ['/', '-', '_', '.', ':'];
+/// The words of `text`, of which a number and its unit are one.
+fn words(text: &str) -> impl Iterator<Item = &str> {
+    let mut rest = text;
+    std::iter::from_fn(move || {
+        rest = rest.trim_start();
+        let blanks = rest.char_indices().filter(|(_, letter)| letter.is_whitespace()).map(|(at, _)| at);
+        let end = blanks.into_iter().find(|at| !is_within_quantity(rest, *at)).unwrap_or(rest.len());
+        let (word, after) = rest.split_at(end);
+        rest = after;
+        (!word.is_empty()).then_some(word)
+    })
+}
 
-/// `word` in pieces of at most `width`.
+/// What stands before a number, and is nothing without it.
+const SIGNS: [&str; 6] = ["≤", "<", "≥", ">", "=", "±"];
+const UNITS: [&str; 19] =
+    ["ns", "µs", "ms", "s", "min", "h", "%", "/s", "cycles", "M", "J", "W", "B", "kB", "KiB", "MB", "MiB", "GB", "GiB"];
+
+/// Whether the blank at `at` parts a number from its unit or its sign.
+fn is_within_quantity(text: &str, at: usize) -> bool {
+    let (before, after) = text.split_at(at);
+    let Some(after) = after.strip_prefix(' ') else { return false };
+    let last = before.rsplit(char::is_whitespace).next().unwrap_or_default().trim_start_matches(['(', '[']);
+    let next = after.split(char::is_whitespace).next().unwrap_or_default();
+    let unit = next.trim_end_matches([',', ';', '.', ':', ')', ']']);
+    let is_number = last.ends_with(|letter: char| letter.is_ascii_digit());
+    is_number && UNITS.contains(&unit)
+        || SIGNS.contains(&last) && next.starts_with(|letter: char| letter.is_ascii_digit())
+        || last == "M" && unit == "cycles"
+}
+
+/// Where a long word is best broken: after a part of a path or of a name.
+const JOINTS: [char; 6] = ['/', '-', '_', '.', ':', ' '];
+
+/// `word` in pieces of at most `width`. Blanks of a number and its unit are where it is broken, if it has to be.
 fn pieces(word: &str, width: usize) -> impl Iterator<Item = &str> {
     let mut rest = word;
     std::iter::from_fn(move || {
+        rest = rest.trim_start();
         let end = rest.char_indices().nth(width).map_or(rest.len(), |(at, _)| joint(rest, at));
         let (piece, after) = rest.split_at(end);
         rest = after;
-        (!piece.is_empty()).then_some(piece)
+        (!piece.is_empty()).then_some(piece.trim_end())
     })
 }
 
 /// The end of the last part of `word` that ends by `end`, if that is not too short a piece.
 fn joint(word: &str, end: usize) -> usize {
+    if word[end..].starts_with(' ') {
+        return end;
+    }
     word[..end].rfind(JOINTS).map(|at| at + 1).filter(|at| *at > end / 2).unwrap_or(end)
 }
 
@@ -244,6 +297,16 @@ mod tests {
         for width in 10..60 {
             assert!(fitted(text, width).lines().all(|line| length(line) <= width), "{width}");
         }
+    }
+
+    #[test]
+    fn a_number_stays_with_its_unit_and_its_sign() {
+        assert_eq!(wrap("p99 of 12.5 ms", 11), ["p99 of", "12.5 ms"]);
+        assert_eq!(wrap("bound (≤ 1 %), then", 8), ["bound", "(≤ 1 %),", "then"]);
+        assert_eq!(wrap("it took 2.5 M cycles.", 14), ["it took", "2.5 M cycles."]);
+        assert_eq!(wrap("on 2 CPUs", 4), ["on 2", "CPUs"]);
+        assert_eq!(fitted("latency p50 9.0 µs", 15), "latency p50\n    9.0 µs\n");
+        assert_eq!(fold("123456 ms", 6), ["123456", "ms"]);
     }
 
     #[test]

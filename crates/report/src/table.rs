@@ -134,21 +134,10 @@ fn rows(rows: &[Row], columns: &[Column], style: Style) -> String {
 
 /// The table split into grids that fit, as few as possible.
 fn folded(rows: &[Row], columns: &[Column], width: usize) -> Vec<Grid> {
-    let mut grids = Vec::new();
-    let mut rest = columns;
-    while !rest.is_empty() {
-        let fits = |count: &usize| grid(rows, &rest[..*count], width).width() <= width;
-        let count = (1..=rest.len()).rev().find(fits).unwrap_or(1);
-        grids.push(grid(rows, &rest[..count], width));
-        rest = &rest[count..];
-    }
-    grids
-}
-
-fn grid(rows: &[Row], columns: &[Column], width: usize) -> Grid {
     let names = columns.iter().map(|column| column.title.as_str());
     let titles: Vec<&str> = std::iter::once("setting").chain(names).collect();
-    Grid::new(&titles, rows.iter().map(|row| cells_of(row, columns)).collect(), width)
+    let cells: Vec<Vec<String>> = rows.iter().map(|row| cells_of(row, columns)).collect();
+    Grid::folded(&titles, &cells, width)
 }
 
 fn cells_of(row: &Row, columns: &[Column]) -> Vec<String> {

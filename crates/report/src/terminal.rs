@@ -1,8 +1,10 @@
-//! The size and colours of standard output.
+//! The size and colours of standard output, and text that fits into it.
 
 use std::env;
 use std::io::{self, IsTerminal};
 use std::os::fd::AsFd;
+
+use crate::grid::fitted;
 
 /// Columns to fill where standard output is not a terminal.
 const WIDTH_WITHOUT_TERMINAL: usize = 100;
@@ -30,4 +32,15 @@ pub fn size(stream: impl AsFd) -> (usize, usize) {
 /// Whether to use colours: on a terminal, unless NO_COLOR is set to any value.
 pub fn color_wanted() -> bool {
     io::stdout().is_terminal() && env::var_os("NO_COLOR").is_none_or(|value| value.is_empty())
+}
+
+/// Prints text that is laid out already; lines that are longer than the terminal is wide go on below.
+pub fn print_fitted(text: &str) {
+    print!("{}", fitted(text, width()));
+}
+
+/// As [`print_fitted`], to standard error; programs that read it there get its lines as they are.
+pub fn eprint_fitted(text: &str) {
+    let width = if io::stderr().is_terminal() { size(io::stderr()).0 } else { usize::MAX };
+    eprint!("{}", fitted(text, width));
 }

@@ -29,3 +29,5 @@ pub mod sim;
 pub mod tale;
 pub mod undo;
 pub mod until;
+pub mod verbs;
+pub mod watch_progress;

@@ -246,6 +246,9 @@ notes! {
         MovedLate { error: String = "Operation not permitted".to_owned() } =>
             "sidelane cannot work in SCHED_FIFO ({error}), so that long requests may move late",
             "run it as root";
+        MappedEnded { target: Target = Target::Pid(4711) } =>
+            "{target} has ended, so that there are no threads to map",
+            "name the service by its port, its name or its group: then it is found when it is started again";
 
         // Of a calibration.
         CalibratedWithoutSiblings { cpus: String = "0 and 1".to_owned() } =>

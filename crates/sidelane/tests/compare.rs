@@ -5,11 +5,11 @@ mod common;
 
 use std::fs;
 use std::path::Path;
-use std::process::{Child, Stdio};
 
 use common::agent::{SIDELANE, batch_processes};
-use common::lanes::{BATCH_LANE, LANES, REQUEST_LANE, Turn};
-use common::redis::traceable_redis;
+use common::client::Client;
+use common::lanes::{LANES, REQUEST_LANE};
+use common::redis::{busy_redis, traceable_redis};
 use common::{
     Finished, Footprint, Run, SPIN, Service, lab, lanes_to_ourselves, process, requests_can_be_seen, wait_until,
 };
@@ -23,43 +23,6 @@ const FAILURE: i32 = 1;
 /// As short as a run can be: nothing is asserted of what it measures.
 const SHORT: [&str; 4] = ["--round", "300ms", "--settle", "100ms"];
 const BATCH: [&str; 3] = ["sh", "-c", SPIN];
-
-/// A client that asks a service all the time, from the batch lane. Dropping it ends it.
-struct Client(Child);
-
-impl Client {
-    fn start(lab: &Lab, protocol: &str, target: &str, more: &[&str]) -> Self {
-        let mut load = lab.command(["load", "--protocol", protocol, "--target", target, "--rate", "500"]);
-        load.args([
-            "--seconds",
-            "300",
-            "--warmup-seconds",
-            "0",
-            "--cpu",
-            BATCH_LANE,
-            "--fifo",
-            "80",
-            "--json",
-            "/dev/null",
-        ])
-        .args(more);
-        Self(load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the client starts"))
-    }
-}
-
-impl Drop for Client {
-    fn drop(&mut self) {
-        let _ = self.0.kill();
-        let _ = self.0.wait();
-    }
-}
-
-/// The lanes, and a Redis under load.
-fn busy_redis() -> Option<(Turn, RealServer, Client)> {
-    let (turn, lab, server) = traceable_redis()?;
-    let client = Client::start(&lab, "redis", &server.address().to_string(), &[]);
-    Some((turn, server, client))
-}
 
 fn compare(target: &str) -> Run {
     Run::with_arguments(&["compare", "--lanes", LANES, "--service", target]).and(&SHORT)

@@ -157,7 +157,7 @@ fn an_emitted_request_that_waited_gets_its_core_back() {
 #[test]
 fn by_age_a_request_that_waited_is_lent_beside() {
     let Some(run) = beside_worker(&["4", "8", "2"], &["--policy", "deadline", "--budget", "60s"]) else { return };
-    let run = run.must_say(&["60000.0 ms until a request is so old", "requests later by at most"]);
+    let run = run.must_say(&["60.0 s until a request is so old", "requests later by at most"]);
     let spared = |entry: &serde_json::Value| entry["why"] == "a request that had to wait runs";
     assert!(!run.audit().iter().any(spared), "{run}");
     assert!(run.figure("lent_overlap_percent") > 0.0, "{:?}", run.figures());

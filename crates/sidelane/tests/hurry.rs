@@ -5,16 +5,17 @@
 mod common;
 
 use std::fs::{self, OpenOptions};
-use std::io::{BufRead, BufReader, Read, Write};
+use std::io::{Read, Write};
 use std::net::TcpStream;
-use std::path::{Path, PathBuf};
-use std::process::{Child, ChildStderr, Command, ExitStatus, Stdio};
+use std::path::Path;
+use std::process::Command;
 use std::thread;
 use std::time::Duration;
 
 use common::agent::SIDELANE;
 use common::busy::{BIG, CLIENTS, LITTLE, MESSAGE, OTHERS, ask};
-use common::{Busy, Footprint, lanes_to_ourselves, process, wait_until};
+use common::hurrying::MOVED;
+use common::{Busy, Footprint, Hurrying, lanes_to_ourselves, wait_until};
 use serde_json::Value;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
@@ -22,70 +23,6 @@ use sidelane_host::clock::now_ns;
 /// How often an agent is killed; more of them find rarer moments.
 const KILLS_VARIABLE: &str = "SIDELANE_HURRY_KILLS";
 const KILLS: u64 = 8;
-const MOVED: &str = "long requests moved to big cores";
-
-/// A `sidelane hurry` under way.
-struct Hurrying {
-    child: Child,
-    said: BufReader<ChildStderr>,
-    log: PathBuf,
-}
-
-impl Hurrying {
-    fn command(busy: &Busy, arguments: &[&str]) -> Command {
-        Self::command_for(&busy.target(), busy, arguments)
-    }
-
-    fn command_for(service: &str, busy: &Busy, arguments: &[&str]) -> Command {
-        let mut command = Command::new(SIDELANE);
-        command.args(["hurry", "--service", service, "--big", BIG, "--little", LITTLE]).args(arguments);
-        command.arg("--log").arg(busy.file("moves")).env(process::MARK, process::mark_of_this_test());
-        command.stdout(Stdio::piped()).stderr(Stdio::piped());
-        command
-    }
-
-    /// Starts it, and waits until it maps threads.
-    fn start(busy: &Busy, arguments: &[&str]) -> Self {
-        Self::begin(&mut Self::command(busy, arguments), busy)
-    }
-
-    fn begin(command: &mut Command, busy: &Busy) -> Self {
-        let mut child = command.spawn().unwrap();
-        let mut hurrying = Self { said: BufReader::new(child.stderr.take().unwrap()), child, log: busy.file("moves") };
-        let mut first = String::new();
-        hurrying.said.read_line(&mut first).unwrap();
-        assert!(first.contains("mapping threads of"), "{first}");
-        hurrying
-    }
-
-    /// What was done so far.
-    fn moves(&self) -> Vec<Value> {
-        let log = fs::read_to_string(&self.log).unwrap();
-        log.lines().filter_map(|line| serde_json::from_str(line).ok()).collect()
-    }
-
-    fn has_moved(&self) -> bool {
-        self.moves().iter().any(|line| line["why"] == MOVED)
-    }
-
-    /// Asks it to end, as Ctrl-C does; what it says on its standard output.
-    fn stop(mut self) -> String {
-        process::signal(self.child.id(), libc::SIGINT);
-        let mut told = String::new();
-        self.child.stdout.take().unwrap().read_to_string(&mut told).unwrap();
-        assert!(self.wait().success(), "{told}");
-        // Lines are broken anywhere.
-        told.split_whitespace().collect::<Vec<_>>().join(" ")
-    }
-
-    fn wait(mut self) -> ExitStatus {
-        let mut errors = String::new();
-        self.said.read_to_string(&mut errors).unwrap();
-        eprint!("{errors}");
-        self.child.wait().unwrap()
-    }
-}
-
 #[test]
 fn long_requests_move_to_big_cores_and_the_service_has_its_cpus_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -198,6 +135,31 @@ fn a_core_that_the_services_group_does_not_have_is_refused_and_said() {
     wait_until("the group is empty", || fs::remove_dir(&leaf.dir).is_ok());
 }
 
+#[test]
+fn a_request_that_comes_in_parts_is_one_request() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let hurrying = Hurrying::start(&busy, &["--threshold", "1ms"]);
+    wait_until("each worker is bound", || busy.bound() >= CLIENTS);
+    let mut stream = TcpStream::connect(busy.address).unwrap();
+    let known = busy.bound();
+    wait_until("its worker is bound", || {
+        ask(&mut stream).and_then(|()| stream.read_exact(&mut [0; MESSAGE])).unwrap();
+        busy.bound() > known
+    });
+    stream.set_nodelay(true).unwrap();
+    for _ in 0..4 {
+        for _ in 0..MESSAGE {
+            // So far apart that most parts are looked at one by one.
+            thread::sleep(Duration::from_millis(20));
+            stream.write_all(&[0]).unwrap();
+        }
+        stream.read_exact(&mut [0; MESSAGE]).unwrap();
+    }
+    let told = hurrying.stop();
+    assert!(!told.contains("requests had no end that was told"), "{told}");
+}
+
 /// A CPU is said to be offline: nobody lets a test take one away from the machine.
 #[cfg(debug_assertions)]
 #[test]
@@ -207,7 +169,7 @@ fn threads_leave_a_big_core_that_goes_offline_and_long_requests_use_it_when_it_i
     let offline = busy.file("offline");
     fs::write(&offline, "").unwrap();
     let mut command = Hurrying::command(&busy, &["--threshold", "1ms"]);
-    let hurrying = Hurrying::begin(command.env("SIDELANE_OFFLINE", &offline), &busy);
+    let hurrying = Hurrying::begin(command.env("SIDELANE_OFFLINE", &offline), &busy.file("moves"));
     wait_until("a long request moved", || hurrying.has_moved());
     fs::write(&offline, BIG).unwrap();
     wait_until("no thread is bound to the core", || busy.cpus().values().all(|cpus| cpus != BIG));
@@ -235,7 +197,8 @@ fn a_service_that_is_started_again_is_found() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(busy) = Busy::start("thread-per-connection", None) else { return };
     let port = busy.address.port();
-    let hurrying = Hurrying::begin(&mut Hurrying::command_for(&format!("port:{port}"), &busy, &[]), &busy);
+    let log = busy.file("moves");
+    let hurrying = Hurrying::begin(&mut Hurrying::command_for(&format!("port:{port}"), &log, &[]), &log);
     wait_until("each worker is bound", || busy.bound() >= CLIENTS);
     drop(busy);
     let Some(busy) = Busy::start_at(port, "thread-per-connection", None) else { return };

@@ -228,3 +228,40 @@ fn a_process_that_the_service_gets_during_a_run_is_the_services() {
     run.signal(libc::SIGTERM);
     run.wait_for_end();
 }
+
+/// Listens at a port beside whoever does so already, and computes for ever once it is asked something.
+const LISTENER: &str = "import socket, sys
+listener = socket.socket()
+listener.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+listener.bind(('127.0.0.1', int(sys.argv[1])))
+listener.listen()
+while not listener.accept()[0].recv(1):
+    pass
+while True:
+    pass";
+
+/// As in a rolling restart: a second process listens at the port (SO_REUSEPORT), and then the first one ends.
+#[test]
+fn the_successor_at_the_port_of_a_service_is_the_services() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let address = common::scripted::nowhere();
+    let start = || Service::of_command("python3", &["-c", LISTENER, &address.port().to_string()]);
+    let found = |processes| {
+        let service = Target::Port(address.port()).find();
+        service.is_ok_and(|service| service.pids.len() == processes)
+    };
+    let first = start();
+    wait_until("the first one listened", || found(1));
+    let mut run = common::Run::beside(format!("port:{}", address.port())).start_script(&format!("echo ready; {SPIN}"));
+    run.first_line();
+    let _successor = start();
+    wait_until("both listened", || found(2));
+    drop(first);
+    wait_until("the successor was alone", || found(1));
+    let asked_ns = sidelane_host::clock::now_ns();
+    let mut client = std::net::TcpStream::connect(address).unwrap();
+    client.write_all(b"?").unwrap();
+    run.wait_until_audited("hold", asked_ns);
+    run.signal(libc::SIGTERM);
+    run.wait_for_end();
+}

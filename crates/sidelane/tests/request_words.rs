@@ -12,7 +12,7 @@ use std::sync::atomic::Ordering;
 use std::thread;
 
 use common::lanes::LANES;
-use common::{lanes_to_ourselves, requests_can_be_seen, wait_until};
+use common::{lanes_to_ourselves, process, requests_can_be_seen, wait_until};
 use sidelane::request::{Request, Requests};
 use sidelane_host::clock::now_ns;
 use sidelane_host::priority::pin_this_thread;
@@ -74,6 +74,10 @@ impl Seen<'_> {
     }
 }
 
+fn this_thread() -> u32 {
+    rustix::thread::gettid().as_raw_nonzero().get() as u32
+}
+
 /// Runs a script on the request lane, with two connections.
 fn on_the_request_lane(script: impl FnOnce(&mut Seen<'_>, [Connection; 2])) {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -91,6 +95,9 @@ fn on_the_request_lane(script: impl FnOnce(&mut Seen<'_>, [Connection; 2])) {
     tracking.tracker().attach().unwrap();
     let memory = requests.memory();
     assert_eq!(memory.service().tracked.load(Ordering::Acquire), 1);
+    // Who is there when the program is attached is known from the lane's next switch on.
+    let (lane, me) = (tracking.tracker().memory(), this_thread());
+    wait_until("this thread was switched in", || lane.word(REQUEST_LANE).pid.load(Ordering::Acquire) == me);
     script(&mut Seen { memory: &memory, tracker: tracking.tracker(), requests: &mut requests }, connections);
 }
 
@@ -158,6 +165,27 @@ fn a_request_whose_thread_sleeps_for_long_makes_nobody_wait() {
             drop(wake);
             sleeper.join().unwrap();
         });
+    });
+}
+
+#[test]
+fn a_request_whose_thread_takes_up_another_one_is_no_longer_in_the_way() {
+    on_the_request_lane(|seen, [mut parked, mut other]| {
+        parked.ask();
+        parked.receive();
+        let thread = this_thread();
+        let Connection(client, service) = &mut other;
+        thread::scope(|scope| {
+            scope.spawn(move || {
+                wait_until("the thread had nothing to do", || !process::wants_cpu(thread));
+                client.write_all(b"ask").unwrap();
+            });
+            service.read_exact(&mut [0; 3]).unwrap();
+        });
+        assert!(!seen.running().waited, "{:?}", seen.running());
+        assert_eq!(seen.memory.counts().parked, 1);
+        other.answer();
+        parked.answer();
     });
 }
 

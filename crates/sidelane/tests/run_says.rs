@@ -52,7 +52,7 @@ fn a_run_says_what_it_does_and_how_batch_is_getting_on_and_a_quiet_one_nothing()
     let Some(_turn) = lanes_to_ourselves() else { return };
     let service = Service::idle();
     let mut run = Run::beside(service.target()).and(&["--status", "100ms"]).start_script(WORK);
-    wait_for(&mut run, "s of CPU so far");
+    wait_for(&mut run, "of CPU so far");
     let said = run.wait_for_end().must_exit(0);
     said.must_say(&[&format!("batch on CPU {BATCH_LANE} beside {}", service.target()), "gate holder"]);
     let quiet = Run::beside(service.target()).and(&["--quiet"]).complete(&["true"]).must_exit(0);

@@ -102,6 +102,7 @@ struct sidelane_thread_word {
 	uint32_t tid;      /*  0: 0: free */
 	uint32_t service;  /*  4: number of its service */
 	uint64_t since_ns; /*  8: since when it works on the request that it has, 0 if it has none */
+	uint64_t number;   /* 16: which request that is; changes while since_ns is 0 */
 };
 
 /* One entry alone where nobody asks for it. */

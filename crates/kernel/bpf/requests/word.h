@@ -4,7 +4,7 @@
  * reader looks when it likes. It is woken only if it asked for that, once for each time that it asked.
  *
  * A thread gets a word with its first request, and keeps it. Where all words near its place are taken it has none, and
- * its requests are known by their records alone.
+ * its requests are known by their records alone, until it finds a free word at one of its next requests.
  */
 #ifndef SIDELANE_REQUEST_WORD_H
 #define SIDELANE_REQUEST_WORD_H
@@ -63,14 +63,25 @@ static __noinline int ring_for_begin(uint32_t service)
 	return 0;
 }
 
+/* Whoever reads finds no time beside the number of another request. */
+static __always_inline void show_number(struct sidelane_thread_word *word, uint64_t number)
+{
+	if (load_once(word->number) == number)
+		return;
+	store_once(word->since_ns, 0);
+	__sync_lock_test_and_set(&word->number, number);
+}
+
 /* Says what the thread works on now. */
 static __always_inline void show_thread(struct request_thread *thread, uint32_t tid)
 {
 	if (!settings.threads)
 		return;
-	if (!thread->word)
+	if (!thread->word || (thread->word == NO_WORD && thread->running))
 		thread->word = find_word(tid, thread->service);
 	struct sidelane_thread_word *word = thread_word(thread->word - 1);
+	if (word && thread->running)
+		show_number(word, thread->running);
 	if (word)
 		store_once(word->since_ns, thread->running ? thread->started_ns : 0);
 	if (thread->running)

@@ -4,7 +4,7 @@ use std::collections::BTreeMap;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::btf::Btf;
-use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder};
+use libbpf_rs::{MapCore, MapHandle, Object, ObjectBuilder, OpenObject};
 
 use crate::mapped::MappedArray;
 
@@ -46,6 +46,10 @@ pub const THIEVES: &str = "thieves";
 pub const SHARES: &str = "cpu_shares";
 /// Turns of the lanes.
 pub const TURNS: &str = "lane_turns";
+/// Threads that promise to look often.
+pub const SELF_CHECKING: &str = "self_checking_threads";
+/// Whose each process is.
+pub const PROCESSES: &str = "process_identities";
 /// `struct sidelane_settings` of `bpf/lanes.h`.
 #[repr(C)]
 struct Settings {
@@ -126,34 +130,12 @@ pub(super) fn open_and_load(
     let mut open = ObjectBuilder::default().open_memory(program).map_err(bpf("read the embedded program"))?;
     for mut map in open.maps_mut() {
         let name = map.name().to_string_lossy().into_owned();
-        if ONE_ENTRY_A_LANE.contains(&name.as_str()) {
-            map.set_max_entries(cpu_count as u32).map_err(bpf("size the lane arrays"))?;
-        }
-        if name == "self_checking_threads" {
-            map.set_max_entries(Promises::words(features.self_checking) as u32)
-                .map_err(bpf("size the table of threads"))?;
-        }
-        if name == TURNS && features.turns {
-            map.set_max_entries(cpu_count as u32).map_err(bpf("size the lanes' turns"))?;
-        }
-        if name == SHARES && features.shares {
-            map.set_max_entries(cpu_count as u32).map_err(bpf("size the CPUs' shares"))?;
-        }
-        if name == THIEVES && stolen_from == StolenFrom::Told {
-            map.set_max_entries(cpu_count as u32).map_err(bpf("size the thieves' array"))?;
-        }
-        if name == "process_identities" {
-            map.set_max_entries(Identities::words() as u32).map_err(bpf("size the table of processes"))?;
+        if let Some(entries) = entries_of(&name, features, stolen_from, cpu_count) {
+            map.set_max_entries(entries as u32).map_err(bpf("size the arrays"))?;
         }
         if name.ends_with(".rodata") {
             map.set_initial_value(&Settings::of(features, stolen_from, cpu_count).bytes())
                 .map_err(bpf("set what is tracked"))?;
-        }
-        if name == WORDS && features.threads {
-            map.set_max_entries(THREAD_WORDS as u32).map_err(bpf("size the threads' words"))?;
-        }
-        if name == BELLS && features.threads {
-            map.set_max_entries(NUMBERS as u32).map_err(bpf("size the services' bells"))?;
         }
         prepare_request_map(&mut map, features.requests, cpu_count).map_err(bpf("size the request arrays"))?;
         prepare_counter_map(&mut map, features.counters).map_err(bpf("choose the counters' maps"))?;
@@ -163,6 +145,33 @@ pub(super) fn open_and_load(
         prepare_guard_map(&mut map, features.interference, cpu_count).map_err(bpf("size the guard's arrays"))?;
     }
     choose_programs(&mut open, features.requests);
+    leave_out_programs(&mut open, features, stolen_from);
+    if let Some(trace) = &features.trace {
+        leave_out(&mut open, trace);
+    }
+    open.load().map_err(|source| match source.kind() {
+        libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),
+        _ => TrackerError::Bpf { step: "load it into the kernel", source },
+    })
+}
+
+/// How many entries an array has, where that is not the one that it is compiled with.
+fn entries_of(name: &str, features: Features, stolen_from: StolenFrom, cpu_count: usize) -> Option<usize> {
+    match name {
+        _ if ONE_ENTRY_A_LANE.contains(&name) => Some(cpu_count),
+        TURNS => features.turns.then_some(cpu_count),
+        SHARES => features.shares.then_some(cpu_count),
+        THIEVES => (stolen_from == StolenFrom::Told).then_some(cpu_count),
+        SELF_CHECKING => Some(Promises::words(features.self_checking)),
+        PROCESSES => Some(Identities::words()),
+        WORDS => features.threads.then_some(THREAD_WORDS),
+        BELLS => features.threads.then_some(NUMBERS),
+        _ => None,
+    }
+}
+
+/// Programs that nobody needs are not loaded.
+fn leave_out_programs(open: &mut OpenObject, features: Features, stolen_from: StolenFrom) {
     // A thread with one place to run is seen before it is placed, others after.
     let woken = if features.single_places { "lane_wakeup" } else { "lane_waking" };
     let exec = if features.self_checking { "" } else { "lane_exec" };
@@ -173,13 +182,6 @@ pub(super) fn open_and_load(
     for mut program in open.progs_mut().filter(|program| needless.iter().any(|name| program.name() == *name)) {
         program.set_autoload(false);
     }
-    if let Some(trace) = &features.trace {
-        leave_out(&mut open, trace);
-    }
-    open.load().map_err(|source| match source.kind() {
-        libbpf_rs::ErrorKind::PermissionDenied => TrackerError::Refused(source),
-        _ => TrackerError::Bpf { step: "load it into the kernel", source },
-    })
 }
 
 /// Descriptors of all maps, by name; the compiler's own sections without the object's name in front.

@@ -15,7 +15,7 @@ use crate::shares::CpuShares;
 use crate::stolen::{StolenFrom, Thief, note_gap};
 use crate::tracker::error::TrackerError;
 use crate::tracker::features::Features;
-use crate::tracker::load::{SHARES, THIEVES, TURNS, array};
+use crate::tracker::load::{SELF_CHECKING, SHARES, THIEVES, TURNS, array};
 use crate::turns::LaneTurns;
 use sidelane_host::topology::{BatchLane, Lanes};
 
@@ -83,7 +83,7 @@ impl LaneMemory {
             terms: array(maps, "lane_terms", cpu_count)?,
             gates: array(maps, "gate_words", cpu_count)?,
             self_checking,
-            promises: Promises::new(array(maps, "self_checking_threads", Promises::words(self_checking))?),
+            promises: Promises::new(array(maps, SELF_CHECKING, Promises::words(self_checking))?),
             stats: array(maps, "lane_stats", cpu_count)?,
             trace: array(maps, "trace_events", TRACE_EVENTS)?,
             turns: array(maps, TURNS, if features.turns { cpu_count } else { 1 })?,

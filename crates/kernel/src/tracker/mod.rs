@@ -34,7 +34,7 @@ pub use error::TrackerError;
 use error::bpf;
 pub use features::Features;
 pub(crate) use load::array;
-use load::{lane_count, open_and_load, silence_libbpf};
+use load::{PROCESSES, lane_count, open_and_load, silence_libbpf};
 pub use memory::{LaneMemory, RequestWriter};
 use roles::roles;
 
@@ -66,7 +66,7 @@ impl Tracker {
         let object = open_and_load(cpu_count, features, stolen_from)?;
         self_check::check(&object)?;
         let maps = load::handles(&object)?;
-        let identities = array(&maps, "process_identities", Identities::words())?;
+        let identities = array(&maps, PROCESSES, Identities::words())?;
         let memory = LaneMemory::map(&maps, cpu_count, features, stolen_from)?;
         Ok(Self {
             object: RefCell::new(object),

@@ -53,6 +53,16 @@ pub fn choose(config: &PolicyConfig, here: &OnMachine) -> AnyPolicy {
     }
 }
 
+/// Whether the policy says where containers may run.
+pub fn moves_containers(config: &PolicyConfig) -> bool {
+    !matches!(config.kind, Kind::Unmanaged)
+}
+
+/// Whether the policy places services that may be placed.
+pub fn places_services(config: &PolicyConfig) -> bool {
+    matches!(config.kind, Kind::Holmes(_))
+}
+
 /// Whether the policy goes by interference.
 pub fn goes_by_interference(config: &PolicyConfig) -> bool {
     matches!(config.kind, Kind::Holmes(_))

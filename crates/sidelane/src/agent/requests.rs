@@ -10,8 +10,9 @@ use sidelane_policy::cpus::Served as ServerTimes;
 
 use super::discover::FoundService;
 use crate::lane::terms::TermsKeeper;
+use crate::note::Note;
 use crate::request::emitted::Emitters;
-use crate::request::{Request, RequestSource, Requests};
+use crate::request::{Request, RequestSource, Requests, unseen};
 
 /// Figures of some requests.
 #[derive(Clone, Debug, Default)]
@@ -68,6 +69,8 @@ pub struct Measured {
     source: Option<RequestSource>,
     /// Why they cannot be seen, if so.
     why_not: Option<String>,
+    /// Where else it may take requests, if its sockets are looked at.
+    elsewhere: Option<Note>,
     objective: Option<Objective>,
     recent: Figures,
     /// Since the agent began to look.
@@ -91,8 +94,10 @@ impl Measured {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
         };
+        let at_sockets = matches!(source, Some(RequestSource::Sockets(_)));
+        let elsewhere = at_sockets.then(|| unseen(&found.name, pids, tracking.port())).flatten();
         let (recent, all) = Default::default();
-        Self { source, why_not, objective: found.terms.slo, recent, all, lost: 0 }
+        Self { source, why_not, elsewhere, objective: found.terms.slo, recent, all, lost: 0 }
     }
 
     /// The service consists of these processes now.
@@ -104,6 +109,11 @@ impl Measured {
     /// Why nothing is known of its requests, if so.
     pub fn why_not(&self) -> Option<&str> {
         self.why_not.as_deref()
+    }
+
+    /// Where else it may take requests, which are not seen.
+    pub fn elsewhere(&self) -> Option<&Note> {
+        self.elsewhere.as_ref()
     }
 
     /// Whether its objective was told.

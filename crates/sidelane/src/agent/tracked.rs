@@ -43,6 +43,13 @@ pub struct Served {
     pub has_moved: bool,
 }
 
+impl Served {
+    /// Its processes, as of now.
+    pub fn processes(&self) -> BTreeSet<u32> {
+        self.tracking.processes().into_iter().collect()
+    }
+}
+
 /// A container that is tracked.
 pub struct Contained {
     /// As it was found.
@@ -178,9 +185,17 @@ impl Tracked {
         self.containers.iter().any(|(_, contained)| contained.given == Given::Paused)
     }
 
-    /// All processes of services that were found.
+    /// All processes of services.
     pub fn service_pids(&self) -> BTreeSet<u32> {
-        self.services.iter().flat_map(|(_, served)| served.found.service.pids.iter().copied()).collect()
+        self.services.iter().flat_map(|(_, served)| served.tracking.processes()).collect()
+    }
+
+    /// The CPUs that a service may run on: its processes are those of now, if it is tracked already.
+    pub fn cpus_of(&self, found: &FoundService) -> CpuSet {
+        match self.place_of(found.id).and_then(|place| self.services.get(place)) {
+            Some(served) => allowed_cpus(&served.processes()),
+            None => allowed_cpus(&found.service.pids),
+        }
     }
 
     /// Whose threads a service's are, for whoever moves them.

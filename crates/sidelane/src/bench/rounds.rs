@@ -12,6 +12,7 @@ use indicatif::{ProgressBar, ProgressStyle};
 
 use crate::machine;
 use crate::progress_lines::ProgressLines;
+use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{Check, ResultFile, Unit};
 
 /// From this share on, stolen time is named as a disturbance of the run.
@@ -137,13 +138,13 @@ fn is_time(elapsed: Duration, done: u64, limit: Duration) -> bool {
 
 fn announcement(what: &str, limit: Limit) -> String {
     let Limit { first, rounds, time } = limit;
-    let first = first.min(rounds);
+    let (first, all) = (first.min(rounds), counted(rounds));
     let at_most = match time {
-        Duration::MAX => format!("{rounds} rounds"),
-        time => format!("{rounds} rounds or {}", Unit::S.human(time.as_secs_f64())),
+        Duration::MAX => all.clone(),
+        time => format!("{all} or {}", Unit::S.human(time.as_secs_f64())),
     };
     match first == rounds {
-        true => format!("sidelane: {what}: {rounds} rounds"),
+        true => format!("sidelane: {what}: {all}"),
         false => {
             format!("sidelane: {what}: {first} rounds, then more until each check is decided, at most {at_most}")
         }
@@ -159,14 +160,19 @@ fn still(what: &str, done: u64, undecided: &[Check], is_last: bool) -> String {
     };
     let then = if is_last { "this is the limit" } else { "going on" };
     format!(
-        "sidelane: {what}: after {done} rounds undecided: {} ({interval}, wanted {wanted}){others}; {then}",
+        "sidelane: {what}: after {} undecided: {} ({interval}, wanted {wanted}){others}; {then}",
+        counted(done),
         first.name
     )
 }
 
+fn counted(rounds: u64) -> String {
+    if rounds == 1 { "1 round".to_owned() } else { format!("{rounds} rounds") }
+}
+
 fn progress_bar(what: &str) -> ProgressBar {
     let bar = ProgressBar::new(0);
-    let style = ProgressStyle::with_template("{prefix}: {bar:30} {pos}/{len} rounds, about {eta} left: {msg}");
+    let style = ProgressStyle::with_template("{prefix}: {bar:10} {pos}/{len} rounds, {eta} left: {wide_msg}");
     bar.set_style(style.expect("the template is right"));
     bar.set_prefix(what.to_owned());
     bar.enable_steady_tick(Duration::from_secs(1));
@@ -175,7 +181,7 @@ fn progress_bar(what: &str) -> ProgressBar {
 
 /// Prints to standard error, above the progress bar if there is one.
 fn say(bar: &ProgressBar, line: &str) {
-    bar.suspend(|| eprintln!("{line}"));
+    bar.suspend(|| eprint_fitted(line));
 }
 
 #[cfg(test)]

@@ -7,10 +7,10 @@ use clap::{Args, ValueEnum};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::Target;
 use sidelane_host::units::parse_time;
-use sidelane_policy::hurryup::{Config, Learning, Looks, Mapping, Options, Threshold};
+use sidelane_policy::hurryup::{Config, Mapping, Options};
 
 use super::common::{JsonFile, parse_percent};
-use crate::hurry::Told;
+use crate::hurry::{Told, tuned};
 
 /// Arguments of `sidelane hurry`.
 #[derive(Debug, Args)]
@@ -97,12 +97,10 @@ impl From<How> for Mapping {
 impl HurryArgs {
     /// What the policy is asked for, on a machine whose little cores are that fast.
     pub fn config(&self, little_speed_milli: Option<u32>) -> Config {
-        let learning = Learning::of((self.percentile * 100.0).round() as u32, little_speed_milli);
         Config {
             mapping: self.mapping.into(),
-            looks: self.sampling.map_or(Looks::Events, |every| Looks::Sampling(every.as_nanos() as u64)),
-            threshold: self.threshold.map_or(Threshold::Learnt(learning), |at| Threshold::Given(at.as_nanos() as u64)),
             options: if self.paper { Options::PAPER } else { Options::default() },
+            ..tuned(self.percentile, self.sampling, self.threshold, little_speed_milli)
         }
     }
 }

@@ -40,6 +40,7 @@ use obstacle::{Plan, Stop};
 pub use result::COLUMNS;
 use result::Compared;
 use sidelane_host::service::Target;
+use sidelane_report::terminal::eprint_fitted;
 use sidelane_report::{ResultFile, check_writable};
 use verdict::{Bounds, Judged};
 
@@ -157,16 +158,17 @@ impl Comparison {
 
 fn compare(options: &CompareOptions, ground: &mut Ground<'_>, limit: Limit) -> Result<Compared> {
     let given = options.run.unwrap_or_default();
+    eprint_fitted(&format!("sidelane: looking how many requests {} gets", options.target));
     let Some(per_s) = ground.requests_per_s()? else {
         return Ok(Compared { rounds: Vec::new(), run: given, stop: Some(Stop::Asked) });
     };
     let run = options.run.unwrap_or_else(|| traffic::run_for(per_s));
-    eprintln!(
+    eprint_fitted(&format!(
         "sidelane: {} gets {per_s:.0} requests a second, {}; a round measures it three times for {run:?}: alone, beside \
          batch unmanaged, and with Sidelane",
         options.target,
         ground.source()
-    );
+    ));
     let mut rounds = Vec::new();
     let round = |rounds: &mut Vec<_>, turn: Turn<'_>| {
         rounds.push(ground.round(&turn, run)?);

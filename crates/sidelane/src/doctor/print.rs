@@ -5,12 +5,14 @@ use super::gates::{Gate, Outcome};
 use crate::experiment::reaction::latency::Figures;
 use crate::experiment::reaction::pair::TestPair;
 use sidelane_host::topology::PairKind;
-use sidelane_report::grid::{Grid, Ink, fitted, length, wrap};
+use sidelane_report::grid::{GAP, Grid, Ink, fitted, fold, length};
 use sidelane_report::unit::Unit;
 
 /// Details are wrapped to this width at most: longer lines are hard to read.
 const WIDTH_MAX: usize = 110;
-/// Width before a name: two spaces, the mark, one space.
+/// What all lines below a title begin with.
+const INDENT: &str = "  ";
+/// Width before a name: the indent, the mark, one space.
 const MARGIN: usize = 4;
 
 const TITLES: [&str; 6] = ["gate", "off p50", "off p99", "on p50", "on p99", "rounds"];
@@ -60,24 +62,28 @@ impl Printer {
         if rows.is_empty() {
             return String::new();
         }
-        let grid = Grid::new(&TITLES, rows, self.width).draw(self.ink);
-        let lines: String = grid.lines().map(|line| format!("  {line}\n")).collect();
+        let grids = Grid::folded(&TITLES, &rows, self.width - INDENT.len());
+        let grids: Vec<String> = grids.iter().map(|grid| grid.draw(self.ink)).collect();
+        let lines: String = grids.join("\n").lines().map(|line| format!("{INDENT}{line}\n")).collect();
         let mut key = KEY.to_owned();
         if gates.iter().any(gone_before) {
             key.push_str(GONE_BEFORE);
         }
-        let width = self.width.min(WIDTH_MAX) - 2;
-        lines + &wrap(&key, width).iter().map(|line| format!("  {}\n", self.ink.dim(line))).collect::<String>()
+        let width = self.width.min(WIDTH_MAX) - INDENT.len();
+        lines + &fold(&key, width).iter().map(|line| format!("{INDENT}{}\n", self.ink.dim(line))).collect::<String>()
     }
 
     fn finding(self, finding: &Finding, name_width: usize) -> String {
-        let column = MARGIN + name_width + 2;
-        let text_width = self.width.min(WIDTH_MAX).saturating_sub(column).max(20);
-        let fix = finding.fix.iter().flat_map(|fix| wrap(&format!("→ {fix}"), text_width));
-        let lines: Vec<String> = wrap(&finding.detail, text_width).into_iter().chain(fix).collect();
-        let separator = format!("\n{:column$}", "");
+        let width = self.width.min(WIDTH_MAX);
         let (mark, name) = (self.mark(finding.state), finding.name);
-        format!("  {mark} {name:name_width$}  {}\n", lines.join(&separator))
+        // Beside long names there is no room.
+        let is_beside = MARGIN + name_width + GAP.len() <= width / 2;
+        let column = if is_beside { MARGIN + name_width + GAP.len() } else { MARGIN + GAP.len() };
+        let separator = format!("\n{:column$}", "");
+        let begin = if is_beside { format!("{name:name_width$}{GAP}") } else { format!("{name}{separator}") };
+        let fix = finding.fix.iter().flat_map(|fix| fold(&format!("→ {fix}"), width - column));
+        let lines: Vec<String> = fold(&finding.detail, width - column).into_iter().chain(fix).collect();
+        format!("{INDENT}{mark} {begin}{}\n", lines.join(&separator))
     }
 
     fn mark(self, state: State) -> String {
@@ -129,6 +135,13 @@ mod tests {
         let finding = Finding::optional("nap", "one two three four five six");
         let text = printer(30).group(&Group { title: "Machine", findings: vec![finding] });
         assert_eq!(text, "Machine\n  – nap  one two three four\n         five six\n\n");
+    }
+
+    #[test]
+    fn details_of_a_long_name_stand_below_it_on_a_narrow_terminal() {
+        let finding = Finding::optional("a check of some length", "see /usr/local/lib/library");
+        let text = printer(26).group(&Group { title: "Gates", findings: vec![finding] });
+        assert_eq!(text, "Gates\n  – a check of some length\n      see /usr/local/lib/\n      library\n\n");
     }
 
     #[test]

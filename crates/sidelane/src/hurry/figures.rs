@@ -16,8 +16,12 @@ use crate::request::Times;
 /// The figures so far.
 #[derive(Clone, Debug, Default)]
 pub struct Figures {
-    /// Threads that work on requests.
+    /// Threads that work on requests, and are moved.
     pub threads: usize,
+    /// Threads that work on requests beside them: there are more than can be moved.
+    pub unseated: u64,
+    /// Processes whose threads another Sidelane moves.
+    pub others: u64,
     /// From begin to answer, of all requests that were answered.
     pub server: Times,
     /// Requests that moved to big cores.
@@ -28,6 +32,8 @@ pub struct Figures {
     pub threshold_ns: u64,
     /// Requests without an end.
     pub lost: Lost,
+    /// Requests that were under way when their thread began another one.
+    pub interleaved: u64,
     /// What was lost before it was heard.
     pub missed: LostWork,
     /// What was told of threads that are not the service's.
@@ -109,12 +115,21 @@ impl Summary {
 
     /// What did not go as it should: key, count, and words.
     fn troubles(&self) -> impl Iterator<Item = (&'static str, u64, &'static str)> {
-        let Figures { lost, missed, refused, strangers, .. } = &self.figures;
+        let Figures { lost, missed, refused, strangers, unseated, others, interleaved, .. } = &self.figures;
         [
             (
                 "refused_count",
                 *refused,
-                "moves were refused: the service's group does not have the core, or it is offline",
+                "moves were refused: the service's group does not have the core, it is offline, or the kernel lets nobody \
+                 move the thread",
+            ),
+            ("unseated_count", *unseated, "threads have no place among the 256 that are moved: they stay where they are"),
+            ("wordless_count", missed.wordless, "threads are seen only when they answer: their long requests do not move"),
+            ("others_count", *others, "processes have threads that another sidelane moves: they are left alone"),
+            (
+                "interleaved_count",
+                *interleaved,
+                "requests were under way when their thread began another one: which of them it worked on is not known",
             ),
             ("dropped_count", lost.dropped, "requests had no place in the table of those under way"),
             ("unended_count", lost.unended, "requests had no end that was told"),

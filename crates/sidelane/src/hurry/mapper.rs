@@ -1,10 +1,12 @@
 //! The policy, told what threads do, and its answers, carried out.
 
+use std::collections::BTreeSet;
+
 use anyhow::Result;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::{self, CpuMask};
-use sidelane_policy::hurryup::{Action, Actions, Config, Cores, HurryUp, Request, Seen, sizes_of_lanes};
+use sidelane_policy::hurryup::{Action, Actions, Config, Cores, HurryUp, MAX_THREADS, Request, Seen, sizes_of_lanes};
 
 use super::figures::Figures;
 use super::log::{AtWork, ThreadAudit};
@@ -46,7 +48,8 @@ pub struct Mapper {
     actions: Box<Actions>,
     /// Those of `actions` that are being carried out.
     todo: Vec<Action>,
-    last_request: Request,
+    /// Numbers that are given here, from the highest down: sources count from the lowest up.
+    next_request: Request,
     figures: Figures,
     audit: ThreadAudit,
 }
@@ -65,7 +68,7 @@ impl Mapper {
             pool,
             actions,
             todo,
-            last_request: 0,
+            next_request: Request::MAX,
             figures,
             audit,
         }
@@ -107,28 +110,36 @@ impl Mapper {
             return Ok(());
         }
         match work {
-            Work::Working { tid, since_ns } => self.works(tid, since_ns),
-            Work::Served { tid, since_ns, at_ns } => self.served(tid, since_ns, at_ns),
+            Work::Working { tid, request, since_ns } => self.works(tid, request, since_ns),
+            Work::Served { request: Some(request), since_ns, at_ns, .. } => self.served(request, since_ns, at_ns),
+            Work::Served { tid, request: None, since_ns, at_ns } => self.thread_served(tid, since_ns, at_ns),
             Work::Line { tid, request, at_ns } => self.line(tid, request, at_ns),
         }
         Ok(())
     }
 
-    fn works(&mut self, tid: u32, since_ns: u64) {
-        if self.policy.request_of(tid).is_none_or(|(_, since)| since != since_ns) {
-            self.last_request += 1;
-            self.book(since_ns, Seen::Began { thread: tid, request: self.last_request, since: since_ns });
+    /// More of a request that has not been answered is the same request.
+    fn works(&mut self, tid: u32, request: Request, since_ns: u64) {
+        if self.policy.request_of(tid).is_none_or(|(known, _)| known != request) {
+            self.book(since_ns, Seen::Began { thread: tid, request, since: since_ns });
         }
     }
 
+    fn served(&mut self, request: Request, since_ns: u64, at_ns: u64) {
+        // Its thread has begun another one meanwhile.
+        self.figures.interleaved += u64::from(self.policy.since(request).is_none());
+        self.book(at_ns, Seen::Ended { request });
+        self.figures.served(at_ns.saturating_sub(since_ns));
+    }
+
     /// A request may have begun and ended between two looks.
-    fn served(&mut self, tid: u32, since_ns: Option<u64>, at_ns: u64) {
+    fn thread_served(&mut self, tid: u32, since_ns: u64, at_ns: u64) {
         let known = self.policy.request_of(tid).filter(|(_, since)| *since < at_ns);
-        let Some(since_ns) = since_ns.or(known.map(|(_, since)| since)) else { return };
+        let request = known.map_or(self.next_request, |(request, _)| request);
         if known.is_none() {
-            self.works(tid, since_ns);
+            self.next_request -= 1;
+            self.works(tid, request, since_ns);
         }
-        let request = known.map_or(self.last_request, |(request, _)| request);
         self.book(at_ns, Seen::Ended { request });
         self.figures.served(at_ns.saturating_sub(since_ns));
     }
@@ -139,6 +150,19 @@ impl Mapper {
         if let Some(since_ns) = begun {
             self.figures.served(at_ns.saturating_sub(since_ns));
         }
+    }
+
+    /// What was refused is tried again: a group's CPUs may have come back.
+    pub fn reconsider(&mut self, now_ns: u64) {
+        self.book(now_ns, Seen::Reconsider);
+    }
+
+    /// Threads that found no place among those that are moved get one, as far as there are any.
+    pub fn seat(&mut self, now_ns: u64) {
+        let places = MAX_THREADS - self.policy.threads();
+        let waiting = self.pool.workers().filter(|(tid, _)| !self.policy.has(*tid)).take(places);
+        let waiting: Vec<(u32, CpuMask)> = waiting.map(|(tid, cpus)| (tid, mask(cpus))).collect();
+        waiting.into_iter().for_each(|(thread, allowed)| self.book(now_ns, Seen::Joined { thread, allowed }));
     }
 
     /// Threads have ended.
@@ -183,25 +207,41 @@ impl Mapper {
 
     fn act(&mut self, now_ns: u64, action: Action) {
         let (Action::Map { thread, .. } | Action::Restore { thread }) = action;
+        if self.is_taken_back(action) {
+            return;
+        }
         let since_ns = self.policy.request_of(thread).map(|(_, since)| since);
+        let (threshold_ns, why) = (self.policy.threshold_ns(), self.policy.why());
         let outcome = match action {
-            Action::Map { thread, cpu } => self.pool.bind(thread, cpu as u32),
-            Action::Restore { thread } => {
+            Action::Map { cpu, .. } => self.pool.bind(thread, cpu as u32),
+            Action::Restore { .. } => {
                 self.pool.free(thread);
                 Ok(())
             }
         };
-        let seen = AtWork { since_ns, threshold_ns: self.policy.threshold_ns() };
-        self.audit.record(now_ns, Decision { on: ("thread", thread), action, why: self.policy.why(), seen });
-        match (outcome, action) {
-            (Ok(()), _) | (Err(NotMoved::Refused), Action::Restore { .. }) => {}
-            (Err(NotMoved::Ended), _) => {
+        let failed = outcome.as_ref().err().copied();
+        let seen = AtWork { since_ns, threshold_ns, failed };
+        self.audit.record(now_ns, Decision { on: ("thread", thread), action, why, seen });
+        if let (Some(failed), Action::Map { cpu, .. }) = (failed, action) {
+            self.not_moved(now_ns, thread, cpu, failed);
+        }
+    }
+
+    /// Whoever was to leave a core stays there if nobody could come: the policy knows by now.
+    fn is_taken_back(&self, action: Action) -> bool {
+        match action {
+            Action::Map { thread, cpu } => self.policy.core_of(thread) != Some(cpu),
+            Action::Restore { .. } => false,
+        }
+    }
+
+    fn not_moved(&mut self, now_ns: u64, thread: u32, cpu: usize, why: NotMoved) {
+        self.undone(now_ns, Seen::Refused { thread, cpu });
+        match why {
+            NotMoved::Refused => self.figures.refused += 1,
+            NotMoved::Ended => {
                 self.pool.forget(thread);
                 self.undone(now_ns, Seen::Left { thread });
-            }
-            (Err(NotMoved::Refused), Action::Map { thread, cpu }) => {
-                self.figures.refused += 1;
-                self.undone(now_ns, Seen::Refused { thread, cpu });
             }
         }
     }
@@ -214,9 +254,13 @@ impl Mapper {
     /// What has come of it so far.
     pub fn figures(&self) -> Figures {
         let mut figures = self.figures.clone();
-        figures.threads = self.pool.workers();
+        figures.threads = self.policy.threads();
+        figures.unseated = (self.pool.workers().count() - figures.threads) as u64;
+        figures.others = self.pool.others() as u64;
         figures.threshold_ns = self.policy.threshold_ns();
         figures.lost = self.policy.lost();
+        // An end was told of each of these.
+        figures.lost.unended = figures.lost.unended.saturating_sub(figures.interleaved);
         figures.moved = self.policy.moved();
         figures
     }
@@ -226,8 +270,8 @@ impl Mapper {
         &mut self.pool
     }
 
-    /// Gives all threads their CPUs back.
-    pub fn end(self) -> Result<()> {
-        self.pool.end()
+    /// Gives all threads their CPUs back. These are the processes of the service.
+    pub fn end(self, pids: &BTreeSet<u32>) -> Result<()> {
+        self.pool.end(pids)
     }
 }

@@ -7,11 +7,14 @@
 //! - `session.rs`: looks, one after the other, and `pace.rs` when.
 //! - `pool.rs`: the threads that work on requests, and the system calls that bind them to cores. The guardian knows what
 //!   CPUs each thread had before any of them is bound.
+//! - `claims.rs`: that nobody else moves them; `finder.rs`: the service's processes, looked for beside all that.
 //! - `mapper.rs`: the policy between the two.
 //!
 //! The service is neither stopped nor signalled, and has its CPUs back at the end, however that comes.
 
+mod claims;
 mod figures;
+mod finder;
 mod log;
 mod mapper;
 mod pace;
@@ -24,4 +27,4 @@ mod work;
 pub use figures::{Figures, Summary};
 pub use running::RunningHurry;
 pub use session::run;
-pub use settings::{HurryError, Settings, Sizes, Told};
+pub use settings::{HurryError, Settings, Sizes, Told, tuned};

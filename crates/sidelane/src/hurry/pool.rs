@@ -1,17 +1,20 @@
 //! The threads that work on requests, and how they are bound to cores.
+//!
+//! Whoever is bound has one core alone, and whoever is born to it has that core as well. Such a newcomer is freed at the
+//! next look. It is told by its CPUs, and by whom it was born to: all others have chosen their CPUs themselves, and are
+//! left alone.
 
 use std::collections::{BTreeMap, BTreeSet};
-use std::io;
 use std::path::Path;
 
 use anyhow::{Context, Result};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_thread;
-use sidelane_host::procfs::{is_alive, threads};
+use sidelane_host::procfs::{parent, threads};
 use sidelane_host::service::Service;
 use sidelane_host::thread::Thread;
 
-use crate::claim::{Claim, ClaimError};
+use super::claims::Claims;
 use crate::undo::guardian::Guardian;
 use crate::undo::threads::{Threads, Whose};
 
@@ -19,12 +22,29 @@ use crate::undo::threads::{Threads, Whose};
 const STRANGERS_MAX: usize = 1024;
 
 /// Why a thread is not on the core that it was sent to.
-#[derive(Debug, PartialEq, Eq)]
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum NotMoved {
     /// It has ended.
     Ended,
-    /// It may not be there: its group does not have the core, or the core is offline.
+    /// It may not be there: its group does not have the core, the core is offline, or the kernel moves it for nobody.
     Refused,
+}
+
+impl NotMoved {
+    /// In one word.
+    pub fn word(self) -> &'static str {
+        match self {
+            Self::Ended => "ended",
+            Self::Refused => "refused",
+        }
+    }
+}
+
+/// A thread, and its process.
+#[derive(Clone, Copy)]
+struct Member {
+    thread: Thread,
+    pid: u32,
 }
 
 /// The threads of a service.
@@ -33,12 +53,15 @@ pub struct Pool {
     guardian: Guardian,
     noted: Threads,
     /// Those that work on requests.
-    workers: BTreeMap<u32, Thread>,
+    workers: BTreeMap<u32, Member>,
     /// All numbers of the last look.
     seen: BTreeSet<u32>,
     strangers: BTreeSet<u32>,
-    /// Of each process, as long as its threads are moved.
-    claims: BTreeMap<u32, Claim>,
+    claims: Claims,
+    /// CPUs to which threads were bound.
+    given: CpuSet,
+    /// Processes with threads that were bound, or that were born to such threads.
+    bound: BTreeSet<u32>,
 }
 
 impl Pool {
@@ -47,32 +70,39 @@ impl Pool {
     /// # Errors
     /// If somebody else moves them, or there can be no guardian.
     pub fn of(service: &Service) -> Result<Self> {
-        let claim = |pid: &u32| Ok((*pid, Claim::to_move_threads(*pid)?));
-        let claims: BTreeMap<u32, Claim> = service.pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
-        let mut guardian = start_guardian(&claims)?;
-        guardian.add(claims.values().map(Claim::undo))?;
-        claims.values().try_for_each(Claim::announce)?;
-        let whose = whose(service);
-        let noted = Threads::note(&whose, &mut guardian)?;
+        let (claims, mut guardian) = Claims::take(&service.pids)?;
+        let group = service.group.as_ref().map(|group| group.dir.clone());
+        let whose = Whose { pids: service.pids.iter().copied().collect(), group };
+        let noted = Threads::note_to_bind(&whose, &mut guardian)?;
         let seen = noted.iter().map(|thread| thread.tid).collect();
-        let (workers, strangers) = Default::default();
-        Ok(Self { whose, guardian, noted, workers, seen, strangers, claims })
+        let (workers, strangers, given, bound) = Default::default();
+        Ok(Self { whose, guardian, noted, workers, seen, strangers, claims, given, bound })
     }
 
-    /// Takes a thread in that works on requests, and says what CPUs it had; `None` if it is in, or no thread of the
-    /// service.
+    /// The processes of the service, as of the last look.
+    pub fn pids(&self) -> &[u32] {
+        &self.whose.pids
+    }
+
+    /// Takes a thread in that works on requests, and says what CPUs it had; `None` if it is in, or nobody's whom this
+    /// process may move.
     pub fn join(&mut self, tid: u32) -> Result<Option<&CpuSet>> {
         if self.workers.contains_key(&tid) || self.strangers.contains(&tid) {
             return Ok(None);
         }
-        let Some(thread) = Thread::of(tid).filter(|_| self.is_of_service(tid)) else {
-            if self.strangers.len() < STRANGERS_MAX {
-                self.strangers.insert(tid);
+        let found = Thread::of(tid).and_then(|thread| Some(Member { thread, pid: self.process_of(tid)? }));
+        let worker = match found {
+            Some(worker) if self.claims.add(worker.pid, &mut self.guardian)? => worker,
+            _ => {
+                if self.strangers.len() < STRANGERS_MAX {
+                    self.strangers.insert(tid);
+                }
+                return Ok(None);
             }
-            return Ok(None);
         };
-        self.workers.insert(tid, thread);
-        self.noted.note_newcomer(thread, &mut self.guardian)
+        self.workers.insert(tid, worker);
+        self.note(worker)?;
+        Ok(self.noted.own_cpus(&worker.thread))
     }
 
     /// It has ended. Another one may bear its number.
@@ -85,97 +115,116 @@ impl Pool {
         self.workers.contains_key(&tid)
     }
 
-    fn is_of_service(&self, tid: u32) -> bool {
-        self.whose.pids.iter().any(|pid| Path::new(&format!("/proc/{pid}/task/{tid}")).exists())
+    fn process_of(&self, tid: u32) -> Option<u32> {
+        self.whose.pids.iter().copied().find(|pid| Path::new(&format!("/proc/{pid}/task/{tid}")).exists())
     }
 
     /// Binds a thread to one core.
     ///
     /// # Errors
     /// If it is where it was.
-    pub fn bind(&self, tid: u32, cpu: u32) -> Result<(), NotMoved> {
-        let Some(thread) = self.workers.get(&tid).filter(|thread| thread.is_there()) else {
-            return Err(NotMoved::Ended);
-        };
-        pin_thread(thread.tid, &[cpu]).map_err(|error| match error.raw_os_error() {
+    pub fn bind(&mut self, tid: u32, cpu: u32) -> Result<(), NotMoved> {
+        let worker = self.workers.get(&tid).copied().filter(|worker| worker.thread.is_there());
+        let worker = worker.ok_or(NotMoved::Ended)?;
+        // What the guardian does not know of is not done.
+        self.will_bind(worker, cpu).map_err(|_| NotMoved::Refused)?;
+        pin_thread(tid, &[cpu]).map_err(|error| match error.raw_os_error() {
             Some(libc::ESRCH) => NotMoved::Ended,
             _ => NotMoved::Refused,
         })
     }
 
-    /// Gives a thread the CPUs back that it had. One that does not take them has ended, or was moved by its owner.
-    pub fn free(&self, tid: u32) {
-        let _ = self.workers.get(&tid).map(|thread| self.noted.give_back(thread));
+    fn will_bind(&mut self, worker: Member, cpu: u32) -> Result<()> {
+        if self.given.insert(cpu) {
+            self.noted.are_born_on(&self.given);
+            self.noted.follow(&self.whose, &mut self.guardian)?;
+        }
+        self.bound.insert(worker.pid);
+        self.noted.will_change(&worker.thread, &mut self.guardian).context("cannot tell the guardian")
     }
 
-    /// Threads have come and gone, and whoever was born to a bound one is freed: says which workers have gone. `service`
-    /// is given where its processes were looked for again.
-    pub fn look(&mut self, service: Option<&Service>) -> Result<Vec<u32>> {
-        if let Some(service) = service {
-            self.follow(service)?;
-        }
+    /// Gives a thread the CPUs back that it had. One that does not take them has ended, or was moved by its owner.
+    pub fn free(&self, tid: u32) {
+        let _ = self.workers.get(&tid).map(|worker| self.noted.give_back(&worker.thread));
+    }
+
+    /// The service has these processes now. Whoever was born to a bound thread is freed; says which threads have gone.
+    pub fn look(&mut self, pids: &BTreeSet<u32>) -> Result<Vec<u32>> {
+        self.follow(pids)?;
         self.strangers.clear();
-        let now: BTreeSet<u32> = self.whose.pids.iter().flat_map(|pid| threads(*pid)).collect();
-        for tid in now.difference(&self.seen).filter(|tid| !self.workers.contains_key(tid)) {
-            let Some(thread) = Thread::of(*tid) else { continue };
-            self.noted.note_newcomer(thread, &mut self.guardian)?;
-            // One that has ended needs nothing.
-            let _ = self.noted.give_back(&thread);
-        }
-        let gone: Vec<u32> = self.seen.difference(&now).copied().collect();
-        self.seen = now;
-        let ended: Vec<Thread> = self.noted.iter().filter(|thread| gone.contains(&thread.tid)).copied().collect();
-        for thread in &ended {
-            self.noted.forget(thread, &mut self.guardian).context("cannot tell the guardian")?;
-        }
-        self.workers.retain(|_, thread| !ended.contains(thread));
-        if !self.guardian.is_alive() {
-            self.guardian.hand_over_to(start_guardian(&self.claims)?).context("cannot tell the guardian")?;
+        let all = pids.iter().flat_map(|pid| threads(*pid).into_iter().map(|tid| (tid, *pid)));
+        let now: BTreeMap<u32, u32> = all.collect();
+        let new = now.iter().filter(|(tid, _)| !self.seen.contains(tid) && !self.workers.contains_key(tid));
+        let new: Vec<Member> =
+            new.filter_map(|(tid, pid)| Some(Member { thread: Thread::of(*tid)?, pid: *pid })).collect();
+        new.into_iter().try_for_each(|worker| self.note(worker))?;
+        let gone: Vec<u32> = self.seen.iter().filter(|tid| !now.contains_key(tid)).copied().collect();
+        self.seen = now.into_keys().collect();
+        self.forget_all(&gone)?;
+        if self.claims.are_new() || !self.guardian.is_alive() {
+            self.claims.replace_guardian(&mut self.guardian)?;
         }
         Ok(gone)
     }
 
-    /// The service consists of these processes now. Those whose threads somebody else moves are left alone.
-    fn follow(&mut self, service: &Service) -> Result<()> {
-        if service.pids.iter().eq(&self.whose.pids) {
+    fn follow(&mut self, pids: &BTreeSet<u32>) -> Result<()> {
+        if pids.iter().eq(&self.whose.pids) {
             return Ok(());
         }
-        self.claims.retain(|pid, _| service.pids.contains(pid));
-        for pid in &service.pids {
-            if let (false, Ok(claim)) = (self.claims.contains_key(pid), Claim::to_move_threads(*pid)) {
-                self.guardian.add([claim.undo()])?;
-                claim.announce()?;
-                self.claims.insert(*pid, claim);
-            }
-        }
-        let pids = self.claims.keys().copied().collect();
-        self.whose = whose(&Service { pids, ..service.clone() });
+        self.whose.pids = pids.iter().copied().collect();
+        self.claims.keep(&self.whose.pids, &mut self.guardian)?;
+        self.bound.retain(|pid| pids.contains(pid));
         self.noted.follow(&self.whose, &mut self.guardian)
     }
 
-    /// Whether all processes of the service are there, as far as is known.
-    pub fn is_there(&self) -> bool {
-        self.whose.pids.iter().all(|pid| is_alive(*pid))
+    /// Notes a thread that is new, and frees it if it was born to a bound one.
+    fn note(&mut self, Member { thread, pid }: Member) -> Result<()> {
+        match self.may_have_inherited(pid) {
+            true => self.noted.note_newcomer(thread, &mut self.guardian)?,
+            false => self.noted.note_own(thread, &mut self.guardian)?,
+        };
+        if self.noted.is_changed(&thread) {
+            self.bound.insert(pid);
+            // One that has ended needs nothing.
+            let _ = self.noted.give_back(&thread);
+        }
+        Ok(())
     }
 
-    /// Threads that work on requests.
-    pub fn workers(&self) -> usize {
-        self.workers.len()
+    /// Whether a new thread of the process may have been born to a bound one. Of a new process whose parent is as new, or
+    /// none of the service's, nothing else is known.
+    fn may_have_inherited(&self, pid: u32) -> bool {
+        let was_there = |pid: u32| self.seen.contains(&pid);
+        let is_bound = |pid: u32| self.bound.contains(&pid);
+        is_bound(pid) || !was_there(pid) && parent(pid).is_none_or(|parent| is_bound(parent) || !was_there(parent))
     }
 
-    /// Gives all threads the CPUs back that they had.
-    pub fn end(self) -> Result<()> {
-        self.guardian.finish().context("cannot give the service's threads their CPUs back")
+    /// They have ended. A process may also be the service's no more, having left its group.
+    fn forget_all(&mut self, gone: &[u32]) -> Result<()> {
+        let ended: Vec<Thread> = self.noted.iter().filter(|thread| gone.contains(&thread.tid)).copied().collect();
+        for thread in &ended {
+            if self.noted.is_changed(thread) {
+                let _ = self.noted.give_back(thread);
+            }
+            self.noted.forget(thread, &mut self.guardian).context("cannot tell the guardian")?;
+        }
+        self.workers.retain(|_, worker| !ended.contains(&worker.thread));
+        Ok(())
     }
-}
 
-/// A guardian that holds the claims, too.
-fn start_guardian(claims: &BTreeMap<u32, Claim>) -> Result<Guardian> {
-    let locks = claims.values().map(Claim::share).collect::<io::Result<Vec<_>>>().context("cannot share the claims")?;
-    Guardian::start(&locks).context("cannot start the guardian process")
-}
+    /// Threads that work on requests, with the CPUs that each had.
+    pub fn workers(&self) -> impl Iterator<Item = (u32, &CpuSet)> {
+        self.workers.iter().filter_map(|(tid, worker)| Some((*tid, self.noted.own_cpus(&worker.thread)?)))
+    }
 
-fn whose(service: &Service) -> Whose {
-    let group = service.group.as_ref().map(|group| group.dir.clone());
-    Whose { pids: service.pids.iter().copied().collect(), group }
+    /// Processes of the service whose threads another Sidelane moves.
+    pub fn others(&self) -> usize {
+        self.claims.refused()
+    }
+
+    /// Gives all threads the CPUs back that they had, also those of processes that came since the last look.
+    pub fn end(mut self, pids: &BTreeSet<u32>) -> Result<()> {
+        let looked = self.look(pids).map(drop);
+        self.guardian.finish().context("cannot give the service's threads their CPUs back").and(looked)
+    }
 }

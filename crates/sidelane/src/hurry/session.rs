@@ -4,6 +4,7 @@
 //! further apart than the threshold see each long request before it is due, and for those that have been seen there is a
 //! look at that moment: the service wakes nobody. `pace.rs` has what is done where the threshold is short.
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::path::Path;
@@ -14,10 +15,11 @@ use sidelane_host::clock::{now_ns, thread_cpu_ns};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::energy::{Energy, EnergyError};
 use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
-use sidelane_host::service::Service;
+use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::online_cpus;
 
 use super::figures::{Figures, Summary};
+use super::finder::Finder;
 use super::log::{ThreadAudit, ThreadLog};
 use super::mapper::Mapper;
 use super::pace::Next;
@@ -29,8 +31,8 @@ use crate::until::Until;
 
 /// How often threads and cores are looked for that come and go.
 const CENSUS_EVERY_NS: u64 = 500_000_000;
-/// How often processes of the service are looked for that nobody has forked, as after a restart.
-const CENSUSES_A_SEARCH: u32 = 10;
+/// How often moves are tried again that were refused.
+const CENSUSES_A_RETRY: u32 = 10;
 
 /// Maps the threads of a service until `until` ends it. `tell` hears when all is ready, and what has come of it some times
 /// a second.
@@ -46,18 +48,10 @@ pub fn run(
     let mut session = Session::begin(settings)?;
     let ends_ns = length.map_or(u64::MAX, |length| now_ns().saturating_add(length.as_nanos() as u64));
     tell(&session.figures());
-    loop {
-        let now_ns = now_ns();
-        let next = session.look(now_ns, &mut tell)?;
-        let wait = Duration::from_nanos(next.at_ns.min(ends_ns).saturating_sub(now_ns));
-        let goes_on = match session.source.bell().filter(|_| next.or_bell) {
-            Some(bell) => until.wait_for_bell(bell, wait)?,
-            None => until.wait(wait)?,
-        };
-        if now_ns >= ends_ns || !goes_on {
-            return session.end();
-        }
-    }
+    let outcome = session.go_on(ends_ns, until, &mut tell);
+    // Whatever has happened: when this returns, all threads have their CPUs back, and nobody undoes anything any more.
+    let ended = session.end();
+    outcome.and(ended)
 }
 
 struct Session {
@@ -69,8 +63,11 @@ struct Session {
     energy: Result<Energy, EnergyError>,
     began_ns: u64,
     cpu_began_ns: u64,
+    finder: Finder,
     census_ns: u64,
     censuses: u32,
+    /// Nothing of the service is left, and nothing of it will come.
+    is_over: bool,
     /// CPU time at the last census, and looks since then.
     cpu_ns: u64,
     looks: u64,
@@ -82,6 +79,7 @@ impl Session {
         let service = settings.service.find()?;
         let (log, audit) = open_log(settings)?;
         let source = WorkSource::begin(settings, &service)?;
+        let finder = finder_of(&settings.service, &service)?;
         let pool = Pool::of(&service)?;
         let (began_ns, cpu_began_ns) = (now_ns(), thread_cpu_ns());
         let mapper = Mapper::new(settings.config, &settings.sizes, pool, audit);
@@ -97,14 +95,31 @@ impl Session {
             energy: Energy::open(Path::new("/sys")),
             began_ns,
             cpu_began_ns,
+            finder,
             census_ns: began_ns + CENSUS_EVERY_NS,
             censuses: 0,
+            is_over: false,
             cpu_ns: cpu_began_ns,
             looks: 0,
             notes,
         };
         session.use_online(began_ns)?;
         Ok(session)
+    }
+
+    fn go_on(&mut self, ends_ns: u64, until: &Until, tell: &mut impl FnMut(&Figures)) -> Result<()> {
+        loop {
+            let now_ns = now_ns();
+            let next = self.look(now_ns, tell)?;
+            let wait = Duration::from_nanos(next.at_ns.min(ends_ns).saturating_sub(now_ns));
+            let goes_on = match self.source.bell().filter(|_| next.or_bell) {
+                Some(bell) => until.wait_for_bell(bell, wait)?,
+                None => until.wait(wait)?,
+            };
+            if now_ns >= ends_ns || !goes_on || self.is_over {
+                return Ok(());
+            }
+        }
     }
 
     /// Hears what has happened, moves whoever is to be moved, and says when to look again.
@@ -136,20 +151,38 @@ impl Session {
         let (cpu_ns, looks) = (thread_cpu_ns(), std::mem::take(&mut self.looks));
         self.mapper.spent(cpu_ns - self.cpu_ns, looks);
         self.cpu_ns = cpu_ns;
-        let service = self.search();
-        if let Some(service) = &service {
-            self.source.look_again(&service.pids)?;
-        }
-        let gone = self.mapper.pool().look(service.as_ref())?;
+        let pids = self.processes()?;
+        let gone = self.mapper.pool().look(&pids)?;
         self.mapper.ended(now_ns, &gone);
+        self.mapper.seat(now_ns);
+        if self.censuses.is_multiple_of(CENSUSES_A_RETRY) {
+            self.mapper.reconsider(now_ns);
+        }
         self.use_online(now_ns)?;
+        self.must_be_there(&pids);
         self.log.as_mut().map_or(Ok(()), ThreadLog::drain).context("cannot write the log")
     }
 
-    /// The service's processes, if it is time to look for them: a search takes a while.
-    fn search(&mut self) -> Option<Service> {
-        let is_time = self.censuses.is_multiple_of(CENSUSES_A_SEARCH) || !self.mapper.pool().is_there();
-        is_time.then(|| self.settings.service.find().ok()).flatten()
+    /// The service's processes now: those that were found, and whom they have started since.
+    fn processes(&mut self) -> Result<BTreeSet<u32>> {
+        let mut known = self.known();
+        if let Some(found) = self.finder.found() {
+            self.source.look_again(&found.pids)?;
+            known.extend(found.pids);
+        }
+        Ok(self.source.processes(&known))
+    }
+
+    fn known(&mut self) -> BTreeSet<u32> {
+        self.mapper.pool().pids().iter().copied().collect()
+    }
+
+    /// A process that has ended does not come back; a port, a name or a group may have other processes later.
+    fn must_be_there(&mut self, pids: &BTreeSet<u32>) {
+        if matches!(self.settings.service, Target::Pid(_)) && pids.is_empty() {
+            self.is_over = true;
+            self.notes.push(Note::MappedEnded { target: self.settings.service.clone() });
+        }
     }
 
     /// A core may be taken offline, and come back.
@@ -173,12 +206,19 @@ impl Session {
 
     fn end(mut self) -> Result<Summary> {
         let figures = self.figures();
-        self.mapper.end()?;
+        let known = self.known();
+        let pids = self.source.processes(&known);
+        self.mapper.end(&pids)?;
         self.log.as_mut().map_or(Ok(()), ThreadLog::drain).context("cannot write the log")?;
         let energy_of = self.energy.map_or_else(|error| error.to_string(), |energy| energy.to_string());
         let source = self.source.to_string();
         Ok(Summary { settings: self.settings, source, figures, energy_of, notes: self.notes })
     }
+}
+
+fn finder_of(target: &Target, service: &Service) -> Result<Finder> {
+    let target = target.clone();
+    Finder::start(&service.pids, move || target.find().ok())
 }
 
 fn open_log(settings: &Settings) -> Result<(Option<ThreadLog<BufWriter<File>>>, ThreadAudit)> {

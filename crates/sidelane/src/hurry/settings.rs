@@ -3,12 +3,13 @@
 use std::fmt;
 use std::path::PathBuf;
 use std::str::FromStr;
+use std::time::Duration;
 
 use sidelane_host::cores::Cores;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::Target;
 use sidelane_host::topology::Topology;
-use sidelane_policy::hurryup::Config;
+use sidelane_policy::hurryup::{Config, Learning, Looks, Threshold};
 use thiserror::Error;
 
 /// What `sidelane hurry` was asked to do.
@@ -30,6 +31,22 @@ impl Settings {
     /// What is said when all is ready.
     pub fn opening(&self) -> String {
         format!("sidelane: mapping threads of {} to {}", self.service, self.sizes)
+    }
+}
+
+/// What the policy is asked for, as far as it is tuned; all else is as usual. The percentile is of one hundred.
+pub fn tuned(
+    percentile: f64,
+    sampling: Option<Duration>,
+    threshold: Option<Duration>,
+    little_speed_milli: Option<u32>,
+) -> Config {
+    let nanos = |time: Duration| time.as_nanos() as u64;
+    let learning = Learning::of((percentile * 100.0).round() as u32, little_speed_milli);
+    Config {
+        looks: sampling.map_or(Looks::Events, |every| Looks::Sampling(nanos(every))),
+        threshold: threshold.map_or(Threshold::Learnt(learning), |at| Threshold::Given(nanos(at))),
+        ..Config::default()
     }
 }
 

@@ -18,7 +18,7 @@ use sidelane_kernel::gate_books::GateBooks;
 use sidelane_kernel::histogram::Histogram;
 use sidelane_kernel::stolen::StolenFrom;
 use sidelane_policy::borrow::slowdown::{PERCENTILES, Side};
-use sidelane_report::{ResultFile, Row};
+use sidelane_report::{ResultFile, Row, Unit};
 
 /// The figures of one run. Everything was measured in that run.
 #[derive(Clone, Debug)]
@@ -138,10 +138,11 @@ impl ServiceSummary {
         let Some(terms) = self.outcome.terms.filter(|terms| terms.lending.policy.needs_requests()) else {
             return Ok(());
         };
-        let lent = percent(self.lent_overlap_percent);
-        writeln!(f, "  budget     {terms}; batch ran beside {lent} of the service's time on it")?;
+        let lent = self.lent_overlap_percent.filter(|percent| *percent > 0.0).map(percent_of);
+        let lent = lent.map(|lent| format!("; batch ran beside {lent} of the service's time on it"));
+        writeln!(f, "  budget     {terms}{}", lent.unwrap_or_default())?;
         let mut source = self.outcome.requests.iter();
-        source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", terms.requests))
+        source.try_for_each(|source| writeln!(f, "  requests   {}, {source}", counted(terms.requests)))
     }
 
     /// The lines about what batch cost its requests.
@@ -175,9 +176,9 @@ impl ServiceSummary {
         let ServiceOutcome { target, lanes, .. } = &self.outcome;
         writeln!(
             f,
-            "  {target} on lane {}: {:.2} s of CPU, batch overlapped {} of it and got {} of its idle time",
+            "  {target} on lane {}: {} of CPU, batch overlapped {} of it and got {} of its idle time",
             lanes.request_lanes,
-            self.lc_cpu_s,
+            Unit::S.human(self.lc_cpu_s),
             percent(self.overlap_percent),
             percent(self.batch_share_of_idle_percent)
         )?;
@@ -323,14 +324,53 @@ impl Summary {
     fn overlap(&self) -> String {
         let Some(turn_us) = self.overlap_a_turn_us() else { return "no turn".to_owned() };
         match self.overlap_percent.filter(|_| self.lc_switches >= TURNS_MIN) {
-            Some(percent) => format!("{turn_us:.2} µs of each turn without leave, {percent:.2} % of all"),
-            None => format!("{turn_us:.2} µs of each turn without leave; too few turns for a share"),
+            Some(percent) => format!("{} of each turn without leave, {} of all", micros(turn_us), percent_of(percent)),
+            None => format!("{} of each turn without leave; too few turns for a share", micros(turn_us)),
         }
     }
 
     fn overlap_a_turn_us(&self) -> Option<f64> {
         let turns = Some(self.lc_switches as f64).filter(|turns| *turns > 0.0)?;
         Some(self.overlap_percent? / 100.0 * self.lc_cpu_s * 1e6 / turns)
+    }
+
+    fn show_reaction(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let at = |times: &Histogram, percentile| {
+            Unit::Ns.human_or_missing(times.percentile_ns(percentile).map(|ns| ns as f64))
+        };
+        let (off, on) = (&self.reaction_off, &self.reaction_on);
+        if off.count() + on.count() == 0 {
+            return Ok(());
+        }
+        let [off_p50, off_p99, on_p50, on_p99] = [at(off, 50.0), at(off, 99.0), at(on, 50.0), at(on, 99.0)];
+        writeln!(f, "  reaction   batch off p50 {off_p50} p99 {off_p99}, back on p50 {on_p50} p99 {on_p99}")
+    }
+
+    /// What the run cost, without what was nothing.
+    fn cost(&self) -> String {
+        let switch = self.cost_per_switch_ns.map(|ns| format!("{} a context switch (sampled)", Unit::Ns.human(ns)));
+        let summons = self.lc_summons;
+        let paid = (summons > 0).then(|| format!("{} wake-ups paid by the service", counted(summons)));
+        let evictions = match self.evictions {
+            0 => String::new(),
+            evictions => format!(" ({} evictions)", counted(evictions)),
+        };
+        let (own, napped) = (Unit::S.human(self.own_cpu_s), Unit::S.human(self.napped_s));
+        let holds = counted(self.holds);
+        let napping = (self.holds > 0).then(|| format!(", napping {napped} in {holds} holds{evictions}"));
+        let own = format!("sidelane itself {own} of CPU{}", napping.unwrap_or_default());
+        let service = [switch, paid].into_iter().flatten().collect::<Vec<_>>().join(", ");
+        if service.is_empty() { own } else { format!("{service}; {own}") }
+    }
+
+    fn show_stolen(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        let Some((percent, gap_us)) =
+            self.stolen_percent.zip(self.stolen_gap_max_us).filter(|(percent, _)| *percent > 0.0)
+        else {
+            return Ok(());
+        };
+        let (percent, gap) = (percent_of(percent), micros(gap_us));
+        writeln!(f, "  stolen     {percent} of the lanes' time, {gap} at once at most; taken off all the above")
     }
 
     fn show_adopted(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
@@ -353,47 +393,24 @@ impl fmt::Display for Summary {
         }
         writeln!(
             f,
-            "  batch      {:.2} s of CPU, {} of the request lanes' idle time",
-            self.batch_cpu_s,
+            "  batch      {} of CPU, {} of the request lanes' idle time",
+            Unit::S.human(self.batch_cpu_s),
             percent(self.batch_share_of_idle_percent)
         )?;
         writeln!(
             f,
-            "  service    {:.2} s of CPU in {} turns; batch overlapped {}",
-            self.lc_cpu_s,
-            self.lc_switches,
+            "  service    {} of CPU in {} turns; batch overlapped {}",
+            Unit::S.human(self.lc_cpu_s),
+            counted(self.lc_switches),
             self.overlap()
         )?;
         match &self.services[..] {
             [only] => only.show_terms(f)?,
             several => several.iter().try_for_each(|service| service.show(f))?,
         }
-        writeln!(
-            f,
-            "  reaction   batch off p50 {} p99 {}, back on p50 {} p99 {}",
-            micros(self.reaction_off.percentile_ns(50.0)),
-            micros(self.reaction_off.percentile_ns(99.0)),
-            micros(self.reaction_on.percentile_ns(50.0)),
-            micros(self.reaction_on.percentile_ns(99.0))
-        )?;
-        writeln!(
-            f,
-            "  cost       {} a context switch (sampled), {} wake-ups paid by the service; \
-             sidelane itself {:.2} s of CPU, napping {:.2} s in {} holds ({} evictions)",
-            self.cost_per_switch_ns.map_or("none seen".to_owned(), |ns| format!("{ns:.0} ns")),
-            self.lc_summons,
-            self.own_cpu_s,
-            self.napped_s,
-            self.holds,
-            self.evictions
-        )?;
-        if let (Some(stolen), Some(gap_us)) = (self.stolen_percent, self.stolen_gap_max_us) {
-            let gap_ms = gap_us / 1e3;
-            writeln!(
-                f,
-                "  stolen     {stolen:.2} % of the lanes' time, {gap_ms:.2} ms at once at most; taken off all the above"
-            )?;
-        }
+        self.show_reaction(f)?;
+        writeln!(f, "  cost       {}", self.cost())?;
+        self.show_stolen(f)?;
         if let Some(looked) = &self.looked {
             writeln!(
                 f,
@@ -418,7 +435,7 @@ fn show_objective(outcome: &ObjectiveOutcome, f: &mut fmt::Formatter<'_>) -> fmt
         write!(f, " ({} with batch beside it, {} without)", time(beside), time(apart))?;
     }
     if outcome.missed_ns > 0 {
-        write!(f, "; beyond it for {:.1} s", seconds(outcome.missed_ns))?;
+        write!(f, "; beyond it for {}", time(outcome.missed_ns))?;
     }
     writeln!(f)
 }
@@ -426,7 +443,7 @@ fn show_objective(outcome: &ObjectiveOutcome, f: &mut fmt::Formatter<'_>) -> fmt
 /// By how much requests were slower beside batch, where enough were seen.
 fn show_slowdown(outcome: &SlowdownOutcome, f: &mut fmt::Formatter<'_>) -> fmt::Result {
     let whole = &outcome.whole;
-    let seen = [Side::Beside, Side::Apart].map(|side| whole.requests(side));
+    let seen = [Side::Beside, Side::Apart].map(|side| counted(whole.requests(side)));
     let told: Vec<String> = PERCENTILES
         .iter()
         .filter_map(|percentile| {
@@ -443,15 +460,23 @@ fn show_slowdown(outcome: &SlowdownOutcome, f: &mut fmt::Formatter<'_>) -> fmt::
             "  requests   too few to tell what batch costs them ({} beside batch, {} without were seen)",
             seen[0], seen[1]
         ),
-        false => writeln!(f, "  requests   beside batch {}; seen {} and {}", told.join("; "), seen[0], seen[1]),
+        false => writeln!(
+            f,
+            "  requests   beside batch {}; {:.0} % allowed; seen {} and {}",
+            told.join("; "),
+            outcome.bound * 100.0,
+            seen[0],
+            seen[1]
+        ),
     }
 }
 
 fn time(ns: u64) -> String {
-    match ns {
-        0..10_000_000 => micros(Some(ns)),
-        _ => format!("{:.1} ms", ns as f64 / 1e6),
-    }
+    Unit::Ns.human(ns as f64)
+}
+
+fn micros(us: f64) -> String {
+    Unit::Us.human(us)
 }
 
 fn seconds(ns: u64) -> f64 {
@@ -459,9 +484,13 @@ fn seconds(ns: u64) -> f64 {
 }
 
 fn percent(value: Option<f64>) -> String {
-    value.map_or("n/a".to_owned(), |value| format!("{value:.2} %"))
+    Unit::Percent.human_or_missing(value)
 }
 
-fn micros(value_ns: Option<u64>) -> String {
-    value_ns.map_or("n/a".to_owned(), |ns| format!("{:.1} µs", ns as f64 / 1e3))
+fn counted(count: u64) -> String {
+    Unit::Count.human(count as f64)
+}
+
+fn percent_of(value: f64) -> String {
+    Unit::Percent.human(value)
 }

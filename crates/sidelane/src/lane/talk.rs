@@ -4,6 +4,8 @@ use std::time::{Duration, Instant};
 
 use super::session::Session;
 use sidelane_host::wall_clock::local_time;
+use sidelane_report::Unit;
+use sidelane_report::terminal::eprint_fitted;
 
 /// How much of it is wanted.
 #[derive(Clone, Copy, Debug, Default)]
@@ -31,7 +33,7 @@ impl Talk {
     /// A line of its own.
     pub fn say(&self, what: &str) {
         if !self.options.quiet {
-            eprintln!("sidelane: {} {what}", local_time());
+            eprint_fitted(&format!("sidelane: {} {what}", local_time()));
         }
     }
 
@@ -51,7 +53,8 @@ impl Talk {
         let batch_ns = books.batch_ns(lanes);
         let percent = (batch_ns - self.batch_ns) as f64 / 1e7 / wall_s / lanes.batch.len() as f64;
         (self.told_at, self.batch_ns) = (Instant::now(), batch_ns);
-        let so_far = format!("batch had {percent:.0} % of its lanes, and {:.1} s of CPU so far", batch_ns as f64 / 1e9);
+        let cpu = Unit::Ns.human(batch_ns as f64);
+        let so_far = format!("batch had {percent:.0} % of its lanes, and {cpu} of CPU so far");
         match session.blocked().filter(|(since, _)| *since >= Duration::from_secs(1)) {
             Some((since, why)) => format!("{so_far}; kept off for {:.0} s: {why}", since.as_secs_f64()),
             None => so_far,

@@ -23,6 +23,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_kernel::history::History;
 use sidelane_kernel::tracker::LaneMemory;
+use sidelane_report::Unit;
 
 /// The terms as they were at the end of a session.
 #[derive(Clone, Copy, Debug, PartialEq)]
@@ -62,13 +63,14 @@ impl Learned {
 
 impl fmt::Display for FinalTerms {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let budget_ms = self.budget_ns as f64 / 1e6;
+        let time = |ns: f64| Unit::Ns.human(ns);
+        let budget = if self.budget_ns == 0 { "nothing".to_owned() } else { time(self.budget_ns as f64) };
         let each = if self.lending.policy.is_by_age() { "until a request is so old" } else { "a request" };
         match self.lending.budget {
             Budget::Slo(slo) => {
-                write!(f, "{budget_ms:.1} ms {each} at the end, from {}", objective::written(slo))?;
+                write!(f, "{budget} {each} at the end, from {}", objective::written(slo))?;
             }
-            _ => write!(f, "{budget_ms:.1} ms {each}")?,
+            _ => write!(f, "{budget} {each}")?,
         }
         if self.lending.policy.needs_harm() {
             let percent = f64::from(self.harm.ppm()) / 1e4;
@@ -76,8 +78,8 @@ impl fmt::Display for FinalTerms {
         }
         match (self.delay_mean_ns, self.delay_max_ns) {
             (Some(mean_ns), Some(max_ns)) => {
-                let (mean_ms, max_ms) = (mean_ns / 1e6, max_ns as f64 / 1e6);
-                write!(f, "; requests later by at most {mean_ms:.1} ms on average, {max_ms:.1} ms each")
+                let (mean, max) = (time(mean_ns), time(max_ns as f64));
+                write!(f, "; requests later by at most {mean} on average, {max} each")
             }
             _ => Ok(()),
         }

@@ -31,6 +31,7 @@ use sidelane_host::procfs::own_cpus;
 use sidelane_host::service::Target;
 use sidelane_host::topology::Topology;
 use sidelane_host::tsc::{Clock, is_invariant};
+use sidelane_report::terminal::eprint_fitted;
 
 /// How often the coordinator checks whether to go on.
 const LOOK_EVERY: Duration = Duration::from_millis(10);
@@ -79,7 +80,8 @@ pub fn run(options: &ObserveOptions) -> Result<Observed> {
     // Scripts wait for this line before they continue.
     if options.live {
         let length = options.length.map_or_else(String::new, |length| format!(" for {length:?}"));
-        eprintln!("sidelane: observing {}, from CPU {}{length}; Ctrl-C ends it", subject.name(), places.observer);
+        let (name, from) = (subject.name(), places.observer);
+        eprint_fitted(&format!("sidelane: observing {name}, from CPU {from}{length}; Ctrl-C ends it"));
     }
     let mut watch = Watch {
         cost: (!progress.is_empty()).then(|| CostMeter::new(progress)),

@@ -21,6 +21,7 @@ use crate::agent::metrics::{Exposition, Listener};
 pub use metrics::{Counted, families};
 use options::{OptionError, ProxyOptions};
 pub use running::{ReadyProxy, RunningProxy};
+use sidelane_report::terminal::eprint_fitted;
 pub use summary::Summary;
 
 /// How often readers of metrics, and the end, are looked for.
@@ -43,7 +44,7 @@ pub fn run(wanted: Wanted) -> Result<Summary> {
     let signals = PosixSignals::listen().context("cannot wait for POSIX signals")?;
     let metrics = wanted.metrics.map(Listener::open).transpose()?;
     let ready = ReadyProxy::new(wanted.proxy.clone())?;
-    ready.notes().iter().for_each(|note| eprintln!("sidelane: {note}"));
+    ready.notes().iter().for_each(|note| eprint_fitted(&format!("sidelane: {note}")));
     let mut proxy = ready.start()?;
     eprintln!("sidelane: proxy at {}", proxy.address());
     let end = wanted.length.map(|length| Instant::now() + length);

@@ -89,37 +89,59 @@ impl Summary {
 }
 
 impl fmt::Display for Summary {
+    /// What is empty or zero is left out.
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        let window = &self.window;
-        writeln!(
-            f,
-            "sidelane: {} requests of {} in {:.1} s ({}), {}",
-            window.count(),
-            self.service,
-            self.wall_s,
-            Unit::PerS.human_or_missing(self.rate()),
-            self.source
-        )?;
-        for (name, times) in
-            [("server time", &window.server), ("queueing", &window.queueing), ("latency", &window.latency)]
-        {
-            writeln!(f, "  {name:<12}{}", line(times, Unit::Ns))?;
+        writeln!(f, "sidelane: {}", self.headline())?;
+        let rows = if self.window.count() > 0 { self.rows() } else { Vec::new() };
+        let rows = rows.into_iter().chain(self.unmatched().map(|unmatched| ("unmatched", unmatched)));
+        let notes = self.notes.iter().map(|note| ("note", note.to_string()));
+        rows.chain(notes).try_for_each(|(name, text)| writeln!(f, "  {name:<12}{text}"))
+    }
+}
+
+impl Summary {
+    fn headline(&self) -> String {
+        let Self { service, wall_s, source, .. } = self;
+        match self.window.count() {
+            0 => format!("{service} answered no request in {wall_s:.1} s; send it its usual traffic meanwhile"),
+            requests => format!(
+                "{} of {service} in {wall_s:.1} s ({}), {source}",
+                if requests == 1 {
+                    "1 request".to_owned()
+                } else {
+                    format!("{} requests", Unit::Count.human(requests as f64))
+                },
+                Unit::PerS.human_or_missing(self.rate())
+            ),
         }
-        writeln!(
-            f,
-            "  {:<12}{}; {} waited for another one",
-            "queue",
-            line(&window.queue_len, Unit::Count),
-            window.waited
-        )?;
-        writeln!(f, "  {:<12}{}", "threads", window.threads.len())?;
-        let counts = &window.counts;
-        writeln!(
-            f,
-            "  {:<12}{} records dropped, {} requests unanswered, {} sends unasked for, {} late",
-            "unmatched", counts.dropped, counts.unanswered, counts.unasked, window.late_sends
-        )?;
-        self.notes.iter().try_for_each(|note| writeln!(f, "  {:<12}{note}", "note"))
+    }
+
+    fn rows(&self) -> Vec<(&'static str, String)> {
+        let window = &self.window;
+        let times = [("latency", &window.latency), ("server time", &window.server), ("queueing", &window.queueing)];
+        let mut rows: Vec<_> = times.map(|(name, times)| (name, line(times, Unit::Ns))).into();
+        if window.waited > 0 || window.queue_len.max_ns > 1 {
+            let waited = Unit::Count.human(window.waited as f64);
+            rows.push(("queue", format!("{}; {waited} waited for another one", line(&window.queue_len, Unit::Count))));
+        }
+        rows.push(("threads", window.threads.len().to_string()));
+        rows
+    }
+
+    /// What could not be told apart, or was lost.
+    fn unmatched(&self) -> Option<String> {
+        let counts = &self.window.counts;
+        let parts = [
+            (counts.dropped, "record dropped", "records dropped"),
+            (counts.unanswered, "request unanswered", "requests unanswered"),
+            (counts.unasked, "send unasked for", "sends unasked for"),
+            (self.window.late_sends, "late send", "late sends"),
+        ];
+        let said = parts.into_iter().filter(|(count, ..)| *count > 0).map(|(count, one, many)| {
+            format!("{} {}", Unit::Count.human(count as f64), if count == 1 { one } else { many })
+        });
+        let said = said.collect::<Vec<_>>().join(", ");
+        (!said.is_empty()).then_some(said)
     }
 }
 
@@ -148,8 +170,21 @@ mod tests {
     #[test]
     fn people_read_units() {
         let text = summary().to_string();
-        assert!(text.starts_with("sidelane: 1 requests of port:1 in 2.0 s"), "{text}");
+        assert!(text.starts_with("sidelane: 1 request of port:1 in 2.0 s"), "{text}");
         assert!(text.contains("server time p50 99.") && text.contains("queueing    p50 "), "{text}");
+    }
+
+    #[test]
+    fn what_is_empty_or_zero_is_left_out() {
+        let mut summary = summary();
+        let text = summary.to_string();
+        assert!(!text.contains("unmatched") && !text.contains("queue  "), "{text}");
+        summary.window.counts.unanswered = 2;
+        assert!(summary.to_string().contains("unmatched   2 requests unanswered\n"), "{summary}");
+        summary.window = Window::default();
+        let text = summary.to_string();
+        assert_eq!(text.lines().count(), 1, "{text}");
+        assert!(text.contains("port:1 answered no request in 2.0 s; send it"), "{text}");
     }
 
     #[test]

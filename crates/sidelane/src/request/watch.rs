@@ -16,11 +16,14 @@ use super::tracked::{RequestError, Requests, can_track, heard_at, unseen};
 use super::window::Window;
 use crate::note::Note;
 use crate::until::Until;
+use crate::watch_progress::WatchProgress;
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+use sidelane_report::Unit;
+use sidelane_report::terminal::eprint_fitted;
 
 pub(crate) const DRAIN_EVERY: Duration = Duration::from_millis(50);
 /// How often a service that was started again is looked for.
@@ -46,15 +49,23 @@ pub fn run(options: &WatchOptions) -> Result<Summary> {
     let source = watched.requests.name();
     // Whoever wants to send it requests, and see them all, waits for this.
     let (watched_service, length) = (&options.target, options.length);
-    eprintln!("sidelane: watching the requests of {watched_service}, {source}, for {length:?}; Ctrl-C ends it sooner");
+    eprint_fitted(&format!(
+        "sidelane: watching the requests of {watched_service}, {source}, for {length:?}; Ctrl-C ends it sooner"
+    ));
     let (began, mut looked_at) = (Instant::now(), Instant::now());
-    while began.elapsed() < options.length && until.wait(DRAIN_EVERY)? {
-        watched.requests.drain(|request| log.write(request))?;
+    let (mut progress, mut seen) = (WatchProgress::new(length), 0);
+    while began.elapsed() < length && until.wait(DRAIN_EVERY)? {
+        watched.requests.drain(|request| {
+            seen += 1;
+            log.write(request);
+        })?;
+        progress.show(|| format!("{} requests", Unit::Count.human(f64::from(seen))));
         if looked_at.elapsed() >= SERVICE_LOOK_EVERY {
             looked_at = Instant::now();
             watched.look_again(&options.target)?;
         }
     }
+    progress.clear();
     let wall_s = began.elapsed().as_secs_f64();
     let window = watched.end(&mut |request| log.write(request))?;
     let unseen = watched.unseen(&options.target);

@@ -111,7 +111,7 @@ impl Simulated {
 
 fn progress_bar(runs: u64) -> ProgressBar {
     let bar = ProgressBar::new(runs);
-    let style = ProgressStyle::with_template("{bar:30} {pos}/{len} machines, about {eta} left: {msg}");
+    let style = ProgressStyle::with_template("{bar:10} {pos}/{len} machines, {eta} left: {wide_msg}");
     bar.set_style(style.expect("the template is right"));
     bar.enable_steady_tick(Duration::from_secs(1));
     bar

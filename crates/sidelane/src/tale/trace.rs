@@ -13,6 +13,7 @@ use super::source::Source;
 use super::study::{Ended, Study};
 use super::told::Told;
 use crate::until::Until;
+use sidelane_report::terminal::eprint_fitted;
 
 /// Traces to the end, or until a POSIX signal asks to end.
 pub fn run(options: &TraceOptions) -> Result<Told> {
@@ -22,7 +23,8 @@ pub fn run(options: &TraceOptions) -> Result<Told> {
     let study = Study::new(source.recorded(), options.bound, begin_ns);
     let mut analyst = Analyst::start(study, log, Progress::new(options))?;
     // Whoever wants to send requests, and have them traced, waits for this.
-    eprintln!("sidelane: tracing the requests of {} for {:?}; Ctrl-C ends it sooner", options.target, options.length);
+    let (target, length) = (&options.target, options.length);
+    eprint_fitted(&format!("sidelane: tracing the requests of {target} for {length:?}; Ctrl-C ends it sooner"));
     let (began, cpu_began) = (Instant::now(), process_cpu_ns());
     let mut records = Vec::new();
     while source.wait()? && began.elapsed() < options.length {

@@ -28,6 +28,11 @@ pub enum Undo {
         /// The CPUs that it had.
         cpus: CpuSet,
     },
+    /// A thread was there before any was changed, and is not changed itself.
+    Known {
+        /// The thread.
+        thread: Thread,
+    },
     /// A thread was put into another scheduling class.
     Class {
         /// The thread.
@@ -41,6 +46,11 @@ pub enum Undo {
         dir: PathBuf,
         /// How it was found.
         frozen: bool,
+    },
+    /// The guardian freezes a group of somebody else while the agent is stopped. It thaws what it has frozen itself.
+    MayFreeze {
+        /// The group's directory.
+        dir: PathBuf,
     },
     /// A group of somebody else, or a tree of groups, was put on other CPUs.
     Cpusets(Found),
@@ -91,10 +101,7 @@ impl Undo {
         match self {
             Undo::Affinity { thread, cpus } => give_cpus(thread, cpus),
             Undo::Class { thread, class } => give_class(thread, *class),
-            Undo::Freezer { dir, frozen } => unless_gone(dir, || match Freezer::of(dir) {
-                Some(freezer) => freezer.set(*frozen),
-                None => Ok(()),
-            }),
+            Undo::Freezer { dir, frozen } => set_freezer(dir, *frozen),
             Undo::Cpusets(found) => unless_gone(&found.root, || cpuset::give_back(found, &online_cpus()?)),
             Undo::Group { dir, fate } => groups::remove(dir, fate),
             Undo::Member { process, group, from } => unless_gone(from, || groups::move_back(process, group, from)),
@@ -102,7 +109,7 @@ impl Undo {
                 newcomers.give_back(known);
                 Ok(())
             }
-            Undo::Family { .. } => Ok(()),
+            Undo::Family { .. } | Undo::MayFreeze { .. } | Undo::Known { .. } => Ok(()),
             Undo::Claim { file, inode } => unless_gone(file, || {
                 let found = fs::metadata(file)?.ino();
                 if inode.is_none_or(|made| made == found) { fs::remove_file(file) } else { Ok(()) }
@@ -113,7 +120,7 @@ impl Undo {
     /// The thread that it is about, if it is about one.
     pub fn thread(&self) -> Option<Thread> {
         match self {
-            Undo::Affinity { thread, .. } | Undo::Class { thread, .. } => Some(*thread),
+            Undo::Affinity { thread, .. } | Undo::Class { thread, .. } | Undo::Known { thread } => Some(*thread),
             _ => None,
         }
     }
@@ -121,7 +128,7 @@ impl Undo {
     /// The freezer of the group that it is about.
     pub fn freezer(&self) -> Option<Freezer> {
         match self {
-            Undo::Freezer { dir, .. } | Undo::Group { dir, .. } => Freezer::of(dir),
+            Undo::Freezer { dir, .. } | Undo::MayFreeze { dir } | Undo::Group { dir, .. } => Freezer::of(dir),
             _ => None,
         }
     }
@@ -141,6 +148,11 @@ pub(super) fn give_class(thread: &Thread, class: ThreadClass) -> io::Result<()> 
         return Ok(());
     }
     unless_ended(class.give(thread.tid))
+}
+
+/// Freezes or thaws a group, if it is there still.
+pub(super) fn set_freezer(dir: &Path, frozen: bool) -> io::Result<()> {
+    unless_gone(dir, || Freezer::of(dir).map_or(Ok(()), |freezer| freezer.set(frozen)))
 }
 
 /// A thread may end at any time, and then needs nothing back.

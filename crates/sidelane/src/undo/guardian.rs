@@ -5,24 +5,26 @@
 //! it makes it, over a pipe, and withdraws what it has undone itself. The guardian does nothing else
 //! but wait: when the pipe closes, it undoes what is still on its list, last change first. Of an agent that
 //! ended well, that is nothing. While the agent is stopped (SIGSTOP) nobody holds lanes, so the guardian freezes every
-//! group on the list that can be frozen, and says so. It thaws none: what was sent away from its lane has to stay
-//! frozen, and only the agent knows that. So the agent alone thaws, when it runs again and hears of it.
+//! group on the list that can be frozen, and says which. It thaws none meanwhile: what was sent away from its lane has
+//! to stay frozen, and only the agent knows that. So the agent alone thaws, when it runs again and hears of it. What the
+//! agent has not taken over when it ends, the guardian thaws at its own end; what somebody else has frozen stays so.
 //!
 //! It runs in a session of its own, so that neither Ctrl-C nor a kill of the agent's process
 //! group reaches it.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io::{self, BufRead, BufReader, Write};
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
-use std::process::{Child, ChildStdout, Command, Stdio};
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
 use serde::{Deserialize, Serialize};
 
-use super::change::Undo;
+use super::change::{Undo, set_freezer};
 use super::list::{Ticket, UndoList};
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::procfs;
@@ -37,14 +39,20 @@ const LOOK_EVERY: Timespec = Timespec { tv_sec: 0, tv_nsec: 50_000_000 };
 enum Told {
     Add(Ticket, Undo),
     Withdraw(Ticket),
+    /// The agent looks after what it has read of up to this line.
+    Heard(u64),
 }
 
 /// The agent's end.
 pub struct Guardian {
     child: Child,
     list: UndoList,
-    /// Freezers of others that were given back.
-    given_back: Vec<Undo>,
+    /// What was read of its words after the last line.
+    unread: Vec<u8>,
+    /// Lines that were read.
+    lines: u64,
+    /// Groups that it has frozen and nobody has asked for, by their tickets.
+    frozen: BTreeSet<Ticket>,
     is_apart: bool,
 }
 
@@ -53,6 +61,10 @@ impl Guardian {
     pub fn start(keep: &[OwnedFd]) -> io::Result<Self> {
         let mut command = Command::new("/proc/self/exe");
         command.arg0("sidelane-guardian").arg(VERB).arg(std::process::id().to_string());
+        Self::by(command, keep)
+    }
+
+    fn by(mut command: Command, keep: &[OwnedFd]) -> io::Result<Self> {
         command.stdin(Stdio::piped()).stdout(Stdio::piped());
         let kept: Vec<OwnedFd> = keep.iter().map(|fd| fd.try_clone()).collect::<io::Result<_>>()?;
         // SAFETY: only async-signal-safe calls between fork and exec.
@@ -67,9 +79,9 @@ impl Guardian {
         }
         let child = command.spawn()?;
         let is_apart = stands_apart(child.id());
-        let mut guardian = Self { child, list: UndoList::default(), given_back: Vec::new(), is_apart };
-        fcntl_setfl(guardian.says(), OFlags::NONBLOCK)?;
-        Ok(guardian)
+        fcntl_setfl(child.stdout.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
+        let (list, unread, frozen) = Default::default();
+        Ok(Self { child, list, unread, lines: 0, frozen, is_apart })
     }
 
     /// Whether it outlives this process's group, if all that is in that is ended at once.
@@ -77,21 +89,33 @@ impl Guardian {
         self.is_apart
     }
 
-    fn says(&mut self) -> &ChildStdout {
-        self.child.stdout.as_ref().expect("the pipe is open until the end")
+    /// The changes for whose groups it has frozen them since this was asked last, because this process was stopped.
+    /// These groups are the caller's to thaw; [`Guardian::heard`] says that it knows.
+    pub fn take_frozen(&mut self) -> BTreeSet<Ticket> {
+        let (pipe, mut bytes) = (self.child.stdout.as_ref().expect("the pipe is open until the end"), [0; 4096]);
+        while let Ok(count @ 1..) = rustix::io::read(pipe, &mut bytes) {
+            self.unread.extend_from_slice(&bytes[..count]);
+        }
+        let end = self.unread.iter().rposition(|byte| *byte == b'\n').map_or(0, |last| last + 1);
+        let whole: Vec<u8> = self.unread.drain(..end).collect();
+        for line in String::from_utf8_lossy(&whole).lines() {
+            self.lines += 1;
+            self.frozen.extend(line.parse().map(Ticket));
+        }
+        std::mem::take(&mut self.frozen)
     }
 
-    /// Whether it has frozen groups since this was asked last, because this process was stopped. What may run is to be
-    /// thawed.
-    pub fn has_frozen(&mut self) -> bool {
-        rustix::io::read(self.says(), &mut [0; 64]).is_ok_and(|bytes| bytes > 0)
+    /// What was frozen is looked after here.
+    pub fn heard(&mut self) -> io::Result<()> {
+        unless_ended(self.tell([Told::Heard(self.lines)]))
     }
 
-    /// Tells of changes; call it before they are made.
+    /// Tells of changes; call it before they are made. What it could not tell of is not on the list.
     pub fn add(&mut self, changes: impl IntoIterator<Item = Undo>) -> Result<Vec<Ticket>> {
         let added: Vec<(Ticket, Undo)> = changes.into_iter().map(|undo| (self.list.add(undo.clone()), undo)).collect();
-        let tickets = added.iter().map(|(ticket, _)| *ticket).collect();
+        let tickets: Vec<Ticket> = added.iter().map(|(ticket, _)| *ticket).collect();
         let told = self.tell(added.into_iter().map(|(ticket, undo)| Told::Add(ticket, undo)));
+        let told = told.inspect_err(|_| tickets.iter().for_each(|ticket| self.list.withdraw(*ticket)));
         told.context("cannot tell the guardian what to undo")?;
         Ok(tickets)
     }
@@ -120,8 +144,8 @@ impl Guardian {
         &self.list
     }
 
-    /// Tells all that another guardian was told, who is there no more.
-    pub fn succeed(&mut self, list: UndoList) -> io::Result<()> {
+    /// Tells all that another guardian was told.
+    fn succeed(&mut self, list: UndoList) -> io::Result<()> {
         let all = list.iter().map(|(ticket, undo)| Told::Add(ticket, undo.clone()));
         self.tell(all.collect::<Vec<_>>())?;
         self.list = list;
@@ -144,9 +168,11 @@ impl Guardian {
         let tickets: Vec<Ticket> = list.iter().map(|(ticket, _)| ticket).collect();
         new.succeed(list)?;
         std::mem::swap(self, &mut new);
+        let mut old = new;
         // One that has ended hears nothing.
-        let _ = new.withdraw(tickets);
-        let _ = new.dismiss();
+        let _ = old.withdraw(tickets);
+        let _ = old.end();
+        self.frozen = old.take_frozen();
         Ok(())
     }
 
@@ -157,19 +183,18 @@ impl Guardian {
 
     /// Undoes everything here but claims, which stand as long as anything is left to do.
     pub fn undo_all(&mut self) -> io::Result<()> {
-        let is_freezer = |undo: &&Undo| matches!(undo, Undo::Freezer { .. });
-        self.given_back = self.list.iter().map(|(_, undo)| undo).filter(is_freezer).cloned().collect();
         let (undone, outcome) = self.list.carry_out(|_, undo| !matches!(undo, Undo::Claim { .. }));
         self.withdraw(undone).and(outcome)
     }
 
     /// Sends the guardian home. What is still on the list, and still there, it undoes.
     pub fn dismiss(mut self) -> io::Result<()> {
+        self.end()
+    }
+
+    fn end(&mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
-        self.child.wait()?;
-        // It may have found this process stopped just before a group was given back, and frozen that just after.
-        let given_back = if self.has_frozen() { std::mem::take(&mut self.given_back) } else { Vec::new() };
-        given_back.iter().try_for_each(|undo| undo.carry_out(&BTreeSet::new()))
+        self.child.wait().map(drop)
     }
 
     /// Undoes everything and sends the guardian home.
@@ -197,43 +222,79 @@ fn stands_apart(pid: u32) -> bool {
 /// The guardian's own program: keeps the list that it is told over standard input until that closes. Whatever it is
 /// told or not: what it knows then it undoes.
 pub fn main(agent_pid: u32) -> io::Result<()> {
-    let mut list = UndoList::default();
-    let heard = listen(agent_pid, &mut list);
-    list.carry_out(|_, _| true).1.and(heard)
+    let mut known = Known::default();
+    let heard = known.listen(agent_pid);
+    known.undo_all().and(heard)
 }
 
-/// Keeps the list, and looks whether the agent is stopped.
-fn listen(agent_pid: u32, list: &mut UndoList) -> io::Result<()> {
-    let stdin = io::stdin();
-    let mut lines = BufReader::new(stdin.lock());
-    let mut heard = Ok(());
-    loop {
-        if !lines.buffer().contains(&b'\n') && !input_within(&LOOK_EVERY)? {
-            // Told after the last write to a freezer, so that no group stays frozen that the agent does not hear of.
-            if is_stopped(agent_pid) && freeze_all(list) {
-                let _ = rustix::io::write(io::stdout(), b".");
+/// What the guardian knows.
+#[derive(Default)]
+struct Known {
+    list: UndoList,
+    /// Groups that it has frozen and the agent has not taken over, each with the line that said so.
+    frozen: BTreeMap<PathBuf, u64>,
+    /// Lines that it has said.
+    lines: u64,
+}
+
+impl Known {
+    /// Keeps the list, and looks whether the agent is stopped.
+    fn listen(&mut self, agent_pid: u32) -> io::Result<()> {
+        let stdin = io::stdin();
+        let mut lines = BufReader::new(stdin.lock());
+        let mut heard = Ok(());
+        loop {
+            if !lines.buffer().contains(&b'\n') && !input_within(&LOOK_EVERY)? {
+                if is_stopped(agent_pid) {
+                    self.freeze_all();
+                }
+                continue;
             }
-            continue;
-        }
-        let mut line = Vec::new();
-        // A change is made only after its whole line was written.
-        if lines.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
-            return heard;
-        }
-        match serde_json::from_slice(&line) {
-            Ok(Told::Add(ticket, undo)) => list.insert(ticket, undo),
-            Ok(Told::Withdraw(ticket)) => list.withdraw(ticket),
-            Err(error) => heard = heard.and(Err(error.into())),
+            let mut line = Vec::new();
+            // A change is made only after its whole line was written.
+            if lines.read_until(b'\n', &mut line)? == 0 || !line.ends_with(b"\n") {
+                return heard;
+            }
+            heard = heard.and(self.hear(&line));
         }
     }
-}
 
-/// Freezes every group of the list that can be frozen and is not. Whether there was one. A thread of the agent may have
-/// thawed one on its way to a stop, so this is done at each look.
-fn freeze_all(list: &UndoList) -> bool {
-    let freezers = list.iter().filter_map(|(_, undo)| undo.freezer());
-    let running = freezers.filter(|freezer| freezer.is_frozen().is_ok_and(|frozen| !frozen));
-    running.map(|freezer| freezer.set(true)).filter(Result::is_ok).count() > 0
+    fn hear(&mut self, line: &[u8]) -> io::Result<()> {
+        match serde_json::from_slice(line)? {
+            Told::Add(ticket, undo) => self.list.insert(ticket, undo),
+            Told::Withdraw(ticket) => self.list.withdraw(ticket),
+            Told::Heard(up_to) => self.frozen.retain(|_, line| *line > up_to),
+        }
+        Ok(())
+    }
+
+    /// Freezes every group of the list that can be frozen and is not. A thread of the agent may have thawed one on its
+    /// way to a stop, so this is done at each look.
+    fn freeze_all(&mut self) {
+        let freezers = self.list.iter().filter_map(|(ticket, undo)| Some((ticket, undo.freezer()?)));
+        let running = freezers.filter(|(_, freezer)| freezer.is_frozen().is_ok_and(|frozen| !frozen));
+        for (ticket, freezer) in running.collect::<Vec<_>>() {
+            // Said before, too, in case that this process is killed in between; and after, since the agent may have gone
+            // on and thawed it before.
+            self.say(ticket);
+            if freezer.set(true).is_ok() {
+                self.say(ticket);
+                self.frozen.insert(freezer.into_dir(), self.lines);
+            }
+        }
+    }
+
+    fn say(&mut self, ticket: Ticket) {
+        self.lines += 1;
+        let _ = rustix::io::write(io::stdout(), format!("{}\n", ticket.0).as_bytes());
+    }
+
+    /// Undoes all that is left on the list, and thaws what it has frozen and nobody looks after.
+    fn undo_all(&self) -> io::Result<()> {
+        let undone = self.list.carry_out(|_, _| true).1;
+        let thaw = |dir: &PathBuf| set_freezer(dir, false);
+        self.frozen.keys().map(thaw).fold(undone, |all, thawed| all.and(thawed))
+    }
 }
 
 fn input_within(timeout: &Timespec) -> io::Result<bool> {
@@ -251,16 +312,71 @@ fn is_stopped(pid: u32) -> bool {
 }
 
 #[cfg(test)]
-mod tests {
+pub mod stand_in {
+    //! Guardians of unit tests: their program knows no guardian's verb.
     use super::*;
 
-    /// The program of this test knows no guardian's verb, and ends.
-    fn one_that_has_ended() -> Guardian {
+    /// One that has ended.
+    pub fn one_that_has_ended() -> Guardian {
         let mut guardian = Guardian::start(&[]).unwrap();
         while guardian.is_alive() {
             std::thread::yield_now();
         }
         guardian
+    }
+
+    /// One that is told everything and does nothing.
+    pub fn one_that_listens() -> Guardian {
+        let mut command = Command::new("sh");
+        command.args(["-c", "cat >/dev/null"]);
+        Guardian::by(command, &[]).unwrap()
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use sidelane_host::freezer::Freezer;
+
+    use super::stand_in::{one_that_has_ended, one_that_listens};
+    use super::*;
+
+    #[test]
+    fn what_the_guardian_froze_is_thawed_at_its_end_unless_the_agent_looks_after_it() {
+        let dirs = [tempfile::tempdir().unwrap(), tempfile::tempdir().unwrap()];
+        let path = |number: usize| dirs[number].path().to_owned();
+        let is_frozen = |number: usize| Freezer::of(&path(number)).unwrap().is_frozen().unwrap();
+        for dir in &dirs {
+            std::fs::write(dir.path().join("cgroup.freeze"), "0").unwrap();
+        }
+        let owners = tempfile::tempdir().unwrap();
+        std::fs::write(owners.path().join("cgroup.freeze"), "1").unwrap();
+        let mut known = Known::default();
+        for dir in [path(0), path(1), owners.path().to_owned()] {
+            known.list.add(Undo::MayFreeze { dir });
+        }
+        known.freeze_all();
+        assert!(is_frozen(0) && is_frozen(1));
+        // Two lines a group.
+        known.hear(b"{\"Heard\":2}").unwrap();
+        known.undo_all().unwrap();
+        assert_eq!([is_frozen(0), is_frozen(1)], [true, false], "the agent looks after the first one");
+        assert!(Freezer::of(owners.path()).unwrap().is_frozen().unwrap(), "its owner has frozen it");
+    }
+
+    #[test]
+    fn what_could_not_be_told_is_not_on_the_list() {
+        let mut guardian = one_that_has_ended();
+        assert!(guardian.add([Undo::MayFreeze { dir: "/nowhere".into() }]).is_err());
+        assert!(guardian.list().iter().next().is_none());
+    }
+
+    #[test]
+    fn what_the_guardian_says_is_read_line_by_line() {
+        let mut guardian = one_that_listens();
+        guardian.unread = b"3\n5\n1".to_vec();
+        assert_eq!(guardian.take_frozen(), [Ticket(3), Ticket(5)].into());
+        guardian.unread.extend(b"7\n");
+        assert_eq!((guardian.take_frozen(), guardian.lines), ([Ticket(17)].into(), 3));
     }
 
     #[test]

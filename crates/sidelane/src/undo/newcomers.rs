@@ -24,6 +24,8 @@ pub struct Newcomers {
     pub families: Vec<Thread>,
     /// The CPUs that the changed threads are confined to.
     pub confined: CpuSet,
+    /// Each of them to one of these alone: whoever has several has chosen them.
+    pub alone: bool,
     /// The CPUs that newcomers get.
     pub cpus: CpuSet,
     /// The class that newcomers get, if the changed threads were given another one.
@@ -55,6 +57,11 @@ impl Newcomers {
         }
     }
 
+    /// Whether a newcomer with these CPUs has them from a thread that was changed.
+    pub fn are_inherited(&self, cpus: &CpuSet) -> bool {
+        cpus.is_subset(&self.confined) && (!self.alone || cpus.len() == 1)
+    }
+
     fn threads(&self) -> Vec<Thread> {
         let roots: BTreeSet<u32> = self.families.iter().filter(|root| root.is_there()).map(|root| root.tid).collect();
         let descendants = if roots.is_empty() { BTreeSet::new() } else { family(&roots) };
@@ -64,8 +71,8 @@ impl Newcomers {
 
     /// Whoever was born to a thread that had its own back already has inherited that.
     fn is_changed(&self, thread: &Thread) -> bool {
-        let confined = procfs::thread_cpus(thread.tid, thread.tid).is_some_and(|cpus| cpus.is_subset(&self.confined));
-        confined || (self.class.is_some() && is_idle(thread))
+        let cpus = procfs::thread_cpus(thread.tid, thread.tid);
+        cpus.is_some_and(|cpus| self.are_inherited(&cpus)) || (self.class.is_some() && is_idle(thread))
     }
 }
 
@@ -92,13 +99,23 @@ mod tests {
     }
 
     #[test]
+    fn where_each_was_bound_to_one_core_several_were_chosen() {
+        let set = |cpus: &str| cpus.parse::<CpuSet>().unwrap();
+        let (groups, families) = Default::default();
+        let bound = Newcomers { groups, families, confined: set("0,2"), alone: true, cpus: set("0-3"), class: None };
+        let inherited = ["0", "2", "1", "0,2", "0-3"].map(|cpus| bound.are_inherited(&set(cpus)));
+        assert_eq!(inherited, [true, true, false, false, false]);
+        assert!(Newcomers { alone: false, ..bound }.are_inherited(&set("0,2")));
+    }
+
+    #[test]
     fn a_newcomer_gets_what_the_root_had_and_one_that_is_known_is_left_alone() {
         let (ordinary, cpus) = (ThreadClass { policy: libc::SCHED_BATCH, priority: 0 }, own_cpus());
         let mut children = [born_idle(), born_idle()];
         let [newcomer, known] = [0, 1].map(|child: usize| Thread::of(children[child].id()).unwrap());
         let families = vec![newcomer, known];
         let (confined, class) = (CpuSet::default(), Some(ordinary));
-        let newcomers = Newcomers { groups: vec![], families, confined, cpus: cpus.clone(), class };
+        let newcomers = Newcomers { groups: vec![], families, confined, alone: false, cpus: cpus.clone(), class };
         newcomers.give_back(&BTreeSet::from([known]));
         let classes = [newcomer, known].map(|thread| ThreadClass::of(thread.tid).unwrap());
         // To leave SCHED_IDLE may take a privilege.

@@ -36,22 +36,63 @@ pub struct Threads {
     found: BTreeMap<Thread, Noted>,
     newcomers: Newcomers,
     ticket: Ticket,
+    /// What they are confined to, if they are.
+    confined_to: Option<CpuSet>,
+    changes: Changes,
 }
 
 /// How a thread was found.
 struct Noted {
     cpus: CpuSet,
+    /// What undoes its change, or says that it is known.
     ticket: Ticket,
+    /// What it was given last.
+    given: Option<CpuSet>,
+    /// It is changed, or is about to be.
+    changes: Changes,
+}
+
+/// Which of them will be changed.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Changes {
+    All,
+    /// Those of [`Threads::will_change`]. What others choose later is theirs.
+    Some,
+}
+
+impl Changes {
+    fn undo(self, thread: Thread, cpus: &CpuSet) -> Undo {
+        match self {
+            Self::All => Undo::Affinity { thread, cpus: cpus.clone() },
+            Self::Some => Undo::Known { thread },
+        }
+    }
 }
 
 impl Threads {
     /// Notes all threads, and how they are undone. Nothing is changed yet.
     pub fn note(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
-        let none = CpuSet::default();
+        let mut threads = Self::note_who_is_there(whose, Changes::All, guardian)?;
+        threads.newcomers.confined = threads.newcomers.cpus.clone();
+        threads.follow(whose, guardian)?;
+        Ok(threads)
+    }
+
+    /// Notes all threads, of which some will be bound to one CPU each: [`Threads::will_change`] and
+    /// [`Threads::are_born_on`] say which and where, before that is done.
+    pub fn note_to_bind(whose: &Whose, guardian: &mut Guardian) -> Result<Self> {
+        let mut threads = Self::note_who_is_there(whose, Changes::Some, guardian)?;
+        threads.newcomers.alone = true;
+        threads.follow(whose, guardian)?;
+        Ok(threads)
+    }
+
+    fn note_who_is_there(whose: &Whose, changes: Changes, guardian: &mut Guardian) -> Result<Self> {
+        let (groups, families, confined, cpus) = Default::default();
         // Undone last of all. But until all who are there have an undo of their own, nobody is a newcomer.
-        let newcomers = Newcomers { groups: vec![], families: vec![], confined: none.clone(), cpus: none, class: None };
+        let newcomers = Newcomers { groups, families, confined, alone: false, cpus, class: None };
         let ticket = guardian.add([Undo::Newcomers(newcomers.clone())])?[0];
-        let mut threads = Self { found: BTreeMap::new(), newcomers, ticket };
+        let mut threads = Self { found: BTreeMap::new(), newcomers, ticket, changes, confined_to: None };
         let mut found = BTreeMap::new();
         let note = |thread: &Thread| {
             let cpus = thread_cpus(thread.tid, thread.tid).ok_or(io::ErrorKind::NotFound)?;
@@ -59,18 +100,15 @@ impl Threads {
             Ok(())
         };
         change_all(|| whose.threads(), note).context("cannot read the CPUs of the threads")?;
-        threads.add(found, guardian)?;
+        threads.add(found, changes, guardian)?;
         threads.newcomers.cpus = threads.found.values().fold(CpuSet::default(), |sum, noted| sum.union(&noted.cpus));
-        threads.newcomers.confined = threads.newcomers.cpus.clone();
-        threads.follow(whose, guardian)?;
         Ok(threads)
     }
 
-    fn add(&mut self, found: BTreeMap<Thread, CpuSet>, guardian: &mut Guardian) -> Result<()> {
-        let undo = |(thread, cpus): (&Thread, &CpuSet)| Undo::Affinity { thread: *thread, cpus: cpus.clone() };
-        let tickets = guardian.add(found.iter().map(undo))?;
+    fn add(&mut self, found: BTreeMap<Thread, CpuSet>, changes: Changes, guardian: &mut Guardian) -> Result<()> {
+        let tickets = guardian.add(found.iter().map(|(thread, cpus)| changes.undo(*thread, cpus)))?;
         let noted = found.into_iter().zip(tickets);
-        self.found.extend(noted.map(|((thread, cpus), ticket)| (thread, Noted { cpus, ticket })));
+        self.found.extend(noted.map(|((thread, cpus), ticket)| (thread, Noted { cpus, ticket, given: None, changes })));
         Ok(())
     }
 
@@ -88,11 +126,41 @@ impl Threads {
     pub fn note_newcomer(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
         if !self.found.contains_key(&thread) {
             let Some(own) = thread_cpus(thread.tid, thread.tid) else { return Ok(None) };
-            let has_inherited = own.is_subset(&self.newcomers.confined);
-            let cpus = if has_inherited { self.newcomers.cpus.clone() } else { own };
-            self.add([(thread, cpus)].into(), guardian)?;
+            match self.newcomers.are_inherited(&own) {
+                true => self.add([(thread, self.newcomers.cpus.clone())].into(), Changes::All, guardian)?,
+                false => self.add([(thread, own)].into(), self.changes, guardian)?,
+            }
         }
-        Ok(self.found.get(&thread).map(|noted| &noted.cpus))
+        Ok(self.own_cpus(&thread))
+    }
+
+    /// Notes a thread that was born since, to nobody who was changed: the CPUs that it has are its own. `None` if it has
+    /// ended.
+    pub fn note_own(&mut self, thread: Thread, guardian: &mut Guardian) -> Result<Option<&CpuSet>> {
+        if !self.found.contains_key(&thread) {
+            let Some(own) = thread_cpus(thread.tid, thread.tid) else { return Ok(None) };
+            self.add([(thread, own)].into(), self.changes, guardian)?;
+        }
+        Ok(self.own_cpus(&thread))
+    }
+
+    /// The CPUs that a thread was found with, or gets as a newcomer.
+    pub fn own_cpus(&self, thread: &Thread) -> Option<&CpuSet> {
+        self.found.get(thread).map(|noted| &noted.cpus)
+    }
+
+    /// A thread that was noted is about to be changed.
+    pub fn will_change(&mut self, thread: &Thread, guardian: &mut Guardian) -> io::Result<()> {
+        let noted = self.found.get_mut(thread).ok_or(io::ErrorKind::NotFound)?;
+        match std::mem::replace(&mut noted.changes, Changes::All) {
+            Changes::All => Ok(()),
+            Changes::Some => guardian.replace(noted.ticket, Changes::All.undo(*thread, &noted.cpus)),
+        }
+    }
+
+    /// Whether a thread was changed, or born to one that was.
+    pub fn is_changed(&self, thread: &Thread) -> bool {
+        self.found.get(thread).is_some_and(|noted| noted.changes == Changes::All)
     }
 
     /// Those who are born are known by having no other CPUs than these, to which the others are confined; call
@@ -101,23 +169,17 @@ impl Threads {
         self.newcomers.confined = cpus.clone();
     }
 
-    /// Who may run outside `confined` was moved there by its owner since: that is what it gets back.
-    pub fn note_moved(&mut self, whose: &Whose, confined: &CpuSet, guardian: &mut Guardian) -> Result<()> {
-        for thread in whose.threads() {
-            let Some(cpus) = thread_cpus(thread.tid, thread.tid).filter(|cpus| !cpus.is_subset(confined)) else {
-                continue;
-            };
-            match self.found.get_mut(&thread) {
-                Some(noted) if noted.cpus != cpus => {
-                    noted.cpus = cpus.clone();
-                    let told = guardian.replace(noted.ticket, Undo::Affinity { thread, cpus });
-                    told.context("cannot tell the guardian what to undo")?;
-                }
-                Some(_) => {}
-                None => self.add([(thread, cpus)].into(), guardian)?,
+    /// Who may run elsewhere than it was given was moved there by its owner since: that is what it gets back.
+    fn note_moved(&mut self, thread: Thread, cpus: CpuSet, guardian: &mut Guardian) -> Result<()> {
+        match self.found.get_mut(&thread) {
+            Some(noted) if noted.cpus != cpus && noted.given.as_ref().is_some_and(|given| *given != cpus) => {
+                noted.cpus = cpus.clone();
+                let told = guardian.replace(noted.ticket, Undo::Affinity { thread, cpus });
+                told.context("cannot tell the guardian what to undo")
             }
+            Some(_) => Ok(()),
+            None => self.add([(thread, cpus)].into(), self.changes, guardian),
         }
-        Ok(())
     }
 
     /// Threads that were noted.
@@ -146,13 +208,137 @@ impl Threads {
         [self.ticket].into_iter().chain(self.found.values().map(|noted| noted.ticket)).collect()
     }
 
-    /// Confines them, and those who were born to them. A thread that had only some CPUs keeps to those, as long as
-    /// there are any among them.
-    pub fn confine(&self, whose: impl Fn() -> Whose, cpus: &CpuSet) -> io::Result<()> {
-        let of = |thread: &Thread| {
-            let own = self.found.get(thread).map(|noted| noted.cpus.intersection(cpus));
-            own.filter(|own| !own.is_empty()).unwrap_or_else(|| cpus.clone())
-        };
-        change_all(|| whose().threads(), |thread| give_cpus(thread, &of(thread)))
+    /// Confines them, and whoever came since. A thread that had only some CPUs keeps to those, as long as there are any
+    /// among them.
+    pub fn confine(&mut self, whose: impl Fn() -> Whose, cpus: &CpuSet, guardian: &mut Guardian) -> Result<()> {
+        // Who joins them from elsewhere was never confined, and keeps what it has.
+        if self.confined_to.is_none() {
+            self.are_born_on(&CpuSet::default());
+        }
+        for thread in whose().threads() {
+            self.note_newcomer(thread, guardian)?;
+        }
+        // Who is born meanwhile has inherited the one or the other.
+        self.are_born_on(&self.newcomers.confined.union(cpus));
+        self.follow(&whose(), guardian)?;
+        self.confined_to = Some(cpus.clone());
+        change_all(|| whose().threads(), |thread| self.confine_one(*thread, cpus, guardian))?;
+        self.are_born_on(cpus);
+        self.follow(&whose(), guardian)
+    }
+
+    fn confine_one(&mut self, thread: Thread, cpus: &CpuSet, guardian: &mut Guardian) -> io::Result<()> {
+        let own = self.note_newcomer(thread, guardian).map_err(io::Error::other)?;
+        let Some(own) = own.map(|own| own.intersection(cpus)) else { return Ok(()) };
+        let given = if own.is_empty() { cpus.clone() } else { own };
+        give_cpus(&thread, &given)?;
+        if let Some(noted) = self.found.get_mut(&thread) {
+            noted.given = Some(given);
+        }
+        Ok(())
+    }
+
+    /// Confines again who may run elsewhere: it has joined them, or was moved by its owner. Returns how many did.
+    pub fn keep(&mut self, whose: impl Fn() -> Whose, guardian: &mut Guardian) -> Result<usize> {
+        let Some(confined) = self.confined_to.clone() else { return Ok(0) };
+        let cpus_of = |thread: Thread| Some((thread, thread_cpus(thread.tid, thread.tid)?));
+        let all = whose().threads().into_iter().filter_map(cpus_of);
+        let strays: Vec<_> = all.filter(|(_, cpus)| !cpus.is_subset(&confined)).collect();
+        let count = strays.len();
+        for (thread, cpus) in strays {
+            self.note_moved(thread, cpus, guardian)?;
+        }
+        if count > 0 {
+            self.confine(whose, &confined, guardian)?;
+        }
+        Ok(count)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use std::process::{Child, Command};
+
+    use sidelane_host::priority::pin_thread;
+    use sidelane_host::procfs::own_cpus;
+
+    use super::*;
+    use crate::undo::guardian::stand_in::one_that_listens;
+
+    fn sleeper() -> Child {
+        Command::new("sleep").arg("1000").spawn().unwrap()
+    }
+
+    fn cpus_of(child: &Child) -> CpuSet {
+        thread_cpus(child.id(), child.id()).unwrap()
+    }
+
+    fn whose(children: &[&Child]) -> Whose {
+        Whose { pids: children.iter().map(|child| child.id()).collect(), group: None }
+    }
+
+    /// The first of the CPUs of this test, if there are others.
+    fn one_of(all: &CpuSet) -> Option<CpuSet> {
+        if all.len() < 2 {
+            sidelane_skip::skip("needs two CPUs".to_owned());
+            return None;
+        }
+        Some(all.iter().take(1).collect())
+    }
+
+    fn end(children: Vec<Child>) {
+        for mut child in children {
+            child.kill().unwrap();
+            child.wait().unwrap();
+        }
+    }
+
+    #[test]
+    fn who_came_later_gets_its_own_cpus_back_though_the_one_before_has_ended() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let (mut first, second, mut guardian) = (sleeper(), sleeper(), one_that_listens());
+        let mut threads = Threads::note(&whose(&[&first]), &mut guardian).unwrap();
+        threads.confine(|| whose(&[&first]), &one, &mut guardian).unwrap();
+        threads.confine(|| whose(&[&first, &second]), &one, &mut guardian).unwrap();
+        assert_eq!([cpus_of(&first), cpus_of(&second)], [one.clone(), one]);
+        first.kill().unwrap();
+        first.wait().unwrap();
+        guardian.undo_these(&threads.tickets()).unwrap();
+        assert_eq!(cpus_of(&second), all);
+        end(vec![second]);
+    }
+
+    #[test]
+    fn who_is_moved_by_its_owner_is_confined_again_and_gets_that_back() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let (child, mut guardian) = (sleeper(), one_that_listens());
+        let mut threads = Threads::note(&whose(&[&child]), &mut guardian).unwrap();
+        assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 0, "nothing was decided");
+        threads.confine(|| whose(&[&child]), &one, &mut guardian).unwrap();
+        assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 0);
+        let other = all.difference(&one);
+        pin_thread(child.id(), &other.iter().collect::<Vec<_>>()).unwrap();
+        assert_eq!(threads.keep(|| whose(&[&child]), &mut guardian).unwrap(), 1);
+        assert_eq!(cpus_of(&child), one);
+        guardian.undo_these(&threads.tickets()).unwrap();
+        assert_eq!(cpus_of(&child), other);
+        end(vec![child]);
+    }
+
+    #[test]
+    fn a_stranger_with_cpus_of_its_own_is_not_taken_for_a_child() {
+        let all = own_cpus();
+        let Some(one) = one_of(&all) else { return };
+        let other = all.difference(&one);
+        let (first, second, mut guardian) = (sleeper(), sleeper(), one_that_listens());
+        pin_thread(second.id(), &other.iter().collect::<Vec<_>>()).unwrap();
+        let mut threads = Threads::note(&whose(&[&first]), &mut guardian).unwrap();
+        threads.confine(|| whose(&[&first, &second]), &one, &mut guardian).unwrap();
+        assert_eq!(cpus_of(&second), one);
+        guardian.undo_these(&threads.tickets()).unwrap();
+        assert_eq!(cpus_of(&second), other);
+        end(vec![first, second]);
     }
 }

@@ -218,3 +218,100 @@ fn a_hierarchy_that_is_mounted_again_has_the_groups_that_were_found() {
     assert_eq!([one.list(), tree.list(), one.cpus()], ["0-1", "0-1", "0-1"]);
     service.must_be_untouched();
 }
+
+#[test]
+fn what_its_owner_has_frozen_stays_frozen_whatever_becomes_of_the_agent() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let (owners, other) = (tree.container("owners"), tree.container("other"));
+    let file = File::of_nobody().replace("/nobody", tree.path());
+    let file = file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
+    let mut daemon = Daemon::start(&file, 0, 2);
+    wait_until("batch had left the reserved CPU", || owners.cpus() == "1" && other.cpus() == "1");
+    owners.freeze(true);
+    let guardian = daemon.run.guardian_other_than(None);
+    process::kill(guardian);
+    daemon.run.wait_until("a new guardian took over", |run| run.errors().contains("a new one took over"));
+    assert!(owners.is_frozen());
+    daemon.run.signal(libc::SIGSTOP);
+    wait_until("the guardian had stopped batch", || other.is_frozen());
+    daemon.run.signal(libc::SIGCONT);
+    wait_until("batch went on", || !other.is_frozen());
+    assert!(owners.is_frozen());
+    daemon.run.signal(libc::SIGSTOP);
+    wait_until("the guardian had stopped batch again", || other.is_frozen());
+    daemon.run.kill();
+    wait_until("batch had its CPUs back", || owners.cpus() == "0-1" && other.cpus() == "0-1" && !other.is_frozen());
+    assert!(owners.is_frozen());
+}
+
+#[test]
+fn who_joins_a_container_and_who_moves_its_threads_is_confined_and_one_that_is_thawed_is_frozen_again() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let offline = dir.path().join("offline");
+    fs::write(&offline, "").unwrap();
+    let one = tree.container("one");
+    let file = File::of_nobody().replace("/nobody", tree.path());
+    let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
+    let mut daemon = Daemon::launch(&file, run);
+    daemon.wait_for(0, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    let joined = one.join("exec sleep 1000");
+    wait_until("who had joined was confined", || process::allowed_cpus(joined).as_deref() == Some("1"));
+    let moved = Command::new("taskset").args(["-pc", "0", &one.pid().to_string()]).output();
+    assert!(moved.is_ok_and(|moved| moved.status.success()));
+    wait_until("who had been moved was confined", || one.cpus() == "1");
+    fs::write(&offline, "1").unwrap();
+    wait_until("batch that has no CPU was paused", || one.is_frozen());
+    one.freeze(false);
+    wait_until("batch was paused again", || one.is_frozen());
+    daemon.end();
+    assert!(!one.is_frozen());
+    assert_eq!(process::allowed_cpus(joined).as_deref(), Some("0-1"));
+    assert_eq!(one.cpus(), "0", "its owner's last word");
+}
+
+#[test]
+fn a_group_that_is_made_again_under_its_path_gets_nothing_of_the_one_before() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let one = tree.container("one");
+    one.set_list("1");
+    let steady = tree.container("steady");
+    let mut daemon = Daemon::start(&File::of_nobody().replace("/nobody", tree.path()), 0, 2);
+    wait_until("the tree had left the reserved CPU", || tree.list() == "1" && steady.cpus() == "1");
+    daemon.run.signal(libc::SIGSTOP);
+    drop(one);
+    let again = tree.container("one");
+    let made_ns = now_ns();
+    daemon.run.signal(libc::SIGCONT);
+    daemon.run.wait_until_audited("came", made_ns);
+    daemon.wait_for(0, 2);
+    daemon.end();
+    assert_eq!([again.list(), steady.list(), tree.list()], ["0-1", "0-1", "0-1"]);
+}
+
+#[test]
+fn what_the_file_does_not_ask_for_any_more_is_given_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0-1");
+    let one = tree.container("one");
+    let file = File::holmes().with_service(&format!("{}\nmay_be_placed = true", program.rule()));
+    let file = file.with_batch(tree.path());
+    let daemon = Daemon::start(&file, 1, 1);
+    wait_until("the service was placed", || service.cpus() == "0" && one.cpus() == "1");
+    daemon.reload(&file.replace("may_be_placed = true", ""));
+    wait_until("the service had its CPUs back", || service.cpus() == "0-1");
+    assert_eq!(one.cpus(), "1");
+    daemon.reload(&file);
+    wait_until("the service was placed again", || service.cpus() == "0" && one.cpus() == "1");
+    daemon.reload(&file.replace("kind = \"holmes\"\nreserved = \"0\"", "kind = \"unmanaged\""));
+    wait_until("all had their CPUs back", || service.cpus() == "0-1" && one.cpus() == "0-1");
+    assert_eq!(status()["containers"][0]["state"], "as found");
+    daemon.end();
+    service.must_be_untouched();
+}

@@ -6,6 +6,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use sidelane_host::cgroup::{Hierarchy, Leaf};
+use sidelane_host::freezer::Freezer;
 
 use crate::common::{SPIN, process, wait_until};
 
@@ -122,6 +123,33 @@ impl Container {
     /// Gives it a list of CPUs, as its owner may.
     pub fn set_list(&self, cpus: &str) {
         set_list(&self.leaves, cpus);
+    }
+
+    /// Starts another process in its groups: a shell that runs a script. It ends with the container.
+    pub fn join(&self, script: &str) -> u32 {
+        let enter: Vec<String> =
+            self.leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
+        let mut command = Command::new("sh");
+        let command = command.args(["-c", &format!("{} {script}", enter.concat())]);
+        let command = process::ends_with_the_test(command).process_group(self.pid() as i32);
+        let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell starts");
+        let pid = child.id();
+        let is_in =
+            |leaf: &Leaf| leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid.to_string()));
+        wait_until("the process was in the groups", || self.leaves.iter().all(is_in));
+        pid
+    }
+
+    /// Ends its first process alone.
+    pub fn end_first(&mut self) {
+        self.child.kill().expect("its first process is there");
+        self.child.wait().expect("a killed child can be waited for");
+    }
+
+    /// Freezes or thaws it, as its owner may.
+    pub fn freeze(&self, frozen: bool) {
+        let freezers = self.leaves.iter().filter_map(|leaf| Freezer::of(&leaf.dir));
+        freezers.for_each(|freezer| freezer.set(frozen).expect("it can be frozen"));
     }
 
     /// Whether it is frozen.

@@ -3,7 +3,7 @@
 
 use crate::common::lanes::REQUEST_LANE;
 use crate::common::process::allowed_cpus;
-use crate::common::{Footprint, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until};
+use crate::common::{Footprint, SPIN, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Container, Place, Tree};
 use crate::service::Program;
@@ -122,4 +122,30 @@ fn a_service_that_is_placed_leaves_a_lane_to_batch_from_then_on() {
     daemon.end();
     service.must_be_untouched();
     assert_eq!(batch.cpus(), "0-1");
+}
+
+/// The group's first process is gone; the one that came after it works on the batch lane.
+#[test]
+fn batch_stays_away_from_a_lane_on_which_a_process_works_that_came_to_the_services_group_later() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let mut service = tree.container_that("service", "exec taskset -c 0 sleep 1000");
+    wait_until("the service was on its lane", || service.cpus() == REQUEST_LANE);
+    let batch = tree.container("batch");
+    let file = File::holmes()
+        .with_service(&format!("cgroup = \"{}/service\"", tree.path()))
+        .with_batch(&format!("{}/batch", tree.path()))
+        .and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\"");
+    let mut daemon = Daemon::start(&file, 1, 1);
+    let words = Words::of(&mut daemon.run);
+    wait_until("batch was on its lane", || words.batch_is_on());
+    service.join(&format!("exec taskset -c 1 sh -c '{SPIN}'"));
+    service.end_first();
+    wait_until("batch that has no other lane was paused", || batch.is_frozen());
+    let now = || status()["agent"]["uptime_s"].as_f64();
+    let then = now().expect("the agent runs");
+    // Slow looks come several times a second.
+    wait_until("the agent had looked again and again", || batch.is_frozen() && now() > Some(then + 2.0));
+    daemon.end();
+    assert!(!batch.is_frozen());
 }

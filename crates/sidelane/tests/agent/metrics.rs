@@ -3,7 +3,7 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
-use crate::common::{lanes_to_ourselves, wait_until};
+use crate::common::{Service, lanes_to_ourselves, requests_can_be_seen, wait_until};
 use crate::daemon::{Daemon, File};
 use crate::groups::{Place, Tree};
 use crate::service::Program;
@@ -43,4 +43,29 @@ fn prometheus_reads_what_there_is_and_a_silent_reader_keeps_nobody_waiting() {
     assert!(ask(port, "/other").starts_with("HTTP/1.1 404"));
     daemon.end();
     service.must_be_untouched();
+}
+
+/// Takes requests by TCP and by UDP, as servers of HTTP/3 do.
+const BOTH: &str = "import socket, sys
+stream, datagrams = socket.socket(), socket.socket(type=socket.SOCK_DGRAM)
+datagrams.bind(('127.0.0.1', int(sys.argv[1])))
+stream.bind(('127.0.0.1', int(sys.argv[1])))
+stream.listen()
+while True:
+    stream.accept()";
+
+#[test]
+fn an_objective_of_a_service_that_has_udp_beside_tcp_is_said_to_be_of_tcp_alone() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    // Ports above are clients' mostly, and not told.
+    let port = (20_000..30_000).find(|port| TcpListener::bind(("127.0.0.1", *port)).is_ok()).expect("one is free");
+    let _service = Service::of_command("python3", &["-c", BOTH, &port.to_string()]);
+    wait_until("the service listened", || TcpStream::connect(("127.0.0.1", port)).is_ok());
+    let service = format!("port = {port}\nslo = \"p99=5ms\"");
+    let daemon = Daemon::start(&File::holmes().with_service(&service).with_batch("/nobody"), 1, 0);
+    let elsewhere = format!("may take requests at UDP port {port}");
+    daemon.end().must_say(&[&elsewhere, "is of TCP alone"]);
 }

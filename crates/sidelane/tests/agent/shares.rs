@@ -78,6 +78,22 @@ fn a_service_is_placed_only_where_its_file_says_so() {
 }
 
 #[test]
+fn who_comes_to_a_placed_service_is_placed_and_gets_its_own_cpus_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let program = Program::new();
+    let first = program.start("0-1");
+    let table = format!("{}\nmay_be_placed = true", program.rule());
+    let file = File::holmes().with_service(&table).with_batch("/nobody");
+    let daemon = Daemon::start(&file.replace("[metric]", "[intervals]\nprocesses = \"100ms\"\n[metric]"), 1, 0);
+    wait_until("the service was placed", || first.cpus() == "0");
+    let second = program.start("0-1");
+    wait_until("who came later was placed", || second.cpus() == "0");
+    drop(first);
+    daemon.end();
+    second.must_be_untouched();
+}
+
+#[test]
 fn a_dry_run_says_what_would_be_done_and_does_nothing() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(tree) = Tree::make(Place::Lists) else { return };

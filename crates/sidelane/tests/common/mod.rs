@@ -1,11 +1,13 @@
 //! The harness: real services, real batch commands and the real binary, on lanes 0:1.
 //!
 //! - `lanes`: whether this machine can run the tests, and a lock for the lanes
+//! - `screen`: commands on a pseudo-terminal
 //! - `service`: stand-ins for a latency-critical service
 //! - `scripted`: servers of HTTP that do as a test says
 //! - `nginx`: a real server of HTTP
 //! - `agent`: a `sidelane run`, under way and ended
 //! - `busy`: a service that is always busy
+//! - `hurrying`: a `sidelane hurry` under way
 //! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
 //! - `random`: random numbers of a seed
@@ -14,20 +16,24 @@
 //! - `watching`: a running `sidelane requests`
 //! - `words`: the state of a run's lanes
 //! - `footprint`: the traces of a run on the machine
+//! - `client`: traffic for a service
 //! - `deadline`: waiting for conditions
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
 pub mod agent;
 pub mod busy;
 pub mod c_program;
+pub mod client;
 pub mod deadline;
 pub mod footprint;
+pub mod hurrying;
 pub mod job;
 pub mod lanes;
 pub mod nginx;
 pub mod process;
 pub mod random;
 pub mod redis;
+pub mod screen;
 pub mod scripted;
 pub mod service;
 pub mod watching;
@@ -37,6 +43,7 @@ pub use agent::{Finished, Run, Running};
 pub use busy::Busy;
 pub use deadline::{TIMEOUT, holds_within, wait_until};
 pub use footprint::Footprint;
+pub use hurrying::Hurrying;
 pub use job::Job;
 pub use lanes::{Turn, lab, lanes_if_possible, lanes_to_ourselves, requests_can_be_seen};
 pub use random::Random;

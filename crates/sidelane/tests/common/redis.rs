@@ -3,6 +3,7 @@
 use sidelane::bench::subject::{Place, Real, RealServer};
 use sidelane::lab::Lab;
 
+use super::client::Client;
 use super::lanes::{Turn, lab, lanes_to_ourselves, requests_can_be_seen};
 
 pub const PLACE: Place = Place { server_cpu: 0, client_cpu: 1 };
@@ -20,4 +21,11 @@ pub fn traceable_redis() -> Option<(Turn, Lab, RealServer)> {
     }
     let lab = Lab::at(lab()?);
     Some((turn, lab, RealServer::start(Real::Redis, PLACE).unwrap()))
+}
+
+/// The lanes, and a Redis under load.
+pub fn busy_redis() -> Option<(Turn, RealServer, Client)> {
+    let (turn, lab, server) = traceable_redis()?;
+    let client = Client::start(&lab, "redis", &server.address().to_string(), &[]);
+    Some((turn, server, client))
 }

@@ -9,6 +9,7 @@ use sidelane_host::freezer::Freezer;
 use sidelane_host::procfs::is_alive;
 use sidelane_host::service::Target;
 
+use super::tree::inode;
 use crate::agent::discover::Container;
 use crate::lane::adopt::{AdoptError, Adoptee, Members};
 use crate::undo::guardian::Guardian;
@@ -32,13 +33,15 @@ pub(super) enum Means {
 pub(super) struct Grip {
     /// Its group.
     pub(super) dir: PathBuf,
+    inode: Option<u64>,
     pub(super) means: Means,
     freezer: Option<(PathBuf, Freezer)>,
-    /// Its owner had frozen it.
-    found_frozen: bool,
-    /// The guardian knows that it may be frozen.
-    freezer_ticket: Option<Ticket>,
-    paused: bool,
+    /// The guardian may freeze it.
+    may_freeze: Option<Ticket>,
+    /// It is frozen, and not by its owner. The guardian knows how that is undone.
+    frozen: Option<Ticket>,
+    /// As was decided.
+    pub(super) paused: bool,
 }
 
 /// What was found of a container before it is held.
@@ -84,12 +87,18 @@ pub(super) fn members(dir: &Path) -> Whose {
 impl Grip {
     pub(super) fn new(found: Found, means: Means) -> Self {
         let freezer = found.freezer.and_then(|dir| Freezer::of(&dir).map(|freezer| (dir, freezer)));
-        let found_frozen = freezer.as_ref().is_some_and(|(_, freezer)| freezer.is_frozen().unwrap_or(false));
-        Self { dir: found.dir, means, freezer, found_frozen, freezer_ticket: None, paused: false }
+        Self { inode: inode(&found.dir), dir: found.dir, means, freezer, may_freeze: None, frozen: None, paused: false }
     }
 
-    pub(super) fn is_paused(&self) -> bool {
-        self.paused
+    /// Whether another group has its path now.
+    pub(super) fn is_another(&self) -> bool {
+        inode(&self.dir).is_some_and(|now| self.inode != Some(now))
+    }
+
+    /// What the guardian was told of its freezer.
+    pub(super) fn take_freezer(&mut self) -> Vec<Ticket> {
+        self.freezer = None;
+        self.may_freeze.take().into_iter().chain(self.frozen.take()).collect()
     }
 
     /// Whether there is anything by which it can be paused.
@@ -99,40 +108,73 @@ impl Grip {
 
     /// Stops or resumes it. What its owner has frozen stays so.
     pub(super) fn pause(&mut self, paused: bool, guardian: &mut Guardian) -> Result<()> {
-        if self.paused == paused {
-            return Ok(());
-        }
-        let Some((dir, _)) = &self.freezer else {
-            ensure!(!paused, "cannot pause {}: it has no group that can be frozen", self.dir.display());
-            return Ok(());
+        ensure!(
+            !paused || self.freezer.is_some(),
+            "cannot pause {}: it has no group that can be frozen",
+            self.dir.display()
+        );
+        self.paused = paused;
+        self.settle(guardian).map(drop)
+    }
+
+    /// Freezes or thaws it as was decided, unless that is so. Whether there was anything to do.
+    pub(super) fn settle(&mut self, guardian: &mut Guardian) -> Result<bool> {
+        let Some((dir, freezer)) = self.freezer.clone() else { return Ok(false) };
+        let done = match (self.paused, self.frozen) {
+            (false, None) => return Ok(false),
+            (false, Some(_)) => self.thaw(&freezer, guardian),
+            // Its owner has frozen it, or it is gone.
+            (true, _) if freezer.is_frozen().unwrap_or(!dir.exists()) => return Ok(false),
+            (true, _) => self.freeze(&dir, &freezer, guardian),
         };
-        if self.freezer_ticket.is_none() {
-            self.freezer_ticket = guardian.add([self.freezer_undo(dir)])?.pop();
+        match done {
+            Err(_) if !dir.exists() => Ok(false),
+            done => done.map(|()| true).with_context(|| format!("cannot freeze or thaw {}", dir.display())),
         }
-        let before = std::mem::replace(&mut self.paused, paused);
-        self.go_on().inspect_err(|_| self.paused = before)
     }
 
-    /// Freezes or thaws it as was decided last: the guardian may have frozen it since.
-    pub(super) fn go_on(&self) -> Result<()> {
-        let Some((dir, freezer)) = self.freezer.as_ref().filter(|_| self.freezer_ticket.is_some()) else {
-            return Ok(());
-        };
-        let set = freezer.set(self.paused || self.found_frozen);
-        let set = set.or_else(|error| if dir.exists() { Err(error) } else { Ok(()) });
-        set.with_context(|| format!("cannot freeze or thaw {}", dir.display()))
+    fn freeze(&mut self, dir: &Path, freezer: &Freezer, guardian: &mut Guardian) -> Result<()> {
+        self.is_ours_to_thaw(dir, guardian)?;
+        Ok(freezer.set(true)?)
     }
 
-    fn freezer_undo(&self, dir: &Path) -> Undo {
-        Undo::Freezer { dir: dir.to_owned(), frozen: self.found_frozen }
+    fn thaw(&mut self, freezer: &Freezer, guardian: &mut Guardian) -> Result<()> {
+        freezer.set(false)?;
+        Ok(guardian.withdraw(self.frozen.take())?)
     }
 
-    /// The guardian may have to freeze it: nobody holds lanes while the agent is stopped.
-    pub(super) fn tell_of_freezer(&mut self, guardian: &mut Guardian) -> Result<()> {
-        if let (Some((dir, _)), None) = (&self.freezer, self.freezer_ticket) {
-            self.freezer_ticket = guardian.add([self.freezer_undo(dir)])?.pop();
+    fn is_ours_to_thaw(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
+        if self.frozen.is_none() {
+            self.frozen = guardian.add([Undo::Freezer { dir: dir.to_owned(), frozen: false }])?.pop();
         }
         Ok(())
+    }
+
+    /// The guardian has to freeze it while the agent is stopped: nobody holds lanes then.
+    pub(super) fn tell_of_freezer(&mut self, guardian: &mut Guardian) -> Result<()> {
+        if let (Some((dir, _)), None) = (&self.freezer, self.may_freeze) {
+            self.may_freeze = guardian.add([Undo::MayFreeze { dir: dir.to_owned() }])?.pop();
+        }
+        Ok(())
+    }
+
+    /// The guardian has frozen it, if these are the changes for which it has: it is the agent's to thaw.
+    pub(super) fn note_frozen(&mut self, by: &BTreeSet<Ticket>, guardian: &mut Guardian) -> Result<()> {
+        let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|ticket| by.contains(&ticket));
+        match self.freezer.clone().filter(|_| is_it) {
+            Some((dir, _)) => self.is_ours_to_thaw(&dir, guardian),
+            None => Ok(()),
+        }
+    }
+
+    /// Looks whether somebody else has changed what was decided, and puts it right. Returns how many changes that took.
+    pub(super) fn check(&mut self, guardian: &mut Guardian) -> Result<usize> {
+        let strays = match &mut self.means {
+            // What is frozen runs nowhere.
+            Means::Threads(threads) if !self.paused => threads.keep(|| members(&self.dir), guardian)?,
+            _ => 0,
+        };
+        Ok(strays + usize::from(self.settle(guardian)?))
     }
 
     /// What the guardian was told of it alone.
@@ -141,7 +183,7 @@ impl Grip {
             Means::Threads(threads) => threads.tickets(),
             Means::Cpuset { .. } => Vec::new(),
         };
-        self.freezer_ticket.into_iter().chain(threads).collect()
+        self.may_freeze.into_iter().chain(self.frozen).chain(threads).collect()
     }
 }
 

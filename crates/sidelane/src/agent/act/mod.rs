@@ -52,9 +52,15 @@ pub struct Hands {
     guardian: Guardian,
     trees: BTreeMap<PathBuf, HeldTree>,
     containers: BTreeMap<usize, Grip>,
-    services: BTreeMap<usize, Threads>,
+    services: BTreeMap<usize, Placed>,
     /// Batch must not run while the agent is stopped.
     lanes_are_held: bool,
+}
+
+/// A service that was placed, and the processes that it consisted of when it was last looked at.
+struct Placed {
+    threads: Threads,
+    pids: Vec<u32>,
 }
 
 /// Where the threads of a service are found, by its place.
@@ -153,18 +159,18 @@ impl Hands {
         touched: &mut BTreeMap<PathBuf, Action>,
     ) -> Result<()> {
         let Some(grip) = self.containers.get_mut(&place) else { return Ok(()) };
-        match &grip.means {
+        match &mut grip.means {
             Means::Cpuset { root, dir } => {
                 if let Some(tree) = self.trees.get_mut(root) {
                     tree.tell(dir, cpus.clone());
                     touched.insert(root.clone(), why);
                 }
                 // It must not run where it was before for even a moment.
-                if grip.is_paused() {
+                if grip.paused {
                     self.trees.get_mut(root).map_or(Ok(0), HeldTree::carry_out)?;
                 }
             }
-            Means::Threads(threads) => threads.confine(|| members(&grip.dir), cpus)?,
+            Means::Threads(threads) => threads.confine(|| members(&grip.dir), cpus, &mut self.guardian)?,
         }
         grip.pause(false, &mut self.guardian)
     }
@@ -184,20 +190,40 @@ impl Hands {
 
     fn place(&mut self, place: usize, cpus: &CpuSet, find: FindService<'_>) -> Result<()> {
         let Some(whose) = find(place) else { return Ok(()) };
-        if !self.services.contains_key(&place) {
-            self.services.insert(place, Threads::note(&whose, &mut self.guardian)?);
-        }
-        let moved = self.services[&place].confine(|| find(place).unwrap_or_else(|| whose.clone()), cpus);
+        let Self { services, guardian, .. } = self;
+        let placed = match services.entry(place) {
+            Entry::Occupied(entry) => entry.into_mut(),
+            Entry::Vacant(entry) => {
+                let threads = Threads::note(&whose, guardian)?;
+                entry.insert(Placed { threads, pids: whose.pids.clone() })
+            }
+        };
+        placed.pids = whose.pids.clone();
+        let moved = placed.threads.confine(|| find(place).unwrap_or_else(|| whose.clone()), cpus, guardian);
         moved.with_context(|| format!("cannot place the service on CPUs {cpus}"))
     }
 
-    /// Thaws what may run, if the guardian has frozen it while the agent was stopped. `guardian_is_new`: the one before
-    /// may not have said so.
-    pub fn go_on(&mut self, guardian_is_new: bool) -> Result<()> {
-        if !self.guardian.has_frozen() && !guardian_is_new {
+    /// Places who has come to a service that is placed, and notes whose processes those are that it consists of now.
+    pub fn follow_placed(&mut self, find: FindService<'_>) -> Result<()> {
+        for (place, placed) in &mut self.services {
+            let Some(whose) = find(*place).filter(|whose| whose.pids != placed.pids) else { continue };
+            placed.pids = whose.pids.clone();
+            placed.threads.keep(|| whose.clone(), &mut self.guardian).context("cannot place who has come")?;
+            placed.threads.follow(&whose, &mut self.guardian)?;
+        }
+        Ok(())
+    }
+
+    /// Thaws what may run, if the guardian has frozen it while the agent was stopped.
+    pub fn go_on(&mut self) -> Result<()> {
+        let frozen = self.guardian.take_frozen();
+        if frozen.is_empty() {
             return Ok(());
         }
-        self.containers.values().try_for_each(Grip::go_on)
+        let Self { containers, guardian, .. } = self;
+        containers.values_mut().try_for_each(|grip| grip.note_frozen(&frozen, guardian))?;
+        guardian.heard()?;
+        containers.values_mut().try_for_each(|grip| grip.settle(guardian).map(drop))
     }
 
     /// Whether the container can be paused at all.
@@ -221,20 +247,31 @@ impl Hands {
         for tree in self.trees.values_mut().filter(|tree| !tree.is_idle()) {
             writes += tree.check()?;
         }
+        for grip in self.containers.values_mut() {
+            writes += grip.check(&mut self.guardian)?;
+        }
         Ok(writes)
     }
 
     /// Gives a container back as it was found, as far as it is there still.
     pub fn let_go(&mut self, place: usize) -> Result<()> {
         let Some(mut grip) = self.containers.remove(&place) else { return Ok(()) };
+        let is_another = grip.is_another();
+        if is_another {
+            self.guardian.withdraw(grip.take_freezer())?;
+        }
         let tickets = grip.tickets();
+        // Whatever else fails, it goes on.
+        let goes_on = grip.pause(false, &mut self.guardian);
         if let Means::Cpuset { root, dir } = &grip.means {
-            let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| tree.let_go(dir, &mut self.guardian));
+            let let_go = self.trees.get_mut(root).map_or(Ok(()), |tree| match is_another {
+                true => tree.forget(dir, &mut self.guardian),
+                false => tree.let_go(dir, &mut self.guardian),
+            });
             self.drop_tree(root)?;
             let_go?;
         }
-        grip.pause(false, &mut self.guardian)?;
-        Ok(self.guardian.undo_these(&tickets)?)
+        goes_on.and(Ok(self.guardian.undo_these(&tickets)?))
     }
 
     /// A tree without containers is as it was found.
@@ -256,8 +293,8 @@ impl Hands {
 
     /// Gives a service that was placed its CPUs back.
     pub fn let_service_go(&mut self, place: usize) -> Result<()> {
-        let Some(threads) = self.services.remove(&place) else { return Ok(()) };
-        Ok(self.guardian.undo_these(&threads.tickets())?)
+        let Some(placed) = self.services.remove(&place) else { return Ok(()) };
+        Ok(self.guardian.undo_these(&placed.threads.tickets())?)
     }
 
     /// Gives everything back.

@@ -26,6 +26,11 @@ pub struct HeldTree {
     told: BTreeMap<PathBuf, CpuSet>,
 }
 
+/// The inode number of a group: one that is made again under its path has another.
+pub(super) fn inode(dir: &Path) -> Option<u64> {
+    fs::metadata(dir).ok().map(|found| found.ino())
+}
+
 impl HeldTree {
     /// Looks at a tree. Nothing is changed yet.
     pub fn take(root: &Path, guardian: &mut Guardian) -> Result<Self> {
@@ -78,10 +83,16 @@ impl HeldTree {
         let was_told = self.told.insert(dir.to_owned(), self.found.cpus(dir)).is_some();
         let done = if was_told && dir.exists() { self.carry_out() } else { Ok(0) };
         self.told.remove(dir);
-        if !dir.exists() && self.found.root.exists() && self.found.lists.remove(dir).is_some() {
-            self.tell_guardian(guardian)?;
+        if !dir.exists() && self.found.root.exists() {
+            self.forget(dir, guardian)?;
         }
         Ok(done.map(drop)?)
+    }
+
+    /// The group is there no more. One that was made again under its path is another one.
+    pub fn forget(&mut self, dir: &Path, guardian: &mut Guardian) -> Result<()> {
+        self.told.remove(dir);
+        if self.found.lists.remove(dir).is_some() { self.tell_guardian(guardian) } else { Ok(()) }
     }
 
     fn tell_guardian(&self, guardian: &mut Guardian) -> Result<()> {
@@ -98,8 +109,4 @@ impl HeldTree {
     pub fn ticket(&self) -> Ticket {
         self.ticket
     }
-}
-
-fn inode(dir: &Path) -> Option<u64> {
-    fs::metadata(dir).ok().map(|found| found.ino())
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 
 use sidelane_host::cores::{Cores, CoresError, Source};
 use sidelane_host::cpulist::CpuSet;
-use sidelane_policy::hurryup::{self, Learning, Looks, Threshold};
+use sidelane_policy::hurryup::{self, Learning};
 
 use super::named::{self, Table};
 use super::overlap::Lines;
@@ -14,7 +14,7 @@ use super::problem::Problem;
 use super::reader::Reader;
 use super::roles::parse_cpus;
 use super::{Config, HurryRule, ServiceRule};
-use crate::hurry::Sizes;
+use crate::hurry::{Sizes, tuned};
 use crate::note::Note;
 
 const CPUS: &str = "write the numbers of CPUs, as in \"0-3,8\"";
@@ -94,13 +94,7 @@ impl HurryRule {
 
     /// What the policy is asked for, where little cores are that fast.
     pub fn mapping(&self, little_speed_milli: Option<u32>) -> hurryup::Config {
-        let nanos = |time: Duration| time.as_nanos() as u64;
-        let learning = Learning::of((self.percentile * 100.0).round() as u32, little_speed_milli);
-        hurryup::Config {
-            looks: self.sampling.map_or(Looks::Events, |every| Looks::Sampling(nanos(every))),
-            threshold: self.threshold.map_or(Threshold::Learnt(learning), |at| Threshold::Given(nanos(at))),
-            ..hurryup::Config::default()
-        }
+        tuned(self.percentile, self.sampling, self.threshold, little_speed_milli)
     }
 
     /// The big and little cores of this machine.

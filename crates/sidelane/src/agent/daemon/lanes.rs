@@ -20,11 +20,11 @@ impl Agent {
     /// let go of.
     pub(super) fn lanes_beside(&mut self, found: &FoundService) -> Option<(Lanes, Lending)> {
         self.gates.as_ref()?;
-        let own = allowed_cpus(&found.service.pids);
+        let own = self.tracked.cpus_of(found);
         self.drop_lanes(&own);
         let others = self.tracked.services.iter().filter(|(_, served)| served.found.id != found.id);
         let others = others
-            .map(|(_, served)| allowed_cpus(&served.found.service.pids))
+            .map(|(_, served)| allowed_cpus(&served.processes()))
             .fold(CpuSet::default(), |sum, cpus| sum.union(&cpus));
         let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
         match (lanes, self.gates.as_ref()?.lending(found.terms.slo)) {
@@ -86,8 +86,8 @@ impl Agent {
         }
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(kept) = &mut served.kept {
-                let pids = &served.found.service.pids;
-                kept.receive_visitors(|| allowed_cpus(pids));
+                let tracking = &served.tracking;
+                kept.receive_visitors(|| tracking.processes().into_iter().collect());
                 kept.terms.keep();
             }
         }

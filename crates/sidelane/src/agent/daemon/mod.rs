@@ -46,6 +46,7 @@ use super::tracked::Tracked;
 use crate::claim::Claim;
 use crate::note::Note;
 use doors::{Bells, Doors, Woken};
+use sidelane_report::terminal::eprint_fitted;
 
 /// Between two looks while no service or no batch runs.
 const IDLE_LOOK_NS: Nanos = 500_000_000;
@@ -272,7 +273,7 @@ impl Agent {
         let times = self.diary.notes.entry(note).or_default();
         *times += 1;
         if *times == 1 {
-            eprintln!("sidelane: {what}");
+            eprint_fitted(&format!("sidelane: {what}"));
             if let Some(log) = &mut self.log {
                 let _ = log.note(now_ns(), "note", &what);
             }
@@ -287,6 +288,7 @@ impl Agent {
     /// Gives everything back.
     fn end(mut self) -> Result<()> {
         self.gates.iter().for_each(|gates| gates.book().close());
+        self.follow_placed();
         let finished = self.hands.take().map_or(Ok(()), Hands::finish);
         self.doors.close();
         let finished = finished.and(self.end_modules());

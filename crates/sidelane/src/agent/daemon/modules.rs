@@ -5,6 +5,7 @@ use anyhow::Result;
 use super::Agent;
 use crate::agent::modules::{News, flight_of, hurry_of};
 use crate::note::Note;
+use sidelane_report::terminal::eprint_fitted;
 
 impl Agent {
     /// Has those proxies run that the file names, and no others.
@@ -53,7 +54,7 @@ impl Agent {
     }
 
     fn say(&mut self, action: &str, what: &str) {
-        eprintln!("sidelane: {what}");
+        eprint_fitted(&format!("sidelane: {what}"));
         self.log_note(action, what);
     }
 }

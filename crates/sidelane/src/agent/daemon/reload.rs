@@ -5,8 +5,9 @@ use sidelane_host::clock::now_ns;
 
 use super::Agent;
 use super::start::fit;
-use crate::agent::choice::choose;
+use crate::agent::choice::{choose, moves_containers, places_services};
 use crate::agent::config::Config;
+use crate::agent::tracked::Given;
 use crate::note::Note;
 
 impl Agent {
@@ -27,6 +28,9 @@ impl Agent {
         if config.policy != self.config.policy {
             self.policy = choose(&config.policy, &here);
             self.metric.set_threshold(&here.online, here.e);
+            if !moves_containers(&config.policy) {
+                self.leave_containers_alone();
+            }
         }
         self.beside_batch = None;
         let before = std::mem::replace(&mut self.here, here).notes;
@@ -41,9 +45,42 @@ impl Agent {
         if let Err(error) = self.find_again() {
             self.failed(error);
         }
+        self.leave_services_alone();
         self.log_note("reload", "the file was read again");
         let now_ns = now_ns();
         (self.times.slow_ns, self.times.look_ns) = (now_ns, now_ns);
+    }
+
+    /// No container is confined or paused by the policy any more: each is as it was found.
+    fn leave_containers_alone(&mut self) {
+        let places: Vec<usize> = self.tracked.containers.iter().map(|(place, _)| place).collect();
+        let given_back = places.iter().map(|place| self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(*place)));
+        let given_back: Vec<Result<()>> = given_back.collect();
+        given_back.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
+        for place in places {
+            let Some(contained) = self.tracked.containers.get_mut(place) else { continue };
+            contained.given = Given::AsFound;
+            let container = contained.container.clone();
+            if let Err(error) = self.take(place, &container, true) {
+                self.failed(Error::from(error).context(format!("{} is left alone", container.name)));
+            }
+        }
+    }
+
+    /// Services that the file, or its policy, does not place any more have their CPUs back.
+    fn leave_services_alone(&mut self) {
+        let may = places_services(&self.config.policy);
+        let placed = self.tracked.services.iter_mut().filter(|(_, served)| served.placed.is_some());
+        let mut left = Vec::new();
+        for (place, served) in placed.filter(|(_, served)| !may || !served.found.terms.may_be_placed) {
+            (served.placed, served.has_moved) = (None, true);
+            left.push(place);
+        }
+        for place in left {
+            if let Some(Err(error)) = self.hands.as_mut().map(|hands| hands.let_service_go(place)) {
+                self.failed(error);
+            }
+        }
     }
 
     /// Who is named still is kept, with what was decided.

@@ -2,6 +2,7 @@
 
 use anyhow::{Context, Error, Result};
 use sidelane_host::clock::now_ns;
+use sidelane_host::cpulist::CpuSet;
 use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::Nanos;
@@ -23,6 +24,7 @@ impl Agent {
         self.look_for_changes(now_ns)?;
         self.heed()?;
         self.check();
+        self.follow_placed();
         self.look_after_guardian()?;
         self.heed()?;
         let memory = self.tracked.tracker().memory();
@@ -59,7 +61,7 @@ impl Agent {
             // The new claims' locks are held by a new guardian, too.
             hands.guardian().add(new)?;
             replace_guardian(hands, &self.owners, self.claim.as_ref())?;
-            hands.go_on(true)?;
+            hands.go_on()?;
             self.owners.announce()?;
         }
         self.usable = self.owners.cpus().intersection(&online);
@@ -96,18 +98,26 @@ impl Agent {
         match added {
             Ok(place) => {
                 lent.into_iter().for_each(|(lanes, lending)| self.keep_lanes(place, lanes, lending));
-                let why_not = self.tracked.services.get(place).and_then(|served| served.measured.why_not());
-                let why_not = why_not.filter(|_| self.metric.needs_requests()).map(str::to_owned);
-                why_not.into_iter().for_each(|why| self.note(Note::HarmUnknown { service: name.clone(), why }));
+                self.note_requests(place, &name);
                 self.log_note("came", &format!("service {name} is looked after"));
             }
             Err(error) => self.failed(error),
         }
     }
 
+    /// What of its requests cannot be known.
+    fn note_requests(&mut self, place: usize, name: &str) {
+        let Some(served) = self.tracked.services.get(place) else { return };
+        let why_not = served.measured.why_not().filter(|_| self.metric.needs_requests());
+        let unknown = why_not.map(|why| Note::HarmUnknown { service: name.to_owned(), why: why.to_owned() });
+        let notes: Vec<Note> = unknown.into_iter().chain(served.measured.elsewhere().cloned()).collect();
+        notes.into_iter().for_each(|note| self.note(note));
+    }
+
     pub(super) fn drop_service(&mut self, place: usize) -> Result<()> {
         let kept = self.tracked.services.get(place).and_then(|served| Some(served.kept.as_ref()?.cpus()));
         self.drop_lanes(&kept.unwrap_or_default());
+        self.follow_placed();
         let Some(served) = self.tracked.services.remove(place) else { return Ok(()) };
         self.owners.free(&Thing::Service(served.found.name.clone()));
         self.log_note("went", &format!("service {} is looked after no more", served.found.name));
@@ -141,22 +151,28 @@ impl Agent {
     }
 
     fn track_and_take(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
-        let services = self.tracked.service_pids();
         let place = self.tracked.add_container(container.clone())?;
-        let taken = match &mut self.hands {
-            Some(hands) => hands.take(place, container, &services, has_waited),
-            None => Ok(self.usable.clone()),
-        };
+        let taken = self.take(place, container, has_waited);
         let allowed = taken.inspect_err(|_| drop(self.tracked.remove_container(place)))?;
-        if let Some(contained) = self.tracked.containers.get_mut(place) {
-            contained.allowed = mask(&allowed);
-        }
         // Batch may have to stay away: the policy is asked at once.
         self.times.look_ns = 0;
         self.note_means(place, &container.name);
         let name = &container.name;
         self.log_note("came", &format!("container {name} is looked after, on CPUs {allowed} at most"));
         Ok(())
+    }
+
+    /// Gets hold of a container that is tracked. Returns the CPUs that it may be given.
+    pub(super) fn take(&mut self, place: usize, container: &Container, has_waited: bool) -> Result<CpuSet, TakeError> {
+        let services = self.tracked.service_pids();
+        let allowed = match &mut self.hands {
+            Some(hands) => hands.take(place, container, &services, has_waited)?,
+            None => self.usable.clone(),
+        };
+        if let Some(contained) = self.tracked.containers.get_mut(place) {
+            contained.allowed = mask(&allowed);
+        }
+        Ok(allowed)
     }
 
     /// Says what cannot be done to a container.
@@ -190,14 +206,23 @@ impl Agent {
         }
     }
 
+    /// Who has come to a service that is placed is placed, too.
+    pub(super) fn follow_placed(&mut self) {
+        let tracked = &self.tracked;
+        let followed = self.hands.as_mut().map_or(Ok(()), |hands| hands.follow_placed(&|place| tracked.whose(place)));
+        if let Err(error) = followed {
+            self.failed(error);
+        }
+    }
+
     /// Replaces a guardian that was ended, and lets go on what one has frozen while the agent was stopped.
     pub(super) fn look_after_guardian(&mut self) -> Result<()> {
         let Some(hands) = &mut self.hands else { return Ok(()) };
         if hands.guardian().is_alive() {
-            return hands.go_on(false);
+            return hands.go_on();
         }
         replace_guardian(hands, &self.owners, self.claim.as_ref())?;
-        hands.go_on(true)?;
+        hands.go_on()?;
         self.note(Note::GuardianEnded);
         Ok(())
     }

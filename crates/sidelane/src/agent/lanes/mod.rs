@@ -5,6 +5,7 @@
 mod book;
 mod pairs;
 
+use std::collections::BTreeSet;
 use std::fs::File;
 use std::io::BufWriter;
 use std::sync::Arc;
@@ -104,13 +105,11 @@ impl KeptLanes {
         self.keepers.retain(|keeper| cpus.contains(keeper.cpu()));
     }
 
-    /// The service may run on these CPUs. A lane that it visited, and cannot visit any more, can be kept again; one
-    /// that it may visit must not be.
-    pub fn receive_visitors(&mut self, allowed: impl FnOnce() -> CpuSet) {
-        if !self.keepers.iter().any(LaneKeeper::visited) {
-            return;
+    /// The service consists of these processes. A lane that it visited, and cannot visit any more, can be kept again;
+    /// one that it may visit must not be.
+    pub fn receive_visitors(&mut self, processes: impl FnOnce() -> BTreeSet<u32>) {
+        if self.keepers.iter().any(LaneKeeper::visited) {
+            keepers::let_visitors_go(self.keepers.iter(), &processes());
         }
-        let allowed = allowed();
-        self.keepers.iter().filter(|keeper| !allowed.contains(keeper.cpu())).for_each(LaneKeeper::visitors_gone);
     }
 }

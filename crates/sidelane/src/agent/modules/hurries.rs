@@ -38,6 +38,7 @@ pub struct Hurries {
 
 /// One of them, and what it has told.
 struct Hurry {
+    id: ServiceId,
     service: String,
     mapper: RunningHurry,
     /// `None`: the service does not listen yet, or the kernel program is being loaded.
@@ -58,18 +59,16 @@ impl Hurries {
     /// If a thread cannot be started.
     pub fn follow(&mut self, wanted: Vec<WantedHurry>) -> Result<()> {
         self.let_go(|id, hurry| !wanted.iter().any(|wanted| wanted.id == *id && hurry.is(wanted)));
-        // A thread has one owner. Whoever is to come comes at a later look.
-        if !self.ending.is_empty() {
-            return Ok(());
-        }
         for WantedHurry { id, service, settings } in wanted {
-            if self.running.contains_key(&id) {
+            // A thread has one owner. Whoever is to come comes at a later look.
+            let had = self.ending.iter().any(|ending| ending.id == id || ending.service == service);
+            if had || self.running.contains_key(&id) {
                 continue;
             }
             let start = || RunningHurry::start_when_seen(settings);
             let mapper =
                 with_this_thread_on(&self.cpus, start).context("cannot choose CPUs for a mapper of threads")??;
-            self.running.insert(id, Hurry { service, mapper, figures: None, why_ended: None });
+            self.running.insert(id, Hurry { id, service, mapper, figures: None, why_ended: None });
         }
         Ok(())
     }
@@ -130,7 +129,7 @@ impl Hurries {
         };
         let moved = ("hurry_moved", None, Kind::Counter, "Requests that moved to big cores");
         let refused = ("hurry_refused", None, Kind::Counter, "Moves of threads that the system refused");
-        let threads = ("hurry_threads", None, Kind::Gauge, "Threads that are bound to big and little cores");
+        let threads = ("hurry_threads", None, Kind::Gauge, "Threads that work on requests and may be moved");
         let help = "Time on a little core after which a request is long";
         let threshold = ("hurry_threshold", Some(Unit::Seconds), Kind::Gauge, help);
         vec![
@@ -272,6 +271,19 @@ mod tests {
         assert_eq!(status[0].moved, None, "nothing was counted");
         hurries.forget_ended();
         assert_eq!(hurries.status(), []);
+    }
+
+    #[test]
+    fn one_that_is_slow_to_end_keeps_no_other_service_waiting() {
+        let mut hurries = none_yet();
+        let mut first = wanted();
+        first.settings.service = Target::Comm("no such service".to_owned());
+        let other = WantedHurry { id: ServiceId(2), service: "b".to_owned(), ..first.clone() };
+        hurries.follow(vec![first]).unwrap();
+        // Nobody has looked whether the first one has ended.
+        hurries.follow(vec![other]).unwrap();
+        assert_eq!(hurries.status()[0].service, "b");
+        hurries.end().unwrap();
     }
 
     #[test]

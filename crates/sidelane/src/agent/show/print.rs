@@ -1,7 +1,7 @@
 //! Prints what is shown on a terminal.
 
 use sidelane_host::cpulist::CpuSet;
-use sidelane_report::grid::{Ink, length, widest, wrap};
+use sidelane_report::grid::{Ink, fitted, fold, length, widest};
 
 use super::{ContainerShown, CpusShown, ServiceShown, Shown};
 
@@ -15,16 +15,16 @@ impl Shown {
         let ink = Ink { color };
         let settings = self.settings.iter().map(|set| vec![set.key.clone(), set.value.clone(), set.from.clone()]);
         let sections = [
-            ("Services", table(&SERVICE, self.services.iter().map(service).collect(), ink)),
-            ("Containers", table(&CONTAINER, self.containers.iter().map(container).collect(), ink)),
-            ("CPUs", self.cpus.as_ref().map_or_else(String::new, |cpus| table(&[], cpus_of(cpus), ink))),
-            ("Settings", table(&SETTING, settings.collect(), ink)),
+            ("Services", table(&SERVICE, self.services.iter().map(service).collect(), width, ink)),
+            ("Containers", table(&CONTAINER, self.containers.iter().map(container).collect(), width, ink)),
+            ("CPUs", self.cpus.as_ref().map_or_else(String::new, |cpus| table(&[], cpus_of(cpus), width, ink))),
+            ("Settings", table(&SETTING, settings.collect(), width, ink)),
             ("Missing here", sentences(&self.missing, width)),
             ("The agent would not start here", sentences(&self.unfit, width)),
         ];
         let there = sections.into_iter().filter(|(_, text)| !text.is_empty());
         let text: String = there.map(|(title, text)| format!("\n{}\n{text}", ink.bold(title))).collect();
-        format!("{} on {}\n{text}", self.file, self.machine)
+        fitted(&format!("{} on {}", self.file, self.machine), width) + &text
     }
 }
 
@@ -64,7 +64,7 @@ fn cpus_of(cpus: &CpusShown) -> Vec<Vec<String>> {
 }
 
 /// Columns of text, aligned left.
-fn table(titles: &[&str], mut rows: Vec<Vec<String>>, ink: Ink) -> String {
+fn table(titles: &[&str], mut rows: Vec<Vec<String>>, width: usize, ink: Ink) -> String {
     if rows.is_empty() {
         return String::new();
     }
@@ -76,7 +76,7 @@ fn table(titles: &[&str], mut rows: Vec<Vec<String>>, ink: Ink) -> String {
     let widths: Vec<usize> = (0..columns).map(|column| widest(rows.iter().map(|row| row[column].as_str()))).collect();
     let line = |row: &Vec<String>| {
         let cells = row.iter().zip(&widths).map(|(cell, width)| format!("{cell}{}", " ".repeat(width - length(cell))));
-        format!("{MARGIN}{}", cells.collect::<Vec<_>>().join("  ")).trim_end().to_owned()
+        fitted(format!("{MARGIN}{}", cells.collect::<Vec<_>>().join("  ")).trim_end(), width).trim_end().to_owned()
     };
     let shown = |(number, row)| match has_titles && number == 0 {
         true => ink.dim(&line(row)) + "\n",
@@ -88,7 +88,7 @@ fn table(titles: &[&str], mut rows: Vec<Vec<String>>, ink: Ink) -> String {
 fn sentences(all: &[String], width: usize) -> String {
     let width = width.saturating_sub(MARGIN.len() + 2).max(20);
     let lines = |sentence: &String| {
-        let lines = wrap(sentence, width);
+        let lines = fold(sentence, width);
         let begin = |number| if number == 0 { "– " } else { "  " };
         lines.iter().enumerate().map(|(number, line)| format!("{MARGIN}{}{line}\n", begin(number))).collect::<String>()
     };
@@ -155,9 +155,9 @@ Settings
   policy.t  \"80%\"  default
 
 Missing here
-  – batch /more: there is no such
-    group; it is followed
+  – batch /more: there is no such group; it is followed
 ";
-        assert_eq!(shown.render(36, false), expected);
+        assert_eq!(shown.render(80, false), expected);
+        assert!(shown.render(36, false).lines().all(|line| length(line) <= 36), "{}", shown.render(36, false));
     }
 }

@@ -7,6 +7,7 @@ use std::time::Duration;
 use anyhow::{Context, Result, bail};
 
 use super::{SOCKET, Snapshot};
+use sidelane_report::terminal::print_fitted;
 
 /// An agent answers between two looks, which come every few milliseconds.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(10);
@@ -23,7 +24,7 @@ pub fn run(options: StatusOptions) -> Result<u8> {
     let snapshot = ask()?;
     match options.json {
         true => println!("{}", serde_json::to_string_pretty(&snapshot)?),
-        false => print!("{snapshot}"),
+        false => print_fitted(&snapshot.to_string()),
     }
     Ok(0)
 }

@@ -7,15 +7,19 @@ pub enum Work {
     Working {
         /// The thread.
         tid: u32,
+        /// Which, by a number that no other request has.
+        request: u64,
         /// Since when.
         since_ns: u64,
     },
     /// It has answered a request.
     Served {
-        /// The thread.
+        /// The thread that worked on it. Another one may have answered.
         tid: u32,
-        /// When it took it up, if that is known.
-        since_ns: Option<u64>,
+        /// Which, by the same number; `None`: the one that it worked on.
+        request: Option<u64>,
+        /// When it took it up.
+        since_ns: u64,
         /// When it answered.
         at_ns: u64,
     },
@@ -35,6 +39,8 @@ pub enum Work {
 pub struct LostWork {
     /// Requests that were answered, and whose records or events were overwritten.
     pub records: u64,
+    /// Threads that found no word in the kernel program's memory, of those that answered of late.
+    pub wordless: u64,
     /// Lines of the pipe that are none.
     pub malformed: u64,
     /// Lines whose time cannot be: a clock was set.

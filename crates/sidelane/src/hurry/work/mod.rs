@@ -11,6 +11,7 @@ use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
 use sidelane_host::ports::listeners;
+use sidelane_host::procfs::offspring;
 use sidelane_host::service::Service;
 use sidelane_policy::cpus::CpuMask;
 
@@ -48,7 +49,7 @@ impl WorkSource {
     /// If requests can neither be seen nor are told.
     pub fn begin(settings: &Settings, service: &Service) -> Result<Self> {
         if let Told::Pipe(path) = &settings.told {
-            return StatsPipe::open(path).map(Self::Pipe);
+            return StatsPipe::open(path, &service.pids).map(Self::Pipe);
         }
         match Emitters::find(&service.pids) {
             Some(emitters) => Ok(Self::Emitted(Emissions::new(emitters))),
@@ -92,9 +93,18 @@ impl WorkSource {
         match self {
             Self::Sockets(sockets) => sockets.look_again(pids)?,
             Self::Emitted(emissions) => emissions.look_again(pids),
-            Self::Pipe(_) => {}
+            Self::Pipe(pipe) => pipe.look_again(pids),
         }
         Ok(())
+    }
+
+    /// The service's processes, and whom they have started since. Of those whose parents have ended only the kernel program
+    /// knows.
+    pub fn processes(&self, known: &BTreeSet<u32>) -> BTreeSet<u32> {
+        match self {
+            Self::Sockets(sockets) => sockets.processes(),
+            Self::Emitted(_) | Self::Pipe(_) => offspring(known),
+        }
     }
 
     /// What was lost.

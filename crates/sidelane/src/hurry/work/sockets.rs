@@ -10,7 +10,7 @@ use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
 use anyhow::Result;
-use sidelane_host::procfs::{allowed_cpus, state};
+use sidelane_host::procfs::{allowed_cpus, is_alive, state};
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::threads::{ThreadWords, WorkingThread};
@@ -32,6 +32,8 @@ pub struct Sockets {
     served: Vec<(u64, u64, u32)>,
     /// When each thread answered last.
     answered: BTreeMap<u32, u64>,
+    /// Of those, threads without a word when that was looked at last.
+    wordless: u64,
 }
 
 impl Sockets {
@@ -46,7 +48,7 @@ impl Sockets {
         tracking.tracker().attach()?;
         tracking.take_in(&service.pids);
         let (working, served, answered) = Default::default();
-        Ok(Self { words, requests, tracking, working, served, answered })
+        Ok(Self { words, requests, tracking, working, served, answered, wordless: 0 })
     }
 
     /// The next request that is taken up on one of these CPUs makes the bell readable.
@@ -69,11 +71,11 @@ impl Sockets {
         self.served.sort_unstable();
         for (at_ns, since_ns, tid) in self.served.iter().copied() {
             self.answered.insert(tid, at_ns);
-            tell(Work::Served { tid, since_ns: Some(since_ns), at_ns });
+            tell(Work::Served { tid, request: None, since_ns, at_ns });
         }
-        let working = self.working.iter().filter_map(|thread| Some((thread.tid, thread.since_ns?)));
-        working.filter(|(tid, since_ns)| self.works(*tid, *since_ns)).for_each(|(tid, since_ns)| {
-            tell(Work::Working { tid, since_ns });
+        let working = self.working.iter().filter_map(|thread| Some((thread.tid, thread.request?)));
+        working.filter(|(tid, request)| self.works(*tid, request.since_ns)).for_each(|(tid, request)| {
+            tell(Work::Working { tid, request: request.number, since_ns: request.since_ns });
         });
         Ok(())
     }
@@ -86,16 +88,22 @@ impl Sockets {
         }
     }
 
+    /// The service's processes, and whom they have started, wherever their parents are.
+    pub fn processes(&self) -> BTreeSet<u32> {
+        self.tracking.processes().into_iter().collect()
+    }
+
     /// The service consists of these processes now.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
-        let words = &self.words;
-        self.answered.retain(|tid, _| words.iter().any(|thread| thread.tid == *tid));
+        let with_words: BTreeSet<u32> = self.words.iter().map(|thread| thread.tid).collect();
+        let without = self.answered.extract_if(.., |tid, _| !with_words.contains(tid));
+        self.wordless = without.filter(|(tid, _)| is_alive(*tid)).count() as u64;
         self.tracking.take_in(pids);
         self.requests.look_again(pids)
     }
 
     /// What was lost.
     pub fn lost(&self) -> LostWork {
-        LostWork { records: self.requests.counted().dropped, ..LostWork::default() }
+        LostWork { records: self.requests.counted().dropped, wordless: self.wordless, ..LostWork::default() }
     }
 }

@@ -1,5 +1,6 @@
 //! Starting the keepers of all batch lanes.
 
+use std::collections::BTreeSet;
 use std::io;
 use std::sync::Arc;
 
@@ -12,6 +13,7 @@ use super::super::holder::Holder;
 use super::{Gate, LaneKeeper};
 use crate::lane::gate::sched_ext::{ExtKeeper, Successor};
 use crate::lane::log::LaneAudit;
+use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::{BatchLane, Lanes};
 use sidelane_kernel::scheduler::Scheduler;
 use sidelane_kernel::summons::SummonsRing;
@@ -30,6 +32,16 @@ pub fn hold(lanes: &Lanes, tracker: &Tracker, lending: Lending, means: &Means) -
     let start =
         |lane: &BatchLane| Ok(LaneKeeper::Holder(holder(lane, tracker.ring(lane.cpu)?, lending, means.clone())?));
     lanes.batch.iter().map(start).collect::<io::Result<_>>().context(NO_HOLDER)
+}
+
+/// Lets those lanes be held again that the service has visited and may not run on any more. It consists of these
+/// processes; of one that has none nothing is known.
+pub fn let_visitors_go<'a>(keepers: impl Iterator<Item = &'a LaneKeeper>, processes: &BTreeSet<u32>) {
+    if processes.is_empty() {
+        return;
+    }
+    let allowed = allowed_cpus(processes);
+    keepers.filter(|keeper| !allowed.contains(keeper.cpu())).for_each(LaneKeeper::visitors_gone);
 }
 
 fn holder(lane: &BatchLane, ring: SummonsRing, lending: Lending, means: Means) -> io::Result<Holder> {

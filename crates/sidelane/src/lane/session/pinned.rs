@@ -20,17 +20,9 @@ impl Pinned {
     /// Confines the service. The guardian knows of it before.
     pub(super) fn begin(whose: Whose, cpus: CpuSet, guardian: &mut Guardian) -> Result<Self> {
         let mut threads = Threads::note(&whose, guardian)?;
-        // Who joins the service from elsewhere was never confined, and keeps what it has.
-        threads.are_born_on(&cpus);
-        threads.follow(&whose, guardian)?;
-        let pinned = Self { threads, whose, cpus };
-        pinned.confine()?;
-        Ok(pinned)
-    }
-
-    fn confine(&self) -> Result<()> {
-        let confined = self.threads.confine(|| self.whose.clone(), &self.cpus);
-        confined.with_context(|| format!("cannot confine the service to CPUs {}", self.cpus))
+        let confined = threads.confine(|| whose.clone(), &cpus, guardian);
+        confined.with_context(|| format!("cannot confine the service to CPUs {cpus}"))?;
+        Ok(Self { threads, whose, cpus })
     }
 
     /// Whether any of these processes was the service's at the last look.
@@ -49,7 +41,7 @@ impl Pinned {
 
     /// Confines threads that their owner has moved since. At the end they get back what they were given last.
     pub(super) fn confine_again(&mut self, guardian: &mut Guardian) -> Result<()> {
-        self.threads.note_moved(&self.whose, &self.cpus, guardian)?;
-        self.confine()
+        let kept = self.threads.keep(|| self.whose.clone(), guardian).map(drop);
+        kept.with_context(|| format!("cannot confine the service to CPUs {}", self.cpus))
     }
 }

@@ -9,6 +9,7 @@ use sidelane_policy::borrow::headroom::Standing;
 
 use super::super::beside::Beside;
 use super::super::gate::LaneKeeper;
+use super::super::gate::keepers::let_visitors_go;
 use super::served::Served;
 use super::start::start_guardian;
 use super::work::Work;
@@ -17,13 +18,14 @@ use crate::lane::slowdown::{Change, SlowdownKeeper};
 use crate::note::{Note, Slo};
 use crate::request::RequestSource;
 use sidelane_host::clock::now_ns;
-use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::online_cpus;
 
 /// How often the session looks after what is not decided lane by lane.
 const SUPERVISE_EVERY: Duration = Duration::from_millis(100);
 /// How often a service that has gone is looked for, one that strayed is looked at, and who joined adopted batch.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
+/// The same while a service is on a batch lane: batch waits for the end of that.
+const VISITED_LOOK_EVERY: Duration = Duration::from_millis(200);
 
 impl Session {
     /// Looks after everything that is not decided lane by lane; to be called a few times a second.
@@ -38,7 +40,8 @@ impl Session {
         self.must_keep(self.keepers.iter().find(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu))?;
         self.put_strays_back();
         self.look_after_guardian()?;
-        if self.service_looked_at.elapsed() >= SERVICE_LOOK_EVERY {
+        let is_visited = self.keepers.iter().any(LaneKeeper::visited);
+        if self.service_looked_at.elapsed() >= if is_visited { VISITED_LOOK_EVERY } else { SERVICE_LOOK_EVERY } {
             self.service_looked_at = Instant::now();
             let online = online_cpus().context("cannot read which CPUs are online")?;
             self.must_keep(self.lanes.batch_cpus().difference(&online).iter().next())?;
@@ -183,13 +186,12 @@ impl Session {
         let alive = self.guardian.is_alive();
         if !alive {
             self.note(Note::GuardianEnded);
-            let list = self.guardian.list().clone();
-            self.guardian = start_guardian(&self.claims)?;
-            self.guardian.succeed(list).context("cannot tell the guardian what to undo")?;
+            let new = start_guardian(&self.claims)?;
+            self.guardian.hand_over_to(new).context("cannot tell the guardian what to undo")?;
         }
-        // One that has ended may not have said what it froze.
-        if !alive || self.guardian.has_frozen() {
+        if !self.guardian.take_frozen().is_empty() {
             self.cage.settle_again().context("cannot let batch go on after this process was stopped")?;
+            self.guardian.heard().context("cannot tell the guardian that batch goes on")?;
         }
         Ok(())
     }
@@ -240,12 +242,9 @@ impl Session {
         served.beside.service.pids = pids.clone();
         served.pin_again(&mut self.guardian)?;
         let beside = &served.beside;
-        let allowed = allowed_cpus(&beside.service.pids);
         let lanes = beside.lanes.batch_cpus();
-        let left = |keeper: &&LaneKeeper| lanes.contains(keeper.cpu()) && !allowed.contains(keeper.cpu());
-        for keeper in self.keepers.iter().filter(left) {
-            keeper.visitors_gone();
-        }
+        let own = self.keepers.iter().filter(|keeper| lanes.contains(keeper.cpu()));
+        let_visitors_go(own, &beside.service.pids);
         Ok(())
     }
 }

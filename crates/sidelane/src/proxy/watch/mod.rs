@@ -22,6 +22,7 @@ use sidelane_proxy::page::HazardPage;
 use super::options::Watched;
 use jvm::JvmPauses;
 use process::Processes;
+use sidelane_report::terminal::eprint_fitted;
 use throttled::Throttled;
 
 /// How often it is looked who listens, while nobody does.
@@ -63,7 +64,9 @@ impl Watch {
                 watch.check(&sources)?;
                 watch.found = Some(sources);
             }
-            None => eprintln!("sidelane: nobody listens at {address} yet: it is watched as soon as somebody does"),
+            None => eprint_fitted(&format!(
+                "sidelane: nobody listens at {address} yet: it is watched as soon as somebody does"
+            )),
         }
         Ok(Some(watch))
     }
@@ -157,6 +160,7 @@ impl Sources {
 fn precise_sleep() {
     // SAFETY: a plain system call that changes a number of this thread.
     if unsafe { libc::prctl(libc::PR_SET_TIMERSLACK, 1_000_usize) } != 0 {
-        eprintln!("sidelane: hazards are seen up to 50 µs later: {}", io::Error::last_os_error());
+        let error = io::Error::last_os_error();
+        eprint_fitted(&format!("sidelane: hazards are seen up to 50 µs later: {error}"));
     }
 }

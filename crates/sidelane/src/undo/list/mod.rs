@@ -10,7 +10,7 @@ use super::change::Undo;
 
 /// Names one change of a list.
 #[derive(Clone, Copy, Debug, PartialEq, Eq, PartialOrd, Ord, Serialize, Deserialize)]
-pub struct Ticket(u64);
+pub struct Ticket(pub(super) u64);
 
 /// The changes that were made, or are about to be, and not undone yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]

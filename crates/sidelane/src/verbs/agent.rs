@@ -1,0 +1,53 @@
+//! `sidelane agent` and what is below it.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::WRONG_FILE;
+use super::show::check_json;
+use crate::agent::config::{Config, EXAMPLE};
+use crate::agent::show::Shown;
+use crate::agent::{self, AgentOptions};
+use crate::cli::{Agent, AgentArgs, ShowArgs};
+use sidelane_report::terminal::{self, eprint_fitted, print_fitted};
+use sidelane_report::write_whole;
+
+pub(super) fn run_agent(args: AgentArgs) -> Result<u8> {
+    let AgentArgs { verb, file, dry_run } = args;
+    match verb {
+        Some(Agent::Check { file }) => check_agent_file(&file),
+        Some(Agent::Show(args)) => show_agent_file(&args),
+        Some(Agent::Example) => {
+            print!("{EXAMPLE}");
+            Ok(0)
+        }
+        None => match read_agent_file(&file.config) {
+            Some(config) => agent::run(config, AgentOptions { config: file.config, dry_run }),
+            None => Ok(WRONG_FILE),
+        },
+    }
+}
+
+fn check_agent_file(file: &Path) -> Result<u8> {
+    let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
+    print_fitted(&format!("{}: {}", file.display(), config.in_words()));
+    Ok(0)
+}
+
+fn show_agent_file(args: &ShowArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    let file = &args.agent.config;
+    let Some(config) = read_agent_file(file) else { return Ok(WRONG_FILE) };
+    let shown = Shown::now(file, &config)?;
+    print!("{}", shown.render(terminal::width(), terminal::color_wanted()));
+    if let Some(path) = &args.json.file {
+        write_whole(path, &serde_json::to_vec_pretty(&shown)?)?;
+    }
+    Ok(shown.exit_code())
+}
+
+/// The agent's file; what is wrong with it is said.
+fn read_agent_file(file: &Path) -> Option<Config> {
+    Config::load(file).map_err(|problems| eprint_fitted(&problems.to_string())).ok()
+}

@@ -1,0 +1,169 @@
+//! `sidelane demo`, `calibrate` and `bench`: experiments with checks.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use super::show::{check_files, check_json, check_table, show, show_tables};
+use crate::bench;
+use crate::bench::guard::GuardOptions;
+use crate::bench::hurry::HurryOptions;
+use crate::bench::lanes::LanesOptions;
+use crate::bench::parity::ParityOptions;
+use crate::bench::rounds::Patience;
+use crate::bench::sibling::SiblingOptions;
+use crate::bench::tail::TailOptions;
+use crate::calibrate::{self, CalibrateOptions};
+use crate::cli::{
+    Bench, CalibrateArgs, DemoArgs, GuardArgs, HurryBenchArgs, LanesArgs, ObserveBenchArgs, PairArgs, PapersArgs,
+    ParityArgs, ResultFiles, SiblingArgs, TailArgs,
+};
+use crate::demo::{self, DemoOptions};
+use sidelane_report::{Column, ResultFile};
+
+/// The exit code of a calibration that found no metric.
+const NO_CONCLUSION: u8 = 1;
+
+pub(super) fn run_bench(bench: Bench) -> Result<u8> {
+    match bench {
+        Bench::Hold(args) => bench_pair(args, bench::hold::run),
+        Bench::Gate(args) => bench_pair(args, bench::gate::run),
+        Bench::Requests(args) => bench_pair(args, bench::requests::run),
+        Bench::Observe(args) => bench_observe(args),
+        Bench::Lanes(args) => bench_lanes(args),
+        Bench::Guard(args) => bench_guard(args),
+        Bench::Tail(args) => bench_tail(args),
+        Bench::Hurry(args) => bench_hurry(args),
+        Bench::Papers(args) => bench_papers(args),
+        Bench::Parity(args) => bench_parity(args),
+        Bench::Sibling(args) => bench_sibling(args),
+    }
+}
+
+pub(super) fn demonstrate(args: DemoArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let options = DemoOptions {
+        patience: args.patience.into(),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        load: f64::from(args.load) / 100.0,
+        batch: args.batch,
+        out: args.out,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    };
+    let result = demo::run(&options)?;
+    let code = show(&result, &demo::COLUMNS.map(Column::of_key), &args.json, &args.table)?;
+    println!("\nresults: {0}/result.json, page: {0}/index.html", options.out.display());
+    Ok(code)
+}
+
+pub(super) fn find_metric(args: CalibrateArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let options = CalibrateOptions { lanes: args.lanes, events: args.events, quick: args.quick };
+    let calibration = calibrate::run(&options, |step| eprintln!("{step}"))?;
+    let files = ResultFiles { json: args.json, page: None, table: args.table };
+    show_tables(&calibration.result, |_| true, &files)?;
+    Ok(if calibration.concluded { 0 } else { NO_CONCLUSION })
+}
+
+/// Runs a bench that needs a pair of lanes, and no more.
+fn bench_pair(args: PairArgs, run: fn(&str, Patience) -> Result<ResultFile>) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let result = run(&args.lanes, args.patience.into())?;
+    show(&result, &Column::of_rows(&result.rows), &args.json, &args.table)
+}
+
+fn bench_observe(args: ObserveBenchArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::observe::run(&args.lanes, args.patience.into())?;
+    show_tables(&result, |_| true, &args.files)
+}
+
+fn bench_lanes(args: LanesArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::lanes::run(&LanesOptions {
+        patience: args.patience.into(),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        loads: args.loads,
+        batches: args.batches,
+        slo: args.slo,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show_tables(&result, |column| bench::lanes::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
+fn bench_guard(args: GuardArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let options = GuardOptions {
+        patience: args.patience.into(),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        ways: args.ways,
+        source: args.interference,
+    };
+    let result = bench::guard::run(&options)?;
+    show_tables(&result, |column| bench::guard::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
+fn bench_tail(args: TailArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::tail::run(&TailOptions {
+        patience: args.patience.into(),
+        lanes: args.lanes,
+        parts: args.parts,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show_tables(&result, |_| true, &args.files)
+}
+
+fn bench_hurry(args: HurryBenchArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::hurry::run(&HurryOptions {
+        patience: args.patience.into(),
+        cores: args.cores,
+        slow_cpu: args.slow_cpu,
+        speed: args.speed,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show_tables(&result, |_| true, &args.files)
+}
+
+fn bench_papers(args: PapersArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let result = bench::papers::run(args.quick)?;
+    show_tables(&result, |column| bench::papers::COLUMNS.contains(&column.key.as_str()), &args.files)
+}
+
+fn bench_parity(args: ParityArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let result = bench::parity::run(&ParityOptions {
+        scenario: args.scenario,
+        patience: args.patience.into(),
+        lanes: args.core.lanes,
+        sibling: args.core.sibling,
+        cache: args.cache.dir.unwrap_or_else(default_cache),
+    })?;
+    show(&result, &Column::of_rows(&result.rows), &args.json, &args.table)
+}
+
+fn bench_sibling(args: SiblingArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let cache = args.cache.dir.unwrap_or_else(default_cache);
+    let options = SiblingOptions { patience: args.patience.into(), lanes: args.lanes, cache };
+    let result = bench::sibling::run(&options)?;
+    let all = Column::of_rows(&result.rows);
+    show(&result, &all, &args.json, &args.table)
+}
+
+/// Where the XDG base directory specification puts caches.
+fn default_cache() -> PathBuf {
+    let of_home = || Some(PathBuf::from(std::env::var_os("HOME")?).join(".cache"));
+    let base = std::env::var_os("XDG_CACHE_HOME").map(PathBuf::from).or_else(of_home);
+    base.unwrap_or_else(std::env::temp_dir).join("sidelane")
+}

@@ -1,0 +1,51 @@
+//! `sidelane hurry`.
+
+use std::path::Path;
+
+use anyhow::Result;
+
+use super::show::check_json;
+use crate::cli::HurryArgs;
+use crate::hurry::{self, Sizes};
+use crate::until::Until;
+use sidelane_host::cores::Cores;
+use sidelane_host::topology::{Topology, online_cpus};
+use sidelane_report::check_writable;
+use sidelane_report::terminal::{eprint_fitted, print_fitted};
+
+pub(super) fn hurry_up(args: HurryArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    args.log.as_deref().map_or(Ok(()), check_writable)?;
+    let (sizes, little_speed_milli) = sizes_of(&args)?;
+    let settings = hurry::Settings {
+        config: args.config(little_speed_milli),
+        service: args.service,
+        sizes,
+        told: args.stats.unwrap_or_default(),
+        log: args.log,
+    };
+    let until = Until::signal()?;
+    let mut is_told = false;
+    let summary = hurry::run(&settings, args.length, &until, |_| {
+        if !std::mem::replace(&mut is_told, true) {
+            eprint_fitted(&format!("{}; Ctrl-C ends it", settings.opening()));
+        }
+    })?;
+    print_fitted(&summary.to_string());
+    if let Some(path) = args.json.file {
+        summary.to_result().write_json(&path)?;
+    }
+    Ok(0)
+}
+
+/// Which cores are big, and how fast a little one is, if that is known.
+fn sizes_of(args: &HurryArgs) -> Result<(Sizes, Option<u32>)> {
+    let sizes = match (&args.siblings, &args.big, &args.little) {
+        (Some(siblings), ..) if siblings.is_empty() => Sizes::of_siblings(&Topology::read(Path::new("/sys"))?)?,
+        (Some(siblings), ..) => Sizes::Lanes(siblings.clone()),
+        (None, Some(big), Some(little)) => Sizes::Cores(Cores::given(big, little, &online_cpus()?)?),
+        _ => Sizes::Cores(Cores::find(Path::new("/sys"))?),
+    };
+    let little_speed_milli = sizes.little_speed_milli();
+    Ok((sizes, little_speed_milli))
+}

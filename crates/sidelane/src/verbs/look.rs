@@ -1,0 +1,101 @@
+//! `sidelane requests`, `list`, `observe` and, of an observation's log, `report`.
+
+use std::path::Path;
+
+use anyhow::{Result, ensure};
+
+use super::show::{check_json, check_outputs, check_table, style, write_and_open};
+use super::trace::report_trace;
+use crate::cli::{ListArgs, ObserveArgs, Outputs, ReportArgs, RequestsArgs};
+use crate::list::{Listing, list};
+use crate::observe::observed::Observed;
+use crate::observe::replay::{ReplayOptions, replay};
+use crate::observe::session::{self, ObserveOptions};
+use crate::request::watch::{self, WatchOptions};
+use crate::tale::log::is_trace;
+use sidelane_host::service::Target;
+use sidelane_report::terminal::{self, print_fitted};
+use sidelane_report::{Detail, table, write_whole};
+
+pub(super) fn watch_requests(args: RequestsArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    check_table(&args.table)?;
+    let summary = watch::run(&WatchOptions { target: args.service, length: args.length, log: args.log })?;
+    let (result, style) = (summary.to_result(), style(&args.table));
+    print_fitted(&summary.text(style.detail));
+    if style.detail == Detail::All {
+        print!("\n{}", table::render_tables(&result, |_| true, style));
+    }
+    args.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    args.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    Ok(0)
+}
+
+pub(super) fn list_of(args: ListArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    list_signals(&args.service, args.filter.as_deref(), args.json.file.as_deref())
+}
+
+/// What can be observed of each process of the target.
+fn list_signals(target: &Target, filter: Option<&str>, json: Option<&Path>) -> Result<u8> {
+    let listings: Vec<Listing> = target.find()?.pids.into_iter().map(|pid| list(pid, filter)).collect();
+    for listing in &listings {
+        print!("{}", listing.render(terminal::width(), terminal::color_wanted()));
+    }
+    if let Some(path) = json {
+        write_whole(path, &serde_json::to_vec_pretty(&listings)?)?;
+    }
+    Ok(0)
+}
+
+pub(super) fn observe(args: ObserveArgs) -> Result<u8> {
+    check_outputs(&args.outputs)?;
+    if let Some(target) = &args.list {
+        return list_signals(target, args.filter.as_deref(), args.outputs.files.json.file.as_deref());
+    }
+    let observation = session::run(&ObserveOptions {
+        target: args.service,
+        command: args.command,
+        signals: args.signals,
+        progress: args.progress,
+        length: args.length,
+        period: args.period,
+        cpu: args.cpu,
+        observer_cpu: args.observer_cpu,
+        tolerance: args.tolerance / 100.0,
+        log: args.log,
+        live: true,
+    })?;
+    tell(&observation, args.outputs)
+}
+
+pub(super) fn report_again(args: ReportArgs) -> Result<u8> {
+    check_outputs(&args.outputs)?;
+    if is_trace(&args.log) {
+        return report_trace(args);
+    }
+    ensure!(args.slo.is_none(), "--slo is for logs of sidelane trace, and {} is none", args.log.display());
+    let options = ReplayOptions {
+        from_s: args.from.as_secs_f64(),
+        to_s: args.to.map(|to| to.as_secs_f64()),
+        tolerance: args.tolerance.map(|percent| percent / 100.0),
+        turns: args.outputs.perfetto.is_some(),
+    };
+    tell(&replay(&args.log, &options)?, args.outputs)
+}
+
+/// What was observed, for people and for programs.
+fn tell(observation: &Observed, outputs: Outputs) -> Result<u8> {
+    let result = observation.to_result();
+    outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    outputs.perfetto.as_deref().map_or(Ok(()), |path| observation.to_trace().write(path))?;
+    outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    let style = style(&outputs.files.table);
+    let shown = observation.shown(&result, style.width, style.detail);
+    print!("{}", table::render_tables(&shown, |_| true, style));
+    if style.detail == Detail::All {
+        print!("\n{}", observation.histograms(style.width));
+    }
+    write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-observe.html"))?;
+    Ok(result.exit_code())
+}

@@ -1,0 +1,87 @@
+//! The verbs: from options to the room that does the work, and what is written and shown of its result.
+
+mod agent;
+mod bench;
+mod hurry;
+mod look;
+mod run;
+mod show;
+mod trace;
+
+use anyhow::Result;
+
+use crate::agent::status::{self, StatusOptions};
+use crate::cli::{DoctorArgs, ProxyArgs, SimArgs, Verb};
+use crate::doctor::{self, DoctorOptions};
+use crate::lane::batch::{self, BatchClass};
+use crate::proxy;
+use crate::sim::{self, SimOptions};
+use crate::undo::guardian;
+use show::{check_files, check_json, style, write_and_open};
+use sidelane_report::terminal::{eprint_fitted, print_fitted};
+use sidelane_report::{Column, table, write_whole};
+use sidelane_sim::Choices;
+
+/// The exit code for a scenario that cannot be run, or an agent's file: it is an argument, and wrong.
+const WRONG_FILE: u8 = 2;
+
+/// Carries out a verb; its exit code.
+pub fn dispatch(verb: Verb) -> Result<u8> {
+    match verb {
+        Verb::Run(args) => run::run_beside(args),
+        Verb::Doctor(args) => examine(args),
+        Verb::Demo(args) => bench::demonstrate(args),
+        Verb::Compare(args) => run::weigh(*args),
+        Verb::Calibrate(args) => bench::find_metric(args),
+        Verb::Requests(args) => look::watch_requests(args),
+        Verb::List(args) => look::list_of(args),
+        Verb::Proxy(args) => pass_on(*args),
+        Verb::Observe(args) => look::observe(args),
+        Verb::Trace(args) => trace::trace(args),
+        Verb::Report(args) => look::report_again(args),
+        Verb::Bench(bench) => bench::run_bench(bench),
+        Verb::Sim(args) => simulate(args),
+        Verb::Hurry(args) => hurry::hurry_up(args),
+        Verb::Agent(args) => agent::run_agent(args),
+        Verb::Status(args) => status::run(StatusOptions { json: args.json }),
+        Verb::Guardian { agent_pid } => Ok(guardian::main(agent_pid).map(|()| 0)?),
+        Verb::Batch { entrance_fd, class, command } => {
+            Ok(batch::main(entrance_fd, BatchClass::of_name(&class), &command) as u8)
+        }
+    }
+}
+
+fn examine(args: DoctorArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    doctor::run(DoctorOptions { lanes: args.lanes, quick: args.quick, json: args.json.file })
+}
+
+fn pass_on(args: ProxyArgs) -> Result<u8> {
+    check_json(&args.json)?;
+    let json = args.json.file.clone();
+    let summary = proxy::run(args.into())?;
+    print_fitted(&summary.to_string());
+    if let Some(path) = json {
+        write_whole(&path, &serde_json::to_vec_pretty(&summary)?)?;
+    }
+    Ok(0)
+}
+
+fn simulate(args: SimArgs) -> Result<u8> {
+    check_files(&args.files)?;
+    let choices = Choices { seed: args.seed, quick: args.quick };
+    let simulated = match sim::run(&SimOptions { scenario: args.scenario, choices }) {
+        Ok(simulated) => simulated,
+        Err(error) => {
+            eprint_fitted(&format!("sidelane: {error}"));
+            return Ok(WRONG_FILE);
+        }
+    };
+    let result = &simulated.result;
+    args.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    let shown = |column: &Column| simulated.shows(&column.key);
+    args.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    print!("{}", table::render_tables(result, shown, style(&args.files.table)));
+    write_and_open(result, args.files.page, args.open.then_some("sidelane-sim.html"))?;
+    Ok(result.exit_code())
+}

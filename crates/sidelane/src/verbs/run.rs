@@ -1,0 +1,83 @@
+//! `sidelane run` and `compare`.
+
+use anyhow::Result;
+use clap::CommandFactory;
+
+use super::show::show_tables;
+use crate::cli::{Cli, CompareArgs, RunArgs, WhenBlocked};
+use crate::compare::{COLUMNS, Comparison};
+use crate::lane::plan::{Asked, AskedBatch};
+use crate::lane::run::{OnBlocked, Run, RunOptions};
+use crate::lane::talk::TalkOptions;
+use sidelane_host::service::Target;
+use sidelane_report::terminal::{eprint_fitted, print_fitted};
+
+/// The exit code of a run whose objective was missed, if the user asks for one.
+const EXIT_OBJECTIVE_MISSED: u8 = 99;
+
+pub(super) fn run_beside(args: RunArgs) -> Result<u8> {
+    let lending = args.lend.lending().unwrap_or_else(|error| refuse(&error.to_string()));
+    let asked = Asked {
+        services: pair_lanes(args.services, args.lanes),
+        pin_service: args.pin_service,
+        gate: args.lend.gate,
+        lending,
+        max_slowdown: args.lend.max_slowdown,
+        batch: match args.adopt {
+            Some(target) => AskedBatch::Adopted(target),
+            None => AskedBatch::Command(args.command),
+        },
+    };
+    let run = Run::prepare(RunOptions {
+        asked,
+        audit: args.audit.map(|path| (path, args.audit_level)),
+        json: args.json.file.clone(),
+        grace: args.grace,
+        on_blocked: OnBlocked { after: args.blocked_after, ends: args.on_blocked == WhenBlocked::Fail },
+        talk: TalkOptions { quiet: args.quiet, status_every: args.status },
+    })?;
+    if args.dry_run {
+        return Ok(tell_plan(&run.lines()));
+    }
+    let (exit_code, summary) = run.run()?;
+    if !args.quiet {
+        eprint_fitted(&summary.to_string());
+    }
+    if let Some(path) = args.json.file {
+        summary.to_result().write_json(&path)?;
+    }
+    Ok(if args.fail_on_slo && summary.misses_objective() { EXIT_OBJECTIVE_MISSED } else { exit_code })
+}
+
+pub(super) fn weigh(mut args: CompareArgs) -> Result<u8> {
+    let (files, dry_run) = (std::mem::take(&mut args.files), args.dry_run);
+    let options = args.options().unwrap_or_else(|error| refuse(&error.to_string()));
+    let comparison = Comparison::prepare(options, files.paths())?;
+    if dry_run {
+        return Ok(tell_plan(&comparison.lines()));
+    }
+    show_tables(&comparison.run()?, |column| COLUMNS.contains(&column.key.as_str()), &files)
+}
+
+/// What would be done.
+fn tell_plan(lines: &[String]) -> u8 {
+    lines.iter().for_each(|line| print_fitted(line));
+    0
+}
+
+/// Each service with its lanes: those of none, or of all, are named.
+fn pair_lanes(services: Vec<Target>, lanes: Vec<String>) -> Vec<(Target, Option<String>)> {
+    if !lanes.is_empty() && lanes.len() != services.len() {
+        let (services, lanes) = (services.len(), lanes.len());
+        refuse(&format!(
+            "--lanes goes with each --service, or with none: there are {services} services and {lanes} --lanes"
+        ));
+    }
+    let lanes = lanes.into_iter().map(Some).chain(std::iter::repeat(None));
+    services.into_iter().zip(lanes).collect()
+}
+
+/// Ends with the usage and the exit code of wrong arguments.
+fn refuse(why: &str) -> ! {
+    Cli::command().error(clap::error::ErrorKind::ArgumentConflict, why).exit()
+}

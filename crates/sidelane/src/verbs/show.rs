@@ -1,0 +1,59 @@
+//! What all verbs do with a result: whether its files have a place, and how it is written and shown.
+
+use std::path::PathBuf;
+
+use anyhow::Result;
+
+use crate::cli::{JsonFile, Outputs, ResultFiles, TableArgs};
+use sidelane_report::{Column, ResultFile, Style, check_writable, html, table, terminal};
+
+pub(super) fn check_json(json: &JsonFile) -> Result<()> {
+    Ok(json.file.as_deref().map_or(Ok(()), check_writable)?)
+}
+
+pub(super) fn check_table(table: &TableArgs) -> Result<()> {
+    Ok(table.csv.as_deref().map_or(Ok(()), check_writable)?)
+}
+
+pub(super) fn check_files(files: &ResultFiles) -> Result<()> {
+    Ok(files.paths().try_for_each(check_writable)?)
+}
+
+pub(super) fn check_outputs(outputs: &Outputs) -> Result<()> {
+    check_files(&outputs.files)?;
+    Ok(outputs.perfetto.as_deref().map_or(Ok(()), check_writable)?)
+}
+
+/// Writes the page to `page`, or else to `opened` if it is to be opened, and opens it where there is a
+/// desktop; elsewhere says where it is.
+pub(super) fn write_and_open(result: &ResultFile, page: Option<PathBuf>, opened: Option<&str>) -> Result<()> {
+    let Some(page) = page.or_else(|| opened.map(PathBuf::from)) else { return Ok(()) };
+    html::write_page(result, &page)?;
+    if opened.is_none_or(|_| !html::open_page(&page)) {
+        println!("\npage: {}", page.display());
+    }
+    Ok(())
+}
+
+/// Writes a result that takes long to get, before the terminal, which may be gone by then; and prints a
+/// table for each kind of its rows.
+pub(super) fn show_tables(result: &ResultFile, shown: impl Fn(&Column) -> bool, files: &ResultFiles) -> Result<u8> {
+    files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    files.page.as_deref().map_or(Ok(()), |path| html::write_page(result, path))?;
+    print!("{}", table::render_tables(result, shown, style(&files.table)));
+    Ok(result.exit_code())
+}
+
+/// Writes a result for programs, and prints it for people.
+pub(super) fn show(result: &ResultFile, columns: &[Column], json: &JsonFile, table: &TableArgs) -> Result<u8> {
+    json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    print!("{}", table::render(result, columns, style(table)));
+    Ok(result.exit_code())
+}
+
+/// How results are shown on this terminal, or in this pipe.
+pub(super) fn style(table: &TableArgs) -> Style {
+    Style { width: terminal::width(), color: terminal::color_wanted(), detail: table.detail.into() }
+}

@@ -1,0 +1,84 @@
+//! `sidelane trace` and, of its log, `report`.
+
+use std::sync::Arc;
+use std::time::Duration;
+
+use anyhow::{Result, ensure};
+
+use super::show::{check_outputs, style, write_and_open};
+use crate::cli::{Outputs, ReportArgs, TraceArgs};
+use crate::tale;
+use crate::tale::bound::Bound;
+use crate::tale::flight::{self, Event, FlightOptions};
+use crate::tale::options::TraceOptions;
+use crate::tale::terminal::{headline, text};
+use crate::tale::told::Told;
+use crate::until::Until;
+use sidelane_report::terminal::{eprint_fitted, print_fitted};
+use sidelane_report::{Detail, check_writable, table};
+
+/// For how long is traced unless the user says otherwise.
+const TRACE_LENGTH: Duration = Duration::from_secs(10);
+
+pub(super) fn trace(args: TraceArgs) -> Result<u8> {
+    check_outputs(&args.outputs)?;
+    args.log.as_deref().map_or(Ok(()), check_writable)?;
+    let bound = args.slo.unwrap_or(Bound::P99);
+    if let Some(dir) = args.record {
+        return record(
+            &FlightOptions {
+                service: args.service.to_string(),
+                target: args.service,
+                bound,
+                light: args.light,
+                dir,
+                keep: flight::KEEP,
+                recordings: flight::RECORDINGS,
+            },
+            args.length,
+        );
+    }
+    let length = args.length.unwrap_or(TRACE_LENGTH);
+    let options = TraceOptions { target: args.service, bound, length, light: args.light, log: args.log };
+    tell_trace(&tale::trace::run(&options)?, args.outputs)
+}
+
+fn record(options: &FlightOptions, length: Option<Duration>) -> Result<u8> {
+    let tell = |event: Event| match event {
+        Event::Began(_) => eprint_fitted(&format!("sidelane: {event}; Ctrl-C ends it")),
+        _ => eprint_fitted(&format!("sidelane: {event}")),
+    };
+    flight::run(options, length, Until::signal()?, Arc::new(tell)).map(|()| 0)
+}
+
+pub(super) fn report_trace(args: ReportArgs) -> Result<u8> {
+    let log = args.log.display();
+    ensure!(
+        args.tolerance.is_none(),
+        "--tolerance is for logs of sidelane observe, and {log} is one of sidelane trace"
+    );
+    let options = tale::replay::ReplayOptions {
+        from_s: args.from.as_secs_f64(),
+        to_s: args.to.map(|to| to.as_secs_f64()),
+        bound: args.slo,
+    };
+    tell_trace(&tale::replay::replay(&args.log, &options)?, args.outputs)
+}
+
+/// What was traced, for people and for programs.
+fn tell_trace(told: &Told, outputs: Outputs) -> Result<u8> {
+    let result = told.to_result();
+    outputs.files.json.file.as_deref().map_or(Ok(()), |path| result.write_json(path))?;
+    outputs.perfetto.as_deref().map_or(Ok(()), |path| told.to_trace().write(path))?;
+    outputs.files.table.csv.as_deref().map_or(Ok(()), |path| result.write_csv(path))?;
+    let style = style(&outputs.files.table);
+    match style.detail {
+        Detail::Quiet => print_fitted(&headline(told)),
+        _ => print!("{}", text(told, style.width)),
+    }
+    if style.detail == Detail::All {
+        print!("\n{}", table::render_tables(&result, |_| true, style));
+    }
+    write_and_open(&result, outputs.files.page, outputs.open.then_some("sidelane-trace.html"))?;
+    Ok(result.exit_code())
+}

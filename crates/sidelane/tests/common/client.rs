@@ -1,0 +1,28 @@
+//! Traffic for a service.
+
+use std::process::{Child, Stdio};
+
+use sidelane::lab::Lab;
+
+use super::lanes::BATCH_LANE;
+
+/// A client that asks a service all the time, from the batch lane. Dropping it ends it.
+pub struct Client(Child);
+
+impl Client {
+    /// 500 requests a second.
+    pub fn start(lab: &Lab, protocol: &str, target: &str, more: &[&str]) -> Self {
+        let what = ["--protocol", protocol, "--target", target, "--rate", "500", "--seconds", "300"];
+        let how = ["--warmup-seconds", "0", "--cpu", BATCH_LANE, "--fifo", "80", "--json", "/dev/null"];
+        let mut load = lab.command(["load"]);
+        load.args(what).args(how).args(more);
+        Self(load.stdout(Stdio::null()).stderr(Stdio::null()).spawn().expect("the client starts"))
+    }
+}
+
+impl Drop for Client {
+    fn drop(&mut self) {
+        let _ = self.0.kill();
+        let _ = self.0.wait();
+    }
+}

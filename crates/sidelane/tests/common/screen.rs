@@ -1,0 +1,48 @@
+//! Commands on a pseudo-terminal, and what it shows.
+
+use std::fs::File;
+use std::io::Read;
+use std::os::fd::{FromRawFd, OwnedFd};
+use std::process::Command;
+
+use super::process::ends_with_the_test;
+
+/// A pseudo-terminal of so many columns: this side, and the one that a program writes to.
+fn terminal(columns: u16) -> (OwnedFd, OwnedFd) {
+    let (mut ours, mut theirs) = (0, 0);
+    let size = libc::winsize { ws_row: 50, ws_col: columns, ws_xpixel: 0, ws_ypixel: 0 };
+    // SAFETY: both descriptors are written; a name and attributes are not asked for.
+    let opened = unsafe { libc::openpty(&mut ours, &mut theirs, std::ptr::null_mut(), std::ptr::null(), &size) };
+    assert_eq!(opened, 0, "no pseudo-terminal");
+    // SAFETY: openpty has just opened both.
+    unsafe { (OwnedFd::from_raw_fd(ours), OwnedFd::from_raw_fd(theirs)) }
+}
+
+/// What this command writes to a terminal of so many columns, until it and all that it starts have ended. A line that is
+/// written over counts as a line.
+pub fn lines_of(command: &[&str], columns: u16) -> Vec<String> {
+    let (ours, theirs) = terminal(columns);
+    let copy = || theirs.try_clone().expect("a copy of a descriptor");
+    let mut child = Command::new(command[0]);
+    child.args(&command[1..]).stdin(copy()).stdout(copy()).stderr(copy()).env_remove("COLUMNS");
+    let mut running = ends_with_the_test(&mut child).spawn().unwrap_or_else(|error| panic!("{command:?}: {error}"));
+    // The command has copies, and so has its description.
+    drop((theirs, child));
+    let (mut ours, mut shown, mut part) = (File::from(ours), Vec::new(), [0; 4096]);
+    // The end of a terminal that nobody has open any more is an error.
+    while let Ok(length @ 1..) = ours.read(&mut part) {
+        shown.extend_from_slice(&part[..length]);
+    }
+    running.wait().expect("it has ended");
+    let text = without_escapes(&String::from_utf8_lossy(&shown));
+    text.split(['\n', '\r']).map(str::to_owned).collect()
+}
+
+/// Without colours and movements of the cursor.
+fn without_escapes(text: &str) -> String {
+    let mut parts = text.split("\x1b[");
+    let first = parts.next().unwrap_or_default().to_owned();
+    parts.fold(first, |plain, part| {
+        plain + part.split_once(|letter: char| letter.is_ascii_alphabetic()).map_or("", |(_, rest)| rest)
+    })
+}

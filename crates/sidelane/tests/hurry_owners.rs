@@ -1,0 +1,153 @@
+//! What `sidelane hurry` leaves to a service's owner: CPUs that the service chooses itself, and processes that it starts.
+//!
+//! CPU 0 is said to be big, as in `hurry.rs`. A CPU is said to be offline, so that it shows when threads were looked at.
+#![cfg(debug_assertions)]
+
+mod common;
+
+use std::fs;
+use std::io::{BufRead, BufReader, Write};
+use std::net::TcpStream;
+use std::path::PathBuf;
+use std::process::{Child, Command, Stdio};
+
+use common::busy::{BIG, CLIENTS, LITTLE};
+use common::{Busy, Hurrying, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use sidelane_host::priority::pin_thread;
+use tempfile::TempDir;
+
+/// CPUs that are said to be offline.
+struct Offline(PathBuf);
+
+impl Offline {
+    fn told_to(command: &mut Command, file: PathBuf) -> Self {
+        fs::write(&file, "").unwrap();
+        command.env("SIDELANE_OFFLINE", &file);
+        Self(file)
+    }
+
+    fn say(&self, cpus: &str) {
+        fs::write(&self.0, cpus).unwrap();
+    }
+}
+
+#[test]
+fn cpus_that_threads_choose_themselves_stay_chosen() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let mut command = Hurrying::command(&busy, &["--mapping", "all-little"]);
+    let offline = Offline::told_to(&mut command, busy.file("offline"));
+    let hurrying = Hurrying::begin(&mut command, &busy.file("moves"));
+    wait_until("each worker is bound", || busy.bound() >= CLIENTS);
+    // One that was there at the begin, and one that is born now. Neither answers anybody.
+    let (first, known) = (busy.threads()[0], busy.threads());
+    pin_thread(first, &[1]).unwrap();
+    let _stream = TcpStream::connect(busy.address).unwrap();
+    wait_until("a thread is born", || busy.threads().len() > known.len());
+    let born = *busy.threads().iter().find(|tid| !known.contains(tid)).unwrap();
+    pin_thread(born, &[0]).unwrap();
+    let chosen = |busy: &Busy| [busy.cpus()[&first].clone(), busy.cpus()[&born].clone()];
+    offline.say(LITTLE);
+    wait_until("threads were looked at", || busy.threads().len() - busy.bound() >= CLIENTS);
+    assert_eq!(chosen(&busy), [LITTLE, BIG]);
+    offline.say("");
+    wait_until("threads were looked at again", || busy.bound() >= CLIENTS + 2);
+    hurrying.stop();
+    assert_eq!(chosen(&busy), [LITTLE, BIG]);
+}
+
+/// Answers each line with the number of a process that it has started for it, or with 0.
+const FORKING: &str = r#"
+use IO::Socket::INET;
+$| = 1;
+my $socket = IO::Socket::INET->new(Listen => 5, LocalAddr => "127.0.0.1") or die;
+print $socket->sockport, "\n";
+my $client = $socket->accept;
+while (my $line = <$client>) {
+    my $pid = 0;
+    if ($line =~ /child/ && !($pid = fork)) { exec "sleep", "1000" }
+    if ($line =~ /daemon/) { ($pid) = `sleep 1000 >/dev/null 2>&1 & echo \$!` =~ /(\d+)/ }
+    print $client "$pid\n";
+}
+"#;
+
+/// A service of one thread, which forks.
+struct Forking {
+    child: Child,
+    stream: BufReader<TcpStream>,
+    started: Vec<u32>,
+    dir: TempDir,
+}
+
+impl Forking {
+    fn start() -> Option<Self> {
+        if !requests_can_be_seen() {
+            return None;
+        }
+        let mut command = Command::new("perl");
+        let command = process::ends_with_the_test(&mut command).args(["-e", FORKING]).stdout(Stdio::piped());
+        let Ok(mut child) = command.spawn() else {
+            sidelane_skip::skip("needs perl".to_owned());
+            return None;
+        };
+        let mut port = String::new();
+        BufReader::new(child.stdout.take().unwrap()).read_line(&mut port).unwrap();
+        let stream = TcpStream::connect(("127.0.0.1", port.trim().parse().unwrap())).unwrap();
+        Some(Self { child, stream: BufReader::new(stream), started: vec![], dir: tempfile::tempdir().unwrap() })
+    }
+
+    /// The process that it has started, if it was asked for one.
+    fn ask(&mut self, what: &str) -> u32 {
+        writeln!(self.stream.get_mut(), "{what}").unwrap();
+        let mut answer = String::new();
+        self.stream.read_line(&mut answer).unwrap();
+        let pid = answer.trim().parse().unwrap();
+        self.started.extend(Some(pid).filter(|pid| *pid > 0));
+        pid
+    }
+
+    fn cpus(&self) -> String {
+        process::allowed_cpus(self.child.id()).unwrap()
+    }
+}
+
+impl Drop for Forking {
+    fn drop(&mut self) {
+        self.started.iter().for_each(|pid| process::kill(*pid));
+        let _ = self.child.kill();
+        let _ = self.child.wait();
+    }
+}
+
+#[test]
+fn who_is_born_to_a_bound_thread_has_all_cpus_after_a_look_wherever_its_parent_is() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(mut forking) = Forking::start() else { return };
+    let (found, log) = (forking.cpus(), forking.dir.path().join("moves"));
+    let service = format!("pid:{}", forking.child.id());
+    let mut command = Hurrying::command_for(&service, &log, &["--mapping", "static"]);
+    let offline = Offline::told_to(&mut command, forking.dir.path().join("offline"));
+    let hurrying = Hurrying::begin(&mut command, &log);
+    wait_until("it is bound", || forking.ask("hello") == 0 && forking.cpus() == BIG);
+    let born = [forking.ask("child"), forking.ask("daemon")];
+    offline.say(BIG);
+    wait_until("threads were looked at", || forking.cpus() == LITTLE);
+    assert_eq!(born.map(|pid| process::allowed_cpus(pid).unwrap()), [found.clone(), found.clone()]);
+    let last = forking.ask("daemon");
+    hurrying.stop();
+    assert_eq!([process::allowed_cpus(last).unwrap(), forking.cpus()], [found.clone(), found]);
+}
+
+#[test]
+fn it_ends_with_the_process_that_it_was_told_of() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let log = dir.path().join("moves");
+    let mut hurrying = Hurrying::begin(&mut Hurrying::command_for(&busy.target(), &log, &[]), &log);
+    let service = busy.target();
+    drop(busy);
+    wait_until("it has ended", || hurrying.child.try_wait().unwrap().is_some());
+    let told = hurrying.stop();
+    assert!(told.contains(&format!("{service} has ended")), "{told}");
+}
