@@ -14,7 +14,8 @@ pub enum Carrier {
     #[default]
     Rings,
     /// Two slots for each CPU, each of which holds the last record alone (`abi/slot.h`): for an observer that reads
-    /// without a pause on a CPU of its own.
+    /// without a pause on a CPU of its own, as in the thesis (Figure 4.4). Of Sidelane itself
+    /// only tests use it.
     Slots,
 }
 

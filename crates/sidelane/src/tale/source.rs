@@ -18,7 +18,8 @@ use crate::until::Until;
 
 /// How often a service that was started again is looked for.
 const SERVICE_LOOK_EVERY: Duration = Duration::from_millis(500);
-/// A record comes at most so late.
+/// A record comes at most so late: the recorder holds each back for less, but for those of a CPU that the hypervisor took
+/// away.
 const SETTLED_NS: u64 = 100_000_000;
 /// How often records are fetched at most and at least.
 const FETCH_EVERY_MS: (u32, u32) = (1, 50);

@@ -1,5 +1,6 @@
 //! Records become a told trace: timelines, their diagnosis, and some requests in full.
 
+use sidelane_kernel::requests as kernel;
 use sidelane_tale::builder::{Builder, Settings};
 use sidelane_tale::diagnoser::{Diagnoser, DiagnoserSettings, Objective};
 use sidelane_tale::record::{Kinds, Record, Task};
@@ -13,7 +14,7 @@ use super::recent::Recent;
 use super::told::{Counts, Told};
 use super::words::Names;
 use crate::note::Note;
-use crate::request::Times;
+use crate::request::{Times, notes_of};
 
 /// For so long records are at hand for the clip of a request: a timeline comes when it is known that nothing of it is
 /// missing, which takes a second at most.
@@ -114,7 +115,9 @@ impl Study {
         let Self { builder, seen, .. } = &mut self;
         builder.finish(&mut |timeline| seen.take(&timeline));
         let counts = self.counts(&ended.end);
-        let Ended { service, end, names, notes } = ended;
+        let streams = self.streams();
+        let Ended { service, end, names, mut notes } = ended;
+        notes.extend(streams);
         Told {
             service,
             bound: self.bound,
@@ -129,6 +132,12 @@ impl Study {
             cpu_percent: end.cpu_percent,
             notes,
         }
+    }
+
+    /// What is said of responses that are streams.
+    fn streams(&self) -> impl Iterator<Item = Note> + use<> {
+        let known = self.builder.counts();
+        notes_of(&kernel::Counts::default(), known.whole + known.incomplete, known.streamed)
     }
 
     fn counts(&self, end: &LogEnd) -> Counts {

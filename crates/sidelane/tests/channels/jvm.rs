@@ -6,6 +6,8 @@ use std::process::Command;
 
 use sidelane::channel::hsperf;
 use sidelane::channel::signal::{Kind, Signal};
+use sidelane::tale::pauses::Pauses;
+use sidelane_tale::record::Kind as RecordKind;
 
 use crate::common::wait_until;
 use crate::program::{Program, fixture, read, run};
@@ -45,6 +47,19 @@ fn the_cause_of_a_collection_is_a_text() {
     jvm.ask("");
     wait_until("the last cause was what it was", || now() == ["No GC", "System.gc()"]);
     assert!(jvm.channels("counter:jvm:sun.gc.cause").unwrap_err().contains("is a text"));
+}
+
+#[test]
+fn a_trace_sees_the_collections_of_a_jvm_that_began_after_it() {
+    let mut pauses = Pauses::watch(&BTreeSet::new());
+    let Some(mut jvm) = jvm(&["-XX:+UseSerialGC", "-Xmx64m"]) else { return };
+    pauses.look_at(&BTreeSet::from([jvm.pid()]));
+    jvm.ask("");
+    let mut records = Vec::new();
+    wait_until("the collection was told", || {
+        pauses.merge(&mut records);
+        records.iter().any(|record| record.kind == RecordKind::PauseEnded && record.task.pid == jvm.pid())
+    });
 }
 
 #[test]

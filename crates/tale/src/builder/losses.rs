@@ -75,7 +75,7 @@ impl Losses {
         } else if ahead < 0 {
             self.found(cpu, seq);
         }
-        self.give_up(cpu, at_ns, LATE_AT_MOST_NS)
+        self.give_up(cpu, at_ns)
     }
 
     /// A record that tells of the past comes, in the order of time, before others that were written before it: nothing is
@@ -90,12 +90,12 @@ impl Losses {
         is_kept
     }
 
-    /// Gaps of `cpu` that are so old now are losses, until now. Whether there were any.
-    fn give_up(&mut self, cpu: u32, now_ns: u64, age_ns: u64) -> bool {
+    /// Gaps of `cpu` that are too old to be filled are losses, until now. Whether there were any.
+    fn give_up(&mut self, cpu: u32, now_ns: u64) -> bool {
         if self.gaps.is_empty() {
             return false;
         }
-        let is_old = |gap: &mut Loss| gap.cpu == cpu && now_ns.saturating_sub(gap.to_ns) >= age_ns;
+        let is_old = |gap: &mut Loss| gap.cpu == cpu && now_ns.saturating_sub(gap.to_ns) >= LATE_AT_MOST_NS;
         let old: Vec<Loss> = self.gaps.extract_if(.., is_old).collect();
         for gap in &old {
             self.lose(Loss { to_ns: gap.to_ns.max(now_ns), ..*gap });
@@ -110,9 +110,9 @@ impl Losses {
 
     /// No record comes any more: what is missing now is lost. Whether anything was.
     pub fn finish(&mut self, now_ns: u64) -> bool {
-        let mut cpus: Vec<u32> = self.gaps.iter().map(|gap| gap.cpu).collect();
-        cpus.dedup();
-        cpus.into_iter().fold(false, |any, cpu| self.give_up(cpu, now_ns, 0) || any)
+        let gaps = std::mem::take(&mut self.gaps);
+        gaps.iter().for_each(|gap| self.lose(Loss { to_ns: gap.to_ns.max(now_ns), ..*gap }));
+        !gaps.is_empty()
     }
 
     fn miss(&mut self, gap: Loss) {

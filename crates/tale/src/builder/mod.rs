@@ -205,6 +205,7 @@ impl Builder {
             None => self.world.counts.whole += 1,
             Some(_) => self.world.counts.incomplete += 1,
         }
+        self.world.counts.streamed += u64::from(request.streams());
         out(timeline);
     }
 

@@ -259,6 +259,9 @@ impl World {
         };
         let (is_first, receiver) = (request.is_open(), request.receiver);
         request.finished_ns = record.at_ns.max(request.started_ns);
+        if is_first {
+            request.answered_ns = request.finished_ns;
+        }
         request.finisher = record.task.tid;
         request.taken_up_ns = record.value;
         request.touched_ns = record.at_ns;

@@ -25,6 +25,9 @@ impl Link {
 const LINKS_MAX: usize = 64;
 const ALL_LINKS_MAX: usize = 262_144;
 
+/// Whatever is sent for so long after the first of a response is a stream, as for `sidelane requests`.
+const STREAM_NS: u64 = 100_000_000;
+
 /// A request from when a thread received it. All times are 0 until they are known.
 #[derive(Debug, Clone, Default)]
 pub struct Request {
@@ -41,6 +44,8 @@ pub struct Request {
     pub is_told: bool,
     /// Thread that received it.
     pub receiver: u32,
+    /// The first of its response was given to the socket.
+    pub answered_ns: u64,
     /// Its response, so far, was given to the socket.
     pub finished_ns: u64,
     /// Thread that did so.
@@ -68,6 +73,11 @@ impl Request {
     /// Whether no response to it has been given yet.
     pub fn is_open(&self) -> bool {
         self.finished_ns == 0
+    }
+
+    /// Whether its response went on for longer than one response does.
+    pub fn streams(&self) -> bool {
+        self.finished_ns.saturating_sub(self.answered_ns) > STREAM_NS
     }
 
     /// When its time ends.

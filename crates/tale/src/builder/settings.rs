@@ -46,6 +46,8 @@ pub struct Counts {
     pub whole: u64,
     /// Requests that were given out without their way: records of it are missing.
     pub incomplete: u64,
+    /// Of both, requests whose response went on for long after its first part.
+    pub streamed: u64,
     /// Requests whose connection closed, or went on, without a response.
     pub unanswered: u64,
     /// Responses to requests whose start was not seen.

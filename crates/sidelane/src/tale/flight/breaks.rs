@@ -80,8 +80,8 @@ impl Breaks {
     }
 
     /// Requests that arrived at these times have no response at `now_ns`: whether they break the objective, as they will
-    /// be slow if they ever end.
-    pub fn waiting(&mut self, now_ns: u64, arrived_ns: impl Iterator<Item = u64>) -> Option<Break> {
+    /// be slow if they ever end; and when the oldest of those that do arrived.
+    pub fn waiting(&mut self, now_ns: u64, arrived_ns: impl Iterator<Item = u64>) -> Option<(Break, u64)> {
         let limit_ns = self.limit_ns?;
         let late = arrived_ns.filter(|arrived_ns| now_ns.saturating_sub(*arrived_ns) > limit_ns);
         let late: Vec<u64> = late.filter(|arrived_ns| *arrived_ns > self.told_ns).collect();
@@ -92,7 +92,7 @@ impl Breaks {
         };
         let found = self.once_in_a_while(now_ns, found)?;
         self.told_ns = late.into_iter().max().unwrap_or(oldest_ns);
-        Some(found)
+        Some((found, oldest_ns))
     }
 
     fn once_in_a_while(&mut self, at_ns: u64, found: Option<Break>) -> Option<Break> {
@@ -156,10 +156,10 @@ mod tests {
         let mut breaks = Breaks::new(Bound::parse("10ms").unwrap());
         let stuck = [S, S + MS];
         assert_eq!(breaks.waiting(S + 9 * MS, stuck.into_iter()), None);
-        assert_eq!(breaks.waiting(S + 12 * MS, stuck.into_iter()), Some(Break::Waiting(12 * MS)));
+        assert_eq!(breaks.waiting(S + 12 * MS, stuck.into_iter()), Some((Break::Waiting(12 * MS), S)));
         assert_eq!(breaks.waiting(S + 2 * APART_NS, stuck.into_iter()), None, "told");
         let others = stuck.into_iter().chain([3 * APART_NS]);
-        assert_eq!(breaks.waiting(4 * APART_NS, others), Some(Break::Waiting(APART_NS)));
+        assert_eq!(breaks.waiting(4 * APART_NS, others), Some((Break::Waiting(APART_NS), 3 * APART_NS)));
     }
 
     #[test]
@@ -168,7 +168,7 @@ mod tests {
         assert!((0..19).all(|number| breaks.request(S + number, MS).is_none()));
         assert_eq!(breaks.waiting(S + 20 * MS, [S, S].into_iter()), None, "two of 21 may be slow");
         let found = breaks.waiting(S + 20 * MS, [S, S, S].into_iter());
-        assert_eq!(found, Some(Break::Percentile { slow: 3, requests: 22 }));
+        assert_eq!(found, Some((Break::Percentile { slow: 3, requests: 22 }, S)));
     }
 
     #[test]
