@@ -9,7 +9,7 @@ use std::rc::Rc;
 use std::sync::Arc;
 
 use sidelane_host::cgroup::Group;
-use sidelane_host::procfs::have_one_place_each;
+use sidelane_host::procfs::{family, have_one_place_each};
 use sidelane_host::service::Service;
 use sidelane_host::topology::Lanes;
 
@@ -17,6 +17,9 @@ use crate::counters::{EventPair, LaneCounters, NoCounters};
 use crate::identities::{Identities, Identity, Number};
 use crate::tracker::error::{TrackerError, bpf};
 use crate::tracker::{Features, Tracker};
+
+/// A process forks no faster than its children are found; this many rounds have never been needed.
+const ROUNDS_MAX: usize = 1000;
 
 /// How a service's lanes are lent.
 #[derive(Default)]
@@ -87,11 +90,24 @@ impl ServiceTracking {
         self.tracker.lend(lanes, self.number, lends_to_waited)
     }
 
-    /// These processes are the service's, too. Members of its group are so already.
+    /// These processes are the service's, too, with all who descend from them and are nobody's. Members of its group are
+    /// so already.
     pub fn take_in(&self, pids: &BTreeSet<u32>) {
         match &self.group {
             Some(group) => self.tracker.look_at_group(group, self.identity()),
-            None => pids.iter().for_each(|pid| self.tracker.identities().give(*pid, self.identity())),
+            None => self.take_in_families(pids),
+        }
+    }
+
+    /// Who is forked by a process of the service is the service's; who was forked before is looked for.
+    fn take_in_families(&self, pids: &BTreeSet<u32>) {
+        let mut new = pids.clone();
+        for _ in 0..ROUNDS_MAX {
+            if new.is_empty() {
+                return;
+            }
+            new.iter().for_each(|pid| self.tracker.identities().give(*pid, self.identity()));
+            new = family(pids).into_iter().filter(|pid| self.is_free(*pid)).collect();
         }
     }
 
@@ -178,7 +194,15 @@ impl BatchTracking {
         if groups.contains(group) {
             groups.retain(|other| other != group);
             self.tracker.forget_group(group);
-            group.processes().iter().for_each(|pid| self.release(*pid));
+            // Who is born to one that is of the job still is, too.
+            let is_ours = |pid: &u32| self.tracker.identities().of(*pid) == Some(self.identity());
+            for _ in 0..ROUNDS_MAX {
+                let ours: Vec<u32> = group.processes().into_iter().filter(is_ours).collect();
+                if ours.is_empty() {
+                    break;
+                }
+                ours.iter().for_each(|pid| self.release(*pid));
+            }
         }
     }
 

@@ -249,6 +249,15 @@ notes! {
         NoBigCores { why: String = "all cores are equal (cpu_capacity: missing)".to_owned() } =>
             "no request moves to a big core: {why}",
             "name the CPUs of both kinds in [hurry], as in big = \"0-3\" and little = \"4-7\", or leave the table out";
+        LanesLentAsBefore { service: String = "redis".to_owned() } =>
+            "the lanes beside {service} are lent as before: with its new objective another policy would lend them",
+            "restart the agent, or name a policy in [lanes]";
+        CpusBeyond { cpus: String = "512-639".to_owned() } =>
+            "CPUs {cpus} are watched by nobody and given to no batch: the agent knows the first 512",
+            "leave them to services, by their groups' lists of CPUs";
+        RequestsAtTheStart =>
+            "a service has an objective now, and requests are not tracked: whether they are is decided at the start",
+            "restart the agent to have its attainment";
         ReadAtTheStart =>
             "[metric], [lanes], [metrics] and [audit] were changed, and are read at the start alone",
             "restart the agent for them";

@@ -220,3 +220,24 @@ fn what_cannot_be_counted_says_what_where_and_what_to_do() {
     let said = error.to_string();
     assert!(said.contains("`rffffffffffffffff`") && said.contains("CPU 0") && said.contains("virtual PMU"), "{said}");
 }
+
+#[test]
+fn a_cpu_that_comes_online_is_counted_from_then_on() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab().map(Lab::at) else { return };
+    let mut service = start(&lab, "0");
+    let tracker = tracker();
+    let mut interference = Interference::open(&Formula::parse(FAULTS).unwrap(), &CpuSet::default(), &tracker).unwrap();
+    let lanes = Lanes::only_watched(cpus());
+    let service_pid = Tracked::of_process(service.pid());
+    let tracking = ServiceTracking::start(&tracker, &service_pid, &lanes, LaneUse::default()).unwrap();
+    tracker.attach().unwrap();
+    service.ask("fault").unwrap();
+    for _ in 0..2 {
+        assert!(!interference.cpus().contains(CPU) || interference.counted(CPU).windows > 0);
+        interference.open_again(CPU).unwrap();
+        wait_for_windows(&interference, 20);
+    }
+    assert_eq!(interference.cpus(), &cpus());
+    drop(tracking);
+}

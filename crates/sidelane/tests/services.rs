@@ -241,3 +241,22 @@ fn sixty_services_have_numbers_of_their_own_and_the_sixty_fourth_is_refused() {
     services.pop();
     assert!(add().is_ok());
 }
+
+/// A server may have forked its workers between the search for it and the moment from which on it is tracked.
+#[test]
+fn who_was_forked_before_a_process_was_tracked_is_the_services_too() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let mut command = Command::new("sh");
+    let command = process::ends_with_the_test(&mut command).args(["-c", "sleep 1000 & wait"]).process_group(0);
+    let mut parent = command.spawn().unwrap();
+    let family = || sidelane_host::procfs::family(&BTreeSet::from([parent.id()]));
+    wait_until("the worker was forked", || family().len() == 2);
+    let tracker = tracker(Features::default());
+    let service = Service::of_process(parent.id());
+    let tracking = ServiceTracking::start(&tracker, &service, &request_lane(0), LaneUse::default()).unwrap();
+    assert_eq!(tracking.processes().into_iter().collect::<BTreeSet<_>>(), family());
+    drop(tracking);
+    // SAFETY: plain system call; the child is not reaped yet, so the group is its own.
+    unsafe { libc::killpg(parent.id() as libc::pid_t, libc::SIGKILL) };
+    parent.wait().unwrap();
+}

@@ -104,7 +104,7 @@ int BPF_PROG(guard_timer, struct hrtimer *timer)
 	struct sidelane_guard_word *word = guard_word(cpu);
 	struct guard_timer *tick = bpf_map_lookup_elem(&guard_timers, &cpu);
 
-	if (!word || !tick || word->ticking || !the_service_is_on(cpu))
+	if (!word || !tick || !word->tick_ns || word->ticking || !the_service_is_on(cpu))
 		return 0;
 	uint64_t now_ns = bpf_ktime_get_ns();
 	if (now_ns - word->turn_since_ns < word->tick_ns)

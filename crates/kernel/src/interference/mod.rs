@@ -9,6 +9,7 @@
 mod error;
 mod word;
 
+use std::collections::BTreeMap;
 use std::io;
 use std::os::fd::{AsFd, AsRawFd, BorrowedFd, OwnedFd};
 use std::sync::atomic::Ordering;
@@ -99,8 +100,8 @@ pub struct Interference {
     words: MappedArray<GuardWord>,
     bell: SummonsRing,
     events: MapHandle,
-    /// The kernel counts until these are closed.
-    counters: Vec<OwnedFd>,
+    /// By CPU. The kernel counts until these are closed.
+    counters: BTreeMap<u32, Vec<OwnedFd>>,
 }
 
 impl Interference {
@@ -131,7 +132,7 @@ impl Interference {
             words,
             bell: SummonsRing::new(bell).map_err(NoCounters::Bell)?,
             events: keep(GUARD_EVENTS)?,
-            counters: Vec::new(),
+            counters: BTreeMap::new(),
         };
         for cpu in cpus.iter() {
             new.open_on(cpu)?;
@@ -139,6 +140,18 @@ impl Interference {
         // Only now: with all of them there, and none half.
         cpus.iter().for_each(|cpu| new.begin(cpu));
         Ok(new)
+    }
+
+    /// Counts on a CPU that has come online. Counters that were open there when it went offline count no more.
+    pub fn open_again(&mut self, cpu: u32) -> Result<(), NoCounters> {
+        self.words.get(cpu as usize).event_count.store(0, Ordering::Release);
+        self.open_on(cpu)?;
+        if !self.cpus.contains(cpu) {
+            self.cpus = self.cpus.iter().chain([cpu]).collect();
+            self.told.push((cpu, 0));
+        }
+        self.begin(cpu);
+        Ok(())
     }
 
     fn open_on(&mut self, cpu: u32) -> Result<(), NoCounters> {
@@ -153,7 +166,7 @@ impl Interference {
             let given = self.events.update(&event_key(cpu, place), &fd, MapFlags::ANY);
             given.map_err(bpf("hand a counter to the kernel"))?;
         }
-        self.counters.extend(opened);
+        self.counters.insert(cpu, opened.into_iter().collect());
         Ok(())
     }
 

@@ -4,7 +4,7 @@ use super::mask::{CpuMask, MAX_CPUS};
 
 /// The cores of a machine: CPUs of one core are siblings. What is not said to be a core of several CPUs is one of its
 /// own, so the default is a machine without SMT.
-#[derive(Clone, Debug)]
+#[derive(Clone, Debug, PartialEq, Eq)]
 pub struct Cores {
     /// By CPU number: the lowest CPU of its core, which is the core's number.
     core_of: [u16; MAX_CPUS],

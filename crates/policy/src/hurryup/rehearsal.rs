@@ -50,7 +50,8 @@ impl<'r> Rehearsal<'r> {
             cores: [None; CORES_MAX],
             count,
             big,
-            now: 0,
+            // Not since the machine's start: times are multiplied.
+            now: served.first().map_or(0, |first| first.since),
             random: 1,
             times_ns: [0; SERVED_MAX],
             done: 0,
@@ -172,6 +173,12 @@ mod tests {
         assert_eq!(longest(&[(0, 100)], (1, 0), 1000), 100);
         // Two at once: the one on the little core has done 20 of 100 after 40, when the other one ends at 30.
         assert!([130, 100 + 20].contains(&longest(&[(0, 30), (0, 100)], (1, 1), 40)));
+    }
+
+    #[test]
+    fn a_machine_that_has_been_up_for_years_is_as_good_as_a_new_one() {
+        const YEARS_NS: Nanos = 10 * 365 * 24 * 3600 * 1_000_000_000;
+        assert_eq!(longest(&[(YEARS_NS, 100), (YEARS_NS + 10, 60)], (1, 0), 0), 150);
     }
 
     #[test]

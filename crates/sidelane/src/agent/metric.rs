@@ -4,7 +4,7 @@ use std::os::fd::BorrowedFd;
 use std::path::{Path, PathBuf};
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_kernel::interference::Interference;
@@ -51,6 +51,21 @@ impl Metric {
         }
     }
 
+    /// The same for a tracker that runs already, and was loaded for a policy that does not go by interference.
+    pub fn start_late(here: &OnMachine, tracker: &Tracker) -> Result<Self> {
+        let features = tracker.features();
+        let is_loaded = match &here.told {
+            Told::Harm => features.requests,
+            Told::Counters(_) => features.interference,
+            Told::Replay(_) => true,
+        };
+        ensure!(
+            is_loaded,
+            "the policy goes by interference, which the agent can see from its start on alone: restart it"
+        );
+        Self::start(here, true, tracker)
+    }
+
     /// From this value on a value is a crossing, of which the kernel program tells.
     pub fn set_threshold(&self, cpus: &CpuSet, e: f64) {
         if let Self::Counters(counters) = self {
@@ -64,6 +79,25 @@ impl Metric {
         if let Self::Counters(counters) = self {
             let of = |cpu: u32| ticking.contains(cpu as usize).then_some(tick);
             all.iter().for_each(|cpu| counters.open.set_tick(cpu, of(cpu)));
+        }
+    }
+
+    /// These CPUs have come online: what was open there before counts no more.
+    pub fn count_on(&mut self, came: &CpuSet, e: f64) -> Result<()> {
+        let Self::Counters(counters) = self else { return Ok(()) };
+        for cpu in came {
+            let opened = counters.open.open_again(cpu);
+            opened.with_context(|| format!("interference on CPU {cpu}, which has come online, is not counted"))?;
+            counters.open.set_threshold(cpu, Some(e));
+        }
+        counters.cpus = counters.cpus.union(came);
+        Ok(())
+    }
+
+    /// These are the cores from now on.
+    pub fn has_cores(&mut self, cores: &Cores) {
+        if let Self::Harm(harm) = self {
+            harm.cores = cores.clone();
         }
     }
 

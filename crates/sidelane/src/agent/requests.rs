@@ -23,8 +23,9 @@ pub struct Figures {
     pub latency_sum_ns: u64,
     /// From start to finish.
     pub server: ServerTimes,
-    /// How many were in time, where there is an objective.
-    pub in_time: u64,
+    /// Where there is an objective: how many were in time, of how many since it is so.
+    in_time: u64,
+    judged: u64,
 }
 
 impl Figures {
@@ -33,6 +34,7 @@ impl Figures {
         self.latency_sum_ns += request.latency_ns();
         self.server.count += 1;
         self.server.sum_ns += request.server_ns();
+        self.judged += u64::from(objective.is_some());
         self.in_time += u64::from(objective.is_some_and(|objective| request.latency_ns() <= objective.limit_ns));
     }
 
@@ -41,6 +43,7 @@ impl Figures {
         self.latency_sum_ns += other.latency_sum_ns;
         self.server.count += other.server.count;
         self.server.sum_ns += other.server.sum_ns;
+        self.judged += other.judged;
         self.in_time += other.in_time;
     }
 
@@ -51,7 +54,7 @@ impl Figures {
 
     /// The share that was in time.
     pub fn attainment(&self) -> Option<f64> {
-        (self.count() > 0).then(|| self.in_time as f64 / self.count() as f64)
+        (self.judged > 0).then(|| self.in_time as f64 / self.judged as f64)
     }
 }
 
@@ -62,6 +65,23 @@ fn emitted(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource 
         tracking.tracker().memory().hear_from(tracking.number(), Box::new(words));
     }
     RequestSource::Emitted(emitters)
+}
+
+/// Where the requests of these processes can be seen, or why they cannot. What the service emits is preferred.
+fn find(tracking: &ServiceTracking, name: &str, pids: &BTreeSet<u32>) -> std::result::Result<RequestSource, String> {
+    if let Some(emitters) = Emitters::find(pids) {
+        return Ok(emitted(emitters, tracking));
+    }
+    match tracking.tracker().features().requests {
+        true => Requests::track(tracking, name, pids).map(RequestSource::Sockets).map_err(|why| why.to_string()),
+        false => Err("no objective, no [metrics] and no metric asks for them".to_owned()),
+    }
+}
+
+/// Requests that it may take where they are not seen.
+fn elsewhere(source: &RequestSource, tracking: &ServiceTracking, name: &str, pids: &BTreeSet<u32>) -> Option<Note> {
+    let at_sockets = matches!(source, RequestSource::Sockets(_));
+    at_sockets.then(|| unseen(name, pids, tracking.port())).flatten()
 }
 
 /// The requests of one service.
@@ -80,30 +100,41 @@ pub struct Measured {
 }
 
 impl Measured {
-    /// Begins to look, if the tracker was loaded for it. What the service emits is preferred.
+    /// Begins to look, if the tracker was loaded for it.
     pub fn of(tracking: &ServiceTracking, found: &FoundService) -> Self {
-        let pids = &found.service.pids;
-        let emitted = Emitters::find(pids).map(|emitters| emitted(emitters, tracking));
-        let at_sockets = || match tracking.tracker().features().requests {
-            true => {
-                Requests::track(tracking, &found.name, pids).map(RequestSource::Sockets).map_err(|why| why.to_string())
-            }
-            false => Err("no objective, no [metrics] and no metric asks for them".to_owned()),
-        };
-        let (source, why_not) = match emitted.map_or_else(at_sockets, Ok) {
+        let (source, why_not) = match find(tracking, &found.name, &found.service.pids) {
             Ok(source) => (Some(source), None),
             Err(why) => (None, Some(why)),
         };
-        let at_sockets = matches!(source, Some(RequestSource::Sockets(_)));
-        let elsewhere = at_sockets.then(|| unseen(&found.name, pids, tracking.port())).flatten();
+        let elsewhere =
+            source.as_ref().and_then(|source| elsewhere(source, tracking, &found.name, &found.service.pids));
         let (recent, all) = Default::default();
         Self { source, why_not, elsewhere, objective: found.terms.slo, recent, all, lost: 0 }
     }
 
-    /// The service consists of these processes now.
-    pub fn look_again(&mut self, pids: &BTreeSet<u32>) {
-        // Ports that are not found today are tomorrow.
-        let _ = self.source.as_mut().map(|source| source.look_again(pids));
+    /// The service consists of these processes now. Whether its requests could not be seen before, and can be now.
+    pub fn look_again(&mut self, tracking: &ServiceTracking, name: &str, pids: &BTreeSet<u32>) -> bool {
+        if let Some(source) = &mut self.source {
+            // Ports that are not found today are tomorrow.
+            let _ = source.look_again(pids);
+            return false;
+        }
+        match find(tracking, name, pids) {
+            Ok(source) => {
+                self.elsewhere = elsewhere(&source, tracking, name, pids);
+                (self.source, self.why_not) = (Some(source), None);
+            }
+            Err(why) => self.why_not = Some(why),
+        }
+        self.source.is_some()
+    }
+
+    /// Its objective is this from now on: requests of before were not judged by it.
+    pub fn agree_on(&mut self, objective: Option<Objective>) {
+        if objective != self.objective {
+            self.objective = objective;
+            (self.all.judged, self.all.in_time) = (0, 0);
+        }
     }
 
     /// Why nothing is known of its requests, if so.

@@ -23,6 +23,14 @@ impl Span {
         self.cpus.get(cpu)?.as_ref()
     }
 
+    /// A CPU that could not be read keeps what was known of it, and the next look takes in the time of both.
+    fn take_in(&mut self, cpu: usize, now: Option<Shares>, before: &mut Option<Shares>) {
+        let Some(now) = now else { return };
+        if let Some(before) = before.replace(now) {
+            self.cpus[cpu] = Some(now.since(&before));
+        }
+    }
+
     /// A part of the span as a share, 0 to 1.
     pub fn share(&self, part_ns: Nanos) -> f64 {
         if self.length_ns == 0 { 0.0 } else { (part_ns as f64 / self.length_ns as f64).min(1.0) }
@@ -62,8 +70,7 @@ impl Looker {
         self.span.length_ns = now_ns.saturating_sub(self.looked_ns);
         for cpu in 0..count {
             let now = memory.shares(cpu as u32).read(now_ns);
-            self.span.cpus[cpu] = now.zip(self.before[cpu]).map(|(now, before)| now.since(&before));
-            self.before[cpu] = now.or(self.before[cpu]);
+            self.span.take_in(cpu, now, &mut self.before[cpu]);
         }
         self.looked_ns = now_ns;
         &self.span
@@ -109,6 +116,36 @@ pub fn fill(
 
 fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuSeen {
     let Some(shares) = span.of(cpu) else { return CpuSeen { online: true, interference, ..CpuSeen::default() } };
+    // Of the time that was counted on this CPU: its last look may be longer ago than the others'.
+    let share = |part_ns: Nanos| part_ns as f64 / shares.all_ns().max(1) as f64;
     let busy_ns = shares.all_ns().saturating_sub(shares.idle_ns);
-    CpuSeen { online: true, busy: span.share(busy_ns), serving: span.share(shares.services_ns()), interference }
+    CpuSeen { online: true, busy: share(busy_ns), serving: share(shares.services_ns()), interference }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn idle(idle_ns: Nanos) -> Shares {
+        let of = |mut shares: Shares| {
+            shares.idle_ns = idle_ns;
+            shares
+        };
+        of(Shares::default())
+    }
+
+    #[test]
+    fn a_cpu_that_cannot_be_read_is_as_it_was_and_no_time_of_it_is_lost() {
+        let mut span = Span { length_ns: 100, cpus: vec![None] };
+        let mut before = None;
+        span.take_in(0, Some(idle(1_000)), &mut before);
+        assert_eq!(span.of(0), None, "the first look only begins");
+        span.take_in(0, Some(idle(1_100)), &mut before);
+        assert_eq!(span.of(0), Some(&idle(100)));
+        span.take_in(0, None, &mut before);
+        assert_eq!(span.of(0), Some(&idle(100)));
+        span.take_in(0, Some(idle(1_300)), &mut before);
+        assert_eq!(span.of(0), Some(&idle(200)));
+        assert_eq!(look_at(&span, 0, None).busy, 0.0);
+    }
 }

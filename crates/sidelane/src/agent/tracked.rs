@@ -31,8 +31,10 @@ pub struct Served {
     pub found: FoundService,
     /// In the kernel program.
     pub tracking: ServiceTracking,
-    /// The CPUs that it was found with.
+    /// The CPUs that count as its own.
     pub allowed: CpuMask,
+    /// The CPUs that it was found with.
+    found_on: CpuMask,
     /// What its requests take.
     pub measured: Measured,
     /// The CPUs that it was placed on, if it was.
@@ -44,6 +46,19 @@ pub struct Served {
 }
 
 impl Served {
+    /// The file says this of it from now on.
+    pub fn agree_on(&mut self, found: FoundService) {
+        self.allowed = found.terms.cpus.as_ref().map_or(self.found_on, mask);
+        self.measured.agree_on(found.terms.slo);
+        self.found = found;
+    }
+
+    /// Looks again where its requests can be seen. Whether they can only now.
+    pub fn look_for_requests(&mut self) -> bool {
+        let pids = self.processes();
+        !pids.is_empty() && self.measured.look_again(&self.tracking, &self.found.name, &pids)
+    }
+
     /// Its processes, as of now.
     pub fn processes(&self) -> BTreeSet<u32> {
         self.tracking.processes().into_iter().collect()
@@ -62,6 +77,17 @@ pub struct Contained {
     pub given: Given,
 }
 
+impl Contained {
+    /// The CPUs that it may run on.
+    pub fn cpus(&self) -> CpuMask {
+        match self.given {
+            Given::AsFound => self.allowed,
+            Given::Cpus(cpus) => cpus,
+            Given::Paused => CpuMask::EMPTY,
+        }
+    }
+}
+
 /// What was decided for a container.
 #[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
 pub enum Given {
@@ -72,6 +98,17 @@ pub enum Given {
     Cpus(CpuMask),
     /// It does not run.
     Paused,
+}
+
+impl Given {
+    /// In words, for every output.
+    pub fn words(&self) -> &'static str {
+        match self {
+            Self::AsFound => "as found",
+            Self::Cpus(_) => "running",
+            Self::Paused => "paused",
+        }
+    }
 }
 
 /// All of them.
@@ -105,10 +142,11 @@ impl Tracked {
             (lent.map_or(&nowhere, |(lanes, _)| lanes), LaneUse { lends_to_waited, ..LaneUse::default() });
         let started = ServiceTracking::start(&self.tracker, &found.service, lanes, lane_use);
         let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
-        let cpus = found.terms.cpus.clone().unwrap_or_else(|| allowed_cpus(&found.service.pids));
+        let found_on = mask(&allowed_cpus(&found.service.pids));
+        let allowed = found.terms.cpus.as_ref().map_or(found_on, mask);
         let measured = Measured::of(&tracking, &found);
         let served =
-            Served { tracking, allowed: mask(&cpus), measured, placed: None, kept: None, has_moved: false, found };
+            Served { tracking, allowed, found_on, measured, placed: None, kept: None, has_moved: false, found };
         let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;
         self.see_switches();
         Ok(place)
@@ -126,7 +164,6 @@ impl Tracked {
         let Some(place) = self.place_of(found.id) else { return };
         let Some(served) = self.services.get_mut(place) else { return };
         served.tracking.take_in(&found.service.pids);
-        served.measured.look_again(&found.service.pids);
         (served.found, served.has_moved) = (found, true);
         self.see_switches();
     }
@@ -172,12 +209,7 @@ impl Tracked {
 
     /// The CPUs that any container may run on now.
     pub fn batch_cpus(&self) -> CpuMask {
-        let of = |contained: &Contained| match contained.given {
-            Given::AsFound => contained.allowed,
-            Given::Cpus(cpus) => cpus,
-            Given::Paused => CpuMask::EMPTY,
-        };
-        self.containers.iter().fold(CpuMask::EMPTY, |sum, (_, contained)| sum.or(&of(contained)))
+        self.containers.iter().fold(CpuMask::EMPTY, |sum, (_, contained)| sum.or(&contained.cpus()))
     }
 
     /// Whether a container would run if it were let.
@@ -209,8 +241,9 @@ impl Tracked {
     fn see_switches(&self) {
         let memory = self.tracker.memory();
         for cpu in (0..memory.cpu_count() as u32).filter(|cpu| is_stale(&self.tracker, &memory, *cpu)) {
-            // One turn of an ordinary thread. Nobody waits for it: a real-time thread may own the CPU.
-            thread::spawn(move || pin_this_thread(&[cpu]));
+            // One turn of an ordinary thread. Nobody waits for it: a real-time thread may own the CPU. Where there can be
+            // no thread, the next switch says so.
+            let _ = thread::Builder::new().spawn(move || pin_this_thread(&[cpu]));
         }
     }
 }

@@ -232,6 +232,19 @@ impl TermsKeeper {
         keeper
     }
 
+    /// Lends by another budget from now on, with what was learned. Whether it can: another policy needs other keepers.
+    pub fn agree_on(&mut self, lending: Lending) -> bool {
+        if lending.policy != self.lending.policy {
+            return false;
+        }
+        if lending.budget != self.lending.budget {
+            let learned = self.learned();
+            *self = Self::new(lending, &self.lanes, Arc::clone(&self.memory));
+            self.take_over(&learned);
+        }
+        true
+    }
+
     /// What was learned so far.
     pub fn learned(&self) -> Learned {
         Learned { terms: self.meter.learned(), requests: self.requests }

@@ -51,3 +51,31 @@ fn a_recording_is_told_again_until_its_end() {
     daemon.end();
     service.must_be_untouched();
 }
+
+#[test]
+fn a_policy_that_goes_by_interference_is_taken_over_where_that_can_be_told_and_refused_where_it_cannot() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let batch = tree.container("one");
+    let dir = tempfile::tempdir().unwrap();
+    let recording = dir.path().join("counters.jsonl");
+    let line = |number: u64| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", number * 5_000_000);
+    std::fs::write(&recording, (0..3_000).map(line).collect::<String>()).unwrap();
+    let by = |source: &str| format!("e = 40\ns = \"50ms\"\n\n[metric]\n{source}");
+    let holmes = |source: &str| {
+        let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+        file.replace("[metric]\nsource = \"harm\"", &by(source))
+    };
+    let replay = format!("source = \"replay\"\nreplay = \"{}\"", recording.display());
+    let perfiso = holmes(&replay).replace("kind = \"holmes\"\nreserved = \"0\"", "kind = \"perfiso\"");
+    let mut daemon = Daemon::start(&perfiso.replace("e = 40\ns = \"50ms\"\n", ""), 1, 1);
+    daemon.reload(&holmes("source = \"counters\"\nformula = \"page-faults / context-switches\""));
+    daemon.run.wait_until("it was refused", |run| run.errors().contains("from its start on alone: restart it"));
+    assert_eq!(status()["agent"]["policy"], "perfiso");
+    daemon.reload(&holmes(&replay));
+    wait_until("batch was paused", || batch.is_frozen());
+    daemon.end();
+    service.must_be_untouched();
+}

@@ -3,8 +3,10 @@
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 
+use sidelane::bench::subject::Real;
+
 use crate::common::{Service, lanes_to_ourselves, requests_can_be_seen, wait_until};
-use crate::daemon::{Daemon, File};
+use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 use crate::service::Program;
 
@@ -43,6 +45,48 @@ fn prometheus_reads_what_there_is_and_a_silent_reader_keeps_nobody_waiting() {
     assert!(ask(port, "/other").starts_with("HTTP/1.1 404"));
     daemon.end();
     service.must_be_untouched();
+}
+
+#[test]
+fn requests_of_a_service_that_listens_long_after_it_was_found_are_counted() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    if !Real::Redis.is_installed() {
+        return sidelane_skip::skip("needs redis-server");
+    }
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let port = TcpListener::bind("127.0.0.1:0").unwrap().local_addr().unwrap().port();
+    let dir = tempfile::tempdir().unwrap();
+    let (go, data) = (dir.path().join("go"), dir.path().display());
+    let script = format!(
+        "while [ ! -e {} ]; do sleep 0.1; done; exec redis-server --bind 127.0.0.1 --port {port} --save '' --dir {data}",
+        go.display()
+    );
+    let _service = tree.container_that("service", &script);
+    let rule = format!("cgroup = \"{}/service\"\nslo = \"p99=1s\"", tree.path());
+    let file = File::holmes().with_service(&rule).with_batch("/nobody");
+    let file = file.replace("[metric]", "[intervals]\nprocesses = \"100ms\"\n[metric]");
+    let daemon = Daemon::start(&file, 1, 0);
+    assert!(status()["services"][0]["requests_missing"].is_string(), "{}", status());
+    std::fs::write(go, "").unwrap();
+    let connected = || TcpStream::connect(("127.0.0.1", port)).ok();
+    wait_until("the service listened", || connected().is_some());
+    wait_until("its requests were counted", || {
+        let mut client = connected().expect("it listens");
+        let mut answer = [0; 7];
+        let asked = client.write_all(b"PING\r\n").and_then(|()| client.read_exact(&mut answer));
+        asked.expect("it answers");
+        status()["services"][0]["requests"]["count"].as_u64() > Some(0)
+    });
+    assert_eq!(status()["services"][0]["requests"]["in_time_percent"], 100.0);
+    daemon.reload(&file.replace("p99=1s", "p99=7ms"));
+    let requests = || status()["services"][0]["requests"].clone();
+    wait_until("it was judged by its new objective", || {
+        requests()["slo"].as_str().is_some_and(|slo| slo.contains('7'))
+    });
+    daemon.end();
 }
 
 /// Takes requests by TCP and by UDP, as servers of HTTP/3 do.

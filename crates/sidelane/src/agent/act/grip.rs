@@ -162,7 +162,8 @@ impl Grip {
     pub(super) fn note_frozen(&mut self, by: &BTreeSet<Ticket>, guardian: &mut Guardian) -> Result<()> {
         let is_it = self.may_freeze.into_iter().chain(self.frozen).any(|ticket| by.contains(&ticket));
         match self.freezer.clone().filter(|_| is_it) {
-            Some((dir, _)) => self.is_ours_to_thaw(&dir, guardian),
+            // A guardian that has ended thaws nothing any more.
+            Some((dir, freezer)) => self.is_ours_to_thaw(&dir, guardian).or_else(|_| Ok(freezer.set(self.paused)?)),
             None => Ok(()),
         }
     }

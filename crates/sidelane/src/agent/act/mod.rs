@@ -241,16 +241,14 @@ impl Hands {
         self.containers.get(&place).is_some_and(|grip| matches!(grip.means, Means::Cpuset { .. }))
     }
 
-    /// Looks whether somebody else has changed what was decided, and puts it right. Returns how many writes that took.
-    pub fn check(&mut self) -> Result<usize> {
-        let mut writes = 0;
-        for tree in self.trees.values_mut().filter(|tree| !tree.is_idle()) {
-            writes += tree.check()?;
-        }
-        for grip in self.containers.values_mut() {
-            writes += grip.check(&mut self.guardian)?;
-        }
-        Ok(writes)
+    /// Looks whether all is as it was decided, and puts right what somebody else has changed or could not be done. Returns
+    /// how many changes that took, and what could not be put right.
+    pub fn check(&mut self) -> (usize, Vec<Error>) {
+        let Self { trees, containers, guardian, .. } = self;
+        let trees = trees.values_mut().filter(|tree| !tree.is_idle()).map(|tree| Ok(tree.check()?));
+        let grips = containers.values_mut().map(|grip| grip.check(guardian));
+        let (done, failed): (Vec<Result<usize>>, Vec<_>) = trees.chain(grips).partition(Result::is_ok);
+        (done.into_iter().flatten().sum(), failed.into_iter().filter_map(Result::err).collect())
     }
 
     /// Gives a container back as it was found, as far as it is there still.
@@ -297,9 +295,13 @@ impl Hands {
         Ok(self.guardian.undo_these(&placed.threads.tickets())?)
     }
 
-    /// Gives everything back.
-    pub fn finish(mut self) -> Result<()> {
-        let undone = self.guardian.undo_all();
-        self.guardian.dismiss().and(undone).context("cannot put the machine right")
+    /// Gives everything back. The guardian stays, with the claims.
+    pub fn give_all_back(&mut self) -> Result<()> {
+        self.guardian.undo_all().context("cannot put the machine right")
+    }
+
+    /// Sends the guardian home. What is still on its list it undoes.
+    pub fn finish(self) -> Result<()> {
+        self.guardian.dismiss().context("cannot put the machine right")
     }
 }

@@ -75,6 +75,21 @@ impl Agent {
         }
     }
 
+    /// Lanes are lent by the objectives that the file has now.
+    pub(super) fn agree_on_lanes(&mut self) {
+        let Some(gates) = &self.gates else { return };
+        let mut not_agreed = Vec::new();
+        for (_, served) in self.tracked.services.iter_mut() {
+            let (name, slo) = (served.found.name.clone(), served.found.terms.slo);
+            let Some(kept) = &mut served.kept else { continue };
+            let is_agreed = gates.lending(slo).is_ok_and(|lending| kept.terms.agree_on(lending));
+            not_agreed.extend((!is_agreed).then_some(name));
+        }
+        for service in not_agreed {
+            self.note(Note::LanesLentAsBefore { service });
+        }
+    }
+
     /// Looks after what is not decided lane by lane.
     pub(super) fn look_after_lanes(&mut self) -> Result<()> {
         let kept = self.tracked.services.iter().filter_map(|(_, served)| served.kept.as_ref());
@@ -107,7 +122,11 @@ impl Agent {
             return;
         }
         let services = self.tracked.services.iter_mut().filter_map(|(_, served)| served.kept.as_mut());
-        services.for_each(|lanes| lanes.retain(&kept));
+        let drop_them = || services.for_each(|lanes| lanes.retain(&kept));
+        match &self.gates {
+            Some(gates) => gates.book().forsaking(&dropped, drop_them),
+            None => drop_them(),
+        }
         self.pass_lanes_on(&dropped, &Owner::Lanes, &Owner::Policy);
         self.log_note("drop", &format!("batch lanes {dropped} are kept by the gate no more"));
     }

@@ -2,6 +2,7 @@
 
 use prometheus_client::registry::Unit;
 use sidelane_policy::Nanos;
+use sidelane_policy::cpus::CpuMask;
 
 use super::Agent;
 use crate::agent::cost::resident_bytes;
@@ -115,15 +116,10 @@ impl Agent {
     }
 
     fn of_batch(&self) -> Vec<Family> {
-        let state = |given: Given| match given {
-            Given::AsFound => "as_found",
-            Given::Cpus(_) => "running",
-            Given::Paused => "paused",
-        };
-        let states = ["as_found", "running", "paused"].map(|name| {
-            let in_state = |given: &Given| state(*given) == name;
+        let states = [Given::AsFound, Given::Cpus(CpuMask::EMPTY), Given::Paused].map(|state| {
+            let in_state = |given: &Given| given.words() == state.words();
             let count = self.tracked.containers.iter().filter(|(_, contained)| in_state(&contained.given)).count();
-            (label("state", name), Some(count as f64))
+            (label("state", state.words().replace(' ', "_")), Some(count as f64))
         });
         let containers = ("containers", None, Kind::Gauge, "Containers of batch, by state");
         let decisions = ("decisions", None, Kind::Counter, "Actions taken, by what and why");

@@ -16,6 +16,7 @@ mod reload;
 mod slow;
 mod snapshot;
 mod start;
+mod waiting;
 
 use std::collections::BTreeMap;
 use std::fs::File;
@@ -35,7 +36,7 @@ use super::act::Hands;
 use super::choice::AnyPolicy;
 use super::config::{Config, OnMachine};
 use super::cost::Cost;
-use super::discover::{Container, Finder};
+use super::discover::{Container, Finder, FoundService};
 use super::lanes::LaneGates;
 use super::log::{CpuAudit, CpuLog, Seen};
 use super::metric::Metric;
@@ -45,8 +46,10 @@ use super::seen::{Looker, fill};
 use super::tracked::Tracked;
 use crate::claim::Claim;
 use crate::note::Note;
+use crate::undo::Ticket;
 use doors::{Bells, Doors, Woken};
 use sidelane_report::terminal::eprint_fitted;
+use waiting::Waiting;
 
 /// Between two looks while no service or no batch runs.
 const IDLE_LOOK_NS: Nanos = 500_000_000;
@@ -54,8 +57,6 @@ const IDLE_LOOK_NS: Nanos = 500_000_000;
 const MAKING_NS: Nanos = 1_000_000_000;
 /// Between two slow looks while both do.
 const SLOW_LOOK_NS: Nanos = 200_000_000;
-/// After a container was made, its first process is looked for so soon, then ever more rarely.
-const WAITING_LOOK_NS: Nanos = 1_000_000;
 
 /// What the agent was asked to do.
 #[derive(Clone, Debug)]
@@ -73,6 +74,8 @@ pub struct Agent {
     finder: Finder,
     /// What the file comes to on this machine.
     here: OnMachine,
+    /// CPUs that were online at the last slow look.
+    online: CpuSet,
     /// CPUs that are online and its own.
     usable: CpuSet,
     tracked: Tracked,
@@ -80,8 +83,10 @@ pub struct Agent {
     hands: Option<Hands>,
     owners: Owners,
     claim: Option<Claim>,
-    /// Containers that have no process yet or are still being put into their groups, and since when they wait.
-    waiting: Vec<(Container, Nanos)>,
+    /// Containers that have no process yet, are still being put into their groups, or could not be taken.
+    waiting: Vec<Waiting<Container>>,
+    /// Services that could not be looked after.
+    left_alone: Vec<Waiting<FoundService>>,
     policy: AnyPolicy,
     metric: Metric,
     looker: Looker,
@@ -109,8 +114,10 @@ struct Times {
     began_ns: Nanos,
     look_ns: Nanos,
     slow_ns: Nanos,
-    /// When containers that are not complete are looked at again.
+    /// When whoever waits is tried again.
     waiting_ns: Nanos,
+    /// When it is looked again where requests can be seen.
+    requests_ns: Nanos,
     /// Services and batch both run, or batch would if it were let.
     is_active: bool,
 }
@@ -164,7 +171,7 @@ impl Agent {
             } else if woken.groups {
                 self.look_for_changes(now_ns)?;
             } else if now_ns >= self.times.waiting_ns {
-                self.take_waiting()?;
+                self.take_waiting();
             }
             if woken.lanes || now_ns >= self.look_due_ns() {
                 self.look()?;
@@ -203,7 +210,11 @@ impl Agent {
 
     /// Reacts if there is something to react to: called between the steps of whatever takes longer.
     fn heed(&mut self) -> Result<()> {
-        if self.metric.has_rung() { self.react() } else { Ok(()) }
+        if self.metric.has_rung() {
+            return self.react();
+        }
+        // A keeper that asks holds its lane no more, and batch is there still.
+        if self.gates.as_ref().is_some_and(|gates| gates.book().is_asked()) { self.look() } else { Ok(()) }
     }
 
     /// Looks at the machine, asks the policy, and does what it says.
@@ -289,17 +300,26 @@ impl Agent {
     fn end(mut self) -> Result<()> {
         self.gates.iter().for_each(|gates| gates.book().close());
         self.follow_placed();
-        let finished = self.hands.take().map_or(Ok(()), Hands::finish);
-        self.doors.close();
-        let finished = finished.and(self.end_modules());
+        let given_back = self.hands.as_mut().map_or(Ok(()), Hands::give_all_back);
+        let finished = given_back.and(self.close_doors()).and(self.end_modules());
         self.tracked.services.iter_mut().for_each(|(_, served)| served.kept = None);
         self.tracked.tracker().detach();
         self.gates.as_mut().map_or(Ok(()), LaneGates::drain)?;
         if let Some(log) = &mut self.log {
             log.note(now_ns(), "end", "the agent was asked to end; everything is as it was found")?;
         }
+        // Whoever begins now finds nobody here but the guardian, which knows of nothing any more.
         drop((self.owners, self.claim));
-        finished
+        finished.and(self.hands.map_or(Ok(()), Hands::finish))
+    }
+
+    /// Nobody else has doors as long as the claim stands. After that they may be another agent's.
+    fn close_doors(&mut self) -> Result<()> {
+        self.doors.close();
+        let Some(hands) = &mut self.hands else { return Ok(()) };
+        let doors = hands.guardian().list().iter().filter(|(_, undo)| **undo == Doors::undo());
+        let doors: Vec<Ticket> = doors.map(|(ticket, _)| ticket).collect();
+        Ok(hands.guardian().withdraw(doors)?)
     }
 }
 

@@ -4,18 +4,18 @@ use anyhow::{Error, Result};
 use sidelane_host::clock::now_ns;
 
 use super::Agent;
-use super::start::fit;
-use crate::agent::choice::{choose, moves_containers, places_services};
-use crate::agent::config::Config;
+use super::start::{asks_for_requests, fit};
+use crate::agent::choice::{choose, goes_by_interference, moves_containers, places_services};
+use crate::agent::config::{Config, OnMachine};
+use crate::agent::metric::Metric;
 use crate::agent::tracked::Given;
 use crate::note::Note;
 
 impl Agent {
     /// Reads the file again. With a bad one everything goes on as before.
     pub(super) fn reload(&mut self) {
-        let read = Config::load(&self.options.config).map_err(Error::from);
-        let (config, here) = match read.and_then(|config| Ok((fit(&config)?, config))) {
-            Ok((here, config)) => (config, here),
+        let (config, here) = match self.read_again() {
+            Ok(read) => read,
             Err(error) => return self.failed(error.context("the file was not taken over, and nothing is changed")),
         };
         if config.metric != self.config.metric
@@ -24,6 +24,9 @@ impl Agent {
             || config.audit != self.config.audit
         {
             self.note(Note::ReadAtTheStart);
+        }
+        if asks_for_requests(&config) && !self.tracked.tracker().features().requests {
+            self.note(Note::RequestsAtTheStart);
         }
         if config.policy != self.config.policy {
             self.policy = choose(&config.policy, &here);
@@ -49,6 +52,16 @@ impl Agent {
         self.log_note("reload", "the file was read again");
         let now_ns = now_ns();
         (self.times.slow_ns, self.times.look_ns) = (now_ns, now_ns);
+    }
+
+    /// The file, and what it comes to here. Whatever it asks for that is not there yet is begun.
+    fn read_again(&mut self) -> Result<(Config, OnMachine)> {
+        let config = Config::load(&self.options.config)?;
+        let here = fit(&config)?;
+        if goes_by_interference(&config.policy) && matches!(self.metric, Metric::None) {
+            self.metric = Metric::start_late(&here, self.tracked.tracker())?;
+        }
+        Ok((config, here))
     }
 
     /// No container is confined or paused by the policy any more: each is as it was found.
@@ -90,8 +103,12 @@ impl Agent {
         self.follow(changes)?;
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(found) = self.finder.service(served.found.id) {
-                served.found = found.clone();
+                served.agree_on(found.clone());
             }
+        }
+        self.agree_on_lanes();
+        for waiting in &mut self.left_alone {
+            waiting.what = self.finder.service(waiting.what.id).cloned().unwrap_or_else(|| waiting.what.clone());
         }
         for (_, contained) in self.tracked.containers.iter_mut() {
             if let Some(container) = self.finder.container(&contained.container.id) {

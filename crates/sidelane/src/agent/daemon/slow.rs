@@ -7,8 +7,12 @@ use sidelane_host::priority::pin_this_thread;
 use sidelane_host::topology::online_cpus;
 use sidelane_policy::Nanos;
 
-use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, WAITING_LOOK_NS};
+use super::start::fit;
+use super::waiting::Waiting;
+use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, nanos};
 use crate::agent::act::{Hands, TakeError};
+use crate::agent::choice::choose;
+use crate::agent::config::OnMachine;
 use crate::agent::discover::{Changes, Container, FoundService};
 use crate::agent::metric::Metric;
 use crate::agent::owners::{Owner, Thing};
@@ -29,6 +33,7 @@ impl Agent {
         self.heed()?;
         let memory = self.tracked.tracker().memory();
         self.slow.look(&memory, now_ns);
+        self.look_for_requests(now_ns);
         self.fetch_requests();
         self.look_at_modules();
         self.heed()?;
@@ -46,12 +51,14 @@ impl Agent {
         self.heed()?;
         self.follow(changes)?;
         self.follow_services();
-        self.take_waiting()
+        self.take_waiting();
+        Ok(())
     }
 
     /// CPUs go and come, and so do runs that have claimed some.
     fn look_at_cpus(&mut self) -> Result<()> {
         let online = online_cpus().context("cannot read which CPUs are online")?;
+        self.look_at_cores(&online);
         let Some(hands) = &mut self.hands else {
             self.usable = online;
             return Ok(());
@@ -59,50 +66,86 @@ impl Agent {
         let new = self.owners.claim(&online)?;
         if !new.is_empty() {
             // The new claims' locks are held by a new guardian, too.
-            hands.guardian().add(new)?;
             replace_guardian(hands, &self.owners, self.claim.as_ref())?;
-            hands.go_on()?;
+            hands.guardian().add(new)?;
             self.owners.announce()?;
         }
         self.usable = self.owners.cpus().intersection(&online);
         Ok(())
     }
 
+    /// CPUs that come online have counters, and may be siblings of others.
+    fn look_at_cores(&mut self, online: &CpuSet) {
+        let came = online.difference(&self.online);
+        self.online = online.clone();
+        if came.is_empty() {
+            return;
+        }
+        let counted = self.metric.count_on(&came, self.here.e);
+        counted.unwrap_or_else(|error| self.failed(error));
+        self.beside_batch = None;
+        match fit(&self.config) {
+            Ok(here) if here.cores != self.here.cores => self.have_other_cores(here),
+            Ok(here) => self.here.online = here.online,
+            Err(error) => self.failed(error),
+        }
+    }
+
+    /// The policy begins anew: who is whose sibling is not what it was told.
+    fn have_other_cores(&mut self, here: OnMachine) {
+        let (sizes, notes) = (self.here.sizes.take(), std::mem::take(&mut self.here.notes));
+        self.here = OnMachine { sizes, notes, ..here };
+        self.policy = choose(&self.config.policy, &self.here);
+        self.metric.has_cores(&self.here.cores);
+        self.log_note("cores", &format!("CPUs {} are online, and the cores are others", self.online));
+    }
+
     /// Who came is looked after, who went is not.
     pub(super) fn follow(&mut self, changes: Changes) -> Result<()> {
         for id in changes.services_gone {
+            self.left_alone.retain(|waiting| waiting.what.id != id);
             if let Some(place) = self.tracked.place_of(id) {
-                self.drop_service(place)?;
+                self.drop_service(place);
             }
         }
         for id in changes.containers_gone {
-            self.waiting.retain(|(container, _)| container.id != id);
+            self.waiting.retain(|waiting| waiting.what.id != id);
             if let Some(place) = self.tracked.place_of_container(&id) {
-                self.drop_container(place)?;
+                self.drop_container(place);
             }
         }
-        changes.services_grew.into_iter().for_each(|found| self.tracked.grow_service(found));
-        changes.services_came.into_iter().for_each(|found| self.add_service(found));
+        for found in changes.services_grew {
+            match self.left_alone.iter_mut().find(|waiting| waiting.what.id == found.id) {
+                Some(waiting) => waiting.what = found,
+                None => self.tracked.grow_service(found),
+            }
+        }
         let now_ns = now_ns();
-        self.waiting.extend(changes.containers_came.into_iter().map(|container| (container, now_ns)));
+        changes.services_came.into_iter().for_each(|found| self.add_or_wait(Waiting::since(found, now_ns)));
+        self.waiting.extend(changes.containers_came.into_iter().map(|container| Waiting::since(container, now_ns)));
         Ok(())
     }
 
-    pub(super) fn add_service(&mut self, found: FoundService) {
-        let name = found.name.clone();
-        if let Err(owned) = self.owners.take(Thing::Service(name.clone()), Owner::Policy) {
-            return self.failed(owned);
+    /// A service that cannot be looked after now may be later.
+    fn add_or_wait(&mut self, mut waiting: Waiting<FoundService>) {
+        if let Err(error) = self.add_service(waiting.what.clone()) {
+            self.failed(error);
+            waiting.was_refused(now_ns());
+            self.left_alone.push(waiting);
         }
+    }
+
+    fn add_service(&mut self, found: FoundService) -> Result<()> {
+        let name = found.name.clone();
+        let thing = Thing::Service(name.clone());
+        self.owners.take(thing.clone(), Owner::Policy)?;
         let lent = self.lanes_beside(&found);
         let added = self.tracked.add_service(found, lent.as_ref().map(|(lanes, lending)| (lanes, *lending)));
-        match added {
-            Ok(place) => {
-                lent.into_iter().for_each(|(lanes, lending)| self.keep_lanes(place, lanes, lending));
-                self.note_requests(place, &name);
-                self.log_note("came", &format!("service {name} is looked after"));
-            }
-            Err(error) => self.failed(error),
-        }
+        let place = added.inspect_err(|_| self.owners.free(&thing))?;
+        lent.into_iter().for_each(|(lanes, lending)| self.keep_lanes(place, lanes, lending));
+        self.note_requests(place, &name);
+        self.log_note("came", &format!("service {name} is looked after"));
+        Ok(())
     }
 
     /// What of its requests cannot be known.
@@ -114,30 +157,45 @@ impl Agent {
         notes.into_iter().for_each(|note| self.note(note));
     }
 
-    pub(super) fn drop_service(&mut self, place: usize) -> Result<()> {
+    pub(super) fn drop_service(&mut self, place: usize) {
         let kept = self.tracked.services.get(place).and_then(|served| Some(served.kept.as_ref()?.cpus()));
         self.drop_lanes(&kept.unwrap_or_default());
         self.follow_placed();
-        let Some(served) = self.tracked.services.remove(place) else { return Ok(()) };
+        let Some(served) = self.tracked.services.remove(place) else { return };
         self.owners.free(&Thing::Service(served.found.name.clone()));
         self.log_note("went", &format!("service {} is looked after no more", served.found.name));
-        self.hands.as_mut().map_or(Ok(()), |hands| hands.let_service_go(place))
+        let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_service_go(place));
+        let_go.unwrap_or_else(|error| self.failed(error));
     }
 
-    /// Takes those containers that are complete by now.
-    pub(super) fn take_waiting(&mut self) -> Result<()> {
-        for (container, since_ns) in std::mem::take(&mut self.waiting) {
-            match self.add_container(&container, now_ns() - since_ns > MAKING_NS) {
-                Ok(()) => {}
-                Err(TakeError::Incomplete) => self.waiting.push((container, since_ns)),
-                Err(error) => self.failed(Error::from(error).context(format!("{} is left alone", container.name))),
+    /// Takes those containers that are complete by now, and whoever could not be taken before and may be now.
+    pub(super) fn take_waiting(&mut self) {
+        for mut waiting in std::mem::take(&mut self.waiting) {
+            let now_ns = now_ns();
+            if !waiting.is_due(now_ns) {
+                self.waiting.push(waiting);
+                continue;
+            }
+            match self.add_container(&waiting.what, now_ns - waiting.since_ns > MAKING_NS) {
+                Ok(()) => continue,
+                Err(TakeError::Incomplete) => waiting.is_incomplete(now_ns),
+                Err(error) => {
+                    let what = format!("{} is left alone for now", waiting.what.name);
+                    self.failed(Error::from(error).context(what));
+                    waiting.was_refused(now_ns);
+                }
+            }
+            self.waiting.push(waiting);
+        }
+        for waiting in std::mem::take(&mut self.left_alone) {
+            match waiting.is_due(now_ns()) {
+                true => self.add_or_wait(waiting),
+                false => self.left_alone.push(waiting),
             }
         }
-        let now_ns = now_ns();
-        let again_ns = |since_ns: Nanos| now_ns + (now_ns - since_ns).clamp(WAITING_LOOK_NS, SLOW_LOOK_NS);
-        self.times.waiting_ns =
-            self.waiting.iter().map(|(_, since_ns)| again_ns(*since_ns)).min().unwrap_or(Nanos::MAX);
-        Ok(())
+        let due = self.waiting.iter().map(|waiting| waiting.due_ns);
+        let due = due.chain(self.left_alone.iter().map(|waiting| waiting.due_ns));
+        self.times.waiting_ns = due.min().unwrap_or(Nanos::MAX);
     }
 
     fn add_container(&mut self, container: &Container, has_waited: bool) -> Result<(), TakeError> {
@@ -190,20 +248,20 @@ impl Agent {
         }
     }
 
-    pub(super) fn drop_container(&mut self, place: usize) -> Result<()> {
-        let Some(container) = self.tracked.remove_container(place) else { return Ok(()) };
+    pub(super) fn drop_container(&mut self, place: usize) {
+        let Some(container) = self.tracked.remove_container(place) else { return };
         self.owners.free(&Thing::Group(container.id.path));
         self.log_note("went", &format!("container {} is looked after no more", container.name));
-        self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(place))
+        let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(place));
+        // What its owner has narrowed since cannot be given back: others are looked after all the same.
+        let_go.unwrap_or_else(|error| self.failed(error));
     }
 
     /// Puts right what somebody else has changed.
     fn check(&mut self) {
-        match self.hands.as_mut().map_or(Ok(0), Hands::check) {
-            Ok(0) => {}
-            Ok(writes) => self.diary.repaired += writes as u64,
-            Err(error) => self.failed(error),
-        }
+        let (changes, failed) = self.hands.as_mut().map_or_else(Default::default, Hands::check);
+        self.diary.repaired += changes as u64;
+        failed.into_iter().for_each(|error| self.failed(error));
     }
 
     /// Who has come to a service that is placed is placed, too.
@@ -218,13 +276,32 @@ impl Agent {
     /// Replaces a guardian that was ended, and lets go on what one has frozen while the agent was stopped.
     pub(super) fn look_after_guardian(&mut self) -> Result<()> {
         let Some(hands) = &mut self.hands else { return Ok(()) };
-        if hands.guardian().is_alive() {
-            return hands.go_on();
+        let has_ended = !hands.guardian().is_alive();
+        if has_ended {
+            replace_guardian(hands, &self.owners, self.claim.as_ref())?;
         }
-        replace_guardian(hands, &self.owners, self.claim.as_ref())?;
-        hands.go_on()?;
-        self.note(Note::GuardianEnded);
+        let goes_on = hands.go_on();
+        goes_on.unwrap_or_else(|error| self.failed(error));
+        if has_ended {
+            self.note(Note::GuardianEnded);
+        }
         Ok(())
+    }
+
+    /// A service may listen, or emit, long after it was found, and other processes of it may.
+    fn look_for_requests(&mut self, now_ns: Nanos) {
+        if now_ns < self.times.requests_ns {
+            return;
+        }
+        self.times.requests_ns = now_ns + nanos(self.config.intervals.processes);
+        let services = self.tracked.services.iter_mut();
+        let seen = services
+            .filter_map(|(place, served)| served.look_for_requests().then(|| (place, served.found.name.clone())));
+        for (place, name) in seen.collect::<Vec<_>>() {
+            self.diary.notes.retain(|note, _| !matches!(note, Note::HarmUnknown { service, .. } if *service == name));
+            self.note_requests(place, &name);
+            self.log_note("requests", &format!("requests of service {name} can be seen"));
+        }
     }
 
     fn fetch_requests(&mut self) {

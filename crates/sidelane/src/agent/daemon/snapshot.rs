@@ -1,7 +1,6 @@
 //! What the agent tells about itself.
 
 use sidelane_host::clock::now_ns;
-use sidelane_policy::cpus::CpuMask;
 
 use super::Agent;
 use crate::agent::config::Kind;
@@ -10,7 +9,7 @@ use crate::agent::owners::{Owner, Thing};
 use crate::agent::status::{
     AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, RequestStatus, ServiceStatus, Snapshot,
 };
-use crate::agent::tracked::{Contained, Given, Served};
+use crate::agent::tracked::{Contained, Served};
 use crate::cpu_mask::set;
 use crate::note::Slo;
 
@@ -73,7 +72,7 @@ impl Agent {
         let span = self.slow.span();
         let percent = |part_ns: u64| span.share(part_ns) * 100.0;
         let shares = span.of(cpu as usize).copied().unwrap_or_default();
-        let may_run = |contained: &Contained| cpus_of(contained).contains(cpu as usize);
+        let may_run = |contained: &Contained| contained.cpus().contains(cpu as usize);
         CpuStatus {
             cpu,
             owner: self.owners.of(&Thing::Cpu(cpu)).map_or_else(|| "nobody".to_owned(), ToString::to_string),
@@ -116,26 +115,12 @@ fn request_status(served: &Served) -> RequestStatus {
     }
 }
 
-/// The CPUs that a container may run on.
-fn cpus_of(contained: &Contained) -> CpuMask {
-    match contained.given {
-        Given::AsFound => contained.allowed,
-        Given::Cpus(cpus) => cpus,
-        Given::Paused => CpuMask::EMPTY,
-    }
-}
-
 fn container_status(contained: &Contained) -> ContainerStatus {
     let container = &contained.container;
-    let state = match contained.given {
-        Given::AsFound => "as found",
-        Given::Cpus(_) => "running",
-        Given::Paused => "paused",
-    };
     ContainerStatus {
         name: container.name.clone(),
-        state: state.to_owned(),
-        cpus: set(&cpus_of(contained)).to_string(),
+        state: contained.given.words().to_owned(),
+        cpus: set(&contained.cpus()).to_string(),
         allowed: contained.allowed.to_string(),
         wanted: container.wanted.cpus,
         wanted_from: container.wanted.from.to_string(),

@@ -14,6 +14,7 @@ use sidelane_host::topology::online_cpus;
 use sidelane_kernel::tracker::{Features, Tracker};
 use sidelane_policy::Nanos;
 use sidelane_policy::borrow::PolicyKind;
+use sidelane_policy::cpus::MAX_CPUS;
 
 use super::{Agent, AgentOptions, Diary, Times};
 use crate::agent::act::Hands;
@@ -54,7 +55,7 @@ impl Agent {
                 let (hands, doors) = take_charge(&mut owners, &online, claim, &config)?;
                 (Some(hands), doors, owners.cpus())
             }
-            None => (None, Doors::none(), online),
+            None => (None, Doors::none(), online.clone()),
         };
         let policy = choose(&config.policy, &here);
         let gates = config.lanes.as_ref().filter(|_| hands.is_some());
@@ -67,11 +68,19 @@ impl Agent {
         let mut agent = Self {
             finder: Finder::new(&config),
             tracked: Tracked::new(tracker),
-            times: Times { began_ns, look_ns: began_ns, slow_ns: began_ns, waiting_ns: Nanos::MAX, is_active: false },
+            times: Times {
+                began_ns,
+                look_ns: began_ns,
+                slow_ns: began_ns,
+                waiting_ns: Nanos::MAX,
+                requests_ns: began_ns,
+                is_active: false,
+            },
             pen: pen.unwrap_or_else(CpuAudit::default),
             options,
             config,
             here,
+            online,
             usable,
             hands,
             owners,
@@ -85,6 +94,7 @@ impl Agent {
             flights: Flights::new(own_cpus.clone()),
             hurries: Hurries::new(own_cpus),
             waiting: Vec::new(),
+            left_alone: Vec::new(),
             looker: Looker::default(),
             slow: Looker::default(),
             seen: Box::default(),
@@ -95,6 +105,10 @@ impl Agent {
         };
         if let Err(error) = urgent {
             agent.note(Note::NotUrgent { error: error.to_string() });
+        }
+        let beyond: CpuSet = agent.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
+        if !beyond.is_empty() {
+            agent.note(Note::CpusBeyond { cpus: beyond.to_string() });
         }
         agent.here.notes.clone().into_iter().for_each(|note| agent.note(note));
         if agent.hands.is_some() {
@@ -113,14 +127,18 @@ pub(super) fn fit(config: &Config) -> Result<OnMachine> {
     })
 }
 
+/// Whether any service has an objective.
+pub(super) fn asks_for_requests(config: &Config) -> bool {
+    config.services.iter().any(|service| service.terms.slo.is_some())
+        || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.terms.slo.is_some())
+}
+
 /// Requests are tracked only where somebody asks for them: it costs a service 2 µs each.
 fn features(config: &Config, told: Option<&Told>) -> Result<Features> {
-    let has_objective = config.services.iter().any(|service| service.terms.slo.is_some())
-        || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.terms.slo.is_some());
     let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
     let requests = config.lanes.as_ref().is_some_and(by_requests)
         || told == Some(&Told::Harm)
-        || has_objective
+        || asks_for_requests(config)
         || config.metrics.is_some();
     if requests {
         can_track()?;

@@ -15,7 +15,7 @@ use sidelane_host::cpulist::CpuSet;
 
 use crate::lane::holder::Evictor;
 
-/// The agent acts within some 100 µs. A keeper that waits in vain holds its lane on.
+/// The agent acts within some 100 µs, or between two steps of a slow look. A keeper that waits in vain holds its lane on.
 const ANSWER_TIMEOUT: Duration = Duration::from_secs(1);
 
 /// The lanes, shared with their keepers.
@@ -28,6 +28,8 @@ pub struct Book {
 #[derive(Default)]
 struct State {
     evicted: BTreeSet<u32>,
+    /// Lanes whose keepers are about to end.
+    forsaken: BTreeSet<u32>,
     /// How often anybody has asked.
     asked: u64,
     /// Up to which of these the agent has acted, and whether that worked.
@@ -70,6 +72,21 @@ impl Book {
         self.acted.notify_all();
     }
 
+    /// Whether a keeper waits for an answer.
+    pub fn is_asked(&self) -> bool {
+        let state = self.state();
+        state.asked > state.done
+    }
+
+    /// Does `work`, in which the keepers of these lanes end. Nobody acts for them meanwhile, so they wait for nobody.
+    pub fn forsaking<T>(&self, lanes: &CpuSet, work: impl FnOnce() -> T) -> T {
+        self.state().forsaken = lanes.iter().collect();
+        self.acted.notify_all();
+        let done = work();
+        self.state().forsaken.clear();
+        done
+    }
+
     /// Nobody will act any more.
     pub fn close(&self) {
         self.state().closed = true;
@@ -93,7 +110,7 @@ impl Evictor for Book {
         let mut state = self.state();
         state.evicted.insert(cpu);
         let number = self.ask(&mut state);
-        let waits = |state: &mut State| state.done < number && !state.closed;
+        let waits = |state: &mut State| state.done < number && !state.closed && !state.forsaken.contains(&cpu);
         let (mut state, _) = self.acted.wait_timeout_while(state, ANSWER_TIMEOUT, waits).expect("no keeper panics");
         if state.done >= number && !state.failed {
             return Ok(());
@@ -116,6 +133,7 @@ impl Evictor for Book {
 mod tests {
     use std::sync::Arc;
     use std::thread;
+    use std::time::Instant;
 
     use super::*;
 
@@ -138,6 +156,22 @@ mod tests {
         book.has_acted(&asked, false);
         assert!(keeper.join().unwrap().is_ok());
         book.restore(3).unwrap();
+        assert!(book.asked().lanes.is_empty());
+    }
+
+    #[test]
+    fn a_keeper_that_is_to_end_waits_for_nobody() {
+        let book = Arc::new(Book::new().unwrap());
+        let keeper = thread::spawn({
+            let book = Arc::clone(&book);
+            move || book.evict(3)
+        });
+        while !book.is_asked() {
+            thread::yield_now();
+        }
+        let began = Instant::now();
+        book.forsaking(&"3".parse().unwrap(), || assert!(keeper.join().unwrap().is_err()));
+        assert!(began.elapsed() < ANSWER_TIMEOUT, "nobody waited for an answer");
         assert!(book.asked().lanes.is_empty());
     }
 

@@ -1,6 +1,6 @@
 //! What there is to undo, in the order of the changes.
 
-use std::collections::BTreeSet;
+use std::collections::{BTreeMap, BTreeSet};
 use std::io;
 
 use serde::{Deserialize, Serialize};
@@ -15,7 +15,7 @@ pub struct Ticket(pub(super) u64);
 /// The changes that were made, or are about to be, and not undone yet.
 #[derive(Clone, Debug, Default, PartialEq, Eq)]
 pub struct UndoList {
-    entries: Vec<(Ticket, Undo)>,
+    entries: BTreeMap<Ticket, Undo>,
     tickets: u64,
 }
 
@@ -29,16 +29,13 @@ impl UndoList {
 
     /// Adds a change under the ticket that another list gave it, or puts it in the place of the one that has it.
     pub fn insert(&mut self, ticket: Ticket, undo: Undo) {
-        match self.entries.iter_mut().find(|(other, _)| *other == ticket) {
-            Some((_, old)) => *old = undo,
-            None => self.entries.push((ticket, undo)),
-        }
+        self.entries.insert(ticket, undo);
         self.tickets = self.tickets.max(ticket.0 + 1);
     }
 
     /// Takes a change off the list: it is undone, or nothing is left of it.
     pub fn withdraw(&mut self, ticket: Ticket) {
-        self.entries.retain(|(other, _)| *other != ticket);
+        self.entries.remove(&ticket);
     }
 
     /// The changes, first to last.
@@ -65,7 +62,7 @@ impl UndoList {
 
     /// The threads that have an undo of their own.
     pub fn known(&self) -> BTreeSet<Thread> {
-        self.entries.iter().filter_map(|(_, undo)| undo.thread()).collect()
+        self.entries.values().filter_map(Undo::thread).collect()
     }
 }
 
