@@ -109,13 +109,13 @@ pub fn all_pids() -> Vec<u32> {
     entries.filter_map(|entry| entry.file_name().to_str()?.parse().ok()).collect()
 }
 
-/// These processes, as far as they live, and those descendants that each thread still has as its own children. A look at
+/// Of these processes and those descendants that each thread still has as its own children: all that live. A look at
 /// `family` reads the whole of `/proc`, this one the threads of a few processes. It finds nobody whose parent has ended.
 pub fn offspring(roots: &BTreeSet<u32>) -> BTreeSet<u32> {
     let mut found = BTreeSet::new();
-    let mut rest: Vec<u32> = roots.iter().copied().filter(|pid| is_alive(*pid)).collect();
+    let mut rest: Vec<u32> = roots.iter().copied().collect();
     while let Some(pid) = rest.pop() {
-        if found.insert(pid) {
+        if is_alive(pid) && found.insert(pid) {
             rest.extend(threads(pid).into_iter().flat_map(|tid| children(pid, tid)));
         }
     }
@@ -220,12 +220,15 @@ mod tests {
         let said = std::io::BufReader::new(shell.stdout.take().unwrap());
         let numbers: Vec<u32> = said.lines().take(2).map(|line| line.unwrap().parse().unwrap()).collect();
         // The subshell has told of its child, and then it ends.
-        while parent(numbers[1]).is_some_and(|parent| is_alive(parent) && super::parent(parent) == Some(shell.id())) {
+        let subshell = |pid: u32| is_alive(pid) && parent(pid) == Some(shell.id());
+        while parent(numbers[1]).is_some_and(subshell) {
             std::thread::yield_now();
         }
         let found = offspring(&BTreeSet::from([shell.id()]));
-        // SAFETY: plain system calls, on children of this test.
-        numbers.iter().for_each(|pid| drop(unsafe { libc::kill(*pid as libc::pid_t, libc::SIGKILL) }));
+        for pid in &numbers {
+            // SAFETY: plain system call, on a process that this test has started.
+            unsafe { libc::kill(*pid as libc::pid_t, libc::SIGKILL) };
+        }
         shell.kill().unwrap();
         shell.wait().unwrap();
         assert_eq!(found, BTreeSet::from([shell.id(), numbers[0]]));

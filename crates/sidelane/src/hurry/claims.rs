@@ -57,9 +57,10 @@ impl Claims {
     /// Gives up those of all other processes, which have ended.
     pub fn keep(&mut self, pids: &[u32], guardian: &mut Guardian) -> Result<()> {
         self.refused.retain(|pid| pids.contains(pid));
-        let gone: Vec<(Claim, Ticket)> =
-            self.taken.extract_if(.., |pid, _| !pids.contains(pid)).map(|(_, claim)| claim).collect();
-        guardian.withdraw(gone.iter().map(|(_, ticket)| *ticket)).context("cannot tell the guardian")
+        let all = std::mem::take(&mut self.taken).into_iter();
+        let (kept, gone): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(pid, _)| pids.contains(pid));
+        self.taken = kept;
+        guardian.withdraw(gone.values().map(|(_, ticket)| *ticket)).context("cannot tell the guardian")
     }
 
     /// Processes whose threads somebody else moves.

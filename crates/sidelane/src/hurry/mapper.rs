@@ -132,15 +132,17 @@ impl Mapper {
         self.figures.served(at_ns.saturating_sub(since_ns));
     }
 
-    /// A request may have begun and ended between two looks.
+    /// A request may have begun and ended between two looks. Where its record came late, its thread works on a later one.
     fn thread_served(&mut self, tid: u32, since_ns: u64, at_ns: u64) {
-        let known = self.policy.request_of(tid).filter(|(_, since)| *since < at_ns);
+        let known = self.policy.request_of(tid);
         let request = known.map_or(self.next_request, |(request, _)| request);
         if known.is_none() {
             self.next_request -= 1;
             self.works(tid, request, since_ns);
         }
-        self.book(at_ns, Seen::Ended { request });
+        if known.is_none_or(|(_, since)| since < at_ns) {
+            self.book(at_ns, Seen::Ended { request });
+        }
         self.figures.served(at_ns.saturating_sub(since_ns));
     }
 

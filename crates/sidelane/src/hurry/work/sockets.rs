@@ -96,8 +96,10 @@ impl Sockets {
     /// The service consists of these processes now.
     pub fn look_again(&mut self, pids: &BTreeSet<u32>) -> Result<(), RequestError> {
         let with_words: BTreeSet<u32> = self.words.iter().map(|thread| thread.tid).collect();
-        let without = self.answered.extract_if(.., |tid, _| !with_words.contains(tid));
-        self.wordless = without.filter(|(tid, _)| is_alive(*tid)).count() as u64;
+        let all = std::mem::take(&mut self.answered).into_iter();
+        let (with, without): (BTreeMap<_, _>, BTreeMap<_, _>) = all.partition(|(tid, _)| with_words.contains(tid));
+        self.answered = with;
+        self.wordless = without.keys().filter(|tid| is_alive(**tid)).count() as u64;
         self.tracking.take_in(pids);
         self.requests.look_again(pids)
     }
