@@ -252,7 +252,7 @@ fn who_joins_a_container_and_who_moves_its_threads_is_confined_and_one_that_is_t
     let dir = tempfile::tempdir().unwrap();
     let offline = dir.path().join("offline");
     fs::write(&offline, "").unwrap();
-    let one = tree.container("one");
+    let mut one = tree.container("one");
     let file = File::of_nobody().replace("/nobody", tree.path());
     let run = Run::with_arguments(&[]).with_variable("SIDELANE_OFFLINE", offline.to_str().unwrap());
     let mut daemon = Daemon::launch(&file, run);

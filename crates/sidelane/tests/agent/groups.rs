@@ -88,7 +88,7 @@ impl Tree {
         let pid = child.id().to_string();
         let is_in = |leaf: &Leaf| leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid));
         wait_until("the container was in its groups", || leaves.iter().all(is_in));
-        Container { child, leaves }
+        Container { child, joined: Vec::new(), leaves }
     }
 }
 
@@ -101,6 +101,7 @@ impl Drop for Tree {
 /// A container. Dropping it ends it.
 pub struct Container {
     child: Child,
+    joined: Vec<Child>,
     leaves: Vec<Leaf>,
 }
 
@@ -126,7 +127,7 @@ impl Container {
     }
 
     /// Starts another process in its groups: a shell that runs a script. It ends with the container.
-    pub fn join(&self, script: &str) -> u32 {
+    pub fn join(&mut self, script: &str) -> u32 {
         let enter: Vec<String> =
             self.leaves.iter().map(|leaf| format!("echo $$ >{}/cgroup.procs;", leaf.dir.display())).collect();
         let mut command = Command::new("sh");
@@ -134,6 +135,7 @@ impl Container {
         let command = process::ends_with_the_test(command).process_group(self.pid() as i32);
         let child = command.stdin(Stdio::null()).stdout(Stdio::null()).spawn().expect("a shell starts");
         let pid = child.id();
+        self.joined.push(child);
         let is_in =
             |leaf: &Leaf| leaf.read("cgroup.procs").is_ok_and(|pids| pids.lines().any(|line| line == pid.to_string()));
         wait_until("the process was in the groups", || self.leaves.iter().all(is_in));
@@ -167,7 +169,9 @@ impl Drop for Container {
         }
         // SAFETY: plain system call; the child is not reaped yet, so the group is its own.
         unsafe { libc::killpg(self.pid() as libc::pid_t, libc::SIGKILL) };
-        let _ = self.child.wait();
+        for child in self.joined.iter_mut().chain([&mut self.child]) {
+            let _ = child.wait();
+        }
         self.leaves.iter().for_each(|leaf| drop(leaf.remove()));
     }
 }

@@ -65,7 +65,7 @@ fn requests_of_a_service_that_listens_long_after_it_was_found_are_counted() {
         go.display()
     );
     let _service = tree.container_that("service", &script);
-    let rule = format!("cgroup = \"{}/service\"\nslo = \"p99=1s\"", tree.path());
+    let rule = format!("cgroup = \"{}/service\"\nslo = \"p99=60s\"", tree.path());
     let file = File::holmes().with_service(&rule).with_batch("/nobody");
     let file = file.replace("[metric]", "[intervals]\nprocesses = \"100ms\"\n[metric]");
     let daemon = Daemon::start(&file, 1, 0);
@@ -73,19 +73,28 @@ fn requests_of_a_service_that_listens_long_after_it_was_found_are_counted() {
     std::fs::write(go, "").unwrap();
     let connected = || TcpStream::connect(("127.0.0.1", port)).ok();
     wait_until("the service listened", || connected().is_some());
-    wait_until("its requests were counted", || {
+    let ask = || {
         let mut client = connected().expect("it listens");
         let mut answer = [0; 7];
         let asked = client.write_all(b"PING\r\n").and_then(|()| client.read_exact(&mut answer));
         asked.expect("it answers");
+    };
+    wait_until("its requests were counted", || {
+        ask();
         status()["services"][0]["requests"]["count"].as_u64() > Some(0)
     });
     assert_eq!(status()["services"][0]["requests"]["in_time_percent"], 100.0);
-    daemon.reload(&file.replace("p99=1s", "p99=7ms"));
+    daemon.reload(&file.replace("p99=60s", "p99=1us"));
     let requests = || status()["services"][0]["requests"].clone();
     wait_until("it was judged by its new objective", || {
-        requests()["slo"].as_str().is_some_and(|slo| slo.contains('7'))
+        requests()["slo"].as_str().is_some_and(|slo| slo.contains("1µs"))
     });
+    let in_time = || requests()["in_time_percent"].as_f64();
+    wait_until("requests were judged by it", || {
+        ask();
+        in_time().is_some()
+    });
+    assert_eq!(in_time(), Some(0.0), "those of before were not");
     daemon.end();
 }
 

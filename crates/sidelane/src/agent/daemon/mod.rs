@@ -122,6 +122,14 @@ struct Times {
     is_active: bool,
 }
 
+impl Times {
+    /// All is due at once.
+    fn since(now_ns: Nanos) -> Self {
+        let (began_ns, look_ns, slow_ns, requests_ns) = (now_ns, now_ns, now_ns, now_ns);
+        Self { began_ns, look_ns, slow_ns, waiting_ns: Nanos::MAX, requests_ns, is_active: false }
+    }
+}
+
 /// What is told about decisions.
 #[derive(Debug, Default)]
 struct Diary {

@@ -1,7 +1,7 @@
 //! How the agent starts.
 
 use std::fs::File;
-use std::io::BufWriter;
+use std::io::{self, BufWriter};
 use std::path::Path;
 use std::rc::Rc;
 
@@ -12,7 +12,6 @@ use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
 use sidelane_host::procfs::allowed_cpus;
 use sidelane_host::topology::online_cpus;
 use sidelane_kernel::tracker::{Features, Tracker};
-use sidelane_policy::Nanos;
 use sidelane_policy::borrow::PolicyKind;
 use sidelane_policy::cpus::MAX_CPUS;
 
@@ -68,14 +67,7 @@ impl Agent {
         let mut agent = Self {
             finder: Finder::new(&config),
             tracked: Tracked::new(tracker),
-            times: Times {
-                began_ns,
-                look_ns: began_ns,
-                slow_ns: began_ns,
-                waiting_ns: Nanos::MAX,
-                requests_ns: began_ns,
-                is_active: false,
-            },
+            times: Times::since(began_ns),
             pen: pen.unwrap_or_else(CpuAudit::default),
             options,
             config,
@@ -103,18 +95,23 @@ impl Agent {
             diary: Diary::default(),
             cost: Cost::new(),
         };
-        if let Err(error) = urgent {
-            agent.note(Note::NotUrgent { error: error.to_string() });
-        }
-        let beyond: CpuSet = agent.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
-        if !beyond.is_empty() {
-            agent.note(Note::CpusBeyond { cpus: beyond.to_string() });
-        }
-        agent.here.notes.clone().into_iter().for_each(|note| agent.note(note));
+        agent.say_at_the_start(urgent);
         if agent.hands.is_some() {
             agent.follow_proxies()?;
         }
         Ok(agent)
+    }
+
+    /// Says what is not as it should be.
+    fn say_at_the_start(&mut self, urgent: io::Result<()>) {
+        if let Err(error) = urgent {
+            self.note(Note::NotUrgent { error: error.to_string() });
+        }
+        let beyond: CpuSet = self.online.iter().filter(|cpu| *cpu as usize >= MAX_CPUS).collect();
+        if !beyond.is_empty() {
+            self.note(Note::CpusBeyond { cpus: beyond.to_string() });
+        }
+        self.here.notes.clone().into_iter().for_each(|note| self.note(note));
     }
 }
 
