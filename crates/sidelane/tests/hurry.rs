@@ -15,7 +15,7 @@ use std::time::Duration;
 use common::agent::SIDELANE;
 use common::busy::{BIG, CLIENTS, LITTLE, MESSAGE, OTHERS, ask};
 use common::hurrying::MOVED;
-use common::{Busy, Footprint, Hurrying, lanes_to_ourselves, wait_until};
+use common::{Busy, Footprint, Hurrying, Run, lanes_to_ourselves, wait_until};
 use serde_json::Value;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 use sidelane_host::clock::now_ns;
@@ -23,6 +23,9 @@ use sidelane_host::clock::now_ns;
 /// How often an agent is killed; more of them find rarer moments.
 const KILLS_VARIABLE: &str = "SIDELANE_HURRY_KILLS";
 const KILLS: u64 = 8;
+/// The exit code of `sidelane run` where it refuses or fails itself.
+const EXIT_OWN_FAILURE: i32 = 125;
+
 #[test]
 fn long_requests_move_to_big_cores_and_the_service_has_its_cpus_back() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -223,6 +226,9 @@ fn who_moves_the_threads_already_is_named() {
          or wait for its end\n"
     );
     assert_eq!((output.status.code(), said), (Some(1), expected));
+    // A run that would confine the service moves its threads, too.
+    let run = Run::beside(busy.target()).and(&["--pin-service"]).complete(&["true"]).must_exit(EXIT_OWN_FAILURE);
+    run.must_say(&[&format!("the threads of process {pid} are moved by another sidelane already (process {owner})")]);
     first.stop();
 }
 

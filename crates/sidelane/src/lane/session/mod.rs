@@ -183,7 +183,8 @@ impl Session {
         keep_off(&lanes.request_lanes).context("cannot leave the request lanes")?;
         // A moment before the guardian, who is to hold them too.
         let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
-        let claims = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).chain(requests);
+        let pinned = served.iter().flat_map(Served::to_be_pinned).map(Claim::to_move_threads);
+        let claims = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).chain(requests).chain(pinned);
         let claims: Vec<Claim> = claims.collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;
         guardian.add(claims.iter().map(Claim::undo))?;

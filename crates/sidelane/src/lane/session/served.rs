@@ -141,6 +141,11 @@ impl Served {
         self.terms = Some(TermsKeeper::new(lending, &self.beside.lanes, memory));
     }
 
+    /// Its processes whose threads will be confined.
+    pub(super) fn to_be_pinned(&self) -> Vec<u32> {
+        if self.beside.pin_service { self.tracking.processes() } else { Vec::new() }
+    }
+
     /// Confines it to its request lanes, if it is to be.
     pub(super) fn pin(&mut self, guardian: &mut Guardian) -> Result<()> {
         if self.beside.pin_service {
