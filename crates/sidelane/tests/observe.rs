@@ -8,9 +8,12 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Output, Stdio};
 
 use common::agent::SIDELANE;
-use common::{lanes_if_possible, wait_until};
+use common::{lanes_if_possible, process, wait_until};
 use serde_json::Value;
 use tempfile::TempDir;
+
+/// CPU time of an observer that has found something, in ticks.
+const LOOKED_TICKS: u64 = 20;
 
 /// The example, compiled.
 struct Phases {
@@ -181,6 +184,8 @@ fn a_running_target_goes_on_after_an_interrupt() {
     let mut observer = observer.spawn().unwrap();
     let mut first = String::new();
     BufReader::new(observer.stderr.take().unwrap()).read_line(&mut first).unwrap();
+    let (pid, before) = (observer.id(), process::cpu_ticks(observer.id()));
+    wait_until("it had looked for a while", || process::cpu_ticks(pid) > before + LOOKED_TICKS);
     rustix::process::kill_process(rustix::process::Pid::from_child(&observer), rustix::process::Signal::INT).unwrap();
     let output = observer.wait_with_output().unwrap();
     assert!(output.status.success());

@@ -50,7 +50,7 @@ fn the_summary_goes_to_stderr_and_nothing_to_stdout() {
     let service = Service::idle();
     let run = Run::beside(service.target()).complete(&["true"]).must_exit(0);
     assert_eq!(run.stdout, "");
-    run.must_say(&["batch", "service", "reaction", "cost", "declared pair"]);
+    run.must_say(&["batch", "service", "cost", "declared pair"]);
 }
 
 #[test]
