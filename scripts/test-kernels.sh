@@ -103,12 +103,12 @@ cell() {
 	$3 == "ok" && $2 ~ /_refused$/ { refused = 1; next }
 	$3 == "ok" { passed++; next }
 	$3 == "FAILED" { failed = failed " " $2; next }
-	/skipped: doctor: / { lacking = 1 }
+	/skipped: doctor: / { lacking = $0; sub(/.*skipped: doctor: /, "", lacking); sub(/:.*/, "", lacking) }
 	END {
 		if (failed) print "fails:" failed
 		else if (refused) print "refused"
 		else if (!passed) print "–"
-		else print passed (passed == 1 ? " test" : " tests") (lacking ? ", without what needs the lane tracker" : "")
+		else print passed (passed == 1 ? " test" : " tests") (lacking ? ", without what needs the " lacking : "")
 	}'
 }
 

@@ -19,6 +19,7 @@ start_asked_service() {
 # Runs batch under each policy through the gate $1. Policies with a budget lend the lane,
 # borrow-idle does not.
 each_policy() {
+	needs 'lane tracker' 'request tracepoints'
 	with_cpuset yes
 	start_asked_service
 	said=
