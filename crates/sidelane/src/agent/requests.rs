@@ -102,14 +102,10 @@ pub struct Measured {
 impl Measured {
     /// Begins to look, if the tracker was loaded for it.
     pub fn of(tracking: &ServiceTracking, found: &FoundService) -> Self {
-        let (source, why_not) = match find(tracking, &found.name, &found.service.pids) {
-            Ok(source) => (Some(source), None),
-            Err(why) => (None, Some(why)),
-        };
-        let elsewhere =
-            source.as_ref().and_then(|source| elsewhere(source, tracking, &found.name, &found.service.pids));
-        let (recent, all) = Default::default();
-        Self { source, why_not, elsewhere, objective: found.terms.slo, recent, all, lost: 0 }
+        let (source, why_not, elsewhere, recent, all) = Default::default();
+        let mut measured = Self { source, why_not, elsewhere, objective: found.terms.slo, recent, all, lost: 0 };
+        measured.look_again(tracking, &found.name, &found.service.pids);
+        measured
     }
 
     /// The service consists of these processes now. Whether its requests could not be seen before, and can be now.

@@ -1,6 +1,8 @@
 //! Interference by counters: the kernel's own events stand in for the processor's, so the whole way from the kernel
 //! program to the groups is the real one.
 
+use tempfile::NamedTempFile;
+
 use crate::common::{lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
@@ -31,6 +33,19 @@ fn batch_leaves_a_sibling_where_a_service_is_disturbed_and_comes_back_after_calm
     assert!(!batch.is_frozen() && batch.cpus() == "0-1");
 }
 
+/// A quarter of a minute of interference on CPU 0, every 5 ms.
+fn recording() -> NamedTempFile {
+    let file = NamedTempFile::new().unwrap();
+    let line = |number: u64| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", number * 5_000_000);
+    std::fs::write(&file, (0..3_000).map(line).collect::<String>()).unwrap();
+    file
+}
+
+/// The lines of `[metric]` by which it is told again.
+fn replay(recording: &NamedTempFile) -> String {
+    format!("source = \"replay\"\nreplay = \"{}\"", recording.path().display())
+}
+
 #[test]
 fn a_recording_is_told_again_until_its_end() {
     let Some(_turn) = lanes_to_ourselves() else { return };
@@ -38,12 +53,8 @@ fn a_recording_is_told_again_until_its_end() {
     let program = Program::new();
     let service = program.start("0");
     let batch = tree.container("one");
-    let dir = tempfile::tempdir().unwrap();
-    let recording = dir.path().join("counters.jsonl");
-    // A quarter of a minute of interference, every 5 ms.
-    let line = |number: u64| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", number * 5_000_000);
-    std::fs::write(&recording, (0..3_000).map(line).collect::<String>()).unwrap();
-    let metric = format!("e = 40\ns = \"50ms\"\n\n[metric]\nsource = \"replay\"\nreplay = \"{}\"", recording.display());
+    let recording = recording();
+    let metric = format!("e = 40\ns = \"50ms\"\n\n[metric]\n{}", replay(&recording));
     let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
     let daemon = Daemon::start(&file.replace("[metric]\nsource = \"harm\"", &metric), 1, 1);
     wait_until("batch was paused", || batch.is_frozen());
@@ -59,16 +70,13 @@ fn a_policy_that_goes_by_interference_is_taken_over_where_that_can_be_told_and_r
     let program = Program::new();
     let service = program.start("0");
     let batch = tree.container("one");
-    let dir = tempfile::tempdir().unwrap();
-    let recording = dir.path().join("counters.jsonl");
-    let line = |number: u64| format!("{{\"at_ns\":{},\"cpu\":0,\"value\":50.0}}\n", number * 5_000_000);
-    std::fs::write(&recording, (0..3_000).map(line).collect::<String>()).unwrap();
+    let recording = recording();
     let by = |source: &str| format!("e = 40\ns = \"50ms\"\n\n[metric]\n{source}");
     let holmes = |source: &str| {
         let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
         file.replace("[metric]\nsource = \"harm\"", &by(source))
     };
-    let replay = format!("source = \"replay\"\nreplay = \"{}\"", recording.display());
+    let replay = replay(&recording);
     let perfiso = holmes(&replay).replace("kind = \"holmes\"\nreserved = \"0\"", "kind = \"perfiso\"");
     let mut daemon = Daemon::start(&perfiso.replace("e = 40\ns = \"50ms\"\n", ""), 1, 1);
     daemon.reload(&holmes("source = \"counters\"\nformula = \"page-faults / context-switches\""));
