@@ -120,8 +120,11 @@ static __always_inline void batch_lane_before(const struct lane_switch *s)
 {
 	struct sidelane_hold_word *hold = s->hold;
 
-	if (s->was != SIDELANE_BATCH && hold->batch_waits && is_holder(hold, s->next->pid) &&
-	    !looks_for_itself(hold->waiting_pid))
+	bool holder_comes = is_holder(hold, s->next->pid);
+
+	if (holder_comes)
+		s->stats->holder_since_ns = s->now_ns;
+	if (s->was != SIDELANE_BATCH && hold->batch_waits && holder_comes && !looks_for_itself(hold->waiting_pid))
 		holder_was_first(s->role, s->stats);
 	if (s->was == SIDELANE_BATCH)
 		note_cut_nap(s->cpu, s->stats, s->prev->pid, s->word->since_ns, s->now_ns);

@@ -84,6 +84,7 @@ struct sidelane_lane_stats {
 	uint64_t lc_stolen_mark_ns; /* 176: taken from LC threads on partner lanes when batch's turn began */
 	uint64_t run_queue;       /* 184: where the lane's run queue is */
 	uint64_t untold;          /* 192: switches that the kernel did not tell of */
+	uint64_t holder_since_ns; /* 200: start of the holder's last turn */
 	uint32_t off_hist[SIDELANE_HIST_BUCKETS]; /* LC-on to batch-off */
 	uint32_t on_hist[SIDELANE_HIST_BUCKETS];  /* LC-off to batch-on */
 };

@@ -42,11 +42,12 @@ pub struct LaneStats {
     lc_stolen_mark_ns: AtomicU64,
     run_queue: AtomicU64,
     untold: AtomicU64,
+    holder_since_ns: AtomicU64,
     off_hist: [AtomicU32; BUCKETS],
     on_hist: [AtomicU32; BUCKETS],
 }
 
-const _: () = assert!(size_of::<LaneStats>() == 200 + 2 * 4 * BUCKETS);
+const _: () = assert!(size_of::<LaneStats>() == 208 + 2 * 4 * BUCKETS);
 
 /// `struct sidelane_trace_event` of `bpf/lanes.h`: from `at_ns` on, `cpu` ran `class`.
 #[repr(C)]

@@ -9,14 +9,14 @@ use sidelane_report::terminal::eprint_fitted;
 
 /// The exit code of an error.
 const EXIT_FAILURE: u8 = 1;
-/// The exit code of an error in a run, whose batch may well end with 1.
+/// The exit code of an error where 1 means something else: batch that ended with 1, or a check that was missed.
 const EXIT_OWN_FAILURE: u8 = 125;
 
 fn main() -> ExitCode {
     machine::begin();
     let verb = Cli::parse().verb;
-    // The exit codes of `run` are batch's own but for a few, as with env and timeout.
-    let failure = if matches!(verb, Verb::Run(_)) { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
+    let has_own_codes = matches!(verb, Verb::Run(_) | Verb::Compare(_) | Verb::Demo(_) | Verb::Bench(_));
+    let failure = if has_own_codes { EXIT_OWN_FAILURE } else { EXIT_FAILURE };
     verbs::dispatch(verb).map(ExitCode::from).unwrap_or_else(|error| {
         eprint_fitted(&format!("sidelane: {error:#}"));
         ExitCode::from(failure)

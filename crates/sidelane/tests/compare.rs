@@ -19,7 +19,7 @@ use sidelane_host::procfs::state;
 use sidelane_report::{ResultFile, Verdict};
 
 const UNDECIDED: i32 = 3;
-const FAILURE: i32 = 1;
+const FAILURE: i32 = 125;
 /// As short as a run can be: nothing is asserted of what it measures.
 const SHORT: [&str; 4] = ["--round", "300ms", "--settle", "100ms"];
 const BATCH: [&str; 3] = ["sh", "-c", SPIN];

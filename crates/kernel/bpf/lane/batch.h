@@ -137,7 +137,6 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 
 	if (!role || !stats || !hold)
 		return 0;
-	bool after_hold = is_holder(hold, before) || ext_took_back(cpu);
 	uint64_t lc_off_ns = 0;
 	bool busy = a_partner_is_busy(role);
 	uint64_t stolen_ns = above(stats->stolen_seen_ns, load_once(stats->stolen_mark_ns));
@@ -157,6 +156,8 @@ CHECKED_ALONE int batch_turn_begins(uint32_t cpu, uint32_t before, uint32_t pid,
 		if (off_ns > lc_off_ns)
 			lc_off_ns = off_ns;
 	}
+	/* A holder that came in an idle moment, to look, has held nothing. */
+	bool after_hold = ext_took_back(cpu) || (is_holder(hold, before) && stats->holder_since_ns < lc_off_ns);
 	if (looks_for_itself(pid))
 		return 0;
 	if (stats->turn_is_lent && a_waited_request_runs(role))

@@ -131,10 +131,7 @@ static __always_inline void disown(struct connection *conn)
 
 	if (!books)
 		return;
-	change_queue(books, -(int64_t)(conn->arrived - conn->taken), -(int64_t)conn->handed);
-	uncount_on_lane(conn);
-	conn->taken = conn->arrived;
-	conn->handed = conn->number = 0;
+	forget(conn, books);
 	store_once(conn->foreign, 1);
 }
 

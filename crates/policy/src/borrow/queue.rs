@@ -48,7 +48,7 @@ struct Keeper {
 
 impl Keeper {
     fn new(kind: PolicyKind) -> Self {
-        let config = BorrowConfig { min_idle_ns: 2, evict_after_ns: Nanos::MAX };
+        let config = BorrowConfig { min_idle_ns: 2, evict_after_ns: Nanos::MAX, lend_ahead_min_ns: 0 };
         Self { policy: kind.policy(config), spares_waited: kind.spares_waited(), want: Want::Free }
     }
 

@@ -24,8 +24,8 @@ Examples:
 The service needs its usual traffic meanwhile. Nothing is changed that lasts. The batch command is started anew for each
 run, gets no input, and its output is thrown away. Six rounds at least, two minutes at most unless --rounds says so.
 
-Exit code: 0 if it is worth it, 1 if it is not or could not be compared, 2 for wrong arguments, 3 if that is undecided:
-the first line says why, and what would decide it.")]
+Exit code: 0 if it is worth it, 1 if it is not, 2 for wrong arguments, 3 if that is undecided: the first line says why,
+and what would decide it; 125 if sidelane refuses or fails.")]
 pub struct CompareArgs {
     /// The service: pid:NUMBER, port:NUMBER, comm:NAME or cgroup:/PATH
     #[arg(long, value_name = "SERVICE")]

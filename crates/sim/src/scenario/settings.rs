@@ -76,7 +76,7 @@ fn beside(reader: &Reader, way: Way) -> Result<Beside> {
     Ok(match way {
         Way::Alone => Beside::Nothing,
         Way::Unmanaged => Beside::Unmanaged,
-        Way::Exclusion => idle(BorrowConfig { min_idle_ns: 0, evict_after_ns: NEVER }),
+        Way::Exclusion => idle(BorrowConfig { min_idle_ns: 0, evict_after_ns: NEVER, ..BorrowConfig::default() }),
         Way::Freezer => idle(BorrowConfig { evict_after_ns: 0, ..config(reader)? }),
         Way::Oracle => Beside::Lent(lending(reader, Decider::Oracle)?),
         Way::Policy(policy) => Beside::Lent(lending(reader, Decider::Policy(policy))?),
@@ -97,6 +97,7 @@ fn config(reader: &Reader) -> Result<BorrowConfig> {
     Ok(BorrowConfig {
         min_idle_ns: reader.number("min_idle_us", 0.0..=1e9)?.map_or(default.min_idle_ns, us),
         evict_after_ns: reader.number("evict_after_ms", 0.0..=1e9)?.map_or(default.evict_after_ns, ms),
+        ..default
     })
 }
 

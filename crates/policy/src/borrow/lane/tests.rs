@@ -9,7 +9,20 @@ use proptest::prelude::*;
 use super::super::{Idle, Terms};
 use super::*;
 
-const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 10, evict_after_ns: 1_000 };
+const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 10, evict_after_ns: 1_000, lend_ahead_min_ns: 0 };
+
+/// Lends beside every request, for as long as the terms' budget.
+struct Always;
+
+impl Rule for Always {
+    fn check(&mut self, now: Nanos, seen: &Observation) -> Option<Nanos> {
+        Some(now + seen.terms.budget_ns)
+    }
+
+    fn lends(&self, _seen: &Observation) -> bool {
+        true
+    }
+}
 
 fn busy(since: Nanos) -> Observation {
     Observation { request_busy: true, request_since: since, ..Observation::default() }
@@ -19,7 +32,7 @@ fn idle(since: Nanos) -> Observation {
     Observation { request_busy: false, ..busy(since) }
 }
 
-fn look(policy: &mut Borrow<Idle>, now: Nanos, seen: Observation) -> Vec<Action> {
+fn look(policy: &mut Borrow<impl Rule>, now: Nanos, seen: Observation) -> Vec<Action> {
     let mut out = Actions::default();
     policy.observe(now, &seen, &mut out);
     out.iter().collect()
@@ -66,6 +79,22 @@ fn a_long_hold_evicts_and_the_next_idle_moment_restores() {
     assert_eq!(policy.next_wakeup(), Some(7_020));
 }
 
+/// With a small budget, the keeper of an idle lane does not look: the service wakes it when it starts.
+#[test]
+fn an_idle_lane_is_lent_ahead_only_with_a_budget_worth_a_look() {
+    let mut policy = Borrow::new(BorrowConfig { lend_ahead_min_ns: 300, ..CONFIG }, Always);
+    let with_budget = |budget_ns| Observation { terms: Terms { budget_ns, ..Terms::default() }, ..idle(0) };
+
+    assert_eq!(look(&mut policy, 100, with_budget(299)), []);
+    assert_eq!(policy.next_wakeup(), None);
+    assert_eq!(look(&mut policy, 200, with_budget(300)), [Action::Lend]);
+    assert_eq!(policy.next_wakeup(), Some(500));
+    assert_eq!(look(&mut policy, 300, with_budget(299)), [Action::Release]);
+    assert_eq!(policy.next_wakeup(), None);
+    let starts = Observation { request_busy: true, request_since: 350, ..with_budget(299) };
+    assert_eq!(look(&mut policy, 360, starts), [Action::Lend]);
+}
+
 #[test]
 fn an_evicted_lane_is_looked_at_a_hundred_times_a_second() {
     let mut policy = Borrow::new(BorrowConfig::default(), Idle);
@@ -85,7 +114,7 @@ fn release_pays_debt_back_threefold() {
 
 #[test]
 fn a_debt_at_its_limit_evicts_at_once() {
-    let mut policy = Borrow::new(BorrowConfig { min_idle_ns: 0, evict_after_ns: 0 }, Idle);
+    let mut policy = Borrow::new(BorrowConfig { min_idle_ns: 0, evict_after_ns: 0, lend_ahead_min_ns: 0 }, Idle);
     assert_eq!(look(&mut policy, 7, busy(7)), [Action::Hold, Action::Evict]);
 }
 

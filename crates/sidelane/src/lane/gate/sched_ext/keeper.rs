@@ -48,7 +48,8 @@ pub struct ExtKeeper {
 
 impl ExtKeeper {
     /// What its policy has to be told.
-    pub const CONFIG: BorrowConfig = BorrowConfig { min_idle_ns: 0, evict_after_ns: EVICT_AFTER_NS };
+    pub const CONFIG: BorrowConfig =
+        BorrowConfig { min_idle_ns: 0, evict_after_ns: EVICT_AFTER_NS, lend_ahead_min_ns: 0 };
 
     /// Starts keeping `lane` as `policy` says.
     ///
