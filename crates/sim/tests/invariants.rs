@@ -95,7 +95,11 @@ impl Case {
     }
 
     fn beside(&self) -> Beside {
-        let config = BorrowConfig { min_idle_ns: self.min_idle_us * US, evict_after_ns: self.evict_after_us * US };
+        let config = BorrowConfig {
+            min_idle_ns: self.min_idle_us * US,
+            evict_after_ns: self.evict_after_us * US,
+            ..BorrowConfig::default()
+        };
         let lent = |policy, budget| Beside::Lent(Lending::by(policy, config, budget));
         let given = Budget::Given(self.budget_us * US);
         match self.setting {
