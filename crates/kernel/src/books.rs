@@ -424,6 +424,7 @@ mod tests {
             lc_stolen_mark_ns,
             run_queue,
             untold,
+            holder_since_ns,
             off_hist,
             on_hist
         );
