@@ -226,13 +226,20 @@ fn unless_ended(told: io::Result<()>) -> io::Result<()> {
     told.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
-/// Puts a process into the uppermost group: this process's group may be ended as a whole, when it is out of memory
-/// (memory.oom.group), by a service manager, or by `cgroup.kill`. Whether the process is in another group than this one
-/// then, or there is no other.
+/// Hierarchies of version 1 by which service managers and runtimes of containers end or freeze a group as a whole.
+const ENDED_BY: [&str; 4] = ["devices", "freezer", "pids", "name=systemd"];
+
+/// Puts a process into the uppermost groups: this process's group may be ended as a whole, when it is out of memory
+/// (memory.oom.group), by a service manager or a runtime of containers, or by `cgroup.kill`. Whether the process is in
+/// other groups than this one then, or there are no others.
 fn stands_apart(pid: u32) -> bool {
-    let Some(unified) = Hierarchy::all().into_iter().find(Hierarchy::is_v2) else { return true };
-    let uppermost = Leaf { dir: unified.mount.clone() };
-    unified.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.admit(pid).is_ok()
+    let ends = |found: &Hierarchy| found.is_v2() || ENDED_BY.iter().any(|name| found.controls(name));
+    let stands_apart = |found: Hierarchy| {
+        let uppermost = Leaf { dir: found.mount.clone() };
+        found.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.admit(pid).is_ok()
+    };
+    // All of them, also after one that failed.
+    Hierarchy::all().into_iter().filter(ends).map(stands_apart).fold(true, |all, one| all & one)
 }
 
 #[cfg(test)]
