@@ -309,9 +309,8 @@ mod tests {
     #[test]
     fn lanes_that_are_big_while_their_siblings_are_idle_are_of_the_machines_cores_and_of_the_files() {
         let lanes = |policy: &str| {
-            let text = format!(
-                "kubernetes = true\n[[service]]\nname = \"a\"\nport = 80\n[policy]\n{policy}\n[hurry]\nsiblings = true\nservices = [\"a\"]"
-            );
+            let service = "[[service]]\nname = \"a\"\nport = 80\nslo = \"p99=5ms\"";
+            let text = format!("kubernetes = true\n{service}\n[policy]\n{policy}\n[hurry]\nsiblings = true");
             let config = Config::parse("a.toml", &text).expect(&text);
             config.hurry.as_ref().unwrap().sizes_here(config.lanes_of_cores(&machine())).unwrap().to_string()
         };
