@@ -121,7 +121,7 @@ notes! {
             "batch left the class of its scheduler and was put back",
             "keep the scheduling class of batch as it is";
         GuardianEnded =>
-            "the guardian process was ended by somebody; a new one took over",
+            "the guardian process was ended by somebody, or for good since it was stopped; a new one took over",
             "leave the guardian alone: after a SIGKILL of sidelane the guardian puts the machine right";
         ServiceEnded { target: Target = Target::Port(6379) } =>
             "{target} has ended; its lanes are idle, batch went on",
@@ -246,9 +246,16 @@ notes! {
         NotMapped { service: String = "redis".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
             "long requests of {service} do not move to big cores: {why}",
             "see what sidelane hurry says of this service, and have the agent read its file again";
+        NotPlaced { service: String = "redis".to_owned(), why: String = "another one moves its threads".to_owned() } =>
+            "{service} is not placed: {why}",
+            "the agent places it as soon as nobody else moves its threads";
         NoBigCores { why: String = "all cores are equal (cpu_capacity: missing)".to_owned() } =>
             "no request moves to a big core: {why}",
-            "name the CPUs of both kinds in [hurry], as in big = \"0-3\" and little = \"4-7\", or leave the table out";
+            "name the CPUs of both kinds in [hurry], as in big = \"0-3\" and little = \"4-7\", write siblings = true where \
+             cores have several lanes, or leave the table out";
+        NoSiblings =>
+            "no request moves to a big core: no core of this machine has several lanes",
+            "leave siblings out of [hurry], or say in [policy] which CPUs share a core, as in siblings = [\"0,4\", \"1,5\"]";
         LanesLentAsBefore { service: String = "redis".to_owned() } =>
             "the lanes beside {service} are lent as before: with its new objective another policy would lend them",
             "restart the agent, or name a policy in [lanes]";

@@ -11,6 +11,7 @@ use std::net::TcpStream;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
 
+use common::agent::guardians;
 use common::busy::{BIG, CLIENTS, LITTLE};
 use common::{Busy, Hurrying, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
 use sidelane_host::priority::pin_thread;
@@ -150,4 +151,24 @@ fn it_ends_with_the_process_that_it_was_told_of() {
     wait_until("it has ended", || hurrying.child.try_wait().unwrap().is_some());
     let told = hurrying.stop();
     assert!(told.contains(&format!("{service} has ended")), "{told}");
+}
+
+#[test]
+fn a_guardian_that_is_stopped_ends_it_and_threads_have_their_cpus_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = Busy::start("thread-per-connection", None) else { return };
+    let found = busy.cpus();
+    let mut command = Hurrying::command(&busy, &[]);
+    let said = busy.file("said");
+    let mut child = command.stderr(fs::File::create(&said).unwrap()).spawn().unwrap();
+    wait_until("each worker is bound", || busy.bound() >= CLIENTS);
+    guardians().into_iter().for_each(process::stop_and_tell_no_more);
+    // A thread that is born is nobody's whom the guardian knows.
+    let _stream = TcpStream::connect(busy.address).unwrap();
+    wait_until("it has ended", || child.try_wait().unwrap().is_some());
+    let said = fs::read_to_string(said).unwrap();
+    assert!(said.contains("cannot tell the guardian what to undo: the guardian process took nothing in"), "{said}");
+    assert_eq!(child.wait().unwrap().code(), Some(1));
+    let now = busy.cpus();
+    assert!(found.iter().all(|(thread, cpus)| now.get(thread) == Some(cpus)), "{found:?} {now:?}");
 }

@@ -107,6 +107,11 @@ impl Topology {
         self.cores().any(|core| core.siblings.len() > 1)
     }
 
+    /// The online lanes of each core.
+    pub fn lanes_of_cores(&self) -> impl Iterator<Item = CpuSet> {
+        self.cores().map(|core| core.siblings.clone())
+    }
+
     /// The machine in one line for users, such as `24 CPUs: 8 big cores with 2 lanes, 8 little
     /// cores, 1 socket`.
     #[must_use]

@@ -7,12 +7,11 @@
 //! - `session.rs`: looks, one after the other, and `pace.rs` when.
 //! - `pool.rs`: the threads that work on requests, and the system calls that bind them to cores. The guardian knows what
 //!   CPUs each thread had before any of them is bound.
-//! - `claims.rs`: that nobody else moves them; `finder.rs`: the service's processes, looked for beside all that.
+//! - `crate::claim`: that nobody else moves them; `finder.rs`: the service's processes, looked for beside all that.
 //! - `mapper.rs`: the policy between the two.
 //!
 //! The service is neither stopped nor signalled, and has its CPUs back at the end, however that comes.
 
-mod claims;
 mod figures;
 mod finder;
 mod log;

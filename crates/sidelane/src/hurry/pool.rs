@@ -14,7 +14,7 @@ use sidelane_host::procfs::{parent, threads};
 use sidelane_host::service::Service;
 use sidelane_host::thread::Thread;
 
-use super::claims::Claims;
+use crate::claim::ThreadClaims;
 use crate::undo::guardian::Guardian;
 use crate::undo::threads::{Threads, Whose};
 
@@ -57,7 +57,7 @@ pub struct Pool {
     /// All numbers of the last look.
     seen: BTreeSet<u32>,
     strangers: BTreeSet<u32>,
-    claims: Claims,
+    claims: ThreadClaims,
     /// CPUs to which threads were bound.
     given: CpuSet,
     /// Processes with threads that were bound, or that were born to such threads.
@@ -70,7 +70,7 @@ impl Pool {
     /// # Errors
     /// If somebody else moves them, or there can be no guardian.
     pub fn of(service: &Service) -> Result<Self> {
-        let (claims, mut guardian) = Claims::take(&service.pids)?;
+        let (claims, mut guardian) = ThreadClaims::take(&service.pids)?;
         let group = service.group.as_ref().map(|group| group.dir.clone());
         let whose = Whose { pids: service.pids.iter().copied().collect(), group };
         let noted = Threads::note_to_bind(&whose, &mut guardian)?;
@@ -92,7 +92,7 @@ impl Pool {
         }
         let found = Thread::of(tid).and_then(|thread| Some(Member { thread, pid: self.process_of(tid)? }));
         let worker = match found {
-            Some(worker) if self.claims.add(worker.pid, &mut self.guardian)? => worker,
+            Some(worker) if self.claims.add(worker.pid, &mut self.guardian)?.is_none() => worker,
             _ => {
                 if self.strangers.len() < STRANGERS_MAX {
                     self.strangers.insert(tid);

@@ -8,7 +8,6 @@ use std::time::Duration;
 use sidelane_host::cores::Cores;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::service::Target;
-use sidelane_host::topology::Topology;
 use sidelane_policy::hurryup::{Config, Learning, Looks, Threshold};
 use thiserror::Error;
 
@@ -64,13 +63,12 @@ pub enum Sizes {
 }
 
 impl Sizes {
-    /// The siblings of a machine.
+    /// The siblings of a machine whose cores have these lanes.
     ///
     /// # Errors
     /// If no core has several lanes.
-    pub fn of_siblings(topology: &Topology) -> Result<Self, HurryError> {
-        let shared = topology.cpus.iter().filter(|cpu| cpu.siblings.len() > 1 && cpu.core.0 == cpu.id);
-        let cores: Vec<CpuSet> = shared.map(|cpu| cpu.siblings.clone()).collect();
+    pub fn of_siblings(cores: impl IntoIterator<Item = CpuSet>) -> Result<Self, HurryError> {
+        let cores: Vec<CpuSet> = cores.into_iter().filter(|core| core.len() > 1).collect();
         if cores.is_empty() { Err(HurryError::NoSiblings) } else { Ok(Self::Lanes(cores)) }
     }
 

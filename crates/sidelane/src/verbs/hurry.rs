@@ -41,7 +41,9 @@ pub(super) fn hurry_up(args: HurryArgs) -> Result<u8> {
 /// Which cores are big, and how fast a little one is, if that is known.
 fn sizes_of(args: &HurryArgs) -> Result<(Sizes, Option<u32>)> {
     let sizes = match (&args.siblings, &args.big, &args.little) {
-        (Some(siblings), ..) if siblings.is_empty() => Sizes::of_siblings(&Topology::read(Path::new("/sys"))?)?,
+        (Some(siblings), ..) if siblings.is_empty() => {
+            Sizes::of_siblings(Topology::read(Path::new("/sys"))?.lanes_of_cores())?
+        }
         (Some(siblings), ..) => Sizes::Lanes(siblings.clone()),
         (None, Some(big), Some(little)) => Sizes::Cores(Cores::given(big, little, &online_cpus()?)?),
         _ => Sizes::Cores(Cores::find(Path::new("/sys"))?),

@@ -3,6 +3,7 @@
 use std::fs;
 use std::process::Command;
 
+use serde_json::Value;
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::clock::now_ns;
 
@@ -165,6 +166,31 @@ fn a_service_that_is_started_again_is_found_again() {
     daemon.wait_for(1, 0);
     daemon.end();
     again.must_be_untouched();
+}
+
+/// The agent answers and goes on, and what could not be told is done when a new guardian knows of it.
+#[test]
+fn a_guardian_that_is_stopped_keeps_nobody_waiting_and_what_it_cannot_be_told_is_not_done() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let program = Program::new();
+    let service = program.start("0");
+    let one = tree.container("one");
+    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    let guardian = daemon.run.guardian_other_than(None);
+    process::stop_and_tell_no_more(guardian);
+    let two = tree.container("two");
+    let notes = || status()["notes"].as_array().cloned().unwrap_or_default();
+    let refused =
+        "two is left alone for now: cannot tell the guardian what to undo: the guardian process took nothing in";
+    let is_refusal = |note: &Value| note["note"].as_str().is_some_and(|note| note.contains(refused));
+    daemon.run.wait_until("the container was left alone", |_| notes().iter().any(is_refusal));
+    daemon.run.guardian_other_than(Some(guardian));
+    wait_until("the container was taken by then", || two.cpus() == "1");
+    daemon.end();
+    assert_eq!([one.cpus(), two.cpus()], ["0-1", "0-1"]);
+    service.must_be_untouched();
 }
 
 #[test]

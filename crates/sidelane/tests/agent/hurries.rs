@@ -7,6 +7,7 @@ use std::path::Path;
 
 use serde_json::{Value, json};
 use sidelane_host::cores::Cores;
+use sidelane_host::topology::Topology;
 
 use crate::common::busy::{BIG, CLIENTS, LITTLE};
 use crate::common::process::{policy, threads_named};
@@ -215,9 +216,33 @@ fn where_all_cores_are_equal_the_agent_says_so_and_goes_on() {
     let notes = notes();
     let is_it = |note: &String| {
         note.starts_with("no request moves to a big core: all cores are equal (")
-            && note.ends_with("in [hurry], as in big = \"0-3\" and little = \"4-7\", or leave the table out")
+            && note.ends_with("write siblings = true where cores have several lanes, or leave the table out")
     };
     assert_eq!(notes.iter().filter(|note| is_it(note)).count(), 1, "{notes:?}");
+    assert_eq!((status()["hurries"].clone(), busy.cpus()), (Value::Array(vec![]), cpus));
+    daemon.end();
+}
+
+/// Of the file's, or of none at all.
+#[test]
+fn lanes_with_idle_siblings_take_the_place_of_big_cores() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(busy) = busy() else { return };
+    let cpus = busy.cpus();
+    let file = file_of(&busy).and("[hurry]\nservices = [\"the service\"]\nsiblings = true\nthreshold = \"1ms\"");
+    let mut daemon = binding(&busy, &file);
+    daemon.run.wait_until("the status told that it maps", |_| told()["state"] == "maps");
+    assert_eq!(told()["sizes"], "lanes of the cores {0-1}, each of which is big while its siblings are idle");
+    daemon.end();
+    assert_eq!(busy.cpus(), cpus);
+    if Topology::read(Path::new("/sys")).unwrap().has_smt() {
+        return sidelane_skip::skip("needs a machine whose cores have one lane each".to_owned());
+    }
+    let daemon = Daemon::start(&file.replace("siblings = [\"0,1\"]", ""), 1, 0);
+    let note = "no request moves to a big core: no core of this machine has several lanes; leave siblings out of \
+                [hurry], or say in [policy] which CPUs share a core, as in siblings = [\"0,4\", \"1,5\"]";
+    let notes = notes();
+    assert!(notes.iter().any(|found| found == note), "{notes:?}");
     assert_eq!((status()["hurries"].clone(), busy.cpus()), (Value::Array(vec![]), cpus));
     daemon.end();
 }

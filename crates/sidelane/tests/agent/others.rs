@@ -1,7 +1,8 @@
-//! Beside another Sidelane: an agent is alone, and shares no CPU with a run.
+//! Beside another Sidelane: an agent is alone, shares no CPU with a run, and moves no thread that somebody else moves.
 
+use crate::common::busy::{BIG, CLIENTS, LITTLE};
 use crate::common::lanes::LANES;
-use crate::common::{Run, Service, lanes_to_ourselves, wait_until};
+use crate::common::{Busy, Footprint, Hurrying, Run, Service, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 
@@ -45,4 +46,68 @@ fn an_agent_leaves_the_lanes_of_a_run_alone_and_takes_them_when_it_has_ended() {
     wait_until("batch had the lane", || batch.cpus() == "1" && !batch.is_frozen());
     daemon.end();
     assert_eq!(batch.cpus(), "0-1");
+}
+
+const PLACED: &str = "may_be_placed = true";
+
+/// A service that works all the time, and the file of an agent that places it on the reserved CPU.
+fn to_be_placed() -> Option<(Busy, File)> {
+    let busy = Busy::start("thread-per-connection", None)?;
+    let table = format!("port = {}\n{PLACED}", busy.address.port());
+    Some((busy, File::holmes().with_service(&table).with_batch("/nobody")))
+}
+
+/// Whether each thread has the reserved CPU alone.
+fn is_placed(busy: &Busy) -> bool {
+    busy.cpus().values().all(|cpus| cpus == BIG)
+}
+
+#[test]
+fn who_would_move_the_threads_of_a_placed_service_is_refused_until_the_agent_lets_go_of_it() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some((busy, file)) = to_be_placed() else { return };
+    let (cpus, before) = (busy.cpus(), Footprint::now());
+    let daemon = Daemon::start(&file, 1, 0);
+    wait_until("the service was placed", || is_placed(&busy));
+    let arguments = ["hurry", "--service", &busy.target(), "--big", BIG, "--little", LITTLE];
+    let refused = Run::with_arguments(&arguments).start_as_is().wait_for_end().must_exit(1);
+    refused.must_say(&[&format!(
+        "the threads of process {} are placed by the agent (process {}): leave may_be_placed of its service out of the \
+         agent's file, and have the agent read that again (SIGHUP), or stop the agent",
+        busy.pid(),
+        daemon.run.pid()
+    )]);
+    daemon.reload(&file.replace(PLACED, ""));
+    wait_until("the service had its CPUs back", || busy.cpus() == cpus);
+    wait_until("the agent let go of its threads", || before.left_over().iter().all(|what| !what.contains("threads")));
+    Hurrying::start(&busy, &[]).stop();
+    daemon.end();
+    assert_eq!(busy.cpus(), cpus);
+    before.must_come_back();
+}
+
+#[test]
+fn a_service_whose_threads_another_one_moves_is_placed_when_that_one_has_ended() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some((busy, file)) = to_be_placed() else { return };
+    let (cpus, before) = (busy.cpus(), Footprint::now());
+    let other = Hurrying::start(&busy, &["--mapping", "all-little"]);
+    wait_until("each worker is bound", || busy.bound() >= CLIENTS);
+    let mut daemon = Daemon::start(&file, 1, 0);
+    let note = format!(
+        "the service is not placed: the threads of process {} are moved by another sidelane already (process {}): end \
+         that one, or wait for its end; the agent places it as soon as nobody else moves its threads",
+        busy.pid(),
+        other.child.id()
+    );
+    let told_of = || status()["notes"].as_array().is_some_and(|all| all.iter().any(|told| told["note"] == note));
+    daemon.run.wait_until("it was told of", |_| told_of());
+    let is_elsewhere = |cpus: &String| cpus != BIG;
+    assert!(status()["services"][0]["placed"].is_null() && busy.cpus().values().all(is_elsewhere), "{:?}", busy.cpus());
+    other.stop();
+    wait_until("the service was placed", || is_placed(&busy));
+    daemon.run.wait_until("that was told", |_| !told_of() && status()["services"][0]["placed"] == BIG);
+    daemon.run.kill();
+    wait_until("each thread had the CPUs back that it had", || busy.cpus() == cpus);
+    before.must_come_back();
 }

@@ -330,7 +330,8 @@ pub fn batch_processes() -> Vec<u32> {
     process::marked().into_iter().filter(is_batch).collect()
 }
 
-fn guardians() -> Vec<u32> {
+/// The guardians of what this test has started.
+pub fn guardians() -> Vec<u32> {
     let is_guardian = |pid: &u32| process::command_line(*pid).iter().any(|word| word == guardian::VERB);
     process::marked().into_iter().filter(is_guardian).collect()
 }

@@ -11,6 +11,7 @@
 //! - `job`: batch that runs already
 //! - `c_program`: C programs of the runtime's tests
 //! - `random`: random numbers of a seed
+//! - `runc`: containers of a real runtime
 //! - `redis`: a real Redis whose requests can be seen
 //! - `process`: facts about a process from /proc
 //! - `watching`: a running `sidelane requests`
@@ -33,6 +34,7 @@ pub mod nginx;
 pub mod process;
 pub mod random;
 pub mod redis;
+pub mod runc;
 pub mod screen;
 pub mod scripted;
 pub mod service;

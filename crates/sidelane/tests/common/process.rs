@@ -1,11 +1,15 @@
 //! Facts about a process from /proc.
 
 use std::fs;
+use std::io::Write;
+use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
+
+use super::wait_until;
 
 /// An environment variable that marks every `sidelane` that a test starts, and all its descendants.
 pub const MARK: &str = "SIDELANE_TEST_RUN";
@@ -136,4 +140,14 @@ fn numbers_in(dir: &str) -> Vec<u32> {
 pub fn ends_with_the_test(command: &mut Command) -> &mut Command {
     // SAFETY: one async-signal-safe system call between fork and exec.
     unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) }
+}
+
+/// Stops a guardian, and fills the pipe through which it is told what there is to undo.
+pub fn stop_and_tell_no_more(guardian: u32) {
+    signal(guardian, libc::SIGSTOP);
+    wait_until("the guardian was stopped", || state(&format!("/proc/{guardian}/stat")).as_deref() == Some("T"));
+    let pipe = fs::File::options().write(true).custom_flags(libc::O_NONBLOCK).open(format!("/proc/{guardian}/fd/0"));
+    let mut pipe = pipe.expect("a pipe can be opened by its other end, too");
+    // The last line says nothing, so whatever is told after it is a line of its own.
+    while pipe.write(b"\n").is_ok() {}
 }

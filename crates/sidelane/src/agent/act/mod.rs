@@ -9,6 +9,7 @@ mod tree;
 
 use std::collections::btree_map::Entry;
 use std::collections::{BTreeMap, BTreeSet};
+use std::os::fd::OwnedFd;
 use std::path::{Path, PathBuf};
 
 use anyhow::{Context, Error, Result};
@@ -17,6 +18,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::cpus::Action;
 
 use super::discover::Container;
+use crate::claim::{ClaimError, Claimant, ThreadClaims};
 use crate::cpu_mask::set;
 use crate::lane::adopt::AdoptError;
 use crate::undo::guardian::Guardian;
@@ -53,6 +55,10 @@ pub struct Hands {
     trees: BTreeMap<PathBuf, HeldTree>,
     containers: BTreeMap<usize, Grip>,
     services: BTreeMap<usize, Placed>,
+    /// The processes of services that are placed: nobody else moves their threads.
+    claims: ThreadClaims,
+    /// Services that are to be placed, and whose threads somebody else moves now.
+    awaited: BTreeMap<usize, CpuSet>,
     /// Batch must not run while the agent is stopped.
     lanes_are_held: bool,
 }
@@ -63,14 +69,20 @@ struct Placed {
     pids: Vec<u32>,
 }
 
+/// Without processes that somebody else has claimed.
+fn ours(whose: Whose, claims: &ThreadClaims) -> Whose {
+    Whose { pids: whose.pids.into_iter().filter(|pid| claims.has(*pid)).collect(), ..whose }
+}
+
 /// Where the threads of a service are found, by its place.
 pub type FindService<'a> = &'a dyn Fn(usize) -> Option<Whose>;
 
 impl Hands {
     /// Holds nothing.
     pub fn new(guardian: Guardian, lanes_are_held: bool) -> Self {
-        let (trees, containers, services) = Default::default();
-        Self { guardian, trees, containers, services, lanes_are_held }
+        let (trees, containers, services, awaited) = Default::default();
+        let claims = ThreadClaims::none(Claimant::Agent);
+        Self { guardian, trees, containers, services, claims, awaited, lanes_are_held }
     }
 
     /// The guardian.
@@ -190,7 +202,8 @@ impl Hands {
 
     fn place(&mut self, place: usize, cpus: &CpuSet, find: FindService<'_>) -> Result<()> {
         let Some(whose) = find(place) else { return Ok(()) };
-        let Self { services, guardian, .. } = self;
+        self.claim_all(place, &whose, cpus)?;
+        let Self { services, guardian, claims, .. } = self;
         let placed = match services.entry(place) {
             Entry::Occupied(entry) => entry.into_mut(),
             Entry::Vacant(entry) => {
@@ -199,19 +212,83 @@ impl Hands {
             }
         };
         placed.pids = whose.pids.clone();
-        let moved = placed.threads.confine(|| find(place).unwrap_or_else(|| whose.clone()), cpus, guardian);
+        let now = || ours(find(place).unwrap_or_else(|| whose.clone()), claims);
+        let moved = placed.threads.confine(now, cpus, guardian);
         moved.with_context(|| format!("cannot place the service on CPUs {cpus}"))
+    }
+
+    /// Claims the processes of a service that is to be placed for the first time: all of them, or none.
+    fn claim_all(&mut self, place: usize, whose: &Whose, cpus: &CpuSet) -> Result<()> {
+        if self.services.contains_key(&place) {
+            return Ok(());
+        }
+        for pid in &whose.pids {
+            if let Some(refused) = self.claims.add(*pid, &mut self.guardian)? {
+                self.awaited.insert(place, cpus.clone());
+                self.give_up_claims()?;
+                return Err(refused.into());
+            }
+        }
+        self.awaited.remove(&place);
+        Ok(())
+    }
+
+    /// Gives up the claims of processes that are no placed service's.
+    fn give_up_claims(&mut self) -> Result<()> {
+        let pids: Vec<u32> = self.services.values().flat_map(|placed| placed.pids.iter().copied()).collect();
+        self.claims.keep(&pids, &mut self.guardian)
+    }
+
+    /// Places services that others let go of since. Returns their places.
+    pub fn place_awaited(&mut self, find: FindService<'_>) -> Result<Vec<usize>> {
+        let mut placed = Vec::new();
+        for (place, cpus) in self.awaited.clone() {
+            match self.place(place, &cpus, find) {
+                Ok(()) if self.is_placed(place) => placed.push(place),
+                Err(error) if !error.is::<ClaimError>() => return Err(error),
+                _ => {}
+            }
+        }
+        Ok(placed)
+    }
+
+    /// Whether the service is where it was placed: nobody else moves its threads.
+    pub fn is_placed(&self, place: usize) -> bool {
+        self.services.contains_key(&place)
     }
 
     /// Places who has come to a service that is placed, and notes whose processes those are that it consists of now.
     pub fn follow_placed(&mut self, find: FindService<'_>) -> Result<()> {
+        let (mut changed, mut refused) = (false, None);
         for (place, placed) in &mut self.services {
             let Some(whose) = find(*place).filter(|whose| whose.pids != placed.pids) else { continue };
+            changed = true;
             placed.pids = whose.pids.clone();
+            for pid in &whose.pids {
+                refused = self.claims.add(*pid, &mut self.guardian)?.or(refused);
+            }
+            let whose = ours(whose, &self.claims);
             placed.threads.keep(|| whose.clone(), &mut self.guardian).context("cannot place who has come")?;
             placed.threads.follow(&whose, &mut self.guardian)?;
         }
+        if changed {
+            self.give_up_claims()?;
+        }
+        refused.map_or(Ok(()), |refused| Err(Error::from(refused).context("cannot place who has come")))
+    }
+
+    /// Another guardian, which was told nothing yet and holds these locks and those of what is claimed here, takes over.
+    pub fn replace_guardian(&mut self, mut locks: Vec<OwnedFd>) -> Result<()> {
+        locks.extend(self.claims.share().context("cannot share the claims")?);
+        let new = Guardian::start(&locks).context("cannot start the guardian process")?;
+        self.guardian.hand_over_to(new).context("cannot tell the guardian what to undo")?;
+        self.claims.are_held();
         Ok(())
+    }
+
+    /// Whether the guardian has ended, or holds the locks of some claims not yet.
+    pub fn need_a_guardian(&mut self) -> bool {
+        self.claims.are_new() || !self.guardian.is_alive()
     }
 
     /// Thaws what may run, if the guardian has frozen it while the agent was stopped.
@@ -291,8 +368,10 @@ impl Hands {
 
     /// Gives a service that was placed its CPUs back.
     pub fn let_service_go(&mut self, place: usize) -> Result<()> {
+        self.awaited.remove(&place);
         let Some(placed) = self.services.remove(&place) else { return Ok(()) };
-        Ok(self.guardian.undo_these(&placed.threads.tickets())?)
+        let undone = self.guardian.undo_these(&placed.threads.tickets());
+        self.give_up_claims().and(Ok(undone?))
     }
 
     /// Gives everything back. The guardian stays, with the claims.

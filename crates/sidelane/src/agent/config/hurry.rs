@@ -13,7 +13,7 @@ use super::policy::{quoted, time};
 use super::problem::Problem;
 use super::reader::Reader;
 use super::roles::parse_cpus;
-use super::{Config, HurryRule, ServiceRule};
+use super::{BigCores, Config, HurryRule, ServiceRule};
 use crate::hurry::{Sizes, tuned};
 use crate::note::Note;
 
@@ -42,7 +42,20 @@ pub(super) fn hurry(reader: Reader) -> Option<HurryRule> {
     Some(HurryRule { services, cores, threshold, percentile, sampling, log })
 }
 
-fn cores(reader: &Reader) -> Option<(CpuSet, CpuSet)> {
+fn cores(reader: &Reader) -> BigCores {
+    let siblings = reader.setting("siblings", reader.flag("siblings"), false, bool::to_string);
+    if let (true, Some(key)) = (siblings, ["big", "little"].into_iter().find(|key| reader.has(key))) {
+        let advice = "write one of them: with siblings all cores are alike";
+        reader.wrong("siblings", format!("is true beside `{key}`"), advice);
+    }
+    match given(reader) {
+        Some((big, little)) => BigCores::Given(big, little),
+        None if siblings => BigCores::Siblings,
+        None => BigCores::Found,
+    }
+}
+
+fn given(reader: &Reader) -> Option<(CpuSet, CpuSet)> {
     for (given, missing) in [("big", "little"), ("little", "big")] {
         if reader.has(given) && !reader.has(missing) {
             reader.wrong(
@@ -97,14 +110,15 @@ impl HurryRule {
         tuned(self.percentile, self.sampling, self.threshold, little_speed_milli)
     }
 
-    /// The big and little cores of this machine.
+    /// The big and little cores of this machine, whose cores have these lanes.
     ///
     /// # Errors
     /// A note, if there are none.
-    pub fn sizes_here(&self) -> Result<Sizes, Note> {
+    pub fn sizes_here(&self, lanes: Vec<CpuSet>) -> Result<Sizes, Note> {
         let found = match self.cores.clone() {
-            Some((big, little)) => Ok(Cores { big, little, little_speed_milli: None, source: Source::Given }),
-            None => Cores::find(Path::new("/sys")),
+            BigCores::Given(big, little) => Ok(Cores { big, little, little_speed_milli: None, source: Source::Given }),
+            BigCores::Found => Cores::find(Path::new("/sys")),
+            BigCores::Siblings => return Sizes::of_siblings(lanes).map_err(|_| Note::NoSiblings),
         };
         found.map(Sizes::Cores).map_err(|error| Note::NoBigCores {
             why: match error {

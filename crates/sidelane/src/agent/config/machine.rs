@@ -10,7 +10,7 @@ use sidelane_policy::cpus::Cores;
 use sidelane_policy::holmes::HolmesConfig;
 use thiserror::Error;
 
-use super::{Config, HurryRule, Kind, Metric, MetricSource, Reserved};
+use super::{BigCores, Config, Kind, Metric, MetricSource, Reserved};
 use crate::cpu_mask::{mask, set};
 use crate::hurry::Sizes;
 use crate::machine::has_pmu;
@@ -109,10 +109,12 @@ impl Config {
     /// # Errors
     /// When its CPUs cannot be read.
     pub fn here(&self) -> Result<Result<OnMachine, Vec<Unfit>>, ReadError> {
-        let on = self.on(&Topology::read(Path::new("/sys"))?, Counters::here());
+        let topology = Topology::read(Path::new("/sys"))?;
+        let on = self.on(&topology, Counters::here());
+        let sizes = || self.hurry.as_ref().map(|hurry| hurry.sizes_here(self.lanes_of_cores(&topology)));
         let missing: Vec<Unfit> = self.missing_directories().collect();
         Ok(match (on, missing.is_empty()) {
-            (Ok(here), true) => Ok(here.with(self.hurry.as_ref().map(HurryRule::sizes_here))),
+            (Ok(here), true) => Ok(here.with(sizes())),
             (on, _) => Err(on.err().into_iter().flatten().chain(missing).collect()),
         })
     }
@@ -147,9 +149,12 @@ impl Config {
 
     /// The machine's cores, and the file's in place of those that they have CPUs of.
     fn cores(&self, topology: &Topology) -> Cores {
-        let is_declared = |core: &&CpuSet| self.policy.siblings.iter().any(|own| !own.intersection(core).is_empty());
-        let real = topology.cpus.iter().map(|cpu| &cpu.siblings).filter(|core| !is_declared(core));
-        Cores::of(real.chain(&self.policy.siblings).map(mask).filter(|core| !core.is_empty()))
+        Cores::of(self.lanes_of_cores(topology).iter().map(mask).filter(|core| !core.is_empty()))
+    }
+
+    fn lanes_of_cores(&self, topology: &Topology) -> Vec<CpuSet> {
+        let is_declared = |core: &CpuSet| self.policy.siblings.iter().any(|own| !own.intersection(core).is_empty());
+        topology.lanes_of_cores().filter(|core| !is_declared(core)).chain(self.policy.siblings.clone()).collect()
     }
 
     fn reserved(&self, cores: &Cores, online: &CpuSet) -> CpuSet {
@@ -195,7 +200,10 @@ impl Config {
         let siblings = self.policy.siblings.iter().fold(CpuSet::default(), |all, core| all.union(core));
         let services = self.services.iter().filter_map(|rule| rule.terms.cpus.clone());
         let services = services.fold(CpuSet::default(), |all, cpus| all.union(&cpus));
-        let (big, little) = self.hurry.as_ref().and_then(|hurry| hurry.cores.clone()).unwrap_or_default();
+        let (big, little) = match self.hurry.as_ref().map(|hurry| &hurry.cores) {
+            Some(BigCores::Given(big, little)) => (big.clone(), little.clone()),
+            _ => Default::default(),
+        };
         let named = [
             ("policy.reserved", reserved),
             ("policy.siblings", &siblings),
@@ -296,6 +304,19 @@ mod tests {
         assert_eq!(reserved("siblings = [\"0,1\"]\nreserved = 2"), "0,2");
         assert_eq!(reserved("siblings = [\"0,1\"]\nreserved = 5"), "0,2-5", "4 and 5 are alone now");
         assert_eq!(reserved("kind = \"perfiso\""), "");
+    }
+
+    #[test]
+    fn lanes_that_are_big_while_their_siblings_are_idle_are_of_the_machines_cores_and_of_the_files() {
+        let lanes = |policy: &str| {
+            let service = "[[service]]\nname = \"a\"\nport = 80\nslo = \"p99=5ms\"";
+            let text = format!("kubernetes = true\n{service}\n[policy]\n{policy}\n[hurry]\nsiblings = true");
+            let config = Config::parse("a.toml", &text).expect(&text);
+            config.hurry.as_ref().unwrap().sizes_here(config.lanes_of_cores(&machine())).unwrap().to_string()
+        };
+        let big = "each of which is big while its siblings are idle";
+        assert_eq!(lanes(""), format!("lanes of the cores {{0,4}} {{1,5}} {{2,6}} {{3,7}}, {big}"));
+        assert_eq!(lanes("siblings = [\"0,1\"]"), format!("lanes of the cores {{2,6}} {{3,7}} {{0-1}}, {big}"));
     }
 
     #[test]

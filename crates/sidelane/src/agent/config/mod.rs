@@ -289,13 +289,24 @@ pub struct TraceRule {
     pub light: bool,
 }
 
+/// Which cores are big.
+#[derive(Clone, Debug, PartialEq, Eq)]
+pub enum BigCores {
+    /// As the kernel tells cores apart.
+    Found,
+    /// These CPUs are of big and these of little cores.
+    Given(CpuSet, CpuSet),
+    /// All are alike: a lane is big while its siblings are idle. They are those of the machine and of `[policy]`.
+    Siblings,
+}
+
 /// `[hurry]`: services whose long requests move to big cores. The keys are options of `sidelane hurry`.
 #[derive(Clone, Debug, PartialEq)]
 pub struct HurryRule {
     /// The names of the services. `None`: those that have an objective.
     pub services: Option<Vec<String>>,
-    /// CPUs of big and of little cores. `None`: as the kernel tells them apart.
-    pub cores: Option<(CpuSet, CpuSet)>,
+    /// Which cores are big.
+    pub cores: BigCores,
     /// How long a request is on a little core before it is long. `None`: it is learnt.
     pub threshold: Option<Duration>,
     /// The percentile that a learnt threshold is to keep low.

@@ -118,7 +118,7 @@ fn what_the_example_leaves_out_is_right() {
                 "cpus = 4",
                 "e = 40",
                 "reserved = 4",
-                "siblings = ",
+                "siblings = [",
                 "tick = ",
                 "poll = \"50us\"",
                 "formula = ",
@@ -133,7 +133,7 @@ fn what_the_example_leaves_out_is_right() {
         (&[], &PROXY),
         (&[], &["[trace]", TRACED, "dir = ", "keep = ", "recordings = ", "light = "]),
         (&[], &["[hurry]", HURRIED, "big = ", "little = ", "threshold = ", "sampling = ", "log = "]),
-        (&[], &["[hurry]", "percentile = "]),
+        (&[], &["[hurry]", "percentile = ", "siblings = true"]),
     ];
     let begins = |line: &str, beginnings: &[&str]| beginnings.iter().any(|beginning| line.starts_with(beginning));
     for (without, with) in variants {
@@ -498,7 +498,7 @@ fn threads_are_mapped_as_by_the_verb() {
     let hurry = config.hurry.as_ref().unwrap();
     let mapped: Vec<bool> = config.services.iter().map(|rule| hurry.names(rule)).collect();
     assert_eq!(mapped, [true, false], "redis has an slo, web has none");
-    assert_eq!((hurry.cores.clone(), hurry.mapping(None)), (None, hurryup::Config::default()));
+    assert_eq!((hurry.cores.clone(), hurry.mapping(None)), (BigCores::Found, hurryup::Config::default()));
     let setting = |key: &str| config.settings.iter().find(|setting| setting.key == key).expect(key).value.clone();
     assert_eq!(
         (setting("hurry.big"), setting("hurry.threshold")),
@@ -508,9 +508,10 @@ fn threads_are_mapped_as_by_the_verb() {
         with_hurry("services = [\"web\"]\nbig = \"0-3\"\nlittle = \"4-7\"\nthreshold = \"50ms\"\nsampling = \"25ms\"");
     let hurry = read(&given).hurry.unwrap();
     let [big, little] = ["0-3", "4-7"].map(|cpus| cpus.parse().unwrap());
-    assert_eq!(hurry.cores, Some((big, little)));
+    assert_eq!(hurry.cores, BigCores::Given(big, little));
     let mapping = hurry.mapping(None);
     assert_eq!((mapping.threshold, mapping.looks), (Threshold::Given(50_000_000), Looks::Sampling(25_000_000)));
+    assert_eq!(read(&with_hurry("siblings = true")).hurry.unwrap().cores, BigCores::Siblings);
     let learnt = read(&with_hurry("percentile = 99.9")).hurry.unwrap().mapping(Some(500));
     assert_eq!(learnt.threshold, Threshold::Learnt(Learning::of(9990, Some(500))));
 }
@@ -528,7 +529,7 @@ fn threads_that_cannot_be_mapped() {
              in \"8us\" or \"1.5s\"",
             "a.toml:28: `hurry.sampling` is \"1us\"; it is 1ms at least",
             "a.toml:29: `hurry.percentiles` is not a key here; did you mean `percentile`? there are `big`, `little`, `log`, \
-             `percentile`, `sampling`, `services`, `threshold`",
+             `percentile`, `sampling`, `services`, `siblings`, `threshold`",
             "a.toml:30: `hurry.services` has \"sql\", and no [[service]] is named so; write names of [[service]], as in \
              [\"redis\"]",
         ],
@@ -542,6 +543,11 @@ fn threads_that_cannot_be_mapped() {
             "a.toml:27: `hurry.percentile` is given beside `threshold`; write one of them: a given threshold is not learnt",
         ],
     );
+    refused(
+        &with_hurry("big = \"0-3\"\nlittle = \"4-7\"\nsiblings = true"),
+        &["a.toml:27: `hurry.siblings` is true beside `big`; write one of them: with siblings all cores are alike"],
+    );
+    refused(&with_hurry("siblings = [\"0,1\"]"), &["a.toml:25: `hurry.siblings` is a list; write true or false"]);
     refused(
         &with_hurry("services = [\"web\"]").replace("port = 8080", "port = 8080\nmay_be_placed = true"),
         &[

@@ -1,6 +1,6 @@
 //! What a decision of the policy leads to: acts, and words about them.
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Error, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_policy::Nanos;
 use sidelane_policy::cpus::{Action, Reason};
@@ -9,6 +9,8 @@ use super::Agent;
 use crate::agent::choice::goes_by_interference;
 use crate::agent::log::{CpuLine, Seen, in_words, name_of, sentence};
 use crate::agent::tracked::Given;
+use crate::claim::ClaimError;
+use crate::note::Note;
 
 impl Agent {
     /// Does what the policy has just asked for, and writes it down. Returns whether any of it failed.
@@ -22,10 +24,7 @@ impl Agent {
         if let Some(hands) = &mut self.hands {
             let failed = hands.carry_out(self.actions.iter(), &|place| self.tracked.whose(place));
             any_failed = !failed.is_empty();
-            for (action, error) in failed {
-                let name = name_of(action, &self.tracked);
-                self.failed(error.context(format!("cannot {}", sentence(action, &name))));
-            }
+            failed.into_iter().for_each(|(action, error)| self.could_not(action, error));
         }
         self.note_reaction();
         for action in self.actions.iter().collect::<Vec<_>>() {
@@ -34,6 +33,17 @@ impl Agent {
         }
         self.log.as_mut().map_or(Ok(()), |log| log.drain()).context("cannot write the audit log")?;
         Ok(any_failed)
+    }
+
+    /// A service whose threads somebody else moves is placed later.
+    fn could_not(&mut self, action: Action, error: Error) {
+        let name = name_of(action, &self.tracked);
+        match (action, error.downcast_ref::<ClaimError>()) {
+            (Action::Place { .. }, Some(why)) => {
+                self.note(Note::NotPlaced { service: name.to_string(), why: why.to_string() })
+            }
+            _ => self.failed(error.context(format!("cannot {}", sentence(action, &name)))),
+        }
     }
 
     /// How long it took from the onset of interference until batch had been taken away.

@@ -1,5 +1,7 @@
 //! The slow look: who came and went, whose the CPUs are, whether all is as it was decided, what requests take.
 
+use std::os::fd::OwnedFd;
+
 use anyhow::{Context, Error, Result};
 use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
@@ -15,11 +17,11 @@ use crate::agent::choice::choose;
 use crate::agent::config::OnMachine;
 use crate::agent::discover::{Changes, Container, FoundService};
 use crate::agent::metric::Metric;
-use crate::agent::owners::{Owner, Thing};
+use crate::agent::owners::{Owner, Owners, Thing};
 use crate::agent::tracked::Served;
+use crate::claim::Claim;
 use crate::cpu_mask::mask;
 use crate::note::Note;
-use crate::undo::guardian::Guardian;
 
 impl Agent {
     pub(super) fn look_around(&mut self, now_ns: Nanos) -> Result<()> {
@@ -29,6 +31,7 @@ impl Agent {
         self.heed()?;
         self.check();
         self.follow_placed();
+        self.place_awaited();
         self.look_after_guardian()?;
         self.heed()?;
         let memory = self.tracked.tracker().memory();
@@ -66,7 +69,7 @@ impl Agent {
         let new = self.owners.claim(&online)?;
         if !new.is_empty() {
             // The new claims' locks are held by a new guardian, too.
-            replace_guardian(hands, &self.owners, self.claim.as_ref())?;
+            hands.replace_guardian(locks(&self.owners, self.claim.as_ref())?)?;
             hands.guardian().add(new)?;
             self.owners.announce()?;
         }
@@ -273,12 +276,29 @@ impl Agent {
         }
     }
 
+    /// Services whose threads somebody else has moved are placed once nobody does.
+    fn place_awaited(&mut self) {
+        let tracked = &self.tracked;
+        let placed =
+            self.hands.as_mut().map_or(Ok(Vec::new()), |hands| hands.place_awaited(&|place| tracked.whose(place)));
+        for place in placed.unwrap_or_else(|error| {
+            self.failed(error);
+            Vec::new()
+        }) {
+            let Some(served) = self.tracked.services.get_mut(place) else { continue };
+            served.has_moved = true;
+            let name = served.found.name.clone();
+            self.diary.notes.retain(|note, _| !matches!(note, Note::NotPlaced { service, .. } if *service == name));
+            self.log_note("placed", &format!("service {name} is placed: nobody else moves its threads any more"));
+        }
+    }
+
     /// Replaces a guardian that was ended, and lets go on what one has frozen while the agent was stopped.
     pub(super) fn look_after_guardian(&mut self) -> Result<()> {
         let Some(hands) = &mut self.hands else { return Ok(()) };
         let has_ended = !hands.guardian().is_alive();
-        if has_ended {
-            replace_guardian(hands, &self.owners, self.claim.as_ref())?;
+        if hands.need_a_guardian() {
+            hands.replace_guardian(locks(&self.owners, self.claim.as_ref())?)?;
         }
         let goes_on = hands.go_on();
         goes_on.unwrap_or_else(|error| self.failed(error));
@@ -341,14 +361,9 @@ impl Agent {
     }
 }
 
-/// Starts a guardian that holds all claims and knows all that is to be undone, in place of the one there is or was.
-fn replace_guardian(
-    hands: &mut Hands,
-    owners: &crate::agent::owners::Owners,
-    claim: Option<&crate::claim::Claim>,
-) -> Result<()> {
+/// Second handles on the locks of the agent's claims, for another guardian to hold.
+fn locks(owners: &Owners, claim: Option<&Claim>) -> Result<Vec<OwnedFd>> {
     let mut locks = owners.share().context("cannot share the claims")?;
-    locks.extend(claim.map(|claim| claim.share()).transpose()?);
-    let new = Guardian::start(&locks).context("cannot start the guardian process")?;
-    hands.guardian().hand_over_to(new).context("cannot tell the guardian what to undo")
+    locks.extend(claim.map(Claim::share).transpose()?);
+    Ok(locks)
 }

@@ -25,7 +25,7 @@ impl Agent {
         Snapshot {
             agent: self.own_status(),
             cpus: self.usable.iter().chain(self.others()).map(|cpu| self.cpu_status(cpu)).collect(),
-            services: self.tracked.services.iter().map(|(_, served)| self.service_status(served)).collect(),
+            services: self.tracked.services.iter().map(|(place, served)| self.service_status(place, served)).collect(),
             containers: self.tracked.containers.iter().map(|(_, contained)| container_status(contained)).collect(),
             proxies: self.proxies.status(),
             flights: self.flights.status(),
@@ -85,7 +85,8 @@ impl Agent {
         }
     }
 
-    fn service_status(&self, served: &Served) -> ServiceStatus {
+    fn service_status(&self, place: usize, served: &Served) -> ServiceStatus {
+        let is_placed = self.hands.as_ref().is_none_or(|hands| hands.is_placed(place));
         let (span, identity) = (self.slow.span(), served.tracking.identity());
         let ran_on = span.ran_on(identity);
         let values = ran_on.iter().filter_map(|cpu| self.metric.read(cpu as u32));
@@ -94,7 +95,7 @@ impl Agent {
             name: served.found.name.clone(),
             ran_on: ran_on.to_string(),
             allowed: served.allowed.to_string(),
-            placed: served.placed.map(|cpus| cpus.to_string()),
+            placed: served.placed.filter(|_| is_placed).map(|cpus| cpus.to_string()),
             used_percent: if span.length_ns == 0 { 0.0 } else { ran_ns as f64 * 100.0 / span.length_ns as f64 },
             interference: values.reduce(f64::max),
             requests: served.measured.why_not().is_none().then(|| request_status(served)),

@@ -76,8 +76,8 @@ pub fn start(
     }
 }
 
-const NO_HOLDER: &str =
-    "cannot hold the batch lanes: SCHED_FIFO is needed (root, or CAP_SYS_NICE and a real-time limit)";
+const NO_HOLDER: &str = "cannot hold the batch lanes: SCHED_FIFO is needed (root, or CAP_SYS_NICE and a real-time limit; \
+                         in a group of cgroup v1 also time in its cpu.rt_runtime_us)";
 
 impl Outfit {
     fn keep_by(&self, scheduler: &Scheduler, tracker: &Tracker, lane: &BatchLane) -> io::Result<ExtKeeper> {

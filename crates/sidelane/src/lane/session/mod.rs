@@ -22,7 +22,7 @@ use anyhow::{Context, Result, ensure};
 use sidelane_policy::borrow::{Lending, Reason};
 
 use crate::audit::AuditLevel;
-use crate::claim::Claim;
+use crate::claim::{Claim, Claimant};
 use crate::lane::adopt::Adoptee;
 use crate::lane::batch::{BatchClass, exit_code};
 use crate::lane::beside::{Beside, keep_off};
@@ -183,7 +183,7 @@ impl Session {
         keep_off(&lanes.request_lanes).context("cannot leave the request lanes")?;
         // A moment before the guardian, who is to hold them too.
         let requests = lanes.request_lanes.iter().map(Claim::take_for_requests);
-        let pinned = served.iter().flat_map(Served::to_be_pinned).map(Claim::to_move_threads);
+        let pinned = served.iter().flat_map(Served::to_be_pinned).map(|pid| Claim::to_move_threads(pid, Claimant::Run));
         let claims = lanes.batch.iter().map(|lane| Claim::take(lane.cpu)).chain(requests).chain(pinned);
         let claims: Vec<Claim> = claims.collect::<Result<_, _>>()?;
         let mut guardian = start_guardian(&claims)?;

@@ -12,20 +12,24 @@
 //! It runs in a session of its own, so that neither Ctrl-C nor a kill of the agent's process
 //! group reaches it.
 
+mod pipe;
 mod program;
 
 use std::collections::BTreeSet;
-use std::io::{self, Write};
+use std::io;
 use std::os::fd::{AsFd, OwnedFd};
 use std::os::unix::process::CommandExt;
 use std::process::{Child, Command, Stdio};
 
 use anyhow::{Context, Result};
+use rustix::event::{PollFd, PollFlags, poll};
 use rustix::fs::{OFlags, fcntl_setfl};
+use rustix::process::{Pid, PidfdFlags, pidfd_open};
 use serde::{Deserialize, Serialize};
 
 use super::change::Undo;
 use super::list::{Ticket, UndoList};
+use program::is_stopped;
 pub use program::main;
 use sidelane_host::cgroup::{Hierarchy, Leaf};
 
@@ -77,6 +81,7 @@ impl Guardian {
         }
         let child = command.spawn()?;
         let is_apart = stands_apart(child.id());
+        fcntl_setfl(child.stdin.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
         fcntl_setfl(child.stdout.as_ref().expect("it has a pipe"), OFlags::NONBLOCK)?;
         let (list, unread, frozen) = Default::default();
         Ok(Self { child, list, unread, lines: 0, frozen, is_apart })
@@ -105,7 +110,7 @@ impl Guardian {
 
     /// What was frozen is looked after here.
     pub fn heard(&mut self) -> io::Result<()> {
-        unless_ended(self.tell([Told::Heard(self.lines)]))
+        unless_gone(self.tell([Told::Heard(self.lines)]))
     }
 
     /// Tells of changes; call it before they are made. What it could not tell of is not on the list.
@@ -128,7 +133,7 @@ impl Guardian {
     pub fn withdraw(&mut self, tickets: impl IntoIterator<Item = Ticket>) -> io::Result<()> {
         let tickets: Vec<Ticket> = tickets.into_iter().collect();
         tickets.iter().for_each(|ticket| self.list.withdraw(*ticket));
-        unless_ended(self.tell(tickets.into_iter().map(Told::Withdraw)))
+        unless_gone(self.tell(tickets.into_iter().map(Told::Withdraw)))
     }
 
     /// Undoes these changes, last to first, and withdraws them.
@@ -143,28 +148,27 @@ impl Guardian {
     }
 
     /// Tells all that another guardian was told.
-    fn succeed(&mut self, list: UndoList) -> io::Result<()> {
-        let all = list.iter().map(|(ticket, undo)| Told::Add(ticket, undo.clone()));
-        self.tell(all.collect::<Vec<_>>())?;
-        self.list = list;
+    fn succeed(&mut self, list: &UndoList) -> io::Result<()> {
+        self.tell(list.iter().map(|(ticket, undo)| Told::Add(ticket, undo.clone())))?;
+        self.list = list.clone();
         Ok(())
     }
 
+    /// One that takes nothing in is ended: it may have read a part of this, and nobody could tell it what follows.
     fn tell(&mut self, all: impl IntoIterator<Item = Told>) -> io::Result<()> {
         let mut lines = Vec::new();
         for told in all {
             serde_json::to_writer(&mut lines, &told)?;
             lines.push(b'\n');
         }
-        let pipe = self.child.stdin.as_mut().expect("the pipe is open until the end");
-        pipe.write_all(&lines)
+        let pipe = self.child.stdin.as_ref().expect("the pipe is open until the end");
+        pipe::write_all(pipe, &lines).inspect_err(|_| drop(self.child.kill()))
     }
 
     /// Another guardian, who was told nothing yet, takes over all that is to be undone, also from one that has ended.
     pub fn hand_over_to(&mut self, mut new: Self) -> io::Result<()> {
-        let list = std::mem::take(&mut self.list);
-        let tickets: Vec<Ticket> = list.iter().map(|(ticket, _)| ticket).collect();
-        new.succeed(list)?;
+        new.succeed(&self.list)?;
+        let tickets: Vec<Ticket> = self.list.iter().map(|(ticket, _)| ticket).collect();
         std::mem::swap(self, &mut new);
         let mut old = new;
         // One that has ended hears nothing.
@@ -192,6 +196,15 @@ impl Guardian {
 
     fn end(&mut self) -> io::Result<()> {
         drop(self.child.stdin.take());
+        if self.is_alive() {
+            let ended = pidfd_open(Pid::from_child(&self.child), PidfdFlags::empty())?;
+            // One that is stopped would never end. All that it could still undo was undone here, or is another one's.
+            while poll(&mut [PollFd::new(&ended, PollFlags::IN)], Some(&pipe::PATIENCE)) == Ok(0) {
+                if is_stopped(self.child.id()) {
+                    self.child.kill()?;
+                }
+            }
+        }
         self.child.wait().map(drop)
     }
 
@@ -202,19 +215,31 @@ impl Guardian {
     }
 }
 
-/// A guardian that has ended needs not be told what there is to undo no more, or otherwise: the next one is told all
-/// that is left.
+/// A guardian that is gone needs not be told what there is to undo no more: the next one is told all that is left.
+fn unless_gone(told: io::Result<()>) -> io::Result<()> {
+    unless_ended(told.or_else(|error| if error.kind() == io::ErrorKind::TimedOut { Ok(()) } else { Err(error) }))
+}
+
+/// Nor needs one that has ended be told what is undone otherwise. But of one that is ended because it took nothing in,
+/// nothing is undone if the agent dies before the next one is there.
 fn unless_ended(told: io::Result<()>) -> io::Result<()> {
     told.or_else(|error| if error.kind() == io::ErrorKind::BrokenPipe { Ok(()) } else { Err(error) })
 }
 
-/// Puts a process into the uppermost group: this process's group may be ended as a whole, when it is out of memory
-/// (memory.oom.group), by a service manager, or by `cgroup.kill`. Whether the process is in another group than this one
-/// then, or there is no other.
+/// Hierarchies of version 1 by which service managers and runtimes of containers end or freeze a group as a whole.
+const ENDED_BY: [&str; 4] = ["devices", "freezer", "pids", "name=systemd"];
+
+/// Puts a process into the uppermost groups: this process's group may be ended as a whole, when it is out of memory
+/// (memory.oom.group), by a service manager or a runtime of containers, or by `cgroup.kill`. Whether the process is in
+/// other groups than this one then, or there are no others.
 fn stands_apart(pid: u32) -> bool {
-    let Some(unified) = Hierarchy::all().into_iter().find(Hierarchy::is_v2) else { return true };
-    let uppermost = Leaf { dir: unified.mount.clone() };
-    unified.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.admit(pid).is_ok()
+    let ends = |found: &Hierarchy| found.is_v2() || ENDED_BY.iter().any(|name| found.controls(name));
+    let stands_apart = |found: Hierarchy| {
+        let uppermost = Leaf { dir: found.mount.clone() };
+        found.own_dir().is_none_or(|own| own == uppermost.dir) || uppermost.admit(pid).is_ok()
+    };
+    // All of them, also after one that failed.
+    Hierarchy::all().into_iter().filter(ends).map(stands_apart).fold(true, |all, one| all & one)
 }
 
 #[cfg(test)]
@@ -237,11 +262,18 @@ pub mod stand_in {
         command.args(["-c", "cat >/dev/null"]);
         Guardian::by(command, &[]).unwrap()
     }
+
+    /// One that reads nothing.
+    pub fn one_that_takes_nothing_in() -> Guardian {
+        let mut command = Command::new("sleep");
+        command.arg("1000");
+        Guardian::by(command, &[]).unwrap()
+    }
 }
 
 #[cfg(test)]
 mod tests {
-    use super::stand_in::{one_that_has_ended, one_that_listens};
+    use super::stand_in::{one_that_has_ended, one_that_listens, one_that_takes_nothing_in};
     use super::*;
 
     #[test]
@@ -249,6 +281,53 @@ mod tests {
         let mut guardian = one_that_has_ended();
         assert!(guardian.add([Undo::MayFreeze { dir: "/nowhere".into() }]).is_err());
         assert!(guardian.list().iter().next().is_none());
+    }
+
+    fn change(number: u64) -> Undo {
+        Undo::Claim { file: format!("/nowhere/{number}").into(), inode: None }
+    }
+
+    /// Tells it of changes until it is told no more; says why, and how many it was told of.
+    fn tell_more_than_fits(guardian: &mut Guardian) -> (String, usize) {
+        let refused = (0..).find_map(|number| Some((guardian.add([change(number)]).err()?, number as usize)));
+        let (error, told) = refused.unwrap();
+        (format!("{error:#}"), told)
+    }
+
+    #[test]
+    fn one_that_takes_nothing_in_is_ended_and_what_it_was_not_told_is_not_on_the_list() {
+        let mut guardian = one_that_takes_nothing_in();
+        let (why, told) = tell_more_than_fits(&mut guardian);
+        let expected = "cannot tell the guardian what to undo: the guardian process took nothing in for half a second, as \
+                        if somebody had stopped it, and was ended";
+        assert_eq!((why.as_str(), guardian.list().iter().count()), (expected, told));
+        while guardian.is_alive() {
+            std::thread::yield_now();
+        }
+        guardian.withdraw([Ticket(0)]).unwrap();
+        assert_eq!(guardian.list().iter().count(), told - 1);
+        guardian.dismiss().unwrap();
+    }
+
+    #[test]
+    fn a_successor_that_takes_nothing_in_takes_nothing_over() {
+        let mut guardian = one_that_listens();
+        let more_than_fits: Vec<Undo> = (0..3000).map(change).collect();
+        guardian.add(more_than_fits).unwrap();
+        guardian.hand_over_to(one_that_takes_nothing_in()).unwrap_err();
+        assert_eq!((guardian.list().iter().count(), guardian.is_alive()), (3000, true));
+        guardian.dismiss().unwrap();
+    }
+
+    #[test]
+    fn one_that_is_stopped_keeps_nobody_waiting_for_its_end() {
+        let mut command = Command::new("sh");
+        command.args(["-c", "kill -STOP $$; cat >/dev/null"]);
+        let guardian = Guardian::by(command, &[]).unwrap();
+        while !is_stopped(guardian.child.id()) {
+            std::thread::yield_now();
+        }
+        guardian.dismiss().unwrap();
     }
 
     #[test]

@@ -102,7 +102,7 @@ fn input_within(timeout: &Timespec) -> io::Result<bool> {
     }
 }
 
-fn is_stopped(pid: u32) -> bool {
+pub(super) fn is_stopped(pid: u32) -> bool {
     matches!(procfs::state(&format!("/proc/{pid}/stat")), Some('T' | 't'))
 }
 

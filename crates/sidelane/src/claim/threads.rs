@@ -2,15 +2,17 @@
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::io;
+use std::os::fd::OwnedFd;
 
 use anyhow::{Context, Result};
 
-use crate::claim::{Claim, ClaimError};
+use super::{Claim, ClaimError, Claimant};
 use crate::undo::Ticket;
 use crate::undo::guardian::Guardian;
 
 /// What is claimed, each with what the guardian was told of it.
-pub struct Claims {
+pub struct ThreadClaims {
+    claimant: Claimant,
     taken: BTreeMap<u32, (Claim, Ticket)>,
     /// Processes whose threads somebody else moves.
     refused: BTreeSet<u32>,
@@ -18,43 +20,58 @@ pub struct Claims {
     are_new: bool,
 }
 
-impl Claims {
+impl ThreadClaims {
+    /// Nothing is claimed yet.
+    pub fn none(claimant: Claimant) -> Self {
+        let (taken, refused) = Default::default();
+        Self { claimant, taken, refused, are_new: false }
+    }
+
     /// Claims these processes, and starts a guardian that holds the claims, too.
     ///
     /// # Errors
     /// If somebody else has one of them, or there can be no guardian.
     pub fn take(pids: &BTreeSet<u32>) -> Result<(Self, Guardian)> {
-        let claim = |pid: &u32| Ok((*pid, Claim::to_move_threads(*pid)?));
+        let claim = |pid: &u32| Ok((*pid, Claim::to_move_threads(*pid, Claimant::Run)?));
         let claims: Vec<(u32, Claim)> = pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
         let mut guardian = start_guardian(claims.iter().map(|(_, claim)| claim))?;
         let tickets = guardian.add(claims.iter().map(|(_, claim)| claim.undo()))?;
         claims.iter().try_for_each(|(_, claim)| claim.announce())?;
         let taken = claims.into_iter().zip(tickets).map(|((pid, claim), ticket)| (pid, (claim, ticket))).collect();
-        Ok((Self { taken, refused: BTreeSet::new(), are_new: false }, guardian))
+        Ok((Self { taken, ..Self::none(Claimant::Run) }, guardian))
     }
 
-    /// Claims a process that came later. Whether nobody else has it.
-    pub fn add(&mut self, pid: u32, guardian: &mut Guardian) -> Result<bool> {
+    /// Claims a process that came later. Says whose it is, if it is somebody else's.
+    pub fn add(&mut self, pid: u32, guardian: &mut Guardian) -> Result<Option<ClaimError>> {
         if self.taken.contains_key(&pid) {
-            return Ok(true);
+            return Ok(None);
         }
-        let Ok(claim) = Claim::to_move_threads(pid) else {
-            self.refused.insert(pid);
-            return Ok(false);
+        let claim = match Claim::to_move_threads(pid, self.claimant) {
+            Ok(claim) => claim,
+            Err(error) => return Ok(Some(self.was_refused(pid, error))),
         };
         let ticket = guardian.add([claim.undo()])?[0];
-        if claim.announce().is_err() {
+        if let Err(error) = claim.announce() {
             guardian.withdraw([ticket]).context("cannot tell the guardian")?;
-            self.refused.insert(pid);
-            return Ok(false);
+            return Ok(Some(self.was_refused(pid, error)));
         }
         self.taken.insert(pid, (claim, ticket));
         self.refused.remove(&pid);
         self.are_new = true;
-        Ok(true)
+        Ok(None)
     }
 
-    /// Gives up those of all other processes, which have ended.
+    fn was_refused(&mut self, pid: u32, error: ClaimError) -> ClaimError {
+        self.refused.insert(pid);
+        error
+    }
+
+    /// Whether the process is claimed here.
+    pub fn has(&self, pid: u32) -> bool {
+        self.taken.contains_key(&pid)
+    }
+
+    /// Gives up those of all other processes.
     pub fn keep(&mut self, pids: &[u32], guardian: &mut Guardian) -> Result<()> {
         self.refused.retain(|pid| pids.contains(pid));
         let all = std::mem::take(&mut self.taken).into_iter();
@@ -77,8 +94,18 @@ impl Claims {
     pub fn replace_guardian(&mut self, guardian: &mut Guardian) -> Result<()> {
         let new = start_guardian(self.taken.values().map(|(claim, _)| claim))?;
         guardian.hand_over_to(new).context("cannot tell the guardian")?;
-        self.are_new = false;
+        self.are_held();
         Ok(())
+    }
+
+    /// Second handles on the locks of all, for another guardian to hold; tell of that with [`ThreadClaims::are_held`].
+    pub fn share(&self) -> io::Result<Vec<OwnedFd>> {
+        self.taken.values().map(|(claim, _)| claim.share()).collect()
+    }
+
+    /// The guardian holds the locks of all.
+    pub fn are_held(&mut self) {
+        self.are_new = false;
     }
 }
 

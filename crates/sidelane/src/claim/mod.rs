@@ -2,8 +2,8 @@
 //!
 //! A claim is a locked file in /run; the lock goes with the process (and its guardian, which
 //! inherits it), so a claim never outlives what it stands for. A `sidelane run` claims its batch lanes; an agent
-//! claims every CPU that it may give to batch. So neither has a CPU that the other one has. A `sidelane hurry` claims the
-//! processes whose threads it moves.
+//! claims every CPU that it may give to batch. So neither has a CPU that the other one has. Whoever moves the threads of
+//! processes (a `sidelane hurry`, a `run --pin-service`, the agent) claims these processes: `threads.rs`.
 //!
 //! A request lane is claimed, too, by each run with a file of its own: several may have the same one, and none that is
 //! somebody's batch lane. Each of two that start at once gives its file a name before it looks for the other's, so at
@@ -11,6 +11,8 @@
 //!
 //! The file gets its name last, when it is locked and the guardian knows of it: whoever is killed before leaves nothing
 //! behind.
+
+mod threads;
 
 use std::fs::{self, File};
 use std::io::{self, Read, Write};
@@ -23,6 +25,7 @@ use rustix::io::Errno;
 use thiserror::Error;
 
 use crate::undo::Undo;
+pub use threads::ThreadClaims;
 
 /// Where claims lie.
 const DIR: &str = "/run";
@@ -92,6 +95,17 @@ pub enum ClaimError {
         /// The other Sidelane, or "unknown".
         owner: String,
     },
+    /// The agent places them.
+    #[error(
+        "the threads of process {pid} are placed by the agent (process {owner}): leave may_be_placed of its service out of \
+         the agent's file, and have the agent read that again (SIGHUP), or stop the agent"
+    )]
+    Placed {
+        /// The process.
+        pid: u32,
+        /// The agent, or "unknown".
+        owner: String,
+    },
     /// The file could not be made or locked.
     #[error("cannot claim {what} at {path}, which takes root")]
     Io {
@@ -107,7 +121,7 @@ pub enum ClaimError {
 /// Who claims.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Claimant {
-    /// A `sidelane run` or `hurry`.
+    /// A `sidelane run` or `hurry`, or a mapper of the agent.
     Run,
     /// The agent.
     Agent,
@@ -174,6 +188,7 @@ impl Title {
         let owner = owner_in(words);
         match self.subject {
             Subject::Agent => ClaimError::TwoAgents { owner },
+            Subject::Threads(pid) if words.ends_with(Claimant::AGENT) => ClaimError::Placed { pid, owner },
             Subject::Threads(pid) => ClaimError::Moved { pid, owner },
             Subject::Lane(cpu) | Subject::Requests(cpu) if words.ends_with(Claimant::AGENT) => {
                 ClaimError::Agents { cpu, owner }
@@ -284,8 +299,8 @@ impl Claim {
     }
 
     /// Claims the threads of a process.
-    pub fn to_move_threads(pid: u32) -> Result<Self, ClaimError> {
-        Self::prepare(Title::threads(Path::new(DIR), pid), Claimant::Run)
+    pub fn to_move_threads(pid: u32, claimant: Claimant) -> Result<Self, ClaimError> {
+        Self::prepare(Title::threads(Path::new(DIR), pid), claimant)
     }
 
     /// Claims to be this machine's agent.

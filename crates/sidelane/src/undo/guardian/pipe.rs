@@ -1,0 +1,41 @@
+//! The agent's end of the pipe to its guardian.
+//!
+//! Whoever tells the guardian may be holding a lane, or decide for a whole machine. A guardian that is stopped takes nothing
+//! in, and once the pipe is full nobody could tell it anything: so there is a limit to how long it is waited for.
+
+use std::io;
+use std::os::fd::AsFd;
+
+use rustix::event::{PollFd, PollFlags, Timespec, poll};
+use rustix::io::Errno;
+
+/// A guardian that takes nothing in for so long is of no use: it would undo nothing either. One that was only started a
+/// moment ago on a busy machine is faster.
+pub(super) const PATIENCE: Timespec = Timespec { tv_sec: 0, tv_nsec: 500_000_000 };
+
+const STUCK: &str =
+    "the guardian process took nothing in for half a second, as if somebody had stopped it, and was ended";
+
+/// Writes all of it into a pipe that does not block.
+///
+/// # Errors
+/// `TimedOut`, if nobody takes anything in; a part may have been written then.
+pub(super) fn write_all(pipe: impl AsFd, mut bytes: &[u8]) -> io::Result<()> {
+    while !bytes.is_empty() {
+        match rustix::io::write(&pipe, bytes) {
+            Ok(written) => bytes = &bytes[written..],
+            Err(Errno::AGAIN) => wait_for_room(&pipe)?,
+            Err(Errno::INTR) => {}
+            Err(error) => return Err(error.into()),
+        }
+    }
+    Ok(())
+}
+
+fn wait_for_room(pipe: &impl AsFd) -> io::Result<()> {
+    match poll(&mut [PollFd::new(pipe, PollFlags::OUT)], Some(&PATIENCE)) {
+        Ok(0) => Err(io::Error::new(io::ErrorKind::TimedOut, STUCK)),
+        Ok(_) | Err(Errno::INTR) => Ok(()),
+        Err(error) => Err(error.into()),
+    }
+}

@@ -1,0 +1,165 @@
+//! Containers of a real runtime, runc(8). Each has this machine's own programs for its files.
+
+use std::fs;
+use std::io::Read;
+use std::path::Path;
+use std::process::{Child, Command, Output, Stdio};
+
+use serde_json::{Value, json};
+use sidelane_host::cgroup::Hierarchy;
+use tempfile::TempDir;
+
+use super::{process, wait_until};
+
+/// What a container sees of this machine's files.
+const PROGRAMS: [&str; 6] = ["/bin", "/sbin", "/lib", "/lib64", "/usr", "/etc"];
+/// What a privileged one sees besides, and may change.
+const MACHINE: [&str; 3] = ["/sys", "/run", "/tmp"];
+
+/// A container that runs. Dropping it removes it.
+pub struct Container {
+    name: String,
+    runtime: Child,
+    pid: u32,
+    dir: TempDir,
+}
+
+impl Container {
+    /// One with namespaces of its own, on these CPUs. `None`, with a message, if there can be none here.
+    pub fn start(name: &str, cpus: &str, program: &[&str]) -> Option<Self> {
+        Self::configured(name, program, |config| config["linux"]["resources"]["cpu"] = json!({ "cpus": cpus }))
+    }
+
+    /// One that shares what docs/containers.md says for Sidelane's own, and sees this directory. It does nothing by
+    /// itself.
+    pub fn privileged(name: &str, sees: &Path) -> Option<Self> {
+        let Some(all) = own_capabilities() else {
+            sidelane_skip::skip("needs capsh");
+            return None;
+        };
+        Self::configured(name, &["sleep", "1000"], |config| {
+            let shared: Vec<&str> = MACHINE.into_iter().chain(sees.to_str()).collect();
+            // Its own /sys would hide the machine's.
+            let mounts = config["mounts"].as_array_mut().unwrap();
+            mounts.retain(|mount| !mount["destination"].as_str().is_some_and(|at| at.starts_with("/sys")));
+            mounts.extend(shared.into_iter().map(|path| mount(path, "rw")));
+            let namespaces = config["linux"]["namespaces"].as_array_mut().unwrap();
+            namespaces.retain(|namespace| namespace["type"] != "pid" && namespace["type"] != "cgroup");
+            for kept_back in ["maskedPaths", "readonlyPaths"] {
+                config["linux"][kept_back] = json!([]);
+            }
+            config["linux"]["resources"]["devices"] = json!([{ "allow": true, "access": "rwm" }]);
+            if gives_out_real_time() {
+                config["linux"]["resources"]["cpu"] =
+                    json!({ "realtimeRuntime": 500_000, "realtimePeriod": 1_000_000 });
+            }
+            config["process"]["capabilities"] = json!({ "bounding": all, "effective": all, "permitted": all });
+            config["process"]["noNewPrivileges"] = json!(false);
+        })
+    }
+
+    fn configured(name: &str, program: &[&str], change: impl FnOnce(&mut Value)) -> Option<Self> {
+        let dir = tempfile::tempdir().unwrap();
+        let made = Command::new("runc").args(["spec", "--bundle"]).arg(dir.path()).output();
+        if !made.is_ok_and(|made| made.status.success()) {
+            sidelane_skip::skip("needs runc");
+            return None;
+        }
+        let name = format!("sidelane-test-{}-{name}", std::process::id());
+        let file = dir.path().join("config.json");
+        let mut config = serde_json::from_slice(&fs::read(&file).unwrap()).unwrap();
+        configure(&mut config, &name, program);
+        change(&mut config);
+        fs::write(&file, config.to_string()).unwrap();
+        fs::create_dir(dir.path().join("rootfs")).unwrap();
+        let mut command = runc(dir.path());
+        command.arg("run").arg("--bundle").arg(dir.path()).arg(&name);
+        command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::piped());
+        let runtime = process::ends_with_the_test(&mut command).spawn().unwrap();
+        let mut container = Self { name, runtime, pid: 0, dir };
+        container.has_started().then_some(container)
+    }
+
+    fn has_started(&mut self) -> bool {
+        wait_until("the container ran, or could not be made", || {
+            self.pid = self.running().unwrap_or_default();
+            self.pid > 0 || self.runtime.try_wait().unwrap().is_some()
+        });
+        if self.pid == 0 {
+            let mut why = String::new();
+            self.runtime.stderr.take().unwrap().read_to_string(&mut why).unwrap();
+            sidelane_skip::skip(format!("needs runc to make containers here: {why}"));
+        }
+        self.pid > 0
+    }
+
+    fn running(&self) -> Option<u32> {
+        let state: Value = serde_json::from_slice(&self.runc(&["state", &self.name]).stdout).ok()?;
+        (state["status"] == "running").then(|| state["pid"].as_u64())?.map(|pid| pid as u32)
+    }
+
+    fn runc(&self, arguments: &[&str]) -> Output {
+        runc(self.dir.path()).args(arguments).output().unwrap()
+    }
+
+    /// Its first process, by its number on this machine.
+    pub fn pid(&self) -> u32 {
+        self.pid
+    }
+
+    /// The path of its groups, as Sidelane takes it.
+    pub fn group(&self) -> String {
+        format!("/{}", self.name)
+    }
+
+    /// The words that run a command in it.
+    pub fn wrapper(&self) -> Vec<String> {
+        let (state, mark) = (self.dir.path().join("state"), process::mark_of_this_test());
+        let mark = format!("{}={mark}", process::MARK);
+        ["runc", "--root", state.to_str().unwrap(), "exec", "--env", &mark, &self.name].map(str::to_owned).to_vec()
+    }
+}
+
+impl Drop for Container {
+    fn drop(&mut self) {
+        self.runc(&["delete", "--force", &self.name]);
+        let _ = self.runtime.wait();
+    }
+}
+
+/// The runtime, with a list of containers of its own.
+fn runc(dir: &Path) -> Command {
+    let mut command = Command::new("runc");
+    command.arg("--root").arg(dir.join("state"));
+    command
+}
+
+fn configure(config: &mut Value, name: &str, program: &[&str]) {
+    config["process"]["terminal"] = json!(false);
+    config["process"]["args"] = json!(program);
+    let mark = format!("{}={}", process::MARK, process::mark_of_this_test());
+    config["process"]["env"].as_array_mut().unwrap().push(json!(mark));
+    config["linux"]["cgroupsPath"] = json!(format!("/{name}"));
+    let mounts = config["mounts"].as_array_mut().unwrap();
+    mounts.extend(PROGRAMS.into_iter().filter(|path| Path::new(path).exists()).map(|path| mount(path, "ro")));
+}
+
+fn mount(path: &str, how: &str) -> Value {
+    let source = fs::canonicalize(path).unwrap_or_else(|error| panic!("{path}: {error}"));
+    json!({ "destination": path, "type": "bind", "source": source, "options": ["rbind", how] })
+}
+
+/// Whether groups have no real-time time but what they are given (version 1 with CONFIG_RT_GROUP_SCHED).
+fn gives_out_real_time() -> bool {
+    let cpu = Hierarchy::all().into_iter().find(|found| found.controls("cpu"));
+    cpu.is_some_and(|found| found.mount.join("cpu.rt_runtime_us").exists())
+}
+
+/// Those that this process has: more cannot be given away.
+fn own_capabilities() -> Option<Vec<String>> {
+    let shown = fs::read_to_string("/proc/self/status").ok()?;
+    let set = shown.lines().find_map(|line| line.strip_prefix("CapEff:"))?.trim();
+    let named = Command::new("capsh").arg(format!("--decode={set}")).output().ok()?;
+    let named = String::from_utf8(named.stdout).ok()?;
+    Some(named.trim().split_once('=')?.1.split(',').map(str::to_uppercase).collect())
+}

@@ -1,0 +1,142 @@
+//! Containers of a real runtime: a service in one, batch in another, and Sidelane on the host or in a third.
+
+mod common;
+
+use std::io::{BufRead, BufReader};
+use std::path::Path;
+use std::process::{Command, Output, Stdio};
+
+use common::agent::SIDELANE;
+use common::lanes::{BATCH_LANE, REQUEST_LANE};
+use common::runc::Container;
+use common::{Footprint, Run, SPIN, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
+use sidelane_host::clock::now_ns;
+
+const PORT: &str = "6379";
+const BOTH_LANES: &str = "0-1";
+const PONG: &[u8] = b"PONG\n";
+
+/// A Redis and batch, each in a container.
+struct Scene {
+    service: Container,
+    batch: Container,
+}
+
+impl Scene {
+    fn set() -> Option<Self> {
+        let installed = |program: &&str| Command::new(program).arg("--version").output().is_ok();
+        if let Some(missing) = ["runc", "redis-server", "redis-cli", "nsenter"].iter().find(|name| !installed(name)) {
+            sidelane_skip::skip(format!("needs {missing}"));
+            return None;
+        }
+        let redis = ["redis-server", "--port", PORT, "--save", "", "--loglevel", "warning"];
+        let service = Container::start("service", REQUEST_LANE, &redis)?;
+        let batch = Container::start("batch", BOTH_LANES, &["sh", "-c", SPIN])?;
+        let scene = Self { service, batch };
+        wait_until("the server answers", || scene.ask(&["ping"]).stdout == PONG);
+        Some(scene)
+    }
+
+    /// Its network is its own.
+    fn ask(&self, what: &[&str]) -> Output {
+        let mut command = Command::new("nsenter");
+        command.args(["-t", &self.service.pid().to_string(), "--net", "redis-cli", "-p", PORT]).args(what);
+        command.output().unwrap()
+    }
+
+    fn batch_cpus(&self) -> String {
+        process::allowed_cpus(self.batch.pid()).unwrap_or_default()
+    }
+
+    /// The service, by its number and by its group.
+    fn names(&self) -> [String; 2] {
+        [format!("pid:{}", self.service.pid()), format!("cgroup:{}", self.service.group())]
+    }
+
+    /// Batch borrows the lane beside the service, and has its CPUs back at the end.
+    fn batch_borrows_the_lane(&self, service: &str, wrapper: &[String]) {
+        let found = process::allowed_cpus(self.service.pid());
+        let before = Footprint::now();
+        let adopt = format!("cgroup:{}", self.batch.group());
+        let mut run = Run::beside(service).and(&["--adopt", &adopt]).through(wrapper).start_as_is();
+        run.wait_until("batch was in its lane", |_| self.batch_cpus() == BATCH_LANE);
+        let asked_ns = now_ns();
+        assert_eq!(self.ask(&["-r", "10", "ping"]).stdout, PONG.repeat(10));
+        run.wait_until_audited("hold", asked_ns);
+        run.signal(libc::SIGTERM);
+        run.wait_for_end().must_exit(0).must_say(&["adopted", &adopt, "given back"]);
+        assert_eq!(self.batch_cpus(), BOTH_LANES);
+        assert_eq!(process::allowed_cpus(self.service.pid()), found);
+        before.must_come_back();
+        wait_until("batch ran on", || process::wants_cpu(self.batch.pid()));
+    }
+
+    /// Each request is counted, and no other.
+    fn requests_are_counted(&self, service: &str, wrapper: &[String]) {
+        let watches = [SIDELANE, "requests", "--of", service, "--for", "100s"];
+        let mut words = wrapper.iter().map(String::as_str).chain(watches);
+        let mut command = Command::new(words.next().unwrap());
+        command.args(words).stdin(Stdio::null()).stdout(Stdio::piped()).stderr(Stdio::piped());
+        let mut watching = process::ends_with_the_test(&mut command).spawn().unwrap();
+        let mut said = String::new();
+        BufReader::new(watching.stderr.as_mut().unwrap()).read_line(&mut said).unwrap();
+        assert!(said.contains("seen at its sockets"), "{said}");
+        assert_eq!(self.ask(&["-r", "10", "ping"]).stdout, PONG.repeat(10));
+        process::signal(watching.id(), libc::SIGINT);
+        let output = watching.wait_with_output().unwrap();
+        let said = String::from_utf8_lossy(&output.stdout);
+        assert!(said.starts_with("sidelane: 10 requests of "), "{wrapper:?}: {said}");
+    }
+}
+
+#[test]
+fn batch_in_one_container_borrows_the_lane_beside_a_service_in_another() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(scene) = Scene::set() else { return };
+    for service in scene.names() {
+        scene.batch_borrows_the_lane(&service, &[]);
+    }
+}
+
+#[test]
+fn requests_of_a_service_in_a_container_are_counted() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    let Some(scene) = Scene::set() else { return };
+    for service in scene.names() {
+        scene.requests_are_counted(&service, &[]);
+    }
+}
+
+/// With what docs/containers.md says that it has to share.
+#[test]
+fn from_a_third_container_it_is_as_from_the_host() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(scene) = Scene::set() else { return };
+    let sees = Path::new(SIDELANE).parent().unwrap();
+    let Some(third) = Container::privileged("third", sees) else { return };
+    for service in scene.names() {
+        scene.batch_borrows_the_lane(&service, &third.wrapper());
+        if requests_can_be_seen() {
+            scene.requests_are_counted(&service, &third.wrapper());
+        }
+    }
+}
+
+/// The runtime ends all that is in the groups of that container.
+#[test]
+fn when_the_container_of_sidelane_is_removed_batch_has_its_cpus_back() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(scene) = Scene::set() else { return };
+    let Some(third) = Container::privileged("third", Path::new(SIDELANE).parent().unwrap()) else { return };
+    let [service, _] = scene.names();
+    let adopt = format!("cgroup:{}", scene.batch.group());
+    let before = Footprint::now();
+    let mut run = Run::beside(service).and(&["--adopt", &adopt]).through(&third.wrapper()).start_as_is();
+    run.wait_until("batch was in its lane", |_| scene.batch_cpus() == BATCH_LANE);
+    drop(third);
+    wait_until("batch had its CPUs back", || scene.batch_cpus() == BOTH_LANES);
+    before.must_come_back();
+}
