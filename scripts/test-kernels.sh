@@ -92,6 +92,7 @@ of_part() {
 		if (test ~ /^ext_/) return "sched-ext"
 		if (test == "core_scheduling") return "cookie"
 		if (test ~ /^nanonap_/) return "nanonap"
+		if (test ~ /^hurry_/) return "hurry"
 		return "run"
 	}
 	$1 == "SMT-TEST" && $3 ~ /^(ok|skipped:|FAILED)$/ && part_of($2) == part' "$said"

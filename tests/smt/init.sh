@@ -36,12 +36,17 @@ echo "SMT-TEST booted after $(cut -d ' ' -f 1 /proc/uptime) s, kernel $(uname -r
 . /observe.sh
 # shellcheck source=tests/smt/services.sh
 . /services.sh
+# shellcheck source=tests/smt/offline.sh
+. /offline.sh
+# shellcheck source=tests/smt/hurry.sh
+. /hurry.sh
 # shellcheck source=tests/smt/agent.sh
 . /agent.sh
 
 ask_doctor
 wanted=$(cat /wanted)
 all="$KERNEL_TESTS $TESTS $COOKIE_TESTS $NANONAP_TESTS $SCHED_EXT_TESTS $POLICY_TESTS $OBSERVE_TESTS $SERVICE_TESTS"
+all="$all $OFFLINE_TESTS $HURRY_TESTS"
 for test in ${wanted:-$all}; do
 	run_test "$test"
 done

@@ -206,10 +206,13 @@ with_cpuset() {
 	esac
 }
 
-# Ends the processes that a test has left running.
+# Ends the processes that a test has left running, and brings all CPUs back.
 end_all() {
 	killall -q sidelane
 	killall -q -9 sidelane-lab
 	rmmod nanonap 2>/dev/null
+	for cpu in 1 2 3; do
+		echo 1 >"/sys/devices/system/cpu/cpu$cpu/online"
+	done
 	succeeds_within 5 nothing_is_left || echo "left behind: batch $(batch_pids), groups $(groups), claims $(ls /run)"
 }

@@ -24,6 +24,7 @@ pub mod ports;
 pub mod posix_signals;
 pub mod priority;
 pub mod procfs;
+mod published;
 pub mod sealed;
 pub mod service;
 pub mod sock_diag;

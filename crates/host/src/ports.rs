@@ -29,7 +29,7 @@ pub fn listeners(pids: &BTreeSet<u32>, only: Option<u16>) -> BTreeSet<Listener> 
 }
 
 /// The inode number of a process's network namespace.
-fn network_of(pid: &str) -> Option<u32> {
+pub(crate) fn network_of(pid: &str) -> Option<u32> {
     fs::metadata(format!("/proc/{pid}/ns/net")).ok().map(|namespace| namespace.ino() as u32)
 }
 
@@ -62,7 +62,16 @@ pub fn listening_here() -> Vec<(String, u16)> {
 /// Inodes of the sockets of this network namespace that get the connections to an address of this machine: those at the
 /// address itself; without any, those at all addresses.
 pub fn listening_at(address: SocketAddr) -> BTreeSet<String> {
-    let ranked = sockets_here().into_iter().filter_map(|(inode, own)| Some((rank(own, address)?, inode)));
+    that_get(sockets_here(), address)
+}
+
+/// The same of the network namespace of the process `pid`.
+pub(crate) fn listening_beside(pid: u32, address: SocketAddr) -> BTreeSet<String> {
+    that_get(sockets_in_tables(&format!("/proc/{pid}")), address)
+}
+
+fn that_get(sockets: Vec<(String, SocketAddr)>, address: SocketAddr) -> BTreeSet<String> {
+    let ranked = sockets.into_iter().filter_map(|(inode, own)| Some((rank(own, address)?, inode)));
     let ranked: Vec<(u8, String)> = ranked.collect();
     let best = ranked.iter().map(|(rank, _)| *rank).max();
     ranked.into_iter().filter(|(rank, _)| Some(*rank) == best).map(|(_, inode)| inode).collect()

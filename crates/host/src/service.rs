@@ -13,6 +13,7 @@ use thiserror::Error;
 use crate::cgroup::Group;
 use crate::ports::listening_here;
 use crate::procfs::{all_pids, command_name, family, is_alive};
+use crate::published::behind;
 
 /// How the service is named on the command line.
 #[derive(Clone, Debug, PartialEq, Eq, PartialOrd, Ord)]
@@ -84,20 +85,37 @@ impl Stand {
             _ => None,
         }
     }
+
+    /// Whoever accepts the connections that it passes on, and at which port, as far as that can be found.
+    fn passes_on_to(&self) -> Option<(BTreeSet<u32>, u16)> {
+        match self {
+            Self::ContainerProxy { pid, .. } => behind(*pid),
+            Self::Activation { .. } => None,
+        }
+    }
+
+    /// Its name and its number.
+    pub fn name(&self) -> String {
+        let (Self::Activation { pid, comm } | Self::ContainerProxy { pid, comm }) = self;
+        format!("{comm} (process {pid})")
+    }
 }
 
 impl fmt::Display for Stand {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
         match self {
-            Self::Activation { pid, comm } => write!(
+            Self::Activation { .. } => write!(
                 f,
-                "{comm} (process {pid}), which starts the service with its first connection: start the service first, \
-                 as with one connection, or name its group (cgroup:/system.slice/NAME.service)"
+                "{}, which starts the service with its first connection: start the service first, \
+                 as with one connection, or name its group (cgroup:/system.slice/NAME.service)",
+                self.name()
             ),
-            Self::ContainerProxy { pid, comm } => write!(
+            Self::ContainerProxy { .. } => write!(
                 f,
-                "{comm} (process {pid}), which passes connections on to a container: name the container's group \
-                 (cgroup:) or its process (pid:, as `docker inspect -f '{{{{.State.Pid}}}}' NAME` tells)"
+                "{}, which passes connections on to a container, and who accepts them there is not found: name the \
+                 container's group (cgroup:) or its process (pid:, as `docker inspect -f '{{{{.State.Pid}}}}' NAME` \
+                 tells)",
+                self.name()
             ),
         }
     }
@@ -137,8 +155,11 @@ pub struct Service {
     /// Its cgroup, if it was named by one: every process that joins the group belongs to the
     /// service.
     pub group: Option<Group>,
-    /// Its port, if it was named by one: what its processes listen on beside it is another service's.
+    /// Its port, if it was named by one, as its own network has it: what its processes listen on beside it is another
+    /// service's.
     pub port: Option<u16>,
+    /// Who passes connections on to it, if it is in a container behind a published port.
+    pub behind: Option<Stand>,
 }
 
 impl Service {
@@ -177,7 +198,12 @@ impl Target {
         let (stands, rest): (Vec<_>, Vec<_>) = holders.partition(|(_, stand)| stand.is_some());
         // Whoever activates a service by its socket goes on to hold it, beside the service.
         match stands.into_iter().find_map(|(_, stand)| stand).filter(|_| rest.is_empty()) {
-            Some(stand) => Err(ServiceError::StandIn { target: self.clone(), stand }),
+            Some(stand) => match stand.passes_on_to() {
+                Some((pids, port)) => {
+                    Ok(Service { pids: family(&pids), port: Some(port), behind: Some(stand), ..Service::default() })
+                }
+                None => Err(ServiceError::StandIn { target: self.clone(), stand }),
+            },
             None => {
                 let pids = family(&rest.into_iter().map(|(pid, _)| pid).collect());
                 Ok(Service { pids, port: Some(port), ..Service::default() })
@@ -228,7 +254,7 @@ fn holds_any(pid: u32, links: &BTreeSet<String>) -> bool {
 fn in_group(path: &str) -> Service {
     let group = Group::find(path);
     let pids = group.iter().flat_map(Group::processes).collect();
-    Service { pids, group, port: None }
+    Service { pids, group, ..Service::default() }
 }
 
 #[cfg(test)]

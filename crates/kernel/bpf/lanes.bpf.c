@@ -104,13 +104,18 @@ static __always_inline void write_word(const struct lane_switch *s)
 	store_once(word->since_ns, s->now_ns);
 }
 
-/* A thread of a service on a batch lane. */
+/* A holder that naps sees for itself; one that sleeps is woken to look. */
+static __always_inline void wake_keeper(uint32_t cpu)
+{
+	call_keeper(cpu, SIDELANE_RELEASED, false);
+	call_keeper(cpu, SIDELANE_LENT, false);
+}
+
+/* A thread of a service on a batch lane, from which batch is to be evicted. */
 static __always_inline void receive_visitor(struct sidelane_lane_word *word, uint32_t cpu)
 {
 	__sync_fetch_and_add(&word->lc_visitors, 1);
-	/* A holder that naps sees the visitor; one that sleeps has to be woken to evict batch. */
-	call_keeper(cpu, SIDELANE_RELEASED, false);
-	call_keeper(cpu, SIDELANE_LENT, false);
+	wake_keeper(cpu);
 	if (ext_is_on())
 		call_keeper(cpu, SIDELANE_HELD, false);
 }
@@ -330,6 +335,20 @@ SEC("tp_btf/sched_wakeup_new")
 int BPF_PROG(lane_wakeup_new, struct task_struct *task)
 {
 	note_arrival(task, cpu_of(task));
+	return 0;
+}
+
+/* ---- Lanes go offline ---- */
+
+/* One step of many by which a CPU comes or goes is done; on its way down it is in a lower `state` by then. After the
+ * first one no thread of a program may begin a turn there, so a keeper that is woken finds itself elsewhere. */
+SEC("tp_btf/cpuhp_exit")
+int BPF_PROG(lane_offline, uint32_t cpu, int state, int step, int ret)
+{
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
+
+	if (role && role->role == SIDELANE_ROLE_BATCH && state < step)
+		wake_keeper(cpu);
 	return 0;
 }
 

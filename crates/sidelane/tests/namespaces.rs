@@ -11,7 +11,7 @@ use std::sync::atomic::Ordering;
 
 use common::agent::SIDELANE;
 use common::c_program::compile;
-use common::lanes::LANES;
+use common::lanes::{LANES, REQUEST_LANE};
 use common::{SPIN, Service, lanes_to_ourselves, process, requests_can_be_seen, wait_until};
 use sidelane::channel::app;
 use sidelane::request::emitted::Emitters;
@@ -208,6 +208,47 @@ fn what_another_server_receives_at_the_same_port_does_not_wait_for_the_service()
     assert_eq!(ask("20"), "PONG\n".repeat(20).as_bytes());
     assert_eq!(requests.memory().service().queue_len.load(Ordering::Acquire), 0);
     drop((listener, other));
+}
+
+/// Listens at a port, and is called as the proxy of docker's that does so for a container.
+const DOCKER_PROXY: &str = "import socket, sys, time
+listener = socket.create_server(('127.0.0.1', int(sys.argv[1])))
+open('/proc/self/comm', 'w').write('docker-proxy')
+time.sleep(1000)";
+
+/// Listens at port 8000 of a network of its own, in which it has this address.
+fn server_at(ip: &str) -> Option<Container> {
+    let serve = format!(
+        "ip link set lo up && ip address add {ip}/32 dev lo && \
+         exec taskset -c {REQUEST_LANE} python3 -m http.server 8000 >/dev/null 2>&1"
+    );
+    Container::start(&["--net"], &["sh", "-c", &serve])
+}
+
+#[test]
+fn a_published_port_is_followed_to_who_listens_in_the_container() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if Command::new("ip").output().is_err() {
+        return sidelane_skip::skip("needs ip");
+    }
+    let (Some(server), Some(_other)) = (server_at("10.77.0.2"), server_at("10.77.0.3")) else { return };
+    let port = common::scripted::nowhere().port().to_string();
+    let told = ["-proto", "tcp", "-container-ip", "10.77.0.2", "-container-port", "8000"];
+    let proxy = Service::of_command("python3", &[&["-c", DOCKER_PROXY, &port], &told[..]].concat());
+    let target: Target = format!("port:{port}").parse().unwrap();
+    let mut found = None;
+    wait_until("the server was found", || {
+        found = target.find().ok();
+        found.as_ref().is_some_and(|found| found.behind.is_some())
+    });
+    let found = found.unwrap();
+    assert_eq!((found.pids, found.port), (server.pids(), Some(8000)));
+    let run = common::Run::beside(target.to_string()).and(&["--dry-run"]).complete(&["true"]).must_exit(0);
+    let behind = format!("behind docker-proxy (process {})", proxy.pid());
+    assert!(run.stdout.contains(&behind), "{run}");
+    drop(server);
+    let refused = target.find().unwrap_err().to_string();
+    assert!(refused.contains("who accepts them there is not found") && refused.contains("docker inspect"), "{refused}");
 }
 
 /// A second process of the name, and one that listens beside the first, come while batch runs.

@@ -41,17 +41,20 @@ pub struct Options {
     /// A request that has changed its core stays there for so long: caches are cold after a move, so a request that
     /// moves all the time gets slower on any core.
     pub rest_ns: Nanos,
+    /// One request moves in a round: which cores are big changes with it, so it has to be told anew before the next one.
+    pub one_by_one: bool,
 }
 
 impl Options {
     /// Algorithm 1 as printed.
-    pub const PAPER: Self = Self { spare_longer: false, empty_first: false, between_first: false, rest_ns: 0 };
+    pub const PAPER: Self =
+        Self { spare_longer: false, empty_first: false, between_first: false, rest_ns: 0, one_by_one: false };
 }
 
 impl Default for Options {
     /// All of them, and a rest that is long beside filling a cache.
     fn default() -> Self {
-        Self { spare_longer: true, empty_first: true, between_first: true, rest_ns: 5_000_000 }
+        Self { spare_longer: true, empty_first: true, between_first: true, rest_ns: 5_000_000, one_by_one: false }
     }
 }
 

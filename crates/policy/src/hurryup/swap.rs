@@ -58,6 +58,9 @@ impl Round<'_> {
             if let Some(leaver) = leaver {
                 tell(seats.map(leaver.thread, long.little, leaver.since.map(|_| self.now)));
             }
+            if self.options.one_by_one {
+                break;
+            }
         }
         outcome
     }

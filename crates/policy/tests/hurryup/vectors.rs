@@ -3,7 +3,7 @@
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::CpuMask;
 use sidelane_policy::hurryup::{
-    Actions, Config, Cores, HurryUp, Looks, Lost, MAX_THREADS, Mapping, Options, Seen, Thread, Threshold,
+    Actions, Config, Cores, HurryUp, Looks, Lost, MAX_THREADS, Mapping, Options, Reason, Seen, Thread, Threshold,
 };
 
 use crate::paper::{juno, map, noted, pool, tell};
@@ -52,6 +52,20 @@ fn of_shorter_requests_on_big_cores_the_one_that_began_last_leaves() {
     tell(&mut hurryup, 20, began(1, 20));
     tell(&mut hurryup, 30, began(0, 30));
     assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 0), map(0, 2)]);
+}
+
+#[test]
+fn one_by_one_the_next_request_waits_until_it_is_known_again_which_cores_are_big() {
+    let config = by_events(5);
+    let mut hurryup = threads(Config { options: Options { one_by_one: true, ..config.options }, ..config }, 4);
+    tell(&mut hurryup, 10, began(2, 10));
+    tell(&mut hurryup, 10, began(3, 10));
+    assert_eq!(tell(&mut hurryup, 61, Seen::Nothing), [map(2, 0), map(0, 2)]);
+    assert_eq!(hurryup.why(), Reason::Moved);
+    // While 2 is on core 0, core 1 is little, and since it left, core 3 is big.
+    let sizes = Cores { big: [0, 3].into_iter().collect(), little: [1, 2, 4, 5].into_iter().collect() };
+    assert_eq!(tell(&mut hurryup, 61, Seen::Cores(sizes)), []);
+    assert_eq!(hurryup.next_wakeup(), None);
 }
 
 #[test]

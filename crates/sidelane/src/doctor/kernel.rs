@@ -12,7 +12,7 @@ use crate::machine;
 
 const BTF: &str = "/sys/kernel/btf/vmlinux";
 /// Tracepoints of context switches; the lane tracker needs them.
-const LANE_EVENTS: [&str; 7] = [
+const LANE_EVENTS: [&str; 8] = [
     "sched_switch",
     "sched_waking",
     "sched_wakeup",
@@ -20,6 +20,7 @@ const LANE_EVENTS: [&str; 7] = [
     "sched_migrate_task",
     "sched_process_fork",
     "sched_process_free",
+    "cpuhp_exit",
 ];
 /// Tracepoints of requests.
 const REQUEST_EVENTS: [&str; 4] = ["sk_data_ready", "sock_recv_length", "sock_send_length", "net_dev_start_xmit"];

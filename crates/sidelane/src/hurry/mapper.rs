@@ -56,7 +56,8 @@ pub struct Mapper {
 
 impl Mapper {
     /// Nobody is bound before it is heard of a thread.
-    pub fn new(config: Config, sizes: &Sizes, pool: Pool, audit: ThreadAudit) -> Self {
+    pub fn new(mut config: Config, sizes: &Sizes, pool: Pool, audit: ThreadAudit) -> Self {
+        config.options.one_by_one = matches!(sizes, Sizes::Lanes(_));
         let (policy, sizes) = (Box::new(HurryUp::new(config)), Sizing::of(sizes));
         let (actions, todo, figures) = Default::default();
         Self {
@@ -185,13 +186,25 @@ impl Mapper {
 
     /// Moves whoever is to be moved now, and says when to look again.
     pub fn decide(&mut self, now_ns: u64) -> Next {
-        self.tell_sizes(now_ns);
-        self.actions.clear();
-        self.policy.observe(now_ns, &Seen::Nothing, &mut self.actions);
-        self.carry_out(now_ns);
+        // As many requests as there are lanes can move, one by one.
+        let rounds = match &self.sizes {
+            Sizing::Fixed(_) => 1,
+            Sizing::Lanes(lanes, _) => lanes.len(),
+        };
+        let _ = (0..rounds).take_while(|_| self.round(now_ns)).count();
         let little = self.told.map_or(CpuMask::EMPTY, |sizes| sizes.little);
         let is_quiet = self.policy.working().and(&little).is_empty();
         self.pace.next(now_ns, self.policy.threshold_ns(), self.policy.next_wakeup(), is_quiet)
+    }
+
+    /// Whether anybody moved.
+    fn round(&mut self, now_ns: u64) -> bool {
+        self.tell_sizes(now_ns);
+        self.actions.clear();
+        self.policy.observe(now_ns, &Seen::Nothing, &mut self.actions);
+        let moves = self.actions.iter().next().is_some();
+        self.carry_out(now_ns);
+        moves
     }
 
     fn book(&mut self, at_ns: u64, seen: Seen) {

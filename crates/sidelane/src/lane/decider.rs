@@ -279,8 +279,7 @@ impl<P: LanePolicy> Decider<P> {
     /// Sends batch away whatever the policy says: nobody can keep the lane.
     pub(super) fn give_up(&mut self) {
         if self.want != Want::Evicted {
-            self.want = Want::Evicted;
-            self.evict();
+            self.act(Action::Evict, Reason::End, now_ns());
         }
     }
 

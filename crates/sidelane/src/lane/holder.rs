@@ -15,6 +15,7 @@ use std::sync::atomic::Ordering;
 use std::thread::{self, JoinHandle};
 use std::time::Duration;
 
+use rustix::thread::{sched_getaffinity, sched_setaffinity};
 use sidelane_policy::borrow::worth::Worth;
 use sidelane_policy::borrow::{LanePolicy, Observation, Reason, Want};
 
@@ -188,12 +189,23 @@ impl<P: LanePolicy> Body<P> {
     /// Keeps nobody waiting where it is, and sends batch away from a lane that nobody keeps.
     fn stand_down(&mut self) {
         let _ = ThreadClass::ORDINARY.give(own_tid());
+        self.go_where_others_are();
+        if self.decider.must_stop() {
+            return;
+        }
         self.decider.give_up();
         self.decider.memory.hold(self.decider.cpu).evict();
         self.decider.shared.displaced.store(true, Ordering::Release);
         while !self.decider.must_stop() {
             self.decider.shared.sleep(&self.ring, None);
         }
+    }
+
+    /// Its process keeps off request lanes, if it can.
+    fn go_where_others_are(&self) {
+        let process = rustix::process::getpid();
+        // Where it is, it is an ordinary thread.
+        let _ = sched_getaffinity(Some(process)).and_then(|cpus| sched_setaffinity(None, &cpus));
     }
 
     /// Blocks until summoned, rung for or the policy's own time. Returns whether to sleep on.

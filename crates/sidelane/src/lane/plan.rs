@@ -83,7 +83,8 @@ fn line_of(beside: &Beside) -> String {
     let name = pid.and_then(command_name).unwrap_or_default();
     let more = beside.service.pids.len().saturating_sub(1);
     let more = if more > 0 { format!(" and {more} more") } else { String::new() };
-    let process = pid.map(|pid| format!(" ({name}, process {pid}{more})")).unwrap_or_default();
+    let behind = beside.service.behind.as_ref().map(|stand| format!(" behind {}", stand.name())).unwrap_or_default();
+    let process = pid.map(|pid| format!(" ({name}, process {pid}{more}{behind})")).unwrap_or_default();
     let (batch, requests) = (beside.lanes.batch_cpus(), &beside.lanes.request_lanes);
     format!("batch on CPU {batch} beside {}{process} on CPU {requests}", beside.target)
 }

@@ -36,6 +36,7 @@ fn options(reader: &Reader) -> Result<Options> {
         empty_first: reader.flag("empty_first")?.unwrap_or(usual.empty_first),
         between_first: reader.flag("between_first")?.unwrap_or(usual.between_first),
         rest_ns: reader.number("rest_ms", MILLISECONDS)?.map_or(usual.rest_ns, ms),
+        ..usual
     })
 }
 

@@ -1,0 +1,87 @@
+//! Published ports: who accepts the connections that docker's proxy passes on to a container.
+
+use std::collections::{BTreeMap, BTreeSet};
+use std::fs;
+use std::net::{IpAddr, Ipv6Addr, SocketAddr};
+
+use crate::ports::{listening_beside, network_of};
+use crate::procfs::{all_pids, text_of};
+use crate::service::holders;
+
+/// Whoever accepts the connections that the process `proxy` passes on, and at which port. Nothing where its command line
+/// does not say to which address, where nobody is found to listen there, or where that may be in either of two networks.
+pub(crate) fn behind(proxy: u32) -> Option<(BTreeSet<u32>, u16)> {
+    let told = told(&fs::read(format!("/proc/{proxy}/cmdline")).ok()?)?;
+    let own = network_of(&proxy.to_string())?;
+    let others = networks().into_iter().filter(|(network, pid)| *network != own && has_address(*pid, told.ip()));
+    let found = others.map(|(_, pid)| holders(&listening_beside(pid, told))).filter(|pids| !pids.is_empty());
+    let found: Vec<BTreeSet<u32>> = found.collect();
+    <[_; 1]>::try_from(found).ok().map(|[pids]| (pids, told.port()))
+}
+
+/// The address to which a proxy with this command line passes connections on.
+fn told(command: &[u8]) -> Option<SocketAddr> {
+    let words: Vec<&str> = command.split(|byte| *byte == 0).filter_map(|word| std::str::from_utf8(word).ok()).collect();
+    let value = |name: &str| {
+        let at = words.iter().position(|word| word.trim_start_matches('-') == name && word.starts_with('-'))?;
+        words.get(at + 1).copied()
+    };
+    Some(SocketAddr::new(value("container-ip")?.parse().ok()?, value("container-port")?.parse().ok()?))
+}
+
+/// Each network namespace, with one of its processes.
+fn networks() -> BTreeMap<u32, u32> {
+    all_pids().into_iter().filter_map(|pid| Some((network_of(&pid.to_string())?, pid))).collect()
+}
+
+/// Whether this is an address of the process's network namespace.
+fn has_address(pid: u32, ip: IpAddr) -> bool {
+    let table = |name: &str| text_of(&format!("/proc/{pid}/net/{name}")).unwrap_or_default();
+    match ip {
+        IpAddr::V4(ip) => is_local(&table("fib_trie"), &ip.to_string()),
+        IpAddr::V6(ip) => table("if_inet6").lines().any(|line| address_in(line) == Some(ip)),
+    }
+}
+
+/// In the table of routes, what is said of an address is in the lines after it.
+fn is_local(routes: &str, ip: &str) -> bool {
+    let mut is_of_ip = false;
+    routes.lines().any(|line| {
+        match line.trim().strip_prefix("|-- ") {
+            Some(address) => is_of_ip = address == ip,
+            None if is_of_ip => return line.trim() == "/32 host LOCAL",
+            None => {}
+        }
+        false
+    })
+}
+
+fn address_in(line: &str) -> Option<Ipv6Addr> {
+    u128::from_str_radix(line.split_whitespace().next()?, 16).ok().map(Ipv6Addr::from)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn where_connections_go_is_taken_from_the_proxys_command_line() {
+        let of = |command: &str| told(command.replace(' ', "\0").as_bytes()).map(|told| told.to_string());
+        let docker = "/usr/bin/docker-proxy -proto tcp -host-ip 0.0.0.0 -host-port 8080 -container-ip 172.17.0.2 \
+                      -container-port 6379 -use-listen-fd";
+        assert_eq!(of(docker).as_deref(), Some("172.17.0.2:6379"));
+        assert_eq!(of("docker-proxy -container-ip fd00::2 -container-port 80").as_deref(), Some("[fd00::2]:80"));
+        for other in ["docker-proxy", "docker-proxy -container-ip 172.17.0.2", "p -container-ip x -container-port 80"] {
+            assert_eq!(of(other), None, "{other}");
+        }
+    }
+
+    #[test]
+    fn addresses_of_a_network_are_found() {
+        let routes = "Main:\n  +-- 0.0.0.0/0 3 0 5\n     |-- 10.0.0.0\n        /8 universe UNICAST\n     |-- 10.0.0.2\n        /32 host LOCAL\n";
+        assert!(is_local(routes, "10.0.0.2") && !is_local(routes, "10.0.0.0") && !is_local(routes, "10.0.0.3"));
+        assert!(has_address(std::process::id(), "127.0.0.1".parse().unwrap()));
+        let line = "fd000000000000000000000000000002 02 40 00 80     eth0";
+        assert_eq!(address_in(line), "fd00::2".parse().ok());
+    }
+}
