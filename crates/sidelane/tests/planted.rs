@@ -49,7 +49,7 @@ fn what_stops_the_process_is_named() {
 
 #[test]
 fn what_threads_and_services_wait_for_is_named() {
-    are_named(&["lock", "hand-over", "downstream"]);
+    are_named(&["lock", "hand-over", "downstream", "downstream-http", "downstream-grpc"]);
 }
 
 #[test]

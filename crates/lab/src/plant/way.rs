@@ -64,6 +64,10 @@ pub enum Planted {
     HandOver,
     /// Another service is asked, which is slow
     Downstream,
+    /// Another service is asked by HTTP, on a connection of its own
+    DownstreamHttp,
+    /// Another service is asked as gRPC does, by HTTP/2
+    DownstreamGrpc,
     /// Nothing; the client loses the response (ask --lose-ms)
     Retransmit,
 }

@@ -49,6 +49,8 @@ impl Planted {
         planted("freeze", Cause::Frozen),
         planted("hand-over", Cause::HandOver),
         planted("downstream", Cause::Downstream),
+        planted("downstream-http", Cause::Downstream),
+        planted("downstream-grpc", Cause::Downstream),
         Planted { name: "retransmit", cause: Cause::Retransmission, place: Place::Loss },
         Planted { name: "jvm-gc", cause: Cause::Collection, place: Place::Lucene("/gc") },
     ];
