@@ -43,14 +43,15 @@ pub fn plain(args: &Args) -> Result<Lasting> {
     Lasting::start(args, serve, ask)
 }
 
-/// As gRPC does: by HTTP/2 on one connection. The second service says at once that it has read the question, and asks
-/// whether the first one is there; the answer comes later, in two parts.
+/// As gRPC does: by HTTP/2 on one connection. The second service asks at once whether the first one is there, and says
+/// that it has read the question; the answer comes later, in two parts.
 pub fn grpc(args: &Args) -> Result<Lasting> {
     let serve = |mut client: TcpStream, length_ns| {
         http2::greet(&mut client)?;
         while let Ok(question) = http2::read_until(&mut client, http2::DATA) {
-            client.write_all(&[Frame::window(question.length()), Frame::ping(false)].map(Frame::bytes).concat())?;
+            client.write_all(&Frame::ping(false).bytes())?;
             http2::read_until(&mut client, http2::PING)?;
+            client.write_all(&Frame::window(question.length()).bytes())?;
             sleep_until(now_ns() + length_ns)?;
             client.write_all(&Frame::status(question.stream).bytes())?;
             client.write_all(&Frame::data(question.stream).bytes())?;
