@@ -39,7 +39,7 @@ fn are_named(planted: &[&str]) {
 
 #[test]
 fn what_others_do_to_the_cpu_is_named() {
-    are_named(&["hog", "thief", "throttle"]);
+    are_named(&["sibling", "hog", "thief", "throttle"]);
 }
 
 #[test]

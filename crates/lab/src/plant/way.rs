@@ -48,6 +48,8 @@ pub enum Planted {
     Hog,
     /// A real-time thread has the CPU
     Thief,
+    /// Batch works on the other lane of the core, which is emulated
+    Sibling,
     /// The group has used up its CPU quota
     Throttle,
     /// Another thread of the service holds a lock

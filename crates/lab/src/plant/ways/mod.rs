@@ -22,6 +22,7 @@ pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
         Planted::Migrate => Box::new(cpu::Moves::prepare(args)),
         Planted::Hog => Box::new(cpu::hog(args)?),
         Planted::Thief => Box::new(cpu::thief(args)?),
+        Planted::Sibling => Box::new(cpu::sibling(args)?),
         Planted::Throttle => Box::new(cpu::Quota::prepare(args)?),
         Planted::Stop => Box::new(others::stop(args)?),
         Planted::Freeze => Box::new(others::freeze(args)?),
