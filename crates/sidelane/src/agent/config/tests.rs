@@ -435,6 +435,12 @@ fn proxies_that_cannot_be() {
             "a.toml:27: `proxy.backup` is \"127.0.0.1:9001\", as `proxy.active` is; a proxy needs another address for each",
         ],
     );
+    refused(
+        &with_proxy(&format!("{active}\nprotocol = \"redis\"\ntrace = true")),
+        &[
+            "a.toml:28: `proxy.trace` is true for redis; what became of a command of Redis cannot be asked for: leave it out",
+        ],
+    );
 }
 
 #[test]
