@@ -54,22 +54,35 @@ fn planted(lab: &Lab, cause: &str) -> (Service, Proxy) {
     (service, proxy)
 }
 
+/// Of so many planted requests most have to be named: a busy machine delays some of them for longer than what is planted.
+const PLANTED: usize = 5;
+
 #[test]
 fn the_tale_of_a_slow_request_names_what_delayed_it_at_its_server() {
     let Some(_turn) = lanes_to_ourselves() else { return };
     let Some(lab) = lab().filter(|_| requests_can_be_seen()).map(Lab::at) else { return };
     for (planted_cause, cause) in [("hog", "run-queue"), ("stop", "frozen"), ("downstream", "downstream")] {
         let (_service, proxy) = planted(&lab, planted_cause);
-        let plain = number_of(&proxy, "/plain");
-        let slow = number_of(&proxy, "/planted");
-        let told = when_told(&proxy, &slow);
-        assert_eq!((&told["state"], &told["time"][0]["cause"]), (&"told".into(), &cause.into()), "{told}");
-        let ns = |value: &Value| value.as_u64().expect("a time");
-        let sum: u64 = told["time"].as_array().unwrap().iter().map(|part| ns(&part["ns"])).sum();
-        assert_eq!(sum, ns(&told["left_ns"]) - ns(&told["arrived_ns"]), "{told}");
-        let of_plain = when_told(&proxy, &plain);
-        assert_ne!(of_plain["time"][0]["cause"], cause, "the request before was another one: {of_plain}");
+        let ask = |_| [number_of(&proxy, "/plain"), number_of(&proxy, "/planted")];
+        let numbers: Vec<[String; 2]> = (0..PLANTED).map(ask).collect();
+        let told: Vec<[Value; 2]> =
+            numbers.iter().map(|pair| pair.each_ref().map(|one| when_told(&proxy, one))).collect();
+        let is_named = |plain: &Value, planted: &Value| {
+            let are_told = [plain, planted].iter().all(|told| told["state"] == "told");
+            are_told && planted["time"][0]["cause"] == cause && part_ns(planted, cause) > part_ns(plain, cause)
+        };
+        let named = told.iter().filter(|[plain, planted]| is_named(plain, planted)).count();
+        assert!(named * 2 > PLANTED, "{planted_cause} was named {named} times: {told:#?}");
     }
+}
+
+/// What this took of the request's time at its server, the parts of which are the whole.
+fn part_ns(told: &Value, cause: &str) -> u64 {
+    let ns = |value: &Value| value.as_u64().expect("a time");
+    let parts = told["time"].as_array().unwrap();
+    let sum: u64 = parts.iter().map(|part| ns(&part["ns"])).sum();
+    assert_eq!(sum, ns(&told["left_ns"]) - ns(&told["arrived_ns"]), "{told}");
+    parts.iter().find(|part| part["cause"] == cause).map_or(0, |part| ns(&part["ns"]))
 }
 
 #[test]

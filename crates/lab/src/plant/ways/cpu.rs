@@ -30,7 +30,7 @@ pub fn thief(args: &Args) -> Result<Intruder> {
 /// Batch on the other lane of the core. An emulated core: for as long as batch works there, the request does not get on.
 /// Nobody else takes a lane from either of them, which would be another cause.
 pub fn sibling(args: &Args) -> Result<Intruder> {
-    let rise = || Ok(setpriority_process(None, NICEST)?);
+    let rise = || place::run_as_fifo(REAL_TIME_PRIORITY);
     let batch = || fs::write("/proc/self/comm", BATCH).context("cannot name batch").and_then(|()| rise());
     let intruder = intruder(args.other_cpu, args.delay_ns(), batch)?;
     rise()?;
