@@ -38,7 +38,7 @@ enum sidelane_tale_type {
 	/* Either replaces an earlier one with the same number: more of the request came, or more of its response went. A
 	 * request that one thread received and another answered starts in hindsight: its REQUEST_STARTED comes with its
 	 * first REQUEST_FINISHED and may be older than records read before. */
-	SIDELANE_TALE_REQUEST_STARTED = 9,   /* the thread took the request up; value: when it arrived */
+	SIDELANE_TALE_REQUEST_STARTED = 9,   /* the thread took the request up; value: when it arrived; detail: the port from which it came, 0 if unknown */
 	SIDELANE_TALE_REQUEST_FINISHED = 10, /* its response, so far, was given to the socket; value: when it started; detail: sends */
 
 	/* ---- Threads ---- */

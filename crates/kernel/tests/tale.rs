@@ -56,7 +56,8 @@ impl Redis {
         Target::Port(self.address.port()).find().unwrap()
     }
 
-    fn ask(&self, times: usize) {
+    /// From the port that it returns.
+    fn ask(&self, times: usize) -> u16 {
         let mut connection = BufReader::new(TcpStream::connect(self.address).unwrap());
         let mut answer = String::new();
         for _ in 0..times {
@@ -65,6 +66,7 @@ impl Redis {
             connection.read_line(&mut answer).unwrap();
             assert_eq!(answer, "+PONG\r\n");
         }
+        connection.get_ref().local_addr().unwrap().port()
     }
 }
 
@@ -86,7 +88,7 @@ fn every_request_of_redis_is_told_from_its_arrival_to_its_answer() {
     let Some(redis) = can_trace().then(Redis::start).flatten() else { return };
     let mut recorder = Recorder::start(&TraceOptions::default(), &[redis.service()]).unwrap();
     let mut records = Vec::new();
-    redis.ask(REQUESTS);
+    let port = redis.ask(REQUESTS);
     recorder.read(&mut records);
     recorder.finish(&mut records);
 
@@ -99,6 +101,7 @@ fn every_request_of_redis_is_told_from_its_arrival_to_its_answer() {
     let socket = finished[0].socket;
     assert!(socket != 0 && finished.iter().all(|record| record.socket == socket));
     let kinds = [Kind::DataReady, Kind::Received, Kind::RequestStarted, Kind::Transmitted, Kind::Sent];
+    assert!(started.iter().all(|record| record.detail == u32::from(port)), "{port}: {:?}", started[0]);
     let steps = kinds.map(|kind| of(&records, kind).into_iter().filter(|r| r.socket == socket).collect::<Vec<_>>());
     assert!(steps.iter().all(|step| step.len() == REQUESTS), "{:?}", steps.map(|step| step.len()));
     for (request, finished) in finished.iter().enumerate() {

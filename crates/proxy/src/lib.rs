@@ -3,6 +3,7 @@
 //! - [`desk`]: which request goes where, who answered first, what is counted: pure.
 //! - [`http`], [`resp`]: the protocols, as bytes: pure.
 //! - [`page`]: the memory in which watchers tell of hazards.
+//! - [`witness`]: what is asked of who sees the servers at work.
 //! - [`edge`]: sockets and time; it asks the desk.
 //!
 //! When a hazard is a reason to do something is `sidelane_policy::hedge`'s to say.
@@ -15,3 +16,4 @@ pub mod edge;
 pub mod http;
 pub mod page;
 pub mod resp;
+pub mod witness;

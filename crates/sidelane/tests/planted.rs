@@ -39,7 +39,7 @@ fn are_named(planted: &[&str]) {
 
 #[test]
 fn what_others_do_to_the_cpu_is_named() {
-    are_named(&["hog", "thief", "throttle"]);
+    are_named(&["sibling", "hog", "thief", "throttle"]);
 }
 
 #[test]
@@ -49,7 +49,7 @@ fn what_stops_the_process_is_named() {
 
 #[test]
 fn what_threads_and_services_wait_for_is_named() {
-    are_named(&["lock", "hand-over", "downstream"]);
+    are_named(&["lock", "hand-over", "downstream", "downstream-http", "downstream-grpc"]);
 }
 
 #[test]

@@ -59,6 +59,8 @@ pub struct Timeline {
     pub request: u64,
     /// Cookie of its socket.
     pub socket: u64,
+    /// The port from which it came, 0 if unknown.
+    pub peer_port: u32,
     /// Its first segment was seen, or, where segments are not recorded, its data was at the socket.
     pub arrived_ns: u64,
     /// A thread took it up.

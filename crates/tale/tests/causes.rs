@@ -39,6 +39,14 @@ fn a_thread_works_on_it() {
 }
 
 #[test]
+fn the_port_from_which_it_came_is_told() {
+    let mut trace = request_is_taken_up();
+    trace.records.last_mut().expect("its start").detail = 40_000;
+    answered(&mut trace, 500, 1);
+    assert_eq!(trace.first().peer_port, 40_000);
+}
+
+#[test]
 fn its_first_segment_came_before_the_last_of_its_data() {
     let mut trace = request_is_taken_up();
     trace.add(50, Kind::Segment, NOBODY, |record| record.detail = 5).ready(55, 7, 5);

@@ -22,6 +22,7 @@ fn timeline(request: u64, times: &[(Cause, u64)]) -> Timeline {
     Timeline {
         request,
         socket: 7,
+        peer_port: 0,
         arrived_ns: ends.0,
         started_ns: ends.0,
         finished_ns: ends.1,

@@ -183,6 +183,7 @@ struct connection {
 	uint64_t started_ns;
 	uint64_t batch_ns; /* the partners' batch clock at its start */
 	uint64_t cookie; /* of the socket; only where there is a trace */
+	uint64_t peer_port; /* the same */
 	struct counts counts; /* at its start */
 	struct message messages[MESSAGES];
 };

@@ -75,7 +75,8 @@ static __always_inline void tale_started(struct connection *conn, uint32_t cpu)
 	struct sidelane_tale_cpu *state = tale_cpu(cpu);
 
 	if (state)
-		tell_of_request(state, cpu, conn, SIDELANE_TALE_REQUEST_STARTED, 0, conn->arrived_ns, conn->started_ns);
+		tell_of_request(state, cpu, conn, SIDELANE_TALE_REQUEST_STARTED, conn->peer_port, conn->arrived_ns,
+				conn->started_ns);
 }
 
 /* A thread that ran already when it became the service's was never seen to come, nor was one after a switch that the
@@ -103,6 +104,7 @@ static __always_inline void tale_received(const struct sock *sock, struct tcp_so
 		return;
 	know_present(state, conn->service);
 	conn->cookie = cookie_of(sock);
+	conn->peer_port = bpf_ntohs(sock->__sk_common.skc_dport);
 	tell_of_socket(state, cpu, sock, SIDELANE_TALE_RECEIVED, tcp->copied_seq, bytes, conn->number, now_ns);
 	if (!conn->handed && conn->started_ns == now_ns)
 		tale_started(conn, cpu);

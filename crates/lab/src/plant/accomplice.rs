@@ -44,10 +44,15 @@ impl Accomplice {
         end()
     }
 
+    /// Has it begin its deed.
+    pub fn call(&mut self) -> Result<()> {
+        self.rung += 1;
+        self.bell.write_all(&[1]).context("the accomplice is gone")
+    }
+
     /// Has it do its deed, and works until that is done.
     pub fn strike(&mut self) -> Result<()> {
-        self.rung += 1;
-        self.bell.write_all(&[1]).context("the accomplice is gone")?;
+        self.call()?;
         while self.done.load(Ordering::Acquire) < self.rung {
             std::hint::spin_loop();
         }

@@ -48,6 +48,8 @@ pub enum Planted {
     Hog,
     /// A real-time thread has the CPU
     Thief,
+    /// Batch works on the other lane of the core, which is emulated
+    Sibling,
     /// The group has used up its CPU quota
     Throttle,
     /// Another thread of the service holds a lock
@@ -64,6 +66,10 @@ pub enum Planted {
     HandOver,
     /// Another service is asked, which is slow
     Downstream,
+    /// Another service is asked by HTTP, on a connection of its own
+    DownstreamHttp,
+    /// Another service is asked as gRPC does, by HTTP/2
+    DownstreamGrpc,
     /// Nothing; the client loses the response (ask --lose-ms)
     Retransmit,
 }

@@ -117,6 +117,13 @@ impl<O: Clone> Desk<O> {
         }
     }
 
+    /// The copy at this server has a connection, of which this is our port.
+    pub fn linked(&mut self, ticket: Ticket, to: Server, port: u16) {
+        if let Some(record) = self.table.get_mut(ticket) {
+            record.copies[to.index()].port = Some(port);
+        }
+    }
+
     /// An answer of this server has begun. Whether it is forwarded: only the first is.
     pub fn answered(&mut self, now: Nanos, ticket: Ticket, by: Server) -> bool {
         let Some(record) = self.table.get_mut(ticket) else { return false };

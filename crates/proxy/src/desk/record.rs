@@ -122,6 +122,8 @@ pub struct Sent {
     pub at_ns: Nanos,
     /// Why.
     pub why: Option<Why>,
+    /// Our port of the connection on which it was sent, once there is one.
+    pub port: Option<u16>,
     tries: u8,
 }
 
@@ -206,7 +208,7 @@ impl Record {
 
     pub(super) fn send(&mut self, now: Nanos, to: Server, why: Why) {
         let copy = &mut self.copies[to.index()];
-        *copy = Sent { state: CopyState::Out, at_ns: now, why: Some(why), tries: copy.tries + 1 };
+        *copy = Sent { state: CopyState::Out, at_ns: now, why: Some(why), port: None, tries: copy.tries + 1 };
         if matches!(why, Why::Hazard(_) | Why::Timer) {
             self.hedge = Some(to);
         }

@@ -17,6 +17,8 @@ const IDLE_MAX: usize = 1024;
 pub(super) struct Link {
     pub(super) stream: TcpStream,
     pub(super) input: Buffer,
+    /// Our own end's.
+    pub(super) port: u16,
 }
 
 impl Link {
@@ -29,13 +31,14 @@ impl Link {
     /// A local port at which nobody listens may be chosen for our own end of the connection, too: then it is one to
     /// itself, and as long as there is it, no server can have the port.
     fn of(stream: TcpStream) -> io::Result<Self> {
-        if stream.local_addr()? == stream.peer_addr()? {
+        let own = stream.local_addr()?;
+        if own == stream.peer_addr()? {
             // The port is free at once.
             set_socket_linger(&stream, Some(Duration::ZERO))?;
             return Err(io::ErrorKind::ConnectionRefused.into());
         }
         stream.set_nodelay(true)?;
-        Ok(Self { stream, input: Buffer::default() })
+        Ok(Self { stream, input: Buffer::default(), port: own.port() })
     }
 
     /// Whether it is open as far as is known, and silent.

@@ -26,6 +26,7 @@ use tokio::net::TcpListener;
 use crate::config::Config;
 use crate::desk::Counts;
 use crate::page::HazardPage;
+use crate::witness::Witness;
 use shared::Shared;
 
 /// A proxy that listens.
@@ -69,9 +70,14 @@ impl Proxy {
 
     /// Takes the clients that come to `listener`, which [`Proxy::listen`] made. To be called, as all that follows, within
     /// a tokio runtime of one thread, in a `LocalSet`.
-    pub fn open(listener: std::net::TcpListener, config: Config, page: Arc<HazardPage>) -> io::Result<Self> {
+    pub fn open(
+        listener: std::net::TcpListener,
+        config: Config,
+        page: Arc<HazardPage>,
+        witness: Witness,
+    ) -> io::Result<Self> {
         let listener = TcpListener::from_std(listener)?;
-        Ok(Self { shared: Shared::new(config, page, warm_up::HELPERS), listener })
+        Ok(Self { shared: Shared::new(config, page, witness, warm_up::HELPERS), listener })
     }
 
     /// Tells what it does.

@@ -18,6 +18,7 @@ use crate::config::Config;
 use crate::desk::{Class, Desk, Effect, Ticket};
 use crate::http::Number;
 use crate::page::HazardPage;
+use crate::witness::Witness;
 
 /// Who does what the desk asks for of a server; they know [`Shared`], which does not know them.
 #[derive(Clone, Copy)]
@@ -30,6 +31,7 @@ pub(super) struct Shared {
     helpers: Helpers,
     pub(super) config: Config,
     pub(super) page: Arc<HazardPage>,
+    pub(super) witness: Witness,
     pub(super) desk: RefCell<Desk<Owner>>,
     pools: [RefCell<Pool>; 2],
     /// Of the marks of requests' numbers.
@@ -56,12 +58,13 @@ pub(super) fn now() -> Nanos {
 }
 
 impl Shared {
-    pub(super) fn new(config: Config, page: Arc<HazardPage>, helpers: Helpers) -> Rc<Self> {
+    pub(super) fn new(config: Config, page: Arc<HazardPage>, witness: Witness, helpers: Helpers) -> Rc<Self> {
         let desk = RefCell::new(Desk::new(config.desk));
         Rc::new(Self {
             helpers,
             config,
             page,
+            witness,
             desk,
             pools: Default::default(),
             secret: RandomState::new(),

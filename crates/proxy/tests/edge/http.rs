@@ -1,6 +1,7 @@
 //! HTTP.
 
 use std::io::{Read, Write};
+use std::net::TcpStream;
 use std::sync::mpsc::channel;
 use std::sync::{Arc, Mutex};
 use std::thread;
@@ -113,4 +114,22 @@ fn a_request_is_over_when_its_connection_goes_on_in_another_protocol() {
     proxy.wait_until("the end of the request", |state| state.in_flight == 0 && state.counts.answered == 1);
     client.write_all(b"hello\n").unwrap();
     assert_eq!(read_until(&mut client, "\n"), "HELLO\n");
+}
+
+#[test]
+fn a_witness_is_asked_about_each_copy_by_the_port_that_its_server_sees() {
+    let (tell, ports) = channel();
+    let answer = move |stream: &mut TcpStream, _: &str| {
+        tell.send(stream.peer_addr().unwrap().port()).unwrap();
+        say(stream, "well")
+    };
+    let (address, _seen) = telling_server(answer);
+    let proxy = Proxy::start(http(address, None));
+    for path in ["/new", "/again"] {
+        let answer = proxy.get(path);
+        let number = answer.split("Sidelane-Request: ").nth(1).and_then(|rest| rest.split("\r\n").next()).unwrap();
+        let told = proxy.get(&format!("/.sidelane/tale/{number}"));
+        let wanted = format!("\"at_server\":{{\"port\":{},\"asked\":0}}", ports.recv().unwrap());
+        assert!(told.contains(&wanted), "{wanted}: {told}");
+    }
 }

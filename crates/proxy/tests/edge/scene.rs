@@ -12,6 +12,7 @@ use sidelane_proxy::desk::DeskConfig;
 use sidelane_proxy::edge::{self, State, View};
 use sidelane_proxy::page::HazardPage;
 use sidelane_proxy::resp::Repeatable;
+use sidelane_proxy::witness::Asked;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 
@@ -60,10 +61,12 @@ impl Proxy {
         let address = listener.local_addr().unwrap();
         let (page, ends, state) = (Arc::new(HazardPage::new().unwrap()), Arc::new(Notify::new()), Arc::default());
         let (its_page, its_end, its_state) = (Arc::clone(&page), Arc::clone(&ends), Arc::clone(&state));
+        let witness =
+            Arc::new(|asked: &Asked| serde_json::json!({ "port": asked.port, "asked": asked.server.index() }));
         let thread = thread::spawn(move || {
             let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().unwrap();
             LocalSet::new().block_on(&runtime, async move {
-                let proxy = edge::Proxy::open(listener, config, its_page).unwrap();
+                let proxy = edge::Proxy::open(listener, config, its_page, witness).unwrap();
                 let view = proxy.view();
                 tokio::select! {
                     result = proxy.run() => result.unwrap(),

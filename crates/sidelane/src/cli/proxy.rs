@@ -60,6 +60,9 @@ pub struct ProxyArgs {
     /// How often hazards are looked for
     #[arg(long, value_name = "TIME", default_value = "200us", value_parser = parse_time)]
     pub poll: Duration,
+    /// Trace the servers: what GET /.sidelane/tale/NUMBER tells has their part, too (needs root, and http)
+    #[arg(long)]
+    pub trace: bool,
     /// How long the head of a request may take from its first byte on
     #[arg(long, value_name = "TIME", default_value = "10s", value_parser = parse_time)]
     pub head_time: Duration,
@@ -119,6 +122,7 @@ impl From<ProxyArgs> for ProxyOptions {
             burst: args.burst,
             warm_up: args.warm_up,
             poll: args.poll,
+            trace: args.trace,
             limits,
         }
     }

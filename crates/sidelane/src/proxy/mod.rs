@@ -8,12 +8,13 @@ mod metrics;
 pub mod options;
 mod running;
 mod summary;
+mod traced;
 mod watch;
 
 use std::net::SocketAddr;
 use std::time::{Duration, Instant};
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
 use sidelane_host::posix_signals::PosixSignals;
 
@@ -41,6 +42,7 @@ pub struct Wanted {
 /// Runs the proxy until it is asked to end.
 pub fn run(wanted: Wanted) -> Result<Summary> {
     wanted.proxy.twice().map_or(Ok(()), |twice| Err(OptionError::Twice(twice)))?;
+    ensure!(!wanted.proxy.traces_in_vain(), OptionError::UntoldTrace);
     let signals = PosixSignals::listen().context("cannot wait for POSIX signals")?;
     let metrics = wanted.metrics.map(Listener::open).transpose()?;
     let ready = ReadyProxy::new(wanted.proxy.clone())?;

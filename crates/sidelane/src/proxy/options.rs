@@ -28,6 +28,9 @@ pub enum OptionError {
     /// One address for two.
     #[error("{} is given as --{} and as --{}: a proxy needs another address for each", .0.address, .0.first, .0.second)]
     Twice(Twice),
+    /// What nobody could ask for.
+    #[error("--trace is for --protocol http: what became of a command of Redis cannot be asked for")]
+    UntoldTrace,
     /// Not a way to hedge.
     #[error("`{0}` is no way to hedge: it is hazard, timer:TIME (as in timer:20ms) or none")]
     Hedge(String),
@@ -170,6 +173,8 @@ pub struct ProxyOptions {
     pub warm_up: u32,
     /// How often hazards are looked for.
     pub poll: Duration,
+    /// Whether the servers are traced.
+    pub trace: bool,
     /// What clients and servers may take.
     pub limits: Limits,
 }
@@ -190,6 +195,7 @@ impl ProxyOptions {
             burst: 100,
             warm_up: 200,
             poll: Duration::from_micros(200),
+            trace: false,
             limits: Limits::default(),
         }
     }
@@ -202,6 +208,11 @@ impl ProxyOptions {
             let (first, _) = given[..i].iter().find(|(_, earlier)| earlier == address)?;
             Some(Twice { address: *address, first, second })
         })
+    }
+
+    /// Whether servers are to be traced of which nobody could ask.
+    pub fn traces_in_vain(&self) -> bool {
+        self.trace && self.protocol == Protocol::Redis
     }
 
     /// For the proxy itself.

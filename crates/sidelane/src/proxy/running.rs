@@ -14,11 +14,13 @@ use sidelane_policy::hedge::Server;
 use sidelane_proxy::config::Config;
 use sidelane_proxy::edge::{Proxy, State, View};
 use sidelane_proxy::page::HazardPage;
+use sidelane_proxy::witness::Witness;
 use tokio::sync::Notify;
 use tokio::task::LocalSet;
 use tokio::time::sleep;
 
 use super::options::ProxyOptions;
+use super::traced::Traces;
 use super::watch::Watch;
 use crate::note::Note;
 
@@ -74,8 +76,10 @@ impl ReadyProxy {
         let page = Arc::new(HazardPage::new().context("cannot make the page of hazards")?);
         let shared = Arc::new(Shared::default());
         let (address, listener) = (self.listener.local_addr()?, self.listener.try_clone()?);
-        let (config, for_proxy, its_page) = (self.options.config(), Arc::clone(&shared), Arc::clone(&page));
-        let serve = move || run(listener, config, its_page, &for_proxy);
+        let traces = Traces::start(&self.options)?;
+        let (witness, for_proxy, its_page) = (traces.witness(), Arc::clone(&shared), Arc::clone(&page));
+        let config = self.options.config();
+        let serve = move || run(listener, config, (its_page, witness), &for_proxy);
         let thread = thread::Builder::new().name("sidelane-proxy".to_owned()).spawn(serve);
         let running = RunningProxy {
             options: self.options,
@@ -84,6 +88,7 @@ impl ReadyProxy {
             state: None,
             thread: Some(thread.context("cannot start a thread")?),
             shared,
+            _traces: traces,
         };
         for watch in self.watches {
             watch.start(Arc::clone(&page), Arc::clone(&running.shared.watches_end))?;
@@ -109,6 +114,7 @@ pub struct RunningProxy {
     state: Option<State>,
     thread: Option<JoinHandle<Result<State>>>,
     shared: Arc<Shared>,
+    _traces: Traces,
 }
 
 impl RunningProxy {
@@ -170,10 +176,15 @@ impl Drop for RunningProxy {
 }
 
 /// The thread of a proxy.
-fn run(listener: TcpListener, config: Config, page: Arc<HazardPage>, shared: &Shared) -> Result<State> {
+fn run(
+    listener: TcpListener,
+    config: Config,
+    (page, witness): (Arc<HazardPage>, Witness),
+    shared: &Shared,
+) -> Result<State> {
     let runtime = tokio::runtime::Builder::new_current_thread().enable_all().build().context("cannot start tokio")?;
     LocalSet::new().block_on(&runtime, async {
-        let proxy = Proxy::open(listener, config, page).context("cannot take clients")?;
+        let proxy = Proxy::open(listener, config, page, witness).context("cannot take clients")?;
         let view = proxy.view();
         tokio::select! {
             result = proxy.run() => result.context("the proxy cannot go on")?,

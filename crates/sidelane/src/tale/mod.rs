@@ -22,7 +22,7 @@ mod recent;
 pub mod replay;
 mod result;
 #[cfg(test)]
-mod sample;
+pub mod sample;
 mod scene;
 pub mod source;
 pub mod study;

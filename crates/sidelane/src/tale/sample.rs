@@ -57,6 +57,7 @@ pub fn timeline(request: u64, arrived_ns: u64, parts: &[(Cause, u64)]) -> Timeli
     Timeline {
         request,
         socket: 7_000 + request,
+        peer_port: 0,
         arrived_ns,
         started_ns: spans.get(1).map_or(arrived_ns, |span| span.from_ns),
         finished_ns: from_ns,

@@ -38,6 +38,11 @@ pub struct Source {
 }
 
 impl Source {
+    /// Whether the service listens: one that has just been started does not yet.
+    pub fn is_there(target: &Target) -> bool {
+        target.find().is_ok_and(|service| !listeners(&service.pids, service.port).is_empty())
+    }
+
     /// Starts to record the service, until it is asked to end; `light`: without system calls and softirqs.
     ///
     /// # Errors

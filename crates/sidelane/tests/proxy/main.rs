@@ -8,3 +8,4 @@ mod http;
 mod limits;
 mod redis;
 mod scene;
+mod tales;

@@ -226,6 +226,7 @@ impl Builder {
         Timeline {
             request: request.number,
             socket: request.socket,
+            peer_port: request.peer_port,
             arrived_ns: request.arrived_ns,
             started_ns: request.started_ns,
             finished_ns: request.finished_ns,

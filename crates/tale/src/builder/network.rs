@@ -216,9 +216,11 @@ impl World {
         let known = self.requests.open_mut(last).filter(|open| open.number == record.request);
         let Some(known) = known else {
             self.set_aside(last);
-            self.begin(record, data_ns);
+            let id = self.begin(record, data_ns);
+            self.requests.open_mut(id).into_iter().for_each(|begun| begun.peer_port = record.detail);
             return;
         };
+        known.peer_port = record.detail;
         let is_more = known.is_told && known.receiver == record.task.tid && is_now;
         if is_more {
             known.started_ns = known.started_ns.max(record.at_ns);

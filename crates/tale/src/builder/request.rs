@@ -35,6 +35,8 @@ pub struct Request {
     /// As request tracking counts.
     pub number: u64,
     pub socket: u64,
+    /// From which it came, 0 if unknown.
+    pub peer_port: u32,
     /// Its first segment, or the first of its data.
     pub arrived_ns: u64,
     /// The last of its data was at the socket.

@@ -1,6 +1,8 @@
 //! Causes that take the CPU away: others on it, a quota, moves to another CPU.
 
-use anyhow::{Result, ensure};
+use std::fs;
+
+use anyhow::{Context, Result, ensure};
 use rustix::process::setpriority_process;
 
 use crate::clock::{Nanos, now_ns};
@@ -12,18 +14,30 @@ use crate::plant::way::{Args, Way, spin};
 const NICEST: i32 = -20;
 const REAL_TIME_PRIORITY: i32 = 50;
 
+/// What batch beside the service is called.
+const BATCH: &str = "plant-batch";
+
 /// A process of a far higher priority.
 pub fn hog(args: &Args) -> Result<Intruder> {
-    intruder(args, || Ok(setpriority_process(None, NICEST)?))
+    intruder(args.cpu, args.delay_ns(), || Ok(setpriority_process(None, NICEST)?))
 }
 
 /// A real-time thread.
 pub fn thief(args: &Args) -> Result<Intruder> {
-    intruder(args, || place::run_as_fifo(REAL_TIME_PRIORITY))
+    intruder(args.cpu, args.delay_ns(), || place::run_as_fifo(REAL_TIME_PRIORITY))
 }
 
-fn intruder(args: &Args, rise: impl FnOnce() -> Result<()>) -> Result<Intruder> {
-    let (cpu, length_ns) = (args.cpu, args.delay_ns());
+/// Batch on the other lane of the core. An emulated core: for as long as batch works there, the request does not get on.
+/// Nobody else takes a lane from either of them, which would be another cause.
+pub fn sibling(args: &Args) -> Result<Intruder> {
+    let rise = || place::run_as_fifo(REAL_TIME_PRIORITY);
+    let batch = || fs::write("/proc/self/comm", BATCH).context("cannot name batch").and_then(|()| rise());
+    let intruder = intruder(args.other_cpu, args.delay_ns(), batch)?;
+    rise()?;
+    Ok(intruder)
+}
+
+fn intruder(cpu: usize, length_ns: Nanos, rise: impl FnOnce() -> Result<()>) -> Result<Intruder> {
     let prepare = || {
         place::pin_to(cpu)?;
         rise()?;
@@ -35,7 +49,7 @@ fn intruder(args: &Args, rise: impl FnOnce() -> Result<()>) -> Result<Intruder> 
     Ok(Intruder(Accomplice::start(prepare, || ())?))
 }
 
-/// A process that runs on the service's CPU while a request does.
+/// A process that runs on the service's CPU, or beside it, while a request does.
 pub struct Intruder(Accomplice);
 
 impl Way for Intruder {

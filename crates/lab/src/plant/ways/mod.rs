@@ -2,6 +2,8 @@
 
 mod cpu;
 mod disk;
+mod downstream;
+mod http2;
 mod memory;
 mod others;
 mod threads;
@@ -20,10 +22,13 @@ pub fn prepare(args: &Args) -> Result<Box<dyn Way>> {
         Planted::Migrate => Box::new(cpu::Moves::prepare(args)),
         Planted::Hog => Box::new(cpu::hog(args)?),
         Planted::Thief => Box::new(cpu::thief(args)?),
+        Planted::Sibling => Box::new(cpu::sibling(args)?),
         Planted::Throttle => Box::new(cpu::Quota::prepare(args)?),
         Planted::Stop => Box::new(others::stop(args)?),
         Planted::Freeze => Box::new(others::freeze(args)?),
-        Planted::Downstream => Box::new(others::Downstream::prepare(args)?),
+        Planted::Downstream => Box::new(downstream::plain(args)?),
+        Planted::DownstreamHttp => Box::new(downstream::Http::prepare(args)?),
+        Planted::DownstreamGrpc => Box::new(downstream::grpc(args)?),
         Planted::Lock => Box::new(threads::Lock::prepare(args)?),
         Planted::HandOver => Box::new(threads::Pool::prepare(args)?),
     })

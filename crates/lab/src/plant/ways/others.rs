@@ -1,12 +1,9 @@
-//! Causes outside the service: it is stopped or frozen, or asks a service that is slow.
-
-use std::io::{Read, Write};
-use std::net::{Ipv4Addr, TcpListener, TcpStream};
+//! Causes outside the service: it is stopped or frozen.
 
 use anyhow::{Context, Result};
 use rustix::process::{Pid, Signal, kill_process};
 
-use crate::clock::{Nanos, now_ns, sleep_until};
+use crate::clock::{now_ns, sleep_until};
 use crate::place;
 use crate::plant::accomplice::Accomplice;
 use crate::plant::group::Group;
@@ -50,48 +47,5 @@ pub struct Meddler(Accomplice);
 impl Way for Meddler {
     fn strike(&mut self) -> Result<()> {
         self.0.strike()
-    }
-}
-
-/// A second service, which takes its time.
-pub struct Downstream {
-    connection: TcpStream,
-    /// The second service's process.
-    _process: Accomplice,
-}
-
-impl Downstream {
-    pub fn prepare(args: &Args) -> Result<Self> {
-        let (cpu, length_ns) = (args.other_cpu, args.delay_ns());
-        let door = TcpListener::bind((Ipv4Addr::LOCALHOST, 0)).context("cannot listen on 127.0.0.1")?;
-        let address = door.local_addr()?;
-        let prepare = move || {
-            place::pin_to(cpu)?;
-            let (client, _) = door.accept()?;
-            answer_late(client, length_ns)?;
-            Ok(|| Ok(()))
-        };
-        let process = Accomplice::start(prepare, || ())?;
-        let connection = TcpStream::connect(address).context("cannot reach the second service")?;
-        connection.set_nodelay(true)?;
-        Ok(Self { connection, _process: process })
-    }
-}
-
-/// Until the first service is gone.
-fn answer_late(mut client: TcpStream, length_ns: Nanos) -> Result<()> {
-    client.set_nodelay(true)?;
-    let mut question = [0];
-    while client.read(&mut question).is_ok_and(|length| length == 1) {
-        sleep_until(now_ns() + length_ns)?;
-        client.write_all(&question)?;
-    }
-    Ok(())
-}
-
-impl Way for Downstream {
-    fn strike(&mut self) -> Result<()> {
-        self.connection.write_all(&[1])?;
-        self.connection.read_exact(&mut [0]).context("the second service is gone")
     }
 }

@@ -93,10 +93,18 @@ impl Exchange<'_> {
 
     /// Begins a copy that the desk counts as sent.
     fn start(&mut self, to: Server) {
-        self.copies[to.index()] = Some(match self.shared.idle_link(to) {
-            Some(link) => Copy::There(link, 0),
-            None => Copy::Connecting(Box::pin(Rc::clone(self.shared).new_link(to))),
-        });
+        match self.shared.idle_link(to) {
+            Some(link) => self.send_on(to, link),
+            None => {
+                let connecting = Rc::clone(self.shared).new_link(to);
+                self.copies[to.index()] = Some(Copy::Connecting(Box::pin(connecting)));
+            }
+        }
+    }
+
+    fn send_on(&mut self, to: Server, link: Link) {
+        self.shared.desk.borrow_mut().linked(self.ticket, to, link.port);
+        self.copies[to.index()] = Some(Copy::There(link, 0));
     }
 
     /// Waits for the first answer, and does meanwhile what the desk says.
@@ -105,7 +113,7 @@ impl Exchange<'_> {
             match std::future::poll_fn(|cx| self.poll_event(cx)).await {
                 Event::Order(ticket, to) if ticket == self.ticket => self.start(to),
                 Event::Order(..) => {}
-                Event::Connected(server, Some(link)) => self.copies[server.index()] = Some(Copy::There(link, 0)),
+                Event::Connected(server, Some(link)) => self.send_on(server, link),
                 Event::Connected(server, None) => self.lose(server, Loss::NotSent)?,
                 Event::Broken(server) => self.lose_link(server)?,
                 Event::Readable(server) => {

@@ -9,6 +9,7 @@ use sidelane_policy::hedge::Server;
 use super::super::shared::Shared;
 use crate::desk::{CopyState, End, Record};
 use crate::http::{Number, write_error};
+use crate::witness::Asked;
 
 const TALE: &[u8] = b"/.sidelane/tale/";
 
@@ -39,6 +40,8 @@ fn tale(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
                 "sent_ns": since(copy.at_ns),
                 "why": copy.why.map(|why| why.to_string()),
                 "state": copy.state,
+                "port": copy.port,
+                "at_server": asked(record, server).map(|asked| (shared.witness)(&asked)),
             })
         })
     });
@@ -52,6 +55,19 @@ fn tale(shared: &Rc<Shared>, id: u64, record: &Record) -> Value {
         "answered_ns": record.answered.map(|(_, at)| since(at)),
         "ended": record.ended.map(|(end, _)| words(end)),
         "ended_ns": record.ended.map(|(_, at)| since(at)),
+    })
+}
+
+/// The copy at this server, if it had a connection.
+fn asked(record: &Record, server: Server) -> Option<Asked> {
+    let copy = &record.copies[server.index()];
+    let answered = record.answered.filter(|(by, _)| *by == server).map(|(_, at_ns)| at_ns);
+    Some(Asked {
+        server,
+        port: copy.port?,
+        arrived_ns: record.arrived_ns,
+        sent_ns: copy.at_ns,
+        until_ns: answered.or(record.ended.map(|(_, at_ns)| at_ns)),
     })
 }
 

@@ -55,6 +55,7 @@ async fn connect(exchange: &mut Exchange<'_>, mut to: Server) -> Result<(Server,
             None => Rc::clone(exchange.shared).new_link(to).await,
         };
         if let Some(link) = link {
+            exchange.shared.desk.borrow_mut().linked(exchange.ticket, to, link.port);
             return Ok((to, link));
         }
         let next = exchange.shared.desk.borrow_mut().lost(now(), exchange.ticket, to, Loss::NotSent);

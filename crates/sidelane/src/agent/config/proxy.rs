@@ -36,6 +36,13 @@ pub(super) fn proxy(reader: Reader) -> Option<ProxyOptions> {
         let problem = format!("is \"{}\", as `proxy.{}` is", twice.address, twice.first);
         reader.wrong(twice.second, problem, "a proxy needs another address for each");
     }
+    if proxy.traces_in_vain() {
+        reader.wrong(
+            "trace",
+            "is true for redis",
+            "what became of a command of Redis cannot be asked for: leave it out",
+        );
+    }
     reader.finish();
     is_whole.then_some(proxy)
 }
@@ -69,6 +76,7 @@ fn options(reader: &Reader, usual: ProxyOptions) -> ProxyOptions {
         burst: reader.setting("burst", burst, usual.burst, u64::to_string),
         warm_up: reader.setting("warm_up", warm_up, usual.warm_up, u32::to_string),
         poll: reader.setting("poll", reader.time("poll", SHORTEST), usual.poll, time),
+        trace: reader.setting("trace", reader.flag("trace"), usual.trace, bool::to_string),
         limits: limits(reader, usual.limits),
         ..usual
     }

@@ -413,7 +413,7 @@ fn proxies_that_cannot_be() {
             &format!("a.toml:26: `proxy.active` is \"9001\", which is not an address with a port; {ADDRESS}"),
             "a.toml:27: `proxy.budgets` is not a key here; did you mean `budget`? there are `active`, `answer_time`, \
              `backup`, `budget`, `burst`, `clients`, `hazard`, `head_time`, `hedge`, `idle_time`, `listen`, `once_to`, \
-             `poll`, `protocol`, `repeat`, `warm_up`",
+             `poll`, `protocol`, `repeat`, `trace`, `warm_up`",
         ],
     );
     refused(
@@ -433,6 +433,12 @@ fn proxies_that_cannot_be() {
         &with_proxy(&format!("{active}\nbackup = \"127.0.0.1:9001\"")),
         &[
             "a.toml:27: `proxy.backup` is \"127.0.0.1:9001\", as `proxy.active` is; a proxy needs another address for each",
+        ],
+    );
+    refused(
+        &with_proxy(&format!("{active}\nprotocol = \"redis\"\ntrace = true")),
+        &[
+            "a.toml:28: `proxy.trace` is true for redis; what became of a command of Redis cannot be asked for: leave it out",
         ],
     );
 }

@@ -5,7 +5,7 @@ use std::time::Duration;
 use anyhow::Result;
 
 use super::stage::Stage;
-use super::traced::{Traced, while_running};
+use super::traced::{Subject, Traced, while_running};
 use crate::bench::interval::of_median;
 use crate::bench::rounds::{Limit, Turn, until_decided};
 use sidelane_host::median::median;
@@ -34,7 +34,8 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
     let mut runs: Vec<Run> = Vec::new();
     let round = |runs: &mut Vec<Run>, _: Turn<'_>| {
         let load = || server.load(&stage.lab, place, RATE_PER_S, seconds);
-        let (traced, client) = while_running(&Target::Pid(server.pid()), place.client_cpu, load)?;
+        let subject = Subject { service: Target::Pid(server.pid()), place: stage.place, batch: None };
+        let (traced, client) = while_running(&subject, load)?;
         runs.push(Run::of(&traced, client["requests"].as_f64().unwrap_or(0.0)));
         Ok(())
     };

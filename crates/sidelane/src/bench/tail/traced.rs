@@ -1,13 +1,19 @@
 //! What a trace told of a service while somebody asked it: recorded, built and named by the parts of `sidelane trace`.
 
+use std::path::Path;
+use std::rc::Rc;
 use std::thread;
 
 use anyhow::{Context, Result};
 
+use crate::experiment::place::Place;
 use crate::tale::pauses::Pauses;
 use sidelane_host::priority::with_this_thread_on;
-use sidelane_host::service::Target;
+use sidelane_host::service::{Service, Target};
+use sidelane_host::topology::Topology;
 use sidelane_kernel::tale::{Recorder, TraceOptions};
+use sidelane_kernel::tracker::{Features, Tracker};
+use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
 use sidelane_tale::builder::{Builder, Counts, Settings};
 use sidelane_tale::record::{Kinds, Record};
 use sidelane_tale::timeline::Timeline;
@@ -23,20 +29,49 @@ pub(super) struct Traced {
     pub(super) recorded: Kinds,
 }
 
-/// Traces `target` while `load` runs, in a thread of its own. Both are kept on `cpu`, so that neither is in the way of the
-/// service.
-pub(super) fn while_running<T: Send>(
-    target: &Target,
-    cpu: u32,
-    load: impl FnOnce() -> Result<T> + Send,
-) -> Result<(Traced, T)> {
-    with_this_thread_on(&[cpu], || trace(target, load)).context("cannot choose a CPU")?
+/// What is traced.
+pub(super) struct Subject {
+    pub(super) service: Target,
+    pub(super) place: Place,
+    /// What works beside it, if its lanes are looked at.
+    pub(super) batch: Option<Batch>,
 }
 
-fn trace<T: Send>(target: &Target, load: impl FnOnce() -> Result<T> + Send) -> Result<(Traced, T)> {
-    let service = target.find()?;
+/// Batch, by the name of its processes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub(super) struct Batch(pub(super) &'static str);
+
+/// Traces it while `load` runs, in a thread of its own. Both are kept on the client's CPU, so that neither is in the way of
+/// the service.
+pub(super) fn while_running<T: Send>(
+    subject: &Subject,
+    load: impl FnOnce() -> Result<T> + Send,
+) -> Result<(Traced, T)> {
+    with_this_thread_on(&[subject.place.client], || trace(subject, load)).context("cannot choose a CPU")?
+}
+
+impl Subject {
+    /// Batch is known as such for as long as what is returned with the recorder lives.
+    fn record(&self, service: Service) -> Result<(Recorder, Option<BatchTracking>)> {
+        let Some(Batch(name)) = self.batch else {
+            return Ok((Recorder::start(&TraceOptions::default(), &[service])?, None));
+        };
+        let trace = Some(TraceOptions { lanes: true, ..TraceOptions::default() });
+        let tracker = Rc::new(Tracker::load(Features { requests: true, trace, ..Features::default() })?);
+        let lanes = Topology::read(Path::new("/sys"))?.declared_pairs(&self.place.lanes())?;
+        let batch = BatchTracking::start(&tracker, None)?;
+        Target::Comm(name.to_owned()).find()?.pids.into_iter().for_each(|pid| batch.take_in(pid));
+        let mut recorder = Recorder::on(&tracker)?;
+        recorder.trace(ServiceTracking::start(&tracker, &service, &lanes, LaneUse::default())?, &service)?;
+        tracker.attach()?;
+        Ok((recorder, Some(batch)))
+    }
+}
+
+fn trace<T: Send>(subject: &Subject, load: impl FnOnce() -> Result<T> + Send) -> Result<(Traced, T)> {
+    let service = subject.service.find()?;
     let mut pauses = Pauses::watch(&service.pids);
-    let mut recorder = Recorder::start(&TraceOptions::default(), &[service]).context("cannot trace")?;
+    let (mut recorder, _batch) = subject.record(service).context("cannot trace")?;
     let recorded = pauses.kinds_beside(recorder.recorded());
     let mut builder = Builder::new(Settings { kinds: recorded, ..Settings::default() });
     let (mut timelines, mut records) = (Vec::new(), Vec::new());

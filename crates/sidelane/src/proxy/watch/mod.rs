@@ -63,7 +63,7 @@ impl Watch {
         poll: Duration,
     ) -> Result<(Option<Self>, Vec<Note>)> {
         let unwatched = |why: String| (None, vec![Note::HazardsUnwatched { server: address.to_string(), why }]);
-        if TcpListener::bind((address.ip(), 0)).is_err() {
+        if !is_on_this_machine(address) {
             return Ok(unwatched("it is not on this machine".to_owned()));
         }
         let mut watch = Self::of(server, address, wanted, poll);
@@ -197,6 +197,11 @@ impl Watch {
             None => thread::sleep(FIND_EVERY),
         }
     }
+}
+
+/// Whether a server at this address is one of this machine.
+pub(super) fn is_on_this_machine(address: SocketAddr) -> bool {
+    TcpListener::bind((address.ip(), 0)).is_ok()
 }
 
 /// Lets this thread's sleeps end on time, not up to 50 µs later.

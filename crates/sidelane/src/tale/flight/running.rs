@@ -3,9 +3,8 @@
 use std::sync::Arc;
 
 use anyhow::Result;
-use sidelane_host::ports::listeners;
-use sidelane_host::service::Target;
 
+use super::super::source::Source;
 use super::event::{Event, Tell};
 use super::{FlightOptions, run};
 use crate::aside::Aside;
@@ -22,7 +21,7 @@ impl RunningFlight {
         let its = options.clone();
         let thread = Aside::start("sidelane-flight", move |until, events| {
             let tell: Tell = Arc::new(move |event| drop(events.send(event)));
-            match until.wait_until(|| listens(&its.target))? {
+            match until.wait_until(|| Source::is_there(&its.target))? {
                 true => run(&its, None, until, tell),
                 false => Ok(()),
             }
@@ -58,9 +57,4 @@ impl RunningFlight {
     pub fn ask_to_end(&self) {
         self.thread.ask_to_end();
     }
-}
-
-/// Whether the service listens: one that has just been started does not yet.
-fn listens(target: &Target) -> bool {
-    target.find().is_ok_and(|service| !listeners(&service.pids, service.port).is_empty())
 }

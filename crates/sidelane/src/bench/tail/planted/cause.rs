@@ -2,6 +2,8 @@
 
 use sidelane_tale::cause::Cause;
 
+use crate::bench::tail::traced::Batch;
+
 /// Of a planted request; twice as long as what counts as slow.
 pub(super) const DELAY_MS: u64 = 20;
 pub(super) const SLOW_NS: u64 = DELAY_MS * 1_000_000 / 2;
@@ -22,6 +24,8 @@ pub(super) struct Planted {
 pub(super) enum Place {
     /// In the lab's service of that name
     Service,
+    /// There, beside batch of that name
+    Beside(Batch),
     /// There, and the client loses the first response
     Loss,
     /// In the search server over Lucene, by requests of that path
@@ -41,6 +45,7 @@ impl Planted {
         planted("faults", Cause::PageFault),
         planted("hog", Cause::RunQueue),
         planted("thief", Cause::RunQueue),
+        Planted { name: "sibling", cause: Cause::Sibling, place: Place::Beside(Batch("plant-batch")) },
         planted("throttle", Cause::Throttled),
         planted("lock", Cause::Lock),
         planted("disk", Cause::Disk),
@@ -49,6 +54,8 @@ impl Planted {
         planted("freeze", Cause::Frozen),
         planted("hand-over", Cause::HandOver),
         planted("downstream", Cause::Downstream),
+        planted("downstream-http", Cause::Downstream),
+        planted("downstream-grpc", Cause::Downstream),
         Planted { name: "retransmit", cause: Cause::Retransmission, place: Place::Loss },
         Planted { name: "jvm-gc", cause: Cause::Collection, place: Place::Lucene("/gc") },
     ];

@@ -17,7 +17,7 @@ use anyhow::{Context, Result, ensure};
 
 use super::lucene::{Lucene, Memory, Server, Way};
 use super::stage::Stage;
-use super::traced::while_running;
+use super::traced::{Subject, while_running};
 use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::lab::Service;
 use crate::note::Note;
@@ -91,7 +91,12 @@ fn run(stage: &Stage<'_>, planted: &'static Planted) -> Result<Named> {
     let warm_up = Size { every: size.requests + 1, ..size };
     stage.lab.run(question(stage, planted, &service, warm_up, &file)?)?;
     let words = question(stage, planted, &service, size, &file)?;
-    let (traced, ()) = while_running(&Target::Pid(service.pid()), stage.place.client, || stage.lab.run(words))?;
+    let batch = match planted.place {
+        Place::Beside(batch) => Some(batch),
+        _ => None,
+    };
+    let of = Subject { service: Target::Pid(service.pid()), place: stage.place, batch };
+    let (traced, ()) = while_running(&of, || stage.lab.run(words))?;
     ensure!(planted.cause.can_be_told(traced.recorded), "a trace here cannot tell: {}", planted.cause.words());
     Ok(Named::of(planted, &truth::read(&file)?, &traced))
 }
@@ -108,7 +113,7 @@ fn question(
     let (requests, every, cpu) = (size.requests.to_string(), size.every.to_string(), stage.place.client.to_string());
     let words = ["ask", "--target", &address, "--requests", &requests, "--every", &every, "--cpu", &cpu];
     let of_place: Vec<&str> = match planted.place {
-        Place::Service => Vec::new(),
+        Place::Service | Place::Beside(_) => Vec::new(),
         Place::Loss => vec!["--lose-ms", LOSE_MS],
         Place::Lucene(path) => vec!["--planted", path, "--plain", PLAIN_SEARCH],
     };

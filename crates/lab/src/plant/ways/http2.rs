@@ -1,0 +1,115 @@
+//! As much of HTTP/2 (RFC 9113) as one question and one answer need.
+
+use std::io::{Read, Write};
+
+use anyhow::{Context, Result};
+
+/// What a client begins with, and its empty settings.
+pub const PREFACE: &[u8] = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n\0\0\0\x04\0\0\0\0\0";
+
+pub const DATA: u8 = 0;
+const HEADERS: u8 = 1;
+const SETTINGS: u8 = 4;
+pub const PING: u8 = 6;
+const WINDOW_UPDATE: u8 = 8;
+
+const ACK: u8 = 1;
+const END_STREAM: u8 = 1;
+const END_HEADERS: u8 = 4;
+const HEAD_BYTES: usize = 9;
+
+/// Of the static table (RFC 7541): POST, http and the path `/`; the status 200.
+const POST: [u8; 3] = [0x83, 0x86, 0x84];
+const STATUS_200: [u8; 1] = [0x88];
+/// A message of gRPC without content: not compressed, no bytes.
+const MESSAGE: [u8; 5] = [0; 5];
+
+/// One frame.
+pub struct Frame {
+    kind: u8,
+    flags: u8,
+    pub stream: u32,
+    payload: Vec<u8>,
+}
+
+impl Frame {
+    fn new(kind: u8, flags: u8, stream: u32, payload: &[u8]) -> Self {
+        Self { kind, flags, stream, payload: payload.to_vec() }
+    }
+
+    /// A question's head.
+    pub fn post(stream: u32) -> Self {
+        Self::new(HEADERS, END_HEADERS, stream, &POST)
+    }
+
+    /// An answer's head.
+    pub fn status(stream: u32) -> Self {
+        Self::new(HEADERS, END_HEADERS, stream, &STATUS_200)
+    }
+
+    /// The body of either.
+    pub fn data(stream: u32) -> Self {
+        Self::new(DATA, END_STREAM, stream, &MESSAGE)
+    }
+
+    /// So many bytes were read.
+    pub fn window(bytes: usize) -> Self {
+        Self::new(WINDOW_UPDATE, 0, 0, &(bytes as u32).to_be_bytes())
+    }
+
+    /// Whether the other side is there, or that this one is.
+    pub fn ping(is_answer: bool) -> Self {
+        Self::new(PING, if is_answer { ACK } else { 0 }, 0, &[0; 8])
+    }
+
+    /// Bytes of its payload.
+    pub fn length(&self) -> usize {
+        self.payload.len()
+    }
+
+    /// As it is sent.
+    pub fn bytes(self) -> Vec<u8> {
+        let length = (self.length() as u32).to_be_bytes();
+        let head = [&length[1..], &[self.kind, self.flags], &self.stream.to_be_bytes()].concat();
+        [head, self.payload].concat()
+    }
+}
+
+/// The server's begin: it reads the client's, and sends its own settings.
+pub fn greet(stream: &mut (impl Read + Write)) -> Result<()> {
+    stream.read_exact(&mut [0; PREFACE.len()])?;
+    Ok(stream.write_all(&Frame::new(SETTINGS, 0, 0, &[]).bytes())?)
+}
+
+/// Reads to the next frame of this kind.
+pub fn read_until(stream: &mut impl Read, kind: u8) -> Result<Frame> {
+    loop {
+        let frame = read(stream).context("the other side is gone")?;
+        if frame.kind == kind {
+            return Ok(frame);
+        }
+    }
+}
+
+fn read(stream: &mut impl Read) -> Result<Frame> {
+    let mut head = [0; HEAD_BYTES];
+    stream.read_exact(&mut head)?;
+    let [a, b, c, kind, flags, s @ ..] = head;
+    let mut payload = vec![0; u32::from_be_bytes([0, a, b, c]) as usize];
+    stream.read_exact(&mut payload)?;
+    Ok(Frame { kind, flags, stream: u32::from_be_bytes(s), payload })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn frames_are_read_as_written_and_others_are_passed_over() {
+        let sent = [Frame::window(5), Frame::ping(true), Frame::status(7), Frame::data(7)].map(Frame::bytes).concat();
+        let data = read_until(&mut &sent[..], DATA).unwrap();
+        assert_eq!((data.stream, data.flags, data.length()), (7, END_STREAM, MESSAGE.len()));
+        assert_eq!(PREFACE[PREFACE.len() - HEAD_BYTES..], Frame::new(SETTINGS, 0, 0, &[]).bytes());
+        assert!(read_until(&mut &sent[..20], DATA).is_err());
+    }
+}
