@@ -210,16 +210,20 @@ fn a_request_is_followed_from_the_thread_that_receives_to_the_one_that_answers()
 #[test]
 fn a_fault_that_adds_pages_is_told_from_its_begin_to_its_end() {
     const BYTES: usize = 4 << 20;
+    const PIECE: usize = 64 << 10;
     if !can_trace() {
         return;
     }
     let me = Service::of_process(std::process::id());
     let mut recorder = Recorder::start(&TraceOptions::default(), &[me]).unwrap();
-    // A thread is known from its first switch on.
+    // A thread is known from the first switch to it that the kernel tells, so there are many.
     let touches = thread::spawn(|| {
         let mut memory = vec![0_u8; BYTES];
-        for at in (0..BYTES).step_by(rustix::param::page_size()) {
-            std::hint::black_box(&mut memory)[at] = 1;
+        for piece in 0..BYTES / PIECE {
+            thread::sleep(Duration::from_micros(100));
+            for at in (piece * PIECE..(piece + 1) * PIECE).step_by(rustix::param::page_size()) {
+                std::hint::black_box(&mut memory)[at] = 1;
+            }
         }
         let start = memory.as_ptr() as u64;
         (rustix::thread::gettid().as_raw_nonzero().get() as u32, start..start + BYTES as u64)
