@@ -124,7 +124,6 @@ static __always_inline void receive_visitor(struct sidelane_lane_word *word, uin
 static __always_inline void batch_lane_before(const struct lane_switch *s)
 {
 	struct sidelane_hold_word *hold = s->hold;
-
 	bool holder_comes = is_holder(hold, s->next->pid);
 
 	if (holder_comes)

@@ -34,7 +34,7 @@ impl ThreadClaims {
     pub fn take(pids: &BTreeSet<u32>) -> Result<(Self, Guardian)> {
         let claim = |pid: &u32| Ok((*pid, Claim::to_move_threads(*pid, Claimant::Run)?));
         let claims: Vec<(u32, Claim)> = pids.iter().map(claim).collect::<Result<_, ClaimError>>()?;
-        let mut guardian = start_guardian(claims.iter().map(|(_, claim)| claim))?;
+        let mut guardian = start_guardian(Vec::new(), claims.iter().map(|(_, claim)| claim))?;
         let tickets = guardian.add(claims.iter().map(|(_, claim)| claim.undo()))?;
         claims.iter().try_for_each(|(_, claim)| claim.announce())?;
         let taken = claims.into_iter().zip(tickets).map(|((pid, claim), ticket)| (pid, (claim, ticket))).collect();
@@ -90,26 +90,18 @@ impl ThreadClaims {
         self.are_new
     }
 
-    /// Another guardian takes over, and holds the locks of all.
-    pub fn replace_guardian(&mut self, guardian: &mut Guardian) -> Result<()> {
-        let new = start_guardian(self.taken.values().map(|(claim, _)| claim))?;
-        guardian.hand_over_to(new).context("cannot tell the guardian")?;
-        self.are_held();
-        Ok(())
-    }
-
-    /// Second handles on the locks of all, for another guardian to hold; tell of that with [`ThreadClaims::are_held`].
-    pub fn share(&self) -> io::Result<Vec<OwnedFd>> {
-        self.taken.values().map(|(claim, _)| claim.share()).collect()
-    }
-
-    /// The guardian holds the locks of all.
-    pub fn are_held(&mut self) {
+    /// Another guardian takes over, and holds these locks and those of all that is claimed here.
+    pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>, guardian: &mut Guardian) -> Result<()> {
+        let new = start_guardian(locks, self.taken.values().map(|(claim, _)| claim))?;
+        guardian.hand_over_to(new).context("cannot tell the guardian what to undo")?;
         self.are_new = false;
+        Ok(())
     }
 }
 
-fn start_guardian<'c>(claims: impl Iterator<Item = &'c Claim>) -> Result<Guardian> {
-    let locks = claims.map(Claim::share).collect::<io::Result<Vec<_>>>().context("cannot share the claims")?;
+/// One that holds these locks and those of the claims.
+fn start_guardian<'c>(mut locks: Vec<OwnedFd>, claims: impl Iterator<Item = &'c Claim>) -> Result<Guardian> {
+    let shared = claims.map(Claim::share).collect::<io::Result<Vec<_>>>().context("cannot share the claims")?;
+    locks.extend(shared);
     Guardian::start(&locks).context("cannot start the guardian process")
 }

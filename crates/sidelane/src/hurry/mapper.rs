@@ -191,7 +191,11 @@ impl Mapper {
             Sizing::Fixed(_) => 1,
             Sizing::Lanes(lanes, _) => lanes.len(),
         };
-        let _ = (0..rounds).take_while(|_| self.round(now_ns)).count();
+        for _ in 0..rounds {
+            if !self.round(now_ns) {
+                break;
+            }
+        }
         let little = self.told.map_or(CpuMask::EMPTY, |sizes| sizes.little);
         let is_quiet = self.policy.working().and(&little).is_empty();
         self.pace.next(now_ns, self.policy.threshold_ns(), self.policy.next_wakeup(), is_quiet)

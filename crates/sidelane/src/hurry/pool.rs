@@ -162,7 +162,7 @@ impl Pool {
         self.seen = now.into_keys().collect();
         self.forget_all(&gone)?;
         if self.claims.are_new() || !self.guardian.is_alive() {
-            self.claims.replace_guardian(&mut self.guardian)?;
+            self.claims.replace_guardian(Vec::new(), &mut self.guardian)?;
         }
         Ok(gone)
     }

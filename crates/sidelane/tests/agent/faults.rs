@@ -9,7 +9,7 @@ use sidelane_host::clock::now_ns;
 
 use crate::common::{Footprint, Run, lanes_to_ourselves, process, wait_until};
 use crate::daemon::{Daemon, File, status};
-use crate::groups::{Place, Tree};
+use crate::groups::{Container, Place, Tree};
 use crate::service::Program;
 
 #[track_caller]
@@ -168,6 +168,15 @@ fn a_service_that_is_started_again_is_found_again() {
     again.must_be_untouched();
 }
 
+/// An agent that has confined this container, and its guardian.
+fn confining(program: &Program, tree: &Tree, one: &Container) -> (Daemon, u32) {
+    let file = File::holmes().with_service(&program.rule()).with_batch(tree.path());
+    let mut daemon = Daemon::start(&file, 1, 1);
+    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
+    let guardian = daemon.run.guardian_other_than(None);
+    (daemon, guardian)
+}
+
 /// The agent answers and goes on, and what could not be told is done when a new guardian knows of it.
 #[test]
 fn a_guardian_that_is_stopped_keeps_nobody_waiting_and_what_it_cannot_be_told_is_not_done() {
@@ -176,9 +185,7 @@ fn a_guardian_that_is_stopped_keeps_nobody_waiting_and_what_it_cannot_be_told_is
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
-    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
-    let guardian = daemon.run.guardian_other_than(None);
+    let (mut daemon, guardian) = confining(&program, &tree, &one);
     process::stop_and_tell_no_more(guardian);
     let two = tree.container("two");
     let notes = || status()["notes"].as_array().cloned().unwrap_or_default();
@@ -201,9 +208,7 @@ fn a_killed_guardian_is_replaced_and_the_new_one_knows_what_to_undo() {
     let program = Program::new();
     let service = program.start("0");
     let one = tree.container("one");
-    let mut daemon = Daemon::start(&File::holmes().with_service(&program.rule()).with_batch(tree.path()), 1, 1);
-    wait_until("batch had left the reserved CPU", || one.cpus() == "1");
-    let guardian = daemon.run.guardian_other_than(None);
+    let (mut daemon, guardian) = confining(&program, &tree, &one);
     process::kill(guardian);
     daemon.run.guardian_other_than(Some(guardian));
     daemon.run.wait_until("that was noted", |run| run.errors().contains("a new one took over"));

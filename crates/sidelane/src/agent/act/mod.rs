@@ -277,13 +277,9 @@ impl Hands {
         refused.map_or(Ok(()), |refused| Err(Error::from(refused).context("cannot place who has come")))
     }
 
-    /// Another guardian, which was told nothing yet and holds these locks and those of what is claimed here, takes over.
-    pub fn replace_guardian(&mut self, mut locks: Vec<OwnedFd>) -> Result<()> {
-        locks.extend(self.claims.share().context("cannot share the claims")?);
-        let new = Guardian::start(&locks).context("cannot start the guardian process")?;
-        self.guardian.hand_over_to(new).context("cannot tell the guardian what to undo")?;
-        self.claims.are_held();
-        Ok(())
+    /// Another guardian, which holds these locks and those of what is claimed here, takes over.
+    pub fn replace_guardian(&mut self, locks: Vec<OwnedFd>) -> Result<()> {
+        self.claims.replace_guardian(locks, &mut self.guardian)
     }
 
     /// Whether the guardian has ended, or holds the locks of some claims not yet.
