@@ -356,14 +356,16 @@ impl Drop for Claim {
     }
 }
 
-/// A locked file beside `path`. Where the file system knows no file without a name, it has that one at once.
+/// A locked file beside `path`. Where the file system knows no file without a name, it has that one at once. Whoever
+/// can open it can lock it, once its owner has ended, so nobody else can.
 fn nameless(path: &Path) -> io::Result<File> {
     let dir = path.parent().unwrap_or(Path::new(DIR));
-    let file = match open_file(dir, OFlags::TMPFILE | OFlags::RDWR | OFlags::CLOEXEC, Mode::from_raw_mode(0o644)) {
-        Ok(file) => File::from(file),
-        Err(Errno::OPNOTSUPP | Errno::ISDIR) => File::options().read(true).write(true).create_new(true).open(path)?,
-        Err(error) => return Err(error.into()),
+    let (flags, mode) = (OFlags::RDWR | OFlags::CLOEXEC, Mode::RUSR | Mode::WUSR);
+    let file = match open_file(dir, flags | OFlags::TMPFILE, mode) {
+        Err(Errno::OPNOTSUPP | Errno::ISDIR) => open_file(path, flags | OFlags::CREATE | OFlags::EXCL, mode),
+        opened => opened,
     };
+    let file = File::from(file?);
     flock(&file, FlockOperation::NonBlockingLockExclusive)?;
     Ok(file)
 }
@@ -402,6 +404,17 @@ mod tests {
         drop(held);
         assert!(take(3).is_ok());
         assert_eq!(files(dir.path()), 0);
+    }
+
+    #[test]
+    fn no_other_user_can_open_a_claim_and_lock_it() {
+        let dir = tempfile::tempdir().unwrap();
+        let _lane = claim(dir.path(), 3, Claimant::Run).unwrap();
+        let requests = Claim::prepare(Title::requests(dir.path(), 4), Claimant::Run).unwrap();
+        requests.announce().unwrap();
+        let modes: Vec<u32> =
+            fs::read_dir(dir.path()).unwrap().map(|file| file.unwrap().metadata().unwrap().mode()).collect();
+        assert_eq!(modes.iter().map(|mode| mode & 0o777).collect::<Vec<_>>(), [0o600; 2]);
     }
 
     #[test]

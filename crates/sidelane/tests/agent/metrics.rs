@@ -1,11 +1,16 @@
 //! What the agent tells programs: metrics for Prometheus.
 
-use std::io::{Read, Write};
+use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
+use std::os::unix::net::UnixStream;
+use std::thread;
 
+use rustix::process::Uid;
+use rustix::thread::set_thread_res_uid;
+use sidelane::agent::status::SOCKET;
 use sidelane::bench::subject::Real;
 
-use crate::common::{Service, lanes_to_ourselves, requests_can_be_seen, wait_until};
+use crate::common::{Run, Service, lanes_to_ourselves, requests_can_be_seen, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
 use crate::service::Program;
@@ -45,6 +50,25 @@ fn prometheus_reads_what_there_is_and_a_silent_reader_keeps_nobody_waiting() {
     assert!(ask(port, "/other").starts_with("HTTP/1.1 404"));
     daemon.end();
     service.must_be_untouched();
+}
+
+/// What the agent knows of programs is for root alone; a mask of new files that is too wide changes nothing.
+#[test]
+fn another_user_is_not_told_the_status() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let run = Run::with_arguments(&[]).through(&["sh", "-c", "umask 0; exec \"$@\"", "sh"]);
+    let mut daemon = Daemon::launch(&File::holmes().with_service(&Program::new().rule()).with_batch(tree.path()), run);
+    daemon.wait_for(0, 0);
+    // A user of one thread: other tests' threads stay root.
+    let asked = thread::spawn(|| {
+        let nobody = Uid::from_raw(65534);
+        set_thread_res_uid(nobody, nobody, nobody).expect("root may become anybody");
+        UnixStream::connect(SOCKET).map(drop).map_err(|error| error.kind())
+    });
+    assert_eq!(asked.join().unwrap(), Err(ErrorKind::PermissionDenied));
+    UnixStream::connect(SOCKET).expect("root may ask");
+    daemon.end();
 }
 
 #[test]

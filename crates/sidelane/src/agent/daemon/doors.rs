@@ -1,9 +1,10 @@
 //! Where the daemon waits: signals, whoever asks for its status, and time.
 
-use std::fs;
+use std::fs::{self, Permissions};
 use std::io::{self, Write};
 use std::net::SocketAddr;
 use std::os::fd::{AsFd, BorrowedFd};
+use std::os::unix::fs::PermissionsExt;
 use std::os::unix::net::{UnixListener, UnixStream};
 use std::path::Path;
 
@@ -59,6 +60,8 @@ impl Doors {
         // Of an agent that was killed together with its guardian.
         let _ = fs::remove_file(path);
         let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {SOCKET}"))?;
+        // Of nobody else, whatever the mask of new files here: it tells names of programs, and what they do.
+        fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(|| format!("cannot guard {SOCKET}"))?;
         listener.set_nonblocking(true)?;
         Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
     }

@@ -54,3 +54,25 @@ fn user(pid: u32) -> io::Result<u32> {
     let user = users.and_then(|users| users.split_whitespace().nth(EFFECTIVE)?.parse().ok());
     user.ok_or_else(|| io::ErrorKind::InvalidData.into())
 }
+
+#[cfg(test)]
+mod tests {
+    use std::os::unix::fs::chown;
+
+    use super::*;
+
+    #[test]
+    fn a_file_of_another_user_is_not_taken_for_the_jvms() {
+        const NOBODY: u32 = 65534;
+        if !rustix::process::geteuid().is_root() {
+            return sidelane_skip::skip("needs root, to give a file away");
+        }
+        let dir = tempfile::tempdir().unwrap();
+        let path = dir.path().join("counters");
+        fs::write(&path, "counters").unwrap();
+        let is_untrusted = || check(std::process::id(), &File::open(&path).unwrap()).is_err();
+        assert!(!is_untrusted());
+        chown(&path, Some(NOBODY), None).unwrap();
+        assert!(is_untrusted());
+    }
+}
