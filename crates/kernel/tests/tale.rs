@@ -220,6 +220,7 @@ fn a_request_is_followed_from_the_thread_that_receives_to_the_one_that_answers()
     let finished = of(&records, Kind::RequestFinished);
     assert_eq!((finished.len(), recorder.lost()), (REQUESTS, 0));
     assert!(finished.iter().all(|record| record.task.tid == worker));
+    assert!(recorder.name_of(std::process::id()).is_some(), "whose first thread has only waited");
     let handed = |r: &&&Record| r.task.tid == receiver && r.other.tid == worker;
     let woken = of(&records, Kind::Woken);
     let woken: Vec<&&Record> = woken.iter().filter(handed).collect();

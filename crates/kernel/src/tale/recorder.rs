@@ -167,7 +167,9 @@ impl Recorder {
         let mut add = |record: Record| {
             // Whoever does anything was switched to before that, or answers requests without ever being switched.
             if matches!(record.kind, Kind::Switched | Kind::Woken | Kind::RequestFinished) {
-                for tid in [record.task.tid, record.other.tid] {
+                // A process is called as its first thread is, which may sleep all the time.
+                let Record { task, other, .. } = record;
+                for tid in [task.tid, task.pid, other.tid, other.pid] {
                     names.see(tid, |place| threads.get(place).name_of(tid));
                 }
             }
