@@ -133,7 +133,7 @@ missing() {
 	echo
 	echo "\`sidelane doctor\` on $(release):"
 	echo
-	grep '^SMT-DOCTOR ' "$said" | grep -v '^SMT-DOCTOR exit code' | sed 's/^SMT-DOCTOR /- /' || echo "- nothing is missing"
+	sed -n '/^SMT-DOCTOR exit code/d; s/^SMT-DOCTOR /- /p' "$said" | grep . || echo "- nothing is missing"
 }
 
 # Of every kernel that has a result, the oldest first.

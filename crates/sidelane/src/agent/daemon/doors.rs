@@ -10,7 +10,7 @@ use std::path::Path;
 
 use anyhow::{Context, Result};
 use rustix::event::{PollFd, PollFlags, Timespec, poll};
-use rustix::net::sockopt;
+use rustix::net::{AddressFamily, SocketAddrUnix, SocketFlags, SocketType, bind, listen, socket_with, sockopt};
 use sidelane_host::posix_signals::PosixSignals;
 use sidelane_policy::Nanos;
 
@@ -48,6 +48,18 @@ pub struct Doors {
     metrics: Option<Listener>,
 }
 
+/// A socket there that root alone can ask, whatever the mask of new files here: it tells names of programs, and what
+/// they do. Nobody is heard before it has its mode.
+fn listen_for_root(path: &Path) -> io::Result<UnixListener> {
+    const WAITING_MAX: i32 = 128;
+    let flags = SocketFlags::CLOEXEC | SocketFlags::NONBLOCK;
+    let socket = socket_with(AddressFamily::UNIX, SocketType::STREAM, flags, None)?;
+    bind(&socket, &SocketAddrUnix::new(path)?)?;
+    fs::set_permissions(path, Permissions::from_mode(0o600))?;
+    listen(&socket, WAITING_MAX)?;
+    Ok(socket.into())
+}
+
 impl Doors {
     /// Nobody can ask: nothing is left on the machine.
     pub(super) fn none() -> Self {
@@ -59,10 +71,7 @@ impl Doors {
         let path = Path::new(SOCKET);
         // Of an agent that was killed together with its guardian.
         let _ = fs::remove_file(path);
-        let listener = UnixListener::bind(path).with_context(|| format!("cannot listen at {SOCKET}"))?;
-        // Of nobody else, whatever the mask of new files here: it tells names of programs, and what they do.
-        fs::set_permissions(path, Permissions::from_mode(0o600)).with_context(|| format!("cannot guard {SOCKET}"))?;
-        listener.set_nonblocking(true)?;
+        let listener = listen_for_root(path).with_context(|| format!("cannot listen at {SOCKET}"))?;
         Ok(Self { status: Some(listener), metrics: metrics.map(Listener::open).transpose()? })
     }
 

@@ -70,9 +70,10 @@ mod tests {
         let dir = tempfile::tempdir().unwrap();
         let path = dir.path().join("counters");
         fs::write(&path, "counters").unwrap();
-        let is_untrusted = || check(std::process::id(), &File::open(&path).unwrap()).is_err();
-        assert!(!is_untrusted());
+        let checked = || check(std::process::id(), &File::open(&path).unwrap());
+        assert!(checked().is_ok());
         chown(&path, Some(NOBODY), None).unwrap();
-        assert!(is_untrusted());
+        let refused = checked().unwrap_err();
+        assert!(matches!(&refused, JvmError::Untrusted { what, .. } if what.contains("user 65534")), "{refused}");
     }
 }
