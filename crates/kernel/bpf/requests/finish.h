@@ -62,8 +62,10 @@ static __always_inline void find_start(struct connection *conn, struct request_t
 {
 	uint64_t received_ns = conn->started_ns;
 
-	if (!load_once(books->hands_over))
+	if (!load_once(books->hands_over)) {
 		store_once(books->hands_over, 1);
+		store_once(requests_are_handed_over, 1);
+	}
 	thread->takes_over = 1;
 	conn->by_other = 1;
 	/* Where and when it started is learned too late to have counted there. */

@@ -23,7 +23,7 @@ static __always_inline struct open_request *open_place(struct lane_load *load, u
 /* Returns the request's place, and 1. */
 CHECKED_ALONE uint32_t open_on_lane(uint32_t cpu, uint64_t number)
 {
-	struct lane_load *load = settings.lanes ? lane_load(cpu) : 0;
+	struct lane_load *load = lane_load(cpu);
 
 	if (!load)
 		return 0;

@@ -29,5 +29,6 @@
 #include "requests/arrival.h"
 #include "requests/finish.h"
 #include "requests/start.h"
+#include "requests/turn.h"
 
 #endif

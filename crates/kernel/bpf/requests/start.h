@@ -55,6 +55,8 @@ static __always_inline bool has_waited(struct connection *conn, struct message *
 
 static __always_inline void count_on_lane(struct connection *conn, struct request_thread *thread, uint32_t cpu)
 {
+	if (!settings.lanes)
+		return;
 	conn->on_lane = thread->on_lane = open_on_lane(cpu, conn->number);
 	thread->lane = cpu;
 }

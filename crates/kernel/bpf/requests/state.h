@@ -255,6 +255,9 @@ struct {
 	__type(value, struct lane_load);
 } lane_loads SEC(".maps");
 
+/* 1: of some service, a thread has answered what another one received. */
+uint32_t requests_are_handed_over;
+
 static __always_inline struct sidelane_request_books *books_of(uint32_t service)
 {
 	return bpf_map_lookup_elem(&request_books, &service);
@@ -262,7 +265,7 @@ static __always_inline struct sidelane_request_books *books_of(uint32_t service)
 
 static __always_inline struct sidelane_request_word *request_word(uint32_t cpu)
 {
-	return bpf_map_lookup_elem(&request_words, &cpu);
+	return settings.request_words ? bpf_map_lookup_elem(&request_words, &cpu) : 0;
 }
 
 static __always_inline struct lane_load *lane_load(uint32_t cpu)

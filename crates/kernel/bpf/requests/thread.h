@@ -38,11 +38,9 @@ static __always_inline uint64_t batch_clock_ns(uint32_t lane, uint64_t now_ns)
 	return done_ns - nap_clock_ns(lane, stats, now_ns);
 }
 
-/* The same on the partners of a request lane. Two readings differ by that time; one alone means
- * nothing, and may have wrapped. */
-CHECKED_ALONE uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
+CHECKED_ALONE uint64_t batch_clocks_ns(uint32_t cpu, uint64_t now_ns)
 {
-	struct sidelane_lane_role *role = settings.lanes ? bpf_map_lookup_elem(&lane_roles, &cpu) : 0;
+	struct sidelane_lane_role *role = bpf_map_lookup_elem(&lane_roles, &cpu);
 	uint64_t sum_ns = 0;
 
 	if (!role || role->role != SIDELANE_ROLE_REQUEST)
@@ -50,6 +48,13 @@ CHECKED_ALONE uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
 	for_each_partner(lane, role)
 		sum_ns += batch_clock_ns(lane, now_ns);
 	return sum_ns;
+}
+
+/* The same on the partners of a request lane. Two readings differ by that time; one alone means
+ * nothing, and may have wrapped. */
+static __always_inline uint64_t partners_batch_ns(uint32_t cpu, uint64_t now_ns)
+{
+	return settings.lanes ? batch_clocks_ns(cpu, now_ns) : 0;
 }
 
 /* A request that had to wait gets its lanes back, if they were lent beside the one before. */
@@ -137,6 +142,15 @@ static __always_inline uint64_t request_start(struct request_thread *thread, uin
 	return free_ns;
 }
 
+/* Whoever has nothing left to do has answered all of what it received together. */
+static __always_inline void thread_rests(struct request_thread *thread, uint32_t tid)
+{
+	if (!thread->more)
+		return;
+	thread->running = 0;
+	show_thread(thread, tid);
+}
+
 static __always_inline void thread_sleeps(struct task_struct *task, uint64_t now_ns)
 {
 	struct request_thread *thread = bpf_task_storage_get(&request_threads, task, 0, 0);
@@ -146,11 +160,7 @@ static __always_inline void thread_sleeps(struct task_struct *task, uint64_t now
 		return;
 	thread->asleep_ns = now_ns;
 	note_sleep(thread, now_ns);
-	/* Whoever has nothing left to do has answered all of what it received together. */
-	if (thread->more) {
-		thread->running = 0;
-		show_thread(thread, task->pid);
-	}
+	thread_rests(thread, task->pid);
 	if (thread->holds) {
 		thread->holds = 0;
 		change_queue(books, 0, 1);

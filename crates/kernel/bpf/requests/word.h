@@ -28,8 +28,8 @@ static __always_inline uint64_t owner_of(uint32_t tid, uint32_t service)
 	return *(uint64_t *)&word;
 }
 
-/* These two are not CHECKED_ALONE: before 6.8 that checks them where they are not called, too, and there the maps that
- * they use may have been left out. */
+/* Neither this nor `ring_once` is CHECKED_ALONE: before 6.8 that checks them where they are not called, too, and there
+ * the maps that they use may have been left out. */
 static __noinline uint32_t find_word(uint32_t tid, uint32_t service)
 {
 	for (uint32_t i = 0; i < WORDS_TRIED; i++) {
@@ -47,20 +47,26 @@ static __always_inline bool has_cpu(const struct sidelane_begin_bell *bell, uint
 	return cpu < 512 && load_once(bell->cpus[cpu / 64 & 7]) >> (cpu % 64) & 1;
 }
 
-/* A thread works on a request on this CPU. Wakes whoever sleeps until then, once. */
-static __noinline int ring_for_begin(uint32_t service)
+/* Wakes whoever sleeps until a request begins, unless somebody else is first. */
+static __noinline int ring_once(struct sidelane_begin_bell *bell, uint32_t service)
 {
-	struct sidelane_begin_bell *bell = bpf_map_lookup_elem(&begin_bells, &service);
-
-	if (!bell || !load_once(bell->armed) || !has_cpu(bell, bpf_get_smp_processor_id()))
-		return 0;
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
+
 	if (!ring || !__sync_lock_test_and_set(&bell->armed, 0))
 		return 0;
 	void *nothing = bpf_ringbuf_reserve(ring, sizeof(uint64_t), 0);
 	if (nothing)
 		bpf_ringbuf_discard(nothing, BPF_RB_FORCE_WAKEUP);
 	return 0;
+}
+
+/* A thread works on a request on this CPU. */
+static __always_inline void ring_for_begin(uint32_t service)
+{
+	struct sidelane_begin_bell *bell = bpf_map_lookup_elem(&begin_bells, &service);
+
+	if (bell && load_once(bell->armed) && has_cpu(bell, bpf_get_smp_processor_id()))
+		ring_once(bell, service);
 }
 
 /* Whoever reads finds no time beside the number of another request. */

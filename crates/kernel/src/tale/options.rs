@@ -30,22 +30,13 @@ pub struct TraceOptions {
     pub records: Option<u32>,
     /// Interrupts and softirqs that took as long are recorded.
     pub long: Duration,
-    /// The tracker tracks lanes as well, and batch beside requests is recorded.
-    pub lanes: bool,
     /// Tracepoints that the kernel shall be taken to lack.
     pub missing: &'static [&'static str],
 }
 
 impl Default for TraceOptions {
     fn default() -> Self {
-        Self {
-            light: false,
-            carrier: Carrier::Rings,
-            records: None,
-            long: Duration::from_micros(5),
-            lanes: false,
-            missing: &[],
-        }
+        Self { light: false, carrier: Carrier::Rings, records: None, long: Duration::from_micros(5), missing: &[] }
     }
 }
 

@@ -57,23 +57,10 @@ const PROGRAMS: [Program; 31] = [
     program("tale_disk_answers", "block_rq_complete", &[Kind::DiskCompleted]),
 ];
 
-/// The programs of lanes, which a trace alone does without.
-const OF_LANES: [&str; 8] = [
-    "lane_switch",
-    "lane_timer",
-    "lane_waking",
-    "lane_wakeup",
-    "lane_migrate",
-    "lane_wakeup_new",
-    "lane_exec",
-    "guard_timer",
-];
-
 /// Whether a program of the object is left out of this trace.
 pub(super) fn is_left_out(name: &str, options: &TraceOptions, kernel: &Tracepoints) -> bool {
     let listed = PROGRAMS.iter().find(|program| program.name == name);
-    let cannot = listed.is_some_and(|program| !can_load(program, options, kernel));
-    cannot || (!options.lanes && OF_LANES.contains(&name))
+    listed.is_some_and(|program| !can_load(program, options, kernel))
 }
 
 fn can_load(program: &Program, options: &TraceOptions, kernel: &Tracepoints) -> bool {
@@ -82,14 +69,14 @@ fn can_load(program: &Program, options: &TraceOptions, kernel: &Tracepoints) -> 
     !missing && !left_out
 }
 
-/// The kinds of records that the programs make, if the kernel also knows what is stolen and lends lanes. Those of
+/// The kinds of records that the programs make, if the kernel also knows `lanes` and what is stolen. Those of
 /// user space are nobody's here.
-pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, stolen_is_seen: bool) -> Kinds {
+pub(super) fn kinds(options: &TraceOptions, kernel: &Tracepoints, lanes: bool, stolen_is_seen: bool) -> Kinds {
     let unable = |kind: &Kind| PROGRAMS.iter().any(|p| p.kinds.contains(kind) && !can_load(p, options, kernel));
     let made = PROGRAMS.iter().flat_map(|program| program.kinds).filter(|kind| !unable(kind));
     let kinds = made.fold(Kinds::default(), |kinds, kind| kinds.with(*kind));
     let switches = kinds.has(Kind::Switched);
-    let also = [(Kind::Stolen, switches && stolen_is_seen), (Kind::Overlap, switches && options.lanes)];
+    let also = [(Kind::Stolen, switches && stolen_is_seen), (Kind::Overlap, switches && lanes)];
     also.into_iter().filter(|(_, is_made)| *is_made).fold(kinds, |kinds, (kind, _)| kinds.with(kind))
 }
 
@@ -113,8 +100,11 @@ mod tests {
     fn what_a_kernel_lacks_is_no_kind_and_no_program() {
         let (all, lacking) = (kernel(), kernel().without("softirq_exit").without("sched_waking"));
         let options = TraceOptions::default();
-        assert!(kinds(&options, &all, true).has(Kind::Softirq) && kinds(&options, &all, true).has(Kind::Woken));
-        let made = kinds(&options, &lacking, true);
+        assert!(
+            kinds(&options, &all, false, true).has(Kind::Softirq)
+                && kinds(&options, &all, false, true).has(Kind::Woken)
+        );
+        let made = kinds(&options, &lacking, false, true);
         assert!(!made.has(Kind::Softirq) && !made.has(Kind::Woken) && made.has(Kind::Switched));
         assert!(is_left_out("tale_waking", &options, &lacking) && !is_left_out("tale_waking", &options, &all));
     }
@@ -122,7 +112,7 @@ mod tests {
     #[test]
     fn a_light_trace_has_neither_system_calls_nor_softirqs() {
         let light = TraceOptions { light: true, ..TraceOptions::default() };
-        let made = kinds(&light, &kernel(), true);
+        let made = kinds(&light, &kernel(), false, true);
         for kind in [Kind::SyscallEntered, Kind::SyscallLeft, Kind::Softirq, Kind::Segment] {
             assert!(!made.has(kind), "{kind:?}");
         }
@@ -131,10 +121,9 @@ mod tests {
 
     #[test]
     fn overlap_needs_lanes_and_stolen_time_somebody_who_tells() {
-        let beside = TraceOptions { lanes: true, ..TraceOptions::default() };
-        assert!(kinds(&beside, &kernel(), false).has(Kind::Overlap));
-        assert!(!kinds(&beside, &kernel(), false).has(Kind::Stolen));
-        assert!(!kinds(&TraceOptions::default(), &kernel(), true).has(Kind::Overlap));
+        let made = |lanes, stolen_is_seen| kinds(&TraceOptions::default(), &kernel(), lanes, stolen_is_seen);
+        assert!(made(true, false).has(Kind::Overlap) && !made(true, false).has(Kind::Stolen));
+        assert!(made(false, true).has(Kind::Stolen) && !made(false, true).has(Kind::Overlap));
     }
 
     #[test]

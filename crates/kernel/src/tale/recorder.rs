@@ -68,7 +68,8 @@ impl Recorder {
     /// that were found and those to come. Who is born while it starts belongs to them from [`Recorder::look_again`] on.
     pub fn start(options: &TraceOptions, services: &[Service]) -> Result<Self, TraceError> {
         let groups = services.iter().any(|service| service.group.is_some());
-        let features = Features { requests: true, groups, trace: Some(*options), ..Features::default() };
+        let features =
+            Features { requests: true, groups, trace: Some(*options), without_lanes: true, ..Features::default() };
         let mut new = Self::on(&Rc::new(Self::load(features)?))?;
         for service in services {
             let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
@@ -98,6 +99,7 @@ impl Recorder {
         let rings = options.carrier == Carrier::Rings;
         let places_a_cpu = if rings { options.records_a_cpu(cpu_count) as usize } else { SLOTS_A_CPU };
         let stolen_is_seen = tracker.memory().stolen_from() != StolenFrom::Unseen;
+        let lanes = !tracker.features().without_lanes;
         Ok(Self {
             tracker: Rc::clone(tracker),
             traced: Vec::new(),
@@ -110,7 +112,7 @@ impl Recorder {
             slots: (0..cpu_count * SLOTS_A_CPU).map(|_| SlotReader::default()).collect(),
             merge: Merge::default(),
             names: Names::new(),
-            recorded: programs::kinds(&options, &Tracepoints::of_kernel(), stolen_is_seen),
+            recorded: programs::kinds(&options, &Tracepoints::of_kernel(), lanes, stolen_is_seen),
         })
     }
 

@@ -1,6 +1,7 @@
 //! How the kernel program is opened, fitted to the machine and loaded.
 
 use std::collections::BTreeMap;
+use std::ffi::OsStr;
 use std::os::fd::{AsFd, AsRawFd};
 
 use libbpf_rs::btf::Btf;
@@ -40,6 +41,10 @@ const ONE_ENTRY_A_LANE: [&str; 9] = [
     "ext_refused",
 ];
 
+/// The programs of lanes.
+const OF_LANES: [&str; 7] =
+    ["lane_switch", "lane_timer", "lane_waking", "lane_wakeup", "lane_migrate", "lane_wakeup_new", "lane_offline"];
+
 /// Who plays the hypervisor.
 pub const THIEVES: &str = "thieves";
 /// Who had each CPU for how long.
@@ -67,7 +72,7 @@ struct Settings {
     trace_records: u32,
     trace_long_ns: u32,
     threads: u32,
-    reserved: u32,
+    request_words: u32,
     preempt_count_offset: i64,
 }
 
@@ -84,12 +89,12 @@ impl Settings {
             groups: features.groups.into(),
             interference: features.interference.into(),
             shares: features.shares.into(),
-            lanes: features.trace.is_none_or(|trace| trace.lanes).into(),
+            lanes: (!features.without_lanes).into(),
             trace_carrier: trace.carrier as u32,
             trace_records: trace.records_a_cpu(cpu_count),
             trace_long_ns: trace.long.as_nanos() as u32,
             threads: features.threads.into(),
-            reserved: 0,
+            request_words: (!features.without_lanes || features.trace.is_some()).into(),
             preempt_count_offset: features.trace.map_or(0, |_| preempt_count_offset()),
         }
     }
@@ -97,7 +102,7 @@ impl Settings {
     fn bytes(&self) -> Vec<u8> {
         let before = [self.stolen_from, self.requests, self.turns, self.self_checking, self.counters];
         let trace = [self.lanes, self.trace_carrier, self.trace_records, self.trace_long_ns];
-        let last = [self.threads, self.reserved];
+        let last = [self.threads, self.request_words];
         let numbers = before.into_iter().chain([self.groups, self.interference, self.shares]).chain(trace).chain(last);
         let first = self.stolen_offset.to_ne_bytes().into_iter();
         first.chain(numbers.flat_map(u32::to_ne_bytes)).chain(self.preempt_count_offset.to_ne_bytes()).collect()
@@ -178,8 +183,12 @@ fn leave_out_programs(open: &mut OpenObject, features: Features, stolen_from: St
     let timer = if stolen_from == StolenFrom::Unseen { "lane_timer" } else { "" };
     let groups = if features.groups { "" } else { "lane_regroup" };
     let guard = if features.interference { "" } else { "guard_timer" };
-    let needless = [woken, exec, timer, groups, guard];
-    for mut program in open.progs_mut().filter(|program| needless.iter().any(|name| program.name() == *name)) {
+    // A trace sees switches by itself, and so do lanes.
+    let turn = if features.without_lanes && features.trace.is_none() { "" } else { "request_turn" };
+    let of_lanes = if features.without_lanes { &OF_LANES[..] } else { &[] };
+    let needless = [woken, exec, timer, groups, guard, turn];
+    let needless = |name: &OsStr| needless.iter().chain(of_lanes).any(|needless| name == *needless);
+    for mut program in open.progs_mut().filter(|program| needless(program.name())) {
         program.set_autoload(false);
     }
 }
@@ -234,7 +243,7 @@ mod tests {
             trace_records,
             trace_long_ns,
             threads,
-            reserved,
+            request_words,
             preempt_count_offset
         );
         let settings = Settings::of(Features::default(), StolenFrom::Unseen, 2);

@@ -143,11 +143,19 @@ impl Summary {
     }
 
     fn threshold(&self) -> String {
-        let threshold = Unit::Ns.human(self.figures.threshold_ns as f64);
+        let threshold = threshold_words(self.figures.threshold_ns);
         match self.settings.config.threshold {
             Threshold::Given(_) => threshold,
             Threshold::Learnt(_) => format!("{threshold} (learnt)"),
         }
+    }
+}
+
+/// For how long a request stays where it is, in words.
+pub fn threshold_words(threshold_ns: u64) -> String {
+    match threshold_ns {
+        0 => "0: requests move as they start".to_owned(),
+        _ => Unit::Ns.human(threshold_ns as f64),
     }
 }
 

@@ -23,7 +23,7 @@ mod session;
 mod settings;
 mod work;
 
-pub use figures::{Figures, Summary};
+pub use figures::{Figures, Summary, threshold_words};
 pub use running::RunningHurry;
 pub use session::run;
 pub use settings::{HurryError, Settings, Sizes, Told, tuned};

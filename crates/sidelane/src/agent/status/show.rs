@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-use sidelane_report::Unit;
+use crate::hurry::threshold_words;
 
 use super::{ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, ProxyStatus, ServiceStatus, Snapshot};
 
@@ -126,7 +126,7 @@ fn write_hurry(f: &mut fmt::Formatter<'_>, hurry: &HurryStatus) -> fmt::Result {
         write!(f, "; {threads} thread(s), {moved} of {requests} request(s) moved{refused}")?;
     }
     if let Some(threshold_ns) = hurry.threshold_ns {
-        write!(f, "; threshold {} ({threshold_from})", Unit::Ns.human(threshold_ns as f64))?;
+        write!(f, "; threshold {} ({threshold_from})", threshold_words(threshold_ns))?;
     }
     let cost = hurry.own_percent.map_or_else(String::new, |percent| format!("; {percent:.2} % of a CPU"));
     writeln!(f, "{cost}")

@@ -56,7 +56,7 @@ impl Subject {
         let Some(Batch(name)) = self.batch else {
             return Ok((Recorder::start(&TraceOptions::default(), &[service])?, None));
         };
-        let trace = Some(TraceOptions { lanes: true, ..TraceOptions::default() });
+        let trace = Some(TraceOptions::default());
         let tracker = Rc::new(Tracker::load(Features { requests: true, trace, ..Features::default() })?);
         let lanes = Topology::read(Path::new("/sys"))?.declared_pairs(&self.place.lanes())?;
         let batch = BatchTracking::start(&tracker, None)?;

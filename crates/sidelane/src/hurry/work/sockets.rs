@@ -41,7 +41,7 @@ impl Sockets {
     pub fn watch(target: &Target, service: &Service) -> Result<Self> {
         can_track()?;
         let lanes = Lanes::only_watched(allowed_cpus(&service.pids));
-        let features = Features { requests: true, threads: true, ..Features::default() };
+        let features = Features { requests: true, threads: true, without_lanes: true, ..Features::default() };
         let tracking = ServiceTracking::alone(service, &lanes, LaneUse::default(), features)?;
         let requests = Requests::track(&tracking, &target.to_string(), &service.pids)?;
         let words = ThreadWords::map(&tracking)?;

@@ -1,0 +1,37 @@
+/* SPDX-License-Identifier: GPL-2.0-only
+ *
+ * Context switches, where nobody lends lanes and nobody records: all that requests need to know of them.
+ */
+#ifndef SIDELANE_REQUEST_TURN_H
+#define SIDELANE_REQUEST_TURN_H
+
+#include "requests/thread.h"
+#include "who.h"
+
+/* Sleeps tell when a thread took up what another one had received. Before one has done that, they tell nothing. */
+static __always_inline void turn_of_one_who_receives(struct task_struct *prev, bool preempted)
+{
+	struct request_thread *thread = 0;
+
+	if (!preempted && classify(prev) == SIDELANE_LC)
+		thread = bpf_task_storage_get(&request_threads, prev, 0, 0);
+	if (thread)
+		thread_rests(thread, prev->pid);
+}
+
+SEC("tp_btf/sched_switch")
+int BPF_PROG(request_turn, bool preempt, struct task_struct *prev, struct task_struct *next)
+{
+	bool preempted = was_preempted(preempt, prev);
+
+	if (!load_once(requests_are_handed_over)) {
+		turn_of_one_who_receives(prev, preempted);
+		return 0;
+	}
+	uint32_t was = classify(prev), is = classify(next);
+	if (was == SIDELANE_LC || is == SIDELANE_LC)
+		request_switch(bpf_get_smp_processor_id(), prev, was, preempted, next, is, bpf_ktime_get_ns());
+	return 0;
+}
+
+#endif
