@@ -94,13 +94,15 @@ struct thread_info {
 struct rq;
 struct mm_struct;
 
-/* With CONFIG_FAIR_GROUP_SCHED, as these two are. */
+/* With CONFIG_FAIR_GROUP_SCHED, as `sched_entity.cfs_rq` is. */
 struct cfs_rq {
 	struct rq *rq;
 };
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
+	__u64 sum_exec_runtime;
+	__u64 prev_sum_exec_runtime;
 };
 
 struct task_struct {

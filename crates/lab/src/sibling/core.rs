@@ -71,7 +71,9 @@ pub struct Lane {
     pub spun_ns: AtomicU64,
     /// How often those threads looked at their overlap.
     pub looks: AtomicU64,
-    _reserved: [u64; 4],
+    /// The kernel program's own.
+    _running: AtomicU32,
+    _reserved: [u32; 7],
 }
 
 /// The place of one thread that makes up for its own overlap.
@@ -84,7 +86,9 @@ pub struct Thread {
     pub turns: AtomicU32,
     /// The lane where the thread was switched in last.
     pub lane: AtomicU32,
-    _reserved: [u64; 5],
+    /// The kernel program's own.
+    settled_ns: AtomicU64,
+    _reserved: [u64; 4],
 }
 
 /// The shared memory.
@@ -245,6 +249,7 @@ impl Thread {
     fn reset(&self) {
         self.overlap.iter().for_each(Stopwatch::reset);
         self.turns.store(0, Ordering::Relaxed);
+        self.settled_ns.store(0, Ordering::Relaxed);
     }
 }
 

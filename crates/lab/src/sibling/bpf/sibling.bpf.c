@@ -132,25 +132,71 @@ static __always_inline void turn_begins(struct sibling_core *core, struct siblin
 	start(&lane->both[SIBLING_NAPS], naps_ns);
 }
 
+static __always_inline struct sibling_thread *thread_of(struct sibling_core *core, struct task_struct *task)
+{
+	return task->pid ? thread_at(core, place_of(core, task->pid)) : 0;
+}
+
+/* What the thread has had of any CPU is accounted for. */
+static __always_inline void settle(struct sibling_thread *thread, struct task_struct *task)
+{
+	if (thread)
+		thread->settled_ns = task->se.sum_exec_runtime;
+}
+
 /* A program is switched in: sets its place, if it has one, and starts its stopwatches. */
 static __always_inline void program_begins(struct sibling_core *core, struct sibling_lane *lane, uint32_t number,
-					   uint32_t tid, int64_t now_ns, int64_t works_ns, int64_t naps_ns)
+					   struct task_struct *task, int64_t now_ns, int64_t works_ns,
+					   int64_t naps_ns)
 {
-	lane->place = place_of(core, tid);
+	lane->place = place_of(core, task->pid);
 	turn_begins(core, lane, now_ns, works_ns, naps_ns);
 	struct sibling_thread *thread = thread_at(core, lane->place);
 
+	settle(thread, task);
 	if (thread) {
 		store_once(thread->lane, number);
 		store_once(thread->turns, thread->turns + 1);
 	}
 }
 
-/* A thread with a place is switched in on another CPU. It is told, as it could take the time before for its own. */
-static __always_inline void goes_on_elsewhere(struct sibling_core *core, uint32_t tid)
+/* For how long a thread has had its CPU since it was told of last. Without a place, or as soon as it has got one, that is
+ * its turn, if nobody has chosen its CPUs or its class meanwhile. */
+static __always_inline int64_t untold_ns(struct sibling_core *core, struct task_struct *task)
 {
-	struct sibling_thread *thread = tid ? thread_at(core, place_of(core, tid)) : 0;
+	struct sibling_thread *thread = thread_of(core, task);
+	bool is_settled = thread && thread->settled_ns;
 
+	return task->se.sum_exec_runtime - (is_settled ? thread->settled_ns : task->se.prev_sum_exec_runtime);
+}
+
+/* Some kernels hide threads of theirs from every tracer, and with them the switches away from such a thread. Who came
+ * after it is known only now that it goes, too, and for how long it was here by the scheduler's account alone. What the
+ * other lane does now it is taken to have done meanwhile. */
+static __always_inline void begin_untold(struct sibling_core *core, struct sibling_lane *lane,
+					 struct sibling_lane *other, uint32_t number, struct task_struct *prev,
+					 int64_t now_ns)
+{
+	if (!lane->switches || lane->running == (uint32_t)prev->pid)
+		return;
+	int64_t began_ns = now_ns - (prev->pid ? untold_ns(core, prev) : 0);
+	int64_t works_ns = shows(&other->spent[SIBLING_WORKS], began_ns);
+	int64_t naps_ns = shows(&other->spent[SIBLING_NAPS], began_ns);
+
+	turn_ends(core, lane, began_ns, works_ns, naps_ns);
+	lane->place = 0;
+	if (prev->pid && !is_real_time(prev))
+		program_begins(core, lane, number, prev, began_ns, works_ns, naps_ns);
+}
+
+/* On another CPU. A thread with a place is told, as it could take the time before for its own. */
+static __always_inline void goes_on_elsewhere(struct sibling_core *core, struct task_struct *prev,
+					      struct task_struct *next)
+{
+	struct sibling_thread *thread = thread_of(core, next);
+
+	settle(thread_of(core, prev), prev);
+	settle(thread, next);
 	if (thread)
 		store_once(thread->turns, thread->turns + 1);
 }
@@ -164,7 +210,7 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 	if (!core)
 		return 0;
 	if (cpu != core->cpus[0] && cpu != core->cpus[1]) {
-		goes_on_elsewhere(core, next->pid);
+		goes_on_elsewhere(core, prev, next);
 		return 0;
 	}
 	uint32_t number = cpu == core->cpus[1];
@@ -174,10 +220,13 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 	int64_t works_ns = shows(&other->spent[SIBLING_WORKS], now_ns);
 	int64_t naps_ns = shows(&other->spent[SIBLING_NAPS], now_ns);
 
+	begin_untold(core, lane, other, number, prev, now_ns);
+	settle(thread_at(core, lane->place), prev);
 	turn_ends(core, lane, now_ns, works_ns, naps_ns);
 	if (prev->pid && !is_real_time(prev))
 		lane->waiting = was_preempted(preempt, prev) && !lane->place;
 	lane->place = 0;
+	lane->running = next->pid;
 	if (!next->pid) {
 		lane->waiting = 0;
 	} else if (next->pid == (int)load_once(lane->thief)) {
@@ -187,7 +236,7 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 		}
 	} else if (!is_real_time(next)) {
 		lane->waiting = 0;
-		program_begins(core, lane, number, next->pid, now_ns, works_ns, naps_ns);
+		program_begins(core, lane, number, next, now_ns, works_ns, naps_ns);
 	} else if (is_holder(next)) {
 		start(&lane->spent[SIBLING_NAPS], now_ns);
 	}
