@@ -8,7 +8,7 @@ use anyhow::{Context, Result, ensure};
 use super::peer::{Peer, RunningPeer};
 use super::setting::{Setting, Watchers};
 use crate::bench::interval::of_median;
-use crate::bench::rounds::{Limit, Turn, until_decided};
+use crate::bench::rounds::{Limit, Patience, Turn, until_decided};
 use crate::bench::subject::{Place, RealServer};
 use crate::bench::tail::stage::Stage;
 use crate::note::Note;
@@ -26,7 +26,7 @@ const LIGHT_OF_UNTRACED_MIN: f64 = 0.93;
 const OF_PEER_MIN: f64 = 1.0;
 
 const ROUNDS: Limit = Limit { first: 12, rounds: 48, time: Duration::from_secs(300) };
-const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(15) };
+const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(9) };
 
 /// One turn of one setting.
 #[derive(Clone, Copy)]
@@ -42,9 +42,7 @@ type Round = Vec<Measured>;
 /// A row for each setting, and the checks of a trace.
 pub(super) fn measure(stage: &Stage<'_>, server: &RealServer, place: Place, result: &mut ResultFile) -> Result<()> {
     let mut watchers = Watchers::load(server)?;
-    let (peers, missing): (Vec<Peer>, Vec<Peer>) = Peer::ALL.into_iter().partition(|peer| works(*peer));
-    let absent = missing.iter().map(|peer| Note::NotInstalled { program: peer.program() }.to_string());
-    result.notes.extend(absent);
+    let peers = peers(stage.options.patience, result);
     let own = [Setting::Untraced, Setting::Empty, Setting::Traced, Setting::EmptyLight, Setting::Light];
     let settings: Vec<Setting> = own.into_iter().chain(peers.into_iter().map(Setting::Peer)).collect();
     let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
@@ -64,6 +62,18 @@ pub(super) fn measure(stage: &Stage<'_>, server: &RealServer, place: Place, resu
     result.checks.extend(checks(&rounds, &settings));
     result.checks.push(Check::at_most("cost: records lost", watchers.lost() as f64, 0.0, Unit::Count));
     Ok(())
+}
+
+/// Those that can be compared here, in the time that there is. The result says which cannot.
+fn peers(patience: Patience, result: &mut ResultFile) -> Vec<Peer> {
+    if patience.quick {
+        result.notes.push(Note::TracedWithoutPeers.to_string());
+        return Vec::new();
+    }
+    let (peers, missing): (Vec<Peer>, Vec<Peer>) = Peer::ALL.into_iter().partition(|peer| works(*peer));
+    let absent = missing.iter().map(|peer| Note::NotInstalled { program: peer.program() }.to_string());
+    result.notes.extend(absent);
+    peers
 }
 
 /// Whether a peer can record anything here.

@@ -25,7 +25,8 @@ use timer::Timer;
 const MEMORY: Memory = Memory { heap_mib: 256, live_mib: 64, renewed: 2_000, marks: false };
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(600) };
-const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(50) };
+/// Too few to decide anything: a first look.
+const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(8) };
 const SECONDS: f64 = 15.0;
 const SECONDS_QUICK: f64 = 2.2;
 

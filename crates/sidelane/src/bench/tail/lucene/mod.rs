@@ -39,7 +39,7 @@ const REQUESTS_QUICK: f64 = 50.0;
 /// Rounds: a run of each way.
 const ROUNDS: Limit = Limit { first: 6, rounds: 12, time: Duration::from_secs(900) };
 /// Too few to decide anything: a first look.
-const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(12) };
+const ROUNDS_QUICK: Limit = Limit { first: 1, rounds: 1, time: Duration::from_secs(6) };
 
 /// The limit of rounds.
 pub(super) fn rounds(patience: Patience) -> Limit {

@@ -2,6 +2,7 @@
 
 use sidelane_tale::cause::Cause;
 
+use crate::bench::rounds::Patience;
 use crate::bench::tail::traced::Batch;
 
 /// Of a planted request; twice as long as what counts as slow.
@@ -59,4 +60,13 @@ impl Planted {
         Planted { name: "retransmit", cause: Cause::Retransmission, place: Place::Loss },
         Planted { name: "jvm-gc", cause: Cause::Collection, place: Place::Lucene("/gc") },
     ];
+
+    /// Causes of a first look: of the network, of the CPU, of a quota, of the service itself.
+    const QUICK: [&str; 4] = ["nagle", "hog", "throttle", "lock"];
+
+    /// Those that are planted: in a hurry a few.
+    pub(super) fn chosen(patience: Patience) -> Vec<&'static Planted> {
+        let is_chosen = |planted: &&Planted| !patience.quick || Self::QUICK.contains(&planted.name);
+        Self::ALL.iter().filter(is_chosen).collect()
+    }
 }

@@ -18,7 +18,11 @@ use sidelane_host::median::median;
 use sidelane_report::{Check, ResultFile, Row, Unit};
 
 const ROUNDS: Limit = Limit { first: 6, rounds: 24, time: Duration::from_secs(150) };
-const ROUNDS_QUICK: Limit = Limit { first: 6, rounds: 6, time: Duration::from_secs(40) };
+/// Too few to decide anything: a first look.
+const ROUNDS_QUICK: Limit = Limit { first: 2, rounds: 2, time: Duration::from_secs(9) };
+/// Of one proxy in one round, at saturation and at half of it. Its client at saturation, wrk, runs for whole seconds.
+const TIME: (Duration, Duration) = (Duration::from_secs(3), Duration::from_secs(3));
+const TIME_QUICK: (Duration, Duration) = (Duration::from_secs(1), Duration::from_millis(300));
 /// Of the requests of the better peer.
 const SPEED_RATIO: f64 = 0.9;
 /// Of the better peer's p99.
@@ -50,9 +54,9 @@ pub(super) fn measure(stage: &Stage<'_>, result: &mut ResultFile) -> Result<()> 
     let server = start_server(stage.place.client, scratch.path())?;
     let start = |peer: Peer| peer.start(stage.place.request, server.address, scratch.path());
     let proxies = [start(Peer::ALL[0])?, start(Peer::ALL[1])?, start(Peer::ALL[2])?];
-    let time = Duration::from_secs(if stage.options.patience.quick { 1 } else { 3 });
+    let (time, time_at_half) = if stage.options.patience.quick { TIME_QUICK } else { TIME };
     let limit = stage.options.patience.limit(ROUNDS_QUICK, ROUNDS);
-    let field = Field { client_cpu: stage.place.client, proxies: &proxies, server: &server, time };
+    let field = Field { client_cpu: stage.place.client, proxies: &proxies, server: &server, time, time_at_half };
     let round = |rounds: &mut Vec<Round>, turn: Turn<'_>| {
         rounds.push(field.round(turn.round)?);
         Ok(())
@@ -69,6 +73,7 @@ struct Field<'a> {
     proxies: &'a [Running; 3],
     server: &'a Running,
     time: Duration,
+    time_at_half: Duration,
 }
 
 impl Field<'_> {
@@ -81,7 +86,7 @@ impl Field<'_> {
             (seen[*place].per_s, seen[*place].cpu_us) = self.saturate(&self.proxies[*place])?;
         }
         let slowest = seen.iter().map(|seen| seen.per_s).fold(f64::INFINITY, f64::min);
-        let at_half = |at| on_time(self.client_cpu, at, slowest / 2.0, self.time);
+        let at_half = |at| on_time(self.client_cpu, at, slowest / 2.0, self.time_at_half);
         for place in &order {
             let latencies = at_half(self.proxies[*place].address)?;
             (seen[*place].p50_ns, seen[*place].p99_ns) = (percentile(&latencies, 50.0), percentile(&latencies, 99.0));
