@@ -39,12 +39,16 @@ pub struct RequestOfThread {
     pub since_ns: u64,
 }
 
-/// `struct sidelane_begin_bell` of `bpf/requests/state.h`.
+/// `struct sidelane_request_bell` of `bpf/requests/state.h`.
 #[repr(C)]
-struct BeginBell {
+struct RequestBell {
     armed: AtomicU64,
-    cpus: [AtomicU64; BELL_WORDS],
+    begins: BellCpus,
+    ends: BellCpus,
 }
+
+/// One bit a CPU.
+type BellCpus = [AtomicU64; BELL_WORDS];
 
 const BELL_WORDS: usize = 8;
 
@@ -52,7 +56,7 @@ const BELL_WORDS: usize = 8;
 pub struct ThreadWords {
     number: Number,
     words: MappedArray<ThreadWord>,
-    bells: MappedArray<BeginBell>,
+    bells: MappedArray<RequestBell>,
 }
 
 impl ThreadWords {
@@ -66,15 +70,13 @@ impl ThreadWords {
         Ok(Self { number: service.number(), words, bells })
     }
 
-    /// The next request that is taken up on one of these CPUs wakes the reader of the service's records.
-    pub fn arm(&self, cpus: impl IntoIterator<Item = usize>) {
-        let mut masks = [0; BELL_WORDS];
-        for cpu in cpus.into_iter().filter(|cpu| *cpu < 64 * BELL_WORDS) {
-            masks[cpu / 64] |= 1 << (cpu % 64);
-        }
+    /// The next request that is taken up on one of the first CPUs, or answered on one of the others, wakes the reader of
+    /// the service's records.
+    pub fn arm(&self, begins: impl IntoIterator<Item = usize>, ends: impl IntoIterator<Item = usize>) {
         let bell = self.bells.get(self.number.get() as usize);
-        bell.cpus.iter().zip(masks).for_each(|(word, mask)| word.store(mask, Ordering::Relaxed));
-        // What is read after this began before it, or rings.
+        set_cpus(&bell.begins, begins);
+        set_cpus(&bell.ends, ends);
+        // What is read after this has happened before it, or rings.
         bell.armed.swap(1, Ordering::SeqCst);
     }
 
@@ -88,6 +90,14 @@ impl ThreadWords {
         let is_own = tid != 0 && word.service.load(Ordering::Relaxed) == self.number.get();
         is_own.then(|| WorkingThread { tid, request: word.request() })
     }
+}
+
+fn set_cpus(words: &BellCpus, cpus: impl IntoIterator<Item = usize>) {
+    let mut masks = [0; BELL_WORDS];
+    for cpu in cpus.into_iter().filter(|cpu| *cpu < 64 * BELL_WORDS) {
+        masks[cpu / 64] |= 1 << (cpu % 64);
+    }
+    words.iter().zip(masks).for_each(|(word, mask)| word.store(mask, Ordering::Relaxed));
 }
 
 impl ThreadWord {
@@ -108,6 +118,6 @@ mod tests {
     #[test]
     fn the_layout_is_the_kernel_programs() {
         assert_layout!(ThreadWord, "sidelane_thread_word", tid, service, since_ns, number);
-        assert_layout!(BeginBell, "sidelane_begin_bell", armed, cpus);
+        assert_layout!(RequestBell, "sidelane_request_bell", armed, begins, ends);
     }
 }

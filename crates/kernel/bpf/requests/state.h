@@ -114,10 +114,12 @@ struct {
 	__type(value, struct sidelane_thread_word);
 } thread_words SEC(".maps");
 
-/* Whoever moves threads of a service can sleep until one of them takes up a request on some CPUs. */
-struct sidelane_begin_bell {
-	uint64_t armed;   /*  0: 1: the next one rings, by waking the reader of the service's records, and sets this to 0 */
-	uint64_t cpus[8]; /*  8: one bit a CPU */
+/* Whoever moves threads of a service can sleep until one of them takes up a request on some CPUs, or has answered its own
+ * on some. */
+struct sidelane_request_bell {
+	uint64_t armed;     /*  0: 1: the next one rings, by waking the reader of the service's records, and sets this to 0 */
+	uint64_t begins[8]; /*  8: one bit a CPU */
+	uint64_t ends[8];   /* 72: the same */
 };
 
 /* By number of the service; one entry alone where nobody asks for it. */
@@ -126,8 +128,8 @@ struct {
 	__uint(map_flags, BPF_F_MMAPABLE);
 	__uint(max_entries, 1);
 	__type(key, uint32_t);
-	__type(value, struct sidelane_begin_bell);
-} begin_bells SEC(".maps");
+	__type(value, struct sidelane_request_bell);
+} request_bells SEC(".maps");
 
 /* ---- From here on, the program's own ---- */
 

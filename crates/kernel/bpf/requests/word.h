@@ -42,13 +42,13 @@ static __noinline uint32_t find_word(uint32_t tid, uint32_t service)
 	return NO_WORD;
 }
 
-static __always_inline bool has_cpu(const struct sidelane_begin_bell *bell, uint32_t cpu)
+static __always_inline bool has_cpu(const uint64_t *cpus, uint32_t cpu)
 {
-	return cpu < 512 && load_once(bell->cpus[cpu / 64 & 7]) >> (cpu % 64) & 1;
+	return cpu < 512 && load_once(cpus[cpu / 64 & 7]) >> (cpu % 64) & 1;
 }
 
-/* Wakes whoever sleeps until a request begins, unless somebody else is first. */
-static __noinline int ring_once(struct sidelane_begin_bell *bell, uint32_t service)
+/* Wakes whoever sleeps, unless somebody else is first. */
+static __noinline int ring_once(struct sidelane_request_bell *bell, uint32_t service)
 {
 	void *ring = bpf_map_lookup_elem(&record_rings, &service);
 
@@ -60,12 +60,12 @@ static __noinline int ring_once(struct sidelane_begin_bell *bell, uint32_t servi
 	return 0;
 }
 
-/* A thread works on a request on this CPU. */
-static __always_inline void ring_for_begin(uint32_t service)
+/* A thread works on a request on this CPU, or has ended its work. */
+static __always_inline void ring(uint32_t service, bool begins)
 {
-	struct sidelane_begin_bell *bell = bpf_map_lookup_elem(&begin_bells, &service);
+	struct sidelane_request_bell *bell = bpf_map_lookup_elem(&request_bells, &service);
 
-	if (bell && load_once(bell->armed) && has_cpu(bell, bpf_get_smp_processor_id()))
+	if (bell && load_once(bell->armed) && has_cpu(begins ? bell->begins : bell->ends, bpf_get_smp_processor_id()))
 		ring_once(bell, service);
 }
 
@@ -90,8 +90,7 @@ static __always_inline void show_thread(struct request_thread *thread, uint32_t 
 		show_number(word, thread->running);
 	if (word)
 		store_once(word->since_ns, thread->running ? thread->started_ns : 0);
-	if (thread->running)
-		ring_for_begin(thread->service);
+	ring(thread->service, thread->running);
 }
 
 /* The thread is gone. */

@@ -24,8 +24,8 @@ const LOADS: &str = "lane_loads";
 
 /// What each thread works on.
 pub const WORDS: &str = "thread_words";
-/// Who sleeps until a request is taken up.
-pub const BELLS: &str = "begin_bells";
+/// Who sleeps until a request is taken up, or answered.
+pub const BELLS: &str = "request_bells";
 /// Threads of all services that can be told of at once: `SIDELANE_THREAD_WORDS` of `bpf/requests/state.h`.
 pub const THREAD_WORDS: usize = 512;
 

@@ -6,14 +6,16 @@ use anyhow::Result;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::Policy;
 use sidelane_policy::cpus::{self, CpuMask};
-use sidelane_policy::hurryup::{Action, Actions, Config, Cores, HurryUp, MAX_THREADS, Request, Seen, sizes_of_lanes};
+use sidelane_policy::hurryup::{
+    Action, Actions, Config, Cores, HurryUp, MAX_THREADS, Reason, Request, Seen, sizes_of_lanes,
+};
 
 use super::figures::Figures;
 use super::log::{AtWork, ThreadAudit};
-use super::pace::{Next, Pace};
+use super::pace::{Bell, Next, Pace};
 use super::pool::{NotMoved, Pool};
 use super::settings::Sizes;
-use super::work::Work;
+use super::work::{RungAt, Work};
 use crate::audit::Decision;
 use crate::cpu_mask::mask;
 
@@ -173,10 +175,35 @@ impl Mapper {
         tids.iter().for_each(|tid| self.book(now_ns, Seen::Left { thread: *tid }));
     }
 
-    /// A look begins. On which CPUs a begin is to ring, if any is to.
-    pub fn begins(&mut self, now_ns: u64, can_ring: bool) -> Option<CpuMask> {
-        let wants_bell = self.pace.begins(now_ns, self.policy.threshold_ns(), can_ring);
-        self.told.map(|sizes| sizes.little).filter(|_| wants_bell)
+    /// A look begins. Where begins and ends of requests are to ring, if any are to.
+    pub fn begins(&mut self, now_ns: u64, can_ring: bool) -> Option<RungAt> {
+        // Where sizes change with what runs there, an end anywhere may make a core big.
+        let can_ring = Bell { begins: can_ring, ends: can_ring && matches!(self.sizes, Sizing::Fixed(_)) };
+        let bell = self.pace.begins(now_ns, self.policy.threshold_ns(), can_ring, self.waits());
+        self.rung_at(bell).filter(|_| bell.is_armed())
+    }
+
+    /// The look is over. Where it is to ring if there has to be another one at once: a long request has begun to wait for a
+    /// big core, and one may have come free meanwhile.
+    pub fn begins_to_wait(&mut self) -> Option<RungAt> {
+        let bell = if self.waits() { self.pace.begins_to_wait() } else { None };
+        self.rung_at(bell?)
+    }
+
+    fn rung_at(&self, bell: Bell) -> Option<RungAt> {
+        let (sizes, among) = (self.told?, |wanted, cpus| if wanted { cpus } else { CpuMask::EMPTY });
+        Some(RungAt { begins: among(bell.begins, sizes.little), ends: among(bell.ends, sizes.big) })
+    }
+
+    /// Whether a long request is on a little core, and can leave it as soon as a big one is free.
+    fn waits(&self) -> bool {
+        match &self.sizes {
+            Sizing::Fixed(_) => self.policy.why() == Reason::NoBigCore,
+            Sizing::Lanes(..) => {
+                let little = self.told.map_or(CpuMask::EMPTY, |sizes| sizes.little);
+                !self.policy.working().and(&little).is_empty()
+            }
+        }
     }
 
     /// So many looks have taken so much CPU time.
@@ -196,9 +223,7 @@ impl Mapper {
                 break;
             }
         }
-        let little = self.told.map_or(CpuMask::EMPTY, |sizes| sizes.little);
-        let is_quiet = self.policy.working().and(&little).is_empty();
-        self.pace.next(now_ns, self.policy.threshold_ns(), self.policy.next_wakeup(), is_quiet)
+        self.pace.next(now_ns, self.policy.threshold_ns(), self.policy.next_wakeup(), self.waits())
     }
 
     /// Whether anybody moved.

@@ -5,13 +5,13 @@
 //!
 //! Approach. A look costs what the last ones did; looks are so far apart that all together take less than a hundredth of a
 //! CPU. A threshold that is long beside that is a reason for looks by itself: a request that begins after a look is due no
-//! sooner than the threshold after it. Under a short one, nobody can be due while no request is under way on a little core:
-//! then the kernel program wakes who looks when one begins there.
+//! sooner than the threshold after it. Under a short one nothing can be due before a request begins on a little core, and a
+//! long request that found no big core can move when one is free. For both the kernel program wakes who looks.
 
 use sidelane_policy::hurryup::Looks;
 
-/// All looks together take one part of so many of a CPU.
-const PART_OF_CPU: u64 = 110;
+/// All looks together take one part of so many of a CPU: with begin and end of the mapper less than a hundredth.
+const PART_OF_CPU: u64 = 130;
 /// Between two looks, whatever they cost.
 const LEAST_NS: (u64, u64) = (250_000, 10_000_000);
 /// As long as nothing is known of their costs.
@@ -23,6 +23,22 @@ const DUE_NS: u64 = 100_000;
 /// A threshold of fewer looks is short.
 const SHORT_LOOKS: u64 = 4;
 
+/// For what the kernel program rings.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Eq)]
+pub struct Bell {
+    /// A request begins on a little core.
+    pub begins: bool,
+    /// A request ends on a big core.
+    pub ends: bool,
+}
+
+impl Bell {
+    /// Whether it rings for anything.
+    pub fn is_armed(self) -> bool {
+        self.begins || self.ends
+    }
+}
+
 /// How often is looked.
 #[derive(Clone, Debug)]
 pub struct Pace {
@@ -30,7 +46,9 @@ pub struct Pace {
     least_ns: u64,
     /// Up to here the looks so far are paid for. One that comes earlier, at the bell, delays those after it.
     paid_ns: u64,
-    is_armed: bool,
+    bell: Bell,
+    /// Whether the bell may yet be armed for ends at this look.
+    may_end: bool,
 }
 
 /// The next look.
@@ -38,14 +56,14 @@ pub struct Pace {
 pub struct Next {
     /// At this time...
     pub at_ns: u64,
-    /// ...or when a request begins on a little core.
+    /// ...or when the bell rings.
     pub or_bell: bool,
 }
 
 impl Pace {
     /// Before anything is known of the costs.
     pub fn new(looks: Looks) -> Self {
-        Self { looks, least_ns: FIRST_NS, paid_ns: 0, is_armed: false }
+        Self { looks, least_ns: FIRST_NS, paid_ns: 0, bell: Bell::default(), may_end: false }
     }
 
     /// So many looks have taken so much CPU time.
@@ -53,29 +71,47 @@ impl Pace {
         self.least_ns = (PART_OF_CPU * cpu_ns / looks.max(1)).clamp(LEAST_NS.0, LEAST_NS.1);
     }
 
-    /// A look begins. Whether the bell, if there is one, is to be armed before it, so that nothing is missed in between.
-    pub fn begins(&mut self, now_ns: u64, threshold_ns: u64, can_ring: bool) -> bool {
+    /// A look begins. For what the bell is to be armed before it, so that nothing is missed in between. `can_ring` says
+    /// for what it can ring, and `waits` that a long request found no big core at the look before.
+    pub fn begins(&mut self, now_ns: u64, threshold_ns: u64, can_ring: Bell, waits: bool) -> Bell {
         let is_early = now_ns < self.paid_ns;
-        self.is_armed = can_ring && self.looks == Looks::Events && self.is_short(threshold_ns) && !is_early;
+        let may = self.looks == Looks::Events && !is_early;
+        self.may_end = can_ring.ends && may;
+        self.bell = Bell { begins: can_ring.begins && may && self.is_short(threshold_ns), ends: self.may_end && waits };
         self.paid_ns = self.paid_ns.max(now_ns) + self.least_ns;
-        self.is_armed
+        self.bell
+    }
+
+    /// A long request has found no big core at this look. For what the bell is to be armed before another look at once,
+    /// if it can ring for that.
+    pub fn begins_to_wait(&mut self) -> Option<Bell> {
+        let is_new = self.may_end && !self.bell.ends;
+        self.bell.ends |= is_new;
+        is_new.then_some(self.bell)
     }
 
     fn is_short(&self, threshold_ns: u64) -> bool {
         threshold_ns < SHORT_LOOKS * self.least_ns
     }
 
-    /// When to look again after a look at `now_ns`. `due_ns` is when the policy wants to be asked, and `is_quiet` says that
-    /// no request is under way on a little core.
-    pub fn next(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, is_quiet: bool) -> Next {
-        let (every_ns, or_bell) = match self.looks {
-            Looks::Sampling(every_ns) => return Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_bell: false },
-            Looks::Events if self.is_armed && is_quiet => (MOST_NS, true),
-            Looks::Events => (threshold_ns.min(MOST_NS), false),
+    /// When to look again after a look at `now_ns`. `due_ns` is when the policy wants to be asked, and `waits` says that a
+    /// long request has found no big core.
+    pub fn next(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
+        match self.looks {
+            Looks::Sampling(every_ns) => Next { at_ns: now_ns + every_ns.max(LEAST_NS.0), or_bell: false },
+            Looks::Events => self.next_event(now_ns, threshold_ns, due_ns, waits),
+        }
+    }
+
+    fn next_event(&self, now_ns: u64, threshold_ns: u64, due_ns: Option<u64>, waits: bool) -> Next {
+        let is_short = self.is_short(threshold_ns);
+        let (latest_ns, or_bell) = match waits {
+            true if !self.bell.ends => (self.paid_ns, false),
+            _ if is_short && self.bell.begins => (now_ns + MOST_NS, true),
+            _ => (now_ns + threshold_ns.min(MOST_NS), waits),
         };
-        let soonest_ns = if self.is_short(threshold_ns) { self.paid_ns } else { now_ns + DUE_NS };
-        let due_ns = due_ns.unwrap_or(u64::MAX);
-        Next { at_ns: due_ns.min(now_ns + every_ns).max(soonest_ns), or_bell }
+        let soonest_ns = if is_short { self.paid_ns } else { now_ns + DUE_NS };
+        Next { at_ns: due_ns.unwrap_or(u64::MAX).min(latest_ns).max(soonest_ns), or_bell }
     }
 }
 
@@ -84,52 +120,93 @@ mod tests {
     use super::*;
 
     const MS: u64 = 1_000_000;
+    const ALL: Bell = Bell { begins: true, ends: true };
+    const NONE: Bell = Bell { begins: false, ends: false };
+    const BEGINS: Bell = Bell { begins: true, ends: false };
+    const ENDS: Bell = Bell { begins: false, ends: true };
 
-    /// Whose looks take 20 µs, on average: one in 2.2 ms.
+    /// Whose looks take 20 µs, on average: one in 2.6 ms.
     fn pace() -> Pace {
         let mut pace = Pace::new(Looks::Events);
         pace.spent(20 * MS, 1000);
         pace
     }
 
-    #[test]
-    fn looks_take_less_than_a_hundredth_of_a_cpu() {
-        let mut pace = pace();
-        pace.begins(100 * MS, 0, true);
-        assert_eq!(pace.next(100 * MS, 0, None, false), Next { at_ns: 102_200_000, or_bell: false });
-        assert_eq!(pace.next(100 * MS, 0, Some(0), false).at_ns, 102_200_000, "nor for one that is due");
+    fn at(at_ns: u64) -> Next {
+        Next { at_ns, or_bell: false }
+    }
+
+    fn at_the_bell_or(at_ns: u64) -> Next {
+        Next { at_ns, or_bell: true }
     }
 
     #[test]
-    fn under_a_short_threshold_the_bell_is_waited_for_while_all_is_quiet() {
+    fn looks_take_less_than_a_hundredth_of_a_cpu() {
         let mut pace = pace();
-        assert!(pace.begins(100 * MS, MS, true));
-        assert_eq!(pace.next(100 * MS, MS, None, true), Next { at_ns: 150 * MS, or_bell: true });
-        assert!(!pace.begins(101 * MS, MS, true), "the bell rang soon");
-        assert_eq!(pace.next(101 * MS, MS, None, true), Next { at_ns: 104_400_000, or_bell: false });
-        assert!(pace.begins(104_400_000, MS, true));
+        pace.begins(100 * MS, 0, NONE, false);
+        assert_eq!(pace.next(100 * MS, 0, None, true), at(102_600_000));
+        assert_eq!(pace.next(100 * MS, 0, Some(0), true), at(102_600_000), "nor for one that is due");
+    }
+
+    #[test]
+    fn under_a_short_threshold_the_bell_is_waited_for() {
+        let mut pace = pace();
+        assert_eq!(pace.begins(100 * MS, MS, ALL, false), BEGINS);
+        assert_eq!(pace.next(100 * MS, MS, None, false), at_the_bell_or(150 * MS));
+        assert_eq!(pace.begins(101 * MS, MS, ALL, false), NONE, "the bell rang soon");
+        assert_eq!(pace.next(101 * MS, MS, None, false), at(105_200_000));
+        assert_eq!(pace.begins(105_200_000, MS, ALL, false), BEGINS);
+    }
+
+    #[test]
+    fn a_request_that_waits_for_a_big_core_is_looked_at_when_one_ends_there() {
+        let mut pace = pace();
+        assert_eq!(pace.begins(100 * MS, 0, ALL, false), BEGINS);
+        assert_eq!(pace.next(100 * MS, 0, None, false), at_the_bell_or(150 * MS));
+        assert_eq!(pace.begins(110 * MS, 0, ALL, false), BEGINS);
+        assert_eq!(pace.begins_to_wait(), Some(ALL));
+        assert_eq!(pace.begins_to_wait(), None, "it is armed");
+        assert_eq!(pace.next(110 * MS, 0, None, true), at_the_bell_or(160 * MS));
+        assert_eq!(pace.begins(111 * MS, 0, ALL, true), NONE, "the bell rang soon");
+        assert_eq!(pace.begins_to_wait(), None);
+        assert_eq!(pace.next(111 * MS, 0, None, true), at(115_200_000));
+        assert_eq!(pace.begins(115_200_000, 0, ALL, true), ALL, "it waits");
+        assert_eq!(pace.next(115_200_000, 0, None, false), at_the_bell_or(165_200_000));
+    }
+
+    #[test]
+    fn under_a_long_threshold_too() {
+        let mut pace = pace();
+        assert_eq!(pace.begins(100 * MS, 20 * MS, ALL, false), NONE);
+        assert_eq!(pace.begins_to_wait(), Some(ENDS));
+        assert_eq!(pace.next(100 * MS, 20 * MS, None, true), at_the_bell_or(120 * MS));
+        assert_eq!(pace.begins(120 * MS, 20 * MS, ALL, true), ENDS);
+        assert_eq!(pace.next(120 * MS, 20 * MS, None, false), at(140 * MS), "none waits any more");
     }
 
     #[test]
     fn without_a_bell_it_looks() {
         let mut pace = pace();
-        assert!(!pace.begins(100 * MS, MS, false));
-        assert_eq!(pace.next(100 * MS, MS, None, true), Next { at_ns: 102_200_000, or_bell: false });
+        assert_eq!(pace.begins(100 * MS, MS, NONE, true), NONE);
+        assert_eq!(pace.next(100 * MS, MS, None, true), at(102_600_000));
+        assert_eq!(pace.begins(102_600_000, MS, BEGINS, true), BEGINS);
+        assert_eq!(pace.begins_to_wait(), None, "it cannot ring for ends");
+        assert_eq!(pace.next(102_600_000, MS, None, true), at(105_200_000));
     }
 
     #[test]
     fn a_long_threshold_is_a_reason_for_looks_and_requests_are_looked_at_when_they_are_due() {
         let mut pace = pace();
-        assert!(!pace.begins(100 * MS, 20 * MS, true));
-        assert_eq!(pace.next(100 * MS, 20 * MS, None, true), Next { at_ns: 120 * MS, or_bell: false });
-        assert_eq!(pace.next(100 * MS, 20 * MS, Some(100 * MS + 300_000), false).at_ns, 100 * MS + 300_000);
-        assert_eq!(pace.next(100 * MS, 900 * MS, None, true).at_ns, 150 * MS);
+        assert_eq!(pace.begins(100 * MS, 20 * MS, ALL, false), NONE);
+        assert_eq!(pace.next(100 * MS, 20 * MS, None, false), at(120 * MS));
+        assert_eq!(pace.next(100 * MS, 20 * MS, Some(100 * MS + 300_000), false), at(100 * MS + 300_000));
+        assert_eq!(pace.next(100 * MS, 900 * MS, None, false), at(150 * MS));
     }
 
     #[test]
     fn the_papers_loop_looks_at_equal_times() {
         let mut pace = Pace::new(Looks::Sampling(25 * MS));
-        assert!(!pace.begins(100 * MS, 0, true));
-        assert_eq!(pace.next(100 * MS, 0, Some(101 * MS), false), Next { at_ns: 125 * MS, or_bell: false });
+        assert_eq!(pace.begins(100 * MS, 0, ALL, true), NONE);
+        assert_eq!(pace.next(100 * MS, 0, Some(101 * MS), true), at(125 * MS));
     }
 }

@@ -2,7 +2,8 @@
 //!
 //! A request that begins after a look cannot be long before the threshold has passed since that look. So looks that are no
 //! further apart than the threshold see each long request before it is due, and for those that have been seen there is a
-//! look at that moment: the service wakes nobody. `pace.rs` has what is done where the threshold is short.
+//! look at that moment: the service wakes nobody. `pace.rs` has what is done where the threshold is short, and where a long
+//! request waits for a big core.
 
 use std::collections::BTreeSet;
 use std::fs::File;
@@ -11,7 +12,7 @@ use std::path::Path;
 use std::time::Duration;
 
 use anyhow::{Context, Result};
-use sidelane_host::clock::{now_ns, thread_cpu_ns};
+use sidelane_host::clock::{self, now_ns, thread_cpu_ns};
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::energy::{Energy, EnergyError};
 use sidelane_host::priority::{HOLDER_PRIORITY, make_only_this_thread_fifo};
@@ -130,9 +131,19 @@ impl Session {
         }
         self.looks += 1;
         let Self { source, mapper, .. } = self;
-        if let Some(cpus) = mapper.begins(now_ns, source.bell().is_some()) {
-            source.arm(&cpus);
+        if let Some(at) = mapper.begins(now_ns, source.bell().is_some()) {
+            source.arm(&at);
         }
+        let mut next = self.hear_and_decide(now_ns)?;
+        if let Some(at) = self.mapper.begins_to_wait() {
+            self.source.arm(&at);
+            next = self.hear_and_decide(clock::now_ns())?;
+        }
+        Ok(Next { at_ns: next.at_ns.min(self.census_ns), ..next })
+    }
+
+    fn hear_and_decide(&mut self, now_ns: u64) -> Result<Next> {
+        let Self { source, mapper, .. } = self;
         let mut outcome = Ok(());
         source.hear(&mut |work| {
             if outcome.is_ok() {
@@ -140,8 +151,7 @@ impl Session {
             }
         })?;
         outcome?;
-        let next = self.mapper.decide(now_ns);
-        Ok(Next { at_ns: next.at_ns.min(self.census_ns), ..next })
+        Ok(self.mapper.decide(now_ns))
     }
 
     /// Who and what has come and gone.

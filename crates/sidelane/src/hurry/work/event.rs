@@ -1,5 +1,7 @@
 //! What is heard of a thread.
 
+use sidelane_policy::cpus::CpuMask;
+
 /// One thing that a thread does or has done. Times are of CLOCK_MONOTONIC, and never in the future.
 #[derive(Clone, Copy, Debug, PartialEq, Eq)]
 pub enum Work {
@@ -32,6 +34,15 @@ pub enum Work {
         /// When.
         at_ns: u64,
     },
+}
+
+/// Where the service wakes who looks.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub struct RungAt {
+    /// CPUs on which a request begins.
+    pub begins: CpuMask,
+    /// CPUs on which one ends.
+    pub ends: CpuMask,
 }
 
 /// What was lost on the way to here, since the begin.

@@ -13,10 +13,9 @@ use anyhow::Result;
 use sidelane_host::ports::listeners;
 use sidelane_host::procfs::offspring;
 use sidelane_host::service::Service;
-use sidelane_policy::cpus::CpuMask;
 
 use self::emitted::Emissions;
-pub use self::event::{LostWork, Work};
+pub use self::event::{LostWork, RungAt, Work};
 use self::pipe::StatsPipe;
 use self::sockets::Sockets;
 use super::settings::{Settings, Told};
@@ -57,10 +56,10 @@ impl WorkSource {
         }
     }
 
-    /// The next request that is taken up on one of these CPUs makes the bell readable.
-    pub fn arm(&self, cpus: &CpuMask) {
+    /// The next request that is taken up or answered there makes the bell readable.
+    pub fn arm(&self, at: &RungAt) {
         if let Self::Sockets(sockets) = self {
-            sockets.arm(cpus);
+            sockets.arm(at);
         }
     }
 

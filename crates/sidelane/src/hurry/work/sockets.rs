@@ -9,6 +9,8 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
+use super::event::{LostWork, RungAt, Work};
+use crate::request::{RequestError, Requests, can_track};
 use anyhow::Result;
 use sidelane_host::procfs::{allowed_cpus, is_alive, state};
 use sidelane_host::service::{Service, Target};
@@ -16,10 +18,6 @@ use sidelane_host::topology::Lanes;
 use sidelane_kernel::threads::{ThreadWords, WorkingThread};
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
-use sidelane_policy::cpus::CpuMask;
-
-use super::event::{LostWork, Work};
-use crate::request::{RequestError, Requests, can_track};
 
 /// A service whose threads are seen at work.
 pub struct Sockets {
@@ -51,9 +49,9 @@ impl Sockets {
         Ok(Self { words, requests, tracking, working, served, answered, wordless: 0 })
     }
 
-    /// The next request that is taken up on one of these CPUs makes the bell readable.
-    pub fn arm(&self, cpus: &CpuMask) {
-        self.words.arm(cpus.iter());
+    /// The next request that is taken up or answered there makes the bell readable.
+    pub fn arm(&self, at: &RungAt) {
+        self.words.arm(at.begins.iter(), at.ends.iter());
     }
 
     /// What becomes readable then.

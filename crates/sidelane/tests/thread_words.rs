@@ -1,0 +1,143 @@
+//! What the kernel program says of the threads of a service, and when it wakes who reads that.
+//!
+//! The service is a thread of this process on CPU 0, under the test's control.
+
+mod common;
+
+use std::collections::BTreeSet;
+use std::io::{Read, Write};
+use std::net::{TcpListener, TcpStream};
+use std::os::fd::OwnedFd;
+use std::time::Duration;
+
+use common::{lanes_to_ourselves, requests_can_be_seen, wait_until};
+use rustix::event::{Timespec, epoll};
+use sidelane::request::Requests;
+use sidelane_host::priority::pin_this_thread;
+use sidelane_host::service::Service;
+use sidelane_host::topology::Lanes;
+use sidelane_kernel::threads::ThreadWords;
+use sidelane_kernel::tracker::Features;
+use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+
+const CPU: usize = 0;
+const OTHER_CPU: usize = 1;
+const NONE: [usize; 0] = [];
+
+/// Both ends of a connection, and whoever reads what becomes of its requests.
+struct Scene {
+    client: TcpStream,
+    service: TcpStream,
+    words: ThreadWords,
+    requests: Requests,
+    epoll: OwnedFd,
+}
+
+impl Scene {
+    fn ask(&mut self) {
+        self.client.write_all(b"ask").unwrap();
+    }
+
+    fn receive(&mut self) {
+        self.service.read_exact(&mut [0; 3]).unwrap();
+    }
+
+    fn answer(&mut self) {
+        self.service.write_all(b"answer").unwrap();
+        self.client.read_exact(&mut [0; 6]).unwrap();
+    }
+
+    /// Whether the reader was woken since the last call. Records that wait to be read are no reason.
+    fn has_rung(&mut self) -> bool {
+        let mut events = Vec::with_capacity(1);
+        let now = Timespec::default();
+        epoll::wait(&self.epoll, rustix::buffer::spare_capacity(&mut events), Some(&now)).unwrap();
+        !events.is_empty()
+    }
+
+    #[track_caller]
+    fn must_ring(&mut self) {
+        wait_until("the bell rang", || self.has_rung());
+        self.requests.fetch_answered(|_| ()).unwrap();
+    }
+
+    #[track_caller]
+    fn must_be_silent(&mut self) {
+        std::thread::yield_now();
+        assert!(!self.has_rung());
+        self.requests.fetch_answered(|_| ()).unwrap();
+    }
+
+    /// What the thread of the service works on, by its word.
+    fn works_on(&self) -> Option<u64> {
+        let me = rustix::thread::gettid().as_raw_nonzero().get() as u32;
+        let thread = self.words.iter().find(|thread| thread.tid == me);
+        thread.and_then(|thread| thread.request).map(|request| request.number)
+    }
+}
+
+fn on_one_cpu(script: impl FnOnce(Scene)) {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !requests_can_be_seen() {
+        return;
+    }
+    pin_this_thread(&[CPU as u32]).unwrap();
+    let listener = TcpListener::bind("127.0.0.1:0").unwrap();
+    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
+    client.set_nodelay(true).unwrap();
+    client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
+    let service = listener.accept().unwrap().0;
+    let lanes = Lanes::only_watched([CPU as u32, OTHER_CPU as u32].into_iter().collect());
+    let features = Features { requests: true, threads: true, without_lanes: true, ..Features::default() };
+    let me = std::process::id();
+    let tracking = ServiceTracking::alone(&Service::of_process(me), &lanes, LaneUse::default(), features).unwrap();
+    let requests = Requests::track(&tracking, "this test", &BTreeSet::from([me])).unwrap();
+    let words = ThreadWords::map(&tracking).unwrap();
+    tracking.tracker().attach().unwrap();
+    let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
+    let wake_ups = epoll::EventFlags::IN | epoll::EventFlags::ET;
+    epoll::add(&epoll, requests.bell(), epoll::EventData::new_u64(0), wake_ups).unwrap();
+    script(Scene { client, service, words, requests, epoll });
+}
+
+#[test]
+fn the_bell_rings_once_for_a_begin_or_an_end_where_it_is_armed() {
+    on_one_cpu(|mut scene| {
+        scene.words.arm([CPU], NONE);
+        scene.ask();
+        scene.must_be_silent();
+        scene.receive();
+        scene.must_ring();
+        scene.answer();
+        scene.must_be_silent();
+        scene.ask();
+        scene.receive();
+        scene.must_be_silent();
+
+        scene.words.arm(NONE, [CPU]);
+        scene.must_be_silent();
+        scene.answer();
+        scene.must_ring();
+
+        scene.words.arm([OTHER_CPU], [OTHER_CPU]);
+        scene.ask();
+        scene.receive();
+        scene.answer();
+        scene.must_be_silent();
+    });
+}
+
+#[test]
+fn a_word_says_what_its_thread_works_on() {
+    on_one_cpu(|mut scene| {
+        scene.ask();
+        assert_eq!(scene.works_on(), None);
+        scene.receive();
+        let first = scene.works_on().expect("it was received");
+        scene.answer();
+        assert_eq!(scene.works_on(), None);
+        scene.ask();
+        scene.receive();
+        assert!(scene.works_on() > Some(first));
+    });
+}
