@@ -2,11 +2,14 @@
 
 use crate::markup::escape;
 
-/// Number of line styles in page.css; further settings repeat them.
+/// Number of colours in page.css; further settings repeat them.
 pub(crate) const SERIES: usize = 8;
-/// Dashes in addition to colours, so that lines differ in print and for colour-blind users; the
-/// same as in curves.js.
-const DASHES: [&str; SERIES] = ["2 4", "", "9 4", "", "6 3 2 3", "", "12 4", "3 2"];
+/// Dashes in addition to colours, so that lines differ in print and for colour-blind users, and so do those that repeat a
+/// colour; the same as in curves.js.
+const DASHES: [&str; 2 * SERIES] = [
+    "2 4", "", "9 4", "", "6 3 2 3", "", "12 4", "3 2", //
+    "8 4", "2 4", "", "8 4", "", "2 4", "", "9 3 2 3",
+];
 
 /// A picture with title and caption, in the same frame as those that the script draws.
 pub(super) fn figure(number: usize, kind: &str, title: &str, caption: &str, body: &str) -> String {
@@ -33,8 +36,7 @@ pub(super) fn line_sample(index: usize) -> String {
 }
 
 pub(super) fn line(index: usize, path: &str) -> String {
-    let style = index % SERIES;
-    let dashes = DASHES[style];
+    let (style, dashes) = (index % SERIES, DASHES[index % DASHES.len()]);
     format!("<path class=\"curve series-{style}\" stroke-dasharray=\"{dashes}\" d=\"{path}\"/>")
 }
 
@@ -56,4 +58,17 @@ pub(super) fn text(x: f64, y: f64, anchor: &str, words: &str) -> String {
 pub(super) fn rule(class: &str, from: (f64, f64), to: (f64, f64)) -> String {
     let ((x1, y1), (x2, y2)) = (from, to);
     format!("<line class=\"{class}\" x1=\"{x1:.1}\" y1=\"{y1:.1}\" x2=\"{x2:.1}\" y2=\"{y2:.1}\"/>")
+}
+
+#[cfg(test)]
+mod tests {
+    use std::collections::BTreeSet;
+
+    use super::*;
+
+    #[test]
+    fn lines_of_one_colour_differ_in_their_dashes() {
+        let lines: BTreeSet<String> = (0..DASHES.len()).map(|index| line(index, "M0 0")).collect();
+        assert_eq!(lines.len(), DASHES.len());
+    }
 }

@@ -1,8 +1,11 @@
 // Latency curves: percentile on the horizontal axis, latency on the vertical axis, a line for each
 // setting.
 
-/** Dashes in addition to colours, so that lines differ in print and for colour-blind users. */
-const DASHES = ['2 4', '', '9 4', '', '6 3 2 3', '', '12 4', '3 2'];
+/** Colours in page.css; further settings repeat them. */
+const COLORS = 8;
+/** Dashes in addition to colours, so that lines differ in print and for colour-blind users, and so do those that repeat a
+ * colour. */
+const DASHES = ['2 4', '', '9 4', '', '6 3 2 3', '', '12 4', '3 2', '8 4', '2 4', '', '8 4', '', '2 4', '', '9 3 2 3'];
 const PERCENTILE_TICKS = [0, 50, 90, 99, 99.9, 99.99, 99.999];
 const MARGIN = { left: 58, right: 22, top: 10, bottom: 40 };
 
@@ -20,7 +23,7 @@ function logTicks(low, high) {
 /** A short piece of a line, for legends. */
 function lineSample(style) {
   return svg('svg', { width: 26, height: 10, 'aria-hidden': true }, svg('path', {
-    class: `curve series-${style}`, 'stroke-dasharray': DASHES[style], d: 'M0 5H26',
+    class: `curve series-${style % COLORS}`, 'stroke-dasharray': DASHES[style], d: 'M0 5H26',
   }));
 }
 
@@ -93,7 +96,7 @@ function drawCurves(curves) {
   function line({ points, style }) {
     const corner = ({ percentile, us }) => `${x(nines(percentile)).toFixed(1)},${y(us).toFixed(1)}`;
     return svg('path', {
-      class: `curve series-${style}`, 'stroke-dasharray': DASHES[style],
+      class: `curve series-${style % COLORS}`, 'stroke-dasharray': DASHES[style],
       d: `M${points.map(corner).join('L')}`,
     });
   }
@@ -109,7 +112,7 @@ function drawCurves(curves) {
     cursor.replaceChildren(
       svg('line', { class: 'cursor', x1: at, x2: at, y1: MARGIN.top, y2: bottom }),
       ...values.map(({ style, us }) =>
-        svg('circle', { class: `dot series-${style}`, cx: at, cy: y(us), r: 4.5 })));
+        svg('circle', { class: `dot series-${style % COLORS}`, cx: at, cy: y(us), r: 4.5 })));
     const percentile = (100 * (1 - 10 ** -reading)).toFixed(Math.max(0, Math.ceil(reading) - 1));
     showTip(clientX, clientY, html('strong', {}, `p${percentile}`),
       ...values.map(({ setting, style, us }) =>
