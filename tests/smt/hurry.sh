@@ -2,7 +2,23 @@
 # `sidelane hurry` where all cores are alike: a lane is big while its sibling is idle.
 
 # shellcheck disable=SC2034 # init.sh uses it
-HURRY_TESTS="hurry_siblings"
+HURRY_TESTS="hurry_siblings hurry_sockets"
+
+# Requests are seen at the sockets of a service, by a tracker that knows no lanes.
+test_hurry_sockets() {
+	needs 'lane tracker' 'request tracepoints'
+	start_plant
+	sidelane hurry --service "pid:$service" --big 0,1 --little 2,3 >/tmp/hurry.out 2>/tmp/hurry.err &
+	agent=$!
+	wait_until grep -q 'mapping threads' /tmp/hurry.err
+	sidelane-lab ask --target "127.0.0.1:$port" --requests 200 --every 100 --truth /tmp/truth >/tmp/asked || fail "$(cat /tmp/asked)"
+	kill -INT "$agent"
+	wait "$agent" || fail "hurry ended with $?: $(tail -n 3 /tmp/hurry.err)"
+	# What is answered after its last look is not counted.
+	seen=$(sed -n 's/.* of \([0-9]*\) requests of .*/\1/p' /tmp/hurry.out)
+	{ [ "$seen" -gt 150 ] && [ "$seen" -le 200 ]; } || fail "it saw $seen requests of 200: $(head -n 1 /tmp/hurry.out)"
+	head -n 1 /tmp/hurry.out
+}
 
 # Of four threads of a service, each on a lane of its own, two work, on one core. One of them gets the other core, whose
 # lanes are idle, and the other one stays: it has its core for itself then.
