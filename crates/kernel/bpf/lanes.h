@@ -177,7 +177,7 @@ struct sidelane_settings {
 	uint32_t groups;       /* 28: 1: cgroups may have an identity */
 	uint32_t interference; /* 32: 1: counters say how much a service is disturbed */
 	uint32_t shares;       /* 36: 1: who had each CPU for how long is written down */
-	uint32_t lanes;        /* 40: 1: the programs of lanes are loaded; 0: what is about lanes alone is left out of the others, too */
+	uint32_t lanes;        /* 40: 1: the programs of lanes are loaded; 0: others, too, do nothing that is for lanes alone */
 	uint32_t trace_carrier; /* 44: enum sidelane_trace_carrier */
 	uint32_t trace_records; /* 48: places in the ring of each CPU, a power of two */
 	uint32_t trace_long_ns; /* 52: interrupts and softirqs that took as long are recorded */

@@ -6,11 +6,12 @@ mod common;
 
 use std::collections::BTreeSet;
 use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::path::Path;
 use std::sync::atomic::Ordering;
 use std::thread;
 
+use common::connection::Connection;
 use common::lanes::LANES;
 use common::{lanes_to_ourselves, process, requests_can_be_seen, wait_until};
 use sidelane::request::{Request, Requests};
@@ -25,30 +26,6 @@ use sidelane_signal::{HoldState, RunningRequest};
 
 const REQUEST_LANE: u32 = 0;
 const BATCH_LANE: u32 = 1;
-
-/// The client's and the service's end of a connection.
-struct Connection(TcpStream, TcpStream);
-
-impl Connection {
-    fn open(listener: &TcpListener) -> Self {
-        let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-        client.set_nodelay(true).unwrap();
-        Self(client, listener.accept().unwrap().0)
-    }
-
-    fn ask(&mut self) {
-        self.0.write_all(b"ask").unwrap();
-    }
-
-    fn receive(&mut self) {
-        self.1.read_exact(&mut [0; 3]).unwrap();
-    }
-
-    fn answer(&mut self) {
-        self.1.write_all(b"answer").unwrap();
-        self.0.read_exact(&mut [0; 6]).unwrap();
-    }
-}
 
 /// What a script can read.
 struct Seen<'a> {

@@ -5,11 +5,10 @@
 mod common;
 
 use std::collections::BTreeSet;
-use std::io::{Read, Write};
-use std::net::{TcpListener, TcpStream};
+use std::net::TcpListener;
 use std::os::fd::OwnedFd;
-use std::time::Duration;
 
+use common::connection::Connection;
 use common::{lanes_to_ourselves, requests_can_be_seen, wait_until};
 use rustix::event::{Timespec, epoll};
 use sidelane::request::Requests;
@@ -24,29 +23,15 @@ const CPU: usize = 0;
 const OTHER_CPU: usize = 1;
 const NONE: [usize; 0] = [];
 
-/// Both ends of a connection, and whoever reads what becomes of its requests.
+/// A connection, and whoever reads what becomes of its requests.
 struct Scene {
-    client: TcpStream,
-    service: TcpStream,
+    connection: Connection,
     words: ThreadWords,
     requests: Requests,
     epoll: OwnedFd,
 }
 
 impl Scene {
-    fn ask(&mut self) {
-        self.client.write_all(b"ask").unwrap();
-    }
-
-    fn receive(&mut self) {
-        self.service.read_exact(&mut [0; 3]).unwrap();
-    }
-
-    fn answer(&mut self) {
-        self.service.write_all(b"answer").unwrap();
-        self.client.read_exact(&mut [0; 6]).unwrap();
-    }
-
     /// Whether the reader was woken since the last call. Records that wait to be read are no reason.
     fn has_rung(&mut self) -> bool {
         let mut events = Vec::with_capacity(1);
@@ -83,10 +68,7 @@ fn on_one_cpu(script: impl FnOnce(Scene)) {
     }
     pin_this_thread(&[CPU as u32]).unwrap();
     let listener = TcpListener::bind("127.0.0.1:0").unwrap();
-    let client = TcpStream::connect(listener.local_addr().unwrap()).unwrap();
-    client.set_nodelay(true).unwrap();
-    client.set_read_timeout(Some(Duration::from_secs(60))).unwrap();
-    let service = listener.accept().unwrap().0;
+    let connection = Connection::open(&listener);
     let lanes = Lanes::only_watched([CPU as u32, OTHER_CPU as u32].into_iter().collect());
     let features = Features { requests: true, threads: true, without_lanes: true, ..Features::default() };
     let me = std::process::id();
@@ -97,32 +79,32 @@ fn on_one_cpu(script: impl FnOnce(Scene)) {
     let epoll = epoll::create(epoll::CreateFlags::CLOEXEC).unwrap();
     let wake_ups = epoll::EventFlags::IN | epoll::EventFlags::ET;
     epoll::add(&epoll, requests.bell(), epoll::EventData::new_u64(0), wake_ups).unwrap();
-    script(Scene { client, service, words, requests, epoll });
+    script(Scene { connection, words, requests, epoll });
 }
 
 #[test]
 fn the_bell_rings_once_for_a_begin_or_an_end_where_it_is_armed() {
     on_one_cpu(|mut scene| {
         scene.words.arm([CPU], NONE);
-        scene.ask();
+        scene.connection.ask();
         scene.must_be_silent();
-        scene.receive();
+        scene.connection.receive();
         scene.must_ring();
-        scene.answer();
+        scene.connection.answer();
         scene.must_be_silent();
-        scene.ask();
-        scene.receive();
+        scene.connection.ask();
+        scene.connection.receive();
         scene.must_be_silent();
 
         scene.words.arm(NONE, [CPU]);
         scene.must_be_silent();
-        scene.answer();
+        scene.connection.answer();
         scene.must_ring();
 
         scene.words.arm([OTHER_CPU], [OTHER_CPU]);
-        scene.ask();
-        scene.receive();
-        scene.answer();
+        scene.connection.ask();
+        scene.connection.receive();
+        scene.connection.answer();
         scene.must_be_silent();
     });
 }
@@ -130,14 +112,14 @@ fn the_bell_rings_once_for_a_begin_or_an_end_where_it_is_armed() {
 #[test]
 fn a_word_says_what_its_thread_works_on() {
     on_one_cpu(|mut scene| {
-        scene.ask();
+        scene.connection.ask();
         assert_eq!(scene.works_on(), None);
-        scene.receive();
+        scene.connection.receive();
         let first = scene.works_on().expect("it was received");
-        scene.answer();
+        scene.connection.answer();
         assert_eq!(scene.works_on(), None);
-        scene.ask();
-        scene.receive();
+        scene.connection.ask();
+        scene.connection.receive();
         assert!(scene.works_on() > Some(first));
     });
 }

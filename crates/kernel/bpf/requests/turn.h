@@ -8,8 +8,9 @@
 #include "requests/thread.h"
 #include "who.h"
 
-/* Sleeps tell when a thread took up what another one had received. Before one has done that, they tell nothing. */
-static __always_inline void turn_of_one_who_receives(struct task_struct *prev, bool preempted)
+/* Sleeps tell when a thread took up what another one had received. Before one has done that, all they tell is that a
+ * thread has answered what it received together. */
+static __always_inline void leaves_what_it_answered(struct task_struct *prev, bool preempted)
 {
 	struct request_thread *thread = 0;
 
@@ -25,7 +26,7 @@ int BPF_PROG(request_turn, bool preempt, struct task_struct *prev, struct task_s
 	bool preempted = was_preempted(preempt, prev);
 
 	if (!load_once(requests_are_handed_over)) {
-		turn_of_one_who_receives(prev, preempted);
+		leaves_what_it_answered(prev, preempted);
 		return 0;
 	}
 	uint32_t was = classify(prev), is = classify(next);

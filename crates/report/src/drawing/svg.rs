@@ -4,12 +4,10 @@ use crate::markup::escape;
 
 /// Number of colours in page.css; further settings repeat them.
 pub(crate) const SERIES: usize = 8;
-/// Dashes in addition to colours, so that lines differ in print and for colour-blind users, and so do those that repeat a
-/// colour; the same as in curves.js.
-const DASHES: [&str; 2 * SERIES] = [
-    "2 4", "", "9 4", "", "6 3 2 3", "", "12 4", "3 2", //
-    "8 4", "2 4", "", "8 4", "", "2 4", "", "9 3 2 3",
-];
+/// Dashes in addition to colours, so that lines differ in print and for colour-blind users; the second time that a colour
+/// is used, others. The same as in curves.js.
+const DASHES: [[&str; SERIES]; 2] =
+    [["2 4", "", "9 4", "", "6 3 2 3", "", "12 4", "3 2"], ["8 4", "2 4", "", "8 4", "", "2 4", "", "9 3 2 3"]];
 
 /// A picture with title and caption, in the same frame as those that the script draws.
 pub(super) fn figure(number: usize, kind: &str, title: &str, caption: &str, body: &str) -> String {
@@ -36,7 +34,8 @@ pub(super) fn line_sample(index: usize) -> String {
 }
 
 pub(super) fn line(index: usize, path: &str) -> String {
-    let (style, dashes) = (index % SERIES, DASHES[index % DASHES.len()]);
+    let style = index % SERIES;
+    let dashes = DASHES[index / SERIES % DASHES.len()][style];
     format!("<path class=\"curve series-{style}\" stroke-dasharray=\"{dashes}\" d=\"{path}\"/>")
 }
 
@@ -68,7 +67,7 @@ mod tests {
 
     #[test]
     fn lines_of_one_colour_differ_in_their_dashes() {
-        let lines: BTreeSet<String> = (0..DASHES.len()).map(|index| line(index, "M0 0")).collect();
-        assert_eq!(lines.len(), DASHES.len());
+        let lines: BTreeSet<String> = (0..2 * SERIES).map(|index| line(index, "M0 0")).collect();
+        assert_eq!(lines.len(), 2 * SERIES);
     }
 }

@@ -18,6 +18,7 @@
 //! - `words`: the state of a run's lanes
 //! - `footprint`: the traces of a run on the machine
 //! - `client`: traffic for a service
+//! - `connection`: both ends of a connection, under a test's control
 //! - `deadline`: waiting for conditions
 #![allow(dead_code, unused_imports, reason = "each test binary uses its own part of the harness")]
 
@@ -25,6 +26,7 @@ pub mod agent;
 pub mod busy;
 pub mod c_program;
 pub mod client;
+pub mod connection;
 pub mod deadline;
 pub mod footprint;
 pub mod hurrying;

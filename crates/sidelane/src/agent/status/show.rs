@@ -2,9 +2,8 @@
 
 use std::fmt;
 
-use crate::hurry::threshold_words;
-
 use super::{ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, ProxyStatus, ServiceStatus, Snapshot};
+use crate::hurry::threshold_words;
 
 impl fmt::Display for Snapshot {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {

@@ -9,8 +9,6 @@
 use std::collections::{BTreeMap, BTreeSet};
 use std::os::fd::BorrowedFd;
 
-use super::event::{LostWork, RungAt, Work};
-use crate::request::{RequestError, Requests, can_track};
 use anyhow::Result;
 use sidelane_host::procfs::{allowed_cpus, is_alive, state};
 use sidelane_host::service::{Service, Target};
@@ -18,6 +16,9 @@ use sidelane_host::topology::Lanes;
 use sidelane_kernel::threads::{ThreadWords, WorkingThread};
 use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
+
+use super::event::{LostWork, RungAt, Work};
+use crate::request::{RequestError, Requests, can_track};
 
 /// A service whose threads are seen at work.
 pub struct Sockets {
