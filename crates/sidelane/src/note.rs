@@ -103,16 +103,16 @@ notes! {
         Late { slo: Slo = Slo::example() } =>
             "the service was beyond {slo}; batch left its requests alone",
             "set a longer objective to lend batch more";
-        SlowsDown { target: Target = Target::Port(6379), percent: u64 = 55, percentile: u64 = 50, idle_us: u64 = 128 } =>
-            "batch made the p{percentile} of {target} {percent} % longer, so batch now waits until the service has been \
+        SlowsDown { service: String = "port:6379".to_owned(), percent: u64 = 55, percentile: u64 = 50, idle_us: u64 = 128 } =>
+            "batch made the p{percentile} of {service} {percent} % longer, so batch now waits until the service has been \
              idle for {idle_us} µs",
-            "allow more with --max-slowdown if batch is worth it";
-        KeptOff { target: Target = Target::Port(6379), percent: u64 = 55, percentile: u64 = 50 } =>
-            "batch is kept off: beside batch, however long batch waited, the p{percentile} of {target} was {percent} % \
+            "allow more with --max-slowdown, or max_slowdown in [lanes], if batch is worth it";
+        KeptOff { service: String = "port:6379".to_owned(), percent: u64 = 55, percentile: u64 = 50 } =>
+            "batch is kept off: beside batch, however long batch waited, the p{percentile} of {service} was {percent} % \
              longer",
-            "allow more with --max-slowdown, or give batch other lanes";
-        CostUnknown { target: Target = Target::Port(53), why: String = "it listens at no TCP port".to_owned() } =>
-            "what batch costs the requests of {target} is not known: {why}",
+            "allow more with --max-slowdown, or max_slowdown in [lanes], or give batch other lanes";
+        CostUnknown { service: String = "port:53".to_owned(), why: String = "it listens at no TCP port".to_owned() } =>
+            "what batch costs the requests of {service} is not known: {why}",
             "see what sidelane requests shows of it";
         SchedulerPutOut { why: String = "sysrq".to_owned() } =>
             "the kernel has put batch's scheduler out ({why}); batch went on in SCHED_IDLE, and holders took over",
@@ -515,18 +515,23 @@ fn percent_above_one(ratio: f64) -> u64 {
 
 impl Note {
     /// What becomes of batch after what was found of its cost to `target`. Nothing where a step was taken back.
-    pub fn of_worth(target: Target, worth: Worth, found: Verdict) -> Option<Note> {
+    pub fn of_worth(service: String, worth: Worth, found: Verdict) -> Option<Note> {
         let Verdict::Beyond { percentile, ratio } = found else { return None };
         let (percentile, percent) = (percentile.round() as u64, percent_above_one(ratio.middle));
         Some(match worth {
-            Worth::Never => Note::KeptOff { target, percent, percentile },
-            Worth::AfterIdle(ns) => Note::SlowsDown { target, percent, percentile, idle_us: ns / 1_000 },
+            Worth::Never => Note::KeptOff { service, percent, percentile },
+            Worth::AfterIdle(ns) => Note::SlowsDown { service, percent, percentile, idle_us: ns / 1_000 },
         })
     }
 
-    /// Whether it says when batch may have the lanes of `target`.
-    pub fn is_worth_of(&self, of: &Target) -> bool {
-        matches!(self, Note::SlowsDown { target, .. } | Note::KeptOff { target, .. } if target == of)
+    /// Whether it says that the requests of the service `of` cannot be seen.
+    pub fn is_of_unseen_requests(&self, of: &str) -> bool {
+        matches!(self, Note::HarmUnknown { service, .. } | Note::CostUnknown { service, .. } if service == of)
+    }
+
+    /// Whether it says when batch may have the lanes of the service `of`.
+    pub fn is_worth_of(&self, of: &str) -> bool {
+        matches!(self, Note::SlowsDown { service, .. } | Note::KeptOff { service, .. } if service == of)
     }
 }
 

@@ -42,6 +42,12 @@ impl Latencies {
         self.requests = 0;
     }
 
+    /// Each of them counts half as much from now on.
+    pub(super) fn halve(&mut self) {
+        self.counts.iter_mut().for_each(|count| *count /= 2);
+        self.requests = self.counts.iter().map(|count| u64::from(*count)).sum();
+    }
+
     /// Takes in those of `other`, too.
     pub fn merge(&mut self, other: &Self) {
         self.counts.iter_mut().zip(&other.counts).for_each(|(count, more)| *count += more);

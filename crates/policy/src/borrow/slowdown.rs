@@ -21,6 +21,8 @@ pub const PERCENTILES: [f64; 2] = [50.0, 99.0];
 const DEVIATIONS: f64 = 2.0;
 /// Of each half: one in ten is beyond it by chance, of both one in a hundred.
 const DEVIATIONS_OF_HALF: f64 = 1.3;
+/// Of a half. With more, those so far count half as much: what was long ago says little of today.
+const REQUESTS_MAX: u64 = 1 << 20;
 /// With fewer requests on a side nothing is said.
 const REQUESTS_MIN: u64 = 30;
 
@@ -93,6 +95,8 @@ pub enum Verdict {
 #[derive(Clone, Debug)]
 pub struct Slowdown {
     halves: [Sides; 2],
+    /// Requests of each side, whatever they count now.
+    seen: [u64; 2],
 }
 
 impl Default for Slowdown {
@@ -104,7 +108,7 @@ impl Default for Slowdown {
 impl Slowdown {
     /// Of no request.
     pub const fn new() -> Self {
-        Self { halves: [Sides::EMPTY, Sides::EMPTY] }
+        Self { halves: [Sides::EMPTY, Sides::EMPTY], seen: [0, 0] }
     }
 
     /// A request has finished that arrived in the windows of number `pair`.
@@ -114,6 +118,11 @@ impl Slowdown {
             Side::Beside => half.beside.record(latency_ns),
             Side::Apart => half.apart.record(latency_ns),
         }
+        self.seen[side as usize] += 1;
+        if half.beside.requests() + half.apart.requests() > REQUESTS_MAX {
+            half.beside.halve();
+            half.apart.halve();
+        }
     }
 
     /// Forgets all.
@@ -122,11 +131,12 @@ impl Slowdown {
             half.beside.clear();
             half.apart.clear();
         }
+        self.seen = [0, 0];
     }
 
     /// Requests of a side.
     pub fn requests(&self, side: Side) -> u64 {
-        self.halves.iter().map(|half| half.of(side).requests()).sum()
+        self.seen[side as usize]
     }
 
     /// A percentile of a side; nothing of no request.
@@ -187,6 +197,22 @@ mod tests {
             }
         }
         slowdown
+    }
+
+    #[test]
+    fn requests_of_long_ago_count_less() {
+        let mut slowdown = Box::new(Slowdown::new());
+        let mut serve = |requests: u64, beside_ns: Nanos| {
+            for number in 0..requests {
+                slowdown.record(0, Side::Beside, beside_ns + number % 64);
+                slowdown.record(0, Side::Apart, 100_000 + number % 64);
+            }
+            (slowdown.ratio(50.0).unwrap().middle, slowdown.requests(Side::Beside))
+        };
+        assert!(serve(REQUESTS_MAX, 100_000).0 < 1.05);
+        let (ratio, seen) = serve(REQUESTS_MAX, 200_000);
+        assert!(ratio > 1.9, "{ratio}");
+        assert_eq!(seen, 2 * REQUESTS_MAX);
     }
 
     #[test]

@@ -30,6 +30,16 @@ pub enum Worth {
     Never,
 }
 
+impl Worth {
+    /// Batch may have a lane when both say so.
+    pub fn and(self, other: Self) -> Self {
+        match (self, other) {
+            (Self::AfterIdle(one_ns), Self::AfterIdle(other_ns)) => Self::AfterIdle(one_ns.max(other_ns)),
+            _ => Self::Never,
+        }
+    }
+}
+
 /// Finds the idle time that keeps the bound.
 #[derive(Clone, Copy, Debug)]
 pub struct WorthFinder {
@@ -89,6 +99,12 @@ mod tests {
 
     const SECOND: Nanos = 1_000_000_000;
     const BEYOND: Verdict = Verdict::Beyond { percentile: 50.0, ratio: Ratio { low: 1.2, middle: 1.3, high: 1.4 } };
+
+    #[test]
+    fn of_two_services_the_more_sensitive_one_decides() {
+        let [short, long] = [8_000, 32_000].map(Worth::AfterIdle);
+        assert_eq!([short.and(long), long.and(short), short.and(Worth::Never)], [long, long, Worth::Never]);
+    }
 
     #[test]
     fn each_step_asks_for_a_longer_idle_moment_and_the_last_keeps_batch_off() {

@@ -13,6 +13,10 @@ const TOP: f64 = 10.0;
 const BOTTOM: f64 = HEIGHT - 42.0;
 /// Of a line of text.
 const LABEL_HEIGHT: f64 = 14.0;
+/// Between a line and its name above it.
+const LABEL_ROOM: f64 = 5.0;
+/// At least that of the widest of most names, for which there is no measure here.
+const LETTER_WIDTH: f64 = 7.0;
 /// Only lines with at most this many points get a dot at each point.
 const DOTS_MAX: usize = 40;
 
@@ -33,7 +37,7 @@ fn one(chart: &Multiples, panel: &Panel, names: &[String]) -> String {
     let across = Axis::of(ScaleKind::Linear, all.map(|point| point.0), (LEFT, WIDTH - RIGHT));
     let up = Axis::of(panel.scale, points().map(|point| point.1).chain(limit).chain(panel.up_to), (BOTTOM, TOP));
     let lines: String = panel.lines.iter().map(|drawn| one_line(drawn, names, &across, &up)).collect();
-    let inside = grid(chart, panel, &across, &up) + &limit_line(panel, &up) + &lines;
+    let inside = grid(chart, panel, &across, &up) + &limit_line(panel, &across, &up) + &lines;
     let title = escape(&panel.title);
     format!(
         "<div class=\"panel\"><h3>{title}</h3><svg class=\"chart\" viewBox=\"0 0 {WIDTH} {HEIGHT}\" role=\"img\" \
@@ -72,11 +76,71 @@ fn grid(chart: &Multiples, panel: &Panel, across: &Axis, up: &Axis) -> String {
     rows + &columns + &text((LEFT + WIDTH - RIGHT) / 2.0, HEIGHT - 6.0, "middle", &chart.across)
 }
 
-fn limit_line(panel: &Panel, up: &Axis) -> String {
+fn limit_line(panel: &Panel, across: &Axis, up: &Axis) -> String {
     let Some(limit) = &panel.limit else { return String::new() };
     let y = up.at(limit.value);
     let name = format!("{} {}", limit.name, label(panel.unit, limit.value));
-    // Above the line, unless that is beyond the picture.
-    let beside = if y - TOP < LABEL_HEIGHT { LABEL_HEIGHT } else { -5.0 };
-    rule("limit", (LEFT, y), (WIDTH - RIGHT, y)) + &text(LEFT + 6.0, y + beside, "start", &name)
+    let places: Vec<(f64, f64)> = panel.lines.iter().flat_map(|line| along(line, across, up)).collect();
+    let place = free_place(y, name.len() as f64 * LETTER_WIDTH, &places);
+    rule("limit", (LEFT, y), (WIDTH - RIGHT, y)) + &text(place.x, place.y, place.anchor, &name)
+}
+
+/// Places of a line, close enough together that none of them in a label means that the line is beside it.
+fn along(line: &Line, across: &Axis, up: &Axis) -> Vec<(f64, f64)> {
+    const STEPS: usize = 16;
+    let corners: Vec<(f64, f64)> = line.points.iter().map(|(x, y)| (across.at(*x), up.at(*y))).collect();
+    let between = |from: (f64, f64), to: (f64, f64), part: f64| {
+        (from.0 + (to.0 - from.0) * part, from.1 + (to.1 - from.1) * part)
+    };
+    let steps = |pair: &[(f64, f64)]| {
+        let (from, to) = (pair[0], pair[1]);
+        (0..STEPS).map(move |step| between(from, to, step as f64 / STEPS as f64))
+    };
+    corners.windows(2).flat_map(steps).chain(corners.last().copied()).collect()
+}
+
+/// Where a text stands.
+#[derive(Clone, Copy, Debug, PartialEq)]
+struct TextPlace {
+    x: f64,
+    y: f64,
+    anchor: &'static str,
+}
+
+/// Where the name of a line at `y` stands: above it or below it, at either end, inside the picture, and where the fewest of
+/// `places` are.
+fn free_place(y: f64, width: f64, places: &[(f64, f64)]) -> TextPlace {
+    let covered = |place: &TextPlace| {
+        let left = if place.anchor == "start" { place.x } else { place.x - width };
+        let is_in = |(x, y): &&(f64, f64)| {
+            (left..=left + width).contains(x) && (place.y - LABEL_HEIGHT..=place.y + LABEL_ROOM).contains(y)
+        };
+        places.iter().filter(is_in).count()
+    };
+    let (above, below) = (y - LABEL_ROOM, y + LABEL_HEIGHT);
+    let ends = [(LEFT + 6.0, "start"), (WIDTH - RIGHT - 6.0, "end")];
+    let all = [above, below].into_iter().flat_map(|y| ends.map(|(x, anchor)| TextPlace { x, y, anchor }));
+    let inside = all.filter(|place| place.y - LABEL_HEIGHT >= TOP - LABEL_ROOM && place.y <= BOTTOM);
+    let usual = TextPlace { x: LEFT + 6.0, y: below, anchor: "start" };
+    inside.min_by_key(covered).unwrap_or(usual)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn a_name_stands_where_no_line_is() {
+        let (left, right) = ((LEFT + 40.0, 100.0), (WIDTH - RIGHT - 40.0, 100.0));
+        let place = |places: &[(f64, f64)]| free_place(105.0, 80.0, places);
+        assert_eq!(place(&[]), TextPlace { x: LEFT + 6.0, y: 100.0, anchor: "start" });
+        assert_eq!(place(&[left]), TextPlace { x: WIDTH - RIGHT - 6.0, y: 100.0, anchor: "end" });
+        assert_eq!(place(&[left, right]).y, 119.0);
+    }
+
+    #[test]
+    fn a_name_stands_in_the_picture() {
+        assert_eq!(free_place(TOP, 80.0, &[]).y, TOP + LABEL_HEIGHT);
+        assert_eq!(free_place(BOTTOM, 80.0, &[(LEFT + 10.0, BOTTOM - 5.0)]).y, BOTTOM - LABEL_ROOM);
+    }
 }

@@ -12,7 +12,7 @@ use super::discover::FoundService;
 use crate::lane::terms::TermsKeeper;
 use crate::note::Note;
 use crate::request::emitted::Emitters;
-use crate::request::{Request, RequestSource, Requests, unseen};
+use crate::request::{Request, RequestSource, Requests, can_track, unseen};
 
 /// Figures of some requests.
 #[derive(Clone, Debug, Default)]
@@ -67,6 +67,8 @@ fn emitted(mut emitters: Emitters, tracking: &ServiceTracking) -> RequestSource 
     RequestSource::Emitted(emitters)
 }
 
+const NOBODY_ASKS: &str = "no objective, no [metrics] and no metric asks for them";
+
 /// Where the requests of these processes can be seen, or why they cannot. What the service emits is preferred.
 fn find(tracking: &ServiceTracking, name: &str, pids: &BTreeSet<u32>) -> std::result::Result<RequestSource, String> {
     if let Some(emitters) = Emitters::find(pids) {
@@ -74,7 +76,7 @@ fn find(tracking: &ServiceTracking, name: &str, pids: &BTreeSet<u32>) -> std::re
     }
     match tracking.tracker().features().requests {
         true => Requests::track(tracking, name, pids).map(RequestSource::Sockets).map_err(|why| why.to_string()),
-        false => Err("no objective, no [metrics] and no metric asks for them".to_owned()),
+        false => Err(can_track().err().map_or_else(|| NOBODY_ASKS.to_owned(), |why| why.to_string())),
     }
 }
 
@@ -92,6 +94,12 @@ pub struct Measured {
     /// Where else it may take requests, if its sockets are looked at.
     elsewhere: Option<Note>,
     objective: Option<Objective>,
+    /// Somebody wants figures of them: not only what batch costs them.
+    asked: bool,
+    /// They are looked at now.
+    seen: bool,
+    /// Since the last look.
+    coming: Figures,
     recent: Figures,
     /// Since the agent began to look.
     pub all: Figures,
@@ -101,9 +109,11 @@ pub struct Measured {
 
 impl Measured {
     /// Begins to look, if the tracker was loaded for it.
-    pub fn of(tracking: &ServiceTracking, found: &FoundService) -> Self {
-        let (source, why_not, elsewhere, recent, all) = Default::default();
-        let mut measured = Self { source, why_not, elsewhere, objective: found.terms.slo, recent, all, lost: 0 };
+    pub fn of(tracking: &ServiceTracking, found: &FoundService, asked: bool) -> Self {
+        let (source, why_not, elsewhere, coming, recent, all) = Default::default();
+        let objective = found.terms.slo;
+        let mut measured =
+            Self { source, why_not, elsewhere, objective, asked, seen: true, coming, recent, all, lost: 0 };
         measured.look_again(tracking, &found.name, &found.service.pids);
         measured
     }
@@ -118,23 +128,37 @@ impl Measured {
         match find(tracking, name, pids) {
             Ok(source) => {
                 self.elsewhere = elsewhere(&source, tracking, name, pids);
-                (self.source, self.why_not) = (Some(source), None);
+                (self.source, self.why_not, self.seen) = (Some(source), None, true);
             }
             Err(why) => self.why_not = Some(why),
         }
         self.source.is_some()
     }
 
-    /// Its objective is this from now on: requests of before were not judged by it.
-    pub fn agree_on(&mut self, objective: Option<Objective>) {
+    /// Its objective is this from now on: requests of before were not judged by it. Figures are `asked` for, or not.
+    pub fn agree_on(&mut self, objective: Option<Objective>, asked: bool) {
+        self.asked = asked;
         if objective != self.objective {
             self.objective = objective;
             (self.all.judged, self.all.in_time) = (0, 0);
         }
     }
 
-    /// Why nothing is known of its requests, if so.
+    /// Looks at them from now on, or only if figures are asked for.
+    pub fn see(&mut self, wanted: bool) {
+        let sees = wanted || self.asked;
+        let Some(source) = self.source.as_ref().filter(|_| sees != self.seen) else { return };
+        self.seen = sees;
+        if sees { source.resume() } else { source.pause() }
+    }
+
+    /// Why nothing is told of its requests, if so.
     pub fn why_not(&self) -> Option<&str> {
+        if self.asked { self.why_not.as_deref() } else { Some(NOBODY_ASKS) }
+    }
+
+    /// Why its requests cannot be seen, if so.
+    pub fn unseen(&self) -> Option<&str> {
         self.why_not.as_deref()
     }
 
@@ -153,19 +177,28 @@ impl Measured {
         &self.recent
     }
 
-    /// Fetches what has finished since the last call; `terms` learns from it, too.
-    pub fn fetch(&mut self, terms: Option<&mut TermsKeeper>) -> Result<()> {
-        self.recent = Figures::default();
+    /// Fetches what has finished since the last call; `terms` learns from it, and `each` is told of it, too.
+    pub fn fetch(&mut self, terms: Option<&mut TermsKeeper>, mut each: impl FnMut(&Request)) -> Result<()> {
         let Some(source) = &mut self.source else { return Ok(()) };
-        let (recent, objective) = (&mut self.recent, self.objective);
-        let add = |request: &Request| recent.add(request, objective);
+        let (coming, objective, asked) = (&mut self.coming, self.objective, self.asked);
+        let take = |request: &Request| {
+            if asked {
+                coming.add(request, objective);
+            }
+            each(request);
+        };
         let fetched = match terms {
-            Some(terms) => terms.learn(source, add),
-            None => source.drain(add),
+            Some(terms) => terms.learn(source, take),
+            None => source.drain(take),
         };
         fetched.context("cannot read a service's requests")?;
         self.lost += source.take_window().counts.dropped;
-        self.all.join(&self.recent);
         Ok(())
+    }
+
+    /// A look begins: what was fetched since the last one is recent.
+    pub fn look(&mut self) {
+        self.recent = std::mem::take(&mut self.coming);
+        self.all.join(&self.recent);
     }
 }

@@ -46,10 +46,10 @@ pub struct Served {
 }
 
 impl Served {
-    /// The file says this of it from now on.
-    pub fn agree_on(&mut self, found: FoundService) {
+    /// The file says this of it from now on, and figures of its requests are `asked` for, or not.
+    pub fn agree_on(&mut self, found: FoundService, asked: bool) {
         self.allowed = found.terms.cpus.as_ref().map_or(self.found_on, mask);
-        self.measured.agree_on(found.terms.slo);
+        self.measured.agree_on(found.terms.slo, asked);
         self.found = found;
     }
 
@@ -120,13 +120,20 @@ pub struct Tracked {
     pub containers: Places<Contained>,
     /// Batch is one job in each hierarchy.
     jobs: BTreeMap<u32, BatchTracking>,
+    /// Somebody wants figures of requests.
+    asked: bool,
 }
 
 impl Tracked {
     /// Nobody yet.
     pub fn new(tracker: Rc<Tracker>) -> Self {
         let (services, containers) = (Places::new(MAX_SERVICES), Places::new(MAX_CONTAINERS));
-        Self { tracker, services, containers, jobs: BTreeMap::new() }
+        Self { tracker, services, containers, jobs: BTreeMap::new(), asked: false }
+    }
+
+    /// Whether figures of requests are wanted from now on.
+    pub fn ask_for_requests(&mut self, asked: bool) {
+        self.asked = asked;
     }
 
     /// The kernel's side.
@@ -144,7 +151,7 @@ impl Tracked {
         let tracking = started.with_context(|| format!("cannot track the service {}", found.name))?;
         let found_on = mask(&allowed_cpus(&found.service.pids));
         let allowed = found.terms.cpus.as_ref().map_or(found_on, mask);
-        let measured = Measured::of(&tracking, &found);
+        let measured = Measured::of(&tracking, &found, self.asked);
         let served =
             Served { tracking, allowed, found_on, measured, placed: None, kept: None, has_moved: false, found };
         let place = self.services.add(served).map_err(|served| full("services", &served.found.name))?;

@@ -143,6 +143,11 @@ impl Session {
     }
 
     fn hear_and_decide(&mut self, now_ns: u64) -> Result<Next> {
+        self.hear()?;
+        Ok(self.mapper.decide(now_ns))
+    }
+
+    fn hear(&mut self) -> Result<()> {
         let Self { source, mapper, .. } = self;
         let mut outcome = Ok(());
         source.hear(&mut |work| {
@@ -150,8 +155,7 @@ impl Session {
                 outcome = mapper.hear(work);
             }
         })?;
-        outcome?;
-        Ok(self.mapper.decide(now_ns))
+        outcome
     }
 
     /// Who and what has come and gone.
@@ -215,10 +219,13 @@ impl Session {
     }
 
     fn end(mut self) -> Result<Summary> {
+        // What has been answered since the last look counts.
+        let heard = self.hear();
         let figures = self.figures();
         let known = self.known();
         let pids = self.source.processes(&known);
         self.mapper.end(&pids)?;
+        heard?;
         self.log.as_mut().map_or(Ok(()), ThreadLog::drain).context("cannot write the log")?;
         let energy_of = self.energy.map_or_else(|error| error.to_string(), |energy| energy.to_string());
         let source = self.source.to_string();

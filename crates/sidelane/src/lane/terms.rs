@@ -257,6 +257,11 @@ impl TermsKeeper {
         self.write(self.meter.present());
     }
 
+    /// Who decides when batch may run beside a request.
+    pub fn policy(&self) -> PolicyKind {
+        self.lending.policy
+    }
+
     /// What batch may cost, as it was asked for.
     pub fn budget(&self) -> Budget {
         self.lending.budget

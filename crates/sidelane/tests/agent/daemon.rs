@@ -25,6 +25,11 @@ impl File {
         Self::holmes().with_service("comm = \"nobody\"").with_batch("/nobody")
     }
 
+    /// Nobody decides which CPUs batch has, on the same machine.
+    pub fn of_unmanaged() -> Self {
+        Self("[policy]\nkind = \"unmanaged\"\nsiblings = [\"0,1\"]\n".to_owned())
+    }
+
     /// A service, and how it is found.
     pub fn with_service(self, table: &str) -> Self {
         Self(format!("{}\n[[service]]\nname = \"the service\"\n{table}\n", self.0))

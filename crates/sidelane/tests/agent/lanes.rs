@@ -1,9 +1,12 @@
 //! The lane gate beside the policy: the agent decides which CPUs batch has, holders keep it off a sibling while the
 //! service works.
 
+use serde_json::Value;
+
 use crate::common::lanes::REQUEST_LANE;
 use crate::common::process::allowed_cpus;
-use crate::common::{Footprint, SPIN, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until};
+use crate::common::redis::busy_redis;
+use crate::common::{Footprint, Running, SPIN, ServiceOnCommand, Turn, Words, lanes_to_ourselves, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Container, Place, Tree};
 use crate::service::Program;
@@ -148,4 +151,34 @@ fn batch_stays_away_from_a_lane_on_which_a_process_works_that_came_to_the_servic
     wait_until("the agent had looked again and again", || batch.is_frozen() && now() > Some(then + 2.0));
     daemon.end();
     assert!(!batch.is_frozen());
+}
+
+/// What batch costs requests is measured against moments without batch, unless it may cost anything.
+#[test]
+fn batch_is_kept_off_for_moments_to_see_what_it_costs_requests() {
+    let Some((_turn, server, _client)) = busy_redis() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let batch = tree.container("one");
+    let with_lanes = |file: File, lanes: &str| {
+        let file = file.with_service(&format!("port = {}", server.address().port())).with_batch(tree.path());
+        Daemon::start(&file.and(&format!("[lanes]\n{lanes}")), 1, 1)
+    };
+    let kept_off = |entry: &Value| entry["action"] == "evict" && entry["why"].as_str().unwrap().contains("kept off");
+    let mut daemon = with_lanes(File::of_unmanaged(), "gate = \"holder\"");
+    let count = |run: &Running, is_it: &dyn Fn(&Value) -> bool| run.audit().iter().filter(|entry| is_it(entry)).count();
+    daemon.run.wait_until("batch was kept off three times", |run| count(run, &kept_off) >= 3);
+    daemon.run.wait_until("and had come back each time but the last", |run| {
+        count(run, &|entry| entry["action"] == "restore") >= 2
+    });
+    let told = status()["services"][0].clone();
+    assert!(told["requests_missing"].is_string(), "nobody asks for figures: {told}");
+    daemon.end();
+
+    // Batch that is confined to the lane is held at each request.
+    let mut daemon = with_lanes(File::holmes(), "policy = \"borrow-idle\"\nmax_slowdown = \"none\"");
+    daemon.run.wait_until("lanes were held", |run| count(run, &|entry| entry["action"] == "hold") >= 300);
+    let audit = daemon.end().audit();
+    assert!(!audit.iter().any(kept_off), "{audit:#?}");
+    assert_eq!((batch.cpus().as_str(), batch.is_frozen()), ("0-1", false));
+    assert_eq!(allowed_cpus(server.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
 }

@@ -202,6 +202,11 @@ impl Running {
         self.wait_until("the lane is held", |run| process::has_running_thread(run.pid(), "holder-1"));
     }
 
+    /// The audit log so far, line by line.
+    pub fn audit(&self) -> Vec<Value> {
+        audit_in(&self.dir)
+    }
+
     /// Waits until the audit log has an `action` after `since_ns`.
     #[track_caller]
     pub fn wait_until_audited(&mut self, action: &str, since_ns: u64) {

@@ -9,6 +9,7 @@ use super::LaneGate;
 use super::policy::time;
 use super::reader::Reader;
 use crate::lane::gate::{Gate, GateChoice};
+use crate::lane::slowdown::MaxSlowdown;
 
 /// `[lanes]`, if the file has it.
 pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
@@ -30,13 +31,25 @@ pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
             budget.map_or("by each service's slo".to_owned(), |budget| time(&budget))
         }),
         min_idle: reader.setting("min_idle", min_idle, default, time),
+        max_slowdown: max_slowdown(&reader),
     };
     if lanes.budget.is_some() && lanes.policy == Some(PolicyKind::BorrowIdle) {
         let advice = "leave it out, or choose another policy, such as deadline";
         reader.wrong("budget", "is given, and borrow-idle never runs batch beside a request", advice);
     }
+    if reader.has("max_slowdown") && !lanes.may_be_bounded() {
+        let advice = "leave it out, or choose gate = \"holder\" and policy = \"borrow-idle\"";
+        reader.wrong("max_slowdown", "is given, and batch may cost requests what budget and slo say", advice);
+    }
     reader.finish();
     Some(lanes)
+}
+
+fn max_slowdown(reader: &Reader) -> MaxSlowdown {
+    const KEY: &str = "max_slowdown";
+    let any = reader.is_text(KEY, "none").then_some(MaxSlowdown::Any);
+    let bound = || Some(MaxSlowdown::Bound(reader.percent(KEY, 0.0..=100.0, "5%")? / 100.0));
+    reader.setting(KEY, any.or_else(bound), MaxSlowdown::default(), |bound| format!("\"{bound}\""))
 }
 
 fn gate(reader: &Reader) -> Option<GateChoice> {
@@ -56,6 +69,20 @@ fn name_of(choice: GateChoice) -> String {
 }
 
 impl LaneGate {
+    /// Whether batch may be kept from slowing down requests at all: it never runs beside one, and a holder keeps it off.
+    pub fn may_be_bounded(&self) -> bool {
+        let by_holder = matches!(self.gate, GateChoice::Auto | GateChoice::Holder);
+        by_holder && self.budget.is_none() && !self.policy.is_some_and(PolicyKind::needs_requests)
+    }
+
+    /// By how much requests may be slowed down that batch never runs beside, if that is bounded.
+    pub fn bound(&self) -> Option<f64> {
+        match self.max_slowdown {
+            MaxSlowdown::Bound(bound) if self.may_be_bounded() => Some(bound),
+            _ => None,
+        }
+    }
+
     /// How the lanes of a service with this objective are lent.
     ///
     /// # Errors

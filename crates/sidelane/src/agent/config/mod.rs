@@ -29,6 +29,7 @@ use sidelane_host::cpulist::CpuSet;
 use sidelane_policy::borrow::{Objective, PolicyKind};
 
 use crate::lane::gate::GateChoice;
+use crate::lane::slowdown::MaxSlowdown;
 use crate::proxy::options::ProxyOptions;
 pub use glob::{Fit, Glob, GlobError};
 pub use kubernetes::Class;
@@ -272,6 +273,8 @@ pub struct LaneGate {
     pub budget: Option<Duration>,
     /// `--min-idle`.
     pub min_idle: Duration,
+    /// `--max-slowdown`, where batch never runs beside a request.
+    pub max_slowdown: MaxSlowdown,
 }
 
 /// `[trace]`: flight recorders beside services, each with the service's objective.

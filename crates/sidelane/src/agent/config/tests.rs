@@ -106,7 +106,7 @@ fn what_the_example_leaves_out_is_right() {
         "answer_time = ",
         "clients = ",
     ];
-    let variants: [(&[&str], &[&str]); 15] = [
+    let variants: [(&[&str], &[&str]); 16] = [
         (&[UNIT], &["cgroup = \"/system.slice/redis@*.service\""]),
         (&[UNIT], &["port = 6379"]),
         (&[UNIT], &["comm = "]),
@@ -130,6 +130,7 @@ fn what_the_example_leaves_out_is_right() {
         (&["kind = ", "s = ", "t = ", "floor = "], &["kind = \"unmanaged\""]),
         (&["source = "], &["source = \"replay\"", "replay = "]),
         (&[], &["[lanes]", "gate = ", "policy = ", "budget = \"5ms\"", "min_idle = "]),
+        (&[], &["[lanes]", "gate = ", "min_idle = ", "max_slowdown = "]),
         (&[], &PROXY),
         (&[], &["[trace]", TRACED, "dir = ", "keep = ", "recordings = ", "light = "]),
         (&[], &["[hurry]", HURRIED, "big = ", "little = ", "threshold = ", "sampling = ", "log = "]),
@@ -383,6 +384,35 @@ fn lanes_that_cannot_be_kept() {
            another policy, such as deadline",
         ],
     );
+    for line in ["policy = \"fixed-budget\"\nbudget = \"1ms\"", "gate = \"freezer\"\n"] {
+        wrong(
+            "gate = \"holder\"",
+            &format!("{line}\nmax_slowdown = \"5%\""),
+            &[
+                "a.toml:24: `lanes.max_slowdown` is given, and batch may cost requests what budget and slo say; leave it out, \
+                 or choose gate = \"holder\" and policy = \"borrow-idle\"",
+            ],
+        );
+    }
+    wrong(
+        "gate = \"holder\"",
+        "max_slowdown = 5",
+        &[
+            "a.toml:22: `lanes.max_slowdown` is 5, which has no unit; write a percentage from 0 to 100 with its sign, as in \
+             \"5%\"",
+        ],
+    );
+}
+
+#[test]
+fn what_batch_may_cost_requests_is_bounded_unless_the_file_says_otherwise() {
+    let lanes = |more: &str| read(&GOOD.replace("gate = \"holder\"", more)).lanes.unwrap().max_slowdown;
+    assert_eq!(lanes("gate = \"holder\""), MaxSlowdown::Bound(0.05));
+    assert_eq!(lanes("max_slowdown = \"12.5%\""), MaxSlowdown::Bound(0.125));
+    assert_eq!(lanes("max_slowdown = \"none\""), MaxSlowdown::Any);
+    let config = read(GOOD);
+    let told = config.settings.iter().find(|setting| setting.key == "lanes.max_slowdown").unwrap();
+    assert_eq!(told.value, "\"5%\"");
 }
 
 /// The good file with a proxy, which begins in line 24.

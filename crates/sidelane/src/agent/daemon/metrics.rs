@@ -2,6 +2,7 @@
 
 use prometheus_client::registry::Unit;
 use sidelane_policy::Nanos;
+use sidelane_policy::borrow::slowdown::PERCENTILES;
 use sidelane_policy::cpus::CpuMask;
 
 use super::Agent;
@@ -54,6 +55,8 @@ impl Agent {
         let attainment = ("service_slo_attainment", RATIOS, Kind::Gauge, "Share of requests in time for the objective");
         let interference = ("service_interference", None, Kind::Gauge, "The most interference on a CPU of the service");
         let used = ("service_cpus", None, Kind::Gauge, "CPUs' worth of time that the service used lately");
+        let slowdown =
+            ("service_slowdown", RATIOS, Kind::Gauge, "What requests take beside batch, over what they take without");
         let attained = |served: &Served| served.measured.objective().and(served.measured.all.attainment());
         let disturbed = |served: &Served| {
             let cpus = span.ran_on(served.tracking.identity());
@@ -66,7 +69,24 @@ impl Agent {
             Family::of(attainment, self.each_service(attained)),
             Family::of(interference, self.each_service(disturbed)),
             Family::of(used, self.each_service(uses)),
+            Family::of(slowdown, self.slowdowns().into_iter()),
         ]
+    }
+
+    /// What batch costs requests, by service and quantile.
+    fn slowdowns(&self) -> Vec<(Labels, Option<f64>)> {
+        let Some(slowdown) = &self.slowdown else { return Vec::new() };
+        let measured = self.tracked.services.iter().filter_map(|(_, served)| {
+            let labels = label("service", &served.found.name);
+            Some((labels, slowdown.outcome(served.found.id.0)?))
+        });
+        let each = measured.flat_map(|(labels, outcome)| {
+            PERCENTILES.map(|percentile| {
+                let quantile = label("quantile", percentile / 100.0);
+                ([labels.clone(), quantile].concat(), outcome.whole.ratio(percentile).map(|by| by.middle))
+            })
+        });
+        each.collect()
     }
 
     fn of_cpus(&self) -> Vec<Family> {

@@ -14,6 +14,7 @@ mod metrics;
 mod modules;
 mod reload;
 mod slow;
+mod slowdown;
 mod snapshot;
 mod start;
 mod waiting;
@@ -45,6 +46,7 @@ use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
 use crate::claim::Claim;
+use crate::lane::slowdown::SlowdownKeeper;
 use crate::note::Note;
 use crate::undo::Ticket;
 use doors::{Bells, Doors, Woken};
@@ -100,6 +102,8 @@ pub struct Agent {
     doors: Doors,
     /// Keeps batch lanes, where the file says so.
     gates: Option<LaneGates>,
+    /// Measures what batch on those lanes costs requests, where that is bounded.
+    slowdown: Option<SlowdownKeeper>,
     proxies: Proxies,
     flights: Flights,
     hurries: Hurries,
@@ -174,6 +178,9 @@ impl Agent {
             }
             self.answer(woken);
             let now_ns = now_ns();
+            if now_ns >= self.slowdown_due_ns() {
+                self.keep_slowdown(now_ns);
+            }
             if now_ns >= self.times.slow_ns {
                 self.look_around(now_ns)?;
             } else if woken.groups {
@@ -188,7 +195,7 @@ impl Agent {
     }
 
     fn wait(&self, signals: &PosixSignals) -> io::Result<Woken> {
-        let due_ns = self.look_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns);
+        let due_ns = self.look_due_ns().min(self.times.slow_ns).min(self.times.waiting_ns).min(self.slowdown_due_ns());
         let bells = Bells {
             groups: self.finder.fd(),
             lanes: self.gates.as_ref().map(|gates| gates.book().bell()),

@@ -101,12 +101,15 @@ impl Agent {
         self.finder.reload(&self.config);
         let changes = self.finder.look(now_ns());
         self.follow(changes)?;
+        let asked = self.wants_requests();
+        self.tracked.ask_for_requests(asked);
         for (_, served) in self.tracked.services.iter_mut() {
             if let Some(found) = self.finder.service(served.found.id) {
-                served.agree_on(found.clone());
+                served.agree_on(found.clone(), asked);
             }
         }
         self.agree_on_lanes();
+        self.agree_on_slowdown();
         for waiting in &mut self.left_alone {
             waiting.what = self.finder.service(waiting.what.id).cloned().unwrap_or_else(|| waiting.what.clone());
         }

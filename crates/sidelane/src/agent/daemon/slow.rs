@@ -37,10 +37,11 @@ impl Agent {
         let memory = self.tracked.tracker().memory();
         self.slow.look(&memory, now_ns);
         self.look_for_requests(now_ns);
-        self.fetch_requests();
+        self.look_at_requests();
         self.look_at_modules();
         self.heed()?;
         self.look_after_lanes()?;
+        self.find_measured(now_ns);
         self.keep_off_services();
         self.look_at_counters(now_ns);
         self.cost.note();
@@ -318,16 +319,30 @@ impl Agent {
         let seen = services
             .filter_map(|(place, served)| served.look_for_requests().then(|| (place, served.found.name.clone())));
         for (place, name) in seen.collect::<Vec<_>>() {
-            self.diary.notes.retain(|note, _| !matches!(note, Note::HarmUnknown { service, .. } if *service == name));
+            self.diary.notes.retain(|note, _| !note.is_of_unseen_requests(&name));
             self.note_requests(place, &name);
             self.log_note("requests", &format!("requests of service {name} can be seen"));
         }
     }
 
-    fn fetch_requests(&mut self) {
-        let fetch = |served: &mut Served| served.measured.fetch(served.kept.as_mut().map(|kept| &mut kept.terms));
-        let fetched: Vec<Result<()>> = self.tracked.services.iter_mut().map(|(_, served)| fetch(served)).collect();
+    /// Requests that have finished.
+    pub(super) fn fetch_requests(&mut self) {
+        let Self { tracked, slowdown, .. } = self;
+        let mut fetch = |served: &mut Served| {
+            let id = served.found.id.0;
+            let terms = served.kept.as_mut().map(|kept| &mut kept.terms);
+            served.measured.fetch(terms, |request| {
+                slowdown.iter_mut().for_each(|slowdown| slowdown.finished(id, request));
+            })
+        };
+        let fetched: Vec<Result<()>> = tracked.services.iter_mut().map(|(_, served)| fetch(served)).collect();
         fetched.into_iter().filter_map(Result::err).for_each(|error| self.failed(error));
+    }
+
+    /// What requests took since the last look.
+    fn look_at_requests(&mut self) {
+        self.fetch_requests();
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.measured.look());
         if let Metric::Harm(harm) = &mut self.metric {
             harm.note(self.slow.span(), &self.tracked);
         }

@@ -1,16 +1,20 @@
 //! What the agent tells about itself.
 
 use sidelane_host::clock::now_ns;
+use sidelane_policy::borrow::slowdown::PERCENTILES;
+use sidelane_policy::borrow::worth::Worth;
 
 use super::Agent;
 use crate::agent::config::Kind;
 use crate::agent::cost::resident_bytes;
 use crate::agent::owners::{Owner, Thing};
 use crate::agent::status::{
-    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, RequestStatus, ServiceStatus, Snapshot,
+    AgentStatus, ContainerStatus, CpuStatus, DecisionCount, NoteStatus, RequestStatus, ServiceStatus, SlowdownStatus,
+    SlowerStatus, Snapshot,
 };
 use crate::agent::tracked::{Contained, Served};
 use crate::cpu_mask::set;
+use crate::lane::slowdown::SlowdownOutcome;
 use crate::note::Slo;
 
 impl Agent {
@@ -100,8 +104,27 @@ impl Agent {
             interference: values.reduce(f64::max),
             requests: served.measured.why_not().is_none().then(|| request_status(served)),
             requests_missing: served.measured.why_not().map(str::to_owned),
+            slowdown: self
+                .slowdown
+                .as_ref()
+                .and_then(|slowdown| slowdown.outcome(served.found.id.0))
+                .map(slowdown_status),
         }
     }
+}
+
+fn slowdown_status(outcome: SlowdownOutcome) -> SlowdownStatus {
+    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
+    let slower = |percentile: f64| {
+        let by = outcome.whole.ratio(percentile)?;
+        Some(SlowerStatus { percent: percent(by.middle), low_percent: percent(by.low), high_percent: percent(by.high) })
+    };
+    let [p50, p99] = PERCENTILES.map(slower);
+    let min_idle_ns = match outcome.worth {
+        Worth::AfterIdle(ns) => Some(ns),
+        Worth::Never => None,
+    };
+    SlowdownStatus { p50, p99, allowed_percent: outcome.bound * 100.0, min_idle_ns }
 }
 
 fn request_status(served: &Served) -> RequestStatus {

@@ -57,16 +57,19 @@ impl Agent {
             None => (None, Doors::none(), online.clone()),
         };
         let policy = choose(&config.policy, &here);
+        let mut tracked = Tracked::new(tracker);
+        tracked.ask_for_requests(wants_requests(&config, metric.needs_requests()));
         let gates = config.lanes.as_ref().filter(|_| hands.is_some());
         let gates = gates.map(|lanes| LaneGates::new(lanes, config.audit.as_deref().map(append).transpose()?));
         let gates = gates.transpose()?;
+        let slowdown = gates.as_ref().and_then(LaneGates::slowdown);
         let own_cpus: Vec<u32> = allowed_cpus(&[std::process::id()].into()).iter().collect();
         let began_ns = now_ns();
         // Neither batch nor a holder that naps must keep it from its work.
         let urgent = make_only_this_thread_fifo(HOLDER_PRIORITY + 1);
         let mut agent = Self {
             finder: Finder::new(&config),
-            tracked: Tracked::new(tracker),
+            tracked,
             times: Times::since(began_ns),
             pen: pen.unwrap_or_else(CpuAudit::default),
             options,
@@ -82,6 +85,7 @@ impl Agent {
             log,
             doors,
             gates,
+            slowdown,
             proxies: Proxies::new(own_cpus.clone()),
             flights: Flights::new(own_cpus.clone()),
             hurries: Hurries::new(own_cpus),
@@ -100,6 +104,11 @@ impl Agent {
             agent.follow_proxies()?;
         }
         Ok(agent)
+    }
+
+    /// Whether figures of requests are wanted.
+    pub(super) fn wants_requests(&self) -> bool {
+        wants_requests(&self.config, self.metric.needs_requests())
     }
 
     /// Says what is not as it should be.
@@ -130,16 +139,21 @@ pub(super) fn asks_for_requests(config: &Config) -> bool {
         || config.kubernetes.as_ref().is_some_and(|kubernetes| kubernetes.terms.slo.is_some())
 }
 
-/// Requests are tracked only where somebody asks for them: it costs a service 2 µs each.
-fn features(config: &Config, told: Option<&Told>) -> Result<Features> {
+/// Whether figures of requests are wanted, or whoever lends lanes goes by requests.
+fn wants_requests(config: &Config, by_harm: bool) -> bool {
     let by_requests = |lanes: &LaneGate| lanes.policy.is_some_and(PolicyKind::needs_requests);
-    let requests = config.lanes.as_ref().is_some_and(by_requests)
-        || told == Some(&Told::Harm)
-        || asks_for_requests(config)
-        || config.metrics.is_some();
-    if requests {
+    config.lanes.as_ref().is_some_and(by_requests) || by_harm || asks_for_requests(config) || config.metrics.is_some()
+}
+
+/// Requests are tracked only where somebody asks for them: it costs a service 2 µs each. What batch costs them is known
+/// from a few, and can be done without.
+fn features(config: &Config, told: Option<&Told>) -> Result<Features> {
+    let wanted = wants_requests(config, told == Some(&Told::Harm));
+    let bounded = config.lanes.as_ref().is_some_and(|lanes| lanes.bound().is_some());
+    if wanted {
         can_track()?;
     }
+    let requests = wanted || (bounded && can_track().is_ok());
     let turns = config.lanes.as_ref().is_some_and(|lanes| lanes.policy.is_none_or(PolicyKind::needs_requests));
     let interference = matches!(told, Some(Told::Counters(_)));
     Ok(Features { requests, turns, interference, groups: true, shares: true, ..Features::default() })

@@ -11,9 +11,11 @@ use std::io::BufWriter;
 use std::sync::Arc;
 
 use anyhow::{Context, Result};
+use sidelane_host::clock::now_ns;
 use sidelane_host::cpulist::CpuSet;
 use sidelane_host::topology::Lanes;
 use sidelane_kernel::tracker::Tracker;
+use sidelane_policy::borrow::worth::Worth;
 use sidelane_policy::borrow::{Lending, Objective};
 
 pub use book::Book;
@@ -23,6 +25,7 @@ use super::config::LaneGate;
 use crate::lane::gate::{Gate, LaneKeeper, keepers};
 use crate::lane::holder::{Evictor, HolderBooks, Means};
 use crate::lane::log::{LaneAudit, LaneLog};
+use crate::lane::slowdown::SlowdownKeeper;
 use crate::lane::terms::{LendingError, TermsKeeper};
 
 /// What all keepers have in common.
@@ -58,9 +61,16 @@ impl LaneGates {
         Ok(if self.gate == Gate::Freezer { lending.evicting_at_once() } else { lending })
     }
 
+    /// Who measures what batch costs requests, if that is bounded.
+    pub fn slowdown(&self) -> Option<SlowdownKeeper> {
+        let bound = self.config.bound().filter(|_| self.gate == Gate::Holder)?;
+        Some(SlowdownKeeper::new(bound, self.config.min_idle.as_nanos() as u64, now_ns()))
+    }
+
     /// Keeps the lanes from now on. The service is tracked with them.
     pub fn keep(&self, lanes: Lanes, lending: Lending, tracker: &Tracker) -> Result<KeptLanes> {
         let memory = tracker.memory();
+        let beside = lanes.request_lanes.clone();
         let terms = TermsKeeper::new(lending, &lanes, Arc::clone(&memory));
         let evictor: Arc<dyn Evictor> = Arc::clone(&self.book) as _;
         let means = Means { memory, evictor, audit: self.pen.clone() };
@@ -68,7 +78,7 @@ impl LaneGates {
             Gate::SchedIdle => Vec::new(),
             _ => keepers::hold(&lanes, tracker, lending, &means)?,
         };
-        Ok(KeptLanes { keepers, terms })
+        Ok(KeptLanes { keepers, beside, terms })
     }
 
     /// Writes what the keepers have decided.
@@ -80,6 +90,8 @@ impl LaneGates {
 /// The lanes beside one service. Dropping this leaves them to batch.
 pub struct KeptLanes {
     keepers: Vec<LaneKeeper>,
+    /// The CPUs of the service.
+    pub beside: CpuSet,
     /// On what terms they are lent.
     pub terms: TermsKeeper,
 }
@@ -93,6 +105,11 @@ impl KeptLanes {
     /// The lanes whose keepers are not there any more.
     pub fn forsaken(&self) -> impl Iterator<Item = u32> {
         self.keepers.iter().filter(|keeper| keeper.is_displaced()).map(LaneKeeper::cpu)
+    }
+
+    /// When batch may have the lanes from now on.
+    pub fn agree(&self, worth: Worth) {
+        self.keepers.iter().for_each(|keeper| keeper.agree(worth));
     }
 
     /// Each lane with what its keeper did.

@@ -123,6 +123,36 @@ pub struct ServiceStatus {
     /// Why its requests cannot be seen.
     #[serde(skip_serializing_if = "Option::is_none", default)]
     pub requests_missing: Option<String>,
+    /// What batch beside it costs its requests; missing where that is not measured.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub slowdown: Option<SlowdownStatus>,
+}
+
+/// By how much requests are slower where batch may have the lanes beside the service.
+#[derive(Clone, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlowdownStatus {
+    /// Of the median. Missing as long as too few requests were seen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub p50: Option<SlowerStatus>,
+    /// Of the 99th percentile. Missing as long as too few requests were seen.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub p99: Option<SlowerStatus>,
+    /// What is allowed.
+    pub allowed_percent: f64,
+    /// How long the service is idle before batch has the lanes. Missing where batch is kept off.
+    #[serde(skip_serializing_if = "Option::is_none", default)]
+    pub min_idle_ns: Option<u64>,
+}
+
+/// By how much a percentile is longer, and the interval in which that lies.
+#[derive(Clone, Copy, Debug, Default, PartialEq, Serialize, Deserialize)]
+pub struct SlowerStatus {
+    /// What was measured.
+    pub percent: f64,
+    /// From here...
+    pub low_percent: f64,
+    /// ...to here.
+    pub high_percent: f64,
 }
 
 /// A service's requests.

@@ -2,7 +2,10 @@
 
 use std::fmt;
 
-use super::{ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, ProxyStatus, ServiceStatus, Snapshot};
+use super::{
+    ContainerStatus, CpuStatus, FlightStatus, HurryStatus, NoteStatus, ProxyStatus, ServiceStatus, SlowdownStatus,
+    SlowerStatus, Snapshot,
+};
 use crate::hurry::threshold_words;
 
 impl fmt::Display for Snapshot {
@@ -90,7 +93,22 @@ fn write_service(f: &mut fmt::Formatter<'_>, service: &ServiceStatus) -> fmt::Re
             write!(f, ", {percent:.2} % in time for {slo}")?;
         }
     }
-    writeln!(f)
+    writeln!(f)?;
+    service.slowdown.as_ref().map_or(Ok(()), |slowdown| write_slowdown(f, slowdown))
+}
+
+fn write_slowdown(f: &mut fmt::Formatter<'_>, slowdown: &SlowdownStatus) -> fmt::Result {
+    let told = [("p50", slowdown.p50), ("p99", slowdown.p99)].into_iter().filter_map(|(name, slower)| {
+        let SlowerStatus { percent, low_percent, high_percent } = slower?;
+        Some(format!("{name} {percent:+.0} % ({low_percent:+.0} to {high_percent:+.0})"))
+    });
+    let told: Vec<String> = told.collect();
+    let cost = if told.is_empty() { "not known yet: too few requests".to_owned() } else { told.join(", ") };
+    let wait = slowdown.min_idle_ns.map_or_else(
+        || "batch is kept off".to_owned(),
+        |ns| format!("batch waits for {:.0} µs of idleness", ns as f64 / 1e3),
+    );
+    writeln!(f, "    cost of batch beside it: {cost}; {:.0} % allowed; {wait}", slowdown.allowed_percent)
 }
 
 fn write_container(f: &mut fmt::Formatter<'_>, container: &ContainerStatus) -> fmt::Result {
@@ -203,6 +221,22 @@ threads on big and little cores
                         threshold 50.0 ms (learnt); 0.25 % of a CPU
 ";
         assert!(shown.contains(expected), "{shown}");
+    }
+
+    #[test]
+    fn what_batch_costs_a_service_is_a_line_below_it() {
+        let slower = SlowerStatus { percent: 1.4, low_percent: -0.6, high_percent: 3.0 };
+        let measured =
+            SlowdownStatus { p50: Some(slower), allowed_percent: 5.0, min_idle_ns: Some(32_000), ..Default::default() };
+        let unknown = SlowdownStatus { allowed_percent: 5.0, ..Default::default() };
+        let of = |slowdown| ServiceStatus { name: "web".into(), slowdown: Some(slowdown), ..Default::default() };
+        let shown = Snapshot { services: vec![of(measured), of(unknown)], ..Default::default() }.to_string();
+        let lines: Vec<&str> = shown.lines().filter(|line| line.contains("cost of batch")).collect();
+        let expected = [
+            "    cost of batch beside it: p50 +1 % (-1 to +3); 5 % allowed; batch waits for 32 µs of idleness",
+            "    cost of batch beside it: not known yet: too few requests; 5 % allowed; batch is kept off",
+        ];
+        assert_eq!(lines, expected);
     }
 
     #[test]

@@ -108,7 +108,7 @@ impl ServiceOutcome {
         let slowdown = slowdown.filter(|_| served.requests.is_some());
         Self {
             objective: served.terms.as_ref().and_then(TermsKeeper::objective),
-            slowdown: slowdown.map(|slowdown| slowdown.outcome(index)),
+            slowdown: slowdown.and_then(|slowdown| slowdown.outcome(index as u64)),
             target: served.beside.target.clone(),
             lanes: served.beside.lanes.clone(),
             terms: served.terms.as_ref().map(TermsKeeper::present),
@@ -229,7 +229,10 @@ impl Session {
     fn measure_slowdown(served: &[Served], options: &SessionOptions) -> Option<SlowdownKeeper> {
         let min_idle_ns = options.hold?.config.min_idle_ns;
         let bound = options.max_slowdown.filter(|_| served.iter().any(|served| served.requests.is_some()))?;
-        Some(SlowdownKeeper::new(bound, served.len(), min_idle_ns, now_ns()))
+        let now = now_ns();
+        let mut keeper = SlowdownKeeper::new(bound, min_idle_ns, now);
+        keeper.measure(&(0..served.len() as u64).collect(), now);
+        Some(keeper)
     }
 
     /// What was noted since the last call.

@@ -112,7 +112,7 @@ impl Guest {
                     Ok(requests) => Some(RequestSource::Sockets(requests)),
                     Err(error) if for_the_policy => return Err(error.into()),
                     Err(error) => {
-                        unseen = Some(Note::CostUnknown { target: beside.target.clone(), why: error.to_string() });
+                        unseen = Some(Note::CostUnknown { service: beside.target.to_string(), why: error.to_string() });
                         None
                     }
                 }

@@ -61,7 +61,7 @@ impl Session {
             let Some(terms) = &mut served.terms else { continue };
             if let Some(requests) = &mut served.requests {
                 terms.learn(requests, |request| {
-                    slowdown.iter_mut().for_each(|slowdown| slowdown.finished(index, request));
+                    slowdown.iter_mut().for_each(|slowdown| slowdown.finished(index as u64, request));
                 })?;
             }
             let (budget, standing) = (terms.budget(), terms.keep());
@@ -106,7 +106,7 @@ impl Session {
             } else {
                 requests.pause()
             }
-            let (lanes, worth) = (served.beside.lanes.batch_cpus(), slowdown.worth(index));
+            let (lanes, worth) = (served.beside.lanes.batch_cpus(), slowdown.worth(index as u64));
             self.keepers.iter().filter(|keeper| lanes.contains(keeper.cpu())).for_each(|keeper| keeper.agree(worth));
         }
     }
@@ -137,9 +137,9 @@ impl Session {
 
     /// Of several changes the last one stays.
     fn tell_worth(&mut self, change: &Change) {
-        let target = self.served[change.service].beside.target.clone();
-        self.notes.retain(|note| !note.is_worth_of(&target));
-        if let Some(note) = Note::of_worth(target, change.worth, change.verdict) {
+        let service = self.served[change.service as usize].beside.target.to_string();
+        self.notes.retain(|note| !note.is_worth_of(&service));
+        if let Some(note) = Note::of_worth(service, change.worth, change.verdict) {
             self.note(note);
         }
     }
