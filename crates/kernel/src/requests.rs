@@ -195,16 +195,20 @@ impl WatchedSockets {
     /// services at the same ports, in other network namespaces, are not seen either.
     pub fn pause(&self) {
         let mut listens = self.listens.lock().expect("nobody panics with the list");
-        listens.paused = true;
+        if std::mem::replace(&mut listens.paused, true) {
+            return;
+        }
         for Listener { port, .. } in &listens.at {
             self.ports.get(usize::from(port / 64)).fetch_and(!(1 << (port % 64)), Ordering::Release);
         }
     }
 
-    /// Watches again. What is under way on connections is not known.
+    /// Watches again, where it does not. What is under way on connections is not known.
     pub fn resume(&self) {
         let mut listens = self.listens.lock().expect("nobody panics with the list");
-        listens.paused = false;
+        if !std::mem::replace(&mut listens.paused, false) {
+            return;
+        }
         self.own().epoch.fetch_add(1, Ordering::Release);
         listens.at.iter().for_each(|listener| self.show_port(*listener));
     }

@@ -96,6 +96,22 @@ fn a_request_is_queued_until_it_runs_and_runs_until_it_is_answered() {
     });
 }
 
+/// Between two windows of a comparison whoever watches goes on watching.
+#[test]
+fn a_request_that_is_under_way_is_not_lost_to_whoever_watches_on() {
+    on_the_request_lane(|seen, [mut connection, _]| {
+        connection.ask();
+        connection.receive();
+        seen.requests.resume();
+        connection.ask();
+        connection.answer();
+        connection.receive();
+        connection.answer();
+        let told = seen.told();
+        assert!(matches!(told[..], [one, next] if one.finished_ns < next.finished_ns), "{told:?}");
+    });
+}
+
 #[test]
 fn a_request_has_waited_if_another_was_under_way_when_it_arrived_or_started() {
     on_the_request_lane(|seen, [mut one, mut other]| {

@@ -24,6 +24,8 @@
 #include "bpf/sibling.h"
 
 #define NONE (-1)
+/* A shorter sleep may be over before the thread has left its CPU. */
+#define JOIN_NS 50000
 /* A check whether the emulator is alive takes a system call. */
 #define ALIVE_EVERY_NS 50000000
 
@@ -120,7 +122,7 @@ static uint64_t lost_ns(const struct sibling_thread *thread)
 
 static void join(void)
 {
-	struct timespec moment = { 0, 1 };
+	struct timespec moment = { 0, JOIN_NS };
 
 	me.joined = true;
 	me.seen_alive_ns = now_ns();

@@ -96,8 +96,6 @@ pub struct Measured {
     objective: Option<Objective>,
     /// Somebody wants figures of them: not only what batch costs them.
     asked: bool,
-    /// They are looked at now.
-    seen: bool,
     /// Since the last look.
     coming: Figures,
     recent: Figures,
@@ -112,8 +110,7 @@ impl Measured {
     pub fn of(tracking: &ServiceTracking, found: &FoundService, asked: bool) -> Self {
         let (source, why_not, elsewhere, coming, recent, all) = Default::default();
         let objective = found.terms.slo;
-        let mut measured =
-            Self { source, why_not, elsewhere, objective, asked, seen: true, coming, recent, all, lost: 0 };
+        let mut measured = Self { source, why_not, elsewhere, objective, asked, coming, recent, all, lost: 0 };
         measured.look_again(tracking, &found.name, &found.service.pids);
         measured
     }
@@ -128,7 +125,7 @@ impl Measured {
         match find(tracking, name, pids) {
             Ok(source) => {
                 self.elsewhere = elsewhere(&source, tracking, name, pids);
-                (self.source, self.why_not, self.seen) = (Some(source), None, true);
+                (self.source, self.why_not) = (Some(source), None);
             }
             Err(why) => self.why_not = Some(why),
         }
@@ -145,11 +142,9 @@ impl Measured {
     }
 
     /// Looks at them from now on, or only if figures are asked for.
-    pub fn see(&mut self, wanted: bool) {
-        let sees = wanted || self.asked;
-        let Some(source) = self.source.as_ref().filter(|_| sees != self.seen) else { return };
-        self.seen = sees;
-        if sees { source.resume() } else { source.pause() }
+    pub fn see(&self, wanted: bool) {
+        let Some(source) = &self.source else { return };
+        if wanted || self.asked { source.resume() } else { source.pause() }
     }
 
     /// Why nothing is told of its requests, if so.

@@ -133,7 +133,7 @@ impl Requests {
         self.memory.sockets().pause();
     }
 
-    /// Looks again. Requests that arrived meanwhile may be told with a wrong arrival, before this moment.
+    /// Looks again, where it looked away. Requests that arrived meanwhile may be told with a wrong arrival, before this moment.
     pub fn resume(&self) {
         self.memory.sockets().resume();
     }

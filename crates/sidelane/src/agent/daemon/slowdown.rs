@@ -52,9 +52,9 @@ impl Agent {
     }
 
     /// Tells whoever sees requests, and the keepers of lanes, what is to be done now.
-    pub(super) fn agree_on_slowdown(&mut self) {
+    pub(super) fn agree_on_slowdown(&self) {
         let Some(slowdown) = &self.slowdown else { return };
-        for (_, served) in self.tracked.services.iter_mut() {
+        for (_, served) in self.tracked.services.iter() {
             served.measured.see(slowdown.sees_requests() && slowdown.measures(served.found.id.0));
         }
         for kept in bounded(&self.tracked) {
