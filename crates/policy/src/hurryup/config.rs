@@ -52,9 +52,9 @@ impl Options {
 }
 
 impl Default for Options {
-    /// All of them, and a rest that is long beside filling a cache.
+    /// All of them, and a rest that is long beside a move and filling a cache.
     fn default() -> Self {
-        Self { spare_longer: true, empty_first: true, between_first: true, rest_ns: 5_000_000, one_by_one: false }
+        Self { spare_longer: true, empty_first: true, between_first: true, rest_ns: 1_000_000, one_by_one: false }
     }
 }
 
