@@ -178,7 +178,7 @@ struct Named(Child);
 
 impl Named {
     fn start(dir: &Path, name: &str) -> Self {
-        fs::copy("/bin/sleep", dir.join(name)).expect("sleep can be copied");
+        common::process::copy_program("/bin/sleep", &dir.join(name));
         let named = Self(Command::new(dir.join(name)).arg("1000").stdin(Stdio::null()).spawn().expect("it starts"));
         let comm = || fs::read_to_string(format!("/proc/{}/comm", named.0.id())).unwrap_or_default();
         common::wait_until("it had its name", || comm().trim_end() == name);

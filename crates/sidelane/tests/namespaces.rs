@@ -258,7 +258,7 @@ fn a_process_that_the_service_gets_during_a_run_is_the_services() {
     let dir = tempfile::tempdir().unwrap();
     let name = format!("svc-{}", std::process::id());
     let program = dir.path().join(&name);
-    std::fs::copy("/bin/sh", &program).unwrap();
+    process::copy_program("/bin/sh", &program);
     let program = program.to_str().unwrap();
     let _idle = Service::of_command(program, &["-c", "while :; do sleep 1000; done"]);
     let mut run = common::Run::beside(format!("comm:{name}")).start_script(&format!("echo ready; {SPIN}"));

@@ -9,7 +9,7 @@ use std::os::unix::fs::PermissionsExt;
 
 use common::agent::SIDELANE;
 use common::lanes::{BATCH_LANE, REQUEST_LANE};
-use common::{Finished, Footprint, Run, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves};
+use common::{Finished, Footprint, Run, Service, UNTIL_END_OF_INPUT, lanes_to_ourselves, process};
 
 const EXIT_FAILURE: i32 = 125;
 const EXIT_USAGE: i32 = 2;
@@ -150,7 +150,7 @@ fn users_without_privileges_are_told_what_they_lack() {
     let dir = tempfile::tempdir().unwrap();
     fs::set_permissions(dir.path(), fs::Permissions::from_mode(0o755)).unwrap();
     let binary = dir.path().join("sidelane");
-    fs::copy(SIDELANE, &binary).unwrap();
+    process::copy_program(SIDELANE, &binary);
     let service = Service::idle();
     let run = Run::with_arguments(&["run", "--beside", &service.target(), "--lanes", "0:1"]).with_binary(&binary);
     let as_nobody = ["setpriv", "--reuid", NOBODY, "--regid", NOBODY, "--clear-groups"];

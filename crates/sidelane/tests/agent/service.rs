@@ -1,6 +1,5 @@
 //! A service that nobody else on the machine has the name of.
 
-use std::fs;
 use std::os::unix::process::CommandExt;
 use std::path::PathBuf;
 use std::process::{Child, Command, Stdio};
@@ -49,7 +48,7 @@ impl Program {
         let comm = format!("svc{}-{}", std::process::id(), NUMBER.fetch_add(1, Ordering::Relaxed));
         let dir = tempfile::tempdir().expect("a temporary directory can be made");
         let path = dir.path().join(&comm);
-        fs::copy(original, &path).expect("a program can be copied");
+        process::copy_program(original, &path);
         Self { comm, path, _dir: dir }
     }
 

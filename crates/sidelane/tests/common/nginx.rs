@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 
 use super::deadline::wait_until;
-use super::process::{ends_with_the_test, is_alive, signal};
+use super::process::{copy_program, ends_with_the_test, is_alive, signal};
 use super::scripted::nowhere;
 
 /// A real server process, which says its name.
@@ -37,7 +37,7 @@ impl Nginx {
         let dir = tempfile::tempdir().unwrap();
         let program = program.map_or(PROGRAM.into(), |program| dir.path().join(program));
         if program != Path::new(PROGRAM) {
-            std::fs::copy(PROGRAM, &program).unwrap();
+            copy_program(PROGRAM, &program);
         }
         let config = format!(
             "daemon off; master_process off; pid pid; error_log stderr crit; events {{}}\n\

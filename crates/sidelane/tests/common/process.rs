@@ -1,10 +1,11 @@
 //! Facts about a process from /proc.
 
+use std::ffi::OsStr;
 use std::fs;
 use std::io::Write;
 use std::os::unix::fs::OpenOptionsExt;
 use std::os::unix::process::CommandExt;
-use std::path::PathBuf;
+use std::path::{Path, PathBuf};
 use std::process::Command;
 
 use rustix::process::{Signal, set_parent_process_death_signal};
@@ -110,6 +111,14 @@ pub fn kill(pid: u32) {
 pub fn signal(pid: u32, signal: i32) {
     // SAFETY: plain system call.
     unsafe { libc::kill(pid as libc::pid_t, signal) };
+}
+
+/// Makes another program of the same file. By another process: a thread of this one that starts a program while the copy is
+/// being written hands the open file on to it for a moment, and a file that is open for writing is no program.
+#[track_caller]
+pub fn copy_program(from: impl AsRef<OsStr>, to: &Path) {
+    let copied = Command::new("cp").arg(from).arg(to).status();
+    assert!(copied.is_ok_and(|status| status.success()), "no program can be made at {}", to.display());
 }
 
 /// The file it executes.

@@ -14,7 +14,10 @@ impl Named {
     fn start(dir: &std::path::Path, name: &str) -> Self {
         let program = dir.join(name);
         if !program.exists() {
-            std::fs::copy("/bin/sleep", &program).expect("a copy of sleep");
+            // By another process: a program that another test's thread starts meanwhile would have the copy open for a
+            // moment, and a file that is open for writing is no program.
+            let copied = Command::new("cp").arg("/bin/sleep").arg(&program).status();
+            assert!(copied.expect("cp starts").success(), "no copy of sleep");
         }
         let child = Command::new(program).arg("1000").spawn().expect("it starts");
         let named = Self { child };
