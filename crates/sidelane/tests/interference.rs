@@ -118,6 +118,19 @@ fn a_service_that_never_leaves_its_cpu_is_noticed_at_ticks() {
     faults_are_noticed(&Lab::at(lab), "0");
 }
 
+/// Each tick is an interrupt on the service's CPU, and the switch at the end of a short turn comes first.
+#[test]
+fn a_service_whose_turns_are_short_has_hardly_any_tick() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(lab) = lab() else { return };
+    let service = Lab::at(lab).start(["faults", "--cpu", "0", "--busy-us", "20", "--idle-us", "100"]).unwrap();
+    beside(service.pid(), |interference, _| {
+        wait_until("its counters were read at ten thousand turns", || interference.counted(CPU).reads >= 20_000);
+        let counted = interference.counted(CPU);
+        assert!(counted.ticks + counted.vain_ticks < counted.reads / 8, "{counted:?}");
+    });
+}
+
 #[test]
 fn a_service_that_comes_and_goes_is_noticed() {
     let Some(_turn) = lanes_to_ourselves() else { return };

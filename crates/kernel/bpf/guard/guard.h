@@ -2,9 +2,12 @@
  *
  * When the counters are read: at the switches at which the service comes or goes, and at ticks while it stays.
  *
- * A tick is a timer on the service's own CPU, which pays for it. So there is none where it would find nothing new: as
- * long as the service's turns are shorter than a tick, the switch at their end comes first. A turn that lasts after
- * many short ones is found by the next timer of the kernel's own, a few milliseconds later, and has its ticks then.
+ * A tick is a timer on the service's own CPU, which pays for it: some microseconds in a virtual machine. A turn that is
+ * over before its tick needs none, since the switch at its end comes first; but when a turn begins, nobody knows how
+ * long it will be. So a tick that finds a turn as old as itself, and a turn that became as old, pay for some ticks that
+ * find nothing new. A service whose turns are short has none, and one whose turns are long now and then has few that are
+ * in vain. A turn that lasts where none is paid for is found by the next timer of the kernel's own, a few milliseconds
+ * later, and has its ticks then.
  */
 #ifndef SIDELANE_GUARD_H
 #define SIDELANE_GUARD_H
@@ -15,6 +18,10 @@
 /* Since Linux 6.7. */
 #define TIMER_ON_THIS_CPU (1 << 1)
 #define EINVAL 22
+
+/* Ticks in vain that are paid for by one that is not, and at most. */
+#define PAID_TICKS 4
+#define PAID_TICKS_MAX 16
 
 struct guard_timer {
 	struct bpf_timer timer;
@@ -41,6 +48,13 @@ static __always_inline void start_ticking(struct sidelane_guard_word *word, uint
 	word->ticking = !error;
 }
 
+static __always_inline void pay_for_ticks(struct sidelane_guard_word *word)
+{
+	uint32_t paid = word->paid_ticks + PAID_TICKS;
+
+	word->paid_ticks = paid < PAID_TICKS_MAX ? paid : PAID_TICKS_MAX;
+}
+
 /* What was counted since the last read belongs to nobody known. */
 static __always_inline void guard_forget(uint32_t cpu)
 {
@@ -62,10 +76,10 @@ static __always_inline void guard_switch(uint32_t cpu, uint32_t was, uint32_t is
 	guard_read(word, cpu, was == SIDELANE_LC, now_ns);
 	if (is == SIDELANE_LC) {
 		word->turn_since_ns = now_ns;
-		if (word->long_turns)
+		if (word->paid_ticks)
 			start_ticking(word, cpu);
-	} else {
-		word->long_turns = word->long_turns << 1 | (now_ns - word->turn_since_ns >= word->tick_ns);
+	} else if (now_ns - word->turn_since_ns >= word->tick_ns && word->paid_ticks < PAID_TICKS) {
+		word->paid_ticks = PAID_TICKS;
 	}
 }
 
@@ -76,8 +90,17 @@ static __always_inline bool the_service_is_on(uint32_t cpu)
 	return lane && lane->class_ == SIDELANE_LC;
 }
 
-/* A tick. The last one of a turn comes after it, finds somebody else, and is not followed by another. Without
- * TIMER_ON_THIS_CPU it may come elsewhere, where the counters cannot be read. */
+/* The tick of a turn that is over, or of one that has begun since. */
+static __always_inline void ticked_in_vain(struct sidelane_guard_word *word, uint32_t cpu, bool is_on)
+{
+	store_once(word->vain_ticks, word->vain_ticks + 1);
+	if (word->paid_ticks)
+		word->paid_ticks--;
+	if (is_on && word->paid_ticks)
+		start_ticking(word, cpu);
+}
+
+/* A tick. Without TIMER_ON_THIS_CPU it may come elsewhere, where the counters cannot be read. */
 static int guard_tick(void *map, uint32_t *of_cpu, struct guard_timer *tick)
 {
 	uint32_t cpu = *of_cpu;
@@ -85,14 +108,18 @@ static int guard_tick(void *map, uint32_t *of_cpu, struct guard_timer *tick)
 
 	if (!word)
 		return 0;
-	if (cpu == bpf_get_smp_processor_id() && the_service_is_on(cpu)) {
-		store_once(word->ticks, word->ticks + 1);
-		guard_read(word, cpu, true, bpf_ktime_get_ns());
-		word->ticking = 0;
-		start_ticking(word, cpu);
-	} else {
-		word->ticking = 0;
+	bool is_on = cpu == bpf_get_smp_processor_id() && the_service_is_on(cpu);
+	uint64_t now_ns = bpf_ktime_get_ns();
+
+	word->ticking = 0;
+	if (!is_on || now_ns - word->turn_since_ns < word->tick_ns) {
+		ticked_in_vain(word, cpu, is_on);
+		return 0;
 	}
+	store_once(word->ticks, word->ticks + 1);
+	guard_read(word, cpu, true, now_ns);
+	pay_for_ticks(word);
+	start_ticking(word, cpu);
 	return 0;
 }
 
@@ -113,7 +140,7 @@ int BPF_PROG(guard_timer, struct hrtimer *timer)
 	bpf_timer_init(&tick->timer, &guard_timers, CLOCK_MONOTONIC);
 	bpf_timer_set_callback(&tick->timer, guard_tick);
 	guard_read(word, cpu, true, now_ns);
-	word->long_turns |= 1;
+	pay_for_ticks(word);
 	start_ticking(word, cpu);
 	return 0;
 }

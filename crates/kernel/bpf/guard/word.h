@@ -48,9 +48,9 @@ struct sidelane_guard_word {
 	uint64_t opened_ns;     /* 184: start of the window */
 	uint64_t window_service_ns; /* 192: service_ns at that time */
 	uint64_t turn_since_ns; /* 200: start of the service's last turn */
-	uint32_t long_turns;    /* 208: the last 32 turns, a bit each: it lasted for a tick or longer */
+	uint32_t paid_ticks;    /* 208: so many may yet come that find nothing new */
 	uint32_t ticking;       /* 212: 1: a tick will come */
-	uint64_t reserved2;     /* 216 */
+	uint64_t vain_ticks;    /* 216: ticks that found nothing new */
 	uint64_t seen[SIDELANE_GUARD_EVENTS];    /* 224: the counters at the last read */
 	uint64_t service[SIDELANE_GUARD_EVENTS]; /* 256: counted while the service ran */
 	uint64_t others[SIDELANE_GUARD_EVENTS];  /* 288: and while it did not */

@@ -182,7 +182,7 @@ impl Interference {
         word.denominator.store(self.formula.denominator(), Ordering::Relaxed);
         word.read_ns.store(0, Ordering::Relaxed);
         // Nothing is known of its turns: they may be long.
-        word.long_turns.store(1, Ordering::Relaxed);
+        word.paid_ticks.store(1, Ordering::Relaxed);
         self.set_tick(cpu, Some(self.windows.tick));
         word.event_count.store(self.formula.events().len() as u32, Ordering::Release);
     }

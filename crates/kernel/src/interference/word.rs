@@ -41,9 +41,9 @@ pub struct GuardWord {
     opened_ns: AtomicU64,
     window_service_ns: AtomicU64,
     turn_since_ns: AtomicU64,
-    pub(super) long_turns: AtomicU32,
+    pub(super) paid_ticks: AtomicU32,
     ticking: AtomicU32,
-    reserved2: u64,
+    vain_ticks: AtomicU64,
     seen: [AtomicU64; EVENTS_MAX],
     service: [AtomicU64; EVENTS_MAX],
     others: [AtomicU64; EVENTS_MAX],
@@ -64,6 +64,8 @@ pub struct Counted {
     pub reads: u64,
     /// Of them, at ticks.
     pub ticks: u64,
+    /// Ticks that found nothing new: the service had gone, or had just come.
+    pub vain_ticks: u64,
     /// An event was not there when it was to be read.
     pub failed_reads: u64,
     /// Windows with a value.
@@ -85,6 +87,7 @@ impl GuardWord {
             service_ns: get(&self.service_ns),
             reads: get(&self.reads),
             ticks: get(&self.ticks),
+            vain_ticks: get(&self.vain_ticks),
             failed_reads: get(&self.failed_reads),
             windows: get(&self.windows),
             empty_windows: get(&self.empty_windows),
@@ -163,9 +166,9 @@ mod tests {
             opened_ns,
             window_service_ns,
             turn_since_ns,
-            long_turns,
+            paid_ticks,
             ticking,
-            reserved2,
+            vain_ticks,
             seen,
             service,
             others,

@@ -41,7 +41,7 @@ pub struct Served {
     pub placed: Option<CpuMask>,
     /// The lanes beside it that are kept, if any are.
     pub kept: Option<KeptLanes>,
-    /// It may run on other CPUs since its lanes were looked for.
+    /// It may run on other CPUs since its lanes were looked for, or a service has gone that had them.
     pub has_moved: bool,
 }
 
@@ -217,6 +217,11 @@ impl Tracked {
     /// The CPUs that any container may run on now.
     pub fn batch_cpus(&self) -> CpuMask {
         self.containers.iter().fold(CpuMask::EMPTY, |sum, (_, contained)| sum.or(&contained.cpus()))
+    }
+
+    /// The lanes that are kept.
+    pub fn kept(&self) -> impl Iterator<Item = &KeptLanes> {
+        self.services.iter().filter_map(|(_, served)| served.kept.as_ref())
     }
 
     /// Whether a container would run if it were let.

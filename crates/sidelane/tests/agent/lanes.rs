@@ -182,3 +182,26 @@ fn batch_is_kept_off_for_moments_to_see_what_it_costs_requests() {
     assert_eq!((batch.cpus().as_str(), batch.is_frozen()), ("0-1", false));
     assert_eq!(allowed_cpus(server.pid()).as_deref(), Some(REQUEST_LANE), "the service was moved");
 }
+
+/// A lane is kept for one service, and guards all on the CPU beside it.
+#[test]
+fn a_lane_is_kept_for_another_service_when_the_one_goes_for_which_it_was() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::Lists) else { return };
+    let [(one, first), (other, mut second)] = [Program::on_command(), Program::on_command()];
+    let _batch = tree.container("one");
+    let file = File::holmes().with_service(&one.rule()).replace("the service", "the first one");
+    let file = file.with_service(&other.rule()).with_batch(tree.path());
+    let mut daemon = Daemon::start(&file.and("[lanes]\ngate = \"holder\"\npolicy = \"borrow-idle\""), 2, 1);
+    let words = Words::of(&mut daemon.run);
+    wait_until("the sibling was kept", || status()["cpus"][1]["owner"] == "the lane gate");
+    assert!(!status()["notes"].to_string().contains("no lane is kept"), "{}", status()["notes"]);
+    drop(first);
+    wait_until("one service was left", || status()["services"].as_array().map(Vec::len) == Some(1));
+    wait_until("its sibling was kept", || status()["cpus"][1]["owner"] == "the lane gate");
+    wait_until("batch was on its lane", || words.batch_is_on());
+    second.work();
+    wait_until("batch had left", || words.is_kept() && words.is_left());
+    second.rest();
+    daemon.end();
+}

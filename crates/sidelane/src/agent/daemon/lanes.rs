@@ -29,6 +29,8 @@ impl Agent {
         let lanes = lanes_of(&self.here.cores, &own, &others, &self.usable.difference(&self.kept_cpus()));
         match (lanes, self.gates.as_ref()?.lending(found.terms.slo)) {
             (Some(lanes), Ok(lending)) => Some((lanes, lending)),
+            // Those beside it are kept for another service on the same CPUs.
+            (None, _) if self.tracked.kept().any(|kept| !kept.beside.intersection(&own).is_empty()) => None,
             (None, _) => {
                 self.note(Note::NoLaneBeside { service: found.name.clone(), cpus: own.to_string() });
                 None
@@ -40,7 +42,8 @@ impl Agent {
         }
     }
 
-    /// A service that was placed may leave siblings to batch that it could use itself before.
+    /// A service that was placed may leave siblings to batch that it could use itself before, and one that went those that
+    /// were kept for it.
     fn find_lanes_again(&mut self) {
         let has_none = |served: &Served| served.kept.as_ref().is_none_or(|kept| kept.cpus().is_empty());
         let mut moved = Vec::new();
@@ -92,8 +95,7 @@ impl Agent {
 
     /// Looks after what is not decided lane by lane.
     pub(super) fn look_after_lanes(&mut self) -> Result<()> {
-        let kept = self.tracked.services.iter().filter_map(|(_, served)| served.kept.as_ref());
-        let forsaken: CpuSet = kept.flat_map(KeptLanes::forsaken).collect();
+        let forsaken: CpuSet = self.tracked.kept().flat_map(KeptLanes::forsaken).collect();
         let gone = self.kept_cpus().difference(&self.usable).union(&forsaken);
         self.drop_lanes(&gone);
         if self.gates.is_some() {
@@ -111,8 +113,7 @@ impl Agent {
 
     /// All lanes that are kept.
     fn kept_cpus(&self) -> CpuSet {
-        let kept = self.tracked.services.iter().filter_map(|(_, served)| served.kept.as_ref());
-        kept.map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
+        self.tracked.kept().map(KeptLanes::cpus).fold(CpuSet::default(), |sum, cpus| sum.union(&cpus))
     }
 
     /// Lets go of lanes: they are the policy's alone.

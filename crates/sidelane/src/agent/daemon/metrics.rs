@@ -109,8 +109,7 @@ impl Agent {
 
     /// Batch lanes that the gate keeps, by CPU.
     fn of_lanes(&self) -> Vec<Family> {
-        let kept = self.tracked.services.iter().filter_map(|(_, served)| served.kept.as_ref());
-        let keepers: Vec<(u32, HolderBooks)> = kept.flat_map(KeptLanes::books).collect();
+        let keepers: Vec<(u32, HolderBooks)> = self.tracked.kept().flat_map(KeptLanes::books).collect();
         if keepers.is_empty() {
             return Vec::new();
         }

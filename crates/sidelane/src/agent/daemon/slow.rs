@@ -166,6 +166,7 @@ impl Agent {
         self.drop_lanes(&kept.unwrap_or_default());
         self.follow_placed();
         let Some(served) = self.tracked.services.remove(place) else { return };
+        self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
         self.owners.free(&Thing::Service(served.found.name.clone()));
         self.log_note("went", &format!("service {} is looked after no more", served.found.name));
         let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_service_go(place));

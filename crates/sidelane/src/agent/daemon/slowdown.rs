@@ -77,8 +77,7 @@ impl Agent {
 
 /// Lanes that batch has in the idle moments of services alone.
 fn bounded(tracked: &Tracked) -> impl Iterator<Item = &KeptLanes> {
-    let kept = tracked.services.iter().filter_map(|(_, served)| served.kept.as_ref());
-    kept.filter(|kept| !kept.terms.policy().needs_requests())
+    tracked.kept().filter(|kept| !kept.terms.policy().needs_requests())
 }
 
 /// Whether the service may work beside these lanes.
