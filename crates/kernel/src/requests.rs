@@ -18,8 +18,24 @@ use crate::tracking::ServiceTracking;
 /// 64 ports in a word.
 const PORT_WORDS: usize = 1024;
 
-/// Room for 40 000 records, which is 0.4 seconds of 100 000 requests a second.
-const RING_BYTES: u32 = 4 << 20;
+/// How many records the kernel keeps of a service until they are fetched. A process that keeps them has twice their bytes.
+#[derive(Clone, Copy, Debug, PartialEq, Eq)]
+pub enum Room {
+    /// 40 000: 0.4 seconds of 100 000 requests a second.
+    Usual,
+    /// Half of them, for whoever watches many services.
+    Half,
+}
+
+impl Room {
+    fn bytes(self) -> u32 {
+        match self {
+            Self::Usual => 4 << 20,
+            Self::Half => 2 << 20,
+        }
+    }
+}
+
 /// A request's number begins with that of its service, so that no two on one lane are alike.
 const NUMBER_BITS: u32 = 48;
 
@@ -242,8 +258,8 @@ pub struct RequestMemory {
 
 impl RequestMemory {
     /// Maps the arrays of a tracker that was loaded for requests, and makes the service a ring.
-    pub fn map(service: &ServiceTracking) -> Result<Self, TrackerError> {
-        let records = new_ring(RING_BYTES).map_err(bpf("make a ring of requests"))?;
+    pub fn map(service: &ServiceTracking, room: Room) -> Result<Self, TrackerError> {
+        let records = new_ring(room.bytes()).map_err(bpf("make a ring of requests"))?;
         let new = Self {
             lanes: service.tracker().memory(),
             sockets: WatchedSockets::map(service)?,

@@ -1,7 +1,8 @@
 //! Which tracepoints this kernel has.
 
 use std::collections::BTreeSet;
-use std::fs;
+use std::fs::File;
+use std::io::{self, BufRead, BufReader};
 
 /// In the kernel's type information each tracepoint has a type of this name.
 const PREFIX: &str = "btf_trace_";
@@ -13,13 +14,19 @@ pub struct Tracepoints(BTreeSet<String>);
 impl Tracepoints {
     /// Of this kernel; none where it has no type information.
     pub fn of_kernel() -> Self {
-        Self::in_types(&fs::read("/sys/kernel/btf/vmlinux").unwrap_or_default())
+        let types = File::open("/sys/kernel/btf/vmlinux").map(BufReader::new);
+        types.and_then(Self::in_types).unwrap_or_default()
     }
 
-    pub(crate) fn in_types(types: &[u8]) -> Self {
-        let words = types.split(|byte| *byte == 0).filter(|word| word.starts_with(PREFIX.as_bytes()));
-        let names = words.filter_map(|word| std::str::from_utf8(&word[PREFIX.len()..]).ok());
-        Self(names.map(str::to_owned).collect())
+    /// A few MB, of which only names are kept: they are read piece by piece.
+    pub(crate) fn in_types(mut types: impl BufRead) -> io::Result<Self> {
+        let (mut names, mut word) = (BTreeSet::new(), Vec::new());
+        while types.read_until(0, &mut word)? > 0 {
+            let name = word.strip_suffix(b"\0").unwrap_or(&word).strip_prefix(PREFIX.as_bytes());
+            names.extend(name.and_then(|name| std::str::from_utf8(name).ok()).map(str::to_owned));
+            word.clear();
+        }
+        Ok(Self(names))
     }
 
     /// Whether it has this one.
@@ -40,7 +47,7 @@ mod tests {
 
     #[test]
     fn a_name_is_found_whole_only() {
-        let found = Tracepoints::in_types(b"\0btf_trace_one\0btf_trace_twofold\0three\0");
+        let found = Tracepoints::in_types(&b"\0btf_trace_one\0btf_trace_twofold\0three\0"[..]).unwrap();
         assert!(found.has("one") && !found.has("two") && !found.has("three"));
         assert!(!found.without("one").has("one"));
     }

@@ -93,7 +93,7 @@ mod tests {
 
     fn kernel() -> Tracepoints {
         let types = PROGRAMS.iter().map(|program| format!("\0btf_trace_{}\0", program.tracepoint)).collect::<String>();
-        Tracepoints::in_types(types.as_bytes())
+        Tracepoints::in_types(types.as_bytes()).unwrap()
     }
 
     #[test]

@@ -4,6 +4,7 @@ use std::collections::BTreeSet;
 
 use anyhow::{Context, Result};
 use sidelane_kernel::histogram::Histogram;
+use sidelane_kernel::requests::Room;
 use sidelane_kernel::tracking::ServiceTracking;
 use sidelane_policy::borrow::Objective;
 use sidelane_policy::cpus::Served as ServerTimes;
@@ -75,7 +76,9 @@ fn find(tracking: &ServiceTracking, name: &str, pids: &BTreeSet<u32>) -> std::re
         return Ok(emitted(emitters, tracking));
     }
     match tracking.tracker().features().requests {
-        true => Requests::track(tracking, name, pids).map(RequestSource::Sockets).map_err(|why| why.to_string()),
+        true => Requests::track_in(Room::Half, tracking, name, pids)
+            .map(RequestSource::Sockets)
+            .map_err(|why| why.to_string()),
         false => Err(can_track().err().map_or_else(|| NOBODY_ASKS.to_owned(), |why| why.to_string())),
     }
 }

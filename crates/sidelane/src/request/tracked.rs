@@ -4,8 +4,8 @@ use std::cell::RefCell;
 use std::collections::BTreeSet;
 use std::os::fd::BorrowedFd;
 use std::rc::Rc;
-use std::sync::Arc;
 use std::sync::atomic::Ordering;
+use std::sync::{Arc, OnceLock};
 
 use libbpf_rs::{RingBuffer, RingBufferBuilder};
 use thiserror::Error;
@@ -15,7 +15,7 @@ use super::window::Window;
 use crate::note::Note;
 use sidelane_host::clock::now_ns;
 use sidelane_host::ports::{Listener, listeners, other_sockets};
-use sidelane_kernel::requests::{Counts, RequestMemory};
+use sidelane_kernel::requests::{Counts, RequestMemory, Room};
 use sidelane_kernel::tracepoints::Tracepoints;
 use sidelane_kernel::tracker::TrackerError;
 use sidelane_kernel::tracking::ServiceTracking;
@@ -55,8 +55,11 @@ pub enum RequestError {
 
 /// Whether this kernel has what requests are seen through.
 pub fn can_track() -> Result<(), RequestError> {
-    let kernel = Tracepoints::of_kernel();
-    let missing = NEEDED.into_iter().find(|name| !kernel.has(name));
+    static MISSING: OnceLock<Option<&str>> = OnceLock::new();
+    let missing = MISSING.get_or_init(|| {
+        let kernel = Tracepoints::of_kernel();
+        NEEDED.into_iter().find(|name| !kernel.has(name))
+    });
     missing.map_or(Ok(()), |name| Err(RequestError::NoTracepoint { name }))
 }
 
@@ -91,8 +94,18 @@ impl Requests {
     /// Tracks what comes in at the TCP ports on which these processes listen. The tracker was
     /// loaded for requests; nothing is seen before it is attached.
     pub fn track(tracking: &ServiceTracking, service: &str, pids: &BTreeSet<u32>) -> Result<Self, RequestError> {
+        Self::track_in(Room::Usual, tracking, service, pids)
+    }
+
+    /// The same, with room for so many records.
+    pub fn track_in(
+        room: Room,
+        tracking: &ServiceTracking,
+        service: &str,
+        pids: &BTreeSet<u32>,
+    ) -> Result<Self, RequestError> {
         let listeners = heard_at(service, pids, tracking.port())?;
-        let memory = RequestMemory::map(tracking)?;
+        let memory = RequestMemory::map(tracking, room)?;
         listeners.iter().try_for_each(|listener| memory.sockets().listen(*listener))?;
         memory.service().tracked.store(1, Ordering::Release);
         let fetched = Rc::new(RefCell::new(Vec::new()));
