@@ -38,8 +38,8 @@ pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
         reader.wrong("budget", "is given, and borrow-idle never runs batch beside a request", advice);
     }
     if reader.has("max_slowdown") && !lanes.may_be_bounded() {
-        let advice = "leave it out, or choose gate = \"holder\" and policy = \"borrow-idle\"";
-        reader.wrong("max_slowdown", "is given, and batch may cost requests what budget and slo say", advice);
+        let problem = "is given, and only a holder under borrow-idle keeps to it";
+        reader.wrong("max_slowdown", problem, "leave it out, or choose gate = \"holder\" and policy = \"borrow-idle\"");
     }
     reader.finish();
     Some(lanes)

@@ -389,8 +389,8 @@ fn lanes_that_cannot_be_kept() {
             "gate = \"holder\"",
             &format!("{line}\nmax_slowdown = \"5%\""),
             &[
-                "a.toml:24: `lanes.max_slowdown` is given, and batch may cost requests what budget and slo say; leave it out, \
-                 or choose gate = \"holder\" and policy = \"borrow-idle\"",
+                "a.toml:24: `lanes.max_slowdown` is given, and only a holder under borrow-idle keeps to it; leave it out, or \
+                 choose gate = \"holder\" and policy = \"borrow-idle\"",
             ],
         );
     }

@@ -167,7 +167,9 @@ impl Agent {
         self.follow_placed();
         let Some(served) = self.tracked.services.remove(place) else { return };
         self.tracked.services.iter_mut().for_each(|(_, served)| served.has_moved = true);
-        self.owners.free(&Thing::Service(served.found.name.clone()));
+        let name = &served.found.name;
+        self.owners.free(&Thing::Service(name.clone()));
+        self.diary.notes.retain(|note, _| !note.is_worth_of(name) && !note.is_of_unseen_requests(name));
         self.log_note("went", &format!("service {} is looked after no more", served.found.name));
         let let_go = self.hands.as_mut().map_or(Ok(()), |hands| hands.let_service_go(place));
         let_go.unwrap_or_else(|error| self.failed(error));

@@ -20,8 +20,9 @@ const OFF: Duration = Duration::from_millis(20);
 const LOOK_EVERY: Duration = Duration::from_millis(1);
 /// Some seconds are far longer than it takes to bring batch back.
 const TIMEOUT: Duration = Duration::from_secs(5);
-/// S, short: batch is to come back soon, though S doubles each time.
-const CALM: Duration = Duration::from_micros(100);
+/// S, short: batch is to come back soon, though S doubles each time. A pause of the service is shorter, and no end of its
+/// traffic.
+const CALM: Duration = Duration::from_micros(500);
 const BATCH: &str = "stamps";
 
 /// Reactions of an agent.
