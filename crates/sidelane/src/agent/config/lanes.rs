@@ -47,9 +47,17 @@ pub(super) fn lanes(reader: Reader) -> Option<LaneGate> {
 
 fn max_slowdown(reader: &Reader) -> MaxSlowdown {
     const KEY: &str = "max_slowdown";
-    let any = reader.is_text(KEY, "none").then_some(MaxSlowdown::Any);
-    let bound = || Some(MaxSlowdown::Bound(reader.percent(KEY, 0.0..=100.0, "5%")? / 100.0));
-    reader.setting(KEY, any.or_else(bound), MaxSlowdown::default(), |bound| format!("\"{bound}\""))
+    let bound = reader.parsed(KEY, parse_bound, "write a percentage with its sign, as in \"5%\", or \"none\"");
+    reader.setting(KEY, bound, MaxSlowdown::default(), |bound| format!("\"{bound}\""))
+}
+
+fn parse_bound(text: &str) -> Result<MaxSlowdown, &'static str> {
+    if text == "none" {
+        return Ok(MaxSlowdown::Any);
+    }
+    let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
+    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    percent.map(|percent| MaxSlowdown::Bound(percent / 100.0)).ok_or("is no percentage from 0 to 100")
 }
 
 fn gate(reader: &Reader) -> Option<GateChoice> {

@@ -168,11 +168,6 @@ impl<'d, 't> Reader<'d, 't> {
         percent
     }
 
-    /// Whether the key is this very text.
-    pub(super) fn is_text(&self, key: &'static str, text: &str) -> bool {
-        self.value(key).is_some_and(|value| value.get_ref().as_str() == Some(text))
-    }
-
     /// A number above 0.
     pub(super) fn positive(&self, key: &'static str, advice: &str) -> Option<f64> {
         let value = self.value(key)?;

@@ -394,14 +394,12 @@ fn lanes_that_cannot_be_kept() {
             ],
         );
     }
-    wrong(
-        "gate = \"holder\"",
-        "max_slowdown = 5",
-        &[
-            "a.toml:22: `lanes.max_slowdown` is 5, which has no unit; write a percentage from 0 to 100 with its sign, as in \
-             \"5%\"",
-        ],
-    );
+    for (value, problem) in [("5", "5"), ("\"five\"", "\"five\", which is no percentage from 0 to 100")] {
+        let told = format!(
+            "a.toml:22: `lanes.max_slowdown` is {problem}; write a percentage with its sign, as in \"5%\", or \"none\""
+        );
+        wrong("gate = \"holder\"", &format!("max_slowdown = {value}"), &[&told]);
+    }
 }
 
 #[test]
