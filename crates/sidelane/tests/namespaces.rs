@@ -16,6 +16,7 @@ use common::{SPIN, Service, lanes_to_ourselves, process, requests_can_be_seen, w
 use sidelane::channel::app;
 use sidelane::request::emitted::Emitters;
 use sidelane::request::{Request, Requests};
+use sidelane_host::clock::now_ns;
 use sidelane_host::procfs::{family, own_pid, threads};
 use sidelane_host::service::Target;
 use sidelane_host::topology::Topology;
@@ -263,8 +264,9 @@ fn a_process_that_the_service_gets_during_a_run_is_the_services() {
     let _idle = Service::of_command(program, &["-c", "while :; do sleep 1000; done"]);
     let mut run = common::Run::beside(format!("comm:{name}")).start_script(&format!("echo ready; {SPIN}"));
     run.first_line();
+    let since_ns = now_ns();
     let busy = Service::of_command(program, &["-c", SPIN]);
-    run.wait_until_lane_is_held();
+    run.wait_until_audited("hold", since_ns);
     drop(busy);
     run.signal(libc::SIGTERM);
     run.wait_for_end();
