@@ -514,7 +514,7 @@ fn percent_above_one(ratio: f64) -> u64 {
 }
 
 impl Note {
-    /// What becomes of batch after what was found of its cost to `target`. Nothing where a step was taken back.
+    /// What becomes of batch after what was found of its cost to `service`. Nothing where a step was taken back.
     pub fn of_worth(service: String, worth: Worth, found: Verdict) -> Option<Note> {
         let Verdict::Beyond { percentile, ratio } = found else { return None };
         let (percentile, percent) = (percentile.round() as u64, percent_above_one(ratio.middle));

@@ -74,6 +74,13 @@ pub struct Ratio {
     pub high: f64,
 }
 
+impl Ratio {
+    /// By how much the latency is longer, in percent: low, middle and high.
+    pub fn percent_longer(&self) -> [f64; 3] {
+        [self.low, self.middle, self.high].map(|ratio| (ratio - 1.0) * 100.0)
+    }
+}
+
 /// What a bound on the slowdown comes to.
 #[derive(Clone, Copy, Debug, Default, PartialEq)]
 pub enum Verdict {

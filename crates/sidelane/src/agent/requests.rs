@@ -150,9 +150,14 @@ impl Measured {
         if wanted || self.asked { source.resume() } else { source.pause() }
     }
 
+    /// Whether figures are kept of its requests: what it emits costs nobody anything.
+    fn is_told(&self) -> bool {
+        self.asked || matches!(self.source, Some(RequestSource::Emitted(_)))
+    }
+
     /// Why nothing is told of its requests, if so.
     pub fn why_not(&self) -> Option<&str> {
-        if self.asked { self.why_not.as_deref() } else { Some(NOBODY_ASKS) }
+        if self.is_told() { self.why_not.as_deref() } else { Some(NOBODY_ASKS) }
     }
 
     /// Why its requests cannot be seen, if so.
@@ -177,10 +182,11 @@ impl Measured {
 
     /// Fetches what has finished since the last call; `terms` learns from it, and `each` is told of it, too.
     pub fn fetch(&mut self, terms: Option<&mut TermsKeeper>, mut each: impl FnMut(&Request)) -> Result<()> {
+        let told = self.is_told();
         let Some(source) = &mut self.source else { return Ok(()) };
-        let (coming, objective, asked) = (&mut self.coming, self.objective, self.asked);
+        let (coming, objective) = (&mut self.coming, self.objective);
         let take = |request: &Request| {
-            if asked {
+            if told {
                 coming.add(request, objective);
             }
             each(request);

@@ -115,7 +115,7 @@ impl SlowdownKeeper {
         }
     }
 
-    /// When [`SlowdownKeeper::step`] has something to do again.
+    /// When [`SlowdownKeeper::go_on`] has something to do again.
     pub fn due(&self) -> Nanos {
         self.windows.due()
     }
@@ -129,8 +129,14 @@ impl SlowdownKeeper {
         measured.whole.record(pair, side, request.latency_ns());
     }
 
-    /// Goes on to the next window, if it is time. Returns whether it was.
-    pub fn step(&mut self, now: Nanos) -> bool {
+    /// Goes on to the next window, if it is time, and judges what is known where a pair begins. To be called after all
+    /// requests so far were told of. `None`: it is not time.
+    pub fn go_on(&mut self, now: Nanos) -> Option<Vec<Change>> {
+        self.step(now).then(|| self.judge(now))
+    }
+
+    /// Returns whether it was time.
+    fn step(&mut self, now: Nanos) -> bool {
         let ended = self.windows.phase();
         if ended == Phase::Seen(Side::Beside) && !self.asked && now >= self.windows.due() {
             self.windows.skip(now);
@@ -156,8 +162,8 @@ impl SlowdownKeeper {
         }
     }
 
-    /// Judges what is known so far. To be called where a pair of windows begins, so that all earlier ones are over.
-    pub fn judge(&mut self, now: Nanos) -> Vec<Change> {
+    /// Judges what is known so far where a pair of windows begins: all earlier ones are over.
+    fn judge(&mut self, now: Nanos) -> Vec<Change> {
         if self.windows.phase() != Phase::Seen(Side::Beside) {
             return Vec::new();
         }

@@ -158,7 +158,7 @@ impl ServiceSummary {
         let us = |ns: u64| ns as f64 / 1e3;
         let at =
             |side, percentile| slowdown.and_then(|slowdown| slowdown.whole.percentile_ns(side, percentile)).map(us);
-        let by = |percentile| Some((slowdown?.whole.ratio(percentile)?.middle - 1.0) * 100.0);
+        let by = |percentile| Some(slowdown?.whole.ratio(percentile)?.percent_longer()[1]);
         [
             ("objective_us", objective.map(|objective| us(objective.all_ns))),
             ("objective_missed_s", objective.map(|objective| seconds(objective.missed_ns))),
@@ -447,8 +447,7 @@ fn show_slowdown(outcome: &SlowdownOutcome, f: &mut fmt::Formatter<'_>) -> fmt::
     let told: Vec<String> = PERCENTILES
         .iter()
         .filter_map(|percentile| {
-            let by = whole.ratio(*percentile)?;
-            let [middle, low, high] = [by.middle, by.low, by.high].map(|ratio| (ratio - 1.0) * 100.0);
+            let [low, middle, high] = whole.ratio(*percentile)?.percent_longer();
             let [beside, apart] = [Side::Beside, Side::Apart].map(|side| whole.percentile_ns(side, *percentile));
             let (beside, apart) = (time(beside?), time(apart?));
             Some(format!("p{percentile} {beside}, {apart} without ({middle:+.0} %, {low:+.0} to {high:+.0})"))

@@ -3,6 +3,7 @@
 use std::io::{ErrorKind, Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::os::unix::net::UnixStream;
+use std::process::{Command, Stdio};
 use std::thread;
 
 use rustix::process::Uid;
@@ -10,6 +11,8 @@ use rustix::thread::set_thread_res_uid;
 use sidelane::agent::status::SOCKET;
 use sidelane::bench::subject::Real;
 
+use crate::common::c_program::compile;
+use crate::common::process::ends_with_the_test;
 use crate::common::{Run, Service, lanes_to_ourselves, requests_can_be_seen, wait_until};
 use crate::daemon::{Daemon, File, status};
 use crate::groups::{Place, Tree};
@@ -120,6 +123,31 @@ fn requests_of_a_service_that_listens_long_after_it_was_found_are_counted() {
     });
     assert_eq!(in_time(), Some(0.0), "those of before were not");
     daemon.end();
+}
+
+/// To see them costs nobody anything.
+#[test]
+fn requests_that_a_service_emits_are_counted_though_nobody_asks_for_figures() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let Some(tree) = Tree::make(Place::NoLists) else { return };
+    let dir = tempfile::tempdir().unwrap();
+    let Some(program) = compile("cc", &["-std=gnu99"], "emit_turns", dir.path()) else { return };
+    let mut command = Command::new(&program);
+    command.arg("1").stdin(Stdio::piped()).stdout(Stdio::null());
+    let mut service = ends_with_the_test(&mut command).spawn().unwrap();
+    let file = File::of_unmanaged().with_service("comm = \"emit_turns\"").with_batch(tree.path());
+    let daemon = Daemon::start(&file, 1, 0);
+    let count = || status()["services"][0]["requests"]["count"].as_u64();
+    let mut turns = service.stdin.take().unwrap();
+    wait_until("its requests were counted", || {
+        // A file that is there: the request is over at once.
+        writeln!(turns, "{}", program.display()).unwrap();
+        count() > Some(0)
+    });
+    assert!(status()["services"][0]["requests_missing"].is_null(), "{}", status());
+    daemon.end();
+    drop(turns);
+    service.wait().unwrap();
 }
 
 /// Takes requests by TCP and by UDP, as servers of HTTP/3 do.

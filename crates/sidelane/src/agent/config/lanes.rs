@@ -7,7 +7,7 @@ use sidelane_policy::borrow::{BorrowConfig, Budget, Lending, Objective, PolicyKi
 
 use super::LaneGate;
 use super::policy::time;
-use super::reader::Reader;
+use super::reader::{Reader, percent_of};
 use crate::lane::gate::{Gate, GateChoice};
 use crate::lane::slowdown::MaxSlowdown;
 
@@ -55,8 +55,7 @@ fn parse_bound(text: &str) -> Result<MaxSlowdown, &'static str> {
     if text == "none" {
         return Ok(MaxSlowdown::Any);
     }
-    let percent = text.strip_suffix('%').and_then(|number| number.trim().parse::<f64>().ok());
-    let percent = percent.filter(|percent| (0.0..=100.0).contains(percent));
+    let percent = percent_of(text).filter(|percent| (0.0..=100.0).contains(percent));
     percent.map(|percent| MaxSlowdown::Bound(percent / 100.0)).ok_or("is no percentage from 0 to 100")
 }
 

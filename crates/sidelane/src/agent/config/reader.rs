@@ -63,6 +63,11 @@ pub(super) struct Reader<'d, 't> {
     known: RefCell<Vec<&'static str>>,
 }
 
+/// A percentage with its sign.
+pub(super) fn percent_of(text: &str) -> Option<f64> {
+    text.strip_suffix('%')?.trim().parse().ok()
+}
+
 impl<'d, 't> Reader<'d, 't> {
     pub(super) fn path(&self, key: &str) -> String {
         if self.path.is_empty() { key.to_owned() } else { format!("{}.{key}", self.path) }
@@ -158,7 +163,7 @@ impl<'d, 't> Reader<'d, 't> {
         let (least, most) = (range.start(), range.end());
         let advice = format!("write a percentage from {least} to {most} with its sign, as in \"{example}\"");
         let value = self.value(key)?;
-        let percent = value.get_ref().as_str().and_then(|text| text.strip_suffix('%')?.trim().parse::<f64>().ok());
+        let percent = value.get_ref().as_str().and_then(percent_of);
         let percent = percent.filter(|percent| range.contains(percent));
         match (percent, number_of(value.get_ref())) {
             (None, Some(_)) => self.wrong(key, format!("is {}, which has no unit", shown(value.get_ref())), advice),

@@ -75,10 +75,9 @@ impl Agent {
 
     /// What batch costs requests, by service and quantile.
     fn slowdowns(&self) -> Vec<(Labels, Option<f64>)> {
-        let Some(slowdown) = &self.slowdown else { return Vec::new() };
         let measured = self.tracked.services.iter().filter_map(|(_, served)| {
             let labels = label("service", &served.found.name);
-            Some((labels, slowdown.outcome(served.found.id.0)?))
+            Some((labels, self.slowdown_of(served)?))
         });
         let each = measured.flat_map(|(labels, outcome)| {
             PERCENTILES.map(|percentile| {

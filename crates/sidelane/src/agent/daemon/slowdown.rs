@@ -10,7 +10,7 @@ use super::Agent;
 use crate::agent::lanes::KeptLanes;
 use crate::agent::tracked::{Served, Tracked};
 use crate::cpu_mask::mask;
-use crate::lane::slowdown::{Change, SlowdownKeeper};
+use crate::lane::slowdown::{Change, SlowdownKeeper, SlowdownOutcome};
 use crate::note::Note;
 
 impl Agent {
@@ -26,10 +26,7 @@ impl Agent {
     pub(super) fn keep_slowdown(&mut self, now_ns: Nanos) {
         self.fetch_requests();
         let Some(slowdown) = &mut self.slowdown else { return };
-        if !slowdown.step(now_ns) {
-            return;
-        }
-        let changes = slowdown.judge(now_ns);
+        let Some(changes) = slowdown.go_on(now_ns) else { return };
         self.agree_on_slowdown();
         changes.iter().for_each(|change| self.tell_worth(change));
     }
@@ -62,6 +59,11 @@ impl Agent {
             let worth = beside.map(|(_, served)| slowdown.worth(served.found.id.0)).reduce(Worth::and);
             worth.into_iter().for_each(|worth| kept.agree(worth));
         }
+    }
+
+    /// What batch costs a service's requests, if that is measured.
+    pub(super) fn slowdown_of(&self, served: &Served) -> Option<SlowdownOutcome> {
+        self.slowdown.as_ref()?.outcome(served.found.id.0)
     }
 
     /// Of several changes the last one stays.

@@ -104,20 +104,15 @@ impl Agent {
             interference: values.reduce(f64::max),
             requests: served.measured.why_not().is_none().then(|| request_status(served)),
             requests_missing: served.measured.why_not().map(str::to_owned),
-            slowdown: self
-                .slowdown
-                .as_ref()
-                .and_then(|slowdown| slowdown.outcome(served.found.id.0))
-                .map(slowdown_status),
+            slowdown: self.slowdown_of(served).map(slowdown_status),
         }
     }
 }
 
 fn slowdown_status(outcome: SlowdownOutcome) -> SlowdownStatus {
-    let percent = |ratio: f64| (ratio - 1.0) * 100.0;
     let slower = |percentile: f64| {
-        let by = outcome.whole.ratio(percentile)?;
-        Some(SlowerStatus { percent: percent(by.middle), low_percent: percent(by.low), high_percent: percent(by.high) })
+        let [low_percent, percent, high_percent] = outcome.whole.ratio(percentile)?.percent_longer();
+        Some(SlowerStatus { percent, low_percent, high_percent })
     };
     let [p50, p99] = PERCENTILES.map(slower);
     let min_idle_ns = match outcome.worth {

@@ -85,11 +85,7 @@ impl Session {
     /// Sees requests, or not, and keeps batch off, or not, as the windows of comparison go on.
     fn keep_slowdown(&mut self) {
         let Some(slowdown) = &mut self.slowdown else { return };
-        let now = now_ns();
-        if !slowdown.step(now) {
-            return;
-        }
-        let changes = slowdown.judge(now);
+        let Some(changes) = slowdown.go_on(now_ns()) else { return };
         self.agree_worth();
         for change in changes {
             self.tell_worth(&change);
