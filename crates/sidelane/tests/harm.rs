@@ -10,7 +10,7 @@ mod common;
 use std::io::{Read, Write};
 use std::net::{TcpListener, TcpStream};
 use std::path::Path;
-use std::process::{Child, Command};
+use std::process::{Child, Command, Stdio};
 use std::sync::atomic::Ordering;
 use std::thread;
 use std::time::{Duration, Instant};
@@ -31,7 +31,7 @@ use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{BatchTracking, LaneUse, ServiceTracking};
 use sidelane_policy::borrow::harm::HarmSource;
 use sidelane_policy::borrow::{BorrowConfig, Budget, Harm, Lending, PolicyKind};
-use sidelane_signal::GateWord;
+use sidelane_signal::{GateWord, LaneClass, LaneWord};
 
 const REQUEST_CPU: u32 = 0;
 const BATCH_CPU: u32 = 1;
@@ -63,11 +63,18 @@ fn track(service: u32, lane_use: LaneUse, self_checking: bool) -> (ServiceTracki
 struct Batch(Child);
 
 impl Batch {
-    fn start(class: &[&str]) -> Self {
-        let (place, command) = (["-c", BATCH_LANE, "chrt"], ["sh", "-c", SPIN]);
+    /// It begins when it is known as `job`: what runs is known from its next turn on, and a busy loop that nobody
+    /// disturbs has but one.
+    fn start(class: &[&str], job: &BatchTracking) -> Self {
+        let loops = format!("read begin; {SPIN}");
+        let (place, command) = (["-c", BATCH_LANE, "chrt"], ["sh", "-c", &loops]);
         let words = place.iter().chain(class).chain(&command);
         let mut command = Command::new("taskset");
-        Self(process::ends_with_the_test(command.args(words)).spawn().expect("taskset and chrt are there"))
+        command.args(words).stdin(Stdio::piped());
+        let mut batch = Self(process::ends_with_the_test(&mut command).spawn().expect("taskset and chrt are there"));
+        job.take_in(batch.0.id());
+        batch.0.stdin.as_mut().expect("piped").write_all(b"\n").unwrap();
+        batch
     }
 }
 
@@ -120,8 +127,7 @@ fn what_lanes_count_becomes_the_harm() {
         terms.present()
     };
     assert_eq!(load().source, HarmSource::Nothing, "nothing ran beside");
-    let batch = Batch::start(&["--idle", "0"]);
-    job.take_in(batch.0.id());
+    let _batch = Batch::start(&["--idle", "0"], &job);
     // On a busy machine batch has its lane only sometimes.
     let deadline = Instant::now() + TIMEOUT;
     while load().source != HarmSource::Counters {
@@ -208,28 +214,40 @@ fn spin(time: Duration) {
     }
 }
 
-/// The share of each 100 µs request, as `each` starts it, that batch ran beside; with the
-/// accounting of naps.
+/// Batch's turn on its lane, by the number of switches so far; `None` while it has none.
+fn turn_of_batch(lane: &LaneWord) -> Option<u32> {
+    (lane.class() == Ok(LaneClass::Batch)).then(|| lane.switches())
+}
+
+/// The share of each 100 µs request, as `each` starts it, that batch ran beside; with the accounting of naps. Requests
+/// during which batch lost its lane do not count: the kernel gives others a part of each second.
 fn co_run_parts(each: impl Fn(&GateWord, u32)) -> Vec<f64> {
     const REQUESTS: usize = 50;
+    let mut undisturbed = Vec::new();
     let seen = seen_of(LaneUse::default(), true, |own, tracking| {
         let tracker = tracking.tracker();
         let job = BatchTracking::start(tracker, None).unwrap();
-        // No other thread may run there.
-        let batch = Batch::start(&["--fifo", "10"]);
+        // Else a thread of another program may run there at any time.
+        let batch = Batch::start(&["--fifo", "10"], &job);
         let (pid, memory) = (batch.0.id(), tracker.memory());
-        job.take_in(pid);
-        wait_until("batch runs on its lane", || memory.word(BATCH_CPU).pid.load(Ordering::Acquire) == pid);
-        for _ in 0..REQUESTS {
+        let lane = memory.word(BATCH_CPU);
+        let deadline = Instant::now() + TIMEOUT;
+        while undisturbed.iter().filter(|counts| **counts).count() < REQUESTS {
+            assert!(Instant::now() < deadline, "batch keeps losing its lane: {undisturbed:?}");
+            wait_until("batch runs on its lane", || turn_of_batch(lane).is_some());
+            let turn = turn_of_batch(lane);
             own.request(|| {
                 each(memory.gate(BATCH_CPU), pid);
                 spin(Duration::from_micros(100));
             });
             memory.gate(BATCH_CPU).nap_tid.store(0, Ordering::Release);
+            undisturbed.push(turn.is_some() && turn_of_batch(lane) == turn);
         }
     });
     assert!(seen.iter().all(|request| request.co_run_ns <= request.server_ns()), "{seen:?}");
-    seen.iter().map(|request| request.co_run_ns as f64 / request.server_ns() as f64).collect()
+    assert_eq!(seen.len(), undisturbed.len(), "{seen:?}");
+    let counting = seen.iter().zip(undisturbed).filter_map(|(request, counts)| counts.then_some(request));
+    counting.map(|request| request.co_run_ns as f64 / request.server_ns() as f64).collect()
 }
 
 #[test]
