@@ -237,8 +237,8 @@ int BPF_PROG(lane_timer, struct hrtimer *timer)
 	return 0;
 }
 
-/* Of the next two, user space loads one. This one runs on the waker's CPU before the kernel
- * looks for a place for the thread: for a service that has a single place. */
+/* This one runs on the waker's CPU before the kernel looks for a place for the thread: for a
+ * thread that has a single place. */
 SEC("tp_btf/sched_waking")
 int BPF_PROG(lane_waking, struct task_struct *task)
 {
@@ -247,11 +247,13 @@ int BPF_PROG(lane_waking, struct task_struct *task)
 	return 0;
 }
 
-/* This one runs after the kernel has found a place, often on that CPU itself. */
+/* This one runs after the kernel has found a place, often on that CPU itself, so that the service
+ * pays for the summons: for all others. Not loaded if every thread of the services has a single place. */
 SEC("tp_btf/sched_wakeup")
 int BPF_PROG(lane_wakeup, struct task_struct *task)
 {
-	service_woken(task, cpu_of(task));
+	if (task->nr_cpus_allowed != 1)
+		service_woken(task, cpu_of(task));
 	return 0;
 }
 

@@ -17,6 +17,7 @@ use sidelane::lab::Lab;
 use sidelane::lane::holder::{Evictor, Holder};
 use sidelane::request::{Request, Requests};
 use sidelane_host::cgroup::{Group, Hierarchy};
+use sidelane_host::priority::pin_this_thread;
 use sidelane_host::service::{Service, Target};
 use sidelane_host::topology::{Lanes, Topology};
 use sidelane_kernel::identities::Identity;
@@ -110,11 +111,22 @@ impl Evictor for NeverEvicts {
     }
 }
 
+fn pair(lanes: &str) -> Lanes {
+    Topology::read(Path::new("/sys")).unwrap().declared_pairs(lanes).unwrap()
+}
+
+fn holder_of(lanes: &Lanes, tracker: &Tracker) -> Holder {
+    let lane = lanes.batch[0].clone();
+    let ring = tracker.ring(lane.cpu).unwrap();
+    let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
+    Holder::start(lane, tracker.memory(), ring, policy, Arc::new(NeverEvicts), Audit::default()).unwrap()
+}
+
 /// Lends `lanes` beside a pulsing service until a lane was held often enough, on a tracker that
 /// other services use before and after.
 fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
     const HOLDS: u64 = 50;
-    let lanes = Topology::read(Path::new("/sys")).unwrap().declared_pairs(lanes).unwrap();
+    let lanes = pair(lanes);
     let (lane, request) = (lanes.batch[0].clone(), lanes.request_lanes.iter().next().unwrap());
     let cpu = request.to_string();
     let options = ["--cpu", &cpu, "--busy-us", "300", "--idle-us", "1500", "--count", "1000000"];
@@ -125,15 +137,14 @@ fn take_a_turn(lab: &Lab, tracker: &Rc<Tracker>, lanes: &str) {
     let job = BatchTracking::start(tracker, None).unwrap();
     job.take_in(batch.0.id());
     tracker.attach().unwrap();
-    let (memory, ring) = (tracker.memory(), tracker.ring(lane.cpu).unwrap());
+    let memory = tracker.memory();
     let before = memory.books();
-    let policy = PolicyKind::BorrowIdle.policy(BorrowConfig { min_idle_ns: 0, ..BorrowConfig::default() });
-    let holder = Holder::start(lane.clone(), tracker.memory(), ring, policy, Arc::new(NeverEvicts), Audit::default());
+    let holder = holder_of(&lanes, tracker);
     let spent = || memory.books().since(&before);
     // On a busy machine batch has its lane only now and then.
     let is_enough = || spent().reaction_off().count() >= HOLDS && spent().lane(lane.cpu).batch_ns > 0;
     wait_until("the lane was held often, and batch ran there", is_enough);
-    drop(holder.unwrap());
+    drop(holder);
     let books = spent();
     let (beside, lent) = (books.lane(request), books.lane(lane.cpu));
     assert!(beside.lc_ns > 0 && lent.batch_ns > 0 && lent.batch_ns <= books.at_ns, "{beside:?} {lent:?}");
@@ -152,6 +163,36 @@ fn two_services_take_turns_on_one_tracker_with_books_of_their_own() {
     take_a_turn(&lab, &tracker, "0:1");
     take_a_turn(&lab, &tracker, "1:0");
     take_a_turn(&lab, &tracker, "0:1");
+}
+
+/// Before the kernel has looked for a place, and so where the waker is: also on a tracker whose services are not known
+/// beforehand, as an agent's.
+#[test]
+fn whoever_wakes_a_thread_that_has_one_place_pays_for_the_summons() {
+    const REQUESTS: usize = 300;
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    if !Real::Redis.is_installed() {
+        return sidelane_skip::skip(format!("needs {}", Real::Redis.program()));
+    }
+    let (tracker, lanes) = (tracker(Features::default()), pair("0:1"));
+    let server = RealServer::start(Real::Redis, Place { server_cpu: 0, client_cpu: 1 }).unwrap();
+    let service = Target::Pid(server.pid()).find().unwrap();
+    let _service = ServiceTracking::start(&tracker, &service, &lanes, LaneUse::default()).unwrap();
+    let batch = Spinner::on(1);
+    let job = BatchTracking::start(&tracker, None).unwrap();
+    job.take_in(batch.0.id());
+    tracker.attach().unwrap();
+    let holder = holder_of(&lanes, &tracker);
+    std::thread::scope(|scope| {
+        scope.spawn(|| {
+            pin_this_thread(&[1]).unwrap();
+            ask(&server, REQUESTS);
+        });
+    });
+    drop(holder);
+    let lent = tracker.memory().books().lane(1);
+    // Some start as the service goes on, or by a timer of its own.
+    assert!(lent.summons > 0 && lent.lc_summons * 2 < lent.summons, "{lent:?}");
 }
 
 /// A group made by the test, with everything below it. Removed when dropped.

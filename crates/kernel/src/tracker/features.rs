@@ -22,7 +22,7 @@ pub struct Features {
     /// Batch can have a scheduler of its own, which is off at first; see [`crate::scheduler`]. Only where there is
     /// sched_ext.
     pub scheduler: bool,
-    /// Each thread of the services may run on one CPU alone: its wake-ups are seen before the kernel looks for a place.
+    /// Each thread of the services may run on one CPU alone: nobody looks at wake-ups after the kernel has found a place.
     pub single_places: bool,
     /// Who has each CPU for how long is written down, for a look at the whole machine.
     pub shares: bool,

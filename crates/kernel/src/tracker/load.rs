@@ -178,7 +178,7 @@ fn entries_of(name: &str, features: Features, stolen_from: StolenFrom, cpu_count
 /// Programs that nobody needs are not loaded.
 fn leave_out_programs(open: &mut OpenObject, features: Features, stolen_from: StolenFrom) {
     // A thread with one place to run is seen before it is placed, others after.
-    let woken = if features.single_places { "lane_wakeup" } else { "lane_waking" };
+    let woken = if features.single_places { "lane_wakeup" } else { "" };
     let exec = if features.self_checking { "" } else { "lane_exec" };
     let timer = if stolen_from == StolenFrom::Unseen { "lane_timer" } else { "" };
     let groups = if features.groups { "" } else { "lane_regroup" };
