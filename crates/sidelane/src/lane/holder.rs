@@ -7,7 +7,7 @@
 //!
 //! What the thread must not do while the service waits for it is the rule of this file: its
 //! loop allocates nothing, takes no lock and makes no system call but to sleep. (Evicting and
-//! restoring do; they come a few times a second at most.)
+//! restoring do; they come when a pause of a millisecond or more has begun or has lasted.)
 
 use std::io;
 use std::sync::Arc;

@@ -27,6 +27,9 @@
 //!    least 187 ms of any second, far more than the kernel insists on:
 //!    held − 3·released ≤ 250 ms and held + released = 1 s give held ≤ 812 ms.
 //!
+//!    A wait for a long `min_idle_ns` is no reason to keep everybody off the lane either, such as a client of the
+//!    service: from [`HOLD_IDLE_MAX_NS`] on batch is sent away for it at once, and is back when the moment is long enough.
+//!
 //! While a lane is lent, its keeper sleeps until the budget of the request that runs, or of one
 //! that would start now, is spent. Requests that start and finish in between wake nobody. With a
 //! small budget the keeper would look at an idle lane thousands of times a second: such a lane is
@@ -72,6 +75,10 @@ enum State {
 const LOOKS_A_CREDIT: u64 = 25;
 /// The shortest time between two of them: as long as a freezer takes to let batch go on.
 const LOOK_EVICTED_MIN_NS: Nanos = 50_000;
+
+/// The longest wait for the end of `min_idle_ns` for which an idle lane is held. To send batch away and bring it back
+/// takes some 0.1 to 0.5 ms.
+const HOLD_IDLE_MAX_NS: Nanos = 1_000_000;
 
 /// The longest sleep while a lane is lent, and while batch is evicted. Reference periods (see
 /// [`super::DynamicRefresh`]) and changed terms come into force at such looks, and batch comes back at one
@@ -169,8 +176,12 @@ impl<R: Rule> Borrow<R> {
     }
 
     fn wait_for_release(&mut self, now: Nanos, seen: &Observation, out: &mut Actions) {
-        if now < self.release_at(seen) {
-            return self.rest(Reason::IdleTooShort, Some(self.release_at(seen)));
+        let release_at = self.release_at(seen);
+        if release_at.saturating_sub(now) > HOLD_IDLE_MAX_NS {
+            self.evict(Reason::IdleTooShort, now, out);
+        }
+        if now < release_at {
+            return self.rest(Reason::IdleTooShort, Some(release_at));
         }
         self.let_go(self.lends_ahead(seen), now, out);
         self.rest_idle(now, seen, out);

@@ -283,3 +283,22 @@ fn an_idle_moment_has_to_be_as_long_as_the_terms_say() {
     assert_eq!((policy.why(), policy.next_wakeup()), (Reason::IdleTooShort, Some(520)));
     assert_eq!(look(&mut policy, 520, idle_long(20)), [Action::Release]);
 }
+
+#[test]
+fn a_lane_is_not_held_for_an_idle_moment_that_has_to_be_long() {
+    const WAIT: Nanos = 2 * HOLD_IDLE_MAX_NS;
+    let mut policy = Borrow::new(BorrowConfig { evict_after_ns: 10 * WAIT, ..CONFIG }, Idle);
+    let terms = Terms { min_idle_ns: WAIT, ..Terms::default() };
+    let [idle, busy] = [idle, busy].map(|seen| move |since| Observation { terms, ..seen(since) });
+    look(&mut policy, 0, busy(0));
+    assert_eq!(look(&mut policy, 60, idle(50)), [Action::Evict]);
+    assert_eq!((policy.why(), policy.next_wakeup()), (Reason::IdleTooShort, Some(50 + WAIT)));
+    // A request in between: the moment begins anew.
+    assert_eq!(look(&mut policy, 50 + WAIT, idle(2_000)), []);
+    assert_eq!(policy.next_wakeup(), Some(2_000 + WAIT));
+    assert_eq!(look(&mut policy, 2_000 + WAIT, idle(2_000)), [Action::Restore]);
+    assert_eq!(look(&mut policy, 3 * WAIT, busy(3 * WAIT)), [Action::Hold]);
+    // Little of the wait is left: to send batch away is not worth it any more.
+    assert_eq!(look(&mut policy, 5 * WAIT, idle(4 * WAIT + 50)), []);
+    assert_eq!(look(&mut policy, 5 * WAIT + 50, idle(4 * WAIT + 50)), [Action::Release]);
+}
