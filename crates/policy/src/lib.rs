@@ -16,6 +16,7 @@ pub mod hedge;
 pub mod holmes;
 pub mod hurryup;
 pub mod perfiso;
+pub mod unmanaged;
 
 /// Nanoseconds on a monotonic clock. Only differences mean anything.
 pub type Nanos = u64;

@@ -35,6 +35,11 @@ impl Observation {
     pub fn online(&self) -> CpuMask {
         (0..MAX_CPUS).filter(|cpu| self.cpus[*cpu].online).collect()
     }
+
+    /// The lanes that batch was sent away from.
+    pub fn evicted(&self) -> CpuMask {
+        (0..MAX_CPUS).filter(|cpu| self.cpus[*cpu].evicted).collect()
+    }
 }
 
 /// What was seen of one CPU since the last look.
@@ -42,6 +47,8 @@ impl Observation {
 pub struct CpuSeen {
     /// It can run threads now.
     pub online: bool,
+    /// It is a lane that batch was sent away from by the lane's keeper, and so is not `online` for batch.
+    pub evicted: bool,
     /// The share of the time in which it ran anything, 0 to 1.
     pub busy: f64,
     /// The share of the time in which it ran a service, 0 to 1.

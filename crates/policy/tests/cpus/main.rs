@@ -5,3 +5,4 @@ mod holmes;
 mod perfiso;
 mod properties;
 mod scene;
+mod unmanaged;

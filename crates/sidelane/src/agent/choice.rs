@@ -3,6 +3,7 @@
 use sidelane_policy::cpus::{Actions, Observation, Reason};
 use sidelane_policy::holmes::{Holmes, HolmesConfig};
 use sidelane_policy::perfiso::{PerfIso, PerfIsoConfig};
+use sidelane_policy::unmanaged::Unmanaged;
 use sidelane_policy::{Nanos, Policy};
 
 use super::config::{Kind, OnMachine, PolicyConfig};
@@ -10,25 +11,6 @@ use crate::cpu_mask::mask;
 
 /// A policy of CPUs, whichever it is.
 pub type AnyPolicy = Box<dyn Policy<Observation = Observation, Actions = Actions, Reason = Reason>>;
-
-/// Batch is left alone.
-struct Unmanaged;
-
-impl Policy for Unmanaged {
-    type Observation = Observation;
-    type Actions = Actions;
-    type Reason = Reason;
-
-    fn observe(&mut self, _now: Nanos, _seen: &Observation, _out: &mut Actions) {}
-
-    fn next_wakeup(&self) -> Option<Nanos> {
-        None
-    }
-
-    fn why(&self) -> Reason {
-        Reason::Steady
-    }
-}
 
 /// Makes the policy.
 pub fn choose(config: &PolicyConfig, here: &OnMachine) -> AnyPolicy {
@@ -49,11 +31,11 @@ pub fn choose(config: &PolicyConfig, here: &OnMachine) -> AnyPolicy {
             let buffer = idle.of(here.online.len());
             Box::new(PerfIso::new(PerfIsoConfig { buffer, floor, ..PerfIsoConfig::default() }))
         }
-        Kind::Unmanaged => Box::new(Unmanaged),
+        Kind::Unmanaged => Box::new(Unmanaged::new(here.cores.clone())),
     }
 }
 
-/// Whether the policy says where containers may run.
+/// Whether the policy says where containers may run, lanes that batch is sent away from aside.
 pub fn moves_containers(config: &PolicyConfig) -> bool {
     !matches!(config.kind, Kind::Unmanaged)
 }

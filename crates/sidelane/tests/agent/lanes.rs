@@ -170,6 +170,8 @@ fn batch_is_kept_off_for_moments_to_see_what_it_costs_requests() {
     daemon.run.wait_until("and had come back each time but the last", |run| {
         count(run, &|entry| entry["action"] == "restore") >= 2
     });
+    wait_until("it really was off the core", || batch.is_frozen());
+    wait_until("and came back", || !batch.is_frozen());
     let told = status()["services"][0].clone();
     assert!(told["requests_missing"].is_string(), "nobody asks for figures: {told}");
     daemon.end();

@@ -91,5 +91,6 @@ impl Engine {
 
 fn cpu_seen(window: &Window, passed_ns: Nanos) -> CpuSeen {
     let share = |ns: Nanos| if passed_ns == 0 { 0.0 } else { ns as f64 / passed_ns as f64 };
-    CpuSeen { online: true, busy: share(window.busy_ns), serving: share(window.serving_ns), interference: None }
+    let (busy, serving) = (share(window.busy_ns), share(window.serving_ns));
+    CpuSeen { online: true, busy, serving, ..CpuSeen::default() }
 }

@@ -241,9 +241,8 @@ impl Agent {
         let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
         self.times.is_active = has_batch && !self.tracked.services.is_empty();
         let asked = self.gates.as_ref().map(|gates| gates.book().asked());
-        // A lane that batch was sent away from is no CPU of batch's.
-        let usable = asked.as_ref().map_or_else(|| self.usable.clone(), |asked| self.usable.difference(&asked.lanes));
-        fill(&mut self.seen, span, &self.tracked, &usable, |cpu| self.metric.peak(cpu));
+        let evicted = asked.as_ref().map(|asked| asked.lanes.clone()).unwrap_or_default();
+        fill(&mut self.seen, span, &self.tracked, &self.usable, &evicted, |cpu| self.metric.peak(cpu));
         self.actions.clear();
         self.policy.observe(now_ns, &self.seen, &mut self.actions);
         self.tracked.services.were_seen();

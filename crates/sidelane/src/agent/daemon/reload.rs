@@ -64,8 +64,9 @@ impl Agent {
         Ok((config, here))
     }
 
-    /// No container is confined or paused by the policy any more: each is as it was found.
-    fn leave_containers_alone(&mut self) {
+    /// No container is confined or paused by the policy any more: each is as it was found, until the next look, at once.
+    pub(super) fn leave_containers_alone(&mut self) {
+        self.times.look_ns = now_ns();
         let places: Vec<usize> = self.tracked.containers.iter().map(|(place, _)| place).collect();
         let given_back = places.iter().map(|place| self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(*place)));
         let given_back: Vec<Result<()>> = given_back.collect();

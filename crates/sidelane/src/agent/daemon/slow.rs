@@ -13,7 +13,7 @@ use super::start::fit;
 use super::waiting::Waiting;
 use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, nanos};
 use crate::agent::act::{Hands, TakeError};
-use crate::agent::choice::choose;
+use crate::agent::choice::{choose, moves_containers};
 use crate::agent::config::OnMachine;
 use crate::agent::discover::{Changes, Container, FoundService};
 use crate::agent::metric::Metric;
@@ -100,6 +100,9 @@ impl Agent {
         let (sizes, notes) = (self.here.sizes.take(), std::mem::take(&mut self.here.notes));
         self.here = OnMachine { sizes, notes, ..here };
         self.policy = choose(&self.config.policy, &self.here);
+        if !moves_containers(&self.config.policy) {
+            self.leave_containers_alone();
+        }
         self.metric.has_cores(&self.here.cores);
         self.log_note("cores", &format!("CPUs {} are online, and the cores are others", self.online));
     }
