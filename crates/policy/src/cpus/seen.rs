@@ -35,11 +35,6 @@ impl Observation {
     pub fn online(&self) -> CpuMask {
         (0..MAX_CPUS).filter(|cpu| self.cpus[*cpu].online).collect()
     }
-
-    /// The lanes that batch was sent away from.
-    pub fn evicted(&self) -> CpuMask {
-        (0..MAX_CPUS).filter(|cpu| self.cpus[*cpu].evicted).collect()
-    }
 }
 
 /// What was seen of one CPU since the last look.
@@ -47,8 +42,6 @@ impl Observation {
 pub struct CpuSeen {
     /// It can run threads now.
     pub online: bool,
-    /// It is a lane that batch was sent away from by the lane's keeper, and so is not `online` for batch.
-    pub evicted: bool,
     /// The share of the time in which it ran anything, 0 to 1.
     pub busy: f64,
     /// The share of the time in which it ran a service, 0 to 1.
@@ -72,8 +65,11 @@ pub struct ServiceSeen {
 /// What was seen of one container since the last look.
 #[derive(Clone, Copy, Debug, PartialEq)]
 pub struct ContainerSeen {
-    /// The CPUs that it may be given at all: those it was found with.
+    /// The CPUs that it may be given at all: those it was found with, without the cores of lanes that it is sent away
+    /// from. The siblings of such a lane are the service's own.
     pub allowed: CpuMask,
+    /// It is sent away from none: `allowed` are the CPUs that it was found with.
+    pub as_found: bool,
     /// How many CPUs it asks for.
     pub wanted: u32,
     /// Who has more is given CPUs before others, and loses them after others.

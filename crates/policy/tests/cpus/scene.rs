@@ -39,7 +39,7 @@ impl Scene {
     /// The container at this place asks for so many CPUs and may use all.
     pub fn container(&mut self, place: usize, wanted: u32) {
         let allowed = self.seen.online();
-        self.seen.containers[place] = Some(ContainerSeen { allowed, wanted, priority: 0 });
+        self.seen.containers[place] = Some(ContainerSeen { allowed, as_found: true, wanted, priority: 0 });
     }
 
     pub fn interference(&mut self, cpu: usize, value: f64) {

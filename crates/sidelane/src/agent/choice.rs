@@ -31,7 +31,7 @@ pub fn choose(config: &PolicyConfig, here: &OnMachine) -> AnyPolicy {
             let buffer = idle.of(here.online.len());
             Box::new(PerfIso::new(PerfIsoConfig { buffer, floor, ..PerfIsoConfig::default() }))
         }
-        Kind::Unmanaged => Box::new(Unmanaged::new(here.cores.clone())),
+        Kind::Unmanaged => Box::new(Unmanaged::default()),
     }
 }
 

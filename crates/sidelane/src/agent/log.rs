@@ -123,8 +123,7 @@ mod tests {
     #[test]
     fn a_line_says_who_what_why_and_on_what() {
         let mut seen = Observation::default();
-        seen.cpus[3] =
-            CpuSeen { online: true, busy: 1.0, serving: 0.5, interference: Some(41.5), ..CpuSeen::default() };
+        seen.cpus[3] = CpuSeen { online: true, busy: 1.0, serving: 0.5, interference: Some(41.5) };
         let cpus: CpuMask = [1, 2].into_iter().collect();
         let action = Action::Confine { container: 7, cpus };
         let seen = Seen::of(&seen, Some(40.0));

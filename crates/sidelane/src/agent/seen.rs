@@ -87,24 +87,19 @@ impl Looker {
     }
 }
 
-/// Says what a policy is told. `usable` are the CPUs that are online and the agent's; batch was sent away from those in
-/// `evicted`.
+/// Says what a policy is told. `usable` are the CPUs that are online and the agent's, without the lanes that batch is
+/// sent away from; `closed` are the CPUs of these lanes' cores.
 pub fn fill(
     seen: &mut Observation,
     span: &Span,
     tracked: &Tracked,
     usable: &CpuSet,
-    evicted: &CpuSet,
+    closed: &CpuMask,
     interference: impl Fn(u32) -> Option<f64>,
 ) {
     seen.cpus.iter_mut().enumerate().for_each(|(cpu, out)| {
-        let number = cpu as u32;
-        // A lane that batch was sent away from is no CPU of batch's.
-        *out = match (usable.contains(number), evicted.contains(number)) {
-            (true, false) => look_at(span, cpu, interference(number)),
-            (true, true) => CpuSeen { evicted: true, ..CpuSeen::default() },
-            (false, _) => CpuSeen::default(),
-        };
+        let online = usable.contains(cpu as u32);
+        *out = if online { look_at(span, cpu, interference(cpu as u32)) } else { CpuSeen::default() };
     });
     seen.services.iter_mut().enumerate().for_each(|(place, out)| {
         *out = tracked.services.get(place).map(|served| ServiceSeen {
@@ -116,7 +111,8 @@ pub fn fill(
     seen.containers.iter_mut().enumerate().for_each(|(place, out)| {
         *out = tracked.containers.get(place).filter(|contained| !contained.allowed.is_empty()).map(|contained| {
             let (wanted, priority) = (contained.container.wanted.cpus, contained.container.priority);
-            ContainerSeen { allowed: contained.allowed, wanted, priority }
+            let as_found = contained.allowed.and(closed).is_empty();
+            ContainerSeen { allowed: contained.allowed.without(closed), as_found, wanted, priority }
         });
     });
 }
@@ -126,8 +122,7 @@ fn look_at(span: &Span, cpu: usize, interference: Option<f64>) -> CpuSeen {
     // Of the time that was counted on this CPU: its last look may be longer ago than the others'.
     let share = |part_ns: Nanos| part_ns as f64 / shares.all_ns().max(1) as f64;
     let busy_ns = shares.all_ns().saturating_sub(shares.idle_ns);
-    let (busy, serving) = (share(busy_ns), share(shares.services_ns()));
-    CpuSeen { online: true, busy, serving, interference, ..CpuSeen::default() }
+    CpuSeen { online: true, busy: share(busy_ns), serving: share(shares.services_ns()), interference }
 }
 
 #[cfg(test)]

@@ -69,7 +69,7 @@ impl Engine {
         for (place, container) in self.places.all.iter().enumerate() {
             controller.seen.containers[place] = container.as_ref().map(|container| {
                 let kind = &self.model.kinds[container.kind];
-                ContainerSeen { allowed: kind.allowed, wanted: kind.wanted, priority: kind.priority }
+                ContainerSeen { allowed: kind.allowed, as_found: true, wanted: kind.wanted, priority: kind.priority }
             });
         }
         self.places.seen();
@@ -91,6 +91,5 @@ impl Engine {
 
 fn cpu_seen(window: &Window, passed_ns: Nanos) -> CpuSeen {
     let share = |ns: Nanos| if passed_ns == 0 { 0.0 } else { ns as f64 / passed_ns as f64 };
-    let (busy, serving) = (share(window.busy_ns), share(window.serving_ns));
-    CpuSeen { online: true, busy, serving, ..CpuSeen::default() }
+    CpuSeen { online: true, busy: share(window.busy_ns), serving: share(window.serving_ns), interference: None }
 }

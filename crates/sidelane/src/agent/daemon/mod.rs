@@ -46,6 +46,7 @@ use super::owners::Owners;
 use super::seen::{Looker, fill};
 use super::tracked::Tracked;
 use crate::claim::Claim;
+use crate::cpu_mask::mask;
 use crate::lane::slowdown::SlowdownKeeper;
 use crate::note::Note;
 use crate::undo::Ticket;
@@ -242,7 +243,9 @@ impl Agent {
         self.times.is_active = has_batch && !self.tracked.services.is_empty();
         let asked = self.gates.as_ref().map(|gates| gates.book().asked());
         let evicted = asked.as_ref().map(|asked| asked.lanes.clone()).unwrap_or_default();
-        fill(&mut self.seen, span, &self.tracked, &self.usable, &evicted, |cpu| self.metric.peak(cpu));
+        // A lane that batch was sent away from is no CPU of batch's, and its siblings are the service's.
+        let (usable, closed) = (self.usable.difference(&evicted), self.here.cores.whole(&mask(&evicted)));
+        fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.metric.peak(cpu));
         self.actions.clear();
         self.policy.observe(now_ns, &self.seen, &mut self.actions);
         self.tracked.services.were_seen();
