@@ -123,7 +123,9 @@ struct Times {
     waiting_ns: Nanos,
     /// When it is looked again where requests can be seen.
     requests_ns: Nanos,
-    /// Services and batch both run, or batch would if it were let.
+    /// When batch last ran, or would have if it had been let.
+    batch_ns: Option<Nanos>,
+    /// Services and batch both run, or batch would.
     is_active: bool,
 }
 
@@ -131,7 +133,16 @@ impl Times {
     /// All is due at once.
     fn since(now_ns: Nanos) -> Self {
         let (began_ns, look_ns, slow_ns, requests_ns) = (now_ns, now_ns, now_ns, now_ns);
-        Self { began_ns, look_ns, slow_ns, waiting_ns: Nanos::MAX, requests_ns, is_active: false }
+        Self { began_ns, look_ns, slow_ns, waiting_ns: Nanos::MAX, requests_ns, batch_ns: None, is_active: false }
+    }
+
+    /// What a look saw. One may be about some microseconds, in which batch that has just been let go did not run yet.
+    fn note_batch(&mut self, now_ns: Nanos, has_batch: bool, has_services: bool) {
+        if has_batch {
+            self.batch_ns = Some(now_ns);
+        }
+        let was_there = self.batch_ns.is_some_and(|batch_ns| now_ns.saturating_sub(batch_ns) < IDLE_LOOK_NS);
+        self.is_active = was_there && has_services;
     }
 }
 
@@ -240,7 +251,7 @@ impl Agent {
         let memory = self.tracked.tracker().memory();
         let span = self.looker.look(&memory, now_ns);
         let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
-        self.times.is_active = has_batch && !self.tracked.services.is_empty();
+        self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
         let asked = self.gates.as_ref().map(|gates| gates.book().asked());
         let evicted = asked.as_ref().map(|asked| asked.lanes.clone()).unwrap_or_default();
         // A lane that batch was sent away from is no CPU of batch's, and its siblings are the service's.
@@ -342,4 +353,23 @@ impl Agent {
 
 fn nanos(time: Duration) -> Nanos {
     time.as_nanos() as Nanos
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn batch_that_did_not_run_in_one_look_is_there_still() {
+        let mut times = Times::since(1_000);
+        let mut active = |later_ns, has_batch, has_services| {
+            times.note_batch(1_000 + later_ns, has_batch, has_services);
+            times.is_active
+        };
+        assert!(!active(0, false, true), "there was none yet");
+        assert!(active(50, true, true));
+        assert!(active(100, false, true) && active(IDLE_LOOK_NS, false, true));
+        assert!(!active(IDLE_LOOK_NS, false, false), "nobody to spare");
+        assert!(!active(IDLE_LOOK_NS + 50, false, true));
+    }
 }
