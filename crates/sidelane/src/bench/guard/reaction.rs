@@ -68,7 +68,7 @@ pub(super) fn measure(ground: &Ground, times: usize, heard: Heard) -> Result<Rea
     let agent_cpu_percent = 100.0 * used_ns as f64 / began.elapsed().as_nanos() as f64;
     agent.end()?;
     containers.finish()?;
-    let mut sorted_ns = reactions?;
+    let mut sorted_ns = reactions.with_context(|| format!("under {}", heard.name()))?;
     sorted_ns.sort_unstable();
     Ok(Reactions { heard, sorted_ns, agent_cpu_percent })
 }
