@@ -508,16 +508,12 @@ impl Note {
     }
 }
 
-/// A ratio above 1 as a percentage.
-fn percent_above_one(ratio: f64) -> u64 {
-    ((ratio - 1.0).max(0.0) * 100.0).round() as u64
-}
-
 impl Note {
     /// What becomes of batch after what was found of its cost to `service`. Nothing where a step was taken back.
     pub fn of_worth(service: String, worth: Worth, found: Verdict) -> Option<Note> {
         let Verdict::Beyond { percentile, ratio } = found else { return None };
-        let (percentile, percent) = (percentile.round() as u64, percent_above_one(ratio.middle));
+        let [_, percent, _] = ratio.percent_longer();
+        let (percentile, percent) = (percentile.round() as u64, percent.max(0.0).round() as u64);
         Some(match worth {
             Worth::Never => Note::KeptOff { service, percent, percentile },
             Worth::AfterIdle(ns) => Note::SlowsDown { service, percent, percentile, idle_us: ns / 1_000 },

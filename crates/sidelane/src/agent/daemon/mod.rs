@@ -253,9 +253,10 @@ impl Agent {
         let has_batch = span.batch_ns() > 0 || self.tracked.is_batch_paused();
         self.times.note_batch(now_ns, has_batch, !self.tracked.services.is_empty());
         let asked = self.gates.as_ref().map(|gates| gates.book().asked());
-        let evicted = asked.as_ref().map(|asked| asked.lanes.clone()).unwrap_or_default();
+        let nothing = CpuSet::default();
         // A lane that batch was sent away from is no CPU of batch's, and its siblings are the service's.
-        let (usable, closed) = (self.usable.difference(&evicted), self.here.cores.whole(&mask(&evicted)));
+        let evicted = asked.as_ref().map_or(&nothing, |asked| &asked.lanes);
+        let (usable, closed) = (self.usable.difference(evicted), self.here.cores.whole(&mask(evicted)));
         fill(&mut self.seen, span, &self.tracked, &usable, &closed, |cpu| self.metric.peak(cpu));
         self.actions.clear();
         self.policy.observe(now_ns, &self.seen, &mut self.actions);

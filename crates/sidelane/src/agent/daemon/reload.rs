@@ -28,18 +28,16 @@ impl Agent {
         if asks_for_requests(&config) && !self.tracked.tracker().features().requests {
             self.note(Note::RequestsAtTheStart);
         }
-        if config.policy != self.config.policy {
-            self.policy = choose(&config.policy, &here);
-            self.metric.set_threshold(&here.online, here.e);
-            if !moves_containers(&config.policy) {
-                self.leave_containers_alone();
-            }
-        }
+        let other_policy = config.policy != self.config.policy;
         self.beside_batch = None;
         let before = std::mem::replace(&mut self.here, here).notes;
         self.diary.notes.retain(|note, _| !before.contains(note));
         self.here.notes.clone().into_iter().for_each(|note| self.note(note));
         self.config = config;
+        if other_policy {
+            self.metric.set_threshold(&self.here.online, self.here.e);
+            self.begin_policy();
+        }
         if self.hands.is_some()
             && let Err(error) = self.follow_proxies()
         {
@@ -64,8 +62,16 @@ impl Agent {
         Ok((config, here))
     }
 
+    /// The policy of the file begins anew.
+    pub(super) fn begin_policy(&mut self) {
+        self.policy = choose(&self.config.policy, &self.here);
+        if !moves_containers(&self.config.policy) {
+            self.leave_containers_alone();
+        }
+    }
+
     /// No container is confined or paused by the policy any more: each is as it was found, until the next look, at once.
-    pub(super) fn leave_containers_alone(&mut self) {
+    fn leave_containers_alone(&mut self) {
         self.times.look_ns = now_ns();
         let places: Vec<usize> = self.tracked.containers.iter().map(|(place, _)| place).collect();
         let given_back = places.iter().map(|place| self.hands.as_mut().map_or(Ok(()), |hands| hands.let_go(*place)));

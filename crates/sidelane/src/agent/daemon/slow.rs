@@ -13,7 +13,6 @@ use super::start::fit;
 use super::waiting::Waiting;
 use super::{Agent, IDLE_LOOK_NS, MAKING_NS, SLOW_LOOK_NS, nanos};
 use crate::agent::act::{Hands, TakeError};
-use crate::agent::choice::{choose, moves_containers};
 use crate::agent::config::OnMachine;
 use crate::agent::discover::{Changes, Container, FoundService};
 use crate::agent::metric::Metric;
@@ -99,10 +98,7 @@ impl Agent {
     fn have_other_cores(&mut self, here: OnMachine) {
         let (sizes, notes) = (self.here.sizes.take(), std::mem::take(&mut self.here.notes));
         self.here = OnMachine { sizes, notes, ..here };
-        self.policy = choose(&self.config.policy, &self.here);
-        if !moves_containers(&self.config.policy) {
-            self.leave_containers_alone();
-        }
+        self.begin_policy();
         self.metric.has_cores(&self.here.cores);
         self.log_note("cores", &format!("CPUs {} are online, and the cores are others", self.online));
     }
