@@ -4,8 +4,9 @@
 mod common;
 
 use std::process::{Command, Stdio};
+use std::sync::atomic::{AtomicUsize, Ordering};
 use std::thread;
-use std::time::Duration;
+use std::time::{Duration, Instant};
 
 use common::emulation::{Emulation, Worker, lanes_to_ourselves};
 use common::{lab, run_failing};
@@ -14,6 +15,7 @@ use serde_json::Value;
 const SERVICE: usize = 0;
 const BATCH: usize = 1;
 const USAGE: i32 = 2;
+const NAPS: usize = 20_000;
 
 /// A `sibling` that runs until dropped.
 struct Sibling {
@@ -100,6 +102,72 @@ fn a_sibling_that_is_killed_leaves_nothing_behind() {
     // The thieves of the first sibling have not learned of the second one.
     next.wait_for(SERVICE, "taken_ns");
     assert_eq!(next.figure(SERVICE, "spun_ns"), 0);
+}
+
+/// A SCHED_FIFO thread on CPU 1 that has used half a second of it, and then sleeps [`NAPS`] times.
+fn real_time_naps(naps: &AtomicUsize) {
+    // SAFETY: plain system calls on structs of this function, for the calling thread.
+    let is_placed = unsafe {
+        let mut cpus: libc::cpu_set_t = std::mem::zeroed();
+        libc::CPU_SET(1, &mut cpus);
+        libc::sched_setaffinity(0, size_of_val(&cpus), &cpus) == 0
+            && libc::sched_setscheduler(0, libc::SCHED_FIFO, &libc::sched_param { sched_priority: 1 }) == 0
+    };
+    assert!(is_placed, "{}", std::io::Error::last_os_error());
+    let began = Instant::now();
+    while began.elapsed() < Duration::from_millis(500) {}
+    while naps.fetch_add(1, Ordering::Relaxed) < NAPS {
+        thread::sleep(Duration::from_micros(50));
+    }
+}
+
+#[test]
+fn a_real_time_thread_turns_no_stopwatch_back_where_the_kernel_hides_switches() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let folder = tempfile::tempdir().unwrap();
+    let began = Instant::now();
+    let mut sibling = Sibling::start(&["--thief", "none", "--slowdown", "service:batch=2"]);
+    let _batch = Worker::start(folder.path(), "1", &[]);
+    sibling.wait_for(BATCH, "worked_ns");
+    let naps = AtomicUsize::new(0);
+    thread::scope(|scope| {
+        scope.spawn(|| real_time_naps(&naps));
+        let mut before_ns = 0;
+        while naps.load(Ordering::Relaxed) < NAPS {
+            let worked_ns = sibling.figure(BATCH, "worked_ns");
+            let most_ns = began.elapsed().as_nanos() as u64;
+            // A hidden switch is known when the next one is told: by a turn too late, and not by all turns there were.
+            let least_ns = u64::saturating_sub(before_ns, 200_000_000);
+            assert!((least_ns..=most_ns).contains(&worked_ns), "{worked_ns} ns after {before_ns} ns of {most_ns} ns");
+            before_ns = worked_ns;
+        }
+    });
+}
+
+/// For how long each CPU was idle, in nanoseconds, as the kernel counts it.
+fn idle_ns() -> [u64; 2] {
+    let stat = std::fs::read_to_string("/proc/stat").unwrap();
+    let of = |cpu: &str| {
+        let line = stat.lines().find(|line| line.starts_with(cpu)).expect("a line for each CPU");
+        let ticks: u64 = line.split_whitespace().skip(4).take(2).map(|ticks| ticks.parse::<u64>().unwrap()).sum();
+        ticks * 10_000_000
+    };
+    ["cpu0 ", "cpu1 "].map(of)
+}
+
+#[test]
+fn a_lane_that_is_idle_does_not_work() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let (before, began) = (idle_ns(), Instant::now());
+    let mut sibling = Sibling::start(&["--thief", "none", "--slowdown", "service:batch=2"]);
+    while (0..2).any(|cpu| idle_ns()[cpu] - before[cpu] < 1_000_000_000) {
+        thread::sleep(Duration::from_millis(10));
+    }
+    for lane in [SERVICE, BATCH] {
+        let worked_ns = sibling.figure(lane, "worked_ns");
+        let not_idle_ns = (began.elapsed().as_nanos() as u64).saturating_sub(idle_ns()[lane] - before[lane]);
+        assert!(worked_ns <= not_idle_ns + 100_000_000, "CPU {lane} worked {worked_ns} ns of {not_idle_ns} ns");
+    }
 }
 
 #[test]

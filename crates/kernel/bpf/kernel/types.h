@@ -94,19 +94,23 @@ struct thread_info {
 struct rq;
 struct mm_struct;
 
-/* With CONFIG_FAIR_GROUP_SCHED, as `sched_entity.cfs_rq` is. */
+/* With CONFIG_FAIR_GROUP_SCHED, as these two are. */
 struct cfs_rq {
 	struct rq *rq;
 };
 
 struct sched_entity {
 	struct cfs_rq *cfs_rq;
-	__u64 sum_exec_runtime;
-	__u64 prev_sum_exec_runtime;
+};
+
+/* With CONFIG_SCHED_INFO, which schedstats and delay accounting bring. */
+struct sched_info {
+	unsigned long long last_arrival;
 };
 
 struct task_struct {
 	struct sched_entity se;
+	struct sched_info sched_info;
 	struct thread_info thread_info;
 	unsigned int __state;
 	unsigned int policy;

@@ -73,7 +73,9 @@ pub struct Lane {
     pub looks: AtomicU64,
     /// The kernel program's own.
     _running: AtomicU32,
-    _reserved: [u32; 7],
+    _began_ns: AtomicU64,
+    _scheduler_behind_ns: AtomicU64,
+    _reserved: u64,
 }
 
 /// The place of one thread that makes up for its own overlap.
@@ -86,9 +88,7 @@ pub struct Thread {
     pub turns: AtomicU32,
     /// The lane where the thread was switched in last.
     pub lane: AtomicU32,
-    /// The kernel program's own.
-    settled_ns: AtomicU64,
-    _reserved: [u64; 4],
+    _reserved: [u64; 5],
 }
 
 /// The shared memory.
@@ -249,7 +249,6 @@ impl Thread {
     fn reset(&self) {
         self.overlap.iter().for_each(Stopwatch::reset);
         self.turns.store(0, Ordering::Relaxed);
-        self.settled_ns.store(0, Ordering::Relaxed);
     }
 }
 

@@ -145,13 +145,10 @@ impl Pace<'_> {
 
     #[cold]
     fn make_up(&mut self, thread: &Thread) {
-        if !self.sibling_is_there() {
-            return;
-        }
         let before_ns = self.spun_ns;
         let mut turns = thread.turns.load(Ordering::Acquire);
         let mut last_ns = now_ns();
-        while self.lost_ns(thread) > self.spun_ns && self.sibling.core.generation() == self.generation {
+        while self.sibling_is_there(last_ns) && self.owes(thread) {
             // Without memory there is nothing to be seen; the time is made up for all the same.
             let _ = self.pages.as_mut().map(Pages::touch);
             std::hint::spin_loop();
@@ -169,6 +166,10 @@ impl Pace<'_> {
         self.write_down(thread, self.spun_ns - before_ns);
     }
 
+    fn owes(&self, thread: &Thread) -> bool {
+        self.lost_ns(thread) > self.spun_ns && self.sibling.core.generation() == self.generation
+    }
+
     fn write_down(&mut self, thread: &Thread, spun_ns: Nanos) {
         let lane = &self.sibling.core.lanes[thread.lane.load(Ordering::Relaxed) as usize & 1];
         lane.spun_ns.fetch_add(spun_ns, Ordering::Relaxed);
@@ -177,8 +178,7 @@ impl Pace<'_> {
 
     /// Whether the emulating process still runs. Without it no program stops the stopwatches, and
     /// they would run for ever.
-    fn sibling_is_there(&mut self) -> bool {
-        let now = now_ns();
+    fn sibling_is_there(&mut self, now: Nanos) -> bool {
         if now - self.seen_alive_ns < ALIVE_EVERY_NS {
             return true;
         }

@@ -31,6 +31,8 @@
 
 static struct sibling_core *core;
 static int emulator = NONE;
+/* Whether the emulator has ended. The memory stays mapped: other threads may be about to read it. */
+static bool is_alone;
 
 static _Thread_local struct {
 	bool joined;
@@ -155,7 +157,7 @@ static bool emulator_is_there(uint64_t now)
 	/* A poll that fails, as for a POSIX signal, says nothing. */
 	if (poll(&ended, 1, 0) <= 0 || !(ended.revents & POLLIN))
 		return true;
-	core = NULL;
+	__atomic_store_n(&is_alone, true, __ATOMIC_RELEASE);
 	return false;
 }
 
@@ -180,9 +182,8 @@ static void make_up(struct sibling_thread *thread)
 	uint64_t before_ns = me.spun_ns, last_ns = now_ns();
 	uint32_t turns = load32(&thread->turns);
 
-	if (!emulator_is_there(last_ns))
-		return;
-	while (lost_ns(thread) > me.spun_ns && load32(&core->generation) == me.generation) {
+	while (emulator_is_there(last_ns) && lost_ns(thread) > me.spun_ns &&
+	       load32(&core->generation) == me.generation) {
 		stand_in();
 		uint64_t now = now_ns();
 		uint32_t turns_now = load32(&thread->turns);
@@ -201,7 +202,7 @@ static void look(void)
 {
 	uint32_t generation;
 
-	if (!core || !((generation = load32(&core->generation)) & 1))
+	if (!core || __atomic_load_n(&is_alone, __ATOMIC_ACQUIRE) || !((generation = load32(&core->generation)) & 1))
 		return;
 	if (!me.joined)
 		join();

@@ -167,7 +167,7 @@ impl Server {
                 &["redis-server", "--port", &text, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
             }
             Store::Memcached => {
-                &["memcached", "-l", "127.0.0.1", "-p", &text, "-U", "0", "-t", "1", "-m", "1024", "-u", "nobody"]
+                &["memcached", "-l", "127.0.0.1", "-p", &text, "-U", "0", "-t", "1", "-m", "1024", "-u", "root"]
             }
             Store::RocksDb | Store::WiredTiger => return store.serve(lab, dir, Some(cpu), sibling).map(Server::Lab),
         };

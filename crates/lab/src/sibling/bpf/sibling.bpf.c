@@ -31,6 +31,9 @@ struct {
 /* One switch in this many is timed. */
 #define COST_SAMPLE_EVERY 16
 
+/* What the kernel tells when a CPU leaves an idle state; PWR_EVENT_EXIT there. */
+#define NO_IDLE_STATE (~0u)
+
 #define load_once(x) (*(volatile typeof(x) *)&(x))
 #define store_once(x, v) (*(volatile typeof(x) *)&(x) = (v))
 
@@ -137,13 +140,6 @@ static __always_inline struct sibling_thread *thread_of(struct sibling_core *cor
 	return task->pid ? thread_at(core, place_of(core, task->pid)) : 0;
 }
 
-/* What the thread has had of any CPU is accounted for. */
-static __always_inline void settle(struct sibling_thread *thread, struct task_struct *task)
-{
-	if (thread)
-		thread->settled_ns = task->se.sum_exec_runtime;
-}
-
 /* A program is switched in: sets its place, if it has one, and starts its stopwatches. */
 static __always_inline void program_begins(struct sibling_core *core, struct sibling_lane *lane, uint32_t number,
 					   struct task_struct *task, int64_t now_ns, int64_t works_ns,
@@ -153,33 +149,42 @@ static __always_inline void program_begins(struct sibling_core *core, struct sib
 	turn_begins(core, lane, now_ns, works_ns, naps_ns);
 	struct sibling_thread *thread = thread_at(core, lane->place);
 
-	settle(thread, task);
 	if (thread) {
 		store_once(thread->lane, number);
 		store_once(thread->turns, thread->turns + 1);
 	}
 }
 
-/* For how long a thread has had its CPU since it was told of last. Without a place, or as soon as it has got one, that is
- * its turn, if nobody has chosen its CPUs or its class meanwhile. */
-static __always_inline int64_t untold_ns(struct sibling_core *core, struct task_struct *task)
+/* When the thread that now leaves the lane had come there, by the scheduler's own clock and so for threads of any class.
+ * Switches that were told show what that clock is behind. */
+static __always_inline int64_t arrived_ns(struct sibling_lane *lane, struct task_struct *prev, int64_t now_ns)
 {
-	struct sibling_thread *thread = thread_of(core, task);
-	bool is_settled = thread && thread->settled_ns;
+	if (!prev->pid || !lane->scheduler_behind_ns || !bpf_core_field_exists(prev->sched_info))
+		return now_ns;
+	int64_t at_ns = (int64_t)prev->sched_info.last_arrival + lane->scheduler_behind_ns;
 
-	return task->se.sum_exec_runtime - (is_settled ? thread->settled_ns : task->se.prev_sum_exec_runtime);
+	return at_ns > lane->began_ns ? at_ns : lane->began_ns;
+}
+
+static __always_inline void note_scheduler_clock(struct sibling_lane *lane, struct task_struct *prev)
+{
+	if (prev->pid && bpf_core_field_exists(prev->sched_info))
+		lane->scheduler_behind_ns = lane->began_ns - (int64_t)prev->sched_info.last_arrival;
 }
 
 /* Some kernels hide threads of theirs from every tracer, and with them the switches away from such a thread. Who came
- * after it is known only now that it goes, too, and for how long it was here by the scheduler's account alone. What the
- * other lane does now it is taken to have done meanwhile. */
+ * after it is known only now that it goes, too. What the other lane does now it is taken to have done meanwhile. */
 static __always_inline void begin_untold(struct sibling_core *core, struct sibling_lane *lane,
 					 struct sibling_lane *other, uint32_t number, struct task_struct *prev,
 					 int64_t now_ns)
 {
-	if (!lane->switches || lane->running == (uint32_t)prev->pid)
+	if (!lane->switches)
 		return;
-	int64_t began_ns = now_ns - (prev->pid ? untold_ns(core, prev) : 0);
+	if (lane->running == (uint32_t)prev->pid) {
+		note_scheduler_clock(lane, prev);
+		return;
+	}
+	int64_t began_ns = arrived_ns(lane, prev, now_ns);
 	int64_t works_ns = shows(&other->spent[SIBLING_WORKS], began_ns);
 	int64_t naps_ns = shows(&other->spent[SIBLING_NAPS], began_ns);
 
@@ -190,13 +195,10 @@ static __always_inline void begin_untold(struct sibling_core *core, struct sibli
 }
 
 /* On another CPU. A thread with a place is told, as it could take the time before for its own. */
-static __always_inline void goes_on_elsewhere(struct sibling_core *core, struct task_struct *prev,
-					      struct task_struct *next)
+static __always_inline void goes_on_elsewhere(struct sibling_core *core, struct task_struct *next)
 {
-	struct sibling_thread *thread = thread_of(core, next);
+	struct sibling_thread *thread = next->pid ? thread_at(core, place_of(core, next->pid)) : 0;
 
-	settle(thread_of(core, prev), prev);
-	settle(thread, next);
 	if (thread)
 		store_once(thread->turns, thread->turns + 1);
 }
@@ -210,7 +212,7 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 	if (!core)
 		return 0;
 	if (cpu != core->cpus[0] && cpu != core->cpus[1]) {
-		goes_on_elsewhere(core, prev, next);
+		goes_on_elsewhere(core, next);
 		return 0;
 	}
 	uint32_t number = cpu == core->cpus[1];
@@ -221,12 +223,12 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 	int64_t naps_ns = shows(&other->spent[SIBLING_NAPS], now_ns);
 
 	begin_untold(core, lane, other, number, prev, now_ns);
-	settle(thread_at(core, lane->place), prev);
 	turn_ends(core, lane, now_ns, works_ns, naps_ns);
 	if (prev->pid && !is_real_time(prev))
 		lane->waiting = was_preempted(preempt, prev) && !lane->place;
 	lane->place = 0;
 	lane->running = next->pid;
+	lane->began_ns = now_ns;
 	if (!next->pid) {
 		lane->waiting = 0;
 	} else if (next->pid == (int)load_once(lane->thief)) {
@@ -244,6 +246,30 @@ int BPF_PROG(sibling_switch, bool preempt, struct task_struct *prev, struct task
 		lane->cost_ns += bpf_ktime_get_ns() - now_ns;
 		lane->cost_samples++;
 	}
+	return 0;
+}
+
+/* A CPU begins to sleep. A hidden thread may have been there before: that it has gone is told by nobody else. */
+SEC("tp_btf/cpu_idle")
+int BPF_PROG(sibling_idle, unsigned int state, unsigned int cpu)
+{
+	uint32_t zero = 0;
+	struct sibling_core *core = bpf_map_lookup_elem(&sibling_cores, &zero);
+
+	if (!core || state == NO_IDLE_STATE || (cpu != core->cpus[0] && cpu != core->cpus[1]))
+		return 0;
+	uint32_t number = cpu == core->cpus[1];
+	struct sibling_lane *lane = number ? &core->lanes[1] : &core->lanes[0];
+	struct sibling_lane *other = number ? &core->lanes[0] : &core->lanes[1];
+
+	if (!lane->running)
+		return 0;
+	int64_t now_ns = bpf_ktime_get_ns();
+
+	turn_ends(core, lane, now_ns, shows(&other->spent[SIBLING_WORKS], now_ns),
+		  shows(&other->spent[SIBLING_NAPS], now_ns));
+	lane->place = lane->waiting = lane->running = 0;
+	lane->began_ns = now_ns;
 	return 0;
 }
 

@@ -37,15 +37,17 @@ struct sibling_lane {
 	uint64_t spun_ns;                /* 80: time in which threads made up for their overlap; written by them */
 	uint64_t looks;                  /* 88: how often those threads looked */
 	uint32_t running;                /* 96: thread that was switched in last, as far as the kernel told */
-	uint32_t reserved[7];            /* 100 */
+	uint32_t reserved_1;             /* 100 */
+	int64_t began_ns;                /* 104: when it was */
+	int64_t scheduler_behind_ns;     /* 112: what the scheduler's clock is behind; 0: not known yet */
+	uint64_t reserved_2;             /* 120 */
 };
 
 struct sibling_thread {
 	uint64_t overlap[SIBLING_LOADS]; /*  0: stopwatches: what the other lane did while this thread ran */
 	uint32_t turns;                  /* 16: how often it was switched in, on any CPU */
 	uint32_t lane;                   /* 20: the lane where it was switched in last */
-	uint64_t settled_ns;             /* 24: the scheduler's account of it when it was told of last */
-	uint64_t reserved[4];            /* 32 */
+	uint64_t reserved[5];            /* 24 */
 };
 
 struct sibling_core {
