@@ -91,29 +91,23 @@ impl Study {
         self.builder.counts().lost
     }
 
-    /// Takes in a record; `each` gets the requests that are whole with it.
+    /// Takes in a record; `each` gets the requests that are whole with it, and count.
     pub fn add(&mut self, record: &Record, each: &mut dyn FnMut(&Timeline)) {
         let Self { builder, seen, .. } = self;
         seen.recent.push(record);
-        builder.push(*record, &mut |timeline| {
-            each(&timeline);
-            seen.take(&timeline);
-        });
+        builder.push(*record, &mut |timeline| seen.take(&timeline, each));
     }
 
     /// No record from before `until_ns` comes any more: so a request is told though nothing follows it.
     pub fn advance(&mut self, until_ns: u64, each: &mut dyn FnMut(&Timeline)) {
         let Self { builder, seen, .. } = self;
-        builder.advance(until_ns, &mut |timeline| {
-            each(&timeline);
-            seen.take(&timeline);
-        });
+        builder.advance(until_ns, &mut |timeline| seen.take(&timeline, each));
     }
 
     /// What the trace came to.
     pub fn end(mut self, ended: Ended) -> Told {
         let Self { builder, seen, .. } = &mut self;
-        builder.finish(&mut |timeline| seen.take(&timeline));
+        builder.finish(&mut |timeline| seen.take(&timeline, &mut |_| ()));
         let counts = self.counts(&ended.end);
         let streams = self.streams();
         let Ended { service, end, names, mut notes } = ended;
@@ -166,7 +160,7 @@ fn objective(bound: Bound) -> Objective {
 }
 
 impl Seen {
-    fn take(&mut self, timeline: &Timeline) {
+    fn take(&mut self, timeline: &Timeline, each: &mut dyn FnMut(&Timeline)) {
         if !(self.from_ns..self.until_ns).contains(&timeline.arrived_ns) {
             return;
         }
@@ -174,6 +168,7 @@ impl Seen {
         if timeline.incomplete.is_some() {
             return;
         }
+        each(timeline);
         self.latency.add(timeline.latency_ns());
         self.kept.offer(timeline, || clip(timeline, &self.recent));
     }
@@ -212,6 +207,20 @@ mod tests {
         let text = terminal::text(&told, 1_000);
         assert!(text.contains("had no response at the end"), "{text}");
         assert_eq!(told.counts.lost, 0);
+    }
+
+    #[test]
+    fn a_request_that_arrived_before_the_trace_is_told_to_nobody() {
+        let records = sample::records();
+        let begin_ns = records[records.len() / 2].at_ns;
+        let mut study = Study::new(sample::kinds(), Bound::P99, begin_ns);
+        let mut times = 0;
+        let mut count = |timeline: &Timeline| {
+            times += 1;
+            assert!(timeline.arrived_ns >= begin_ns && timeline.incomplete.is_none());
+        };
+        records.iter().for_each(|record| study.add(record, &mut count));
+        assert!(times > 0);
     }
 
     #[test]
