@@ -1,4 +1,5 @@
-//! Two processes that hand a CPU to each other: the service and a bystander process.
+//! Two processes that hand a CPU to each other: one of them, the partner, can be a service beside which the other is a
+//! bystander. The partner is the child of the two: what a service's process starts belongs to the service.
 //!
 //! A byte goes back and forth through two pipes, so each bounce is two context switches and two
 //! wake-ups on one CPU that is never idle. The cost of watching the switches, or of holding a lane
@@ -23,12 +24,12 @@ pub struct Args {
     /// Rounds of an integer loop that each side works before it hands over
     #[arg(long, default_value_t = 0, value_name = "N")]
     work: u64,
-    /// Run as the bystander
+    /// Run as the partner
     #[arg(long, hide = true)]
     partner: bool,
 }
 
-/// Prints `ready pid=N`. Then each line `BOUNCES` on standard input is answered with the
+/// Prints `ready pid=N partner=N`. Then each line `BOUNCES` on standard input is answered with the
 /// nanoseconds that this number of bounces took.
 pub fn run(args: &Args) -> Result<()> {
     place::pin_to(args.cpu)?;
@@ -36,7 +37,9 @@ pub fn run(args: &Args) -> Result<()> {
         return be_partner(args.work);
     }
     let mut partner = Partner::start(args)?;
-    println!("ready pid={}", std::process::id());
+    // Else the partner could be preempted while it hands over, and be ready to run all the time.
+    place::preempt_nobody()?;
+    println!("ready pid={} partner={}", std::process::id(), partner.child.id());
     for line in stdin().lock().lines() {
         let bounces: u64 = line?.trim().parse().context("expected a number of bounces on standard input")?;
         println!("{}", partner.bounce(bounces, args.work)?);
@@ -45,7 +48,7 @@ pub fn run(args: &Args) -> Result<()> {
     Ok(())
 }
 
-/// The bystander, and the pipes to it.
+/// The partner, and the pipes to it.
 struct Partner {
     child: Child,
     there: ChildStdin,

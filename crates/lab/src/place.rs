@@ -29,6 +29,15 @@ pub fn run_as_fifo(priority: i32) -> Result<()> {
     Ok(())
 }
 
+/// Puts the calling thread into SCHED_BATCH: where it is woken it waits until the thread that runs there sleeps.
+pub fn preempt_nobody() -> Result<()> {
+    let param = libc::sched_param { sched_priority: 0 };
+    // SAFETY: `param` is a valid sched_param that outlives the call; pid 0 is the caller.
+    let outcome = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &param) };
+    ensure!(outcome == 0, "cannot enter SCHED_BATCH: {}", std::io::Error::last_os_error());
+    Ok(())
+}
+
 /// Sets the timer slack to 1 ns: the default of 50 µs is as long as the times measured here.
 pub fn wake_on_time() -> Result<()> {
     set_current_timer_slack(NonZeroU64::new(1)).context("cannot set the timer slack to 1 ns")

@@ -12,7 +12,7 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result};
+use anyhow::{Context, Result, ensure};
 use serde_json::{Map, json};
 use sidelane_policy::borrow::{BorrowConfig, Lending};
 
@@ -40,11 +40,12 @@ use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 /// Two context switches and two wake-ups.
 const SWITCHES_PER_BOUNCE: f64 = 2.0;
 const TRACKED_BOUNCES: u64 = 10_000;
-/// Each side works about 30 µs, so that a hold begins and ends in each bounce.
-const HELD_WORK: u64 = 100_000;
+/// Each side works some tens of µs, so that a hold begins and ends in each bounce: 65 µs on a fast CPU.
+const HELD_WORK: u64 = 500_000;
 const HELD_BOUNCES: u64 = 1_000;
-/// Longer than any idle time between two bounces, so that one hold lasts through all of them.
-const LASTING_MIN_IDLE_NS: u64 = 10_000_000;
+/// Longer than the idle time between two bounces, so that one hold lasts through all of them. After a longer one batch is
+/// sent away instead of held.
+const LASTING_MIN_IDLE_NS: u64 = 1_000_000;
 const LONG_HOLD: Duration = Duration::from_secs(10);
 const PULSES: Duration = Duration::from_secs(3);
 
@@ -202,14 +203,15 @@ impl Bench<'_> {
         let pair = || {
             let (lasting_ns, _) = self.bounce_beside(&mut bouncer, LASTING_MIN_IDLE_NS)?;
             let (each_ns, holds) = self.bounce_beside(&mut bouncer, BorrowConfig::default().min_idle_ns)?;
-            Ok((each_ns - lasting_ns) / holds.max(1) as f64 / 1e3)
+            ensure!(2 * holds > HELD_BOUNCES, "{holds} holds were begun in {HELD_BOUNCES} bounces");
+            Ok((each_ns - lasting_ns) / holds as f64 / 1e3)
         };
         numbers_until_decided("holds", self.limit, pair, hold_check)
     }
 
     /// The time of the bounces, and how many holds the request lane began during them.
     fn bounce_beside(&self, bouncer: &mut Service, min_idle_ns: u64) -> Result<(f64, u64)> {
-        let mut session = self.session(bouncer.pid(), min_idle_ns)?;
+        let mut session = self.session(bouncer.ready("partner")?, min_idle_ns)?;
         bounce(bouncer, HELD_BOUNCES / 10)?;
         let before = session.memory().books();
         let took_ns = bounce(bouncer, HELD_BOUNCES)?;
@@ -313,9 +315,7 @@ impl Bench<'_> {
 
     /// Starts a session with holders that wait for `min_idle_ns`, or an unmanaged one.
     fn start_session(&self, service: u32, min_idle_ns: Option<u64>) -> Result<Session> {
-        let mut beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
-        // Of the two bouncing processes the parent is the service, its child a bystander.
-        beside.service.pids.retain(|pid| *pid == service);
+        let beside = Beside::find(Target::Pid(service), Some(self.lanes), false)?;
         let options = SessionOptions {
             class: BatchClass::Idle,
             hold: min_idle_ns.map(|min_idle_ns| Lending {
