@@ -69,9 +69,14 @@ impl Lab {
 }
 
 /// `command`, which dies with this process.
-pub fn dying_with_us(mut command: Command) -> Command {
+pub fn dying_with_us(command: Command) -> Command {
+    signalled_with_us(command, Signal::KILL)
+}
+
+/// `command`, which gets the signal when this process ends.
+pub fn signalled_with_us(mut command: Command, signal: Signal) -> Command {
     // SAFETY: one async-signal-safe system call between fork and exec.
-    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
+    unsafe { command.pre_exec(move || Ok(set_parent_process_death_signal(Some(signal))?)) };
     command
 }
 

@@ -2,16 +2,14 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail};
-use rustix::process::{Signal, set_parent_process_death_signal};
 use serde_json::Value;
 
-use crate::lab::{Lab, Service};
+use crate::lab::{Lab, Service, dying_with_us};
 use crate::request::truth::{Agreement, compare, read_journal};
 use crate::request::{Request, Requests, Window};
 use sidelane_host::service::{Service as Tracked, Target};
@@ -134,9 +132,7 @@ impl RealServer {
         let mut command = Command::new("taskset");
         command.args(["-c", &place.server_cpu.to_string(), kind.program()]).args(kind.arguments(port));
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: one async-signal-safe system call between fork and exec.
-        unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
-        let child = command.spawn().with_context(|| format!("cannot start {}", kind.program()))?;
+        let child = dying_with_us(command).spawn().with_context(|| format!("cannot start {}", kind.program()))?;
         let server = Self { kind, child, address: (Ipv4Addr::LOCALHOST, port).into() };
         let began = Instant::now();
         while TcpStream::connect(server.address).is_err() {

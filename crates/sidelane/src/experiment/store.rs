@@ -3,21 +3,19 @@
 use std::cell::RefCell;
 use std::ffi::OsString;
 use std::net::{Ipv4Addr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::Path;
 use std::process::{Child, Command, Stdio};
 use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Signal, set_parent_process_death_signal};
 
 use super::load::{Load, Rhythm, Shape};
 use super::place::Place;
 use super::sibling::Sibling;
 use super::socket::SocketView;
 use super::stage::{Stage, cpu_ns};
-use crate::lab::{Lab, Service};
+use crate::lab::{Lab, Service, dying_with_us};
 use sidelane_host::priority::with_this_thread_on;
 
 /// Low enough for any machine.
@@ -214,9 +212,7 @@ fn start(words: &[&str], cpu: u32, sibling: Option<&Sibling>) -> Result<Child> {
     let mut command = Command::new(words[0]);
     command.envs(sibling.into_iter().flat_map(Sibling::variables));
     command.args(&words[1..]).stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-    // SAFETY: one async-signal-safe system call between fork and exec.
-    unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
-    let spawned = with_this_thread_on(&[cpu], || command.spawn())?;
+    let spawned = with_this_thread_on(&[cpu], || dying_with_us(command).spawn())?;
     spawned.with_context(|| format!("cannot start {0}: `apt-get install {0}`", words[0]))
 }
 

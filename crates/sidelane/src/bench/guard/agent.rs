@@ -9,12 +9,14 @@ use std::thread;
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, bail, ensure};
+use rustix::process::Signal;
 
 use super::way::Way;
 use crate::agent::status::SOCKET;
 use crate::agent::status::Snapshot;
 use crate::experiment::place::Place;
 use crate::experiment::stage::cpu_ns;
+use crate::lab::signalled_with_us;
 
 /// Page faults in a nanosecond of the service: what an emulated sibling makes it do while it makes up for its loss.
 const FORMULA: &str = "page-faults / task-clock";
@@ -40,7 +42,9 @@ impl Agent {
         let mut command = Command::new("/proc/self/exe");
         command.args(["agent", "--config"]).arg(&file).stdin(Stdio::null());
         command.stdout(said.try_clone()?).stderr(said);
-        let mut agent = Self { child: command.spawn().context("cannot start the agent")?, log };
+        // It puts the machine right, also when this process is killed.
+        let child = signalled_with_us(command, Signal::TERM).spawn().context("cannot start the agent")?;
+        let mut agent = Self { child, log };
         let knows = |seen: &Snapshot| services == 0 || (seen.services.len() >= services && !seen.containers.is_empty());
         agent.wait_until(knows)?;
         Ok(agent)

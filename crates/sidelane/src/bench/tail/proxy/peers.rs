@@ -2,13 +2,13 @@
 
 use std::fs;
 use std::net::{Ipv4Addr, SocketAddr, TcpListener, TcpStream};
-use std::os::unix::process::CommandExt;
 use std::path::{Path, PathBuf};
 use std::process::{Child, Command, Stdio};
 use std::time::{Duration, Instant};
 
 use anyhow::{Context, Result, ensure};
-use rustix::process::{Signal, set_parent_process_death_signal};
+
+use crate::lab::dying_with_us;
 
 const START_TIMEOUT: Duration = Duration::from_secs(10);
 /// What the server answers: as long as a small object.
@@ -105,9 +105,7 @@ impl Running {
         let mut command = Command::new("taskset");
         command.args(["-c", &cpu.to_string()]).arg(program).args(options);
         command.stdin(Stdio::null()).stdout(Stdio::null()).stderr(Stdio::null());
-        // SAFETY: one async-signal-safe system call between fork and exec.
-        unsafe { command.pre_exec(|| Ok(set_parent_process_death_signal(Some(Signal::KILL))?)) };
-        let child = command.spawn().with_context(|| format!("cannot start {}", program.display()))?;
+        let child = dying_with_us(command).spawn().with_context(|| format!("cannot start {}", program.display()))?;
         let running = Self { child, address };
         let began = Instant::now();
         while TcpStream::connect(address).is_err() {
