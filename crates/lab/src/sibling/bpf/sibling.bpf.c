@@ -197,7 +197,7 @@ static __always_inline void begin_untold(struct sibling_core *core, struct sibli
 /* On another CPU. A thread with a place is told, as it could take the time before for its own. */
 static __always_inline void goes_on_elsewhere(struct sibling_core *core, struct task_struct *next)
 {
-	struct sibling_thread *thread = next->pid ? thread_at(core, place_of(core, next->pid)) : 0;
+	struct sibling_thread *thread = thread_of(core, next);
 
 	if (thread)
 		store_once(thread->turns, thread->turns + 1);
