@@ -12,12 +12,12 @@ use std::path::Path;
 use std::thread;
 use std::time::Duration;
 
-use anyhow::{Context, Result, ensure};
+use anyhow::{Context, Result};
 use serde_json::{Map, json};
 use sidelane_policy::borrow::{BorrowConfig, Lending};
 
 use super::interval::{of_all, of_median};
-use super::rounds::{Limit, Patience, numbers_until_decided};
+use super::rounds::{Limit, Patience, Turn, numbers_until_decided, until_decided};
 use super::theft;
 use crate::lab::{Lab, Service};
 use crate::lane::batch::BatchClass;
@@ -197,16 +197,20 @@ impl Bench<'_> {
     }
 
     /// The cost of a hold for the request lane that sends the summons: bounces with a hold at each,
-    /// compared with bounces under a single lasting hold. The batch lane is busy in both.
+    /// compared with bounces under a single lasting hold. The batch lane is busy in both. A pair with few holds says
+    /// nothing, and does not count.
     fn hold_us(&self) -> Result<Vec<f64>> {
         let mut bouncer = self.bouncer(HELD_WORK)?;
-        let pair = || {
+        let mut per_hold_us = Vec::new();
+        let pair = |per_hold_us: &mut Vec<f64>, _: Turn<'_>| {
             let (lasting_ns, _) = self.bounce_beside(&mut bouncer, LASTING_MIN_IDLE_NS)?;
             let (each_ns, holds) = self.bounce_beside(&mut bouncer, BorrowConfig::default().min_idle_ns)?;
-            ensure!(2 * holds > HELD_BOUNCES, "{holds} holds were begun in {HELD_BOUNCES} bounces");
-            Ok((each_ns - lasting_ns) / holds as f64 / 1e3)
+            let are_enough = 2 * holds > HELD_BOUNCES;
+            per_hold_us.extend(are_enough.then(|| (each_ns - lasting_ns) / holds as f64 / 1e3));
+            Ok(())
         };
-        numbers_until_decided("holds", self.limit, pair, hold_check)
+        until_decided("holds", self.limit, &mut per_hold_us, pair, |per_hold_us| vec![hold_check(per_hold_us)])?;
+        Ok(per_hold_us)
     }
 
     /// The time of the bounces, and how many holds the request lane began during them.
