@@ -273,11 +273,12 @@ fn leaks_are_bounded(case: &Case, engine: &mut Engine<Log>) -> Verdict {
         _ => None,
     };
     // A lane that is lent again during a request can be taken back again: when another request has arrived, or when a
-    // budget that is worked out anew while the request runs is spent, too.
+    // budget that was worked out anew while the request ran is spent, too.
     let again = if policy.spares_waited() { 0 } else { engine.books().arrived };
-    let changes = |fate: &Fate| match lending.budget {
-        Budget::Slo => fate.finished / terms::EVERY_NS - fate.started / terms::EVERY_NS,
-        _ => 0,
+    let is_learnt = lending.budget == Budget::Slo || policy == PolicyKind::DynamicRefresh;
+    let changes = |fate: &Fate| match is_learnt {
+        true => fate.finished / terms::EVERY_NS - fate.started / terms::EVERY_NS,
+        false => 0,
     };
     for fate in &engine.watch().fates {
         let leak_ns = case.reaction_ns() * case.batch_lanes as u64 * (1 + again + changes(fate));
