@@ -1,8 +1,8 @@
 //! Two processes that hand a CPU to each other: one of them, the partner, can be a service beside which the other is a
 //! bystander. The partner is the child of the two: what a service's process starts belongs to the service.
 //!
-//! A byte goes back and forth through two pipes, so each bounce is two context switches and two
-//! wake-ups on one CPU that is never idle. The cost of watching the switches, or of holding a lane
+//! A byte goes back and forth through two pipes, so each bounce is two context switches, and
+//! wake-ups, on one CPU that is never idle. The cost of watching the switches, or of holding a lane
 //! at each of them, is the additional time that the same number of bounces takes.
 
 use std::io::{BufRead, Read, Write, stdin, stdout};

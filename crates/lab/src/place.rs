@@ -1,5 +1,6 @@
 //! CPU, scheduling class and timer slack of the calling thread.
 
+use std::io;
 use std::num::NonZeroU64;
 
 use anyhow::{Context, Result, ensure};
@@ -17,25 +18,22 @@ pub fn pin_to(cpu: usize) -> Result<()> {
 /// Puts the calling thread into SCHED_FIFO, so that fair-class work on the same CPU cannot
 /// delay it.
 pub fn run_as_fifo(priority: i32) -> Result<()> {
-    let param = libc::sched_param { sched_priority: priority };
-    // SAFETY: `param` is a valid sched_param that outlives the call; pid 0 is the caller.
-    let outcome = unsafe { libc::sched_setscheduler(0, libc::SCHED_FIFO, &param) };
-    ensure!(
-        outcome == 0,
-        "cannot enter SCHED_FIFO at priority {priority}: {}; \
-         run as root or with CAP_SYS_NICE",
-        std::io::Error::last_os_error()
-    );
-    Ok(())
+    let entered = enter(libc::SCHED_FIFO, priority);
+    entered.with_context(|| format!("cannot enter SCHED_FIFO at priority {priority}; run as root or with CAP_SYS_NICE"))
 }
 
 /// Puts the calling thread into SCHED_BATCH: where it is woken it waits until the thread that runs there sleeps.
 pub fn preempt_nobody() -> Result<()> {
-    let param = libc::sched_param { sched_priority: 0 };
+    enter(libc::SCHED_BATCH, 0).context("cannot enter SCHED_BATCH")
+}
+
+fn enter(class: i32, priority: i32) -> io::Result<()> {
+    let param = libc::sched_param { sched_priority: priority };
     // SAFETY: `param` is a valid sched_param that outlives the call; pid 0 is the caller.
-    let outcome = unsafe { libc::sched_setscheduler(0, libc::SCHED_BATCH, &param) };
-    ensure!(outcome == 0, "cannot enter SCHED_BATCH: {}", std::io::Error::last_os_error());
-    Ok(())
+    match unsafe { libc::sched_setscheduler(0, class, &param) } {
+        0 => Ok(()),
+        _ => Err(io::Error::last_os_error()),
+    }
 }
 
 /// Sets the timer slack to 1 ns: the default of 50 µs is as long as the times measured here.

@@ -37,7 +37,7 @@ use sidelane_kernel::tracker::Features;
 use sidelane_kernel::tracking::{LaneUse, ServiceTracking};
 use sidelane_report::{Check, Interval, ResultFile, Row, Unit};
 
-/// Two context switches and two wake-ups.
+/// Two context switches, with the wake-ups that go with them.
 const SWITCHES_PER_BOUNCE: f64 = 2.0;
 const TRACKED_BOUNCES: u64 = 10_000;
 /// Each side works some tens of µs, so that a hold begins and ends in each bounce: 65 µs on a fast CPU.

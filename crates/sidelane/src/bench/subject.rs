@@ -112,6 +112,7 @@ impl Real {
         let port = port.to_string();
         let words: Vec<&str> = match self {
             Real::Redis => vec!["--bind", "127.0.0.1", "--port", &port, "--save", "", "--appendonly", "no"],
+            // As another user than ours it would not die with this process.
             Real::Memcached => vec!["-l", "127.0.0.1", "-p", &port, "-U", "0", "-t", "2", "-u", "root"],
         };
         words.into_iter().map(str::to_owned).collect()

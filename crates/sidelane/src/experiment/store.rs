@@ -164,6 +164,7 @@ impl Server {
             Store::Redis => {
                 &["redis-server", "--port", &text, "--bind", "127.0.0.1", "--save", "", "--appendonly", "no"]
             }
+            // As another user than ours it would not die with this process.
             Store::Memcached => {
                 &["memcached", "-l", "127.0.0.1", "-p", &text, "-U", "0", "-t", "1", "-m", "1024", "-u", "root"]
             }
