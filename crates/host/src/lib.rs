@@ -25,6 +25,7 @@ pub mod posix_signals;
 pub mod priority;
 pub mod procfs;
 mod published;
+pub mod resident;
 pub mod sealed;
 pub mod service;
 pub mod sock_diag;

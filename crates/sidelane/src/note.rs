@@ -167,7 +167,7 @@ notes! {
             "run longer, or at a lower load";
         Leaks { times: u64 = 3 } =>
             "the kernel let batch run {times} times in a lane that was held",
-            "see what sidelane doctor says of RT throttling and of the freezer";
+            "see what sidelane doctor says of RT throttling, locked memory and the freezer";
         BatchStrays { times: u64 = 3 } =>
             "batch ran {times} times outside its lanes before it was put back",
             "have batch keep its affinity, or delegate the cpuset controller to the group of this process";

@@ -3,6 +3,7 @@
 
 mod common;
 
+use std::fs;
 use std::io::Write;
 use std::time::{Duration, Instant};
 
@@ -193,6 +194,20 @@ fn batch_that_comes_back_beside_a_working_service_is_sent_off() {
         lane.must_stay_empty();
         service.rest();
     }
+}
+
+/// A holder that waits for a page of its code leaves its lane to batch meanwhile.
+#[test]
+fn the_code_of_whoever_holds_lanes_is_locked_in_memory() {
+    let Some(_turn) = lanes_to_ourselves() else { return };
+    let service = Service::idle();
+    let mut run = Run::beside(service.target()).start_script(&format!("echo started; {UNTIL_END_OF_INPUT}"));
+    run.first_line();
+    let smaps = fs::read_to_string(format!("/proc/{}/smaps", run.pid())).unwrap();
+    run.wait_for_end().must_exit(0);
+    let mut code = smaps.lines().skip_while(|line| !(line.contains(" r-xp ") && line.ends_with("/sidelane")));
+    let flags = code.find_map(|line| line.strip_prefix("VmFlags: ")).expect(&smaps);
+    assert!(flags.split(' ').any(|flag| flag == "lo"), "{flags}");
 }
 
 /// A service with turns of some microseconds, not under the test's control: the figures are

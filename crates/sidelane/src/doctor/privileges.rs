@@ -10,11 +10,17 @@ use crate::lane::refusal::GRANT;
 use sidelane_host::capabilities::{CAP_SYS_ADMIN, CAP_SYS_NICE, Capabilities};
 use sidelane_host::cgroup::Hierarchy;
 use sidelane_host::priority::{HOLDER_PRIORITY, make_this_thread_fifo};
+use sidelane_host::resident::keep_code_in_memory;
 
 /// The privileges of this process.
 pub fn findings() -> Vec<Finding> {
     let held = Capabilities::own();
-    vec![bpf(held), real_time(held, try_fifo()), group_access(&unwritable_groups())]
+    vec![
+        bpf(held),
+        real_time(held, try_fifo()),
+        locked_memory(keep_code_in_memory()),
+        group_access(&unwritable_groups()),
+    ]
 }
 
 fn bpf(held: Capabilities) -> Finding {
@@ -46,6 +52,18 @@ fn real_time(held: Capabilities, tried: io::Result<()>) -> Finding {
              or allow sched_setscheduler in the container",
         ),
         (Err(error), false) => Finding::blocks(NAME, format!("lacking CAP_SYS_NICE: {error}"), GRANT),
+    }
+}
+
+fn locked_memory(tried: io::Result<()>) -> Finding {
+    const NAME: &str = "locked memory";
+    match tried {
+        Ok(()) => Finding::works(NAME, "whoever holds a lane never waits for a page of code"),
+        Err(error) => Finding::degrades(
+            NAME,
+            format!("{error}: where memory is short, batch may run while the holder of its lane waits for code"),
+            "grant CAP_IPC_LOCK, or raise the limit (ulimit -l unlimited)",
+        ),
     }
 }
 
@@ -126,6 +144,14 @@ mod tests {
         assert_eq!((without.state, with.state), (State::Blocks, State::Blocks));
         assert_ne!(without.fix, with.fix);
         assert_eq!(real_time(capabilities(&[]), Ok(())).state, State::Works);
+    }
+
+    #[test]
+    fn code_that_may_not_be_locked_degrades() {
+        assert_eq!(locked_memory(Ok(())).state, State::Works);
+        let refused = locked_memory(Err(io::Error::from_raw_os_error(libc::EPERM)));
+        assert_eq!(refused.state, State::Degrades);
+        assert!(refused.fix.is_some_and(|fix| fix.contains("CAP_IPC_LOCK")));
     }
 
     #[test]

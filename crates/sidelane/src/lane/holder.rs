@@ -6,8 +6,8 @@
 //! go. It asks the policy, and carries out what it says; it decides nothing.
 //!
 //! What the thread must not do while the service waits for it is the rule of this file: its
-//! loop allocates nothing, takes no lock and makes no system call but to sleep. (Evicting and
-//! restoring do; they come when a pause of a millisecond or more has begun or has lasted.)
+//! loop allocates nothing, takes no lock, waits for no page of its code and makes no system call but to sleep.
+//! (Evicting and restoring do; they come when a pause of a millisecond or more has begun or has lasted.)
 
 use std::io;
 use std::sync::Arc;
@@ -27,6 +27,7 @@ use sidelane_host::clock::now_ns;
 use sidelane_host::nap::Nap;
 use sidelane_host::priority;
 use sidelane_host::priority::{HOLDER_PRIORITY, ThreadClass};
+use sidelane_host::resident::keep_code_in_memory;
 use sidelane_host::topology::BatchLane;
 use sidelane_kernel::summons::SummonsRing;
 use sidelane_kernel::tracker::LaneMemory;
@@ -62,6 +63,8 @@ impl Holder {
         let decider = Decider::new(&lane, means, Arc::clone(&shared), policy);
         let backstop = Backstop::new(Arc::clone(&memory), cpu);
         let body = Body { decider, backstop, ring, nap: Nap::probe() };
+        // Where it may not be locked it is in memory from now on, if not for ever. What leaks for that is counted.
+        let _ = keep_code_in_memory();
         let (ready, started) = std::sync::mpsc::channel();
         let thread = thread::Builder::new().name(format!("holder-{cpu}")).spawn(move || {
             let armed = body.take_place();
@@ -172,7 +175,7 @@ impl<P: LanePolicy> Body<P> {
     fn run(mut self) {
         while !self.decider.must_stop() && !self.is_displaced() {
             self.serve();
-            while !self.is_displaced() && self.sleep() {}
+            while !self.decider.must_stop() && !self.is_displaced() && self.sleep() {}
         }
         if self.is_displaced() {
             self.stand_down();

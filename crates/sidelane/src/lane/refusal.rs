@@ -7,7 +7,8 @@ use super::beside::BesideError;
 use sidelane_host::capabilities::Capabilities;
 
 /// How an unprivileged user gets all the privileges needed.
-pub const GRANT: &str = "run as root, or `setcap cap_bpf,cap_perfmon,cap_sys_nice+ep` on the sidelane binary";
+pub const GRANT: &str =
+    "run as root, or `setcap cap_bpf,cap_perfmon,cap_sys_nice,cap_ipc_lock+ep` on the sidelane binary";
 
 /// A command line begins with the program and its verb.
 const AFTER_VERB: usize = 2;

@@ -1,0 +1,93 @@
+//! Keeping a program's own code in memory.
+//!
+//! Code is mapped from files and read when it is first run, and under memory pressure it is dropped and read again. A
+//! thread that needs such a page sleeps until it is there, whatever its priority, and its CPU goes to somebody else.
+
+use std::collections::BTreeSet;
+use std::fs;
+use std::io;
+use std::ops::Range;
+
+use rustix::mm::{Advice, madvise, mlock};
+
+/// A file, as its device and inode.
+type FileId<'a> = (&'a str, &'a str);
+
+struct Mapping<'a> {
+    bytes: Range<usize>,
+    runs: bool,
+    file: FileId<'a>,
+}
+
+/// Brings all code of this process into memory, with the constants and variables of the same files, and locks it
+/// there.
+///
+/// # Errors
+/// When it may not be locked (neither CAP_IPC_LOCK nor a sufficient RLIMIT_MEMLOCK). What was not locked was brought into
+/// memory all the same, and may be dropped again under memory pressure.
+pub fn keep_code_in_memory() -> io::Result<()> {
+    let maps = fs::read_to_string("/proc/self/maps")?;
+    code_in(&maps).map(|bytes| keep(&bytes)).reduce(io::Result::and).unwrap_or(Ok(()))
+}
+
+fn keep(bytes: &Range<usize>) -> io::Result<()> {
+    let (start, length) = (bytes.start as *mut _, bytes.len());
+    // SAFETY: changes neither what is in the memory nor whether it may be used.
+    let locked = unsafe { mlock(start, length) };
+    if locked.is_err() {
+        // Kernels before 5.14 do not know this advice, and a page is read when it is needed.
+        // SAFETY: as above.
+        let _ = unsafe { madvise(start, length, Advice::LinuxPopulateRead) };
+    }
+    Ok(locked?)
+}
+
+/// Where the files are mapped of which some part may be run, by the text of `/proc/PID/maps`.
+fn code_in(maps: &str) -> impl Iterator<Item = Range<usize>> {
+    let mappings = || maps.lines().filter_map(mapping);
+    let code: BTreeSet<FileId> = mappings().filter(|mapping| mapping.runs).map(|mapping| mapping.file).collect();
+    mappings().filter(move |mapping| code.contains(&mapping.file)).map(|mapping| mapping.bytes)
+}
+
+/// What one line tells; `None`: of memory that is no file's, or that may not be read.
+fn mapping(line: &str) -> Option<Mapping<'_>> {
+    let mut fields = line.split_ascii_whitespace();
+    let (start, end) = fields.next()?.split_once('-')?;
+    let address = |hex| usize::from_str_radix(hex, 16).ok();
+    let rights = fields.next().filter(|rights| rights.starts_with('r'))?;
+    let file = (fields.nth(1)?, fields.next().filter(|inode| *inode != "0")?);
+    Some(Mapping { bytes: address(start)?..address(end)?, runs: rights.contains('x'), file })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn code_is_all_of_a_file_that_runs_and_nothing_else() {
+        let maps = "1000-2000 r--p 00000000 08:01 7 /bin/one\n\
+                    2000-5000 r-xp 00001000 08:01 7 /bin/one\n\
+                    5000-6000 rw-p 00004000 08:01 7 /bin/one\n\
+                    6000-7000 ---p 00005000 08:01 7 /bin/one\n\
+                    7000-8000 rw-p 00000000 00:00 0 [heap]\n\
+                    8000-9000 r--p 00000000 08:01 8 /usr/share/words\n\
+                    9000-a000 r--s 00000000 08:02 7 /other/disk\n\
+                    a000-b000 r-xp 00000000 00:00 0 [vdso]\n\
+                    nonsense\n";
+        assert_eq!(code_in(maps).collect::<Vec<_>>(), [0x1000..0x2000, 0x2000..0x5000, 0x5000..0x6000]);
+    }
+
+    #[test]
+    fn what_is_kept_is_in_memory_and_locked() {
+        if let Err(error) = keep_code_in_memory() {
+            return sidelane_skip::skip(format!("may not lock memory: {error}"));
+        }
+        let here = what_is_kept_is_in_memory_and_locked as fn() as usize;
+        let smaps = fs::read_to_string("/proc/self/smaps").unwrap();
+        let mut own = smaps.lines().skip_while(|line| !mapping(line).is_some_and(|found| found.bytes.contains(&here)));
+        let mut told = |name: &str| own.find_map(|line| line.strip_prefix(name)).expect(name).trim().to_owned();
+        let [size, resident, flags] = ["Size:", "Rss:", "VmFlags:"].map(&mut told);
+        assert_eq!(resident, size);
+        assert!(flags.split(' ').any(|flag| flag == "lo"), "{flags}");
+    }
+}
