@@ -15,7 +15,8 @@ use sidelane_report::{Class, LaneTrack, Role, Span, Timeline};
 /// A class change: when, and to what.
 type Change = (u64, Class);
 
-/// Records the session's first batch lane and its request lanes for a while.
+/// Records the session's first batch lane and its request lanes for exactly `length`, so that timelines of several
+/// settings are as long as each other.
 pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Result<Timeline> {
     let memory = session.memory();
     let batch = &session.lanes().batch[0];
@@ -27,9 +28,10 @@ pub(super) fn record(session: &Session, setting: &str, length: Duration) -> Resu
     session.tracker().trace(true);
     thread::sleep(length);
     session.tracker().trace(false);
-    let ended_ns = now_ns();
-    let events: Vec<&TraceEvent> =
-        memory.trace().take_while(|event| event.at_ns.load(Ordering::Acquire) >= began_ns).collect();
+    // The sleep took longer.
+    let ended_ns = began_ns + length.as_nanos() as u64;
+    let recorded = memory.trace().take_while(|event| event.at_ns.load(Ordering::Acquire) >= began_ns);
+    let events: Vec<&TraceEvent> = recorded.filter(|event| event.at_ns.load(Ordering::Relaxed) < ended_ns).collect();
     let track = |(cpu, role, first)| {
         let of_cpu = events.iter().filter(|event| event.cpu.load(Ordering::Relaxed) == cpu);
         let mut changes: Vec<Change> = vec![(began_ns, first)];
