@@ -54,11 +54,11 @@ pub struct RequestBooks {
     next_number: AtomicU64,
     queued: AtomicI64,
     handed: AtomicI64,
+    joined: AtomicU64,
     service: AtomicU32,
     epoch: AtomicU32,
-    joined: AtomicU64,
-    parked: AtomicU64,
     hands_over: AtomicU64,
+    parked: AtomicU64,
     began: AtomicU64,
     reserved: [AtomicU64; 4],
 }
@@ -331,11 +331,11 @@ mod tests {
             next_number,
             queued,
             handed,
+            joined,
             service,
             epoch,
-            joined,
-            parked,
             hands_over,
+            parked,
             began,
             reserved
         );

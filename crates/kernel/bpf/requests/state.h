@@ -33,7 +33,8 @@ struct sidelane_request_record {
  * with. */
 struct sidelane_request_record *record_type;
 
-/* Counters of the requests of one service. From next_number to service they are the program's own. */
+/* Counters of the requests of one service. What changes with each request is in a cache line of its own: the CPU on
+ * which data arrives reads the other one. From next_number to joined, and hands_over, they are the program's own. */
 struct sidelane_request_books {
 	uint64_t finished;    /*  0: requests answered */
 	uint64_t dropped;     /*  8: records that found the ring full */
@@ -42,11 +43,11 @@ struct sidelane_request_books {
 	uint64_t next_number; /* 32: begins with the service's number in the upper 16 bits, so that no two are alike */
 	int64_t queued;       /* 40: requests that have arrived and no thread has received */
 	int64_t handed;       /* 48: received, and handed to a thread that has not taken them up */
-	uint32_t service;     /* 56: its number; by user space */
-	uint32_t epoch;       /* 60: from 1 on, one more each time that its sockets are watched again; by user space */
-	uint64_t joined;      /* 64: requests with more messages than one: parts of one, or others' */
-	uint64_t parked;      /* 72: requests that were left for another one, or slept, and so made nobody wait */
-	uint64_t hands_over;  /* 80: 1: a request was answered by another thread than received it; the program's own */
+	uint64_t joined;      /* 56: requests with more messages than one: parts of one, or others' */
+	uint32_t service;     /* 64: its number; by user space */
+	uint32_t epoch;       /* 68: from 1 on, one more each time that its sockets are watched again; by user space */
+	uint64_t hands_over;  /* 72: 1: a request was answered by another thread than received it */
+	uint64_t parked;      /* 80: requests that were left for another one, or slept, and so made nobody wait */
 	uint64_t began;       /* 88: connections that began under watch and had a second request */
 	uint64_t reserved[4]; /* 96 */
 };
